@@ -1,0 +1,82 @@
+# hostler: what can be done with a clone. `make help` lists it.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+
+# sudo's secure_path leaves out the places where Go usually stands.
+GO := $(shell PATH="$$PATH:/usr/local/go/bin:$$HOME/go/bin:/usr/lib/go/bin:/snap/bin" command -v go)
+ifeq ($(GO),)
+$(error cannot find go: install Go 1.26 or put it on PATH)
+endif
+export PATH := $(dir $(GO)):$(PATH)
+export CGO_ENABLED ?= 0
+export GOFLAGS := -buildvcs=false $(filter-out -buildvcs%,$(GOFLAGS))
+
+VERSION := $(shell sed -n '1s/.*(\(.*\)).*/\1/p' debian/changelog)
+LDFLAGS := -s -w -X hostler/internal/version.Version=$(VERSION)
+TAGS ?=
+LINTER := .cache/bin/golangci-lint
+AUDITOR := .cache/bin/leakcheck
+
+.PHONY: help
+help: ## list these targets
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r t d; do printf '  make %-11s %s\n' "$$t" "$$d"; done
+
+.PHONY: build
+build: ## bin/hostlerd and bin/hostler
+	$(GO) build -trimpath -tags '$(TAGS)' -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
+
+.PHONY: test
+test: prepare ## everything: lint, unit, race, integration, black box, leak check (root)
+	$(GO) run ./tests/suite
+
+.PHONY: unit
+unit: ## vet and the unit tests, under a minute
+	$(GO) vet ./...
+	$(GO) test ./...
+
+.PHONY: test-long
+test-long: prepare ## the long campaigns: crashes, scale, lost replies (root, hours)
+	$(GO) run ./tests/suite -long
+
+.PHONY: bench
+bench: prepare ## the figures, each a ratio of one paired run (root)
+	$(GO) run ./tests/suite -bench
+
+.PHONY: fuzz
+fuzz: ## every fuzz target for 20 seconds (FUZZTIME=20s)
+	$(GO) run ./tests/suite -fuzz $(or $(FUZZTIME),20s)
+
+.PHONY: demo
+demo: build $(AUDITOR) ## two containers from examples/web.yaml on this host (root)
+	tests/demo/up
+
+.PHONY: demo-clean
+demo-clean: $(AUDITOR) ## take back all that the demo made (root)
+	tests/demo/down
+
+.PHONY: deb
+deb: ## dist/hostler_VERSION_ARCH.deb
+	tests/prepare deb
+	debian/build dist
+
+.PHONY: lint
+lint: $(LINTER) ## golangci-lint, pinned in internal/tools
+	$(LINTER) run ./...
+
+$(LINTER): internal/tools/go.mod internal/tools/go.sum
+	@mkdir -p $(@D)
+	$(GO) -C internal/tools build -o $(CURDIR)/$@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+.PHONY: $(AUDITOR)
+$(AUDITOR):
+	@$(GO) build -o $@ ./tests/leakcheck
+
+.PHONY: prepare
+prepare: ## the packages that the tests need, from apt (root)
+	tests/prepare test
+
+.PHONY: clean
+clean:
+	rm -rf bin dist .cache
