@@ -1,0 +1,116 @@
+// Package atomicfile writes whole files so that a reader, and the disk after
+// a power cut, sees either the old content or the new, never a part.
+package atomicfile
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// Option changes how one file is written.
+type Option func(*options)
+
+type options struct {
+	beforeRename func() error
+	afterRename  func() error
+}
+
+// BeforeRename runs f when the new content is durable in the temporary file
+// and the old file is still in place; an error from f leaves the old file.
+func BeforeRename(f func() error) Option { return func(o *options) { o.beforeRename = f } }
+
+// AfterRename runs f between the rename and the sync of the directory.
+func AfterRename(f func() error) Option { return func(o *options) { o.afterRename = f } }
+
+// Write replaces the file at path by data with exactly the given mode, owned
+// by the calling user. A symbolic link at path is replaced, never followed.
+// When Write returns nil the content survives a power cut. The temporary file
+// is .NAME.hostler-tmp beside it; one left by a crash is taken over, so two
+// processes must not write the same file at once.
+func Write(path string, data []byte, mode fs.FileMode, opts ...Option) error {
+	var o options
+	for _, opt := range opts {
+		opt(&o)
+	}
+	if err := write(path, data, mode, o); err != nil {
+		return fmt.Errorf("cannot write %s: %w", path, err)
+	}
+	return nil
+}
+
+// Remove deletes the file at path durably; an absent file is success.
+func Remove(path string) error {
+	if err := os.Remove(path); err != nil {
+		if os.IsNotExist(err) {
+			return nil
+		}
+		return fmt.Errorf("cannot remove %s: %w", path, err)
+	}
+	if err := syncDir(filepath.Dir(path)); err != nil {
+		return fmt.Errorf("cannot remove %s: %w", path, err)
+	}
+	return nil
+}
+
+// TempName returns the name of the temporary file that Write uses for path.
+func TempName(path string) string {
+	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".hostler-tmp")
+}
+
+func write(path string, data []byte, mode fs.FileMode, o options) (err error) {
+	tmp := TempName(path)
+	// A leftover is removed rather than truncated: it may be a link or
+	// belong to somebody else.
+	if err := os.Remove(tmp); err != nil && !os.IsNotExist(err) {
+		return err
+	}
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW|syscall.O_CLOEXEC, 0o600)
+	if err != nil {
+		return err
+	}
+	renamed := false
+	defer func() {
+		_ = f.Close()
+		if err != nil && !renamed {
+			_ = os.Remove(tmp)
+		}
+	}()
+	if _, err := f.Write(data); err != nil {
+		return err
+	}
+	if err := f.Chmod(mode.Perm()); err != nil {
+		return err
+	}
+	// An fsync error is reported once only, so it is never retried here: the
+	// whole write starts again.
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if o.beforeRename != nil {
+		if err := o.beforeRename(); err != nil {
+			return err
+		}
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return err
+	}
+	renamed = true
+	if o.afterRename != nil {
+		if err := o.afterRename(); err != nil {
+			return err
+		}
+	}
+	return syncDir(filepath.Dir(path))
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = d.Close() }()
+	return d.Sync()
+}

@@ -1,0 +1,78 @@
+// Package failpoint names the points at which a test may kill, fail, delay or
+// panic the process. Each sits between a durable intent and its effect, or
+// between an effect and its record. Without the build tag "failpoint" Hit is
+// empty and costs nothing.
+package failpoint
+
+// Point is the name of a crash point.
+type Point string
+
+// The points of the store.
+const (
+	StoreBeforeIntent      Point = "store-before-intent"
+	StoreAfterIntent       Point = "store-after-intent"
+	StoreEffectNoResult    Point = "store-after-effect-before-result"
+	StoreResultNoAck       Point = "store-after-result-before-ack"
+	StoreBackupNoRename    Point = "store-backup-before-rename"
+	StoreBackupNoDirSync   Point = "store-backup-after-rename-before-sync"
+	StoreMidMigration      Point = "store-mid-migration"
+	StoreEventAppend       Point = "store-event-append"
+	StoreIdentityNoRename  Point = "store-identity-before-rename"
+	InitLockHeld           Point = "init-lock-held-before-apt"
+	InitDownload           Point = "init-during-download"
+	InitUnpack             Point = "init-during-unpack"
+	InitPostinst           Point = "init-during-postinst"
+	InitAptNoRecord        Point = "init-after-apt-before-record"
+	InitWaitDaemon         Point = "init-waiting-for-daemon"
+	InitConfigured         Point = "init-after-first-configuration"
+	InitConfNoRename       Point = "init-conf-tmp-written"
+	InitConfRenamed        Point = "init-conf-renamed"
+	LXDBeforePost          Point = "lxd-before-post"
+	LXDPostNoReply         Point = "lxd-post-sent-no-reply"
+	LXDOpNotRecorded       Point = "lxd-op-known-not-recorded"
+	LXDImageDownloading    Point = "lxd-image-downloading"
+	LXDCreatedNotRecorded  Point = "lxd-created-not-recorded"
+	LXDBeforeStart         Point = "lxd-before-start"
+	LXDStartedNotRecorded  Point = "lxd-started-not-recorded"
+	LXDStopping            Point = "lxd-stopping"
+	LXDDeleteSent          Point = "lxd-delete-sent"
+	LXDDeletedNotRecorded  Point = "lxd-deleted-not-recorded"
+	LXDEventResync         Point = "lxd-event-resync"
+	LoopBackingCreated     Point = "loop-backing-created"
+	LoopHalfAllocated      Point = "loop-half-fallocated"
+	LoopNumberTaken        Point = "loop-free-number-taken"
+	LoopConfigured         Point = "loop-configured-not-recorded"
+	LoopAutoclear          Point = "loop-autoclear-hand-over"
+	LoopDetaching          Point = "loop-detaching"
+	LoopBackingDeleting    Point = "loop-backing-deleting"
+	MkfsRunning            Point = "mkfs-running"
+	MkfsNotRecorded        Point = "mkfs-done-not-recorded"
+	MountedNotRecorded     Point = "mounted-not-recorded"
+	Unmounting             Point = "unmounting"
+	TmpfsMounted           Point = "tmpfs-mounted"
+	RootfsBound            Point = "rootfs-bound"
+	NetBridgeUnstamped     Point = "net-bridge-created-unstamped"
+	NetEnslaved            Point = "net-enslaved"
+	NetReleased            Point = "net-released"
+	NetAddressAdded        Point = "net-address-added"
+	NetAddressDeleted      Point = "net-address-deleted"
+	NetRouteAdded          Point = "net-route-added"
+	NetRulesLoaded         Point = "net-rules-loaded"
+	APIAcceptedNotDurable  Point = "api-accepted-before-durable"
+	APIDurableNotConfirmed Point = "api-durable-before-reply"
+)
+
+// Points lists every point; a test fails when one of them is never hit.
+var Points = []Point{
+	StoreBeforeIntent, StoreAfterIntent, StoreEffectNoResult, StoreResultNoAck,
+	StoreBackupNoRename, StoreBackupNoDirSync, StoreMidMigration, StoreEventAppend, StoreIdentityNoRename,
+	InitLockHeld, InitDownload, InitUnpack, InitPostinst, InitAptNoRecord, InitWaitDaemon,
+	InitConfigured, InitConfNoRename, InitConfRenamed,
+	LXDBeforePost, LXDPostNoReply, LXDOpNotRecorded, LXDImageDownloading, LXDCreatedNotRecorded,
+	LXDBeforeStart, LXDStartedNotRecorded, LXDStopping, LXDDeleteSent, LXDDeletedNotRecorded, LXDEventResync,
+	LoopBackingCreated, LoopHalfAllocated, LoopNumberTaken, LoopConfigured, LoopAutoclear,
+	LoopDetaching, LoopBackingDeleting, MkfsRunning, MkfsNotRecorded, MountedNotRecorded, Unmounting,
+	TmpfsMounted, RootfsBound,
+	NetBridgeUnstamped, NetEnslaved, NetReleased, NetAddressAdded, NetAddressDeleted, NetRouteAdded, NetRulesLoaded,
+	APIAcceptedNotDurable, APIDurableNotConfirmed,
+}

@@ -1,0 +1,52 @@
+package hostlock
+
+import (
+	"errors"
+	"os"
+	"strconv"
+	"syscall"
+)
+
+var errSwapped = errors.New("the lock file was replaced or is a link")
+
+// closeOnExec keeps children from inheriting the lock: the library does not
+// tell its descriptor, so every descriptor of this process that is the lock
+// file gets the flag. It is an error when none is the file now at path: then
+// somebody removed or replaced it, and the lock excludes nobody.
+func closeOnExec(path string) error {
+	var file syscall.Stat_t
+	if err := syscall.Lstat(path, &file); err != nil {
+		return err
+	}
+	if file.Mode&syscall.S_IFMT != syscall.S_IFREG {
+		return errSwapped
+	}
+	dir, err := os.Open("/proc/self/fd")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = dir.Close() }()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return err
+	}
+	found := false
+	for _, name := range names {
+		fd, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		var open syscall.Stat_t
+		if err := syscall.Fstat(fd, &open); err != nil {
+			continue // closed since it was listed
+		}
+		if open.Dev == file.Dev && open.Ino == file.Ino {
+			syscall.CloseOnExec(fd)
+			found = true
+		}
+	}
+	if !found {
+		return errSwapped
+	}
+	return nil
+}

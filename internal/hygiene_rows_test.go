@@ -1,0 +1,164 @@
+package internal_test
+
+import (
+	"strings"
+	"testing"
+)
+
+// drivers are the packages that only agent may name.
+var drivers = []string{
+	"containerbroker/lxd", "containerbroker/kvm", "containerbroker/lxc",
+	"initialisers/lxd", "initialisers/kvm", "initialisers/lxc",
+	"storage/loop", "storage/tmpfs", "storage/rootfs", "storage/managedfs",
+}
+
+// leaves are the families of the second row, and what each may import of
+// other families.
+var leaves = map[string][]string{
+	"sysctl": nil, "packaging": nil, "hostnet": nil, "storage": nil,
+	"initialisers":    {"packaging", "sysctl"},
+	"containerbroker": nil,
+}
+
+// fences name the packages that may import a module or package.
+var fences = []struct {
+	pkg   string
+	homes func(importer string) bool
+}{
+	{"github.com/canonical/lxd", func(p string) bool { return strings.Contains(p+"/", "/lxd/") }},
+	{"github.com/digitalocean/go-libvirt", func(p string) bool { return strings.Contains(p+"/", "/kvm/") }},
+	{"github.com/vishvananda/netlink", func(p string) bool { return within(p, "hostnet") }},
+	{"github.com/coreos/go-systemd", func(p string) bool { return p == "agent" }},
+	{"modernc.org/sqlite", func(p string) bool { return p == "agent/state" }},
+	{"database/sql", func(p string) bool { return p == "agent/state" }},
+	{"github.com/juju/fslock", func(p string) bool { return p == "internal/hostlock" }},
+	{"os/exec", func(p string) bool { return p == "internal/run" }},
+}
+
+// A package imports only lower rows; tests may reach further, but not past
+// the fences. The black-box tests under tests/ share no code and so are free.
+func TestImportRows(t *testing.T) {
+	for _, f := range sources(t) {
+		importer := f.folder()
+		if within(importer, "tests") {
+			continue
+		}
+		for _, imported := range f.imports() {
+			for _, fence := range fences {
+				exec := fence.pkg == "os/exec" && f.test
+				if within(imported, fence.pkg) && !fence.homes(importer) && !exec {
+					t.Errorf("%s imports %s, which has its home elsewhere", f.name, imported)
+				}
+			}
+			own, ok := strings.CutPrefix(imported, "hostler/")
+			if !ok || f.test {
+				continue
+			}
+			if why := mayImport(importer, own); why != "" {
+				t.Errorf("%s imports %s: %s", f.name, imported, why)
+			}
+		}
+	}
+}
+
+// mayImport says why one package of this module may not import another, ""
+// when it may.
+func mayImport(importer, imported string) string {
+	if within(imported, "internal") || within(imported, importer) || within(importer, "cmd/hostlerd") {
+		return ""
+	}
+	if imported == "agent" || within(imported, "cmd/hostlerd") || within(imported, "tests") || within(imported, "cmd") && !within(importer, "cmd") {
+		return "nothing imports the highest rows"
+	}
+	for _, d := range drivers {
+		if within(imported, d) && importer != "agent" && !within(importer, d) {
+			return "only agent names concrete drivers"
+		}
+	}
+	family, _, _ := strings.Cut(importer, "/")
+	importedFamily, _, _ := strings.Cut(imported, "/")
+	switch {
+	case within(importer, "internal"):
+		return "internal is the lowest row"
+	case importer == "agent":
+		return ""
+	case within(importer, "cmd/hostler"):
+		if within(imported, "agent/api") || within(imported, "agent/spec") || within(imported, "cmd/hostler") {
+			return ""
+		}
+		return "the command line imports the API's client and the spec"
+	case family != "agent":
+		also, known := leaves[family]
+		switch {
+		case !known:
+			return "the folder " + family + " is in no row"
+		case importedFamily == family || contains(also, importedFamily):
+			return ""
+		}
+		return "a leaf imports no other family, no spec and no store"
+	}
+	return mayWorkerImport(importer, imported, importedFamily)
+}
+
+func mayWorkerImport(importer, imported, importedFamily string) string {
+	contract := within(imported, "agent/spec") || within(imported, "agent/state")
+	switch {
+	case within(importer, "agent/spec"), within(importer, "agent/state"):
+		if root := strings.Join(strings.Split(importer, "/")[:2], "/"); within(imported, root) {
+			return ""
+		}
+		return "the declared and the kept import only internal"
+	case within(importer, "agent/reconcile"):
+		if within(imported, "agent/state") {
+			return ""
+		}
+		return "the loop imports only the store"
+	case importedFamily != "agent", contract, within(imported, "agent/reconcile"):
+		return ""
+	}
+	if root := strings.Join(strings.Split(importer, "/")[:2], "/"); within(imported, root) {
+		return ""
+	}
+	return "workers do not import each other"
+}
+
+// The rows themselves, so that a slip in the rule above is seen.
+func TestMayImport(t *testing.T) {
+	for _, c := range []struct {
+		importer, imported string
+		may                bool
+	}{
+		{"internal/run", "internal/paths", true},
+		{"internal/run", "agent/spec", false},
+		{"containerbroker/lxd", "containerbroker", true},
+		{"containerbroker/lxd", "containerbroker/images", true},
+		{"containerbroker/lxd", "containerbroker/kvm", false},
+		{"containerbroker/lxd", "agent/spec", false},
+		{"containerbroker", "sysctl", false},
+		{"initialisers/lxd", "packaging", true},
+		{"initialisers/lxd", "containerbroker", false},
+		{"agent/spec", "internal/fault", true},
+		{"agent/spec", "agent/state", false},
+		{"agent/state/statetest", "agent/state", true},
+		{"agent/reconcile", "agent/state", true},
+		{"agent/reconcile", "agent/spec", false},
+		{"agent/provisioner", "containerbroker", true},
+		{"agent/provisioner", "containerbroker/lxd", false},
+		{"agent/provisioner", "agent/api", false},
+		{"agent/provisioner", "agent/reconcile", true},
+		{"agent/provisioner", "agent", false},
+		{"agent", "containerbroker/lxd", true},
+		{"agent", "agent/provisioner", true},
+		{"cmd/hostler", "agent/api", true},
+		{"cmd/hostler", "agent", false},
+		{"cmd/hostler/internal/table", "agent/api", true},
+		{"cmd/hostler", "cmd/hostler/internal/table", true},
+		{"agent/api", "cmd/hostler/internal/table", false},
+		{"cmd/hostler", "containerbroker", false},
+		{"cmd/hostlerd", "agent", true},
+	} {
+		if got := mayImport(c.importer, c.imported); (got == "") != c.may {
+			t.Errorf("%s imports %s: %q, want may = %v", c.importer, c.imported, got, c.may)
+		}
+	}
+}

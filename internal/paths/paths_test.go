@@ -1,0 +1,76 @@
+package paths_test
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"hostler/internal/paths"
+)
+
+func TestDefaults(t *testing.T) {
+	p := paths.Default()
+	for got, want := range map[string]string{
+		p.Config:         "/etc/hostler/hostler.yaml",
+		p.ConfD():        "/etc/hostler/conf.d",
+		p.Socket():       "/run/hostler/hostler.sock",
+		p.HostLock():     "/run/hostler/lock/host",
+		p.SysctlDropIn(): "/etc/sysctl.d/60-hostler.conf",
+	} {
+		if got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
+func TestSecondAgentSharesOnlyTheHost(t *testing.T) {
+	p := paths.New("", "/srv/a/hostler.yaml", "/srv/a/state", "/srv/a/run")
+	if p.ConfD() != "/srv/a/conf.d" || p.Socket() != "/srv/a/run/hostler.sock" || p.Store() != "/srv/a/state/store.db" {
+		t.Errorf("own places: %s %s %s", p.ConfD(), p.Socket(), p.Store())
+	}
+	if p.HostLock() != paths.Default().HostLock() {
+		t.Errorf("two host locks: %s and %s", p.HostLock(), paths.Default().HostLock())
+	}
+}
+
+// C23: LXD is found by its socket: LXD_DIR, the snap's path, Debian's.
+func TestFindLXDSocketOrder(t *testing.T) {
+	root := t.TempDir()
+	p := paths.New(root, "", "", "")
+	if got := p.FindLXDSocket(""); got != "" {
+		t.Errorf("found %s on a host without LXD", got)
+	}
+	listen := func(dir string) string {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		// The socket's whole path may be too long to bind: bind it by a
+		// relative one.
+		t.Chdir(dir)
+		l, err := net.Listen("unix", "unix.socket")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		return paths.LXDSocket(dir)
+	}
+	debian := listen(filepath.Join(root, "/var/lib/lxd"))
+	if got := p.FindLXDSocket(""); got != debian {
+		t.Errorf("found %q, want %s", got, debian)
+	}
+	snap := listen(filepath.Join(root, "/var/snap/lxd/common/lxd"))
+	if got := p.FindLXDSocket(""); got != snap {
+		t.Errorf("found %q, want %s", got, snap)
+	}
+	own := listen(t.TempDir())
+	if got := p.FindLXDSocket(filepath.Dir(own)); got != own {
+		t.Errorf("found %q, want %s", got, own)
+	}
+	if err := os.Remove(own); err != nil {
+		t.Fatal(err)
+	}
+	if got := p.FindLXDSocket(filepath.Dir(own)); got != "" {
+		t.Errorf("LXD_DIR without a socket fell back to %s", got)
+	}
+}

@@ -1,0 +1,153 @@
+// Package run is the only place of hostler that starts other programs. No
+// shell is ever involved: a program is named by its absolute path and gets
+// its arguments one by one and a clean environment.
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// DefaultLimit is how many bytes of stdout, and of stderr, a Result keeps
+// when the command sets no limit of its own.
+const DefaultLimit = 1 << 20
+
+// Command is one program to run. The zero value of every field but Path is
+// usable.
+type Command struct {
+	// Path is absolute.
+	Path string
+	Args []string
+	// Env is added to the clean environment (see CleanEnv).
+	Env []string
+	Dir string
+	// Stdin is empty when nil.
+	Stdin io.Reader
+	// OnLine gets each line of stdout and stderr, without its newline, while
+	// the program runs. Calls never overlap.
+	OnLine func(line string)
+	// OnStatus, when set, gets each line that the program writes to file
+	// descriptor 3. Calls never overlap with each other or with OnLine.
+	OnStatus func(line string)
+	// Limit bounds the bytes of stdout and of stderr kept in the Result; the
+	// last ones are kept. 0 means DefaultLimit.
+	Limit int64
+	// Timeout ends the command as the end of the context does; 0 means none.
+	Timeout time.Duration
+	// Grace is the time between SIGTERM and SIGKILL to the process group when
+	// the context ends; 0 means SIGKILL at once.
+	Grace time.Duration
+	// NoKill is for programs that must not be killed, such as a package
+	// manager at work: at the end of the context the program itself, not its
+	// group, gets one SIGINT, and Run waits until it has ended. It also works
+	// on unharmed when this process is killed.
+	NoKill bool
+	// Users, when set, starts the program in a user namespace of its own.
+	Users *UserNamespace
+	// OnStart, when set, is told the program's process id once it runs.
+	OnStart func(pid int)
+	// Detach, when set, starts the program as a daemon in a session of its
+	// own, with both outputs appended to the file of this name. Run returns
+	// as soon as it has started; it outlives the context and this process.
+	Detach string
+}
+
+// UserNamespace says which users and groups of this host the ids from 0 on in
+// a user namespace are. Only root may start a program in one.
+type UserNamespace struct {
+	FirstUser, Users   int
+	FirstGroup, Groups int
+}
+
+// Name is the program's name without its folder.
+func (c Command) Name() string { return filepath.Base(c.Path) }
+
+// String is the command as a person would type it, for logs of commands that
+// carry no secrets.
+func (c Command) String() string {
+	return strings.Join(append([]string{c.Path}, c.Args...), " ")
+}
+
+// Result is what a command left behind.
+type Result struct {
+	Stdout, Stderr []byte
+	ExitCode       int
+	// PID is set for detached commands.
+	PID int
+}
+
+// Runner runs commands. An exit code other than 0 is an *ExitError. When the
+// context ends first, the error wraps the context's.
+type Runner interface {
+	Run(ctx context.Context, c Command) (Result, error)
+}
+
+// ExitError says that a program ended unsuccessfully.
+type ExitError struct {
+	Name string
+	// Code is -1 when a signal ended the program.
+	Code   int
+	Signal string
+	// Tail holds the last lines of stderr, or of stdout where stderr is empty.
+	Tail string
+}
+
+func (e *ExitError) Error() string {
+	how := fmt.Sprintf("exit status %d", e.Code)
+	if e.Signal != "" {
+		how = "ended by signal " + e.Signal
+	}
+	if e.Tail != "" {
+		how += ": " + e.Tail
+	}
+	return fmt.Sprintf("cannot run %s: %s", e.Name, how)
+}
+
+// ExitCode returns the exit code held in err's chain, if there is one.
+func ExitCode(err error) (int, bool) {
+	var e *ExitError
+	if errors.As(err, &e) {
+		return e.Code, true
+	}
+	return 0, false
+}
+
+// CleanEnv is the environment that every program starts with: a fixed search
+// path, no locale but UTF-8, root's home, and nothing of the agent's own.
+func CleanEnv() []string {
+	return []string{
+		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"HOME=/root",
+		"LANG=C.UTF-8",
+		"LC_ALL=C.UTF-8",
+	}
+}
+
+// tailLines is how much of a program's last words an error repeats.
+const (
+	tailLines = 6
+	tailBytes = 1024
+)
+
+// Tail returns the last lines of output that hold anything.
+func Tail(output []byte) string {
+	var kept []string
+	for line := range strings.Lines(strings.ToValidUTF8(string(output), "?")) {
+		if line = strings.TrimRight(line, " \t\r\n"); line != "" {
+			kept = append(kept, line)
+		}
+	}
+	if len(kept) > tailLines {
+		kept = kept[len(kept)-tailLines:]
+	}
+	text := strings.Join(kept, "\n")
+	if len(text) > tailBytes {
+		text = strings.ToValidUTF8(text[len(text)-tailBytes:], "")
+	}
+	return text
+}
