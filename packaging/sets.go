@@ -1,0 +1,80 @@
+package packaging
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"strings"
+
+	"hostler/internal/fault"
+)
+
+// Set is what one purpose needs.
+type Set struct {
+	Names   []string
+	Options Options
+}
+
+// Release is a distribution and its version, as os-release(5) tells them.
+type Release struct{ ID, Version string }
+
+func (r Release) String() string { return strings.TrimSpace(r.ID + " " + r.Version) }
+
+// The purposes that have a set.
+const (
+	ForLXD        = "lxd"
+	ForImageBuild = "image-build"
+)
+
+// sets lists what each purpose needs on each release. lxd recommends the
+// DHCP server of its bridges and its AppArmor profiles' loader, which are
+// wanted, and an agent for its virtual machines, which is not; btrfs-progs
+// makes its storage pools. Without nftables its bridges cannot be made where
+// there is no iptables either.
+var sets = map[string]map[Release]Set{
+	ForLXD: {
+		{"debian", "12"}: {Names: []string{"lxd", "dnsmasq-base", "apparmor", "btrfs-progs", "nftables"}, Options: Options{NoRecommends: true}},
+		{"debian", "13"}: {Names: []string{"lxd", "dnsmasq-base", "apparmor", "btrfs-progs", "nftables"}, Options: Options{NoRecommends: true}},
+	},
+	ForImageBuild: {
+		{"debian", "12"}:    {Names: []string{"mmdebstrap", "squashfs-tools"}, Options: Options{NoRecommends: true}},
+		{"debian", "13"}:    {Names: []string{"mmdebstrap", "squashfs-tools"}, Options: Options{NoRecommends: true}},
+		{"ubuntu", "22.04"}: {Names: []string{"mmdebstrap", "squashfs-tools"}, Options: Options{NoRecommends: true}},
+		{"ubuntu", "24.04"}: {Names: []string{"mmdebstrap", "squashfs-tools"}, Options: Options{NoRecommends: true}},
+	},
+}
+
+// SetFor returns what purpose needs on a release; an unknown one needs an
+// operator.
+func SetFor(purpose string, r Release) (Set, error) {
+	if set, ok := sets[purpose][r]; ok {
+		return set, nil
+	}
+	if purpose == ForLXD && r.ID == "ubuntu" {
+		return Set{}, fault.New(fault.NeedsOperator, "cannot install LXD on %s: it has no such package; run `snap install lxd`", r)
+	}
+	return Set{}, fault.New(fault.NeedsOperator, "cannot tell what to install for %s on %s: install it by hand", purpose, r)
+}
+
+// ReadRelease reads an os-release file.
+func ReadRelease(path string) (Release, error) {
+	data, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Release{}, fault.New(fault.NeedsOperator, "cannot tell this host's release: %s is missing", path)
+	}
+	if err != nil {
+		return Release{}, fault.New(fault.Transient, "cannot tell this host's release: %w", err)
+	}
+	var r Release
+	for line := range strings.Lines(string(data)) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		value = strings.Trim(value, `"'`)
+		switch key {
+		case "ID":
+			r.ID = value
+		case "VERSION_ID":
+			r.Version = value
+		}
+	}
+	return r, nil
+}

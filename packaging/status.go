@@ -1,0 +1,105 @@
+package packaging
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+)
+
+// dpkgState is what dpkg's status file says.
+type dpkgState struct {
+	// installed holds the packages that are fully installed, also under what
+	// they provide.
+	installed map[string]bool
+	// broken holds the packages that dpkg left half-way.
+	broken []string
+	// halfUnpacked holds those of them whose files must be unpacked again.
+	halfUnpacked []string
+}
+
+// readState reads dpkg's status file; an absent one is a host without
+// packages. updates is dpkg's journal: a file in it tells that dpkg ended in
+// the middle of its work and the status file is behind.
+func readState(status, updates string) (dpkgState, error) {
+	f, err := os.Open(status)
+	if errors.Is(err, fs.ErrNotExist) {
+		return dpkgState{installed: map[string]bool{}}, nil
+	}
+	if err != nil {
+		return dpkgState{}, fmt.Errorf("cannot read what is installed: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	state, err := parseStatus(f)
+	if err != nil {
+		return dpkgState{}, fmt.Errorf("cannot read what is installed: %s: %w", status, err)
+	}
+	entries, err := os.ReadDir(updates)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return dpkgState{}, fmt.Errorf("cannot read what is installed: %w", err)
+	}
+	if len(entries) > 0 {
+		state.broken = append(state.broken, "dpkg's own records")
+	}
+	return state, nil
+}
+
+// parseStatus reads paragraphs of "Key: value" lines; only the lines that
+// matter are looked at, so what is in the others cannot go wrong.
+func parseStatus(r io.Reader) (dpkgState, error) {
+	state := dpkgState{installed: map[string]bool{}}
+	var name, status, provides string
+	done := func() {
+		words := strings.Fields(status) // want, flag, state
+		if name != "" && len(words) == 3 {
+			switch words[2] {
+			case "installed":
+				if words[1] == "reinstreq" {
+					state.broken = append(state.broken, name)
+				}
+				state.installed[name] = true
+				for p := range strings.SplitSeq(provides, ",") {
+					if p, _, _ = strings.Cut(strings.TrimSpace(p), " "); p != "" {
+						state.installed[p] = true
+					}
+				}
+			case "half-installed", "unpacked", "half-configured", "triggers-awaited", "triggers-pending":
+				state.broken = append(state.broken, name)
+			}
+			if words[1] == "reinstreq" || words[2] == "half-installed" {
+				state.halfUnpacked = append(state.halfUnpacked, name)
+			}
+		}
+		name, status, provides = "", "", ""
+	}
+	// Lines may be long (conffile lists are not, but descriptions may be):
+	// ReadString has no limit as Scanner has.
+	reader := bufio.NewReader(r)
+	for {
+		line, err := reader.ReadString('\n')
+		if err != nil && !errors.Is(err, io.EOF) {
+			return state, err
+		}
+		trimmed := strings.TrimRight(line, "\r\n")
+		key, value, _ := strings.Cut(trimmed, ":")
+		switch key {
+		case "":
+			if trimmed == "" {
+				done()
+			}
+		case "Package":
+			name = strings.TrimSpace(value)
+		case "Status":
+			status = value
+		case "Provides":
+			provides = value
+		}
+		if err != nil {
+			done()
+			return state, nil
+		}
+	}
+}

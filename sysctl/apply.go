@@ -1,0 +1,248 @@
+package sysctl
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"hostler/internal/atomicfile"
+	"hostler/internal/failpoint"
+	"hostler/internal/fault"
+)
+
+// remembered is what is known of one parameter that hostler has set.
+type remembered struct {
+	// Previous is the value from before hostler first set it.
+	Previous string `json:"previous"`
+	// Value is what hostler set last; a different value in the kernel is
+	// somebody else's and is not put back.
+	Value  string             `json:"value"`
+	Owners map[string]Setting `json:"owners"`
+}
+
+type memory map[string]*remembered
+
+// Apply makes settings the whole of what owner wants: the kernel and the
+// sysctl.d file get them, and what owner wanted before and wants no longer
+// gets back its value from before hostler. It returns the names of the
+// parameters whose value in the kernel changed. A parameter that cannot be
+// set is an error after all others were. Two owners that want different
+// values are a Conflict. Applying the same again writes nothing.
+func (m *Manager) Apply(ctx context.Context, owner string, settings []Setting) ([]string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, s := range settings {
+		if err := checkSetting(s); err != nil {
+			return nil, err
+		}
+	}
+	known, err := m.load()
+	if err != nil {
+		return nil, err
+	}
+	before := slices.Sorted(maps.Keys(known))
+	drop, err := m.declare(known, owner, settings)
+	if err != nil {
+		return nil, err
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("cannot set kernel parameters: %w", err)
+	}
+	// The earlier values are durable before anything changes, and are
+	// forgotten only after they were put back.
+	keep := maps.Clone(known)
+	maps.Copy(keep, drop)
+	if err := m.save(keep); err != nil {
+		return nil, err
+	}
+	if err := m.writeDropIn(before, known); err != nil {
+		return nil, err
+	}
+	changed, failed := m.carryOut(known, drop)
+	if err := m.save(known); err != nil {
+		failed = append(failed, err)
+	}
+	return changed, errors.Join(failed...)
+}
+
+// Restore puts back every value and removes the sysctl.d file's settings.
+func (m *Manager) Restore(ctx context.Context) ([]string, error) {
+	m.mu.Lock()
+	known, err := m.load()
+	m.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	owners := map[string]bool{"": true} // also what a crash left without an owner
+	for _, r := range known {
+		for owner := range r.Owners {
+			owners[owner] = true
+		}
+	}
+	var changed []string
+	for _, owner := range slices.Sorted(maps.Keys(owners)) {
+		names, err := m.Apply(ctx, owner, nil)
+		changed = append(changed, names...)
+		if err != nil {
+			return changed, err
+		}
+	}
+	return changed, nil
+}
+
+// declare changes known to what is wanted now and returns what nobody wants
+// any longer.
+func (m *Manager) declare(known memory, owner string, settings []Setting) (memory, error) {
+	wanted := map[string]Setting{}
+	for _, s := range settings {
+		wanted[s.Name] = s
+	}
+	drop := memory{}
+	for name, r := range known {
+		if _, still := wanted[name]; !still {
+			delete(r.Owners, owner)
+			if len(r.Owners) == 0 {
+				drop[name] = r
+				delete(known, name)
+			}
+		}
+	}
+	for _, s := range settings {
+		current, err := m.Read(s.Name)
+		if fault.Is(err, fault.NotFound) || err == nil && !m.Writable(s.Name) && !s.metBy(current) {
+			// Not remembered: it would be tried at every boot for nothing.
+			// carryOut's error is given here instead.
+			return nil, m.write(s.Name, s.Value)
+		}
+		if err != nil {
+			return nil, err
+		}
+		r := known[s.Name]
+		if r == nil && s.metBy(current) {
+			continue // satisfied by somebody else
+		}
+		if r != nil && s.AtLeast && s.metBy(current) && current != r.Value {
+			delete(known, s.Name) // somebody raised it further: it is theirs
+			continue
+		}
+		if r == nil {
+			r = &remembered{Previous: current, Owners: map[string]Setting{}}
+			known[s.Name] = r
+		}
+		r.Owners[owner] = s
+		if r.Value, err = agreed(s.Name, r.Owners); err != nil {
+			return nil, err
+		}
+	}
+	return drop, nil
+}
+
+// agreed finds the one value that fulfils all owners.
+func agreed(name string, owners map[string]Setting) (string, error) {
+	for _, candidate := range owners {
+		value, all := normal(candidate.Value), true
+		for _, s := range owners {
+			all = all && s.metBy(value)
+		}
+		if all {
+			return value, nil
+		}
+	}
+	return "", fault.New(fault.Conflict, "cannot set kernel parameter %s: %v want different values", name, slices.Sorted(maps.Keys(owners)))
+}
+
+// carryOut sets the wanted values and puts the earlier ones back.
+func (m *Manager) carryOut(known, drop memory) (changed []string, failed []error) {
+	set := func(name, value string) {
+		if err := m.write(name, value); err != nil {
+			failed = append(failed, err)
+			return
+		}
+		m.log.Info("kernel parameter set", "parameter", name, "value", value)
+		changed = append(changed, name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(drop)) {
+		if current, err := m.Read(name); err == nil && current == drop[name].Value && current != drop[name].Previous {
+			set(name, drop[name].Previous)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(known)) {
+		if current, err := m.Read(name); err != nil || current != known[name].Value {
+			set(name, known[name].Value)
+		}
+	}
+	return changed, failed
+}
+
+func (m *Manager) load() (memory, error) {
+	data, err := os.ReadFile(m.state)
+	if errors.Is(err, fs.ErrNotExist) {
+		return memory{}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the earlier kernel parameters: %w", err)
+	}
+	known := memory{}
+	if err := json.Unmarshal(data, &known); err != nil {
+		return nil, fault.New(fault.NeedsOperator, "cannot read the earlier kernel parameters in %s: %v; remove the file to forget them", m.state, err)
+	}
+	for name, r := range known {
+		if r == nil || checkName(name) != nil {
+			return nil, fault.New(fault.NeedsOperator, "cannot read the earlier kernel parameters in %s: bad entry %q; remove the file to forget them", m.state, name)
+		}
+		if r.Owners == nil {
+			r.Owners = map[string]Setting{}
+		}
+	}
+	return known, nil
+}
+
+func (m *Manager) save(known memory) error {
+	old, err := os.ReadFile(m.state)
+	if len(known) == 0 {
+		if err != nil {
+			return nil
+		}
+		return atomicfile.Remove(m.state)
+	}
+	data, err := json.MarshalIndent(known, "", "  ")
+	if err != nil {
+		return fmt.Errorf("cannot remember the earlier kernel parameters: %w", err)
+	}
+	if string(old) == string(data) {
+		return nil
+	}
+	return atomicfile.Write(m.state, data, 0o600)
+}
+
+// writeDropIn puts the known values into the sysctl.d file.
+func (m *Manager) writeDropIn(before []string, known memory) error {
+	ours := map[string]string{}
+	for name, r := range known {
+		ours[name] = r.Value
+	}
+	old, err := os.ReadFile(m.dropIn)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("cannot read %s: %w", m.dropIn, err)
+	}
+	text := render(string(old), before, ours)
+	switch {
+	case text == string(old):
+		return nil
+	case text == "":
+		return atomicfile.Remove(m.dropIn)
+	}
+	// A small Debian may lack the folder.
+	if err := os.MkdirAll(filepath.Dir(m.dropIn), 0o755); err != nil {
+		return fmt.Errorf("cannot write %s: %w", m.dropIn, err)
+	}
+	return atomicfile.Write(m.dropIn, []byte(text), 0o644,
+		atomicfile.BeforeRename(func() error { return failpoint.Hit(failpoint.InitConfNoRename) }),
+		atomicfile.AfterRename(func() error { return failpoint.Hit(failpoint.InitConfRenamed) }))
+}

@@ -1,0 +1,158 @@
+// Package sysctl reads and sets kernel parameters, keeps those that hostler
+// sets over a reboot in one sysctl.d file of its own, and puts the earlier
+// values back when they are no longer wanted.
+package sysctl
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"hostler/internal/fault"
+	"hostler/internal/paths"
+)
+
+// Setting is one wanted kernel parameter.
+type Setting struct {
+	// Name is the path below /proc/sys, with slashes: net/ipv4/ip_forward.
+	// Interface names may hold dots, which is why dots do not separate.
+	Name string `json:"name"`
+	// Value is compared with the kernel's without regard to kinds of space.
+	Value string `json:"value"`
+	// AtLeast is for limits: a number that is already as high or higher is
+	// left alone and is then nobody's but its setter's.
+	AtLeast bool `json:"at-least,omitempty"`
+}
+
+// Name joins the elements of a parameter's name.
+func Name(elements ...string) string { return strings.Join(elements, "/") }
+
+// Manager sets parameters for several owners, each of whom declares all its
+// settings at once. Calls change host-wide things: the caller holds the host
+// lock where another process might do the same.
+type Manager struct {
+	procSys, dropIn, state string
+	log                    *slog.Logger
+
+	mu sync.Mutex
+}
+
+// New returns a Manager that works below p.Root.
+func New(p paths.Paths, log *slog.Logger) *Manager {
+	return &Manager{procSys: p.ProcSys(), dropIn: p.SysctlDropIn(), state: p.SysctlState(), log: log}
+}
+
+// Read returns the kernel's value, with single spaces between its parts. An
+// absent parameter is NotFound.
+func (m *Manager) Read(name string) (string, error) {
+	if err := checkName(name); err != nil {
+		return "", err
+	}
+	root, err := os.OpenRoot(m.procSys)
+	if err != nil {
+		return "", fmt.Errorf("cannot read kernel parameter %s: %w", name, err)
+	}
+	defer func() { _ = root.Close() }()
+	data, err := root.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fault.New(fault.NotFound, "cannot read kernel parameter %s: this kernel has no such parameter", name)
+	}
+	if err != nil {
+		return "", fmt.Errorf("cannot read kernel parameter %s: %w", name, err)
+	}
+	return normal(string(data)), nil
+}
+
+// Writable says whether this host lets us change the parameter; inside a
+// container many belong to the host around it.
+func (m *Manager) Writable(name string) bool {
+	return checkName(name) == nil && unix.Access(filepath.Join(m.procSys, name), unix.W_OK) == nil
+}
+
+// Satisfied says whether the kernel already has all settings, and if not
+// which is missing. Settings that cannot be changed here count as satisfied.
+// It changes nothing.
+func (m *Manager) Satisfied(settings []Setting) (bool, string) {
+	for _, s := range settings {
+		current, err := m.Read(s.Name)
+		if err != nil || s.metBy(current) || !m.Writable(s.Name) {
+			continue
+		}
+		return false, fmt.Sprintf("kernel parameter %s is %s, wanted %s", s.Name, current, s.Value)
+	}
+	return true, ""
+}
+
+// write sets the kernel's value.
+func (m *Manager) write(name, value string) error {
+	root, err := os.OpenRoot(m.procSys)
+	if err != nil {
+		return fmt.Errorf("cannot set kernel parameter %s: %w", name, err)
+	}
+	defer func() { _ = root.Close() }()
+	f, err := root.OpenFile(name, os.O_WRONLY|os.O_TRUNC, 0)
+	if err == nil {
+		_, err = f.WriteString(value + "\n")
+		err = errors.Join(err, f.Close())
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		return fault.New(fault.NeedsOperator, "cannot set kernel parameter %s: this kernel has no such parameter", name)
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS):
+		return fault.New(fault.NeedsOperator, "cannot set kernel parameter %s to %s: not permitted here; set it on the host around this container", name, value)
+	case errors.Is(err, unix.EINVAL):
+		return fault.New(fault.Invalid, "cannot set kernel parameter %s: the kernel refuses %q", name, value)
+	}
+	return fmt.Errorf("cannot set kernel parameter %s: %w", name, err)
+}
+
+// metBy says whether the kernel's value fulfils the setting.
+func (s Setting) metBy(current string) bool {
+	if s.AtLeast {
+		have, err1 := strconv.ParseUint(current, 10, 64)
+		want, err2 := strconv.ParseUint(normal(s.Value), 10, 64)
+		if err1 == nil && err2 == nil {
+			return have >= want
+		}
+	}
+	return current == normal(s.Value)
+}
+
+func normal(value string) string { return strings.Join(strings.Fields(value), " ") }
+
+// checkName accepts what may stand in a sysctl.d file and below /proc/sys.
+func checkName(name string) error {
+	elements := strings.Split(name, "/")
+	// A dot in the first element would make sysctl.d read dots as slashes; no
+	// folder of the kernel has one.
+	bad := name == "" || strings.HasPrefix(name, "-") || strings.Contains(elements[0], ".")
+	for _, e := range elements {
+		bad = bad || e == "" || e == "." || e == ".." || strings.ContainsFunc(e, func(r rune) bool {
+			return r <= ' ' || r == 0x7f || strings.ContainsRune("=*?[]#;\\", r)
+		})
+	}
+	if bad || len(elements) < 2 {
+		return fault.New(fault.Invalid, "%q is no name of a kernel parameter (want one such as net/ipv4/ip_forward)", name)
+	}
+	return nil
+}
+
+func checkSetting(s Setting) error {
+	if err := checkName(s.Name); err != nil {
+		return err
+	}
+	if normal(s.Value) == "" || strings.ContainsFunc(s.Value, func(r rune) bool { return r != '\t' && (r < ' ' || r == 0x7f) }) {
+		return fault.New(fault.Invalid, "%q is no value for kernel parameter %s", s.Value, s.Name)
+	}
+	return nil
+}
