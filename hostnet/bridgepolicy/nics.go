@@ -1,0 +1,108 @@
+package bridgepolicy
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"hostler/internal/fault"
+)
+
+// NIC is a network device of a guest.
+type NIC struct {
+	Name   string
+	Bridge string
+	MTU    int
+	Space  string
+	// DHCP says that the address comes from the network, not from a record.
+	DHCP bool
+}
+
+// GuestNICs returns one NIC per host bridge for the spaces that the guest
+// needs: eth0, eth1 and so on in natural order of the bridges. A host that was
+// put into service by hand gives its guests DHCP: nobody keeps its addresses.
+func GuestNICs(need Need, devices []Device, containerType string, byHand bool) ([]NIC, error) {
+	spaces, err := Wanted(need, devices)
+	if err != nil {
+		return nil, err
+	}
+	var nics []NIC
+	var without []string
+	for _, space := range spaces {
+		found := false
+		for _, d := range devices {
+			if !usable(need.Method, d) || !in(d, space) {
+				continue
+			}
+			found = true
+			if !slices.ContainsFunc(nics, func(n NIC) bool { return n.Bridge == d.Name }) {
+				nics = append(nics, NIC{Bridge: d.Name, MTU: guestMTU(d, devices), Space: space, DHCP: byHand})
+			}
+		}
+		if !found && need.Method == Local && space == DefaultSpace && LocalBridge(containerType) != "" {
+			found = true
+			nics = append(nics, NIC{Bridge: LocalBridge(containerType), Space: space, DHCP: true})
+		}
+		if !found {
+			without = append(without, spaceName(space))
+		}
+	}
+	if len(without) > 0 {
+		return nil, fault.New(fault.NotReady, "cannot give the guest a network: the host has no bridge for %s", strings.Join(without, ", "))
+	}
+	slices.SortStableFunc(nics, func(a, b NIC) int { return Compare(a.Bridge, b.Bridge) })
+	for i := range nics {
+		nics[i].Name = fmt.Sprintf("eth%d", i)
+	}
+	return nics, nil
+}
+
+// guestMTU is the bridge's MTU; under a fan bridge that of the overlay, which
+// leaves room for its header.
+func guestMTU(bridge Device, devices []Device) int {
+	if strings.HasPrefix(bridge.Name, "fan-") {
+		for _, d := range devices {
+			if d.Kind == VXLAN && d.Parent == bridge.Name && d.MTU > 0 {
+				return d.MTU
+			}
+		}
+	}
+	return bridge.MTU
+}
+
+// Compare orders names naturally: eth2 before eth10.
+func Compare(a, b string) int {
+	whole := cmp.Compare(a, b)
+	for a != "" && b != "" {
+		digitsA, digitsB := leadingDigits(a), leadingDigits(b)
+		if digitsA == "" || digitsB == "" {
+			if a[0] != b[0] {
+				return cmp.Compare(a[0], b[0])
+			}
+			a, b = a[1:], b[1:]
+			continue
+		}
+		a, b = a[len(digitsA):], b[len(digitsB):]
+		digitsA, digitsB = strings.TrimLeft(digitsA, "0"), strings.TrimLeft(digitsB, "0")
+		// Numbers without leading zeros: the longer is the greater.
+		if c := cmp.Or(cmp.Compare(len(digitsA), len(digitsB)), cmp.Compare(digitsA, digitsB)); c != 0 {
+			return c
+		}
+	}
+	return cmp.Or(cmp.Compare(len(a), len(b)), whole)
+}
+
+func leadingDigits(s string) string {
+	i := 0
+	for i < len(s) && s[i] >= '0' && s[i] <= '9' {
+		i++
+	}
+	return s[:i]
+}
+
+func naturally(devices []Device) []Device {
+	sorted := slices.Clone(devices)
+	slices.SortStableFunc(sorted, func(a, b Device) int { return Compare(a.Name, b.Name) })
+	return sorted
+}

@@ -1,0 +1,159 @@
+//go:build integration
+
+package hostnet_test
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"hostler/hostnet"
+	"hostler/hostnet/nettest"
+)
+
+// A NIC goes under a bridge and comes back while probes of IPv4 and IPv6 and
+// an open connection run through it. Afterwards the NIC has what it had.
+func TestBridgingALiveNIC(t *testing.T) {
+	conversions := 10
+	if long {
+		conversions = 100
+	}
+	n, peer := nettest.New(t), nettest.New(t)
+	uplink(n, peer)
+	h := open(t, n)
+	before := stable(n)
+	session := newSession(t, n, peer)
+	had, err := hostnet.Carry(observe(t, h), "eth0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var gaps []time.Duration
+	measure := func(w hostnet.Wanted) {
+		t.Helper()
+		probes := []*probe{newProbe(t, n, "192.0.2.1"), newProbe(t, n, "2001:db8::1")}
+		for _, p := range probes {
+			p.answered(50)
+		}
+		settle(t, h, w)
+		session.exchange()
+		for _, p := range probes {
+			p.answered(50)
+			gaps = append(gaps, p.stop())
+		}
+	}
+	w := hostnet.Wanted{Namespace: "hostler", Carried: map[string]hostnet.Carried{"eth0": had}}
+	for i := range conversions {
+		w.Bridges = []hostnet.Bridge{{Name: "br-up", UID: "u", Ports: []string{"eth0"}}}
+		measure(w)
+		if i == 0 {
+			checkBridged(t, n)
+		}
+		w.Bridges = nil
+		measure(w)
+		if !long {
+			t.Log("IPv4 and IPv6 there, IPv4 and IPv6 back:", gaps[len(gaps)-4:])
+		}
+	}
+	if d := cmp.Diff(sorted(before), sorted(stable(n))); d != "" {
+		t.Errorf("the host is not as it was: %s", d)
+	}
+	slices.Sort(gaps)
+	p99 := gaps[min(len(gaps)-1, len(gaps)*99/100)]
+	t.Logf("%d conversions there and back, IPv4 and IPv6: median gap %v, p99 %v, longest %v", conversions, gaps[len(gaps)/2], p99, gaps[len(gaps)-1])
+	if p99 > 100*time.Millisecond {
+		t.Errorf("p99 of the gaps is %v", p99)
+	}
+}
+
+func checkBridged(t *testing.T, n *nettest.Namespace) {
+	t.Helper()
+	all := stable(n)
+	for _, want := range []string{
+		"default via 192.0.2.1 dev br-up metric 100 mtu 1300",
+		"198.51.100.0/24 dev br-up scope link",
+		"203.0.113.0/24 via 192.0.2.1 dev br-up table 77",
+		"default via 2001:db8::1 dev br-up metric 1024",
+		"192.0.2.0/24 dev br-up proto kernel scope link src 192.0.2.10",
+	} {
+		if !strings.Contains(all, want) {
+			t.Errorf("no %q in\n%s", want, all)
+		}
+	}
+	if on := n.IP("-o addr show dev eth0"); strings.TrimSpace(on) != "" {
+		t.Errorf("eth0 still has %s", on)
+	}
+	if got := n.IP("neigh show nud permanent dev br-up"); !strings.Contains(got, "192.0.2.99 lladdr 02:00:00:00:00:99") {
+		t.Errorf("neighbours %s", got)
+	}
+}
+
+// sorted makes two states equal that differ in order or in a device's number
+// of events only.
+func sorted(state string) string {
+	lines := strings.Split(state, "\n")
+	for i, line := range lines {
+		for _, word := range []string{" pref medium", " noprefixroute", " nodad"} {
+			line = strings.ReplaceAll(line, word, "")
+		}
+		lines[i] = line
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}
+
+// session is a TCP connection from the peer to the host and back.
+type session struct {
+	t    *testing.T
+	conn net.Conn
+	in   *bufio.Reader
+}
+
+func newSession(t *testing.T, n, peer *nettest.Namespace) *session {
+	t.Helper()
+	var l net.Listener
+	must(t, n.Do(func() (err error) { l, err = net.Listen("tcp", "192.0.2.10:2222"); return err }))
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer func() { _ = c.Close() }()
+		for in := bufio.NewScanner(c); in.Scan(); {
+			_, _ = fmt.Fprintln(c, in.Text())
+		}
+	}()
+	s := &session{t: t}
+	must(t, peer.Do(func() (err error) {
+		s.conn, err = net.DialTimeout("tcp", "192.0.2.10:2222", 5*time.Second)
+		return err
+	}))
+	t.Cleanup(func() { _ = s.conn.Close() })
+	s.in = bufio.NewReader(s.conn)
+	s.exchange()
+	return s
+}
+
+func (s *session) exchange() {
+	s.t.Helper()
+	_ = s.conn.SetDeadline(time.Now().Add(10 * time.Second))
+	if _, err := fmt.Fprintln(s.conn, "still there"); err != nil {
+		s.t.Fatal(err)
+	}
+	if got, err := s.in.ReadString('\n'); err != nil || got != "still there\n" {
+		s.t.Fatalf("the connection did not survive: %q, %v", got, err)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,188 @@
+// Package dhcp runs one dnsmasq per network for guests without an address of
+// their own: its configuration as text, its process, its leases.
+package dhcp
+
+import (
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"hostler/internal/fault"
+)
+
+// Network is what one dnsmasq serves.
+type Network struct {
+	Bridge string
+	// Addresses are the host's own on the bridge, with their subnets.
+	Addresses []netip.Prefix
+	// Ranges are given to whoever asks, at most one per subnet.
+	Ranges []Range
+	// Lease is how long an address is lent, at least two minutes; 0 is an hour.
+	Lease time.Duration
+	// Domain is that of the guests' names; empty is none.
+	Domain string
+	// Upstream are asked for names that are not ours; empty takes the host's
+	// own resolver configuration.
+	Upstream []netip.Addr
+	Hosts    []Host
+}
+
+// Range is a span of addresses, both ends included.
+type Range struct{ First, Last netip.Addr }
+
+// Host is a guest with a fixed address.
+type Host struct {
+	Name      string
+	MAC       string
+	Addresses []netip.Addr
+}
+
+const (
+	defaultLease = time.Hour
+	leastLease   = 2 * time.Minute // dnsmasq's own
+)
+
+var (
+	goodBridge = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}$`)
+	goodMAC    = regexp.MustCompile(`^([0-9a-f]{2}:){5}[0-9a-f]{2}$`)
+	goodName   = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?$`)
+	goodDomain = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*$`)
+)
+
+func invalid(format string, args ...any) error {
+	return fault.New(fault.Invalid, "cannot configure DHCP: "+format, args...)
+}
+
+// Config returns dnsmasq's configuration. dir is where its files are. The same
+// network gives the same text in whatever order its hosts are.
+func Config(n Network, dir string) (string, error) {
+	if err := check(n, dir); err != nil {
+		return "", err
+	}
+	lease := n.Lease
+	if lease == 0 {
+		lease = defaultLease
+	}
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	line("# hostler rewrites this file.")
+	line("interface=%s", n.Bridge)
+	// Binds to the bridge alone, also when it is made anew.
+	line("bind-dynamic\nexcept-interface=lo\nno-hosts\nno-ping\ndomain-needed\nbogus-priv\nstop-dns-rebind\nrebind-localhost-ok")
+	line("dhcp-authoritative\ndhcp-rapid-commit\nquiet-dhcp\nquiet-dhcp6\nquiet-ra")
+	line("dhcp-leasefile=%s\npid-file=%s", filepath.Join(dir, leasesFile), filepath.Join(dir, pidFile))
+	if n.Domain != "" {
+		line("domain=%s\nlocal=/%s/\nexpand-hosts", n.Domain, n.Domain)
+	}
+	if len(n.Upstream) > 0 {
+		line("no-resolv")
+		for _, u := range n.Upstream {
+			line("server=%s", u)
+		}
+	}
+	six := false
+	for _, r := range n.Ranges {
+		subnet, _ := subnetOf(n, r.First)
+		if r.First.Is4() {
+			line("dhcp-range=%s,%s,%s,%ds", r.First, r.Last, mask(subnet), int(lease.Seconds()))
+		} else {
+			six = true
+			line("dhcp-range=%s,%s,%d,%ds", r.First, r.Last, subnet.Bits(), int(lease.Seconds()))
+		}
+	}
+	if six {
+		line("enable-ra")
+	}
+	hosts := slices.Clone(n.Hosts)
+	slices.SortFunc(hosts, func(a, b Host) int { return strings.Compare(a.Name+a.MAC, b.Name+b.MAC) })
+	for _, h := range hosts {
+		fields, names := []string{h.MAC}, []string{h.Name}
+		for _, a := range h.Addresses {
+			names = append(names, a.String())
+			if a.Is6() {
+				fields = append(fields, "["+a.String()+"]")
+			} else {
+				fields = append(fields, a.String())
+			}
+		}
+		// An address of the records never runs out.
+		line("dhcp-host=%s,%s,infinite", strings.Join(fields, ","), h.Name)
+		if len(h.Addresses) > 0 {
+			line("host-record=%s", strings.Join(names, ","))
+		}
+	}
+	return b.String(), nil
+}
+
+func check(n Network, dir string) error {
+	if !goodBridge.MatchString(n.Bridge) {
+		return invalid("%q is no name of a bridge", n.Bridge)
+	}
+	if n.Lease != 0 && n.Lease < leastLease {
+		return invalid("a lease of %v is shorter than %v", n.Lease, leastLease)
+	}
+	if strings.ContainsAny(dir, "\n#\"") || !filepath.IsAbs(dir) {
+		return invalid("%q is no folder for dnsmasq's files", dir)
+	}
+	if n.Domain != "" && !goodDomain.MatchString(n.Domain) {
+		return invalid("%q is no domain", n.Domain)
+	}
+	for _, r := range n.Ranges {
+		subnet, ok := subnetOf(n, r.First)
+		if !ok || !subnet.Contains(r.Last) || r.Last.Less(r.First) {
+			return invalid("the range %s to %s is not in one subnet of %s", r.First, r.Last, n.Bridge)
+		}
+		for _, p := range n.Addresses {
+			if r.First.Compare(p.Addr()) <= 0 && p.Addr().Compare(r.Last) <= 0 {
+				return invalid("the range %s to %s holds the host's own address %s", r.First, r.Last, p.Addr())
+			}
+		}
+	}
+	seen := map[string]string{}
+	for _, h := range n.Hosts {
+		if !goodName.MatchString(h.Name) {
+			return invalid("%q is no name of a host", h.Name)
+		}
+		if !goodMAC.MatchString(h.MAC) {
+			return invalid("%q is no MAC address", h.MAC)
+		}
+		for _, key := range append(addresses(h), h.MAC) {
+			if seen[key] != "" {
+				return invalid("%s is of %s and %s", key, seen[key], h.Name)
+			}
+			seen[key] = h.Name
+		}
+		for _, a := range h.Addresses {
+			if _, ok := subnetOf(n, a); !ok {
+				return invalid("the address %s of %s is in no subnet of %s", a, h.Name, n.Bridge)
+			}
+		}
+	}
+	return nil
+}
+
+func addresses(h Host) []string {
+	var all []string
+	for _, a := range h.Addresses {
+		all = append(all, a.String())
+	}
+	return all
+}
+
+func subnetOf(n Network, a netip.Addr) (netip.Prefix, bool) {
+	for _, p := range n.Addresses {
+		if p.Contains(a) {
+			return p.Masked(), true
+		}
+	}
+	return netip.Prefix{}, false
+}
+
+func mask(subnet netip.Prefix) netip.Addr {
+	all := ^uint32(0) << (32 - subnet.Bits())
+	return netip.AddrFrom4([4]byte{byte(all >> 24), byte(all >> 16), byte(all >> 8), byte(all)})
+}

@@ -1,0 +1,216 @@
+//go:build integration
+
+package dhcp_test
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hostler/hostnet/dhcp"
+	"hostler/hostnet/nettest"
+	"hostler/internal/run"
+)
+
+func lan(mac string) dhcp.Network {
+	return dhcp.Network{
+		Bridge: "br-lan", Addresses: []netip.Prefix{netip.MustParsePrefix("10.20.0.1/24")},
+		Ranges: []dhcp.Range{{First: netip.MustParseAddr("10.20.0.100"), Last: netip.MustParseAddr("10.20.0.199")}},
+		Domain: "lan.internal", Upstream: []netip.Addr{netip.MustParseAddr("192.0.2.53")},
+		Hosts: []dhcp.Host{{Name: "web", MAC: mac, Addresses: []netip.Addr{netip.MustParseAddr("10.20.0.10")}}},
+	}
+}
+
+type record struct {
+	PID   int    `json:"pid"`
+	Start uint64 `json:"start"`
+	Boot  string `json:"boot"`
+}
+
+func recorded(t *testing.T, dir string) record {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(dir, "process"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var r record
+	if err := json.Unmarshal(data, &r); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func ensure(t *testing.T, s *dhcp.Server, n dhcp.Network, want bool) {
+	t.Helper()
+	started, err := s.Ensure(t.Context(), n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if started != want {
+		t.Errorf("started %v, want %v", started, want)
+	}
+}
+
+func newServer(t *testing.T) (*dhcp.Server, string, *nettest.Namespace, *nettest.Namespace) {
+	t.Helper()
+	n, guest := nettest.New(t), nettest.New(t)
+	n.IP("link add br-lan type bridge forward_delay 0")
+	n.IP("link set br-lan up")
+	n.IP("addr add 10.20.0.1/24 dev br-lan")
+	n.Pair("g0", guest, "eth0")
+	n.IP("link set g0 master br-lan")
+	dir := filepath.Join(t.TempDir(), "dhcp")
+	s := dhcp.New(dir, n.Runner(), slog.New(slog.DiscardHandler))
+	t.Cleanup(func() {
+		if err := s.Remove(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return s, dir, n, guest
+}
+
+func TestServerIsKept(t *testing.T) {
+	s, dir, n, _ := newServer(t)
+	network := lan("02:00:00:00:00:10")
+	ensure(t, s, network, true)
+	ensure(t, s, network, false)
+	first := recorded(t, dir)
+	// Another process of the agent finds it, with and without the record.
+	ensure(t, dhcp.New(dir, n.Runner(), slog.New(slog.DiscardHandler)), network, false)
+	if err := os.Remove(filepath.Join(dir, "process")); err != nil {
+		t.Fatal(err)
+	}
+	ensure(t, s, network, false)
+	if recorded(t, dir) != first {
+		t.Errorf("%+v became %+v", first, recorded(t, dir))
+	}
+	// Killed: it is back. Changed: it is another.
+	if err := syscall.Kill(first.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(5 * time.Second); s.Running() && time.Now().Before(deadline); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	ensure(t, s, network, true)
+	network.Hosts = nil
+	ensure(t, s, network, true)
+	for range 2 {
+		if err := s.Remove(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s.Running() {
+		t.Error("dnsmasq still runs")
+	}
+}
+
+// F21: a record whose number now is a stranger's ends nobody.
+func TestStaleRecordSparesStrangers(t *testing.T) {
+	s, dir, _, _ := newServer(t)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	stranger, err := run.Host{}.Run(t.Context(), run.Command{Path: "/bin/sleep", Args: []string{"300"}, Detach: filepath.Join(t.TempDir(), "log")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Kill(stranger.PID, syscall.SIGKILL) }()
+	data, err := json.Marshal(record{PID: stranger.PID, Start: 1, Boot: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "process"), data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ensure(t, s, lan("02:00:00:00:00:10"), true)
+	if err := s.Remove(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(stranger.PID, 0); err != nil {
+		t.Errorf("the stranger was ended: %v", err)
+	}
+}
+
+// C13: a recorded guest is offered its own address, any other one of the range.
+func TestOffers(t *testing.T) {
+	s, _, _, guest := newServer(t)
+	var mac net.HardwareAddr
+	var index int
+	if err := guest.Do(func() error {
+		l, err := net.InterfaceByName("eth0")
+		if err == nil {
+			mac, index = l.HardwareAddr, l.Index
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	ensure(t, s, lan(mac.String()), true)
+	if got := offered(t, guest, index, mac); got != netip.MustParseAddr("10.20.0.10") {
+		t.Errorf("the recorded guest is offered %v", got)
+	}
+	other := net.HardwareAddr{2, 0, 0, 0, 0, 0x99}
+	if got := offered(t, guest, index, other); got.Compare(netip.MustParseAddr("10.20.0.100")) < 0 || got.Compare(netip.MustParseAddr("10.20.0.199")) > 0 {
+		t.Errorf("another guest is offered %v", got)
+	}
+	if leases, err := s.Leases(); err != nil || len(leases) != 0 {
+		t.Errorf("an offer is no lease: %v, %v", leases, err)
+	}
+}
+
+// offered asks by DHCP (RFC 2131) for an offer to a MAC address; the answer is
+// broadcast.
+func offered(t *testing.T, n *nettest.Namespace, index int, mac net.HardwareAddr) netip.Addr {
+	t.Helper()
+	var fd int
+	if err := n.Do(func() (err error) {
+		fd, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BROADCAST, 1)
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+	_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 500_000})
+	if err := unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_UNICAST_IF, int(htonl(uint32(index)))); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.BindToDevice(fd, "eth0"); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Port: 68}); err != nil {
+		t.Fatal(err)
+	}
+	m := make([]byte, 240, 300)
+	m[0], m[1], m[2] = 1, 1, 6
+	copy(m[4:], []byte{1, 2, 3, mac[5]})
+	m[10] = 0x80 // answer by broadcast
+	copy(m[28:], mac)
+	copy(m[236:], []byte{99, 130, 83, 99})
+	m = append(m, 53, 1, 1, 255)
+	buf := make([]byte, 1500)
+	for range 20 {
+		_ = unix.Sendto(fd, m, 0, &unix.SockaddrInet4{Port: 67, Addr: [4]byte{255, 255, 255, 255}})
+		size, _, err := unix.Recvfrom(fd, buf, 0)
+		if err == nil && size > 240 && buf[0] == 2 && string(buf[28:34]) == string(mac) {
+			return netip.AddrFrom4([4]byte(buf[16:20]))
+		}
+	}
+	t.Fatal("no offer in 10 s")
+	return netip.Addr{}
+}
+
+func htonl(n uint32) uint32 {
+	return binary.NativeEndian.Uint32(binary.BigEndian.AppendUint32(nil, n))
+}

@@ -1,0 +1,108 @@
+package dhcp
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"hostler/internal/fault"
+)
+
+func addr(s string) netip.Addr { return netip.MustParseAddr(s) }
+
+func lan() Network {
+	return Network{
+		Bridge:    "br-lan",
+		Addresses: []netip.Prefix{netip.MustParsePrefix("10.20.0.1/24"), netip.MustParsePrefix("fd00:20::1/64")},
+		Ranges:    []Range{{addr("10.20.0.100"), addr("10.20.0.199")}, {addr("fd00:20::100"), addr("fd00:20::1ff")}},
+		Domain:    "lan.internal",
+		Upstream:  []netip.Addr{addr("192.0.2.53")},
+		Hosts: []Host{
+			{Name: "web", MAC: "02:00:00:00:00:10", Addresses: []netip.Addr{addr("10.20.0.10"), addr("fd00:20::10")}},
+			{Name: "db", MAC: "02:00:00:00:00:11", Addresses: []netip.Addr{addr("10.20.0.11")}},
+		},
+	}
+}
+
+func TestConfig(t *testing.T) {
+	text, err := Config(lan(), "/run/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"interface=br-lan\n", "bind-dynamic\n", "except-interface=lo\n",
+		"dhcp-range=10.20.0.100,10.20.0.199,255.255.255.0,3600s\n",
+		"dhcp-range=fd00:20::100,fd00:20::1ff,64,3600s\n", "enable-ra\n",
+		"dhcp-host=02:00:00:00:00:10,10.20.0.10,[fd00:20::10],web,infinite\n",
+		"host-record=web,10.20.0.10,fd00:20::10\n",
+		"domain=lan.internal\n", "no-resolv\nserver=192.0.2.53\n", "dhcp-leasefile=/run/x/leases\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	n := lan()
+	n.Hosts[0], n.Hosts[1] = n.Hosts[1], n.Hosts[0]
+	if again, _ := Config(n, "/run/x"); again != text {
+		t.Error("another order of hosts gives another text")
+	}
+}
+
+func TestBadConfig(t *testing.T) {
+	for message, change := range map[string]func(*Network){
+		`"br\nlan" is no name of a bridge`:                                        func(n *Network) { n.Bridge = "br\nlan" },
+		`"a\nuser=root" is no domain`:                                             func(n *Network) { n.Domain = "a\nuser=root" },
+		`"a,b" is no name of a host`:                                              func(n *Network) { n.Hosts[0].Name = "a,b" },
+		`"02:00:00:00:00:0x" is no MAC address`:                                   func(n *Network) { n.Hosts[0].MAC = "02:00:00:00:00:0x" },
+		`10.20.0.10 is of web and db`:                                             func(n *Network) { n.Hosts[1].Addresses = n.Hosts[0].Addresses[:1] },
+		`02:00:00:00:00:10 is of web and db`:                                      func(n *Network) { n.Hosts[1].MAC = n.Hosts[0].MAC },
+		`the address 10.9.0.1 of web is in no subnet of br-lan`:                   func(n *Network) { n.Hosts[0].Addresses = []netip.Addr{addr("10.9.0.1")} },
+		`the range 10.20.0.9 to 10.20.1.9 is not in one subnet of br-lan`:         func(n *Network) { n.Ranges = []Range{{addr("10.20.0.9"), addr("10.20.1.9")}} },
+		`the range 10.20.0.1 to 10.20.0.9 holds the host's own address 10.20.0.1`: func(n *Network) { n.Ranges = []Range{{addr("10.20.0.1"), addr("10.20.0.9")}} },
+		`a lease of 1s is shorter than 2m0s`:                                      func(n *Network) { n.Lease = time.Second },
+	} {
+		n := lan()
+		change(&n)
+		if _, err := Config(n, "/run/x"); err == nil || err.Error() != "cannot configure DHCP: "+message || !fault.Is(err, fault.Invalid) {
+			t.Errorf("got %v, want %s", err, message)
+		}
+	}
+}
+
+// What a guest calls itself is shown, never believed.
+func TestParseLeases(t *testing.T) {
+	got := ParseLeases([]byte("1700000000 02:00:00:00:00:AA 10.20.0.100 web *\n" +
+		"0 02:00:00:00:00:bb 10.20.0.101 * 01:02\n" +
+		"duid 00:01:00:01\n" +
+		"1700000000 12345 fd00:20::100 six 00:01\n" +
+		"1700000000 02:00:00:00:00:cc 10.20.0.102 \x1b[31m<b>$(x) *\n" +
+		"-5 02:00:00:00:00:dd 10.20.0.103 x *\n" +
+		"1700000000 02:00:00:00:00:ee not-an-address x *\nrubbish\n"))
+	at := time.Unix(1700000000, 0)
+	want := []Lease{
+		{addr("10.20.0.100"), "02:00:00:00:00:aa", "web", at},
+		{addr("10.20.0.101"), "02:00:00:00:00:bb", "", time.Time{}},
+		{addr("fd00:20::100"), "", "six", at},
+		{addr("10.20.0.102"), "02:00:00:00:00:cc", `"\x1b[31m<b>$(x)"`, at},
+	}
+	if d := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{})); d != "" {
+		t.Error(d)
+	}
+}
+
+func FuzzParseLeases(f *testing.F) {
+	f.Add([]byte("1700000000 02:00:00:00:00:aa 10.20.0.100 web *\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for _, l := range ParseLeases(data) {
+			for _, r := range l.Name {
+				if r < ' ' || r > '~' {
+					t.Fatalf("the name %q is shown as it is", l.Name)
+				}
+			}
+		}
+	})
+}

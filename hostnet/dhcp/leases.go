@@ -1,0 +1,56 @@
+package dhcp
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Lease is an address that dnsmasq has lent.
+type Lease struct {
+	Address netip.Addr
+	// MAC is empty for IPv6, where leases go by another identity.
+	MAC string
+	// Name is what the guest calls itself; quoted where it is no host name,
+	// so that it can be shown. It proves nothing.
+	Name string
+	// Expires is zero for a lease that never does.
+	Expires time.Time
+}
+
+// ParseLeases reads dnsmasq's lease file. Lines that are none of its are left
+// out: a guest has a hand in what is written there.
+func ParseLeases(data []byte) []Lease {
+	var all []Lease
+	for line := range strings.Lines(string(data)) {
+		fields := strings.Fields(line)
+		if len(fields) != 5 {
+			continue // "duid …" has two
+		}
+		seconds, err := strconv.ParseInt(fields[0], 10, 64)
+		if err != nil || seconds < 0 || seconds > 1<<40 {
+			continue
+		}
+		address, err := netip.ParseAddr(fields[2])
+		if err != nil || address.Zone() != "" {
+			continue
+		}
+		l := Lease{Address: address}
+		if mac := strings.ToLower(fields[1]); goodMAC.MatchString(mac) && address.Is4() {
+			l.MAC = mac
+		}
+		if seconds > 0 {
+			l.Expires = time.Unix(seconds, 0)
+		}
+		switch name := fields[3]; {
+		case name == "*":
+		case goodDomain.MatchString(name):
+			l.Name = name
+		default:
+			l.Name = strconv.QuoteToASCII(name)
+		}
+		all = append(all, l)
+	}
+	return all
+}

@@ -1,0 +1,152 @@
+package dhcp
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hostler/internal/atomicfile"
+	"hostler/internal/fault"
+)
+
+// process is one process for good: numbers are used again, a number together
+// with the time of the start is not, as long as the host runs.
+type process struct {
+	PID int `json:"pid"`
+	// Start is in ticks since the boot that Boot names.
+	Start  uint64 `json:"start"`
+	Boot   string `json:"boot"`
+	argv   []string
+	zombie bool
+}
+
+func (p process) same(q process) bool {
+	return p.PID == q.PID && p.Start == q.Start && p.Boot == q.Boot
+}
+
+// read returns the process that has the number now.
+func read(pid int) (process, error) {
+	dir := filepath.Join("/proc", strconv.Itoa(pid))
+	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
+	if err != nil {
+		return process{}, err
+	}
+	// The name in brackets may hold anything, brackets too (proc(5)): the
+	// fields are counted after the last one.
+	_, rest, ok := bytes.Cut(stat[max(0, bytes.LastIndexByte(stat, ')')):], []byte(") "))
+	fields := strings.Fields(string(rest))
+	if !ok || len(fields) < 20 {
+		return process{}, fmt.Errorf("cannot read the state of process %d", pid)
+	}
+	start, err := strconv.ParseUint(fields[19], 10, 64)
+	if err != nil {
+		return process{}, err
+	}
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	if err != nil {
+		return process{}, err
+	}
+	cmdline, err := os.ReadFile(filepath.Join(dir, "cmdline"))
+	if err != nil {
+		return process{}, err
+	}
+	argv := strings.Split(strings.TrimSuffix(string(cmdline), "\x00"), "\x00")
+	return process{PID: pid, Start: start, Boot: strings.TrimSpace(string(boot)), argv: argv, zombie: fields[0] == "Z"}, nil
+}
+
+// remember records the process, so that it is found again without a search.
+func (s *Server) remember(p process) error {
+	data, err := json.Marshal(p)
+	if err != nil {
+		return fmt.Errorf("cannot record dnsmasq's process: %w", err)
+	}
+	if old, err := os.ReadFile(s.path(recordFile)); err == nil && bytes.Equal(old, data) {
+		return nil
+	}
+	return atomicfile.Write(s.path(recordFile), data, 0o600)
+}
+
+// find returns our dnsmasq: the recorded process where it is still the same,
+// otherwise one that was started just as we start it, which a process that
+// died before it could record it has left.
+func (s *Server) find() (process, bool) {
+	if data, err := os.ReadFile(s.path(recordFile)); err == nil {
+		var recorded process
+		if json.Unmarshal(data, &recorded) == nil && recorded.PID > 0 {
+			if p, err := read(recorded.PID); err == nil && p.same(recorded) && s.ours(p) {
+				return p, true
+			}
+		}
+	}
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return process{}, false
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		if p, err := read(pid); err == nil && s.ours(p) {
+			return p, true
+		}
+	}
+	return process{}, false
+}
+
+// ours says that the process has our command line and is dnsmasq's program.
+func (s *Server) ours(p process) bool {
+	if p.zombie || !slices.Equal(p.argv, s.argv()) {
+		return false
+	}
+	program, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(p.PID), "exe"))
+	return err == nil && filepath.Base(strings.TrimSuffix(program, " (deleted)")) == filepath.Base(s.argv()[0])
+}
+
+// stop ends the process and waits for its end. The signal goes to the process
+// itself by a descriptor, never to whoever has its number next.
+func (p process) stop(ctx context.Context) error {
+	fd, err := unix.PidfdOpen(p.PID, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("cannot end dnsmasq: %w", err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	// Between the look and the descriptor the number may have changed hands.
+	if now, err := read(p.PID); err != nil || !now.same(p) {
+		return nil
+	}
+	for _, signal := range []unix.Signal{unix.SIGTERM, unix.SIGKILL} {
+		if err := unix.PidfdSendSignal(fd, signal, nil, 0); err != nil {
+			if errors.Is(err, unix.ESRCH) {
+				return nil
+			}
+			return fmt.Errorf("cannot end dnsmasq: %w", err)
+		}
+		for end := time.Now().Add(stopWait); time.Now().Before(end); {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			ready, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 100)
+			if err != nil && !errors.Is(err, unix.EINTR) {
+				return fmt.Errorf("cannot wait for dnsmasq's end: %w", err)
+			}
+			if ready > 0 {
+				return nil
+			}
+		}
+	}
+	return fault.New(fault.Transient, "cannot end dnsmasq: process %d does not end", p.PID)
+}

@@ -1,0 +1,160 @@
+package dhcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"hostler/internal/atomicfile"
+	"hostler/internal/fault"
+	"hostler/internal/paths"
+	"hostler/internal/run"
+)
+
+const (
+	configFile = "dnsmasq.conf"
+	leasesFile = "leases"
+	pidFile    = "pid"
+	logFile    = "log"
+	recordFile = "process"
+
+	startWait = 10 * time.Second
+	stopWait  = 5 * time.Second
+	poll      = 10 * time.Millisecond
+	maxLeases = 8 << 20
+)
+
+// Server is the dnsmasq of one network.
+type Server struct {
+	dir    string
+	runner run.Runner
+	log    *slog.Logger
+}
+
+// New returns the Server whose files are in dir, which is the network's alone.
+// dnsmasq is started by runner, as a daemon that outlives this process.
+func New(dir string, runner run.Runner, log *slog.Logger) *Server {
+	return &Server{dir: dir, runner: runner, log: log}
+}
+
+func (s *Server) path(name string) string { return filepath.Join(s.dir, name) }
+
+// argv is what the process is started with and known by: no other has a
+// configuration file of this name.
+func (s *Server) argv() []string {
+	return []string{paths.Dnsmasq, "--keep-in-foreground", "--conf-file=" + s.path(configFile)}
+}
+
+// Ensure makes dnsmasq run with the network's configuration and says whether
+// it had to be started. Another configuration starts it anew; the leases stay.
+func (s *Server) Ensure(ctx context.Context, n Network) (started bool, err error) {
+	text, err := Config(n, s.dir)
+	if err != nil {
+		return false, err
+	}
+	if err := os.MkdirAll(s.dir, 0o755); err != nil {
+		return false, fmt.Errorf("cannot configure DHCP: %w", err)
+	}
+	old, err := os.ReadFile(s.path(configFile))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, fmt.Errorf("cannot configure DHCP: %w", err)
+	}
+	p, running := s.find()
+	if running && string(old) == text {
+		return false, s.remember(p)
+	}
+	if running {
+		if err := p.stop(ctx); err != nil {
+			return false, err
+		}
+	}
+	if err := atomicfile.Write(s.path(configFile), []byte(text), 0o644); err != nil {
+		return false, err
+	}
+	return true, s.start(ctx, n.Bridge)
+}
+
+// Running says whether dnsmasq runs.
+func (s *Server) Running() bool {
+	_, running := s.find()
+	return running
+}
+
+// Remove ends dnsmasq and removes its files, the leases too. An absent one is
+// success.
+func (s *Server) Remove(ctx context.Context) error {
+	if p, running := s.find(); running {
+		if err := p.stop(ctx); err != nil {
+			return err
+		}
+	}
+	if err := os.RemoveAll(s.dir); err != nil {
+		return fmt.Errorf("cannot remove the files of DHCP: %w", err)
+	}
+	return nil
+}
+
+// Leases returns what is lent now.
+func (s *Server) Leases() ([]Lease, error) {
+	f, err := os.Open(s.path(leasesFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the leases: %w", err)
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil || info.Size() > maxLeases {
+		return nil, fault.New(fault.NeedsOperator, "cannot read the leases: %s is larger than %d bytes", f.Name(), maxLeases)
+	}
+	data := make([]byte, info.Size())
+	size, err := f.ReadAt(data, 0)
+	if err != nil && size == 0 && len(data) > 0 {
+		return nil, fmt.Errorf("cannot read the leases: %w", err)
+	}
+	return ParseLeases(data[:size]), nil
+}
+
+func (s *Server) start(ctx context.Context, bridge string) error {
+	// What an earlier one left must not be taken for this one's.
+	for _, name := range []string{pidFile, logFile} {
+		if err := os.Remove(s.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("cannot start dnsmasq: %w", err)
+		}
+	}
+	argv := s.argv()
+	result, err := s.runner.Run(ctx, run.Command{Path: argv[0], Args: argv[1:], Detach: s.path(logFile)})
+	if err != nil {
+		return err
+	}
+	deadline := time.Now().Add(startWait)
+	for {
+		// dnsmasq writes its number once it serves.
+		data, err := os.ReadFile(s.path(pidFile))
+		if err == nil && strings.TrimSpace(string(data)) == strconv.Itoa(result.PID) {
+			break
+		}
+		if p, err := read(result.PID); err != nil || p.zombie {
+			log, _ := os.ReadFile(s.path(logFile))
+			return fault.New(fault.Transient, "cannot start dnsmasq on %s: it ended: %s", bridge, run.Tail(log))
+		}
+		if ctx.Err() != nil || time.Now().After(deadline) {
+			return fault.New(fault.Transient, "cannot start dnsmasq on %s: it does not serve after %v", bridge, startWait)
+		}
+		time.Sleep(poll)
+	}
+	p, err := read(result.PID)
+	if err != nil {
+		return fmt.Errorf("cannot start dnsmasq on %s: %w", bridge, err)
+	}
+	s.log.Info("DHCP started", "bridge", bridge, "pid", result.PID)
+	return s.remember(p)
+}

@@ -1,0 +1,173 @@
+// Package firewall keeps one nftables table of hostler's own: forwarding for
+// its bridges, masquerading, published ports, ingress and filters against
+// guests that pretend to be others. The table is replaced as a whole in one
+// transaction; other tables are read, never changed.
+package firewall
+
+import (
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+
+	"hostler/internal/fault"
+)
+
+// Rules is all that is wanted of the table.
+type Rules struct {
+	Networks []Network
+	Publish  []Publish
+	Ingress  []Ingress
+	Guests   []Guest
+}
+
+// Network is a bridge with its subnets.
+type Network struct {
+	// Owner is the network's uid.
+	Owner   string
+	Bridge  string
+	Subnets []netip.Prefix
+	// Forward lets guests reach what lies behind the host.
+	Forward bool
+	// NAT hides the guests behind the host's address. Then new connections
+	// come in only by Publish and Ingress.
+	NAT bool
+	// Services lets guests reach DHCP and DNS on the host.
+	Services bool
+	// HostAccess lets guests reach everything else on the host.
+	HostAccess bool
+}
+
+// Publish makes a guest's port reachable at the host's addresses.
+type Publish struct {
+	Owner    string
+	Bridge   string
+	Protocol string // tcp or udp
+	HostPort uint16
+	Address  netip.Addr
+	Port     uint16
+	// Sources are who may connect; empty is everybody.
+	Sources []netip.Prefix
+}
+
+// Ingress lets new connections through to a guest's own address.
+type Ingress struct {
+	Owner    string
+	Bridge   string
+	Address  netip.Addr
+	Protocol string // tcp, udp or icmp (of both IP versions)
+	// First and Last are ports; a Last of 0 means First alone. Without ports
+	// for icmp.
+	First, Last uint16
+	Sources     []netip.Prefix
+}
+
+// Guest is a NIC whose packets must bear its own addresses. It holds for what
+// passes through the host; what goes from guest to guest on the same bridge
+// never comes here, for that the hypervisor's own filters are.
+type Guest struct {
+	Owner     string
+	Bridge    string
+	MAC       string
+	Addresses []netip.Addr
+}
+
+var (
+	// What ends up between quotes in the script holds nothing that ends them.
+	goodBridge    = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}$`)
+	goodOwner     = regexp.MustCompile(`^[A-Za-z0-9_.:/-]{1,64}$`)
+	goodNamespace = regexp.MustCompile(`^[a-z][a-z0-9-]{0,62}$`)
+	goodMAC       = regexp.MustCompile(`^([0-9a-f]{2}:){5}[0-9a-f]{2}$`)
+)
+
+func invalid(format string, args ...any) error {
+	return fault.New(fault.Invalid, "cannot make firewall rules: "+format, args...)
+}
+
+// Check says what is wrong with the rules, nil for nothing.
+func (r Rules) Check() error {
+	bridges := map[string]bool{}
+	for _, n := range r.Networks {
+		if err := checkWords(n.Owner, n.Bridge); err != nil {
+			return err
+		}
+		if bridges[n.Bridge] {
+			return invalid("the bridge %s is there twice", n.Bridge)
+		}
+		bridges[n.Bridge] = true
+	}
+	ports := map[string]string{}
+	for _, p := range r.Publish {
+		if err := checkWords(p.Owner, p.Bridge); err != nil {
+			return err
+		}
+		at := fmt.Sprintf("%s port %d", p.Protocol, p.HostPort)
+		version := fmt.Sprint(at, p.Address.Is4())
+		switch {
+		case p.Protocol != "tcp" && p.Protocol != "udp":
+			return invalid("a published port is of tcp or udp, not %q", p.Protocol)
+		case p.HostPort == 0 || p.Port == 0:
+			return invalid("a published port has a number from 1 to 65535")
+		case !p.Address.IsValid():
+			return invalid("the published %s has no address to lead to", at)
+		case !bridges[p.Bridge]:
+			return invalid("the published %s leads to the unknown bridge %s", at, p.Bridge)
+		case ports[version] != "":
+			return fault.New(fault.Conflict, "cannot make firewall rules: the %s is published by %s and %s", at, ports[version], p.Owner)
+		}
+		ports[version] = p.Owner
+	}
+	for _, i := range r.Ingress {
+		if err := checkWords(i.Owner, i.Bridge); err != nil {
+			return err
+		}
+		switch {
+		case !bridges[i.Bridge]:
+			return invalid("ingress leads to the unknown bridge %s", i.Bridge)
+		case !i.Address.IsValid():
+			return invalid("ingress of %s has no address to lead to", i.Owner)
+		case i.Protocol == "icmp" && (i.First != 0 || i.Last != 0):
+			return invalid("icmp has no ports")
+		case i.Protocol != "icmp" && i.Protocol != "tcp" && i.Protocol != "udp":
+			return invalid("ingress is of tcp, udp or icmp, not %q", i.Protocol)
+		case i.Protocol != "icmp" && (i.First == 0 || i.Last != 0 && i.Last < i.First):
+			return invalid("%d to %d is no range of ports", i.First, i.Last)
+		}
+	}
+	for _, g := range r.Guests {
+		if err := checkWords(g.Owner, g.Bridge); err != nil {
+			return err
+		}
+		if !goodMAC.MatchString(g.MAC) {
+			return invalid("%q is no MAC address", g.MAC)
+		}
+		if !bridges[g.Bridge] {
+			return invalid("the guest %s is on the unknown bridge %s", g.Owner, g.Bridge)
+		}
+	}
+	return nil
+}
+
+func checkWords(owner, bridge string) error {
+	if !goodOwner.MatchString(owner) {
+		return invalid("%q is no owner", owner)
+	}
+	if !goodBridge.MatchString(bridge) {
+		return invalid("%q is no name of a bridge", bridge)
+	}
+	return nil
+}
+
+// Table is the name of the inet table of a namespace.
+func Table(namespace string) string {
+	if namespace == "hostler" {
+		return namespace
+	}
+	return "hostler_" + strings.ReplaceAll(namespace, "-", "_")
+}
+
+// ofVersion returns the prefixes of one IP version, none widened to all.
+func ofVersion(prefixes []netip.Prefix, four bool) []netip.Prefix {
+	return slices.DeleteFunc(slices.Clone(prefixes), func(p netip.Prefix) bool { return p.Addr().Is4() != four })
+}

@@ -1,0 +1,164 @@
+package firewall
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"hostler/internal/fault"
+)
+
+func prefixes(list ...string) []netip.Prefix {
+	var all []netip.Prefix
+	for _, s := range list {
+		all = append(all, netip.MustParsePrefix(s))
+	}
+	return all
+}
+
+func lan() Network {
+	return Network{Owner: "u1", Bridge: "br-lan", Subnets: prefixes("10.20.0.1/24", "fd00:20::1/64"), Forward: true, NAT: true, Services: true}
+}
+
+func TestCheck(t *testing.T) {
+	guest := netip.MustParseAddr("10.20.0.10")
+	for message, r := range map[string]Rules{
+		`cannot make firewall rules: "a\"b" is no owner`:                                        {Networks: []Network{{Owner: `a"b`, Bridge: "br0"}}},
+		`cannot make firewall rules: "br 0" is no name of a bridge`:                             {Networks: []Network{{Owner: "u", Bridge: "br 0"}}},
+		`cannot make firewall rules: the bridge br0 is there twice`:                             {Networks: []Network{{Owner: "u", Bridge: "br0"}, {Owner: "v", Bridge: "br0"}}},
+		`cannot make firewall rules: the tcp port 80 is published by m1 and m2`:                 {Networks: []Network{lan()}, Publish: []Publish{{"m1", "br-lan", "tcp", 80, guest, 80, nil}, {"m2", "br-lan", "tcp", 80, guest, 81, nil}}},
+		`cannot make firewall rules: a published port is of tcp or udp, not "sctp"`:             {Networks: []Network{lan()}, Publish: []Publish{{"m1", "br-lan", "sctp", 80, guest, 80, nil}}},
+		`cannot make firewall rules: a published port has a number from 1 to 65535`:             {Networks: []Network{lan()}, Publish: []Publish{{"m1", "br-lan", "tcp", 0, guest, 80, nil}}},
+		`cannot make firewall rules: the published tcp port 80 has no address to lead to`:       {Networks: []Network{lan()}, Publish: []Publish{{"m1", "br-lan", "tcp", 80, netip.Addr{}, 80, nil}}},
+		`cannot make firewall rules: the published tcp port 80 leads to the unknown bridge br9`: {Networks: []Network{lan()}, Publish: []Publish{{"m1", "br9", "tcp", 80, guest, 80, nil}}},
+		`cannot make firewall rules: 9 to 8 is no range of ports`:                               {Networks: []Network{lan()}, Ingress: []Ingress{{Owner: "m", Bridge: "br-lan", Address: guest, Protocol: "tcp", First: 9, Last: 8}}},
+		`cannot make firewall rules: icmp has no ports`:                                         {Networks: []Network{lan()}, Ingress: []Ingress{{Owner: "m", Bridge: "br-lan", Address: guest, Protocol: "icmp", First: 9}}},
+		`cannot make firewall rules: ingress is of tcp, udp or icmp, not "gre"`:                 {Networks: []Network{lan()}, Ingress: []Ingress{{Owner: "m", Bridge: "br-lan", Address: guest, Protocol: "gre", First: 9}}},
+		`cannot make firewall rules: "02:00:00:00:00:0G" is no MAC address`:                     {Networks: []Network{lan()}, Guests: []Guest{{"m", "br-lan", "02:00:00:00:00:0G", nil}}},
+		`cannot make firewall rules: the guest m is on the unknown bridge br9`:                  {Networks: []Network{lan()}, Guests: []Guest{{"m", "br9", "02:00:00:00:00:01", nil}}},
+	} {
+		if err := r.Check(); err == nil || err.Error() != message || fault.KindOf(err) == fault.Transient {
+			t.Errorf("got %v, want %s", err, message)
+		}
+	}
+}
+
+// What is declared in another order gives the same script, so nothing is
+// written for it.
+func TestOrderDoesNotMatter(t *testing.T) {
+	a := netip.MustParseAddr("10.20.0.10")
+	second := Network{Owner: "u2", Bridge: "br-b", Subnets: prefixes("10.30.0.1/24")}
+	one := Rules{
+		Networks: []Network{lan(), second},
+		Publish:  []Publish{{"m1", "br-lan", "tcp", 80, a, 80, nil}, {"m1", "br-lan", "udp", 53, a, 53, nil}},
+	}
+	other := Rules{Networks: []Network{second, lan()}, Publish: []Publish{one.Publish[1], one.Publish[0]}}
+	if script("t", table(one)) != script("t", table(other)) {
+		t.Error("the scripts differ")
+	}
+}
+
+// D10: sources, ranges and icmp. Sources of one IP version let nobody of the
+// other in.
+func TestSourcesAndRanges(t *testing.T) {
+	four, six := netip.MustParseAddr("10.20.0.10"), netip.MustParseAddr("fd00:20::10")
+	r := Rules{Networks: []Network{lan()}, Ingress: []Ingress{
+		{Owner: "m", Bridge: "br-lan", Address: four, Protocol: "tcp", First: 8000, Last: 8010, Sources: prefixes("192.0.2.9/24", "2001:db8::/32")},
+		{Owner: "m", Bridge: "br-lan", Address: six, Protocol: "icmp", Sources: prefixes("192.0.2.0/24")},
+		{Owner: "m", Bridge: "br-lan", Address: six, Protocol: "udp", First: 53, Sources: prefixes("::/0")},
+	}}
+	text := script("t", table(r))
+	if !strings.Contains(text, `oifname "br-lan" ip saddr { 192.0.2.0/24 } ip daddr 10.20.0.10 tcp dport 8000-8010 accept`) {
+		t.Error(text)
+	}
+	if strings.Contains(text, "ip6 daddr fd00:20::10 meta l4proto") {
+		t.Errorf("IPv6 is let in though only IPv4 was named: %s", text)
+	}
+	if !strings.Contains(text, `oifname "br-lan" ip6 daddr fd00:20::10 udp dport 53 accept`) {
+		t.Error(text)
+	}
+}
+
+func TestTable(t *testing.T) {
+	for namespace, want := range map[string]string{"hostler": "hostler", "second-one": "hostler_second_one"} {
+		if got := Table(namespace); got != want {
+			t.Errorf("%s: %s", namespace, got)
+		}
+	}
+}
+
+func chainObject(family, table, name, hook, policy string) string {
+	return `{"chain":{"family":"` + family + `","table":"` + table + `","name":"` + name + `","hook":"` + hook + `","policy":"` + policy + `"}}`
+}
+
+func ruleObject(family, table, chain, expr string) string {
+	return `{"rule":{"family":"` + family + `","table":"` + table + `","chain":"` + chain + `","expr":[` + expr + `]}}`
+}
+
+func device(key, op, right string) string {
+	return `{"match":{"op":"` + op + `","left":{"meta":{"key":"` + key + `"}},"right":` + right + `}}`
+}
+
+func TestFindings(t *testing.T) {
+	docker := []string{
+		chainObject("ip", "filter", "FORWARD", "forward", "drop"), chainObject("ip", "filter", "DOCKER-USER", "", ""),
+		ruleObject("ip", "filter", "FORWARD", `{"counter":{"packets":1,"bytes":2}},{"jump":{"target":"DOCKER-USER"}}`),
+		ruleObject("ip", "filter", "FORWARD", device("oifname", "==", `"docker0"`)+`,{"accept":null}`),
+	}
+	for _, c := range []struct {
+		name    string
+		objects []string
+		want    []string
+	}{
+		{"nothing else", nil, nil},
+		{"our own table", []string{chainObject("inet", "hostler", "x", "forward", "drop")}, nil},
+		{"a policy of accept", []string{chainObject("ip", "filter", "FORWARD", "forward", "accept")}, nil},
+		{"docker", docker, []string{
+			"the chain FORWARD of the nftables table ip filter stops what guests on br-lan send through the host (its policy is drop); to let it through: iptables -I DOCKER-USER -i br-lan -j ACCEPT",
+			"the chain FORWARD of the nftables table ip filter stops what comes through the host to guests on br-lan (its policy is drop); to let it through: iptables -I DOCKER-USER -o br-lan -j ACCEPT",
+		}},
+		{"docker, mended", append(docker,
+			ruleObject("ip", "filter", "DOCKER-USER", device("iifname", "==", `"br-*"`)+`,{"accept":null}`),
+			ruleObject("ip", "filter", "DOCKER-USER", device("oifname", "==", `{"set":["br0","br-lan"]}`)+`,{"accept":null}`)), nil},
+		{"ufw", []string{chainObject("ip", "filter", "INPUT", "input", "drop"), chainObject("ip", "filter", "ufw-user-input", "", "")}, []string{
+			"the chain INPUT of the nftables table ip filter stops DHCP and DNS on br-lan (its policy is drop); to let it through: ufw allow in on br-lan",
+		}},
+		{"firewalld rejects", []string{
+			chainObject("inet", "firewalld", "filter_FORWARD", "forward", "accept"),
+			ruleObject("inet", "firewalld", "filter_FORWARD", device("iifname", "!=", `"eth0"`)+`,{"goto":{"target":"zone"}}`),
+			ruleObject("inet", "firewalld", "zone", `{"reject":{"type":"icmpx"}}`),
+		}, []string{
+			"the chain filter_FORWARD of the nftables table inet firewalld stops what guests on br-lan send through the host (a rule of zone drops it); to let it through: firewall-cmd --permanent --zone=trusted --add-interface=br-lan; firewall-cmd --reload",
+			"the chain filter_FORWARD of the nftables table inet firewalld stops what comes through the host to guests on br-lan (a rule of zone drops it); to let it through: firewall-cmd --permanent --zone=trusted --add-interface=br-lan; firewall-cmd --reload",
+		}},
+		{"a drop of something else", []string{
+			chainObject("inet", "mine", "f", "forward", "accept"),
+			ruleObject("inet", "mine", "f", `{"match":{"op":"==","left":{"payload":{"protocol":"tcp","field":"dport"}},"right":25}},{"drop":null}`),
+		}, nil},
+		{"a loop of jumps", []string{chainObject("inet", "mine", "f", "forward", "accept"), ruleObject("inet", "mine", "f", `{"jump":{"target":"f"}}`)}, nil},
+	} {
+		l, err := parse([]byte(`{"nftables":[` + strings.Join(c.objects, ",") + `]}`))
+		if err != nil {
+			t.Fatal(c.name, err)
+		}
+		f := &Firewall{name: "hostler"}
+		var got []string
+		for _, found := range f.judge(l, Rules{Networks: []Network{lan()}}) {
+			got = append(got, found.String())
+		}
+		if strings.Join(got, "\n") != strings.Join(c.want, "\n") {
+			t.Errorf("%s:\n%s\nwant\n%s", c.name, strings.Join(got, "\n"), strings.Join(c.want, "\n"))
+		}
+	}
+}
+
+func FuzzJudge(f *testing.F) {
+	f.Add(`{"nftables":[` + chainObject("ip", "filter", "FORWARD", "forward", "drop") + `,` + ruleObject("ip", "filter", "FORWARD", device("iifname", "==", `"x"`)) + `]}`)
+	f.Fuzz(func(_ *testing.T, text string) {
+		if l, err := parse([]byte(text)); err == nil {
+			l.matches("hostler", nil)
+			l.rulesOf("hostler")
+			(&Firewall{name: "hostler"}).judge(l, Rules{Networks: []Network{lan()}})
+		}
+	})
+}

@@ -1,0 +1,100 @@
+package firewall
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+)
+
+// listing is what nft prints of tables; only what is looked at.
+type listing struct {
+	Objects []object `json:"nftables"`
+}
+
+type object struct {
+	Table *nftTable `json:"table"`
+	Chain *nftChain `json:"chain"`
+	Rule  *nftRule  `json:"rule"`
+	Set   *nftNamed `json:"set"`
+	Map   *nftNamed `json:"map"`
+}
+
+type nftNamed struct {
+	Family string `json:"family"`
+	Table  string `json:"table"`
+	Name   string `json:"name"`
+}
+
+type nftTable struct {
+	Family string `json:"family"`
+	Name   string `json:"name"`
+}
+
+type nftChain struct {
+	Family string `json:"family"`
+	Table  string `json:"table"`
+	Name   string `json:"name"`
+	Hook   string `json:"hook"`
+	Policy string `json:"policy"`
+}
+
+type nftRule struct {
+	Family  string            `json:"family"`
+	Table   string            `json:"table"`
+	Chain   string            `json:"chain"`
+	Comment string            `json:"comment"`
+	Expr    []json.RawMessage `json:"expr"`
+}
+
+func parse(data []byte) (listing, error) {
+	var l listing
+	if err := json.Unmarshal(data, &l); err != nil {
+		return listing{}, fmt.Errorf("cannot read what nft prints: %w", err)
+	}
+	return l, nil
+}
+
+// present returns the rules' comments of each chain of an inet table.
+func (l listing) present(table string) map[string][]string {
+	chains := map[string][]string{}
+	for _, o := range l.Objects {
+		switch {
+		case o.Chain != nil && o.Chain.Family == "inet" && o.Chain.Table == table:
+			if chains[o.Chain.Name] == nil {
+				chains[o.Chain.Name] = []string{}
+			}
+		case o.Rule != nil && o.Rule.Family == "inet" && o.Rule.Table == table:
+			chains[o.Rule.Chain] = append(chains[o.Rule.Chain], o.Rule.Comment)
+		}
+	}
+	return chains
+}
+
+// matches says that the table holds just the wanted chains and rules.
+func (l listing) matches(name string, wanted []chain) bool {
+	have := l.present(name)
+	if len(have) != len(wanted) {
+		return false
+	}
+	for _, c := range wanted {
+		comments, ok := have[c.name]
+		if !ok || !slices.Equal(comments, c.comments) {
+			return false
+		}
+	}
+	return true
+}
+
+// rulesOf are the rules of an inet table as they are in the kernel, one after another,
+// without the numbers that change when the same is loaded again.
+func (l listing) rulesOf(table string) string {
+	var all []json.RawMessage
+	for _, o := range l.Objects {
+		if o.Rule != nil && o.Rule.Family == "inet" && o.Rule.Table == table {
+			all = append(all, json.RawMessage(`"`+o.Rule.Chain+`"`))
+			all = append(all, o.Rule.Expr...)
+		}
+	}
+	data, _ := json.Marshal(all)
+	return string(data)
+}

@@ -1,0 +1,229 @@
+package firewall
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// A rule's comment is commentPrefix, its owner, # and the beginning of a hash
+// over the rule, by which a changed rule is seen when it is read back.
+const (
+	commentPrefix = "hostler:"
+	hashDigits    = 12
+)
+
+// chain is a base chain of the table with its rules.
+type chain struct {
+	name, hook string
+	rules      []string // whole, with comment
+	comments   []string
+}
+
+// table renders the rules in an order that does not depend on theirs. No chain
+// may be called by one of nft's own words, such as masquerade.
+func table(r Rules) []chain {
+	spoof := chain{name: "guard", hook: "type filter hook prerouting priority raw"}
+	dnat := chain{name: "publish", hook: "type nat hook prerouting priority dstnat"}
+	local := chain{name: "publish_local", hook: "type nat hook output priority -100"}
+	input := chain{name: "to_host", hook: "type filter hook input priority filter"}
+	forward := chain{name: "through", hook: "type filter hook forward priority filter"}
+	source := chain{name: "hide", hook: "type nat hook postrouting priority srcnat"}
+
+	for _, g := range sorted(r.Guests) {
+		guard(&spoof, g)
+	}
+	for _, n := range sorted(r.Networks) {
+		// With route_localnet, which a published port needs to be reached at
+		// 127.0.0.1, nobody but the host itself may send there.
+		spoof.add(n.Owner, `iifname %q ip daddr 127.0.0.0/8 drop`, n.Bridge)
+		bounds(&spoof, n)
+	}
+	for _, p := range sorted(r.Publish) {
+		publish(&dnat, &local, p)
+	}
+	for _, n := range sorted(r.Networks) {
+		toHost(&input, n)
+		fromGuests(&forward, n)
+	}
+	for _, i := range sorted(r.Ingress) {
+		ingress(&forward, i)
+	}
+	for _, n := range sorted(r.Networks) {
+		toGuests(&forward, n)
+		masquerade(&source, n)
+	}
+	return []chain{spoof, dnat, local, input, forward, source}
+}
+
+// sorted copies a list into an order of its own.
+func sorted[T any](list []T) []T {
+	list = slices.Clone(list)
+	slices.SortStableFunc(list, func(a, b T) int { return strings.Compare(fmt.Sprintf("%+v", a), fmt.Sprintf("%+v", b)) })
+	return list
+}
+
+func (c *chain) add(owner, format string, args ...any) {
+	rule := fmt.Sprintf(format, args...)
+	sum := sha256.Sum256([]byte(c.name + "\n" + owner + "\n" + rule))
+	comment := commentPrefix + owner + "#" + hex.EncodeToString(sum[:])[:hashDigits]
+	c.rules = append(c.rules, fmt.Sprintf("%s comment %q", rule, comment))
+	c.comments = append(c.comments, comment)
+}
+
+func version(a netip.Addr) (ip, proto string) {
+	if a.Is4() {
+		return "ip", "ipv4"
+	}
+	return "ip6", "ipv6"
+}
+
+// guard drops what a guest sends in another's name, and what others send in
+// the guest's.
+func guard(c *chain, g Guest) {
+	for _, four := range []bool{true, false} {
+		own := []string{"0.0.0.0"} // DHCP, before there is an address
+		ip := "ip"
+		if !four {
+			own, ip = []string{"::", "fe80::/10"}, "ip6"
+		}
+		for _, a := range g.Addresses {
+			if a.Is4() == four {
+				own = append(own, a.String())
+				c.add(g.Owner, `iifname %q %s saddr %s ether saddr != %s drop`, g.Bridge, ip, a, g.MAC)
+			}
+		}
+		c.add(g.Owner, `iifname %q ether saddr %s %s saddr != { %s } drop`, g.Bridge, g.MAC, ip, strings.Join(own, ", "))
+	}
+}
+
+// bounds drops packets from addresses that are not the network's.
+func bounds(c *chain, n Network) {
+	for _, four := range []bool{true, false} {
+		own, ip := []string{"0.0.0.0"}, "ip"
+		if !four {
+			own, ip = []string{"::", "fe80::/10"}, "ip6"
+		}
+		subnets := ofVersion(n.Subnets, four)
+		if len(n.Subnets) == 0 {
+			continue // a bridge that only joins: anything may be behind it
+		}
+		for _, s := range subnets {
+			own = append(own, s.Masked().String())
+		}
+		c.add(n.Owner, `iifname %q %s saddr != { %s } drop`, n.Bridge, ip, strings.Join(own, ", "))
+	}
+}
+
+// sources is the match for who may connect, "" for everybody; no says that
+// nobody of the IP version may.
+func sources(prefixes []netip.Prefix, four bool) (match string, no bool) {
+	if len(prefixes) == 0 {
+		return "", false
+	}
+	var all []string
+	for _, p := range ofVersion(prefixes, four) {
+		if p.Bits() == 0 {
+			return "", false
+		}
+		all = append(all, p.Masked().String())
+	}
+	if len(all) == 0 {
+		return "", true
+	}
+	slices.Sort(all)
+	ip := "ip"
+	if !four {
+		ip = "ip6"
+	}
+	return fmt.Sprintf("%s saddr { %s } ", ip, strings.Join(slices.Compact(all), ", ")), false
+}
+
+func publish(dnat, local *chain, p Publish) {
+	ip, proto := version(p.Address)
+	from, no := sources(p.Sources, p.Address.Is4())
+	if no {
+		return
+	}
+	to := netip.AddrPortFrom(p.Address, p.Port)
+	match := fmt.Sprintf("fib daddr type local %s dport %d dnat %s to %s", p.Protocol, p.HostPort, ip, to)
+	dnat.add(p.Owner, "meta nfproto %s %s%s", proto, from, match)
+	// The host itself may always: it could go to the guest straight away.
+	local.add(p.Owner, "meta nfproto %s %s", proto, match)
+}
+
+func toHost(c *chain, n Network) {
+	c.add(n.Owner, `iifname %q ct state established,related accept`, n.Bridge)
+	if n.HostAccess {
+		return
+	}
+	c.add(n.Owner, `iifname %q meta l4proto { icmp, ipv6-icmp } accept`, n.Bridge)
+	if n.Services {
+		c.add(n.Owner, `iifname %q udp dport { 53, 67, 547 } accept`, n.Bridge)
+		c.add(n.Owner, `iifname %q tcp dport 53 accept`, n.Bridge)
+	}
+	c.add(n.Owner, `iifname %q drop`, n.Bridge)
+}
+
+// fromGuests comes before what lets packets in, since a packet from one
+// bridge to another passes both. It accepts nothing by itself.
+func fromGuests(c *chain, n Network) {
+	if !n.Forward {
+		c.add(n.Owner, `iifname %q oifname != %q ct state new drop`, n.Bridge, n.Bridge)
+	}
+}
+
+func ingress(c *chain, i Ingress) {
+	ip, _ := version(i.Address)
+	from, no := sources(i.Sources, i.Address.Is4())
+	if no {
+		return
+	}
+	what := "meta l4proto { icmp, ipv6-icmp }"
+	if i.Protocol != "icmp" {
+		what = fmt.Sprintf("%s dport %d", i.Protocol, i.First)
+		if i.Last > i.First {
+			what += fmt.Sprintf("-%d", i.Last)
+		}
+	}
+	c.add(i.Owner, `oifname %q %s%s daddr %s %s accept`, i.Bridge, from, ip, i.Address, what)
+}
+
+func toGuests(c *chain, n Network) {
+	if n.Forward && !n.NAT {
+		return
+	}
+	c.add(n.Owner, `oifname %q iifname != %q ct state new ct status & dnat == 0 drop`, n.Bridge, n.Bridge)
+}
+
+func masquerade(c *chain, n Network) {
+	for _, s := range n.Subnets {
+		ip, _ := version(s.Addr())
+		if n.NAT {
+			c.add(n.Owner, `oifname != %q %s saddr %s %s daddr != %s masquerade`, n.Bridge, ip, s.Masked(), ip, s.Masked())
+		}
+		// A guest that comes to its neighbour by the host's published port
+		// must get its answer by the host too.
+		c.add(n.Owner, `oifname %q %s saddr %s %s daddr %s ct status dnat masquerade`, n.Bridge, ip, s.Masked(), ip, s.Masked())
+	}
+	c.add(n.Owner, `oifname %q ip saddr 127.0.0.0/8 ct status dnat masquerade`, n.Bridge)
+}
+
+// script is the whole transaction that puts the chains in place of the table.
+func script(name string, chains []chain) string {
+	var b strings.Builder
+	// Deleting needs the table to be there.
+	fmt.Fprintf(&b, "add table inet %s\ndelete table inet %s\ntable inet %s {\n", name, name, name)
+	for _, c := range chains {
+		fmt.Fprintf(&b, "\tchain %s {\n\t\t%s; policy accept;\n", c.name, c.hook)
+		for _, rule := range c.rules {
+			fmt.Fprintf(&b, "\t\t%s\n", rule)
+		}
+		b.WriteString("\t}\n")
+	}
+	b.WriteString("}\n")
+	return b.String()
+}

@@ -1,0 +1,114 @@
+package hostnet
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/vishvananda/netlink/nl"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"hostler/internal/fault"
+)
+
+const (
+	maxName    = 15 // IFNAMSIZ without the final zero
+	defaultMTU = 1500
+	// socketTimeout bounds one answer of the kernel.
+	socketTimeout = 10 * time.Second
+	receiveBuffer = 4 << 20
+
+	tableMain   = unix.RT_TABLE_MAIN
+	protoKernel = unix.RTPROT_KERNEL
+)
+
+// Options say which network a Host is.
+type Options struct {
+	// NetNS is the file of a network namespace, such as /run/netns/NAME; empty
+	// is the process's own.
+	NetNS string
+	// Sys is where sysfs is mounted; empty is /sys.
+	Sys string
+	Log *slog.Logger
+}
+
+// Host reads and changes one network namespace. Its methods may be called by
+// several goroutines.
+type Host struct {
+	options Options
+	sockets map[int]*nl.SocketHandle
+}
+
+// Open returns the Host that o names. It needs CAP_NET_ADMIN to change
+// anything, and CAP_SYS_ADMIN to open another namespace.
+func Open(o Options) (*Host, error) {
+	if o.Sys == "" {
+		o.Sys = "/sys"
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	h := &Host{options: o}
+	err := h.inNamespace(func(ns netns.NsHandle) error {
+		s, err := nl.GetNetlinkSocketAt(ns, netns.None(), unix.NETLINK_ROUTE)
+		if err != nil {
+			return err
+		}
+		h.sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: s}}
+		timeout := unix.NsecToTimeval(socketTimeout.Nanoseconds())
+		_ = s.SetSendTimeout(&timeout)
+		_ = s.SetReceiveTimeout(&timeout)
+		_ = s.SetExtAck(true) // says in words what the kernel refuses
+		// Best effort: without CAP_NET_ADMIN the limit of the host holds.
+		_ = s.SetReceiveBufferSize(receiveBuffer, true)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("cannot open netlink: %w", err)
+	}
+	return h, nil
+}
+
+// Close releases the socket.
+func (h *Host) Close() {
+	for _, s := range h.sockets {
+		s.Close()
+	}
+}
+
+func (h *Host) inNamespace(f func(netns.NsHandle) error) error {
+	ns := netns.None()
+	if h.options.NetNS != "" {
+		var err error
+		if ns, err = netns.GetFromPath(h.options.NetNS); err != nil {
+			return err
+		}
+		defer func() { _ = ns.Close() }()
+	}
+	return f(ns)
+}
+
+// request sends one message and waits for the kernel's answer.
+func (h *Host) request(ctx context.Context, kind uint16, flags int, answer uint16, parts ...nl.NetlinkRequestData) ([][]byte, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	req := &nl.NetlinkRequest{
+		NlMsghdr: unix.NlMsghdr{Len: unix.SizeofNlMsghdr, Type: kind, Flags: unix.NLM_F_REQUEST | uint16(flags)},
+		Sockets:  h.sockets,
+	}
+	for _, part := range parts {
+		req.AddData(part)
+	}
+	messages, err := req.Execute(unix.NETLINK_ROUTE, answer)
+	if err != nil {
+		return messages, err
+	}
+	return messages, nil
+}
+
+func transient(format string, args ...any) error {
+	return fault.New(fault.Transient, format, args...)
+}

@@ -1,0 +1,169 @@
+// Package hostnet reads and changes the host's links, bridges, addresses and
+// routes over netlink. Observe reads everything in one dump each, Plan decides
+// without touching anything, Apply carries out one step. Bridges made here
+// bear a stamp in their alias; a bridge without it is never changed.
+package hostnet
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// Observed is what the host's network looks like.
+type Observed struct {
+	Links      []Link      `json:"links"`
+	Addresses  []Address   `json:"addresses"`
+	Routes     []Route     `json:"routes"`
+	Neighbours []Neighbour `json:"neighbours,omitempty"` // the permanent ones
+}
+
+// Link is a network device.
+type Link struct {
+	Name string `json:"name"`
+	// Index is the kernel's number of the device; it is never reused while
+	// the host runs.
+	Index int `json:"index"`
+	// Kind is the kernel's word: bridge, veth, bond, vlan, tun; empty for
+	// hardware.
+	Kind string `json:"kind,omitempty"`
+	// MAC is written like 02:00:5e:10:00:01; empty without one.
+	MAC      string `json:"mac,omitempty"`
+	MTU      int    `json:"mtu"`
+	Up       bool   `json:"up"`
+	Carrier  bool   `json:"carrier"`
+	Loopback bool   `json:"loopback,omitempty"`
+	Wireless bool   `json:"wireless,omitempty"`
+	// Master is the bridge or bond that the link belongs to.
+	Master     string `json:"master,omitempty"`
+	MasterKind string `json:"master-kind,omitempty"`
+	// Parent is the link that a vlan, macvlan or ipvlan stands on.
+	Parent string `json:"parent,omitempty"`
+	Alias  string `json:"alias,omitempty"`
+	Group  uint32 `json:"group,omitempty"`
+	// ReversePath is IPv4's rp_filter of the link: 0 off, 1 strict, 2 loose.
+	ReversePath uint32 `json:"reverse-path,omitempty"`
+	// STP and ForwardDelay (in hundredths of a second) belong to bridges.
+	STP          bool   `json:"stp,omitempty"`
+	ForwardDelay uint32 `json:"forward-delay,omitempty"`
+}
+
+// Forever is the lifetime of an address that was set by hand.
+const Forever = ^uint32(0)
+
+// Address is an IP address of a link.
+type Address struct {
+	Link string `json:"link,omitempty"`
+	// Prefix is the address itself with the length of its network.
+	Prefix netip.Prefix `json:"prefix"`
+	// Peer is the other end of a point-to-point address, to which the
+	// prefix's length then belongs.
+	Peer      netip.Addr `json:"peer,omitzero"`
+	Broadcast netip.Addr `json:"broadcast,omitzero"`
+	Scope     uint8      `json:"scope,omitempty"`
+	// NoPrefixRoute says that the kernel makes no route for the network.
+	NoPrefixRoute bool `json:"no-prefix-route,omitempty"`
+	// Valid and Preferred are lifetimes in seconds; 0 and Forever both mean
+	// that the address stays.
+	Valid     uint32 `json:"valid,omitempty"`
+	Preferred uint32 `json:"preferred,omitempty"`
+}
+
+// Permanent says that the address does not run out.
+func (a Address) Permanent() bool { return a.Valid == 0 || a.Valid == Forever }
+
+func (a Address) same(b Address) bool { return a.Prefix == b.Prefix && a.Peer == b.Peer }
+
+// Route leads to a network through a link.
+type Route struct {
+	Link string `json:"link,omitempty"`
+	// Destination is 0.0.0.0/0 or ::/0 for the default route.
+	Destination netip.Prefix `json:"destination"`
+	Gateway     netip.Addr   `json:"gateway,omitzero"`
+	Source      netip.Addr   `json:"source,omitzero"`
+	Metric      uint32       `json:"metric,omitempty"`
+	Table       uint32       `json:"table"`
+	Protocol    uint8        `json:"protocol"`
+	Scope       uint8        `json:"scope,omitempty"`
+	Type        uint8        `json:"type"`
+	TOS         uint8        `json:"tos,omitempty"`
+	OnLink      bool         `json:"on-link,omitempty"`
+	// Preference is IPv6's router preference.
+	Preference uint8 `json:"preference,omitempty"`
+	// Properties are the kernel's RTA_METRICS as they are: MTU, window and so on.
+	Properties []byte `json:"properties,omitempty"`
+	// Complex names what hostnet cannot carry to another link, such as several
+	// next hops; empty for a plain route.
+	Complex string `json:"complex,omitempty"`
+}
+
+// Default says that this is a default route.
+func (r Route) Default() bool { return r.Destination.Bits() == 0 }
+
+func (r Route) same(b Route) bool {
+	return r.Destination == b.Destination && r.Gateway == b.Gateway && r.Metric == b.Metric &&
+		r.Table == b.Table && r.TOS == b.TOS && r.Source == b.Source
+}
+
+// Neighbour is the hardware address of an IP address, set by hand.
+type Neighbour struct {
+	Link    string     `json:"link,omitempty"`
+	Address netip.Addr `json:"address"`
+	MAC     string     `json:"mac"`
+}
+
+// Link returns the link of that name.
+func (o Observed) Link(name string) (Link, bool) {
+	i := slices.IndexFunc(o.Links, func(l Link) bool { return l.Name == name })
+	if i < 0 {
+		return Link{}, false
+	}
+	return o.Links[i], true
+}
+
+// AddressesOf returns the addresses of one link.
+func (o Observed) AddressesOf(link string) []Address {
+	return filter(o.Addresses, func(a Address) bool { return a.Link == link })
+}
+
+// RoutesOf returns the routes through one link.
+func (o Observed) RoutesOf(link string) []Route {
+	return filter(o.Routes, func(r Route) bool { return r.Link == link })
+}
+
+// Ports returns the names of the links under a bridge or bond, sorted.
+func (o Observed) Ports(master string) []string {
+	var names []string
+	for _, l := range o.Links {
+		if l.Master == master {
+			names = append(names, l.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// PrimaryNIC returns the link of the default route with the least metric in
+// the main table, IPv4 before IPv6; "" without one.
+func (o Observed) PrimaryNIC() string {
+	best := Route{}
+	for _, r := range o.Routes {
+		if !r.Default() || r.Table != tableMain || r.Link == "" {
+			continue
+		}
+		four, bestFour := r.Destination.Addr().Is4(), best.Destination.Addr().Is4()
+		if best.Link == "" || four && !bestFour || four == bestFour && r.Metric < best.Metric {
+			best = r
+		}
+	}
+	return best.Link
+}
+
+func filter[T any](all []T, keep func(T) bool) []T {
+	var kept []T
+	for _, x := range all {
+		if keep(x) {
+			kept = append(kept, x)
+		}
+	}
+	return kept
+}

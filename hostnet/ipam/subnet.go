@@ -1,0 +1,108 @@
+package ipam
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"hostler/internal/fault"
+)
+
+// subnets returns the network's subnets of one family, in order.
+func (n Network) subnets(six bool) []netip.Prefix {
+	var all []netip.Prefix
+	for _, p := range n.Addresses {
+		if p.Addr().Is6() == six {
+			all = append(all, p.Masked())
+		}
+	}
+	slices.SortFunc(all, comparePrefix)
+	return slices.Compact(all)
+}
+
+func (n Network) subnet(a netip.Addr) (netip.Prefix, bool) {
+	for _, p := range n.Addresses {
+		if p.Contains(a) {
+			return p.Masked(), true
+		}
+	}
+	return netip.Prefix{}, false
+}
+
+// host says that the address is the host's own.
+func (n Network) host(a netip.Addr) bool {
+	return slices.ContainsFunc(n.Addresses, func(p netip.Prefix) bool { return p.Addr() == a })
+}
+
+// reserved returns the end of the reserved range that the address is in.
+func (n Network) reserved(a netip.Addr) (netip.Addr, bool) {
+	for _, r := range n.Reserved {
+		if r.First.Compare(a) <= 0 && a.Compare(r.Last) <= 0 {
+			return r.Last, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// usable says no to the address of the subnet itself, which in IPv6 means any
+// router, and to IPv4's broadcast. Subnets of two or one have neither.
+func usable(subnet netip.Prefix, a netip.Addr) bool {
+	if subnet.Bits() >= a.BitLen()-1 {
+		return true
+	}
+	return a != subnet.Addr() && (a.Is6() || subnet.Contains(a.Next()))
+}
+
+// HostRoute is a network that the host reaches already.
+type HostRoute struct {
+	Destination netip.Prefix
+	Link        string
+}
+
+// Clash says which of the network's subnets overlaps one that the host reaches
+// another way, nil for none. Default routes do not count; the caller leaves
+// the routes of the network's own bridge out.
+func Clash(n Network, routes []HostRoute) error {
+	for _, p := range n.Addresses {
+		for _, r := range routes {
+			if r.Destination.Bits() > 0 && r.Destination.Overlaps(p) {
+				return fault.New(fault.Conflict, "cannot use the subnet %s for the network %s: the host reaches %s over %s", p.Masked(), n.Name, r.Destination, r.Link)
+			}
+		}
+	}
+	return nil
+}
+
+// Overlap says which two networks share addresses, nil for none.
+func Overlap(networks []Network) error {
+	type subnet struct {
+		prefix  netip.Prefix
+		network string
+	}
+	var all []subnet
+	for _, n := range networks {
+		for _, p := range n.Addresses {
+			all = append(all, subnet{p.Masked(), n.Name})
+		}
+	}
+	slices.SortFunc(all, func(a, b subnet) int {
+		return cmp.Or(comparePrefix(a.prefix, b.prefix), cmp.Compare(a.network, b.network))
+	})
+	// In this order a subnet overlaps the one before it or none, as prefixes
+	// either hold one another or are apart; the widest so far is kept.
+	for i, widest := 1, 0; i < len(all); i++ {
+		a, b := all[widest], all[i]
+		if !a.prefix.Overlaps(b.prefix) {
+			widest = i
+			continue
+		}
+		if a.network != b.network {
+			return fault.New(fault.Invalid, "cannot use the subnet %s for the network %s: it overlaps %s of the network %s", b.prefix, b.network, a.prefix, a.network)
+		}
+	}
+	return nil
+}
+
+func comparePrefix(a, b netip.Prefix) int {
+	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+}

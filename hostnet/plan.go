@@ -1,0 +1,238 @@
+package hostnet
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"hostler/internal/fault"
+)
+
+// Plan returns the steps from the observed to the wanted state, and what
+// stands in the way of some of it. It is pure, and empty when nothing is to
+// be done. NICs that no bridge wants any more come first, bridges that nobody
+// wants last, so that addresses are always added before they are deleted.
+func Plan(w Wanted, o Observed) ([]Step, []Problem) {
+	p := &planner{w: w, o: o.clone()}
+	for _, nic := range slices.Sorted(maps.Keys(p.allCarried())) {
+		p.giveBack(nic)
+	}
+	bridges := slices.Clone(w.Bridges)
+	slices.SortStableFunc(bridges, func(a, b Bridge) int { return strings.Compare(a.Name, b.Name) })
+	for i, b := range bridges {
+		if i > 0 && bridges[i-1].Name == b.Name {
+			p.problem(b, fault.New(fault.Invalid, "cannot make bridge %s: two networks want it", b.Name))
+			continue
+		}
+		p.bridge(b)
+	}
+	for _, l := range slices.Clone(p.o.Links) {
+		if p.ours(l) && !slices.ContainsFunc(w.Bridges, func(b Bridge) bool { return b.Name == l.Name }) {
+			stamp := l.Alias
+			if stamp == "" {
+				stamp = Stamp(w.Namespace, "half-made")
+			}
+			_, uid, _ := ParseStamp(stamp)
+			p.do(Step{Op: RemoveBridge, UID: uid, Link: l.Name, Stamp: stamp, Cuts: p.o.Ports(l.Name)})
+		}
+	}
+	return p.steps, p.problems
+}
+
+// planner keeps a model of the host that each planned step changes, so that
+// every decision is made on the state in which its step will run.
+type planner struct {
+	w        Wanted
+	o        Observed
+	steps    []Step
+	problems []Problem
+}
+
+func (p *planner) do(s Step) {
+	p.steps = append(p.steps, s)
+	p.o.change(s)
+}
+
+func (p *planner) problem(b Bridge, err error) {
+	p.problems = append(p.problems, Problem{UID: b.UID, Bridge: b.Name, Err: err})
+}
+
+// ours says that the link is a bridge of our namespace, stamped or half made.
+func (p *planner) ours(l Link) bool { return isOurs(p.w.Namespace, l) }
+
+func isOurs(namespace string, l Link) bool {
+	if l.Kind != "bridge" {
+		return false
+	}
+	if l.Alias == "" {
+		return l.Group == HalfMadeGroup(namespace)
+	}
+	of, _, ok := ParseStamp(l.Alias)
+	return ok && of == namespace
+}
+
+func (p *planner) oursNamed(name string) bool {
+	l, ok := p.o.Link(name)
+	return ok && p.ours(l)
+}
+
+func (p *planner) bridge(b Bridge) {
+	l, exists := p.o.Link(b.Name)
+	if err := p.checkBridge(b, l, exists); err != nil {
+		p.problem(b, err)
+		return
+	}
+	ports := p.ports(b)
+	guarded := len(ports) > 0
+	stamp := Stamp(p.w.Namespace, b.UID)
+	mac, mtu := MAC(stamp), b.MTU
+	if len(ports) > 0 {
+		if ports[0].had.MAC != "" {
+			mac = ports[0].had.MAC
+		}
+		if mtu == 0 {
+			mtu = ports[0].had.MTU
+		}
+	}
+	step := func(s Step) {
+		s.UID, s.Link = b.UID, b.Name
+		s.Guarded = s.Guarded || guarded && exists
+		p.do(s)
+	}
+	switch {
+	case !exists:
+		step(Step{Op: MakeBridge, Stamp: stamp, MAC: mac, MTU: mtu})
+	case l.Alias != stamp:
+		step(Step{Op: StampBridge, Stamp: stamp})
+	}
+	l, _ = p.o.Link(b.Name)
+	if l.STP || l.ForwardDelay != 0 {
+		step(Step{Op: TuneBridge})
+	}
+	if l.MAC != mac {
+		step(Step{Op: SetMAC, MAC: mac})
+	}
+	if mtu != 0 && l.MTU != mtu {
+		step(Step{Op: SetMTU, MTU: mtu})
+	}
+	if !l.Up {
+		step(Step{Op: SetUp})
+	}
+	wanted := b.addresses(ports)
+	for _, a := range wanted {
+		p.addAddress(b.UID, b.Name, a, guarded)
+	}
+	p.connect(b, wanted, guarded)
+	for _, port := range ports {
+		p.enslave(b, port)
+	}
+	// A bridge adapts to the smallest MTU under it unless told otherwise
+	// afterwards.
+	for _, port := range ports {
+		if now, _ := p.o.Link(b.Name); mtu != 0 && now.MTU != mtu {
+			step(Step{Op: SetMTU, MTU: mtu, Guarded: true})
+		}
+		p.move(b.UID, port, b.Name)
+	}
+	p.dropExtra(b, ports, wanted)
+	// Guests do not get packets through that pretend to come from elsewhere.
+	value := uint32(strict)
+	if len(ports) > 0 {
+		value = ports[0].had.ReversePath
+	}
+	p.reversePath(b.UID, b.Name, value, guarded)
+}
+
+// checkBridge says why the bridge cannot be made or taken over.
+func (p *planner) checkBridge(b Bridge, l Link, exists bool) error {
+	if b.Name == "" || len(b.Name) > maxName || strings.ContainsAny(b.Name, "/ \t\n:") || b.Name == "." || b.Name == ".." {
+		return fault.New(fault.Invalid, "cannot make bridge %q: the name of a network device has 1 to %d characters, no space, slash or colon", b.Name, maxName)
+	}
+	if exists && !p.ours(l) {
+		what := "a bridge that is not hostler's"
+		if l.Kind != "bridge" {
+			what = "no bridge"
+		} else if namespace, _, ok := ParseStamp(l.Alias); ok {
+			what = "a bridge of the hostler namespace " + namespace
+		}
+		return fault.New(fault.Conflict, "cannot make bridge %s: %s is %s", b.Name, b.Name, what)
+	}
+	for _, prefix := range b.Addresses {
+		for _, a := range p.o.Addresses {
+			if a.Prefix.Addr() == prefix.Addr() && a.Link != b.Name && !slices.Contains(b.Ports, a.Link) && !p.oursNamed(a.Link) {
+				return fault.New(fault.Conflict, "cannot make bridge %s: the address %s is on %s", b.Name, prefix.Addr(), a.Link)
+			}
+		}
+	}
+	return nil
+}
+
+// addresses are the declared ones and those that the ports carried.
+func (b Bridge) addresses(ports []port) []Address {
+	var all []Address
+	for _, prefix := range b.Addresses {
+		all = append(all, Address{Prefix: prefix, Broadcast: broadcast(prefix)})
+	}
+	for _, port := range ports {
+		for _, a := range port.had.Addresses {
+			if !slices.ContainsFunc(all, a.same) {
+				all = append(all, a)
+			}
+		}
+	}
+	return all
+}
+
+// dropExtra deletes lasting addresses of the bridge that nobody wants. What
+// runs out by itself belongs to a DHCP client or to the kernel.
+func (p *planner) dropExtra(b Bridge, ports []port, wanted []Address) {
+	if p.unrecordedPort(b, ports) {
+		return
+	}
+	for _, a := range p.o.AddressesOf(b.Name) {
+		if !a.Permanent() || a.Prefix.Addr().IsLinkLocalUnicast() || slices.ContainsFunc(wanted, a.same) || p.lastCarried(a) {
+			continue
+		}
+		p.deleteAddress(Step{UID: b.UID, Link: b.Name, Address: &a, Guarded: len(ports) > 0})
+		// With its first address of a network the kernel may drop the others.
+		for _, other := range wanted {
+			if other.Prefix.Addr().Is4() && other.Prefix.Masked() == a.Prefix.Masked() {
+				p.do(Step{Op: AddAddress, UID: b.UID, Link: b.Name, Address: &other, Guarded: len(ports) > 0})
+			}
+		}
+	}
+}
+
+// lastCarried says that a NIC which cannot have its address back had this one
+// and that no other link bears it.
+func (p *planner) lastCarried(a Address) bool {
+	for _, had := range p.w.Carried {
+		if slices.ContainsFunc(had.Addresses, a.same) {
+			return !slices.ContainsFunc(p.o.Addresses, func(other Address) bool { return other.Link != a.Link && other.same(a) })
+		}
+	}
+	return false
+}
+
+func (p *planner) addAddress(uid, link string, a Address, guarded bool) {
+	if !slices.ContainsFunc(p.o.AddressesOf(link), a.same) {
+		p.do(Step{Op: AddAddress, UID: uid, Link: link, Address: &a, Guarded: guarded})
+	}
+}
+
+func (p *planner) deleteAddress(s Step) {
+	a := *s.Address
+	if slices.ContainsFunc(p.o.AddressesOf(s.Link), a.same) {
+		a.Link = ""
+		s.Op, s.Address = DeleteAddress, &a
+		p.do(s)
+	}
+}
+
+// declares says that a wanted bridge of that name has the address by its own.
+func (w Wanted) declares(bridge string, address netip.Prefix) bool {
+	return slices.ContainsFunc(w.Bridges, func(b Bridge) bool {
+		return b.Name == bridge && slices.Contains(b.Addresses, address)
+	})
+}

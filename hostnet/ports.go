@@ -1,0 +1,275 @@
+package hostnet
+
+import (
+	"maps"
+	"slices"
+
+	"hostler/internal/fault"
+)
+
+// port is a host NIC that is or comes under a bridge.
+type port struct {
+	name string
+	had  Carried
+}
+
+// Refusal says why a link must not be put under a bridge, nil when it may. A
+// link that is missing gives a NotReady error, others need an operator.
+// namespace is the one whose bridges may already be above it.
+func Refusal(namespace string, o Observed, nic string) error {
+	l, ok := o.Link(nic)
+	if !ok {
+		return missing(nic)
+	}
+	master, _ := o.Link(l.Master)
+	switch {
+	case l.Loopback:
+		return refuse("%s is the loopback device", nic)
+	case l.Wireless:
+		return refuse("%s is wireless, and an access point takes frames of one address only", nic)
+	case l.Kind == "bridge" || l.Kind == "openvswitch":
+		return refuse("%s is a bridge itself", nic)
+	case l.MasterKind == "bond" || l.MasterKind == "team":
+		return refuse("%s is a member of %s; name %s instead", nic, l.Master, l.Master)
+	case l.Master != "" && !isOurs(namespace, master):
+		return refuse("%s is already under %s, which is not hostler's", nic, l.Master)
+	}
+	for _, child := range o.Links {
+		if child.Parent == nic && (child.Kind == "macvlan" || child.Kind == "macvtap" || child.Kind == "ipvlan") {
+			return refuse("%s bears %s, and the kernel allows either that or a bridge", nic, child.Name)
+		}
+	}
+	return nil
+}
+
+func refuse(format string, args ...any) error {
+	return fault.New(fault.NeedsOperator, "cannot bridge: "+format, args...)
+}
+
+func missing(nic string) error {
+	return fault.New(fault.NotReady, "cannot bridge: there is no network device %s", nic)
+}
+
+// ports returns the bridge's host NICs that can be under it, those that are
+// missing but known to have been there included: their addresses stay on the
+// bridge until they are back.
+func (p *planner) ports(b Bridge) []port {
+	var ports []port
+	for _, nic := range b.Ports {
+		if other := p.otherBridge(b, nic); other != "" {
+			p.problem(b, fault.New(fault.Invalid, "cannot put %s under %s: %s wants it too", nic, b.Name, other))
+			continue
+		}
+		had, recorded := p.w.Carried[nic]
+		if err := Refusal(p.w.Namespace, p.o, nic); err != nil {
+			p.problem(b, err)
+			if recorded && fault.Is(err, fault.NotReady) {
+				ports = append(ports, port{nic, had})
+			}
+			continue
+		}
+		if !recorded {
+			l, _ := p.o.Link(nic)
+			if l.Master != "" {
+				// The record is lost. The bridge bears what the NIC had.
+				had = Carried{MAC: l.MAC, MTU: l.MTU, ReversePath: l.ReversePath}
+			} else {
+				var err error
+				if had, err = Carry(p.o, nic); err != nil {
+					p.problem(b, err)
+					continue
+				}
+			}
+		}
+		ports = append(ports, port{nic, had})
+	}
+	return ports
+}
+
+// otherBridge names the bridge that wants the NIC and comes before b.
+func (p *planner) otherBridge(b Bridge, nic string) string {
+	for _, other := range p.w.Bridges {
+		if other.Name < b.Name && slices.Contains(other.Ports, nic) {
+			return other.Name
+		}
+	}
+	return ""
+}
+
+func (p *planner) unrecordedPort(b Bridge, ports []port) bool {
+	return slices.ContainsFunc(ports, func(port port) bool {
+		_, recorded := p.w.Carried[port.name]
+		l, _ := p.o.Link(port.name)
+		return !recorded && len(port.had.Addresses) == 0 && l.Master == b.Name
+	})
+}
+
+func (p *planner) enslave(b Bridge, port port) {
+	l, ok := p.o.Link(port.name)
+	if !ok {
+		return
+	}
+	if l.Master != b.Name {
+		p.reversePath(b.UID, b.Name, loose, true)
+		p.do(Step{Op: LearnNeighbours, UID: b.UID, Link: b.Name, Bridge: port.name, Guarded: true})
+		p.do(Step{Op: Enslave, UID: b.UID, Link: port.name, Bridge: b.Name, Guarded: true})
+	}
+	if !l.Up {
+		p.do(Step{Op: SetUp, UID: b.UID, Link: port.name, Guarded: true})
+	}
+}
+
+// move brings the routes that a NIC had to the link to, and takes routes and
+// addresses from wherever else they are. A route is added at its new place
+// before it is deleted at the old, and the addresses go last: for each packet
+// there is a way at any time.
+func (p *planner) move(uid string, port port, to string) {
+	p.moveRoutes(uid, port, to)
+	for _, a := range port.had.Addresses {
+		for _, place := range p.places(port, to) {
+			if !p.w.declares(place, a.Prefix) && (place == port.name || !a.Prefix.Addr().IsLinkLocalUnicast()) {
+				p.deleteAddress(Step{UID: uid, Link: place, Address: &a, Heir: to, Guarded: true})
+			}
+		}
+	}
+}
+
+// places are the links where something of the NIC's may be beside to.
+func (p *planner) places(port port, to string) []string {
+	places := []string{port.name}
+	for _, l := range p.o.Links {
+		if p.ours(l) {
+			places = append(places, l.Name)
+		}
+	}
+	return slices.DeleteFunc(places, func(name string) bool { return name == to })
+}
+
+func (p *planner) moveRoutes(uid string, port port, to string) {
+	places := p.places(port, to)
+	for _, n := range port.had.Neighbours {
+		n.Link = to
+		if !slices.Contains(p.o.Neighbours, n) {
+			p.do(Step{Op: AddNeighbour, UID: uid, Link: to, Neighbour: &n, Guarded: true})
+		}
+	}
+	// What leads straight to a network comes before what leads by a gateway in it.
+	routes := slices.Clone(port.had.Routes)
+	slices.SortStableFunc(routes, func(a, b Route) int {
+		switch {
+		case a.Gateway.IsValid() == b.Gateway.IsValid():
+			return 0
+		case b.Gateway.IsValid():
+			return -1
+		}
+		return 1
+	})
+	for _, r := range routes {
+		if !slices.ContainsFunc(p.o.RoutesOf(to), r.same) {
+			p.do(Step{Op: AddRoute, UID: uid, Link: to, Route: &r, Guarded: true})
+		}
+		for _, place := range places {
+			if slices.ContainsFunc(p.o.RoutesOf(place), r.same) {
+				p.do(Step{Op: DeleteRoute, UID: uid, Link: place, Route: &r, Guarded: true})
+			}
+		}
+	}
+}
+
+// allCarried is the record, and for a host NIC under one of our bridges that
+// is in no record, what the bridge bears beyond its declaration.
+func (p *planner) allCarried() map[string]Carried {
+	all := map[string]Carried{}
+	maps.Copy(all, p.w.Carried)
+	for _, l := range p.o.Links {
+		_, recorded := all[l.Name]
+		if recorded || !p.oursNamed(l.Master) || !hostNIC(l) {
+			continue
+		}
+		had := Carried{MAC: l.MAC, MTU: l.MTU, ReversePath: l.ReversePath}
+		if c, err := Carry(p.o, l.Master); err == nil {
+			had.Routes = c.Routes
+			had.Addresses = filter(c.Addresses, func(a Address) bool { return !p.w.declares(l.Master, a.Prefix) })
+		}
+		all[l.Name] = had
+	}
+	return all
+}
+
+// hostNIC says that a port is none of a guest: those are pairs and taps.
+func hostNIC(l Link) bool { return l.Kind == "" || l.Kind == "vlan" || l.Kind == "bond" }
+
+// giveBack takes a NIC that no bridge wants from our bridge and returns to it
+// what it had.
+func (p *planner) giveBack(nic string) {
+	if slices.ContainsFunc(p.w.Bridges, func(b Bridge) bool { return slices.Contains(b.Ports, nic) }) {
+		return
+	}
+	l, ok := p.o.Link(nic)
+	if !ok {
+		return
+	}
+	had := p.allCarried()[nic]
+	uid := ""
+	if master, ok := p.o.Link(l.Master); ok {
+		if !p.ours(master) {
+			p.problem(Bridge{}, fault.New(fault.Conflict, "cannot give %s its addresses back: it is under %s now", nic, l.Master))
+			return
+		}
+		_, uid, _ = ParseStamp(master.Alias)
+	}
+	for _, a := range had.Addresses {
+		p.addAddress(uid, nic, a, true)
+	}
+	// The NIC stays under the bridge until the routes have moved: so far the
+	// way out is open through either. The bridge keeps its addresses until the
+	// NIC has left, since without any it lets no packets in.
+	from := port{nic, had}
+	if l.Master != "" {
+		p.reversePath(uid, l.Master, loose, true)
+		p.do(Step{Op: LearnNeighbours, UID: uid, Link: nic, Bridge: l.Master, Guarded: true})
+		p.moveRoutes(uid, from, nic)
+		p.disconnect(uid, l.Master, had)
+		p.do(Step{Op: Release, UID: uid, Link: nic, Bridge: l.Master, Guarded: true})
+	}
+	p.move(uid, from, nic)
+}
+
+// disconnect deletes the bridge's own routes to the networks that a NIC takes
+// back, so that the NIC's are used.
+func (p *planner) disconnect(uid, bridge string, had Carried) {
+	for _, a := range had.Addresses {
+		for _, r := range p.o.RoutesOf(bridge) {
+			if own, ok := connected(a); ok && r.same(own) {
+				r.Link = ""
+				p.do(Step{Op: DeleteRoute, UID: uid, Link: bridge, Route: &r, Guarded: true})
+			}
+		}
+	}
+}
+
+// connect puts the routes of the bridge's addresses back that the kernel made
+// and somebody has deleted since.
+func (p *planner) connect(b Bridge, wanted []Address, guarded bool) {
+	for _, a := range wanted {
+		r, ok := connected(a)
+		if !ok || slices.ContainsFunc(p.o.RoutesOf(b.Name), func(have Route) bool { return have.Destination == r.Destination && !have.Gateway.IsValid() }) {
+			continue
+		}
+		r.Link = ""
+		p.do(Step{Op: AddRoute, UID: b.UID, Link: b.Name, Route: &r, Guarded: guarded})
+	}
+}
+
+// loose lets packets in as long as there is any way back. While routes move
+// from one link to another the way back is over the other.
+const (
+	strict = 1
+	loose  = 2
+)
+
+func (p *planner) reversePath(uid, link string, value uint32, guarded bool) {
+	if l, ok := p.o.Link(link); ok && l.ReversePath != value {
+		p.do(Step{Op: SetReversePath, UID: uid, Link: link, Value: value, Guarded: guarded})
+	}
+}

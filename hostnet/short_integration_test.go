@@ -1,0 +1,5 @@
+//go:build integration && !long
+
+package hostnet_test
+
+const long = false
