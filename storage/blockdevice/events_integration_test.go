@@ -1,0 +1,96 @@
+//go:build integration
+
+package blockdevice_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"hostler/storage"
+	"hostler/storage/blockdevice"
+	"hostler/storage/loop"
+)
+
+// The kernel wakes us for a device that comes, which is then listed, and the
+// channel ends with its context.
+func TestEventsWake(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	events, err := blockdevice.Events(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	volumes := loop.New(loop.Options{Dir: filepath.Join(t.TempDir(), "volumes"), Namespace: "one"})
+	r := storage.Ref{ID: "data", Stamp: storage.Stamp{Namespace: "one", UID: "u"}}
+	if err := volumes.Create(ctx, []storage.VolumeParams{{Ref: r, Size: 1 << 20}})[0].Err; err != nil {
+		t.Fatal(err)
+	}
+	attached := volumes.Attach(ctx, []storage.VolumeAttachParams{{Ref: r}})[0]
+	if attached.Err != nil {
+		t.Fatal(attached.Err)
+	}
+	name := filepath.Base(attached.Value.Device)
+	deadline := time.After(10 * time.Second)
+	for woken := false; !woken; {
+		select {
+		case e := <-events:
+			woken = e.Name == name
+		case <-deadline:
+			t.Fatal("no event")
+		}
+	}
+	all, err := blockdevice.Host{}.List(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := false
+	for _, d := range all {
+		if d.Name == name {
+			listed = d.Type == "loop" && d.Size == 1<<20 && filepath.Base(d.Backing) == "data.img" && !d.InUse && len(d.Signatures) == 0
+			if !listed {
+				t.Errorf("listed as %+v", d)
+			}
+		}
+	}
+	if !listed {
+		t.Errorf("%s is not listed", name)
+	}
+	if err := volumes.Detach(ctx, []storage.DetachParams{{Ref: r}})[0]; err != nil {
+		t.Error(err)
+	}
+	if err := volumes.Destroy(ctx, []storage.Ref{r})[0]; err != nil {
+		t.Error(err)
+	}
+	cancel()
+	for deadline := time.After(10 * time.Second); ; {
+		select {
+		case _, open := <-events:
+			if !open {
+				return
+			}
+		case <-deadline:
+			t.Fatal("the channel stays open")
+		}
+	}
+}
+
+// S40: only what can be used is listed, and no list at all where it would be a
+// part of one.
+func TestListSkipsAndNames(t *testing.T) {
+	all, err := blockdevice.Host{Sys: t.TempDir()}.List(t.Context())
+	if err == nil || all != nil {
+		t.Errorf("without sysfs: %v, %v", all, err)
+	}
+	all, err = blockdevice.Host{}.List(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range all {
+		if _, err := os.Stat(d.Path); err != nil || d.Size == 0 || d.Type == "loop" && d.Backing == "" {
+			t.Errorf("%+v", d)
+		}
+	}
+}

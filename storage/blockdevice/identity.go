@@ -1,0 +1,40 @@
+package blockdevice
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// Identity names the device at path so that the same one is known again after
+// a restart of the host, whatever its number is then: a loop device by the
+// mark and the inode of its file, others by what the hardware or the device
+// mapper says. "" when there is nothing of the kind.
+func (h Host) Identity(path string) (string, error) {
+	h = h.defaults()
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return "", fmt.Errorf("cannot identify the device: %w", err)
+	}
+	defer f.Close()
+	if status, err := unix.IoctlLoopGetStatus64(int(f.Fd())); err == nil {
+		return fmt.Sprintf("loop %s %d", unix.ByteSliceToString(status.File_name[:]), status.Inode), nil
+	}
+	var s unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &s); err != nil {
+		return "", fmt.Errorf("cannot identify the device: %w", err)
+	}
+	dir := filepath.Join(h.Sys, fmt.Sprintf("dev/block/%d:%d", unix.Major(s.Rdev), unix.Minor(s.Rdev)))
+	suffix := ""
+	if number := value(dir, "partition"); number != "" {
+		dir, suffix = filepath.Join(dir, ".."), " part "+number
+	}
+	for _, name := range []string{"dm/uuid", "wwid", "device/wwid", "serial", "device/serial"} {
+		if v := value(dir, name); v != "" {
+			return filepath.Base(name) + " " + v + suffix, nil
+		}
+	}
+	return "", nil
+}

@@ -1,0 +1,134 @@
+package blockdevice
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// Use is what the content of a device is for.
+type Use string
+
+// The uses.
+const (
+	Filesystem     Use = "filesystem"
+	PartitionTable Use = "partition table"
+	Swap           Use = "swap space"
+	Encrypted      Use = "encrypted volume"
+	Member         Use = "member of a volume group or array"
+	DiskImage      Use = "disk image"
+)
+
+// Signature is one thing that a device bears the marks of.
+type Signature struct {
+	// Type is the short name that other tools use too, such as ext4,
+	// LVM2_member or gpt.
+	Type string
+	Use  Use
+	// UUID and Label are empty where there is none.
+	UUID, Label string
+	// Unfinished says that the tool which made it was stopped on the way.
+	Unfinished bool
+}
+
+func (s Signature) String() string {
+	text := s.Type + " " + string(s.Use)
+	if s.Label != "" {
+		text += fmt.Sprintf(" labelled %q", s.Label)
+	}
+	if s.Unfinished {
+		text += ", half made"
+	}
+	return text
+}
+
+// Probe returns everything that the first size bytes of r bear the marks of,
+// the most telling first; none when nothing is known. It reads only a few
+// places and never more than a MiB.
+func Probe(r io.ReaderAt, size int64) ([]Signature, error) {
+	p := &prober{r: r, size: size}
+	for _, look := range looks {
+		if s, ok := look(p); ok && !slices.ContainsFunc(p.found, func(o Signature) bool { return o.Type == s.Type }) {
+			p.found = append(p.found, s)
+		}
+		if p.err != nil {
+			return nil, fmt.Errorf("cannot read the device: %w", p.err)
+		}
+	}
+	return p.found, nil
+}
+
+// prober remembers the first error, so that looks need not.
+type prober struct {
+	r     io.ReaderAt
+	size  int64
+	err   error
+	found []Signature
+}
+
+// at returns n bytes from an offset, zeros where the device ends before them.
+func (p *prober) at(offset int64, n int) []byte {
+	b := make([]byte, n)
+	if p.err != nil || offset < 0 || offset+int64(n) > p.size {
+		return b
+	}
+	if _, err := p.r.ReadAt(b, offset); err != nil && !errors.Is(err, io.EOF) {
+		p.err = err
+	}
+	return b
+}
+
+func (p *prober) has(offset int64, magic string) bool {
+	return offset+int64(len(magic)) <= p.size && offset >= 0 && string(p.at(offset, len(magic))) == magic
+}
+
+// zero says whether n bytes from an offset, as far as the device reaches, are
+// all zero.
+func (p *prober) zero(offset, n int64) bool {
+	const chunk = 256 << 10
+	for end := min(offset+n, p.size); offset < end && p.err == nil; offset += chunk {
+		for _, b := range p.at(offset, int(min(chunk, end-offset))) {
+			if b != 0 {
+				return false
+			}
+		}
+	}
+	return p.err == nil
+}
+
+// Blank says whether nothing is to be seen on a device of that size: no known
+// signature, and nothing but zeros in its first 4 MiB, its last MiB and at
+// places all over it. found says what stands against it.
+func Blank(r io.ReaderAt, size int64) (blank bool, found string, err error) {
+	signatures, err := Probe(r, size)
+	if err != nil {
+		return false, "", err
+	}
+	if len(signatures) > 0 {
+		return false, Describe(signatures), nil
+	}
+	p := &prober{r: r, size: size}
+	const head, tail, samples, sample = 4 << 20, 1 << 20, 256, 4096
+	ok := p.zero(0, head) && p.zero(max(size-tail, 0), tail)
+	for i := int64(1); ok && i < samples; i++ {
+		ok = p.zero(size/samples*i/sample*sample, sample)
+	}
+	if p.err != nil {
+		return false, "", fmt.Errorf("cannot read the device: %w", p.err)
+	}
+	if !ok {
+		return false, "data of an unknown kind", nil
+	}
+	return true, "", nil
+}
+
+// Describe is a list of signatures for people.
+func Describe(signatures []Signature) string {
+	var texts []string
+	for _, s := range signatures {
+		texts = append(texts, s.String())
+	}
+	return strings.Join(texts, ", ")
+}

@@ -1,0 +1,106 @@
+package storage
+
+import (
+	"fmt"
+	"strings"
+
+	"hostler/internal/fault"
+)
+
+// Holder is a process that keeps a device or a mount in use.
+type Holder struct {
+	PID     int
+	Command string
+	// Path is the file, directory or mount that it holds, as it sees it.
+	Path string
+}
+
+func (h Holder) String() string { return fmt.Sprintf("%s (pid %d) holds %s", h.Command, h.PID, h.Path) }
+
+// BusyError says that something is in use, and by whom. It is transient: the
+// end of a holder is when to try again.
+type BusyError struct {
+	// What is the device, path or id.
+	What string
+	// Holders is empty where the user could not be found: the kernel itself,
+	// or a process that is gone by now.
+	Holders []Holder
+	// Why adds what is known beyond the holders.
+	Why string
+}
+
+func (e *BusyError) Error() string {
+	text := e.What + " is in use"
+	if e.Why != "" {
+		text += ": " + e.Why
+	}
+	// A person reads the first few; callers have all of them.
+	const shown = 5
+	var names []string
+	for _, h := range e.Holders[:min(len(e.Holders), shown)] {
+		names = append(names, h.String())
+	}
+	if len(names) > 0 {
+		text += ": " + strings.Join(names, ", ")
+	}
+	if more := len(e.Holders) - shown; more > 0 {
+		text += fmt.Sprintf(", and %d more", more)
+	}
+	return text
+}
+
+// Busy returns a transient BusyError.
+func Busy(what, why string, holders []Holder) error {
+	return fault.Wrap(fault.Transient, &BusyError{What: what, Why: why, Holders: holders})
+}
+
+// SpaceError says that a filesystem of the host cannot hold something. It is
+// transient: space may be made.
+type SpaceError struct {
+	// Path is on the filesystem; Need and Free are in bytes, Free without
+	// what is kept for the host itself.
+	Path       string
+	Need, Free int64
+}
+
+func (e *SpaceError) Error() string {
+	return fmt.Sprintf("%s are needed on the filesystem of %s, which has %s to give", Bytes(e.Need), e.Path, Bytes(e.Free))
+}
+
+// OwnedBy says whether an object found with the stamp found may be worked on
+// for ref: nil, or a fault.Conflict.
+func (r Ref) OwnedBy(found Stamp) error {
+	if found == r.Stamp {
+		return nil
+	}
+	if found.Namespace != r.Stamp.Namespace {
+		return fault.New(fault.Conflict, "%s belongs to the namespace %q", r.ID, found.Namespace)
+	}
+	return fault.New(fault.Conflict, "%s is that of an earlier declaration of this name (%s)", r.ID, found.UID)
+}
+
+// Warning is what a person should know before sparse volumes lock up, or "".
+func (s Space) Warning() string {
+	switch {
+	case s.Promised > 0 && s.Free < s.Total/20:
+		return fmt.Sprintf("the filesystem of %s is nearly full: %s free, sparse volumes may still need %s", s.Path, Bytes(s.Free), Bytes(s.Promised))
+	case s.Promised > s.Free:
+		return fmt.Sprintf("sparse volumes may still need %s of the filesystem of %s, which has %s free", Bytes(s.Promised), s.Path, Bytes(s.Free))
+	case s.Free < s.Total/50:
+		return fmt.Sprintf("the filesystem of %s is nearly full: %s free", s.Path, Bytes(s.Free))
+	}
+	return ""
+}
+
+// Bytes is a size for people.
+func Bytes(n int64) string {
+	units := []string{"KiB", "MiB", "GiB", "TiB", "PiB"}
+	if n < 1<<10 {
+		return fmt.Sprintf("%d bytes", n)
+	}
+	value, unit := float64(n)/1024, 0
+	for value >= 1024 && unit < len(units)-1 {
+		value, unit = value/1024, unit+1
+	}
+	return strings.TrimSuffix(fmt.Sprintf("%.1f", value), ".0") + " " + units[unit]
+}

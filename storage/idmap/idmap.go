@@ -1,0 +1,135 @@
+// Package idmap shows directories of the host to guests as their own: what
+// root of a guest owns there is root's on the host, whatever users of the host
+// the guest's are. It is done by mounts whose owners are translated (idmapped
+// mounts), so that nothing on disk changes; where the filesystem refuses them
+// the directory itself is given to the guest's root, as long as it is empty.
+package idmap
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"hostler/internal/paths"
+	"hostler/internal/run"
+)
+
+// Range is a row of ids of the host.
+type Range struct{ First, Count uint32 }
+
+// Has says whether an id of the host is one of them.
+func (r Range) Has(id uint32) bool { return id >= r.First && id-r.First < r.Count }
+
+// Map says which users and groups of the host a guest's are, from its 0 on.
+type Map struct{ Users, Groups Range }
+
+func (m Map) String() string {
+	return fmt.Sprintf("users from %d, groups from %d", m.Users.First, m.Groups.First)
+}
+
+// leastIDs is the least number of ids with which a distribution works.
+const leastIDs = 65536
+
+// Of returns the map of guests whose daemon runs as the user, read from files
+// in the form of /etc/subuid and /etc/subgid: the first row of the user with
+// enough ids. fallback is what the daemon uses where there is no such file.
+func Of(subuid, subgid, user string, fallback Map) (Map, error) {
+	users, err := rangeOf(subuid, user, fallback.Users)
+	if err != nil {
+		return Map{}, err
+	}
+	groups, err := rangeOf(subgid, user, fallback.Groups)
+	return Map{Users: users, Groups: groups}, err
+}
+
+func rangeOf(path, user string, fallback Range) (Range, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return fallback, nil
+	}
+	if err != nil {
+		return Range{}, fmt.Errorf("cannot read what ids guests have: %w", err)
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		fields := strings.Split(strings.TrimSpace(lines.Text()), ":")
+		if len(fields) != 3 || fields[0] != user && fields[0] != "0" {
+			continue
+		}
+		first, err1 := strconv.ParseUint(fields[1], 10, 32)
+		count, err2 := strconv.ParseUint(fields[2], 10, 32)
+		if err1 == nil && err2 == nil && count >= leastIDs {
+			return Range{First: uint32(first), Count: uint32(count)}, nil
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return Range{}, fmt.Errorf("cannot read what ids guests have: %w", err)
+	}
+	return Range{}, fmt.Errorf("cannot find what ids guests have: %s has no row of %s with %d of them", path, user, leastIDs)
+}
+
+// namespaces keeps one user namespace per map.
+type namespaces struct {
+	runner run.Runner
+	proc   string
+
+	mu   sync.Mutex
+	made map[Map]*os.File
+}
+
+// get returns a user namespace with the map. It stays open until close: a
+// namespace lives as long as anything refers to it, a process is not needed.
+func (n *namespaces) get(ctx context.Context, m Map) (*os.File, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if f := n.made[m]; f != nil {
+		return f, nil
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("cannot make a user namespace: %w", err)
+	}
+	defer r.Close()
+	var opened *os.File
+	var openErr error
+	// A program that waits for the end of its input, only to be in there.
+	_, err = n.runner.Run(ctx, run.Command{
+		Path: paths.Cat, Stdin: r,
+		Users: &run.UserNamespace{
+			FirstUser: int(m.Users.First), Users: int(m.Users.Count),
+			FirstGroup: int(m.Groups.First), Groups: int(m.Groups.Count),
+		},
+		OnStart: func(pid int) {
+			opened, openErr = os.OpenFile(fmt.Sprintf("%s/%d/ns/user", n.proc, pid), os.O_RDONLY|unix.O_CLOEXEC, 0)
+			_ = w.Close()
+		},
+	})
+	if opened == nil {
+		_ = w.Close()
+	}
+	if err = errors.Join(err, openErr); err != nil {
+		if opened != nil {
+			_ = opened.Close()
+		}
+		return nil, fmt.Errorf("cannot make a user namespace: %w", err)
+	}
+	n.made[m] = opened
+	return opened, nil
+}
+
+func (n *namespaces) close() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for m, f := range n.made {
+		_ = f.Close()
+		delete(n.made, m)
+	}
+}

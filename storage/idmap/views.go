@@ -1,0 +1,268 @@
+package idmap
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+
+	"hostler/internal/fault"
+	"hostler/internal/run"
+	"hostler/storage"
+	"hostler/storage/mounts"
+)
+
+// Options says where views stand.
+type Options struct {
+	// Dir is the folder below which all views are; absolute.
+	Dir    string
+	Runner run.Runner
+	// Proc is /proc unless told otherwise.
+	Proc string
+}
+
+// Views shows directories below one folder. It may be used by many callers at
+// once, for different paths.
+type Views struct {
+	o    Options
+	made namespaces
+}
+
+// New returns views; nothing is touched yet.
+func New(o Options) *Views {
+	if o.Proc == "" {
+		o.Proc = "/proc"
+	}
+	return &Views{o: o, made: namespaces{runner: o.Runner, proc: o.Proc, made: map[Map]*os.File{}}}
+}
+
+// Close lets go of what is kept for speed. Views stay.
+func (v *Views) Close() { v.made.close() }
+
+// Params says what to show where.
+type Params struct {
+	// Source is the mount point of a filesystem, Path where it is shown,
+	// below the folder of views.
+	Source, Path string
+	ReadOnly     bool
+	// Map is that of the guest; nil leaves the owners as they are.
+	Map *Map
+}
+
+// View is a directory as it is shown, or any other mount.
+type View struct {
+	Path string
+	// Filesystem tells filesystems, and the directories of one that are
+	// mounted, apart.
+	Filesystem string
+	ReadOnly   bool
+	// Mapped says that owners are translated. Owner is whose the directory is
+	// on this host.
+	Mapped bool
+	Owner  uint32
+}
+
+// Fits says whether the view shows what is wanted, from a source with this
+// Filesystem.
+func (s View) Fits(filesystem string, p Params) bool {
+	if s.Filesystem != filesystem || s.ReadOnly != p.ReadOnly {
+		return false
+	}
+	if p.Map == nil {
+		return !s.Mapped
+	}
+	return s.Mapped || p.Map.Users.Has(s.Owner)
+}
+
+// List returns the mounts below the folder of views and those at the paths in
+// also: of each path what is seen there.
+func (v *Views) List(also ...string) (map[string]View, error) {
+	table, err := mounts.Read(v.o.Proc)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]View{}
+	for _, m := range table {
+		if strings.HasPrefix(m.Mountpoint, v.o.Dir+"/") || slices.Contains(also, m.Mountpoint) {
+			all[m.Mountpoint] = view(m)
+		}
+	}
+	return all, nil
+}
+
+func view(m *mountinfo.Info) View {
+	s := View{
+		Path: m.Mountpoint, Filesystem: fmt.Sprintf("%d:%d:%s", m.Major, m.Minor, m.Root),
+		ReadOnly: slices.Contains(strings.Split(m.Options, ","), "ro"),
+		Mapped:   slices.Contains(strings.Split(m.Options, ","), "idmapped"),
+	}
+	var stat unix.Stat_t
+	if unix.Lstat(m.Mountpoint, &stat) == nil {
+		s.Owner = stat.Uid
+	}
+	return s
+}
+
+// Show shows directories. What is shown already is success; anything else at
+// the path is fault.Conflict.
+func (v *Views) Show(ctx context.Context, views []Params) []storage.Result[View] {
+	return storage.Each(ctx, views, func(ctx context.Context, p Params) (View, error) {
+		s, err := v.show(ctx, p)
+		if err != nil {
+			return s, fmt.Errorf("cannot show %s to its guest: %w", p.Source, err)
+		}
+		return s, nil
+	})
+}
+
+func (v *Views) show(ctx context.Context, p Params) (View, error) {
+	if err := v.within(p.Path); err != nil {
+		return View{}, err
+	}
+	table, err := mounts.Read(v.o.Proc)
+	if err != nil {
+		return View{}, err
+	}
+	source := table.Top(p.Source)
+	if source == nil {
+		return View{}, fault.New(fault.NotReady, "nothing is mounted on %s", p.Source)
+	}
+	if top := table.Top(p.Path); top != nil {
+		if s := view(top); s.Fits(view(source).Filesystem, p) {
+			return s, nil
+		}
+		return View{}, fault.New(fault.Conflict, "%s of type %s is mounted on %s", top.Source, top.FSType, p.Path)
+	}
+	point, err := mounts.OpenPoint(p.Path)
+	if err != nil {
+		return View{}, err
+	}
+	defer point.Close()
+	if err := point.Empty(); err != nil {
+		return View{}, err
+	}
+	if err := v.mount(ctx, p, source.FSType); err != nil {
+		v.remove(p.Path)
+		return View{}, err
+	}
+	if table, err = mounts.Read(v.o.Proc); err != nil {
+		return View{}, err
+	}
+	top := table.Top(p.Path)
+	if top == nil {
+		return View{}, fault.New(fault.Transient, "the mount on %s is gone again", p.Path)
+	}
+	return view(top), nil
+}
+
+// mount makes a copy of the mount, sets it up where nobody sees it, and puts
+// it in its place.
+func (v *Views) mount(ctx context.Context, p Params, fstype string) error {
+	tree, err := unix.OpenTree(unix.AT_FDCWD, p.Source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil {
+		return fmt.Errorf("cannot copy the mount: %w", err)
+	}
+	defer unix.Close(tree)
+	if p.Map != nil {
+		namespace, err := v.made.get(ctx, *p.Map)
+		if err != nil {
+			return err
+		}
+		attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(namespace.Fd())}
+		if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil {
+			if err := give(p.Source, *p.Map, fstype, err); err != nil {
+				return err
+			}
+		}
+	}
+	if p.ReadOnly {
+		attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+		if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil {
+			return fmt.Errorf("cannot make it read-only: %w", err)
+		}
+	}
+	if err := unix.MoveMount(tree, "", unix.AT_FDCWD, p.Path, unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+		return fmt.Errorf("cannot mount on %s: %w", p.Path, err)
+	}
+	return nil
+}
+
+// give makes the guest's root the owner of an empty directory whose
+// filesystem refused to translate owners. What is in one that is not empty
+// belongs to users of the host, and giving it away could not be undone.
+func give(dir string, m Map, fstype string, refused error) error {
+	var stat unix.Stat_t
+	if err := unix.Lstat(dir, &stat); err != nil {
+		return fmt.Errorf("cannot look at %s: %w", dir, err)
+	}
+	if m.Users.Has(stat.Uid) {
+		return nil
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("cannot look into %s: %w", dir, err)
+	}
+	entries = slices.DeleteFunc(entries, func(e os.DirEntry) bool { return e.Name() == "lost+found" })
+	if len(entries) > 0 {
+		return fault.New(fault.NeedsOperator, "the kernel does not translate owners on %s (%v), and what is in it belongs to users of the host: "+
+			"give it to the guest's (%v) with chown, or declare the machine privileged", fstype, refused, m)
+	}
+	if err := os.Lchown(dir, int(m.Users.First), int(m.Groups.First)); err != nil {
+		return fmt.Errorf("the kernel does not translate owners on %s (%v), and its root cannot be given to the guest: %w", fstype, refused, err)
+	}
+	return nil
+}
+
+// Hide takes views away. What is not shown is success; a busy one is a
+// storage.BusyError.
+func (v *Views) Hide(ctx context.Context, paths []string) []error {
+	return storage.EachError(ctx, paths, func(_ context.Context, path string) error {
+		if err := v.hide(path); err != nil {
+			return fmt.Errorf("cannot take %s away: %w", path, err)
+		}
+		return nil
+	})
+}
+
+func (v *Views) hide(path string) error {
+	if err := v.within(path); err != nil {
+		return err
+	}
+	table, err := mounts.Read(v.o.Proc)
+	if err != nil {
+		return err
+	}
+	for range table.At(path) {
+		if err := mounts.Unmount(v.o.Proc, path, false); err != nil && !errors.Is(err, unix.EINVAL) {
+			return err
+		}
+	}
+	v.remove(path)
+	return nil
+}
+
+// remove removes the empty folders of a view, up to that of all views.
+func (v *Views) remove(path string) {
+	for ; path != v.o.Dir && strings.HasPrefix(path, v.o.Dir+"/"); path = filepath.Dir(path) {
+		if unix.Rmdir(path) != nil {
+			return
+		}
+	}
+}
+
+// within refuses paths that are not those of views.
+func (v *Views) within(path string) error {
+	if err := storage.ValidatePath(path); err != nil {
+		return err
+	}
+	if !strings.HasPrefix(path, v.o.Dir+"/") {
+		return fault.New(fault.Invalid, "%s is not below %s", path, v.o.Dir)
+	}
+	return nil
+}

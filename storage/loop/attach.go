@@ -1,0 +1,132 @@
+package loop
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"hostler/internal/failpoint"
+	"hostler/internal/fault"
+	"hostler/storage"
+)
+
+// Attach implements storage.VolumeSource.
+func (s *Source) Attach(ctx context.Context, volumes []storage.VolumeAttachParams) []storage.Result[storage.VolumeAttachment] {
+	return storage.Each(ctx, volumes, func(ctx context.Context, p storage.VolumeAttachParams) (storage.VolumeAttachment, error) {
+		a, err := s.attach(ctx, p)
+		if err != nil {
+			return a, fmt.Errorf("cannot attach the volume %s: %w", p.ID, err)
+		}
+		return a, nil
+	})
+}
+
+// attach never changes the data file, whatever happens.
+func (s *Source) attach(ctx context.Context, p storage.VolumeAttachParams) (storage.VolumeAttachment, error) {
+	var none storage.VolumeAttachment
+	rec, err := s.owned(p.Ref)
+	if err != nil {
+		return none, err
+	}
+	if rec.Destroying {
+		return none, fault.New(fault.Conflict, "it is being destroyed")
+	}
+	held, err := s.hold(ctx, p.ID)
+	if err != nil {
+		return none, err
+	}
+	defer held.Close()
+	flags := os.O_RDWR
+	if p.ReadOnly {
+		flags = os.O_RDONLY
+	}
+	backing, err := s.open(p.ID, flags)
+	if err != nil {
+		return none, err
+	}
+	defer backing.Close()
+	info, err := backing.Stat()
+	if err != nil {
+		return none, fmt.Errorf("cannot look at the data: %w", err)
+	}
+	if info.Size() < rec.Size {
+		return none, fault.New(fault.NeedsOperator, "%s has been cut from %d to %d bytes", backing.Name(), rec.Size, info.Size())
+	}
+	all, err := s.devices()
+	if err != nil {
+		return none, err
+	}
+	for _, d := range all {
+		if !d.backedBy(info) {
+			continue
+		}
+		if d.readOnly() != p.ReadOnly {
+			have := map[bool]string{true: "read-only", false: "for writing"}
+			return none, fault.New(fault.Conflict, "it is attached %s as %s; detach it first to have it %s", have[d.readOnly()], s.path(d.number), have[p.ReadOnly])
+		}
+		if err := s.adopt(d); err != nil {
+			return none, err
+		}
+		return s.attachment(d), nil
+	}
+	f, number, err := s.bind(ctx, backing, p.Ref, p.ReadOnly)
+	if err != nil {
+		return none, err
+	}
+	defer f.Close()
+	if err := failpoint.Hit(failpoint.LoopConfigured); err != nil {
+		return none, err
+	}
+	if !rec.Sparse {
+		s.noDiscard(number)
+	}
+	if err := keep(f); err != nil {
+		return none, fmt.Errorf("cannot keep %s: %w", s.path(number), err)
+	}
+	if err := failpoint.Hit(failpoint.LoopAutoclear); err != nil {
+		return none, err
+	}
+	d, err := s.look(number)
+	if err != nil {
+		return none, fmt.Errorf("cannot look at %s: %w", s.path(number), err)
+	}
+	s.o.Log.Info("Attached a volume.", "volume", p.ID, "device", s.path(number))
+	return s.attachment(d), nil
+}
+
+// adopt makes sure that a device found attached stays so.
+func (s *Source) adopt(d device) error {
+	if d.status.Flags&unix.LO_FLAGS_AUTOCLEAR == 0 {
+		return nil
+	}
+	f, err := s.openDevice(d.number, os.O_RDONLY)
+	if err != nil {
+		return fmt.Errorf("cannot keep %s: %w", s.path(d.number), err)
+	}
+	defer f.Close()
+	if err := keep(f); err != nil {
+		return fmt.Errorf("cannot keep %s: %w", s.path(d.number), err)
+	}
+	return nil
+}
+
+// noDiscard keeps what a user of the device gives back from being taken out
+// of the file: an allocated volume stays allocated. A kernel that refuses
+// costs only that.
+func (s *Source) noDiscard(number int) {
+	path := filepath.Join(s.o.Sys, "block", "loop"+strconv.Itoa(number), "queue/discard_max_bytes")
+	if err := os.WriteFile(path, []byte("0\n"), 0); err != nil {
+		s.o.Log.Debug("Cannot turn discards off.", "device", s.path(number), "error", err)
+	}
+}
+
+func (s *Source) attachment(d device) storage.VolumeAttachment {
+	return storage.VolumeAttachment{
+		Device: s.path(d.number), Major: loopMajor, Minor: uint32(d.number), ReadOnly: d.readOnly(),
+		DirectIO: d.status.Flags&unix.LO_FLAGS_DIRECT_IO != 0,
+	}
+}

@@ -1,0 +1,221 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"hostler/internal/failpoint"
+	"hostler/internal/fault"
+	"hostler/storage"
+	"hostler/storage/records"
+)
+
+// step is how many bytes are allocated at a time, so that progress can be
+// told and a long allocation ends with its context.
+const step = 256 << 20
+
+// Create implements storage.VolumeSource.
+func (s *Source) Create(ctx context.Context, volumes []storage.VolumeParams) []storage.Result[storage.Volume] {
+	return storage.Each(ctx, volumes, func(ctx context.Context, p storage.VolumeParams) (storage.Volume, error) {
+		if err := s.create(ctx, p); err != nil {
+			return storage.Volume{}, fmt.Errorf("cannot create the volume %s: %w", p.ID, err)
+		}
+		return s.describe(p.Ref)
+	})
+}
+
+func (s *Source) create(ctx context.Context, p storage.VolumeParams) error {
+	if err := s.ValidateVolume(p); err != nil {
+		return err
+	}
+	if err := records.MakeDir(s.o.Dir); err != nil {
+		return explain(err, s.o.Dir)
+	}
+	// What was being destroyed is not taken for data: the destroying ends first.
+	if rec, err := s.owned(p.Ref); err == nil && rec.Destroying {
+		if err := s.destroy(ctx, p.Ref); err != nil {
+			return err
+		}
+	}
+	// The temporary file is the lock of everybody who makes this volume.
+	temp, err := s.openTemp(ctx, p.ID)
+	if err != nil {
+		return explain(err, s.o.Dir)
+	}
+	defer temp.Close()
+	made, err := s.exists(p.Ref)
+	if err == nil && !made {
+		err = s.make(ctx, p, temp)
+	}
+	if err != nil || made {
+		_ = os.Remove(temp.Name())
+	}
+	return err
+}
+
+func (s *Source) tempPath(id string) string { return filepath.Join(s.o.Dir, id+tempSuffix) }
+
+// openTemp opens and locks the file in which the volume comes into being. One
+// left behind by a crash is taken over.
+func (s *Source) openTemp(ctx context.Context, id string) (*os.File, error) {
+	path := s.tempPath(id)
+	for {
+		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
+		if err != nil {
+			return nil, fmt.Errorf("cannot make the file: %w", err)
+		}
+		if err := lock(ctx, f); err != nil {
+			_ = f.Close()
+			return nil, err
+		}
+		// Whoever had it before has renamed or removed it.
+		held, err := f.Stat()
+		named, err2 := os.Lstat(path)
+		if err == nil && err2 == nil && os.SameFile(held, named) && held.Mode().IsRegular() {
+			return f, nil
+		}
+		_ = f.Close()
+		if err2 == nil && !named.Mode().IsRegular() {
+			return nil, fault.New(fault.Conflict, "%s is no regular file", path)
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// exists says whether the volume is there already, whole and r's own.
+func (s *Source) exists(r storage.Ref) (bool, error) {
+	rec, found, err := s.records.Get(r.ID)
+	if err != nil {
+		return false, err
+	}
+	_, statErr := os.Lstat(s.image(r.ID))
+	switch {
+	case statErr != nil && !errors.Is(statErr, os.ErrNotExist):
+		return false, fmt.Errorf("cannot look for the data: %w", statErr)
+	case statErr == nil && !found:
+		return false, fault.New(fault.Conflict, "%s is there and bears no stamp", s.image(r.ID))
+	case !found:
+		return false, nil
+	}
+	if err := r.OwnedBy(rec.Stamp); err != nil {
+		// A stamp without data keeps nothing that could be lost.
+		if statErr != nil && rec.Stamp.Namespace == r.Stamp.Namespace {
+			return false, nil
+		}
+		return false, err
+	}
+	if rec.Destroying {
+		return false, fault.New(fault.Conflict, "%s is being destroyed", r.ID)
+	}
+	return statErr == nil, nil
+}
+
+// make allocates the file and gives it its name: the stamp first, so that
+// data under the name always has one.
+func (s *Source) make(ctx context.Context, p storage.VolumeParams, temp *os.File) error {
+	size := storage.RoundSize(p.Size)
+	// What a crash left is not kept: it may be larger, or not all zeros.
+	if err := temp.Truncate(0); err != nil {
+		return fmt.Errorf("cannot empty the file: %w", err)
+	}
+	if err := s.guard(size, 0, p.Sparse); err != nil {
+		return err
+	}
+	if err := failpoint.Hit(failpoint.LoopBackingCreated); err != nil {
+		return err
+	}
+	if err := s.allocate(ctx, temp, 0, size, p.Sparse, p.Progress); err != nil {
+		return err
+	}
+	if err := temp.Sync(); err != nil {
+		return explain(fmt.Errorf("cannot write the file: %w", err), s.o.Dir)
+	}
+	if err := s.records.Put(p.ID, record{Stamp: p.Stamp, Size: size, Sparse: p.Sparse}); err != nil {
+		return explain(err, s.o.Dir)
+	}
+	if err := os.Rename(temp.Name(), s.image(p.ID)); err != nil {
+		return fmt.Errorf("cannot name the file: %w", err)
+	}
+	if err := syncDir(s.o.Dir); err != nil {
+		return err
+	}
+	s.o.Log.Info("Created a volume.", "volume", p.ID, "bytes", size, "sparse", p.Sparse)
+	return nil
+}
+
+// allocate makes the file reach from one size to another. When it fails the
+// file has its old size again.
+func (s *Source) allocate(ctx context.Context, f *os.File, from, to int64, sparse bool, progress func(done, total int64)) (err error) {
+	defer func() {
+		if err != nil {
+			_ = f.Truncate(from)
+			err = explain(err, s.o.Dir)
+		}
+	}()
+	if sparse {
+		if err := f.Truncate(to); err != nil {
+			return fmt.Errorf("cannot size the file: %w", err)
+		}
+		return failpoint.Hit(failpoint.LoopHalfAllocated)
+	}
+	for at := from; at < to; {
+		n := min(step, to-at)
+		if from == at && n == to-at {
+			n = max(n/2/storage.Unit*storage.Unit, storage.Unit) // the crash point is in the middle
+		}
+		switch err := unix.Fallocate(int(f.Fd()), 0, at, n); {
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EOPNOTSUPP):
+			return fault.New(fault.NeedsOperator, "the filesystem of %s cannot allocate beforehand; declare the volume sparse", s.o.Dir)
+		case err != nil:
+			return fmt.Errorf("cannot allocate %s: %w", storage.Bytes(to-from), err)
+		default:
+			at += n
+		}
+		if progress != nil {
+			progress(at-from, to-from)
+		}
+		if err := failpoint.Hit(failpoint.LoopHalfAllocated); err != nil {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// explain gives an error of a full or read-only filesystem its kind.
+func explain(err error, dir string) error {
+	var space *storage.SpaceError
+	switch {
+	case err == nil || errors.As(err, &space):
+		return err
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		return fault.New(fault.Transient, "the filesystem of %s is full: %w", dir, err)
+	case errors.Is(err, unix.EFBIG):
+		return fault.New(fault.NeedsOperator, "the filesystem of %s holds no file of that size: %w", dir, err)
+	case errors.Is(err, unix.EROFS):
+		return fault.New(fault.NeedsOperator, "the filesystem of %s is read-only: %w", dir, err)
+	}
+	return err
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil {
+		return fmt.Errorf("cannot write %s: %w", dir, err)
+	}
+	return nil
+}

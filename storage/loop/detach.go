@@ -1,0 +1,239 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hostler/internal/atomicfile"
+	"hostler/internal/failpoint"
+	"hostler/internal/fault"
+	"hostler/storage"
+	"hostler/storage/mounts"
+)
+
+// Detach implements storage.VolumeSource.
+func (s *Source) Detach(ctx context.Context, volumes []storage.DetachParams) []error {
+	return storage.EachError(ctx, volumes, func(ctx context.Context, p storage.DetachParams) error {
+		if err := s.detach(ctx, p); err != nil {
+			return fmt.Errorf("cannot detach the volume %s: %w", p.ID, err)
+		}
+		return nil
+	})
+}
+
+func (s *Source) detach(ctx context.Context, p storage.DetachParams) error {
+	// A volume that is gone, or that another declaration has under this name
+	// now, may still have devices that bear the mark.
+	_, err := s.owned(p.Ref)
+	if err != nil && !fault.Is(err, fault.NotFound) {
+		return err
+	}
+	if held, err := s.hold(ctx, p.ID); err == nil {
+		defer held.Close()
+	}
+	devices, err := s.of(p.Ref)
+	if err != nil {
+		return err
+	}
+	// All of them are tried; the first failure is told.
+	var failed error
+	for _, d := range devices {
+		if err := s.clear(ctx, d, p.Force); err != nil && failed == nil {
+			failed = err
+		}
+	}
+	return failed
+}
+
+// of finds every device of a volume: those with its file behind them, and
+// those that bear its mark though the file is another one or gone.
+func (s *Source) of(r storage.Ref) ([]device, error) {
+	all, err := s.devices()
+	if err != nil {
+		return nil, err
+	}
+	info, err := os.Lstat(s.image(r.ID))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("cannot look at the data: %w", err)
+	}
+	// An unstamped file is somebody else's, and so is its device.
+	if _, found, _ := s.records.Get(r.ID); !found {
+		info = nil
+	}
+	var devices []device
+	for _, d := range all {
+		if d.marked(r) || info != nil && d.backedBy(info) {
+			devices = append(devices, d)
+		}
+	}
+	return devices, nil
+}
+
+// clear takes the file from behind a device. The kernel puts that off, and
+// says nothing, while anybody has the device open: so users are looked for
+// first, and the end is looked at.
+func (s *Source) clear(ctx context.Context, d device, force bool) error {
+	deadline := time.Now().Add(s.o.Patience)
+	for {
+		err := s.tryClear(d, force)
+		var busy *storage.BusyError
+		// Somebody who only looks at the device, as udev does and as this
+		// process does for other volumes, is gone soon; another process or a
+		// mount is not waited for.
+		if !errors.As(err, &busy) || slices.ContainsFunc(busy.Holders, notOurs) || busy.Why != "" || time.Now().After(deadline) {
+			return err
+		}
+		if err := pause(ctx, 20*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+func notOurs(h storage.Holder) bool { return h.PID != os.Getpid() }
+
+func (s *Source) tryClear(d device, force bool) error {
+	path, number := s.path(d.number), unix.Mkdev(loopMajor, uint32(d.number))
+	if !force {
+		if err := s.unused(path, number); err != nil {
+			return err
+		}
+	}
+	f, err := s.openDevice(d.number, os.O_RDONLY)
+	if err != nil {
+		return fmt.Errorf("cannot open %s: %w", path, err)
+	}
+	closed := false
+	defer func() {
+		if !closed {
+			_ = f.Close()
+		}
+	}()
+	// udev takes a shared lock while it probes and leaves alone what is
+	// locked exclusively.
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil && !force {
+		return storage.Busy(path, "", nil)
+	}
+	// The number may have gone to another file since it was looked at.
+	now, err := unix.IoctlLoopGetStatus64(int(f.Fd()))
+	if errors.Is(err, unix.ENXIO) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("cannot look at %s: %w", path, err)
+	}
+	if now.Device != d.status.Device || now.Inode != d.status.Inode || now.File_name != d.status.File_name {
+		return nil
+	}
+	if err := failpoint.Hit(failpoint.LoopDetaching); err != nil {
+		return err
+	}
+	if err := unix.IoctlSetInt(int(f.Fd()), unix.LOOP_CLR_FD, 0); err != nil && !errors.Is(err, unix.ENXIO) {
+		return fmt.Errorf("cannot detach %s: %w", path, err)
+	}
+	_ = f.Close()
+	closed = true
+	if force {
+		return nil
+	}
+	left, err := s.look(d.number)
+	if err != nil || left.status.Device != d.status.Device || left.status.Inode != d.status.Inode {
+		s.o.Log.Info("Detached a device.", "device", path)
+		return nil
+	}
+	// Somebody opened it in between: what was asked for behind their back is
+	// taken back.
+	if f, err := s.openDevice(d.number, os.O_RDONLY); err == nil {
+		_ = keep(f)
+		_ = f.Close()
+	}
+	return storage.Busy(path, "", mounts.Holders(s.o.Proc, mounts.Used{Block: number, Device: path}))
+}
+
+// unused returns a BusyError when the device is mounted or open.
+func (s *Source) unused(path string, number uint64) error {
+	table, err := mounts.Read(s.o.Proc)
+	if err != nil {
+		return err
+	}
+	if on := table.OfDevice(path, number); len(on) > 0 {
+		return storage.Busy(path, "it is mounted on "+on[0].Mountpoint, nil)
+	}
+	if holders := mounts.Holders(s.o.Proc, mounts.Used{Block: number, Device: path}); len(holders) > 0 {
+		return storage.Busy(path, "", holders)
+	}
+	return nil
+}
+
+// Destroy implements storage.VolumeSource.
+func (s *Source) Destroy(ctx context.Context, volumes []storage.Ref) []error {
+	return storage.EachError(ctx, volumes, func(ctx context.Context, r storage.Ref) error {
+		if err := s.destroy(ctx, r); err != nil {
+			return fmt.Errorf("cannot destroy the volume %s: %w", r.ID, err)
+		}
+		return nil
+	})
+}
+
+func (s *Source) destroy(ctx context.Context, r storage.Ref) error {
+	rec, err := s.owned(r)
+	if fault.Is(err, fault.NotFound) {
+		return s.removeTemp(ctx, r.ID)
+	}
+	if err != nil {
+		return err
+	}
+	if held, err := s.hold(ctx, r.ID); err == nil {
+		defer held.Close()
+	}
+	devices, err := s.of(r)
+	if err != nil {
+		return err
+	}
+	if len(devices) > 0 {
+		return storage.Busy(r.ID, "it is attached as "+s.path(devices[0].number), nil)
+	}
+	if !rec.Destroying {
+		rec.Destroying = true
+		if err := s.records.Put(r.ID, rec); err != nil {
+			return explain(err, s.o.Dir)
+		}
+	}
+	if err := failpoint.Hit(failpoint.LoopBackingDeleting); err != nil {
+		return err
+	}
+	if err := atomicfile.Remove(s.image(r.ID)); err != nil {
+		return explain(err, s.o.Dir)
+	}
+	if err := s.removeTemp(ctx, r.ID); err != nil {
+		return err
+	}
+	if err := s.records.Remove(r.ID); err != nil {
+		return explain(err, s.o.Dir)
+	}
+	s.o.Log.Info("Destroyed a volume.", "volume", r.ID)
+	return nil
+}
+
+// removeTemp removes what an interrupted create left, unless somebody creates
+// just now.
+func (s *Source) removeTemp(ctx context.Context, id string) error {
+	f, err := os.OpenFile(s.tempPath(id), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("cannot remove the file: %w", err)
+	}
+	defer f.Close()
+	if err := lock(ctx, f); err != nil {
+		return err
+	}
+	return atomicfile.Remove(f.Name())
+}

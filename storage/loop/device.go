@@ -1,0 +1,193 @@
+package loop
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hostler/internal/failpoint"
+	"hostler/internal/fault"
+	"hostler/storage"
+)
+
+// loopMajor is the number of the loop driver, from the kernel's list of
+// devices.
+const loopMajor = 7
+
+// tries bounds how often a free device is asked for: the number that the
+// kernel gives is a hint, others may take the device first.
+const tries = 64
+
+// device is one loop device that has a file behind it.
+type device struct {
+	number int
+	status unix.LoopInfo64
+}
+
+func (d device) readOnly() bool { return d.status.Flags&unix.LO_FLAGS_READ_ONLY != 0 }
+
+// mark is what a loop device of ours bears, so that it is known even when its
+// file is gone: the kernel keeps 63 bytes.
+func mark(r storage.Ref) string {
+	sum := sha256.Sum256([]byte(r.Stamp.Namespace + "\x00" + r.Stamp.UID + "\x00" + r.ID))
+	text := "hostler:" + hex.EncodeToString(sum[:8]) + ":" + r.ID
+	return text[:min(len(text), 63)]
+}
+
+func (d device) marked(r storage.Ref) bool {
+	return unix.ByteSliceToString(d.status.File_name[:]) == mark(r)
+}
+
+func (d device) backedBy(info fs.FileInfo) bool {
+	s, ok := info.Sys().(*syscall.Stat_t)
+	return ok && d.status.Device == s.Dev && d.status.Inode == s.Ino
+}
+
+func blocks(info fs.FileInfo) int64 {
+	s, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0
+	}
+	return s.Blocks
+}
+
+// devices lists the loop devices that have a file behind them, all of them or
+// an error.
+func (s *Source) devices() ([]device, error) {
+	bound, err := filepath.Glob(filepath.Join(s.o.Sys, "block/loop*/loop/backing_file"))
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(filepath.Join(s.o.Sys, "block")); err != nil {
+		return nil, fmt.Errorf("cannot list loop devices: %w", err)
+	}
+	var found []device
+	for _, path := range bound {
+		name := filepath.Base(filepath.Dir(filepath.Dir(path)))
+		number, err := strconv.Atoi(strings.TrimPrefix(name, "loop"))
+		if err != nil {
+			continue
+		}
+		d, err := s.look(number)
+		switch {
+		case errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENODEV): // detached meanwhile
+		case err != nil:
+			return nil, fmt.Errorf("cannot look at %s: %w", name, err)
+		default:
+			found = append(found, d)
+		}
+	}
+	return found, nil
+}
+
+func (s *Source) look(number int) (device, error) {
+	f, err := s.openDevice(number, os.O_RDONLY)
+	if err != nil {
+		return device{}, err
+	}
+	defer f.Close()
+	status, err := unix.IoctlLoopGetStatus64(int(f.Fd()))
+	if err != nil {
+		return device{}, err
+	}
+	return device{number: number, status: *status}, nil
+}
+
+func (s *Source) path(number int) string {
+	return filepath.Join(s.o.Dev, "loop"+strconv.Itoa(number))
+}
+
+// openDevice opens the device node, and makes it where nobody else does: a
+// host without udev and devtmpfs has only the first few.
+func (s *Source) openDevice(number, flags int) (*os.File, error) {
+	path := s.path(number)
+	f, err := os.OpenFile(path, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		err = unix.Mknod(path, unix.S_IFBLK|0o660, int(unix.Mkdev(loopMajor, uint32(number))))
+		if err != nil && !errors.Is(err, unix.EEXIST) {
+			return nil, fmt.Errorf("cannot make %s: %w", path, err)
+		}
+		f, err = os.OpenFile(path, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(int(f.Fd()), &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFBLK || st.Rdev != unix.Mkdev(loopMajor, uint32(number)) {
+		_ = f.Close()
+		return nil, fault.New(fault.NeedsOperator, "%s is not the loop device %d", path, number)
+	}
+	return f, nil
+}
+
+// bind puts the file behind a free device. The device goes away with the
+// returned descriptor until keep was called.
+func (s *Source) bind(ctx context.Context, backing *os.File, r storage.Ref, readOnly bool) (*os.File, int, error) {
+	control, err := os.OpenFile(filepath.Join(s.o.Dev, "loop-control"), os.O_RDWR, 0)
+	if err != nil {
+		return nil, 0, fmt.Errorf("cannot ask for a loop device: %w", err)
+	}
+	defer control.Close()
+	config := unix.LoopConfig{Fd: uint32(backing.Fd())}
+	config.Info.Flags = unix.LO_FLAGS_AUTOCLEAR | unix.LO_FLAGS_DIRECT_IO
+	copy(config.Info.File_name[:], mark(r))
+	flags := os.O_RDWR
+	if readOnly {
+		flags = os.O_RDONLY
+		config.Info.Flags |= unix.LO_FLAGS_READ_ONLY
+	}
+	var last error
+	for range tries {
+		number, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)
+		if err != nil {
+			return nil, 0, fault.New(fault.Transient, "no loop device is free: %w", err)
+		}
+		if err := failpoint.Hit(failpoint.LoopNumberTaken); err != nil {
+			return nil, 0, err
+		}
+		f, err := s.openDevice(number, flags)
+		if err == nil {
+			if err = unix.IoctlLoopConfigure(int(f.Fd()), &config); err == nil {
+				return f, number, nil
+			}
+			_ = f.Close()
+		}
+		// Others took the number, or the node is on its way.
+		last = err
+		if !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.ENXIO) && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.EINTR) {
+			return nil, 0, fmt.Errorf("cannot set up %s: %w", s.path(number), err)
+		}
+		if err := pause(ctx, time.Millisecond+rand.N(20*time.Millisecond)); err != nil {
+			return nil, 0, err
+		}
+	}
+	return nil, 0, fault.New(fault.Transient, "no loop device was free in %d tries: %w", tries, last)
+}
+
+// keep lets the device outlive the descriptor: autoclear is for the time of
+// setting up only, when a crash must leave nothing behind.
+func keep(f *os.File) error { return autoclear(f, false) }
+
+func autoclear(f *os.File, on bool) error {
+	status, err := unix.IoctlLoopGetStatus64(int(f.Fd()))
+	if err != nil {
+		return err
+	}
+	status.Flags &^= unix.LO_FLAGS_AUTOCLEAR
+	if on {
+		status.Flags |= unix.LO_FLAGS_AUTOCLEAR
+	}
+	return unix.IoctlLoopSetStatus64(int(f.Fd()), status)
+}

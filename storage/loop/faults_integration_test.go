@@ -1,0 +1,350 @@
+//go:build integration
+
+package loop_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"hostler/internal/fault"
+	"hostler/storage"
+	"hostler/storage/loop"
+	"hostler/storage/storagetest"
+)
+
+const mib = storagetest.MiB
+
+func ref(id string) storage.Ref {
+	return storage.Ref{ID: id, Stamp: storage.Stamp{Namespace: "one", UID: "uid-" + id}}
+}
+
+func create(s *loop.Source, r storage.Ref, size int64, sparse bool) error {
+	return s.Create(context.Background(), []storage.VolumeParams{{Ref: r, Size: size, Sparse: sparse}})[0].Err
+}
+
+func attach(s *loop.Source, r storage.Ref) (storage.VolumeAttachment, error) {
+	got := s.Attach(context.Background(), []storage.VolumeAttachParams{{Ref: r}})[0]
+	return got.Value, got.Err
+}
+
+func detach(s *loop.Source, r storage.Ref) error {
+	return s.Detach(context.Background(), []storage.DetachParams{{Ref: r}})[0]
+}
+
+func destroy(s *loop.Source, r storage.Ref) error {
+	return s.Destroy(context.Background(), []storage.Ref{r})[0]
+}
+
+// volume makes one that is removed when the test ends.
+func volume(t *testing.T, s *loop.Source, r storage.Ref, size int64, sparse bool) {
+	t.Helper()
+	t.Cleanup(func() {
+		if err := errors.Join(detach(s, r), destroy(s, r)); err != nil {
+			t.Errorf("cleaning up: %v", err)
+		}
+	})
+	must(t, create(s, r, size, sparse))
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func describe(t *testing.T, s *loop.Source, r storage.Ref) storage.Volume {
+	t.Helper()
+	got := s.DescribeVolumes(t.Context(), []storage.Ref{r})[0]
+	must(t, got.Err)
+	return got.Value
+}
+
+func entries(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	all, err := os.ReadDir(dir)
+	must(t, err)
+	for _, e := range all {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// Z2: no failure to attach touches the data, and the next try succeeds. The
+// source is given a folder of devices in which there is no loop device, and
+// none can be made: every device is out of reach.
+func TestFailedAttachKeepsTheData(t *testing.T) {
+	dir, dev := filepath.Join(t.TempDir(), "volumes"), storagetest.Host(t, "tmpfs", mib)
+	s, r := source(dir, "one"), ref("data")
+	volume(t, s, r, mib, false)
+	must(t, os.WriteFile(filepath.Join(dir, "data.img"), []byte("kept"), 0o600))
+	must(t, os.Truncate(filepath.Join(dir, "data.img"), mib))
+	must(t, unix.Mknod(filepath.Join(dev, "loop-control"), unix.S_IFCHR|0o600, int(unix.Mkdev(10, 237))))
+	must(t, unix.Mount("", dev, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
+	sys := t.TempDir()
+	must(t, os.Mkdir(filepath.Join(sys, "block"), 0o700))
+	without := loop.New(loop.Options{Dir: dir, Namespace: "one", Dev: dev, Sys: sys})
+	for range 3 {
+		if _, err := attach(without, r); err == nil {
+			t.Fatal("attached without a device")
+		}
+	}
+	if v := describe(t, s, r); v.Problem != "" || len(v.Attachments) != 0 {
+		t.Errorf("%+v", v)
+	}
+	a, err := attach(s, r)
+	must(t, err)
+	f, err := os.Open(a.Device)
+	must(t, err)
+	defer f.Close()
+	head := make([]byte, 4)
+	if _, err := f.ReadAt(head, 0); err != nil || string(head) != "kept" {
+		t.Errorf("read %q, %v", head, err)
+	}
+	must(t, f.Close())
+}
+
+// Every device that has the file behind it is detached, also one that
+// somebody else set up.
+func TestEveryAssociationIsDetached(t *testing.T) {
+	dir := t.TempDir()
+	s, r := source(dir, "one"), ref("data")
+	volume(t, s, r, mib, false)
+	a, err := attach(s, r)
+	must(t, err)
+	must(t, exec.Command("losetup", "-f", "-r", filepath.Join(dir, "data.img")).Run())
+	v := describe(t, s, r)
+	if len(v.Attachments) != 2 {
+		t.Fatalf("%+v", v)
+	}
+	if again, err := attach(s, r); err != nil || again != a {
+		t.Errorf("attached as %+v, then %+v, %v", a, again, err)
+	}
+	must(t, detach(s, r))
+	if v := describe(t, s, r); len(v.Attachments) != 0 {
+		t.Errorf("%+v", v)
+	}
+}
+
+// A file that somebody deleted: the volume says so, its device still works and
+// can be taken away, and nothing is made anew in its place by itself.
+func TestFileDeletedBehindOurBack(t *testing.T) {
+	dir := t.TempDir()
+	s, r := source(dir, "one"), ref("data")
+	volume(t, s, r, mib, false)
+	a, err := attach(s, r)
+	must(t, err)
+	must(t, os.Remove(filepath.Join(dir, "data.img")))
+	v := describe(t, s, r)
+	if !strings.Contains(v.Problem, "is gone") || len(v.Attachments) != 1 || v.Attachments[0] != a {
+		t.Errorf("%+v", v)
+	}
+	if _, err := attach(s, r); !fault.Is(err, fault.NeedsOperator) {
+		t.Errorf("attached: %v", err)
+	}
+	must(t, detach(s, r))
+	if v := describe(t, s, r); len(v.Attachments) != 0 {
+		t.Errorf("%+v", v)
+	}
+	must(t, destroy(s, r))
+}
+
+// A file that was cut short is not attached, so that nobody reads zeros.
+func TestFileCutShort(t *testing.T) {
+	dir := t.TempDir()
+	s, r := source(dir, "one"), ref("data")
+	volume(t, s, r, 2*mib, false)
+	must(t, os.Truncate(filepath.Join(dir, "data.img"), mib))
+	if _, err := attach(s, r); !fault.Is(err, fault.NeedsOperator) {
+		t.Errorf("attached: %v", err)
+	}
+	if v := describe(t, s, r); !strings.Contains(v.Problem, "cut") {
+		t.Errorf("%+v", v)
+	}
+}
+
+// Foreign files and links are neither followed nor taken.
+func TestForeignFiles(t *testing.T) {
+	dir, outside := t.TempDir(), filepath.Join(t.TempDir(), "outside")
+	s := source(dir, "one")
+	must(t, os.WriteFile(outside, []byte("keep"), 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "foreign.img"), []byte("keep"), 0o600))
+	must(t, os.Symlink(outside, filepath.Join(dir, "link.img")))
+	must(t, os.Symlink(outside, filepath.Join(dir, "temp.img.hostler-tmp")))
+	for _, id := range []string{"foreign", "link", "temp"} {
+		if err := create(s, ref(id), mib, false); err == nil {
+			t.Errorf("%s was made", id)
+		}
+		if _, err := attach(s, ref(id)); err == nil {
+			t.Errorf("%s was attached", id)
+		}
+		_ = destroy(s, ref(id))
+	}
+	for _, path := range []string{outside, filepath.Join(dir, "foreign.img")} {
+		if got, err := os.ReadFile(path); err != nil || string(got) != "keep" {
+			t.Errorf("%s holds %q, %v", path, got, err)
+		}
+	}
+}
+
+// ENOSPC, met by the allocation itself because nothing is reserved and others
+// fill the filesystem meanwhile: nothing is left.
+func TestNoSpace(t *testing.T) {
+	for _, host := range storagetest.Hosts {
+		t.Run(host, func(t *testing.T) {
+			dir := storagetest.Host(t, host, 64*mib)
+			filler := filepath.Join(dir, "filler")
+			s := loop.New(loop.Options{Dir: filepath.Join(dir, "volumes"), Namespace: "one", Reserve: func(int64) int64 {
+				// Called between the look at the space and the allocation.
+				var st unix.Statfs_t
+				must(t, unix.Statfs(dir, &st))
+				f, err := os.Create(filler)
+				must(t, err)
+				defer f.Close()
+				_ = unix.Fallocate(int(f.Fd()), 0, 0, int64(st.Bavail)*st.Frsize-16*mib)
+				return 0
+			}})
+			err := create(s, ref("data"), 32*mib, false)
+			if !errors.Is(err, unix.ENOSPC) || fault.KindOf(err) != fault.Transient {
+				t.Errorf("got %v", err)
+			}
+			if left := entries(t, filepath.Join(dir, "volumes")); len(left) != 0 {
+				t.Errorf("left behind: %q", left)
+			}
+			must(t, os.Remove(filler))
+		})
+	}
+}
+
+// EIO: a sparse volume on a host filesystem that is full. The space report
+// tells beforehand; the volume itself survives and works again with room.
+func TestFullHostGivesErrorsAndRecovers(t *testing.T) {
+	dir := storagetest.Host(t, "tmpfs", 16*mib)
+	s, r := source(dir, "one"), ref("data")
+	volume(t, s, r, 12*mib, true)
+	a, err := attach(s, r)
+	must(t, err)
+	filler := filepath.Join(dir, "filler")
+	must(t, os.WriteFile(filler, make([]byte, 15*mib), 0o600))
+	space, err := s.Space(t.Context())
+	must(t, err)
+	if space.Promised < 11*mib || space.Warning() == "" {
+		t.Errorf("%+v: %q", space, space.Warning())
+	}
+	write := func() error {
+		f, err := os.OpenFile(a.Device, os.O_WRONLY, 0)
+		must(t, err)
+		defer f.Close()
+		_, err = f.WriteAt(make([]byte, 8*mib), 0)
+		return errors.Join(err, f.Sync())
+	}
+	if err := write(); !errors.Is(err, unix.EIO) && !errors.Is(err, unix.ENOSPC) {
+		t.Errorf("got %v", err)
+	}
+	must(t, os.Remove(filler))
+	if err := write(); err != nil {
+		t.Errorf("with room again: %v", err)
+	}
+}
+
+// A host filesystem that went read-only: truthful errors, nothing lost, and
+// read-only attachment still works.
+func TestReadOnlyHost(t *testing.T) {
+	dir := storagetest.Host(t, "ext4", 64*mib)
+	s, r := source(filepath.Join(dir, "volumes"), "one"), ref("data")
+	volume(t, s, r, mib, false)
+	must(t, unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
+	t.Cleanup(func() { must(t, unix.Mount("", dir, "", unix.MS_REMOUNT, "")) })
+	_, attached := attach(s, r)
+	for what, err := range map[string]error{
+		"create": create(s, ref("more"), mib, false), "attach": attached, "destroy": destroy(s, r),
+		"grow": s.GrowVolumes(t.Context(), []storage.GrowParams{{Ref: r, Size: 2 * mib}})[0].Err,
+	} {
+		if !fault.Is(err, fault.NeedsOperator) || !strings.Contains(err.Error(), "read-only") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	got := s.Attach(t.Context(), []storage.VolumeAttachParams{{Ref: r, ReadOnly: true}})[0]
+	must(t, got.Err)
+	must(t, detach(s, r))
+	if v := describe(t, s, r); v.Problem != "" {
+		t.Errorf("%+v", v)
+	}
+}
+
+// Three agents take devices at the same time, each in its own folder: none is
+// lost, none is shared, and none takes another's away.
+func TestRacingAttachers(t *testing.T) {
+	const racers, each = 3, 40
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	devices := map[string]string{}
+	top := t.TempDir()
+	for n := range racers {
+		namespace := fmt.Sprintf("racer%d", n)
+		wg.Go(func() {
+			s := source(filepath.Join(top, namespace), namespace)
+			for i := range each {
+				r := storage.Ref{ID: fmt.Sprintf("v%d", i), Stamp: storage.Stamp{Namespace: namespace, UID: "u"}}
+				if err := create(s, r, mib, true); err != nil {
+					t.Error(err)
+				}
+				a, err := attach(s, r)
+				if err != nil {
+					t.Error(err)
+				}
+				mu.Lock()
+				if other := devices[a.Device]; other != "" {
+					t.Errorf("%s was given to %s and %s", a.Device, other, namespace)
+				}
+				devices[a.Device] = namespace + r.ID
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	if len(devices) != racers*each {
+		t.Errorf("%d devices", len(devices))
+	}
+	for n := range racers {
+		namespace := fmt.Sprintf("racer%d", n)
+		wg.Go(func() {
+			s := source(filepath.Join(top, namespace), namespace)
+			all, err := s.List(context.Background())
+			if err != nil || len(all) != each {
+				t.Errorf("%d volumes, %v", len(all), err)
+			}
+			for _, v := range all {
+				if len(v.Attachments) != 1 || devices[v.Attachments[0].Device] != namespace+v.ID {
+					t.Errorf("%+v", v)
+				}
+				if err := errors.Join(detach(s, v.Ref), destroy(s, v.Ref)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// A volume that was allocated beforehand stays so, whatever its user discards.
+func TestDiscardKeepsTheAllocation(t *testing.T) {
+	dir := t.TempDir()
+	s, r := source(dir, "one"), ref("data")
+	volume(t, s, r, 8*mib, false)
+	a, err := attach(s, r)
+	must(t, err)
+	_ = exec.Command("blkdiscard", "-f", a.Device).Run()
+	if v := describe(t, s, r); v.Allocated < v.Size {
+		t.Errorf("%d of %d bytes are allocated", v.Allocated, v.Size)
+	}
+}

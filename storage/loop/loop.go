@@ -1,0 +1,196 @@
+// Package loop provides volumes that are files of the host, attached as loop
+// devices.
+//
+// A volume is two files: ID.img holds the data, ID.json the stamp. The data
+// file comes into being under its name only when it is whole. Which device
+// belongs to a volume is never remembered but found: by the device and inode
+// of the file behind it, or by the mark left in the loop device when the file
+// is gone.
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hostler/internal/fault"
+	"hostler/internal/paths"
+	"hostler/storage"
+	"hostler/storage/records"
+)
+
+const (
+	suffix     = ".img"
+	tempSuffix = suffix + paths.TempSuffix
+)
+
+// Options says where a source works.
+type Options struct {
+	// Dir holds the files; absolute, made with mode 0700.
+	Dir string
+	// Namespace is the one whose volumes are listed.
+	Namespace string
+	// Dev, Sys and Proc are /dev, /sys and /proc unless told otherwise.
+	Dev, Sys, Proc string
+	// Reserve says how many bytes of a filesystem of so many are kept for the
+	// host itself; nil means a twentieth, at most 1 GiB.
+	Reserve func(total int64) int64
+	// Patience is how long a detach waits for somebody who only looks at the
+	// device; 0 means 5 s.
+	Patience time.Duration
+	// Log may be nil.
+	Log *slog.Logger
+}
+
+// Source is a storage.VolumeSource of loop devices. It may be used by many
+// callers at once, in several processes too.
+type Source struct {
+	o       Options
+	records records.Folder[record]
+}
+
+var (
+	_ storage.VolumeSource    = (*Source)(nil)
+	_ storage.VolumeValidator = (*Source)(nil)
+	_ storage.VolumeDescriber = (*Source)(nil)
+	_ storage.VolumeGrower    = (*Source)(nil)
+	_ storage.SpaceReporter   = (*Source)(nil)
+)
+
+// record is the stamp beside a volume's data.
+type record struct {
+	Stamp  storage.Stamp `json:"stamp"`
+	Size   int64         `json:"size"`
+	Sparse bool          `json:"sparse,omitempty"`
+	// Destroying is set before the data goes, so that data that is missing
+	// without it is known to have been taken by somebody else.
+	Destroying bool `json:"destroying,omitempty"`
+}
+
+// New returns a source; nothing is touched yet.
+func New(o Options) *Source {
+	orDefault := func(s *string, fallback string) {
+		if *s == "" {
+			*s = fallback
+		}
+	}
+	orDefault(&o.Dev, "/dev")
+	orDefault(&o.Sys, "/sys")
+	orDefault(&o.Proc, "/proc")
+	if o.Reserve == nil {
+		o.Reserve = func(total int64) int64 { return min(total/20, 1<<30) }
+	}
+	if o.Patience == 0 {
+		o.Patience = 5 * time.Second
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Source{o: o, records: records.In[record](o.Dir)}
+}
+
+// ValidateVolume implements storage.VolumeValidator.
+func (s *Source) ValidateVolume(p storage.VolumeParams) error {
+	if err := s.validate(p.Ref); err != nil {
+		return err
+	}
+	return storage.ValidateSize(p.Size)
+}
+
+func (s *Source) validate(r storage.Ref) error {
+	if err := r.Validate(); err != nil {
+		return err
+	}
+	if r.Stamp.Namespace != s.o.Namespace {
+		return fault.New(fault.Invalid, "%s bears the namespace %q, not %q", r.ID, r.Stamp.Namespace, s.o.Namespace)
+	}
+	return nil
+}
+
+func (s *Source) image(id string) string { return filepath.Join(s.o.Dir, id+suffix) }
+
+// owned reads the record of a volume that must exist and be r's.
+func (s *Source) owned(r storage.Ref) (record, error) {
+	if err := s.validate(r); err != nil {
+		return record{}, err
+	}
+	rec, found, err := s.records.Get(r.ID)
+	switch {
+	case err != nil:
+		return rec, err
+	case found:
+		return rec, r.OwnedBy(rec.Stamp)
+	}
+	if _, err := os.Lstat(s.image(r.ID)); err == nil {
+		return rec, fault.New(fault.Conflict, "%s bears no stamp", s.image(r.ID))
+	}
+	return rec, fault.New(fault.NotFound, "there is no volume %s in %s", r.ID, s.o.Dir)
+}
+
+// hold locks a volume against other processes until the returned file is
+// closed. The lock has a descriptor of its own: one given to a loop device
+// would keep it for as long as the device is there.
+func (s *Source) hold(ctx context.Context, id string) (*os.File, error) {
+	f, err := s.open(id, os.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	if err := lock(ctx, f); err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// open opens the data of a volume.
+func (s *Source) open(id string, flags int) (*os.File, error) {
+	f, err := os.OpenFile(s.image(id), flags|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil, lost(s.image(id))
+	case errors.Is(err, unix.EROFS):
+		return nil, fault.New(fault.NeedsOperator, "cannot open %s for writing: its filesystem is read-only", s.image(id))
+	case err != nil:
+		return nil, fmt.Errorf("cannot open the data of %s: %w", id, err)
+	}
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		_ = f.Close()
+		return nil, fault.New(fault.NeedsOperator, "%s is no regular file", s.image(id))
+	}
+	return f, nil
+}
+
+func lost(path string) error {
+	return fault.New(fault.NeedsOperator, "%s is gone: somebody removed it; put it back, or remove the volume", path)
+}
+
+// lock takes the lock of an open file; the kernel frees it with the file.
+func lock(ctx context.Context, f *os.File) error {
+	for {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR):
+			return fmt.Errorf("cannot lock %s: %w", f.Name(), err)
+		}
+		if err := pause(ctx, 20*time.Millisecond); err != nil {
+			return fmt.Errorf("cannot lock %s: %w", f.Name(), err)
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}

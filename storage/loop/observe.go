@@ -1,0 +1,83 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"hostler/internal/fault"
+	"hostler/storage"
+)
+
+// List implements storage.VolumeSource. A volume whose record is damaged or
+// whose data is gone is listed with its problem.
+func (s *Source) List(context.Context) ([]storage.Volume, error) {
+	ids, err := s.records.IDs()
+	if err != nil {
+		return nil, err
+	}
+	devices, err := s.devices()
+	if err != nil {
+		return nil, err
+	}
+	var volumes []storage.Volume
+	for _, id := range ids {
+		rec, found, err := s.records.Get(id)
+		switch {
+		case fault.Is(err, fault.NeedsOperator):
+			v := storage.Volume{Ref: storage.Ref{ID: id, Stamp: storage.Stamp{Namespace: s.o.Namespace}}, Path: s.image(id), Problem: err.Error()}
+			volumes = append(volumes, v)
+		case err != nil:
+			return nil, err
+		case found && rec.Stamp.Namespace == s.o.Namespace:
+			volumes = append(volumes, s.volume(id, rec, devices))
+		}
+	}
+	return volumes, nil
+}
+
+// DescribeVolumes implements storage.VolumeDescriber.
+func (s *Source) DescribeVolumes(ctx context.Context, volumes []storage.Ref) []storage.Result[storage.Volume] {
+	return storage.Each(ctx, volumes, func(_ context.Context, r storage.Ref) (storage.Volume, error) {
+		return s.describe(r)
+	})
+}
+
+func (s *Source) describe(r storage.Ref) (storage.Volume, error) {
+	rec, err := s.owned(r)
+	if err != nil {
+		return storage.Volume{}, fmt.Errorf("cannot describe the volume %s: %w", r.ID, err)
+	}
+	devices, err := s.devices()
+	if err != nil {
+		return storage.Volume{}, err
+	}
+	return s.volume(r.ID, rec, devices), nil
+}
+
+func (s *Source) volume(id string, rec record, devices []device) storage.Volume {
+	v := storage.Volume{
+		Ref: storage.Ref{ID: id, Stamp: rec.Stamp}, Size: rec.Size, Sparse: rec.Sparse, Path: s.image(id),
+	}
+	size, allocated, err := fileSize(v.Path)
+	v.Allocated = allocated
+	switch {
+	case rec.Destroying:
+		v.Problem = "it is being destroyed"
+	case errors.Is(err, fs.ErrNotExist):
+		v.Problem = lost(v.Path).Error()
+	case err != nil:
+		v.Problem = err.Error()
+	case size < rec.Size:
+		v.Problem = fmt.Sprintf("%s has been cut from %d to %d bytes", v.Path, rec.Size, size)
+	}
+	info, _ := os.Lstat(v.Path)
+	for _, d := range devices {
+		if d.marked(v.Ref) || info != nil && d.backedBy(info) {
+			v.Attachments = append(v.Attachments, s.attachment(d))
+		}
+	}
+	return v
+}

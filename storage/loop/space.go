@@ -1,0 +1,72 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"hostler/internal/fault"
+	"hostler/storage"
+	"hostler/storage/mounts"
+)
+
+// Space implements storage.SpaceReporter.
+func (s *Source) Space(context.Context) (storage.Space, error) {
+	total, free, err := s.usage()
+	if err != nil {
+		return storage.Space{}, err
+	}
+	space := storage.Space{Path: s.o.Dir, Total: total, Free: free}
+	ids, err := s.records.IDs()
+	if err != nil {
+		return space, err
+	}
+	for _, id := range ids {
+		if size, allocated, err := fileSize(s.image(id)); err == nil {
+			space.Promised += max(size-allocated, 0)
+		}
+	}
+	return space, nil
+}
+
+// guard refuses what the filesystem cannot hold: of an allocated volume all
+// must be free now, a sparse one must at least fit into the whole.
+func (s *Source) guard(size, has int64, sparse bool) error {
+	total, free, err := s.usage()
+	if err != nil {
+		return err
+	}
+	kept := s.o.Reserve(total)
+	need, room := size-has, max(free-kept, 0)
+	if sparse {
+		need, room = size, total-kept
+	}
+	if need > room {
+		return fault.Wrap(fault.Transient, &storage.SpaceError{Path: s.o.Dir, Need: need, Free: room})
+	}
+	return nil
+}
+
+// usage asks the folder, or the nearest one above it that exists.
+func (s *Source) usage() (total, free int64, err error) {
+	for dir := s.o.Dir; ; dir = filepath.Dir(dir) {
+		total, free, err = mounts.Usage(dir)
+		if err == nil || !errors.Is(err, os.ErrNotExist) || dir == "/" {
+			return total, free, err
+		}
+	}
+}
+
+// fileSize returns what the file holds and what it takes, in bytes.
+func fileSize(path string) (size, allocated int64, err error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return 0, 0, err
+	}
+	if !info.Mode().IsRegular() {
+		return 0, 0, fmt.Errorf("%s is no regular file", path)
+	}
+	return info.Size(), blocks(info) * 512, nil // st_blocks counts 512 bytes
+}

@@ -1,0 +1,254 @@
+package managedfs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hostler/internal/failpoint"
+	"hostler/internal/fault"
+	"hostler/storage"
+	"hostler/storage/blockdevice"
+)
+
+// Create implements storage.FilesystemSource.
+func (s *Source) Create(ctx context.Context, filesystems []storage.FilesystemParams) []storage.Result[storage.Filesystem] {
+	return storage.Each(ctx, filesystems, func(ctx context.Context, p storage.FilesystemParams) (storage.Filesystem, error) {
+		if err := s.create(ctx, p); err != nil {
+			return storage.Filesystem{}, fmt.Errorf("cannot create the filesystem %s: %w", p.ID, err)
+		}
+		return s.describe(p.Ref)
+	})
+}
+
+func (s *Source) create(ctx context.Context, p storage.FilesystemParams) error {
+	if err := s.ValidateFilesystem(p); err != nil {
+		return err
+	}
+	defer s.working.lock(p.ID)()
+	rec, found, err := s.records.Get(p.ID)
+	if err != nil {
+		return err
+	}
+	if found {
+		if err := p.OwnedBy(rec.Stamp); err != nil {
+			return err
+		}
+		if rec.Type != p.Type && rec.Made {
+			return fault.New(fault.Invalid, "it is %s and cannot become %s: declare another one and move the data", rec.Type, p.Type)
+		}
+	}
+	if p.Device == "" {
+		return fault.New(fault.NotReady, "its volume is not attached")
+	}
+	if found && rec.Made {
+		return s.verify(rec, p.Device)
+	}
+	what, err := s.decide(ctx, p, rec, found)
+	if err != nil || what == adopted {
+		return err
+	}
+	return s.make(ctx, p, what == wiping)
+}
+
+// verify refuses a device that does not bear the filesystem.
+func (s *Source) verify(rec record, device string) error {
+	found, err := probe(device)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(found, func(f blockdevice.Signature) bool {
+		return f.Type == rec.Type && f.UUID == rec.UUID && !f.Unfinished
+	}) {
+		return nil
+	}
+	bears := "nothing that is known"
+	if len(found) > 0 {
+		bears = blockdevice.Describe(found)
+	}
+	return fault.New(fault.NeedsOperator, "%s bears %s, not the %s with UUID %s", device, bears, rec.Type, rec.UUID)
+}
+
+// decision is what is to be done with a device.
+type decision int
+
+const (
+	making  decision = iota // it is blank
+	wiping                  // what is on it may go
+	adopted                 // it bears the filesystem already
+)
+
+// decide looks at a device on which the filesystem is to be. It is refused
+// when it bears anything that is not this very filesystem.
+func (s *Source) decide(ctx context.Context, p storage.FilesystemParams, rec record, interrupted bool) (decision, error) {
+	device, size, err := claim(p.Device)
+	if err != nil {
+		return 0, err
+	}
+	defer device.Close()
+	k := kinds[p.Type]
+	if size < k.least {
+		return 0, fault.New(fault.Invalid, "a volume of %s is too small for %s, which needs %s", storage.Bytes(size), p.Type, storage.Bytes(k.least))
+	}
+	signatures, err := blockdevice.Probe(device, size)
+	if err != nil {
+		return 0, err
+	}
+	id, label := Identity(p.Stamp)
+	foreign := slices.DeleteFunc(slices.Clone(signatures), func(f blockdevice.Signature) bool {
+		return f.Type == p.Type && f.UUID == id
+	})
+	whole := slices.ContainsFunc(signatures, func(f blockdevice.Signature) bool {
+		return f.Type == p.Type && f.UUID == id && !f.Unfinished
+	})
+	identity, err := s.o.Host.Identity(p.Device)
+	if err != nil {
+		return 0, err
+	}
+	own := interrupted && rec.Device != "" && rec.Device == identity
+	switch {
+	case len(foreign) > 0 && !p.Wipe:
+		return 0, fault.New(fault.NeedsOperator, "%s bears %s; say \"wipe: true\" to destroy that", p.Device, blockdevice.Describe(foreign))
+	case len(foreign) > 0:
+		return wiping, nil
+	case whole:
+		_ = device.Close() // the tool claims it too
+		if err := s.tool(ctx, k, k.check(p.Device)); err == nil {
+			s.o.Log.Info("Found a filesystem made before.", "filesystem", p.ID, "device", p.Device)
+			return adopted, s.records.Put(p.ID, record{Stamp: p.Stamp, Type: p.Type, UUID: id, Label: label, Device: identity, Made: true})
+		} else if !own {
+			return 0, fault.New(fault.NeedsOperator, "%s bears this filesystem, but it is not whole: %w", p.Device, err)
+		}
+		return wiping, nil
+	case own:
+		// Its making was interrupted before anything could be kept in it.
+		return wiping, nil
+	}
+	blank, bears, err := blockdevice.Blank(device, size)
+	switch {
+	case err != nil:
+		return 0, err
+	case blank:
+		return making, nil
+	case p.Wipe:
+		return wiping, nil
+	case len(signatures) > 0:
+		return 0, fault.New(fault.NeedsOperator, "%s bears %s whose making was interrupted by somebody else; say \"wipe: true\" to start again", p.Device, bears)
+	}
+	return 0, fault.New(fault.NeedsOperator, "%s bears %s; say \"wipe: true\" to destroy that", p.Device, bears)
+}
+
+// claim opens a device that nobody else may be using.
+func claim(path string) (*os.File, int64, error) {
+	device, size, err := blockdevice.Open(path, true)
+	switch {
+	case errors.Is(err, blockdevice.ErrClaimed):
+		return nil, 0, storage.Busy(path, err.Error(), nil)
+	case errors.Is(err, os.ErrNotExist):
+		return nil, 0, fault.New(fault.NotReady, "the device %s is not there", path)
+	case errors.Is(err, unix.EROFS), errors.Is(err, unix.EACCES):
+		return nil, 0, fault.New(fault.NeedsOperator, "the device %s is read-only", path)
+	case err != nil:
+		return nil, 0, fmt.Errorf("cannot open the device: %w", err)
+	}
+	return device, size, nil
+}
+
+// make writes the filesystem. The record that it is being made is durable
+// before, the one that it is whole after.
+func (s *Source) make(ctx context.Context, p storage.FilesystemParams, wipe bool) error {
+	identity, err := s.o.Host.Identity(p.Device)
+	if err != nil {
+		return err
+	}
+	id, label := Identity(p.Stamp)
+	rec := record{Stamp: p.Stamp, Type: p.Type, UUID: id, Label: label, Device: identity}
+	if err := s.records.Put(p.ID, rec); err != nil {
+		return err
+	}
+	if wipe {
+		if err := erase(p.Device); err != nil {
+			return err
+		}
+	}
+	k := kinds[p.Type]
+	c := k.make(p.Device, id, label)
+	var once sync.Once
+	var hit error
+	c.OnLine = func(line string) {
+		once.Do(func() { hit = failpoint.Hit(failpoint.MkfsRunning) })
+		if p.Progress != nil {
+			p.Progress(line)
+		}
+	}
+	// A tool that is told to end may still put its work in order.
+	c.Grace = 10 * time.Second
+	if err := s.tool(ctx, k, c); err != nil {
+		return err
+	}
+	if hit != nil {
+		return hit
+	}
+	if err := flush(p.Device); err != nil {
+		return err
+	}
+	if err := failpoint.Hit(failpoint.MkfsNotRecorded); err != nil {
+		return err
+	}
+	if err := s.verify(rec, p.Device); err != nil {
+		return err
+	}
+	rec.Made = true
+	if err := s.records.Put(p.ID, rec); err != nil {
+		return err
+	}
+	s.o.Log.Info("Made a filesystem.", "filesystem", p.ID, "type", p.Type, "device", p.Device)
+	return nil
+}
+
+// erase zeroes the places where formats keep their marks: the first 4 MiB,
+// the last one, and the copies that btrfs keeps at 64 MiB and 256 GiB.
+func erase(path string) error {
+	device, size, err := claim(path)
+	if err != nil {
+		return err
+	}
+	defer device.Close()
+	zeros := make([]byte, 1<<20)
+	for _, at := range []int64{0, 1 << 20, 2 << 20, 3 << 20, 64 << 20, 256 << 30, size - 1<<20} {
+		if at < 0 || at >= size {
+			continue
+		}
+		n := min(int64(len(zeros)), size-at)
+		if at == 64<<20 || at == 256<<30 {
+			n = min(n, 4096)
+		}
+		if _, err := device.WriteAt(zeros[:n], at); err != nil && !errors.Is(err, io.EOF) {
+			return fmt.Errorf("cannot erase the device: %w", err)
+		}
+	}
+	if err := device.Sync(); err != nil {
+		return fmt.Errorf("cannot erase the device: %w", err)
+	}
+	return nil
+}
+
+// flush makes what was written to a device durable.
+func flush(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return fmt.Errorf("cannot flush the device: %w", err)
+	}
+	defer f.Close()
+	if err := f.Sync(); err != nil {
+		return fmt.Errorf("cannot flush the device: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,72 @@
+package managedfs
+
+import (
+	"context"
+	"os"
+
+	"hostler/internal/fault"
+	"hostler/internal/paths"
+	"hostler/internal/run"
+)
+
+// kind is what is to be known of one type of filesystem.
+type kind struct {
+	// least is the smallest device that its tool takes, in bytes.
+	least int64
+	// pkg is the package that has its tools.
+	pkg string
+	// make, check and grow are commands; check changes nothing and fails when
+	// the filesystem is not whole, grow works on a mounted one.
+	make  func(device, id, label string) run.Command
+	check func(device string) run.Command
+	grow  func(device, path string) run.Command
+}
+
+// kinds holds the types. Nothing is discarded by mkfs: the device is blank,
+// and a volume that was allocated beforehand would lose what it has.
+var kinds = map[string]kind{
+	"ext4": {
+		least: 2 << 20, pkg: "e2fsprogs",
+		// No blocks are kept for root: its own programs are not in there.
+		make: func(device, id, label string) run.Command {
+			return run.Command{Path: paths.MkfsExt4, Args: []string{"-F", "-E", "nodiscard", "-m", "0", "-U", id, "-L", label, device}}
+		},
+		check: func(device string) run.Command {
+			return run.Command{Path: paths.E2fsck, Args: []string{"-f", "-n", device}}
+		},
+		grow: func(device, _ string) run.Command { return run.Command{Path: paths.Resize2fs, Args: []string{device}} },
+	},
+	"xfs": {
+		least: 300 << 20, pkg: "xfsprogs",
+		make: func(device, id, label string) run.Command {
+			return run.Command{Path: paths.MkfsXfs, Args: []string{"-f", "-K", "-m", "uuid=" + id, "-L", label, device}}
+		},
+		check: func(device string) run.Command {
+			return run.Command{Path: paths.XfsRepair, Args: []string{"-n", device}}
+		},
+		grow: func(_, path string) run.Command {
+			return run.Command{Path: paths.XfsGrowfs, Args: []string{"-d", path}}
+		},
+	},
+	"btrfs": {
+		least: 110 << 20, pkg: "btrfs-progs",
+		make: func(device, id, label string) run.Command {
+			return run.Command{Path: paths.MkfsBtrfs, Args: []string{"-f", "-K", "-U", id, "-L", label, device}}
+		},
+		check: func(device string) run.Command {
+			return run.Command{Path: paths.Btrfs, Args: []string{"check", "--readonly", device}}
+		},
+		grow: func(_, path string) run.Command {
+			return run.Command{Path: paths.Btrfs, Args: []string{"filesystem", "resize", "max", path}}
+		},
+	},
+}
+
+// tool runs one of a filesystem's tools.
+func (s *Source) tool(ctx context.Context, k kind, c run.Command) error {
+	if _, err := os.Stat(c.Path); err != nil {
+		return fault.New(fault.NeedsOperator, "%s is not there: install the package %s", c.Path, k.pkg)
+	}
+	_, err := s.o.Runner.Run(ctx, c)
+	return err
+}

@@ -1,0 +1,257 @@
+// Package managedfs provides filesystems that are made on volumes: ext4, xfs
+// and btrfs.
+//
+// What a filesystem is known by, its UUID and label, follows from its stamp
+// alone. A device is formatted only when it is proven blank, when an earlier
+// making of the very same filesystem on it was interrupted, or when the caller
+// said that its data may go. A device is mounted only when it bears the UUID.
+package managedfs
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"slices"
+	"sync"
+
+	"github.com/google/uuid"
+	"github.com/moby/sys/mountinfo"
+
+	"hostler/internal/fault"
+	"hostler/internal/run"
+	"hostler/storage"
+	"hostler/storage/blockdevice"
+	"hostler/storage/mounts"
+	"hostler/storage/records"
+)
+
+// Options says where a source works.
+type Options struct {
+	// Dir holds the records; absolute.
+	Dir string
+	// Namespace is the one whose filesystems are listed.
+	Namespace string
+	// Runner runs the filesystems' own tools.
+	Runner run.Runner
+	// Host is where block devices are looked up.
+	Host blockdevice.Host
+	// Proc is /proc unless told otherwise.
+	Proc string
+	// Log may be nil.
+	Log *slog.Logger
+}
+
+// Source is a storage.FilesystemSource of filesystems on volumes. It may be
+// used by many callers at once.
+type Source struct {
+	o       Options
+	records records.Folder[record]
+	working keyed
+}
+
+var (
+	_ storage.FilesystemSource    = (*Source)(nil)
+	_ storage.FilesystemValidator = (*Source)(nil)
+	_ storage.FilesystemDescriber = (*Source)(nil)
+	_ storage.FilesystemGrower    = (*Source)(nil)
+)
+
+// record is what is kept of a filesystem beside what it bears itself.
+type record struct {
+	Stamp storage.Stamp `json:"stamp"`
+	Type  string        `json:"type"`
+	UUID  string        `json:"uuid"`
+	Label string        `json:"label"`
+	// Device is the identity of the device on which it is made.
+	Device string `json:"device"`
+	// Made is set when it is whole. Until then it was never mounted, so that
+	// making it again loses nothing.
+	Made bool `json:"made"`
+	// Paths are where it is, or was about to be, mounted.
+	Paths []string `json:"paths,omitempty"`
+}
+
+// New returns a source; nothing is touched yet.
+func New(o Options) *Source {
+	if o.Proc == "" {
+		o.Proc = "/proc"
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Source{o: o, records: records.In[record](o.Dir)}
+}
+
+// space is the root of the UUIDs that are made from stamps.
+var space = uuid.MustParse("0a4b5bd2-38e7-5c1c-9f5e-6d8c1f2b7a90")
+
+// Identity returns the UUID and the label of the filesystem with a stamp.
+func Identity(s storage.Stamp) (id, label string) {
+	name := s.Namespace + "\x00" + s.UID
+	sum := sha256.Sum256([]byte(name))
+	// xfs has the shortest labels, 12 bytes.
+	return uuid.NewSHA1(space, []byte(name)).String(), "h-" + hex.EncodeToString(sum[:5])
+}
+
+// ValidateFilesystem implements storage.FilesystemValidator.
+func (s *Source) ValidateFilesystem(p storage.FilesystemParams) error {
+	if err := s.validate(p.Ref); err != nil {
+		return err
+	}
+	if _, known := kinds[p.Type]; !known {
+		return fault.New(fault.Invalid, "%q is no type of filesystem; use ext4, xfs or btrfs", p.Type)
+	}
+	return nil
+}
+
+func (s *Source) validate(r storage.Ref) error {
+	if err := r.Validate(); err != nil {
+		return err
+	}
+	if r.Stamp.Namespace != s.o.Namespace {
+		return fault.New(fault.Invalid, "%s bears the namespace %q, not %q", r.ID, r.Stamp.Namespace, s.o.Namespace)
+	}
+	return nil
+}
+
+// owned reads the record of a filesystem that must exist and be r's.
+func (s *Source) owned(r storage.Ref) (record, error) {
+	if err := s.validate(r); err != nil {
+		return record{}, err
+	}
+	rec, found, err := s.records.Get(r.ID)
+	switch {
+	case err != nil:
+		return rec, err
+	case !found:
+		return rec, fault.New(fault.NotFound, "there is no filesystem %s", r.ID)
+	}
+	return rec, r.OwnedBy(rec.Stamp)
+}
+
+// List implements storage.FilesystemSource.
+func (s *Source) List(context.Context) ([]storage.Filesystem, error) {
+	ids, err := s.records.IDs()
+	if err != nil {
+		return nil, err
+	}
+	table, err := mounts.Read(s.o.Proc)
+	if err != nil {
+		return nil, err
+	}
+	seen := newProbes()
+	var all []storage.Filesystem
+	for _, id := range ids {
+		rec, found, err := s.records.Get(id)
+		switch {
+		case fault.Is(err, fault.NeedsOperator):
+			all = append(all, storage.Filesystem{Ref: storage.Ref{ID: id, Stamp: storage.Stamp{Namespace: s.o.Namespace}}, Problem: err.Error()})
+		case err != nil:
+			return nil, err
+		case found && rec.Stamp.Namespace == s.o.Namespace:
+			all = append(all, s.filesystem(id, rec, table, seen))
+		}
+	}
+	return all, nil
+}
+
+// DescribeFilesystems implements storage.FilesystemDescriber.
+func (s *Source) DescribeFilesystems(ctx context.Context, filesystems []storage.Ref) []storage.Result[storage.Filesystem] {
+	return storage.Each(ctx, filesystems, func(_ context.Context, r storage.Ref) (storage.Filesystem, error) {
+		return s.describe(r)
+	})
+}
+
+func (s *Source) describe(r storage.Ref) (storage.Filesystem, error) {
+	rec, err := s.owned(r)
+	if err != nil {
+		return storage.Filesystem{}, fmt.Errorf("cannot describe the filesystem %s: %w", r.ID, err)
+	}
+	table, err := mounts.Read(s.o.Proc)
+	if err != nil {
+		return storage.Filesystem{}, err
+	}
+	return s.filesystem(r.ID, rec, table, newProbes()), nil
+}
+
+func (s *Source) filesystem(id string, rec record, table mounts.Table, seen probes) storage.Filesystem {
+	f := storage.Filesystem{Ref: storage.Ref{ID: id, Stamp: rec.Stamp}, Type: rec.Type, UUID: rec.UUID, Label: rec.Label}
+	if !rec.Made {
+		f.Problem = "its making was interrupted"
+	}
+	for _, m := range mountsOf(rec, table, seen) {
+		a := storage.FilesystemAttachment{Path: m.Mountpoint, Device: m.Source, ReadOnly: mounts.ReadOnly(m)}
+		var err error
+		if a.Size, a.Free, err = mounts.Usage(m.Mountpoint); err != nil {
+			f.Problem = err.Error()
+		}
+		f.Attachments = append(f.Attachments, a)
+		f.Size, f.Free = a.Size, a.Free
+		f.Growable = growable(rec.Type, m)
+	}
+	return f
+}
+
+// mountsOf returns the mounts of a filesystem: those whose device bears its
+// UUID, and where that cannot be read any more, those at its paths.
+func mountsOf(rec record, table mounts.Table, seen probes) mounts.Table {
+	return table.Of(func(m *mountinfo.Info) bool {
+		if m.FSType != rec.Type || m.Source == "" || m.Source[0] != '/' {
+			return false
+		}
+		bears, err := seen.bears(m.Source, rec.Type, rec.UUID)
+		return bears || err != nil && slices.Contains(rec.Paths, m.Mountpoint)
+	})
+}
+
+// probes remembers what devices bear for the time of one look.
+type probes map[string]probed
+
+type probed struct {
+	found []blockdevice.Signature
+	err   error
+}
+
+func newProbes() probes { return probes{} }
+
+func (p probes) bears(device, kind, id string) (bool, error) {
+	got, known := p[device]
+	if !known {
+		got.found, got.err = probe(device)
+		p[device] = got
+	}
+	return slices.ContainsFunc(got.found, func(s blockdevice.Signature) bool {
+		return s.Type == kind && s.UUID == id && !s.Unfinished
+	}), got.err
+}
+
+func probe(device string) ([]blockdevice.Signature, error) {
+	f, err := os.OpenFile(device, os.O_RDONLY, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fault.New(fault.NotReady, "the device %s is not there", device)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot open the device: %w", err)
+	}
+	defer f.Close()
+	size, err := f.Seek(0, 2)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the device: %w", err)
+	}
+	return blockdevice.Probe(f, size)
+}
+
+// keyed lets one caller at a time work on one filesystem.
+type keyed struct{ locks sync.Map }
+
+func (k *keyed) lock(id string) (unlock func()) {
+	m, _ := k.locks.LoadOrStore(id, &sync.Mutex{})
+	mutex, _ := m.(*sync.Mutex)
+	mutex.Lock()
+	return mutex.Unlock
+}

@@ -1,0 +1,165 @@
+// Package mounts mounts and unmounts directories so that it can be done
+// again: it looks at what is mounted first, says who is in the way, and never
+// follows a symbolic link.
+package mounts
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/moby/sys/mountinfo"
+	"golang.org/x/sys/unix"
+
+	"hostler/internal/fault"
+	"hostler/storage"
+)
+
+// Table is what is mounted in the mount namespace of this process, in the
+// order in which it was mounted.
+type Table []*mountinfo.Info
+
+// Read reads the table from the proc filesystem at proc.
+func Read(proc string) (Table, error) {
+	f, err := os.Open(filepath.Join(proc, "self/mountinfo"))
+	if err != nil {
+		return nil, fmt.Errorf("cannot list mounts: %w", err)
+	}
+	defer f.Close()
+	all, err := mountinfo.GetMountsFromReader(bufio.NewReader(f), nil)
+	if err != nil {
+		return nil, fmt.Errorf("cannot list mounts: %w", err)
+	}
+	return all, nil
+}
+
+// At returns what is mounted at path, lowest first.
+func (t Table) At(path string) (at Table) {
+	for _, m := range t {
+		if m.Mountpoint == path {
+			at = append(at, m)
+		}
+	}
+	return at
+}
+
+// Top returns what is seen at path, or nil when nothing is mounted there.
+func (t Table) Top(path string) *mountinfo.Info {
+	if at := t.At(path); len(at) > 0 {
+		return at[len(at)-1]
+	}
+	return nil
+}
+
+// Of returns the mounts for which is says yes.
+func (t Table) Of(is func(*mountinfo.Info) bool) (of Table) {
+	for _, m := range t {
+		if is(m) {
+			of = append(of, m)
+		}
+	}
+	return of
+}
+
+// OfDevice returns the mounts of a block device.
+func (t Table) OfDevice(device string, number uint64) Table {
+	return t.Of(Used{Block: number, Device: device}.mounted)
+}
+
+// Holding returns the mount that the path is on.
+func (t Table) Holding(path string) (on *mountinfo.Info) {
+	for _, m := range t {
+		under := m.Mountpoint == "/" || m.Mountpoint == path || strings.HasPrefix(path, m.Mountpoint+"/")
+		if under && (on == nil || len(m.Mountpoint) >= len(on.Mountpoint)) {
+			on = m
+		}
+	}
+	return on
+}
+
+// Below returns the mounts strictly below path.
+func (t Table) Below(path string) Table {
+	return t.Of(func(m *mountinfo.Info) bool { return strings.HasPrefix(m.Mountpoint, path+"/") })
+}
+
+// ReadOnly says whether the mount itself or the filesystem refuses writes.
+func ReadOnly(m *mountinfo.Info) bool {
+	return slices.Contains(strings.Split(m.Options, ","), "ro") || slices.Contains(strings.Split(m.VFSOptions, ","), "ro")
+}
+
+// Point is a directory to mount on, held open, so that no later change of
+// names leads the mount elsewhere.
+type Point struct {
+	Path string
+	dir  *os.File
+	made bool
+}
+
+// OpenPoint opens the mount point at path and makes it, with mode 0755, where
+// it is missing. No part of the path may be a symbolic link. The caller
+// closes the point.
+func OpenPoint(path string) (*Point, error) {
+	if err := storage.ValidatePath(path); err != nil {
+		return nil, err
+	}
+	_, missing := os.Lstat(path)
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		return nil, fmt.Errorf("cannot make the mount point: %w", err)
+	}
+	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
+		Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
+	})
+	switch {
+	case errors.Is(err, unix.ELOOP):
+		return nil, fault.New(fault.NeedsOperator, "cannot mount on %s: a symbolic link is on the way", path)
+	case errors.Is(err, unix.ENOTDIR):
+		return nil, fault.New(fault.NeedsOperator, "cannot mount on %s: it is no directory", path)
+	case err != nil:
+		return nil, fmt.Errorf("cannot open the mount point %s: %w", path, err)
+	}
+	return &Point{Path: path, dir: os.NewFile(uintptr(fd), path), made: missing != nil}, nil
+}
+
+// Close lets go of the directory.
+func (p *Point) Close() error { return p.dir.Close() }
+
+// GiveUp removes the directory where OpenPoint made it.
+func (p *Point) GiveUp() {
+	if p.made {
+		Remove(p.Path)
+	}
+}
+
+// self is a path that leads to exactly the open directory.
+func (p *Point) self() string { return fmt.Sprintf("/proc/self/fd/%d", p.dir.Fd()) }
+
+// Empty refuses, as fault.NeedsOperator, a directory that holds anything, and
+// says what.
+func (p *Point) Empty() error {
+	const told = 5
+	names, err := p.dir.Readdirnames(told + 1)
+	if len(names) == 0 {
+		if _, seek := p.dir.Seek(0, 0); seek != nil {
+			return fmt.Errorf("cannot read %s: %w", p.Path, seek)
+		}
+		if err != nil && !errors.Is(err, io.EOF) {
+			return fmt.Errorf("cannot read %s: %w", p.Path, err)
+		}
+		return nil
+	}
+	slices.Sort(names)
+	more := ""
+	if len(names) > told {
+		names, more = names[:told], " and more"
+	}
+	return fault.New(fault.NeedsOperator, "cannot mount on %s: the directory is not empty, it holds %q%s; move that away", p.Path, names, more)
+}
+
+// Remove removes the directory at path where it is empty and nothing is
+// mounted on it; anything else there stays.
+func Remove(path string) { _ = unix.Rmdir(path) }

@@ -1,0 +1,71 @@
+package records_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"hostler/internal/fault"
+	"hostler/storage/records"
+)
+
+type entry struct {
+	Size int `json:"size"`
+}
+
+func TestRecordsAreKept(t *testing.T) {
+	f := records.In[entry](filepath.Join(t.TempDir(), "deep", "down"))
+	if ids, err := f.IDs(); err != nil || len(ids) != 0 {
+		t.Errorf("%v, %v", ids, err)
+	}
+	if _, found, err := f.Get("a"); found || err != nil {
+		t.Errorf("%v, %v", found, err)
+	}
+	for _, id := range []string{"b", "a"} {
+		if err := f.Put(id, entry{Size: len(id)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{".c.json.hostler-tmp", "C.json", "a.img", "..json"} {
+		if err := os.WriteFile(filepath.Join(f.Dir(), name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if ids, err := f.IDs(); err != nil || !slices.Equal(ids, []string{"a", "b"}) {
+		t.Errorf("%v, %v", ids, err)
+	}
+	if got, found, err := f.Get("a"); !found || err != nil || got.Size != 1 {
+		t.Errorf("%v, %v, %v", got, found, err)
+	}
+	for range 2 {
+		if err := f.Remove("a"); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, id := range []string{"../a", "", "A"} {
+		if _, _, err := f.Get(id); !fault.Is(err, fault.Invalid) {
+			t.Errorf("%q: %v", id, err)
+		}
+	}
+}
+
+// A record that cannot be understood is a person's to look at, not a reason to
+// start anew. Links are not followed.
+func TestDamagedRecords(t *testing.T) {
+	f := records.In[entry](t.TempDir())
+	for _, text := range []string{"", "{", "[]", `{"size": "x"}`, `{"other": 1}`, `{"size": 1} {"size": 2}`} {
+		if err := os.WriteFile(f.Path("a"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := f.Get("a"); !fault.Is(err, fault.NeedsOperator) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	if err := os.Symlink(f.Path("a"), f.Path("link")); err != nil {
+		t.Fatal(err)
+	}
+	if _, found, err := f.Get("link"); found || err == nil {
+		t.Errorf("%v, %v", found, err)
+	}
+}

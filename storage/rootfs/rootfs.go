@@ -1,0 +1,277 @@
+// Package rootfs provides filesystems that are a part of the host's own: as
+// many bytes of its filesystem as declared, and no more, taken as they are
+// written.
+//
+// The limit is kept by an ext4 filesystem in a sparse file. A quota per
+// directory would do the same with less, but hardly any host has it; see
+// docs/decisions/0007-rootfs-limit.md.
+package rootfs
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"slices"
+
+	"github.com/moby/sys/mountinfo"
+
+	"hostler/internal/fault"
+	"hostler/storage"
+	"hostler/storage/mounts"
+)
+
+// inner is the type of the filesystem within.
+const inner = "ext4"
+
+// Options says where a source works.
+type Options struct {
+	// Dir is where the filesystems are mounted first; absolute.
+	Dir string
+	// Volumes and Filesystems are for this source alone: sparse volumes of
+	// the host's filesystem, and filesystems on them.
+	Volumes     storage.VolumeSource
+	Filesystems storage.FilesystemSource
+	// Proc is /proc unless told otherwise.
+	Proc string
+	// Log may be nil.
+	Log *slog.Logger
+}
+
+// Source is a storage.FilesystemSource of parts of the host's filesystem. It
+// may be used by many callers at once where its sources may.
+type Source struct{ o Options }
+
+var (
+	_ storage.FilesystemSource    = (*Source)(nil)
+	_ storage.FilesystemValidator = (*Source)(nil)
+	_ storage.FilesystemDescriber = (*Source)(nil)
+	_ storage.FilesystemGrower    = (*Source)(nil)
+	_ storage.SpaceReporter       = (*Source)(nil)
+)
+
+// New returns a source; nothing is touched yet.
+func New(o Options) *Source {
+	if o.Proc == "" {
+		o.Proc = "/proc"
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Source{o: o}
+}
+
+// base is where the filesystem is mounted before it is bound elsewhere.
+func (s *Source) base(id string) string { return filepath.Join(s.o.Dir, id) }
+
+// ValidateFilesystem implements storage.FilesystemValidator.
+func (s *Source) ValidateFilesystem(p storage.FilesystemParams) error {
+	if p.Device != "" || p.Type != "" && p.Type != inner {
+		return fault.New(fault.Invalid, "%s is a part of the host's filesystem and has neither a type nor a volume", p.ID)
+	}
+	if v, ok := s.o.Volumes.(storage.VolumeValidator); ok {
+		return v.ValidateVolume(volume(p))
+	}
+	return p.Validate()
+}
+
+func volume(p storage.FilesystemParams) storage.VolumeParams {
+	return storage.VolumeParams{Ref: p.Ref, Size: p.Size, Sparse: true}
+}
+
+// Space implements storage.SpaceReporter.
+func (s *Source) Space(ctx context.Context) (storage.Space, error) {
+	if r, ok := s.o.Volumes.(storage.SpaceReporter); ok {
+		return r.Space(ctx)
+	}
+	return storage.Space{}, fault.New(fault.NotFound, "the volumes do not tell of their space")
+}
+
+// Create implements storage.FilesystemSource. What is not free now is
+// refused, although it is taken only later.
+func (s *Source) Create(ctx context.Context, filesystems []storage.FilesystemParams) []storage.Result[storage.Filesystem] {
+	return storage.Each(ctx, filesystems, func(ctx context.Context, p storage.FilesystemParams) (storage.Filesystem, error) {
+		if err := s.create(ctx, p); err != nil {
+			return storage.Filesystem{}, fmt.Errorf("cannot create the filesystem %s: %w", p.ID, err)
+		}
+		return s.describe(ctx, p.Ref)
+	})
+}
+
+func (s *Source) create(ctx context.Context, p storage.FilesystemParams) error {
+	if err := s.ValidateFilesystem(p); err != nil {
+		return err
+	}
+	volumes, err := s.o.Volumes.List(ctx)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(volumes, func(v storage.Volume) bool { return v.ID == p.ID }) {
+		if space, err := s.Space(ctx); err == nil && space.Free < p.Size {
+			return fault.Wrap(fault.Transient, &storage.SpaceError{Path: s.o.Dir, Need: p.Size, Free: space.Free})
+		}
+	}
+	if r := s.o.Volumes.Create(ctx, []storage.VolumeParams{volume(p)}); r[0].Err != nil {
+		return r[0].Err
+	}
+	device, err := s.device(ctx, p.Ref)
+	if err != nil {
+		return err
+	}
+	params := storage.FilesystemParams{Ref: p.Ref, Type: inner, Device: device, Progress: p.Progress}
+	if r := s.o.Filesystems.Create(ctx, []storage.FilesystemParams{params}); r[0].Err != nil {
+		return r[0].Err
+	}
+	// Attached nowhere, nothing of it is held.
+	if mounted, err := s.mountsOf(ctx, p.Ref); err != nil || len(mounted) > 0 {
+		return err
+	}
+	return s.o.Volumes.Detach(ctx, []storage.DetachParams{{Ref: p.Ref}})[0]
+}
+
+// device attaches the volume, which may be attached already.
+func (s *Source) device(ctx context.Context, r storage.Ref) (string, error) {
+	got := s.o.Volumes.Attach(ctx, []storage.VolumeAttachParams{{Ref: r}})
+	return got[0].Value.Device, got[0].Err
+}
+
+// Destroy implements storage.FilesystemSource; what is in it goes too.
+func (s *Source) Destroy(ctx context.Context, filesystems []storage.Ref) []error {
+	return storage.EachError(ctx, filesystems, func(ctx context.Context, r storage.Ref) error {
+		if err := s.destroy(ctx, r); err != nil {
+			return fmt.Errorf("cannot destroy the filesystem %s: %w", r.ID, err)
+		}
+		return nil
+	})
+}
+
+func (s *Source) destroy(ctx context.Context, r storage.Ref) error {
+	if _, err := s.describe(ctx, r); err != nil && !fault.Is(err, fault.NotFound) {
+		return err
+	}
+	mounted, err := s.mountsOf(ctx, r)
+	if err != nil {
+		return err
+	}
+	if len(mounted) > 0 {
+		return storage.Busy(r.ID, "it is mounted on "+mounted[0].Mountpoint, nil)
+	}
+	// The volume goes last: it bears the stamp that the rest is found by.
+	if err := s.o.Volumes.Detach(ctx, []storage.DetachParams{{Ref: r}})[0]; err != nil {
+		return err
+	}
+	if err := s.o.Filesystems.Destroy(ctx, []storage.Ref{r})[0]; err != nil {
+		return err
+	}
+	return s.o.Volumes.Destroy(ctx, []storage.Ref{r})[0]
+}
+
+// GrowFilesystems implements storage.FilesystemGrower. One that is not mounted
+// grows when it is next attached.
+func (s *Source) GrowFilesystems(ctx context.Context, filesystems []storage.GrowParams) []storage.Result[storage.Filesystem] {
+	return storage.Each(ctx, filesystems, func(ctx context.Context, p storage.GrowParams) (storage.Filesystem, error) {
+		if err := s.grow(ctx, p); err != nil {
+			return storage.Filesystem{}, fmt.Errorf("cannot grow the filesystem %s: %w", p.ID, err)
+		}
+		return s.describe(ctx, p.Ref)
+	})
+}
+
+func (s *Source) grow(ctx context.Context, p storage.GrowParams) error {
+	volumes, ok := s.o.Volumes.(storage.VolumeGrower)
+	filesystems, also := s.o.Filesystems.(storage.FilesystemGrower)
+	if !ok || !also {
+		return fault.New(fault.Invalid, "it cannot grow")
+	}
+	if r := volumes.GrowVolumes(ctx, []storage.GrowParams{p}); r[0].Err != nil {
+		return r[0].Err
+	}
+	err := filesystems.GrowFilesystems(ctx, []storage.GrowParams{p})[0].Err
+	if fault.Is(err, fault.NotReady) {
+		return nil
+	}
+	return err
+}
+
+// List implements storage.FilesystemSource.
+func (s *Source) List(ctx context.Context) ([]storage.Filesystem, error) {
+	volumes, err := s.o.Volumes.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	filesystems, err := s.o.Filesystems.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var all []storage.Filesystem
+	for _, v := range volumes {
+		f := storage.Filesystem{Ref: v.Ref}
+		if i := slices.IndexFunc(filesystems, func(f storage.Filesystem) bool { return f.Ref == v.Ref }); i >= 0 {
+			f = filesystems[i]
+		} else if v.Problem == "" {
+			f.Problem = "its making was interrupted"
+		}
+		f.Type, f.Size = "rootfs", v.Size
+		if v.Problem != "" {
+			f.Problem = v.Problem
+		}
+		base := s.base(v.ID)
+		f.Attachments = slices.DeleteFunc(f.Attachments, func(a storage.FilesystemAttachment) bool {
+			return a.Path == base && len(f.Attachments) > 1
+		})
+		all = append(all, f)
+	}
+	return all, nil
+}
+
+// DescribeFilesystems implements storage.FilesystemDescriber.
+func (s *Source) DescribeFilesystems(ctx context.Context, filesystems []storage.Ref) []storage.Result[storage.Filesystem] {
+	return storage.Each(ctx, filesystems, s.describe)
+}
+
+func (s *Source) describe(ctx context.Context, r storage.Ref) (storage.Filesystem, error) {
+	if err := r.Validate(); err != nil {
+		return storage.Filesystem{}, err
+	}
+	all, err := s.List(ctx)
+	if err != nil {
+		return storage.Filesystem{}, err
+	}
+	for _, f := range all {
+		if f.ID == r.ID {
+			return f, r.OwnedBy(f.Stamp)
+		}
+	}
+	// One of another namespace is not listed, but it is there.
+	if d, ok := s.o.Volumes.(storage.VolumeDescriber); ok {
+		if err := d.DescribeVolumes(ctx, []storage.Ref{r})[0].Err; err != nil {
+			return storage.Filesystem{}, err
+		}
+	}
+	return storage.Filesystem{}, fault.New(fault.NotFound, "there is no filesystem %s", r.ID)
+}
+
+// mountsOf returns every mount of a filesystem, the first and the bound ones.
+func (s *Source) mountsOf(ctx context.Context, r storage.Ref) (mounts.Table, error) {
+	if err := r.Validate(); err != nil {
+		return nil, err
+	}
+	all, err := s.o.Filesystems.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	table, err := mounts.Read(s.o.Proc)
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range all {
+		if f.Ref == r {
+			return table.Of(func(m *mountinfo.Info) bool {
+				return slices.ContainsFunc(f.Attachments, func(a storage.FilesystemAttachment) bool {
+					return a.Path == m.Mountpoint && a.Device == m.Source
+				})
+			}), nil
+		}
+	}
+	return nil, nil
+}

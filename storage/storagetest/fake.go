@@ -1,0 +1,284 @@
+package storagetest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"hostler/internal/fault"
+	"hostler/storage"
+)
+
+// World is a host without devices, on which sources in memory work.
+type World struct {
+	mu          sync.Mutex
+	volumes     map[string]*storage.Volume
+	filesystems map[string]*storage.Filesystem
+	devices     uint32
+	room        int64
+	calls       []string
+	fail        func(call, id string) error
+	holders     map[string][]storage.Holder
+}
+
+// NewWorld returns an empty world with room for that many bytes.
+func NewWorld(room int64) *World {
+	return &World{
+		volumes: map[string]*storage.Volume{}, filesystems: map[string]*storage.Filesystem{},
+		holders: map[string][]storage.Holder{}, room: room,
+	}
+}
+
+// Fail lets f answer calls before they do anything: create, attach, detach,
+// destroy, grow, each for one id, and list with an empty one. nil ends that.
+func (w *World) Fail(f func(call, id string) error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fail = f
+}
+
+// Hold keeps what has that id in use until it is called without holders.
+func (w *World) Hold(id string, holders ...storage.Holder) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.holders[id] = holders
+}
+
+// Reboot takes all devices and mounts away.
+func (w *World) Reboot() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, v := range w.volumes {
+		v.Attachments = nil
+	}
+	for _, f := range w.filesystems {
+		f.Attachments = nil
+	}
+	clear(w.holders)
+}
+
+// Calls returns the changes that were asked for, as "call id", oldest first,
+// and forgets them.
+func (w *World) Calls() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	calls := w.calls
+	w.calls = nil
+	return calls
+}
+
+// String lists what there is, one line each.
+func (w *World) String() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var b strings.Builder
+	for _, id := range slices.Sorted(maps.Keys(w.volumes)) {
+		v := w.volumes[id]
+		fmt.Fprintf(&b, "volume %s of %s: %s", id, v.Stamp.Namespace, storage.Bytes(v.Size))
+		for _, a := range v.Attachments {
+			fmt.Fprintf(&b, " as %s", a.Device)
+		}
+		b.WriteByte('\n')
+	}
+	for _, id := range slices.Sorted(maps.Keys(w.filesystems)) {
+		f := w.filesystems[id]
+		fmt.Fprintf(&b, "filesystem %s of %s: %s, %s", id, f.Stamp.Namespace, f.Type, storage.Bytes(f.Size))
+		for _, a := range f.Attachments {
+			fmt.Fprintf(&b, " on %s", a.Path)
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// begin records a call on one object and lets a test fail it.
+func (w *World) begin(call string, r storage.Ref, namespace string) error {
+	w.calls = append(w.calls, call+" "+r.ID)
+	if w.fail != nil {
+		if err := w.fail(call, r.ID); err != nil {
+			return err
+		}
+	}
+	if err := r.Validate(); err != nil {
+		return err
+	}
+	if r.Stamp.Namespace != namespace {
+		return fault.New(fault.Invalid, "%s bears the namespace %q", r.ID, r.Stamp.Namespace)
+	}
+	return nil
+}
+
+func (w *World) listing() error {
+	if w.fail == nil {
+		return nil
+	}
+	return w.fail("list", "")
+}
+
+// Volumes is a volume source in memory.
+type Volumes struct {
+	w         *World
+	namespace string
+}
+
+var (
+	_ storage.VolumeSource = (*Volumes)(nil)
+	_ storage.VolumeGrower = (*Volumes)(nil)
+)
+
+// NewVolumes returns a source of volumes in a world.
+func NewVolumes(w *World, namespace string) *Volumes { return &Volumes{w: w, namespace: namespace} }
+
+// lookup returns the volume, nil when there is none.
+func (s *Volumes) lookup(call string, r storage.Ref) (*storage.Volume, error) {
+	if err := s.w.begin(call, r, s.namespace); err != nil {
+		return nil, err
+	}
+	v := s.w.volumes[r.ID]
+	if v == nil {
+		return nil, nil
+	}
+	return v, r.OwnedBy(v.Stamp)
+}
+
+// Create implements storage.VolumeSource.
+func (s *Volumes) Create(ctx context.Context, volumes []storage.VolumeParams) []storage.Result[storage.Volume] {
+	return storage.Each(ctx, volumes, func(_ context.Context, p storage.VolumeParams) (storage.Volume, error) {
+		s.w.mu.Lock()
+		defer s.w.mu.Unlock()
+		v, err := s.lookup("create", p.Ref)
+		switch {
+		case err != nil:
+			return storage.Volume{}, err
+		case v != nil:
+			return copyVolume(v), nil
+		}
+		if err := storage.ValidateSize(p.Size); err != nil {
+			return storage.Volume{}, err
+		}
+		size := storage.RoundSize(p.Size)
+		if size > s.w.room {
+			return storage.Volume{}, fault.Wrap(fault.Transient, &storage.SpaceError{Path: "/", Need: size, Free: s.w.room})
+		}
+		v = &storage.Volume{Ref: p.Ref, Size: size, Sparse: p.Sparse, Path: "/volumes/" + p.ID}
+		if !p.Sparse {
+			v.Allocated = size
+		}
+		s.w.volumes[p.ID] = v
+		return copyVolume(v), nil
+	})
+}
+
+// Attach implements storage.VolumeSource.
+func (s *Volumes) Attach(ctx context.Context, volumes []storage.VolumeAttachParams) []storage.Result[storage.VolumeAttachment] {
+	return storage.Each(ctx, volumes, func(_ context.Context, p storage.VolumeAttachParams) (storage.VolumeAttachment, error) {
+		s.w.mu.Lock()
+		defer s.w.mu.Unlock()
+		v, err := s.lookup("attach", p.Ref)
+		switch {
+		case err != nil:
+			return storage.VolumeAttachment{}, err
+		case v == nil:
+			return storage.VolumeAttachment{}, fault.New(fault.NotFound, "there is no volume %s", p.ID)
+		case len(v.Attachments) == 0:
+			s.w.devices++
+			v.Attachments = []storage.VolumeAttachment{{
+				Device: fmt.Sprintf("/dev/fake%d", s.w.devices), Major: 240, Minor: s.w.devices, ReadOnly: p.ReadOnly,
+			}}
+		case v.Attachments[0].ReadOnly != p.ReadOnly:
+			return storage.VolumeAttachment{}, fault.New(fault.Conflict, "%s is attached otherwise", p.ID)
+		}
+		return v.Attachments[0], nil
+	})
+}
+
+// Detach implements storage.VolumeSource.
+func (s *Volumes) Detach(ctx context.Context, volumes []storage.DetachParams) []error {
+	return storage.EachError(ctx, volumes, func(_ context.Context, p storage.DetachParams) error {
+		s.w.mu.Lock()
+		defer s.w.mu.Unlock()
+		v, err := s.lookup("detach", p.Ref)
+		if err != nil || v == nil || len(v.Attachments) == 0 {
+			return err
+		}
+		device := v.Attachments[0].Device
+		holders := slices.Concat(s.w.holders[p.ID], s.w.holders[device])
+		if len(holders) > 0 && !p.Force {
+			return storage.Busy(device, "", holders)
+		}
+		for _, f := range s.w.filesystems {
+			if slices.ContainsFunc(f.Attachments, func(a storage.FilesystemAttachment) bool { return a.Device == device }) && !p.Force {
+				return storage.Busy(device, "it is mounted on "+f.Attachments[0].Path, nil)
+			}
+		}
+		v.Attachments = nil
+		return nil
+	})
+}
+
+// Destroy implements storage.VolumeSource.
+func (s *Volumes) Destroy(ctx context.Context, volumes []storage.Ref) []error {
+	return storage.EachError(ctx, volumes, func(_ context.Context, r storage.Ref) error {
+		s.w.mu.Lock()
+		defer s.w.mu.Unlock()
+		v, err := s.lookup("destroy", r)
+		if err != nil || v == nil {
+			return err
+		}
+		if len(v.Attachments) > 0 {
+			return storage.Busy(r.ID, "it is attached as "+v.Attachments[0].Device, nil)
+		}
+		delete(s.w.volumes, r.ID)
+		return nil
+	})
+}
+
+// GrowVolumes implements storage.VolumeGrower.
+func (s *Volumes) GrowVolumes(ctx context.Context, volumes []storage.GrowParams) []storage.Result[storage.Volume] {
+	return storage.Each(ctx, volumes, func(_ context.Context, p storage.GrowParams) (storage.Volume, error) {
+		s.w.mu.Lock()
+		defer s.w.mu.Unlock()
+		v, err := s.lookup("grow", p.Ref)
+		size := storage.RoundSize(p.Size)
+		switch {
+		case err != nil:
+			return storage.Volume{}, err
+		case v == nil:
+			return storage.Volume{}, fault.New(fault.NotFound, "there is no volume %s", p.ID)
+		case size < v.Size:
+			return storage.Volume{}, fault.New(fault.Invalid, "%s cannot shrink", p.ID)
+		}
+		v.Size = size
+		if !v.Sparse {
+			v.Allocated = size
+		}
+		return copyVolume(v), nil
+	})
+}
+
+// List implements storage.VolumeSource.
+func (s *Volumes) List(context.Context) ([]storage.Volume, error) {
+	s.w.mu.Lock()
+	defer s.w.mu.Unlock()
+	if err := s.w.listing(); err != nil {
+		return nil, err
+	}
+	var all []storage.Volume
+	for _, v := range s.w.volumes {
+		if v.Stamp.Namespace == s.namespace {
+			all = append(all, copyVolume(v))
+		}
+	}
+	slices.SortFunc(all, func(a, b storage.Volume) int { return cmp.Compare(a.ID, b.ID) })
+	return all, nil
+}
+
+func copyVolume(v *storage.Volume) storage.Volume {
+	c := *v
+	c.Attachments = slices.Clone(v.Attachments)
+	return c
+}

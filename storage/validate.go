@@ -1,0 +1,69 @@
+package storage
+
+import (
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"hostler/internal/fault"
+)
+
+// Unit is what sizes are rounded up to: the page of most machines and the
+// block of most filesystems.
+const Unit = 4096
+
+// The bounds of a size, in bytes. No filesystem of a host holds a file of
+// more than 8 EiB; the upper bound leaves room to compute.
+const (
+	MinSize = 1 << 20
+	MaxSize = 1 << 60
+)
+
+var (
+	idForm    = regexp.MustCompile(`^[a-z][a-z0-9-]{0,62}$`)
+	stampForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+)
+
+// ValidateID refuses ids that are no plain names. Ids become parts of paths.
+func ValidateID(id string) error {
+	if !idForm.MatchString(id) {
+		return fault.New(fault.Invalid, "%q is no id: it must be a lower case letter followed by up to 62 lower case letters, digits and dashes", id)
+	}
+	return nil
+}
+
+// Validate refuses ids and stamps that are not in order.
+func (r Ref) Validate() error {
+	if err := ValidateID(r.ID); err != nil {
+		return err
+	}
+	if !stampForm.MatchString(r.Stamp.Namespace) || !stampForm.MatchString(r.Stamp.UID) {
+		return fault.New(fault.Invalid, "%s has no proper stamp: namespace %q, uid %q", r.ID, r.Stamp.Namespace, r.Stamp.UID)
+	}
+	return nil
+}
+
+// ValidateSize refuses sizes, in bytes, out of bounds.
+func ValidateSize(size int64) error {
+	switch {
+	case size < MinSize:
+		return fault.New(fault.Invalid, "a size of %d bytes is too small; the least is %s", size, Bytes(MinSize))
+	case size > MaxSize:
+		return fault.New(fault.Invalid, "a size of %d bytes is too large", size)
+	}
+	return nil
+}
+
+// RoundSize rounds a size up to the next multiple of Unit.
+func RoundSize(size int64) int64 { return (size + Unit - 1) / Unit * Unit }
+
+// ValidatePath refuses mount points that are not absolute, not clean, or the
+// root of the host.
+func ValidatePath(path string) error {
+	if !filepath.IsAbs(path) || filepath.Clean(path) != path || path == "/" || strings.ContainsFunc(path, control) {
+		return fault.New(fault.Invalid, "%q is no mount point: it must be an absolute path without . and .. below the root", path)
+	}
+	return nil
+}
+
+func control(r rune) bool { return r < ' ' || r == 0x7f }
