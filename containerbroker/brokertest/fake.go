@@ -1,0 +1,269 @@
+package brokertest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+	"time"
+
+	"hostler/containerbroker"
+)
+
+// Method names a method of a broker, for faults and counters.
+type Method string
+
+// The methods that can be counted and made to fail.
+const (
+	List        Method = "List"
+	Create      Method = "Create"
+	Update      Method = "Update"
+	SetPower    Method = "SetPower"
+	Delete      Method = "Delete"
+	Events      Method = "Events"
+	Stamp       Method = "Stamp"
+	Unstamp     Method = "Unstamp"
+	WaitReady   Method = "WaitReady"
+	Exec        Method = "Exec"
+	Console     Method = "Console"
+	Log         Method = "Log"
+	EnsureImage Method = "EnsureImage"
+	ListImages  Method = "ListImages"
+	DeleteImage Method = "DeleteImage"
+)
+
+// Fake is an in-memory hypervisor and the broker to it. It is safe for
+// concurrent use. It implements every optional ability.
+type Fake struct {
+	// Now is the clock; set it before use. New sets time.Now.
+	Now func() time.Time
+	// Namespace marks images as ours. New sets "hostler".
+	Namespace string
+
+	mu        sync.Mutex
+	instances map[string]*guest
+	images    map[string]*containerbroker.HypervisorImage
+	missing   map[string]bool // image references that no source has
+	hidden    map[string]bool
+	faults    []*fault
+	calls     map[Method]int
+	log       []string
+	streams   map[chan containerbroker.Event]bool
+	nextPID   int64
+	fetches   map[string]*fetch
+}
+
+// guest is one instance.
+type guest struct {
+	instance containerbroker.Instance
+	settings containerbroker.Settings
+	// addresses are those that its interfaces are to have.
+	addresses []string
+	console   string
+	broken    string // WaitReady's cloud-init error
+}
+
+var (
+	_ containerbroker.Broker         = (*Fake)(nil)
+	_ containerbroker.Differ         = (*Fake)(nil)
+	_ containerbroker.EventSource    = (*Fake)(nil)
+	_ containerbroker.Stamper        = (*Fake)(nil)
+	_ containerbroker.ReadinessProbe = (*Fake)(nil)
+	_ containerbroker.Guest          = (*Fake)(nil)
+	_ containerbroker.ImageStore     = (*Fake)(nil)
+)
+
+// New returns an empty hypervisor.
+func New() *Fake {
+	return &Fake{
+		Now:       time.Now,
+		Namespace: "hostler",
+		instances: map[string]*guest{},
+		images:    map[string]*containerbroker.HypervisorImage{},
+		missing:   map[string]bool{},
+		hidden:    map[string]bool{},
+		calls:     map[Method]int{},
+		streams:   map[chan containerbroker.Event]bool{},
+		fetches:   map[string]*fetch{},
+		nextPID:   1000,
+	}
+}
+
+// Add puts an instance there as if somebody else had made it. Raw is ignored.
+func (f *Fake) Add(i containerbroker.Instance) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if i.Created.IsZero() {
+		i.Created = f.Now()
+	}
+	g := &guest{instance: i, settings: containerbroker.Settings{
+		ImageID: i.ImageID, CPUs: i.CPUs, Memory: i.Memory, RootDisk: i.RootDisk,
+		Autostart: i.Autostart, Privileged: i.Privileged, Nesting: i.Nesting,
+		NICs: map[string]string{}, Disks: map[string]string{},
+	}}
+	if i.Stamp != nil {
+		stamp := *i.Stamp
+		g.instance.Stamp = &stamp
+		g.settings.Record = stamp.Record
+	}
+	if i.Status == containerbroker.StatusRunning && i.PID == 0 {
+		f.boot(g)
+	}
+	f.instances[i.Name] = g
+	f.publish(i.Name, "created")
+}
+
+// Remove takes an instance away as if somebody else had deleted it.
+func (f *Fake) Remove(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if _, ok := f.instances[name]; ok {
+		delete(f.instances, name)
+		f.publish(name, "deleted")
+	}
+}
+
+// Kill stops a running instance from inside, as when its init dies.
+func (f *Fake) Kill(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if g := f.instances[name]; g != nil && g.instance.Status == containerbroker.StatusRunning {
+		f.halt(g)
+		f.publish(name, "shutdown")
+	}
+}
+
+// Change alters an instance behind everybody's back (drift, a status that
+// cannot be reached otherwise).
+func (f *Fake) Change(name string, change func(*containerbroker.Instance)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	g := f.instances[name]
+	if g == nil {
+		return
+	}
+	change(&g.instance)
+	i := g.instance
+	g.settings.ImageID, g.settings.CPUs, g.settings.Memory, g.settings.RootDisk = i.ImageID, i.CPUs, i.Memory, i.RootDisk
+	g.settings.Autostart, g.settings.Privileged, g.settings.Nesting = i.Autostart, i.Privileged, i.Nesting
+	if i.Stamp != nil {
+		g.settings.Record = i.Stamp.Record
+	}
+	f.publish(name, "updated")
+}
+
+// BreakCloudInit makes WaitReady report the given cloud-init error; "" mends.
+func (f *Fake) BreakCloudInit(name, message string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if g := f.instances[name]; g != nil {
+		g.broken = message
+	}
+}
+
+// Get returns an instance with detail, and whether it is there.
+func (f *Fake) Get(name string) (containerbroker.Instance, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	g := f.instances[name]
+	if g == nil {
+		return containerbroker.Instance{}, false
+	}
+	return g.view(true), true
+}
+
+// Names returns the names of all instances, sorted.
+func (f *Fake) Names() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.names()
+}
+
+func (f *Fake) names() []string {
+	names := make([]string, 0, len(f.instances))
+	for name := range f.instances {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	return names
+}
+
+// Calls returns how often a method was called.
+func (f *Fake) Calls(m Method) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.calls[m]
+}
+
+// Operations returns the changes that were carried out, in order, as "create
+// web", "start web", "stop web", "restart web", "update web cpus", "delete
+// web", "stamp web", "unstamp web", "fetch REF", "delete-image ID". Calls that
+// changed nothing are not in it.
+func (f *Fake) Operations() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.log)
+}
+
+// Forget empties the operation log and the counters.
+func (f *Fake) Forget() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.log = nil
+	clear(f.calls)
+}
+
+// String prints the instances, one per line, sorted by name.
+func (f *Fake) String() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var b strings.Builder
+	for _, name := range f.names() {
+		i := f.instances[name].instance
+		owner := "foreign"
+		if i.Stamp != nil {
+			owner = fmt.Sprintf("namespace=%s uid=%s token=%s", i.Stamp.Namespace, i.Stamp.UID, i.Stamp.Token)
+		}
+		fmt.Fprintf(&b, "%s %s image=%s cpus=%d memory=%d %s\n", name, i.Status, i.ImageID, i.CPUs, i.Memory, owner)
+	}
+	return b.String()
+}
+
+// view returns a copy that the caller may keep.
+func (g *guest) view(detail bool) containerbroker.Instance {
+	i := g.instance
+	settings := g.settings
+	settings.NICs, settings.Disks = maps.Clone(settings.NICs), maps.Clone(settings.Disks)
+	i.Raw = settings
+	if i.Stamp != nil {
+		stamp := *i.Stamp
+		i.Stamp = &stamp
+	}
+	i.Addresses = slices.Clone(i.Addresses)
+	if !detail {
+		i.PID, i.Addresses = 0, nil
+	}
+	return i
+}
+
+func (f *Fake) boot(g *guest) {
+	f.nextPID++
+	g.instance.Status = containerbroker.StatusRunning
+	g.instance.PID = f.nextPID
+	n := f.nextPID - 1000
+	g.instance.Addresses = slices.Clone(g.addresses)
+	if len(g.addresses) == 0 {
+		g.instance.Addresses = []string{fmt.Sprintf("192.0.2.%d", n%254+1)}
+	}
+}
+
+func (f *Fake) halt(g *guest) {
+	g.instance.Status = containerbroker.StatusStopped
+	g.instance.PID, g.instance.Addresses = 0, nil
+}
+
+func (f *Fake) note(format string, args ...any) {
+	f.log = append(f.log, fmt.Sprintf(format, args...))
+}

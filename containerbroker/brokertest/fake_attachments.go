@@ -1,0 +1,29 @@
+package brokertest
+
+import (
+	"strings"
+
+	"hostler/containerbroker"
+)
+
+// copyEntry makes one entry of a map like that of another.
+func copyEntry(have, want map[string]string, name string) {
+	if text, ok := want[name]; ok {
+		have[name] = text
+	} else {
+		delete(have, name)
+	}
+}
+
+// addressesOf returns what a machine's interfaces are to have, without prefix
+// lengths.
+func addressesOf(m containerbroker.Machine) []string {
+	var all []string
+	for _, n := range m.NICs {
+		for _, a := range n.Addresses {
+			address, _, _ := strings.Cut(a, "/")
+			all = append(all, address)
+		}
+	}
+	return all
+}

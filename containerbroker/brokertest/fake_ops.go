@@ -1,0 +1,322 @@
+package brokertest
+
+import (
+	"context"
+	"maps"
+	"reflect"
+	"time"
+
+	"hostler/containerbroker"
+	"hostler/containerbroker/cloudinit"
+	kinds "hostler/internal/fault"
+)
+
+// List implements containerbroker.Broker.
+func (f *Fake) List(ctx context.Context, detail bool) ([]containerbroker.Instance, error) {
+	lost, err := f.enter(ctx, List, "")
+	if err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	all := make([]containerbroker.Instance, 0, len(f.instances))
+	for _, name := range f.names() {
+		if !f.hidden[name] {
+			all = append(all, f.instances[name].view(detail))
+		}
+	}
+	if lost != nil {
+		return nil, lost
+	}
+	return all, nil
+}
+
+// Create implements containerbroker.Broker.
+func (f *Fake) Create(ctx context.Context, m containerbroker.Machine, progress containerbroker.Progress) error {
+	lost, err := f.enter(ctx, Create, m.Name)
+	if err != nil {
+		return err
+	}
+	settings, err := containerbroker.SettingsOf(m)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if g := f.instances[m.Name]; g != nil {
+		s := g.instance.Stamp
+		if s == nil || s.Namespace != m.Stamp.Namespace || s.UID != m.Stamp.UID || s.Token != m.Stamp.Token {
+			return kinds.New(kinds.Conflict, "cannot create instance %q: the name is taken by another instance", m.Name)
+		}
+		return lost
+	}
+	if f.images[m.ImageID] == nil {
+		return kinds.New(kinds.NotFound, "cannot create instance %q: image %q is not there", m.Name, m.ImageID)
+	}
+	progress.Report("create", "creating "+m.Name, -1)
+	stamp := m.Stamp
+	g := &guest{settings: settings, addresses: addressesOf(m)}
+	g.instance = containerbroker.Instance{
+		Name: m.Name, Stamp: &stamp, Status: containerbroker.StatusStopped, ImageID: m.ImageID, Created: f.Now(),
+	}
+	g.reflect()
+	f.instances[m.Name] = g
+	f.note("create %s", m.Name)
+	f.publish(m.Name, "created")
+	return lost
+}
+
+// reflect copies the settings to what List shows.
+func (g *guest) reflect() {
+	s, i := g.settings, &g.instance
+	i.CPUs, i.Memory, i.RootDisk = s.CPUs, s.Memory, s.RootDisk
+	i.Autostart, i.Privileged, i.Nesting = s.Autostart, s.Privileged, s.Nesting
+}
+
+// Update implements containerbroker.Broker.
+func (f *Fake) Update(ctx context.Context, m containerbroker.Machine, changes []containerbroker.Change) error {
+	lost, err := f.enter(ctx, Update, m.Name)
+	if err != nil {
+		return err
+	}
+	if containerbroker.Worst(changes) == containerbroker.ImpactRecreate {
+		return kinds.New(kinds.Invalid, "cannot update instance %q: a change needs it to be made again", m.Name)
+	}
+	want, err := containerbroker.SettingsOf(m)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	g := f.instances[m.Name]
+	if g == nil {
+		return kinds.New(kinds.NotFound, "cannot update instance %q: it does not exist", m.Name)
+	}
+	if !g.bears(m.Stamp) {
+		return kinds.New(kinds.Conflict, "cannot update instance %q: it bears another stamp", m.Name)
+	}
+	for _, c := range changes {
+		if g.set(c.Field, want) {
+			f.note("update %s %s", m.Name, c.Field)
+		}
+		if _, isNIC := containerbroker.NICOf(c.Field); isNIC {
+			g.addresses = addressesOf(m) // from its next start on
+		}
+	}
+	g.reflect()
+	f.publish(m.Name, "updated")
+	return lost
+}
+
+// set brings one field to what is wanted and says whether that changed it.
+func (g *guest) set(field string, want containerbroker.Settings) bool {
+	before := g.settings
+	before.NICs, before.Disks = maps.Clone(before.NICs), maps.Clone(before.Disks)
+	if name, ok := containerbroker.NICOf(field); ok {
+		copyEntry(g.settings.NICs, want.NICs, name)
+	}
+	if name, ok := containerbroker.DiskOf(field); ok {
+		copyEntry(g.settings.Disks, want.Disks, name)
+	}
+	switch s := &g.settings; field {
+	case containerbroker.FieldAutostart:
+		s.Autostart = want.Autostart
+	case containerbroker.FieldCPUs:
+		s.CPUs = want.CPUs
+	case containerbroker.FieldMemory:
+		s.Memory = want.Memory
+	case containerbroker.FieldNesting:
+		s.Nesting = want.Nesting
+	case containerbroker.FieldNetworkConfig:
+		s.NetworkConfig = want.NetworkConfig
+	case containerbroker.FieldPrivileged:
+		s.Privileged = want.Privileged
+	case containerbroker.FieldRecord:
+		s.Record = want.Record
+		g.instance.Stamp.Record = want.Record
+	case containerbroker.FieldRootDisk:
+		s.RootDisk = want.RootDisk
+	case containerbroker.FieldUserData:
+		s.UserData = want.UserData
+	}
+	return !reflect.DeepEqual(g.settings, before)
+}
+
+func (g *guest) bears(s containerbroker.Stamp) bool {
+	have := g.instance.Stamp
+	return have != nil && have.Namespace == s.Namespace && have.UID == s.UID
+}
+
+// SetPower implements containerbroker.Broker.
+func (f *Fake) SetPower(ctx context.Context, name string, to containerbroker.Power, _ time.Duration) error {
+	lost, err := f.enter(ctx, SetPower, name)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	g := f.instances[name]
+	if g == nil {
+		if to == containerbroker.PowerStop {
+			return lost
+		}
+		return kinds.New(kinds.NotFound, "cannot %s instance %q: it does not exist", to, name)
+	}
+	running := g.instance.Status == containerbroker.StatusRunning
+	switch to {
+	case containerbroker.PowerStart:
+		if running {
+			return lost
+		}
+		f.boot(g)
+	case containerbroker.PowerStop:
+		if g.instance.Status == containerbroker.StatusStopped {
+			return lost
+		}
+		f.halt(g)
+	case containerbroker.PowerRestart:
+		f.boot(g)
+	default:
+		return kinds.New(kinds.Invalid, "cannot set the power of instance %q: unknown state %q", name, to)
+	}
+	f.note("%s %s", to, name)
+	f.publish(name, map[containerbroker.Power]string{
+		containerbroker.PowerStart: "started", containerbroker.PowerStop: "stopped", containerbroker.PowerRestart: "restarted",
+	}[to])
+	return lost
+}
+
+// Delete implements containerbroker.Broker.
+func (f *Fake) Delete(ctx context.Context, name string, expect containerbroker.Stamp) error {
+	lost, err := f.enter(ctx, Delete, name)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	g := f.instances[name]
+	if g == nil {
+		return lost
+	}
+	if !g.bears(expect) {
+		return kinds.New(kinds.Conflict, "cannot delete instance %q: it bears another stamp", name)
+	}
+	delete(f.instances, name)
+	f.note("delete %s", name)
+	f.publish(name, "deleted")
+	return lost
+}
+
+// Diff implements containerbroker.Differ: privileged and nesting need a
+// restart, image and pool a recreate, a smaller root disk too; an interface
+// that the guest has to configure needs a restart.
+func (f *Fake) Diff(m containerbroker.Machine, i containerbroker.Instance) []containerbroker.Change {
+	want, err := containerbroker.SettingsOf(m)
+	have, ok := i.Raw.(containerbroker.Settings)
+	if err != nil || !ok {
+		return nil
+	}
+	return containerbroker.Compare(want, have, func(field string) (containerbroker.Impact, string) {
+		switch {
+		case field == containerbroker.FieldImage, field == containerbroker.FieldPool:
+			return containerbroker.ImpactRecreate, "an instance is made from its image and in its pool"
+		case field == containerbroker.FieldRootDisk && want.RootDisk != 0 && want.RootDisk < have.RootDisk:
+			return containerbroker.ImpactRecreate, "a root disk cannot shrink"
+		case field == containerbroker.FieldNetworkConfig && !cloudinit.NetworkOnlyShrinks(have.NetworkConfig, want.NetworkConfig):
+			return containerbroker.ImpactRestart, "the guest configures its interfaces when it starts"
+		case field == containerbroker.FieldPrivileged, field == containerbroker.FieldNesting:
+			return containerbroker.ImpactRestart, "it is read when the instance starts"
+		}
+		return containerbroker.ImpactLive, ""
+	})
+}
+
+// Stamp implements containerbroker.Stamper.
+func (f *Fake) Stamp(ctx context.Context, name string, s containerbroker.Stamp) error {
+	lost, err := f.enter(ctx, Stamp, name)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	g := f.instances[name]
+	if g == nil {
+		return kinds.New(kinds.NotFound, "cannot stamp instance %q: it does not exist", name)
+	}
+	if have := g.instance.Stamp; have != nil && have.Namespace != s.Namespace {
+		return kinds.New(kinds.Conflict, "cannot stamp instance %q: it belongs to namespace %q", name, have.Namespace)
+	}
+	if have := g.instance.Stamp; have == nil || *have != s {
+		g.instance.Stamp = &s
+		g.settings.Record = s.Record
+		f.note("stamp %s", name)
+		f.publish(name, "updated")
+	}
+	return lost
+}
+
+// Unstamp implements containerbroker.Stamper.
+func (f *Fake) Unstamp(ctx context.Context, name string) error {
+	lost, err := f.enter(ctx, Unstamp, name)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if g := f.instances[name]; g != nil && g.instance.Stamp != nil {
+		g.instance.Stamp = nil
+		g.settings.Record = ""
+		f.note("unstamp %s", name)
+		f.publish(name, "updated")
+	}
+	return lost
+}
+
+// Events implements containerbroker.EventSource.
+func (f *Fake) Events(ctx context.Context) (<-chan containerbroker.Event, error) {
+	lost, err := f.enter(ctx, Events, "")
+	if err != nil {
+		return nil, err
+	}
+	if lost != nil {
+		return nil, lost
+	}
+	ch := make(chan containerbroker.Event, 1024)
+	f.mu.Lock()
+	f.streams[ch] = true
+	f.mu.Unlock()
+	context.AfterFunc(ctx, func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.drop(ch)
+	})
+	return ch, nil
+}
+
+// DropEvents closes every event stream, as when the hypervisor restarts.
+func (f *Fake) DropEvents() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for ch := range f.streams {
+		f.drop(ch)
+	}
+}
+
+func (f *Fake) drop(ch chan containerbroker.Event) {
+	if f.streams[ch] {
+		delete(f.streams, ch)
+		close(ch)
+	}
+}
+
+// publish gives an event to every stream; one that nobody reads is closed, so
+// that its owner lists again rather than miss something.
+func (f *Fake) publish(name, action string) {
+	for ch := range f.streams {
+		select {
+		case ch <- containerbroker.Event{Instance: name, Action: action}:
+		default:
+			f.drop(ch)
+		}
+	}
+}

@@ -1,0 +1,178 @@
+package brokertest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler/containerbroker"
+	kinds "hostler/internal/fault"
+)
+
+// Harness is what the suite needs of a hypervisor. Instances that it makes are
+// removed again.
+type Harness struct {
+	// Broker belongs to the agent of namespace Namespace, Other to another
+	// agent on the same hypervisor.
+	Broker, Other             containerbroker.Broker
+	Namespace, OtherNamespace string
+	// Image is a reference to a small image whose init stays, obeys a request
+	// to stop and, where Address is set, gets an address.
+	Image   string
+	Address bool
+	// Bridge is a bridge of the host that serves no DHCP. Folder and Device
+	// make a folder and a block device of the host, which go when the test
+	// ends.
+	Bridge         string
+	Folder, Device func(t *testing.T) string
+	// AddForeign makes a stopped instance that bears no stamp, and removes it
+	// when the test ends.
+	AddForeign func(t *testing.T, name string)
+	// Die ends the init of a running instance from inside.
+	Die func(t *testing.T, name string)
+	// Halve leaves an instance as a crash in the middle of its making would.
+	Halve func(t *testing.T, name string)
+	// BreakList makes the next listing fail or be cut short; LoseCreate makes
+	// the reply to the next create get lost after it was carried out.
+	BreakList, LoseCreate func(t *testing.T)
+}
+
+// patience bounds every wait of the suite.
+const patience = 60 * time.Second
+
+type suite struct {
+	Harness
+	image string
+	next  int
+}
+
+// Run shows that a broker keeps the contract of package containerbroker.
+func Run(t *testing.T, h Harness) {
+	s := &suite{Harness: h}
+	if store, ok := h.Broker.(containerbroker.ImageStore); ok {
+		id, err := store.EnsureImage(t.Context(), h.Image, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.image = id
+		t.Run("K2 L2 images are made once and found again", s.imagesAreShared)
+	}
+	t.Run("L1 L6 a new instance is stamped, stopped and limited as asked", s.createStamps)
+	t.Run("Z5 Z7 create again with the same token is success", s.createAgain)
+	t.Run("Z5 L9 create over another instance is a conflict", s.createConflict)
+	t.Run("lost reply makes no second instance", s.createLostReply)
+	t.Run("Z4 X8 B8 list shows stopped and foreign instances", s.listShowsAll)
+	t.Run("P20 list is all or an error", s.listAllOrError)
+	t.Run("L10 power changes are idempotent", s.power)
+	t.Run("L11 K5 Z6 delete takes any state", s.deleteAny)
+	t.Run("delete with another stamp changes nothing", s.deleteOther)
+	t.Run("L6 update is live and leaves no difference", s.updateLive)
+	t.Run("L4 N2 N18 a new instance has its interfaces and disks", s.createAttached)
+	t.Run("L4 interfaces come, change and go", s.interfaces)
+	t.Run("disks come, change and go while it runs", s.disks)
+	t.Run("what cannot be attached is refused", s.attachRefuses)
+	t.Run("update refuses what is not its own", s.updateRefuses)
+	t.Run("B8 namespaces do not meet", s.namespaces)
+	t.Run("many instances at once", s.concurrent)
+	if _, ok := h.Broker.(containerbroker.Stamper); ok {
+		t.Run("stamp and unstamp", s.stamps)
+	}
+	if _, ok := h.Broker.(containerbroker.EventSource); ok {
+		t.Run("events arrive and the stream ends", s.events)
+	}
+	if _, ok := h.Broker.(containerbroker.ReadinessProbe); ok {
+		t.Run("L10 ready waits for what runs", s.ready)
+	}
+	if _, ok := h.Broker.(containerbroker.Guest); ok {
+		t.Run("exec gives output and exit code", s.exec)
+	}
+}
+
+// machine returns a machine with a name and stamp of its own, which is
+// deleted when the test ends.
+func (s *suite) machine(t *testing.T) containerbroker.Machine {
+	t.Helper()
+	s.next++
+	name := fmt.Sprintf("conform-%d", s.next)
+	m := containerbroker.Machine{
+		Name: name, ImageID: s.image, CPUs: 1, Memory: 128 << 20, Autostart: true, ExpectAddress: s.Address,
+		Stamp: containerbroker.Stamp{
+			Namespace: s.Namespace, UID: "uid-" + name, Token: "token-" + name,
+			Record: `{"machine": {"image": "` + strings.Repeat("ü", 300) + `"}}`,
+		},
+	}
+	t.Cleanup(func() {
+		if err := s.Broker.Delete(context.WithoutCancel(t.Context()), name, m.Stamp); err != nil {
+			t.Errorf("cleaning up: %v", err)
+		}
+	})
+	return m
+}
+
+func (s *suite) created(t *testing.T) containerbroker.Machine {
+	t.Helper()
+	m := s.machine(t)
+	must(t, s.Broker.Create(t.Context(), m, nil))
+	return m
+}
+
+func (s *suite) running(t *testing.T) containerbroker.Machine {
+	t.Helper()
+	m := s.created(t)
+	must(t, s.Broker.SetPower(t.Context(), m.Name, containerbroker.PowerStart, 0))
+	return m
+}
+
+// find returns the listed instance of that name, or nil.
+func (s *suite) find(t *testing.T, name string) *containerbroker.Instance {
+	t.Helper()
+	all, err := s.Broker.List(t.Context(), true)
+	must(t, err)
+	var found *containerbroker.Instance
+	for i := range all {
+		if all[i].Name == name {
+			if found != nil {
+				t.Fatalf("%s is listed twice", name)
+			}
+			found = &all[i]
+		}
+	}
+	return found
+}
+
+func (s *suite) get(t *testing.T, name string) containerbroker.Instance {
+	t.Helper()
+	found := s.find(t, name)
+	if found == nil {
+		t.Fatalf("%s is not listed", name)
+	}
+	return *found
+}
+
+func (s *suite) diff(t *testing.T, m containerbroker.Machine) []containerbroker.Change {
+	t.Helper()
+	return s.Broker.(containerbroker.Differ).Diff(m, s.get(t, m.Name))
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func wantKind(t *testing.T, err error, kind kinds.Kind) {
+	t.Helper()
+	if !kinds.Is(err, kind) {
+		t.Errorf("want an error of kind %s, got %v (kind %q)", kind, err, kinds.KindOf(err))
+	}
+}
+
+func wantStatus(t *testing.T, i containerbroker.Instance, status containerbroker.Status) {
+	t.Helper()
+	if i.Status != status {
+		t.Fatalf("%s is %s, want %s", i.Name, i.Status, status)
+	}
+}

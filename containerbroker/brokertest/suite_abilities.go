@@ -1,0 +1,188 @@
+package brokertest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"hostler/containerbroker"
+	kinds "hostler/internal/fault"
+)
+
+func (s *suite) imagesAreShared(t *testing.T) {
+	store := s.Broker.(containerbroker.ImageStore)
+	var wait sync.WaitGroup
+	for range 4 {
+		wait.Go(func() {
+			if id, err := store.EnsureImage(t.Context(), s.Image, nil); err != nil || id != s.image {
+				t.Errorf("%q, %v", id, err)
+			}
+		})
+	}
+	wait.Wait()
+	_, err := store.EnsureImage(t.Context(), "lxd:conform-no-such-image", nil)
+	wantKind(t, err, kinds.NotFound)
+	m := s.created(t)
+	all, err := store.ListImages(t.Context())
+	must(t, err)
+	at := slices.IndexFunc(all, func(i containerbroker.HypervisorImage) bool { return i.ID == s.image })
+	if at < 0 || all[at].Size <= 0 || !slices.Contains(all[at].UsedBy, m.Name) {
+		t.Errorf("images: %+v", all)
+	}
+	wantKind(t, store.DeleteImage(t.Context(), s.image), kinds.Conflict) // in use, or not ours
+	must(t, store.DeleteImage(t.Context(), strings.Repeat("0", 64)))
+}
+
+func (s *suite) namespaces(t *testing.T) {
+	m := s.created(t)
+	theirs := m.Stamp
+	theirs.Namespace = s.OtherNamespace
+	wantKind(t, s.Other.Delete(t.Context(), m.Name, theirs), kinds.Conflict)
+	other := m
+	other.Stamp = theirs
+	wantKind(t, s.Other.Create(t.Context(), other, nil), kinds.Conflict)
+	wantKind(t, s.Other.Update(t.Context(), other, nil), kinds.Conflict)
+	if stamper, ok := s.Other.(containerbroker.Stamper); ok {
+		wantKind(t, stamper.Stamp(t.Context(), m.Name, theirs), kinds.Conflict)
+	}
+	all, err := s.Other.List(t.Context(), false)
+	must(t, err)
+	for _, i := range all {
+		if i.Name == m.Name && (i.Stamp == nil || *i.Stamp != m.Stamp) {
+			t.Errorf("the other agent reads the stamp as %+v", i.Stamp)
+		}
+	}
+}
+
+func (s *suite) stamps(t *testing.T) {
+	stamper := s.Broker.(containerbroker.Stamper)
+	const name = "conform-adopted"
+	s.AddForeign(t, name)
+	stamp := containerbroker.Stamp{Namespace: s.Namespace, UID: "adopted", Token: "one", Record: strings.Repeat("x", 48<<10)}
+	for range 2 {
+		must(t, stamper.Stamp(t.Context(), name, stamp))
+	}
+	if i := s.get(t, name); i.Stamp == nil || *i.Stamp != stamp {
+		t.Error("the stamp did not come back")
+	}
+	again := stamp
+	again.UID, again.Record = "adopted again", "{}"
+	must(t, stamper.Stamp(t.Context(), name, again))
+	if i := s.get(t, name); *i.Stamp != again {
+		t.Errorf("the stamp is %+v", i.Stamp)
+	}
+	for range 2 {
+		must(t, stamper.Unstamp(t.Context(), name))
+	}
+	if i := s.get(t, name); i.Stamp != nil {
+		t.Errorf("the stamp is still %+v", i.Stamp)
+	}
+	wantKind(t, stamper.Stamp(t.Context(), "conform-absent", stamp), kinds.NotFound)
+	must(t, stamper.Unstamp(t.Context(), "conform-absent"))
+}
+
+func (s *suite) events(t *testing.T) {
+	source := s.Broker.(containerbroker.EventSource)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	events, err := source.Events(ctx)
+	must(t, err)
+	await := func(name, after string) {
+		t.Helper()
+		deadline := time.After(patience)
+		for {
+			select {
+			case event, open := <-events:
+				if !open {
+					t.Fatalf("the stream ended while waiting for the event after %s", after)
+				}
+				if event.Instance == name {
+					return
+				}
+			case <-deadline:
+				t.Fatalf("no event after %s", after)
+			}
+		}
+	}
+	m := s.created(t)
+	await(m.Name, "create")
+	must(t, s.Broker.SetPower(t.Context(), m.Name, containerbroker.PowerStart, 0))
+	await(m.Name, "start")
+	s.Die(t, m.Name)
+	await(m.Name, "its death")
+	must(t, s.Broker.Delete(t.Context(), m.Name, m.Stamp))
+	await(m.Name, "delete")
+	cancel()
+	deadline := time.After(patience)
+	for {
+		select {
+		case _, open := <-events:
+			if !open {
+				return
+			}
+		case <-deadline:
+			t.Fatal("the stream did not end with its context")
+		}
+	}
+}
+
+func (s *suite) ready(t *testing.T) {
+	probe := s.Broker.(containerbroker.ReadinessProbe)
+	m := s.running(t)
+	found, err := probe.WaitReady(t.Context(), m, nil)
+	must(t, err)
+	if found.Init == "" {
+		t.Errorf("ready as %+v", found)
+	}
+	if s.Address && (len(found.Addresses) == 0 || !slices.Equal(found.Addresses, s.get(t, m.Name).Addresses)) {
+		t.Errorf("addresses %v, listed %v", found.Addresses, s.get(t, m.Name).Addresses)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := probe.WaitReady(ctx, m, nil); !errors.Is(err, context.Canceled) {
+		t.Errorf("with a cancelled context: %v", err)
+	}
+	must(t, s.Broker.SetPower(t.Context(), m.Name, containerbroker.PowerStop, 0))
+	_, err = probe.WaitReady(t.Context(), m, nil)
+	wantKind(t, err, kinds.Transient)
+}
+
+func (s *suite) exec(t *testing.T) {
+	guest := s.Broker.(containerbroker.Guest)
+	m := s.running(t)
+	var stdout, stderr bytes.Buffer
+	code, err := guest.Exec(t.Context(), m.Name, containerbroker.ExecRequest{
+		Command: []string{"/bin/sh", "-c", strings.TrimPrefix(conformanceScript, "/bin/sh -c ")},
+		Stdout:  &stdout, Stderr: &stderr,
+	})
+	must(t, err)
+	if code != 7 || stdout.String() != "to stdout\n" || stderr.String() != "to stderr\n" {
+		t.Errorf("exit code %d, stdout %q, stderr %q", code, &stdout, &stderr)
+	}
+	stdout.Reset()
+	input := strings.Repeat("all of it must come back\n", 20_000)
+	code, err = guest.Exec(t.Context(), m.Name, containerbroker.ExecRequest{
+		Command: []string{"cat"}, Stdin: strings.NewReader(input), Stdout: &stdout,
+	})
+	must(t, err)
+	if code != 0 || stdout.String() != input {
+		t.Errorf("exit code %d, %d of %d bytes came back", code, stdout.Len(), len(input))
+	}
+	code, err = guest.Exec(t.Context(), m.Name, containerbroker.ExecRequest{Command: []string{"true"}})
+	if err != nil || code != 0 {
+		t.Errorf("without streams: %d, %v", code, err)
+	}
+	log, err := guest.Log(t.Context(), m.Name)
+	must(t, err)
+	must(t, log.Close())
+	_, err = guest.Exec(t.Context(), "conform-absent", containerbroker.ExecRequest{Command: []string{"true"}})
+	wantKind(t, err, kinds.NotFound)
+	must(t, s.Broker.SetPower(t.Context(), m.Name, containerbroker.PowerStop, 0))
+	_, err = guest.Exec(t.Context(), m.Name, containerbroker.ExecRequest{Command: []string{"true"}})
+	wantKind(t, err, kinds.NotReady)
+}

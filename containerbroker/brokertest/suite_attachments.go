@@ -1,0 +1,180 @@
+package brokertest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"hostler/containerbroker"
+	kinds "hostler/internal/fault"
+)
+
+// nic returns an interface on the harness's bridge, with an address of its
+// own that no other machine of the suite has.
+func (s *suite) nic(name string) containerbroker.NIC {
+	s.next++
+	return containerbroker.NIC{
+		Name: name, Bridge: s.Bridge, MAC: fmt.Sprintf("00:16:3e:00:%02x:%02x", s.next/256, s.next%256), MTU: 1400,
+		Addresses: []string{fmt.Sprintf("198.18.%d.%d/16", s.next/250, s.next%250+2)},
+	}
+}
+
+func static(n containerbroker.NIC) containerbroker.NIC {
+	n.Static, n.Gateways, n.Nameservers = true, []string{"198.18.0.1"}, []string{"198.18.0.1"}
+	return n
+}
+
+// changed brings the machine to what it asks for and checks that this touched
+// the named fields only, had the given impact and left no difference.
+func (s *suite) changed(t *testing.T, m containerbroker.Machine, impact containerbroker.Impact, fields ...string) {
+	t.Helper()
+	pid := s.get(t, m.Name).PID
+	changes := s.diff(t, m)
+	var got []string
+	for _, c := range changes {
+		got = append(got, c.Field)
+		if c.From == c.To {
+			t.Errorf("a change that says nothing: %+v", c)
+		}
+		if c.Impact == containerbroker.ImpactRestart && c.Reason == "" {
+			t.Errorf("a restart without a reason: %+v", c)
+		}
+	}
+	if !slices.Equal(got, fields) || containerbroker.Worst(changes) != impact {
+		t.Fatalf("changes: %+v\nwant %s of %q", changes, impact, fields)
+	}
+	for range 2 { // doing it again is success
+		must(t, s.Broker.Update(t.Context(), m, changes))
+	}
+	if left := s.diff(t, m); len(left) != 0 {
+		t.Fatalf("it still differs: %+v", left)
+	}
+	if s.get(t, m.Name).PID != pid {
+		t.Error("the update restarted the instance")
+	}
+}
+
+func (s *suite) createAttached(t *testing.T) {
+	m := s.machine(t)
+	m.NICs = []containerbroker.NIC{static(s.nic("eth0")), s.nic("eth1")}
+	m.Disks = []containerbroker.Disk{
+		{Name: "fs-logs", Source: s.Folder(t), Path: "/srv/logs", ReadOnly: true},
+		{Name: "fs-www", Source: s.Folder(t), Path: "/srv/www"},
+		{Name: "vol-" + strings.Repeat("d", 63), Source: s.Device(t), Device: "/dev/hostler-" + strings.Repeat("d", 63)},
+	}
+	must(t, s.Broker.Create(t.Context(), m, nil))
+	if changes := s.diff(t, m); len(changes) != 0 {
+		t.Errorf("it differs right after it was made: %+v", changes)
+	}
+	must(t, s.Broker.Create(t.Context(), m, nil))
+	must(t, s.Broker.SetPower(t.Context(), m.Name, containerbroker.PowerStart, 0))
+	if changes := s.diff(t, m); len(changes) != 0 {
+		t.Errorf("it differs when it runs: %+v", changes)
+	}
+	m.NICs, m.Disks = nil, nil
+	s.changed(t, m, containerbroker.ImpactRestart,
+		"disk fs-logs", "disk fs-www", s.diskField(t, m), "network-config", "nic eth0", "nic eth1")
+}
+
+// diskField returns the third field of a diff: a driver may have had to cut
+// the long name in it.
+func (s *suite) diskField(t *testing.T, m containerbroker.Machine) string {
+	t.Helper()
+	if changes := s.diff(t, m); len(changes) > 2 && strings.HasPrefix(changes[2].Field, "disk vol-ddd") {
+		return changes[2].Field
+	}
+	t.Fatalf("no disk in %+v", s.diff(t, m))
+	return ""
+}
+
+func (s *suite) interfaces(t *testing.T) {
+	m := s.running(t)
+	first := s.nic("eth0")
+	m.NICs = []containerbroker.NIC{first}
+	changes := s.diff(t, m)
+	if len(changes) != 1 || !strings.Contains(changes[0].To, first.MAC) || !strings.Contains(changes[0].To, s.Bridge) {
+		t.Errorf("a person is told %+v", changes)
+	}
+	s.changed(t, m, containerbroker.ImpactLive, "nic eth0")
+	m.NICs[0].MTU = 1300
+	s.changed(t, m, containerbroker.ImpactLive, "nic eth0")
+	m.NICs[0].MAC = s.nic("").MAC
+	s.changed(t, m, containerbroker.ImpactLive, "nic eth0")
+	// The guest has to be told of a second one.
+	m.NICs = append(m.NICs, s.nic("eth1"))
+	s.changed(t, m, containerbroker.ImpactRestart, "network-config", "nic eth1")
+	m.NICs = m.NICs[:1]
+	s.changed(t, m, containerbroker.ImpactLive, "network-config", "nic eth1")
+	m.NICs[0] = static(m.NICs[0])
+	s.changed(t, m, containerbroker.ImpactRestart, "network-config")
+	m.NICs[0].Addresses = s.nic("").Addresses
+	s.changed(t, m, containerbroker.ImpactRestart, "network-config", "nic eth0")
+	m.NICs[0].Nameservers = nil
+	s.changed(t, m, containerbroker.ImpactRestart, "network-config")
+	// One that was taken over is told nothing anew.
+	m.KeepGuest, m.NICs[0].Gateways = true, nil
+	if changes := s.diff(t, m); len(changes) != 0 {
+		t.Errorf("keeping what the guest was told: %+v", changes)
+	}
+	m.KeepGuest = false
+	must(t, s.Broker.SetPower(t.Context(), m.Name, containerbroker.PowerRestart, patience))
+	m.NICs = nil
+	s.changed(t, m, containerbroker.ImpactRestart, "network-config", "nic eth0")
+}
+
+func (s *suite) disks(t *testing.T) {
+	m := s.running(t)
+	m.Disks = []containerbroker.Disk{{Name: "fs-www", Source: s.Folder(t), Path: "/srv/www"}}
+	s.changed(t, m, containerbroker.ImpactLive, "disk fs-www")
+	m.Disks = append(m.Disks, containerbroker.Disk{Name: "vol-data", Source: s.Device(t), Device: "/dev/hostler-data"})
+	s.changed(t, m, containerbroker.ImpactLive, "disk vol-data")
+	m.Disks[0].Path, m.Disks[0].ReadOnly = "/srv/elsewhere", true
+	m.Disks[1].Source = s.Device(t)
+	s.changed(t, m, containerbroker.ImpactLive, "disk fs-www", "disk vol-data")
+	m.Disks[1].ReadOnly = true
+	s.changed(t, m, containerbroker.ImpactLive, "disk vol-data")
+	must(t, s.Broker.SetPower(t.Context(), m.Name, containerbroker.PowerRestart, patience))
+	if changes := s.diff(t, m); len(changes) != 0 {
+		t.Errorf("after a restart it differs: %+v", changes)
+	}
+	m.Disks = m.Disks[1:]
+	s.changed(t, m, containerbroker.ImpactLive, "disk fs-www")
+	m.Disks = nil
+	s.changed(t, m, containerbroker.ImpactLive, "disk vol-data")
+}
+
+func (s *suite) attachRefuses(t *testing.T) {
+	folder := s.Folder(t)
+	for what, change := range map[string]func(*containerbroker.Machine){
+		"no bridge":             func(m *containerbroker.Machine) { m.NICs[0].Bridge = "" },
+		"a bridge's name":       func(m *containerbroker.Machine) { m.NICs[0].Bridge = "../eth0" },
+		"an interface's name":   func(m *containerbroker.Machine) { m.NICs[0].Name = "eth*" },
+		"a multicast MAC":       func(m *containerbroker.Machine) { m.NICs[0].MAC = "01:00:5e:00:00:01" },
+		"an address":            func(m *containerbroker.Machine) { m.NICs[0].Addresses = []string{"198.18.0.2"} },
+		"static without any":    func(m *containerbroker.Machine) { m.NICs[0].Static, m.NICs[0].Addresses = true, nil },
+		"a gateway":             func(m *containerbroker.Machine) { m.NICs[0].Gateways = []string{"default"} },
+		"an MTU":                func(m *containerbroker.Machine) { m.NICs[0].MTU = 7 },
+		"an interface twice":    func(m *containerbroker.Machine) { m.NICs = append(m.NICs, m.NICs[0]) },
+		"a disk twice":          func(m *containerbroker.Machine) { m.Disks = append(m.Disks, m.Disks[0]) },
+		"no source":             func(m *containerbroker.Machine) { m.Disks[0].Source = "" },
+		"a source upwards":      func(m *containerbroker.Machine) { m.Disks[0].Source = folder + "/../other" },
+		"the guest's root":      func(m *containerbroker.Machine) { m.Disks[0].Path = "/" },
+		"neither path nor name": func(m *containerbroker.Machine) { m.Disks[0].Path = "" },
+		"both path and name":    func(m *containerbroker.Machine) { m.Disks[0].Device = "/dev/hostler-data" },
+		"a name outside /dev": func(m *containerbroker.Machine) {
+			m.Disks[0].Path, m.Disks[0].Device = "", "/etc/passwd"
+		},
+	} {
+		m := s.machine(t)
+		m.NICs = []containerbroker.NIC{s.nic("eth0")}
+		m.Disks = []containerbroker.Disk{{Name: "fs-www", Source: folder, Path: "/srv/www"}}
+		change(&m)
+		if err := s.Broker.Create(t.Context(), m, nil); !kinds.Is(err, kinds.Invalid) {
+			t.Errorf("%s: %v", what, err)
+		}
+		if s.find(t, m.Name) != nil {
+			t.Errorf("%s: it was made", what)
+		}
+	}
+}

@@ -1,0 +1,299 @@
+package brokertest
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"hostler/containerbroker"
+	"hostler/containerbroker/cloudinit"
+	kinds "hostler/internal/fault"
+)
+
+func (s *suite) createStamps(t *testing.T) {
+	m := s.machine(t)
+	m.RootDisk, m.Privileged, m.Nesting = 1<<30, true, true
+	before := time.Now().Add(-time.Minute)
+	must(t, s.Broker.Create(t.Context(), m, nil))
+	i := s.get(t, m.Name)
+	wantStatus(t, i, containerbroker.StatusStopped)
+	if i.Stamp == nil || *i.Stamp != m.Stamp {
+		t.Errorf("the stamp came back as %+v", i.Stamp)
+	}
+	if i.ImageID != m.ImageID || i.CPUs != m.CPUs || i.Memory != m.Memory || i.RootDisk != m.RootDisk {
+		t.Errorf("made as %+v", i)
+	}
+	if !i.Autostart || !i.Privileged || !i.Nesting {
+		t.Errorf("switches: %+v", i)
+	}
+	if i.Created.Before(before) || i.Created.After(time.Now().Add(time.Minute)) {
+		t.Errorf("created at %s", i.Created)
+	}
+	if i.PID != 0 || len(i.Addresses) != 0 {
+		t.Errorf("a stopped instance has process %d and addresses %v", i.PID, i.Addresses)
+	}
+	if changes := s.diff(t, m); len(changes) != 0 {
+		t.Errorf("it differs right after it was made: %+v", changes)
+	}
+}
+
+func (s *suite) createAgain(t *testing.T) {
+	m := s.running(t)
+	pid := s.get(t, m.Name).PID
+	begin := time.Now()
+	must(t, s.Broker.Create(t.Context(), m, nil))
+	if took := time.Since(begin); took > patience/4 {
+		t.Errorf("it took %s to see that the instance is there", took)
+	}
+	if i := s.get(t, m.Name); i.PID != pid || i.Status != containerbroker.StatusRunning {
+		t.Errorf("creating again touched it: %+v", i)
+	}
+}
+
+func (s *suite) createConflict(t *testing.T) {
+	m := s.created(t)
+	for what, change := range map[string]func(*containerbroker.Stamp){
+		"token":     func(x *containerbroker.Stamp) { x.Token = "another" },
+		"uid":       func(x *containerbroker.Stamp) { x.UID = "another" },
+		"namespace": func(x *containerbroker.Stamp) { x.Namespace = s.OtherNamespace },
+	} {
+		other := m
+		change(&other.Stamp)
+		t.Run("another "+what, func(t *testing.T) {
+			wantKind(t, s.Broker.Create(t.Context(), other, nil), kinds.Conflict)
+		})
+	}
+	s.AddForeign(t, "conform-foreign")
+	foreign := m
+	foreign.Name = "conform-foreign"
+	wantKind(t, s.Broker.Create(t.Context(), foreign, nil), kinds.Conflict)
+	if i := s.get(t, foreign.Name); i.Stamp != nil {
+		t.Errorf("the foreign instance got a stamp: %+v", i.Stamp)
+	}
+	if i := s.get(t, m.Name); *i.Stamp != m.Stamp {
+		t.Errorf("the stamp changed: %+v", i.Stamp)
+	}
+}
+
+func (s *suite) createLostReply(t *testing.T) {
+	m := s.machine(t)
+	s.LoseCreate(t)
+	if err := s.Broker.Create(t.Context(), m, nil); err != nil {
+		must(t, s.Broker.Create(t.Context(), m, nil)) // the caller asks again
+	}
+	if i := s.get(t, m.Name); *i.Stamp != m.Stamp {
+		t.Errorf("made with stamp %+v", i.Stamp)
+	}
+}
+
+func (s *suite) listShowsAll(t *testing.T) {
+	stopped, running := s.created(t), s.running(t)
+	s.AddForeign(t, "conform-stranger")
+	all, err := s.Broker.List(t.Context(), false)
+	must(t, err)
+	seen := map[string]containerbroker.Instance{}
+	for _, i := range all {
+		seen[i.Name] = i
+		if i.PID != 0 || i.Addresses != nil {
+			t.Errorf("%s: detail was not asked for", i.Name)
+		}
+	}
+	wantStatus(t, seen[stopped.Name], containerbroker.StatusStopped)
+	wantStatus(t, seen[running.Name], containerbroker.StatusRunning)
+	if i, ok := seen["conform-stranger"]; !ok || i.Stamp != nil {
+		t.Errorf("the foreign instance: %+v, listed %v", i, ok)
+	}
+	if i := s.get(t, running.Name); i.PID == 0 {
+		t.Error("detail names no process")
+	}
+}
+
+func (s *suite) listAllOrError(t *testing.T) {
+	s.created(t)
+	s.BreakList(t)
+	all, err := s.Broker.List(t.Context(), true)
+	if err == nil || len(all) != 0 {
+		t.Errorf("a listing that broke gave %d instances and error %v", len(all), err)
+	}
+	if all, err = s.Broker.List(t.Context(), true); err != nil || len(all) == 0 {
+		t.Errorf("the next one: %d instances, %v", len(all), err)
+	}
+}
+
+func (s *suite) power(t *testing.T) {
+	m := s.created(t)
+	set := func(to containerbroker.Power, timeout time.Duration) containerbroker.Instance {
+		t.Helper()
+		must(t, s.Broker.SetPower(t.Context(), m.Name, to, timeout))
+		return s.get(t, m.Name)
+	}
+	first := set(containerbroker.PowerStart, 0)
+	wantStatus(t, first, containerbroker.StatusRunning)
+	if again := set(containerbroker.PowerStart, 0); again.PID != first.PID {
+		t.Error("starting a running instance gave it another process")
+	}
+	restarted := set(containerbroker.PowerRestart, patience)
+	wantStatus(t, restarted, containerbroker.StatusRunning)
+	if restarted.PID == first.PID {
+		t.Error("a restart kept the process")
+	}
+	wantStatus(t, set(containerbroker.PowerStop, patience), containerbroker.StatusStopped)
+	wantStatus(t, set(containerbroker.PowerStop, 0), containerbroker.StatusStopped)
+	wantStatus(t, set(containerbroker.PowerStart, 0), containerbroker.StatusRunning)
+	wantStatus(t, set(containerbroker.PowerStop, 0), containerbroker.StatusStopped)
+
+	const absent = "conform-absent"
+	must(t, s.Broker.SetPower(t.Context(), absent, containerbroker.PowerStop, patience))
+	wantKind(t, s.Broker.SetPower(t.Context(), absent, containerbroker.PowerStart, 0), kinds.NotFound)
+	wantKind(t, s.Broker.SetPower(t.Context(), absent, containerbroker.PowerRestart, 0), kinds.NotFound)
+}
+
+func (s *suite) deleteAny(t *testing.T) {
+	gone := func(t *testing.T, m containerbroker.Machine) {
+		t.Helper()
+		for range 2 { // absent is success
+			must(t, s.Broker.Delete(t.Context(), m.Name, m.Stamp))
+		}
+		if s.find(t, m.Name) != nil {
+			t.Errorf("%s is still there", m.Name)
+		}
+	}
+	t.Run("stopped", func(t *testing.T) { gone(t, s.created(t)) })
+	t.Run("running", func(t *testing.T) { gone(t, s.running(t)) })
+	t.Run("half-made", func(t *testing.T) {
+		m := s.created(t)
+		s.Halve(t, m.Name)
+		gone(t, m)
+	})
+	t.Run("by many at once", func(t *testing.T) {
+		m := s.running(t)
+		var wait sync.WaitGroup
+		for range 3 {
+			wait.Go(func() {
+				if err := s.Broker.Delete(t.Context(), m.Name, m.Stamp); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wait.Wait()
+		gone(t, m)
+	})
+}
+
+func (s *suite) deleteOther(t *testing.T) {
+	m := s.running(t)
+	pid := s.get(t, m.Name).PID
+	for _, stamp := range []containerbroker.Stamp{
+		{Namespace: s.OtherNamespace, UID: m.Stamp.UID, Token: m.Stamp.Token},
+		{Namespace: m.Stamp.Namespace, UID: "another", Token: m.Stamp.Token},
+		{},
+	} {
+		wantKind(t, s.Broker.Delete(t.Context(), m.Name, stamp), kinds.Conflict)
+	}
+	s.AddForeign(t, "conform-theirs")
+	wantKind(t, s.Broker.Delete(t.Context(), "conform-theirs", m.Stamp), kinds.Conflict)
+	s.get(t, "conform-theirs")
+	if i := s.get(t, m.Name); i.PID != pid {
+		t.Error("a refused delete stopped the instance")
+	}
+	// The token is not compared: an earlier attempt's instance can be removed.
+	old := m.Stamp
+	old.Token = "another"
+	must(t, s.Broker.Delete(t.Context(), m.Name, old))
+}
+
+func (s *suite) updateLive(t *testing.T) {
+	m := s.running(t)
+	pid := s.get(t, m.Name).PID
+	m.CPUs, m.Memory, m.RootDisk, m.Autostart = 2, 256<<20, 1<<30, false
+	m.Stamp.Record = `{"changed": true}`
+	m.Guest = cloudinit.Guest{UserData: "#cloud-config\n{}\n"}
+	changes := s.diff(t, m)
+	want := []string{"autostart", "cpus", "memory", "record", "root-disk", "user-data"}
+	if len(changes) != len(want) {
+		t.Fatalf("changes: %+v", changes)
+	}
+	for i, c := range changes {
+		if c.Field != want[i] || c.Impact != containerbroker.ImpactLive {
+			t.Errorf("change %d: %+v, want %s live", i, c, want[i])
+		}
+	}
+	for range 2 { // doing it again is success
+		must(t, s.Broker.Update(t.Context(), m, changes))
+	}
+	i := s.get(t, m.Name)
+	if i.PID != pid {
+		t.Error("a live update restarted the instance")
+	}
+	if i.CPUs != 2 || i.Memory != 256<<20 || i.RootDisk != 1<<30 || i.Autostart {
+		t.Errorf("updated to %+v", i)
+	}
+	if *i.Stamp != m.Stamp {
+		t.Errorf("stamp %+v", i.Stamp)
+	}
+	if changes := s.diff(t, m); len(changes) != 0 {
+		t.Errorf("it still differs: %+v", changes)
+	}
+	m.CPUs, m.Memory = 0, 0
+	must(t, s.Broker.Update(t.Context(), m, s.diff(t, m)))
+	if changes := s.diff(t, m); len(changes) != 0 {
+		t.Errorf("without limits it still differs: %+v", changes)
+	}
+	m.Privileged = true
+	changes = s.diff(t, m)
+	if containerbroker.Worst(changes) != containerbroker.ImpactRestart || changes[0].Reason == "" {
+		t.Errorf("privileged: %+v", changes)
+	}
+	must(t, s.Broker.Update(t.Context(), m, changes))
+	if i := s.get(t, m.Name); i.PID != pid || !i.Privileged {
+		t.Errorf("privileged: %+v", i)
+	}
+	must(t, s.Broker.SetPower(t.Context(), m.Name, containerbroker.PowerRestart, patience))
+	if changes := s.diff(t, m); len(changes) != 0 {
+		t.Errorf("after the restart it differs: %+v", changes)
+	}
+}
+
+func (s *suite) updateRefuses(t *testing.T) {
+	m := s.created(t)
+	cpus := []containerbroker.Change{{Field: containerbroker.FieldCPUs}}
+	other := m
+	other.Stamp.UID, other.CPUs = "another", 2
+	wantKind(t, s.Broker.Update(t.Context(), other, cpus), kinds.Conflict)
+	other = m
+	other.Name, other.CPUs = "conform-absent", 2
+	wantKind(t, s.Broker.Update(t.Context(), other, cpus), kinds.NotFound)
+	other = m
+	other.ImageID = "another"
+	changes := s.diff(t, other)
+	if containerbroker.Worst(changes) != containerbroker.ImpactRecreate {
+		t.Errorf("another image: %+v", changes)
+	}
+	wantKind(t, s.Broker.Update(t.Context(), other, changes), kinds.Invalid)
+	if changes := s.diff(t, m); len(changes) != 0 {
+		t.Errorf("a refused update changed it: %+v", changes)
+	}
+}
+
+func (s *suite) concurrent(t *testing.T) {
+	machines := make([]containerbroker.Machine, 4)
+	for i := range machines {
+		machines[i] = s.machine(t)
+	}
+	var wait sync.WaitGroup
+	for _, m := range machines {
+		wait.Go(func() {
+			if err := s.Broker.Create(t.Context(), m, nil); err != nil {
+				t.Error(err)
+				return
+			}
+			if err := s.Broker.SetPower(t.Context(), m.Name, containerbroker.PowerStart, 0); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wait.Wait()
+	for _, m := range machines {
+		wantStatus(t, s.get(t, m.Name), containerbroker.StatusRunning)
+	}
+}

@@ -1,0 +1,68 @@
+package cloudinit
+
+import (
+	"encoding/json"
+	"regexp"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"hostler/internal/fault"
+)
+
+var hostname = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$`)
+
+// check refuses what cannot be told safely. Errors name the field only: the
+// values may be secrets.
+func check(g Guest) error {
+	if g.Hostname != "" && !hostname.MatchString(g.Hostname) {
+		return fault.New(fault.Invalid, "cannot use the hostname: it may hold letters, digits, - and . only")
+	}
+	for _, f := range []struct{ name, value string }{
+		{"instance id", g.InstanceID},
+		{"HTTP proxy", g.HTTPProxy},
+		{"HTTPS proxy", g.HTTPSProxy},
+		{"list of hosts without proxy", g.NoProxy},
+		{"apt mirror", g.AptMirror},
+		{"apt proxy", g.AptProxy},
+	} {
+		// These go into /etc/environment and sources.list, where blanks,
+		// quotes, # and $ would mean something.
+		if !utf8.ValidString(f.value) || strings.ContainsFunc(f.value, unsafeWord) {
+			return fault.New(fault.Invalid, "cannot use the %s: it holds blanks, quotes, control characters or one of # $ \\ ` ;", f.name)
+		}
+	}
+	for _, key := range g.SSHKeys {
+		if strings.TrimSpace(key) == "" || !utf8.ValidString(key) || strings.ContainsFunc(key, unicode.IsControl) {
+			return fault.New(fault.Invalid, "cannot use an SSH key: it is empty or holds control characters")
+		}
+	}
+	if !utf8.ValidString(g.UserData) || strings.ContainsFunc(g.UserData, unsafeText) {
+		return fault.New(fault.Invalid, "cannot use user-data: it holds control characters or is not UTF-8")
+	}
+	return nil
+}
+
+func unsafeWord(r rune) bool {
+	return unicode.IsControl(r) || unicode.IsSpace(r) || strings.ContainsRune("\"'#$\\`;", r)
+}
+
+func unsafeText(r rune) bool {
+	return unicode.IsControl(r) && r != '\n' && r != '\t' && r != '\r'
+}
+
+// MetaData returns what cloud-init reads as meta-data where the hypervisor
+// does not make it itself. It fails with fault.Invalid.
+func MetaData(g Guest) ([]byte, error) {
+	if err := check(g); err != nil {
+		return nil, err
+	}
+	data, err := json.MarshalIndent(struct {
+		InstanceID string `json:"instance-id,omitempty"`
+		Hostname   string `json:"local-hostname,omitempty"`
+	}{g.InstanceID, g.Hostname}, "", "  ")
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "cannot encode cloud-init meta-data: %v", err)
+	}
+	return append(data, '\n'), nil
+}

@@ -1,0 +1,215 @@
+package cloudinit
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"mime/multipart"
+	"net/mail"
+	"net/textproto"
+	"strings"
+
+	"hostler/internal/fault"
+)
+
+const typeCloudConfig = "text/cloud-config"
+
+// kinds are the first lines by which cloud-init tells kinds of user-data
+// apart, longer ones first.
+var kinds = []struct{ prefix, contentType string }{
+	{"## template: jinja", "text/jinja2"},
+	{"#cloud-config-archive", "text/cloud-config-archive"},
+	{"#cloud-config-jsonp", "text/cloud-config-jsonp"},
+	{"#cloud-config", typeCloudConfig},
+	{"#cloud-boothook", "text/cloud-boothook"},
+	{"#include-once", "text/x-include-once-url"},
+	{"#include", "text/x-include-url"},
+	{"#part-handler", "text/part-handler"},
+	{"#!", "text/x-shellscript"},
+}
+
+// Part is one part of user-data.
+type Part struct {
+	ContentType string
+	Name        string
+	Body        string
+}
+
+// userPart says what kind of user-data a person wrote.
+func userPart(data string) (Part, error) {
+	if isMIME(data) {
+		m, err := mail.ReadMessage(strings.NewReader(data))
+		if err != nil {
+			return Part{}, fault.New(fault.Invalid, "cannot use user-data: it looks like a MIME message and is none")
+		}
+		contentType := m.Header.Get("Content-Type")
+		kind, params, err := mime.ParseMediaType(contentType)
+		if err != nil || !strings.HasPrefix(kind, "multipart/") || params["boundary"] == "" {
+			return Part{}, fault.New(fault.Invalid, "cannot use user-data: a MIME message needs a Content-Type of multipart/… with a boundary")
+		}
+		body, err := io.ReadAll(m.Body)
+		if err != nil {
+			return Part{}, fault.New(fault.Invalid, "cannot use user-data: its MIME message cannot be read")
+		}
+		return Part{ContentType: mime.FormatMediaType(kind, params), Body: string(body)}, nil
+	}
+	for _, k := range kinds {
+		if strings.HasPrefix(data, k.prefix) {
+			return Part{ContentType: k.contentType, Name: "user-data", Body: data}, nil
+		}
+	}
+	return Part{}, fault.New(fault.Invalid,
+		"cannot use user-data: its first line tells no kind that cloud-init knows; begin it with #cloud-config or #!")
+}
+
+func isMIME(data string) bool {
+	start := strings.ToLower(data[:min(len(data), 16)])
+	return strings.HasPrefix(start, "content-type:") || strings.HasPrefix(start, "mime-version:")
+}
+
+// message joins parts into one MIME message. Its boundary is derived from the
+// content, so that the same parts always make the same message.
+func message(parts []Part) ([]byte, error) {
+	for round := 0; ; round++ {
+		hash := sha256.New()
+		fmt.Fprintf(hash, "%d", round)
+		for _, p := range parts {
+			fmt.Fprintf(hash, "%q%q%q", p.ContentType, p.Name, p.Body)
+		}
+		boundary := "hostler-" + hex.EncodeToString(hash.Sum(nil)[:20])
+		if taken(parts, boundary) {
+			continue
+		}
+		return write(parts, boundary)
+	}
+}
+
+func taken(parts []Part, boundary string) bool {
+	for _, p := range parts {
+		if strings.Contains(p.Body, boundary) {
+			return true
+		}
+	}
+	return false
+}
+
+func write(parts []Part, boundary string) ([]byte, error) {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "Content-Type: multipart/mixed; boundary=%q\r\nMIME-Version: 1.0\r\n\r\n", boundary)
+	w := multipart.NewWriter(&b)
+	if err := w.SetBoundary(boundary); err != nil {
+		return nil, fault.New(fault.Invalid, "cannot join cloud-init data: %v", err)
+	}
+	for _, p := range parts {
+		header := textproto.MIMEHeader{}
+		encoding, body := encode(p)
+		contentType := p.ContentType
+		if !strings.HasPrefix(contentType, "multipart/") {
+			contentType += "; charset=\"utf-8\""
+		}
+		header.Set("Content-Type", contentType)
+		header.Set("Content-Transfer-Encoding", encoding)
+		header.Set("MIME-Version", "1.0")
+		if p.Name != "" {
+			header.Set("Content-Disposition", fmt.Sprintf("attachment; filename=%q", p.Name))
+		}
+		pw, err := w.CreatePart(header)
+		if err == nil {
+			_, err = pw.Write([]byte(body))
+		}
+		if err != nil {
+			return nil, fault.New(fault.Invalid, "cannot join cloud-init data: %v", err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		return nil, fault.New(fault.Invalid, "cannot join cloud-init data: %v", err)
+	}
+	return b.Bytes(), nil
+}
+
+// encode leaves readable text as it is; MIME allows ASCII lines of 998
+// characters. A nested message must stay as it is (RFC 2045, 6.4).
+func encode(p Part) (encoding, body string) {
+	if strings.HasPrefix(p.ContentType, "multipart/") {
+		return "8bit", p.Body
+	}
+	plain := true
+	for line := range strings.SplitSeq(p.Body, "\n") {
+		plain = plain && len(line) < 998
+	}
+	for _, c := range []byte(p.Body) {
+		plain = plain && c < 0x7f && c != '\r'
+	}
+	if plain {
+		return "7bit", p.Body
+	}
+	var b strings.Builder
+	for text := base64.StdEncoding.EncodeToString([]byte(p.Body)); text != ""; {
+		n := min(76, len(text))
+		b.WriteString(text[:n] + "\r\n")
+		text = text[n:]
+	}
+	return "base64", b.String()
+}
+
+// Inspect takes user-data apart again; nested messages are flattened.
+func Inspect(data []byte) ([]Part, error) {
+	if len(data) == 0 {
+		return nil, nil
+	}
+	if !isMIME(string(data)) {
+		part, err := userPart(string(data))
+		if err != nil {
+			return nil, err
+		}
+		return []Part{part}, nil
+	}
+	m, err := mail.ReadMessage(bytes.NewReader(data))
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "cannot read cloud-init data: %v", err)
+	}
+	return inspect(m.Header.Get("Content-Type"), m.Body)
+}
+
+func inspect(contentType string, body io.Reader) ([]Part, error) {
+	_, params, err := mime.ParseMediaType(contentType)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "cannot read cloud-init data: %v", err)
+	}
+	var parts []Part
+	for r := multipart.NewReader(body, params["boundary"]); ; {
+		p, err := r.NextRawPart()
+		if errors.Is(err, io.EOF) {
+			return parts, nil
+		}
+		if err != nil {
+			return nil, fault.New(fault.Invalid, "cannot read cloud-init data: %v", err)
+		}
+		kind, _, err := mime.ParseMediaType(p.Header.Get("Content-Type"))
+		if err != nil {
+			kind = "text/plain"
+		}
+		if strings.HasPrefix(kind, "multipart/") {
+			nested, err := inspect(p.Header.Get("Content-Type"), p)
+			if err != nil {
+				return nil, err
+			}
+			parts = append(parts, nested...)
+			continue
+		}
+		var content io.Reader = p
+		if strings.EqualFold(p.Header.Get("Content-Transfer-Encoding"), "base64") {
+			content = base64.NewDecoder(base64.StdEncoding, p)
+		}
+		text, err := io.ReadAll(content)
+		if err != nil {
+			return nil, fault.New(fault.Invalid, "cannot read cloud-init data: %v", err)
+		}
+		parts = append(parts, Part{ContentType: kind, Name: p.FileName(), Body: string(text)})
+	}
+}

@@ -1,0 +1,154 @@
+package cloudinit
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"hostler/internal/fault"
+)
+
+// MaxSize is the largest user-data, in bytes, that UserData makes.
+const MaxSize = 64 << 10
+
+// How cloud-init is to merge a generated part into what came before it. The
+// rule of the part that comes later counts, so the generated parts come last:
+// what the person set stays, whatever merge rule their own part carries.
+const (
+	keepTheirs = "dict(no_replace)+list()+str()"
+	addToLists = "dict(no_replace,recurse_list)+list(append)+str()"
+)
+
+// settings is the generated cloud-config whose values a person's own part may
+// replace.
+type settings struct {
+	MergeHow string `json:"merge_how"`
+	Hostname string `json:"hostname,omitempty"`
+	Apt      *apt   `json:"apt,omitempty"`
+}
+
+type apt struct {
+	Primary   []mirror `json:"primary,omitempty"`
+	HTTPProxy string   `json:"http_proxy,omitempty"`
+}
+
+type mirror struct {
+	Arches []string `json:"arches"`
+	URI    string   `json:"uri"`
+}
+
+// additions is the generated cloud-config whose lists add to those of a
+// person's own part.
+type additions struct {
+	MergeHow string   `json:"merge_how"`
+	SSHKeys  []string `json:"ssh_authorized_keys,omitempty"`
+	Files    []file   `json:"write_files,omitempty"`
+}
+
+type file struct {
+	Path    string `json:"path"`
+	Append  bool   `json:"append"`
+	Content string `json:"content"`
+}
+
+// UserData returns what cloud-init reads as user-data: nothing when the guest
+// is to be told nothing, the person's part verbatim when it is alone, one
+// generated cloud-config when there is no other, and else a MIME message of
+// the person's part and the generated ones. The same Guest gives the same
+// bytes. It fails with fault.Invalid and never puts a value in the error.
+func UserData(g Guest) ([]byte, error) {
+	if err := check(g); err != nil {
+		return nil, err
+	}
+	parts, err := generated(g)
+	if err != nil {
+		return nil, err
+	}
+	if g.UserData != "" {
+		theirs, err := userPart(g.UserData)
+		if err != nil {
+			return nil, err
+		}
+		parts = slices.Insert(parts, 0, theirs)
+	}
+	var data []byte
+	switch {
+	case len(parts) == 0:
+		return nil, nil
+	case len(parts) == 1 && g.UserData != "":
+		data = []byte(g.UserData)
+	case len(parts) == 1:
+		data = []byte(parts[0].Body)
+	default:
+		if data, err = message(parts); err != nil {
+			return nil, err
+		}
+	}
+	if len(data) > MaxSize {
+		return nil, fault.New(fault.Invalid, "cannot use cloud-init data: %d bytes, the limit is %d", len(data), MaxSize)
+	}
+	return data, nil
+}
+
+// generated returns the parts made of typed fields.
+func generated(g Guest) ([]Part, error) {
+	var parts []Part
+	s := settings{MergeHow: keepTheirs, Hostname: g.Hostname}
+	if g.AptMirror != "" || g.AptProxy != "" {
+		s.Apt = &apt{HTTPProxy: g.AptProxy}
+		if g.AptMirror != "" {
+			s.Apt.Primary = []mirror{{Arches: []string{"default"}, URI: g.AptMirror}}
+		}
+	}
+	if s.Hostname != "" || s.Apt != nil {
+		part, err := cloudConfig("hostler-settings.cfg", s)
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, part)
+	}
+	a := additions{MergeHow: addToLists, SSHKeys: g.SSHKeys}
+	if content := environment(g); content != "" {
+		a.Files = []file{{Path: "/etc/environment", Append: true, Content: content}}
+	}
+	if len(a.SSHKeys) > 0 || len(a.Files) > 0 {
+		part, err := cloudConfig("hostler-additions.cfg", a)
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, part)
+	}
+	return parts, nil
+}
+
+// environment returns the proxy lines of /etc/environment, in both cases,
+// since programs differ in which they read.
+func environment(g Guest) string {
+	var b bytes.Buffer
+	for _, v := range []struct{ lower, upper, value string }{
+		{"http_proxy", "HTTP_PROXY", g.HTTPProxy},
+		{"https_proxy", "HTTPS_PROXY", g.HTTPSProxy},
+		{"no_proxy", "NO_PROXY", g.NoProxy},
+	} {
+		if v.value != "" {
+			fmt.Fprintf(&b, "%s=%s\n%s=%s\n", v.lower, v.value, v.upper, v.value)
+		}
+	}
+	return b.String()
+}
+
+// cloudConfig encodes a document as JSON, which is YAML in which every string
+// is quoted: cloud-init's YAML 1.1 reads a bare "on" or "1:30" as something
+// else than a string.
+func cloudConfig(name string, document any) (Part, error) {
+	var b bytes.Buffer
+	b.WriteString("#cloud-config\n")
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	if err := encoder.Encode(document); err != nil {
+		return Part{}, fault.New(fault.Invalid, "cannot encode cloud-init data: %v", err)
+	}
+	return Part{ContentType: typeCloudConfig, Name: name, Body: b.String()}, nil
+}

@@ -1,0 +1,229 @@
+package images
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// proofs remembers which files were read in full and found right by this
+// process. After that, size and modification time stand for the content.
+type proofs struct {
+	mu    sync.Mutex
+	known map[string]proof
+}
+
+type proof struct {
+	size  int64
+	mtime time.Time
+	inode uint64
+}
+
+func (p *proofs) forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.known = nil
+}
+
+func (p *proofs) add(path string) {
+	if seen, err := look(path); err == nil {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.known == nil {
+			p.known = map[string]proof{}
+		}
+		p.known[path] = seen
+	}
+}
+
+// prove checks that the file at path is blob b.
+func (p *proofs) prove(ctx context.Context, path string, b blob) error {
+	seen, err := look(path)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return errors.New("its file is gone")
+		}
+		return err
+	}
+	if seen.size != b.Size {
+		return fmt.Errorf("its file has %d bytes instead of %d", seen.size, b.Size)
+	}
+	p.mu.Lock()
+	known := p.known[path] == seen
+	p.mu.Unlock()
+	if known {
+		return nil
+	}
+	sum, err := sumFile(ctx, path)
+	if err != nil {
+		return err
+	}
+	if sum != b.SHA256 {
+		return fmt.Errorf("its file has sha256 %s instead of %s", sum, b.SHA256)
+	}
+	p.add(path)
+	return nil
+}
+
+func look(path string) (proof, error) {
+	var st unix.Stat_t
+	if err := unix.Lstat(path, &st); err != nil {
+		return proof{}, &fs.PathError{Op: "lstat", Path: path, Err: err}
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFREG {
+		return proof{}, errors.New("its file is not a regular file")
+	}
+	return proof{size: st.Size, mtime: time.Unix(st.Mtim.Unix()), inode: st.Ino}, nil
+}
+
+func sumFile(ctx context.Context, path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = f.Close() }()
+	h := sha256.New()
+	if _, err := io.Copy(h, &ctxReader{ctx, f}); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// ctxReader ends reading when the context ends.
+type ctxReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (r *ctxReader) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.r.Read(p)
+}
+
+// keep moves finished, verified files into the cache and enters them in the
+// index. The blobs' lock keeps a concurrent sweep from taking a file between
+// the two steps.
+func (c *Cache) keep(e entry, paths []string) (Artifact, error) {
+	unlock, err := c.lockBlobs()
+	if err != nil {
+		return Artifact{}, err
+	}
+	defer unlock()
+	for i, path := range paths {
+		target := c.blobPath(e.Files[i].SHA256)
+		if err := os.Chmod(path, 0o600); err != nil {
+			return Artifact{}, err
+		}
+		if err := syncFile(path); err != nil {
+			return Artifact{}, err
+		}
+		if err := os.Rename(path, target); err != nil {
+			return Artifact{}, err
+		}
+		c.proofs.add(target)
+	}
+	if err := syncFile(filepath.Join(c.o.Dir, blobsDir)); err != nil {
+		return Artifact{}, err
+	}
+	if err := c.writeEntry(e); err != nil {
+		return Artifact{}, err
+	}
+	return c.artifact(e), nil
+}
+
+// sweep removes the files that no entry names and that are at least this old.
+func (c *Cache) sweep(age time.Duration) error {
+	unlock, err := c.lockBlobs()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	all, err := c.entries()
+	if err != nil {
+		return err
+	}
+	needed := map[string]bool{}
+	for _, e := range all {
+		for _, b := range e.Files {
+			needed[b.SHA256] = true
+		}
+	}
+	files, err := os.ReadDir(filepath.Join(c.o.Dir, blobsDir))
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		info, err := f.Info()
+		if err == nil && !needed[f.Name()] && c.o.Clock().Sub(info.ModTime()) >= age {
+			if err := os.Remove(c.blobPath(f.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// maxQuarantine is how many damaged files are kept for a person to look at.
+const maxQuarantine = 4
+
+// quarantine takes a damaged file out of use, with every entry that names it.
+func (c *Cache) quarantine(sum string) error {
+	unlock, err := c.lockBlobs()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	dir := filepath.Join(c.o.Dir, quarantineDir)
+	if err := os.Rename(c.blobPath(sum), filepath.Join(dir, sum)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	all, err := c.entries()
+	if err != nil {
+		return err
+	}
+	for _, e := range all {
+		r, err := ParseRef(e.Reference)
+		if err != nil || !slices.ContainsFunc(e.Files, func(b blob) bool { return b.SHA256 == sum }) {
+			continue
+		}
+		if err := os.Remove(c.indexPath(key(r, e.Format))); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for i := 0; i < len(files)-maxQuarantine; i++ {
+		if files[i].Name() != sum {
+			_ = os.Remove(filepath.Join(dir, files[i].Name()))
+		}
+	}
+	return nil
+}
+
+func syncFile(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	return f.Sync()
+}
+
+// isTemp says whether a name is that of work under way.
+func isTemp(name string) bool { return strings.HasSuffix(name, tempSuffix) }

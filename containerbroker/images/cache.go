@@ -1,0 +1,262 @@
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"time"
+
+	"hostler/internal/fault"
+	"hostler/internal/paths"
+	"hostler/internal/run"
+)
+
+// Packages installs what building needs; packaging's manager is one.
+type Packages interface {
+	// Ensure installs the named packages that are missing. Idempotent.
+	Ensure(ctx context.Context, names []string, progress func(string)) error
+}
+
+// Mirrors says where builds get packages from. Empty fields mean what the
+// host's own apt sources name.
+type Mirrors struct {
+	// Debian and Security are archive roots, such as http://mirror/debian.
+	Debian, Security string
+	// Proxy is an http proxy for apt.
+	Proxy string
+}
+
+// Options is what a Cache is made of. Dir is required; Runner is required
+// where the sources hold "build".
+type Options struct {
+	// Dir becomes the cache's, mode 0700.
+	Dir string
+	// Sources are asked in this order: "local", "build" and
+	// "simplestreams:NAME". Empty means local, build.
+	Sources []string
+	// Servers maps the NAME of a simplestreams source to its https URL.
+	Servers map[string]string
+	// Refresh is how old an image that was built or downloaded by name may get
+	// before its source is asked again; zero means for ever.
+	Refresh time.Duration
+	Runner  run.Runner
+	// Packages may be nil: then what is installed must do.
+	Packages Packages
+	// HTTP is used for its transport; nil means Go's default one.
+	HTTP *http.Client
+	// Arch is Debian's name of the host's architecture; empty means this
+	// process's own.
+	Arch    string
+	Mirrors Mirrors
+	// AptDir holds the host's apt sources; empty means /etc/apt.
+	AptDir string
+	// Busybox is a statically linked busybox; empty means the host's.
+	Busybox string
+	Log     *slog.Logger
+	Clock   func() time.Time
+	// Downloads tunes fetching; the zero value means the defaults.
+	Downloads Downloads
+}
+
+// Cache is a Provider that keeps what it made or fetched in one folder, by
+// content. Several processes may use one folder at once.
+type Cache struct {
+	o       Options
+	log     *slog.Logger
+	sources []source
+	flights flights
+	proofs  proofs
+}
+
+var _ Provider = (*Cache)(nil)
+
+// Open makes the folder where it is missing, removes what ended processes
+// left half-done in it, and returns the cache. Errors: fault.Invalid for
+// sources that do not exist.
+func Open(o Options) (*Cache, error) {
+	if len(o.Sources) == 0 {
+		o.Sources = []string{sourceLocal, sourceBuild}
+	}
+	if o.Arch == "" {
+		o.Arch = debianArch(runtime.GOARCH)
+	}
+	if o.AptDir == "" {
+		o.AptDir = "/etc/apt"
+	}
+	if o.Busybox == "" {
+		o.Busybox = paths.Busybox
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	o.Downloads = o.Downloads.withDefaults()
+	c := &Cache{o: o, log: o.Log}
+	if err := c.openSources(); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+		return nil, fmt.Errorf("cannot open image cache: %w", err)
+	}
+	// Resolved, so that a process working in it is found by its path.
+	dir, err := filepath.EvalSymlinks(o.Dir)
+	if err == nil {
+		dir, err = filepath.Abs(dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot open image cache: %w", err)
+	}
+	c.o.Dir = dir
+	for _, dir := range []string{"", blobsDir, indexDir, locksDir, tmpDir, quarantineDir} {
+		path := filepath.Join(c.o.Dir, dir)
+		if err := os.MkdirAll(path, 0o700); err != nil {
+			return nil, fmt.Errorf("cannot open image cache: %w", err)
+		}
+		if err := os.Chmod(path, 0o700); err != nil {
+			return nil, fmt.Errorf("cannot open image cache: %w", err)
+		}
+	}
+	if err := c.removeLeftovers(); err != nil {
+		return nil, fmt.Errorf("cannot open image cache: %w", err)
+	}
+	// Not at once when a newer build replaces a file: a driver may be about to
+	// read it.
+	if err := c.sweep(time.Hour); err != nil {
+		return nil, fmt.Errorf("cannot open image cache: %w", err)
+	}
+	return c, nil
+}
+
+// Ensure implements Provider.
+func (c *Cache) Ensure(ctx context.Context, ref string, format Format, progress Progress) (Artifact, error) {
+	r, err := ParseRef(ref)
+	if err != nil {
+		return Artifact{}, err
+	}
+	if r.Kind == KindLXD {
+		return Artifact{}, fault.New(fault.Invalid, "cannot fetch image %s: it is an alias inside LXD, which only the LXD driver resolves", r)
+	}
+	if format != FormatLXD && format != FormatDisk {
+		return Artifact{}, fault.New(fault.Invalid, "cannot fetch image %s: unknown format %q", r, format)
+	}
+	return c.flights.do(ctx, key(r, format), progress, func(ctx context.Context, report Progress) (Artifact, error) {
+		unlock, err := c.lock(ctx, key(r, format), report)
+		if err != nil {
+			return Artifact{}, err
+		}
+		defer unlock()
+		// Looked up under the lock: another process may just have made it.
+		a, stale, err := c.lookup(ctx, r, format)
+		switch {
+		case err == nil && !stale:
+			return a, nil
+		case err != nil && !fault.Is(err, fault.NotFound):
+			return Artifact{}, err
+		}
+		fresh, askErr := c.ask(ctx, r, format, report)
+		if askErr != nil && err == nil && ctx.Err() == nil {
+			c.log.Warn("image cannot be refreshed and is used as it is", "image", r.String(), "reason", askErr.Error())
+			return a, nil
+		}
+		return fresh, askErr
+	})
+}
+
+// Build builds the named image anew, whatever the cache holds, and keeps it
+// in place of what was there. Errors: as Ensure.
+func (c *Cache) Build(ctx context.Context, ref string, progress Progress) (Artifact, error) {
+	r, err := ParseRef(ref)
+	if err != nil {
+		return Artifact{}, err
+	}
+	if r.Kind != KindName {
+		return Artifact{}, fault.New(fault.Invalid, "cannot build image %s: only os/release[/variant] can be built", r)
+	}
+	// Another flight than Ensure's: a build that was asked for must not be
+	// answered from the cache.
+	return c.flights.do(ctx, "build:"+key(r, FormatLXD), progress, func(ctx context.Context, report Progress) (Artifact, error) {
+		unlock, err := c.lock(ctx, key(r, FormatLXD), report)
+		if err != nil {
+			return Artifact{}, err
+		}
+		defer unlock()
+		return c.obtain(ctx, buildSource{c}, r, FormatLXD, report)
+	})
+}
+
+// List returns what the cache holds, ordered by reference. It checks no
+// digests.
+func (c *Cache) List(context.Context) ([]Artifact, error) {
+	entries, err := c.entries()
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Artifact, 0, len(entries))
+	for _, e := range entries {
+		out = append(out, c.artifact(e))
+	}
+	return out, nil
+}
+
+// Delete removes the images with this digest or this reference from the
+// cache, and the files that nothing else needs. Absent is success.
+func (c *Cache) Delete(ctx context.Context, digestOrRef string) error {
+	entries, err := c.entries()
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Digest != digestOrRef && e.Reference != digestOrRef {
+			continue
+		}
+		if err := c.deleteEntry(ctx, e); err != nil {
+			return fmt.Errorf("cannot delete image %s: %w", e.Reference, err)
+		}
+		c.log.Info("image deleted", "image", e.Reference, "digest", e.Digest)
+	}
+	return c.sweep(0)
+}
+
+// Verify reads every file of the cache and takes those whose content has
+// changed out of use. It returns one error per image that was lost.
+func (c *Cache) Verify(ctx context.Context) error {
+	entries, err := c.entries()
+	if err != nil {
+		return err
+	}
+	c.proofs.forget()
+	var lost []error
+	for _, e := range entries {
+		if err := c.proveEntry(ctx, e); err != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			lost = append(lost, fmt.Errorf("cannot use image %s any more: %w", e.Reference, err))
+		}
+	}
+	return errors.Join(lost...)
+}
+
+// debianArch is Debian's name of a Go architecture.
+func debianArch(goarch string) string {
+	names := map[string]string{"386": "i386", "arm": "armhf", "ppc64le": "ppc64el"}
+	if name, ok := names[goarch]; ok {
+		return name
+	}
+	return goarch
+}
+
+// mayUseLocal says whether an entry from the given source may be used without
+// asking that source again.
+func (c *Cache) mayUseLocal(r Ref, from string) bool {
+	return r.Kind == KindFile || r.Kind == KindHTTPS ||
+		slices.Contains(c.o.Sources, sourceLocal) || slices.Contains(c.o.Sources, from)
+}

@@ -1,0 +1,191 @@
+package images
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"hostler/internal/failpoint"
+	"hostler/internal/fault"
+	"hostler/internal/paths"
+	"hostler/internal/run"
+)
+
+//go:embed debian busybox
+var embedded embed.FS
+
+// buildTimeout bounds one call of mmdebstrap; a mirror that gives nothing is
+// apt's to notice, well before that.
+const buildTimeout = 30 * time.Minute
+
+// debianPackages are in every Debian image besides the essential ones. udev
+// is needed although it is a container: networkd waits for it for ever where
+// /sys is writable.
+var debianPackages = []string{
+	"systemd-sysv", "udev", "dbus", "iproute2", "netbase", "ca-certificates",
+	"cloud-init", "openssh-server", "sudo", "libnss-myhostname",
+}
+
+// debianPlan is all that a build of Debian depends on.
+type debianPlan struct {
+	release, codename, arch string
+	lines                   []string // apt sources of the image
+	proxy                   string
+	epoch                   time.Time
+}
+
+// current says whether the release's cloud-init asks LXD itself and writes for
+// networkd. Where it does not, LXD writes a NoCloud seed by templates, and the
+// network is ifupdown's.
+func (p debianPlan) current() bool { return p.codename != "bullseye" }
+
+func debianRecipe(release, codename string) recipe {
+	return recipe{
+		name:     "debian/" + release,
+		packages: []string{"mmdebstrap", "squashfs-tools", "debian-archive-keyring"},
+		space:    1536 << 20,
+		make: func(ctx context.Context, c *Cache, j job) (product, error) {
+			lines, err := debianLines(c.o.AptDir, codename, c.o.Mirrors)
+			if err != nil {
+				return product{}, err
+			}
+			return c.makeDebian(ctx, j, debianPlan{
+				release: release, codename: codename, arch: c.o.Arch, lines: lines, proxy: c.o.Mirrors.Proxy,
+				// Times in the image are no later than today's beginning, so
+				// that two builds of one day can be the same.
+				epoch: c.o.Clock().UTC().Truncate(24 * time.Hour),
+			})
+		},
+	}
+}
+
+func (c *Cache) makeDebian(ctx context.Context, j job, p debianPlan) (product, error) {
+	hooks, tmp, root := filepath.Join(j.work, "hooks"), filepath.Join(j.work, "tmp"), filepath.Join(j.work, "root")
+	if err := writeEmbedded("debian", hooks, 0o700); err != nil {
+		return product{}, err
+	}
+	if err := os.Mkdir(tmp, 0o700); err != nil {
+		return product{}, err
+	}
+	var failed error
+	steps := debianProgress{report: func(message string, percent int) {
+		if strings.HasPrefix(message, "downloading") && failed == nil {
+			failed = failpoint.Hit(failpoint.LXDImageDownloading)
+		}
+		j.report(message, percent)
+	}}
+	if _, err := c.o.Runner.Run(ctx, p.command(j.work, hooks, tmp, root, steps.line)); err != nil {
+		return product{}, err
+	}
+	if failed != nil {
+		return product{}, failed
+	}
+	if err := p.finish(root); err != nil {
+		return product{}, err
+	}
+	j.report("packing the root filesystem", 92)
+	return c.pack(ctx, j.work, root, imageInfo{
+		arch: p.arch, os: "Debian", release: p.codename, epoch: p.epoch, seed: !p.current(),
+		description: fmt.Sprintf("Debian %s (%s) %s built by hostler", p.release, p.codename, p.arch),
+	})
+}
+
+// command is mmdebstrap in namespaces of its own: its mounts end with it, and
+// the kernel ends everything it started when the outermost process is killed.
+func (p debianPlan) command(work, hooks, tmp, root string, line func(string)) run.Command {
+	include := slices.Concat(debianPackages, []string{"systemd-resolved"})
+	if !p.current() {
+		include = slices.Concat(debianPackages, []string{"ifupdown", "isc-dhcp-client", "resolvconf"})
+	}
+	args := []string{
+		"--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child", "--mount-proc", "--",
+		paths.Mmdebstrap, "--mode=root", "--format=directory", "--variant=minbase", "--verbose",
+		"--architectures=" + p.arch,
+		"--include=" + strings.Join(include, ","),
+		"--hook-dir=" + hooks,
+		`--aptopt=Acquire::Languages "none"`,
+		`--aptopt=APT::Install-Recommends "false"`,
+		`--aptopt=Acquire::Retries "3"`,
+		`--aptopt=Acquire::http::Timeout "30"`,
+	}
+	if p.proxy != "" {
+		args = append(args, fmt.Sprintf("--aptopt=Acquire::http::Proxy %q", p.proxy))
+	}
+	args = append(args, p.codename, root)
+	args = append(args, p.lines...)
+	return run.Command{
+		Path: paths.Unshare, Args: args, Dir: work, OnLine: line, Timeout: buildTimeout,
+		Env: []string{"TMPDIR=" + tmp, "SOURCE_DATE_EPOCH=" + strconv.FormatInt(p.epoch.Unix(), 10)},
+	}
+}
+
+// finish puts hostler's own files into the root. Every path is kept inside it
+// whatever links a package may have put there.
+func (p debianPlan) finish(dir string) error {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return fault.New(fault.Transient, "mmdebstrap left no root filesystem: %v", err)
+	}
+	defer func() { _ = root.Close() }()
+	files := map[string]string{
+		"cloud.cfg":        "etc/cloud/cloud.cfg.d/99-hostler.cfg",
+		"20-eth.network":   "etc/systemd/network/20-eth.network",
+		"wait-online.conf": "etc/systemd/system/systemd-networkd-wait-online.service.d/hostler.conf",
+	}
+	if !p.current() {
+		files["udev-trigger.conf"] = "etc/systemd/system/systemd-udev-trigger.service.d/hostler.conf"
+	}
+	for from, to := range files {
+		data, err := embedded.ReadFile("debian/files/" + from)
+		if err != nil {
+			return err
+		}
+		if !p.current() {
+			data = bytes.Replace(data, []byte("[LXD, NoCloud, None]"), []byte("[NoCloud, None]"), 1)
+			data = bytes.Replace(data, []byte("[networkd]"), []byte("[eni]"), 1)
+		}
+		if err := root.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			return err
+		}
+		if err := root.WriteFile(to, data, 0o600); err != nil {
+			return err
+		}
+		// The modes are set whatever the agent's own umask is.
+		if err := errors.Join(root.Chmod(filepath.Dir(to), 0o755), root.Chmod(to, 0o644)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeEmbedded writes the plain files of an embedded folder to dir.
+func writeEmbedded(from, dir string, mode os.FileMode) error {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	entries, err := embedded.ReadDir(from)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			continue
+		}
+		data, err := embedded.ReadFile(from + "/" + e.Name())
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(dir, e.Name()), data, mode); err != nil {
+			return err
+		}
+	}
+	return nil
+}

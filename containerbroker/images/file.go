@@ -1,0 +1,141 @@
+package images
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"hostler/internal/fault"
+)
+
+// Import takes the file at path into the cache: a unified LXD image, or a
+// disk. It is kept under the reference as (os/release[/variant]); where that
+// is empty, under file:PATH#sha256=… . digest, where given, is the sha256 the
+// file must have. Errors: fault.Invalid for a file that is not a good image,
+// fault.NotFound when there is no such file.
+func (c *Cache) Import(ctx context.Context, path, as, digest string, progress Progress) (Artifact, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return Artifact{}, err
+	}
+	if digest != "" && !digestPattern.MatchString(digest) {
+		return Artifact{}, fault.New(fault.Invalid, "cannot import %s: the digest must be 64 hex digits", path)
+	}
+	if as == "" {
+		if digest == "" {
+			if digest, err = sumFile(ctx, path); err != nil {
+				return Artifact{}, openError(path, err)
+			}
+		}
+		as = Ref{Kind: KindFile, Location: path, Digest: digest}.String()
+	}
+	r, err := ParseRef(as)
+	if err != nil {
+		return Artifact{}, err
+	}
+	if r.Kind != KindName && (r.Kind != KindFile || r.Location != path) {
+		return Artifact{}, fault.New(fault.Invalid, "cannot import %s as %s: a file is kept as os/release[/variant]", path, r)
+	}
+	if r.Digest != "" {
+		digest = r.Digest
+	}
+	report := func(message string, percent int) {
+		if progress != nil {
+			progress(message, percent)
+		}
+	}
+	work, done, err := c.workDir(ctx)
+	if err != nil {
+		return Artifact{}, err
+	}
+	defer done()
+	p, err := c.copyIn(ctx, path, digest, job{ref: r, work: work, report: report})
+	if err != nil {
+		return Artifact{}, err
+	}
+	format, err := sniffFormat(p.paths[0])
+	if err != nil {
+		return Artifact{}, err
+	}
+	unlock, err := c.lock(ctx, key(r, format), report)
+	if err != nil {
+		return Artifact{}, err
+	}
+	defer unlock()
+	return c.admit(ctx, r, format, sourceLocal, p)
+}
+
+// fileSource serves file: references.
+type fileSource struct{ c *Cache }
+
+func (fileSource) name() string { return sourceFile }
+
+func (s fileSource) fetch(ctx context.Context, j job) (product, error) {
+	return s.c.copyIn(ctx, j.ref.Location, j.ref.Digest, j)
+}
+
+// copyIn copies a file of the host into the work folder: what is checked must
+// be what is used, and the original may change at any time.
+func (c *Cache) copyIn(ctx context.Context, path, digest string, j job) (product, error) {
+	in, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return product{}, openError(path, err)
+	}
+	defer func() { _ = in.Close() }()
+	info, err := in.Stat()
+	if err != nil {
+		return product{}, err
+	}
+	if !info.Mode().IsRegular() {
+		return product{}, fault.New(fault.Invalid, "cannot use %s: it is not a regular file", path)
+	}
+	if info.Size() > MaxSize {
+		return product{}, fault.New(fault.Invalid, "cannot use %s: it has %d bytes, more than 8 GiB", path, info.Size())
+	}
+	if err := c.needSpace(info.Size()); err != nil {
+		return product{}, err
+	}
+	j.report("copying "+path, 0)
+	target := filepath.Join(j.work, "image")
+	out, err := os.OpenFile(target, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return product{}, err
+	}
+	// One byte more than the size says would mean that it is growing.
+	_, err = io.Copy(out, io.LimitReader(&ctxReader{ctx, in}, info.Size()))
+	if err := errors.Join(err, out.Close()); err != nil {
+		return product{}, fmt.Errorf("cannot copy %s: %w", path, err)
+	}
+	return product{paths: []string{target}, digest: digest}, nil
+}
+
+func openError(path string, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fault.New(fault.NotFound, "has no file %s", path)
+	}
+	return fmt.Errorf("cannot read %s: %w", path, err)
+}
+
+// sniffFormat tells a disk from an LXD image by its first bytes.
+func sniffFormat(path string) (Format, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = f.Close() }()
+	head := make([]byte, 4)
+	if _, err := io.ReadFull(f, head); err != nil {
+		return "", fault.New(fault.Invalid, "cannot use the file: it is too short to be an image")
+	}
+	if bytes.Equal(head, qcow2Magic) {
+		return FormatDisk, nil
+	}
+	return FormatLXD, nil
+}

@@ -1,0 +1,59 @@
+package images
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// lockPoll is how often a lock that another process holds is tried: flock
+// cannot be waited for and cancelled at once.
+const lockPoll = 100 * time.Millisecond
+
+// lock takes the lock of one reference against other processes, until the
+// returned function is called. Lock files are never removed: whoever holds
+// one by its name must hold the one that others will open.
+func (c *Cache) lock(ctx context.Context, name string, report Progress) (func(), error) {
+	return flock(ctx, filepath.Join(c.o.Dir, locksDir, name), func() {
+		if report != nil {
+			report("waiting for another process that works on this image", -1)
+		}
+	})
+}
+
+// lockBlobs guards the step between files and index; it is held for moments.
+func (c *Cache) lockBlobs() (func(), error) {
+	return flock(context.Background(), filepath.Join(c.o.Dir, locksDir, "blobs"), func() {})
+}
+
+func flock(ctx context.Context, path string, waiting func()) (func(), error) {
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("cannot lock: %w", err)
+	}
+	unlock := func() { _ = f.Close() }
+	for told := false; ; {
+		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil {
+			return unlock, nil
+		}
+		if err != unix.EWOULDBLOCK && err != unix.EINTR {
+			unlock()
+			return nil, fmt.Errorf("cannot lock %s: %w", path, err)
+		}
+		if !told {
+			told = true
+			waiting()
+		}
+		select {
+		case <-ctx.Done():
+			unlock()
+			return nil, fmt.Errorf("cannot lock %s: %w", path, ctx.Err())
+		case <-time.After(lockPoll):
+		}
+	}
+}

@@ -1,0 +1,125 @@
+package images
+
+import (
+	"archive/tar"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/goccy/go-yaml"
+
+	"hostler/internal/fault"
+	"hostler/internal/paths"
+	"hostler/internal/run"
+)
+
+// imageInfo is what an image says about itself.
+type imageInfo struct {
+	arch, os, release, description string
+	epoch                          time.Time
+	// seed: LXD writes cloud-init's settings into the image's files.
+	seed bool
+}
+
+// pack turns a root folder into the pair that LXD takes: a metadata tar and a
+// squashfs, which unpacks on all processors where a tar does on one.
+func (c *Cache) pack(ctx context.Context, work, root string, info imageInfo) (product, error) {
+	meta, rootfs := filepath.Join(work, "metadata.tar"), filepath.Join(work, "rootfs.squashfs")
+	if err := writeMetadata(meta, info); err != nil {
+		return product{}, fmt.Errorf("cannot write image metadata: %w", err)
+	}
+	_, err := c.o.Runner.Run(ctx, run.Command{
+		Path: paths.Mksquashfs, Dir: work, Timeout: buildTimeout,
+		Args: []string{
+			root, rootfs, "-comp", "zstd", "-Xcompression-level", squashLevel, "-noappend", "-no-progress", "-quiet",
+			// POSIX ACLs cannot be held by a squashfs; systemd makes its own anew.
+			"-xattrs",
+		},
+		Env: []string{"SOURCE_DATE_EPOCH=" + strconv.FormatInt(info.epoch.Unix(), 10)},
+	})
+	if err != nil {
+		return product{}, err
+	}
+	return product{paths: []string{meta, rootfs}}, nil
+}
+
+// squashLevel of zstd packs as fast as the lowest and unpacks no slower; see
+// docs/decisions/0003-images.md.
+const squashLevel = "3"
+
+// seedDir is where cloud-init's NoCloud source looks for its files.
+const seedDir = "/var/lib/cloud/seed/nocloud-net/"
+
+// templatesOf says which templates an image has and when LXD fills them.
+func templatesOf(info imageInfo) (targets map[string]template, files []string) {
+	// Without these, the name of the host that built it stays in the image.
+	made := []string{"create", "copy"}
+	targets = map[string]template{
+		"/etc/hostname": {When: made, Template: "hostname.tpl"},
+		"/etc/hosts":    {When: made, Template: "hosts.tpl"},
+	}
+	files = []string{"debian/files/hostname.tpl", "debian/files/hosts.tpl"}
+	if info.seed {
+		for _, name := range []string{"meta-data", "network-config", "user-data", "vendor-data"} {
+			// At every start, so that changed settings are seen.
+			targets[seedDir+name] = template{When: []string{"create", "copy", "start"}, Template: name + ".tpl"}
+			files = append(files, "debian/seed/"+name+".tpl")
+		}
+	}
+	return targets, files
+}
+
+func writeMetadata(path string, info imageInfo) error {
+	arch := lxdArchs[info.arch]
+	if arch == "" {
+		return fault.New(fault.Invalid, "the architecture %s is not known", info.arch)
+	}
+	targets, files := templatesOf(info)
+	text, err := yaml.Marshal(metadata{
+		Architecture: arch,
+		Created:      info.epoch.Unix(),
+		Properties: map[string]string{
+			"architecture": info.arch, "description": info.description, "os": info.os, "release": info.release,
+		},
+		Templates: targets,
+	})
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	t := tar.NewWriter(f)
+	add := func(h tar.Header, data []byte) error {
+		h.ModTime, h.Format, h.Size = info.epoch, tar.FormatUSTAR, int64(len(data))
+		err := t.WriteHeader(&h)
+		if err == nil {
+			_, err = t.Write(data)
+		}
+		return err
+	}
+	if err := add(tar.Header{Name: "metadata.yaml", Mode: 0o644}, text); err != nil {
+		return err
+	}
+	if err := add(tar.Header{Name: "templates/", Typeflag: tar.TypeDir, Mode: 0o755}, nil); err != nil {
+		return err
+	}
+	for _, file := range files {
+		data, err := embedded.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		if err := add(tar.Header{Name: "templates/" + filepath.Base(file), Mode: 0o644}, data); err != nil {
+			return err
+		}
+	}
+	if err := t.Close(); err != nil {
+		return err
+	}
+	return f.Close()
+}

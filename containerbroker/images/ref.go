@@ -1,0 +1,139 @@
+package images
+
+import (
+	"net/url"
+	"path"
+	"regexp"
+	"strings"
+
+	"hostler/internal/fault"
+)
+
+// Kind says how a reference names its image.
+type Kind string
+
+// The kinds of reference.
+const (
+	// KindName is os/release[/variant], asked of the configured sources.
+	KindName Kind = "name"
+	// KindFile is file:/path#sha256=HEX, a file of this host.
+	KindFile Kind = "file"
+	// KindHTTPS is https://host/path#sha256=HEX.
+	KindHTTPS Kind = "https"
+	// KindLXD is lxd:ALIAS, an alias that the LXD daemon itself keeps.
+	KindLXD Kind = "lxd"
+	// KindSimplestreams is simplestreams:SERVER/ALIAS, where ALIAS is an alias of
+	// a product there, such as debian/12.
+	KindSimplestreams Kind = "simplestreams"
+)
+
+// Ref is a parsed image reference. String gives back what was parsed.
+type Ref struct {
+	Kind Kind
+	// Name is os/release[/variant], or the alias on a simplestreams server.
+	Name string
+	// Server is the configured simplestreams server's name.
+	Server string
+	// Location is the absolute path, the URL without its fragment, or the
+	// LXD alias.
+	Location string
+	// Digest is the pinned hex sha256 of a file or URL.
+	Digest string
+}
+
+// maxRef bounds a reference's length in bytes.
+const maxRef = 2048
+
+var (
+	namePattern   = regexp.MustCompile(`^[a-z][a-z0-9.-]*/[a-z0-9][a-z0-9.-]*(/[a-z0-9][a-z0-9.-]*)?$`)
+	serverPattern = regexp.MustCompile(`^[a-z][a-z0-9-]{0,62}$`)
+	aliasPattern  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/:+-]*$`)
+	digestPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
+)
+
+// ParseRef reads an image reference. Its errors are fault.Invalid.
+func ParseRef(s string) (Ref, error) {
+	bad := func(why string) (Ref, error) {
+		return Ref{}, fault.New(fault.Invalid, "cannot use image %q: %s", clip(s), why)
+	}
+	if s == "" {
+		return bad("the reference is empty")
+	}
+	if len(s) > maxRef {
+		return bad("the reference is longer than 2048 bytes")
+	}
+	for _, r := range s {
+		if r < ' ' || r == 0x7f || r == '\uFFFD' {
+			return bad("control characters and broken UTF-8 are not allowed")
+		}
+	}
+	switch {
+	case strings.HasPrefix(s, "file:"):
+		location, digest, ok := cutDigest(strings.TrimPrefix(s, "file:"))
+		if !ok {
+			return bad("it must end in #sha256= and 64 hex digits")
+		}
+		if !path.IsAbs(location) || path.Clean(location) != location || location == "/" {
+			return bad("the path must be absolute and clean")
+		}
+		return Ref{Kind: KindFile, Location: location, Digest: digest}, nil
+	case strings.HasPrefix(s, "https:"):
+		location, digest, ok := cutDigest(s)
+		if !ok {
+			return bad("it must end in #sha256= and 64 hex digits")
+		}
+		u, err := url.Parse(location)
+		if err != nil || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") == "" {
+			return bad("it is not an https URL of a file, without user")
+		}
+		return Ref{Kind: KindHTTPS, Location: location, Digest: digest}, nil
+	case strings.HasPrefix(s, "http:"):
+		return bad("plain http is not used, only https")
+	case strings.HasPrefix(s, "lxd:"):
+		alias := strings.TrimPrefix(s, "lxd:")
+		if !aliasPattern.MatchString(alias) {
+			return bad("lxd: must be followed by an alias")
+		}
+		return Ref{Kind: KindLXD, Location: alias}, nil
+	case strings.HasPrefix(s, "simplestreams:"):
+		server, name, _ := strings.Cut(strings.TrimPrefix(s, "simplestreams:"), "/")
+		if !serverPattern.MatchString(server) || !aliasPattern.MatchString(name) {
+			return bad("it must read simplestreams:SERVER/ALIAS")
+		}
+		return Ref{Kind: KindSimplestreams, Server: server, Name: name}, nil
+	case namePattern.MatchString(s):
+		return Ref{Kind: KindName, Name: s}, nil
+	}
+	return bad("it is none of os/release[/variant], file:, https:, lxd: and simplestreams:")
+}
+
+// String is the reference as it was written.
+func (r Ref) String() string {
+	switch r.Kind {
+	case KindFile:
+		return "file:" + r.Location + "#sha256=" + r.Digest
+	case KindHTTPS:
+		return r.Location + "#sha256=" + r.Digest
+	case KindLXD:
+		return "lxd:" + r.Location
+	case KindSimplestreams:
+		return "simplestreams:" + r.Server + "/" + r.Name
+	default:
+		return r.Name
+	}
+}
+
+// cutDigest takes #sha256=HEX off the end.
+func cutDigest(s string) (location, digest string, ok bool) {
+	location, fragment, _ := strings.Cut(s, "#")
+	digest, found := strings.CutPrefix(fragment, "sha256=")
+	return location, digest, found && digestPattern.MatchString(digest)
+}
+
+// clip keeps a hostile reference from filling a log.
+func clip(s string) string {
+	if len(s) > 100 {
+		return strings.ToValidUTF8(s[:100], "") + "…"
+	}
+	return s
+}

@@ -1,0 +1,156 @@
+package images
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math"
+
+	"hostler/internal/fault"
+)
+
+// The bounds of what is let in.
+const (
+	// MaxSize is the largest image file in bytes.
+	MaxSize = 8 << 30
+	// MaxUnpacked is the most that an image may hold unpacked, in bytes.
+	MaxUnpacked = 32 << 30
+	// MaxEntries is the most files, folders, links and nodes in an image.
+	MaxEntries = 500_000
+	// MaxRatio is how many times its packed size an image may unpack to.
+	MaxRatio = 100
+	// ratioGrace lets small archives of mostly zeros pass: tar itself pads.
+	ratioGrace = 4 << 20
+	// maxNames bounds the memory for the names in an archive, in bytes.
+	maxNames = 64 << 20
+)
+
+// Part says what a file is supposed to be.
+type Part string
+
+// The parts.
+const (
+	PartUnified  Part = "unified"  // tar with metadata.yaml and rootfs/
+	PartMetadata Part = "metadata" // tar with metadata.yaml, without rootfs/
+	PartRootfs   Part = "rootfs"   // squashfs
+	PartDisk     Part = "disk"     // qcow2
+)
+
+// Expect is what a scan holds a file against.
+type Expect struct {
+	Part Part
+	// Arch is Debian's name of the architecture the image must be for; empty
+	// accepts any.
+	Arch string
+}
+
+// Scan reads a whole image file, without writing or running anything, and
+// refuses what could reach beyond the instance made from it or exhaust the
+// host. Every refusal is fault.Invalid and says why. It runs in the calling
+// process and is bounded in memory and in bytes read.
+func Scan(ctx context.Context, r io.ReaderAt, size int64, expect Expect) error {
+	if size > MaxSize {
+		return refuse("it has %d bytes, more than 8 GiB", size)
+	}
+	var err error
+	switch expect.Part {
+	case PartUnified, PartMetadata:
+		err = scanTar(ctx, r, size, expect)
+	case PartRootfs:
+		err = scanSquashfs(ctx, r, size)
+	case PartDisk:
+		err = scanDisk(r, size)
+	default:
+		err = refuse("it is supposed to be %q, which is nothing known", expect.Part)
+	}
+	return err
+}
+
+func refuse(format string, args ...any) error {
+	return fault.New(fault.Invalid, "the image is refused: "+format, args...)
+}
+
+// budget counts what an image unpacks to.
+type budget struct {
+	packed  int64
+	entries int
+	bytes   int64
+	names   int64
+}
+
+func (b *budget) entry(name string) error {
+	b.entries++
+	b.names += int64(len(name))
+	if b.entries > MaxEntries {
+		return refuse("it has more than %d entries", MaxEntries)
+	}
+	if b.names > maxNames {
+		return refuse("its names are longer than %d MiB together", maxNames>>20)
+	}
+	return nil
+}
+
+func (b *budget) grow(n int64) error {
+	if n < 0 || b.bytes > math.MaxInt64-n {
+		return refuse("it has an impossible size")
+	}
+	b.bytes += n
+	if b.bytes > MaxUnpacked {
+		return refuse("it unpacks to more than %d GiB", MaxUnpacked>>30)
+	}
+	if b.bytes > b.packed*MaxRatio+ratioGrace {
+		return refuse("it unpacks to more than %d times its size", MaxRatio)
+	}
+	return nil
+}
+
+var qcow2Magic = []byte("QFI\xfb")
+
+// scanDisk checks a qcow2 header: no part of a disk may name another file.
+// The layout is that of QEMU's docs/interop/qcow2.txt.
+func scanDisk(r io.ReaderAt, size int64) error {
+	head := make([]byte, 104)
+	if _, err := r.ReadAt(head, 0); err != nil && (err != io.EOF || size < 72) {
+		return refuse("it is too short for a qcow2 disk")
+	}
+	if string(head[:4]) != string(qcow2Magic) {
+		return refuse("it is not a qcow2 disk")
+	}
+	be := binary.BigEndian
+	version := be.Uint32(head[4:])
+	if version != 2 && version != 3 {
+		return refuse("its qcow2 version is %d, not 2 or 3", version)
+	}
+	if be.Uint64(head[8:]) != 0 || be.Uint32(head[16:]) != 0 {
+		return refuse("the disk names a backing file")
+	}
+	if bits := be.Uint32(head[20:]); bits < 9 || bits > 21 {
+		return refuse("its cluster size is 2^%d bytes", bits)
+	}
+	if virtual := be.Uint64(head[24:]); virtual == 0 || virtual > 2<<40 {
+		return refuse("the disk claims %d bytes", virtual)
+	}
+	if be.Uint32(head[32:]) != 0 {
+		return refuse("the disk is encrypted")
+	}
+	if n := be.Uint32(head[60:]); n > 64 {
+		return refuse("the disk has %d snapshots", n)
+	}
+	if version == 3 {
+		// Bit 2 is an external data file; 0 dirty, 1 corrupt, 3 compression
+		// type, 4 extended entries.
+		if features := be.Uint64(head[72:]); features&^uint64(1<<3|1<<4) != 0 {
+			return refuse("the disk has the incompatible features %#x (an external data file, or damage)", features)
+		}
+	}
+	return nil
+}
+
+// clean wraps what a decoder says about damaged input.
+func clean(err error, what string) error {
+	if err == nil || fault.KindOf(err) == fault.Invalid {
+		return err
+	}
+	return fault.Wrap(fault.Invalid, fmt.Errorf("the image is refused: %s: %w", what, err))
+}

@@ -1,0 +1,293 @@
+package images_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/ulikunitz/xz"
+
+	"hostler/containerbroker/images"
+	"hostler/internal/fault"
+)
+
+func scan(t testing.TB, data []byte, part images.Part) error {
+	t.Helper()
+	return images.Scan(t.Context(), bytes.NewReader(data), int64(len(data)), images.Expect{Part: part, Arch: "amd64"})
+}
+
+func TestGoodArchivesAreLetIn(t *testing.T) {
+	plain := pack(t, good())
+	dotted := good()
+	for i := range dotted {
+		dotted[i].name = "./" + dotted[i].name
+	}
+	const condition = `{% if config_get("user.x", "") == "" %}a{% else %}b{% endif %}`
+	var long []file
+	for i := range 600 {
+		long = append(long, file{name: fmt.Sprintf("rootfs/usr/%0200d", i), body: "x"})
+	}
+	for name, c := range map[string]struct {
+		data []byte
+		part images.Part
+	}{
+		"tar":             {plain, images.PartUnified},
+		"tar.gz":          {gz(t, plain), images.PartUnified},
+		"tar.zst":         {zst(t, plain), images.PartUnified},
+		"tar.xz":          {xzip(t, plain, xz.WriterConfig{}), images.PartUnified},
+		"xz, small block": {xzip(t, pack(t, with(long...)), xz.WriterConfig{BlockSize: 100_000}), images.PartUnified},
+		"xz, crc32":       {xzip(t, plain, xz.WriterConfig{CheckSum: xz.CRC32}), images.PartUnified},
+		"xz, sha256":      {xzip(t, plain, xz.WriterConfig{CheckSum: xz.SHA256}), images.PartUnified},
+		"dotted names":    {pack(t, append([]file{{name: "./", kind: tar.TypeDir}}, dotted...)), images.PartUnified},
+		"no templates":    {pack(t, []file{{name: "metadata.yaml", body: "architecture: amd64\n"}, {name: "rootfs/", kind: tar.TypeDir}}), images.PartUnified},
+		"a condition":     {pack(t, with(file{name: "templates/hostname.tpl", body: condition})), images.PartUnified},
+		"metadata":        {pack(t, good()[:3]), images.PartMetadata},
+		"squashfs":        {squash{}.bytes(goodRoot()), images.PartRootfs},
+		"qcow2":           {qcow2(nil), images.PartDisk},
+		"qcow2, v2":       {qcow2(func(h []byte) { h[7] = 2 })[:72], images.PartDisk},
+	} {
+		if err := scan(t, c.data, c.part); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func meta(text string) []file { return with(file{name: "metadata.yaml", body: text}) }
+
+func qcow2(change func(head []byte)) []byte {
+	be := binary.BigEndian
+	head := make([]byte, 112)
+	copy(head, "QFI\xfb")
+	be.PutUint32(head[4:], 3)
+	be.PutUint32(head[20:], 16)
+	be.PutUint64(head[24:], 1<<30)
+	if change != nil {
+		change(head)
+	}
+	return head
+}
+
+func TestEvilArchivesAreRefused(t *testing.T) {
+	big := xzip(t, pack(t, good()), xz.WriterConfig{})
+	hugeWindow := bytes.Clone(big)
+	setWindow(t, hugeWindow, 40)
+	badRoot := func(children ...node) []byte { return squash{}.bytes(dir("", children...)) }
+	patched := func(p func([]byte)) []byte { return squash{patch: []func([]byte){p}}.bytes(goodRoot()) }
+	le := binary.LittleEndian
+
+	for _, c := range []struct {
+		name string
+		data []byte
+		part images.Part
+		why  string
+	}{
+		{"empty", nil, "", "no tar"},
+		{"text", []byte(strings.Repeat("hello ", 200)), "", "no tar"},
+		{"bzip2", append([]byte("BZh9"), make([]byte, 600)...), "", "no tar"},
+		{"squashfs alone", squash{}.bytes(goodRoot()), "", "squashfs alone"},
+		{"absolute name", pack(t, with(file{name: "/etc/passwd", body: "x"})), "", "absolute"},
+		{"absolute in rootfs", pack(t, with(file{name: "//rootfs/x", body: "x"})), "", "absolute"},
+		{"parent", pack(t, with(file{name: "../x", body: "x"})), "", "leaves its folder"},
+		{"parent from rootfs", pack(t, with(file{name: "rootfs/../../x", body: "x"})), "", "leaves its folder"},
+		{"parent that returns", pack(t, with(file{name: "rootfs/a/../b", body: "x"})), "", "leaves its folder"},
+		{"parent in a long name", pack(t, with(file{name: "rootfs/" + strings.Repeat("a", 200) + "/../../../x", body: "x"})), "", "leaves its folder"},
+		{"stray file", pack(t, with(file{name: "hooks/start", body: "x"})), "", "no place"},
+		{"backup.yaml", pack(t, with(file{name: "backup.yaml", body: "x"})), "", "no place"},
+		{"backup folder", pack(t, with(file{name: "backup/index.yaml", body: "x"})), "", "no place"},
+		{"metadata twice", pack(t, append(good(), file{name: "metadata.yaml", body: goodMetadata})), "", "twice"},
+		{"metadata twice by ./", pack(t, append(good(), file{name: "./metadata.yaml", body: goodMetadata})), "", "twice"},
+		{"metadata is a link", pack(t, with(file{name: "metadata.yaml", kind: tar.TypeSymlink, link: "/etc/shadow"})), "", "not a regular file"},
+		{"metadata is a hard link", pack(t, append(without("metadata.yaml"), file{name: "metadata.yaml", kind: tar.TypeLink, link: "rootfs/bin/sh"})), "", "not a regular file"},
+		{"metadata is a device", pack(t, with(file{name: "metadata.yaml", kind: tar.TypeChar})), "", "not a regular file"},
+		{"metadata is a folder", pack(t, with(file{name: "metadata.yaml", kind: tar.TypeDir})), "", "not a regular file"},
+		{"metadata is large", pack(t, meta(strings.Repeat("# x\n", 20_000))), "", "bytes, more than"},
+		{"no metadata", pack(t, without("metadata.yaml")), "", "no metadata.yaml"},
+		{"no rootfs", pack(t, good()[:3]), "", "no rootfs"},
+		{"rootfs is a link", pack(t, append(good()[:3], file{name: "rootfs", kind: tar.TypeSymlink, link: "/"})), "", "must be of type"},
+		{"rootfs is a file", pack(t, append(good()[:3], file{name: "rootfs", body: "x"})), "", "must be of type"},
+		{"rootfs link after use", pack(t, with(file{name: "rootfs/bin", kind: tar.TypeSymlink, link: "/"})), "", "twice"},
+		{"rootfs in metadata", pack(t, good()), images.PartMetadata, "no place"},
+		{"templates is a link", pack(t, with(file{name: "templates/", kind: tar.TypeSymlink, link: "/etc"})), "", "must be of type"},
+		{"template is a link", pack(t, with(file{name: "templates/hostname.tpl", kind: tar.TypeSymlink, link: "/etc/shadow"})), "", "not a regular file"},
+		{"template in a folder", pack(t, with(file{name: "templates/a/b.tpl", body: "x"})), "", "not allowed"},
+		{"template's name", pack(t, with(file{name: "templates/run.sh", body: "x"})), "", "not allowed"},
+		{"template includes", pack(t, with(file{name: "templates/hostname.tpl", body: `{% include "/etc/shadow" %}`})), "", `statement "include"`},
+		{"template reads", pack(t, with(file{name: "templates/hostname.tpl", body: `{%ssi "/etc/shadow"%}`})), "", `statement "ssi"`},
+		{"template loops", pack(t, with(file{name: "templates/hostname.tpl", body: `{%- for a in b %}`})), "", `statement "for"`},
+		{"template hides", pack(t, with(file{name: "templates/hostname.tpl", body: "{%\n\timport \"/x\" a %}"})), "", `statement "import"`},
+		{"template is missing", pack(t, without("templates/hostname.tpl")), "", "is missing"},
+		{"template elsewhere", pack(t, meta("architecture: x86_64\ntemplates:\n  /root/.ssh/authorized_keys: {when: [create], template: hostname.tpl}\n")), "", "would write"},
+		{"template climbs", pack(t, meta("architecture: x86_64\ntemplates:\n  /etc/../root/x: {when: [create], template: hostname.tpl}\n")), "", "would write"},
+		{"template from outside", pack(t, meta("architecture: x86_64\ntemplates:\n  /etc/hostname: {when: [create], template: ../../etc/shadow}\n")), "", "has the name"},
+		{"template at a strange time", pack(t, meta("architecture: x86_64\ntemplates:\n  /etc/hostname: {when: [always], template: hostname.tpl}\n")), "", "unknown time"},
+		{"unknown key", pack(t, meta("architecture: x86_64\nhooks: {start: sh}\n")), "", "cannot be read"},
+		{"double key", pack(t, meta("architecture: x86_64\narchitecture: aarch64\n")), "", "cannot be read"},
+		{"anchor", pack(t, meta("architecture: &a x86_64\nproperties: {os: *a}\n")), "", "anchor"},
+		{"merge key", pack(t, meta("architecture: x86_64\nproperties:\n  <<: {os: x}\n")), "", "merge"},
+		{"tag", pack(t, meta("architecture: !!str x86_64\n")), "", "tag"},
+		{"two documents", pack(t, meta("architecture: x86_64\n---\narchitecture: x86_64\n")), "", "more than one document"},
+		{"not YAML", pack(t, meta("\x00\x01{{{")), "", ""},
+		{"no architecture", pack(t, meta("creation_date: 1\n")), "", "no architecture"},
+		{"other architecture", pack(t, meta("architecture: aarch64\n")), "", "this host is amd64"},
+		{"device outside", pack(t, with(file{name: "sda", kind: tar.TypeBlock})), "", "no place"},
+		{"device in templates", pack(t, with(file{name: "templates/x.tpl", kind: tar.TypeBlock})), "", "not a regular file"},
+		{"hard link out", pack(t, with(file{name: "rootfs/x", kind: tar.TypeLink, link: "/etc/shadow"})), "", "absolute"},
+		{"hard link up", pack(t, with(file{name: "rootfs/x", kind: tar.TypeLink, link: "rootfs/../../etc/shadow"})), "", "leaves its folder"},
+		{"hard link to metadata", pack(t, with(file{name: "rootfs/x", kind: tar.TypeLink, link: "metadata.yaml"})), "", "leaves the rootfs"},
+		{"hard link to nothing", pack(t, with(file{name: "rootfs/x", kind: tar.TypeLink, link: "rootfs/etc/shadow"})), "", "nothing that came before"},
+		{"hard link through a link", pack(t, with(file{name: "rootfs/x", kind: tar.TypeLink, link: "rootfs/sbin/sh"})), "", "which is no folder"},
+		{"file beneath a link", pack(t, with(file{name: "rootfs/sbin/evil", body: "x"})), "", "which is no folder"},
+		{"file beneath a file", pack(t, with(file{name: "rootfs/bin/sh/evil", body: "x"})), "", "which is no folder"},
+		{"file twice", pack(t, append(good(), file{name: "rootfs/bin/sh", body: "y"})), "", "twice"},
+		{"sparse file", retype(t, pack(t, with(file{name: "rootfs/x"})), "rootfs/x", tar.TypeGNUSparse), "", "sparse"},
+		{"unknown type", retype(t, pack(t, with(file{name: "rootfs/x"})), "rootfs/x", 'Z'), "", "unknown type"},
+		{"long name", pack(t, with(file{name: "rootfs/" + strings.Repeat("a/", 3000) + "x", body: "x"})), "", "longer than 4096"},
+		{"claims too much", pack(t, with(file{name: "rootfs/x", size: 40 << 30})), "", "claims"},
+		{"cut off", pack(t, good())[:2000], "", "damaged"},
+		{"cut off in gzip", gz(t, pack(t, good()))[:150], "", "damaged"},
+		{"second archive", append(pack(t, good()), pack(t, with(file{name: "backup.yaml", body: "x"}))...), "", "follows the end"},
+		{"second gzip member", append(gz(t, pack(t, good())), gz(t, pack(t, good()))...), "", "follows the end"},
+		{"second xz stream", append(bytes.Clone(big), big...), "", "follows the end"},
+		{"bomb in gzip", gz(t, pack(t, with(file{name: "rootfs/x", body: strings.Repeat("\x00", 8<<20)}))), "", "times its size"},
+		{"bomb in zstd", zst(t, pack(t, with(file{name: "rootfs/x", body: strings.Repeat("\x00", 8<<20)}))), "", "times its size"},
+		{"xz with a huge window", hugeWindow, "", "too much memory"},
+
+		{"squashfs, short", []byte("hsqs"), images.PartRootfs, "too short"},
+		{"squashfs, a tar", pack(t, good()), images.PartRootfs, "not a squashfs"},
+		{"squashfs, version", patched(func(h []byte) { le.PutUint16(h[28:], 3) }), images.PartRootfs, "version"},
+		{"squashfs, entries", patched(func(h []byte) { le.PutUint32(h[4:], 1<<30) }), images.PartRootfs, "entries"},
+		{"squashfs, block size", patched(func(h []byte) { le.PutUint32(h[12:], 3) }), images.PartRootfs, "block size"},
+		{"squashfs, longer than the file", patched(func(h []byte) { le.PutUint64(h[40:], 1<<40) }), images.PartRootfs, "claims"},
+		{"squashfs, compression", patched(func(h []byte) { le.PutUint16(h[20:], 5) }), images.PartRootfs, "compression"},
+		{"squashfs, table outside", patched(func(h []byte) { le.PutUint64(h[72:], 1<<40) }), images.PartRootfs, "lies outside"},
+		{"squashfs, root outside", patched(func(h []byte) { le.PutUint64(h[32:], 1<<40) }), images.PartRootfs, "points outside"},
+		{"squashfs, tail", append(squash{}.bytes(goodRoot()), make([]byte, 2<<20)...), images.PartRootfs, "follows the end"},
+		{"squashfs, parent", badRoot(reg("..", 1)), images.PartRootfs, `name ".."`},
+		{"squashfs, slash", badRoot(reg("a/b", 1)), images.PartRootfs, `name "a/b"`},
+		{"squashfs, NUL", badRoot(reg("a\x00b", 1)), images.PartRootfs, "has the name"},
+		{"squashfs, link before a folder", badRoot(node{name: "a", kind: 3, size: 5}, dir("a", reg("x", 1))), images.PartRootfs, "doubled"},
+		{"squashfs, out of order", badRoot(reg("b", 1), reg("a", 1)), images.PartRootfs, "out of order"},
+		{"squashfs, folder in itself", badRoot(node{name: "a", kind: 1, loop: true}), images.PartRootfs, "two places"},
+		{"squashfs, entry lies", badRoot(node{name: "a", kind: 2, inode: 3, size: 4}), images.PartRootfs, "its entry says"},
+		{"squashfs, unknown type", badRoot(node{name: "a", kind: 9, inode: 9}), images.PartRootfs, "unknown type"},
+		{"squashfs, huge file", badRoot(reg("a", 1<<50)), images.PartRootfs, "unpacks to more"},
+		{"squashfs, negative file", badRoot(reg("a", 1<<63)), images.PartRootfs, "impossible size"},
+		{"squashfs, ratio", badRoot(reg("a", 1<<30)), images.PartRootfs, "times its size"},
+		{"squashfs, long link", badRoot(node{name: "a", kind: 3, size: 1 << 20}), images.PartRootfs, "bytes long"},
+
+		{"qcow2, a tar", pack(t, good()), images.PartDisk, "not a qcow2"},
+		{"qcow2, short", qcow2(nil)[:20], images.PartDisk, "too short"},
+		{"qcow2, version", qcow2(func(h []byte) { h[7] = 9 }), images.PartDisk, "version"},
+		{"qcow2, backing file", qcow2(func(h []byte) { h[15] = 104 }), images.PartDisk, "backing file"},
+		{"qcow2, data file", qcow2(func(h []byte) { h[79] = 4 }), images.PartDisk, "incompatible"},
+		{"qcow2, encrypted", qcow2(func(h []byte) { h[35] = 2 }), images.PartDisk, "encrypted"},
+		{"qcow2, snapshots", qcow2(func(h []byte) { h[63] = 65 }), images.PartDisk, "snapshots"},
+		{"qcow2, clusters", qcow2(func(h []byte) { h[23] = 60 }), images.PartDisk, "cluster"},
+		{"qcow2, size", qcow2(func(h []byte) { h[24] = 0x7f }), images.PartDisk, "claims"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.part == "" {
+				c.part = images.PartUnified
+			}
+			err := scan(t, c.data, c.part)
+			if !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), c.why) || !strings.Contains(err.Error(), "refused") {
+				t.Errorf("got %v, want a refusal with %q", err, c.why)
+			}
+		})
+	}
+	all := int64(images.MaxEntries+2) * 512
+	if err := images.Scan(t.Context(), manyFiles{}, all, images.Expect{Part: images.PartUnified}); !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), "entries") {
+		t.Errorf("too many entries: %v", err)
+	}
+	if err := images.Scan(t.Context(), bytes.NewReader(nil), images.MaxSize+1, images.Expect{Part: images.PartUnified}); !fault.Is(err, fault.Invalid) {
+		t.Errorf("a file of more than 8 GiB: %v", err)
+	}
+}
+
+// manyFiles is an endless tar of empty files with different names. It is made
+// as it is read, from one header in which only digits change.
+type manyFiles struct{}
+
+func (manyFiles) ReadAt(p []byte, at int64) (int, error) {
+	base := make([]byte, 512)
+	copy(base, "rootfs/00000000")
+	copy(base[100:], "0000644\x000000000\x000000000\x0000000000000\x0000000000000\x00        0")
+	copy(base[257:], "ustar\x0000")
+	baseSum := 0
+	for _, b := range base {
+		baseSum += int(b)
+	}
+	head := make([]byte, 512)
+	for done := 0; done < len(p); {
+		n, skip := (at+int64(done))/512, (at+int64(done))%512
+		copy(head, base)
+		sum := baseSum
+		for i := 14; n > 0; i, n = i-1, n/10 {
+			head[i] += byte(n % 10)
+			sum += int(n % 10)
+		}
+		for i := 153; i >= 148; i, sum = i-1, sum/8 {
+			head[i] = '0' + byte(sum%8)
+		}
+		head[154], head[155] = 0, ' '
+		done += copy(p[done:], head[skip:])
+	}
+	return len(p), nil
+}
+
+// retype changes the type of an entry in a finished archive.
+func retype(t *testing.T, data []byte, name string, kind byte) []byte {
+	t.Helper()
+	for at := 0; at+512 <= len(data); at += 512 {
+		head := data[at : at+512]
+		if string(bytes.TrimRight(head[:100], "\x00")) != name {
+			continue
+		}
+		head[156] = kind
+		if kind == tar.TypeGNUSparse {
+			copy(head[257:], "ustar  \x00")
+		}
+		copy(head[148:156], "        ")
+		sum := 0
+		for _, b := range head {
+			sum += int(b)
+		}
+		copy(head[148:156], fmt.Sprintf("%06o\x00 ", sum))
+		return data
+	}
+	t.Fatalf("no entry %s", name)
+	return nil
+}
+
+// setWindow changes the dictionary size that an xz file's first block claims.
+func setWindow(t *testing.T, data []byte, code byte) {
+	t.Helper()
+	head := data[12 : 12+(int(data[12])+1)*4]
+	i := bytes.Index(head, []byte{0x21, 0x01})
+	if i < 0 {
+		t.Fatal("no LZMA2 filter in the block's header")
+	}
+	head[i+2] = code
+	binary.LittleEndian.PutUint32(head[len(head)-4:], crc(head[:len(head)-4]))
+}
+
+func FuzzScan(f *testing.F) {
+	for _, part := range []byte{0, 1} {
+		f.Add(pack(f, good()), part)
+		f.Add(gz(f, pack(f, good())), part)
+		f.Add(zst(f, pack(f, good())), part)
+		f.Add(xzip(f, pack(f, good()), xz.WriterConfig{}), part)
+	}
+	f.Add(squash{}.bytes(goodRoot()), byte(2))
+	f.Add(qcow2(nil), byte(3))
+	parts := []images.Part{images.PartUnified, images.PartMetadata, images.PartRootfs, images.PartDisk}
+	f.Fuzz(func(t *testing.T, data []byte, part byte) {
+		// Whatever comes, it ends, and a refusal is of the right kind.
+		if err := scan(t, data, parts[int(part)%len(parts)]); err != nil && !fault.Is(err, fault.Invalid) {
+			t.Fatalf("not a refusal: %v", err)
+		}
+	})
+}

@@ -1,0 +1,237 @@
+package images
+
+import (
+	"archive/tar"
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"path"
+	"strings"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+const (
+	// maxWindow bounds a decompressor's memory in bytes; zstd -19 --long=27
+	// and xz -9 need no more.
+	maxWindow = 128 << 20
+	// maxDocument bounds metadata.yaml and each template, in bytes.
+	maxDocument = 64 << 10
+	maxTemplate = 64
+)
+
+// unpack returns the tar stream in r, by the magic bytes of its compression.
+func unpack(r io.ReaderAt, size int64) (io.Reader, func(), error) {
+	head := make([]byte, 512)
+	n, err := r.ReadAt(head, 0)
+	if err != nil && err != io.EOF {
+		return nil, nil, err
+	}
+	head = head[:n]
+	whole := bufio.NewReaderSize(io.NewSectionReader(r, 0, size), 1<<20)
+	nothing := func() {}
+	switch {
+	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
+		z, err := gzip.NewReader(whole)
+		return z, nothing, clean(err, "its gzip data is damaged")
+	case bytes.HasPrefix(head, []byte{0xfd, '7', 'z', 'X', 'Z', 0}):
+		z, err := newXZReader(whole)
+		return z, nothing, clean(err, "its xz data is damaged")
+	case bytes.HasPrefix(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		z, err := zstd.NewReader(whole, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderLowmem(true))
+		if err != nil {
+			return nil, nil, clean(err, "its zstd data is damaged")
+		}
+		return z, z.Close, nil
+	case len(head) >= 262 && string(head[257:262]) == "ustar":
+		return whole, nothing, nil
+	case bytes.HasPrefix(head, squashfsMagic):
+		return nil, nil, refuse("it is a squashfs alone, without metadata")
+	}
+	return nil, nil, refuse("it is no tar, tar.gz, tar.xz or tar.zst")
+}
+
+// counting feeds every unpacked byte to the budget.
+type counting struct {
+	ctx    context.Context
+	r      io.Reader
+	budget *budget
+}
+
+func (c *counting) Read(p []byte) (int, error) {
+	if err := c.ctx.Err(); err != nil {
+		return 0, err
+	}
+	n, err := c.r.Read(p)
+	if over := c.budget.grow(int64(n)); over != nil {
+		return n, over
+	}
+	return n, err
+}
+
+// tarWalk is what is known of the archive so far.
+type tarWalk struct {
+	budget
+	expect   Expect
+	seen     map[string]byte // type of every name
+	metadata *metadata
+	tpl      []string // template files that exist
+}
+
+func scanTar(ctx context.Context, r io.ReaderAt, size int64, expect Expect) error {
+	stream, closeStream, err := unpack(r, size)
+	if err != nil {
+		return err
+	}
+	defer closeStream()
+	w := &tarWalk{budget: budget{packed: size}, expect: expect, seen: map[string]byte{}}
+	in := &counting{ctx, stream, &w.budget}
+	t := tar.NewReader(in)
+	for {
+		h, err := t.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err == nil {
+			err = w.take(h, t)
+		}
+		if err != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return clean(err, "its tar is damaged")
+		}
+	}
+	// A second archive behind the first is read by some unpackers and not by
+	// others.
+	if err := onlyZeros(in); err != nil {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		return clean(err, "its tar is damaged")
+	}
+	return w.finish()
+}
+
+func onlyZeros(r io.Reader) error {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := r.Read(buf)
+		if len(bytes.Trim(buf[:n], "\x00")) != 0 {
+			return refuse("something follows the end of its tar")
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// take checks one entry.
+func (w *tarWalk) take(h *tar.Header, body io.Reader) error {
+	name, err := cleanName(h.Name)
+	if err != nil {
+		return err
+	}
+	if err := w.entry(name); err != nil {
+		return err
+	}
+	if h.Size < 0 || h.Size > MaxUnpacked {
+		return refuse("%q claims %d bytes", clip(name), h.Size)
+	}
+	// Holes cost an archive nothing and the disk, or the next archiver, a lot.
+	if h.Typeflag == tar.TypeGNUSparse || h.PAXRecords["GNU.sparse.major"] != "" || h.PAXRecords["GNU.sparse.map"] != "" {
+		return refuse("%q is a sparse file", clip(name))
+	}
+	if err := w.throughLink(name); err != nil {
+		return err
+	}
+	was, again := w.seen[name]
+	if again && (was != tar.TypeDir || h.Typeflag != tar.TypeDir) {
+		return refuse("%q comes twice", clip(name))
+	}
+	w.seen[name] = h.Typeflag
+	top, rest, _ := strings.Cut(name, "/")
+	switch {
+	case name == ".":
+		return w.mustBe(h, name, tar.TypeDir)
+	case name == "metadata.yaml":
+		return w.takeMetadata(h, body)
+	case name == "templates":
+		return w.mustBe(h, name, tar.TypeDir)
+	case top == "templates":
+		return w.takeTemplate(h, rest, body)
+	case name == "rootfs" && w.expect.Part == PartUnified:
+		return w.mustBe(h, name, tar.TypeDir)
+	case top == "rootfs" && w.expect.Part == PartUnified:
+		return w.takeRootfs(h, name)
+	}
+	return refuse("%q has no place in it", clip(name))
+}
+
+// cleanName refuses names that mean different places to different readers.
+func cleanName(name string) (string, error) {
+	if name == "" || strings.ContainsRune(name, 0) {
+		return "", refuse("an entry has an empty or broken name")
+	}
+	if strings.HasPrefix(name, "/") {
+		return "", refuse("%q is an absolute name", clip(name))
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		if part == ".." {
+			return "", refuse("%q leaves its folder", clip(name))
+		}
+	}
+	if len(name) > 4096 {
+		return "", refuse("an entry's name is longer than 4096 bytes")
+	}
+	return path.Clean(name), nil
+}
+
+// throughLink refuses an entry whose folder is a link or a file of the same
+// archive: unpacking it could write anywhere.
+func (w *tarWalk) throughLink(name string) error {
+	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+		if kind, ok := w.seen[dir]; ok && kind != tar.TypeDir {
+			return refuse("%q lies beneath %q, which is no folder", clip(name), clip(dir))
+		}
+	}
+	return nil
+}
+
+func (w *tarWalk) mustBe(h *tar.Header, name string, kind byte) error {
+	if h.Typeflag != kind {
+		return refuse("%q is of type %q and must be of type %q", name, h.Typeflag, kind)
+	}
+	return nil
+}
+
+// takeRootfs lets everything a system needs lie in the rootfs; only a hard
+// link could reach out of it.
+func (w *tarWalk) takeRootfs(h *tar.Header, name string) error {
+	switch h.Typeflag {
+	case tar.TypeReg, tar.TypeDir, tar.TypeSymlink, tar.TypeChar, tar.TypeBlock, tar.TypeFifo:
+		return nil
+	case tar.TypeLink:
+		target, err := cleanName(h.Linkname)
+		if err != nil {
+			return err
+		}
+		if !strings.HasPrefix(target, "rootfs/") {
+			return refuse("the hard link %q leaves the rootfs", clip(name))
+		}
+		if err := w.throughLink(target); err != nil {
+			return err
+		}
+		if kind, ok := w.seen[target]; !ok || kind == tar.TypeDir || target == name {
+			return refuse("the hard link %q points to nothing that came before it", clip(name))
+		}
+		return nil
+	}
+	return refuse("%q has the unknown type %q", clip(name), h.Typeflag)
+}

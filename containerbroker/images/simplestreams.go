@@ -1,0 +1,189 @@
+package images
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"hostler/internal/fault"
+)
+
+// streamSource is a configured simplestreams server of LXD images. The layout
+// is that of LXD's documented image servers: streams/v1/index.json names
+// product files, these name versions, and a version's items name files.
+type streamSource struct {
+	c      *Cache
+	server string
+	base   *url.URL
+}
+
+func (s streamSource) name() string { return sourceStreams + s.server }
+
+type streamIndex struct {
+	Format string `json:"format"`
+	Index  map[string]struct {
+		Path     string   `json:"path"`
+		Format   string   `json:"format"`
+		DataType string   `json:"datatype"`
+		Products []string `json:"products"`
+	} `json:"index"`
+}
+
+type streamProducts struct {
+	Format   string                   `json:"format"`
+	Products map[string]streamProduct `json:"products"`
+}
+
+type streamProduct struct {
+	Aliases  string                   `json:"aliases"`
+	Arch     string                   `json:"arch"`
+	Versions map[string]streamVersion `json:"versions"`
+}
+
+type streamVersion struct {
+	Items map[string]streamItem `json:"items"`
+}
+
+type streamItem struct {
+	FileType         string `json:"ftype"`
+	Path             string `json:"path"`
+	Size             int64  `json:"size"`
+	SHA256           string `json:"sha256"`
+	CombinedSquashfs string `json:"combined_squashfs_sha256"`
+}
+
+// chosen is the newest version of a product that this host can use.
+type chosen struct {
+	version      string
+	meta, rootfs streamItem
+	digest       string
+}
+
+// maxStreamFile bounds index and product files in bytes.
+const maxStreamFile = 32 << 20
+
+func (s streamSource) fetch(ctx context.Context, j job) (product, error) {
+	if j.format != FormatLXD {
+		return product{}, fault.New(fault.NotFound, "has only LXD images")
+	}
+	var index streamIndex
+	if err := s.read(ctx, "streams/v1/index.json", j, &index); err != nil {
+		return product{}, err
+	}
+	var names []string
+	for name := range index.Index {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		entry := index.Index[name]
+		if entry.DataType != "image-downloads" {
+			continue
+		}
+		var products streamProducts
+		if err := s.read(ctx, entry.Path, j, &products); err != nil {
+			return product{}, err
+		}
+		if pick, ok := choose(products, j.ref.Name, s.c.o.Arch); ok {
+			return s.take(ctx, j, pick)
+		}
+	}
+	return product{}, fault.New(fault.NotFound, "has no image %s for %s that hostler can use", j.ref.Name, s.c.o.Arch)
+}
+
+// choose finds the newest version of the product with this alias and
+// architecture that consists of a metadata file and a squashfs, with digests.
+func choose(all streamProducts, alias, arch string) (chosen, bool) {
+	var best chosen
+	for _, p := range all.Products {
+		if p.Arch != arch && p.Arch != lxdArchs[arch] || !slices.Contains(strings.Split(p.Aliases, ","), alias) {
+			continue
+		}
+		for version, v := range p.Versions {
+			if version <= best.version {
+				continue
+			}
+			pick := chosen{version: version}
+			for _, item := range v.Items {
+				switch item.FileType {
+				case "lxd.tar.xz":
+					pick.meta, pick.digest = item, item.CombinedSquashfs
+				case "squashfs":
+					pick.rootfs = item
+				}
+			}
+			if digestPattern.MatchString(pick.digest) && digestPattern.MatchString(pick.meta.SHA256) && digestPattern.MatchString(pick.rootfs.SHA256) {
+				best = pick
+			}
+		}
+	}
+	return best, best.version != ""
+}
+
+func (s streamSource) take(ctx context.Context, j job, pick chosen) (product, error) {
+	p := product{digest: pick.digest}
+	for i, item := range []streamItem{pick.meta, pick.rootfs} {
+		address, err := s.resolve(item.Path)
+		if err != nil {
+			return product{}, err
+		}
+		if item.Size <= 0 || item.Size > MaxSize {
+			return product{}, fault.New(fault.Invalid, "cannot download %s: the server claims %d bytes", item.Path, item.Size)
+		}
+		target := filepath.Join(j.work, fmt.Sprintf("part%d", i))
+		if err := s.c.download(ctx, address, target, item.Size, j.report); err != nil {
+			return product{}, err
+		}
+		sum, err := sumFile(ctx, target)
+		if err != nil {
+			return product{}, err
+		}
+		if sum != item.SHA256 {
+			return product{}, fault.New(fault.Transient, "cannot use %s: its sha256 is %s and the server's index says %s", item.Path, sum, item.SHA256)
+		}
+		p.paths = append(p.paths, target)
+	}
+	return p, nil
+}
+
+// resolve keeps a server's paths on that server.
+func (s streamSource) resolve(name string) (string, error) {
+	if name == "" || path.IsAbs(name) || path.Clean(name) != name || name == ".." || strings.HasPrefix(name, "../") || strings.ContainsAny(name, "?#:\\") {
+		return "", fault.New(fault.Invalid, "the server names the impossible path %q", clip(name))
+	}
+	return s.base.JoinPath(name).String(), nil
+}
+
+// read downloads and decodes one JSON file.
+func (s streamSource) read(ctx context.Context, name string, j job, into any) error {
+	address, err := s.resolve(name)
+	if err != nil {
+		return err
+	}
+	target := filepath.Join(j.work, "index")
+	if err := s.c.download(ctx, address, target, 0, func(string, int) { j.report("asking "+s.name(), -1) }); err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(target) }()
+	info, err := os.Stat(target)
+	if err != nil {
+		return err
+	}
+	if info.Size() > maxStreamFile {
+		return fault.New(fault.Invalid, "cannot use %s: it has %d bytes", name, info.Size())
+	}
+	data, err := os.ReadFile(target)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(data, into); err != nil {
+		return fmt.Errorf("cannot read %s: %v", name, err)
+	}
+	return nil
+}

@@ -1,0 +1,204 @@
+package images
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"hostler/internal/fault"
+)
+
+// The names of sources.
+const (
+	sourceLocal   = "local"
+	sourceBuild   = "build"
+	sourceFile    = "file"
+	sourceHTTPS   = "https"
+	sourceStreams = "simplestreams:" // followed by the server's name
+)
+
+// source is somewhere an image can come from.
+type source interface {
+	name() string
+	// fetch puts the image's files into j.work. It returns fault.NotFound,
+	// saying why, when it does not have the image.
+	fetch(ctx context.Context, j job) (product, error)
+}
+
+// job is one image wanted from one source.
+type job struct {
+	ref    Ref
+	format Format
+	work   string // a folder for it alone
+	report Progress
+}
+
+// product is what a source made: one file, or metadata and rootfs.
+type product struct {
+	paths []string
+	// digest is what the whole must have, where that is known.
+	digest string
+}
+
+// openSources reads the configured list.
+func (c *Cache) openSources() error {
+	for _, name := range c.o.Sources {
+		switch {
+		case name == sourceLocal:
+			// Asked before all sources, in Ensure.
+		case name == sourceBuild:
+			c.sources = append(c.sources, buildSource{c})
+		case strings.HasPrefix(name, sourceStreams):
+			s, err := c.streams(strings.TrimPrefix(name, sourceStreams))
+			if err != nil {
+				return err
+			}
+			c.sources = append(c.sources, s)
+		default:
+			return fault.New(fault.Invalid, "cannot use image source %q: it is none of local, build and simplestreams:NAME", name)
+		}
+	}
+	return nil
+}
+
+// streams is a configured server as a source.
+func (c *Cache) streams(name string) (source, error) {
+	address, ok := c.o.Servers[name]
+	if !ok {
+		return nil, fault.New(fault.Invalid, "cannot use image source simplestreams:%s: no server of that name is configured", name)
+	}
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.User != nil {
+		return nil, fault.New(fault.Invalid, "cannot use image source simplestreams:%s: its address is not an https URL", name)
+	}
+	return streamSource{c: c, server: name, base: u}, nil
+}
+
+// ask goes through the sources that may have r, in order.
+func (c *Cache) ask(ctx context.Context, r Ref, format Format, report Progress) (Artifact, error) {
+	candidates := c.sources
+	switch r.Kind {
+	case KindFile:
+		candidates = []source{fileSource{c}}
+	case KindHTTPS:
+		candidates = []source{httpsSource{c}}
+	case KindSimplestreams:
+		s, err := c.streams(r.Server)
+		if err != nil {
+			return Artifact{}, err
+		}
+		candidates = []source{s}
+	}
+	why := []string{"local has no such image"}
+	var failed []error
+	for _, s := range candidates {
+		a, err := c.obtain(ctx, s, r, format, report)
+		if err == nil {
+			return a, nil
+		}
+		if ctx.Err() != nil {
+			return Artifact{}, ctx.Err()
+		}
+		if fault.Is(err, fault.NotFound) {
+			why = append(why, s.name()+" "+err.Error())
+			continue
+		}
+		failed = append(failed, fmt.Errorf("%s: %w", s.name(), err))
+	}
+	if len(failed) > 0 {
+		// Worth trying again as long as one source may come round.
+		kind := fault.KindOf(failed[0])
+		if slices.ContainsFunc(failed, func(err error) bool { return fault.KindOf(err) == fault.Transient }) {
+			kind = fault.Transient
+		}
+		return Artifact{}, fault.New(kind, "cannot get image %s: %w", r, errors.Join(failed...))
+	}
+	return Artifact{}, fault.New(fault.NotFound, "cannot find image %s: %s", r, strings.Join(why, "; "))
+}
+
+// obtain takes r from one source, checks what came and keeps it.
+func (c *Cache) obtain(ctx context.Context, s source, r Ref, format Format, report Progress) (Artifact, error) {
+	work, done, err := c.workDir(ctx)
+	if err != nil {
+		return Artifact{}, err
+	}
+	defer done()
+	p, err := s.fetch(ctx, job{ref: r, format: format, work: work, report: report})
+	if err != nil {
+		return Artifact{}, err
+	}
+	report("checking "+r.String(), -1)
+	a, err := c.admit(ctx, r, format, s.name(), p)
+	if err != nil {
+		return Artifact{}, err
+	}
+	c.log.Info("image is ready", "image", a.Reference, "source", s.name(), "digest", a.Digest, "bytes", a.Size)
+	report(r.String()+" is ready", 100)
+	return a, nil
+}
+
+// admit is the gate: nothing enters the cache but through it.
+func (c *Cache) admit(ctx context.Context, r Ref, format Format, from string, p product) (Artifact, error) {
+	e := entry{Reference: r.String(), Format: format, Source: from, Created: c.o.Clock().UTC()}
+	whole := sha256.New()
+	for _, path := range p.paths {
+		b, err := hashInto(ctx, path, whole)
+		if err != nil {
+			return Artifact{}, err
+		}
+		e.Files = append(e.Files, b)
+	}
+	e.Digest = hex.EncodeToString(whole.Sum(nil))
+	if p.digest != "" && p.digest != e.Digest {
+		return Artifact{}, fault.New(fault.Invalid, "cannot use image %s: its sha256 is %s and not %s", r, e.Digest, p.digest)
+	}
+	parts := []Part{PartUnified}
+	switch {
+	case format == FormatDisk:
+		parts = []Part{PartDisk}
+	case len(p.paths) == 2:
+		parts = []Part{PartMetadata, PartRootfs}
+	}
+	for i, path := range p.paths {
+		if err := c.scanFile(ctx, path, parts[i]); err != nil {
+			return Artifact{}, fmt.Errorf("cannot use image %s: %w", r, err)
+		}
+	}
+	return c.keep(e, p.paths)
+}
+
+func (c *Cache) scanFile(ctx context.Context, path string, part Part) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	return Scan(ctx, f, info.Size(), Expect{Part: part, Arch: c.o.Arch})
+}
+
+// hashInto hashes one file for itself and into the hash of the whole.
+func hashInto(ctx context.Context, path string, whole io.Writer) (blob, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return blob{}, err
+	}
+	defer func() { _ = f.Close() }()
+	own := sha256.New()
+	n, err := io.Copy(io.MultiWriter(own, whole), &ctxReader{ctx, f})
+	if err != nil {
+		return blob{}, fmt.Errorf("cannot read %s: %w", filepath.Base(path), err)
+	}
+	return blob{SHA256: hex.EncodeToString(own.Sum(nil)), Size: n}, nil
+}

@@ -1,0 +1,152 @@
+package images
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hostler/internal/fault"
+	"hostler/internal/paths"
+)
+
+// tempSuffix marks work under way; what bears it is never trusted later.
+const tempSuffix = paths.TempSuffix
+
+// workDir makes a folder for one piece of work. The folder itself is locked
+// as long as it is in use, which is how another process tells live work from
+// what a killed one left behind.
+func (c *Cache) workDir(ctx context.Context) (string, func(), error) {
+	tmp := filepath.Join(c.o.Dir, tmpDir)
+	// Between making and locking a folder it looks abandoned.
+	unlock, err := flock(ctx, filepath.Join(c.o.Dir, locksDir, "tmp"), func() {})
+	if err != nil {
+		return "", nil, err
+	}
+	defer unlock()
+	dir, err := os.MkdirTemp(tmp, "work-*"+tempSuffix)
+	if err != nil {
+		return "", nil, fmt.Errorf("cannot make a work folder: %w", err)
+	}
+	held, err := lockDir(dir)
+	if err != nil {
+		_ = os.Remove(dir)
+		return "", nil, err
+	}
+	return dir, func() {
+		if err := removeWork(dir); err != nil {
+			c.log.Warn("work folder cannot be removed now and is removed at the next start", "reason", err.Error())
+		}
+		_ = held.Close()
+	}, nil
+}
+
+func lockDir(dir string) (*os.File, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// removeLeftovers removes the work of processes that have ended.
+func (c *Cache) removeLeftovers() error {
+	unlock, err := flock(context.Background(), filepath.Join(c.o.Dir, locksDir, "tmp"), func() {})
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	tmp := filepath.Join(c.o.Dir, tmpDir)
+	entries, err := os.ReadDir(tmp)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !isTemp(e.Name()) {
+			continue
+		}
+		held, err := lockDir(filepath.Join(tmp, e.Name()))
+		if err != nil {
+			continue // its owner lives
+		}
+		err = removeWork(filepath.Join(tmp, e.Name()))
+		_ = held.Close()
+		if err != nil {
+			return err
+		}
+		c.log.Info("half-done work of an ended process removed", "folder", e.Name())
+	}
+	return nil
+}
+
+// removeWork ends the processes that still work in dir and removes it.
+func removeWork(dir string) error {
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		pids, err := processesIn("/proc", dir)
+		if err != nil {
+			return err
+		}
+		if len(pids) == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("cannot end processes %v in %s", pids, dir)
+		}
+		for _, pid := range pids {
+			_ = unix.Kill(pid, unix.SIGKILL)
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return os.RemoveAll(dir)
+}
+
+// processesIn finds the processes whose root or working folder is dir or
+// lies beneath it. Builds start every program with its working folder there.
+func processesIn(proc, dir string) ([]int, error) {
+	entries, err := os.ReadDir(proc)
+	if err != nil {
+		return nil, err
+	}
+	var pids []int
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		for _, link := range []string{"cwd", "root"} {
+			at, err := os.Readlink(filepath.Join(proc, e.Name(), link))
+			if err == nil && (at == dir || strings.HasPrefix(at, dir+"/")) {
+				pids = append(pids, pid)
+				break
+			}
+		}
+	}
+	return pids, nil
+}
+
+// spare is what stays free on the cache's filesystem whatever is fetched.
+const spare = 64 << 20
+
+// needSpace fails when the filesystem of the cache cannot take n more bytes.
+func (c *Cache) needSpace(n int64) error {
+	var st unix.Statfs_t
+	if err := unix.Statfs(c.o.Dir, &st); err != nil {
+		return fmt.Errorf("cannot ask for free space: %w", err)
+	}
+	free := int64(st.Bavail) * st.Bsize //nolint:gosec // no filesystem has 2^63 blocks
+	if free < n+spare {
+		// Transient: space may become free without anybody telling.
+		return fault.New(fault.Transient, "cannot keep the image: %d MiB are needed in %s and %d MiB are free", (n+spare)>>20, c.o.Dir, free>>20)
+	}
+	return nil
+}

@@ -1,0 +1,129 @@
+package containerbroker
+
+import (
+	"time"
+
+	"hostler/containerbroker/cloudinit"
+)
+
+// Stamp is the mark that every object made by hostler bears. Instances
+// without it, or with that of another namespace, are foreign.
+type Stamp struct {
+	// Namespace is that of the agent that made the object.
+	Namespace string
+	// UID is the identity of the declared object.
+	UID string
+	// Token is that of the create which made the object: fresh per attempt.
+	Token string
+	// Record is the declared machine as JSON, enough to write its record again
+	// when the store was lost. At most 48 KiB.
+	Record string
+}
+
+// Machine is a machine as a driver needs it: every default filled in, every
+// reference resolved. It bears no policy.
+type Machine struct {
+	Name  string
+	Stamp Stamp
+	// ImageID is the hypervisor's id of the image (ImageStore.EnsureImage);
+	// empty in a Diff means: do not compare.
+	ImageID string
+	// CPUs is the number of processors; 0 leaves the hypervisor's default.
+	CPUs int
+	// Memory and RootDisk are limits in bytes; 0 leaves the default.
+	Memory, RootDisk int64
+	// Pool is the storage pool of the root disk; empty: the hypervisor's own.
+	Pool       string
+	Autostart  bool
+	Privileged bool
+	Nesting    bool
+	// Guest is what cloud-init is told.
+	Guest cloudinit.Guest
+	// KeepGuest leaves what an existing guest was told as it is: an instance
+	// that was taken over must not run its first boot again.
+	KeepGuest bool
+	// NICs are its network interfaces, by the order of their names; none: those
+	// of the hypervisor's default.
+	NICs []NIC
+	// Disks are what is attached besides the root disk, by the order of their
+	// names.
+	Disks []Disk
+	// ExpectAddress says that readiness includes an address; with NICs it does
+	// in any case, one on each of which the addresses are known.
+	ExpectAddress bool
+}
+
+// Status is the power state of an instance.
+type Status string
+
+// The states. Anything a hypervisor reports beyond them is StatusUnknown.
+const (
+	StatusRunning Status = "running"
+	StatusStopped Status = "stopped"
+	StatusFrozen  Status = "frozen"
+	// StatusBusy: the hypervisor is in the middle of an operation on it.
+	StatusBusy Status = "busy"
+	// StatusHalfMade: its create was cut short and nothing goes on with it. It
+	// has never run and can only be deleted. A driver tells it of stamped
+	// instances alone.
+	StatusHalfMade Status = "half-made"
+	StatusError    Status = "error"
+	StatusUnknown  Status = "unknown"
+)
+
+// Instance is an instance as the hypervisor reports it.
+type Instance struct {
+	Name string
+	// Stamp is nil for a foreign instance. An instance stamped by another
+	// namespace is returned with that stamp; the caller treats it as foreign.
+	Stamp  *Stamp
+	Status Status
+	// ImageID is the image it was made from, as far as the hypervisor knows.
+	ImageID          string
+	CPUs             int
+	Memory, RootDisk int64 // bytes; 0: no limit set
+	Autostart        bool
+	Privileged       bool
+	Nesting          bool
+	Created          time.Time
+	// PID and Addresses are filled in only by List with detail.
+	PID       int64
+	Addresses []string
+	// Raw is the driver's own view, used by its Diff; opaque to all others.
+	Raw any
+}
+
+// Impact is what a change does to a running instance.
+type Impact string
+
+// The impacts, in rising order.
+const (
+	ImpactNone     Impact = "none"
+	ImpactLive     Impact = "live"
+	ImpactRestart  Impact = "restart"
+	ImpactRecreate Impact = "recreate"
+	ImpactDestroy  Impact = "destroy"
+)
+
+// Change is one field that differs from the declaration.
+type Change struct {
+	Field string
+	// From and To are for people; secrets are never put here (a changed
+	// user-data reads "(changed)").
+	From, To string
+	Impact   Impact
+	// Reason says why the impact is more than live.
+	Reason string
+}
+
+// Worst returns the highest impact among changes.
+func Worst(changes []Change) Impact {
+	order := map[Impact]int{ImpactNone: 0, ImpactLive: 1, ImpactRestart: 2, ImpactRecreate: 3, ImpactDestroy: 4}
+	worst := ImpactNone
+	for _, c := range changes {
+		if order[c.Impact] > order[worst] {
+			worst = c.Impact
+		}
+	}
+	return worst
+}

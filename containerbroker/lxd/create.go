@@ -1,0 +1,174 @@
+package lxd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+
+	"github.com/canonical/lxd/shared/api"
+
+	"hostler/containerbroker"
+	"hostler/internal/failpoint"
+	"hostler/internal/fault"
+)
+
+// Create implements containerbroker.Broker. The request is sent once; when
+// its outcome is not known, the instance itself is looked at.
+func (d *Driver) Create(ctx context.Context, m containerbroker.Machine, progress containerbroker.Progress) error {
+	c, err := d.open(ctx, d.opts.RequestTimeout)
+	if err != nil {
+		return err
+	}
+	fail := func(err error) error { return fmt.Errorf("cannot create instance %q: %w", m.Name, err) }
+	req, err := d.createRequest(c, m)
+	if err != nil {
+		return fail(err)
+	}
+	progress.Report("create", "creating "+m.Name, -1)
+	if err := failpoint.Hit(failpoint.LXDBeforePost); err != nil {
+		return fail(err)
+	}
+	op, err := c.start(http.MethodPost, "/1.0/instances", req, "")
+	if hit := failpoint.Hit(failpoint.LXDPostNoReply); hit != nil && err == nil {
+		err = hit
+	}
+	if err == nil {
+		if err := failpoint.Hit(failpoint.LXDOpNotRecorded); err != nil {
+			return fail(err)
+		}
+		_, err = d.wait(c, op)
+		if err == nil {
+			return nil
+		}
+	}
+	if ctx.Err() != nil {
+		return fail(err)
+	}
+	return d.resolveCreate(c, m, err)
+}
+
+// resolveCreate finds out what became of a create that ended with cause: the
+// stamp on the instance tells whose it is. Nothing is waited for but
+// operations that LXD is really carrying out.
+func (d *Driver) resolveCreate(c *client, m containerbroker.Machine, cause error) error {
+	var refused *operationError
+	known := errors.As(cause, &refused)
+	found, err := d.read(c, m.Name)
+	if err == nil && ours(found, m.Stamp) && halfMade(found) || !known && fault.Is(err, fault.NotFound) {
+		// LXD shows an instance some time after it took the request, and some
+		// time before its files are there.
+		if _, err = d.settle(c, m.Name); err == nil {
+			found, err = d.read(c, m.Name)
+		}
+	}
+	switch {
+	case fault.Is(err, fault.NotFound):
+		return fmt.Errorf("cannot create instance %q: %w", m.Name, cause)
+	case err != nil:
+		return fmt.Errorf("cannot create instance %q: %v; cannot look for it: %w", m.Name, cause, err)
+	case ours(found, m.Stamp) && halfMade(found):
+		if err := d.Delete(c.ctx, m.Name, m.Stamp); err != nil {
+			return fmt.Errorf("cannot create instance %q: LXD was interrupted: %w", m.Name, err)
+		}
+		return fault.New(fault.Transient, "cannot create instance %q: LXD was interrupted; what it had made is removed", m.Name)
+	case ours(found, m.Stamp):
+		return nil
+	}
+	owner := "it was not made by hostler"
+	if have := stampOf(found.Config); have != nil {
+		owner = fmt.Sprintf("it belongs to namespace %q", clean(have.Namespace, 64))
+		if sameOwner(have, m.Stamp) {
+			owner = "an earlier attempt left it"
+		}
+	}
+	return fault.New(fault.Conflict, "cannot create instance %q: an instance of that name exists; %s", m.Name, owner)
+}
+
+// read returns one instance.
+func (d *Driver) read(c *client, name string) (api.Instance, error) {
+	var found api.Instance
+	_, err := c.get(instancePath(name), &found)
+	return found, err
+}
+
+// ours says that an instance was made by the very attempt that the stamp
+// names.
+func ours(i api.Instance, s containerbroker.Stamp) bool {
+	have := stampOf(i.Config)
+	return have != nil && sameOwner(have, s) && have.Token == s.Token
+}
+
+// halfMade says that LXD has not finished making an instance, and, when no
+// operation runs on it, never will. When its files are there LXD notes that
+// its templates are to be applied, and from its first start on how it was
+// left. LXD must not be asked to start such an instance: what that leaves in
+// a btrfs pool it cannot delete again (5.0.2).
+func halfMade(i api.Instance) bool {
+	return i.StatusCode == api.Stopped && i.Config[keyNamespace] != "" && i.Config[keyBaseImage] != "" &&
+		i.Config["volatile.apply_template"] == "" && i.Config["volatile.last_state.power"] == ""
+}
+
+func sameOwner(have *containerbroker.Stamp, s containerbroker.Stamp) bool {
+	return have.Namespace == s.Namespace && have.UID == s.UID
+}
+
+func (d *Driver) createRequest(c *client, m containerbroker.Machine) (*api.InstancesPost, error) {
+	s, err := settingsOf(m)
+	if err != nil {
+		return nil, err
+	}
+	if m.ImageID == "" {
+		return nil, fault.New(fault.Invalid, "no image is named")
+	}
+	req := &api.InstancesPost{
+		Name:   m.Name,
+		Type:   api.InstanceTypeContainer,
+		Source: api.InstanceSource{Type: "image", Fingerprint: m.ImageID},
+	}
+	req.Config = configOf(s, m.Stamp)
+	pool := m.Pool
+	if pool == "" && m.RootDisk != 0 {
+		if pool, err = d.profilePool(c); err != nil {
+			return nil, err
+		}
+	}
+	if pool != "" {
+		device := map[string]string{"type": "disk", "path": "/", "pool": pool}
+		if m.RootDisk != 0 {
+			device["size"] = number(m.RootDisk)
+		}
+		req.Devices = devices{rootName: device}
+	}
+	var given devices
+	if len(m.NICs) > 0 {
+		if given, err = d.profileDevices(c, []string{defaultProfile}); err != nil {
+			return nil, err
+		}
+	}
+	attached, err := d.attach(devices{}, m, given)
+	if err != nil {
+		return nil, err
+	}
+	if len(attached) > 0 {
+		maps.Copy(attached, req.Devices)
+		req.Devices = attached
+	}
+	return req, nil
+}
+
+// defaultProfile is the profile of instances that name none.
+const defaultProfile = "default"
+
+// profilePool returns the pool of the default profile's root disk.
+func (d *Driver) profilePool(c *client) (string, error) {
+	given, err := d.profileDevices(c, []string{defaultProfile})
+	if err != nil {
+		return "", err
+	}
+	if _, device := rootDisk(given); device["pool"] != "" {
+		return device["pool"], nil
+	}
+	return "", fault.New(fault.NeedsOperator, "profile default has no root disk; name a pool or add one to the profile")
+}

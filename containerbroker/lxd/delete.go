@@ -1,0 +1,76 @@
+package lxd
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+
+	"github.com/canonical/lxd/shared/api"
+
+	"hostler/containerbroker"
+	"hostler/internal/failpoint"
+	"hostler/internal/fault"
+)
+
+// deleteTries is how often an instance that LXD will not delete is tried.
+const deleteTries = 4
+
+// Delete implements containerbroker.Broker. Gone at any step is success.
+func (d *Driver) Delete(ctx context.Context, name string, expect containerbroker.Stamp) error {
+	c, err := d.open(ctx, d.opts.RequestTimeout)
+	if err != nil {
+		return err
+	}
+	for try := 1; ; try++ {
+		err = d.deleteOnce(c, name, expect)
+		if err == nil || fault.Is(err, fault.NotFound) {
+			return nil
+		}
+		if ctx.Err() != nil || fault.Is(err, fault.Conflict) || fault.Is(err, fault.NeedsOperator) {
+			return fmt.Errorf("cannot delete instance %q: %w", name, err)
+		}
+		// LXD refuses while another operation runs on the instance, which may
+		// be our own whose answer was lost: wait for that one, or a while when
+		// there is none to be seen. An LXD that does not answer is left to the
+		// caller.
+		found, waitErr := d.settle(c, name)
+		if try == deleteTries || waitErr != nil {
+			return fault.New(fault.Transient, "cannot delete instance %q: %w", name, err)
+		}
+		if !found {
+			if err := pause(ctx, d.opts.RetryDelay); err != nil {
+				return fmt.Errorf("cannot delete instance %q: %w", name, err)
+			}
+		}
+	}
+}
+
+func (d *Driver) deleteOnce(c *client, name string, expect containerbroker.Stamp) error {
+	found, err := d.read(c, name)
+	if err != nil {
+		return err
+	}
+	if have := stampOf(found.Config); have == nil || !sameOwner(have, expect) {
+		return fault.New(fault.Conflict, "it bears another stamp")
+	}
+	var stopErr error
+	if found.StatusCode != api.Stopped {
+		stopErr = d.change(c, name, api.InstanceStatePut{Action: "stop", Force: true, Timeout: -1})
+		if fault.Is(stopErr, fault.NotFound) || c.ctx.Err() != nil {
+			return stopErr
+		}
+		// A half-made or broken instance cannot be stopped and may still be
+		// deleted: go on.
+	}
+	op, err := c.start(http.MethodDelete, instancePath(name), nil, "")
+	if err == nil {
+		if err := failpoint.Hit(failpoint.LXDDeleteSent); err != nil {
+			return err
+		}
+		_, err = d.wait(c, op)
+	}
+	if err != nil && stopErr != nil {
+		return fmt.Errorf("%w; and it cannot be stopped: %v", err, stopErr)
+	}
+	return err
+}

@@ -1,0 +1,239 @@
+package lxd
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/canonical/lxd/shared/api"
+	"github.com/google/go-cmp/cmp"
+
+	"hostler/containerbroker"
+)
+
+func wiredMachine() containerbroker.Machine {
+	m := testMachine()
+	m.NICs = []containerbroker.NIC{{
+		Name: "eth0", Bridge: "br-lan", MAC: "00:16:3E:00:00:01", MTU: 1400, Addresses: []string{"10.20.0.10/24", "fd00::10/64"},
+	}}
+	m.Disks = []containerbroker.Disk{
+		{Name: "fs-www", Source: "/run/hostler/www", Path: "/srv/www"},
+		{Name: "vol-data", Source: "/dev/loop3", Device: "/dev/hostler-data", ReadOnly: true},
+	}
+	return m
+}
+
+// bridges is a /proc of a host whose bridges do or do not hand IPv6 packets to
+// netfilter.
+func bridges(t *testing.T, filter string) string {
+	t.Helper()
+	proc := t.TempDir()
+	dir := filepath.Join(proc, "sys/net/bridge")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "bridge-nf-call-ip6tables"), []byte(filter+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return proc
+}
+
+func attached(t *testing.T, d *Driver, own devices, m containerbroker.Machine, given devices) devices {
+	t.Helper()
+	result, err := d.attach(own, m, given)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
+// observed returns the instance as List shows it with these devices.
+func observed(own, given devices, filterIPv6 bool) containerbroker.Instance {
+	expanded := maps.Clone(given)
+	if expanded == nil {
+		expanded = devices{}
+	}
+	maps.Copy(expanded, own)
+	i := stamped(api.Running)
+	i.Devices, i.ExpandedDevices = own, expanded
+	return instanceOf(api.InstanceFull{Instance: i}, filterIPv6)
+}
+
+// L4, N18: the devices that LXD is given.
+func TestDevices(t *testing.T) {
+	d := New(Options{Proc: bridges(t, "1")})
+	want := devices{
+		"eth0": {
+			"type": "nic", "nictype": "bridged", "parent": "br-lan", "name": "eth0", "hwaddr": "00:16:3e:00:00:01", "mtu": "1400",
+			"security.mac_filtering": "true", "security.ipv4_filtering": "true", "security.ipv6_filtering": "true",
+			"ipv4.address": "10.20.0.10", "ipv6.address": "fd00::10", keyOwner: "hostler",
+		},
+		"fs-www":   {"type": "disk", "source": "/run/hostler/www", "path": "/srv/www", keyOwner: "hostler"},
+		"vol-data": {"type": "unix-block", "source": "/dev/loop3", "path": "/dev/hostler-data", "mode": "0440", keyOwner: "hostler"},
+	}
+	if diff := cmp.Diff(want, attached(t, d, nil, wiredMachine(), nil)); diff != "" {
+		t.Error(diff)
+	}
+	if changes := d.Diff(wiredMachine(), observed(want, nil, true)); len(changes) != 0 {
+		t.Errorf("they differ from themselves: %+v", changes)
+	}
+}
+
+// A guest is kept to its addresses as far as LXD and the host can.
+func TestFilters(t *testing.T) {
+	m := wiredMachine()
+	nic := &m.NICs[0]
+	for what, c := range map[string]struct {
+		addresses []string
+		proc      string
+		want      map[string]string
+		says      string
+	}{
+		"both":           {nic.Addresses, "1", map[string]string{keyIPv4: "10.20.0.10", keyIPv6: "fd00::10"}, "10.20.0.10, fd00::10, mtu"},
+		"IPv4 only":      {[]string{"10.20.0.10/24"}, "1", map[string]string{keyIPv4: "10.20.0.10", keyIPv6: "none"}, "no IPv6"},
+		"IPv6 only":      {[]string{"fd00::10/64"}, "1", map[string]string{keyIPv4: "none", keyIPv6: "fd00::10"}, "no IPv4"},
+		"unable":         {nic.Addresses, "0", map[string]string{keyIPv4: "10.20.0.10", keyIPv6: ""}, "IPv6 not filtered"},
+		"several":        {[]string{"10.20.0.10/24", "10.20.0.11/24"}, "1", map[string]string{keyIPv4: "", keyIPv6: "none"}, "IPv4 not filtered"},
+		"the same twice": {[]string{"10.20.0.10/24", "10.20.0.10/16"}, "1", map[string]string{keyIPv4: "10.20.0.10"}, ""},
+		"unknown":        {nil, "1", map[string]string{keyIPv4: "", keyIPv6: ""}, "IPv4 not filtered, IPv6 not filtered"},
+	} {
+		nic.Addresses = c.addresses
+		device := attached(t, New(Options{Proc: bridges(t, c.proc)}), nil, m, nil)["eth0"]
+		for key, want := range c.want {
+			if device[key] != want {
+				t.Errorf("%s: %s is %q, want %q", what, key, device[key], want)
+			}
+		}
+		if (device[keyIPv4] != "") != (device[keyFilterIPv4] != "") || (device[keyIPv6] != "") != (device[keyFilterIPv6] != "") {
+			t.Errorf("%s: an address without a filter, which LXD refuses: %v", what, device)
+		}
+		if text := nicText("eth0", device); !strings.Contains(text, c.says) {
+			t.Errorf("%s: a person is told %q", what, text)
+		}
+	}
+	// A host that becomes able to is made use of, and the other way round.
+	nic.Addresses = wiredMachine().NICs[0].Addresses
+	without := attached(t, New(Options{Proc: bridges(t, "0")}), nil, m, nil)
+	changes := New(Options{}).Diff(m, observed(without, nil, true))
+	if len(changes) != 1 || changes[0].Field != "nic eth0" || changes[0].Impact != containerbroker.ImpactLive {
+		t.Errorf("changes: %+v", changes)
+	}
+	if changes = New(Options{}).Diff(m, observed(without, nil, false)); len(changes) != 0 {
+		t.Errorf("changes: %+v", changes)
+	}
+	if d := New(Options{Proc: t.TempDir()}); d.filterIPv6() {
+		t.Error("a host without br_netfilter counts as able")
+	}
+}
+
+// Whatever key of ours is altered shows, and no other does.
+func TestEveryAlterationShows(t *testing.T) {
+	d := New(Options{Proc: bridges(t, "1")})
+	m := wiredMachine()
+	whole := attached(t, d, nil, m, nil)
+	for name, keys := range map[string][]string{"eth0": nicKeys, "fs-www": diskKeys, "vol-data": diskKeys} {
+		for _, key := range append([]string{keyOwner}, keys...) {
+			for _, value := range []string{"", "altered"} {
+				if whole[name][key] == value {
+					continue
+				}
+				own := maps.Clone(whole)
+				own[name] = maps.Clone(own[name])
+				own[name][key] = value
+				if value == "" {
+					delete(own[name], key)
+				}
+				i := observed(own, nil, true)
+				changes := d.Diff(m, i)
+				irrelevant := key == "readonly" && name == "vol-data" || key == "mode" && name == "fs-www" || key == keyOwner && value != "" ||
+					key == "readonly" && value != "" // no boolean: as if it were not there
+				if (len(changes) == 0) != irrelevant {
+					t.Errorf("%s of %s is %q: %+v", key, name, value, changes)
+				}
+			}
+		}
+		own := maps.Clone(whole)
+		own[name] = maps.Clone(own[name])
+		own[name]["limits.max"] = "1MB"
+		if changes := d.Diff(m, observed(own, nil, true)); len(changes) != 0 {
+			t.Errorf("a person's limit is a difference: %+v", changes)
+		}
+	}
+}
+
+// Z5: what profiles and people give, and what becomes of it.
+func TestDevicesOfOthers(t *testing.T) {
+	d := New(Options{Proc: bridges(t, "1")})
+	given := devices{
+		"eth0": {"type": "nic", "network": "lxdbr0", "name": "eth0"},
+		"wan0": {"type": "nic", "network": "lxdbr0", "name": "wan0"},
+		"root": {"type": "disk", "path": "/", "pool": "default"},
+	}
+	own := devices{
+		"extra0": {"type": "nic", "network": "lxdbr0", "name": "extra0"},
+		"fs-www": {"type": "disk", "source": "/theirs", "path": "/srv/www", "limits.read": "1MB"},
+		"theirs": {"type": "disk", "source": "/theirs", "path": "/theirs"},
+	}
+	m := wiredMachine()
+	m.Disks = m.Disks[:1]
+	fields := func(changes []containerbroker.Change) (names []string) {
+		for _, c := range changes {
+			names = append(names, c.Field)
+		}
+		return names
+	}
+	changes := d.Diff(m, observed(own, given, true))
+	if diff := cmp.Diff([]string{"disk fs-www", "nic eth0", "nic wan0"}, fields(changes)); diff != "" {
+		t.Error(diff)
+	}
+	if !strings.Contains(changes[1].From, "of a profile") || changes[2].To != "" || !strings.Contains(changes[0].From, "not made by hostler") {
+		t.Errorf("a person is told %+v", changes)
+	}
+	now := attached(t, d, own, m, given)
+	if now["wan0"]["type"] != mask || now["fs-www"]["limits.read"] == "" || now["root"] != nil {
+		t.Errorf("devices: %v", now)
+	}
+	for _, name := range []string{"extra0", "theirs"} {
+		if diff := cmp.Diff(own[name], now[name]); diff != "" {
+			t.Error(diff)
+		}
+	}
+	if changes := d.Diff(m, observed(now, given, true)); len(changes) != 0 {
+		t.Errorf("it still differs: %+v", changes)
+	}
+	// Without interfaces and disks of its own it has what others gave it.
+	bare := testMachine()
+	changes = d.Diff(bare, observed(now, given, true))
+	if diff := cmp.Diff([]string{"disk fs-www", "nic eth0", "nic wan0"}, fields(changes)); diff != "" {
+		t.Error(diff)
+	}
+	delete(own, "fs-www") // it was declared, and so became ours
+	if diff := cmp.Diff(own, attached(t, d, now, bare, nil)); diff != "" {
+		t.Error(diff)
+	}
+	// What another machine of the same name would be told to take is refused.
+	m.NICs[0].Name = rootName
+	if _, err := d.attach(nil, m, nil); err == nil {
+		t.Error("an interface took the name of the root disk")
+	}
+}
+
+func FuzzDevices(f *testing.F) {
+	f.Add("eth0", "nic", "parent", "br-lan", "ipv4.address", "none")
+	f.Add("fs-www", "disk", "source", "/x", "path", "")
+	f.Fuzz(func(t *testing.T, name, kind, key1, value1, key2, value2 string) {
+		own := devices{name: {"type": kind, key1: value1, key2: value2, keyOwner: "hostler"}, "other": nil}
+		d := New(Options{Proc: "/nonexistent"})
+		m := wiredMachine()
+		d.Diff(m, observed(own, nil, false))
+		result, err := d.attach(own, m, own)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if changes := d.Diff(m, observed(result, nil, false)); len(changes) != 0 {
+			t.Errorf("it still differs: %+v", changes)
+		}
+	})
+}

@@ -1,0 +1,151 @@
+package lxd
+
+import (
+	"context"
+	"encoding/json"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/canonical/lxd/shared/api"
+	"github.com/gorilla/websocket"
+
+	"hostler/containerbroker"
+)
+
+// eventBuffer is how many events may wait for a slow reader before the stream
+// counts as lost.
+const eventBuffer = 1024
+
+// maxEvent bounds one event in bytes.
+const maxEvent = 1 << 20
+
+// quiet are the lifecycle actions that change nothing about an instance; they
+// are what looking at one causes.
+var quiet = map[string]bool{
+	"console": true, "console-reset": true, "console-retrieved": true, "exec": true,
+	"file-deleted": true, "file-pushed": true, "file-retrieved": true,
+	"log-deleted": true, "log-retrieved": true,
+	"metadata-retrieved": true, "metadata-template-retrieved": true, "backup-retrieved": true,
+}
+
+// Events implements containerbroker.EventSource: LXD's lifecycle events, read
+// in their order by one goroutine. A stream that is silent for longer than
+// Options.EventTimeout is closed; pings keep a quiet one alive, and cost LXD
+// no request.
+func (d *Driver) Events(ctx context.Context) (<-chan containerbroker.Event, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	c, err := d.open(ctx, 0)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	conn, release, err := c.websocket("/events?type=lifecycle")
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	conn.SetReadLimit(maxEvent)
+	alive := func() { _ = conn.SetReadDeadline(time.Now().Add(d.opts.EventTimeout)) }
+	alive()
+	conn.SetPongHandler(func(string) error { alive(); return nil })
+	answer := conn.PingHandler()
+	conn.SetPingHandler(func(data string) error { alive(); return answer(data) })
+
+	events := make(chan containerbroker.Event, eventBuffer)
+	unwatch := d.inits.follow(func(name string, pid int64) {
+		tell := func() {
+			select {
+			case events <- containerbroker.Event{Instance: name, Action: "shutdown"}:
+			case <-ctx.Done():
+			}
+		}
+		tell() // a listing made now mostly waits for the same as settleDeath
+		d.settleDeath(ctx, name, pid)
+		tell()
+	})
+	go d.pingLoop(ctx, conn)
+	go func() {
+		defer close(events)
+		defer unwatch()
+		defer cancel()
+		defer release()
+		for {
+			_, data, err := conn.ReadMessage()
+			if err != nil {
+				d.log.Debug("LXD event stream ended", "error", err)
+				return
+			}
+			alive()
+			event, ok := eventOf(data)
+			if !ok {
+				continue
+			}
+			select {
+			case events <- event:
+			default:
+				d.log.Warn("LXD event stream is dropped: its reader is too slow")
+				return
+			}
+		}
+	}()
+	return events, nil
+}
+
+// pingLoop keeps an idle stream provably alive.
+func (d *Driver) pingLoop(ctx context.Context, conn *websocket.Conn) {
+	ticker := time.NewTicker(d.opts.EventTimeout / 3)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticker.C:
+			if conn.WriteControl(websocket.PingMessage, nil, now.Add(d.opts.EventTimeout/3)) != nil {
+				return
+			}
+		}
+	}
+}
+
+// eventOf reads one message of the stream; false: nothing that matters. The
+// action is LXD's word without the "instance-" in front.
+func eventOf(data []byte) (containerbroker.Event, bool) {
+	var event api.Event
+	var lifecycle api.EventLifecycle
+	if json.Unmarshal(data, &event) != nil || event.Type != api.EventTypeLifecycle {
+		return containerbroker.Event{}, false
+	}
+	if json.Unmarshal(event.Metadata, &lifecycle) != nil {
+		return containerbroker.Event{}, false
+	}
+	if action, ok := strings.CutPrefix(lifecycle.Action, "instance-"); ok {
+		if quiet[action] {
+			return containerbroker.Event{}, false
+		}
+		return containerbroker.Event{Instance: instanceIn(lifecycle.Source), Action: clean(action, 64)}, true
+	}
+	// What a profile or a pool gives its instances may have changed.
+	if strings.HasPrefix(lifecycle.Action, "profile-") || strings.HasPrefix(lifecycle.Action, "storage-pool-") {
+		return containerbroker.Event{Action: clean(lifecycle.Action, 64)}, true
+	}
+	return containerbroker.Event{}, false
+}
+
+// instanceIn returns the instance that a source like
+// /1.0/instances/web/snapshots/one?project=p names, or "".
+func instanceIn(source string) string {
+	u, err := url.Parse(source)
+	if err != nil {
+		return ""
+	}
+	fields := strings.Split(u.EscapedPath(), "/")
+	if len(fields) < 4 || fields[2] != "instances" && fields[2] != "containers" && fields[2] != "virtual-machines" {
+		return ""
+	}
+	name, err := url.PathUnescape(fields[3])
+	if err != nil || clean(name, 64) != name {
+		return ""
+	}
+	return name
+}

@@ -1,0 +1,260 @@
+package lxd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/canonical/lxd/shared/api"
+	"github.com/canonical/lxd/shared/ws"
+	"github.com/gorilla/websocket"
+
+	"hostler/containerbroker"
+	"hostler/internal/fault"
+)
+
+// Exec implements containerbroker.Guest. The two outputs are written from
+// goroutines of their own, and both have ended when Exec returns. When ctx
+// ends first, the command is killed. A Stdin whose Read never returns keeps
+// one goroutine. LXD 5.0 may drop the last words of a command on a terminal
+// that ends right after them.
+func (d *Driver) Exec(ctx context.Context, name string, req containerbroker.ExecRequest) (int, error) {
+	code, err := d.exec(ctx, name, req)
+	if err != nil {
+		return -1, fmt.Errorf("cannot run a command in instance %q: %w", name, err)
+	}
+	return code, nil
+}
+
+func (d *Driver) exec(ctx context.Context, name string, req containerbroker.ExecRequest) (int, error) {
+	if len(req.Command) == 0 {
+		return -1, fault.New(fault.Invalid, "the command is empty")
+	}
+	c, err := d.open(ctx, d.opts.RequestTimeout)
+	if err != nil {
+		return -1, err
+	}
+	op, err := c.start(http.MethodPost, instancePath(name)+"/exec", api.InstanceExecPost{
+		Command: req.Command, Environment: req.Env, WaitForWS: true,
+		Interactive: req.Terminal, Width: req.Width, Height: req.Height,
+	}, "")
+	if err != nil {
+		return -1, notRunning(err)
+	}
+	if err := d.pipe(ctx, op, req); err != nil {
+		return -1, err
+	}
+	done, err := d.wait(c, op)
+	var refused *operationError
+	if errors.As(err, &refused) && ctx.Err() == nil {
+		// LXD fails the operation when the command cannot be run at all.
+		return -1, fault.New(fault.Invalid, "%w", err)
+	}
+	if err != nil {
+		return -1, err
+	}
+	code, ok := done.Metadata["return"].(float64)
+	if !ok {
+		return -1, fault.New(fault.Transient, "LXD told no exit code")
+	}
+	return int(code), nil
+}
+
+// notRunning turns LXD's refusal to enter an instance into a kind that says
+// when to come back.
+func notRunning(err error) error {
+	if fault.Is(err, fault.Invalid) {
+		return fault.New(fault.NotReady, "%w", err)
+	}
+	return err
+}
+
+// pipe connects the websockets of an operation to the request's streams and
+// returns when the outputs have ended, or, when ctx ends first, after telling
+// LXD to kill the command.
+func (d *Driver) pipe(ctx context.Context, op api.Operation, req containerbroker.ExecRequest) error {
+	socketCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	sockets, err := d.open(socketCtx, 0)
+	if err != nil {
+		return err
+	}
+	conns := map[string]*websocket.Conn{}
+	for _, fd := range []string{api.SecretNameControl, "0", "1", "2"} {
+		secret, ok := secretOf(op, fd)
+		if !ok {
+			continue
+		}
+		conn, release, err := sockets.websocket(socketPath(op, secret))
+		if err != nil {
+			return err
+		}
+		defer release()
+		conns[fd] = conn
+	}
+	control := conns[api.SecretNameControl]
+	if control == nil || conns["0"] == nil || !req.Terminal && (conns["1"] == nil || conns["2"] == nil) {
+		return fault.New(fault.Transient, "LXD gave no channels for the command")
+	}
+	go drain(control)
+	stop := context.AfterFunc(ctx, func() {
+		_ = control.WriteJSON(api.InstanceExecControl{Command: "signal", Signal: int(syscall.SIGKILL)})
+		cancel()
+	})
+	defer stop()
+	if req.Terminal {
+		go typeInto(conns["0"], req.Stdin)
+		return cut(ctx, <-ws.MirrorWrite(conns["0"], writerOr(req.Stdout)))
+	}
+	stdin := req.Stdin
+	if stdin == nil {
+		stdin = strings.NewReader("")
+	}
+	go drain(conns["0"]) // answers the server's pings
+	ws.MirrorRead(conns["0"], stdin)
+	stdout := ws.MirrorWrite(conns["1"], writerOr(req.Stdout))
+	stderr := ws.MirrorWrite(conns["2"], writerOr(req.Stderr))
+	return cut(ctx, errors.Join(<-stdout, <-stderr))
+}
+
+// typeInto gives a terminal its input. At its end it types Ctrl-D: LXD takes
+// an ended stream for the end of the whole terminal and drops what the
+// command still has to say.
+func typeInto(conn *websocket.Conn, input io.Reader) {
+	if input == nil {
+		return
+	}
+	w := ws.NewWrapper(conn)
+	if _, err := io.Copy(w, input); err == nil {
+		_, _ = w.Write([]byte{4})
+	}
+}
+
+// cut says that an output did not end well.
+func cut(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err != nil {
+		return fault.New(fault.Transient, "its output was cut short: %w", err)
+	}
+	return nil
+}
+
+func socketPath(op api.Operation, secret string) string {
+	return "/operations/" + url.PathEscape(op.ID) + "/websocket?secret=" + url.QueryEscape(secret)
+}
+
+func drain(conn *websocket.Conn) {
+	for {
+		if _, _, err := conn.NextReader(); err != nil {
+			return
+		}
+	}
+}
+
+func secretOf(op api.Operation, fd string) (string, bool) {
+	fds, _ := op.Metadata["fds"].(map[string]any)
+	secret, ok := fds[fd].(string)
+	return secret, ok
+}
+
+func writerOr(w io.Writer) io.Writer {
+	if w == nil {
+		return io.Discard
+	}
+	return w
+}
+
+// Console implements containerbroker.Guest.
+func (d *Driver) Console(ctx context.Context, name string, conn io.ReadWriter) error {
+	if err := d.console(ctx, name, conn); err != nil {
+		return fmt.Errorf("cannot open the console of instance %q: %w", name, err)
+	}
+	return nil
+}
+
+func (d *Driver) console(ctx context.Context, name string, conn io.ReadWriter) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c, err := d.open(ctx, d.opts.RequestTimeout)
+	if err != nil {
+		return err
+	}
+	op, err := c.start(http.MethodPost, instancePath(name)+"/console", api.InstanceConsolePost{Type: "console", Width: 80, Height: 24}, "")
+	if err != nil {
+		return notRunning(err)
+	}
+	conns := map[string]*websocket.Conn{}
+	for _, fd := range []string{"0", api.SecretNameControl} {
+		secret, ok := secretOf(op, fd)
+		if !ok {
+			return fault.New(fault.Transient, "LXD gave no channel for it")
+		}
+		socket, release, err := c.websocket(socketPath(op, secret))
+		if err != nil {
+			return err
+		}
+		defer release()
+		conns[fd] = socket
+	}
+	go drain(conns[api.SecretNameControl])
+	var detach sync.Once
+	leave := func() {
+		detach.Do(func() {
+			message := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
+			_ = conns[api.SecretNameControl].WriteMessage(websocket.CloseMessage, message)
+			cancel()
+		})
+	}
+	input := ws.MirrorRead(conns["0"], conn)
+	output := ws.MirrorWrite(conns["0"], conn)
+	select {
+	case <-input: // the person left
+		leave()
+		<-output
+	case <-output: // the instance ended
+	case <-ctx.Done():
+		leave()
+		<-output
+	}
+	return nil
+}
+
+// Log implements containerbroker.Guest.
+func (d *Driver) Log(ctx context.Context, name string) (io.ReadCloser, error) {
+	body, err := d.file(ctx, instancePath(name)+"/console")
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the console log of instance %q: %w", name, err)
+	}
+	return body, nil
+}
+
+// file reads a path that LXD answers with raw content. The library's own
+// calls for that drop the context.
+func (d *Driver) file(ctx context.Context, path string) (io.ReadCloser, error) {
+	c, err := d.open(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://unix.socket"+path, http.NoBody)
+	if err != nil {
+		return nil, fault.Wrap(fault.Invalid, err)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, classify(ctx, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		message, _ := io.ReadAll(io.LimitReader(resp.Body, maxMessage))
+		_ = resp.Body.Close()
+		return nil, classify(ctx, api.StatusErrorf(resp.StatusCode, "%s", clean(string(message), maxMessage)))
+	}
+	return resp.Body, nil
+}

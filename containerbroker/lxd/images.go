@@ -1,0 +1,184 @@
+package lxd
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/canonical/lxd/shared/api"
+
+	"hostler/containerbroker"
+	"hostler/containerbroker/images"
+	"hostler/internal/fault"
+)
+
+// The properties that mark an image as ours.
+const (
+	propertyNamespace = "hostler.namespace"
+	propertyReference = "hostler.reference"
+)
+
+// EnsureImage implements containerbroker.ImageStore. A reference is one of
+// LXD's own aliases (lxd:ALIAS demands that), or one that the image sources
+// know. The id is LXD's fingerprint.
+func (d *Driver) EnsureImage(ctx context.Context, ref string, progress containerbroker.Progress) (string, error) {
+	id, err := d.share(ctx, ref, progress, func(ctx context.Context, f *flight) (string, error) {
+		return d.ensure(ctx, ref, f)
+	})
+	if err != nil {
+		return "", fmt.Errorf("cannot get image %q: %w", ref, err)
+	}
+	return id, nil
+}
+
+func (d *Driver) ensure(ctx context.Context, ref string, f *flight) (string, error) {
+	c, err := d.open(ctx, d.opts.RequestTimeout)
+	if err != nil {
+		return "", err
+	}
+	if alias, ok := strings.CutPrefix(ref, "lxd:"); ok {
+		id, err := d.lookup(c, alias)
+		if fault.Is(err, fault.NotFound) {
+			err = fault.New(fault.NotFound, "LXD has no image with that alias or fingerprint; `lxc image list` shows those it has")
+		}
+		return id, err
+	}
+	if id, err := d.alias(c, ref); err == nil || !fault.Is(err, fault.NotFound) {
+		return id, err
+	}
+	if d.opts.Images == nil {
+		return "", fault.New(fault.NotFound, "LXD has no such alias, and there are no other image sources")
+	}
+	artifact, err := d.opts.Images.Ensure(ctx, ref, images.FormatLXD, func(message string, percent int) {
+		f.report("image", message, percent)
+	})
+	if err != nil {
+		return "", err
+	}
+	if id, err := d.fingerprint(c, artifact.Digest); err == nil || !fault.Is(err, fault.NotFound) {
+		return id, err
+	}
+	return d.upload(ctx, artifact, ref, f)
+}
+
+// lookup finds an image by alias or by whole fingerprint.
+func (d *Driver) lookup(c *client, name string) (string, error) {
+	id, err := d.alias(c, name)
+	if fault.Is(err, fault.NotFound) && len(name) == 64 {
+		return d.fingerprint(c, name)
+	}
+	return id, err
+}
+
+func (d *Driver) alias(c *client, name string) (string, error) {
+	var found api.ImageAliasesEntry
+	if _, err := c.get("/1.0/images/aliases/"+url.PathEscape(name), &found); err != nil {
+		return "", err
+	}
+	if found.Type == string(api.InstanceTypeVM) {
+		return "", fault.New(fault.Invalid, "it is an image for virtual machines")
+	}
+	return found.Target, nil
+}
+
+func (d *Driver) fingerprint(c *client, id string) (string, error) {
+	var found api.Image
+	if _, err := c.get("/1.0/images/"+url.PathEscape(id), &found); err != nil {
+		return "", err
+	}
+	return found.Fingerprint, nil
+}
+
+// ListImages implements containerbroker.ImageStore with two requests.
+func (d *Driver) ListImages(ctx context.Context) ([]containerbroker.HypervisorImage, error) {
+	c, err := d.open(ctx, d.opts.RequestTimeout)
+	if err != nil {
+		return nil, err
+	}
+	var found []api.Image
+	if _, err := c.get("/1.0/images?recursion=1", &found); err != nil {
+		return nil, fmt.Errorf("cannot list LXD images: %w", err)
+	}
+	users, err := d.imageUsers(c)
+	if err != nil {
+		return nil, fmt.Errorf("cannot list LXD images: %w", err)
+	}
+	all := make([]containerbroker.HypervisorImage, 0, len(found))
+	for _, image := range found {
+		one := containerbroker.HypervisorImage{
+			ID: image.Fingerprint, Size: image.Size, Created: image.UploadedAt,
+			Ours: d.ours(image), UsedBy: users[image.Fingerprint],
+		}
+		if one.Ours {
+			one.Reference = image.Properties[propertyReference]
+		}
+		for _, alias := range image.Aliases {
+			one.Aliases = append(one.Aliases, alias.Name)
+		}
+		all = append(all, one)
+	}
+	slices.SortFunc(all, func(a, b containerbroker.HypervisorImage) int { return strings.Compare(a.ID, b.ID) })
+	return all, nil
+}
+
+func (d *Driver) ours(image api.Image) bool {
+	return d.opts.Namespace != "" && image.Properties[propertyNamespace] == d.opts.Namespace
+}
+
+// imageUsers returns the names of the instances by the image they were made
+// from.
+func (d *Driver) imageUsers(c *client) (map[string][]string, error) {
+	var instances []api.Instance
+	if _, err := c.get("/1.0/instances?recursion=1", &instances); err != nil {
+		return nil, err
+	}
+	users := map[string][]string{}
+	for _, i := range instances {
+		if id := i.Config[keyBaseImage]; id != "" {
+			users[id] = append(users[id], i.Name)
+		}
+	}
+	for _, names := range users {
+		slices.Sort(names)
+	}
+	return users, nil
+}
+
+// DeleteImage implements containerbroker.ImageStore.
+func (d *Driver) DeleteImage(ctx context.Context, id string) error {
+	c, err := d.open(ctx, d.opts.RequestTimeout)
+	if err != nil {
+		return err
+	}
+	err = d.deleteImage(c, id)
+	if err != nil && !fault.Is(err, fault.NotFound) {
+		return fmt.Errorf("cannot delete image %s: %w", id, err)
+	}
+	return nil
+}
+
+func (d *Driver) deleteImage(c *client, id string) error {
+	path := "/1.0/images/" + url.PathEscape(id)
+	var found api.Image
+	if _, err := c.get(path, &found); err != nil {
+		return err
+	}
+	if !d.ours(found) {
+		return fault.New(fault.Conflict, "it was not made by hostler")
+	}
+	users, err := d.imageUsers(c)
+	if err != nil {
+		return err
+	}
+	if names := users[found.Fingerprint]; len(names) > 0 {
+		return fault.New(fault.Conflict, "it is used by %s", strings.Join(names, ", "))
+	}
+	op, err := c.start(http.MethodDelete, path, nil, "")
+	if err == nil {
+		_, err = d.wait(c, op)
+	}
+	return err
+}

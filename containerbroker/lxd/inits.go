@@ -1,0 +1,206 @@
+package lxd
+
+import (
+	"context"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/canonical/lxd/shared/api"
+	"golang.org/x/sys/unix"
+
+	"hostler/containerbroker"
+)
+
+// LXD tells of an instance's death only after it has cleaned up behind it,
+// half a second and more later, while its listing knows after a tenth of a
+// second. So the inits themselves are watched, through the kernel, while an
+// event stream is open: what ends is looked at until LXD knows, and told as
+// one more event. Where processes cannot be watched, LXD's events remain.
+type inits struct {
+	mu sync.Mutex
+	// pids are the last known ones, by instance.
+	pids map[string]int64
+	// ends tells when the last known init ended of itself, by instance.
+	ends map[string]time.Time
+	// open is nil while no event stream is open.
+	open *initWatch
+}
+
+// initWatch is what is watched for one event stream.
+type initWatch struct {
+	files map[string]watchedInit
+	died  func(name string, pid int64)
+	ended sync.WaitGroup
+}
+
+type watchedInit struct {
+	pid  int64
+	file *os.File // a pidfd
+}
+
+const (
+	// maxInits bounds the watched inits: each takes a file descriptor, of
+	// which the agent has 256 for everything.
+	maxInits = 128
+	// deathLook stands between two looks at an instance whose init ended, and
+	// deathPatience ends them.
+	deathLook     = 20 * time.Millisecond
+	deathPatience = 3 * time.Second
+)
+
+// follow begins to watch; died is called once per end of an init. stop ends
+// it and waits until died is no longer running.
+func (i *inits) follow(died func(name string, pid int64)) (stop func()) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	w := &initWatch{files: map[string]watchedInit{}, died: died}
+	i.open = w
+	for name, pid := range i.pids {
+		i.watch(name, pid)
+	}
+	return func() {
+		i.mu.Lock()
+		if i.open == w {
+			i.open = nil
+		}
+		for _, init := range w.files {
+			_ = init.file.Close()
+		}
+		clear(w.files)
+		i.mu.Unlock()
+		w.ended.Wait()
+	}
+}
+
+// see notes the init of an instance, 0: none.
+func (i *inits) see(name string, pid int64) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.pids == nil {
+		i.pids = map[string]int64{}
+	}
+	delete(i.pids, name)
+	delete(i.ends, name)
+	if pid > 0 {
+		i.pids[name] = pid
+	}
+	i.watch(name, pid)
+}
+
+// justDied says that an init ended of itself within the time that LXD needs
+// to clean up behind it, in which it refuses to start the instance.
+func (i *inits) justDied(name string) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	end, ok := i.ends[name]
+	return ok && time.Since(end) < deathPatience
+}
+
+// seeAll notes the inits of all instances there are.
+func (i *inits) seeAll(pids map[string]int64) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.pids = pids
+	for name, end := range i.ends {
+		if time.Since(end) > deathPatience {
+			delete(i.ends, name)
+		}
+	}
+	if i.open == nil {
+		return
+	}
+	for name := range i.open.files {
+		i.watch(name, pids[name])
+	}
+	for name, pid := range pids {
+		i.watch(name, pid)
+	}
+}
+
+// watch has the kernel tell of the end of a process. The caller holds mu.
+func (i *inits) watch(name string, pid int64) {
+	w := i.open
+	if w == nil || w.files[name].pid == pid {
+		return
+	}
+	if old, ok := w.files[name]; ok {
+		_ = old.file.Close()
+		delete(w.files, name)
+	}
+	if pid <= 0 || len(w.files) >= maxInits {
+		return
+	}
+	fd, err := unix.PidfdOpen(int(pid), unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return
+	}
+	init := watchedInit{pid: pid, file: os.NewFile(uintptr(fd), "pidfd")}
+	w.files[name] = init
+	w.ended.Go(func() {
+		if !processEnded(init.file) {
+			return
+		}
+		i.mu.Lock()
+		mine := w.files[name] == init
+		if mine {
+			delete(w.files, name)
+			_ = init.file.Close()
+			delete(i.pids, name)
+			if i.ends == nil {
+				i.ends = map[string]time.Time{}
+			}
+			i.ends[name] = time.Now()
+		}
+		i.mu.Unlock()
+		if mine {
+			w.died(name, pid)
+		}
+	})
+}
+
+// processEnded waits, without a thread, until the process of a pidfd has
+// ended; false: the file was closed.
+func processEnded(pidfd *os.File) bool {
+	conn, err := pidfd.SyscallConn()
+	if err != nil {
+		return false
+	}
+	return conn.Read(func(fd uintptr) bool {
+		n, _ := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		return n > 0
+	}) == nil
+}
+
+// settleDeath returns when LXD knows of the end of an instance's init, or has
+// started the instance again.
+func (d *Driver) settleDeath(ctx context.Context, name string, pid int64) {
+	ctx, cancel := context.WithTimeout(ctx, deathPatience)
+	defer cancel()
+	c, err := d.open(ctx, d.opts.RequestTimeout)
+	if err != nil {
+		return
+	}
+	var first api.Instance
+	for look := 0; ; look++ {
+		found, err := d.read(c, name)
+		if err != nil {
+			return // it is gone, or LXD is: both are seen by who looks next
+		}
+		if look == 0 {
+			first = found
+		}
+		switch status := statusOf(found.StatusCode); {
+		case status != containerbroker.StatusRunning && status != containerbroker.StatusBusy:
+			return
+		case status == containerbroker.StatusRunning && !found.LastUsedAt.Equal(first.LastUsedAt):
+			if again, err := d.running(c, name); err == nil && again.State.Pid != pid {
+				d.inits.see(name, again.State.Pid)
+			}
+			return
+		}
+		if pause(ctx, deathLook) != nil {
+			return
+		}
+	}
+}

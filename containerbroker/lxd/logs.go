@@ -1,0 +1,71 @@
+package lxd
+
+import (
+	"context"
+	"io"
+	"strings"
+	"time"
+
+	"hostler/containerbroker"
+)
+
+// logTimeout bounds the reading of a log that only adorns an error.
+const logTimeout = 3 * time.Second
+
+// maxLog bounds, in bytes, how much of a log is read for its end.
+const maxLog = 1 << 20
+
+// startLog returns the last errors of LXC's own log, which says why a start
+// failed where LXD only names the command that did; "" when there are none.
+func (d *Driver) startLog(c *client, name string) string {
+	var errs []string
+	for _, line := range d.tail(c.ctx, instancePath(name)+"/logs/lxc.log") {
+		// lxc NAME TIME LEVEL SOURCE - FILE:FUNCTION:LINE - MESSAGE
+		if _, message, ok := strings.Cut(line, " ERROR "); ok {
+			if _, text, ok := strings.Cut(message, " - "); ok {
+				message = text
+			}
+			errs = append(errs, message)
+		}
+	}
+	return lastOf(errs, 3)
+}
+
+// consoleTail returns the last lines of the console log, "" when it is empty.
+func (d *Driver) consoleTail(ctx context.Context, name string) string {
+	return lastOf(d.tail(ctx, instancePath(name)+"/console"), 5)
+}
+
+func (d *Driver) tail(ctx context.Context, path string) []string {
+	ctx, cancel := context.WithTimeout(ctx, logTimeout)
+	defer cancel()
+	body, err := d.file(ctx, path)
+	if err != nil {
+		return nil
+	}
+	defer func() { _ = body.Close() }()
+	data, err := io.ReadAll(io.LimitReader(body, maxLog))
+	if err != nil {
+		return nil
+	}
+	var lines []string
+	for line := range strings.SplitSeq(string(data), "\n") {
+		if line = clean(line, 512); line != "" {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
+func lastOf(lines []string, n int) string {
+	return strings.Join(lines[max(len(lines)-n, 0):], "; ")
+}
+
+// died describes an instance that is no longer running.
+func (d *Driver) died(ctx context.Context, name string, status containerbroker.Status) string {
+	text := "it is " + string(status)
+	if tail := d.consoleTail(ctx, name); tail != "" {
+		text += "; its console says: " + tail
+	}
+	return text
+}

@@ -1,0 +1,232 @@
+// Package lxdtest starts a private LXD for a test, with a pool, a bridge and a
+// tiny image of its own, and takes everything away again. It needs root, LXD
+// and a static busybox.
+package lxdtest
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// fields is a JSON document for LXD.
+type fields map[string]any
+
+// Program is the LXD daemon that is started.
+const Program = "/usr/bin/lxd"
+
+// patience bounds every wait of this package.
+const patience = 60 * time.Second
+
+// Options change what Start makes.
+type Options struct {
+	// Driver is the storage driver of the pool: btrfs (on a loop file) or dir.
+	Driver string
+	// NoImage leaves the tiny image out.
+	NoImage bool
+}
+
+// Server is a private LXD.
+type Server struct {
+	// Dir is its LXD_DIR, Socket the unix socket in it.
+	Dir, Socket string
+	// Pool and Bridge are those of its default profile. Subnet is the
+	// bridge's address with its prefix length; it serves DHCP.
+	Pool, Bridge, Subnet string
+	// TinyAlias and TinyFingerprint name the tiny image.
+	TinyAlias, TinyFingerprint string
+
+	t       testing.TB
+	links   map[string]bool // those that were here before
+	process *os.Process
+	exited  chan struct{}
+}
+
+// Start starts a private LXD on a btrfs pool, which lives as long as the test.
+func Start(t testing.TB) *Server {
+	t.Helper()
+	return StartWith(t, Options{Driver: "btrfs"})
+}
+
+// StartWith starts a private LXD as the options say.
+func StartWith(t testing.TB, o Options) *Server {
+	t.Helper()
+	// LXD's own socket paths must stay below 108 characters, so the test's
+	// directory, which bears its name, will not do.
+	dir, err := os.MkdirTemp("", "lxdtest") //nolint:usetesting // see above
+	check(t, "make LXD's directory", err)
+	s := &Server{Dir: dir, Socket: filepath.Join(dir, "unix.socket"), Pool: "default", TinyAlias: "tiny", t: t, links: linkNames()}
+	t.Cleanup(s.tearDown)
+	s.Run()
+	s.configure(o)
+	if !o.NoImage {
+		s.TinyFingerprint = s.Import(s.TinyAlias, "")
+	}
+	return s
+}
+
+// Run starts the daemon (again, after Kill or Stop) and waits until it
+// answers.
+func (s *Server) Run() {
+	s.t.Helper()
+	log, err := os.OpenFile(filepath.Join(s.Dir, "lxd.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	check(s.t, "open LXD's log", err)
+	defer func() { _ = log.Close() }()
+	null, err := os.Open(os.DevNull)
+	check(s.t, "open "+os.DevNull, err)
+	defer func() { _ = null.Close() }()
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "LXD_") })
+	s.process, err = os.StartProcess(Program, []string{"lxd", "--group", "root"}, &os.ProcAttr{
+		Env:   append(env, "LXD_DIR="+s.Dir),
+		Files: []*os.File{null, log, log},
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	})
+	check(s.t, "start LXD", err)
+	exited := make(chan struct{})
+	s.exited = exited
+	go func(p *os.Process) {
+		_, _ = p.Wait()
+		close(exited)
+	}(s.process)
+	err = until(func() error {
+		var ready any
+		return s.api(http.MethodGet, "/internal/ready", nil, &ready)
+	})
+	if err != nil {
+		text, _ := os.ReadFile(filepath.Join(s.Dir, "lxd.log"))
+		s.t.Fatalf("LXD does not become ready: %v\n%s", err, text)
+	}
+}
+
+// PID returns the daemon's process id.
+func (s *Server) PID() int { return s.process.Pid }
+
+// Kill ends the daemon with SIGKILL; its containers go on.
+func (s *Server) Kill() { s.end(syscall.SIGKILL) }
+
+// Stop ends the daemon with SIGTERM; its containers go on.
+func (s *Server) Stop() { s.end(syscall.SIGTERM) }
+
+func (s *Server) end(signal syscall.Signal) {
+	select {
+	case <-s.exited:
+		return
+	default:
+	}
+	_ = s.process.Signal(signal)
+	select {
+	case <-s.exited:
+	case <-time.After(patience):
+		_ = s.process.Kill()
+		<-s.exited
+	}
+}
+
+// Freeze stops the daemon's clock, as it were (SIGSTOP); Thaw lets it go on.
+func (s *Server) Freeze() { _ = s.process.Signal(syscall.SIGSTOP) }
+
+// Thaw undoes Freeze.
+func (s *Server) Thaw() { _ = s.process.Signal(syscall.SIGCONT) }
+
+func (s *Server) configure(o Options) {
+	s.t.Helper()
+	config := map[string]string{}
+	if o.Driver == "btrfs" {
+		config["size"] = "8GiB" // sparse
+	}
+	s.must(http.MethodPost, "/1.0/storage-pools", fields{"name": s.Pool, "driver": o.Driver, "config": config})
+	s.Bridge = "lxt" + strings.ToLower(rand.Text()[:8])
+	s.Subnet = freeSubnet(s.t)
+	s.must(http.MethodPost, "/1.0/networks", fields{
+		"name": s.Bridge, "type": "bridge",
+		"config": fields{"ipv4.address": s.Subnet, "ipv4.nat": "false", "ipv6.address": "none"},
+	})
+	s.must(http.MethodPut, "/1.0/profiles/default", fields{"devices": fields{
+		"root": fields{"type": "disk", "path": "/", "pool": s.Pool},
+		"eth0": fields{"type": "nic", "name": "eth0", "network": s.Bridge},
+	}})
+}
+
+// freeSubnet returns the first address of a /24 that no interface of the host
+// is in.
+func freeSubnet(t testing.TB) string {
+	t.Helper()
+	taken, err := net.InterfaceAddrs()
+	check(t, "list the host's addresses", err)
+	for range 1000 {
+		var octets [2]byte
+		_, _ = rand.Read(octets[:])
+		ip := net.IPv4(10, 128+octets[0]%100, octets[1], 1)
+		free := !slices.ContainsFunc(taken, func(a net.Addr) bool {
+			network, ok := a.(*net.IPNet)
+			return ok && network.Contains(ip)
+		})
+		if free {
+			return ip.String() + "/24"
+		}
+	}
+	t.Fatal("no free subnet")
+	return ""
+}
+
+// Import builds a tiny image with the given init ("": one that stays), imports
+// it under an alias and returns its fingerprint.
+func (s *Server) Import(alias, init string) string {
+	s.t.Helper()
+	path := filepath.Join(s.Dir, alias+".tar")
+	check(s.t, "build the tiny image", BuildTiny(path, init))
+	file, err := os.Open(path)
+	check(s.t, "read the tiny image", err)
+	defer func() { _ = file.Close() }()
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, "http://lxd/1.0/images", file)
+	check(s.t, "import the tiny image", err)
+	req.Header.Set("Content-Type", "application/octet-stream")
+	var op Operation
+	check(s.t, "import the tiny image", s.do(req, &op))
+	fingerprint, _ := op.Metadata["fingerprint"].(string)
+	s.must(http.MethodPost, "/1.0/images/aliases", fields{"name": alias, "target": fingerprint})
+	return fingerprint
+}
+
+// Names returns the names of all instances.
+func (s *Server) Names() []string {
+	s.t.Helper()
+	var paths []string
+	check(s.t, "list instances", s.api(http.MethodGet, "/1.0/instances", nil, &paths))
+	for i, path := range paths {
+		paths[i], _ = url.PathUnescape(filepath.Base(path))
+	}
+	return paths
+}
+
+func check(t testing.TB, what string, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("cannot %s: %v", what, err)
+	}
+}
+
+// until calls try until it gives no error or patience ends.
+func until(try func() error) error {
+	deadline := time.Now().Add(patience)
+	for {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("after %s: %w", patience, err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}

@@ -1,0 +1,180 @@
+package lxd
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"hostler/containerbroker"
+	"hostler/internal/fault"
+)
+
+const (
+	keyParent     = "parent"
+	keyHWAddr     = "hwaddr"
+	keyMTU        = "mtu"
+	keyFilterMAC  = "security.mac_filtering"
+	keyFilterIPv4 = "security.ipv4_filtering"
+	keyFilterIPv6 = "security.ipv6_filtering"
+	keyIPv4       = "ipv4.address"
+	keyIPv6       = "ipv6.address"
+)
+
+// nicKeys are the keys of an interface that hostler writes or that would work
+// against those; all others (limits, priorities) are left to people.
+var nicKeys = []string{
+	"type", "nictype", "network", "name", keyParent, keyHWAddr, keyMTU,
+	keyFilterMAC, keyFilterIPv4, keyFilterIPv6, keyIPv4, keyIPv6,
+}
+
+// checkNames refuses what LXD would refuse in words of its own.
+func checkNames(m containerbroker.Machine) error {
+	taken := map[string]bool{rootName: true}
+	for _, n := range m.NICs {
+		if len(n.Name) < 2 {
+			return fault.New(fault.Invalid, "interface %q: LXD takes no name of less than two characters", n.Name)
+		}
+		if taken[n.Name] {
+			return fault.New(fault.Invalid, "interface %q: the name is taken by another device", n.Name)
+		}
+		taken[n.Name] = true
+	}
+	for _, disk := range m.Disks {
+		if taken[deviceName(disk.Name)] {
+			return fault.New(fault.Invalid, "disk %q: the name is taken by another device", disk.Name)
+		}
+		taken[deviceName(disk.Name)] = true
+	}
+	return nil
+}
+
+// nicDevice returns the device of an interface. A guest may send from its own
+// MAC address only, and, where it has addresses, from those only: a family in
+// which it has none is closed. On a bridge that is not its own LXD 5.0 can be
+// told one address of each family; a guest with several is not filtered in
+// that family.
+func nicDevice(n containerbroker.NIC, filterIPv6 bool) map[string]string {
+	device := map[string]string{
+		"type": "nic", "nictype": "bridged", "name": n.Name, keyParent: n.Bridge, keyFilterMAC: "true",
+	}
+	if n.MAC != "" {
+		device[keyHWAddr] = strings.ToLower(n.MAC)
+	}
+	if n.MTU != 0 {
+		device[keyMTU] = number(int64(n.MTU))
+	}
+	if len(n.Addresses) == 0 {
+		return device
+	}
+	v4, v6 := addressesByFamily(n.Addresses)
+	filter := func(switchKey, key string, addresses []string) {
+		switch len(addresses) {
+		case 0:
+			device[switchKey], device[key] = "true", "none"
+		case 1:
+			device[switchKey], device[key] = "true", addresses[0]
+		}
+	}
+	filter(keyFilterIPv4, keyIPv4, v4)
+	if filterIPv6 {
+		filter(keyFilterIPv6, keyIPv6, v6)
+	}
+	return device
+}
+
+// addressesByFamily returns addresses without their prefix lengths, each once.
+func addressesByFamily(texts []string) (v4, v6 []string) {
+	for _, text := range texts {
+		prefix, err := netip.ParsePrefix(text)
+		if err != nil {
+			continue // settingsOf has refused it
+		}
+		family := &v4
+		if prefix.Addr().Is6() {
+			family = &v6
+		}
+		if address := prefix.Addr().String(); !slices.Contains(*family, address) {
+			*family = append(*family, address)
+		}
+	}
+	return v4, v6
+}
+
+// nicText describes the interface that a device is. What nicDevice writes of
+// itself goes without saying; whatever else makes a difference is named.
+func nicText(name string, device map[string]string) string {
+	if device["type"] == mask {
+		return "masked"
+	}
+	var words []string
+	say := func(word, key string) {
+		if device[key] != "" && device[key] != "none" {
+			words = append(words, strings.TrimSpace(word+" "+device[key]))
+		}
+	}
+	say("bridge", keyParent)
+	say("network", "network")
+	say("mac", keyHWAddr)
+	say("", keyIPv4)
+	say("", keyIPv6)
+	say("mtu", keyMTU)
+	if kind := device["nictype"]; kind != "bridged" && (kind != "" || device["network"] == "") {
+		words = append(words, "type "+strconv.Quote(kind))
+	}
+	if inside := device["name"]; inside != name {
+		words = append(words, "name "+inside)
+	}
+	for _, f := range []struct{ name, key, address string }{
+		{"MAC address", keyFilterMAC, ""}, {"IPv4", keyFilterIPv4, keyIPv4}, {"IPv6", keyFilterIPv6, keyIPv6},
+	} {
+		switch {
+		case !isTrue(device[f.key]):
+			words = append(words, f.name+" not filtered")
+		case device[f.address] == "none":
+			words = append(words, "no "+f.name)
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// nicTexts describes the interfaces that a machine asks for and those that the
+// instance has: its own, as far as they are ours or bear a declared name, and,
+// when the machine names any, those that profiles give it besides.
+func nicTexts(m containerbroker.Machine, have raw) (wanted, found map[string]string) {
+	wanted, found = map[string]string{}, map[string]string{}
+	for _, n := range m.NICs {
+		wanted[n.Name] = nicText(n.Name, nicDevice(n, have.filterIPv6))
+	}
+	for name, device := range have.own {
+		_, declared := wanted[name]
+		switch {
+		case device["type"] == mask && !declared && len(m.NICs) > 0: // as it should be
+		case device[keyOwner] != "" && (device["type"] == "nic" || device["type"] == mask):
+			found[name] = nicText(name, device)
+		case declared:
+			found[name] = nicText(name, device) + " (not made by hostler)"
+		}
+	}
+	if len(m.NICs) > 0 {
+		given := maps.Clone(have.fromProfiles)
+		maps.DeleteFunc(given, func(_ string, device map[string]string) bool { return device["type"] != "nic" })
+		for name, device := range given {
+			found[name] = nicText(name, device) + " (of a profile)"
+		}
+	}
+	return wanted, found
+}
+
+// readdressed says that an interface stays and gets another address: LXD then
+// lets the guest use the new one only, which the guest does not know yet.
+func readdressed(m containerbroker.Machine, name string, have map[string]string) bool {
+	at := slices.IndexFunc(m.NICs, func(n containerbroker.NIC) bool { return n.Name == name })
+	if at < 0 || have[keyOwner] == "" {
+		return false
+	}
+	want := nicDevice(m.NICs[at], isTrue(have[keyFilterIPv6]))
+	moved := func(key string) bool { return have[key] != "" && want[key] != "" && have[key] != want[key] }
+	return moved(keyIPv4) || moved(keyIPv6)
+}

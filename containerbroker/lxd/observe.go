@@ -1,0 +1,297 @@
+package lxd
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/canonical/lxd/shared/api"
+
+	"hostler/containerbroker"
+	"hostler/internal/fault"
+)
+
+// The configuration keys of the stamp.
+const (
+	keyNamespace = "user.hostler.namespace"
+	keyUID       = "user.hostler.uid"
+	keyToken     = "user.hostler.token"
+	keyRecord    = "user.hostler.record"
+)
+
+// The configuration keys that follow the declaration.
+const (
+	keyCPUs       = "limits.cpu"
+	keyMemory     = "limits.memory"
+	keyAutostart  = "boot.autostart"
+	keyPrivileged = "security.privileged"
+	keyNesting    = "security.nesting"
+	keyUserData   = "cloud-init.user-data"
+	keyBaseImage  = "volatile.base_image"
+
+	keyNetworkConfig = "cloud-init.network-config"
+)
+
+// raw is what Diff needs beyond containerbroker.Instance: the settings of the
+// instance itself, without those that its profiles give; its own devices and
+// those that the profiles give; and whether the host can filter IPv6.
+type raw struct {
+	settings          containerbroker.Settings
+	own, fromProfiles devices
+	filterIPv6        bool
+}
+
+// List implements containerbroker.Broker with one request, and a second one
+// while an instance is being made.
+func (d *Driver) List(ctx context.Context, detail bool) ([]containerbroker.Instance, error) {
+	c, err := d.open(ctx, d.opts.RequestTimeout)
+	if err != nil {
+		return nil, err
+	}
+	path := "/1.0/instances?recursion=1"
+	if detail {
+		path = "/1.0/instances?recursion=2"
+	}
+	var found []api.InstanceFull
+	if _, err := c.get(path, &found); err != nil {
+		return nil, fmt.Errorf("cannot list LXD instances: %w", err)
+	}
+	all := make([]containerbroker.Instance, 0, len(found))
+	seen := map[string]bool{}
+	unfinished := false
+	filterIPv6 := d.filterIPv6()
+	for _, f := range found {
+		if f.Name == "" || seen[f.Name] {
+			return nil, fault.New(fault.Transient, "cannot list LXD instances: an entry has no name of its own")
+		}
+		seen[f.Name] = true
+		all = append(all, instanceOf(f, filterIPv6))
+		unfinished = unfinished || all[len(all)-1].Status == containerbroker.StatusHalfMade
+	}
+	if unfinished {
+		if err := d.tellBusy(c, all); err != nil {
+			return nil, fmt.Errorf("cannot list LXD instances: %w", err)
+		}
+	}
+	slices.SortFunc(all, func(a, b containerbroker.Instance) int { return strings.Compare(a.Name, b.Name) })
+	if detail {
+		d.seeInits(all)
+	}
+	return all, nil
+}
+
+// tellBusy tells the instances that LXD is still making from those whose
+// making ended with LXD's own end.
+func (d *Driver) tellBusy(c *client, all []containerbroker.Instance) error {
+	ops, err := operations(c)
+	if err != nil {
+		return err
+	}
+	for n := range all {
+		i := &all[n]
+		if i.Status != containerbroker.StatusHalfMade {
+			continue
+		}
+		if slices.ContainsFunc(ops, func(op api.Operation) bool { return concerns(op, i.Name) }) {
+			i.Status = containerbroker.StatusBusy
+			continue
+		}
+		// It may have been finished since it was listed.
+		now, err := d.read(c, i.Name)
+		switch {
+		case fault.Is(err, fault.NotFound):
+		case err != nil:
+			return err
+		case !halfMade(now):
+			i.Status = containerbroker.StatusBusy // look again
+		}
+	}
+	return nil
+}
+
+// seeInits notes the inits of the instances that are ours.
+func (d *Driver) seeInits(all []containerbroker.Instance) {
+	pids := map[string]int64{}
+	for _, i := range all {
+		if i.PID > 0 && i.Stamp != nil && i.Stamp.Namespace == d.opts.Namespace {
+			pids[i.Name] = i.PID
+		}
+	}
+	d.inits.seeAll(pids)
+}
+
+// instanceOf reads an instance as LXD shows it. It believes nothing: what it
+// cannot read is the zero value, and a state it does not know is unknown.
+func instanceOf(f api.InstanceFull, filterIPv6 bool) containerbroker.Instance {
+	i := containerbroker.Instance{
+		Name:       f.Name,
+		Stamp:      stampOf(f.Config),
+		Status:     statusOf(f.StatusCode),
+		ImageID:    f.Config[keyBaseImage],
+		CPUs:       max(cpusOf(effective(f, keyCPUs)), 0),
+		Memory:     max(bytesOf(effective(f, keyMemory)), 0),
+		Autostart:  isTrue(effective(f, keyAutostart)),
+		Privileged: isTrue(effective(f, keyPrivileged)),
+		Nesting:    isTrue(effective(f, keyNesting)),
+		Created:    f.CreatedAt,
+	}
+	if halfMade(f.Instance) {
+		i.Status = containerbroker.StatusHalfMade
+	}
+	devices := f.ExpandedDevices
+	if devices == nil {
+		devices = f.Devices
+	}
+	_, expanded := rootDisk(devices)
+	_, own := rootDisk(f.Devices)
+	i.RootDisk = max(bytesOf(expanded["size"]), 0)
+	if f.State != nil {
+		i.PID, i.Addresses = f.State.Pid, addressesOf(f.State)
+	}
+	fromProfiles := maps.Clone(devices)
+	maps.DeleteFunc(fromProfiles, func(name string, _ map[string]string) bool { return f.Devices[name] != nil })
+	i.Raw = raw{own: f.Devices, fromProfiles: fromProfiles, filterIPv6: filterIPv6, settings: containerbroker.Settings{
+		ImageID: i.ImageID, CPUs: cpusOf(f.Config[keyCPUs]), Memory: bytesOf(f.Config[keyMemory]),
+		RootDisk: bytesOf(own["size"]), Pool: expanded["pool"],
+		Autostart: i.Autostart, Privileged: i.Privileged, Nesting: i.Nesting,
+		UserData: f.Config[keyUserData], NetworkConfig: f.Config[keyNetworkConfig], Record: f.Config[keyRecord],
+	}}
+	return i
+}
+
+// effective returns a setting with what the profiles give.
+func effective(f api.InstanceFull, key string) string {
+	if v, ok := f.ExpandedConfig[key]; ok {
+		return v
+	}
+	return f.Config[key]
+}
+
+func stampOf(config map[string]string) *containerbroker.Stamp {
+	if config[keyNamespace] == "" {
+		return nil
+	}
+	return &containerbroker.Stamp{
+		Namespace: config[keyNamespace], UID: config[keyUID], Token: config[keyToken], Record: config[keyRecord],
+	}
+}
+
+func statusOf(code api.StatusCode) containerbroker.Status {
+	switch code {
+	case api.Running, api.Started, api.Ready, api.Thawed:
+		return containerbroker.StatusRunning
+	case api.Stopped:
+		return containerbroker.StatusStopped
+	case api.Frozen:
+		return containerbroker.StatusFrozen
+	case api.Error:
+		return containerbroker.StatusError
+	case api.Starting, api.Stopping, api.Aborting, api.Freezing, api.Pending:
+		return containerbroker.StatusBusy
+	}
+	return containerbroker.StatusUnknown
+}
+
+func isTrue(v string) bool {
+	switch strings.ToLower(v) {
+	case "true", "1", "yes", "on":
+		return true
+	}
+	return false
+}
+
+// cpusOf reads limits.cpu: a number, or a set like 0-1,3. 0 is no limit, -1
+// what cannot be read.
+func cpusOf(v string) int {
+	if v == "" {
+		return 0
+	}
+	if n, err := strconv.Atoi(v); err == nil && n > 0 {
+		return n
+	}
+	total := 0
+	for part := range strings.SplitSeq(v, ",") {
+		first, last, isRange := strings.Cut(part, "-")
+		a, err := strconv.ParseUint(first, 10, 16)
+		if err != nil {
+			return -1
+		}
+		b := a
+		if isRange {
+			if b, err = strconv.ParseUint(last, 10, 16); err != nil || b < a {
+				return -1
+			}
+		}
+		total += int(b - a + 1)
+	}
+	return total
+}
+
+// units are LXD's byte suffixes.
+var units = map[string]int64{
+	"": 1, "B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12, "PB": 1e15, "EB": 1e18,
+	"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40, "PiB": 1 << 50, "EiB": 1 << 60,
+}
+
+// bytesOf reads a size. 0 is no limit, -1 what cannot be read (a percentage).
+func bytesOf(v string) int64 {
+	if v == "" {
+		return 0
+	}
+	digits := strings.TrimRightFunc(v, func(r rune) bool { return !unicode.IsDigit(r) })
+	unit, ok := units[strings.TrimSpace(v[len(digits):])]
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || !ok || n < 0 || n > (1<<63-1)/unit {
+		return -1
+	}
+	return n * unit
+}
+
+// rootDisk returns the disk device at / and its name.
+func rootDisk(devices map[string]map[string]string) (string, map[string]string) {
+	for name, device := range devices {
+		if device["type"] == "disk" && device["path"] == "/" {
+			return name, device
+		}
+	}
+	return "", nil
+}
+
+// addressesOf returns the global addresses, IPv4 first, each family sorted.
+func addressesOf(s *api.InstanceState) []string {
+	var found []netip.Addr
+	for name, network := range s.Network {
+		if name == "lo" {
+			continue
+		}
+		for _, a := range network.Addresses {
+			ip, err := netip.ParseAddr(a.Address)
+			if err == nil && a.Scope == "global" && ip.Zone() == "" {
+				found = append(found, ip.Unmap())
+			}
+		}
+	}
+	slices.SortFunc(found, netip.Addr.Compare)
+	found = slices.Compact(found)
+	var texts []string
+	for _, ip := range found {
+		texts = append(texts, ip.String())
+	}
+	return texts
+}
+
+// printable drops what a terminal would act upon.
+func printable(r rune) rune {
+	if r == '\t' {
+		return ' '
+	}
+	if !unicode.IsPrint(r) {
+		return -1
+	}
+	return r
+}

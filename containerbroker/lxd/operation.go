@@ -1,0 +1,139 @@
+package lxd
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/canonical/lxd/shared/api"
+
+	"hostler/internal/fault"
+)
+
+// operationError is the failure of an operation that LXD reported as such:
+// its outcome is known.
+type operationError struct{ message string }
+
+func (e *operationError) Error() string { return e.message }
+
+// outcomeUnknown says that LXD no longer knows an operation (it forgets a
+// finished one after five seconds, and all of them when it is restarted).
+type outcomeUnknown struct{ id string }
+
+func (e *outcomeUnknown) Error() string {
+	return fmt.Sprintf("LXD no longer knows operation %s", e.id)
+}
+
+// wait waits until an operation is done, with long polls shorter than the
+// request timeout. It returns *operationError when LXD says that it failed,
+// *outcomeUnknown when LXD forgot it (look at the object), ctx's error when
+// ctx ended first (the operation goes on), and a transient error otherwise.
+func (d *Driver) wait(c *client, op api.Operation) (api.Operation, error) {
+	d.log.Debug("Waiting for LXD operation", "operation", op.ID, "description", op.Description)
+	poll := max(int((d.opts.RequestTimeout / 2).Seconds()), 1)
+	path := "/1.0/operations/" + url.PathEscape(op.ID) + "/wait?timeout="
+	deadline := time.Now().Add(d.opts.OperationTimeout)
+	for time.Now().Before(deadline) {
+		var now api.Operation
+		if _, err := c.get(fmt.Sprint(path, poll), &now); err != nil {
+			if fault.Is(err, fault.NotFound) {
+				return op, &outcomeUnknown{op.ID}
+			}
+			return op, err
+		}
+		if now.StatusCode.IsFinal() {
+			if now.StatusCode != api.Success {
+				return now, &operationError{clean(now.Err, maxMessage)}
+			}
+			return now, nil
+		}
+	}
+	return op, fault.New(fault.Transient, "LXD operation %s is not done after %s", op.ID, d.opts.OperationTimeout)
+}
+
+// settle waits for the operations that run on an instance, whoever began
+// them, and says whether there were any.
+func (d *Driver) settle(c *client, name string) (bool, error) {
+	ops, err := operations(c)
+	if err != nil {
+		return false, err
+	}
+	found := false
+	for _, op := range ops {
+		if !concerns(op, name) {
+			continue
+		}
+		found = true
+		_, err := d.wait(c, op)
+		if ctxErr := c.ctx.Err(); ctxErr != nil {
+			return true, ctxErr
+		}
+		if err != nil {
+			d.log.Debug("An operation on the instance failed", "instance", name, "error", err)
+		}
+	}
+	return found, nil
+}
+
+// operations lists what LXD is carrying out.
+func operations(c *client) ([]api.Operation, error) {
+	var byStatus map[string][]api.Operation
+	if _, err := c.get("/1.0/operations?recursion=1", &byStatus); err != nil {
+		return nil, err
+	}
+	var running []api.Operation
+	for _, ops := range byStatus {
+		for _, op := range ops {
+			if !op.StatusCode.IsFinal() && op.Class == api.OperationClassTask {
+				running = append(running, op)
+			}
+		}
+	}
+	return running, nil
+}
+
+func concerns(op api.Operation, name string) bool {
+	for _, kind := range []string{"instances", "containers"} {
+		for _, path := range op.Resources[kind] {
+			if path == instancePath(name) || path == "/1.0/containers/"+url.PathEscape(name) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// maxMessage bounds, in bytes, a text from LXD or a guest that goes into an
+// error.
+const maxMessage = 2048
+
+// clean makes text from LXD or a guest fit for a log or a terminal: one line,
+// no control characters, bounded.
+func clean(text string, limit int) string {
+	text = strings.ToValidUTF8(text, "?")
+	fields := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' })
+	for i, f := range fields {
+		fields[i] = strings.TrimSpace(strings.Map(printable, f))
+	}
+	text = strings.Join(fields, "; ")
+	if len(text) > limit {
+		text = strings.ToValidUTF8(text[:limit], "") + "…"
+	}
+	return text
+}

@@ -1,0 +1,266 @@
+package lxd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"time"
+
+	"github.com/canonical/lxd/shared/api"
+
+	"hostler/containerbroker"
+	"hostler/internal/failpoint"
+	"hostler/internal/fault"
+)
+
+// editTries bounds how often a change is made again because somebody else
+// changed the instance meanwhile.
+const editTries = 5
+
+// Update implements containerbroker.Broker. Keys and devices that hostler
+// does not write stay as they are.
+func (d *Driver) Update(ctx context.Context, m containerbroker.Machine, changes []containerbroker.Change) error {
+	want, err := settingsOf(m)
+	if err != nil {
+		return fmt.Errorf("cannot update instance %q: %w", m.Name, err)
+	}
+	for _, change := range changes {
+		if impact, why := impactOf(change.Field); impact == containerbroker.ImpactRecreate {
+			return fault.New(fault.Invalid, "cannot update instance %q: %s: %s", m.Name, change.Field, why)
+		}
+	}
+	err = d.edit(ctx, m.Name, func(c *client, found api.Instance, put *api.InstancePut) error {
+		if have := stampOf(found.Config); have == nil || !sameOwner(have, m.Stamp) {
+			return fault.New(fault.Conflict, "it bears another stamp")
+		}
+		if err := d.reattach(c, m, found, put, changes); err != nil {
+			return err
+		}
+		_, root := rootDisk(found.ExpandedDevices)
+		for _, change := range changes {
+			if change.Field == containerbroker.FieldRootDisk {
+				setRootDisk(put, root["pool"], want.RootDisk)
+			} else if !isAttachment(change.Field) && !setField(put.Config, change.Field, want) {
+				return fault.New(fault.Invalid, "it has no field %q", change.Field)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("cannot update instance %q: %w", m.Name, err)
+	}
+	return nil
+}
+
+// Stamp implements containerbroker.Stamper.
+func (d *Driver) Stamp(ctx context.Context, name string, s containerbroker.Stamp) error {
+	if s.Namespace == "" || s.UID == "" || len(s.Record) > maxRecord {
+		return fault.New(fault.Invalid, "cannot stamp instance %q: the stamp is incomplete or too large", name)
+	}
+	err := d.edit(ctx, name, func(_ *client, found api.Instance, put *api.InstancePut) error {
+		if have := stampOf(found.Config); have != nil && have.Namespace != s.Namespace {
+			return fault.New(fault.Conflict, "it belongs to namespace %q", have.Namespace)
+		}
+		maps.Copy(put.Config, stampConfig(s))
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("cannot stamp instance %q: %w", name, err)
+	}
+	return nil
+}
+
+// Unstamp implements containerbroker.Stamper. An instance that does not exist
+// bears no stamp.
+func (d *Driver) Unstamp(ctx context.Context, name string) error {
+	err := d.edit(ctx, name, func(_ *client, _ api.Instance, put *api.InstancePut) error {
+		for key := range stampConfig(containerbroker.Stamp{}) {
+			delete(put.Config, key)
+		}
+		return nil
+	})
+	if err != nil && !fault.Is(err, fault.NotFound) {
+		return fmt.Errorf("cannot release instance %q: %w", name, err)
+	}
+	return nil
+}
+
+// edit changes an instance under its ETag. Nothing is sent when change
+// changes nothing.
+func (d *Driver) edit(ctx context.Context, name string, change func(*client, api.Instance, *api.InstancePut) error) error {
+	c, err := d.open(ctx, d.opts.RequestTimeout)
+	if err != nil {
+		return err
+	}
+	for try := 1; ; try++ {
+		var found api.Instance
+		etag, err := c.get(instancePath(name), &found)
+		if err != nil {
+			return err
+		}
+		put := found.Writable()
+		put.Config = maps.Clone(found.Config)
+		if put.Config == nil {
+			put.Config = map[string]string{}
+		}
+		put.Devices = maps.Clone(found.Devices)
+		if err := change(c, found, &put); err != nil {
+			return err
+		}
+		if maps.Equal(put.Config, found.Config) && maps.EqualFunc(put.Devices, found.Devices, maps.Equal) {
+			return nil
+		}
+		op, err := c.start(http.MethodPut, instancePath(name), put, etag)
+		if err == nil {
+			_, err = d.wait(c, op)
+		}
+		if err == nil || try == editTries || ctx.Err() != nil {
+			return err
+		}
+		// Both mean: look again, and do what is still to be done.
+		var forgotten *outcomeUnknown
+		if !changedMeanwhile(err) && !errors.As(err, &forgotten) {
+			return err
+		}
+	}
+}
+
+// SetPower implements containerbroker.Broker.
+func (d *Driver) SetPower(ctx context.Context, name string, to containerbroker.Power, timeout time.Duration) error {
+	c, err := d.open(ctx, d.opts.RequestTimeout)
+	if err != nil {
+		return err
+	}
+	switch to {
+	case containerbroker.PowerStart:
+		err = d.powerOn(c, name)
+	case containerbroker.PowerStop:
+		if err = d.powerOff(c, name, timeout); fault.Is(err, fault.NotFound) {
+			err = nil
+		}
+	case containerbroker.PowerRestart:
+		if err = d.powerOff(c, name, timeout); err == nil {
+			err = d.powerOn(c, name)
+		}
+	default:
+		err = fault.New(fault.Invalid, "unknown power state")
+	}
+	if err != nil {
+		return fmt.Errorf("cannot %s instance %q: %w", to, name, err)
+	}
+	return nil
+}
+
+// change asks for a state change and waits for it.
+func (d *Driver) change(c *client, name string, put api.InstanceStatePut) error {
+	if put.Action == "stop" {
+		d.inits.see(name, 0) // its end will be our doing
+	}
+	op, err := c.start(http.MethodPut, instancePath(name)+"/state", put, "")
+	if err != nil {
+		return err
+	}
+	if put.Action == "stop" {
+		if err := failpoint.Hit(failpoint.LXDStopping); err != nil {
+			return err
+		}
+	}
+	_, err = d.wait(c, op)
+	return err
+}
+
+// statusAfter reads the state of an instance after a change of it failed with
+// err. When LXD itself did not say that it failed, the change may be under
+// way: it is waited for.
+func (d *Driver) statusAfter(c *client, name string, err error) (containerbroker.Status, error) {
+	var refused *operationError
+	if !errors.As(err, &refused) {
+		if _, err := d.settle(c, name); err != nil {
+			return "", err
+		}
+	}
+	found, err := d.read(c, name)
+	return statusOf(found.StatusCode), err
+}
+
+// startAgain stands between two tries to start an instance that LXD is still
+// cleaning up behind.
+const startAgain = 100 * time.Millisecond
+
+func (d *Driver) powerOn(c *client, name string) error {
+	found, err := d.read(c, name)
+	if err == nil && halfMade(found) {
+		if _, err = d.settle(c, name); err == nil {
+			found, err = d.read(c, name)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if halfMade(found) {
+		return fault.New(fault.Transient, "LXD was interrupted while it made it; it has to be made again")
+	}
+	action := "start"
+	switch statusOf(found.StatusCode) {
+	case containerbroker.StatusRunning:
+		return nil
+	case containerbroker.StatusFrozen:
+		action = "unfreeze"
+	}
+	if err := failpoint.Hit(failpoint.LXDBeforeStart); err != nil {
+		return err
+	}
+	for {
+		err = d.change(c, name, api.InstanceStatePut{Action: action})
+		if err == nil || c.ctx.Err() != nil || fault.Is(err, fault.NotFound) {
+			return err
+		}
+		status, lookErr := d.statusAfter(c, name, err)
+		if lookErr != nil {
+			return fmt.Errorf("%v; cannot look at it: %w", err, lookErr)
+		}
+		if status == containerbroker.StatusRunning {
+			return nil
+		}
+		if !d.inits.justDied(name) {
+			break
+		}
+		if err := pause(c.ctx, startAgain); err != nil {
+			return err
+		}
+	}
+	if tail := d.startLog(c, name); tail != "" {
+		return fmt.Errorf("%w; LXC says: %s", err, tail)
+	}
+	return err
+}
+
+// powerOff stops an instance, gracefully for as long as timeout, which LXD
+// counts in whole seconds; 0 forces it at once.
+func (d *Driver) powerOff(c *client, name string, timeout time.Duration) error {
+	stop := func(put api.InstanceStatePut) error {
+		put.Action = "stop"
+		err := d.change(c, name, put)
+		if err == nil || c.ctx.Err() != nil || fault.Is(err, fault.NotFound) {
+			return err
+		}
+		status, lookErr := d.statusAfter(c, name, err)
+		if lookErr != nil {
+			return fmt.Errorf("%v; cannot look at it: %w", err, lookErr)
+		}
+		if status == containerbroker.StatusStopped {
+			return nil
+		}
+		return err
+	}
+	if timeout > 0 {
+		seconds := int((timeout + time.Second - 1) / time.Second)
+		err := stop(api.InstanceStatePut{Timeout: seconds})
+		if err == nil || c.ctx.Err() != nil || fault.Is(err, fault.NotFound) {
+			return err
+		}
+	}
+	return stop(api.InstanceStatePut{Force: true, Timeout: -1})
+}

@@ -1,0 +1,207 @@
+package lxd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"hostler/internal/failpoint"
+	"hostler/internal/fault"
+	"hostler/internal/paths"
+	"hostler/internal/run"
+)
+
+const (
+	// pingTimeout bounds one question to the daemon. A socket-activated daemon
+	// is started by it and may need longer: then the next one is answered.
+	pingTimeout = 5 * time.Second
+	pingEvery   = 200 * time.Millisecond
+	// sayEvery is how often waiting is told anew.
+	sayEvery = 5 * time.Second
+)
+
+// ping asks the daemon at socket for its version. While it still starts, LXD
+// answers 503. The LXD client is not used here because it does not bound its
+// dial.
+func ping(ctx context.Context, socket string) error {
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
+	client := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		},
+	}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://lxd/1.0", nil)
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, 1<<20))
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("it answers %s", response.Status)
+	}
+	return nil
+}
+
+// listening says whether a process has the socket, answering or not.
+func listening(ctx context.Context, socket string) bool {
+	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
+	if err != nil {
+		// A full backlog is somebody's, too.
+		return errors.Is(err, syscall.EAGAIN) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded)
+	}
+	_ = conn.Close()
+	return true
+}
+
+// start returns the socket of a daemon that answers, started where needed.
+func (i *Initialiser) start(ctx context.Context, progress func(string)) (string, error) {
+	socket := i.Socket()
+	if socket != "" && ping(ctx, socket) == nil {
+		return socket, failpoint.Hit(failpoint.InitWaitDaemon)
+	}
+	progress("starting LXD")
+	alive := func() error { return nil }
+	var err error
+	switch {
+	case i.underSystemd():
+		alive, err = i.startUnit(ctx)
+	case listening(ctx, socket):
+		// It is there and slow, or stopped: a second one would be in its way.
+	case socket == "" || i.startable(socket):
+		alive, err = i.startDirectly(ctx)
+	}
+	if err != nil {
+		return "", err
+	}
+	if err := failpoint.Hit(failpoint.InitWaitDaemon); err != nil {
+		return "", err
+	}
+	return i.waitReady(ctx, alive, progress)
+}
+
+func (i *Initialiser) underSystemd() bool {
+	_, err := os.Stat(i.opts.Paths.SystemdRunning())
+	return err == nil && i.opts.LXDDir == ""
+}
+
+// startable says that the daemon behind a silent socket is one that we may
+// start: not the snap's.
+func (i *Initialiser) startable(socket string) bool {
+	return filepath.Dir(socket) == i.dir()
+}
+
+// dir is LXD's folder when we start it.
+func (i *Initialiser) dir() string {
+	if i.opts.LXDDir != "" {
+		return i.opts.LXDDir
+	}
+	return i.opts.Paths.Host(paths.DebianLXDDir)
+}
+
+// startUnit starts Debian's socket-activated units. The service's own start
+// waits until it is ready, which is what waitReady does with progress.
+func (i *Initialiser) startUnit(ctx context.Context) (func() error, error) {
+	systemctl := func(args ...string) (run.Result, error) {
+		return i.opts.Runner.Run(ctx, run.Command{Path: paths.Systemctl, Args: args, Timeout: time.Minute})
+	}
+	if i.Socket() == "" || i.startable(i.Socket()) {
+		if _, err := systemctl("start", "lxd.socket"); err != nil {
+			return nil, fault.New(fault.Transient, "cannot start LXD: %w", err)
+		}
+		if _, err := systemctl("start", "--no-block", "lxd.service"); err != nil {
+			return nil, fault.New(fault.Transient, "cannot start LXD: %w", err)
+		}
+	}
+	return func() error {
+		// is-failed ends with 0 exactly when the unit has failed.
+		if _, err := systemctl("is-failed", "--quiet", "lxd.service"); err == nil {
+			return errors.New("lxd.service failed; see `journalctl -u lxd`")
+		}
+		return nil
+	}, nil
+}
+
+// startDirectly starts the daemon where no systemd does, as a process of its
+// own that outlives the agent.
+func (i *Initialiser) startDirectly(ctx context.Context) (func() error, error) {
+	log := i.logFile()
+	if err := os.MkdirAll(filepath.Dir(log), 0o755); err != nil {
+		return nil, fmt.Errorf("cannot start LXD: %w", err)
+	}
+	c := run.Command{Path: paths.LXD, Args: []string{"--group", i.opts.Group}, Detach: log}
+	if i.opts.LXDDir != "" {
+		if err := os.MkdirAll(i.opts.LXDDir, 0o711); err != nil {
+			return nil, fmt.Errorf("cannot start LXD: %w", err)
+		}
+		c.Env = []string{"LXD_DIR=" + i.opts.LXDDir}
+	}
+	result, err := i.opts.Runner.Run(ctx, c)
+	if err != nil {
+		return nil, fault.New(fault.Transient, "cannot start LXD: %w", err)
+	}
+	i.log.Info("LXD started", "pid", result.PID, "log", log)
+	return func() error {
+		if syscall.Kill(result.PID, 0) == syscall.ESRCH {
+			data, _ := os.ReadFile(log)
+			return fmt.Errorf("it ended: %s (log: %s)", run.Tail(data), log)
+		}
+		return nil
+	}, nil
+}
+
+func (i *Initialiser) logFile() string {
+	if i.opts.LXDDir != "" {
+		return filepath.Join(i.opts.LXDDir, "logs", "lxd.log")
+	}
+	return i.opts.Paths.Host(paths.DebianLXDLog)
+}
+
+// waitReady returns the socket once the daemon answers. alive returns an
+// error when the daemon is known not to come.
+func (i *Initialiser) waitReady(ctx context.Context, alive func() error, progress func(string)) (string, error) {
+	start := time.Now()
+	told := start
+	for {
+		last := errors.New("it has made no socket")
+		if socket := i.Socket(); socket != "" {
+			if last = ping(ctx, socket); last == nil {
+				return socket, nil
+			}
+		}
+		if err := ctx.Err(); err != nil {
+			return "", fmt.Errorf("cannot wait for LXD: %w", err)
+		}
+		waited := time.Since(start)
+		if waited >= i.opts.StartTimeout {
+			return "", fault.New(fault.Transient, "cannot start LXD: no answer within %s: %w", i.opts.StartTimeout, last)
+		}
+		if time.Since(told) >= sayEvery {
+			if err := alive(); err != nil {
+				return "", fault.New(fault.Transient, "cannot start LXD: %w", err)
+			}
+			progress(fmt.Sprintf("waiting for LXD to answer for %ds", int(waited.Seconds())))
+			told = time.Now()
+		}
+		timer := time.NewTimer(pingEvery)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+		case <-timer.C:
+		}
+	}
+}

@@ -1,0 +1,162 @@
+package lxd_test
+
+import (
+	"encoding/json"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/canonical/lxd/shared/api"
+
+	"hostler/internal/paths"
+)
+
+// fakeLXD answers as much of LXD's API as the initialiser asks for and holds
+// what it was told.
+type fakeLXD struct {
+	t  *testing.T
+	mu sync.Mutex
+
+	listener  net.Listener
+	drivers   []string
+	refuse    map[string]string // driver -> why a pool of it cannot be made
+	pools     map[string]api.StoragePool
+	networks  map[string]api.Network
+	profile   api.ProfilePut
+	config    map[string]any
+	mutations []string
+	starting  int // how many requests are still answered "in progress"
+}
+
+func newFakeLXD(t *testing.T) *fakeLXD {
+	return &fakeLXD{
+		t: t, drivers: []string{"dir", "btrfs"}, refuse: map[string]string{},
+		pools: map[string]api.StoragePool{}, networks: map[string]api.Network{}, config: map[string]any{},
+	}
+}
+
+// listen opens the socket in dir; the path is too long to be bound whole.
+func (f *fakeLXD) listen(dir string) {
+	f.t.Helper()
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Chdir(dir)
+	var err error
+	if f.listener, err = net.Listen("unix", "unix.socket"); err != nil {
+		f.t.Fatal(err)
+	}
+	server := &http.Server{Handler: f}
+	go func() { _ = server.Serve(f.listener) }()
+	f.t.Cleanup(func() { _ = server.Close() })
+}
+
+func (f *fakeLXD) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.starting > 0 {
+		f.starting--
+		f.fail(w, http.StatusServiceUnavailable, "LXD daemon setup in progress")
+		return
+	}
+	if r.Method != http.MethodGet {
+		f.mutations = append(f.mutations, r.Method+" "+r.URL.Path)
+	}
+	switch r.Method + " " + r.URL.Path {
+	case "GET /1.0":
+		server := api.Server{ServerUntrusted: api.ServerUntrusted{
+			APIExtensions: []string{"storage", "network"}, Auth: "trusted", APIVersion: "1.0",
+		}}
+		server.Config = f.config
+		for _, d := range f.drivers {
+			server.Environment.StorageSupportedDrivers = append(server.Environment.StorageSupportedDrivers, api.ServerStorageDriverInfo{Name: d})
+		}
+		f.answer(w, server)
+	case "PUT /1.0":
+		var put api.ServerPut
+		f.read(r, &put)
+		f.config = put.Config
+		f.answer(w, nil)
+	case "GET /1.0/storage-pools":
+		all := []api.StoragePool{}
+		for _, p := range f.pools {
+			all = append(all, p)
+		}
+		f.answer(w, listing(r, "/1.0/storage-pools/", all, func(p api.StoragePool) string { return p.Name }))
+	case "POST /1.0/storage-pools":
+		var post api.StoragePoolsPost
+		f.read(r, &post)
+		if why := f.refuse[post.Driver]; why != "" {
+			f.fail(w, http.StatusInternalServerError, why)
+			return
+		}
+		f.pools[post.Name] = api.StoragePool{Name: post.Name, Driver: post.Driver, Config: post.Config}
+		f.answer(w, nil)
+	case "GET /1.0/networks":
+		all := []api.Network{}
+		for _, n := range f.networks {
+			all = append(all, n)
+		}
+		f.answer(w, listing(r, "/1.0/networks/", all, func(n api.Network) string { return n.Name }))
+	case "POST /1.0/networks":
+		var post api.NetworksPost
+		f.read(r, &post)
+		f.networks[post.Name] = api.Network{Name: post.Name, Type: post.Type, Managed: true, Config: post.Config}
+		f.answer(w, nil)
+	case "GET /1.0/profiles/default":
+		f.answer(w, api.Profile{Name: "default", Config: f.profile.Config, Devices: f.profile.Devices})
+	case "PUT /1.0/profiles/default":
+		f.read(r, &f.profile)
+		f.answer(w, nil)
+	default:
+		f.t.Errorf("unexpected request %s %s", r.Method, r.URL.Path)
+		f.fail(w, http.StatusNotFound, "not found")
+	}
+}
+
+// listing answers with whole objects, or with their paths as LXD does when
+// it is not asked to recurse.
+func listing[T any](r *http.Request, prefix string, all []T, name func(T) string) any {
+	if r.URL.Query().Get("recursion") == "1" {
+		return all
+	}
+	paths := []string{}
+	for _, one := range all {
+		paths = append(paths, prefix+name(one))
+	}
+	return paths
+}
+
+func (f *fakeLXD) read(r *http.Request, into any) {
+	if err := json.NewDecoder(r.Body).Decode(into); err != nil {
+		f.t.Error(err)
+	}
+}
+
+func (f *fakeLXD) answer(w http.ResponseWriter, metadata any) {
+	data, err := json.Marshal(metadata)
+	if err != nil {
+		f.t.Error(err)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]any{"type": "sync", "status": "Success", "status_code": 200, "metadata": json.RawMessage(data)})
+}
+
+func (f *fakeLXD) fail(w http.ResponseWriter, code int, message string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(map[string]any{"type": "error", "error": message, "error_code": code})
+}
+
+// String tells what was changed.
+func (f *fakeLXD) String() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return strings.Join(f.mutations, "\n")
+}
+
+func debianDir(p paths.Paths) string { return filepath.Join(p.Root, paths.DebianLXDDir) }

@@ -1,0 +1,184 @@
+// Package lxd makes a host able to run LXD containers: packages, daemon,
+// first configuration and kernel limits. A LXD that is there already, however
+// it was installed, is used as it is.
+package lxd
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"time"
+
+	"hostler/initialisers"
+	"hostler/internal/failpoint"
+	"hostler/internal/paths"
+	"hostler/internal/run"
+	"hostler/packaging"
+	"hostler/sysctl"
+)
+
+// The ways in which guests get a network (Options.NetworkMethod).
+const (
+	// NetworkLocal gives the default profile a NIC on a NATed bridge of LXD's.
+	NetworkLocal = "local"
+	// NetworkProvider leaves LXD's networks alone: guests use declared ones.
+	NetworkProvider = "provider"
+)
+
+// owner names this package's kernel parameters to sysctl.
+const owner = "lxd"
+
+// Options is all that the initialiser is told.
+type Options struct {
+	Runner   run.Runner
+	Packages packaging.Manager
+	Sysctl   Limits
+	Paths    paths.Paths
+	// LXDDir is the value of LXD_DIR; empty looks for the socket in the places
+	// that packages use.
+	LXDDir string
+	// Group may use the socket of a daemon that is started directly, where no
+	// systemd unit says so; empty is Debian's "lxd".
+	Group string
+	// Pool is the wanted storage pool; empty is "default".
+	Pool string
+	// MTU of the bridge in bytes; 0 leaves LXD's default.
+	MTU int
+	// NetworkMethod is NetworkLocal (also when empty) or NetworkProvider.
+	NetworkMethod string
+	Proxy         Proxy
+	Logger        *slog.Logger
+	// StartTimeout bounds the wait for a started daemon; 0 is 5 minutes.
+	StartTimeout time.Duration
+}
+
+// Proxy is what LXD fetches images through; empty fields are left as they are
+// in LXD.
+type Proxy struct{ HTTP, HTTPS, No string }
+
+// Limits is the part of package sysctl that is used here.
+type Limits interface {
+	Satisfied(settings []sysctl.Setting) (bool, string)
+	Writable(name string) bool
+	Apply(ctx context.Context, owner string, settings []sysctl.Setting) ([]string, error)
+}
+
+// Initialiser prepares the host for LXD containers.
+type Initialiser struct {
+	opts Options
+	log  *slog.Logger
+}
+
+var _ initialisers.Initialiser = (*Initialiser)(nil)
+
+// New returns an initialiser; it does nothing yet.
+func New(opts Options) *Initialiser {
+	if opts.Pool == "" {
+		opts.Pool = "default"
+	}
+	if opts.Group == "" {
+		opts.Group = "lxd"
+	}
+	if opts.NetworkMethod == "" {
+		opts.NetworkMethod = NetworkLocal
+	}
+	if opts.StartTimeout == 0 {
+		opts.StartTimeout = 5 * time.Minute
+	}
+	return &Initialiser{opts: opts, log: opts.Logger}
+}
+
+// Satisfied implements initialisers.Initialiser.
+func (i *Initialiser) Satisfied(ctx context.Context) (bool, string) {
+	if i.opts.Packages.Unfinished() {
+		return false, "an installation of packages was interrupted"
+	}
+	socket := i.Socket()
+	if socket == "" {
+		return false, "LXD is not there"
+	}
+	if err := ping(ctx, socket); err != nil {
+		return false, fmt.Sprintf("LXD does not answer: %v", err)
+	}
+	seen, err := observe(ctx, socket)
+	if err != nil {
+		return false, err.Error()
+	}
+	steps, err := plan(seen, i.wanted(), hostNetwork{})
+	if err != nil {
+		return false, err.Error()
+	}
+	if why := steps.String(); why != "" {
+		return false, "LXD is not configured: " + why
+	}
+	return i.opts.Sysctl.Satisfied(limits)
+}
+
+// Initialise implements initialisers.Initialiser.
+func (i *Initialiser) Initialise(ctx context.Context, progress func(string)) error {
+	if err := failpoint.Hit(failpoint.InitLockHeld); err != nil {
+		return err
+	}
+	if err := i.install(ctx, progress); err != nil {
+		return err
+	}
+	if err := failpoint.Hit(failpoint.InitAptNoRecord); err != nil {
+		return err
+	}
+	socket, err := i.start(ctx, progress)
+	if err != nil {
+		return err
+	}
+	if err := i.configure(ctx, socket, progress); err != nil {
+		return err
+	}
+	if err := failpoint.Hit(failpoint.InitConfigured); err != nil {
+		return err
+	}
+	return i.raiseLimits(ctx, progress)
+}
+
+// Socket returns where LXD listens or listened, "" when there is none.
+func (i *Initialiser) Socket() string { return i.opts.Paths.FindLXDSocket(i.opts.LXDDir) }
+
+// install brings LXD onto the host where there is none.
+func (i *Initialiser) install(ctx context.Context, progress func(string)) error {
+	unfinished := i.opts.Packages.Unfinished()
+	if !unfinished {
+		if socket := i.Socket(); socket != "" && ping(ctx, socket) == nil {
+			return nil // whoever installed it
+		}
+	}
+	set, err := i.packageSet()
+	if err != nil {
+		if i.programExists() {
+			return nil // installed by hand where we would not know how
+		}
+		return err
+	}
+	missing, err := i.opts.Packages.Missing(set.Names)
+	if err != nil {
+		return err
+	}
+	otherwise := slices.Contains(missing, "lxd") && i.programExists() // dpkg knows nothing of it
+	if !unfinished && (len(missing) == 0 || otherwise) {
+		return nil
+	}
+	progress("installing LXD")
+	return i.opts.Packages.Install(ctx, set.Names, set.Options, progress)
+}
+
+func (i *Initialiser) packageSet() (packaging.Set, error) {
+	release, err := packaging.ReadRelease(i.opts.Paths.OSRelease())
+	if err != nil {
+		return packaging.Set{}, err
+	}
+	return packaging.SetFor(packaging.ForLXD, release)
+}
+
+func (i *Initialiser) programExists() bool {
+	_, err := os.Stat(i.opts.Paths.Host(paths.LXD))
+	return err == nil
+}

@@ -1,0 +1,329 @@
+package lxd_test
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler/initialisers/lxd"
+	"hostler/internal/fault"
+	"hostler/internal/paths"
+	"hostler/internal/run"
+	"hostler/internal/run/runtest"
+	"hostler/packaging"
+	"hostler/sysctl"
+)
+
+// packages is a package manager of which only the outcome matters here.
+type packages struct {
+	missing    []string
+	unfinished bool
+	installed  func() // runs when Install succeeds
+	err        error
+	calls      int
+}
+
+func (p *packages) Missing([]string) ([]string, error) { return p.missing, nil }
+func (p *packages) Unfinished() bool                   { return p.unfinished }
+func (p *packages) Install(_ context.Context, names []string, _ packaging.Options, progress func(string)) error {
+	p.calls++
+	progress("downloading " + names[0])
+	if p.err != nil {
+		p.unfinished = true
+		return p.err
+	}
+	p.missing, p.unfinished = nil, false
+	if p.installed != nil {
+		p.installed()
+	}
+	return nil
+}
+
+// kernel is limits that can be set, or not where they belong to another host.
+type kernel struct {
+	low      bool
+	readOnly bool
+	applied  int
+}
+
+func (k *kernel) Satisfied([]sysctl.Setting) (bool, string) { return !k.low, "limits are low" }
+func (k *kernel) Writable(string) bool                      { return !k.readOnly }
+func (k *kernel) Apply(_ context.Context, _ string, settings []sysctl.Setting) ([]string, error) {
+	k.applied += len(settings)
+	if !k.low || len(settings) == 0 {
+		return nil, nil
+	}
+	k.low = false
+	return []string{"x"}, nil
+}
+
+type host struct {
+	t      *testing.T
+	p      paths.Paths
+	run    *runtest.Fake
+	pkgs   *packages
+	kernel *kernel
+	lxd    *fakeLXD
+	opts   lxd.Options
+	said   []string
+}
+
+func newHost(t *testing.T) *host {
+	t.Helper()
+	h := &host{t: t, p: paths.New(t.TempDir(), "", "", ""), run: runtest.NewFake(), pkgs: &packages{}, kernel: &kernel{}, lxd: newFakeLXD(t)}
+	for name, text := range map[string]string{"/etc/os-release": "ID=debian\nVERSION_ID=\"12\"\n", "/proc/net/route": "", paths.DebianLXDDir + "/x": ""} {
+		file := h.p.Host(name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.opts = lxd.Options{
+		Runner: h.run, Packages: h.pkgs, Sysctl: h.kernel, Paths: h.p,
+		Logger: slog.New(slog.DiscardHandler), StartTimeout: 10 * time.Second,
+	}
+	return h
+}
+
+func (h *host) initialise() error {
+	h.said = nil
+	return lxd.New(h.opts).Initialise(h.t.Context(), func(s string) { h.said = append(h.said, s) })
+}
+
+func (h *host) satisfied() (bool, string) { return lxd.New(h.opts).Satisfied(h.t.Context()) }
+
+func (h *host) programs() []string {
+	var all []string
+	for _, c := range h.run.Calls() {
+		all = append(all, strings.Join(append([]string{c.Name()}, c.Args...), " "))
+	}
+	h.run.Reset()
+	return all
+}
+
+// C6: without systemd, packages come first, then the daemon is started
+// directly, then it is configured; a second time nothing happens at all.
+func TestFromNothingWithoutSystemd(t *testing.T) {
+	h := newHost(t)
+	h.pkgs.missing, h.kernel.low, h.lxd.starting = []string{"lxd"}, true, 2
+	h.run.Handle("lxd", func(_ context.Context, c run.Command) (run.Result, error) {
+		if c.Detach != h.p.Host("/var/log/lxd/lxd.log") {
+			t.Errorf("log in %q", c.Detach)
+		}
+		h.lxd.listen(debianDir(h.p))
+		return run.Result{PID: os.Getpid()}, nil
+	})
+	if ok, why := h.satisfied(); ok || why != "LXD is not there" {
+		t.Errorf("satisfied %v, %s", ok, why)
+	}
+	if err := h.initialise(); err != nil {
+		t.Fatal(err)
+	}
+	if got := h.programs(); !slices.Equal(got, []string{"lxd --group lxd"}) {
+		t.Errorf("ran %q", got)
+	}
+	if h.pkgs.calls != 1 || h.said[0] != "installing LXD" || h.said[len(h.said)-1] != "raised the kernel's limits for many containers" {
+		t.Errorf("%d installations, said %q", h.pkgs.calls, h.said)
+	}
+	if pool := h.lxd.pools["default"]; pool.Driver != "btrfs" || !strings.HasSuffix(pool.Config["size"], "GiB") {
+		t.Errorf("pool %+v", pool)
+	}
+	bridge := h.lxd.profile.Devices["eth0"]["network"]
+	if config := h.lxd.networks[bridge].Config; config["ipv4.nat"] != "true" || !strings.HasSuffix(config["ipv4.address"], ".1/24") {
+		t.Errorf("bridge %s %v, devices %v", bridge, config, h.lxd.profile.Devices)
+	}
+	if ok, why := h.satisfied(); !ok {
+		t.Errorf("not satisfied: %s", why)
+	}
+	before := h.lxd.String()
+	if err := h.initialise(); err != nil {
+		t.Fatal(err)
+	}
+	if len(h.said) != 0 || h.lxd.String() != before || h.programs() != nil || h.pkgs.calls != 1 {
+		t.Errorf("second time: said %q, did %s", h.said, h.lxd)
+	}
+}
+
+func TestUnderSystemdUnitsAreStarted(t *testing.T) {
+	h := newHost(t)
+	if err := os.MkdirAll(h.p.SystemdRunning(), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	h.run.Handle("systemctl", func(_ context.Context, c run.Command) (run.Result, error) {
+		if slices.Contains(c.Args, "--no-block") {
+			h.lxd.listen(debianDir(h.p))
+		}
+		return run.Result{}, nil
+	})
+	if err := h.initialise(); err != nil {
+		t.Fatal(err)
+	}
+	if got := h.programs(); !slices.Equal(got, []string{"systemctl start lxd.socket", "systemctl start --no-block lxd.service"}) {
+		t.Errorf("ran %q", got)
+	}
+	h.run.Fail("systemctl", 1, "Job for lxd.socket failed.")
+	h = newHost(t)
+	if err := os.MkdirAll(h.p.SystemdRunning(), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	h.run.Fail("systemctl", 1, "Job for lxd.socket failed.")
+	if err := h.initialise(); !fault.Is(err, fault.Transient) || !strings.Contains(err.Error(), "cannot start LXD: cannot run systemctl: exit status 1: Job for lxd.socket failed.") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// C23, C21: a running LXD, installed by whatever means, is used without any
+// call to the package manager; what it has stays.
+func TestForeignLXDIsUsedAsItIs(t *testing.T) {
+	h := newHost(t)
+	h.pkgs.missing = []string{"lxd", "btrfs-progs"}
+	h.lxd.drivers = []string{"dir"}
+	h.lxd.listen(h.p.Host("/var/snap/lxd/common/lxd"))
+	h.opts.Proxy = lxd.Proxy{HTTPS: "http://proxy"}
+	h.lxd.config["core.https_address"] = ":8443"
+	h.lxd.profile.Devices = map[string]map[string]string{"lan": {"type": "nic", "nictype": "macvlan", "parent": "eth0"}}
+	if err := h.initialise(); err != nil {
+		t.Fatal(err)
+	}
+	if h.pkgs.calls != 0 || h.programs() != nil {
+		t.Errorf("%d installations", h.pkgs.calls)
+	}
+	if h.lxd.pools["default"].Driver != "dir" || !slices.ContainsFunc(h.said, func(s string) bool { return strings.Contains(s, "no btrfs tools") }) {
+		t.Errorf("pools %v, said %q", h.lxd.pools, h.said)
+	}
+	if len(h.lxd.networks) != 0 || len(h.lxd.profile.Devices) != 2 || h.lxd.profile.Devices["root"]["pool"] != "default" {
+		t.Errorf("networks %v, devices %v", h.lxd.networks, h.lxd.profile.Devices)
+	}
+	if h.lxd.config["core.proxy_https"] != "http://proxy" || h.lxd.config["core.https_address"] != ":8443" {
+		t.Errorf("config %v", h.lxd.config)
+	}
+}
+
+func TestPoolFallsBackWithTheReason(t *testing.T) {
+	h := newHost(t)
+	h.lxd.listen(debianDir(h.p))
+	h.lxd.refuse["btrfs"] = "no free loop device"
+	if err := h.initialise(); err != nil {
+		t.Fatal(err)
+	}
+	if h.lxd.pools["default"].Driver != "dir" || !slices.ContainsFunc(h.said, func(s string) bool { return strings.Contains(s, "no free loop device") }) {
+		t.Errorf("pools %v, said %q", h.lxd.pools, h.said)
+	}
+	h = newHost(t)
+	h.lxd.listen(debianDir(h.p))
+	h.lxd.refuse["btrfs"], h.lxd.refuse["dir"] = "no space", "no space"
+	if err := h.initialise(); !fault.Is(err, fault.Transient) || !strings.Contains(err.Error(), "cannot create storage pool default: no space") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// C3, C4: a failure is told with its cause, and the next try goes on.
+func TestFailingPackageThenRetry(t *testing.T) {
+	h := newHost(t)
+	h.pkgs.missing = []string{"lxd"}
+	h.pkgs.err = fault.New(fault.Transient, "cannot install lxd: postinst failed")
+	if err := h.initialise(); !fault.Is(err, fault.Transient) || err.Error() != "cannot install lxd: postinst failed" {
+		t.Errorf("got %v", err)
+	}
+	h.pkgs.err = nil
+	h.pkgs.installed = func() { h.lxd.listen(debianDir(h.p)) }
+	if ok, why := h.satisfied(); ok || why != "an installation of packages was interrupted" {
+		t.Errorf("satisfied %v, %s", ok, why)
+	}
+	if err := h.initialise(); err != nil {
+		t.Error(err)
+	}
+	if h.pkgs.calls != 2 {
+		t.Errorf("%d installations", h.pkgs.calls)
+	}
+}
+
+func TestUnknownReleaseNeedsOperator(t *testing.T) {
+	h := newHost(t)
+	if err := os.WriteFile(h.p.OSRelease(), []byte("ID=plan9\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.initialise(); !fault.Is(err, fault.NeedsOperator) || !strings.Contains(err.Error(), "plan9") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestDaemonThatNeverAnswers(t *testing.T) {
+	h := newHost(t)
+	h.opts.StartTimeout = 50 * time.Millisecond
+	h.run.Handle("lxd", func(context.Context, run.Command) (run.Result, error) { return run.Result{PID: os.Getpid()}, nil })
+	if err := h.initialise(); !fault.Is(err, fault.Transient) || !strings.Contains(err.Error(), "cannot start LXD: no answer within 50ms: it has made no socket") {
+		t.Errorf("got %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := lxd.New(h.opts).Initialise(ctx, func(string) {}); err == nil {
+		t.Error("no error after the end of the context")
+	}
+}
+
+// A daemon that hangs is waited for: a second one would only be in its way.
+func TestDaemonThatHangsGetsNoSecondOne(t *testing.T) {
+	h := newHost(t)
+	h.opts.StartTimeout = 50 * time.Millisecond
+	listener, err := net.Listen("unix", filepath.Join(debianDir(h.p), "unix.socket"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_ = conn.Close()
+		}
+	}()
+	if err := h.initialise(); !fault.Is(err, fault.Transient) || !strings.Contains(err.Error(), "no answer within 50ms") {
+		t.Errorf("got %v", err)
+	}
+	if got := h.programs(); got != nil {
+		t.Errorf("ran %q", got)
+	}
+}
+
+// Limits of a container belong to the host around it.
+func TestLimitsThatCannotBeSetAreTold(t *testing.T) {
+	h := newHost(t)
+	h.lxd.listen(debianDir(h.p))
+	h.kernel.low, h.kernel.readOnly = true, true
+	if err := h.initialise(); err != nil {
+		t.Fatal(err)
+	}
+	if h.kernel.applied != 0 || !slices.Contains(h.said, "cannot raise a kernel limit here: limits are low") {
+		t.Errorf("applied %d, said %q", h.kernel.applied, h.said)
+	}
+}
+
+// The library leaves goroutines behind unless its connections are dropped.
+func TestManyLooksLeaveNoGoroutines(t *testing.T) {
+	h := newHost(t)
+	h.lxd.listen(debianDir(h.p))
+	h.satisfied()
+	before := runtime.NumGoroutine()
+	for range 30 {
+		h.satisfied()
+	}
+	deadline := time.Now().Add(5 * time.Second)
+	for runtime.NumGoroutine() > before+5 {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d goroutines before, %d after", before, runtime.NumGoroutine())
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}

@@ -1,0 +1,211 @@
+//go:build integration
+
+package lxd_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"hostler/initialisers/lxd"
+	"hostler/internal/paths"
+	"hostler/internal/run"
+	"hostler/packaging"
+	"hostler/sysctl"
+)
+
+// private is a LXD with a folder of its own, which the initialiser starts.
+type private struct {
+	t    *testing.T
+	dir  string
+	root string
+	opts lxd.Options
+	said []string
+}
+
+func newPrivate(t *testing.T) *private {
+	t.Helper()
+	dir, err := os.MkdirTemp("/var/lib", "hl") //nolint:usetesting // a socket's path has at most 107 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The kernel's limits are the machine's: copies in a folder stand in.
+	h := &private{t: t, dir: dir, root: t.TempDir()}
+	for name, value := range map[string]string{
+		"fs/inotify/max_user_instances": "128", "fs/inotify/max_user_watches": "8192",
+		"kernel/keys/maxkeys": "200", "kernel/keys/maxbytes": "20000",
+	} {
+		writeFile(t, filepath.Join(h.root, "proc/sys", name), value)
+	}
+	if err := os.Mkdir(filepath.Join(h.root, "state"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	h.build(h.root)
+	t.Cleanup(h.cleanUp)
+	return h
+}
+
+// build sets the options: the host is the real one, but for the agent's own
+// folder and the kernel's limits, which are below root.
+func (h *private) build(root string) {
+	log := slog.New(slog.DiscardHandler)
+	state := filepath.Join(root, "state")
+	p := paths.New("", "", state, state)
+	h.opts = lxd.Options{
+		Runner: run.Host{}, Packages: packaging.NewApt(p, run.Host{}, "", log),
+		Sysctl: sysctl.New(paths.New(root, "", state, state), log),
+		Paths:  p, LXDDir: h.dir, Group: "root", Logger: log,
+	}
+}
+
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (h *private) lxc(args ...string) string {
+	h.t.Helper()
+	result, err := run.Host{}.Run(context.WithoutCancel(h.t.Context()), run.Command{Path: "/usr/bin/lxc", Args: args, Env: []string{"LXD_DIR=" + h.dir}, Timeout: time.Minute})
+	if err != nil {
+		h.t.Errorf("lxc %v: %v", args, err)
+	}
+	return strings.TrimSpace(string(result.Stdout))
+}
+
+func (h *private) daemon() int {
+	h.t.Helper()
+	_, after, _ := strings.Cut(h.lxc("info"), "server_pid: ")
+	var pid int
+	if _, err := fmt.Sscan(after, &pid); err != nil || pid < 2 {
+		h.t.Fatalf("no process of the daemon: %d, %v", pid, err)
+	}
+	return pid
+}
+
+func (h *private) cleanUp() {
+	for device := range strings.FieldsSeq(h.lxc("profile", "device", "list", "default")) {
+		h.lxc("profile", "device", "remove", "default", device)
+	}
+	for line := range strings.Lines(h.lxc("network", "list", "-f", "csv")) {
+		if f := strings.Split(line, ","); f[2] == "YES" {
+			h.lxc("network", "delete", f[0])
+		}
+	}
+	for line := range strings.Lines(h.lxc("storage", "list", "-f", "csv")) {
+		h.lxc("storage", "delete", strings.Split(line, ",")[0])
+	}
+	shutDown := run.Command{Path: "/usr/bin/lxd", Args: []string{"shutdown", "--timeout", "30"}, Env: []string{"LXD_DIR=" + h.dir}, Timeout: time.Minute}
+	if _, err := (run.Host{}).Run(context.Background(), shutDown); err != nil {
+		h.t.Error(err)
+	}
+	for _, mount := range []string{"shmounts", "devlxd"} {
+		_ = syscall.Unmount(filepath.Join(h.dir, mount), syscall.MNT_DETACH)
+	}
+	if err := os.RemoveAll(h.dir); err != nil {
+		h.t.Error(err)
+	}
+}
+
+func (h *private) initialise() {
+	h.t.Helper()
+	h.said = nil
+	if err := lxd.New(h.opts).Initialise(h.t.Context(), func(s string) { h.said = append(h.said, s) }); err != nil {
+		h.t.Fatalf("%v after %q", err, h.said)
+	}
+}
+
+func (h *private) wantSatisfied(want bool) {
+	h.t.Helper()
+	if ok, why := lxd.New(h.opts).Satisfied(h.t.Context()); ok != want {
+		h.t.Errorf("satisfied: %v, %s", ok, why)
+	}
+}
+
+// C6, C21, C23, L12: from nothing to a configured daemon, which outlives its
+// starter, and then nothing more to do.
+func TestInitialiseFromNothing(t *testing.T) {
+	h := newPrivate(t)
+	if ok, why := lxd.New(h.opts).Supported(t.Context()); !ok {
+		t.Fatalf("not supported: %s", why)
+	}
+	h.wantSatisfied(false)
+	h.initialise()
+	t.Logf("said %q", h.said)
+	h.wantSatisfied(true)
+	if got := h.lxc("storage", "show", "default"); !strings.Contains(got, "driver: btrfs") || !strings.Contains(got, "size:") {
+		t.Errorf("pool: %s", got)
+	}
+	profile := h.lxc("profile", "show", "default")
+	for _, want := range []string{"pool: default", "path: /", "name: eth0", "network: lxdbr", "type: nic"} {
+		if !strings.Contains(profile, want) {
+			t.Errorf("profile lacks %q: %s", want, profile)
+		}
+	}
+	// The second time nothing is said, as nothing is done.
+	pid := h.daemon()
+	h.initialise()
+	if len(h.said) != 0 || h.daemon() != pid {
+		t.Errorf("second time: %q, process %d after %d", h.said, h.daemon(), pid)
+	}
+	// A killed daemon is started again and keeps its configuration.
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); syscall.Kill(pid, 0) == nil && time.Now().Before(deadline); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	h.wantSatisfied(false)
+	h.initialise()
+	if !slices.Equal(h.said, []string{"starting LXD"}) {
+		t.Errorf("after a kill: %q", h.said)
+	}
+	h.wantSatisfied(true)
+}
+
+// C21, L12: what a person set up stays; only what lacks is added.
+func TestInitialiseKeepsWhatIsThere(t *testing.T) {
+	h := newPrivate(t)
+	h.opts.NetworkMethod = lxd.NetworkProvider
+	h.opts.Proxy = lxd.Proxy{HTTP: "http://proxy:3128", No: "localhost"}
+	h.initialise()
+	if got := h.lxc("network", "list", "-f", "csv"); strings.Contains(got, "YES") {
+		t.Errorf("a bridge was made: %s", got)
+	}
+	if got := h.lxc("config", "get", "core.proxy_http"); got != "http://proxy:3128" {
+		t.Errorf("proxy %q", got)
+	}
+	h.lxc("profile", "device", "remove", "default", "root")
+	h.lxc("storage", "delete", "default")
+	h.lxc("storage", "create", "mine", "dir")
+	h.lxc("profile", "device", "add", "default", "eth0", "none")
+	h.opts.NetworkMethod = lxd.NetworkLocal
+	h.opts.MTU = 1400
+	h.wantSatisfied(false)
+	h.initialise()
+	h.wantSatisfied(true)
+	if got := h.lxc("storage", "list", "-f", "csv"); !strings.HasPrefix(got, "mine,") || strings.Contains(got, "\n") {
+		t.Errorf("pools: %s", got)
+	}
+	profile := h.lxc("profile", "show", "default")
+	for _, want := range []string{"pool: mine", "name: eth1", "type: none"} {
+		if !strings.Contains(profile, want) {
+			t.Errorf("profile lacks %q: %s", want, profile)
+		}
+	}
+	bridge := h.lxc("profile", "device", "get", "default", "eth1", "network")
+	if got := h.lxc("network", "get", bridge, "bridge.mtu"); got != "1400" {
+		t.Errorf("mtu %q", got)
+	}
+}

@@ -1,0 +1,176 @@
+package lxd
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"hostler/internal/fault"
+)
+
+// wanted is the part of Options that plan looks at.
+type wanted struct {
+	pool          string
+	mtu           int
+	networkMethod string
+	proxy         Proxy
+}
+
+func (i *Initialiser) wanted() wanted {
+	return wanted{pool: i.opts.Pool, mtu: i.opts.MTU, networkMethod: i.opts.NetworkMethod, proxy: i.opts.Proxy}
+}
+
+// seen is what LXD has.
+type seen struct {
+	pools    []string
+	drivers  []string                // storage drivers that the daemon knows
+	networks map[string]network      // by name, managed and others
+	devices  map[string]deviceConfig // of the default profile
+	config   map[string]string       // of the server
+	cluster  bool
+}
+
+type network struct {
+	managed bool
+	kind    string
+	address string // ipv4.address of a managed one
+}
+
+type deviceConfig = map[string]string
+
+// steps is what must be done, in the order of its fields.
+type steps struct {
+	pool    string // to create
+	network string // bridge to create
+	subnet  string // its address, 10.1.2.1/24
+	devices map[string]deviceConfig
+	config  map[string]string
+}
+
+// String tells the steps, "" for none.
+func (s steps) String() string {
+	var parts []string
+	if s.pool != "" {
+		parts = append(parts, "no storage pool")
+	}
+	if s.network != "" {
+		parts = append(parts, "no bridge")
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.devices)) {
+		parts = append(parts, fmt.Sprintf("the default profile lacks %s", name))
+	}
+	for _, key := range slices.Sorted(maps.Keys(s.config)) {
+		parts = append(parts, key+" differs")
+	}
+	return strings.Join(parts, ", ")
+}
+
+// plan decides what LXD lacks. What a person has set up stays: a profile with
+// a root disk or a NIC keeps it, an existing pool or bridge is used.
+func plan(have seen, want wanted, host hostNetwork) (steps, error) {
+	todo := steps{devices: map[string]deviceConfig{}, config: map[string]string{}}
+	pool, err := choosePool(have.pools, want.pool)
+	if err != nil {
+		return steps{}, err
+	}
+	if pool == "" {
+		pool, todo.pool = want.pool, want.pool
+	}
+	if !hasDevice(have.devices, func(d deviceConfig) bool { return d["type"] == "disk" && d["path"] == "/" }) {
+		todo.devices[freeName(have.devices, "root", 0)] = deviceConfig{"type": "disk", "path": "/", "pool": pool}
+	}
+	if want.networkMethod == NetworkLocal && !hasDevice(have.devices, func(d deviceConfig) bool { return d["type"] == "nic" }) {
+		if have.cluster {
+			return steps{}, fault.New(fault.NeedsOperator, "cannot give LXD's default profile a NIC: this LXD is in a cluster; add one by `lxc profile device add default eth0 nic network=NAME`")
+		}
+		bridge, exists := chooseBridge(have.networks, host.links)
+		if !exists {
+			todo.network = bridge
+			if todo.subnet, err = freeSubnet(host.used, have.networks); err != nil {
+				return steps{}, err
+			}
+		}
+		name := freeName(have.devices, "eth", 0)
+		todo.devices[name] = deviceConfig{"type": "nic", "name": name, "network": bridge}
+	}
+	for key, value := range map[string]string{
+		"core.proxy_http": want.proxy.HTTP, "core.proxy_https": want.proxy.HTTPS, "core.proxy_ignore_hosts": want.proxy.No,
+	} {
+		if value != "" && have.config[key] != value {
+			todo.config[key] = value
+		}
+	}
+	return todo, nil
+}
+
+// choosePool returns the existing pool to use, "" when one must be created.
+func choosePool(have []string, want string) (string, error) {
+	switch {
+	case len(have) == 0:
+		return "", nil
+	case slices.Contains(have, want):
+		return want, nil
+	case want == "default":
+		return slices.Min(have), nil
+	}
+	return "", fault.New(fault.NeedsOperator, "cannot use storage pool %s: LXD has only %s; create it by `lxc storage create %s DRIVER` or name another in the host configuration",
+		want, strings.Join(slices.Sorted(slices.Values(have)), ", "), want)
+}
+
+// chooseBridge returns LXD's own bridge, or the first name for one that
+// nothing on the host has.
+func chooseBridge(networks map[string]network, links []string) (name string, exists bool) {
+	for n := 0; ; n++ {
+		name = "lxdbr" + strconv.Itoa(n)
+		existing, known := networks[name]
+		if known && existing.managed && existing.kind == "bridge" {
+			return name, true
+		}
+		if !known && !slices.Contains(links, name) {
+			return name, false
+		}
+	}
+}
+
+func hasDevice(devices map[string]deviceConfig, is func(deviceConfig) bool) bool {
+	for _, d := range devices {
+		if is(d) {
+			return true
+		}
+	}
+	return false
+}
+
+// freeName returns a device name that the profile does not have: root, or
+// eth0, eth1 and so on.
+func freeName(devices map[string]deviceConfig, base string, n int) string {
+	name := base
+	if base != "root" || n > 0 {
+		name += strconv.Itoa(n)
+	}
+	if _, taken := devices[name]; taken {
+		return freeName(devices, base, n+1)
+	}
+	return name
+}
+
+// The pool's file is sparse: its size is what containers may use together,
+// not what is taken at once.
+const (
+	gib         = 1 << 30
+	poolLeast   = 10 * gib
+	poolMost    = 500 * gib
+	poolReserve = 2 * gib // stays free for the host where space is short
+)
+
+// poolSize returns the size in bytes of a new pool on a disk with so many
+// free bytes: half of them within bounds, in whole GiB.
+func poolSize(free uint64) uint64 {
+	size := min(max(free/2, poolLeast), poolMost)
+	if free < size+poolReserve {
+		size = max(free, poolReserve+gib) - poolReserve
+	}
+	return size / gib * gib
+}

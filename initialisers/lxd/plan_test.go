@@ -1,0 +1,174 @@
+package lxd
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"hostler/internal/fault"
+)
+
+func devices(kv ...string) map[string]deviceConfig {
+	all := map[string]deviceConfig{}
+	for i := 0; i < len(kv); i += 2 {
+		d := deviceConfig{}
+		for part := range strings.FieldsSeq(kv[i+1]) {
+			key, value, _ := strings.Cut(part, "=")
+			d[key] = value
+		}
+		all[kv[i]] = d
+	}
+	return all
+}
+
+const (
+	rootDisk = "type=disk path=/ pool=default"
+	nic      = "type=nic name=eth0 network=lxdbr0"
+)
+
+// L12, C21: the table of first configurations.
+func TestPlan(t *testing.T) {
+	host := hostNetwork{links: []string{"lo", "eth0"}, used: []netip.Prefix{netip.MustParsePrefix("10.184.0.0/16")}}
+	for name, c := range map[string]struct {
+		have seen
+		want wanted
+		out  steps
+		why  string
+	}{
+		"nothing there": {
+			want: wanted{pool: "default", networkMethod: NetworkLocal},
+			out: steps{
+				pool: "default", network: "lxdbr0", subnet: "10.185.0.1/24",
+				devices: devices("root", rootDisk, "eth0", nic),
+			},
+			why: "no storage pool, no bridge, the default profile lacks eth0, the default profile lacks root",
+		},
+		"provider method makes no network": {
+			want: wanted{pool: "fast", networkMethod: NetworkProvider},
+			out:  steps{pool: "fast", devices: devices("root", "type=disk path=/ pool=fast")},
+			why:  "no storage pool, the default profile lacks root",
+		},
+		"configured": {
+			have: seen{pools: []string{"default"}, devices: devices("root", rootDisk, "eth0", nic)},
+			want: wanted{pool: "default", networkMethod: NetworkLocal},
+		},
+		"configured by a person in another way": {
+			have: seen{pools: []string{"tank"}, devices: devices("disk0", "type=disk path=/ pool=tank", "lan", "type=nic nictype=bridged parent=br0")},
+			want: wanted{pool: "default", networkMethod: NetworkLocal},
+		},
+		"profile without devices, pools of a person": {
+			have: seen{pools: []string{"z", "b"}, networks: map[string]network{"lxdbr0": {managed: true, kind: "bridge"}}},
+			want: wanted{pool: "default", networkMethod: NetworkLocal},
+			out:  steps{devices: devices("root", "type=disk path=/ pool=b", "eth0", nic)},
+			why:  "the default profile lacks eth0, the default profile lacks root",
+		},
+		"device names taken": {
+			have: seen{pools: []string{"default"}, devices: devices("root", "type=disk path=/x", "eth0", "type=none"), networks: map[string]network{"lxdbr0": {kind: "bridge"}}},
+			want: wanted{pool: "default", networkMethod: NetworkLocal},
+			out: steps{
+				network: "lxdbr1", subnet: "10.185.0.1/24",
+				devices: devices("root1", rootDisk, "eth1", "type=nic name=eth1 network=lxdbr1"),
+			},
+			why: "no bridge, the default profile lacks eth1, the default profile lacks root1",
+		},
+		"proxies": {
+			have: seen{pools: []string{"default"}, devices: devices("root", rootDisk, "eth0", nic), config: map[string]string{"core.proxy_http": "a", "core.proxy_https": "kept"}},
+			want: wanted{pool: "default", networkMethod: NetworkLocal, proxy: Proxy{HTTP: "a", No: "b"}},
+			out:  steps{config: map[string]string{"core.proxy_ignore_hosts": "b"}},
+			why:  "core.proxy_ignore_hosts differs",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := plan(c.have, c.want, host)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.pool != c.out.pool || got.network != c.out.network || got.subnet != c.out.subnet || got.String() != c.why ||
+				!maps.EqualFunc(got.devices, c.out.devices, maps.Equal) || !maps.Equal(got.config, c.out.config) {
+				t.Errorf("got %+v (%s), want %+v (%s)", got, got, c.out, c.why)
+			}
+		})
+	}
+	if _, err := plan(seen{pools: []string{"default", "a"}}, wanted{pool: "fast"}, host); !fault.Is(err, fault.NeedsOperator) || !strings.Contains(err.Error(), "LXD has only a, default") {
+		t.Errorf("a pool that is not there: %v", err)
+	}
+	if _, err := plan(seen{cluster: true}, wanted{pool: "default", networkMethod: NetworkLocal}, host); !fault.Is(err, fault.NeedsOperator) {
+		t.Errorf("a cluster: %v", err)
+	}
+}
+
+// Z14: the whole of the private ranges is searched, and none free is an error.
+func TestFreeSubnet(t *testing.T) {
+	p := netip.MustParsePrefix
+	for _, c := range []struct {
+		used []netip.Prefix
+		lxd  string
+		want string
+	}{
+		{nil, "", "10.184.0.1/24"},
+		{[]netip.Prefix{p("0.0.0.0/0"), p("10.184.0.128/25"), p("10.184.1.7/32")}, "", "10.184.2.1/24"},
+		{nil, "10.184.0.1/23", "10.184.2.1/24"},
+		{nil, "none", "10.184.0.1/24"},
+		{[]netip.Prefix{p("10.184.0.0/13"), p("10.192.0.0/10")}, "", "10.0.0.1/24"},
+		{[]netip.Prefix{p("10.0.0.0/8")}, "", "172.16.0.1/24"},
+		{[]netip.Prefix{p("10.0.0.0/8"), p("172.16.0.0/12"), p("192.168.0.0/17")}, "", "192.168.128.1/24"},
+	} {
+		got, err := freeSubnet(c.used, map[string]network{"x": {managed: true, address: c.lxd}})
+		if err != nil || got != c.want {
+			t.Errorf("%v: %s, %v; want %s", c.used, got, err, c.want)
+		}
+	}
+	if got, err := freeSubnet(private, nil); !fault.Is(err, fault.NeedsOperator) {
+		t.Errorf("%s, %v", got, err)
+	}
+}
+
+func TestParseRoutes(t *testing.T) {
+	const table = "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n" +
+		"eth0\t00000000\t0102A8C0\t0003\t0\t0\t0\t00000000\t0\t0\t0\n" +
+		"eth0\t0002A8C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n" +
+		"x\tzz\n"
+	got := fmt.Sprint(parseRoutes(table))
+	if got != "[0.0.0.0/0 192.168.2.0/24]" {
+		t.Errorf("got %s", got)
+	}
+}
+
+func FuzzParseRoutes(f *testing.F) {
+	f.Add("eth0\t0002A8C0\t00000000\t0001\t0\t0\t0\t00FFFFFF\t0\t0\t0\n")
+	f.Fuzz(func(_ *testing.T, table string) { parseRoutes(table) })
+}
+
+func TestPoolSize(t *testing.T) {
+	for free, want := range map[uint64]uint64{
+		2000 * gib: 500, 100 * gib: 50, 16 * gib: 10, 12 * gib: 10, 11 * gib: 9, 5 * gib: 3, gib: 1,
+	} {
+		if got := poolSize(free); got != want*gib {
+			t.Errorf("%d GiB free: %d GiB, want %d", free/gib, got/gib, want)
+		}
+	}
+}
+
+func TestProblemsTellHowToMend(t *testing.T) {
+	good := probed{architecture: "amd64", userNS: true, maxUserNS: "1000", mounts: "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0", dir: "/var/lib", free: 10 * gib}
+	if got := good.problems(); len(got) != 0 {
+		t.Errorf("a good host: %q", got)
+	}
+	for want, spoil := range map[string]func(*probed){
+		"the agent does not run as root: run hostlerd as root":                                        func(p *probed) { p.euid = 1 },
+		"there is no LXD for wasm: use another machine":                                               func(p *probed) { p.architecture = "wasm" },
+		"the kernel has no user namespaces: boot a kernel with CONFIG_USER_NS":                        func(p *probed) { p.userNS = false },
+		"user namespaces are switched off: set the kernel parameter user.max_user_namespaces above 0": func(p *probed) { p.maxUserNS = "0" },
+		"no cgroups are mounted: mount cgroup2 on /sys/fs/cgroup":                                     func(p *probed) { p.mounts = "proc /proc proc" },
+		"/var/lib has 1 MiB free: make room for 2048 MiB":                                             func(p *probed) { p.free = 1 << 20 },
+	} {
+		bad := good
+		spoil(&bad)
+		if got := bad.problems(); !slices.Equal(got, []string{want}) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
