@@ -1,0 +1,260 @@
+package api
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/internal/failpoint"
+	"hostler/internal/fault"
+)
+
+// impacts that a person can allow.
+var allowable = []string{"restart", "recreate"}
+
+// declareTries bounds how often a decision is made anew because an object
+// went away between the reading and the write.
+const declareTries = 10
+
+func (s *Server) plan(ctx context.Context, i *in[ApplyRequest]) (*out[Plan], error) {
+	i.Body.DryRun = true
+	return s.apply(ctx, i)
+}
+
+func (s *Server) apply(ctx context.Context, i *in[ApplyRequest]) (*out[Plan], error) {
+	docs, err := parseDocuments(i.Body.Documents)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range i.Body.Allow {
+		if !slices.Contains(allowable, a) {
+			return nil, fault.New(fault.Invalid, "cannot allow %q: restart and recreate can be allowed", clip(a, 32))
+		}
+	}
+	p, err := s.declare(ctx, docs, nil, i.Body.Allow, i.Body.DryRun)
+	if err != nil {
+		return nil, err
+	}
+	return &out[Plan]{p}, nil
+}
+
+// parseDocuments reads and checks every document and tells all that is wrong.
+func parseDocuments(sent []Document) ([]document, error) {
+	if len(sent) == 0 {
+		return nil, fault.New(fault.Invalid, "cannot apply: no document was sent")
+	}
+	var docs []document
+	var wrong []string
+	for _, d := range sent {
+		decl, err := spec.Parse(d.Name, []byte(d.Content))
+		if err != nil {
+			wrong = append(wrong, err.Error())
+			continue
+		}
+		docs = append(docs, document{name: decl.Name, source: spec.SourceApply, decl: decl})
+	}
+	if len(wrong) > 0 {
+		return nil, fault.New(fault.Invalid, "%s", strings.Join(wrong, "\n"))
+	}
+	return docs, nil
+}
+
+// declare decides, plans and writes. Whatever it answers without an error is
+// durable, unless dry.
+func (s *Server) declare(ctx context.Context, docs []document, dropped func(*world) []string, allow []string, dry bool) (Plan, error) {
+	var p Plan
+	unsupported := unsupportedOf(docs)
+	if len(unsupported) > 0 && !dry {
+		return p, fault.New(fault.Invalid, "cannot apply %s: %s", names(docs), strings.Join(unsupported, "; "))
+	}
+	err := s.rewrite(ctx, dry, func(w *world) error {
+		var gone []string
+		if dropped != nil {
+			gone = dropped(w)
+		}
+		removed, err := w.declare(docs, gone...)
+		if err != nil {
+			return err
+		}
+		steps, err := s.steps(ctx, w, docs, removed, dry)
+		if err != nil {
+			return err
+		}
+		if held := heldBy(steps); len(allow) > 0 {
+			w.allow(allow, docs, held)
+			if steps, err = s.steps(ctx, w, docs, removed, dry); err != nil {
+				return err
+			}
+		}
+		p = Plan{Steps: holdUnsupported(steps, unsupported), Machines: machinesOf(docs), Removed: removed, Unsupported: unsupported}
+		return nil
+	})
+	if err != nil {
+		return Plan{}, err
+	}
+	return p, nil
+}
+
+// rewrite reads the declared state, lets change decide on it and writes what
+// came of it, atomically. change is run again on a fresh reading when an
+// object went away meanwhile.
+func (s *Server) rewrite(ctx context.Context, dry bool, change func(*world) error) error {
+	if !dry {
+		unlock, err := s.lock(ctx)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+	}
+	for try := 1; ; try++ {
+		w, err := s.world(ctx)
+		if err != nil {
+			return err
+		}
+		if err := change(w); err != nil {
+			return err
+		}
+		writes := w.writes()
+		if dry || len(writes) == 0 {
+			return nil
+		}
+		err = s.commit(ctx, writes)
+		raced := fault.Is(err, fault.Conflict) || fault.Is(err, fault.NotFound)
+		if !raced || try == declareTries {
+			return err
+		}
+	}
+}
+
+// lock waits until nobody else declares. Looking at the host is part of that
+// and may take long, so the wait ends with ctx.
+func (s *Server) lock(ctx context.Context) (unlock func(), err error) {
+	select {
+	case s.declaring <- struct{}{}:
+		return func() { <-s.declaring }, nil
+	case <-ctx.Done():
+		return nil, fault.New(fault.Transient, "another change is still being made: %w", ctx.Err())
+	}
+}
+
+// commit makes the writes durable.
+func (s *Server) commit(ctx context.Context, writes []state.Write) error {
+	if err := failpoint.Hit(failpoint.APIAcceptedNotDurable); err != nil {
+		return err
+	}
+	if _, err := s.o.Backend.Write(ctx, state.Atomic, writes...); err != nil {
+		return err
+	}
+	return failpoint.Hit(failpoint.APIDurableNotConfirmed)
+}
+
+func (s *Server) world(ctx context.Context) (*world, error) {
+	objects, _, err := s.o.Backend.List(ctx, append([]string{spec.KindDeclaration, spec.KindMachine}, givenKinds...)...)
+	if err != nil {
+		return nil, err
+	}
+	return newWorld(objects)
+}
+
+// steps asks the planner and keeps what the documents bear on. A host that
+// cannot be looked at makes planning fail, but must not keep anybody from
+// declaring: an apply tells what is declared differently instead.
+func (s *Server) steps(ctx context.Context, w *world, docs []document, removed []string, dry bool) ([]Step, error) {
+	planned := w.planned()
+	all, err := s.o.Service.Planner.Plan(ctx, planned)
+	if err != nil {
+		if dry {
+			return nil, err
+		}
+		s.log.Warn("cannot plan what was applied", "error", err)
+		all = blindSteps(planned, err)
+	}
+	scope := map[string]bool{}
+	for _, d := range docs {
+		for _, o := range d.decl.Objects() {
+			scope[o] = true
+		}
+	}
+	for _, o := range removed {
+		scope[o] = true
+	}
+	kept := []Step{}
+	for _, st := range all {
+		// What prepares the host comes before the machines that need it.
+		if scope[st.Object] || strings.HasPrefix(st.Object, spec.KindContainerType+"/") {
+			kept = append(kept, st)
+		}
+	}
+	for _, st := range kept {
+		if scope[st.Object] {
+			return kept, nil
+		}
+	}
+	return []Step{}, nil
+}
+
+// blindSteps are the steps as far as they can be known without the host.
+func blindSteps(objects []PlannedObject, why error) []Step {
+	var steps []Step
+	for _, m := range objects {
+		st := Step{Object: m.After.Kind + "/" + m.After.Name, Detail: "the impact is not known: " + why.Error()}
+		switch {
+		case m.Before == nil:
+			st.Action, st.Impact = "create", "none"
+		case m.After.Life != state.Alive && m.Before.Life == state.Alive:
+			st.Action, st.Impact = "delete", "destroy"
+		case m.After.Generation != m.Before.Generation:
+			st.Action = "update"
+		default:
+			continue
+		}
+		steps = append(steps, st)
+	}
+	return steps
+}
+
+// heldBy are the machines with a step that waits for a word of the person.
+func heldBy(steps []Step) map[string]bool {
+	held := map[string]bool{}
+	for _, st := range steps {
+		if name, ok := strings.CutPrefix(st.Object, spec.KindMachine+"/"); ok && st.Held != "" {
+			held[name] = true
+		}
+	}
+	return held
+}
+
+func machinesOf(docs []document) []string {
+	all := []string{}
+	for _, d := range docs {
+		all = slices.AppendSeq(all, maps.Keys(d.decl.Machines))
+	}
+	slices.Sort(all)
+	return all
+}
+
+func unsupportedOf(docs []document) []string {
+	var all []string
+	for _, d := range docs {
+		all = append(all, spec.Unsupported(d.decl)...)
+	}
+	return all
+}
+
+// holdUnsupported marks the steps that cannot be carried out, and adds one for
+// each object that has none.
+func holdUnsupported(steps []Step, unsupported []string) []Step {
+	for _, sentence := range unsupported {
+		object, what, _ := strings.Cut(sentence, ": ")
+		i := slices.IndexFunc(steps, func(st Step) bool { return st.Object == object })
+		if i < 0 {
+			i = len(steps)
+			steps = append(steps, Step{Object: object, Action: "none", Impact: "none", Detail: what})
+		}
+		steps[i].Held = what
+	}
+	return steps
+}

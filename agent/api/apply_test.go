@@ -1,0 +1,339 @@
+package api
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/internal/fault"
+)
+
+func (b *bench) record(t testing.TB, name string) (state.Object, spec.MachineRecord) {
+	t.Helper()
+	o, err := b.store.Get(t.Context(), id(spec.KindMachine, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rec spec.MachineRecord
+	if err := json.Unmarshal(o.Spec, &rec); err != nil {
+		t.Fatal(err)
+	}
+	return o, rec
+}
+
+func actions(p Plan) string {
+	var all []string
+	for _, s := range p.Steps {
+		all = append(all, s.Object+" "+s.Action)
+	}
+	return strings.Join(all, ", ")
+}
+
+func TestApplyWritesOnceAndASecondApplyWritesNothing(t *testing.T) {
+	b := newBench(t)
+	c := b.listen(t)
+	p, err := c.Plan(t.Context(), request("web", yaml("one", "two")))
+	if err != nil || actions(p) != "machine/one create, machine/two create" || b.store.changes() != 0 {
+		t.Fatalf("plan: %s, %v, %d writes", actions(p), err, b.store.changes())
+	}
+	p, err = c.Apply(t.Context(), request("web", yaml("one", "two")))
+	if err != nil || !slices.Equal(p.Machines, []string{"one", "two"}) || b.store.changes() != 1 {
+		t.Fatalf("apply: %+v, %v, %d writes", p, err, b.store.changes())
+	}
+	b.host.instances["one"], b.host.instances["two"] = "uid", "uid"
+	p, err = c.Apply(t.Context(), request("web", yaml("one", "two")))
+	if err != nil || len(p.Steps) != 0 || len(p.Removed) != 0 || b.store.changes() != 1 {
+		t.Fatalf("second apply: %+v, %v, %d writes", p, err, b.store.changes())
+	}
+	d, err := c.Declarations(t.Context())
+	if err != nil || len(d) != 1 || d[0].Source != "apply" || !slices.Equal(d[0].Objects, []string{"machine/one", "machine/two"}) {
+		t.Fatalf("declarations: %+v, %v", d, err)
+	}
+}
+
+func TestWhatIsNoLongerDeclaredGoes(t *testing.T) {
+	b := newBench(t)
+	c := b.listen(t)
+	kept := strings.Replace(yaml("one", "two", "three"), "three: {", "three: {retain: true, ", 1)
+	if _, err := c.Apply(t.Context(), request("web", kept)); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []string{"one", "two", "three"} {
+		b.host.instances[n] = "uid"
+	}
+	p, err := c.Apply(t.Context(), request("web", yaml("one")))
+	if err != nil || actions(p) != "machine/three release, machine/two delete" || !slices.Equal(p.Removed, []string{"machine/three", "machine/two"}) {
+		t.Fatalf("apply: %s, removed %v, %v", actions(p), p.Removed, err)
+	}
+	two, rec2 := b.record(t, "two")
+	three, rec3 := b.record(t, "three")
+	if two.Life != state.Dying || rec2.Released || three.Life != state.Dying || !rec3.Released {
+		t.Errorf("two: %s released %v, three: %s released %v", two.Life, rec2.Released, three.Life, rec3.Released)
+	}
+	// A machine that is still going cannot be declared again yet.
+	_, err = c.Apply(t.Context(), request("web", yaml("one", "two")))
+	wantKind(t, err, fault.NotReady, "machine/two", "still being removed")
+}
+
+func TestAMachineMovesBetweenDeclarationsOfOneApply(t *testing.T) {
+	b := newBench(t)
+	c := b.listen(t)
+	if _, err := c.Apply(t.Context(), request("left", yaml("one", "two"))); err != nil {
+		t.Fatal(err)
+	}
+	req := ApplyRequest{Documents: []Document{{"left", yaml("one")}, {"right", yaml("two")}}}
+	if p, err := c.Apply(t.Context(), req); err != nil || len(p.Removed) != 0 {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	if o, rec := b.record(t, "two"); o.Life != state.Alive || rec.Declaration != "right" {
+		t.Errorf("two is %s of %s", o.Life, rec.Declaration)
+	}
+}
+
+func TestConflictsAndRefusals(t *testing.T) {
+	b := newBench(t)
+	c := b.listen(t)
+	if _, err := c.Apply(t.Context(), request("web", yaml("one"))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.ApplyFile(t.Context(), "/etc/hostler/conf.d/base.yaml", []byte(yaml("base1"))); err != nil {
+		t.Fatal(err)
+	}
+	before := b.store.changes()
+	for name, tc := range map[string]struct {
+		req   ApplyRequest
+		kind  fault.Kind
+		words []string
+	}{
+		"the same object":     {request("other", yaml("one")), fault.Conflict, []string{"machine/one", "other", "web"}},
+		"an object of a file": {request("other", yaml("base1")), fault.Conflict, []string{"machine/base1", "base", "other"}},
+		"a file's name":       {request("base", yaml("x")), fault.Conflict, []string{"/etc/hostler/conf.d/base.yaml"}},
+		"the same name":       {ApplyRequest{Documents: []Document{{"x", yaml("a")}, {"x", yaml("b")}}}, fault.Invalid, []string{"two documents", "x"}},
+		"two in one request":  {ApplyRequest{Documents: []Document{{"x", yaml("a")}, {"y", yaml("a")}}}, fault.Conflict, []string{"machine/a", "x", "y"}},
+		"a bad document":      {request("bad", "version: 1\nmachine: {}\n"), fault.Invalid, []string{"bad:2:1", "machine"}},
+		"two bad documents":   {ApplyRequest{Documents: []Document{{"x", "{"}, {"y", "["}}}, fault.Invalid, []string{"x:", "y:"}},
+		"no document":         {ApplyRequest{Documents: []Document{}}, fault.Invalid, nil},
+		"a bad impact":        {ApplyRequest{Documents: []Document{{"web", yaml("one")}}, Allow: []string{"destroy"}}, fault.Invalid, []string{"destroy"}},
+		"not supported":       {request("net", "version: 1\nnetworks: {lan: {bridge: br-lan}}\n"), fault.Invalid, []string{"network/lan", "not yet supported"}},
+	} {
+		_, err := c.Apply(t.Context(), tc.req)
+		if fault.KindOf(err) != tc.kind {
+			t.Errorf("%s: %v (%s), want %s", name, err, fault.KindOf(err), tc.kind)
+			continue
+		}
+		for _, w := range tc.words {
+			if !strings.Contains(err.Error(), w) {
+				t.Errorf("%s: error %q does not say %q", name, err, w)
+			}
+		}
+	}
+	if b.store.changes() != before {
+		t.Error("a refused apply has written")
+	}
+}
+
+func TestAPlanTellsWhatIsNotSupported(t *testing.T) {
+	b := newBench(t)
+	c := b.listen(t)
+	p, err := c.Plan(t.Context(), request("all", "version: 1\nnetworks: {lan: {bridge: br-lan}}\nmachines:\n  vm: {type: kvm, image: debian/12}\n"))
+	if err != nil || len(p.Unsupported) != 2 || len(p.Steps) != 2 {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	for _, s := range p.Steps {
+		if !strings.Contains(s.Held, "not yet supported") {
+			t.Errorf("step %+v is not held", s)
+		}
+	}
+}
+
+func TestWhatWasAllowedHoldsForOneChange(t *testing.T) {
+	b := newBench(t)
+	b.host.hold = "restart"
+	c := b.listen(t)
+	if _, err := c.Apply(t.Context(), request("web", yaml("one"))); err != nil {
+		t.Fatal(err)
+	}
+	b.host.instances["one"] = "uid"
+	req := request("web", strings.Replace(yaml("one"), "lxd,", "lxd, cpus: 2,", 1))
+	p, err := c.Apply(t.Context(), req)
+	if err != nil || len(p.Steps) != 1 || p.Steps[0].Held != "--allow restart" {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	req.Allow = []string{"restart"}
+	// The stand-in planner holds what has a new generation, as after a change.
+	req.Documents[0].Content = strings.Replace(yaml("one"), "lxd,", "lxd, cpus: 3,", 1)
+	p, err = c.Apply(t.Context(), req)
+	if err != nil || len(p.Steps) != 1 || p.Steps[0].Held != "" {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	if _, rec := b.record(t, "one"); !slices.Equal(rec.Allow, []string{"restart"}) {
+		t.Errorf("allowed: %v", rec.Allow)
+	}
+	before := b.store.changes()
+	if _, err := c.Apply(t.Context(), req); err != nil || b.store.changes() != before {
+		t.Errorf("the same again: %v, %d writes more", err, b.store.changes()-before)
+	}
+	if _, err := c.Apply(t.Context(), request("web", yaml("one"))); err != nil {
+		t.Fatal(err)
+	}
+	if _, rec := b.record(t, "one"); rec.Allow != nil {
+		t.Errorf("still allowed after another change: %v", rec.Allow)
+	}
+}
+
+func TestApplyingClearsThePowerOverride(t *testing.T) {
+	b := newBench(t)
+	c := b.listen(t)
+	if _, err := c.Apply(t.Context(), request("web", yaml("one"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Power(t.Context(), "one", "stop"); err != nil {
+		t.Fatal(err)
+	}
+	if _, rec := b.record(t, "one"); rec.PowerOverride == nil || *rec.PowerOverride {
+		t.Fatalf("override %v, want false", rec.PowerOverride)
+	}
+	wantKind(t, c.Power(t.Context(), "one", "restart"), fault.Conflict, "start it")
+	if _, err := c.Apply(t.Context(), request("web", yaml("one"))); err != nil {
+		t.Fatal(err)
+	}
+	if _, rec := b.record(t, "one"); rec.PowerOverride != nil {
+		t.Error("the override is still there")
+	}
+}
+
+func TestFilesOwnWhatTheyDeclare(t *testing.T) {
+	b := newBench(t)
+	c := b.listen(t)
+	const path = "/etc/hostler/conf.d/web.yaml"
+	ctx := t.Context()
+	if _, err := b.ApplyFile(ctx, path, []byte(yaml("one", "two"))); err != nil {
+		t.Fatal(err)
+	}
+	before := b.store.changes()
+	if _, err := b.ApplyFile(ctx, path, []byte(yaml("one", "two"))); err != nil || b.store.changes() != before {
+		t.Errorf("the same file again: %v, %d writes", err, b.store.changes()-before)
+	}
+	_, err := c.Delete(ctx, []string{"machine/one"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	outcomes, err := c.Delete(ctx, []string{"machine/one", "declaration/web"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range outcomes {
+		wantKind(t, o.Err(), fault.Conflict, path)
+	}
+	wantKind(t, c.Release(ctx, "one"), fault.Conflict, path)
+	// A new name in the same file is the old declaration's end.
+	if _, err := b.ApplyFile(ctx, path, []byte("name: site\n"+yaml("one"))); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.store.names(spec.KindDeclaration); !slices.Equal(got, []string{"site"}) {
+		t.Errorf("declarations %v, want site", got)
+	}
+	one, rec := b.record(t, "one")
+	two, _ := b.record(t, "two")
+	if one.Life != state.Alive || rec.Declaration != "site" || two.Life != state.Dying {
+		t.Errorf("one is %s of %s, two is %s", one.Life, rec.Declaration, two.Life)
+	}
+	if _, err := c.Apply(ctx, request("hand", yaml("three"))); err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.ApplyFile(ctx, "/etc/hostler/conf.d/hand.yaml", []byte(yaml("four")))
+	wantKind(t, err, fault.Conflict, "applied by hand", "hand.yaml")
+	if files, err := b.Files(ctx); err != nil || !slices.Equal(files, []string{path}) {
+		t.Errorf("files %v, %v", files, err)
+	}
+	for range 2 {
+		if _, err := b.RemoveFile(ctx, path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if one, _ := b.record(t, "one"); one.Life != state.Dying || !slices.Equal(b.store.names(spec.KindDeclaration), []string{"hand"}) {
+		t.Errorf("one is %s, declarations %v", one.Life, b.store.names(spec.KindDeclaration))
+	}
+}
+
+// After the loss of a store the machines are found again, the documents not.
+func TestMachinesOfALostDeclarationAreLeftAlone(t *testing.T) {
+	b := newBench(t)
+	c := b.listen(t)
+	ctx := t.Context()
+	for _, n := range []string{"one", "two"} {
+		b.machine(n, state.Alive, lxdMachine("web"), running(n))
+	}
+	if p, err := c.Apply(ctx, request("other", yaml("three"))); err != nil || len(p.Removed) != 0 {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	if one, _ := b.record(t, "one"); one.Life != state.Alive {
+		t.Fatalf("one is %s", one.Life)
+	}
+	p, err := c.Apply(ctx, request("web", yaml("one")))
+	if err != nil || !slices.Equal(p.Removed, []string{"machine/two"}) {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	// A declaration that was written again from stamps is whose it is declared.
+	b.store.put(id(spec.KindDeclaration, "site"), state.Alive, spec.DeclarationRecord{
+		Source:   spec.SourceStamps,
+		Document: spec.Declaration{Version: 1, Name: "site", Machines: map[string]spec.Machine{"five": {Type: spec.LXD, Image: "debian/12"}}},
+	}, nil)
+	if _, err := b.ApplyFile(ctx, "/etc/hostler/conf.d/site.yaml", []byte(yaml("five"))); err != nil {
+		t.Error(err)
+	}
+	b.machine("four", state.Alive, lxdMachine("lost"), running("four"))
+	if o, err := c.Delete(ctx, []string{"declaration/lost", "declaration/never"}); err != nil || o[0].Err() != nil || !fault.Is(o[1].Err(), fault.NotFound) {
+		t.Errorf("%+v, %v", o, err)
+	}
+}
+
+func TestAnAgentWhosePlannerPanicsLivesOn(t *testing.T) {
+	b := newBench(t)
+	c := b.listen(t)
+	b.host.panics = true
+	_, err := c.Apply(t.Context(), request("web", yaml("one")))
+	wantKind(t, err, fault.Transient, "its log says more")
+	if !strings.Contains(b.log.String(), "the planner is broken") {
+		t.Error("the log does not tell of the panic")
+	}
+	b.host.panics = false
+	if _, err := c.Apply(t.Context(), request("web", yaml("one"))); err != nil {
+		t.Errorf("after the panic: %v", err)
+	}
+}
+
+func TestAHostThatCannotBeSeenCanBeDeclared(t *testing.T) {
+	b := newBench(t)
+	c := b.listen(t)
+	if _, err := c.Apply(t.Context(), request("web", yaml("one", "two"))); err != nil {
+		t.Fatal(err)
+	}
+	b.host.unseen = fault.New(fault.Transient, "cannot list instances: LXD does not answer")
+	_, err := c.Plan(t.Context(), request("web", yaml("one")))
+	wantKind(t, err, fault.Transient, "LXD does not answer")
+	p, err := c.Apply(t.Context(), request("web", strings.Replace(yaml("one", "three"), "one: {", "one: {cpus: 2, ", 1)))
+	if err != nil || actions(p) != "machine/one update, machine/three create, machine/two delete" || !strings.Contains(p.Steps[0].Detail, "LXD does not answer") {
+		t.Errorf("%+v, %v", p, err)
+	}
+	if two, _ := b.record(t, "two"); two.Life != state.Dying {
+		t.Errorf("two is %s", two.Life)
+	}
+}
+
+func TestChangesAreAuditedWithoutTheirBodies(t *testing.T) {
+	b := newBench(t)
+	c := b.listen(t)
+	secret := strings.Replace(yaml("one"), "debian/12}", "debian/12, cloud-init: {user-data: \"#cloud-config\\npassword: hunter2\\n\"}}", 1)
+	if _, err := c.Apply(t.Context(), request("web", secret)); err != nil {
+		t.Fatal(err)
+	}
+	_, _ = c.Apply(t.Context(), request("web", secret+"  password: hunter2\n"))
+	log := b.log.String()
+	if !strings.Contains(log, `route="POST /v1/apply" object="" uid=0 gid=0 pid=`) || strings.Contains(log, "hunter2") {
+		t.Errorf("the log reads:\n%s", log)
+	}
+}

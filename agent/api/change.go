@@ -1,0 +1,106 @@
+package api
+
+import (
+	"context"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/internal/fault"
+)
+
+// remove deletes what was asked, in one atomic write; an element that cannot
+// be deleted does not hold up the others.
+func (s *Server) remove(ctx context.Context, i *in[DeleteRequest]) (*out[DeleteAnswer], error) {
+	outcomes := make([]Outcome, len(i.Body.Objects))
+	err := s.rewrite(ctx, false, func(w *world) error {
+		for n, object := range i.Body.Objects {
+			outcomes[n] = outcomeOf(object, w.remove(object))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &out[DeleteAnswer]{DeleteAnswer{outcomes}}, nil
+}
+
+// powerInput names a machine and what it is to do.
+type powerInput struct {
+	Name string `path:"name" maxLength:"253"`
+	Body PowerRequest
+}
+
+func (s *Server) power(ctx context.Context, i *powerInput) (*struct{}, error) {
+	return nil, s.rewrite(ctx, false, func(w *world) error { return w.setPower(i.Name, i.Body.Action) })
+}
+
+func (s *Server) retry(ctx context.Context, i *in[RetryRequest]) (*struct{}, error) {
+	id, err := parseObject(i.Body.Object)
+	if err != nil {
+		return nil, err
+	}
+	switch id.Kind {
+	case spec.KindMachine:
+		return nil, s.rewrite(ctx, false, func(w *world) error { return w.retry(id.Name) })
+	case spec.KindContainerType:
+		return nil, s.retryType(ctx, id)
+	default:
+		return nil, fault.New(fault.Invalid, "cannot retry %s: machine/NAME and type/NAME can be retried", clip(i.Body.Object, 128))
+	}
+}
+
+// retryType counts the request in the type's spec, as for machines.
+func (s *Server) retryType(ctx context.Context, id state.ID) error {
+	return s.updateRecord(ctx, id, func(o *state.Object) (any, error) {
+		if o == nil {
+			return nil, fault.New(fault.NotFound, "type/%s is not there", clip(id.Name, 64))
+		}
+		var rec spec.TypeRecord
+		if err := decodeObject(*o, &rec, nil); err != nil {
+			return nil, err
+		}
+		rec.RetryRequest++
+		return rec, nil
+	})
+}
+
+// adopt writes the machine first and marks its instance then: a marked
+// instance without a record would be taken for garbage after a crash, while a
+// record whose instance bears no mark yet only waits.
+func (s *Server) adopt(ctx context.Context, i *in[AdoptRequest]) (*out[Machine], error) {
+	t := spec.ContainerType(i.Body.Type)
+	a, err := s.o.Service.Adopter.Inspect(ctx, t, i.Body.Instance)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.rewrite(ctx, false, func(w *world) error { return w.adopt(a) }); err != nil {
+		return nil, err
+	}
+	o, err := s.o.Backend.Get(ctx, state.ID{Kind: spec.KindMachine, Name: a.Name})
+	if err != nil {
+		return nil, err
+	}
+	if err := s.o.Service.Adopter.Stamp(ctx, t, i.Body.Instance, o); err != nil {
+		return nil, err
+	}
+	// The provisioner may have met the unmarked instance and given up on it.
+	if err := s.rewrite(ctx, false, func(w *world) error { return w.retry(a.Name) }); err != nil {
+		return nil, err
+	}
+	if o, err = s.o.Backend.Get(ctx, o.ID); err != nil {
+		return nil, err
+	}
+	row, err := machineRow(o)
+	if err != nil {
+		return nil, err
+	}
+	return &out[Machine]{row}, nil
+}
+
+func (s *Server) release(ctx context.Context, p *named) (*struct{}, error) {
+	return nil, s.rewrite(ctx, false, func(w *world) error { return w.removeMachine(p.Name, true) })
+}
+
+func (s *Server) deleteImage(ctx context.Context, i *in[ImageRequest]) (*struct{}, error) {
+	return nil, s.o.Service.Images.Delete(ctx, i.Body.Reference)
+}

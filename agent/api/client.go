@@ -1,0 +1,180 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"syscall"
+	"time"
+
+	"hostler/internal/fault"
+)
+
+// ErrNotRunning is found by errors.Is when nobody listens on the socket.
+var ErrNotRunning = errors.New("the agent is not running")
+
+// Client speaks to one agent over its unix socket. It is safe for concurrent
+// use. Errors carry the kind of the agent's answer and its words. No call is
+// repeated by the client: an answer that was lost is a transient error and
+// the caller looks again.
+type Client struct {
+	socket string
+	http   *http.Client
+}
+
+// dialTimeout bounds the connect only; calls are bounded by their context.
+const dialTimeout = 5 * time.Second
+
+// NewClient returns a client for the agent that listens on socket. Nothing is
+// connected before the first call.
+func NewClient(socket string) *Client {
+	c := &Client{socket: socket}
+	c.http = &http.Client{
+		Transport: &http.Transport{
+			DialContext:         func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(ctx) },
+			MaxIdleConnsPerHost: 4,
+			IdleConnTimeout:     30 * time.Second,
+			DisableCompression:  true,
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return c
+}
+
+// Close gives up idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// dial connects and turns the three ways in which that fails into words with
+// a mend.
+func (c *Client) dial(ctx context.Context) (net.Conn, error) {
+	d := net.Dialer{Timeout: dialTimeout}
+	conn, err := d.DialContext(ctx, "unix", c.socket)
+	switch {
+	case err == nil:
+		return conn, nil
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		return nil, fault.Wrap(fault.NotReady, fmt.Errorf("cannot reach the agent at %s: %w "+
+			"(start it with `systemctl start hostlerd`; --socket or HOSTLER_SOCKET names another one)", c.socket, ErrNotRunning))
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fault.New(fault.Forbidden,
+			"cannot reach the agent at %s: permission denied (use sudo, or join the group hostler or hostler-admin)", c.socket)
+	default:
+		return nil, fault.New(fault.Transient, "cannot reach the agent at %s: %w", c.socket, err)
+	}
+}
+
+// host is never resolved: every connection goes to the socket.
+const host = "http://hostler"
+
+func (c *Client) request(ctx context.Context, method, path string, query url.Values, in any) (*http.Request, error) {
+	var body io.Reader
+	if in != nil {
+		b, err := encode(in)
+		if err != nil {
+			return nil, fault.New(fault.Invalid, "cannot encode the request: %v", err)
+		}
+		body = bytes.NewReader(b)
+	}
+	u := host + path
+	if len(query) > 0 {
+		u += "?" + query.Encode()
+	}
+	req, err := http.NewRequestWithContext(ctx, method, u, body)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "cannot make the request: %v", err)
+	}
+	if in != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	return req, nil
+}
+
+// open makes a call and returns its answer if it went well; the caller closes
+// the body.
+func (c *Client) open(ctx context.Context, method, path string, query url.Values, in any) (*http.Response, error) {
+	req, err := c.request(ctx, method, path, query, in)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, callError(ctx, err)
+	}
+	if resp.StatusCode >= 300 {
+		defer resp.Body.Close()
+		return nil, answerError(resp)
+	}
+	return resp, nil
+}
+
+// call makes a call whose answer is JSON for out; a nil out drops it.
+func (c *Client) call(ctx context.Context, method, path string, query url.Values, in, out any) error {
+	resp, err := c.open(ctx, method, path, query, in)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if out == nil {
+		_, _ = io.Copy(io.Discard, resp.Body)
+		return nil
+	}
+	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
+		return fault.New(fault.Transient, "cannot read the agent's answer: %w", err)
+	}
+	return nil
+}
+
+// callError takes http's own wrapping off an error that has a kind already.
+func callError(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	var ue *url.Error
+	if errors.As(err, &ue) {
+		err = ue.Err
+	}
+	for _, kind := range []fault.Kind{fault.NotReady, fault.Forbidden, fault.Transient} {
+		if fault.Is(err, kind) {
+			return err
+		}
+	}
+	return fault.New(fault.Transient, "lost the agent's answer: %w", err)
+}
+
+// maxProblem bounds what is read of an error answer.
+const maxProblem = 1 << 20
+
+// answerError turns an error answer into an error with its kind.
+func answerError(resp *http.Response) error {
+	b, _ := io.ReadAll(io.LimitReader(resp.Body, maxProblem))
+	var p Problem
+	if err := json.Unmarshal(b, &p); err != nil || p.Detail == "" {
+		return fault.New(kindOfStatus(resp.StatusCode), "the agent answered %s", resp.Status)
+	}
+	return p.fault()
+}
+
+// fault is the problem as an error of its kind.
+func (p *Problem) fault() error {
+	kind := p.Kind
+	if kind == "" {
+		kind = kindOfStatus(p.Status)
+	}
+	text := p.Detail
+	var places []string
+	for _, e := range p.Errors {
+		places = append(places, strings.TrimSpace(e.Location+" "+e.Message))
+	}
+	if len(places) > 0 {
+		text += ": " + strings.Join(places, "; ")
+	}
+	return fault.New(kind, "%s", text)
+}

@@ -1,0 +1,160 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// Plan says what applying the documents would change; nothing is written.
+func (c *Client) Plan(ctx context.Context, req ApplyRequest) (Plan, error) {
+	var p Plan
+	return p, c.call(ctx, http.MethodPost, "/v1/plan", nil, req, &p)
+}
+
+// Apply makes the documents the declared state. When it returns without an
+// error they are durable; carrying them out goes on after it.
+func (c *Client) Apply(ctx context.Context, req ApplyRequest) (Plan, error) {
+	var p Plan
+	return p, c.call(ctx, http.MethodPost, "/v1/apply", nil, req, &p)
+}
+
+// Machines returns the named machines in the order asked, all of them by name
+// if none is named. A name that is not there is fault.NotFound.
+func (c *Client) Machines(ctx context.Context, names ...string) ([]Machine, error) {
+	var rows []Machine
+	return rows, c.call(ctx, http.MethodGet, "/v1/machines", url.Values{"name": names}, nil, &rows)
+}
+
+// Declarations returns all declarations by name.
+func (c *Client) Declarations(ctx context.Context) ([]Declaration, error) {
+	var rows []Declaration
+	return rows, c.call(ctx, http.MethodGet, "/v1/declarations", nil, nil, &rows)
+}
+
+// Images returns the images of the cache and of the hypervisors.
+func (c *Client) Images(ctx context.Context) ([]Image, error) {
+	var rows []Image
+	return rows, c.call(ctx, http.MethodGet, "/v1/images", nil, nil, &rows)
+}
+
+// Get returns the rows of a kind in the plural (machines, declarations,
+// images, volumes, filesystems, networks) as the agent sent them.
+func (c *Client) Get(ctx context.Context, kind string) (json.RawMessage, error) {
+	var rows json.RawMessage
+	return rows, c.call(ctx, http.MethodGet, "/v1/"+url.PathEscape(kind), nil, nil, &rows)
+}
+
+// Show returns everything about one object, fault.NotFound if it is absent.
+func (c *Client) Show(ctx context.Context, kind, name string) (Object, error) {
+	var o Object
+	return o, c.call(ctx, http.MethodGet, "/v1/objects/"+url.PathEscape(kind)+"/"+url.PathEscape(name), nil, nil, &o)
+}
+
+// Delete removes the objects (KIND/NAME) and answers for each in the order
+// asked. The error is about the whole call.
+func (c *Client) Delete(ctx context.Context, objects []string) ([]Outcome, error) {
+	var a DeleteAnswer
+	return a.Outcomes, c.call(ctx, http.MethodPost, "/v1/delete", nil, DeleteRequest{Objects: objects}, &a)
+}
+
+// Events returns events with a Seq above after, oldest first; object is
+// KIND/NAME or KIND or empty for all; limit 0 is the agent's own.
+func (c *Client) Events(ctx context.Context, after int64, object string, limit int) ([]Event, error) {
+	var rows []Event
+	return rows, c.call(ctx, http.MethodGet, "/v1/events", eventQuery(after, object, limit), nil, &rows)
+}
+
+func eventQuery(after int64, object string, limit int) url.Values {
+	q := url.Values{}
+	if after > 0 {
+		q.Set("after", strconv.FormatInt(after, 10))
+	}
+	if object != "" {
+		q.Set("object", object)
+	}
+	if limit > 0 {
+		q.Set("limit", strconv.Itoa(limit))
+	}
+	return q
+}
+
+// Power asks for start, stop or restart of a machine.
+func (c *Client) Power(ctx context.Context, machine, action string) error {
+	return c.call(ctx, http.MethodPost, machinePath(machine, "power"), nil, PowerRequest{Action: action}, nil)
+}
+
+// Retry clears the error of an object (KIND/NAME) and has it tried at once.
+func (c *Client) Retry(ctx context.Context, object string) error {
+	return c.call(ctx, http.MethodPost, "/v1/retry", nil, RetryRequest{Object: object}, nil)
+}
+
+// Adopt takes an instance over and returns the machine it became.
+func (c *Client) Adopt(ctx context.Context, containerType, instance string) (Machine, error) {
+	var m Machine
+	return m, c.call(ctx, http.MethodPost, "/v1/adopt", nil, AdoptRequest{Type: containerType, Instance: instance}, &m)
+}
+
+// Release lets a machine's instance go: it lives on, undeclared.
+func (c *Client) Release(ctx context.Context, machine string) error {
+	return c.call(ctx, http.MethodPost, machinePath(machine, "release"), nil, nil, nil)
+}
+
+// Export returns the YAML of what is there.
+func (c *Client) Export(ctx context.Context) ([]byte, error) {
+	resp, err := c.open(ctx, http.MethodGet, "/v1/export", nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, callError(ctx, err)
+	}
+	return b, nil
+}
+
+// Harvest returns the harvest mode.
+func (c *Client) Harvest(ctx context.Context) (Harvest, error) {
+	var h Harvest
+	return h, c.call(ctx, http.MethodGet, "/v1/harvest", nil, nil, &h)
+}
+
+// SetHarvest overrides the configured harvest mode; an empty mode ends the
+// override.
+func (c *Client) SetHarvest(ctx context.Context, mode string) (Harvest, error) {
+	var h Harvest
+	return h, c.call(ctx, http.MethodPut, "/v1/harvest", nil, HarvestRequest{Mode: mode}, &h)
+}
+
+// Status returns the host at a glance.
+func (c *Client) Status(ctx context.Context) (Status, error) {
+	var s Status
+	return s, c.call(ctx, http.MethodGet, "/v1/status", nil, nil, &s)
+}
+
+// Doctor returns the preflight findings.
+func (c *Client) Doctor(ctx context.Context) ([]Check, error) {
+	var rows []Check
+	return rows, c.call(ctx, http.MethodGet, "/v1/doctor", nil, nil, &rows)
+}
+
+// Version returns the agent's version.
+func (c *Client) Version(ctx context.Context) (Version, error) {
+	var v Version
+	return v, c.call(ctx, http.MethodGet, "/v1/version", nil, nil, &v)
+}
+
+// ImageDelete removes an image of ours that nothing uses. Absent is
+// fault.NotFound.
+func (c *Client) ImageDelete(ctx context.Context, reference string) error {
+	return c.call(ctx, http.MethodPost, "/v1/images/delete", nil, ImageRequest{Reference: reference}, nil)
+}
+
+func machinePath(machine string, parts ...string) string {
+	return "/v1/machines/" + url.PathEscape(machine) + "/" + strings.Join(parts, "/")
+}

@@ -1,0 +1,160 @@
+package api
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"hostler/internal/fault"
+)
+
+// ExecOptions is a command for a machine. Nil streams are empty or dropped.
+type ExecOptions struct {
+	Command        []string
+	Env            map[string]string
+	Terminal       bool
+	Width, Height  int
+	Stdin          io.Reader
+	Stdout, Stderr io.Writer
+	// Resize tells of a terminal's new sizes; nil: it never changes.
+	Resize <-chan WindowSize
+}
+
+// Exec runs a command in a machine and returns its exit code. When ctx ends
+// the command's streams are cut. A Read of Stdin may still be under way when
+// Exec returns.
+func (c *Client) Exec(ctx context.Context, machine string, o ExecOptions) (int, error) {
+	req := ExecRequest{Command: o.Command, Env: o.Env, Terminal: o.Terminal, Width: o.Width, Height: o.Height}
+	conn, r, err := c.upgrade(ctx, machinePath(machine, "exec"), req)
+	if err != nil {
+		return 0, err
+	}
+	return attach(ctx, conn, r, o)
+}
+
+// Console joins rw to a machine's console until either side ends or ctx does.
+func (c *Client) Console(ctx context.Context, machine string, rw io.ReadWriter) error {
+	conn, r, err := c.upgrade(ctx, machinePath(machine, "console"), struct{}{})
+	if err != nil {
+		return err
+	}
+	_, err = attach(ctx, conn, r, ExecOptions{Stdin: rw, Stdout: rw})
+	return err
+}
+
+// upgrade makes a call whose connection carries frames afterwards.
+func (c *Client) upgrade(ctx context.Context, path string, in any) (net.Conn, *bufio.Reader, error) {
+	req, err := c.request(ctx, http.MethodPost, path, nil, in)
+	if err != nil {
+		return nil, nil, err
+	}
+	req.Header.Set("Connection", "Upgrade")
+	req.Header.Set("Upgrade", upgradeProtocol)
+	conn, err := c.dial(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	r := bufio.NewReader(conn)
+	err = req.Write(conn)
+	var resp *http.Response
+	if err == nil {
+		resp, err = http.ReadResponse(r, req)
+	}
+	if err != nil {
+		_ = conn.Close()
+		return nil, nil, callError(ctx, err)
+	}
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		err := answerError(resp)
+		_ = conn.Close()
+		return nil, nil, err
+	}
+	return conn, r, nil
+}
+
+// attach carries the streams until the server's last frame.
+func attach(ctx context.Context, conn net.Conn, r io.Reader, o ExecOptions) (int, error) {
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	w := &frameWriter{w: conn}
+	done := make(chan struct{})
+	defer close(done)
+	go sendInput(w, o.Stdin)
+	if o.Resize != nil {
+		go sendSizes(w, o.Resize, done)
+	}
+	code, err := receive(r, o)
+	if err != nil && ctx.Err() != nil {
+		return 0, ctx.Err()
+	}
+	return code, err
+}
+
+// sendInput ends when stdin ends or the connection is closed.
+func sendInput(w *frameWriter, stdin io.Reader) {
+	if stdin != nil {
+		if _, err := io.Copy(w.stream(frameStdin), stdin); err != nil {
+			return
+		}
+	}
+	_ = w.send(frameStdin, nil)
+}
+
+func sendSizes(w *frameWriter, sizes <-chan WindowSize, done <-chan struct{}) {
+	for {
+		select {
+		case <-done:
+			return
+		case s, ok := <-sizes:
+			if !ok || w.send(frameResize, s.encode()) != nil {
+				return
+			}
+		}
+	}
+}
+
+func receive(r io.Reader, o ExecOptions) (int, error) {
+	for {
+		kind, payload, err := readFrame(r)
+		if errors.Is(err, io.EOF) {
+			err = io.ErrUnexpectedEOF
+		}
+		if err != nil {
+			return 0, fault.New(fault.Transient, "lost the connection to the machine: %w", err)
+		}
+		switch kind {
+		case frameStdout:
+			err = write(o.Stdout, payload)
+		case frameStderr:
+			err = write(o.Stderr, payload)
+		case frameExit:
+			return decodeExit(payload)
+		case frameProblem:
+			var p Problem
+			if err := json.Unmarshal(payload, &p); err != nil {
+				return 0, fault.New(fault.Transient, "cannot read the agent's answer: %w", err)
+			}
+			return 0, p.fault()
+		}
+		if err != nil {
+			return 0, fmt.Errorf("cannot write the output: %w", err)
+		}
+	}
+}
+
+func write(w io.Writer, p []byte) error {
+	if w == nil {
+		return nil
+	}
+	_, err := w.Write(p)
+	return err
+}

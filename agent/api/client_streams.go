@@ -1,0 +1,105 @@
+package api
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+
+	"hostler/internal/fault"
+)
+
+// WatchMachines calls fn with the full rows of the named machines (all, if
+// none is named): once at the beginning and after every change. It returns
+// fn's error, the context's, or a transient error when the stream is lost.
+func (c *Client) WatchMachines(ctx context.Context, names []string, fn func([]Machine) error) error {
+	return c.stream(ctx, http.MethodGet, "/v1/watch/machines", url.Values{"name": names}, nil, func(m message) error {
+		if m.Machines == nil {
+			return nil
+		}
+		return fn(*m.Machines)
+	})
+}
+
+// WatchEvents calls fn with each event above after as it comes; object as in
+// Events. It returns as WatchMachines does.
+func (c *Client) WatchEvents(ctx context.Context, after int64, object string, fn func(Event) error) error {
+	return c.stream(ctx, http.MethodGet, "/v1/watch/events", eventQuery(after, object, 0), nil, func(m message) error {
+		if m.Event == nil {
+			return nil
+		}
+		return fn(*m.Event)
+	})
+}
+
+// ImageImport takes a file of the host into the image cache under a
+// reference. An empty digest is computed by the agent and told in the row.
+func (c *Client) ImageImport(ctx context.Context, path, reference, digest string, progress func(message string, percent int)) (Image, error) {
+	return c.imageWork(ctx, "/v1/images/import", ImageImportRequest{Path: path, Reference: reference, Digest: digest}, progress)
+}
+
+// ImageBuild builds an image on the host. progress may be nil; percent is -1
+// where it cannot be known.
+func (c *Client) ImageBuild(ctx context.Context, reference string, progress func(message string, percent int)) (Image, error) {
+	return c.imageWork(ctx, "/v1/images/build", ImageRequest{Reference: reference}, progress)
+}
+
+func (c *Client) imageWork(ctx context.Context, path string, in any, progress func(string, int)) (Image, error) {
+	var img Image
+	err := c.stream(ctx, http.MethodPost, path, nil, in, func(m message) error {
+		if m.Progress != nil && progress != nil {
+			progress(m.Progress.Message, m.Progress.Percent)
+		}
+		if m.Image != nil {
+			img = *m.Image
+		}
+		return nil
+	})
+	return img, err
+}
+
+// maxLine bounds one line of a stream: 10,000 machine rows fit.
+const maxLine = 32 << 20
+
+// stream reads lines until the stream says that it is done, fails or breaks
+// off. A stream that ends without a word is a transient error.
+func (c *Client) stream(ctx context.Context, method, path string, query url.Values, in any, fn func(message) error) error {
+	resp, err := c.open(ctx, method, path, query, in)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(make([]byte, 0, 64<<10), maxLine)
+	for lines.Scan() {
+		var m message
+		if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
+			return fault.New(fault.Transient, "cannot read the agent's stream: %w", err)
+		}
+		if m.Problem != nil {
+			return m.Problem.fault()
+		}
+		if err := fn(m); err != nil {
+			return err
+		}
+		if m.Done {
+			return nil
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return callError(ctx, err)
+	}
+	return callError(ctx, errors.New("the stream ended"))
+}
+
+// Logs returns a machine's console log; the caller closes it.
+func (c *Client) Logs(ctx context.Context, machine string) (io.ReadCloser, error) {
+	resp, err := c.open(ctx, http.MethodGet, machinePath(machine, "log"), nil, nil)
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}

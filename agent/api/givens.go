@@ -1,0 +1,165 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/internal/fault"
+)
+
+// given is one network, volume or filesystem: what machines are given. All of
+// them are declared, changed and sent away alike.
+type given struct {
+	before      *state.Object // nil: new
+	declaration string
+	was, now    json.RawMessage
+	life        state.Life
+}
+
+// givenKinds are the kinds of givens.
+var givenKinds = []string{spec.KindFilesystem, spec.KindNetwork, spec.KindVolume}
+
+// givensOf are the records that a document asks for.
+func givensOf(doc document) map[state.ID]any {
+	all := map[state.ID]any{}
+	for name, n := range doc.decl.Networks {
+		all[state.ID{Kind: spec.KindNetwork, Name: name}] = spec.NetworkRecord{Declaration: doc.name, Network: n}
+	}
+	for name, v := range doc.decl.Volumes {
+		all[state.ID{Kind: spec.KindVolume, Name: name}] = spec.VolumeRecord{Declaration: doc.name, Volume: v}
+	}
+	for name, f := range doc.decl.Filesystems {
+		all[state.ID{Kind: spec.KindFilesystem, Name: name}] = spec.FilesystemRecord{Declaration: doc.name, Filesystem: f}
+	}
+	return all
+}
+
+// carryOver keeps in a changed record what a person asked for besides its
+// declaration.
+func carryOver(id state.ID, was json.RawMessage, record any) (any, error) {
+	var err error
+	switch r := record.(type) {
+	case spec.NetworkRecord:
+		var old spec.NetworkRecord
+		err = json.Unmarshal(was, &old)
+		r.Confirm = old.Confirm
+		record = r
+	case spec.VolumeRecord:
+		var old spec.VolumeRecord
+		err = json.Unmarshal(was, &old)
+		r.RetryRequest = old.RetryRequest
+		record = r
+	case spec.FilesystemRecord:
+		var old spec.FilesystemRecord
+		err = json.Unmarshal(was, &old)
+		r.RetryRequest = old.RetryRequest
+		record = r
+	}
+	if err != nil {
+		return nil, fmt.Errorf("cannot read %s/%s: %w", id.Kind, id.Name, err)
+	}
+	return record, nil
+}
+
+// newGiven reads an object of one of the given kinds.
+func newGiven(o state.Object) (*given, error) {
+	var record struct {
+		Declaration string `json:"declaration"`
+	}
+	if err := decodeObject(o, &record, nil); err != nil {
+		return nil, err
+	}
+	return &given{before: &o, declaration: record.Declaration, was: o.Spec, now: o.Spec, life: o.Life}, nil
+}
+
+// declareGivens makes or changes the networks and the storage of a document.
+func (w *world) declareGivens(doc document) error {
+	wanted := givensOf(doc)
+	for _, id := range sortedIDs(wanted) {
+		g := w.givens[id]
+		if g == nil {
+			w.givens[id] = &given{declaration: doc.name, now: spec.Encode(wanted[id]), life: state.Alive}
+			continue
+		}
+		if g.life != state.Alive {
+			return fault.New(fault.NotReady, "cannot apply %s: %s/%s is still being removed; apply again when it is gone", doc.name, id.Kind, id.Name)
+		}
+		record, err := carryOver(id, g.was, wanted[id])
+		if err != nil {
+			return err
+		}
+		g.declaration, g.now = doc.name, spec.Encode(record)
+	}
+	return nil
+}
+
+// retireGivens sends away the networks and the storage of one declaration that
+// it names no more.
+func (w *world) retireGivens(declaration string, declared map[string]bool) {
+	d := w.declarations[declaration]
+	var wanted map[state.ID]any
+	if d != nil && !d.gone {
+		wanted = givensOf(document{name: declaration, decl: d.record.Document})
+	}
+	for id, g := range w.givens {
+		if _, ok := wanted[id]; ok || g.declaration != declaration || g.life != state.Alive {
+			continue
+		}
+		g.life = state.Dying
+		declared[id.Kind+"/"+id.Name] = true
+	}
+}
+
+// givenWrites are the changes to networks and storage.
+func (w *world) givenWrites() []state.Write {
+	var all []state.Write
+	for _, id := range sortedIDs(w.givens) {
+		g := w.givens[id]
+		wr := state.Write{ID: id}
+		if g.before == nil {
+			wr.Spec = g.now
+			all = append(all, wr)
+			continue
+		}
+		wr.Revision, wr.UID = state.AnyRevision, g.before.UID
+		if !bytes.Equal(g.was, g.now) {
+			wr.Spec = g.now
+		}
+		if g.life != g.before.Life {
+			wr.Life = g.life
+		}
+		if wr.Spec != nil || wr.Life != "" {
+			all = append(all, wr)
+		}
+	}
+	return all
+}
+
+// plannedGivens are the networks and the storage for the planner.
+func (w *world) plannedGivens() []PlannedObject {
+	var all []PlannedObject
+	for _, id := range sortedIDs(w.givens) {
+		g := w.givens[id]
+		p := PlannedObject{Before: g.before, After: state.Object{ID: id, Generation: 1}}
+		if g.before != nil {
+			p.After = *g.before
+			if g.life != g.before.Life || !bytes.Equal(g.was, g.now) {
+				p.After.Generation++
+			}
+		}
+		p.After.Spec, p.After.Life = g.now, g.life
+		all = append(all, p)
+	}
+	return all
+}
+
+func sortedIDs[T any](m map[state.ID]T) []state.ID {
+	return slices.SortedFunc(maps.Keys(m), func(a, b state.ID) int {
+		return bytes.Compare([]byte(a.Kind+"/"+a.Name), []byte(b.Kind+"/"+b.Name))
+	})
+}

@@ -1,0 +1,126 @@
+package api
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+)
+
+func decl(networks map[string]spec.Network, volumes map[string]spec.Volume) spec.Declaration {
+	return spec.Declaration{Version: spec.Version, Name: "site", Networks: networks, Volumes: volumes}
+}
+
+// carry does to objects what the writes say.
+func carry(objects []state.Object, writes []state.Write) []state.Object {
+	byID := map[state.ID]state.Object{}
+	for _, o := range objects {
+		byID[o.ID] = o
+	}
+	for _, w := range writes {
+		o, there := byID[w.ID]
+		if !there {
+			o = state.Object{ID: w.ID, UID: "uid-" + w.Name, Life: state.Alive}
+		}
+		o.Revision++
+		if w.Spec != nil {
+			o.Spec = w.Spec
+		}
+		if w.Life != "" {
+			o.Life = w.Life
+		}
+		if w.Delete {
+			delete(byID, w.ID)
+			continue
+		}
+		byID[w.ID] = o
+	}
+	var all []state.Object
+	for _, id := range sortedIDs(byID) {
+		all = append(all, byID[id])
+	}
+	return all
+}
+
+// Networks and storage are declared, changed and sent away with their
+// document; declaring the same again writes nothing; what a person asked for
+// besides stays.
+func TestNetworksAndStorageAreDeclared(t *testing.T) {
+	var objects []state.Object
+	apply := func(d spec.Declaration) []string {
+		t.Helper()
+		w, err := newWorld(objects)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.declare([]document{{name: "site", source: spec.SourceApply, decl: d}}); err != nil {
+			t.Fatal(err)
+		}
+		var written []string
+		for _, wr := range w.writes() {
+			line := wr.Kind + "/" + wr.Name
+			if wr.Life != "" {
+				line += " " + string(wr.Life)
+			}
+			written = append(written, line)
+		}
+		objects = carry(objects, w.writes())
+		return written
+	}
+	first := decl(map[string]spec.Network{"lan": {Bridge: "br-lan"}}, map[string]spec.Volume{"data": {Provider: "loop", Size: 1 << 30}})
+	if d := cmp.Diff([]string{"declaration/site", "network/lan", "volume/data"}, apply(first)); d != "" {
+		t.Error(d)
+	}
+	if again := apply(first); len(again) != 0 {
+		t.Errorf("declaring the same wrote %v", again)
+	}
+	for i := range objects {
+		if objects[i].Kind == spec.KindVolume {
+			objects[i].Spec = spec.Encode(spec.VolumeRecord{Declaration: "site", Volume: first.Volumes["data"], RetryRequest: 3})
+		}
+	}
+	grown := decl(first.Networks, map[string]spec.Volume{"data": {Provider: "loop", Size: 2 << 30}})
+	if d := cmp.Diff([]string{"declaration/site", "volume/data"}, apply(grown)); d != "" {
+		t.Error(d)
+	}
+	for _, o := range objects {
+		var r spec.VolumeRecord
+		if o.Kind == spec.KindVolume && (json.Unmarshal(o.Spec, &r) != nil || r.RetryRequest != 3 || r.Volume.Size != 2<<30) {
+			t.Errorf("record %+v", r)
+		}
+	}
+	if d := cmp.Diff([]string{"declaration/site", "volume/data dying"}, apply(decl(first.Networks, nil))); d != "" {
+		t.Error(d)
+	}
+	w, err := newWorld(objects)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.declare([]document{{name: "site", source: spec.SourceApply, decl: first}}); err == nil {
+		t.Error("what is still being removed was declared again")
+	}
+}
+
+func TestRowsOfStorageAndNetworks(t *testing.T) {
+	volume := state.Object{
+		ID: state.ID{Kind: spec.KindVolume, Name: "data"}, Life: state.Alive,
+		Spec:   spec.Encode(spec.VolumeRecord{Declaration: "site", Volume: spec.Volume{Provider: "loop", Size: 7}}),
+		Status: spec.Encode(spec.StorageStatus{State: spec.StorageAttached, Device: "/dev/loop3", Attachments: map[string]spec.AttachmentStatus{"web": {State: spec.StorageAttached, Source: "/dev/loop3"}}}),
+	}
+	row, err := volumeRow(volume)
+	if err != nil || row.Provider != "loop" || row.Size != 7 || row.Device != "/dev/loop3" || len(row.Attachments) != 1 || row.Attachments[0].Machine != "web" {
+		t.Errorf("%+v %v", row, err)
+	}
+	network := state.Object{
+		ID: state.ID{Kind: spec.KindNetwork, Name: "lan"}, Life: state.Alive,
+		Spec:   spec.Encode(spec.NetworkRecord{Network: spec.Network{Bridge: "br-lan"}}),
+		Status: spec.Encode(spec.NetworkStatus{Guests: map[string]spec.GuestAddress{"web/eth0": {Addresses: []string{"10.0.0.2/24"}}}}),
+	}
+	lan, err := networkRow(network)
+	if err != nil || lan.Bridge != "br-lan" || lan.Status != "pending" || len(lan.Guests["web/eth0"]) != 1 {
+		t.Errorf("%+v %v", lan, err)
+	}
+}

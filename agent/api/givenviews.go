@@ -1,0 +1,98 @@
+package api
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+)
+
+// rowsOf answers with a kind's objects as people see them.
+func rowsOf[T any](s *Server, kind string, row func(state.Object) (T, error)) func(context.Context, *struct{}) (*out[[]T], error) {
+	return func(ctx context.Context, _ *struct{}) (*out[[]T], error) {
+		objects, _, err := s.o.Backend.List(ctx, kind)
+		if err != nil {
+			return nil, err
+		}
+		rows := []T{}
+		for _, o := range objects {
+			r, err := row(o)
+			if err != nil {
+				return nil, err
+			}
+			rows = append(rows, r)
+		}
+		return &out[[]T]{rows}, nil
+	}
+}
+
+func volumeRow(o state.Object) (Storage, error) {
+	var rec spec.VolumeRecord
+	row, err := storageRow(o, &rec)
+	row.Provider, row.Declaration = rec.Volume.Provider, rec.Declaration
+	if row.Size == 0 {
+		row.Size = int64(rec.Volume.Size)
+	}
+	return row, err
+}
+
+func filesystemRow(o state.Object) (Storage, error) {
+	var rec spec.FilesystemRecord
+	row, err := storageRow(o, &rec)
+	row.Provider, row.Declaration = rec.Filesystem.Provider, rec.Declaration
+	if rec.Filesystem.Volume != "" {
+		row.Provider = "managed"
+	}
+	if row.Size == 0 {
+		row.Size = int64(rec.Filesystem.Size)
+	}
+	return row, err
+}
+
+// storageRow reads the record into rec and fills in what comes of the status.
+func storageRow(o state.Object, rec any) (Storage, error) {
+	var st spec.StorageStatus
+	if err := decodeObject(o, rec, &st); err != nil {
+		return Storage{}, err
+	}
+	row := Storage{
+		Name: o.Name, Size: st.Size, Status: st.State, Device: st.Device, Path: st.Path, Attachments: []Attachment{},
+		Message: st.Message, Life: string(o.Life), Attempts: st.Attempts.Count, NextRetry: st.Attempts.NextRetry,
+		UID: o.UID, Observed: st.ObservedGeneration == o.Generation, Conditions: orEmpty(st.Conditions),
+	}
+	if row.Status == "" {
+		row.Status = spec.StoragePending
+	}
+	for _, machine := range slices.Sorted(maps.Keys(st.Attachments)) {
+		a := st.Attachments[machine]
+		row.Attachments = append(row.Attachments, Attachment{Machine: machine, Status: a.State, Source: a.Source, ReadOnly: a.ReadOnly, Message: a.Message})
+	}
+	return row, nil
+}
+
+func networkRow(o state.Object) (Network, error) {
+	var rec spec.NetworkRecord
+	var st spec.NetworkStatus
+	if err := decodeObject(o, &rec, &st); err != nil {
+		return Network{}, err
+	}
+	row := Network{
+		Name: o.Name, Bridge: rec.Network.Bridge, Addresses: orEmpty(rec.Network.Addresses), Status: st.State, Message: st.Message,
+		Guests: map[string][]string{}, Life: string(o.Life), Attempts: st.Attempts.Count, NextRetry: st.Attempts.NextRetry,
+		Declaration: rec.Declaration, UID: o.UID, Observed: st.ObservedGeneration == o.Generation, Conditions: orEmpty(st.Conditions),
+	}
+	switch {
+	case o.Life != state.Alive:
+		row.Status = "dying"
+	case row.Status == "":
+		row.Status = "pending"
+	}
+	for nic, g := range st.Guests {
+		if g.Released == nil {
+			row.Guests[nic] = g.Addresses
+		}
+	}
+	return row, nil
+}

@@ -1,0 +1,179 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"mime"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"hostler/internal/fault"
+)
+
+// forbidden is the one answer to everybody without the right, whether or not
+// what was asked for exists.
+var forbidden = newProblem(http.StatusForbidden, fault.Forbidden, "you may not do this")
+
+// guard stands before every handler: right, rate, deadlines, body, audit and
+// panics, in that order.
+func (s *Server) guard(rt route, next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		c := callerFrom(r.Context())
+		if !c.role.allows(rt.right) {
+			writeProblem(w, forbidden)
+			return
+		}
+		if rt.stream {
+			if !s.streams.take(c.UID) {
+				writeProblem(w, newProblem(http.StatusTooManyRequests, fault.Transient, "too many streams are open"))
+				return
+			}
+			defer s.streams.give(c.UID)
+		}
+		rc := http.NewResponseController(w)
+		_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout))
+		body, err := readBody(r, rt)
+		_ = rc.SetReadDeadline(time.Time{})
+		if err != nil {
+			var p *Problem
+			if !errors.As(err, &p) {
+				p = problemOf(err)
+			}
+			w.Header().Set("Connection", "close") // the rest of the body was not read
+			writeProblem(w, p)
+			return
+		}
+		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		ctx := r.Context()
+		if rt.stream {
+			_ = rc.SetWriteDeadline(time.Time{})
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithCancel(ctx)
+			defer cancel()
+			defer context.AfterFunc(s.stop, cancel)()
+		} else {
+			patience := max(rt.patience, answerTimeout)
+			_ = rc.SetWriteDeadline(time.Now().Add(patience + time.Second))
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, patience)
+			defer cancel()
+		}
+		s.audit(rt, c, r)
+		next(w, r.WithContext(ctx))
+	}
+}
+
+// outer stands before the table itself.
+func (s *Server) outer(mux *http.ServeMux) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer s.recovered(w, r)
+		c := callerFrom(r.Context())
+		if c.role == roleStranger {
+			writeProblem(w, forbidden)
+			return
+		}
+		rate, burst := float64(userRate), float64(userBurst)
+		if c.UID == 0 || c.role == roleWorker {
+			rate, burst = agentRate, agentBurst
+		}
+		if !s.rates.allow(c.UID, rate, burst) {
+			w.Header().Set("Retry-After", "1")
+			writeProblem(w, newProblem(http.StatusTooManyRequests, fault.Transient, "too many requests: try again in a second"))
+			return
+		}
+		if p := s.unrouted(mux, r); p != nil {
+			writeProblem(w, p)
+			return
+		}
+		mux.ServeHTTP(w, r)
+	})
+}
+
+// unrouted answers what the table does not hold; the mux would answer in
+// plain text, and redirect paths that are not clean.
+func (s *Server) unrouted(mux *http.ServeMux, r *http.Request) *Problem {
+	if r.Method == http.MethodHead {
+		return newProblem(http.StatusMethodNotAllowed, fault.Invalid, "HEAD is not answered")
+	}
+	if _, pattern := mux.Handler(r); pattern != "" && r.URL.Path == cleanPath(r.URL.Path) {
+		return nil
+	}
+	for _, m := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodDelete} {
+		other := *r
+		other.Method = m
+		if _, pattern := mux.Handler(&other); pattern != "" && m != r.Method {
+			return newProblem(http.StatusMethodNotAllowed, fault.Invalid, "this path does not answer "+clip(r.Method, 16))
+		}
+	}
+	return newProblem(http.StatusNotFound, fault.NotFound, "there is no such path")
+}
+
+// recovered turns a panic into an answer and an error in the log.
+func (s *Server) recovered(w http.ResponseWriter, r *http.Request) {
+	v := recover()
+	if v == nil {
+		return
+	}
+	if v == http.ErrAbortHandler { //nolint:errorlint // the value itself is meant
+		panic(v)
+	}
+	s.log.Error("a request ended in a panic", "method", r.Method, "path", r.URL.Path,
+		"panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+	writeProblem(w, newProblem(http.StatusInternalServerError, fault.Transient, "the agent failed on this request; its log says more"))
+}
+
+// readBody reads and judges the body: within bounds, JSON, no key twice.
+func readBody(r *http.Request, rt route) ([]byte, error) {
+	limit := rt.body
+	if limit == 0 {
+		limit = maxBody
+	}
+	b, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
+	var ne net.Error
+	switch {
+	case errors.As(err, &ne) && ne.Timeout():
+		return nil, newProblem(http.StatusRequestTimeout, fault.Transient, "the request's body did not come in time")
+	case err != nil:
+		return nil, fault.New(fault.Invalid, "cannot read the request's body: %v", err)
+	case int64(len(b)) > limit:
+		return nil, newProblem(http.StatusRequestEntityTooLarge, fault.Invalid, fmt.Sprintf("the request's body is larger than %d bytes", limit))
+	case len(b) == 0:
+		return nil, nil
+	case rt.method == http.MethodGet:
+		return nil, fault.New(fault.Invalid, "GET takes no body")
+	}
+	if t, params, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != "application/json" || !utf8Only(params) {
+		return nil, newProblem(http.StatusUnsupportedMediaType, fault.Invalid, "the body must be application/json")
+	}
+	return b, checkJSON(b)
+}
+
+// audit logs a change: who, with what, which route; never a body.
+func (s *Server) audit(rt route, c caller, r *http.Request) {
+	if rt.right == rightRead || rt.method == http.MethodGet {
+		return
+	}
+	level := slog.LevelInfo
+	if rt.quiet {
+		level = slog.LevelDebug
+	}
+	s.log.Log(r.Context(), level, "a change was asked for", "route", rt.method+" "+rt.path,
+		"object", clip(r.PathValue("name"), 64), "uid", c.UID, "gid", c.GID, "pid", c.PID, "exe", c.Exe)
+}
+
+func writeProblem(w http.ResponseWriter, p *Problem) {
+	b, err := json.Marshal(p)
+	if err != nil {
+		panic("api: cannot encode a problem: " + err.Error())
+	}
+	w.Header().Set("Content-Type", problemType)
+	w.WriteHeader(p.Status)
+	_, _ = w.Write(append(b, '\n'))
+}

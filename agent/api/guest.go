@@ -1,0 +1,225 @@
+package api
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/internal/fault"
+)
+
+// instanceOf finds a machine's instance.
+func (s *Server) instanceOf(ctx context.Context, name string) (spec.ContainerType, string, error) {
+	o, err := s.o.Backend.Get(ctx, state.ID{Kind: spec.KindMachine, Name: name})
+	if fault.Is(err, fault.NotFound) {
+		return "", "", fault.New(fault.NotFound, "machine/%s is not there", clip(name, 64))
+	}
+	if err != nil {
+		return "", "", err
+	}
+	row, err := machineRow(o)
+	if err != nil {
+		return "", "", err
+	}
+	if row.Instance == "" {
+		return "", "", fault.New(fault.NotReady, "machine/%s has no instance yet (it is %s)", name, row.Status)
+	}
+	return row.Type, row.Instance, nil
+}
+
+func (s *Server) guestLog(w http.ResponseWriter, r *http.Request) {
+	t, instance, err := s.instanceOf(r.Context(), r.PathValue("name"))
+	var log io.ReadCloser
+	if err == nil {
+		log, err = s.o.Service.Guests.Log(r.Context(), t, instance)
+	}
+	if err != nil {
+		writeProblem(w, problemOf(err))
+		return
+	}
+	defer log.Close()
+	// A log that follows its source must end with the request.
+	stop := context.AfterFunc(r.Context(), func() { _ = log.Close() })
+	defer stop()
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = io.Copy(flushing{w, http.NewResponseController(w)}, log)
+}
+
+// flushing sends everything at once.
+type flushing struct {
+	w  io.Writer
+	rc *http.ResponseController
+}
+
+func (f flushing) Write(p []byte) (int, error) {
+	_ = f.rc.SetWriteDeadline(time.Now().Add(lineTimeout))
+	n, err := f.w.Write(p)
+	if err == nil {
+		err = f.rc.Flush()
+	}
+	return n, err
+}
+
+func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
+	var req ExecRequest
+	err := decodeBody(r, &req)
+	if err == nil && (len(req.Command) == 0 || req.Command[0] == "") {
+		err = fault.New(fault.Invalid, "cannot run a command: it is empty")
+	}
+	if err == nil && (req.Width < 0 || req.Height < 0 || req.Width > 65535 || req.Height > 65535) {
+		err = fault.New(fault.Invalid, "cannot run a command: the terminal's size is out of range")
+	}
+	s.guest(w, r, err, func(ctx context.Context, t spec.ContainerType, instance string, g guestStreams) (int, error) {
+		return s.o.Service.Guests.Exec(ctx, t, instance, GuestExec{
+			Command: req.Command, Env: req.Env, Terminal: req.Terminal, Width: req.Width, Height: req.Height,
+			Stdin: g.stdin, Stdout: g.out.stream(frameStdout), Stderr: g.out.stream(frameStderr), Resize: g.sizes,
+		})
+	})
+}
+
+func (s *Server) console(w http.ResponseWriter, r *http.Request) {
+	var req struct{}
+	s.guest(w, r, decodeBody(r, &req), func(ctx context.Context, t spec.ContainerType, instance string, g guestStreams) (int, error) {
+		return 0, s.o.Service.Guests.Console(ctx, t, instance, struct {
+			io.Reader
+			io.Writer
+		}{g.stdin, g.out.stream(frameStdout)})
+	})
+}
+
+// guestStreams are the client's ends of a guest's streams.
+type guestStreams struct {
+	stdin io.Reader
+	sizes <-chan WindowSize
+	out   *frameWriter
+}
+
+// guest upgrades the connection and runs work on it. badRequest is what was
+// found wrong before.
+func (s *Server) guest(w http.ResponseWriter, r *http.Request, badRequest error, work func(context.Context, spec.ContainerType, string, guestStreams) (int, error)) {
+	if badRequest != nil {
+		writeProblem(w, problemOf(badRequest))
+		return
+	}
+	if !strings.EqualFold(r.Header.Get("Upgrade"), upgradeProtocol) {
+		w.Header().Set("Upgrade", upgradeProtocol)
+		writeProblem(w, newProblem(http.StatusUpgradeRequired, fault.Invalid, "this needs an upgrade to "+upgradeProtocol))
+		return
+	}
+	t, instance, err := s.instanceOf(r.Context(), r.PathValue("name"))
+	if err != nil {
+		writeProblem(w, problemOf(err))
+		return
+	}
+	s.hijacked.Add(1)
+	defer s.hijacked.Done()
+	conn, rw, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		writeProblem(w, problemOf(err))
+		return
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Time{})
+	if _, err := io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+upgradeProtocol+"\r\n\r\n"); err != nil {
+		return
+	}
+	s.attend(r.Context(), conn, rw.Reader, func(ctx context.Context, g guestStreams) (int, error) { return work(ctx, t, instance, g) })
+}
+
+// attend carries the streams of one command until it ends; the client's going
+// away or the agent's stopping cuts it short.
+func (s *Server) attend(ctx context.Context, conn net.Conn, r *bufio.Reader, work func(context.Context, guestStreams) (int, error)) {
+	// The request's own context ends with the hijack.
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	stopping := context.AfterFunc(s.stop, cancel)
+	defer stopping()
+	ended := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer ended()
+
+	stdin, feed := io.Pipe()
+	sizes := make(chan WindowSize, 1)
+	out := &frameWriter{w: conn}
+	var tasks sync.WaitGroup
+	tasks.Go(func() {
+		defer cancel()
+		defer close(sizes)
+		receiveInput(r, feed, sizes)
+	})
+	beating := make(chan struct{})
+	tasks.Go(func() { s.beat(out, beating, cancel) })
+
+	code, err := work(ctx, guestStreams{stdin: stdin, sizes: sizes, out: out})
+	_ = stdin.Close()
+	close(beating)
+	if err != nil {
+		b, _ := json.Marshal(problemOf(err))
+		_ = out.send(frameProblem, b)
+	} else {
+		_ = out.send(frameExit, encodeExit(code))
+	}
+	cancel()
+	_ = conn.Close()
+	tasks.Wait()
+}
+
+// receiveInput passes on what the client sends and returns when the client is
+// gone or breaks the protocol.
+func receiveInput(r io.Reader, feed *io.PipeWriter, sizes chan WindowSize) {
+	defer feed.Close()
+	for {
+		kind, payload, err := readFrame(r)
+		if err != nil {
+			return
+		}
+		switch kind {
+		case frameStdin:
+			if len(payload) == 0 {
+				_ = feed.Close()
+			} else {
+				// A command that does not read any more loses its input, as
+				// with a closed pipe.
+				_, _ = feed.Write(payload)
+			}
+		case frameResize:
+			size, err := decodeWindowSize(payload)
+			if err != nil {
+				return
+			}
+			// Only the last size counts.
+			select {
+			case <-sizes:
+			default:
+			}
+			sizes <- size
+		default:
+			return
+		}
+	}
+}
+
+// beat finds out that the client is gone even while its input is not being
+// read: writing to it fails then.
+func (s *Server) beat(out *frameWriter, done <-chan struct{}, gone func()) {
+	t := time.NewTicker(s.o.Heartbeat)
+	defer t.Stop()
+	for {
+		select {
+		case <-done:
+			return
+		case <-t.C:
+			if out.send(frameBeat, nil) != nil {
+				gone()
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,180 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/internal/fault"
+)
+
+func guestBench(t *testing.T) (*bench, *Client) {
+	b := newBench(t)
+	c := b.listen(t)
+	b.machine("one", state.Alive, lxdMachine("web"), running("one"))
+	b.machine("new", state.Alive, lxdMachine("web"), spec.MachineStatus{})
+	return b, c
+}
+
+func TestExecCarriesBinaryDataBothWays(t *testing.T) {
+	b, c := guestBench(t)
+	b.host.execute = func(_ context.Context, e GuestExec) (int, error) {
+		fmt.Fprintf(e.Stderr, "%v %v %dx%d", e.Command, e.Env, e.Width, e.Height)
+		// Everything is read to its end before anything is written: the end of
+		// the input arrives while the output stays open.
+		all, err := io.ReadAll(e.Stdin)
+		if err != nil {
+			return 0, err
+		}
+		_, err = e.Stdout.Write(all)
+		return 42, err
+	}
+	data := make([]byte, 3*maxFrame+17)
+	_, _ = rand.Read(data)
+	var stdout, stderr bytes.Buffer
+	code, err := c.Exec(t.Context(), "one", ExecOptions{
+		Command: []string{"cat", "-"}, Env: map[string]string{"A": "b"}, Width: 80, Height: 25,
+		Stdin: bytes.NewReader(data), Stdout: &stdout, Stderr: &stderr,
+	})
+	if err != nil || code != 42 || !bytes.Equal(stdout.Bytes(), data) || stderr.String() != "[cat -] map[A:b] 80x25" {
+		t.Errorf("code %d, %v, %d bytes of %d, stderr %s", code, err, stdout.Len(), len(data), stderr.String())
+	}
+	if code, err := c.Exec(t.Context(), "one", ExecOptions{Command: []string{"true"}}); err != nil || code != 42 {
+		t.Errorf("without streams: %d, %v", code, err)
+	}
+}
+
+func TestExecTellsWhatIsWrong(t *testing.T) {
+	b, c := guestBench(t)
+	ctx := t.Context()
+	run := []string{"true"}
+	_, err := c.Exec(ctx, "absent", ExecOptions{Command: run})
+	wantKind(t, err, fault.NotFound, "machine/absent")
+	_, err = c.Exec(ctx, "new", ExecOptions{Command: run})
+	wantKind(t, err, fault.NotReady, "no instance yet", "pending")
+	_, err = c.Exec(ctx, "one", ExecOptions{})
+	wantKind(t, err, fault.Invalid, "empty")
+	b.host.execute = func(context.Context, GuestExec) (int, error) {
+		return 0, fault.New(fault.NotReady, "cannot run a command: the instance is stopped")
+	}
+	_, err = c.Exec(ctx, "one", ExecOptions{Command: run})
+	wantKind(t, err, fault.NotReady, "is stopped")
+}
+
+func TestExecFollowsTheTerminalsSize(t *testing.T) {
+	b, c := guestBench(t)
+	b.host.execute = func(_ context.Context, e GuestExec) (int, error) {
+		s := <-e.Resize
+		fmt.Fprintf(e.Stdout, "%dx%d", s.Width, s.Height)
+		return 0, nil
+	}
+	sizes := make(chan WindowSize, 1)
+	sizes <- WindowSize{132, 43}
+	var out bytes.Buffer
+	if _, err := c.Exec(t.Context(), "one", ExecOptions{Command: []string{"x"}, Terminal: true, Stdout: &out, Resize: sizes}); err != nil || out.String() != "132x43" {
+		t.Errorf("%q, %v", out.String(), err)
+	}
+}
+
+// A client that dies ends its command, whether or not that reads its input.
+func TestTheDeathOfAClientEndsItsCommand(t *testing.T) {
+	for name, input := range map[string]io.Reader{
+		"idle":                 blockedReader{},
+		"with unread input":    endless{},
+		"with its input ended": strings.NewReader(""),
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, c := guestBench(t)
+			b.host.execute = func(ctx context.Context, _ GuestExec) (int, error) {
+				<-ctx.Done()
+				return 0, ctx.Err()
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() {
+				_, err := c.Exec(ctx, "one", ExecOptions{Command: []string{"sleep"}, Stdin: input})
+				ended <- err
+			}()
+			eventually(t, "the command runs", func() bool { return b.host.running() == 1 })
+			cancel()
+			if err := <-ended; !errors.Is(err, context.Canceled) {
+				t.Errorf("ended with %v", err)
+			}
+			eventually(t, "the command ends", func() bool { return b.host.running() == 0 })
+			eventually(t, "the stream is given back", func() bool { return b.streamsInUse() == 0 })
+		})
+	}
+}
+
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
+
+type blockedReader struct{}
+
+func (blockedReader) Read([]byte) (int, error) { select {} }
+
+func TestConsoleJoinsBothSides(t *testing.T) {
+	_, c := guestBench(t)
+	here, there := net.Pipe()
+	ended := make(chan error, 1)
+	go func() { ended <- c.Console(t.Context(), "one", there) }()
+	for _, line := range []string{"login: ", "\x00\xff\x1b[A"} {
+		if _, err := io.WriteString(here, line); err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, len(line))
+		if _, err := io.ReadFull(here, got); err != nil || string(got) != line {
+			t.Fatalf("%q, %v", got, err)
+		}
+	}
+	here.Close()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLogs(t *testing.T) {
+	b, c := guestBench(t)
+	b.host.logs["one"] = strings.Repeat("booting\n", 10000)
+	r, err := c.Logs(t.Context(), "one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if got, err := io.ReadAll(r); err != nil || string(got) != b.host.logs["one"] {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+	_, err = c.Logs(t.Context(), "new")
+	wantKind(t, err, fault.NotReady)
+}
+
+func TestBrokenFramesAreRefused(t *testing.T) {
+	for name, raw := range map[string]string{
+		"too long":   "\x00\xff\xff\xff\xff",
+		"cut head":   "\x00\x00",
+		"cut body":   "\x00\x00\x00\x00\x05abc",
+		"short exit": "\x03\x00\x00\x00\x01a",
+		"nothing":    "",
+	} {
+		if _, err := receive(strings.NewReader(raw), ExecOptions{}); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+	}
+	if _, err := decodeWindowSize([]byte("abc")); !errors.Is(err, errFrame) {
+		t.Errorf("a short size: %v", err)
+	}
+	for _, code := range []int{0, 1, 255, -1} {
+		if got, err := decodeExit(encodeExit(code)); got != code || err != nil {
+			t.Errorf("exit %d: %d, %v", code, got, err)
+		}
+	}
+}

@@ -1,0 +1,142 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"reflect"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// guardedMux lets huma register its handlers behind the guard: a pattern that
+// is not in the table cannot be mounted.
+type guardedMux struct {
+	*http.ServeMux
+	s    *Server
+	rows map[string]route
+}
+
+// HandleFunc mounts a handler behind its row's guard.
+func (m guardedMux) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request)) {
+	rt, ok := m.rows[pattern]
+	if !ok {
+		panic("api: " + pattern + " is not in the table of routes")
+	}
+	m.ServeMux.HandleFunc(pattern, m.s.guard(rt, h))
+}
+
+// table is every row: the routes and what is answered by others' handlers.
+func (s *Server) table() []route {
+	rows := s.routes()
+	if g := s.o.Gatherer; g != nil {
+		h := promhttp.HandlerFor(g, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError})
+		rows = append(rows, route{method: "GET", path: "/metrics", right: rightRead, summary: "Metrics for Prometheus", raw: h.ServeHTTP})
+	}
+	return rows
+}
+
+func (s *Server) newHandler() (http.Handler, error) {
+	mux := http.NewServeMux()
+	rows := map[string]route{}
+	table := s.table()
+	for _, rt := range table {
+		key := rt.method + " " + rt.path
+		if _, twice := rows[key]; twice || (rt.mount == nil) == (rt.raw == nil) {
+			return nil, fmt.Errorf("cannot make the API: bad route %s", key)
+		}
+		rows[key] = rt
+	}
+	g := guardedMux{mux, s, rows}
+	a := humago.New(g, s.humaConfig())
+	for _, rt := range table {
+		op := huma.Operation{
+			Method: rt.method, Path: rt.path, Summary: rt.summary,
+			Description:  "Needs the right to " + string(rt.right) + ".",
+			OperationID:  operationID(rt),
+			MaxBodyBytes: -1, BodyReadTimeout: -1, // the guard bounds both
+		}
+		if rt.mount != nil {
+			rt.mount(a, op)
+			continue
+		}
+		describe(&op, rt, a.OpenAPI().Components.Schemas)
+		a.OpenAPI().AddOperation(&op)
+		g.HandleFunc(rt.method+" "+rt.path, rt.raw)
+	}
+	// The document describes all and reveals nothing: every reader may have it.
+	doc := route{method: "GET", path: "/openapi.json", right: rightRead}
+	b, err := a.OpenAPI().MarshalJSON()
+	if err != nil {
+		return nil, fmt.Errorf("cannot write the OpenAPI document: %w", err)
+	}
+	mux.HandleFunc("GET /openapi.json", s.guard(doc, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write(b)
+	}))
+	return s.outer(mux), nil
+}
+
+// describe documents a route that answers by itself.
+func describe(op *huma.Operation, rt route, schemas huma.Registry) {
+	op.Responses = map[string]*huma.Response{"200": {Description: "What the summary says."}}
+	if rt.request != nil {
+		op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
+			"application/json": {Schema: schemas.Schema(rt.request, true, operationID(rt))},
+		}}
+	}
+	if strings.Contains(rt.path, "{name}") {
+		op.Parameters = []*huma.Param{{Name: "name", In: "path", Required: true, Schema: &huma.Schema{Type: huma.TypeString}}}
+	}
+}
+
+func (s *Server) humaConfig() huma.Config {
+	return huma.Config{
+		OpenAPI: &huma.OpenAPI{
+			OpenAPI:    "3.1.0",
+			Info:       &huma.Info{Title: "hostler", Version: s.o.Version},
+			Components: &huma.Components{Schemas: huma.NewMapRegistry("#/components/schemas/", schemaName)},
+		},
+		Formats:                      map[string]huma.Format{"application/json": huma.DefaultJSONFormat, "json": huma.DefaultJSONFormat},
+		DefaultFormat:                "application/json",
+		RejectUnknownQueryParameters: true,
+		Transformers:                 []huma.Transformer{plainProblem},
+	}
+}
+
+// schemaName tells types of equal names apart by their package.
+func schemaName(t reflect.Type, hint string) string {
+	name := huma.DefaultSchemaNamer(t, hint)
+	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
+		t = t.Elem()
+	}
+	pkg := t.PkgPath()
+	pkg = pkg[strings.LastIndex(pkg, "/")+1:]
+	if pkg == "" || pkg == "api" {
+		return name
+	}
+	return strings.ToUpper(pkg[:1]) + pkg[1:] + name
+}
+
+func operationID(rt route) string {
+	clean := strings.NewReplacer("/v1/", "", "{", "", "}", "", "/", "-", ".", "-").Replace(rt.path)
+	return strings.ToLower(rt.method) + "-" + strings.Trim(clean, "-")
+}
+
+// plainProblem makes the library's own errors problems with a kind. What the
+// client sent is not repeated: it may hold secrets.
+func plainProblem(_ huma.Context, _ string, v any) (any, error) {
+	em, ok := v.(*huma.ErrorModel)
+	if !ok {
+		return v, nil
+	}
+	p := newProblem(em.Status, kindOfStatus(em.Status), em.Detail)
+	for _, e := range em.Errors {
+		if e != nil {
+			p.Errors = append(p.Errors, ProblemDetail{Message: e.Message, Location: e.Location})
+		}
+	}
+	return p, nil
+}

@@ -1,0 +1,203 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"log/slog"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/internal/fault"
+)
+
+// Ids that nobody on the host has.
+const (
+	adminGID  = 61001
+	readerGID = 61002
+	lxdUID    = 61011
+	kvmUID    = 61012
+	otherUID  = 61013
+)
+
+// bench is a server with its store and its host.
+type bench struct {
+	*Server
+	store  *memory
+	host   *standIn
+	log    *syncBuffer
+	socket string
+}
+
+// syncBuffer is a log that may be read while it is written.
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// newBench makes a server that does not listen yet.
+func newBench(t testing.TB, change ...func(*Options)) *bench {
+	t.Helper()
+	b := &bench{store: newMemory(), host: newStandIn(), log: &syncBuffer{}}
+	o := Options{
+		Backend: b.store, Service: b.host.service(), Gatherer: prometheus.NewRegistry(),
+		Logger:  slog.New(slog.NewTextHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		Version: "1.2.3", Namespace: "test", AdminGroup: "hostler-admin", ReadGroup: "hostler",
+		LookupGroup: func(name string) (uint32, error) {
+			gid, ok := map[string]uint32{"hostler-admin": adminGID, "hostler": readerGID}[name]
+			if !ok {
+				return 0, fault.New(fault.NotFound, "no group %s", name)
+			}
+			return gid, nil
+		},
+		WorkerUsers: map[uint32]spec.ContainerType{lxdUID: spec.LXD, kvmUID: spec.KVM},
+		Heartbeat:   20 * time.Millisecond,
+	}
+	for _, c := range change {
+		c(&o)
+	}
+	s, err := NewServer(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Server = s
+	return b
+}
+
+// listen serves on a socket of its own and returns a client.
+func (b *bench) listen(t testing.TB) *Client {
+	t.Helper()
+	dir := shortDir(t)
+	b.socket = filepath.Join(dir, "run", "hostler.sock")
+	l, err := Listen(b.socket, os.Getgid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- b.Serve(ctx, l) }()
+	c := NewClient(b.socket)
+	t.Cleanup(func() {
+		c.Close()
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// peer is a caller as the kernel would tell of it.
+func peer(uid, gid uint32, groups ...uint32) Peer {
+	return Peer{PID: 4711, UID: uid, GID: gid, Groups: groups, Exe: "/usr/bin/test"}
+}
+
+// shortDir is a directory with room for the name of a socket, which is at most
+// 107 bytes long with its path.
+func shortDir(t testing.TB) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "api") //nolint:usetesting // its path holds the test's whole name
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// as makes a request in the process, as somebody.
+func (b *bench) as(p Peer, method, target, contentType, body string) *httptest.ResponseRecorder {
+	var r io.Reader
+	if body != "" {
+		r = strings.NewReader(body)
+	}
+	req := httptest.NewRequest(method, target, r)
+	if contentType != "" {
+		req.Header.Set("Content-Type", contentType)
+	}
+	c := callerOf(p, b.o.WorkerUsers, b.o.AdminGroup, b.o.ReadGroup, b.o.LookupGroup)
+	// A stream under test ends by itself.
+	ctx, cancel := context.WithTimeout(withCaller(req.Context(), c), 50*time.Millisecond)
+	defer cancel()
+	w := httptest.NewRecorder()
+	b.handler.ServeHTTP(w, req.WithContext(ctx))
+	return w
+}
+
+func (b *bench) asRoot(method, target, body string) *httptest.ResponseRecorder {
+	return b.as(peer(0, 0), method, target, "application/json", body)
+}
+
+// machine puts a machine with an instance into the store.
+func (b *bench) machine(name string, life state.Life, rec spec.MachineRecord, st spec.MachineStatus) {
+	b.store.put(state.ID{Kind: spec.KindMachine, Name: name}, life, rec, st)
+}
+
+func running(name string) spec.MachineStatus {
+	return spec.MachineStatus{State: spec.MachineRunning, Instance: &spec.InstanceInfo{Name: name}, Addresses: []string{"10.0.0.2"}}
+}
+
+func lxdMachine(declaration string) spec.MachineRecord {
+	return spec.MachineRecord{Declaration: declaration, Machine: spec.Machine{Type: spec.LXD, Image: "debian/12"}}
+}
+
+// eventually waits for a condition; the deadline is that of a broken test.
+func eventually(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	deadline := time.After(10 * time.Second)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !cond() {
+		select {
+		case <-deadline:
+			t.Fatal("waited in vain: " + what)
+		case <-tick.C:
+		}
+	}
+}
+
+// yaml is a declaration with the named LXD machines.
+func yaml(machines ...string) string {
+	var s strings.Builder
+	s.WriteString("version: 1\nmachines:\n")
+	for _, m := range machines {
+		s.WriteString("  " + m + ": {type: lxd, image: debian/12}\n")
+	}
+	return s.String()
+}
+
+func request(name, content string) ApplyRequest {
+	return ApplyRequest{Documents: []Document{{Name: name, Content: content}}}
+}
+
+func wantKind(t testing.TB, err error, kind fault.Kind, words ...string) {
+	t.Helper()
+	if !fault.Is(err, kind) {
+		t.Fatalf("got error %v of kind %q, want kind %q", err, fault.KindOf(err), kind)
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("error %q does not say %q", err, w)
+		}
+	}
+}

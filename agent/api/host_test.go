@@ -1,0 +1,198 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/internal/fault"
+)
+
+// standIn is a host that holds instances and images and does no more than the
+// API can see of one.
+type standIn struct {
+	mu        sync.Mutex
+	instances map[string]string // name → machine uid, "" for a foreign one
+	images    map[string]Image
+	logs      map[string]string
+	notices   []string
+	// hold makes every changed machine wait for a word.
+	hold string
+	// execute is what exec and console run; nil: an echo.
+	execute func(context.Context, GuestExec) (int, error)
+	// panics makes the planner panic, unseen makes it fail.
+	panics bool
+	unseen error
+	// execs counts the commands that run now.
+	execs int
+}
+
+func newStandIn() *standIn {
+	return &standIn{instances: map[string]string{}, images: map[string]Image{}, logs: map[string]string{}}
+}
+
+func (h *standIn) service() Service {
+	return Service{Planner: h, Guests: h, Images: imagesOf{h}, Builder: h, Host: h, Adopter: h, Exporter: h}
+}
+
+// Plan compares the declared with the instances there are.
+func (h *standIn) Plan(_ context.Context, machines []PlannedObject) ([]Step, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.panics {
+		panic("the planner is broken")
+	}
+	if h.unseen != nil {
+		return nil, h.unseen
+	}
+	var steps []Step
+	for _, m := range machines {
+		var rec spec.MachineRecord
+		if err := decodeObject(m.After, &rec, nil); err != nil {
+			return nil, err
+		}
+		st := Step{Object: "machine/" + m.After.Name}
+		_, there := h.instances[m.After.Name]
+		switch {
+		case m.After.Life != state.Alive && there && rec.Released:
+			st.Action, st.Impact = "release", "none"
+		case m.After.Life != state.Alive && there:
+			st.Action, st.Impact = "delete", "destroy"
+		case m.After.Life == state.Alive && !there:
+			st.Action, st.Impact = "create", "none"
+		case m.Before != nil && m.Before.Generation != m.After.Generation:
+			st.Action, st.Impact = "update", "live"
+			if h.hold != "" && !slices.Contains(rec.Allow, h.hold) {
+				st.Impact, st.Held = h.hold, "--allow "+h.hold
+			}
+		default:
+			continue
+		}
+		steps = append(steps, st)
+	}
+	return steps, nil
+}
+
+func (h *standIn) Exec(ctx context.Context, _ spec.ContainerType, _ string, e GuestExec) (int, error) {
+	h.mu.Lock()
+	run := h.execute
+	h.execs++
+	h.mu.Unlock()
+	defer func() {
+		h.mu.Lock()
+		h.execs--
+		h.mu.Unlock()
+	}()
+	if run != nil {
+		return run(ctx, e)
+	}
+	_, err := io.Copy(e.Stdout, e.Stdin)
+	return 0, err
+}
+
+func (h *standIn) running() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.execs
+}
+
+func (h *standIn) Console(ctx context.Context, t spec.ContainerType, instance string, conn io.ReadWriter) error {
+	_, err := h.Exec(ctx, t, instance, GuestExec{Stdin: conn, Stdout: conn})
+	return err
+}
+
+func (h *standIn) Log(_ context.Context, _ spec.ContainerType, instance string) (io.ReadCloser, error) {
+	return io.NopCloser(strings.NewReader(h.logs[instance])), nil
+}
+
+// imagesOf gives the image methods names of their own.
+type imagesOf struct{ *standIn }
+
+func (h imagesOf) List(context.Context) ([]Image, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var all []Image
+	for _, i := range h.images {
+		all = append(all, i)
+	}
+	return all, nil
+}
+
+func (h imagesOf) Delete(_ context.Context, ref string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, ok := h.images[ref]; !ok {
+		return fault.New(fault.NotFound, "image %s is not there", ref)
+	}
+	delete(h.images, ref)
+	return nil
+}
+
+func (h *standIn) Import(_ context.Context, path, ref, digest string, progress func(Progress)) (Image, error) {
+	progress(Progress{Message: "reading " + path, Percent: 50})
+	return h.keep(Image{Reference: ref, Digest: digest})
+}
+
+func (h *standIn) Build(_ context.Context, ref string, progress func(Progress)) (Image, error) {
+	if strings.HasPrefix(ref, "bad") {
+		return Image{}, fault.New(fault.NeedsOperator, "cannot build %s: there is no such release", ref)
+	}
+	progress(Progress{Message: "building " + ref, Percent: -1})
+	return h.keep(Image{Reference: ref, Digest: "00"})
+}
+
+func (h *standIn) Ensure(_ context.Context, t spec.ContainerType, ref string, progress func(Progress)) (string, error) {
+	if strings.HasPrefix(ref, "bad") {
+		return "", fault.New(fault.NotFound, "no source has %s", ref)
+	}
+	progress(Progress{Message: "giving " + ref + " to " + string(t), Percent: 50})
+	return "id-of-" + ref, nil
+}
+
+func (h *standIn) keep(i Image) (Image, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.images[i.Reference] = i
+	return i, nil
+}
+
+func (h *standIn) Glance(context.Context) (Glance, error) {
+	return Glance{Harvest: "destroyed", Notices: h.notices}, nil
+}
+
+func (h *standIn) Doctor(context.Context) ([]Check, error) {
+	return []Check{{Name: "lxd", Result: "ok", Message: "LXD answers"}}, nil
+}
+
+func (h *standIn) Inspect(_ context.Context, t spec.ContainerType, instance string) (Adoptable, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, ok := h.instances[instance]; !ok {
+		return Adoptable{}, fault.New(fault.NotFound, "there is no instance %s/%s", t, instance)
+	}
+	return Adoptable{Name: instance, Machine: spec.Machine{Type: t, Image: "lxd:found"}}, nil
+}
+
+func (h *standIn) Stamp(_ context.Context, _ spec.ContainerType, instance string, machine state.Object) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if uid := h.instances[instance]; uid != "" && uid != machine.UID {
+		return fault.New(fault.Conflict, "instance %s bears another stamp", instance)
+	}
+	h.instances[instance] = machine.UID
+	return nil
+}
+
+func (h *standIn) Export(context.Context) ([]byte, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "version: 1 # %d instances\n", len(h.instances))
+	return b.Bytes(), nil
+}

@@ -1,0 +1,253 @@
+package api
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"hostler/internal/fault"
+)
+
+func TestTheSocketIsForItsGroupOnly(t *testing.T) {
+	dir := filepath.Join(shortDir(t), "run")
+	old := syscall.Umask(0)
+	defer syscall.Umask(old)
+	l, err := Listen(filepath.Join(dir, "s"), readerGID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for path, want := range map[string]os.FileMode{dir: 0o750 | os.ModeDir, filepath.Join(dir, "s"): 0o660 | os.ModeSocket} {
+		fi, err := os.Lstat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		st := fi.Sys().(*syscall.Stat_t)
+		if fi.Mode() != want || st.Uid != 0 || st.Gid != readerGID {
+			t.Errorf("%s: %s %d:%d, want %s 0:%d", path, fi.Mode(), st.Uid, st.Gid, want, readerGID)
+		}
+	}
+}
+
+func TestTheSocketOfADeadAgentIsReplaced(t *testing.T) {
+	path := filepath.Join(shortDir(t), "s")
+	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dead.SetUnlinkOnClose(false)
+	dead.Close()
+	l, err := Listen(path, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, err = Listen(path, 0)
+	wantKind(t, err, fault.Conflict, fmt.Sprintf("another agent is running (pid %d)", os.Getpid()))
+}
+
+func TestWhatIsNoSocketIsLeftAlone(t *testing.T) {
+	dir := shortDir(t)
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(dir, "link")
+	if err := os.Symlink(file, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{file, link} {
+		_, err := Listen(path, 0)
+		wantKind(t, err, fault.NeedsOperator, "not a socket")
+	}
+	other := filepath.Join(dir, "theirs")
+	if err := os.Mkdir(other, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chown(other, otherUID, 0); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Listen(filepath.Join(other, "s"), 0)
+	wantKind(t, err, fault.NeedsOperator, "belongs to user")
+	if _, err := Listen(filepath.Join(dir, "linked", "s"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(dir, "linked"), filepath.Join(dir, "via")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Listen(filepath.Join(dir, "via", "s"), 0); err == nil {
+		t.Error("a directory that is a link was taken")
+	}
+}
+
+func TestTheClientSaysWhyItCannotReachTheAgent(t *testing.T) {
+	dir := shortDir(t)
+	for name, path := range map[string]string{"absent": filepath.Join(dir, "absent"), "dead": filepath.Join(dir, "dead")} {
+		if name == "dead" {
+			l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.SetUnlinkOnClose(false)
+			l.Close()
+		}
+		c := NewClient(path)
+		_, err := c.Version(t.Context())
+		wantKind(t, err, fault.NotReady, path, "not running", "systemctl start hostlerd")
+		_, execErr := c.Exec(t.Context(), "one", ExecOptions{Command: []string{"true"}})
+		if !errors.Is(err, ErrNotRunning) || !errors.Is(execErr, ErrNotRunning) {
+			t.Errorf("%s: %v, %v", name, err, execErr)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := NewClient(filepath.Join(dir, "absent")).Version(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("with an ended context: %v", err)
+	}
+}
+
+// The server answers by what the kernel says of the peer, over a real socket.
+func TestRightsOverTheSocket(t *testing.T) {
+	b := newBench(t)
+	b.listen(t)
+	for _, path := range []string{filepath.Dir(filepath.Dir(b.socket)), filepath.Dir(b.socket)} {
+		if err := os.Chmod(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod(b.socket, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		uid, gid     uint32
+		groups       []uint32
+		read, change int
+	}{
+		{2000, 2000, nil, 403, 403},
+		{2000, 2000, []uint32{0}, 403, 403},
+		{2000, readerGID, nil, 200, 403},
+		{2000, 2000, []uint32{readerGID}, 200, 403},
+		{2000, 2000, []uint32{7, adminGID}, 200, 204},
+		{lxdUID, 2000, []uint32{adminGID}, 403, 403},
+	} {
+		conn := dialAs(t, b.socket, c.uid, c.gid, c.groups...)
+		r := bufio.NewReader(conn)
+		for _, req := range []struct {
+			text string
+			want int
+		}{
+			{"GET /v1/version HTTP/1.1\r\nHost: x\r\n\r\n", c.read},
+			{"POST /v1/machines/one/release HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", c.change},
+		} {
+			b.machine("one", "alive", lxdMachine("web"), running("one"))
+			if _, err := conn.Write([]byte(req.text)); err != nil {
+				t.Fatal(err)
+			}
+			resp, err := http.ReadResponse(r, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp.Body.Close()
+			if resp.StatusCode != req.want {
+				t.Errorf("uid %d gid %d groups %v: %s: %d, want %d", c.uid, c.gid, c.groups, req.text[:12], resp.StatusCode, req.want)
+			}
+		}
+	}
+}
+
+func TestConnectionsAndHeadersAreBounded(t *testing.T) {
+	b := newBench(t)
+	b.listen(t)
+	var conns []net.Conn
+	defer func() {
+		for _, c := range conns {
+			c.Close()
+		}
+	}()
+	ask := func(text string) int {
+		c, err := net.Dial("unix", b.socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, c)
+		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+		_, _ = c.Write([]byte(text))
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		var p Problem
+		if resp.StatusCode >= 500 {
+			var err error
+			if p, err = readProblem(resp); err != nil || p.Kind != fault.Transient {
+				t.Errorf("%+v, %v", p, err)
+			}
+		}
+		return resp.StatusCode
+	}
+	const get = "GET /v1/version HTTP/1.1\r\nHost: x\r\n"
+	if got := ask(get + "X: " + strings.Repeat("x", maxHeader+1) + "\r\n\r\n"); got != http.StatusRequestHeaderFieldsTooLarge {
+		t.Errorf("a huge header: %d", got)
+	}
+	if got := ask(get + "X: " + strings.Repeat("x", maxHeader/2) + "\r\n\r\n"); got != 200 {
+		t.Errorf("half of the header's bound: %d", got)
+	}
+	for range maxConnsOfRoot - len(conns) - 1 {
+		ask(get + "\r\n")
+	}
+	eventually(t, "the bound is reached", func() bool { return ask(get+"\r\n") == 503 })
+	for _, c := range conns {
+		c.Close()
+	}
+	conns = nil
+	eventually(t, "there is room again", func() bool { return ask(get+"\r\n") == 200 })
+}
+
+func TestTheRateIsBoundedPerUser(t *testing.T) {
+	now := time.Unix(1000, 0)
+	b := newBench(t, func(o *Options) { o.Clock = func() time.Time { return now } })
+	ask := func(uid uint32) int { return b.as(peer(uid, readerGID), "GET", "/v1/version", "", "").Code }
+	for i := range userBurst {
+		if got := ask(2000); got != 200 {
+			t.Fatalf("request %d: %d", i, got)
+		}
+	}
+	if got := ask(2000); got != http.StatusTooManyRequests {
+		t.Errorf("beyond the burst: %d", got)
+	}
+	if got := ask(2001); got != 200 {
+		t.Errorf("somebody else: %d", got)
+	}
+	now = now.Add(time.Second)
+	for i := range userRate {
+		if got := ask(2000); got != 200 {
+			t.Fatalf("request %d a second later: %d", i, got)
+		}
+	}
+	if got := ask(2000); got != http.StatusTooManyRequests {
+		t.Errorf("beyond the rate: %d", got)
+	}
+	now = now.Add(-time.Hour) // a clock that goes back neither gives nor locks out
+	if got := ask(2000); got != http.StatusTooManyRequests {
+		t.Errorf("after the clock went back: %d", got)
+	}
+	now = now.Add(2 * time.Minute)
+	if ask(2000); len(b.rates.buckets) > 2 {
+		t.Errorf("%d buckets are kept", len(b.rates.buckets))
+	}
+	for i := range 500 {
+		if got := ask(0); got != 200 {
+			t.Fatalf("request %d of root: %d", i, got)
+		}
+	}
+}

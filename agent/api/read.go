@@ -1,0 +1,165 @@
+package api
+
+import (
+	"context"
+	"os"
+	"slices"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/internal/fault"
+)
+
+func (s *Server) version(context.Context, *struct{}) (*out[Version], error) {
+	return &out[Version]{Version{Version: s.o.Version, Namespace: s.o.Namespace, PID: os.Getpid()}}, nil
+}
+
+// machinesQuery selects machines by name, in that order; none: all.
+type machinesQuery struct {
+	Name []string `query:"name,explode" maxItems:"10000"`
+}
+
+func (s *Server) machines(ctx context.Context, q *machinesQuery) (*out[[]Machine], error) {
+	rows, err := s.machineRows(ctx, q.Name)
+	if err != nil {
+		return nil, err
+	}
+	return &out[[]Machine]{rows}, nil
+}
+
+// machineRows lists the machines; a name that is not there is an error.
+func (s *Server) machineRows(ctx context.Context, names []string) ([]Machine, error) {
+	rows, err := s.presentRows(ctx, names)
+	if err != nil || len(rows) == len(names) || len(names) == 0 {
+		return rows, err
+	}
+	for _, n := range names {
+		if !slices.ContainsFunc(rows, func(m Machine) bool { return m.Name == n }) {
+			return nil, fault.New(fault.NotFound, "machine/%s is not there", clip(n, 64))
+		}
+	}
+	return rows, nil
+}
+
+// presentRows lists the machines and leaves out those that are not there.
+func (s *Server) presentRows(ctx context.Context, names []string) ([]Machine, error) {
+	objects, _, err := s.o.Backend.List(ctx, spec.KindMachine)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]Machine, 0, len(objects))
+	byName := map[string]int{}
+	for _, o := range objects {
+		row, err := machineRow(o)
+		if err != nil {
+			return nil, err
+		}
+		byName[row.Name] = len(all)
+		all = append(all, row)
+	}
+	if len(names) == 0 {
+		return all, nil
+	}
+	rows := []Machine{}
+	for _, n := range names {
+		if i, ok := byName[n]; ok {
+			rows = append(rows, all[i])
+		}
+	}
+	return rows, nil
+}
+
+func (s *Server) declarations(ctx context.Context, _ *struct{}) (*out[[]Declaration], error) {
+	objects, _, err := s.o.Backend.List(ctx, spec.KindDeclaration)
+	if err != nil {
+		return nil, err
+	}
+	rows := []Declaration{}
+	for _, o := range objects {
+		row, err := declarationRow(o)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, row)
+	}
+	return &out[[]Declaration]{rows}, nil
+}
+
+func (s *Server) images(ctx context.Context, _ *struct{}) (*out[[]Image], error) {
+	rows, err := s.o.Service.Images.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &out[[]Image]{orEmpty(rows)}, nil
+}
+
+// objectPath names one object.
+type objectPath struct {
+	Kind string `path:"kind" maxLength:"32"`
+	Name string `path:"name" maxLength:"512"`
+}
+
+// shownEvents is how many of an object's last events Show tells.
+const shownEvents = 50
+
+func (s *Server) show(ctx context.Context, p *objectPath) (*out[Object], error) {
+	id := state.ID{Kind: p.Kind, Name: p.Name}
+	o, err := s.o.Backend.Get(ctx, id)
+	if fault.Is(err, fault.NotFound) {
+		return nil, fault.New(fault.NotFound, "%s/%s is not there", clip(p.Kind, 32), clip(p.Name, 64))
+	}
+	if err != nil {
+		return nil, err
+	}
+	events, err := s.o.Backend.Events(ctx, state.EventQuery{Object: &id})
+	if err != nil {
+		return nil, err
+	}
+	if n := len(events); n > shownEvents {
+		events = events[n-shownEvents:]
+	}
+	v, err := objectView(o, events, callerFrom(ctx).role.allows(rightChange))
+	if err != nil {
+		return nil, err
+	}
+	return &out[Object]{v}, nil
+}
+
+// eventsQuery selects events; Object is KIND/NAME or KIND.
+type eventsQuery struct {
+	After  int64  `query:"after" minimum:"0"`
+	Object string `query:"object" maxLength:"256"`
+	Limit  int    `query:"limit" minimum:"0" maximum:"10000"`
+}
+
+func (q eventsQuery) query() state.EventQuery {
+	sq := state.EventQuery{After: q.After, Limit: q.Limit}
+	if q.Object != "" {
+		id, err := parseObject(q.Object)
+		if err != nil {
+			id = state.ID{Kind: q.Object}
+		}
+		sq.Object = &id
+	}
+	return sq
+}
+
+func (s *Server) events(ctx context.Context, q *eventsQuery) (*out[[]Event], error) {
+	events, err := s.o.Backend.Events(ctx, q.query())
+	if err != nil {
+		return nil, err
+	}
+	rows := []Event{}
+	for _, e := range events {
+		rows = append(rows, eventRow(e))
+	}
+	return &out[[]Event]{rows}, nil
+}
+
+func (s *Server) doctor(ctx context.Context, _ *struct{}) (*out[[]Check], error) {
+	checks, err := s.o.Service.Host.Doctor(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &out[[]Check]{orEmpty(checks)}, nil
+}

@@ -1,0 +1,148 @@
+package api
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/internal/fault"
+)
+
+func TestMachineRows(t *testing.T) {
+	next := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	for name, tc := range map[string]struct {
+		life   state.Life
+		status spec.MachineStatus
+		want   spec.MachineState
+	}{
+		"new":           {state.Alive, spec.MachineStatus{}, spec.MachinePending},
+		"running":       {state.Alive, spec.MachineStatus{State: spec.MachineRunning}, spec.MachineRunning},
+		"error":         {state.Alive, spec.MachineStatus{State: spec.MachineError}, spec.MachineError},
+		"going":         {state.Dying, spec.MachineStatus{State: spec.MachineRunning}, spec.MachineDying},
+		"new and going": {state.Dying, spec.MachineStatus{}, spec.MachineDying},
+		"cannot go":     {state.Dying, spec.MachineStatus{State: spec.MachineError}, spec.MachineError},
+		"not asked":     {state.Dying, spec.MachineStatus{State: spec.MachineUnknown}, spec.MachineUnknown},
+	} {
+		o := state.Object{ID: id(spec.KindMachine, "m"), Life: tc.life, Generation: 3, Spec: spec.Encode(lxdMachine("d")), Status: spec.Encode(tc.status)}
+		row, err := machineRow(o)
+		if err != nil || row.Status != tc.want || row.Observed {
+			t.Errorf("%s: %+v, %v, want %s", name, row, err, tc.want)
+		}
+	}
+	o := state.Object{
+		ID: id(spec.KindMachine, "m"), UID: "u", Life: state.Alive, Generation: 3, Spec: spec.Encode(lxdMachine("d")),
+		Status: spec.Encode(spec.MachineStatus{
+			State: spec.MachineError, Message: "no image", ObservedGeneration: 3,
+			Instance: &spec.InstanceInfo{Name: "m"}, Attempts: spec.Attempts{Count: 4, NextRetry: &next},
+		}),
+	}
+	row, err := machineRow(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := json.Marshal(row)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `{"name":"m","type":"lxd","life":"alive","status":"error","message":"no image","image":"debian/12","instance":"m",` +
+		`"addresses":[],"created":null,"attempts":4,"next-retry":"2030-01-02T03:04:05Z","declaration":"d","uid":"u","generation":3,"observed":true,"conditions":[]}`
+	if string(b) != want {
+		t.Errorf("row\n%s\nwant\n%s", b, want)
+	}
+}
+
+func TestReads(t *testing.T) {
+	b := newBench(t)
+	c := b.listen(t)
+	ctx := t.Context()
+	b.machine("two", state.Alive, lxdMachine("web"), running("two"))
+	b.machine("one", state.Dying, lxdMachine("web"), spec.MachineStatus{})
+	b.store.put(id(spec.KindContainerType, "lxd"), state.Alive, nil, spec.TypeStatus{State: "ready"})
+	b.host.notices = []string{"the store was rebuilt"}
+	b.host.logs["two"] = "booted\n"
+	for i := range 3 {
+		_ = b.store.Record(ctx, state.Event{Object: id(spec.KindMachine, []string{"one", "two", "one"}[i]), Level: state.LevelInfo, Reason: "Created", Message: "made"})
+	}
+	rows, err := c.Machines(ctx)
+	if err != nil || len(rows) != 2 || rows[0].Name != "one" {
+		t.Errorf("machines: %+v, %v", rows, err)
+	}
+	rows, err = c.Machines(ctx, "two", "one")
+	if err != nil || len(rows) != 2 || rows[0].Name != "two" || !slices.Equal(rows[0].Addresses, []string{"10.0.0.2"}) {
+		t.Errorf("two, one: %+v, %v", rows, err)
+	}
+	_, err = c.Machines(ctx, "one", "absent")
+	wantKind(t, err, fault.NotFound, "machine/absent")
+	for _, kind := range []string{"volumes", "filesystems", "networks", "declarations", "images"} {
+		if raw, err := c.Get(ctx, kind); err != nil || strings.TrimSpace(string(raw)) != "[]" {
+			t.Errorf("%s: %s, %v", kind, raw, err)
+		}
+	}
+	_, err = c.Get(ctx, "unicorns")
+	wantKind(t, err, fault.NotFound)
+	o, err := c.Show(ctx, "machine", "one")
+	if err != nil || o.Life != "dying" || len(o.Events) != 2 || o.Events[0].Object != "machine/one" {
+		t.Errorf("show: %+v, %v", o, err)
+	}
+	_, err = c.Show(ctx, "machine", "absent")
+	wantKind(t, err, fault.NotFound, "machine/absent")
+	s, err := c.Status(ctx)
+	if err != nil || s.Version != "1.2.3" || s.Harvest != "destroyed" || s.Machines["dying"] != 1 || s.Machines["running"] != 1 ||
+		len(s.Types) != 3 || s.Types[0].State != "ready" || s.Types[1].State != "absent" || s.Notices[0] != "the store was rebuilt" || s.Locks == nil {
+		t.Errorf("status: %+v, %v", s, err)
+	}
+	events, err := c.Events(ctx, 1, "machine/one", 0)
+	if err != nil || len(events) != 1 || events[0].Seq != 3 {
+		t.Errorf("events: %+v, %v", events, err)
+	}
+	if events, err = c.Events(ctx, 0, "machine", 2); err != nil || len(events) != 2 {
+		t.Errorf("events of a kind: %+v, %v", events, err)
+	}
+	if checks, err := c.Doctor(ctx); err != nil || len(checks) != 1 {
+		t.Errorf("doctor: %+v, %v", checks, err)
+	}
+	if v, err := c.Version(ctx); err != nil || v.Version != "1.2.3" || v.Namespace != "test" {
+		t.Errorf("version: %+v, %v", v, err)
+	}
+	if y, err := c.Export(ctx); err != nil || !strings.HasPrefix(string(y), "version: 1") {
+		t.Errorf("export: %s, %v", y, err)
+	}
+}
+
+func TestHarvestIsOverriddenAndGivenBack(t *testing.T) {
+	b := newBench(t)
+	c := b.listen(t)
+	ctx := t.Context()
+	for _, mode := range []string{"all", "none", ""} {
+		h, err := c.SetHarvest(ctx, mode)
+		want := mode
+		if want == "" {
+			want = "destroyed"
+		}
+		if err != nil || h.Mode != want || h.Configured != "destroyed" || h.Override != mode {
+			t.Errorf("%q: %+v, %v", mode, h, err)
+		}
+	}
+	_, err := c.SetHarvest(ctx, "everything")
+	wantKind(t, err, fault.Invalid)
+	if h, err := c.Harvest(ctx); err != nil || h.Mode != "destroyed" {
+		t.Errorf("%+v, %v", h, err)
+	}
+}
+
+func TestAStoreThatFailsIsTransient(t *testing.T) {
+	b := newBench(t)
+	c := b.listen(t)
+	b.store.mu.Lock()
+	b.store.fail = errors.New("cannot read the store: disk I/O error")
+	b.store.mu.Unlock()
+	_, err := c.Machines(t.Context())
+	wantKind(t, err, fault.Transient, "disk I/O error")
+	_, err = c.Apply(t.Context(), request("web", yaml("one")))
+	wantKind(t, err, fault.Transient, "disk I/O error")
+}

@@ -1,0 +1,192 @@
+package api
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/internal/fault"
+)
+
+// remove takes an object (KIND/NAME) out of the declared state. Removing what
+// is on its way out already is success.
+func (w *world) remove(object string) error {
+	id, err := parseObject(object)
+	if err != nil {
+		return err
+	}
+	switch id.Kind {
+	case spec.KindDeclaration:
+		return w.removeDeclaration(id.Name)
+	case spec.KindMachine:
+		return w.removeMachine(id.Name, false)
+	case spec.KindNetwork, spec.KindVolume, spec.KindFilesystem:
+		return fault.New(fault.Invalid, "cannot delete %s by itself: edit its declaration and apply that", object)
+	default:
+		return fault.New(fault.Invalid, "cannot delete %s: only declaration/NAME and machine/NAME can be deleted", clip(object, 128))
+	}
+}
+
+// removeDeclaration takes a declaration away with all it declares. One whose
+// document was lost is known by its machines.
+func (w *world) removeDeclaration(name string) error {
+	retired := map[string]bool{}
+	d := w.declarations[name]
+	if d != nil {
+		if err := fromFile("declaration/"+name, d.record.Source); err != nil {
+			return err
+		}
+		d.gone = true
+	}
+	w.retire(name, retired)
+	if d == nil && len(retired) == 0 {
+		return fault.New(fault.NotFound, "declaration/%s is not there", clip(name, 64))
+	}
+	return nil
+}
+
+// removeMachine sends a machine away and takes it out of its declaration, so
+// that the document stays true. A declaration that holds nothing any more goes
+// as well. With release its instance survives.
+func (w *world) removeMachine(name string, release bool) error {
+	k := w.machines[name]
+	if k == nil {
+		return fault.New(fault.NotFound, "machine/%s is not there", clip(name, 64))
+	}
+	if k.life != state.Alive {
+		if release && !k.record.Released {
+			return fault.New(fault.NotReady, "cannot release machine/%s: it is being removed", name)
+		}
+		return nil
+	}
+	if d := w.declarations[k.record.Declaration]; d != nil {
+		if err := fromFile("machine/"+name, d.record.Source); err != nil {
+			return err
+		}
+		// The map belongs to the stored record: change a copy.
+		machines := maps.Clone(d.record.Document.Machines)
+		delete(machines, name)
+		d.record.Document.Machines = machines
+		if len(d.record.Document.Objects()) == 0 {
+			d.gone = true
+		}
+	}
+	k.life = state.Dying
+	k.record.Released = release || k.record.Machine.Retain
+	return nil
+}
+
+// fromFile refuses to remove what a file declares: the next look at the file
+// would bring it back.
+func fromFile(object, source string) error {
+	if !isFile(source) {
+		return nil
+	}
+	return fault.New(fault.Conflict, "cannot remove %s: it is declared in %s; edit or remove that file", object, source)
+}
+
+// setPower asks for a power state.
+func (w *world) setPower(name, action string) error {
+	k, err := w.alive(name)
+	if err != nil {
+		return err
+	}
+	declared := k.record.Machine.Running == nil || *k.record.Machine.Running
+	wanted := declared
+	if k.record.PowerOverride != nil {
+		wanted = *k.record.PowerOverride
+	}
+	switch action {
+	case "start", "stop":
+		want := action == "start"
+		k.record.PowerOverride = nil
+		if want != declared {
+			k.record.PowerOverride = &want
+		}
+	case "restart":
+		if !wanted {
+			return fault.New(fault.Conflict, "cannot restart machine/%s: it is stopped by request or declaration; start it", name)
+		}
+		k.record.RestartRequest++
+	default:
+		return fault.New(fault.Invalid, "cannot %s a machine: start, stop or restart it", clip(action, 16))
+	}
+	return nil
+}
+
+// retry asks for a new attempt at a machine, dying ones included.
+func (w *world) retry(name string) error {
+	k := w.machines[name]
+	if k == nil {
+		return fault.New(fault.NotFound, "machine/%s is not there", name)
+	}
+	k.record.RetryRequest++
+	return nil
+}
+
+func (w *world) alive(name string) (*kept, error) {
+	k := w.machines[name]
+	if k == nil {
+		return nil, fault.New(fault.NotFound, "machine/%s is not there", name)
+	}
+	if k.life != state.Alive {
+		return nil, fault.New(fault.NotReady, "machine/%s is being removed", name)
+	}
+	return k, nil
+}
+
+// adopt declares an instance that is there already. A machine of that name
+// that is declared and has no instance yet takes it; else the instance becomes
+// a declaration of its own, of its name.
+func (w *world) adopt(a Adoptable) error {
+	if k := w.machines[a.Name]; k != nil {
+		if k.life != state.Alive {
+			return fault.New(fault.NotReady, "cannot adopt %s: machine/%s is still being removed", a.Name, a.Name)
+		}
+		if k.record.Machine.Type != a.Machine.Type {
+			return fault.New(fault.Conflict, "cannot adopt %s/%s: machine/%s is declared of type %s",
+				a.Machine.Type, a.Name, a.Name, k.record.Machine.Type)
+		}
+		// One that has an instance was made by us, or adopted before.
+		var st spec.MachineStatus
+		if err := decodeObject(*k.before, nil, &st); err != nil {
+			return err
+		}
+		k.record.Adopted = k.record.Adopted || st.Instance == nil
+		return nil
+	}
+	if d := w.declarations[a.Name]; d != nil {
+		return fault.New(fault.Conflict, "cannot adopt %s/%s: there is a declaration %s without that machine; declare it there first",
+			a.Machine.Type, a.Name, a.Name)
+	}
+	doc := document{name: a.Name, source: spec.SourceApply, decl: spec.Declaration{
+		Version: spec.Version, Name: a.Name, Machines: map[string]spec.Machine{a.Name: a.Machine},
+	}}
+	if _, err := w.declare([]document{doc}); err != nil {
+		return err
+	}
+	w.machines[a.Name].record.Adopted = true
+	return nil
+}
+
+// fromSource lists the declarations that came from a source.
+func (w *world) fromSource(source string) []string {
+	var found []string
+	for _, name := range slices.Sorted(maps.Keys(w.declarations)) {
+		if w.declarations[name].record.Source == source {
+			found = append(found, name)
+		}
+	}
+	return found
+}
+
+// parseObject reads KIND/NAME; names may hold slashes (images do).
+func parseObject(s string) (state.ID, error) {
+	kind, name, ok := strings.Cut(s, "/")
+	if !ok || kind == "" || name == "" || len(s) > 256 {
+		return state.ID{}, fault.New(fault.Invalid, "cannot read %q: objects are named KIND/NAME, like machine/web", clip(s, 128))
+	}
+	return state.ID{Kind: kind, Name: name}, nil
+}

@@ -1,0 +1,205 @@
+package api
+
+import (
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"hostler/agent/spec"
+	"hostler/internal/fault"
+)
+
+// wantRights is who may do what, written down a second time: a route that is
+// new or whose right was changed shows up here.
+var wantRights = map[right][]string{
+	rightRead: {
+		"GET /metrics", "GET /v1/declarations", "GET /v1/doctor", "GET /v1/events", "GET /v1/filesystems", "GET /v1/harvest",
+		"GET /v1/images", "GET /v1/machines", "GET /v1/machines/{name}/log", "GET /v1/networks", "GET /v1/objects/{kind}/{name}",
+		"GET /v1/status", "GET /v1/version", "GET /v1/volumes", "GET /v1/watch/events", "GET /v1/watch/machines", "POST /v1/plan",
+	},
+	rightChange: {
+		"GET /v1/export", "POST /v1/adopt", "POST /v1/apply", "POST /v1/delete", "POST /v1/images/build", "POST /v1/images/delete",
+		"POST /v1/images/import", "POST /v1/machines/{name}/console", "POST /v1/machines/{name}/exec", "POST /v1/machines/{name}/power",
+		"POST /v1/machines/{name}/release", "POST /v1/retry", "PUT /v1/harvest",
+	},
+}
+
+func TestEveryRouteNeedsTheRightThatIsWrittenDown(t *testing.T) {
+	want := map[string]right{}
+	for r, rows := range wantRights {
+		for _, row := range rows {
+			want[row] = r
+		}
+	}
+	for _, rt := range newBench(t).table() {
+		key := rt.method + " " + rt.path
+		if strings.HasPrefix(rt.path, "/v1/worker/") {
+			if rt.right != rightWorker {
+				t.Errorf("%s needs %s, want worker", key, rt.right)
+			}
+			continue
+		}
+		if rt.right != want[key] {
+			t.Errorf("%s needs %q, want %q", key, rt.right, want[key])
+		}
+		delete(want, key)
+	}
+	for key := range want {
+		t.Errorf("%s is not in the table", key)
+	}
+}
+
+func TestEveryRouteByEveryRole(t *testing.T) {
+	b := newBench(t)
+	roles := map[string]struct {
+		Peer
+		may []right
+	}{
+		"root":                 {peer(0, 0), []right{rightRead, rightChange, rightWorker}},
+		"hostler-admin":        {peer(2000, adminGID), []right{rightRead, rightChange, rightWorker}},
+		"hostler-admin beside": {peer(2001, 100, 5, adminGID), []right{rightRead, rightChange, rightWorker}},
+		"hostler":              {peer(2002, readerGID), []right{rightRead}},
+		"hostler beside":       {peer(2003, 100, readerGID, 5), []right{rightRead}},
+		"worker lxd":           {peer(lxdUID, 900), []right{rightWorker}},
+		"worker kvm":           {peer(kvmUID, 900), nil}, // what is asked for is lxd's
+		"worker in hostler":    {peer(lxdUID, readerGID, adminGID), []right{rightWorker}},
+		"stranger":             {peer(otherUID, 100, 5, 6), nil},
+		"stranger in group 0":  {peer(otherUID, 0, 0), nil},
+	}
+	const denied = `{"type":"about:blank","title":"Forbidden","status":403,"detail":"you may not do this","kind":"forbidden"}` + "\n"
+	for _, rt := range b.table() {
+		for name, role := range roles {
+			target := strings.NewReplacer("{name}", "absent", "{kind}", "machine", "{type}", "lxd").Replace(rt.path)
+			w := b.as(role.Peer, rt.method, target, "", "")
+			if may := slices.Contains(role.may, rt.right); may == (w.Code == http.StatusForbidden) {
+				t.Errorf("%s as %s: status %d, may: %v", rt.method+" "+rt.path, name, w.Code, may)
+			} else if !may && w.Body.String() != denied {
+				t.Errorf("%s as %s: body %q", rt.method+" "+rt.path, name, w.Body)
+			}
+		}
+	}
+	// What is not there is told to nobody who may not ask.
+	for _, target := range []string{"/v1/nothing", "/v1/machines/absent/log", "/openapi.json", "/"} {
+		if w := b.as(peer(otherUID, 100), "GET", target, "", ""); w.Code != http.StatusForbidden || w.Body.String() != denied {
+			t.Errorf("%s as a stranger: %d %q", target, w.Code, w.Body)
+		}
+	}
+}
+
+func TestAGroupThatDoesNotExistGivesNobodyARight(t *testing.T) {
+	none := func(string) (uint32, error) { return 0, fault.New(fault.NotFound, "no such group") }
+	if c := callerOf(peer(1000, 0), nil, "hostler-admin", "hostler", none); c.role != roleStranger {
+		t.Errorf("role %s, want stranger", c.role)
+	}
+	if c := callerOf(peer(1000, adminGID), nil, "", "", func(string) (uint32, error) { return adminGID, nil }); c.role != roleStranger {
+		t.Errorf("role %s with no group configured, want stranger", c.role)
+	}
+}
+
+// dialAs connects from a thread that has given up its ids. The thread is never
+// unlocked and so ends with its goroutine.
+func dialAs(t *testing.T, socket string, uid, gid uint32, groups ...uint32) net.Conn {
+	t.Helper()
+	type result struct {
+		conn net.Conn
+		err  error
+	}
+	done := make(chan result)
+	go func() {
+		runtime.LockOSThread()
+		for _, call := range []func() syscall.Errno{
+			func() syscall.Errno { return setGroups(groups) },
+			func() syscall.Errno {
+				_, _, e := syscall.RawSyscall(syscall.SYS_SETRESGID, uintptr(gid), uintptr(gid), uintptr(gid))
+				return e
+			},
+			func() syscall.Errno {
+				_, _, e := syscall.RawSyscall(syscall.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid))
+				return e
+			},
+		} {
+			if e := call(); e != 0 {
+				done <- result{err: e}
+				return
+			}
+		}
+		conn, err := net.Dial("unix", socket)
+		done <- result{conn, err}
+	}()
+	r := <-done
+	if r.err != nil {
+		t.Fatal(r.err)
+	}
+	t.Cleanup(func() { r.conn.Close() })
+	return r.conn
+}
+
+func TestThePeerIsWhoTheKernelSays(t *testing.T) {
+	dir := shortDir(t)
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(dir, "s")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	if err := os.Chmod(socket, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	many := make([]uint32, 100) // more than fit at first
+	for i := range many {
+		many[i] = uint32(70000 + i)
+	}
+	for _, groups := range [][]uint32{nil, {readerGID, adminGID}, many} {
+		dialAs(t, socket, otherUID, 61099, groups...)
+		c, err := l.AcceptUnix()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		p, err := peerOf(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.UID != otherUID || p.GID != 61099 || p.PID != int32(os.Getpid()) || len(p.Groups) != len(groups) {
+			t.Errorf("peer %+v, want uid %d, gid 61099, %d groups", p, otherUID, len(groups))
+		}
+		for i := range groups {
+			if p.Groups[i] != groups[i] && len(groups) > 2 {
+				t.Errorf("group %d is %d, want %d", i, p.Groups[i], groups[i])
+			}
+		}
+	}
+}
+
+func TestAReaderDoesNotSeeSecrets(t *testing.T) {
+	b := newBench(t)
+	rec := lxdMachine("web")
+	rec.Machine.CloudInit.UserData = "#cloud-config\npassword: hunter2\n"
+	b.machine("web", "alive", rec, running("web"))
+	b.store.put(id(spec.KindDeclaration, "web"), "alive", spec.DeclarationRecord{
+		Source:   "apply",
+		Document: spec.Declaration{Version: 1, Name: "web", Machines: map[string]spec.Machine{"web": rec.Machine}},
+	}, nil)
+	for _, target := range []string{"/v1/objects/machine/web", "/v1/objects/declaration/web"} {
+		if w := b.as(peer(2002, readerGID), "GET", target, "", ""); w.Code != 200 || strings.Contains(w.Body.String(), "hunter2") ||
+			!strings.Contains(w.Body.String(), hidden) {
+			t.Errorf("%s as a reader: %d %s", target, w.Code, w.Body)
+		}
+		if w := b.asRoot("GET", target, ""); !strings.Contains(w.Body.String(), "hunter2") {
+			t.Errorf("%s as root: %s", target, w.Body)
+		}
+	}
+	b.store.put(id(spec.KindHost, spec.HostName), "alive", spec.HostRecord{Config: spec.Config{Proxy: spec.ProxyConfig{HTTP: "http://me:hunter2@proxy"}}}, nil)
+	if w := b.as(peer(2002, readerGID), "GET", "/v1/objects/host/host", "", ""); w.Code != 200 || strings.Contains(w.Body.String(), "hunter2") {
+		t.Errorf("the host as a reader: %d %s", w.Code, w.Body)
+	}
+}

@@ -1,0 +1,97 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"reflect"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"hostler/agent/spec"
+)
+
+// route is one row of the table: what is asked, who may, and who answers.
+// Exactly one of mount and raw is set.
+type route struct {
+	method, path string
+	right        right
+	summary      string
+	// mount registers a typed handler: see typed.
+	mount func(huma.API, huma.Operation)
+	// raw answers by itself: streams and upgrades.
+	raw http.HandlerFunc
+	// request is the body of a raw route, for the OpenAPI document.
+	request reflect.Type
+	// body bounds the request's body in bytes; 0: maxBody.
+	body int64
+	// patience is how long an answer may take; 0: answerTimeout.
+	patience time.Duration
+	// stream routes have no deadline and are counted per uid.
+	stream bool
+	// quiet mutations are logged at debug level: a worker's many.
+	quiet bool
+}
+
+// in and out are the input and output of typed handlers with a JSON body.
+type in[T any] struct{ Body T }
+
+type out[T any] struct{ Body T }
+
+// named is an input with a name in the path.
+type named struct {
+	Name string `path:"name" maxLength:"253"`
+}
+
+// typed makes a typed handler a row's mount. Errors are answered as problems
+// of their kind.
+func typed[I, O any](handler func(context.Context, *I) (*O, error)) func(huma.API, huma.Operation) {
+	return func(a huma.API, op huma.Operation) {
+		huma.Register(a, op, func(ctx context.Context, i *I) (*O, error) {
+			o, err := handler(ctx, i)
+			if err != nil {
+				return nil, problemOf(err)
+			}
+			return o, nil
+		})
+	}
+}
+
+// slow is the patience with what looks at the whole host.
+const slow = 3 * time.Minute
+
+// routes is the whole table.
+func (s *Server) routes() []route {
+	rows := []route{
+		{method: "GET", path: "/v1/version", right: rightRead, summary: "The agent's version", mount: typed(s.version)},
+		{method: "GET", path: "/v1/status", right: rightRead, summary: "The host at a glance", mount: typed(s.status)},
+		{method: "GET", path: "/v1/doctor", right: rightRead, summary: "What this host can run and what is in the way", mount: typed(s.doctor), patience: slow},
+		{method: "POST", path: "/v1/plan", right: rightRead, summary: "What applying documents would change", mount: typed(s.plan), body: maxApplyBody},
+		{method: "POST", path: "/v1/apply", right: rightChange, summary: "Make documents the declared state", mount: typed(s.apply), body: maxApplyBody},
+		{method: "POST", path: "/v1/delete", right: rightChange, summary: "Remove objects from the declared state", mount: typed(s.remove)},
+		{method: "GET", path: "/v1/machines", right: rightRead, summary: "The machines", mount: typed(s.machines)},
+		{method: "GET", path: "/v1/declarations", right: rightRead, summary: "The declarations", mount: typed(s.declarations)},
+		{method: "GET", path: "/v1/images", right: rightRead, summary: "The images", mount: typed(s.images)},
+		{method: "GET", path: "/v1/volumes", right: rightRead, summary: "The volumes", mount: typed(rowsOf(s, spec.KindVolume, volumeRow))},
+		{method: "GET", path: "/v1/filesystems", right: rightRead, summary: "The filesystems", mount: typed(rowsOf(s, spec.KindFilesystem, filesystemRow))},
+		{method: "GET", path: "/v1/networks", right: rightRead, summary: "The networks", mount: typed(rowsOf(s, spec.KindNetwork, networkRow))},
+		{method: "GET", path: "/v1/objects/{kind}/{name}", right: rightRead, summary: "Everything about one object", mount: typed(s.show)},
+		{method: "GET", path: "/v1/events", right: rightRead, summary: "What happened", mount: typed(s.events)},
+		{method: "GET", path: "/v1/watch/machines", right: rightRead, summary: "The machines after every change, a line each time", raw: s.watchMachines, stream: true},
+		{method: "GET", path: "/v1/watch/events", right: rightRead, summary: "What happens, a line each", raw: s.watchEvents, stream: true},
+		{method: "POST", path: "/v1/machines/{name}/power", right: rightChange, summary: "Start, stop or restart a machine", mount: typed(s.power)},
+		{method: "POST", path: "/v1/machines/{name}/release", right: rightChange, summary: "Let a machine's instance go", mount: typed(s.release)},
+		{method: "POST", path: "/v1/machines/{name}/exec", right: rightChange, summary: "Run a command in a machine", raw: s.exec, request: reflect.TypeFor[ExecRequest](), stream: true},
+		{method: "POST", path: "/v1/machines/{name}/console", right: rightChange, summary: "Join a machine's console", raw: s.console, request: reflect.TypeFor[struct{}](), stream: true},
+		{method: "GET", path: "/v1/machines/{name}/log", right: rightRead, summary: "A machine's console log", raw: s.guestLog, stream: true},
+		{method: "POST", path: "/v1/retry", right: rightChange, summary: "Clear an error and try at once", mount: typed(s.retry)},
+		{method: "POST", path: "/v1/adopt", right: rightChange, summary: "Take an instance over", mount: typed(s.adopt), patience: slow},
+		{method: "GET", path: "/v1/export", right: rightChange, summary: "The YAML of what is there, secrets included", raw: s.export, patience: slow},
+		{method: "GET", path: "/v1/harvest", right: rightRead, summary: "The harvest mode", mount: typed(s.harvest)},
+		{method: "PUT", path: "/v1/harvest", right: rightChange, summary: "Override the harvest mode", mount: typed(s.setHarvest)},
+		{method: "POST", path: "/v1/images/import", right: rightChange, summary: "Take a file into the image cache", raw: s.importImage, request: reflect.TypeFor[ImageImportRequest](), stream: true},
+		{method: "POST", path: "/v1/images/build", right: rightChange, summary: "Build an image", raw: s.buildImage, request: reflect.TypeFor[ImageRequest](), stream: true},
+		{method: "POST", path: "/v1/images/delete", right: rightChange, summary: "Delete an image", mount: typed(s.deleteImage), patience: slow},
+	}
+	return append(rows, s.workerRoutes()...)
+}

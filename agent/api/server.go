@@ -1,0 +1,138 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os/user"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+)
+
+// Options is what a server stands on.
+type Options struct {
+	Backend state.Backend
+	Service Service
+	// Gatherer answers /metrics; nil: that route is absent.
+	Gatherer prometheus.Gatherer
+	Logger   *slog.Logger
+	// Clock returns the time; nil: time.Now.
+	Clock              func() time.Time
+	Version, Namespace string
+	// AdminGroup may change, ReadGroup may read; an absent group is nobody.
+	AdminGroup, ReadGroup string
+	// LookupGroup returns a group's id; nil: the system's database.
+	LookupGroup func(name string) (uint32, error)
+	// WorkerUsers are the provisioners' own users.
+	WorkerUsers map[uint32]spec.ContainerType
+	// Heartbeat is the pause between two lines of an idle stream; 0: 15 s.
+	Heartbeat time.Duration
+}
+
+// Server answers the API.
+type Server struct {
+	o       Options
+	log     *slog.Logger
+	now     func() time.Time
+	handler http.Handler
+	conns   *counter
+	streams *counter
+	rates   *rates
+	// declaring has room for one: it serialises what reads the declared state,
+	// decides and writes it.
+	declaring chan struct{}
+	// stop ends streams on shutdown, which http.Server leaves open.
+	stop     context.Context
+	stopNow  context.CancelFunc
+	hijacked sync.WaitGroup
+}
+
+// NewServer makes a server; Serve starts it.
+func NewServer(o Options) (*Server, error) {
+	if o.Backend == nil {
+		return nil, errors.New("cannot make the API: no store")
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Clock == nil {
+		o.Clock = time.Now
+	}
+	if o.LookupGroup == nil {
+		o.LookupGroup = lookupGroup
+	}
+	if o.Heartbeat == 0 {
+		o.Heartbeat = 15 * time.Second
+	}
+	s := &Server{
+		o: o, log: o.Logger, now: o.Clock,
+		conns:   newCounter(maxConnsPerUID, maxConnsOfRoot, maxConns),
+		streams: newCounter(maxStreamsPerUID, maxConnsOfRoot, maxConns),
+		rates:   newRates(o.Clock),
+
+		declaring: make(chan struct{}, 1),
+	}
+	s.stop, s.stopNow = context.WithCancel(context.Background())
+	h, err := s.newHandler()
+	if err != nil {
+		return nil, err
+	}
+	s.handler = h
+	return s, nil
+}
+
+func lookupGroup(name string) (uint32, error) {
+	g, err := user.LookupGroup(name)
+	if err != nil {
+		return 0, err
+	}
+	id, err := strconv.ParseUint(g.Gid, 10, 32)
+	return uint32(id), err
+}
+
+// shutdownTime is how long answers under way may take once ctx has ended.
+const shutdownTime = 5 * time.Second
+
+// Serve answers on l, a unix socket, until ctx ends; it closes l and every
+// connection. It is called once.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	srv := httpServer(s.handler)
+	srv.ErrorLog = slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)
+	srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+		pc, ok := c.(*peerConn)
+		if !ok {
+			return ctx
+		}
+		return withCaller(ctx, callerOf(pc.peer, s.o.WorkerUsers, s.o.AdminGroup, s.o.ReadGroup, s.o.LookupGroup))
+	}
+	bl := &boundListener{Listener: l, conns: s.conns, refused: func(reason string, err error) {
+		s.log.Warn("turned a connection away", "reason", reason, "error", err)
+	}}
+	failed := make(chan error, 1)
+	go func() { failed <- srv.Serve(bl) }()
+	select {
+	case err := <-failed:
+		s.stopNow()
+		return fmt.Errorf("cannot serve the API: %w", err)
+	case <-ctx.Done():
+	}
+	// Streams end when stop does; other answers get their time.
+	s.stopNow()
+	sctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
+	defer cancel()
+	if err := srv.Shutdown(sctx); err != nil {
+		_ = srv.Close()
+	}
+	s.hijacked.Wait()
+	<-failed
+	return nil
+}

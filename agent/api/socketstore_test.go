@@ -1,0 +1,182 @@
+package api
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"hostler/agent/state"
+	"hostler/agent/state/statetest"
+	"hostler/internal/fault"
+)
+
+// localStore is a real store for a bench.
+func localStore(t testing.TB) *state.Local {
+	t.Helper()
+	l, _, err := state.Open(t.Context(), state.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+// unhurried is a clock by which no call comes too soon after another.
+func unhurried() func() time.Time {
+	var n atomic.Int64
+	return func() time.Time { return time.Unix(n.Add(1), 0) }
+}
+
+// workerBench is a listening server on a real store.
+func workerBench(t testing.TB) (*bench, *state.Local) {
+	t.Helper()
+	l := localStore(t)
+	b := newBench(t, func(o *Options) { o.Backend, o.Clock = l, unhurried() })
+	b.listen(t)
+	return b, l
+}
+
+func (b *bench) worker(t testing.TB, containerType string) *SocketStore {
+	t.Helper()
+	s := NewSocketStore(b.socket, containerType)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// The socket's store is a store like the local one.
+func TestSocketStoreConformance(t *testing.T) {
+	statetest.Run(t, func(t *testing.T) state.Backend {
+		b, _ := workerBench(t)
+		return b.worker(t, "")
+	})
+}
+
+func TestSocketStoreKeepsWhatIsWrittenUnchanged(t *testing.T) {
+	b, l := workerBench(t)
+	id := state.ID{Kind: "machine", Name: "web"}
+	const spec = `{"user-data":"a<b>&c \u2028 ü"}`
+	if _, err := b.worker(t, "").Write(t.Context(), state.Atomic, state.Write{ID: id, Spec: []byte(spec)}); err != nil {
+		t.Fatal(err)
+	}
+	if o, err := l.Get(t.Context(), id); err != nil || string(o.Spec) != spec {
+		t.Errorf("kept %s, %v", o.Spec, err)
+	}
+	if o, err := b.worker(t, "").Get(t.Context(), id); err != nil || string(o.Spec) != spec {
+		t.Errorf("read %s, %v", o.Spec, err)
+	}
+}
+
+func TestNobodyListens(t *testing.T) {
+	s := NewSocketStore(filepath.Join(shortDir(t), "absent.sock"), "lxd")
+	defer s.Close()
+	if _, _, err := s.List(t.Context()); !fault.Is(err, fault.NotReady) {
+		t.Errorf("list: %v", err)
+	}
+	if _, err := s.Watch(t.Context()); !fault.Is(err, fault.NotReady) {
+		t.Errorf("watch: %v", err)
+	}
+}
+
+// A watch ends when the agent does, when its store does, and when the stream
+// has been silent for too long: never does the world look empty.
+func TestLostWatchesAreClosed(t *testing.T) {
+	closed := func(t *testing.T, ch <-chan []state.ID) {
+		t.Helper()
+		deadline := time.After(10 * time.Second)
+		for {
+			select {
+			case ids, ok := <-ch:
+				if !ok {
+					return
+				}
+				if len(ids) != 0 {
+					t.Errorf("ids from nowhere: %v", ids)
+				}
+			case <-deadline:
+				t.Fatal("the watch goes on")
+			}
+		}
+	}
+	t.Run("the store is closed", func(t *testing.T) {
+		l := localStore(t)
+		b := newBench(t, func(o *Options) { o.Backend = l })
+		b.listen(t)
+		for _, containerType := range []string{"", "lxd"} {
+			ch, err := b.worker(t, containerType).Watch(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer closed(t, ch)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+	t.Run("the agent stops", func(t *testing.T) {
+		b, _ := workerBench(t)
+		ch, err := b.worker(t, "lxd").Watch(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.stopNow()
+		closed(t, ch)
+	})
+	t.Run("silence", func(t *testing.T) {
+		socket := filepath.Join(shortDir(t), "silent.sock")
+		l, err := net.Listen("unix", socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		gone := make(chan struct{})
+		srv := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, "{}\n")
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+			close(gone)
+		})}
+		go func() { _ = srv.Serve(l) }()
+		defer srv.Close()
+		s := NewSocketStore(socket, "lxd")
+		defer s.Close()
+		s.patience = 50 * time.Millisecond
+		ch, err := s.Watch(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		closed(t, ch)
+		<-gone
+	})
+	t.Run("heartbeats keep it", func(t *testing.T) {
+		b, l := workerBench(t)
+		s := b.worker(t, "")
+		s.patience = 500 * time.Millisecond // the bench's heart beats each 20 ms
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		ch, err := s.Watch(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-ch
+		select {
+		case ids, ok := <-ch:
+			t.Fatalf("ids %v, %v", ids, ok)
+		case <-time.After(700 * time.Millisecond):
+		}
+		id := state.ID{Kind: "machine", Name: "web"}
+		if _, err := l.Write(t.Context(), state.Atomic, state.Write{ID: id}); err != nil {
+			t.Fatal(err)
+		}
+		if ids := <-ch; len(ids) != 1 || ids[0] != id {
+			t.Errorf("ids %v", ids)
+		}
+	})
+}

@@ -1,0 +1,155 @@
+package api
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+	"time"
+
+	"hostler/agent/state"
+	"hostler/internal/fault"
+)
+
+// silence is three heartbeats of the agent.
+const silence = 45 * time.Second
+
+// Watch sends ids: first all that exist, then those that changed. The channel
+// is closed when ctx ends and when the stream is lost.
+func (s *SocketStore) Watch(ctx context.Context, kinds ...string) (<-chan []state.ID, error) {
+	lines, err := s.stream(ctx, "watch", url.Values{"kind": kinds})
+	if err != nil {
+		return nil, err
+	}
+	out := make(chan []state.ID)
+	go func() {
+		defer close(out)
+		defer lines.stop()
+		var offer []state.ID
+		has := map[state.ID]bool{}
+		for {
+			var to chan []state.ID
+			if offer != nil {
+				to = out
+			}
+			select {
+			case to <- offer:
+				offer, has = nil, map[state.ID]bool{}
+			case line, ok := <-lines.c:
+				if !ok {
+					return
+				}
+				if line.IDs == nil {
+					continue
+				}
+				if offer == nil {
+					offer = []state.ID{}
+				}
+				for _, id := range *line.IDs {
+					if !has[id] {
+						has[id] = true
+						offer = append(offer, id)
+					}
+				}
+			}
+		}
+	}()
+	return out, nil
+}
+
+// WatchEvents signals that there are new events to query.
+func (s *SocketStore) WatchEvents(ctx context.Context) (<-chan struct{}, error) {
+	lines, err := s.stream(ctx, "events/watch", nil)
+	if err != nil {
+		return nil, err
+	}
+	out := make(chan struct{})
+	go func() {
+		defer close(out)
+		defer lines.stop()
+		var to chan struct{}
+		for {
+			select {
+			case to <- struct{}{}:
+				to = nil
+			case line, ok := <-lines.c:
+				if !ok {
+					return
+				}
+				if line.Events {
+					to = out
+				}
+			}
+		}
+	}()
+	return out, nil
+}
+
+// workerStream is a stream of lines; c is closed when it ends for whatever
+// reason.
+type workerStream struct {
+	c    chan workerLine
+	stop context.CancelFunc
+}
+
+func (s *SocketStore) stream(ctx context.Context, path string, query url.Values) (*workerStream, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	resp, err := s.c.open(ctx, http.MethodGet, s.path+path, query, nil)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	w := &workerStream{c: make(chan workerLine), stop: cancel}
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(make([]byte, 0, 64<<10), maxLine)
+	// The agent's first line says that it serves; a problem in its place is
+	// the answer to the call.
+	first, err := readLine(lines)
+	if err != nil {
+		cancel()
+		_ = resp.Body.Close()
+		return nil, callError(ctx, err)
+	}
+	go w.read(ctx, resp.Body, lines, first, s.patience)
+	return w, nil
+}
+
+// read hands on the lines. Silence longer than patience ends the stream.
+func (w *workerStream) read(ctx context.Context, body io.Closer, lines *bufio.Scanner, first workerLine, patience time.Duration) {
+	defer close(w.c)
+	defer body.Close()
+	silent := time.AfterFunc(patience, w.stop)
+	defer silent.Stop()
+	for line := first; ; {
+		select {
+		case w.c <- line:
+		case <-ctx.Done():
+			return
+		}
+		var err error
+		if line, err = readLine(lines); err != nil {
+			return
+		}
+		silent.Reset(patience)
+	}
+}
+
+func readLine(lines *bufio.Scanner) (workerLine, error) {
+	var line workerLine
+	if !lines.Scan() {
+		err := lines.Err()
+		if err == nil {
+			err = io.ErrUnexpectedEOF
+		}
+		return line, err
+	}
+	if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+		return line, fault.New(fault.Transient, "cannot read the agent's stream: %w", err)
+	}
+	if line.Problem != nil {
+		return line, line.Problem.fault()
+	}
+	return line, nil
+}

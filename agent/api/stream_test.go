@@ -1,0 +1,160 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/internal/fault"
+)
+
+var errEnough = errors.New("enough")
+
+func TestWatchMachinesSendsFullRowsAfterEveryChange(t *testing.T) {
+	b := newBench(t)
+	c := b.listen(t)
+	b.machine("one", state.Alive, lxdMachine("web"), spec.MachineStatus{})
+	b.machine("other", state.Alive, lxdMachine("web"), running("other"))
+	var seen []string
+	err := c.WatchMachines(t.Context(), []string{"one"}, func(rows []Machine) error {
+		word := "gone"
+		if len(rows) == 1 {
+			word = rows[0].Name + " " + string(rows[0].Status)
+		}
+		seen = append(seen, word)
+		switch len(seen) {
+		case 1:
+			b.machine("one", state.Alive, lxdMachine("web"), running("one"))
+		case 2:
+			_, err := b.store.Write(t.Context(), state.Atomic, state.Write{ID: id(spec.KindMachine, "one"), Revision: state.AnyRevision, Delete: true})
+			return err
+		case 3:
+			return errEnough
+		}
+		return nil
+	})
+	if !errors.Is(err, errEnough) || !slices.Equal(seen, []string{"one pending", "one running", "gone"}) {
+		t.Errorf("%v, %v", seen, err)
+	}
+	eventually(t, "the stream is given back", func() bool { return b.streamsInUse() == 0 })
+}
+
+func (b *bench) streamsInUse() int {
+	b.streams.mu.Lock()
+	defer b.streams.mu.Unlock()
+	return b.streams.all
+}
+
+func TestWatchEventsStartsWhereItIsTold(t *testing.T) {
+	b := newBench(t)
+	c := b.listen(t)
+	record := func(name, message string) {
+		_ = b.store.Record(t.Context(), state.Event{Object: id(spec.KindMachine, name), Message: message})
+	}
+	record("one", "first")
+	record("two", "second")
+	record("one", "third")
+	var seen []string
+	err := c.WatchEvents(t.Context(), 1, "machine/one", func(e Event) error {
+		seen = append(seen, e.Message)
+		if len(seen) == 1 {
+			record("two", "fourth")
+			record("one", "fifth")
+			return nil
+		}
+		return errEnough
+	})
+	if !errors.Is(err, errEnough) || !slices.Equal(seen, []string{"third", "fifth"}) {
+		t.Errorf("%v, %v", seen, err)
+	}
+}
+
+func TestALostWatchIsAnErrorAndNotAnEmptyWorld(t *testing.T) {
+	b := newBench(t)
+	c := b.listen(t)
+	b.machine("one", state.Alive, lxdMachine("web"), running("one"))
+	err := c.WatchMachines(t.Context(), nil, func(rows []Machine) error {
+		if len(rows) != 1 {
+			t.Errorf("rows %+v", rows)
+		}
+		b.store.cutWatches()
+		return nil
+	})
+	wantKind(t, err, fault.Transient, "the watch was lost")
+}
+
+func TestAnIdleStreamStaysOpenAndEndsWithItsClient(t *testing.T) {
+	b := newBench(t)
+	c := b.listen(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	first := make(chan struct{}, 1)
+	go func() {
+		ended <- c.WatchMachines(ctx, nil, func([]Machine) error { first <- struct{}{}; return nil })
+	}()
+	<-first
+	eventually(t, "the stream is counted", func() bool { return b.streamsInUse() == 1 })
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("ended with %v", err)
+	}
+	eventually(t, "the server lets go", func() bool { return b.streamsInUse() == 0 })
+}
+
+func TestStreamsAreBoundedPerUser(t *testing.T) {
+	c := newCounter(2, 3, 4)
+	for i, want := range []bool{true, true, false} {
+		if got := c.take(1000); got != want {
+			t.Errorf("take %d: %v, want %v", i, got, want)
+		}
+	}
+	for i, want := range []bool{true, true, false} { // 3 for root, 4 in all
+		if got := c.take(0); got != want {
+			t.Errorf("take %d of root: %v, want %v", i, got, want)
+		}
+	}
+	c.give(1000)
+	if !c.take(1000) {
+		t.Error("what was given back cannot be taken")
+	}
+}
+
+func TestAStoppingAgentSaysSo(t *testing.T) {
+	b := newBench(t)
+	c := b.listen(t)
+	err := c.WatchMachines(t.Context(), nil, func([]Machine) error { b.stopNow(); return nil })
+	wantKind(t, err, fault.Transient, "the agent is stopping")
+}
+
+func TestImageWorkTellsItsProgress(t *testing.T) {
+	b := newBench(t)
+	c := b.listen(t)
+	ctx := t.Context()
+	var told []string
+	img, err := c.ImageBuild(ctx, "debian/12", func(m string, percent int) { told = append(told, m) })
+	if err != nil || img.Reference != "debian/12" || !slices.Equal(told, []string{"building debian/12"}) {
+		t.Errorf("%+v, %v, %v", img, told, err)
+	}
+	_, err = c.ImageBuild(ctx, "bad/1", nil)
+	wantKind(t, err, fault.NeedsOperator, "no such release")
+	img, err = c.ImageImport(ctx, "/srv/x.tar.xz", "mine", "abc", nil)
+	if err != nil || img.Digest != "abc" {
+		t.Errorf("%+v, %v", img, err)
+	}
+	_, err = c.ImageImport(ctx, "x.tar.xz", "mine", "", nil)
+	wantKind(t, err, fault.Invalid, "absolute path")
+	rows, err := c.Images(ctx)
+	if err != nil || len(rows) != 2 {
+		t.Errorf("%+v, %v", rows, err)
+	}
+	if err := c.ImageDelete(ctx, "mine"); err != nil {
+		t.Error(err)
+	}
+	wantKind(t, c.ImageDelete(ctx, "mine"), fault.NotFound)
+	_, err = c.ImageBuild(ctx, strings.Repeat("x", maxBody), nil)
+	wantKind(t, err, fault.Invalid, "larger than")
+}

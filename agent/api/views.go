@@ -1,0 +1,158 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+)
+
+// machineRow is a machine object as people see it.
+func machineRow(o state.Object) (Machine, error) {
+	var rec spec.MachineRecord
+	var st spec.MachineStatus
+	if err := decodeObject(o, &rec, &st); err != nil {
+		return Machine{}, err
+	}
+	row := Machine{
+		Name: o.Name, Type: rec.Machine.Type, Life: string(o.Life), Status: machineStatus(o.Life, st.State), Message: st.Message,
+		Image: rec.Machine.Image, Addresses: orEmpty(st.Addresses), Attempts: st.Attempts.Count, NextRetry: st.Attempts.NextRetry,
+		Declaration: rec.Declaration, UID: o.UID, Generation: o.Generation, Observed: st.ObservedGeneration == o.Generation,
+		Percent: st.Percent, Hardware: st.Hardware, Conditions: orEmpty(st.Conditions),
+	}
+	if st.Instance != nil {
+		row.Instance = st.Instance.Name
+		if !st.Instance.Created.IsZero() {
+			row.Created = &st.Instance.Created
+		}
+	}
+	return row, nil
+}
+
+// machineStatus is the one word of a machine. A machine on its way out is
+// dying, unless what stands in the way is worth more.
+func machineStatus(life state.Life, s spec.MachineState) spec.MachineState {
+	switch {
+	case life != state.Alive && s != spec.MachineError && s != spec.MachineUnknown:
+		return spec.MachineDying
+	case s == "":
+		return spec.MachinePending
+	default:
+		return s
+	}
+}
+
+// declarationRow is a declaration object as people see it.
+func declarationRow(o state.Object) (Declaration, error) {
+	var rec spec.DeclarationRecord
+	if err := decodeObject(o, &rec, nil); err != nil {
+		return Declaration{}, err
+	}
+	objects := slices.Clone(rec.Document.Objects())
+	slices.Sort(objects)
+	return Declaration{
+		Name: o.Name, Source: rec.Source, Objects: orEmpty(objects),
+		Created: o.Created, Updated: o.Updated, Generation: o.Generation,
+	}, nil
+}
+
+// typeRow is a container type as people see it; a type without an object was
+// never needed.
+func typeRow(t spec.ContainerType, o *state.Object) (TypeStatus, error) {
+	row := TypeStatus{Type: string(t), State: "absent"}
+	if o == nil {
+		return row, nil
+	}
+	var st spec.TypeStatus
+	if err := decodeObject(*o, nil, &st); err != nil {
+		return row, err
+	}
+	if st.State != "" {
+		row.State = st.State
+	}
+	row.Message, row.Supported = st.Message, st.Supported
+	row.Attempts, row.NextRetry = st.Attempts.Count, st.Attempts.NextRetry
+	return row, nil
+}
+
+func eventRow(e state.Event) Event {
+	return Event{Seq: e.Seq, Time: e.Time, Object: e.Object.Kind + "/" + e.Object.Name, Level: e.Level, Reason: e.Reason, Message: e.Message}
+}
+
+// objectView is everything about one object. Without the right to change, the
+// secrets in it are hidden: user-data may hold keys and passwords.
+func objectView(o state.Object, events []state.Event, secrets bool) (Object, error) {
+	v := Object{
+		Kind: o.Kind, Name: o.Name, UID: o.UID, Revision: o.Revision, Generation: o.Generation, Life: string(o.Life),
+		Spec: orNull(o.Spec), Status: orNull(o.Status), Created: o.Created, Updated: o.Updated, Events: []Event{},
+	}
+	for _, e := range events {
+		v.Events = append(v.Events, eventRow(e))
+	}
+	if secrets {
+		return v, nil
+	}
+	switch o.Kind {
+	case spec.KindMachine:
+		var rec spec.MachineRecord
+		if err := decodeObject(o, &rec, nil); err != nil {
+			return v, err
+		}
+		rec.Machine = hideSecrets(rec.Machine)
+		v.Spec = spec.Encode(rec)
+	case spec.KindDeclaration:
+		var rec spec.DeclarationRecord
+		if err := decodeObject(o, &rec, nil); err != nil {
+			return v, err
+		}
+		for name, m := range rec.Document.Machines {
+			rec.Document.Machines[name] = hideSecrets(m)
+		}
+		v.Spec = spec.Encode(rec)
+	case spec.KindHost:
+		// The configuration may hold the password of a proxy.
+		v.Spec = spec.Encode(hidden)
+	}
+	return v, nil
+}
+
+const hidden = "(hidden)"
+
+func hideSecrets(m spec.Machine) spec.Machine {
+	if m.CloudInit.UserData != "" {
+		m.CloudInit.UserData = hidden
+	}
+	return m
+}
+
+// decodeObject reads the halves of an object; a nil or empty half is skipped.
+func decodeObject(o state.Object, rec, status any) error {
+	for _, half := range []struct {
+		raw  json.RawMessage
+		into any
+	}{{o.Spec, rec}, {o.Status, status}} {
+		if half.into == nil || len(half.raw) == 0 {
+			continue
+		}
+		if err := json.Unmarshal(half.raw, half.into); err != nil {
+			return fmt.Errorf("cannot read %s/%s: %w", o.Kind, o.Name, err)
+		}
+	}
+	return nil
+}
+
+func orEmpty[T any](s []T) []T {
+	if s == nil {
+		return []T{}
+	}
+	return s
+}
+
+func orNull(raw json.RawMessage) json.RawMessage {
+	if len(raw) == 0 {
+		return json.RawMessage("null")
+	}
+	return raw
+}

@@ -1,0 +1,216 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/internal/fault"
+)
+
+// config answers the host's configuration as it was last read.
+func (c *workerCall) config() error {
+	o, err := c.s.o.Backend.Get(c.r.Context(), state.ID{Kind: spec.KindHost, Name: spec.KindHost})
+	if fault.Is(err, fault.NotFound) {
+		return fault.New(fault.NotReady, "the host's configuration was not read yet")
+	}
+	if err != nil {
+		return err
+	}
+	var record spec.HostRecord
+	if err := json.Unmarshal(o.Spec, &record); err != nil {
+		return fault.New(fault.NeedsOperator, "cannot read the host's record: %v", err)
+	}
+	answer(c.w, record.Config)
+	return nil
+}
+
+// types are those that the caller may speak of.
+func (c *workerCall) types() []spec.ContainerType {
+	if c.t != "" {
+		return []spec.ContainerType{c.t}
+	}
+	return []spec.ContainerType{spec.LXD, spec.KVM, spec.LXC}
+}
+
+func typeID(t spec.ContainerType) state.ID {
+	return state.ID{Kind: spec.KindContainerType, Name: string(t)}
+}
+
+func (c *workerCall) supported() error {
+	out := WorkerTypes{Types: []spec.ContainerType{}}
+	for _, t := range c.types() {
+		o, err := c.s.o.Backend.Get(c.r.Context(), typeID(t))
+		if fault.Is(err, fault.NotFound) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		status, err := typeStatus(o)
+		if err != nil {
+			return err
+		}
+		if status.Supported != nil && *status.Supported {
+			out.Types = append(out.Types, t)
+		}
+	}
+	answer(c.w, out)
+	return nil
+}
+
+func typeStatus(o state.Object) (spec.TypeStatus, error) {
+	var status spec.TypeStatus
+	if len(o.Status) > 0 {
+		if err := json.Unmarshal(o.Status, &status); err != nil {
+			return status, fault.New(fault.NeedsOperator, "cannot read the status of type/%s: %v", o.Name, err)
+		}
+	}
+	return status, nil
+}
+
+// setSupported writes down which types the host can run; those of the
+// caller's that are not named it cannot.
+func (c *workerCall) setSupported() error {
+	var in WorkerTypes
+	if err := decodeBody(c.r, &in); err != nil {
+		return err
+	}
+	errs := map[spec.ContainerType]error{}
+	for _, t := range c.types() {
+		errs[t] = c.declareSupported(t, slices.Contains(in.Types, t))
+	}
+	out := WorkerResults{Results: make([]WorkerResult, len(in.Types))}
+	for i, t := range in.Types {
+		err, ok := errs[t]
+		if !ok {
+			err = fault.New(fault.Forbidden, "you may not speak of the type %q", clip(string(t), 16))
+		}
+		if err != nil {
+			out.Results[i] = resultOf(state.Object{}, err)
+		}
+		delete(errs, t)
+	}
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	answer(c.w, out)
+	return nil
+}
+
+func (c *workerCall) declareSupported(t spec.ContainerType, supported bool) error {
+	for try := 1; ; try++ {
+		w := state.Write{ID: typeID(t)}
+		o, err := c.s.o.Backend.Get(c.r.Context(), w.ID)
+		status := spec.TypeStatus{State: "absent"}
+		if err == nil {
+			w.Revision = o.Revision
+			status, err = typeStatus(o)
+		}
+		if err != nil && !fault.Is(err, fault.NotFound) {
+			return err
+		}
+		status.Supported = &supported
+		w.Status = spec.Encode(status)
+		_, err = c.s.o.Backend.Write(c.r.Context(), state.Atomic, w)
+		if try == writeTries || !fault.Is(err, fault.Conflict) {
+			return err
+		}
+	}
+}
+
+// transient answers the machines whose last error may go away by itself,
+// without those that have an instance.
+func (c *workerCall) transient() error {
+	objects, _, err := c.store.List(c.r.Context(), spec.KindMachine)
+	if err != nil {
+		return err
+	}
+	out := TransientMachines{Machines: []TransientMachine{}}
+	for _, o := range objects {
+		var status spec.MachineStatus
+		if len(o.Status) == 0 || json.Unmarshal(o.Status, &status) != nil {
+			continue
+		}
+		a := status.Attempts
+		if o.Life == state.Alive && status.Instance == nil && status.State == spec.MachineError && a.ErrorKind == string(fault.Transient) {
+			out.Machines = append(out.Machines, TransientMachine{o.Name, status.Message, a.Count, a.NextRetry})
+		}
+	}
+	answer(c.w, out)
+	return nil
+}
+
+func (c *workerCall) keep() error {
+	return c.eachMachine(func(record spec.MachineRecord, m *WorkerMachine) error {
+		m.Keep = record.Machine.Retain || record.Released
+		return nil
+	})
+}
+
+// hostChanges is a dry run: it names what would have to be made and makes
+// nothing.
+func (c *workerCall) hostChanges() error {
+	return c.eachMachine(func(record spec.MachineRecord, m *WorkerMachine) error {
+		for _, nic := range record.Machine.Networks {
+			if nic.Network == "" || slices.Contains(m.Networks, nic.Network) {
+				continue
+			}
+			_, err := c.s.o.Backend.Get(c.r.Context(), state.ID{Kind: spec.KindNetwork, Name: nic.Network})
+			if fault.Is(err, fault.NotFound) {
+				m.Networks = append(m.Networks, nic.Network)
+			} else if err != nil {
+				return err
+			}
+		}
+		slices.Sort(m.Networks)
+		return nil
+	})
+}
+
+// eachMachine answers about the machines named, in their order.
+func (c *workerCall) eachMachine(f func(spec.MachineRecord, *WorkerMachine) error) error {
+	var in WorkerMachines
+	if err := decodeBody(c.r, &in); err != nil {
+		return err
+	}
+	out := WorkerMachineAnswers{Machines: make([]WorkerMachine, len(in.Machines))}
+	for i, name := range in.Machines {
+		m := &out.Machines[i]
+		m.Name = name
+		o, err := c.store.Get(c.r.Context(), state.ID{Kind: spec.KindMachine, Name: name})
+		var record spec.MachineRecord
+		if err == nil {
+			err = json.Unmarshal(o.Spec, &record)
+		}
+		if err == nil {
+			err = f(record, m)
+		}
+		if err != nil {
+			m.Error, m.Kind = err.Error(), fault.KindOf(err)
+		}
+	}
+	answer(c.w, out)
+	return nil
+}
+
+// ensureImage has the agent make an image usable, which takes rights that a
+// worker of its own does not have.
+func (c *workerCall) ensureImage() error {
+	if c.t == "" {
+		return fault.New(fault.Invalid, "cannot make an image usable: name one container type")
+	}
+	var req ImageRequest
+	c.s.imageWork(c.w, c.r, &req, func(ctx context.Context, report func(Progress)) (Image, error) {
+		if req.Reference == "" {
+			return Image{}, fault.New(fault.Invalid, "cannot make an image usable: a reference is needed")
+		}
+		id, err := c.s.o.Service.Builder.Ensure(ctx, c.t, req.Reference, report)
+		return Image{Reference: req.Reference, Digest: id, Where: string(c.t), UsedBy: []string{}}, err
+	})
+	return nil
+}

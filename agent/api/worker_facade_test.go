@@ -1,0 +1,334 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/internal/fault"
+)
+
+// F2: before the host itself is known the whole call is refused.
+// F11: the configuration of the host is told.
+func TestF11ConfigurationOfTheHost(t *testing.T) {
+	b, l := workerBench(t)
+	s := b.worker(t, "lxd")
+	if _, err := s.Config(t.Context()); !fault.Is(err, fault.NotReady) {
+		t.Errorf("before it was read: %v", err)
+	}
+	want := spec.DefaultConfig()
+	want.Proxy.HTTP, want.Apt.Mirror, want.AuthorizedKeys = "http://proxy:3128", "http://mirror/debian", []string{"ssh-ed25519 AAAA key"}
+	want.Types.LXD.NetworkMethod = "provider"
+	mustWrite(t, l, state.Write{ID: state.ID{Kind: spec.KindHost, Name: "host"}, Spec: spec.Encode(spec.HostRecord{Config: want})})
+	got, err := s.Config(t.Context())
+	if err != nil || string(spec.Encode(got)) != string(spec.Encode(want)) {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+// F3: the instance of a machine is written once; only its absence may be
+// overwritten, and only a status without it clears it.
+func TestF3InstanceIsWrittenOnce(t *testing.T) {
+	b, l := workerBench(t)
+	o := declareMachine(t, l, "web", spec.LXD)
+	s := b.worker(t, "lxd")
+	write := func(st spec.MachineState, instance *spec.InstanceInfo) error {
+		t.Helper()
+		status := spec.Encode(spec.MachineStatus{State: st, Instance: instance})
+		_, err := s.Write(t.Context(), state.Atomic, state.Write{ID: o.ID, UID: o.UID, Revision: state.AnyRevision, Status: status})
+		return err
+	}
+	one := &spec.InstanceInfo{Name: "web", Token: "one"}
+	for i, c := range []struct {
+		state    spec.MachineState
+		instance *spec.InstanceInfo
+		want     fault.Kind
+	}{
+		{spec.MachineProvisioning, nil, ""},
+		{spec.MachineProvisioning, one, ""},
+		{spec.MachineRunning, one, ""},
+		{spec.MachineRunning, &spec.InstanceInfo{Name: "web", Token: "two"}, fault.Conflict},
+		{spec.MachineRunning, &spec.InstanceInfo{Name: "other", Token: "one"}, fault.Conflict},
+		{spec.MachineRunning, nil, fault.Conflict},
+		{spec.MachinePending, nil, ""},
+		{spec.MachineProvisioning, &spec.InstanceInfo{Name: "web", Token: "two"}, ""},
+	} {
+		if got := fault.KindOf(write(c.state, c.instance)); got != c.want {
+			t.Errorf("%d: %q, want %q", i, got, c.want)
+		}
+	}
+}
+
+// F3: of two that write an instance at once one wins.
+func TestF3InstanceRace(t *testing.T) {
+	b, l := workerBench(t)
+	o := declareMachine(t, l, "web", spec.LXD)
+	s := b.worker(t, "lxd")
+	const racers = 8
+	errs := make(chan error, racers)
+	for i := range racers {
+		go func() {
+			status := spec.Encode(spec.MachineStatus{State: spec.MachineRunning, Instance: &spec.InstanceInfo{Name: "web", Token: fmt.Sprint(i)}})
+			results, err := s.Write(context.WithoutCancel(t.Context()), state.Each, state.Write{ID: o.ID, Revision: state.AnyRevision, Status: status})
+			if err == nil {
+				err = results[0].Err
+			}
+			errs <- err
+		}()
+	}
+	won := 0
+	for range racers {
+		if err := <-errs; err == nil {
+			won++
+		} else if !fault.Is(err, fault.Conflict) {
+			t.Error(err)
+		}
+	}
+	if won != 1 {
+		t.Errorf("%d won", won)
+	}
+}
+
+// F4: an error of the instance and the machine's state are one write: there
+// is no moment between them.
+func TestF4ErrorIsOneWrite(t *testing.T) {
+	b, l := workerBench(t)
+	o := declareMachine(t, l, "web", spec.LXD)
+	s := b.worker(t, "lxd")
+	_, before, _ := l.List(t.Context())
+	status := spec.MachineStatus{
+		State: spec.MachineError, Message: "no space", Attempts: spec.Attempts{Count: 3, ErrorKind: string(fault.Transient)},
+		Conditions: []spec.Condition{{Type: "ready", Reason: "CreateFailed"}},
+	}
+	if _, err := s.Write(t.Context(), state.Each, state.Write{ID: o.ID, Revision: state.AnyRevision, Status: spec.Encode(status)}); err != nil {
+		t.Fatal(err)
+	}
+	if _, after, _ := l.List(t.Context()); after != before+1 {
+		t.Errorf("%d revisions", after-before)
+	}
+}
+
+// F5: the changes that the host's networks need are told and not made.
+func TestF5HostChangesAreADryRun(t *testing.T) {
+	b, l := workerBench(t)
+	nics := func(networks ...string) func(*spec.MachineRecord) {
+		return func(r *spec.MachineRecord) {
+			r.Machine.Networks = map[string]spec.NIC{}
+			for i, n := range networks {
+				r.Machine.Networks[fmt.Sprintf("eth%d", i)] = spec.NIC{Network: n}
+			}
+		}
+	}
+	declareMachine(t, l, "none", spec.LXD)
+	declareMachine(t, l, "two", spec.LXD, nics("wan", "lan", "wan"))
+	declareMachine(t, l, "theirs", spec.KVM, nics("lan"))
+	mustWrite(t, l, state.Write{ID: state.ID{Kind: spec.KindNetwork, Name: "lan"}})
+	_, before, _ := l.List(t.Context())
+	got, err := b.worker(t, "lxd").HostChanges(t.Context(), "two", "theirs", "none")
+	if err != nil || len(got) != 3 {
+		t.Fatalf("got %+v, %v", got, err)
+	}
+	if !slices.Equal(got[0].Networks, []string{"wan"}) || got[0].Err() != nil {
+		t.Errorf("two: %+v", got[0])
+	}
+	if !fault.Is(got[1].Err(), fault.NotFound) || len(got[1].Networks) != 0 {
+		t.Errorf("theirs: %+v", got[1])
+	}
+	if len(got[2].Networks) != 0 || got[2].Err() != nil {
+		t.Errorf("none: %+v", got[2])
+	}
+	if _, after, _ := l.List(t.Context()); after != before {
+		t.Error("a dry run wrote something")
+	}
+}
+
+// F8: how far the convergence of profiles is has a channel of its own, which
+// touches neither the machine's state nor its instance.
+func TestF8ModificationHasItsOwnCondition(t *testing.T) {
+	b, l := workerBench(t)
+	o := declareMachine(t, l, "web", spec.LXD)
+	status := spec.MachineStatus{State: spec.MachineRunning, Instance: &spec.InstanceInfo{Name: "web", Token: "t"}}
+	setStatus(t, l, "web", status)
+	status.Conditions = spec.SetCondition(status.Conditions, spec.Condition{Type: "modified", Reason: "ProfileFailed", Message: "no such device"})
+	s := b.worker(t, "lxd")
+	if _, err := s.Write(t.Context(), state.Atomic, state.Write{ID: o.ID, Revision: state.AnyRevision, Status: spec.Encode(status)}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.Get(t.Context(), o.ID)
+	var kept spec.MachineStatus
+	if err != nil || json.Unmarshal(got.Status, &kept) != nil || kept.State != spec.MachineRunning || kept.Instance == nil || len(kept.Conditions) != 1 {
+		t.Errorf("kept %+v, %v", kept, err)
+	}
+	if got.Generation != o.Generation {
+		t.Error("a status moved the generation")
+	}
+}
+
+// F9: a watch tells of the type's machines, first all, then changes, removals
+// included; without a type it tells of all.
+func TestF9WatchByTypeAndOfAll(t *testing.T) {
+	b, l := workerBench(t)
+	a := declareMachine(t, l, "a", spec.LXD)
+	declareMachine(t, l, "k", spec.KVM)
+	next := func(ch <-chan []state.ID) []state.ID {
+		t.Helper()
+		select {
+		case ids, ok := <-ch:
+			if !ok {
+				t.Fatal("the watch was lost")
+			}
+			return ids
+		case <-time.After(10 * time.Second):
+			t.Fatal("nothing came")
+		}
+		return nil
+	}
+	lxd, err := b.worker(t, "lxd").Watch(t.Context(), spec.KindMachine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := b.worker(t, "").Watch(t.Context(), spec.KindMachine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lxc, err := b.worker(t, "lxc").Watch(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ids := next(lxd); len(ids) != 1 || ids[0] != a.ID {
+		t.Errorf("lxd first: %v", ids)
+	}
+	if ids := next(all); len(ids) != 2 {
+		t.Errorf("all first: %v", ids)
+	}
+	if ids := next(lxc); len(ids) != 0 {
+		t.Errorf("lxc first: %v", ids)
+	}
+	setStatus(t, l, "k", spec.MachineStatus{State: spec.MachineError})
+	if ids := next(all); len(ids) != 1 || ids[0] != machineID("k") {
+		t.Errorf("all: %v", ids)
+	}
+	mustWrite(t, l, state.Write{ID: a.ID, Revision: state.AnyRevision, Delete: true})
+	if ids := next(lxd); len(ids) != 1 || ids[0] != a.ID {
+		t.Errorf("lxd after the removal: %v", ids)
+	}
+	// More than a handful at once.
+	for i := range 30 {
+		ct := spec.LXD
+		if i%2 == 1 {
+			ct = spec.KVM
+		}
+		declareMachine(t, l, fmt.Sprintf("m%d", i), ct)
+	}
+	seen := map[state.ID]bool{}
+	for len(seen) < 15 {
+		for _, id := range next(lxd) {
+			seen[id] = true
+		}
+	}
+	for id := range seen {
+		if o, err := l.Get(t.Context(), id); err != nil || !restrict(l, spec.LXD).own(o) {
+			t.Errorf("%v is not lxd's", id)
+		}
+	}
+	if _, err := b.worker(t, "lxd").Watch(t.Context(), "declaration"); !fault.Is(err, fault.Forbidden) {
+		t.Errorf("a watch of declarations: %v", err)
+	}
+}
+
+// F10: a host declares what it can run; an empty list later means nothing.
+func TestF10SupportedTypes(t *testing.T) {
+	b, l := workerBench(t)
+	all, lxd := b.worker(t, ""), b.worker(t, "lxd")
+	supported := func(s *SocketStore, want ...spec.ContainerType) {
+		t.Helper()
+		got, err := s.Supported(t.Context())
+		if err != nil || !slices.Equal(got, want) {
+			t.Errorf("supported: %v, %v; want %v", got, err, want)
+		}
+	}
+	declare := func(s *SocketStore, types ...spec.ContainerType) []error {
+		t.Helper()
+		errs, err := s.SetSupported(t.Context(), types...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return errs
+	}
+	supported(all)
+	mustWrite(t, l, state.Write{ID: typeID(spec.LXD), Status: spec.Encode(spec.TypeStatus{State: "ready", Message: "kept"})})
+	if errs := declare(all, spec.KVM, "jail", spec.LXD); errs[0] != nil || !fault.Is(errs[1], fault.Forbidden) || errs[2] != nil {
+		t.Errorf("errors %v", errs)
+	}
+	supported(all, spec.LXD, spec.KVM)
+	supported(lxd, spec.LXD)
+	// A type's worker speaks of its own only.
+	if errs := declare(lxd, spec.KVM); !fault.Is(errs[0], fault.Forbidden) {
+		t.Errorf("errors %v", errs)
+	}
+	supported(all, spec.KVM)
+	declare(all)
+	supported(all)
+	o, err := l.Get(t.Context(), typeID(spec.LXD))
+	var status spec.TypeStatus
+	if err != nil || json.Unmarshal(o.Status, &status) != nil || status.State != "ready" || status.Message != "kept" ||
+		status.Supported == nil || *status.Supported {
+		t.Errorf("status %+v, %v", status, err)
+	}
+}
+
+// F12: machines whose error may go away are told in one call, without those
+// that have an instance; whether to keep an instance is told too.
+func TestF12TransientErrorsAndKeep(t *testing.T) {
+	b, l := workerBench(t)
+	failed := func(kind fault.Kind, instance *spec.InstanceInfo) spec.MachineStatus {
+		return spec.MachineStatus{State: spec.MachineError, Message: "failed", Instance: instance, Attempts: spec.Attempts{Count: 2, ErrorKind: string(kind)}}
+	}
+	for name, status := range map[string]spec.MachineStatus{
+		"again":       failed(fault.Transient, nil),
+		"provisioned": failed(fault.Transient, &spec.InstanceInfo{Name: "provisioned", Token: "t"}),
+		"operator":    failed(fault.NeedsOperator, nil),
+		"pending":     {State: spec.MachinePending},
+	} {
+		declareMachine(t, l, name, spec.LXD)
+		setStatus(t, l, name, status)
+	}
+	declareMachine(t, l, "theirs", spec.KVM)
+	setStatus(t, l, "theirs", failed(fault.Transient, nil))
+	declareMachine(t, l, "new", spec.LXD)
+	s := b.worker(t, "lxd")
+	got, err := s.Transient(t.Context())
+	if err != nil || len(got) != 1 || got[0].Name != "again" || got[0].Attempts != 2 || got[0].Message != "failed" {
+		t.Errorf("transient: %+v, %v", got, err)
+	}
+	declareMachine(t, l, "kept", spec.LXD, func(r *spec.MachineRecord) { r.Machine.Retain = true })
+	declareMachine(t, l, "released", spec.LXD, func(r *spec.MachineRecord) { r.Released = true })
+	keep, err := s.Keep(t.Context(), "again", "kept", "theirs", "released")
+	if err != nil || keep[0].Keep || !keep[1].Keep || !fault.Is(keep[2].Err(), fault.NotFound) || !keep[3].Keep {
+		t.Errorf("keep: %+v, %v", keep, err)
+	}
+}
+
+// Bodies that are no request are refused as such.
+func TestWorkerBodies(t *testing.T) {
+	b, _ := workerBench(t)
+	for _, path := range []string{"get", "write", "intents/begin", "intents/end", "events/record", "supported", "keep", "host-changes"} {
+		for _, body := range []string{"", "{", "[]", `"x"`, `{"unknown":1}`, "null1", `{"ids":[{"kind":1}]}`, `{"a":1,"a":1}`} {
+			w := b.as(peer(lxdUID, 900), "POST", "/v1/worker/lxd/"+path, "application/json", body)
+			if w.Code < 400 || w.Code > 499 || w.Header().Get("Content-Type") != problemType {
+				t.Errorf("%s %q: %d %s", path, body, w.Code, w.Body)
+			}
+		}
+	}
+	for _, query := range []string{"events?after=x", "events?limit=-1", "events?odd=1", "objects?odd=1", "objects?kind=secret", "watch?kind=declaration"} {
+		w := b.as(peer(lxdUID, 900), "GET", "/v1/worker/lxd/"+query, "", "")
+		if w.Code < 400 || w.Code > 499 {
+			t.Errorf("%s: %d %s", query, w.Code, w.Body)
+		}
+	}
+}

@@ -1,0 +1,153 @@
+package api
+
+import (
+	"context"
+	"slices"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/internal/fault"
+)
+
+// Begin takes intents for own machines and marks them as this type's.
+func (v *restricted) Begin(ctx context.Context, in state.Intent) error {
+	if in.Object.Kind != spec.KindMachine {
+		return fault.New(fault.Forbidden, "you may not write intents for %s/%s", clip(in.Object.Kind, 64), clip(in.Object.Name, 256))
+	}
+	o, err := v.Get(ctx, in.Object)
+	if err != nil {
+		return err
+	}
+	if in.UID != "" && in.UID != o.UID {
+		return fault.New(fault.Conflict, "cannot begin to %s machine/%s: its uid is %s", clip(in.Action, 32), o.Name, o.UID)
+	}
+	in.Owner = string(v.t)
+	return v.b.Begin(ctx, in)
+}
+
+// End forgets own intents; others' are as good as absent.
+func (v *restricted) End(ctx context.Context, tokens ...string) error {
+	own, err := v.Intents(ctx)
+	if err != nil {
+		return err
+	}
+	mine := []string{}
+	for _, in := range own {
+		if slices.Contains(tokens, in.Token) {
+			mine = append(mine, in.Token)
+		}
+	}
+	return v.b.End(ctx, mine...)
+}
+
+// Intents returns the type's own. One without an owner is judged by its
+// machine, and is everybody's when that is gone.
+func (v *restricted) Intents(ctx context.Context) ([]state.Intent, error) {
+	all, err := v.b.Intents(ctx)
+	if err != nil {
+		return nil, err
+	}
+	own := []state.Intent{}
+	for _, in := range all {
+		switch in.Owner {
+		case string(v.t):
+			own = append(own, in)
+		case "":
+			ok, err := v.ownOrGone(ctx, in.Object)
+			if err != nil {
+				return nil, err
+			}
+			if ok {
+				own = append(own, in)
+			}
+		}
+	}
+	return own, nil
+}
+
+// ownOrGone says whether an id names a machine of this type or one that is no
+// more.
+func (v *restricted) ownOrGone(ctx context.Context, id state.ID) (bool, error) {
+	o, err := v.b.Get(ctx, id)
+	if fault.Is(err, fault.NotFound) {
+		return id.Kind == spec.KindMachine, nil
+	}
+	return err == nil && v.own(o), err
+}
+
+// maxEvent bounds the text of an event, in bytes.
+const maxEvent = 8 << 10
+
+// mayRecord judges one event: about own objects, or about instances that have
+// no record.
+func (v *restricted) mayRecord(ctx context.Context, e state.Event) error {
+	if err := checkKinds(e.Object.Kind); err != nil {
+		return err
+	}
+	ok, err := v.ownOrGone(ctx, e.Object)
+	switch {
+	case err != nil:
+		return err
+	case !ok || e.Object.Kind == spec.KindHost:
+		return notFound(e.Object)
+	case len(e.Message) > maxEvent || len(e.Reason) > 128 || len(e.Object.Name) > 256 || len(e.UID) > 256:
+		return fault.New(fault.Invalid, "cannot record the event: it is longer than %d bytes", maxEvent)
+	}
+	switch e.Level {
+	case "", state.LevelInfo, state.LevelWarn, state.LevelError:
+		return nil
+	}
+	return fault.New(fault.Invalid, "cannot record the event: %q is no level", clip(e.Level, 16))
+}
+
+// Record refuses all events if one of them may not be recorded.
+func (v *restricted) Record(ctx context.Context, events ...state.Event) error {
+	for _, e := range events {
+		if err := v.mayRecord(ctx, e); err != nil {
+			return err
+		}
+	}
+	return v.b.Record(ctx, events...)
+}
+
+// Events returns those of own objects that are there.
+func (v *restricted) Events(ctx context.Context, q state.EventQuery) ([]state.Event, error) {
+	if q.Object != nil {
+		if err := checkKinds(q.Object.Kind); err != nil {
+			return nil, err
+		}
+	}
+	objects, _, err := v.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	own := map[state.ID]bool{}
+	for _, o := range objects {
+		own[o.ID] = true
+	}
+	limit := q.Limit
+	if limit <= 0 {
+		limit = 1000
+	}
+	q.Limit = 1000
+	out := []state.Event{}
+	for {
+		page, err := v.b.Events(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range page {
+			if own[e.Object] && len(out) < limit {
+				out = append(out, e)
+			}
+			q.After = e.Seq
+		}
+		if len(page) < q.Limit || len(out) == limit {
+			return out, nil
+		}
+	}
+}
+
+func (v *restricted) WatchEvents(ctx context.Context) (<-chan struct{}, error) {
+	return v.b.WatchEvents(ctx)
+}

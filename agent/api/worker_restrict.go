@@ -1,0 +1,163 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"slices"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/internal/fault"
+)
+
+// restricted is the store as the worker of one container type sees it: its
+// type's machines, its type's object, and what machines are given: the host's
+// configuration, networks and storage. Of the machines it may
+// write the status, nothing else.
+type restricted struct {
+	b state.Backend
+	t spec.ContainerType
+}
+
+func restrict(b state.Backend, t spec.ContainerType) *restricted { return &restricted{b, t} }
+
+var visibleKinds = []string{spec.KindMachine, spec.KindContainerType, spec.KindHost, spec.KindNetwork, spec.KindVolume, spec.KindFilesystem}
+
+// own says whether the worker may see an object.
+func (v *restricted) own(o state.Object) bool {
+	switch o.Kind {
+	case spec.KindMachine:
+		var record struct {
+			Machine struct {
+				Type spec.ContainerType `json:"type"`
+			} `json:"machine"`
+		}
+		return json.Unmarshal(o.Spec, &record) == nil && record.Machine.Type == v.t
+	case spec.KindContainerType:
+		return o.Name == string(v.t)
+	default:
+		return slices.Contains(visibleKinds, o.Kind)
+	}
+}
+
+func checkKinds(kinds ...string) error {
+	for _, k := range kinds {
+		if !slices.Contains(visibleKinds, k) {
+			return fault.New(fault.Forbidden, "you may not see objects of the kind %q", clip(k, 64))
+		}
+	}
+	return nil
+}
+
+// Get answers alike for what is absent and for what is another type's.
+func (v *restricted) Get(ctx context.Context, id state.ID) (state.Object, error) {
+	if err := checkKinds(id.Kind); err != nil {
+		return state.Object{}, err
+	}
+	o, err := v.b.Get(ctx, id)
+	if fault.Is(err, fault.NotFound) || err == nil && !v.own(o) {
+		return state.Object{}, notFound(id)
+	}
+	return o, err
+}
+
+func (v *restricted) List(ctx context.Context, kinds ...string) ([]state.Object, int64, error) {
+	if len(kinds) == 0 {
+		kinds = visibleKinds
+	}
+	if err := checkKinds(kinds...); err != nil {
+		return nil, 0, err
+	}
+	objects, revision, err := v.b.List(ctx, kinds...)
+	return slices.DeleteFunc(objects, func(o state.Object) bool { return !v.own(o) }), revision, err
+}
+
+// Watch passes on the ids of what the worker may see, and of what it saw and
+// is gone.
+func (v *restricted) Watch(ctx context.Context, kinds ...string) (<-chan []state.ID, error) {
+	if len(kinds) == 0 {
+		kinds = visibleKinds
+	}
+	if err := checkKinds(kinds...); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	from, err := v.b.Watch(ctx, kinds...)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	to := make(chan []state.ID)
+	go func() {
+		defer close(to)
+		defer cancel()
+		known := map[state.ID]bool{}
+		for first := true; ; {
+			select {
+			case <-ctx.Done():
+				return
+			case ids, ok := <-from:
+				if !ok {
+					return
+				}
+				// A store that cannot be read is a lost watch.
+				own, err := v.filter(ctx, ids, known)
+				if err != nil {
+					return
+				}
+				if !first && len(own) == 0 {
+					continue
+				}
+				first = false
+				select {
+				case to <- own:
+				case <-ctx.Done():
+					return
+				}
+			}
+		}
+	}()
+	return to, nil
+}
+
+// filter keeps the ids of own objects. known holds those that were own when
+// they were last seen.
+func (v *restricted) filter(ctx context.Context, ids []state.ID, known map[state.ID]bool) ([]state.ID, error) {
+	there, err := v.look(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	own := []state.ID{}
+	for _, id := range ids {
+		if there[id] || known[id] {
+			own = append(own, id)
+		}
+		if there[id] {
+			known[id] = true
+		} else {
+			delete(known, id)
+		}
+	}
+	return own, nil
+}
+
+// look says which of the ids are own objects now.
+func (v *restricted) look(ctx context.Context, ids []state.ID) (map[state.ID]bool, error) {
+	there := map[state.ID]bool{}
+	// One list is cheaper than many gets.
+	if len(ids) > 16 {
+		objects, _, err := v.List(ctx)
+		for _, o := range objects {
+			there[o.ID] = true
+		}
+		return there, err
+	}
+	for _, id := range ids {
+		o, err := v.b.Get(ctx, id)
+		if err != nil && !fault.Is(err, fault.NotFound) {
+			return nil, err
+		}
+		there[id] = err == nil && v.own(o)
+	}
+	return there, nil
+}

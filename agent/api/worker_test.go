@@ -1,0 +1,291 @@
+package api
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/internal/fault"
+)
+
+func machineID(name string) state.ID { return state.ID{Kind: spec.KindMachine, Name: name} }
+
+// declareMachine makes a machine of a type.
+func declareMachine(t testing.TB, l state.Store, name string, ct spec.ContainerType, change ...func(*spec.MachineRecord)) state.Object {
+	t.Helper()
+	record := spec.MachineRecord{Declaration: "d", Machine: spec.Machine{Type: ct, Image: "debian/12"}}
+	for _, c := range change {
+		c(&record)
+	}
+	return mustWrite(t, l, state.Write{ID: machineID(name), Spec: spec.Encode(record)})
+}
+
+func mustWrite(t testing.TB, l state.Store, w state.Write) state.Object {
+	t.Helper()
+	results, err := l.Write(t.Context(), state.Atomic, w)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return results[0].Object
+}
+
+func setStatus(t testing.TB, l state.Store, name string, status spec.MachineStatus) {
+	t.Helper()
+	mustWrite(t, l, state.Write{ID: machineID(name), Revision: state.AnyRevision, Status: spec.Encode(status)})
+}
+
+func kindsOf(results []state.Result) []fault.Kind {
+	kinds := []fault.Kind{}
+	for _, r := range results {
+		kinds = append(kinds, fault.KindOf(r.Err))
+	}
+	return kinds
+}
+
+// F1: one call takes many elements, answers in the order asked and has an
+// error for each; a wrong name spoils its own element only.
+func TestF1BulkCallsAnswerInOrderWithAnErrorEach(t *testing.T) {
+	b, l := workerBench(t)
+	for _, name := range []string{"a", "b", "c"} {
+		declareMachine(t, l, name, spec.LXD)
+	}
+	s := b.worker(t, "lxd")
+	var got WorkerResults
+	ids := []state.ID{machineID("c"), machineID("absent"), {Kind: "declaration", Name: "d"}, machineID("a"), {}, machineID("b")}
+	if err := s.call(t.Context(), http.MethodPost, "get", nil, WorkerNames{ids}, &got); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []struct {
+		name string
+		kind fault.Kind
+	}{{"c", ""}, {"", fault.NotFound}, {"", fault.Forbidden}, {"a", ""}, {"", fault.Forbidden}, {"b", ""}} {
+		r := got.Results[i]
+		if (r.Object == nil) != (want.name == "") || r.Object != nil && r.Object.Name != want.name || r.Kind != want.kind {
+			t.Errorf("get %d: %+v, want %+v", i, r, want)
+		}
+	}
+	status := spec.Encode(spec.MachineStatus{State: spec.MachinePending})
+	write := func(id state.ID) state.Write {
+		return state.Write{ID: id, Revision: state.AnyRevision, Status: status}
+	}
+	results, err := s.Write(t.Context(), state.Each,
+		write(machineID("c")), write(machineID("absent")), write(state.ID{Kind: "host", Name: "host"}), write(machineID("a")), write(machineID("a")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := kindsOf(results), []fault.Kind{"", fault.NotFound, fault.Forbidden, "", ""}; !slices.Equal(got, want) {
+		t.Errorf("write: %v, want %v", got, want)
+	}
+	if results[0].Object.Name != "c" || results[3].Object.Name != "a" {
+		t.Errorf("write: %+v", results)
+	}
+	keep, err := s.Keep(t.Context(), "b", "absent", "a")
+	if err != nil || len(keep) != 3 || keep[0].Name != "b" || keep[0].Err() != nil || !fault.Is(keep[1].Err(), fault.NotFound) || keep[2].Err() != nil {
+		t.Errorf("keep: %+v, %v", keep, err)
+	}
+	var begun WorkerResults
+	intents := WorkerIntents{[]state.Intent{{Token: "t1", Object: machineID("a")}, {Token: "t1", Object: machineID("b")}, {Token: "t2", Object: machineID("x")}, {Token: "t3", Object: machineID("b")}}}
+	if err := s.call(t.Context(), http.MethodPost, "intents/begin", nil, intents, &begun); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []fault.Kind{"", fault.Conflict, fault.NotFound, ""} {
+		if got := fault.KindOf(begun.Results[i].Err()); got != want {
+			t.Errorf("begin %d: %q, want %q", i, got, want)
+		}
+	}
+}
+
+// F2: a worker sees its own type's machines. Another type's machine is
+// answered exactly as one that does not exist.
+func TestF2OnlyOwnMachinesAreSeen(t *testing.T) {
+	b, l := workerBench(t)
+	declareMachine(t, l, "mine", spec.LXD)
+	declareMachine(t, l, "theirs", spec.KVM)
+	for _, id := range []state.ID{{Kind: "declaration", Name: "d"}, {Kind: "volume", Name: "v"}, {Kind: "type", Name: "lxd"}, {Kind: "type", Name: "kvm"}, {Kind: "host", Name: "host"}} {
+		mustWrite(t, l, state.Write{ID: id})
+	}
+	s := b.worker(t, "lxd")
+	objects, _, err := s.List(t.Context())
+	names := []string{}
+	for _, o := range objects {
+		names = append(names, o.Kind+"/"+o.Name)
+	}
+	if got := fmt.Sprint(names); err != nil || got != "[host/host machine/mine type/lxd volume/v]" {
+		t.Errorf("list: %s, %v", got, err)
+	}
+	if _, _, err := s.List(t.Context(), "machine", "declaration"); !fault.Is(err, fault.Forbidden) {
+		t.Errorf("list of declarations: %v", err)
+	}
+	// The same bytes, whether it exists or not.
+	answerTo := func(path string, in any) string {
+		t.Helper()
+		body, err := json.Marshal(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b.as(peer(lxdUID, 900), "POST", "/v1/worker/lxd/"+path, "application/json", string(body)).Body.String()
+	}
+	for _, c := range []struct {
+		path string
+		in   func(name string) any
+	}{
+		{"get", func(n string) any { return WorkerNames{[]state.ID{machineID(n)}} }},
+		{"get", func(n string) any { return WorkerNames{[]state.ID{{Kind: "type", Name: n}}} }},
+		{"get", func(n string) any { return WorkerNames{[]state.ID{{Kind: "volume", Name: n}}} }},
+		{"write", func(n string) any {
+			return WorkerWrites{state.Each, []state.Write{{ID: machineID(n), Revision: state.AnyRevision, Delete: true}}}
+		}},
+		{"write", func(n string) any {
+			return WorkerWrites{state.Atomic, []state.Write{{ID: machineID(n), Revision: 3, Status: []byte(`{"state":"error"}`)}}}
+		}},
+		{"write", func(n string) any {
+			return WorkerWrites{state.Each, []state.Write{{ID: machineID(n), Spec: []byte(`{}`)}}}
+		}},
+		{"intents/begin", func(n string) any {
+			return WorkerIntents{[]state.Intent{{Token: "t", Object: machineID(n)}}}
+		}},
+		{"keep", func(n string) any { return WorkerMachines{[]string{n}} }},
+		{"host-changes", func(n string) any { return WorkerMachines{[]string{n}} }},
+	} {
+		// Names of one length in the place of each other.
+		mustWriteGone(t, l, "nobody")
+		theirs := answerTo(c.path, c.in("theirs"))
+		absent := answerTo(c.path, c.in("nobody"))
+		if want := strings.ReplaceAll(absent, "nobody", "theirs"); theirs != want || theirs == "" {
+			t.Errorf("%s: for theirs %s, for nobody %s", c.path, theirs, absent)
+		}
+	}
+	// A worker of another type, and one that asks for all, gets the one answer.
+	for _, target := range []string{"/v1/worker/kvm/objects", "/v1/worker/all/objects", "/v1/worker/none/objects"} {
+		if w := b.as(peer(lxdUID, 900), "GET", target, "", ""); w.Code != http.StatusForbidden {
+			t.Errorf("%s: %d %s", target, w.Code, w.Body)
+		}
+	}
+	if w := b.as(peer(0, 0), "GET", "/v1/worker/none/objects", "", ""); w.Code != http.StatusNotFound {
+		t.Errorf("an unknown type: %d", w.Code)
+	}
+}
+
+func mustWriteGone(t testing.TB, l state.Store, name string) {
+	t.Helper()
+	if _, err := l.Get(t.Context(), machineID(name)); !fault.Is(err, fault.NotFound) {
+		t.Fatalf("%s: %v", name, err)
+	}
+}
+
+// F2: of an own machine the status is written, nothing else.
+func TestF2OnlyTheStatusIsWritten(t *testing.T) {
+	b, l := workerBench(t)
+	o := declareMachine(t, l, "web", spec.LXD)
+	s := b.worker(t, "lxd")
+	try := func(w state.Write) fault.Kind {
+		t.Helper()
+		w.ID = o.ID
+		if w.Revision == 0 {
+			w.Revision = state.AnyRevision
+		}
+		results, err := s.Write(t.Context(), state.Each, w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, atomic := s.Write(t.Context(), state.Atomic, w)
+		if each := fault.KindOf(results[0].Err); each != "" && each != fault.KindOf(atomic) {
+			t.Errorf("%+v: %q each, %q atomic", w, each, fault.KindOf(atomic))
+		}
+		return fault.KindOf(results[0].Err)
+	}
+	status := spec.Encode(spec.MachineStatus{State: spec.MachinePending})
+	for _, c := range []struct {
+		w    state.Write
+		want fault.Kind
+	}{
+		{state.Write{Spec: []byte(`{}`)}, fault.Forbidden},
+		{state.Write{Spec: o.Spec, Status: status}, fault.Forbidden},
+		{state.Write{Life: state.Dying}, fault.Forbidden},
+		{state.Write{Life: state.Dead}, fault.Forbidden},
+		{state.Write{Delete: true}, fault.Forbidden},
+		{state.Write{Status: []byte(`null`)}, fault.Invalid},
+		{state.Write{Status: []byte(`[1]`)}, fault.Invalid},
+		{state.Write{Status: []byte(`{}`)}, fault.Invalid},
+		{state.Write{Revision: 999, Status: status}, fault.Conflict},
+		{state.Write{UID: "other", Status: status}, fault.Conflict},
+		{state.Write{Status: status}, ""},
+	} {
+		if got := try(c.w); got != c.want {
+			t.Errorf("%+v: %q, want %q", c.w, got, c.want)
+		}
+	}
+	mustWrite(t, l, state.Write{ID: o.ID, Revision: state.AnyRevision, Life: state.Dying})
+	if got := try(state.Write{Life: state.Alive}); got != fault.Forbidden {
+		t.Errorf("dying to alive: %q", got)
+	}
+	if got := try(state.Write{Life: state.Dead}); got != "" {
+		t.Errorf("dying to dead: %q", got)
+	}
+	if _, err := s.Write(t.Context(), state.Atomic, state.Write{ID: o.ID, Revision: state.AnyRevision, UID: o.UID, Delete: true}); err != nil {
+		t.Errorf("the removal of what is dead: %v", err)
+	}
+	if _, err := l.Get(t.Context(), o.ID); !fault.Is(err, fault.NotFound) {
+		t.Errorf("it is there: %v", err)
+	}
+}
+
+// F2: intents and events are a type's own too.
+func TestF2JournalAndEventsAreATypesOwn(t *testing.T) {
+	b, l := workerBench(t)
+	mine := declareMachine(t, l, "mine", spec.LXD)
+	declareMachine(t, l, "theirs", spec.KVM)
+	lxd, kvm := b.worker(t, "lxd"), b.worker(t, "kvm")
+	if err := lxd.Begin(t.Context(), state.Intent{Token: "t1", Object: mine.ID, UID: mine.UID, Owner: "kvm"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := lxd.Begin(t.Context(), state.Intent{Token: "t2", Object: mine.ID, UID: "other"}); !fault.Is(err, fault.Conflict) {
+		t.Errorf("another uid: %v", err)
+	}
+	if err := kvm.Begin(t.Context(), state.Intent{Token: "t3", Object: machineID("theirs")}); err != nil {
+		t.Fatal(err)
+	}
+	tokens := func(s *SocketStore) []string {
+		t.Helper()
+		intents, err := s.Intents(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := []string{}
+		for _, in := range intents {
+			out = append(out, in.Token)
+		}
+		return out
+	}
+	// The owner is remembered when the machine is gone.
+	mustWrite(t, l, state.Write{ID: mine.ID, Revision: state.AnyRevision, Delete: true})
+	if got := tokens(lxd); !slices.Equal(got, []string{"t1"}) {
+		t.Errorf("lxd's intents: %v", got)
+	}
+	if err := kvm.End(t.Context(), "t1", "t3"); err != nil {
+		t.Fatal(err)
+	}
+	if got := tokens(b.worker(t, "")); !slices.Equal(got, []string{"t1"}) {
+		t.Errorf("open intents: %v", got)
+	}
+	if err := lxd.Record(t.Context(), state.Event{Object: machineID("theirs"), Reason: "Lie"}); !fault.Is(err, fault.NotFound) {
+		t.Errorf("an event about theirs: %v", err)
+	}
+	// About an instance without a record anything may be told.
+	if err := lxd.Record(t.Context(), state.Event{Object: mine.ID, Reason: "Harvested"}); err != nil {
+		t.Error(err)
+	}
+	if err := kvm.Record(t.Context(), state.Event{Object: machineID("theirs"), Reason: "Started"}); err != nil {
+		t.Error(err)
+	}
+	for s, want := range map[*SocketStore]int{lxd: 0, kvm: 1} {
+		if events, err := s.Events(t.Context(), state.EventQuery{}); err != nil || len(events) != want {
+			t.Errorf("%s sees %+v, %v", s.path, events, err)
+		}
+	}
+}

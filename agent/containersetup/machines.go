@@ -1,0 +1,72 @@
+package containersetup
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/internal/fault"
+)
+
+// tellMachines writes down that nobody looks after the type's machines until
+// the host is ready for them: what was made is in an unknown state, whatever
+// was last seen of it. Its provisioner finds out once it runs.
+func (w *Worker) tellMachines(ctx context.Context, why string) {
+	if w.started.Load() {
+		return
+	}
+	if err := w.writeWaiting(ctx, why); err != nil && ctx.Err() == nil {
+		w.Logger.Warn("The machines cannot be told that they have to wait.", "type", w.Type, "error", err)
+	}
+}
+
+func (w *Worker) writeWaiting(ctx context.Context, why string) error {
+	objects, _, err := w.Store.List(ctx, spec.KindMachine)
+	if err != nil {
+		return fmt.Errorf("cannot read the declared machines: %w", err)
+	}
+	var writes []state.Write
+	for _, o := range objects {
+		var record spec.MachineRecord
+		var status spec.MachineStatus
+		if err := json.Unmarshal(o.Spec, &record); err != nil {
+			return fmt.Errorf("cannot read the record of machine/%s: %w", o.Name, err)
+		}
+		if len(o.Status) > 0 {
+			if err := json.Unmarshal(o.Status, &status); err != nil {
+				return fmt.Errorf("cannot read the status of machine/%s: %w", o.Name, err)
+			}
+		}
+		if record.Machine.Type != w.Type || o.Life != state.Alive {
+			continue
+		}
+		before := status
+		switch {
+		case status.Instance != nil:
+			status.State = spec.MachineUnknown
+		case status.State == "" || status.State == spec.MachinePending:
+			status.State = spec.MachinePending
+		default:
+			continue
+		}
+		status.Message = fmt.Sprintf("waits until the host is ready for %s machines: %s", w.Type, why)
+		if string(spec.Encode(before)) != string(spec.Encode(status)) {
+			writes = append(writes, state.Write{ID: o.ID, UID: o.UID, Revision: state.AnyRevision, Status: spec.Encode(status)})
+		}
+	}
+	if len(writes) == 0 {
+		return nil
+	}
+	results, err := w.Store.Write(ctx, state.Each, writes...)
+	if err != nil {
+		return fmt.Errorf("cannot write statuses: %w", err)
+	}
+	for i, r := range results {
+		if r.Err != nil && !fault.Is(r.Err, fault.NotFound) && !fault.Is(r.Err, fault.Conflict) {
+			return fmt.Errorf("cannot write the status of %s: %w", writes[i].Name, r.Err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,291 @@
+// Package containersetup brings the host into the state one container type
+// needs, the first time a machine of that type is declared and not before,
+// and then has that type's provisioner started. Types are independent: the
+// failure of one never holds up another.
+package containersetup
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"hostler/agent/reconcile"
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/internal/fault"
+)
+
+// Initialiser prepares the host for one container type.
+type Initialiser interface {
+	Satisfied(ctx context.Context) (bool, string)
+	Supported(ctx context.Context) (bool, string)
+	Initialise(ctx context.Context, progress func(string)) error
+}
+
+// Provisioner is the worker that the type's machines need. Both methods are
+// idempotent.
+type Provisioner interface {
+	Start(ctx context.Context) error
+	Stop(ctx context.Context) error
+}
+
+// Lock takes the host lock, telling meanwhile who holds it, and returns what
+// releases it.
+type Lock func(ctx context.Context, purpose string, waiting func(holder string)) (release func(), err error)
+
+// The states of a container type.
+const (
+	StateAbsent       = "absent"
+	StateWaiting      = "waiting"
+	StateInitialising = "initialising"
+	StateReady        = "ready"
+	StateError        = "error"
+)
+
+// Options are what the setup of one type stands on.
+type Options struct {
+	Type        spec.ContainerType
+	Store       state.Backend
+	Initialiser Initialiser
+	Provisioner Provisioner
+	Lock        Lock
+	// Prepared runs once after the type is ready and before its provisioner
+	// starts: what was lost is written down again from what is found.
+	Prepared func(ctx context.Context) error
+	Now      func() time.Time
+	Logger   *slog.Logger
+}
+
+// Worker sets up one container type.
+type Worker struct {
+	Options
+	waker *reconcile.Waker
+
+	prepared bool
+	started  atomic.Bool
+	// ready is what this process has seen itself; an earlier process's word
+	// is checked again.
+	ready bool
+}
+
+// New returns a worker; Run starts it.
+func New(o Options) *Worker { return &Worker{Options: o, waker: reconcile.NewWaker()} }
+
+// errLostWatch ends a worker whose source of desired state went away.
+var errLostWatch = errors.New("cannot go on: the watch on the declared machines ended")
+
+// Run works until ctx ends.
+func (w *Worker) Run(parent context.Context) error {
+	ctx, cancel := context.WithCancel(parent)
+	defer cancel()
+	ids, err := w.Store.Watch(ctx, spec.KindMachine, spec.KindHost, spec.KindContainerType)
+	if err != nil {
+		if parent.Err() != nil {
+			return nil //nolint:nilerr // stopped before it began
+		}
+		return fmt.Errorf("cannot watch the declared machines: %w", err)
+	}
+	go func() {
+		defer cancel()
+		for changed := range ids {
+			if w.started.Load() && !slices.ContainsFunc(changed, func(id state.ID) bool { return id.Kind != spec.KindMachine }) {
+				w.waker.SignalWithin(unhurried)
+				continue
+			}
+			w.waker.Signal()
+		}
+	}()
+	loop := reconcile.Loop{
+		Waker: w.waker, Pass: w.pass, Now: w.Now, Logger: w.Logger,
+		ErrorDelay: reconcile.ErrorDelay(5 * time.Minute),
+	}
+	if err := loop.Run(ctx); err != nil {
+		return err
+	}
+	if parent.Err() == nil {
+		return errLostWatch
+	}
+	return nil
+}
+
+// unhurried is within what time a change of machines is looked at while the
+// provisioner runs: it can only mean that the last one is gone, and most are
+// the provisioner's own.
+const unhurried = time.Second
+
+// pass looks whether the type is needed, and makes it ready.
+func (w *Worker) pass(ctx context.Context) (time.Time, error) {
+	needed, status, generation, err := w.read(ctx)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if !needed {
+		if !w.started.Load() {
+			return time.Time{}, nil
+		}
+		w.started.Store(false)
+		return time.Time{}, w.Provisioner.Stop(ctx)
+	}
+	if !w.ready {
+		asked := status.ObservedGeneration < generation
+		if next := status.Attempts.NextRetry; next != nil && next.After(w.Now()) && !asked {
+			return *next, nil
+		}
+		if next, err := w.makeReady(ctx, status, generation); err != nil || !next.IsZero() {
+			return next, err
+		}
+	}
+	if !w.prepared && w.Prepared != nil {
+		if err := w.Prepared(ctx); err != nil {
+			return time.Time{}, err
+		}
+	}
+	w.prepared = true
+	if !w.started.Load() {
+		if err := w.Provisioner.Start(ctx); err != nil {
+			return time.Time{}, fmt.Errorf("cannot start the %s provisioner: %w", w.Type, err)
+		}
+		w.started.Store(true)
+	}
+	return time.Time{}, nil
+}
+
+// read tells whether any machine needs the type: one is recorded, or the type
+// was ready before and stamped instances without a record shall be looked for.
+func (w *Worker) read(ctx context.Context) (needed bool, status spec.TypeStatus, generation int64, err error) {
+	objects, _, err := w.Store.List(ctx, spec.KindMachine, spec.KindHost, spec.KindContainerType)
+	if err != nil {
+		return false, status, 0, fmt.Errorf("cannot read the declared machines: %w", err)
+	}
+	sweeps := false
+	for _, o := range objects {
+		switch o.Kind {
+		case spec.KindMachine:
+			var r spec.MachineRecord
+			if err := json.Unmarshal(o.Spec, &r); err != nil {
+				return false, status, 0, fmt.Errorf("cannot read the record of machine/%s: %w", o.Name, err)
+			}
+			needed = needed || r.Machine.Type == w.Type
+		case spec.KindHost:
+			var r spec.HostRecord
+			if err := json.Unmarshal(o.Spec, &r); err != nil {
+				return false, status, 0, fmt.Errorf("cannot read the host's record: %w", err)
+			}
+			sweeps = sweepsUnknown(r)
+		case spec.KindContainerType:
+			if o.Name != string(w.Type) {
+				continue
+			}
+			generation = o.Generation
+			if len(o.Status) > 0 {
+				if err := json.Unmarshal(o.Status, &status); err != nil {
+					return false, status, 0, fmt.Errorf("cannot read the status of type/%s: %w", o.Name, err)
+				}
+			}
+		}
+	}
+	return needed || sweeps && status.State == StateReady, status, generation, nil
+}
+
+func sweepsUnknown(r spec.HostRecord) bool {
+	mode := r.Harvest
+	if mode == "" {
+		mode = r.Config.Harvest
+	}
+	return mode == "unknown" || mode == "all"
+}
+
+// makeReady initialises the type under the host lock. It returns when to try
+// again if that failed.
+func (w *Worker) makeReady(ctx context.Context, status spec.TypeStatus, generation int64) (time.Time, error) {
+	if status.ObservedGeneration < generation {
+		status.Attempts = spec.Attempts{}
+	}
+	// An object that is not there yet is made with its first status, as
+	// generation 1; that is not a wish to try again at once.
+	status.ObservedGeneration = max(generation, 1)
+	err := w.initialise(ctx, &status)
+	if ctx.Err() != nil {
+		return time.Time{}, nil //nolint:nilerr // the agent stops; the next one goes on
+	}
+	if err == nil {
+		w.ready = true
+		supported := true
+		status.State, status.Message, status.Supported, status.Attempts = StateReady, "", &supported, spec.Attempts{}
+		return time.Time{}, w.save(ctx, status)
+	}
+	w.Logger.Warn("The host cannot be prepared.", "type", w.Type, "error", err)
+	w.event(ctx, state.LevelError, "InitialiseFailed", err.Error())
+	status.State, status.Message = StateError, err.Error()
+	status.Attempts.Count++
+	status.Attempts.ErrorKind = string(fault.KindOf(err))
+	next := w.Now().Add(reconcile.Backoff{Base: 10 * time.Second, Max: 5 * time.Minute, Jitter: 0.1}.Next(status.Attempts.Count, rand.Float64))
+	status.Attempts.NextRetry = &next
+	if err := w.save(ctx, status); err != nil {
+		return time.Time{}, err
+	}
+	return next, nil
+}
+
+func (w *Worker) initialise(ctx context.Context, status *spec.TypeStatus) error {
+	ok, why := w.Initialiser.Satisfied(ctx)
+	if ok {
+		return nil
+	}
+	if supported, reason := w.Initialiser.Supported(ctx); !supported {
+		status.Supported = &supported
+		return fault.New(fault.NeedsOperator, "this host cannot run %s machines: %s", w.Type, reason)
+	}
+	w.tellMachines(ctx, why)
+	show := func(state, message string) {
+		status.State, status.Message = state, message
+		if err := w.save(ctx, *status); err != nil && ctx.Err() == nil {
+			w.Logger.Warn("Progress cannot be written.", "type", w.Type, "error", err)
+		}
+	}
+	purpose := fmt.Sprintf("%s container initialisation", w.Type)
+	release, err := w.Lock(ctx, purpose, func(holder string) {
+		show(StateWaiting, "waiting for the host lock, held by "+holder)
+	})
+	if err != nil {
+		return fmt.Errorf("cannot take the host lock for the %s: %w", purpose, err)
+	}
+	defer release()
+	w.event(ctx, state.LevelInfo, "Initialising", why)
+	w.Logger.Info("The host is being prepared.", "type", w.Type, "reason", why)
+	show(StateInitialising, why)
+	if err := w.Initialiser.Initialise(ctx, func(message string) { show(StateInitialising, message) }); err != nil {
+		return err
+	}
+	w.event(ctx, state.LevelInfo, "Initialised", "")
+	return nil
+}
+
+// save writes the type's status, making the object if it is not there yet.
+func (w *Worker) save(ctx context.Context, s spec.TypeStatus) error {
+	id := state.ID{Kind: spec.KindContainerType, Name: string(w.Type)}
+	results, err := w.Store.Write(ctx, state.Each, state.Write{ID: id, Revision: state.AnyRevision, Status: spec.Encode(s)})
+	if err == nil {
+		err = results[0].Err
+	}
+	if fault.Is(err, fault.NotFound) {
+		_, err = w.Store.Write(ctx, state.Atomic, state.Write{ID: id, Spec: json.RawMessage("{}"), Status: spec.Encode(s), Life: state.Alive})
+	}
+	if err != nil {
+		return fmt.Errorf("cannot write the status of type/%s: %w", w.Type, err)
+	}
+	return nil
+}
+
+func (w *Worker) event(ctx context.Context, level, reason, message string) {
+	e := state.Event{Time: w.Now(), Object: state.ID{Kind: spec.KindContainerType, Name: string(w.Type)}, Level: level, Reason: reason, Message: message}
+	if err := w.Store.Record(context.WithoutCancel(ctx), e); err != nil {
+		w.Logger.Warn("An event cannot be recorded.", "type", w.Type, "error", err)
+	}
+}

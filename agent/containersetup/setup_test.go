@@ -1,0 +1,303 @@
+package containersetup_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"hostler/agent/containersetup"
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/internal/fault"
+)
+
+// preparable is a host that one type can be set up on.
+type preparable struct {
+	mu          sync.Mutex
+	satisfied   bool
+	unsupported string
+	fail        []error
+	runs        int
+	block       chan struct{}
+}
+
+func (p *preparable) Satisfied(context.Context) (bool, string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.satisfied, "packages are missing"
+}
+
+func (p *preparable) Supported(context.Context) (bool, string) {
+	return p.unsupported == "", p.unsupported
+}
+
+func (p *preparable) Initialise(ctx context.Context, progress func(string)) error {
+	p.mu.Lock()
+	p.runs++
+	var err error
+	if len(p.fail) > 0 {
+		err, p.fail = p.fail[0], p.fail[1:]
+	}
+	block := p.block
+	p.mu.Unlock()
+	progress("installing packages")
+	if block != nil {
+		select {
+		case <-block:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	if err == nil {
+		p.mu.Lock()
+		p.satisfied = true
+		p.mu.Unlock()
+	}
+	return err
+}
+
+func (p *preparable) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.runs
+}
+
+// switchable is a provisioner that can be started and stopped.
+type switchable struct {
+	mu sync.Mutex
+	on bool
+}
+
+func (s *switchable) Start(context.Context) error { s.set(true); return nil }
+func (s *switchable) Stop(context.Context) error  { s.set(false); return nil }
+
+func (s *switchable) set(on bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.on = on
+}
+
+func (s *switchable) running() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.on
+}
+
+type rig struct {
+	t     *testing.T
+	store *state.Local
+	hosts map[spec.ContainerType]*preparable
+	works map[spec.ContainerType]*switchable
+	lock  containersetup.Lock
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	store, _, err := state.Open(t.Context(), state.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = store.Close() })
+	r := &rig{t: t, store: store, hosts: map[spec.ContainerType]*preparable{}, works: map[spec.ContainerType]*switchable{}}
+	r.lock = func(context.Context, string, func(string)) (func(), error) { return func() {}, nil }
+	for _, typ := range []spec.ContainerType{spec.LXD, spec.KVM} {
+		r.hosts[typ], r.works[typ] = &preparable{}, &switchable{}
+	}
+	return r
+}
+
+// start runs the setup of both types.
+func (r *rig) start() (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var all sync.WaitGroup
+	for typ := range r.hosts {
+		w := containersetup.New(containersetup.Options{
+			Type: typ, Store: r.store, Initialiser: r.hosts[typ], Provisioner: r.works[typ],
+			Lock: func(ctx context.Context, purpose string, waiting func(string)) (func(), error) {
+				return r.lock(ctx, purpose, waiting)
+			},
+			Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+		})
+		all.Go(func() {
+			if err := w.Run(ctx); err != nil {
+				r.t.Errorf("the setup ended with an error: %v", err)
+			}
+		})
+	}
+	var once sync.Once
+	stop = func() { once.Do(func() { cancel(); all.Wait() }) }
+	r.t.Cleanup(stop)
+	return stop
+}
+
+func (r *rig) declare(name string, t spec.ContainerType) {
+	r.t.Helper()
+	record := spec.MachineRecord{Machine: spec.Machine{Type: t, Image: "debian/12"}}
+	write := state.Write{ID: state.ID{Kind: spec.KindMachine, Name: name}, Spec: spec.Encode(record), Life: state.Alive}
+	if _, err := r.store.Write(r.t.Context(), state.Atomic, write); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) status(t spec.ContainerType) (s spec.TypeStatus) {
+	r.t.Helper()
+	o, err := r.store.Get(context.Background(), state.ID{Kind: spec.KindContainerType, Name: string(t)})
+	if fault.Is(err, fault.NotFound) {
+		return s
+	}
+	if err == nil {
+		err = json.Unmarshal(o.Status, &s)
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return s
+}
+
+func (r *rig) eventually(what string, condition func() bool) {
+	r.t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !condition(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			r.t.Fatalf("never came: %s (lxd %+v, kvm %+v)", what, r.status(spec.LXD), r.status(spec.KVM))
+		}
+	}
+}
+
+// C1: nothing is done for a type before its first machine is declared; C6: it
+// is prepared, then its provisioner starts; C2: once, however many there are.
+func TestTypesAreSetUpWhenFirstNeeded(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	r.declare("guest", spec.KVM)
+	r.eventually("kvm is ready", func() bool { return r.works[spec.KVM].running() })
+	if n := r.hosts[spec.LXD].count(); n != 0 || r.status(spec.LXD).State != "" {
+		t.Errorf("lxd was prepared %d times though nothing needs it", n)
+	}
+	r.declare("another", spec.KVM)
+	r.declare("web", spec.LXD)
+	r.eventually("lxd is ready", func() bool { return r.works[spec.LXD].running() })
+	if n := r.hosts[spec.KVM].count(); n != 1 {
+		t.Errorf("kvm was prepared %d times", n)
+	}
+	if s := r.status(spec.LXD); s.State != containersetup.StateReady || s.Supported == nil || !*s.Supported {
+		t.Errorf("status %+v", s)
+	}
+}
+
+// A host that is ready is not touched.
+func TestSatisfiedHostIsLeftAlone(t *testing.T) {
+	r := newRig(t)
+	r.hosts[spec.LXD].satisfied = true
+	r.declare("web", spec.LXD)
+	r.start()
+	r.eventually("lxd is ready", func() bool { return r.works[spec.LXD].running() })
+	if n := r.hosts[spec.LXD].count(); n != 0 {
+		t.Errorf("prepared %d times", n)
+	}
+}
+
+// C3: one type's failure holds up no other; C4: the failed one is tried again
+// by itself, visibly, and at once when asked.
+func TestFailedTypeIsTriedAgain(t *testing.T) {
+	r := newRig(t)
+	r.hosts[spec.KVM].fail = []error{errors.New("the mirror is away"), errors.New("the mirror is still away")}
+	r.declare("guest", spec.KVM)
+	r.declare("web", spec.LXD)
+	r.start()
+	r.eventually("lxd is ready", func() bool { return r.works[spec.LXD].running() })
+	var s spec.TypeStatus // of the moment at which it had failed
+	r.eventually("kvm failed", func() bool { s = r.status(spec.KVM); return s.State == containersetup.StateError })
+	if s.Attempts.Count != 1 || s.Attempts.NextRetry == nil || !strings.Contains(s.Message, "the mirror is away") {
+		t.Errorf("status %+v", s)
+	}
+	for i := range 2 {
+		o, err := r.store.Get(t.Context(), state.ID{Kind: spec.KindContainerType, Name: "kvm"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		write := state.Write{ID: o.ID, Revision: state.AnyRevision, Spec: spec.Encode(spec.TypeRecord{RetryRequest: i + 1})}
+		if _, err := r.store.Write(t.Context(), state.Atomic, write); err != nil {
+			t.Fatal(err)
+		}
+		r.eventually("another try", func() bool { return r.hosts[spec.KVM].count() == i+2 })
+	}
+	r.eventually("kvm is ready", func() bool { return r.works[spec.KVM].running() })
+}
+
+// C19: a host that cannot run the type says why, and installs nothing.
+func TestUnsupportedTypeIsTold(t *testing.T) {
+	r := newRig(t)
+	r.hosts[spec.KVM].unsupported = "there is no virtualisation"
+	r.declare("guest", spec.KVM)
+	r.start()
+	r.eventually("the word of it", func() bool {
+		s := r.status(spec.KVM)
+		return s.State == containersetup.StateError && s.Supported != nil && !*s.Supported
+	})
+	if n := r.hosts[spec.KVM].count(); n != 0 {
+		t.Errorf("prepared %d times", n)
+	}
+}
+
+// C7: while the host lock is held by another, the status names the holder.
+func TestHolderOfTheLockIsNamed(t *testing.T) {
+	r := newRig(t)
+	free := make(chan struct{})
+	r.lock = func(ctx context.Context, _ string, waiting func(string)) (func(), error) {
+		waiting("apt (process 7)")
+		select {
+		case <-free:
+			return func() {}, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	r.declare("web", spec.LXD)
+	r.start()
+	r.eventually("the holder's name", func() bool {
+		s := r.status(spec.LXD)
+		return s.State == containersetup.StateWaiting && strings.Contains(s.Message, "apt (process 7)")
+	})
+	close(free)
+	r.eventually("lxd is ready", func() bool { return r.works[spec.LXD].running() })
+}
+
+// An agent that is stopped in the middle leaves no failure behind.
+func TestStopInTheMiddle(t *testing.T) {
+	r := newRig(t)
+	r.hosts[spec.LXD].block = make(chan struct{})
+	r.declare("web", spec.LXD)
+	stop := r.start()
+	r.eventually("the preparation", func() bool { return r.hosts[spec.LXD].count() == 1 })
+	stop()
+	if s := r.status(spec.LXD); s.State == containersetup.StateError || s.Attempts.Count != 0 {
+		t.Errorf("status %+v", s)
+	}
+}
+
+// The provisioner stops with the last machine of its type; stamped instances
+// without a record keep it only where they shall be looked for.
+func TestProvisionerStopsWithTheLastMachine(t *testing.T) {
+	r := newRig(t)
+	r.declare("web", spec.LXD)
+	r.start()
+	r.eventually("lxd is ready", func() bool { return r.works[spec.LXD].running() })
+	gone := state.Write{ID: state.ID{Kind: spec.KindMachine, Name: "web"}, Revision: state.AnyRevision, Delete: true}
+	if _, err := r.store.Write(t.Context(), state.Atomic, gone); err != nil {
+		t.Fatal(err)
+	}
+	r.eventually("the provisioner stops", func() bool { return !r.works[spec.LXD].running() })
+	host := state.Write{
+		ID:   state.ID{Kind: spec.KindHost, Name: spec.HostName},
+		Spec: spec.Encode(spec.HostRecord{Config: spec.DefaultConfig(), Harvest: "unknown"}), Life: state.Alive,
+	}
+	if _, err := r.store.Write(t.Context(), state.Atomic, host); err != nil {
+		t.Fatal(err)
+	}
+	r.eventually("it sweeps", func() bool { return r.works[spec.LXD].running() })
+}

@@ -1,0 +1,32 @@
+package reconcile
+
+import (
+	"math"
+	"time"
+)
+
+// Backoff doubles a delay from attempt to attempt.
+type Backoff struct {
+	// Base is the delay after the first attempt, Max the longest.
+	Base, Max time.Duration
+	// Jitter is the part by which a delay may grow at random: 0.1 is 10 %.
+	Jitter float64
+}
+
+// Next returns the delay after the nth attempt (n ≥ 1). rnd returns a number
+// in [0, 1); nil: no jitter.
+func (b Backoff) Next(attempt int, rnd func() float64) time.Duration {
+	d := max(b.Base, 0)
+	for i := 1; i < attempt && 0 < d && d < b.Max; i++ {
+		if d > b.Max/2 {
+			d = b.Max // doubled, it could be more than a Duration holds
+			break
+		}
+		d *= 2
+	}
+	d = min(d, b.Max)
+	if rnd != nil {
+		d += min(time.Duration(float64(d)*b.Jitter*rnd()), math.MaxInt64-d)
+	}
+	return d
+}

@@ -1,0 +1,141 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestBackoffDoublesUpToItsMaximum(t *testing.T) {
+	b := Backoff{Base: 30 * time.Second, Max: 30 * time.Minute}
+	want := []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute, 16 * time.Minute, 30 * time.Minute, 30 * time.Minute}
+	for i, w := range want {
+		if got := b.Next(i+1, nil); got != w {
+			t.Errorf("attempt %d: %s, want %s", i+1, got, w)
+		}
+	}
+	b.Jitter = 0.1
+	if got := b.Next(1, func() float64 { return 0.5 }); got != 31500*time.Millisecond {
+		t.Errorf("with jitter: %s", got)
+	}
+}
+
+// Wake-ups coalesce; a pass is made at the start, when due, and after failures
+// with growing delays.
+func TestLoopWakesWhenItShould(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		start := time.Now()
+		var at []time.Duration
+		results := []struct {
+			next time.Duration
+			err  error
+		}{{next: 5 * time.Second}, {err: errors.New("no")}, {err: errors.New("no")}, {}, {}}
+		waker := NewWaker()
+		loop := Loop{
+			Waker: waker, Resync: time.Minute, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+			ErrorDelay: func(n int) time.Duration { return time.Duration(n) * time.Second },
+			Pass: func(context.Context) (time.Time, error) {
+				at = append(at, time.Since(start))
+				r := results[len(at)-1]
+				if len(at) == len(results) {
+					cancel()
+				}
+				if r.next == 0 {
+					return time.Time{}, r.err
+				}
+				return time.Now().Add(r.next), r.err
+			},
+		}
+		waker.Signal()
+		waker.Signal()
+		if err := loop.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		want := []time.Duration{0, 5 * time.Second, 6 * time.Second, 8 * time.Second, 68 * time.Second}
+		for i := range want {
+			if at[i] != want[i] {
+				t.Errorf("pass %d at %s, want %s", i, at[i], want[i])
+			}
+		}
+	})
+}
+
+func TestLimiterIsBoundedAndResizable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLimiter(2)
+		var running, most atomic.Int64
+		for range 6 {
+			go func() {
+				if err := l.Acquire(t.Context()); err != nil {
+					t.Error(err)
+					return
+				}
+				most.Store(max(most.Load(), running.Add(1)))
+				time.Sleep(time.Second)
+				running.Add(-1)
+				l.Release()
+			}()
+		}
+		time.Sleep(500 * time.Millisecond)
+		if running.Load() != 2 {
+			t.Errorf("%d run at once, want 2", running.Load())
+		}
+		l.SetLimit(4)
+		synctest.Wait()
+		if running.Load() != 4 {
+			t.Errorf("%d run at once, want 4", running.Load())
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if running.Load() != 0 || most.Load() != 4 {
+			t.Errorf("%d still run; at most %d ran at once, want 4", running.Load(), most.Load())
+		}
+	})
+}
+
+func TestLimiterServesInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLimiter(1)
+		served := make(chan int, 6)
+		for i := range 6 {
+			time.Sleep(time.Millisecond) // places are asked for in order
+			go func() {
+				if err := l.Acquire(t.Context()); err != nil {
+					t.Error(err)
+				}
+				time.Sleep(time.Second)
+				served <- i
+				l.Release()
+			}()
+		}
+		for want := range 6 {
+			if got := <-served; got != want {
+				t.Errorf("served %d, want %d", got, want)
+			}
+		}
+	})
+}
+
+// One who gives up waiting holds no place.
+func TestLimiterForgetsWhoGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLimiter(1)
+		if err := l.Acquire(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := l.Acquire(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("error %v", err)
+		}
+		l.Release()
+		if err := l.Acquire(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -1,0 +1,105 @@
+package spec
+
+import "time"
+
+// Config is the host configuration, /etc/hostler/hostler.yaml. DefaultConfig
+// holds what is not said there.
+type Config struct {
+	// Namespace is part of every stamp: agents with different ones never meet.
+	Namespace string `json:"namespace"`
+	// Harvest is none, unknown, destroyed or all.
+	Harvest string `json:"harvest"`
+	// Concurrency is how many instance operations run at once, per type.
+	Concurrency int `json:"concurrency"`
+	// StartRetries is how often a start that failed is tried again, RetryDelay
+	// apart; TransientRetryInterval is how often errored machines are retried.
+	StartRetries           int          `json:"start-retries"`
+	RetryDelay             Duration     `json:"retry-delay"`
+	TransientRetryInterval Duration     `json:"transient-retry-interval"`
+	Types                  TypesConfig  `json:"types"`
+	Proxy                  ProxyConfig  `json:"proxy"`
+	Apt                    AptConfig    `json:"apt"`
+	Images                 ImagesConfig `json:"images"`
+	// AuthorizedKeys are given to every machine, besides its own.
+	AuthorizedKeys []string  `json:"authorized-keys"`
+	API            APIConfig `json:"api"`
+}
+
+// TypesConfig is what is configured per container type.
+type TypesConfig struct {
+	LXD LXDConfig `json:"lxd"`
+	KVM KVMConfig `json:"kvm"`
+}
+
+// LXDConfig configures containers of LXD.
+type LXDConfig struct {
+	Pool string `json:"pool"`
+	MTU  int    `json:"mtu"`
+	// NetworkMethod is local (LXD's own bridge) or provider (bridges that
+	// are made elsewhere).
+	NetworkMethod string `json:"network-method"`
+}
+
+// KVMConfig configures KVM guests.
+type KVMConfig struct {
+	// Accelerator is auto, kvm or tcg.
+	Accelerator string `json:"accelerator"`
+	Pool        string `json:"pool"`
+}
+
+// ProxyConfig is the proxy that the host and its guests use. HTTP and HTTPS
+// are URLs; No is a list with commas.
+type ProxyConfig struct {
+	HTTP  string `json:"http"`
+	HTTPS string `json:"https"`
+	No    string `json:"no"`
+}
+
+// AptConfig is where packages come from; URLs.
+type AptConfig struct {
+	Mirror string `json:"mirror"`
+	Proxy  string `json:"proxy"`
+}
+
+// ImagesConfig is where images come from.
+type ImagesConfig struct {
+	// Sources are asked in order: local, build, simplestreams:NAME.
+	Sources []string `json:"sources"`
+	// Servers gives the https URL of each simplestreams NAME.
+	Servers map[string]string `json:"servers,omitempty"`
+	// Refresh is never, or a duration: how old an image by name may get before
+	// its source is asked again.
+	Refresh string `json:"refresh"`
+}
+
+// RefreshEvery returns how old an image may get; zero for never.
+func (i ImagesConfig) RefreshEvery() time.Duration {
+	d, err := ParseDuration(i.Refresh)
+	if err != nil {
+		return 0
+	}
+	return d.Std()
+}
+
+// APIConfig is where the API listens besides its unix socket.
+type APIConfig struct {
+	// Listen is ADDRESS:PORT; empty: the unix socket only.
+	Listen string `json:"listen"`
+}
+
+// DefaultConfig is the configuration of a host without a file.
+func DefaultConfig() Config {
+	return Config{
+		Namespace:              "hostler",
+		Harvest:                "destroyed",
+		Concurrency:            4,
+		StartRetries:           10,
+		RetryDelay:             Duration(10 * time.Second),
+		TransientRetryInterval: Duration(60 * time.Second),
+		Types: TypesConfig{
+			LXD: LXDConfig{Pool: "default", MTU: 1500, NetworkMethod: "local"},
+			KVM: KVMConfig{Accelerator: "auto", Pool: "default"},
+		},
+		Images: ImagesConfig{Sources: []string{"local", "build"}, Refresh: "never"},
+	}
+}

@@ -1,0 +1,176 @@
+package spec
+
+import (
+	"fmt"
+	"maps"
+	"net"
+	"net/netip"
+	"net/url"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"hostler/internal/fault"
+)
+
+// Warning is something in the host configuration that a person should know of
+// and that stops nothing: a key that is not known.
+type Warning Error
+
+// String is one block, as an Error prints.
+func (w Warning) String() string { return (*Error)(&w).Error() }
+
+// Summary is one line, without the excerpt.
+func (w Warning) Summary() string { return (*Error)(&w).Summary() }
+
+// HarvestModes are the words that harvest takes.
+func HarvestModes() []string { return []string{"none", "unknown", "destroyed", "all"} }
+
+const (
+	maxConcurrency = 64
+	maxRetries     = 1000
+	maxRetryDelay  = Duration(24 * time.Hour)
+	minRetryDelay  = Duration(10 * time.Millisecond)
+	minInterval    = Duration(time.Second)
+)
+
+var poolForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
+
+// ParseConfig reads and checks the host configuration; what it does not say is
+// as in DefaultConfig. file stands in errors and warnings. Keys that are not
+// known are warnings; the warnings are told with an error too. The error is
+// fault.Invalid and holds Errors, as with Parse.
+func ParseConfig(file string, content []byte) (Config, []Warning, error) {
+	src, root, errs := read(file, content)
+	if root == nil {
+		return Config{}, nil, fault.Wrap(fault.Invalid, errs.sorted(file))
+	}
+	d := newDecoder(src, errs)
+	d.lenient = true
+	config := DefaultConfig()
+	d.decode(root, reflect.ValueOf(&config).Elem(), "")
+	(&configChecker{decoder: d}).check(&config)
+	if len(d.errs) > 0 {
+		return Config{}, d.warnings, fault.Wrap(fault.Invalid, d.errs.sorted(file))
+	}
+	return config, d.warnings, nil
+}
+
+// configChecker checks a decoded host configuration.
+type configChecker struct{ *decoder }
+
+func (c *configChecker) check(config *Config) {
+	c.matches("namespace", config.Namespace, nameForm, "a namespace: "+nameHelp)
+	c.word("harvest", config.Harvest, HarvestModes()...)
+	c.between("concurrency", config.Concurrency, 1, maxConcurrency)
+	c.between("start-retries", config.StartRetries, 0, maxRetries)
+	c.duration("retry-delay", config.RetryDelay, minRetryDelay)
+	c.duration("transient-retry-interval", config.TransientRetryInterval, minInterval)
+	c.matches("types.lxd.pool", config.Types.LXD.Pool, poolForm, "the name of a storage pool")
+	c.between("types.lxd.mtu", config.Types.LXD.MTU, minMTU, maxMTU)
+	c.word("types.lxd.network-method", config.Types.LXD.NetworkMethod, "local", "provider")
+	c.word("types.kvm.accelerator", config.Types.KVM.Accelerator, "auto", "kvm", "tcg")
+	c.matches("types.kvm.pool", config.Types.KVM.Pool, poolForm, "the name of a storage pool")
+	c.url("proxy.http", config.Proxy.HTTP, "http", "https")
+	c.url("proxy.https", config.Proxy.HTTPS, "http", "https")
+	if c.ok("proxy.no") && strings.ContainsAny(config.Proxy.No, " ;") {
+		c.bad("proxy.no", "separate the hosts by commas only, like \"localhost,10.0.0.0/8,.example.com\"")
+	}
+	c.url("apt.mirror", config.Apt.Mirror, "http", "https")
+	c.url("apt.proxy", config.Apt.Proxy, "http", "https")
+	c.images(config.Images)
+	c.sshKeys("authorized-keys", config.AuthorizedKeys)
+	c.listen("api.listen", config.API.Listen)
+}
+
+func (c *configChecker) matches(path, s string, form *regexp.Regexp, what string) {
+	if c.ok(path) && !form.MatchString(s) {
+		c.bad(path, "%s cannot be %s", quote(s), what)
+	}
+}
+
+func (c *configChecker) word(path, s string, words ...string) {
+	if c.ok(path) && !slices.Contains(words, s) {
+		c.bad(path, "%s is not one of: %s", quote(s), strings.Join(words, ", "))
+	}
+}
+
+func (c *configChecker) between(path string, n, least, most int) {
+	if c.ok(path) && (n < least || n > most) {
+		c.bad(path, "%d is out of bounds; use %d to %d", n, least, most)
+	}
+}
+
+func (c *configChecker) duration(path string, d, least Duration) {
+	switch {
+	case !c.ok(path):
+	case d < least:
+		c.bad(path, "%s is too short; use at least %s", d, least)
+	case d > maxRetryDelay:
+		c.bad(path, "%s is too long; use at most %s", d, maxRetryDelay)
+	}
+}
+
+// url checks a URL that may be left out.
+func (c *configChecker) url(path, s string, schemes ...string) {
+	if s == "" || !c.ok(path) {
+		return
+	}
+	u, err := url.Parse(s)
+	if err != nil || !slices.Contains(schemes, u.Scheme) || u.Host == "" || strings.ContainsAny(s, " \"'") {
+		// A proxy's URL may hold a password: it is not quoted.
+		c.bad(path, "this is not an address that begins with %s://; write one like %s://server:8000", strings.Join(schemes, ":// or "), schemes[0])
+	}
+}
+
+func (c *configChecker) images(images ImagesConfig) {
+	const path = "images"
+	names := slices.Sorted(maps.Keys(images.Servers))
+	for _, name := range names {
+		at := path + ".servers." + name
+		if !nameForm.MatchString(name) {
+			c.badKey(at, "%s cannot be the name of a server: a name is %s", quote(name), nameHelp)
+		}
+		c.url(at, images.Servers[name], "https")
+	}
+	if len(images.Sources) == 0 && c.ok(path+".sources") {
+		c.bad(path+".sources", "names no source; write at least one, like [local, build]")
+	}
+	seen := map[string]bool{}
+	for i, source := range images.Sources {
+		at := fmt.Sprintf("%s.sources[%d]", path, i)
+		name, streams := strings.CutPrefix(source, "simplestreams:")
+		switch {
+		case !c.ok(at):
+		case seen[source]:
+			c.bad(at, "%s is in the list already; remove it", quote(source))
+		case source == "local" || source == "build":
+		case !streams || !nameForm.MatchString(name):
+			c.bad(at, "%s is not a source; use local, build or simplestreams:NAME", quote(source))
+		case !slices.Contains(names, name):
+			c.bad(at, "the server %s is not configured; add its https address under images.servers", quote(name))
+		}
+		seen[source] = true
+	}
+	if c.ok(path+".refresh") && images.Refresh != "never" {
+		if d, err := ParseDuration(images.Refresh); err != nil || d < minInterval {
+			c.bad(path+".refresh", "%s is neither never nor a duration of at least %s, like 24h", quote(images.Refresh), minInterval)
+		}
+	}
+}
+
+func (c *configChecker) listen(path, s string) {
+	if s == "" || !c.ok(path) {
+		return
+	}
+	host, port, err := net.SplitHostPort(s)
+	if err == nil {
+		_, err = netip.ParseAddr(host)
+	}
+	if n, e := strconv.Atoi(port); err != nil || e != nil || n < 1 || n > 65535 {
+		c.bad(path, "%s is not ADDRESS:PORT; write one like 10.20.0.1:8443, or leave it empty for the unix socket only", quote(s))
+	}
+}

@@ -1,0 +1,154 @@
+package spec
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// maxErrors bounds how many errors are told of one file, and about how many
+// are looked for; a hostile file could have one per byte.
+const maxErrors = 100
+
+// Error is one thing that is wrong in a file, and where. Line and Column count
+// from 1; Column counts characters. Line 0 means the file as a whole.
+type Error struct {
+	File         string
+	Line, Column int
+	// Field is where in the document it is: machines.web.memory. Empty when
+	// the text could not be understood as far as that.
+	Field string
+	// Message says what is wrong and how to mend it.
+	Message string
+	// Excerpt is the line with a caret under the column. Empty for what stands
+	// inside user-data, which may hold secrets.
+	Excerpt string
+}
+
+// Error is one block: the place and the message, then the excerpt.
+func (e *Error) Error() string {
+	if e.Excerpt == "" {
+		return e.Summary()
+	}
+	return e.Summary() + "\n" + e.Excerpt
+}
+
+// Summary is the place and the message in one line, without the excerpt.
+func (e *Error) Summary() string {
+	s := e.File
+	if e.Line > 0 {
+		s += fmt.Sprintf(":%d:%d", e.Line, e.Column)
+	}
+	if e.Field != "" {
+		s += ": " + e.Field
+	}
+	return s + ": " + e.Message
+}
+
+// Errors is everything found wrong in a file, sorted by position.
+type Errors []*Error
+
+// Error prints one block per error.
+func (es Errors) Error() string { return es.join("\n", (*Error).Error) }
+
+// Summary prints one line per error, without excerpts: for logs and notices.
+func (es Errors) Summary() string { return es.join("\n", (*Error).Summary) }
+
+func (es Errors) join(sep string, text func(*Error) string) string {
+	parts := make([]string, len(es))
+	for i, e := range es {
+		parts[i] = text(e)
+	}
+	return strings.Join(parts, sep)
+}
+
+// sorted orders by position and keeps the first maxErrors.
+func (es Errors) sorted(file string) Errors {
+	slices.SortStableFunc(es, func(a, b *Error) int {
+		if a.Line != b.Line {
+			return a.Line - b.Line
+		}
+		return a.Column - b.Column
+	})
+	if len(es) <= maxErrors {
+		return es
+	}
+	more := &Error{File: file, Message: "there are more errors; mend these first"}
+	return append(es[:maxErrors:maxErrors], more)
+}
+
+// source is the text of a file, for excerpts.
+type source struct {
+	file  string
+	lines []string
+}
+
+func newSource(file, text string) *source {
+	return &source{file: file, lines: strings.Split(text, "\n")}
+}
+
+// excerptWidth is how much of a long line is shown, in characters.
+const excerptWidth = 100
+
+// excerpt shows a line with a caret under the column.
+func (s *source) excerpt(line, column int) string {
+	if line < 1 || line > len(s.lines) {
+		return ""
+	}
+	text := strings.TrimRight(s.lines[line-1], "\r")
+	start := 0 // in bytes; skips what would push the caret out of sight
+	for skip := column - excerptWidth*3/4; skip > 0 && start < len(text); skip-- {
+		_, n := utf8.DecodeRuneInString(text[start:])
+		start += n
+		column--
+	}
+	shown := make([]rune, 0, excerptWidth)
+	for _, r := range text[start:] {
+		if len(shown) == excerptWidth {
+			shown[len(shown)-1] = '…'
+			break
+		}
+		shown = append(shown, printable(r))
+	}
+	if start > 0 && len(shown) > 0 {
+		shown[0] = '…'
+	}
+	number := strconv.Itoa(line)
+	blank := strings.Repeat(" ", len(number))
+	top := strings.TrimRight(fmt.Sprintf("  %s | %s", number, string(shown)), " ")
+	return fmt.Sprintf("%s\n  %s | %s^", top, blank, strings.Repeat(" ", max(column-1, 0)))
+}
+
+// printable keeps the caret under its column and terminals unharmed.
+func printable(r rune) rune {
+	switch {
+	case r == '\t':
+		return '→'
+	case isControl(r) || r == utf8.RuneError:
+		return '?'
+	}
+	return r
+}
+
+// isControl says whether a character is never text: C0 and C1 controls, and
+// the characters that change what a reader sees without being seen.
+func isControl(r rune) bool {
+	return r < 0x20 && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 ||
+		r == 0x2028 || r == 0x2029 || r == 0xfeff || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
+}
+
+// quote quotes a piece of the input for a message, shortened when long.
+func quote(s string) string { return strconv.Quote(shorten(s)) }
+
+// quoteless is quote without the quotes, for text known to be plain.
+func quoteless(s string) string { return shorten(s) }
+
+func shorten(s string) string {
+	const most = 60
+	if utf8.RuneCountInString(s) <= most {
+		return s
+	}
+	return string([]rune(s)[:most-1]) + "…"
+}

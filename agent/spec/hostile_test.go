@@ -1,0 +1,82 @@
+package spec
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The bounds that a document of the greatest size must keep; see maxSize.
+const (
+	mostTime   = 2 * time.Second // ample for a loaded machine; typical is 50 ms
+	mostMemory = 256 << 20       // allocated in all, not held at once
+)
+
+// hostile are documents made to cost much, cut to the greatest size allowed.
+func hostile() map[string]string {
+	rep := func(s string) string { return strings.Repeat(s, maxSize/len(s)) }
+	numbered := func(head, format string) string {
+		var b strings.Builder
+		b.WriteString(head)
+		for i := 0; b.Len() < maxSize-200; i++ {
+			fmt.Fprintf(&b, format, i)
+		}
+		return b.String()
+	}
+	return map[string]string{
+		"open lists": rep("["), "open maps": rep("{a: "), "closed lists": rep("[")[:maxSize/2] + rep("]")[:maxSize/2],
+		"flow list": "[" + rep("a,"), "flow maps": rep("{},"), "block list": rep("- a\n"), "nested list": rep("- "),
+		"one key": rep("a: b\n"), "blank lines": "a: |\n" + rep("\n"), "comments": rep("# x\n"), "quote": "a: \"" + rep("x\n"),
+		"quotes": rep("\"a"), "escapes": "a: \"" + rep("\\n"), "anchors": rep("&a "), "aliases": rep("- *a\n"),
+		"documents": rep("---\n"), "tabs": rep("\t"), "question marks": rep("? "), "colons": rep(": "), "one line": rep("x"),
+		"keys":          numbered("version: 1\n", "k%d: v\n"),
+		"machines":      numbered("version: 1\nmachines:\n", " m%d: {}\n"),
+		"good machines": numbered("version: 1\nmachines:\n", " m%d: {type: lxd, image: a/1}\n"),
+		"bad names":     numbered("version: 1\nmachines:\n", " M%d:\n"),
+		"networks":      numbered("version: 1\nnetworks:\n", " n%d: {bridge: b%[1]d, addresses: [10.0.0.1/8]}\n"),
+		"bombs":         "a: &a [x]\n" + numbered("", "k%d: &k%[1]d [*a,*a,*a,*a]\n"),
+		"nics":          "version: 1\nmachines:\n " + strings.Repeat("m", 120) + ":\n  networks:\n" + numbered("", "   n%d: {network: x}\n"),
+		"long key":      "version: 1\nmachines:\n ? " + rep("m")[:maxSize/2] + "\n : networks:\n" + numbered("", "    n%d: {}\n")[:maxSize/4],
+		"json keys":     numbered(`{"version":1`, `,"k%d":1`) + "}",
+		"json lists":    `{"a":` + strings.Repeat("[", 9000) + strings.Repeat("]", 9000) + "}",
+	}
+}
+
+// No document costs more than a bounded time and memory, whatever is in it.
+func TestHostileDocumentsAreCheap(t *testing.T) {
+	for name, document := range hostile() {
+		t.Run(name, func(t *testing.T) {
+			document = document[:min(len(document), maxSize)]
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			start := time.Now()
+			_, err := Parse("hostile", []byte(document))
+			took := time.Since(start)
+			runtime.ReadMemStats(&after)
+			if allocated := after.TotalAlloc - before.TotalAlloc; took > slower*mostTime || allocated > slower*mostMemory {
+				t.Errorf("took %s and %d MiB", took, allocated>>20)
+			}
+			if err != nil && len(err.Error()) > 1<<20 {
+				t.Errorf("the error has %d bytes", len(err.Error()))
+			}
+			if testing.Verbose() {
+				t.Logf("%s, %d MiB", took, (after.TotalAlloc-before.TotalAlloc)>>20)
+			}
+		})
+	}
+}
+
+// What is too large is not looked at.
+func TestTooLargeIsRefusedAtOnce(t *testing.T) {
+	document := []byte(strings.Repeat("{a: ", 1<<18))
+	allocated := testing.AllocsPerRun(5, func() {
+		if _, err := Parse("large", document); err == nil {
+			t.Fatal("accepted")
+		}
+	})
+	if allocated > 100 {
+		t.Errorf("%v allocations", allocated)
+	}
+}

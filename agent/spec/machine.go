@@ -1,0 +1,33 @@
+package spec
+
+import (
+	"maps"
+	"slices"
+)
+
+// WantsRunning reports whether the machine is to run; so it is unless it says
+// running: false.
+func (m Machine) WantsRunning() bool { return m.Running == nil || *m.Running }
+
+// WantsAutostart reports whether the machine is to start with the host; so it
+// is unless it says autostart: false.
+func (m Machine) WantsAutostart() bool { return m.Autostart == nil || *m.Autostart }
+
+// Objects lists what the declaration declares as KIND/NAME, sorted.
+func (d Declaration) Objects() []string {
+	var objects []string
+	for name := range maps.Keys(d.Machines) {
+		objects = append(objects, KindMachine+"/"+name)
+	}
+	for name := range maps.Keys(d.Volumes) {
+		objects = append(objects, KindVolume+"/"+name)
+	}
+	for name := range maps.Keys(d.Filesystems) {
+		objects = append(objects, KindFilesystem+"/"+name)
+	}
+	for name := range maps.Keys(d.Networks) {
+		objects = append(objects, KindNetwork+"/"+name)
+	}
+	slices.Sort(objects)
+	return objects
+}

@@ -1,0 +1,81 @@
+package spec
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"hostler/internal/fault"
+)
+
+func TestParseMachine(t *testing.T) {
+	const document = `#hostler-config
+version: 1
+machines:
+  web:
+    type: lxd
+    image: debian/12
+    cpus: 2
+    memory: 512MiB
+    root-disk: 4GiB
+    running: false
+    cloud-init:
+      user-data: |
+        #cloud-config
+        packages: [nginx]
+`
+	d, err := Parse("site", []byte(document))
+	if err != nil {
+		t.Fatal(err)
+	}
+	no := false
+	want := Declaration{Version: 1, Name: "site", Machines: map[string]Machine{"web": {
+		Type: LXD, Image: "debian/12", CPUs: 2, Memory: 512 * MiB, RootDisk: 4 * GiB, Running: &no,
+		CloudInit: CloudInit{UserData: "#cloud-config\npackages: [nginx]\n"},
+	}}}
+	if diff := cmp.Diff(want, d); diff != "" {
+		t.Error(diff)
+	}
+	if m := d.Machines["web"]; m.WantsRunning() || !m.WantsAutostart() {
+		t.Error("running: false or the default of autostart is not understood")
+	}
+}
+
+func TestParseErrorsHaveKindAndPlaces(t *testing.T) {
+	_, err := Parse("dir/site.yaml", []byte("version: 1\nmachine:\n  web: {}\n"))
+	var errs Errors
+	if !fault.Is(err, fault.Invalid) || !errors.As(err, &errs) || len(errs) != 1 {
+		t.Fatalf("got %v", err)
+	}
+	if e := errs[0]; e.File != "dir/site.yaml" || e.Line != 2 || e.Column != 1 || e.Field != "machine" {
+		t.Errorf("got %+v", e)
+	}
+}
+
+func TestParseConfigDefaults(t *testing.T) {
+	c, warnings, err := ParseConfig("hostler.yaml", nil)
+	if err != nil || len(warnings) != 0 {
+		t.Fatal(warnings, err)
+	}
+	if diff := cmp.Diff(DefaultConfig(), c); diff != "" {
+		t.Error(diff)
+	}
+	c, _, err = ParseConfig("hostler.yaml", []byte("retry-delay: 2s\ntypes: {lxd: {pool: fast}}\n"))
+	if err != nil || c.RetryDelay.Std() != 2*time.Second || c.Types.LXD != (LXDConfig{"fast", 1500, "local"}) {
+		t.Errorf("got %+v, %v", c, err)
+	}
+}
+
+// C17: a key that is not known is a warning that names it.
+func TestParseConfigWarnsOfUnknownKeys(t *testing.T) {
+	_, warnings, err := ParseConfig("hostler.yaml", []byte("harvest: all\ntypes:\n  lxd: {pol: x}\n"))
+	if err != nil || len(warnings) != 1 {
+		t.Fatal(warnings, err)
+	}
+	const want = `hostler.yaml:3:9: types.lxd.pol: the key "pol" is not known here; did you mean "pool"?`
+	if got := warnings[0].Summary(); got != want {
+		t.Errorf("got %s", got)
+	}
+}

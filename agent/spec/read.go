@@ -1,0 +1,116 @@
+package spec
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+// The bounds of a document. They are checked before it is understood, so that
+// a hostile one costs no more than a large one.
+const (
+	maxSize  = 256 << 10 // bytes
+	maxDepth = 32        // maps and lists within each other
+	maxKey   = 128       // bytes of one key; names have 63 at most
+)
+
+// read turns a document into nodes. It accepts one YAML document without
+// anchors, aliases, merge keys and tags, or one JSON object. The nodes are nil
+// when an error leaves nothing to look at; else they can be looked at for
+// further errors.
+func read(file string, content []byte) (*source, *node, Errors) {
+	content = bytes.TrimPrefix(content, []byte("\ufeff"))
+	src := newSource(file, "")
+	if len(content) > maxSize {
+		return src, nil, Errors{{File: file, Message: fmt.Sprintf(
+			"the file is %d bytes long, more than the %d KiB allowed; split it into several declarations", len(content), maxSize>>10)}}
+	}
+	src = newSource(file, string(content))
+	r := &reader{src: src, seen: map[*node]map[string]*node{}}
+	if !r.characters() {
+		return src, nil, r.errs
+	}
+	var root *node
+	if trimmed := bytes.TrimLeft(content, " \t\r\n"); len(trimmed) > 0 && trimmed[0] == '{' && json.Valid(content) {
+		root = r.json(content)
+	} else {
+		root = r.yaml(content)
+	}
+	if root != nil && root.kind == null && !root.broken {
+		root.kind = mapping // an empty document
+	}
+	return src, root, r.errs
+}
+
+// reader collects the errors of one reading.
+type reader struct {
+	src  *source
+	errs Errors
+	seen map[*node]map[string]*node
+}
+
+func (r *reader) fail(line, column int, format string, args ...any) {
+	if len(r.errs) > maxErrors {
+		return
+	}
+	r.errs = append(r.errs, &Error{
+		File: r.src.file, Line: line, Column: column,
+		Message: fmt.Sprintf(format, args...), Excerpt: r.src.excerpt(line, column),
+	})
+}
+
+// characters refuses what is never text. Reports whether all is well.
+func (r *reader) characters() bool {
+	for i, line := range r.src.lines {
+		column := 0
+		line = strings.TrimSuffix(line, "\r")
+		for at, c := range line {
+			column++
+			size := 1
+			if c == utf8.RuneError {
+				_, size = utf8.DecodeRuneInString(line[at:])
+			}
+			switch {
+			case c == utf8.RuneError && size == 1:
+				r.fail(i+1, column, "the byte 0x%02x is not UTF-8; save the file as UTF-8", line[at])
+			case isControl(c):
+				r.fail(i+1, column, "the control character U+%04X is not allowed; remove it", c)
+			default:
+				continue
+			}
+			break // one per line is enough
+		}
+	}
+	return len(r.errs) == 0
+}
+
+// add puts a key and its value into a mapping. A second key of the same name
+// is an error that tells where the first one is.
+func (r *reader) add(m, key, value *node) {
+	if len(key.value) > maxKey {
+		r.fail(key.line, key.column, "the key %s is %d bytes long, more than the %d allowed", quote(key.value), len(key.value), maxKey)
+		return
+	}
+	keys := r.seen[m]
+	if keys == nil {
+		keys = map[string]*node{}
+		r.seen[m] = keys
+	}
+	if first := keys[key.value]; first != nil {
+		r.fail(key.line, key.column, "the key %s is already there on line %d; keep one of them", quote(key.value), first.line)
+		return
+	}
+	keys[key.value] = key
+	m.fields = append(m.fields, &field{key: key, value: value})
+}
+
+// deep reports whether depth is too much, and says so.
+func (r *reader) deep(depth, line, column int) bool {
+	if depth <= maxDepth {
+		return false
+	}
+	r.fail(line, column, "maps and lists stand more than %d deep within each other here; nothing in a declaration needs that", maxDepth)
+	return true
+}

@@ -1,0 +1,257 @@
+package spec
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// syntaxMends turns what the YAML reader says into what a person can do. The
+// first entry contained in the reader's words is used; find, if there is one,
+// knows a better place and maybe better words.
+var syntaxMends = []struct {
+	says, mend string
+	find       func(*reader, place) (place, string)
+}{
+	{"tab character", "a tab is used for indentation; use spaces", nil},
+	{"mapping values are not allowed", "a colon is not expected here; check the indentation of this line and the lines before it, and put text that holds a colon in quotes", (*reader).colonBefore},
+	{"unexpected end of stream", "a quotation mark is opened and never closed; close it", (*reader).openQuote},
+	{"unexpected document indicator", "a quotation mark is opened and never closed; close it", (*reader).openQuote},
+	{"did not find expected ',' or ']'", "a list is opened with [ and not closed; add the missing ] or ,", (*reader).openBracket},
+	{"did not find expected ',' or '}'", "a map is opened with { and not closed; add the missing } or ,", (*reader).openBracket},
+	{"could not find expected ':'", "a colon is missing: every line of a map is a key, a colon, a space and a value", nil},
+	{"did not find expected key", "a key is expected here; check the indentation, which must be that of the lines it belongs to, and put text that holds quotation marks or braces in quotes", (*reader).closedBracket},
+	{"did not find expected '-' indicator", "an entry of a list is expected here, beginning with \"- \"; check the indentation", nil},
+	{"block sequence entries are not allowed", "a list cannot begin here; put its first \"- \" on a line of its own", nil},
+	{"cannot start any token", "a value cannot begin with this character; put it in quotes", nil},
+	{"unknown escape character", "this escape (\\) is not known; in double quotes write \\\\ for a backslash, or use single quotes", nil},
+	{"did not find expected comment or line break", "after | or > only a comment may stand on the line; begin the text on the next line", nil},
+	{"did not find expected node content", "a value is expected here", (*reader).closedBracket},
+}
+
+var (
+	unknownAnchor = regexp.MustCompile(`unknown anchor '(.*)' referenced`)
+	yamlLine      = regexp.MustCompile(`^line (\d+): `)
+	jsonStart     = regexp.MustCompile(`^\s*\{\s*"`)
+	noSpace       = regexp.MustCompile(`^\s*(?:- )?[A-Za-z][A-Za-z0-9_-]*:(\S)`)
+	openQuote     = regexp.MustCompile(`(?:^|[\s\[{,])(["'])`)
+	quoted        = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|'[^']*'|(?:^|\s)#.*`)
+)
+
+// place is where something stands, both from 1; column in characters.
+type place struct{ line, column int }
+
+// syntax reports why a text is not YAML. The YAML reader's own line numbers
+// name the start of what surrounds the error and no column, so the place is
+// found by how far it had to read before it gave up.
+func (r *reader) syntax(content []byte, err error) {
+	var wrong *json.SyntaxError
+	if jsonStart.Match(content) && errors.As(json.Unmarshal(content, new(any)), &wrong) {
+		at := r.at(int(wrong.Offset) - 1)
+		r.fail(at.line, at.column, "the JSON is not right here: %v", wrong)
+		return
+	}
+	says := strings.TrimPrefix(err.Error(), "yaml: ")
+	if m := unknownAnchor.FindStringSubmatch(says); m != nil {
+		at := r.word("*" + m[1])
+		r.fail(at.line, at.column, "aliases (*%s) are not used here; write the value out", shorten(m[1]))
+		return
+	}
+	at := r.gaveUp(content)
+	line := r.src.lines[at.line-1]
+	if indent := line[:len(line)-len(strings.TrimLeft(line, " \t"))]; strings.Contains(indent, "\t") {
+		r.fail(at.line, strings.Index(indent, "\t")+1, "a tab is used for indentation; use spaces")
+		return
+	}
+	if strings.Contains(says, "exceeded max depth") {
+		at = r.tooDeep(at)
+		r.deep(maxDepth+1, at.line, at.column)
+		return
+	}
+	if m := yamlLine.FindStringSubmatch(says); m != nil && strings.Contains(says, "could not find expected ':'") {
+		n, _ := strconv.Atoi(m[1]) // here the reader does name the line
+		n = min(n, len(r.src.lines))
+		at = place{n, len(r.src.lines[n-1]) - len(strings.TrimLeft(r.src.lines[n-1], " ")) + 1}
+	}
+	for _, m := range syntaxMends {
+		if !strings.Contains(says, m.says) {
+			continue
+		}
+		mend := m.mend
+		if m.find != nil {
+			if better, words := m.find(r, at); better.line > 0 {
+				at, mend = better, words
+			}
+		}
+		if mend == "" {
+			mend = m.mend
+		}
+		r.fail(at.line, at.column, "%s", mend)
+		return
+	}
+	r.fail(at.line, at.column, "cannot read the YAML here: %s", yamlLine.ReplaceAllString(says, ""))
+}
+
+// countingReader hands out one byte at a time and counts them.
+type countingReader struct {
+	content []byte
+	read    int
+}
+
+// Read implements io.Reader.
+func (c *countingReader) Read(p []byte) (int, error) {
+	if c.read == len(c.content) || len(p) == 0 {
+		return 0, io.EOF
+	}
+	p[0] = c.content[c.read]
+	c.read++
+	return 1, nil
+}
+
+// lookahead is how many characters the YAML reader has beyond the start of the
+// token that it gives up at.
+const lookahead = 4
+
+// gaveUp returns the start of the word that the YAML reader gave up at.
+func (r *reader) gaveUp(content []byte) place {
+	counter := &countingReader{content: content}
+	var ignored yaml.Node
+	_ = yaml.NewDecoder(counter).Decode(&ignored) // fails as before
+	at := max(counter.read-lookahead, 0)
+	if counter.read == len(content) {
+		at = len(content) - 1
+	}
+	blank := func() bool { return strings.IndexByte(" \t\r\n", content[at]) >= 0 }
+	for at > 0 && blank() && content[at] != '\t' {
+		at--
+	}
+	if at > 0 && content[at] == ':' {
+		at-- // into the key
+	}
+	for at > 0 && strings.IndexByte(" \t\r\n[{,", content[at-1]) < 0 && !blank() {
+		at--
+	}
+	return r.at(at)
+}
+
+// at turns an offset in bytes into a place.
+func (r *reader) at(offset int) place {
+	line := 1
+	for line < len(r.src.lines) && offset > len(r.src.lines[line-1]) {
+		offset -= len(r.src.lines[line-1]) + 1
+		line++
+	}
+	text := r.src.lines[line-1]
+	return place{line, utf8.RuneCountInString(text[:min(max(offset, 0), len(text))]) + 1}
+}
+
+// word returns the first place of a word that stands where a value may.
+func (r *reader) word(word string) place {
+	for i, text := range r.src.lines {
+		for from := 0; ; {
+			at := strings.Index(text[from:], word)
+			if at < 0 {
+				break
+			}
+			at += from
+			if at == 0 || strings.IndexByte(" \t[{,", text[at-1]) >= 0 {
+				return place{i + 1, utf8.RuneCountInString(text[:at]) + 1}
+			}
+			from = at + 1
+		}
+	}
+	return place{1, 1}
+}
+
+// colonBefore finds the line before whose colon lacks its space, which makes
+// the next colon wrong.
+func (r *reader) colonBefore(at place) (place, string) {
+	for i := at.line - 1; i >= max(at.line-2, 0); i-- {
+		text := r.src.lines[i]
+		if m := noSpace.FindStringSubmatchIndex(text); m != nil && !strings.Contains(text, ": ") {
+			return place{i + 1, m[2] + 1}, "a space is missing after the colon"
+		}
+	}
+	return place{}, ""
+}
+
+// openQuote finds the last quotation mark that opens a value and is not closed
+// on its line.
+func (r *reader) openQuote(place) (place, string) {
+	for i := len(r.src.lines) - 1; i >= 0; i-- {
+		text := r.src.lines[i]
+		at := openQuote.FindStringSubmatchIndex(text)
+		if at != nil && strings.Count(text[at[2]:], text[at[2]:at[3]])%2 == 1 {
+			return place{i + 1, utf8.RuneCountInString(text[:at[2]]) + 1}, ""
+		}
+	}
+	return place{}, ""
+}
+
+// openBracket finds the last line up to the place that opens more brackets
+// than it closes.
+func (r *reader) openBracket(at place) (place, string) {
+	for i := at.line - 1; i >= 0; i-- {
+		text := unquoted(r.src.lines[i])
+		if strings.Count(text, "[")+strings.Count(text, "{") > strings.Count(text, "]")+strings.Count(text, "}") {
+			return place{i + 1, strings.LastIndexAny(text, "[{") + 1}, ""
+		}
+	}
+	return place{}, ""
+}
+
+// closedBracket finds a bracket on the line that closes nothing.
+func (r *reader) closedBracket(at place) (place, string) {
+	depth := 0
+	for i, c := range []byte(unquoted(r.src.lines[at.line-1])) {
+		switch c {
+		case '[', '{':
+			depth++
+		case ']', '}':
+			depth--
+		}
+		if depth < 0 {
+			return place{at.line, i + 1}, "this bracket closes nothing; remove it, or add the one that it closes"
+		}
+	}
+	return place{}, ""
+}
+
+// tooDeep finds the bracket that goes beyond maxDepth; else the place given.
+func (r *reader) tooDeep(at place) place {
+	depth := 0
+	for i, line := range r.src.lines {
+		for j, c := range []byte(unquoted(line)) {
+			switch c {
+			case '[', '{':
+				depth++
+			case ']', '}':
+				depth--
+			}
+			if depth > maxDepth {
+				return place{i + 1, j + 1}
+			}
+		}
+	}
+	return at
+}
+
+// unquoted blanks out what stands in quotes and comments. Every character
+// becomes one byte, so that offsets are columns.
+func unquoted(text string) string {
+	blanked := quoted.ReplaceAllStringFunc(text, func(s string) string {
+		return strings.Repeat(" ", utf8.RuneCountInString(s))
+	})
+	return strings.Map(func(r rune) rune {
+		if r >= utf8.RuneSelf {
+			return '?'
+		}
+		return r
+	}, blanked)
+}

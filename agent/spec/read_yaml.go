@@ -1,0 +1,143 @@
+package spec
+
+import (
+	"errors"
+	"io"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// yaml turns a YAML document into nodes.
+func (r *reader) yaml(content []byte) *node {
+	if r.directive() {
+		return nil
+	}
+	var doc yaml.Node
+	decoder := yaml.NewDecoder(strings.NewReader(string(content)))
+	if err := decoder.Decode(&doc); errors.Is(err, io.EOF) {
+		return &node{line: 1, column: 1}
+	} else if err != nil {
+		r.syntax(content, err)
+		return nil
+	}
+	if line := r.secondDocument(); line > 0 {
+		var second yaml.Node
+		if err := decoder.Decode(&second); !errors.Is(err, io.EOF) {
+			r.fail(line, 1, "a second document begins here; put it into a file of its own")
+			return nil
+		}
+	}
+	return r.convert(doc.Content[0], 1)
+}
+
+// directive refuses %YAML and %TAG lines, which stand before everything else.
+func (r *reader) directive() bool {
+	for i, line := range r.src.lines {
+		trimmed := strings.TrimSpace(line)
+		if trimmed == "" || trimmed[0] == '#' {
+			continue
+		}
+		if line[0] == '%' {
+			r.fail(i+1, 1, "YAML directives (%%) are not used here; remove the line")
+			return true
+		}
+		return false
+	}
+	return false
+}
+
+// secondDocument returns the line that begins a second document, if any: the
+// first --- after something else, or what follows an end mark (...).
+func (r *reader) secondDocument() int {
+	begun, ended := false, false
+	for i, line := range r.src.lines {
+		trimmed := strings.TrimSpace(line)
+		switch {
+		case trimmed == "" || trimmed[0] == '#':
+		case ended:
+			return i + 1
+		case line == "---" || strings.HasPrefix(line, "--- ") || strings.HasPrefix(line, "---\t") || line == "---\r":
+			if begun {
+				return i + 1
+			}
+			begun = true
+		case line == "..." || strings.HasPrefix(line, "... ") || line == "...\r":
+			ended = true
+		default:
+			begun = true
+		}
+	}
+	return 0
+}
+
+// convert turns YAML nodes into ours.
+func (r *reader) convert(y *yaml.Node, depth int) *node {
+	n := &node{line: y.Line, column: y.Column}
+	if y.Anchor != "" {
+		r.fail(y.Line, y.Column, "anchors (&%s) are not used here; remove it", shorten(y.Anchor))
+	}
+	switch {
+	case y.Kind == yaml.AliasNode:
+		r.fail(y.Line, y.Column, "aliases (*%s) are not used here; write the value out", shorten(y.Value))
+		n.broken = true
+		return n
+	case y.Style&yaml.TaggedStyle != 0:
+		r.fail(y.Line, y.Column, "tags (%s) are not used here; remove it", shorten(y.Tag))
+		n.broken = true
+		return n
+	case y.Kind == yaml.ScalarNode:
+		n.scalar(y)
+		return n
+	case r.deep(depth, y.Line, y.Column):
+		n.broken = true
+		return n
+	case y.Kind == yaml.SequenceNode:
+		n.kind = list
+		for _, c := range y.Content {
+			n.items = append(n.items, r.convert(c, depth+1))
+		}
+		return n
+	}
+	n.kind = mapping
+	for i := 0; i+1 < len(y.Content); i += 2 {
+		r.pair(n, y.Content[i], y.Content[i+1], depth)
+	}
+	return n
+}
+
+func (r *reader) pair(m *node, k, v *yaml.Node, depth int) {
+	switch {
+	case k.Kind == yaml.ScalarNode && k.Tag == "!!merge":
+		r.fail(k.Line, k.Column, "merge keys (<<) are not used here; write the keys out")
+		return
+	case k.Kind == yaml.MappingNode || k.Kind == yaml.SequenceNode:
+		r.fail(k.Line, k.Column, "a key must be a plain word, not a map or a list; if braces are meant as text, put them in quotes")
+		return
+	}
+	key := r.convert(k, depth+1)
+	value := r.convert(v, depth+1)
+	switch {
+	case key.broken:
+	case key.kind == null:
+		r.fail(key.line, key.column, "a key is missing before the colon")
+	default:
+		r.add(m, key, value)
+	}
+}
+
+// scalar fills in a plain, quoted or block scalar.
+func (n *node) scalar(y *yaml.Node) {
+	n.value = y.Value
+	n.block = y.Style&yaml.LiteralStyle != 0
+	switch y.ShortTag() {
+	case "!!null":
+		n.kind = null
+	case "!!bool":
+		n.kind = boolean
+	case "!!int", "!!float":
+		n.kind = number
+	default:
+		n.kind = text
+	}
+}

@@ -1,0 +1,297 @@
+package spec
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// The kinds of objects that are kept.
+const (
+	KindDeclaration   = "declaration"
+	KindMachine       = "machine"
+	KindVolume        = "volume"
+	KindFilesystem    = "filesystem"
+	KindNetwork       = "network"
+	KindContainerType = "type" // object names: lxd, kvm, lxc
+	KindHost          = "host" // one object, named "host"
+)
+
+// DeclarationRecord is what is kept of a declaration: the whole document as it
+// was understood, and where it came from.
+type DeclarationRecord struct {
+	// Source is "apply" or the path of a conf.d file.
+	Source   string      `json:"source"`
+	Document Declaration `json:"document"`
+}
+
+// MachineRecord is the spec half of a machine object in the store.
+type MachineRecord struct {
+	Declaration string  `json:"declaration"`
+	Machine     Machine `json:"machine"`
+	// Allow lists the impacts that the person allowed when this generation
+	// was applied: restart, recreate.
+	Allow []string `json:"allow,omitempty"`
+	// PowerOverride is what `hostler start` or `stop` asked for; applying the
+	// declaration again clears it. Nil: as declared.
+	PowerOverride *bool `json:"power-override,omitempty"`
+	// RestartRequest counts `hostler restart` calls and RetryRequest those of
+	// `hostler retry`, which matters only by making a new generation.
+	RestartRequest int `json:"restart-request,omitempty"`
+	RetryRequest   int `json:"retry-request,omitempty"`
+	// Adopted: the instance was there before the machine was declared; what its
+	// guest was told at its creation is not touched.
+	Adopted bool `json:"adopted,omitempty"`
+	// Released: the instance survives the removal of this record.
+	Released bool `json:"released,omitempty"`
+}
+
+// MachineState is the one word of a machine's status.
+type MachineState string
+
+// The machine states.
+const (
+	MachinePending      MachineState = "pending"
+	MachineProvisioning MachineState = "provisioning"
+	MachineRunning      MachineState = "running"
+	MachineStopped      MachineState = "stopped"
+	MachineError        MachineState = "error"
+	MachineUnknown      MachineState = "unknown"
+	MachineDying        MachineState = "dying"
+)
+
+// InstanceInfo ties a machine to its instance. It is written once per
+// instance: only its absence may be overwritten, and only the removal of the
+// instance clears it.
+type InstanceInfo struct {
+	Name  string `json:"name"`
+	Token string `json:"token"`
+	// Image is the reference it was made from, ImageID the hypervisor's id.
+	Image   string    `json:"image,omitempty"`
+	ImageID string    `json:"image-id,omitempty"`
+	Created time.Time `json:"created"`
+}
+
+// Hardware is what an instance was really given. Memory and RootDisk in bytes.
+type Hardware struct {
+	Arch     string `json:"arch,omitempty"`
+	CPUs     int    `json:"cpus,omitempty"`
+	Memory   int64  `json:"memory,omitempty"`
+	RootDisk int64  `json:"root-disk,omitempty"`
+	VirtType string `json:"virt-type,omitempty"`
+}
+
+// Condition is one aspect of an object's state.
+type Condition struct {
+	Type    string    `json:"type"`
+	Status  bool      `json:"status"`
+	Reason  string    `json:"reason,omitempty"`
+	Message string    `json:"message,omitempty"`
+	Since   time.Time `json:"since"`
+}
+
+// SetCondition replaces the condition of the same type; since moves only when
+// status, reason or message changed.
+func SetCondition(cs []Condition, c Condition) []Condition {
+	for i := range cs {
+		if cs[i].Type != c.Type {
+			continue
+		}
+		if cs[i].Status == c.Status && cs[i].Reason == c.Reason && cs[i].Message == c.Message {
+			return cs
+		}
+		cs[i] = c
+		return cs
+	}
+	return append(cs, c)
+}
+
+// Attempts is the retry state that every object with retries carries.
+type Attempts struct {
+	Count     int        `json:"attempts,omitempty"`
+	NextRetry *time.Time `json:"next-retry,omitempty"`
+	// ErrorKind is a fault.Kind; empty when there is no error.
+	ErrorKind string `json:"error-kind,omitempty"`
+}
+
+// MachineStatus is the status half of a machine object in the store.
+type MachineStatus struct {
+	State      MachineState  `json:"state"`
+	Message    string        `json:"message,omitempty"`
+	Instance   *InstanceInfo `json:"instance,omitempty"`
+	Addresses  []string      `json:"addresses,omitempty"`
+	Hardware   *Hardware     `json:"hardware,omitempty"`
+	Conditions []Condition   `json:"conditions,omitempty"`
+	Attempts   Attempts      `json:"retry,omitzero"`
+	Percent    *int          `json:"percent,omitempty"`
+	// ObservedGeneration is the generation this status speaks of.
+	ObservedGeneration int64 `json:"observed-generation,omitempty"`
+	// RestartsDone follows MachineRecord.RestartRequest.
+	RestartsDone int `json:"restarts-done,omitempty"`
+	// StartedAt is when the instance was last started by the agent, and Deaths
+	// how often in a row it died soon after.
+	StartedAt *time.Time `json:"started-at,omitempty"`
+	Deaths    int        `json:"deaths,omitempty"`
+}
+
+// TypeRecord is the spec half of a container type object.
+type TypeRecord struct {
+	// RetryRequest counts `hostler retry type/NAME` calls, which matter only by
+	// making a new generation.
+	RetryRequest int `json:"retry-request,omitempty"`
+}
+
+// TypeStatus is the status half of a container type object.
+type TypeStatus struct {
+	// State is absent, waiting, initialising, ready or error.
+	State      string      `json:"state"`
+	Message    string      `json:"message,omitempty"`
+	Conditions []Condition `json:"conditions,omitempty"`
+	Attempts   Attempts    `json:"retry,omitzero"`
+	Supported  *bool       `json:"supported,omitempty"`
+	// ObservedGeneration is the generation the attempts speak of; `hostler retry` makes a new one.
+	ObservedGeneration int64 `json:"observed-generation,omitempty"`
+}
+
+// HostRecord is the spec half of the one host object.
+type HostRecord struct {
+	// Config is the host configuration as it was last read.
+	Config Config `json:"config"`
+	// Harvest overrides the configured harvest mode; empty: as configured.
+	Harvest string `json:"harvest,omitempty"`
+}
+
+// Encode marshals a record or status for the store; these types always can.
+func Encode(v any) json.RawMessage {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic("spec: cannot encode a record: " + err.Error())
+	}
+	return b
+}
+
+// HostStatus is the status half of the one host object.
+type HostStatus struct {
+	// Known lists the container types whose instances were compared with the
+	// records since this store was made: until then a missing record may mean
+	// a lost store, and nothing is concluded from it.
+	Known []ContainerType `json:"known,omitempty"`
+	// Notices are what a person should know about the store's history.
+	Notices []string `json:"notices,omitempty"`
+}
+
+// HostName is the name of the one object of kind host.
+const HostName = "host"
+
+// The sources of a declaration besides the path of a conf.d file.
+const (
+	SourceApply = "apply"
+	// SourceStamps: written again from the stamps of instances; whoever
+	// declares it next owns it.
+	SourceStamps = "stamps"
+)
+
+// NetworkRecord is the spec half of a network object.
+type NetworkRecord struct {
+	Declaration string  `json:"declaration"`
+	Network     Network `json:"network"`
+	// Allow lists the impacts that the person allowed: restart.
+	Allow []string `json:"allow,omitempty"`
+	// Confirm is how long a change that touches the host's own connection
+	// waits for `hostler confirm`; zero: a good probe confirms it.
+	Confirm Duration `json:"confirm,omitempty"`
+}
+
+// GuestAddress is what a machine's NIC was given on a network. It is kept for
+// the machine's life.
+type GuestAddress struct {
+	MAC string `json:"mac"`
+	// Addresses with their prefix lengths.
+	Addresses []string `json:"addresses"`
+	// Declared: a person chose the address.
+	Declared bool `json:"declared,omitempty"`
+	// Released is when its machine went: the address rests before it is given
+	// to another.
+	Released *time.Time `json:"released,omitempty"`
+}
+
+// NetworkStatus is the status half of a network object.
+type NetworkStatus struct {
+	// State is pending, ready, error or dying.
+	State   string `json:"state"`
+	Message string `json:"message,omitempty"`
+	// Guests holds what was given, by MACHINE/NIC.
+	Guests map[string]GuestAddress `json:"guests,omitempty"`
+	// Gateways are the bridge's own addresses without prefix lengths, and
+	// Nameservers what guests ask.
+	Gateways           []string    `json:"gateways,omitempty"`
+	Nameservers        []string    `json:"nameservers,omitempty"`
+	Conditions         []Condition `json:"conditions,omitempty"`
+	Attempts           Attempts    `json:"retry,omitzero"`
+	ObservedGeneration int64       `json:"observed-generation,omitempty"`
+}
+
+// VolumeRecord and FilesystemRecord are the spec halves of storage objects.
+type VolumeRecord struct {
+	Declaration string `json:"declaration"`
+	Volume      Volume `json:"volume"`
+	// Released: the data survives the removal of this record.
+	Released     bool `json:"released,omitempty"`
+	RetryRequest int  `json:"retry-request,omitempty"`
+}
+
+// FilesystemRecord is the spec half of a filesystem object.
+type FilesystemRecord struct {
+	Declaration  string     `json:"declaration"`
+	Filesystem   Filesystem `json:"filesystem"`
+	Released     bool       `json:"released,omitempty"`
+	RetryRequest int        `json:"retry-request,omitempty"`
+}
+
+// StorageState is the one word of a volume's, a filesystem's or an
+// attachment's status.
+type StorageState string
+
+// The storage states.
+const (
+	StoragePending    StorageState = "pending"
+	StorageCreating   StorageState = "creating"
+	StorageAttaching  StorageState = "attaching"
+	StorageAttached   StorageState = "attached"
+	StorageDetaching  StorageState = "detaching"
+	StorageDetached   StorageState = "detached"
+	StorageDestroying StorageState = "destroying"
+	StorageError      StorageState = "error"
+)
+
+// StorageStatus is the status half of a volume or filesystem object.
+type StorageStatus struct {
+	State   StorageState `json:"state"`
+	Message string       `json:"message,omitempty"`
+	// Created: the volume or filesystem exists on the host.
+	Created bool `json:"created,omitempty"`
+	// StampUID is the uid in the stamp of what is on the host, where that is
+	// not the object's own: data of an earlier declaration was taken over.
+	StampUID string `json:"stamp-uid,omitempty"`
+	// Size is what it really has, in bytes.
+	Size int64 `json:"size,omitempty"`
+	// Device is the host's block device of a volume, Path where the host has a
+	// filesystem mounted; both only while attached to the host.
+	Device string `json:"device,omitempty"`
+	Path   string `json:"path,omitempty"`
+	// Attachments to machines, by the machine's name.
+	Attachments        map[string]AttachmentStatus `json:"attachments,omitempty"`
+	Conditions         []Condition                 `json:"conditions,omitempty"`
+	Attempts           Attempts                    `json:"retry,omitzero"`
+	ObservedGeneration int64                       `json:"observed-generation,omitempty"`
+}
+
+// AttachmentStatus is how far a volume or filesystem is attached to a machine.
+type AttachmentStatus struct {
+	State StorageState `json:"state"`
+	// Source is the host's path that the machine is given: a folder or a
+	// block device. It is set exactly when the machine may use it.
+	Source   string   `json:"source,omitempty"`
+	ReadOnly bool     `json:"read-only,omitempty"`
+	Message  string   `json:"message,omitempty"`
+	Attempts Attempts `json:"retry,omitzero"`
+}

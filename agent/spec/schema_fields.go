@@ -1,0 +1,86 @@
+package spec
+
+// fieldSchema is what the JSON Schema says of one field beyond its Go type.
+type fieldSchema struct {
+	description string
+	required    bool
+	standard    any      // the default
+	words       []string // enum
+	pattern     string
+	least, most int
+	names       string // of a map: what its keys must match
+}
+
+// The patterns of values that are written as text.
+const (
+	sizePattern   = `^[0-9]{1,19}(B|KiB|MiB|GiB|TiB)$`
+	prefixPattern = `^[0-9A-Fa-f.:]+/[0-9]{1,3}$`
+	imageSchema   = `^(` + imagePattern + `|lxd:.+|simplestreams:` + namePattern + `/.+|(file:/|https://)[^#]+#sha256=[0-9a-f]{64})$`
+)
+
+// declarationSchema describes every field of the declared types, by the name of
+// the Go type and the key. A test holds it against the types.
+var declarationSchema = map[string]fieldSchema{
+	"Declaration.version":     {description: "Version of this grammar: 1.", required: true, least: Version, most: Version},
+	"Declaration.name":        {description: "Name of the declaration; without it, the file's name without its ending. Applying a declaration again replaces the one of that name.", pattern: "^" + namePattern + "$"},
+	"Declaration.networks":    {description: "Networks of the host, by name.", names: namePattern},
+	"Declaration.volumes":     {description: "Block volumes, by name.", names: namePattern},
+	"Declaration.filesystems": {description: "Filesystems, by name.", names: namePattern},
+	"Declaration.machines":    {description: "Machines, by name. A machine's instance bears the machine's name.", names: namePattern},
+
+	"Network.bridge":     {description: "Interface name of the bridge, at most 15 characters; made if absent.", required: true, pattern: "^" + interfacePattern + "$"},
+	"Network.addresses":  {description: "The host's own addresses on the bridge, with prefix length, like 10.20.0.1/24. They give the network its subnets.", pattern: prefixPattern},
+	"Network.mtu":        {description: "Largest packet in bytes; at least 1280 with an IPv6 address. Left out: as the kernel has it, usually 1500.", least: minMTU, most: maxMTU},
+	"Network.interfaces": {description: "Interfaces of the host to put under the bridge. The change is reverted unless it is confirmed.", pattern: "^" + interfacePattern + "$"},
+	"Network.forwarding": {description: "Forward packets between this network and others.", standard: false},
+	"Network.proxy-arp":  {description: "Answer ARP for addresses of other networks.", standard: false},
+	"Network.nat":        {description: "Masquerade what leaves the host from this network.", standard: false},
+	"Network.dhcp":       {description: "DHCP and DNS on the bridge for guests without a static address.", standard: false},
+
+	"Volume.provider": {description: "What provides the volume: loop (a file of the host).", required: true, words: volumeProviders},
+	"Volume.size":     {description: "Size, like 1GiB; at least 1MiB.", required: true},
+
+	"Volume.allocation": {description: "full: the space is taken from the host at once; sparse: as it is written.", standard: AllocationFull, words: allocations},
+	"Volume.retain":     {description: "true: the data is kept when the volume is no longer declared.", standard: false},
+
+	"Filesystem.volume":        {description: "Volume that the filesystem is made on. Either this or a provider.", pattern: "^" + namePattern + "$"},
+	"Filesystem.type":          {description: "Type of a filesystem on a volume.", standard: "ext4", words: filesystemTypes},
+	"Filesystem.provider":      {description: "What provides the filesystem: tmpfs (memory) or rootfs (a part of the host's own). Either this or a volume.", words: filesystemProviders},
+	"Filesystem.size":          {description: "Size, like 64MiB; at least 1MiB. Needed with a provider; a filesystem on a volume is as large as the volume."},
+	"Filesystem.mount-options": {description: "Mount options, one per entry, like noatime.", pattern: mountOptionForm.String()},
+
+	"Filesystem.wipe":   {description: "true: whatever else is found on the volume is destroyed. Only on a volume.", standard: false},
+	"Filesystem.shared": {description: "true: several machines may have it. Only with a provider.", standard: false},
+	"Filesystem.retain": {description: "true: the data is kept when the filesystem is no longer declared. Only for rootfs; what is on a volume is kept with the volume.", standard: false},
+
+	"Machine.type":       {description: "Container type: lxd (LXD container), kvm (virtual machine), lxc (classic LXC container).", required: true, words: containerTypes},
+	"Machine.image":      {description: "Image: OS/RELEASE like debian/12, file:/PATH#sha256=DIGEST, https://HOST/PATH#sha256=DIGEST, lxd:ALIAS or simplestreams:SERVER/IMAGE.", required: true, pattern: imageSchema},
+	"Machine.cpus":       {description: "Number of CPUs. 0 or left out: the container type's default.", least: 0, most: maxCPUs},
+	"Machine.memory":     {description: "Memory, like 512MiB; at least 16MiB, for kvm 512MiB. Left out: the container type's default."},
+	"Machine.root-disk":  {description: "Size of the root disk, like 4GiB; at least 64MiB, for kvm 2GiB. Left out: the container type's default."},
+	"Machine.networks":   {description: "Network interfaces, by their names in the guest, like eth0.", names: interfacePattern},
+	"Machine.storage":    {description: "Filesystems at a path, and volumes as block devices."},
+	"Machine.cloud-init": {description: "What cloud-init in the guest is told."},
+	"Machine.ssh-keys":   {description: "SSH public keys for the image's user: lines like those of a .pub file.", pattern: `^[^\n\t]+$`},
+	"Machine.publish":    {description: "Ports of the guest that are reachable on the host. Needs a network on the machine."},
+	"Machine.autostart":  {description: "Start with the host.", standard: true},
+	"Machine.running":    {description: "false: defined but stopped.", standard: true},
+	"Machine.retain":     {description: "true: the instance survives its declaration (released, not destroyed).", standard: false},
+	"Machine.privileged": {description: "Run the container privileged: its root is the host's root. Containers only.", standard: false},
+	"Machine.nesting":    {description: "Allow containers within the machine.", standard: false},
+
+	"NIC.network": {description: "Network of this file that the interface is on.", required: true, pattern: "^" + namePattern + "$"},
+	"NIC.address": {description: "Static address with prefix length, in a subnet of the network, like 10.20.0.10/24. Left out: one is allocated and kept.", pattern: prefixPattern},
+
+	"Attachment.filesystem": {description: "Filesystem of this file to attach at the path. Either this or a volume.", pattern: "^" + namePattern + "$"},
+	"Attachment.path":       {description: "Absolute path in the guest at which the filesystem appears.", pattern: "^/.+$"},
+	"Attachment.volume":     {description: "Volume of this file to attach as a block device.", pattern: "^" + namePattern + "$"},
+	"Attachment.read-only":  {description: "The guest may only read.", standard: false},
+
+	"CloudInit.user-data": {description: "User-data for cloud-init, at most 64 KiB: #cloud-config, a script (#!) or MIME.", pattern: `^(#|From |[Cc][Oo][Nn][Tt][Ee][Nn][Tt]-|[Mm][Ii][Mm][Ee]-)`},
+
+	"Publish.protocol":  {description: "Protocol.", required: true, words: []string{"tcp", "udp"}},
+	"Publish.host-port": {description: "Port on the host; each only once per protocol.", required: true, least: 1, most: 65535},
+	"Publish.port":      {description: "Port in the guest.", required: true, least: 1, most: 65535},
+	"Publish.sources":   {description: "Ranges that may reach the port, like 192.168.0.0/16. Left out: everyone.", pattern: prefixPattern},
+}

@@ -1,0 +1,123 @@
+// Package spec holds the declared types: what a person writes, what of it is
+// kept as a record, and what the agent says about it. Nouns only: nothing in
+// here acts.
+package spec
+
+import "time"
+
+// Size is a number of bytes, written like 512MiB or 1GiB.
+type Size int64
+
+// Duration is written like 90s or 5m.
+type Duration time.Duration
+
+// Declaration is one declaration file.
+type Declaration struct {
+	Version     int                   `json:"version"`
+	Name        string                `json:"name,omitempty"`
+	Networks    map[string]Network    `json:"networks,omitempty"`
+	Volumes     map[string]Volume     `json:"volumes,omitempty"`
+	Filesystems map[string]Filesystem `json:"filesystems,omitempty"`
+	Machines    map[string]Machine    `json:"machines,omitempty"`
+}
+
+// Network is a host network.
+type Network struct {
+	Bridge     string   `json:"bridge"`
+	Addresses  []string `json:"addresses,omitempty"`
+	MTU        int      `json:"mtu,omitempty"`
+	Interfaces []string `json:"interfaces,omitempty"`
+	Forwarding bool     `json:"forwarding,omitempty"`
+	ProxyARP   bool     `json:"proxy-arp,omitempty"`
+	NAT        bool     `json:"nat,omitempty"`
+	DHCP       bool     `json:"dhcp,omitempty"`
+}
+
+// Volume is a block volume.
+type Volume struct {
+	Provider string `json:"provider"`
+	Size     Size   `json:"size"`
+	// Allocation is full (the space is taken at once) or sparse (as it is
+	// written); empty: full.
+	Allocation string `json:"allocation,omitempty"`
+	// Retain: the data survives the declaration.
+	Retain bool `json:"retain,omitempty"`
+}
+
+// The words of Volume.Allocation.
+const (
+	AllocationFull   = "full"
+	AllocationSparse = "sparse"
+)
+
+// Filesystem is a filesystem, on a volume (Volume, Type) or by a provider.
+type Filesystem struct {
+	Volume       string   `json:"volume,omitempty"`
+	Type         string   `json:"type,omitempty"`
+	Provider     string   `json:"provider,omitempty"`
+	Size         Size     `json:"size,omitempty"`
+	MountOptions []string `json:"mount-options,omitempty"`
+	// Wipe lets whatever else is on the volume be destroyed.
+	Wipe bool `json:"wipe,omitempty"`
+	// Shared: several machines may have it.
+	Shared bool `json:"shared,omitempty"`
+	// Retain: the data survives the declaration.
+	Retain bool `json:"retain,omitempty"`
+}
+
+// ContainerType is lxd, kvm or lxc.
+type ContainerType string
+
+// The container types.
+const (
+	LXD ContainerType = "lxd"
+	KVM ContainerType = "kvm"
+	LXC ContainerType = "lxc"
+)
+
+// Machine is a declared machine.
+type Machine struct {
+	Type       ContainerType  `json:"type"`
+	Image      string         `json:"image"`
+	CPUs       int            `json:"cpus,omitempty"`
+	Memory     Size           `json:"memory,omitempty"`
+	RootDisk   Size           `json:"root-disk,omitempty"`
+	Networks   map[string]NIC `json:"networks,omitempty"`
+	Storage    []Attachment   `json:"storage,omitempty"`
+	CloudInit  CloudInit      `json:"cloud-init,omitzero"`
+	SSHKeys    []string       `json:"ssh-keys,omitempty"`
+	Publish    []Publish      `json:"publish,omitempty"`
+	Autostart  *bool          `json:"autostart,omitempty"` // nil: true
+	Running    *bool          `json:"running,omitempty"`   // nil: true
+	Retain     bool           `json:"retain,omitempty"`
+	Privileged bool           `json:"privileged,omitempty"`
+	Nesting    bool           `json:"nesting,omitempty"`
+}
+
+// NIC joins a machine to a network.
+type NIC struct {
+	Network string `json:"network"`
+	Address string `json:"address,omitempty"`
+}
+
+// Attachment gives a machine a filesystem at a path or a volume as a block
+// device.
+type Attachment struct {
+	Filesystem string `json:"filesystem,omitempty"`
+	Path       string `json:"path,omitempty"`
+	Volume     string `json:"volume,omitempty"`
+	ReadOnly   bool   `json:"read-only,omitempty"`
+}
+
+// CloudInit is a person's own part of what the guest is told.
+type CloudInit struct {
+	UserData string `json:"user-data,omitempty"`
+}
+
+// Publish makes a guest's port reachable on the host.
+type Publish struct {
+	Protocol string   `json:"protocol"`
+	HostPort int      `json:"host-port"`
+	Port     int      `json:"port"`
+	Sources  []string `json:"sources,omitempty"`
+}

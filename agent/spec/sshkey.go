@@ -1,0 +1,57 @@
+package spec
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"strings"
+)
+
+// sshKeyTypes are the kinds of public keys that OpenSSH takes.
+var sshKeyTypes = []string{
+	"ssh-ed25519", "ssh-rsa", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521",
+	"sk-ssh-ed25519@openssh.com", "sk-ecdsa-sha2-nistp256@openssh.com",
+}
+
+// maxSSHKey is the longest key line, in bytes; a 16384-bit RSA key has 2800.
+const maxSSHKey = 8192
+
+// sshKeys checks public keys, one line of an authorized_keys file each.
+func (d *decoder) sshKeys(path string, keys []string) {
+	for i, key := range keys {
+		at := fmt.Sprintf("%s[%d]", path, i)
+		switch {
+		case !d.ok(at):
+		case strings.Contains(key, "PRIVATE KEY"):
+			d.bad(at, "this is a private key; keep it secret and give the public one, from the file that ends in .pub")
+		case len(key) > maxSSHKey:
+			d.bad(at, "the key is %d bytes long, more than the %d allowed", len(key), maxSSHKey)
+		default:
+			if message := sshKeyFault(key); message != "" {
+				d.bad(at, "%s", message)
+			}
+		}
+	}
+}
+
+// sshKeyFault says what is wrong with a key; nothing when it looks right.
+func sshKeyFault(key string) string {
+	words := strings.Fields(key)
+	for i, word := range words {
+		for _, t := range sshKeyTypes {
+			if word != t {
+				continue
+			}
+			if i+1 == len(words) {
+				return "the key itself is missing after " + t + "; copy the whole line of the .pub file"
+			}
+			blob, err := base64.StdEncoding.DecodeString(words[i+1])
+			// The blob repeats the type: its length in four bytes, then itself (RFC 4253, 6.6).
+			if err != nil || len(blob) < 4+len(t)+4 || binary.BigEndian.Uint32(blob) != uint32(len(t)) || string(blob[4:4+len(t)]) != t {
+				return "the key after " + t + " is damaged or cut short; copy the whole line of the .pub file"
+			}
+			return ""
+		}
+	}
+	return quote(key) + " is not an SSH public key; give a line like \"ssh-ed25519 AAAA… comment\""
+}

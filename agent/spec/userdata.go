@@ -1,0 +1,103 @@
+package spec
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// maxUserData is the most user-data that every way into a guest can carry.
+const maxUserData = 64 << 10
+
+const cloudConfig = "#cloud-config"
+
+// userDataForms are the first words by which cloud-init knows what it is given
+// (its manual, "User-data formats").
+var userDataForms = []string{
+	cloudConfig, "#!", "#include", "#cloud-boothook", "#part-handler", "#upstart-job", "## template: jinja",
+	"Content-Type:", "MIME-Version:", "From ",
+}
+
+// userData checks that cloud-init will understand what a person wrote for it.
+// Errors name places inside it and never quote it: it may hold secrets.
+func (c *checker) userData(at, s string) {
+	if !c.ok(at) || !c.has(at) {
+		return
+	}
+	first, _, _ := strings.Cut(s, "\n")
+	first = strings.TrimRight(first, " \r")
+	switch {
+	case len(s) > maxUserData:
+		c.bad(at, "the user-data is %d bytes long, more than the %d KiB allowed; fetch large files from inside the guest", len(s), maxUserData>>10)
+	case strings.TrimSpace(s) == "":
+		c.bad(at, "the user-data is empty; remove the key or write something like #cloud-config under it")
+	case looksLikeCloudConfig(first):
+		c.bad(at, "the first line must be exactly %s; cloud-init takes no other spelling", cloudConfig)
+	case first == cloudConfig || strings.HasPrefix(first, cloudConfig+" "):
+		c.cloudConfig(at, s)
+	case !knownForm(s):
+		c.bad(at, "the first line is none that cloud-init knows; begin with %s, with #! for a script, or with a MIME header", cloudConfig)
+	}
+}
+
+func knownForm(s string) bool {
+	for _, form := range userDataForms {
+		if len(s) >= len(form) && strings.EqualFold(s[:len(form)], form) {
+			return true
+		}
+	}
+	return false
+}
+
+// looksLikeCloudConfig catches "# cloud-config", "#cloud_config" and the like,
+// which cloud-init ignores without an error.
+func looksLikeCloudConfig(line string) bool {
+	if !strings.HasPrefix(line, "#") || line == cloudConfig || strings.HasPrefix(line, cloudConfig+"-") {
+		return false
+	}
+	return normalise(strings.TrimLeft(line, "# ")) == "cloudconfig"
+}
+
+// cloudConfig checks that a #cloud-config is YAML and a map. What its keys
+// mean is cloud-init's business.
+func (c *checker) cloudConfig(at, s string) {
+	r := &reader{src: newSource("", s), seen: map[*node]map[string]*node{}}
+	var doc yaml.Node
+	if err := yaml.Unmarshal([]byte(s), &doc); err != nil {
+		r.syntax([]byte(s), err)
+		e := r.errs[0]
+		if unknownAnchor.MatchString(err.Error()) { // here aliases are allowed
+			e.Message = "an alias (*) names no anchor (&) that stands before it"
+		}
+		c.inside(at, s, e.Line, e.Column, e.Message)
+		return
+	}
+	if len(doc.Content) > 0 && doc.Content[0].Kind != yaml.MappingNode && doc.Content[0].ShortTag() != "!!null" {
+		c.inside(at, s, doc.Content[0].Line, doc.Content[0].Column, "must be a map (one \"key: value\" per line)")
+	}
+}
+
+// inside reports an error at a place within user-data. In a block scalar that
+// is a place of the file; else the place is told in words.
+func (c *checker) inside(at, s string, line, column int, message string) {
+	n := c.places[at]
+	if !n.block {
+		c.bad(at, "the #cloud-config is not right in its line %s: %s", strconv.Itoa(line), message)
+		return
+	}
+	place := &node{line: n.line + line, column: column}
+	if place.line <= len(c.src.lines) {
+		text := strings.Split(s, "\n")[line-1]
+		if indent := strings.Index(c.src.lines[place.line-1], strings.TrimRight(text, "\r")); indent > 0 {
+			place.column += utf8.RuneCountInString(c.src.lines[place.line-1][:indent])
+		}
+	}
+	c.failed[at] = true
+	c.errs = append(c.errs, &Error{
+		File: c.src.file, Line: place.line, Column: place.column, Field: at,
+		Message: fmt.Sprintf("the #cloud-config is not right: %s", message),
+	})
+}

@@ -1,0 +1,166 @@
+package spec
+
+import (
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+)
+
+// The least and most of what a machine can be given.
+const (
+	maxCPUs     = 4096
+	minMemory   = 16 * MiB
+	minRootDisk = 64 * MiB
+	// A KVM guest boots a kernel of its own (behaviour K1).
+	minMemoryKVM   = 512 * MiB
+	minRootDiskKVM = 2 * GiB
+)
+
+var containerTypes = []string{string(LXD), string(KVM), string(LXC)}
+
+func (c *checker) machines() {
+	nics := c.networkTable()
+	ports := map[string]string{}
+	users := storageUsers{writers: map[string]string{}, readers: map[string]string{}, filesystems: map[string]string{}}
+	for _, name := range c.names("machines") {
+		at := "machines." + name
+		m := c.decl.Machines[name]
+		c.name(at, name)
+		if !c.places[at].is(mapping) && c.ok(at) {
+			c.bad(at, "says nothing about the machine; give at least its type and image, like {type: lxd, image: debian/12}")
+			continue
+		}
+		if !c.ok(at) {
+			continue
+		}
+		c.oneOf(at+".type", string(m.Type), containerTypes...)
+		c.image(at+".image", m)
+		c.resources(at, m)
+		c.nics(at, m, nics)
+		c.attachments(at, m, users)
+		c.userData(at+".cloud-init.user-data", m.CloudInit.UserData)
+		c.sshKeys(at+".ssh-keys", m.SSHKeys)
+		c.publish(at, m, ports)
+		if m.Privileged && m.Type == KVM {
+			c.bad(at+".privileged", "only containers can be privileged, and this machine's type is kvm; remove the key")
+		}
+	}
+}
+
+func (c *checker) resources(at string, m Machine) {
+	if c.has(at+".cpus") && c.ok(at+".cpus") && (m.CPUs < 0 || m.CPUs > maxCPUs) {
+		c.bad(at+".cpus", "%d is not a number of CPUs; use 1 to %d, or leave the key out for the default", m.CPUs, maxCPUs)
+	}
+	memory, disk := Size(minMemory), Size(minRootDisk)
+	if m.Type == KVM {
+		memory, disk = minMemoryKVM, minRootDiskKVM
+	}
+	c.size(at+".memory", m.Memory, memory, "")
+	c.size(at+".root-disk", m.RootDisk, disk, "")
+}
+
+// storageUsers remembers the places where machines use storage, by its name.
+type storageUsers struct {
+	// writers and readers have a volume as a block device.
+	writers, readers map[string]string
+	filesystems      map[string]string
+}
+
+// attachments checks a machine's storage.
+func (c *checker) attachments(at string, m Machine, users storageUsers) {
+	paths, names, devices := map[string]string{}, map[string]string{}, map[string]string{}
+	for i, a := range m.Storage {
+		here := fmt.Sprintf("%s.storage[%d]", at, i)
+		filesystem, volume := c.has(here+".filesystem"), c.has(here+".volume")
+		switch {
+		case !c.ok(here):
+		case filesystem && volume:
+			c.bad(here+".volume", "an entry attaches either a filesystem or a volume, not both; make two entries of it")
+		case filesystem:
+			c.reference(here+".filesystem", "filesystem", a.Filesystem, slices.Sorted(maps.Keys(c.decl.Filesystems)))
+			c.mountPath(here+".path", a.Path)
+			c.once(paths, a.Path, here+".path", "a path in the storage of")
+			c.once(names, a.Filesystem, here+".filesystem", "a filesystem of")
+			c.shared(at, here+".filesystem", a.Filesystem, users.filesystems)
+		case volume:
+			c.reference(here+".volume", "volume", a.Volume, slices.Sorted(maps.Keys(c.decl.Volumes)))
+			c.once(devices, a.Volume, here+".volume", "a device of")
+			if c.has(here + ".path") {
+				c.bad(here+".path", "a volume is attached as a block device and has no path; attach a filesystem, or remove the path")
+			}
+			c.writers(at, here, a, users)
+		default:
+			c.bad(here, "says neither \"filesystem: NAME\" nor \"volume: NAME\"; add one")
+		}
+	}
+}
+
+// writers refuses a second machine that uses a volume which one may write to:
+// two that write destroy it, and one that only reads would be given the very
+// device that the other one writes to.
+func (c *checker) writers(at, here string, a Attachment, users storageUsers) {
+	here += ".volume"
+	if !c.ok(here) {
+		return
+	}
+	other := func(at string, places map[string]string) string {
+		if p := places[a.Volume]; p != "" && !strings.HasPrefix(p, at+".") {
+			return p
+		}
+		return ""
+	}
+	writer, reader := other(at, users.writers), other(at, users.readers)
+	switch {
+	case writer != "":
+		c.bad(here, "%s may write to the volume %s too (line %d); say \"read-only: true\" for both of them",
+			objectOf(writer), quote(a.Volume), c.line(writer))
+	case reader != "" && !a.ReadOnly:
+		c.bad(here, "%s has the volume %s read-only (line %d), which takes that nobody writes to it; say \"read-only: true\" for both of them",
+			objectOf(reader), quote(a.Volume), c.line(reader))
+	case a.ReadOnly:
+		users.readers[a.Volume] = here
+	default:
+		users.writers[a.Volume] = here
+	}
+}
+
+// shared refuses a second machine with a filesystem that is not declared to be
+// shared.
+func (c *checker) shared(at, here, name string, places map[string]string) {
+	first := places[name]
+	switch {
+	case !c.ok(here):
+	case first == "":
+		places[name] = here
+	case strings.HasPrefix(first, at+"."), c.decl.Filesystems[name].Shared:
+	case c.decl.Filesystems[name].Volume != "":
+		c.bad(here, "%s has the filesystem %s already (line %d); one on a volume belongs to one machine",
+			objectOf(first), quote(name), c.line(first))
+	default:
+		c.bad(here, "%s has the filesystem %s already (line %d); say \"shared: true\" in its declaration if both shall have it",
+			objectOf(first), quote(name), c.line(first))
+	}
+}
+
+// mountPath checks where in the guest a filesystem is to appear.
+func (c *checker) mountPath(at, p string) {
+	switch {
+	case !c.ok(at):
+	case !c.has(at):
+		c.bad(at, "the path is missing; say where the filesystem is to appear, like \"path: /srv/www\"")
+	case !path.IsAbs(p):
+		c.bad(at, "%s is not an absolute path; begin it with /", quote(p))
+	case path.Clean(p) != p:
+		c.bad(at, "%s is not written plainly; write %s", quote(p), quote(path.Clean(p)))
+	case p == "/":
+		c.bad(at, "the root filesystem is the machine's own; choose a path below it, like /srv/www")
+	case under(p, "/proc", "/sys", "/dev"):
+		c.bad(at, "%s belongs to the guest's kernel; choose another path, like /srv/www", quote(p))
+	}
+}
+
+func under(p string, folders ...string) bool {
+	return slices.ContainsFunc(folders, func(f string) bool { return p == f || strings.HasPrefix(p, f+"/") })
+}

@@ -1,0 +1,181 @@
+package spec
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// interfacePattern is the form of an interface name: the kernel takes at most
+// 15 bytes and neither slash, colon nor space (IFNAMSIZ in linux/if.h).
+const interfacePattern = `[A-Za-z0-9][A-Za-z0-9_.-]{0,14}`
+
+var interfaceForm = regexp.MustCompile(`^` + interfacePattern + `$`)
+
+// The bounds of an MTU: the least every IPv4 host takes (RFC 791), and what
+// the kernel allows; IPv6 needs 1280 (RFC 8200).
+const (
+	minMTU     = 576
+	minMTUIPv6 = 1280
+	maxMTU     = 65535
+)
+
+// placed is a value with the path it was written at.
+type placed[T any] struct {
+	path  string
+	value T
+}
+
+func (c *checker) networks() {
+	bridges, members := map[string]string{}, map[string]string{}
+	var subnets []placed[netip.Prefix]
+	for _, name := range c.names("networks") {
+		path := "networks." + name
+		n := c.decl.Networks[name]
+		c.name(path, name)
+		c.interfaceName(path+".bridge", n.Bridge, "the bridge is missing; name it, like \"bridge: br-lan\"")
+		c.once(bridges, n.Bridge, path+".bridge", "the bridge of")
+		six := false
+		for i := range n.Addresses {
+			at := fmt.Sprintf("%s.addresses[%d]", path, i)
+			if p, ok := c.hostAddress(at, n.Addresses[i]); ok {
+				subnets = append(subnets, placed[netip.Prefix]{at, p})
+				six = six || p.Addr().Is6()
+			}
+		}
+		c.mtu(path+".mtu", n.MTU, six)
+		for i, member := range n.Interfaces {
+			at := fmt.Sprintf("%s.interfaces[%d]", path, i)
+			c.interfaceName(at, member, "")
+			c.once(members, member, at, "put under the bridge of")
+			if member == n.Bridge {
+				c.bad(at, "the bridge %s cannot be put under itself", quote(member))
+			}
+		}
+		for flag, set := range map[string]bool{"nat": n.NAT, "dhcp": n.DHCP} {
+			if set && len(n.Addresses) == 0 && c.ok(path+".addresses") {
+				c.bad(path+"."+flag, "needs an address on the bridge; add one, like \"addresses: [10.20.0.1/24]\"")
+			}
+		}
+	}
+	c.overlaps(subnets)
+}
+
+func (c *checker) interfaceName(path, name, missing string) {
+	switch {
+	case !c.ok(path):
+	case missing != "" && !c.has(path):
+		c.bad(path, "%s", missing)
+	case len(name) > 15:
+		c.bad(path, "%s is %d characters long; an interface name has at most 15", quote(name), len(name))
+	case !interfaceForm.MatchString(name):
+		c.bad(path, "%s cannot be an interface name; use letters, digits, hyphens, dots and underscores, beginning with a letter or digit", quote(name))
+	}
+}
+
+// once checks that a word is used once; what says as what.
+func (c *checker) once(used map[string]string, word, path, what string) {
+	if word == "" || !c.ok(path) {
+		return
+	}
+	if first := used[word]; first != "" && objectOf(first) == objectOf(path) {
+		c.bad(path, "%s stands here twice (line %d too); remove one", quote(word), c.line(first))
+		return
+	} else if first != "" {
+		c.bad(path, "%s is already %s %s (line %d)", quote(word), what, objectOf(first), c.line(first))
+		return
+	}
+	used[word] = path
+}
+
+// objectOf is the object that a path is part of: network "lan".
+func objectOf(path string) string {
+	parts := strings.SplitN(path, ".", 3)
+	return strings.TrimSuffix(parts[0], "s") + " " + quote(parts[1])
+}
+
+func (c *checker) mtu(path string, mtu int, six bool) {
+	switch {
+	case !c.ok(path) || !c.has(path):
+	case mtu < minMTU || mtu > maxMTU:
+		c.bad(path, "%d is not an MTU; use %d to %d, usually 1500", mtu, minMTU, maxMTU)
+	case six && mtu < minMTUIPv6:
+		c.bad(path, "%d is too small for the IPv6 address of this network; use at least %d", mtu, minMTUIPv6)
+	}
+}
+
+// prefix reads an address with its prefix length.
+func (c *checker) prefix(path, s, example string) (netip.Prefix, bool) {
+	if !c.ok(path) {
+		return netip.Prefix{}, false
+	}
+	p, err := netip.ParsePrefix(s)
+	if err == nil && !p.Addr().Is4In6() {
+		return p, true
+	}
+	if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" {
+		bits := map[bool]int{true: 24, false: 64}[a.Is4()]
+		c.bad(path, "%s has no prefix length; write it like %s/%d", quote(s), shorten(s), bits)
+	} else {
+		c.bad(path, "%s is not an address with a prefix length; write one like %s", quote(s), example)
+	}
+	return netip.Prefix{}, false
+}
+
+// hostAddress reads the address of an interface: one that a host can have
+// inside its subnet.
+func (c *checker) hostAddress(path, s string) (netip.Prefix, bool) {
+	p, ok := c.prefix(path, s, "10.20.0.1/24")
+	if !ok {
+		return p, false
+	}
+	a := p.Addr()
+	switch {
+	case a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a.Is4() && a.As4()[0] >= 224 || a.Is4() && a.As4()[0] == 0:
+		c.bad(path, "%s is not an address that an interface can have; use one of a private range, like 10.20.0.1/24", quote(s))
+	case p.Bits() > a.BitLen()-2:
+		c.bad(path, "%s leaves no room for guests in its subnet; use a shorter prefix, like /%d", quote(s), map[bool]int{true: 24, false: 64}[a.Is4()])
+	case a == p.Masked().Addr():
+		c.bad(path, "%s is the subnet itself, not an address in it; write an address like %s/%d", quote(s), a.Next(), p.Bits())
+	case a == lastAddress(p) && a.Is4():
+		c.bad(path, "%s is the broadcast address of its subnet; write another address of it", quote(s))
+	default:
+		return p, true
+	}
+	return p, false
+}
+
+// lastAddress is the last address of a subnet: for IPv4, its broadcast.
+func lastAddress(p netip.Prefix) netip.Addr {
+	b := p.Masked().Addr().AsSlice()
+	for bit := p.Bits(); bit < len(b)*8; bit++ {
+		b[bit/8] |= 0x80 >> (bit % 8)
+	}
+	a, _ := netip.AddrFromSlice(b)
+	return a
+}
+
+// overlaps reports subnets that share addresses. Sorted by their first
+// address, a subnet can only lie in one that began before it, and the one
+// reaching furthest is enough to look at.
+func (c *checker) overlaps(subnets []placed[netip.Prefix]) {
+	slices.SortStableFunc(subnets, func(a, b placed[netip.Prefix]) int {
+		return cmp.Or(a.value.Masked().Addr().Compare(b.value.Masked().Addr()), a.value.Bits()-b.value.Bits())
+	})
+	var widest placed[netip.Prefix]
+	for _, s := range subnets {
+		if widest.path == "" || !widest.value.Overlaps(s.value) {
+			widest = s
+			continue
+		}
+		first, second := widest, s
+		if c.line(first.path) > c.line(second.path) {
+			first, second = second, first
+		}
+		c.bad(second.path, "the subnet %s overlaps %s of %s (line %d); use another range",
+			second.value.Masked(), first.value.Masked(), objectOf(first.path), c.line(first.path))
+	}
+}

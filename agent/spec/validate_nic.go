@@ -1,0 +1,132 @@
+package spec
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+)
+
+// networkTable is what is known of the declared networks, and of the addresses
+// in them that are taken.
+type networkTable struct {
+	names   []string
+	subnets map[string][]netip.Prefix
+	taken   map[netip.Addr]string // address → path
+}
+
+func (c *checker) networkTable() *networkTable {
+	t := &networkTable{
+		names:   slices.Sorted(maps.Keys(c.decl.Networks)),
+		subnets: map[string][]netip.Prefix{},
+		taken:   map[netip.Addr]string{},
+	}
+	for _, name := range t.names {
+		for i, s := range c.decl.Networks[name].Addresses {
+			if p, err := netip.ParsePrefix(s); err == nil {
+				t.subnets[name] = append(t.subnets[name], p)
+				t.taken[p.Addr()] = fmt.Sprintf("networks.%s.addresses[%d]", name, i)
+			}
+		}
+	}
+	return t
+}
+
+func (c *checker) nics(at string, m Machine, t *networkTable) {
+	for _, name := range c.names(at + ".networks") {
+		here := at + ".networks." + name
+		if !interfaceForm.MatchString(name) || name == "lo" {
+			c.badKey(here, "%s cannot be the name of an interface in the guest; use one like eth0, at most 15 characters", quote(name))
+		}
+		nic := m.Networks[name]
+		switch {
+		case !c.ok(here):
+			continue
+		case !c.has(here + ".network"):
+			c.bad(here+".network", "the network is missing; name one, like \"network: lan\"")
+			continue
+		case !c.reference(here+".network", "network", nic.Network, t.names):
+			continue
+		}
+		if c.has(here + ".address") {
+			c.nicAddress(here+".address", nic, t)
+		}
+	}
+}
+
+func (c *checker) nicAddress(path string, nic NIC, t *networkTable) {
+	subnets := t.subnets[nic.Network]
+	if a, err := netip.ParseAddr(nic.Address); err == nil {
+		for _, s := range subnets {
+			if s.Contains(a) {
+				c.bad(path, "%s has no prefix length; write %s/%d", quote(nic.Address), a, s.Bits())
+			}
+		}
+	}
+	p, ok := c.hostAddress(path, nic.Address)
+	if !ok {
+		return
+	}
+	inside := slices.IndexFunc(subnets, func(s netip.Prefix) bool { return s.Contains(p.Addr()) })
+	switch {
+	case len(subnets) == 0:
+	case inside < 0:
+		c.bad(path, "%s is not in the network %s, which has %s", p.Addr(), quote(nic.Network), subnets[0].Masked())
+		return
+	case subnets[inside].Bits() != p.Bits():
+		c.bad(path, "%s has another prefix length than the network %s; write %s/%d", p, quote(nic.Network), p.Addr(), subnets[inside].Bits())
+		return
+	}
+	if first := t.taken[p.Addr()]; first != "" {
+		c.bad(path, "%s is already the address of %s (line %d); use another one", p.Addr(), objectOf(first), c.line(first))
+		return
+	}
+	t.taken[p.Addr()] = path
+}
+
+// publish checks a machine's published ports. ports remembers who has a host
+// port, per protocol.
+func (c *checker) publish(at string, m Machine, ports map[string]string) {
+	if len(m.Publish) > 0 && len(m.Networks) == 0 && c.ok(at+".networks") {
+		c.bad(at+".publish", "needs a network on the machine that the ports are reached by; add one under \"networks\"")
+	}
+	for i, p := range m.Publish {
+		here := fmt.Sprintf("%s.publish[%d]", at, i)
+		if !c.ok(here) {
+			continue
+		}
+		protocol := c.oneOf(here+".protocol", p.Protocol, "tcp", "udp")
+		c.port(here+".port", p.Port)
+		if c.port(here+".host-port", p.HostPort) && protocol {
+			key := p.Protocol + "/" + strconv.Itoa(p.HostPort)
+			if first := ports[key]; first != "" {
+				c.bad(here+".host-port", "%s port %d of the host is already published by %s (line %d); use another one",
+					p.Protocol, p.HostPort, objectOf(first), c.line(first))
+			} else {
+				ports[key] = here + ".host-port"
+			}
+		}
+		for j, s := range p.Sources {
+			source := fmt.Sprintf("%s.sources[%d]", here, j)
+			if prefix, ok := c.prefix(source, s, "0.0.0.0/0"); ok && prefix != prefix.Masked() {
+				c.bad(source, "%s is an address, not a range; write %s, or %s/%d for that one address",
+					quote(s), prefix.Masked(), prefix.Addr(), prefix.Addr().BitLen())
+			}
+		}
+	}
+}
+
+func (c *checker) port(path string, port int) bool {
+	switch {
+	case !c.ok(path):
+		return false
+	case !c.has(path):
+		c.bad(path, "is missing; give a port number, 1 to 65535")
+		return false
+	case port < 1 || port > 65535:
+		c.bad(path, "%d is not a port number; use 1 to 65535", port)
+		return false
+	}
+	return true
+}

@@ -1,0 +1,142 @@
+package spec
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// minVolume is the least size of a volume or filesystem: below it no
+// filesystem can be made.
+const minVolume = MiB
+
+// The words of storage.
+var (
+	volumeProviders     = []string{"loop"}
+	filesystemProviders = []string{"tmpfs", "rootfs"}
+	filesystemTypes     = []string{"ext4", "xfs", "btrfs"}
+	allocations         = []string{AllocationFull, AllocationSparse}
+)
+
+var mountOptionForm = regexp.MustCompile(`^[A-Za-z0-9_.:=/@%+-]+$`)
+
+func (c *checker) volumes() {
+	for _, name := range c.names("volumes") {
+		path := "volumes." + name
+		v := c.decl.Volumes[name]
+		c.name(path, name)
+		if slices.Contains(filesystemProviders, v.Provider) {
+			c.bad(path+".provider", "%s provides filesystems, not volumes; declare it under \"filesystems\"", quote(v.Provider))
+		}
+		c.oneOf(path+".provider", v.Provider, volumeProviders...)
+		c.size(path+".size", v.Size, minVolume, "the size is missing; give one, like \"size: 1GiB\"")
+		if c.has(path + ".allocation") {
+			c.oneOf(path+".allocation", v.Allocation, allocations...)
+		}
+	}
+}
+
+// size checks a size against the least allowed. missing is said when there is
+// none; empty: it may be left out.
+func (c *checker) size(path string, size, least Size, missing string) {
+	switch {
+	case !c.ok(path):
+	case !c.has(path):
+		if missing != "" {
+			c.bad(path, "%s", missing)
+		}
+	case size < least:
+		c.bad(path, "%s is too small; it must be at least %s", size, least)
+	}
+}
+
+func (c *checker) filesystems() {
+	used := map[string]string{}
+	for _, name := range c.names("filesystems") {
+		path := "filesystems." + name
+		f := c.decl.Filesystems[name]
+		c.name(path, name)
+		volume, provider := c.has(path+".volume"), c.has(path+".provider")
+		switch {
+		case volume && provider:
+			c.bad(path+".provider", "a filesystem has either a volume that it is made on or a provider, not both; remove one")
+		case volume:
+			c.onVolume(path, f, used)
+		case provider:
+			c.provided(path, f)
+		default:
+			c.bad(path, "says neither \"volume: NAME\" (a filesystem made on a volume) nor \"provider: tmpfs\" or \"rootfs\"; add one")
+		}
+		c.mountOptions(path, f.MountOptions)
+	}
+}
+
+func (c *checker) onVolume(path string, f Filesystem, used map[string]string) {
+	c.reference(path+".volume", "volume", f.Volume, slices.Sorted(maps.Keys(c.decl.Volumes)))
+	c.once(used, f.Volume, path+".volume", "used by")
+	if c.has(path + ".type") {
+		c.oneOf(path+".type", f.Type, filesystemTypes...)
+	}
+	if c.has(path + ".size") {
+		c.bad(path+".size", "a filesystem on a volume is as large as the volume; remove the size, or set it on the volume")
+	}
+	if f.Shared {
+		c.bad(path+".shared", "a filesystem on a volume belongs to one machine; share one of the provider rootfs, or remove the key")
+	}
+	if f.Retain {
+		c.bad(path+".retain", "the data of a filesystem on a volume is kept with the volume; say \"retain: true\" there")
+	}
+}
+
+func (c *checker) provided(path string, f Filesystem) {
+	if slices.Contains(volumeProviders, f.Provider) {
+		c.bad(path+".provider", "%s provides volumes, not filesystems; declare a volume and say \"volume: NAME\" here", quote(f.Provider))
+	}
+	if c.oneOf(path+".provider", f.Provider, filesystemProviders...) {
+		c.size(path+".size", f.Size, minVolume, fmt.Sprintf("the size is missing; %s needs one, like \"size: 64MiB\"", f.Provider))
+	}
+	if c.has(path + ".type") {
+		c.bad(path+".type", "only a filesystem on a volume has a type; remove it")
+	}
+	if f.Wipe {
+		c.bad(path+".wipe", "only a filesystem on a volume can find foreign data; remove the key")
+	}
+	if f.Retain && f.Provider == "tmpfs" {
+		c.bad(path+".retain", "what is in memory cannot be kept; use the provider rootfs, or remove the key")
+	}
+}
+
+func (c *checker) mountOptions(path string, options []string) {
+	seen := map[string]string{}
+	for i, o := range options {
+		at := fmt.Sprintf("%s.mount-options[%d]", path, i)
+		switch {
+		case !c.ok(at):
+		case strings.Contains(o, ","):
+			c.bad(at, "%s holds several options; make each an entry of its own, like [noatime, nodev]", quote(o))
+		case !mountOptionForm.MatchString(o):
+			c.bad(at, "%s is not a mount option; write one like noatime", quote(o))
+		default:
+			c.once(seen, o, at, "a mount option of")
+		}
+	}
+}
+
+// reference checks that a named object is declared in the same file.
+func (c *checker) reference(path, kind, name string, declared []string) bool {
+	if !c.ok(path) {
+		return false
+	}
+	if _, found := slices.BinarySearch(declared, name); found {
+		return true
+	}
+	meant := closest(name, declared)
+	hint := suggestion(meant, declared)
+	if meant == "" && (len(declared) == 0 || len(declared) > 10) {
+		hint = fmt.Sprintf("; declare it under %q", kind+"s")
+	}
+	c.bad(path, "the %s %s is not declared in this file%s", kind, quote(name), hint)
+	return false
+}

@@ -1,0 +1,85 @@
+package state
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"hostler/internal/failpoint"
+)
+
+// written counts a commit and has a copy made after every so many. The caller
+// has the turn.
+func (l *Local) written() {
+	l.sinceBackup++
+	if l.sinceBackup < l.backupEvery || l.backingUp.Swap(true) {
+		return
+	}
+	l.sinceBackup = 0
+	// Beside the writers: a copy reads one moment of the store.
+	l.backups.Go(func() {
+		defer l.backingUp.Store(false)
+		if err := l.backup(context.Background()); err != nil {
+			l.log.Warn("The copy of the store could not be made; the next one is tried later.", "error", err)
+			return
+		}
+		l.turn <- struct{}{}
+		defer l.give()
+		// A copy is behind the store from now on and can be told from it.
+		if err := l.advance(); err != nil {
+			l.log.Warn("The generation of the store could not be moved.", "error", err)
+		}
+	})
+}
+
+// backup replaces the last good copy by one of the store as it is now.
+func (l *Local) backup(ctx context.Context) error {
+	tmp := l.files.lastGood + ".tmp"
+	if err := l.copyTo(ctx, tmp); err != nil {
+		_ = os.Remove(tmp)
+		return fmt.Errorf("cannot copy the store: %w", err)
+	}
+	if err := os.Rename(tmp, l.files.lastGood); err != nil {
+		return fmt.Errorf("cannot copy the store: %w", err)
+	}
+	if err := failpoint.Hit(failpoint.StoreBackupNoDirSync); err != nil {
+		return err
+	}
+	return syncDir(l.files.dir)
+}
+
+func (l *Local) copyTo(ctx context.Context, tmp string) error {
+	if err := os.RemoveAll(tmp); err != nil {
+		return err
+	}
+	// SQLite fills an empty file and keeps its mode.
+	f, err := os.OpenFile(tmp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	db, err := openDB(l.files.db, 1)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = db.Close() }()
+	if _, err := db.ExecContext(ctx, "VACUUM INTO ?", tmp); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	return failpoint.Hit(failpoint.StoreBackupNoRename)
+}
+
+// advance moves the generation of the store and then of its identity, so that
+// every file copied before is known to be old. The caller has the turn.
+func (l *Local) advance() error {
+	if l.broken.Load() != nil {
+		return nil
+	}
+	if err := l.commit(func(_ context.Context, m *meta) error { m.generation++; return nil }); err != nil {
+		return err
+	}
+	return writeIdentity(l.files.identity, identity{l.meta.storeID, l.meta.generation})
+}

@@ -1,0 +1,152 @@
+package state
+
+import (
+	"context"
+	"database/sql"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"syscall"
+
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"hostler/internal/fault"
+)
+
+// check reads everything and returns the store's row about itself, or an
+// error that isDamage knows.
+func check(ctx context.Context, c *sql.Conn) (m meta, err error) {
+	var answer string
+	if err := c.QueryRowContext(ctx, "PRAGMA quick_check(1)").Scan(&answer); err != nil {
+		return m, err
+	}
+	if answer != "ok" {
+		return m, fmt.Errorf("%w: %s", errDamaged, answer)
+	}
+	if err := checkSchema(ctx, c); err != nil {
+		return m, err
+	}
+	if m, err = scanMeta(c.QueryRowContext(ctx, "SELECT "+metaColumns+" FROM meta")); err != nil {
+		return m, err
+	}
+	var sum int64
+	if err := walk(ctx, c, "SELECT "+objectColumns+" FROM objects", func(s scanner) error {
+		o, err := scanObject(s)
+		if err != nil {
+			return err
+		}
+		if o.Revision > m.revision {
+			return fmt.Errorf("%w: %s/%s is at revision %d of %d", errDamaged, o.Kind, o.Name, o.Revision, m.revision)
+		}
+		if !json.Valid(o.Spec) || o.Status != nil && !json.Valid(o.Status) {
+			return fmt.Errorf("%w: %s/%s is not JSON", errDamaged, o.Kind, o.Name)
+		}
+		sum ^= o.checksum()
+		return nil
+	}); err != nil {
+		return m, err
+	}
+	if err := walk(ctx, c, "SELECT "+intentColumns+" FROM intents", func(s scanner) error {
+		in, err := scanIntent(s)
+		sum ^= in.checksum()
+		return err
+	}); err != nil {
+		return m, err
+	}
+	if sum != m.sum {
+		return m, fmt.Errorf("%w: rows are missing or old", errDamaged)
+	}
+	return m, walk(ctx, c, "SELECT "+eventColumns+" FROM events", func(s scanner) error {
+		_, err := scanEvent(s)
+		return err
+	})
+}
+
+func walk(ctx context.Context, c *sql.Conn, query string, f func(scanner) error) error {
+	rows, err := c.QueryContext(ctx, query)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		if err := f(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+// isUnusable says whether an error of opening the store means that its file is
+// not one of ours any more. What is the host's trouble (no memory, no file
+// descriptors, a disk that cannot be read just now) leaves the file alone.
+func isUnusable(err error) bool {
+	if isDamage(err) {
+		return true
+	}
+	switch sqliteCode(err) {
+	case sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_SCHEMA,
+		sqlite3.SQLITE_FORMAT, sqlite3.SQLITE_TOOBIG, sqlite3.SQLITE_RANGE, sqlite3.SQLITE_INTERNAL:
+		return true
+	}
+	return false
+}
+
+// guarded turns a panic of the library over a damaged file into damage.
+func guarded(f func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("%w: reading it failed with %v", errDamaged, r)
+		}
+	}()
+	return f()
+}
+
+// look says what is wrong with the file of the store before SQLite touches
+// it; empty if nothing is. A file of a newer schema is an error.
+func look(path string) (string, error) {
+	info, err := os.Lstat(path)
+	if err != nil {
+		return "", err
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Sprintf("it is not a regular file but %s", info.Mode().Type()), nil
+	}
+	owner := info.Sys().(*syscall.Stat_t).Uid
+	if int(owner) != os.Geteuid() {
+		return fmt.Sprintf("it belongs to the user %d", owner), nil
+	}
+	if info.Mode().Perm()&0o022 != 0 {
+		return fmt.Sprintf("others may write it (mode %04o)", info.Mode().Perm()), nil
+	}
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW, 0)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = f.Close() }()
+	// The fields and their places: https://www.sqlite.org/fileformat.html#the_database_header
+	header := make([]byte, 100)
+	if _, err := io.ReadFull(f, header); err != nil {
+		return "it is shorter than its header", nil
+	}
+	if string(header[:16]) != "SQLite format 3\x00" {
+		return "it is not a database", nil
+	}
+	// Versions above 2 would have SQLite read without writing, or refuse.
+	if header[18] > 2 || header[19] > 2 {
+		return "its header is damaged", nil
+	}
+	version := int(binary.BigEndian.Uint32(header[60:]))
+	if version > len(migrations) && binary.BigEndian.Uint32(header[68:]) == applicationID {
+		return "", newer(version)
+	}
+	return "", nil
+}
+
+func newer(version int) error {
+	return fault.New(fault.NeedsOperator, "cannot open the store: it has schema %d and this agent knows up to %d; "+
+		"install the newer agent again", version, len(migrations))
+}

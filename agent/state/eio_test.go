@@ -1,0 +1,31 @@
+//go:build integration
+
+package state_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// A sync that fails, once, ends all writing until the store is opened again:
+// the next sync would succeed without the data being on the disk.
+func TestFailedSyncStopsWrites(t *testing.T) {
+	for when := 1; when <= 40; when += 3 {
+		t.Run(fmt.Sprint(when), func(t *testing.T) {
+			dir := t.TempDir()
+			h := startHelper(t, dir, nil, "strace", "-f", "-qq", "-o", "/dev/null",
+				"-e", "trace=fsync,fdatasync", "-e", fmt.Sprintf("inject=fsync,fdatasync:error=EIO:when=%d", when))
+			first := h.line()
+			names, last := h.acked()
+			if strings.HasPrefix(first, "open") && (len(last) != 2 || !strings.HasPrefix(last[0], "error needs-operator") ||
+				!strings.HasPrefix(last[1], "then needs-operator") || !strings.Contains(last[1], "read-only")) {
+				t.Errorf("after %d writes: %q", len(names), last)
+			}
+			if when > 30 && len(names) == 0 {
+				t.Errorf("nothing was written: %q", first)
+			}
+			kept(t, dir, names)
+		})
+	}
+}

@@ -1,0 +1,231 @@
+package state
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"hostler/internal/fault"
+)
+
+// Local is the store on this host's disk: SQLite with a write-ahead log. One
+// connection writes, others read. It is safe for concurrent use; one process
+// has it open at a time.
+type Local struct {
+	files       files
+	clock       func() time.Time
+	log         *slog.Logger
+	backupEvery int
+	maxEvents   int64
+
+	lock    *dirLock
+	mark    *markFile
+	writer  *sql.DB
+	readers *sql.DB
+	conn    *sql.Conn // the writer's one connection
+	stmts   statements
+	// prepared are the statements to close: SQLite keeps a connection, and
+	// with it the log, while one is left.
+	prepared []*sql.Stmt
+	hub      *hub
+
+	// turn is held by who writes; a channel, so that waiting ends with a
+	// context. It guards meta and sinceBackup.
+	turn        chan struct{}
+	meta        meta
+	sinceBackup int
+	backups     sync.WaitGroup
+	backingUp   atomic.Bool
+
+	closed atomic.Bool
+	broken atomic.Pointer[brokenError]
+}
+
+type brokenError struct{ err error }
+
+// statements are the writer's prepared ones.
+type statements struct {
+	get, put, remove, setMeta         *sql.Stmt
+	begin, end, intent, record, prune *sql.Stmt
+}
+
+func (l *Local) prepare(ctx context.Context) error {
+	for _, s := range []struct {
+		to   **sql.Stmt
+		text string
+	}{
+		{&l.stmts.get, "SELECT " + objectColumns + " FROM objects WHERE kind = ? AND name = ?"},
+		{&l.stmts.put, "INSERT OR REPLACE INTO objects (" + objectColumns + ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"},
+		{&l.stmts.remove, "DELETE FROM objects WHERE kind = ? AND name = ?"},
+		{&l.stmts.setMeta, "INSERT OR REPLACE INTO meta (id, " + metaColumns + ") VALUES (1, ?, ?, ?, ?, ?, ?)"},
+		{&l.stmts.begin, "INSERT INTO intents (" + intentColumns + ") VALUES (?, ?, ?, ?, ?, ?, ?, ?)"},
+		{&l.stmts.intent, "SELECT " + intentColumns + " FROM intents WHERE token = ?"},
+		{&l.stmts.end, "DELETE FROM intents WHERE token = ?"},
+		{&l.stmts.record, "INSERT INTO events (time, kind, name, uid, level, reason, message) VALUES (?, ?, ?, ?, ?, ?, ?)"},
+		{&l.stmts.prune, "DELETE FROM events WHERE seq <= (SELECT max(seq) FROM events) - ?"},
+	} {
+		stmt, err := l.conn.PrepareContext(ctx, s.text)
+		if err != nil {
+			return err
+		}
+		*s.to = stmt
+		l.prepared = append(l.prepared, stmt)
+	}
+	return nil
+}
+
+func errClosed() error { return fault.New(fault.NotReady, "cannot use the store: it is closed") }
+
+// open is an error when nothing can be read any more.
+func (l *Local) open() error {
+	if l.closed.Load() {
+		return errClosed()
+	}
+	return nil
+}
+
+// Health is nil, or why the store takes no writes until it is opened again.
+func (l *Local) Health() error {
+	if b := l.broken.Load(); b != nil {
+		return fault.New(fault.NeedsOperator,
+			"cannot write the store: it is read-only since it failed (%v); restart the agent to check it", b.err)
+	}
+	return nil
+}
+
+// take waits for the writer's turn.
+func (l *Local) take(ctx context.Context) error {
+	select {
+	case l.turn <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	err := l.open()
+	if err == nil {
+		err = l.Health()
+	}
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		l.give()
+	}
+	return err
+}
+
+func (l *Local) give() { <-l.turn }
+
+// commit runs f in one transaction with a copy of meta, which f may change,
+// and keeps that copy if the transaction committed. The caller has the turn.
+// It cannot be cancelled: a transaction is short, and one that was cut off
+// has an outcome that nobody knows.
+func (l *Local) commit(f func(ctx context.Context, m *meta) error) error {
+	ctx := context.Background()
+	m := l.meta
+	err := inTx(ctx, l.conn, func() error {
+		if err := f(ctx, &m); err != nil {
+			return err
+		}
+		if m == l.meta {
+			return nil
+		}
+		_, err := l.stmts.setMeta.ExecContext(ctx, m.storeID, m.generation, m.revision, m.sum, m.rebuilt, m.checksum())
+		return err
+	})
+	if err != nil {
+		return l.fail("write", err)
+	}
+	moved := m.revision != l.meta.revision
+	l.meta = m
+	if moved {
+		l.mark.set(m.storeID, m.revision)
+	}
+	return nil
+}
+
+// fail gives an error of SQLite its kind. After one that leaves in doubt what
+// is on the disk the store is read-only: the kernel tells a failed sync once
+// only, and the next one would succeed without the data being there.
+func (l *Local) fail(verb string, err error) error {
+	if fault.KindOf(err) != fault.Transient || fault.Is(err, fault.Transient) {
+		return err
+	}
+	code := sqliteCode(err)
+	switch {
+	case l.closed.Load():
+		return errClosed()
+	case code == sqlite3.SQLITE_FULL:
+		return fault.New(fault.Transient, "cannot %s the store: no space left: %w", verb, err)
+	case isDamage(err), code == sqlite3.SQLITE_IOERR, code == sqlite3.SQLITE_READONLY:
+		if l.broken.CompareAndSwap(nil, &brokenError{err}) {
+			l.log.Error("The store failed and is read-only until the agent is restarted.", "error", err)
+		}
+		return fault.New(fault.NeedsOperator, "cannot %s the store: %w", verb, err)
+	}
+	return fault.New(fault.Transient, "cannot %s the store: %w", verb, err)
+}
+
+// sqliteCode is the primary result code, 0 for an error of another origin.
+func sqliteCode(err error) int {
+	var e *sqlite.Error
+	if errors.As(err, &e) {
+		return e.Code() & 0xff
+	}
+	return 0
+}
+
+// isDamage says whether an error means wrong bytes in the file, and not a
+// host that cannot read it just now.
+func isDamage(err error) bool {
+	switch sqliteCode(err) {
+	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
+		return true
+	}
+	return errors.Is(err, errDamaged)
+}
+
+// Dir is the directory of the store.
+func (l *Local) Dir() string { return l.files.dir }
+
+func newUID() string { return uuid.NewString() }
+
+// Close ends the watches, keeps a copy of the store and closes it. The store
+// cannot be used afterwards. Calling it again does nothing.
+func (l *Local) Close() error {
+	l.turn <- struct{}{}
+	if l.closed.Swap(true) {
+		l.give()
+		return nil
+	}
+	l.give()
+	l.hub.close()
+	l.backups.Wait()
+	l.turn <- struct{}{}
+	defer l.give()
+	var errs []error
+	if l.broken.Load() == nil {
+		if l.sinceBackup > 0 {
+			errs = append(errs, l.backup(context.Background()))
+		}
+		errs = append(errs, l.advance())
+	}
+	return errors.Join(append(errs, l.release())...)
+}
+
+// release closes what is open, in the reverse order of opening.
+func (l *Local) release() error {
+	return errors.Join(l.disconnect(), l.mark.close(), l.lock.release())
+}
+
+// printable keeps text that a person will read free of bytes that are not
+// text.
+func printable(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }

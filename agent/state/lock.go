@@ -1,0 +1,60 @@
+package state
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"hostler/internal/fault"
+)
+
+// dirLock keeps a second process out of the state directory. The kernel drops
+// it with its holder; the file stays.
+type dirLock struct{ f *os.File }
+
+// lockDir takes the lock or returns at once a fault.Conflict that names the
+// holder.
+func lockDir(path string) (*dirLock, error) {
+	// O_NONBLOCK: a fifo in its place must not hold us up.
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
+	if err != nil {
+		return nil, fault.New(fault.NeedsOperator, "cannot lock the state directory: %w", err)
+	}
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		_ = f.Close()
+		return nil, fault.New(fault.NeedsOperator, "cannot lock the state directory: %s is not a regular file", path)
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		holder, _ := io.ReadAll(io.LimitReader(f, 64))
+		_ = f.Close()
+		pid := strings.TrimSpace(string(holder))
+		if pid == "" {
+			pid = "unknown"
+		}
+		return nil, fault.New(fault.Conflict, "cannot open the store: another agent (pid %s) has it open", pid)
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, fault.New(fault.Transient, "cannot lock the state directory: %w", err)
+	}
+	// The pid is for the message only; the lock holds without it.
+	_ = f.Truncate(0)
+	_, _ = f.WriteAt(fmt.Appendf(nil, "%d\n", os.Getpid()), 0)
+	return &dirLock{f}, nil
+}
+
+func (l *dirLock) release() error {
+	if l == nil {
+		return nil
+	}
+	// Closing alone would leave the lock to a child that was forked a moment
+	// ago and has not come to its exec.
+	_ = unix.Flock(int(l.f.Fd()), unix.LOCK_UN)
+	return l.f.Close()
+}

@@ -1,0 +1,125 @@
+package state
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+
+	"hostler/internal/fault"
+)
+
+// Get returns one object.
+func (l *Local) Get(ctx context.Context, id ID) (Object, error) {
+	if err := l.open(); err != nil {
+		return Object{}, err
+	}
+	o, err := scanObject(l.readers.QueryRowContext(ctx,
+		"SELECT "+objectColumns+" FROM objects WHERE kind = ? AND name = ?", id.Kind, id.Name))
+	if errors.Is(err, sql.ErrNoRows) {
+		return Object{}, fault.New(fault.NotFound, "cannot find %s/%s", id.Kind, id.Name)
+	}
+	return o, l.readError(ctx, err)
+}
+
+// List returns the objects of the kinds as of one revision.
+func (l *Local) List(ctx context.Context, kinds ...string) ([]Object, int64, error) {
+	if err := l.open(); err != nil {
+		return nil, 0, err
+	}
+	// One read transaction: the revision and the rows are of one moment.
+	tx, err := l.readers.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
+	if err != nil {
+		return nil, 0, l.readError(ctx, err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	m, err := scanMeta(tx.QueryRowContext(ctx, "SELECT "+metaColumns+" FROM meta"))
+	if err != nil {
+		return nil, 0, l.readError(ctx, err)
+	}
+	query, args := "SELECT "+objectColumns+" FROM objects", []any{}
+	if len(kinds) > 0 {
+		names, _ := json.Marshal(kinds)
+		query, args = query+" WHERE kind IN (SELECT value FROM json_each(?))", []any{string(names)}
+	}
+	rows, err := tx.QueryContext(ctx, query+" ORDER BY kind, name", args...)
+	objects, err := collect(rows, err, scanObject)
+	if err != nil {
+		return nil, 0, l.readError(ctx, err)
+	}
+	return objects, m.revision, nil
+}
+
+// Watch sends first the ids of all objects of the kinds, then of those that
+// changed.
+func (l *Local) Watch(ctx context.Context, kinds ...string) (<-chan []ID, error) {
+	w, err := l.hub.register(kinds)
+	if err != nil {
+		return nil, err
+	}
+	objects, _, err := l.List(ctx, kinds...)
+	if err != nil {
+		l.hub.unregister(w)
+		return nil, err
+	}
+	first := make([]ID, len(objects))
+	for i, o := range objects {
+		first[i] = o.ID
+	}
+	ch, err := l.hub.run(ctx, w, first)
+	if err != nil {
+		l.hub.unregister(w)
+	}
+	return ch, err
+}
+
+// Intents returns the open intents, oldest first.
+func (l *Local) Intents(ctx context.Context) ([]Intent, error) {
+	if err := l.open(); err != nil {
+		return nil, err
+	}
+	rows, err := l.readers.QueryContext(ctx, "SELECT "+intentColumns+" FROM intents ORDER BY seq")
+	intents, err := collect(rows, err, scanIntent)
+	return intents, l.readError(ctx, err)
+}
+
+// defaultEvents is the Limit of a query that gives none.
+const defaultEvents = 1000
+
+// Events returns the events that the query selects, oldest first.
+func (l *Local) Events(ctx context.Context, q EventQuery) ([]Event, error) {
+	if err := l.open(); err != nil {
+		return nil, err
+	}
+	query, args := "SELECT "+eventColumns+" FROM events WHERE seq > ?", []any{q.After}
+	if q.Object != nil {
+		query, args = query+" AND kind = ?", append(args, q.Object.Kind)
+		if q.Object.Name != "" {
+			query, args = query+" AND name = ?", append(args, q.Object.Name)
+		}
+	}
+	limit := q.Limit
+	if limit <= 0 {
+		limit = defaultEvents
+	}
+	rows, err := l.readers.QueryContext(ctx, query+" ORDER BY seq LIMIT ?", append(args, limit)...)
+	events, err := collect(rows, err, scanEvent)
+	return events, l.readError(ctx, err)
+}
+
+// WatchEvents signals that there are new events; the first sign comes at once.
+func (l *Local) WatchEvents(ctx context.Context) (<-chan struct{}, error) {
+	return l.hub.runEvents(ctx)
+}
+
+// readError gives an error of a read its kind and words. Damage that a read
+// comes upon makes the store read-only.
+func (l *Local) readError(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return l.fail("read", err)
+}

@@ -1,0 +1,198 @@
+package state
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+
+	"hostler/internal/failpoint"
+	"hostler/internal/fault"
+)
+
+// Write makes the changes in one transaction.
+func (l *Local) Write(ctx context.Context, mode Mode, writes ...Write) ([]Result, error) {
+	if mode != Atomic && mode != Each {
+		return nil, fault.New(fault.Invalid, "cannot write: %q is no mode", mode)
+	}
+	if err := l.take(ctx); err != nil {
+		return nil, err
+	}
+	defer l.give()
+	results := make([]Result, len(writes))
+	var changed []ID
+	err := l.commit(func(ctx context.Context, m *meta) error {
+		status := false
+		for i, w := range writes {
+			c, err := l.apply(ctx, m, w)
+			if err != nil {
+				// Without a kind it is the store that failed, not the write.
+				if mode == Atomic || !isRefusal(err) {
+					return err
+				}
+				results[i].Err = err
+				continue
+			}
+			results[i].Object = c.object
+			if !c.none {
+				changed = append(changed, c.object.ID)
+			}
+			status = status || w.Status != nil
+		}
+		if status {
+			return failpoint.Hit(failpoint.StoreEffectNoResult)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(changed) > 0 {
+		l.hub.changed(changed)
+		l.written()
+	}
+	if err := failpoint.Hit(failpoint.StoreResultNoAck); err != nil {
+		return nil, err
+	}
+	return results, nil
+}
+
+func isRefusal(err error) bool {
+	return fault.Is(err, fault.KindOf(err))
+}
+
+// apply makes one write inside the transaction. Every changed object has a
+// revision of its own.
+func (l *Local) apply(ctx context.Context, m *meta, w Write) (change, error) {
+	var cur *Object
+	o, err := scanObject(l.stmts.get.QueryRowContext(ctx, w.Kind, w.Name))
+	switch {
+	case err == nil:
+		cur = &o
+	case !errors.Is(err, sql.ErrNoRows):
+		return change{}, err
+	}
+	c, err := decide(cur, w, l.clock().UTC(), newUID)
+	if err != nil || c.none {
+		return c, err
+	}
+	m.revision++
+	c.object.Revision = m.revision
+	if cur != nil {
+		m.sum ^= cur.checksum()
+	}
+	if c.removed {
+		_, err := l.stmts.remove.ExecContext(ctx, w.Kind, w.Name)
+		return c, err
+	}
+	n := &c.object
+	chk := n.checksum()
+	m.sum ^= chk
+	_, err = l.stmts.put.ExecContext(ctx, n.Kind, n.Name, n.UID, n.Revision, n.Generation, string(n.Life),
+		[]byte(n.Spec), []byte(n.Status), n.Created.UnixNano(), n.Updated.UnixNano(), chk)
+	return c, err
+}
+
+// Begin makes an intent durable.
+func (l *Local) Begin(ctx context.Context, in Intent) error {
+	if err := checkID(in.Object); err != nil {
+		return err
+	}
+	if err := checkWord(in.Token); err != nil {
+		return err
+	}
+	if in.Began.IsZero() {
+		in.Began = l.clock()
+	}
+	in.Action, in.UID, in.Owner = printable(in.Action), printable(in.UID), printable(in.Owner)
+	if err := failpoint.Hit(failpoint.StoreBeforeIntent); err != nil {
+		return err
+	}
+	if err := l.take(ctx); err != nil {
+		return err
+	}
+	defer l.give()
+	err := l.commit(func(ctx context.Context, m *meta) error {
+		_, err := scanIntent(l.stmts.intent.QueryRowContext(ctx, in.Token))
+		if err == nil {
+			return fault.New(fault.Conflict, "cannot begin to %s %s/%s: the token is in use", in.Action, in.Object.Kind, in.Object.Name)
+		}
+		if !errors.Is(err, sql.ErrNoRows) {
+			return err
+		}
+		chk := in.checksum()
+		m.sum ^= chk
+		_, err = l.stmts.begin.ExecContext(ctx, in.Token, in.Object.Kind, in.Object.Name, in.UID, in.Action, in.Began.UnixNano(), in.Owner, chk)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	l.written()
+	return failpoint.Hit(failpoint.StoreAfterIntent)
+}
+
+// End forgets intents; absent ones are success.
+func (l *Local) End(ctx context.Context, tokens ...string) error {
+	if len(tokens) == 0 {
+		return nil
+	}
+	if err := l.take(ctx); err != nil {
+		return err
+	}
+	defer l.give()
+	err := l.commit(func(ctx context.Context, m *meta) error {
+		for _, token := range tokens {
+			in, err := scanIntent(l.stmts.intent.QueryRowContext(ctx, token))
+			if errors.Is(err, sql.ErrNoRows) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			m.sum ^= in.checksum()
+			if _, err := l.stmts.end.ExecContext(ctx, token); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		l.written()
+	}
+	return err
+}
+
+// Record appends events; one without a time happened now, one without a level
+// is for information.
+func (l *Local) Record(ctx context.Context, events ...Event) error {
+	if len(events) == 0 {
+		return nil
+	}
+	if err := l.take(ctx); err != nil {
+		return err
+	}
+	defer l.give()
+	err := l.commit(func(ctx context.Context, _ *meta) error {
+		for _, e := range events {
+			if e.Time.IsZero() {
+				e.Time = l.clock()
+			}
+			if e.Level == "" {
+				e.Level = LevelInfo
+			}
+			if _, err := l.stmts.record.ExecContext(ctx, e.Time.UnixNano(), printable(e.Object.Kind), printable(e.Object.Name),
+				printable(e.UID), printable(e.Level), printable(e.Reason), printable(e.Message)); err != nil {
+				return err
+			}
+		}
+		if _, err := l.stmts.prune.ExecContext(ctx, l.maxEvents); err != nil {
+			return err
+		}
+		return failpoint.Hit(failpoint.StoreEventAppend)
+	})
+	if err != nil {
+		return err
+	}
+	l.hub.recorded()
+	return nil
+}
