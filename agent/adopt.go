@@ -1,0 +1,135 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+
+	"hostler/agent/api"
+	"hostler/agent/provisioner"
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/containerbroker"
+	"hostler/internal/fault"
+)
+
+// adopter takes over instances that nobody declared.
+type adopter struct{ *host }
+
+func (a adopter) find(ctx context.Context, t spec.ContainerType, instance string) (containerbroker.Instance, error) {
+	d, err := a.driver(t)
+	if err != nil {
+		return containerbroker.Instance{}, err
+	}
+	all, err := d.Broker.List(ctx, false)
+	if err != nil {
+		return containerbroker.Instance{}, fmt.Errorf("cannot list the %s instances: %w", t, err)
+	}
+	for _, i := range all {
+		if i.Name == instance {
+			return i, nil
+		}
+	}
+	return containerbroker.Instance{}, fault.New(fault.NotFound, "there is no %s instance named %q", t, instance)
+}
+
+// Inspect implements api.Adopter.
+func (a adopter) Inspect(ctx context.Context, t spec.ContainerType, instance string) (api.Adoptable, error) {
+	i, err := a.find(ctx, t, instance)
+	if err != nil {
+		return api.Adoptable{}, err
+	}
+	if i.Stamp != nil && i.Stamp.Namespace != a.config().Namespace {
+		return api.Adoptable{}, fault.New(fault.Conflict, "instance %q belongs to another agent (namespace %q): release it there first", instance, i.Stamp.Namespace)
+	}
+	return api.Adoptable{Name: i.Name, Machine: machineOf(i, t)}, nil
+}
+
+// machineOf declares an instance as it is.
+func machineOf(i containerbroker.Instance, t spec.ContainerType) spec.Machine {
+	running, autostart := i.Status == containerbroker.StatusRunning, i.Autostart
+	return spec.Machine{
+		Type: t, Image: string(t) + ":" + i.ImageID, CPUs: i.CPUs, Memory: spec.Size(i.Memory), RootDisk: spec.Size(i.RootDisk),
+		Running: &running, Autostart: &autostart, Privileged: i.Privileged, Nesting: i.Nesting,
+	}
+}
+
+// Stamp implements api.Adopter. The intent is durable before the stamp, so
+// that the provisioner takes the instance for the machine's own.
+func (a adopter) Stamp(ctx context.Context, t spec.ContainerType, instance string, machine state.Object) error {
+	d, err := a.driver(t)
+	if err != nil {
+		return err
+	}
+	stamper, ok := d.Broker.(containerbroker.Stamper)
+	if !ok {
+		return fault.New(fault.Invalid, "cannot take over %s instances with this agent", t)
+	}
+	record, err := a.hostRecord(ctx)
+	if err != nil {
+		return err
+	}
+	desired, err := provisioner.Decode([]state.Object{machine}, t, provisioner.ConfigOf(record, t))
+	if err != nil {
+		return err
+	}
+	stamp := desired[0].Machine.Stamp
+	stamp.Token = newToken()
+	intent := state.Intent{Token: stamp.Token, Object: machine.ID, UID: machine.UID, Action: "adopt", Began: a.now(), Owner: string(t)}
+	if err := a.store.Begin(ctx, intent); err != nil {
+		return fmt.Errorf("cannot write the intent to adopt: %w", err)
+	}
+	if err := stamper.Stamp(ctx, instance, stamp); err != nil {
+		return fmt.Errorf("cannot stamp the instance: %w", err)
+	}
+	return nil
+}
+
+// Export implements api.Exporter: the YAML of what the store declares, with
+// the machines' instances as they are.
+func (a adopter) Export(ctx context.Context) ([]byte, error) {
+	objects, _, err := a.store.List(ctx, spec.KindMachine)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the machines: %w", err)
+	}
+	d := spec.Declaration{Version: 1, Name: "exported", Machines: map[string]spec.Machine{}}
+	record, err := a.hostRecord(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range a.types() {
+		desired, err := provisioner.Decode(objects, t, provisioner.ConfigOf(record, t))
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range desired {
+			if m.Life == state.Alive {
+				d.Machines[m.Name] = m.Record.Machine
+			}
+		}
+		if err := a.exportForeign(ctx, t, &d); err != nil {
+			return nil, err
+		}
+	}
+	return spec.EncodeYAML(d), nil
+}
+
+// exportForeign adds the instances that nobody declared.
+func (a adopter) exportForeign(ctx context.Context, t spec.ContainerType, d *spec.Declaration) error {
+	driver, err := a.driver(t)
+	if fault.Is(err, fault.NotReady) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	all, err := driver.Broker.List(ctx, false)
+	if err != nil {
+		return fmt.Errorf("cannot list the %s instances: %w", t, err)
+	}
+	for _, i := range all {
+		if _, declared := d.Machines[i.Name]; !declared && i.Stamp == nil {
+			d.Machines[i.Name] = machineOf(i, t)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,247 @@
+// Package agent puts hostler together: it opens the store, starts the workers
+// and serves the API. It is the only place that names concrete drivers.
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"github.com/google/uuid"
+
+	"hostler/agent/api"
+	"hostler/agent/containersetup"
+	"hostler/agent/provisioner"
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/containerbroker"
+	"hostler/initialisers"
+	"hostler/internal/fault"
+	"hostler/internal/hostlock"
+	"hostler/internal/paths"
+)
+
+// Options are what the command line gives.
+type Options struct {
+	Paths   paths.Paths
+	Version string
+	Logger  *slog.Logger
+	// Provisioners says where they run.
+	Provisioners Placement
+}
+
+func newToken() string { return uuid.NewString() }
+
+// Run is the agent. It returns when ctx ends (no error) or when it cannot
+// work at all; stopping it changes no guest.
+func Run(ctx context.Context, o Options) error {
+	h, report, err := open(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer h.local.Close()
+	if report.Rebuilt {
+		if err := h.forgetKnown(ctx, report); err != nil {
+			return err
+		}
+	}
+	server, err := h.server(o)
+	if err != nil {
+		return err
+	}
+	listener, err := api.Listen(o.Paths.Socket(), socketGroup())
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for _, t := range h.types() {
+		h.sup.start(ctx, "recovery-"+string(t), h.recover(t))
+	}
+	for _, w := range Workers() {
+		if w.start != nil {
+			h.sup.start(ctx, w.Name, w.start(h, confdApplier{server}))
+		}
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ctx, listener) }()
+	h.sup.start(ctx, "watchdog", keepAlive)
+	h.logger.Info("The agent is ready.", "socket", o.Paths.Socket(), "version", o.Version)
+	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
+		h.logger.Warn("The service manager cannot be told that the agent is ready.", "error", err)
+	}
+	err = <-served
+	_, _ = daemon.SdNotify(false, daemon.SdNotifyStopping)
+	cancel()
+	h.sup.wait()
+	return err
+}
+
+// open reads the configuration and opens the store.
+func open(ctx context.Context, o Options) (*host, state.OpenReport, error) {
+	h := &host{
+		paths: o.Paths, drivers: drivers(), logger: o.Logger, now: time.Now, started: time.Now(), placement: o.Provisioners,
+		metrics: newMetrics(o.Version), made: map[spec.ContainerType]driver{},
+		initialisers: map[spec.ContainerType]initialisers.Initialiser{}, notices: map[string]string{},
+	}
+	h.sup = newSupervisor(o.Logger, h.now)
+	config, err := h.readConfig()
+	if err != nil {
+		return nil, state.OpenReport{}, err
+	}
+	for _, dir := range []string{o.Paths.StateDir, o.Paths.RunDir} {
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return nil, state.OpenReport{}, fmt.Errorf("cannot make %s: %w", dir, err)
+		}
+	}
+	store, report, err := openStore(ctx, state.Options{Dir: o.Paths.StateDir, Clock: h.now, Logger: o.Logger})
+	if err != nil {
+		return nil, report, fmt.Errorf("cannot open the store in %s: %w", o.Paths.StateDir, err)
+	}
+	h.local = store
+	h.store = timedStore{store, h.metrics.storeWait}
+	h.metrics.registry.MustRegister(newStateCollector(store))
+	if err := h.writeConfig(ctx, config); err != nil {
+		return nil, report, errors.Join(err, store.Close())
+	}
+	if err := h.openImages(); err != nil {
+		return nil, report, errors.Join(err, store.Close())
+	}
+	return h, report, nil
+}
+
+// openStore waits a moment for an agent that is just ending: a service manager
+// may start the next one before the last one's files are closed.
+func openStore(ctx context.Context, o state.Options) (*state.Local, state.OpenReport, error) {
+	deadline := time.Now().Add(time.Second)
+	for {
+		store, report, err := state.Open(ctx, o)
+		if !fault.Is(err, fault.Conflict) || time.Now().After(deadline) {
+			return store, report, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, report, ctx.Err()
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// setUp is the worker that prepares the host for one container type.
+func (h *host) setUp(t spec.ContainerType) func(context.Context) error {
+	return func(ctx context.Context) error {
+		return containersetup.New(containersetup.Options{
+			Type: t, Store: h.store, Initialiser: h.initialiser(t), Provisioner: h.provisioner(ctx, t),
+			Lock: h.lock, Prepared: func(ctx context.Context) error { return h.learn(ctx, t) },
+			Now: h.now, Logger: h.logger.With("worker", "setup-"+t),
+		}).Run(ctx)
+	}
+}
+
+// lock takes the host lock and counts the wait.
+func (h *host) lock(ctx context.Context, purpose string, waiting func(string)) (func(), error) {
+	began := h.now()
+	lock, err := hostlock.Acquire(ctx, h.paths.HostLock(), purpose, func(holder hostlock.Holder) { waiting(holder.String()) })
+	if err != nil {
+		return nil, err
+	}
+	h.metrics.lockWait.Observe(h.now().Sub(began).Seconds())
+	return func() {
+		if err := lock.Release(); err != nil {
+			h.logger.Warn("The host lock cannot be released.", "error", err)
+		}
+	}, nil
+}
+
+// recover is a worker that compares a hypervisor that is there already with a
+// new store, so that what a lost store knew is known again before anything is
+// declared anew. It ends when that is done or there is no such hypervisor.
+func (h *host) recover(t spec.ContainerType) func(context.Context) error {
+	return func(ctx context.Context) error {
+		err := h.learn(ctx, t)
+		if fault.Is(err, fault.NotReady) {
+			return nil
+		}
+		return err
+	}
+}
+
+// keepAlive tells the service manager's watchdog that the agent lives.
+func keepAlive(ctx context.Context) error {
+	interval, err := daemon.SdWatchdogEnabled(false)
+	if err != nil || interval == 0 {
+		return err
+	}
+	tick := time.NewTicker(interval / 3)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			if _, err := daemon.SdNotify(false, daemon.SdNotifyWatchdog); err != nil {
+				return fmt.Errorf("cannot answer the watchdog: %w", err)
+			}
+		}
+	}
+}
+
+// goroutineProvisioner runs a type's provisioner inside this process.
+type goroutineProvisioner struct {
+	h    *host
+	ctx  context.Context //nolint:containedctx // the agent's life, not a call's
+	name string
+	run  func(context.Context) error
+}
+
+// Start implements containersetup.Provisioner.
+func (g goroutineProvisioner) Start(context.Context) error {
+	g.h.sup.start(g.ctx, g.name, g.run)
+	return nil
+}
+
+// Stop implements containersetup.Provisioner.
+func (g goroutineProvisioner) Stop(context.Context) error {
+	g.h.sup.stop(g.name)
+	return nil
+}
+
+// absentProvisioner is run by somebody else.
+type absentProvisioner struct{}
+
+// Start implements containersetup.Provisioner.
+func (absentProvisioner) Start(context.Context) error { return nil }
+
+// Stop implements containersetup.Provisioner.
+func (absentProvisioner) Stop(context.Context) error { return nil }
+
+func (h *host) provisioner(ctx context.Context, t spec.ContainerType) containersetup.Provisioner {
+	name := "provisioner-" + string(t)
+	switch h.placement {
+	case Units:
+		return unitProvisioner{t}
+	case Elsewhere:
+		return absentProvisioner{}
+	}
+	return goroutineProvisioner{h: h, ctx: ctx, name: name, run: func(ctx context.Context) error {
+		d, err := h.driver(t)
+		if err != nil {
+			return err
+		}
+		return provision(ctx, t, h.store, d.Broker, d.Images, h.config(), workerMetrics{h.metrics, h.sup, name}, h.logger.With("worker", name))
+	}}
+}
+
+// provision runs a type's provisioner on whatever store it is given: the local
+// one, or the agent's socket.
+func provision(ctx context.Context, t spec.ContainerType, store state.Backend, broker containerbroker.Broker, images provisioner.Images, config spec.Config, m provisioner.Metrics, logger *slog.Logger) error {
+	return provisioner.New(provisioner.Options{
+		Type: t, Store: store, Broker: broker, Differ: broker.(containerbroker.Differ), Images: images,
+		Defaults: provisioner.ConfigOf(spec.HostRecord{Config: config}, t),
+		Metrics:  m, Now: time.Now, NewToken: newToken, Logger: logger,
+	}).Run(ctx)
+}

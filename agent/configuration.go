@@ -1,0 +1,97 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+
+	"hostler/agent/spec"
+)
+
+// settle is how long a folder must be quiet before its files are read:
+// editors write a file in several steps.
+const settle = 200 * time.Millisecond
+
+// readConfig reads the host's configuration; an absent file means defaults.
+func (h *host) readConfig() (spec.Config, error) {
+	content, err := os.ReadFile(h.paths.Config)
+	if errors.Is(err, fs.ErrNotExist) {
+		return spec.DefaultConfig(), nil
+	}
+	if err != nil {
+		return spec.Config{}, fmt.Errorf("cannot read the configuration: %w", err)
+	}
+	config, warnings, err := spec.ParseConfig(h.paths.Config, content)
+	if err != nil {
+		return spec.Config{}, err
+	}
+	text := make([]string, len(warnings))
+	for i, w := range warnings {
+		text[i] = w.Summary()
+		h.logger.Warn("The configuration has something that is not used.", "warning", text[i])
+	}
+	h.notice("configuration-warnings", strings.Join(text, "; "))
+	return config, nil
+}
+
+// followConfiguration is the worker that takes over changes of the
+// configuration file. A file that cannot be understood changes nothing and is
+// told in the status.
+func (h *host) followConfiguration(ctx context.Context) error {
+	return watchFolder(ctx, filepath.Dir(h.paths.Config), func() (time.Duration, error) {
+		config, err := h.readConfig()
+		if err == nil && config.Namespace != h.config().Namespace {
+			err = fmt.Errorf("the namespace cannot change while the agent runs: restart it to manage namespace %q instead of %q", config.Namespace, h.config().Namespace)
+		}
+		if err != nil {
+			h.notice("configuration", fmt.Sprintf("%s is not used: %v", h.paths.Config, err))
+			h.logger.Warn("The changed configuration is not used.", "error", err)
+			return 0, nil
+		}
+		h.notice("configuration", "")
+		return 0, h.writeConfig(ctx, config)
+	})
+}
+
+// watchFolder calls changed at first and whenever the folder's files changed
+// and were then left alone for a moment, until ctx ends. It is called again
+// after the time that it returns; zero: no such time.
+func watchFolder(ctx context.Context, dir string, changed func() (time.Duration, error)) error {
+	watcher, err := fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("cannot watch %s: %w", dir, err)
+	}
+	defer watcher.Close()
+	if err := watcher.Add(dir); err != nil {
+		return fmt.Errorf("cannot watch %s: %w", dir, err)
+	}
+	quiet := time.NewTimer(0)
+	defer quiet.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-watcher.Errors:
+			return fmt.Errorf("cannot go on watching %s: %w", dir, err)
+		case event := <-watcher.Events:
+			if event.Op&^fsnotify.Chmod != 0 {
+				quiet.Reset(settle)
+			}
+		case <-quiet.C:
+			next, err := changed()
+			if err != nil {
+				return err
+			}
+			if next > 0 {
+				quiet.Reset(next)
+			}
+		}
+	}
+}

@@ -1,0 +1,153 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"hostler/internal/fault"
+)
+
+// applier applies the declarations of a folder; agent/api's server is one.
+type applier interface {
+	// ApplyFile takes over a file. It may take what it declares from the files
+	// that are gone. held says what of it waits for a person's word.
+	ApplyFile(ctx context.Context, path string, content []byte, gone []string) (held string, err error)
+	RemoveFile(ctx context.Context, path string) error
+	FileSources(ctx context.Context) ([]string, error)
+}
+
+// again is when a declaration file is tried again that was refused because of
+// something else than itself.
+const again = 5 * time.Second
+
+// lookAgain is when a file is looked at again of which something is held back:
+// it may have been allowed meanwhile.
+const lookAgain = time.Minute
+
+// maxDeclaration bounds what is read of a file, in bytes; it is more than a
+// declaration may have, whose length the reader then refuses.
+const maxDeclaration = 1 << 20
+
+// followDeclarations is the worker that keeps the store in step with conf.d:
+// a file is applied when it changes and its declaration removed when the file
+// is gone. A folder that is absent altogether removes nothing.
+func (h *host) followDeclarations(a applier) func(context.Context) error {
+	return func(ctx context.Context) error {
+		dir := h.paths.ConfD()
+		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // a folder of /etc that everybody may list
+			return fmt.Errorf("cannot make %s: %w", dir, err)
+		}
+		return watchFolder(ctx, dir, func() (time.Duration, error) { return h.applyFolder(ctx, dir, a) })
+	}
+}
+
+// applyFolder applies the files of a folder and removes what the files
+// declared that are gone. It returns when to do so again.
+func (h *host) applyFolder(ctx context.Context, dir string, a applier) (time.Duration, error) {
+	present, err := declarationFiles(dir)
+	if err != nil {
+		return 0, err
+	}
+	gone, err := goneFiles(ctx, dir, present, a)
+	if err != nil {
+		return 0, err
+	}
+	var next time.Duration
+	for _, path := range present {
+		content, err := readDeclaration(path)
+		held := ""
+		if err == nil {
+			held, err = a.ApplyFile(ctx, path, content, gone)
+		}
+		switch {
+		case err != nil:
+			h.tell(path, fmt.Sprintf("%s is not applied: %v", path, err))
+		case held != "":
+			h.tell(path, fmt.Sprintf("%s is applied, but %s", path, held))
+		default:
+			h.notice(path, "")
+		}
+		switch {
+		case fault.Is(err, fault.NotReady) || fault.Is(err, fault.Transient) || fault.Is(err, fault.Conflict):
+			next = again
+		case held != "" && next == 0:
+			next = lookAgain
+		}
+	}
+	for _, path := range gone {
+		if err := a.RemoveFile(ctx, path); err != nil {
+			return 0, fmt.Errorf("cannot remove the declaration of %s: %w", path, err)
+		}
+		h.notice(path, "")
+	}
+	return next, nil
+}
+
+// tell shows a notice and logs it when it is new.
+func (h *host) tell(key, text string) {
+	h.mu.Lock()
+	known := h.notices[key] == text
+	h.notices[key] = text
+	h.mu.Unlock()
+	if !known {
+		h.logger.Warn("A declaration file needs a person.", "reason", text)
+	}
+}
+
+// declarationFiles lists the declarations of a folder.
+func declarationFiles(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read %s: %w", dir, err)
+	}
+	var files []string
+	for _, e := range entries {
+		if ext := filepath.Ext(e.Name()); ext != ".yaml" && ext != ".yml" && ext != ".json" || strings.HasPrefix(e.Name(), ".") {
+			continue
+		}
+		files = append(files, filepath.Join(dir, e.Name()))
+	}
+	return files, nil
+}
+
+// goneFiles lists the files of the folder that something was declared in and
+// that are there no more.
+func goneFiles(ctx context.Context, dir string, present []string, a applier) ([]string, error) {
+	sources, err := a.FileSources(ctx)
+	if err != nil {
+		return nil, err
+	}
+	there := map[string]bool{}
+	for _, path := range present {
+		there[path] = true
+	}
+	var gone []string
+	for _, path := range sources {
+		if !there[path] && filepath.Dir(path) == dir {
+			gone = append(gone, path)
+		}
+	}
+	return gone, nil
+}
+
+// readDeclaration reads a file, if it is one: a pipe would be waited for.
+func readDeclaration(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fault.New(fault.Invalid, "it is not a file")
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	return io.ReadAll(io.LimitReader(file, maxDeclaration))
+}

@@ -1,0 +1,164 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"sort"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hostler/agent/api"
+	"hostler/agent/provisioner"
+	"hostler/agent/spec"
+	"hostler/containerbroker"
+	"hostler/internal/hostlock"
+)
+
+// glance answers what a person asks of the host as a whole.
+type glance struct{ *host }
+
+// lowSpace is the free space below which doctor warns, in bytes: enough for
+// an image to be built and a store to be copied.
+const lowSpace = 2 << 30
+
+// Glance implements api.Host.
+func (g glance) Glance(ctx context.Context) (api.Glance, error) {
+	view := api.Glance{
+		Started: g.started, Harvest: g.config().Harvest, Workers: g.workers(),
+		Locks: []api.Lock{}, Disk: g.disk(), Notices: g.allNotices(ctx),
+	}
+	if holder, held := hostlock.Read(g.paths.HostLock()); held {
+		view.Locks = append(view.Locks, api.Lock{
+			Name: "host", Holder: holder.String(), Purpose: holder.Purpose, Since: holder.Since,
+		})
+	}
+	unknown, err := g.unknown(ctx)
+	if err != nil {
+		view.Notices = append(view.Notices, err.Error())
+	}
+	view.Unknown = unknown
+	return view, nil
+}
+
+// workers lists those of this process and those that run by themselves.
+func (g glance) workers() []api.Worker {
+	rows := g.sup.list()
+	if g.placement == Inside {
+		return rows
+	}
+	for _, t := range g.types() {
+		row := api.Worker{Name: "provisioner-" + string(t), State: "elsewhere", Message: "a process of its own", Since: g.started}
+		if g.placement == Units {
+			row.Message = "the unit " + unitProvisioner{t}.unit()
+		}
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+func (g glance) disk() []api.Disk {
+	rows := []api.Disk{}
+	for _, path := range []string{g.paths.StateDir, g.paths.RunDir} {
+		var s unix.Statfs_t
+		if unix.Statfs(path, &s) == nil {
+			rows = append(rows, api.Disk{Path: path, Size: int64(s.Blocks) * s.Bsize, Free: int64(s.Bavail) * s.Bsize})
+		}
+	}
+	return rows
+}
+
+func (g glance) allNotices(ctx context.Context) []string {
+	g.mu.Lock()
+	texts := make([]string, 0, len(g.notices))
+	for _, text := range g.notices {
+		texts = append(texts, text)
+	}
+	g.mu.Unlock()
+	sort.Strings(texts)
+	if status, err := g.hostStatus(ctx); err == nil {
+		texts = append(texts, status.Notices...)
+	}
+	return texts
+}
+
+// unknown lists the instances with our stamp and no record.
+func (g glance) unknown(ctx context.Context) ([]api.UnknownInstance, error) {
+	rows := []api.UnknownInstance{}
+	objects, _, err := g.store.List(ctx, spec.KindMachine)
+	if err != nil {
+		return rows, fmt.Errorf("cannot read the machines: %w", err)
+	}
+	records := make(map[string]bool, len(objects))
+	for _, o := range objects {
+		records[o.UID] = true
+	}
+	for _, t := range g.types() {
+		d, err := g.driver(t)
+		if err != nil {
+			continue // the type was never set up: there is nothing to list
+		}
+		all, err := listSoon(ctx, d.Broker)
+		if err != nil {
+			return rows, fmt.Errorf("the %s instances cannot be listed: %w", t, err)
+		}
+		for _, i := range provisioner.Unknown(all, records, g.config().Namespace) {
+			rows = append(rows, api.UnknownInstance{Type: string(t), Name: i.Name, UID: i.Stamp.UID})
+		}
+	}
+	return rows, nil
+}
+
+// glanceTimeout is how long a glance waits for a hypervisor: a person looks
+// most when something hangs.
+const glanceTimeout = 3 * time.Second
+
+func listSoon(ctx context.Context, broker containerbroker.Broker) ([]containerbroker.Instance, error) {
+	ctx, cancel := context.WithTimeout(ctx, glanceTimeout)
+	defer cancel()
+	return broker.List(ctx, false)
+}
+
+// Doctor implements api.Host. It changes nothing and calls no package manager.
+func (g glance) Doctor(ctx context.Context) ([]api.Check, error) {
+	var checks []api.Check
+	add := func(name, result, message, mend string) {
+		checks = append(checks, api.Check{Name: name, Result: result, Message: message, Mend: mend})
+	}
+	for _, t := range g.types() {
+		name := "type " + string(t)
+		init := g.initialiser(t)
+		if ok, why := init.Supported(ctx); !ok {
+			add(name, "error", "this host cannot run "+string(t)+" machines: "+why, "mend what is named, then run `hostler doctor` again")
+			continue
+		}
+		if ok, why := init.Satisfied(ctx); !ok {
+			add(name, "ok", "can be set up when the first machine is declared: "+why, "")
+			continue
+		}
+		add(name, "ok", "is set up", "")
+	}
+	for _, d := range g.disk() {
+		name := "space " + d.Path
+		if d.Path == g.paths.StateDir && d.Free < lowSpace {
+			add(name, "warning", fmt.Sprintf("%d MiB are free", d.Free>>20), "free some space: images and the store are kept here")
+			continue
+		}
+		add(name, "ok", fmt.Sprintf("%d MiB are free", d.Free>>20), "")
+	}
+	if unknown, err := g.unknown(ctx); err != nil {
+		add("instances", "error", err.Error(), "look whether the hypervisor's daemon runs")
+	} else if len(unknown) > 0 {
+		names := make([]string, len(unknown))
+		for i, u := range unknown {
+			names[i] = u.Type + "/" + u.Name
+		}
+		add("unknown instances", "warning", strings.Join(names, ", ")+" bear our stamp and nothing declares them",
+			"take one over with `hostler adopt`, or delete them all with `hostler harvest unknown`")
+	}
+	for _, text := range g.allNotices(ctx) {
+		add("notice", "warning", text, "see `hostler status`")
+	}
+	return checks, nil
+}

@@ -1,0 +1,56 @@
+package agent
+
+import (
+	"context"
+	"io"
+
+	"hostler/agent/api"
+	"hostler/agent/spec"
+	"hostler/containerbroker"
+	"hostler/internal/fault"
+)
+
+// guests gives the API access into instances.
+type guests struct{ *host }
+
+func (g guests) guest(t spec.ContainerType) (containerbroker.Guest, error) {
+	d, err := g.driver(t)
+	if err != nil {
+		return nil, err
+	}
+	guest, ok := d.Broker.(containerbroker.Guest)
+	if !ok {
+		return nil, fault.New(fault.Invalid, "cannot reach into %s machines with this agent", t)
+	}
+	return guest, nil
+}
+
+// Exec implements api.Guests.
+func (g guests) Exec(ctx context.Context, t spec.ContainerType, instance string, e api.GuestExec) (int, error) {
+	guest, err := g.guest(t)
+	if err != nil {
+		return 0, err
+	}
+	return guest.Exec(ctx, instance, containerbroker.ExecRequest{
+		Command: e.Command, Env: e.Env, Stdin: e.Stdin, Stdout: e.Stdout, Stderr: e.Stderr,
+		Terminal: e.Terminal, Width: e.Width, Height: e.Height,
+	})
+}
+
+// Console implements api.Guests.
+func (g guests) Console(ctx context.Context, t spec.ContainerType, instance string, conn io.ReadWriter) error {
+	guest, err := g.guest(t)
+	if err != nil {
+		return err
+	}
+	return guest.Console(ctx, instance, conn)
+}
+
+// Log implements api.Guests.
+func (g guests) Log(ctx context.Context, t spec.ContainerType, instance string) (io.ReadCloser, error) {
+	guest, err := g.guest(t)
+	if err != nil {
+		return nil, err
+	}
+	return guest.Log(ctx, instance)
+}

@@ -1,0 +1,171 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/containerbroker"
+	"hostler/containerbroker/images"
+	"hostler/initialisers"
+	"hostler/internal/fault"
+	"hostler/internal/paths"
+)
+
+// host is what the agent's workers and its API share.
+type host struct {
+	paths   paths.Paths
+	local   *state.Local
+	store   state.Backend
+	images  *images.Cache
+	drivers map[spec.ContainerType]constructors
+	sup     *supervisor
+	metrics *metrics
+	logger  *slog.Logger
+	now     func() time.Time
+	started time.Time
+	// placement says where the provisioners run.
+	placement Placement
+
+	mu           sync.Mutex
+	cfg          spec.Config
+	made         map[spec.ContainerType]driver
+	initialisers map[spec.ContainerType]initialisers.Initialiser
+	notices      map[string]string
+}
+
+// driver is one hypervisor's broker; Images is nil where it keeps none.
+type driver struct {
+	Broker containerbroker.Broker
+	Images containerbroker.ImageStore
+}
+
+// driver returns the broker of a type, made when its hypervisor is first
+// there; before that it is fault.NotReady.
+func (h *host) driver(t spec.ContainerType) (driver, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if d, ok := h.made[t]; ok {
+		return d, nil
+	}
+	c, ok := h.drivers[t]
+	if !ok {
+		return driver{}, fault.New(fault.Invalid, "container type %q is not supported by this agent", t)
+	}
+	d, err := c.driver(h)
+	if err != nil {
+		return driver{}, err
+	}
+	h.made[t] = d
+	return d, nil
+}
+
+// initialiser returns the one initialiser of a type.
+func (h *host) initialiser(t spec.ContainerType) initialisers.Initialiser {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.initialisers[t] == nil {
+		h.initialisers[t] = h.drivers[t].initialiser(h, h.cfg)
+	}
+	return h.initialisers[t]
+}
+
+func (h *host) config() spec.Config {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.cfg
+}
+
+// notice shows a sentence in the host's status until it is cleared by an empty
+// one under the same key.
+func (h *host) notice(key, text string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if text == "" {
+		delete(h.notices, key)
+		return
+	}
+	h.notices[key] = text
+}
+
+func (h *host) hostObject(ctx context.Context) (state.Object, error) {
+	return h.store.Get(ctx, state.ID{Kind: spec.KindHost, Name: spec.HostName})
+}
+
+// hostRecord returns the host's record; before the first one is written it is
+// the configuration that was read.
+func (h *host) hostRecord(ctx context.Context) (spec.HostRecord, error) {
+	record := spec.HostRecord{Config: h.config()}
+	o, err := h.hostObject(ctx)
+	if fault.Is(err, fault.NotFound) {
+		return record, nil
+	}
+	if err != nil {
+		return record, fmt.Errorf("cannot read the host's record: %w", err)
+	}
+	return decodeHost(o)
+}
+
+func decodeHost(o state.Object) (spec.HostRecord, error) {
+	var record spec.HostRecord
+	if err := json.Unmarshal(o.Spec, &record); err != nil {
+		return record, fault.New(fault.NeedsOperator, "cannot read the host's record: %v", err)
+	}
+	return record, nil
+}
+
+func (h *host) hostStatus(ctx context.Context) (spec.HostStatus, error) {
+	var status spec.HostStatus
+	o, err := h.hostObject(ctx)
+	if err != nil {
+		return status, fmt.Errorf("cannot read the host's record: %w", err)
+	}
+	if len(o.Status) == 0 {
+		return status, nil
+	}
+	if err := json.Unmarshal(o.Status, &status); err != nil {
+		return status, fault.New(fault.NeedsOperator, "cannot read the host's status: %v", err)
+	}
+	return status, nil
+}
+
+func (h *host) writeHostStatus(ctx context.Context, s spec.HostStatus) error {
+	_, err := h.store.Write(ctx, state.Atomic, state.Write{
+		ID:       state.ID{Kind: spec.KindHost, Name: spec.HostName},
+		Revision: state.AnyRevision, Status: spec.Encode(s),
+	})
+	if err != nil {
+		return fmt.Errorf("cannot write the host's status: %w", err)
+	}
+	return nil
+}
+
+// writeConfig makes the configuration the host's record, for every worker to
+// see; what a person set at run time stays.
+func (h *host) writeConfig(ctx context.Context, c spec.Config) error {
+	id := state.ID{Kind: spec.KindHost, Name: spec.HostName}
+	o, err := h.hostObject(ctx)
+	record := spec.HostRecord{}
+	switch {
+	case fault.Is(err, fault.NotFound):
+	case err != nil:
+		return fmt.Errorf("cannot read the host's record: %w", err)
+	default:
+		if record, err = decodeHost(o); err != nil {
+			return err
+		}
+	}
+	record.Config = c
+	if _, err := h.store.Write(ctx, state.Atomic, state.Write{ID: id, Revision: o.Revision, Spec: spec.Encode(record), Life: state.Alive}); err != nil {
+		return fmt.Errorf("cannot write the host's record: %w", err)
+	}
+	h.mu.Lock()
+	h.cfg = c
+	h.mu.Unlock()
+	return nil
+}

@@ -1,0 +1,164 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+
+	"hostler/agent/api"
+	"hostler/agent/spec"
+	"hostler/containerbroker"
+	"hostler/containerbroker/images"
+	"hostler/internal/fault"
+	"hostler/internal/run"
+	"hostler/packaging"
+)
+
+// openImages opens the image cache.
+func (h *host) openImages() error {
+	c := h.cfg
+	cache, err := images.Open(images.Options{
+		Dir: h.paths.Images(), Sources: c.Images.Sources, Servers: c.Images.Servers,
+		Runner: run.Host{}, Packages: imagePackages{h},
+		Mirrors: images.Mirrors{Debian: c.Apt.Mirror, Proxy: c.Apt.Proxy},
+		Log:     h.logger.With("part", "images"), Clock: h.now,
+	})
+	if err != nil {
+		return fmt.Errorf("cannot open the image cache: %w", err)
+	}
+	h.images = cache
+	return nil
+}
+
+// imagePackages installs what a builder needs, under the host lock.
+type imagePackages struct{ h *host }
+
+// Ensure implements images.Packages.
+func (p imagePackages) Ensure(ctx context.Context, names []string, progress func(string)) error {
+	manager := p.h.packages(p.h.config())
+	missing, err := manager.Missing(names)
+	if err != nil {
+		return err
+	}
+	if len(missing) == 0 && !manager.Unfinished() {
+		return nil
+	}
+	release, err := p.h.lock(ctx, "packages for building images", func(holder string) {
+		progress("waiting for the host lock, held by " + holder)
+	})
+	if err != nil {
+		return fmt.Errorf("cannot take the host lock: %w", err)
+	}
+	defer release()
+	return manager.Install(ctx, names, packaging.Options{NoRecommends: true}, progress)
+}
+
+// imageService gives the API the cache and the hypervisors' images.
+type imageService struct{ *host }
+
+// List implements api.Images.
+func (s imageService) List(ctx context.Context) ([]api.Image, error) {
+	kept, err := s.images.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rows := []api.Image{}
+	for _, a := range kept {
+		rows = append(rows, imageView(a))
+	}
+	for _, t := range s.types() {
+		d, err := s.driver(t)
+		if err != nil {
+			continue // its hypervisor is not there, so it keeps none
+		}
+		own, err := d.Images.ListImages(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("cannot list the %s images: %w", t, err)
+		}
+		for _, i := range own {
+			row := api.Image{Reference: i.Reference, Digest: i.ID, Format: string(t), Size: i.Size, Created: i.Created, UsedBy: i.UsedBy, Where: string(t)}
+			if row.Reference == "" && len(i.Aliases) > 0 {
+				row.Reference = string(t) + ":" + i.Aliases[0]
+			}
+			if row.UsedBy == nil {
+				row.UsedBy = []string{}
+			}
+			rows = append(rows, row)
+		}
+	}
+	return rows, nil
+}
+
+func imageView(a images.Artifact) api.Image {
+	return api.Image{
+		Reference: a.Reference, Digest: a.Digest, Format: string(a.Format), Size: a.Size,
+		Created: a.Created, UsedBy: []string{}, Where: "cache",
+	}
+}
+
+// Delete implements api.Images: from the hypervisors first, then the cache.
+func (s imageService) Delete(ctx context.Context, reference string) error {
+	rows, err := s.List(ctx)
+	if err != nil {
+		return err
+	}
+	for _, row := range rows {
+		if row.Reference != reference && row.Digest != reference || row.Where == "cache" {
+			continue
+		}
+		for _, t := range s.types() {
+			if string(t) != row.Where {
+				continue
+			}
+			d, err := s.driver(t)
+			if err != nil {
+				return err
+			}
+			if err := d.Images.DeleteImage(ctx, row.Digest); err != nil {
+				return err
+			}
+		}
+	}
+	for _, row := range rows {
+		if (row.Reference == reference || row.Digest == reference) && row.Where == "cache" {
+			return s.images.Delete(ctx, reference)
+		}
+	}
+	return notFoundUnless(rows, reference)
+}
+
+// Import implements api.ImageBuilder.
+func (s imageService) Import(ctx context.Context, path, reference, digest string, progress func(api.Progress)) (api.Image, error) {
+	a, err := s.images.Import(ctx, path, reference, digest, forAPI(progress))
+	return imageView(a), err
+}
+
+// Build implements api.ImageBuilder.
+func (s imageService) Build(ctx context.Context, reference string, progress func(api.Progress)) (api.Image, error) {
+	a, err := s.images.Build(ctx, reference, forAPI(progress))
+	return imageView(a), err
+}
+
+// Ensure implements api.ImageBuilder.
+func (s imageService) Ensure(ctx context.Context, t spec.ContainerType, reference string, progress func(api.Progress)) (string, error) {
+	d, err := s.driver(t)
+	if err != nil {
+		return "", err
+	}
+	return d.Images.EnsureImage(ctx, reference, func(step containerbroker.Step) {
+		progress(api.Progress{Message: step.Message, Percent: step.Percent})
+	})
+}
+
+func forAPI(progress func(api.Progress)) images.Progress {
+	return func(message string, percent int) { progress(api.Progress{Message: message, Percent: percent}) }
+}
+
+// notFoundUnless is nil when a row bears the reference.
+func notFoundUnless(rows []api.Image, reference string) error {
+	for _, row := range rows {
+		if row.Reference == reference || row.Digest == reference {
+			return nil
+		}
+	}
+	return fault.New(fault.NotFound, "there is no image %q", reference)
+}

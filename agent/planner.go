@@ -1,0 +1,133 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"hostler/agent/api"
+	"hostler/agent/provisioner"
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/containerbroker"
+)
+
+// planner answers what an apply would do, with the very function by which the
+// provisioner decides.
+type planner struct{ *host }
+
+// Plan implements api.Planner. It makes one list call per container type that
+// has machines, and changes nothing.
+func (p planner) Plan(ctx context.Context, machines []api.PlannedObject) ([]api.Step, error) {
+	record, err := p.hostRecord(ctx)
+	if err != nil {
+		return nil, err
+	}
+	intents, err := p.store.Intents(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the journal: %w", err)
+	}
+	objects := make([]state.Object, len(machines))
+	for i, m := range machines {
+		objects[i] = m.After
+		if objects[i].UID == "" {
+			objects[i].UID = "new:" + m.After.Name
+		}
+	}
+	var steps []api.Step
+	for _, t := range p.types() {
+		desired, err := provisioner.Decode(objects, t, provisioner.ConfigOf(record, t))
+		if err != nil {
+			return nil, err
+		}
+		if len(desired) == 0 {
+			continue
+		}
+		more, err := p.planType(ctx, t, desired, intents, record)
+		if err != nil {
+			return nil, err
+		}
+		steps = append(steps, more...)
+	}
+	return steps, nil
+}
+
+func (p planner) planType(ctx context.Context, t spec.ContainerType, desired []provisioner.Desired, intents []state.Intent, record spec.HostRecord) ([]api.Step, error) {
+	var steps []api.Step
+	observed := provisioner.Observed{Complete: true, Intents: intents}
+	var differ containerbroker.Differ
+	if d, err := p.driver(t); err == nil {
+		differ = d.Broker.(containerbroker.Differ)
+		if observed.Instances, err = d.Broker.List(ctx, false); err != nil {
+			return nil, fmt.Errorf("cannot plan: cannot list the %s instances: %w", t, err)
+		}
+	} else {
+		_, why := p.initialiser(t).Satisfied(ctx)
+		steps = append(steps, api.Step{
+			Object: spec.KindContainerType + "/" + string(t), Action: "initialise", Impact: string(containerbroker.ImpactNone),
+			Detail: why, Changes: []api.Change{},
+		})
+	}
+	config := provisioner.ConfigOf(record, t)
+	for _, s := range provisioner.Plan(desired, observed, provisioner.Policy{
+		// What a person looks at is what there is to do, not when.
+		Namespace: config.Namespace, Harvest: config.Harvest, Nudged: provisioner.NudgeAll(), Foresee: true,
+		Diff: func(m containerbroker.Machine, i containerbroker.Instance) []containerbroker.Change {
+			return differ.Diff(m, i)
+		},
+	}) {
+		if s.Visible() {
+			steps = append(steps, stepView(s))
+		}
+	}
+	return withoutBookkeeping(steps), nil
+}
+
+// withoutBookkeeping leaves out what only keeps an instance's stamp in step
+// with its declaration, where the machine has a step that says more.
+func withoutBookkeeping(steps []api.Step) []api.Step {
+	said := map[string]int{}
+	for _, s := range steps {
+		said[s.Object]++
+	}
+	isRecord := func(c api.Change) bool { return c.Field == containerbroker.FieldRecord }
+	kept := steps[:0]
+	for _, s := range steps {
+		if slices.ContainsFunc(s.Changes, isRecord) {
+			if len(s.Changes) == 1 && said[s.Object] > 1 {
+				continue
+			}
+			if len(s.Changes) == 1 {
+				s.Impact, s.Detail = string(containerbroker.ImpactNone), "what is kept with the instance of its declaration"
+			}
+			s.Changes = slices.DeleteFunc(s.Changes, isRecord)
+		}
+		kept = append(kept, s)
+	}
+	return kept
+}
+
+func stepView(s provisioner.Step) api.Step {
+	view := api.Step{
+		Object: spec.KindMachine + "/" + s.Machine, Action: string(s.Action), Impact: string(s.Impact),
+		Detail: s.Detail, Held: s.Held, Changes: []api.Change{},
+	}
+	if s.Action == provisioner.ActionHarvest {
+		view.Action = string(provisioner.ActionDelete)
+	}
+	for _, c := range s.Changes {
+		view.Changes = append(view.Changes, api.Change{Field: c.Field, From: c.From, To: c.To, Impact: string(c.Impact), Reason: c.Reason})
+	}
+	return view
+}
+
+// types returns the container types this agent has a driver for, in a fixed
+// order.
+func (h *host) types() []spec.ContainerType {
+	types := make([]spec.ContainerType, 0, len(h.drivers))
+	for t := range h.drivers {
+		types = append(types, t)
+	}
+	slices.Sort(types)
+	return types
+}

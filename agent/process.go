@@ -1,0 +1,111 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+
+	"hostler/agent/api"
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/containerbroker"
+	"hostler/internal/fault"
+	"hostler/internal/paths"
+)
+
+// Placement says where provisioners run.
+type Placement string
+
+// The placements. Auto means Units for a unit of the host's own service
+// manager, and Inside everywhere else.
+const (
+	Auto      Placement = "auto"
+	Inside    Placement = "inside"    // goroutines of the agent
+	Units     Placement = "units"     // a systemd unit each, started by the agent
+	Elsewhere Placement = "elsewhere" // processes that somebody else starts
+)
+
+// Resolve turns Auto into what this process is run as.
+func (w Placement) Resolve(p paths.Paths) (Placement, error) {
+	switch w {
+	case Inside, Units, Elsewhere:
+		return w, nil
+	case Auto, "":
+	default:
+		return "", fault.New(fault.Invalid, "cannot run provisioners %q: the placements are auto, inside, units and elsewhere", string(w))
+	}
+	_, err := os.Stat(p.SystemdRunning())
+	if err == nil && os.Getenv("INVOCATION_ID") != "" && p.StateDir == paths.DefaultStateDir {
+		return Units, nil
+	}
+	return Inside, nil
+}
+
+// RunWorker runs the named worker in this process, over the agent's socket,
+// until ctx ends.
+func RunWorker(ctx context.Context, name string, o Options) error {
+	word, ok := strings.CutPrefix(name, "provisioner-")
+	t := spec.ContainerType(word)
+	makes := drivers()[t].remote
+	if !ok || makes == nil {
+		return fault.New(fault.Invalid, "cannot run worker %q: those that run by themselves are %s", name, strings.Join(remoteWorkers(), ", "))
+	}
+	store := api.NewSocketStore(o.Paths.Socket(), word)
+	defer store.Close()
+	config, err := readConfigOver(ctx, store)
+	if err != nil {
+		return err
+	}
+	broker, err := makes(o.Paths, config.Namespace, o.Logger.With("driver", word))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	sup := newSupervisor(o.Logger, time.Now)
+	sup.start(ctx, "watchdog", keepAlive)
+	sup.start(ctx, name, func(ctx context.Context) error {
+		return provision(ctx, t, store, broker, agentImages{store}, config, nil, o.Logger.With("worker", name))
+	})
+	o.Logger.Info("The worker is ready.", "worker", name)
+	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
+		o.Logger.Warn("The service manager cannot be told that the worker is ready.", "error", err)
+	}
+	<-ctx.Done()
+	_, _ = daemon.SdNotify(false, daemon.SdNotifyStopping)
+	sup.wait()
+	return nil
+}
+
+// remoteWorkers names the workers that can run in a process of their own.
+func remoteWorkers() []string {
+	var names []string
+	for t, c := range drivers() {
+		if c.remote != nil {
+			names = append(names, "provisioner-"+string(t))
+		}
+	}
+	return names
+}
+
+// readConfigOver asks the agent for the host's configuration.
+func readConfigOver(ctx context.Context, store state.Store) (spec.Config, error) {
+	o, err := store.Get(ctx, state.ID{Kind: spec.KindHost, Name: spec.HostName})
+	if err != nil {
+		return spec.Config{}, fmt.Errorf("cannot read the host's configuration from the agent: %w", err)
+	}
+	record, err := decodeHost(o)
+	return record.Config, err
+}
+
+// agentImages has the agent make images usable.
+type agentImages struct{ store *api.SocketStore }
+
+// EnsureImage implements provisioner.Images.
+func (a agentImages) EnsureImage(ctx context.Context, ref string, progress containerbroker.Progress) (string, error) {
+	return a.store.EnsureImage(ctx, ref, func(message string, percent int) { progress.Report("image", message, percent) })
+}

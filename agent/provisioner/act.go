@@ -1,0 +1,295 @@
+package provisioner
+
+import (
+	"context"
+	"errors"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/containerbroker"
+	"hostler/internal/fault"
+)
+
+// act starts the steps that are due, each machine's in order and in its own
+// goroutine, and returns when the next one falls due. Nothing is made before
+// everything that this pass removes is gone.
+func (w *Worker) act(ctx context.Context, desired []Desired, steps []Step, nudged map[string]bool, now time.Time) time.Time {
+	records := make(map[string]Desired, len(desired))
+	for _, d := range desired {
+		records[d.Name] = d
+	}
+	var next time.Time
+	for _, d := range desired {
+		// A failed machine without a step due (a wait for its retry) needs the
+		// next look all the same.
+		next = earlier(next, d.Status.Attempts.NextRetry, now)
+	}
+	due := map[string][]Step{}
+	var order []string
+	for _, s := range steps {
+		if s.Held != "" || s.Action == ActionConflict {
+			continue
+		}
+		if until := w.pausedUntil(s.Machine, nudged); until.After(s.After) {
+			s.After = until
+		}
+		if s.After.After(now) {
+			next = earlier(next, &s.After, now)
+			continue
+		}
+		if len(due[s.Machine]) == 0 {
+			order = append(order, s.Machine)
+		}
+		due[s.Machine] = append(due[s.Machine], s)
+	}
+	removing := &removals{gone: make(chan struct{})}
+	for _, name := range order {
+		o := &operation{w: w, d: records[name], steps: due[name], removing: removing}
+		if o.steps[0].removes() {
+			removing.left.Add(1)
+		}
+		w.mu.Lock()
+		w.busy[name] = true
+		w.mu.Unlock()
+		w.ops.Go(func() { o.run(ctx) })
+	}
+	removing.close()
+	return next
+}
+
+func earlier(a time.Time, b *time.Time, now time.Time) time.Time {
+	if b == nil || !b.After(now) || !a.IsZero() && a.Before(*b) {
+		return a
+	}
+	return *b
+}
+
+// operation carries out the steps of one machine, one after the other; the
+// first failure ends it.
+type operation struct {
+	w        *Worker
+	d        Desired
+	steps    []Step
+	removing *removals
+	// mu keeps the driver's progress reports, which come from goroutines of
+	// its own, apart from what the operation writes; phase tells late ones.
+	mu       sync.Mutex
+	phase    int
+	reported time.Time
+	place    bool // holds one of the operations' places
+	gone     bool // the record was removed
+}
+
+func (o *operation) run(ctx context.Context) {
+	w := o.w
+	removes := o.steps[0].removes()
+	name := o.steps[0].Machine
+	if err := o.each(ctx); err == nil {
+		w.unpause(name)
+		if !o.gone && o.d.Status.Attempts.ErrorKind != "" {
+			clearFailure(&o.d.Status)
+			if err := o.save(ctx); err != nil {
+				w.Logger.Warn("A success cannot be recorded.", "machine", name, "error", err)
+			}
+		}
+	}
+	if removes {
+		o.removing.left.Done()
+	}
+	w.mu.Lock()
+	delete(w.busy, name)
+	w.ended[name] = w.Now()
+	if len(w.busy) > 0 {
+		w.waker.SignalWithin(gather)
+	} else {
+		w.waker.Signal()
+	}
+	w.mu.Unlock()
+}
+
+// each carries out the steps in order and records the failure that ends it.
+func (o *operation) each(ctx context.Context) error {
+	for _, step := range o.steps {
+		began := o.w.Now()
+		err := o.guarded(ctx, step)
+		o.leave()
+		if o.w.Metrics != nil && !errors.Is(err, errOvertaken) {
+			o.w.Metrics.Operation(string(step.Action), o.w.Now().Sub(began), err)
+		}
+		if err != nil {
+			o.failed(ctx, step, err)
+			return err
+		}
+	}
+	return nil
+}
+
+// guarded carries out a step and turns its panic into an error: one machine's
+// operation ends no other's.
+func (o *operation) guarded(ctx context.Context, s Step) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fault.New(fault.Transient, "panic: %v", p)
+			o.w.Logger.Error("An operation panicked.", "machine", s.Machine, "action", s.Action, "panic", p, "stack", string(debug.Stack()))
+		}
+	}()
+	return o.do(ctx, s)
+}
+
+func (o *operation) do(ctx context.Context, s Step) error {
+	switch s.Action {
+	case ActionDelete:
+		return o.delete(ctx, s)
+	case ActionHarvest:
+		return o.harvest(ctx, s)
+	case ActionRelease:
+		return o.release(ctx)
+	case ActionForget:
+		return o.forget(ctx)
+	case ActionStop:
+		return o.stop(ctx)
+	case ActionRecord:
+		return o.record(ctx, s)
+	case ActionUpdate:
+		return o.update(ctx, s)
+	case ActionRecreate:
+		return o.recreate(ctx, s)
+	case ActionCreate:
+		return o.create(ctx)
+	case ActionStart:
+		return o.start(ctx)
+	case ActionRestart:
+		return o.restart(ctx, s)
+	case ActionReady:
+		return o.ready(ctx)
+	}
+	return fault.New(fault.Invalid, "cannot carry out a step of action %q", s.Action)
+}
+
+// failed records why a step failed, unless the agent is being stopped: then
+// the machine stays as it was and is looked at again at the next start.
+func (o *operation) failed(ctx context.Context, s Step, err error) {
+	if ctx.Err() != nil || errors.Is(err, errOvertaken) {
+		return
+	}
+	w, config := o.w, o.w.currentConfig()
+	w.Logger.Warn("An operation failed.", "machine", s.Machine, "action", s.Action, "error", err)
+	if o.d.UID == "" { // an unknown instance has no record to hold it
+		w.pauseFor(s.Machine)
+		o.event(ctx, state.LevelWarn, "Failed", string(s.Action)+": "+err.Error())
+		return
+	}
+	o.d.Status.ObservedGeneration = o.d.Generation
+	Fail(&o.d.Status, err, RetryPolicy{Retries: config.StartRetries, Delay: config.RetryDelay, Interval: config.TransientRetryInterval}, w.Now())
+	if err := o.save(ctx); err != nil {
+		w.pauseFor(s.Machine)
+		w.Logger.Warn("A failure cannot be recorded.", "machine", s.Machine, "error", err)
+	}
+	level := state.LevelWarn
+	if o.d.Status.State == spec.MachineError {
+		level = state.LevelError
+	}
+	o.event(ctx, level, "Failed", string(s.Action)+": "+o.d.Status.Message)
+}
+
+// enter waits for a place among the operations; leave gives it back and may
+// be called at any time.
+func (o *operation) enter(ctx context.Context) error {
+	if o.place {
+		return nil
+	}
+	if err := o.w.limiter.Acquire(ctx); err != nil {
+		return err
+	}
+	o.place = true
+	return nil
+}
+
+func (o *operation) leave() {
+	if o.place {
+		o.place = false
+		o.w.limiter.Release()
+	}
+}
+
+// save writes the machine's status. It is made even while the agent stops: a
+// result that is known is worth writing down.
+func (o *operation) save(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.phase++
+	results, err := o.w.Store.Write(ctx, state.Each, statusWrite(o.d, o.d.Status))
+	if err != nil {
+		return err
+	}
+	return results[0].Err
+}
+
+func (o *operation) event(ctx context.Context, level, reason, message string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	e := state.Event{
+		Time: o.w.Now(), Object: state.ID{Kind: spec.KindMachine, Name: o.steps[0].Machine}, UID: o.d.UID,
+		Level: level, Reason: reason, Message: message,
+	}
+	if err := o.w.Store.Record(ctx, e); err != nil {
+		o.w.Logger.Warn("An event cannot be recorded.", "machine", o.steps[0].Machine, "error", err)
+	}
+}
+
+// progress shows in the machine's status how far the driver is. Reports that
+// follow each other quickly are left out, so that the store is not worn by
+// them, and so are those that come after the operation went on.
+func (o *operation) progress(ctx context.Context) containerbroker.Progress {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.phase++
+	phase, status := o.phase, o.d.Status
+	return func(s containerbroker.Step) {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		now := o.w.Now()
+		if o.phase != phase || now.Sub(o.reported) < progressInterval {
+			return
+		}
+		o.reported = now
+		status.Message, status.Percent = s.Message, percentOf(s.Percent)
+		o.writeProgress(ctx, status)
+	}
+}
+
+// progressInterval is the shortest time between two written progress reports.
+const progressInterval = 500 * time.Millisecond
+
+// show writes what is under way; a failure to do so stops nothing.
+func (o *operation) show(ctx context.Context, message string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.phase++
+	s := &o.d.Status
+	s.State, s.Message, s.Percent = spec.MachineProvisioning, message, nil
+	if o.d.Life != state.Alive {
+		s.State = spec.MachineDying
+	}
+	s.ObservedGeneration = o.d.Generation
+	o.writeProgress(ctx, *s)
+}
+
+func (o *operation) writeProgress(ctx context.Context, s spec.MachineStatus) {
+	if _, err := o.w.Store.Write(ctx, state.Each, statusWrite(o.d, s)); err != nil && ctx.Err() == nil {
+		o.w.Logger.Warn("Progress cannot be written.", "machine", o.d.Name, "error", err)
+	}
+}
+
+// percentOf is nil where it cannot be known.
+func percentOf(percent int) *int {
+	if percent < 0 {
+		return nil
+	}
+	return &percent
+}

@@ -1,0 +1,224 @@
+package provisioner
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/containerbroker"
+	"hostler/internal/fault"
+)
+
+// The condition types of a machine.
+const (
+	// ConditionReady: the instance can be used since its last start.
+	ConditionReady = "Ready"
+	// ConditionUpToDate: nothing separates the instance from its declaration.
+	ConditionUpToDate = "UpToDate"
+	// ConditionFailed: the last operation failed; its message is the error.
+	ConditionFailed = "Failed"
+)
+
+// Assess tells the status of a machine that has no operation under way, from
+// its record, its instance (nil: none) and the steps planned for it. Pure; now
+// only dates what changed.
+func Assess(d Desired, inst *containerbroker.Instance, steps []Step, now time.Time) spec.MachineStatus {
+	s := d.Status
+	inst = known(d, inst)
+	s.Conditions = slices.Clone(s.Conditions)
+	s.Percent = nil
+	if s.ObservedGeneration < d.Generation {
+		clearFailure(&s)
+		// Until what the new generation asks for is there and done, or has
+		// failed, the status does not speak of it.
+		waiting := len(d.Waiting) > 0 && d.Life == state.Alive
+		if !waiting && !slices.ContainsFunc(steps, func(step Step) bool { return step.Held == "" && step.Visible() }) {
+			s.ObservedGeneration = d.Generation
+		}
+	}
+	if inst != nil && inst.Status == containerbroker.StatusStopped && isReady(s) {
+		setReady(&s, false, "Stopped", "the instance does not run", now)
+	}
+	assessUpToDate(&s, steps, now)
+
+	conflict := find(steps, ActionConflict)
+	failed := s.Attempts.ErrorKind != ""
+	switch {
+	case d.Life != state.Alive:
+		s.State = spec.MachineDying
+		if !failed {
+			s.Message = dyingMessage(d, steps)
+		}
+	case conflict != nil:
+		s.State, s.Message = spec.MachineError, conflict.Held
+		s.Attempts = spec.Attempts{Count: s.Attempts.Count, ErrorKind: string(fault.Conflict)}
+	case failed && s.Attempts.ErrorKind != string(fault.Conflict) && !over(s, d, inst, steps):
+		assessFailed(&s)
+	default:
+		clearFailure(&s)
+		assessInstance(&s, d, inst, steps)
+	}
+	return s
+}
+
+// over says that a failure which would be retried left nothing to be retried:
+// what failed was done all the same, and only its record was not.
+func over(s spec.MachineStatus, d Desired, inst *containerbroker.Instance, steps []Step) bool {
+	if s.Attempts.ErrorKind != string(fault.Transient) || inst == nil ||
+		slices.ContainsFunc(steps, func(step Step) bool { return step.Held == "" }) {
+		return false
+	}
+	switch inst.Status {
+	case containerbroker.StatusRunning:
+		return d.wantsRunning() && isReady(s)
+	case containerbroker.StatusStopped:
+		return !d.wantsRunning()
+	}
+	return false
+}
+
+// assessInstance sets state and message from the instance alone.
+func assessInstance(s *spec.MachineStatus, d Desired, inst *containerbroker.Instance, steps []Step) {
+	s.Message = ""
+	switch {
+	case inst == nil:
+		s.State, s.Message, s.Addresses = spec.MachinePending, "waiting to be created", nil
+	case inst.Status == containerbroker.StatusStopped && d.wantsRunning():
+		s.State, s.Message, s.Addresses = spec.MachinePending, "waiting to be started", nil
+		if s.Deaths > 2 {
+			s.Message = fmt.Sprintf("died %d times in a row soon after its start", s.Deaths)
+		}
+	case inst.Status == containerbroker.StatusStopped:
+		s.State, s.Addresses = spec.MachineStopped, nil
+	case inst.Status == containerbroker.StatusFrozen:
+		s.State, s.Message = spec.MachineStopped, "frozen by hand"
+	case inst.Status == containerbroker.StatusRunning && (isReady(*s) || !d.wantsRunning()):
+		s.State = spec.MachineRunning
+	case inst.Status == containerbroker.StatusRunning:
+		s.State, s.Message = spec.MachineProvisioning, "waiting until it can be used"
+	case inst.Status == containerbroker.StatusHalfMade:
+		s.State, s.Message, s.Addresses = spec.MachinePending, "its create was cut short", nil
+	case inst.Status == containerbroker.StatusBusy:
+		s.State, s.Message = spec.MachineProvisioning, "the hypervisor is busy with it"
+	default:
+		s.State, s.Message = spec.MachineUnknown, "the hypervisor cannot tell its state"
+	}
+	if len(d.Waiting) > 0 {
+		s.Message = "waiting for " + strings.Join(d.Waiting, ", ")
+	}
+	for _, step := range steps {
+		if step.Held != "" && s.State == spec.MachineRunning {
+			s.Message = "needs " + string(step.Impact) + ": " + step.Detail
+		}
+	}
+}
+
+// assessUpToDate says whether a change is held back.
+func assessUpToDate(s *spec.MachineStatus, steps []Step, now time.Time) {
+	c := spec.Condition{Type: ConditionUpToDate, Status: true, Reason: "AsDeclared", Since: now}
+	for _, step := range steps {
+		if step.Held != "" && step.Action != ActionConflict {
+			c.Status, c.Reason = false, "Needs"+string(step.Impact)
+			c.Message = fmt.Sprintf("%s; apply again with %s", step.Detail, step.Held)
+		}
+	}
+	s.Conditions = spec.SetCondition(s.Conditions, c)
+}
+
+func dyingMessage(d Desired, steps []Step) string {
+	switch {
+	case len(d.Dependents) > 0:
+		return fmt.Sprintf("waiting for %s to let go", d.Dependents[0])
+	case len(steps) > 0:
+		return steps[0].Detail
+	}
+	return "being removed"
+}
+
+// Blind is the status while the hypervisor cannot be asked: nothing is known,
+// and nothing is said to be gone.
+func Blind(d Desired, cause error) spec.MachineStatus {
+	s := d.Status
+	if d.Life != state.Alive || s.Instance == nil && s.State == spec.MachineError {
+		return s
+	}
+	s.State = spec.MachineUnknown
+	s.Message = fmt.Sprintf("the hypervisor cannot be asked: %v", cause)
+	return s
+}
+
+// Fail writes a failed operation down: transient errors are retried after
+// delay until retries are used up and after interval from then on, all others
+// wait for a person, a changed declaration or an event that bears on them.
+func Fail(s *spec.MachineStatus, err error, p RetryPolicy, now time.Time) {
+	kind := fault.KindOf(err)
+	s.Attempts.Count++
+	s.Attempts.ErrorKind = string(kind)
+	s.Attempts.NextRetry = nil
+	c := spec.Condition{Type: ConditionFailed, Status: true, Reason: reasonFailed, Message: err.Error(), Since: now}
+	if kind == fault.Transient || kind == fault.NotReady {
+		s.Attempts.ErrorKind = string(fault.Transient)
+		wait := p.Interval
+		if s.Attempts.Count <= p.Retries {
+			wait, c.Reason = p.Delay, reasonRetrying
+			c.Message = fmt.Sprintf("%v; retry %d of %d in %s", err, s.Attempts.Count, p.Retries, p.Delay)
+		}
+		next := now.Add(wait)
+		s.Attempts.NextRetry = &next
+	}
+	s.Conditions = spec.SetCondition(slices.Clone(s.Conditions), c)
+	s.Percent = nil
+	assessFailed(s)
+}
+
+// RetryPolicy says how failed operations are retried.
+type RetryPolicy struct {
+	// Retries after the first attempt, Delay before each of them.
+	Retries int
+	Delay   time.Duration
+	// Interval between attempts once the retries are used up.
+	Interval time.Duration
+}
+
+const (
+	reasonRetrying = "Retrying"
+	reasonFailed   = "Failed"
+)
+
+// assessFailed sets state and message from the recorded failure.
+func assessFailed(s *spec.MachineStatus) {
+	for _, c := range s.Conditions {
+		if c.Type != ConditionFailed || !c.Status {
+			continue
+		}
+		s.Message = c.Message
+		if s.State == spec.MachineDying {
+			return
+		}
+		s.State = spec.MachineError
+		if c.Reason == reasonRetrying {
+			s.State = spec.MachinePending
+		}
+	}
+}
+
+func clearFailure(s *spec.MachineStatus) {
+	s.Attempts = spec.Attempts{}
+	s.Conditions = slices.DeleteFunc(slices.Clone(s.Conditions), func(c spec.Condition) bool { return c.Type == ConditionFailed })
+}
+
+func setReady(s *spec.MachineStatus, ready bool, reason, message string, now time.Time) {
+	s.Conditions = spec.SetCondition(s.Conditions, spec.Condition{Type: ConditionReady, Status: ready, Reason: reason, Message: message, Since: now})
+}
+
+func find(steps []Step, a Action) *Step {
+	for i := range steps {
+		if steps[i].Action == a {
+			return &steps[i]
+		}
+	}
+	return nil
+}

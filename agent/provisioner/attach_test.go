@@ -1,0 +1,96 @@
+package provisioner
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/containerbroker"
+)
+
+func object(kind, name string, record, status any) state.Object {
+	return state.Object{ID: state.ID{Kind: kind, Name: name}, UID: "uid-" + name, Life: state.Alive, Generation: 1, Spec: spec.Encode(record), Status: spec.Encode(status)}
+}
+
+// aSite is a machine with a NIC and two disks, and all it is given.
+func aSite() []state.Object {
+	return []state.Object{
+		object(spec.KindMachine, "web", spec.MachineRecord{Machine: spec.Machine{
+			Type: spec.LXD, Image: "debian/12", Networks: map[string]spec.NIC{"eth0": {Network: "lan"}},
+			Storage: []spec.Attachment{{Volume: "data"}, {Filesystem: "www", Path: "/srv/www", ReadOnly: true}},
+		}}, spec.MachineStatus{}),
+		object(spec.KindNetwork, "lan", spec.NetworkRecord{Network: spec.Network{Bridge: "br-lan", MTU: 1400, DHCP: true}}, spec.NetworkStatus{
+			State: "ready", Gateways: []string{"10.20.0.1"},
+			Guests: map[string]spec.GuestAddress{"web/eth0": {MAC: "02:00:00:00:00:01", Addresses: []string{"10.20.0.10/24"}}},
+		}),
+		object(spec.KindVolume, "data", spec.VolumeRecord{}, spec.StorageStatus{
+			Attachments: map[string]spec.AttachmentStatus{"web": {State: spec.StorageAttached, Source: "/dev/loop7"}},
+		}),
+		object(spec.KindFilesystem, "www", spec.FilesystemRecord{}, spec.StorageStatus{
+			Attachments: map[string]spec.AttachmentStatus{"web": {State: spec.StorageAttached, Source: "/var/lib/hostler/mounts/www"}},
+		}),
+	}
+}
+
+func TestMachinesAreGivenTheirSurroundings(t *testing.T) {
+	desired, err := Decode(aSite(), spec.LXD, Config{Namespace: ns})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := desired[0].Machine
+	wantNICs := []containerbroker.NIC{{
+		Name: "eth0", Bridge: "br-lan", MAC: "02:00:00:00:00:01", MTU: 1400, Addresses: []string{"10.20.0.10/24"}, Gateways: []string{"10.20.0.1"},
+	}}
+	wantDisks := []containerbroker.Disk{
+		{Name: "fs-www", Source: "/var/lib/hostler/mounts/www", Path: "/srv/www", ReadOnly: true},
+		{Name: "vol-data", Source: "/dev/loop7", Device: "/dev/hostler-data"},
+	}
+	if d := cmp.Diff(wantNICs, m.NICs) + cmp.Diff(wantDisks, m.Disks); d != "" || len(desired[0].Waiting) != 0 {
+		t.Errorf("waiting for %v, differs:\n%s", desired[0].Waiting, d)
+	}
+	if m.Autostart {
+		t.Error("a machine with storage is left to the hypervisor's autostart")
+	}
+}
+
+// A machine waits for each of its networks and disks; meanwhile it is neither
+// made, nor started, nor changed, and what runs goes on.
+func TestMachinesWaitForTheirSurroundings(t *testing.T) {
+	for i, missing := range []string{"network/lan", "volume/data", "filesystem/www"} {
+		for _, how := range []string{"absent", "dying", "without status"} {
+			objects := aSite()
+			switch o := &objects[i+1]; how {
+			case "absent":
+				objects = append(objects[:i+1], objects[i+2:]...)
+			case "dying":
+				o.Life = state.Dying
+			default:
+				o.Status = nil
+			}
+			desired, err := Decode(objects, spec.LXD, Config{Namespace: ns})
+			if err != nil {
+				t.Fatal(err)
+			}
+			d := desired[0]
+			if cmp.Diff([]string{missing}, d.Waiting) != "" {
+				t.Errorf("%s %s: waiting for %v", missing, how, d.Waiting)
+			}
+			policy := Policy{Namespace: ns, Now: t0, Harvest: HarvestAll, Diff: differs(containerbroker.Change{Field: "disks", Impact: containerbroker.ImpactLive})}
+			if steps := Plan(desired, Observed{Complete: true}, policy); len(steps) != 0 {
+				t.Errorf("%s %s: planned %v", missing, how, summary(steps, t0))
+			}
+			if s := Assess(d, nil, nil, t0); s.Message != "waiting for "+missing {
+				t.Errorf("message %q", s.Message)
+			}
+			provisioned(&desired[0])
+			for _, change := range []func(*containerbroker.Instance){func(*containerbroker.Instance) {}, stopped} {
+				inst := instance("web", change)
+				if steps := Plan(desired, Observed{Complete: true, Instances: []containerbroker.Instance{inst}}, policy); len(steps) != 0 {
+					t.Errorf("%s %s, %s: planned %v", missing, how, inst.Status, summary(steps, t0))
+				}
+			}
+		}
+	}
+}

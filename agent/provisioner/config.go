@@ -1,0 +1,97 @@
+package provisioner
+
+import (
+	"encoding/json"
+	"time"
+
+	"hostler/agent/spec"
+	"hostler/containerbroker"
+	"hostler/containerbroker/cloudinit"
+)
+
+// Config is what of the host's configuration bears on one container type.
+type Config struct {
+	Namespace              string
+	Harvest                Harvest
+	Concurrency            int
+	StartRetries           int
+	RetryDelay             time.Duration
+	TransientRetryInterval time.Duration
+	// Pool is the storage pool for root disks; empty: the hypervisor's own.
+	Pool  string
+	Guest cloudinit.Guest // what every guest is told: proxies, mirrors, keys
+}
+
+// ConfigOf takes what bears on a container type out of the host's record.
+func ConfigOf(r spec.HostRecord, t spec.ContainerType) Config {
+	c := r.Config
+	harvest := c.Harvest
+	if r.Harvest != "" {
+		harvest = r.Harvest
+	}
+	return Config{
+		Namespace: c.Namespace, Harvest: Harvest(harvest), Concurrency: c.Concurrency,
+		StartRetries: c.StartRetries, RetryDelay: time.Duration(c.RetryDelay),
+		TransientRetryInterval: time.Duration(c.TransientRetryInterval),
+		Guest: cloudinit.Guest{
+			SSHKeys:   c.AuthorizedKeys,
+			HTTPProxy: c.Proxy.HTTP, HTTPSProxy: c.Proxy.HTTPS, NoProxy: c.Proxy.No,
+			AptMirror: c.Apt.Mirror, AptProxy: c.Apt.Proxy,
+		},
+	}
+}
+
+// StampedRecord is what an instance's stamp tells of its machine, enough to
+// write the machine's record again when the store was lost.
+type StampedRecord struct {
+	// Name is the machine's: an instance of another name is a copy that a
+	// person made.
+	Name        string       `json:"name,omitempty"`
+	Declaration string       `json:"declaration"`
+	Machine     spec.Machine `json:"machine"`
+}
+
+// maxStampedRecord bounds the record in a stamp, in bytes; a machine with more
+// user-data than fits is stamped without it.
+const maxStampedRecord = 40 << 10
+
+// stampedImage is what an instance was made from: the image of its stamp,
+// which the declaration may name differently by now, or else fallback.
+func stampedImage(record, fallback string) string {
+	var stamped StampedRecord
+	if json.Unmarshal([]byte(record), &stamped) != nil || stamped.Machine.Image == "" {
+		return fallback
+	}
+	return stamped.Machine.Image
+}
+
+// Resolve fills in everything a driver needs to know of a machine.
+func (c Config) Resolve(d Desired) containerbroker.Machine {
+	m := d.Record.Machine
+	stamped := StampedRecord{Name: d.Name, Declaration: d.Record.Declaration, Machine: m}
+	if made := d.Status.Instance; made != nil && made.Image != "" {
+		stamped.Machine.Image = made.Image // what it was made from, whatever is declared by now
+	}
+	guest := c.Guest
+	guest.Hostname = d.Name
+	guest.SSHKeys = append(append([]string(nil), c.Guest.SSHKeys...), m.SSHKeys...)
+	guest.UserData = m.CloudInit.UserData
+	record := spec.Encode(stamped)
+	if len(record) > maxStampedRecord {
+		stamped.Machine.CloudInit = spec.CloudInit{}
+		record = spec.Encode(stamped)
+	}
+	return containerbroker.Machine{
+		Name:     d.Name,
+		Stamp:    containerbroker.Stamp{Namespace: c.Namespace, UID: d.UID, Record: string(record)},
+		CPUs:     m.CPUs,
+		Memory:   int64(m.Memory),
+		RootDisk: int64(m.RootDisk),
+		// What needs hostler's storage is started when that is attached.
+		Autostart:  m.WantsAutostart() && len(m.Storage) == 0,
+		Privileged: m.Privileged,
+		Nesting:    m.Nesting,
+		Guest:      guest,
+		KeepGuest:  d.Record.Adopted,
+	}
+}

@@ -1,0 +1,153 @@
+// Package provisioner keeps the machines of one container type as declared:
+// it reads all records and, in one bulk call, all instances, decides in a pure
+// function what separates them, and carries that out through a broker.
+package provisioner
+
+import (
+	"time"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/containerbroker"
+)
+
+// Harvest is the policy for instances that nothing declares any more.
+type Harvest string
+
+// The harvest modes. Destroyed: instances whose declaration was removed are
+// deleted. Unknown: stamped instances without a record are deleted. All: both.
+const (
+	HarvestNone      Harvest = "none"
+	HarvestUnknown   Harvest = "unknown"
+	HarvestDestroyed Harvest = "destroyed"
+	HarvestAll       Harvest = "all"
+)
+
+func (h Harvest) destroyed() bool { return h == HarvestDestroyed || h == HarvestAll }
+func (h Harvest) unknown() bool   { return h == HarvestUnknown || h == HarvestAll }
+
+// Desired is one machine's record, decoded.
+type Desired struct {
+	Name       string
+	UID        string
+	Life       state.Life
+	Generation int64
+	Record     spec.MachineRecord
+	Status     spec.MachineStatus
+	// Machine is the record resolved for the driver. Its stamp bears no token:
+	// every attempt gets one of its own.
+	Machine containerbroker.Machine
+	// Waiting names the networks and the storage that are not there yet.
+	Waiting []string
+	// Dependents name what must be gone before the instance may be touched.
+	Dependents []string
+}
+
+// wantsRunning is the wanted power state: what a person last asked for by
+// hand, else what is declared.
+func (d Desired) wantsRunning() bool {
+	if o := d.Record.PowerOverride; o != nil {
+		return *o
+	}
+	return d.Record.Machine.WantsRunning()
+}
+
+// allows says whether the person allowed changes of that impact.
+func (d Desired) allows(i containerbroker.Impact) bool {
+	if i == containerbroker.ImpactNone || i == containerbroker.ImpactLive {
+		return true
+	}
+	for _, a := range d.Record.Allow {
+		if a == string(i) || a == string(containerbroker.ImpactRecreate) && i == containerbroker.ImpactRestart {
+			return true
+		}
+	}
+	return false
+}
+
+// Observed is the world as one pass saw it.
+type Observed struct {
+	// Complete is false when any part could not be read; nothing destructive
+	// is planned then.
+	Complete  bool
+	Instances []containerbroker.Instance
+	Intents   []state.Intent
+}
+
+// Policy is what else a plan depends on; a value, so that Plan stays pure.
+type Policy struct {
+	Namespace string
+	Harvest   Harvest
+	Now       time.Time
+	// Busy machines (and instances) have an operation under way: they are
+	// left alone until it has ended.
+	Busy map[string]bool
+	// Nudged machines had an event that bears on them: a pending retry is
+	// made at once.
+	Nudged map[string]bool
+	// Foresee plans as if what machines wait for were there: for showing what a
+	// declaration would do, not for doing it.
+	Foresee bool
+	Diff    func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change
+}
+
+// Action is what a step does.
+type Action string
+
+// The actions, in the order in which a pass carries them out: everything that
+// removes comes before everything that makes.
+const (
+	ActionDelete   Action = "delete"   // delete the instance, then the record
+	ActionHarvest  Action = "harvest"  // delete an instance without a record
+	ActionRelease  Action = "release"  // let the instance go, remove the record
+	ActionForget   Action = "forget"   // remove the record only
+	ActionStop     Action = "stop"     // stop the instance
+	ActionRecord   Action = "record"   // write down an instance found by its stamp
+	ActionUpdate   Action = "update"   // change the instance as it runs
+	ActionRecreate Action = "recreate" // delete and create
+	ActionCreate   Action = "create"   // create, start, wait until ready
+	ActionStart    Action = "start"    // start, wait until ready
+	ActionRestart  Action = "restart"  // change, restart, wait until ready
+	ActionReady    Action = "ready"    // wait until ready
+	ActionConflict Action = "conflict" // somebody else's instance is in the way
+)
+
+// Step is one thing to do, for one machine or one unknown instance.
+type Step struct {
+	Action Action
+	// Machine names the record, or the instance for ActionHarvest.
+	Machine  string
+	UID      string
+	Impact   containerbroker.Impact
+	Changes  []containerbroker.Change
+	Detail   string
+	Instance *containerbroker.Instance
+	// Held says what a person must allow first; a held step is only shown.
+	Held string
+	// After is when the step may be carried out; zero: now.
+	After time.Time
+}
+
+// Destructive steps take something away from the hypervisor.
+func (s Step) Destructive() bool {
+	return s.Held == "" && (s.Action == ActionDelete || s.Action == ActionHarvest || s.Action == ActionRecreate)
+}
+
+// removes says that the step belongs before everything that makes.
+func (s Step) removes() bool {
+	switch s.Action {
+	case ActionDelete, ActionHarvest, ActionRelease, ActionForget, ActionStop:
+		return true
+	}
+	return false
+}
+
+// Visible says that the step changes something a person would name; the
+// others only catch up with what is already there.
+func (s Step) Visible() bool {
+	switch s.Action {
+	case ActionRecord, ActionReady, ActionForget:
+		return false
+	}
+	return true
+}

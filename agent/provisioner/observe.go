@@ -1,0 +1,176 @@
+package provisioner
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/containerbroker"
+	"hostler/internal/fault"
+)
+
+// observe reads all records of the type and all instances, the latter in one
+// call. It returns all or an error; when the hypervisor cannot be asked, every
+// machine's status says so.
+func (w *Worker) observe(ctx context.Context, detail bool) ([]Desired, Observed, error) {
+	objects, _, err := w.Store.List(ctx, w.kinds()...)
+	if err != nil {
+		return nil, Observed{}, fmt.Errorf("cannot read the declared machines: %w", err)
+	}
+	if err := w.readConfig(objects); err != nil {
+		return nil, Observed{}, err
+	}
+	desired, err := Decode(objects, w.Type, w.currentConfig())
+	if err != nil {
+		return nil, Observed{}, err
+	}
+	intents, err := w.Store.Intents(ctx)
+	if err != nil {
+		return nil, Observed{}, fmt.Errorf("cannot read the journal: %w", err)
+	}
+	instances, err := w.Broker.List(ctx, detail)
+	if err != nil {
+		err = fmt.Errorf("cannot list the %s instances: %w", w.Type, err)
+		if ctx.Err() == nil {
+			w.goBlind(ctx, desired, err)
+		}
+		return nil, Observed{}, err
+	}
+	w.seeAgain()
+	return desired, Observed{Complete: true, Instances: instances, Intents: intents}, nil
+}
+
+// kinds are what the worker reads and watches.
+func (w *Worker) kinds() []string {
+	return []string{spec.KindMachine, spec.KindHost, spec.KindNetwork, spec.KindVolume, spec.KindFilesystem}
+}
+
+// Decode reads the machines of one type out of a list of objects. One record
+// that cannot be read is an error for all: nothing is concluded from a part.
+func Decode(objects []state.Object, t spec.ContainerType, c Config) ([]Desired, error) {
+	around, err := surroundingsOf(objects)
+	if err != nil {
+		return nil, err
+	}
+	var desired []Desired
+	for _, o := range objects {
+		if o.Kind != spec.KindMachine {
+			continue
+		}
+		d := Desired{Name: o.Name, UID: o.UID, Life: o.Life, Generation: o.Generation}
+		if err := decode(o, &d.Record, &d.Status); err != nil {
+			return nil, err
+		}
+		if d.Record.Machine.Type != t {
+			continue
+		}
+		d.Machine = c.Resolve(d)
+		around.attach(&d)
+		desired = append(desired, d)
+	}
+	return desired, nil
+}
+
+// goBlind writes down that the hypervisor cannot be asked.
+func (w *Worker) goBlind(ctx context.Context, desired []Desired, cause error) {
+	w.mu.Lock()
+	w.blind = true
+	busy := maps.Clone(w.busy)
+	w.mu.Unlock()
+	var writes []state.Write
+	for _, d := range desired {
+		if status := Blind(d, cause); !busy[d.Name] && !equalStatus(d.Status, status) {
+			writes = append(writes, statusWrite(d, status))
+		}
+	}
+	if err := w.write(ctx, writes); err != nil {
+		w.Logger.Warn("The statuses cannot be written.", "error", err)
+	}
+}
+
+// seeAgain nudges everything after a time of blindness: what failed because
+// the hypervisor was away is tried at once.
+func (w *Worker) seeAgain() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.blind {
+		w.blind = false
+		w.nudged[nudgeAll] = true
+		w.waker.Signal()
+	}
+}
+
+// readConfig takes over the host object's configuration, if there is one.
+func (w *Worker) readConfig(objects []state.Object) error {
+	for _, o := range objects {
+		if o.Kind != spec.KindHost {
+			continue
+		}
+		var record spec.HostRecord
+		if err := decode(o, &record, nil); err != nil {
+			return err
+		}
+		w.setConfig(ConfigOf(record, w.Type))
+	}
+	return nil
+}
+
+// writeStatuses brings the status of every machine that is not busy up to
+// date, in one call.
+func (w *Worker) writeStatuses(ctx context.Context, desired []Desired, observed Observed, steps []Step, busy map[string]bool, now time.Time, detail bool) error {
+	instances := mine(desired, observed.Instances, w.currentConfig().Namespace)
+	byMachine := map[string][]Step{}
+	for _, s := range steps {
+		byMachine[s.Machine] = append(byMachine[s.Machine], s)
+	}
+	var writes []state.Write
+	for i := range desired {
+		d := &desired[i]
+		if busy[d.Name] {
+			continue
+		}
+		inst := instances[d.UID]
+		status := Assess(*d, inst, byMachine[d.Name], now)
+		if detail && inst != nil && inst.Status == containerbroker.StatusRunning && isReady(status) {
+			status.Addresses = slices.Clone(inst.Addresses)
+		}
+		if write := statusWrite(*d, status); !equalStatus(d.Status, status) {
+			writes = append(writes, write)
+		}
+		d.Status = status
+	}
+	return w.write(ctx, writes)
+}
+
+func equalStatus(a, b spec.MachineStatus) bool {
+	return string(spec.Encode(a)) == string(spec.Encode(b))
+}
+
+func statusWrite(d Desired, s spec.MachineStatus) state.Write {
+	return state.Write{
+		ID: state.ID{Kind: spec.KindMachine, Name: d.Name}, UID: d.UID,
+		Revision: state.AnyRevision, Status: spec.Encode(s),
+	}
+}
+
+// write makes status writes that stand alone; a machine that is gone meanwhile
+// needs no status.
+func (w *Worker) write(ctx context.Context, writes []state.Write) error {
+	if len(writes) == 0 {
+		return nil
+	}
+	results, err := w.Store.Write(ctx, state.Each, writes...)
+	if err != nil {
+		return fmt.Errorf("cannot write statuses: %w", err)
+	}
+	for i, r := range results {
+		if r.Err != nil && !fault.Is(r.Err, fault.NotFound) && !fault.Is(r.Err, fault.Conflict) {
+			return fmt.Errorf("cannot write the status of %s: %w", writes[i].Name, r.Err)
+		}
+	}
+	return nil
+}

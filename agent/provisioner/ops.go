@@ -1,0 +1,342 @@
+package provisioner
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/containerbroker"
+	"hostler/internal/failpoint"
+	"hostler/internal/fault"
+)
+
+const (
+	// stopTimeout is how long an instance may take to stop by itself.
+	stopTimeout = 30 * time.Second
+	// opTimeout bounds one operation of the hypervisor.
+	opTimeout = 10 * time.Minute
+	// lostRequest is the age at which a create without an instance is taken
+	// for one that never arrived, whatever held it up.
+	lostRequest = 2 * opTimeout
+	// readyTimeout bounds the wait for an instance to be usable; first boots
+	// that install packages take minutes.
+	readyTimeout = 15 * time.Minute
+)
+
+// create makes the instance and starts it if it shall run. The intent is
+// durable before the request, and forgotten once the result is recorded.
+func (o *operation) create(ctx context.Context) error {
+	w, ref := o.w, o.d.Record.Machine.Image
+	image, err := o.fetch(ctx, ref)
+	if err != nil {
+		return err
+	}
+	if err := o.removing.wait(ctx); err != nil {
+		return err
+	}
+	if err := o.enter(ctx); err != nil {
+		return err
+	}
+	o.d.Status.Instance, o.d.Status.Addresses = nil, nil
+	setReady(&o.d.Status, false, "Creating", "", w.Now())
+	o.show(ctx, "creating")
+
+	token := w.NewToken()
+	intent := state.Intent{
+		Token: token, Object: state.ID{Kind: spec.KindMachine, Name: o.d.Name}, UID: o.d.UID,
+		Action: string(ActionCreate), Began: w.Now(), Owner: string(w.Type),
+	}
+	if err := o.closeIntents(ctx, w.Now().Add(-lostRequest)); err != nil {
+		return err
+	}
+	if err := w.Store.Begin(ctx, intent); err != nil {
+		return fmt.Errorf("cannot write the intent to create: %w", err)
+	}
+	m := o.d.Machine
+	m.ImageID, m.Stamp.Token = image, token
+	opCtx, cancel := context.WithTimeout(ctx, opTimeout)
+	defer cancel()
+	if err := w.Broker.Create(opCtx, m, o.progress(ctx)); err != nil {
+		return fmt.Errorf("cannot create the instance: %w", err)
+	}
+	if err := failpoint.Hit(failpoint.LXDCreatedNotRecorded); err != nil {
+		return err
+	}
+	if err := o.made(ctx, token, ref, image); err != nil {
+		// Unrecorded and not started, it is removed at once; should that fail
+		// too, the open intent finds it by its stamp.
+		if undo := w.Broker.Delete(context.WithoutCancel(opCtx), m.Name, m.Stamp); undo != nil {
+			return fmt.Errorf("cannot record the new instance: %w (and cannot remove it: %v)", err, undo)
+		}
+		return fmt.Errorf("cannot record the new instance, so it was removed: %w", err)
+	}
+	o.event(ctx, state.LevelInfo, "Created", "made from "+ref)
+	w.Logger.Info("An instance was created.", "machine", o.d.Name, "image", ref)
+	if !o.d.wantsRunning() {
+		return nil
+	}
+	return o.start(ctx)
+}
+
+// made records the instance of the machine and closes its intents.
+func (o *operation) made(ctx context.Context, token, ref, image string) error {
+	o.d.Status.Instance = &spec.InstanceInfo{Name: o.d.Name, Token: token, Image: ref, ImageID: image, Created: o.w.Now()}
+	o.d.Status.StartedAt, o.d.Status.Deaths = nil, 0
+	o.d.Status.RestartsDone = o.d.Record.RestartRequest
+	if err := o.save(ctx); err != nil {
+		o.d.Status.Instance = nil
+		return err
+	}
+	return o.closeIntents(ctx, o.w.Now())
+}
+
+// closeIntents forgets the open intents for the machine's uid that were begun
+// by then.
+func (o *operation) closeIntents(ctx context.Context, by time.Time) error {
+	intents, err := o.w.Store.Intents(ctx)
+	if err != nil {
+		return fmt.Errorf("cannot read the journal: %w", err)
+	}
+	var tokens []string
+	for _, in := range intents {
+		if in.UID == o.d.UID && !in.Began.After(by) {
+			tokens = append(tokens, in.Token)
+		}
+	}
+	if len(tokens) == 0 {
+		return nil
+	}
+	if err := o.w.Store.End(ctx, tokens...); err != nil {
+		return fmt.Errorf("cannot close the journal's intents: %w", err)
+	}
+	return nil
+}
+
+// record writes down an instance that an earlier attempt made.
+func (o *operation) record(ctx context.Context, s Step) error {
+	if err := o.made(ctx, s.Instance.Stamp.Token, stampedImage(s.Instance.Stamp.Record, o.d.Record.Machine.Image), s.Instance.ImageID); err != nil {
+		return err
+	}
+	o.event(ctx, state.LevelInfo, "Recorded", "found by its stamp")
+	return nil
+}
+
+// start starts the instance and waits until it can be used.
+func (o *operation) start(ctx context.Context) error {
+	if err := o.power(ctx, containerbroker.PowerStart); err != nil {
+		return err
+	}
+	o.event(ctx, state.LevelInfo, "Started", "")
+	return o.ready(ctx)
+}
+
+// power starts or restarts and records when, so that a machine that keeps
+// dying soon after its start is given growing pauses.
+func (o *operation) power(ctx context.Context, to containerbroker.Power) error {
+	if err := o.enter(ctx); err != nil {
+		return err
+	}
+	now := o.w.Now()
+	s := &o.d.Status
+	if s.StartedAt != nil && to == containerbroker.PowerStart && now.Sub(*s.StartedAt) < deathDelay(s.Deaths)+quickDeath {
+		s.Deaths++
+	} else {
+		s.Deaths = 0
+	}
+	setReady(s, false, "Starting", "", now)
+	ctx, cancel := context.WithTimeout(ctx, opTimeout)
+	defer cancel()
+	if err := o.w.Broker.SetPower(ctx, o.d.Name, to, stopTimeout); err != nil {
+		return fmt.Errorf("cannot %s the instance: %w", to, err)
+	}
+	if err := failpoint.Hit(failpoint.LXDStartedNotRecorded); err != nil {
+		return err
+	}
+	s.StartedAt = &now
+	s.RestartsDone = o.d.Record.RestartRequest
+	s.State, s.Message = spec.MachineProvisioning, "waiting until it can be used"
+	return o.save(ctx)
+}
+
+// quickDeath is the life after a start below which a death counts as caused
+// by the start.
+const quickDeath = 10 * time.Second
+
+// ready waits, outside the operations' places, until the instance can be used.
+func (o *operation) ready(ctx context.Context) error {
+	o.leave()
+	s := &o.d.Status
+	if probe, ok := o.w.Broker.(containerbroker.ReadinessProbe); ok {
+		waitCtx, done := o.wait(ctx)
+		defer done()
+		if err := o.w.waiting.Acquire(waitCtx); err != nil {
+			if overtaken(waitCtx) {
+				return errOvertaken
+			}
+			return err
+		}
+		defer o.w.waiting.Release()
+		limited, cancel := context.WithTimeout(waitCtx, readyTimeout)
+		defer cancel()
+		found, err := probe.WaitReady(limited, o.d.Machine, o.progress(ctx))
+		if err != nil && overtaken(waitCtx) {
+			return errOvertaken
+		}
+		if err != nil {
+			return fmt.Errorf("the instance runs but is not ready: %w", err)
+		}
+		s.Addresses = found.Addresses
+	}
+	clearFailure(s)
+	setReady(s, true, "Usable", "", o.w.Now())
+	s.State, s.Message, s.Percent = spec.MachineRunning, "", nil
+	s.ObservedGeneration = o.d.Generation
+	o.event(ctx, state.LevelInfo, "Ready", "")
+	return o.save(ctx)
+}
+
+func (o *operation) stop(ctx context.Context) error {
+	if err := o.enter(ctx); err != nil {
+		return err
+	}
+	o.show(ctx, "stopping")
+	ctx, cancel := context.WithTimeout(ctx, opTimeout)
+	defer cancel()
+	if err := o.w.Broker.SetPower(ctx, o.d.Name, containerbroker.PowerStop, stopTimeout); err != nil {
+		return fmt.Errorf("cannot stop the instance: %w", err)
+	}
+	o.event(ctx, state.LevelInfo, "Stopped", "")
+	o.d.Status.StartedAt, o.d.Status.Deaths = nil, 0
+	return o.save(ctx)
+}
+
+func (o *operation) update(ctx context.Context, s Step) error {
+	if err := o.enter(ctx); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, opTimeout)
+	defer cancel()
+	m := o.d.Machine
+	if o.d.Status.Instance != nil {
+		m.Stamp.Token = o.d.Status.Instance.Token
+	}
+	if err := o.w.Broker.Update(ctx, m, s.Changes); err != nil {
+		return fmt.Errorf("cannot change %s: %w", fields(s.Changes), err)
+	}
+	o.event(ctx, state.LevelInfo, "Updated", describe(s.Changes))
+	return nil
+}
+
+func (o *operation) restart(ctx context.Context, s Step) error {
+	if len(s.Changes) > 0 {
+		if err := o.update(ctx, s); err != nil {
+			return err
+		}
+	}
+	o.show(ctx, "restarting")
+	if err := o.power(ctx, containerbroker.PowerRestart); err != nil {
+		return err
+	}
+	o.event(ctx, state.LevelInfo, "Restarted", s.Detail)
+	return o.ready(ctx)
+}
+
+// recreate deletes the instance only when what it is made again from is
+// there.
+func (o *operation) recreate(ctx context.Context, s Step) error {
+	if _, err := o.fetch(ctx, o.d.Record.Machine.Image); err != nil {
+		return err
+	}
+	if err := o.enter(ctx); err != nil {
+		return err
+	}
+	o.show(ctx, "deleting, to make it again")
+	if err := o.remove(ctx, *s.Instance.Stamp, s.Instance.Name); err != nil {
+		return err
+	}
+	o.event(ctx, state.LevelInfo, "Deleted", s.Detail)
+	o.leave()
+	return o.create(ctx)
+}
+
+// delete removes the instance and then the record.
+func (o *operation) delete(ctx context.Context, s Step) error {
+	if err := o.enter(ctx); err != nil {
+		return err
+	}
+	o.show(ctx, "deleting")
+	if err := o.remove(ctx, *s.Instance.Stamp, s.Instance.Name); err != nil {
+		return err
+	}
+	o.event(ctx, state.LevelInfo, "Deleted", "")
+	o.w.Logger.Info("An instance was deleted.", "machine", o.d.Name)
+	return o.forget(ctx)
+}
+
+func (o *operation) remove(ctx context.Context, stamp containerbroker.Stamp, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, opTimeout)
+	defer cancel()
+	if err := o.w.Broker.Delete(ctx, name, stamp); err != nil {
+		return fmt.Errorf("cannot delete the instance: %w", err)
+	}
+	return failpoint.Hit(failpoint.LXDDeletedNotRecorded)
+}
+
+// harvest removes an instance that no record knows.
+func (o *operation) harvest(ctx context.Context, s Step) error {
+	if err := o.enter(ctx); err != nil {
+		return err
+	}
+	if err := o.remove(ctx, *s.Instance.Stamp, s.Instance.Name); err != nil {
+		return err
+	}
+	o.event(ctx, state.LevelInfo, "Harvested", s.Detail)
+	o.w.Logger.Info("An unknown instance was deleted.", "instance", s.Instance.Name)
+	return nil
+}
+
+// release lets the instance go and removes the record.
+func (o *operation) release(ctx context.Context) error {
+	stamper, ok := o.w.Broker.(containerbroker.Stamper)
+	if !ok {
+		return fault.New(fault.Invalid, "cannot release: the %s driver cannot remove stamps", o.w.Type)
+	}
+	if err := o.enter(ctx); err != nil {
+		return err
+	}
+	if err := stamper.Unstamp(ctx, o.d.Name); err != nil && !fault.Is(err, fault.NotFound) {
+		return fmt.Errorf("cannot release the instance: %w", err)
+	}
+	o.event(ctx, state.LevelInfo, "Released", "the instance is kept")
+	return o.forget(ctx)
+}
+
+// forget removes the record.
+func (o *operation) forget(ctx context.Context) error {
+	results, err := o.w.Store.Write(ctx, state.Each, state.Write{
+		ID:  state.ID{Kind: spec.KindMachine, Name: o.d.Name},
+		UID: o.d.UID, Revision: state.AnyRevision, Delete: true,
+	})
+	if err == nil {
+		err = results[0].Err
+	}
+	if err != nil && !fault.Is(err, fault.NotFound) {
+		return fmt.Errorf("cannot remove the record: %w", err)
+	}
+	o.gone = true
+	return o.closeIntents(ctx, o.w.Now())
+}
+
+// describe puts changes in words for an event.
+func describe(changes []containerbroker.Change) string {
+	var texts []string
+	for _, c := range changes {
+		if c.Field != containerbroker.FieldRecord {
+			texts = append(texts, fmt.Sprintf("%s: %s → %s", c.Field, c.From, c.To))
+		}
+	}
+	return strings.Join(texts, ", ")
+}

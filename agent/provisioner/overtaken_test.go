@@ -1,0 +1,137 @@
+package provisioner_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler/agent/provisioner"
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/containerbroker"
+	"hostler/containerbroker/brokertest"
+	"hostler/internal/fault"
+)
+
+// P30: a machine that is not wanted any more is not waited for, neither for
+// its image nor until it can be used; nor is one that is wanted otherwise.
+func TestWaitsEndWhenOvertaken(t *testing.T) {
+	for _, method := range []brokertest.Method{brokertest.EnsureImage, brokertest.WaitReady} {
+		t.Run(fmt.Sprint(method, " removed"), func(t *testing.T) {
+			r := newRig(t)
+			r.fake.Block(method, "")
+			r.declare("web")
+			r.start()
+			r.eventually("a wait", func() bool { return r.fake.Calls(method) == 1 })
+			r.remove("web")
+			r.awaitGone("web")
+			if _, there := r.fake.Get("web"); there {
+				t.Errorf("the instance is still there:\n%s", r.fake)
+			}
+		})
+		t.Run(fmt.Sprint(method, " changed"), func(t *testing.T) {
+			r := newRig(t)
+			release := r.fake.Block(method, "")
+			r.declare("web")
+			r.start()
+			r.eventually("a wait", func() bool { return r.fake.Calls(method) == 1 })
+			r.declare("web", func(m *spec.MachineRecord) { m.Machine.CPUs = 3 })
+			r.eventually("another wait", func() bool { return r.fake.Calls(method) > 1 })
+			release()
+			s := r.awaitState("web", spec.MachineRunning)
+			if inst, _ := r.fake.Get("web"); inst.CPUs != 3 || s.Attempts.Count != 0 || r.fake.Calls(brokertest.Create) != 1 {
+				t.Errorf("status %+v\n%s", s, r.fake)
+			}
+		})
+	}
+}
+
+// What cannot be deleted and has no record to say so is tried again later and
+// later, and at once when something happens to it.
+func TestUnknownThatCannotBeDeleted(t *testing.T) {
+	r := newRig(t)
+	r.config.Harvest, r.config.RetryDelay = provisioner.HarvestAll, 500*time.Millisecond
+	r.fake.Add(containerbroker.Instance{
+		Name: "old", Status: containerbroker.StatusStopped,
+		Stamp: &containerbroker.Stamp{Namespace: "hostler", UID: "gone", Token: "x"},
+	})
+	r.fake.Fail(brokertest.Delete, "old", -1, errors.New("it is protected"))
+	r.start()
+	r.eventually("a delete", func() bool { return r.fake.Calls(brokertest.Delete) == 1 })
+	for range 3 {
+		r.awaitPass()
+	}
+	if n := r.fake.Calls(brokertest.Delete); n != 1 {
+		t.Errorf("%d deletes without a pause", n)
+	}
+	r.eventually("another delete", func() bool { return r.fake.Calls(brokertest.Delete) == 2 })
+	r.fake.Heal()
+	r.eventually("the end of it", func() bool { _, there := r.fake.Get("old"); return !there })
+}
+
+// An instance is deleted to be made again only when its new image is there.
+func TestRecreateNeedsItsImageFirst(t *testing.T) {
+	r := newRig(t)
+	r.declare("web")
+	r.start()
+	r.awaitState("web", spec.MachineRunning)
+	r.fake.NoImage("debian/13")
+	r.declare("web", func(m *spec.MachineRecord) { m.Machine.Image, m.Allow = "debian/13", []string{"recreate"} })
+	s := r.awaitState("web", spec.MachineError)
+	if inst, there := r.fake.Get("web"); !there || inst.Status != containerbroker.StatusRunning {
+		t.Errorf("the instance was taken away for %q:\n%s", s.Message, r.fake)
+	}
+}
+
+// P16: what a create that was cut short made is from the image of then,
+// whatever is declared by now.
+func TestFoundInstanceKeepsItsImage(t *testing.T) {
+	r := newRig(t)
+	o := r.declare("web", func(m *spec.MachineRecord) { m.Machine.Image = "debian/13" })
+	stamped := provisioner.StampedRecord{Declaration: "test", Machine: spec.Machine{Type: spec.LXD, Image: "debian/12"}}
+	r.fake.Add(containerbroker.Instance{
+		Name: "web", Status: containerbroker.StatusRunning,
+		Stamp: &containerbroker.Stamp{Namespace: "hostler", UID: o.UID, Token: "before", Record: string(spec.Encode(stamped))},
+	})
+	intent := state.Intent{Token: "before", Object: o.ID, UID: o.UID, Action: "create", Began: time.Now(), Owner: "lxd"}
+	if err := r.store.Begin(t.Context(), intent); err != nil {
+		t.Fatal(err)
+	}
+	r.start()
+	r.eventually("the change of image is told", func() bool {
+		s, _ := r.status("web")
+		return s.State == spec.MachineRunning && s.Instance.Image == "debian/12" && strings.Contains(s.Message, "recreate")
+	})
+}
+
+// The intents of creates that never came to anything do not pile up.
+func TestOldIntentsAreForgotten(t *testing.T) {
+	r := newRig(t)
+	r.fake.Fail(brokertest.Create, "web", -1, fault.New(fault.NeedsOperator, "no"))
+	o := r.declare("web")
+	for i, age := range []time.Duration{time.Hour, time.Minute} {
+		intent := state.Intent{Token: fmt.Sprint("old-", i), Object: o.ID, UID: o.UID, Action: "create", Began: time.Now().Add(-age), Owner: "lxd"}
+		if err := r.store.Begin(t.Context(), intent); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.start()
+	r.awaitState("web", spec.MachineError)
+	intents, err := r.store.Intents(t.Context())
+	if err != nil || len(intents) != 2 {
+		t.Errorf("%d intents are open: %v %v", len(intents), intents, err)
+	}
+}
+
+// W: what is declared while the hypervisor cannot be asked is unknown, too.
+func TestDeclaredWhileBlind(t *testing.T) {
+	r := newRig(t)
+	r.fake.Fail(brokertest.List, "", -1, errors.New("connection refused"))
+	r.declare("web")
+	r.start()
+	r.awaitState("web", spec.MachineUnknown)
+	r.declare("db")
+	r.awaitState("db", spec.MachineUnknown)
+}

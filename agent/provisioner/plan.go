@@ -1,0 +1,335 @@
+package provisioner
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/containerbroker"
+	"hostler/internal/fault"
+)
+
+// intentGrace is how long a removed machine waits for a create that was begun
+// before a crash and is not in the listing: the hypervisor writes the instance
+// down within milliseconds of the request, so that after this time a complete
+// listing without it means that the request never arrived.
+const intentGrace = 5 * time.Second
+
+// Plan tells the steps from observed to desired, in the order in which they
+// are carried out. It is pure, and a plan made right after all its steps were
+// carried out is empty. From an incomplete observation it plans nothing.
+func Plan(desired []Desired, observed Observed, policy Policy) []Step {
+	if !observed.Complete {
+		return nil
+	}
+	w := newWorld(desired, observed, policy)
+	var steps []Step
+	for _, d := range desired {
+		if policy.Busy[d.Name] {
+			continue
+		}
+		if d.Life == state.Alive {
+			steps = append(steps, w.alive(d)...)
+		} else {
+			steps = append(steps, w.dying(d)...)
+		}
+	}
+	steps = append(steps, w.unknown()...)
+	slices.SortStableFunc(steps, func(a, b Step) int {
+		if a.removes() != b.removes() {
+			if a.removes() {
+				return -1
+			}
+			return 1
+		}
+		return strings.Compare(a.Machine, b.Machine)
+	})
+	return steps
+}
+
+// world indexes one observation.
+type world struct {
+	policy  Policy
+	records map[string]bool // by uid
+	byUID   map[string]*containerbroker.Instance
+	byName  map[string]*containerbroker.Instance
+	all     []containerbroker.Instance
+	intents map[string][]state.Intent // by uid
+}
+
+func newWorld(desired []Desired, observed Observed, policy Policy) *world {
+	w := &world{
+		policy:  policy,
+		records: make(map[string]bool, len(desired)),
+		byUID:   mine(desired, observed.Instances, policy.Namespace),
+		byName:  make(map[string]*containerbroker.Instance, len(observed.Instances)),
+		all:     observed.Instances,
+		intents: map[string][]state.Intent{},
+	}
+	for _, d := range desired {
+		w.records[d.UID] = true
+	}
+	for i := range observed.Instances {
+		w.byName[observed.Instances[i].Name] = &observed.Instances[i]
+	}
+	for _, in := range observed.Intents {
+		w.intents[in.UID] = append(w.intents[in.UID], in)
+	}
+	return w
+}
+
+// alive plans for a machine that shall exist.
+func (w *world) alive(d Desired) []Step {
+	inst := w.byUID[d.UID]
+	if inst == nil {
+		if other := w.byName[d.Name]; other != nil {
+			return []Step{w.conflict(d, other)}
+		}
+		return w.absent(d)
+	}
+	if inst.Name != d.Name {
+		return []Step{{
+			Action: ActionConflict, Machine: d.Name, UID: d.UID, Impact: containerbroker.ImpactNone, Instance: inst,
+			Held: fmt.Sprintf("its instance was renamed to %q; rename it back to %q", inst.Name, d.Name),
+		}}
+	}
+	if why := w.strangeToken(d, inst); why != "" {
+		return []Step{{Action: ActionConflict, Machine: d.Name, UID: d.UID, Impact: containerbroker.ImpactNone, Instance: inst, Held: why}}
+	}
+	if steps, unfinished := w.unfinished(d, inst); unfinished {
+		return steps
+	}
+	inst = known(d, inst)
+	var steps []Step
+	if d.Status.Instance == nil {
+		steps = append(steps, Step{
+			Action: ActionRecord, Machine: d.Name, UID: d.UID, Impact: containerbroker.ImpactNone, Instance: inst,
+			Detail: "the instance was found by its stamp",
+		})
+	}
+	if inst.Status == containerbroker.StatusBusy || inst.Status == containerbroker.StatusUnknown {
+		return steps
+	}
+	open, after := w.gate(d)
+	if !open {
+		return append(steps, w.held(d, inst)...)
+	}
+	return append(steps, w.present(d, inst, after)...)
+}
+
+// conflict tells whose instance has the machine's name.
+func (w *world) conflict(d Desired, other *containerbroker.Instance) Step {
+	held := fmt.Sprintf("an instance named %q exists that hostler did not make: rename it, or take it over with `hostler adopt %s/%s`",
+		other.Name, d.Record.Machine.Type, other.Name)
+	switch {
+	case other.Stamp != nil && other.Stamp.Namespace != w.policy.Namespace:
+		held = fmt.Sprintf("an instance named %q belongs to another agent (namespace %q): rename one of the two", other.Name, other.Stamp.Namespace)
+	case other.Stamp != nil:
+		held = fmt.Sprintf("an instance named %q is left over from an earlier record: delete it with `hostler harvest unknown`, or take it over with `hostler adopt %s/%s`",
+			other.Name, d.Record.Machine.Type, other.Name)
+	}
+	return Step{Action: ActionConflict, Machine: d.Name, UID: d.UID, Impact: containerbroker.ImpactNone, Instance: other, Held: held}
+}
+
+// strangeToken says why an instance with the machine's uid is not the one the
+// agent made: its token is neither recorded nor that of an open intent.
+func (w *world) strangeToken(d Desired, inst *containerbroker.Instance) string {
+	if d.Status.Instance != nil && d.Status.Instance.Token == inst.Stamp.Token {
+		return ""
+	}
+	for _, in := range w.intents[d.UID] {
+		if in.Token == inst.Stamp.Token {
+			return ""
+		}
+	}
+	return fmt.Sprintf("the instance %q bears the machine's stamp with a token that no create of this agent used: take it over with `hostler adopt %s/%s`, or delete it",
+		inst.Name, d.Record.Machine.Type, inst.Name)
+}
+
+// gate says whether a step for d may be made, and when at the earliest.
+func (w *world) gate(d Desired) (open bool, after time.Time) {
+	if d.Status.ObservedGeneration < d.Generation || w.nudged(d) {
+		return true, time.Time{}
+	}
+	if next := d.Status.Attempts.NextRetry; next != nil {
+		if next.After(w.policy.Now) {
+			return true, *next
+		}
+		return true, time.Time{}
+	}
+	switch fault.Kind(d.Status.Attempts.ErrorKind) {
+	case "", fault.Conflict: // a conflict that is gone is no obstacle
+		return true, time.Time{}
+	}
+	return false, time.Time{}
+}
+
+// absent plans the create.
+func (w *world) absent(d Desired) []Step {
+	open, after := w.gate(d)
+	if !open || len(d.Waiting) > 0 && !w.policy.Foresee {
+		return nil
+	}
+	m := d.Record.Machine
+	detail := fmt.Sprintf("%s from %s", m.Type, m.Image)
+	if d.Status.Instance != nil {
+		detail += ", again: its instance is gone"
+	}
+	if !d.wantsRunning() {
+		detail += ", left stopped"
+	}
+	return []Step{{Action: ActionCreate, Machine: d.Name, UID: d.UID, Impact: containerbroker.ImpactNone, Detail: detail, After: after}}
+}
+
+// differences splits what separates an instance from its declaration.
+func (w *world) differences(d Desired, inst *containerbroker.Instance) (live, restart, recreate []containerbroker.Change) {
+	if len(d.Waiting) > 0 {
+		return nil, nil, nil
+	}
+	changes := w.policy.Diff(d.Machine, *inst)
+	if made := d.Status.Instance; made != nil && made.Image != "" && made.Image != d.Record.Machine.Image {
+		changes = append(changes, containerbroker.Change{
+			Field: "image", From: made.Image, To: d.Record.Machine.Image, Impact: containerbroker.ImpactRecreate,
+			Reason: "an image is what an instance is made from",
+		})
+	}
+	for _, c := range changes {
+		switch {
+		case c.Impact == containerbroker.ImpactRecreate:
+			recreate = append(recreate, c)
+		case c.Impact == containerbroker.ImpactRestart && inst.Status != containerbroker.StatusStopped:
+			restart = append(restart, c)
+		default:
+			live = append(live, c)
+		}
+	}
+	return live, restart, recreate
+}
+
+// present plans for a machine whose instance is there.
+func (w *world) present(d Desired, inst *containerbroker.Instance, after time.Time) []Step {
+	if len(d.Waiting) > 0 && d.wantsRunning() {
+		return nil
+	}
+	live, restart, recreate := w.differences(d, inst)
+	step := func(a Action, i containerbroker.Impact, changes []containerbroker.Change, detail string) Step {
+		return Step{Action: a, Machine: d.Name, UID: d.UID, Impact: i, Changes: changes, Detail: detail, Instance: inst, After: after}
+	}
+	if len(recreate) > 0 && d.allows(containerbroker.ImpactRecreate) {
+		all := slices.Concat(recreate, restart, live)
+		return []Step{step(ActionRecreate, containerbroker.ImpactRecreate, all, "deleted and made again: "+fields(all))}
+	}
+	steps := w.held(d, inst)
+	if len(live) > 0 {
+		steps = append(steps, step(ActionUpdate, containerbroker.ImpactLive, live, "changed as it is: "+fields(live)))
+	}
+	asked := d.Record.RestartRequest > d.Status.RestartsDone
+	running := inst.Status == containerbroker.StatusRunning
+	switch {
+	case !d.wantsRunning() && inst.Status != containerbroker.StatusStopped:
+		return append(steps, step(ActionStop, containerbroker.ImpactRestart, nil, "declared as not running"))
+	case !d.wantsRunning():
+		return steps
+	case running && (asked || len(restart) > 0 && d.allows(containerbroker.ImpactRestart)):
+		detail := "restarted as asked"
+		if len(restart) > 0 {
+			detail = "restarted to change " + fields(restart)
+		}
+		return append(steps, step(ActionRestart, containerbroker.ImpactRestart, restart, detail))
+	case inst.Status == containerbroker.StatusStopped:
+		start := step(ActionStart, containerbroker.ImpactNone, nil, "declared as running")
+		if at := d.Status.StartedAt; at != nil {
+			if due := at.Add(deathDelay(d.Status.Deaths)); due.After(w.policy.Now) && due.After(start.After) && !w.nudged(d) {
+				start.After = due
+			}
+		}
+		return append(steps, start)
+	case running && !isReady(d.Status):
+		return append(steps, step(ActionReady, containerbroker.ImpactNone, nil, "waiting until it can be used"))
+	}
+	return steps
+}
+
+// held shows the changes that wait for a person's word.
+func (w *world) held(d Desired, inst *containerbroker.Instance) []Step {
+	_, restart, recreate := w.differences(d, inst)
+	var steps []Step
+	add := func(a Action, i containerbroker.Impact, changes []containerbroker.Change) {
+		if len(changes) > 0 && !d.allows(i) {
+			steps = append(steps, Step{
+				Action: a, Machine: d.Name, UID: d.UID, Impact: i, Changes: changes, Instance: inst,
+				Detail: "changes " + fields(changes), Held: "--allow " + string(i),
+			})
+		}
+	}
+	add(ActionRecreate, containerbroker.ImpactRecreate, recreate)
+	add(ActionRestart, containerbroker.ImpactRestart, restart)
+	return steps
+}
+
+// dying plans for a machine on its way out.
+func (w *world) dying(d Desired) []Step {
+	step := func(a Action, i containerbroker.Impact, inst *containerbroker.Instance, detail string) []Step {
+		return []Step{{Action: a, Machine: d.Name, UID: d.UID, Impact: i, Instance: inst, Detail: detail}}
+	}
+	inst := w.byUID[d.UID]
+	switch {
+	case inst != nil && d.Life == state.Dying && len(d.Dependents) > 0:
+		return nil
+	case inst == nil:
+		forget := step(ActionForget, containerbroker.ImpactNone, nil, "there is no instance")
+		for _, in := range w.intents[d.UID] {
+			if due := in.Began.Add(intentGrace); due.After(w.policy.Now) && due.After(forget[0].After) {
+				forget[0].After = due
+			}
+		}
+		return forget
+	case inst.Status != containerbroker.StatusHalfMade && w.strangeToken(d, inst) != "":
+		return step(ActionForget, containerbroker.ImpactNone, inst, "its instance was made by somebody else and is left as it is")
+	case d.Record.Released || d.Record.Machine.Retain:
+		return step(ActionRelease, containerbroker.ImpactNone, inst, "the instance is kept and no longer managed")
+	case !w.policy.Harvest.destroyed():
+		return step(ActionForget, containerbroker.ImpactNone, inst, "the instance is left as it is (harvest "+string(w.policy.Harvest)+")")
+	}
+	open, after := w.gate(d)
+	if !open {
+		return nil
+	}
+	steps := step(ActionDelete, containerbroker.ImpactDestroy, inst, "no longer declared")
+	steps[0].After = after
+	return steps
+}
+
+// deathDelay is the wait before a machine that died soon after its nth start
+// in a row is started again: none for the first two, then 1 s doubling to
+// 5 min.
+func deathDelay(deaths int) time.Duration {
+	if deaths < 2 {
+		return 0
+	}
+	return min(time.Second<<min(deaths-2, 20), 5*time.Minute)
+}
+
+func isReady(s spec.MachineStatus) bool {
+	for _, c := range s.Conditions {
+		if c.Type == ConditionReady {
+			return c.Status
+		}
+	}
+	return false
+}
+
+func fields(changes []containerbroker.Change) string {
+	var names []string
+	for _, c := range changes {
+		if c.Field != containerbroker.FieldRecord || len(changes) == 1 {
+			names = append(names, c.Field)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+func (w *world) nudged(d Desired) bool { return w.policy.Nudged[d.Name] || w.policy.Nudged[nudgeAll] }

@@ -1,0 +1,168 @@
+package provisioner
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/containerbroker"
+)
+
+// aWorld draws machines and instances that agree, disagree, or know nothing of
+// each other.
+func aWorld(t *rapid.T) ([]Desired, Observed, Policy) {
+	var desired []Desired
+	o := Observed{Complete: true}
+	for i := range rapid.IntRange(0, 8).Draw(t, "machines") {
+		d := machine(fmt.Sprintf("m%d", i))
+		if rapid.Bool().Draw(t, "provisioned") {
+			provisioned(&d)
+		}
+		if rapid.Bool().Draw(t, "dying") {
+			dying(&d)
+			d.Record.Machine.Retain = rapid.Bool().Draw(t, "retain")
+		}
+		running := rapid.Bool().Draw(t, "running")
+		d.Record.Machine.Running = &running
+		d.Record.Allow = rapid.SampledFrom([][]string{nil, {"restart"}, {"recreate"}}).Draw(t, "allow")
+		desired = append(desired, d)
+		switch rapid.SampledFrom([]string{"none", "own", "foreign", "other", "left over"}).Draw(t, "instance") {
+		case "own":
+			o.Instances = append(o.Instances, instance(d.Name, aState(t)))
+			if d.Status.Instance == nil {
+				o.Intents = append(o.Intents, state.Intent{Token: "token-" + d.Name, UID: d.UID})
+			}
+		case "foreign":
+			o.Instances = append(o.Instances, instance(d.Name, aState(t), foreign))
+		case "other":
+			o.Instances = append(o.Instances, instance(d.Name, func(i *containerbroker.Instance) { i.Stamp.Namespace = "another" }))
+		case "left over":
+			o.Instances = append(o.Instances, instance(d.Name, func(i *containerbroker.Instance) { i.Stamp.UID = "old" }))
+		}
+	}
+	for i := range rapid.IntRange(0, 3).Draw(t, "strangers") {
+		change := rapid.SampledFrom([]func(*containerbroker.Instance){foreign, stopped}).Draw(t, "stranger")
+		o.Instances = append(o.Instances, instance(fmt.Sprintf("x%d", i), change))
+	}
+	return desired, o, Policy{
+		Namespace: ns, Now: t0, Diff: noDiff,
+		Harvest: rapid.SampledFrom([]Harvest{HarvestNone, HarvestUnknown, HarvestDestroyed, HarvestAll}).Draw(t, "harvest"),
+	}
+}
+
+func aState(t *rapid.T) func(*containerbroker.Instance) {
+	s := rapid.SampledFrom([]containerbroker.Status{containerbroker.StatusRunning, containerbroker.StatusStopped, containerbroker.StatusBusy}).Draw(t, "state")
+	return func(i *containerbroker.Instance) { i.Status = s }
+}
+
+// carryOut does to the world what the steps say.
+func carryOut(desired []Desired, o Observed, steps []Step) ([]Desired, Observed) {
+	desired, o.Instances = slices.Clone(desired), slices.Clone(o.Instances)
+	for _, s := range steps {
+		if s.Held != "" {
+			continue
+		}
+		at := slices.IndexFunc(desired, func(d Desired) bool { return d.Name == s.Machine })
+		inst := slices.IndexFunc(o.Instances, func(i containerbroker.Instance) bool { return i.Name == s.Machine })
+		switch s.Action {
+		case ActionDelete:
+			o.Instances, desired = slices.Delete(o.Instances, inst, inst+1), slices.Delete(desired, at, at+1)
+		case ActionHarvest:
+			o.Instances = slices.Delete(o.Instances, inst, inst+1)
+		case ActionRelease:
+			o.Instances[inst].Stamp = nil
+			desired = slices.Delete(desired, at, at+1)
+		case ActionForget:
+			desired = slices.Delete(desired, at, at+1)
+		case ActionStop:
+			o.Instances[inst].Status = containerbroker.StatusStopped
+		case ActionRecord:
+			provisioned(&desired[at])
+		case ActionCreate:
+			provisioned(&desired[at])
+			o.Instances = append(o.Instances, instance(s.Machine))
+			if !desired[at].wantsRunning() {
+				o.Instances[len(o.Instances)-1].Status = containerbroker.StatusStopped
+			}
+		case ActionStart, ActionRestart, ActionReady:
+			o.Instances[inst].Status = containerbroker.StatusRunning
+			setReady(&desired[at].Status, true, "Usable", "", t0)
+		}
+	}
+	return desired, o
+}
+
+// Carrying a plan out leaves nothing to plan, but for what harvest modes
+// reveal once: an instance whose record went is unknown from then on.
+func TestPlanConverges(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		desired, observed, policy := aWorld(t)
+		for range 3 {
+			desired, observed = carryOut(desired, observed, Plan(desired, observed, policy))
+		}
+		for _, s := range Plan(desired, observed, policy) {
+			if s.Action != ActionConflict {
+				t.Fatalf("still planned after three rounds: %s %s (%s)", s.Action, s.Machine, s.Detail)
+			}
+		}
+	})
+}
+
+// Nothing without our stamp is ever changed, nothing is planned from a part of
+// the world, and removals come first.
+func TestPlanIsSafe(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		desired, observed, policy := aWorld(t)
+		makes := false
+		for _, s := range Plan(desired, observed, policy) {
+			if s.removes() && makes {
+				t.Fatalf("%s %s comes after a step that makes", s.Action, s.Machine)
+			}
+			makes = makes || !s.removes()
+			if i := s.Instance; i != nil && s.Action != ActionConflict && (i.Stamp == nil || i.Stamp.Namespace != ns) {
+				t.Fatalf("%s touches %s, which is not ours", s.Action, i.Name)
+			}
+			if s.Destructive() && s.Action != ActionRecreate {
+				switch {
+				case s.Action == ActionHarvest && !policy.Harvest.unknown(), s.Action == ActionDelete && !policy.Harvest.destroyed():
+					t.Fatalf("%s %s in harvest mode %s", s.Action, s.Machine, policy.Harvest)
+				}
+			}
+		}
+		observed.Complete = false
+		if steps := Plan(desired, observed, policy); len(steps) != 0 {
+			t.Fatalf("planned from an incomplete observation: %v", summary(steps, t0))
+		}
+	})
+}
+
+// Planning is linear enough for ten thousand machines.
+func BenchmarkPlan(b *testing.B) {
+	var desired []Desired
+	o := Observed{Complete: true}
+	for i := range 10_000 {
+		d := machine(fmt.Sprintf("m%d", i))
+		switch i % 4 {
+		case 0:
+			provisioned(&d)
+			o.Instances = append(o.Instances, instance(d.Name))
+		case 1:
+			provisioned(&d)
+			dying(&d)
+			o.Instances = append(o.Instances, instance(d.Name, stopped))
+		case 2:
+			d.Status.State = spec.MachineError
+		}
+		desired = append(desired, d)
+	}
+	policy := Policy{Namespace: ns, Now: t0, Diff: noDiff, Harvest: HarvestAll}
+	for b.Loop() {
+		if steps := Plan(desired, o, policy); len(steps) == 0 {
+			b.Fatal("nothing planned")
+		}
+	}
+}

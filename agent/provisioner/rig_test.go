@@ -1,0 +1,215 @@
+package provisioner_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"hostler/agent/provisioner"
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/containerbroker/brokertest"
+	"hostler/internal/fault"
+)
+
+// rig is a worker on a real store and the in-memory broker.
+type rig struct {
+	t      *testing.T
+	store  *state.Local
+	fake   *brokertest.Fake
+	config provisioner.Config
+	resync time.Duration
+	tokens atomic.Int64
+	passes atomic.Int64
+	panics atomic.Bool // has the next token, and so an operation, panic
+	stop   func()
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	store, _, err := state.Open(t.Context(), state.Options{Dir: t.TempDir(), Clock: time.Now, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Errorf("cannot close the store: %v", err)
+		}
+	})
+	return &rig{
+		t: t, store: store, fake: brokertest.New(), resync: time.Hour, stop: func() {},
+		config: provisioner.Config{
+			Namespace: "hostler", Harvest: provisioner.HarvestDestroyed, Concurrency: 4,
+			StartRetries: 2, RetryDelay: 20 * time.Millisecond, TransientRetryInterval: 50 * time.Millisecond,
+		},
+	}
+}
+
+// start runs a worker; the returned function stops it and waits for it. Every
+// test's worker is stopped at its end.
+func (r *rig) start() (stop func()) {
+	r.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	w := provisioner.New(provisioner.Options{
+		Type: spec.LXD, Store: r.store, Broker: r.fake, Differ: r.fake, Images: r.fake, Defaults: r.config,
+		Now: time.Now, NewToken: r.newToken,
+		Logger: slog.New(slog.DiscardHandler), Resync: r.resync, Metrics: r,
+	})
+	go func() { done <- w.Run(ctx) }()
+	stopped := false
+	r.stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := <-done; err != nil {
+			r.t.Errorf("the worker ended with an error: %v", err)
+		}
+	}
+	r.t.Cleanup(r.stop)
+	return r.stop
+}
+
+func (r *rig) newToken() string {
+	if r.panics.CompareAndSwap(true, false) {
+		panic("no token")
+	}
+	return fmt.Sprintf("token-%d", r.tokens.Add(1))
+}
+
+// declare writes a machine's record as an apply does.
+func (r *rig) declare(name string, change ...func(*spec.MachineRecord)) state.Object {
+	r.t.Helper()
+	record := spec.MachineRecord{Declaration: "test", Machine: spec.Machine{Type: spec.LXD, Image: "debian/12"}}
+	for _, c := range change {
+		c(&record)
+	}
+	id := state.ID{Kind: spec.KindMachine, Name: name}
+	write := state.Write{ID: id, Spec: spec.Encode(record), Life: state.Alive}
+	if _, err := r.store.Get(r.t.Context(), id); err == nil {
+		write.Revision = state.AnyRevision // the worker writes its status meanwhile
+	}
+	return r.write(write)
+}
+
+func (r *rig) write(w state.Write) state.Object {
+	r.t.Helper()
+	results, err := r.store.Write(r.t.Context(), state.Atomic, w)
+	if err != nil {
+		r.t.Fatalf("cannot write %s/%s: %v", w.Kind, w.Name, err)
+	}
+	return results[0].Object
+}
+
+// remove marks a machine as no longer declared.
+func (r *rig) remove(name string) {
+	r.t.Helper()
+	r.write(state.Write{ID: state.ID{Kind: spec.KindMachine, Name: name}, Revision: state.AnyRevision, Life: state.Dying})
+}
+
+func (r *rig) status(name string) (spec.MachineStatus, bool) {
+	r.t.Helper()
+	o, err := r.store.Get(context.Background(), state.ID{Kind: spec.KindMachine, Name: name})
+	if fault.Is(err, fault.NotFound) {
+		return spec.MachineStatus{}, false
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	var s spec.MachineStatus
+	if len(o.Status) > 0 {
+		if err := json.Unmarshal(o.Status, &s); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	return s, true
+}
+
+// eventually waits for a condition; what tells the state when it never came.
+func (r *rig) eventually(what string, condition func() bool) {
+	r.t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for !condition() {
+		if time.Now().After(deadline) {
+			r.t.Fatalf("never came: %s\n%s", what, r.fake)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func (r *rig) awaitState(name string, want spec.MachineState) spec.MachineStatus {
+	r.t.Helper()
+	var last spec.MachineStatus
+	r.eventually(fmt.Sprintf("%s is %s", name, want), func() bool {
+		last, _ = r.status(name)
+		return last.State == want
+	})
+	return last
+}
+
+func (r *rig) awaitGone(name string) {
+	r.t.Helper()
+	r.eventually(name+" has no record", func() bool { _, ok := r.status(name); return !ok })
+}
+
+// awaitPass makes the worker look again and waits until it has, twice: what
+// the first look started shows in the second.
+func (r *rig) awaitPass() {
+	r.t.Helper()
+	for range 2 {
+		before := r.passes.Load()
+		r.write(state.Write{
+			ID: state.ID{Kind: spec.KindMachine, Name: "of-another-type"}, Life: state.Alive, Revision: r.revision("of-another-type"),
+			Spec: spec.Encode(spec.MachineRecord{Machine: spec.Machine{Type: spec.KVM, Image: fmt.Sprint(before)}}),
+		})
+		r.eventually("another pass", func() bool { return r.passes.Load() > before })
+	}
+}
+
+// Pass implements provisioner.Metrics.
+func (r *rig) Pass(time.Duration, error) { r.passes.Add(1) }
+
+// Operation implements provisioner.Metrics.
+func (r *rig) Operation(string, time.Duration, error) {}
+
+func (r *rig) revision(name string) int64 {
+	o, err := r.store.Get(r.t.Context(), state.ID{Kind: spec.KindMachine, Name: name})
+	if err != nil {
+		return 0
+	}
+	return o.Revision
+}
+
+// order returns, for each text, the index of the first operation that
+// contains it; -1: none does.
+func (r *rig) order(texts ...string) []int {
+	at := make([]int, len(texts))
+	for i, text := range texts {
+		at[i] = slices.IndexFunc(r.fake.Operations(), func(op string) bool { return strings.Contains(op, text) })
+	}
+	return at
+}
+
+// closingStore is a store whose watches end at once.
+type closingStore struct{ state.Backend }
+
+func (closingStore) Watch(context.Context, ...string) (<-chan []state.ID, error) {
+	ids := make(chan []state.ID)
+	close(ids)
+	return ids, nil
+}
+
+func (r *rig) runOnClosingStore() error {
+	return provisioner.New(provisioner.Options{
+		Type: spec.LXD, Store: closingStore{r.store}, Broker: r.fake, Differ: r.fake, Images: r.fake, Defaults: r.config,
+		Now: time.Now, NewToken: func() string { return "token" }, Logger: slog.New(slog.DiscardHandler),
+	}).Run(r.t.Context())
+}

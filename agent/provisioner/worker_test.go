@@ -1,0 +1,462 @@
+package provisioner_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler/agent/provisioner"
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/containerbroker"
+	"hostler/containerbroker/brokertest"
+	"hostler/internal/fault"
+)
+
+func no() *bool { b := false; return &b }
+
+// P13 P39 P42: a declared machine becomes a running instance, stamped and
+// recorded, with its way there told.
+func TestDeclaredMachineRuns(t *testing.T) {
+	r := newRig(t)
+	r.declare("web")
+	r.start()
+	s := r.awaitState("web", spec.MachineRunning)
+	inst, ok := r.fake.Get("web")
+	if !ok || inst.Status != containerbroker.StatusRunning {
+		t.Fatalf("no running instance:\n%s", r.fake)
+	}
+	if s.Instance == nil || s.Instance.Token != inst.Stamp.Token || s.Instance.Name != "web" {
+		t.Errorf("recorded %+v, stamped %+v", s.Instance, inst.Stamp)
+	}
+	if len(s.Addresses) == 0 {
+		t.Error("no address is known")
+	}
+	if intents, err := r.store.Intents(t.Context()); err != nil || len(intents) != 0 {
+		t.Errorf("intents left open: %v %v", intents, err)
+	}
+	r.fake.Forget()
+	r.awaitPass()
+	if ops := r.fake.Operations(); len(ops) != 0 {
+		t.Errorf("a second look changed something: %v", ops)
+	}
+}
+
+// A panic in the operation of one machine is that machine's failure, which is
+// retried, and nobody else's.
+func TestPanicIsOneMachinesFailure(t *testing.T) {
+	r := newRig(t)
+	r.panics.Store(true)
+	r.declare("a")
+	r.declare("b")
+	r.start()
+	r.awaitState("a", spec.MachineRunning)
+	r.awaitState("b", spec.MachineRunning)
+	if r.panics.Load() || r.fake.Calls(brokertest.Create) != 2 {
+		t.Errorf("%d creates", r.fake.Calls(brokertest.Create))
+	}
+}
+
+// P2: a restart of the agent looks at everything and makes nothing again.
+func TestRestartRecreatesNothing(t *testing.T) {
+	r := newRig(t)
+	r.declare("web")
+	stop := r.start()
+	r.awaitState("web", spec.MachineRunning)
+	before, _ := r.fake.Get("web")
+	stop()
+	r.start()
+	r.awaitPass()
+	after, _ := r.fake.Get("web")
+	if before.PID != after.PID || r.fake.Calls(brokertest.Create) != 1 {
+		t.Errorf("the instance changed: pid %d → %d, %d creates", before.PID, after.PID, r.fake.Calls(brokertest.Create))
+	}
+}
+
+// P1: a worker sees only the machines of its type.
+func TestOtherTypesAreLeftAlone(t *testing.T) {
+	r := newRig(t)
+	r.declare("guest", func(m *spec.MachineRecord) { m.Machine.Type = spec.KVM })
+	r.start()
+	r.awaitPass()
+	if n := r.fake.Calls(brokertest.Create); n != 0 {
+		t.Errorf("%d creates for a machine of another type", n)
+	}
+	if s, _ := r.status("guest"); s.State != "" {
+		t.Errorf("its status was written: %+v", s)
+	}
+}
+
+// P36 P37: a transient failure is retried with the configured count and
+// delay, and others go on meanwhile; P46: containers are retried too.
+func TestTransientFailureIsRetried(t *testing.T) {
+	r := newRig(t)
+	r.fake.Fail(brokertest.Create, "web", 2, errors.New("the pool is busy"))
+	r.declare("web")
+	r.declare("db")
+	r.start()
+	r.awaitState("db", spec.MachineRunning)
+	r.awaitState("web", spec.MachineRunning)
+	if n := r.fake.Calls(brokertest.Create); n != 4 {
+		t.Errorf("%d creates, want 1 of db and 3 of web", n)
+	}
+	s, _ := r.status("web")
+	if s.Attempts.Count != 0 || s.Attempts.NextRetry != nil || s.Message != "" {
+		t.Errorf("the failure is still told: %+v", s)
+	}
+}
+
+// P37 P43: a persistent failure shows the last message, the attempts and the
+// next retry, and is tried again by the transient tick.
+func TestPersistentFailureIsShownAndTriedAgain(t *testing.T) {
+	r := newRig(t)
+	r.config.TransientRetryInterval = time.Hour
+	r.fake.Fail(brokertest.Create, "web", 3, errors.New("no space left in the pool"))
+	r.declare("web")
+	stop := r.start()
+	s := r.awaitState("web", spec.MachineError)
+	if !strings.Contains(s.Message, "no space left in the pool") || s.Attempts.Count != 3 || s.Attempts.NextRetry == nil {
+		t.Errorf("status %+v", s)
+	}
+	stop()
+	// P15: a restart does not try an errored machine again.
+	stop = r.start()
+	r.awaitPass()
+	if n := r.fake.Calls(brokertest.Create); n != 3 {
+		t.Errorf("tried again by a restart: %d creates", n)
+	}
+	stop()
+	// The tick does, once its time has come.
+	r.config.TransientRetryInterval = 10 * time.Millisecond
+	s.Attempts.NextRetry = &time.Time{}
+	o, err := r.store.Get(t.Context(), state.ID{Kind: spec.KindMachine, Name: "web"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.write(state.Write{ID: o.ID, Revision: o.Revision, Status: spec.Encode(s)})
+	r.start()
+	r.awaitState("web", spec.MachineRunning)
+}
+
+// P15 P45: what needs an operator waits for `hostler retry`, a changed
+// declaration, or an event that bears on the machine.
+func TestErrorsForOperatorsWait(t *testing.T) {
+	r := newRig(t)
+	r.fake.Fail(brokertest.Create, "web", 1, fault.New(fault.NeedsOperator, "the image is broken"))
+	r.declare("web")
+	r.start()
+	s := r.awaitState("web", spec.MachineError)
+	if s.Attempts.NextRetry != nil {
+		t.Errorf("a next retry is promised: %+v", s.Attempts)
+	}
+	r.awaitPass()
+	if n := r.fake.Calls(brokertest.Create); n != 1 {
+		t.Fatalf("tried again unasked: %d creates", n)
+	}
+	r.declare("web", func(m *spec.MachineRecord) { m.RetryRequest = 1 })
+	r.awaitState("web", spec.MachineRunning)
+}
+
+// P6: the agent stopped while a retry waits leaves the machine pending, and
+// nothing starts afterwards.
+func TestStopDuringBackOff(t *testing.T) {
+	r := newRig(t)
+	r.config.RetryDelay = time.Hour
+	r.fake.Fail(brokertest.Create, "web", -1, errors.New("not now"))
+	r.declare("web")
+	stop := r.start()
+	r.eventually("a failed attempt", func() bool { s, _ := r.status("web"); return s.Attempts.Count == 1 })
+	began := time.Now()
+	stop()
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("stopping took %s", took)
+	}
+	if s, _ := r.status("web"); s.State != spec.MachinePending || r.fake.Calls(brokertest.Create) != 1 {
+		t.Errorf("state %s after %d creates", s.State, r.fake.Calls(brokertest.Create))
+	}
+}
+
+// P30: a removal that comes while the create is in flight waits for it, then
+// deletes; its errors are nobody's concern any more.
+func TestRemovalDuringCreate(t *testing.T) {
+	for _, failing := range []bool{false, true} {
+		r := newRig(t)
+		release := r.fake.Block(brokertest.Create, "web")
+		if failing {
+			r.fake.Fail(brokertest.Create, "web", 1, errors.New("half-way"))
+		}
+		r.declare("web")
+		r.start()
+		r.eventually("a create in flight", func() bool { return r.fake.Calls(brokertest.Create) == 1 })
+		r.remove("web")
+		r.awaitPass()
+		release()
+		r.awaitGone("web")
+		if _, there := r.fake.Get("web"); there {
+			t.Errorf("failing=%v: the instance is still there", failing)
+		}
+	}
+}
+
+// P29: events about a machine that is being deleted cause no second delete.
+func TestOneDeleteAtATime(t *testing.T) {
+	r := newRig(t)
+	r.declare("web")
+	r.start()
+	r.awaitState("web", spec.MachineRunning)
+	release := r.fake.Block(brokertest.Delete, "web")
+	r.remove("web")
+	r.eventually("a delete in flight", func() bool { return r.fake.Calls(brokertest.Delete) == 1 })
+	r.awaitPass()
+	release()
+	r.awaitGone("web")
+	if n := r.fake.Calls(brokertest.Delete); n != 1 {
+		t.Errorf("%d deletes", n)
+	}
+}
+
+// P27: a failed delete keeps the record and is tried again.
+func TestFailedDeleteIsTriedAgain(t *testing.T) {
+	r := newRig(t)
+	r.declare("web")
+	r.start()
+	r.awaitState("web", spec.MachineRunning)
+	r.fake.Fail(brokertest.Delete, "web", 2, errors.New("the dataset is busy"))
+	r.remove("web")
+	r.awaitGone("web")
+	if n := r.fake.Calls(brokertest.Delete); n != 3 {
+		t.Errorf("%d deletes, want 3", n)
+	}
+}
+
+// P40: when the new instance cannot be recorded, it is removed at once, and
+// in any case there is never a second one.
+func TestLostReplyMakesNoSecondInstance(t *testing.T) {
+	r := newRig(t)
+	r.fake.LoseReplies(brokertest.Create, "web", 1, errors.New("the connection broke"))
+	r.declare("web")
+	r.start()
+	r.awaitState("web", spec.MachineRunning)
+	creates := 0
+	for _, op := range r.fake.Operations() {
+		if op == "create web" {
+			creates++
+		}
+	}
+	if creates != 1 {
+		t.Errorf("made %d times:\n%s", creates, strings.Join(r.fake.Operations(), "\n"))
+	}
+}
+
+// P19: what a pass removes is gone before it makes anything.
+func TestRemovalsComeFirst(t *testing.T) {
+	r := newRig(t)
+	r.config.Harvest = provisioner.HarvestAll
+	r.fake.Add(containerbroker.Instance{
+		Name: "left-over", Status: containerbroker.StatusRunning,
+		Stamp: &containerbroker.Stamp{Namespace: "hostler", UID: "gone", Token: "x"},
+	})
+	r.declare("a-new-one")
+	r.start()
+	r.awaitState("a-new-one", spec.MachineRunning)
+	if at := r.order("delete left-over", "create a-new-one"); at[0] < 0 || at[0] > at[1] {
+		t.Errorf("order %v:\n%s", at, strings.Join(r.fake.Operations(), "\n"))
+	}
+}
+
+// P20 P21: when the instances cannot be listed, or one record cannot be read,
+// nothing is changed at all, whatever the harvest mode; W: the status says
+// unknown, never gone.
+func TestNothingHappensBlindly(t *testing.T) {
+	r := newRig(t)
+	r.config.Harvest = provisioner.HarvestAll
+	r.declare("web")
+	stop := r.start()
+	r.awaitState("web", spec.MachineRunning)
+	r.fake.Add(containerbroker.Instance{Name: "old", Status: containerbroker.StatusRunning, Stamp: &containerbroker.Stamp{Namespace: "other"}})
+	r.fake.Fail(brokertest.List, "", -1, errors.New("the socket is closed"))
+	r.fake.Forget()
+	r.declare("db")
+	s := r.awaitState("web", spec.MachineUnknown)
+	if !strings.Contains(s.Message, "the socket is closed") {
+		t.Errorf("message %q", s.Message)
+	}
+	if ops := r.fake.Operations(); len(ops) != 0 {
+		t.Errorf("blind changes: %v", ops)
+	}
+	r.fake.Heal()
+	r.fake.Change("old", func(*containerbroker.Instance) {}) // an event: the hypervisor is back
+	r.awaitState("web", spec.MachineRunning)
+	r.awaitState("db", spec.MachineRunning)
+	stop()
+
+	r.write(state.Write{ID: state.ID{Kind: spec.KindMachine, Name: "damaged"}, Life: state.Alive, Spec: []byte(`{"machine":7}`)})
+	r.fake.Add(containerbroker.Instance{Name: "stray", Status: containerbroker.StatusRunning, Stamp: &containerbroker.Stamp{Namespace: "hostler", UID: "stray"}})
+	r.fake.Forget()
+	r.start()
+	r.eventually("passes that fail", func() bool { return r.passes.Load() > 0 })
+	if ops := r.fake.Operations(); len(ops) != 0 {
+		t.Errorf("changes while a record cannot be read: %v", ops)
+	}
+}
+
+// P4: a harvest mode set at run time sweeps at once; P24: foreign instances
+// and those of other agents are never touched.
+func TestHarvestModeSweepsAtOnce(t *testing.T) {
+	r := newRig(t)
+	for name, stamp := range map[string]*containerbroker.Stamp{
+		"stray":   {Namespace: "hostler", UID: "nobody"},
+		"other":   {Namespace: "another", UID: "nobody"},
+		"foreign": nil,
+	} {
+		r.fake.Add(containerbroker.Instance{Name: name, Status: containerbroker.StatusRunning, Stamp: stamp})
+	}
+	r.start()
+	r.awaitPass()
+	if _, there := r.fake.Get("stray"); !there {
+		t.Fatal("swept in mode destroyed")
+	}
+	c := spec.DefaultConfig()
+	r.write(state.Write{ID: state.ID{Kind: spec.KindHost, Name: spec.HostName}, Life: state.Alive, Spec: spec.Encode(spec.HostRecord{Config: c, Harvest: "unknown"})})
+	r.eventually("the sweep", func() bool { _, there := r.fake.Get("stray"); return !there })
+	for _, name := range []string{"other", "foreign"} {
+		if _, there := r.fake.Get(name); !there {
+			t.Errorf("%s was touched", name)
+		}
+	}
+}
+
+// A machine that dies is started again at once, and one that dies soon after
+// every start is given growing pauses.
+func TestDeadMachineIsStarted(t *testing.T) {
+	r := newRig(t)
+	r.declare("web")
+	r.start()
+	r.awaitState("web", spec.MachineRunning)
+	r.fake.Kill("web")
+	r.eventually("a second start", func() bool { return r.fake.Calls(brokertest.SetPower) == 2 })
+	r.awaitState("web", spec.MachineRunning)
+}
+
+// The power states a person asks for.
+func TestPower(t *testing.T) {
+	r := newRig(t)
+	r.declare("web", func(m *spec.MachineRecord) { m.Machine.Running = no() })
+	r.start()
+	r.awaitState("web", spec.MachineStopped)
+	if n := r.fake.Calls(brokertest.SetPower); n != 0 {
+		t.Errorf("declared as stopped, yet %d power changes", n)
+	}
+	r.declare("web")
+	r.awaitState("web", spec.MachineRunning)
+	before, _ := r.fake.Get("web")
+	r.declare("web", func(m *spec.MachineRecord) { m.RestartRequest = 1 })
+	r.eventually("a restart", func() bool { now, _ := r.fake.Get("web"); return now.PID != before.PID && now.PID != 0 })
+	r.awaitState("web", spec.MachineRunning)
+	r.declare("web", func(m *spec.MachineRecord) { m.RestartRequest, m.PowerOverride = 1, no() })
+	r.awaitState("web", spec.MachineStopped)
+}
+
+// Changes: live ones are made as it runs, others wait to be allowed.
+func TestChanges(t *testing.T) {
+	r := newRig(t)
+	r.declare("web")
+	r.start()
+	r.awaitState("web", spec.MachineRunning)
+	before, _ := r.fake.Get("web")
+	r.declare("web", func(m *spec.MachineRecord) { m.Machine.CPUs, m.Machine.Nesting = 2, true })
+	r.eventually("the live change", func() bool { i, _ := r.fake.Get("web"); return i.CPUs == 2 })
+	r.eventually("word of the held change", func() bool {
+		s, _ := r.status("web")
+		for _, c := range s.Conditions {
+			if c.Type == provisioner.ConditionUpToDate && !c.Status {
+				return strings.Contains(c.Message, "--allow restart")
+			}
+		}
+		return false
+	})
+	if now, _ := r.fake.Get("web"); now.PID != before.PID {
+		t.Error("restarted unasked")
+	}
+	r.declare("web", func(m *spec.MachineRecord) {
+		m.Machine.CPUs, m.Machine.Nesting, m.Allow = 2, true, []string{"restart"}
+	})
+	r.eventually("the allowed restart", func() bool { i, _ := r.fake.Get("web"); return i.PID != before.PID && i.Nesting })
+	r.awaitState("web", spec.MachineRunning)
+	token := func() string { i, _ := r.fake.Get("web"); return i.Stamp.Token }
+	old := token()
+	r.declare("web", func(m *spec.MachineRecord) {
+		m.Machine.CPUs, m.Machine.Nesting, m.Machine.Image, m.Allow = 2, true, "debian/13", []string{"recreate"}
+	})
+	r.eventually("the allowed recreate", func() bool { i, ok := r.fake.Get("web"); return ok && i.Stamp.Token != old })
+	r.awaitState("web", spec.MachineRunning)
+}
+
+// cloud-init's own error is the machine's, and it is not tried again unasked.
+func TestCloudInitErrorIsShown(t *testing.T) {
+	r := newRig(t)
+	r.declare("web", func(m *spec.MachineRecord) { m.Machine.Running = no() })
+	r.start()
+	r.awaitState("web", spec.MachineStopped)
+	r.fake.BreakCloudInit("web", "unknown module frobnicate")
+	r.declare("web")
+	if s := r.awaitState("web", spec.MachineError); !strings.Contains(s.Message, "unknown module frobnicate") {
+		t.Errorf("message %q", s.Message)
+	}
+}
+
+// P48: no more operations at once than configured, and the bound can be
+// changed while they run.
+func TestConcurrencyIsBounded(t *testing.T) {
+	r := newRig(t)
+	r.config.Concurrency = 2
+	release := r.fake.Block(brokertest.Create, "")
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		r.declare(name)
+	}
+	r.start()
+	r.eventually("two creates", func() bool { return r.fake.Calls(brokertest.Create) == 2 })
+	r.awaitPass()
+	if n := r.fake.Calls(brokertest.Create); n != 2 {
+		t.Errorf("%d creates at once", n)
+	}
+	c := spec.DefaultConfig()
+	c.Concurrency = 4
+	r.write(state.Write{ID: state.ID{Kind: spec.KindHost, Name: spec.HostName}, Life: state.Alive, Spec: spec.Encode(spec.HostRecord{Config: c})})
+	r.eventually("four creates", func() bool { return r.fake.Calls(brokertest.Create) == 4 })
+	release()
+	r.awaitState("e", spec.MachineRunning)
+}
+
+// P5: the end of the watch on desired state is an error of the worker, and
+// nothing else happens.
+func TestLostWatchIsAnError(t *testing.T) {
+	r := newRig(t)
+	r.declare("web")
+	stop := r.start()
+	r.awaitState("web", spec.MachineRunning)
+	stop()
+	if err := r.runOnClosingStore(); err == nil || !strings.Contains(err.Error(), "watch") {
+		t.Errorf("error %v", err)
+	}
+	if _, there := r.fake.Get("web"); !there {
+		t.Error("the instance was removed")
+	}
+}
+
+// An address that comes after a machine is ready is found by itself.
+func TestLateAddressIsFound(t *testing.T) {
+	r := newRig(t)
+	release := r.fake.Block(brokertest.WaitReady, "web")
+	r.declare("web")
+	r.start()
+	r.eventually("the wait", func() bool { return r.fake.Calls(brokertest.WaitReady) == 1 })
+	r.fake.Change("web", func(i *containerbroker.Instance) { i.Addresses = nil })
+	release()
+	if s := r.awaitState("web", spec.MachineRunning); len(s.Addresses) != 0 {
+		t.Fatalf("addresses %v", s.Addresses)
+	}
+	r.fake.Change("web", func(i *containerbroker.Instance) { i.Addresses = []string{"10.0.0.7"} })
+	r.eventually("the address", func() bool { s, _ := r.status("web"); return len(s.Addresses) == 1 })
+}

@@ -1,0 +1,143 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"hostler/agent/provisioner"
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/containerbroker"
+	"hostler/internal/fault"
+)
+
+// learn compares a type's instances with the records, once in the life of a
+// store: instances that bear our stamp and have no record are those of a store
+// that was lost, and their records are written again from their stamps.
+// Nothing on the hypervisor is changed.
+func (h *host) learn(ctx context.Context, t spec.ContainerType) error {
+	known, err := h.hostStatus(ctx)
+	if err != nil {
+		return err
+	}
+	if slices.Contains(known.Known, t) {
+		return nil
+	}
+	d, err := h.driver(t)
+	if err != nil {
+		return err
+	}
+	instances, err := d.Broker.List(ctx, false)
+	if err != nil {
+		return fmt.Errorf("cannot list the %s instances: %w", t, err)
+	}
+	objects, _, err := h.store.List(ctx)
+	if err != nil {
+		return fmt.Errorf("cannot read the store: %w", err)
+	}
+	writes, found, err := recordsOf(instances, objects, h.config().Namespace)
+	if err != nil {
+		return err
+	}
+	if len(writes) > 0 {
+		if _, err := h.store.Write(ctx, state.Atomic, writes...); err != nil {
+			return fmt.Errorf("cannot write the found machines down: %w", err)
+		}
+		known.Notices = append(known.Notices, fmt.Sprintf("the records of %d %s machines were written again from their stamps", found, t))
+		h.logger.Warn("Records were written again from stamps.", "type", t, "machines", found)
+	}
+	known.Known = append(known.Known, t)
+	if err := h.writeHostStatus(ctx, known); err != nil {
+		return err
+	}
+	if len(known.Known) < len(h.types()) {
+		return nil
+	}
+	return h.local.Settle(ctx)
+}
+
+// forgetKnown has every type's instances compared with the records again,
+// after records were lost.
+func (h *host) forgetKnown(ctx context.Context, report state.OpenReport) error {
+	status, err := h.hostStatus(ctx)
+	if err != nil {
+		return err
+	}
+	status.Known = nil
+	if report.Quarantined != "" {
+		h.logger.Warn("The store was made anew.", "reason", report.Reason, "quarantined", report.Quarantined)
+		status.Notices = append(status.Notices, fmt.Sprintf("the store was set aside as %s and made anew: %s", report.Quarantined, report.Reason))
+	}
+	return h.writeHostStatus(ctx, status)
+}
+
+// recordsOf tells the writes that give every stamped instance its record
+// back: machines with their uid and instance, and the declarations that they
+// came from. Pure.
+func recordsOf(instances []containerbroker.Instance, objects []state.Object, namespace string) (writes []state.Write, found int, err error) {
+	uids, byID := map[string]bool{}, map[state.ID]state.Object{}
+	for _, o := range objects {
+		byID[o.ID] = o
+		uids[o.UID] = true
+	}
+	declared := map[string]*spec.Declaration{}
+	// Of an instance and copies that a person made of it, all of which bear its
+	// stamp, the oldest is the machine's.
+	instances = slices.SortedStableFunc(slices.Values(instances), func(a, b containerbroker.Instance) int { return a.Created.Compare(b.Created) })
+	for _, inst := range instances {
+		if inst.Stamp == nil || inst.Stamp.Namespace != namespace || uids[inst.Stamp.UID] {
+			continue
+		}
+		var stamped provisioner.StampedRecord
+		if err := json.Unmarshal([]byte(inst.Stamp.Record), &stamped); err != nil || inst.Stamp.UID == "" {
+			continue // no record can be made of it: it stays unknown
+		}
+		id := state.ID{Kind: spec.KindMachine, Name: inst.Name}
+		write := state.Write{
+			ID: id, UID: inst.Stamp.UID, Life: state.Alive,
+			Spec: spec.Encode(spec.MachineRecord{Declaration: stamped.Declaration, Machine: stamped.Machine}),
+			Status: spec.Encode(spec.MachineStatus{
+				State: spec.MachineUnknown, Message: "found by its stamp",
+				Instance: &spec.InstanceInfo{
+					Name: inst.Name, Token: inst.Stamp.Token, Image: stamped.Machine.Image,
+					ImageID: inst.ImageID, Created: inst.Created,
+				},
+			}),
+		}
+		if newer, taken := byID[id]; taken {
+			var status spec.MachineStatus
+			if len(newer.Status) > 0 {
+				if err := json.Unmarshal(newer.Status, &status); err != nil {
+					return nil, 0, fault.New(fault.NeedsOperator, "cannot read the status of machine/%s: %v", inst.Name, err)
+				}
+			}
+			if status.Instance != nil {
+				continue
+			}
+			// Declared anew before the instance was found: the declaration
+			// stands and the identity is the instance's.
+			writes = append(writes, state.Write{ID: id, Revision: newer.Revision, Delete: true})
+			write.Spec = newer.Spec
+		} else if stamped.Declaration != "" {
+			d := declared[stamped.Declaration]
+			if d == nil {
+				d = &spec.Declaration{Version: 1, Name: stamped.Declaration, Machines: map[string]spec.Machine{}}
+				declared[stamped.Declaration] = d
+			}
+			d.Machines[inst.Name] = stamped.Machine
+		}
+		writes = append(writes, write)
+		uids[inst.Stamp.UID] = true
+		found++
+	}
+	for name, d := range declared {
+		id := state.ID{Kind: spec.KindDeclaration, Name: name}
+		if _, taken := byID[id]; taken {
+			continue
+		}
+		writes = append(writes, state.Write{ID: id, Life: state.Alive, Spec: spec.Encode(spec.DeclarationRecord{Source: spec.SourceStamps, Document: *d})})
+	}
+	return writes, found, nil
+}

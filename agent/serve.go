@@ -1,0 +1,90 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"os/user"
+	"strconv"
+
+	"hostler/agent/api"
+	"hostler/agent/spec"
+)
+
+// server makes the API over everything the agent has.
+func (h *host) server(o Options) (*api.Server, error) {
+	return api.NewServer(api.Options{
+		Backend: h.store,
+		Service: api.Service{
+			Planner: planner{h}, Guests: guests{h}, Images: imageService{h}, Builder: imageService{h},
+			Host: glance{h}, Adopter: adopter{h}, Exporter: adopter{h},
+		},
+		Gatherer: h.metrics.registry, Logger: h.logger.With("part", "api"), Clock: h.now,
+		Version: o.Version, Namespace: h.config().Namespace,
+		AdminGroup: adminGroup, ReadGroup: readGroup, WorkerUsers: workerUsers(h.types()),
+	})
+}
+
+// The groups of INTERFACE: who may change and who may read.
+const (
+	adminGroup = "hostler-admin"
+	readGroup  = "hostler"
+)
+
+// workerUsers maps the users of the provisioners' units to their types; a
+// type whose user does not exist has no unit.
+func workerUsers(types []spec.ContainerType) map[uint32]spec.ContainerType {
+	users := map[uint32]spec.ContainerType{}
+	for _, t := range types {
+		u, err := user.Lookup("hostler-" + string(t))
+		if err != nil {
+			continue
+		}
+		if uid, err := strconv.ParseUint(u.Uid, 10, 32); err == nil {
+			users[uint32(uid)] = t
+		}
+	}
+	return users
+}
+
+// socketGroup is the group that may reach the socket, root's where the
+// package's groups do not exist.
+func socketGroup() int {
+	g, err := user.LookupGroup(readGroup)
+	if err != nil {
+		return 0
+	}
+	gid, err := strconv.Atoi(g.Gid)
+	if err != nil {
+		return 0
+	}
+	return gid
+}
+
+// confdApplier hands conf.d files to the API, which owns the rules of
+// applying.
+type confdApplier struct{ *api.Server }
+
+// ApplyFile implements applier.
+func (c confdApplier) ApplyFile(ctx context.Context, path string, content []byte, gone []string) (held string, err error) {
+	plan, err := c.Server.ApplyFile(ctx, path, content, gone...)
+	if err != nil {
+		return "", err
+	}
+	for _, s := range plan.Steps {
+		if s.Held != "" {
+			return fmt.Sprintf("%s of %s is held back: `hostler apply -f %s %s` lets it happen", s.Action, s.Object, path, s.Held), nil
+		}
+	}
+	return "", nil
+}
+
+// RemoveFile implements applier.
+func (c confdApplier) RemoveFile(ctx context.Context, path string) error {
+	_, err := c.Server.RemoveFile(ctx, path)
+	return err
+}
+
+// FileSources implements applier: the files whose declarations the store has.
+func (c confdApplier) FileSources(ctx context.Context) ([]string, error) {
+	return c.Files(ctx)
+}

@@ -1,0 +1,170 @@
+package storageprovisioner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/internal/fault"
+	"hostler/storage"
+)
+
+// act carries out the steps that are due, in bulk per source (S17) and in
+// their order, and says whether there were any. done holds what was carried
+// out in this pass: what is still to be done afterwards has failed.
+func (w *Worker) act(ctx context.Context, l *look, done map[string]bool) (acted bool, err error) {
+	entities := map[string]*Entity{}
+	for i := range l.desired.Entities {
+		entities[l.desired.Entities[i].Key()] = &l.desired.Entities[i]
+	}
+	var due []*job
+	for _, s := range l.steps {
+		if !s.Due(l.policy.Now) {
+			continue
+		}
+		due = append(due, &job{step: s, entity: entities[s.Kind+"/"+s.Name]})
+	}
+	if len(due) == 0 {
+		return false, nil
+	}
+	defer func() { w.acting(w.Now().Add(settle)) }()
+	w.acting(w.Now().Add(24 * time.Hour))
+	world := newWorld(l.desired, l.observed, l.policy)
+	for len(due) > 0 {
+		n := 1
+		for n < len(due) && due[n].step.phase() == due[0].step.phase() {
+			n++
+		}
+		w.batch(ctx, world, due[:n], done)
+		if ctx.Err() != nil {
+			return true, nil //nolint:nilerr // the agent stops; the next one goes on
+		}
+		if err := w.record(ctx, due[:n]); err != nil {
+			return true, err
+		}
+		due = due[n:]
+	}
+	return true, nil
+}
+
+// job is one step and what became of it.
+type job struct {
+	step   Step
+	entity *Entity
+	err    error
+	took   time.Duration
+}
+
+func (j *job) key() string {
+	return string(j.step.Action) + " " + j.entity.Key() + " " + j.step.Machine
+}
+
+// batch carries out the steps of one phase: one bulk call per source and
+// action, those of different sources at once.
+func (w *Worker) batch(ctx context.Context, world *world, jobs []*job, done map[string]bool) {
+	groups := map[string][]*job{}
+	for _, j := range jobs {
+		if done[j.key()] {
+			j.err = fault.New(fault.Transient, "cannot %s %s: it is as it was, although that was done", j.step.Action, j.entity.Key())
+			continue
+		}
+		done[j.key()] = true
+		group := j.entity.Source + " " + string(j.step.Action)
+		groups[group] = append(groups[group], j)
+	}
+	var calls sync.WaitGroup
+	for _, group := range groups {
+		calls.Go(func() {
+			began := w.Now()
+			errs := w.call(ctx, world, group)
+			took := w.Now().Sub(began)
+			for i, j := range group {
+				j.err, j.took = errs[i], took/time.Duration(len(group))
+			}
+		})
+	}
+	calls.Wait()
+}
+
+// events are the words for what was done.
+var events = map[Action]string{
+	ActionDestroy: "Destroyed", ActionRelease: "Released", ActionAdopt: "TakenOver", ActionCreate: "Created",
+	ActionGrow: "Grown", ActionDetach: "Detached", ActionAttach: "Attached", ActionHide: "Detached", ActionShow: "Attached",
+}
+
+// record writes down what became of the steps of one phase.
+func (w *Worker) record(life context.Context, jobs []*job) error {
+	// A result that is known is worth writing down, even while the agent stops.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(life), 10*time.Second)
+	defer cancel()
+	now := w.Now()
+	var writes []state.Write
+	var told []state.Event
+	for _, j := range jobs {
+		e := j.entity
+		if w.Metrics != nil {
+			w.Metrics.Operation(string(j.step.Action), j.took, j.err)
+		}
+		event := state.Event{Time: now, Object: state.ID{Kind: e.Kind, Name: e.Name}, UID: e.UID, Level: state.LevelInfo, Reason: events[j.step.Action], Message: j.message()}
+		switch {
+		case j.err != nil:
+			w.Logger.Warn("An operation on storage failed.", "object", e.Key(), "action", j.step.Action, "error", j.err)
+			Fail(&e.Status, e.Generation, j.step, j.err, now)
+			writes = append(writes, statusWrite(e, e.Status))
+			event.Level, event.Reason, event.Message = state.LevelWarn, "Failed", j.err.Error()
+			if busy := (*storage.BusyError)(nil); errors.As(j.err, &busy) {
+				w.await(life, e.Key(), busy.Holders)
+			}
+		case j.step.Action == ActionDestroy, j.step.Action == ActionRelease, j.step.Action == ActionForget:
+			writes = append(writes, state.Write{ID: state.ID{Kind: e.Kind, Name: e.Name}, UID: e.UID, Revision: state.AnyRevision, Delete: true})
+		case j.step.Action == ActionAdopt:
+			e.Status.StampUID = j.step.Changes[0].To
+			writes = append(writes, statusWrite(e, e.Status))
+		}
+		if event.Reason != "" {
+			told = append(told, event)
+		}
+	}
+	if err := w.write(ctx, writes); err != nil {
+		return err
+	}
+	if err := w.Store.Record(ctx, told...); err != nil {
+		w.Logger.Warn("Events cannot be recorded.", "error", err)
+	}
+	return nil
+}
+
+// message is what an event says beyond its word.
+func (j *job) message() string {
+	text := j.step.Detail
+	if j.step.Machine != "" {
+		text = "machine/" + j.step.Machine
+	}
+	return text
+}
+
+func statusWrite(e *Entity, s spec.StorageStatus) state.Write {
+	return state.Write{ID: state.ID{Kind: e.Kind, Name: e.Name}, UID: e.UID, Revision: state.AnyRevision, Status: spec.Encode(s)}
+}
+
+// write makes writes that stand alone; an object that is gone meanwhile needs
+// no status.
+func (w *Worker) write(ctx context.Context, writes []state.Write) error {
+	if len(writes) == 0 {
+		return nil
+	}
+	results, err := w.Store.Write(ctx, state.Each, writes...)
+	if err != nil {
+		return fmt.Errorf("cannot write statuses: %w", err)
+	}
+	for i, r := range results {
+		if r.Err != nil && !fault.Is(r.Err, fault.NotFound) && !fault.Is(r.Err, fault.Conflict) {
+			return fmt.Errorf("cannot write the status of %s/%s: %w", writes[i].Kind, writes[i].Name, r.Err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,324 @@
+package storageprovisioner
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"hostler/agent/reconcile"
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/internal/fault"
+)
+
+// The condition types of volumes and filesystems.
+const (
+	// conditionFailed: the action that its reason names failed; its message is
+	// the error.
+	conditionFailed = "Failed"
+	// conditionUpToDate: nothing that a person must decide on separates it
+	// from its declaration.
+	conditionUpToDate = "UpToDate"
+)
+
+// delays are those of S19: 30 s, doubling to 30 min.
+var delays = reconcile.Backoff{Base: 30 * time.Second, Max: 30 * time.Minute}
+
+// Assess tells the status of every entity from the same input as Plan, and
+// from what Plan told. Pure; the statuses are in the order of the entities.
+func Assess(desired Desired, observed Observed, policy Policy, steps []Step) []spec.StorageStatus {
+	w := newWorld(desired, observed, policy)
+	own, ofMachines := map[string][]Step{}, map[string]Step{}
+	for _, s := range steps {
+		key := s.Kind + "/" + s.Name
+		if s.Machine == "" {
+			own[key] = append(own[key], s)
+		} else if before, ok := ofMachines[key+"/"+s.Machine]; !ok || before.Action == ActionHide {
+			ofMachines[key+"/"+s.Machine] = s
+		}
+	}
+	statuses := make([]spec.StorageStatus, len(desired.Entities))
+	for i := range desired.Entities {
+		e := &desired.Entities[i]
+		s := e.Status
+		s.Conditions = slices.Clone(s.Conditions)
+		if cause := observed.Blind[e.Source]; cause != nil {
+			s.Message = fmt.Sprintf("cannot be looked at: %v", cause)
+			statuses[i] = s
+			continue
+		}
+		caughtUp(&s, e, own[e.Key()], func(machine string) bool { _, ok := ofMachines[e.Key()+"/"+machine]; return ok })
+		w.facts(&s, e)
+		w.state(&s, e, own[e.Key()])
+		s.Attachments = w.attachments(&s, e, ofMachines)
+		upToDate(&s, own[e.Key()], policy.Now)
+		statuses[i] = s
+	}
+	return statuses
+}
+
+// caughtUp forgets failures of what is done, or no longer asked for.
+func caughtUp(s *spec.StorageStatus, e *Entity, steps []Step, ofMachine func(string) bool) {
+	failed := failedAction(*s)
+	if s.ObservedGeneration < e.Generation || failed != "" && !slices.ContainsFunc(steps, func(step Step) bool { return step.Action == failed }) {
+		s.Attempts = spec.Attempts{}
+		s.Conditions = slices.DeleteFunc(s.Conditions, func(c spec.Condition) bool { return c.Type == conditionFailed })
+	}
+	busy := slices.ContainsFunc(steps, func(step Step) bool { return step.Held == "" })
+	for machine := range s.Attachments {
+		busy = busy || ofMachine(machine)
+	}
+	if !busy {
+		s.ObservedGeneration = e.Generation
+	}
+}
+
+// facts writes down what was seen.
+func (w *world) facts(s *spec.StorageStatus, e *Entity) {
+	s.Device, s.Path = "", ""
+	if e.Kind == spec.KindVolume {
+		v := w.volumesSeen[e.Name]
+		if v == nil {
+			return
+		}
+		s.Created, s.Size = s.Created || v.Problem == "", v.Size
+		if d, ok := device(v); ok {
+			s.Device = d.Device
+		}
+		return
+	}
+	f := w.seen[e.Name]
+	if f == nil {
+		return
+	}
+	s.Created = s.Created || f.Problem == ""
+	if f.Size != 0 {
+		s.Size = f.Size
+	}
+	if m, ok := w.mounted(e); ok {
+		s.Path = m.Path
+		if e.Filesystem.Volume != "" {
+			s.Device = m.Device
+		}
+	}
+}
+
+// problem is what is wrong with what is on the host.
+func (w *world) problem(e *Entity) string {
+	if v := w.volumesSeen[e.Name]; e.Kind == spec.KindVolume && v != nil {
+		return v.Problem
+	}
+	if f := w.seen[e.Name]; e.Kind == spec.KindFilesystem && f != nil {
+		return f.Problem
+	}
+	return ""
+}
+
+// state sets the one word and the sentence (S18, S25).
+func (w *world) state(s *spec.StorageStatus, e *Entity, steps []Step) {
+	s.Message = ""
+	if failed := failedAction(*s); failed != "" {
+		setFailed(s, failed)
+		return
+	}
+	if e.Life == state.Alive && s.Created {
+		if problem := w.problem(e); problem != "" {
+			s.State, s.Message = spec.StorageError, problem
+			return
+		}
+	}
+	s.State = spec.StorageDetached
+	if s.Device != "" && e.Kind == spec.KindVolume || s.Path != "" {
+		s.State = spec.StorageAttached
+	}
+	// In the order in which one takes the other: what is told is the first.
+	slices.SortStableFunc(steps, func(a, b Step) int { return rank(a.Action) - rank(b.Action) })
+	for _, step := range steps {
+		switch {
+		case step.Held != "" && step.Action == ActionCreate && !w.thereAtAll(e):
+			s.State, s.Message = spec.StorageError, step.Held
+			return
+		case step.Held != "":
+			s.Message = step.Held
+			continue
+		case step.Waiting != "":
+			s.Message = "waiting for " + step.Waiting
+		}
+		s.State = stateOf(step.Action, s.State)
+		if step.Action == ActionCreate && step.Waiting != "" {
+			s.State = spec.StoragePending
+		}
+		if step.Action == ActionGrow {
+			s.Message = "growing " + step.Detail
+		}
+		return
+	}
+}
+
+// rank is an action's place among those of one entity.
+func rank(a Action) int {
+	return slices.Index([]Action{ActionCreate, ActionAdopt, ActionDetach, ActionAttach, ActionGrow, ActionDestroy, ActionRelease, ActionForget}, a)
+}
+
+// stateOf is the state while an action is carried out.
+func stateOf(a Action, otherwise spec.StorageState) spec.StorageState {
+	switch a {
+	case ActionCreate, ActionAdopt:
+		return spec.StorageCreating
+	case ActionAttach, ActionShow:
+		return spec.StorageAttaching
+	case ActionDetach, ActionHide:
+		return spec.StorageDetaching
+	case ActionDestroy, ActionRelease, ActionForget:
+		return spec.StorageDestroying
+	}
+	return otherwise
+}
+
+// setFailed sets state and message of a recorded failure: what will be tried
+// again by itself is not an error yet (S18).
+func setFailed(s *spec.StorageStatus, a Action) {
+	for _, c := range s.Conditions {
+		if c.Type == conditionFailed {
+			s.Message = c.Message
+		}
+	}
+	s.State = failedState(a, fault.Kind(s.Attempts.ErrorKind), s.State)
+}
+
+func failedState(a Action, kind fault.Kind, otherwise spec.StorageState) spec.StorageState {
+	switch {
+	case kind != fault.Transient && kind != fault.NotReady && a != ActionDestroy:
+		return spec.StorageError
+	case a == ActionCreate:
+		return spec.StoragePending
+	}
+	return stateOf(a, otherwise)
+}
+
+// attachments tells how far the entity is attached to each machine. A source
+// is told exactly while the machine may use it.
+func (w *world) attachments(s *spec.StorageStatus, e *Entity, steps map[string]Step) map[string]spec.AttachmentStatus {
+	all := map[string]spec.AttachmentStatus{}
+	for _, machine := range w.machines(e) {
+		r, a := w.relation(e, machine)
+		was := s.Attachments[machine]
+		now := spec.AttachmentStatus{ReadOnly: a.ReadOnly, Attempts: was.Attempts}
+		step, planned := steps[e.Key()+"/"+machine]
+		switch {
+		case r == gone && !planned:
+			continue
+		case r == keeps:
+			all[machine] = was
+			continue
+		case r == gone, r == leaving:
+			now.State, now.ReadOnly = spec.StorageDetaching, was.ReadOnly
+			if r == leaving {
+				now.Message = "waiting for machine/" + machine + " to let go"
+			}
+		case e.Kind == spec.KindVolume:
+			w.deviceFor(&now, e)
+		case planned:
+			now.State = spec.StorageAttaching
+			if step.Waiting != "" {
+				now.State, now.Message = spec.StoragePending, "waiting for "+step.Waiting
+			}
+			if step.Held != "" {
+				now.State, now.Message = spec.StorageError, step.Held
+			}
+		default:
+			now.State, now.Source = spec.StorageAttached, w.policy.viewPath(machine, e.Name)
+		}
+		switch {
+		case !planned || s.ObservedGeneration < e.Generation:
+			now.Attempts = spec.Attempts{}
+		case was.Attempts.ErrorKind != "":
+			now.State = failedState(step.Action, fault.Kind(was.Attempts.ErrorKind), now.State)
+			now.Message = was.Message
+		}
+		all[machine] = now
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return all
+}
+
+// deviceFor tells a machine the volume's device, when it is as the machine is
+// to have it.
+func (w *world) deviceFor(a *spec.AttachmentStatus, e *Entity) {
+	d, attached := device(w.volumesSeen[e.Name])
+	switch {
+	case attached && w.problem(e) != "":
+		a.State, a.Message = spec.StorageError, w.problem(e)
+	case attached && d.ReadOnly == w.readOnly(e):
+		a.State, a.Source = spec.StorageAttached, d.Device
+	case attached:
+		a.State, a.Message = spec.StoragePending, "waiting for "+w.deviceInUse(e, true)
+	default:
+		a.State, a.Message = spec.StoragePending, "waiting for its device"
+	}
+}
+
+// upToDate says whether something is held back.
+func upToDate(s *spec.StorageStatus, steps []Step, now time.Time) {
+	c := spec.Condition{Type: conditionUpToDate, Status: true, Reason: "AsDeclared", Since: now}
+	for _, step := range steps {
+		if step.Held != "" && failedAction(*s) != step.Action {
+			c.Status, c.Reason, c.Message = false, "HeldBack", step.Held
+		}
+	}
+	s.Conditions = spec.SetCondition(s.Conditions, c)
+}
+
+// Unverified is the status of an entity that could not be looked at since the
+// agent started: what machines may use is not known, and they are told nothing
+// that may have been true before.
+func Unverified(s spec.StorageStatus) spec.StorageStatus {
+	s.Attachments = maps.Clone(s.Attachments)
+	for machine, a := range s.Attachments {
+		a.Source = ""
+		if a.State == spec.StorageAttached {
+			a.State = spec.StoragePending
+		}
+		s.Attachments[machine] = a
+	}
+	return s
+}
+
+// Fail writes a failed step down. Everything but what is wrong in itself is
+// tried again after the delays of S19, or when something happens that bears
+// on it.
+func Fail(s *spec.StorageStatus, generation int64, step Step, err error, now time.Time) {
+	s.ObservedGeneration = generation
+	kind := fault.KindOf(err)
+	if step.Machine != "" {
+		s.Attachments = maps.Clone(s.Attachments)
+		a := s.Attachments[step.Machine]
+		attempted(&a.Attempts, kind, now)
+		a.State, a.Message, a.Source = failedState(step.Action, kind, a.State), err.Error(), ""
+		if s.Attachments == nil {
+			s.Attachments = map[string]spec.AttachmentStatus{}
+		}
+		s.Attachments[step.Machine] = a
+		return
+	}
+	if failed := failedAction(*s); failed != "" && failed != step.Action {
+		s.Attempts = spec.Attempts{}
+	}
+	attempted(&s.Attempts, kind, now)
+	s.Conditions = spec.SetCondition(slices.Clone(s.Conditions), spec.Condition{
+		Type: conditionFailed, Status: true, Reason: string(step.Action), Message: err.Error(), Since: now,
+	})
+	setFailed(s, step.Action)
+}
+
+func attempted(a *spec.Attempts, kind fault.Kind, now time.Time) {
+	a.Count++
+	a.ErrorKind, a.NextRetry = string(kind), nil
+	if !permanent(kind) {
+		next := now.Add(delays.Next(a.Count, nil))
+		a.NextRetry = &next
+	}
+}

@@ -1,0 +1,133 @@
+package storageprovisioner
+
+import (
+	"context"
+	"time"
+
+	"hostler/agent/spec"
+	"hostler/storage"
+)
+
+const (
+	// settle is how long after an operation the kernel may still tell of what
+	// the operation itself did to block devices.
+	settle = time.Second
+	// leastWait is how long a failed step rests before an event has it tried
+	// again: events may come in swarms.
+	leastWait = 5 * time.Second
+)
+
+// followDevices wakes the worker when block devices change.
+func (w *Worker) followDevices(ctx context.Context) error {
+	if w.Devices == nil {
+		return nil
+	}
+	events, err := w.Devices(ctx)
+	if err != nil {
+		return err
+	}
+	w.waits.Go(func() {
+		for range events {
+			w.mu.Lock()
+			own := w.Now().Before(w.quiet)
+			w.devices = w.devices || !own
+			w.mu.Unlock()
+			if !own {
+				w.waker.SignalWithin(gather)
+			}
+		}
+	})
+	return nil
+}
+
+// gather is within what time a change of devices is looked at: they come in
+// swarms.
+const gather = 200 * time.Millisecond
+
+// acting says that what devices do from now until shortly after is our doing.
+func (w *Worker) acting(until time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.quiet = until
+}
+
+// takeNudges returns the entities that had an event.
+func (w *Worker) takeNudges() map[string]bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	nudged := w.nudged
+	w.nudged = map[string]bool{}
+	return nudged
+}
+
+// nudge adds the failing entities on which what happened since the last look
+// bears: block devices changed, or a machine that has them stopped, went or
+// was declared otherwise.
+func (w *Worker) nudge(l look, nudged map[string]bool) {
+	w.mu.Lock()
+	devices := w.devices
+	w.devices = false
+	w.mu.Unlock()
+	now := make(map[string]Guest, len(l.desired.Guests))
+	for _, g := range l.desired.Guests {
+		now[g.Name] = g
+	}
+	changed := map[string]bool{}
+	for name, before := range w.had {
+		after, there := now[name]
+		if !there || after.Settled && !before.Settled || after.Stopped && !before.Stopped {
+			changed[name] = true
+		}
+	}
+	w.had = now
+	for i := range l.desired.Entities {
+		e := &l.desired.Entities[i]
+		bears := devices && (e.Kind == spec.KindVolume || e.Filesystem.Volume != "")
+		for machine := range e.Status.Attachments {
+			bears = bears || changed[machine]
+		}
+		if bears && rested(e, l.policy.Now) {
+			nudged[e.Key()] = true
+		}
+	}
+}
+
+// rested says that the entity's last failure is a while ago.
+func rested(e *Entity, now time.Time) bool {
+	all := []spec.Attempts{e.Status.Attempts}
+	for _, a := range e.Status.Attachments {
+		all = append(all, a.Attempts)
+	}
+	for _, a := range all {
+		if a.NextRetry != nil && now.Sub(a.NextRetry.Add(-delays.Next(a.Count, nil))) < leastWait {
+			return false
+		}
+	}
+	return true
+}
+
+// await has the entity tried again when one of those that hold it has ended
+// (Z24).
+func (w *Worker) await(ctx context.Context, key string, holders []storage.Holder) {
+	if w.WaitHolders == nil || len(holders) == 0 {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.waiting[key] {
+		return
+	}
+	w.waiting[key] = true
+	w.waits.Go(func() {
+		err := w.WaitHolders(ctx, holders)
+		w.mu.Lock()
+		delete(w.waiting, key)
+		if err == nil {
+			w.nudged[key] = true
+		}
+		w.mu.Unlock()
+		if err == nil {
+			w.waker.Signal()
+		}
+	})
+}

@@ -1,0 +1,232 @@
+package storageprovisioner
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/internal/fault"
+	"hostler/storage"
+	"hostler/storage/idmap"
+)
+
+// Sources are what provides volumes and filesystems, by name.
+type Sources struct {
+	Volumes     map[string]storage.VolumeSource
+	Filesystems map[string]storage.FilesystemSource
+	// Views shows filesystems to machines.
+	Views Views
+	// Mounts and ViewDir are the folders of the host's own mounts and of what
+	// machines see.
+	Mounts, ViewDir string
+	// Map returns the owners' translation for unprivileged machines.
+	Map func() (idmap.Map, error)
+}
+
+// Views shows filesystems to machines; see package storage/idmap.
+type Views interface {
+	List(also ...string) (map[string]idmap.View, error)
+	Show(ctx context.Context, views []idmap.Params) []storage.Result[idmap.View]
+	Hide(ctx context.Context, paths []string) []error
+}
+
+// Kinds are what is read and watched.
+func Kinds() []string {
+	return []string{spec.KindVolume, spec.KindFilesystem, spec.KindMachine, spec.KindHost}
+}
+
+// Decode reads what bears on storage out of a list of objects. One record that
+// cannot be read is an error for all: nothing is concluded from a part.
+func Decode(objects []state.Object) (Desired, error) {
+	var d Desired
+	for _, o := range objects {
+		var err error
+		switch o.Kind {
+		case spec.KindVolume, spec.KindFilesystem:
+			var e Entity
+			e, err = decodeEntity(o)
+			d.Entities = append(d.Entities, e)
+		case spec.KindMachine:
+			var g Guest
+			g, err = decodeGuest(o)
+			d.Guests = append(d.Guests, g)
+		}
+		if err != nil {
+			return Desired{}, err
+		}
+	}
+	return d, nil
+}
+
+func decodeEntity(o state.Object) (Entity, error) {
+	e := Entity{Kind: o.Kind, Name: o.Name, UID: o.UID, Life: o.Life, Generation: o.Generation}
+	if o.Kind == spec.KindVolume {
+		var record spec.VolumeRecord
+		if err := decode(o, &record, &e.Status); err != nil {
+			return e, err
+		}
+		e.Volume = record.Volume
+		e.Source, e.Size, e.Retain = e.Volume.Provider, int64(e.Volume.Size), record.Released || e.Volume.Retain
+		return e, nil
+	}
+	var record spec.FilesystemRecord
+	if err := decode(o, &record, &e.Status); err != nil {
+		return e, err
+	}
+	e.Filesystem = record.Filesystem
+	e.Source, e.Size, e.Retain = e.Filesystem.Provider, int64(e.Filesystem.Size), record.Released || e.Filesystem.Retain
+	if e.Filesystem.Volume != "" {
+		e.Source, e.Size = Managed, 0 // S33
+	}
+	return e, nil
+}
+
+func decodeGuest(o state.Object) (Guest, error) {
+	var record spec.MachineRecord
+	var status spec.MachineStatus
+	if err := decode(o, &record, &status); err != nil {
+		return Guest{}, err
+	}
+	upToDate := !slices.ContainsFunc(status.Conditions, func(c spec.Condition) bool { return c.Type == conditionUpToDate && !c.Status })
+	absent := status.Instance == nil && status.State != spec.MachineProvisioning
+	settled := status.ObservedGeneration >= o.Generation && upToDate && status.Attempts.ErrorKind == "" &&
+		(status.State == spec.MachineRunning || status.State == spec.MachineStopped)
+	return Guest{
+		Name: o.Name, Dying: o.Life != state.Alive, Storage: record.Machine.Storage, Privileged: record.Machine.Privileged,
+		Instance: status.Instance != nil, Settled: settled || absent, Stopped: absent || status.State == spec.MachineStopped,
+	}, nil
+}
+
+func decode(o state.Object, record, status any) error {
+	if err := json.Unmarshal(o.Spec, record); err != nil {
+		return fault.New(fault.NeedsOperator, "cannot read the record of %s/%s: %v", o.Kind, o.Name, err)
+	}
+	if len(o.Status) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(o.Status, status); err != nil {
+		return fault.New(fault.NeedsOperator, "cannot read the status of %s/%s: %v", o.Kind, o.Name, err)
+	}
+	return nil
+}
+
+// Observe asks every source that something is declared of, all at once and
+// each in one call. What a source cannot tell is in Blind; the table of mounts
+// must be readable.
+func (s Sources) Observe(ctx context.Context, desired Desired) (Observed, error) {
+	o := Observed{Volumes: map[string][]storage.Volume{}, Filesystems: map[string][]storage.Filesystem{}, Blind: map[string]error{}}
+	var mounts []string
+	used := map[string]string{} // the kind that a source is used for
+	for _, e := range desired.Entities {
+		used[e.Source] = e.Kind
+		if e.Kind == spec.KindFilesystem {
+			mounts = append(mounts, filepath.Join(s.Mounts, e.Name))
+		}
+	}
+	if len(used) == 0 {
+		return o, nil
+	}
+	var mu sync.Mutex
+	var asked sync.WaitGroup
+	for source, kind := range used {
+		asked.Go(func() {
+			volumes, filesystems, err := s.list(ctx, kind, source)
+			mu.Lock()
+			defer mu.Unlock()
+			o.Volumes[source], o.Filesystems[source] = volumes, filesystems
+			if err != nil {
+				o.Blind[source] = err
+			}
+		})
+	}
+	asked.Wait()
+	var err error
+	if o.Mounts, err = s.Views.List(mounts...); err != nil {
+		return Observed{}, err
+	}
+	return o, ctx.Err()
+}
+
+func (s Sources) list(ctx context.Context, kind, source string) (volumes []storage.Volume, filesystems []storage.Filesystem, err error) {
+	if kind == spec.KindVolume {
+		from, ok := s.Volumes[source]
+		if !ok {
+			return nil, nil, fault.New(fault.Invalid, "this agent knows no volumes of the provider %q", source)
+		}
+		volumes, err = from.List(ctx)
+		return volumes, nil, err
+	}
+	from, ok := s.Filesystems[source]
+	if !ok {
+		return nil, nil, fault.New(fault.Invalid, "this agent knows no filesystems of the provider %q", source)
+	}
+	filesystems, err = from.List(ctx)
+	return nil, filesystems, err
+}
+
+// Policy returns the policy of one look.
+func (s Sources) Policy(c Config) Policy {
+	p := Policy{Namespace: c.Namespace, Leave: c.Leave, Mounts: s.Mounts, Views: s.ViewDir}
+	var err error
+	if p.Map, err = s.Map(); err != nil {
+		p.NoMap = err.Error()
+	}
+	return p
+}
+
+// Config is what of the host's configuration bears on storage.
+type Config struct {
+	Namespace string
+	// Leave what is no longer declared, as the harvest mode leaves instances.
+	Leave bool
+}
+
+// ConfigOf takes what bears on storage out of the host's record.
+func ConfigOf(r spec.HostRecord) Config {
+	harvest := r.Config.Harvest
+	if r.Harvest != "" {
+		harvest = r.Harvest
+	}
+	return Config{Namespace: r.Config.Namespace, Leave: harvest == "none" || harvest == "unknown"}
+}
+
+// look is one look at everything.
+type look struct {
+	desired  Desired
+	observed Observed
+	policy   Policy
+	steps    []Step
+}
+
+// look reads the records and the host and decides.
+func (w *Worker) look(ctx context.Context) (look, error) {
+	objects, _, err := w.Store.List(ctx, Kinds()...)
+	if err != nil {
+		return look{}, fmt.Errorf("cannot read the declared storage: %w", err)
+	}
+	for _, o := range objects {
+		if o.Kind != spec.KindHost {
+			continue
+		}
+		var record spec.HostRecord
+		if err := decode(o, &record, &struct{}{}); err != nil {
+			return look{}, err
+		}
+		w.config = ConfigOf(record)
+	}
+	l := look{}
+	if l.desired, err = Decode(objects); err != nil {
+		return l, err
+	}
+	if l.observed, err = w.Sources.Observe(ctx, l.desired); err != nil {
+		return l, fmt.Errorf("cannot look at the host's storage: %w", err)
+	}
+	l.policy = w.Sources.Policy(w.config)
+	l.policy.Now = w.Now()
+	return l, nil
+}

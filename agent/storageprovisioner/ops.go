@@ -1,0 +1,204 @@
+package storageprovisioner
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/internal/fault"
+	"hostler/storage"
+	"hostler/storage/idmap"
+)
+
+// call carries out steps of one action on one source, in one bulk call, with
+// one result each in their order.
+func (w *Worker) call(ctx context.Context, world *world, jobs []*job) []error {
+	switch jobs[0].step.Action {
+	case ActionRelease, ActionForget, ActionAdopt: // only the record changes
+		return make([]error, len(jobs))
+	case ActionShow:
+		return errorsOf(w.Sources.Views.Show(ctx, mapped(jobs, func(j *job) idmap.Params {
+			_, a := world.relation(j.entity, j.step.Machine)
+			return world.view(j.entity, j.step.Machine, a)
+		})))
+	case ActionHide:
+		return w.Sources.Views.Hide(ctx, mapped(jobs, func(j *job) string {
+			return world.policy.viewPath(j.step.Machine, j.entity.Name)
+		}))
+	}
+	e := jobs[0].entity
+	if e.Kind == spec.KindVolume {
+		return w.callVolumes(ctx, world, w.Sources.Volumes[e.Source], jobs)
+	}
+	return w.callFilesystems(ctx, world, w.Sources.Filesystems[e.Source], jobs)
+}
+
+func (w *Worker) callVolumes(ctx context.Context, world *world, source storage.VolumeSource, jobs []*job) []error {
+	ns := world.policy.Namespace
+	switch jobs[0].step.Action {
+	case ActionCreate:
+		params := mapped(jobs, func(j *job) storage.VolumeParams {
+			e := j.entity
+			return storage.VolumeParams{
+				Ref: e.ref(ns), Size: e.Size, Sparse: e.Volume.Allocation == spec.AllocationSparse,
+				Progress: w.progress(ctx, e, "allocated"),
+			}
+		})
+		var check func(storage.VolumeParams) error
+		if v, ok := source.(storage.VolumeValidator); ok {
+			check = v.ValidateVolume
+		}
+		return valid(params, check, func(p []storage.VolumeParams) []error { return errorsOf(source.Create(ctx, p)) })
+	case ActionGrow:
+		grower, ok := source.(storage.VolumeGrower)
+		if !ok {
+			return all(jobs, fault.New(fault.Invalid, "volumes of this provider cannot grow"))
+		}
+		return errorsOf(grower.GrowVolumes(ctx, w.grown(ctx, ns, jobs)))
+	case ActionAttach:
+		return errorsOf(source.Attach(ctx, mapped(jobs, func(j *job) storage.VolumeAttachParams {
+			return storage.VolumeAttachParams{Ref: j.entity.ref(ns), ReadOnly: world.readOnly(j.entity)}
+		})))
+	case ActionDetach:
+		return source.Detach(ctx, mapped(jobs, func(j *job) storage.DetachParams {
+			return storage.DetachParams{Ref: j.entity.ref(ns)}
+		}))
+	case ActionDestroy:
+		return source.Destroy(ctx, refs(ns, jobs))
+	}
+	return all(jobs, fault.New(fault.Invalid, "cannot %s a volume", jobs[0].step.Action))
+}
+
+func (w *Worker) callFilesystems(ctx context.Context, world *world, source storage.FilesystemSource, jobs []*job) []error {
+	ns := world.policy.Namespace
+	device := func(j *job) string { d, _ := world.deviceOf(j.entity); return d }
+	switch jobs[0].step.Action {
+	case ActionCreate:
+		params := mapped(jobs, func(j *job) storage.FilesystemParams {
+			e := j.entity
+			return storage.FilesystemParams{
+				Ref: e.ref(ns), Size: e.Size, Type: e.fstype(), Device: device(j), Wipe: e.Filesystem.Wipe,
+				Progress: w.words(ctx, e),
+			}
+		})
+		var check func(storage.FilesystemParams) error
+		if v, ok := source.(storage.FilesystemValidator); ok {
+			check = v.ValidateFilesystem
+		}
+		return valid(params, check, func(p []storage.FilesystemParams) []error { return errorsOf(source.Create(ctx, p)) })
+	case ActionGrow:
+		grower, ok := source.(storage.FilesystemGrower)
+		if !ok {
+			return all(jobs, fault.New(fault.Invalid, "filesystems of this provider cannot grow"))
+		}
+		return errorsOf(grower.GrowFilesystems(ctx, w.grown(ctx, ns, jobs)))
+	case ActionAttach:
+		return errorsOf(source.Attach(ctx, mapped(jobs, func(j *job) storage.FilesystemAttachParams {
+			e := j.entity
+			return storage.FilesystemAttachParams{
+				Ref: e.ref(ns), Path: world.policy.mountPath(e.Name), Device: device(j), Options: e.Filesystem.MountOptions,
+			}
+		})))
+	case ActionDetach:
+		return source.Detach(ctx, mapped(jobs, func(j *job) storage.DetachParams {
+			return storage.DetachParams{Ref: j.entity.ref(ns), Path: world.policy.mountPath(j.entity.Name)}
+		}))
+	case ActionDestroy:
+		return source.Destroy(ctx, refs(ns, jobs))
+	}
+	return all(jobs, fault.New(fault.Invalid, "cannot %s a filesystem", jobs[0].step.Action))
+}
+
+func (w *Worker) grown(ctx context.Context, namespace string, jobs []*job) []storage.GrowParams {
+	return mapped(jobs, func(j *job) storage.GrowParams {
+		size := j.entity.Size
+		if size == 0 {
+			size = j.entity.Status.Size // one on a volume grows to that, whatever is said
+		}
+		return storage.GrowParams{Ref: j.entity.ref(namespace), Size: size, Progress: w.progress(ctx, j.entity, "grown")}
+	})
+}
+
+// progress shows in the entity's status how far a long operation is.
+func (w *Worker) progress(ctx context.Context, e *Entity, word string) func(done, total int64) {
+	show := w.words(ctx, e)
+	return func(done, total int64) {
+		if total > 0 && done < total {
+			show(fmt.Sprintf("%s %d %%", word, done*100/total))
+		}
+	}
+}
+
+// words shows words in the entity's status. Those that follow each other
+// quickly are left out, so that the store is not worn by them.
+func (w *Worker) words(ctx context.Context, e *Entity) func(string) {
+	var mu sync.Mutex
+	shown, status := w.Now(), e.Status
+	return func(text string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if now := w.Now(); now.Sub(shown) >= progressInterval {
+			shown, status.Message = now, text
+			if _, err := w.Store.Write(ctx, state.Each, statusWrite(e, status)); err != nil && ctx.Err() == nil {
+				w.Logger.Warn("Progress cannot be written.", "object", e.Key(), "error", err)
+			}
+		}
+	}
+}
+
+// progressInterval is the shortest time between two written progress reports.
+const progressInterval = 500 * time.Millisecond
+
+// valid asks the source about each item first and calls it with those that
+// are in order, so that none holds up the others (S16).
+func valid[P any](params []P, check func(P) error, call func([]P) []error) []error {
+	if check == nil {
+		return call(params)
+	}
+	errs := make([]error, len(params))
+	var good []P
+	var at []int
+	for i, p := range params {
+		if errs[i] = check(p); errs[i] == nil {
+			good, at = append(good, p), append(at, i)
+		}
+	}
+	if len(good) == 0 {
+		return errs
+	}
+	for i, err := range call(good) {
+		errs[at[i]] = err
+	}
+	return errs
+}
+
+func refs(namespace string, jobs []*job) []storage.Ref {
+	return mapped(jobs, func(j *job) storage.Ref { return j.entity.ref(namespace) })
+}
+
+func mapped[T any](jobs []*job, one func(*job) T) []T {
+	list := make([]T, len(jobs))
+	for i, j := range jobs {
+		list[i] = one(j)
+	}
+	return list
+}
+
+func errorsOf[T any](results []storage.Result[T]) []error {
+	errs := make([]error, len(results))
+	for i, r := range results {
+		errs[i] = r.Err
+	}
+	return errs
+}
+
+func all(jobs []*job, err error) []error {
+	errs := make([]error, len(jobs))
+	for i := range errs {
+		errs[i] = err
+	}
+	return errs
+}

@@ -1,0 +1,307 @@
+package storageprovisioner
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/internal/fault"
+	"hostler/storage"
+	"hostler/storage/idmap"
+)
+
+// Plan tells the steps from observed to desired, in the order in which they
+// are carried out (S20). Steps that wait for others are told too, with what
+// they wait for. It is pure, and a plan made right after all its steps were
+// carried out is empty.
+func Plan(desired Desired, observed Observed, policy Policy) []Step {
+	w := newWorld(desired, observed, policy)
+	var steps []Step
+	for i := range desired.Entities {
+		e := &desired.Entities[i]
+		if w.observed.Blind[e.Source] != nil {
+			continue
+		}
+		var planned []Step
+		switch {
+		case e.Kind == spec.KindVolume && e.Life == state.Alive:
+			planned = w.volume(e)
+		case e.Kind == spec.KindVolume:
+			planned = w.dyingVolume(e)
+		case e.Life == state.Alive:
+			planned = w.filesystem(e)
+		default:
+			planned = w.dyingFilesystem(e)
+		}
+		for _, s := range planned {
+			s.Kind, s.Name = e.Kind, e.Name
+			if s.Waiting == "" && s.Held == "" {
+				s.Held, s.After = w.gate(e, s)
+			}
+			steps = append(steps, s)
+		}
+	}
+	slices.SortStableFunc(steps, func(a, b Step) int {
+		return cmp.Or(cmp.Compare(a.phase(), b.phase()), strings.Compare(a.Name, b.Name), strings.Compare(a.Machine, b.Machine))
+	})
+	return steps
+}
+
+// world indexes one observation.
+type world struct {
+	policy      Policy
+	observed    Observed
+	guests      map[string]*Guest
+	volumes     map[string]*Entity   // by name
+	on          map[string][]*Entity // filesystems, by their volume
+	volumesSeen map[string]*storage.Volume
+	seen        map[string]*storage.Filesystem
+	strangers   map[string]string   // the uid of what has an entity's name, by KIND/NAME
+	views       map[string][]string // the machines that see a filesystem
+	listed      map[string][]string // the machines whose record lists an entity, by KIND/NAME
+}
+
+func newWorld(desired Desired, observed Observed, policy Policy) *world {
+	w := &world{
+		policy: policy, observed: observed,
+		guests: make(map[string]*Guest, len(desired.Guests)), volumes: map[string]*Entity{}, on: map[string][]*Entity{},
+		volumesSeen: map[string]*storage.Volume{}, seen: map[string]*storage.Filesystem{},
+		strangers: map[string]string{}, views: map[string][]string{}, listed: map[string][]string{},
+	}
+	for i := range desired.Guests {
+		g := &desired.Guests[i]
+		w.guests[g.Name] = g
+		for _, a := range g.Storage {
+			key := spec.KindFilesystem + "/" + a.Filesystem
+			if a.Volume != "" {
+				key = spec.KindVolume + "/" + a.Volume
+			}
+			w.listed[key] = append(w.listed[key], g.Name)
+		}
+	}
+	type named struct{ source, id string }
+	volumes, filesystems := map[named]*storage.Volume{}, map[named]*storage.Filesystem{}
+	for source, all := range observed.Volumes {
+		for i := range all {
+			volumes[named{source, all[i].ID}] = &all[i]
+		}
+	}
+	for source, all := range observed.Filesystems {
+		for i := range all {
+			filesystems[named{source, all[i].ID}] = &all[i]
+		}
+	}
+	for i := range desired.Entities {
+		e := &desired.Entities[i]
+		key := named{e.Source, e.Name}
+		if e.Kind == spec.KindVolume {
+			w.volumes[e.Name] = e
+			if v := volumes[key]; v != nil && w.is(e, v.Ref) {
+				w.volumesSeen[e.Name] = v
+			}
+			continue
+		}
+		if e.Filesystem.Volume != "" {
+			w.on[e.Filesystem.Volume] = append(w.on[e.Filesystem.Volume], e)
+		}
+		if f := filesystems[key]; f != nil && w.is(e, f.Ref) {
+			w.seen[e.Name] = f
+		}
+	}
+	for path := range observed.Mounts {
+		rest, ok := strings.CutPrefix(path, policy.Views+"/")
+		machine, filesystem, two := strings.Cut(rest, "/")
+		if ok && two {
+			w.views[filesystem] = append(w.views[filesystem], machine)
+		}
+	}
+	return w
+}
+
+// is says whether an object found under the entity's name is the entity's. One
+// whose record is damaged bears no uid: it is nobody else's.
+func (w *world) is(e *Entity, found storage.Ref) bool {
+	if found.Stamp.UID == "" || found == e.ref(w.policy.Namespace) {
+		return true
+	}
+	w.strangers[e.Key()] = found.Stamp.UID
+	return false
+}
+
+// relation is what a machine is to an entity.
+type relation int
+
+const (
+	// gone: it has not, or no longer, the entity.
+	gone relation = iota
+	// leaving: it is not to have the entity, but its instance may still.
+	leaving
+	// keeps: it is on its way out itself; what it has stays until then.
+	keeps
+	// wants: it is to have the entity.
+	wants
+)
+
+// relation tells what a machine that has, wants or had an entity is to it.
+func (w *world) relation(e *Entity, machine string) (relation, spec.Attachment) {
+	g := w.guests[machine]
+	if g == nil {
+		return gone, spec.Attachment{}
+	}
+	a, has := g.has(e)
+	switch {
+	case has && g.Dying && (g.Instance || e.Status.Attachments[machine].Source != ""):
+		return keeps, a
+	case has && g.Dying:
+		return gone, a
+	case has && e.Life == state.Alive:
+		return wants, a
+	case has || !g.Settled:
+		return leaving, a
+	}
+	return gone, a
+}
+
+// machines are those that have, want or had the entity, sorted.
+func (w *world) machines(e *Entity) []string {
+	names := slices.Clone(w.listed[e.Key()])
+	for name := range e.Status.Attachments {
+		names = append(names, name)
+	}
+	if e.Kind == spec.KindFilesystem {
+		names = append(names, w.views[e.Name]...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// wanted says whether any machine is to have the entity.
+func (w *world) wanted(e *Entity) bool {
+	for _, m := range w.machines(e) {
+		if r, _ := w.relation(e, m); r == wants {
+			return true
+		}
+	}
+	return false
+}
+
+// gate says why a step may not be made, or when at the earliest. What failed
+// holds up only what it is part of, not the entity's other steps.
+func (w *world) gate(e *Entity, s Step) (held string, after time.Time) {
+	attempts, failing := e.Status.Attempts, failedAction(e.Status) == s.Action
+	if s.Machine != "" {
+		a := e.Status.Attachments[s.Machine]
+		attempts, failing = a.Attempts, a.Attempts.ErrorKind != ""
+	}
+	if !failing || e.Status.ObservedGeneration < e.Generation || w.policy.Nudged[nudgeAll] || w.policy.Nudged[e.Key()] {
+		return "", time.Time{}
+	}
+	if attempts.NextRetry == nil {
+		return "it failed and will not be tried again as it is", time.Time{}
+	}
+	return "", *attempts.NextRetry
+}
+
+// nudgeAll in the set of nudged entities stands for all of them.
+const nudgeAll = "*"
+
+// absent plans for an entity that is not on the host.
+func (w *world) absent(e *Entity, waiting string) Step {
+	switch uid, stranger := w.strangers[e.Key()]; {
+	case stranger && e.Status.StampUID == "" && !e.Status.Created:
+		return Step{Action: ActionAdopt, Detail: "data of an earlier declaration of this name is taken over", Changes: []Change{{Field: "stamp", To: uid}}}
+	case e.Status.Created && !w.thereAtAll(e) && e.Status.ObservedGeneration >= e.Generation && !w.policy.Nudged[nudgeAll]:
+		// Made again it would be empty: whoever uses it should not find out.
+		return Step{Action: ActionCreate, Held: "its data is gone from the host; `hostler retry " + e.Key() + "` makes it anew, empty"}
+	}
+	return Step{Action: ActionCreate, Detail: e.describe(), Waiting: waiting}
+}
+
+// thereAtAll says whether anything of the entity is on the host.
+func (w *world) thereAtAll(e *Entity) bool {
+	return w.volumesSeen[e.Name] != nil && e.Kind == spec.KindVolume || w.seen[e.Name] != nil && e.Kind == spec.KindFilesystem
+}
+
+// describe says in a few words what is made.
+func (e *Entity) describe() string {
+	switch {
+	case e.Kind == spec.KindVolume && e.Volume.Allocation == spec.AllocationSparse:
+		return fmt.Sprintf("%s, %s, sparse", e.Source, storage.Bytes(e.Size))
+	case e.Filesystem.Volume != "":
+		return fmt.Sprintf("%s on volume/%s", e.fstype(), e.Filesystem.Volume)
+	}
+	return fmt.Sprintf("%s, %s", e.Source, storage.Bytes(e.Size))
+}
+
+func (e *Entity) fstype() string {
+	if e.Filesystem.Type == "" && e.Filesystem.Volume != "" {
+		return "ext4"
+	}
+	return e.Filesystem.Type
+}
+
+// resize plans for an entity of another size than declared. Rounding is the
+// source's: less than its unit is no difference.
+func resize(size, declared int64) []Step {
+	const most = 64 << 10 // the largest pages of any machine
+	change := []Change{{Field: "size", From: storage.Bytes(size), To: storage.Bytes(declared)}}
+	switch {
+	case declared == 0 || size >= declared && size-declared < most:
+		return nil
+	case declared < size:
+		return []Step{{
+			Action: ActionGrow, Changes: change,
+			Held: fmt.Sprintf("it has %s and cannot shrink to %s: what is in it may not fit", storage.Bytes(size), storage.Bytes(declared)),
+		}}
+	}
+	return []Step{{Action: ActionGrow, Changes: change, Detail: fmt.Sprintf("from %s to %s", storage.Bytes(size), storage.Bytes(declared))}}
+}
+
+// last plans the end of an entity that is attached nowhere any more.
+func (w *world) last(e *Entity, there bool, waiting string) Step {
+	switch {
+	case !there:
+		return Step{Action: ActionForget, Waiting: waiting}
+	case w.policy.Leave:
+		return Step{Action: ActionRelease, Detail: "left as it is"}
+	case e.Retain:
+		detail := "its data is kept"
+		if v := w.volumesSeen[e.Name]; e.Kind == spec.KindVolume && v != nil && v.Path != "" {
+			detail += " in " + v.Path
+		}
+		return Step{Action: ActionRelease, Detail: detail + "; declared again it has it back", Waiting: waiting}
+	}
+	return Step{Action: ActionDestroy, Detail: "no longer declared; its data is deleted", Waiting: waiting}
+}
+
+// view says what a machine's view of a filesystem is to be.
+func (w *world) view(e *Entity, machine string, a spec.Attachment) idmap.Params {
+	p := idmap.Params{
+		Source: w.policy.mountPath(e.Name), Path: w.policy.viewPath(machine, e.Name), ReadOnly: a.ReadOnly,
+	}
+	if g := w.guests[machine]; g != nil && !g.Privileged {
+		p.Map = &w.policy.Map
+	}
+	return p
+}
+
+// failedAction is what the entity's recorded failure is of; "" when there is
+// none.
+func failedAction(s spec.StorageStatus) Action {
+	if s.Attempts.ErrorKind == "" {
+		return ""
+	}
+	for _, c := range s.Conditions {
+		if c.Type == conditionFailed && c.Status {
+			return Action(c.Reason)
+		}
+	}
+	return ""
+}
+
+// permanent kinds of errors are not tried again by themselves.
+func permanent(kind fault.Kind) bool { return kind == fault.Invalid }

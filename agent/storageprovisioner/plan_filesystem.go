@@ -1,0 +1,124 @@
+package storageprovisioner
+
+import (
+	"fmt"
+	"slices"
+
+	"hostler/storage"
+)
+
+// filesystem plans for a filesystem that shall exist.
+func (w *world) filesystem(e *Entity) []Step {
+	f := w.seen[e.Name]
+	_, waiting := w.deviceOf(e)
+	_, mounted := w.mounted(e)
+	if mounted {
+		waiting = ""
+	}
+	var steps []Step
+	switch {
+	case f == nil, f.Problem != "" && !e.Status.Created:
+		steps = append(steps, w.absent(e, waiting))
+		waiting = "its creation"
+	case f.Problem == "":
+		steps = append(steps, w.differences(e, f)...)
+	}
+	wanted := w.wanted(e)
+	if wanted && !mounted {
+		if f != nil && f.Problem != "" && e.Status.Created {
+			waiting = "its repair"
+		}
+		steps = append(steps, Step{Action: ActionAttach, Waiting: waiting})
+		waiting = "its mount on the host"
+	}
+	views, used := w.viewSteps(e, waiting)
+	steps = append(steps, views...)
+	if mounted && !wanted {
+		steps = append(steps, Step{Action: ActionDetach, Waiting: used})
+	}
+	return steps
+}
+
+// differences plans for what a filesystem has otherwise than declared.
+func (w *world) differences(e *Entity, f *storage.Filesystem) []Step {
+	if t := e.fstype(); t != "" && f.Type != "" && f.Type != t {
+		return []Step{{
+			Action: ActionCreate, Changes: []Change{{Field: "type", From: f.Type, To: t}},
+			Held: fmt.Sprintf("it is %s and cannot become %s: declare another one and move the data", f.Type, t),
+		}}
+	}
+	if e.Filesystem.Volume == "" {
+		steps := resize(f.Size, e.Size)
+		if len(steps) == 0 && f.Growable > 0 {
+			steps = resize(f.Size-f.Growable, e.Size)
+		}
+		return steps
+	}
+	if _, mounted := w.mounted(e); mounted && f.Growable > 0 {
+		return []Step{{Action: ActionGrow, Detail: "to the size of its volume", Changes: []Change{{
+			Field: "size", From: storage.Bytes(f.Size), To: storage.Bytes(f.Size + f.Growable),
+		}}}}
+	}
+	return nil
+}
+
+// viewSteps plans what machines see of a filesystem. waiting is what new views
+// wait for; used names a machine for which the host's mount is to stay.
+func (w *world) viewSteps(e *Entity, waiting string) (steps []Step, used string) {
+	mount := w.observed.Mounts[w.policy.mountPath(e.Name)]
+	for _, m := range w.machines(e) {
+		r, a := w.relation(e, m)
+		seen, shown := w.observed.Mounts[w.policy.viewPath(m, e.Name)]
+		fits := shown && waiting == "" && seen.Fits(mount.Filesystem, w.view(e, m, a))
+		switch {
+		case r == wants && fits, r == keeps, r == leaving:
+		case r == wants:
+			if shown && waiting == "" {
+				// An instance that has the old view keeps it until it is given
+				// the new one.
+				steps = append(steps, Step{Action: ActionHide, Machine: m})
+			}
+			show := Step{Action: ActionShow, Machine: m, Waiting: waiting}
+			if waiting == "" && !w.guests[m].Privileged {
+				show.Held = w.policy.NoMap
+			}
+			steps = append(steps, show)
+		case shown:
+			steps = append(steps, Step{Action: ActionHide, Machine: m})
+		}
+		switch {
+		case used != "":
+		case r == gone && shown:
+			used = "what machine/" + m + " sees of it"
+		case r != gone:
+			used = "machine/" + m + " to let go"
+		}
+	}
+	return steps, used
+}
+
+// dyingFilesystem plans for a filesystem on its way out.
+func (w *world) dyingFilesystem(e *Entity) []Step {
+	f := w.seen[e.Name]
+	if w.policy.Leave {
+		return []Step{w.last(e, f != nil, "")}
+	}
+	steps, used := w.viewSteps(e, "")
+	if _, mounted := w.mounted(e); mounted {
+		return append(steps, Step{Action: ActionDetach, Waiting: used}, w.last(e, true, "its detachment"))
+	}
+	return append(steps, w.last(e, f != nil, used))
+}
+
+// mounted returns where the host has a filesystem mounted.
+func (w *world) mounted(e *Entity) (storage.FilesystemAttachment, bool) {
+	f := w.seen[e.Name]
+	if f == nil {
+		return storage.FilesystemAttachment{}, false
+	}
+	at := slices.IndexFunc(f.Attachments, func(a storage.FilesystemAttachment) bool { return a.Path == w.policy.mountPath(e.Name) })
+	if at < 0 {
+		return storage.FilesystemAttachment{}, false
+	}
+	return f.Attachments[at], true
+}

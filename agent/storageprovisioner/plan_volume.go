@@ -1,0 +1,148 @@
+package storageprovisioner
+
+import (
+	"slices"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/storage"
+)
+
+// volume plans for a volume that shall exist.
+func (w *world) volume(e *Entity) []Step {
+	v := w.volumesSeen[e.Name]
+	needed := w.deviceNeeded(e)
+	if v == nil || v.Problem != "" && !e.Status.Created {
+		steps := []Step{w.absent(e, "")}
+		if needed {
+			steps = append(steps, Step{Action: ActionAttach, Waiting: "its creation"})
+		}
+		return steps
+	}
+	var steps []Step
+	if v.Problem == "" {
+		steps = resize(v.Size, e.Size)
+	}
+	readOnly := w.readOnly(e)
+	d, attached := device(v)
+	switch {
+	case !attached && needed && v.Problem == "":
+		steps = append(steps, Step{Action: ActionAttach})
+	case attached && (!needed || d.ReadOnly != readOnly):
+		steps = append(steps, Step{Action: ActionDetach, Waiting: w.deviceInUse(e, needed)})
+		if needed {
+			steps = append(steps, Step{Action: ActionAttach, Waiting: "its detachment"})
+		}
+	}
+	return steps
+}
+
+// dyingVolume plans for a volume on its way out.
+func (w *world) dyingVolume(e *Entity) []Step {
+	v := w.volumesSeen[e.Name]
+	if w.policy.Leave {
+		return []Step{w.last(e, v != nil, "")}
+	}
+	waiting := w.deviceInUse(e, false)
+	if waiting == "" && len(w.on[e.Name]) > 0 {
+		waiting = w.on[e.Name][0].Key()
+	}
+	if v == nil {
+		return []Step{w.last(e, false, waiting)}
+	}
+	if _, attached := device(v); attached {
+		return []Step{{Action: ActionDetach, Waiting: waiting}, w.last(e, true, "its detachment")}
+	}
+	return []Step{w.last(e, true, waiting)}
+}
+
+// deviceNeeded says whether the volume is to be a block device of the host.
+func (w *world) deviceNeeded(e *Entity) bool {
+	return w.wanted(e) || slices.ContainsFunc(w.on[e.Name], w.onDevice)
+}
+
+// onDevice says whether a filesystem on a volume needs the volume's device.
+func (w *world) onDevice(f *Entity) bool {
+	seen := w.seen[f.Name]
+	if _, mounted := w.mounted(f); mounted {
+		return true
+	}
+	if f.Life != state.Alive {
+		return false
+	}
+	return w.wanted(f) || (seen == nil || seen.Problem != "" && !f.Status.Created) && w.absent(f, "").Held == "" && !failedForGood(f)
+}
+
+// failedForGood says that nothing will be tried by itself, so that nothing
+// needs to be held ready.
+func failedForGood(e *Entity) bool {
+	return e.Status.Attempts.ErrorKind != "" && e.Status.Attempts.NextRetry == nil && e.Status.ObservedGeneration >= e.Generation
+}
+
+// deviceInUse names what keeps the volume's device from being taken away, or
+// "". When it is only to be attached otherwise, stopped machines do not.
+func (w *world) deviceInUse(e *Entity, again bool) string {
+	for _, f := range w.on[e.Name] {
+		if _, mounted := w.mounted(f); mounted {
+			return f.Key() + " to be unmounted"
+		}
+	}
+	for _, m := range w.machines(e) {
+		r, _ := w.relation(e, m)
+		switch {
+		case r == gone, r == wants && again && w.guests[m].Stopped:
+		case r == wants && again:
+			// What a running instance has of a device is its number, which
+			// may be another volume's next.
+			return "machine/" + m + " to be stopped"
+		default:
+			return "machine/" + m + " to let go"
+		}
+	}
+	return ""
+}
+
+// readOnly says whether the volume's device is to refuse writes: when all that
+// may use it only read.
+func (w *world) readOnly(e *Entity) bool {
+	if len(w.on[e.Name]) > 0 {
+		return false
+	}
+	readers := false
+	for _, m := range w.machines(e) {
+		if r, a := w.relation(e, m); r == wants || r == keeps {
+			if !a.ReadOnly {
+				return false
+			}
+			readers = true
+		}
+	}
+	return readers
+}
+
+// device returns the volume's block device.
+func device(v *storage.Volume) (storage.VolumeAttachment, bool) {
+	if v == nil || len(v.Attachments) == 0 {
+		return storage.VolumeAttachment{}, false
+	}
+	return v.Attachments[0], true
+}
+
+// deviceOf returns the device of a filesystem's volume, or what it waits for.
+func (w *world) deviceOf(e *Entity) (path, waiting string) {
+	name := e.Filesystem.Volume
+	if name == "" {
+		return "", ""
+	}
+	v := w.volumes[name]
+	d, attached := device(w.volumesSeen[name])
+	switch {
+	case v == nil || v.Life != state.Alive:
+		return "", spec.KindVolume + "/" + name + " to be declared"
+	case !attached:
+		return "", spec.KindVolume + "/" + name
+	case d.ReadOnly:
+		return "", spec.KindVolume + "/" + name + " to be writable"
+	}
+	return d.Device, ""
+}

@@ -1,0 +1,230 @@
+package storageprovisioner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"hostler/agent/reconcile"
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/storage"
+)
+
+// Metrics counts what the worker does.
+type Metrics interface {
+	Pass(took time.Duration, err error)
+	Operation(action string, took time.Duration, err error)
+}
+
+// Options are what a worker stands on.
+type Options struct {
+	Store   state.Backend
+	Sources Sources
+	// Defaults are the configuration until the host object is read.
+	Defaults Config
+	// Devices tells that block devices of the host came, changed or went; nil:
+	// nobody tells.
+	Devices func(ctx context.Context) (<-chan struct{}, error)
+	// WaitHolders returns when one of the processes has ended.
+	WaitHolders func(ctx context.Context, holders []storage.Holder) error
+	// Notice shows a sentence in the host's status until it is cleared by an
+	// empty one; nil: nobody looks.
+	Notice  func(key, text string)
+	Metrics Metrics
+	Now     func() time.Time
+	Logger  *slog.Logger
+	// Resync is the longest time between two looks at everything; 0: 2 min.
+	Resync time.Duration
+}
+
+// Worker provisions the storage of one host.
+type Worker struct {
+	Options
+	waker  *reconcile.Waker
+	config Config
+	// seen are the sources that could be looked at since the agent started.
+	seen map[string]bool
+	// had is what instances there were at the last look.
+	had    map[string]Guest
+	spaced time.Time // when space was last looked at
+	waits  sync.WaitGroup
+
+	mu      sync.Mutex
+	nudged  map[string]bool
+	waiting map[string]bool // entities whose holders are waited for
+	devices bool            // block devices changed
+	quiet   time.Time       // until then, changes of devices are our own
+}
+
+// New returns a worker; Prepare and Run start it.
+func New(o Options) *Worker {
+	if o.Resync == 0 {
+		o.Resync = 2 * time.Minute
+	}
+	if o.Notice == nil {
+		o.Notice = func(string, string) {}
+	}
+	return &Worker{
+		Options: o, waker: reconcile.NewWaker(), config: o.Defaults,
+		seen: map[string]bool{}, had: map[string]Guest{}, nudged: map[string]bool{}, waiting: map[string]bool{},
+	}
+}
+
+// Prepare looks at everything once and writes down what is there, without
+// changing anything: what machines could use when the host or the agent last
+// stopped may be gone, and no machine is to be started on what was. It comes
+// before any worker that starts machines.
+func (w *Worker) Prepare(ctx context.Context) error {
+	l, err := w.look(ctx)
+	if err != nil {
+		// The host cannot be looked at: then nothing is known to be there.
+		return errors.Join(err, w.distrust(ctx))
+	}
+	l.steps = Plan(l.desired, l.observed, l.policy)
+	return w.assess(ctx, &l)
+}
+
+// distrust takes back what machines were told that they may use.
+func (w *Worker) distrust(ctx context.Context) error {
+	objects, _, err := w.Store.List(ctx, spec.KindVolume, spec.KindFilesystem)
+	if err != nil {
+		return fmt.Errorf("cannot read the declared storage: %w", err)
+	}
+	desired, err := Decode(objects)
+	if err != nil {
+		return err
+	}
+	var writes []state.Write
+	for i := range desired.Entities {
+		e := &desired.Entities[i]
+		writes = append(writes, statusWrite(e, Unverified(e.Status)))
+	}
+	return w.write(ctx, writes)
+}
+
+// Run works until ctx ends. It returns an error when its source of desired
+// state is lost: its supervisor starts it again, and nothing is concluded from
+// what cannot be read.
+func (w *Worker) Run(parent context.Context) error {
+	ctx, cancel := context.WithCancel(parent)
+	defer w.waits.Wait()
+	defer cancel()
+	ids, err := w.Store.Watch(ctx, Kinds()...)
+	if err != nil {
+		return reconcile.Ended(parent, fmt.Errorf("cannot watch the declared storage: %w", err))
+	}
+	go func() {
+		defer cancel()
+		for range ids {
+			w.waker.Signal()
+		}
+	}()
+	if err := w.followDevices(ctx); err != nil {
+		w.Logger.Warn("Changes of block devices are seen only now and then.", "error", err)
+	}
+	loop := reconcile.Loop{
+		Waker: w.waker, Pass: w.pass, Resync: w.Resync, Now: w.Now, Logger: w.Logger,
+		ErrorDelay: reconcile.ErrorDelay(30 * time.Second),
+	}
+	if err := loop.Run(ctx); err != nil {
+		return err
+	}
+	return reconcile.Ended(parent, errors.New("cannot go on: the watch on the declared storage ended"))
+}
+
+// pass brings everything as far as it goes now.
+func (w *Worker) pass(ctx context.Context) (time.Time, error) {
+	began := w.Now()
+	next, err := w.converge(ctx)
+	if w.Metrics != nil {
+		w.Metrics.Pass(w.Now().Sub(began), err)
+	}
+	return next, err
+}
+
+// converge looks, decides and acts until nothing is due any more, and returns
+// when the next retry is.
+func (w *Worker) converge(ctx context.Context) (time.Time, error) {
+	done := map[string]bool{}
+	nudged := w.takeNudges()
+	for {
+		l, err := w.look(ctx)
+		if err != nil {
+			return time.Time{}, err
+		}
+		w.nudge(l, nudged)
+		l.policy.Nudged = nudged
+		l.steps = Plan(l.desired, l.observed, l.policy)
+		if err := w.assess(ctx, &l); err != nil {
+			return time.Time{}, err
+		}
+		acted, err := w.act(ctx, &l, done)
+		if err != nil || ctx.Err() != nil {
+			return time.Time{}, err
+		}
+		if !acted {
+			w.space(ctx, l)
+			return nextRetry(l), nil
+		}
+		// A nudge is good for one attempt.
+		nudged = map[string]bool{}
+	}
+}
+
+// nextRetry is when the first step falls due that waits for its time.
+func nextRetry(l look) (next time.Time) {
+	for _, s := range l.steps {
+		if s.Waiting == "" && s.Held == "" && s.After.After(l.policy.Now) && (next.IsZero() || s.After.Before(next)) {
+			next = s.After
+		}
+	}
+	return next
+}
+
+// assess brings the statuses up to date, in one call.
+func (w *Worker) assess(ctx context.Context, l *look) error {
+	var writes []state.Write
+	statuses := Assess(l.desired, l.observed, l.policy, l.steps)
+	for i := range l.desired.Entities {
+		e, s := &l.desired.Entities[i], statuses[i]
+		if l.observed.Blind[e.Source] == nil {
+			w.seen[e.Source] = true
+		} else if !w.seen[e.Source] {
+			s = Unverified(s)
+		}
+		if string(spec.Encode(e.Status)) != string(spec.Encode(s)) {
+			writes = append(writes, statusWrite(e, s))
+		}
+		e.Status = s
+	}
+	return w.write(ctx, writes)
+}
+
+// space tells, now and then, when a filesystem of the host fills up.
+func (w *Worker) space(ctx context.Context, l look) {
+	if l.policy.Now.Sub(w.spaced) < w.Resync {
+		return
+	}
+	w.spaced = l.policy.Now
+	report := func(name string, source any) {
+		reporter, ok := source.(storage.SpaceReporter)
+		if !ok {
+			return
+		}
+		text := ""
+		if space, err := reporter.Space(ctx); err == nil {
+			text = space.Warning()
+		}
+		w.Notice("space of "+name, text)
+	}
+	for name, source := range w.Sources.Volumes {
+		report(name, source)
+	}
+	for name, source := range w.Sources.Filesystems {
+		report(name, source)
+	}
+}

@@ -1,0 +1,468 @@
+package storageprovisioner
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/internal/fault"
+	"hostler/storage"
+)
+
+const webSources = `filesystem/logs web /state/mounts/web/logs
+filesystem/scratch web /state/mounts/web/scratch
+filesystem/www web /state/mounts/web/www
+volume/raw web /dev/loop2`
+
+// S10, S12, S20, S31: everything is made and attached in one pass, in the order
+// of a batch, and told to the machine that may use it; then nothing is to do.
+func TestEverythingIsAttached(t *testing.T) {
+	r := newRig(t)
+	r.web()
+	if next := r.pass(); !next.IsZero() {
+		t.Errorf("wants to look again at %v", next)
+	}
+	equal(t, r.sources(), webSources)
+	var did []string
+	for i, call := range r.host.did() {
+		// Sources are asked at once: only within a call is there an order.
+		if word, _, _ := strings.Cut(call, "/"); i == 0 || did[len(did)-1] != word {
+			did = append(did, word)
+		}
+	}
+	equal(t, strings.Join(did, ", "), "create volume, create filesystem, attach volume, attach filesystem, create filesystem, show , attach filesystem, show ")
+	calls := len(r.host.calls)
+	r.instance("web")
+	r.pass()
+	if len(r.host.calls) != calls {
+		t.Errorf("the second pass did %v", r.host.calls[calls:])
+	}
+	view := r.host.views["/state/mounts/web/logs"]
+	if !view.ReadOnly || !view.Mapped || r.host.views["/state/mounts/web/www"].ReadOnly {
+		t.Errorf("%+v", r.host.views)
+	}
+}
+
+// S25: the exact sequences of states.
+func TestStates(t *testing.T) {
+	r := newRig(t)
+	r.web()
+	r.pass()
+	r.instance("web")
+	r.life(spec.KindMachine, "web", state.Dying)
+	for _, kind := range []string{spec.KindVolume, spec.KindFilesystem} {
+		for _, name := range []string{"data", "raw", "www", "scratch", "logs"} {
+			r.life(kind, name, state.Dying)
+		}
+	}
+	r.pass()
+	r.gone("web")
+	r.pass()
+	for key, want := range map[string]string{
+		"volume/data":            "creating attaching attached detaching destroying",
+		"volume/raw":             "creating attaching attached detaching destroying",
+		"volume/raw web":         "pending attached",
+		"filesystem/www":         "pending creating attaching attached detaching destroying",
+		"filesystem/scratch":     "creating attaching attached detaching destroying",
+		"filesystem/www web":     "pending attaching attached detaching",
+		"filesystem/scratch web": "pending attaching attached detaching",
+	} {
+		if got := r.states(key); got != want {
+			t.Errorf("%s: %s, want %s", key, got, want)
+		}
+	}
+	if len(r.store.objects) > 0 || r.host.state() != "" {
+		t.Errorf("left over: %v\n%s", r.store.objects, r.host.state())
+	}
+	for _, e := range r.store.events {
+		if e.Level != state.LevelInfo {
+			t.Errorf("%+v", e)
+		}
+	}
+}
+
+// S11: without a machine, a declared volume is made and kept ready, attached
+// nowhere; a filesystem has its volume attached only to be made.
+func TestWithoutMachines(t *testing.T) {
+	r := newRig(t)
+	r.volume("data", spec.Volume{})
+	r.filesystem("www", spec.Filesystem{Volume: "data"})
+	r.pass()
+	equal(t, r.host.state(), "filesystem www 1073741824 false\nvolume data 1073741824 false")
+	equal(t, r.states("volume/data"), "creating attaching attached detaching detached")
+	equal(t, r.states("filesystem/www"), "pending creating detached")
+}
+
+// S19: the exact delays of ten attempts, kept across restarts of the agent,
+// with the state of S18 meanwhile.
+func TestScheduleOfTenAttempts(t *testing.T) {
+	for _, c := range []struct {
+		call, key, state string
+		prepare          func(*rig)
+	}{
+		{call: "create volume/data", key: "data", state: "pending"},
+		{call: "attach volume/data", key: "data", state: "attaching"},
+		{call: "detach volume/data", key: "data", state: "detaching", prepare: func(r *rig) { r.gone("web") }},
+		{call: "destroy volume/data", key: "data", state: "destroying", prepare: func(r *rig) {
+			r.gone("web")
+			r.life(spec.KindVolume, "data", state.Dying)
+		}},
+	} {
+		t.Run(c.call, func(t *testing.T) {
+			r := newRig(t)
+			r.volume("data", spec.Volume{})
+			r.machine("web", spec.Attachment{Volume: "data"})
+			if c.prepare != nil {
+				r.pass()
+				c.prepare(r)
+			}
+			r.host.fails[c.call] = errors.New("no luck")
+			var waits []string
+			for attempt := 1; attempt <= 10; attempt++ {
+				next := r.pass()
+				s := r.status(spec.KindVolume, c.key)
+				if s.Attempts.Count != attempt || !next.Equal(*s.Attempts.NextRetry) || string(s.State) != c.state || s.Message != "no luck" {
+					t.Fatalf("attempt %d, next at %v: %+v", attempt, next, s)
+				}
+				waits = append(waits, next.Sub(r.now).String())
+				calls := len(r.host.calls)
+				r.now = next.Add(-1)
+				if attempt%3 == 0 {
+					r.restart() // the schedule is the store's
+				}
+				for range 2 { // Z19: looking again is harmless
+					if again := r.pass(); !again.Equal(next) || len(r.host.calls) != calls {
+						t.Fatalf("tried too early: %v, at %v", r.host.calls[calls:], again)
+					}
+				}
+				r.now = next
+			}
+			equal(t, strings.Join(waits, " "), "30s 1m0s 2m0s 4m0s 8m0s 16m0s 30m0s 30m0s 30m0s 30m0s")
+			delete(r.host.fails, c.call)
+			r.pass()
+			if c.state == "destroying" {
+				if len(r.store.objects) != 0 {
+					t.Error("it is still there")
+				}
+				return
+			}
+			if s := r.status(spec.KindVolume, c.key); s.Attempts.Count != 0 || s.Message != "" || failedAction(s) != "" {
+				t.Errorf("after the success: %+v", s)
+			}
+		})
+	}
+}
+
+// S16: one wrong item holds up no other and is not tried again as it is.
+func TestInvalidItem(t *testing.T) {
+	r := newRig(t)
+	r.volume("bad", spec.Volume{Size: spec.GiB + 1})
+	r.volume("good", spec.Volume{})
+	if next := r.pass(); !next.IsZero() {
+		t.Errorf("an invalid item is tried again at %v", next)
+	}
+	if s := r.status(spec.KindVolume, "bad"); s.State != spec.StorageError || s.Message != "an odd size" {
+		t.Errorf("%+v", s)
+	}
+	if s := r.status(spec.KindVolume, "good"); s.State != spec.StorageDetached {
+		t.Errorf("%+v", s)
+	}
+	r.volume("bad", spec.Volume{})
+	r.pass()
+	if s := r.status(spec.KindVolume, "bad"); s.State != spec.StorageDetached || s.Message != "" {
+		t.Errorf("after its correction: %+v", s)
+	}
+	// Never validated on destroy.
+	r.volume("good", spec.Volume{Size: spec.GiB + 1})
+	r.life(spec.KindVolume, "good", state.Dying)
+	r.pass()
+	if _, there := r.host.volumes["good"]; there {
+		t.Error("not destroyed")
+	}
+}
+
+// A failure of one part of an entity does not hold up the others: a volume
+// that cannot grow is attached after a reboot all the same.
+func TestFailuresAreOfTheirAction(t *testing.T) {
+	r := newRig(t)
+	r.web()
+	r.pass()
+	r.volume("raw", spec.Volume{Size: 2 * spec.GiB, Allocation: spec.AllocationSparse})
+	r.host.fails["grow volume/raw"] = errors.New("no space")
+	r.pass()
+	r.host.reboot()
+	r.restart()
+	r.pass()
+	s := r.status(spec.KindVolume, "raw")
+	if s.Device == "" || s.Attachments["web"].Source == "" || s.Message != "no space" || s.Attempts.Count != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// S22: what is on its way out before it was made is only forgotten.
+func TestDyingBeforeItIsMade(t *testing.T) {
+	r := newRig(t)
+	r.host.fails["create volume/data"] = errors.New("no space")
+	r.volume("data", spec.Volume{})
+	r.pass()
+	r.life(spec.KindVolume, "data", state.Dying)
+	r.pass()
+	if len(r.store.objects) != 0 || slices.Contains(r.host.did(), "destroy volume/data") {
+		t.Errorf("%v %v", r.store.objects, r.host.did())
+	}
+}
+
+// S23: a machine's storage stays until its instance is gone, and what was
+// never attached is only forgotten.
+func TestDetachWaitsForTheMachine(t *testing.T) {
+	r := newRig(t)
+	r.web()
+	r.pass()
+	r.instance("web")
+	before := r.host.state()
+	r.machine("web", webStorage[0]) // the others are given up
+	r.pass()
+	equal(t, r.host.state(), before)
+	equal(t, r.sources(), `filesystem/logs web 
+filesystem/scratch web 
+filesystem/www web /state/mounts/web/www
+volume/raw web `)
+	if s := r.status(spec.KindVolume, "raw"); s.Attachments["web"].State != spec.StorageDetaching || s.State != spec.StorageDetaching ||
+		s.Message != "waiting for machine/web to let go" {
+		t.Errorf("%+v", s)
+	}
+	r.instance("web") // its provisioner took the devices away
+	r.pass()
+	equal(t, r.host.state(), `filesystem logs 1073741824 false
+filesystem scratch 1073741824 false
+filesystem www 1073741824 true
+view /state/mounts/web/www false true
+volume data 1073741824 true
+volume raw 1073741824 false`)
+}
+
+// S24: what a reboot took away is attached again, and no machine is told to
+// use what was before: not even by an agent that has only looked.
+func TestReboot(t *testing.T) {
+	r := newRig(t)
+	r.web()
+	r.pass()
+	r.instance("web")
+	before := r.host.state()
+	r.host.reboot()
+	r.restart()
+	if err := r.w.Prepare(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(r.sources(), "/dev/") || strings.Contains(r.sources(), "/state/") {
+		t.Errorf("machines may use what is not there:\n%s", r.sources())
+	}
+	calls := len(r.host.calls)
+	r.pass()
+	equal(t, r.host.state(), before)
+	for _, call := range r.host.calls[calls:] {
+		if !strings.HasPrefix(call, "attach ") && !strings.HasPrefix(call, "show ") {
+			t.Errorf("did %s", call)
+		}
+	}
+	calls = len(r.host.calls)
+	r.pass()
+	r.restart()
+	r.pass()
+	if len(r.host.calls) != calls {
+		t.Errorf("not once: %v", r.host.calls[calls:])
+	}
+}
+
+// A source that cannot be asked costs only what needs it: nothing is made or
+// taken away there, and after a start no machine is told to use it.
+func TestBlindSource(t *testing.T) {
+	r := newRig(t)
+	r.web()
+	r.pass()
+	r.instance("web")
+	before := r.sources()
+	r.host.blind["loop"] = errors.New("no kernel")
+	r.filesystem("more", spec.Filesystem{Provider: "tmpfs"})
+	calls := len(r.host.calls)
+	r.pass()
+	equal(t, strings.Join(r.host.calls[calls:], "\n"), "create filesystem/more")
+	equal(t, r.sources(), before)
+	if s := r.status(spec.KindVolume, "raw"); !strings.Contains(s.Message, "no kernel") {
+		t.Errorf("%+v", s)
+	}
+	r.restart()
+	if err := r.w.Prepare(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if s := r.status(spec.KindVolume, "raw"); s.Attachments["web"].Source != "" {
+		t.Errorf("%+v", s)
+	}
+	if s := r.status(spec.KindFilesystem, "www"); s.Attachments["web"].Source == "" {
+		t.Errorf("what can be seen is there: %+v", s)
+	}
+}
+
+func TestRetain(t *testing.T) {
+	r := newRig(t)
+	r.volume("data", spec.Volume{Retain: true})
+	r.filesystem("www", spec.Filesystem{Volume: "data"})
+	r.pass()
+	r.life(spec.KindVolume, "data", state.Dying)
+	r.life(spec.KindFilesystem, "www", state.Dying)
+	r.pass()
+	equal(t, r.host.state(), "volume data 1073741824 false")
+	if len(r.store.objects) != 0 {
+		t.Errorf("%v", r.store.objects)
+	}
+	if e := r.store.events[len(r.store.events)-1]; e.Reason != "Released" || !strings.Contains(e.Message, "/state/volumes/data.img") {
+		t.Errorf("%+v", e)
+	}
+	// Declared again it has its data back.
+	r.volume("data", spec.Volume{Size: 2 * spec.GiB})
+	r.pass()
+	s := r.status(spec.KindVolume, "data")
+	if s.StampUID != "uid-1" || s.Size != int64(2*spec.GiB) || slices.Contains(r.host.did()[4:], "create volume/data") {
+		t.Errorf("%+v\n%v", s, r.host.did())
+	}
+	r.life(spec.KindVolume, "data", state.Dying)
+	r.pass()
+	equal(t, r.host.state(), "")
+}
+
+func TestGrowAndShrink(t *testing.T) {
+	r := newRig(t)
+	r.web()
+	r.pass()
+	r.instance("web")
+	r.volume("data", spec.Volume{Size: 2 * spec.GiB})
+	r.filesystem("scratch", spec.Filesystem{Provider: "tmpfs", Size: 2 * spec.GiB})
+	r.pass()
+	for _, size := range []int64{r.host.volumes["data"].Size, r.host.filesystems["www"].Size, r.host.filesystems["scratch"].Size} {
+		if size != int64(2*spec.GiB) {
+			t.Errorf("%s", r.host.state())
+		}
+	}
+	r.volume("data", spec.Volume{Size: spec.GiB})
+	r.pass()
+	s := r.status(spec.KindVolume, "data")
+	if s.State != spec.StorageAttached || !strings.Contains(s.Message, "cannot shrink to 1 GiB") || r.host.volumes["data"].Size != int64(2*spec.GiB) {
+		t.Errorf("%+v", s)
+	}
+}
+
+// What is gone from the host without our doing is not made anew, empty, behind
+// its users' backs.
+func TestLostData(t *testing.T) {
+	r := newRig(t)
+	r.volume("data", spec.Volume{})
+	r.pass()
+	delete(r.host.volumes, "data")
+	r.pass()
+	if s := r.status(spec.KindVolume, "data"); s.State != spec.StorageError || !strings.Contains(s.Message, "hostler retry volume/data") {
+		t.Errorf("%+v", s)
+	}
+	r.put(state.ID{Kind: spec.KindVolume, Name: "data"}, spec.VolumeRecord{Volume: spec.Volume{Provider: "loop", Size: spec.GiB}, RetryRequest: 1}, state.Alive)
+	r.pass()
+	if s := r.status(spec.KindVolume, "data"); s.State != spec.StorageDetached {
+		t.Errorf("%+v", s)
+	}
+}
+
+// Harvest modes that leave instances leave what they use.
+func TestLeave(t *testing.T) {
+	r := newRig(t)
+	r.web()
+	r.pass()
+	before := r.host.state()
+	r.put(state.ID{Kind: spec.KindHost, Name: spec.HostName}, spec.HostRecord{Config: spec.Config{Namespace: "test", Harvest: "none"}}, state.Alive)
+	for id := range r.store.objects {
+		r.life(id.Kind, id.Name, state.Dying)
+	}
+	r.gone("web")
+	r.pass()
+	equal(t, r.host.state(), before)
+	if len(r.store.objects) != 1 {
+		t.Errorf("%v", r.store.objects)
+	}
+}
+
+// Z24: what is busy says by whom, and is tried once when that has ended, not
+// again and again.
+func TestBusyDetach(t *testing.T) {
+	r := newRig(t)
+	ended := make(chan struct{})
+	r.w.WaitHolders = func(ctx context.Context, _ []storage.Holder) error {
+		select {
+		case <-ended:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	r.web()
+	r.pass()
+	r.host.fails["detach filesystem/www"] = storage.Busy("/srv", "", []storage.Holder{{PID: 7, Command: "sleep", Path: "/srv/x"}})
+	r.machine("web")
+	r.pass()
+	s := r.status(spec.KindFilesystem, "www")
+	if s.State != spec.StorageDetaching || !strings.Contains(s.Message, "sleep (pid 7) holds /srv/x") {
+		t.Errorf("%+v", s)
+	}
+	tried := func() int {
+		return len(slices.DeleteFunc(r.host.did(), func(c string) bool { return c != "detach filesystem/www" }))
+	}
+	for range 5 {
+		r.pass()
+	}
+	if tried() != 1 {
+		t.Errorf("tried %d times", tried())
+	}
+	delete(r.host.fails, "detach filesystem/www")
+	r.now = r.now.Add(10 * time.Second)
+	close(ended)
+	r.w.waits.Wait()
+	r.pass()
+	if s := r.status(spec.KindFilesystem, "www"); s.State != spec.StorageDetached || tried() != 2 {
+		t.Errorf("%+v, tried %d times", s, tried())
+	}
+}
+
+// Z19, S19: an event that bears on a failed step has it tried at once, but not
+// in swarms and not by what the worker did itself.
+func TestEarlyWake(t *testing.T) {
+	r := newRig(t)
+	r.volume("data", spec.Volume{})
+	r.machine("web", spec.Attachment{Volume: "data"})
+	r.host.fails["attach volume/data"] = fault.New(fault.Transient, "no free loop device")
+	r.pass()
+	tried := func() int { return len(r.host.did()) }
+	at := tried()
+	r.w.devices = true
+	r.pass()
+	if tried() != at {
+		t.Error("tried again at once, by what may have been its own doing")
+	}
+	r.now = r.now.Add(leastWait)
+	r.w.devices = true
+	r.pass()
+	if tried() != at+1 {
+		t.Errorf("not woken: %v", r.host.did())
+	}
+	r.pass()
+	if s := r.status(spec.KindVolume, "data"); tried() != at+1 || s.Attempts.Count != 2 {
+		t.Errorf("%v, %+v", r.host.did(), s)
+	}
+	delete(r.host.fails, "attach volume/data")
+	r.now = r.now.Add(leastWait)
+	r.w.devices = true
+	r.pass()
+	if s := r.status(spec.KindVolume, "data"); s.State != spec.StorageAttached {
+		t.Errorf("%+v", s)
+	}
+}

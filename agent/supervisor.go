@@ -1,0 +1,132 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sort"
+	"sync"
+	"time"
+
+	"hostler/agent/api"
+)
+
+// supervisor runs workers and starts those again that end with an error. One
+// worker's failure, a panic included, touches no other.
+type supervisor struct {
+	logger *slog.Logger
+	now    func() time.Time
+
+	mu      sync.Mutex
+	workers map[string]*supervised
+	all     sync.WaitGroup
+}
+
+type supervised struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	state  api.Worker
+}
+
+func newSupervisor(logger *slog.Logger, now func() time.Time) *supervisor {
+	return &supervisor{logger: logger, now: now, workers: map[string]*supervised{}}
+}
+
+// restartDelay is the wait before the nth restart in a row: 1 s doubling to
+// 1 min.
+func restartDelay(n int) time.Duration { return min(time.Second<<min(n, 10), time.Minute) }
+
+// start runs a worker until ctx ends or it is stopped; a worker that runs
+// already is left alone.
+func (s *supervisor) start(ctx context.Context, name string, run func(context.Context) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.workers[name] != nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	w := &supervised{cancel: cancel, done: make(chan struct{}), state: api.Worker{Name: name, State: "running", Since: s.now()}}
+	s.workers[name] = w
+	s.all.Go(func() {
+		defer close(w.done)
+		s.keep(ctx, w, run)
+	})
+}
+
+func (s *supervisor) keep(ctx context.Context, w *supervised, run func(context.Context) error) {
+	for failures := 0; ; {
+		began := s.now()
+		err := guarded(ctx, run)
+		if ctx.Err() != nil || err == nil {
+			s.set(w, "stopped", "")
+			return
+		}
+		if s.now().Sub(began) > 5*time.Minute {
+			failures = 0
+		}
+		delay := restartDelay(failures)
+		failures++
+		s.set(w, "failed", fmt.Sprintf("%v; started again in %s", err, delay))
+		s.logger.Warn("A worker failed and will be started again.", "worker", w.state.Name, "error", err, "delay", delay)
+		select {
+		case <-ctx.Done():
+			s.set(w, "stopped", "")
+			return
+		case <-time.After(delay):
+		}
+		s.set(w, "running", "")
+	}
+}
+
+// guarded runs a worker and turns its panic into an error.
+func guarded(ctx context.Context, run func(context.Context) error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	return run(ctx)
+}
+
+func (s *supervisor) set(w *supervised, state, message string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.state.State, w.state.Message, w.state.Since = state, message, s.now()
+}
+
+// passed counts a pass of a worker.
+func (s *supervisor) passed(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w := s.workers[name]; w != nil {
+		w.state.Passes++
+	}
+}
+
+// stop ends a worker and waits for it; one that does not run is success.
+func (s *supervisor) stop(name string) {
+	s.mu.Lock()
+	w := s.workers[name]
+	delete(s.workers, name)
+	s.mu.Unlock()
+	if w != nil {
+		w.cancel()
+		<-w.done
+	}
+}
+
+// wait returns when every worker has ended.
+func (s *supervisor) wait() { s.all.Wait() }
+
+// list tells every worker's state, by name.
+func (s *supervisor) list() []api.Worker {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rows := make([]api.Worker, 0, len(s.workers))
+	for _, w := range s.workers {
+		rows = append(rows, w.state)
+	}
+	sort.Slice(rows, func(i, j int) bool { return rows[i].Name < rows[j].Name })
+	return rows
+}

@@ -1,0 +1,53 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A worker that fails or panics is started again after growing pauses, and no
+// other worker notices.
+func TestSupervisorStartsFailedWorkersAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		s := newSupervisor(slog.New(slog.DiscardHandler), time.Now)
+		begin := time.Now()
+		var at []time.Duration
+		s.start(ctx, "bad", func(ctx context.Context) error {
+			at = append(at, time.Since(begin))
+			switch len(at) {
+			case 1:
+				return errors.New("no")
+			case 2:
+				panic("worse")
+			}
+			<-ctx.Done()
+			return nil
+		})
+		var starts atomic.Int64
+		s.start(ctx, "good", func(ctx context.Context) error { starts.Add(1); <-ctx.Done(); return nil })
+		synctest.Wait()
+		if rows := s.list(); rows[0].State != "failed" || !strings.Contains(rows[0].Message, "no") || rows[1].State != "running" {
+			t.Errorf("workers %+v", rows)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(at) != 3 || at[1] != time.Second || at[2] != 3*time.Second {
+			t.Errorf("started at %v", at)
+		}
+		s.start(ctx, "good", func(context.Context) error { t.Error("started twice"); return nil })
+		s.stop("good")
+		s.stop("good")
+		if starts.Load() != 1 {
+			t.Errorf("good was started %d times", starts.Load())
+		}
+		cancel()
+		s.wait()
+	})
+}

@@ -1,0 +1,52 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/coreos/go-systemd/v22/dbus"
+
+	"hostler/agent/spec"
+)
+
+// unitProvisioner runs a type's provisioner as a systemd unit of its own, so
+// that it holds only the rights it needs and its crash touches nothing else.
+type unitProvisioner struct{ t spec.ContainerType }
+
+func (u unitProvisioner) unit() string { return fmt.Sprintf("hostler-provisioner@%s.service", u.t) }
+
+// Start starts the unit and waits for it to be ready; a running unit is
+// success.
+func (u unitProvisioner) Start(ctx context.Context) error {
+	return u.job(ctx, "start", func(c *dbus.Conn, result chan<- string) (int, error) {
+		return c.StartUnitContext(ctx, u.unit(), "replace", result)
+	})
+}
+
+// Stop stops the unit; its guests run on.
+func (u unitProvisioner) Stop(ctx context.Context) error {
+	return u.job(ctx, "stop", func(c *dbus.Conn, result chan<- string) (int, error) {
+		return c.StopUnitContext(ctx, u.unit(), "replace", result)
+	})
+}
+
+func (u unitProvisioner) job(ctx context.Context, verb string, queue func(*dbus.Conn, chan<- string) (int, error)) error {
+	conn, err := dbus.NewSystemConnectionContext(ctx)
+	if err != nil {
+		return fmt.Errorf("cannot reach systemd to %s %s: %w", verb, u.unit(), err)
+	}
+	defer conn.Close()
+	result := make(chan string, 1)
+	if _, err := queue(conn, result); err != nil {
+		return fmt.Errorf("cannot %s %s: %w", verb, u.unit(), err)
+	}
+	select {
+	case r := <-result:
+		if r != "done" {
+			return fmt.Errorf("cannot %s %s: the job ended as %q; see `journalctl -u %s`", verb, u.unit(), r, u.unit())
+		}
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,44 @@
+package agent
+
+import (
+	"context"
+
+	"hostler/agent/spec"
+)
+
+// Worker is one body of work: what wakes it and what it reads (In), and what
+// it writes or changes (Out).
+type Worker struct {
+	Name string
+	In   string
+	Out  string
+	Doc  string
+	// start is nil for a worker that another one starts.
+	start func(h *host, a applier) func(context.Context) error
+}
+
+// Workers lists every worker of the agent. The table in docs/ARCHITECTURE.md
+// is made from it.
+func Workers() []Worker {
+	return []Worker{
+		{
+			Name: "configuration", In: "hostler.yaml", Out: "host record",
+			Doc:   "Takes over changes of the host's configuration while the agent runs.",
+			start: func(h *host, _ applier) func(context.Context) error { return h.followConfiguration },
+		},
+		{
+			Name: "declarations", In: "conf.d/*.yaml", Out: "declarations and machines",
+			Doc:   "Keeps the store in step with the declaration files.",
+			start: func(h *host, a applier) func(context.Context) error { return h.followDeclarations(a) },
+		},
+		{
+			Name: "setup-lxd", In: "machines, host record", Out: "type/lxd, packages, LXD's first configuration, kernel limits",
+			Doc:   "Prepares the host for LXD machines when the first one is declared, then starts their provisioner.",
+			start: func(h *host, _ applier) func(context.Context) error { return h.setUp(spec.LXD) },
+		},
+		{
+			Name: "provisioner-lxd", In: "machines, host record, LXD's events", Out: "LXD instances and the status of their machines",
+			Doc: "Keeps the LXD machines as declared. Under systemd it is a unit of its own.",
+		},
+	}
+}
