@@ -1,0 +1,249 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"hostler/agent/api"
+	"hostler/agent/spec"
+)
+
+const fileHelp = "a declaration: file, directory, or - for standard input; may be repeated"
+
+// allowWords are the impacts that have to be allowed.
+var allowWords = []string{"restart", "recreate"}
+
+type applyFlags struct {
+	files   []string
+	allow   []string
+	wait    bool
+	timeout time.Duration
+	dryRun  bool
+}
+
+func (a *app) applyCommand() *cobra.Command {
+	var f applyFlags
+	cmd := prints(&cobra.Command{
+		Use:   "apply -f FILE...",
+		Short: "Make declarations the wanted state of this host",
+		Long: "Apply declarations: print what changes, hand them to the agent and, with --wait, follow\n" +
+			"until every machine is ready. The name of a declaration is its file's stem or its `name:`;\n" +
+			"applying it again replaces it, and what it no longer declares is removed.\n" +
+			"Steps that would restart or recreate a machine are held back unless --allow names them.",
+		Example: "  hostler apply -f web.yaml --wait\n  hostler apply -f conf/ --allow restart\n  cat web.yaml | hostler apply -f - --dry-run",
+		Args:    takes(0, 0, ""),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.apply(cmd.Context(), f) },
+	}, outTable, outJSON, outYAML)
+	cmd.Flags().StringArrayVarP(&f.files, "file", "f", nil, fileHelp)
+	cmd.Flags().StringSliceVar(&f.allow, "allow", nil, "allow steps with this impact: restart, recreate")
+	cmd.Flags().BoolVar(&f.wait, "wait", false, "follow until every machine is ready")
+	cmd.Flags().DurationVar(&f.timeout, "timeout", 10*time.Minute, "how long --wait waits")
+	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "print the plan only; like plan, but exits 0")
+	return cmd
+}
+
+func (a *app) planCommand() *cobra.Command {
+	var f applyFlags
+	cmd := prints(&cobra.Command{
+		Use:   "plan -f FILE...",
+		Short: "Show what applying declarations would change",
+		Long: "Show each step that applying the declarations would take, with its impact: none, live,\n" +
+			"restart, recreate or destroy. Exit code 0 says that nothing would change, 2 that\n" +
+			"something would.",
+		Example: "  hostler plan -f web.yaml\n  hostler plan -f conf/ -o json",
+		Args:    takes(0, 0, ""),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.plan(cmd.Context(), f) },
+	}, outTable, outJSON, outYAML)
+	cmd.Flags().StringArrayVarP(&f.files, "file", "f", nil, fileHelp)
+	cmd.Flags().StringSliceVar(&f.allow, "allow", nil, "plan as if this impact was allowed: restart, recreate")
+	return cmd
+}
+
+// request reads the documents and checks what was allowed.
+func (a *app) request(f applyFlags) (api.ApplyRequest, places, error) {
+	for _, w := range f.allow {
+		if !slices.Contains(allowWords, w) {
+			return api.ApplyRequest{}, nil, usage("--allow does not know %q%s", w, didYouMean(w, allowWords)).
+				hint("it takes restart, recreate, or both with a comma")
+		}
+	}
+	docs, places, err := readDocuments(f.files, a.env.Stdin)
+	return api.ApplyRequest{Documents: docs, Allow: f.allow}, places, err
+}
+
+func (a *app) plan(ctx context.Context, f applyFlags) error {
+	req, files, err := a.request(f)
+	if err != nil {
+		return err
+	}
+	req.DryRun = true
+	p, err := a.agent().Plan(ctx, req)
+	if err != nil {
+		return files.name(err)
+	}
+	if err := a.showPlan(p, true); err != nil {
+		return err
+	}
+	if len(changes(p)) > 0 || len(p.Unsupported) > 0 {
+		return silent(exitChanges)
+	}
+	return nil
+}
+
+// showPlan prints a plan in the chosen format.
+func (a *app) showPlan(p api.Plan, head bool) error {
+	if a.output != outTable {
+		p.Steps = pick(p.Steps, every(len(p.Steps)))
+		p.Machines = pick(p.Machines, every(len(p.Machines)))
+		p.Removed = pick(p.Removed, every(len(p.Removed)))
+		return a.document(p)
+	}
+	printPlan(a.env.Stdout, p, a.colours(), head)
+	if head {
+		for _, u := range p.Unsupported {
+			fmt.Fprintln(a.env.Stdout, a.colours().red("! not supported: "+line(u)))
+		}
+	}
+	if len(changes(p)) == 0 && len(p.Unsupported) == 0 {
+		a.note("no changes")
+	}
+	return nil
+}
+
+func (a *app) apply(ctx context.Context, f applyFlags) error {
+	if f.timeout <= 0 {
+		return usage("--timeout must be longer than nothing, got %s", f.timeout)
+	}
+	req, files, err := a.request(f)
+	if err != nil {
+		return err
+	}
+	agent := a.agent()
+	do := agent.Apply
+	if f.dryRun {
+		req.DryRun = true
+		do = agent.Plan
+	}
+	p, err := do(ctx, req)
+	if err != nil {
+		return files.name(err)
+	}
+	if !a.quiet || a.output != outTable {
+		if err := a.showPlan(p, false); err != nil {
+			return err
+		}
+	}
+	if len(p.Unsupported) > 0 {
+		return unsupported(p)
+	}
+	if f.dryRun {
+		return nil
+	}
+	return a.follow(ctx, agent, req, p, f)
+}
+
+func unsupported(p api.Plan) error {
+	var b strings.Builder
+	b.WriteString("nothing was applied: this agent cannot yet carry out")
+	for _, u := range p.Unsupported {
+		b.WriteString("\n  " + u)
+	}
+	return fail(exitError, "%s", b.String()).hint("take it out of the declaration and apply again")
+}
+
+// follow waits if asked to, and says what is still to be done by the person.
+func (a *app) follow(ctx context.Context, agent Agent, req api.ApplyRequest, p api.Plan, f applyFlags) error {
+	held := heldSteps(p)
+	switch {
+	case f.wait:
+		if err := a.waitApplied(ctx, agent, req, p, f.timeout); err != nil {
+			return err
+		}
+	case a.output == outTable && len(changes(p)) > len(held):
+		a.note("accepted; `hostler get machines -w` follows it, `hostler apply --wait` waits for it")
+	}
+	if len(held) == 0 {
+		return nil
+	}
+	return heldFailure(held)
+}
+
+func heldSteps(p api.Plan) []api.Step {
+	var out []api.Step
+	for _, s := range p.Steps {
+		if s.Held != "" {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// heldFailure names the held steps and the --allow that lets them go.
+func heldFailure(held []api.Step) error {
+	var objects, words []string
+	for _, s := range held {
+		objects = append(objects, s.Object)
+		if w := allowOf(s); w != "" && !slices.Contains(words, w) {
+			words = append(words, w)
+		}
+	}
+	slices.Sort(words)
+	f := fail(exitError, "%s held back: %s", count(len(held), "step"), strings.Join(objects, ", "))
+	if len(words) > 0 {
+		f.mend = "apply again with --allow " + strings.Join(words, ",")
+	}
+	return f
+}
+
+// waitApplied follows the declared machines that are not held back, and the
+// removed ones until they are gone.
+func (a *app) waitApplied(ctx context.Context, agent Agent, req api.ApplyRequest, p api.Plan, timeout time.Duration) error {
+	w := goals{ready: map[string]bool{}, gone: map[string]bool{}}
+	if len(changes(p)) > 0 {
+		w.check = func(ctx context.Context) (map[string]string, error) { return stillToDo(ctx, agent, req) }
+	}
+	for _, m := range p.Machines {
+		w.ready[m] = true
+	}
+	for _, s := range heldSteps(p) {
+		if name, ok := strings.CutPrefix(s.Object, spec.KindMachine+"/"); ok {
+			delete(w.ready, name)
+		}
+	}
+	for _, r := range p.Removed {
+		if name, ok := strings.CutPrefix(r, spec.KindMachine+"/"); ok {
+			w.gone[name] = true
+		}
+	}
+	started := a.env.Now()
+	if err := a.waitFor(ctx, agent, w, timeout, exitError); err != nil {
+		return err
+	}
+	if n := len(w.ready); n > 0 && a.output == outTable {
+		a.note("%s", fmt.Sprintf("%s ready in %s", count(n, "machine"), short(a.env.Now().Sub(started))))
+	}
+	return nil
+}
+
+// stillToDo plans the same documents again: what was carried out leaves
+// nothing to do but what is held back.
+func stillToDo(ctx context.Context, agent Agent, req api.ApplyRequest) (map[string]string, error) {
+	req.DryRun = true
+	p, err := agent.Plan(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	todo := map[string]string{}
+	for _, s := range changes(p) {
+		name, ok := strings.CutPrefix(s.Object, spec.KindMachine+"/")
+		if ok && s.Held == "" {
+			todo[name] = strings.TrimSuffix("still to do: "+s.Action+" "+s.Detail, " ")
+		}
+	}
+	return todo, nil
+}

@@ -1,0 +1,144 @@
+// Package cli is the hostler command: what a person types, what the agent is
+// asked, and how its answers are shown.
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"hostler/internal/fault"
+)
+
+// DefaultSocket is where the agent listens unless it was told otherwise.
+const DefaultSocket = "/run/hostler/hostler.sock"
+
+// Env is all that the commands take from the process around them.
+type Env struct {
+	Args   []string
+	Stdin  io.Reader
+	Stdout io.Writer
+	Stderr io.Writer
+	Getenv func(string) string
+	Now    func() time.Time
+	Term   Terminal
+	// Dial returns the agent behind a socket; it connects on first use.
+	Dial func(socket string, log *slog.Logger) Agent
+}
+
+// app is one run of the command.
+type app struct {
+	env    Env
+	log    *slog.Logger
+	socket string
+	output string
+	quiet  bool
+	debug  bool
+}
+
+// Run carries out one command line and returns its exit code.
+func Run(ctx context.Context, env Env) int {
+	a := &app{env: env, log: slog.New(slog.DiscardHandler)}
+	root := a.root()
+	// Nil would make cobra read the arguments of the process.
+	root.SetArgs(append([]string{}, env.Args...))
+	began := env.Now()
+	err := root.ExecuteContext(ctx)
+	a.log.Debug("the command ended", "took", env.Now().Sub(began), "kind", string(fault.KindOf(err)))
+	if err == nil {
+		return exitOK
+	}
+	f := explain(ctx, err)
+	if f.text != "" {
+		fmt.Fprintf(env.Stderr, "hostler: %s\n", clean(strings.TrimRight(f.text, "\n"), true))
+	}
+	if f.mend != "" {
+		fmt.Fprintf(env.Stderr, "  %s\n", clean(f.mend, true))
+	}
+	return f.code
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:               "hostler",
+		Short:             "Run what this host is declared to run",
+		Long:              "hostler talks to the agent of this host, hostlerd: declare machines in YAML, apply\nthem, and look at what became of them.",
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		DisableAutoGenTag: true,
+		Args:              cobra.ArbitraryArgs,
+		PersistentPreRunE: a.prepare,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cmd.Help()
+			}
+			return unknownCommand(cmd, args[0])
+		},
+	}
+	root.SetOut(a.env.Stdout)
+	root.SetErr(a.env.Stderr)
+	root.SetIn(a.env.Stdin)
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetFlagErrorFunc(flagError)
+	p := root.PersistentFlags()
+	p.StringVar(&a.socket, "socket", "", "the agent's socket (HOSTLER_SOCKET; default "+DefaultSocket+")")
+	p.StringVarP(&a.output, "output", "o", "", "how to print: table, wide, json, yaml, csv or name, where the command has it")
+	p.BoolVarP(&a.quiet, "quiet", "q", false, "print only what was asked for and errors")
+	p.BoolVar(&a.debug, "debug", false, "log what is done to standard error")
+	root.AddGroup(groups()...)
+	for _, c := range a.commands() {
+		root.AddCommand(c)
+	}
+	root.SetHelpCommand(helpCommand(root))
+	return root
+}
+
+// prepare settles the global flags before any command runs.
+func (a *app) prepare(cmd *cobra.Command, _ []string) error {
+	if a.socket == "" {
+		a.socket = a.env.Getenv("HOSTLER_SOCKET")
+	}
+	if a.socket == "" {
+		a.socket = DefaultSocket
+	}
+	if a.debug {
+		a.log = slog.New(slog.NewTextHandler(a.env.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	return a.checkOutput(cmd)
+}
+
+// agent returns the agent behind the chosen socket.
+func (a *app) agent() Agent { return a.env.Dial(a.socket, a.log) }
+
+// colours are on for a terminal unless NO_COLOR is set.
+func (a *app) colours() colours {
+	return colours(a.env.Term.Output() && a.env.Getenv("NO_COLOR") == "" && a.env.Getenv("TERM") != "dumb")
+}
+
+// note prints a remark that -q silences.
+func (a *app) note(format string, args ...any) {
+	if !a.quiet {
+		fmt.Fprintf(a.env.Stdout, format+"\n", args...)
+	}
+}
+
+// helpCommand is `hostler help [COMMAND]`.
+func helpCommand(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:     "help [COMMAND]",
+		Short:   "Show the help of a command",
+		GroupID: groupMore,
+		RunE: func(_ *cobra.Command, args []string) error {
+			cmd, rest, err := root.Find(args)
+			if err != nil || len(rest) > 0 {
+				return usage("unknown command %q", strings.Join(args, " ")).hint("`hostler --help` lists the commands")
+			}
+			return cmd.Help()
+		},
+	}
+}

@@ -1,0 +1,166 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"hostler/agent/api"
+	"hostler/agent/spec"
+)
+
+type deleteFlags struct {
+	files   []string
+	wait    bool
+	timeout time.Duration
+}
+
+func (a *app) deleteCommand() *cobra.Command {
+	var f deleteFlags
+	cmd := prints(&cobra.Command{
+		Use:   "delete KIND/NAME... | -f FILE",
+		Short: "Remove declared things",
+		Long: "Remove things, or whole declarations: `delete -f FILE` removes the declaration that\n" +
+			"applying the file made. What happens to a machine's instance is the harvest mode's and\n" +
+			"its `retain:` to say.",
+		Example: "  hostler delete machine/web --wait\n  hostler delete declaration/web\n  hostler delete -f web.yaml",
+		Args:    cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.delete(cmd.Context(), args, f)
+		},
+		ValidArgsFunction: a.completeReferences,
+	}, outTable, outName)
+	cmd.Flags().StringArrayVarP(&f.files, "file", "f", nil, "a declaration to remove: file, directory or -")
+	cmd.Flags().BoolVar(&f.wait, "wait", false, "wait until it is gone")
+	cmd.Flags().DurationVar(&f.timeout, "timeout", 10*time.Minute, "how long --wait waits")
+	return cmd
+}
+
+func (a *app) delete(ctx context.Context, args []string, f deleteFlags) error {
+	refs, err := a.deleted(args, f)
+	if err != nil {
+		return err
+	}
+	agent := a.agent()
+	var g goals
+	if f.wait {
+		if g, err = goneGoals(ctx, agent, refs); err != nil {
+			return err
+		}
+	}
+	names := make([]string, len(refs))
+	for i, r := range refs {
+		names[i] = r.String()
+	}
+	outcomes, err := agent.Delete(ctx, names)
+	if err != nil {
+		return err
+	}
+	if err := a.outcomes(outcomes, f.wait); err != nil {
+		return err
+	}
+	if !f.wait {
+		return nil
+	}
+	if err := a.waitFor(ctx, agent, g, f.timeout, exitError); err != nil {
+		return err
+	}
+	if a.output != outName {
+		a.note("removed %s", strings.Join(names, ", "))
+	}
+	return nil
+}
+
+// deleted is what the arguments or the files name.
+func (a *app) deleted(args []string, f deleteFlags) ([]reference, error) {
+	switch {
+	case f.timeout <= 0:
+		return nil, usage("--timeout must be longer than nothing, got %s", f.timeout)
+	case len(args) == 0 && len(f.files) == 0:
+		return nil, usage("delete needs a KIND/NAME or -f FILE").hint("like `hostler delete machine/web`")
+	case len(args) > 0 && len(f.files) > 0:
+		return nil, usage("delete takes KIND/NAME or -f FILE, not both")
+	case len(args) > 0:
+		for _, s := range args {
+			if strings.HasPrefix(s, "image/") {
+				return nil, usage("images are not declared").hint("`hostler image delete REFERENCE` removes one")
+			}
+		}
+		return parseReferences(args)
+	}
+	docs, files, err := readDocuments(f.files, a.env.Stdin)
+	if err != nil {
+		return nil, err
+	}
+	var refs []reference
+	for _, d := range docs {
+		name, err := declarationName(d)
+		if err != nil {
+			return nil, files.name(err)
+		}
+		refs = append(refs, reference{spec.KindDeclaration, name})
+	}
+	return refs, nil
+}
+
+// outcomes tells of each element of a bulk delete.
+func (a *app) outcomes(outcomes []api.Outcome, wait bool) error {
+	var broken []string
+	for _, o := range outcomes {
+		if err := o.Err(); err != nil {
+			broken = append(broken, err.Error())
+			continue
+		}
+		switch {
+		case a.output == outName:
+			fmt.Fprintln(a.env.Stdout, line(o.Object))
+		case !wait:
+			a.note("%s is being removed", line(o.Object))
+		}
+	}
+	if len(broken) > 0 {
+		return fail(exitError, "%s", strings.Join(broken, "\n"))
+	}
+	return nil
+}
+
+// goneGoals are the machines that disappear with the references.
+func goneGoals(ctx context.Context, agent Agent, refs []reference) (goals, error) {
+	g := goals{gone: map[string]bool{}}
+	var declarations []api.Declaration
+	for _, r := range refs {
+		switch r.kind {
+		case spec.KindMachine:
+			g.gone[r.name] = true
+		case spec.KindDeclaration:
+			if declarations == nil {
+				var err error
+				if declarations, err = agent.Declarations(ctx); err != nil {
+					return g, err
+				}
+			}
+			i := slices.IndexFunc(declarations, func(d api.Declaration) bool { return d.Name == r.name })
+			if i < 0 {
+				continue
+			}
+			for _, name := range machinesOf(declarations[i]) {
+				g.gone[name] = true
+			}
+		}
+	}
+	return g, nil
+}
+
+func machinesOf(d api.Declaration) []string {
+	var out []string
+	for _, o := range d.Objects {
+		if name, ok := strings.CutPrefix(o, spec.KindMachine+"/"); ok {
+			out = append(out, name)
+		}
+	}
+	return out
+}

@@ -1,0 +1,66 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"hostler/agent/api"
+)
+
+func (a *app) doctorCommand() *cobra.Command {
+	var strict bool
+	cmd := prints(&cobra.Command{
+		Use:   "doctor",
+		Short: "Check what this host can run and what is in the way",
+		Long:  "Check what this host can run, what is missing, what is in the way and how to mend it. Exit\ncode 1 says that there are errors, with --strict that there are errors or warnings.",
+		Args:  takes(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.doctor(cmd.Context(), strict)
+		},
+	}, outTable, outJSON, outYAML)
+	cmd.Flags().BoolVar(&strict, "strict", false, "count warnings as errors")
+	return cmd
+}
+
+func (a *app) doctor(ctx context.Context, strict bool) error {
+	checks, err := a.agent().Doctor(ctx)
+	if err != nil {
+		return err
+	}
+	n := map[string]int{}
+	for _, c := range checks {
+		n[c.Result]++
+	}
+	if a.output == outTable {
+		a.printChecks(checks)
+		a.note("%s, %s, %d ok", count(n["error"], "error"), count(n["warning"], "warning"), n["ok"])
+	} else if err := a.document(pick(checks, every(len(checks)))); err != nil {
+		return err
+	}
+	if n["error"] > 0 || strict && n["warning"] > 0 {
+		return silent(exitError)
+	}
+	return nil
+}
+
+// printChecks prints one line per finding and below it how to mend it. With
+// -q only those that need a look are printed.
+func (a *app) printChecks(checks []api.Check) {
+	c := a.colours()
+	wide := 0
+	for _, ch := range checks {
+		wide = max(wide, cells(line(ch.Name)))
+	}
+	for _, ch := range checks {
+		if a.quiet && ch.Result == "ok" {
+			continue
+		}
+		fmt.Fprintf(a.env.Stdout, "%s%s  %s  %s\n", c.word(line(ch.Result)), pad("", 7-cells(line(ch.Result))),
+			pad(line(ch.Name), wide), line(ch.Message))
+		if ch.Mend != "" {
+			fmt.Fprintf(a.env.Stdout, "%s-> %s\n", pad("", wide+11), line(ch.Mend))
+		}
+	}
+}

@@ -1,0 +1,183 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"hostler/agent/api"
+	"hostler/internal/fault"
+)
+
+// maxDocument is the size limit of one declaration, in bytes.
+const maxDocument = 256 << 10
+
+// stdinName names the document that comes from standard input without a
+// `name:` of its own.
+const stdinName = "stdin"
+
+// readDocuments reads the declarations named by -f: files, directories (their
+// *.yaml, *.yml and *.json) and - for standard input. The client does not
+// parse them: the agent does, and its messages speak of their lines.
+func readDocuments(paths []string, stdin io.Reader) ([]api.Document, places, error) {
+	if len(paths) == 0 {
+		return nil, nil, usage("no file is given").hint("name one with -f FILE, a directory with -f DIR, or read standard input with -f -")
+	}
+	var out []api.Document
+	from := places{}
+	add := func(name, path string, content []byte) error {
+		if other, dup := from[name]; dup {
+			return usage("%s and %s would both be declaration %q", other, path, name).
+				hint("rename one of the files, or give one a `name:`, and apply them one by one")
+		}
+		from[name] = path
+		out = append(out, api.Document{Name: name, Content: string(content)})
+		return nil
+	}
+	for _, p := range paths {
+		files := []string{p}
+		if p == "-" {
+			content, err := readStdin(stdin)
+			if err != nil {
+				return nil, nil, err
+			}
+			if err := add(stdinName, "standard input", content); err != nil {
+				return nil, nil, err
+			}
+			continue
+		}
+		if info, err := os.Stat(p); err == nil && info.IsDir() {
+			if files, err = listDir(p); err != nil {
+				return nil, nil, err
+			}
+		}
+		for _, f := range files {
+			content, err := readFile(f)
+			if err != nil {
+				return nil, nil, err
+			}
+			if err := add(stem(f), f, content); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	return out, from, nil
+}
+
+// places are the paths that documents came from, by their names.
+type places map[string]string
+
+// documentPlace is NAME:LINE:COLUMN at the start of a line or after a space.
+var documentPlace = regexp.MustCompile(`(?m)(^|[ (])([^\s:()]+):(\d+:\d+)`)
+
+// name puts the path of the file into the places that the agent's message
+// gives: the agent knows only the document's name.
+func (p places) name(err error) error {
+	if fault.KindOf(err) != fault.Invalid {
+		return err
+	}
+	return fault.New(fault.Invalid, "%s", documentPlace.ReplaceAllStringFunc(err.Error(), func(s string) string {
+		m := documentPlace.FindStringSubmatch(s)
+		if path, ok := p[m[2]]; ok {
+			return m[1] + path + ":" + m[3]
+		}
+		return s
+	}))
+}
+
+func stem(path string) string {
+	base := filepath.Base(path)
+	return strings.TrimSuffix(base, filepath.Ext(base))
+}
+
+func isDeclaration(name string) bool {
+	switch filepath.Ext(name) {
+	case ".yaml", ".yml", ".json":
+		return !strings.HasPrefix(name, ".")
+	}
+	return false
+}
+
+func listDir(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fileError(dir, err)
+	}
+	var out []string
+	for _, e := range entries {
+		if isDeclaration(e.Name()) && !e.IsDir() {
+			out = append(out, filepath.Join(dir, e.Name()))
+		}
+	}
+	if len(out) == 0 {
+		return nil, usage("there is no *.yaml, *.yml or *.json in %s", dir)
+	}
+	return out, nil
+}
+
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fileError(path, err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fileError(path, err)
+	}
+	if info.IsDir() {
+		return nil, usage("%s is a directory", path)
+	}
+	content, err := limited(f, path)
+	if err != nil {
+		return nil, err
+	}
+	if strings.TrimSpace(string(content)) == "" {
+		return nil, usage("%s is empty", path)
+	}
+	return content, nil
+}
+
+func readStdin(stdin io.Reader) ([]byte, error) {
+	content, err := limited(stdin, "standard input")
+	if err != nil {
+		return nil, err
+	}
+	if strings.TrimSpace(string(content)) == "" {
+		return nil, usage("standard input is empty").hint("pipe a declaration into `-f -`")
+	}
+	return content, nil
+}
+
+// limited reads up to the size limit; more is an error that tells both.
+func limited(r io.Reader, name string) ([]byte, error) {
+	content, err := io.ReadAll(io.LimitReader(r, maxDocument+1))
+	if err != nil {
+		return nil, fileError(name, err)
+	}
+	if len(content) > maxDocument {
+		return nil, usage("%s is larger than the %s a declaration may have", name, size(maxDocument)).
+			hint("split it into several declarations")
+	}
+	return content, nil
+}
+
+func fileError(path string, err error) error {
+	cause := err
+	var pe *fs.PathError
+	if errors.As(err, &pe) {
+		cause = pe.Err
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return usage("there is no file %s", path)
+	case errors.Is(err, fs.ErrPermission):
+		return usage("cannot read %s: permission denied", path)
+	}
+	return usage("%s", fmt.Sprintf("cannot read %s: %v", path, cause))
+}

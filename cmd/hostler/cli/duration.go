@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// age writes how long ago t was, in at most two units: 45s, 3m12s, 5h4m, 12d.
+func age(now time.Time, t *time.Time) string {
+	if t == nil || t.IsZero() {
+		return "-"
+	}
+	return short(now.Sub(*t))
+}
+
+// until writes when t will be: "in 8s", or "now".
+func until(now time.Time, t *time.Time) string {
+	if t == nil || t.IsZero() {
+		return "-"
+	}
+	d := t.Sub(now)
+	if d < time.Second {
+		return "now"
+	}
+	return "in " + short(d)
+}
+
+// ago writes how long ago t was as part of a sentence.
+func ago(now, t time.Time) string {
+	if t.IsZero() {
+		return "never"
+	}
+	return short(now.Sub(t)) + " ago"
+}
+
+// short writes a duration in at most two units. Negative ones, which clocks
+// that differ can cause, count as zero.
+func short(d time.Duration) string {
+	d = max(d, 0)
+	s := int64(d / time.Second)
+	switch {
+	case s < 60:
+		return fmt.Sprintf("%ds", s)
+	case s < 10*60:
+		return two(s/60, "m", s%60, "s")
+	case s < 3600:
+		return fmt.Sprintf("%dm", s/60)
+	case s < 10*3600:
+		return two(s/3600, "h", s%3600/60, "m")
+	case s < 48*3600:
+		return fmt.Sprintf("%dh", s/3600)
+	default:
+		return fmt.Sprintf("%dd", s/(24*3600))
+	}
+}
+
+// two writes two units, the second only when it says something.
+func two(big int64, bigUnit string, small int64, smallUnit string) string {
+	if small == 0 {
+		return fmt.Sprintf("%d%s", big, bigUnit)
+	}
+	return fmt.Sprintf("%d%s%d%s", big, bigUnit, small, smallUnit)
+}
+
+// duration writes a duration as a person types it: 10m, not 10m0s.
+func duration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}

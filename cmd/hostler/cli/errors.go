@@ -1,0 +1,137 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// The exit codes that are part of the contract.
+const (
+	exitOK       = 0
+	exitError    = 1
+	exitChanges  = 2
+	exitNotFound = 3
+	exitTimeout  = 124
+	// exitInterrupted is what shells give a command that SIGINT ended.
+	exitInterrupted = 130
+)
+
+// failure is an error with its exit code and, where one is known, how to mend
+// it. A failure with an empty text was already told and only sets the code.
+type failure struct {
+	code int
+	text string
+	mend string
+}
+
+func (f *failure) Error() string { return f.text }
+
+func (f *failure) hint(mend string) *failure {
+	f.mend = mend
+	return f
+}
+
+// usage is a mistake on the command line.
+func usage(format string, args ...any) *failure {
+	return fail(exitError, format, args...)
+}
+
+// fail is an error with a chosen exit code.
+func fail(code int, format string, args ...any) *failure {
+	return &failure{code: code, text: fmt.Sprintf(format, args...)}
+}
+
+// silent only sets the exit code: all there is to say was printed.
+func silent(code int) *failure { return &failure{code: code} }
+
+// explain turns any error into a failure. The agent's own words, and those of
+// its client about an agent that cannot be reached, are told as they are.
+func explain(ctx context.Context, err error) *failure {
+	if f, ok := errors.AsType[*failure](err); ok {
+		return f
+	}
+	if ctx.Err() != nil {
+		return fail(exitInterrupted, "interrupted")
+	}
+	text := strings.TrimSpace(err.Error())
+	if errors.Is(err, context.DeadlineExceeded) {
+		text = "the agent did not answer in time"
+	}
+	return fail(exitError, "%s", text)
+}
+
+// flagError words a mistake in a flag.
+func flagError(cmd *cobra.Command, err error) error {
+	hint := "`" + cmd.CommandPath() + " --help` lists its flags"
+	if before := cmd.Flags().Args(); cmd.HasSubCommands() && len(before) > 0 {
+		return unknownCommand(cmd, before[0])
+	}
+	if bad, ok := errors.AsType[*pflag.InvalidValueError](err); ok {
+		f := bad.GetFlag()
+		switch f.Value.Type() {
+		case "duration":
+			return usage("--%s takes a duration like 90s or 5m, got %q", f.Name, bad.GetValue())
+		case "int":
+			return usage("--%s takes a number, got %q", f.Name, bad.GetValue())
+		}
+	}
+	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok && unknown.GetSpecifiedShortnames() == "" {
+		var known []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { known = append(known, f.Name) })
+		near := ""
+		if found := closest(unknown.GetSpecifiedName(), known, 1); len(found) > 0 {
+			near = ", did you mean --" + found[0] + "?"
+		}
+		return usage("%s has no flag --%s%s", commandName(cmd), unknown.GetSpecifiedName(), near).hint(hint)
+	}
+	if unknown, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		return usage("%s has no flag -%s", commandName(cmd), unknown.GetSpecifiedName()).hint(hint)
+	}
+	if bare, ok := errors.AsType[*pflag.ValueRequiredError](err); ok {
+		return usage("--%s needs a value", bare.GetFlag().Name).hint(hint)
+	}
+	return usage("%s", strings.TrimSpace(err.Error())).hint(hint)
+}
+
+// takes checks the number of arguments (most < 0: any number) and says what is
+// missing by its name.
+func takes(least, most int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		name := commandName(cmd)
+		f := (*failure)(nil)
+		switch {
+		case len(args) < least:
+			f = usage("%s needs %s", name, what)
+		case most == 0 && len(args) > 0:
+			f = usage("%s takes no argument, got %q", name, args[0])
+		case most >= 0 && len(args) > most:
+			f = usage("%s takes %s, got %q too", name, what, args[most])
+		default:
+			return nil
+		}
+		return f.hint("usage: " + cmd.UseLine())
+	}
+}
+
+// unknownCommand is the answer to a word that names no command below cmd.
+func unknownCommand(cmd *cobra.Command, word string) error {
+	var known []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			known = append(known, c.Name())
+		}
+	}
+	name := strings.TrimPrefix(cmd.CommandPath()+" "+word, "hostler ")
+	return usage("unknown command %q%s", name, didYouMean(word, known)).hint("`" + cmd.CommandPath() + " --help` lists the commands")
+}
+
+// commandName is the command as a person speaks of it: "image build", without
+// the program's name.
+func commandName(cmd *cobra.Command) string {
+	return strings.TrimPrefix(cmd.CommandPath(), "hostler ")
+}

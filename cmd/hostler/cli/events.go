@@ -1,0 +1,157 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"hostler/agent/api"
+)
+
+func (a *app) eventsCommand() *cobra.Command {
+	var watch bool
+	var limit int
+	cmd := prints(&cobra.Command{
+		Use:     "events [KIND/NAME]",
+		Short:   "Show what happened",
+		Long:    "Show the last events, of everything or of one thing, oldest first. With -w go on and print\nnew ones as they come; -o json then prints one object per line.",
+		Example: "  hostler events -w\n  hostler events machine/web -o json",
+		Args:    takes(0, 1, "at most one KIND/NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			object := ""
+			if len(args) == 1 {
+				var err error
+				if object, err = eventObject(args[0]); err != nil {
+					return err
+				}
+			}
+			switch {
+			case limit < 1 || limit > maxEvents:
+				return usage("--limit takes 1 to %d, got %d", maxEvents, limit)
+			case watch && a.output == outYAML:
+				return usage("events -w cannot print as yaml").hint("it can print as table or json (one object per line)")
+			}
+			return a.events(cmd.Context(), object, limit, watch)
+		},
+		ValidArgsFunction: a.completeReferences,
+	}, outTable, outJSON, outYAML)
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on and print new events")
+	cmd.Flags().IntVarP(&limit, "limit", "n", 100, "how many of the last events to show")
+	return cmd
+}
+
+// maxEvents is how many events the agent keeps.
+const maxEvents = 100_000
+
+// eventObject takes KIND/NAME or a container type's or the host's own object.
+func eventObject(s string) (string, error) {
+	for _, kind := range []string{"type/", "host/"} {
+		if name, ok := strings.CutPrefix(s, kind); ok {
+			return s, checkName(name)
+		}
+	}
+	r, err := parseReference(s)
+	return r.String(), err
+}
+
+func (a *app) events(ctx context.Context, object string, limit int, watch bool) error {
+	agent := a.agent()
+	last, err := lastEvents(ctx, agent, object, limit)
+	if err != nil {
+		return err
+	}
+	if !watch {
+		return a.printEvents(last)
+	}
+	p := eventPrinter{w: a.env.Stdout, colours: a.colours(), asJSON: a.output == outJSON}
+	after := int64(0)
+	for _, e := range last {
+		if err := p.print(e); err != nil {
+			return err
+		}
+		after = e.Seq
+	}
+	seen := 1
+	err = again(ctx, &seen, a.tell, func() error {
+		return agent.WatchEvents(ctx, after, object, func(e api.Event) error {
+			seen++
+			after = e.Seq
+			return p.print(e)
+		})
+	})
+	if ctx.Err() != nil {
+		return silent(exitInterrupted)
+	}
+	return err
+}
+
+// lastEvents returns the newest events, oldest first. The agent answers in
+// pages from the oldest on.
+func lastEvents(ctx context.Context, agent Agent, object string, limit int) ([]api.Event, error) {
+	const page = 5000
+	var all []api.Event
+	after := int64(0)
+	for {
+		rows, err := agent.Events(ctx, after, object, page)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, rows...)
+		if len(all) > limit {
+			all = all[len(all)-limit:]
+		}
+		if len(rows) < page {
+			return all, nil
+		}
+		after = rows[len(rows)-1].Seq
+	}
+}
+
+func (a *app) printEvents(events []api.Event) error {
+	if a.output != outTable {
+		return a.document(pick(events, every(len(events))))
+	}
+	if len(events) == 0 {
+		if !a.quiet {
+			fmt.Fprintln(a.env.Stderr, "no events")
+		}
+		return nil
+	}
+	t := &table{head: []string{"TIME", "LEVEL", "OBJECT", "REASON", "MESSAGE"}}
+	for _, e := range events {
+		t.add(localTime(e.Time), e.Level, e.Object, e.Reason, e.Message)
+	}
+	return a.rows(t)
+}
+
+func every(n int) []int {
+	out := make([]int, n)
+	for i := range out {
+		out[i] = i
+	}
+	return out
+}
+
+func localTime(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }
+
+// eventPrinter prints events one by one as they come.
+type eventPrinter struct {
+	w       io.Writer
+	colours colours
+	asJSON  bool
+}
+
+func (p eventPrinter) print(e api.Event) error {
+	if p.asJSON {
+		return writeJSONLine(p.w, e)
+	}
+	level := pad(e.Level, 7)
+	_, err := fmt.Fprintf(p.w, "%s  %s  %s  %s  %s\n", localTime(e.Time),
+		p.colours.word(strings.TrimSpace(level))+strings.Repeat(" ", len(level)-len(strings.TrimSpace(level))),
+		pad(line(e.Object), 20), pad(line(e.Reason), 16), line(e.Message))
+	return err
+}

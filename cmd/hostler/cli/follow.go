@@ -1,0 +1,237 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"hostler/agent/api"
+	"hostler/agent/spec"
+)
+
+// goals are the machines that are waited for, by what is wanted of them.
+type goals struct {
+	ready, gone map[string]bool
+	// check asks, once all look settled, what is still to be done, by machine:
+	// a status may speak of a generation whose steps are only about to start.
+	check func(ctx context.Context) (map[string]string, error)
+}
+
+func (g goals) names() []string {
+	var out []string
+	for n := range g.ready {
+		out = append(out, n)
+	}
+	for n := range g.gone {
+		out = append(out, n)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// errEnough ends a watch from inside, errLookAgain has it opened anew.
+var (
+	errEnough    = errors.New("enough")
+	errLookAgain = errors.New("look again")
+)
+
+// follower judges each set of rows against the goals.
+type follower struct {
+	agent  Agent
+	goals  goals
+	show   progress
+	last   map[string]api.Machine
+	wanted map[string]bool // machine and generation → is to run
+	todo   map[string]string
+	seen   int
+}
+
+// waitFor follows machines until all goals are met. A machine that failed for
+// good ends the wait for it at once; the others are followed on. After the
+// timeout it returns a failure with the given code that says what each
+// machine still waits for.
+func (a *app) waitFor(ctx context.Context, agent Agent, g goals, timeout time.Duration, timeoutCode int) error {
+	if len(g.ready)+len(g.gone) == 0 {
+		return nil
+	}
+	limited, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	f := &follower{agent: agent, goals: g, show: a.progress(), last: map[string]api.Machine{}, wanted: map[string]bool{}}
+	stopTicks := f.show.tick(limited)
+	broken, err := f.run(limited)
+	stopTicks()
+	f.show.end()
+	switch {
+	case ctx.Err() != nil:
+		return fail(exitInterrupted, "interrupted; the agent goes on")
+	case limited.Err() != nil:
+		return f.timedOut(timeout, timeoutCode)
+	case err != nil:
+		return err
+	case len(broken) > 0:
+		return f.broken(broken)
+	}
+	return nil
+}
+
+// run watches until every machine is settled or failed.
+func (f *follower) run(ctx context.Context) (broken []string, err error) {
+	err = again(ctx, &f.seen, f.show.note, func() error {
+		return f.agent.WatchMachines(ctx, f.watched(), func(rows []api.Machine) error {
+			f.seen++
+			var open bool
+			if open, broken = f.look(ctx, rows); open {
+				return nil
+			}
+			return f.checked(ctx, len(broken) > 0)
+		})
+	})
+	if errors.Is(err, errEnough) {
+		return broken, nil
+	}
+	return nil, err
+}
+
+// checked ends the watch unless there is still something to do; then it is
+// opened again for a fresh look.
+func (f *follower) checked(ctx context.Context, broken bool) error {
+	if f.goals.check == nil || broken {
+		return errEnough
+	}
+	todo, err := f.goals.check(ctx)
+	before := f.todo
+	f.todo = todo
+	switch {
+	case err != nil:
+		return err
+	case len(todo) > 0 || len(before) > 0:
+		return errLookAgain
+	}
+	return errEnough
+}
+
+// watched is nil (all machines) when some have to go: a watch by name speaks
+// of those that exist.
+func (f *follower) watched() []string {
+	if len(f.goals.gone) > 0 {
+		return nil
+	}
+	return f.goals.names()
+}
+
+// look judges one set of rows. open says that a machine is still under way;
+// broken lists those that failed for good.
+func (f *follower) look(ctx context.Context, rows []api.Machine) (open bool, broken []string) {
+	there := map[string]api.Machine{}
+	for _, m := range rows {
+		there[m.Name] = m
+	}
+	var lines []progressLine
+	for _, name := range f.goals.names() {
+		m, exists := there[name]
+		v, text := f.judge(ctx, m, exists, name)
+		if what := f.todo[name]; v == settled && what != "" {
+			text = what
+		}
+		f.last[name] = m
+		switch v {
+		case failed:
+			broken = append(broken, name)
+		case unsettled:
+			open = true
+		}
+		lines = append(lines, progressLine{name: name, text: text, verdict: v, percent: m.Percent})
+	}
+	f.show.update(lines)
+	return open, broken
+}
+
+func (f *follower) judge(ctx context.Context, m api.Machine, exists bool, name string) (verdict, string) {
+	if f.goals.gone[name] {
+		switch {
+		case !exists:
+			return settled, "gone"
+		case m.Status == spec.MachineError && m.NextRetry == nil && m.Life != "alive" && m.Observed:
+			return failed, phase(m)
+		}
+		return unsettled, phase(m)
+	}
+	if !exists {
+		return failed, "is no longer declared"
+	}
+	wantRunning := true
+	if m.Status == spec.MachineStopped && m.Observed {
+		wantRunning = f.wantsRunning(ctx, m)
+	}
+	return judge(m, wantRunning), phase(m)
+}
+
+// wantsRunning asks the agent once per generation whether a stopped machine
+// is meant to be.
+func (f *follower) wantsRunning(ctx context.Context, m api.Machine) bool {
+	key := fmt.Sprintf("%s@%d", m.UID, m.Generation)
+	if want, known := f.wanted[key]; known {
+		return want
+	}
+	o, err := f.agent.Show(ctx, spec.KindMachine, m.Name)
+	if err != nil {
+		return true
+	}
+	var r spec.MachineRecord
+	if json.Unmarshal(o.Spec, &r) != nil {
+		return true
+	}
+	want := r.Machine.Running == nil || *r.Machine.Running
+	if r.PowerOverride != nil {
+		want = *r.PowerOverride
+	}
+	f.wanted[key] = want
+	return want
+}
+
+func (f *follower) broken(names []string) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s failed", count(len(names), "machine"))
+	for _, n := range names {
+		text := "is no longer declared"
+		if m := f.last[n]; m.Name != "" {
+			text = m.Message
+		}
+		b.WriteString("\n  " + n + ": " + line(text))
+	}
+	return fail(exitError, "%s", b.String()).
+		hint("mend the cause, then `hostler retry machine/" + names[0] + "`; `hostler show machine/" + names[0] + "` tells more")
+}
+
+func (f *follower) timedOut(timeout time.Duration, code int) error {
+	var b strings.Builder
+	var open []string
+	for _, n := range f.goals.names() {
+		m, looked := f.last[n]
+		text := "no answer from the agent yet"
+		if looked {
+			v, t := f.judge(context.Background(), m, m.Name != "", n)
+			text = t
+			if v == settled {
+				if text = f.todo[n]; text == "" {
+					continue
+				}
+			}
+			if m.NextRetry != nil {
+				text += fmt.Sprintf(" (attempt %d)", m.Attempts)
+			}
+		}
+		open = append(open, n)
+		b.WriteString("\n  " + n + ": " + line(text))
+	}
+	what := "not ready"
+	if len(f.goals.ready) == 0 {
+		what = "not gone"
+	}
+	return fail(code, "timed out after %s: %s %s%s", duration(timeout), count(len(open), "machine"), what, b.String()).
+		hint("the agent goes on; wait longer with --timeout")
+}

@@ -1,0 +1,126 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler/agent/api"
+	"hostler/agent/spec"
+	"hostler/internal/fault"
+)
+
+// The command's exit code is hostler's, its input and output go through, and
+// it gets a terminal only where there is one on both ends or -t says so.
+func TestExec(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		args     []string
+		terminal bool
+		want     bool
+	}{
+		{"pipes", []string{"exec", "web", "--", "cat", "-n"}, false, false},
+		{"terminal", []string{"exec", "web", "--", "cat", "-n"}, true, true},
+		{"terminal refused", []string{"exec", "-T", "web", "--", "cat", "-n"}, true, false},
+		{"terminal forced", []string{"exec", "web", "-t", "--", "cat", "-n"}, false, true},
+		{"flags before", []string{"-q", "exec", "--env", "A=b=c", "web", "--", "cat", "-n"}, false, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := smallWorld()
+			w.exit, w.output = 42, "out"
+			term := &fakeTerminal{on: c.terminal, width: 80, height: 24}
+			got := run(t, w, term, map[string]string{"TERM": "xterm"}, "in", c.args...)
+			if got.code != 42 || got.stdout != "out" || got.stderr != "" || string(w.input) != "in" {
+				t.Errorf("got %+v, input %q", got, w.input)
+			}
+			if w.exec.Terminal != c.want || strings.Join(w.exec.Command, " ") != "cat -n" {
+				t.Errorf("asked for %+v", w.exec)
+			}
+			if c.want && (w.exec.Env["TERM"] != "xterm" || c.terminal && w.exec.Width != 80) {
+				t.Errorf("the terminal is told as %+v", w.exec)
+			}
+			if c.name == "flags before" && w.exec.Env["A"] != "b=c" {
+				t.Errorf("environment %v", w.exec.Env)
+			}
+			if term.raw != 0 {
+				t.Error("the terminal is left in raw mode")
+			}
+		})
+	}
+}
+
+// A command that could not be run is an error, and the terminal is put back.
+func TestExecFails(t *testing.T) {
+	w := smallWorld()
+	w.err = fault.New(fault.Transient, "lost the connection to the machine")
+	term := &fakeTerminal{on: true}
+	got := run(t, w, term, nil, "", "exec", "web", "--", "true")
+	if got.code != exitError || !strings.Contains(got.stderr, "lost the connection") || term.raw != 0 {
+		t.Errorf("got %+v, raw %d", got, term.raw)
+	}
+}
+
+// Ctrl+] leaves the console; what was typed before it went through.
+func TestConsole(t *testing.T) {
+	w := smallWorld()
+	term := &fakeTerminal{on: true}
+	got := run(t, w, term, nil, "ls\r\x1dnever", "console", "web")
+	if got.code != exitOK || string(w.input) != "ls\r" || term.raw != 0 {
+		t.Errorf("got %+v, typed %q, raw %d", got, w.input, term.raw)
+	}
+	w = smallWorld()
+	w.err = fault.New(fault.Transient, "lost the connection to the machine")
+	if got := run(t, w, term, nil, "ls", "console", "web"); got.code != exitError {
+		t.Errorf("a lost console gives %+v", got)
+	}
+}
+
+// An interrupted wait says that the agent goes on; a shell sees 130.
+func TestInterrupted(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	w := stuckWorld()
+	var out, messages bytes.Buffer
+	env := Env{
+		Args: []string{"wait", "machine/db"}, Stdin: strings.NewReader(""), Stdout: &out, Stderr: &messages,
+		Getenv: func(string) string { return "" }, Now: time.Now, Term: &fakeTerminal{},
+		Dial: func(string, *slog.Logger) Agent { return interrupting{w, cancel} },
+	}
+	if code := Run(ctx, env); code != exitInterrupted || !strings.Contains(messages.String(), "the agent goes on") {
+		t.Errorf("exit %d: %s", code, messages.String())
+	}
+}
+
+// interrupting is a stand-in whose watch sees the person press Ctrl+C.
+type interrupting struct {
+	*standIn
+	interrupt func()
+}
+
+func (i interrupting) WatchMachines(ctx context.Context, names []string, fn func([]api.Machine) error) error {
+	i.interrupt()
+	return i.standIn.WatchMachines(ctx, names, fn)
+}
+
+// A restart is waited for until it was done, however settled the machine looks.
+func TestRestartIsWaitedFor(t *testing.T) {
+	w := smallWorld()
+	w.freeze = true
+	w.objects["machine/web"] = api.Object{
+		Kind: "machine", Name: "web",
+		Spec: spec.Encode(spec.MachineRecord{RestartRequest: 2}), Status: spec.Encode(spec.MachineStatus{RestartsDone: 1}),
+	}
+	got := run(t, w, &fakeTerminal{}, nil, "", "restart", "web", "--wait", "--timeout", "50ms")
+	if got.code != exitError || !strings.Contains(got.stderr, "web: about to be restarted") {
+		t.Errorf("got %+v", got)
+	}
+	w.objects["machine/web"] = api.Object{
+		Kind: "machine", Name: "web",
+		Spec: spec.Encode(spec.MachineRecord{RestartRequest: 2}), Status: spec.Encode(spec.MachineStatus{RestartsDone: 2}),
+	}
+	if got := run(t, w, &fakeTerminal{}, nil, "", "restart", "web", "--wait"); got.code != exitOK {
+		t.Errorf("got %+v", got)
+	}
+}

@@ -1,0 +1,144 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+func (a *app) imageCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "image",
+		Short: "Look after the images machines are made from",
+		Args:  cobra.ArbitraryArgs,
+		RunE:  onlyCommands,
+	}
+	cmd.AddCommand(a.imageList(), a.imageImport(), a.imageBuild(), a.imageDelete())
+	return cmd
+}
+
+// onlyCommands is the action of a command that only has commands below it.
+func onlyCommands(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	return unknownCommand(cmd, args[0])
+}
+
+func (a *app) imageList() *cobra.Command {
+	return prints(&cobra.Command{
+		Use:   "list [REFERENCE...]",
+		Short: "List images in the cache and in the hypervisors",
+		Args:  cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.get(cmd.Context(), kindImage, args)
+		},
+	}, outTable, outWide, outJSON, outYAML, outCSV, outName)
+}
+
+var digestForm = regexp.MustCompile(`^(sha256[:=])?[0-9a-f]{64}$`)
+
+func (a *app) imageImport() *cobra.Command {
+	var as, digest string
+	cmd := &cobra.Command{
+		Use:     "import FILE --as REFERENCE",
+		Short:   "Take an image file of this host into the cache",
+		Long:    "Take a rootfs or image file of this host into the cache under a reference. With --digest it\nis refused unless its sha256 is that one; without it, the digest is computed and printed.",
+		Example: "  hostler image import rootfs.tar.xz --as mine/1 --digest sha256:...",
+		Args:    takes(1, 1, "one FILE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case as == "":
+				return usage("image import needs --as REFERENCE").hint("like --as mine/1; machines name it with `image: mine/1`")
+			case digest != "" && !digestForm.MatchString(digest):
+				return usage("--digest takes a sha256 of 64 hexadecimal digits, got %q", digest)
+			}
+			path, err := filepath.Abs(args[0])
+			if err != nil {
+				return fmt.Errorf("cannot find %s: %w", args[0], err)
+			}
+			digest = strings.TrimPrefix(strings.TrimPrefix(digest, "sha256:"), "sha256=")
+			show, end := a.imageProgress(as)
+			img, err := a.agent().ImageImport(cmd.Context(), path, as, digest, show)
+			end()
+			if err != nil {
+				return err
+			}
+			a.note("imported %s (%s, sha256 %s)", line(img.Reference), size(img.Size), line(img.Digest))
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&as, "as", "", "the reference machines name it by")
+	cmd.Flags().StringVar(&digest, "digest", "", "the sha256 the file must have")
+	return cmd
+}
+
+func (a *app) imageBuild() *cobra.Command {
+	return &cobra.Command{
+		Use:     "build REFERENCE",
+		Short:   "Build an image on this host from its own apt mirror",
+		Example: "  hostler image build debian/12",
+		Args:    takes(1, 1, "one REFERENCE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			show, end := a.imageProgress(args[0])
+			img, err := a.agent().ImageBuild(cmd.Context(), args[0], show)
+			end()
+			if err != nil {
+				return err
+			}
+			a.note("built %s (%s, sha256 %s)", line(img.Reference), size(img.Size), line(img.Digest))
+			return nil
+		},
+	}
+}
+
+func (a *app) imageDelete() *cobra.Command {
+	return &cobra.Command{
+		Use:   "delete REFERENCE...",
+		Short: "Remove images that nothing uses",
+		Args:  takes(1, -1, "a REFERENCE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.deleteImages(cmd.Context(), args)
+		},
+		ValidArgsFunction: a.completeImages,
+	}
+}
+
+func (a *app) deleteImages(ctx context.Context, references []string) error {
+	agent := a.agent()
+	var broken []string
+	for _, r := range references {
+		if err := agent.ImageDelete(ctx, r); err != nil {
+			if ctx.Err() != nil {
+				return err
+			}
+			broken = append(broken, err.Error())
+			continue
+		}
+		a.note("image %s removed", line(r))
+	}
+	if len(broken) > 0 {
+		return fail(exitError, "%s", strings.Join(broken, "\n"))
+	}
+	return nil
+}
+
+// imageProgress shows a long operation on one image; end stops showing it.
+func (a *app) imageProgress(reference string) (show func(message string, percent int), end func()) {
+	p := a.progress()
+	show = func(message string, percent int) {
+		l := progressLine{name: reference, text: message, verdict: unsettled}
+		if percent >= 0 {
+			l.percent = &percent
+			if !strings.Contains(message, "%") {
+				l.text = fmt.Sprintf("%s %d %%", message, percent)
+			}
+		}
+		p.update([]progressLine{l})
+	}
+	return show, p.end
+}

@@ -1,0 +1,141 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"hostler/agent/api"
+	"hostler/agent/spec"
+)
+
+// listing is the rows of one kind in all the forms they are printed in.
+type listing struct {
+	kind  string
+	names []string
+	// data is what JSON and YAML print: an array, one element per name.
+	data func(keep []int) any
+	view func(keep []int, now time.Time, wide bool) *table
+	csv  func(keep []int) *table
+}
+
+// list asks the agent for the rows of one kind.
+func list(ctx context.Context, agent Agent, kind string) (*listing, error) {
+	switch kind {
+	case spec.KindMachine:
+		rows, err := agent.Machines(ctx)
+		return machineListing(rows), err
+	case spec.KindDeclaration:
+		rows, err := agent.Declarations(ctx)
+		return newListing(kind, rows, func(d api.Declaration) string { return d.Name }, declarationTable, csvDeclarations), err
+	case kindImage:
+		rows, err := agent.Images(ctx)
+		return newListing(kind, rows, imageName, imageTable, csvImages), err
+	}
+	return listAttachables(ctx, agent, kind)
+}
+
+// imageName is the reference, or the digest's beginning for an image that a
+// hypervisor keeps without one.
+func imageName(i api.Image) string {
+	if i.Reference == "" {
+		return i.Digest[:min(12, len(i.Digest))]
+	}
+	return i.Reference
+}
+
+func machineListing(rows []api.Machine) *listing {
+	return newListing(spec.KindMachine, rows, func(m api.Machine) string { return m.Name }, machineTable, csvMachines)
+}
+
+func listAttachables(ctx context.Context, agent Agent, kind string) (*listing, error) {
+	sent, err := agent.Get(ctx, plural(kind))
+	if err != nil {
+		return nil, err
+	}
+	var raw []json.RawMessage
+	var rows []attachable
+	if err := json.Unmarshal(sent, &raw); err != nil {
+		return nil, fmt.Errorf("cannot read the agent's %s: %w", plural(kind), err)
+	}
+	if err := json.Unmarshal(sent, &rows); err != nil {
+		return nil, fmt.Errorf("cannot read the agent's %s: %w", plural(kind), err)
+	}
+	l := newListing(kind, rows, func(r attachable) string { return r.Name },
+		func(rows []attachable, _ time.Time, _ bool) *table {
+			return attachableTable(rows, kind == spec.KindNetwork)
+		},
+		func(rows []attachable) *table {
+			t := attachableTable(rows, kind == spec.KindNetwork)
+			t.head = strings.Split(strings.ToLower(strings.Join(t.head, " ")), " ")
+			return t
+		})
+	l.data = func(keep []int) any { return pick(raw, keep) }
+	return l, nil
+}
+
+func newListing[T any](kind string, rows []T, name func(T) string,
+	view func([]T, time.Time, bool) *table, csv func([]T) *table,
+) *listing {
+	l := &listing{kind: kind}
+	for _, r := range rows {
+		l.names = append(l.names, name(r))
+	}
+	l.data = func(keep []int) any { return pick(rows, keep) }
+	l.view = func(keep []int, now time.Time, wide bool) *table { return view(pick(rows, keep), now, wide) }
+	l.csv = func(keep []int) *table { return csv(pick(rows, keep)) }
+	return l
+}
+
+// pick never returns nil, so that nothing prints as [].
+func pick[T any](rows []T, keep []int) []T {
+	out := make([]T, 0, len(keep))
+	for _, i := range keep {
+		out = append(out, rows[i])
+	}
+	return out
+}
+
+// find returns the places of the wanted names in the order asked (all of
+// them without names), and the names that are not there.
+func (l *listing) find(names []string) (keep []int, missing []string) {
+	if len(names) == 0 {
+		for i := range l.names {
+			keep = append(keep, i)
+		}
+		return keep, nil
+	}
+	for _, n := range names {
+		if i := slices.Index(l.names, n); i >= 0 {
+			keep = append(keep, i)
+		} else {
+			missing = append(missing, n)
+		}
+	}
+	return keep, missing
+}
+
+// absent says what is missing and what there is instead.
+func (l *listing) absent(missing []string) *failure {
+	var texts []string
+	for _, n := range missing {
+		text := fmt.Sprintf("there is no %s %q", l.kind, n)
+		if near := closest(n, l.names, 3); len(near) > 0 {
+			text += ", did you mean " + strings.Join(near, " or ") + "?"
+		}
+		texts = append(texts, text)
+	}
+	f := fail(exitNotFound, "%s", strings.Join(texts, "\n"))
+	switch n := len(l.names); {
+	case n == 0:
+		f.mend = "there are no " + plural(l.kind)
+	case n <= 8:
+		f.mend = plural(l.kind) + ": " + strings.Join(l.names, ", ")
+	default:
+		f.mend = fmt.Sprintf("`hostler get %s` lists the %d there are", plural(l.kind), n)
+	}
+	return f
+}

@@ -1,0 +1,250 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"hostler/agent/spec"
+)
+
+// powerCommand is start, stop or restart.
+func (a *app) powerCommand(action, short, long string) *cobra.Command {
+	var wait bool
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   action + " MACHINE...",
+		Short: short,
+		Long:  long,
+		Args:  takes(1, -1, "a MACHINE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if timeout <= 0 {
+				return usage("--timeout must be longer than nothing, got %s", timeout)
+			}
+			var names []string
+			for _, s := range args {
+				name, err := parseMachine(s)
+				if err != nil {
+					return err
+				}
+				names = append(names, name)
+			}
+			return a.power(cmd.Context(), action, names, wait, timeout)
+		},
+		ValidArgsFunction: a.completeMachines,
+	}
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until it is done")
+	cmd.Flags().DurationVar(&timeout, "timeout", 10*time.Minute, "how long --wait waits")
+	return cmd
+}
+
+func (a *app) power(ctx context.Context, action string, names []string, wait bool, timeout time.Duration) error {
+	agent := a.agent()
+	g := goals{ready: map[string]bool{}}
+	var broken []string
+	for _, name := range names {
+		if err := agent.Power(ctx, name, action); err != nil {
+			if ctx.Err() != nil {
+				return err
+			}
+			broken = append(broken, err.Error())
+			continue
+		}
+		g.ready[name] = true
+		if !wait {
+			a.note("machine/%s: %s asked for", name, action)
+		}
+	}
+	if wait && len(g.ready) > 0 {
+		g.check = func(ctx context.Context) (map[string]string, error) { return restarting(ctx, agent, g.ready) }
+		if err := a.waitFor(ctx, agent, g, timeout, exitError); err != nil {
+			return err
+		}
+	}
+	if len(broken) > 0 {
+		return fail(exitError, "%s", strings.Join(broken, "\n"))
+	}
+	return nil
+}
+
+// restarting are the machines whose restart was asked for and is not done.
+func restarting(ctx context.Context, agent Agent, names map[string]bool) (map[string]string, error) {
+	todo := map[string]string{}
+	for name := range names {
+		o, err := agent.Show(ctx, spec.KindMachine, name)
+		if err != nil {
+			return nil, err
+		}
+		var r spec.MachineRecord
+		var s spec.MachineStatus
+		if json.Unmarshal(o.Spec, &r) == nil && json.Unmarshal(o.Status, &s) == nil && r.RestartRequest > s.RestartsDone {
+			todo[name] = "about to be restarted"
+		}
+	}
+	return todo, nil
+}
+
+func (a *app) retryCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "retry KIND/NAME...",
+		Short: "Clear an error and try at once",
+		Long:  "Clear the error of a machine or of a container type (type/lxd) and have it tried at once.",
+		Args:  takes(1, -1, "a KIND/NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var objects []string
+			for _, s := range args {
+				o, err := eventObject(s)
+				if err != nil {
+					return err
+				}
+				objects = append(objects, o)
+			}
+			agent := a.agent()
+			for _, o := range objects {
+				if err := agent.Retry(cmd.Context(), o); err != nil {
+					return err
+				}
+				a.note("%s is tried again", o)
+			}
+			return nil
+		},
+		ValidArgsFunction: a.completeReferences,
+	}
+}
+
+// containerTypes are the words before the slash in TYPE/INSTANCE.
+var containerTypes = []string{string(spec.LXD), string(spec.KVM), string(spec.LXC)}
+
+func (a *app) adoptCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "adopt TYPE/INSTANCE",
+		Short:   "Take over an instance that was made by hand",
+		Long:    "Take over an instance that exists: it becomes a machine of that name, and the agent keeps it\nfrom then on. `hostler export` writes the declaration of it.",
+		Example: "  hostler adopt lxd/web",
+		Args:    takes(1, 1, "one TYPE/INSTANCE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			word, instance, ok := strings.Cut(args[0], "/")
+			switch {
+			case !ok || instance == "":
+				return usage("%q is not TYPE/INSTANCE", args[0]).hint("like lxd/web; types are " + strings.Join(containerTypes, ", "))
+			case !slices.Contains(containerTypes, word):
+				return usage("unknown container type %q%s", word, didYouMean(word, containerTypes)).
+					hint("types are " + strings.Join(containerTypes, ", "))
+			}
+			m, err := a.agent().Adopt(cmd.Context(), word, instance)
+			if err != nil {
+				return err
+			}
+			a.note("machine/%s adopted; `hostler export` writes its declaration", line(m.Name))
+			return nil
+		},
+	}
+}
+
+func (a *app) releaseCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "release MACHINE",
+		Short: "Let a machine's instance go: it lives on, undeclared",
+		Args:  takes(1, 1, "one MACHINE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			machine, err := parseMachine(args[0])
+			if err != nil {
+				return err
+			}
+			if err := a.agent().Release(cmd.Context(), machine); err != nil {
+				return err
+			}
+			a.note("machine/%s released; its instance is left as it is", machine)
+			return nil
+		},
+		ValidArgsFunction: a.completeMachine,
+	}
+}
+
+func (a *app) exportCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "export",
+		Short: "Write the YAML of what is there",
+		Args:  takes(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			text, err := a.agent().Export(cmd.Context())
+			if err != nil {
+				return err
+			}
+			_, err = a.env.Stdout.Write(text)
+			return err
+		},
+	}
+}
+
+// guardCommand is confirm or revert. Only host networks are guarded, and this
+// agent refuses declarations that would change one, so there is never a
+// change to speak of.
+func (a *app) guardCommand(action, short string) *cobra.Command {
+	return &cobra.Command{
+		Use:   action,
+		Short: short,
+		Args:  takes(0, 0, ""),
+		RunE: func(*cobra.Command, []string) error {
+			return fail(exitError, "cannot %s: no guarded network change is pending", action)
+		},
+	}
+}
+
+// harvestModes are the words that harvest takes. The last ends an override.
+var harvestModes = []string{"none", "unknown", "destroyed", "all", "configured"}
+
+func (a *app) harvestCommand() *cobra.Command {
+	return prints(&cobra.Command{
+		Use:   "harvest [MODE]",
+		Short: "Show or set what happens to instances that nothing declares any more",
+		Long: "Show the harvest mode, or set it until it is set again:\n\n" +
+			"  none        leave every instance alone\n" +
+			"  unknown     delete stamped instances that have no record\n" +
+			"  destroyed   delete the instance of a machine whose declaration went away (the default)\n" +
+			"  all         both\n" +
+			"  configured  back to what hostler.yaml says",
+		Args: takes(0, 1, "at most one MODE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			agent := a.agent()
+			if len(args) == 0 {
+				h, err := agent.Harvest(cmd.Context())
+				if err != nil {
+					return err
+				}
+				return a.printHarvest(h.Mode, h.Configured, h.Override, h)
+			}
+			mode := args[0]
+			if !slices.Contains(harvestModes, mode) {
+				return usage("unknown harvest mode %q%s", mode, didYouMean(mode, harvestModes)).
+					hint("modes are " + strings.Join(harvestModes, ", "))
+			}
+			if mode == "configured" {
+				mode = ""
+			}
+			h, err := agent.SetHarvest(cmd.Context(), mode)
+			if err != nil {
+				return err
+			}
+			return a.printHarvest(h.Mode, h.Configured, h.Override, h)
+		},
+		ValidArgs: harvestModes,
+	}, outTable, outJSON, outYAML)
+}
+
+func (a *app) printHarvest(mode, configured, override string, whole any) error {
+	if a.output != outTable {
+		return a.document(whole)
+	}
+	text := line(mode)
+	if override != "" && override != configured {
+		text += fmt.Sprintf(" (set by hand; configured is %s)", orNone(configured))
+	}
+	fmt.Fprintln(a.env.Stdout, text)
+	return nil
+}

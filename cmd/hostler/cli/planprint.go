@@ -1,0 +1,136 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"hostler/agent/api"
+	"hostler/agent/spec"
+)
+
+// isChange reports whether a step changes anything.
+func isChange(s api.Step) bool { return s.Action != "none" && s.Action != "" }
+
+// changes are the steps of a plan that change something, those of one kind
+// together and in the order the agent gave.
+func changes(p api.Plan) []api.Step {
+	order := []string{spec.KindContainerType, spec.KindNetwork, spec.KindVolume, spec.KindFilesystem, spec.KindMachine}
+	rank := func(s api.Step) int {
+		kind, _, _ := strings.Cut(s.Object, "/")
+		if i := slices.Index(order, kind); i >= 0 {
+			return i
+		}
+		return len(order)
+	}
+	var out []api.Step
+	for _, s := range p.Steps {
+		if isChange(s) {
+			out = append(out, s)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b api.Step) int { return rank(a) - rank(b) })
+	return out
+}
+
+// mark is the sign before a step.
+func mark(s api.Step) string {
+	switch {
+	case s.Held != "":
+		return "!"
+	case s.Action == "create" || s.Action == "adopt":
+		return "+"
+	case s.Action == "delete" || s.Action == "release":
+		return "-"
+	default:
+		return "~"
+	}
+}
+
+// allowOf returns the word that --allow needs for a held step, or "".
+func allowOf(s api.Step) string {
+	_, word, ok := strings.Cut(s.Held, "--allow ")
+	if !ok {
+		return ""
+	}
+	word, _, _ = strings.Cut(word, " ")
+	return strings.Trim(word, "`'\",.")
+}
+
+// printPlan shows steps, one line each with the changed fields below, and
+// their sum.
+func printPlan(w io.Writer, p api.Plan, c colours, head bool) {
+	steps := changes(p)
+	if len(steps) > 0 {
+		var widths [4]int
+		rows := make([][4]string, 0, len(steps)+1)
+		if head {
+			rows = append(rows, [4]string{" ", "OBJECT", "ACTION", "IMPACT"})
+		}
+		for _, s := range steps {
+			rows = append(rows, [4]string{mark(s), line(s.Object), line(s.Action), line(s.Impact)})
+		}
+		for _, r := range rows {
+			for i, t := range r {
+				widths[i] = max(widths[i], cells(t))
+			}
+		}
+		for i, r := range rows {
+			n := i
+			detail := "DETAIL"
+			if head {
+				n--
+			}
+			if n >= 0 {
+				detail = line(steps[n].Detail)
+			}
+			text := fmt.Sprintf("%s %s  %s  %s  %s", r[0], pad(r[1], widths[1]), pad(r[2], widths[2]), pad(r[3], widths[3]), detail)
+			fmt.Fprintln(w, c.step(r[0], strings.TrimRight(text, " ")))
+			if n >= 0 {
+				printStepNotes(w, steps[n])
+			}
+		}
+	}
+	if len(steps) > 0 {
+		fmt.Fprintln(w, summary(steps))
+	}
+}
+
+func printStepNotes(w io.Writer, s api.Step) {
+	for _, ch := range s.Changes {
+		text := fmt.Sprintf("    %s: %s -> %s", line(ch.Field), orNone(ch.From), orNone(ch.To))
+		if ch.Impact != "" {
+			text += "  (" + line(ch.Impact) + ")"
+		}
+		if ch.Reason != "" {
+			text += "  " + line(ch.Reason)
+		}
+		fmt.Fprintln(w, text)
+	}
+	if s.Held != "" {
+		fmt.Fprintf(w, "    held: %s\n", line(s.Held))
+	}
+}
+
+func orNone(s string) string {
+	if s == "" {
+		return "(none)"
+	}
+	return line(s)
+}
+
+// summary counts steps: "2 to create, 1 to change, 1 to remove, 1 held".
+func summary(steps []api.Step) string {
+	n := map[string]int{}
+	for _, s := range steps {
+		n[mark(s)]++
+	}
+	var parts []string
+	for _, p := range []struct{ mark, text string }{{"+", "to create"}, {"~", "to change"}, {"-", "to remove"}, {"!", "held"}} {
+		if n[p.mark] > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n[p.mark], p.text))
+		}
+	}
+	return strings.Join(parts, ", ")
+}

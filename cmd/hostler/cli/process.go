@@ -1,0 +1,33 @@
+package cli
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"hostler/agent/api"
+)
+
+// Main runs the command line of this process and returns its exit code.
+// SIGINT and SIGTERM end what is under way; a second one ends the process.
+func Main() int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+	return Run(ctx, Env{
+		Args:   os.Args[1:],
+		Stdin:  os.Stdin,
+		Stdout: os.Stdout,
+		Stderr: os.Stderr,
+		Getenv: os.Getenv,
+		Now:    time.Now,
+		Term:   processTerminal{},
+		Dial: func(socket string, log *slog.Logger) Agent {
+			log.Debug("the agent is asked on its socket", "socket", socket)
+			return api.NewClient(socket)
+		},
+	})
+}

@@ -1,0 +1,204 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"time"
+)
+
+// progressLine is how far one machine is.
+type progressLine struct {
+	name    string
+	text    string
+	verdict verdict
+	percent *int
+}
+
+// progress shows how far several machines are.
+type progress interface {
+	update(lines []progressLine)
+	note(text string)
+	// tick keeps elapsed time moving; the returned function stops it.
+	tick(ctx context.Context) (stop func())
+	end()
+}
+
+// progress is lines that update themselves on a terminal, plain lines on
+// change elsewhere, and nothing with -q. It goes to standard error, so that
+// output can be piped on.
+func (a *app) progress() progress {
+	switch {
+	case a.quiet:
+		return silence{}
+	case a.env.Term.Messages() && a.env.Getenv("TERM") != "dumb":
+		return &liveLines{w: a.env.Stderr, now: a.env.Now, size: a.env.Term.Size, started: a.env.Now(), colours: a.colours()}
+	}
+	return &plainLines{w: a.env.Stderr, now: a.env.Now, started: a.env.Now(), last: map[string]string{}}
+}
+
+type silence struct{}
+
+func (silence) update([]progressLine)       {}
+func (silence) note(string)                 {}
+func (silence) tick(context.Context) func() { return func() {} }
+func (silence) end()                        {}
+
+// plainLines prints a line when something changed, with the elapsed time.
+// Percentages count as a change in steps of ten.
+type plainLines struct {
+	w       io.Writer
+	now     func() time.Time
+	started time.Time
+	last    map[string]string
+}
+
+func (p *plainLines) update(lines []progressLine) {
+	for _, l := range lines {
+		key := l.text
+		if l.percent != nil {
+			key = fmt.Sprintf("%s#%d", strings.Map(dropDigits, l.text), *l.percent/10)
+		}
+		if p.last[l.name] == key {
+			continue
+		}
+		p.last[l.name] = key
+		fmt.Fprintf(p.w, "[%4s] %s: %s\n", short(p.now().Sub(p.started)), line(l.name), line(l.text))
+	}
+}
+
+func (p *plainLines) note(text string) {
+	fmt.Fprintf(p.w, "[%4s] %s\n", short(p.now().Sub(p.started)), line(text))
+}
+
+func (p *plainLines) tick(context.Context) func() { return func() {} }
+func (p *plainLines) end()                        {}
+
+func dropDigits(r rune) rune {
+	if r >= '0' && r <= '9' {
+		return -1
+	}
+	return r
+}
+
+// liveLines keeps one line per machine at the bottom of a terminal and
+// rewrites them in place.
+type liveLines struct {
+	w       io.Writer
+	now     func() time.Time
+	size    func() (width, height int)
+	started time.Time
+	colours colours
+
+	mu    sync.Mutex
+	lines []progressLine
+	drawn int
+	extra string
+}
+
+func (p *liveLines) update(lines []progressLine) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.lines, p.extra = lines, ""
+	p.draw()
+}
+
+func (p *liveLines) note(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.extra = text
+	p.draw()
+}
+
+func (p *liveLines) tick(ctx context.Context) func() {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		t := time.NewTicker(time.Second)
+		defer t.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-t.C:
+				p.mu.Lock()
+				p.draw()
+				p.mu.Unlock()
+			}
+		}
+	}()
+	return func() { cancel(); <-done }
+}
+
+// end leaves the last picture standing.
+func (p *liveLines) end() {}
+
+// draw rewrites the block. Machines that are under way come first when the
+// terminal is too low for all.
+func (p *liveLines) draw() {
+	wide, high := p.size()
+	if wide < 20 {
+		wide = 80
+	}
+	room := max(high-3, 5)
+	show, hiddenLines := p.lines, 0
+	if len(show) > room {
+		show, hiddenLines = chosen(show, room), len(p.lines)-room
+	}
+	names := 0
+	n := map[verdict]int{}
+	for _, l := range p.lines {
+		names = max(names, cells(line(l.name)))
+		n[l.verdict]++
+	}
+	var b strings.Builder
+	if p.drawn > 0 {
+		fmt.Fprintf(&b, "\x1b[%dA", p.drawn)
+	}
+	p.drawn = 0
+	put := func(text string, painter func(string) string) {
+		b.WriteString("\r\x1b[K" + painter(cut(text, wide-1)) + "\n")
+		p.drawn++
+	}
+	plain := func(s string) string { return s }
+	for _, l := range show {
+		painter := plain
+		switch l.verdict {
+		case settled:
+			painter = p.colours.green
+		case failed:
+			painter = p.colours.red
+		}
+		put(pad(line(l.name), names)+"  "+line(l.text), painter)
+	}
+	foot := fmt.Sprintf("%d of %d done, %s", n[settled], len(p.lines), short(p.now().Sub(p.started)))
+	if n[failed] > 0 {
+		foot += fmt.Sprintf(", %d failed", n[failed])
+	}
+	if hiddenLines > 0 {
+		foot += fmt.Sprintf(" (%d more not shown)", hiddenLines)
+	}
+	if p.extra != "" {
+		foot += " - " + line(p.extra)
+	}
+	put(foot, p.colours.bold)
+	b.WriteString("\x1b[J")
+	_, _ = io.WriteString(p.w, b.String())
+}
+
+// chosen picks the lines that matter most: failed, under way, then done, each
+// in its order.
+func chosen(lines []progressLine, n int) []progressLine {
+	var out []progressLine
+	for _, v := range []verdict{failed, unsettled, settled} {
+		for _, l := range lines {
+			if l.verdict == v && len(out) < n {
+				out = append(out, l)
+			}
+		}
+	}
+	return out
+}

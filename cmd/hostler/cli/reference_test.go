@@ -1,0 +1,112 @@
+package cli
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+const referenceFile = "../../../docs/commands.md"
+
+// docs/commands.md says what the commands are; -update writes it.
+func TestReferenceIsCurrent(t *testing.T) {
+	got := run(t, &standIn{}, &fakeTerminal{}, nil, "", "internal", "commands")
+	if got.code != exitOK {
+		t.Fatal(got.stderr)
+	}
+	if *update {
+		if err := os.WriteFile(referenceFile, []byte(got.stdout), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kept, err := os.ReadFile(referenceFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(kept) != got.stdout {
+		t.Error("docs/commands.md is not what the commands say: run go test ./cmd/hostler/cli -update")
+	}
+}
+
+// Every command that can be typed has a manual page, the hidden ones none.
+func TestManualPages(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "man")
+	if got := run(t, &standIn{}, &fakeTerminal{}, nil, "", "internal", "man", dir); got.code != exitOK {
+		t.Fatal(got.stderr)
+	}
+	pages, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil || len(pages) < 25 {
+		t.Errorf("%d pages, %v", len(pages), err)
+	}
+	for _, want := range []string{"hostler.1", "hostler-apply.1", "hostler-image-build.1"} {
+		page, err := os.ReadFile(filepath.Join(dir, want))
+		if err != nil || !strings.Contains(string(page), ".SH") {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "hostler-internal.1")); err == nil {
+		t.Error("a hidden command has a manual page")
+	}
+}
+
+// Completion scripts exist for each shell, and names come from the agent.
+func TestCompletion(t *testing.T) {
+	for _, shell := range shells {
+		if got := run(t, nil, &fakeTerminal{}, nil, "", "completion", shell); got.code != exitOK || !strings.Contains(got.stdout, "hostler") {
+			t.Errorf("%s: %+v", shell, got)
+		}
+	}
+	for line, want := range map[string]string{
+		"exec ":               "web",
+		"show machine/":       "machine/web",
+		"show ":               "machine/",
+		"get ":                "machines",
+		"get machines ":       "spare",
+		"image delete ":       "debian/12",
+		"harvest ":            "destroyed",
+		"completion ":         "bash",
+		"delete declaration/": "declaration/site",
+	} {
+		words := strings.Split(line, " ")
+		got := run(t, smallWorld(), &fakeTerminal{}, nil, "", append([]string{"__complete"}, words...)...)
+		if !strings.Contains(got.stdout, want+"\n") {
+			t.Errorf("%q completes to %q, without %q", line, got.stdout, want)
+		}
+	}
+	// An agent that cannot be reached completes nothing and says nothing.
+	t.Chdir(t.TempDir())
+	got := run(t, nil, &fakeTerminal{}, nil, "", "--socket", "none.sock", "__complete", "exec", "")
+	if strings.Contains(got.stdout, "web") || strings.Contains(got.stdout, "cannot") {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// -o with each wrong word, on each command, is an error that names what the
+// command can print.
+func TestOutputIsRefused(t *testing.T) {
+	a := &app{}
+	for _, c := range a.root().Commands() {
+		formats := strings.Fields(c.Annotations[outputs])
+		for _, f := range append([]string{"xml"}, allOutputs...) {
+			a.output = f
+			err := a.checkOutput(c)
+			known := false
+			for _, k := range formats {
+				known = known || k == f
+			}
+			if known == (err != nil) {
+				t.Errorf("%s -o %s: %v", c.Name(), f, err)
+			}
+		}
+	}
+}
+
+// The schema that editors read is JSON.
+func TestSchemaIsPrinted(t *testing.T) {
+	got := run(t, &standIn{}, &fakeTerminal{}, nil, "", "schema")
+	if got.code != exitOK || !json.Valid([]byte(got.stdout)) {
+		t.Errorf("exit %d: %.60s", got.code, got.stdout)
+	}
+}

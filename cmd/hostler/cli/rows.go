@@ -1,0 +1,136 @@
+package cli
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"hostler/agent/api"
+)
+
+// attachable is a row of volumes, filesystems and networks, as far as tables
+// show it; JSON and YAML print what the agent sent.
+type attachable struct {
+	Name        string   `json:"name"`
+	Provider    string   `json:"provider"`
+	Bridge      string   `json:"bridge"`
+	Size        int64    `json:"size"`
+	Status      string   `json:"status"`
+	Device      string   `json:"device"`
+	Path        string   `json:"path"`
+	Addresses   []string `json:"addresses"`
+	Attachments []any    `json:"attachments"`
+	Message     string   `json:"message"`
+}
+
+var machineHead = []string{"NAME", "TYPE", "STATUS", "ADDRESS", "IMAGE", "AGE", "MESSAGE"}
+
+var machineWideHead = []string{
+	"NAME", "TYPE", "STATUS", "ADDRESS", "IMAGE", "AGE",
+	"INSTANCE", "DECLARATION", "ATTEMPTS", "NEXT-RETRY", "UID", "MESSAGE",
+}
+
+func machineRow(m api.Machine, now time.Time, wide bool) []string {
+	address := strings.Join(m.Addresses, " ")
+	if !wide && len(m.Addresses) > 1 {
+		address = m.Addresses[0] + " +" + strconv.Itoa(len(m.Addresses)-1)
+	}
+	row := []string{m.Name, string(m.Type), string(m.Status), address, m.Image, age(now, m.Created)}
+	if wide {
+		row = append(row, m.Instance, m.Declaration, strconv.Itoa(m.Attempts), until(now, m.NextRetry), m.UID)
+	}
+	message := m.Message
+	if m.Percent != nil && !strings.Contains(message, "%") {
+		message = strings.TrimSpace(message + " " + strconv.Itoa(*m.Percent) + " %")
+	}
+	return append(row, message)
+}
+
+func machineTable(rows []api.Machine, now time.Time, wide bool) *table {
+	t := &table{head: machineHead}
+	if wide {
+		t.head = machineWideHead
+	}
+	for _, m := range rows {
+		t.add(machineRow(m, now, wide)...)
+	}
+	return t
+}
+
+// csvMachines has absolute times and whole lists, for programs.
+func csvMachines(rows []api.Machine) *table {
+	t := &table{head: []string{
+		"name", "type", "life", "status", "message", "image", "instance", "addresses",
+		"created", "attempts", "next-retry", "declaration", "uid",
+	}}
+	for _, m := range rows {
+		t.add(m.Name, string(m.Type), m.Life, string(m.Status), m.Message, m.Image, m.Instance,
+			strings.Join(m.Addresses, " "), stamp(m.Created), strconv.Itoa(m.Attempts), stamp(m.NextRetry), m.Declaration, m.UID)
+	}
+	return t
+}
+
+func stamp(t *time.Time) string {
+	if t == nil || t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+func declarationTable(rows []api.Declaration, now time.Time, wide bool) *table {
+	t := &table{head: []string{"NAME", "SOURCE", "OBJECTS", "AGE", "CHANGED"}}
+	for _, d := range rows {
+		objects := count(len(d.Objects), "object")
+		if wide {
+			objects = strings.Join(d.Objects, " ")
+		}
+		t.add(d.Name, d.Source, objects, age(now, &d.Created), age(now, &d.Updated))
+	}
+	return t
+}
+
+func csvDeclarations(rows []api.Declaration) *table {
+	t := &table{head: []string{"name", "source", "objects", "created", "updated", "generation"}}
+	for _, d := range rows {
+		t.add(d.Name, d.Source, strings.Join(d.Objects, " "), stamp(&d.Created), stamp(&d.Updated), strconv.FormatInt(d.Generation, 10))
+	}
+	return t
+}
+
+func imageTable(rows []api.Image, now time.Time, wide bool) *table {
+	t := &table{head: []string{"REFERENCE", "DIGEST", "FORMAT", "SIZE", "WHERE", "AGE", "USED-BY"}}
+	for _, i := range rows {
+		digest, used := i.Digest, strings.Join(i.UsedBy, " ")
+		if !wide {
+			digest = digest[:min(12, len(digest))]
+			if len(i.UsedBy) > 3 {
+				used = count(len(i.UsedBy), "machine")
+			}
+		}
+		t.add(i.Reference, digest, i.Format, size(i.Size), i.Where, age(now, &i.Created), used)
+	}
+	return t
+}
+
+func csvImages(rows []api.Image) *table {
+	t := &table{head: []string{"reference", "digest", "format", "size", "where", "created", "used-by"}}
+	for _, i := range rows {
+		t.add(i.Reference, i.Digest, i.Format, strconv.FormatInt(i.Size, 10), i.Where, stamp(&i.Created), strings.Join(i.UsedBy, " "))
+	}
+	return t
+}
+
+func attachableTable(rows []attachable, network bool) *table {
+	if network {
+		t := &table{head: []string{"NAME", "BRIDGE", "STATUS", "ADDRESS", "MESSAGE"}}
+		for _, r := range rows {
+			t.add(r.Name, r.Bridge, r.Status, strings.Join(r.Addresses, " "), r.Message)
+		}
+		return t
+	}
+	t := &table{head: []string{"NAME", "PROVIDER", "SIZE", "STATUS", "DEVICE", "PATH", "ATTACHMENTS", "MESSAGE"}}
+	for _, r := range rows {
+		t.add(r.Name, r.Provider, size(r.Size), r.Status, r.Device, r.Path, strconv.Itoa(len(r.Attachments)), r.Message)
+	}
+	return t
+}

@@ -1,0 +1,290 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"hostler/agent/api"
+	"hostler/agent/spec"
+	"hostler/internal/fault"
+)
+
+// errOver ends a watch whose script has no more pictures: the test fails with
+// it instead of hanging.
+var errOver = errors.New("the stand-in has no more to show")
+
+// standIn is an agent that holds its state in memory.
+type standIn struct {
+	machines     []api.Machine
+	declarations []api.Declaration
+	images       []api.Image
+	objects      map[string]api.Object // KIND/NAME
+	events       []api.Event
+	status       api.Status
+	checks       []api.Check
+	harvest      api.Harvest
+	// film is what a watch shows after the machines as they are, one picture
+	// after the other; lost says after which picture the watch breaks once.
+	film    [][]api.Machine
+	lost    int
+	freeze  bool // the film's end holds instead of failing
+	plan    api.Plan
+	applied bool
+	late    int
+	// err answers every call.
+	err error
+	log []string
+	// exit, output and input belong to exec and console.
+	exit   int
+	output string
+	input  []byte
+	exec   api.ExecOptions
+}
+
+func (s *standIn) did(format string, args ...any) error {
+	s.log = append(s.log, fmt.Sprintf(format, args...))
+	return s.err
+}
+
+func (s *standIn) find(name string) (api.Machine, error) {
+	for _, m := range s.machines {
+		if m.Name == name {
+			return m, nil
+		}
+	}
+	return api.Machine{}, fault.New(fault.NotFound, "there is no machine %q", name)
+}
+
+func (s *standIn) Machines(_ context.Context, names ...string) ([]api.Machine, error) {
+	if err := s.did("machines %v", names); err != nil || len(names) == 0 {
+		return s.machines, err
+	}
+	var out []api.Machine
+	for _, n := range names {
+		m, err := s.find(n)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, m)
+	}
+	return out, nil
+}
+
+func (s *standIn) Declarations(context.Context) ([]api.Declaration, error) {
+	return s.declarations, s.did("declarations")
+}
+
+func (s *standIn) Images(context.Context) ([]api.Image, error) { return s.images, s.did("images") }
+
+func (s *standIn) Get(_ context.Context, kind string) (json.RawMessage, error) {
+	return json.RawMessage("[]"), s.did("get %s", kind)
+}
+
+func (s *standIn) Show(_ context.Context, kind, name string) (api.Object, error) {
+	if err := s.did("show %s/%s", kind, name); err != nil {
+		return api.Object{}, err
+	}
+	if o, ok := s.objects[kind+"/"+name]; ok {
+		return o, nil
+	}
+	return api.Object{}, fault.New(fault.NotFound, "there is no %s %q", kind, name)
+}
+
+func (s *standIn) Events(_ context.Context, after int64, object string, limit int) ([]api.Event, error) {
+	var out []api.Event
+	for _, e := range s.events {
+		if e.Seq > after && (object == "" || e.Object == object) && len(out) < limit {
+			out = append(out, e)
+		}
+	}
+	return out, s.did("events after %d", after)
+}
+
+// Plan has nothing to do once an apply was accepted, but late times.
+func (s *standIn) Plan(_ context.Context, req api.ApplyRequest) (api.Plan, error) {
+	p, err := s.judge("plan", req)
+	if s.applied {
+		if s.late--; s.late < 0 {
+			p.Steps = nil
+		}
+	}
+	return p, err
+}
+
+func (s *standIn) Apply(_ context.Context, req api.ApplyRequest) (api.Plan, error) {
+	p, err := s.judge("apply", req)
+	s.applied = err == nil
+	return p, err
+}
+
+// judge refuses wrong documents in the words of the spec, as the agent does.
+func (s *standIn) judge(what string, req api.ApplyRequest) (api.Plan, error) {
+	var names []string
+	for _, d := range req.Documents {
+		if _, err := spec.Parse(d.Name, []byte(d.Content)); err != nil {
+			return api.Plan{}, err
+		}
+		names = append(names, d.Name)
+	}
+	return s.plan, s.did("%s %v allow %v dry-run %v", what, names, req.Allow, req.DryRun)
+}
+
+func (s *standIn) Delete(_ context.Context, objects []string) ([]api.Outcome, error) {
+	var out []api.Outcome
+	for _, o := range objects {
+		_, known := s.objects[o]
+		r := api.Outcome{Object: o}
+		if !known {
+			r.Error, r.Kind = "there is no "+o, fault.NotFound
+		}
+		out = append(out, r)
+	}
+	return out, s.did("delete %v", objects)
+}
+
+func (s *standIn) Export(context.Context) ([]byte, error) {
+	return []byte("version: 1\nmachines: {}\n"), s.did("export")
+}
+
+func (s *standIn) WatchMachines(ctx context.Context, names []string, fn func([]api.Machine) error) error {
+	if err := s.did("watch %v", names); err != nil {
+		return err
+	}
+	for {
+		var rows []api.Machine
+		for _, m := range s.machines {
+			if len(names) == 0 || slices.Contains(names, m.Name) {
+				rows = append(rows, m)
+			}
+		}
+		if err := fn(rows); err != nil {
+			return err
+		}
+		if s.lost > 0 {
+			s.lost--
+			if s.lost == 0 {
+				return fault.New(fault.Transient, "lost the agent's answer")
+			}
+		}
+		if len(s.film) == 0 {
+			if s.freeze {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return errOver
+		}
+		s.machines, s.film = s.film[0], s.film[1:]
+	}
+}
+
+func (s *standIn) WatchEvents(_ context.Context, after int64, object string, fn func(api.Event) error) error {
+	if err := fn(api.Event{Seq: after + 1, Time: noon, Object: "machine/web", Level: "info", Reason: "Started", Message: "started again"}); err != nil {
+		return err
+	}
+	if err := s.did("watch events after %d of %q", after, object); err != nil || s.lost == 0 {
+		return errOver
+	}
+	s.lost--
+	return fault.New(fault.Transient, "lost the agent's answer")
+}
+
+func (s *standIn) Power(_ context.Context, machine, action string) error {
+	if _, err := s.find(machine); err != nil {
+		return err
+	}
+	return s.did("%s %s", action, machine)
+}
+
+func (s *standIn) Retry(_ context.Context, object string) error { return s.did("retry %s", object) }
+
+func (s *standIn) Adopt(_ context.Context, containerType, instance string) (api.Machine, error) {
+	return api.Machine{Name: instance}, s.did("adopt %s/%s", containerType, instance)
+}
+
+func (s *standIn) Release(_ context.Context, machine string) error {
+	if _, err := s.find(machine); err != nil {
+		return err
+	}
+	return s.did("release %s", machine)
+}
+
+func (s *standIn) Status(context.Context) (api.Status, error) { return s.status, s.did("status") }
+func (s *standIn) Doctor(context.Context) ([]api.Check, error) {
+	return s.checks, s.did("doctor")
+}
+
+func (s *standIn) Version(context.Context) (api.Version, error) {
+	return api.Version{Version: "1.2.3", Namespace: "hostler", PID: 42}, s.did("version")
+}
+
+func (s *standIn) Harvest(context.Context) (api.Harvest, error) { return s.harvest, s.did("harvest") }
+func (s *standIn) SetHarvest(_ context.Context, mode string) (api.Harvest, error) {
+	s.harvest.Override, s.harvest.Mode = mode, mode
+	if mode == "" {
+		s.harvest.Mode = s.harvest.Configured
+	}
+	return s.harvest, s.did("set harvest %q", mode)
+}
+
+func (s *standIn) Exec(_ context.Context, machine string, o api.ExecOptions) (int, error) {
+	if _, err := s.find(machine); err != nil {
+		return 0, err
+	}
+	s.exec = o
+	if o.Stdin != nil {
+		s.input, _ = io.ReadAll(o.Stdin)
+	}
+	_, _ = io.WriteString(o.Stdout, s.output)
+	return s.exit, s.did("exec %s %q terminal %v", machine, o.Command, o.Terminal)
+}
+
+func (s *standIn) Console(ctx context.Context, machine string, rw io.ReadWriter) error {
+	if _, err := s.find(machine); err != nil {
+		return err
+	}
+	s.input, _ = io.ReadAll(rw)
+	_ = s.did("console %s", machine)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return s.err
+}
+
+func (s *standIn) Logs(_ context.Context, machine string) (io.ReadCloser, error) {
+	if _, err := s.find(machine); err != nil {
+		return nil, err
+	}
+	return io.NopCloser(strings.NewReader(s.output)), s.did("logs %s", machine)
+}
+
+func (s *standIn) ImageImport(_ context.Context, path, reference, digest string, progress func(string, int)) (api.Image, error) {
+	progress("reading", 50)
+	return api.Image{Reference: reference, Size: 3 << 20, Digest: strings.Repeat("ab", 32)}, s.did("import %s %s %s", path, reference, digest)
+}
+
+func (s *standIn) ImageBuild(_ context.Context, reference string, progress func(string, int)) (api.Image, error) {
+	progress("installing packages", -1)
+	progress("packing", 90)
+	return api.Image{Reference: reference, Size: 90 << 20, Digest: strings.Repeat("cd", 32)}, s.did("build %s", reference)
+}
+
+func (s *standIn) ImageDelete(_ context.Context, reference string) error {
+	for _, i := range s.images {
+		if i.Reference == reference {
+			return s.did("delete image %s", reference)
+		}
+	}
+	return fault.New(fault.NotFound, "there is no image %q", reference)
+}
+
+// noon is when every test happens.
+var noon = time.Date(2020, 1, 2, 12, 0, 0, 0, time.UTC)
+
+func before(d time.Duration) *time.Time { t := noon.Add(-d); return &t }
+func after(d time.Duration) *time.Time  { t := noon.Add(d); return &t }

@@ -1,0 +1,156 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"hostler/agent/api"
+	"hostler/agent/spec"
+)
+
+func (a *app) statusCommand() *cobra.Command {
+	return prints(&cobra.Command{
+		Use:   "status",
+		Short: "Show this host at a glance",
+		Long: "Show the agent, its workers, the container types and how far their initialisation is,\n" +
+			"machines by status, instances that nothing declares, locks and disk space.",
+		Args: takes(0, 0, ""),
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.status(cmd.Context()) },
+	}, outTable, outJSON, outYAML)
+}
+
+func (a *app) status(ctx context.Context) error {
+	st, err := a.agent().Status(ctx)
+	if err != nil {
+		return err
+	}
+	if a.output != outTable {
+		return a.document(fullStatus(st))
+	}
+	s := sheet{w: a.env.Stdout, now: a.env.Now(), colours: a.colours()}
+	s.field("Agent", fmt.Sprintf("%s, namespace %s, up %s", orNone(st.Version), orNone(st.Namespace), age(s.now, &st.Started)))
+	s.field("Harvest", st.Harvest)
+	s.field("Machines", machineCounts(st.Machines))
+	for _, n := range st.Notices {
+		s.field("Notice", n)
+	}
+	s.types(st.Types)
+	s.workers(st.Workers)
+	s.unknown(st.Unknown)
+	s.locks(st.Locks)
+	s.disk(st.Disk)
+	return nil
+}
+
+// fullStatus has no null where programs expect a list.
+func fullStatus(st api.Status) api.Status {
+	st.Types = pick(st.Types, every(len(st.Types)))
+	st.Workers = pick(st.Workers, every(len(st.Workers)))
+	st.Unknown = pick(st.Unknown, every(len(st.Unknown)))
+	st.Locks = pick(st.Locks, every(len(st.Locks)))
+	st.Disk = pick(st.Disk, every(len(st.Disk)))
+	st.Notices = pick(st.Notices, every(len(st.Notices)))
+	if st.Machines == nil {
+		st.Machines = map[string]int{}
+	}
+	return st
+}
+
+// machineCounts is "12: 10 running, 1 error, 1 pending", what needs a look
+// first in the order of a machine's life.
+func machineCounts(by map[string]int) string {
+	order := []string{
+		string(spec.MachineError), string(spec.MachineUnknown), string(spec.MachinePending),
+		string(spec.MachineProvisioning), string(spec.MachineRunning), string(spec.MachineStopped), string(spec.MachineDying),
+	}
+	for word := range by {
+		if !slices.Contains(order, word) {
+			order = append(order, word)
+		}
+	}
+	slices.Sort(order[7:])
+	sum := 0
+	var parts []string
+	for _, word := range order {
+		if n := by[word]; n > 0 {
+			sum += n
+			parts = append(parts, fmt.Sprintf("%d %s", n, word))
+		}
+	}
+	if sum == 0 {
+		return "none"
+	}
+	return fmt.Sprintf("%d (%s)", sum, strings.Join(parts, ", "))
+}
+
+func (s sheet) types(types []api.TypeStatus) {
+	if len(types) == 0 {
+		return
+	}
+	s.title("Container types")
+	t := &table{head: []string{"  TYPE", "STATE", "SUPPORTED", "NEXT-RETRY", "MESSAGE"}}
+	for _, ty := range types {
+		supported := "?"
+		if ty.Supported != nil {
+			supported = map[bool]string{true: "yes", false: "no"}[*ty.Supported]
+		}
+		t.add("  "+ty.Type, ty.State, supported, until(s.now, ty.NextRetry), ty.Message)
+	}
+	_ = t.write(s.w, 0, s.colours.cell)
+}
+
+func (s sheet) workers(workers []api.Worker) {
+	if len(workers) == 0 {
+		return
+	}
+	s.title("Workers")
+	t := &table{head: []string{"  NAME", "STATE", "SINCE", "PASSES", "MESSAGE"}}
+	for _, w := range workers {
+		t.add("  "+w.Name, w.State, age(s.now, &w.Since), fmt.Sprint(w.Passes), w.Message)
+	}
+	_ = t.write(s.w, 0, s.colours.cell)
+}
+
+func (s sheet) unknown(instances []api.UnknownInstance) {
+	if len(instances) == 0 {
+		return
+	}
+	s.title("Unknown instances (made by this agent, declared by nothing)")
+	t := &table{head: []string{"  TYPE", "INSTANCE", "UID"}}
+	for _, u := range instances {
+		t.add("  "+u.Type, u.Name, u.UID)
+	}
+	_ = t.write(s.w, 0, nil)
+}
+
+func (s sheet) locks(locks []api.Lock) {
+	if len(locks) == 0 {
+		return
+	}
+	s.title("Locks")
+	t := &table{head: []string{"  LOCK", "HOLDER", "SINCE", "WAITING", "PURPOSE"}}
+	for _, l := range locks {
+		t.add("  "+l.Name, l.Holder, age(s.now, &l.Since), strings.Join(l.Waiting, " "), l.Purpose)
+	}
+	_ = t.write(s.w, 0, nil)
+}
+
+func (s sheet) disk(disks []api.Disk) {
+	if len(disks) == 0 {
+		return
+	}
+	s.title("Disk")
+	t := &table{head: []string{"  PATH", "FREE", "SIZE", "USED"}}
+	for _, d := range disks {
+		used := "-"
+		if d.Size > 0 {
+			used = fmt.Sprintf("%d %%", (d.Size-d.Free)*100/d.Size)
+		}
+		t.add("  "+d.Path, size(d.Free), size(d.Size), used)
+	}
+	_ = t.write(s.w, 0, nil)
+}

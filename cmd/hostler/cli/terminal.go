@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"context"
+	"os"
+	"os/signal"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/term"
+
+	"hostler/agent/api"
+)
+
+// Terminal is what the commands may know of the terminal and do with it.
+type Terminal interface {
+	// Input, Output and Messages say whether standard input, output and error
+	// are terminals.
+	Input() bool
+	Output() bool
+	Messages() bool
+	// Size is the terminal's width and height in characters, 0 where there is
+	// none.
+	Size() (width, height int)
+	attached
+}
+
+// attached is the part for commands that hand the terminal to a guest.
+type attached interface {
+	// Raw passes every key on; restore puts the terminal back. Without a
+	// terminal both do nothing.
+	Raw() (restore func(), err error)
+	// Resized sends new sizes until ctx ends.
+	Resized(ctx context.Context) <-chan api.WindowSize
+}
+
+// processTerminal is the terminal of this process.
+type processTerminal struct{}
+
+func isTerminal(f *os.File) bool { return term.IsTerminal(int(f.Fd())) }
+
+func (processTerminal) Input() bool    { return isTerminal(os.Stdin) }
+func (processTerminal) Output() bool   { return isTerminal(os.Stdout) }
+func (processTerminal) Messages() bool { return isTerminal(os.Stderr) }
+
+func (processTerminal) Size() (int, int) {
+	for _, f := range []*os.File{os.Stdout, os.Stderr, os.Stdin} {
+		if w, h, err := term.GetSize(int(f.Fd())); err == nil {
+			return w, h
+		}
+	}
+	return 0, 0
+}
+
+func (t processTerminal) Raw() (func(), error) {
+	if !t.Input() {
+		return func() {}, nil
+	}
+	fd := int(os.Stdin.Fd())
+	old, err := term.MakeRaw(fd)
+	if err != nil {
+		return nil, err
+	}
+	return func() { _ = term.Restore(fd, old) }, nil
+}
+
+func (t processTerminal) Resized(ctx context.Context) <-chan api.WindowSize {
+	sizes := make(chan api.WindowSize, 1)
+	changed := make(chan os.Signal, 1)
+	signal.Notify(changed, unix.SIGWINCH)
+	go func() {
+		defer signal.Stop(changed)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-changed:
+			}
+			w, h := t.Size()
+			select {
+			case <-ctx.Done():
+				return
+			case sizes <- api.WindowSize{Width: w, Height: h}:
+			}
+		}
+	}()
+	return sizes
+}

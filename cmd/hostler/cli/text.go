@@ -1,0 +1,133 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/text/width"
+)
+
+// clean makes text that may come from a guest safe to print: control
+// characters, invalid bytes and the marks that reorder what a person reads
+// are shown as escapes. Newlines and tabs are kept only in multi-line text.
+func clean(s string, multiline bool) string {
+	if isPlain(s) {
+		return s
+	}
+	var b strings.Builder
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case r == utf8.RuneError && n == 1:
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		case multiline && (r == '\n' || r == '\t'):
+			b.WriteRune(r)
+		case r == '\n':
+			b.WriteString(`\n`)
+		case r == '\r':
+			b.WriteString(`\r`)
+		case r == '\t':
+			b.WriteString(`\t`)
+		case hidden(r) && r < 0x100:
+			fmt.Fprintf(&b, `\x%02x`, r)
+		case hidden(r):
+			fmt.Fprintf(&b, `\u%04x`, r)
+		default:
+			b.WriteString(s[i : i+n])
+		}
+		i += n
+	}
+	return b.String()
+}
+
+// line is clean for one line of output.
+func line(s string) string { return clean(s, false) }
+
+func isPlain(s string) bool {
+	for i := range len(s) {
+		if s[i] < 0x20 || s[i] > 0x7e {
+			return false
+		}
+	}
+	return true
+}
+
+// hidden reports runes that change what a terminal shows without being seen:
+// controls, format characters (bidirectional overrides among them) and line
+// separators. The joiners that scripts and emoji need stay.
+func hidden(r rune) bool {
+	if r == '\u200c' || r == '\u200d' {
+		return false
+	}
+	return unicode.Is(unicode.Cc, r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029'
+}
+
+// cells is how many terminal columns s takes.
+func cells(s string) int {
+	if isPlain(s) {
+		return len(s)
+	}
+	n := 0
+	for _, r := range s {
+		n += runeCells(r)
+	}
+	return n
+}
+
+func runeCells(r rune) int {
+	if unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf) {
+		return 0
+	}
+	switch width.LookupRune(r).Kind() {
+	case width.EastAsianWide, width.EastAsianFullwidth:
+		return 2
+	default:
+		return 1
+	}
+}
+
+// cut shortens s to at most limit columns, ending in … when it had to.
+func cut(s string, limit int) string {
+	if limit < 1 || cells(s) <= limit {
+		return s
+	}
+	n := 0
+	for i, r := range s {
+		c := runeCells(r)
+		if n+c > limit-1 {
+			return s[:i] + "…"
+		}
+		n += c
+	}
+	return s
+}
+
+// pad fills s with spaces to columns.
+func pad(s string, columns int) string {
+	if n := columns - cells(s); n > 0 {
+		return s + strings.Repeat(" ", n)
+	}
+	return s
+}
+
+// count writes a number with its noun: "1 machine", "2 machines".
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// size writes bytes for people: 512MiB, 1.5GiB.
+func size(n int64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
+	f, u := float64(n), 0
+	for f >= 1024 && u < len(units)-1 {
+		f /= 1024
+		u++
+	}
+	s := strings.TrimSuffix(fmt.Sprintf("%.1f", f), ".0")
+	return s + units[u]
+}

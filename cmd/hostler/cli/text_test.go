@@ -1,0 +1,83 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"pgregory.net/rapid"
+)
+
+// Whatever a guest says, one printed line stays one line, is valid text and
+// holds nothing that a terminal obeys.
+func TestLineIsHarmless(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		in := string(rapid.SliceOfN(rapid.Byte(), 0, 64).Draw(r, "bytes")) + rapid.String().Draw(r, "text")
+		out := line(in)
+		if !utf8.ValidString(out) {
+			r.Fatalf("invalid text %q", out)
+		}
+		for _, c := range out {
+			if hidden(c) {
+				r.Fatalf("%q keeps %U", out, c)
+			}
+		}
+		if strings.ContainsAny(out, "\n\r\t\x1b") {
+			r.Fatalf("%q keeps a control character", out)
+		}
+	})
+}
+
+// A cut text never takes more columns than it may.
+func TestCutFits(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		s := line(rapid.String().Draw(r, "text"))
+		limit := rapid.IntRange(1, 40).Draw(r, "limit")
+		if got := cells(cut(s, limit)); got > limit {
+			r.Fatalf("%d columns of %d", got, limit)
+		}
+	})
+}
+
+func TestCells(t *testing.T) {
+	for s, want := range map[string]int{"": 0, "web": 3, "données": 7, "データ": 6, "e\u0301": 1, "🚀": 2} {
+		if got := cells(s); got != want {
+			t.Errorf("cells(%q) = %d, want %d", s, got, want)
+		}
+	}
+}
+
+func TestShort(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		-time.Second: "0s", 0: "0s", 59 * time.Second: "59s", time.Minute: "1m", 192 * time.Second: "3m12s",
+		30 * time.Minute: "30m", 5*time.Hour + 4*time.Minute: "5h4m", 20 * time.Hour: "20h", 12 * 24 * time.Hour: "12d",
+	} {
+		if got := short(d); got != want {
+			t.Errorf("short(%s) = %s, want %s", d, got, want)
+		}
+	}
+	for d, want := range map[time.Duration]string{10 * time.Minute: "10m", time.Hour: "1h", 90 * time.Second: "1m30s", 20 * time.Millisecond: "20ms"} {
+		if got := duration(d); got != want {
+			t.Errorf("duration(%d) = %s, want %s", d, got, want)
+		}
+	}
+}
+
+func TestSize(t *testing.T) {
+	for n, want := range map[int64]string{0: "0B", 1023: "1023B", 1536: "1.5KiB", 512 << 20: "512MiB", 4 << 40: "4TiB"} {
+		if got := size(n); got != want {
+			t.Errorf("size(%d) = %s, want %s", n, got, want)
+		}
+	}
+}
+
+func TestClosest(t *testing.T) {
+	known := []string{"machines", "volumes", "filesystems", "networks"}
+	for word, want := range map[string]string{"machnies": "machines", "mach": "machines", "volume": "volumes", "netwroks": "networks", "zzz": ""} {
+		got := strings.Join(closest(word, known, 1), "")
+		if got != want {
+			t.Errorf("closest(%q) = %q, want %q", word, got, want)
+		}
+	}
+}

@@ -1,0 +1,229 @@
+package cli
+
+import (
+	"encoding/json"
+	"time"
+
+	"hostler/agent/api"
+	"hostler/agent/spec"
+	"hostler/internal/fault"
+)
+
+func machine(name string, state spec.MachineState, message string) api.Machine {
+	m := api.Machine{
+		Name: name, Type: spec.LXD, Life: "alive", Status: state, Message: message, Image: "debian/12",
+		Addresses: []string{}, Declaration: "site", UID: "uid-" + name, Generation: 1, Observed: true,
+		Conditions: []spec.Condition{},
+	}
+	if state != spec.MachinePending {
+		m.Instance, m.Created = name, before(90*time.Second)
+	}
+	return m
+}
+
+func running(name, address string) api.Machine {
+	m := machine(name, spec.MachineRunning, "")
+	m.Addresses = []string{address}
+	return m
+}
+
+func retried(m api.Machine, attempts int, next time.Duration) api.Machine {
+	m.Attempts, m.NextRetry = attempts, after(next)
+	return m
+}
+
+func at(m api.Machine, n int) api.Machine { m.Percent = new(n); return m }
+
+// worlds are the states of the host that the golden files name.
+var worlds = map[string]func() *standIn{
+	"empty": func() *standIn { return &standIn{harvest: api.Harvest{Mode: "destroyed", Configured: "destroyed"}} },
+	"small": smallWorld,
+	"denied": func() *standIn {
+		return &standIn{err: fault.New(fault.Forbidden,
+			"cannot reach the agent at /run/hostler/hostler.sock: permission denied (use sudo, or join the group hostler or hostler-admin)")}
+	},
+	"reader": func() *standIn {
+		return &standIn{err: fault.New(fault.Forbidden, "cannot apply: this needs root or group hostler-admin")}
+	},
+	"hostile":     hostileWorld,
+	"planned":     plannedWorld,
+	"held":        heldWorld,
+	"unsupported": unsupportedWorld,
+	"starting":    startingWorld,
+	"failing":     failingWorld,
+	"stuck":       stuckWorld,
+	"leaving":     leavingWorld,
+	"late":        lateWorld,
+}
+
+func smallWorld() *standIn {
+	web := running("web", "10.20.0.10")
+	web.Addresses = append(web.Addresses, "fd42::10")
+	failing := retried(machine("db", spec.MachineError, "cannot start: no space left on device"), 3, 8*time.Second)
+	stopped := machine("spare", spec.MachineStopped, "")
+	return &standIn{
+		machines: []api.Machine{failing, stopped, web},
+		declarations: []api.Declaration{{
+			Name: "site", Source: "apply", Objects: []string{"machine/db", "machine/spare", "machine/web"},
+			Created: *before(3 * time.Hour), Updated: *before(5 * time.Minute), Generation: 2,
+		}},
+		images: []api.Image{{
+			Reference: "debian/12", Digest: "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+			Format: "squashfs", Size: 92 << 20, Created: *before(49 * time.Hour), UsedBy: []string{"web"}, Where: "cache",
+		}, {
+			Digest: "fedcba9876543210fedcba9876543210", Format: "lxd", Size: 1 << 20, Created: *before(time.Hour),
+			UsedBy: []string{"a", "b", "c", "d"}, Where: "lxd",
+		}},
+		objects: map[string]api.Object{
+			"machine/web": webObject(), "machine/spare": {Kind: "machine", Name: "spare"},
+			"declaration/site": {
+				Kind: "declaration", Name: "site", UID: "uid-site", Life: "alive", Generation: 2, Created: *before(3 * time.Hour), Updated: *before(5 * time.Minute),
+				Spec: json.RawMessage(`{"source":"apply","document":{"version":1,"name":"site","machines":{"web":{"type":"lxd","image":"debian/12"}}}}`),
+			},
+		},
+		events: []api.Event{
+			{Seq: 1, Time: *before(2 * time.Minute), Object: "machine/web", Level: "info", Reason: "Created", Message: "created from debian/12"},
+			{Seq: 2, Time: *before(time.Minute), Object: "machine/db", Level: "error", Reason: "StartFailed", Message: "cannot start: no space left on device"},
+		},
+		harvest: api.Harvest{Mode: "none", Configured: "destroyed", Override: "none"},
+		status:  smallStatus(),
+		checks: []api.Check{
+			{Name: "lxd", Result: "ok", Message: "LXD 5.0.2 answers"},
+			{Name: "inotify", Result: "warning", Message: "fs.inotify.max_user_instances is 128", Mend: "the agent raises it when the first machine is declared"},
+			{Name: "disk", Result: "error", Message: "3 % free on /var/lib/hostler", Mend: "free some space"},
+		},
+		output: "Linux\n",
+	}
+}
+
+func webObject() api.Object {
+	return api.Object{
+		Kind: "machine", Name: "web", UID: "uid-web", Revision: 7, Generation: 3, Life: "alive",
+		Created: *before(time.Hour), Updated: *before(time.Minute),
+		Spec: json.RawMessage(`{"declaration":"site","allow":["restart"],"machine":{"type":"lxd","image":"debian/12","cpus":2,"memory":"512MiB","cloud-init":{"user-data":"#cloud-config\npackages: [nginx]\n"}}}`),
+		Status: spec.Encode(spec.MachineStatus{
+			State: spec.MachineError, Message: "cannot set limits: refused",
+			Instance: &spec.InstanceInfo{Name: "web", Created: *before(50 * time.Minute)}, Addresses: []string{"10.20.0.10"},
+			Hardware:   &spec.Hardware{CPUs: 1, Memory: 256 << 20, Arch: "amd64"},
+			Conditions: []spec.Condition{{Type: "Ready", Status: false, Reason: "UpdateFailed", Message: "cannot set limits: refused", Since: *before(time.Minute)}},
+			Attempts:   spec.Attempts{Count: 2, NextRetry: after(9 * time.Second), ErrorKind: "transient"}, ObservedGeneration: 2,
+		}),
+		Events: []api.Event{{Seq: 5, Time: *before(time.Minute), Object: "machine/web", Level: "warning", Reason: "UpdateFailed", Message: "cannot set limits: refused"}},
+	}
+}
+
+func smallStatus() api.Status {
+	yes := true
+	return api.Status{
+		Version: "1.2.3", Namespace: "hostler", Started: *before(26 * time.Hour), Harvest: "destroyed",
+		Types:    []api.TypeStatus{{Type: "lxd", State: "ready", Message: "LXD 5.0.2", Supported: &yes}, {Type: "kvm", State: "absent"}},
+		Workers:  []api.Worker{{Name: "provisioner-lxd", State: "running", Since: *before(26 * time.Hour), Passes: 812}},
+		Machines: map[string]int{"running": 1, "error": 1, "stopped": 1},
+		Unknown:  []api.UnknownInstance{{Type: "lxd", Name: "old", UID: "uid-old"}},
+		Locks:    []api.Lock{{Name: "host", Holder: "hostlerd", Purpose: "installing packages", Since: *before(4 * time.Second), Waiting: []string{"containersetup"}}},
+		Disk:     []api.Disk{{Path: "/var/lib/hostler", Size: 100 << 30, Free: 25 << 30}},
+		Notices:  []string{"/etc/hostler/conf.d/bad.yaml was rejected: line 3: unknown key \"machine\""},
+	}
+}
+
+// hostileWorld holds what guests could say to confuse a terminal.
+func hostileWorld() *standIn {
+	m := machine("web", spec.MachineError, "\x1b[2J\x1b]0;owned\x07 line one\nline two\t\x9b31m \u202egpj.exe \xff end")
+	wide := machine("db", spec.MachineProvisioning, "データを取得 données 🚀")
+	return &standIn{machines: []api.Machine{wide, m}, output: "boot\x1b[31m red\x1b[0m\x1b[2J\r\nlogin:\x07\n"}
+}
+
+func plannedWorld() *standIn {
+	return &standIn{plan: api.Plan{
+		Steps: []api.Step{
+			{Object: "machine/web", Action: "create", Impact: "none", Detail: "debian/12 on lxd"},
+			{Object: "machine/db", Action: "update", Impact: "live", Detail: "two limits", Changes: []api.Change{
+				{Field: "memory", From: "512MiB", To: "1GiB", Impact: "live"}, {Field: "cpus", To: "2", Impact: "live"},
+			}},
+			{Object: "machine/old", Action: "delete", Impact: "destroy", Detail: "no longer declared"},
+			{Object: "machine/same", Action: "none", Impact: "none"},
+			{Object: "type/lxd", Action: "create", Impact: "none", Detail: "install and configure LXD"},
+		},
+		Machines: []string{"db", "same", "web"}, Removed: []string{"machine/old"},
+	}}
+}
+
+func heldWorld() *standIn {
+	return &standIn{machines: []api.Machine{running("db", "10.1.2.4")}, plan: api.Plan{
+		Steps: []api.Step{
+			{Object: "machine/db", Action: "update", Impact: "live", Detail: "memory"},
+			{
+				Object: "machine/web", Action: "restart", Impact: "restart", Detail: "nesting changes", Held: "--allow restart",
+				Changes: []api.Change{{Field: "nesting", From: "false", To: "true", Impact: "restart", Reason: "read at start only"}},
+			},
+			{Object: "machine/www", Action: "recreate", Impact: "recreate", Detail: "image changes", Held: "--allow recreate"},
+		},
+		Machines: []string{"db", "web", "www"},
+	}}
+}
+
+func unsupportedWorld() *standIn {
+	return &standIn{plan: api.Plan{Unsupported: []string{"network/lan: not yet supported by this agent", "machine/vm: type kvm is not yet supported by this agent"}}}
+}
+
+func startingWorld() *standIn {
+	web, db := machine("web", spec.MachinePending, ""), machine("db", spec.MachinePending, "")
+	idle := machine("spare", spec.MachineStopped, "")
+	off := false
+	return &standIn{
+		plan: api.Plan{
+			Steps:    []api.Step{{Object: "machine/web", Action: "create", Impact: "none", Detail: "debian/12 on lxd"}},
+			Machines: []string{"db", "spare", "web"}, Removed: []string{"machine/old"},
+		},
+		objects:  map[string]api.Object{"machine/spare": {Kind: "machine", Name: "spare", Spec: spec.Encode(spec.MachineRecord{Machine: spec.Machine{Running: &off}})}},
+		machines: []api.Machine{db, machine("old", spec.MachineRunning, ""), idle, web},
+		lost:     2,
+		film: [][]api.Machine{
+			{db, machine("old", spec.MachineDying, "stopping"), idle, at(machine("web", spec.MachineProvisioning, "fetching debian/12"), 41)},
+			{db, idle, at(machine("web", spec.MachineProvisioning, "fetching debian/12"), 43)},
+			{retried(machine("db", spec.MachineError, "cannot create: try again"), 1, 5*time.Second), idle, at(machine("web", spec.MachineProvisioning, "fetching debian/12"), 50)},
+			{running("db", "10.1.2.4"), idle, machine("web", spec.MachineProvisioning, "waiting for cloud-init")},
+			{running("db", "10.1.2.4"), idle, running("web", "10.1.2.3")},
+		},
+	}
+}
+
+func failingWorld() *standIn {
+	w := startingWorld()
+	w.lost = 0
+	w.plan.Removed = nil
+	w.film = [][]api.Machine{
+		{machine("db", spec.MachineError, "cloud-init failed: \x1b[31mno such package"), machine("spare", spec.MachineStopped, ""), machine("web", spec.MachineProvisioning, "creating")},
+		{machine("db", spec.MachineError, "cloud-init failed: \x1b[31mno such package"), machine("spare", spec.MachineStopped, ""), running("web", "10.1.2.3")},
+	}
+	return w
+}
+
+func stuckWorld() *standIn {
+	w := startingWorld()
+	w.lost, w.freeze = 0, true
+	w.film = [][]api.Machine{{
+		retried(machine("db", spec.MachineError, "cannot create: try again"), 4, time.Minute),
+		machine("spare", spec.MachineStopped, ""), machine("web", spec.MachineProvisioning, "waiting for cloud-init"),
+	}}
+	return w
+}
+
+func leavingWorld() *standIn {
+	w := smallWorld()
+	w.film = [][]api.Machine{
+		{machine("spare", spec.MachineStopped, ""), machine("web", spec.MachineDying, "stopping")},
+		{machine("spare", spec.MachineStopped, "")},
+		{},
+	}
+	return w
+}
+
+// lateWorld has a machine that looks settled although its steps are only about
+// to be taken.
+func lateWorld() *standIn {
+	return &standIn{machines: []api.Machine{running("web", "10.1.2.3")}, late: 1, freeze: true, plan: api.Plan{
+		Steps:    []api.Step{{Object: "machine/web", Action: "update", Impact: "live", Detail: "memory"}},
+		Machines: []string{"web"},
+	}}
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"hostler/agent"
+	"hostler/internal/failpoint"
+	"hostler/internal/paths"
+	"hostler/internal/version"
+)
+
+func command() *cobra.Command {
+	var config, stateDir, runDir, provisioners string
+	var debug bool
+	root := &cobra.Command{
+		Use:           "hostlerd",
+		Short:         "The agent: makes this host run what its declarations say, and keeps it so",
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Version:       version.Version,
+	}
+	flags := root.PersistentFlags()
+	flags.StringVar(&config, "config", paths.DefaultConfig, "the host's configuration; conf.d stands beside it")
+	flags.StringVar(&stateDir, "state-dir", paths.DefaultStateDir, "where the store and the images are kept")
+	flags.StringVar(&runDir, "run-dir", paths.DefaultRunDir, "where the socket is made")
+	root.Flags().StringVar(&provisioners, "provisioners", string(agent.Auto), "where they run: auto, inside, units or elsewhere")
+	flags.BoolVar(&debug, "debug", false, "log what is looked at, too")
+	options := func() agent.Options {
+		return agent.Options{Paths: paths.New("", config, stateDir, runDir), Version: version.Version, Logger: logger(debug)}
+	}
+	root.RunE = func(cmd *cobra.Command, _ []string) error {
+		o := options()
+		var err error
+		if o.Provisioners, err = agent.Placement(provisioners).Resolve(o.Paths); err != nil {
+			return err
+		}
+		return agent.Run(cmd.Context(), o)
+	}
+	root.AddCommand(&cobra.Command{
+		Use:   "worker NAME",
+		Short: "Run one worker over the agent's socket, as its systemd unit does",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return agent.RunWorker(cmd.Context(), args[0], options())
+		},
+	}, internalCommand())
+	return root
+}
+
+// internalCommand holds what only tests and packaging need.
+func internalCommand() *cobra.Command {
+	internal := &cobra.Command{Use: "internal", Hidden: true, Short: "For tests and packaging"}
+	internal.AddCommand(&cobra.Command{
+		Use:   "failpoints",
+		Short: "List the crash points, and whether they are compiled in",
+		Args:  cobra.NoArgs,
+		Run: func(cmd *cobra.Command, _ []string) {
+			fmt.Fprintln(cmd.OutOrStdout(), "enabled", failpoint.Enabled)
+			for _, p := range failpoint.Points {
+				fmt.Fprintln(cmd.OutOrStdout(), p)
+			}
+		},
+	})
+	return internal
+}
+
+// logger writes plain lines to standard error; the journal dates them itself.
+func logger(debug bool) *slog.Logger {
+	o := &slog.HandlerOptions{Level: slog.LevelInfo}
+	if debug {
+		o.Level = slog.LevelDebug
+	}
+	if os.Getenv("JOURNAL_STREAM") != "" {
+		o.ReplaceAttr = func(groups []string, a slog.Attr) slog.Attr {
+			if len(groups) == 0 && a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		}
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, o))
+}
