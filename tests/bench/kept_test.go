@@ -1,0 +1,162 @@
+//go:build integration
+
+package bench
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"hostler/tests/harness"
+)
+
+// BenchmarkKept looks, through a proxy that counts requests to LXD, at what
+// keeping machines costs.
+func BenchmarkKept(b *testing.B) {
+	r := newRig(b, true)
+	r.proxy.Forget()
+	r.apply(fleet)
+	fmt.Printf("        requests to LXD for an apply of %d: %s\n", fleet, r.requests())
+	b.Run("Unchanged", r.unchanged)
+	b.Run("Death", r.deaths)
+	r.apply(100)
+	b.Run("Idle", r.idle)
+	r.proxy.Forget()
+	r.delete()
+	fmt.Printf("        requests to LXD for a delete of 100: %s\n", r.requests())
+}
+
+// unchanged applies what is so already.
+func (r *rig) unchanged(b *testing.B) {
+	file := r.agent.File("bench", declaration(fleet))
+	var all []time.Duration
+	var lists []int
+	for range 10 {
+		r.proxy.Forget()
+		all = append(all, took(func() { r.agent.Run("apply", "-f", file, "--wait") }))
+		lists = append(lists, r.proxy.Count("", "/"))
+	}
+	bound("apply of 24 that changes nothing", milliseconds(median(all)), 150, "ms",
+		fmt.Sprintf("median of 10 (%s); requests to LXD each: %v, of which the last were %s", seconds(all), lists, r.requests()))
+}
+
+// requests tells what the proxy counted, without the names of instances.
+func (r *rig) requests() string {
+	kinds := map[string]int{}
+	total := 0
+	for request, n := range r.proxy.Counts() {
+		parts := strings.Split(request, "/")
+		for i, part := range parts {
+			if i == 3 && part != "" && parts[2] != "images" {
+				parts[i] = "…"
+			}
+		}
+		kinds[strings.Join(parts, "/")] += n
+		total += n
+	}
+	texts := []string{fmt.Sprint(total, " in all")}
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		texts = append(texts, fmt.Sprintf("%d %s", kinds[kind], kind))
+	}
+	return strings.Join(texts, ", ")
+}
+
+// deaths kills one init after the other, each container's at most three
+// times, and waits for the request to start it and until it is ready again.
+// LXD is asked at the same time when it knows of the death itself.
+func (r *rig) deaths(b *testing.B) {
+	const kills = 50
+	var all, known []time.Duration
+	for i := range kills {
+		name := names("m", fleet)[i%fleet]
+		pid := r.settled(b, name, 0)
+		began, knew := make(chan time.Time, 1), make(chan time.Time, 1)
+		r.proxy.Watch(func(method, path string) {
+			if method == http.MethodPut && path == "/1.0/instances/"+name+"/state" {
+				select {
+				case began <- time.Now():
+				default:
+				}
+			}
+		})
+		died := time.Now()
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			b.Fatal(err)
+		}
+		go func() {
+			var instance struct{ Status string }
+			for r.lxd.API(http.MethodGet, "/1.0/instances/"+name, nil, &instance) == nil && instance.Status == "Running" {
+			}
+			knew <- time.Now()
+		}()
+		select {
+		case at := <-began:
+			all, known = append(all, at.Sub(died)), append(known, (<-knew).Sub(died))
+		case <-time.After(time.Minute):
+			b.Fatalf("%s was not started again", name)
+		}
+		r.settled(b, name, pid)
+	}
+	r.proxy.Watch(nil)
+	spread := func(all []time.Duration) string {
+		return fmt.Sprintf("median %.0f ms, p90 %.0f ms, max %.0f ms", milliseconds(median(all)), milliseconds(percentile(all, 90)), milliseconds(slices.Max(all)))
+	}
+	bound("from a container's death to its start, p99 of 50", milliseconds(percentile(all, 99)), 200, "ms",
+		spread(all)+"; LXD itself knew after "+spread(known))
+}
+
+// settled waits until a machine is ready with another init than the dead one
+// and returns the init's process.
+func (r *rig) settled(b *testing.B, name string, dead int) (pid int) {
+	harness.Wait(b, name, time.Minute, func() error {
+		var state struct{ Pid int }
+		if err := r.lxd.API(http.MethodGet, "/1.0/instances/"+name+"/state", nil, &state); err != nil {
+			return err
+		}
+		pid = state.Pid
+		if pid <= 0 || pid == dead {
+			return fmt.Errorf("it has no new init")
+		}
+		if status := r.agent.Machines()[name].Status; status != "running" {
+			return fmt.Errorf("it is %s", status)
+		}
+		return nil
+	})
+	return pid
+}
+
+// idle leaves the agent alone.
+func (r *rig) idle(b *testing.B) {
+	const minutes = 3
+	r.proxy.Forget()
+	time.Sleep(minutes * time.Minute)
+	requests := r.proxy.Count("", "/") - r.proxy.Count("", "/1.0/events")
+	detail := fmt.Sprintf("in %d minutes: %s", minutes, r.requests())
+	bound("requests to LXD per idle minute with 100 machines", float64(requests)/minutes, 1, "requests", detail)
+	memory := r.memory(b)
+	bound("resident memory of hostlerd idle with 100 machines", float64(memory["VmRSS"])/1024, 64, "MiB",
+		fmt.Sprintf("anonymous %d MiB, of files %d MiB, highest ever %d MiB", memory["RssAnon"]>>10, memory["RssFile"]>>10, memory["VmHWM"]>>10))
+}
+
+// memory reads the agent's sizes, in KiB.
+func (r *rig) memory(b *testing.B) map[string]int {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", r.agent.PID()))
+	if err != nil {
+		b.Fatal(err)
+	}
+	sizes := map[string]int{}
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		if len(fields) == 3 && fields[2] == "kB" {
+			sizes[strings.TrimSuffix(fields[0], ":")], _ = strconv.Atoi(fields[1])
+		}
+	}
+	return sizes
+}

@@ -1,0 +1,121 @@
+//go:build integration
+
+package crash_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"hostler/tests/harness"
+)
+
+// agent is one process of hostlerd.
+type agent struct {
+	cmd    *exec.Cmd
+	exited chan struct{}
+}
+
+func (a *agent) dead() bool {
+	select {
+	case <-a.exited:
+		return true
+	default:
+		return false
+	}
+}
+
+// launch starts the agent and does not wait for it.
+func (w *world) launch() {
+	w.Helper()
+	log, err := os.OpenFile(w.path("log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer log.Close()
+	fmt.Fprintf(log, "--- start, armed with %q\n", w.plan)
+	cmd := exec.Command("nsenter", "--mount="+w.room.String(), filepath.Join(w.bin, "hostlerd"), "--debug",
+		"--config", w.path("etc/hostler.yaml"), "--state-dir", w.path("state"), "--run-dir", w.path("run"))
+	for _, v := range os.Environ() {
+		if !strings.HasPrefix(v, "HOSTLER_") && !strings.HasPrefix(v, "LXD_") {
+			cmd.Env = append(cmd.Env, v)
+		}
+	}
+	cmd.Env = append(cmd.Env, "LXD_DIR="+w.lxdDir, "HOSTLER_FAILPOINTS="+w.plan, "HOSTLER_FAILPOINT_LOG="+w.path("hits"))
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	w.plan = ""
+	if err := cmd.Start(); err != nil {
+		w.Fatal(err)
+	}
+	a := &agent{cmd: cmd, exited: make(chan struct{})}
+	go func() {
+		_ = cmd.Wait()
+		close(a.exited)
+	}()
+	w.agent = a
+}
+
+// start starts the agent and waits until it answers or is dead.
+func (w *world) start() {
+	w.Helper()
+	w.launch()
+	harness.Wait(w, "the agent", patience, func() error {
+		if w.agent.dead() {
+			return nil
+		}
+		return w.get("/v1/version")
+	})
+}
+
+// kill ends the agent with SIGKILL.
+func (w *world) kill() {
+	if w.agent != nil && !w.agent.dead() {
+		_ = w.agent.cmd.Process.Kill()
+		<-w.agent.exited
+	}
+}
+
+// stop ends the agent as a service manager does.
+func (w *world) stop() {
+	w.Helper()
+	_ = w.agent.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-w.agent.exited:
+	case <-time.After(patience):
+		w.Fatal("the agent does not end")
+	}
+}
+
+// get asks the agent's socket without the command line.
+func (w *world) get(path string) error { return w.request(http.MethodGet, path, "") }
+
+func (w *world) request(method, path, body string) error {
+	client := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", w.path("run/hostler.sock"))
+	}}}
+	req, err := http.NewRequest(method, "http://hostler"+path, strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	if body != "" {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode >= http.StatusMultipleChoices {
+		return errors.New(resp.Status)
+	}
+	return nil
+}

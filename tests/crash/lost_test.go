@@ -1,0 +1,56 @@
+//go:build integration
+
+package crash_test
+
+import (
+	"fmt"
+	"os"
+	"testing"
+
+	"hostler/containerbroker/lxd/lxdtest"
+)
+
+// behindProxy puts a proxy between the agent and LXD, from the next start on.
+func (w *world) behindProxy() *lxdtest.Proxy {
+	w.Helper()
+	proxy := lxdtest.NewProxy(w.T, w.lxd.Socket)
+	w.lxdDir = w.path("front")
+	if err := os.Mkdir(w.lxdDir, 0o700); err != nil {
+		w.Fatal(err)
+	}
+	if err := os.Symlink(proxy.Socket, w.path("front/unix.socket")); err != nil {
+		w.Fatal(err)
+	}
+	return proxy
+}
+
+// F7, I3: LXD does what it is asked and every answer is lost: on the create,
+// on the start, on the delete. Nothing is made twice.
+func lostReplies(t *testing.T, lxd *lxdtest.Server) {
+	w := newWorld(t, lxd, "lost")
+	proxy := w.behindProxy()
+	w.start()
+	const atOnce = 5
+	for range often(4, 40) {
+		want := map[string]int{}
+		for i := range atOnce {
+			want[fmt.Sprintf("m%d", i)] = 32
+		}
+		all := w.declare("all", want)
+		proxy.Forget()
+		proxy.Add(lxdtest.Rule{Method: "POST", Path: "/1.0/instances", Fault: lxdtest.LoseReply, Times: atOnce})
+		proxy.Add(lxdtest.Rule{Method: "PUT", Path: "/state", Fault: lxdtest.LoseReply, Times: atOnce})
+		w.hostler("apply", "-f", all.path)
+		w.converge(nil, all)
+		// The image has a POST of its own, to another path.
+		if n := proxy.Counts()["POST /1.0/instances"]; n != atOnce {
+			t.Errorf("%d creates were sent for %d machines", n, atOnce)
+		}
+		proxy.Heal()
+		proxy.Add(lxdtest.Rule{Method: "DELETE", Path: "/1.0/instances/", Fault: lxdtest.LoseReply, Times: atOnce})
+		w.hostler("apply", "-f", w.declare("all", nil).path)
+		w.converge(nil)
+		proxy.Heal()
+		w.volumes()
+	}
+}

@@ -1,0 +1,64 @@
+//go:build integration
+
+package deb_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"hostler/tests/harness"
+)
+
+// build makes the package; suffix is added to its version.
+func build(t *testing.T, suffix string) (file string) {
+	t.Helper()
+	dir := t.TempDir()
+	harness.Run(t, filepath.Join(harness.Root(t), "debian/build"), dir, suffix)
+	debs, err := filepath.Glob(filepath.Join(dir, "hostler_*.deb"))
+	if err != nil || len(debs) != 1 {
+		t.Fatalf("built %v, %v; want one package", debs, err)
+	}
+	return debs[0]
+}
+
+func TestTwoBuildsAreEqual(t *testing.T) {
+	sum := func(file string) string { return strings.Fields(harness.Run(t, "sha256sum", file))[0] }
+	if one, two := sum(build(t, "")), sum(build(t, "")); one != two {
+		t.Errorf("two builds of one source differ: %s, %s", one, two)
+	}
+}
+
+func TestLintian(t *testing.T) {
+	out, err := harness.Try(nil, "lintian", "--allow-root", "--fail-on", "error,warning", build(t, ""))
+	if err != nil {
+		t.Error(err)
+	}
+	t.Log(out)
+}
+
+func TestContents(t *testing.T) {
+	list := harness.Run(t, "dpkg-deb", "-c", build(t, ""))
+	for _, want := range []string{
+		"./usr/bin/hostler\n", "./usr/bin/hostlerd\n",
+		"./lib/systemd/system/hostlerd.service\n", "./lib/systemd/system/hostler-provisioner@.service\n",
+		"./lib/systemd/system/hostler-provisioner@lxd.service.d/10-lxd.conf\n", "./usr/lib/tmpfiles.d/hostler.conf\n",
+		"./etc/hostler/hostler.yaml\n", "./etc/hostler/conf.d/\n",
+		"./usr/share/man/man1/hostler.1.gz\n", "./usr/share/man/man8/hostlerd.8.gz\n",
+		"./usr/share/bash-completion/completions/hostler\n",
+	} {
+		if !strings.Contains(list, want) {
+			t.Errorf("the package lacks %s", strings.TrimSpace(want))
+		}
+	}
+	for line := range strings.Lines(list) {
+		if mode, _, _ := strings.Cut(line, " "); strings.ContainsAny(mode, "sS") {
+			t.Errorf("a setuid or setgid file: %s", line)
+		}
+	}
+}
+
+func lastLine(s string) string {
+	lines := strings.Split(strings.TrimSpace(s), "\n")
+	return lines[len(lines)-1]
+}

@@ -1,0 +1,231 @@
+//go:build integration
+
+package deb_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler/tests/harness"
+)
+
+const provisioner = "hostler-provisioner@lxd.service"
+
+// A package's life on a Debian host with systemd: install, a first machine,
+// crashes, upgrade, removal, purge. The machine's init keeps its PID through
+// all of it.
+func TestPackageLife(t *testing.T) {
+	lxd := harness.StartLXD(t, 41)
+	p := &packaged{T: t, host: lxd.StartHost("debian")}
+	p.host.Sh("apt-get -qq update")
+	image, digest := harness.TinyImage(t)
+	p.host.Push(image, "/root/tiny.tar.gz")
+	p.host.Write("/root/web.yaml", "version: 1\nmachines:\n  web:\n    type: lxd\n    image: file:/root/tiny.tar.gz#sha256="+digest+"\n")
+	p.host.Push(build(t, ""), "/root/hostler.deb")
+	p.host.Push(build(t, "+1"), "/root/hostler-next.deb")
+
+	for _, step := range []struct {
+		name string
+		run  func(*packaged)
+	}{
+		{"install", (*packaged).install},
+		{"rights", (*packaged).rights},
+		{"first machine", (*packaged).firstMachine},
+		{"provisioner killed", (*packaged).provisionerKilled},
+		{"agent killed", (*packaged).agentKilled},
+		{"upgrade", (*packaged).upgrade},
+		{"remove", (*packaged).remove},
+		{"install again", (*packaged).installAgain},
+		{"purge", (*packaged).purge},
+	} {
+		// Each step stands on the one before.
+		if !t.Run(step.name, func(t *testing.T) { step.run(&packaged{T: t, host: p.host.With(t), guest: guestOf(p)}) }) {
+			t.Log(p.host.Sh("journalctl --no-pager -n 80 -u hostlerd -u '" + provisioner + "' || true"))
+			t.FailNow()
+		}
+	}
+}
+
+type packaged struct {
+	*testing.T
+	host *harness.Host
+	// guest is the PID of the machine's init when the step began, 0 when
+	// there was none.
+	guest int
+}
+
+func (p *packaged) install() {
+	p.host.Install("/root/hostler.deb")
+	p.active("hostlerd.service")
+	p.state(provisioner, "inactive")
+	for path, want := range map[string]string{
+		"/etc/hostler":              "755 root root",
+		"/etc/hostler/hostler.yaml": "640 root hostler-admin",
+		"/etc/hostler/conf.d":       "750 root hostler-admin",
+		"/var/lib/hostler":          "700 root root",
+		"/run/hostler":              "750 root hostler",
+		"/run/hostler/hostler.sock": "660 root hostler",
+	} {
+		p.equal(path, p.host.Sh("stat -c '%a %U %G' "+path), want)
+	}
+	if out, err := p.host.Try("command -v lxd"); err == nil {
+		p.Errorf("LXD is there before a machine is declared: %s", out)
+	}
+	p.equal("version", p.host.Sh("hostler version | grep -oE '[0-9]+[.][0-9]+[.][0-9]+[+~0-9]*' | head -1"), p.host.Sh("dpkg-query -W -f '${Version}' hostler"))
+}
+
+func (p *packaged) rights() {
+	p.host.Sh("useradd reader -G hostler && useradd admin -G hostler,hostler-admin && useradd stranger")
+	p.host.Sh("install -m 0644 /root/web.yaml /tmp/web.yaml")
+	p.host.Sh("su reader -c 'hostler status'")
+	for who, command := range map[string]string{"reader": "hostler delete machine/none", "stranger": "hostler status"} {
+		if out, err := p.host.Try("su " + who + " -c '" + command + "'"); err == nil {
+			p.Errorf("%s may run %q: %s", who, command, out)
+		}
+	}
+}
+
+func (p *packaged) firstMachine() {
+	p.host.Sh("hostler apply -f /root/web.yaml --wait --timeout 4m")
+	p.machine("running")
+	p.active(provisioner)
+	p.equal("user of the provisioner", p.host.Sh("ps -o user:20= -p $(systemctl show -P MainPID '"+provisioner+"')"), "hostler-lxd")
+	p.host.Sh("hostler plan -f /root/web.yaml")
+	if pid := guestOf(p); pid == 0 {
+		p.Error("the machine's init has no PID")
+	}
+}
+
+func (p *packaged) provisionerKilled() {
+	before := p.mainPID(provisioner)
+	p.host.Sh("systemctl kill -s KILL '" + provisioner + "'")
+	p.restarted(provisioner, before)
+	p.machine("running")
+	p.sameGuest()
+}
+
+func (p *packaged) agentKilled() {
+	before := p.mainPID("hostlerd.service")
+	p.host.Sh("systemctl kill --kill-who=main -s KILL hostlerd.service")
+	p.restarted("hostlerd.service", before)
+	p.machine("running")
+	p.active(provisioner)
+	p.sameGuest()
+}
+
+func (p *packaged) upgrade() {
+	agent, worker := p.mainPID("hostlerd.service"), p.mainPID(provisioner)
+	p.host.Install("/root/hostler-next.deb")
+	p.restarted("hostlerd.service", agent)
+	p.restarted(provisioner, worker)
+	p.machine("running")
+	p.host.Sh("hostler plan -f /root/web.yaml")
+	p.sameGuest()
+}
+
+func (p *packaged) remove() {
+	p.host.Sh("DEBIAN_FRONTEND=noninteractive apt-get -qq -y remove hostler </dev/null")
+	p.state("hostlerd.service", "inactive")
+	p.state(provisioner, "inactive")
+	p.host.Sh("test ! -e /usr/bin/hostlerd && test -e /etc/hostler/hostler.yaml && test -d /var/lib/hostler")
+	p.sameGuest()
+}
+
+func (p *packaged) installAgain() {
+	p.host.Install("/root/hostler-next.deb")
+	p.active("hostlerd.service")
+	p.machine("running")
+	p.active(provisioner)
+	p.sameGuest()
+}
+
+func (p *packaged) purge() {
+	p.host.Sh("DEBIAN_FRONTEND=noninteractive apt-get -qq -y purge hostler </dev/null")
+	p.host.Sh("for p in /etc/hostler /var/lib/hostler /run/hostler /etc/sysctl.d/60-hostler.conf; do ! test -e $p || { echo $p is left; exit 1; }; done")
+	if out, err := p.host.Try("getent passwd hostler-lxd || getent group hostler hostler-admin"); err == nil {
+		p.Errorf("accounts are left: %s", out)
+	}
+	if out := p.host.Sh("systemctl list-units --all --no-legend 'hostler*'"); strings.TrimSpace(out) != "" {
+		p.Errorf("units are left: %s", out)
+	}
+	p.sameGuest()
+}
+
+func (p *packaged) machine(want string) {
+	p.Helper()
+	harness.Wait(p, "machine web "+want, time.Minute, func() error {
+		out, err := p.host.Try("hostler get machines -o json")
+		if err != nil {
+			return err
+		}
+		var machines []struct{ Name, Status, Message string }
+		if err := json.Unmarshal([]byte(out), &machines); err != nil {
+			return err
+		}
+		if len(machines) != 1 || machines[0].Name != "web" || machines[0].Status != want {
+			return fmt.Errorf("machines are %+v", machines)
+		}
+		return nil
+	})
+}
+
+func (p *packaged) active(unit string) { p.Helper(); p.state(unit, "active") }
+
+func (p *packaged) state(unit, want string) {
+	p.Helper()
+	harness.Wait(p, unit+" "+want, time.Minute, func() error {
+		out, _ := p.host.Try("systemctl is-active '" + unit + "'")
+		if got := strings.TrimSpace(out); got != want {
+			return fmt.Errorf("it is %q", got)
+		}
+		return nil
+	})
+}
+
+func (p *packaged) mainPID(unit string) string {
+	p.Helper()
+	return strings.TrimSpace(p.host.Sh("systemctl show -P MainPID '" + unit + "'"))
+}
+
+// restarted waits until a unit is up again as another process, which runs the
+// program that is installed now.
+func (p *packaged) restarted(unit, before string) {
+	p.Helper()
+	harness.Wait(p, unit+" up again", time.Minute, func() error {
+		now := p.mainPID(unit)
+		state, _ := p.host.Try("systemctl is-active '" + unit + "'")
+		if now == before || now == "0" || strings.TrimSpace(state) != "active" {
+			return fmt.Errorf("pid %s (was %s), %s", now, before, strings.TrimSpace(state))
+		}
+		return nil
+	})
+	p.equal("program of "+unit, p.host.Sh("readlink /proc/"+p.mainPID(unit)+"/exe"), "/usr/bin/hostlerd")
+}
+
+func (p *packaged) sameGuest() {
+	p.Helper()
+	if now := guestOf(p); now != p.guest || now == 0 {
+		p.Errorf("the machine's init has PID %d, it had %d", now, p.guest)
+	}
+}
+
+func (p *packaged) equal(what, got, want string) {
+	p.Helper()
+	if got, want = strings.TrimSpace(got), strings.TrimSpace(want); got != want {
+		p.Errorf("%s: %q, want %q", what, got, want)
+	}
+}
+
+// guestOf asks LXD, not hostler, for the PID of the machine's init.
+func guestOf(p *packaged) int {
+	out, err := p.host.Try("lxc query /1.0/instances/web/state")
+	if err != nil {
+		return 0
+	}
+	var state struct{ Pid int }
+	_ = json.Unmarshal([]byte(out), &state)
+	return state.Pid
+}

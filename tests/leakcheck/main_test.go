@@ -1,0 +1,84 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+func TestDiff(t *testing.T) {
+	before := Snapshot{"links": {"lo", "eth0"}, "loops": {"a", "a"}, "gone": {"x"}}
+	after := Snapshot{"links": {"lo", "br0"}, "loops": {"a"}, "new": {"y"}}
+	want := []string{"gone: - x", "links: + br0", "links: - eth0", "loops: - a", "new: + y"}
+	if got := Diff(before, after); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := Diff(before, before); got != nil {
+		t.Errorf("a snapshot differs from itself: %q", got)
+	}
+}
+
+// A link that is new brings its parameters; that it is new is told once.
+func TestParametersOfNewLinks(t *testing.T) {
+	before := Snapshot{"parameters": {"net/ipv4/conf/eth0/forwarding = 0", "net/ipv4/ip_forward = 0"}}
+	after := Snapshot{"parameters": {"net/ipv4/conf/eth0/forwarding = 1", "net/ipv4/conf/br0/forwarding = 1", "net/ipv4/ip_forward = 0"}}
+	want := []string{"parameters: + net/ipv4/conf/eth0/forwarding = 1", "parameters: - net/ipv4/conf/eth0/forwarding = 0"}
+	if got := Diff(before, after); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestFilesFindsModesAndContents(t *testing.T) {
+	dir := t.TempDir()
+	name := filepath.Join(dir, "kept")
+	write := func(content string, mode os.FileMode) []string {
+		if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(name, mode); err != nil {
+			t.Fatal(err)
+		}
+		return files(dir)
+	}
+	first := write("one", 0o600)
+	if len(first) != 2 {
+		t.Fatalf("found %q, want the folder and the file", first)
+	}
+	if again := write("one", 0o600); !reflect.DeepEqual(first, again) {
+		t.Errorf("the same file looks different: %q, %q", first, again)
+	}
+	if other := write("two", 0o600); reflect.DeepEqual(first, other) {
+		t.Error("another content is not seen")
+	}
+	if other := write("one", 0o644); reflect.DeepEqual(first, other) {
+		t.Error("another mode is not seen")
+	}
+}
+
+// What changes by itself between two looks must not be taken for a leak.
+func TestLinesDropsWhatMoves(t *testing.T) {
+	a := lines([]byte(`{"nftables":[{"metainfo":{"version":"1"}},{"rule":{"handle":4,"expr":[{"counter":{"packets":1,"bytes":2}}]}}]}`), "nftables")
+	b := lines([]byte(`{"nftables":[{"rule":{"handle":9,"expr":[{"counter":{"packets":7,"bytes":8}}]}}]}`), "nftables")
+	if len(a) != 1 || !reflect.DeepEqual(a, b) {
+		t.Errorf("got %q and %q, want one equal line each", a, b)
+	}
+}
+
+func TestListenersDoNotDependOnColumns(t *testing.T) {
+	narrow := listeners([]byte("LISTEN 0 128 0.0.0.0:22 0.0.0.0:*\n"))
+	wide := listeners([]byte("LISTEN 0      128        0.0.0.0:22      0.0.0.0:*\n"))
+	if len(narrow) != 1 || narrow[0] != "0.0.0.0:22" || wide[0] != narrow[0] {
+		t.Errorf("%q %q", narrow, wide)
+	}
+}
+
+// Only LXD's empty tables are passed over.
+func TestTablesThatLXDLeaves(t *testing.T) {
+	got := rules([]byte(`{"nftables":[{"metainfo":{"version":"1"}},{"table":{"family":"bridge","name":"lxd","handle":2}},
+		{"table":{"family":"inet","name":"hostler","handle":3}},{"chain":{"family":"inet","table":"lxd","name":"fwd.x","handle":4}}]}`))
+	if len(got) < 2 || !strings.Contains(strings.Join(got, "\n"), "fwd.x") || !strings.Contains(strings.Join(got, "\n"), "hostler") || strings.Contains(strings.Join(got, "\n"), `"name":"lxd"`) {
+		t.Errorf("%q", got)
+	}
+}

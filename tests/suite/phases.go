@@ -1,0 +1,173 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"sort"
+	"strings"
+	"time"
+)
+
+// Limits of one `go test` call; far above what each needs, so that only a
+// hang meets them.
+const (
+	unitLimit        = "5m"
+	raceLimit        = "10m"
+	integrationLimit = "20m"
+	blackBoxLimit    = "30m"
+	longLimit        = "12h"
+)
+
+// all is `make test`. The host must look the same after the integration and
+// black-box phases as before.
+func (s *suite) all() {
+	s.phase("build", func() error { return command("make", "build") })
+	s.phase("lint", func() error { return command("make", "lint") })
+	s.phase("vet", func() error { return command("go", "vet", "-tags", "integration,long", "./...") })
+	s.phase("unit", func() error { return s.goTest(nil, "-timeout", unitLimit, "./...") })
+	s.phase("race", s.race)
+
+	before := filepath.Join(".cache", "host-before.json")
+	auditor := filepath.Join(".cache", "bin", "leakcheck")
+	s.phase("snapshot", func() error {
+		if err := command("make", auditor); err != nil {
+			return err
+		}
+		return command(auditor, "snapshot", before)
+	})
+	inside, outside := taggedPackages("integration")
+	s.phase("integration", func() error {
+		return s.goTest(inside, "-tags", "integration", "-count=1", "-p", "1", "-timeout", integrationLimit)
+	})
+	s.phase("black box", func() error {
+		return s.goTest(outside, "-tags", "integration", "-count=1", "-p", "1", "-timeout", blackBoxLimit)
+	})
+	s.phase("leak check", func() error { return command(auditor, "compare", before) })
+}
+
+// campaigns is `make test-long`.
+func (s *suite) campaigns() {
+	inside, outside := taggedPackages("long")
+	s.phase("campaigns", func() error {
+		return s.goTest(append(inside, outside...), "-tags", "integration,long", "-count=1", "-p", "1", "-timeout", longLimit)
+	})
+}
+
+// benchmarks is `make bench`: the figures are printed by the benchmarks
+// themselves, so their output is passed on as it is.
+func (s *suite) benchmarks() {
+	s.phase("build", func() error { return command("make", "build") })
+	for _, pkg := range packagesWith(regexp.MustCompile(`(?m)^func Benchmark\w+\(b \*testing\.B\)`)) {
+		s.phase("bench "+pkg, func() error {
+			return command("go", "test", "-tags", "integration", "-run", "^$", "-bench", ".", "-benchtime", "1x", "-count=1", "-p", "1", "-timeout", blackBoxLimit, pkg)
+		})
+	}
+}
+
+// fuzz runs each fuzz target for a while: go test takes one target at a time.
+func (s *suite) fuzz(each time.Duration) {
+	target := regexp.MustCompile(`(?m)^func (Fuzz\w+)\(f \*testing\.F\)`)
+	for _, pkg := range packagesWith(target) {
+		for _, name := range matchesIn(pkg, target) {
+			s.phase(pkg+" "+name, func() error {
+				args := []string{"test", "-tags", "failpoint", "-run", "^$", "-fuzz", "^" + name + "$", "-fuzztime", each.String(), pkg}
+				out, err := exec.Command("go", args...).CombinedOutput()
+				fmt.Printf("%s", out)
+				if err == nil && !bytes.Contains(out, []byte("fuzz: elapsed")) {
+					err = errors.New("nothing was fuzzed")
+				}
+				if err == nil {
+					s.results.Record(pkg+" "+name, "pass")
+				}
+				return err
+			})
+		}
+	}
+}
+
+// race runs the unit tests under the race detector, which needs cgo, with the
+// crash points compiled in: the unit phase ran them without either.
+func (s *suite) race() error {
+	return s.results.Run(os.Stdout, []string{"CGO_ENABLED=1"}, "-race", "-tags", "failpoint", "-timeout", raceLimit, "./...")
+}
+
+// goTest adds pkgs to args; no packages means that args names them.
+func (s *suite) goTest(pkgs []string, args ...string) error {
+	if args[len(args)-1] != "./..." && len(pkgs) == 0 {
+		fmt.Println("no tests")
+		return nil
+	}
+	return s.results.Run(os.Stdout, nil, append(args, pkgs...)...)
+}
+
+// taggedPackages finds the packages with test files of a build tag: those
+// beside the code, and those under tests/.
+func taggedPackages(tag string) (inside, outside []string) {
+	constraint := regexp.MustCompile(`(?m)^//go:build .*\b` + tag + `\b`)
+	for _, pkg := range packagesWith(constraint) {
+		if strings.HasPrefix(pkg, "./tests/") {
+			outside = append(outside, pkg)
+		} else {
+			inside = append(inside, pkg)
+		}
+	}
+	return inside, outside
+}
+
+// packagesWith lists the packages that have a test file of the clone in which
+// the expression is found.
+func packagesWith(expr *regexp.Regexp) []string {
+	found := map[string]bool{}
+	for _, file := range testFiles() {
+		if b, err := os.ReadFile(file); err == nil && expr.Match(b) {
+			found["./"+filepath.Dir(file)] = true
+		}
+	}
+	pkgs := make([]string, 0, len(found))
+	for pkg := range found {
+		pkgs = append(pkgs, pkg)
+	}
+	sort.Strings(pkgs)
+	return pkgs
+}
+
+func matchesIn(pkg string, expr *regexp.Regexp) (names []string) {
+	for _, file := range testFiles() {
+		if "./"+filepath.Dir(file) != pkg {
+			continue
+		}
+		b, _ := os.ReadFile(file)
+		for _, m := range expr.FindAllSubmatch(b, -1) {
+			names = append(names, string(m[1]))
+		}
+	}
+	return names
+}
+
+// testFiles asks git, so that what is lying about (a build folder, a vendor
+// tree) is not taken for part of the project. A copy without its .git is
+// walked.
+func testFiles() (files []string) {
+	out, err := exec.Command("git", "-c", "safe.directory=*", "ls-files", "--cached", "--others", "--exclude-standard", "*_test.go").Output()
+	if err != nil {
+		_ = filepath.WalkDir(".", func(path string, _ os.DirEntry, err error) error {
+			if err == nil && strings.HasSuffix(path, "_test.go") {
+				files = append(files, path)
+			}
+			return nil
+		})
+		return files
+	}
+	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
+		if _, err := os.Stat(lines.Text()); err == nil {
+			files = append(files, lines.Text())
+		}
+	}
+	return files
+}
