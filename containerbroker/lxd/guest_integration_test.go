@@ -34,6 +34,21 @@ busybox chmod 755 /bin/cloud-init
 `, 1)
 }
 
+// asSystemd is a tiny image's init that looks like a systemd which breaks off
+// the first wait for its boot and then says the given state.
+func asSystemd(state string) string {
+	return strings.Replace(lxdtest.TinyInit, "echo init up\n", `mkdir -p /run/systemd
+touch /run/systemd/private
+cat >/bin/systemctl <<'EOT'
+#!/bin/sh
+if [ -e /run/asked ]; then touch /run/waited; echo `+state+`; else touch /run/asked; echo starting; exit 1; fi
+EOT
+busybox chmod 755 /bin/systemctl
+busybox ln -s busybox /bin/timeout
+echo systemd >/proc/1/comm
+`, 1)
+}
+
 func TestReadiness(t *testing.T) {
 	server := lxdtest.Start(t)
 	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler", AddressTimeout: 2 * time.Second})
@@ -49,6 +64,8 @@ func TestReadiness(t *testing.T) {
 		"failing":   {init: withCloudInit(`{"v1": {"errors": ["no module named bang"]}}`), kind: fault.NeedsOperator, says: "no module named bang"},
 		"dying":     {init: "#!/bin/sh\necho all is lost\nsleep 1\nexit 1\n", kind: fault.Transient, says: "all is lost"},
 		"short":     {init: "#!/bin/sh\necho gone at once\nexit 1\n", kind: fault.Transient},
+		"systemd":   {init: asSystemd("running"), wants: containerbroker.Readiness{Init: "systemd"}, address: true},
+		"rescue":    {init: asSystemd("maintenance"), kind: fault.Transient, says: "its systemd is in state maintenance"},
 		"addr-less": {init: "#!/bin/sh\nwhile :; do sleep 1; done\n", kind: fault.Transient, says: "no address"},
 		"no-dhcp":   {init: "#!/bin/sh\nrm /bin/udhcpc\nwhile :; do sleep 1; done\n", wants: containerbroker.Readiness{Init: "init"}},
 		"no-shell":  {init: "#!/bin/busybox sh\nrm /bin/sh\nwhile :; do busybox sleep 1; done\n"},

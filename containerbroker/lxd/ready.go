@@ -19,7 +19,8 @@ import (
 // polled over the socket. $1 is how many fifths of a second it may wait for
 // an address, 0 for not at all; every further argument is a list of addresses,
 // as the kernel writes them, of which it waits for one. It prints "word value" lines, and what
-// cloud-init wrote about its run after the line "result".
+// cloud-init wrote about its run after the line "result". A systemd that has
+// only just begun breaks off the wait for its boot, so that is asked again.
 const readyScript = `
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 has() {
@@ -32,8 +33,17 @@ read -r init </proc/1/comm
 echo "init $init"
 if [ "$init" = systemd ] && has systemctl; then
   n=0
-  while [ ! -S /run/systemd/private ] && [ "$n" -lt 300 ]; do sleep 0.1; n=$((n+1)); done
-  echo "system $(timeout 300 systemctl is-system-running --wait 2>/dev/null)"
+  state=
+  while [ "$n" -lt 300 ]; do
+    if [ -e /run/systemd/private ]; then
+      state=$(timeout 300 systemctl is-system-running --wait 2>/dev/null)
+      [ "$?" -ne 124 ] || break
+    fi
+    case "$state" in running|degraded|maintenance|stopping) break;; esac
+    sleep 0.1
+    n=$((n+1))
+  done
+  echo "system $state"
 fi
 if has cloud-init && [ ! -e /etc/cloud/cloud-init.disabled ] && { [ "$init" = systemd ] || [ -d /run/openrc ]; }; then
   if [ -e /run/cloud-init/disabled ]; then
