@@ -145,6 +145,7 @@ type neighbourMessage struct {
 	family uint8
 	index  int32
 	state  uint16
+	flags  uint8
 }
 
 func (m *neighbourMessage) Len() int { return sizeNeigh }
@@ -154,6 +155,7 @@ func (m *neighbourMessage) Serialize() []byte {
 	b[0] = m.family
 	binary.NativeEndian.PutUint32(b[4:], uint32(m.index))
 	binary.NativeEndian.PutUint16(b[8:], m.state)
+	b[10] = m.flags
 	return b
 }
 

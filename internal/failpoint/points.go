@@ -58,6 +58,11 @@ const (
 	NetAddressDeleted      Point = "net-address-deleted"
 	NetRouteAdded          Point = "net-route-added"
 	NetRulesLoaded         Point = "net-rules-loaded"
+	NetArmed               Point = "net-checkpoint-armed"
+	NetNotProbed           Point = "net-before-probe"
+	NetNotCommitted        Point = "net-probed-not-committed"
+	NetRestoring           Point = "net-restoring"
+	NetCommitted           Point = "net-committed"
 	APIAcceptedNotDurable  Point = "api-accepted-before-durable"
 	APIDurableNotConfirmed Point = "api-durable-before-reply"
 )
@@ -74,5 +79,6 @@ var Points = []Point{
 	LoopDetaching, LoopBackingDeleting, MkfsRunning, MkfsNotRecorded, MountedNotRecorded, Unmounting,
 	TmpfsMounted, RootfsBound,
 	NetBridgeUnstamped, NetEnslaved, NetReleased, NetAddressAdded, NetAddressDeleted, NetRouteAdded, NetRulesLoaded,
+	NetArmed, NetNotProbed, NetNotCommitted, NetRestoring, NetCommitted,
 	APIAcceptedNotDurable, APIDurableNotConfirmed,
 }

@@ -1,0 +1,228 @@
+//go:build integration
+
+package guard_test
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"hostler/hostnet"
+	"hostler/hostnet/guard"
+	"hostler/internal/fault"
+)
+
+func TestAGoodChangeIsKept(t *testing.T) {
+	w := newWorld(t)
+	must(t, w.guard.Run(t.Context(), guard.Change{Object: "network/lan", Key: "1", Steps: w.bridging()}))
+	w.bridged()
+	if _, armed := w.guard.Armed(); armed {
+		t.Error("the change is still armed")
+	}
+	if o := w.guard.Outcomes()["network/lan"]; !o.Kept {
+		t.Errorf("the outcome is %+v", o)
+	}
+	eventually(t, "the watchdog's end", 3*time.Second, func() bool { return w.watchdog() == 0 })
+	w.bridged()
+}
+
+// What answered before and does not answer afterwards is a bad change,
+// whatever it did; the host is as it was within 10 s of it.
+func TestABadChangeIsUndone(t *testing.T) {
+	gateway := netip.MustParseAddr("192.0.2.1")
+	everywhere := netip.MustParsePrefix("0.0.0.0/0")
+	for name, c := range map[string]struct {
+		steps  func(w *world) []hostnet.Step
+		during func(w *world)
+		after  func(w *world)
+		why    string
+	}{
+		"wrong gateway": {
+			steps: func(*world) []hostnet.Step {
+				wrong := hostnet.Route{Destination: everywhere, Gateway: netip.MustParseAddr("192.0.2.77"), Metric: 100, Table: 254, Protocol: 3, Type: 1}
+				right := wrong
+				right.Gateway = gateway
+				return []hostnet.Step{{Op: hostnet.AddRoute, Link: "eth0", Route: &wrong}, {Op: hostnet.DeleteRoute, Link: "eth0", Route: &right}}
+			},
+			why: "the default gateway 192.0.2.1 cannot be reached",
+		},
+		"the gateway's own address on the bridge": {
+			steps: func(w *world) []hostnet.Step {
+				return append(w.bridging(), hostnet.Step{Op: hostnet.AddAddress, Link: "br-up", Address: &hostnet.Address{Prefix: netip.MustParsePrefix("192.0.2.1/24")}})
+			},
+			why: "the default gateway 192.0.2.1 cannot be reached",
+		},
+		"peer unplugged": {
+			steps:  (*world).bridging,
+			during: func(w *world) { w.peer.IP("link set up0 down") },
+			after: func(w *world) {
+				w.peer.IP("link set up0 up")
+				w.peer.IP("addr replace 2001:db8::1/64 dev up0 nodad")
+			},
+			why: "cannot be reached",
+		},
+		"bridge to nowhere": {
+			steps: func(w *world) []hostnet.Step { return without(w.bridging(), hostnet.Enslave) },
+			why:   "cannot be reached",
+		},
+		"a step that fails": {
+			steps: func(w *world) []hostnet.Step {
+				return append(w.bridging(), hostnet.Step{Op: hostnet.SetMTU, Link: "br-up", MTU: 1 << 30})
+			},
+			why: "cannot set the MTU",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			steps := c.steps(w)
+			if c.during != nil {
+				// Between the checkpoint and the end of the steps.
+				go func() {
+					eventually(t, "the change", 10*time.Second, func() bool { _, armed := w.guard.Armed(); return armed })
+					c.during(w)
+				}()
+			}
+			err := w.guard.Run(t.Context(), guard.Change{Object: "network/lan", Key: "1", Steps: steps})
+			o := w.guard.Outcomes()["network/lan"]
+			if err == nil || !strings.Contains(err.Error(), c.why) || o.Kept || !strings.Contains(o.Reason, c.why) {
+				t.Fatalf("the change came to %v, recorded as %+v", err, o)
+			}
+			if c.after != nil {
+				c.after(w)
+			}
+			w.restored()
+			took := time.Since(start(w))
+			t.Logf("undone %v after it was armed", took.Round(time.Millisecond))
+			if took > 10*time.Second {
+				t.Errorf("it took %v", took)
+			}
+			if fault.Is(err, fault.NeedsOperator) {
+				wantKind(t, w.guard.Run(t.Context(), guard.Change{Object: "network/lan", Key: "1", Steps: steps}), fault.NeedsOperator)
+				must(t, w.guard.Forget("network/lan"))
+				if reason := w.guard.Refused("network/lan", "1"); reason != "" {
+					t.Error(reason)
+				}
+			}
+		})
+	}
+}
+
+// start is when the change was armed: the watchdog took its lock then.
+func start(w *world) time.Time {
+	w.t.Helper()
+	info, err := os.Stat(filepath.Join(w.dir, "lock", "watchdog"))
+	must(w.t, err)
+	return info.ModTime()
+}
+
+func TestConfirm(t *testing.T) {
+	w := newWorld(t)
+	change := guard.Change{Object: "network/lan", Key: "1", Steps: w.bridging(), Confirm: time.Minute}
+	_, err := w.guard.Confirm(t.Context())
+	wantKind(t, err, fault.NotFound)
+	_, err = w.guard.Revert(t.Context())
+	wantKind(t, err, fault.NotFound)
+	wantKind(t, w.guard.Run(t.Context(), change), fault.NotReady)
+	w.bridged()
+	wantKind(t, w.guard.Run(t.Context(), change), fault.NotReady)
+	if a, armed := w.guard.Armed(); !armed || a.Phase != guard.Confirming || !a.Watched || a.Left < 50*time.Second {
+		t.Errorf("armed is %+v", a)
+	}
+	object, err := w.guard.Confirm(t.Context())
+	must(t, err)
+	if object != "network/lan" {
+		t.Error(object)
+	}
+	w.bridged()
+	eventually(t, "the watchdog's end", 3*time.Second, func() bool { return w.watchdog() == 0 })
+	w.bridged()
+}
+
+func TestUnconfirmedIsUndone(t *testing.T) {
+	w := newWorld(t)
+	wantKind(t, w.guard.Run(t.Context(), guard.Change{Object: "network/lan", Key: "1", Steps: w.bridging(), Confirm: 2 * time.Second}), fault.NotReady)
+	w.bridged()
+	eventually(t, "the undoing", 10*time.Second, func() bool { _, armed := w.guard.Armed(); return !armed })
+	w.restored()
+	if reason := w.guard.Refused("network/lan", "1"); !strings.Contains(reason, "nobody confirmed it within 2s") {
+		t.Errorf("the reason is %q", reason)
+	}
+}
+
+func TestRevert(t *testing.T) {
+	w := newWorld(t)
+	wantKind(t, w.guard.Run(t.Context(), guard.Change{Object: "network/lan", Key: "1", Steps: w.bridging(), Confirm: time.Minute}), fault.NotReady)
+	_, err := w.guard.Revert(t.Context())
+	must(t, err)
+	w.restored()
+}
+
+// The watchdog dies while the change waits: it is started again; where that
+// cannot be, the change is undone.
+func TestTheWatchdogDies(t *testing.T) {
+	w := newWorld(t)
+	go func() { _ = w.guard.Keep(t.Context()) }()
+	wantKind(t, w.guard.Run(t.Context(), guard.Change{Object: "network/lan", Key: "1", Steps: w.bridging(), Confirm: time.Minute}), fault.NotReady)
+	first := w.watchdog()
+	must(t, syscall.Kill(first, syscall.SIGKILL))
+	eventually(t, "another watchdog", 10*time.Second, func() bool {
+		a, armed := w.guard.Armed()
+		return armed && a.Watched && w.watchdog() != first
+	})
+	w.bridged()
+	w.dead = true
+	must(t, syscall.Kill(w.watchdog(), syscall.SIGKILL))
+	eventually(t, "the undoing", 10*time.Second, func() bool { _, armed := w.guard.Armed(); return !armed })
+	w.restored()
+}
+
+// Without a watchdog nothing is changed.
+func TestNoWatchdogNoChange(t *testing.T) {
+	w := newWorld(t)
+	w.dead = true
+	wantKind(t, w.guard.Run(t.Context(), guard.Change{Object: "network/lan", Key: "1", Steps: w.bridging()}), fault.Transient)
+	w.restored()
+}
+
+// The agent starts anew: what was being made is undone, what waits goes on
+// waiting, and what an earlier run of the host left is forgotten.
+func TestRecover(t *testing.T) {
+	w := newWorld(t)
+	steps := w.bridging()
+	wantKind(t, w.guard.Run(t.Context(), guard.Change{Object: "network/lan", Key: "1", Steps: steps, Confirm: time.Minute}), fault.NotReady)
+	must(t, w.newGuard(0).Recover(t.Context()))
+	w.bridged()
+	rewrite(t, w, `"phase":"confirming"`, `"phase":"changing"`)
+	must(t, w.newGuard(0).Recover(t.Context()))
+	w.restored()
+	if o := w.guard.Outcomes()["network/lan"]; o.Tries != 1 || o.Final {
+		t.Errorf("the outcome is %+v", o)
+	}
+
+	wantKind(t, w.guard.Run(t.Context(), guard.Change{Object: "network/lan", Key: "1", Steps: steps, Confirm: time.Minute}), fault.NotReady)
+	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	must(t, err)
+	rewrite(t, w, strings.TrimSpace(string(boot)), "another-run")
+	must(t, w.newGuard(0).Recover(t.Context()))
+	if _, armed := w.guard.Armed(); armed {
+		t.Error("it is still armed")
+	}
+	if reason := w.guard.Refused("network/lan", "1"); !strings.Contains(reason, "started anew") {
+		t.Errorf("the reason is %q", reason)
+	}
+}
+
+func rewrite(t *testing.T, w *world, from, to string) {
+	t.Helper()
+	path := filepath.Join(w.dir, "checkpoint.json")
+	text, err := os.ReadFile(path)
+	must(t, err)
+	if !strings.Contains(string(text), from) {
+		t.Fatalf("no %s in %s", from, text)
+	}
+	must(t, os.WriteFile(path, []byte(strings.Replace(string(text), from, to, 1)), 0o600))
+}

@@ -1,0 +1,187 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"hostler/hostnet"
+	"hostler/internal/failpoint"
+	"hostler/internal/fault"
+	"hostler/internal/hostlock"
+)
+
+const (
+	// lockLimit is how long a process that hangs is waited for before things
+	// are put back without it.
+	lockLimit = 2 * time.Second
+	// rounds is how often the host is looked at anew while it is put back: the
+	// kernel drops routes with addresses, and steps fail where others are missing.
+	rounds = 8
+)
+
+// askToConfirm leaves the change armed until a person confirms it.
+func (g *Guard) askToConfirm(ctx context.Context, cp *Checkpoint, wait time.Duration) error {
+	next := *cp
+	next.Phase, next.Deadline = Confirming, boottime()+wait
+	err := g.locked(ctx, cp, func() error { return g.write(&next) })
+	if err != nil {
+		return g.undo(ctx, cp, err)
+	}
+	g.o.Log.Info("The host's network was changed and waits to be confirmed.", "object", cp.Object, "limit", wait)
+	return next.waiting(cp.Object)
+}
+
+// commit keeps the change: with the checkpoint's removal it is the host's own.
+func (g *Guard) commit(ctx context.Context, cp *Checkpoint) error {
+	err := g.locked(ctx, cp, func() error {
+		if err := g.remove(); err != nil {
+			return err
+		}
+		g.o.Log.Info("The change of the host's network is kept.", "object", cp.Object)
+		if err := record(g.o.Dir, cp, true, "", false); err != nil {
+			g.o.Log.Warn("What became of a change is not recorded.", "error", err)
+		}
+		return nil
+	})
+	switch {
+	case err == nil:
+		return failpoint.Hit(failpoint.NetCommitted)
+	case errors.Is(err, errOvertaken):
+		return err
+	}
+	return g.undo(ctx, cp, err)
+}
+
+// undo puts things back and says why the change failed.
+func (g *Guard) undo(ctx context.Context, cp *Checkpoint, why error) error {
+	if errors.Is(why, errOvertaken) {
+		// A step of ours may have come after the watchdog's last one.
+		if err := g.restore(context.WithoutCancel(ctx), cp); err != nil {
+			return err
+		}
+		return fault.New(fault.Transient, "the change for %s was undone by the watchdog", cp.Object)
+	}
+	var bad *badProbe
+	final := errors.As(why, &bad) || fault.Is(why, fault.NeedsOperator) || fault.Is(why, fault.Invalid)
+	if err := g.giveUp(ctx, cp, why.Error(), final); err != nil {
+		return err
+	}
+	if final {
+		return fault.New(fault.NeedsOperator, "the change was undone: %w", why)
+	}
+	return fault.New(fault.Transient, "the change was undone: %w", why)
+}
+
+// giveUp restores and ends the armed change; one that has ended is success.
+func (g *Guard) giveUp(ctx context.Context, cp *Checkpoint, reason string, final bool) error {
+	ctx = context.WithoutCancel(ctx) // an agent that stops leaves nothing half done
+	err := g.locked(ctx, cp, func() error {
+		if err := g.restore(ctx, cp); err != nil {
+			return err
+		}
+		if err := record(g.o.Dir, cp, false, reason, final); err != nil {
+			return err
+		}
+		return g.remove()
+	})
+	if errors.Is(err, errOvertaken) {
+		return nil
+	}
+	if err == nil {
+		g.o.Log.Warn("The host's network is as it was before the change.", "object", cp.Object, "reason", reason)
+	}
+	return err
+}
+
+// locked runs f while nobody else ends the armed change, if it is still armed.
+// Who holds the lock for too long hangs, and is not waited for.
+func (g *Guard) locked(ctx context.Context, cp *Checkpoint, f func() error) error {
+	wait, cancel := context.WithTimeout(ctx, lockLimit)
+	defer cancel()
+	lock, err := hostlock.Acquire(wait, g.lockPath("end"), "the host's network", nil)
+	switch {
+	case err == nil:
+		defer func() { _ = lock.Release() }()
+	case wait.Err() == nil || ctx.Err() != nil:
+		return err
+	}
+	now, err := g.read()
+	if err != nil {
+		return err
+	}
+	if now == nil || now.ID != cp.ID {
+		return errOvertaken
+	}
+	return f()
+}
+
+// restore puts the links back. It is idempotent, and does as much as it can:
+// a step that fails does not keep the others from being done.
+func (g *Guard) restore(ctx context.Context, cp *Checkpoint) error {
+	var failed error
+	for range rounds {
+		o, err := g.o.Host.Observe(ctx)
+		if err != nil {
+			return fmt.Errorf("cannot undo the change for %s: %w", cp.Object, err)
+		}
+		steps := hostnet.Restore(cp.Namespace, cp.Before, o, cp.Touched)
+		if len(steps) == 0 {
+			g.restoreSysctls(cp)
+			return nil
+		}
+		failed = nil
+		for _, s := range steps {
+			if err := failpoint.Hit(failpoint.NetRestoring); err != nil {
+				return err
+			}
+			if err := g.o.Host.Apply(ctx, s); err != nil {
+				failed = err
+				g.o.Log.Warn("A step back failed.", "error", err)
+			}
+		}
+	}
+	g.restoreSysctls(cp)
+	if failed != nil {
+		// What is left is told and not tried for ever: a NIC may be pulled out.
+		g.o.Log.Error("The host's network is not wholly as it was.", "object", cp.Object, "error", failed)
+	}
+	return nil
+}
+
+// keptSysctls are the parameters of a link that decide whether it has a network.
+var keptSysctls = []string{
+	"net/ipv6/conf/%s/accept_ra", "net/ipv6/conf/%s/disable_ipv6", "net/ipv6/conf/%s/forwarding",
+	"net/ipv4/conf/%s/forwarding", "net/ipv4/conf/%s/arp_ignore", "net/ipv4/conf/%s/arp_announce",
+}
+
+func (g *Guard) sysctls(links []string) map[string]string {
+	if g.o.Sysctls == nil {
+		return nil
+	}
+	values := map[string]string{}
+	for _, link := range links {
+		for _, form := range keptSysctls {
+			name := fmt.Sprintf(form, link)
+			if value, err := g.o.Sysctls.Read(name); err == nil {
+				values[name] = value
+			}
+		}
+	}
+	return values
+}
+
+func (g *Guard) restoreSysctls(cp *Checkpoint) {
+	if g.o.Sysctls == nil {
+		return
+	}
+	for name, value := range cp.Sysctls {
+		if now, err := g.o.Sysctls.Read(name); err != nil || now == value {
+			continue // the link is gone, or nothing is to be done
+		}
+		if err := g.o.Sysctls.Write(name, value); err != nil {
+			g.o.Log.Warn("A kernel parameter cannot be put back.", "name", name, "error", err)
+		}
+	}
+}

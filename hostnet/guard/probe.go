@@ -1,0 +1,168 @@
+package guard
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"hostler/hostnet"
+)
+
+// Target is an address that answered before a change and must answer after it.
+type Target struct {
+	Address netip.Addr `json:"address"`
+	// What it is to a person: the default gateway, a probe address, where the
+	// change was asked for from.
+	What string `json:"what"`
+	// Gateway: the default route must go by it. Echo: it must answer itself,
+	// not only the first neighbour on the way.
+	Gateway bool `json:"gateway,omitempty"`
+	Echo    bool `json:"echo,omitempty"`
+}
+
+func (t Target) String() string { return t.What + " " + t.Address.String() }
+
+// clientsFor is how long the place that somebody came from is remembered.
+const clientsFor = 10 * time.Minute
+
+// Remember notes where the person comes from who asks for a change, so that
+// the connection is among what is probed.
+func (g *Guard) Remember(client netip.Addr) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for a, at := range g.clients {
+		if time.Since(at) > clientsFor {
+			delete(g.clients, a)
+		}
+	}
+	if client.IsValid() && !client.IsLoopback() && !client.IsLinkLocalUnicast() {
+		g.clients[client.Unmap()] = time.Now()
+	}
+}
+
+// targets are the gateways, the configured addresses and the clients that can
+// be reached now.
+func (g *Guard) targets(ctx context.Context, o hostnet.Observed) []Target {
+	var all []Target
+	add := func(t Target) {
+		if !slices.ContainsFunc(all, func(have Target) bool { return have.Address == t.Address && have.Gateway == t.Gateway }) {
+			all = append(all, t)
+		}
+	}
+	for _, r := range o.Routes {
+		if r.Default() && r.Gateway.IsValid() {
+			add(Target{Address: r.Gateway, What: "the default gateway", Gateway: true})
+		}
+	}
+	for _, a := range g.o.Probes() {
+		add(Target{Address: a, What: "the probe address"})
+	}
+	g.mu.Lock()
+	for a, at := range g.clients {
+		if time.Since(at) < clientsFor {
+			add(Target{Address: a, What: "your own address"})
+		}
+	}
+	g.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, baseLimit)
+	defer cancel()
+	answers := make([]*Target, len(all))
+	var wg sync.WaitGroup
+	for i, t := range all {
+		wg.Go(func() {
+			t.Echo = !t.Gateway
+			if g.ask(ctx, o, t) == nil {
+				answers[i] = &t
+				return
+			}
+			// A host that answers no echo has a first neighbour still.
+			if first := (Target{Address: t.Address, What: t.What}); t.Echo && g.ask(ctx, o, first) == nil {
+				answers[i] = &first
+			}
+		})
+	}
+	wg.Wait()
+	var kept []Target
+	for i, t := range answers {
+		if t == nil {
+			g.o.Log.Warn("What does not answer before a change is not asked for after it.", "target", all[i].String())
+			continue
+		}
+		kept = append(kept, *t)
+	}
+	return kept
+}
+
+// probe asks all targets at once, and again until they answer or ctx ends.
+func (g *Guard) probe(ctx context.Context, targets []Target) error {
+	failures := make([]error, len(targets))
+	var wg sync.WaitGroup
+	for i, t := range targets {
+		wg.Go(func() {
+			for {
+				o, err := g.o.Host.Observe(ctx)
+				if err == nil {
+					err = g.ask(ctx, o, t)
+				}
+				if err == nil {
+					failures[i] = nil
+					return
+				}
+				if ctx.Err() == nil || failures[i] == nil {
+					failures[i] = fmt.Errorf("%s cannot be reached: %w", t, err)
+				}
+				select {
+				case <-ctx.Done():
+					return
+				case <-time.After(look):
+				}
+			}
+		})
+	}
+	wg.Wait()
+	var texts []string
+	for _, err := range failures {
+		if err != nil {
+			texts = append(texts, err.Error())
+		}
+	}
+	if len(texts) > 0 {
+		return fmt.Errorf("%s", strings.Join(texts, "; "))
+	}
+	return nil
+}
+
+// ask looks for one target in the way it was found before.
+func (g *Guard) ask(ctx context.Context, o hostnet.Observed, t Target) error {
+	if t.Gateway {
+		// An address of this host answers nobody else.
+		if !t.Address.IsLinkLocalUnicast() {
+			if _, _, err := g.o.Host.Way(ctx, t.Address); err != nil {
+				return err
+			}
+		}
+		for _, r := range o.Routes {
+			if r.Default() && r.Gateway == t.Address {
+				return g.o.Host.Resolve(ctx, r.Link, t.Address)
+			}
+		}
+		return fmt.Errorf("no default route goes by it")
+	}
+	link, gateway, err := g.o.Host.Way(ctx, t.Address)
+	if err != nil {
+		return err
+	}
+	if !gateway.IsValid() {
+		gateway = t.Address
+	}
+	ctx, cancel := context.WithTimeout(ctx, baseLimit)
+	defer cancel()
+	if t.Echo {
+		return g.o.Host.Echo(ctx, t.Address)
+	}
+	return g.o.Host.Resolve(ctx, link, gateway)
+}
