@@ -46,9 +46,9 @@ func (a *app) delete(ctx context.Context, args []string, f deleteFlags) error {
 		return err
 	}
 	agent := a.agent()
-	var g goals
+	var doomed map[reference][]string
 	if f.wait {
-		if g, err = goneGoals(ctx, agent, refs); err != nil {
+		if doomed, err = machinesBehind(ctx, agent, refs); err != nil {
 			return err
 		}
 	}
@@ -60,19 +60,31 @@ func (a *app) delete(ctx context.Context, args []string, f deleteFlags) error {
 	if err != nil {
 		return err
 	}
-	if err := a.outcomes(outcomes, f.wait); err != nil {
-		return err
-	}
+	refused := a.outcomes(outcomes, f.wait)
 	if !f.wait {
-		return nil
+		return refused
+	}
+	g := goals{gone: map[string]bool{}}
+	var removed []string
+	for i, o := range outcomes {
+		if o.Err() != nil {
+			continue
+		}
+		removed = append(removed, names[i])
+		for _, machine := range doomed[refs[i]] {
+			g.gone[machine] = true
+		}
 	}
 	if err := a.waitFor(ctx, agent, g, f.timeout, exitError); err != nil {
+		if refused != nil {
+			return fail(exitError, "%s", strings.TrimSpace(refused.Error()+"\n"+err.Error()))
+		}
 		return err
 	}
-	if a.output != outName {
-		a.note("removed %s", strings.Join(names, ", "))
+	if a.output != outName && len(removed) > 0 {
+		a.note("removed %s", strings.Join(removed, ", "))
 	}
-	return nil
+	return refused
 }
 
 // deleted is what the arguments or the files name.
@@ -128,31 +140,28 @@ func (a *app) outcomes(outcomes []api.Outcome, wait bool) error {
 	return nil
 }
 
-// goneGoals are the machines that disappear with the references.
-func goneGoals(ctx context.Context, agent Agent, refs []reference) (goals, error) {
-	g := goals{gone: map[string]bool{}}
+// machinesBehind are the machines that disappear with each of the references.
+func machinesBehind(ctx context.Context, agent Agent, refs []reference) (map[reference][]string, error) {
+	behind := map[reference][]string{}
 	var declarations []api.Declaration
 	for _, r := range refs {
 		switch r.kind {
 		case spec.KindMachine:
-			g.gone[r.name] = true
+			behind[r] = []string{r.name}
 		case spec.KindDeclaration:
 			if declarations == nil {
 				var err error
 				if declarations, err = agent.Declarations(ctx); err != nil {
-					return g, err
+					return nil, err
 				}
 			}
 			i := slices.IndexFunc(declarations, func(d api.Declaration) bool { return d.Name == r.name })
-			if i < 0 {
-				continue
-			}
-			for _, name := range machinesOf(declarations[i]) {
-				g.gone[name] = true
+			if i >= 0 {
+				behind[r] = machinesOf(declarations[i])
 			}
 		}
 	}
-	return g, nil
+	return behind, nil
 }
 
 func machinesOf(d api.Declaration) []string {

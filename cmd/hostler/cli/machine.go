@@ -105,11 +105,19 @@ func (a *app) retryCommand() *cobra.Command {
 				objects = append(objects, o)
 			}
 			agent := a.agent()
+			var broken []string
 			for _, o := range objects {
 				if err := agent.Retry(cmd.Context(), o); err != nil {
-					return err
+					if cmd.Context().Err() != nil {
+						return err
+					}
+					broken = append(broken, err.Error())
+					continue
 				}
 				a.note("%s is tried again", o)
+			}
+			if len(broken) > 0 {
+				return fail(exitError, "%s", strings.Join(broken, "\n"))
 			}
 			return nil
 		},

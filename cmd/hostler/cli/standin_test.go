@@ -201,7 +201,14 @@ func (s *standIn) Power(_ context.Context, machine, action string) error {
 	return s.did("%s %s", action, machine)
 }
 
-func (s *standIn) Retry(_ context.Context, object string) error { return s.did("retry %s", object) }
+func (s *standIn) Retry(_ context.Context, object string) error {
+	if name, ok := strings.CutPrefix(object, "machine/"); ok {
+		if _, err := s.find(name); err != nil {
+			return err
+		}
+	}
+	return s.did("retry %s", object)
+}
 
 func (s *standIn) Adopt(_ context.Context, containerType, instance string) (api.Machine, error) {
 	return api.Machine{Name: instance}, s.did("adopt %s/%s", containerType, instance)
