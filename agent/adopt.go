@@ -22,7 +22,7 @@ func (a adopter) find(ctx context.Context, t spec.ContainerType, instance string
 	}
 	all, err := d.Broker.List(ctx, false)
 	if err != nil {
-		return containerbroker.Instance{}, fmt.Errorf("cannot list the %s instances: %w", t, err)
+		return containerbroker.Instance{}, err
 	}
 	for _, i := range all {
 		if i.Name == instance {
@@ -124,7 +124,7 @@ func (a adopter) exportForeign(ctx context.Context, t spec.ContainerType, d *spe
 	}
 	all, err := driver.Broker.List(ctx, false)
 	if err != nil {
-		return fmt.Errorf("cannot list the %s instances: %w", t, err)
+		return err
 	}
 	for _, i := range all {
 		if _, declared := d.Machines[i.Name]; !declared && i.Stamp == nil {

@@ -13,6 +13,7 @@ import (
 	"hostler/agent/provisioner"
 	"hostler/agent/spec"
 	"hostler/containerbroker"
+	"hostler/initialisers"
 	"hostler/internal/hostlock"
 )
 
@@ -101,7 +102,7 @@ func (g glance) unknown(ctx context.Context) ([]api.UnknownInstance, error) {
 		}
 		all, err := listSoon(ctx, d.Broker)
 		if err != nil {
-			return rows, fmt.Errorf("the %s instances cannot be listed: %w", t, err)
+			return rows, err
 		}
 		for _, i := range provisioner.Unknown(all, records, g.config().Namespace) {
 			rows = append(rows, api.UnknownInstance{Type: string(t), Name: i.Name, UID: i.Stamp.UID})
@@ -120,6 +121,25 @@ func listSoon(ctx context.Context, broker containerbroker.Broker) ([]containerbr
 	return broker.List(ctx, false)
 }
 
+// readiness says whether the host can run machines of a type, within
+// glanceTimeout.
+func readiness(ctx context.Context, t spec.ContainerType, init initialisers.Initialiser) (result, message, mend string) {
+	ctx, cancel := context.WithTimeout(ctx, glanceTimeout)
+	defer cancel()
+	if ok, why := init.Supported(ctx); !ok {
+		return "error", "this host cannot run " + string(t) + " machines: " + why, "mend what is named, then run `hostler doctor` again"
+	}
+	ok, why := init.Satisfied(ctx)
+	switch {
+	case ok:
+		return "ok", "is set up", ""
+	case ctx.Err() != nil:
+		return "error", fmt.Sprintf("no answer within %s: %s", glanceTimeout, why), "look whether its daemon hangs, and restart it"
+	default:
+		return "ok", "can be set up when the first machine is declared: " + why, ""
+	}
+}
+
 // Doctor implements api.Host. It changes nothing and calls no package manager.
 func (g glance) Doctor(ctx context.Context) ([]api.Check, error) {
 	var checks []api.Check
@@ -128,16 +148,8 @@ func (g glance) Doctor(ctx context.Context) ([]api.Check, error) {
 	}
 	for _, t := range g.types() {
 		name := "type " + string(t)
-		init := g.initialiser(t)
-		if ok, why := init.Supported(ctx); !ok {
-			add(name, "error", "this host cannot run "+string(t)+" machines: "+why, "mend what is named, then run `hostler doctor` again")
-			continue
-		}
-		if ok, why := init.Satisfied(ctx); !ok {
-			add(name, "ok", "can be set up when the first machine is declared: "+why, "")
-			continue
-		}
-		add(name, "ok", "is set up", "")
+		result, message, mend := readiness(ctx, t, g.initialiser(t))
+		add(name, result, message, mend)
 	}
 	for _, d := range g.disk() {
 		name := "space " + d.Path

@@ -72,7 +72,7 @@ func (s imageService) List(ctx context.Context) ([]api.Image, error) {
 		}
 		own, err := d.Images.ListImages(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("cannot list the %s images: %w", t, err)
+			return nil, err
 		}
 		for _, i := range own {
 			row := api.Image{Reference: i.Reference, Digest: i.ID, Format: string(t), Size: i.Size, Created: i.Created, UsedBy: i.UsedBy, Where: string(t)}

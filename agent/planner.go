@@ -59,7 +59,7 @@ func (p planner) planType(ctx context.Context, t spec.ContainerType, desired []p
 	if d, err := p.driver(t); err == nil {
 		differ = d.Broker.(containerbroker.Differ)
 		if observed.Instances, err = d.Broker.List(ctx, false); err != nil {
-			return nil, fmt.Errorf("cannot plan: cannot list the %s instances: %w", t, err)
+			return nil, fmt.Errorf("cannot plan: %w", err)
 		}
 	} else {
 		_, why := p.initialiser(t).Satisfied(ctx)

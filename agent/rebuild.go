@@ -31,7 +31,7 @@ func (h *host) learn(ctx context.Context, t spec.ContainerType) error {
 	}
 	instances, err := d.Broker.List(ctx, false)
 	if err != nil {
-		return fmt.Errorf("cannot list the %s instances: %w", t, err)
+		return err
 	}
 	objects, _, err := h.store.List(ctx)
 	if err != nil {

@@ -17,7 +17,8 @@ type Broker interface {
 	// List returns every instance of the hypervisor in one bulk call, foreign
 	// ones included (their Stamp is nil). It returns all or an error, never a
 	// part. With detail, state that costs the hypervisor work per instance
-	// (PID, addresses) is filled in too, still in one call.
+	// (PID, addresses) is filled in too, still in one call. An error says what
+	// could not be listed: callers tell it as it is.
 	List(ctx context.Context, detail bool) ([]Instance, error)
 	// Create makes the instance, stamped and stopped; the stamp is part of
 	// the very request that makes it. An instance of that name with the same

@@ -34,7 +34,6 @@ func (w *Worker) observe(ctx context.Context, detail bool) ([]Desired, Observed,
 	}
 	instances, err := w.Broker.List(ctx, detail)
 	if err != nil {
-		err = fmt.Errorf("cannot list the %s instances: %w", w.Type, err)
 		if ctx.Err() == nil {
 			w.goBlind(ctx, desired, err)
 		}

@@ -289,6 +289,29 @@ func TestBadListingsChangeNothing(t *testing.T) {
 	}
 }
 
+// A hypervisor that hangs is what a person looks for: neither command waits
+// for it for long, and both say so.
+func TestLooksWhileLXDHangs(t *testing.T) {
+	s := lxdtest.Start(t)
+	p := lxdtest.NewProxy(t, s.Socket)
+	a := harness.NewAgent(t, behind(t, p))
+	a.Configure("namespace: test\n")
+	a.Start()
+	a.Apply("site", tiny)
+	p.Add(lxdtest.Rule{Method: "GET", Path: "/1.0", Fault: lxdtest.Delay, Times: -1, Wait: 5 * time.Minute})
+	t.Cleanup(p.Heal)
+	for command, says := range map[string]string{
+		"doctor": "no answer within 3s",
+		"status": "cannot list LXD instances",
+	} {
+		began := time.Now()
+		_, out := a.Exit(command)
+		if took := time.Since(began); took > 30*time.Second || !strings.Contains(out, says) {
+			t.Errorf("%s after %s: %s", command, took, out)
+		}
+	}
+}
+
 // Files of conf.d are declarations; a changed configuration is taken over.
 func TestFilesAreFollowed(t *testing.T) {
 	s, a := start(t)
