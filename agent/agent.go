@@ -93,14 +93,16 @@ func open(ctx context.Context, o Options) (*host, state.OpenReport, error) {
 	if err != nil {
 		return nil, state.OpenReport{}, err
 	}
-	for _, dir := range []string{o.Paths.StateDir, o.Paths.RunDir} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return nil, state.OpenReport{}, fmt.Errorf("cannot make %s: %w", dir, err)
-		}
+	if err := os.MkdirAll(o.Paths.StateDir, 0o700); err != nil {
+		return nil, state.OpenReport{}, fmt.Errorf("cannot make %s: %w", o.Paths.StateDir, err)
 	}
 	store, report, err := openStore(ctx, state.Options{Dir: o.Paths.StateDir, Clock: h.now, Logger: o.Logger})
 	if err != nil {
 		return nil, report, fmt.Errorf("cannot open the store in %s: %w", o.Paths.StateDir, err)
+	}
+	// Only now: an agent that finds another at work leaves nothing behind.
+	if err := os.MkdirAll(o.Paths.RunDir, 0o700); err != nil {
+		return nil, report, errors.Join(fmt.Errorf("cannot make %s: %w", o.Paths.RunDir, err), store.Close())
 	}
 	h.local = store
 	h.store = timedStore{store, h.metrics.storeWait}

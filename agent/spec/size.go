@@ -35,6 +35,8 @@ func ParseSize(s string) (Size, error) {
 		return 0, fmt.Errorf("a size is missing; write one like 512MiB or 1GiB")
 	case digits == 0:
 		return 0, fmt.Errorf("%s is not a size; write one like 512MiB or 1GiB", quote(s))
+	case unit == "" && digits > 6 && digits <= 12: // as MiB beyond any host, so it was meant in bytes
+		return 0, fmt.Errorf("%s has no unit; write %sB for bytes, or a size like 512MiB", quote(s), number)
 	case unit == "" && digits <= 12:
 		return 0, fmt.Errorf("%s has no unit; write %sMiB, or the number with KiB, GiB or TiB", quote(s), number)
 	case strings.HasPrefix(unit, "."):

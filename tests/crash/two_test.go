@@ -4,6 +4,7 @@ package crash_test
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -20,7 +21,7 @@ func twoAgents(t *testing.T, lxd *lxdtest.Server) {
 	w.start()
 	began := time.Now()
 	_, err := harness.Try([]string{"LXD_DIR=" + lxd.Dir}, filepath.Join(w.bin, "hostlerd"),
-		"--config", w.path("etc/hostler.yaml"), "--state-dir", w.path("state"), "--run-dir", w.path("run"))
+		"--config", w.path("etc/hostler.yaml"), "--state-dir", w.path("state"), "--run-dir", w.path("run-2"))
 	took := time.Since(began)
 	if err == nil {
 		t.Fatal("a second agent ended well")
@@ -29,6 +30,9 @@ func twoAgents(t *testing.T, lxd *lxdtest.Server) {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the message lacks %q: %v", want, err)
 		}
+	}
+	if _, err := os.Stat(w.path("run-2")); err == nil {
+		t.Error("it left its run directory behind")
 	}
 	if took > 2*time.Second {
 		t.Errorf("it took %v", took)

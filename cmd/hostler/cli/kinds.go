@@ -124,7 +124,7 @@ func checkName(s string) error {
 		ok = ok && (c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-')
 	}
 	if !ok {
-		return usage("%q is not a name", s).hint("names are a lower-case letter, then up to 62 of a-z, 0-9 and -")
+		return usage("%q is not a name", cut(s, 80)).hint("names are a lower-case letter, then up to 62 of a-z, 0-9 and -")
 	}
 	return nil
 }
