@@ -226,7 +226,9 @@ func (o *operation) update(ctx context.Context, s Step) error {
 	if err := o.w.Broker.Update(ctx, m, s.Changes); err != nil {
 		return fmt.Errorf("cannot change %s: %w", fields(s.Changes), err)
 	}
-	o.event(ctx, state.LevelInfo, "Updated", describe(s.Changes))
+	if text := describe(s.Changes); text != "" {
+		o.event(ctx, state.LevelInfo, "Updated", text)
+	}
 	return nil
 }
 

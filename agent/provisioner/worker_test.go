@@ -393,6 +393,29 @@ func TestChanges(t *testing.T) {
 	r.awaitState("web", spec.MachineRunning)
 }
 
+// What only the agent's own record of a machine says is no news to a person.
+func TestRecordChangesQuietly(t *testing.T) {
+	r := newRig(t)
+	r.declare("web")
+	r.start()
+	r.awaitState("web", spec.MachineRunning)
+	r.declare("web", func(m *spec.MachineRecord) { m.Machine.Retain = true })
+	r.eventually("the record with the instance", func() bool {
+		i, _ := r.fake.Get("web")
+		return i.Stamp != nil && strings.Contains(i.Stamp.Record, `"retain":true`)
+	})
+	r.stop()
+	events, err := r.store.Events(t.Context(), state.EventQuery{})
+	if err != nil || len(events) == 0 {
+		t.Fatal(len(events), err)
+	}
+	for _, e := range events {
+		if e.Reason == "Updated" {
+			t.Errorf("told as %+v", e)
+		}
+	}
+}
+
 // cloud-init's own error is the machine's, and it is not tried again unasked.
 func TestCloudInitErrorIsShown(t *testing.T) {
 	r := newRig(t)
