@@ -59,6 +59,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	h.prepareStorage(ctx)
 	for _, t := range h.types() {
 		h.sup.start(ctx, "recovery-"+string(t), h.recover(t))
 	}
@@ -113,6 +114,8 @@ func open(ctx context.Context, o Options) (*host, state.OpenReport, error) {
 	if err := h.openImages(); err != nil {
 		return nil, report, errors.Join(err, store.Close())
 	}
+	h.sources = h.storageSources()
+	h.storage = h.newStorage()
 	return h, report, nil
 }
 

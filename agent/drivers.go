@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"hostler/agent/spec"
+	"hostler/agent/storageprovisioner"
 	"hostler/containerbroker"
 	"hostler/containerbroker/lxd"
 	"hostler/initialisers"
@@ -13,6 +14,12 @@ import (
 	"hostler/internal/paths"
 	"hostler/internal/run"
 	"hostler/packaging"
+	"hostler/storage"
+	"hostler/storage/idmap"
+	"hostler/storage/loop"
+	"hostler/storage/managedfs"
+	"hostler/storage/rootfs"
+	"hostler/storage/tmpfs"
 	"hostler/sysctl"
 )
 
@@ -62,6 +69,37 @@ func newLXDInitialiser(h *host, c spec.Config) initialisers.Initialiser {
 		Proxy:  lxdinit.Proxy{HTTP: c.Proxy.HTTP, HTTPS: c.Proxy.HTTPS, No: c.Proxy.No},
 		LXDDir: os.Getenv("LXD_DIR"), Logger: log,
 	})
+}
+
+// storageSources names everything that provides volumes and filesystems.
+func (h *host) storageSources() storageprovisioner.Sources {
+	p, ns, log := h.paths, h.config().Namespace, h.logger.With("part", "storage")
+	managed := func(dir string) *managedfs.Source {
+		return managedfs.New(managedfs.Options{Dir: dir, Namespace: ns, Runner: run.Host{}, Log: log})
+	}
+	return storageprovisioner.Sources{
+		Volumes: map[string]storage.VolumeSource{
+			"loop": loop.New(loop.Options{Dir: p.Volumes(), Namespace: ns, Log: log}),
+		},
+		Filesystems: map[string]storage.FilesystemSource{
+			"tmpfs": tmpfs.New(tmpfs.Options{Dir: p.Filesystems("tmpfs"), Namespace: ns, Log: log}),
+			"rootfs": rootfs.New(rootfs.Options{
+				Dir: p.Mounts("rootfs"), Filesystems: managed(p.Rootfs("filesystems")), Log: log,
+				Volumes: loop.New(loop.Options{Dir: p.Rootfs("volumes"), Namespace: ns, Log: log}),
+			}),
+			storageprovisioner.Managed: managed(p.Filesystems(storageprovisioner.Managed)),
+		},
+		Views:  idmap.New(idmap.Options{Dir: p.Mounts("machines"), Runner: run.Host{}}),
+		Mounts: p.Mounts("host"), ViewDir: p.Mounts("machines"),
+		// LXD runs as root and takes what root may give away.
+		Map: func() (idmap.Map, error) { return idmap.Of(p.SubUIDs(), p.SubGIDs(), "root", lxdGuestIDs) },
+	}
+}
+
+// lxdGuestIDs are those that LXD takes where nothing says otherwise.
+var lxdGuestIDs = idmap.Map{
+	Users:  idmap.Range{First: 1_000_000, Count: 1_000_000_000},
+	Groups: idmap.Range{First: 1_000_000, Count: 1_000_000_000},
 }
 
 func (h *host) packages(c spec.Config) packaging.Manager {

@@ -10,6 +10,7 @@ import (
 
 	"hostler/agent/spec"
 	"hostler/agent/state"
+	"hostler/agent/storageprovisioner"
 	"hostler/containerbroker"
 	"hostler/containerbroker/images"
 	"hostler/initialisers"
@@ -31,6 +32,8 @@ type host struct {
 	started time.Time
 	// placement says where the provisioners run.
 	placement Placement
+	sources   storageprovisioner.Sources
+	storage   *storageprovisioner.Worker
 
 	mu           sync.Mutex
 	cfg          spec.Config

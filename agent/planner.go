@@ -34,7 +34,10 @@ func (p planner) Plan(ctx context.Context, machines []api.PlannedObject) ([]api.
 			objects[i].UID = "new:" + m.After.Name
 		}
 	}
-	var steps []api.Step
+	steps, objects, err := p.planStorage(ctx, objects, record)
+	if err != nil {
+		return nil, err
+	}
 	for _, t := range p.types() {
 		desired, err := provisioner.Decode(objects, t, provisioner.ConfigOf(record, t))
 		if err != nil {

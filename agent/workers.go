@@ -32,6 +32,11 @@ func Workers() []Worker {
 			start: func(h *host, a applier) func(context.Context) error { return h.followDeclarations(a) },
 		},
 		{
+			Name: "storage", In: "volumes, filesystems, machines, host record, block devices", Out: "loop devices, filesystems, mounts, and the status of volumes and filesystems",
+			Doc:   "Keeps volumes, filesystems and what machines are given of them as declared.",
+			start: func(h *host, _ applier) func(context.Context) error { return h.storage.Run },
+		},
+		{
 			Name: "setup-lxd", In: "machines, host record", Out: "type/lxd, packages, LXD's first configuration, kernel limits",
 			Doc:   "Prepares the host for LXD machines when the first one is declared, then starts their provisioner.",
 			start: func(h *host, _ applier) func(context.Context) error { return h.setUp(spec.LXD) },

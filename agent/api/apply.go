@@ -89,7 +89,7 @@ func (s *Server) declare(ctx context.Context, docs []document, dropped func(*wor
 				return err
 			}
 		}
-		p = Plan{Steps: holdUnsupported(steps, unsupported), Machines: machinesOf(docs), Removed: removed, Unsupported: unsupported}
+		p = Plan{Steps: holdUnsupported(steps, unsupported), Machines: machinesOf(docs), Objects: givensIn(docs), Removed: removed, Unsupported: unsupported}
 		return nil
 	})
 	if err != nil {
@@ -231,6 +231,17 @@ func machinesOf(docs []document) []string {
 	all := []string{}
 	for _, d := range docs {
 		all = slices.AppendSeq(all, maps.Keys(d.decl.Machines))
+	}
+	slices.Sort(all)
+	return all
+}
+
+// givensIn are the KIND/NAMEs of what the documents declare besides machines.
+func givensIn(docs []document) (all []string) {
+	for _, d := range docs {
+		all = append(all, slices.DeleteFunc(slices.Clone(d.decl.Objects()), func(o string) bool {
+			return strings.HasPrefix(o, spec.KindMachine+"/")
+		})...)
 	}
 	slices.Sort(all)
 	return all

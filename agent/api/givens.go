@@ -98,6 +98,31 @@ func (w *world) declareGivens(doc document) error {
 	return nil
 }
 
+// retryGiven asks for a new attempt at a volume or filesystem, dying ones
+// included.
+func (w *world) retryGiven(id state.ID) error {
+	g := w.givens[id]
+	if g == nil {
+		return fault.New(fault.NotFound, "%s/%s is not there", id.Kind, clip(id.Name, 64))
+	}
+	var err error
+	if id.Kind == spec.KindVolume {
+		var r spec.VolumeRecord
+		err = json.Unmarshal(g.now, &r)
+		r.RetryRequest++
+		g.now = spec.Encode(r)
+	} else {
+		var r spec.FilesystemRecord
+		err = json.Unmarshal(g.now, &r)
+		r.RetryRequest++
+		g.now = spec.Encode(r)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot read %s/%s: %w", id.Kind, id.Name, err)
+	}
+	return nil
+}
+
 // retireGivens sends away the networks and the storage of one declaration that
 // it names no more.
 func (w *world) retireGivens(declaration string, declared map[string]bool) {

@@ -73,6 +73,9 @@ type Plan struct {
 	Steps []Step `json:"steps"`
 	// Machines that the documents declare, for following an apply.
 	Machines []string `json:"machines"`
+	// Objects are the networks, volumes and filesystems (KIND/NAME) that the
+	// documents declare, for following too.
+	Objects []string `json:"objects,omitempty"`
 	// Removed objects (KIND/NAME) that the documents no longer declare.
 	Removed []string `json:"removed"`
 	// Unsupported says for each declared thing that this agent cannot carry

@@ -78,9 +78,9 @@ machines:
 `)
 	got := Unsupported(d)
 	want := []string{
-		"network/lan: networks are", "volume/data: volumes are", "filesystem/www: filesystems are",
+		"network/lan: networks are",
 		"machine/web: type kvm is", "machine/old: type lxc is", "machine/web: networks of a machine are",
-		"machine/web: storage of a machine is", "machine/web: publish is",
+		"machine/web: publish is",
 	}
 	for i := range want {
 		want[i] += " not yet supported by this agent"

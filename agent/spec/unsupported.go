@@ -15,12 +15,9 @@ var notYet = []struct {
 	what string // for the sentence: "machine/web: publish is not yet …"
 }{
 	{KindNetwork, func(d Declaration) []string { return slices.Sorted(maps.Keys(d.Networks)) }, "networks are"},
-	{KindVolume, func(d Declaration) []string { return slices.Sorted(maps.Keys(d.Volumes)) }, "volumes are"},
-	{KindFilesystem, func(d Declaration) []string { return slices.Sorted(maps.Keys(d.Filesystems)) }, "filesystems are"},
 	{KindMachine, machinesWith(func(m Machine) bool { return m.Type == KVM }), "type kvm is"},
 	{KindMachine, machinesWith(func(m Machine) bool { return m.Type == LXC }), "type lxc is"},
 	{KindMachine, machinesWith(func(m Machine) bool { return len(m.Networks) > 0 }), "networks of a machine are"},
-	{KindMachine, machinesWith(func(m Machine) bool { return len(m.Storage) > 0 }), "storage of a machine is"},
 	{KindMachine, machinesWith(func(m Machine) bool { return len(m.Publish) > 0 }), "publish is"},
 }
 

@@ -5,6 +5,7 @@
 package storageprovisioner
 
 import (
+	"cmp"
 	"path/filepath"
 	"slices"
 	"time"
@@ -33,6 +34,9 @@ type Entity struct {
 	Size       int64
 	Volume     spec.Volume     // of a volume
 	Filesystem spec.Filesystem // of a filesystem
+	// Bears is the uid in the stamp of the volume that a filesystem is on. The
+	// filesystem bears the same: declared again, it is found on its volume.
+	Bears string
 }
 
 // Key is KIND/NAME.
@@ -40,10 +44,7 @@ func (e *Entity) Key() string { return e.Kind + "/" + e.Name }
 
 // ref is how a source knows the entity.
 func (e *Entity) ref(namespace string) storage.Ref {
-	uid := e.UID
-	if e.Status.StampUID != "" {
-		uid = e.Status.StampUID
-	}
+	uid := cmp.Or(e.Bears, e.Status.StampUID, e.UID)
 	return storage.Ref{ID: e.Name, Stamp: storage.Stamp{Namespace: namespace, UID: uid}}
 }
 
@@ -142,6 +143,8 @@ type Step struct {
 	Detail  string
 	// Changes are shown; only grow has one.
 	Changes []Change
+	// Keeps: a destroy after which what was in it is still on its volume.
+	Keeps bool
 	// Waiting says what must come first; such a step is only shown.
 	Waiting string
 	// Held says why it is not done without a person; such a step is only shown.
@@ -156,16 +159,6 @@ type Change struct{ Field, From, To string }
 // Due says whether the step may be carried out at now.
 func (s Step) Due(now time.Time) bool {
 	return s.Waiting == "" && s.Held == "" && !s.After.After(now)
-}
-
-// Visible says that the step changes something that a person would name; the
-// others follow from what machines are given.
-func (s Step) Visible() bool {
-	switch s.Action {
-	case ActionDestroy, ActionRelease, ActionAdopt, ActionCreate, ActionGrow:
-		return true
-	}
-	return s.Held != ""
 }
 
 // phase is the step's place in a batch (S20): remove volumes, create volumes,

@@ -1,6 +1,7 @@
 package storageprovisioner
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -59,6 +60,15 @@ func Decode(objects []state.Object) (Desired, error) {
 		if err != nil {
 			return Desired{}, err
 		}
+	}
+	uids := map[string]string{}
+	for _, e := range d.Entities {
+		if e.Kind == spec.KindVolume {
+			uids[e.Name] = cmp.Or(e.Status.StampUID, e.UID)
+		}
+	}
+	for i := range d.Entities {
+		d.Entities[i].Bears = uids[d.Entities[i].Filesystem.Volume]
 	}
 	return d, nil
 }

@@ -265,7 +265,7 @@ func resize(size, declared int64) []Step {
 func (w *world) last(e *Entity, there bool, waiting string) Step {
 	switch {
 	case !there:
-		return Step{Action: ActionForget, Waiting: waiting}
+		return Step{Action: ActionForget, Waiting: waiting, Detail: "no longer declared; there is no data"}
 	case w.policy.Leave:
 		return Step{Action: ActionRelease, Detail: "left as it is"}
 	case e.Retain:
@@ -274,6 +274,12 @@ func (w *world) last(e *Entity, there bool, waiting string) Step {
 			detail += " in " + v.Path
 		}
 		return Step{Action: ActionRelease, Detail: detail + "; declared again it has it back", Waiting: waiting}
+	case e.Filesystem.Volume != "":
+		step := Step{Action: ActionDestroy, Detail: "no longer declared; its data goes with volume/" + e.Filesystem.Volume, Waiting: waiting}
+		if v := w.volumes[e.Filesystem.Volume]; v != nil && (v.Life == state.Alive || v.Retain) {
+			step.Keeps, step.Detail = true, "no longer declared; its data stays on "+v.Key()
+		}
+		return step
 	}
 	return Step{Action: ActionDestroy, Detail: "no longer declared; its data is deleted", Waiting: waiting}
 }

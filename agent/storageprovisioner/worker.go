@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,6 +32,9 @@ type Options struct {
 	Devices func(ctx context.Context) (<-chan struct{}, error)
 	// WaitHolders returns when one of the processes has ended.
 	WaitHolders func(ctx context.Context, holders []storage.Holder) error
+	// Stage makes the place ready below which filesystems are mounted, or gives
+	// it up when nothing is declared; idempotent. Nil: nothing is to be done.
+	Stage func(used bool) error
 	// Notice shows a sentence in the host's status until it is cleared by an
 	// empty one; nil: nobody looks.
 	Notice  func(key, text string)
@@ -51,6 +55,7 @@ type Worker struct {
 	// had is what instances there were at the last look.
 	had    map[string]Guest
 	spaced time.Time // when space was last looked at
+	bare   bool      // nothing was declared at the last look
 	waits  sync.WaitGroup
 
 	mu      sync.Mutex
@@ -67,6 +72,9 @@ func New(o Options) *Worker {
 	}
 	if o.Notice == nil {
 		o.Notice = func(string, string) {}
+	}
+	if o.Stage == nil {
+		o.Stage = func(bool) error { return nil }
 	}
 	return &Worker{
 		Options: o, waker: reconcile.NewWaker(), config: o.Defaults,
@@ -162,6 +170,9 @@ func (w *Worker) converge(ctx context.Context) (time.Time, error) {
 		if err := w.assess(ctx, &l); err != nil {
 			return time.Time{}, err
 		}
+		if err := w.stage(&l); err != nil {
+			return time.Time{}, err
+		}
 		acted, err := w.act(ctx, &l, done)
 		if err != nil || ctx.Err() != nil {
 			return time.Time{}, err
@@ -173,6 +184,18 @@ func (w *Worker) converge(ctx context.Context) (time.Time, error) {
 		// A nudge is good for one attempt.
 		nudged = map[string]bool{}
 	}
+}
+
+// stage makes the place of mounts ready before anything is mounted, and gives
+// it up once after the last declaration went.
+func (w *Worker) stage(l *look) error {
+	used := len(l.desired.Entities) > 0
+	due := slices.ContainsFunc(l.steps, func(s Step) bool { return s.Due(l.policy.Now) })
+	if used && !due || !used && w.bare {
+		return nil
+	}
+	w.bare = !used
+	return w.Stage(used)
 }
 
 // nextRetry is when the first step falls due that waits for its time.

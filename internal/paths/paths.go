@@ -63,6 +63,27 @@ func (p Paths) Identity() string { return filepath.Join(p.StateDir, "store-id") 
 // Images is the content-addressed cache.
 func (p Paths) Images() string { return filepath.Join(p.StateDir, "images") }
 
+// Volumes holds the data of loop volumes.
+func (p Paths) Volumes() string { return filepath.Join(p.StateDir, "volumes") }
+
+// Filesystems holds what a source (tmpfs, managed) keeps of its filesystems.
+func (p Paths) Filesystems(source string) string {
+	return filepath.Join(p.StateDir, "filesystems", source)
+}
+
+// Rootfs holds the filesystems that are parts of the host's own.
+func (p Paths) Rootfs(part string) string { return filepath.Join(p.StateDir, "rootfs", part) }
+
+// Mounts is the folder below which everything is mounted: what the host itself
+// uses (host, rootfs) and what machines see (machines).
+func (p Paths) Mounts(part string) string { return filepath.Join(p.StateDir, "mounts", part) }
+
+// SubUIDs and SubGIDs say what ids of the host its guests may have.
+func (p Paths) SubUIDs() string { return p.Host("/etc/subuid") }
+
+// SubGIDs is SubUIDs for groups.
+func (p Paths) SubGIDs() string { return p.Host("/etc/subgid") }
+
 // SysctlState remembers the kernel parameters' values from before hostler.
 func (p Paths) SysctlState() string { return filepath.Join(p.StateDir, "sysctl.json") }
 

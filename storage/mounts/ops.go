@@ -3,6 +3,8 @@ package mounts
 import (
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/moby/sys/mountinfo"
@@ -176,6 +178,29 @@ func Share(dir string) error {
 	}
 	if err := unix.Mount("", dir, "", unix.MS_SHARED, ""); err != nil {
 		return fmt.Errorf("cannot share %s: %w", dir, err)
+	}
+	return nil
+}
+
+// Unshare takes back what Share did to the folder, when nothing is mounted
+// below it any more, and removes it with the empty folders below it and above
+// it, up to and without root. Where nothing is to be done it does nothing.
+func Unshare(dir, root string) error {
+	table, err := Read("/proc")
+	if err != nil || len(table.Below(dir)) > 0 {
+		return err
+	}
+	for range table.At(dir) {
+		if err := unix.Unmount(dir, unix.UMOUNT_NOFOLLOW); err != nil {
+			return fmt.Errorf("cannot give up %s: %w", dir, err)
+		}
+	}
+	inside, _ := os.ReadDir(dir)
+	for _, e := range inside {
+		_ = unix.Rmdir(filepath.Join(dir, e.Name()))
+	}
+	for ; dir != root && strings.HasPrefix(dir, root+"/") && unix.Rmdir(dir) == nil; dir = filepath.Dir(dir) {
+		continue
 	}
 	return nil
 }

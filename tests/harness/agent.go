@@ -66,7 +66,10 @@ func NewAgent(t testing.TB, lxdDir string) *Agent {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	t.Cleanup(func() {
+		PullStorage(t, dir)
+		_ = os.RemoveAll(dir)
+	})
 	a := &Agent{Dir: dir, Env: []string{"LXD_DIR=" + lxdDir}, t: t}
 	a.Configure("namespace: test\nretry-delay: 1s\nstart-retries: 2\n")
 	return a

@@ -220,12 +220,30 @@ func (a *app) waitApplied(ctx context.Context, agent Agent, req api.ApplyRequest
 			w.gone[name] = true
 		}
 	}
+	g := givenGoals{ready: givensOf(p.Objects), gone: givensOf(p.Removed)}
+	g.ready = slices.DeleteFunc(g.ready, func(r reference) bool {
+		return slices.ContainsFunc(heldSteps(p), func(s api.Step) bool { return s.Object == r.String() })
+	})
 	started := a.env.Now()
-	if err := a.waitFor(ctx, agent, w, timeout, exitError); err != nil {
+	// What machines are given comes before them and goes after them.
+	if err := a.waitGivens(ctx, agent, givenGoals{ready: g.ready}, true, timeout, exitError); err != nil {
 		return err
 	}
-	if n := len(w.ready); n > 0 && a.output == outTable {
-		a.note("%s", fmt.Sprintf("%s ready in %s", count(n, "machine"), short(a.env.Now().Sub(started))))
+	if err := a.waitFor(ctx, agent, w, a.left(timeout, started), exitError); err != nil {
+		return err
+	}
+	if err := a.waitGivens(ctx, agent, g, false, a.left(timeout, started), exitError); err != nil {
+		return err
+	}
+	var ready []string
+	if n := len(w.ready); n > 0 {
+		ready = append(ready, count(n, "machine"))
+	}
+	if n := len(g.ready); n > 0 {
+		ready = append(ready, count(n, "other object"))
+	}
+	if len(ready) > 0 && a.output == outTable {
+		a.note("%s ready in %s", strings.Join(ready, " and "), short(a.env.Now().Sub(started)))
 	}
 	return nil
 }

@@ -46,9 +46,9 @@ func (a *app) delete(ctx context.Context, args []string, f deleteFlags) error {
 		return err
 	}
 	agent := a.agent()
-	var doomed map[reference][]string
+	var doomed map[reference][]reference
 	if f.wait {
-		if doomed, err = machinesBehind(ctx, agent, refs); err != nil {
+		if doomed, err = behind(ctx, agent, refs); err != nil {
 			return err
 		}
 	}
@@ -64,18 +64,27 @@ func (a *app) delete(ctx context.Context, args []string, f deleteFlags) error {
 	if !f.wait {
 		return refused
 	}
-	g := goals{gone: map[string]bool{}}
+	g, givens := goals{gone: map[string]bool{}}, givenGoals{}
 	var removed []string
 	for i, o := range outcomes {
 		if o.Err() != nil {
 			continue
 		}
 		removed = append(removed, names[i])
-		for _, machine := range doomed[refs[i]] {
-			g.gone[machine] = true
+		for _, r := range doomed[refs[i]] {
+			if r.kind == spec.KindMachine {
+				g.gone[r.name] = true
+			} else {
+				givens.gone = append(givens.gone, r)
+			}
 		}
 	}
-	if err := a.waitFor(ctx, agent, g, f.timeout, exitError); err != nil {
+	started := a.env.Now()
+	err = a.waitFor(ctx, agent, g, f.timeout, exitError)
+	if err == nil {
+		err = a.waitGivens(ctx, agent, givens, false, a.left(f.timeout, started), exitError)
+	}
+	if err != nil {
 		if refused != nil {
 			return fail(exitError, "%s", strings.TrimSpace(refused.Error()+"\n"+err.Error()))
 		}
@@ -140,14 +149,14 @@ func (a *app) outcomes(outcomes []api.Outcome, wait bool) error {
 	return nil
 }
 
-// machinesBehind are the machines that disappear with each of the references.
-func machinesBehind(ctx context.Context, agent Agent, refs []reference) (map[reference][]string, error) {
-	behind := map[reference][]string{}
+// behind is what disappears with each of the references.
+func behind(ctx context.Context, agent Agent, refs []reference) (map[reference][]reference, error) {
+	all := map[reference][]reference{}
 	var declarations []api.Declaration
 	for _, r := range refs {
 		switch r.kind {
 		case spec.KindMachine:
-			behind[r] = []string{r.name}
+			all[r] = []reference{r}
 		case spec.KindDeclaration:
 			if declarations == nil {
 				var err error
@@ -157,11 +166,14 @@ func machinesBehind(ctx context.Context, agent Agent, refs []reference) (map[ref
 			}
 			i := slices.IndexFunc(declarations, func(d api.Declaration) bool { return d.Name == r.name })
 			if i >= 0 {
-				behind[r] = machinesOf(declarations[i])
+				all[r] = givensOf(declarations[i].Objects)
+				for _, name := range machinesOf(declarations[i]) {
+					all[r] = append(all[r], reference{spec.KindMachine, name})
+				}
 			}
 		}
 	}
-	return behind, nil
+	return all, nil
 }
 
 func machinesOf(d api.Declaration) []string {

@@ -21,7 +21,7 @@ func (a *app) waitCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "wait KIND/NAME --for ready|gone",
 		Short: "Wait until something is ready or gone",
-		Long: "Wait until a machine (or every machine of a declaration) is ready, or until a thing is\n" +
+		Long: "Wait until a thing (or everything of a declaration) is ready, or until a thing is\n" +
 			"gone. Exit code 124 says that the time was up, 1 that it failed for good.",
 		Example: "  hostler wait machine/web --for ready --timeout 5m\n  hostler wait declaration/web --for gone",
 		Args:    takes(1, 1, "one KIND/NAME"),
@@ -56,6 +56,14 @@ func (a *app) wait(ctx context.Context, r reference, gone bool, timeout time.Dur
 		g := goals{ready: map[string]bool{r.name: true}}
 		g.check = func(ctx context.Context) (map[string]string, error) { return restarting(ctx, agent, g.ready) }
 		return a.waitFor(ctx, agent, g, timeout, exitTimeout)
+	case slices.Contains(givenKinds, r.kind):
+		g := givenGoals{ready: []reference{r}}
+		if gone {
+			g = givenGoals{gone: []reference{r}}
+		} else if _, err := agent.Show(ctx, r.kind, r.name); err != nil {
+			return err
+		}
+		return a.waitGivens(ctx, agent, g, false, timeout, exitTimeout)
 	case gone:
 		return waitAbsent(ctx, agent, r, timeout)
 	case r.kind == spec.KindDeclaration:
@@ -71,9 +79,17 @@ func (a *app) wait(ctx context.Context, r reference, gone bool, timeout time.Dur
 		for _, m := range machinesOf(rows[i]) {
 			g.ready[m] = true
 		}
-		return a.waitFor(ctx, agent, g, timeout, exitTimeout)
+		givens := givenGoals{ready: givensOf(rows[i].Objects)}
+		started := a.env.Now()
+		if err := a.waitGivens(ctx, agent, givens, true, timeout, exitTimeout); err != nil {
+			return err
+		}
+		if err := a.waitFor(ctx, agent, g, a.left(timeout, started), exitTimeout); err != nil {
+			return err
+		}
+		return a.waitGivens(ctx, agent, givens, false, a.left(timeout, started), exitTimeout)
 	}
-	return usage("wait --for ready follows machines and declarations, not a %s", r.kind)
+	return usage("wait does not follow a %s", r.kind)
 }
 
 // waitAbsent looks until the agent knows no such object.

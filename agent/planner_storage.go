@@ -1,0 +1,78 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"hostler/agent/api"
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/agent/storageprovisioner"
+	"hostler/containerbroker"
+)
+
+// planStorage tells what is to be done for volumes and filesystems, and
+// returns the objects as they will be after it, for the plan of machines.
+func (p planner) planStorage(ctx context.Context, objects []state.Object, record spec.HostRecord) ([]api.Step, []state.Object, error) {
+	desired, err := storageprovisioner.Decode(objects)
+	if err != nil || len(desired.Entities) == 0 {
+		return nil, objects, err
+	}
+	observed, err := p.sources.Observe(ctx, desired)
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot plan: cannot look at the host's storage: %w", err)
+	}
+	for _, source := range slices.Sorted(maps.Keys(observed.Blind)) {
+		return nil, nil, fmt.Errorf("cannot plan: cannot look at the %s storage: %w", source, observed.Blind[source])
+	}
+	policy := p.sources.Policy(storageprovisioner.ConfigOf(record))
+	policy.Now = p.now()
+	var steps []api.Step
+	for _, s := range storageprovisioner.Shown(storageprovisioner.Plan(desired, observed, policy)) {
+		steps = append(steps, storageStep(s))
+	}
+	return steps, storageprovisioner.Foresee(objects, desired, observed, policy), nil
+}
+
+// storageWords are the words and impacts under which people know the actions.
+var storageWords = map[storageprovisioner.Action]struct {
+	word   string
+	impact containerbroker.Impact
+}{
+	storageprovisioner.ActionCreate:  {"create", containerbroker.ImpactNone},
+	storageprovisioner.ActionAdopt:   {"adopt", containerbroker.ImpactNone},
+	storageprovisioner.ActionGrow:    {"update", containerbroker.ImpactLive},
+	storageprovisioner.ActionAttach:  {"attach", containerbroker.ImpactLive},
+	storageprovisioner.ActionShow:    {"attach", containerbroker.ImpactLive},
+	storageprovisioner.ActionDetach:  {"detach", containerbroker.ImpactLive},
+	storageprovisioner.ActionHide:    {"detach", containerbroker.ImpactLive},
+	storageprovisioner.ActionRelease: {"release", containerbroker.ImpactNone},
+	storageprovisioner.ActionForget:  {"delete", containerbroker.ImpactNone},
+	storageprovisioner.ActionDestroy: {"delete", containerbroker.ImpactDestroy},
+}
+
+func storageStep(s storageprovisioner.Step) api.Step {
+	words := storageWords[s.Action]
+	view := api.Step{
+		Object: s.Kind + "/" + s.Name, Action: words.word, Impact: string(words.impact),
+		Detail: s.Detail, Held: s.Held, Changes: []api.Change{},
+	}
+	switch {
+	case s.Keeps:
+		view.Impact = string(containerbroker.ImpactNone)
+	case s.Machine != "" && words.word == "attach":
+		view.Detail = "to machine/" + s.Machine
+	case s.Machine != "":
+		view.Detail = "from machine/" + s.Machine
+	case s.Detail == "" && (words.word == "attach" || words.word == "detach"):
+		view.Detail = "as a block device of the host"
+	}
+	for _, c := range s.Changes {
+		if s.Action == storageprovisioner.ActionGrow {
+			view.Changes = append(view.Changes, api.Change{Field: c.Field, From: c.From, To: c.To, Impact: view.Impact})
+		}
+	}
+	return view
+}

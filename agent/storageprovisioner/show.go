@@ -1,0 +1,77 @@
+package storageprovisioner
+
+import (
+	"slices"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+)
+
+// Shown picks the steps that a person is told of before they happen. What is
+// attached as part of making a thing, or detached as part of removing it, goes
+// without saying, and so does what the host itself mounts for its machines.
+func Shown(steps []Step) []Step {
+	about := map[string]bool{} // KIND/NAMEs that come or go
+	for _, s := range steps {
+		switch s.Action {
+		case ActionCreate, ActionAdopt, ActionDestroy, ActionRelease, ActionForget:
+			about[s.Kind+"/"+s.Name] = true
+		}
+	}
+	var shown []Step
+	for _, s := range steps {
+		key := s.Kind + "/" + s.Name
+		anew := s.Action == ActionHide && slices.ContainsFunc(steps, func(o Step) bool {
+			return o.Action == ActionShow && o.Kind == s.Kind && o.Name == s.Name && o.Machine == s.Machine
+		})
+		switch {
+		case s.Held != "":
+		case anew:
+			continue
+		case s.Action == ActionShow, s.Action == ActionHide, s.Kind == spec.KindVolume && (s.Action == ActionAttach || s.Action == ActionDetach):
+			if about[key] {
+				continue
+			}
+		case s.Action == ActionAttach, s.Action == ActionDetach:
+			continue
+		}
+		shown = append(shown, s)
+	}
+	return shown
+}
+
+// Foresee returns the objects with the statuses that volumes and filesystems
+// will have once everything is as declared: what machines are going to be
+// given. A volume without a device yet is given as its name.
+func Foresee(objects []state.Object, d Desired, o Observed, p Policy) []state.Object {
+	w := newWorld(d, o, p)
+	objects = slices.Clone(objects)
+	for i := range d.Entities {
+		e := &d.Entities[i]
+		status := e.Status
+		status.Attachments = map[string]spec.AttachmentStatus{}
+		for _, machine := range w.machines(e) {
+			r, a := w.relation(e, machine)
+			switch {
+			case r == keeps:
+				status.Attachments[machine] = e.Status.Attachments[machine]
+				continue
+			case r != wants:
+				continue
+			}
+			given := spec.AttachmentStatus{State: spec.StorageAttached, ReadOnly: a.ReadOnly, Source: p.viewPath(machine, e.Name)}
+			if e.Kind == spec.KindVolume {
+				given.Source = e.Key()
+				if d, attached := device(w.volumesSeen[e.Name]); attached {
+					given.Source = d.Device
+				}
+			}
+			status.Attachments[machine] = given
+		}
+		at := slices.IndexFunc(objects, func(o state.Object) bool { return o.Kind == e.Kind && o.Name == e.Name })
+		if at >= 0 {
+			objects[at].Status = spec.Encode(status)
+		}
+	}
+	return objects
+}
