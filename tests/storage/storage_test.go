@@ -5,14 +5,12 @@
 package storage
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
-	"hostler/agent/api"
 	"hostler/containerbroker/lxd/lxdtest"
 	"hostler/tests/harness"
 )
@@ -54,20 +52,6 @@ func (w world) must(user, script string) string {
 		w.t.Fatalf("user %s in the machine: %s: %v", user, script, err)
 	}
 	return strings.TrimSpace(out)
-}
-
-// rows returns `hostler get KIND -o json` by name.
-func (w world) rows(kind string) map[string]api.Storage {
-	w.t.Helper()
-	var all []api.Storage
-	if err := json.Unmarshal([]byte(w.Run("get", kind, "-o", "json")), &all); err != nil {
-		w.t.Fatal(err)
-	}
-	byName := map[string]api.Storage{}
-	for _, row := range all {
-		byName[row.Name] = row
-	}
-	return byName
 }
 
 // nothingToDo fails unless a plan of the file is empty.
