@@ -159,6 +159,7 @@ func (g glance) Doctor(ctx context.Context) ([]api.Check, error) {
 		}
 		add(name, "ok", fmt.Sprintf("%d MiB are free", d.Free>>20), "")
 	}
+	checks = append(checks, g.networkChecks(ctx)...)
 	if unknown, err := g.unknown(ctx); err != nil {
 		add("instances", "error", err.Error(), "look whether the hypervisor's daemon runs")
 	} else if len(unknown) > 0 {

@@ -38,6 +38,11 @@ func (p planner) Plan(ctx context.Context, machines []api.PlannedObject) ([]api.
 	if err != nil {
 		return nil, err
 	}
+	more, objects, err := p.planNetworks(ctx, objects, record)
+	steps = append(more, steps...)
+	if err != nil {
+		return nil, err
+	}
 	for _, t := range p.types() {
 		desired, err := provisioner.Decode(objects, t, provisioner.ConfigOf(record, t))
 		if err != nil {

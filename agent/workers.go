@@ -32,6 +32,12 @@ func Workers() []Worker {
 			start: func(h *host, a applier) func(context.Context) error { return h.followDeclarations(a) },
 		},
 		{
+			Name: "networks", In: "networks, machines, host record, the kernel's network events",
+			Out:   "bridges, the firewall's table, kernel parameters, DHCP servers, network statuses",
+			Doc:   "Keeps the host's networks as declared and gives machines their addresses.",
+			start: func(h *host, _ applier) func(context.Context) error { return h.keepNetworks },
+		},
+		{
 			Name: "storage", In: "volumes, filesystems, machines, host record, block devices", Out: "loop devices, filesystems, mounts, and the status of volumes and filesystems",
 			Doc:   "Keeps volumes, filesystems and what machines are given of them as declared.",
 			start: func(h *host, _ applier) func(context.Context) error { return h.storage.Run },

@@ -24,6 +24,7 @@ func (r Release) String() string { return strings.TrimSpace(r.ID + " " + r.Versi
 const (
 	ForLXD        = "lxd"
 	ForImageBuild = "image-build"
+	ForNetworks   = "networks"
 )
 
 // sets lists what each purpose needs on each release. lxd recommends the
@@ -35,6 +36,14 @@ var sets = map[string]map[Release]Set{
 	ForLXD: {
 		{"debian", "12"}: {Names: []string{"lxd", "dnsmasq-base", "apparmor", "btrfs-progs", "nftables"}, Options: Options{NoRecommends: true}},
 		{"debian", "13"}: {Names: []string{"lxd", "dnsmasq-base", "apparmor", "btrfs-progs", "nftables"}, Options: Options{NoRecommends: true}},
+	},
+	// dnsmasq-base is the program alone: the package dnsmasq would start a
+	// server of its own at every address of the host.
+	ForNetworks: {
+		{"debian", "12"}:    {Names: []string{"nftables", "dnsmasq-base"}, Options: Options{NoRecommends: true}},
+		{"debian", "13"}:    {Names: []string{"nftables", "dnsmasq-base"}, Options: Options{NoRecommends: true}},
+		{"ubuntu", "22.04"}: {Names: []string{"nftables", "dnsmasq-base"}, Options: Options{NoRecommends: true}},
+		{"ubuntu", "24.04"}: {Names: []string{"nftables", "dnsmasq-base"}, Options: Options{NoRecommends: true}},
 	},
 	ForImageBuild: {
 		{"debian", "12"}:    {Names: []string{"mmdebstrap", "squashfs-tools"}, Options: Options{NoRecommends: true}},

@@ -64,7 +64,7 @@ func (m *Manager) Apply(ctx context.Context, owner string, settings []Setting) (
 	if err := m.writeDropIn(before, known); err != nil {
 		return nil, err
 	}
-	changed, failed := m.carryOut(known, drop)
+	changed, failed := m.carryOut(owner, known, drop)
 	if err := m.save(known); err != nil {
 		failed = append(failed, err)
 	}
@@ -157,8 +157,10 @@ func agreed(name string, owners map[string]Setting) (string, error) {
 	return "", fault.New(fault.Conflict, "cannot set kernel parameter %s: %v want different values", name, slices.Sorted(maps.Keys(owners)))
 }
 
-// carryOut sets the wanted values and puts the earlier ones back.
-func (m *Manager) carryOut(known, drop memory) (changed []string, failed []error) {
+// carryOut sets the values that the owner wants and puts the earlier ones
+// back. What only others want is theirs to set: it may belong to an interface
+// that is away.
+func (m *Manager) carryOut(owner string, known, drop memory) (changed []string, failed []error) {
 	set := func(name, value string) {
 		if err := m.write(name, value); err != nil {
 			failed = append(failed, err)
@@ -173,6 +175,9 @@ func (m *Manager) carryOut(known, drop memory) (changed []string, failed []error
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(known)) {
+		if _, wants := known[name].Owners[owner]; !wants {
+			continue
+		}
 		if current, err := m.Read(name); err != nil || current != known[name].Value {
 			set(name, known[name].Value)
 		}

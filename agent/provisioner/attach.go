@@ -79,12 +79,21 @@ func (s surroundings) attach(d *Desired) {
 		n, declared := s.networks[nic.Network]
 		guest, given := n.status.Guests[d.Name+"/"+name]
 		if !declared || n.status.State != "ready" || !given || guest.Released != nil {
-			d.Waiting = append(d.Waiting, spec.KindNetwork+"/"+nic.Network)
+			what := spec.KindNetwork + "/" + nic.Network
+			if n.status.Message != "" {
+				what += " (" + n.status.Message + ")"
+			}
+			d.Waiting = append(d.Waiting, what)
 			continue
 		}
+		is := n.spec
+		if n.status.Applied != nil {
+			is = *n.status.Applied
+		}
 		d.Machine.NICs = append(d.Machine.NICs, containerbroker.NIC{
-			Name: name, Bridge: n.spec.Bridge, MAC: guest.MAC, MTU: n.spec.MTU,
-			Addresses: guest.Addresses, Static: !n.spec.DHCP, Gateways: n.status.Gateways, Nameservers: n.status.Nameservers,
+			Name: name, Bridge: is.Bridge, MAC: guest.MAC, MTU: is.MTU, Addresses: guest.Addresses,
+			// Without an address of ours the guest asks whoever is on the bridge.
+			Static: !is.DHCP && len(guest.Addresses) > 0, Gateways: n.status.Gateways, Nameservers: n.status.Nameservers,
 		})
 		d.Machine.ExpectAddress = true
 	}

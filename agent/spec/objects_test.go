@@ -63,7 +63,7 @@ machines:
 
 func TestUnsupported(t *testing.T) {
 	d := parsed(t, "site", `
-networks: {lan: {bridge: br0}}
+networks: {lan: {bridge: br0, interfaces: [eth1]}, dmz: {bridge: br1}}
 volumes: {data: {provider: loop, size: 1GiB}}
 filesystems: {www: {volume: data}}
 machines:
@@ -78,9 +78,7 @@ machines:
 `)
 	got := Unsupported(d)
 	want := []string{
-		"network/lan: networks are",
-		"machine/web: type kvm is", "machine/old: type lxc is", "machine/web: networks of a machine are",
-		"machine/web: publish is",
+		"network/lan: interfaces of a network are", "machine/web: type kvm is", "machine/old: type lxc is",
 	}
 	for i := range want {
 		want[i] += " not yet supported by this agent"

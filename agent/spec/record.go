@@ -221,6 +221,11 @@ type NetworkStatus struct {
 	Message string `json:"message,omitempty"`
 	// Guests holds what was given, by MACHINE/NIC.
 	Guests map[string]GuestAddress `json:"guests,omitempty"`
+	// Applied is the network as it was last carried out in full; while a change
+	// of its declaration waits, it is what machines are given.
+	Applied *Network `json:"applied,omitempty"`
+	// Published are the host's ports that lead to machines, like tcp/8080.
+	Published []string `json:"published,omitempty"`
 	// Gateways are the bridge's own addresses without prefix lengths, and
 	// Nameservers what guests ask.
 	Gateways           []string    `json:"gateways,omitempty"`

@@ -14,11 +14,21 @@ var notYet = []struct {
 	in   func(Declaration) []string
 	what string // for the sentence: "machine/web: publish is not yet …"
 }{
-	{KindNetwork, func(d Declaration) []string { return slices.Sorted(maps.Keys(d.Networks)) }, "networks are"},
+	{KindNetwork, networksWith(func(n Network) bool { return len(n.Interfaces) > 0 }), "interfaces of a network are"},
 	{KindMachine, machinesWith(func(m Machine) bool { return m.Type == KVM }), "type kvm is"},
 	{KindMachine, machinesWith(func(m Machine) bool { return m.Type == LXC }), "type lxc is"},
-	{KindMachine, machinesWith(func(m Machine) bool { return len(m.Networks) > 0 }), "networks of a machine are"},
-	{KindMachine, machinesWith(func(m Machine) bool { return len(m.Publish) > 0 }), "publish is"},
+}
+
+func networksWith(has func(Network) bool) func(Declaration) []string {
+	return func(d Declaration) []string {
+		var names []string
+		for _, name := range slices.Sorted(maps.Keys(d.Networks)) {
+			if has(d.Networks[name]) {
+				names = append(names, name)
+			}
+		}
+		return names
+	}
 }
 
 func machinesWith(has func(Machine) bool) func(Declaration) []string {

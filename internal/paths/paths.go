@@ -87,6 +87,13 @@ func (p Paths) SubGIDs() string { return p.Host("/etc/subgid") }
 // SysctlState remembers the kernel parameters' values from before hostler.
 func (p Paths) SysctlState() string { return filepath.Join(p.StateDir, "sysctl.json") }
 
+// DHCP holds the files of each network's DHCP server, DHCPServer those of one
+// by the network's uid: the leases outlive the host's restart.
+func (p Paths) DHCP() string { return filepath.Join(p.StateDir, "dhcp") }
+
+// DHCPServer see DHCP.
+func (p Paths) DHCPServer(uid string) string { return filepath.Join(p.DHCP(), uid) }
+
 // Socket is the API's socket.
 func (p Paths) Socket() string { return filepath.Join(p.RunDir, "hostler.sock") }
 

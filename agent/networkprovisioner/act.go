@@ -1,0 +1,312 @@
+package networkprovisioner
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/hostnet"
+	"hostler/sysctl"
+)
+
+// failure is a network whose steps failed.
+type failure struct {
+	count      int
+	generation int64
+	next       time.Time
+	err        error
+}
+
+// rounds bounds how often one pass looks and acts: the kernel answers a change
+// with changes of its own.
+const rounds = 4
+
+// The owners of our kernel parameters.
+const (
+	ownerNetworks = "networks"
+	ownerRouters  = "networks-routers"
+)
+
+// turn is one look with what became of it.
+type turn struct {
+	d      Desired
+	o      Observed
+	p      Plan
+	errs   map[int]error // by network
+	events []state.Event
+	now    time.Time
+}
+
+// converge looks, decides and acts until nothing is due any more, and returns
+// when the next retry is.
+func (w *Worker) converge(ctx context.Context) (time.Time, error) {
+	var links map[int][]string // what was done to each network's links in this pass
+	for round := 1; ; round++ {
+		d, o, p, err := w.look(ctx)
+		if err != nil {
+			return time.Time{}, err
+		}
+		t := &turn{d: d, o: o, p: p, errs: map[int]error{}, now: w.Now()}
+		if len(d.Networks) == 0 && len(p.Strays)+len(p.Orphans) == 0 && w.idle(ctx, p) {
+			return time.Time{}, nil
+		}
+		if w.trouble.err != nil && w.trouble.generation == generations(d) && t.now.Before(w.trouble.next) {
+			return w.trouble.next, nil
+		}
+		if err := w.tools(ctx, t); err != nil {
+			return w.finish(ctx, t, links, err)
+		}
+		// What is given is written down before it is used.
+		if err := w.promise(ctx, t); err != nil {
+			return time.Time{}, err
+		}
+		if round <= rounds && w.due(t) > 0 {
+			links = w.links(ctx, t, links)
+			if len(t.errs) == 0 {
+				continue
+			}
+		}
+		return w.finish(ctx, t, links, w.rest(ctx, t))
+	}
+}
+
+// idle says that there is nothing of ours to take care of or to take away.
+// What an earlier agent has left of rules and parameters is taken away once.
+func (w *Worker) idle(ctx context.Context, p Plan) bool {
+	if w.last != nil {
+		return w.last.rules == "" && len(w.last.settings) == 0
+	}
+	w.last = &carried{dhcp: map[string]string{}, unknown: len(p.Unknown) > 0}
+	if !w.Tools.Have(false) || w.last.unknown {
+		return true
+	}
+	if err := w.rest(ctx, &turn{p: p}); err != nil {
+		w.Logger.Debug("Whether an earlier agent left rules cannot be told.", "error", err)
+	}
+	return true
+}
+
+func (w *Worker) tools(ctx context.Context, t *turn) error {
+	dhcp := slices.ContainsFunc(t.p.Networks, func(p Planned) bool { return p.DHCP != nil })
+	if len(t.d.Networks) == 0 || w.Tools.Have(dhcp) {
+		return nil
+	}
+	return w.Tools.Install(ctx, func(text string) {
+		for _, n := range t.d.Networks {
+			if n.Status.State != stateReady && n.Life == state.Alive {
+				n.Status.State, n.Status.Message = statePending, text
+				_, _ = w.Store.Write(ctx, state.Each, statusWrite(n, n.Status)) // only for people to see
+			}
+		}
+	})
+}
+
+// promise writes down what machines are given.
+func (w *Worker) promise(ctx context.Context, t *turn) error {
+	var writes []state.Write
+	for i := range t.d.Networks {
+		n := &t.d.Networks[i]
+		s := n.Status
+		if n.Life == state.Alive && s.State == "" {
+			s.State = statePending
+		}
+		s.Guests = t.p.Networks[i].Guests
+		if !equal(n.Status, s) {
+			n.Status = s
+			writes = append(writes, statusWrite(*n, s))
+		}
+	}
+	return w.write(ctx, writes)
+}
+
+// due is how many steps on links are to be taken now.
+func (w *Worker) due(t *turn) int {
+	n := len(t.p.Strays)
+	for i := range t.d.Networks {
+		if !w.resting(t, i) {
+			n += len(t.p.Networks[i].Links)
+		}
+	}
+	return n
+}
+
+// resting says that the network's steps failed a moment ago.
+func (w *Worker) resting(t *turn, i int) bool {
+	f, ok := w.failed[t.d.Networks[i].UID]
+	return ok && f.generation == t.d.Networks[i].Generation && t.now.Before(f.next)
+}
+
+// links carries out the steps on links: those of a network in order and only
+// while they succeed.
+func (w *Worker) links(ctx context.Context, t *turn, done map[int][]string) map[int][]string {
+	if done == nil {
+		done = map[int][]string{}
+	}
+	for i, p := range t.p.Networks {
+		if len(p.Links) == 0 || w.resting(t, i) {
+			continue
+		}
+		if removes(p.Links) && p.DHCP == nil {
+			if err := w.Eyes.Server(t.d.Networks[i].UID).Remove(ctx); err != nil {
+				t.errs[i] = err
+				continue
+			}
+		}
+		began := w.Now()
+		for _, s := range p.Links {
+			if t.errs[i] = w.Links.Apply(ctx, s); t.errs[i] != nil {
+				break
+			}
+			done[i] = append(done[i], s.String())
+		}
+		w.count("links", began, t.errs[i])
+		if t.errs[i] == nil {
+			delete(t.errs, i)
+		}
+	}
+	for _, s := range t.p.Strays {
+		if err := w.Links.Apply(ctx, s); err != nil {
+			w.Logger.Warn("A bridge that nothing declares cannot be removed.", "bridge", s.Link, "error", err)
+		}
+	}
+	return done
+}
+
+func removes(steps []hostnet.Step) bool {
+	return slices.ContainsFunc(steps, func(s hostnet.Step) bool { return s.Op == hostnet.RemoveBridge })
+}
+
+// rest brings the firewall, the kernel parameters and DHCP up to date. An
+// error is about all networks.
+func (w *Worker) rest(ctx context.Context, t *turn) error {
+	began := w.Now()
+	for _, uid := range t.p.Orphans {
+		if err := w.Eyes.Server(uid).Remove(ctx); err != nil {
+			w.Logger.Warn("A DHCP server of no network cannot be removed.", "uid", uid, "error", err)
+		}
+	}
+	last := w.last
+	if last == nil {
+		last = &carried{dhcp: map[string]string{}}
+	}
+	next := &carried{dhcp: map[string]string{}, unknown: len(t.p.Unknown) > 0, settings: t.p.Parameters, parameters: fmt.Sprint(t.p.Routers, t.p.Parameters)}
+	if len(t.p.Rules.Networks) > 0 {
+		next.rules = fmt.Sprint(t.p.Rules)
+	}
+	// What the firewall keeps out is kept out before the host forwards, and
+	// the host forwards no more before the rules go.
+	steps := []func() error{
+		func() error { return w.firewall(ctx, t, last.rules == next.rules) },
+		func() error { return w.parameters(ctx, t, last.parameters == next.parameters) },
+	}
+	if len(t.p.Rules.Networks) == 0 {
+		slices.Reverse(steps)
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			w.count("rules", began, err)
+			return err
+		}
+	}
+	for i := range t.d.Networks {
+		if t.errs[i] == nil && !w.resting(t, i) {
+			if err := w.serve(ctx, t, i, last, next); err != nil {
+				t.errs[i] = err
+			}
+		}
+	}
+	w.count("rules", began, nil)
+	w.last = next
+	w.listen(t)
+	return nil
+}
+
+func (w *Worker) firewall(ctx context.Context, t *turn, same bool) error {
+	if len(t.p.Rules.Networks) == 0 && len(t.p.Unknown) > 0 {
+		return nil // bridges that a lost store knew still have guests
+	}
+	changed, err := w.Firewall.Apply(ctx, t.p.Rules)
+	if err == nil && changed && same && w.last != nil {
+		w.drift(t, "the firewall was changed by another and is loaded again")
+	}
+	return err
+}
+
+func (w *Worker) parameters(ctx context.Context, t *turn, same bool) error {
+	var changed []string
+	for _, each := range []struct {
+		owner    string
+		settings []sysctl.Setting
+	}{{ownerRouters, t.p.Routers}, {ownerNetworks, t.p.Parameters}} {
+		names, err := w.Parameters.Apply(ctx, each.owner, each.settings)
+		if err != nil {
+			return err
+		}
+		changed = append(changed, names...)
+	}
+	if len(changed) > 0 && same && w.last != nil {
+		w.drift(t, "kernel parameters were changed by another and are set again: "+strings.Join(changed, ", "))
+	}
+	return nil
+}
+
+// serve brings one network's DHCP up to date.
+func (w *Worker) serve(ctx context.Context, t *turn, i int, last, next *carried) error {
+	n, p := t.d.Networks[i], t.p.Networks[i]
+	if p.DHCP == nil {
+		if !t.o.Served[n.UID] {
+			return nil
+		}
+		return w.Eyes.Server(n.UID).Remove(ctx)
+	}
+	next.dhcp[n.UID] = fmt.Sprint(*p.DHCP)
+	started, err := w.Eyes.Server(n.UID).Ensure(ctx, *p.DHCP)
+	if err == nil && started && last.dhcp[n.UID] == next.dhcp[n.UID] {
+		t.tell(n, state.LevelWarn, "Repaired", "dnsmasq had ended and is started again")
+	}
+	return err
+}
+
+// listen sets what the pulse looks at.
+func (w *Worker) listen(t *turn) {
+	settings := slices.Concat(t.p.Routers, t.p.Parameters)
+	var servers []Server
+	for i, n := range t.d.Networks {
+		if t.p.Networks[i].DHCP != nil && t.errs[i] == nil {
+			servers = append(servers, w.Eyes.Server(n.UID))
+		}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pulse = func() bool {
+		if well, _ := w.Parameters.Satisfied(settings); !well {
+			return false
+		}
+		return !slices.ContainsFunc(servers, func(s Server) bool { return !s.Running() })
+	}
+}
+
+// drift tells every network of something that is about all.
+func (w *Worker) drift(t *turn, text string) {
+	for i, n := range t.d.Networks {
+		if t.p.Networks[i].On {
+			t.tell(n, state.LevelWarn, "Repaired", text)
+		}
+	}
+}
+
+func (t *turn) tell(n Network, level, reason, message string) {
+	t.events = append(t.events, state.Event{
+		Time: t.now, Object: state.ID{Kind: spec.KindNetwork, Name: n.Name}, UID: n.UID, Level: level, Reason: reason, Message: message,
+	})
+}
+
+func (w *Worker) count(action string, began time.Time, err error) {
+	if w.Metrics != nil {
+		w.Metrics.Operation(action, w.Now().Sub(began), err)
+	}
+}

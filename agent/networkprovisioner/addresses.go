@@ -1,0 +1,311 @@
+package networkprovisioner
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"hostler/agent/spec"
+	"hostler/hostnet/dhcp"
+	"hostler/hostnet/ipam"
+)
+
+// guestMAC is the address of a machine's interface. It depends on the
+// machine's uid, so that it is the same for the machine's life and no other's.
+func guestMAC(machineUID, nic string) string {
+	sum := sha256.Sum256([]byte(machineUID + "\n" + nic))
+	return fmt.Sprintf("02:%02x:%02x:%02x:%02x:%02x", sum[0], sum[1], sum[2], sum[3], sum[4])
+}
+
+// prefixes reads addresses that spec has checked.
+func prefixes(texts []string) []netip.Prefix {
+	var all []netip.Prefix
+	for _, text := range texts {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// leastRanged is the number of addresses from which on a subnet spares a part
+// for guests that nobody declares.
+const leastRanged = 16
+
+// ranges are the spans that DHCP gives to whoever asks: the upper quarter of
+// each subnet, or all of one that is too small to be divided; of IPv6 at most
+// 65,536 addresses. reserved are those that are not given to declared guests.
+func ranges(own []netip.Prefix) (all []dhcp.Range, reserved []ipam.Range) {
+	seen := map[netip.Prefix]bool{}
+	for _, p := range own {
+		subnet := p.Masked()
+		if seen[subnet] {
+			continue
+		}
+		seen[subnet] = true
+		bits := subnet.Addr().BitLen() - subnet.Bits()
+		first, last := subnet.Addr().Next(), lastOf(subnet)
+		small := bits < 63 && 1<<bits < leastRanged
+		if !small {
+			first = withHostBits(subnet, max(bits-2, 0), bits)
+		}
+		if subnet.Addr().Is4() {
+			last = last.Prev()
+		}
+		for _, h := range own { // the host's own are not lent
+			switch {
+			case h.Addr() == first:
+				first = first.Next()
+			case h.Addr() == last:
+				last = last.Prev()
+			case first.Less(h.Addr()) && h.Addr().Less(last):
+				first = h.Addr().Next()
+			}
+		}
+		if last.Less(first) {
+			continue
+		}
+		all = append(all, dhcp.Range{First: first, Last: last})
+		if !small {
+			reserved = append(reserved, ipam.Range{First: first, Last: last})
+		}
+	}
+	return all, reserved
+}
+
+// withHostBits is the first address of the subnet's upper quarter. Of more
+// than 18 bits of hosts it is the address 0x10000 of the subnet.
+func withHostBits(subnet netip.Prefix, quarter, bits int) netip.Addr {
+	b := subnet.Addr().AsSlice()
+	if bits > 18 && subnet.Addr().Is6() {
+		b[len(b)-3] |= 1
+		a, _ := netip.AddrFromSlice(b)
+		return a
+	}
+	for _, bit := range []int{quarter, quarter + 1} {
+		b[len(b)-1-bit/8] |= 1 << (bit % 8)
+	}
+	a, _ := netip.AddrFromSlice(b)
+	return a
+}
+
+// lastOf is the last address of a subnet, of a large one of IPv6 the last of
+// those that withHostBits begins.
+func lastOf(subnet netip.Prefix) netip.Addr {
+	b := subnet.Addr().AsSlice()
+	bits := len(b)*8 - subnet.Bits()
+	if bits > 18 && subnet.Addr().Is6() {
+		b[len(b)-3] |= 1
+		bits = 16
+	}
+	for bit := range bits {
+		b[len(b)-1-bit/8] |= 1 << (bit % 8)
+	}
+	a, _ := netip.AddrFromSlice(b)
+	return a
+}
+
+// key is how a network's status names an interface of a machine.
+func key(machine, nic string) string { return machine + "/" + nic }
+
+// assign gives every interface its addresses: what it declares, what it had,
+// or a free one. What nobody has any more rests before it is given again.
+func assign(d Desired, planned []Planned, policy Policy) {
+	var networks []ipam.Network
+	var given ipam.State
+	prefixOf := map[string][]netip.Prefix{}
+	for i, n := range d.Networks {
+		own := prefixes(planned[i].Is.Addresses)
+		prefixOf[n.Name] = own
+		one := ipam.Network{Name: n.Name, Addresses: own}
+		if planned[i].Is.DHCP {
+			_, one.Reserved = ranges(own)
+		}
+		networks = append(networks, one)
+		given.Grants = append(given.Grants, grants(n)...)
+	}
+	pool := ipam.NewPool(networks, given)
+	owners := map[ipam.Owner]bool{}
+	errs := map[string][]error{}
+	for i, n := range d.Networks {
+		wants := wanted(d, n)
+		for _, k := range slices.Sorted(maps.Keys(wants)) {
+			w := wants[k]
+			owner := ownerOf(k)
+			owners[owner.onNetwork(n.Name)] = true
+			if w.keep {
+				continue
+			}
+			if err := give(pool, n.Name, prefixOf[n.Name], w, owner.onNetwork(n.Name), policy); err != nil {
+				errs[n.Name] = append(errs[n.Name], fmt.Errorf("machine/%s: %w", owner.Machine, err))
+			}
+		}
+		planned[i].Guests = map[string]spec.GuestAddress{}
+		for k, w := range wants {
+			g := spec.GuestAddress{MAC: guestMAC(w.uid, ownerOf(k).NIC), Addresses: []string{}}
+			if w.keep {
+				g = n.Status.Guests[k]
+				g.Addresses = slices.Clone(g.Addresses)
+			} else if len(prefixOf[n.Name]) == 0 && w.nic.Address != "" {
+				g.Addresses, g.Declared = []string{w.nic.Address}, true
+			}
+			planned[i].Guests[k] = g
+		}
+	}
+	pool.Retain(owners, policy.Now)
+	pool.Prune(policy.Now)
+	at := map[string]int{}
+	for i, n := range d.Networks {
+		at[n.Name] = i
+		for _, err := range errs[n.Name] {
+			planned[i].Notes = append(planned[i].Notes, err.Error())
+		}
+	}
+	collect(pool.State(), d, planned, prefixOf, at)
+	// One without the addresses it is to have is not told of: it waits.
+	for i, n := range d.Networks {
+		for k, w := range wanted(d, n) {
+			if g := planned[i].Guests[k]; !w.keep && len(g.Addresses) == 0 && len(prefixOf[n.Name]) > 0 {
+				delete(planned[i].Guests, k)
+			}
+		}
+	}
+}
+
+// collect writes what the pool gave out into the plan.
+func collect(s ipam.State, d Desired, planned []Planned, prefixOf map[string][]netip.Prefix, at map[string]int) {
+	for _, g := range s.Grants {
+		i := at[g.Network]
+		k := key(g.Owner.Machine, strings.TrimPrefix(g.Owner.NIC, g.Network+":"))
+		text := g.Address.String()
+		for _, p := range prefixOf[g.Network] {
+			if p.Contains(g.Address) {
+				text = netip.PrefixFrom(g.Address, p.Bits()).String()
+			}
+		}
+		entry, has := planned[i].Guests[k]
+		switch {
+		case !g.Released.IsZero() && has && entry.Released == nil:
+			// The owner has another address by now; this one rests under a
+			// name that no interface can have.
+			k = fmt.Sprintf("%s#%s", k, g.Address)
+			released := g.Released
+			planned[i].Guests[k] = spec.GuestAddress{Addresses: []string{text}, Released: &released}
+			continue
+		case !g.Released.IsZero():
+			released := g.Released
+			if !has {
+				entry.MAC = d.Networks[i].Status.Guests[k].MAC
+			}
+			entry.Released = &released
+		default:
+			entry.Declared = entry.Declared || g.Declared
+		}
+		if !slices.Contains(entry.Addresses, text) {
+			entry.Addresses = append(entry.Addresses, text)
+		}
+		planned[i].Guests[k] = entry
+	}
+}
+
+// want is what is wanted of one interface; keep leaves it what it has, since
+// its instance still uses that.
+type want struct {
+	nic    spec.NIC
+	uid    string
+	keep   bool
+	had    bool                // the status has an entry
+	has    []netip.Addr        // what the guest is seen to have
+	family map[bool]netip.Addr // declared, by IPv6 or not
+}
+
+// wanted lists the interfaces on a network by their key.
+func wanted(d Desired, n Network) map[string]want {
+	all := map[string]want{}
+	for _, g := range d.Guests {
+		for name, nic := range g.NICs {
+			if nic.Network != n.Name || g.Dying {
+				continue
+			}
+			w := want{nic: nic, uid: g.UID, has: g.Addresses, family: map[bool]netip.Addr{}}
+			_, w.had = n.Status.Guests[key(g.Name, name)]
+			if p, err := netip.ParsePrefix(nic.Address); err == nil {
+				w.family[p.Addr().Is6()] = p.Addr()
+			}
+			all[key(g.Name, name)] = w
+		}
+		if g.Settled && !g.Dying || g.Dying && !g.Instance {
+			continue
+		}
+		for k, entry := range n.Status.Guests {
+			if _, ok := all[k]; !ok && entry.Released == nil && ownerOf(k).Machine == g.Name {
+				all[k] = want{uid: g.UID, keep: true}
+			}
+		}
+	}
+	return all
+}
+
+type nicOwner struct{ Machine, NIC string }
+
+func ownerOf(k string) nicOwner {
+	machine, nic, _ := strings.Cut(k, "/")
+	return nicOwner{machine, nic}
+}
+
+func (o nicOwner) onNetwork(network string) ipam.Owner {
+	return ipam.Owner{Machine: o.Machine, NIC: network + ":" + o.NIC}
+}
+
+// give gets one interface an address of each family that the network has.
+func give(pool *ipam.Pool, network string, own []netip.Prefix, w want, owner ipam.Owner, policy Policy) error {
+	var errs []error
+	for _, six := range []bool{false, true} {
+		has := slices.ContainsFunc(own, func(p netip.Prefix) bool { return p.Addr().Is6() == six })
+		if !has {
+			continue
+		}
+		if declared, ok := w.family[six]; ok {
+			errs = append(errs, pool.Declare(network, declared, owner, policy.Now))
+			continue
+		}
+		if !w.had {
+			// After the loss of a store the guest still has what it had.
+			for _, a := range w.has {
+				if a.Is6() == six && !a.IsLinkLocalUnicast() && slices.ContainsFunc(own, func(p netip.Prefix) bool { return p.Contains(a) }) {
+					_ = pool.Declare(network, a, owner, policy.Now) // or else another one
+				}
+			}
+		}
+		_, err := pool.Allocate(network, six, owner, policy.Now)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// grants are what a network's status says is given out.
+func grants(n Network) []ipam.Grant {
+	var all []ipam.Grant
+	for k, g := range n.Status.Guests {
+		name, _, _ := strings.Cut(k, "#")
+		for _, p := range prefixes(g.Addresses) {
+			grant := ipam.Grant{Network: n.Name, Address: p.Addr(), Owner: ownerOf(name).onNetwork(n.Name), Declared: g.Declared}
+			if g.Released != nil {
+				grant.Released = *g.Released
+			}
+			all = append(all, grant)
+		}
+	}
+	// What somebody has comes last, so that it wins over what rests.
+	slices.SortFunc(all, func(a, b ipam.Grant) int {
+		if c := b.Released.Compare(a.Released); c != 0 {
+			return c
+		}
+		return a.Address.Compare(b.Address)
+	})
+	return all
+}

@@ -1,0 +1,84 @@
+package networkprovisioner
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/hostnet/firewall"
+	"hostler/internal/fault"
+)
+
+// The condition types of a network.
+const (
+	// conditionUpToDate: nothing separates the network from its declaration.
+	conditionUpToDate = "UpToDate"
+	// ConditionUnobstructed: no table of somebody else stops what is declared.
+	ConditionUnobstructed = "Unobstructed"
+	// ConditionWhole: every address and port that is declared is given.
+	ConditionWhole = "Whole"
+)
+
+// Assess tells the status of a network after a pass. Pure; now only dates what
+// changed.
+func Assess(n Network, p Planned, err error, f failure, findings []firewall.Finding, now time.Time) spec.NetworkStatus {
+	s := n.Status
+	s.Conditions = slices.Clone(s.Conditions)
+	s.Guests, s.Message = p.Guests, ""
+	set := func(kind string, bad []string, reason, fine string) {
+		c := spec.Condition{Type: kind, Status: len(bad) == 0, Reason: fine, Since: now}
+		if len(bad) > 0 {
+			c.Reason, c.Message = reason, strings.Join(bad, "; ")
+		}
+		s.Conditions = spec.SetCondition(s.Conditions, c)
+	}
+	s.Attempts = spec.Attempts{}
+	s.ObservedGeneration = n.Generation
+	if n.Life != state.Alive {
+		s.State, s.Message = stateDying, p.Waiting
+		if err != nil {
+			s.Message = err.Error()
+		}
+		return s
+	}
+	var held []string
+	if p.Held != "" {
+		held = []string{p.Held + "; apply again with --allow restart"}
+		s.Message = "needs restart: " + p.Held
+	}
+	set(conditionUpToDate, held, "Needsrestart", "AsDeclared")
+	var texts []string
+	for _, finding := range findings {
+		texts = append(texts, finding.String())
+	}
+	set(ConditionUnobstructed, texts, "ForeignDrop", "NothingInTheWay")
+	var bad []string
+	for _, e := range p.Errs {
+		bad = append(bad, e.Error())
+	}
+	bad = append(bad, p.Notes...)
+	set(ConditionWhole, bad, "Incomplete", "AllGiven")
+	s.Published = p.Published
+	switch {
+	case err != nil:
+		s.State, s.Message = stateError, err.Error()
+		s.Attempts = spec.Attempts{Count: f.count, ErrorKind: string(fault.KindOf(err))}
+		if !f.next.IsZero() {
+			next := f.next
+			s.Attempts.NextRetry = &next
+		}
+	case len(p.Errs) > 0:
+		s.State, s.Message = stateError, bad[0]
+		s.Attempts.ErrorKind = string(fault.KindOf(p.Errs[0]))
+	default:
+		is := p.Is
+		s.State, s.Applied = stateReady, &is
+		s.Gateways, s.Nameservers = p.Gateways, p.Nameservers
+		if s.Message == "" && len(bad)+len(texts) > 0 {
+			s.Message = slices.Concat(bad, texts)[0]
+		}
+	}
+	return s
+}

@@ -1,0 +1,185 @@
+package networkprovisioner
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/hostnet"
+	"hostler/hostnet/dhcp"
+	"hostler/internal/fault"
+)
+
+// Kinds are what is read and watched.
+func Kinds() []string { return []string{spec.KindNetwork, spec.KindMachine, spec.KindHost} }
+
+// Decode reads what bears on networks out of a list of objects. One record
+// that cannot be read is an error for all: nothing is concluded from a part.
+func Decode(objects []state.Object) (Desired, error) {
+	var d Desired
+	for _, o := range objects {
+		switch o.Kind {
+		case spec.KindNetwork:
+			n := Network{Name: o.Name, UID: o.UID, Life: o.Life, Generation: o.Generation}
+			if err := decode(o, &n.Record, &n.Status); err != nil {
+				return Desired{}, err
+			}
+			d.Networks = append(d.Networks, n)
+		case spec.KindMachine:
+			g, err := decodeGuest(o)
+			if err != nil {
+				return Desired{}, err
+			}
+			d.Guests = append(d.Guests, g)
+		}
+	}
+	return d, nil
+}
+
+func decodeGuest(o state.Object) (Guest, error) {
+	var record spec.MachineRecord
+	var status spec.MachineStatus
+	if err := decode(o, &record, &status); err != nil {
+		return Guest{}, err
+	}
+	asDeclared := !slices.ContainsFunc(status.Conditions, func(c spec.Condition) bool { return c.Type == conditionUpToDate && !c.Status })
+	absent := status.Instance == nil && status.State != spec.MachineProvisioning
+	settled := status.ObservedGeneration >= o.Generation && asDeclared && status.Attempts.ErrorKind == "" &&
+		(status.State == spec.MachineRunning || status.State == spec.MachineStopped)
+	g := Guest{
+		Name: o.Name, UID: o.UID, Dying: o.Life != state.Alive, NICs: record.Machine.Networks, Publish: record.Machine.Publish,
+		Instance: status.Instance != nil || status.State == spec.MachineProvisioning, Settled: settled || absent,
+	}
+	for _, text := range status.Addresses {
+		if a, err := netip.ParseAddr(text); err == nil {
+			g.Addresses = append(g.Addresses, a)
+		}
+	}
+	return g, nil
+}
+
+func decode(o state.Object, record, status any) error {
+	if err := json.Unmarshal(o.Spec, record); err != nil {
+		return fault.New(fault.NeedsOperator, "cannot read the record of %s/%s: %v", o.Kind, o.Name, err)
+	}
+	if len(o.Status) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(o.Status, status); err != nil {
+		return fault.New(fault.NeedsOperator, "cannot read the status of %s/%s: %v", o.Kind, o.Name, err)
+	}
+	return nil
+}
+
+// ConfigOf takes what bears on networks out of the host's record.
+func ConfigOf(r spec.HostRecord) Policy {
+	harvest := r.Config.Harvest
+	if r.Harvest != "" {
+		harvest = r.Harvest
+	}
+	return Policy{Namespace: r.Config.Namespace, Sweep: harvest == "unknown" || harvest == "all"}
+}
+
+// Eyes look at the host; they change nothing.
+type Eyes struct {
+	Host interface {
+		Observe(ctx context.Context) (hostnet.Observed, error)
+	}
+	// Root is put before the paths of the host, ServerDir holds a folder with
+	// the files of each network's DHCP server, by the network's uid.
+	Root, ServerDir string
+	Server          func(uid string) Server
+}
+
+// Server is the DHCP server of one network; see package dhcp.
+type Server interface {
+	Ensure(ctx context.Context, n dhcp.Network) (started bool, err error)
+	Running() bool
+	Remove(ctx context.Context) error
+}
+
+// Observe reads all that a plan depends on, or fails.
+func (e Eyes) Observe(ctx context.Context, d Desired) (Observed, error) {
+	o := Observed{Serving: map[string]bool{}, Served: map[string]bool{}}
+	var err error
+	if o.Host, err = e.Host.Observe(ctx); err != nil {
+		return o, fmt.Errorf("cannot look at the host's network: %w", err)
+	}
+	entries, err := os.ReadDir(e.ServerDir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return o, fmt.Errorf("cannot look for DHCP servers: %w", err)
+	}
+	for _, entry := range entries {
+		o.Served[entry.Name()] = true
+	}
+	for _, n := range d.Networks {
+		if o.Served[n.UID] {
+			o.Serving[n.UID] = e.Server(n.UID).Running()
+		}
+	}
+	_, err = os.Stat(filepath.Join("/", e.Root, "/proc/sys/net/ipv6/conf/all/forwarding"))
+	o.IPv6 = err == nil
+	o.Listening = listening(filepath.Join("/", e.Root, "/proc/net"))
+	o.Resolvers = resolvers(e.Root)
+	return o, nil
+}
+
+// listening lists the sockets of the host that wait for others, as tcp/80.
+// What cannot be read is left out: it only serves a warning.
+func listening(dir string) map[string]bool {
+	all := map[string]bool{}
+	for name, waits := range map[string]string{"tcp": "0A", "tcp6": "0A", "udp": "07", "udp6": "07"} { // the kernel's TCP_LISTEN and TCP_CLOSE
+		f, err := os.Open(filepath.Join(dir, name))
+		if err != nil {
+			continue
+		}
+		for lines := bufio.NewScanner(f); lines.Scan(); {
+			fields := strings.Fields(lines.Text())
+			if len(fields) < 4 || fields[3] != waits {
+				continue
+			}
+			_, port, _ := strings.Cut(fields[1], ":")
+			if n, err := strconv.ParseUint(port, 16, 16); err == nil {
+				all[fmt.Sprintf("%s/%d", strings.TrimSuffix(name, "6"), n)] = true
+			}
+		}
+		_ = f.Close()
+	}
+	return all
+}
+
+// resolvers are the name servers that the host asks, without those that only
+// the host itself can ask (B5).
+func resolvers(root string) []netip.Addr {
+	for _, path := range []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"} {
+		data, err := os.ReadFile(filepath.Join("/", root, path))
+		if err != nil {
+			continue
+		}
+		var all []netip.Addr
+		for line := range strings.Lines(string(data)) {
+			fields := strings.Fields(line)
+			if len(fields) < 2 || fields[0] != "nameserver" {
+				continue
+			}
+			if a, err := netip.ParseAddr(fields[1]); err == nil && !a.IsLoopback() && a.Zone() == "" {
+				all = append(all, a)
+			}
+		}
+		if len(all) > 0 {
+			return all
+		}
+	}
+	return nil
+}

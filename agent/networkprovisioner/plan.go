@@ -1,0 +1,305 @@
+package networkprovisioner
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/hostnet"
+	"hostler/hostnet/ipam"
+)
+
+// Make returns the plan from observed to desired. It is pure, and a plan made
+// right after it was carried out has no steps.
+func Make(d Desired, o Observed, policy Policy) Plan {
+	p := Plan{Networks: make([]Planned, len(d.Networks))}
+	for i, n := range d.Networks {
+		p.Networks[i] = begin(d, n)
+	}
+	assign(d, p.Networks, policy)
+	for i, n := range d.Networks {
+		one := &p.Networks[i]
+		holders := holdersOf(one.Guests)
+		one.On = n.Life == state.Alive || len(holders) > 0
+		if n.Life != state.Alive && len(holders) > 0 {
+			one.Waiting = "waiting for machine/" + holders[0] + " to let go"
+		}
+		if one.On && !made(n, o) {
+			if err := clash(one.Is, n, o.Host, policy); err != nil {
+				one.On = false
+				one.Errs = append(one.Errs, err)
+			}
+		}
+		one.Gateways, one.Nameservers = towards(one.Is, o)
+		one.DHCP = served(*one)
+	}
+	p.Rules = rules(d, p.Networks)
+	publish(&p.Rules, d, p.Networks, o)
+	p.Routers, p.Parameters = parameters(d, p.Networks, o, len(p.Rules.Publish) > 0)
+	links(&p, d, o, policy)
+	for i, n := range d.Networks {
+		p.Networks[i].Steps = describe(n, p.Networks[i], o)
+	}
+	for _, uid := range slices.Sorted(maps.Keys(o.Served)) {
+		known := slices.ContainsFunc(d.Networks, func(n Network) bool { return n.UID == uid })
+		if !known && (policy.Sweep || !stamped(o.Host, policy.Namespace, uid)) {
+			p.Orphans = append(p.Orphans, uid)
+		}
+	}
+	return p
+}
+
+// begin decides which form of the network is carried out: as declared, or,
+// while what would cut guests off is not allowed, as it was.
+func begin(d Desired, n Network) Planned {
+	p := Planned{Is: n.Record.Network}
+	was := n.Status.Applied
+	if was == nil || n.Life != state.Alive {
+		if was != nil {
+			p.Is = *was
+		}
+		return p
+	}
+	var cuts []string
+	for _, c := range changes(*was, n.Record.Network) {
+		if c.Impact == impactRestart {
+			cuts = append(cuts, c.Field)
+		}
+	}
+	if guests := attached(d, n); len(cuts) > 0 && len(guests) > 0 && !allows(n) {
+		p.Is = *was
+		p.Held = fmt.Sprintf("changing %s cuts off %s", strings.Join(cuts, " and "), strings.Join(guests, ", "))
+	}
+	return p
+}
+
+func allows(n Network) bool {
+	return slices.Contains(n.Record.Allow, impactRestart) || slices.Contains(n.Record.Allow, "recreate")
+}
+
+// attached names the machines that have an instance on the network.
+func attached(d Desired, n Network) []string {
+	var names []string
+	for _, g := range d.Guests {
+		for nic := range g.NICs {
+			if entry, ok := n.Status.Guests[key(g.Name, nic)]; ok && entry.Released == nil && g.Instance && !slices.Contains(names, "machine/"+g.Name) {
+				names = append(names, "machine/"+g.Name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// holdersOf names the machines that have an address, sorted.
+func holdersOf(guests map[string]spec.GuestAddress) []string {
+	var names []string
+	for k, g := range guests {
+		if g.Released == nil {
+			names = append(names, ownerOf(k).Machine)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// changes are the fields that differ, with what each does to guests.
+func changes(was, is spec.Network) []Change {
+	var all []Change
+	add := func(field, from, to, impact string) {
+		if from != to {
+			all = append(all, Change{Field: field, From: from, To: to, Impact: impact})
+		}
+	}
+	add("bridge", was.Bridge, is.Bridge, impactRestart)
+	impact := impactLive
+	if slices.ContainsFunc(was.Addresses, func(a string) bool { return !slices.Contains(is.Addresses, a) }) {
+		impact = impactRestart
+	}
+	add("addresses", strings.Join(was.Addresses, " "), strings.Join(is.Addresses, " "), impact)
+	mtu := func(n int) string {
+		if n == 0 {
+			return ""
+		}
+		return strconv.Itoa(n)
+	}
+	add("mtu", mtu(was.MTU), mtu(is.MTU), impactLive)
+	add("interfaces", strings.Join(was.Interfaces, " "), strings.Join(is.Interfaces, " "), impactLive)
+	add("forwarding", strconv.FormatBool(was.Forwarding), strconv.FormatBool(is.Forwarding), impactLive)
+	add("proxy-arp", strconv.FormatBool(was.ProxyARP), strconv.FormatBool(is.ProxyARP), impactLive)
+	add("nat", strconv.FormatBool(was.NAT), strconv.FormatBool(is.NAT), impactLive)
+	add("dhcp", strconv.FormatBool(was.DHCP), strconv.FormatBool(is.DHCP), impactLive)
+	return all
+}
+
+// made says that the network's bridge is on the host.
+func made(n Network, o Observed) bool {
+	return slices.ContainsFunc(o.Host.Links, func(l hostnet.Link) bool {
+		_, uid, ok := hostnet.ParseStamp(l.Alias)
+		return ok && uid == n.UID
+	})
+}
+
+// stamped says that a bridge bears the uid's stamp.
+func stamped(o hostnet.Observed, namespace, uid string) bool {
+	return slices.ContainsFunc(o.Links, func(l hostnet.Link) bool { return l.Alias == hostnet.Stamp(namespace, uid) })
+}
+
+// clash says that the host reaches a subnet another way. Our own bridges and
+// the network's interfaces do not count.
+func clash(is spec.Network, n Network, o hostnet.Observed, policy Policy) error {
+	var routes []ipam.HostRoute
+	for _, r := range o.Routes {
+		l, _ := o.Link(r.Link)
+		namespace, _, ours := hostnet.ParseStamp(l.Alias)
+		if r.Link == "" || r.Link == is.Bridge || ours && namespace == policy.Namespace || slices.Contains(is.Interfaces, r.Link) {
+			continue
+		}
+		if r.Destination.Addr().IsLinkLocalUnicast() || r.Destination.Addr().IsMulticast() || l.Loopback {
+			continue
+		}
+		routes = append(routes, ipam.HostRoute{Destination: r.Destination, Link: r.Link})
+	}
+	return ipam.Clash(ipam.Network{Name: n.Name, Addresses: prefixes(is.Addresses)}, routes)
+}
+
+// towards are the way out and the name servers that guests are told.
+func towards(is spec.Network, o Observed) (gateways, nameservers []string) {
+	var own []string
+	for _, p := range prefixes(is.Addresses) {
+		own = append(own, p.Addr().String())
+	}
+	if forwards(is) {
+		gateways = own
+	}
+	switch {
+	case is.DHCP:
+		nameservers = own
+	case forwards(is):
+		for _, a := range o.Resolvers {
+			nameservers = append(nameservers, a.String())
+		}
+	}
+	return gateways, nameservers
+}
+
+// links plans the bridges.
+func links(p *Plan, d Desired, o Observed, policy Policy) {
+	w := hostnet.Wanted{Namespace: policy.Namespace}
+	at := map[string]int{}
+	for i, n := range d.Networks {
+		at[n.UID] = i
+		if one := p.Networks[i]; one.On {
+			w.Bridges = append(w.Bridges, hostnet.Bridge{Name: one.Is.Bridge, UID: n.UID, Addresses: prefixes(one.Is.Addresses), MTU: one.Is.MTU})
+		}
+	}
+	steps, problems := hostnet.Plan(w, o.Host)
+	for _, problem := range problems {
+		if i, ok := at[problem.UID]; ok {
+			p.Networks[i].Errs = append(p.Networks[i].Errs, problem.Err)
+		}
+	}
+	for _, s := range steps {
+		i, known := at[s.UID]
+		switch {
+		case s.Op != hostnet.RemoveBridge:
+			if known {
+				p.Networks[i].Links = append(p.Networks[i].Links, s)
+			}
+		case known && len(s.Cuts) == 0, known && d.Networks[i].Life != state.Alive && allows(d.Networks[i]):
+			p.Networks[i].Links = append(p.Networks[i].Links, s)
+		case known && d.Networks[i].Life != state.Alive:
+			p.Networks[i].Waiting = fmt.Sprintf("waiting until %s is taken off bridge %s, which hostler did not attach", strings.Join(s.Cuts, ", "), s.Link)
+		case known:
+			// Guests move to the new bridge one by one; the old one goes with
+			// the last.
+		case len(s.Cuts) == 0 && (policy.Sweep || s.UID == "half-made"):
+			p.Strays = append(p.Strays, s)
+		default:
+			p.Unknown = append(p.Unknown, s.Link)
+		}
+	}
+	for i, n := range d.Networks {
+		one := &p.Networks[i]
+		one.Gone = n.Life != state.Alive && !one.On && !made(n, o) && !o.Serving[n.UID] && !o.Served[n.UID]
+	}
+}
+
+// describe tells people what a plan does to one network.
+func describe(n Network, p Planned, o Observed) []Step {
+	s := Step{Network: n.Name}
+	if len(p.Errs) > 0 {
+		s.Held = p.Errs[0].Error()
+	}
+	was := n.Status.Applied
+	switch {
+	case n.Life != state.Alive:
+		s.Action, s.Impact, s.Detail, s.Held = "delete", impactDestroy, "bridge "+p.Is.Bridge, ""
+		if p.Waiting != "" {
+			s.Detail += ", " + p.Waiting
+		}
+		return []Step{s}
+	case was == nil && !made(n, o):
+		s.Action, s.Impact, s.Detail = "create", impactNone, summary(n.Record.Network)
+		return []Step{s}
+	}
+	if was != nil {
+		s.Changes = changes(*was, n.Record.Network)
+	}
+	var words []string
+	if len(s.Changes) > 0 {
+		s.Impact = impactLive
+		for _, c := range s.Changes {
+			words = append(words, c.Field)
+		}
+		words = []string{"changes " + strings.Join(words, ", ")}
+		if p.Held != "" {
+			s.Impact, s.Held, words = impactRestart, "--allow restart", []string{p.Held}
+		}
+	} else {
+		for _, l := range p.Links {
+			words = append(words, l.String())
+		}
+		if p.DHCP != nil && !o.Serving[n.UID] {
+			words = append(words, "start DHCP")
+		}
+	}
+	if len(words) == 0 && s.Held == "" {
+		return nil
+	}
+	if s.Impact == "" {
+		s.Impact = impactLive
+	}
+	s.Action, s.Detail = "update", strings.Join(words, "; ")
+	return []Step{s}
+}
+
+// summary is a network in a few words.
+func summary(n spec.Network) string {
+	words := []string{"bridge " + n.Bridge}
+	if len(n.Addresses) > 0 {
+		words[0] += " with " + strings.Join(n.Addresses, ", ")
+	}
+	for _, flag := range []struct {
+		word string
+		on   bool
+	}{{"forwarding", n.Forwarding}, {"NAT", n.NAT}, {"proxy ARP", n.ProxyARP}, {"DHCP", n.DHCP}} {
+		if flag.on {
+			words = append(words, flag.word)
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// Foresee is the status that a network will have: for planning machines on
+// networks that are not there yet.
+func (p Planned) Foresee(n Network) spec.NetworkStatus {
+	s := n.Status
+	s.State, s.Applied = stateReady, &p.Is
+	s.Guests, s.Gateways, s.Nameservers, s.Published = p.Guests, p.Gateways, p.Nameservers, p.Published
+	return s
+}

@@ -1,0 +1,286 @@
+package networkprovisioner
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/hostnet"
+	"hostler/hostnet/ipam"
+)
+
+var t0 = time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+
+func policy() Policy { return Policy{Namespace: "ns", Now: t0} }
+
+func lan() spec.Network {
+	return spec.Network{Bridge: "br-lan", Addresses: []string{"10.20.0.1/24"}, Forwarding: true, NAT: true, DHCP: true}
+}
+
+func network(name string, n spec.Network) Network {
+	return Network{Name: name, UID: "u-" + name, Life: state.Alive, Generation: 1, Record: spec.NetworkRecord{Network: n}}
+}
+
+func guest(name string, nics map[string]spec.NIC) Guest {
+	return Guest{Name: name, UID: "m-" + name, NICs: nics, Settled: true}
+}
+
+func on(network, address string) map[string]spec.NIC {
+	return map[string]spec.NIC{"eth0": {Network: network, Address: address}}
+}
+
+func two() Desired {
+	web, db := guest("web", on("lan", "10.20.0.10/24")), guest("db", on("lan", ""))
+	web.Publish = []spec.Publish{{Protocol: "tcp", HostPort: 8080, Port: 80}}
+	return Desired{Networks: []Network{network("lan", lan())}, Guests: []Guest{web, db}}
+}
+
+// carryOut does on paper what a plan says, as often as it says something.
+func carryOut(t *testing.T, d *Desired, o *Observed) Plan {
+	t.Helper()
+	for range 5 {
+		p := Make(*d, *o, policy())
+		steps := slices.Clone(p.Strays)
+		for _, n := range p.Networks {
+			steps = append(steps, n.Links...)
+		}
+		for i, n := range d.Networks {
+			d.Networks[i].Status = Assess(n, p.Networks[i], nil, failure{}, nil, t0)
+			if p.Networks[i].DHCP != nil {
+				o.Serving, o.Served = map[string]bool{n.UID: true}, map[string]bool{n.UID: true}
+			}
+		}
+		if len(steps) == 0 {
+			return p
+		}
+		for _, s := range steps {
+			do(o, s)
+		}
+	}
+	t.Fatal("the plan does not come to an end")
+	return Plan{}
+}
+
+// do is the kernel, as far as bridges go.
+func do(o *Observed, s hostnet.Step) {
+	at := slices.IndexFunc(o.Host.Links, func(l hostnet.Link) bool { return l.Name == s.Link })
+	switch s.Op {
+	case hostnet.MakeBridge:
+		o.Host.Links = append(o.Host.Links, hostnet.Link{Name: s.Link, Kind: "bridge", Alias: s.Stamp, MAC: s.MAC, MTU: max(s.MTU, 1500)})
+	case hostnet.RemoveBridge:
+		o.Host.Links = slices.Delete(o.Host.Links, at, at+1)
+		o.Host.Addresses = slices.DeleteFunc(o.Host.Addresses, func(a hostnet.Address) bool { return a.Link == s.Link })
+		o.Host.Routes = slices.DeleteFunc(o.Host.Routes, func(r hostnet.Route) bool { return r.Link == s.Link })
+	case hostnet.SetUp:
+		o.Host.Links[at].Up = true
+	case hostnet.SetMTU:
+		o.Host.Links[at].MTU = s.MTU
+	case hostnet.SetReversePath:
+		o.Host.Links[at].ReversePath = s.Value
+	case hostnet.AddAddress:
+		a := *s.Address
+		a.Link = s.Link
+		o.Host.Addresses = append(o.Host.Addresses, a)
+		o.Host.Routes = append(o.Host.Routes, hostnet.Route{Link: s.Link, Destination: a.Prefix.Masked(), Source: a.Prefix.Addr(), Table: 254, Protocol: 2})
+	case hostnet.DeleteAddress:
+		o.Host.Addresses = slices.DeleteFunc(o.Host.Addresses, func(a hostnet.Address) bool { return a.Link == s.Link && a.Prefix == s.Address.Prefix })
+		o.Host.Routes = slices.DeleteFunc(o.Host.Routes, func(r hostnet.Route) bool {
+			return r.Link == s.Link && r.Destination == s.Address.Prefix.Masked()
+		})
+	default:
+		panic(fmt.Sprint("unexpected ", s))
+	}
+}
+
+func said(p Plan) string {
+	var words []string
+	for _, n := range p.Networks {
+		for _, s := range n.Steps {
+			words = append(words, strings.TrimSpace(fmt.Sprintf("%s %s %s: %s; %s", s.Action, s.Network, s.Impact, s.Detail, s.Held)))
+		}
+	}
+	return strings.Join(words, "\n")
+}
+
+func equalText(t *testing.T, what, got, want string) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s:\n%s\nwant\n%s", what, got, want)
+	}
+}
+
+// A declared network is made, its guests get what they declare and what is
+// free, and after that there is nothing to do.
+func TestFromNothingToNothing(t *testing.T) {
+	d, o := two(), Observed{}
+	equalText(t, "first", said(Make(d, o, policy())), "create lan none: bridge br-lan with 10.20.0.1/24, forwarding, NAT, DHCP;")
+	p := carryOut(t, &d, &o)
+	equalText(t, "second", said(Make(d, o, policy())), "")
+	s := d.Networks[0].Status
+	if s.State != stateReady || s.Guests["web/eth0"].Addresses[0] != "10.20.0.10/24" || !s.Guests["web/eth0"].Declared || s.Guests["db/eth0"].Addresses[0] != "10.20.0.2/24" {
+		t.Errorf("%+v", s)
+	}
+	if len(p.Rules.Publish) != 1 || p.Rules.Publish[0].Address.String() != "10.20.0.10" || len(p.Rules.Guests) != 2 {
+		t.Errorf("%+v", p.Rules)
+	}
+	var names []string
+	for _, each := range p.Parameters {
+		names = append(names, each.Name+"="+each.Value)
+	}
+	equalText(t, "parameters", strings.Join(names, " "), "net/ipv4/conf/br-lan/route_localnet=1 net/ipv4/ip_forward=1")
+
+	// It goes after its machines.
+	d.Networks[0].Life = state.Dying
+	for i := range d.Guests {
+		d.Guests[i].Dying, d.Guests[i].Instance = true, true
+	}
+	if p := Make(d, o, policy()); p.links() != 0 || p.Networks[0].Waiting != "waiting for machine/db to let go" {
+		t.Errorf("%+v", p.Networks[0])
+	}
+	d.Guests = nil
+	o.Serving, o.Served = nil, nil
+	carryOut(t, &d, &o)
+	p = Make(d, o, policy())
+	if len(o.Host.Links) != 0 || !p.Networks[0].Gone || len(p.Rules.Networks) != 0 || len(p.Parameters) != 0 {
+		t.Errorf("%+v %+v", o.Host.Links, p)
+	}
+}
+
+// Addresses are kept, rest after their machine, and a subnet that is used up
+// is told without harm to those who have theirs.
+func TestAddressesAreKept(t *testing.T) {
+	small := lan()
+	small.Addresses, small.DHCP = []string{"10.20.0.1/29"}, false // .2 to .6
+	d, o := Desired{Networks: []Network{network("lan", small)}}, Observed{}
+	for i := range 5 {
+		d.Guests = append(d.Guests, guest(fmt.Sprintf("g%d", i), on("lan", "")))
+	}
+	carryOut(t, &d, &o)
+	had := d.Networks[0].Status.Guests["g0/eth0"]
+	d.Guests = append(d.Guests[1:], guest("late", on("lan", "")))
+	carryOut(t, &d, &o)
+	s := d.Networks[0].Status
+	if s.Guests["g0/eth0"].Released == nil || s.Guests["late/eth0"].MAC != "" || !strings.Contains(s.Message, "10.20.0.0/29") || s.State != stateReady {
+		t.Errorf("%+v", s)
+	}
+	later := policy()
+	later.Now = t0.Add(ipam.Quarantine + time.Second)
+	if got := Make(d, o, later).Networks[0].Guests["late/eth0"]; !slices.Equal(got.Addresses, had.Addresses) {
+		t.Errorf("after its rest the address is not given: %+v", got)
+	}
+	// A machine of the same name gets its address back, with another MAC.
+	again := guest("g0", on("lan", ""))
+	again.UID = "another"
+	d.Guests[len(d.Guests)-1] = again
+	if got := Make(d, o, policy()).Networks[0].Guests["g0/eth0"]; !slices.Equal(got.Addresses, had.Addresses) || got.MAC == had.MAC || got.Released != nil {
+		t.Errorf("%+v, had %+v", got, had)
+	}
+}
+
+// After the loss of a store a guest keeps the address that it is seen to have.
+func TestLostRecordOfAnAddress(t *testing.T) {
+	d := two()
+	d.Guests[1].Addresses = []netip.Addr{netip.MustParseAddr("10.20.0.77"), netip.MustParseAddr("192.0.2.1")}
+	if got := Make(d, Observed{}, policy()).Networks[0].Guests["db/eth0"].Addresses; !slices.Equal(got, []string{"10.20.0.77/24"}) {
+		t.Error(got)
+	}
+}
+
+// What cuts guests off waits for a word; everything else stays as it was.
+func TestChangesThatCutOff(t *testing.T) {
+	d, o := two(), Observed{}
+	carryOut(t, &d, &o)
+	for i := range d.Guests {
+		d.Guests[i].Instance = true
+	}
+	n := &d.Networks[0]
+	n.Generation, n.Record.Network.Bridge, n.Record.Network.MTU = 2, "br-new", 1400
+	equalText(t, "held", said(Make(d, o, policy())), "update lan restart: changing bridge cuts off machine/db, machine/web; --allow restart")
+	p := carryOut(t, &d, &o)
+	if _, there := o.Host.Link("br-new"); there || p.Rules.Networks[0].Bridge != "br-lan" || n.Status.State != stateReady || n.Status.Applied.Bridge != "br-lan" {
+		t.Errorf("done unasked: %+v", n.Status)
+	}
+	n.Record.Allow = []string{"restart"}
+	o.Host.Links = append(o.Host.Links, hostnet.Link{Name: "veth1", Kind: "veth", Master: "br-lan", MasterKind: "bridge"})
+	carryOut(t, &d, &o)
+	if _, there := o.Host.Link("br-lan"); !there || n.Status.Applied.Bridge != "br-new" {
+		t.Errorf("the old bridge must stay until its guests have moved: %+v", o.Host.Links)
+	}
+	o.Host.Links = slices.DeleteFunc(o.Host.Links, func(l hostnet.Link) bool { return l.Name == "veth1" })
+	carryOut(t, &d, &o)
+	if len(o.Host.Links) != 1 || o.Host.Links[0].Name != "br-new" {
+		t.Errorf("%+v", o.Host.Links)
+	}
+}
+
+// A subnet that the host reaches another way is refused; other's bridges of
+// that name are not touched.
+func TestInTheWay(t *testing.T) {
+	d := two()
+	o := Observed{Host: hostnet.Observed{
+		Links:  []hostnet.Link{{Name: "eth1", Up: true}},
+		Routes: []hostnet.Route{{Link: "eth1", Destination: netip.MustParsePrefix("10.20.0.0/16"), Table: 254}},
+	}}
+	p := carryOut(t, &d, &o)
+	if len(o.Host.Links) != 1 || d.Networks[0].Status.State != stateError || !strings.Contains(said(p), "10.20.0.0/16 over eth1") {
+		t.Errorf("%+v\n%s", d.Networks[0].Status, said(p))
+	}
+	d, o = two(), Observed{Host: hostnet.Observed{Links: []hostnet.Link{{Name: "br-lan", Kind: "bridge", Up: true}}}}
+	carryOut(t, &d, &o)
+	if d.Networks[0].Status.State != stateError || !strings.Contains(d.Networks[0].Status.Message, "not hostler's") {
+		t.Errorf("%+v", d.Networks[0].Status)
+	}
+}
+
+// A port that a process of the host waits at is left to it, unless it was
+// published before.
+func TestPortsOfTheHost(t *testing.T) {
+	d, o := two(), Observed{Listening: map[string]bool{"tcp/8080": true}}
+	p := carryOut(t, &d, &o)
+	if len(p.Rules.Publish) != 0 || !strings.Contains(d.Networks[0].Status.Message, "port 8080") {
+		t.Errorf("%+v", d.Networks[0].Status)
+	}
+	o.Listening = nil
+	carryOut(t, &d, &o)
+	o.Listening = map[string]bool{"tcp/8080": true}
+	if p := carryOut(t, &d, &o); len(p.Rules.Publish) != 1 {
+		t.Error("a process that came later takes a published port away")
+	}
+}
+
+// A bridge of ours that nothing declares goes only when unknown things are to
+// be swept, and never from under a guest.
+func TestUnknownBridges(t *testing.T) {
+	stray := hostnet.Link{Name: "br-old", Kind: "bridge", Alias: hostnet.Stamp("ns", "gone")}
+	o := Observed{Host: hostnet.Observed{Links: []hostnet.Link{stray}}}
+	sweep := policy()
+	sweep.Sweep = true
+	if p := Make(Desired{}, o, policy()); p.links() != 0 || !slices.Equal(p.Unknown, []string{"br-old"}) {
+		t.Errorf("%+v", p)
+	}
+	if p := Make(Desired{}, o, sweep); p.links() != 1 {
+		t.Errorf("%+v", p)
+	}
+	o.Host.Links = append(o.Host.Links, hostnet.Link{Name: "veth1", Kind: "veth", Master: "br-old", MasterKind: "bridge"})
+	if p := Make(Desired{}, o, sweep); p.links() != 0 {
+		t.Errorf("%+v", p)
+	}
+}
+
+// The spans that DHCP lends leave room and hold no address of the host.
+func TestRanges(t *testing.T) {
+	for own, want := range map[string]string{
+		"10.20.0.1/24": "10.20.0.192-10.20.0.254", "10.20.0.254/24": "10.20.0.192-10.20.0.253", "10.20.0.200/24": "10.20.0.201-10.20.0.254",
+		"10.20.0.1/30": "10.20.0.2-10.20.0.2", "10.20.0.1/8": "10.192.0.0-10.255.255.254", "fd00::1/64": "fd00::1:0-fd00::1:ffff", "fd00::1/120": "fd00::c0-fd00::ff",
+	} {
+		all, _ := ranges([]netip.Prefix{netip.MustParsePrefix(own)})
+		if len(all) != 1 || all[0].First.String()+"-"+all[0].Last.String() != want {
+			t.Errorf("%s: %v, want %s", own, all, want)
+		}
+	}
+}

@@ -1,0 +1,191 @@
+package networkprovisioner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"hostler/agent/reconcile"
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/hostnet/firewall"
+	"hostler/internal/fault"
+)
+
+// delays are those between attempts at a network whose steps failed.
+var delays = reconcile.Backoff{Base: time.Second, Max: time.Minute}
+
+// finish writes down what became of the pass and returns when the next retry
+// is. all is an error that is about all networks.
+func (w *Worker) finish(life context.Context, t *turn, links map[int][]string, all error) (time.Time, error) {
+	if life.Err() != nil {
+		return time.Time{}, nil
+	}
+	// A result that is known is worth writing down, even while the agent stops.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(life), 10*time.Second)
+	defer cancel()
+	var next time.Time
+	var writes []state.Write
+	findings := w.findings(ctx, t, all)
+	for i, n := range t.d.Networks {
+		p := t.p.Networks[i]
+		if p.Gone && all == nil && t.errs[i] == nil {
+			writes = append(writes, state.Write{ID: state.ID{Kind: spec.KindNetwork, Name: n.Name}, UID: n.UID, Revision: state.AnyRevision, Delete: true})
+			t.tell(n, state.LevelInfo, "Deleted", "bridge "+p.Is.Bridge)
+			delete(w.failed, n.UID)
+			continue
+		}
+		err := errors.Join(all, t.errs[i])
+		if err == nil && len(p.Links) > 0 && !w.resting(t, i) {
+			err = fault.New(fault.Transient, "cannot keep bridge %s: %s again and again", p.Is.Bridge, p.Links[0])
+		}
+		f := w.failed[n.UID]
+		if err == nil && w.resting(t, i) {
+			err = f.err
+		} else if err != nil {
+			f = failure{count: f.count + 1, generation: n.Generation, err: err}
+			f.next = t.now.Add(delays.Next(f.count, nil))
+			w.failed[n.UID] = f
+			w.Logger.Warn("A network cannot be kept.", "network", n.Name, "error", err)
+		} else {
+			delete(w.failed, n.UID)
+		}
+		if err != nil && all == nil && (next.IsZero() || f.next.Before(next)) {
+			next = f.next
+		}
+		s := Assess(n, p, err, f, findings[i], t.now)
+		t.story(n, s, links[i], err)
+		if !equal(n.Status, s) {
+			writes = append(writes, statusWrite(n, s))
+		}
+	}
+	w.show(t)
+	w.troubled(t, all)
+	if all != nil {
+		next = w.trouble.next
+	}
+	if err := w.write(ctx, writes); err != nil {
+		return next, err
+	}
+	if len(t.events) > 0 {
+		if err := w.Store.Record(ctx, t.events...); err != nil {
+			w.Logger.Warn("Events cannot be recorded.", "error", err)
+		}
+	}
+	return next, nil
+}
+
+// troubled remembers a failure that is about all networks.
+func (w *Worker) troubled(t *turn, err error) {
+	if err == nil {
+		w.trouble = failure{}
+		return
+	}
+	count := w.trouble.count + 1
+	w.trouble = failure{count: count, generation: generations(t.d), next: t.now.Add(delays.Next(count, nil)), err: err}
+}
+
+// generations changes when anything is declared otherwise.
+func generations(d Desired) int64 {
+	sum := int64(len(d.Networks))
+	for _, n := range d.Networks {
+		sum += n.Generation
+	}
+	return sum
+}
+
+// story tells of a network what a pass did.
+func (t *turn) story(n Network, s spec.NetworkStatus, links []string, err error) {
+	was, is := n.Status.Applied, s.Applied
+	switch {
+	case err != nil && n.Status.Message != s.Message:
+		t.tell(n, state.LevelWarn, "Failed", err.Error())
+	case err != nil:
+	case was == nil && is != nil:
+		t.tell(n, state.LevelInfo, "Created", summary(*is))
+	case was != nil && is != nil && len(changes(*was, *is)) > 0:
+		t.tell(n, state.LevelInfo, "Updated", "changed "+fieldsOf(changes(*was, *is)))
+	case len(links) > 0 && n.Life == state.Alive:
+		t.tell(n, state.LevelWarn, "Repaired", strings.Join(links, "; "))
+	}
+}
+
+func fieldsOf(changes []Change) string {
+	var names []string
+	for _, c := range changes {
+		names = append(names, c.Field)
+	}
+	return strings.Join(names, ", ")
+}
+
+// findings are the foreign chains that stop what is declared, by network. They
+// are looked for when a table changed, and now and then.
+func (w *Worker) findings(ctx context.Context, t *turn, failed error) map[int][]firewall.Finding {
+	if failed != nil || len(t.p.Rules.Networks) == 0 {
+		return nil
+	}
+	found, err := w.Firewall.Findings(ctx, t.p.Rules)
+	if err != nil {
+		w.Logger.Warn("Foreign tables cannot be read.", "error", err)
+		return nil
+	}
+	at := map[string]int{}
+	for i, n := range t.d.Networks {
+		at[n.UID] = i
+	}
+	all := map[int][]firewall.Finding{}
+	for _, f := range found {
+		if i, ok := at[f.Owner]; ok {
+			all[i] = append(all[i], f)
+		}
+	}
+	return all
+}
+
+// show keeps the notices of the host's status up to date.
+func (w *Worker) show(t *turn) {
+	now := map[string]bool{}
+	for _, bridge := range t.p.Unknown {
+		name := "bridge " + bridge
+		now[name] = true
+		w.Notice(name, "the bridge "+bridge+" bears our stamp and nothing declares it: declare its network again, or remove it with `ip link delete "+bridge+"`")
+	}
+	for name := range maps.Keys(w.notices) {
+		if !now[name] {
+			w.Notice(name, "")
+		}
+	}
+	w.notices = now
+}
+
+func statusWrite(n Network, s spec.NetworkStatus) state.Write {
+	return state.Write{ID: state.ID{Kind: spec.KindNetwork, Name: n.Name}, UID: n.UID, Revision: state.AnyRevision, Status: spec.Encode(s)}
+}
+
+func equal(a, b spec.NetworkStatus) bool { return string(spec.Encode(a)) == string(spec.Encode(b)) }
+
+// write makes writes that stand alone; an object that is gone meanwhile needs
+// no status.
+func (w *Worker) write(ctx context.Context, writes []state.Write) error {
+	if len(writes) == 0 {
+		return nil
+	}
+	results, err := w.Store.Write(ctx, state.Each, writes...)
+	if err != nil {
+		return fmt.Errorf("cannot write the networks' statuses: %w", err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i, r := range results {
+		if r.Err == nil && !writes[i].Delete {
+			w.wrote[writes[i].Name] = r.Object.Revision
+		}
+		if r.Err != nil && !fault.Is(r.Err, fault.NotFound) && !fault.Is(r.Err, fault.Conflict) {
+			return fmt.Errorf("cannot write the status of network/%s: %w", writes[i].Name, r.Err)
+		}
+	}
+	return nil
+}

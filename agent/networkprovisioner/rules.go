@@ -1,0 +1,205 @@
+package networkprovisioner
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"hostler/agent/spec"
+	"hostler/hostnet"
+	"hostler/hostnet/dhcp"
+	"hostler/hostnet/firewall"
+	"hostler/sysctl"
+)
+
+// forwards says that the network's packets pass through the host. Hiding
+// guests behind the host's address is of no use otherwise.
+func forwards(n spec.Network) bool { return n.Forwarding || n.NAT }
+
+// rules are those of all networks that are on, and of their guests.
+func rules(d Desired, planned []Planned) firewall.Rules {
+	var r firewall.Rules
+	uids := map[string]string{}
+	for _, g := range d.Guests {
+		uids[g.Name] = g.UID
+	}
+	for i, n := range d.Networks {
+		p := planned[i]
+		if !p.On {
+			continue
+		}
+		r.Networks = append(r.Networks, firewall.Network{
+			Owner: n.UID, Bridge: p.Is.Bridge, Subnets: prefixes(p.Is.Addresses),
+			Forward: forwards(p.Is), NAT: p.Is.NAT, Services: p.Is.DHCP,
+		})
+		for _, k := range slices.Sorted(maps.Keys(p.Guests)) {
+			g := p.Guests[k]
+			if g.Released != nil || len(g.Addresses) == 0 {
+				continue
+			}
+			r.Guests = append(r.Guests, firewall.Guest{
+				Owner: orUnknown(uids[ownerOf(k).Machine]), Bridge: p.Is.Bridge, MAC: g.MAC, Addresses: addressesOf(g),
+			})
+		}
+	}
+	return r
+}
+
+// orUnknown is the owner of a guest whose machine is not known any more.
+func orUnknown(uid string) string {
+	if uid == "" {
+		return "unknown"
+	}
+	return uid
+}
+
+func addressesOf(g spec.GuestAddress) []netip.Addr {
+	var all []netip.Addr
+	for _, p := range prefixes(g.Addresses) {
+		all = append(all, p.Addr())
+	}
+	return all
+}
+
+// publish adds the published ports to the rules: each leads to the machine's
+// first interface that has an address. A port that another process of the host
+// waits at is left alone, unless it is published already.
+func publish(r *firewall.Rules, d Desired, planned []Planned, o Observed) {
+	at, before := map[string]int{}, map[string]bool{}
+	for i, n := range d.Networks {
+		at[n.Name] = i
+		for _, port := range n.Status.Published {
+			before[port] = true
+		}
+	}
+	guests := slices.SortedFunc(slices.Values(d.Guests), func(a, b Guest) int { return strings.Compare(a.Name, b.Name) })
+	taken := map[string]string{}
+	for _, g := range guests {
+		if g.Dying || len(g.Publish) == 0 {
+			continue
+		}
+		i, entry, ok := publishedBy(g, at, planned)
+		if !ok {
+			continue
+		}
+		for _, p := range g.Publish {
+			port := fmt.Sprintf("%s/%d", p.Protocol, p.HostPort)
+			switch {
+			case taken[port] != "":
+				planned[i].Notes = append(planned[i].Notes, fmt.Sprintf("%s port %d of the host is published by machine/%s, and not by machine/%s", p.Protocol, p.HostPort, taken[port], g.Name))
+				continue
+			case o.Listening[port] && !before[port]:
+				planned[i].Notes = append(planned[i].Notes, portInUse(g.Name, p))
+				continue
+			}
+			taken[port] = g.Name
+			planned[i].Published = append(planned[i].Published, port)
+			for _, a := range addressesOf(entry) {
+				r.Publish = append(r.Publish, firewall.Publish{
+					Owner: g.UID, Bridge: planned[i].Is.Bridge, Protocol: p.Protocol, HostPort: uint16(p.HostPort),
+					Address: a, Port: uint16(p.Port), Sources: prefixes(p.Sources),
+				})
+			}
+		}
+	}
+	for i := range planned {
+		slices.Sort(planned[i].Published)
+	}
+}
+
+func portInUse(machine string, p spec.Publish) string {
+	return fmt.Sprintf("%s port %d of the host is in use by a process of the host (see `ss -ln`), so that machine/%s cannot be reached by it; publish another one, or end that process",
+		p.Protocol, p.HostPort, machine)
+}
+
+// publishedBy is the first interface of a machine that has an address on a
+// network that is on.
+func publishedBy(g Guest, at map[string]int, planned []Planned) (int, spec.GuestAddress, bool) {
+	for _, nic := range slices.Sorted(maps.Keys(g.NICs)) {
+		i, ok := at[g.NICs[nic].Network]
+		if !ok || !planned[i].On {
+			continue
+		}
+		if entry, ok := planned[i].Guests[key(g.Name, nic)]; ok && entry.Released == nil && len(entry.Addresses) > 0 {
+			return i, entry, true
+		}
+	}
+	return 0, spec.GuestAddress{}, false
+}
+
+const protocolRA = 9 // RTPROT_RA: the route came with a router's advertisement
+
+// parameters are the kernel's. Those of routers go first: a host that forwards
+// IPv6 forgets the routes that it was advertised, unless told to keep them.
+func parameters(d Desired, planned []Planned, o Observed, published bool) (routers, settings []sysctl.Setting) {
+	forward4, forward6 := published, false
+	for i := range d.Networks {
+		p := planned[i]
+		if !p.On {
+			continue
+		}
+		four, six := false, false
+		for _, a := range prefixes(p.Is.Addresses) {
+			four, six = four || a.Addr().Is4(), six || a.Addr().Is6()
+		}
+		forward4 = forward4 || forwards(p.Is) && four
+		forward6 = forward6 || (forwards(p.Is) || len(p.Published) > 0) && six
+		_, there := o.Host.Link(p.Is.Bridge)
+		bridge := func(version, name, value string) {
+			if there && (version == "ipv4" || o.IPv6) {
+				settings = append(settings, sysctl.Setting{Name: sysctl.Name("net", version, "conf", p.Is.Bridge, name), Value: value})
+			}
+		}
+		bridge("ipv6", "accept_ra", "0") // guests do not tell the host its way
+		if p.Is.ProxyARP {
+			bridge("ipv4", "proxy_arp", "1")
+			if six {
+				bridge("ipv6", "proxy_ndp", "1")
+			}
+		}
+		if len(p.Published) > 0 {
+			bridge("ipv4", "route_localnet", "1") // see firewall.table
+		}
+	}
+	if forward4 {
+		settings = append(settings, sysctl.Setting{Name: "net/ipv4/ip_forward", Value: "1"})
+	}
+	if forward6 && o.IPv6 {
+		settings = append(settings, sysctl.Setting{Name: "net/ipv6/conf/all/forwarding", Value: "1"})
+		for _, link := range advertised(o.Host) {
+			routers = append(routers, sysctl.Setting{Name: sysctl.Name("net", "ipv6", "conf", link, "accept_ra"), Value: "2"})
+		}
+	}
+	return routers, settings
+}
+
+// advertised are the links whose default route came with an advertisement.
+func advertised(o hostnet.Observed) []string {
+	var links []string
+	for _, r := range o.Routes {
+		if r.Default() && r.Destination.Addr().Is6() && r.Protocol == protocolRA && !slices.Contains(links, r.Link) {
+			links = append(links, r.Link)
+		}
+	}
+	slices.Sort(links)
+	return links
+}
+
+// served is what the DHCP server of a network is told.
+func served(p Planned) *dhcp.Network {
+	if !p.On || !p.Is.DHCP {
+		return nil
+	}
+	own := prefixes(p.Is.Addresses)
+	spans, _ := ranges(own)
+	n := dhcp.Network{Bridge: p.Is.Bridge, Addresses: own, Ranges: spans}
+	for _, k := range slices.Sorted(maps.Keys(p.Guests)) {
+		g := p.Guests[k]
+		if g.Released == nil && len(g.Addresses) > 0 {
+			n.Hosts = append(n.Hosts, dhcp.Host{Name: strings.TrimRight(ownerOf(k).Machine, "-"), MAC: g.MAC, Addresses: addressesOf(g)})
+		}
+	}
+	return &n
+}

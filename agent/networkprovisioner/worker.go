@@ -1,0 +1,250 @@
+package networkprovisioner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"hostler/agent/reconcile"
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/hostnet"
+	"hostler/hostnet/firewall"
+	"hostler/sysctl"
+)
+
+// Metrics counts what the worker does.
+type Metrics interface {
+	Pass(took time.Duration, err error)
+	Operation(action string, took time.Duration, err error)
+}
+
+// Links changes the host's links and tells of their changes; see hostnet.
+type Links interface {
+	Observe(ctx context.Context) (hostnet.Observed, error)
+	Apply(ctx context.Context, s hostnet.Step) error
+	Watch(ctx context.Context, topic hostnet.Topic) (<-chan hostnet.Wake, error)
+}
+
+// Firewall keeps our table; see package firewall.
+type Firewall interface {
+	Apply(ctx context.Context, r firewall.Rules) (changed bool, err error)
+	Findings(ctx context.Context, r firewall.Rules) ([]firewall.Finding, error)
+}
+
+// Parameters sets kernel parameters; see package sysctl.
+type Parameters interface {
+	Apply(ctx context.Context, owner string, settings []sysctl.Setting) ([]string, error)
+	Satisfied(settings []sysctl.Setting) (bool, string)
+}
+
+// Tools are the programs that networks need.
+type Tools interface {
+	// Have says whether they are there, with those for DHCP or without.
+	Have(dhcp bool) bool
+	// Install brings them onto the host; with nothing missing it does nothing.
+	Install(ctx context.Context, progress func(string)) error
+}
+
+// Options are what a worker stands on.
+type Options struct {
+	Store      state.Backend
+	Eyes       Eyes
+	Links      Links
+	Firewall   Firewall
+	Parameters Parameters
+	Tools      Tools
+	// Defaults are the configuration until the host object is read.
+	Defaults Policy
+	// Notice shows a sentence in the host's status until it is cleared by an
+	// empty one.
+	Notice  func(key, text string)
+	Metrics Metrics
+	Now     func() time.Time
+	Logger  *slog.Logger
+	// Resync is the longest time between two looks at everything; 0: 2 min.
+	Resync time.Duration
+	// Pulse is how often is looked at what the kernel tells nobody of:
+	// parameters and processes; 0: 2 s.
+	Pulse time.Duration
+}
+
+// Worker keeps the networks of one host.
+type Worker struct {
+	Options
+	waker  *reconcile.Waker
+	policy Policy
+	// last is what was carried out last, by which is told whether a change of
+	// the host is our own doing.
+	last *carried
+	// failed are the networks whose steps failed, by uid.
+	failed map[string]failure
+	// notices are those that are shown now.
+	notices map[string]bool
+	// trouble is the last failure that was about all networks.
+	trouble failure
+
+	mu    sync.Mutex
+	wrote map[string]int64 // the revision of what was last written of each network
+	pulse func() bool      // says that all is as it was left
+}
+
+// carried is what one pass left on the host.
+type carried struct {
+	rules, parameters string
+	dhcp              map[string]string
+	settings          []sysctl.Setting
+	// unknown: there were bridges of ours that nothing declares.
+	unknown bool
+}
+
+// New returns a worker; Run starts it.
+func New(o Options) *Worker {
+	if o.Resync == 0 {
+		o.Resync = 2 * time.Minute
+	}
+	if o.Pulse == 0 {
+		o.Pulse = 2 * time.Second
+	}
+	return &Worker{Options: o, waker: reconcile.NewWaker(), policy: o.Defaults, failed: map[string]failure{}, notices: map[string]bool{}, wrote: map[string]int64{}}
+}
+
+// Run works until ctx ends. It returns an error when its source of desired
+// state is lost: its supervisor starts it again.
+func (w *Worker) Run(parent context.Context) error {
+	ctx, cancel := context.WithCancel(parent)
+	var followers sync.WaitGroup
+	defer followers.Wait()
+	defer cancel()
+	ids, err := w.Store.Watch(ctx, Kinds()...)
+	if err != nil {
+		return reconcile.Ended(parent, fmt.Errorf("cannot watch the declared networks: %w", err))
+	}
+	followers.Go(func() {
+		defer cancel()
+		for changed := range ids {
+			if w.concerns(ctx, changed) {
+				w.waker.SignalWithin(gather)
+			}
+		}
+	})
+	followers.Go(func() { w.follow(ctx, hostnet.Network) })
+	followers.Go(func() { w.follow(ctx, hostnet.Firewall) })
+	followers.Go(func() { w.feel(ctx) })
+	loop := reconcile.Loop{
+		Waker: w.waker, Pass: w.pass, Resync: w.Resync, Now: w.Now, Logger: w.Logger,
+		ErrorDelay: reconcile.ErrorDelay(30 * time.Second),
+	}
+	if err := loop.Run(ctx); err != nil {
+		return err
+	}
+	return reconcile.Ended(parent, errors.New("cannot go on: the watch on the declared networks ended"))
+}
+
+// concerns says whether a change of these objects asks for a look: what this
+// worker itself wrote does not.
+func (w *Worker) concerns(ctx context.Context, changed []state.ID) bool {
+	for _, id := range changed {
+		if id.Kind != spec.KindNetwork {
+			return true
+		}
+		o, err := w.Store.Get(ctx, id)
+		w.mu.Lock()
+		own := err == nil && w.wrote[id.Name] == o.Revision
+		w.mu.Unlock()
+		if !own {
+			return true
+		}
+	}
+	return len(changed) == 0
+}
+
+// gather is within what time changes are looked at: they come in swarms.
+const gather = 100 * time.Millisecond
+
+// follow turns the kernel's events into wake-ups. A watch that broke is taken
+// up again, with a look at everything in between.
+func (w *Worker) follow(ctx context.Context, topic hostnet.Topic) {
+	delay := time.Second
+	for ctx.Err() == nil {
+		wakes, err := w.Links.Watch(ctx, topic)
+		if err != nil {
+			w.Logger.Debug("The host's network cannot be watched; it is looked at now and then.", "error", err)
+			delay = min(2*delay, time.Minute)
+		} else {
+			delay = time.Second
+			w.waker.Signal()
+			for range wakes {
+				w.waker.SignalWithin(gather)
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(delay):
+		}
+	}
+}
+
+// feel wakes the worker when something is not as it was left that nobody tells
+// of. It only reads a few files.
+func (w *Worker) feel(ctx context.Context) {
+	tick := time.NewTicker(w.Pulse)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		w.mu.Lock()
+		well := w.pulse
+		w.mu.Unlock()
+		if well != nil && !well() {
+			w.waker.Signal()
+		}
+	}
+}
+
+// pass brings everything as far as it goes now.
+func (w *Worker) pass(ctx context.Context) (time.Time, error) {
+	began := w.Now()
+	next, err := w.converge(ctx)
+	if w.Metrics != nil {
+		w.Metrics.Pass(w.Now().Sub(began), err)
+	}
+	return next, err
+}
+
+// look reads the records and the host and decides. there is false while no
+// network is declared and nothing of ours is left on the host.
+func (w *Worker) look(ctx context.Context) (d Desired, o Observed, p Plan, err error) {
+	objects, _, err := w.Store.List(ctx, Kinds()...)
+	if err != nil {
+		return d, o, p, fmt.Errorf("cannot read the declared networks: %w", err)
+	}
+	for _, object := range objects {
+		if object.Kind != spec.KindHost {
+			continue
+		}
+		var record spec.HostRecord
+		if err := decode(object, &record, &struct{}{}); err != nil {
+			return d, o, p, err
+		}
+		w.policy = ConfigOf(record)
+	}
+	if d, err = Decode(objects); err != nil {
+		return d, o, p, err
+	}
+	if len(d.Networks) == 0 && w.last != nil && w.last.rules == "" && !w.last.unknown {
+		return d, o, Plan{}, nil // the host's network is nothing to us
+	}
+	if o, err = w.Eyes.Observe(ctx, d); err != nil {
+		return d, o, p, err
+	}
+	policy := w.policy
+	policy.Now = w.Now()
+	return d, o, Make(d, o, policy), nil
+}

@@ -1,0 +1,166 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+
+	"hostler/agent/api"
+	"hostler/agent/networkprovisioner"
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/hostnet"
+	"hostler/hostnet/dhcp"
+	"hostler/hostnet/firewall"
+	"hostler/internal/paths"
+	"hostler/internal/run"
+	"hostler/packaging"
+	"hostler/sysctl"
+)
+
+// keepNetworks is the worker that keeps the host's networks.
+func (h *host) keepNetworks(ctx context.Context) error {
+	log := h.logger.With("worker", "networks")
+	links, err := hostnet.Open(hostnet.Options{Log: log})
+	if err != nil {
+		return err
+	}
+	defer links.Close()
+	rules, err := firewall.New(h.config().Namespace, run.Host{}, log)
+	if err != nil {
+		return err
+	}
+	record, err := h.hostRecord(ctx)
+	if err != nil {
+		return err
+	}
+	return networkprovisioner.New(networkprovisioner.Options{
+		Store: h.store, Eyes: h.networkEyes(links), Links: links, Firewall: rules, Parameters: sysctl.New(h.paths, log),
+		Tools: networkTools{h}, Defaults: networkprovisioner.ConfigOf(record), Notice: h.notice,
+		Metrics: workerMetrics{h.metrics, h.sup, "networks"}, Now: h.now, Logger: log,
+	}).Run(ctx)
+}
+
+func (h *host) networkEyes(links *hostnet.Host) networkprovisioner.Eyes {
+	return networkprovisioner.Eyes{
+		Host: links, Root: h.paths.Root, ServerDir: h.paths.DHCP(),
+		Server: func(uid string) networkprovisioner.Server {
+			return dhcp.New(h.paths.DHCPServer(uid), run.Host{}, h.logger.With("part", "dhcp"))
+		},
+	}
+}
+
+// networkTools are the programs that networks need.
+type networkTools struct{ h *host }
+
+// Have implements networkprovisioner.Tools.
+func (t networkTools) Have(dhcp bool) bool {
+	programs := []string{paths.Nft}
+	if dhcp {
+		programs = append(programs, paths.Dnsmasq)
+	}
+	return !slices.ContainsFunc(programs, func(path string) bool {
+		_, err := os.Stat(t.h.paths.Host(path))
+		return err != nil
+	})
+}
+
+// Install implements networkprovisioner.Tools.
+func (t networkTools) Install(ctx context.Context, progress func(string)) error {
+	release, err := packaging.ReadRelease(t.h.paths.OSRelease())
+	if err != nil {
+		return err
+	}
+	set, err := packaging.SetFor(packaging.ForNetworks, release)
+	if err != nil {
+		return err
+	}
+	unlock, err := t.h.lock(ctx, "install the programs of networks", func(holder string) { progress("waiting for " + holder) })
+	if err != nil {
+		return fmt.Errorf("cannot install the programs of networks: %w", err)
+	}
+	defer unlock()
+	return t.h.packages(t.h.config()).Install(ctx, set.Names, set.Options, progress)
+}
+
+// planNetworks plans the networks among objects and returns, beside the steps,
+// the objects with the networks as they will be: machines are planned on those.
+func (p planner) planNetworks(ctx context.Context, objects []state.Object, record spec.HostRecord) ([]api.Step, []state.Object, error) {
+	if !slices.ContainsFunc(objects, func(o state.Object) bool { return o.Kind == spec.KindNetwork }) {
+		return nil, objects, nil
+	}
+	desired, plan, err := p.networkPlan(ctx, objects, record)
+	if err != nil {
+		return nil, nil, err
+	}
+	var steps []api.Step
+	objects = slices.Clone(objects)
+	for i, n := range desired.Networks {
+		for _, s := range plan.Networks[i].Steps {
+			steps = append(steps, networkStep(s))
+		}
+		at := slices.IndexFunc(objects, func(o state.Object) bool { return o.Kind == spec.KindNetwork && o.Name == n.Name })
+		objects[at].Status = spec.Encode(plan.Networks[i].Foresee(n))
+	}
+	return steps, objects, nil
+}
+
+func (p planner) networkPlan(ctx context.Context, objects []state.Object, record spec.HostRecord) (networkprovisioner.Desired, networkprovisioner.Plan, error) {
+	desired, err := networkprovisioner.Decode(objects)
+	if err != nil {
+		return desired, networkprovisioner.Plan{}, err
+	}
+	links, err := hostnet.Open(hostnet.Options{})
+	if err != nil {
+		return desired, networkprovisioner.Plan{}, err
+	}
+	defer links.Close()
+	observed, err := p.networkEyes(links).Observe(ctx, desired)
+	if err != nil {
+		return desired, networkprovisioner.Plan{}, fmt.Errorf("cannot plan: %w", err)
+	}
+	policy := networkprovisioner.ConfigOf(record)
+	policy.Now = p.now()
+	return desired, networkprovisioner.Make(desired, observed, policy), nil
+}
+
+func networkStep(s networkprovisioner.Step) api.Step {
+	view := api.Step{Object: spec.KindNetwork + "/" + s.Network, Action: s.Action, Impact: s.Impact, Detail: s.Detail, Held: s.Held, Changes: []api.Change{}}
+	for _, c := range s.Changes {
+		view.Changes = append(view.Changes, api.Change{Field: c.Field, From: c.From, To: c.To, Impact: c.Impact})
+	}
+	return view
+}
+
+// networkChecks are what doctor says of the networks.
+func (g glance) networkChecks(ctx context.Context) []api.Check {
+	objects, _, err := g.store.List(ctx, spec.KindNetwork)
+	if err != nil {
+		return []api.Check{{Name: "networks", Result: "error", Message: err.Error(), Mend: "look at the agent's log"}}
+	}
+	var checks []api.Check
+	for _, o := range objects {
+		var status spec.NetworkStatus
+		if len(o.Status) > 0 && json.Unmarshal(o.Status, &status) != nil {
+			continue // the worker says so
+		}
+		name := "network " + o.Name
+		fine := true
+		for _, c := range status.Conditions {
+			if !c.Status {
+				fine = false
+				checks = append(checks, api.Check{Name: name, Result: "warning", Message: c.Message, Mend: "see `hostler show network/" + o.Name + "`"})
+			}
+		}
+		if status.State == "error" {
+			fine = false
+			checks = append(checks, api.Check{Name: name, Result: "error", Message: status.Message, Mend: "see `hostler show network/" + o.Name + "`"})
+		}
+		if fine {
+			checks = append(checks, api.Check{Name: name, Result: "ok", Message: "is " + status.State})
+		}
+	}
+	return checks
+}
