@@ -45,7 +45,8 @@ func (h *host) readConfig() (spec.Config, error) {
 // configuration file. A file that cannot be understood changes nothing and is
 // told in the status.
 func (h *host) followConfiguration(ctx context.Context) error {
-	return watchFolder(ctx, filepath.Dir(h.paths.Config), func() (time.Duration, error) {
+	isConfig := func(path string) bool { return filepath.Base(path) == filepath.Base(h.paths.Config) }
+	return watchFolder(ctx, filepath.Dir(h.paths.Config), isConfig, func() (time.Duration, error) {
 		config, err := h.readConfig()
 		if err == nil && config.Namespace != h.config().Namespace {
 			err = fmt.Errorf("the namespace cannot change while the agent runs: restart it to manage namespace %q instead of %q", config.Namespace, h.config().Namespace)
@@ -61,9 +62,11 @@ func (h *host) followConfiguration(ctx context.Context) error {
 }
 
 // watchFolder calls changed at first and whenever the folder's files changed
-// and were then left alone for a moment, until ctx ends. It is called again
-// after the time that it returns; zero: no such time.
-func watchFolder(ctx context.Context, dir string, changed func() (time.Duration, error)) error {
+// and were then left alone for a moment, until ctx ends; concerns tells those
+// files from others. It is called again
+// after the time that it returns; zero: no such time. The error is
+// fs.ErrNotExist when the folder itself goes away.
+func watchFolder(ctx context.Context, dir string, concerns func(path string) bool, changed func() (time.Duration, error)) error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		return fmt.Errorf("cannot watch %s: %w", dir, err)
@@ -81,7 +84,10 @@ func watchFolder(ctx context.Context, dir string, changed func() (time.Duration,
 		case err := <-watcher.Errors:
 			return fmt.Errorf("cannot go on watching %s: %w", dir, err)
 		case event := <-watcher.Events:
-			if event.Op&^fsnotify.Chmod != 0 {
+			switch {
+			case event.Name == dir && (event.Has(fsnotify.Remove) || event.Has(fsnotify.Rename)):
+				return fmt.Errorf("cannot go on watching %s: %w", dir, fs.ErrNotExist)
+			case event.Op&^fsnotify.Chmod != 0 && concerns(event.Name):
 				quiet.Reset(settle)
 			}
 		case <-quiet.C:

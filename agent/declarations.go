@@ -2,10 +2,14 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,17 +37,57 @@ const lookAgain = time.Minute
 // declaration may have, whose length the reader then refuses.
 const maxDeclaration = 1 << 20
 
+// lookForFolder is how often a folder is looked for that should be there.
+const lookForFolder = time.Second
+
 // followDeclarations is the worker that keeps the store in step with conf.d:
 // a file is applied when it changes and its declaration removed when the file
 // is gone. A folder that is absent altogether removes nothing.
 func (h *host) followDeclarations(a applier) func(context.Context) error {
 	return func(ctx context.Context) error {
 		dir := h.paths.ConfD()
-		if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // a folder of /etc that everybody may list
-			return fmt.Errorf("cannot make %s: %w", dir, err)
+		for {
+			if err := h.awaitFolder(ctx, dir, a); err != nil {
+				return err
+			}
+			err := watchFolder(ctx, dir, isDeclaration, func() (time.Duration, error) { return h.applyFolder(ctx, dir, a) })
+			if !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
 		}
-		return watchFolder(ctx, dir, func() (time.Duration, error) { return h.applyFolder(ctx, dir, a) })
 	}
+}
+
+// awaitFolder returns when the folder is there. It makes one where nothing is
+// declared in files; a folder that something was declared in and that went
+// away as a whole may come back, moved by hand or mounted late.
+func (h *host) awaitFolder(ctx context.Context, dir string, a applier) error {
+	for ctx.Err() == nil {
+		_, err := os.Stat(dir)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("cannot read %s: %w", dir, err)
+		}
+		files, err := goneFiles(ctx, dir, nil, a)
+		if err != nil {
+			return err
+		}
+		if len(files) == 0 {
+			if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // a folder of /etc that everybody may list
+				return fmt.Errorf("cannot make %s: %w", dir, err)
+			}
+			break
+		}
+		h.tell(dir, fmt.Sprintf("%s is not there: what its files declared is kept; put it back, or make it anew and empty to have that removed", dir))
+		select {
+		case <-ctx.Done():
+		case <-time.After(lookForFolder):
+		}
+	}
+	h.notice(dir, "")
+	return nil
 }
 
 // applyFolder applies the files of a folder and removes what the files
@@ -83,9 +127,19 @@ func (h *host) applyFolder(ctx context.Context, dir string, a applier) (time.Dur
 		if err := a.RemoveFile(ctx, path); err != nil {
 			return 0, fmt.Errorf("cannot remove the declaration of %s: %w", path, err)
 		}
-		h.notice(path, "")
 	}
+	h.untell(dir, present)
 	return next, nil
+}
+
+// untell takes back what was told of files of the folder that are there no
+// more.
+func (h *host) untell(dir string, present []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	maps.DeleteFunc(h.notices, func(key, _ string) bool {
+		return filepath.Dir(key) == dir && !slices.Contains(present, key)
+	})
 }
 
 // tell shows a notice and logs it when it is new.
@@ -107,12 +161,17 @@ func declarationFiles(dir string) ([]string, error) {
 	}
 	var files []string
 	for _, e := range entries {
-		if ext := filepath.Ext(e.Name()); ext != ".yaml" && ext != ".yml" && ext != ".json" || strings.HasPrefix(e.Name(), ".") {
-			continue
+		if isDeclaration(e.Name()) {
+			files = append(files, filepath.Join(dir, e.Name()))
 		}
-		files = append(files, filepath.Join(dir, e.Name()))
 	}
 	return files, nil
+}
+
+// isDeclaration tells declarations from the other files of their folder.
+func isDeclaration(path string) bool {
+	ext := filepath.Ext(path)
+	return (ext == ".yaml" || ext == ".yml" || ext == ".json") && !strings.HasPrefix(filepath.Base(path), ".")
 }
 
 // goneFiles lists the files of the folder that something was declared in and

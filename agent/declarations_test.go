@@ -7,14 +7,18 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"hostler/internal/fault"
+	"hostler/internal/paths"
 )
 
 // folderApplier is an applier that remembers which files it has.
 type folderApplier struct {
+	mu      sync.Mutex
 	files   []string
 	gone    []string
 	refusal error
@@ -22,20 +26,28 @@ type folderApplier struct {
 }
 
 func (a *folderApplier) ApplyFile(_ context.Context, path string, _ []byte, gone []string) (string, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	a.gone = gone
 	if a.refusal != nil {
 		return "", a.refusal
 	}
-	a.files = append(a.files, path)
+	if !slices.Contains(a.files, path) {
+		a.files = append(a.files, path)
+	}
 	return a.held, nil
 }
 
 func (a *folderApplier) RemoveFile(_ context.Context, path string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	a.files = slices.DeleteFunc(a.files, func(f string) bool { return f == path })
 	return nil
 }
 
 func (a *folderApplier) FileSources(context.Context) ([]string, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	return slices.Clone(a.files), nil
 }
 
@@ -92,5 +104,66 @@ func TestFolderOfDeclarations(t *testing.T) {
 	}
 	if apply(); !strings.Contains(h.notices[at("pipe.yaml")], "not a file") || len(h.notices) != 1 {
 		t.Errorf("notices %v", h.notices)
+	}
+
+	// What was told of a file goes with it, though it never declared anything.
+	h.tell("/elsewhere", "another matter")
+	if err := os.Remove(at("pipe.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	if apply(); len(h.notices) != 1 || h.notices["/elsewhere"] == "" {
+		t.Errorf("notices %v", h.notices)
+	}
+}
+
+// I16: a folder that went away as a whole says nothing of what its files
+// declared; an empty one does.
+func TestLostFolderRemovesNothing(t *testing.T) {
+	h := &host{
+		notices: map[string]string{}, logger: slog.New(slog.DiscardHandler),
+		paths: paths.New("", filepath.Join(t.TempDir(), "hostler.yaml"), "", ""),
+	}
+	dir := h.paths.ConfD()
+	a := &folderApplier{}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- h.followDeclarations(a)(ctx) }()
+	eventually := func(what string, condition func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(10 * time.Second); !condition(); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("never came: %s", what)
+			}
+		}
+	}
+	exists := func() bool { _, err := os.Stat(dir); return err == nil }
+	declared := func() bool { files, _ := a.FileSources(ctx); return len(files) > 0 }
+	told := func() bool { return len((glance{h}).texts()) > 0 }
+	eventually("a folder where nothing is declared", exists)
+	if err := os.WriteFile(filepath.Join(dir, "one.yaml"), []byte("version: 1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually("what the file declares", declared)
+	if err := os.Rename(dir, dir+".old"); err != nil {
+		t.Fatal(err)
+	}
+	eventually("word of it", told)
+	if !declared() || exists() {
+		t.Errorf("declared %v, there %v", declared(), exists())
+	}
+	if err := os.Rename(dir+".old", dir); err != nil {
+		t.Fatal(err)
+	}
+	eventually("the end of it", func() bool { return !told() })
+	if err := os.Rename(dir, dir+".old"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	eventually("the removal", func() bool { return !declared() })
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }

@@ -3,7 +3,8 @@ package agent
 import (
 	"context"
 	"fmt"
-	"sort"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -70,14 +71,15 @@ func (g glance) disk() []api.Disk {
 	return rows
 }
 
-func (g glance) allNotices(ctx context.Context) []string {
+// texts are the notices of this process.
+func (g glance) texts() []string {
 	g.mu.Lock()
-	texts := make([]string, 0, len(g.notices))
-	for _, text := range g.notices {
-		texts = append(texts, text)
-	}
-	g.mu.Unlock()
-	sort.Strings(texts)
+	defer g.mu.Unlock()
+	return slices.Sorted(maps.Values(g.notices))
+}
+
+func (g glance) allNotices(ctx context.Context) []string {
+	texts := g.texts()
 	if status, err := g.hostStatus(ctx); err == nil {
 		texts = append(texts, status.Notices...)
 	}

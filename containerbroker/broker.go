@@ -71,7 +71,9 @@ type ReadinessProbe interface {
 
 // Guest gives access into a running instance.
 type Guest interface {
-	// Exec runs a command and returns its exit code.
+	// Exec runs a command and returns its exit code: for one that is not there
+	// 127 and for one that cannot be run 126, with the reason on the error
+	// output, as shells do.
 	Exec(ctx context.Context, name string, req ExecRequest) (int, error)
 	// Console attaches to the console until conn is closed or ctx ends.
 	Console(ctx context.Context, name string, conn io.ReadWriter) error

@@ -79,7 +79,9 @@ type Instance struct {
 	Stamp  *Stamp
 	Status Status
 	// ImageID is the image it was made from, as far as the hypervisor knows.
-	ImageID          string
+	ImageID string
+	// Arch is the architecture in Debian's words, where the hypervisor tells it.
+	Arch             string
 	CPUs             int
 	Memory, RootDisk int64 // bytes; 0: no limit set
 	Autostart        bool

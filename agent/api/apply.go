@@ -54,7 +54,7 @@ func parseDocuments(sent []Document) ([]document, error) {
 			wrong = append(wrong, err.Error())
 			continue
 		}
-		docs = append(docs, document{name: decl.Name, source: spec.SourceApply, decl: decl})
+		docs = append(docs, document{name: decl.Name, source: spec.SourceApply, from: clip(d.Name, 256), decl: decl})
 	}
 	if len(wrong) > 0 {
 		return nil, fault.New(fault.Invalid, "%s", strings.Join(wrong, "\n"))

@@ -111,7 +111,7 @@ func TestConflictsAndRefusals(t *testing.T) {
 		"the same object":     {request("other", yaml("one")), fault.Conflict, []string{"machine/one", "other", "web"}},
 		"an object of a file": {request("other", yaml("base1")), fault.Conflict, []string{"machine/base1", "base", "other"}},
 		"a file's name":       {request("base", yaml("x")), fault.Conflict, []string{"/etc/hostler/conf.d/base.yaml"}},
-		"the same name":       {ApplyRequest{Documents: []Document{{"x", yaml("a")}, {"x", yaml("b")}}}, fault.Invalid, []string{"two documents", "x"}},
+		"the same name":       {ApplyRequest{Documents: []Document{{"x.yaml", yaml("a")}, {"y.yaml", "name: x\n" + yaml("b")}}}, fault.Invalid, []string{"x.yaml and y.yaml are both the declaration x", "`name:`"}},
 		"two in one request":  {ApplyRequest{Documents: []Document{{"x", yaml("a")}, {"y", yaml("a")}}}, fault.Conflict, []string{"machine/a", "x", "y"}},
 		"a bad document":      {request("bad", "version: 1\nmachine: {}\n"), fault.Invalid, []string{"bad:2:1", "machine"}},
 		"two bad documents":   {ApplyRequest{Documents: []Document{{"x", "{"}, {"y", "["}}}, fault.Invalid, []string{"x:", "y:"}},

@@ -76,6 +76,7 @@ func newWorld(objects []state.Object) (*world, error) {
 // document is a declaration that is to be the declared one.
 type document struct {
 	name, source string
+	from         string // the file that a person named
 	decl         spec.Declaration
 }
 
@@ -121,12 +122,12 @@ func (w *world) declare(docs []document, dropped ...string) ([]string, error) {
 
 // checkSources refuses to take a declaration from where it came from.
 func (w *world) checkSources(docs []document) error {
-	seen := map[string]bool{}
+	seen := map[string]string{}
 	for i, doc := range docs {
-		if seen[doc.name] {
-			return fault.New(fault.Invalid, "cannot apply: two documents have the name %s", doc.name)
+		if other, twice := seen[doc.name]; twice {
+			return fault.New(fault.Invalid, "cannot apply: %s and %s are both the declaration %s; give one of them another `name:`", other, doc.from, doc.name)
 		}
-		seen[doc.name] = true
+		seen[doc.name] = doc.from
 		d := w.declarations[doc.name]
 		if d == nil || d.record.Source == doc.source || d.record.Source == spec.SourceStamps {
 			continue

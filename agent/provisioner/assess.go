@@ -29,7 +29,7 @@ func Assess(d Desired, inst *containerbroker.Instance, steps []Step, now time.Ti
 	s := d.Status
 	inst = known(d, inst)
 	s.Conditions = slices.Clone(s.Conditions)
-	s.Percent = nil
+	s.Percent, s.Hardware = nil, hardwareOf(inst)
 	if s.ObservedGeneration < d.Generation {
 		clearFailure(&s)
 		// Until what the new generation asks for is there and done, or has
@@ -62,6 +62,14 @@ func Assess(d Desired, inst *containerbroker.Instance, steps []Step, now time.Ti
 		assessInstance(&s, d, inst, steps)
 	}
 	return s
+}
+
+// hardwareOf is what an instance was given, as far as it has limits.
+func hardwareOf(inst *containerbroker.Instance) *spec.Hardware {
+	if inst == nil {
+		return nil
+	}
+	return &spec.Hardware{Arch: inst.Arch, CPUs: max(inst.CPUs, 0), Memory: inst.Memory, RootDisk: inst.RootDisk}
 }
 
 // over says that a failure which would be retried left nothing to be retried:

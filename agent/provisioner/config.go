@@ -30,7 +30,7 @@ func ConfigOf(r spec.HostRecord, t spec.ContainerType) Config {
 		harvest = r.Harvest
 	}
 	return Config{
-		Namespace: c.Namespace, Harvest: Harvest(harvest), Concurrency: c.Concurrency,
+		Namespace: c.Namespace, Harvest: Harvest(harvest), Concurrency: c.Concurrency, Pool: poolOf(c, t),
 		StartRetries: c.StartRetries, RetryDelay: time.Duration(c.RetryDelay),
 		TransientRetryInterval: time.Duration(c.TransientRetryInterval),
 		Guest: cloudinit.Guest{
@@ -39,6 +39,15 @@ func ConfigOf(r spec.HostRecord, t spec.ContainerType) Config {
 			AptMirror: c.Apt.Mirror, AptProxy: c.Apt.Proxy,
 		},
 	}
+}
+
+// poolOf is the pool that somebody chose for a type's root disks; "default" is
+// the one that the hypervisor takes by itself.
+func poolOf(c spec.Config, t spec.ContainerType) string {
+	if t == spec.LXD && c.Types.LXD.Pool != spec.DefaultConfig().Types.LXD.Pool {
+		return c.Types.LXD.Pool
+	}
+	return ""
 }
 
 // StampedRecord is what an instance's stamp tells of its machine, enough to

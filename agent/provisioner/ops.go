@@ -56,7 +56,8 @@ func (o *operation) create(ctx context.Context) error {
 		return fmt.Errorf("cannot write the intent to create: %w", err)
 	}
 	m := o.d.Machine
-	m.ImageID, m.Stamp.Token = image, token
+	// The pool is where it is made: one that is configured later moves nothing.
+	m.ImageID, m.Stamp.Token, m.Pool = image, token, w.currentConfig().Pool
 	opCtx, cancel := context.WithTimeout(ctx, opTimeout)
 	defer cancel()
 	if err := w.Broker.Create(opCtx, m, o.progress(ctx)); err != nil {

@@ -27,8 +27,10 @@ type rig struct {
 	resync time.Duration
 	tokens atomic.Int64
 	passes atomic.Int64
-	panics atomic.Bool // has the next token, and so an operation, panic
-	stop   func()
+	// backend is what the worker takes for its store; nil: the store itself.
+	backend state.Backend
+	panics  atomic.Bool // has the next token, and so an operation, panic
+	stop    func()
 }
 
 func newRig(t *testing.T) *rig {
@@ -57,8 +59,12 @@ func (r *rig) start() (stop func()) {
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
+	var store state.Backend = r.store
+	if r.backend != nil {
+		store = r.backend
+	}
 	w := provisioner.New(provisioner.Options{
-		Type: spec.LXD, Store: r.store, Broker: r.fake, Differ: r.fake, Images: r.fake, Defaults: r.config,
+		Type: spec.LXD, Store: store, Broker: r.fake, Differ: r.fake, Images: r.fake, Defaults: r.config,
 		Now: time.Now, NewToken: r.newToken,
 		Logger: slog.New(slog.DiscardHandler), Resync: r.resync, Metrics: r,
 	})
@@ -196,6 +202,33 @@ func (r *rig) order(texts ...string) []int {
 		at[i] = slices.IndexFunc(r.fake.Operations(), func(op string) bool { return strings.Contains(op, text) })
 	}
 	return at
+}
+
+// badStore is a store whose calls fail as long as the test wants.
+type badStore struct {
+	state.Backend
+	list  func() error
+	write func(state.Write) error
+}
+
+func (s badStore) List(ctx context.Context, kinds ...string) ([]state.Object, int64, error) {
+	if s.list != nil {
+		if err := s.list(); err != nil {
+			return nil, 0, err
+		}
+	}
+	return s.Backend.List(ctx, kinds...)
+}
+
+func (s badStore) Write(ctx context.Context, mode state.Mode, writes ...state.Write) ([]state.Result, error) {
+	for _, w := range writes {
+		if s.write != nil {
+			if err := s.write(w); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return s.Backend.Write(ctx, mode, writes...)
 }
 
 // closingStore is a store whose watches end at once.

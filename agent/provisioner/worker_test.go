@@ -88,7 +88,7 @@ func TestOtherTypesAreLeftAlone(t *testing.T) {
 	}
 }
 
-// P36 P37: a transient failure is retried with the configured count and
+// P36 P37 P38: a transient failure is retried with the configured count and
 // delay, and others go on meanwhile; P46: containers are retried too.
 func TestTransientFailureIsRetried(t *testing.T) {
 	r := newRig(t)
@@ -230,8 +230,7 @@ func TestFailedDeleteIsTriedAgain(t *testing.T) {
 	}
 }
 
-// P40: when the new instance cannot be recorded, it is removed at once, and
-// in any case there is never a second one.
+// I3: a create whose reply was lost makes no second instance.
 func TestLostReplyMakesNoSecondInstance(t *testing.T) {
 	r := newRig(t)
 	r.fake.LoseReplies(brokertest.Create, "web", 1, errors.New("the connection broke"))

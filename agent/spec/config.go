@@ -83,7 +83,8 @@ func (i ImagesConfig) RefreshEvery() time.Duration {
 
 // APIConfig is where the API listens besides its unix socket.
 type APIConfig struct {
-	// Listen is ADDRESS:PORT; empty: the unix socket only.
+	// Listen is to be ADDRESS:PORT; this agent accepts only the empty text: the
+	// unix socket only.
 	Listen string `json:"listen"`
 }
 

@@ -3,13 +3,10 @@ package spec
 import (
 	"fmt"
 	"maps"
-	"net"
-	"net/netip"
 	"net/url"
 	"reflect"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -162,15 +159,10 @@ func (c *configChecker) images(images ImagesConfig) {
 	}
 }
 
+// listen refuses what this agent cannot do yet, so that nobody takes it for
+// reachable, or for closed, wrongly.
 func (c *configChecker) listen(path, s string) {
-	if s == "" || !c.ok(path) {
-		return
-	}
-	host, port, err := net.SplitHostPort(s)
-	if err == nil {
-		_, err = netip.ParseAddr(host)
-	}
-	if n, e := strconv.Atoi(port); err != nil || e != nil || n < 1 || n > 65535 {
-		c.bad(path, "%s is not ADDRESS:PORT; write one like 10.20.0.1:8443, or leave it empty for the unix socket only", quote(s))
+	if s != "" && c.ok(path) {
+		c.bad(path, "this agent listens on its unix socket only and cannot listen on %s; leave it empty and reach the socket through SSH", quote(s))
 	}
 }

@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// imagePattern is the form of an image reference by name: OS/RELEASE.
-const imagePattern = `[a-z][a-z0-9.-]*/[a-z0-9][a-z0-9.-]*`
+// imagePattern is the form of an image reference by name: OS/RELEASE or
+// OS/RELEASE/VARIANT.
+const imagePattern = `[a-z][a-z0-9.-]*/[a-z0-9][a-z0-9.-]*(/[a-z0-9][a-z0-9.-]*)?`
 
 var (
 	imageForm         = regexp.MustCompile(`^` + imagePattern + `$`)

@@ -54,7 +54,15 @@ func (d *Driver) exec(ctx context.Context, name string, req containerbroker.Exec
 	var refused *operationError
 	if errors.As(err, &refused) && ctx.Err() == nil {
 		// LXD fails the operation when the command cannot be run at all.
-		return -1, fault.New(fault.Invalid, "%w", err)
+		if refused.code != notExecutable && refused.code != notFound {
+			return -1, fault.New(fault.Invalid, "%w", err)
+		}
+		out := req.Stderr
+		if req.Terminal {
+			out = req.Stdout
+		}
+		_, _ = fmt.Fprintf(writerOr(out), "%s: %s\n", clean(req.Command[0], maxMessage), refused.message)
+		return refused.code, nil
 	}
 	if err != nil {
 		return -1, err
@@ -65,6 +73,13 @@ func (d *Driver) exec(ctx context.Context, name string, req containerbroker.Exec
 	}
 	return int(code), nil
 }
+
+// The exit codes of a command that is there and cannot be run, and of one that
+// is not there, as POSIX gives them to shells.
+const (
+	notExecutable = 126
+	notFound      = 127
+)
 
 // notRunning turns LXD's refusal to enter an instance into a kind that says
 // when to come back.

@@ -180,10 +180,19 @@ func TestExecStreams(t *testing.T) {
 			}
 		}
 	})
-	t.Run("a command that is not there", func(t *testing.T) {
-		code, err := d.Exec(t.Context(), m.Name, containerbroker.ExecRequest{Command: []string{"/no/such"}})
-		if err == nil && code != 127 || err != nil && !fault.Is(err, fault.Invalid) {
-			t.Errorf("%d, %v", code, err)
+	t.Run("a command that cannot be run has a shell's exit code", func(t *testing.T) {
+		for command, want := range map[string]int{"/no/such": 127, "/etc": 126} {
+			for _, terminal := range []bool{false, true} {
+				var text bytes.Buffer
+				req := containerbroker.ExecRequest{Command: []string{command}, Stderr: &text, Terminal: terminal}
+				if terminal {
+					req.Stdout, req.Stderr = &text, nil
+				}
+				code, err := d.Exec(t.Context(), m.Name, req)
+				if err != nil || code != want || !strings.Contains(text.String(), command+": ") {
+					t.Errorf("%s, terminal %v: %d, %v, %q", command, terminal, code, err, &text)
+				}
+			}
 		}
 	})
 	t.Run("console and its log", func(t *testing.T) {

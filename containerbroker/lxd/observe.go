@@ -135,6 +135,7 @@ func instanceOf(f api.InstanceFull, filterIPv6 bool) containerbroker.Instance {
 		ImageID:    f.Config[keyBaseImage],
 		CPUs:       max(cpusOf(effective(f, keyCPUs)), 0),
 		Memory:     max(bytesOf(effective(f, keyMemory)), 0),
+		Arch:       archOf(f.Architecture),
 		Autostart:  isTrue(effective(f, keyAutostart)),
 		Privileged: isTrue(effective(f, keyPrivileged)),
 		Nesting:    isTrue(effective(f, keyNesting)),
@@ -179,6 +180,16 @@ func stampOf(config map[string]string) *containerbroker.Stamp {
 	return &containerbroker.Stamp{
 		Namespace: config[keyNamespace], UID: config[keyUID], Token: config[keyToken], Record: config[keyRecord],
 	}
+}
+
+// debianArch are the architectures that LXD has another word for than Debian.
+var debianArch = map[string]string{"x86_64": "amd64", "i686": "i386", "aarch64": "arm64", "ppc64le": "ppc64el"}
+
+func archOf(name string) string {
+	if debian, ok := debianArch[name]; ok {
+		return debian
+	}
+	return name
 }
 
 func statusOf(code api.StatusCode) containerbroker.Status {

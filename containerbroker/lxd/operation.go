@@ -13,8 +13,12 @@ import (
 )
 
 // operationError is the failure of an operation that LXD reported as such:
-// its outcome is known.
-type operationError struct{ message string }
+// its outcome is known. A command's failure to run has the code that a shell
+// would give for it.
+type operationError struct {
+	message string
+	code    int
+}
 
 func (e *operationError) Error() string { return e.message }
 
@@ -45,7 +49,8 @@ func (d *Driver) wait(c *client, op api.Operation) (api.Operation, error) {
 		}
 		if now.StatusCode.IsFinal() {
 			if now.StatusCode != api.Success {
-				return now, &operationError{clean(now.Err, maxMessage)}
+				code, _ := now.Metadata["return"].(float64)
+				return now, &operationError{message: clean(now.Err, maxMessage), code: int(code)}
 			}
 			return now, nil
 		}

@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -45,6 +46,12 @@ func (a *app) doctor(ctx context.Context, strict bool) error {
 	return nil
 }
 
+// first is the first line of a text.
+func first(text string) string {
+	text, _, _ = strings.Cut(text, "\n")
+	return text
+}
+
 // printChecks prints one line per finding and below it how to mend it. With
 // -q only those that need a look are printed.
 func (a *app) printChecks(checks []api.Check) {
@@ -58,7 +65,7 @@ func (a *app) printChecks(checks []api.Check) {
 			continue
 		}
 		fmt.Fprintf(a.env.Stdout, "%s%s  %s  %s\n", c.word(line(ch.Result)), pad("", 7-cells(line(ch.Result))),
-			pad(line(ch.Name), wide), line(ch.Message))
+			pad(line(ch.Name), wide), line(first(ch.Message)))
 		if ch.Mend != "" {
 			fmt.Fprintf(a.env.Stdout, "%s-> %s\n", pad("", wide+11), line(ch.Mend))
 		}

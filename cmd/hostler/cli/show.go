@@ -63,6 +63,17 @@ func (s sheet) field(name, value string) {
 	}
 }
 
+// paragraph is a field whose value keeps its lines, one below the other.
+func (s sheet) paragraph(name, value string) {
+	for i, text := range strings.Split(strings.TrimSpace(value), "\n") {
+		if i == 0 {
+			s.field(name, text)
+			continue
+		}
+		fmt.Fprintf(s.w, "%s %s\n", pad("", 13), line(text))
+	}
+}
+
 func (s sheet) title(name string) { fmt.Fprintf(s.w, "\n%s\n", s.colours.bold(name+":")) }
 
 func (s sheet) object(o api.Object) {

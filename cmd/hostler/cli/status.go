@@ -36,7 +36,7 @@ func (a *app) status(ctx context.Context) error {
 	s.field("Harvest", st.Harvest)
 	s.field("Machines", machineCounts(st.Machines))
 	for _, n := range st.Notices {
-		s.field("Notice", n)
+		s.paragraph("Notice", n)
 	}
 	s.types(st.Types)
 	s.workers(st.Workers)

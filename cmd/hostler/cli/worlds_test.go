@@ -122,7 +122,7 @@ func smallStatus() api.Status {
 		Unknown:  []api.UnknownInstance{{Type: "lxd", Name: "old", UID: "uid-old"}},
 		Locks:    []api.Lock{{Name: "host", Holder: "hostlerd", Purpose: "installing packages", Since: *before(4 * time.Second), Waiting: []string{"containersetup"}}},
 		Disk:     []api.Disk{{Path: "/var/lib/hostler", Size: 100 << 30, Free: 25 << 30}},
-		Notices:  []string{"/etc/hostler/conf.d/bad.yaml was rejected: line 3: unknown key \"machine\""},
+		Notices:  []string{"/etc/hostler/conf.d/bad.yaml is not applied: /etc/hostler/conf.d/bad.yaml:3:1: the key \"machine\" is not known here\n  3 | machine: {}\n    | ^"},
 	}
 }
 
