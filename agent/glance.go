@@ -65,7 +65,11 @@ func (g glance) disk() []api.Disk {
 	for _, path := range []string{g.paths.StateDir, g.paths.RunDir} {
 		var s unix.Statfs_t
 		if unix.Statfs(path, &s) == nil {
-			rows = append(rows, api.Disk{Path: path, Size: int64(s.Blocks) * s.Bsize, Free: int64(s.Bavail) * s.Bsize})
+			row := api.Disk{Path: path, Size: int64(s.Blocks) * s.Bsize, Free: int64(s.Bavail) * s.Bsize}
+			if path == g.paths.StateDir {
+				row.Promised = g.promised()
+			}
+			rows = append(rows, row)
 		}
 	}
 	return rows

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"os"
 
+	"hostler/agent/api"
 	"hostler/agent/storageprovisioner"
+	"hostler/storage"
 	"hostler/storage/blockdevice"
 	"hostler/storage/mounts"
 )
@@ -46,6 +48,46 @@ func blockDeviceChanges(ctx context.Context) (<-chan struct{}, error) {
 		}
 	}()
 	return changes, nil
+}
+
+// promised is what the sparse volumes may still come to take of the disk.
+func (h *host) promised() (sum int64) {
+	add := func(source any) {
+		if r, ok := source.(storage.SpaceReporter); ok {
+			if space, err := r.Space(context.Background()); err == nil {
+				sum += space.Promised
+			}
+		}
+	}
+	for _, source := range h.sources.Volumes {
+		add(source)
+	}
+	for _, source := range h.sources.Filesystems {
+		add(source)
+	}
+	return sum
+}
+
+// BlockDevices implements api.Host.
+func (g glance) BlockDevices(ctx context.Context) ([]api.BlockDevice, error) {
+	devices, err := blockdevice.Host{}.List(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the block devices: %w", err)
+	}
+	var rows []api.BlockDevice
+	for _, d := range devices {
+		row := api.BlockDevice{
+			Name: d.Name, Path: d.Path, Preferred: d.Preferred(), Type: d.Type, Size: d.Size, ReadOnly: d.ReadOnly, InUse: d.InUse,
+			WWN: d.WWN, Serial: d.Serial, Links: append([]string{}, d.Links...), Mounts: append([]string{}, d.MountPoints...), Backing: d.Backing,
+			Content: d.Unreadable,
+		}
+		if len(d.Signatures) > 0 {
+			row.Content = blockdevice.Describe(d.Signatures)
+			row.UUID, row.Label = d.Signatures[0].UUID, d.Signatures[0].Label
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
 }
 
 // stage makes the folder of mounts one whose mounts every mount namespace of

@@ -39,11 +39,14 @@ func (s *Server) retry(ctx context.Context, i *in[RetryRequest]) (*struct{}, err
 	if err != nil {
 		return nil, err
 	}
+	if i.Body.Force && id.Kind != spec.KindVolume && id.Kind != spec.KindFilesystem {
+		return nil, fault.New(fault.Invalid, "cannot force %s: only what holds a volume or a filesystem can be passed over", clip(i.Body.Object, 128))
+	}
 	switch id.Kind {
 	case spec.KindMachine:
 		return nil, s.rewrite(ctx, false, func(w *world) error { return w.retry(id.Name) })
 	case spec.KindVolume, spec.KindFilesystem:
-		return nil, s.rewrite(ctx, false, func(w *world) error { return w.retryGiven(id) })
+		return nil, s.rewrite(ctx, false, func(w *world) error { return w.retryGiven(id, i.Body.Force) })
 	case spec.KindContainerType:
 		return nil, s.retryType(ctx, id)
 	default:

@@ -104,13 +104,13 @@ func TestPowerAndRetry(t *testing.T) {
 		{c.Power(ctx, "one", "fly"), fault.Invalid},
 		{c.Power(ctx, "absent", "start"), fault.NotFound},
 		{c.Power(ctx, "dying", "start"), fault.NotReady},
-		{c.Retry(ctx, "machine/one"), ""},
-		{c.Retry(ctx, "machine/dying"), ""},
-		{c.Retry(ctx, "machine/absent"), fault.NotFound},
-		{c.Retry(ctx, "type/lxd"), ""},
-		{c.Retry(ctx, "type/kvm"), fault.NotFound},
-		{c.Retry(ctx, "declaration/web"), fault.Invalid},
-		{c.Retry(ctx, "one"), fault.Invalid},
+		{c.Retry(ctx, "machine/one", false), ""},
+		{c.Retry(ctx, "machine/dying", false), ""},
+		{c.Retry(ctx, "machine/absent", false), fault.NotFound},
+		{c.Retry(ctx, "type/lxd", false), ""},
+		{c.Retry(ctx, "type/kvm", false), fault.NotFound},
+		{c.Retry(ctx, "declaration/web", false), fault.Invalid},
+		{c.Retry(ctx, "one", false), fault.Invalid},
 	} {
 		if fault.KindOf(step.err) != step.kind {
 			t.Errorf("%v of kind %q, want %q", step.err, fault.KindOf(step.err), step.kind)
@@ -199,7 +199,7 @@ func TestConcurrentWriters(t *testing.T) {
 			case 0:
 				errs <- c.Power(ctx, name, "restart")
 			case 1:
-				errs <- c.Retry(ctx, "machine/"+name)
+				errs <- c.Retry(ctx, "machine/"+name, false)
 			default:
 				_, err := c.Apply(ctx, ApplyRequest{Documents: docs[i%10 : i%10+1]})
 				errs <- err

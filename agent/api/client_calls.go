@@ -89,8 +89,13 @@ func (c *Client) Power(ctx context.Context, machine, action string) error {
 }
 
 // Retry clears the error of an object (KIND/NAME) and has it tried at once.
-func (c *Client) Retry(ctx context.Context, object string) error {
-	return c.call(ctx, http.MethodPost, "/v1/retry", nil, RetryRequest{Object: object}, nil)
+func (c *Client) Retry(ctx context.Context, object string, force bool) error {
+	return c.call(ctx, http.MethodPost, "/v1/retry", nil, RetryRequest{Object: object, Force: force}, nil)
+}
+
+// ResizeVolume makes a volume larger, and its declaration say so.
+func (c *Client) ResizeVolume(ctx context.Context, name, size string) error {
+	return c.call(ctx, http.MethodPost, "/v1/volumes/"+url.PathEscape(name)+"/resize", nil, ResizeRequest{Size: size}, nil)
 }
 
 // Adopt takes an instance over and returns the machine it became.

@@ -99,8 +99,8 @@ func (w *world) declareGivens(doc document) error {
 }
 
 // retryGiven asks for a new attempt at a volume or filesystem, dying ones
-// included.
-func (w *world) retryGiven(id state.ID) error {
+// included. force has it detached in that attempt whoever holds it.
+func (w *world) retryGiven(id state.ID, force bool) error {
 	g := w.givens[id]
 	if g == nil {
 		return fault.New(fault.NotFound, "%s/%s is not there", id.Kind, clip(id.Name, 64))
@@ -110,11 +110,13 @@ func (w *world) retryGiven(id state.ID) error {
 		var r spec.VolumeRecord
 		err = json.Unmarshal(g.now, &r)
 		r.RetryRequest++
+		r.Force = force
 		g.now = spec.Encode(r)
 	} else {
 		var r spec.FilesystemRecord
 		err = json.Unmarshal(g.now, &r)
 		r.RetryRequest++
+		r.Force = force
 		g.now = spec.Encode(r)
 	}
 	if err != nil {

@@ -166,6 +166,8 @@ func (h *standIn) Glance(context.Context) (Glance, error) {
 	return Glance{Harvest: "destroyed", Notices: h.notices}, nil
 }
 
+func (h *standIn) BlockDevices(context.Context) ([]BlockDevice, error) { return nil, nil }
+
 func (h *standIn) Doctor(context.Context) ([]Check, error) {
 	return []Check{{Name: "lxd", Result: "ok", Message: "LXD answers"}}, nil
 }

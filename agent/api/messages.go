@@ -37,6 +37,9 @@ type PowerRequest struct {
 // RetryRequest names an object (KIND/NAME) whose error is to be cleared.
 type RetryRequest struct {
 	Object string `json:"object" maxLength:"256"`
+	// Force has a volume or filesystem detached in this attempt although
+	// something holds it.
+	Force bool `json:"force,omitempty"`
 }
 
 // AdoptRequest names an instance to take over.

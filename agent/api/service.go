@@ -101,6 +101,7 @@ type Glance struct {
 type Host interface {
 	Glance(ctx context.Context) (Glance, error)
 	Doctor(ctx context.Context) ([]Check, error)
+	BlockDevices(ctx context.Context) ([]BlockDevice, error)
 }
 
 // Adoptable is an instance that nobody declared, as a declared machine.

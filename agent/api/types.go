@@ -163,6 +163,8 @@ type Disk struct {
 	Path string `json:"path"`
 	Size int64  `json:"size"`
 	Free int64  `json:"free"`
+	// Promised is what sparse volumes may still come to take of it.
+	Promised int64 `json:"promised,omitempty"`
 }
 
 // Check is one finding of `hostler doctor`.

@@ -146,7 +146,7 @@ func (o *operation) do(ctx context.Context, s Step) error {
 	case ActionHarvest:
 		return o.harvest(ctx, s)
 	case ActionRelease:
-		return o.release(ctx)
+		return o.release(ctx, s)
 	case ActionForget:
 		return o.forget(ctx)
 	case ActionStop:

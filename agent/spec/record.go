@@ -242,6 +242,8 @@ type VolumeRecord struct {
 	// Released: the data survives the removal of this record.
 	Released     bool `json:"released,omitempty"`
 	RetryRequest int  `json:"retry-request,omitempty"`
+	// Force: the last RetryRequest has it detached although something holds it.
+	Force bool `json:"force,omitempty"`
 }
 
 // FilesystemRecord is the spec half of a filesystem object.
@@ -250,6 +252,7 @@ type FilesystemRecord struct {
 	Filesystem   Filesystem `json:"filesystem"`
 	Released     bool       `json:"released,omitempty"`
 	RetryRequest int        `json:"retry-request,omitempty"`
+	Force        bool       `json:"force,omitempty"`
 }
 
 // StorageState is the one word of a volume's, a filesystem's or an

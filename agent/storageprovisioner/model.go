@@ -30,6 +30,8 @@ type Entity struct {
 	Source string
 	// Retain: the data survives the record.
 	Retain bool
+	// Force: it is detached although something holds it.
+	Force bool
 	// Size is the declared one in bytes; 0 for a filesystem on a volume.
 	Size       int64
 	Volume     spec.Volume     // of a volume

@@ -82,6 +82,7 @@ func decodeEntity(o state.Object) (Entity, error) {
 		}
 		e.Volume = record.Volume
 		e.Source, e.Size, e.Retain = e.Volume.Provider, int64(e.Volume.Size), record.Released || e.Volume.Retain
+		e.Force = record.Force && e.Status.ObservedGeneration < e.Generation
 		return e, nil
 	}
 	var record spec.FilesystemRecord
@@ -90,6 +91,7 @@ func decodeEntity(o state.Object) (Entity, error) {
 	}
 	e.Filesystem = record.Filesystem
 	e.Source, e.Size, e.Retain = e.Filesystem.Provider, int64(e.Filesystem.Size), record.Released || e.Filesystem.Retain
+	e.Force = record.Force && e.Status.ObservedGeneration < e.Generation
 	if e.Filesystem.Volume != "" {
 		e.Source, e.Size = Managed, 0 // S33
 	}

@@ -64,7 +64,7 @@ func (w *Worker) callVolumes(ctx context.Context, world *world, source storage.V
 		})))
 	case ActionDetach:
 		return source.Detach(ctx, mapped(jobs, func(j *job) storage.DetachParams {
-			return storage.DetachParams{Ref: j.entity.ref(ns)}
+			return storage.DetachParams{Ref: j.entity.ref(ns), Force: j.entity.Force}
 		}))
 	case ActionDestroy:
 		return source.Destroy(ctx, refs(ns, jobs))
@@ -104,7 +104,7 @@ func (w *Worker) callFilesystems(ctx context.Context, world *world, source stora
 		})))
 	case ActionDetach:
 		return source.Detach(ctx, mapped(jobs, func(j *job) storage.DetachParams {
-			return storage.DetachParams{Ref: j.entity.ref(ns), Path: world.policy.mountPath(j.entity.Name)}
+			return storage.DetachParams{Ref: j.entity.ref(ns), Path: world.policy.mountPath(j.entity.Name), Force: j.entity.Force}
 		}))
 	case ActionDestroy:
 		return source.Destroy(ctx, refs(ns, jobs))

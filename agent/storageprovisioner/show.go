@@ -42,7 +42,7 @@ func Shown(steps []Step) []Step {
 
 // Foresee returns the objects with the statuses that volumes and filesystems
 // will have once everything is as declared: what machines are going to be
-// given. A volume without a device yet is given as its name.
+// given.
 func Foresee(objects []state.Object, d Desired, o Observed, p Policy) []state.Object {
 	w := newWorld(d, o, p)
 	objects = slices.Clone(objects)
@@ -61,7 +61,7 @@ func Foresee(objects []state.Object, d Desired, o Observed, p Policy) []state.Ob
 			}
 			given := spec.AttachmentStatus{State: spec.StorageAttached, ReadOnly: a.ReadOnly, Source: p.viewPath(machine, e.Name)}
 			if e.Kind == spec.KindVolume {
-				given.Source = e.Key()
+				given.Source = unknownDevice
 				if d, attached := device(w.volumesSeen[e.Name]); attached {
 					given.Source = d.Device
 				}
@@ -75,3 +75,6 @@ func Foresee(objects []state.Object, d Desired, o Observed, p Policy) []state.Ob
 	}
 	return objects
 }
+
+// unknownDevice stands for that of a volume that is not attached yet.
+const unknownDevice = "/dev/loop?"

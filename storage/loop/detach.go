@@ -153,10 +153,12 @@ func (s *Source) tryClear(d device, force bool) error {
 		_ = keep(f)
 		_ = f.Close()
 	}
-	return storage.Busy(path, "", mounts.Holders(s.o.Proc, mounts.Used{Block: number, Device: path}))
+	return storage.Busy(path, "", mounts.Holders(s.o.Proc, mounts.Used{FS: number, Block: number, Device: path}))
 }
 
-// unused returns a BusyError when the device is mounted or open.
+// unused returns a BusyError when the device is mounted or open, or when
+// anybody holds a file of a filesystem on it: one that was unmounted lazily is
+// mounted nowhere and yet in use.
 func (s *Source) unused(path string, number uint64) error {
 	table, err := mounts.Read(s.o.Proc)
 	if err != nil {
@@ -165,7 +167,7 @@ func (s *Source) unused(path string, number uint64) error {
 	if on := table.OfDevice(path, number); len(on) > 0 {
 		return storage.Busy(path, "it is mounted on "+on[0].Mountpoint, nil)
 	}
-	if holders := mounts.Holders(s.o.Proc, mounts.Used{Block: number, Device: path}); len(holders) > 0 {
+	if holders := mounts.Holders(s.o.Proc, mounts.Used{FS: number, Block: number, Device: path}); len(holders) > 0 {
 		return storage.Busy(path, "", holders)
 	}
 	return nil

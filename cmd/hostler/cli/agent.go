@@ -47,7 +47,8 @@ type watcher interface {
 
 type operator interface {
 	Power(ctx context.Context, machine, action string) error
-	Retry(ctx context.Context, object string) error
+	Retry(ctx context.Context, object string, force bool) error
+	ResizeVolume(ctx context.Context, name, size string) error
 	Adopt(ctx context.Context, containerType, instance string) (api.Machine, error)
 	Release(ctx context.Context, machine string) error
 }

@@ -44,7 +44,7 @@ func (a *app) commands() []*cobra.Command {
 		a.powerCommand("restart", "Restart machines", "Stop machines and start them again."),
 		a.retryCommand())...)
 	all = append(all, in(groupHost,
-		a.doctorCommand(), a.harvestCommand(), a.imageCommand(),
+		a.doctorCommand(), a.harvestCommand(), a.imageCommand(), a.volumeCommand(),
 		a.guardCommand("confirm", "Keep a guarded change of the host's network"),
 		a.guardCommand("revert", "Take back a guarded change of the host's network"))...)
 	all = append(all, in(groupMore, a.versionCommand(), a.completionCommand())...)

@@ -19,8 +19,9 @@ func (a *app) getCommand() *cobra.Command {
 		Use:   "get [KIND] [NAME...]",
 		Short: "List machines, volumes, filesystems, networks, images, declarations or all",
 		Long: "List what there is of a kind (machines if none is named), or only the named ones.\n" +
-			"Kinds: machines (m), volumes (vol), filesystems (fs), networks (net), images (img),\n" +
-			"declarations (decl), all. Exit code 3 says that a named one does not exist.",
+			"Kinds: machines (m), volumes (vol), filesystems (fs), attachments (att), block-devices (bd),\n" +
+			"networks (net), images (img), declarations (decl), all. Exit code 3 says that a named one\n" +
+			"does not exist.",
 		Example: "  hostler get machines\n  hostler get machines web db -o json\n  hostler get machines -w\n  hostler get all",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {

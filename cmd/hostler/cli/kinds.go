@@ -12,6 +12,13 @@ import (
 // store.
 const kindImage = "image"
 
+// kindAttachment and kindBlockDevice are told of by other objects and by the
+// host, and are none themselves.
+const (
+	kindAttachment  = "attachment"
+	kindBlockDevice = "block-device"
+)
+
 // kindAll stands for every kind in `get all`.
 const kindAll = "all"
 
@@ -24,6 +31,8 @@ var kindNames = []struct {
 	{spec.KindMachine, []string{"machines", "machine", "m"}},
 	{spec.KindVolume, []string{"volumes", "volume", "vol", "vols", "v"}},
 	{spec.KindFilesystem, []string{"filesystems", "filesystem", "fs"}},
+	{kindAttachment, []string{"attachments", "attachment", "att"}},
+	{kindBlockDevice, []string{"block-devices", "block-device", "blockdevices", "bd"}},
 	{spec.KindNetwork, []string{"networks", "network", "net", "nets", "n"}},
 	{kindImage, []string{"images", "image", "img", "i"}},
 	{spec.KindDeclaration, []string{"declarations", "declaration", "decl", "d"}},

@@ -34,6 +34,10 @@ func list(ctx context.Context, agent Agent, kind string) (*listing, error) {
 	case kindImage:
 		rows, err := agent.Images(ctx)
 		return newListing(kind, rows, imageName, imageTable, csvImages), err
+	case kindAttachment:
+		return listRows(ctx, agent, kind, func(r api.AttachmentRow) string { return r.Name }, attachmentTable, csvAttachments)
+	case kindBlockDevice:
+		return listRows(ctx, agent, kind, func(d api.BlockDevice) string { return d.Name }, blockDeviceTable, csvBlockDevices)
 	}
 	return listAttachables(ctx, agent, kind)
 }

@@ -90,11 +90,14 @@ func restarting(ctx context.Context, agent Agent, names map[string]bool) (map[st
 }
 
 func (a *app) retryCommand() *cobra.Command {
-	return &cobra.Command{
+	var force bool
+	cmd := &cobra.Command{
 		Use:   "retry KIND/NAME...",
 		Short: "Clear an error and try at once",
-		Long:  "Clear the error of a machine or of a container type (type/lxd) and have it tried at once.",
-		Args:  takes(1, -1, "a KIND/NAME"),
+		Long: "Clear the error of a machine, a volume, a filesystem or of a container type (type/lxd) and\n" +
+			"have it tried at once. With --force a volume or filesystem that something holds is detached\n" +
+			"nevertheless: the holder keeps what it has open, and what it writes there may be lost.",
+		Args: takes(1, -1, "a KIND/NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var objects []string
 			for _, s := range args {
@@ -107,7 +110,7 @@ func (a *app) retryCommand() *cobra.Command {
 			agent := a.agent()
 			var broken []string
 			for _, o := range objects {
-				if err := agent.Retry(cmd.Context(), o); err != nil {
+				if err := agent.Retry(cmd.Context(), o, force); err != nil {
 					if cmd.Context().Err() != nil {
 						return err
 					}
@@ -123,6 +126,8 @@ func (a *app) retryCommand() *cobra.Command {
 		},
 		ValidArgsFunction: a.completeReferences,
 	}
+	cmd.Flags().BoolVar(&force, "force", false, "detach a volume or filesystem although something holds it")
+	return cmd
 }
 
 // containerTypes are the words before the slash in TYPE/INSTANCE.

@@ -201,13 +201,17 @@ func (s *standIn) Power(_ context.Context, machine, action string) error {
 	return s.did("%s %s", action, machine)
 }
 
-func (s *standIn) Retry(_ context.Context, object string) error {
+func (s *standIn) Retry(_ context.Context, object string, _ bool) error {
 	if name, ok := strings.CutPrefix(object, "machine/"); ok {
 		if _, err := s.find(name); err != nil {
 			return err
 		}
 	}
 	return s.did("retry %s", object)
+}
+
+func (s *standIn) ResizeVolume(_ context.Context, name, size string) error {
+	return s.did("resize %s %s", name, size)
 }
 
 func (s *standIn) Adopt(_ context.Context, containerType, instance string) (api.Machine, error) {

@@ -144,13 +144,17 @@ func (s sheet) disk(disks []api.Disk) {
 		return
 	}
 	s.title("Disk")
-	t := &table{head: []string{"  PATH", "FREE", "SIZE", "USED"}}
+	t := &table{head: []string{"  PATH", "FREE", "SIZE", "USED", "PROMISED"}}
 	for _, d := range disks {
 		used := "-"
 		if d.Size > 0 {
 			used = fmt.Sprintf("%d %%", (d.Size-d.Free)*100/d.Size)
 		}
-		t.add("  "+d.Path, size(d.Free), size(d.Size), used)
+		promised := "-"
+		if d.Promised > 0 {
+			promised = size(d.Promised)
+		}
+		t.add("  "+d.Path, size(d.Free), size(d.Size), used, promised)
 	}
 	_ = t.write(s.w, 0, nil)
 }

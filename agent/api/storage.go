@@ -1,0 +1,159 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/internal/fault"
+)
+
+// AttachmentRow is one row of `hostler get attachments`.
+type AttachmentRow struct {
+	// Name is KIND/NAME@MACHINE.
+	Name    string `json:"name"`
+	Object  string `json:"object"` // KIND/NAME
+	Machine string `json:"machine"`
+	// Path is where the machine has it: a folder, or a device.
+	Path string `json:"path"`
+	// Source is the host's path that the machine is given, while it may use it.
+	Source    string            `json:"source"`
+	ReadOnly  bool              `json:"read-only"`
+	Status    spec.StorageState `json:"status"`
+	Message   string            `json:"message"`
+	Attempts  int               `json:"attempts"`
+	NextRetry *time.Time        `json:"next-retry"`
+}
+
+// BlockDevice is one row of `hostler get block-devices`.
+type BlockDevice struct {
+	Name string `json:"name"`
+	Path string `json:"path"`
+	// Preferred is the path by which to remember the device: that stays the
+	// same from one start of the host to the next, where there is such a one.
+	Preferred string   `json:"preferred"`
+	Type      string   `json:"type"` // disk part loop md lvm crypt dm
+	Size      int64    `json:"size"` // bytes
+	ReadOnly  bool     `json:"read-only"`
+	InUse     bool     `json:"in-use"`
+	Content   string   `json:"content"` // what it bears, in words; empty: nothing that is known
+	UUID      string   `json:"uuid"`
+	Label     string   `json:"label"`
+	WWN       string   `json:"wwn"`
+	Serial    string   `json:"serial"`
+	Links     []string `json:"links"`
+	Mounts    []string `json:"mounts"`
+	// Backing is the file behind a loop device.
+	Backing string `json:"backing"`
+}
+
+// DevicePath is where a machine has a volume.
+func DevicePath(volume string) string { return "/dev/hostler-" + volume }
+
+func (s *Server) attachments(ctx context.Context, _ *struct{}) (*out[[]AttachmentRow], error) {
+	objects, _, err := s.o.Backend.List(ctx, spec.KindFilesystem, spec.KindMachine, spec.KindVolume)
+	if err != nil {
+		return nil, err
+	}
+	paths := map[string]string{} // where a machine has a filesystem, by NAME@MACHINE
+	for _, o := range objects {
+		var rec spec.MachineRecord
+		if o.Kind != spec.KindMachine {
+			continue
+		}
+		if err := decodeObject(o, &rec, nil); err != nil {
+			return nil, err
+		}
+		for _, a := range rec.Machine.Storage {
+			paths[a.Filesystem+"@"+o.Name] = a.Path
+		}
+	}
+	rows := []AttachmentRow{}
+	for _, o := range objects {
+		var st spec.StorageStatus
+		if o.Kind == spec.KindMachine {
+			continue
+		}
+		if err := decodeObject(o, nil, &st); err != nil {
+			return nil, err
+		}
+		for _, machine := range slices.Sorted(maps.Keys(st.Attachments)) {
+			a := st.Attachments[machine]
+			row := AttachmentRow{
+				Name: o.Kind + "/" + o.Name + "@" + machine, Object: o.Kind + "/" + o.Name, Machine: machine, Path: paths[o.Name+"@"+machine],
+				Source: a.Source, ReadOnly: a.ReadOnly, Status: a.State, Message: a.Message, Attempts: a.Attempts.Count, NextRetry: a.Attempts.NextRetry,
+			}
+			if o.Kind == spec.KindVolume {
+				row.Path = DevicePath(o.Name)
+			}
+			rows = append(rows, row)
+		}
+	}
+	slices.SortFunc(rows, func(a, b AttachmentRow) int { return strings.Compare(a.Name, b.Name) })
+	return &out[[]AttachmentRow]{rows}, nil
+}
+
+func (s *Server) blockDevices(ctx context.Context, _ *struct{}) (*out[[]BlockDevice], error) {
+	rows, err := s.o.Service.Host.BlockDevices(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &out[[]BlockDevice]{orEmpty(rows)}, nil
+}
+
+// ResizeRequest says how large a volume is to be, like 2GiB.
+type ResizeRequest struct {
+	Size string `json:"size" maxLength:"64"`
+}
+
+type resizeInput struct {
+	Name string `path:"name" maxLength:"253"`
+	Body ResizeRequest
+}
+
+func (s *Server) resizeVolume(ctx context.Context, i *resizeInput) (*struct{}, error) {
+	size, err := spec.ParseSize(i.Body.Size)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "cannot resize volume/%s: %v", clip(i.Name, 64), err)
+	}
+	return nil, s.rewrite(ctx, false, func(w *world) error { return w.resizeVolume(i.Name, size) })
+}
+
+// resizeVolume changes the size of a volume and in its declaration, so that
+// the document stays true.
+func (w *world) resizeVolume(name string, size spec.Size) error {
+	g := w.givens[state.ID{Kind: spec.KindVolume, Name: name}]
+	if g == nil {
+		return fault.New(fault.NotFound, "volume/%s is not there", clip(name, 64))
+	}
+	if g.life != state.Alive {
+		return fault.New(fault.NotReady, "volume/%s is being removed", name)
+	}
+	var r spec.VolumeRecord
+	if err := json.Unmarshal(g.now, &r); err != nil {
+		return fmt.Errorf("cannot read volume/%s: %w", name, err)
+	}
+	if size < r.Volume.Size {
+		return fault.New(fault.Invalid, "cannot resize volume/%s: it has %s and cannot shrink to %s: what is in it may not fit", name, r.Volume.Size, size)
+	}
+	if d := w.declarations[r.Declaration]; d != nil && !d.gone {
+		if isFile(d.record.Source) {
+			return fault.New(fault.Conflict, "cannot resize volume/%s: it is declared in %s; change its size there", name, d.record.Source)
+		}
+		// The map belongs to the stored record: change a copy.
+		volumes := maps.Clone(d.record.Document.Volumes)
+		v := volumes[name]
+		v.Size = size
+		volumes[name] = v
+		d.record.Document.Volumes = volumes
+	}
+	r.Volume.Size = size
+	g.now = spec.Encode(r)
+	return nil
+}

@@ -1,0 +1,139 @@
+//go:build integration
+
+package storage
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hostler/agent/api"
+	"hostler/tests/harness"
+)
+
+const data = `version: 1
+volumes: {data: {provider: loop, size: 400MiB, allocation: sparse}}
+filesystems: {www: {volume: data, type: %s}}
+machines:
+  app:
+    type: lxd
+    image: lxd:tiny
+    storage: [{filesystem: www, path: /srv}]
+`
+
+// rows returns `hostler get KIND -o json` by name.
+func (w world) rows(kind string) map[string]api.Storage {
+	w.t.Helper()
+	var all []api.Storage
+	if err := json.Unmarshal([]byte(w.Run("get", kind, "-o", "json")), &all); err != nil {
+		w.t.Fatal(err)
+	}
+	byName := map[string]api.Storage{}
+	for _, row := range all {
+		byName[row.Name] = row
+	}
+	return byName
+}
+
+// Volumes and what is on them grow while the machine writes, and do not
+// shrink.
+func TestGrowAsTheMachineWrites(t *testing.T) {
+	w := start(t)
+	for _, kind := range []string{"ext4", "xfs", "btrfs"} {
+		w.Apply("site", fmt.Sprintf(data, kind))
+		w.must("0", "(while :; do echo x; done > /srv/written) >/dev/null 2>&1 & echo $! > /tmp/writer")
+		w.Run("volume", "resize", "data", "600MiB")
+		harness.Wait(t, "the growth of the volume", 30*time.Second, func() error {
+			if v := w.rows("volumes")["data"]; v.Size != 600<<20 {
+				return fmt.Errorf("%+v", v)
+			}
+			return nil
+		})
+		if kind != "ext4" || mayResize(t) {
+			w.Run("wait", "filesystem/www", "--for", "ready", "--timeout", "30s")
+			fields := strings.Fields(w.must("0", "df -m /srv | tail -1"))
+			if size, _ := strconv.Atoi(fields[1]); size < 500 {
+				t.Errorf("%s has %v after its volume grew", kind, fields)
+			}
+		} else {
+			// The kernel refuses it to a host without CAP_SYS_RESOURCE, which is
+			// told; it grows when it is next mounted.
+			harness.Wait(t, "the reason", 30*time.Second, func() error {
+				if f := w.rows("filesystems")["www"]; !strings.Contains(f.Message, "CAP_SYS_RESOURCE") {
+					return fmt.Errorf("%+v", f)
+				}
+				return nil
+			})
+		}
+		w.must("0", "kill $(cat /tmp/writer); test -s /srv/written")
+		if code, out := w.Exit("volume", "resize", "data", "100MiB"); code != 1 || !strings.Contains(out, "cannot shrink") {
+			t.Errorf("shrinking exits with %d: %s", code, out)
+		}
+		smaller := w.File("site", fmt.Sprintf(data, kind))
+		if code, out := w.Exit("apply", "-f", smaller); code != 1 || !strings.Contains(out, "cannot shrink") {
+			t.Errorf("applying a smaller size exits with %d: %s", code, out)
+		}
+		w.Run("delete", "declaration/site", "--wait")
+		w.bare("")
+	}
+}
+
+// mayResize says whether this host's processes have CAP_SYS_RESOURCE.
+func mayResize(t *testing.T) bool {
+	t.Helper()
+	text := strings.TrimSpace(harness.Run(t, "sed", "-n", "s/^CapEff:\\t//p", "/proc/self/status"))
+	set, err := strconv.ParseUint(text, 16, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set&(1<<unix.CAP_SYS_RESOURCE) != 0
+}
+
+// Storage is given to a running machine and taken from it; what holds it is
+// told by name and path, and its end is enough (Z24).
+func TestBusyDetach(t *testing.T) {
+	w := start(t)
+	bare := strings.Replace(fmt.Sprintf(data, "ext4"), "    storage: [{filesystem: www, path: /srv}]\n", "", 1)
+	w.Apply("site", bare)
+	pid := w.must("0", "/bin/busybox stat -c %Y /proc/1")
+	file := w.File("site", fmt.Sprintf(data, "ext4"))
+	if code, out := w.Exit("plan", "-f", file); code != 2 || !strings.Contains(out, "disk fs-www") || !strings.Contains(out, "live") {
+		t.Errorf("plan (%d):\n%s", code, out)
+	}
+	w.Run("apply", "-f", file, "--wait")
+	w.nothingToDo(file, "given to a running machine")
+	w.must("0", "(exec 3>/srv/held; exec sleep 4711) >/dev/null 2>&1 </dev/null & echo $! > /tmp/holder")
+	if out := w.Run("get", "attachments"); !strings.Contains(out, "/srv") {
+		t.Errorf("attachments:\n%s", out)
+	}
+
+	w.Run("apply", "-f", w.File("site", bare))
+	harness.Wait(t, "the holder's name", 30*time.Second, func() error {
+		v, f := w.rows("volumes")["data"], w.rows("filesystems")["www"]
+		if text := v.Message + f.Message; !strings.Contains(text, "sleep (pid ") || !strings.Contains(text, "held") {
+			return fmt.Errorf("%+v\n%+v", v, f)
+		}
+		return nil
+	})
+	v := w.rows("volumes")["data"]
+	if v.Attempts > 3 {
+		t.Errorf("tried %d times while it was held", v.Attempts)
+	}
+	w.must("0", "kill $(cat /tmp/holder)")
+	harness.Wait(t, "the detachment", 10*time.Second, func() error {
+		if v := w.rows("volumes")["data"]; v.Device != "" || v.Message != "" {
+			return fmt.Errorf("%+v", v)
+		}
+		return nil
+	})
+	if now := w.must("0", "/bin/busybox stat -c %Y /proc/1"); now != pid {
+		t.Error("the machine was started again meanwhile")
+	}
+	w.Run("delete", "declaration/site", "--wait")
+	w.bare("")
+}
