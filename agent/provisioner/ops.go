@@ -301,35 +301,6 @@ func (o *operation) harvest(ctx context.Context, s Step) error {
 	return nil
 }
 
-// release lets the instance go and removes the record. The storage that it was
-// given is taken back first: nobody keeps that there for it any more.
-func (o *operation) release(ctx context.Context, s Step) error {
-	stamper, ok := o.w.Broker.(containerbroker.Stamper)
-	if !ok {
-		return fault.New(fault.Invalid, "cannot release: the %s driver cannot remove stamps", o.w.Type)
-	}
-	if err := o.enter(ctx); err != nil {
-		return err
-	}
-	o.d.Machine.Disks = nil
-	var disks []containerbroker.Change
-	for _, c := range o.w.Differ.Diff(o.d.Machine, *s.Instance) {
-		if _, is := containerbroker.DiskOf(c.Field); is {
-			disks = append(disks, c)
-		}
-	}
-	if len(disks) > 0 {
-		if err := o.update(ctx, Step{Changes: disks}); err != nil {
-			return err
-		}
-	}
-	if err := stamper.Unstamp(ctx, o.d.Name); err != nil && !fault.Is(err, fault.NotFound) {
-		return fmt.Errorf("cannot release the instance: %w", err)
-	}
-	o.event(ctx, state.LevelInfo, "Released", "the instance is kept")
-	return o.forget(ctx)
-}
-
 // forget removes the record.
 func (o *operation) forget(ctx context.Context) error {
 	results, err := o.w.Store.Write(ctx, state.Each, state.Write{
