@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
@@ -30,12 +31,15 @@ func command() *cobra.Command {
 	flags.StringVar(&runDir, "run-dir", paths.DefaultRunDir, "where the socket is made")
 	root.Flags().StringVar(&provisioners, "provisioners", string(agent.Auto), "where they run: auto, inside, units or elsewhere")
 	flags.BoolVar(&debug, "debug", false, "log what is looked at, too")
-	options := func() agent.Options {
-		return agent.Options{Paths: paths.New("", config, stateDir, runDir), Version: version.Version, Logger: logger(debug)}
+	options := func() (agent.Options, error) {
+		p, err := pathsOf(config, stateDir, runDir)
+		return agent.Options{Paths: p, Version: version.Version, Logger: logger(debug)}, err
 	}
 	root.RunE = func(cmd *cobra.Command, _ []string) error {
-		o := options()
-		var err error
+		o, err := options()
+		if err != nil {
+			return err
+		}
 		if o.Provisioners, err = agent.Placement(provisioners).Resolve(o.Paths); err != nil {
 			return err
 		}
@@ -46,10 +50,27 @@ func command() *cobra.Command {
 		Short: "Run one worker over the agent's socket, as its systemd unit does",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return agent.RunWorker(cmd.Context(), args[0], options())
+			o, err := options()
+			if err != nil {
+				return err
+			}
+			return agent.RunWorker(cmd.Context(), args[0], o)
 		},
 	}, internalCommand())
 	return root
+}
+
+// pathsOf makes the paths of the command line absolute: the daemon gives them
+// to other programs, which have another working directory.
+func pathsOf(config, stateDir, runDir string) (paths.Paths, error) {
+	for _, p := range []*string{&config, &stateDir, &runDir} {
+		absolute, err := filepath.Abs(*p)
+		if err != nil {
+			return paths.Paths{}, fmt.Errorf("cannot tell where %s is: %w", *p, err)
+		}
+		*p = absolute
+	}
+	return paths.New("", config, stateDir, runDir), nil
 }
 
 // internalCommand holds what only tests and packaging need.
