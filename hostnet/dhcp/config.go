@@ -72,7 +72,7 @@ func Config(n Network, dir string) (string, error) {
 	line("# hostler rewrites this file.")
 	line("interface=%s", n.Bridge)
 	// Binds to the bridge alone, also when it is made anew.
-	line("bind-dynamic\nexcept-interface=lo\nno-hosts\nno-ping\ndomain-needed\nbogus-priv\nstop-dns-rebind\nrebind-localhost-ok")
+	line("bind-dynamic\nexcept-interface=lo\nno-hosts\nno-ping\ndomain-needed\nbogus-priv")
 	line("dhcp-authoritative\ndhcp-rapid-commit\nquiet-dhcp\nquiet-dhcp6\nquiet-ra")
 	line("dhcp-leasefile=%s\npid-file=%s", filepath.Join(dir, leasesFile), filepath.Join(dir, pidFile))
 	if n.Domain != "" {

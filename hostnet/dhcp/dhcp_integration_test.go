@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/net/dns/dnsmessage"
 	"golang.org/x/sys/unix"
 
 	"hostler/hostnet/dhcp"
@@ -165,6 +166,70 @@ func TestOffers(t *testing.T) {
 	}
 	if leases, err := s.Leases(); err != nil || len(leases) != 0 {
 		t.Errorf("an offer is no lease: %v, %v", leases, err)
+	}
+}
+
+// A host's own DNS often answers with private addresses: guests are told them.
+func TestPrivateAnswersPass(t *testing.T) {
+	s, _, host, guest := newServer(t)
+	host.IP("link set lo up")
+	host.IP("addr add 192.0.2.53/32 dev lo")
+	guest.IP("link set eth0 up")
+	guest.IP("addr add 10.20.0.50/24 dev eth0")
+	var upstream net.PacketConn
+	if err := host.Do(func() (err error) {
+		upstream, err = net.ListenPacket("udp", "192.0.2.53:53")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		answerAll(upstream, [4]byte{10, 9, 9, 9})
+	}()
+	t.Cleanup(func() {
+		_ = upstream.Close()
+		<-answered
+	})
+	ensure(t, s, lan("02:00:00:00:00:10"), true)
+	resolver := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (conn net.Conn, err error) {
+		doErr := guest.Do(func() error {
+			conn, err = (&net.Dialer{}).DialContext(ctx, "udp", "10.20.0.1:53")
+			return err
+		})
+		return conn, doErr
+	}}
+	found, err := resolver.LookupNetIP(t.Context(), "ip4", "mirror.example.com.")
+	if err != nil || len(found) != 1 || found[0].Unmap() != netip.MustParseAddr("10.9.9.9") {
+		t.Errorf("answered %v, %v", found, err)
+	}
+}
+
+// answerAll answers every question for an IPv4 address until the socket is
+// closed.
+func answerAll(conn net.PacketConn, address [4]byte) {
+	buf := make([]byte, 1500)
+	for {
+		size, from, err := conn.ReadFrom(buf)
+		if err != nil {
+			return
+		}
+		var m dnsmessage.Message
+		if m.Unpack(buf[:size]) != nil || len(m.Questions) != 1 {
+			continue
+		}
+		m.Response, m.Additionals = true, nil
+		q := m.Questions[0]
+		if q.Type == dnsmessage.TypeA {
+			m.Answers = []dnsmessage.Resource{{
+				Header: dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class, TTL: 1},
+				Body:   &dnsmessage.AResource{A: address},
+			}}
+		}
+		if packed, err := m.Pack(); err == nil {
+			_, _ = conn.WriteTo(packed, from)
+		}
 	}
 }
 
