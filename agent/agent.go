@@ -60,6 +60,7 @@ func Run(ctx context.Context, o Options) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	h.prepareStorage(ctx)
+	h.prepareNetworks(ctx)
 	for _, t := range h.types() {
 		h.sup.start(ctx, "recovery-"+string(t), h.recover(t))
 	}

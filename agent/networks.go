@@ -43,6 +43,19 @@ func (h *host) keepNetworks(ctx context.Context) error {
 	}).Run(ctx)
 }
 
+// prepareNetworks finds out which networks are there, before anything starts a
+// machine that believes in those of before the host's restart.
+func (h *host) prepareNetworks(ctx context.Context) {
+	links, err := hostnet.Open(hostnet.Options{})
+	if err == nil {
+		defer links.Close()
+		err = networkprovisioner.New(networkprovisioner.Options{Store: h.store, Links: links}).Prepare(ctx)
+	}
+	if err != nil && ctx.Err() == nil {
+		h.logger.Warn("The host's networks cannot be looked at.", "error", err)
+	}
+}
+
 func (h *host) networkEyes(links *hostnet.Host) networkprovisioner.Eyes {
 	return networkprovisioner.Eyes{
 		Host: links, Root: h.paths.Root, ServerDir: h.paths.DHCP(),
@@ -107,23 +120,55 @@ func (p planner) planNetworks(ctx context.Context, objects []state.Object, recor
 	return steps, objects, nil
 }
 
+// Refuse implements api.Planner. Only what is declared anew or otherwise is
+// looked at: what is there already is told of by its status.
+func (p planner) Refuse(ctx context.Context, planned []api.PlannedObject) error {
+	objects := make([]state.Object, len(planned))
+	changed := map[string]bool{}
+	for i, each := range planned {
+		objects[i] = each.After
+		kind := each.After.Kind
+		if (kind == spec.KindNetwork || kind == spec.KindMachine) && each.After.Life == state.Alive && (each.Before == nil || string(each.Before.Spec) != string(each.After.Spec)) {
+			changed[kind+"/"+each.After.Name] = true
+		}
+	}
+	if len(changed) == 0 || !slices.ContainsFunc(objects, func(o state.Object) bool { return o.Kind == spec.KindNetwork }) {
+		return nil
+	}
+	record, err := p.hostRecord(ctx)
+	if err != nil {
+		return err
+	}
+	desired, observed, policy, err := p.networkLook(ctx, objects, record)
+	if err != nil {
+		p.logger.Warn("Whether the host's network is in the way cannot be told.", "error", err)
+		return nil
+	}
+	return networkprovisioner.Refuse(desired, observed, policy, changed)
+}
+
 func (p planner) networkPlan(ctx context.Context, objects []state.Object, record spec.HostRecord) (networkprovisioner.Desired, networkprovisioner.Plan, error) {
-	desired, err := networkprovisioner.Decode(objects)
-	if err != nil {
-		return desired, networkprovisioner.Plan{}, err
-	}
-	links, err := hostnet.Open(hostnet.Options{})
-	if err != nil {
-		return desired, networkprovisioner.Plan{}, err
-	}
-	defer links.Close()
-	observed, err := p.networkEyes(links).Observe(ctx, desired)
+	desired, observed, policy, err := p.networkLook(ctx, objects, record)
 	if err != nil {
 		return desired, networkprovisioner.Plan{}, fmt.Errorf("cannot plan: %w", err)
 	}
-	policy := networkprovisioner.ConfigOf(record)
-	policy.Now = p.now()
 	return desired, networkprovisioner.Make(desired, observed, policy), nil
+}
+
+// networkLook reads what a plan of networks depends on.
+func (p planner) networkLook(ctx context.Context, objects []state.Object, record spec.HostRecord) (d networkprovisioner.Desired, o networkprovisioner.Observed, policy networkprovisioner.Policy, err error) {
+	policy = networkprovisioner.ConfigOf(record)
+	policy.Now = p.now()
+	if d, err = networkprovisioner.Decode(objects); err != nil {
+		return d, o, policy, err
+	}
+	links, err := hostnet.Open(hostnet.Options{})
+	if err != nil {
+		return d, o, policy, err
+	}
+	defer links.Close()
+	o, err = p.networkEyes(links).Observe(ctx, d)
+	return d, o, policy, err
 }
 
 func networkStep(s networkprovisioner.Step) api.Step {

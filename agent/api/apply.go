@@ -79,12 +79,18 @@ func (s *Server) declare(ctx context.Context, docs []document, dropped func(*wor
 		if err != nil {
 			return err
 		}
+		if err := s.o.Service.Planner.Refuse(ctx, w.planned()); err != nil {
+			return err
+		}
 		steps, err := s.steps(ctx, w, docs, removed, dry)
 		if err != nil {
 			return err
 		}
-		if held := heldBy(steps); len(allow) > 0 {
-			w.allow(allow, docs, held)
+		if len(allow) > 0 {
+			w.allow(allow, docs, heldBy(steps, spec.KindMachine))
+			if err := w.allowNetworks(allow, docs, heldBy(steps, spec.KindNetwork)); err != nil {
+				return err
+			}
 			if steps, err = s.steps(ctx, w, docs, removed, dry); err != nil {
 				return err
 			}
@@ -216,11 +222,12 @@ func blindSteps(objects []PlannedObject, why error) []Step {
 	return steps
 }
 
-// heldBy are the machines with a step that waits for a word of the person.
-func heldBy(steps []Step) map[string]bool {
+// heldBy are the objects of a kind with a step that waits for a word of the
+// person.
+func heldBy(steps []Step, kind string) map[string]bool {
 	held := map[string]bool{}
 	for _, st := range steps {
-		if name, ok := strings.CutPrefix(st.Object, spec.KindMachine+"/"); ok && st.Held != "" {
+		if name, ok := strings.CutPrefix(st.Object, kind+"/"); ok && st.Held != "" {
 			held[name] = true
 		}
 	}

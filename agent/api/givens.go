@@ -48,6 +48,9 @@ func carryOver(id state.ID, was json.RawMessage, record any) (any, error) {
 		var old spec.NetworkRecord
 		err = json.Unmarshal(was, &old)
 		r.Confirm = old.Confirm
+		if same(old.Network, r.Network) {
+			r.Allow = old.Allow // it was allowed for the network as it is
+		}
 		record = r
 	case spec.VolumeRecord:
 		var old spec.VolumeRecord
@@ -121,6 +124,26 @@ func (w *world) retryGiven(id state.ID, force bool) error {
 	}
 	if err != nil {
 		return fmt.Errorf("cannot read %s/%s: %w", id.Kind, id.Name, err)
+	}
+	return nil
+}
+
+// allowNetworks lets the impacts happen to the documents' networks that were
+// changed and to those in held.
+func (w *world) allowNetworks(impacts []string, docs []document, held map[string]bool) error {
+	for _, doc := range docs {
+		for name := range doc.decl.Networks {
+			g := w.givens[state.ID{Kind: spec.KindNetwork, Name: name}]
+			if g.before == nil || !held[name] && bytes.Equal(g.was, g.now) {
+				continue
+			}
+			var record spec.NetworkRecord
+			if err := json.Unmarshal(g.now, &record); err != nil {
+				return fmt.Errorf("cannot read network/%s: %w", name, err)
+			}
+			record.Allow = slices.Compact(slices.Sorted(slices.Values(impacts)))
+			g.now = spec.Encode(record)
+		}
 	}
 	return nil
 }

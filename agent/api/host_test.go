@@ -24,6 +24,8 @@ type standIn struct {
 	notices   []string
 	// hold makes every changed machine wait for a word.
 	hold string
+	// refuses is the name of an object that cannot be on the host.
+	refuses string
 	// execute is what exec and console run; nil: an echo.
 	execute func(context.Context, GuestExec) (int, error)
 	// panics makes the planner panic, unseen makes it fail.
@@ -77,6 +79,18 @@ func (h *standIn) Plan(_ context.Context, machines []PlannedObject) ([]Step, err
 		steps = append(steps, st)
 	}
 	return steps, nil
+}
+
+// Refuse refuses what h is told to.
+func (h *standIn) Refuse(_ context.Context, objects []PlannedObject) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, o := range objects {
+		if o.After.Name == h.refuses {
+			return fault.New(fault.Conflict, "%s/%s cannot be on this host", o.After.Kind, o.After.Name)
+		}
+	}
+	return nil
 }
 
 func (h *standIn) Exec(ctx context.Context, _ spec.ContainerType, _ string, e GuestExec) (int, error) {

@@ -40,6 +40,10 @@ type Planner interface {
 	// object that is as declared has none. A step that waits for a word of
 	// the person says so in Held.
 	Plan(ctx context.Context, objects []PlannedObject) ([]Step, error)
+	// Refuse says what of the new and changed objects cannot be on this host as
+	// it is: a subnet that it reaches another way, a port that is in use. What
+	// cannot be found out is no reason.
+	Refuse(ctx context.Context, objects []PlannedObject) error
 }
 
 // GuestExec is a command to run in a machine's instance.

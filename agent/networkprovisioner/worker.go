@@ -112,6 +112,30 @@ func New(o Options) *Worker {
 	return &Worker{Options: o, waker: reconcile.NewWaker(), policy: o.Defaults, failed: map[string]failure{}, notices: map[string]bool{}, wrote: map[string]int64{}}
 }
 
+// Prepare takes back what machines were told of networks that are not on the
+// host, as after its restart: no machine is to be started on them. It comes
+// before any worker that starts machines, and changes nothing on the host.
+func (w *Worker) Prepare(ctx context.Context) error {
+	objects, _, err := w.Store.List(ctx, spec.KindNetwork)
+	if err != nil {
+		return fmt.Errorf("cannot read the declared networks: %w", err)
+	}
+	d, err := Decode(objects)
+	if err != nil || len(d.Networks) == 0 {
+		return err
+	}
+	// Where the host cannot be looked at, nothing is known to be there.
+	o, blind := w.Links.Observe(ctx)
+	var writes []state.Write
+	for _, n := range d.Networks {
+		if n.Status.State == stateReady && !made(n, Observed{Host: o}) {
+			n.Status.State = statePending
+			writes = append(writes, statusWrite(n, n.Status))
+		}
+	}
+	return errors.Join(blind, w.write(ctx, writes))
+}
+
 // Run works until ctx ends. It returns an error when its source of desired
 // state is lost: its supervisor starts it again.
 func (w *Worker) Run(parent context.Context) error {

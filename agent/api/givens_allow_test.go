@@ -1,0 +1,75 @@
+package api
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/internal/fault"
+)
+
+// What the host has no room for is refused, planned or applied, and nothing is
+// written.
+func TestTheHostRefuses(t *testing.T) {
+	b := newBench(t)
+	c := b.listen(t)
+	b.host.refuses = "lan"
+	before := b.store.changes()
+	req := request("net", "version: 1\nnetworks: {lan: {bridge: br-lan}}\n")
+	for name, do := range map[string]func() error{
+		"plan":  func() error { _, err := c.Plan(t.Context(), req); return err },
+		"apply": func() error { _, err := c.Apply(t.Context(), req); return err },
+	} {
+		if err := do(); !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), "network/lan cannot be on this host") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if b.store.changes() != before {
+		t.Error("what was refused was written")
+	}
+}
+
+// An allowed impact stays allowed for the network as it is, and for no other
+// form of it.
+func TestAllowNetworks(t *testing.T) {
+	id := state.ID{Kind: spec.KindNetwork, Name: "lan"}
+	allowed := func(w *world) []string {
+		var r spec.NetworkRecord
+		if err := json.Unmarshal(w.givens[id].now, &r); err != nil {
+			t.Fatal(err)
+		}
+		return r.Allow
+	}
+	doc := func(mtu int) []document {
+		return []document{{name: "site", source: spec.SourceApply, decl: decl(map[string]spec.Network{"lan": {Bridge: "br-lan", MTU: mtu}}, nil)}}
+	}
+	record := spec.NetworkRecord{Declaration: "site", Network: spec.Network{Bridge: "br-lan", MTU: 1500}}
+	for _, step := range []struct {
+		mtu  int
+		held bool
+		want []string
+	}{{1500, false, nil}, {1400, false, []string{"restart"}}, {1400, false, []string{"restart"}}, {1300, true, []string{"restart"}}} {
+		w, err := newWorld([]state.Object{{ID: id, UID: "u", Revision: 1, Life: state.Alive, Spec: spec.Encode(record)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		docs := doc(step.mtu)
+		if _, err := w.declare(docs); err != nil {
+			t.Fatal(err)
+		}
+		changed := step.mtu != record.Network.MTU
+		if changed && allowed(w) != nil {
+			t.Errorf("mtu %d: allowed before it was asked: %v", step.mtu, allowed(w))
+		}
+		if err := w.allowNetworks([]string{"restart"}, docs, map[string]bool{"lan": step.held}); err != nil {
+			t.Fatal(err)
+		}
+		if got := allowed(w); !slices.Equal(got, step.want) {
+			t.Errorf("mtu %d: allowed %v, want %v", step.mtu, got, step.want)
+		}
+		record.Network.MTU, record.Allow = step.mtu, allowed(w)
+	}
+}

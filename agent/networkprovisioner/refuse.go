@@ -1,0 +1,50 @@
+package networkprovisioner
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/internal/fault"
+)
+
+// Refuse says what of the changed objects, named KIND/NAME, cannot be on the
+// host as it is, in one error for all of it; nil for nothing. Pure.
+func Refuse(d Desired, o Observed, policy Policy, changed map[string]bool) error {
+	var reasons []string
+	before := map[string]bool{}
+	for _, n := range d.Networks {
+		for _, port := range n.Status.Published {
+			before[port] = true
+		}
+		if n.Life != state.Alive || !changed[spec.KindNetwork+"/"+n.Name] {
+			continue
+		}
+		if err := clash(n.Record.Network, n, o.Host, policy); err != nil {
+			reasons = append(reasons, fmt.Sprintf("network/%s: %v; use another range", n.Name, err))
+		}
+		if l, there := o.Host.Link(n.Record.Network.Bridge); there && l.Kind != "bridge" {
+			reasons = append(reasons, fmt.Sprintf("network/%s: %s is a network device of this host that is no bridge; name the bridge otherwise", n.Name, l.Name))
+		}
+		for _, name := range n.Record.Network.Interfaces {
+			if _, there := o.Host.Link(name); !there {
+				reasons = append(reasons, fmt.Sprintf("network/%s: this host has no interface %s; `ip link` lists what it has", n.Name, name))
+			}
+		}
+	}
+	for _, g := range d.Guests {
+		for _, p := range g.Publish {
+			port := fmt.Sprintf("%s/%d", p.Protocol, p.HostPort)
+			if changed[spec.KindMachine+"/"+g.Name] && o.Listening[port] && !before[port] {
+				reasons = append(reasons, portInUse(g.Name, p))
+			}
+		}
+	}
+	if len(reasons) == 0 {
+		return nil
+	}
+	slices.Sort(reasons)
+	return fault.New(fault.Conflict, "%s", strings.Join(reasons, "\n"))
+}
