@@ -7,6 +7,7 @@ import (
 
 	"hostler/agent/spec"
 	"hostler/agent/state"
+	"hostler/hostnet/ipam"
 	"hostler/internal/fault"
 )
 
@@ -34,6 +35,9 @@ func Refuse(d Desired, o Observed, policy Policy, changed map[string]bool) error
 			}
 		}
 	}
+	if err := overlap(d, changed); err != nil {
+		reasons = append(reasons, err.Error())
+	}
 	for _, g := range d.Guests {
 		for _, p := range g.Publish {
 			port := fmt.Sprintf("%s/%d", p.Protocol, p.HostPort)
@@ -47,4 +51,21 @@ func Refuse(d Desired, o Observed, policy Policy, changed map[string]bool) error
 	}
 	slices.Sort(reasons)
 	return fault.New(fault.Conflict, "%s", strings.Join(reasons, "\n"))
+}
+
+// overlap says which networks of several declarations share addresses; within
+// one, its parser does.
+func overlap(d Desired, changed map[string]bool) error {
+	var all []ipam.Network
+	touched := false
+	for _, n := range d.Networks {
+		if n.Life == state.Alive {
+			touched = touched || changed[spec.KindNetwork+"/"+n.Name]
+			all = append(all, ipam.Network{Name: n.Name, Addresses: prefixes(n.Record.Network.Addresses)})
+		}
+	}
+	if !touched {
+		return nil
+	}
+	return ipam.Overlap(all)
 }

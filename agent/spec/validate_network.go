@@ -71,6 +71,8 @@ func (c *checker) interfaceName(path, name, missing string) {
 		c.bad(path, "%s", missing)
 	case len(name) > 15:
 		c.bad(path, "%s is %d characters long; an interface name has at most 15", quote(name), len(name))
+	case name == "lo" || name == "all" || name == "default":
+		c.bad(path, "%s is a name that the kernel has a meaning for; use another one", quote(name))
 	case !interfaceForm.MatchString(name):
 		c.bad(path, "%s cannot be an interface name; use letters, digits, hyphens, dots and underscores, beginning with a letter or digit", quote(name))
 	}
