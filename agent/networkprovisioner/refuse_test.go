@@ -16,8 +16,10 @@ func TestRefuse(t *testing.T) {
 		Host: hostnet.Observed{
 			Links: []hostnet.Link{{Name: "eth1", Up: true}, {Name: "br-own", Kind: "bridge", Alias: hostnet.Stamp("ns", "u-own")}, {Name: "lo", Loopback: true}},
 			Routes: []hostnet.Route{
-				{Link: "eth1", Destination: netip.MustParsePrefix("192.0.2.0/24")}, {Link: "eth1", Destination: netip.MustParsePrefix("0.0.0.0/0")},
-				{Link: "br-own", Destination: netip.MustParsePrefix("10.30.0.0/24")}, {Link: "lo", Destination: netip.MustParsePrefix("10.40.0.0/24")},
+				{Link: "eth1", Destination: netip.MustParsePrefix("192.0.2.0/24")},
+				{Link: "eth1", Destination: netip.MustParsePrefix("0.0.0.0/0")},
+				{Link: "br-own", Destination: netip.MustParsePrefix("10.30.0.0/24")},
+				{Link: "lo", Destination: netip.MustParsePrefix("10.40.0.0/24")},
 			},
 		},
 	}
@@ -30,16 +32,31 @@ func TestRefuse(t *testing.T) {
 		want string
 	}{
 		{"fine", two(), ""},
-		{"a subnet of the host", Desired{Networks: with(spec.Network{Bridge: "br-lan", Addresses: []string{"192.0.2.129/25"}})},
-			"network/lan: cannot use the subnet 192.0.2.128/25 for the network lan: the host reaches 192.0.2.0/24 over eth1; use another range"},
-		{"a device of the name", Desired{Networks: with(spec.Network{Bridge: "eth1"})},
-			"network/lan: eth1 is a network device of this host that is no bridge; name the bridge otherwise"},
-		{"a missing interface", Desired{Networks: with(spec.Network{Bridge: "br-lan", Interfaces: []string{"eth7"}})},
-			"network/lan: this host has no interface eth7; `ip link` lists what it has"},
-		{"a port in use", Desired{Networks: with(lan()), Guests: []Guest{publishing}},
-			"tcp port 22 of the host is in use by a process of the host (see `ss -ln`), so that machine/web cannot be reached by it; publish another one, or end that process"},
-		{"two declarations", Desired{Networks: with(lan(), network("own", spec.Network{Bridge: "br-own", Addresses: []string{"10.20.0.65/26"}}))},
-			"cannot use the subnet 10.20.0.64/26 for the network own: it overlaps 10.20.0.0/24 of the network lan"},
+		{
+			"a subnet of the host",
+			Desired{Networks: with(spec.Network{Bridge: "br-lan", Addresses: []string{"192.0.2.129/25"}})},
+			"network/lan: cannot use the subnet 192.0.2.128/25 for the network lan: the host reaches 192.0.2.0/24 over eth1; use another range",
+		},
+		{
+			"a device of the name",
+			Desired{Networks: with(spec.Network{Bridge: "eth1"})},
+			"network/lan: eth1 is a network device of this host that is no bridge; name the bridge otherwise",
+		},
+		{
+			"a missing interface",
+			Desired{Networks: with(spec.Network{Bridge: "br-lan", Interfaces: []string{"eth7"}})},
+			"network/lan: this host has no interface eth7; `ip link` lists what it has",
+		},
+		{
+			"a port in use",
+			Desired{Networks: with(lan()), Guests: []Guest{publishing}},
+			"tcp port 22 of the host is in use by a process of the host (see `ss -ln`), so that machine/web cannot be reached by it; publish another one, or end that process",
+		},
+		{
+			"two declarations",
+			Desired{Networks: with(lan(), network("own", spec.Network{Bridge: "br-own", Addresses: []string{"10.20.0.65/26"}}))},
+			"cannot use the subnet 10.20.0.64/26 for the network own: it overlaps 10.20.0.0/24 of the network lan",
+		},
 	} {
 		err := Refuse(c.d, o, policy(), map[string]bool{"network/lan": true, "machine/web": true})
 		got := ""

@@ -43,12 +43,17 @@ func start(t *testing.T) (*lxdtest.Server, *harness.Agent) {
 	a := harness.NewAgent(t, s.Dir)
 	a.Configure("namespace: nets\nretry-delay: 1s\nstart-retries: 2\n")
 	a.Start()
-	// Networks are not the LXD's: they do not go with it.
+	clean(t, a)
+	return s, a
+}
+
+// clean has the networks go when the test ends: they are not the LXD's.
+func clean(t *testing.T, a *harness.Agent) {
+	t.Helper()
 	t.Cleanup(func() {
 		_, _ = a.Try("delete", "declaration/site", "--wait", "--timeout", "1m")
 		harness.Wait(t, "the networks to go", time.Minute, func() error { return left(a) })
 	})
-	return s, a
 }
 
 type network struct {

@@ -1,0 +1,148 @@
+//go:build integration
+
+package networks
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler/tests/harness"
+)
+
+// repaired is how soon what somebody changed is to be put right.
+const repaired = 5 * time.Second
+
+const alone = `version: 1
+networks:
+  lan: {bridge: br-hlan, addresses: [10.221.7.1/24, "fd00:221:7::1/64"], mtu: 1400, forwarding: true, proxy-arp: true, nat: true, dhcp: true}
+`
+
+// bare returns an agent without an LXD.
+func bare(t *testing.T) *harness.Agent {
+	t.Helper()
+	t.Cleanup(harness.KeepParameters(t))
+	a := harness.NewAgent(t, t.TempDir())
+	a.Configure("namespace: nets\n")
+	a.Start()
+	clean(t, a)
+	return a
+}
+
+// snapshot is all that a declared network is on the host.
+func snapshot(t *testing.T) string {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString(harness.Run(t, "sh", "-c", "ip -o addr show dev br-hlan | sed 's/.*br-hlan *//; s/ valid_lft.*//' | grep -v fe80 | sort"))
+	b.WriteString(harness.Run(t, "sh", "-c", `ip -o link show br-hlan | grep -o 'mtu [0-9]*\|alias .*\|master .*'; cat /sys/class/net/br-hlan/address`))
+	b.WriteString(harness.Run(t, "nft", "list", "table", "inet", "hostler_nets"))
+	for _, name := range []string{"ipv4/ip_forward", "ipv4/conf/br-hlan/proxy_arp", "ipv6/conf/br-hlan/accept_ra", "ipv6/conf/br-hlan/proxy_ndp", "ipv4/conf/br-hlan/rp_filter"} {
+		value, err := os.ReadFile("/proc/sys/net/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.WriteString(name + " " + string(value))
+	}
+	return b.String()
+}
+
+// dnsmasq is the process that serves the agent's network, "" without one.
+func dnsmasq(a *harness.Agent) string {
+	found, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, path := range found {
+		text, _ := os.ReadFile(path)
+		if strings.Contains(string(text), "--conf-file="+a.Dir+"/") {
+			return filepath.Base(filepath.Dir(path))
+		}
+	}
+	return ""
+}
+
+// Whatever somebody changes of a network is put right within 5 s of it and
+// told as an event, and leaves nothing behind, however often.
+func TestDrift(t *testing.T) {
+	a := bare(t)
+	a.Apply("site", alone)
+	want := snapshot(t)
+	if dnsmasq(a) == "" {
+		t.Fatal("nothing serves DHCP")
+	}
+	sh := func(command string) func() { return func() { harness.Run(t, "sh", "-c", command) } }
+	for _, drift := range []struct {
+		name  string
+		do    func()
+		event string
+	}{
+		{"the bridge is deleted", sh("ip link delete br-hlan"), "make bridge br-hlan"},
+		{"an address is removed", sh("ip addr del 10.221.7.1/24 dev br-hlan"), "add address 10.221.7.1/24"},
+		{"an IPv6 address is removed", sh("ip addr del fd00:221:7::1/64 dev br-hlan"), "add address fd00:221:7::1/64"},
+		{"a foreign address is added", sh("ip addr add 10.221.8.1/24 dev br-hlan"), "delete address 10.221.8.1/24"},
+		{"the bridge is down", sh("ip link set br-hlan down"), "bring br-hlan up"},
+		{"the MTU is changed", sh("ip link set br-hlan mtu 1300"), "MTU"},
+		{"the table is flushed", sh("nft flush table inet hostler_nets"), "firewall"},
+		{"the table is deleted", sh("nft delete table inet hostler_nets"), "firewall"},
+		{"a parameter is overwritten", sh("echo 0 >/proc/sys/net/ipv4/conf/br-hlan/proxy_arp; echo 1 >/proc/sys/net/ipv6/conf/br-hlan/accept_ra"), "kernel parameters"},
+		{"dnsmasq is killed", func() { harness.Run(t, "kill", "-9", dnsmasq(a)) }, "dnsmasq"},
+	} {
+		t.Run(drift.name, func(t *testing.T) {
+			before := len(told(t, a))
+			began := time.Now()
+			drift.do()
+			harness.Wait(t, "the repair", repaired, func() error {
+				if out, err := harness.Try(nil, "nft", "list", "table", "inet", "hostler_nets"); err != nil {
+					return fmt.Errorf("%s %w", out, err)
+				}
+				if _, err := os.Stat("/proc/sys/net/ipv6/conf/br-hlan/proxy_ndp"); err != nil {
+					return err
+				}
+				if now := snapshot(t); now != want {
+					return fmt.Errorf("it is\n%s\nwant\n%s", now, want)
+				}
+				if dnsmasq(a) == "" {
+					return fmt.Errorf("nothing serves DHCP")
+				}
+				return nil
+			})
+			t.Logf("put right after %v", time.Since(began).Round(time.Millisecond))
+			harness.Wait(t, "the event", repaired, func() error {
+				if events := told(t, a)[before:]; !strings.Contains(strings.Join(events, "\n"), drift.event) {
+					return fmt.Errorf("%q is not in %q", drift.event, events)
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// A hundred repairs leave no second rule and no file that grows.
+func TestDriftAgainAndAgain(t *testing.T) {
+	a := bare(t)
+	a.Apply("site", alone)
+	want, files := snapshot(t), sizes(t, a)
+	for range 100 {
+		harness.Run(t, "sh", "-c", "nft flush table inet hostler_nets; ip addr del 10.221.7.1/24 dev br-hlan")
+		harness.Wait(t, "the repair", repaired, func() error {
+			if now := snapshot(t); now != want {
+				return fmt.Errorf("it is\n%s\nwant\n%s", now, want)
+			}
+			return nil
+		})
+	}
+	if now := sizes(t, a); now != files {
+		t.Errorf("files were\n%s\nand are\n%s", files, now)
+	}
+}
+
+// sizes are those of the files that networks have, here and in /etc.
+func sizes(t *testing.T, a *harness.Agent) string {
+	return harness.Run(t, "sh", "-c", "find "+a.Dir+"/state/dhcp "+a.Dir+"/state/sysctl.json /etc/sysctl.d/60-hostler.conf -type f ! -name process -printf '%f %s\\n' | sort")
+}
+
+// told are the events of the network.
+func told(t *testing.T, a *harness.Agent) []string {
+	t.Helper()
+	return strings.Split(strings.TrimSpace(a.Run("events", "network/lan")), "\n")
+}
