@@ -39,6 +39,8 @@ type app struct {
 	output string
 	quiet  bool
 	debug  bool
+	// followed is what was said of things that are waited for; nil before.
+	followed *plainLines
 }
 
 // Run carries out one command line and returns its exit code.

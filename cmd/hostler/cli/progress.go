@@ -28,15 +28,19 @@ type progress interface {
 
 // progress is lines that update themselves on a terminal, plain lines on
 // change elsewhere, and nothing with -q. It goes to standard error, so that
-// output can be piped on.
+// output can be piped on. A command that follows one thing after the other
+// counts from its beginning, and says nothing twice.
 func (a *app) progress() progress {
+	if a.followed == nil {
+		a.followed = &plainLines{w: a.env.Stderr, now: a.env.Now, started: a.env.Now(), last: map[string]string{}}
+	}
 	switch {
 	case a.quiet:
 		return silence{}
 	case a.env.Term.Messages() && a.env.Getenv("TERM") != "dumb":
-		return &liveLines{w: a.env.Stderr, now: a.env.Now, size: a.env.Term.Size, started: a.env.Now(), colours: a.colours()}
+		return &liveLines{w: a.env.Stderr, now: a.env.Now, size: a.env.Term.Size, started: a.followed.started, colours: a.colours()}
 	}
-	return &plainLines{w: a.env.Stderr, now: a.env.Now, started: a.env.Now(), last: map[string]string{}}
+	return a.followed
 }
 
 type silence struct{}
