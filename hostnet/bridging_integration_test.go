@@ -20,9 +20,10 @@ import (
 // A NIC goes under a bridge and comes back while probes of IPv4 and IPv6 and
 // an open connection run through it. Afterwards the NIC has what it had.
 func TestBridgingALiveNIC(t *testing.T) {
-	conversions := 10
+	// Forty gaps hold no 99th percentile, only a longest one.
+	conversions, percent := 10, 95
 	if long {
-		conversions = 100
+		conversions, percent = 100, 99
 	}
 	n, peer := nettest.New(t), nettest.New(t)
 	uplink(n, peer)
@@ -64,10 +65,10 @@ func TestBridgingALiveNIC(t *testing.T) {
 		t.Errorf("the host is not as it was: %s", d)
 	}
 	slices.Sort(gaps)
-	p99 := gaps[min(len(gaps)-1, len(gaps)*99/100)]
-	t.Logf("%d conversions there and back, IPv4 and IPv6: median gap %v, p99 %v, longest %v", conversions, gaps[len(gaps)/2], p99, gaps[len(gaps)-1])
-	if p99 > 100*time.Millisecond {
-		t.Errorf("p99 of the gaps is %v", p99)
+	most := gaps[(len(gaps)*percent+99)/100-1]
+	t.Logf("%d conversions there and back, IPv4 and IPv6: median gap %v, p%d %v, longest %v", conversions, gaps[len(gaps)/2], percent, most, gaps[len(gaps)-1])
+	if most > 100*time.Millisecond {
+		t.Errorf("p%d of the gaps is %v", percent, most)
 	}
 }
 
