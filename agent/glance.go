@@ -177,6 +177,9 @@ func (g glance) Doctor(ctx context.Context) ([]api.Check, error) {
 			"take one over with `hostler adopt`, or delete them all with `hostler harvest unknown`")
 	}
 	for _, text := range g.allNotices(ctx) {
+		if strings.HasPrefix(text, spec.KindNetwork+"/") {
+			continue // the networks have checks of their own
+		}
 		add("notice", "warning", text, "see `hostler status`")
 	}
 	return checks, nil

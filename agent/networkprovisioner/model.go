@@ -106,12 +106,16 @@ type Planned struct {
 	Is spec.Network
 	// On says that it shall be on the host.
 	On bool
+	// Out says that there is no room for it on the host.
+	Out bool
 	// Gone: nothing of a dying one is left, its record can go.
 	Gone bool
 	// Guests are the addresses given.
 	Guests                map[string]spec.GuestAddress
 	Gateways, Nameservers []string
 	Published             []string
+	// Carried is what the host's NICs under the bridge had of their own.
+	Carried map[string]hostnet.Carried
 	// DHCP is nil where there is none to be.
 	DHCP *dhcp.Network
 	// Steps are for people; at most one is not empty.

@@ -3,6 +3,7 @@ package networkprovisioner
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"hostler/agent/state"
 	"hostler/hostnet"
 	"hostler/hostnet/ipam"
+	"hostler/internal/fault"
 )
 
 // Make returns the plan from observed to desired. It is pure, and a plan made
@@ -18,21 +20,15 @@ import (
 func Make(d Desired, o Observed, policy Policy) Plan {
 	p := Plan{Networks: make([]Planned, len(d.Networks))}
 	for i, n := range d.Networks {
-		p.Networks[i] = begin(d, n)
+		p.Networks[i] = begin(d, n, o, policy)
 	}
 	assign(d, p.Networks, policy)
 	for i, n := range d.Networks {
 		one := &p.Networks[i]
 		holders := holdersOf(one.Guests)
-		one.On = n.Life == state.Alive || len(holders) > 0
+		one.On = !one.Out && (n.Life == state.Alive || len(holders) > 0)
 		if n.Life != state.Alive && len(holders) > 0 {
 			one.Waiting = "waiting for machine/" + holders[0] + " to let go"
-		}
-		if one.On && !made(n, o) {
-			if err := clash(one.Is, n, o.Host, policy); err != nil {
-				one.On = false
-				one.Errs = append(one.Errs, err)
-			}
 		}
 		one.Gateways, one.Nameservers = towards(one.Is, o)
 		one.DHCP = served(*one)
@@ -55,13 +51,23 @@ func Make(d Desired, o Observed, policy Policy) Plan {
 
 // begin decides which form of the network is carried out: as declared, or,
 // while what would cut guests off is not allowed, as it was.
-func begin(d Desired, n Network) Planned {
+func begin(d Desired, n Network, o Observed, policy Policy) Planned {
 	p := Planned{Is: n.Record.Network}
 	was := n.Status.Applied
-	if was == nil || n.Life != state.Alive {
+	if n.Life != state.Alive {
 		if was != nil {
 			p.Is = *was
 		}
+		return p
+	}
+	if err := unfit(n, o.Host, policy); err != nil {
+		p.Errs = append(p.Errs, err)
+		if p.Out = was == nil || was.Bridge == p.Is.Bridge && !made(n, o); was != nil {
+			p.Is = *was
+		}
+		return p
+	}
+	if was == nil {
 		return p
 	}
 	var cuts []string
@@ -149,6 +155,28 @@ func stamped(o hostnet.Observed, namespace, uid string) bool {
 	return slices.ContainsFunc(o.Links, func(l hostnet.Link) bool { return l.Alias == hostnet.Stamp(namespace, uid) })
 }
 
+// unfit says why the network, as it is declared, cannot be on this host.
+func unfit(n Network, o hostnet.Observed, policy Policy) error {
+	is := n.Record.Network
+	if l, there := o.Link(is.Bridge); there && !ours(l, policy.Namespace) {
+		what := "a bridge that is not hostler's"
+		if l.Kind != "bridge" {
+			what = "a network device of this host and no bridge"
+		}
+		return fault.New(fault.Conflict, "cannot make bridge %s: it is %s; name the network's bridge otherwise, or remove that one", l.Name, what)
+	}
+	if made(n, Observed{Host: o}) && n.Status.Applied != nil && slices.Equal(n.Status.Applied.Addresses, is.Addresses) {
+		return nil
+	}
+	return clash(is, n, o, policy)
+}
+
+// ours says that a link is a bridge of this agent's, stamped or half made.
+func ours(l hostnet.Link, namespace string) bool {
+	of, _, stamped := hostnet.ParseStamp(l.Alias)
+	return l.Kind == "bridge" && (stamped && of == namespace || l.Alias == "" && l.Group == hostnet.HalfMadeGroup(namespace))
+}
+
 // clash says that the host reaches a subnet another way. Our own bridges and
 // the network's interfaces do not count.
 func clash(is spec.Network, n Network, o hostnet.Observed, policy Policy) error {
@@ -176,57 +204,25 @@ func towards(is spec.Network, o Observed) (gateways, nameservers []string) {
 	if forwards(is) {
 		gateways = own
 	}
+	if len(is.Interfaces) > 0 { // the way out is that of the host's NIC
+		gateways = nil
+		for _, r := range o.Host.Routes {
+			through := r.Link == is.Bridge || slices.Contains(is.Interfaces, r.Link)
+			near := slices.ContainsFunc(prefixes(is.Addresses), func(p netip.Prefix) bool { return p.Contains(r.Gateway) })
+			if g := r.Gateway.String(); r.Default() && through && near && !slices.Contains(gateways, g) {
+				gateways = append(gateways, g)
+			}
+		}
+	}
 	switch {
 	case is.DHCP:
 		nameservers = own
-	case forwards(is):
+	case len(gateways) > 0:
 		for _, a := range o.Resolvers {
 			nameservers = append(nameservers, a.String())
 		}
 	}
 	return gateways, nameservers
-}
-
-// links plans the bridges.
-func links(p *Plan, d Desired, o Observed, policy Policy) {
-	w := hostnet.Wanted{Namespace: policy.Namespace}
-	at := map[string]int{}
-	for i, n := range d.Networks {
-		at[n.UID] = i
-		if one := p.Networks[i]; one.On {
-			w.Bridges = append(w.Bridges, hostnet.Bridge{Name: one.Is.Bridge, UID: n.UID, Addresses: prefixes(one.Is.Addresses), MTU: one.Is.MTU})
-		}
-	}
-	steps, problems := hostnet.Plan(w, o.Host)
-	for _, problem := range problems {
-		if i, ok := at[problem.UID]; ok {
-			p.Networks[i].Errs = append(p.Networks[i].Errs, problem.Err)
-		}
-	}
-	for _, s := range steps {
-		i, known := at[s.UID]
-		switch {
-		case s.Op != hostnet.RemoveBridge:
-			if known {
-				p.Networks[i].Links = append(p.Networks[i].Links, s)
-			}
-		case known && len(s.Cuts) == 0, known && d.Networks[i].Life != state.Alive && allows(d.Networks[i]):
-			p.Networks[i].Links = append(p.Networks[i].Links, s)
-		case known && d.Networks[i].Life != state.Alive:
-			p.Networks[i].Waiting = fmt.Sprintf("waiting until %s is taken off bridge %s, which hostler did not attach", strings.Join(s.Cuts, ", "), s.Link)
-		case known:
-			// Guests move to the new bridge one by one; the old one goes with
-			// the last.
-		case len(s.Cuts) == 0 && (policy.Sweep || s.UID == "half-made"):
-			p.Strays = append(p.Strays, s)
-		default:
-			p.Unknown = append(p.Unknown, s.Link)
-		}
-	}
-	for i, n := range d.Networks {
-		one := &p.Networks[i]
-		one.Gone = n.Life != state.Alive && !one.On && !made(n, o) && !o.Serving[n.UID] && !o.Served[n.UID]
-	}
 }
 
 // describe tells people what a plan does to one network.
@@ -245,6 +241,9 @@ func describe(n Network, p Planned, o Observed) []Step {
 		return []Step{s}
 	case was == nil && !made(n, o):
 		s.Action, s.Impact, s.Detail = "create", impactNone, summary(n.Record.Network)
+		if p.Guarded() {
+			s.Impact = impactLive
+		}
 		return []Step{s}
 	}
 	if was != nil {
@@ -283,6 +282,9 @@ func summary(n spec.Network) string {
 	words := []string{"bridge " + n.Bridge}
 	if len(n.Addresses) > 0 {
 		words[0] += " with " + strings.Join(n.Addresses, ", ")
+	}
+	if len(n.Interfaces) > 0 {
+		words = append(words, "over "+strings.Join(n.Interfaces, ", ")+" (guarded: undone where the host's connection does not stand it)")
 	}
 	for _, flag := range []struct {
 		word string

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -57,6 +58,7 @@ func (w *Worker) finish(life context.Context, t *turn, links map[int][]string, a
 			next = f.next
 		}
 		s := Assess(n, p, err, f, findings[i], t.now)
+		w.shown["network "+n.Name] = troubles(n, s)
 		t.story(n, s, links[i], err)
 		if !equal(n.Status, s) {
 			writes = append(writes, statusWrite(n, s))
@@ -147,18 +149,38 @@ func (w *Worker) findings(ctx context.Context, t *turn, failed error) map[int][]
 
 // show keeps the notices of the host's status up to date.
 func (w *Worker) show(t *turn) {
-	now := map[string]bool{}
+	now := w.shown
 	for _, bridge := range t.p.Unknown {
-		name := "bridge " + bridge
-		now[name] = true
-		w.Notice(name, "the bridge "+bridge+" bears our stamp and nothing declares it: declare its network again, or remove it with `ip link delete "+bridge+"`")
+		now["bridge "+bridge] = "the bridge " + bridge + " bears our stamp and nothing declares it: declare its network again, or remove it with `ip link delete " + bridge + "`"
 	}
 	for name := range maps.Keys(w.notices) {
-		if !now[name] {
+		if now[name] == "" {
 			w.Notice(name, "")
 		}
 	}
-	w.notices = now
+	for name, text := range now {
+		if text != "" {
+			w.Notice(name, text)
+		}
+	}
+	w.notices, w.shown = now, map[string]string{}
+}
+
+// troubles is what a person should know of a network.
+func troubles(n Network, s spec.NetworkStatus) string {
+	var texts []string
+	for _, c := range s.Conditions {
+		if !c.Status {
+			texts = append(texts, c.Message)
+		}
+	}
+	if s.State == stateError && !slices.Contains(texts, s.Message) {
+		texts = append(texts, s.Message)
+	}
+	if len(texts) == 0 {
+		return ""
+	}
+	return "network/" + n.Name + ": " + strings.Join(texts, "; ")
 }
 
 func statusWrite(n Network, s spec.NetworkStatus) state.Write {

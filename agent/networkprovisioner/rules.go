@@ -30,10 +30,16 @@ func rules(d Desired, planned []Planned) firewall.Rules {
 		if !p.On {
 			continue
 		}
-		r.Networks = append(r.Networks, firewall.Network{
+		one := firewall.Network{
 			Owner: n.UID, Bridge: p.Is.Bridge, Subnets: prefixes(p.Is.Addresses),
 			Forward: forwards(p.Is), NAT: p.Is.NAT, Services: p.Is.DHCP,
-		})
+		}
+		if len(p.Is.Interfaces) > 0 {
+			// The host's own connection is by this bridge: it is a way out as
+			// the NIC was, and nothing of it is stopped.
+			one = firewall.Network{Owner: n.UID, Bridge: p.Is.Bridge, Forward: true, HostAccess: true}
+		}
+		r.Networks = append(r.Networks, one)
 		for _, k := range slices.Sorted(maps.Keys(p.Guests)) {
 			g := p.Guests[k]
 			if g.Released != nil || len(g.Addresses) == 0 {
@@ -148,7 +154,7 @@ func parameters(d Desired, planned []Planned, o Observed, published bool) (route
 		forward6 = forward6 || (forwards(p.Is) || len(p.Published) > 0) && six
 		_, there := o.Host.Link(p.Is.Bridge)
 		bridge := func(version, name, value string) {
-			if there && (version == "ipv4" || o.IPv6) {
+			if there && (version == "ipv4" || o.IPv6) && (len(p.Is.Interfaces) == 0 || name != "accept_ra") {
 				settings = append(settings, sysctl.Setting{Name: sysctl.Name("net", version, "conf", p.Is.Bridge, name), Value: value})
 			}
 		}

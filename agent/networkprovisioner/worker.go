@@ -13,6 +13,7 @@ import (
 	"hostler/agent/state"
 	"hostler/hostnet"
 	"hostler/hostnet/firewall"
+	"hostler/hostnet/guard"
 	"hostler/sysctl"
 )
 
@@ -41,6 +42,14 @@ type Parameters interface {
 	Satisfied(settings []sysctl.Setting) (bool, string)
 }
 
+// Guard makes changes that the host's own connection hangs on, and takes them
+// back where it does not stand them; see package guard.
+type Guard interface {
+	// Run returns nil when the change is kept and fault.NotReady while it waits
+	// for a person's word.
+	Run(ctx context.Context, c guard.Change) error
+}
+
 // Tools are the programs that networks need.
 type Tools interface {
 	// Have says whether they are there, with those for DHCP or without.
@@ -56,6 +65,7 @@ type Options struct {
 	Links      Links
 	Firewall   Firewall
 	Parameters Parameters
+	Guard      Guard
 	Tools      Tools
 	// Defaults are the configuration until the host object is read.
 	Defaults Policy
@@ -82,8 +92,8 @@ type Worker struct {
 	last *carried
 	// failed are the networks whose steps failed, by uid.
 	failed map[string]failure
-	// notices are those that are shown now.
-	notices map[string]bool
+	// notices are those that are shown now, shown those of the pass under way.
+	notices, shown map[string]string
 	// trouble is the last failure that was about all networks.
 	trouble failure
 
@@ -109,7 +119,7 @@ func New(o Options) *Worker {
 	if o.Pulse == 0 {
 		o.Pulse = 2 * time.Second
 	}
-	return &Worker{Options: o, waker: reconcile.NewWaker(), policy: o.Defaults, failed: map[string]failure{}, notices: map[string]bool{}, wrote: map[string]int64{}}
+	return &Worker{Options: o, waker: reconcile.NewWaker(), policy: o.Defaults, failed: map[string]failure{}, notices: map[string]string{}, shown: map[string]string{}, wrote: map[string]int64{}}
 }
 
 // Prepare takes back what machines were told of networks that are not on the

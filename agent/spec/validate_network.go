@@ -55,6 +55,7 @@ func (c *checker) networks() {
 				c.bad(at, "the bridge %s cannot be put under itself", quote(member))
 			}
 		}
+		c.overInterfaces(path, n)
 		for flag, set := range map[string]bool{"nat": n.NAT, "dhcp": n.DHCP} {
 			if set && len(n.Addresses) == 0 && c.ok(path+".addresses") {
 				c.bad(path+"."+flag, "needs an address on the bridge; add one, like \"addresses: [10.20.0.1/24]\"")
@@ -62,6 +63,20 @@ func (c *checker) networks() {
 		}
 	}
 	c.overlaps(subnets)
+}
+
+// overInterfaces refuses what would reach everybody on the network that a NIC
+// of the host is on.
+func (c *checker) overInterfaces(path string, n Network) {
+	if len(n.Interfaces) == 0 {
+		return
+	}
+	if n.NAT && c.ok(path+".nat") {
+		c.bad(path+".nat", "cannot be with interfaces: guests on that bridge are on the network of %s itself; remove one of the two", quote(n.Interfaces[0]))
+	}
+	if n.DHCP && c.ok(path+".dhcp") {
+		c.bad(path+".dhcp", "cannot be with interfaces: everybody on the network of %s would be answered; remove one of the two", quote(n.Interfaces[0]))
+	}
 }
 
 func (c *checker) interfaceName(path, name, missing string) {

@@ -22,8 +22,8 @@ type Agent struct {
 	Dir string
 	// Env is added to the environment of the daemon and of the command.
 	Env []string
-	// Flags are added to the daemon's command line.
-	Flags []string
+	// Flags are added to the daemon's command line, Prefix is put before it.
+	Flags, Prefix []string
 
 	t      testing.TB
 	daemon *exec.Cmd
@@ -94,10 +94,11 @@ func (a *Agent) Launch(tags string) {
 		a.t.Fatal(err)
 	}
 	defer log.Close()
-	a.daemon = exec.Command(filepath.Join(Binaries(a.t, tags), "hostlerd"), slices.Concat([]string{
-		"--debug",
+	argv := slices.Concat(a.Prefix, []string{
+		filepath.Join(Binaries(a.t, tags), "hostlerd"), "--debug",
 		"--config", filepath.Join(a.Dir, "hostler.yaml"), "--state-dir", filepath.Join(a.Dir, "state"), "--run-dir", filepath.Join(a.Dir, "run"),
-	}, a.Flags)...)
+	}, a.Flags)
+	a.daemon = exec.Command(argv[0], argv[1:]...)
 	a.daemon.Env = append(os.Environ(), a.Env...)
 	a.daemon.Stdout, a.daemon.Stderr = log, log
 	a.daemon.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"hostler/hostnet/nettest"
 	"hostler/tests/harness"
 )
 
@@ -21,32 +22,27 @@ networks:
   lan: {bridge: br-hlan, addresses: [10.221.7.1/24, "fd00:221:7::1/64"], mtu: 1400, forwarding: true, proxy-arp: true, nat: true, dhcp: true}
 `
 
-// bare returns an agent without an LXD.
-func bare(t *testing.T) *harness.Agent {
+// bare returns an agent without an LXD, on a network of its own.
+func bare(t testing.TB) (*harness.Agent, *nettest.Namespace) {
 	t.Helper()
-	t.Cleanup(harness.KeepParameters(t))
+	n := nettest.New(t)
 	a := harness.NewAgent(t, t.TempDir())
 	a.Configure("namespace: nets\n")
+	a.Prefix = []string{"nsenter", "--net=" + n.Path(), "--"}
 	a.Start()
 	clean(t, a)
-	return a
+	return a, n
 }
 
+func sh(n *nettest.Namespace, script string) string { return n.Run("/bin/sh", "-c", script) }
+
 // snapshot is all that a declared network is on the host.
-func snapshot(t *testing.T) string {
-	t.Helper()
-	var b strings.Builder
-	b.WriteString(harness.Run(t, "sh", "-c", "ip -o addr show dev br-hlan | sed 's/.*br-hlan *//; s/ valid_lft.*//' | grep -v fe80 | sort"))
-	b.WriteString(harness.Run(t, "sh", "-c", `ip -o link show br-hlan | grep -o 'mtu [0-9]*\|alias .*\|master .*'; cat /sys/class/net/br-hlan/address`))
-	b.WriteString(harness.Run(t, "nft", "list", "table", "inet", "hostler_nets"))
-	for _, name := range []string{"ipv4/ip_forward", "ipv4/conf/br-hlan/proxy_arp", "ipv6/conf/br-hlan/accept_ra", "ipv6/conf/br-hlan/proxy_ndp", "ipv4/conf/br-hlan/rp_filter"} {
-		value, err := os.ReadFile("/proc/sys/net/" + name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		b.WriteString(name + " " + string(value))
-	}
-	return b.String()
+func snapshot(n *nettest.Namespace) string {
+	return sh(n, `
+ip -o addr show dev br-hlan | sed 's/.*br-hlan *//; s/ valid_lft.*//; s/ tentative//' | grep -v fe80 | sort
+ip -o link show br-hlan | grep -o 'mtu [0-9]*\|alias .*\|master .*\|link.ether [^ ]*'
+nft list ruleset
+cd /proc/sys/net; grep . ipv4/ip_forward ipv4/conf/br-hlan/proxy_arp ipv6/conf/br-hlan/accept_ra ipv6/conf/br-hlan/proxy_ndp ipv4/conf/br-hlan/rp_filter 2>&1 || true`)
 }
 
 // dnsmasq is the process that serves the agent's network, "" without one.
@@ -64,13 +60,13 @@ func dnsmasq(a *harness.Agent) string {
 // Whatever somebody changes of a network is put right within 5 s of it and
 // told as an event, and leaves nothing behind, however often.
 func TestDrift(t *testing.T) {
-	a := bare(t)
+	a, n := bare(t)
 	a.Apply("site", alone)
-	want := snapshot(t)
+	want := snapshot(n)
 	if dnsmasq(a) == "" {
 		t.Fatal("nothing serves DHCP")
 	}
-	sh := func(command string) func() { return func() { harness.Run(t, "sh", "-c", command) } }
+	sh := func(command string) func() { return func() { sh(n, command) } }
 	for _, drift := range []struct {
 		name  string
 		do    func()
@@ -82,6 +78,7 @@ func TestDrift(t *testing.T) {
 		{"a foreign address is added", sh("ip addr add 10.221.8.1/24 dev br-hlan"), "delete address 10.221.8.1/24"},
 		{"the bridge is down", sh("ip link set br-hlan down"), "bring br-hlan up"},
 		{"the MTU is changed", sh("ip link set br-hlan mtu 1300"), "MTU"},
+		{"the rules are flushed", sh("nft flush ruleset"), "firewall"},
 		{"the table is flushed", sh("nft flush table inet hostler_nets"), "firewall"},
 		{"the table is deleted", sh("nft delete table inet hostler_nets"), "firewall"},
 		{"a parameter is overwritten", sh("echo 0 >/proc/sys/net/ipv4/conf/br-hlan/proxy_arp; echo 1 >/proc/sys/net/ipv6/conf/br-hlan/accept_ra"), "kernel parameters"},
@@ -92,13 +89,7 @@ func TestDrift(t *testing.T) {
 			began := time.Now()
 			drift.do()
 			harness.Wait(t, "the repair", repaired, func() error {
-				if out, err := harness.Try(nil, "nft", "list", "table", "inet", "hostler_nets"); err != nil {
-					return fmt.Errorf("%s %w", out, err)
-				}
-				if _, err := os.Stat("/proc/sys/net/ipv6/conf/br-hlan/proxy_ndp"); err != nil {
-					return err
-				}
-				if now := snapshot(t); now != want {
+				if now := snapshot(n); now != want {
 					return fmt.Errorf("it is\n%s\nwant\n%s", now, want)
 				}
 				if dnsmasq(a) == "" {
@@ -119,13 +110,13 @@ func TestDrift(t *testing.T) {
 
 // A hundred repairs leave no second rule and no file that grows.
 func TestDriftAgainAndAgain(t *testing.T) {
-	a := bare(t)
+	a, n := bare(t)
 	a.Apply("site", alone)
-	want, files := snapshot(t), sizes(t, a)
+	want, files := snapshot(n), sizes(t, a)
 	for range 100 {
-		harness.Run(t, "sh", "-c", "nft flush table inet hostler_nets; ip addr del 10.221.7.1/24 dev br-hlan")
+		sh(n, "nft flush ruleset; ip addr del 10.221.7.1/24 dev br-hlan")
 		harness.Wait(t, "the repair", repaired, func() error {
-			if now := snapshot(t); now != want {
+			if now := snapshot(n); now != want {
 				return fmt.Errorf("it is\n%s\nwant\n%s", now, want)
 			}
 			return nil
