@@ -75,6 +75,14 @@ func NewAgent(t testing.TB, lxdDir string) *Agent {
 	return a
 }
 
+// With is the same agent for the use of a subtest, which tells of its failures
+// there. What it starts is ended with the subtest.
+func (a *Agent) With(t testing.TB) *Agent {
+	inner := *a
+	inner.t = t
+	return &inner
+}
+
 // Configure writes hostler.yaml.
 func (a *Agent) Configure(yaml string) {
 	a.t.Helper()

@@ -5,6 +5,7 @@
 package storage
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -185,27 +186,30 @@ func (w world) removal(file string) {
 	w.bare("")
 }
 
-// bare fails unless the agent's storage consists of these files only.
+// bare fails unless the agent's storage consists of these files only. The
+// folder of mounts goes a moment after the last record.
 func (w world) bare(files string) {
-	t := w.t
-	t.Helper()
-	if mounts := harness.Mounts(t, w.Dir); len(mounts) > 0 {
-		t.Errorf("left mounted: %v", mounts)
-	}
-	if loops := harness.Loops(t, w.Dir); len(loops) > 0 {
-		t.Errorf("left attached: %v", loops)
-	}
-	var found []string
-	for _, part := range []string{"volumes", "filesystems", "rootfs", "mounts"} {
-		_ = filepath.WalkDir(filepath.Join(w.State(), part), func(path string, d os.DirEntry, err error) error {
-			if err == nil && (!d.IsDir() || part == "mounts") {
-				name, _ := filepath.Rel(w.State(), path)
-				found = append(found, name)
-			}
-			return nil
-		})
-	}
-	if got := strings.Join(found, " "); got != files {
-		t.Errorf("left: %q, want %q", got, files)
-	}
+	w.t.Helper()
+	harness.Wait(w.t, "what is left", 5*time.Second, func() error {
+		if mounts := harness.Mounts(w.t, w.Dir); len(mounts) > 0 {
+			return fmt.Errorf("left mounted: %v", mounts)
+		}
+		if loops := harness.Loops(w.t, w.Dir); len(loops) > 0 {
+			return fmt.Errorf("left attached: %v", loops)
+		}
+		var found []string
+		for _, part := range []string{"volumes", "filesystems", "rootfs", "mounts"} {
+			_ = filepath.WalkDir(filepath.Join(w.State(), part), func(path string, d os.DirEntry, err error) error {
+				if err == nil && (!d.IsDir() || part == "mounts") {
+					name, _ := filepath.Rel(w.State(), path)
+					found = append(found, name)
+				}
+				return nil
+			})
+		}
+		if got := strings.Join(found, " "); got != files {
+			return fmt.Errorf("left: %q, want %q", got, files)
+		}
+		return nil
+	})
 }

@@ -43,7 +43,7 @@ func (s *suite) all() {
 	})
 	inside, outside := taggedPackages("integration")
 	s.phase("integration", func() error {
-		return s.goTest(inside, "-tags", "integration", "-count=1", "-p", "1", "-timeout", integrationLimit)
+		return s.goTest(inside, "-tags", "integration,failpoint", "-count=1", "-p", "1", "-timeout", integrationLimit)
 	})
 	s.phase("black box", func() error {
 		return s.goTest(outside, "-tags", "integration", "-count=1", "-p", "1", "-timeout", blackBoxLimit)
