@@ -10,8 +10,6 @@ import (
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/hostnet"
-	"hostler/hostnet/guard"
-	"hostler/internal/fault"
 	"hostler/sysctl"
 )
 
@@ -117,7 +115,6 @@ func (w *Worker) promise(ctx context.Context, t *turn) error {
 			s.State = statePending
 		}
 		s.Guests = t.p.Networks[i].Guests
-		s.Carried = carriedOf(t.p.Networks[i])
 		if !equal(n.Status, s) {
 			n.Status = s
 			writes = append(writes, statusWrite(*n, s))
@@ -160,11 +157,11 @@ func (w *Worker) links(ctx context.Context, t *turn, done map[int][]string) map[
 			}
 		}
 		began := w.Now()
-		t.errs[i] = w.change(ctx, t.d.Networks[i], p)
 		for _, s := range p.Links {
-			if t.errs[i] == nil {
-				done[i] = append(done[i], s.String())
+			if t.errs[i] = w.Links.Apply(ctx, s); t.errs[i] != nil {
+				break
 			}
+			done[i] = append(done[i], s.String())
 		}
 		w.count("links", began, t.errs[i])
 		if t.errs[i] == nil {
@@ -177,25 +174,6 @@ func (w *Worker) links(ctx context.Context, t *turn, done map[int][]string) map[
 		}
 	}
 	return done
-}
-
-// change carries out the steps on one network's links.
-func (w *Worker) change(ctx context.Context, n Network, p Planned) error {
-	if p.Guarded() {
-		if w.Guard == nil {
-			return fault.New(fault.NeedsOperator, "cannot change the host's own network: this agent has no guard for it")
-		}
-		return w.Guard.Run(ctx, guard.Change{
-			Object: spec.KindNetwork + "/" + n.Name, Key: string(spec.Encode(n.Record.Network)) + string(n.Life),
-			Steps: p.Links, Confirm: time.Duration(n.Record.Confirm),
-		})
-	}
-	for _, s := range p.Links {
-		if err := w.Links.Apply(ctx, s); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func removes(steps []hostnet.Step) bool {

@@ -1,7 +1,6 @@
 package networkprovisioner
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -27,7 +26,7 @@ const (
 func Assess(n Network, p Planned, err error, f failure, findings []firewall.Finding, now time.Time) spec.NetworkStatus {
 	s := n.Status
 	s.Conditions = slices.Clone(s.Conditions)
-	s.Guests, s.Carried, s.Message = p.Guests, carriedOf(p), ""
+	s.Guests, s.Message = p.Guests, ""
 	set := func(kind string, bad []string, reason, fine string) {
 		c := spec.Condition{Type: kind, Status: len(bad) == 0, Reason: fine, Since: now}
 		if len(bad) > 0 {
@@ -82,15 +81,4 @@ func Assess(n Network, p Planned, err error, f failure, findings []firewall.Find
 		}
 	}
 	return s
-}
-
-func carriedOf(p Planned) map[string]json.RawMessage {
-	if len(p.Carried) == 0 {
-		return nil
-	}
-	all := map[string]json.RawMessage{}
-	for nic, had := range p.Carried {
-		all[nic] = spec.Encode(had)
-	}
-	return all
 }

@@ -114,8 +114,6 @@ type Planned struct {
 	Guests                map[string]spec.GuestAddress
 	Gateways, Nameservers []string
 	Published             []string
-	// Carried is what the host's NICs under the bridge had of their own.
-	Carried map[string]hostnet.Carried
 	// DHCP is nil where there is none to be.
 	DHCP *dhcp.Network
 	// Steps are for people; at most one is not empty.

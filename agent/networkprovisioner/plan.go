@@ -11,8 +11,6 @@ import (
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/hostnet"
-	"hostler/hostnet/ipam"
-	"hostler/internal/fault"
 )
 
 // Make returns the plan from observed to desired. It is pure, and a plan made
@@ -155,46 +153,6 @@ func stamped(o hostnet.Observed, namespace, uid string) bool {
 	return slices.ContainsFunc(o.Links, func(l hostnet.Link) bool { return l.Alias == hostnet.Stamp(namespace, uid) })
 }
 
-// unfit says why the network, as it is declared, cannot be on this host.
-func unfit(n Network, o hostnet.Observed, policy Policy) error {
-	is := n.Record.Network
-	if l, there := o.Link(is.Bridge); there && !ours(l, policy.Namespace) {
-		what := "a bridge that is not hostler's"
-		if l.Kind != "bridge" {
-			what = "a network device of this host and no bridge"
-		}
-		return fault.New(fault.Conflict, "cannot make bridge %s: it is %s; name the network's bridge otherwise, or remove that one", l.Name, what)
-	}
-	if made(n, Observed{Host: o}) && n.Status.Applied != nil && slices.Equal(n.Status.Applied.Addresses, is.Addresses) {
-		return nil
-	}
-	return clash(is, n, o, policy)
-}
-
-// ours says that a link is a bridge of this agent's, stamped or half made.
-func ours(l hostnet.Link, namespace string) bool {
-	of, _, stamped := hostnet.ParseStamp(l.Alias)
-	return l.Kind == "bridge" && (stamped && of == namespace || l.Alias == "" && l.Group == hostnet.HalfMadeGroup(namespace))
-}
-
-// clash says that the host reaches a subnet another way. Our own bridges and
-// the network's interfaces do not count.
-func clash(is spec.Network, n Network, o hostnet.Observed, policy Policy) error {
-	var routes []ipam.HostRoute
-	for _, r := range o.Routes {
-		l, _ := o.Link(r.Link)
-		namespace, _, ours := hostnet.ParseStamp(l.Alias)
-		if r.Link == "" || r.Link == is.Bridge || ours && namespace == policy.Namespace || slices.Contains(is.Interfaces, r.Link) {
-			continue
-		}
-		if r.Destination.Addr().IsLinkLocalUnicast() || r.Destination.Addr().IsMulticast() || l.Loopback {
-			continue
-		}
-		routes = append(routes, ipam.HostRoute{Destination: r.Destination, Link: r.Link})
-	}
-	return ipam.Clash(ipam.Network{Name: n.Name, Addresses: prefixes(is.Addresses)}, routes)
-}
-
 // towards are the way out and the name servers that guests are told.
 func towards(is spec.Network, o Observed) (gateways, nameservers []string) {
 	var own []string
@@ -225,6 +183,48 @@ func towards(is spec.Network, o Observed) (gateways, nameservers []string) {
 	return gateways, nameservers
 }
 
+// links plans the bridges.
+func links(p *Plan, d Desired, o Observed, policy Policy) {
+	w := hostnet.Wanted{Namespace: policy.Namespace}
+	at := map[string]int{}
+	for i, n := range d.Networks {
+		at[n.UID] = i
+		if one := p.Networks[i]; one.On {
+			w.Bridges = append(w.Bridges, hostnet.Bridge{Name: one.Is.Bridge, UID: n.UID, Addresses: prefixes(one.Is.Addresses), MTU: one.Is.MTU})
+		}
+	}
+	steps, problems := hostnet.Plan(w, o.Host)
+	for _, problem := range problems {
+		if i, ok := at[problem.UID]; ok {
+			p.Networks[i].Errs = append(p.Networks[i].Errs, problem.Err)
+		}
+	}
+	for _, s := range steps {
+		i, known := at[s.UID]
+		switch {
+		case s.Op != hostnet.RemoveBridge:
+			if known {
+				p.Networks[i].Links = append(p.Networks[i].Links, s)
+			}
+		case known && len(s.Cuts) == 0, known && d.Networks[i].Life != state.Alive && allows(d.Networks[i]):
+			p.Networks[i].Links = append(p.Networks[i].Links, s)
+		case known && d.Networks[i].Life != state.Alive:
+			p.Networks[i].Waiting = fmt.Sprintf("waiting until %s is taken off bridge %s, which hostler did not attach", strings.Join(s.Cuts, ", "), s.Link)
+		case known:
+			// Guests move to the new bridge one by one; the old one goes with
+			// the last.
+		case len(s.Cuts) == 0 && (policy.Sweep || s.UID == "half-made"):
+			p.Strays = append(p.Strays, s)
+		default:
+			p.Unknown = append(p.Unknown, s.Link)
+		}
+	}
+	for i, n := range d.Networks {
+		one := &p.Networks[i]
+		one.Gone = n.Life != state.Alive && !one.On && !made(n, o) && !o.Serving[n.UID] && !o.Served[n.UID]
+	}
+}
+
 // describe tells people what a plan does to one network.
 func describe(n Network, p Planned, o Observed) []Step {
 	s := Step{Network: n.Name}
@@ -241,9 +241,6 @@ func describe(n Network, p Planned, o Observed) []Step {
 		return []Step{s}
 	case was == nil && !made(n, o):
 		s.Action, s.Impact, s.Detail = "create", impactNone, summary(n.Record.Network)
-		if p.Guarded() {
-			s.Impact = impactLive
-		}
 		return []Step{s}
 	}
 	if was != nil {
@@ -282,9 +279,6 @@ func summary(n spec.Network) string {
 	words := []string{"bridge " + n.Bridge}
 	if len(n.Addresses) > 0 {
 		words[0] += " with " + strings.Join(n.Addresses, ", ")
-	}
-	if len(n.Interfaces) > 0 {
-		words = append(words, "over "+strings.Join(n.Interfaces, ", ")+" (guarded: undone where the host's connection does not stand it)")
 	}
 	for _, flag := range []struct {
 		word string

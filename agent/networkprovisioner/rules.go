@@ -154,11 +154,13 @@ func parameters(d Desired, planned []Planned, o Observed, published bool) (route
 		forward6 = forward6 || (forwards(p.Is) || len(p.Published) > 0) && six
 		_, there := o.Host.Link(p.Is.Bridge)
 		bridge := func(version, name, value string) {
-			if there && (version == "ipv4" || o.IPv6) && (len(p.Is.Interfaces) == 0 || name != "accept_ra") {
+			if there && (version == "ipv4" || o.IPv6) {
 				settings = append(settings, sysctl.Setting{Name: sysctl.Name("net", version, "conf", p.Is.Bridge, name), Value: value})
 			}
 		}
-		bridge("ipv6", "accept_ra", "0") // guests do not tell the host its way
+		if len(p.Is.Interfaces) == 0 {
+			bridge("ipv6", "accept_ra", "0") // guests do not tell the host its way
+		}
 		if p.Is.ProxyARP {
 			bridge("ipv4", "proxy_arp", "1")
 			if six {

@@ -13,7 +13,6 @@ import (
 	"hostler/agent/state"
 	"hostler/hostnet"
 	"hostler/hostnet/firewall"
-	"hostler/hostnet/guard"
 	"hostler/sysctl"
 )
 
@@ -42,14 +41,6 @@ type Parameters interface {
 	Satisfied(settings []sysctl.Setting) (bool, string)
 }
 
-// Guard makes changes that the host's own connection hangs on, and takes them
-// back where it does not stand them; see package guard.
-type Guard interface {
-	// Run returns nil when the change is kept and fault.NotReady while it waits
-	// for a person's word.
-	Run(ctx context.Context, c guard.Change) error
-}
-
 // Tools are the programs that networks need.
 type Tools interface {
 	// Have says whether they are there, with those for DHCP or without.
@@ -65,7 +56,6 @@ type Options struct {
 	Links      Links
 	Firewall   Firewall
 	Parameters Parameters
-	Guard      Guard
 	Tools      Tools
 	// Defaults are the configuration until the host object is read.
 	Defaults Policy

@@ -224,9 +224,6 @@ type NetworkStatus struct {
 	// Applied is the network as it was last carried out in full; while a change
 	// of its declaration waits, it is what machines are given.
 	Applied *Network `json:"applied,omitempty"`
-	// Carried is, by name, what each of the host's NICs under the bridge had of
-	// its own before; it is written before the first step.
-	Carried map[string]json.RawMessage `json:"carried,omitempty"`
 	// Published are the host's ports that lead to machines, like tcp/8080.
 	Published []string `json:"published,omitempty"`
 	// Gateways are the bridge's own addresses without prefix lengths, and
