@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -93,6 +94,9 @@ func (c *Client) request(ctx context.Context, method, path string, query url.Val
 	}
 	if in != nil {
 		req.Header.Set("Content-Type", "application/json")
+	}
+	if method != http.MethodGet {
+		req.Header.Set(keyHeader, rand.Text())
 	}
 	return req, nil
 }

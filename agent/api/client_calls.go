@@ -109,9 +109,14 @@ func (c *Client) Release(ctx context.Context, machine string) error {
 	return c.call(ctx, http.MethodPost, machinePath(machine, "release"), nil, nil, nil)
 }
 
-// Export returns the YAML of what is there.
-func (c *Client) Export(ctx context.Context) ([]byte, error) {
-	resp, err := c.open(ctx, http.MethodGet, "/v1/export", nil, nil)
+// Export returns the YAML of one declaration, or with no name that of
+// everything that is there.
+func (c *Client) Export(ctx context.Context, declaration string) ([]byte, error) {
+	query := url.Values{}
+	if declaration != "" {
+		query.Set("declaration", declaration)
+	}
+	resp, err := c.open(ctx, http.MethodGet, "/v1/export", query, nil)
 	if err != nil {
 		return nil, err
 	}

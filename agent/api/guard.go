@@ -65,9 +65,21 @@ func (s *Server) guard(rt route, next http.HandlerFunc) http.HandlerFunc {
 			ctx, cancel = context.WithTimeout(ctx, patience)
 			defer cancel()
 		}
+		r = r.WithContext(ctx)
 		s.audit(rt, c, r)
-		next(w, r.WithContext(ctx))
+		if rt.once() {
+			s.replays.once(w, r, c.UID, body, next)
+			return
+		}
+		next(w, r)
 	}
+}
+
+// once says that a request of the row is a change that has to be made once
+// however often it is sent. Streams cannot be played again, and what workers
+// write carries revisions and tokens of its own.
+func (rt route) once() bool {
+	return rt.right == rightChange && rt.method != http.MethodGet && !rt.stream
 }
 
 // outer stands before the table itself.
@@ -77,6 +89,10 @@ func (s *Server) outer(mux *http.ServeMux) http.Handler {
 		c := callerFrom(r.Context())
 		if c.role == roleStranger {
 			writeProblem(w, forbidden)
+			return
+		}
+		if r.Host != "hostler" && r.Host != "localhost" {
+			writeProblem(w, newProblem(http.StatusMisdirectedRequest, fault.Invalid, "the host of a request here is hostler or localhost"))
 			return
 		}
 		rate, burst := float64(userRate), float64(userBurst)

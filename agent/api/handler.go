@@ -58,6 +58,12 @@ func (s *Server) newHandler() (http.Handler, error) {
 			OperationID:  operationID(rt),
 			MaxBodyBytes: -1, BodyReadTimeout: -1, // the guard bounds both
 		}
+		if rt.once() {
+			op.Parameters = append(op.Parameters, &huma.Param{
+				Name: keyHeader, In: "header", Required: true, Schema: &huma.Schema{Type: huma.TypeString, Pattern: keyForm.String()},
+				Description: "A new one for each change, the same one when it is sent again: it is made once.",
+			})
+		}
 		if rt.mount != nil {
 			rt.mount(a, op)
 			continue

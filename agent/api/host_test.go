@@ -205,7 +205,7 @@ func (h *standIn) Stamp(_ context.Context, _ spec.ContainerType, instance string
 	return nil
 }
 
-func (h *standIn) Export(context.Context) ([]byte, error) {
+func (h *standIn) Export(context.Context, string) ([]byte, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var b bytes.Buffer

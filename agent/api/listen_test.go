@@ -3,6 +3,7 @@ package api
 import (
 	"bufio"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -145,8 +146,8 @@ func TestRightsOverTheSocket(t *testing.T) {
 			text string
 			want int
 		}{
-			{"GET /v1/version HTTP/1.1\r\nHost: x\r\n\r\n", c.read},
-			{"POST /v1/machines/one/release HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n", c.change},
+			{"GET /v1/version HTTP/1.1\r\nHost: hostler\r\n\r\n", c.read},
+			{"POST /v1/machines/one/release HTTP/1.1\r\nHost: hostler\r\nIdempotency-Key: 12345678-" + rand.Text() + "\r\nContent-Length: 0\r\n\r\n", c.change},
 		} {
 			b.machine("one", "alive", lxdMachine("web"), running("one"))
 			if _, err := conn.Write([]byte(req.text)); err != nil {
@@ -195,7 +196,7 @@ func TestConnectionsAndHeadersAreBounded(t *testing.T) {
 		}
 		return resp.StatusCode
 	}
-	const get = "GET /v1/version HTTP/1.1\r\nHost: x\r\n"
+	const get = "GET /v1/version HTTP/1.1\r\nHost: hostler\r\n"
 	if got := ask(get + "X: " + strings.Repeat("x", maxHeader+1) + "\r\n\r\n"); got != http.StatusRequestHeaderFieldsTooLarge {
 		t.Errorf("a huge header: %d", got)
 	}

@@ -63,7 +63,11 @@ func watchQuery(r *http.Request) (state.EventQuery, error) {
 }
 
 func (s *Server) export(w http.ResponseWriter, r *http.Request) {
-	b, err := s.o.Service.Exporter.Export(r.Context())
+	q, err := strictQuery(r, "declaration")
+	var b []byte
+	if err == nil {
+		b, err = s.o.Service.Exporter.Export(r.Context(), clip(q.Get("declaration"), 64))
+	}
 	if err != nil {
 		writeProblem(w, problemOf(err))
 		return

@@ -109,7 +109,7 @@ func TestReads(t *testing.T) {
 	if v, err := c.Version(ctx); err != nil || v.Version != "1.2.3" || v.Namespace != "test" {
 		t.Errorf("version: %+v, %v", v, err)
 	}
-	if y, err := c.Export(ctx); err != nil || !strings.HasPrefix(string(y), "version: 1") {
+	if y, err := c.Export(ctx, ""); err != nil || !strings.HasPrefix(string(y), "version: 1") {
 		t.Errorf("export: %s, %v", y, err)
 	}
 }

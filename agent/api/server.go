@@ -47,6 +47,7 @@ type Server struct {
 	conns   *counter
 	streams *counter
 	rates   *rates
+	replays *replays
 	// declaring has room for one: it serialises what reads the declared state,
 	// decides and writes it.
 	declaring chan struct{}
@@ -78,6 +79,7 @@ func NewServer(o Options) (*Server, error) {
 		conns:   newCounter(maxConnsPerUID, maxConnsOfRoot, maxConns),
 		streams: newCounter(maxStreamsPerUID, maxConnsOfRoot, maxConns),
 		rates:   newRates(o.Clock),
+		replays: newReplays(o.Clock),
 
 		declaring: make(chan struct{}, 1),
 	}

@@ -125,7 +125,8 @@ type Adopter interface {
 	Stamp(ctx context.Context, t spec.ContainerType, instance string, machine state.Object) error
 }
 
-// Exporter writes the YAML of what is there.
+// Exporter writes the YAML of one declaration, or with no name that of
+// everything that is there.
 type Exporter interface {
-	Export(ctx context.Context) ([]byte, error)
+	Export(ctx context.Context, declaration string) ([]byte, error)
 }

@@ -4,6 +4,7 @@ package crash_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -106,6 +107,7 @@ func (w *world) request(method, path, body string) error {
 	if err != nil {
 		return err
 	}
+	req.Header.Set("Idempotency-Key", rand.Text())
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
 	}

@@ -378,6 +378,10 @@ func TestAdoptAndRelease(t *testing.T) {
 	if out := a.Run("export"); !strings.Contains(out, "legacy:") {
 		t.Errorf("export:\n%s", out)
 	}
+	// What is exported and applied again changes nothing.
+	if code, out := a.Exit("plan", "-f", a.File("again", a.Run("export", "legacy"))); code != 0 {
+		t.Errorf("the plan of what was exported exits with %d:\n%s", code, out)
+	}
 	a.Run("release", "legacy")
 	harness.Wait(t, "release", time.Minute, func() error {
 		if i := must(t, s, "legacy"); i.Config["user.hostler.uid"] != "" {

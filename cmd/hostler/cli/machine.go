@@ -181,16 +181,28 @@ func (a *app) releaseCommand() *cobra.Command {
 
 func (a *app) exportCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "export",
-		Short: "Write the YAML of what is there",
-		Args:  takes(0, 0, ""),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			text, err := a.agent().Export(cmd.Context())
+		Use:     "export [DECLARATION]",
+		Short:   "Write the YAML of what is there",
+		Long:    "Write the YAML of what is there: one declaration, which changes nothing when it is applied\nhere, or everything in one document, with the instances that nobody declared.",
+		Example: "  hostler export > host.yaml\n  hostler export web | hostler plan -f -",
+		Args:    takes(0, 1, "one DECLARATION at most"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name := ""
+			if len(args) > 0 {
+				name = strings.TrimPrefix(args[0], spec.KindDeclaration+"/")
+			}
+			text, err := a.agent().Export(cmd.Context(), name)
 			if err != nil {
 				return err
 			}
 			_, err = a.env.Stdout.Write(text)
 			return err
+		},
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return a.completeNames(cmd, spec.KindDeclaration), cobra.ShellCompDirectiveNoFileComp
 		},
 	}
 }

@@ -148,7 +148,7 @@ func (s *standIn) Delete(_ context.Context, objects []string) ([]api.Outcome, er
 	return out, s.did("delete %v", objects)
 }
 
-func (s *standIn) Export(context.Context) ([]byte, error) {
+func (s *standIn) Export(context.Context, string) ([]byte, error) {
 	return []byte("version: 1\nmachines: {}\n"), s.did("export")
 }
 

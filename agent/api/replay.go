@@ -1,0 +1,169 @@
+package api
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"net/http"
+	"regexp"
+	"sync"
+	"time"
+
+	"hostler/internal/fault"
+)
+
+// keyHeader names a change: a client that lost the answer sends the request
+// again under the same key, and the change is made once.
+const keyHeader = "Idempotency-Key"
+
+var keyForm = regexp.MustCompile(`^[A-Za-z0-9_-]{8,64}$`)
+
+// The bounds of what is remembered; a change whose answer is larger, or older,
+// is made anew, which all changes but a restart bear.
+const (
+	maxReplays     = 256
+	maxReplayBytes = 64 << 10
+	replayTime     = 10 * time.Minute
+)
+
+// replays remembers the answers to changes. It lives as long as the agent.
+type replays struct {
+	now func() time.Time
+
+	mu    sync.Mutex
+	known map[replayKey]*replay
+	order []replayKey // oldest first
+}
+
+// replayKey is a key of one user's: nobody learns another's answers.
+type replayKey struct {
+	uid uint32
+	key string
+}
+
+// replay is one change, under way until done is closed. answer is nil when it
+// ended without one worth repeating.
+type replay struct {
+	request [sha256.Size]byte
+	at      time.Time
+	done    chan struct{}
+	answer  *recorded
+}
+
+// recorded is a whole response.
+type recorded struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+}
+
+func newReplays(now func() time.Time) *replays {
+	return &replays{now: now, known: map[replayKey]*replay{}}
+}
+
+// once has a change made once per key, and answers every request under the key
+// as the first one.
+func (p *replays) once(w http.ResponseWriter, r *http.Request, uid uint32, body []byte, next http.HandlerFunc) {
+	key := r.Header.Get(keyHeader)
+	if !keyForm.MatchString(key) {
+		writeProblem(w, newProblem(http.StatusBadRequest, fault.Invalid,
+			"a change needs a header "+keyHeader+" of 8 to 64 letters, digits, - and _: a new one for each change, the same one when it is sent again"))
+		return
+	}
+	id := replayKey{uid, key}
+	sum := sha256.Sum256(append([]byte(r.Method+" "+r.URL.RequestURI()+"\n"), body...))
+	for {
+		known, mine := p.enter(id, sum)
+		if mine {
+			p.make(w, r, id, known, next)
+			return
+		}
+		if known.request != sum {
+			writeProblem(w, newProblem(http.StatusUnprocessableEntity, fault.Invalid, "this "+keyHeader+" was used for another change"))
+			return
+		}
+		select {
+		case <-known.done:
+		case <-r.Context().Done():
+			writeProblem(w, newProblem(http.StatusConflict, fault.Transient, "this very change is still being made"))
+			return
+		}
+		if known.answer != nil {
+			known.answer.write(w)
+			return
+		}
+	}
+}
+
+// enter returns what is known under the key; mine says that it was nothing,
+// and that the caller has to make the change.
+func (p *replays) enter(id replayKey, sum [sha256.Size]byte) (known *replay, mine bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for len(p.order) > 0 && (len(p.order) >= maxReplays || p.now().Sub(p.known[p.order[0]].at) > replayTime) {
+		p.forget(p.order[0])
+	}
+	if known := p.known[id]; known != nil {
+		return known, false
+	}
+	known = &replay{request: sum, at: p.now(), done: make(chan struct{})}
+	p.known[id] = known
+	p.order = append(p.order, id)
+	return known, true
+}
+
+// forget removes a key; the lock is held.
+func (p *replays) forget(id replayKey) {
+	delete(p.known, id)
+	for i, other := range p.order {
+		if other == id {
+			p.order = append(p.order[:i:i], p.order[i+1:]...)
+			return
+		}
+	}
+}
+
+// make makes the change and keeps its answer, unless that is one of a failure
+// that another try may be spared.
+func (p *replays) make(w http.ResponseWriter, r *http.Request, id replayKey, change *replay, next http.HandlerFunc) {
+	a := &recorded{header: http.Header{}}
+	defer close(change.done)
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if a.status == 0 || a.status >= 500 || a.status == http.StatusTooManyRequests || a.body.Len() > maxReplayBytes {
+			if p.known[id] == change {
+				p.forget(id)
+			}
+			return
+		}
+		change.answer = a
+	}()
+	next(a, r)
+	a.write(w)
+}
+
+// Header implements http.ResponseWriter.
+func (a *recorded) Header() http.Header { return a.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (a *recorded) WriteHeader(status int) {
+	if a.status == 0 {
+		a.status = status
+	}
+}
+
+// Write implements http.ResponseWriter.
+func (a *recorded) Write(p []byte) (int, error) {
+	a.WriteHeader(http.StatusOK)
+	return a.body.Write(p)
+}
+
+func (a *recorded) write(w http.ResponseWriter) {
+	for name, values := range a.header {
+		w.Header()[name] = values
+	}
+	if a.status != 0 {
+		w.WriteHeader(a.status)
+	}
+	_, _ = w.Write(a.body.Bytes())
+}

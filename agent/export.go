@@ -1,0 +1,127 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/internal/fault"
+)
+
+// Export implements api.Exporter. The YAML of one declaration changes nothing
+// when it is applied. Without a name everything is in one document, with the
+// instances that nobody declared: it bears the name of the only declaration
+// there is, or else one of its own, for another host.
+func (a adopter) Export(ctx context.Context, declaration string) ([]byte, error) {
+	objects, _, err := a.store.List(ctx, spec.KindDeclaration, spec.KindMachine)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read what is declared: %w", err)
+	}
+	all, err := declared(objects)
+	if err != nil {
+		return nil, err
+	}
+	if declaration != "" {
+		d, ok := all[declaration]
+		if !ok {
+			return nil, fault.New(fault.NotFound, "declaration/%s is not there", declaration)
+		}
+		return spec.EncodeYAML(d), nil
+	}
+	names := slices.Sorted(maps.Keys(all))
+	whole := spec.Declaration{Version: 1, Name: "exported"}
+	if len(names) == 1 {
+		whole.Name = names[0]
+	}
+	for _, name := range names {
+		d := all[name]
+		whole.Networks = joined(whole.Networks, d.Networks)
+		whole.Volumes = joined(whole.Volumes, d.Volumes)
+		whole.Filesystems = joined(whole.Filesystems, d.Filesystems)
+		whole.Machines = joined(whole.Machines, d.Machines)
+	}
+	for _, t := range a.types() {
+		if err := a.exportForeign(ctx, t, &whole); err != nil {
+			return nil, err
+		}
+	}
+	text := spec.EncodeYAML(whole)
+	if len(names) < 2 {
+		return text, nil
+	}
+	note := fmt.Sprintf("# What the declarations %s hold; `hostler export NAME` writes one of them.\n", strings.Join(names, ", "))
+	header, rest, _ := bytes.Cut(text, []byte("\n"))
+	return slices.Concat(header, []byte("\n"+note), rest), nil
+}
+
+// declared are the declarations by name. A machine whose declaration is not
+// there, as after the loss of a store, is in one of that name.
+func declared(objects []state.Object) (map[string]spec.Declaration, error) {
+	all := map[string]spec.Declaration{}
+	for _, o := range objects {
+		if o.Kind != spec.KindDeclaration {
+			continue
+		}
+		var record spec.DeclarationRecord
+		if err := json.Unmarshal(o.Spec, &record); err != nil {
+			return nil, fault.New(fault.NeedsOperator, "cannot read declaration/%s: %v", o.Name, err)
+		}
+		all[o.Name] = record.Document
+	}
+	for _, o := range objects {
+		if o.Kind != spec.KindMachine || o.Life != state.Alive {
+			continue
+		}
+		var record spec.MachineRecord
+		if err := json.Unmarshal(o.Spec, &record); err != nil {
+			return nil, fault.New(fault.NeedsOperator, "cannot read machine/%s: %v", o.Name, err)
+		}
+		d, ok := all[record.Declaration]
+		if !ok {
+			d = spec.Declaration{Version: 1, Name: record.Declaration}
+		}
+		if _, ok := d.Machines[o.Name]; !ok {
+			d.Machines = joined(d.Machines, map[string]spec.Machine{o.Name: record.Machine})
+			all[record.Declaration] = d
+		}
+	}
+	return all, nil
+}
+
+// joined is a map of both, a new one.
+func joined[V any](a, b map[string]V) map[string]V {
+	if len(a)+len(b) == 0 {
+		return nil
+	}
+	both := make(map[string]V, len(a)+len(b))
+	maps.Copy(both, a)
+	maps.Copy(both, b)
+	return both
+}
+
+// exportForeign adds the instances that nobody declared.
+func (a adopter) exportForeign(ctx context.Context, t spec.ContainerType, d *spec.Declaration) error {
+	driver, err := a.driver(t)
+	if fault.Is(err, fault.NotReady) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	all, err := driver.Broker.List(ctx, false)
+	if err != nil {
+		return err
+	}
+	for _, i := range all {
+		if _, declared := d.Machines[i.Name]; !declared && i.Stamp == nil {
+			d.Machines = joined(d.Machines, map[string]spec.Machine{i.Name: machineOf(i, t)})
+		}
+	}
+	return nil
+}
