@@ -10,6 +10,7 @@ import (
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/containerbroker"
+	"hostler/internal/hostlock"
 )
 
 // planner answers what an apply would do, with the very function by which the
@@ -77,6 +78,7 @@ func (p planner) planType(ctx context.Context, t spec.ContainerType, desired []p
 		})
 	}
 	config := provisioner.ConfigOf(record, t)
+	provisioner.Rest(desired, observed.Instances, config.Namespace, hostlock.BootID())
 	for _, s := range provisioner.Plan(desired, observed, provisioner.Policy{
 		// What a person looks at is what there is to do, not when.
 		Namespace: config.Namespace, Harvest: config.Harvest, Nudged: provisioner.NudgeAll(), Foresee: true,

@@ -44,6 +44,12 @@ type kept struct {
 	life   state.Life
 }
 
+// rests says that the machine waits to be started since the host was.
+func (k *kept) rests() bool {
+	var status spec.MachineStatus
+	return k.before != nil && json.Unmarshal(k.before.Status, &status) == nil && status.Rests()
+}
+
 // newWorld reads the objects that are declared, and their declarations.
 func newWorld(objects []state.Object) (*world, error) {
 	w := &world{declarations: map[string]*declared{}, machines: map[string]*kept{}, givens: map[state.ID]*given{}}
@@ -195,6 +201,9 @@ func (w *world) declareMachines(doc document) error {
 			// A file is read again at every start of the agent, which is
 			// nobody's wish to have what was stopped by hand run.
 			k.record.PowerOverride = nil
+			if k.rests() && m.WantsRunning() {
+				k.record.PowerOverride = new(true)
+			}
 		}
 		k.record.Declaration, k.record.Machine = doc.name, m
 	}

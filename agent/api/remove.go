@@ -102,11 +102,11 @@ func (w *world) setPower(name, action string) error {
 	case "start", "stop":
 		want := action == "start"
 		k.record.PowerOverride = nil
-		if want != declared {
+		if want != declared || want && k.rests() {
 			k.record.PowerOverride = &want
 		}
 	case "restart":
-		if !wanted {
+		if !wanted || k.rests() {
 			return fault.New(fault.Conflict, "cannot restart machine/%s: it is stopped by request or declaration; start it", name)
 		}
 		k.record.RestartRequest++

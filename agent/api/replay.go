@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"crypto/sha256"
+	"maps"
 	"net/http"
 	"regexp"
 	"sync"
@@ -159,9 +160,7 @@ func (a *recorded) Write(p []byte) (int, error) {
 }
 
 func (a *recorded) write(w http.ResponseWriter) {
-	for name, values := range a.header {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), a.header)
 	if a.status != 0 {
 		w.WriteHeader(a.status)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -85,6 +86,10 @@ type operation struct {
 
 func (o *operation) run(ctx context.Context) {
 	w := o.w
+	if slices.ContainsFunc(o.steps, func(s Step) bool { return s.Action == ActionStart }) {
+		// Whatever comes of it: a person wanted it in this boot.
+		o.d.Status.Boot = w.Boot
+	}
 	removes := o.steps[0].removes()
 	name := o.steps[0].Machine
 	if err := o.each(ctx); err == nil {

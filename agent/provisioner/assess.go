@@ -15,7 +15,7 @@ import (
 // The condition types of a machine.
 const (
 	// ConditionReady: the instance can be used since its last start.
-	ConditionReady = "Ready"
+	ConditionReady = spec.ConditionReady
 	// ConditionUpToDate: nothing separates the instance from its declaration.
 	ConditionUpToDate = "UpToDate"
 	// ConditionFailed: the last operation failed; its message is the error.
@@ -39,7 +39,10 @@ func Assess(d Desired, inst *containerbroker.Instance, steps []Step, now time.Ti
 			s.ObservedGeneration = d.Generation
 		}
 	}
-	if inst != nil && inst.Status == containerbroker.StatusStopped && isReady(s) {
+	switch {
+	case d.Resting:
+		setReady(&s, false, spec.ReasonNotAutostarted, "the host was restarted, and autostart is false", now)
+	case inst != nil && inst.Status == containerbroker.StatusStopped && isReady(s):
 		setReady(&s, false, "Stopped", "the instance does not run", now)
 	}
 	assessUpToDate(&s, steps, now)
@@ -101,6 +104,9 @@ func assessInstance(s *spec.MachineStatus, d Desired, inst *containerbroker.Inst
 		}
 	case inst.Status == containerbroker.StatusStopped:
 		s.State, s.Addresses = spec.MachineStopped, nil
+		if d.Resting {
+			s.Message = "not started with the host (autostart: false); start it by `hostler start " + d.Name + "`"
+		}
 	case inst.Status == containerbroker.StatusFrozen:
 		s.State, s.Message = spec.MachineStopped, "frozen by hand"
 	case inst.Status == containerbroker.StatusRunning && (isReady(*s) || !d.wantsRunning()):

@@ -39,6 +39,8 @@ type Desired struct {
 	Machine containerbroker.Machine
 	// Waiting names the networks and the storage that are not there yet.
 	Waiting []string
+	// Resting: see Rest.
+	Resting bool
 	// Dependents name what must be gone before the instance may be touched.
 	Dependents []string
 }
@@ -46,6 +48,9 @@ type Desired struct {
 // wantsRunning is the wanted power state: what a person last asked for by
 // hand, else what is declared.
 func (d Desired) wantsRunning() bool {
+	if d.Resting {
+		return false
+	}
 	if o := d.Record.PowerOverride; o != nil {
 		return *o
 	}

@@ -137,6 +137,9 @@ func (w *Worker) writeStatuses(ctx context.Context, desired []Desired, observed 
 		if detail && inst != nil && inst.Status == containerbroker.StatusRunning && isReady(status) {
 			status.Addresses = slices.Clone(inst.Addresses)
 		}
+		if inst != nil && inst.Status == containerbroker.StatusRunning {
+			status.Boot = w.Boot
+		}
 		if write := statusWrite(*d, status); !equalStatus(d.Status, status) {
 			writes = append(writes, write)
 		}

@@ -25,6 +25,7 @@ type rig struct {
 	fake   *brokertest.Fake
 	config provisioner.Config
 	resync time.Duration
+	boot   string
 	tokens atomic.Int64
 	passes atomic.Int64
 	// backend is what the worker takes for its store; nil: the store itself.
@@ -65,7 +66,7 @@ func (r *rig) start() (stop func()) {
 	}
 	w := provisioner.New(provisioner.Options{
 		Type: spec.LXD, Store: store, Broker: r.fake, Differ: r.fake, Images: r.fake, Defaults: r.config,
-		Now: time.Now, NewToken: r.newToken,
+		Now: time.Now, NewToken: r.newToken, Boot: r.boot,
 		Logger: slog.New(slog.DiscardHandler), Resync: r.resync, Metrics: r,
 	})
 	go func() { done <- w.Run(ctx) }()

@@ -105,6 +105,25 @@ func SetCondition(cs []Condition, c Condition) []Condition {
 	return append(cs, c)
 }
 
+// Rests says that a machine that is not to start with the host waits, since the
+// host was restarted, for a person to start it.
+func (s MachineStatus) Rests() bool {
+	for _, c := range s.Conditions {
+		if c.Type == ConditionReady {
+			return c.Reason == ReasonNotAutostarted
+		}
+	}
+	return false
+}
+
+// ConditionReady is the type of the condition that says whether a machine's
+// instance can be used; ReasonNotAutostarted is why one does not run that is
+// declared as running.
+const (
+	ConditionReady       = "Ready"
+	ReasonNotAutostarted = "NotAutostarted"
+)
+
 // Attempts is the retry state that every object with retries carries.
 type Attempts struct {
 	Count     int        `json:"attempts,omitempty"`
@@ -127,6 +146,8 @@ type MachineStatus struct {
 	ObservedGeneration int64 `json:"observed-generation,omitempty"`
 	// RestartsDone follows MachineRecord.RestartRequest.
 	RestartsDone int `json:"restarts-done,omitempty"`
+	// Boot is the boot of the host in which the instance last ran.
+	Boot string `json:"boot,omitempty"`
 	// StartedAt is when the instance was last started by the agent, and Deaths
 	// how often in a row it died soon after.
 	StartedAt *time.Time `json:"started-at,omitempty"`

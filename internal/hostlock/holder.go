@@ -36,7 +36,7 @@ func holderPath(path string) string { return path + ".holder" }
 func writeHolder(path, purpose string) error {
 	data, err := json.Marshal(Holder{
 		PID:     os.Getpid(),
-		BootID:  bootID(),
+		BootID:  BootID(),
 		Purpose: purpose,
 		Since:   time.Now().UTC().Truncate(time.Second),
 		Command: command(),
@@ -60,7 +60,7 @@ func Read(path string) (holder Holder, held bool) {
 		return Holder{}, false
 	}
 	data, err := os.ReadFile(holderPath(path))
-	if err == nil && json.Unmarshal(data, &holder) == nil && holder.BootID == bootID() && hasOpen(holder.PID, file) {
+	if err == nil && json.Unmarshal(data, &holder) == nil && holder.BootID == BootID() && hasOpen(holder.PID, file) {
 		return holder, true
 	}
 	return Holder{}, inLockTable(file)
@@ -111,7 +111,9 @@ func lockTableHas(table string, major, minor uint32, inode uint64) bool {
 	return false
 }
 
-func bootID() string {
+// BootID tells one run of the host's kernel from another; empty where it cannot
+// be read.
+func BootID() string {
 	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return ""

@@ -189,6 +189,10 @@ func (f *follower) wantsRunning(ctx context.Context, m api.Machine) bool {
 	if r.PowerOverride != nil {
 		want = *r.PowerOverride
 	}
+	var status spec.MachineStatus
+	if json.Unmarshal(o.Status, &status) == nil && status.Rests() && m.Observed {
+		want = false
+	}
 	f.wanted[key] = want
 	return want
 }

@@ -1,0 +1,48 @@
+package api
+
+import (
+	"encoding/json"
+	"testing"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/internal/fault"
+)
+
+// A machine that did not start with the host is started by `start` and by an
+// apply, also where nothing else is different; it cannot be restarted.
+func TestRestingMachinesAreStartedByHand(t *testing.T) {
+	for what, start := range map[string]func(*Client) error{
+		"start": func(c *Client) error { return c.Power(t.Context(), "one", "start") },
+		"apply": func(c *Client) error { _, err := c.Apply(t.Context(), request("web", yaml("one"))); return err },
+	} {
+		b := newBench(t)
+		c := b.listen(t)
+		if _, err := c.Apply(t.Context(), request("web", yaml("one"))); err != nil {
+			t.Fatal(err)
+		}
+		id := state.ID{Kind: spec.KindMachine, Name: "one"}
+		status := running("one")
+		status.State = spec.MachineStopped
+		status.Conditions = []spec.Condition{{Type: spec.ConditionReady, Reason: spec.ReasonNotAutostarted}}
+		before, err := b.store.Write(t.Context(), state.Atomic, state.Write{ID: id, Revision: state.AnyRevision, Status: spec.Encode(status)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantKind(t, c.Power(t.Context(), "one", "restart"), fault.Conflict)
+		if err := start(c); err != nil {
+			t.Fatal(err)
+		}
+		after, err := b.store.Get(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var record spec.MachineRecord
+		if err := json.Unmarshal(after.Spec, &record); err != nil {
+			t.Fatal(err)
+		}
+		if record.PowerOverride == nil || !*record.PowerOverride || after.Generation <= before[0].Object.Generation {
+			t.Errorf("%s: power %v, generation %d → %d", what, record.PowerOverride, before[0].Object.Generation, after.Generation)
+		}
+	}
+}

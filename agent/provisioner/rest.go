@@ -1,0 +1,17 @@
+package provisioner
+
+import "hostler/containerbroker"
+
+// Rest marks the machines that ran when the host went down and are not to
+// start with it: they stay stopped until a person starts them or applies
+// their declaration again. A change of any kind is a person's wish, too.
+func Rest(desired []Desired, instances []containerbroker.Instance, namespace, boot string) {
+	byUID := mine(desired, instances, namespace)
+	for i := range desired {
+		d := &desired[i]
+		inst := byUID[d.UID]
+		last := d.Status.Boot
+		d.Resting = boot != "" && last != "" && last != boot && d.wantsRunning() && !d.Record.Machine.WantsAutostart() &&
+			d.Status.ObservedGeneration >= d.Generation && inst != nil && inst.Status == containerbroker.StatusStopped
+	}
+}

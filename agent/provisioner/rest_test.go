@@ -1,0 +1,59 @@
+package provisioner_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"hostler/agent/spec"
+	"hostler/containerbroker/brokertest"
+)
+
+// A machine that is not to start with the host rests after the host was
+// restarted, until a person wants it; within a boot it is kept running as any
+// other is.
+func TestNoAutostartRestsAfterABoot(t *testing.T) {
+	r := newRig(t)
+	r.boot = "first"
+	rests := func(m *spec.MachineRecord) { m.Machine.Autostart = no() }
+	r.declare("rests", rests)
+	r.declare("starts")
+	stop := r.start()
+	r.awaitState("rests", spec.MachineRunning)
+	r.awaitState("starts", spec.MachineRunning)
+	r.fake.Kill("rests")
+	r.eventually("a start within the boot", func() bool { return r.fake.Calls(brokertest.SetPower) == 3 })
+	r.awaitState("rests", spec.MachineRunning)
+	r.awaitPass()
+	stop()
+
+	boot := func(name string) {
+		stop()
+		r.fake.Kill("rests")
+		r.fake.Kill("starts")
+		r.boot = name
+		stop = r.start()
+	}
+	boot("second")
+	r.awaitState("starts", spec.MachineRunning)
+	s := r.awaitState("rests", spec.MachineStopped)
+	if !s.Rests() || !strings.Contains(s.Message, "hostler start rests") {
+		t.Errorf("status %+v", s)
+	}
+	stop()
+	stop = r.start() // the agent alone
+	r.awaitPass()
+	if s := r.awaitState("rests", spec.MachineStopped); !s.Rests() {
+		t.Errorf("status %+v", s)
+	}
+	// Its start may fail: it is wanted all the same.
+	r.fake.Fail(brokertest.SetPower, "rests", 1, errors.New("not now"))
+	r.declare("rests", rests, func(m *spec.MachineRecord) { m.PowerOverride = new(true) })
+	if s := r.awaitState("rests", spec.MachineRunning); s.Rests() {
+		t.Errorf("status %+v", s)
+	}
+	r.awaitPass()
+	boot("third")
+	r.awaitState("starts", spec.MachineRunning)
+	r.awaitState("rests", spec.MachineStopped)
+}
