@@ -90,6 +90,8 @@ func (h *host) wantDropIn(lines ...string) {
 	}
 }
 
+// C11 Z11: parameters hold at once and after a boot through one file of our
+// own, however often they are applied, and go back to what they were.
 func TestApplyAndRestore(t *testing.T) {
 	h := newHost(t)
 	settings := []sysctl.Setting{{Name: ports, Value: "1024 60999"}, {Name: forward, Value: "1"}, {Name: instances, Value: "1024", AtLeast: true}}

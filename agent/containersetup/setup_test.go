@@ -22,13 +22,14 @@ type preparable struct {
 	satisfied   bool
 	unsupported string
 	fail        []error
-	runs        int
+	runs, looks int
 	block       chan struct{}
 }
 
 func (p *preparable) Satisfied(context.Context) (bool, string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.looks++
 	return p.satisfied, "packages are missing"
 }
 
@@ -186,6 +187,27 @@ func TestTypesAreSetUpWhenFirstNeeded(t *testing.T) {
 	}
 	if s := r.status(spec.LXD); s.State != containersetup.StateReady || s.Supported == nil || !*s.Supported {
 		t.Errorf("status %+v", s)
+	}
+}
+
+// C5: when the type is ready, further machines of it are not even looked at.
+func TestReadyTypeIsNotLookedAtAgain(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	r.declare("web", spec.LXD)
+	r.eventually("lxd is ready", func() bool { return r.works[spec.LXD].running() })
+	looks := func() int {
+		p := r.hosts[spec.LXD]
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.looks
+	}
+	before := looks()
+	r.declare("db", spec.LXD)
+	r.declare("guest", spec.KVM) // its readiness shows that the declarations were seen
+	r.eventually("kvm is ready", func() bool { return r.works[spec.KVM].running() })
+	if n := looks(); n != before || r.hosts[spec.LXD].count() != 1 {
+		t.Errorf("looked %d times more, prepared %d times", n-before, r.hosts[spec.LXD].count())
 	}
 }
 

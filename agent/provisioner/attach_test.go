@@ -34,6 +34,7 @@ func aSite() []state.Object {
 	}
 }
 
+// P35: the interfaces and disks that a machine is given reach the broker.
 func TestMachinesAreGivenTheirSurroundings(t *testing.T) {
 	desired, err := Decode(aSite(), spec.LXD, Config{Namespace: ns})
 	if err != nil {
@@ -55,7 +56,7 @@ func TestMachinesAreGivenTheirSurroundings(t *testing.T) {
 	}
 }
 
-// A machine waits for each of its networks and disks; meanwhile it is neither
+// P34 F13: a machine waits for each of its networks and disks; meanwhile it is neither
 // made, nor started, nor changed, and what runs goes on.
 func TestMachinesWaitForTheirSurroundings(t *testing.T) {
 	for i, missing := range []string{"network/lan", "volume/data", "filesystem/www"} {

@@ -198,11 +198,11 @@ func TestTokensAreFresh(t *testing.T) {
 	}
 }
 
-// P35 P41: the broker is told everything that bears on the machine, and what
+// C16 P35 P41: the broker is told everything that bears on the machine, and what
 // the instance was really given is recorded.
 func TestEverythingReachesTheBroker(t *testing.T) {
 	r := newRig(t)
-	r.config.Pool = "fast"
+	r.config.Pool, r.config.Namespace = "fast", "site"
 	r.declare("web", func(m *spec.MachineRecord) {
 		m.Machine.CPUs, m.Machine.Memory, m.Machine.RootDisk, m.Machine.Nesting = 2, 256<<20, 4<<30, true
 	})
@@ -213,7 +213,7 @@ func TestEverythingReachesTheBroker(t *testing.T) {
 	if given.CPUs != 2 || given.Memory != 256<<20 || given.RootDisk != 4<<30 || given.Pool != "fast" || !given.Nesting || !given.Autostart {
 		t.Errorf("given %+v", given)
 	}
-	if inst.Stamp.Namespace != "hostler" || !strings.Contains(inst.Stamp.Record, `"debian/12"`) || !strings.Contains(given.UserData, "hostname") {
+	if inst.Stamp.Namespace != "site" || !strings.Contains(inst.Stamp.Record, `"debian/12"`) || !strings.Contains(given.UserData, "hostname") {
 		t.Errorf("stamp %+v, user-data %q", inst.Stamp, given.UserData)
 	}
 	r.eventually("what it was given", func() bool {
@@ -246,7 +246,7 @@ func TestOneCreatePerAttempt(t *testing.T) {
 	r.awaitState("web", spec.MachineRunning)
 }
 
-// P40: an instance that cannot be recorded is removed at once, the reason is
+// P40 Z18: an instance that cannot be recorded is removed at once, the reason is
 // told, and the next attempt makes one that is.
 func TestUnrecordedInstanceIsRemoved(t *testing.T) {
 	r := newRig(t)
@@ -320,5 +320,30 @@ func TestMaintenanceFailureIsTold(t *testing.T) {
 	r.awaitState("web", spec.MachineRunning)
 	if after, _ := r.fake.Get("web"); after.PID != before.PID {
 		t.Error("it was restarted")
+	}
+}
+
+// Z31: machines that are taken back while every place is taken by a create
+// hold up nothing: each ends in its turn.
+func TestRemovalsWhileAllPlacesAreTaken(t *testing.T) {
+	r := newRig(t)
+	r.config.Concurrency = 1
+	release := r.fake.Block(brokertest.Create, "")
+	names := []string{"a", "b", "c", "d"}
+	for _, name := range names {
+		r.declare(name)
+	}
+	r.start()
+	r.eventually("a create in flight", func() bool { return r.fake.Calls(brokertest.Create) == 1 })
+	for _, name := range names {
+		r.remove(name)
+	}
+	r.awaitPass()
+	release()
+	for _, name := range names {
+		r.awaitGone(name)
+	}
+	if left := r.fake.Names(); len(left) != 0 {
+		t.Errorf("left: %v", left)
 	}
 }

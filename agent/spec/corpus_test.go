@@ -13,7 +13,8 @@ import (
 
 var update = flag.Bool("update", false, "write the messages as they are now into testdata")
 
-// Every wrong declaration is refused with exactly the message beside it.
+// C14 F13 P34: every wrong declaration (a container type that is not known, a
+// network that is not declared, storage that nobody has) is refused with exactly the message beside it.
 func TestBadDeclarations(t *testing.T) {
 	corpus(t, "testdata/bad", 70, func(file string, content []byte) (string, error) {
 		_, err := Parse(file, content)

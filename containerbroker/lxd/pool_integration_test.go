@@ -12,7 +12,7 @@ import (
 )
 
 // L6: a machine's root disk is in the pool that it names, which is then no
-// difference to a declaration that names none. L7 L8: the only profile is the
+// difference to a declaration that names none. L7 L8 Z10: the only profile is the
 // default one, none comes or goes with a machine.
 func TestPoolAndProfiles(t *testing.T) {
 	server := lxdtest.Start(t)

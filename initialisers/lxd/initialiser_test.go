@@ -111,7 +111,8 @@ func (h *host) programs() []string {
 }
 
 // C6: without systemd, packages come first, then the daemon is started
-// directly, then it is configured; a second time nothing happens at all.
+// directly, then it is configured; a second time nothing happens at all. L5:
+// its bridge has an address and leads out. Z30: nothing listens but its socket.
 func TestFromNothingWithoutSystemd(t *testing.T) {
 	h := newHost(t)
 	h.pkgs.missing, h.kernel.low, h.lxd.starting = []string{"lxd"}, true, 2
@@ -140,6 +141,9 @@ func TestFromNothingWithoutSystemd(t *testing.T) {
 	bridge := h.lxd.profile.Devices["eth0"]["network"]
 	if config := h.lxd.networks[bridge].Config; config["ipv4.nat"] != "true" || !strings.HasSuffix(config["ipv4.address"], ".1/24") {
 		t.Errorf("bridge %s %v, devices %v", bridge, config, h.lxd.profile.Devices)
+	}
+	if address, set := h.lxd.config["core.https_address"]; set {
+		t.Errorf("LXD listens on %q", address)
 	}
 	if ok, why := h.satisfied(); !ok {
 		t.Errorf("not satisfied: %s", why)

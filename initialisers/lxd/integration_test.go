@@ -174,7 +174,7 @@ func TestInitialiseFromNothing(t *testing.T) {
 	h.wantSatisfied(true)
 }
 
-// C21, L12: what a person set up stays; only what lacks is added.
+// C10, C21, L12: what a person set up stays; only what lacks is added.
 func TestInitialiseKeepsWhatIsThere(t *testing.T) {
 	h := newPrivate(t)
 	h.opts.NetworkMethod = lxd.NetworkProvider

@@ -1,0 +1,26 @@
+package images_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"strings"
+	"testing"
+
+	"hostler/containerbroker/images"
+	"hostler/internal/fault"
+)
+
+// C15 B2: an image for another architecture than the host's is refused, with
+// both named.
+func TestOtherArchitecturesAreRefused(t *testing.T) {
+	for arch, good := range map[string]bool{"amd64": true, "x86_64": true, "arm64": false, "aarch64": false, "i686": false} {
+		data := pack(t, []file{{name: "metadata.yaml", body: "architecture: " + arch + "\n"}, {name: "rootfs/", kind: tar.TypeDir}})
+		err := images.Scan(t.Context(), bytes.NewReader(data), int64(len(data)), images.Expect{Part: images.PartUnified, Arch: "amd64"})
+		switch {
+		case good && err != nil:
+			t.Errorf("%s: %v", arch, err)
+		case !good && (!fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), "it is for "+arch+" and this host is amd64")):
+			t.Errorf("%s: %v", arch, err)
+		}
+	}
+}
