@@ -85,6 +85,7 @@ type Guest interface {
 type ImageStore interface {
 	// EnsureImage makes the referenced image usable and returns the
 	// hypervisor's id of it. Concurrent calls for one image share one fetch.
+	// Errors name the image.
 	EnsureImage(ctx context.Context, ref string, progress Progress) (string, error)
 	// ListImages returns the images the hypervisor keeps, ours and foreign.
 	ListImages(ctx context.Context) ([]HypervisorImage, error)

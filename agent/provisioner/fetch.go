@@ -1,9 +1,6 @@
 package provisioner
 
-import (
-	"context"
-	"fmt"
-)
+import "context"
 
 // fetch makes the image usable and returns the hypervisor's id of it.
 func (o *operation) fetch(ctx context.Context, ref string) (string, error) {
@@ -15,7 +12,7 @@ func (o *operation) fetch(ctx context.Context, ref string) (string, error) {
 	case overtaken(waitCtx):
 		return "", errOvertaken
 	case err != nil:
-		return "", fmt.Errorf("cannot get image %s: %w", ref, err)
+		return "", err // it says which image
 	}
 	return image, nil
 }

@@ -188,7 +188,11 @@ func (c *Cache) Build(ctx context.Context, ref string, progress Progress) (Artif
 			return Artifact{}, err
 		}
 		defer unlock()
-		return c.obtain(ctx, buildSource{c}, r, FormatLXD, report)
+		a, err := c.obtain(ctx, buildSource{c}, r, FormatLXD, report)
+		if fault.Is(err, fault.NotFound) {
+			return Artifact{}, fault.New(fault.NotFound, "cannot build image %s: this host %w", r, err)
+		}
+		return a, err
 	})
 }
 

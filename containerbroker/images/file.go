@@ -31,7 +31,7 @@ func (c *Cache) Import(ctx context.Context, path, as, digest string, progress Pr
 	if as == "" {
 		if digest == "" {
 			if digest, err = sumFile(ctx, path); err != nil {
-				return Artifact{}, openError(path, err)
+				return Artifact{}, notImported(openError(path, err))
 			}
 		}
 		as = Ref{Kind: KindFile, Location: path, Digest: digest}.String()
@@ -58,7 +58,7 @@ func (c *Cache) Import(ctx context.Context, path, as, digest string, progress Pr
 	defer done()
 	p, err := c.copyIn(ctx, path, digest, job{ref: r, work: work, report: report})
 	if err != nil {
-		return Artifact{}, err
+		return Artifact{}, notImported(err)
 	}
 	format, err := sniffFormat(p.paths[0])
 	if err != nil {
@@ -70,6 +70,14 @@ func (c *Cache) Import(ctx context.Context, path, as, digest string, progress Pr
 	}
 	defer unlock()
 	return c.admit(ctx, r, format, sourceLocal, p)
+}
+
+// notImported makes a sentence of what says only what a source lacks.
+func notImported(err error) error {
+	if fault.Is(err, fault.NotFound) {
+		return fault.New(fault.NotFound, "cannot import the image: this host %w", err)
+	}
+	return err
 }
 
 // fileSource serves file: references.

@@ -2,6 +2,7 @@ package lxd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -28,11 +29,22 @@ func (d *Driver) EnsureImage(ctx context.Context, ref string, progress container
 	id, err := d.share(ctx, ref, progress, func(ctx context.Context, f *flight) (string, error) {
 		return d.ensure(ctx, ref, f)
 	})
-	if err != nil {
-		return "", fmt.Errorf("cannot get image %q: %w", ref, err)
+	var said sourceError
+	switch {
+	case errors.As(err, &said):
+		return "", said.error
+	case err != nil:
+		return "", fmt.Errorf("cannot get image %s: %w", ref, err)
 	}
 	return id, nil
 }
+
+// sourceError is an error of the image sources, which says itself which image
+// cannot be had.
+type sourceError struct{ error }
+
+// Unwrap keeps the error's kind.
+func (e sourceError) Unwrap() error { return e.error }
 
 func (d *Driver) ensure(ctx context.Context, ref string, f *flight) (string, error) {
 	c, err := d.open(ctx, d.opts.RequestTimeout)
@@ -56,7 +68,7 @@ func (d *Driver) ensure(ctx context.Context, ref string, f *flight) (string, err
 		f.report("image", message, percent)
 	})
 	if err != nil {
-		return "", err
+		return "", sourceError{err}
 	}
 	if id, err := d.fingerprint(c, artifact.Digest); err == nil || !fault.Is(err, fault.NotFound) {
 		return id, err

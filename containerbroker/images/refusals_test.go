@@ -24,3 +24,19 @@ func TestOtherArchitecturesAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// What is asked of one source alone is refused in a whole sentence, too.
+func TestRefusalsAreSentences(t *testing.T) {
+	c := open(t, nil)
+	for want, err := range map[string]error{
+		"cannot build image nope/9: this host can make only debian/11": second(c.Build(t.Context(), "nope/9", nil)),
+		"cannot import the image: this host has no file /no/such":      second(c.Import(t.Context(), "/no/such", "a/1", "", nil)),
+		"cannot import the image: this host has no file /no/where":     second(c.Import(t.Context(), "/no/where", "", "", nil)),
+	} {
+		if !fault.Is(err, fault.NotFound) || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("got %v, want %s…", err, want)
+		}
+	}
+}
+
+func second(_ images.Artifact, err error) error { return err }
