@@ -22,7 +22,7 @@ var licences = []struct {
 	{"LGPL", regexp.MustCompile(`GNU LESSER GENERAL PUBLIC LICENSE`), false},
 	{"MPL-2.0", regexp.MustCompile(`Mozilla Public License,? [Vv]ersion 2\.0`), true},
 	{"GPL", regexp.MustCompile(`GNU GENERAL PUBLIC LICENSE`), false},
-	{"Apache-2.0", regexp.MustCompile(`(?s)Apache License\s+Version 2\.0`), true},
+	{"Apache-2.0", regexp.MustCompile(`(?s)Apache License[\s=_*,]+Version 2\.0`), true},
 	{"MIT", regexp.MustCompile(`Permission is hereby granted, free of charge`), true},
 	{"BSD", regexp.MustCompile(`(?s)Redistribution\s+and use in source and binary forms`), true},
 	{"ISC", regexp.MustCompile(`(?s)Permission to use, copy, modify, and(/or)? distribute`), true},

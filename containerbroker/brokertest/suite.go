@@ -22,6 +22,10 @@ type Harness struct {
 	// to stop and, where Address is set, gets an address.
 	Image   string
 	Address bool
+	// Virtual says that instances are machines of their own: they have no
+	// rights on the host and are given none of its folders, their limits are
+	// always set, and what runs in them has to be up before a device can go.
+	Virtual bool
 	// Bridge is a bridge of the host that serves no DHCP. Folder and Device
 	// make a folder and a block device of the host, which go when the test
 	// ends.
@@ -108,6 +112,9 @@ func (s *suite) machine(t *testing.T) containerbroker.Machine {
 			t.Errorf("cleaning up: %v", err)
 		}
 	})
+	if s.Virtual {
+		m.Memory = 768 << 20
+	}
 	return m
 }
 
@@ -123,6 +130,25 @@ func (s *suite) running(t *testing.T) containerbroker.Machine {
 	m := s.created(t)
 	must(t, s.Broker.SetPower(t.Context(), m.Name, containerbroker.PowerStart, 0))
 	return m
+}
+
+// up starts an instance in which devices can be plugged in and out.
+func (s *suite) up(t *testing.T) containerbroker.Machine {
+	t.Helper()
+	m := s.running(t)
+	if probe, ok := s.Broker.(containerbroker.ReadinessProbe); ok && s.Virtual {
+		_, err := probe.WaitReady(t.Context(), m, nil)
+		must(t, err)
+	}
+	return m
+}
+
+// rootDisk is the size of a root disk that the image fits on.
+func (s *suite) rootDisk() int64 {
+	if s.Virtual {
+		return 10 << 30
+	}
+	return 1 << 30
 }
 
 // find returns the listed instance of that name, or nil.

@@ -58,11 +58,16 @@ func (s *suite) changed(t *testing.T, m containerbroker.Machine, impact containe
 func (s *suite) createAttached(t *testing.T) {
 	m := s.machine(t)
 	m.NICs = []containerbroker.NIC{static(s.nic("eth0")), s.nic("eth1")}
-	m.Disks = []containerbroker.Disk{
-		{Name: "fs-logs", Source: s.Folder(t), Path: "/srv/logs", ReadOnly: true},
-		{Name: "fs-www", Source: s.Folder(t), Path: "/srv/www"},
-		{Name: "vol-" + strings.Repeat("d", 63), Source: s.Device(t), Device: "/dev/hostler-" + strings.Repeat("d", 63)},
+	volume := containerbroker.Disk{Name: "vol-" + strings.Repeat("d", 63), Source: s.Device(t), Device: "/dev/hostler-" + strings.Repeat("d", 63)}
+	var folders []string
+	if !s.Virtual {
+		m.Disks = []containerbroker.Disk{
+			{Name: "fs-logs", Source: s.Folder(t), Path: "/srv/logs", ReadOnly: true},
+			{Name: "fs-www", Source: s.Folder(t), Path: "/srv/www"},
+		}
+		folders = []string{"disk fs-logs", "disk fs-www"}
 	}
+	m.Disks = append(m.Disks, volume)
 	must(t, s.Broker.Create(t.Context(), m, nil))
 	if changes := s.diff(t, m); len(changes) != 0 {
 		t.Errorf("it differs right after it was made: %+v", changes)
@@ -72,24 +77,37 @@ func (s *suite) createAttached(t *testing.T) {
 	if changes := s.diff(t, m); len(changes) != 0 {
 		t.Errorf("it differs when it runs: %+v", changes)
 	}
+	s.settle(t, m)
 	m.NICs, m.Disks = nil, nil
 	s.changed(t, m, containerbroker.ImpactRestart,
-		"disk fs-logs", "disk fs-www", s.diskField(t, m), "network-config", "nic eth0", "nic eth1")
+		append(folders, s.diskField(t, m), "network-config", "nic eth0", "nic eth1")...)
 }
 
-// diskField returns the third field of a diff: a driver may have had to cut
-// the long name in it.
+// settle waits until devices can be unplugged.
+func (s *suite) settle(t *testing.T, m containerbroker.Machine) {
+	t.Helper()
+	if probe, ok := s.Broker.(containerbroker.ReadinessProbe); ok && s.Virtual {
+		m.NICs, m.ExpectAddress = nil, false
+		_, err := probe.WaitReady(t.Context(), m, nil)
+		must(t, err)
+	}
+}
+
+// diskField returns the field of a diff that is about the volume: a driver may
+// have had to cut the long name in it.
 func (s *suite) diskField(t *testing.T, m containerbroker.Machine) string {
 	t.Helper()
-	if changes := s.diff(t, m); len(changes) > 2 && strings.HasPrefix(changes[2].Field, "disk vol-ddd") {
-		return changes[2].Field
+	for _, change := range s.diff(t, m) {
+		if strings.HasPrefix(change.Field, "disk vol-ddd") {
+			return change.Field
+		}
 	}
 	t.Fatalf("no disk in %+v", s.diff(t, m))
 	return ""
 }
 
 func (s *suite) interfaces(t *testing.T) {
-	m := s.running(t)
+	m := s.up(t)
 	first := s.nic("eth0")
 	m.NICs = []containerbroker.NIC{first}
 	changes := s.diff(t, m)
@@ -109,7 +127,11 @@ func (s *suite) interfaces(t *testing.T) {
 	m.NICs[0] = static(m.NICs[0])
 	s.changed(t, m, containerbroker.ImpactRestart, "network-config")
 	m.NICs[0].Addresses = s.nic("").Addresses
-	s.changed(t, m, containerbroker.ImpactRestart, "network-config", "nic eth0")
+	if s.Virtual { // what it may send is not the hypervisor's to say
+		s.changed(t, m, containerbroker.ImpactRestart, "network-config")
+	} else {
+		s.changed(t, m, containerbroker.ImpactRestart, "network-config", "nic eth0")
+	}
 	m.NICs[0].Nameservers = nil
 	s.changed(t, m, containerbroker.ImpactRestart, "network-config")
 	// One that was taken over is told nothing anew.
@@ -119,11 +141,34 @@ func (s *suite) interfaces(t *testing.T) {
 	}
 	m.KeepGuest = false
 	must(t, s.Broker.SetPower(t.Context(), m.Name, containerbroker.PowerRestart, patience))
+	s.settle(t, m)
 	m.NICs = nil
 	s.changed(t, m, containerbroker.ImpactRestart, "network-config", "nic eth0")
 }
 
+// volumes come, change and go where folders cannot be shared.
+func (s *suite) volumes(t *testing.T) {
+	m := s.up(t)
+	m.Disks = []containerbroker.Disk{{Name: "vol-data", Source: s.Device(t), Device: "/dev/hostler-data"}}
+	s.changed(t, m, containerbroker.ImpactLive, "disk vol-data")
+	m.Disks = append(m.Disks, containerbroker.Disk{Name: "vol-more", Source: s.Device(t), Device: "/dev/hostler-more"})
+	s.changed(t, m, containerbroker.ImpactLive, "disk vol-more")
+	m.Disks[0].Source, m.Disks[0].ReadOnly = s.Device(t), true
+	s.changed(t, m, containerbroker.ImpactLive, "disk vol-data")
+	must(t, s.Broker.SetPower(t.Context(), m.Name, containerbroker.PowerRestart, patience))
+	if changes := s.diff(t, m); len(changes) != 0 {
+		t.Errorf("after a restart it differs: %+v", changes)
+	}
+	s.settle(t, m)
+	m.Disks = nil
+	s.changed(t, m, containerbroker.ImpactLive, "disk vol-data", "disk vol-more")
+}
+
 func (s *suite) disks(t *testing.T) {
+	if s.Virtual {
+		s.volumes(t)
+		return
+	}
 	m := s.running(t)
 	m.Disks = []containerbroker.Disk{{Name: "fs-www", Source: s.Folder(t), Path: "/srv/www"}}
 	s.changed(t, m, containerbroker.ImpactLive, "disk fs-www")
@@ -145,7 +190,12 @@ func (s *suite) disks(t *testing.T) {
 }
 
 func (s *suite) attachRefuses(t *testing.T) {
-	folder := s.Folder(t)
+	valid := containerbroker.Disk{Name: "fs-www", Path: "/srv/www"}
+	if s.Virtual {
+		valid = containerbroker.Disk{Name: "vol-www", Source: s.Device(t), Device: "/dev/hostler-www"}
+	} else {
+		valid.Source = s.Folder(t)
+	}
 	for what, change := range map[string]func(*containerbroker.Machine){
 		"no bridge":             func(m *containerbroker.Machine) { m.NICs[0].Bridge = "" },
 		"a bridge's name":       func(m *containerbroker.Machine) { m.NICs[0].Bridge = "../eth0" },
@@ -158,17 +208,19 @@ func (s *suite) attachRefuses(t *testing.T) {
 		"an interface twice":    func(m *containerbroker.Machine) { m.NICs = append(m.NICs, m.NICs[0]) },
 		"a disk twice":          func(m *containerbroker.Machine) { m.Disks = append(m.Disks, m.Disks[0]) },
 		"no source":             func(m *containerbroker.Machine) { m.Disks[0].Source = "" },
-		"a source upwards":      func(m *containerbroker.Machine) { m.Disks[0].Source = folder + "/../other" },
+		"a source upwards":      func(m *containerbroker.Machine) { m.Disks[0].Source += "/../other" },
 		"the guest's root":      func(m *containerbroker.Machine) { m.Disks[0].Path = "/" },
-		"neither path nor name": func(m *containerbroker.Machine) { m.Disks[0].Path = "" },
-		"both path and name":    func(m *containerbroker.Machine) { m.Disks[0].Device = "/dev/hostler-data" },
+		"neither path nor name": func(m *containerbroker.Machine) { m.Disks[0].Path, m.Disks[0].Device = "", "" },
+		"both path and name": func(m *containerbroker.Machine) {
+			m.Disks[0].Path, m.Disks[0].Device = "/srv/www", "/dev/hostler-data"
+		},
 		"a name outside /dev": func(m *containerbroker.Machine) {
 			m.Disks[0].Path, m.Disks[0].Device = "", "/etc/passwd"
 		},
 	} {
 		m := s.machine(t)
 		m.NICs = []containerbroker.NIC{s.nic("eth0")}
-		m.Disks = []containerbroker.Disk{{Name: "fs-www", Source: folder, Path: "/srv/www"}}
+		m.Disks = []containerbroker.Disk{valid}
 		change(&m)
 		if err := s.Broker.Create(t.Context(), m, nil); !kinds.Is(err, kinds.Invalid) {
 			t.Errorf("%s: %v", what, err)

@@ -14,8 +14,10 @@ import (
 
 // Interface is a network interface as the guest is to configure it.
 type Interface struct {
-	// Name is its name inside, by which it is found.
+	// Name is its name inside, by which it is found where MAC is empty.
 	Name string
+	// MAC is the address by which it is found and then given its name.
+	MAC string
 	// MTU in bytes; 0 leaves it as it is.
 	MTU int
 	// Addresses with their prefix lengths.
@@ -41,8 +43,10 @@ type networkConfig struct {
 
 // ethernet is one interface. The renderers for networkd of cloud-init up to
 // 22.4 refuse a route "to: default", hence gateway4 and gateway6, and take no
-// notice of match, hence the name as the key.
+// notice of a match by name, hence the name as the key.
 type ethernet struct {
+	Match       *match       `json:"match,omitempty"`
+	SetName     string       `json:"set-name,omitempty"`
 	DHCP4       bool         `json:"dhcp4"`
 	DHCP6       bool         `json:"dhcp6"`
 	AcceptRA    *bool        `json:"accept-ra,omitempty"`
@@ -51,6 +55,10 @@ type ethernet struct {
 	Gateway6    string       `json:"gateway6,omitempty"`
 	Nameservers *nameservers `json:"nameservers,omitempty"`
 	MTU         int          `json:"mtu,omitempty"`
+}
+
+type match struct {
+	MAC string `json:"macaddress"`
 }
 
 type nameservers struct {
@@ -83,6 +91,9 @@ func NetworkConfig(interfaces []Interface) ([]byte, error) {
 			e.Gateway6 = ""
 		}
 		routed4, routed6 = routed4 || e.Gateway4 != "", routed6 || e.Gateway6 != ""
+		if i.MAC != "" {
+			e.Match, e.SetName = &match{i.MAC}, i.Name
+		}
 		config.Ethernets[i.Name] = e
 	}
 	if only := interfaces[0]; len(interfaces) == 1 && only.Name == "eth0" && !only.Static {

@@ -19,7 +19,9 @@ type recipe struct {
 	name     string
 	packages []string // of the host, needed for building
 	space    int64    // bytes of work
-	make     func(ctx context.Context, c *Cache, j job) (product, error)
+	// disks says that it also makes disks for KVM guests.
+	disks bool
+	make  func(ctx context.Context, c *Cache, j job) (product, error)
 }
 
 // recipes are all that can be built.
@@ -39,10 +41,16 @@ func (s buildSource) fetch(ctx context.Context, j job) (product, error) {
 	if i < 0 || j.ref.Kind != KindName {
 		return product{}, fault.New(fault.NotFound, "can make only %s", strings.Join(names, ", "))
 	}
-	if j.format != FormatLXD {
-		return product{}, fault.New(fault.NotFound, "makes no images of format %q", j.format)
-	}
 	r := recipes[i]
+	if j.format != FormatLXD && !r.disks {
+		return product{}, fault.New(fault.NotFound, "makes no disk of %s for KVM guests", r.name)
+	}
+	if j.format == FormatDisk {
+		if s.c.o.Arch != "amd64" {
+			return product{}, fault.New(fault.NotFound, "makes disks for KVM guests on amd64 only")
+		}
+		r.packages, r.space = slices.Concat(r.packages, diskPackages), r.space+2*diskSize
+	}
 	if s.c.o.Runner == nil {
 		return product{}, fault.New(fault.NotFound, "cannot run programs here")
 	}

@@ -40,6 +40,20 @@ type debianPlan struct {
 	lines                   []string // apt sources of the image
 	proxy                   string
 	epoch                   time.Time
+	// disk says that it is to be a disk that boots, not a container's root.
+	disk bool
+}
+
+// diskSize is the size, in bytes, of a disk as it is built; a machine's root
+// disk is larger, and grows when it first starts.
+const diskSize = 1536 << 20
+
+// diskAdditions are in a Debian disk besides what all images have.
+func diskAdditions(arch string) []string {
+	return []string{
+		"linux-image-cloud-" + arch, "initramfs-tools", "zstd", "kmod", "e2fsprogs", "util-linux-extra",
+		"qemu-guest-agent", "cloud-guest-utils", "fdisk",
+	}
 }
 
 // current says whether the release's cloud-init asks LXD itself and writes for
@@ -52,6 +66,7 @@ func debianRecipe(release, codename string) recipe {
 		name:     "debian/" + release,
 		packages: []string{"mmdebstrap", "squashfs-tools", "debian-archive-keyring"},
 		space:    1536 << 20,
+		disks:    codename != "bullseye",
 		make: func(ctx context.Context, c *Cache, j job) (product, error) {
 			lines, err := debianLines(c.o.AptDir, codename, c.o.Mirrors)
 			if err != nil {
@@ -62,6 +77,7 @@ func debianRecipe(release, codename string) recipe {
 				// Times in the image are no later than today's beginning, so
 				// that two builds of one day can be the same.
 				epoch: c.o.Clock().UTC().Truncate(24 * time.Hour),
+				disk:  j.format == FormatDisk,
 			})
 		},
 	}
@@ -74,6 +90,11 @@ func (c *Cache) makeDebian(ctx context.Context, j job, p debianPlan) (product, e
 	}
 	if err := os.Mkdir(tmp, 0o700); err != nil {
 		return product{}, err
+	}
+	if p.disk {
+		if err := addEmbedded("debian/disk", hooks, 0o700); err != nil {
+			return product{}, err
+		}
 	}
 	var failed error
 	steps := debianProgress{report: func(message string, percent int) {
@@ -91,6 +112,12 @@ func (c *Cache) makeDebian(ctx context.Context, j job, p debianPlan) (product, e
 	if err := p.finish(root); err != nil {
 		return product{}, err
 	}
+	if p.disk {
+		j.report("making the disk", 92)
+		disk := filepath.Join(j.work, "disk.qcow2")
+		err := MakeDisk(ctx, c.o.Runner, Disk{Root: root, Size: diskSize, Arguments: "net.ifnames=0 quiet systemd.show_status=0"}, j.work, disk)
+		return product{paths: []string{disk}}, err
+	}
 	j.report("packing the root filesystem", 92)
 	return c.pack(ctx, j.work, root, imageInfo{
 		arch: p.arch, os: "Debian", release: p.codename, epoch: p.epoch, seed: !p.current(),
@@ -104,6 +131,9 @@ func (p debianPlan) command(work, hooks, tmp, root string, line func(string)) ru
 	include := slices.Concat(debianPackages, []string{"systemd-resolved"})
 	if !p.current() {
 		include = slices.Concat(debianPackages, []string{"ifupdown", "isc-dhcp-client", "resolvconf"})
+	}
+	if p.disk {
+		include = append(include, diskAdditions(p.arch)...)
 	}
 	args := []string{
 		"--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child", "--mount-proc", "--",
@@ -152,6 +182,9 @@ func (p debianPlan) finish(dir string) error {
 			data = bytes.Replace(data, []byte("[LXD, NoCloud, None]"), []byte("[NoCloud, None]"), 1)
 			data = bytes.Replace(data, []byte("[networkd]"), []byte("[eni]"), 1)
 		}
+		if p.disk {
+			data = bytes.Replace(data, []byte("[LXD, NoCloud, None]"), []byte("[NoCloud, None]"), 1)
+		}
 		if err := root.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 			return err
 		}
@@ -171,6 +204,12 @@ func writeEmbedded(from, dir string, mode os.FileMode) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
+	return addEmbedded(from, dir, mode)
+}
+
+// addEmbedded writes the plain files of an embedded folder into one that is
+// there.
+func addEmbedded(from, dir string, mode os.FileMode) error {
 	entries, err := embedded.ReadDir(from)
 	if err != nil {
 		return err

@@ -142,7 +142,7 @@ func sniffFormat(path string) (Format, error) {
 	if _, err := io.ReadFull(f, head); err != nil {
 		return "", fault.New(fault.Invalid, "cannot use the file: it is too short to be an image")
 	}
-	if bytes.Equal(head, qcow2Magic) {
+	if bytes.Equal(head, qcow2Magic) || bootable(f) {
 		return FormatDisk, nil
 	}
 	return FormatLXD, nil

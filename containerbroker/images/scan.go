@@ -34,7 +34,7 @@ const (
 	PartUnified  Part = "unified"  // tar with metadata.yaml and rootfs/
 	PartMetadata Part = "metadata" // tar with metadata.yaml, without rootfs/
 	PartRootfs   Part = "rootfs"   // squashfs
-	PartDisk     Part = "disk"     // qcow2
+	PartDisk     Part = "disk"     // qcow2, or raw with a boot sector
 )
 
 // Expect is what a scan holds a file against.
@@ -115,7 +115,7 @@ func scanDisk(r io.ReaderAt, size int64) error {
 		return refuse("it is too short for a qcow2 disk")
 	}
 	if string(head[:4]) != string(qcow2Magic) {
-		return refuse("it is not a qcow2 disk")
+		return scanRaw(r, head)
 	}
 	be := binary.BigEndian
 	version := be.Uint32(head[4:])
@@ -145,6 +145,31 @@ func scanDisk(r io.ReaderAt, size int64) error {
 		}
 	}
 	return nil
+}
+
+// foreignDisks are the first bytes of disks in formats that name other files
+// or were never asked for.
+var foreignDisks = map[string]string{
+	"KDMV": "VMDK", "COWD": "VMDK", "# Di": "VMDK", "cone": "VHD", "vhdx": "VHDX", "<<< ": "VDI", "QED\x00": "QED", "LUKS": "LUKS",
+}
+
+// scanRaw takes what has a boot sector for a raw disk. It is read as one and
+// as nothing else, so that nothing on it can name another file.
+func scanRaw(r io.ReaderAt, head []byte) error {
+	if name := foreignDisks[string(head[:4])]; name != "" {
+		return refuse("it is a %s disk, neither qcow2 nor raw", name)
+	}
+	if !bootable(r) {
+		return refuse("it is neither a qcow2 disk nor a raw one with a boot sector")
+	}
+	return nil
+}
+
+// bootable says that the first sector ends as that of a disk which boots.
+func bootable(r io.ReaderAt) bool {
+	mark := make([]byte, 2)
+	_, err := r.ReadAt(mark, 510)
+	return err == nil && mark[0] == 0x55 && mark[1] == 0xaa
 }
 
 // clean wraps what a decoder says about damaged input.

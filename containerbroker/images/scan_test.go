@@ -178,7 +178,7 @@ func TestEvilArchivesAreRefused(t *testing.T) {
 		{"squashfs, ratio", badRoot(reg("a", 1<<30)), images.PartRootfs, "times its size"},
 		{"squashfs, long link", badRoot(node{name: "a", kind: 3, size: 1 << 20}), images.PartRootfs, "bytes long"},
 
-		{"qcow2, a tar", pack(t, good()), images.PartDisk, "not a qcow2"},
+		{"qcow2, a tar", pack(t, good()), images.PartDisk, "neither a qcow2"},
 		{"qcow2, short", qcow2(nil)[:20], images.PartDisk, "too short"},
 		{"qcow2, version", qcow2(func(h []byte) { h[7] = 9 }), images.PartDisk, "version"},
 		{"qcow2, backing file", qcow2(func(h []byte) { h[15] = 104 }), images.PartDisk, "backing file"},

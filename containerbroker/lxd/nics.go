@@ -2,12 +2,12 @@ package lxd
 
 import (
 	"maps"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 
 	"hostler/containerbroker"
+	"hostler/containerbroker/guestprobe"
 	"hostler/internal/fault"
 )
 
@@ -68,7 +68,7 @@ func nicDevice(n containerbroker.NIC, filterIPv6 bool) map[string]string {
 	if len(n.Addresses) == 0 {
 		return device
 	}
-	v4, v6 := addressesByFamily(n.Addresses)
+	v4, v6 := guestprobe.ByFamily(n.Addresses)
 	filter := func(switchKey, key string, addresses []string) {
 		switch len(addresses) {
 		case 0:
@@ -82,24 +82,6 @@ func nicDevice(n containerbroker.NIC, filterIPv6 bool) map[string]string {
 		filter(keyFilterIPv6, keyIPv6, v6)
 	}
 	return device
-}
-
-// addressesByFamily returns addresses without their prefix lengths, each once.
-func addressesByFamily(texts []string) (v4, v6 []string) {
-	for _, text := range texts {
-		prefix, err := netip.ParsePrefix(text)
-		if err != nil {
-			continue // settingsOf has refused it
-		}
-		family := &v4
-		if prefix.Addr().Is6() {
-			family = &v6
-		}
-		if address := prefix.Addr().String(); !slices.Contains(*family, address) {
-			*family = append(*family, address)
-		}
-	}
-	return v4, v6
 }
 
 // nicText describes the interface that a device is. What nicDevice writes of

@@ -10,6 +10,7 @@ import (
 	"github.com/canonical/lxd/shared/api"
 
 	"hostler/containerbroker"
+	"hostler/containerbroker/guestprobe"
 	"hostler/internal/fault"
 )
 
@@ -106,11 +107,11 @@ func TestReports(t *testing.T) {
 		"nothing":    {"", containerbroker.Readiness{}, "", ""},
 		"hostile":    {"init \x1b[2Jx\ncloud-init done\nresult\n{{{", containerbroker.Readiness{Init: "[2Jx", CloudInit: "done"}, "", ""},
 	} {
-		got := reportOf(c.report)
+		got := guestprobe.Report(c.report)
 		if got.Init != c.ready.Init || got.CloudInit != c.ready.CloudInit {
 			t.Errorf("%s: read as %+v", name, got)
 		}
-		err := judge(c.report, got, 0, "")
+		err := guestprobe.Judge(c.report, got, 0, "")
 		if fault.KindOf(err) != c.kind || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -155,11 +156,11 @@ func FuzzEvent(f *testing.F) {
 func FuzzReport(f *testing.F) {
 	f.Add("init systemd\ncloud-init done\nresult\n{\"v1\": {\"errors\": [\"x\\u0007\"]}}")
 	f.Fuzz(func(t *testing.T, report string) {
-		ready := reportOf(report)
+		ready := guestprobe.Report(report)
 		if hasControl(ready.Init) || hasControl(ready.CloudInit) || len(ready.CloudInit) > maxMessage+64 {
 			t.Errorf("%+v", ready)
 		}
-		if err := judge(report, ready, 0, ""); err != nil && hasControl(err.Error()) {
+		if err := guestprobe.Judge(report, ready, 0, ""); err != nil && hasControl(err.Error()) {
 			t.Error(err)
 		}
 	})

@@ -38,6 +38,13 @@ const (
 	LXDDeleteSent          Point = "lxd-delete-sent"
 	LXDDeletedNotRecorded  Point = "lxd-deleted-not-recorded"
 	LXDEventResync         Point = "lxd-event-resync"
+	KVMDefineNoReply       Point = "kvm-define-sent-no-reply"
+	KVMOverlayMade         Point = "kvm-overlay-made"
+	KVMSeedMade            Point = "kvm-seed-made"
+	KVMBeforeStart         Point = "kvm-defined-not-started"
+	KVMStartNoReply        Point = "kvm-start-sent-no-reply"
+	KVMDestroyed           Point = "kvm-destroyed-files-left"
+	KVMFilesGone           Point = "kvm-files-gone-not-undefined"
 	LoopBackingCreated     Point = "loop-backing-created"
 	LoopHalfAllocated      Point = "loop-half-fallocated"
 	LoopNumberTaken        Point = "loop-free-number-taken"
@@ -75,6 +82,7 @@ var Points = []Point{
 	InitConfigured, InitConfNoRename, InitConfRenamed,
 	LXDBeforePost, LXDPostNoReply, LXDOpNotRecorded, LXDImageDownloading, LXDCreatedNotRecorded,
 	LXDBeforeStart, LXDStartedNotRecorded, LXDStopping, LXDDeleteSent, LXDDeletedNotRecorded, LXDEventResync,
+	KVMDefineNoReply, KVMOverlayMade, KVMSeedMade, KVMBeforeStart, KVMStartNoReply, KVMDestroyed, KVMFilesGone,
 	LoopBackingCreated, LoopHalfAllocated, LoopNumberTaken, LoopConfigured, LoopAutoclear,
 	LoopDetaching, LoopBackingDeleting, MkfsRunning, MkfsNotRecorded, MountedNotRecorded, Unmounting,
 	TmpfsMounted, RootfsBound,

@@ -1,0 +1,65 @@
+package guestprobe
+
+import (
+	"encoding/hex"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"hostler/containerbroker"
+)
+
+// ExpectsAddress says that a machine is not ready without an address. One on
+// networks of its own is there to be reached.
+func ExpectsAddress(m containerbroker.Machine) bool {
+	return m.ExpectAddress || len(m.NICs) > 0
+}
+
+// Awaited returns, for every interface whose addresses are known, these
+// addresses as /proc/net of the guest writes them. One of each interface is
+// enough: not every guest can be given IPv6.
+func Awaited(m containerbroker.Machine) []string {
+	var lists []string
+	for _, n := range m.NICs {
+		v4, v6 := ByFamily(n.Addresses)
+		for i, text := range v6 {
+			address := netip.MustParseAddr(text).As16()
+			v6[i] = hex.EncodeToString(address[:])
+		}
+		if all := append(v4, v6...); len(all) > 0 {
+			lists = append(lists, " "+strings.Join(all, " ")+" ")
+		}
+	}
+	return lists
+}
+
+// Lacking names the first interface of which no address is there.
+func Lacking(m containerbroker.Machine, have []string) string {
+	for _, n := range m.NICs {
+		v4, v6 := ByFamily(n.Addresses)
+		all := append(v4, v6...)
+		if len(all) > 0 && !slices.ContainsFunc(all, func(a string) bool { return slices.Contains(have, a) }) {
+			return fmt.Sprintf("%s has not got address %s", n.Name, strings.Join(all, " or "))
+		}
+	}
+	return ""
+}
+
+// ByFamily returns addresses without their prefix lengths, each once.
+func ByFamily(texts []string) (v4, v6 []string) {
+	for _, text := range texts {
+		prefix, err := netip.ParsePrefix(text)
+		if err != nil {
+			continue // refused before
+		}
+		family := &v4
+		if prefix.Addr().Is6() {
+			family = &v6
+		}
+		if address := prefix.Addr().String(); !slices.Contains(*family, address) {
+			*family = append(*family, address)
+		}
+	}
+	return v4, v6
+}

@@ -1,0 +1,161 @@
+package images
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"hostler/internal/fault"
+	"hostler/internal/paths"
+	"hostler/internal/run"
+)
+
+// Disk says what a bootable disk is made of.
+type Disk struct {
+	// Root is a folder with everything on the disk; the kernel and its first
+	// root filesystem are found in it as /vmlinuz and /initrd.img, which may be
+	// links that change with the kernel.
+	Root string
+	// Size of the whole disk in bytes.
+	Size int64
+	// Arguments are the kernel's, besides where its root is.
+	Arguments string
+	// Grub is the folder of GRUB's modules for i386-pc; empty: the host's.
+	Grub string
+}
+
+// diskPackages are what MakeDisk runs.
+var diskPackages = []string{"e2fsprogs", "grub-common", "grub-pc-bin", "qemu-utils"}
+
+const (
+	sectorSize = 512
+	// firstSector of the one partition: the usual MiB, in whose beginning the
+	// boot loader stands.
+	firstSector = 2048
+	// bootCode is how much of the first sector is boot loader; behind it is the
+	// partition table.
+	bootCode = 440
+	// diskTimeout bounds each program that makes a part of the disk.
+	diskTimeout = 10 * time.Minute
+)
+
+// MakeDisk writes a qcow2 disk that BIOS boots, with one ext4 partition
+// labelled "root", to target. It mounts nothing and attaches no device. work
+// is a folder for it alone. The boot loader knows the disk's own first
+// partition and the two names there, and nothing else, so that a guest may
+// change its kernel and its size without it.
+func MakeDisk(ctx context.Context, runner run.Runner, d Disk, work, target string) error {
+	fs, core, raw := filepath.Join(work, "fs.img"), filepath.Join(work, "core.img"), filepath.Join(work, "disk.img")
+	if d.Grub == "" {
+		d.Grub = paths.GrubModules
+	}
+	size := d.Size/sectorSize*sectorSize - firstSector*sectorSize
+	if size <= 0 {
+		return fault.New(fault.Invalid, "a disk of %d bytes is too small", d.Size)
+	}
+	if err := sparse(fs, size); err != nil {
+		return err
+	}
+	config := filepath.Join(work, "grub.cfg")
+	text := "set root=(hd0,msdos1)\nlinux /vmlinuz root=LABEL=root ro console=ttyS0 " + d.Arguments + "\ninitrd /initrd.img\nboot\n"
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		return err
+	}
+	for _, c := range []run.Command{
+		{Path: paths.MkfsExt4, Args: []string{"-q", "-L", "root", "-d", d.Root, fs}},
+		{Path: paths.GrubMkimage, Args: []string{
+			"-d", d.Grub, "-O", "i386-pc", "-p", "/boot/grub", "-c", config, "-o", core,
+			"biosdisk", "part_msdos", "ext2", "linux", "boot", "minicmd",
+		}},
+	} {
+		c.Timeout, c.Dir = diskTimeout, work
+		if _, err := runner.Run(ctx, c); err != nil {
+			return err
+		}
+	}
+	if err := assemble(raw, filepath.Join(d.Grub, "boot.img"), core, fs, size); err != nil {
+		return fmt.Errorf("cannot put the disk together: %w", err)
+	}
+	// Not compressed: the boot loader reads in small pieces, for each of which
+	// QEMU would unpack a whole cluster again.
+	_, err := runner.Run(ctx, run.Command{
+		Path: paths.QemuImg, Args: []string{"convert", "-f", "raw", "-O", "qcow2", raw, target}, Timeout: diskTimeout, Dir: work,
+	})
+	return errors.Join(err, os.Remove(raw), os.Remove(fs))
+}
+
+// assemble writes boot sector, boot loader and partition to a raw disk. GRUB's
+// first stage reads its second from the sector behind it, which is where both
+// expect it when nothing tells them otherwise.
+func assemble(raw, boot, core, fs string, size int64) error {
+	first, err := os.ReadFile(boot)
+	if err != nil {
+		return err
+	}
+	second, err := os.ReadFile(core)
+	if err != nil {
+		return err
+	}
+	if len(first) < bootCode || len(second) > (firstSector-1)*sectorSize {
+		return fault.New(fault.Transient, "the boot loader has %d and %d bytes", len(first), len(second))
+	}
+	sector := make([]byte, sectorSize)
+	copy(sector, first[:bootCode])
+	// One active partition of type 83; its place counts in sectors, and the
+	// old geometry says that it is beyond what that can say.
+	copy(sector[446:], []byte{0x80, 0xfe, 0xff, 0xff, 0x83, 0xfe, 0xff, 0xff})
+	binary.LittleEndian.PutUint32(sector[454:], firstSector)
+	binary.LittleEndian.PutUint32(sector[458:], uint32(size/sectorSize))
+	copy(sector[510:], []byte{0x55, 0xaa})
+	if err := sparse(raw, firstSector*sectorSize+size); err != nil {
+		return err
+	}
+	out, err := os.OpenFile(raw, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = out.Write(append(sector, second...))
+	if err == nil {
+		err = copySparse(out, firstSector*sectorSize, fs)
+	}
+	return errors.Join(err, out.Close())
+}
+
+// sparse makes a file of a size that takes no room.
+func sparse(path string, size int64) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Truncate(size), f.Close())
+}
+
+// copySparse copies a file to a place in another, and leaves out what is zero.
+func copySparse(out *os.File, at int64, from string) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }()
+	block, zero := make([]byte, 1<<20), make([]byte, 1<<20)
+	for {
+		n, err := io.ReadFull(in, block)
+		if n > 0 && string(block[:n]) != string(zero[:n]) {
+			if _, err := out.WriteAt(block[:n], at); err != nil {
+				return err
+			}
+		}
+		at += int64(n)
+		switch {
+		case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+}

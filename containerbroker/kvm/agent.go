@@ -1,0 +1,146 @@
+package kvm
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"time"
+
+	libvirt "github.com/digitalocean/go-libvirt"
+
+	"hostler/internal/fault"
+)
+
+// agentAnswer is how long the guest's agent may take for one answer. Commands
+// are started by one and asked after by others, so that none takes long.
+const agentAnswer = 10 * time.Second
+
+// agentConnected says that the guest's agent has opened its channel.
+func agentConnected(live definition) bool {
+	for _, ch := range live.domain.Devices.Channels {
+		if ch.Target != nil && ch.Target.VirtIO != nil && ch.Target.VirtIO.Name == agentChannel {
+			return ch.Target.VirtIO.State == "connected"
+		}
+	}
+	return false
+}
+
+// ask gives the guest's agent a command of QEMU's guest agent protocol
+// (qga/qapi-schema.json) and reads its answer into target, which may be nil.
+func ask(c *conn, dom libvirt.Domain, command string, arguments, target any) error {
+	request, err := json.Marshal(struct {
+		Execute   string `json:"execute"`
+		Arguments any    `json:"arguments,omitempty"`
+	}{command, arguments})
+	if err != nil {
+		return fault.New(fault.Invalid, "cannot write a command for the guest's agent: %v", err)
+	}
+	if len(request) > maxAgentRequest {
+		return fault.New(fault.Invalid, "the guest's agent takes at most %d MiB at once", maxAgentRequest>>20)
+	}
+	var text libvirt.OptString
+	err = c.callWithin(agentAnswer+c.limit, "ask the guest's agent", func(l *libvirt.Libvirt) (err error) {
+		text, err = l.QEMUDomainAgentCommand(dom, string(request), int32(agentAnswer/time.Second), 0)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if target == nil || len(text) == 0 {
+		return nil
+	}
+	answer := struct {
+		Return any `json:"return"`
+	}{target}
+	if err := json.Unmarshal([]byte(text[0]), &answer); err != nil {
+		return fault.New(fault.Transient, "the guest's agent gave an unreadable answer: %v", err)
+	}
+	return nil
+}
+
+// maxAgentRequest bounds a command in bytes: libvirt passes on strings of up
+// to 4 MiB.
+const maxAgentRequest = 3 << 20
+
+// awaitAgent waits until the guest's agent answers. A guest that does not run
+// is fault.NotReady.
+func (d *Driver) awaitAgent(ctx context.Context, c *conn, dom libvirt.Domain, limit time.Duration) error {
+	deadline := time.Now().Add(limit)
+	for {
+		now, err := status(c, dom)
+		if err != nil {
+			return err
+		}
+		if !running(now) {
+			return fault.New(fault.NotReady, "it is %s", now)
+		}
+		live, err := readDefinition(c, dom, 0)
+		if err != nil {
+			return err
+		}
+		if agentConnected(live) {
+			if err = ask(c, dom, "guest-ping", nil, nil); err == nil || !fault.Is(err, fault.NotReady) && !fault.Is(err, fault.Transient) {
+				return err
+			}
+		}
+		if time.Now().After(deadline) {
+			return fault.New(fault.NotReady, "its guest agent does not answer; the guest needs the package qemu-guest-agent")
+		}
+		if err := pause(ctx, lookEach); err != nil {
+			return err
+		}
+	}
+}
+
+// started is what guest-exec answers, ended what guest-exec-status does.
+type started struct {
+	PID int64 `json:"pid"`
+}
+
+type ended struct {
+	Exited    bool   `json:"exited"`
+	Code      int    `json:"exitcode"`
+	Signal    int    `json:"signal"`
+	Out       string `json:"out-data"`
+	Err       string `json:"err-data"`
+	Truncated bool   `json:"out-truncated"`
+}
+
+// command is what guest-exec is given.
+type command struct {
+	Path    string   `json:"path"`
+	Args    []string `json:"arg,omitempty"`
+	Env     []string `json:"env,omitempty"`
+	Input   string   `json:"input-data,omitempty"`
+	Capture bool     `json:"capture-output"`
+}
+
+// runInGuest runs a command to its end and returns its outputs.
+func runInGuest(ctx context.Context, c *conn, dom libvirt.Domain, cmd command) (ended, []byte, []byte, error) {
+	var began started
+	var result ended
+	if err := ask(c, dom, "guest-exec", cmd, &began); err != nil {
+		return result, nil, nil, err
+	}
+	for wait := 20 * time.Millisecond; ; wait = min(wait*2, time.Second) {
+		result = ended{}
+		if err := ask(c, dom, "guest-exec-status", began, &result); err != nil {
+			return result, nil, nil, err
+		}
+		if result.Exited {
+			break
+		}
+		if err := pause(ctx, wait); err != nil {
+			return result, nil, nil, err
+		}
+	}
+	out, err := base64.StdEncoding.DecodeString(result.Out)
+	if err != nil {
+		return result, nil, nil, fault.New(fault.Transient, "the guest's agent gave unreadable output")
+	}
+	complaints, err := base64.StdEncoding.DecodeString(result.Err)
+	if err != nil {
+		return result, nil, nil, fault.New(fault.Transient, "the guest's agent gave unreadable output")
+	}
+	return result, out, complaints, nil
+}

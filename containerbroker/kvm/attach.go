@@ -1,0 +1,189 @@
+package kvm
+
+import (
+	"slices"
+	"time"
+
+	libvirt "github.com/digitalocean/go-libvirt"
+	"libvirt.org/go/libvirtxml"
+
+	"hostler/internal/fault"
+)
+
+// interfaceChanged makes one interface as the machine asks for it: whatever of
+// it differs, it is taken out and put in anew.
+func (u *updating) interfaceChanged(name string) error {
+	var wanted *libvirtxml.DomainInterface
+	for _, n := range wantedNICs(u.m, u.def.domain.UUID, u.d.opts.Network) {
+		if nicName(n) == name {
+			wanted = &n
+		}
+	}
+	if u.running {
+		if err := u.replugInterface(name, wanted); err != nil {
+			return err
+		}
+	}
+	list := &u.def.domain.Devices.Interfaces
+	var address *libvirtxml.DomainAddress
+	at := len(*list)
+	for i, n := range *list {
+		if nicName(n) == name {
+			at, address = i, n.Address
+		}
+	}
+	*list = slices.DeleteFunc(*list, func(n libvirtxml.DomainInterface) bool { return nicName(n) == name })
+	if wanted != nil {
+		wanted.Address = address // the same slot: the guest names it by that
+		*list = slices.Insert(*list, min(at, len(*list)), *wanted)
+	}
+	return nil
+}
+
+func nicName(n libvirtxml.DomainInterface) string {
+	if name, ok := named(n.Alias, aliasDefault); ok {
+		return name
+	}
+	name, _ := named(n.Alias, aliasNIC)
+	return name
+}
+
+func (u *updating) replugInterface(name string, wanted *libvirtxml.DomainInterface) error {
+	texts, at := foundNICs(u.live.domain.Devices.Interfaces, u.def.domain.UUID)
+	if has, ok := at[name]; ok {
+		if wanted != nil && texts[name] == u.want.NICs[name] {
+			return nil
+		}
+		gone := func(def definition) bool {
+			_, left := foundNICs(def.domain.Devices.Interfaces, u.def.domain.UUID)
+			return left[name].MAC == nil
+		}
+		if err := u.unplug(&has, gone); err != nil {
+			return err
+		}
+	}
+	if wanted == nil {
+		return nil
+	}
+	return u.plug(wanted)
+}
+
+// diskChanged makes one disk as the machine asks for it.
+func (u *updating) diskChanged(name string) error {
+	list := &u.def.domain.Devices.Disks
+	var wanted *libvirtxml.DomainDisk
+	for _, disk := range u.m.Disks {
+		if disk.Name == name {
+			device := dataDisk(disk, "")
+			wanted = &device
+		}
+	}
+	if u.running {
+		if err := u.replugDisk(name, wanted); err != nil {
+			return err
+		}
+	}
+	is := func(d libvirtxml.DomainDisk) bool { n, ok := named(d.Alias, aliasDisk); return ok && n == name }
+	*list = slices.DeleteFunc(*list, is)
+	if wanted != nil {
+		if u.running {
+			// Both definitions know it by the letter it was plugged in as.
+			live, err := readDefinition(u.c, u.dom, 0)
+			if err != nil {
+				return err
+			}
+			u.live = live
+			_, at := foundDisks(live.domain.Devices.Disks)
+			wanted.Target = at[name].Target
+		}
+		if wanted.Target == nil || wanted.Target.Dev == "" || taken(*list, wanted.Target.Dev) {
+			wanted.Target = &libvirtxml.DomainDiskTarget{Dev: freeTarget(*list), Bus: "virtio"}
+		}
+		wanted.Address = nil
+		*list = append(*list, *wanted)
+	}
+	return nil
+}
+
+func taken(disks []libvirtxml.DomainDisk, target string) bool {
+	return slices.ContainsFunc(disks, func(d libvirtxml.DomainDisk) bool { return d.Target != nil && d.Target.Dev == target })
+}
+
+func (u *updating) replugDisk(name string, wanted *libvirtxml.DomainDisk) error {
+	texts, at := foundDisks(u.live.domain.Devices.Disks)
+	if has, ok := at[name]; ok {
+		if wanted != nil && texts[name] == u.want.Disks[name] {
+			return nil
+		}
+		has.BackingStore = nil
+		gone := func(def definition) bool {
+			_, left := foundDisks(def.domain.Devices.Disks)
+			return left[name].Target == nil
+		}
+		if err := u.unplug(&has, gone); err != nil {
+			return err
+		}
+	}
+	if wanted == nil {
+		return nil
+	}
+	wanted.Target = &libvirtxml.DomainDiskTarget{Dev: freeTarget(slices.Concat(u.live.domain.Devices.Disks, u.def.domain.Devices.Disks)), Bus: "virtio"}
+	return u.plug(wanted)
+}
+
+// device is a part of a domain that can be plugged in and out.
+type device interface{ Marshal() (string, error) }
+
+// plug gives a device to the running guest.
+func (u *updating) plug(part device) error {
+	text, err := part.Marshal()
+	if err != nil {
+		return fault.New(fault.Invalid, "cannot describe the device: %v", err)
+	}
+	return u.c.call("plug it in", func(l *libvirt.Libvirt) error {
+		return l.DomainAttachDeviceFlags(u.dom, text, uint32(libvirt.DomainDeviceModifyLive))
+	})
+}
+
+// unplug takes a device from the running guest, and waits until the guest has
+// let it go: only then has it.
+func (u *updating) unplug(part device, gone func(definition) bool) error {
+	text, err := part.Marshal()
+	if err != nil {
+		return fault.New(fault.Invalid, "cannot describe the device: %v", err)
+	}
+	deadline := time.Now().Add(u.d.opts.UnplugTimeout)
+	var asked time.Time
+	var refused error
+	for {
+		if time.Since(asked) >= askEvery {
+			// A guest that was not up yet has not heard it.
+			asked = time.Now()
+			refused = u.c.call("unplug it", func(l *libvirt.Libvirt) error {
+				return l.DomainDetachDeviceFlags(u.dom, text, uint32(libvirt.DomainDeviceModifyLive))
+			})
+		}
+		live, err := readDefinition(u.c, u.dom, 0)
+		if err != nil {
+			return err
+		}
+		if gone(live) {
+			u.live = live
+			return nil
+		}
+		if time.Now().After(deadline) {
+			if refused != nil {
+				return fault.New(fault.Transient, "the guest has not let it go within %s: %v", u.d.opts.UnplugTimeout, refused)
+			}
+			return fault.New(fault.Transient, "the guest has not let it go within %s", u.d.opts.UnplugTimeout)
+		}
+		if err := pause(u.c.ctx, lookEach); err != nil {
+			return err
+		}
+	}
+}
+
+var (
+	_ device = (*libvirtxml.DomainDisk)(nil)
+	_ device = (*libvirtxml.DomainInterface)(nil)
+)

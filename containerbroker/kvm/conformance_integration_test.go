@@ -1,0 +1,135 @@
+//go:build integration
+
+package kvm_test
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"hostler/containerbroker/brokertest"
+	"hostler/containerbroker/images"
+	"hostler/containerbroker/kvm"
+	"hostler/containerbroker/kvm/kvmtest"
+	"hostler/internal/run"
+)
+
+func TestConformance(t *testing.T) {
+	r := newRig(t)
+	brokertest.Run(t, brokertest.Harness{
+		Broker: r.broker("hostler"), Other: r.broker("other"),
+		Namespace: "hostler", OtherNamespace: "other",
+		Image: r.image, Address: true, Virtual: true,
+		Bridge: bridge(t), Device: device,
+		AddForeign: r.addForeign,
+		Die: func(t *testing.T, name string) {
+			if err := syscall.Kill(r.server.Guest(name), syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+		},
+		Halve:      r.halve,
+		BreakList:  func(*testing.T) { r.proxy.Add(kvmtest.ProcAllStats, kvmtest.Truncate) },
+		LoseCreate: func(*testing.T) { r.proxy.Add(kvmtest.ProcDefine, kvmtest.Lose) },
+	})
+	if names := r.server.Names(); len(names) != 0 {
+		t.Errorf("the suite left %v", names)
+	}
+	if files := r.server.Files(); len(files) != 0 {
+		t.Errorf("the suite left %v", files)
+	}
+}
+
+// rig is a private libvirt behind a proxy.
+type rig struct {
+	t      *testing.T
+	server *kvmtest.Server
+	proxy  *kvmtest.Proxy
+	cache  *images.Cache
+	image  string
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	disk := kvmtest.Tiny(t)
+	server := kvmtest.Start(t)
+	cache, err := images.Open(images.Options{Dir: t.TempDir(), Sources: []string{"local"}, Runner: run.Host{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(disk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(data)
+	return &rig{
+		t: t, server: server, proxy: kvmtest.NewProxy(t, server.Socket), cache: cache,
+		image: "file:" + disk + "#sha256=" + hex.EncodeToString(sum[:]),
+	}
+}
+
+func (r *rig) broker(namespace string) *kvm.Driver {
+	return kvm.New(r.options(namespace))
+}
+
+func (r *rig) options(namespace string) kvm.Options {
+	return kvm.Options{
+		Socket: r.proxy.Socket, Namespace: namespace, Images: r.cache, Runner: run.Host{},
+		RuntimeDir: r.server.Runtime, Leases: r.server.Leases,
+	}
+}
+
+func (r *rig) addForeign(t *testing.T, name string) {
+	t.Helper()
+	r.server.Define("define", fmt.Sprintf("<domain type='qemu'><name>%s</name><memory unit='MiB'>64</memory><os><type>hvm</type></os>"+
+		"<metadata><theirs xmlns='https://example.com/'>kept</theirs></metadata></domain>", name))
+	t.Cleanup(func() { r.server.Virsh("undefine", name) })
+}
+
+// halve takes an instance's root disk away.
+func (r *rig) halve(t *testing.T, name string) {
+	t.Helper()
+	for _, file := range r.server.Files() {
+		if strings.HasPrefix(file, "hostler-"+name+"-") && strings.HasSuffix(file, "root.qcow2") {
+			if err := os.Remove(filepath.Join(r.server.PoolDir, file)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// bridge makes a bridge of the host that serves no DHCP.
+func bridge(t *testing.T) string {
+	t.Helper()
+	name := fmt.Sprintf("kvc%x", os.Getpid())
+	host(t, "/usr/sbin/ip", "link", "add", "name", name, "type", "bridge")
+	t.Cleanup(func() { host(t, "/usr/sbin/ip", "link", "delete", name) })
+	host(t, "/usr/sbin/ip", "link", "set", name, "up")
+	return name
+}
+
+// device makes a loop device of 1 MiB.
+func device(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "backing")
+	if err := os.WriteFile(file, make([]byte, 1<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	name := host(t, "/usr/sbin/losetup", "--find", "--show", file)
+	t.Cleanup(func() { host(t, "/usr/sbin/losetup", "--detach", name) })
+	return name
+}
+
+// host runs a program of the host.
+func host(t *testing.T, path string, args ...string) string {
+	t.Helper()
+	result, err := run.Host{}.Run(t.Context(), run.Command{Path: path, Args: args})
+	if err != nil && t.Context().Err() == nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(result.Stdout))
+}

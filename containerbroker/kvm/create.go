@@ -1,0 +1,213 @@
+package kvm
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	libvirt "github.com/digitalocean/go-libvirt"
+
+	"hostler/containerbroker"
+	"hostler/internal/failpoint"
+	"hostler/internal/fault"
+)
+
+// Create implements containerbroker.Broker. The stamped definition comes
+// first, marked as unfinished, so that nothing exists that cannot be found by
+// its stamp; then the disks; then the mark goes. Every step may be repeated.
+func (d *Driver) Create(ctx context.Context, m containerbroker.Machine, progress containerbroker.Progress) error {
+	if err := d.create(ctx, m, progress); err != nil {
+		return fmt.Errorf("cannot create instance %q: %w", m.Name, err)
+	}
+	return nil
+}
+
+func (d *Driver) create(ctx context.Context, m containerbroker.Machine, progress containerbroker.Progress) error {
+	settings, err := settingsOf(m)
+	if err != nil {
+		return err
+	}
+	if !digestPattern.MatchString(m.ImageID) {
+		return fault.New(fault.Invalid, "no image is named")
+	}
+	c, err := d.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	defer d.hold(m.Name)()
+	done, err := d.standing(c, m)
+	if done || err != nil {
+		return err
+	}
+	p, seed, err := d.plan(ctx, c, m, settings)
+	if err != nil {
+		return err
+	}
+	progress.Report("create", "creating "+m.Name, -1)
+	dom, err := d.define(c, p)
+	if err != nil {
+		return err
+	}
+	defer d.changed(dom.UUID)
+	return d.furnish(c, p, dom, seed)
+}
+
+// hold marks an instance as being made by this process.
+func (d *Driver) hold(name string) (release func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.making[name]++
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		if d.making[name]--; d.making[name] == 0 {
+			delete(d.making, name)
+		}
+	}
+}
+
+// standing looks whether the instance is there: made by this attempt and whole
+// is done, made by another is a conflict.
+func (d *Driver) standing(c *conn, m containerbroker.Machine) (done bool, err error) {
+	dom, err := c.domain(m.Name)
+	if fault.Is(err, fault.NotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	def, err := readDefinition(c, dom, xmlInactive)
+	if err != nil {
+		return false, err
+	}
+	if def.note.owned(m.Stamp) && def.note.Token == m.Stamp.Token {
+		return !def.note.Making, nil
+	}
+	owner := "it was not made by hostler"
+	if n := def.note; n != nil {
+		owner = fmt.Sprintf("it belongs to namespace %q", clean(n.Namespace, 64))
+		if n.owned(m.Stamp) {
+			owner = "an earlier attempt left it"
+		}
+	}
+	return false, fault.New(fault.Conflict, "a domain of that name exists; %s", owner)
+}
+
+// plan gathers all that the machine's domain and files are made of.
+func (d *Driver) plan(ctx context.Context, c *conn, m containerbroker.Machine, s containerbroker.Settings) (plan, []byte, error) {
+	name := m.Pool
+	if name == "" {
+		name = d.opts.Pool
+	}
+	where, err := c.openPool(name)
+	if err != nil {
+		return plan{}, nil, err
+	}
+	key, err := d.sealKey(ctx, c, m.Stamp.Namespace, true)
+	if err != nil {
+		return plan{}, nil, err
+	}
+	record, err := seal(key, m.Stamp.Record)
+	if err != nil {
+		return plan{}, nil, fault.New(fault.Invalid, "cannot seal the record: %v", err)
+	}
+	uuid := domainUUID(m.Stamp, m.Name)
+	seed, sum, err := seedOf(m, uuid)
+	if err != nil {
+		return plan{}, nil, err
+	}
+	return plan{
+		machine: m, uuid: uuid, settings: s, kind: d.domainType(), network: d.opts.Network,
+		root: where.path(rootName(m.Name, uuid)), seed: where.path(seedName(m.Name, uuid, sum)), log: where.path(logName(m.Name, uuid)),
+		note: note{
+			Namespace: m.Stamp.Namespace, UID: m.Stamp.UID, Token: m.Stamp.Token, Record: record, Making: true,
+			Image: m.ImageID, Created: time.Now().UnixNano(), Pool: name, RootDisk: s.RootDisk,
+			UserData: digest(key, s.UserData), NetworkConfig: s.NetworkConfig,
+		},
+	}, seed, nil
+}
+
+// define defines the domain. When the reply is lost, the domain itself is
+// looked for on a connection of its own.
+func (d *Driver) define(c *conn, p plan) (libvirt.Domain, error) {
+	def, err := p.domain()
+	if err != nil {
+		return libvirt.Domain{}, err
+	}
+	text, err := def.Marshal()
+	if err != nil {
+		return libvirt.Domain{}, fault.New(fault.Invalid, "cannot write its definition: %v", err)
+	}
+	dom, err := value(c, "define the domain", func(l *libvirt.Libvirt) (libvirt.Domain, error) { return l.DomainDefineXMLFlags(text, 0) })
+	if hit := failpoint.Hit(failpoint.KVMDefineNoReply); hit != nil && err == nil {
+		err = hit
+	}
+	return dom, err
+}
+
+// furnish makes the files of a defined domain and ends its making.
+func (d *Driver) furnish(c *conn, p plan, dom libvirt.Domain, seed []byte) error {
+	where, err := c.openPool(p.note.Pool)
+	if err != nil {
+		return err
+	}
+	if err := where.overlay(filepath.Base(p.root), imageName(d.opts.Namespace, p.note.Image), p.settings.RootDisk); err != nil {
+		return d.undo(c, where, p, dom, err)
+	}
+	if err := failpoint.Hit(failpoint.KVMOverlayMade); err != nil {
+		return err
+	}
+	if err := where.write(filepath.Base(p.seed), seed); err != nil {
+		return d.undo(c, where, p, dom, err)
+	}
+	if err := failpoint.Hit(failpoint.KVMSeedMade); err != nil {
+		return err
+	}
+	if err := setAutostart(c, dom, p.settings.Autostart); err != nil {
+		return err
+	}
+	p.note.Making = false
+	return setNote(c, dom, p.note)
+}
+
+// undo takes back an instance that cannot be made, where that is known.
+func (d *Driver) undo(c *conn, where *pool, p plan, dom libvirt.Domain, cause error) error {
+	if !fault.Is(cause, fault.Invalid) && !fault.Is(cause, fault.NotFound) {
+		return cause // tried again, or found by its stamp
+	}
+	err := where.removeFiles(p.machine.Name, p.uuid)
+	if err == nil {
+		err = undefine(c, dom)
+	}
+	if err != nil {
+		return fmt.Errorf("%w (and what was made of it is left: %v)", cause, err)
+	}
+	return cause
+}
+
+func setAutostart(c *conn, dom libvirt.Domain, on bool) error {
+	flag := int32(0)
+	if on {
+		flag = 1
+	}
+	return c.call("set whether it starts with the host", func(l *libvirt.Libvirt) error { return l.DomainSetAutostart(dom, flag) })
+}
+
+// setNote writes our element into a domain's metadata and leaves all else
+// there alone.
+func setNote(c *conn, dom libvirt.Domain, n note) error {
+	text, err := n.text()
+	if err != nil {
+		return err
+	}
+	return setMetadata(c, dom, libvirt.OptString{text})
+}
+
+func setMetadata(c *conn, dom libvirt.Domain, text libvirt.OptString) error {
+	return c.call("stamp the domain", func(l *libvirt.Libvirt) error {
+		return l.DomainSetMetadata(dom, int32(libvirt.DomainMetadataElement), text,
+			libvirt.OptString{metadataKey}, libvirt.OptString{metadataURI}, libvirt.DomainAffectConfig)
+	})
+}

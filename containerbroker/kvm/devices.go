@@ -1,0 +1,180 @@
+package kvm
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"path"
+	"strconv"
+	"strings"
+
+	"libvirt.org/go/libvirtxml"
+
+	"hostler/containerbroker"
+)
+
+// defaultNIC is the name, inside, of the interface on libvirt's own network.
+const defaultNIC = "eth0"
+
+// wantedNICs returns the interfaces of a machine; one on libvirt's own network
+// where it names none.
+func wantedNICs(m containerbroker.Machine, uuid, network string) []libvirtxml.DomainInterface {
+	model := &libvirtxml.DomainInterfaceModel{Type: "virtio"}
+	if len(m.NICs) == 0 {
+		return []libvirtxml.DomainInterface{{
+			MAC:    &libvirtxml.DomainInterfaceMAC{Address: macOf(uuid, defaultNIC)},
+			Source: &libvirtxml.DomainInterfaceSource{Network: &libvirtxml.DomainInterfaceSourceNetwork{Network: network}},
+			Model:  model, Alias: &libvirtxml.DomainAlias{Name: aliasDefault + defaultNIC},
+		}}
+	}
+	var all []libvirtxml.DomainInterface
+	for _, n := range m.NICs {
+		one := libvirtxml.DomainInterface{
+			MAC:    &libvirtxml.DomainInterfaceMAC{Address: nicMAC(n, uuid)},
+			Source: &libvirtxml.DomainInterfaceSource{Bridge: &libvirtxml.DomainInterfaceSourceBridge{Bridge: n.Bridge}},
+			Model:  model, Alias: &libvirtxml.DomainAlias{Name: aliasNIC + aliasName.Replace(n.Name)},
+		}
+		if n.MTU != 0 {
+			one.MTU = &libvirtxml.DomainInterfaceMTU{Size: uint(n.MTU)}
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+func nicMAC(n containerbroker.NIC, uuid string) string {
+	if n.MAC == "" {
+		return macOf(uuid, n.Name)
+	}
+	return strings.ToLower(n.MAC)
+}
+
+// onDefault describes the interface on libvirt's own network.
+const onDefault = "libvirt's own network"
+
+// nicTexts describes the interfaces that a machine asks for. What the guest is
+// to know of them shows in its network-config; here is the hardware.
+func nicTexts(m containerbroker.Machine) map[string]string {
+	if len(m.NICs) == 0 {
+		return map[string]string{defaultNIC: onDefault}
+	}
+	texts := map[string]string{}
+	for _, n := range m.NICs {
+		texts[n.Name] = nicText(n.Bridge, strings.ToLower(n.MAC), uint(n.MTU))
+	}
+	return texts
+}
+
+func nicText(bridge, mac string, mtu uint) string {
+	text := "bridge " + bridge
+	if mac != "" {
+		text += ", mac " + mac
+	}
+	if mtu != 0 {
+		text += ", mtu " + strconv.FormatUint(uint64(mtu), 10)
+	}
+	return text
+}
+
+// foundNICs describes the interfaces that a domain has, by their names inside:
+// ours, and, as "other …", those that somebody else gave it.
+func foundNICs(interfaces []libvirtxml.DomainInterface, uuid string) (texts map[string]string, at map[string]libvirtxml.DomainInterface) {
+	texts, at = map[string]string{}, map[string]libvirtxml.DomainInterface{}
+	for _, n := range interfaces {
+		mac := ""
+		if n.MAC != nil {
+			mac = strings.ToLower(n.MAC.Address)
+		}
+		if name, ok := named(n.Alias, aliasDefault); ok {
+			texts[name], at[name] = onDefault, n
+			continue
+		}
+		name, ok := named(n.Alias, aliasNIC)
+		if !ok {
+			continue
+		}
+		bridge, mtu := "", uint(0)
+		if n.Source != nil && n.Source.Bridge != nil {
+			bridge = n.Source.Bridge.Bridge
+		}
+		if n.MTU != nil {
+			mtu = n.MTU.Size
+		}
+		if mac == macOf(uuid, name) {
+			mac = "" // nobody asked for it
+		}
+		texts[name], at[name] = nicText(bridge, mac, mtu), n
+	}
+	return texts, at
+}
+
+// dataDisk is a block device of the host as a disk of the guest, which finds
+// it by its serial: /dev/disk/by-id/virtio-SERIAL.
+func dataDisk(disk containerbroker.Disk, target string) libvirtxml.DomainDisk {
+	d := libvirtxml.DomainDisk{
+		Device: "disk", Driver: &libvirtxml.DomainDiskDriver{Name: "qemu", Type: "raw", Cache: "none", Discard: "unmap"},
+		Source: &libvirtxml.DomainDiskSource{Block: &libvirtxml.DomainDiskSourceBlock{Dev: disk.Source}},
+		Target: &libvirtxml.DomainDiskTarget{Dev: target, Bus: "virtio"},
+		Serial: serialOf(disk.Device), Alias: &libvirtxml.DomainAlias{Name: aliasDisk + aliasName.Replace(disk.Name)},
+	}
+	if disk.ReadOnly {
+		d.ReadOnly = &libvirtxml.DomainDiskReadOnly{}
+	}
+	return d
+}
+
+// maxSerial is how many bytes of a serial virtio-blk passes on (VIRTIO_BLK_ID_BYTES).
+const maxSerial = 20
+
+// serialOf is the volume's name; of a long one its beginning and a digest.
+func serialOf(device string) string {
+	name := strings.TrimPrefix(path.Base(device), "hostler-")
+	if len(name) <= maxSerial {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	return name[:maxSerial-9] + "-" + hex.EncodeToString(sum[:4])
+}
+
+func diskTexts(m containerbroker.Machine) map[string]string {
+	texts := map[string]string{}
+	for _, disk := range m.Disks {
+		texts[disk.Name] = diskText(disk.Source, serialOf(disk.Device), disk.ReadOnly)
+	}
+	return texts
+}
+
+func diskText(source, serial string, readOnly bool) string {
+	text := source + " with serial " + serial
+	if readOnly {
+		text += ", read-only"
+	}
+	return text
+}
+
+// foundDisks describes the disks of ours that a domain has besides its root
+// disk and its seed, by their names.
+func foundDisks(disks []libvirtxml.DomainDisk) (texts map[string]string, at map[string]libvirtxml.DomainDisk) {
+	texts, at = map[string]string{}, map[string]libvirtxml.DomainDisk{}
+	for _, d := range disks {
+		name, ok := named(d.Alias, aliasDisk)
+		if !ok {
+			continue
+		}
+		source := ""
+		if d.Source != nil && d.Source.Block != nil {
+			source = d.Source.Block.Dev
+		}
+		texts[name], at[name] = diskText(source, d.Serial, d.ReadOnly != nil), d
+	}
+	return texts, at
+}
+
+// fileOf returns the file behind the disk with the given target, "" for none.
+func fileOf(disks []libvirtxml.DomainDisk, target string) string {
+	for _, d := range disks {
+		if d.Target != nil && d.Target.Dev == target && d.Source != nil && d.Source.File != nil {
+			return d.Source.File.File
+		}
+	}
+	return ""
+}

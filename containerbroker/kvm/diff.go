@@ -1,0 +1,62 @@
+package kvm
+
+import (
+	"hostler/containerbroker"
+	"hostler/containerbroker/cloudinit"
+)
+
+// Diff implements containerbroker.Differ.
+func (d *Driver) Diff(m containerbroker.Machine, i containerbroker.Instance) []containerbroker.Change {
+	have, ok := i.Raw.(raw)
+	if !ok {
+		return nil
+	}
+	want, err := settingsOf(m)
+	if err != nil {
+		return nil // Create and Update say so; a plan was validated before
+	}
+	if have.key == nil && have.settings.UserData != "" {
+		want.UserData = have.settings.UserData // it cannot be told
+	} else {
+		want.UserData = digest(have.key, want.UserData)
+	}
+	if len(have.settings.NICs) == 0 && len(m.NICs) == 0 {
+		want.NICs = nil // one that was taken over keeps what it has
+	}
+	if have.settings.RootDisk == 0 {
+		want.RootDisk = 0
+	}
+	return containerbroker.Compare(want, have.settings, func(field string) (containerbroker.Impact, string) {
+		return impactOf(field, want, have)
+	})
+}
+
+// impactOf says what a change does to a running guest.
+func impactOf(field string, want containerbroker.Settings, have raw) (containerbroker.Impact, string) {
+	switch field {
+	case containerbroker.FieldImage:
+		return containerbroker.ImpactRecreate, "an instance is made from its image"
+	case containerbroker.FieldPool:
+		return containerbroker.ImpactRecreate, "a root disk cannot move between storage pools"
+	case containerbroker.FieldRootDisk:
+		if want.RootDisk < have.settings.RootDisk {
+			return containerbroker.ImpactRecreate, "a root disk cannot shrink"
+		}
+	case containerbroker.FieldCPUs:
+		if want.CPUs < have.settings.CPUs {
+			return containerbroker.ImpactRestart, "a running guest does not give up a processor"
+		}
+		if want.CPUs > have.maxCPUs {
+			return containerbroker.ImpactRestart, "a running guest has no place for so many processors"
+		}
+	case containerbroker.FieldMemory:
+		if want.Memory > have.settings.Memory {
+			return containerbroker.ImpactRestart, "a guest gets more memory when it starts"
+		}
+	case containerbroker.FieldNetworkConfig:
+		if !cloudinit.NetworkOnlyShrinks(have.settings.NetworkConfig, want.NetworkConfig) {
+			return containerbroker.ImpactRestart, "the guest configures its interfaces when it starts"
+		}
+	}
+	return containerbroker.ImpactLive, ""
+}

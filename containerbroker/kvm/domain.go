@@ -1,0 +1,201 @@
+package kvm
+
+import (
+	"runtime"
+	"slices"
+	"strings"
+
+	"libvirt.org/go/libvirtxml"
+
+	"hostler/containerbroker"
+	"hostler/internal/fault"
+)
+
+// K1: what a machine gets that asks for nothing, and the least that one gets.
+const (
+	defaultMemory, leastMemory     = 512 << 20, 512 << 20
+	defaultRootDisk, leastRootDisk = 8 << 30, 2 << 30
+	defaultCPUs                    = 1
+)
+
+const (
+	// maxCPUs bounds the processors that can be plugged in while a guest runs.
+	maxCPUs = 16
+	// spareSlots is how many devices can be plugged in while a guest runs.
+	spareSlots = 8
+	// K4: disks are vda to vdz; two are the root disk and the seed.
+	maxDisks   = 26 - 2
+	rootTarget = "vda"
+	seedTarget = "vdz"
+)
+
+// agentChannel is where QEMU's guest agent listens.
+const agentChannel = "org.qemu.guest_agent.0"
+
+// plan is a machine with all that its domain is made of.
+type plan struct {
+	machine  containerbroker.Machine
+	uuid     string
+	settings containerbroker.Settings
+	note     note
+	kind     string // the domain's type
+	network  string // libvirt's network for a machine without interfaces
+	// root, seed and log are files of the pool.
+	root, seed, log string
+}
+
+// settingsOf returns what a machine asks for, every default and floor filled
+// in (K1). user-data is there as it is.
+func settingsOf(m containerbroker.Machine) (containerbroker.Settings, error) {
+	if err := checkStamp(m.Stamp); err != nil {
+		return containerbroker.Settings{}, err
+	}
+	if m.Privileged {
+		return containerbroker.Settings{}, fault.New(fault.Invalid, "a KVM guest cannot be privileged: it has a kernel of its own")
+	}
+	s, err := containerbroker.SettingsOf(m)
+	if err != nil {
+		return s, err
+	}
+	for _, disk := range m.Disks {
+		if disk.Path != "" {
+			return s, fault.New(fault.Invalid, "disk %q: a folder of the host cannot be shared with a KVM guest; give it a volume", disk.Name)
+		}
+	}
+	if len(m.Disks) > maxDisks {
+		return s, fault.New(fault.Invalid, "it has %d disks, a KVM guest can have %d", len(m.Disks), maxDisks)
+	}
+	if s.CPUs == 0 {
+		s.CPUs = defaultCPUs
+	}
+	if s.Memory == 0 {
+		s.Memory = defaultMemory
+	}
+	if s.RootDisk == 0 {
+		s.RootDisk = defaultRootDisk
+	}
+	// libvirt counts memory in KiB and gives out whole MiB.
+	s.Memory = (max(s.Memory, leastMemory) + 1<<20 - 1) &^ (1<<20 - 1)
+	s.RootDisk = (max(s.RootDisk, leastRootDisk) + 511) &^ 511
+	s.Nesting = false // a guest may nest what it likes
+	s.NICs, s.Disks = nicTexts(m), diskTexts(m)
+	return s, nil
+}
+
+// domain builds the definition of a new machine. Nothing is pasted: every
+// value goes through typed fields.
+func (p plan) domain() (*libvirtxml.Domain, error) {
+	metadata, err := p.note.text()
+	if err != nil {
+		return nil, err
+	}
+	port := uint(0)
+	machine, boot := "q35", &libvirtxml.DomainOS{}
+	arch := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
+	if arch == "aarch64" {
+		machine = "virt"
+		boot.Firmware = "efi"
+	}
+	boot.Type = &libvirtxml.DomainOSType{Arch: arch, Machine: machine, Type: "hvm"}
+	memory := uint(p.settings.Memory >> 10)
+	root := libvirtxml.DomainDisk{
+		Device: "disk", Driver: &libvirtxml.DomainDiskDriver{Name: "qemu", Type: "qcow2", Discard: "unmap"},
+		Source: &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: p.root}},
+		Target: &libvirtxml.DomainDiskTarget{Dev: rootTarget, Bus: "virtio"}, Boot: &libvirtxml.DomainDeviceBoot{Order: 1},
+	}
+	devices := &libvirtxml.DomainDeviceList{
+		Disks: []libvirtxml.DomainDisk{root, seedDisk(p.seed)},
+		Serials: []libvirtxml.DomainSerial{{
+			Source: &libvirtxml.DomainChardevSource{Pty: &libvirtxml.DomainChardevSourcePty{}},
+			Log:    &libvirtxml.DomainChardevLog{File: p.log, Append: "on"}, Target: &libvirtxml.DomainSerialTarget{Port: &port},
+		}},
+		Channels: []libvirtxml.DomainChannel{{
+			Source: &libvirtxml.DomainChardevSource{UNIX: &libvirtxml.DomainChardevSourceUNIX{}},
+			Target: &libvirtxml.DomainChannelTarget{VirtIO: &libvirtxml.DomainChannelTargetVirtIO{Name: agentChannel}},
+		}},
+		MemBalloon: &libvirtxml.DomainMemBalloon{Model: "virtio"},
+		RNGs:       []libvirtxml.DomainRNG{{Model: "virtio", Backend: &libvirtxml.DomainRNGBackend{BuiltIn: &libvirtxml.DomainRNGBackendBuiltIn{}}}},
+	}
+	devices.Interfaces = wantedNICs(p.machine, p.uuid, p.network)
+	for _, disk := range p.machine.Disks {
+		devices.Disks = append(devices.Disks, dataDisk(disk, freeTarget(devices.Disks)))
+	}
+	// Root disk, seed, serial, balloon and random numbers take a slot each, and
+	// so do interfaces and disks.
+	zero := uint(0)
+	devices.Controllers = append(devices.Controllers, libvirtxml.DomainController{Type: "pci", Model: "pcie-root", Index: &zero})
+	for range 5 + len(devices.Interfaces) + len(p.machine.Disks) + spareSlots {
+		devices.Controllers = append(devices.Controllers, libvirtxml.DomainController{Type: "pci", Model: "pcie-root-port"})
+	}
+	d := &libvirtxml.Domain{
+		Type: p.kind, Name: p.machine.Name, UUID: p.uuid, Metadata: &libvirtxml.DomainMetadata{XML: metadata},
+		Description: clean("machine "+p.machine.Name+" of hostler's agent "+p.machine.Stamp.Namespace, 256),
+		Memory:      &libvirtxml.DomainMemory{Value: memory, Unit: "KiB"}, CurrentMemory: &libvirtxml.DomainCurrentMemory{Value: memory, Unit: "KiB"},
+		VCPU: vcpus(p.settings.CPUs), OS: boot, CPU: cpuFor(p.kind),
+		Features: &libvirtxml.DomainFeatureList{ACPI: &libvirtxml.DomainFeature{}, APIC: &libvirtxml.DomainFeatureAPIC{}},
+		Clock:    &libvirtxml.DomainClock{Offset: "utc"}, OnPoweroff: "destroy", OnReboot: "restart", OnCrash: "destroy",
+		Devices: devices,
+	}
+	if arch == "aarch64" {
+		d.Features.APIC = nil
+	}
+	return d, nil
+}
+
+// cpuFor is the processor of a guest: the host's own, or all that TCG can do.
+func cpuFor(kind string) *libvirtxml.DomainCPU {
+	if kind == "kvm" {
+		return &libvirtxml.DomainCPU{Mode: "host-passthrough", Migratable: "on"}
+	}
+	return &libvirtxml.DomainCPU{Mode: "maximum"}
+}
+
+// vcpus gives a guest n processors and places for more.
+func vcpus(n int) *libvirtxml.DomainVCPU {
+	v := &libvirtxml.DomainVCPU{Value: uint(max(n, min(maxCPUs, max(2*runtime.NumCPU(), 4))))}
+	if uint(n) < v.Value {
+		v.Current = uint(n)
+	}
+	return v
+}
+
+func seedDisk(path string) libvirtxml.DomainDisk {
+	return libvirtxml.DomainDisk{
+		Device: "disk", Driver: &libvirtxml.DomainDiskDriver{Name: "qemu", Type: "raw"},
+		Source: &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: path}},
+		Target: &libvirtxml.DomainDiskTarget{Dev: seedTarget, Bus: "virtio"}, ReadOnly: &libvirtxml.DomainDiskReadOnly{},
+	}
+}
+
+// freeTarget returns the first letter that no disk has.
+func freeTarget(disks []libvirtxml.DomainDisk) string {
+	for letter := 'b'; letter < 'z'; letter++ {
+		target := "vd" + string(letter)
+		if !slices.ContainsFunc(disks, func(d libvirtxml.DomainDisk) bool { return d.Target != nil && d.Target.Dev == target }) {
+			return target
+		}
+	}
+	return ""
+}
+
+// The prefixes of the aliases by which devices of ours are known.
+const (
+	aliasNIC     = "ua-nic-"
+	aliasDefault = "ua-default-"
+	aliasDisk    = "ua-disk-"
+)
+
+// aliasName writes a device's name so that libvirt takes it for an alias:
+// letters, digits, - and _.
+var aliasName = strings.NewReplacer("_", "__", ".", "_d")
+
+var aliasBack = strings.NewReplacer("__", "_", "_d", ".")
+
+// named returns the name in an alias of the given prefix.
+func named(alias *libvirtxml.DomainAlias, prefix string) (string, bool) {
+	if alias == nil {
+		return "", false
+	}
+	name, ok := strings.CutPrefix(alias.Name, prefix)
+	return aliasBack.Replace(name), ok && name != ""
+}

@@ -1,0 +1,123 @@
+// Package kvm drives the local libvirt over its unix socket: two calls per
+// listing, the lifecycle events for wake-ups, and nothing of the host but that
+// socket and, for images and consoles, root's own files.
+package kvm
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+
+	"hostler/containerbroker"
+	"hostler/containerbroker/images"
+	"hostler/internal/run"
+)
+
+// Options are what a driver needs to know. Zero durations take the defaults.
+type Options struct {
+	// Socket is the path of libvirt's unix socket.
+	Socket string
+	// Namespace is that of the agent; it is part of every stamp.
+	Namespace string
+	// Accelerator tells AcceleratorKVM or AcceleratorTCG, whichever was proven
+	// to run guests here; nil: TCG, which runs everywhere.
+	Accelerator func() string
+	// Pool is the storage pool of machines that name none; default "default".
+	Pool string
+	// Network is libvirt's network for machines without interfaces of their
+	// own; default "default".
+	Network string
+	// Images turns references into files; nil: no images can be fetched.
+	Images images.Provider
+	// Runner converts images that are not qcow2; nil: they are refused.
+	Runner run.Runner
+	// RuntimeDir is where libvirt keeps the process ids of its guests; default
+	// /run/libvirt/qemu. Leases is where its networks' leases are; default
+	// /var/lib/libvirt/dnsmasq. Proc is where the host's processes are seen.
+	RuntimeDir, Leases, Proc string
+	// Logger may be nil.
+	Logger *slog.Logger
+	// RequestTimeout bounds one call with its answer; default 30 s.
+	RequestTimeout time.Duration
+	// StartTimeout bounds the start of a guest's process, during which libvirt
+	// may probe QEMU anew; default 2 min.
+	StartTimeout time.Duration
+	// AgentTimeout is how long a guest that started is given until its guest
+	// agent answers; default 3 min.
+	AgentTimeout time.Duration
+	// AddressTimeout is how long a guest with a DHCP client is given to get
+	// an address; default 60 s.
+	AddressTimeout time.Duration
+	// UnplugTimeout is how long a guest is given to let a device go; default
+	// 20 s.
+	UnplugTimeout time.Duration
+}
+
+// The accelerators.
+const (
+	AcceleratorKVM = "kvm"
+	AcceleratorTCG = "tcg"
+)
+
+// Driver is the broker of one local libvirt.
+type Driver struct {
+	opts Options
+	log  *slog.Logger
+
+	mu      sync.Mutex
+	kept    *session
+	making  map[string]int // names whose create is under way here
+	learned map[string]lesson
+	keys    map[string][]byte // by namespace
+	flights map[string]*flight
+
+	keyed sync.Mutex
+}
+
+var (
+	_ containerbroker.Broker         = (*Driver)(nil)
+	_ containerbroker.Differ         = (*Driver)(nil)
+	_ containerbroker.EventSource    = (*Driver)(nil)
+	_ containerbroker.Stamper        = (*Driver)(nil)
+	_ containerbroker.ReadinessProbe = (*Driver)(nil)
+	_ containerbroker.Guest          = (*Driver)(nil)
+	_ containerbroker.ImageStore     = (*Driver)(nil)
+)
+
+// New returns a driver. It connects to nothing: a libvirt that comes and goes
+// needs no care.
+func New(opts Options) *Driver {
+	duration := func(d *time.Duration, value time.Duration) {
+		if *d <= 0 {
+			*d = value
+		}
+	}
+	text := func(s *string, value string) {
+		if *s == "" {
+			*s = value
+		}
+	}
+	duration(&opts.RequestTimeout, 30*time.Second)
+	duration(&opts.StartTimeout, 2*time.Minute)
+	duration(&opts.AgentTimeout, 3*time.Minute)
+	duration(&opts.AddressTimeout, time.Minute)
+	duration(&opts.UnplugTimeout, 20*time.Second)
+	text(&opts.Pool, "default")
+	text(&opts.Network, "default")
+	text(&opts.RuntimeDir, "/run/libvirt/qemu")
+	text(&opts.Leases, "/var/lib/libvirt/dnsmasq")
+	text(&opts.Proc, "/proc")
+	log := opts.Logger
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	return &Driver{opts: opts, log: log, making: map[string]int{}, learned: map[string]lesson{}, keys: map[string][]byte{}, flights: map[string]*flight{}}
+}
+
+// domainType is libvirt's word for how guests run.
+func (d *Driver) domainType() string {
+	if d.opts.Accelerator != nil && d.opts.Accelerator() == AcceleratorKVM {
+		return "kvm"
+	}
+	return "qemu"
+}

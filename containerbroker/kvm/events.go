@@ -1,0 +1,84 @@
+package kvm
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	libvirt "github.com/digitalocean/go-libvirt"
+
+	"hostler/containerbroker"
+)
+
+const (
+	// eventBuffer is how many events may wait for a slow reader before the
+	// stream counts as lost.
+	eventBuffer = 1024
+	// pingEvery is how often an idle stream is proven alive. A libvirt that
+	// dies is noticed at once, by its socket; this is for one that hangs. The
+	// idle agent must not make more than two calls a minute in all.
+	pingEvery   = time.Minute
+	pingTimeout = 5 * time.Second
+)
+
+// lifecycleWords are libvirt's lifecycle events by their number.
+var lifecycleWords = []string{"defined", "undefined", "started", "suspended", "resumed", "stopped", "shutdown", "pmsuspended", "crashed"}
+
+// Events implements containerbroker.EventSource.
+func (d *Driver) Events(ctx context.Context) (<-chan containerbroker.Event, error) {
+	s, err := d.session(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("cannot follow libvirt: %w", err)
+	}
+	heard, ok := s.subscribe()
+	if !ok {
+		return nil, fmt.Errorf("cannot follow libvirt: %w", errLost)
+	}
+	events := make(chan containerbroker.Event)
+	go func() {
+		defer close(events)
+		defer s.unsubscribe(heard)
+		ping := time.NewTicker(pingEvery)
+		defer ping.Stop()
+		for {
+			var event containerbroker.Event
+			select {
+			case <-ctx.Done():
+				return
+			case <-ping.C:
+				err := s.callWithin(pingTimeout, "ask libvirt for its version", func(l *libvirt.Libvirt) error {
+					_, err := l.ConnectGetLibVersion()
+					return err
+				})
+				if err != nil {
+					d.log.Debug("libvirt event stream ended", "error", err)
+					s.Close()
+					return
+				}
+				continue
+			case e, open := <-heard:
+				if !open {
+					return
+				}
+				event = eventOf(e)
+			}
+			select {
+			case events <- event:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return events, nil
+}
+
+func eventOf(e eventFrame) containerbroker.Event {
+	action := "changed"
+	if e.procedure == procLifecycle && int(e.code) < len(lifecycleWords) {
+		action = lifecycleWords[e.code]
+	}
+	if clean(e.name, 64) != e.name {
+		return containerbroker.Event{Action: action}
+	}
+	return containerbroker.Event{Instance: e.name, Action: action}
+}

@@ -1,0 +1,202 @@
+package kvm
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"hostler/containerbroker"
+	"hostler/internal/fault"
+)
+
+// maxInput bounds, in bytes, the input of a command: the guest's agent takes
+// it whole.
+const maxInput = 2 << 20
+
+// Exec implements containerbroker.Guest, by the guest's agent: input goes in
+// whole before the command starts, output comes when it has ended. There is no
+// terminal: that is what Console is for.
+func (d *Driver) Exec(ctx context.Context, name string, req containerbroker.ExecRequest) (int, error) {
+	code, err := d.exec(ctx, name, req)
+	if err != nil {
+		return -1, fmt.Errorf("cannot run a command in instance %q: %w", name, err)
+	}
+	return code, nil
+}
+
+func (d *Driver) exec(ctx context.Context, name string, req containerbroker.ExecRequest) (int, error) {
+	if len(req.Command) == 0 {
+		return -1, fault.New(fault.Invalid, "the command is empty")
+	}
+	if req.Terminal {
+		return -1, fault.New(fault.Invalid, "a KVM guest's agent has no terminals; use `hostler console %s`, or ssh", name)
+	}
+	var input []byte
+	if req.Stdin != nil {
+		var err error
+		if input, err = io.ReadAll(io.LimitReader(req.Stdin, maxInput+1)); err != nil {
+			return -1, fmt.Errorf("cannot read the command's input: %w", err)
+		}
+		if len(input) > maxInput {
+			return -1, fault.New(fault.Invalid, "a KVM guest's agent takes at most %d MiB of input", maxInput>>20)
+		}
+	}
+	c, err := d.open(ctx)
+	if err != nil {
+		return -1, err
+	}
+	defer c.Close()
+	dom, err := c.domain(name)
+	if err != nil {
+		return -1, err
+	}
+	if err := d.awaitAgent(ctx, c, dom, d.opts.AgentTimeout); err != nil {
+		return -1, err
+	}
+	cmd := command{Path: req.Command[0], Args: req.Command[1:], Input: base64.StdEncoding.EncodeToString(input), Capture: true}
+	if len(req.Env) > 0 {
+		// The agent replaces the environment by what it is given.
+		cmd.Env = append(cmd.Env, "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
+		for _, key := range slices.Sorted(maps.Keys(req.Env)) {
+			cmd.Env = append(cmd.Env, key+"="+req.Env[key])
+		}
+	}
+	result, out, complaints, err := runInGuest(ctx, c, dom, cmd)
+	if err != nil {
+		if strings.Contains(err.Error(), "Failed to execute child process") {
+			return -1, fault.New(fault.Invalid, "%v", err)
+		}
+		return -1, err
+	}
+	if req.Stdout != nil {
+		if _, err := req.Stdout.Write(out); err != nil {
+			return -1, err
+		}
+	}
+	if req.Stderr != nil {
+		if _, err := req.Stderr.Write(complaints); err != nil {
+			return -1, err
+		}
+	}
+	if result.Truncated {
+		return -1, fault.New(fault.Invalid, "its output is longer than the guest's agent keeps")
+	}
+	if result.Signal != 0 {
+		return 128 + result.Signal, nil
+	}
+	return result.Code, nil
+}
+
+// Console implements containerbroker.Guest: the serial console, by its
+// terminal on the host. It needs root.
+func (d *Driver) Console(ctx context.Context, name string, conn io.ReadWriter) error {
+	if err := d.console(ctx, name, conn); err != nil {
+		return fmt.Errorf("cannot open the console of instance %q: %w", name, err)
+	}
+	return nil
+}
+
+func (d *Driver) console(ctx context.Context, name string, conn io.ReadWriter) error {
+	path, err := d.terminalOf(ctx, name)
+	if err != nil {
+		return err
+	}
+	terminal, err := os.OpenFile(path, os.O_RDWR|syscall.O_NOCTTY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stop := context.AfterFunc(ctx, func() { _ = terminal.Close() })
+	defer stop()
+	go func() {
+		defer cancel()
+		_, _ = io.Copy(terminal, conn) // ends when the person leaves
+	}()
+	_, err = io.Copy(conn, terminal) // ends with the guest
+	_ = terminal.Close()
+	if ctx.Err() != nil || err != nil && strings.Contains(err.Error(), "input/output error") {
+		return nil
+	}
+	return err
+}
+
+// terminalOf finds the terminal of a running guest's console.
+func (d *Driver) terminalOf(ctx context.Context, name string) (string, error) {
+	c, err := d.open(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	dom, err := c.domain(name)
+	if err != nil {
+		return "", err
+	}
+	now, err := status(c, dom)
+	if err != nil {
+		return "", err
+	}
+	if !running(now) {
+		return "", fault.New(fault.NotReady, "it is %s", now)
+	}
+	live, err := readDefinition(c, dom, 0)
+	if err != nil {
+		return "", err
+	}
+	for _, serial := range live.domain.Devices.Serials {
+		if serial.Source == nil || serial.Source.Pty == nil {
+			continue
+		}
+		if path := serial.Source.Pty.Path; strings.HasPrefix(path, "/dev/pts/") && filepath.Clean(path) == path {
+			return path, nil
+		}
+	}
+	return "", fault.New(fault.Invalid, "it has no serial console")
+}
+
+// Log implements containerbroker.Guest: what the serial console showed, as the
+// file in which libvirt keeps it. It needs root.
+func (d *Driver) Log(ctx context.Context, name string) (io.ReadCloser, error) {
+	file, err := d.logOf(ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the console log of instance %q: %w", name, err)
+	}
+	return file, nil
+}
+
+func (d *Driver) logOf(ctx context.Context, name string) (io.ReadCloser, error) {
+	c, err := d.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	dom, err := c.domain(name)
+	if err != nil {
+		return nil, err
+	}
+	def, err := readDefinition(c, dom, xmlInactive)
+	if err != nil {
+		return nil, err
+	}
+	for _, serial := range def.domain.Devices.Serials {
+		if serial.Log == nil {
+			continue
+		}
+		file, err := os.OpenFile(serial.Log.File, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+		if os.IsNotExist(err) {
+			break // it has never run
+		}
+		if err != nil {
+			return nil, err
+		}
+		return file, nil
+	}
+	return io.NopCloser(strings.NewReader("")), nil
+}

@@ -1,0 +1,267 @@
+package kvm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hostler/containerbroker"
+	"hostler/containerbroker/images"
+	"hostler/internal/fault"
+	"hostler/internal/paths"
+	"hostler/internal/run"
+)
+
+var digestPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// referenceAttr is where a file tells what it was fetched for; a folder that
+// keeps no attributes loses that, and nothing else.
+const referenceAttr = "user.hostler.reference"
+
+// flight is a fetch that others wait for.
+type flight struct {
+	done chan struct{}
+	id   string
+	err  error
+}
+
+// imageName is the file of an image, from which instances are made and which
+// nothing ever writes to again.
+func imageName(namespace, digest string) string {
+	return "hostler-image-" + namespace + "-" + digest + ".qcow2"
+}
+
+// EnsureImage implements containerbroker.ImageStore. The id is the digest of
+// the file that the reference names.
+func (d *Driver) EnsureImage(ctx context.Context, ref string, progress containerbroker.Progress) (string, error) {
+	for {
+		d.mu.Lock()
+		f, joined := d.flights[ref]
+		if !joined {
+			f = &flight{done: make(chan struct{})}
+			d.flights[ref] = f
+		}
+		d.mu.Unlock()
+		if !joined {
+			f.id, f.err = d.ensure(ctx, ref, progress)
+			d.mu.Lock()
+			delete(d.flights, ref)
+			d.mu.Unlock()
+			close(f.done)
+			if f.err != nil {
+				return "", fmt.Errorf("cannot get image %q: %w", ref, f.err)
+			}
+			return f.id, nil
+		}
+		select {
+		case <-f.done:
+			if f.err == nil {
+				return f.id, nil
+			}
+			if !errors.Is(f.err, context.Canceled) {
+				return "", fmt.Errorf("cannot get image %q: %w", ref, f.err)
+			}
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+	}
+}
+
+func (d *Driver) ensure(ctx context.Context, ref string, progress containerbroker.Progress) (string, error) {
+	if strings.HasPrefix(ref, "lxd:") {
+		return "", fault.New(fault.NotFound, "it is an alias inside LXD, which has no disks for KVM guests")
+	}
+	if d.opts.Images == nil {
+		return "", fault.New(fault.NotFound, "there are no image sources")
+	}
+	artifact, err := d.opts.Images.Ensure(ctx, ref, images.FormatDisk, func(message string, percent int) {
+		progress.Report("image", message, percent)
+	})
+	if err != nil {
+		return "", err
+	}
+	c, err := d.open(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	where, err := c.openPool(d.opts.Pool)
+	if err != nil {
+		return "", err
+	}
+	name := imageName(d.opts.Namespace, artifact.Digest)
+	if _, err := os.Stat(where.path(name)); err != nil {
+		progress.Report("image", "putting "+ref+" into storage pool "+d.opts.Pool, -1)
+		if err := d.place(ctx, artifact.Path, where.path(name), ref); err != nil {
+			return "", err
+		}
+	}
+	if _, err := where.lookup(name); fault.Is(err, fault.NotFound) {
+		_, err = where.names(true)
+		if err != nil {
+			return "", err
+		}
+	} else if err != nil {
+		return "", err
+	}
+	return artifact.Digest, nil
+}
+
+// place makes the file of an image: a copy of a qcow2 disk, or one converted
+// from raw. It gets its name when it is whole and on the disk (Z8).
+func (d *Driver) place(ctx context.Context, from, to, ref string) error {
+	tmp := filepath.Join(filepath.Dir(to), "."+filepath.Base(to)+paths.TempSuffix)
+	defer func() { _ = os.Remove(tmp) }()
+	_ = os.Remove(tmp)
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = in.Close() }()
+	head := make([]byte, 4)
+	if _, err := io.ReadFull(in, head); err != nil {
+		return fault.New(fault.Invalid, "the image is too short")
+	}
+	if string(head) == "QFI\xfb" {
+		err = copyFile(in, tmp)
+	} else {
+		err = d.convert(ctx, from, tmp)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot put it into the storage pool: %w", err)
+	}
+	_ = unix.Setxattr(tmp, referenceAttr, []byte(ref), 0)
+	if err := syncFile(tmp); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, to); err != nil {
+		return err
+	}
+	return syncFile(filepath.Dir(to))
+}
+
+func copyFile(in *os.File, to string) error {
+	if _, err := in.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	return errors.Join(err, out.Close())
+}
+
+// convert makes a qcow2 of a raw disk. Its format is said, never guessed: a
+// disk's first bytes are its guest's to write.
+func (d *Driver) convert(ctx context.Context, from, to string) error {
+	if d.opts.Runner == nil {
+		return fault.New(fault.Invalid, "it is not a qcow2 disk")
+	}
+	_, err := d.opts.Runner.Run(ctx, run.Command{
+		Path: paths.QemuImg, Args: []string{"convert", "-f", "raw", "-O", "qcow2", from, to}, Timeout: 30 * time.Minute,
+	})
+	if err != nil {
+		return err
+	}
+	return os.Chmod(to, 0o600)
+}
+
+func syncFile(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}
+
+// ListImages implements containerbroker.ImageStore.
+func (d *Driver) ListImages(ctx context.Context) ([]containerbroker.HypervisorImage, error) {
+	all, err := d.listImages(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("cannot list the images in libvirt's pool: %w", err)
+	}
+	return all, nil
+}
+
+func (d *Driver) listImages(ctx context.Context) ([]containerbroker.HypervisorImage, error) {
+	c, err := d.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	where, err := c.openPool(d.opts.Pool)
+	if err != nil {
+		return nil, err
+	}
+	names, err := where.names(false)
+	if err != nil {
+		return nil, err
+	}
+	instances, err := d.List(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	var all []containerbroker.HypervisorImage
+	for _, name := range names {
+		id, ours := strings.CutPrefix(strings.TrimSuffix(name, ".qcow2"), "hostler-image-"+d.opts.Namespace+"-")
+		info, err := os.Stat(where.path(name))
+		if !ours || !digestPattern.MatchString(id) || err != nil {
+			continue
+		}
+		image := containerbroker.HypervisorImage{ID: id, Size: info.Size(), Created: info.ModTime(), Ours: true}
+		value := make([]byte, 2048)
+		if n, err := unix.Getxattr(where.path(name), referenceAttr, value); err == nil {
+			image.Reference = clean(string(value[:n]), 2048)
+		}
+		for _, i := range instances {
+			if i.ImageID == id {
+				image.UsedBy = append(image.UsedBy, i.Name)
+			}
+		}
+		all = append(all, image)
+	}
+	slices.SortFunc(all, func(a, b containerbroker.HypervisorImage) int { return strings.Compare(a.ID, b.ID) })
+	return all, nil
+}
+
+// DeleteImage implements containerbroker.ImageStore.
+func (d *Driver) DeleteImage(ctx context.Context, id string) error {
+	if err := d.deleteImage(ctx, id); err != nil {
+		return fmt.Errorf("cannot delete image %s: %w", id, err)
+	}
+	return nil
+}
+
+func (d *Driver) deleteImage(ctx context.Context, id string) error {
+	all, err := d.listImages(ctx)
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(all, func(i containerbroker.HypervisorImage) bool { return i.ID == id })
+	if at < 0 {
+		return nil
+	}
+	if users := all[at].UsedBy; len(users) > 0 {
+		return fault.New(fault.Conflict, "it is used by %s", strings.Join(users, ", "))
+	}
+	c, err := d.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	where, err := c.openPool(d.opts.Pool)
+	if err != nil {
+		return err
+	}
+	return where.remove(imageName(d.opts.Namespace, id))
+}

@@ -1,0 +1,204 @@
+package kvmtest
+
+import (
+	"encoding/binary"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+// Fault is what a proxy does to an answer.
+type Fault string
+
+// The faults.
+const (
+	// Lose drops the connection in place of the answer: the call was carried out.
+	Lose Fault = "lose"
+	// Truncate passes on half of the answer and drops the connection.
+	Truncate Fault = "truncate"
+	// Oversize answers with a frame that claims to be 4 GiB long, Undersize
+	// with one that claims to be shorter than its header.
+	Oversize  Fault = "oversize"
+	Undersize Fault = "undersize"
+	// Garbage answers with a well-formed frame of nonsense.
+	Garbage Fault = "garbage"
+	// Hang gives no answer and keeps the connection.
+	Hang Fault = "hang"
+)
+
+// The procedures of libvirt's protocol that rules are made for
+// (remote_protocol.x).
+const (
+	ProcOpen          = 1
+	ProcGetVersion    = 157
+	ProcAllStats      = 344
+	ProcDefine        = 350
+	ProcCreate        = 196
+	ProcVolumeCreate  = 93
+	ProcSetMetadata   = 264
+	ProcUndefineFlags = 231
+	ProcDestroyFlags  = 234
+)
+
+// Proxy stands between a driver and libvirt's socket.
+type Proxy struct {
+	// Socket is the proxy's own.
+	Socket string
+
+	t      testing.TB
+	target string
+
+	mu     sync.Mutex
+	rules  map[uint32][]Fault
+	counts map[uint32]int
+	conns  map[net.Conn]bool
+}
+
+// NewProxy returns a proxy for a socket, which lives as long as the test.
+func NewProxy(t testing.TB, target string) *Proxy {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "kvmproxy") //nolint:usetesting // a socket path must be short
+	check(t, "make the proxy's folder", err)
+	p := &Proxy{Socket: filepath.Join(dir, "s"), t: t, target: target, rules: map[uint32][]Fault{}, counts: map[uint32]int{}, conns: map[net.Conn]bool{}}
+	listener, err := net.Listen("unix", p.Socket)
+	check(t, "listen", err)
+	t.Cleanup(func() {
+		_ = listener.Close()
+		p.Cut()
+		_ = os.RemoveAll(dir)
+	})
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go p.serve(conn)
+		}
+	}()
+	return p
+}
+
+// Add has the next answers to a procedure go wrong, one after the other.
+func (p *Proxy) Add(procedure uint32, faults ...Fault) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rules[procedure] = append(p.rules[procedure], faults...)
+}
+
+// Calls returns how many calls there were since the last time, in all and of
+// each procedure.
+func (p *Proxy) Calls() (total int, each map[uint32]int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	each, p.counts = p.counts, map[uint32]int{}
+	for _, n := range each {
+		total += n
+	}
+	return total, each
+}
+
+// Cut drops every connection.
+func (p *Proxy) Cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.conns {
+		_ = c.Close()
+	}
+}
+
+func (p *Proxy) serve(client net.Conn) {
+	server, err := net.Dial("unix", p.target)
+	if err != nil {
+		_ = client.Close()
+		return
+	}
+	p.mu.Lock()
+	p.conns[client], p.conns[server] = true, true
+	p.mu.Unlock()
+	done := func() {
+		_ = client.Close()
+		_ = server.Close()
+		p.mu.Lock()
+		delete(p.conns, client)
+		delete(p.conns, server)
+		p.mu.Unlock()
+	}
+	go func() {
+		defer done()
+		for {
+			frame, err := readFrame(client)
+			if err != nil {
+				return
+			}
+			p.mu.Lock()
+			p.counts[procedureOf(frame)]++
+			p.mu.Unlock()
+			if _, err := server.Write(frame); err != nil {
+				return
+			}
+		}
+	}()
+	defer done()
+	for {
+		frame, err := readFrame(server)
+		if err != nil {
+			return
+		}
+		if !p.answer(client, frame) {
+			return
+		}
+	}
+}
+
+// answer passes a frame on, or what a rule makes of it; false ends the
+// connection.
+func (p *Proxy) answer(client net.Conn, frame []byte) bool {
+	var fault Fault
+	const reply = 1
+	p.mu.Lock()
+	proc := procedureOf(frame)
+	if rules := p.rules[proc]; len(rules) > 0 && binary.BigEndian.Uint32(frame[16:]) == reply {
+		fault, p.rules[proc] = rules[0], rules[1:]
+	}
+	p.mu.Unlock()
+	switch fault {
+	case Lose:
+		return false
+	case Truncate:
+		_, _ = client.Write(frame[:len(frame)/2])
+		return false
+	case Hang:
+		return true
+	case Oversize:
+		binary.BigEndian.PutUint32(frame, 0xffffffff)
+	case Undersize:
+		binary.BigEndian.PutUint32(frame, 5)
+	case Garbage:
+		for i := 28; i < len(frame); i++ {
+			frame[i] ^= 0x5a
+		}
+	}
+	_, err := client.Write(frame)
+	return err == nil
+}
+
+func procedureOf(frame []byte) uint32 { return binary.BigEndian.Uint32(frame[12:]) }
+
+func readFrame(r io.Reader) ([]byte, error) {
+	head := make([]byte, 28)
+	if _, err := io.ReadFull(r, head); err != nil {
+		return nil, err
+	}
+	length := binary.BigEndian.Uint32(head)
+	if length < 28 || length > 64<<20 {
+		return nil, io.ErrUnexpectedEOF
+	}
+	frame := make([]byte, length)
+	copy(frame, head)
+	_, err := io.ReadFull(r, frame[28:])
+	return frame, err
+}

@@ -1,0 +1,336 @@
+// Package kvmtest starts a private libvirt for a test, with a storage pool, a
+// network and a tiny bootable disk of its own, and takes everything away
+// again. It needs root, libvirt, QEMU and GRUB.
+package kvmtest
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"hostler/internal/run"
+)
+
+// patience bounds every wait of this package.
+const patience = 60 * time.Second
+
+// Server is a private libvirtd.
+type Server struct {
+	// Dir holds all that is its own; Socket is its unix socket.
+	Dir, Socket string
+	// PoolDir is the folder of its pool "default".
+	PoolDir string
+	// Runtime is where it keeps its guests' process ids, Leases those of its
+	// networks.
+	Runtime, Leases string
+	// Bridge and Subnet (the bridge's address with its prefix length) are of
+	// its network "default", which serves DHCP.
+	Bridge, Subnet string
+
+	t       testing.TB
+	process *os.Process
+	exited  chan struct{}
+	logd    int
+	made    []string
+}
+
+// script makes a mount namespace in which the folders of libvirt are those of
+// the server, and becomes the program that it is told.
+const script = `set -e
+for d in etc run lib log cache; do
+  case $d in etc) to=/etc/libvirt;; run) to=/run/libvirt;; *) to=/var/$d/libvirt;; esac
+  mount --bind "$0/$d" "$to"
+done
+exec "$@"
+`
+
+// folders of libvirt, as the package makes them; /run/libvirt is the daemon's.
+var folders = []string{"/etc/libvirt", "/run/libvirt", "/var/lib/libvirt", "/var/log/libvirt", "/var/cache/libvirt"}
+
+// Start starts a private libvirtd, which lives as long as the test.
+func Start(t testing.TB) *Server {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "kvmtest") //nolint:usetesting // a socket path must be short
+	check(t, "make libvirt's folder", err)
+	check(t, "open libvirt's folder", os.Chmod(dir, 0o755))
+	s := &Server{
+		Dir: dir, Socket: filepath.Join(dir, "run", "libvirt-sock"), PoolDir: filepath.Join(dir, "pool"),
+		Runtime: filepath.Join(dir, "run", "qemu"), Leases: filepath.Join(dir, "lib", "dnsmasq"), t: t,
+	}
+	t.Cleanup(s.tearDown)
+	for _, folder := range folders {
+		if _, err := os.Stat(folder); err != nil {
+			check(t, "make "+folder, os.MkdirAll(folder, 0o755))
+			s.made = append(s.made, folder)
+		}
+	}
+	for _, sub := range []string{"etc/qemu", "run", "lib/qemu", "lib/images", "lib/dnsmasq", "lib/boot", "log/qemu", "cache/qemu", "pool"} {
+		check(t, "make libvirt's folders", os.MkdirAll(filepath.Join(dir, sub), 0o755))
+	}
+	s.write("etc/libvirtd.conf", "auth_unix_rw = \"none\"\nauth_unix_ro = \"none\"\n")
+	// QEMU runs as root: where /dev/kvm is root's alone, libvirt would else
+	// probe QEMU anew, for seconds, before every start.
+	s.write("etc/qemu.conf", "user = \"root\"\ngroup = \"root\"\nsecurity_driver = \"none\"\nnamespaces = []\nremember_owner = 0\ncgroup_controllers = []\n")
+	s.write("etc/virtlogd.conf", "")
+	s.startLogd()
+	s.Run()
+	s.configure()
+	return s
+}
+
+func (s *Server) write(name, text string) {
+	s.t.Helper()
+	check(s.t, "write "+name, os.WriteFile(filepath.Join(s.Dir, name), []byte(text), 0o600))
+}
+
+// spawn starts a program among the server's folders.
+func (s *Server) spawn(log string, program ...string) *os.Process {
+	s.t.Helper()
+	out, err := os.OpenFile(filepath.Join(s.Dir, log), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	check(s.t, "open "+log, err)
+	defer func() { _ = out.Close() }()
+	null, err := os.Open(os.DevNull)
+	check(s.t, "open "+os.DevNull, err)
+	defer func() { _ = null.Close() }()
+	p, err := os.StartProcess("/usr/bin/unshare", append([]string{"unshare", "-m", "--propagation", "private", "/bin/sh", "-c", script, s.Dir}, program...), &os.ProcAttr{
+		Env: []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"}, Files: []*os.File{null, out, out}, Sys: &syscall.SysProcAttr{Setsid: true},
+	})
+	check(s.t, "start "+program[0], err)
+	return p
+}
+
+func (s *Server) startLogd() {
+	p := s.spawn("virtlogd.log", "/usr/sbin/virtlogd", "--pid-file", filepath.Join(s.Dir, "run", "virtlogd.pid"))
+	s.logd = p.Pid
+	go func() { _, _ = p.Wait() }()
+}
+
+// Run starts the daemon (again, after Kill or Stop) and waits until it
+// answers.
+func (s *Server) Run() {
+	s.t.Helper()
+	_ = os.Remove(s.Socket)
+	s.process = s.spawn("libvirtd.log", "/usr/sbin/libvirtd", "--timeout", "0", "--pid-file", filepath.Join(s.Dir, "run", "libvirtd.pid"))
+	exited := make(chan struct{})
+	s.exited = exited
+	go func(p *os.Process) {
+		_, _ = p.Wait()
+		close(exited)
+	}(s.process)
+	err := until(func() error {
+		_, err := s.virsh("version")
+		return err
+	})
+	if err != nil {
+		text, _ := os.ReadFile(filepath.Join(s.Dir, "libvirtd.log"))
+		s.t.Fatalf("libvirt does not become ready: %v\n%s", err, text)
+	}
+}
+
+// PID returns the daemon's process id.
+func (s *Server) PID() int { return s.process.Pid }
+
+// Kill ends the daemon with SIGKILL; its guests go on.
+func (s *Server) Kill() { s.end(syscall.SIGKILL) }
+
+// Stop ends the daemon with SIGTERM; its guests go on.
+func (s *Server) Stop() { s.end(syscall.SIGTERM) }
+
+func (s *Server) end(signal syscall.Signal) {
+	select {
+	case <-s.exited:
+		return
+	default:
+	}
+	_ = s.process.Signal(signal)
+	select {
+	case <-s.exited:
+	case <-time.After(patience):
+		_ = s.process.Kill()
+		<-s.exited
+	}
+}
+
+// Freeze stops the daemon as it stands; Thaw lets it go on.
+func (s *Server) Freeze() { _ = s.process.Signal(syscall.SIGSTOP) }
+
+// Thaw undoes Freeze.
+func (s *Server) Thaw() { _ = s.process.Signal(syscall.SIGCONT) }
+
+// Virsh runs virsh on the server.
+func (s *Server) Virsh(args ...string) string {
+	s.t.Helper()
+	out, err := s.virsh(args...)
+	check(s.t, "run virsh "+strings.Join(args, " "), err)
+	return out
+}
+
+func (s *Server) virsh(args ...string) (string, error) {
+	result, err := run.Host{}.Run(context.Background(), run.Command{
+		Path: "/usr/bin/virsh", Args: append([]string{"-q", "-c", "qemu:///system?socket=" + s.Socket}, args...), Timeout: patience,
+	})
+	return string(result.Stdout), err
+}
+
+// Define defines a domain or another object from XML, by a virsh command.
+func (s *Server) Define(command, xml string) {
+	s.t.Helper()
+	file := filepath.Join(s.Dir, "define.xml")
+	check(s.t, "write a definition", os.WriteFile(file, []byte(xml), 0o600))
+	s.Virsh(command, file)
+}
+
+func (s *Server) configure() {
+	s.t.Helper()
+	name := make([]byte, 4)
+	_, _ = rand.Read(name)
+	s.Bridge = "kvt" + hex.EncodeToString(name)
+	s.Subnet = freeSubnet(s.t)
+	host, subnet, _ := net.ParseCIDR(s.Subnet)
+	first, last := slices.Clone(subnet.IP.To4()), slices.Clone(subnet.IP.To4())
+	first[3], last[3] = 10, 200
+	// Mode "open": libvirt leaves the host's firewall alone.
+	s.Define("net-define", fmt.Sprintf("<network><name>default</name><forward mode='open'/><bridge name='%s' stp='off' delay='0'/>"+
+		"<ip address='%s' netmask='255.255.255.0'><dhcp><range start='%s' end='%s'/></dhcp></ip></network>", s.Bridge, host, first, last))
+	s.Virsh("net-start", "default")
+	s.Define("pool-define", "<pool type='dir'><name>default</name><target><path>"+s.PoolDir+"</path></target></pool>")
+	s.Virsh("pool-start", "default")
+}
+
+// Names returns the names of all domains.
+func (s *Server) Names() []string {
+	s.t.Helper()
+	return strings.Fields(s.Virsh("list", "--all", "--name"))
+}
+
+// Files returns the names in the pool's folder that do not belong to images.
+func (s *Server) Files() (names []string) {
+	s.t.Helper()
+	entries, err := os.ReadDir(s.PoolDir)
+	check(s.t, "read the pool", err)
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), "hostler-image-") {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
+// Guest returns the process of a running guest.
+func (s *Server) Guest(name string) int {
+	s.t.Helper()
+	text, err := os.ReadFile(filepath.Join(s.Runtime, name+".pid"))
+	check(s.t, "find the process of "+name, err)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	check(s.t, "find the process of "+name, err)
+	return pid
+}
+
+// tearDown removes all that the server made and reports what would not go.
+func (s *Server) tearDown() {
+	if s.process != nil {
+		s.Thaw()
+		select {
+		case <-s.exited:
+			s.Run()
+		default:
+		}
+		for _, name := range s.Names() {
+			_, _ = s.virsh("destroy", name)
+			if _, err := s.virsh("undefine", name, "--nvram", "--managed-save", "--snapshots-metadata"); err != nil {
+				s.t.Errorf("cannot remove domain %s: %v", name, err)
+			}
+		}
+		_, _ = s.virsh("net-destroy", "default")
+		s.Stop()
+	}
+	if s.logd != 0 {
+		_ = syscall.Kill(s.logd, syscall.SIGTERM)
+	}
+	err := until(func() error {
+		if left := s.processes(); len(left) > 0 {
+			return fmt.Errorf("processes %v are left", left)
+		}
+		return nil
+	})
+	if err != nil {
+		s.t.Error(err)
+	}
+	if err := os.RemoveAll(s.Dir); err != nil {
+		s.t.Errorf("cannot remove libvirt's folder: %v", err)
+	}
+	for _, folder := range s.made {
+		_ = os.Remove(folder)
+	}
+	if s.Bridge != "" {
+		if _, err := net.InterfaceByName(s.Bridge); err == nil {
+			s.t.Errorf("bridge %s is left behind", s.Bridge)
+		}
+	}
+}
+
+// processes finds what runs with the server's folder in its mounts.
+func (s *Server) processes() (pids []string) {
+	tables, _ := filepath.Glob("/proc/[0-9]*/mountinfo")
+	for _, table := range tables {
+		data, err := os.ReadFile(table)
+		if err == nil && strings.Contains(string(data), s.Dir+"/run ") {
+			pids = append(pids, filepath.Base(filepath.Dir(table)))
+		}
+	}
+	return pids
+}
+
+// freeSubnet returns the first address of a /24 that no interface of the host
+// is in.
+func freeSubnet(t testing.TB) string {
+	t.Helper()
+	taken, err := net.InterfaceAddrs()
+	check(t, "list the host's addresses", err)
+	for range 1000 {
+		var octets [2]byte
+		_, _ = rand.Read(octets[:])
+		ip := net.IPv4(10, 128+octets[0]%100, octets[1], 1)
+		free := !slices.ContainsFunc(taken, func(a net.Addr) bool {
+			network, ok := a.(*net.IPNet)
+			return ok && network.Contains(ip)
+		})
+		if free {
+			return ip.String() + "/24"
+		}
+	}
+	t.Fatal("no free subnet")
+	return ""
+}
+
+func check(t testing.TB, what string, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatalf("cannot %s: %v", what, err)
+	}
+}
+
+// until calls try until it gives no error or patience ends.
+func until(try func() error) error {
+	deadline := time.Now().Add(patience)
+	for {
+		err := try()
+		if err == nil {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("after %s: %w", patience, err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}

@@ -1,0 +1,118 @@
+package kvm
+
+import (
+	"context"
+	"encoding/xml"
+	"fmt"
+	"strings"
+
+	libvirt "github.com/digitalocean/go-libvirt"
+
+	"hostler/containerbroker"
+	"hostler/internal/fault"
+)
+
+// replaceNote returns the domain's metadata with our element replaced by its
+// note; what others wrote stays as it is.
+func replaceNote(def *definition) (string, error) {
+	text, err := def.note.text()
+	if err != nil || def.domain.Metadata == nil {
+		return text, err
+	}
+	const open, end = "<metadata>", "</metadata>"
+	document := open + def.domain.Metadata.XML + end
+	decoder := xml.NewDecoder(strings.NewReader(document))
+	kept := strings.Builder{}
+	depth := 0
+	from := int64(len(open)) // where what is kept began
+	for {
+		before := decoder.InputOffset()
+		token, err := decoder.Token()
+		if err != nil {
+			break
+		}
+		switch element := token.(type) {
+		case xml.StartElement:
+			depth++
+			if depth == 2 && element.Name.Space == metadataURI {
+				kept.WriteString(document[from:before])
+				if err := decoder.Skip(); err != nil {
+					return "", fault.New(fault.Transient, "cannot read the domain's metadata: %v", err)
+				}
+				depth--
+				from = decoder.InputOffset()
+			}
+		case xml.EndElement:
+			depth--
+			if depth == 0 {
+				kept.WriteString(document[from:before])
+			}
+		}
+	}
+	return strings.TrimSpace(kept.String()) + text, nil
+}
+
+// Stamp implements containerbroker.Stamper.
+func (d *Driver) Stamp(ctx context.Context, name string, s containerbroker.Stamp) error {
+	if err := d.stamp(ctx, name, s); err != nil {
+		return fmt.Errorf("cannot stamp instance %q: %w", name, err)
+	}
+	return nil
+}
+
+func (d *Driver) stamp(ctx context.Context, name string, s containerbroker.Stamp) error {
+	if err := checkStamp(s); err != nil {
+		return err
+	}
+	return d.mark(ctx, name, func(c *conn, dom libvirt.Domain, n *note) error {
+		if n == nil {
+			n = &note{}
+		}
+		if n.Namespace != "" && n.Namespace != s.Namespace {
+			return fault.New(fault.Conflict, "it belongs to namespace %q", clean(n.Namespace, 64))
+		}
+		key, err := d.sealKey(ctx, c, s.Namespace, true)
+		if err != nil {
+			return err
+		}
+		n.Namespace, n.UID, n.Token = s.Namespace, s.UID, s.Token
+		if n.Record, err = seal(key, s.Record); err != nil {
+			return fault.New(fault.Invalid, "cannot seal the record: %v", err)
+		}
+		return setNote(c, dom, *n)
+	})
+}
+
+// Unstamp implements containerbroker.Stamper. A domain that does not exist
+// bears no stamp.
+func (d *Driver) Unstamp(ctx context.Context, name string) error {
+	err := d.mark(ctx, name, func(c *conn, dom libvirt.Domain, n *note) error {
+		if n == nil {
+			return nil
+		}
+		return setMetadata(c, dom, nil)
+	})
+	if err != nil && !fault.Is(err, fault.NotFound) {
+		return fmt.Errorf("cannot release instance %q: %w", name, err)
+	}
+	return nil
+}
+
+// mark changes a domain's note.
+func (d *Driver) mark(ctx context.Context, name string, change func(*conn, libvirt.Domain, *note) error) error {
+	c, err := d.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	dom, err := c.domain(name)
+	if err != nil {
+		return err
+	}
+	def, err := readDefinition(c, dom, xmlInactive)
+	if err != nil {
+		return err
+	}
+	defer d.changed(dom.UUID)
+	return change(c, dom, def.note)
+}

@@ -1,0 +1,246 @@
+package kvm
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	libvirt "github.com/digitalocean/go-libvirt"
+	"libvirt.org/go/libvirtxml"
+
+	"hostler/containerbroker"
+	"hostler/internal/fault"
+)
+
+// definition is what was read of a domain's persistent definition.
+type definition struct {
+	domain libvirtxml.Domain
+	note   *note
+}
+
+// raw is what Diff needs beyond containerbroker.Instance.
+type raw struct {
+	settings containerbroker.Settings
+	// maxCPUs is how many processors the domain has places for.
+	maxCPUs int
+	key     []byte
+}
+
+// The flags of calls that the library has no names for (libvirt-domain.h).
+const (
+	statsState        = 1 << 0
+	listAutostart     = 1 << 10
+	xmlInactive       = 1 << 1
+	xmlInactiveSecure = 1<<1 | 1<<0
+)
+
+// List implements containerbroker.Broker with two calls, and one more for each
+// domain whose definition changed since the last listing.
+func (d *Driver) List(ctx context.Context, detail bool) ([]containerbroker.Instance, error) {
+	all, err := d.list(ctx, detail)
+	if err != nil {
+		return nil, fmt.Errorf("cannot list libvirt's domains: %w", err)
+	}
+	return all, nil
+}
+
+func (d *Driver) list(ctx context.Context, detail bool) ([]containerbroker.Instance, error) {
+	s, err := d.session(ctx)
+	if err != nil {
+		return nil, err
+	}
+	stats, err := value(s.conn, "read the domains' states", func(l *libvirt.Libvirt) ([]libvirt.DomainStatsRecord, error) {
+		return l.ConnectGetAllDomainStats(nil, statsState, 0)
+	})
+	if err != nil {
+		return nil, err
+	}
+	starts, err := value(s.conn, "read which domains start with the host", func(l *libvirt.Libvirt) ([]libvirt.Domain, error) {
+		found, _, err := l.ConnectListAllDomains(1, listAutostart)
+		return found, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	autostart := map[libvirt.UUID]bool{}
+	for _, dom := range starts {
+		autostart[dom.UUID] = true
+	}
+	there := map[libvirt.UUID]bool{}
+	all := make([]containerbroker.Instance, 0, len(stats))
+	for _, one := range stats {
+		state, reason, ok := stateIn(one.Params)
+		if !ok || one.Dom.Name == "" || there[one.Dom.UUID] {
+			return nil, fault.New(fault.Transient, "an entry has no name or no state")
+		}
+		there[one.Dom.UUID] = true
+		def, err := d.definition(s, one.Dom)
+		if fault.Is(err, fault.NotFound) {
+			continue // it went meanwhile
+		}
+		if err != nil {
+			return nil, err
+		}
+		i, err := d.instanceOf(ctx, s.conn, def, one.Dom.Name, statusOf(state, reason))
+		if err != nil {
+			return nil, err
+		}
+		i.Autostart = autostart[one.Dom.UUID]
+		if known, ok := i.Raw.(raw); ok {
+			known.settings.Autostart = i.Autostart
+			i.Raw = known
+		}
+		if detail && running(i.Status) {
+			i.PID = d.pidOf(one.Dom)
+			i.Addresses = d.addresses(s.conn, one.Dom, def)
+		}
+		all = append(all, i)
+	}
+	s.forgetAllBut(there)
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(all, func(a, b containerbroker.Instance) int { return strings.Compare(a.Name, b.Name) })
+	return all, nil
+}
+
+// stateIn finds a domain's state and its reason among its statistics.
+func stateIn(params []libvirt.TypedParam) (state, reason int32, ok bool) {
+	for _, p := range params {
+		n, isInt := p.Value.I.(int32)
+		switch p.Field {
+		case "state.state":
+			state, ok = n, isInt
+		case "state.reason":
+			reason = n
+		}
+	}
+	return state, reason, ok
+}
+
+// definition returns a domain's definition, from memory where nothing changed.
+func (d *Driver) definition(s *session, dom libvirt.Domain) (definition, error) {
+	known, ok, mark := s.recall(dom.UUID)
+	if ok {
+		return known, nil
+	}
+	known, err := readDefinition(s.conn, dom, xmlInactive)
+	if err == nil {
+		s.remember(dom.UUID, known, mark)
+	}
+	return known, err
+}
+
+func readDefinition(c *conn, dom libvirt.Domain, flags libvirt.DomainXMLFlags) (definition, error) {
+	text, err := value(c, "read the definition of "+clean(dom.Name, 64), func(l *libvirt.Libvirt) (string, error) { return l.DomainGetXMLDesc(dom, flags) })
+	if err != nil {
+		return definition{}, err
+	}
+	var def definition
+	if err := def.domain.Unmarshal(text); err != nil {
+		return definition{}, fault.New(fault.Transient, "cannot read the definition of %s: %v", clean(dom.Name, 64), err)
+	}
+	if def.domain.Metadata != nil {
+		def.note = noteOf(def.domain.Metadata.XML)
+	}
+	if def.domain.Devices == nil {
+		def.domain.Devices = &libvirtxml.DomainDeviceList{}
+	}
+	return def, nil
+}
+
+// instanceOf reads a domain. It believes nothing: what it cannot read is the
+// zero value.
+func (d *Driver) instanceOf(ctx context.Context, c *conn, def definition, name string, status containerbroker.Status) (containerbroker.Instance, error) {
+	i := containerbroker.Instance{Name: name, Status: status}
+	s := containerbroker.Settings{NICs: map[string]string{}, Disks: map[string]string{}}
+	most := 0
+	if v := def.domain.VCPU; v != nil {
+		s.CPUs, most = int(v.Value), int(v.Value)
+		if v.Current != 0 {
+			s.CPUs = int(v.Current)
+		}
+	}
+	if m := def.domain.Memory; m != nil {
+		s.Memory = bytesOf(m.Value, m.Unit)
+	}
+	if m := def.domain.CurrentMemory; m != nil && s.Memory > 0 {
+		s.Memory = min(s.Memory, bytesOf(m.Value, m.Unit))
+	}
+	s.NICs, _ = foundNICs(def.domain.Devices.Interfaces, def.domain.UUID)
+	s.Disks, _ = foundDisks(def.domain.Devices.Disks)
+	known := raw{maxCPUs: most}
+	if n := def.note; n != nil {
+		i.Stamp = &containerbroker.Stamp{Namespace: n.Namespace, UID: n.UID, Token: n.Token}
+		key, err := d.sealKey(ctx, c, n.Namespace, false)
+		if err != nil {
+			return i, err
+		}
+		if key != nil {
+			known.key, i.Stamp.Record = key, unseal(key, n.Record)
+		}
+		i.ImageID, i.Created = n.Image, time.Unix(0, n.Created)
+		s.RootDisk, s.Pool, s.UserData, s.NetworkConfig = n.RootDisk, n.Pool, n.UserData, n.NetworkConfig
+		if n.Making {
+			i.Status = d.halfMade(name)
+		}
+	}
+	i.CPUs, i.Memory, i.RootDisk = s.CPUs, s.Memory, s.RootDisk
+	s.ImageID = i.ImageID
+	if i.Stamp != nil {
+		s.Record = i.Stamp.Record
+	}
+	known.settings = s
+	i.Raw = known
+	return i, nil
+}
+
+// halfMade is the state of an instance whose making has not ended.
+func (d *Driver) halfMade(name string) containerbroker.Status {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.making[name] > 0 {
+		return containerbroker.StatusBusy
+	}
+	return containerbroker.StatusHalfMade
+}
+
+// statusOf reads libvirt's states: every domain is listed, whatever its state
+// (Z3).
+func statusOf(state, reason int32) containerbroker.Status {
+	switch libvirt.DomainState(state) {
+	case libvirt.DomainRunning, libvirt.DomainBlocked:
+		return containerbroker.StatusRunning
+	case libvirt.DomainPaused:
+		if libvirt.DomainPausedReason(reason) == libvirt.DomainPausedStartingUp {
+			return containerbroker.StatusBusy
+		}
+		return containerbroker.StatusFrozen
+	case libvirt.DomainPmsuspended:
+		return containerbroker.StatusFrozen
+	case libvirt.DomainShutdown:
+		return containerbroker.StatusBusy
+	case libvirt.DomainShutoff, libvirt.DomainCrashed:
+		return containerbroker.StatusStopped
+	}
+	return containerbroker.StatusUnknown
+}
+
+func running(s containerbroker.Status) bool {
+	return s == containerbroker.StatusRunning || s == containerbroker.StatusFrozen
+}
+
+// bytesOf reads a size with libvirt's unit.
+func bytesOf(n uint, unit string) int64 {
+	units := map[string]int64{
+		"b": 1, "bytes": 1, "": 1 << 10, "k": 1 << 10, "KiB": 1 << 10, "M": 1 << 20, "MiB": 1 << 20, "G": 1 << 30, "GiB": 1 << 30,
+		"T": 1 << 40, "TiB": 1 << 40, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
+	}
+	size := units[unit]
+	if size == 0 || uint64(n) > uint64((1<<63-1)/size) {
+		return 0
+	}
+	return int64(n) * size
+}

@@ -1,0 +1,183 @@
+package kvm
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	libvirt "github.com/digitalocean/go-libvirt"
+
+	"hostler/containerbroker"
+	"hostler/internal/failpoint"
+	"hostler/internal/fault"
+)
+
+const (
+	// destroyTimeout bounds the end of a guest: libvirt waits 15 s for its
+	// process to obey, and then 15 s for it to be killed.
+	destroyTimeout = 45 * time.Second
+	// askEvery is how often a guest is asked again to shut down: one that has
+	// not come up yet does not hear it.
+	askEvery = 3 * time.Second
+	lookEach = 200 * time.Millisecond
+)
+
+// SetPower implements containerbroker.Broker.
+func (d *Driver) SetPower(ctx context.Context, name string, to containerbroker.Power, timeout time.Duration) error {
+	err := d.setPower(ctx, name, to, timeout)
+	if err != nil {
+		return fmt.Errorf("cannot %s instance %q: %w", to, name, err)
+	}
+	return nil
+}
+
+func (d *Driver) setPower(ctx context.Context, name string, to containerbroker.Power, timeout time.Duration) error {
+	c, err := d.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	dom, err := c.domain(name)
+	if fault.Is(err, fault.NotFound) && to == containerbroker.PowerStop {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	switch to {
+	case containerbroker.PowerStart:
+		return d.powerOn(c, dom)
+	case containerbroker.PowerStop:
+		return powerOff(c, dom, timeout)
+	case containerbroker.PowerRestart:
+		if err := powerOff(c, dom, timeout); err != nil {
+			return err
+		}
+		return d.powerOn(c, dom)
+	}
+	return fault.New(fault.Invalid, "unknown power state")
+}
+
+func status(c *conn, dom libvirt.Domain) (containerbroker.Status, error) {
+	var state, reason int32
+	err := c.call("read the domain's state", func(l *libvirt.Libvirt) (err error) {
+		state, reason, err = l.DomainGetState(dom, 0)
+		return err
+	})
+	return statusOf(state, reason), err
+}
+
+func (d *Driver) powerOn(c *conn, dom libvirt.Domain) error {
+	now, err := status(c, dom)
+	if err != nil {
+		return err
+	}
+	switch now {
+	case containerbroker.StatusRunning:
+		return nil
+	case containerbroker.StatusFrozen:
+		return c.call("resume the guest", func(l *libvirt.Libvirt) error { return l.DomainResume(dom) })
+	}
+	def, err := readDefinition(c, dom, xmlInactive)
+	if err != nil {
+		return err
+	}
+	if def.note != nil && def.note.Making {
+		return fault.New(fault.Transient, "its making was interrupted; it has to be made again")
+	}
+	if err := d.followAccelerator(c, dom); err != nil {
+		return err
+	}
+	if err := failpoint.Hit(failpoint.KVMBeforeStart); err != nil {
+		return err
+	}
+	err = c.callWithin(d.opts.StartTimeout, "start the guest", func(l *libvirt.Libvirt) error {
+		_, err := l.DomainCreateWithFlags(dom, 0)
+		return err
+	})
+	if hit := failpoint.Hit(failpoint.KVMStartNoReply); hit != nil && err == nil {
+		err = hit
+	}
+	if err != nil && c.ctx.Err() == nil {
+		// It may run all the same: its start was under way, or the answer lost.
+		if again, openErr := d.open(c.ctx); openErr == nil {
+			defer again.Close()
+			if now, lookErr := status(again, dom); lookErr == nil && now == containerbroker.StatusRunning {
+				return nil
+			}
+		}
+	}
+	return err
+}
+
+// followAccelerator has a guest of ours run as guests run here now: a host may
+// gain or lose the ability to run them under KVM.
+func (d *Driver) followAccelerator(c *conn, dom libvirt.Domain) error {
+	def, err := readDefinition(c, dom, xmlInactiveSecure)
+	if err != nil || def.note == nil || def.note.Namespace != d.opts.Namespace || def.note.Image == "" || def.domain.Type == d.domainType() {
+		return err
+	}
+	def.domain.Type = d.domainType()
+	def.domain.CPU = cpuFor(def.domain.Type)
+	defer d.changed(dom.UUID)
+	return redefine(c, &def)
+}
+
+// powerOff stops a guest: by its agent or its power button until timeout has
+// passed, then at once.
+func powerOff(c *conn, dom libvirt.Domain, timeout time.Duration) error {
+	deadline := time.Now().Add(timeout)
+	var asked time.Time
+	byAgent := false
+	for {
+		now, err := status(c, dom)
+		if fault.Is(err, fault.NotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if now == containerbroker.StatusStopped {
+			return nil
+		}
+		if !time.Now().Before(deadline) || now == containerbroker.StatusFrozen {
+			return destroy(c, dom)
+		}
+		if time.Since(asked) >= askEvery && !byAgent {
+			byAgent = askToStop(c, dom)
+			asked = time.Now()
+		}
+		if err := pause(c.ctx, lookEach); err != nil {
+			return err
+		}
+	}
+}
+
+// askToStop asks the guest's agent, or else presses the power button; true:
+// the agent took it on.
+func askToStop(c *conn, dom libvirt.Domain) bool {
+	def, err := readDefinition(c, dom, 0)
+	if err == nil && agentConnected(def) {
+		err := c.call("ask the guest's agent to shut down", func(l *libvirt.Libvirt) error {
+			return l.DomainShutdownFlags(dom, libvirt.DomainShutdownGuestAgent)
+		})
+		if err == nil {
+			return true
+		}
+	}
+	_ = c.call("press the guest's power button", func(l *libvirt.Libvirt) error {
+		return l.DomainShutdownFlags(dom, libvirt.DomainShutdownAcpiPowerBtn)
+	})
+	return false
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}

@@ -1,0 +1,169 @@
+package kvm
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	libvirt "github.com/digitalocean/go-libvirt"
+
+	"hostler/containerbroker"
+	"hostler/containerbroker/guestprobe"
+	"hostler/internal/fault"
+)
+
+// WaitReady implements containerbroker.ReadinessProbe, by a script that the
+// guest's agent runs. A guest without an agent is ready when it has an address
+// that can be seen from outside, if one is expected, and else when it runs and
+// its agent had its time.
+func (d *Driver) WaitReady(ctx context.Context, m containerbroker.Machine, progress containerbroker.Progress) (containerbroker.Readiness, error) {
+	found, err := d.waitReady(ctx, m, progress)
+	if err != nil {
+		return containerbroker.Readiness{}, fmt.Errorf("instance %q is not ready: %w", m.Name, err)
+	}
+	return found, nil
+}
+
+func (d *Driver) waitReady(ctx context.Context, m containerbroker.Machine, progress containerbroker.Progress) (containerbroker.Readiness, error) {
+	var ready containerbroker.Readiness
+	c, err := d.open(ctx)
+	if err != nil {
+		return ready, err
+	}
+	defer c.Close()
+	dom, err := c.domain(m.Name)
+	if err != nil {
+		return ready, err
+	}
+	before, err := d.alive(c, dom)
+	if err != nil {
+		return ready, err
+	}
+	progress.Report("ready", "waiting for "+m.Name, -1)
+	report, agentErr := d.probe(ctx, c, dom, m)
+	if ctx.Err() != nil {
+		return ready, fmt.Errorf("%w while waiting for its agent, cloud-init or address", ctx.Err())
+	}
+	after, err := d.alive(c, dom)
+	if err != nil {
+		return ready, err
+	}
+	if after.ID != before.ID {
+		return ready, fault.New(fault.Transient, "it was started again meanwhile")
+	}
+	if agentErr != nil {
+		return d.readyFromOutside(ctx, c, after, m, agentErr)
+	}
+	d.mu.Lock()
+	delete(d.learned, m.Name) // what it told before may have been the half of it
+	d.mu.Unlock()
+	ready = guestprobe.Report(report)
+	ready.Addresses = d.learn(c, after)
+	return ready, guestprobe.Judge(report, ready, d.opts.AddressTimeout, guestprobe.Lacking(m, ready.Addresses))
+}
+
+// alive returns the domain in its present life, or a transient error with its
+// last words when it does not run.
+func (d *Driver) alive(c *conn, dom libvirt.Domain) (libvirt.Domain, error) {
+	now, err := status(c, dom)
+	if err != nil {
+		return dom, err
+	}
+	if now != containerbroker.StatusRunning {
+		text := "it is " + string(now)
+		if tail := d.lastWords(c, dom); tail != "" {
+			text += "; its console says: " + tail
+		}
+		return dom, fault.New(fault.Transient, "%s", text)
+	}
+	return c.domain(dom.Name)
+}
+
+// probe has the script run in the guest and returns what it printed.
+func (d *Driver) probe(ctx context.Context, c *conn, dom libvirt.Domain, m containerbroker.Machine) (string, error) {
+	limit := d.opts.AgentTimeout
+	if err := d.awaitAgent(ctx, c, dom, limit); err != nil {
+		return "", err
+	}
+	tries := 0
+	if guestprobe.ExpectsAddress(m) {
+		tries = int(d.opts.AddressTimeout / (200 * time.Millisecond))
+	}
+	args := append([]string{"-c", guestprobe.Script, "sh", strconv.Itoa(tries)}, guestprobe.Awaited(m)...)
+	_, out, _, err := runInGuest(ctx, c, dom, command{Path: "/bin/sh", Args: args, Capture: true})
+	if len(out) > guestprobe.MaxReport {
+		out = out[:guestprobe.MaxReport]
+	}
+	return string(out), err
+}
+
+// readyFromOutside judges a guest whose agent does not answer.
+func (d *Driver) readyFromOutside(ctx context.Context, c *conn, dom libvirt.Domain, m containerbroker.Machine, cause error) (containerbroker.Readiness, error) {
+	if !fault.Is(cause, fault.NotReady) {
+		return containerbroker.Readiness{}, cause
+	}
+	def, err := readDefinition(c, dom, 0)
+	if err != nil {
+		return containerbroker.Readiness{}, err
+	}
+	ready := containerbroker.Readiness{Addresses: d.seen(def), Init: "unknown"}
+	if guestprobe.ExpectsAddress(m) && len(ready.Addresses) == 0 {
+		return containerbroker.Readiness{}, fault.New(fault.Transient, "no address of it is seen, and %v", cause)
+	}
+	if lacking := guestprobe.Lacking(m, ready.Addresses); lacking != "" {
+		return containerbroker.Readiness{}, fault.New(fault.Transient, "its %s, and %v", lacking, cause)
+	}
+	d.log.Warn("A guest has no agent: whether it is up is told from outside.", "instance", m.Name)
+	return ready, ctx.Err()
+}
+
+// maxTail bounds, in bytes, how much of a console log is read for its end.
+const maxTail = 16 << 10
+
+// lastWords returns the last lines of the console log, "" where it cannot be
+// read.
+func (d *Driver) lastWords(c *conn, dom libvirt.Domain) string {
+	def, err := readDefinition(c, dom, xmlInactive)
+	if err != nil {
+		return ""
+	}
+	for _, serial := range def.domain.Devices.Serials {
+		if serial.Log == nil {
+			continue
+		}
+		data, err := tail(filepath.Clean(serial.Log.File))
+		if err != nil {
+			return ""
+		}
+		var lines []string
+		for line := range strings.SplitSeq(string(data), "\n") {
+			if line = clean(line, 512); line != "" {
+				lines = append(lines, line)
+			}
+		}
+		return strings.Join(lines[max(len(lines)-3, 0):], "; ")
+	}
+	return ""
+}
+
+func tail(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	data := make([]byte, maxTail)
+	n, err := f.ReadAt(data, max(info.Size()-maxTail, 0))
+	if n > 0 {
+		err = nil
+	}
+	return data[:n], err
+}

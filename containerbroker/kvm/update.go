@@ -1,0 +1,273 @@
+package kvm
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	libvirt "github.com/digitalocean/go-libvirt"
+	"libvirt.org/go/libvirtxml"
+
+	"hostler/containerbroker"
+	"hostler/internal/fault"
+)
+
+// Update implements containerbroker.Broker. What a running guest can take is
+// changed in it first; then the definition is replaced as a whole. An update
+// that was cut short in between is found by the next Diff.
+func (d *Driver) Update(ctx context.Context, m containerbroker.Machine, changes []containerbroker.Change) error {
+	if err := d.update(ctx, m, changes); err != nil {
+		return fmt.Errorf("cannot update instance %q: %w", m.Name, err)
+	}
+	return nil
+}
+
+func (d *Driver) update(ctx context.Context, m containerbroker.Machine, changes []containerbroker.Change) error {
+	want, err := settingsOf(m)
+	if err != nil {
+		return err
+	}
+	c, err := d.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	dom, err := c.domain(m.Name)
+	if err != nil {
+		return err
+	}
+	def, err := readDefinition(c, dom, xmlInactiveSecure)
+	if err != nil {
+		return err
+	}
+	if !def.note.owned(m.Stamp) {
+		return fault.New(fault.Conflict, "it bears another stamp")
+	}
+	have := raw{settings: containerbroker.Settings{RootDisk: def.note.RootDisk}}
+	for _, change := range changes {
+		if impact, why := impactOf(change.Field, want, have); impact == containerbroker.ImpactRecreate {
+			return fault.New(fault.Invalid, "%s: %s", change.Field, why)
+		}
+	}
+	if len(changes) == 0 {
+		return nil
+	}
+	defer d.changed(dom.UUID)
+	now, err := status(c, dom)
+	if err != nil {
+		return err
+	}
+	u := updating{d: d, c: c, dom: dom, m: m, want: want, def: &def, running: running(now)}
+	if u.running {
+		if u.live, err = readDefinition(c, dom, 0); err != nil {
+			return err
+		}
+	}
+	for _, change := range changes {
+		if err := u.apply(change.Field); err != nil {
+			return fmt.Errorf("%s: %w", change.Field, err)
+		}
+	}
+	return u.finish(ctx, changes)
+}
+
+// updating is an update under way.
+type updating struct {
+	d    *Driver
+	c    *conn
+	dom  libvirt.Domain
+	m    containerbroker.Machine
+	want containerbroker.Settings
+	// def is the definition as it is to be, live the guest's as it runs.
+	def     *definition
+	live    definition
+	running bool
+}
+
+// apply makes one field as it is wanted: in the guest where that can be done,
+// and in u.def.
+func (u *updating) apply(field string) error {
+	if name, ok := containerbroker.NICOf(field); ok {
+		return u.interfaceChanged(name)
+	}
+	if name, ok := containerbroker.DiskOf(field); ok {
+		return u.diskChanged(name)
+	}
+	switch field {
+	case containerbroker.FieldAutostart:
+		return setAutostart(u.c, u.dom, u.want.Autostart)
+	case containerbroker.FieldCPUs:
+		return u.cpusChanged()
+	case containerbroker.FieldMemory:
+		return u.memoryChanged()
+	case containerbroker.FieldRootDisk:
+		return u.rootDiskChanged()
+	case containerbroker.FieldNetworkConfig, containerbroker.FieldUserData, containerbroker.FieldRecord:
+		return nil // written by finish
+	}
+	return fault.New(fault.Invalid, "it has no field %q", field)
+}
+
+// cpusChanged plugs processors in; none is ever taken from a running guest.
+func (u *updating) cpusChanged() error {
+	want := uint(u.want.CPUs)
+	if u.running && u.live.domain.VCPU != nil {
+		has := u.live.domain.VCPU.Current
+		if has == 0 {
+			has = u.live.domain.VCPU.Value
+		}
+		if want > has && want <= u.live.domain.VCPU.Value {
+			err := u.c.call("plug in processors", func(l *libvirt.Libvirt) error {
+				return l.DomainSetVcpusFlags(u.dom, uint32(want), uint32(libvirt.DomainVCPULive))
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	most := vcpus(u.want.CPUs)
+	if v := u.def.domain.VCPU; v != nil {
+		most.Value = max(most.Value, v.Value)
+		most.Placement, most.CPUSet = v.Placement, v.CPUSet
+	}
+	if most.Current = want; most.Current == most.Value {
+		most.Current = 0
+	}
+	u.def.domain.VCPU, u.def.domain.VCPUs = most, nil
+	return nil
+}
+
+// memoryChanged takes memory from a running guest by its balloon, or gives
+// back what it took. More than it started with it gets when it starts again.
+func (u *updating) memoryChanged() error {
+	kib := uint(u.want.Memory >> 10)
+	if u.running && u.live.domain.Memory != nil && u.want.Memory <= bytesOf(u.live.domain.Memory.Value, u.live.domain.Memory.Unit) {
+		err := u.c.call("set the guest's memory", func(l *libvirt.Libvirt) error {
+			return l.DomainSetMemoryFlags(u.dom, uint64(kib), uint32(libvirt.DomainMemLive))
+		})
+		if err != nil {
+			return err
+		}
+	}
+	u.def.domain.Memory = &libvirtxml.DomainMemory{Value: kib, Unit: "KiB"}
+	u.def.domain.CurrentMemory = &libvirtxml.DomainCurrentMemory{Value: kib, Unit: "KiB"}
+	return nil
+}
+
+// rootDiskChanged grows the root disk.
+func (u *updating) rootDiskChanged() error {
+	file := fileOf(u.def.domain.Devices.Disks, rootTarget)
+	if u.running {
+		err := u.c.call("grow the root disk", func(l *libvirt.Libvirt) error {
+			return l.DomainBlockResize(u.dom, rootTarget, uint64(u.want.RootDisk), libvirt.DomainBlockResizeBytes)
+		})
+		if err != nil {
+			return err
+		}
+	} else {
+		where, err := u.c.openPool(u.def.note.Pool)
+		if err != nil {
+			return err
+		}
+		v, err := where.lookup(filepath.Base(file))
+		if err != nil {
+			return err
+		}
+		if has, err := where.capacity(v); err != nil || has < u.want.RootDisk {
+			if err != nil {
+				return err
+			}
+			err := u.c.call("grow the root disk", func(l *libvirt.Libvirt) error {
+				return l.StorageVolResize(v, uint64(u.want.RootDisk), 0)
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	u.def.note.RootDisk = u.want.RootDisk
+	return nil
+}
+
+// finish writes the definition with its stamp, and a new seed where the guest
+// is to be told something else at its next start.
+func (u *updating) finish(ctx context.Context, changes []containerbroker.Change) error {
+	n := u.def.note
+	key, err := u.d.sealKey(ctx, u.c, n.Namespace, true)
+	if err != nil {
+		return err
+	}
+	for _, change := range changes {
+		switch change.Field {
+		case containerbroker.FieldRecord:
+			if n.Record, err = seal(key, u.m.Stamp.Record); err != nil {
+				return fault.New(fault.Invalid, "cannot seal the record: %v", err)
+			}
+		case containerbroker.FieldUserData:
+			n.UserData = digest(key, u.want.UserData)
+		case containerbroker.FieldNetworkConfig:
+			n.NetworkConfig = u.want.NetworkConfig
+		}
+	}
+	old := fileOf(u.def.domain.Devices.Disks, seedTarget)
+	if old != "" && !u.m.KeepGuest && n.Pool != "" {
+		if err := u.reseed(old); err != nil {
+			return err
+		}
+	}
+	if err := redefine(u.c, u.def); err != nil {
+		return err
+	}
+	if now := fileOf(u.def.domain.Devices.Disks, seedTarget); now != old {
+		where, err := u.c.openPool(n.Pool)
+		if err != nil {
+			return err
+		}
+		return where.remove(filepath.Base(old)) // a running guest has it open
+	}
+	return nil
+}
+
+// reseed makes the seed that the machine is to have, beside the old one.
+func (u *updating) reseed(old string) error {
+	image, sum, err := seedOf(u.m, u.def.domain.UUID)
+	if err != nil {
+		return err
+	}
+	where, err := u.c.openPool(u.def.note.Pool)
+	if err != nil {
+		return err
+	}
+	file := where.path(seedName(u.m.Name, u.def.domain.UUID, sum))
+	if file == old {
+		return nil
+	}
+	if err := where.write(filepath.Base(file), image); err != nil {
+		return err
+	}
+	for i := range u.def.domain.Devices.Disks {
+		disk := &u.def.domain.Devices.Disks[i]
+		if disk.Target != nil && disk.Target.Dev == seedTarget {
+			disk.Source.File.File = file
+		}
+	}
+	return nil
+}
+
+// redefine replaces a domain's definition by def, with def's note.
+func redefine(c *conn, def *definition) error {
+	metadata, err := replaceNote(def)
+	if err != nil {
+		return err
+	}
+	def.domain.Metadata = &libvirtxml.DomainMetadata{XML: metadata}
+	def.domain.ID = nil
+	text, err := def.domain.Marshal()
+	if err != nil {
+		return fault.New(fault.Invalid, "cannot write its definition: %v", err)
+	}
+	return c.call("change the definition", func(l *libvirt.Libvirt) error {
+		_, err := l.DomainDefineXMLFlags(text, 0)
+		return err
+	})
+}

@@ -1,0 +1,202 @@
+package kvm
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+
+	libvirt "github.com/digitalocean/go-libvirt"
+	"libvirt.org/go/libvirtxml"
+
+	"hostler/internal/fault"
+)
+
+// pool is a storage pool that is a folder. All files of instances are made and
+// removed through libvirt: who runs the guests needs no rights on files.
+type pool struct {
+	conn *conn
+	pool libvirt.StoragePool
+	dir  string
+}
+
+// fileMode of everything in the pool: libvirt gives a file to the user that
+// runs QEMU while a guest has it open.
+const fileMode = "0600"
+
+func (c *conn) openPool(name string) (*pool, error) {
+	p, err := value(c, "find storage pool "+name, func(l *libvirt.Libvirt) (libvirt.StoragePool, error) { return l.StoragePoolLookupByName(name) })
+	if fault.Is(err, fault.NotFound) {
+		return nil, fault.New(fault.NeedsOperator, "libvirt has no storage pool %q", name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	text, err := value(c, "read storage pool "+name, func(l *libvirt.Libvirt) (string, error) { return l.StoragePoolGetXMLDesc(p, 0) })
+	if err != nil {
+		return nil, err
+	}
+	var def libvirtxml.StoragePool
+	if err := def.Unmarshal(text); err != nil {
+		return nil, fault.New(fault.Transient, "cannot read storage pool %q: %v", name, err)
+	}
+	if def.Type != "dir" && def.Type != "fs" && def.Type != "netfs" || def.Target == nil || !filepath.IsAbs(def.Target.Path) {
+		return nil, fault.New(fault.NeedsOperator, "storage pool %q is not a folder; name one that is in types.kvm.pool", name)
+	}
+	return &pool{conn: c, pool: p, dir: filepath.Clean(def.Target.Path)}, nil
+}
+
+// path is that of a file in the pool.
+func (p *pool) path(name string) string { return filepath.Join(p.dir, name) }
+
+func (p *pool) lookup(name string) (libvirt.StorageVol, error) {
+	return value(p.conn, "find volume "+name, func(l *libvirt.Libvirt) (libvirt.StorageVol, error) {
+		return l.StorageVolLookupByName(p.pool, name)
+	})
+}
+
+func permissions() *libvirtxml.StorageVolumeTargetPermissions {
+	return &libvirtxml.StorageVolumeTargetPermissions{Mode: fileMode}
+}
+
+// overlay makes the root disk of an instance on an image. One that is there
+// already is of an attempt that was cut short, and is made again.
+func (p *pool) overlay(name, image string, size int64) error {
+	base, err := p.lookup(image)
+	if fault.Is(err, fault.NotFound) {
+		return fault.New(fault.NotFound, "its image is not in storage pool %q any more", p.pool.Name)
+	}
+	if err != nil {
+		return err
+	}
+	least, err := p.capacity(base)
+	if err != nil {
+		return err
+	}
+	if least > size {
+		return fault.New(fault.Invalid, "its root disk of %d bytes is smaller than its image, which has %d", size, least)
+	}
+	return p.create(libvirtxml.StorageVolume{
+		Name: name, Capacity: &libvirtxml.StorageVolumeSize{Value: uint64(size), Unit: "bytes"},
+		Allocation:   &libvirtxml.StorageVolumeSize{Value: 0},
+		Target:       &libvirtxml.StorageVolumeTarget{Format: &libvirtxml.StorageVolumeTargetFormat{Type: "qcow2"}, Permissions: permissions()},
+		BackingStore: &libvirtxml.StorageVolumeBackingStore{Path: p.path(image), Format: &libvirtxml.StorageVolumeTargetFormat{Type: "qcow2"}},
+	})
+}
+
+// capacity is the size, in bytes, that a guest sees.
+func (p *pool) capacity(v libvirt.StorageVol) (int64, error) {
+	size := int64(0)
+	err := p.conn.call("read volume "+v.Name, func(l *libvirt.Libvirt) error {
+		_, capacity, _, err := l.StorageVolGetInfo(v)
+		size = int64(capacity)
+		return err
+	})
+	return size, err
+}
+
+func (p *pool) create(v libvirtxml.StorageVolume) error {
+	text, err := v.Marshal()
+	if err != nil {
+		return fault.New(fault.Invalid, "cannot describe volume %s: %v", v.Name, err)
+	}
+	for range 2 {
+		err = p.conn.call("make volume "+v.Name, func(l *libvirt.Libvirt) error {
+			_, err := l.StorageVolCreateXML(p.pool, text, 0)
+			return err
+		})
+		if !fault.Is(err, fault.Conflict) {
+			return err
+		}
+		if err := p.remove(v.Name); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// write makes a raw volume with the given content.
+func (p *pool) write(name string, content []byte) error {
+	err := p.create(libvirtxml.StorageVolume{
+		Name: name, Capacity: &libvirtxml.StorageVolumeSize{Value: uint64(len(content)), Unit: "bytes"},
+		Target: &libvirtxml.StorageVolumeTarget{Format: &libvirtxml.StorageVolumeTargetFormat{Type: "raw"}, Permissions: permissions()},
+	})
+	if err != nil {
+		return err
+	}
+	v, err := p.lookup(name)
+	if err != nil {
+		return err
+	}
+	return p.conn.call("fill volume "+name, func(l *libvirt.Libvirt) error {
+		err := l.StorageVolUpload(v, bytes.NewReader(content), 0, uint64(len(content)), 0)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		return err
+	})
+}
+
+// remove deletes a volume; absent is success.
+func (p *pool) remove(name string) error {
+	v, err := p.lookup(name)
+	if err == nil {
+		err = p.conn.call("delete volume "+name, func(l *libvirt.Libvirt) error { return l.StorageVolDelete(v, 0) })
+	}
+	if err == nil || fault.Is(err, fault.NotFound) {
+		return nil
+	}
+	return err
+}
+
+// names lists the volumes; with refresh libvirt looks what is there.
+func (p *pool) names(refresh bool) ([]string, error) {
+	if refresh {
+		err := p.conn.call("refresh storage pool "+p.pool.Name, func(l *libvirt.Libvirt) error { return l.StoragePoolRefresh(p.pool, 0) })
+		if err != nil {
+			return nil, err
+		}
+	}
+	all, err := value(p.conn, "list storage pool "+p.pool.Name, func(l *libvirt.Libvirt) ([]libvirt.StorageVol, error) {
+		found, _, err := l.StoragePoolListAllVolumes(p.pool, 1, 0)
+		return found, err
+	})
+	var names []string
+	for _, v := range all {
+		names = append(names, v.Name)
+	}
+	return names, err
+}
+
+// filesOf is how the names of all files of an instance begin.
+func filesOf(name, uuid string) string { return fmt.Sprintf("hostler-%s-%s.", name, uuid) }
+
+func rootName(name, uuid string) string { return filesOf(name, uuid) + "root.qcow2" }
+
+func logName(name, uuid string) string { return filesOf(name, uuid) + "console.log" }
+
+// seedName tells seeds of different content apart.
+func seedName(name, uuid, content string) string {
+	return filesOf(name, uuid) + "seed-" + content[:12] + ".iso"
+}
+
+// removeFiles deletes the files of an instance, but those in keep.
+func (p *pool) removeFiles(name, uuid string, keep ...string) error {
+	names, err := p.names(true)
+	if err != nil {
+		return err
+	}
+	var failed error
+	for _, file := range names {
+		kept := false
+		for _, k := range keep {
+			kept = kept || file == k
+		}
+		if strings.HasPrefix(file, filesOf(name, uuid)) && !kept {
+			failed = errors.Join(failed, p.remove(file))
+		}
+	}
+	return failed
+}
