@@ -39,7 +39,7 @@ func ask(c *conn, dom libvirt.Domain, command string, arguments, target any) err
 		return fault.New(fault.Invalid, "the guest's agent takes at most %d MiB at once", maxAgentRequest>>20)
 	}
 	var text libvirt.OptString
-	err = c.callWithin(agentAnswer+c.limit, "ask the guest's agent", func(l *libvirt.Libvirt) (err error) {
+	err = c.CallWithin(agentAnswer+c.limit, "ask the guest's agent", func(l *libvirt.Libvirt) (err error) {
 		text, err = l.QEMUDomainAgentCommand(dom, string(request), int32(agentAnswer/time.Second), 0)
 		return err
 	})

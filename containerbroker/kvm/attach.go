@@ -140,7 +140,7 @@ func (u *updating) plug(part device) error {
 	if err != nil {
 		return fault.New(fault.Invalid, "cannot describe the device: %v", err)
 	}
-	return u.c.call("plug it in", func(l *libvirt.Libvirt) error {
+	return u.c.Call("plug it in", func(l *libvirt.Libvirt) error {
 		return l.DomainAttachDeviceFlags(u.dom, text, uint32(libvirt.DomainDeviceModifyLive))
 	})
 }
@@ -159,7 +159,7 @@ func (u *updating) unplug(part device, gone func(definition) bool) error {
 		if time.Since(asked) >= askEvery {
 			// A guest that was not up yet has not heard it.
 			asked = time.Now()
-			refused = u.c.call("unplug it", func(l *libvirt.Libvirt) error {
+			refused = u.c.Call("unplug it", func(l *libvirt.Libvirt) error {
 				return l.DomainDetachDeviceFlags(u.dom, text, uint32(libvirt.DomainDeviceModifyLive))
 			})
 		}

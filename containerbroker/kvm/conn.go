@@ -2,167 +2,41 @@ package kvm
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"net"
-	"sync"
 	"time"
 
 	libvirt "github.com/digitalocean/go-libvirt"
 
-	"hostler/internal/fault"
+	"hostler/internal/kvm/rpc"
 )
 
-// conn is one connection to libvirt. It is used by one operation, or kept by a
-// session; it is never opened again. The library knows no deadlines: a call
-// that does not end in time closes the connection under it, which ends all
-// calls on it.
+// conn is a connection for one operation of the driver, or one that a session
+// keeps.
 type conn struct {
+	*rpc.Conn
 	ctx   context.Context
 	limit time.Duration // of one call
-	lib   *libvirt.Libvirt
-	raw   net.Conn
-	stop  func() bool
-	once  sync.Once
-	gone  chan struct{}
 }
-
-// dialer hands the library the connection that is already there.
-type dialer struct{ c net.Conn }
-
-func (d dialer) Dial() (net.Conn, error) { return d.c, nil }
 
 // open returns a connection that ends with ctx. Close must be called.
 func (d *Driver) open(ctx context.Context) (*conn, error) { return d.dial(ctx, nil) }
 
-func (d *Driver) dial(ctx context.Context, onEvent func(eventFrame)) (*conn, error) {
-	raw, err := (&net.Dialer{Timeout: d.opts.RequestTimeout}).DialContext(ctx, "unix", d.opts.Socket)
+func (d *Driver) dial(ctx context.Context, onEvent func(rpc.Event)) (*conn, error) {
+	c, err := rpc.Dial(ctx, d.opts.Socket, d.opts.RequestTimeout, onEvent)
 	if err != nil {
-		return nil, fault.New(fault.Transient, "cannot reach libvirt: %w", err)
+		return nil, err
 	}
-	c := &conn{
-		ctx: ctx, limit: d.opts.RequestTimeout, raw: raw, gone: make(chan struct{}),
-		lib: libvirt.NewWithDialer(dialer{&wire{Conn: raw, onEvent: onEvent}}),
-	}
-	c.stop = context.AfterFunc(ctx, c.Close)
-	if err := c.call("connect to libvirt", func(l *libvirt.Libvirt) error { return l.ConnectToURI(libvirt.QEMUSystem) }); err != nil {
-		c.Close()
-		return nil, fmt.Errorf("cannot reach libvirt: %w", err)
-	}
-	// The library leaves its own word for this in doubt where the connection
-	// broke right after it was made.
-	go func() {
-		<-c.lib.Disconnected()
-		c.Close()
-	}()
-	return c, nil
-}
-
-// Close ends the connection and all calls on it; it may be called again.
-func (c *conn) Close() {
-	c.once.Do(func() {
-		if c.stop != nil {
-			c.stop()
-		}
-		_ = c.raw.Close()
-		close(c.gone)
-	})
-}
-
-// call makes one call. what completes the sentence "cannot …".
-func (c *conn) call(what string, f func(*libvirt.Libvirt) error) error {
-	return c.callWithin(c.limit, what, f)
-}
-
-// callWithin is call with a limit of its own. The call runs in a goroutine
-// that can be left behind, and whose panic is an error of this call alone.
-func (c *conn) callWithin(limit time.Duration, what string, f func(*libvirt.Libvirt) error) error {
-	done := make(chan error, 1)
-	go func() {
-		defer func() {
-			if p := recover(); p != nil {
-				done <- fmt.Errorf("libvirt gave an unreadable answer: %v", p)
-			}
-		}()
-		done <- f(c.lib)
-	}()
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
-	var err error
-	select {
-	case err = <-done:
-	case <-timer.C:
-		c.Close()
-		err = fault.New(fault.Transient, "libvirt gave no answer within %s", limit)
-	case <-c.ctx.Done():
-		c.Close()
-		err = c.ctx.Err()
-	case <-c.gone:
-		select {
-		case err = <-done: // it came in time all the same
-		default:
-			err = errLost
-		}
-	}
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("cannot %s: %w", what, classify(c.ctx, err))
-}
-
-// errLost: what became of the call is not known.
-var errLost = fault.New(fault.Transient, "libvirt closed the connection")
-
-// classify gives an error of libvirt its kind; a context's own error stays
-// findable.
-func classify(ctx context.Context, err error) error {
-	if cause := ctx.Err(); cause != nil && !errors.Is(err, cause) {
-		return fmt.Errorf("%w (%v)", cause, err)
-	}
-	var told libvirt.Error
-	if !errors.As(err, &told) {
-		if errors.Is(err, libvirt.ErrInterrupted) {
-			return errLost
-		}
-		return err
-	}
-	err = errors.New(clean(told.Message, maxMessage))
-	switch libvirt.ErrorNumber(told.Code) {
-	case libvirt.ErrNoDomain, libvirt.ErrNoNetwork, libvirt.ErrNoStoragePool, libvirt.ErrNoStorageVol, libvirt.ErrNoSecret,
-		libvirt.ErrNoDomainMetadata:
-		return fault.Wrap(fault.NotFound, err)
-	case libvirt.ErrAgentUnresponsive:
-		return fault.Wrap(fault.NotReady, err)
-	case libvirt.ErrOperationInvalid:
-		return fault.Wrap(fault.NotReady, err)
-	case libvirt.ErrAuthFailed, libvirt.ErrAuthCancelled, libvirt.ErrAuthUnavailable, libvirt.ErrAccessDenied, libvirt.ErrOperationDenied:
-		return fault.Wrap(fault.NeedsOperator, err)
-	case libvirt.ErrDomExist, libvirt.ErrStorageVolExist:
-		return fault.Wrap(fault.Conflict, err)
-	case libvirt.ErrXMLError, libvirt.ErrXMLDetail, libvirt.ErrInvalidArg, libvirt.ErrConfigUnsupported, libvirt.ErrXMLInvalidSchema:
-		return fault.Wrap(fault.Invalid, err)
-	}
-	return fault.Wrap(fault.Transient, err)
+	return &conn{Conn: c, ctx: ctx, limit: d.opts.RequestTimeout}, nil
 }
 
 // value makes a call that returns something.
 func value[T any](c *conn, what string, f func(*libvirt.Libvirt) (T, error)) (T, error) {
-	var v T
-	err := c.call(what, func(l *libvirt.Libvirt) error {
-		got, err := f(l)
-		if err == nil {
-			v = got
-		}
-		return err
-	})
-	if err != nil {
-		var none T
-		return none, err
-	}
-	return v, nil
+	return rpc.Value(c.Conn, what, f)
 }
 
 // domain finds a domain by its name.
 func (c *conn) domain(name string) (libvirt.Domain, error) {
 	return value(c, "find domain "+name, func(l *libvirt.Libvirt) (libvirt.Domain, error) { return l.DomainLookupByName(name) })
 }
+
+// clean drops what a terminal would act upon and bounds the rest.
+func clean(text string, limit int) string { return rpc.Clean(text, limit) }

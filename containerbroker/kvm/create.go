@@ -192,7 +192,7 @@ func setAutostart(c *conn, dom libvirt.Domain, on bool) error {
 	if on {
 		flag = 1
 	}
-	return c.call("set whether it starts with the host", func(l *libvirt.Libvirt) error { return l.DomainSetAutostart(dom, flag) })
+	return c.Call("set whether it starts with the host", func(l *libvirt.Libvirt) error { return l.DomainSetAutostart(dom, flag) })
 }
 
 // setNote writes our element into a domain's metadata and leaves all else
@@ -206,7 +206,7 @@ func setNote(c *conn, dom libvirt.Domain, n note) error {
 }
 
 func setMetadata(c *conn, dom libvirt.Domain, text libvirt.OptString) error {
-	return c.call("stamp the domain", func(l *libvirt.Libvirt) error {
+	return c.Call("stamp the domain", func(l *libvirt.Libvirt) error {
 		return l.DomainSetMetadata(dom, int32(libvirt.DomainMetadataElement), text,
 			libvirt.OptString{metadataKey}, libvirt.OptString{metadataURI}, libvirt.DomainAffectConfig)
 	})

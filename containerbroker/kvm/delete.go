@@ -73,7 +73,7 @@ func (d *Driver) removeFiles(c *conn, def definition, name string) error {
 
 // destroy ends a guest at once; one that does not run is success.
 func destroy(c *conn, dom libvirt.Domain) error {
-	err := c.callWithin(destroyTimeout, "end the guest", func(l *libvirt.Libvirt) error { return l.DomainDestroyFlags(dom, 0) })
+	err := c.CallWithin(destroyTimeout, "end the guest", func(l *libvirt.Libvirt) error { return l.DomainDestroyFlags(dom, 0) })
 	if fault.Is(err, fault.NotReady) { // it does not run
 		return nil
 	}
@@ -85,7 +85,7 @@ func destroy(c *conn, dom libvirt.Domain) error {
 func undefine(c *conn, dom libvirt.Domain) error {
 	flags := libvirt.DomainUndefineManagedSave | libvirt.DomainUndefineSnapshotsMetadata |
 		libvirt.DomainUndefineNvram | libvirt.DomainUndefineCheckpointsMetadata
-	err := c.call("undefine the domain", func(l *libvirt.Libvirt) error { return l.DomainUndefineFlags(dom, flags) })
+	err := c.Call("undefine the domain", func(l *libvirt.Libvirt) error { return l.DomainUndefineFlags(dom, flags) })
 	if fault.Is(err, fault.NotFound) {
 		return nil
 	}

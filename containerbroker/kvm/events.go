@@ -8,6 +8,7 @@ import (
 	libvirt "github.com/digitalocean/go-libvirt"
 
 	"hostler/containerbroker"
+	"hostler/internal/kvm/rpc"
 )
 
 const (
@@ -32,7 +33,7 @@ func (d *Driver) Events(ctx context.Context) (<-chan containerbroker.Event, erro
 	}
 	heard, ok := s.subscribe()
 	if !ok {
-		return nil, fmt.Errorf("cannot follow libvirt: %w", errLost)
+		return nil, fmt.Errorf("cannot follow libvirt: %w", rpc.ErrLost)
 	}
 	events := make(chan containerbroker.Event)
 	go func() {
@@ -46,7 +47,7 @@ func (d *Driver) Events(ctx context.Context) (<-chan containerbroker.Event, erro
 			case <-ctx.Done():
 				return
 			case <-ping.C:
-				err := s.callWithin(pingTimeout, "ask libvirt for its version", func(l *libvirt.Libvirt) error {
+				err := s.CallWithin(pingTimeout, "ask libvirt for its version", func(l *libvirt.Libvirt) error {
 					_, err := l.ConnectGetLibVersion()
 					return err
 				})
@@ -72,13 +73,13 @@ func (d *Driver) Events(ctx context.Context) (<-chan containerbroker.Event, erro
 	return events, nil
 }
 
-func eventOf(e eventFrame) containerbroker.Event {
+func eventOf(e rpc.Event) containerbroker.Event {
 	action := "changed"
-	if e.procedure == procLifecycle && int(e.code) < len(lifecycleWords) {
-		action = lifecycleWords[e.code]
+	if e.Procedure == rpc.ProcLifecycle && int(e.Code) < len(lifecycleWords) {
+		action = lifecycleWords[e.Code]
 	}
-	if clean(e.name, 64) != e.name {
+	if clean(e.Name, 64) != e.Name {
 		return containerbroker.Event{Action: action}
 	}
-	return containerbroker.Event{Instance: e.name, Action: action}
+	return containerbroker.Event{Instance: e.Name, Action: action}
 }

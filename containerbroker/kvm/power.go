@@ -60,7 +60,7 @@ func (d *Driver) setPower(ctx context.Context, name string, to containerbroker.P
 
 func status(c *conn, dom libvirt.Domain) (containerbroker.Status, error) {
 	var state, reason int32
-	err := c.call("read the domain's state", func(l *libvirt.Libvirt) (err error) {
+	err := c.Call("read the domain's state", func(l *libvirt.Libvirt) (err error) {
 		state, reason, err = l.DomainGetState(dom, 0)
 		return err
 	})
@@ -76,7 +76,7 @@ func (d *Driver) powerOn(c *conn, dom libvirt.Domain) error {
 	case containerbroker.StatusRunning:
 		return nil
 	case containerbroker.StatusFrozen:
-		return c.call("resume the guest", func(l *libvirt.Libvirt) error { return l.DomainResume(dom) })
+		return c.Call("resume the guest", func(l *libvirt.Libvirt) error { return l.DomainResume(dom) })
 	}
 	def, err := readDefinition(c, dom, xmlInactive)
 	if err != nil {
@@ -91,7 +91,7 @@ func (d *Driver) powerOn(c *conn, dom libvirt.Domain) error {
 	if err := failpoint.Hit(failpoint.KVMBeforeStart); err != nil {
 		return err
 	}
-	err = c.callWithin(d.opts.StartTimeout, "start the guest", func(l *libvirt.Libvirt) error {
+	err = c.CallWithin(d.opts.StartTimeout, "start the guest", func(l *libvirt.Libvirt) error {
 		_, err := l.DomainCreateWithFlags(dom, 0)
 		return err
 	})
@@ -158,14 +158,14 @@ func powerOff(c *conn, dom libvirt.Domain, timeout time.Duration) error {
 func askToStop(c *conn, dom libvirt.Domain) bool {
 	def, err := readDefinition(c, dom, 0)
 	if err == nil && agentConnected(def) {
-		err := c.call("ask the guest's agent to shut down", func(l *libvirt.Libvirt) error {
+		err := c.Call("ask the guest's agent to shut down", func(l *libvirt.Libvirt) error {
 			return l.DomainShutdownFlags(dom, libvirt.DomainShutdownGuestAgent)
 		})
 		if err == nil {
 			return true
 		}
 	}
-	_ = c.call("press the guest's power button", func(l *libvirt.Libvirt) error {
+	_ = c.Call("press the guest's power button", func(l *libvirt.Libvirt) error {
 		return l.DomainShutdownFlags(dom, libvirt.DomainShutdownAcpiPowerBtn)
 	})
 	return false

@@ -79,7 +79,7 @@ func makeKey(c *conn, namespace string) error {
 	}
 	key := make([]byte, 32)
 	_, _ = rand.Read(key)
-	return c.call("keep the key of the stamps", func(l *libvirt.Libvirt) error { return l.SecretSetValue(secret, key, 0) })
+	return c.Call("keep the key of the stamps", func(l *libvirt.Libvirt) error { return l.SecretSetValue(secret, key, 0) })
 }
 
 // seal compresses and encrypts a text.

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	libvirt "github.com/digitalocean/go-libvirt"
+
+	"hostler/internal/kvm/rpc"
 )
 
 // session is the connection that listings and events share, with what was
@@ -20,7 +22,7 @@ type session struct {
 	known  map[libvirt.UUID]definition
 	stale  map[libvirt.UUID]uint64 // counts the changes of each domain
 	fresh  time.Time
-	listen map[chan eventFrame]bool
+	listen map[chan rpc.Event]bool
 }
 
 // rereadEvery is how old what is known of the definitions may get.
@@ -39,14 +41,14 @@ func (d *Driver) session(ctx context.Context) (*session, error) {
 	d.mu.Unlock()
 	if s != nil {
 		select {
-		case <-s.gone:
+		case <-s.Gone:
 		default:
 			return s, nil
 		}
 	}
 	s = &session{
 		known: map[libvirt.UUID]definition{}, stale: map[libvirt.UUID]uint64{},
-		listen: map[chan eventFrame]bool{}, fresh: time.Now(),
+		listen: map[chan rpc.Event]bool{}, fresh: time.Now(),
 	}
 	// It outlives the listing that makes it; its calls have a limit each.
 	c, err := d.dial(context.WithoutCancel(ctx), s.heard)
@@ -55,7 +57,7 @@ func (d *Driver) session(ctx context.Context) (*session, error) {
 	}
 	s.conn = c
 	for _, id := range watched {
-		err := c.call("ask libvirt for events", func(l *libvirt.Libvirt) error {
+		err := c.Call("ask libvirt for events", func(l *libvirt.Libvirt) error {
 			_, err := l.ConnectDomainEventCallbackRegisterAny(int32(id), nil)
 			return err
 		})
@@ -68,7 +70,7 @@ func (d *Driver) session(ctx context.Context) (*session, error) {
 	defer d.mu.Unlock()
 	if other := d.kept; other != nil {
 		select {
-		case <-other.gone:
+		case <-other.Gone:
 		default: // somebody was quicker
 			c.Close()
 			return other, nil
@@ -76,7 +78,7 @@ func (d *Driver) session(ctx context.Context) (*session, error) {
 	}
 	d.kept = s
 	go func() {
-		<-s.gone
+		<-s.Gone
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		for to := range s.listen {
@@ -88,11 +90,11 @@ func (d *Driver) session(ctx context.Context) (*session, error) {
 }
 
 // heard takes an event, in the goroutine that reads the connection.
-func (s *session) heard(e eventFrame) {
+func (s *session) heard(e rpc.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.stale[e.uuid]++
-	delete(s.known, e.uuid)
+	s.stale[e.UUID]++
+	delete(s.known, e.UUID)
 	for to := range s.listen {
 		select {
 		case to <- e:
@@ -104,8 +106,8 @@ func (s *session) heard(e eventFrame) {
 }
 
 // subscribe returns a channel of events that is closed with the session.
-func (s *session) subscribe() (chan eventFrame, bool) {
-	to := make(chan eventFrame, eventBuffer)
+func (s *session) subscribe() (chan rpc.Event, bool) {
+	to := make(chan rpc.Event, eventBuffer)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.listen == nil {
@@ -115,7 +117,7 @@ func (s *session) subscribe() (chan eventFrame, bool) {
 	return to, true
 }
 
-func (s *session) unsubscribe(to chan eventFrame) {
+func (s *session) unsubscribe(to chan rpc.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.listen[to] {

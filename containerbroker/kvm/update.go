@@ -117,7 +117,7 @@ func (u *updating) cpusChanged() error {
 			has = u.live.domain.VCPU.Value
 		}
 		if want > has && want <= u.live.domain.VCPU.Value {
-			err := u.c.call("plug in processors", func(l *libvirt.Libvirt) error {
+			err := u.c.Call("plug in processors", func(l *libvirt.Libvirt) error {
 				return l.DomainSetVcpusFlags(u.dom, uint32(want), uint32(libvirt.DomainVCPULive))
 			})
 			if err != nil {
@@ -142,7 +142,7 @@ func (u *updating) cpusChanged() error {
 func (u *updating) memoryChanged() error {
 	kib := uint(u.want.Memory >> 10)
 	if u.running && u.live.domain.Memory != nil && u.want.Memory <= bytesOf(u.live.domain.Memory.Value, u.live.domain.Memory.Unit) {
-		err := u.c.call("set the guest's memory", func(l *libvirt.Libvirt) error {
+		err := u.c.Call("set the guest's memory", func(l *libvirt.Libvirt) error {
 			return l.DomainSetMemoryFlags(u.dom, uint64(kib), uint32(libvirt.DomainMemLive))
 		})
 		if err != nil {
@@ -158,7 +158,7 @@ func (u *updating) memoryChanged() error {
 func (u *updating) rootDiskChanged() error {
 	file := fileOf(u.def.domain.Devices.Disks, rootTarget)
 	if u.running {
-		err := u.c.call("grow the root disk", func(l *libvirt.Libvirt) error {
+		err := u.c.Call("grow the root disk", func(l *libvirt.Libvirt) error {
 			return l.DomainBlockResize(u.dom, rootTarget, uint64(u.want.RootDisk), libvirt.DomainBlockResizeBytes)
 		})
 		if err != nil {
@@ -177,7 +177,7 @@ func (u *updating) rootDiskChanged() error {
 			if err != nil {
 				return err
 			}
-			err := u.c.call("grow the root disk", func(l *libvirt.Libvirt) error {
+			err := u.c.Call("grow the root disk", func(l *libvirt.Libvirt) error {
 				return l.StorageVolResize(v, uint64(u.want.RootDisk), 0)
 			})
 			if err != nil {
@@ -266,7 +266,7 @@ func redefine(c *conn, def *definition) error {
 	if err != nil {
 		return fault.New(fault.Invalid, "cannot write its definition: %v", err)
 	}
-	return c.call("change the definition", func(l *libvirt.Libvirt) error {
+	return c.Call("change the definition", func(l *libvirt.Libvirt) error {
 		_, err := l.DomainDefineXMLFlags(text, 0)
 		return err
 	})

@@ -89,7 +89,7 @@ func (p *pool) overlay(name, image string, size int64) error {
 // capacity is the size, in bytes, that a guest sees.
 func (p *pool) capacity(v libvirt.StorageVol) (int64, error) {
 	size := int64(0)
-	err := p.conn.call("read volume "+v.Name, func(l *libvirt.Libvirt) error {
+	err := p.conn.Call("read volume "+v.Name, func(l *libvirt.Libvirt) error {
 		_, capacity, _, err := l.StorageVolGetInfo(v)
 		size = int64(capacity)
 		return err
@@ -103,7 +103,7 @@ func (p *pool) create(v libvirtxml.StorageVolume) error {
 		return fault.New(fault.Invalid, "cannot describe volume %s: %v", v.Name, err)
 	}
 	for range 2 {
-		err = p.conn.call("make volume "+v.Name, func(l *libvirt.Libvirt) error {
+		err = p.conn.Call("make volume "+v.Name, func(l *libvirt.Libvirt) error {
 			_, err := l.StorageVolCreateXML(p.pool, text, 0)
 			return err
 		})
@@ -130,7 +130,7 @@ func (p *pool) write(name string, content []byte) error {
 	if err != nil {
 		return err
 	}
-	return p.conn.call("fill volume "+name, func(l *libvirt.Libvirt) error {
+	return p.conn.Call("fill volume "+name, func(l *libvirt.Libvirt) error {
 		err := l.StorageVolUpload(v, bytes.NewReader(content), 0, uint64(len(content)), 0)
 		if errors.Is(err, io.EOF) {
 			return nil
@@ -143,7 +143,7 @@ func (p *pool) write(name string, content []byte) error {
 func (p *pool) remove(name string) error {
 	v, err := p.lookup(name)
 	if err == nil {
-		err = p.conn.call("delete volume "+name, func(l *libvirt.Libvirt) error { return l.StorageVolDelete(v, 0) })
+		err = p.conn.Call("delete volume "+name, func(l *libvirt.Libvirt) error { return l.StorageVolDelete(v, 0) })
 	}
 	if err == nil || fault.Is(err, fault.NotFound) {
 		return nil
@@ -154,7 +154,7 @@ func (p *pool) remove(name string) error {
 // names lists the volumes; with refresh libvirt looks what is there.
 func (p *pool) names(refresh bool) ([]string, error) {
 	if refresh {
-		err := p.conn.call("refresh storage pool "+p.pool.Name, func(l *libvirt.Libvirt) error { return l.StoragePoolRefresh(p.pool, 0) })
+		err := p.conn.Call("refresh storage pool "+p.pool.Name, func(l *libvirt.Libvirt) error { return l.StoragePoolRefresh(p.pool, 0) })
 		if err != nil {
 			return nil, err
 		}

@@ -1,4 +1,4 @@
-package kvm
+package rpc
 
 import (
 	"strings"
@@ -8,8 +8,8 @@ import (
 // maxMessage bounds, in bytes, what of a foreign message is passed on.
 const maxMessage = 1024
 
-// clean drops what a terminal would act upon and bounds the rest.
-func clean(text string, limit int) string {
+// Clean drops what a terminal would act upon and bounds the rest.
+func Clean(text string, limit int) string {
 	text = strings.Map(func(r rune) rune {
 		switch {
 		case r == '\t' || r == '\n':

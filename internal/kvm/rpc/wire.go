@@ -1,4 +1,4 @@
-package kvm
+package rpc
 
 import (
 	"bytes"
@@ -29,7 +29,7 @@ var errFrame = errors.New("libvirt sent a frame of impossible length")
 // are made by one goroutine.
 type wire struct {
 	net.Conn
-	onEvent func(eventFrame)
+	onEvent func(Event)
 	pending bytes.Buffer
 	failed  error
 }
@@ -77,23 +77,23 @@ func (w *wire) frame() error {
 	return nil
 }
 
-// eventFrame is a domain event as it stands in its frame. code and detail are
+// Event is a domain event as it stands in its frame. Code and Detail are
 // those of lifecycle events, otherwise 0.
-type eventFrame struct {
-	procedure    uint32
-	name         string
-	uuid         [16]byte
-	code, detail uint32
+type Event struct {
+	Procedure    uint32
+	Name         string
+	UUID         [16]byte
+	Code, Detail uint32
 }
 
-// procLifecycle is the message of the lifecycle event that a callback was
+// ProcLifecycle is the message of the lifecycle event that a callback was
 // registered for (remote_protocol.x: REMOTE_PROC_DOMAIN_EVENT_CALLBACK_LIFECYCLE).
-const procLifecycle = 318
+const ProcLifecycle = 318
 
 // parseEvent reads what all callback events begin with: the callback's id and
 // the domain (name, UUID, id). It believes nothing.
-func parseEvent(procedure uint32, body []byte) (eventFrame, bool) {
-	e := eventFrame{procedure: procedure}
+func parseEvent(procedure uint32, body []byte) (Event, bool) {
+	e := Event{Procedure: procedure}
 	word := func() (uint32, bool) {
 		if len(body) < 4 {
 			return 0, false
@@ -110,15 +110,15 @@ func parseEvent(procedure uint32, body []byte) (eventFrame, bool) {
 	if !ok || n > maxName || padded+16+4 > int64(len(body)) {
 		return e, false
 	}
-	e.name = string(body[:n])
+	e.Name = string(body[:n])
 	body = body[padded:]
-	copy(e.uuid[:], body)
+	copy(e.UUID[:], body)
 	body = body[16+4:]
-	if procedure == procLifecycle {
-		if e.code, ok = word(); !ok {
+	if procedure == ProcLifecycle {
+		if e.Code, ok = word(); !ok {
 			return e, false
 		}
-		if e.detail, ok = word(); !ok {
+		if e.Detail, ok = word(); !ok {
 			return e, false
 		}
 	}

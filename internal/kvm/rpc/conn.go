@@ -1,0 +1,166 @@
+// Package rpc is a connection to libvirt that survives a libvirt which hangs,
+// dies or talks nonsense: every call has a deadline, every frame a bound.
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	libvirt "github.com/digitalocean/go-libvirt"
+
+	"hostler/internal/fault"
+)
+
+// Conn is one connection to libvirt. It is used by one operation, or kept by a
+// session; it is never opened again. The library knows no deadlines: a call
+// that does not end in time closes the connection under it, which ends all
+// calls on it.
+type Conn struct {
+	ctx   context.Context
+	limit time.Duration // of one call
+	lib   *libvirt.Libvirt
+	raw   net.Conn
+	stop  func() bool
+	once  sync.Once
+	// Gone is closed when the connection is.
+	Gone chan struct{}
+}
+
+// dialer hands the library the connection that is already there.
+type dialer struct{ c net.Conn }
+
+func (d dialer) Dial() (net.Conn, error) { return d.c, nil }
+
+// Dial returns a connection to the libvirt behind a socket; limit bounds each
+// call. It ends with ctx, and Close must be called. Domain events go to
+// onEvent, which may be nil, from the goroutine that reads the connection.
+func Dial(ctx context.Context, socket string, limit time.Duration, onEvent func(Event)) (*Conn, error) {
+	raw, err := (&net.Dialer{Timeout: limit}).DialContext(ctx, "unix", socket)
+	if err != nil {
+		return nil, fault.New(fault.Transient, "cannot reach libvirt: %w", err)
+	}
+	c := &Conn{
+		ctx: ctx, limit: limit, raw: raw, Gone: make(chan struct{}),
+		lib: libvirt.NewWithDialer(dialer{&wire{Conn: raw, onEvent: onEvent}}),
+	}
+	c.stop = context.AfterFunc(ctx, c.Close)
+	if err := c.Call("connect to libvirt", func(l *libvirt.Libvirt) error { return l.ConnectToURI(libvirt.QEMUSystem) }); err != nil {
+		c.Close()
+		return nil, fmt.Errorf("cannot reach libvirt: %w", err)
+	}
+	// The library leaves its own word for this in doubt where the connection
+	// broke right after it was made.
+	go func() {
+		<-c.lib.Disconnected()
+		c.Close()
+	}()
+	return c, nil
+}
+
+// Close ends the connection and all calls on it; it may be called again.
+func (c *Conn) Close() {
+	c.once.Do(func() {
+		if c.stop != nil {
+			c.stop()
+		}
+		_ = c.raw.Close()
+		close(c.Gone)
+	})
+}
+
+// Call makes one call. what completes the sentence "cannot …".
+func (c *Conn) Call(what string, f func(*libvirt.Libvirt) error) error {
+	return c.CallWithin(c.limit, what, f)
+}
+
+// CallWithin is Call with a limit of its own. The call runs in a goroutine
+// that can be left behind, and whose panic is an error of this call alone.
+func (c *Conn) CallWithin(limit time.Duration, what string, f func(*libvirt.Libvirt) error) error {
+	done := make(chan error, 1)
+	go func() {
+		defer func() {
+			if p := recover(); p != nil {
+				done <- fmt.Errorf("libvirt gave an unreadable answer: %v", p)
+			}
+		}()
+		done <- f(c.lib)
+	}()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	var err error
+	select {
+	case err = <-done:
+	case <-timer.C:
+		c.Close()
+		err = fault.New(fault.Transient, "libvirt gave no answer within %s", limit)
+	case <-c.ctx.Done():
+		c.Close()
+		err = c.ctx.Err()
+	case <-c.Gone:
+		select {
+		case err = <-done: // it came in time all the same
+		default:
+			err = ErrLost
+		}
+	}
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("cannot %s: %w", what, classify(c.ctx, err))
+}
+
+// ErrLost says that what became of a call is not known.
+var ErrLost = fault.New(fault.Transient, "libvirt closed the connection")
+
+// classify gives an error of libvirt its kind; a context's own error stays
+// findable.
+func classify(ctx context.Context, err error) error {
+	if cause := ctx.Err(); cause != nil && !errors.Is(err, cause) {
+		return fmt.Errorf("%w (%v)", cause, err)
+	}
+	var told libvirt.Error
+	if !errors.As(err, &told) {
+		if errors.Is(err, libvirt.ErrInterrupted) {
+			return ErrLost
+		}
+		return err
+	}
+	err = errors.New(Clean(told.Message, maxMessage))
+	switch libvirt.ErrorNumber(told.Code) {
+	case libvirt.ErrNoDomain, libvirt.ErrNoNetwork, libvirt.ErrNoStoragePool, libvirt.ErrNoStorageVol, libvirt.ErrNoSecret,
+		libvirt.ErrNoDomainMetadata:
+		return fault.Wrap(fault.NotFound, err)
+	case libvirt.ErrAgentUnresponsive:
+		return fault.Wrap(fault.NotReady, err)
+	case libvirt.ErrOperationInvalid:
+		return fault.Wrap(fault.NotReady, err)
+	case libvirt.ErrAuthFailed, libvirt.ErrAuthCancelled, libvirt.ErrAuthUnavailable, libvirt.ErrAccessDenied, libvirt.ErrOperationDenied:
+		return fault.Wrap(fault.NeedsOperator, err)
+	case libvirt.ErrDomExist, libvirt.ErrStorageVolExist:
+		return fault.Wrap(fault.Conflict, err)
+	case libvirt.ErrXMLError, libvirt.ErrXMLDetail, libvirt.ErrInvalidArg, libvirt.ErrConfigUnsupported, libvirt.ErrXMLInvalidSchema:
+		return fault.Wrap(fault.Invalid, err)
+	}
+	return fault.Wrap(fault.Transient, err)
+}
+
+// Value makes a call that returns something.
+func Value[T any](c *Conn, what string, f func(*libvirt.Libvirt) (T, error)) (T, error) {
+	var v T
+	err := c.Call(what, func(l *libvirt.Libvirt) error {
+		got, err := f(l)
+		if err == nil {
+			v = got
+		}
+		return err
+	})
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return v, nil
+}
