@@ -149,19 +149,27 @@ func cloudInitFailure(report string) string {
 // maxMessage bounds, in bytes, a text from a guest that goes into an error.
 const maxMessage = 2048
 
-// clean drops what a terminal would act upon and bounds the rest.
+// clean makes text from a guest fit for a log or a terminal: one line, no
+// control characters, bounded.
 func clean(text string, limit int) string {
-	text = strings.Map(func(r rune) rune {
-		switch {
-		case r == '\t' || r == '\n':
-			return ' '
-		case !unicode.IsPrint(r):
-			return -1
-		}
-		return r
-	}, text)
-	if len(text) > limit {
-		text = strings.ToValidUTF8(text[:limit], "")
+	fields := strings.FieldsFunc(strings.ToValidUTF8(text, "?"), func(r rune) bool { return r == '\n' || r == '\r' })
+	for i, f := range fields {
+		fields[i] = strings.TrimSpace(strings.Map(printable, f))
 	}
-	return strings.TrimSpace(text)
+	text = strings.Join(fields, "; ")
+	if len(text) > limit {
+		text = strings.ToValidUTF8(text[:limit], "") + "…"
+	}
+	return text
+}
+
+// printable drops what a terminal would act upon.
+func printable(r rune) rune {
+	switch {
+	case r == '\t':
+		return ' '
+	case !unicode.IsPrint(r):
+		return -1
+	}
+	return r
 }

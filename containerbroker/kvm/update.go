@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	libvirt "github.com/digitalocean/go-libvirt"
 	"libvirt.org/go/libvirtxml"
@@ -254,6 +255,10 @@ func (u *updating) reseed(old string) error {
 	return nil
 }
 
+// redefineTimeout is longer than that of other calls: libvirt may have to find
+// out first what its QEMU can do.
+const redefineTimeout = 2 * time.Minute
+
 // redefine replaces a domain's definition by def, with def's note.
 func redefine(c *conn, def *definition) error {
 	metadata, err := replaceNote(def)
@@ -266,7 +271,7 @@ func redefine(c *conn, def *definition) error {
 	if err != nil {
 		return fault.New(fault.Invalid, "cannot write its definition: %v", err)
 	}
-	return c.Call("change the definition", func(l *libvirt.Libvirt) error {
+	return c.CallWithin(redefineTimeout, "change the definition", func(l *libvirt.Libvirt) error {
 		_, err := l.DomainDefineXMLFlags(text, 0)
 		return err
 	})
