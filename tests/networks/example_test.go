@@ -22,13 +22,13 @@ const world = `
 ip -o link | sed 's/^[0-9]*: //; s/@if[0-9]*//; s/ state [A-Z]*//'
 ip -o addr | sed 's/^[0-9]*: //; s/ valid_lft.*//; s/ tentative//'
 ip route show table all; ip -6 route show table all | sed 's/ expires [0-9a-z]*//'
-nft list ruleset
+nft -s list ruleset
 cat /proc/sys/net/ipv4/ip_forward /proc/sys/net/ipv6/conf/all/forwarding
 find /etc -xdev -type f ! -path '/etc/sysctl.d/60-hostler.conf' -exec md5sum {} + | sort -k2`
 
 // notOurs is in the lines about links that come and go with machines of LXD
 // and of other programs, whatever is declared.
-var notOurs = regexp.MustCompile(`lxt|veth|vnet|kv[ct]|fe80|ff00`)
+var notOurs = regexp.MustCompile(`lxt|veth|vnet|kv[ct]|LIBVIRT|fe80|ff00`)
 
 func look(t *testing.T) string {
 	t.Helper()

@@ -31,9 +31,9 @@ machines:
     networks: {eth0: {network: lan}}
 `
 
-// start returns an agent with a namespace of its own, so that the table and
+// both returns an agent beside an LXD, with a namespace of its own, so that the table and
 // the bridges are no other's.
-func start(t *testing.T) (*lxdtest.Server, *harness.Agent) {
+func both(t *testing.T) (*lxdtest.Server, *harness.Agent) {
 	t.Helper()
 	restore := harness.KeepParameters(t)
 	t.Cleanup(restore)
@@ -114,7 +114,7 @@ func answer(url string) error {
 // each other, the published port answers, the second plan is empty, and
 // nothing is left in the end.
 func TestNetwork(t *testing.T) {
-	_, a := start(t)
+	_, a := both(t)
 	file := a.File("site", lan)
 	code, out := a.Exit("plan", "-f", file)
 	if code != 2 || !strings.Contains(out, "network/lan") || !strings.Contains(out, "br-hlan") {

@@ -1,0 +1,110 @@
+//go:build integration
+
+package networks
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler/hostnet/nettest"
+	"hostler/tests/harness"
+)
+
+const (
+	many   = 100
+	rounds = 3
+)
+
+// BenchmarkNetworks makes 100 networks, each a bridge with an address and
+// rules of its own, with hostler and with ip and nft, round by round in one
+// run, and counts what hostler writes when there is nothing to do.
+func BenchmarkNetworks(b *testing.B) {
+	a, n := bare(b)
+	file := a.File("site", networksOf(many))
+	var ours, theirs []time.Duration
+	for range rounds {
+		began := time.Now()
+		a.Run("apply", "-f", file, "--wait", "--timeout", "2m")
+		ours = append(ours, time.Since(began))
+		a.Run("delete", "declaration/site", "--wait", "--timeout", "2m")
+		theirs = append(theirs, byHand(n))
+	}
+	quotients := make([]float64, rounds)
+	for i := range quotients {
+		quotients[i] = float64(ours[i]) / float64(theirs[i])
+	}
+	slices.Sort(quotients)
+	text, _ := os.ReadFile("/proc/loadavg")
+	fmt.Printf("figure: apply of %d networks / ip and nft commands: ratio min %.2f median %.2f max %.2f; target ≤ 0.70: %s\n",
+		many, quotients[0], quotients[rounds/2], quotients[rounds-1], verdict(quotients[rounds/2] <= 0.7))
+	fmt.Printf("        hostler %v; the other %v; load %.4s\n", ours, theirs, text)
+
+	a.Run("apply", "-f", file, "--wait", "--timeout", "2m")
+	_, links := start(b, n, "ip -o monitor all")
+	_, rules := start(b, n, "nft monitor")
+	first := passed(b, a)
+	for i := range 20 {
+		sh(n, fmt.Sprintf("ip link set lo alias look%d", i)) // wakes the worker
+		harness.Wait(b, "a pass", 10*time.Second, func() error {
+			if passed(b, a) < first+i+1 {
+				return fmt.Errorf("no pass")
+			}
+			return nil
+		})
+	}
+	writes := 0
+	for _, said := range []string{links(), rules()} {
+		for line := range strings.Lines(said) {
+			if line = strings.TrimSpace(line); line != "" && !strings.Contains(line, " lo:") && !strings.Contains(line, "alias look") {
+				writes++
+				b.Log(line)
+			}
+		}
+	}
+	fmt.Printf("figure: netlink writes of %d passes over %d networks with nothing to do: %d; target 0: %s\n", passed(b, a)-first, many, writes, verdict(writes == 0))
+	if writes > 0 {
+		b.Error("a pass with nothing to do writes")
+	}
+}
+
+func verdict(met bool) string {
+	if met {
+		return "met"
+	}
+	return "MISSED"
+}
+
+func networksOf(n int) string {
+	var b strings.Builder
+	b.WriteString("version: 1\nnetworks:\n")
+	for i := range n {
+		fmt.Fprintf(&b, "  n%d: {bridge: brh%d, addresses: [10.222.%d.1/24], forwarding: true, nat: true}\n", i, i, i)
+	}
+	return b.String()
+}
+
+// byHand makes as many networks with one command after another, as a script
+// of a person would, and takes them away again unmeasured.
+func byHand(n *nettest.Namespace) time.Duration {
+	script := fmt.Sprintf(`set -e
+nft add table inet byhand
+nft 'add chain inet byhand post { type nat hook postrouting priority srcnat; }'
+nft 'add chain inet byhand pre { type filter hook prerouting priority raw; }'
+for i in $(seq 0 %d); do
+  ip link add brx$i type bridge forward_delay 0
+  ip link set brx$i alias hand:$i
+  ip addr add 10.222.$i.1/24 dev brx$i
+  ip link set brx$i up
+  nft add rule inet byhand pre iifname brx$i ip saddr != 10.222.$i.0/24 drop
+  nft add rule inet byhand post oifname != brx$i ip saddr 10.222.$i.0/24 masquerade
+done`, many-1)
+	began := time.Now()
+	sh(n, script)
+	took := time.Since(began)
+	sh(n, fmt.Sprintf("nft delete table inet byhand; for i in $(seq 0 %d); do ip link del brx$i; done", many-1))
+	return took
+}
