@@ -87,9 +87,13 @@ func (v *Views) List(also ...string) (map[string]View, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := map[string]View{}
+	wanted := make(map[string]bool, len(also))
+	for _, path := range also {
+		wanted[path] = true
+	}
+	all := make(map[string]View, 2*len(also))
 	for _, m := range table {
-		if strings.HasPrefix(m.Mountpoint, v.o.Dir+"/") || slices.Contains(also, m.Mountpoint) {
+		if wanted[m.Mountpoint] || strings.HasPrefix(m.Mountpoint, v.o.Dir+"/") {
 			all[m.Mountpoint] = view(m)
 		}
 	}

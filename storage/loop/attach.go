@@ -16,7 +16,7 @@ import (
 
 // Attach implements storage.VolumeSource.
 func (s *Source) Attach(ctx context.Context, volumes []storage.VolumeAttachParams) []storage.Result[storage.VolumeAttachment] {
-	return storage.Each(ctx, volumes, func(ctx context.Context, p storage.VolumeAttachParams) (storage.VolumeAttachment, error) {
+	return storage.Several(ctx, volumes, func(ctx context.Context, p storage.VolumeAttachParams) (storage.VolumeAttachment, error) {
 		a, err := s.attach(ctx, p)
 		if err != nil {
 			return a, fmt.Errorf("cannot attach the volume %s: %w", p.ID, err)

@@ -21,7 +21,7 @@ const step = 256 << 20
 
 // Create implements storage.VolumeSource.
 func (s *Source) Create(ctx context.Context, volumes []storage.VolumeParams) []storage.Result[storage.Volume] {
-	return storage.Each(ctx, volumes, func(ctx context.Context, p storage.VolumeParams) (storage.Volume, error) {
+	return storage.Several(ctx, volumes, func(ctx context.Context, p storage.VolumeParams) (storage.Volume, error) {
 		if err := s.create(ctx, p); err != nil {
 			return storage.Volume{}, fmt.Errorf("cannot create the volume %s: %w", p.ID, err)
 		}

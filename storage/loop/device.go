@@ -66,18 +66,21 @@ func blocks(info fs.FileInfo) int64 {
 // devices lists the loop devices that have a file behind them, all of them or
 // an error.
 func (s *Source) devices() ([]device, error) {
-	bound, err := filepath.Glob(filepath.Join(s.o.Sys, "block/loop*/loop/backing_file"))
+	all, err := os.ReadDir(filepath.Join(s.o.Sys, "block"))
 	if err != nil {
-		return nil, err
-	}
-	if _, err := os.Stat(filepath.Join(s.o.Sys, "block")); err != nil {
 		return nil, fmt.Errorf("cannot list loop devices: %w", err)
 	}
 	var found []device
-	for _, path := range bound {
-		name := filepath.Base(filepath.Dir(filepath.Dir(path)))
-		number, err := strconv.Atoi(strings.TrimPrefix(name, "loop"))
-		if err != nil {
+	for _, entry := range all {
+		name := entry.Name()
+		text, ok := strings.CutPrefix(name, "loop")
+		number, err := strconv.Atoi(text)
+		if !ok || err != nil {
+			continue
+		}
+		// A device that was used and is not has no such folder; there may be
+		// hundreds.
+		if unix.Access(filepath.Join(s.o.Sys, "block", name, "loop"), unix.F_OK) != nil {
 			continue
 		}
 		d, err := s.look(number)
@@ -148,6 +151,9 @@ func (s *Source) bind(ctx context.Context, backing *os.File, r storage.Ref, read
 		flags = os.O_RDONLY
 		config.Info.Flags |= unix.LO_FLAGS_READ_ONLY
 	}
+	// Callers of this process need not take numbers from each other.
+	s.binding.Lock()
+	defer s.binding.Unlock()
 	var last error
 	for range tries {
 		number, err := unix.IoctlRetInt(int(control.Fd()), unix.LOOP_CTL_GET_FREE)

@@ -284,7 +284,7 @@ func TestReadOnlyHost(t *testing.T) {
 // Three agents take devices at the same time, each in its own folder: none is
 // lost, none is shared, and none takes another's away.
 func TestRacingAttachers(t *testing.T) {
-	const racers, each = 3, 40
+	const racers, each = 3, 86
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	devices := map[string]string{}

@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -53,6 +54,7 @@ type Options struct {
 type Source struct {
 	o       Options
 	records records.Folder[record]
+	binding sync.Mutex
 }
 
 var (

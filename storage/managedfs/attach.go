@@ -16,7 +16,7 @@ import (
 
 // Attach implements storage.FilesystemSource.
 func (s *Source) Attach(ctx context.Context, filesystems []storage.FilesystemAttachParams) []storage.Result[storage.FilesystemAttachment] {
-	return storage.Each(ctx, filesystems, func(ctx context.Context, p storage.FilesystemAttachParams) (storage.FilesystemAttachment, error) {
+	return storage.Several(ctx, filesystems, func(ctx context.Context, p storage.FilesystemAttachParams) (storage.FilesystemAttachment, error) {
 		a, err := s.attach(ctx, p)
 		if err != nil {
 			return a, fmt.Errorf("cannot attach the filesystem %s: %w", p.ID, err)

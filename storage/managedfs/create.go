@@ -20,7 +20,7 @@ import (
 
 // Create implements storage.FilesystemSource.
 func (s *Source) Create(ctx context.Context, filesystems []storage.FilesystemParams) []storage.Result[storage.Filesystem] {
-	return storage.Each(ctx, filesystems, func(ctx context.Context, p storage.FilesystemParams) (storage.Filesystem, error) {
+	return storage.Several(ctx, filesystems, func(ctx context.Context, p storage.FilesystemParams) (storage.Filesystem, error) {
 		if err := s.create(ctx, p); err != nil {
 			return storage.Filesystem{}, fmt.Errorf("cannot create the filesystem %s: %w", p.ID, err)
 		}

@@ -73,7 +73,8 @@ func tag(r storage.Ref) string {
 }
 
 func mountsOf(r storage.Ref, table mounts.Table) mounts.Table {
-	return table.Of(func(m *mountinfo.Info) bool { return m.FSType == "tmpfs" && m.Source == tag(r) })
+	tag := tag(r)
+	return table.Of(func(m *mountinfo.Info) bool { return m.FSType == "tmpfs" && m.Source == tag })
 }
 
 // round rounds a size up to whole pages, as the kernel does.
@@ -179,6 +180,13 @@ func (s *Source) List(context.Context) ([]storage.Filesystem, error) {
 	if err != nil {
 		return nil, err
 	}
+	// There may be thousands of both.
+	tagged := map[string]mounts.Table{}
+	for _, m := range table {
+		if m.FSType == "tmpfs" {
+			tagged[m.Source] = append(tagged[m.Source], m)
+		}
+	}
 	var all []storage.Filesystem
 	for _, id := range ids {
 		rec, found, err := s.records.Get(id)
@@ -188,7 +196,8 @@ func (s *Source) List(context.Context) ([]storage.Filesystem, error) {
 		case err != nil:
 			return nil, err
 		case found && rec.Stamp.Namespace == s.o.Namespace:
-			all = append(all, filesystem(storage.Ref{ID: id, Stamp: rec.Stamp}, rec, table))
+			r := storage.Ref{ID: id, Stamp: rec.Stamp}
+			all = append(all, filesystem(r, rec, tagged[tag(r)]))
 		}
 	}
 	return all, nil
@@ -210,12 +219,12 @@ func (s *Source) describe(r storage.Ref) (storage.Filesystem, error) {
 	if err != nil {
 		return storage.Filesystem{}, err
 	}
-	return filesystem(r, rec, table), nil
+	return filesystem(r, rec, mountsOf(r, table)), nil
 }
 
-func filesystem(r storage.Ref, rec record, table mounts.Table) storage.Filesystem {
+func filesystem(r storage.Ref, rec record, mounted mounts.Table) storage.Filesystem {
 	f := storage.Filesystem{Ref: r, Type: "tmpfs", Size: rec.Size}
-	for _, m := range mountsOf(r, table) {
+	for _, m := range mounted {
 		a := storage.FilesystemAttachment{Path: m.Mountpoint, ReadOnly: mounts.ReadOnly(m)}
 		var err error
 		if a.Size, a.Free, err = mounts.Usage(m.Mountpoint); err != nil {
