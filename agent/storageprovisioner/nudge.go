@@ -12,9 +12,11 @@ const (
 	// settle is how long after an operation the kernel may still tell of what
 	// the operation itself did to block devices.
 	settle = time.Second
-	// leastWait is how long a failed step rests before an event has it tried
-	// again: events may come in swarms.
+	// leastWait is how long a step that failed once rests before an event has
+	// it tried again, and twice as long after each more failure, up to
+	// mostWait: events may come in swarms, and most are about something else.
 	leastWait = 5 * time.Second
+	mostWait  = 5 * time.Minute
 )
 
 // followDevices wakes the worker when block devices change.
@@ -62,8 +64,9 @@ func (w *Worker) takeNudges() map[string]bool {
 
 // nudge adds the failing entities on which what happened since the last look
 // bears: block devices changed, or a machine that has them stopped, went or
-// was declared otherwise.
-func (w *Worker) nudge(l look, nudged map[string]bool) {
+// was declared otherwise. Those that have to rest first are remembered; again
+// is when the first of them has.
+func (w *Worker) nudge(l look, nudged map[string]bool) (again time.Time) {
 	w.mu.Lock()
 	devices := w.devices
 	w.devices = false
@@ -80,30 +83,53 @@ func (w *Worker) nudge(l look, nudged map[string]bool) {
 		}
 	}
 	w.had = now
+	before := w.postponed
+	w.postponed = map[string]bool{}
 	for i := range l.desired.Entities {
 		e := &l.desired.Entities[i]
-		bears := devices && (e.Kind == spec.KindVolume || e.Filesystem.Volume != "")
+		bears := before[e.Key()] || devices && w.devicesBear(e)
 		for machine := range e.Status.Attachments {
 			bears = bears || changed[machine]
 		}
-		if bears && rested(e, l.policy.Now) {
+		rested, failing := restedAt(e)
+		switch {
+		case !bears || !failing:
+		case !rested.After(l.policy.Now):
 			nudged[e.Key()] = true
+		default:
+			w.postponed[e.Key()] = true
+			if again.IsZero() || rested.Before(again) {
+				again = rested
+			}
 		}
 	}
+	return again
 }
 
-// rested says that the entity's last failure is a while ago.
-func rested(e *Entity, now time.Time) bool {
+// devicesBear says whether a change of block devices may be what a failing
+// entity waits for.
+func (w *Worker) devicesBear(e *Entity) bool {
+	return e.Kind == spec.KindVolume && failedAction(e.Status) != ActionCreate || e.Filesystem.Volume != ""
+}
+
+// restedAt is when an event may have the entity tried again.
+func restedAt(e *Entity) (at time.Time, failing bool) {
 	all := []spec.Attempts{e.Status.Attempts}
 	for _, a := range e.Status.Attachments {
 		all = append(all, a.Attempts)
 	}
 	for _, a := range all {
-		if a.NextRetry != nil && now.Sub(a.NextRetry.Add(-delays.Next(a.Count, nil))) < leastWait {
-			return false
+		if a.NextRetry == nil {
+			continue
+		}
+		failing = true
+		rest := min(leastWait<<min(max(a.Count-1, 0), 10), mostWait)
+		failed := a.NextRetry.Add(-delays.Next(a.Count, nil))
+		if t := failed.Add(rest); t.After(at) {
+			at = t
 		}
 	}
-	return true
+	return at, failing
 }
 
 // await has the entity tried again when one of those that hold it has ended

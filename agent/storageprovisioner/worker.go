@@ -53,10 +53,12 @@ type Worker struct {
 	// seen are the sources that could be looked at since the agent started.
 	seen map[string]bool
 	// had is what instances there were at the last look.
-	had    map[string]Guest
-	spaced time.Time // when space was last looked at
-	bare   bool      // nothing was declared at the last look
-	waits  sync.WaitGroup
+	had map[string]Guest
+	// postponed are the entities that had an event while they had to rest.
+	postponed map[string]bool
+	spaced    time.Time // when space was last looked at
+	bare      bool      // nothing was declared at the last look
+	waits     sync.WaitGroup
 
 	mu      sync.Mutex
 	nudged  map[string]bool
@@ -164,7 +166,7 @@ func (w *Worker) converge(ctx context.Context) (time.Time, error) {
 		if err != nil {
 			return time.Time{}, err
 		}
-		w.nudge(l, nudged)
+		again := w.nudge(l, nudged)
 		l.policy.Nudged = nudged
 		l.steps = Plan(l.desired, l.observed, l.policy)
 		if err := w.assess(ctx, &l); err != nil {
@@ -179,7 +181,7 @@ func (w *Worker) converge(ctx context.Context) (time.Time, error) {
 		}
 		if !acted {
 			w.space(ctx, l)
-			return nextRetry(l), nil
+			return earliest(nextRetry(l), again), nil
 		}
 		// A nudge is good for one attempt.
 		nudged = map[string]bool{}
@@ -196,6 +198,14 @@ func (w *Worker) stage(l *look) error {
 	}
 	w.bare = !used
 	return w.Stage(used)
+}
+
+// earliest is the earlier of two times; zero is none.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // nextRetry is when the first step falls due that waits for its time.

@@ -448,8 +448,8 @@ func TestEarlyWake(t *testing.T) {
 	if tried() != at {
 		t.Error("tried again at once, by what may have been its own doing")
 	}
+	// The event is not forgotten meanwhile.
 	r.now = r.now.Add(leastWait)
-	r.w.devices = true
 	r.pass()
 	if tried() != at+1 {
 		t.Errorf("not woken: %v", r.host.did())
@@ -461,6 +461,11 @@ func TestEarlyWake(t *testing.T) {
 	delete(r.host.fails, "attach volume/data")
 	r.now = r.now.Add(leastWait)
 	r.w.devices = true
+	r.pass()
+	if tried() != at+1 {
+		t.Errorf("tried again before it had rested: %v", r.host.did())
+	}
+	r.now = r.now.Add(leastWait)
 	r.pass()
 	if s := r.status(spec.KindVolume, "data"); s.State != spec.StorageAttached {
 		t.Errorf("%+v", s)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -60,10 +61,14 @@ func (s *Source) attach(ctx context.Context, p storage.VolumeAttachParams) (stor
 	if err != nil {
 		return none, err
 	}
-	for _, d := range all {
-		if !d.backedBy(info) {
-			continue
-		}
+	// Somebody else may have attached it again, otherwise.
+	all = slices.DeleteFunc(all, func(d device) bool { return !d.backedBy(info) })
+	slices.SortStableFunc(all, func(a, b device) int {
+		fits := map[bool]int{true: 0, false: 1}
+		return fits[a.readOnly() == p.ReadOnly] - fits[b.readOnly() == p.ReadOnly]
+	})
+	if len(all) > 0 {
+		d := all[0]
 		if d.readOnly() != p.ReadOnly {
 			have := map[bool]string{true: "read-only", false: "for writing"}
 			return none, fault.New(fault.Conflict, "it is attached %s as %s; detach it first to have it %s", have[d.readOnly()], s.path(d.number), have[p.ReadOnly])

@@ -34,6 +34,7 @@ func TestPackageLife(t *testing.T) {
 		{"install", (*packaged).install},
 		{"rights", (*packaged).rights},
 		{"first machine", (*packaged).firstMachine},
+		{"storage", (*packaged).storage},
 		{"provisioner killed", (*packaged).provisionerKilled},
 		{"agent killed", (*packaged).agentKilled},
 		{"upgrade", (*packaged).upgrade},
@@ -97,6 +98,26 @@ func (p *packaged) firstMachine() {
 	if pid := guestOf(p); pid == 0 {
 		p.Error("the machine's init has no PID")
 	}
+}
+
+// storage: what the agent mounts under its unit's confinement is seen by the
+// host, by LXD and by the machine, and goes for all of them.
+func (p *packaged) storage() {
+	const mount, view = "/var/lib/hostler/mounts/host/scratch", "/var/lib/hostler/mounts/machines/web/scratch"
+	p.host.Sh("mkdir -p /root/storage && { cat /root/web.yaml; echo '    storage: [{filesystem: scratch, path: /scratch}]'; echo 'filesystems: {scratch: {provider: tmpfs, size: 8MiB}}'; } > /root/storage/web.yaml")
+	p.host.Sh("hostler apply -f /root/storage/web.yaml --wait --timeout 2m")
+	p.host.Sh("lxc exec web -T -- sh -c 'echo seen > /scratch/file'")
+	for _, process := range []string{"1", p.mainPID("hostlerd.service"), "$(pgrep -xo lxd)"} {
+		p.equal("what process "+process+" sees", p.host.Sh("cat /proc/"+process+"/root"+mount+"/file /proc/"+process+"/root"+view+"/file"), "seen\nseen\n")
+	}
+	p.host.Sh("hostler apply -f /root/web.yaml --wait --timeout 2m")
+	for _, process := range []string{"1", p.mainPID("hostlerd.service"), "$(pgrep -xo lxd)"} {
+		if out, err := p.host.Try("grep /var/lib/hostler/mounts /proc/" + process + "/mountinfo"); err == nil {
+			p.Errorf("process %s still has %s", process, out)
+		}
+	}
+	p.host.Sh("! hostler get filesystems -o name | grep .")
+	p.sameGuest()
 }
 
 func (p *packaged) provisionerKilled() {
