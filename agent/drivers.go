@@ -7,8 +7,10 @@ import (
 	"hostler/agent/spec"
 	"hostler/agent/storageprovisioner"
 	"hostler/containerbroker"
+	"hostler/containerbroker/kvm"
 	"hostler/containerbroker/lxd"
 	"hostler/initialisers"
+	kvminit "hostler/initialisers/kvm"
 	lxdinit "hostler/initialisers/lxd"
 	"hostler/internal/fault"
 	"hostler/internal/paths"
@@ -37,6 +39,7 @@ type constructors struct {
 func drivers() map[spec.ContainerType]constructors {
 	return map[spec.ContainerType]constructors{
 		spec.LXD: {driver: newLXDDriver, initialiser: newLXDInitialiser, remote: newRemoteLXD},
+		spec.KVM: {driver: newKVMDriver, initialiser: newKVMInitialiser, remote: newRemoteKVM},
 	}
 }
 
@@ -68,6 +71,43 @@ func newLXDInitialiser(h *host, c spec.Config) initialisers.Initialiser {
 		Pool: c.Types.LXD.Pool, MTU: c.Types.LXD.MTU, NetworkMethod: c.Types.LXD.NetworkMethod,
 		Proxy:  lxdinit.Proxy{HTTP: c.Proxy.HTTP, HTTPS: c.Proxy.HTTPS, No: c.Proxy.No},
 		LXDDir: os.Getenv("LXD_DIR"), Logger: log,
+	})
+}
+
+func newKVMDriver(h *host) (driver, error) {
+	d, err := kvmAt(h.paths, h.cfg.Namespace, kvm.Options{
+		Images: h.images, Runner: run.Host{}, Pool: h.cfg.Types.KVM.Pool, Logger: h.logger.With("driver", "kvm"),
+	})
+	if err != nil {
+		return driver{}, err
+	}
+	return driver{Broker: d, Images: d}, nil
+}
+
+func newRemoteKVM(p paths.Paths, namespace string, log *slog.Logger) (containerbroker.Broker, error) {
+	return kvmAt(p, namespace, kvm.Options{Logger: log})
+}
+
+// kvmAt returns a driver for the libvirt of this host.
+func kvmAt(p paths.Paths, namespace string, o kvm.Options) (*kvm.Driver, error) {
+	o.Socket, o.Namespace = p.LibvirtSocket(), namespace
+	o.Accelerator = func() string {
+		outcome, err := kvminit.ReadOutcome(p)
+		if err != nil {
+			return kvm.AcceleratorTCG // which runs everywhere
+		}
+		return outcome.Accelerator
+	}
+	if _, err := os.Stat(o.Socket); err != nil {
+		return nil, fault.New(fault.NotReady, "libvirt is not set up on this host yet")
+	}
+	return kvm.New(o), nil
+}
+
+func newKVMInitialiser(h *host, c spec.Config) initialisers.Initialiser {
+	return kvminit.New(kvminit.Options{
+		Runner: run.Host{}, Packages: h.packages(c), Paths: h.paths,
+		Pool: c.Types.KVM.Pool, Accelerator: c.Types.KVM.Accelerator, Logger: h.logger.With("initialiser", "kvm"),
 	})
 }
 

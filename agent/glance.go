@@ -138,7 +138,11 @@ func readiness(ctx context.Context, t spec.ContainerType, init initialisers.Init
 	ok, why := init.Satisfied(ctx)
 	switch {
 	case ok:
-		return "ok", "is set up", ""
+		message = "is set up"
+		if a, tells := init.(interface{ Accelerator() string }); tells && a.Accelerator() != "" {
+			message += "; " + a.Accelerator()
+		}
+		return "ok", message, ""
 	case ctx.Err() != nil:
 		return "error", fmt.Sprintf("no answer within %s: %s", glanceTimeout, why), "look whether its daemon hangs, and restart it"
 	default:

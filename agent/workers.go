@@ -51,5 +51,14 @@ func Workers() []Worker {
 			Name: "provisioner-lxd", In: "machines, host record, LXD's events", Out: "LXD instances and the status of their machines",
 			Doc: "Keeps the LXD machines as declared. Under systemd it is a unit of its own.",
 		},
+		{
+			Name: "setup-kvm", In: "machines, host record", Out: "type/kvm, packages, libvirt's storage pool and network, how guests run here",
+			Doc:   "Prepares the host for KVM machines when the first one is declared, then starts their provisioner.",
+			start: func(h *host, _ applier) func(context.Context) error { return h.setUp(spec.KVM) },
+		},
+		{
+			Name: "provisioner-kvm", In: "machines, host record, libvirt's events", Out: "libvirt domains and the status of their machines",
+			Doc: "Keeps the KVM machines as declared. Under systemd it is a unit of its own.",
+		},
 	}
 }

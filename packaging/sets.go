@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"runtime"
 	"strings"
 
 	"hostler/internal/fault"
@@ -23,6 +24,7 @@ func (r Release) String() string { return strings.TrimSpace(r.ID + " " + r.Versi
 // The purposes that have a set.
 const (
 	ForLXD        = "lxd"
+	ForKVM        = "kvm"
 	ForImageBuild = "image-build"
 	ForNetworks   = "networks"
 )
@@ -45,6 +47,10 @@ var sets = map[string]map[Release]Set{
 		{"ubuntu", "22.04"}: {Names: []string{"nftables", "dnsmasq-base"}, Options: Options{NoRecommends: true}},
 		{"ubuntu", "24.04"}: {Names: []string{"nftables", "dnsmasq-base"}, Options: Options{NoRecommends: true}},
 	},
+	ForKVM: {
+		{"debian", "12"}: {Names: kvmPackages, Options: Options{NoRecommends: true}},
+		{"debian", "13"}: {Names: kvmPackages, Options: Options{NoRecommends: true}},
+	},
 	ForImageBuild: {
 		{"debian", "12"}:    {Names: []string{"mmdebstrap", "squashfs-tools"}, Options: Options{NoRecommends: true}},
 		{"debian", "13"}:    {Names: []string{"mmdebstrap", "squashfs-tools"}, Options: Options{NoRecommends: true}},
@@ -52,6 +58,16 @@ var sets = map[string]map[Release]Set{
 		{"ubuntu", "24.04"}: {Names: []string{"mmdebstrap", "squashfs-tools"}, Options: Options{NoRecommends: true}},
 	},
 }
+
+// kvmPackages are libvirt and the emulator of the host's own architecture.
+// libvirt's network needs dnsmasq and iptables, and polkit is what lets the
+// provisioner, which is not root, speak to libvirt.
+var kvmPackages = append([]string{
+	"libvirt-daemon-system", "libvirt-clients", "qemu-utils", "dnsmasq-base", "iptables", "polkitd",
+}, map[string][]string{
+	"amd64": {"qemu-system-x86", "seabios", "ipxe-qemu"},
+	"arm64": {"qemu-system-arm", "qemu-efi-aarch64"},
+}[runtime.GOARCH]...)
 
 // SetFor returns what purpose needs on a release; an unknown one needs an
 // operator.

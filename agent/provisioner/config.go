@@ -47,6 +47,9 @@ func poolOf(c spec.Config, t spec.ContainerType) string {
 	if t == spec.LXD && c.Types.LXD.Pool != spec.DefaultConfig().Types.LXD.Pool {
 		return c.Types.LXD.Pool
 	}
+	if t == spec.KVM && c.Types.KVM.Pool != spec.DefaultConfig().Types.KVM.Pool {
+		return c.Types.KVM.Pool
+	}
 	return ""
 }
 

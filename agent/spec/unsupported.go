@@ -15,7 +15,6 @@ var notYet = []struct {
 	what string // for the sentence: "machine/web: publish is not yet …"
 }{
 	{KindNetwork, networksWith(func(n Network) bool { return len(n.Interfaces) > 0 }), "interfaces of a network are"},
-	{KindMachine, machinesWith(func(m Machine) bool { return m.Type == KVM }), "type kvm is"},
 	{KindMachine, machinesWith(func(m Machine) bool { return m.Type == LXC }), "type lxc is"},
 }
 

@@ -62,9 +62,9 @@ func ask(c *conn, dom libvirt.Domain, command string, arguments, target any) err
 // to 4 MiB.
 const maxAgentRequest = 3 << 20
 
-// awaitAgent waits until the guest's agent answers. A guest that does not run
-// is fault.NotReady.
-func (d *Driver) awaitAgent(ctx context.Context, c *conn, dom libvirt.Domain, limit time.Duration) error {
+// awaitAgent waits until the guest's agent answers, or until hopeless says that
+// it will not. A guest that does not run is fault.NotReady.
+func (d *Driver) awaitAgent(ctx context.Context, c *conn, dom libvirt.Domain, limit time.Duration, hopeless func(definition) bool) error {
 	deadline := time.Now().Add(limit)
 	for {
 		now, err := status(c, dom)
@@ -83,7 +83,7 @@ func (d *Driver) awaitAgent(ctx context.Context, c *conn, dom libvirt.Domain, li
 				return err
 			}
 		}
-		if time.Now().After(deadline) {
+		if time.Now().After(deadline) || hopeless != nil && hopeless(live) {
 			return fault.New(fault.NotReady, "its guest agent does not answer; the guest needs the package qemu-guest-agent")
 		}
 		if err := pause(ctx, lookEach); err != nil {

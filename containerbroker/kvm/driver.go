@@ -43,8 +43,9 @@ type Options struct {
 	// may probe QEMU anew; default 2 min.
 	StartTimeout time.Duration
 	// AgentTimeout is how long a guest that started is given until its guest
-	// agent answers; default 3 min.
-	AgentTimeout time.Duration
+	// agent answers; default 10 min, for a slow host without KVM. SeenTimeout
+	// is how long it is given after its address is seen; default 90 s.
+	AgentTimeout, SeenTimeout time.Duration
 	// AddressTimeout is how long a guest with a DHCP client is given to get
 	// an address; default 60 s.
 	AddressTimeout time.Duration
@@ -99,7 +100,8 @@ func New(opts Options) *Driver {
 	}
 	duration(&opts.RequestTimeout, 30*time.Second)
 	duration(&opts.StartTimeout, 2*time.Minute)
-	duration(&opts.AgentTimeout, 3*time.Minute)
+	duration(&opts.AgentTimeout, 10*time.Minute)
+	duration(&opts.SeenTimeout, 90*time.Second)
 	duration(&opts.AddressTimeout, time.Minute)
 	duration(&opts.UnplugTimeout, 20*time.Second)
 	text(&opts.Pool, "default")

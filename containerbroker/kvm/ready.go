@@ -17,9 +17,10 @@ import (
 )
 
 // WaitReady implements containerbroker.ReadinessProbe, by a script that the
-// guest's agent runs. A guest without an agent is ready when it has an address
-// that can be seen from outside, if one is expected, and else when it runs and
-// its agent had its time.
+// guest's agent runs. A guest without an agent is ready when its address is
+// seen from outside, and stays so, while no agent appears. One that is never
+// seen either is ready when its agent had its time, unless an address is
+// expected of it.
 func (d *Driver) WaitReady(ctx context.Context, m containerbroker.Machine, progress containerbroker.Progress) (containerbroker.Readiness, error) {
 	found, err := d.waitReady(ctx, m, progress)
 	if err != nil {
@@ -63,8 +64,20 @@ func (d *Driver) waitReady(ctx context.Context, m containerbroker.Machine, progr
 	d.mu.Unlock()
 	ready = guestprobe.Report(report)
 	ready.Addresses = d.learn(c, after)
+	if len(m.NICs) == 0 {
+		// libvirt's own network gives addresses: one is on its way.
+		for tries := int(leaseTime / lookEach); len(ready.Addresses) == 0 && tries > 0; tries-- {
+			if err := pause(ctx, lookEach); err != nil {
+				return ready, err
+			}
+			ready.Addresses = d.learn(c, after)
+		}
+	}
 	return ready, guestprobe.Judge(report, ready, d.opts.AddressTimeout, guestprobe.Lacking(m, ready.Addresses))
 }
+
+// leaseTime is how long an address on libvirt's own network is waited for.
+const leaseTime = 15 * time.Second
 
 // alive returns the domain in its present life, or a transient error with its
 // last words when it does not run.
@@ -85,8 +98,16 @@ func (d *Driver) alive(c *conn, dom libvirt.Domain) (libvirt.Domain, error) {
 
 // probe has the script run in the guest and returns what it printed.
 func (d *Driver) probe(ctx context.Context, c *conn, dom libvirt.Domain, m containerbroker.Machine) (string, error) {
-	limit := d.opts.AgentTimeout
-	if err := d.awaitAgent(ctx, c, dom, limit); err != nil {
+	var since time.Time // when it was first seen from outside
+	agentless := func(live definition) bool {
+		if have := d.seen(live); len(have) == 0 || guestprobe.Lacking(m, have) != "" {
+			since = time.Time{}
+		} else if since.IsZero() {
+			since = time.Now()
+		}
+		return !since.IsZero() && time.Since(since) > d.opts.SeenTimeout
+	}
+	if err := d.awaitAgent(ctx, c, dom, d.opts.AgentTimeout, agentless); err != nil {
 		return "", err
 	}
 	tries := 0

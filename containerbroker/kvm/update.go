@@ -124,6 +124,11 @@ func (u *updating) cpusChanged() error {
 			if err != nil {
 				return err
 			}
+			// A guest that does not take them into use by itself is asked to;
+			// one without an agent does so when it starts again.
+			_ = u.c.Call("ask the guest to use its processors", func(l *libvirt.Libvirt) error {
+				return l.DomainSetVcpusFlags(u.dom, uint32(want), uint32(libvirt.DomainVCPULive|libvirt.DomainVCPUGuest))
+			})
 		}
 	}
 	most := vcpus(u.want.CPUs)

@@ -167,6 +167,19 @@ func (p Paths) FindLXDSocket(lxdDir string) string {
 	return ""
 }
 
+// LibvirtSocket is libvirt's own.
+func (p Paths) LibvirtSocket() string { return p.Host("/run/libvirt/libvirt-sock") }
+
+// The folders of libvirt's storage pools: its own, and those beside it.
+const (
+	LibvirtImages = "/var/lib/libvirt/images"
+	LibvirtPools  = "/var/lib/libvirt/pools/"
+)
+
+// Accelerator tells how KVM guests run on this host; it goes when the host
+// boots, and may be read by the provisioner.
+func (p Paths) Accelerator() string { return filepath.Join(p.RunDir, "kvm-accelerator") }
+
 // The programs that hostler runs.
 const (
 	AptGet       = "/usr/bin/apt-get"
@@ -180,6 +193,8 @@ const (
 	Unsquashfs   = "/usr/bin/unsquashfs"
 	Unshare      = "/usr/bin/unshare"
 	QemuImg      = "/usr/bin/qemu-img"
+	Libvirtd     = "/usr/sbin/libvirtd"
+	Virtlogd     = "/usr/sbin/virtlogd"
 	GrubMkimage  = "/usr/bin/grub-mkimage"
 	GrubModules  = "/usr/lib/grub/i386-pc"
 	Nft          = "/usr/sbin/nft"

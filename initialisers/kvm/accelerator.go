@@ -1,0 +1,158 @@
+package kvm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+
+	"hostler/internal/atomicfile"
+	"hostler/internal/fault"
+	"hostler/internal/kvm/rpc"
+	"hostler/internal/paths"
+	"hostler/internal/run"
+)
+
+// The accelerators that can be asked for; auto is whichever proves to work.
+const (
+	AcceleratorAuto = "auto"
+	AcceleratorKVM  = "kvm"
+	AcceleratorTCG  = "tcg"
+)
+
+// Outcome is what was found out about running guests here. It is kept until
+// the host boots again: another kernel may do what this one does not.
+type Outcome struct {
+	// Accelerator is AcceleratorKVM or AcceleratorTCG.
+	Accelerator string `json:"accelerator"`
+	// Reason says why it is not KVM; empty when it is.
+	Reason string `json:"reason,omitempty"`
+	// Asked is what the configuration asked for.
+	Asked string `json:"asked"`
+}
+
+// ReadOutcome returns what was found out since the host booted.
+func ReadOutcome(p paths.Paths) (Outcome, error) {
+	var o Outcome
+	data, err := os.ReadFile(p.Accelerator())
+	if err != nil {
+		return o, err
+	}
+	err = json.Unmarshal(data, &o)
+	return o, err
+}
+
+// prove finds out how guests run here and keeps it.
+func (i *Initialiser) prove(ctx context.Context, progress func(string)) error {
+	if o, err := ReadOutcome(i.opts.Paths); err == nil && o.Asked == i.opts.Accelerator {
+		return nil
+	}
+	o := Outcome{Accelerator: AcceleratorTCG, Asked: i.opts.Accelerator, Reason: "it was asked for"}
+	if i.opts.Accelerator != AcceleratorTCG {
+		progress("trying whether KVM runs a guest")
+		err := i.tryKVM(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		switch {
+		case err == nil:
+			o = Outcome{Accelerator: AcceleratorKVM, Asked: i.opts.Accelerator}
+		case i.opts.Accelerator == AcceleratorKVM:
+			return fault.New(fault.NeedsOperator, "cannot run guests under KVM as types.kvm.accelerator demands: %w", err)
+		default:
+			o.Reason = rpc.Clean(err.Error(), 512)
+			i.log.Warn("Guests run without KVM, slowly.", "reason", o.Reason)
+		}
+	}
+	data, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	// The provisioner, which is another user, reads it.
+	if err := atomicfile.Write(i.opts.Paths.Accelerator(), append(data, '\n'), 0o644); err != nil {
+		return fmt.Errorf("cannot keep how guests run here: %w", err)
+	}
+	return nil
+}
+
+// tryTime is how long a guest under KVM is given to show that its kernel has
+// come up; one that works takes a second or two.
+const tryTime = 20 * time.Second
+
+// firstWords are a Linux kernel's; lastWords are what it says when memory,
+// interrupts, timers and devices are done: it looks for its first program, or
+// ends for want of one.
+const firstWords = "Linux version"
+
+var lastWords = []string{"Freeing unused kernel", "Unable to mount root", "Kernel panic - not syncing"}
+
+// tryKVM boots a stock kernel for a moment under KVM. A device node is no
+// proof: there are hosts where it opens and a guest hangs before its first
+// word.
+func (i *Initialiser) tryKVM(ctx context.Context) error {
+	if _, err := os.Stat(i.opts.Paths.Host("/dev/kvm")); err != nil {
+		return errors.New("the host has no /dev/kvm")
+	}
+	kernel := i.stockKernel()
+	if kernel == "" {
+		return errors.New("there is no kernel in /boot to try KVM with, and its device alone proves nothing")
+	}
+	args := []string{
+		"-accel", "kvm", "-cpu", "host", "-machine", "q35", "-m", "512", "-nodefaults", "-no-user-config", "-display", "none",
+		"-no-reboot", "-serial", "stdio", "-kernel", kernel, "-append", "console=ttyS0 panic=-1",
+	}
+	ctx, cancel := context.WithTimeout(ctx, tryTime)
+	defer cancel()
+	spoke, up := false, false
+	_, err := i.opts.Runner.Run(ctx, run.Command{
+		Path: emulator(), Args: args,
+		OnLine: func(line string) {
+			spoke = spoke || strings.Contains(line, firstWords)
+			for _, words := range lastWords {
+				if strings.Contains(line, words) {
+					up = true
+					cancel()
+				}
+			}
+		},
+	})
+	switch {
+	case up:
+		return nil
+	case errors.Is(err, context.DeadlineExceeded) && spoke:
+		return fmt.Errorf("a kernel began under KVM and did not come up within %s", tryTime)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("/dev/kvm opens, but a kernel under KVM says nothing for %s", tryTime)
+	case err != nil:
+		return err
+	}
+	return errors.New("a kernel under KVM ended before it had come up")
+}
+
+// stockKernel returns a kernel of the host's, "" when there is none.
+func (i *Initialiser) stockKernel() string {
+	for _, path := range []string{"/boot/vmlinuz", "/vmlinuz"} {
+		if _, err := os.Stat(i.opts.Paths.Host(path)); err == nil {
+			return i.opts.Paths.Host(path)
+		}
+	}
+	entries, _ := os.ReadDir(i.opts.Paths.Host("/boot"))
+	for n := len(entries) - 1; n >= 0; n-- {
+		if strings.HasPrefix(entries[n].Name(), "vmlinuz-") {
+			return i.opts.Paths.Host("/boot/" + entries[n].Name())
+		}
+	}
+	return ""
+}
+
+// emulator is QEMU for the host's own architecture.
+func emulator() string {
+	if runtime.GOARCH == "arm64" {
+		return "/usr/bin/qemu-system-aarch64"
+	}
+	return "/usr/bin/qemu-system-x86_64"
+}

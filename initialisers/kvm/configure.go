@@ -1,0 +1,240 @@
+package kvm
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	libvirt "github.com/digitalocean/go-libvirt"
+	"libvirt.org/go/libvirtxml"
+
+	"hostler/internal/fault"
+	"hostler/internal/kvm/rpc"
+)
+
+// callTimeout bounds one call to libvirt.
+const callTimeout = 20 * time.Second
+
+// network is libvirt's network for machines that name none.
+const network = "default"
+
+// seen is what libvirt has of what guests need. The steps of a pool and a
+// network follow each other: defined, built, running, started with the host.
+type seen struct {
+	pool, poolRuns, poolStarts          bool
+	network, networkRuns, networkStarts bool
+}
+
+// lacks says what is missing, "" for nothing. A network that a person stopped
+// or removed is their choice, as soon as guests have one to be on.
+func (s seen) lacks(pool string) string {
+	switch {
+	case !s.pool:
+		return fmt.Sprintf("libvirt has no storage pool %q", pool)
+	case !s.poolRuns || !s.poolStarts:
+		return fmt.Sprintf("libvirt's storage pool %q does not run, or does not start with the host", pool)
+	case !s.network:
+		return fmt.Sprintf("libvirt has no network %q", network)
+	case !s.networkRuns || !s.networkStarts:
+		return fmt.Sprintf("libvirt's network %q does not run, or does not start with the host", network)
+	}
+	return ""
+}
+
+func observe(ctx context.Context, socket, pool string) (seen, error) {
+	var s seen
+	c, err := rpc.Dial(ctx, socket, callTimeout, nil)
+	if err != nil {
+		return s, err
+	}
+	defer c.Close()
+	return look(c, pool)
+}
+
+func look(c *rpc.Conn, pool string) (seen, error) {
+	var s seen
+	p, err := rpc.Value(c, "find storage pool "+pool, func(l *libvirt.Libvirt) (libvirt.StoragePool, error) { return l.StoragePoolLookupByName(pool) })
+	if err != nil && !fault.Is(err, fault.NotFound) {
+		return s, err
+	}
+	if s.pool = err == nil; s.pool {
+		err := c.Call("look at storage pool "+pool, func(l *libvirt.Libvirt) error {
+			runs, err := l.StoragePoolIsActive(p)
+			if err != nil {
+				return err
+			}
+			starts, err := l.StoragePoolGetAutostart(p)
+			s.poolRuns, s.poolStarts = runs != 0, starts != 0
+			return err
+		})
+		if err != nil {
+			return s, err
+		}
+	}
+	n, err := rpc.Value(c, "find network "+network, func(l *libvirt.Libvirt) (libvirt.Network, error) { return l.NetworkLookupByName(network) })
+	if err != nil && !fault.Is(err, fault.NotFound) {
+		return s, err
+	}
+	if s.network = err == nil; s.network {
+		err = c.Call("look at network "+network, func(l *libvirt.Libvirt) error {
+			runs, err := l.NetworkIsActive(n)
+			if err != nil {
+				return err
+			}
+			starts, err := l.NetworkGetAutostart(n)
+			s.networkRuns, s.networkStarts = runs != 0, starts != 0
+			return err
+		})
+		return s, err
+	}
+	return s, nil
+}
+
+// configure makes the storage pool and the network, each step only where it is
+// not done (C22).
+func (i *Initialiser) configure(ctx context.Context, progress func(string)) error {
+	c, err := rpc.Dial(ctx, i.opts.Socket, callTimeout, nil)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	have, err := look(c, i.opts.Pool)
+	if err != nil {
+		return err
+	}
+	if have.lacks(i.opts.Pool) == "" {
+		return nil
+	}
+	progress("setting up libvirt's storage pool and network")
+	if err := i.makePool(c, have); err != nil {
+		return err
+	}
+	return makeNetwork(c, have)
+}
+
+func (i *Initialiser) makePool(c *rpc.Conn, have seen) error {
+	name := i.opts.Pool
+	if !have.pool {
+		text, err := (&libvirtxml.StoragePool{
+			Type: "dir", Name: name, Target: &libvirtxml.StoragePoolTarget{Path: i.opts.PoolDir},
+		}).Marshal()
+		if err != nil {
+			return fault.New(fault.Invalid, "cannot describe storage pool %q: %v", name, err)
+		}
+		if err := c.Call("define storage pool "+name, func(l *libvirt.Libvirt) error { _, err := l.StoragePoolDefineXML(text, 0); return err }); err != nil {
+			return err
+		}
+	}
+	p, err := rpc.Value(c, "find storage pool "+name, func(l *libvirt.Libvirt) (libvirt.StoragePool, error) { return l.StoragePoolLookupByName(name) })
+	if err != nil {
+		return err
+	}
+	if !have.poolRuns {
+		if err := c.Call("build and start storage pool "+name, func(l *libvirt.Libvirt) error {
+			return l.StoragePoolCreate(p, libvirt.StoragePoolCreateWithBuild)
+		}); err != nil {
+			return err
+		}
+	}
+	if !have.poolStarts {
+		return c.Call("have storage pool "+name+" start with the host", func(l *libvirt.Libvirt) error { return l.StoragePoolSetAutostart(p, 1) })
+	}
+	return nil
+}
+
+// makeNetwork starts libvirt's own network; where there is none, it makes one
+// on a subnet that is free.
+func makeNetwork(c *rpc.Conn, have seen) error {
+	if !have.network {
+		text, err := describeNetwork()
+		if err != nil {
+			return err
+		}
+		if err := c.Call("define network "+network, func(l *libvirt.Libvirt) error { _, err := l.NetworkDefineXML(text); return err }); err != nil {
+			return err
+		}
+	}
+	n, err := rpc.Value(c, "find network "+network, func(l *libvirt.Libvirt) (libvirt.Network, error) { return l.NetworkLookupByName(network) })
+	if err != nil {
+		return err
+	}
+	if !have.networkRuns {
+		if err := c.Call("start network "+network, func(l *libvirt.Libvirt) error { return l.NetworkCreate(n) }); err != nil {
+			return fmt.Errorf("%w; `virsh net-edit %s` changes its subnet", err, network)
+		}
+	}
+	if !have.networkStarts {
+		return c.Call("have network "+network+" start with the host", func(l *libvirt.Libvirt) error { return l.NetworkSetAutostart(n, 1) })
+	}
+	return nil
+}
+
+func describeNetwork() (string, error) {
+	subnet, err := freeSubnet()
+	if err != nil {
+		return "", err
+	}
+	text, err := (&libvirtxml.Network{
+		Name: network, Forward: &libvirtxml.NetworkForward{Mode: "nat"},
+		Bridge: &libvirtxml.NetworkBridge{Name: "virbr0", STP: "off"},
+		IPs: []libvirtxml.NetworkIP{{
+			Address: subnet + ".1", Netmask: "255.255.255.0",
+			DHCP: &libvirtxml.NetworkDHCP{Ranges: []libvirtxml.NetworkDHCPRange{{Start: subnet + ".2", End: subnet + ".254"}}},
+		}},
+	}).Marshal()
+	if err != nil {
+		return "", fault.New(fault.Invalid, "cannot describe network %q: %v", network, err)
+	}
+	return text, nil
+}
+
+// start starts the daemon where it does not answer.
+func (i *Initialiser) start(ctx context.Context, progress func(string)) error {
+	if i.answers(ctx) == nil {
+		return nil
+	}
+	progress("starting libvirt")
+	if err := i.startDaemon(ctx); err != nil {
+		return fault.New(fault.Transient, "cannot start libvirt: %w", err)
+	}
+	deadline := time.Now().Add(i.opts.StartTimeout)
+	for {
+		err := i.answers(ctx)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("cannot wait for libvirt: %w", ctx.Err())
+		}
+		if time.Now().After(deadline) {
+			text := ""
+			if data, readErr := os.ReadFile(i.logFile()); readErr == nil {
+				lines := strings.Split(strings.TrimSpace(string(data)), "\n")
+				text = "; its log says: " + rpc.Clean(lines[len(lines)-1], 512)
+			}
+			return fault.New(fault.Transient, "cannot start libvirt: no answer within %s: %w%s", i.opts.StartTimeout, err, text)
+		}
+		timer := time.NewTimer(200 * time.Millisecond)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+		case <-timer.C:
+		}
+	}
+}
+
+func (i *Initialiser) answers(ctx context.Context) error {
+	c, err := rpc.Dial(ctx, i.opts.Socket, 10*time.Second, nil)
+	if err != nil {
+		return err
+	}
+	c.Close()
+	return nil
+}
+
+func (i *Initialiser) logFile() string {
+	return filepath.Join(i.opts.Paths.Host("/var/log/libvirt"), "libvirtd.log")
+}

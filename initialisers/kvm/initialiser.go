@@ -1,0 +1,156 @@
+// Package kvm makes a host able to run KVM guests through libvirt: packages,
+// daemon, storage pool and network, and the proof of what QEMU can use here.
+package kvm
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"hostler/initialisers"
+	"hostler/internal/failpoint"
+	"hostler/internal/fault"
+	"hostler/internal/paths"
+	"hostler/internal/run"
+	"hostler/packaging"
+)
+
+// Options is all that the initialiser is told.
+type Options struct {
+	Runner   run.Runner
+	Packages packaging.Manager
+	Paths    paths.Paths
+	// Socket is libvirt's; empty is that of the host's own.
+	Socket string
+	// Pool is the wanted storage pool; empty is "default".
+	Pool string
+	// PoolDir is the folder of a pool that has to be made; empty is libvirt's
+	// own folder for images, or one beside it for a pool of another name.
+	PoolDir string
+	// Accelerator is auto (also when empty), kvm or tcg.
+	Accelerator string
+	// StartTimeout bounds the wait for a started daemon; 0 is 2 minutes.
+	StartTimeout time.Duration
+	Logger       *slog.Logger
+}
+
+// Initialiser prepares the host for KVM guests.
+type Initialiser struct {
+	opts Options
+	log  *slog.Logger
+}
+
+var _ initialisers.Initialiser = (*Initialiser)(nil)
+
+// New returns an initialiser; it does nothing yet.
+func New(opts Options) *Initialiser {
+	if opts.Socket == "" {
+		opts.Socket = opts.Paths.LibvirtSocket()
+	}
+	if opts.Pool == "" {
+		opts.Pool = "default"
+	}
+	if opts.PoolDir == "" {
+		opts.PoolDir = opts.Paths.Host(paths.LibvirtImages)
+		if opts.Pool != "default" {
+			opts.PoolDir = opts.Paths.Host(paths.LibvirtPools + opts.Pool)
+		}
+	}
+	if opts.Accelerator == "" {
+		opts.Accelerator = AcceleratorAuto
+	}
+	if opts.StartTimeout == 0 {
+		opts.StartTimeout = 2 * time.Minute
+	}
+	if opts.Logger == nil {
+		opts.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Initialiser{opts: opts, log: opts.Logger}
+}
+
+// Satisfied implements initialisers.Initialiser.
+func (i *Initialiser) Satisfied(ctx context.Context) (bool, string) {
+	if i.opts.Packages.Unfinished() {
+		return false, "an installation of packages was interrupted"
+	}
+	if why := i.lacksPrograms(); why != "" {
+		return false, why
+	}
+	have, err := observe(ctx, i.opts.Socket, i.opts.Pool)
+	if err != nil {
+		return false, fmt.Sprintf("libvirt does not answer: %v", err)
+	}
+	if why := have.lacks(i.opts.Pool); why != "" {
+		return false, why
+	}
+	if _, err := ReadOutcome(i.opts.Paths); err != nil {
+		return false, "it has not been tried yet how guests run here"
+	}
+	return true, ""
+}
+
+// Initialise implements initialisers.Initialiser.
+func (i *Initialiser) Initialise(ctx context.Context, progress func(string)) error {
+	if err := failpoint.Hit(failpoint.InitLockHeld); err != nil {
+		return err
+	}
+	if err := i.install(ctx, progress); err != nil {
+		return err
+	}
+	if err := failpoint.Hit(failpoint.InitAptNoRecord); err != nil {
+		return err
+	}
+	if err := i.openKVM(); err != nil {
+		return err
+	}
+	if err := i.start(ctx, progress); err != nil {
+		return err
+	}
+	if err := failpoint.Hit(failpoint.InitWaitDaemon); err != nil {
+		return err
+	}
+	if err := i.configure(ctx, progress); err != nil {
+		return err
+	}
+	if err := failpoint.Hit(failpoint.InitConfigured); err != nil {
+		return err
+	}
+	return i.prove(ctx, progress)
+}
+
+// programs are what has to be there: the daemon, the emulator, and the tool
+// that makes its disks.
+func (i *Initialiser) lacksPrograms() string {
+	for _, program := range []string{paths.Libvirtd, emulator(), paths.QemuImg} {
+		if _, err := os.Stat(i.opts.Paths.Host(program)); err != nil {
+			return program + " is not there"
+		}
+	}
+	return ""
+}
+
+// install brings libvirt and QEMU onto the host where they are missing.
+func (i *Initialiser) install(ctx context.Context, progress func(string)) error {
+	unfinished := i.opts.Packages.Unfinished()
+	if !unfinished && i.lacksPrograms() == "" {
+		return nil // whoever installed it
+	}
+	release, err := packaging.ReadRelease(i.opts.Paths.OSRelease())
+	if err != nil {
+		return err
+	}
+	set, err := packaging.SetFor(packaging.ForKVM, release)
+	if err != nil {
+		return err
+	}
+	progress("installing libvirt and QEMU")
+	if err := i.opts.Packages.Install(ctx, set.Names, set.Options, progress); err != nil {
+		return err
+	}
+	if why := i.lacksPrograms(); why != "" {
+		return fault.New(fault.NeedsOperator, "cannot set up KVM: %s after its packages were installed", why)
+	}
+	return nil
+}
