@@ -2,12 +2,14 @@ package api
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"hostler/agent/spec"
 	"hostler/agent/state"
+	"hostler/internal/fault"
 )
 
 func decl(networks map[string]spec.Network, volumes map[string]spec.Volume) spec.Declaration {
@@ -122,5 +124,71 @@ func TestRowsOfStorageAndNetworks(t *testing.T) {
 	lan, err := networkRow(network)
 	if err != nil || lan.Bridge != "br-lan" || lan.Status != "pending" || len(lan.Guests["web/eth0"]) != 1 {
 		t.Errorf("%+v %v", lan, err)
+	}
+}
+
+// A volume grows in its record and in its declaration; it does not shrink, and
+// one that a file declares is left to the file.
+func TestResizeVolume(t *testing.T) {
+	for name, c := range map[string]struct {
+		source string
+		size   spec.Size
+		want   string
+	}{
+		"larger":  {spec.SourceApply, 2 << 30, ""},
+		"same":    {spec.SourceApply, 1 << 30, ""},
+		"smaller": {spec.SourceApply, 1 << 20, "cannot shrink to 1MiB"},
+		"file":    {"/etc/hostler/conf.d/site.yaml", 2 << 30, "declared in /etc/hostler/conf.d/site.yaml"},
+	} {
+		volumes := map[string]spec.Volume{"data": {Provider: "loop", Size: 1 << 30}}
+		w, err := newWorld([]state.Object{
+			{
+				ID: state.ID{Kind: spec.KindDeclaration, Name: "site"}, Revision: 1, Life: state.Alive,
+				Spec: spec.Encode(spec.DeclarationRecord{Source: c.source, Document: spec.Declaration{Version: 1, Name: "site", Volumes: volumes}}),
+			},
+			{
+				ID: state.ID{Kind: spec.KindVolume, Name: "data"}, Life: state.Alive,
+				Spec: spec.Encode(spec.VolumeRecord{Declaration: "site", Volume: volumes["data"]}),
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = w.resizeVolume("data", c.size)
+		if c.want == "" != (err == nil) || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		writes := w.writes()
+		if grows := c.want == "" && c.size > 1<<30; grows != (len(writes) == 2) {
+			t.Errorf("%s: %d writes", name, len(writes))
+		}
+		if got := w.declarations["site"].record.Document.Volumes["data"].Size; c.want == "" && got != c.size {
+			t.Errorf("%s: the declaration says %s", name, got)
+		}
+		if err := w.resizeVolume("other", 1<<30); !fault.Is(err, fault.NotFound) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// A retry counts in the record; force holds for that one only.
+func TestRetryOfStorage(t *testing.T) {
+	w, err := newWorld([]state.Object{{
+		ID: state.ID{Kind: spec.KindFilesystem, Name: "www"}, Life: state.Dying,
+		Spec: spec.Encode(spec.FilesystemRecord{Declaration: "site"}),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := state.ID{Kind: spec.KindFilesystem, Name: "www"}
+	for i, force := range []bool{true, false} {
+		if err := w.retryGiven(id, force); err != nil {
+			t.Fatal(err)
+		}
+		var r spec.FilesystemRecord
+		if err := json.Unmarshal(w.givens[id].now, &r); err != nil || r.RetryRequest != i+1 || r.Force != force {
+			t.Errorf("%+v, %v", r, err)
+		}
 	}
 }

@@ -25,6 +25,7 @@ type standIn struct {
 	declarations []api.Declaration
 	images       []api.Image
 	objects      map[string]api.Object // KIND/NAME
+	rows         map[string]string     // JSON of a kind without a type of its own
 	events       []api.Event
 	status       api.Status
 	checks       []api.Check
@@ -83,7 +84,11 @@ func (s *standIn) Declarations(context.Context) ([]api.Declaration, error) {
 func (s *standIn) Images(context.Context) ([]api.Image, error) { return s.images, s.did("images") }
 
 func (s *standIn) Get(_ context.Context, kind string) (json.RawMessage, error) {
-	return json.RawMessage("[]"), s.did("get %s", kind)
+	rows := s.rows[kind]
+	if rows == "" {
+		rows = "[]"
+	}
+	return json.RawMessage(rows), s.did("get %s", kind)
 }
 
 func (s *standIn) Show(_ context.Context, kind, name string) (api.Object, error) {
