@@ -156,9 +156,10 @@ func (s Sources) Observe(ctx context.Context, desired Desired) (Observed, error)
 			}
 		})
 	}
-	asked.Wait()
 	var err error
-	if o.Mounts, err = s.Views.List(mounts...); err != nil {
+	asked.Go(func() { o.Mounts, err = s.Views.List(mounts...) })
+	asked.Wait()
+	if err != nil {
 		return Observed{}, err
 	}
 	return o, ctx.Err()

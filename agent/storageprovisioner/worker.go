@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -229,7 +230,7 @@ func (w *Worker) assess(ctx context.Context, l *look) error {
 		} else if !w.seen[e.Source] {
 			s = Unverified(s)
 		}
-		if string(spec.Encode(e.Status)) != string(spec.Encode(s)) {
+		if !reflect.DeepEqual(e.Status, s) && string(spec.Encode(e.Status)) != string(spec.Encode(s)) {
 			writes = append(writes, statusWrite(e, s))
 		}
 		e.Status = s
