@@ -47,7 +47,7 @@ func (h *host) followDeclarations(a applier) func(context.Context) error {
 	return func(ctx context.Context) error {
 		dir := h.paths.ConfD()
 		for {
-			if err := h.awaitFolder(ctx, dir, a); err != nil {
+			if err := h.awaitFolder(ctx, dir, a); err != nil || ctx.Err() != nil {
 				return err
 			}
 			err := watchFolder(ctx, dir, isDeclaration, func() (time.Duration, error) { return h.applyFolder(ctx, dir, a) })

@@ -167,3 +167,20 @@ func TestLostFolderRemovesNothing(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A folder that is not there does not keep the agent from its end.
+func TestDeclarationsEndWithoutTheirFolder(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	h := &host{paths: paths.New("", filepath.Join(t.TempDir(), "absent", "hostler.yaml"), "", "")}
+	ended := make(chan error, 1)
+	go func() { ended <- h.followDeclarations(nil)(ctx) }()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("it goes on")
+	}
+}
