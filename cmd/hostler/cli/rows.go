@@ -130,7 +130,11 @@ func attachableTable(rows []attachable, network bool) *table {
 	}
 	t := &table{head: []string{"NAME", "PROVIDER", "SIZE", "STATUS", "DEVICE", "PATH", "ATTACHMENTS", "MESSAGE"}}
 	for _, r := range rows {
-		t.add(r.Name, r.Provider, size(r.Size), r.Status, r.Device, r.Path, strconv.Itoa(len(r.Attachments)), r.Message)
+		has := "-" // a filesystem on a volume has none before it is made
+		if r.Size > 0 {
+			has = size(r.Size)
+		}
+		t.add(r.Name, r.Provider, has, r.Status, r.Device, r.Path, strconv.Itoa(len(r.Attachments)), r.Message)
 	}
 	return t
 }
