@@ -40,6 +40,10 @@ unit: ## vet and the unit tests, under a minute
 test-long: prepare ## the long campaigns: crashes, scale, lost replies (root, hours)
 	$(GO) run ./tests/suite -long
 
+.PHONY: test-vm
+test-vm: prepare ## on Debian VMs: first install, reboots, power cuts, upgrades, full disk (root)
+	$(GO) run ./tests/suite -vm
+
 .PHONY: bench
 bench: prepare ## the figures, each a ratio of one paired run (root)
 	$(GO) run ./tests/suite -bench

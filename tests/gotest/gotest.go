@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"sort"
 	"strings"
 )
@@ -21,6 +22,10 @@ type event struct {
 
 // Outcome is how a test ended: pass, fail or skip.
 type Outcome string
+
+// outcome is how a test that passes tells of what it showed: t.Log with a
+// text that begins so.
+var outcome = regexp.MustCompile(`^ +[a-z_]+\.go:[0-9]+: outcome: `)
 
 // Results holds one outcome per test, keyed "PACKAGE" or "PACKAGE TEST".
 type Results struct {
@@ -58,8 +63,8 @@ func (r *Results) Names(o Outcome) (names []string) {
 	return names
 }
 
-// Run runs `go test -json ARGS`, prints one line per package and the output
-// of what failed, and records every test. The error speaks of the run as a
+// Run runs `go test -json ARGS`, prints one line per package, the outcomes that
+// tests tell of and the output of what failed, and records every test. The error speaks of the run as a
 // whole; failed tests alone are an error too.
 func (r *Results) Run(out io.Writer, env []string, args ...string) error {
 	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
@@ -122,8 +127,10 @@ func (r *Results) take(e event, printed map[string][]string, failed map[string]b
 	} else {
 		r.Record(name, o)
 		failed[e.Package] = failed[e.Package] || o == "fail"
-		if o != "pass" {
-			fmt.Fprint(out, strings.Join(printed[name], ""))
+		for _, line := range printed[name] {
+			if o != "pass" || outcome.MatchString(line) {
+				fmt.Fprint(out, line)
+			}
 		}
 	}
 	delete(printed, name)

@@ -10,6 +10,7 @@ func TestRead(t *testing.T) {
 	const in = `{"Action":"start","Package":"p"}
 {"Action":"run","Package":"p","Test":"TestA"}
 {"Action":"output","Package":"p","Test":"TestA","Output":"quiet\n"}
+{"Action":"output","Package":"p","Test":"TestA","Output":"    a_test.go:1: outcome: shown\n"}
 {"Action":"pass","Package":"p","Test":"TestA"}
 {"Action":"output","Package":"p","Test":"TestB","Output":"loud\n"}
 {"Action":"fail","Package":"p","Test":"TestB"}
@@ -34,7 +35,7 @@ not json
 	if got := strings.Join(r.Names("fail"), ","); got != "p TestB,q" {
 		t.Errorf("failed: %s", got)
 	}
-	for _, want := range []string{"loud", "q.go:1: wrong", "not json"} {
+	for _, want := range []string{"loud", "outcome: shown", "q.go:1: wrong", "not json"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("output lacks %q:\n%s", want, &out)
 		}

@@ -17,6 +17,7 @@ import (
 
 func main() {
 	long := flag.Bool("long", false, "run the long campaigns only")
+	vm := flag.Bool("vm", false, "run the scenarios on virtual machines only, all of them")
 	bench := flag.Bool("bench", false, "run the benchmarks only")
 	fuzz := flag.Duration("fuzz", 0, "run every fuzz target for so long, nothing else")
 	flag.Parse()
@@ -28,6 +29,10 @@ func main() {
 	switch {
 	case *long:
 		s.campaigns()
+	case *vm:
+		s.phase("virtual machines", func() error {
+			return s.goTest([]string{"./tests/vm"}, "-tags", "integration,long", "-count=1", "-timeout", longLimit)
+		})
 	case *bench:
 		s.benchmarks()
 	case *fuzz > 0:

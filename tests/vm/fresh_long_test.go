@@ -1,0 +1,88 @@
+//go:build integration && long
+
+package vm_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler/tests/harness"
+)
+
+// unattended stands in for unattended-upgrades: it holds dpkg's lock from
+// before hostlerd starts, under the same name, until it is told to end. The
+// lock is a POSIX record lock, as dpkg's own.
+const (
+	unattended = `#!/usr/bin/perl
+use strict; use Fcntl;
+open(my $lock, ">>", "/var/lib/dpkg/lock-frontend") or die;
+fcntl($lock, F_SETLK, pack("s s l! l! i x4", F_WRLCK, 0, 0, 0, 0)) or die "the lock is held";
+open(my $told, ">", "/run/locked"); close($told);
+sleep 1 until -e "/run/release";
+`
+	unattendedUnit = `[Unit]
+DefaultDependencies=no
+After=local-fs.target
+Before=hostlerd.service
+[Service]
+ExecStart=/usr/local/bin/unattended-upgrade
+ExecStartPost=/bin/sh -c 'until test -e /run/locked; do sleep 0.2; done'
+[Install]
+WantedBy=multi-user.target
+`
+)
+
+// A bare Debian machine gets the package by apt with all that it recommends;
+// a declaration waits in conf.d when it boots, and unattended-upgrades has
+// dpkg's lock (F25). The agent says who holds it, leaves it alone, and goes on
+// by itself: LXD is installed from the archive and the machine made. Then the
+// smoke tests of the package run, as autopkgtest would run them.
+func TestFreshInstallAndDpkgLocked(t *testing.T) {
+	b := baseDisk(t, bare)
+	tests := filepath.Join(harness.Root(t), "debian", "tests")
+	m := newMachine(t, b, b.disk, payload(t, map[string]string{
+		"hostler.deb": packageOfNow(t), "smoke": filepath.Join(tests, "smoke"), "first-machine": filepath.Join(tests, "first-machine"),
+	}))
+	m.boot()
+	m.timed("the package installed", "apt-get -qq update && tar -xf /dev/vdb -C /root && apt-get -qq -y install /root/hostler.deb </dev/null")
+	m.sh("sh /root/smoke")
+	m.outcome("the package is installed on a bare Debian by apt, and its smoke test passes")
+
+	m.sh("! command -v lxd")
+	m.write("/etc/hostler/conf.d/site.yaml", siteYAML)
+	m.write("/usr/local/bin/unattended-upgrade", unattended)
+	m.write("/etc/systemd/system/unattended.service", unattendedUnit)
+	// Not seen by the agent of this boot: it is on its way down.
+	m.sh("chmod +x /usr/local/bin/unattended-upgrade && systemctl -q enable unattended")
+	m.reboot()
+	harness.Wait(t, "the holder's name", settleLimit, func() error {
+		out, err := m.try("hostler get machines -o json")
+		if err != nil {
+			return err
+		}
+		var rows []machineRow
+		if err := json.Unmarshal([]byte(out), &rows); err != nil || len(rows) != 1 {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		if !strings.Contains(rows[0].Message, "unattended-upgrade") || rows[0].Status != "pending" {
+			return fmt.Errorf("%+v", rows[0])
+		}
+		return nil
+	})
+	told := m.sh("hostler get machines; systemctl is-active hostlerd unattended")
+	// Held on for longer than one try takes.
+	m.sh("for i in $(seq 30); do systemctl is-active -q unattended hostlerd || exit 1; sleep 1; done; ! command -v lxd; test -z \"$(dpkg --audit)\"")
+	t.Log(told)
+	m.sh("systemctl -q disable unattended; touch /run/release")
+	start := time.Now()
+	m.settled([]string{"/etc/hostler/conf.d/site.yaml"}, "web")
+	m.sh("test -z \"$(dpkg --audit)\"")
+	m.outcome("dpkg's lock held at boot: the agent names the holder and waits; %.0f s after it ended LXD is installed from the archive and the first machine runs", time.Since(start).Seconds())
+
+	m.timed("first-machine", "sh /root/first-machine")
+	m.outcome("the package's test first-machine passes")
+}

@@ -1,0 +1,78 @@
+//go:build integration && long
+
+package vm_test
+
+import (
+	"fmt"
+	"regexp"
+	"testing"
+	"time"
+
+	"hostler/tests/harness"
+)
+
+// fill takes all free space of the disk, the part kept for root included.
+const fill = `i=0
+for size in 1G 256M 64M 16M 4M 1M 256K 64K 16K 4K; do
+  while fallocate -l $size /filler.$i 2>/dev/null; do i=$((i+1)); done; rm -f /filler.$i; i=$((i+1))
+done
+df -B1 --output=avail / | tail -1`
+
+// aboutSpace is what a person must be able to read when the disk is full.
+var aboutSpace = regexp.MustCompile(`(?i)space|disk.*full|full.*disk`)
+
+// The disk fills up (F9, I7, I16): the machines run on, the agent says what is
+// the matter and loses nothing; once there is space it goes on by itself.
+func TestDiskFull(t *testing.T) {
+	m := newInstalled(t, "")
+	m.boot()
+	before := m.settled([]string{site}, "web")
+	m.write(churn, declare(map[string]int{"a": 32}))
+	m.write("/root/later.yaml", declare(map[string]int{"b": 32}))
+	t.Logf("free after filling: %s", m.sh(fill))
+
+	out, err := m.try("hostler apply -f " + churn)
+	acknowledged := err == nil
+	t.Logf("apply on the full disk, acknowledged %v:\n%s%v", acknowledged, out, err)
+	if !acknowledged && !aboutSpace.MatchString(fmt.Sprint(err)) {
+		t.Errorf("the refusal does not speak of space: %v", err)
+	}
+	doctor, doctorErr := m.try("hostler doctor")
+	t.Logf("doctor:\n%s%v", doctor, doctorErr)
+	if !aboutSpace.MatchString(doctor+fmt.Sprint(doctorErr)) || doctorErr == nil {
+		t.Error("doctor finds nothing wrong with a full disk")
+	}
+	if acknowledged {
+		harness.Wait(t, "the reason in the status", settleLimit, func() error {
+			if out, err := m.try("hostler show machine/a"); err != nil || !aboutSpace.MatchString(out) {
+				return fmt.Errorf("%s%w", out, err)
+			}
+			return nil
+		})
+	}
+	status := m.sh("hostler get machines; hostler status; systemctl is-active hostlerd hostler-provisioner@lxd")
+	t.Log(status)
+	full, err := m.look(site)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := full.instances["web"], before["web"]; a.PID != b.PID || !a.Running || full.machines["web"].Status != "running" {
+		t.Errorf("web was %+v and is %+v, %+v", b, a, full.machines["web"])
+	}
+	m.sh("hostler exec web -- cat /proc/uptime")
+	m.outcome("disk full: the agent answers, says so, and the machine runs on (apply acknowledged: %v)", acknowledged)
+
+	m.sh("rm -f /filler.*")
+	start := time.Now()
+	if !acknowledged {
+		m.sh("hostler apply -f " + churn)
+	}
+	after := m.settled([]string{site, churn}, "web", "a")
+	m.survived(before, after)
+	m.sh("hostler apply -f /root/later.yaml --wait --timeout 5m && hostler doctor")
+	m.outcome("space freed: everything is as declared after %.0f s, and further machines are made", time.Since(start).Seconds())
+
+	m.reboot()
+	m.settled([]string{site, churn, "/root/later.yaml"}, "web", "a", "b")
+	m.outcome("and after a reboot")
+}

@@ -1,0 +1,5 @@
+//go:build integration && long
+
+package vm_test
+
+const cuts = 30

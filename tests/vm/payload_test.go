@@ -1,0 +1,47 @@
+//go:build integration
+
+package vm_test
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"hostler/tests/harness"
+)
+
+// deb builds the package of this clone; suffix is added to its version.
+func deb(t *testing.T, suffix string) (file string) {
+	t.Helper()
+	dir := t.TempDir()
+	harness.Run(t, filepath.Join(harness.Root(t), "debian/build"), dir, suffix)
+	debs, err := filepath.Glob(filepath.Join(dir, "hostler_*.deb"))
+	if err != nil || len(debs) != 1 {
+		t.Fatalf("built %v, %v; want one package", debs, err)
+	}
+	return debs[0]
+}
+
+// payload makes the file that the machine sees as the disk /dev/vdb: a tar of
+// these files under their new names.
+func payload(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, file := range files {
+		harness.Run(t, "cp", file, filepath.Join(dir, name))
+	}
+	tar := filepath.Join(t.TempDir(), "payload.tar")
+	harness.Run(t, "tar", "-C", dir, "-cf", tar, ".")
+	return tar
+}
+
+func digest(t *testing.T, file string) string {
+	t.Helper()
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%x", sha256.Sum256(b))[:12]
+}

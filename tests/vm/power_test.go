@@ -1,0 +1,172 @@
+//go:build integration
+
+package vm_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// mayTake is about how long an apply of two machines takes until all is done;
+// the power goes at a random moment of it.
+const mayTake = 20 * time.Second
+
+const churn = "/root/churn.yaml"
+
+// The power goes at random moments while machines come, change and go (F11).
+// Every declaration that was acknowledged is there afterwards; one that was
+// under way is there whole or not at all. Each machine is one instance, and
+// those that were left alone are the same as before.
+func TestPowerCuts(t *testing.T) {
+	m := newInstalled(t, "")
+	m.boot()
+	running := m.settled([]string{site}, "web")
+	m.sh("hostler exec web -- sh -c 'echo kept >/srv/note; sync' && sync")
+	seed, err := strconv.ParseUint(os.Getenv("HOSTLER_CRASH_SEED"), 10, 64)
+	if err != nil {
+		seed = rand.Uint64()
+	}
+	t.Logf("HOSTLER_CRASH_SEED=%d gives the same moments again", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+
+	asked, before := map[string]int{}, map[string]int{}
+	acknowledgements, slowest := 0, time.Duration(0)
+	m.write(churn, declare(asked))
+	m.sh("hostler apply -f " + churn)
+	for cut := range cuts {
+		before, asked = asked, other(r, asked)
+		acknowledged := m.cutDuring(r, asked)
+		start := time.Now()
+		m.boot()
+		known := m.declared()
+		switch {
+		case acknowledged && !maps.Equal(known, asked):
+			t.Fatalf("cut %d: %v was acknowledged, the agent has %v", cut, asked, known)
+		case !maps.Equal(known, asked) && !maps.Equal(known, before):
+			t.Fatalf("cut %d: asked for %v after %v, the agent has %v", cut, asked, before, known)
+		}
+		if acknowledged {
+			acknowledgements++
+		}
+		asked = known
+		m.write(churn, declare(asked))
+		now := m.settled([]string{site, churn}, append(slices.Collect(maps.Keys(asked)), "web")...)
+		slowest = max(slowest, time.Since(start))
+		for name, memory := range asked {
+			if want := fmt.Sprint(memory << 20); now[name].Memory != want {
+				t.Errorf("cut %d: the memory of %s is %s, not %s", cut, name, now[name].Memory, want)
+			}
+		}
+		m.survived(running, now)
+		if volumes := m.containers(); len(volumes) != len(now) {
+			t.Errorf("cut %d: LXD keeps the files %v for the instances %v", cut, volumes, now)
+		}
+		if audit := m.sh("dpkg --audit"); audit != "" {
+			t.Errorf("cut %d: %s", cut, audit)
+		}
+		if running = now; t.Failed() {
+			t.FailNow()
+		}
+		t.Logf("cut %d: acknowledged %v, %v there after %.1f s", cut, acknowledged, asked, time.Since(start).Seconds())
+	}
+	m.inPlace()
+	m.outcome("%d power cuts, %d of them after the acknowledgement: nothing acknowledged is lost, one instance per machine, all as declared at most %.0f s after the power came back", cuts, acknowledgements, slowest.Seconds())
+}
+
+// cutDuring asks for machines and takes the power away at a random moment; it
+// tells whether the agent had acknowledged by then.
+func (m *machine) cutDuring(r *rand.Rand, machines map[string]int) (acknowledged bool) {
+	m.Helper()
+	m.write(churn, declare(machines))
+	answer, guest := make(chan error, 1), m.guest
+	go func() {
+		_, err := guest.run("hostler apply -f "+churn, commandLimit)
+		answer <- err
+	}()
+	select {
+	case <-time.After(time.Duration(r.Int64N(int64(mayTake)))):
+	case <-m.exited:
+		m.Fatal("the machine is off")
+	}
+	// What is in the channel was told to the one who asked.
+	select {
+	case err := <-answer:
+		if err != nil {
+			m.Fatal(err)
+		}
+		acknowledged = true
+	default:
+	}
+	m.cut()
+	return acknowledged
+}
+
+// containers lists what LXD's pool keeps of containers.
+func (m *machine) containers() (urls []string) {
+	m.Helper()
+	if out := m.sh("lxc query /1.0/storage-pools/default/volumes/container"); json.Unmarshal([]byte(out), &urls) != nil {
+		m.Fatalf("LXD answers %q", out)
+	}
+	return urls
+}
+
+// declared reads the machines of churn, with their memory in MiB, from the
+// agent's record, as soon as it answers.
+func (m *machine) declared() map[string]int {
+	m.Helper()
+	out := m.sh("for i in $(seq 120); do hostler status >/dev/null 2>&1 && break; sleep 1; done; hostler show declaration/churn -o json")
+	var object struct {
+		Spec struct {
+			Document struct {
+				Machines map[string]struct{ Memory string }
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(out), &object); err != nil {
+		m.Fatalf("%v in %q", err, out)
+	}
+	machines := map[string]int{}
+	for name, machine := range object.Spec.Document.Machines {
+		size, err := strconv.Atoi(strings.TrimSuffix(machine.Memory, "MiB"))
+		if err != nil {
+			m.Fatalf("%v in %q", err, out)
+		}
+		machines[name] = size
+	}
+	return machines
+}
+
+// other is another set of machines a and b, with their memory in MiB.
+func other(r *rand.Rand, than map[string]int) map[string]int {
+	for {
+		machines := map[string]int{}
+		for _, name := range []string{"a", "b"} {
+			if r.IntN(2) == 0 {
+				machines[name] = 32 + 16*r.IntN(2)
+			}
+		}
+		if !maps.Equal(machines, than) {
+			return machines
+		}
+	}
+}
+
+func declare(machines map[string]int) string {
+	if len(machines) == 0 {
+		return "version: 1\nmachines: {}\n"
+	}
+	var text strings.Builder
+	text.WriteString("version: 1\nmachines:\n")
+	for _, name := range slices.Sorted(maps.Keys(machines)) {
+		fmt.Fprintf(&text, "  %s: {type: lxd, image: busybox/1, memory: %dMiB}\n", name, machines[name])
+	}
+	return text.String()
+}
