@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"hostler/tests/harness"
 )
 
 // site is the declaration that the scenarios start from: a machine on a
@@ -49,14 +51,14 @@ func TestFirstMachineAndReboot(t *testing.T) {
 	m.outcome("installed by apt; the first LXD machine runs, with its network and storage")
 
 	m.sh("hostler exec web -- sh -c 'echo kept >/srv/note && echo passing >/scratch/note'")
-	m.reboot()
+	m.off("reboot")
+	harness.Run(t, "cp", m.disk(), m.disk()+".installed")
+	m.boot()
 	after := m.settled([]string{site}, "web")
 	m.survived(before, after)
 	m.inPlace()
 	m.sh("hostler exec web -- sh -c 'test ! -e /scratch/note'")
 	m.outcome("after a reboot the machine, its network and its storage are as declared, and the same instance")
-
-	m.shutdown()
 	keepInstalled(t, m)
 }
 
@@ -120,7 +122,8 @@ func installedKey(t *testing.T, b base) string {
 	return fmt.Sprintf("installed-%s-%s.qcow2", b.key, digest(t, packageOfNow(t)))
 }
 
-// keepInstalled gives the disk of a machine that is off to other scenarios.
+// keepInstalled gives the disk with which the machine went down to other
+// scenarios, in the place of that of another package.
 func keepInstalled(t *testing.T, m *machine) {
 	t.Helper()
 	if t.Failed() {
@@ -132,7 +135,7 @@ func keepInstalled(t *testing.T, m *machine) {
 			_ = os.Remove(cache(t, e.Name()))
 		}
 	}
-	if err := os.Rename(m.disk(), cache(t, installedKey(t, m.base))); err != nil {
+	if err := os.Rename(m.disk()+".installed", cache(t, installedKey(t, m.base))); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -143,29 +143,25 @@ func (m *machine) cut() {
 	}
 }
 
-// shutdown turns the machine off as a person would.
-func (m *machine) shutdown() {
-	m.Helper()
-	m.off("poweroff")
-}
-
+// off takes the machine down as a person would, by systemctl poweroff or
+// reboot; either ends QEMU.
 func (m *machine) off(how string) {
 	m.Helper()
+	start := time.Now()
 	// The answer may get lost on the way down.
 	_, _ = m.guest.run("systemctl "+how, time.Minute)
 	if !m.gone(bootLimit) {
 		m.Fatalf("the machine does not go down on systemctl %s", how)
 	}
 	m.guest.close()
+	m.Logf("down after %.1f s", time.Since(start).Seconds())
 }
 
-// reboot restarts the machine as a person would. QEMU ends where the machine
-// resets itself, and is started anew: that boots in half the time.
+// reboot restarts the machine. QEMU ends where the machine resets itself, and
+// is started anew: that boots in half the time.
 func (m *machine) reboot() {
 	m.Helper()
-	start := time.Now()
 	m.off("reboot")
-	m.Logf("down after %.1f s", time.Since(start).Seconds())
 	m.boot()
 }
 
