@@ -15,9 +15,13 @@ import (
 	"time"
 )
 
-// mayTake is about how long an apply of two machines takes until all is done;
-// the power goes at a random moment of it.
-const mayTake = 20 * time.Second
+// mayTake is about how long an apply of two machines takes until all is done,
+// and mayAsk until it is acknowledged. The power goes at a random moment: one
+// time in three of the latter.
+const (
+	mayTake = 20 * time.Second
+	mayAsk  = 3 * time.Second
+)
 
 const churn = "/root/churn.yaml"
 
@@ -91,8 +95,12 @@ func (m *machine) cutDuring(r *rand.Rand, machines map[string]int) (acknowledged
 		_, err := guest.run("hostler apply -f "+churn, commandLimit)
 		answer <- err
 	}()
+	most := mayTake
+	if r.IntN(3) == 0 {
+		most = mayAsk
+	}
 	select {
-	case <-time.After(time.Duration(r.Int64N(int64(mayTake)))):
+	case <-time.After(time.Duration(r.Int64N(int64(most)))):
 	case <-m.exited:
 		m.Fatal("the machine is off")
 	}
