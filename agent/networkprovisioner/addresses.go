@@ -146,7 +146,7 @@ func assign(d Desired, planned []Planned, policy Policy) {
 		}
 		planned[i].Guests = map[string]spec.GuestAddress{}
 		for k, w := range wants {
-			g := spec.GuestAddress{MAC: guestMAC(w.uid, ownerOf(k).NIC), Addresses: []string{}}
+			g := spec.GuestAddress{Machine: w.uid, MAC: guestMAC(w.uid, ownerOf(k).NIC), Addresses: []string{}}
 			if w.keep {
 				g = n.Status.Guests[k]
 				g.Addresses = slices.Clone(g.Addresses)

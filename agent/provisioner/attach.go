@@ -78,7 +78,7 @@ func (s surroundings) attach(d *Desired) {
 		nic := d.Record.Machine.Networks[name]
 		n, declared := s.networks[nic.Network]
 		guest, given := n.status.Guests[d.Name+"/"+name]
-		if !declared || n.status.State != "ready" || !given || guest.Released != nil {
+		if !declared || n.status.State != "ready" || !given || guest.Released != nil || guest.Machine != "" && guest.Machine != d.UID {
 			what := spec.KindNetwork + "/" + nic.Network
 			if n.status.Message != "" {
 				what += " (" + n.status.Message + ")"

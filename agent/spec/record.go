@@ -225,7 +225,10 @@ type NetworkRecord struct {
 // GuestAddress is what a machine's NIC was given on a network. It is kept for
 // the machine's life.
 type GuestAddress struct {
-	MAC string `json:"mac"`
+	// Machine is the machine's uid: another one of the same name has to wait
+	// until it is given its own. Empty: not known.
+	Machine string `json:"machine,omitempty"`
+	MAC     string `json:"mac"`
 	// Addresses with their prefix lengths.
 	Addresses []string `json:"addresses"`
 	// Declared: a person chose the address.

@@ -75,10 +75,30 @@ func (s *Server) Ensure(ctx context.Context, n Network) (started bool, err error
 			return false, err
 		}
 	}
+	if err := s.forget(); err != nil {
+		return false, err
+	}
 	if err := atomicfile.Write(s.path(configFile), []byte(text), 0o644); err != nil {
 		return false, err
 	}
 	return true, s.start(ctx, n.Bridge)
+}
+
+// forget drops the leases that never run out from the file of a dnsmasq that
+// does not run: those are of the records, which know better by now whose an
+// address is. dnsmasq would refuse it to its new holder.
+func (s *Server) forget() error {
+	old, err := os.ReadFile(s.path(leasesFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("cannot read the leases: %w", err)
+	}
+	if kept := passing(string(old)); kept != string(old) {
+		return atomicfile.Write(s.path(leasesFile), []byte(kept), 0o644)
+	}
+	return nil
 }
 
 // Running says whether dnsmasq runs.

@@ -50,6 +50,9 @@ func both(t *testing.T) (*lxdtest.Server, *harness.Agent) {
 func clean(t testing.TB, a *harness.Agent) {
 	t.Helper()
 	t.Cleanup(func() {
+		if a.Exited() {
+			return // started anew, it was cleaned before its end
+		}
 		_, _ = a.Try("delete", "declaration/site", "--wait", "--timeout", "1m")
 		harness.Wait(t, "the networks to go", time.Minute, func() error { return left(a) })
 	})

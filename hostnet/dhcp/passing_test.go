@@ -1,0 +1,21 @@
+package dhcp
+
+import "testing"
+
+// An address of the records goes to its new holder, whoever had it; what was
+// lent for a time stays lent, and so does the server's own identity.
+func TestLeasesOfTheRecordsAreForgotten(t *testing.T) {
+	text := `0 02:00:00:00:00:10 10.20.0.10 web *
+1900000000 02:00:00:00:00:99 10.20.0.200 guest 01:02:00:00:00:00:99
+duid 00:01:00:01:2c:aa:bb:cc:02:00:00:00:00:01
+0 12345 fd00::10 web 00:01:00:01:aa
+1900000000 12346 fd00::1:1 * 00:01:00:01:bb
+`
+	want := `1900000000 02:00:00:00:00:99 10.20.0.200 guest 01:02:00:00:00:00:99
+duid 00:01:00:01:2c:aa:bb:cc:02:00:00:00:00:01
+1900000000 12346 fd00::1:1 * 00:01:00:01:bb
+`
+	if got := passing(text); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}

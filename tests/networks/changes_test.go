@@ -1,0 +1,95 @@
+//go:build integration
+
+package networks
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler/tests/harness"
+)
+
+// A change that cuts guests off is announced, and done only when it is allowed;
+// the old bridge stays until its guests have moved. The agent's death changes
+// nothing for guests, and a machine that is taken off the network and put back
+// is given what it had.
+func TestChanges(t *testing.T) {
+	_, a := both(t)
+	a.Apply("site", lan)
+	address := networks(t, a)["lan"].Guests["db/eth0"][0]
+	served := dnsmasq(a)
+
+	a.Kill()
+	if err := answer("http://10.221.7.10:9/"); err == nil {
+		t.Error("nothing listens there")
+	}
+	if now := dnsmasq(a); now != served {
+		t.Errorf("dnsmasq was %s and is %s", served, now)
+	}
+	a.Start()
+	clean(t, a) // before this daemon ends with the test
+	if code, out := a.Exit("plan", "-f", a.File("site", lan)); code != 0 {
+		t.Errorf("after the agent's death plan exits with %d:\n%s", code, out)
+	}
+	if now := dnsmasq(a); now != served {
+		t.Errorf("the next agent started another dnsmasq: %s, %s", served, now)
+	}
+
+	moved := strings.Replace(lan, "br-hlan", "br-hlan2", 1)
+	file := a.File("site", moved)
+	for _, args := range [][]string{{"plan", "-f", file}, {"apply", "-f", file, "--wait"}} {
+		if code, out := a.Exit(args...); code == 0 || !strings.Contains(out, "cuts off machine/db, machine/web") || !strings.Contains(out, "--allow restart") {
+			t.Errorf("%v exits with %d:\n%s", args, code, out)
+		}
+	}
+	if _, err := harness.Try(nil, "ip", "link", "show", "br-hlan2"); err == nil {
+		t.Error("done unasked")
+	}
+	harness.Wait(t, "the status to say so", 5*time.Second, func() error {
+		if n := networks(t, a)["lan"]; n.Status != "ready" || !strings.Contains(n.Message, "needs restart") {
+			return fmt.Errorf("%+v", n)
+		}
+		return nil
+	})
+	a.Run("apply", "-f", file, "--wait", "--allow", "restart", "--timeout", "2m")
+	harness.Wait(t, "the old bridge to go", 30*time.Second, func() error {
+		if out, err := harness.Try(nil, "ip", "link", "show", "br-hlan"); err == nil {
+			return fmt.Errorf("%s", out)
+		}
+		return nil
+	})
+	for _, machine := range []string{"web", "db"} {
+		a.Run("restart", machine) // the tiny image asks for an address only at its start
+		a.Run("wait", "machine/"+machine, "--for", "ready")
+	}
+	a.Run("exec", "web", "--", "sh", "-c", "httpd -p 80 -h /etc")
+	harness.Wait(t, "web by its neighbour", 30*time.Second, func() error { return inside(a, "db", "10.221.7.10", 80) })
+	if code, out := a.Exit("plan", "-f", file); code != 0 {
+		t.Errorf("after the change plan exits with %d:\n%s", code, out)
+	}
+
+	without := moved[:strings.Index(moved, "  db:")]
+	a.Apply("site", without)
+	harness.Wait(t, "the address to be released", 5*time.Second, func() error {
+		if left := networks(t, a)["lan"].Guests; len(left) != 1 {
+			return fmt.Errorf("%v", left)
+		}
+		return nil
+	})
+	a.Apply("site", moved)
+	if again := networks(t, a)["lan"].Guests["db/eth0"]; len(again) != 1 || again[0] != address {
+		t.Errorf("db had %s and has %v", address, again)
+	}
+	// A machine without networks has its hypervisor's own.
+	a.Apply("site", without+"  db: {type: lxd, image: \"lxd:tiny\"}\n")
+	a.Run("restart", "db")
+	harness.Wait(t, "an address of LXD's own bridge", 40*time.Second, func() error {
+		if row := a.Machines()["db"]; len(row.Addresses) == 0 || strings.HasPrefix(row.Addresses[0], "10.221.7.") {
+			return fmt.Errorf("%+v", row)
+		}
+		return nil
+	})
+	gone(t, a)
+}
