@@ -1,0 +1,53 @@
+package persist
+
+import (
+	"fmt"
+	"strings"
+)
+
+// ifupDir holds scripts that ifupdown runs for each interface after it has
+// configured it (interfaces(5)): so the person's stanza stays as it is, and
+// its place among the others does not matter.
+const ifupDir = "etc/network/if-up.d"
+
+// ifupdownScript moves what the NIC was given to the bridge. It runs once for
+// each address family and does nothing the second time.
+const ifupdownScript = `#!/bin/sh
+%[1]s# Puts %[3]s under %[2]s after ifupdown has configured it. Removed by hostler.
+[ "$IFACE" = "%[3]s" ] || exit 0
+ip link show dev %[2]s >/dev/null 2>&1 ||
+	ip link add name %[2]s address %[4]s type bridge stp_state 0 forward_delay 0
+ip link set dev %[2]s alias "%[5]s" up%[6]s
+ip -o addr show dev %[3]s scope global | while read -r _ _ family address rest; do
+	case "$rest" in *"brd "*) broadcast="broadcast $(echo "$rest" | sed 's/.*brd \([^ ]*\).*/\1/')" ;; *) broadcast= ;; esac
+	nodad=; [ "$family" = inet6 ] && nodad=nodad
+	ip addr replace "$address" $broadcast dev %[2]s $nodad
+done
+{ ip -4 route show dev %[3]s; ip -6 route show dev %[3]s; } | grep -v 'proto kernel' | sort -k 2 |
+	while read -r route; do
+		# shellcheck disable=SC2086 # a route is many words
+		ip route append $route dev %[2]s 2>/dev/null
+	done
+if [ "$METHOD" = dhcp ] && [ -s "/run/dhclient.%[3]s.pid" ]; then
+	kill "$(cat /run/dhclient.%[3]s.pid)"
+	moved=yes
+fi
+ip link set dev %[3]s master %[2]s
+ip -4 addr flush dev %[3]s
+ip -6 addr flush dev %[3]s
+%[7]s[ -z "$moved" ] || dhclient -4 -nw -pf /run/dhclient.%[2]s.pid -lf /var/lib/dhcp/dhclient.%[2]s.leases %[2]s
+exit 0
+`
+
+func ifupdownFiles(b Bridge) map[string]string {
+	mtu, addresses := "", ""
+	if b.MTU != 0 {
+		mtu = fmt.Sprintf(" mtu %d", b.MTU)
+	}
+	for _, a := range b.Addresses {
+		addresses += fmt.Sprintf("ip addr replace %s dev %s\n", a, b.Name)
+	}
+	// Names with dots are not run (run-parts(8)).
+	name := ifupDir + "/hostler-" + strings.ReplaceAll(b.Name, ".", "_")
+	return map[string]string{name: fmt.Sprintf(ifupdownScript, mark(b.Name), b.Name, b.NIC, b.MAC, b.Stamp, mtu, addresses)}
+}

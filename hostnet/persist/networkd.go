@@ -1,0 +1,176 @@
+package persist
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Of the .network files of all folders that match a link, the one whose name
+// comes first is used and no other (systemd.network(5)). Those of installers
+// and netplan begin with 10.
+const networkdDir = "etc/systemd/network"
+
+// networkdDirs are searched in this order; of two files of one name the first
+// counts.
+var networkdDirs = []string{"etc/systemd/network", "run/systemd/network", "usr/local/lib/systemd/network", "usr/lib/systemd/network"}
+
+func ownFile(b Bridge) string { return "/05-hostler-" + b.NIC + ".network" }
+
+// networkdFiles are the bridge, the NIC under it, and for the bridge whatever
+// the person configured for the NIC.
+func networkdFiles(root, file string, b Bridge) (map[string]string, error) {
+	sections, err := readUnit(root, file)
+	if err != nil {
+		return nil, fmt.Errorf("cannot make bridge %s last: cannot read what configures %s: %w", b.Name, b.NIC, err)
+	}
+	base := networkdDir + "/05-hostler-"
+	device := mark(b.Name) + fmt.Sprintf("[NetDev]\nName=%s\nKind=bridge\nMACAddress=%s\n", b.Name, b.MAC)
+	if b.MTU != 0 {
+		device += fmt.Sprintf("MTUBytes=%d\n", b.MTU)
+	}
+	device += "\n[Bridge]\nSTP=no\nForwardDelaySec=0\n"
+
+	var nic, bridge strings.Builder
+	fmt.Fprintf(&nic, "%s[Match]\nName=%s\n", mark(b.Name), b.NIC)
+	fmt.Fprintf(&nic, "\n[Network]\nBridge=%s\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n", b.Name)
+	fmt.Fprintf(&bridge, "%s[Match]\nName=%s\n", mark(b.Name), b.Name)
+	for _, s := range sections {
+		var up, down []string
+		for _, line := range s.lines {
+			key, _, _ := strings.Cut(line, "=")
+			switch {
+			case s.name == "Network" && slices.Contains(stacked, strings.TrimSpace(key)):
+				// What stands on the NIC stays there.
+				down = append(down, line)
+			case s.name == "Link" && slices.Contains([]string{"MACAddress", "MTUBytes"}, strings.TrimSpace(key)):
+				down = append(down, line)
+			default:
+				up = append(up, line)
+			}
+		}
+		writeSection(&nic, s.name, down)
+		if s.name != "Match" {
+			writeSection(&bridge, s.name, up)
+		}
+	}
+	bridge.WriteString("\n[Network]\nConfigureWithoutCarrier=yes\n")
+	for _, a := range b.Addresses {
+		fmt.Fprintf(&bridge, "Address=%s\n", a)
+	}
+	return map[string]string{
+		base + b.Name + ".netdev":  device,
+		base + b.Name + ".network": bridge.String(),
+		base + b.NIC + ".network":  nic.String(),
+		// udev gives the bridge its stamp (systemd.link(5)).
+		base + b.Name + ".link": mark(b.Name) + fmt.Sprintf("[Match]\nOriginalName=%s\nKind=bridge\n\n[Link]\nAlias=%s\nMACAddressPolicy=none\n", b.Name, b.Stamp),
+	}, nil
+}
+
+// stacked are the keys that put other devices on a link.
+var stacked = []string{"VLAN", "MACVLAN", "MACVTAP", "IPVLAN", "VXLAN", "Tunnel"}
+
+func writeSection(b *strings.Builder, name string, lines []string) {
+	if len(lines) > 0 {
+		fmt.Fprintf(b, "\n[%s]\n%s\n", name, strings.Join(lines, "\n"))
+	}
+}
+
+// section is a section of a unit file, comments left out.
+type section struct {
+	name  string
+	lines []string
+}
+
+// readUnit reads a .network file with its drop-ins.
+func readUnit(root, file string) ([]section, error) {
+	var sections []section
+	base := filepath.Base(file)
+	paths := []string{filepath.Join("/", root, file)}
+	seen := map[string]string{}
+	for _, dir := range networkdDirs {
+		drops, _ := filepath.Glob(filepath.Join("/", root, dir, base+".d", "*.conf"))
+		for _, path := range drops {
+			if name := filepath.Base(path); seen[name] == "" {
+				seen[name] = path
+			}
+		}
+	}
+	for _, name := range sortedKeys(seen) {
+		paths = append(paths, seen[name])
+	}
+	for _, path := range paths {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		for line := range strings.Lines(strings.ReplaceAll(string(data), "\\\n", " ")) {
+			line = strings.TrimSpace(line)
+			switch {
+			case line == "" || line[0] == '#' || line[0] == ';':
+			case line[0] == '[' && strings.HasSuffix(line, "]"):
+				sections = append(sections, section{name: line[1 : len(line)-1]})
+			case len(sections) > 0:
+				last := &sections[len(sections)-1]
+				last.lines = append(last.lines, line)
+			}
+		}
+	}
+	return sections, nil
+}
+
+// nextFile is the person's file that matches the NIC by its name where ours is
+// left out.
+func nextFile(root, nic, own string) (string, error) {
+	found := map[string]string{}
+	for _, dir := range networkdDirs {
+		paths, _ := filepath.Glob(filepath.Join("/", root, dir, "*.network"))
+		for _, path := range paths {
+			if name := filepath.Base(path); "/"+name != own && found[name] == "" {
+				found[name] = filepath.Join("/", dir, name)
+			}
+		}
+	}
+	for _, name := range sortedKeys(found) {
+		sections, err := readUnit(root, found[name])
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return "", fmt.Errorf("cannot find what configures %s: %w", nic, err)
+		}
+		for _, s := range sections {
+			if s.name == "Match" && slices.ContainsFunc(s.lines, func(line string) bool { return matches(line, nic) }) {
+				return found[name], nil
+			}
+		}
+	}
+	return "", fmt.Errorf("cannot find what configures %s: no .network file names it: %w", nic, fs.ErrNotExist)
+}
+
+// matches says that a line of a [Match] section names the NIC.
+func matches(line, nic string) bool {
+	key, patterns, _ := strings.Cut(line, "=")
+	if strings.TrimSpace(key) != "Name" {
+		return false
+	}
+	for pattern := range strings.FieldsSeq(patterns) {
+		if ok, err := filepath.Match(pattern, nic); ok && err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+func sortedKeys(m map[string]string) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

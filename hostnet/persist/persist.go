@@ -1,0 +1,205 @@
+// Package persist writes what makes a bridge over a host NIC come back with the
+// host's next start, in the form of whatever configures the NIC: systemd-networkd
+// (netplan's is the same), or ifupdown. The files are ours alone; those of the
+// person are read and never changed, so removing ours is the whole undoing.
+package persist
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"hostler/internal/atomicfile"
+	"hostler/internal/fault"
+)
+
+// Manager is what configures a NIC when the host starts.
+type Manager string
+
+// The managers.
+const (
+	Networkd       Manager = "systemd-networkd"
+	Netplan        Manager = "netplan" // by way of systemd-networkd
+	Ifupdown       Manager = "ifupdown"
+	NetworkManager Manager = "NetworkManager"
+	// None: the agent itself makes the bridge again when it starts.
+	None Manager = ""
+)
+
+// Bridge is a bridge over one host NIC.
+type Bridge struct {
+	Name, NIC string
+	// Index is the kernel's number of the NIC.
+	Index int
+	// Stamp is the bridge's alias, by which the agent knows it after the start.
+	Stamp string
+	MAC   string
+	MTU   int // bytes
+	// Addresses are the declared ones; those of the NIC come from its manager.
+	Addresses []netip.Prefix
+}
+
+// Ruler says what configures the NIC, and by which file where that is known.
+// root is put before every path; empty on a real host.
+func Ruler(root, nic string, index int) (m Manager, file string) {
+	state := keyValues(filepath.Join("/", root, "run/systemd/netif/links", fmt.Sprint(index)))
+	if file = state["NETWORK_FILE"]; file != "" && state["ADMIN_STATE"] != "unmanaged" && state["ADMIN_STATE"] != "failed" {
+		if strings.Contains(filepath.Base(file), "netplan") {
+			return Netplan, file
+		}
+		return Networkd, file
+	}
+	if keyValues(filepath.Join("/", root, "run/NetworkManager/devices", fmt.Sprint(index)))["managed"] == "true" {
+		return NetworkManager, ""
+	}
+	if file = ifupdownFile(root, nic); file != "" {
+		return Ifupdown, file
+	}
+	return None, ""
+}
+
+// keyValues reads lines of KEY=VALUE; a file that is missing has none.
+func keyValues(path string) map[string]string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil
+	}
+	values := map[string]string{}
+	for line := range strings.Lines(string(data)) {
+		if key, value, ok := strings.Cut(strings.TrimSpace(line), "="); ok {
+			values[key] = value
+		}
+	}
+	return values
+}
+
+// ifupdownFile is the file with the NIC's stanza (interfaces(5)).
+func ifupdownFile(root, nic string) string {
+	dir := filepath.Join("/", root, "etc/network")
+	files, _ := filepath.Glob(filepath.Join(dir, "interfaces.d", "*"))
+	for _, path := range append([]string{filepath.Join(dir, "interfaces")}, files...) {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		for line := range strings.Lines(string(data)) {
+			if f := strings.Fields(line); len(f) >= 2 && f[0] == "iface" && f[1] == nic {
+				return below(root, path)
+			}
+		}
+	}
+	return ""
+}
+
+// below is the path of a file as the host itself knows it.
+func below(root, path string) string {
+	return strings.TrimPrefix(path, strings.TrimSuffix(filepath.Join("/", root), "/"))
+}
+
+// Write makes the files of the bridge what they are to be, and says whether
+// any of them changed and who rules the NIC. It is idempotent. A NIC that
+// nobody rules has no files; one of NetworkManager is fault.NeedsOperator.
+func Write(root string, b Bridge) (m Manager, changed bool, err error) {
+	m, file := Ruler(root, b.NIC, b.Index)
+	if own := ownFile(b); strings.HasSuffix(file, own) {
+		// Our own file rules it since; the person's is the next that fits.
+		if file, err = nextFile(root, b.NIC, own); err != nil {
+			return m, false, err
+		}
+	}
+	var files map[string]string
+	switch m {
+	case Networkd, Netplan:
+		files, err = networkdFiles(root, file, b)
+	case Ifupdown:
+		files = ifupdownFiles(b)
+	case NetworkManager:
+		err = fault.New(fault.NeedsOperator, "cannot make bridge %s last: NetworkManager configures %s; let systemd-networkd or ifupdown do that, or the agent makes the bridge anew at each start",
+			b.Name, b.NIC)
+	case None:
+	}
+	if err != nil {
+		return m, false, err
+	}
+	for _, path := range owned(root, b.Name) {
+		if _, keep := files[below(root, path)[1:]]; !keep {
+			if err := atomicfile.Remove(path); err != nil {
+				return m, changed, err
+			}
+			changed = true
+		}
+	}
+	for name, content := range files {
+		path := filepath.Join("/", root, name)
+		if have, err := os.ReadFile(path); err == nil && string(have) == content {
+			continue
+		}
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return m, changed, fmt.Errorf("cannot make bridge %s last: %w", b.Name, err)
+		}
+		mode := fs.FileMode(0o644)
+		if strings.HasPrefix(content, "#!") {
+			mode = 0o755
+		}
+		if err := atomicfile.Write(path, []byte(content), mode); err != nil {
+			return m, changed, err
+		}
+		changed = true
+	}
+	return m, changed, nil
+}
+
+// Remove removes the files of a bridge, and says whether there were any.
+func Remove(root, bridge string) (changed bool, err error) {
+	for _, path := range owned(root, bridge) {
+		if err := atomicfile.Remove(path); err != nil {
+			return changed, err
+		}
+		changed = true
+	}
+	return changed, nil
+}
+
+// mark is in the first two lines of every file of ours.
+func mark(bridge string) string { return "# hostler: bridge " + bridge + "\n" }
+
+// Bridges names the bridges that have files of ours.
+func Bridges(root string) []string {
+	var names []string
+	for _, path := range candidates(root) {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		_, rest, ok := strings.Cut(string(data), "# hostler: bridge ")
+		name, _, _ := strings.Cut(rest, "\n")
+		if ok && name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// owned are the files of one bridge: by name and by what they say, so that a
+// person's file of such a name stays.
+func owned(root, bridge string) []string {
+	return slices.DeleteFunc(candidates(root), func(path string) bool {
+		data, err := os.ReadFile(path)
+		return err != nil && !errors.Is(err, fs.ErrNotExist) || !strings.Contains(string(data), mark(bridge))
+	})
+}
+
+func candidates(root string) []string {
+	var all []string
+	for _, pattern := range []string{networkdDir + "/05-hostler-*", ifupDir + "/hostler-*"} {
+		found, _ := filepath.Glob(filepath.Join("/", root, pattern))
+		all = append(all, found...)
+	}
+	return all
+}

@@ -1,0 +1,178 @@
+package persist_test
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"hostler/hostnet/persist"
+	"hostler/internal/fault"
+)
+
+func bridge() persist.Bridge {
+	return persist.Bridge{
+		Name: "br-lan", NIC: "eth0", Index: 2, Stamp: "hostler:hostler:u1", MAC: "02:00:5e:10:00:01", MTU: 1400,
+		Addresses: []netip.Prefix{netip.MustParsePrefix("10.20.0.1/24")},
+	}
+}
+
+// host is a root folder with files.
+func host(t *testing.T, files map[string]string) string {
+	t.Helper()
+	root := t.TempDir()
+	for name, content := range files {
+		path := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+// tree reads all files below root.
+func tree(t *testing.T, root string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		files[strings.TrimPrefix(path, root+"/")] = string(data)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+const link = "run/systemd/netif/links/2"
+
+func managed(file string) string { return "ADMIN_STATE=configured\nNETWORK_FILE=" + file + "\n" }
+
+var hosts = map[string]struct {
+	manager persist.Manager
+	files   map[string]string
+	want    map[string][]string // what our files hold
+	not     map[string][]string
+}{
+	"networkd, static": {
+		persist.Networkd,
+		map[string]string{
+			link:                                   managed("/etc/systemd/network/20-wired.network"),
+			"etc/systemd/network/20-wired.network": "[Match]\nName=eth*\n\n[Link]\nMTUBytes=1400\nRequiredForOnline=yes\n\n[Network]\nAddress=192.0.2.10/24\nGateway=192.0.2.1\n# a comment\nDNS=192.0.2.53\nVLAN=vlan7\n\n[Route]\nDestination=198.51.100.0/24\nGateway=192.0.2.9\n",
+			"etc/systemd/network/20-wired.network.d/more.conf": "[Network]\nDomains=example.org\n",
+		},
+		map[string][]string{
+			"etc/systemd/network/05-hostler-br-lan.netdev":  {"Name=br-lan\nKind=bridge\nMACAddress=02:00:5e:10:00:01\nMTUBytes=1400\n", "STP=no\nForwardDelaySec=0\n"},
+			"etc/systemd/network/05-hostler-br-lan.network": {"[Match]\nName=br-lan\n", "[Network]\nAddress=192.0.2.10/24\nGateway=192.0.2.1\nDNS=192.0.2.53\n", "[Route]\nDestination=198.51.100.0/24\nGateway=192.0.2.9\n", "Domains=example.org\n", "Address=10.20.0.1/24\n", "RequiredForOnline=yes"},
+			"etc/systemd/network/05-hostler-eth0.network":   {"[Match]\nName=eth0\n", "Bridge=br-lan\n", "VLAN=vlan7\n", "LinkLocalAddressing=no\n", "MTUBytes=1400\n"},
+			"etc/systemd/network/05-hostler-br-lan.link":    {"OriginalName=br-lan\n", "Alias=hostler:hostler:u1\n"},
+		},
+		map[string][]string{
+			"etc/systemd/network/05-hostler-br-lan.network": {"VLAN", "eth", "MTUBytes"},
+			"etc/systemd/network/05-hostler-eth0.network":   {"192.0.2"},
+		},
+	},
+	"netplan, DHCP": {
+		persist.Netplan,
+		map[string]string{
+			link: managed("/run/systemd/network/10-netplan-eth0.network"),
+			"run/systemd/network/10-netplan-eth0.network": "[Match]\nName=eth0\n\n[Network]\nDHCP=ipv4\nLinkLocalAddressing=ipv6\n\n[DHCP]\nRouteMetric=100\n",
+			"etc/netplan/50-cloud-init.yaml":              "network:\n  ethernets:\n    eth0:\n      dhcp4: true\n",
+		},
+		map[string][]string{
+			"etc/systemd/network/05-hostler-br-lan.network": {"DHCP=ipv4\n", "[DHCP]\nRouteMetric=100\n"},
+			"etc/systemd/network/05-hostler-eth0.network":   {"Bridge=br-lan\n"},
+		},
+		map[string][]string{"etc/systemd/network/05-hostler-eth0.network": {"DHCP"}},
+	},
+	"ifupdown": {
+		persist.Ifupdown,
+		map[string]string{"etc/network/interfaces": "source /etc/network/interfaces.d/*\nauto eth0\niface eth0 inet dhcp\n"},
+		map[string][]string{"etc/network/if-up.d/hostler-br-lan": {"#!/bin/sh\n", `[ "$IFACE" = "eth0" ]`, "address 02:00:5e:10:00:01 type bridge stp_state 0", `alias "hostler:hostler:u1" up mtu 1400`, "ip addr replace 10.20.0.1/24 dev br-lan"}},
+		nil,
+	},
+	"nobody": {persist.None, map[string]string{"etc/network/interfaces": "iface lo inet loopback\n"}, nil, nil},
+}
+
+func TestWriteAndRemove(t *testing.T) {
+	for name, c := range hosts {
+		t.Run(name, func(t *testing.T) {
+			root := host(t, c.files)
+			before := tree(t, root)
+			m, changed, err := persist.Write(root, bridge())
+			if err != nil || m != c.manager || changed != (len(c.want) > 0) {
+				t.Fatalf("Write: %q, %v, %v", m, changed, err)
+			}
+			after := tree(t, root)
+			for path, texts := range c.want {
+				for _, text := range texts {
+					if !strings.Contains(after[path], text) {
+						t.Errorf("no %q in %s:\n%s", text, path, after[path])
+					}
+				}
+			}
+			for path, texts := range c.not {
+				_, body, _ := strings.Cut(after[path], "\n")
+				for _, text := range texts {
+					if strings.Contains(body, text) {
+						t.Errorf("%q in %s:\n%s", text, path, after[path])
+					}
+				}
+			}
+			for path, content := range before {
+				if after[path] != content {
+					t.Errorf("%s was changed", path)
+				}
+			}
+			if _, again, err := persist.Write(root, bridge()); err != nil || again {
+				t.Errorf("the second Write: %v, %v", again, err)
+			}
+			if c.manager == persist.Networkd || c.manager == persist.Netplan {
+				// After the next start our file rules the NIC, and the person's
+				// is still what the bridge's is made from.
+				if err := os.WriteFile(filepath.Join(root, link), []byte(managed("/etc/systemd/network/05-hostler-eth0.network")), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				if _, again, err := persist.Write(root, bridge()); err != nil || again {
+					t.Errorf("Write after the start: %v, %v", again, err)
+				}
+				before[link] = managed("/etc/systemd/network/05-hostler-eth0.network")
+			}
+			if names := persist.Bridges(root); fmt.Sprint(names) != map[bool]string{true: "[br-lan]", false: "[]"}[len(c.want) > 0] {
+				t.Errorf("the bridges are %v", names)
+			}
+			if changed, err := persist.Remove(root, "br-lan"); err != nil || changed != (len(c.want) > 0) {
+				t.Errorf("Remove: %v, %v", changed, err)
+			}
+			if d := cmp.Diff(before, tree(t, root)); d != "" {
+				t.Errorf("the files are not as they were: %s", d)
+			}
+		})
+	}
+}
+
+func TestNetworkManagerIsToldOf(t *testing.T) {
+	root := host(t, map[string]string{"run/NetworkManager/devices/2": "[device]\nmanaged=true\n"})
+	if m, changed, err := persist.Write(root, bridge()); m != persist.NetworkManager || changed || !fault.Is(err, fault.NeedsOperator) {
+		t.Errorf("%q, %v, %v", m, changed, err)
+	}
+}
+
+// A person's file of a name like ours stays.
+func TestForeignFilesStay(t *testing.T) {
+	root := host(t, map[string]string{"etc/systemd/network/05-hostler-mine.network": "[Match]\nName=x\n"})
+	if changed, err := persist.Remove(root, "br-lan"); err != nil || changed {
+		t.Errorf("Remove: %v, %v", changed, err)
+	}
+}
