@@ -19,6 +19,7 @@ import (
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/containerbroker"
+	"hostler/hostnet"
 	"hostler/initialisers"
 	"hostler/internal/fault"
 	"hostler/internal/hostlock"
@@ -49,6 +50,11 @@ func Run(ctx context.Context, o Options) error {
 			return err
 		}
 	}
+	var links *hostnet.Host
+	if h.guard, links, err = h.newGuard(); err != nil {
+		return err
+	}
+	defer links.Close()
 	server, err := h.server(o)
 	if err != nil {
 		return err
@@ -89,6 +95,7 @@ func open(ctx context.Context, o Options) (*host, state.OpenReport, error) {
 		paths: o.Paths, drivers: drivers(), logger: o.Logger, now: time.Now, started: time.Now(), placement: o.Provisioners,
 		metrics: newMetrics(o.Version), made: map[spec.ContainerType]driver{},
 		initialisers: map[spec.ContainerType]initialisers.Initialiser{}, notices: map[string]string{},
+		guardEnds: make(chan struct{}, 1),
 	}
 	h.sup = newSupervisor(o.Logger, h.now)
 	config, err := h.readConfig()

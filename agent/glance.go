@@ -29,7 +29,7 @@ const lowSpace = 2 << 30
 func (g glance) Glance(ctx context.Context) (api.Glance, error) {
 	view := api.Glance{
 		Started: g.started, Harvest: g.config().Harvest, Workers: g.workers(),
-		Locks: []api.Lock{}, Disk: g.disk(), Notices: g.allNotices(ctx),
+		Locks: []api.Lock{}, Disk: g.disk(), Notices: g.allNotices(ctx), Guard: g.guarded(),
 	}
 	if holder, held := hostlock.Read(g.paths.HostLock()); held {
 		view.Locks = append(view.Locks, api.Lock{

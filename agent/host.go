@@ -13,6 +13,7 @@ import (
 	"hostler/agent/storageprovisioner"
 	"hostler/containerbroker"
 	"hostler/containerbroker/images"
+	"hostler/hostnet/guard"
 	"hostler/initialisers"
 	"hostler/internal/fault"
 	"hostler/internal/paths"
@@ -34,6 +35,10 @@ type host struct {
 	placement Placement
 	sources   storageprovisioner.Sources
 	storage   *storageprovisioner.Worker
+	// guard guards changes of the host's own network; guardEnds tells when one
+	// that waited to be confirmed has come to its end.
+	guard     *guard.Guard
+	guardEnds chan struct{}
 
 	mu           sync.Mutex
 	cfg          spec.Config

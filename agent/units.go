@@ -30,20 +30,33 @@ func (u unitProvisioner) Stop(ctx context.Context) error {
 	})
 }
 
+// startTransient starts a program as a unit that is gone when it ends well.
+func startTransient(ctx context.Context, unit, description string, command []string) error {
+	properties := []dbus.Property{dbus.PropDescription(description), dbus.PropExecStart(command, false), dbus.PropType("exec")}
+	return unitJob(ctx, "start", unit, func(c *dbus.Conn, result chan<- string) (int, error) {
+		return c.StartTransientUnitContext(ctx, unit, "fail", properties, result)
+	})
+}
+
 func (u unitProvisioner) job(ctx context.Context, verb string, queue func(*dbus.Conn, chan<- string) (int, error)) error {
+	return unitJob(ctx, verb, u.unit(), queue)
+}
+
+// unitJob queues a job of systemd's and waits for its end.
+func unitJob(ctx context.Context, verb, unit string, queue func(*dbus.Conn, chan<- string) (int, error)) error {
 	conn, err := dbus.NewSystemConnectionContext(ctx)
 	if err != nil {
-		return fmt.Errorf("cannot reach systemd to %s %s: %w", verb, u.unit(), err)
+		return fmt.Errorf("cannot reach systemd to %s %s: %w", verb, unit, err)
 	}
 	defer conn.Close()
 	result := make(chan string, 1)
 	if _, err := queue(conn, result); err != nil {
-		return fmt.Errorf("cannot %s %s: %w", verb, u.unit(), err)
+		return fmt.Errorf("cannot %s %s: %w", verb, unit, err)
 	}
 	select {
 	case r := <-result:
 		if r != "done" {
-			return fmt.Errorf("cannot %s %s: the job ended as %q; see `journalctl -u %s`", verb, u.unit(), r, u.unit())
+			return fmt.Errorf("cannot %s %s: the job ended as %q; see `journalctl -u %s`", verb, unit, r, unit)
 		}
 		return nil
 	case <-ctx.Done():

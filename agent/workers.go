@@ -43,6 +43,11 @@ func Workers() []Worker {
 			start: func(h *host, _ applier) func(context.Context) error { return h.storage.Run },
 		},
 		{
+			Name: "guard", In: "the checkpoint of a change of the host's own network", Out: "links, addresses and routes of the host's NICs, as they were",
+			Doc:   "Undoes a change of the host's own network that an agent before it left half done or that nobody confirms, and keeps the watchdog alive that does so without it.",
+			start: func(h *host, _ applier) func(context.Context) error { return h.keepGuard },
+		},
+		{
 			Name: "setup-lxd", In: "machines, host record", Out: "type/lxd, packages, LXD's first configuration, kernel limits",
 			Doc:   "Prepares the host for LXD machines when the first one is declared, then starts their provisioner.",
 			start: func(h *host, _ applier) func(context.Context) error { return h.setUp(spec.LXD) },

@@ -92,6 +92,10 @@ func (m *Manager) Satisfied(settings []Setting) (bool, string) {
 }
 
 // write sets the kernel's value.
+// Set writes one value that nobody declares: it is neither kept over a reboot
+// nor put back. An absent parameter is NotFound.
+func (m *Manager) Set(name, value string) error { return m.write(name, value) }
+
 func (m *Manager) write(name, value string) error {
 	root, err := os.OpenRoot(m.procSys)
 	if err != nil {

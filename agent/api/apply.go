@@ -34,6 +34,12 @@ func (s *Server) apply(ctx context.Context, i *in[ApplyRequest]) (*out[Plan], er
 			return nil, fault.New(fault.Invalid, "cannot allow %q: restart and recreate can be allowed", clip(a, 32))
 		}
 	}
+	if err := confirming(docs, i.Body.Confirm); err != nil {
+		return nil, err
+	}
+	if !i.Body.DryRun {
+		s.o.Service.Guard.Remember(clientOf(callerFrom(ctx).PID))
+	}
 	p, err := s.declare(ctx, docs, nil, i.Body.Allow, i.Body.DryRun)
 	if err != nil {
 		return nil, err

@@ -141,6 +141,20 @@ func (c *Client) SetHarvest(ctx context.Context, mode string) (Harvest, error) {
 	return h, c.call(ctx, http.MethodPut, "/v1/harvest", nil, HarvestRequest{Mode: mode}, &h)
 }
 
+// Confirm keeps the change of the host's own network that waits for it and
+// returns its object.
+func (c *Client) Confirm(ctx context.Context) (string, error) {
+	var a GuardAnswer
+	return a.Object, c.call(ctx, http.MethodPost, "/v1/guard/confirm", nil, nil, &a)
+}
+
+// Revert undoes the armed change of the host's own network and returns its
+// object.
+func (c *Client) Revert(ctx context.Context) (string, error) {
+	var a GuardAnswer
+	return a.Object, c.call(ctx, http.MethodPost, "/v1/guard/revert", nil, nil, &a)
+}
+
 // Status returns the host at a glance.
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	var s Status

@@ -84,6 +84,8 @@ type document struct {
 	name, source string
 	from         string // the file that a person named
 	decl         spec.Declaration
+	// confirm is how long a change of the host's own network waits for a word.
+	confirm spec.Duration
 }
 
 // declare puts the documents in the place of those of their names, and drops

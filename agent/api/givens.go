@@ -28,7 +28,7 @@ var givenKinds = []string{spec.KindFilesystem, spec.KindNetwork, spec.KindVolume
 func givensOf(doc document) map[state.ID]any {
 	all := map[state.ID]any{}
 	for name, n := range doc.decl.Networks {
-		all[state.ID{Kind: spec.KindNetwork, Name: name}] = spec.NetworkRecord{Declaration: doc.name, Network: n}
+		all[state.ID{Kind: spec.KindNetwork, Name: name}] = spec.NetworkRecord{Declaration: doc.name, Network: n, Confirm: doc.confirm}
 	}
 	for name, v := range doc.decl.Volumes {
 		all[state.ID{Kind: spec.KindVolume, Name: name}] = spec.VolumeRecord{Declaration: doc.name, Volume: v}
@@ -47,9 +47,10 @@ func carryOver(id state.ID, was json.RawMessage, record any) (any, error) {
 	case spec.NetworkRecord:
 		var old spec.NetworkRecord
 		err = json.Unmarshal(was, &old)
-		r.Confirm = old.Confirm
 		if same(old.Network, r.Network) {
-			r.Allow = old.Allow // it was allowed for the network as it is
+			// What was allowed, and whether a change waits to be confirmed, was
+			// said of the network as it is.
+			r.Allow, r.Confirm = old.Allow, old.Confirm
 		}
 		record = r
 	case spec.VolumeRecord:

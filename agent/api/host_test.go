@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -31,6 +32,9 @@ type standIn struct {
 	// panics makes the planner panic, unseen makes it fail.
 	panics bool
 	unseen error
+	// armed is the object whose change is armed, client who changed something.
+	armed  string
+	client netip.Addr
 	// execs counts the commands that run now.
 	execs int
 }
@@ -40,7 +44,29 @@ func newStandIn() *standIn {
 }
 
 func (h *standIn) service() Service {
-	return Service{Planner: h, Guests: h, Images: imagesOf{h}, Builder: h, Host: h, Adopter: h, Exporter: h}
+	return Service{Planner: h, Guests: h, Images: imagesOf{h}, Builder: h, Host: h, Adopter: h, Exporter: h, Guard: h}
+}
+
+// Confirm implements Guard.
+func (h *standIn) Confirm(context.Context) (string, error) { return h.guard() }
+
+// Revert implements Guard.
+func (h *standIn) Revert(context.Context) (string, error) { return h.guard() }
+
+func (h *standIn) guard() (string, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.armed == "" {
+		return "", fault.New(fault.NotFound, "nothing waits to be confirmed")
+	}
+	return h.armed, nil
+}
+
+// Remember implements Guard.
+func (h *standIn) Remember(client netip.Addr) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.client = client
 }
 
 // Plan compares the declared with the instances there are.

@@ -90,6 +90,8 @@ func (s *Server) routes() []route {
 		{method: "POST", path: "/v1/retry", right: rightChange, summary: "Clear an error and try at once", mount: typed(s.retry)},
 		{method: "POST", path: "/v1/adopt", right: rightChange, summary: "Take an instance over", mount: typed(s.adopt), patience: slow},
 		{method: "GET", path: "/v1/export", right: rightChange, summary: "The YAML of what is there, secrets included", raw: s.export, patience: slow},
+		{method: "POST", path: "/v1/guard/confirm", right: rightChange, summary: "Keep the change of the host's own network that waits for it", mount: typed(s.confirm)},
+		{method: "POST", path: "/v1/guard/revert", right: rightChange, summary: "Undo the armed change of the host's own network", mount: typed(s.revert)},
 		{method: "GET", path: "/v1/harvest", right: rightRead, summary: "The harvest mode", mount: typed(s.harvest)},
 		{method: "PUT", path: "/v1/harvest", right: rightChange, summary: "Override the harvest mode", mount: typed(s.setHarvest)},
 		{method: "POST", path: "/v1/images/import", right: rightChange, summary: "Take a file into the image cache", raw: s.importImage, request: reflect.TypeFor[ImageImportRequest](), stream: true},

@@ -19,6 +19,7 @@ type Service struct {
 	Host     Host
 	Adopter  Adopter
 	Exporter Exporter
+	Guard    Guard
 }
 
 // PlannedObject is one machine, network, volume or filesystem as it is and as
@@ -99,6 +100,8 @@ type Glance struct {
 	Locks   []Lock
 	Disk    []Disk
 	Notices []string
+	// Guard is nil when no change of the host's own network is armed.
+	Guard *Guarded
 }
 
 // Host knows the agent's own state and this host.

@@ -93,7 +93,10 @@ type Document struct {
 type ApplyRequest struct {
 	Documents []Document `json:"documents"`
 	Allow     []string   `json:"allow,omitempty"` // restart, recreate
-	DryRun    bool       `json:"dry-run,omitempty"`
+	// Confirm is a duration, like 5m: a change of the host's own network is
+	// undone unless somebody confirms it in that time.
+	Confirm string `json:"confirm,omitempty"`
+	DryRun  bool   `json:"dry-run,omitempty"`
 }
 
 // Event is one row of `hostler events`.
@@ -137,6 +140,8 @@ type Status struct {
 	Unknown   []UnknownInstance `json:"unknown"`
 	Locks     []Lock            `json:"locks"`
 	Disk      []Disk            `json:"disk"`
+	// Guard is a change of the host's own network that is not kept yet.
+	Guard *Guarded `json:"guard,omitempty"`
 	// Notices are things a person should know: a rebuilt store, a rejected
 	// conf.d file, a pending restart.
 	Notices []string `json:"notices"`

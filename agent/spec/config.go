@@ -21,8 +21,16 @@ type Config struct {
 	Apt                    AptConfig    `json:"apt"`
 	Images                 ImagesConfig `json:"images"`
 	// AuthorizedKeys are given to every machine, besides its own.
-	AuthorizedKeys []string  `json:"authorized-keys"`
-	API            APIConfig `json:"api"`
+	AuthorizedKeys []string    `json:"authorized-keys"`
+	API            APIConfig   `json:"api"`
+	Guard          GuardConfig `json:"guard"`
+}
+
+// GuardConfig is how changes of the host's own network are guarded.
+type GuardConfig struct {
+	// Probes are addresses that must stay reachable, besides the default
+	// gateways and where the person came from who made the change.
+	Probes []string `json:"probes"`
 }
 
 // TypesConfig is what is configured per container type.

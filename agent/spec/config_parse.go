@@ -81,6 +81,12 @@ func (c *configChecker) check(config *Config) {
 	c.images(config.Images)
 	c.sshKeys("authorized-keys", config.AuthorizedKeys)
 	c.listen("api.listen", config.API.Listen)
+	for i, probe := range config.Guard.Probes {
+		at := fmt.Sprintf("guard.probes[%d]", i)
+		if a, err := netip.ParseAddr(probe); c.ok(at) && (err != nil || a.Zone() != "" || a.IsUnspecified() || a.IsLoopback() || a.IsMulticast()) {
+			c.bad(at, "%s is not the address of another host; write one like 192.0.2.1", quote(probe))
+		}
+	}
 }
 
 func (c *configChecker) matches(path, s string, form *regexp.Regexp, what string) {

@@ -56,6 +56,12 @@ func command() *cobra.Command {
 			}
 			return agent.RunWorker(cmd.Context(), args[0], o)
 		},
+	}, &cobra.Command{
+		Use:   "watchdog",
+		Short: "Undo the armed change of the host's own network at its deadline",
+		Long:  "Wait beside the agent, which starts it, until the armed change of the host's own network is\nkept or undone, and undo it at its deadline whatever becomes of the agent.",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return agent.RunWatchdog(cmd.Context(), options()) },
 	}, internalCommand())
 	return root
 }

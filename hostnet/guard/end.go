@@ -180,7 +180,7 @@ func (g *Guard) restoreSysctls(cp *Checkpoint) {
 		if now, err := g.o.Sysctls.Read(name); err != nil || now == value {
 			continue // the link is gone, or nothing is to be done
 		}
-		if err := g.o.Sysctls.Write(name, value); err != nil {
+		if err := g.o.Sysctls.Set(name, value); err != nil {
 			g.o.Log.Warn("A kernel parameter cannot be put back.", "name", name, "error", err)
 		}
 	}

@@ -45,7 +45,7 @@ const (
 // net/ipv6/conf/eth0/accept_ra.
 type Sysctls interface {
 	Read(name string) (string, error)
-	Write(name, value string) error
+	Set(name, value string) error
 }
 
 // Options say what a Guard works with.

@@ -94,6 +94,13 @@ func (p Paths) DHCP() string { return filepath.Join(p.StateDir, "dhcp") }
 // DHCPServer see DHCP.
 func (p Paths) DHCPServer(uid string) string { return filepath.Join(p.DHCP(), uid) }
 
+// Guard holds what keeps a change of the host's own network from locking
+// people out: the checkpoint, and what became of the last change.
+func (p Paths) Guard() string { return filepath.Join(p.StateDir, "guard") }
+
+// WatchdogLog is where the watchdog writes that is no unit of systemd.
+func (p Paths) WatchdogLog() string { return filepath.Join(p.Guard(), "watchdog.log") }
+
 // Socket is the API's socket.
 func (p Paths) Socket() string { return filepath.Join(p.RunDir, "hostler.sock") }
 
@@ -210,4 +217,5 @@ const (
 	Resize2fs    = "/sbin/resize2fs"
 	XfsGrowfs    = "/usr/sbin/xfs_growfs"
 	HostlerdUnit = "hostlerd.service"
+	Hostlerd     = "/usr/bin/hostlerd"
 )

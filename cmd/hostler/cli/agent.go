@@ -59,6 +59,8 @@ type host interface {
 	Version(ctx context.Context) (api.Version, error)
 	Harvest(ctx context.Context) (api.Harvest, error)
 	SetHarvest(ctx context.Context, mode string) (api.Harvest, error)
+	Confirm(ctx context.Context) (object string, err error)
+	Revert(ctx context.Context) (object string, err error)
 }
 
 type guest interface {

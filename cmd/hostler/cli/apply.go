@@ -24,6 +24,7 @@ type applyFlags struct {
 	wait    bool
 	timeout time.Duration
 	dryRun  bool
+	confirm time.Duration
 }
 
 func (a *app) applyCommand() *cobra.Command {
@@ -34,7 +35,9 @@ func (a *app) applyCommand() *cobra.Command {
 		Long: "Apply declarations: print what changes, hand them to the agent and, with --wait, follow\n" +
 			"until every machine is ready. The name of a declaration is its file's stem or its `name:`;\n" +
 			"applying it again replaces it, and what it no longer declares is removed.\n" +
-			"Steps that would restart or recreate a machine are held back unless --allow names them.",
+			"Steps that would restart or recreate a machine are held back unless --allow names them.\n" +
+			"A change of the host's own network is undone by itself when the host cannot be reached\n" +
+			"after it; with --confirm also when nobody confirms it.",
 		Example: "  hostler apply -f web.yaml --wait\n  hostler apply -f conf/ --allow restart\n  cat web.yaml | hostler apply -f - --dry-run",
 		Args:    takes(0, 0, ""),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.apply(cmd.Context(), f) },
@@ -43,6 +46,7 @@ func (a *app) applyCommand() *cobra.Command {
 	cmd.Flags().StringSliceVar(&f.allow, "allow", nil, "allow steps with this impact: restart, recreate")
 	cmd.Flags().BoolVar(&f.wait, "wait", false, "follow until every machine is ready")
 	cmd.Flags().DurationVar(&f.timeout, "timeout", 10*time.Minute, "how long --wait waits")
+	cmd.Flags().DurationVar(&f.confirm, "confirm", 0, "undo a change of the host's own network unless `hostler confirm` comes in this time")
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "print the plan only; like plan, but exits 0")
 	return cmd
 }
@@ -73,7 +77,11 @@ func (a *app) request(f applyFlags) (api.ApplyRequest, places, error) {
 		}
 	}
 	docs, places, err := readDocuments(f.files, a.env.Stdin)
-	return api.ApplyRequest{Documents: docs, Allow: f.allow}, places, err
+	req := api.ApplyRequest{Documents: docs, Allow: f.allow}
+	if f.confirm != 0 {
+		req.Confirm = f.confirm.String()
+	}
+	return req, places, err
 }
 
 func (a *app) plan(ctx context.Context, f applyFlags) error {

@@ -45,8 +45,7 @@ func (a *app) commands() []*cobra.Command {
 		a.retryCommand())...)
 	all = append(all, in(groupHost,
 		a.doctorCommand(), a.harvestCommand(), a.imageCommand(), a.volumeCommand(),
-		a.guardCommand("confirm", "Keep a guarded change of the host's network"),
-		a.guardCommand("revert", "Take back a guarded change of the host's network"))...)
+		a.confirmCommand(), a.revertCommand())...)
 	all = append(all, in(groupMore, a.versionCommand(), a.completionCommand())...)
 	return append(all, a.internalCommand())
 }

@@ -207,20 +207,6 @@ func (a *app) exportCommand() *cobra.Command {
 	}
 }
 
-// guardCommand is confirm or revert. Only host networks are guarded, and this
-// agent refuses declarations that would change one, so there is never a
-// change to speak of.
-func (a *app) guardCommand(action, short string) *cobra.Command {
-	return &cobra.Command{
-		Use:   action,
-		Short: short,
-		Args:  takes(0, 0, ""),
-		RunE: func(*cobra.Command, []string) error {
-			return fail(exitError, "cannot %s: no guarded network change is pending", action)
-		},
-	}
-}
-
 // harvestModes are the words that harvest takes. The last ends an override.
 var harvestModes = []string{"none", "unknown", "destroyed", "all", "configured"}
 

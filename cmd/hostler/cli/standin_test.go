@@ -38,6 +38,7 @@ type standIn struct {
 	plan    api.Plan
 	applied bool
 	late    int
+	guarded string // the object with an armed change
 	// err answers every call.
 	err error
 	log []string
@@ -138,6 +139,20 @@ func (s *standIn) judge(what string, req api.ApplyRequest) (api.Plan, error) {
 		names = append(names, d.Name)
 	}
 	return s.plan, s.did("%s %v allow %v dry-run %v", what, names, req.Allow, req.DryRun)
+}
+
+func (s *standIn) Confirm(context.Context) (string, error) { return s.guarded, s.guard("confirm") }
+
+func (s *standIn) Revert(context.Context) (string, error) { return s.guarded, s.guard("revert") }
+
+func (s *standIn) guard(what string) error {
+	if err := s.did("%s", what); err != nil {
+		return err
+	}
+	if s.guarded == "" {
+		return fault.New(fault.NotFound, "no change of the host's network waits to be confirmed")
+	}
+	return nil
 }
 
 func (s *standIn) Delete(_ context.Context, objects []string) ([]api.Outcome, error) {

@@ -38,6 +38,7 @@ func (a *app) status(ctx context.Context) error {
 	for _, n := range st.Notices {
 		s.paragraph("Notice", n)
 	}
+	s.guarded(st.Guard)
 	s.types(st.Types)
 	s.workers(st.Workers)
 	s.unknown(st.Unknown)

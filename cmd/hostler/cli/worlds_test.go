@@ -55,6 +55,12 @@ var worlds = map[string]func() *standIn{
 	"stuck":       stuckWorld,
 	"leaving":     leavingWorld,
 	"late":        lateWorld,
+	"guarded": func() *standIn {
+		return &standIn{guarded: "network/lan", status: api.Status{
+			Version: "1.2.3", Namespace: "hostler", Harvest: "destroyed", Started: *before(time.Hour),
+			Guard: &api.Guarded{Object: "network/lan", Phase: "confirming", Since: *before(10 * time.Second), Deadline: *after(4*time.Minute + 50*time.Second)},
+		}}
+	},
 }
 
 func smallWorld() *standIn {

@@ -1,0 +1,122 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"hostler/agent/spec"
+	"hostler/internal/fault"
+)
+
+// Guard keeps changes of the host's own network from locking people out.
+type Guard interface {
+	// Confirm keeps the change that waits for it, Revert undoes the armed one;
+	// both return its object, KIND/NAME. Without one it is fault.NotFound, and
+	// Confirm is fault.Conflict while the change is still being made.
+	Confirm(ctx context.Context) (object string, err error)
+	Revert(ctx context.Context) (object string, err error)
+	// Remember notes where a person who changes something comes from; an
+	// invalid address is nowhere.
+	Remember(client netip.Addr)
+}
+
+// Guarded is a change of the host's own network that is not kept yet.
+type Guarded struct {
+	// Object is KIND/NAME.
+	Object string `json:"object"`
+	// Phase is changing, or confirming while it waits for `hostler confirm`.
+	Phase string    `json:"phase"`
+	Since time.Time `json:"since"`
+	// Deadline is when it is undone.
+	Deadline time.Time `json:"deadline"`
+	// Watched says that the watchdog that would undo it is at work.
+	Watched bool `json:"watched"`
+}
+
+// GuardAnswer names the object whose change was kept or undone.
+type GuardAnswer struct {
+	Object string `json:"object"`
+}
+
+func (s *Server) confirm(ctx context.Context, _ *struct{}) (*out[GuardAnswer], error) {
+	object, err := s.o.Service.Guard.Confirm(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &out[GuardAnswer]{GuardAnswer{object}}, nil
+}
+
+func (s *Server) revert(ctx context.Context, _ *struct{}) (*out[GuardAnswer], error) {
+	object, err := s.o.Service.Guard.Revert(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &out[GuardAnswer]{GuardAnswer{object}}, nil
+}
+
+// The bounds of how long a change may wait to be confirmed.
+const (
+	minConfirm = spec.Duration(time.Second)
+	maxConfirm = spec.Duration(24 * time.Hour)
+)
+
+// confirming has the documents' changes wait to be confirmed.
+func confirming(docs []document, text string) error {
+	if text == "" {
+		return nil
+	}
+	d, err := spec.ParseDuration(text)
+	if err != nil || d < minConfirm || d > maxConfirm {
+		return fault.New(fault.Invalid, "cannot wait %q for a confirmation: use a duration from %s to %s, like 5m", clip(text, 32), minConfirm, maxConfirm)
+	}
+	for i := range docs {
+		docs[i].confirm = d
+	}
+	return nil
+}
+
+// ancestors bounds how far clientOf looks: command, sudo, shell, ssh.
+const ancestors = 16
+
+// clientOf returns where the person came from by ssh who runs the process: the
+// variable SSH_CONNECTION of the process or of one of its ancestors, since sudo
+// takes it away. It is invalid for everybody else.
+func clientOf(pid int32) netip.Addr {
+	for range ancestors {
+		dir := "/proc/" + strconv.Itoa(int(pid))
+		environ, err := os.ReadFile(dir + "/environ")
+		if err != nil || pid <= 1 {
+			return netip.Addr{}
+		}
+		for variable := range bytes.SplitSeq(environ, []byte{0}) {
+			if value, ok := strings.CutPrefix(string(variable), "SSH_CONNECTION="); ok {
+				client, _, _ := strings.Cut(value, " ")
+				address, err := netip.ParseAddr(client)
+				if err != nil {
+					return netip.Addr{}
+				}
+				return address.WithZone("")
+			}
+		}
+		stat, err := os.ReadFile(dir + "/stat")
+		if err != nil {
+			return netip.Addr{}
+		}
+		// The name in brackets may hold anything (proc(5)).
+		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+		if len(fields) < 2 {
+			return netip.Addr{}
+		}
+		parent, err := strconv.ParseInt(fields[1], 10, 32)
+		if err != nil {
+			return netip.Addr{}
+		}
+		pid = int32(parent)
+	}
+	return netip.Addr{}
+}

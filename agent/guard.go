@@ -1,0 +1,110 @@
+package agent
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"hostler/agent/api"
+	"hostler/hostnet"
+	"hostler/hostnet/guard"
+	"hostler/internal/paths"
+	"hostler/internal/run"
+	"hostler/sysctl"
+)
+
+// newGuard returns the guard of the host's own network, with the netlink
+// handle that it works on.
+func (h *host) newGuard() (*guard.Guard, *hostnet.Host, error) {
+	log := h.logger.With("part", "guard")
+	links, err := hostnet.Open(hostnet.Options{Log: log})
+	if err != nil {
+		return nil, nil, err
+	}
+	o := guardOptions(h.paths, h.config().Namespace, links, log)
+	o.Start, o.Probes = h.startWatchdog, h.probeAddresses
+	o.Changed = h.guardChanged
+	return guard.New(o), links, nil
+}
+
+// guardOptions are those that the agent and its watchdog have in common.
+func guardOptions(p paths.Paths, namespace string, links *hostnet.Host, log *slog.Logger) guard.Options {
+	return guard.Options{Dir: p.Guard(), Namespace: namespace, Host: links, Log: log, Sysctls: sysctl.New(p, log)}
+}
+
+// keepGuard is the worker that ends what an agent before this one left armed,
+// and looks after changes that wait to be confirmed.
+func (h *host) keepGuard(ctx context.Context) error {
+	if err := h.guard.Recover(ctx); err != nil {
+		return err
+	}
+	return h.guard.Keep(ctx)
+}
+
+// guardChanged wakes the worker of the networks.
+func (h *host) guardChanged() {
+	select {
+	case h.guardEnds <- struct{}{}:
+	default: // it has not looked yet
+	}
+}
+
+// probeAddresses are the configured addresses that must stay reachable.
+func (h *host) probeAddresses() []netip.Addr {
+	var all []netip.Addr
+	for _, text := range h.config().Guard.Probes {
+		if a, err := netip.ParseAddr(text); err == nil {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+// startWatchdog starts the process that outlives this one: with systemd a unit
+// of its own, since systemd ends what is left of a unit that it stops.
+func (h *host) startWatchdog(ctx context.Context) error {
+	args := []string{"watchdog", "--config", h.paths.Config, "--state-dir", h.paths.StateDir, "--run-dir", h.paths.RunDir}
+	if h.placement == Units {
+		return startTransient(ctx, "hostler-watchdog-"+newToken()[:8]+".service", "hostler: undoes a change of the host's network",
+			append([]string{paths.Hostlerd}, args...))
+	}
+	// The running program itself, even if its file was replaced meanwhile.
+	_, err := run.Host{}.Run(ctx, run.Command{Path: "/proc/self/exe", Args: args, Detach: h.paths.WatchdogLog()})
+	return err
+}
+
+// RunWatchdog is `hostlerd watchdog`.
+func RunWatchdog(ctx context.Context, o Options) error {
+	links, err := hostnet.Open(hostnet.Options{Log: o.Logger})
+	if err != nil {
+		return err
+	}
+	defer links.Close()
+	// The checkpoint names the namespace.
+	return guard.Watch(ctx, guardOptions(o.Paths, "", links, o.Logger))
+}
+
+// guards answers confirm and revert.
+type guards struct{ *host }
+
+// Confirm implements api.Guard.
+func (g guards) Confirm(ctx context.Context) (string, error) { return g.guard.Confirm(ctx) }
+
+// Revert implements api.Guard.
+func (g guards) Revert(ctx context.Context) (string, error) { return g.guard.Revert(ctx) }
+
+// Remember implements api.Guard.
+func (g guards) Remember(client netip.Addr) { g.guard.Remember(client) }
+
+// guarded is the armed change for status, nil without one.
+func (h *host) guarded() *api.Guarded {
+	a, armed := h.guard.Armed()
+	if !armed {
+		return nil
+	}
+	return &api.Guarded{
+		Object: a.Object, Phase: string(a.Phase), Since: a.Since,
+		Deadline: h.now().Add(a.Left).UTC().Truncate(time.Second), Watched: a.Watched,
+	}
+}
