@@ -91,11 +91,11 @@ func (m *Manager) Satisfied(settings []Setting) (bool, string) {
 	return true, ""
 }
 
-// write sets the kernel's value.
 // Set writes one value that nobody declares: it is neither kept over a reboot
 // nor put back. An absent parameter is NotFound.
 func (m *Manager) Set(name, value string) error { return m.write(name, value) }
 
+// write sets the kernel's value.
 func (m *Manager) write(name, value string) error {
 	root, err := os.OpenRoot(m.procSys)
 	if err != nil {
