@@ -3,6 +3,7 @@ package spec
 import (
 	"fmt"
 	"maps"
+	"net/netip"
 	"net/url"
 	"reflect"
 	"regexp"
