@@ -38,8 +38,8 @@ func (h *host) keepNetworks(ctx context.Context) error {
 	}
 	return networkprovisioner.New(networkprovisioner.Options{
 		Store: h.store, Eyes: h.networkEyes(links), Links: links, Firewall: rules, Parameters: sysctl.New(h.paths, log),
-		Tools: networkTools{h}, Defaults: networkprovisioner.ConfigOf(record), Notice: h.notice,
-		Metrics: workerMetrics{h.metrics, h.sup, "networks"}, Now: h.now, Logger: log,
+		Guard: h.guard, Tools: networkTools{h}, Defaults: networkprovisioner.ConfigOf(record), Notice: h.notice,
+		Ends: h.guardEnds, Metrics: workerMetrics{h.metrics, h.sup, "networks"}, Now: h.now, Logger: log,
 	}).Run(ctx)
 }
 
@@ -58,7 +58,7 @@ func (h *host) prepareNetworks(ctx context.Context) {
 
 func (h *host) networkEyes(links *hostnet.Host) networkprovisioner.Eyes {
 	return networkprovisioner.Eyes{
-		Host: links, Root: h.paths.Root, ServerDir: h.paths.DHCP(),
+		Host: links, Root: h.paths.Root, ServerDir: h.paths.DHCP(), Guard: h.guard, Lasting: lasting{h},
 		Server: func(uid string) networkprovisioner.Server {
 			return dhcp.New(h.paths.DHCPServer(uid), run.Host{}, h.logger.With("part", "dhcp"))
 		},

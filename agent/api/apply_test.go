@@ -117,7 +117,7 @@ func TestConflictsAndRefusals(t *testing.T) {
 		"two bad documents":   {ApplyRequest{Documents: []Document{{"x", "{"}, {"y", "["}}}, fault.Invalid, []string{"x:", "y:"}},
 		"no document":         {ApplyRequest{Documents: []Document{}}, fault.Invalid, nil},
 		"a bad impact":        {ApplyRequest{Documents: []Document{{"web", yaml("one")}}, Allow: []string{"destroy"}}, fault.Invalid, []string{"destroy"}},
-		"not supported":       {request("net", "version: 1\nnetworks: {lan: {bridge: br-lan, interfaces: [eth1]}}\n"), fault.Invalid, []string{"network/lan", "not yet supported"}},
+		"not supported":       {request("vm", "version: 1\nmachines: {vm: {type: lxc, image: debian/12}}\n"), fault.Invalid, []string{"machine/vm", "not yet supported"}},
 	} {
 		_, err := c.Apply(t.Context(), tc.req)
 		if fault.KindOf(err) != tc.kind {
@@ -139,7 +139,7 @@ func TestAPlanTellsWhatIsNotSupported(t *testing.T) {
 	b := newBench(t)
 	c := b.listen(t)
 	p, err := c.Plan(t.Context(), request("all", "version: 1\nnetworks: {lan: {bridge: br-lan, interfaces: [eth1]}}\nmachines:\n  vm: {type: lxc, image: debian/12}\n"))
-	if err != nil || len(p.Unsupported) != 2 || len(p.Steps) != 2 {
+	if err != nil || len(p.Unsupported) != 1 || len(p.Steps) != 1 {
 		t.Fatalf("%+v, %v", p, err)
 	}
 	for _, s := range p.Steps {

@@ -45,12 +45,12 @@ func (s *Server) retry(ctx context.Context, i *in[RetryRequest]) (*struct{}, err
 	switch id.Kind {
 	case spec.KindMachine:
 		return nil, s.rewrite(ctx, false, func(w *world) error { return w.retry(id.Name) })
-	case spec.KindVolume, spec.KindFilesystem:
+	case spec.KindNetwork, spec.KindVolume, spec.KindFilesystem:
 		return nil, s.rewrite(ctx, false, func(w *world) error { return w.retryGiven(id, i.Body.Force) })
 	case spec.KindContainerType:
 		return nil, s.retryType(ctx, id)
 	default:
-		return nil, fault.New(fault.Invalid, "cannot retry %s: machine, volume, filesystem and type/NAME can be retried", clip(i.Body.Object, 128))
+		return nil, fault.New(fault.Invalid, "cannot retry %s: machine, network, volume, filesystem and type/NAME can be retried", clip(i.Body.Object, 128))
 	}
 }
 

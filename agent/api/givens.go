@@ -47,6 +47,7 @@ func carryOver(id state.ID, was json.RawMessage, record any) (any, error) {
 	case spec.NetworkRecord:
 		var old spec.NetworkRecord
 		err = json.Unmarshal(was, &old)
+		r.RetryRequest = old.RetryRequest
 		if same(old.Network, r.Network) {
 			// What was allowed, and whether a change waits to be confirmed, was
 			// said of the network as it is.
@@ -102,21 +103,27 @@ func (w *world) declareGivens(doc document) error {
 	return nil
 }
 
-// retryGiven asks for a new attempt at a volume or filesystem, dying ones
-// included. force has it detached in that attempt whoever holds it.
+// retryGiven asks for a new attempt at a network, volume or filesystem, dying
+// ones included. force has storage detached in that attempt whoever holds it.
 func (w *world) retryGiven(id state.ID, force bool) error {
 	g := w.givens[id]
 	if g == nil {
 		return fault.New(fault.NotFound, "%s/%s is not there", id.Kind, clip(id.Name, 64))
 	}
 	var err error
-	if id.Kind == spec.KindVolume {
+	switch id.Kind {
+	case spec.KindNetwork:
+		var r spec.NetworkRecord
+		err = json.Unmarshal(g.now, &r)
+		r.RetryRequest++
+		g.now = spec.Encode(r)
+	case spec.KindVolume:
 		var r spec.VolumeRecord
 		err = json.Unmarshal(g.now, &r)
 		r.RetryRequest++
 		r.Force = force
 		g.now = spec.Encode(r)
-	} else {
+	default:
 		var r spec.FilesystemRecord
 		err = json.Unmarshal(g.now, &r)
 		r.RetryRequest++

@@ -114,7 +114,7 @@ func (w *Worker) promise(ctx context.Context, t *turn) error {
 		if n.Life == state.Alive && s.State == "" {
 			s.State = statePending
 		}
-		s.Guests = t.p.Networks[i].Guests
+		s.Guests, s.Carried = t.p.Networks[i].Guests, carriedOf(t.p.Networks[i])
 		if !equal(n.Status, s) {
 			n.Status = s
 			writes = append(writes, statusWrite(*n, s))
@@ -157,11 +157,11 @@ func (w *Worker) links(ctx context.Context, t *turn, done map[int][]string) map[
 			}
 		}
 		began := w.Now()
+		t.errs[i] = w.change(ctx, t.d.Networks[i], p)
 		for _, s := range p.Links {
-			if t.errs[i] = w.Links.Apply(ctx, s); t.errs[i] != nil {
-				break
+			if t.errs[i] == nil {
+				done[i] = append(done[i], s.String())
 			}
-			done[i] = append(done[i], s.String())
 		}
 		w.count("links", began, t.errs[i])
 		if t.errs[i] == nil {
@@ -219,6 +219,7 @@ func (w *Worker) rest(ctx context.Context, t *turn) error {
 			}
 		}
 	}
+	w.lasting(ctx, t)
 	w.count("rules", began, nil)
 	w.last = next
 	w.listen(t)

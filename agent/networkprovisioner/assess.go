@@ -26,7 +26,7 @@ const (
 func Assess(n Network, p Planned, err error, f failure, findings []firewall.Finding, now time.Time) spec.NetworkStatus {
 	s := n.Status
 	s.Conditions = slices.Clone(s.Conditions)
-	s.Guests, s.Message = p.Guests, ""
+	s.Guests, s.Carried, s.Message = p.Guests, carriedOf(p), ""
 	set := func(kind string, bad []string, reason, fine string) {
 		c := spec.Condition{Type: kind, Status: len(bad) == 0, Reason: fine, Since: now}
 		if len(bad) > 0 {
@@ -72,6 +72,8 @@ func Assess(n Network, p Planned, err error, f failure, findings []firewall.Find
 	case len(p.Errs) > 0:
 		s.State, s.Message = stateError, bad[0]
 		s.Attempts.ErrorKind = string(fault.KindOf(p.Errs[0]))
+	case p.Waits != "":
+		s.State, s.Message = statePending, p.Waits
 	default:
 		is := p.Is
 		s.State, s.Applied = stateReady, &is

@@ -66,6 +66,8 @@ type Observed struct {
 	Resolvers []netip.Addr
 	// IPv6: the kernel speaks it.
 	IPv6 bool
+	// Own is what is known of the host's own network.
+	Own OwnNetwork
 }
 
 // Policy is what else a plan depends on; a value, so that Plan stays pure.
@@ -114,6 +116,8 @@ type Planned struct {
 	Guests                map[string]spec.GuestAddress
 	Gateways, Nameservers []string
 	Published             []string
+	// Carried is what the host's NICs under the bridge had of their own.
+	Carried map[string]hostnet.Carried
 	// DHCP is nil where there is none to be.
 	DHCP *dhcp.Network
 	// Steps are for people; at most one is not empty.
@@ -123,7 +127,9 @@ type Planned struct {
 	// Held is a change that waits to be allowed, Waiting what a dying network
 	// waits for, Errs why the bridge cannot be as declared.
 	Held, Waiting string
-	Errs          []error
+	// Waits says why a change of the host's own network is not kept yet.
+	Waits string
+	Errs  []error
 	// Notes are what works only in part.
 	Notes []string
 }

@@ -100,6 +100,9 @@ type Eyes struct {
 	// the files of each network's DHCP server, by the network's uid.
 	Root, ServerDir string
 	Server          func(uid string) Server
+	// Guard and Lasting may be nil: then no host NIC is touched.
+	Guard   Guarding
+	Lasting Lasting
 }
 
 // Server is the DHCP server of one network; see package dhcp.
@@ -130,6 +133,7 @@ func (e Eyes) Observe(ctx context.Context, d Desired) (Observed, error) {
 	}
 	_, err = os.Stat(filepath.Join("/", e.Root, "/proc/sys/net/ipv6/conf/all/forwarding"))
 	o.IPv6 = err == nil
+	o.Own = e.ownNetwork(d)
 	o.Listening = listening(filepath.Join("/", e.Root, "/proc/net"))
 	o.Resolvers = resolvers(e.Root)
 	return o, nil

@@ -65,6 +65,13 @@ func begin(d Desired, n Network, o Observed, policy Policy) Planned {
 		}
 		return p
 	}
+	if reason := o.Own.Refused[n.Name]; reason != "" && o.Own.Armed != object(n) {
+		p.Errs = append(p.Errs, undone(n, reason))
+		if p.Out = was == nil; was != nil {
+			p.Is = *was // the host was put back to that
+		}
+		return p
+	}
 	if was == nil {
 		return p
 	}
@@ -183,48 +190,6 @@ func towards(is spec.Network, o Observed) (gateways, nameservers []string) {
 	return gateways, nameservers
 }
 
-// links plans the bridges.
-func links(p *Plan, d Desired, o Observed, policy Policy) {
-	w := hostnet.Wanted{Namespace: policy.Namespace}
-	at := map[string]int{}
-	for i, n := range d.Networks {
-		at[n.UID] = i
-		if one := p.Networks[i]; one.On {
-			w.Bridges = append(w.Bridges, hostnet.Bridge{Name: one.Is.Bridge, UID: n.UID, Addresses: prefixes(one.Is.Addresses), MTU: one.Is.MTU})
-		}
-	}
-	steps, problems := hostnet.Plan(w, o.Host)
-	for _, problem := range problems {
-		if i, ok := at[problem.UID]; ok {
-			p.Networks[i].Errs = append(p.Networks[i].Errs, problem.Err)
-		}
-	}
-	for _, s := range steps {
-		i, known := at[s.UID]
-		switch {
-		case s.Op != hostnet.RemoveBridge:
-			if known {
-				p.Networks[i].Links = append(p.Networks[i].Links, s)
-			}
-		case known && len(s.Cuts) == 0, known && d.Networks[i].Life != state.Alive && allows(d.Networks[i]):
-			p.Networks[i].Links = append(p.Networks[i].Links, s)
-		case known && d.Networks[i].Life != state.Alive:
-			p.Networks[i].Waiting = fmt.Sprintf("waiting until %s is taken off bridge %s, which hostler did not attach", strings.Join(s.Cuts, ", "), s.Link)
-		case known:
-			// Guests move to the new bridge one by one; the old one goes with
-			// the last.
-		case len(s.Cuts) == 0 && (policy.Sweep || s.UID == "half-made"):
-			p.Strays = append(p.Strays, s)
-		default:
-			p.Unknown = append(p.Unknown, s.Link)
-		}
-	}
-	for i, n := range d.Networks {
-		one := &p.Networks[i]
-		one.Gone = n.Life != state.Alive && !one.On && !made(n, o) && !o.Serving[n.UID] && !o.Served[n.UID]
-	}
-}
-
 // describe tells people what a plan does to one network.
 func describe(n Network, p Planned, o Observed) []Step {
 	s := Step{Network: n.Name}
@@ -241,6 +206,9 @@ func describe(n Network, p Planned, o Observed) []Step {
 		return []Step{s}
 	case was == nil && !made(n, o):
 		s.Action, s.Impact, s.Detail = "create", impactNone, summary(n.Record.Network)
+		if p.Guarded() {
+			s.Impact = impactLive
+		}
 		return []Step{s}
 	}
 	if was != nil {
@@ -279,6 +247,9 @@ func summary(n spec.Network) string {
 	words := []string{"bridge " + n.Bridge}
 	if len(n.Addresses) > 0 {
 		words[0] += " with " + strings.Join(n.Addresses, ", ")
+	}
+	if len(n.Interfaces) > 0 {
+		words = append(words, "over "+strings.Join(n.Interfaces, ", ")+" (guarded: undone where the host's connection does not stand it)")
 	}
 	for _, flag := range []struct {
 		word string

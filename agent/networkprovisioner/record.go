@@ -106,6 +106,10 @@ func (t *turn) story(n Network, s spec.NetworkStatus, links []string, err error)
 	case err != nil && n.Status.Message != s.Message:
 		t.tell(n, state.LevelWarn, "Failed", err.Error())
 	case err != nil:
+	case s.State == statePending && s.Message != "":
+		if n.Status.Message != s.Message {
+			t.tell(n, state.LevelInfo, "Waiting", s.Message)
+		}
 	case was == nil && is != nil:
 		t.tell(n, state.LevelInfo, "Created", summary(*is))
 	case was != nil && is != nil && len(changes(*was, *is)) > 0:

@@ -56,7 +56,10 @@ type Options struct {
 	Links      Links
 	Firewall   Firewall
 	Parameters Parameters
+	Guard      Guard
 	Tools      Tools
+	// Ends tells that a change which waited to be confirmed has ended; nil: never.
+	Ends <-chan struct{}
 	// Defaults are the configuration until the host object is read.
 	Defaults Policy
 	// Notice shows a sentence in the host's status until it is cleared by an
@@ -158,6 +161,16 @@ func (w *Worker) Run(parent context.Context) error {
 	followers.Go(func() { w.follow(ctx, hostnet.Network) })
 	followers.Go(func() { w.follow(ctx, hostnet.Firewall) })
 	followers.Go(func() { w.feel(ctx) })
+	followers.Go(func() {
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-w.Ends:
+				w.waker.Signal()
+			}
+		}
+	})
 	loop := reconcile.Loop{
 		Waker: w.waker, Pass: w.pass, Resync: w.Resync, Now: w.Now, Logger: w.Logger,
 		ErrorDelay: reconcile.ErrorDelay(30 * time.Second),

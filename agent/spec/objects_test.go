@@ -78,7 +78,7 @@ machines:
 `)
 	got := Unsupported(d)
 	want := []string{
-		"network/lan: interfaces of a network are", "machine/old: type lxc is",
+		"machine/old: type lxc is",
 	}
 	for i := range want {
 		want[i] += " not yet supported by this agent"

@@ -219,7 +219,8 @@ type NetworkRecord struct {
 	Allow []string `json:"allow,omitempty"`
 	// Confirm is how long a change that touches the host's own connection
 	// waits for `hostler confirm`; zero: a good probe confirms it.
-	Confirm Duration `json:"confirm,omitempty"`
+	Confirm      Duration `json:"confirm,omitempty"`
+	RetryRequest int      `json:"retry-request,omitempty"`
 }
 
 // GuestAddress is what a machine's NIC was given on a network. It is kept for
@@ -248,6 +249,9 @@ type NetworkStatus struct {
 	// Applied is the network as it was last carried out in full; while a change
 	// of its declaration waits, it is what machines are given.
 	Applied *Network `json:"applied,omitempty"`
+	// Carried is, by name, what each of the host's NICs under the bridge had of
+	// its own; see package hostnet.
+	Carried map[string]json.RawMessage `json:"carried,omitempty"`
 	// Published are the host's ports that lead to machines, like tcp/8080.
 	Published []string `json:"published,omitempty"`
 	// Gateways are the bridge's own addresses without prefix lengths, and

@@ -14,20 +14,7 @@ var notYet = []struct {
 	in   func(Declaration) []string
 	what string // for the sentence: "machine/web: publish is not yet …"
 }{
-	{KindNetwork, networksWith(func(n Network) bool { return len(n.Interfaces) > 0 }), "interfaces of a network are"},
 	{KindMachine, machinesWith(func(m Machine) bool { return m.Type == LXC }), "type lxc is"},
-}
-
-func networksWith(has func(Network) bool) func(Declaration) []string {
-	return func(d Declaration) []string {
-		var names []string
-		for _, name := range slices.Sorted(maps.Keys(d.Networks)) {
-			if has(d.Networks[name]) {
-				names = append(names, name)
-			}
-		}
-		return names
-	}
 }
 
 func machinesWith(has func(Machine) bool) func(Declaration) []string {

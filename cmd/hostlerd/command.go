@@ -61,7 +61,13 @@ func command() *cobra.Command {
 		Short: "Undo the armed change of the host's own network at its deadline",
 		Long:  "Wait beside the agent, which starts it, until the armed change of the host's own network is\nkept or undone, and undo it at its deadline whatever becomes of the agent.",
 		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return agent.RunWatchdog(cmd.Context(), options()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			o, err := options()
+			if err != nil {
+				return err
+			}
+			return agent.RunWatchdog(cmd.Context(), o)
+		},
 	}, internalCommand())
 	return root
 }

@@ -49,5 +49,5 @@ func ifupdownFiles(b Bridge) map[string]string {
 	}
 	// Names with dots are not run (run-parts(8)).
 	name := ifupDir + "/hostler-" + strings.ReplaceAll(b.Name, ".", "_")
-	return map[string]string{name: fmt.Sprintf(ifupdownScript, mark(b.Name), b.Name, b.NIC, b.MAC, b.Stamp, mtu, addresses)}
+	return map[string]string{name: fmt.Sprintf(ifupdownScript, b.mark(), b.Name, b.NIC, b.MAC, b.Stamp, mtu, addresses)}
 }

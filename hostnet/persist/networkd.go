@@ -29,16 +29,16 @@ func networkdFiles(root, file string, b Bridge) (map[string]string, error) {
 		return nil, fmt.Errorf("cannot make bridge %s last: cannot read what configures %s: %w", b.Name, b.NIC, err)
 	}
 	base := networkdDir + "/05-hostler-"
-	device := mark(b.Name) + fmt.Sprintf("[NetDev]\nName=%s\nKind=bridge\nMACAddress=%s\n", b.Name, b.MAC)
+	device := b.mark() + fmt.Sprintf("[NetDev]\nName=%s\nKind=bridge\nMACAddress=%s\n", b.Name, b.MAC)
 	if b.MTU != 0 {
 		device += fmt.Sprintf("MTUBytes=%d\n", b.MTU)
 	}
 	device += "\n[Bridge]\nSTP=no\nForwardDelaySec=0\n"
 
 	var nic, bridge strings.Builder
-	fmt.Fprintf(&nic, "%s[Match]\nName=%s\n", mark(b.Name), b.NIC)
+	fmt.Fprintf(&nic, "%s[Match]\nName=%s\n", b.mark(), b.NIC)
 	fmt.Fprintf(&nic, "\n[Network]\nBridge=%s\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n", b.Name)
-	fmt.Fprintf(&bridge, "%s[Match]\nName=%s\n", mark(b.Name), b.Name)
+	fmt.Fprintf(&bridge, "%s[Match]\nName=%s\n", b.mark(), b.Name)
 	for _, s := range sections {
 		var up, down []string
 		for _, line := range s.lines {
@@ -67,7 +67,7 @@ func networkdFiles(root, file string, b Bridge) (map[string]string, error) {
 		base + b.Name + ".network": bridge.String(),
 		base + b.NIC + ".network":  nic.String(),
 		// udev gives the bridge its stamp (systemd.link(5)).
-		base + b.Name + ".link": mark(b.Name) + fmt.Sprintf("[Match]\nOriginalName=%s\nKind=bridge\n\n[Link]\nAlias=%s\nMACAddressPolicy=none\n", b.Name, b.Stamp),
+		base + b.Name + ".link": b.mark() + fmt.Sprintf("[Match]\nOriginalName=%s\nKind=bridge\n\n[Link]\nAlias=%s\nMACAddressPolicy=none\n", b.Name, b.Stamp),
 	}, nil
 }
 

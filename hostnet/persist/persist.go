@@ -34,6 +34,7 @@ const (
 // Bridge is a bridge over one host NIC.
 type Bridge struct {
 	Name, NIC string
+	Namespace string
 	// Index is the kernel's number of the NIC.
 	Index int
 	// Stamp is the bridge's alias, by which the agent knows it after the start.
@@ -126,7 +127,7 @@ func Write(root string, b Bridge) (m Manager, changed bool, err error) {
 	if err != nil {
 		return m, false, err
 	}
-	for _, path := range owned(root, b.Name) {
+	for _, path := range owned(root, b.Namespace, b.Name) {
 		if _, keep := files[below(root, path)[1:]]; !keep {
 			if err := atomicfile.Remove(path); err != nil {
 				return m, changed, err
@@ -155,8 +156,8 @@ func Write(root string, b Bridge) (m Manager, changed bool, err error) {
 }
 
 // Remove removes the files of a bridge, and says whether there were any.
-func Remove(root, bridge string) (changed bool, err error) {
-	for _, path := range owned(root, bridge) {
+func Remove(root, namespace, bridge string) (changed bool, err error) {
+	for _, path := range owned(root, namespace, bridge) {
 		if err := atomicfile.Remove(path); err != nil {
 			return changed, err
 		}
@@ -165,33 +166,61 @@ func Remove(root, bridge string) (changed bool, err error) {
 	return changed, nil
 }
 
-// mark is in the first two lines of every file of ours.
-func mark(bridge string) string { return "# hostler: bridge " + bridge + "\n" }
+// marking begins the line by which a file of ours is known.
+const marking = "# hostler: bridge "
 
-// Bridges names the bridges that have files of ours.
-func Bridges(root string) []string {
+// mark is in the first two lines of every file of ours. Two agents of one host
+// have different namespaces.
+func mark(bridge, namespace string) string { return marking + bridge + " of " + namespace }
+
+func (b Bridge) mark() string { return mark(b.Name, b.Namespace) + " over " + b.NIC + "\n" }
+
+// Bridges names the bridges of a namespace that have files of ours.
+func Bridges(root, namespace string) []string {
 	var names []string
-	for _, path := range candidates(root) {
-		data, err := os.ReadFile(path)
-		if err != nil {
-			continue
-		}
-		_, rest, ok := strings.Cut(string(data), "# hostler: bridge ")
-		name, _, _ := strings.Cut(rest, "\n")
-		if ok && name != "" && !slices.Contains(names, name) {
-			names = append(names, name)
+	for _, m := range marks(root) {
+		if m.namespace == namespace && !slices.Contains(names, m.bridge) {
+			names = append(names, m.bridge)
 		}
 	}
 	slices.Sort(names)
 	return names
 }
 
+// NIC is the one under a bridge that has files of ours, "" without any.
+func NIC(root, namespace, bridge string) string {
+	for _, m := range marks(root) {
+		if m.namespace == namespace && m.bridge == bridge {
+			return m.nic
+		}
+	}
+	return ""
+}
+
+type marked struct{ bridge, namespace, nic string }
+
+func marks(root string) []marked {
+	var all []marked
+	for _, path := range candidates(root) {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			continue
+		}
+		_, rest, ok := strings.Cut(string(data), marking)
+		line, _, _ := strings.Cut(rest, "\n")
+		if words := strings.Fields(line); ok && len(words) == 5 {
+			all = append(all, marked{bridge: words[0], namespace: words[2], nic: words[4]})
+		}
+	}
+	return all
+}
+
 // owned are the files of one bridge: by name and by what they say, so that a
 // person's file of such a name stays.
-func owned(root, bridge string) []string {
+func owned(root, namespace, bridge string) []string {
 	return slices.DeleteFunc(candidates(root), func(path string) bool {
 		data, err := os.ReadFile(path)
-		return err != nil && !errors.Is(err, fs.ErrNotExist) || !strings.Contains(string(data), mark(bridge))
+		return err != nil && !errors.Is(err, fs.ErrNotExist) || !strings.Contains(string(data), mark(bridge, namespace)+" over ")
 	})
 }
 

@@ -16,7 +16,7 @@ import (
 
 func bridge() persist.Bridge {
 	return persist.Bridge{
-		Name: "br-lan", NIC: "eth0", Index: 2, Stamp: "hostler:hostler:u1", MAC: "02:00:5e:10:00:01", MTU: 1400,
+		Name: "br-lan", NIC: "eth0", Index: 2, Namespace: "hostler", Stamp: "hostler:hostler:u1", MAC: "02:00:5e:10:00:01", MTU: 1400,
 		Addresses: []netip.Prefix{netip.MustParsePrefix("10.20.0.1/24")},
 	}
 }
@@ -149,10 +149,13 @@ func TestWriteAndRemove(t *testing.T) {
 				}
 				before[link] = managed("/etc/systemd/network/05-hostler-eth0.network")
 			}
-			if names := persist.Bridges(root); fmt.Sprint(names) != map[bool]string{true: "[br-lan]", false: "[]"}[len(c.want) > 0] {
+			if names := persist.Bridges(root, "hostler"); fmt.Sprint(names) != map[bool]string{true: "[br-lan]", false: "[]"}[len(c.want) > 0] {
 				t.Errorf("the bridges are %v", names)
 			}
-			if changed, err := persist.Remove(root, "br-lan"); err != nil || changed != (len(c.want) > 0) {
+			if others := persist.Bridges(root, "other"); len(others) > 0 {
+				t.Errorf("another agent's bridges are %v", others)
+			}
+			if changed, err := persist.Remove(root, "hostler", "br-lan"); err != nil || changed != (len(c.want) > 0) {
 				t.Errorf("Remove: %v, %v", changed, err)
 			}
 			if d := cmp.Diff(before, tree(t, root)); d != "" {
@@ -172,7 +175,7 @@ func TestNetworkManagerIsToldOf(t *testing.T) {
 // A person's file of a name like ours stays.
 func TestForeignFilesStay(t *testing.T) {
 	root := host(t, map[string]string{"etc/systemd/network/05-hostler-mine.network": "[Match]\nName=x\n"})
-	if changed, err := persist.Remove(root, "br-lan"); err != nil || changed {
+	if changed, err := persist.Remove(root, "hostler", "br-lan"); err != nil || changed {
 		t.Errorf("Remove: %v, %v", changed, err)
 	}
 }

@@ -216,6 +216,8 @@ const (
 	Btrfs        = "/bin/btrfs"
 	Resize2fs    = "/sbin/resize2fs"
 	XfsGrowfs    = "/usr/sbin/xfs_growfs"
+	Networkctl   = "/usr/bin/networkctl"
+	Dhclient     = "/usr/sbin/dhclient"
 	HostlerdUnit = "hostlerd.service"
 	Hostlerd     = "/usr/bin/hostlerd"
 )

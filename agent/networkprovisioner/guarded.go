@@ -1,0 +1,228 @@
+package networkprovisioner
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/hostnet"
+	"hostler/hostnet/guard"
+	"hostler/hostnet/persist"
+	"hostler/internal/fault"
+)
+
+// Guard makes changes that the host's own connection hangs on, and undoes them
+// where it does not stand them; see package guard.
+type Guard interface {
+	// Run returns nil when the change is kept and fault.NotReady while it waits
+	// for a person's word.
+	Run(ctx context.Context, c guard.Change) error
+}
+
+// Guarding tells how far guarded changes are; see package guard.
+type Guarding interface {
+	Armed() (guard.Armed, bool)
+	Refused(object, key string) string
+}
+
+// Lasting makes bridges over host NICs come back with the host's next start.
+type Lasting interface {
+	// Keep does so for one; the note says what a person should know.
+	Keep(ctx context.Context, b persist.Bridge) (note string, err error)
+	// Drop undoes Keep; without one it is success.
+	Drop(ctx context.Context, bridge string) error
+	// Bridges are those that have been kept.
+	Bridges() []string
+}
+
+// OwnNetwork is what an Observed holds of the host's own network.
+type OwnNetwork struct {
+	// Refused says by network why its change is not made again.
+	Refused map[string]string
+	// Armed is the object whose change is not kept yet, and Waits the sentence
+	// for people.
+	Armed, Waits string
+	// Lasting are the bridges that come back with the host's start.
+	Lasting []string
+}
+
+// object and guardKey name a network's change to the guard.
+func object(n Network) string { return spec.KindNetwork + "/" + n.Name }
+
+func guardKey(n Network) string { return fmt.Sprintf("%s/%d", n.UID, n.Generation) }
+
+// ownNetwork reads what the guard knows.
+func (e Eyes) ownNetwork(d Desired) OwnNetwork {
+	own := OwnNetwork{Refused: map[string]string{}}
+	if e.Guard == nil {
+		return own
+	}
+	for _, n := range d.Networks {
+		if reason := e.Guard.Refused(object(n), guardKey(n)); reason != "" {
+			own.Refused[n.Name] = reason
+		}
+	}
+	if a, armed := e.Guard.Armed(); armed {
+		own.Armed, own.Waits = a.Object, "a change of the host's own network is being made"
+		if a.Phase == guard.Confirming {
+			own.Waits = "waits for `hostler confirm`; without it the change is undone"
+		}
+	}
+	if e.Lasting != nil {
+		own.Lasting = e.Lasting.Bridges()
+	}
+	return own
+}
+
+// bears says that a link has an address of its own.
+func bears(o hostnet.Observed, link string) bool {
+	return slices.ContainsFunc(o.AddressesOf(link), func(a hostnet.Address) bool { return !a.Prefix.Addr().IsLinkLocalUnicast() })
+}
+
+const protocolDHCP = 16 // RTPROT_DHCP
+
+func leasedAddress(a hostnet.Address) bool { return !a.Permanent() }
+
+func leasedRoute(r hostnet.Route) bool {
+	return r.Protocol == protocolDHCP || r.Protocol == protocolRA
+}
+
+func withoutLeases(c hostnet.Carried) hostnet.Carried {
+	c.Addresses = slices.DeleteFunc(slices.Clone(c.Addresses), leasedAddress)
+	c.Routes = slices.DeleteFunc(slices.Clone(c.Routes), leasedRoute)
+	return c
+}
+
+// leasedFrom is what a NIC had, with the leases that the bridge has now.
+func leasedFrom(had hostnet.Carried, o hostnet.Observed, bridge string) hostnet.Carried {
+	now, err := hostnet.Carry(o, bridge)
+	if err != nil {
+		return had
+	}
+	had, now = withoutLeases(had), onlyLeases(now)
+	had.Addresses = append(had.Addresses, now.Addresses...)
+	had.Routes = append(had.Routes, now.Routes...)
+	return had
+}
+
+func onlyLeases(c hostnet.Carried) hostnet.Carried {
+	c.Addresses = slices.DeleteFunc(slices.Clone(c.Addresses), func(a hostnet.Address) bool { return !leasedAddress(a) })
+	c.Routes = slices.DeleteFunc(slices.Clone(c.Routes), func(r hostnet.Route) bool { return !leasedRoute(r) })
+	return c
+}
+
+// hold keeps back the steps that must not be taken now: those of a change that
+// was undone, and all while another change is not kept yet.
+func hold(n Network, p *Planned, own OwnNetwork) {
+	if own.Armed == object(n) {
+		p.Waits = own.Waits
+	}
+	if !p.Guarded() {
+		return
+	}
+	switch reason := own.Refused[n.Name]; {
+	case own.Armed != "":
+		p.Links = nil
+		if p.Waits == "" {
+			p.Waits = "waiting for the change of " + own.Armed + ", which is not kept yet"
+		}
+	case reason != "":
+		p.Links = nil
+		if n.Life != state.Alive {
+			p.Waiting = undone(n, reason).Error()
+		}
+	}
+}
+
+func undone(n Network, reason string) error {
+	return fault.New(fault.NeedsOperator, "%s; change the declaration, or try again with `hostler retry %s`", reason, object(n))
+}
+
+// change carries out the steps on one network's links.
+func (w *Worker) change(ctx context.Context, n Network, p Planned) error {
+	if p.Guarded() {
+		return w.own(ctx, n, p)
+	}
+	for _, s := range p.Links {
+		if err := w.Links.Apply(ctx, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// own makes a change of the host's own network. One that waits for a person's
+// word has been made.
+func (w *Worker) own(ctx context.Context, n Network, p Planned) error {
+	if w.Guard == nil {
+		return fault.New(fault.NeedsOperator, "cannot change the host's own network: this agent has no guard for it")
+	}
+	c := guard.Change{Object: object(n), Key: guardKey(n), Steps: p.Links}
+	if was := n.Status.Applied; n.Life == state.Alive && (was == nil || len(changes(*was, p.Is)) > 0) {
+		c.Confirm = n.Record.Confirm.Std()
+	}
+	err := w.Guard.Run(ctx, c)
+	if fault.Is(err, fault.NotReady) {
+		return nil
+	}
+	return err
+}
+
+// carriedOf is what a plan has recorded of the host's NICs, for the status.
+func carriedOf(p Planned) map[string]json.RawMessage {
+	if len(p.Carried) == 0 {
+		return nil
+	}
+	all := map[string]json.RawMessage{}
+	for nic, had := range p.Carried {
+		all[nic] = spec.Encode(had)
+	}
+	return all
+}
+
+// lasting makes the bridges over host NICs come back with the host's start, once
+// the change is kept, and no others.
+func (w *Worker) lasting(ctx context.Context, t *turn) {
+	if w.Eyes.Lasting == nil || t.o.Own.Armed != "" {
+		return
+	}
+	kept := map[string]bool{}
+	for i, n := range t.d.Networks {
+		p := &t.p.Networks[i]
+		if !p.On || len(p.Is.Interfaces) == 0 {
+			continue
+		}
+		kept[p.Is.Bridge] = true
+		nic := p.Is.Interfaces[0]
+		l, there := t.o.Host.Link(nic)
+		if len(p.Links) > 0 || t.errs[i] != nil || len(p.Errs) > 0 || !there || l.Master != p.Is.Bridge {
+			continue
+		}
+		if len(p.Is.Interfaces) > 1 {
+			p.Notes = append(p.Notes, "after the host's start "+strings.Join(p.Is.Interfaces[1:], ", ")+" is under the bridge as soon as the agent runs, not before")
+		}
+		bridge, _ := t.o.Host.Link(p.Is.Bridge)
+		note, err := w.Eyes.Lasting.Keep(ctx, persist.Bridge{
+			Name: p.Is.Bridge, NIC: nic, Index: l.Index, Stamp: hostnet.Stamp(w.policy.Namespace, n.UID),
+			MAC: bridge.MAC, MTU: p.Is.MTU, Addresses: prefixes(p.Is.Addresses), Namespace: w.policy.Namespace,
+		})
+		if err != nil {
+			note = err.Error()
+		}
+		if note != "" {
+			p.Notes = append(p.Notes, note)
+		}
+	}
+	for _, bridge := range t.o.Own.Lasting {
+		if kept[bridge] {
+			continue
+		}
+		if err := w.Eyes.Lasting.Drop(ctx, bridge); err != nil {
+			w.Logger.Warn("What made a bridge come back with the host's start cannot be removed.", "bridge", bridge, "error", err)
+		}
+	}
+}

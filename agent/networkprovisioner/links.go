@@ -1,0 +1,133 @@
+package networkprovisioner
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"hostler/agent/state"
+	"hostler/hostnet"
+)
+
+// carry adds what the host's NICs that come under the bridge now bear of their
+// own to what is recorded of those that came before.
+func carry(n Network, p *Planned, look Observed) {
+	o := look.Host
+	p.Carried = map[string]hostnet.Carried{}
+	for nic, raw := range n.Status.Carried {
+		var had hostnet.Carried
+		if json.Unmarshal(raw, &had) == nil {
+			p.Carried[nic] = had
+		}
+	}
+	for nic, had := range p.Carried {
+		l, _ := o.Link(nic)
+		switch {
+		case l.Master == "" || l.Master != p.Is.Bridge:
+		case p.On && slices.Contains(p.Is.Interfaces, nic):
+			if slices.Contains(look.Own.Lasting, l.Master) {
+				// What runs out by itself is the bridge's own by now.
+				p.Carried[nic] = withoutLeases(had)
+			}
+		default:
+			// It takes back the addresses that the bridge has leased since.
+			p.Carried[nic] = leasedFrom(had, o, l.Master)
+		}
+	}
+	if !p.On {
+		return
+	}
+	for _, nic := range p.Is.Interfaces {
+		l, there := o.Link(nic)
+		if _, recorded := p.Carried[nic]; !there || l.Master != "" || recorded && !bears(o, nic) {
+			continue
+		}
+		if had, err := hostnet.Carry(o, nic); err == nil { // or else the plan says why
+			p.Carried[nic] = had
+		}
+	}
+}
+
+// links plans the bridges.
+func links(p *Plan, d Desired, o Observed, policy Policy) {
+	w := hostnet.Wanted{Namespace: policy.Namespace, Carried: map[string]hostnet.Carried{}}
+	at := map[string]int{}
+	for i, n := range d.Networks {
+		at[n.UID] = i
+		one := &p.Networks[i]
+		carry(n, one, o)
+		maps.Copy(w.Carried, one.Carried)
+		if one.On {
+			w.Bridges = append(w.Bridges, hostnet.Bridge{
+				Name: one.Is.Bridge, UID: n.UID, Addresses: prefixes(one.Is.Addresses), MTU: one.Is.MTU, Ports: one.Is.Interfaces,
+			})
+		}
+	}
+	steps, problems := hostnet.Plan(w, o.Host)
+	for i := range p.Networks {
+		forget(&p.Networks[i], steps)
+	}
+	for _, problem := range problems {
+		if i, ok := at[problem.UID]; ok {
+			p.Networks[i].Errs = append(p.Networks[i].Errs, problem.Err)
+		}
+	}
+	for _, s := range steps {
+		i, known := at[s.UID]
+		if s.UID == "" {
+			i, known = returning(p.Networks)
+		}
+		switch {
+		case s.Op != hostnet.RemoveBridge:
+			if known {
+				p.Networks[i].Links = append(p.Networks[i].Links, s)
+			}
+		case known && len(s.Cuts) == 0, known && d.Networks[i].Life != state.Alive && allows(d.Networks[i]):
+			p.Networks[i].Links = append(p.Networks[i].Links, s)
+		case known && d.Networks[i].Life != state.Alive:
+			p.Networks[i].Waiting = fmt.Sprintf("waiting until %s is taken off bridge %s, which hostler did not attach", strings.Join(s.Cuts, ", "), s.Link)
+		case known:
+			// Guests move to the new bridge one by one; the old one goes with
+			// the last.
+		case len(s.Cuts) == 0 && (policy.Sweep || s.UID == "half-made"):
+			p.Strays = append(p.Strays, s)
+		default:
+			p.Unknown = append(p.Unknown, s.Link)
+		}
+	}
+	for i, n := range d.Networks {
+		one := &p.Networks[i]
+		hold(n, one, o.Own)
+		one.Gone = n.Life != state.Alive && !one.On && !made(n, o) && !o.Serving[n.UID] && !o.Served[n.UID]
+	}
+}
+
+// forget lets go of what is carried for NICs that are no longer under the
+// bridge and have everything back.
+func forget(p *Planned, steps []hostnet.Step) {
+	for nic := range p.Carried {
+		busy := slices.ContainsFunc(steps, func(s hostnet.Step) bool { return s.Link == nic || s.UID == "" })
+		if !busy && (!p.On || !slices.Contains(p.Is.Interfaces, nic)) {
+			delete(p.Carried, nic)
+		}
+	}
+}
+
+// returning is the network that gives a NIC back what it had.
+func returning(networks []Planned) (int, bool) {
+	for i, p := range networks {
+		for nic := range p.Carried {
+			if !p.On || !slices.Contains(p.Is.Interfaces, nic) {
+				return i, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// Guarded says that the host's own connection hangs on the network's steps.
+func (p Planned) Guarded() bool {
+	return slices.ContainsFunc(p.Links, func(s hostnet.Step) bool { return s.Guarded })
+}
