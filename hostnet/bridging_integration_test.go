@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"fmt"
 	"net"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -20,6 +21,22 @@ import (
 // A NIC goes under a bridge and comes back while probes of IPv4 and IPv6 and
 // an open connection run through it. Afterwards the NIC has what it had.
 func TestBridgingALiveNIC(t *testing.T) {
+	t.Run("static", func(t *testing.T) { bridgingALiveNIC(t, nil) })
+	// As a DHCP client and a router's advertisements leave it.
+	t.Run("leased", func(t *testing.T) {
+		bridgingALiveNIC(t, func(n *nettest.Namespace) {
+			n.IP("addr change 192.0.2.10/24 dev eth0 valid_lft 3600 preferred_lft 1800")
+			n.IP("-6 addr del 2001:db8::10/64 dev eth0")
+			n.IP("-6 addr add 2001:db8::10/64 dev eth0 nodad valid_lft 3600 preferred_lft 1800")
+			n.IP("route del default dev eth0")
+			n.IP("route add default via 192.0.2.1 dev eth0 proto dhcp src 192.0.2.10 metric 100 mtu 1300")
+			n.IP("-6 route del default dev eth0")
+			n.IP("-6 route add default via 2001:db8::1 dev eth0 proto ra metric 1024")
+		})
+	})
+}
+
+func bridgingALiveNIC(t *testing.T, change func(n *nettest.Namespace)) {
 	// Forty gaps hold no 99th percentile, only a longest one.
 	conversions, percent := 10, 95
 	if long {
@@ -27,6 +44,9 @@ func TestBridgingALiveNIC(t *testing.T) {
 	}
 	n, peer := nettest.New(t), nettest.New(t)
 	uplink(n, peer)
+	if change != nil {
+		change(n)
+	}
 	h := open(t, n)
 	before := stable(n)
 	session := newSession(t, n, peer)
@@ -53,7 +73,7 @@ func TestBridgingALiveNIC(t *testing.T) {
 		w.Bridges = []hostnet.Bridge{{Name: "br-up", UID: "u", Ports: []string{"eth0"}}}
 		measure(w)
 		if i == 0 {
-			checkBridged(t, n)
+			checkBridged(t, n, change != nil)
 		}
 		w.Bridges = nil
 		measure(w)
@@ -72,14 +92,20 @@ func TestBridgingALiveNIC(t *testing.T) {
 	}
 }
 
-func checkBridged(t *testing.T, n *nettest.Namespace) {
+func checkBridged(t *testing.T, n *nettest.Namespace, leased bool) {
 	t.Helper()
 	all := stable(n)
+	four, six := "default via 192.0.2.1 dev br-up metric 100 mtu 1300", "default via 2001:db8::1 dev br-up metric 1024"
+	if leased {
+		four, six = "default via 192.0.2.1 dev br-up proto dhcp src 192.0.2.10 metric 100 mtu 1300", "default via 2001:db8::1 dev br-up proto ra metric 1024"
+		if got := n.IP("-o addr show dev br-up to 192.0.2.10"); !strings.Contains(got, "valid_lft 3") {
+			t.Errorf("the lease does not run out: %s", got)
+		}
+	}
 	for _, want := range []string{
-		"default via 192.0.2.1 dev br-up metric 100 mtu 1300",
+		four, six,
 		"198.51.100.0/24 dev br-up scope link",
 		"203.0.113.0/24 via 192.0.2.1 dev br-up table 77",
-		"default via 2001:db8::1 dev br-up metric 1024",
 		"192.0.2.0/24 dev br-up proto kernel scope link src 192.0.2.10",
 	} {
 		if !strings.Contains(all, want) {
@@ -94,10 +120,12 @@ func checkBridged(t *testing.T, n *nettest.Namespace) {
 	}
 }
 
+var lifetimes = regexp.MustCompile(` (valid|preferred)_lft \S+| expires \S+| dynamic`)
+
 // sorted makes two states equal that differ in order or in a device's number
 // of events only.
 func sorted(state string) string {
-	lines := strings.Split(state, "\n")
+	lines := strings.Split(lifetimes.ReplaceAllString(state, ""), "\n")
 	for i, line := range lines {
 		for _, word := range []string{" pref medium", " noprefixroute", " nodad"} {
 			line = strings.ReplaceAll(line, word, "")
