@@ -39,6 +39,11 @@ func (h *Host) apply(ctx context.Context, s Step) error {
 	switch s.Op {
 	case StampBridge:
 		return h.stamp(ctx, l, s.Stamp)
+	case ClaimBridge:
+		if l.Kind != "bridge" || l.Alias != "" && l.Alias != s.Stamp || l.MAC != s.MAC {
+			return fault.New(fault.Conflict, "%s is another's", l.Name)
+		}
+		return h.change(ctx, l.Index, unix.RTM_SETLINK, nl.NewRtAttr(unix.IFLA_IFALIAS, []byte(s.Stamp)))
 	case TuneBridge:
 		// In this order: with the spanning tree on the delay has a least value.
 		if err := h.change(ctx, l.Index, unix.RTM_NEWLINK, bridgeInfo(bridgeSTP)); err != nil {

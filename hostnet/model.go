@@ -28,7 +28,7 @@ func (o *Observed) change(s Step) {
 			l.MTU = defaultMTU
 		}
 		o.Links = append(o.Links, l)
-	case StampBridge:
+	case StampBridge, ClaimBridge:
 		edit(s.Link, func(l *Link) { l.Alias, l.Group = s.Stamp, 0 })
 	case TuneBridge:
 		edit(s.Link, func(l *Link) { l.STP, l.ForwardDelay = false, 0 })

@@ -10,8 +10,11 @@ type Op string
 
 // The operations.
 const (
-	MakeBridge    Op = "make-bridge"
-	StampBridge   Op = "stamp-bridge"
+	MakeBridge  Op = "make-bridge"
+	StampBridge Op = "stamp-bridge"
+	// ClaimBridge stamps a bridge without an alias that has the step's MAC: the
+	// caller knows that it is its own.
+	ClaimBridge   Op = "claim-bridge"
 	TuneBridge    Op = "tune-bridge" // no spanning tree, no forward delay
 	RemoveBridge  Op = "remove-bridge"
 	SetMAC        Op = "set-mac"
@@ -64,6 +67,8 @@ func (s Step) String() string {
 		fmt.Fprintf(&b, "make bridge %s", s.Link)
 	case StampBridge:
 		fmt.Fprintf(&b, "stamp bridge %s", s.Link)
+	case ClaimBridge:
+		fmt.Fprintf(&b, "stamp bridge %s, which the host has made again", s.Link)
 	case TuneBridge:
 		fmt.Fprintf(&b, "switch the spanning tree of %s off", s.Link)
 	case RemoveBridge:

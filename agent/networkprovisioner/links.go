@@ -50,8 +50,28 @@ func carry(n Network, p *Planned, look Observed) {
 	}
 }
 
+// claim finds the bridges that the host made again when it started, from files
+// of ours, but which bear no stamp: not every host's start gives them one.
+func claim(d Desired, o *hostnet.Observed, own OwnNetwork, namespace string) map[string]hostnet.Step {
+	claims := map[string]hostnet.Step{}
+	for _, n := range d.Networks {
+		name := n.Record.Network.Bridge
+		if n.Status.Applied != nil {
+			name = n.Status.Applied.Bridge
+		}
+		i := slices.IndexFunc(o.Links, func(l hostnet.Link) bool { return l.Name == name && l.Kind == "bridge" && l.Alias == "" })
+		if i < 0 || !slices.Contains(own.Lasting, name) {
+			continue
+		}
+		o.Links = slices.Clone(o.Links)
+		o.Links[i].Alias = hostnet.Stamp(namespace, n.UID)
+		claims[n.UID] = hostnet.Step{Op: hostnet.ClaimBridge, UID: n.UID, Link: name, Stamp: o.Links[i].Alias, MAC: o.Links[i].MAC}
+	}
+	return claims
+}
+
 // links plans the bridges.
-func links(p *Plan, d Desired, o Observed, policy Policy) {
+func links(p *Plan, d Desired, o Observed, policy Policy, claims map[string]hostnet.Step) {
 	w := hostnet.Wanted{Namespace: policy.Namespace, Carried: map[string]hostnet.Carried{}}
 	at := map[string]int{}
 	for i, n := range d.Networks {
@@ -66,6 +86,11 @@ func links(p *Plan, d Desired, o Observed, policy Policy) {
 		}
 	}
 	steps, problems := hostnet.Plan(w, o.Host)
+	for i, n := range d.Networks {
+		if c, ok := claims[n.UID]; ok {
+			p.Networks[i].Links = []hostnet.Step{c}
+		}
+	}
 	for i := range p.Networks {
 		forget(&p.Networks[i], steps)
 	}

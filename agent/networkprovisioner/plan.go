@@ -17,6 +17,7 @@ import (
 // right after it was carried out has no steps.
 func Make(d Desired, o Observed, policy Policy) Plan {
 	p := Plan{Networks: make([]Planned, len(d.Networks))}
+	claims := claim(d, &o.Host, o.Own, policy.Namespace)
 	for i, n := range d.Networks {
 		p.Networks[i] = begin(d, n, o, policy)
 	}
@@ -34,7 +35,7 @@ func Make(d Desired, o Observed, policy Policy) Plan {
 	p.Rules = rules(d, p.Networks)
 	publish(&p.Rules, d, p.Networks, o)
 	p.Routers, p.Parameters = parameters(d, p.Networks, o, len(p.Rules.Publish) > 0)
-	links(&p, d, o, policy)
+	links(&p, d, o, policy, claims)
 	for i, n := range d.Networks {
 		p.Networks[i].Steps = describe(n, p.Networks[i], o)
 	}

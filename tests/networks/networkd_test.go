@@ -1,0 +1,92 @@
+//go:build integration
+
+package networks
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler/tests/harness"
+)
+
+// The NIC of a host with systemd-networkd and a lease comes under a bridge: the
+// lease is renewed there, the bridge comes back with the host's start without
+// the agent, the person's files stay byte for byte, and the watchdog is a unit
+// of its own.
+func TestTheNICOfSystemdNetworkd(t *testing.T) {
+	lxd := harness.StartLXD(t, 43)
+	h := lxd.StartHost("networkd")
+	for _, name := range []string{"hostlerd", "hostler"} {
+		h.Push(filepath.Join(harness.Binaries(t, ""), name), "/usr/bin/"+name)
+	}
+	h.Sh("chmod 755 /usr/bin/hostler*; apt-get -qq update")
+	h.Install("nftables")
+	files := func() string {
+		return h.Sh("find /etc/systemd/network /etc/network /etc/netplan /run/systemd/network -type f -exec sha256sum {} + 2>/dev/null | sort -k 2 || true")
+	}
+	address := func(link string) string {
+		out, _ := h.Try("ip -4 -o addr show dev " + link + " scope global | awk '{print $4}'")
+		return strings.TrimSpace(out)
+	}
+	before, had := files(), address("eth0")
+	if had == "" {
+		t.Fatal("eth0 has no address")
+	}
+	bridged := func(limit time.Duration) {
+		t.Helper()
+		harness.Wait(t, "the bridge", limit, func() error {
+			state, err := h.Try("networkctl status br-up --no-pager; networkctl status eth0 --no-pager")
+			if on, left := address("br-up"), address("eth0"); err != nil || on != had || left != "" {
+				return fmt.Errorf("br-up has %q, eth0 %q, wanted %q; %v\n%s", on, left, had, err, state)
+			}
+			if !strings.Contains(state, "/etc/systemd/network/05-hostler-br-up.network") || !strings.Contains(state, "DHCP4") {
+				return fmt.Errorf("networkd does not lead the bridge: %s", state)
+			}
+			return nil
+		})
+	}
+	h.Sh("mkdir -p /etc/hostler && systemd-run -q --unit=hostlerd --property=Type=notify --property=KillMode=process /usr/bin/hostlerd")
+	h.Write("/root/own.yaml", "version: 1\nnetworks: {up: {bridge: br-up, interfaces: [eth0]}}\n")
+	h.Sh("hostler apply -f /root/own.yaml --confirm 1m")
+	harness.Wait(t, "the watchdog's unit", time.Minute, func() error {
+		out, err := h.Try("systemctl list-units --no-legend 'hostler-watchdog-*' && hostler status")
+		if err != nil || !strings.Contains(out, "hostler-watchdog-") || !strings.Contains(out, "waits for `hostler confirm`") {
+			return fmt.Errorf("%s, %v", out, err)
+		}
+		return nil
+	})
+	if got := files(); got != before {
+		t.Errorf("before the change is kept there are files:\n%s", got)
+	}
+	h.Sh("hostler confirm")
+	bridged(time.Minute)
+	for line := range strings.Lines(before) {
+		if !strings.Contains(files(), line) {
+			t.Errorf("a file was changed: %s", line)
+		}
+	}
+	// The host starts anew, the agent does not.
+	lxd.Lxc("restart", h.Name)
+	bridged(2 * time.Minute)
+	h.Sh("systemd-run -q --unit=hostlerd --property=Type=notify --property=KillMode=process /usr/bin/hostlerd")
+	harness.Wait(t, "the network", time.Minute, func() error {
+		if out, err := h.Try("hostler get networks"); err != nil || !strings.Contains(out, "ready") {
+			return fmt.Errorf("%s, %v", out, err)
+		}
+		return nil
+	})
+	bridged(time.Minute)
+	h.Sh("hostler delete declaration/own --wait --timeout 2m")
+	harness.Wait(t, "the NIC's own address", time.Minute, func() error {
+		if on := address("eth0"); on != had {
+			return fmt.Errorf("eth0 has %q, wanted %q", on, had)
+		}
+		return nil
+	})
+	if after := files(); after != before {
+		t.Errorf("the files were\n%s\nand are\n%s", before, after)
+	}
+}
