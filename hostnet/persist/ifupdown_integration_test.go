@@ -1,0 +1,63 @@
+//go:build integration
+
+package persist_test
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"hostler/hostnet/nettest"
+	"hostler/hostnet/persist"
+)
+
+// The script does in the kernel what it says, and nothing for other links or
+// the second time.
+func TestIfupdownScript(t *testing.T) {
+	n, peer := nettest.New(t), nettest.New(t)
+	n.Sysctl("net/ipv6/conf/default/accept_dad=0")
+	n.Pair("eth0", peer, "gw0")
+	n.IP("addr add 192.0.2.10/24 brd 192.0.2.255 dev eth0")
+	n.IP("-6 addr add 2001:db8::10/64 dev eth0 nodad")
+	n.IP("route add default via 192.0.2.1 dev eth0 metric 100")
+	n.IP("route add 198.51.100.0/24 via 192.0.2.9 dev eth0")
+	n.IP("-6 route add default via 2001:db8::1 dev eth0")
+	root := host(t, map[string]string{"etc/network/interfaces": "iface eth0 inet static\n"})
+	b := bridge()
+	b.MTU = 1500
+	if _, _, err := persist.Write(root, b); err != nil {
+		t.Fatal(err)
+	}
+	script := filepath.Join(root, "etc/network/if-up.d/hostler-br-lan")
+	state := func() string {
+		lines := strings.Split(n.IP("-o addr show")+n.IP("route show")+n.IP("-6 route show")+n.IP("-o link show eth0"), "\n")
+		slices.Sort(lines)
+		return strings.Join(lines, "\n")
+	}
+	before := state()
+	n.Run("/usr/bin/env", "IFACE=lo", "METHOD=loopback", script)
+	if state() != before {
+		t.Errorf("after lo:\n%s", state())
+	}
+	n.Run("/usr/bin/env", "IFACE=eth0", "METHOD=static", script)
+	after := state()
+	for _, want := range []string{
+		"inet 192.0.2.10/24 brd 192.0.2.255 scope global br-lan", "inet6 2001:db8::10/64 scope global", "inet 10.20.0.1/24",
+		"default via 192.0.2.1 dev br-lan metric 100", "198.51.100.0/24 via 192.0.2.9 dev br-lan", "default via 2001:db8::1 dev br-lan", "master br-lan",
+	} {
+		if !strings.Contains(after, want) {
+			t.Errorf("no %q in\n%s", want, after)
+		}
+	}
+	if left := n.IP("-o addr show dev eth0"); left != "" {
+		t.Errorf("eth0 still has %s", left)
+	}
+	if shown := n.IP("-d link show br-lan"); !strings.Contains(shown, b.MAC) || !strings.Contains(shown, "alias "+b.Stamp) || !strings.Contains(shown, "stp_state 0") {
+		t.Errorf("the bridge is %s", shown)
+	}
+	n.Run("/usr/bin/env", "IFACE=eth0", "METHOD=static", script)
+	if again := state(); again != after {
+		t.Errorf("the second time it does more:\n%s\nwas\n%s", again, after)
+	}
+}
