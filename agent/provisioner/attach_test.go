@@ -56,7 +56,7 @@ func TestMachinesAreGivenTheirSurroundings(t *testing.T) {
 	}
 }
 
-// P34 F13: a machine waits for each of its networks and disks; meanwhile it is neither
+// B4 P34 F13: a machine waits for each of its networks and disks; meanwhile it is neither
 // made, nor started, nor changed, and what runs goes on.
 func TestMachinesWaitForTheirSurroundings(t *testing.T) {
 	for i, missing := range []string{"network/lan", "volume/data", "filesystem/www"} {

@@ -29,7 +29,7 @@ const (
 	nic      = "type=nic name=eth0 network=lxdbr0"
 )
 
-// L12, C21: the table of first configurations.
+// B9, L12, C21: the table of first configurations.
 func TestPlan(t *testing.T) {
 	host := hostNetwork{links: []string{"lo", "eth0"}, used: []netip.Prefix{netip.MustParsePrefix("10.184.0.0/16")}}
 	for name, c := range map[string]struct {

@@ -277,6 +277,7 @@ func TestExclusion(t *testing.T) {
 	}
 }
 
+// Z32: a lock goes with its holder, however that ends.
 func TestKilledHolderFreesTheLock(t *testing.T) {
 	if path := os.Getenv("HOSTLOCK_CHILD"); path != "" {
 		if _, err := Acquire(context.Background(), path, "child", nil); err != nil {

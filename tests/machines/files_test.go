@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// What the agent keeps is for root alone, and what a person tells a guest
+// Z29: what the agent keeps is for root alone, and what a person tells a guest
 // shows nowhere else than in the guest's own configuration.
 func TestFilesAndSecrets(t *testing.T) {
 	s, a := start(t)

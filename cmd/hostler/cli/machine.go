@@ -153,7 +153,7 @@ func (a *app) adoptCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			a.note("machine/%s adopted; `hostler export` writes its declaration", line(m.Name))
+			a.note("machine/%s adopted; `hostler export %s` writes its declaration", line(m.Name), line(m.Declaration))
 			return nil
 		},
 	}

@@ -235,7 +235,7 @@ func (s *standIn) ResizeVolume(_ context.Context, name, size string) error {
 }
 
 func (s *standIn) Adopt(_ context.Context, containerType, instance string) (api.Machine, error) {
-	return api.Machine{Name: instance}, s.did("adopt %s/%s", containerType, instance)
+	return api.Machine{Name: instance, Declaration: instance}, s.did("adopt %s/%s", containerType, instance)
 }
 
 func (s *standIn) Release(_ context.Context, machine string) error {
