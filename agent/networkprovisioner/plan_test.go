@@ -151,7 +151,7 @@ func TestFromNothingToNothing(t *testing.T) {
 	}
 }
 
-// Addresses are kept, rest after their machine, and a subnet that is used up
+// F6 F7: addresses are kept, rest after their machine, and a subnet that is used up
 // is told without harm to those who have theirs.
 func TestAddressesAreKept(t *testing.T) {
 	small := lan()

@@ -16,8 +16,7 @@ import (
 
 func no() *bool { b := false; return &b }
 
-// P13 P39 P42: a declared machine becomes a running instance, stamped and
-// recorded, with its way there told.
+// P13 P39: a declared machine becomes a running instance, stamped and recorded.
 func TestDeclaredMachineRuns(t *testing.T) {
 	r := newRig(t)
 	r.declare("web")

@@ -1,0 +1,61 @@
+package provisioner_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler/agent/spec"
+	"hostler/containerbroker/brokertest"
+)
+
+// P42: each part of a machine's way is told in its status while it lasts.
+func TestTheWayIsTold(t *testing.T) {
+	r := newRig(t)
+	r.declare("web")
+	parts := []struct {
+		method brokertest.Method
+		told   string
+	}{
+		{brokertest.EnsureImage, "debian/12"},
+		{brokertest.Create, "creating"},
+		{brokertest.WaitReady, "waiting"},
+	}
+	var release []func()
+	for _, part := range parts {
+		release = append(release, r.fake.Block(part.method, ""))
+	}
+	r.start()
+	for i, part := range parts {
+		r.eventually(part.told, func() bool {
+			s, _ := r.status("web")
+			return r.fake.Calls(part.method) == 1 && s.State == spec.MachineProvisioning && strings.Contains(s.Message, part.told)
+		})
+		release[i]()
+	}
+	if s := r.awaitState("web", spec.MachineRunning); s.Message != "" || s.Percent != nil {
+		t.Errorf("status %+v", s)
+	}
+}
+
+// P36 P37: a retry waits for the configured time, and the status tells for how
+// long and how many are left.
+func TestRetriesWaitForTheirDelay(t *testing.T) {
+	r := newRig(t)
+	r.config.RetryDelay, r.config.StartRetries = time.Hour, 7
+	r.fake.Fail(brokertest.Create, "web", 1, errors.New("not now"))
+	r.declare("web")
+	began := time.Now()
+	r.start()
+	var s spec.MachineStatus
+	r.eventually("a failed attempt", func() bool { s, _ = r.status("web"); return s.Attempts.Count == 1 })
+	r.awaitPass()
+	next := s.Attempts.NextRetry
+	if next == nil || next.Before(began.Add(time.Hour)) || next.After(time.Now().Add(time.Hour)) {
+		t.Errorf("next retry %v", next)
+	}
+	if !strings.Contains(s.Message, "not now") || !strings.Contains(s.Message, "retry 1 of 7 in 1h0m0s") || r.fake.Calls(brokertest.Create) != 1 {
+		t.Errorf("message %q after %d creates", s.Message, r.fake.Calls(brokertest.Create))
+	}
+}
