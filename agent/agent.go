@@ -102,6 +102,7 @@ func open(ctx context.Context, o Options) (*host, state.OpenReport, error) {
 	if err != nil {
 		return nil, state.OpenReport{}, err
 	}
+	h.begun = config
 	if err := os.MkdirAll(o.Paths.StateDir, 0o700); err != nil {
 		return nil, state.OpenReport{}, fmt.Errorf("cannot make %s: %w", o.Paths.StateDir, err)
 	}

@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -57,8 +59,30 @@ func (h *host) followConfiguration(ctx context.Context) error {
 			return 0, nil
 		}
 		h.notice("configuration", "")
+		h.notice("configuration-restart", needRestart(h.paths.Config, h.begun, config))
 		return 0, h.writeConfig(ctx, config)
 	})
+}
+
+// needRestart names what a changed file says that this process, which began
+// with another, goes on without: how the host itself is prepared and where
+// its images come from. Machines are told of proxies and mirrors at once.
+func needRestart(file string, begun, now spec.Config) string {
+	var keys []string
+	for key, same := range map[string]bool{
+		"types": begun.Types == now.Types, "proxy": begun.Proxy == now.Proxy, "apt": begun.Apt == now.Apt,
+		"images": reflect.DeepEqual(begun.Images, now.Images),
+	} {
+		if !same {
+			keys = append(keys, key)
+		}
+	}
+	if len(keys) == 0 {
+		return ""
+	}
+	slices.Sort(keys)
+	return fmt.Sprintf("%s: what %s says of the host itself holds from the agent's next start on: `systemctl restart hostlerd`, which touches no machine",
+		file, strings.Join(keys, ", "))
 }
 
 // watchFolder calls changed at first and whenever the folder's files changed

@@ -40,6 +40,9 @@ type host struct {
 	guard     *guard.Guard
 	guardEnds chan struct{}
 
+	// begun is the configuration that this process began with.
+	begun spec.Config
+
 	mu           sync.Mutex
 	cfg          spec.Config
 	made         map[spec.ContainerType]driver

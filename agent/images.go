@@ -15,18 +15,22 @@ import (
 
 // openImages opens the image cache.
 func (h *host) openImages() error {
-	c := h.cfg
-	cache, err := images.Open(images.Options{
-		Dir: h.paths.Images(), Sources: c.Images.Sources, Servers: c.Images.Servers,
-		Runner: run.Host{}, Packages: imagePackages{h},
-		Mirrors: images.Mirrors{Debian: c.Apt.Mirror, Proxy: c.Apt.Proxy},
-		Log:     h.logger.With("part", "images"), Clock: h.now,
-	})
+	cache, err := images.Open(h.imageOptions(h.cfg))
 	if err != nil {
 		return fmt.Errorf("cannot open the image cache: %w", err)
 	}
 	h.images = cache
 	return nil
+}
+
+// imageOptions is what the configuration says of images.
+func (h *host) imageOptions(c spec.Config) images.Options {
+	return images.Options{
+		Dir: h.paths.Images(), Sources: c.Images.Sources, Servers: c.Images.Servers, Refresh: c.Images.RefreshEvery(),
+		Runner: run.Host{}, Packages: imagePackages{h},
+		Mirrors: images.Mirrors{Debian: c.Apt.Mirror, Proxy: c.Apt.Proxy},
+		Log:     h.logger.With("part", "images"), Clock: h.now,
+	}
 }
 
 // imagePackages installs what a builder needs, under the host lock.
