@@ -22,7 +22,8 @@ func (a *app) waitCommand() *cobra.Command {
 		Use:   "wait KIND/NAME --for ready|gone",
 		Short: "Wait until something is ready or gone",
 		Long: "Wait until a thing (or everything of a declaration) is ready, or until a thing is\n" +
-			"gone. Exit code 124 says that the time was up, 1 that it failed for good.",
+			"gone. A machine that is not to run, by its declaration or by hand, is ready when it is\n" +
+			"stopped. Exit code 124 says that the time was up, 1 that it failed for good.",
 		Example: "  hostler wait machine/web --for ready --timeout 5m\n  hostler wait declaration/web --for gone",
 		Args:    takes(1, 1, "one KIND/NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
