@@ -181,7 +181,7 @@ func (s *Server) audit(rt route, c caller, r *http.Request) {
 		level = slog.LevelDebug
 	}
 	s.log.Log(r.Context(), level, "a change was asked for", "route", rt.method+" "+rt.path,
-		"object", clip(r.PathValue("name"), 64), "uid", c.UID, "gid", c.GID, "pid", c.PID, "exe", c.Exe)
+		"object", clip(r.PathValue("name"), 64), "uid", c.UID, "gid", c.GID, "pid", c.PID, "exe", c.Exe, "change", clip(r.Header.Get(keyHeader), 64))
 }
 
 func writeProblem(w http.ResponseWriter, p *Problem) {

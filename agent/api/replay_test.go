@@ -49,6 +49,9 @@ func TestChangesAreMadeOncePerKey(t *testing.T) {
 	if first.Code != 204 || again.Code != 204 || first.Body.String() != again.Body.String() || restarts(t, b) != 1 {
 		t.Fatalf("%d %s, then %d %s, %d restarts", first.Code, first.Body, again.Code, again.Body, restarts(t, b))
 	}
+	if log := b.log.String(); !strings.Contains(log, "change=abcdefgh-1") {
+		t.Errorf("the change is not named in the log:\n%s", log)
+	}
 	if w := b.keyed(other, "abcdefgh-1", path, body); w.Code != 204 || restarts(t, b) != 2 {
 		t.Errorf("another user's key: %d, %d restarts", w.Code, restarts(t, b))
 	}
