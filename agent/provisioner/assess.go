@@ -53,7 +53,7 @@ func Assess(d Desired, inst *containerbroker.Instance, steps []Step, now time.Ti
 	case d.Life != state.Alive:
 		s.State = spec.MachineDying
 		if !failed {
-			s.Message = dyingMessage(d, steps)
+			s.Message = dyingMessage(steps)
 		}
 	case conflict != nil:
 		s.State, s.Message = spec.MachineError, conflict.Held
@@ -142,11 +142,8 @@ func assessUpToDate(s *spec.MachineStatus, steps []Step, now time.Time) {
 	s.Conditions = spec.SetCondition(s.Conditions, c)
 }
 
-func dyingMessage(d Desired, steps []Step) string {
-	switch {
-	case len(d.Dependents) > 0:
-		return fmt.Sprintf("waiting for %s to let go", d.Dependents[0])
-	case len(steps) > 0:
+func dyingMessage(steps []Step) string {
+	if len(steps) > 0 {
 		return steps[0].Detail
 	}
 	return "being removed"

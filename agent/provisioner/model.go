@@ -41,8 +41,6 @@ type Desired struct {
 	Waiting []string
 	// Resting: see Rest.
 	Resting bool
-	// Dependents name what must be gone before the instance may be touched.
-	Dependents []string
 }
 
 // wantsRunning is the wanted power state: what a person last asked for by

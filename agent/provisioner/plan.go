@@ -277,8 +277,6 @@ func (w *world) dying(d Desired) []Step {
 	}
 	inst := w.byUID[d.UID]
 	switch {
-	case inst != nil && d.Life == state.Dying && len(d.Dependents) > 0:
-		return nil
 	case inst == nil:
 		forget := step(ActionForget, containerbroker.ImpactNone, nil, "there is no instance")
 		for _, in := range w.intents[d.UID] {

@@ -115,8 +115,10 @@ func TestClassification(t *testing.T) {
 			instances: []containerbroker.Instance{instance("web")}, want: []string{"delete web"},
 		},
 		{
-			name: "P9 dying with dependents is left alone", desired: []Desired{machine("web", provisioned, dying, func(d *Desired) { d.Dependents = []string{"volume/data"} })},
-			instances: []containerbroker.Instance{instance("web")},
+			// Nothing on one host depends on a machine: its storage and its
+			// addresses wait for it to be gone.
+			name: "P9 dying and provisioned is deleted", desired: []Desired{machine("web", provisioned, dying)},
+			instances: []containerbroker.Instance{instance("web")}, want: []string{"delete web"},
 		},
 		{name: "P10 dying and never provisioned needs no hypervisor", desired: []Desired{machine("web", dying)}, want: []string{"forget web"}},
 		{
