@@ -71,7 +71,6 @@ machines:
     type: kvm
     image: debian/12
     networks: {eth0: {network: lan}}
-    storage: [{filesystem: www, path: /srv}]
     publish: [{protocol: tcp, host-port: 80, port: 80}]
   old: {type: lxc, image: debian/12}
   plain: {type: lxd, image: debian/12, cpus: 1}

@@ -78,7 +78,7 @@ func anyMachine(t *rapid.T, d Declaration, i int) Machine {
 		m.Publish = append(m.Publish, Publish{Protocol: "tcp", HostPort: 8000 + 10*i + net, Port: 80, Sources: []string{"10.0.0.0/8"}})
 	}
 	for f := range d.Filesystems {
-		if i > 0 && !d.Filesystems[f].Shared {
+		if i > 0 && !d.Filesystems[f].Shared || m.Type == KVM {
 			continue
 		}
 		m.Storage = append(m.Storage, Attachment{Filesystem: f, Path: "/srv/" + f, ReadOnly: rapid.Bool().Draw(t, "ro")})

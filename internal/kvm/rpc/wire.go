@@ -68,6 +68,10 @@ func (w *wire) frame() error {
 		w.pending.Reset()
 		return err
 	}
+	if !plausible(w.pending.Bytes()) {
+		w.pending.Reset()
+		return errFrame
+	}
 	if event {
 		if e, ok := parseEvent(binary.BigEndian.Uint32(head[12:]), w.pending.Bytes()[frameHeader:]); ok && w.onEvent != nil {
 			w.onEvent(e)
@@ -75,6 +79,25 @@ func (w *wire) frame() error {
 		w.pending.Reset()
 	}
 	return nil
+}
+
+// counted are the procedures whose answers begin with the length of a text or
+// the number of things in a list (remote_protocol.x). The library makes room
+// for as many as it is told before it looks whether they came.
+var counted = map[uint32]bool{
+	14: true, 23: true, 41: true, 46: true, 66: true, 77: true, 84: true, 88: true, 93: true, 95: true,
+	145: true, 196: true, 273: true, 282: true, 344: true, 350: true,
+}
+
+// plausible refuses a good answer that begins with a number of more things
+// than it can hold.
+func plausible(frame []byte) bool {
+	word := func(at int) uint32 { return binary.BigEndian.Uint32(frame[at:]) }
+	const reply, good = 1, 0
+	if word(4) != programRemote || word(16) != reply || word(24) != good || !counted[word(12)] {
+		return true
+	}
+	return len(frame) >= frameHeader+4 && int64(word(frameHeader)) <= int64(len(frame)-frameHeader-4)
 }
 
 // Event is a domain event as it stands in its frame. Code and Detail are

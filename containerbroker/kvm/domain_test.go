@@ -1,0 +1,265 @@
+package kvm
+
+import (
+	"encoding/xml"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"libvirt.org/go/libvirtxml"
+
+	"hostler/containerbroker"
+	"hostler/internal/fault"
+	"hostler/internal/run"
+)
+
+func machine() containerbroker.Machine {
+	return containerbroker.Machine{
+		Name: "web", ImageID: strings.Repeat("a", 64),
+		Stamp: containerbroker.Stamp{Namespace: "hostler", UID: "u", Token: "t", Record: "{}"},
+	}
+}
+
+func planned(t testing.TB, m containerbroker.Machine) plan {
+	t.Helper()
+	s, err := settingsOf(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	uuid := domainUUID(m.Stamp, m.Name)
+	return plan{
+		machine: m, uuid: uuid, settings: s, kind: "qemu", network: "default",
+		root: "/p/" + rootName(m.Name, uuid), seed: "/p/" + seedName(m.Name, uuid, strings.Repeat("b", 64)), log: "/p/" + logName(m.Name, uuid),
+		note: note{
+			Namespace: m.Stamp.Namespace, UID: m.Stamp.UID, Token: m.Stamp.Token, Record: "c2VhbGVk", Image: m.ImageID,
+			Created: 1, Pool: "default", RootDisk: s.RootDisk, NetworkConfig: s.NetworkConfig,
+		},
+	}
+}
+
+// K1: what a machine gets that asks for nothing, and the least that it gets.
+func TestDefaultsAndFloors(t *testing.T) {
+	s, err := settingsOf(machine())
+	if err != nil || s.CPUs != 1 || s.Memory != 512<<20 || s.RootDisk != 8<<30 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	m := machine()
+	m.Memory, m.RootDisk, m.CPUs = 1, 1, 3
+	if s, err = settingsOf(m); err != nil || s.CPUs != 3 || s.Memory != 512<<20 || s.RootDisk != 2<<30 {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// K4: there are 26 letters, and what a guest cannot be given is refused.
+func TestImpossibleMachinesAreRefused(t *testing.T) {
+	disks := func(n int) (all []containerbroker.Disk) {
+		for i := range n {
+			all = append(all, containerbroker.Disk{Name: fmt.Sprint("vol-", i), Source: "/dev/loop0", Device: fmt.Sprint("/dev/hostler-", i)})
+		}
+		return all
+	}
+	for what, change := range map[string]func(*containerbroker.Machine){
+		"25 disks": func(m *containerbroker.Machine) { m.Disks = disks(25) },
+		"a folder": func(m *containerbroker.Machine) {
+			m.Disks = []containerbroker.Disk{{Name: "fs-www", Source: "/srv", Path: "/srv"}}
+		},
+		"privileges":         func(m *containerbroker.Machine) { m.Privileged = true },
+		"no stamp":           func(m *containerbroker.Machine) { m.Stamp.UID = "" },
+		"a hostile id":       func(m *containerbroker.Machine) { m.Stamp.UID = "u\x00" },
+		"a record of 49 KiB": func(m *containerbroker.Machine) { m.Stamp.Record = strings.Repeat("x", 49<<10) },
+	} {
+		m := machine()
+		change(&m)
+		if _, err := settingsOf(m); !fault.Is(err, fault.Invalid) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	m := machine()
+	m.Disks = disks(24)
+	def, err := planned(t, m).domain()
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, d := range def.Devices.Disks {
+		if d.Target.Dev == "" || seen[d.Target.Dev] {
+			t.Errorf("target %q", d.Target.Dev)
+		}
+		seen[d.Target.Dev] = true
+	}
+	if len(seen) != 26 {
+		t.Errorf("%d disks", len(seen))
+	}
+}
+
+// What is built validates against libvirt's own schema, and is read back as
+// what was asked for.
+func TestDomainValidates(t *testing.T) {
+	m := machine()
+	m.CPUs, m.Memory, m.RootDisk = 3, 700<<20, 10<<30
+	m.Stamp.Namespace, m.Stamp.UID = `<&"']]>`, `--><x>`
+	m.NICs = []containerbroker.NIC{
+		{Name: "eth0.5_x", Bridge: "br-lan", MAC: "00:16:3e:00:00:01", MTU: 1400, Addresses: []string{"10.0.0.2/24"}},
+		{Name: "eth1", Bridge: "br1"},
+	}
+	m.Disks = []containerbroker.Disk{
+		{Name: "vol-data.x_y", Source: `/dev/disk/by-id/a&b"<c>`, Device: "/dev/hostler-" + strings.Repeat("d", 63), ReadOnly: true},
+		{Name: "vol-b", Source: "/dev/loop0", Device: "/dev/hostler-b"},
+	}
+	def, err := planned(t, m).domain()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := def.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	readBack(t, m, text)
+	if _, err := os.Stat("/usr/bin/virt-xml-validate"); err != nil {
+		t.Skip("virt-xml-validate is not installed")
+	}
+	file := filepath.Join(t.TempDir(), "domain.xml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if result, err := (run.Host{}).Run(t.Context(), run.Command{Path: "/usr/bin/virt-xml-validate", Args: []string{file, "domain"}}); err != nil {
+		t.Errorf("%v\n%s\n%s", err, result.Stdout, text)
+	}
+}
+
+// readBack reads a definition as a listing does and compares it with what the
+// machine asks for.
+func readBack(t *testing.T, m containerbroker.Machine, text string) {
+	t.Helper()
+	var def definition
+	if err := def.domain.Unmarshal(text); err != nil {
+		t.Fatal(err)
+	}
+	def.note = noteOf(def.domain.Metadata.XML)
+	if !def.note.owned(m.Stamp) || def.note.Token != m.Stamp.Token {
+		t.Fatalf("the stamp came back as %+v", def.note)
+	}
+	want, err := settingsOf(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nics, _ := foundNICs(def.domain.Devices.Interfaces, def.domain.UUID)
+	disks, _ := foundDisks(def.domain.Devices.Disks)
+	if diff := cmp.Diff(want.NICs, nics); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff(want.Disks, disks); diff != "" {
+		t.Error(diff)
+	}
+	if def.note.NetworkConfig != want.NetworkConfig {
+		t.Errorf("network-config %q", def.note.NetworkConfig)
+	}
+}
+
+// Metadata of others survives ours, and ours is replaced, not doubled.
+func TestReplaceNote(t *testing.T) {
+	theirs := `<a:x xmlns:a="https://example.com/"><a:y>&lt;k&gt;</a:y></a:x>`
+	n := note{Namespace: "hostler", UID: "u", Token: "one", Record: "cmVj"}
+	ours, err := n.text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Token = "two"
+	def := definition{note: &n, domain: libvirtxml.Domain{Metadata: &libvirtxml.DomainMetadata{XML: theirs + ours + "<b xmlns='urn:b'/>"}}}
+	got, err := replaceNote(&def)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(got, theirs) || !strings.Contains(got, "<b xmlns='urn:b'/>") || strings.Count(got, metadataURI) != 1 {
+		t.Errorf("it became %s", got)
+	}
+	if again := noteOf(got); again == nil || again.Token != "two" {
+		t.Errorf("read back as %+v", again)
+	}
+}
+
+func TestSealedRecordsComeBack(t *testing.T) {
+	key, text := []byte(strings.Repeat("k", 32)), strings.Repeat("secret ü ", 1000)
+	sealed, err := seal(key, text)
+	if err != nil || strings.Contains(sealed, "secret") || unseal(key, sealed) != text {
+		t.Errorf("%d bytes, %v", len(sealed), err)
+	}
+	for _, damaged := range []string{"", "AAAA", sealed[:40], "!" + sealed} {
+		if unseal(key, damaged) != "" {
+			t.Errorf("%q was read", damaged)
+		}
+	}
+	if unseal([]byte(strings.Repeat("x", 32)), sealed) != "" {
+		t.Error("another key reads it")
+	}
+}
+
+// The same attempt gives the same UUID, every other one another.
+func TestUUIDs(t *testing.T) {
+	s := machine().Stamp
+	one := domainUUID(s, "web")
+	if one != domainUUID(s, "web") || len(one) != 36 {
+		t.Errorf("%s", one)
+	}
+	other := s
+	other.Token = "another"
+	if one == domainUUID(other, "web") || one == domainUUID(s, "db") {
+		t.Error("two attempts have one UUID")
+	}
+	if id, ok := parseUUID(one); !ok || id[0] == 0 && id[1] == 0 && id[2] == 0 {
+		t.Errorf("%v %v", id, ok)
+	}
+}
+
+func FuzzDomain(f *testing.F) {
+	f.Add("web", "hostler", "uid", "token", "br0", "00:16:3e:00:00:01", "vol-data", "/dev/loop0", int64(512<<20), 1, true)
+	f.Add("web", `<&"']]>`, "--><x/>", "\x00", "br&", "", "vol-a.b_c", `/dev/"<'&>`, int64(-1), 70000, false)
+	f.Fuzz(func(t *testing.T, name, namespace, uid, token, bridge, mac, disk, source string, memory int64, cpus int, readOnly bool) {
+		m := containerbroker.Machine{
+			Name: name, ImageID: strings.Repeat("a", 64), Memory: memory % (1 << 50), CPUs: cpus % 10_000,
+			Stamp: containerbroker.Stamp{Namespace: namespace, UID: uid, Token: token},
+			NICs:  []containerbroker.NIC{{Name: "eth0", Bridge: bridge, MAC: mac}},
+			Disks: []containerbroker.Disk{{Name: disk, Source: source, Device: "/dev/hostler-x", ReadOnly: readOnly}},
+		}
+		if m.CPUs < 0 || m.Memory < 0 {
+			return
+		}
+		if _, err := settingsOf(m); err != nil {
+			return // refused
+		}
+		def, err := planned(t, m).domain()
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := def.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := xml.Unmarshal([]byte(text), new(struct{})); err != nil {
+			t.Fatalf("%v: %s", err, text)
+		}
+		readBack(t, m, text)
+	})
+}
+
+func FuzzDefinition(f *testing.F) {
+	f.Add("<domain><metadata><instance xmlns='https://hostler.invalid/libvirt/1' namespace='a'/></metadata></domain>")
+	f.Add("<domain><vcpu current='9'>x</vcpu><devices><interface/><disk/></devices></domain>")
+	f.Fuzz(func(_ *testing.T, text string) {
+		var def definition
+		if def.domain.Unmarshal(text) != nil {
+			return
+		}
+		if def.domain.Metadata != nil {
+			_ = noteOf(def.domain.Metadata.XML)
+		}
+		if def.domain.Devices != nil {
+			_, _ = foundNICs(def.domain.Devices.Interfaces, def.domain.UUID)
+			_, _ = foundDisks(def.domain.Devices.Disks)
+			_ = agentConnected(def)
+		}
+	})
+}

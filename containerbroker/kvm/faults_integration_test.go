@@ -1,0 +1,327 @@
+//go:build integration
+
+package kvm_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler/containerbroker"
+	"hostler/containerbroker/kvm"
+	"hostler/containerbroker/kvm/kvmtest"
+	"hostler/internal/fault"
+)
+
+func (r *rig) machine(d *kvm.Driver, name string) containerbroker.Machine {
+	r.t.Helper()
+	id, err := d.EnsureImage(r.t.Context(), r.image, nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return containerbroker.Machine{
+		Name: name, ImageID: id, CPUs: 1, Memory: 512 << 20,
+		Stamp: containerbroker.Stamp{Namespace: "hostler", UID: "uid-" + name, Token: "token", Record: `{"secret": "hunter2"}`},
+	}
+}
+
+func (r *rig) made(d *kvm.Driver, name string) containerbroker.Machine {
+	r.t.Helper()
+	m := r.machine(d, name)
+	must(r.t, d.Create(r.t.Context(), m, nil))
+	return m
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func get(t *testing.T, d *kvm.Driver, name string) containerbroker.Instance {
+	t.Helper()
+	all, err := d.List(t.Context(), true)
+	must(t, err)
+	for _, i := range all {
+		if i.Name == name {
+			return i
+		}
+	}
+	t.Fatalf("%s is not listed", name)
+	return containerbroker.Instance{}
+}
+
+// A libvirt that hangs, dies, restarts or talks nonsense costs an error within
+// the deadline and nothing else: guests keep their processes, nothing is made
+// twice, and the next call works.
+func TestLibvirtFails(t *testing.T) {
+	r := newRig(t)
+	o := r.options("hostler")
+	o.RequestTimeout, o.StartTimeout = 3*time.Second, 6*time.Second
+	d := kvm.New(o)
+	m := r.made(d, "steady")
+	must(t, d.SetPower(t.Context(), m.Name, containerbroker.PowerStart, 0))
+	pid := get(t, d, m.Name).PID
+	t.Cleanup(func() { _ = d.Delete(t.Context(), m.Name, m.Stamp) })
+
+	// F6, F7: every way in which an answer can go wrong, to every call that
+	// changes something, and to a listing.
+	for _, broken := range []kvmtest.Fault{kvmtest.Lose, kvmtest.Truncate, kvmtest.Oversize, kvmtest.Undersize, kvmtest.Garbage, kvmtest.Hang} {
+		t.Run(string(broken), func(t *testing.T) {
+			r.proxy.Add(kvmtest.ProcAllStats, broken)
+			began := time.Now()
+			if all, err := d.List(t.Context(), true); err == nil || len(all) != 0 {
+				t.Errorf("a broken listing gave %d instances, %v", len(all), err)
+			}
+			if took := time.Since(began); took > 2*o.RequestTimeout+time.Second {
+				t.Errorf("it took %s", took)
+			}
+			one := r.machine(d, "broken")
+			for _, proc := range []uint32{kvmtest.ProcDefine, kvmtest.ProcVolumeCreate, kvmtest.ProcSetMetadata} {
+				r.proxy.Add(proc, broken)
+				for try := 0; ; try++ {
+					err := d.Create(t.Context(), one, nil)
+					if err == nil {
+						break
+					}
+					if try == 3 {
+						t.Fatal(err)
+					}
+				}
+			}
+			if n := count(r.server.Names(), one.Name); n != 1 {
+				t.Errorf("%d domains", n)
+			}
+			r.proxy.Add(kvmtest.ProcUndefineFlags, broken)
+			for try := 0; d.Delete(t.Context(), one.Name, one.Stamp) != nil; try++ {
+				if try == 3 {
+					t.Fatal("it cannot be deleted")
+				}
+			}
+			for _, file := range r.server.Files() {
+				if strings.HasPrefix(file, "hostler-"+one.Name) {
+					t.Errorf("%s is left", file)
+				}
+			}
+			if now := get(t, d, m.Name); now.PID != pid {
+				t.Errorf("another process: %d, was %d", now.PID, pid)
+			}
+		})
+	}
+
+	t.Run("F4 frozen", func(t *testing.T) {
+		r.server.Freeze()
+		began := time.Now()
+		_, err := d.List(t.Context(), false)
+		r.server.Thaw()
+		if took := time.Since(began); err == nil || took > o.RequestTimeout+2*time.Second {
+			t.Errorf("%v after %s", err, took)
+		}
+		if now := get(t, d, m.Name); now.PID != pid {
+			t.Errorf("another process: %d, was %d", now.PID, pid)
+		}
+	})
+	for what, end := range map[string]func(){"F4 killed": r.server.Kill, "F4 restarted": r.server.Stop} {
+		t.Run(what, func(t *testing.T) {
+			events, err := d.Events(t.Context())
+			must(t, err)
+			end()
+			select {
+			case _, open := <-events:
+				for open {
+					_, open = <-events
+				}
+			case <-time.After(10 * time.Second):
+				t.Fatal("the event stream goes on without libvirt")
+			}
+			if _, err := d.List(t.Context(), false); fault.KindOf(err) != fault.Transient {
+				t.Errorf("without libvirt: %v", err)
+			}
+			r.server.Run()
+			if now := get(t, d, m.Name); now.PID != pid || now.Status != containerbroker.StatusRunning {
+				t.Errorf("it is %s in process %d, was %d", now.Status, now.PID, pid)
+			}
+		})
+	}
+}
+
+func count(names []string, name string) (n int) {
+	for _, one := range names {
+		if one == name {
+			n++
+		}
+	}
+	return n
+}
+
+// A pass over domains that stay as they are takes two calls, whatever their
+// number, and sees every state and every change (Z3).
+func TestPassTakesTwoCalls(t *testing.T) {
+	r := newRig(t)
+	d := r.broker("hostler")
+	m := r.made(d, "one")
+	t.Cleanup(func() { _ = d.Delete(t.Context(), m.Name, m.Stamp) })
+	const many = 50
+	for n := range many {
+		r.addForeign(t, fmt.Sprint("theirs-", n))
+	}
+	if all, err := d.List(t.Context(), false); err != nil || len(all) != many+1 {
+		t.Fatalf("%d instances, %v", len(all), err)
+	}
+	r.proxy.Calls()
+	began := time.Now()
+	if _, err := d.List(t.Context(), true); err != nil {
+		t.Fatal(err)
+	}
+	took := time.Since(began)
+	calls, each := r.proxy.Calls()
+	t.Logf("%d calls in %s", calls, took)
+	if calls > 2 {
+		t.Errorf("a pass over %d domains took %d calls: %v", many+1, calls, each)
+	}
+	// Somebody else's change is seen.
+	r.server.Virsh("setvcpus", m.Name, "2", "--config", "--maximum")
+	r.server.Virsh("dumpxml", m.Name)
+	r.server.Define("define", strings.Replace(r.server.Virsh("dumpxml", m.Name, "--inactive"), "<on_crash>destroy", "<on_crash>restart", 1))
+	if i := get(t, d, m.Name); i.Status != containerbroker.StatusStopped || i.CPUs == 0 {
+		t.Errorf("%+v", i)
+	}
+}
+
+// I14: what a guest is told, and the record, are for nobody but root: not in
+// the definition, which every local user may read, and in no file of others.
+func TestSecretsStaySecret(t *testing.T) {
+	r := newRig(t)
+	d := r.broker("hostler")
+	m := r.machine(d, "secret")
+	m.Guest.UserData = "#cloud-config\npassword: hunter2\n"
+	must(t, d.Create(t.Context(), m, nil))
+	t.Cleanup(func() { _ = d.Delete(t.Context(), m.Name, m.Stamp) })
+	if text := r.server.Virsh("dumpxml", m.Name); strings.Contains(text, "hunter2") {
+		t.Error("the definition tells the secret")
+	}
+	if i := get(t, d, m.Name); i.Stamp.Record != m.Stamp.Record {
+		t.Errorf("the record came back as %q", i.Stamp.Record)
+	}
+	for _, file := range r.server.Files() {
+		info, err := os.Stat(filepath.Join(r.server.PoolDir, file))
+		must(t, err)
+		if info.Mode().Perm() != 0o600 {
+			t.Errorf("%s has mode %s", file, info.Mode())
+		}
+	}
+}
+
+// F30: domains of others, and their metadata, are left as they are.
+func TestForeignDomainsStay(t *testing.T) {
+	r := newRig(t)
+	d := r.broker("hostler")
+	r.addForeign(t, "theirs")
+	before := r.server.Virsh("dumpxml", "theirs")
+	m := r.machine(d, "theirs")
+	if err := d.Create(t.Context(), m, nil); !fault.Is(err, fault.Conflict) {
+		t.Errorf("%v", err)
+	}
+	if err := d.Delete(t.Context(), m.Name, m.Stamp); !fault.Is(err, fault.Conflict) {
+		t.Errorf("%v", err)
+	}
+	if after := r.server.Virsh("dumpxml", "theirs"); after != before {
+		t.Errorf("it became %s", after)
+	}
+	must(t, d.Stamp(t.Context(), "theirs", m.Stamp))
+	must(t, d.Unstamp(t.Context(), "theirs"))
+	if after := r.server.Virsh("dumpxml", "theirs"); !strings.Contains(after, "<theirs xmlns=\"https://example.com/\">kept</theirs>") || strings.Contains(after, "hostler.invalid") {
+		t.Errorf("it became %s", after)
+	}
+}
+
+// Z8: what an interrupted copy left is never taken for an image.
+func TestInterruptedImageIsMadeAgain(t *testing.T) {
+	r := newRig(t)
+	d := r.broker("hostler")
+	id, err := d.EnsureImage(t.Context(), r.image, nil)
+	must(t, err)
+	file := filepath.Join(r.server.PoolDir, "hostler-image-hostler-"+id+".qcow2")
+	whole, err := os.ReadFile(file)
+	must(t, err)
+	must(t, os.Rename(file, filepath.Join(r.server.PoolDir, "."+filepath.Base(file)+".hostler-tmp")))
+	must(t, os.Truncate(filepath.Join(r.server.PoolDir, "."+filepath.Base(file)+".hostler-tmp"), 100))
+	again, err := d.EnsureImage(t.Context(), r.image, nil)
+	if err != nil || again != id {
+		t.Fatalf("%s, %v", again, err)
+	}
+	if now, err := os.ReadFile(file); err != nil || len(now) != len(whole) {
+		t.Errorf("%d bytes, %v", len(now), err)
+	}
+	entries, _ := os.ReadDir(r.server.PoolDir)
+	if len(entries) != 1 {
+		t.Errorf("the pool holds %v", entries)
+	}
+}
+
+// The serial console shows what the guest says and takes what is typed.
+func TestConsole(t *testing.T) {
+	r := newRig(t)
+	d := r.broker("hostler")
+	m := r.made(d, "talk")
+	t.Cleanup(func() { _ = d.Delete(t.Context(), m.Name, m.Stamp) })
+	must(t, d.SetPower(t.Context(), m.Name, containerbroker.PowerStart, 0))
+	if _, err := d.WaitReady(t.Context(), m, nil); err != nil {
+		t.Fatal(err)
+	}
+	in, typing := io.Pipe()
+	heard, out := io.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		done <- d.Console(t.Context(), m.Name, struct {
+			io.Reader
+			io.Writer
+		}{in, out})
+		_ = out.Close()
+	}()
+	go func() { _, _ = typing.Write([]byte("echo heard-$((6*7))\n")) }()
+	text := make(chan string, 1)
+	go func() {
+		var all strings.Builder
+		buffer := make([]byte, 1024)
+		for !strings.Contains(all.String(), "heard-42") {
+			n, err := heard.Read(buffer)
+			all.Write(buffer[:n])
+			if err != nil {
+				break
+			}
+		}
+		text <- all.String()
+	}()
+	select {
+	case all := <-text:
+		if !strings.Contains(all, "heard-42") {
+			t.Errorf("the console said %q", all)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("the console says nothing")
+	}
+	go func() { _, _ = io.Copy(io.Discard, heard) }()
+	_ = typing.Close()
+	select {
+	case err := <-done:
+		if err != nil && !errors.Is(err, io.ErrClosedPipe) {
+			t.Error(err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("the console does not end when the person leaves")
+	}
+	log, err := d.Log(t.Context(), m.Name)
+	must(t, err)
+	defer func() { _ = log.Close() }()
+	data, err := io.ReadAll(log)
+	if err != nil || !strings.Contains(string(data), "TINY-READY talk") {
+		t.Errorf("the log holds %d bytes, %v", len(data), err)
+	}
+}
