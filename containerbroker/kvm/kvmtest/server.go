@@ -102,11 +102,17 @@ func (s *Server) spawn(log string, program ...string) *os.Process {
 	null, err := os.Open(os.DevNull)
 	check(s.t, "open "+os.DevNull, err)
 	defer func() { _ = null.Close() }()
-	p, err := os.StartProcess("/usr/bin/unshare", append([]string{"unshare", "-m", "--propagation", "private", "/bin/sh", "-c", script, s.Dir}, program...), &os.ProcAttr{
+	p, err := os.StartProcess("/usr/bin/unshare", append(s.Prefix(), program...), &os.ProcAttr{
 		Env: []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root"}, Files: []*os.File{null, out, out}, Sys: &syscall.SysProcAttr{Setsid: true},
 	})
 	check(s.t, "start "+program[0], err)
 	return p
+}
+
+// Prefix is what a command line begins with for the program to find the
+// server where libvirt is on every host.
+func (s *Server) Prefix() []string {
+	return []string{"/usr/bin/unshare", "-m", "--propagation", "private", "/bin/sh", "-c", script, s.Dir}
 }
 
 func (s *Server) startLogd() {

@@ -1,0 +1,160 @@
+//go:build integration
+
+// Package kvm tries KVM machines from outside: the real daemon, the real
+// command, a real libvirt and real guests.
+package kvm
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"hostler/containerbroker/kvm/kvmtest"
+	"hostler/tests/harness"
+)
+
+func start(t *testing.T) (*kvmtest.Server, *harness.Agent, string) {
+	t.Helper()
+	disk := kvmtest.Tiny(t)
+	data, err := os.ReadFile(disk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(data)
+	keepDevice(t)
+	s := kvmtest.Start(t)
+	a := harness.NewAgent(t, t.TempDir())
+	a.Prefix = s.Prefix()
+	a.Configure("namespace: test\nretry-delay: 1s\nstart-retries: 2\ntypes: {kvm: {accelerator: tcg}}\n")
+	a.Start()
+	return s, a, fmt.Sprintf("file:%s#sha256=%s", disk, hex.EncodeToString(sum[:]))
+}
+
+// keepDevice gives /dev/kvm back as it was: where no udev runs, setting up the
+// host gives it to QEMU's group.
+func keepDevice(t *testing.T) {
+	t.Helper()
+	info, err := os.Stat("/dev/kvm")
+	if err != nil {
+		return
+	}
+	owner := info.Sys().(*syscall.Stat_t)
+	t.Cleanup(func() {
+		_ = os.Chown("/dev/kvm", int(owner.Uid), int(owner.Gid))
+		_ = os.Chmod("/dev/kvm", info.Mode().Perm())
+	})
+}
+
+// A machine from nothing: planned, made, reached, changed, stopped by hand,
+// killed under, and removed without a trace. K1, K3, K5, Z3, Z6, Z7.
+func TestMachineFromNothingToNothing(t *testing.T) {
+	s, a, image := start(t)
+	declare := func(more string) string {
+		return a.File("site", "version: 1\nmachines:\n  web: {type: kvm, image: \""+image+"\", cpus: 1"+more+"}\n")
+	}
+	file := declare("")
+	if code, out := a.Exit("plan", "-f", file); code != 2 || !strings.Contains(out, "machine/web") || len(s.Names()) != 0 {
+		t.Fatalf("plan exited with %d:\n%s", code, out)
+	}
+	a.Run("apply", "-f", file, "--wait", "--timeout", "4m")
+	if code, out := a.Exit("plan", "-f", file); code != 0 {
+		t.Errorf("the second plan exited with %d:\n%s", code, out)
+	}
+	harness.Wait(t, "an address", time.Minute, func() error {
+		if row := a.Machines()["web"]; row.Status != "running" || len(row.Addresses) == 0 {
+			return fmt.Errorf("%+v", row)
+		}
+		return nil
+	})
+	if out := a.Run("exec", "web", "--", "hostname"); strings.TrimSpace(out) != "web" {
+		t.Errorf("the guest calls itself %q", out)
+	}
+	if out := a.Run("logs", "web"); !strings.Contains(out, "TINY-READY web") {
+		t.Errorf("its console said %q", out)
+	}
+
+	// What it can take live it takes live; what needs a restart waits until a
+	// person allows that.
+	pid := s.Guest("web")
+	file = declare(", memory: 768MiB")
+	code, out := a.Exit("plan", "-f", file)
+	if code != 2 || !strings.Contains(out, "restart") {
+		t.Errorf("plan exited with %d:\n%s", code, out)
+	}
+	if s.Guest("web") != pid {
+		t.Error("a plan restarted the guest")
+	}
+	file = declare(", autostart: false")
+	a.Run("apply", "-f", file, "--wait")
+	if s.Guest("web") != pid {
+		t.Error("a live change restarted the guest")
+	}
+
+	// The agent's death costs the guest nothing, and nothing is made twice.
+	a.Kill()
+	a.Start()
+	a.Run("wait", "machine/web", "--for", "ready", "--timeout", "2m")
+	if s.Guest("web") != pid || len(s.Names()) != 1 {
+		t.Errorf("process %d, was %d; domains %v", s.Guest("web"), pid, s.Names())
+	}
+
+	// A guest that died is started again.
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	harness.Wait(t, "the guest to run again", 2*time.Minute, func() error {
+		if state := strings.TrimSpace(s.Virsh("domstate", "web")); state != "running" {
+			return fmt.Errorf("it is %s", state)
+		}
+		return nil
+	})
+
+	a.Run("delete", "machine/web", "--wait", "--timeout", "2m")
+	if names, files := s.Names(), s.Files(); len(names)+len(files) != 0 {
+		t.Errorf("left behind: domains %v, files %v", names, files)
+	}
+}
+
+// An agent that is killed in the middle of making a machine makes exactly one.
+func TestKilledWhileMaking(t *testing.T) {
+	s, a, image := start(t)
+	file := a.File("site", "version: 1\nmachines:\n  web: {type: kvm, image: \""+image+"\", running: false}\n")
+	a.Run("apply", "-f", file, "--wait", "--timeout", "2m") // the host is set up, the image is there
+	a.Run("delete", "machine/web", "--wait")
+	for n := range 6 {
+		a.Run("apply", "-f", file)
+		time.Sleep(time.Duration(n) * 40 * time.Millisecond) // a moment of its making, not a wait for anything
+		a.Kill()
+		a.Start()
+		a.Run("apply", "-f", file, "--wait", "--timeout", "2m")
+		if names := s.Names(); len(names) != 1 || names[0] != "web" {
+			t.Fatalf("domains %v", names)
+		}
+		if files := s.Files(); len(files) != 2 {
+			t.Fatalf("files %v", files)
+		}
+		a.Run("delete", "machine/web", "--wait")
+		if names, files := s.Names(), s.Files(); len(names)+len(files) != 0 {
+			t.Fatalf("left behind: domains %v, files %v", names, files)
+		}
+	}
+}
+
+// A domain that somebody else made is a conflict, told as one, and stays.
+func TestForeignDomainIsAConflict(t *testing.T) {
+	s, a, image := start(t)
+	s.Define("define", "<domain type='qemu'><name>web</name><memory unit='MiB'>64</memory><os><type>hvm</type></os></domain>")
+	before := s.Virsh("dumpxml", "web")
+	code, out := a.Exit("apply", "-f", a.File("site", "version: 1\nmachines:\n  web: {type: kvm, image: \""+image+"\"}\n"), "--wait", "--timeout", "30s")
+	if code == 0 || !strings.Contains(out, "adopt") {
+		t.Errorf("apply exited with %d:\n%s", code, out)
+	}
+	if after := s.Virsh("dumpxml", "web"); after != before {
+		t.Errorf("it became %s", after)
+	}
+}
