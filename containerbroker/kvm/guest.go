@@ -1,6 +1,7 @@
 package kvm
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"fmt"
@@ -21,8 +22,9 @@ import (
 const maxInput = 2 << 20
 
 // Exec implements containerbroker.Guest, by the guest's agent: input goes in
-// whole before the command starts, output comes when it has ended. There is no
-// terminal: that is what Console is for.
+// whole before the command starts, output comes when it has ended. There are no
+// terminals: a command that would have one gets no input, and its output is
+// written as a terminal wants it. For a dialogue there is Console.
 func (d *Driver) Exec(ctx context.Context, name string, req containerbroker.ExecRequest) (int, error) {
 	code, err := d.exec(ctx, name, req)
 	if err != nil {
@@ -36,7 +38,8 @@ func (d *Driver) exec(ctx context.Context, name string, req containerbroker.Exec
 		return -1, fault.New(fault.Invalid, "the command is empty")
 	}
 	if req.Terminal {
-		return -1, fault.New(fault.Invalid, "a KVM guest's agent has no terminals; use `hostler console %s`, or ssh", name)
+		req.Stdin, req.Stdout = nil, terminalWriter{req.Stdout}
+		req.Stderr = req.Stdout
 	}
 	var input []byte
 	if req.Stdin != nil {
@@ -92,6 +95,17 @@ func (d *Driver) exec(ctx context.Context, name string, req containerbroker.Exec
 		return 128 + result.Signal, nil
 	}
 	return result.Code, nil
+}
+
+// terminalWriter ends lines as a terminal in raw mode wants them.
+type terminalWriter struct{ w io.Writer }
+
+func (t terminalWriter) Write(p []byte) (int, error) {
+	if t.w == nil {
+		return len(p), nil
+	}
+	_, err := t.w.Write(bytes.ReplaceAll(p, []byte("\n"), []byte("\r\n")))
+	return len(p), err
 }
 
 // Console implements containerbroker.Guest: the serial console, by its

@@ -20,6 +20,7 @@ func TestUnitExposure(t *testing.T) {
 	}{
 		{"debian/hostler.hostlerd.service", "hostlerd.service", "70"},
 		{"debian/hostler-provisioner@.service", "hostler-provisioner@lxd.service", "10"},
+		{"debian/hostler-provisioner@.service", "hostler-provisioner@kvm.service", "10"},
 	} {
 		b, err := os.ReadFile(filepath.Join(harness.Root(t), unit.file))
 		if err != nil {
