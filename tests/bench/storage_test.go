@@ -28,7 +28,7 @@ import (
 // folder is one for volumes, on a filesystem of the machine that is no memory.
 func folder(b *testing.B) string {
 	b.Helper()
-	dir, err := os.MkdirTemp("/var/tmp", "hostler-bench")
+	dir, err := os.MkdirTemp("/var/tmp", "hostler-bench") //nolint:usetesting // see above
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -41,7 +41,8 @@ func TestPowerCuts(t *testing.T) {
 	t.Logf("HOSTLER_CRASH_SEED=%d gives the same moments again", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
 
-	asked, before := map[string]int{}, map[string]int{}
+	var before map[string]int
+	asked := map[string]int{}
 	acknowledgements, slowest := 0, time.Duration(0)
 	m.write(churn, declare(asked))
 	m.sh("hostler apply -f " + churn)
