@@ -89,7 +89,7 @@ func ownState(n *nettest.Namespace) string {
 	var kept []string
 	all := n.IP("-o link show") + n.IP("-o addr show") + n.IP("-4 route show table all") + n.IP("-6 route show table all")
 	for line := range strings.Lines(all) {
-		line = regexp.MustCompile(`(valid|preferred)_lft \S+|expires \S+|linkdown|,?LOWER_UP| nodad| noprefixroute| dynamic| pref medium`).ReplaceAllString(line, "")
+		line = regexp.MustCompile(`(valid|preferred)_lft \S+|expires \S+|linkdown|,?LOWER_UP|NO-CARRIER,| state \S+| nodad| noprefixroute| dynamic| pref medium`).ReplaceAllString(line, "")
 		kept = append(kept, strings.Join(strings.Fields(line), " "))
 	}
 	slices.Sort(kept)
