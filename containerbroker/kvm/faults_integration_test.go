@@ -3,6 +3,8 @@
 package kvm_test
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -323,5 +325,35 @@ func TestConsole(t *testing.T) {
 	data, err := io.ReadAll(log)
 	if err != nil || !strings.Contains(string(data), "TINY-READY talk") {
 		t.Errorf("the log holds %d bytes, %v", len(data), err)
+	}
+}
+
+// K2: a raw disk becomes a qcow2 one in the pool, under the digest of the file
+// that was named.
+func TestRawImageIsConverted(t *testing.T) {
+	r := newRig(t)
+	d := r.broker("hostler")
+	raw := filepath.Join(t.TempDir(), "tiny.raw")
+	host(t, "/usr/bin/qemu-img", "convert", "-O", "raw", kvmtest.Tiny(t), raw)
+	data, err := os.ReadFile(raw)
+	must(t, err)
+	sum := sha256.Sum256(data)
+	digest := hex.EncodeToString(sum[:])
+	id, err := d.EnsureImage(t.Context(), "file:"+raw+"#sha256="+digest, nil)
+	if err != nil || id != digest {
+		t.Fatalf("%s, %v", id, err)
+	}
+	file := filepath.Join(r.server.PoolDir, "hostler-image-hostler-"+id+".qcow2")
+	made, err := os.ReadFile(file)
+	if err != nil || !strings.HasPrefix(string(made), "QFI\xfb") {
+		t.Errorf("%v", err)
+	}
+	info, err := os.Stat(file)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("mode %s, %v", info.Mode(), err)
+	}
+	must(t, d.DeleteImage(t.Context(), id))
+	if _, err := os.Stat(file); err == nil {
+		t.Error("the image is still there")
 	}
 }

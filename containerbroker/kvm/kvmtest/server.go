@@ -67,6 +67,7 @@ func Start(t testing.TB) *Server {
 		Dir: dir, Socket: filepath.Join(dir, "run", "libvirt-sock"), PoolDir: filepath.Join(dir, "pool"),
 		Runtime: filepath.Join(dir, "run", "qemu"), Leases: filepath.Join(dir, "lib", "dnsmasq"), t: t,
 	}
+	keepForwarding(t)
 	t.Cleanup(s.tearDown)
 	for _, folder := range folders {
 		if _, err := os.Stat(folder); err != nil {
@@ -295,6 +296,22 @@ func (s *Server) processes() (pids []string) {
 		}
 	}
 	return pids
+}
+
+// keepForwarding gives back, when the test ends, the kernel parameter that
+// libvirt sets for a network.
+func keepForwarding(t testing.TB) {
+	t.Helper()
+	const parameter = "/proc/sys/net/ipv4/ip_forward"
+	before, err := os.ReadFile(parameter)
+	check(t, "read "+parameter, err)
+	t.Cleanup(func() {
+		if now, err := os.ReadFile(parameter); err == nil && string(now) != string(before) {
+			if err := os.WriteFile(parameter, before, 0); err != nil {
+				t.Errorf("cannot set %s back: %v", parameter, err)
+			}
+		}
+	})
 }
 
 // freeSubnet returns the first address of a /24 that no interface of the host
