@@ -12,8 +12,9 @@ import (
 )
 
 // agentAnswer is how long the guest's agent may take for one answer. Commands
-// are started by one and asked after by others, so that none takes long.
-const agentAnswer = 10 * time.Second
+// are started by one and asked after by others, so that none takes long but
+// for what it carries: some hundred KiB through a slow guest's serial port.
+const agentAnswer = time.Minute
 
 // agentConnected says that the guest's agent has opened its channel.
 func agentConnected(live definition) bool {
@@ -122,10 +123,15 @@ func runInGuest(ctx context.Context, c *conn, dom libvirt.Domain, cmd command) (
 	if err := ask(c, dom, "guest-exec", cmd, &began); err != nil {
 		return result, nil, nil, err
 	}
+	silent := time.Now()
 	for wait := 20 * time.Millisecond; ; wait = min(wait*2, time.Second) {
 		result = ended{}
-		if err := ask(c, dom, "guest-exec-status", began, &result); err != nil {
+		err := ask(c, dom, "guest-exec-status", began, &result)
+		if err != nil && (!fault.Is(err, fault.NotReady) || time.Since(silent) > agentAnswer) {
 			return result, nil, nil, err
+		}
+		if err == nil {
+			silent = time.Now()
 		}
 		if result.Exited {
 			break

@@ -18,8 +18,8 @@ import (
 )
 
 // maxInput bounds, in bytes, the input of a command: the guest's agent takes
-// it whole.
-const maxInput = 2 << 20
+// it whole, and does not get through with much more.
+const maxInput = 32 << 10
 
 // Exec implements containerbroker.Guest, by the guest's agent: input goes in
 // whole before the command starts, output comes when it has ended. There are no
@@ -48,7 +48,7 @@ func (d *Driver) exec(ctx context.Context, name string, req containerbroker.Exec
 			return -1, fmt.Errorf("cannot read the command's input: %w", err)
 		}
 		if len(input) > maxInput {
-			return -1, fault.New(fault.Invalid, "a KVM guest's agent takes at most %d MiB of input", maxInput>>20)
+			return -1, fault.New(fault.Invalid, "a KVM guest's agent takes at most %d KiB of input", maxInput>>10)
 		}
 	}
 	c, err := d.open(ctx)
