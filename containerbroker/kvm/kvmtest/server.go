@@ -298,44 +298,6 @@ func (s *Server) processes() (pids []string) {
 	return pids
 }
 
-// keepForwarding gives back, when the test ends, the kernel parameter that
-// libvirt sets for a network.
-func keepForwarding(t testing.TB) {
-	t.Helper()
-	const parameter = "/proc/sys/net/ipv4/ip_forward"
-	before, err := os.ReadFile(parameter)
-	check(t, "read "+parameter, err)
-	t.Cleanup(func() {
-		if now, err := os.ReadFile(parameter); err == nil && string(now) != string(before) {
-			if err := os.WriteFile(parameter, before, 0); err != nil {
-				t.Errorf("cannot set %s back: %v", parameter, err)
-			}
-		}
-	})
-}
-
-// freeSubnet returns the first address of a /24 that no interface of the host
-// is in.
-func freeSubnet(t testing.TB) string {
-	t.Helper()
-	taken, err := net.InterfaceAddrs()
-	check(t, "list the host's addresses", err)
-	for range 1000 {
-		var octets [2]byte
-		_, _ = rand.Read(octets[:])
-		ip := net.IPv4(10, 128+octets[0]%100, octets[1], 1)
-		free := !slices.ContainsFunc(taken, func(a net.Addr) bool {
-			network, ok := a.(*net.IPNet)
-			return ok && network.Contains(ip)
-		})
-		if free {
-			return ip.String() + "/24"
-		}
-	}
-	t.Fatal("no free subnet")
-	return ""
-}
-
 func check(t testing.TB, what string, err error) {
 	t.Helper()
 	if err != nil {
