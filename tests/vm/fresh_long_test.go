@@ -19,7 +19,8 @@ const (
 	unattended = `#!/usr/bin/perl
 use strict; use Fcntl;
 open(my $lock, ">>", "/var/lib/dpkg/lock-frontend") or die;
-fcntl($lock, F_SETLK, pack("s s l! l! i x4", F_WRLCK, 0, 0, 0, 0)) or die "the lock is held";
+my $want = pack("s s x4 l! l! i x4", F_WRLCK, 0, 0, 0, 0);
+fcntl($lock, F_SETLK, $want) or die "the lock is held";
 open(my $told, ">", "/run/locked"); close($told);
 sleep 1 until -e "/run/release";
 `
