@@ -76,6 +76,9 @@ func die(t *testing.T, broker containerbroker.Broker, name string) {
 	}
 	for _, i := range all {
 		if i.Name == name {
+			if i.PID <= 0 {
+				t.Fatalf("%s has process %d", name, i.PID)
+			}
 			if err := syscall.Kill(int(i.PID), syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}

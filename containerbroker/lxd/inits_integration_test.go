@@ -25,6 +25,9 @@ func TestDeathIsToldAtOnce(t *testing.T) {
 	_, err = d.WaitReady(t.Context(), m, nil)
 	must(t, err)
 	before := get(t, server, m.Name).State.Pid
+	if before <= 0 {
+		t.Fatalf("its init is process %d", before)
+	}
 	must(t, syscall.Kill(int(before), syscall.SIGKILL))
 	deadline := time.After(30 * time.Second)
 	for told := 0; told < 2; { // when its init ended, and when LXD knew

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -167,15 +166,15 @@ func TestTheWatchdogDies(t *testing.T) {
 	w := newWorld(t)
 	go func() { _ = w.guard.Keep(t.Context()) }()
 	wantKind(t, w.guard.Run(t.Context(), guard.Change{Object: "network/lan", Key: "1", Steps: w.bridging(), Confirm: time.Minute}), fault.NotReady)
-	first := w.watchdog()
-	must(t, syscall.Kill(first, syscall.SIGKILL))
+	first := w.killWatchdog(0)
 	eventually(t, "another watchdog", 10*time.Second, func() bool {
 		a, armed := w.guard.Armed()
-		return armed && a.Watched && w.watchdog() != first
+		now := w.watchdog()
+		return armed && a.Watched && now != 0 && now != first
 	})
 	w.bridged()
 	w.dead = true
-	must(t, syscall.Kill(w.watchdog(), syscall.SIGKILL))
+	w.killWatchdog(first)
 	eventually(t, "the undoing", 10*time.Second, func() bool { _, armed := w.guard.Armed(); return !armed })
 	w.restored()
 }

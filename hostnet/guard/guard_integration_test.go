@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -144,6 +145,18 @@ func (w *world) watchdog() int {
 		}
 	}
 	return 0
+}
+
+// killWatchdog kills the watchdog that comes after another one, and returns
+// its pid. A pid of 0 would be every process of the test's own group.
+func (w *world) killWatchdog(after int) (pid int) {
+	w.t.Helper()
+	eventually(w.t, "a watchdog", 10*time.Second, func() bool {
+		pid = w.watchdog()
+		return pid != 0 && pid != after
+	})
+	must(w.t, syscall.Kill(pid, syscall.SIGKILL))
+	return pid
 }
 
 // bridging are the steps that put eth0 under br-up.

@@ -260,6 +260,9 @@ func TestTheWatchdogOfTheHostsOwnNIC(t *testing.T) {
 		return nil
 	})
 	first := o.watchdog()
+	if first == 0 {
+		t.Fatal("the change has no watchdog")
+	}
 	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
