@@ -47,9 +47,12 @@ machines:
 	// What the host cannot hold.
 	declare("100TiB", "", "{volume: data}")
 	w.says("volumes", "data", "pending", "100 TiB are needed")
-	if row := w.Machines()["app"]; row.Status != "pending" || !strings.Contains(row.Message, "volume/data") {
-		t.Errorf("the machine: %+v", row)
-	}
+	harness.Wait(t, "the machine to say so", 30*time.Second, func() error {
+		if row := w.Machines()["app"]; row.Status != "pending" || !strings.Contains(row.Message, "volume/data") {
+			return fmt.Errorf("%+v", row)
+		}
+		return nil
+	})
 	file := declare("64MiB", "", "{volume: data}")
 	w.Run("wait", "declaration/site", "--for", "ready", "--timeout", "1m")
 	w.nothingToDo(file, "after the size was mended")
