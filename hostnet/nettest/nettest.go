@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 
 	"hostler/internal/run"
 )
@@ -36,6 +37,7 @@ type Namespace struct {
 func New(t testing.TB) *Namespace {
 	t.Helper()
 	n := &Namespace{t: t, Name: fmt.Sprintf("hostler-test-%d-%d", os.Getpid(), count.Add(1))}
+	keepFolder(t)
 	command(t, ip, "netns", "add", n.Name)
 	t.Cleanup(func() {
 		if _, err := (run.Host{}).Run(context.Background(), run.Command{Path: ip, Args: []string{"netns", "del", n.Name}, Timeout: limit}); err != nil {
@@ -46,8 +48,37 @@ func New(t testing.TB) *Namespace {
 	return n
 }
 
+// keepFolder has the mount that the first namespace of a host's life makes go
+// with the last one of the test.
+func keepFolder(t testing.TB) {
+	t.Helper()
+	if mounted() {
+		return
+	}
+	t.Cleanup(func() {
+		if left, err := os.ReadDir(folder); err != nil || len(left) > 0 {
+			return
+		}
+		for mounted() { // more than once where programs raced
+			if err := unix.Unmount(folder, 0); err != nil {
+				t.Errorf("cannot unmount %s: %v", folder, err)
+				return
+			}
+		}
+		_ = os.Remove(folder)
+	})
+}
+
+// folder is where the ip command keeps namespaces.
+const folder = "/run/netns"
+
+func mounted() bool {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	return err == nil && strings.Contains(string(mounts), " "+folder+" ")
+}
+
 // Path is the namespace's file.
-func (n *Namespace) Path() string { return "/run/netns/" + n.Name }
+func (n *Namespace) Path() string { return folder + "/" + n.Name }
 
 // IP runs the ip command with the words of args inside the namespace and
 // returns what it prints.

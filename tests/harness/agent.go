@@ -62,6 +62,9 @@ func Binaries(t testing.TB, tags string) string {
 // declared is not removed at the end of the test: its LXD goes as a whole.
 func NewAgent(t testing.TB, lxdDir string) *Agent {
 	t.Helper()
+	// What agents set up is the host's, whatever their folders are.
+	RaiseLimits(t)
+	keepHostLock(t)
 	dir, err := os.MkdirTemp("", "hostler-agent") //nolint:usetesting // a unix socket's path holds 107 bytes, t.TempDir is longer
 	if err != nil {
 		t.Fatal(err)
