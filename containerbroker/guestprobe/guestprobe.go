@@ -6,10 +6,10 @@ import (
 	"encoding/json"
 	"strings"
 	"time"
-	"unicode"
 
 	"hostler/containerbroker"
 	"hostler/internal/fault"
+	"hostler/internal/oneline"
 )
 
 // Script runs once in the guest and waits there, so that nothing is
@@ -95,7 +95,7 @@ func Report(report string) containerbroker.Readiness {
 			break
 		}
 		word, value, _ := strings.Cut(line, " ")
-		switch value = clean(value, 64); word {
+		switch value = oneline.Clean(value, 64); word {
 		case "init":
 			ready.Init = value
 		case "cloud-init":
@@ -143,33 +143,8 @@ func cloudInitFailure(report string) string {
 	if json.Unmarshal([]byte(document), &result) != nil {
 		return ""
 	}
-	return clean(strings.Join(result.V1.Errors, "\n"), maxMessage)
+	return oneline.Clean(strings.Join(result.V1.Errors, "\n"), maxMessage)
 }
 
 // maxMessage bounds, in bytes, a text from a guest that goes into an error.
 const maxMessage = 2048
-
-// clean makes text from a guest fit for a log or a terminal: one line, no
-// control characters, bounded.
-func clean(text string, limit int) string {
-	fields := strings.FieldsFunc(strings.ToValidUTF8(text, "?"), func(r rune) bool { return r == '\n' || r == '\r' })
-	for i, f := range fields {
-		fields[i] = strings.TrimSpace(strings.Map(printable, f))
-	}
-	text = strings.Join(fields, "; ")
-	if len(text) > limit {
-		text = strings.ToValidUTF8(text[:limit], "") + "…"
-	}
-	return text
-}
-
-// printable drops what a terminal would act upon.
-func printable(r rune) rune {
-	switch {
-	case r == '\t':
-		return ' '
-	case !unicode.IsPrint(r):
-		return -1
-	}
-	return r
-}
