@@ -295,14 +295,3 @@ func addressesOf(s *api.InstanceState) []string {
 	}
 	return texts
 }
-
-// printable drops what a terminal would act upon.
-func printable(r rune) rune {
-	if r == '\t' {
-		return ' '
-	}
-	if !unicode.IsPrint(r) {
-		return -1
-	}
-	return r
-}

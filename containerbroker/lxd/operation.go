@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/canonical/lxd/shared/api"
 
 	"hostler/internal/fault"
+	"hostler/internal/oneline"
 )
 
 // operationError is the failure of an operation that LXD reported as such:
@@ -128,17 +128,5 @@ func pause(ctx context.Context, d time.Duration) error {
 // error.
 const maxMessage = 2048
 
-// clean makes text from LXD or a guest fit for a log or a terminal: one line,
-// no control characters, bounded.
-func clean(text string, limit int) string {
-	text = strings.ToValidUTF8(text, "?")
-	fields := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == '\r' })
-	for i, f := range fields {
-		fields[i] = strings.TrimSpace(strings.Map(printable, f))
-	}
-	text = strings.Join(fields, "; ")
-	if len(text) > limit {
-		text = strings.ToValidUTF8(text[:limit], "") + "…"
-	}
-	return text
-}
+// clean makes text from LXD or a guest fit for a log or a terminal.
+func clean(text string, limit int) string { return oneline.Clean(text, limit) }
