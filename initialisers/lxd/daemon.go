@@ -75,23 +75,32 @@ func (i *Initialiser) start(ctx context.Context, progress func(string)) (string,
 		return socket, failpoint.Hit(failpoint.InitWaitDaemon)
 	}
 	progress("starting LXD")
-	alive := func() error { return nil }
-	var err error
-	switch {
-	case i.underSystemd():
-		alive, err = i.startUnit(ctx)
-	case listening(ctx, socket):
-		// It is there and slow, or stopped: a second one would be in its way.
-	case socket == "" || i.startable(socket):
-		alive, err = i.startDirectly(ctx)
-	}
+	lives, err := i.startDaemon(ctx, socket)
 	if err != nil {
 		return "", err
 	}
 	if err := failpoint.Hit(failpoint.InitWaitDaemon); err != nil {
 		return "", err
 	}
-	return i.waitReady(ctx, alive, progress)
+	return i.waitReady(ctx, lives, progress)
+}
+
+// startDaemon starts LXD unless it is there already, slow or stopped: a second
+// one would be in its way. What it returns fails once LXD is known not to come.
+func (i *Initialiser) startDaemon(ctx context.Context, socket string) (func() error, error) {
+	unknown := func() error { return nil }
+	switch {
+	case i.underSystemd():
+		return i.startUnit(ctx)
+	case listening(ctx, socket):
+		return unknown, nil
+	case socket != "" && !i.startable(socket):
+		return unknown, nil
+	}
+	if pid, there := i.running(i.dir()); there {
+		return alive(pid, i.logFile()), nil
+	}
+	return i.startDirectly(ctx)
 }
 
 func (i *Initialiser) underSystemd() bool {
@@ -155,13 +164,7 @@ func (i *Initialiser) startDirectly(ctx context.Context) (func() error, error) {
 		return nil, fault.New(fault.Transient, "cannot start LXD: %w", err)
 	}
 	i.log.Info("LXD started", "pid", result.PID, "log", log)
-	return func() error {
-		if syscall.Kill(result.PID, 0) == syscall.ESRCH {
-			data, _ := os.ReadFile(log)
-			return fmt.Errorf("it ended: %s (log: %s)", run.Tail(data), log)
-		}
-		return nil
-	}, nil
+	return alive(result.PID, log), nil
 }
 
 func (i *Initialiser) logFile() string {
@@ -171,9 +174,9 @@ func (i *Initialiser) logFile() string {
 	return i.opts.Paths.Host(paths.DebianLXDLog)
 }
 
-// waitReady returns the socket once the daemon answers. alive returns an
+// waitReady returns the socket once the daemon answers. lives returns an
 // error when the daemon is known not to come.
-func (i *Initialiser) waitReady(ctx context.Context, alive func() error, progress func(string)) (string, error) {
+func (i *Initialiser) waitReady(ctx context.Context, lives func() error, progress func(string)) (string, error) {
 	start := time.Now()
 	told := start
 	for {
@@ -191,7 +194,7 @@ func (i *Initialiser) waitReady(ctx context.Context, alive func() error, progres
 			return "", fault.New(fault.Transient, "cannot start LXD: no answer within %s: %w", i.opts.StartTimeout, last)
 		}
 		if time.Since(told) >= sayEvery {
-			if err := alive(); err != nil {
+			if err := lives(); err != nil {
 				return "", fault.New(fault.Transient, "cannot start LXD: %w", err)
 			}
 			progress(fmt.Sprintf("waiting for LXD to answer for %ds", int(waited.Seconds())))

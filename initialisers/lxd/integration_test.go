@@ -4,7 +4,9 @@ package lxd_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -172,6 +174,35 @@ func TestInitialiseFromNothing(t *testing.T) {
 		t.Errorf("after a kill: %q", h.said)
 	}
 	h.wantSatisfied(true)
+}
+
+// I7: a daemon that has no socket yet, as its starter leaves it when killed,
+// is waited for: a second one in its folder would ruin its database.
+func TestAStartingDaemonIsWaitedFor(t *testing.T) {
+	h := newPrivate(t)
+	started, err := run.Host{}.Run(t.Context(), run.Command{
+		Path: paths.LXD, Args: []string{"--group", "root"}, Env: []string{"LXD_DIR=" + h.dir}, Detach: filepath.Join(h.root, "lxd.log"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(started.PID, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(filepath.Join(h.dir, "unix.socket")); !errors.Is(err, fs.ErrNotExist) {
+		t.Fatalf("the daemon was not stopped in time: %v", err)
+	}
+	waits := func(s string) {
+		if strings.HasPrefix(s, "waiting for LXD") {
+			_ = syscall.Kill(started.PID, syscall.SIGCONT)
+		}
+	}
+	if err := lxd.New(h.opts).Initialise(t.Context(), waits); err != nil {
+		t.Error(err)
+	}
+	if pid := h.daemon(); pid != started.PID {
+		t.Errorf("the daemon is process %d after %d", pid, started.PID)
+	}
 }
 
 // C10, C21, L12: what a person set up stays; only what lacks is added.
