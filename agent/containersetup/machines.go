@@ -4,11 +4,46 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
+	"time"
+	"unicode"
 
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
 )
+
+// tellStages is how often at most machines are told how far the host is,
+// tellFigures how often when only a figure has changed: they may be many.
+const (
+	tellStages  = time.Second
+	tellFigures = 5 * time.Second
+)
+
+// telling decides which steps of a preparation the machines hear of.
+type telling struct {
+	now  func() time.Time
+	last string
+	when time.Time
+}
+
+func (t *telling) due(message string) bool {
+	stage := strings.Map(func(r rune) rune {
+		if unicode.IsDigit(r) {
+			return -1
+		}
+		return r
+	}, message)
+	wait := tellStages
+	if stage == t.last {
+		wait = tellFigures
+	}
+	if now := t.now(); t.when.IsZero() || now.Sub(t.when) >= wait {
+		t.last, t.when = stage, now
+		return true
+	}
+	return false
+}
 
 // tellMachines writes down that nobody looks after the type's machines until
 // the host is ready for them: what was made is in an unknown state, whatever

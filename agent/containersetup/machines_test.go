@@ -56,3 +56,19 @@ func TestMachinesOfATypeThatIsNotReady(t *testing.T) {
 		t.Errorf("guest, whose type is ready: %+v", s)
 	}
 }
+
+// A machine says how far the host is, and why it is not ready.
+func TestMachinesHearOfTheHost(t *testing.T) {
+	r := newRig(t)
+	r.declare("web", spec.LXD)
+	r.hosts[spec.LXD].block = make(chan struct{})
+	r.hosts[spec.LXD].fail = []error{fault.New(fault.Transient, "no mirror answers")}
+	r.start()
+	says := func(text string) {
+		t.Helper()
+		r.eventually("the machine says: "+text, func() bool { return strings.Contains(r.machine("web").Message, text) })
+	}
+	says("ready for lxd machines: packages are missing")
+	close(r.hosts[spec.LXD].block)
+	says("ready for lxd machines: no mirror answers")
+}

@@ -222,6 +222,7 @@ func (w *Worker) makeReady(ctx context.Context, status spec.TypeStatus, generati
 	}
 	w.Logger.Warn("The host cannot be prepared.", "type", w.Type, "error", err)
 	w.event(ctx, state.LevelError, "InitialiseFailed", err.Error())
+	w.tellMachines(ctx, err.Error())
 	status.State, status.Message = StateError, err.Error()
 	status.Attempts.Count++
 	status.Attempts.ErrorKind = string(fault.KindOf(err))
@@ -242,13 +243,17 @@ func (w *Worker) initialise(ctx context.Context, status *spec.TypeStatus) error 
 		status.Supported = &supported
 		return fault.New(fault.NeedsOperator, "this host cannot run %s machines: %s", w.Type, reason)
 	}
-	w.tellMachines(ctx, why)
+	told := telling{now: w.Now}
 	show := func(state, message string) {
 		status.State, status.Message = state, message
+		if told.due(message) {
+			w.tellMachines(ctx, message)
+		}
 		if err := w.save(ctx, *status); err != nil && ctx.Err() == nil {
 			w.Logger.Warn("Progress cannot be written.", "type", w.Type, "error", err)
 		}
 	}
+	w.tellMachines(ctx, why)
 	purpose := fmt.Sprintf("%s container initialisation", w.Type)
 	release, err := w.Lock(ctx, purpose, func(holder string) {
 		show(StateWaiting, "waiting for the host lock, held by "+holder)

@@ -285,6 +285,9 @@ func TestHolderOfTheLockIsNamed(t *testing.T) {
 		s := r.status(spec.LXD)
 		return s.State == containersetup.StateWaiting && strings.Contains(s.Message, "apt (process 7)")
 	})
+	r.eventually("the machine names the holder", func() bool {
+		return strings.Contains(r.machine("web").Message, "held by apt (process 7)")
+	})
 	close(free)
 	r.eventually("lxd is ready", func() bool { return r.works[spec.LXD].running() })
 }
