@@ -19,7 +19,7 @@ filesystem/scratch web /state/mounts/web/scratch
 filesystem/www web /state/mounts/web/www
 volume/raw web /dev/loop2`
 
-// S10, S12, S20, S31: everything is made and attached in one pass, in the order
+// S10, S12, S13, S17, S20, S31, S33: everything is made and attached in one pass, in the order
 // of a batch, and told to the machine that may use it; then nothing is to do.
 func TestEverythingIsAttached(t *testing.T) {
 	r := newRig(t)
@@ -98,34 +98,49 @@ func TestWithoutMachines(t *testing.T) {
 	equal(t, r.states("filesystem/www"), "pending creating detached")
 }
 
-// S19: the exact delays of ten attempts, kept across restarts of the agent,
-// with the state of S18 meanwhile.
+// S19, S36: the exact delays of ten attempts, kept across restarts of the
+// agent, with the state of S18 meanwhile, of volumes and filesystems alike.
 func TestScheduleOfTenAttempts(t *testing.T) {
+	unused := func(r *rig, _ state.ID) { r.gone("web") }
+	undeclared := func(r *rig, id state.ID) {
+		r.gone("web")
+		r.life(id.Kind, id.Name, state.Dying)
+	}
+	volume, filesystem := state.ID{Kind: spec.KindVolume, Name: "data"}, state.ID{Kind: spec.KindFilesystem, Name: "scratch"}
 	for _, c := range []struct {
-		call, key, state string
-		prepare          func(*rig)
+		do      string
+		id      state.ID
+		state   string
+		prepare func(*rig, state.ID)
 	}{
-		{call: "create volume/data", key: "data", state: "pending"},
-		{call: "attach volume/data", key: "data", state: "attaching"},
-		{call: "detach volume/data", key: "data", state: "detaching", prepare: func(r *rig) { r.gone("web") }},
-		{call: "destroy volume/data", key: "data", state: "destroying", prepare: func(r *rig) {
-			r.gone("web")
-			r.life(spec.KindVolume, "data", state.Dying)
-		}},
+		{do: "create", id: volume, state: "pending"},
+		{do: "attach", id: volume, state: "attaching"},
+		{do: "detach", id: volume, state: "detaching", prepare: unused},
+		{do: "destroy", id: volume, state: "destroying", prepare: undeclared},
+		{do: "create", id: filesystem, state: "pending"},
+		{do: "attach", id: filesystem, state: "attaching"},
+		{do: "detach", id: filesystem, state: "detaching", prepare: unused},
+		{do: "destroy", id: filesystem, state: "destroying", prepare: undeclared},
 	} {
-		t.Run(c.call, func(t *testing.T) {
+		call := c.do + " " + c.id.Kind + "/" + c.id.Name
+		t.Run(call, func(t *testing.T) {
 			r := newRig(t)
-			r.volume("data", spec.Volume{})
-			r.machine("web", spec.Attachment{Volume: "data"})
+			if c.id == volume {
+				r.volume("data", spec.Volume{})
+				r.machine("web", spec.Attachment{Volume: "data"})
+			} else {
+				r.filesystem("scratch", spec.Filesystem{Provider: "tmpfs"})
+				r.machine("web", spec.Attachment{Filesystem: "scratch", Path: "/scratch"})
+			}
 			if c.prepare != nil {
 				r.pass()
-				c.prepare(r)
+				c.prepare(r, c.id)
 			}
-			r.host.fails[c.call] = errors.New("no luck")
+			r.host.fails[call] = errors.New("no luck")
 			var waits []string
 			for attempt := 1; attempt <= 10; attempt++ {
 				next := r.pass()
-				s := r.status(spec.KindVolume, c.key)
+				s := r.status(c.id.Kind, c.id.Name)
 				if s.Attempts.Count != attempt || !next.Equal(*s.Attempts.NextRetry) || string(s.State) != c.state || s.Message != "no luck" {
 					t.Fatalf("attempt %d, next at %v: %+v", attempt, next, s)
 				}
@@ -143,7 +158,7 @@ func TestScheduleOfTenAttempts(t *testing.T) {
 				r.now = next
 			}
 			equal(t, strings.Join(waits, " "), "30s 1m0s 2m0s 4m0s 8m0s 16m0s 30m0s 30m0s 30m0s 30m0s")
-			delete(r.host.fails, c.call)
+			delete(r.host.fails, call)
 			r.pass()
 			if c.state == "destroying" {
 				if len(r.store.objects) != 0 {
@@ -151,7 +166,7 @@ func TestScheduleOfTenAttempts(t *testing.T) {
 				}
 				return
 			}
-			if s := r.status(spec.KindVolume, c.key); s.Attempts.Count != 0 || s.Message != "" || failedAction(s) != "" {
+			if s := r.status(c.id.Kind, c.id.Name); s.Attempts.Count != 0 || s.Message != "" || failedAction(s) != "" {
 				t.Errorf("after the success: %+v", s)
 			}
 		})
