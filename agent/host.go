@@ -42,6 +42,10 @@ type host struct {
 
 	// begun is the configuration that this process began with.
 	begun spec.Config
+	// lost: records were lost and may not all be found yet.
+	lost bool
+	// learning is held while records are written again from stamps.
+	learning sync.Mutex
 
 	mu           sync.Mutex
 	cfg          spec.Config

@@ -18,6 +18,12 @@ import (
 // that was lost, and their records are written again from their stamps.
 // Nothing on the hypervisor is changed.
 func (h *host) learn(ctx context.Context, t spec.ContainerType) error {
+	// What its machines are given is found first.
+	if err := h.learnStorage(ctx); err != nil {
+		return err
+	}
+	h.learning.Lock()
+	defer h.learning.Unlock()
 	known, err := h.hostStatus(ctx)
 	if err != nil {
 		return err
@@ -65,7 +71,8 @@ func (h *host) forgetKnown(ctx context.Context, report state.OpenReport) error {
 	if err != nil {
 		return err
 	}
-	status.Known = nil
+	h.lost = true
+	status.Known, status.KnownStorage = nil, false
 	if report.Quarantined != "" {
 		h.logger.Warn("The store was made anew.", "reason", report.Reason, "quarantined", report.Quarantined)
 		status.Notices = append(status.Notices, fmt.Sprintf("the store was set aside as %s and made anew: %s", report.Quarantined, report.Reason))
@@ -82,7 +89,7 @@ func recordsOf(instances []containerbroker.Instance, objects []state.Object, nam
 		byID[o.ID] = o
 		uids[o.UID] = true
 	}
-	declared := map[string]*spec.Declaration{}
+	declared := documents{objects: byID}
 	// Of an instance and copies that a person made of it, all of which bear its
 	// stamp, the oldest is the machine's.
 	instances = slices.SortedStableFunc(slices.Values(instances), func(a, b containerbroker.Instance) int { return a.Created.Compare(b.Created) })
@@ -121,23 +128,13 @@ func recordsOf(instances []containerbroker.Instance, objects []state.Object, nam
 			writes = append(writes, state.Write{ID: id, Revision: newer.Revision, Delete: true})
 			write.Spec = newer.Spec
 		} else if stamped.Declaration != "" {
-			d := declared[stamped.Declaration]
-			if d == nil {
-				d = &spec.Declaration{Version: 1, Name: stamped.Declaration, Machines: map[string]spec.Machine{}}
-				declared[stamped.Declaration] = d
+			if d := declared.named(stamped.Declaration); d != nil {
+				d.Machines[inst.Name] = stamped.Machine
 			}
-			d.Machines[inst.Name] = stamped.Machine
 		}
 		writes = append(writes, write)
 		uids[inst.Stamp.UID] = true
 		found++
 	}
-	for name, d := range declared {
-		id := state.ID{Kind: spec.KindDeclaration, Name: name}
-		if _, taken := byID[id]; taken {
-			continue
-		}
-		writes = append(writes, state.Write{ID: id, Life: state.Alive, Spec: spec.Encode(spec.DeclarationRecord{Source: spec.SourceStamps, Document: *d})})
-	}
-	return writes, found, nil
+	return append(writes, declared.writes()...), found, nil
 }

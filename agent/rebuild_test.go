@@ -8,7 +8,9 @@ import (
 	"hostler/agent/provisioner"
 	"hostler/agent/spec"
 	"hostler/agent/state"
+	"hostler/agent/storageprovisioner"
 	"hostler/containerbroker"
+	"hostler/storage"
 )
 
 func stamped(name, uid, namespace string) containerbroker.Instance {
@@ -89,5 +91,57 @@ func TestRecordsDeclaredAnew(t *testing.T) {
 		if writes, found, err := recordsOf(instances, objects, "hostler"); err != nil || found != 0 || len(writes) != 0 {
 			t.Errorf("%s: %d found, %+v, %v", name, found, writes, err)
 		}
+	}
+}
+
+// A lost store's volumes and filesystems get their records back as they were
+// declared; what was let go of, or is another's, does not.
+func TestStorageComesBackFromStamps(t *testing.T) {
+	ref := func(id, uid, namespace string) storage.Ref {
+		return storage.Ref{ID: id, Stamp: storage.Stamp{Namespace: namespace, UID: uid}}
+	}
+	data := string(spec.Encode(spec.VolumeRecord{Declaration: "site", Volume: spec.Volume{Provider: "loop", Size: spec.GiB, Retain: true}, Force: true}))
+	www := string(spec.Encode(spec.FilesystemRecord{Declaration: "site", Filesystem: spec.Filesystem{Volume: "data", MountOptions: []string{"noatime"}}}))
+	there := storageprovisioner.Observed{
+		Volumes: map[string][]storage.Volume{"loop": {
+			{Ref: ref("data", "uid-data", "hostler"), Record: data},
+			{Ref: ref("kept", "uid-kept", "hostler")},
+			{Ref: ref("theirs", "uid-theirs", "another"), Record: data},
+			{Ref: ref("broken", "uid-broken", "hostler"), Record: "{"},
+		}},
+		Filesystems: map[string][]storage.Filesystem{storageprovisioner.Managed: {{Ref: ref("www", "uid-data", "hostler"), Record: www}}},
+	}
+	writes, found := recordsOfStorage(there, nil, "hostler")
+	if found != 2 || len(writes) != 3 {
+		t.Fatalf("%d found, writes %+v", found, writes)
+	}
+	var volume spec.VolumeRecord
+	if err := json.Unmarshal(writes[0].Spec, &volume); err != nil || writes[0].UID != "uid-data" || !volume.Volume.Retain || volume.Force {
+		t.Errorf("the volume: %+v %v", writes[0], err)
+	}
+	if writes[1].UID != "" || writes[1].Name != "www" {
+		t.Errorf("the filesystem: %+v", writes[1])
+	}
+	var declaration spec.DeclarationRecord
+	if err := json.Unmarshal(writes[2].Spec, &declaration); err != nil || declaration.Source != spec.SourceStamps ||
+		len(declaration.Document.Volumes) != 1 || len(declaration.Document.Filesystems) != 1 {
+		t.Errorf("the declaration: %+v %v", declaration, err)
+	}
+
+	// The machines that are found later join the same document.
+	objects := []state.Object{
+		{ID: writes[0].ID, UID: writes[0].UID, Spec: writes[0].Spec},
+		{ID: writes[1].ID, UID: "uid-www", Spec: writes[1].Spec},
+		{ID: writes[2].ID, UID: "uid-site", Revision: 7, Spec: writes[2].Spec},
+	}
+	writes, _, err := recordsOf([]containerbroker.Instance{stamped("web", "uid-web", "hostler")}, objects, "hostler")
+	if err != nil || len(writes) != 2 || writes[1].Revision != 7 {
+		t.Fatalf("%+v %v", writes, err)
+	}
+	if err := json.Unmarshal(writes[1].Spec, &declaration); err != nil || len(declaration.Document.Machines) != 1 || len(declaration.Document.Volumes) != 1 {
+		t.Errorf("the declaration: %+v %v", declaration, err)
+	}
+	if writes, found := recordsOfStorage(there, objects, "hostler"); found != 0 || len(writes) != 0 {
+		t.Errorf("found again: %+v", writes)
 	}
 }

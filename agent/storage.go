@@ -18,6 +18,7 @@ func (h *host) newStorage() *storageprovisioner.Worker {
 	return storageprovisioner.New(storageprovisioner.Options{
 		Store: h.store, Sources: h.sources,
 		Defaults: storageprovisioner.Config{Namespace: h.config().Namespace},
+		Unfound:  h.unfound,
 		Devices:  blockDeviceChanges, WaitHolders: mounts.WaitHolders, Notice: h.notice, Stage: h.stage,
 		Metrics: workerMetrics{h.metrics, h.sup, name}, Now: h.now, Logger: h.logger.With("worker", name),
 	})
@@ -26,6 +27,9 @@ func (h *host) newStorage() *storageprovisioner.Worker {
 // prepareStorage finds out what of the machines' storage is there, before
 // anything starts a machine that believes in what was there before.
 func (h *host) prepareStorage(ctx context.Context) {
+	if err := h.learnStorage(ctx); err != nil && ctx.Err() == nil {
+		h.logger.Warn("What is kept of a lost store's storage cannot be looked at.", "error", err)
+	}
 	if err := h.storage.Prepare(ctx); err != nil && ctx.Err() == nil {
 		h.logger.Warn("The host's storage cannot be looked at.", "error", err)
 	}

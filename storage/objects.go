@@ -24,6 +24,8 @@ type VolumeParams struct {
 	// Sparse volumes take space of the host only as they are written; others
 	// have all of theirs from the start.
 	Sparse bool
+	// Record is kept beside the stamp; see Recorder.
+	Record string
 	// Progress, when set, is told how many bytes of how many are done.
 	Progress func(done, total int64)
 }
@@ -40,6 +42,8 @@ type Volume struct {
 	// Attachments holds one entry, or none; more where somebody else attached
 	// the volume again.
 	Attachments []VolumeAttachment
+	// Record is what the caller last kept beside the stamp.
+	Record string
 	// Problem says what is wrong with the volume itself, such as data that
 	// somebody removed; empty when nothing is.
 	Problem string
@@ -73,6 +77,8 @@ type FilesystemParams struct {
 	Device string
 	// Wipe lets foreign data on the device be destroyed.
 	Wipe bool
+	// Record is kept beside the stamp; see Recorder.
+	Record string
 	// Progress, when set, is told in words how far it is.
 	Progress func(message string)
 }
@@ -89,6 +95,8 @@ type Filesystem struct {
 	// UUID and Label are what the filesystem on a device bears.
 	UUID, Label string
 	Attachments []FilesystemAttachment
+	// Record is what the caller last kept beside the stamp.
+	Record string
 	// Problem says what is wrong with the filesystem itself; empty when
 	// nothing is.
 	Problem string
@@ -113,6 +121,12 @@ type FilesystemAttachment struct {
 	ReadOnly bool
 	// Size and Free are in bytes.
 	Size, Free int64
+}
+
+// RecordParams says what to keep beside the stamp of an object.
+type RecordParams struct {
+	Ref
+	Record string
 }
 
 // DetachParams says what to take away.

@@ -91,6 +91,14 @@ type FilesystemGrower interface {
 	GrowFilesystems(ctx context.Context, filesystems []GrowParams) []Result[Filesystem]
 }
 
+// Recorder is a source that keeps a text of its caller, of at most 32 KiB,
+// durably beside the stamp of each object: what was declared is found there
+// when the caller's own memory is lost. The text means nothing to the source.
+type Recorder interface {
+	// Record replaces the texts. An object that is gone is success.
+	Record(ctx context.Context, objects []RecordParams) []error
+}
+
 // SpaceReporter is a source that lives on a filesystem of the host which may
 // fill up.
 type SpaceReporter interface {

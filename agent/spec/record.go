@@ -196,6 +196,8 @@ type HostStatus struct {
 	// records since this store was made: until then a missing record may mean
 	// a lost store, and nothing is concluded from it.
 	Known []ContainerType `json:"known,omitempty"`
+	// KnownStorage says the same of volumes and filesystems.
+	KnownStorage bool `json:"known-storage,omitempty"`
 	// Notices are what a person should know about the store's history.
 	Notices []string `json:"notices,omitempty"`
 }
@@ -206,8 +208,8 @@ const HostName = "host"
 // The sources of a declaration besides the path of a conf.d file.
 const (
 	SourceApply = "apply"
-	// SourceStamps: written again from the stamps of instances; whoever
-	// declares it next owns it.
+	// SourceStamps: written again from the stamps of instances and storage;
+	// whoever declares it next owns it.
 	SourceStamps = "stamps"
 )
 

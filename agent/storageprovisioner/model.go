@@ -26,6 +26,8 @@ type Entity struct {
 	Life            state.Life
 	Generation      int64
 	Status          spec.StorageStatus
+	// Record is what a source keeps of the record, beside the stamp.
+	Record string
 	// Source names what provides it.
 	Source string
 	// Retain: the data survives the record.
@@ -99,6 +101,9 @@ type Policy struct {
 	// Leave what is no longer declared as it is, as instances are left.
 	Leave bool
 	Now   time.Time
+	// Unfound names what may have machines that no record tells of yet. Until
+	// they are found nothing is taken away.
+	Unfound string
 	// Nudged entities (KIND/NAME) had an event that bears on them: a pending
 	// retry is made at once. See nudgeAll.
 	Nudged map[string]bool
@@ -153,6 +158,15 @@ type Step struct {
 	Held string
 	// After is when the step may be carried out; zero: now.
 	After time.Time
+}
+
+// takes says whether the step takes something away from whoever uses it.
+func (s Step) takes() bool {
+	switch s.Action {
+	case ActionDestroy, ActionRelease, ActionForget, ActionDetach, ActionHide:
+		return true
+	}
+	return false
 }
 
 // Change is one field that separates what is there from what is declared.

@@ -74,7 +74,7 @@ func Decode(objects []state.Object) (Desired, error) {
 }
 
 func decodeEntity(o state.Object) (Entity, error) {
-	e := Entity{Kind: o.Kind, Name: o.Name, UID: o.UID, Life: o.Life, Generation: o.Generation}
+	e := Entity{Kind: o.Kind, Name: o.Name, UID: o.UID, Life: o.Life, Generation: o.Generation, Record: string(o.Spec)}
 	if o.Kind == spec.KindVolume {
 		var record spec.VolumeRecord
 		if err := decode(o, &record, &e.Status); err != nil {
@@ -165,6 +165,23 @@ func (s Sources) Observe(ctx context.Context, desired Desired) (Observed, error)
 	return o, ctx.Err()
 }
 
+// All asks every source there is: all that bears the namespace, or an error.
+func (s Sources) All(ctx context.Context) (Observed, error) {
+	o := Observed{Volumes: map[string][]storage.Volume{}, Filesystems: map[string][]storage.Filesystem{}}
+	var err error
+	for name, source := range s.Volumes {
+		if o.Volumes[name], err = source.List(ctx); err != nil {
+			return o, fmt.Errorf("cannot list the volumes of %s: %w", name, err)
+		}
+	}
+	for name, source := range s.Filesystems {
+		if o.Filesystems[name], err = source.List(ctx); err != nil {
+			return o, fmt.Errorf("cannot list the filesystems of %s: %w", name, err)
+		}
+	}
+	return o, nil
+}
+
 func (s Sources) list(ctx context.Context, kind, source string) (volumes []storage.Volume, filesystems []storage.Filesystem, err error) {
 	if kind == spec.KindVolume {
 		from, ok := s.Volumes[source]
@@ -240,6 +257,6 @@ func (w *Worker) look(ctx context.Context) (look, error) {
 		return l, fmt.Errorf("cannot look at the host's storage: %w", err)
 	}
 	l.policy = w.Sources.Policy(w.config)
-	l.policy.Now = w.Now()
+	l.policy.Now, l.policy.Unfound = w.Now(), w.Unfound(ctx)
 	return l, nil
 }

@@ -17,8 +17,10 @@ import (
 // one result each in their order.
 func (w *Worker) call(ctx context.Context, world *world, jobs []*job) []error {
 	switch jobs[0].step.Action {
-	case ActionRelease, ActionForget, ActionAdopt: // only the record changes
+	case ActionForget, ActionAdopt: // only the record changes
 		return make([]error, len(jobs))
+	case ActionRelease:
+		return w.disown(ctx, world.policy.Namespace, jobs)
 	case ActionShow:
 		return errorsOf(w.Sources.Views.Show(ctx, mapped(jobs, func(j *job) idmap.Params {
 			_, a := world.relation(j.entity, j.step.Machine)
@@ -44,7 +46,7 @@ func (w *Worker) callVolumes(ctx context.Context, world *world, source storage.V
 			e := j.entity
 			return storage.VolumeParams{
 				Ref: e.ref(ns), Size: e.Size, Sparse: e.Volume.Allocation == spec.AllocationSparse,
-				Progress: w.progress(ctx, e, "allocated"),
+				Record: e.Record, Progress: w.progress(ctx, e, "allocated"),
 			}
 		})
 		var check func(storage.VolumeParams) error
@@ -81,7 +83,7 @@ func (w *Worker) callFilesystems(ctx context.Context, world *world, source stora
 			e := j.entity
 			return storage.FilesystemParams{
 				Ref: e.ref(ns), Size: e.Size, Type: e.fstype(), Device: device(j), Wipe: e.Filesystem.Wipe,
-				Progress: w.words(ctx, e),
+				Record: e.Record, Progress: w.words(ctx, e),
 			}
 		})
 		var check func(storage.FilesystemParams) error

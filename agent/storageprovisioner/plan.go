@@ -39,6 +39,9 @@ func Plan(desired Desired, observed Observed, policy Policy) []Step {
 		}
 		for _, s := range planned {
 			s.Kind, s.Name = e.Kind, e.Name
+			if policy.Unfound != "" && s.Waiting == "" && s.takes() {
+				s.Waiting = policy.Unfound + " to be looked through for machines that use it"
+			}
 			if s.Waiting == "" && s.Held == "" {
 				s.Held, s.After = w.gate(e, s)
 			}

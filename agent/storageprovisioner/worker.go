@@ -28,6 +28,9 @@ type Options struct {
 	Sources Sources
 	// Defaults are the configuration until the host object is read.
 	Defaults Config
+	// Unfound names what may have machines that no record tells of yet, after
+	// the loss of a store; "": nothing. Nil: nothing ever.
+	Unfound func(ctx context.Context) string
 	// Devices tells that block devices of the host came, changed or went; nil:
 	// nobody tells.
 	Devices func(ctx context.Context) (<-chan struct{}, error)
@@ -75,6 +78,9 @@ func New(o Options) *Worker {
 	}
 	if o.Notice == nil {
 		o.Notice = func(string, string) {}
+	}
+	if o.Unfound == nil {
+		o.Unfound = func(context.Context) string { return "" }
 	}
 	if o.Stage == nil {
 		o.Stage = func(bool) error { return nil }
@@ -173,6 +179,7 @@ func (w *Worker) converge(ctx context.Context) (time.Time, error) {
 		if err := w.assess(ctx, &l); err != nil {
 			return time.Time{}, err
 		}
+		w.keep(ctx, l)
 		if err := w.stage(&l); err != nil {
 			return time.Time{}, err
 		}

@@ -389,6 +389,36 @@ func TestLostData(t *testing.T) {
 	}
 }
 
+// F12: while machines may be there that no record tells of, nothing that they
+// may use is taken away.
+func TestUnfoundMachines(t *testing.T) {
+	r := newRig(t)
+	r.web()
+	r.pass()
+	before := r.host.state()
+	unfound := "lxd"
+	r.w.Unfound = func(context.Context) string { return unfound }
+	for id := range r.store.objects {
+		if id.Kind == spec.KindMachine {
+			delete(r.store.objects, id)
+		} else {
+			r.life(id.Kind, id.Name, state.Dying)
+		}
+	}
+	calls := len(r.host.calls)
+	r.pass()
+	equal(t, r.host.state(), before)
+	if len(r.host.calls) != calls {
+		t.Errorf("done: %v", r.host.calls[calls:])
+	}
+	if s := r.status(spec.KindVolume, "raw"); !strings.Contains(s.Message, "waiting for lxd") {
+		t.Errorf("%+v", s)
+	}
+	unfound = ""
+	r.pass()
+	equal(t, r.host.state(), "")
+}
+
 // Harvest modes that leave instances leave what they use.
 func TestLeave(t *testing.T) {
 	r := newRig(t)

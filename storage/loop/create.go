@@ -137,7 +137,7 @@ func (s *Source) make(ctx context.Context, p storage.VolumeParams, temp *os.File
 	if err := temp.Sync(); err != nil {
 		return explain(fmt.Errorf("cannot write the file: %w", err), s.o.Dir)
 	}
-	if err := s.records.Put(p.ID, record{Stamp: p.Stamp, Size: size, Sparse: p.Sparse}); err != nil {
+	if err := s.records.Put(p.ID, record{Stamp: p.Stamp, Size: size, Sparse: p.Sparse, Record: p.Record}); err != nil {
 		return explain(err, s.o.Dir)
 	}
 	if err := os.Rename(temp.Name(), s.image(p.ID)); err != nil {

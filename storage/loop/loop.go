@@ -62,6 +62,7 @@ var (
 	_ storage.VolumeValidator = (*Source)(nil)
 	_ storage.VolumeDescriber = (*Source)(nil)
 	_ storage.VolumeGrower    = (*Source)(nil)
+	_ storage.Recorder        = (*Source)(nil)
 	_ storage.SpaceReporter   = (*Source)(nil)
 )
 
@@ -70,6 +71,8 @@ type record struct {
 	Stamp  storage.Stamp `json:"stamp"`
 	Size   int64         `json:"size"`
 	Sparse bool          `json:"sparse,omitempty"`
+	// Record is the caller's; see storage.Recorder.
+	Record string `json:"record,omitempty"`
 	// Destroying is set before the data goes, so that data that is missing
 	// without it is known to have been taken by somebody else.
 	Destroying bool `json:"destroying,omitempty"`

@@ -59,13 +59,14 @@ func (s *Source) describe(r storage.Ref) (storage.Volume, error) {
 
 func (s *Source) volume(id string, rec record, devices []device) storage.Volume {
 	v := storage.Volume{
-		Ref: storage.Ref{ID: id, Stamp: rec.Stamp}, Size: rec.Size, Sparse: rec.Sparse, Path: s.image(id),
+		Ref: storage.Ref{ID: id, Stamp: rec.Stamp}, Size: rec.Size, Sparse: rec.Sparse, Path: s.image(id), Record: rec.Record,
 	}
 	size, allocated, err := fileSize(v.Path)
 	v.Allocated = allocated
 	switch {
 	case rec.Destroying:
-		v.Problem = "it is being destroyed"
+		// What was said of it holds no more.
+		v.Problem, v.Record = "it is being destroyed", ""
 	case errors.Is(err, fs.ErrNotExist):
 		v.Problem = lost(v.Path).Error()
 	case err != nil:
@@ -80,4 +81,26 @@ func (s *Source) volume(id string, rec record, devices []device) storage.Volume 
 		}
 	}
 	return v
+}
+
+// Record implements storage.Recorder.
+func (s *Source) Record(ctx context.Context, objects []storage.RecordParams) []error {
+	return storage.EachError(ctx, objects, func(ctx context.Context, p storage.RecordParams) error {
+		held, err := s.hold(ctx, p.ID)
+		if err == nil {
+			defer held.Close()
+		}
+		rec, err := s.owned(p.Ref)
+		switch {
+		case fault.Is(err, fault.NotFound):
+			return nil
+		case err == nil && rec.Record != p.Record:
+			rec.Record = p.Record
+			err = explain(s.records.Put(p.ID, rec), s.o.Dir)
+		}
+		if err != nil {
+			return fmt.Errorf("cannot keep what is declared of the volume %s: %w", p.ID, err)
+		}
+		return nil
+	})
 }

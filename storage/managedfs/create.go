@@ -122,7 +122,7 @@ func (s *Source) decide(ctx context.Context, p storage.FilesystemParams, rec rec
 		_ = device.Close() // the tool claims it too
 		if err := s.tool(ctx, k, k.check(p.Device)); err == nil {
 			s.o.Log.Info("Found a filesystem made before.", "filesystem", p.ID, "device", p.Device)
-			return adopted, s.records.Put(p.ID, record{Stamp: p.Stamp, Type: p.Type, UUID: id, Label: label, Device: identity, Made: true})
+			return adopted, s.records.Put(p.ID, record{Stamp: p.Stamp, Type: p.Type, UUID: id, Label: label, Device: identity, Made: true, Record: p.Record})
 		} else if !own {
 			return 0, fault.New(fault.NeedsOperator, "%s bears this filesystem, but it is not whole: %w", p.Device, err)
 		}
@@ -169,7 +169,7 @@ func (s *Source) make(ctx context.Context, p storage.FilesystemParams, wipe bool
 		return err
 	}
 	id, label := Identity(p.Stamp)
-	rec := record{Stamp: p.Stamp, Type: p.Type, UUID: id, Label: label, Device: identity}
+	rec := record{Stamp: p.Stamp, Type: p.Type, UUID: id, Label: label, Device: identity, Record: p.Record}
 	if err := s.records.Put(p.ID, rec); err != nil {
 		return err
 	}

@@ -59,6 +59,7 @@ var (
 	_ storage.FilesystemValidator = (*Source)(nil)
 	_ storage.FilesystemDescriber = (*Source)(nil)
 	_ storage.FilesystemGrower    = (*Source)(nil)
+	_ storage.Recorder            = (*Source)(nil)
 )
 
 // record is what is kept of a filesystem beside what it bears itself.
@@ -74,6 +75,8 @@ type record struct {
 	Made bool `json:"made"`
 	// Paths are where it is, or was about to be, mounted.
 	Paths []string `json:"paths,omitempty"`
+	// Record is the caller's; see storage.Recorder.
+	Record string `json:"record,omitempty"`
 }
 
 // New returns a source; nothing is touched yet.
@@ -179,8 +182,27 @@ func (s *Source) describe(r storage.Ref) (storage.Filesystem, error) {
 	return s.filesystem(r.ID, rec, table, newProbes()), nil
 }
 
+// Record implements storage.Recorder.
+func (s *Source) Record(ctx context.Context, objects []storage.RecordParams) []error {
+	return storage.EachError(ctx, objects, func(_ context.Context, p storage.RecordParams) error {
+		defer s.working.lock(p.ID)()
+		rec, err := s.owned(p.Ref)
+		switch {
+		case fault.Is(err, fault.NotFound):
+			return nil
+		case err == nil && rec.Record != p.Record:
+			rec.Record = p.Record
+			err = s.records.Put(p.ID, rec)
+		}
+		if err != nil {
+			return fmt.Errorf("cannot keep what is declared of the filesystem %s: %w", p.ID, err)
+		}
+		return nil
+	})
+}
+
 func (s *Source) filesystem(id string, rec record, table mounts.Table, seen probes) storage.Filesystem {
-	f := storage.Filesystem{Ref: storage.Ref{ID: id, Stamp: rec.Stamp}, Type: rec.Type, UUID: rec.UUID, Label: rec.Label}
+	f := storage.Filesystem{Ref: storage.Ref{ID: id, Stamp: rec.Stamp}, Type: rec.Type, UUID: rec.UUID, Label: rec.Label, Record: rec.Record}
 	if !rec.Made {
 		f.Problem = "its making was interrupted"
 	}

@@ -48,6 +48,7 @@ var (
 	_ storage.FilesystemDescriber = (*Source)(nil)
 	_ storage.FilesystemGrower    = (*Source)(nil)
 	_ storage.SpaceReporter       = (*Source)(nil)
+	_ storage.Recorder            = (*Source)(nil)
 )
 
 // New returns a source; nothing is touched yet.
@@ -76,7 +77,7 @@ func (s *Source) ValidateFilesystem(p storage.FilesystemParams) error {
 }
 
 func volume(p storage.FilesystemParams) storage.VolumeParams {
-	return storage.VolumeParams{Ref: p.Ref, Size: p.Size, Sparse: true}
+	return storage.VolumeParams{Ref: p.Ref, Size: p.Size, Sparse: true, Record: p.Record}
 }
 
 // Space implements storage.SpaceReporter.
@@ -127,6 +128,14 @@ func (s *Source) create(ctx context.Context, p storage.FilesystemParams) error {
 		return err
 	}
 	return s.o.Volumes.Detach(ctx, []storage.DetachParams{{Ref: p.Ref}})[0]
+}
+
+// Record implements storage.Recorder: the volume bears the stamp.
+func (s *Source) Record(ctx context.Context, objects []storage.RecordParams) []error {
+	if r, ok := s.o.Volumes.(storage.Recorder); ok {
+		return r.Record(ctx, objects)
+	}
+	return make([]error, len(objects))
 }
 
 // device attaches the volume, which may be attached already.
@@ -211,7 +220,7 @@ func (s *Source) List(ctx context.Context) ([]storage.Filesystem, error) {
 		} else if v.Problem == "" {
 			f.Problem = "its making was interrupted"
 		}
-		f.Type, f.Size = "rootfs", v.Size
+		f.Type, f.Size, f.Record = "rootfs", v.Size, v.Record
 		if v.Problem != "" {
 			f.Problem = v.Problem
 		}

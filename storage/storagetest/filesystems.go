@@ -269,6 +269,9 @@ func (s *filesystemSuite) list(t *testing.T) {
 	for range 3 {
 		want[s.made(t).ID] = true
 	}
+	r := s.made(t)
+	want[r.ID] = true
+	testRecords(t, s.Source, r, func() string { return s.find(t, s.Source, r.ID).Record })
 	all, err := s.Source.List(t.Context())
 	noError(t, err)
 	for _, f := range all {

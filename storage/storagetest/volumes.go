@@ -246,6 +246,9 @@ func (s *volumeSuite) list(t *testing.T) {
 	for range 5 {
 		want[s.made(t, MiB).ID] = true
 	}
+	r := s.made(t, MiB)
+	want[r.ID] = true
+	testRecords(t, s.Source, r, func() string { return s.find(t, s.Source, r.ID).Record })
 	all, err := s.Source.List(t.Context())
 	noError(t, err)
 	for _, v := range all {

@@ -46,11 +46,14 @@ var (
 	_ storage.FilesystemValidator = (*Source)(nil)
 	_ storage.FilesystemDescriber = (*Source)(nil)
 	_ storage.FilesystemGrower    = (*Source)(nil)
+	_ storage.Recorder            = (*Source)(nil)
 )
 
 type record struct {
 	Stamp storage.Stamp `json:"stamp"`
 	Size  int64         `json:"size"`
+	// Record is the caller's; see storage.Recorder.
+	Record string `json:"record,omitempty"`
 }
 
 // New returns a source; nothing is touched yet.
@@ -138,7 +141,27 @@ func (s *Source) create(p storage.FilesystemParams) error {
 	if !fault.Is(err, fault.NotFound) {
 		return err
 	}
-	return s.records.Put(p.ID, record{Stamp: p.Stamp, Size: s.round(p.Size)})
+	return s.records.Put(p.ID, record{Stamp: p.Stamp, Size: s.round(p.Size), Record: p.Record})
+}
+
+// Record implements storage.Recorder.
+func (s *Source) Record(ctx context.Context, objects []storage.RecordParams) []error {
+	return storage.EachError(ctx, objects, func(_ context.Context, p storage.RecordParams) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		rec, err := s.owned(p.Ref)
+		switch {
+		case fault.Is(err, fault.NotFound):
+			return nil
+		case err == nil && rec.Record != p.Record:
+			rec.Record = p.Record
+			err = s.records.Put(p.ID, rec)
+		}
+		if err != nil {
+			return fmt.Errorf("cannot keep what is declared of the filesystem %s: %w", p.ID, err)
+		}
+		return nil
+	})
 }
 
 // Destroy implements storage.FilesystemSource.
@@ -223,7 +246,7 @@ func (s *Source) describe(r storage.Ref) (storage.Filesystem, error) {
 }
 
 func filesystem(r storage.Ref, rec record, mounted mounts.Table) storage.Filesystem {
-	f := storage.Filesystem{Ref: r, Type: "tmpfs", Size: rec.Size}
+	f := storage.Filesystem{Ref: r, Type: "tmpfs", Size: rec.Size, Record: rec.Record}
 	for _, m := range mounted {
 		a := storage.FilesystemAttachment{Path: m.Mountpoint, ReadOnly: mounts.ReadOnly(m)}
 		var err error

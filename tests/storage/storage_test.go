@@ -135,6 +135,7 @@ func TestStorageOfAMachine(t *testing.T) {
 		t.Error("the machine was started again meanwhile")
 	}
 	w.Run("wait", "declaration/storage", "--for", "ready", "--timeout", "1m")
+	w.lost(file, there)
 
 	w.Kill()
 	harness.Run(t, "env", "LXD_DIR="+w.lxd.Dir, "lxc", "stop", "--force", "app")

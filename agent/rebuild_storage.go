@@ -1,0 +1,180 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/agent/storageprovisioner"
+	"hostler/internal/fault"
+)
+
+// learnStorage compares the volumes and filesystems that bear our stamp with
+// the records, once in the life of a store, as learn does for machines.
+// Nothing of them is changed.
+func (h *host) learnStorage(ctx context.Context) error {
+	h.learning.Lock()
+	defer h.learning.Unlock()
+	known, err := h.hostStatus(ctx)
+	if err != nil || known.KnownStorage {
+		return err
+	}
+	there, err := h.sources.All(ctx)
+	if err != nil {
+		return err
+	}
+	objects, _, err := h.store.List(ctx)
+	if err != nil {
+		return fmt.Errorf("cannot read the store: %w", err)
+	}
+	writes, found := recordsOfStorage(there, objects, h.config().Namespace)
+	if found > 0 {
+		if _, err := h.store.Write(ctx, state.Atomic, writes...); err != nil {
+			return fmt.Errorf("cannot write the found storage down: %w", err)
+		}
+		known.Notices = append(known.Notices, fmt.Sprintf("the records of %d volumes and filesystems were written again from their stamps", found))
+		h.logger.Warn("Records were written again from stamps.", "type", "storage", "objects", found)
+	}
+	known.KnownStorage = true
+	return h.writeHostStatus(ctx, known)
+}
+
+// unfound names, after records were lost, a hypervisor that is there and whose
+// machines were not yet compared with the records, or "".
+func (h *host) unfound(ctx context.Context) string {
+	if !h.lost {
+		return ""
+	}
+	known, err := h.hostStatus(ctx)
+	if err != nil {
+		return "the store"
+	}
+	for _, t := range h.types() {
+		if slices.Contains(known.Known, t) {
+			continue
+		}
+		if _, err := h.driver(t); !fault.Is(err, fault.NotReady) {
+			return string(t)
+		}
+	}
+	return ""
+}
+
+// recordsOfStorage tells the writes that give volumes and filesystems whose
+// record is missing the one back that is kept beside their stamp, and how many
+// they are. Pure.
+func recordsOfStorage(there storageprovisioner.Observed, objects []state.Object, namespace string) (writes []state.Write, found int) {
+	byID := map[state.ID]state.Object{}
+	for _, o := range objects {
+		byID[o.ID] = o
+	}
+	declared := documents{objects: byID}
+	add := func(w state.Write, created bool) {
+		w.Life = state.Alive
+		w.Status = spec.Encode(spec.StorageStatus{State: spec.StoragePending, Message: "found by its stamp", Created: created})
+		writes = append(writes, w)
+		found++
+	}
+	missing := func(id state.ID, stamp, record string, into any) bool {
+		_, taken := byID[id]
+		return !taken && stamp == namespace && record != "" && json.Unmarshal([]byte(record), into) == nil
+	}
+	for source, volumes := range there.Volumes {
+		for _, v := range volumes {
+			var r spec.VolumeRecord
+			id := state.ID{Kind: spec.KindVolume, Name: v.ID}
+			if !missing(id, v.Stamp.Namespace, v.Record, &r) || r.Volume.Provider != source {
+				continue
+			}
+			r.Force, r.RetryRequest = false, 0
+			// Even when its data is gone: then a person is told, and nobody is
+			// given an empty one instead.
+			add(state.Write{ID: id, UID: v.Stamp.UID, Spec: spec.Encode(r)}, true)
+			if d := declared.named(r.Declaration); d != nil {
+				d.Volumes[v.ID] = r.Volume
+			}
+		}
+	}
+	for source, filesystems := range there.Filesystems {
+		for _, f := range filesystems {
+			var r spec.FilesystemRecord
+			id := state.ID{Kind: spec.KindFilesystem, Name: f.ID}
+			if !missing(id, f.Stamp.Namespace, f.Record, &r) {
+				continue
+			}
+			managed := r.Filesystem.Volume != ""
+			if managed != (source == storageprovisioner.Managed) || !managed && r.Filesystem.Provider != source {
+				continue
+			}
+			r.Force, r.RetryRequest = false, 0
+			w := state.Write{ID: id, Spec: spec.Encode(r)}
+			if !managed { // one on a volume bears the volume's uid
+				w.UID = f.Stamp.UID
+			}
+			add(w, f.Problem == "")
+			if d := declared.named(r.Declaration); d != nil {
+				d.Filesystems[f.ID] = r.Filesystem
+			}
+		}
+	}
+	return append(writes, declared.writes()...), found
+}
+
+// documents are the declarations that are put together from stamps.
+type documents struct {
+	objects map[state.ID]state.Object
+	byName  map[string]*spec.Declaration
+}
+
+// named returns the document of a declaration to add to, or nil where there is
+// one that a person wrote.
+func (d *documents) named(name string) *spec.Declaration {
+	if name == "" {
+		return nil
+	}
+	if doc, known := d.byName[name]; known {
+		return doc
+	}
+	doc := &spec.Declaration{Version: 1, Name: name}
+	if o, there := d.objects[state.ID{Kind: spec.KindDeclaration, Name: name}]; there {
+		var record spec.DeclarationRecord
+		if json.Unmarshal(o.Spec, &record) != nil || record.Source != spec.SourceStamps {
+			doc = nil
+		} else {
+			doc = &record.Document
+		}
+	}
+	if doc != nil {
+		doc.Machines, doc.Volumes, doc.Filesystems = orMade(doc.Machines), orMade(doc.Volumes), orMade(doc.Filesystems)
+	}
+	if d.byName == nil {
+		d.byName = map[string]*spec.Declaration{}
+	}
+	d.byName[name] = doc
+	return doc
+}
+
+func orMade[T any](m map[string]T) map[string]T {
+	if m == nil {
+		return map[string]T{}
+	}
+	return m
+}
+
+// writes are those of the documents that were added to.
+func (d *documents) writes() (writes []state.Write) {
+	for _, name := range slices.Sorted(maps.Keys(d.byName)) {
+		if doc := d.byName[name]; doc != nil {
+			id := state.ID{Kind: spec.KindDeclaration, Name: name}
+			writes = append(writes, state.Write{
+				ID: id, Revision: d.objects[id].Revision, Life: state.Alive,
+				Spec: spec.Encode(spec.DeclarationRecord{Source: spec.SourceStamps, Document: *doc}),
+			})
+		}
+	}
+	return writes
+}

@@ -1,0 +1,66 @@
+package storageprovisioner
+
+import (
+	"context"
+
+	"hostler/agent/spec"
+	"hostler/storage"
+)
+
+// keep brings what sources keep of the records, beside their stamps, up to
+// date: a lost store is made anew from that. It is no step of a plan, since
+// nothing on the host changes by it.
+func (w *Worker) keep(ctx context.Context, l look) {
+	world := newWorld(l.desired, l.observed, l.policy)
+	stale, of := map[storage.Recorder][]storage.RecordParams{}, map[storage.Recorder][]string{}
+	for i := range l.desired.Entities {
+		e := &l.desired.Entities[i]
+		recorder := w.recorder(e)
+		if recorder == nil || !world.outdated(e) {
+			continue
+		}
+		stale[recorder] = append(stale[recorder], storage.RecordParams{Ref: e.ref(l.policy.Namespace), Record: e.Record})
+		of[recorder] = append(of[recorder], e.Key())
+	}
+	for recorder, params := range stale {
+		for i, err := range recorder.Record(ctx, params) {
+			if err != nil && ctx.Err() == nil {
+				w.Logger.Warn("What is declared cannot be kept beside the data.", "object", of[recorder][i], "error", err)
+			}
+		}
+	}
+}
+
+// outdated says whether what is kept of an entity that is there is not its
+// record.
+func (w *world) outdated(e *Entity) bool {
+	if e.Kind == spec.KindVolume {
+		v := w.volumesSeen[e.Name]
+		return v != nil && v.Problem == "" && v.Record != e.Record
+	}
+	f := w.seen[e.Name]
+	return f != nil && f.Problem == "" && f.Record != e.Record
+}
+
+// recorder is the entity's source, where that keeps records.
+func (w *Worker) recorder(e *Entity) storage.Recorder {
+	var r storage.Recorder
+	if e.Kind == spec.KindVolume {
+		r, _ = w.Sources.Volumes[e.Source].(storage.Recorder)
+	} else {
+		r, _ = w.Sources.Filesystems[e.Source].(storage.Recorder)
+	}
+	return r
+}
+
+// disown has a source forget what was declared of data that stays without a
+// record: it is not to come back by itself.
+func (w *Worker) disown(ctx context.Context, namespace string, jobs []*job) []error {
+	r := w.recorder(jobs[0].entity)
+	if r == nil {
+		return make([]error, len(jobs))
+	}
+	return r.Record(ctx, mapped(jobs, func(j *job) storage.RecordParams {
+		return storage.RecordParams{Ref: j.entity.ref(namespace)}
+	}))
+}

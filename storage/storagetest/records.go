@@ -1,0 +1,39 @@
+package storagetest
+
+import (
+	"testing"
+
+	"hostler/internal/fault"
+	"hostler/storage"
+)
+
+// testRecords: what the caller keeps beside the stamp is there for the next
+// one, is nobody else's to change, and goes with its object. find returns what
+// is listed of it.
+func testRecords(t *testing.T, source any, r storage.Ref, find func() string) {
+	t.Helper()
+	s, ok := source.(storage.Recorder)
+	if !ok {
+		return
+	}
+	record := func(r storage.Ref, text string) error {
+		return s.Record(t.Context(), []storage.RecordParams{{Ref: r, Record: text}})[0]
+	}
+	for _, text := range []string{"{\"a\": \"é\\n\"}", "", "last"} {
+		noError(t, record(r, text))
+		if got := find(); got != text {
+			t.Errorf("kept %q, found %q", text, got)
+		}
+	}
+	other := r
+	other.Stamp.UID = "another"
+	wantKind(t, record(other, "theirs"), fault.Conflict)
+	if got := find(); got != "last" {
+		t.Errorf("another object's text %q was kept", got)
+	}
+	none := r
+	none.ID = "none"
+	noError(t, record(none, "lost"))
+	none.ID = "../none"
+	wantKind(t, record(none, "lost"), fault.Invalid)
+}
