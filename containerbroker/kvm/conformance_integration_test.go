@@ -4,8 +4,6 @@ package kvm_test
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -56,20 +54,14 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
-	disk := kvmtest.Tiny(t)
 	server := kvmtest.Start(t)
 	cache, err := images.Open(images.Options{Dir: t.TempDir(), Sources: []string{"local"}, Runner: run.Host{}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, err := os.ReadFile(disk)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sum := sha256.Sum256(data)
 	return &rig{
 		t: t, server: server, proxy: kvmtest.NewProxy(t, server.Socket), cache: cache,
-		image: "file:" + disk + "#sha256=" + hex.EncodeToString(sum[:]),
+		image: kvmtest.TinyReference(t),
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -43,8 +44,11 @@ func (w *world) launch() {
 	}
 	defer log.Close()
 	fmt.Fprintf(log, "--- start, armed with %q\n", w.plan)
-	cmd := exec.Command("nsenter", "--mount="+w.room.String(), filepath.Join(w.bin, "hostlerd"), "--debug",
-		"--config", w.path("etc/hostler.yaml"), "--state-dir", w.path("state"), "--run-dir", w.path("run"))
+	argv := slices.Concat([]string{"--mount=" + w.room.String()}, w.prefix, []string{
+		filepath.Join(w.bin, "hostlerd"), "--debug",
+		"--config", w.path("etc/hostler.yaml"), "--state-dir", w.path("state"), "--run-dir", w.path("run"),
+	})
+	cmd := exec.Command("nsenter", argv...)
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "HOSTLER_") && !strings.HasPrefix(v, "LXD_") {
 			cmd.Env = append(cmd.Env, v)

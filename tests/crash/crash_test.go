@@ -3,6 +3,7 @@
 package crash_test
 
 import (
+	"slices"
 	"testing"
 
 	"hostler/containerbroker/lxd/lxdtest"
@@ -35,7 +36,7 @@ func TestEveryPointIsTried(t *testing.T) {
 	for _, c := range cells(t) {
 		tried[c.point] = true
 	}
-	for _, point := range append(initPoints, aptPoints...) {
+	for _, point := range slices.Concat(initPoints, aptPoints, kvmPoints) {
 		tried[point] = true
 	}
 	for _, point := range points(t) {

@@ -29,8 +29,9 @@ var initPoints = []string{
 }
 
 // groups are the points that lie on the way from a declaration to a container
-// of LXD; the others are tried where what they belong to is.
-var groups = regexp.MustCompile(`^(store|init|lxd|api)-`)
+// of LXD or a guest of libvirt; the others are tried where what they belong to
+// is.
+var groups = regexp.MustCompile(`^(store|init|lxd|kvm|api)-`)
 
 // points lists the crash points of those groups that the agent itself names.
 func points(t *testing.T) []string {
@@ -65,7 +66,7 @@ var common = []string{"store-after-effect-before-result", "store-after-result-be
 // in the middle of things.
 func cells(t *testing.T) (all []cell) {
 	for i, point := range points(t) {
-		if slices.Contains(aptPoints, point) || slices.Contains(initPoints, point) {
+		if slices.Contains(slices.Concat(aptPoints, initPoints, kvmPoints), point) {
 			continue
 		}
 		moments := []int{1}

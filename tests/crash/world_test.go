@@ -29,6 +29,7 @@ type world struct {
 	bin, dir  string
 	namespace string
 	room      *room
+	prefix    []string // what the agent's command line begins with
 	agent     *agent
 	// plan arms crash points for the next start, and for that one only.
 	plan string

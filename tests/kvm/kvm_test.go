@@ -5,10 +5,7 @@
 package kvm
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
-	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,34 +17,12 @@ import (
 
 func start(t *testing.T) (*kvmtest.Server, *harness.Agent, string) {
 	t.Helper()
-	disk := kvmtest.Tiny(t)
-	data, err := os.ReadFile(disk)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sum := sha256.Sum256(data)
-	keepDevice(t)
 	s := kvmtest.Start(t)
 	a := harness.NewAgent(t, t.TempDir())
 	a.Prefix = s.Prefix()
 	a.Configure("namespace: test\nretry-delay: 1s\nstart-retries: 2\ntypes: {kvm: {accelerator: tcg}}\n")
 	a.Start()
-	return s, a, fmt.Sprintf("file:%s#sha256=%s", disk, hex.EncodeToString(sum[:]))
-}
-
-// keepDevice gives /dev/kvm back as it was: where no udev runs, setting up the
-// host gives it to QEMU's group.
-func keepDevice(t *testing.T) {
-	t.Helper()
-	info, err := os.Stat("/dev/kvm")
-	if err != nil {
-		return
-	}
-	owner := info.Sys().(*syscall.Stat_t)
-	t.Cleanup(func() {
-		_ = os.Chown("/dev/kvm", int(owner.Uid), int(owner.Gid))
-		_ = os.Chmod("/dev/kvm", info.Mode().Perm())
-	})
+	return s, a, kvmtest.TinyReference(t)
 }
 
 // A machine from nothing: planned, made, reached, changed, stopped by hand,

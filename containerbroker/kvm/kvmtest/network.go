@@ -5,8 +5,24 @@ import (
 	"net"
 	"os"
 	"slices"
+	"syscall"
 	"testing"
 )
+
+// keepDevice gives /dev/kvm back, when the test ends, as it was: where no udev
+// runs, setting up the host gives it to QEMU's group.
+func keepDevice(t testing.TB) {
+	t.Helper()
+	info, err := os.Stat("/dev/kvm")
+	if err != nil {
+		return
+	}
+	owner := info.Sys().(*syscall.Stat_t)
+	t.Cleanup(func() {
+		_ = os.Chown("/dev/kvm", int(owner.Uid), int(owner.Gid))
+		_ = os.Chmod("/dev/kvm", info.Mode().Perm())
+	})
+}
 
 // keepForwarding gives back, when the test ends, the kernel parameter that
 // libvirt sets for a network.

@@ -43,6 +43,15 @@ const (
 	ProcDestroyFlags  = 234
 )
 
+// reading are the procedures that change nothing; every other one may.
+var reading = map[uint32]bool{
+	1: true, 2: true, 3: true, 4: true, 60: true, 66: true, 157: true, // the connection
+	14: true, 23: true, 212: true, 265: true, 273: true, 316: true, 317: true, 344: true, // domains
+	43: true, 44: true, 46: true, 152: true, // networks
+	84: true, 88: true, 89: true, 95: true, 98: true, 99: true, 100: true, 154: true, 282: true, // pools and volumes
+	141: true, 145: true, 147: true, // secrets
+}
+
 // Proxy stands between a driver and libvirt's socket.
 type Proxy struct {
 	// Socket is the proxy's own.
@@ -53,6 +62,7 @@ type Proxy struct {
 
 	mu     sync.Mutex
 	rules  map[uint32][]Fault
+	always map[uint32]Fault
 	counts map[uint32]int
 	conns  map[net.Conn]bool
 }
@@ -62,7 +72,7 @@ func NewProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "kvmproxy") //nolint:usetesting // a socket path must be short
 	check(t, "make the proxy's folder", err)
-	p := &Proxy{Socket: filepath.Join(dir, "s"), t: t, target: target, rules: map[uint32][]Fault{}, counts: map[uint32]int{}, conns: map[net.Conn]bool{}}
+	p := &Proxy{Socket: filepath.Join(dir, "s"), t: t, target: target, rules: map[uint32][]Fault{}, always: map[uint32]Fault{}, counts: map[uint32]int{}, conns: map[net.Conn]bool{}}
 	listener, err := net.Listen("unix", p.Socket)
 	check(t, "listen", err)
 	t.Cleanup(func() {
@@ -87,6 +97,42 @@ func (p *Proxy) Add(procedure uint32, faults ...Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.rules[procedure] = append(p.rules[procedure], faults...)
+}
+
+// Break has every answer to a procedure go wrong until Heal.
+func (p *Proxy) Break(procedure uint32, fault Fault) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.always[procedure] = fault
+}
+
+// Heal forgets all that is to go wrong.
+func (p *Proxy) Heal() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	clear(p.rules)
+	clear(p.always)
+}
+
+// Mutations returns how many calls there were, since Calls was called last,
+// that may have changed something.
+func (p *Proxy) Mutations() (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for procedure, times := range p.counts {
+		if !reading[procedure] {
+			n += times
+		}
+	}
+	return n
+}
+
+// Count returns how many calls of a procedure there were since Calls was
+// called last.
+func (p *Proxy) Count(procedure uint32) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.counts[procedure]
 }
 
 // Calls returns how many calls there were since the last time, in all and of
@@ -160,9 +206,11 @@ func (p *Proxy) answer(client net.Conn, frame []byte) bool {
 	var fault Fault
 	const reply = 1
 	p.mu.Lock()
-	proc := procedureOf(frame)
-	if rules := p.rules[proc]; len(rules) > 0 && binary.BigEndian.Uint32(frame[16:]) == reply {
-		fault, p.rules[proc] = rules[0], rules[1:]
+	if proc := procedureOf(frame); binary.BigEndian.Uint32(frame[16:]) == reply {
+		fault = p.always[proc]
+		if rules := p.rules[proc]; len(rules) > 0 {
+			fault, p.rules[proc] = rules[0], rules[1:]
+		}
 	}
 	p.mu.Unlock()
 	switch fault {

@@ -68,6 +68,7 @@ func Start(t testing.TB) *Server {
 		Runtime: filepath.Join(dir, "run", "qemu"), Leases: filepath.Join(dir, "lib", "dnsmasq"), t: t,
 	}
 	keepForwarding(t)
+	keepDevice(t)
 	t.Cleanup(s.tearDown)
 	for _, folder := range folders {
 		if _, err := os.Stat(folder); err != nil {
@@ -114,6 +115,12 @@ func (s *Server) spawn(log string, program ...string) *os.Process {
 // server where libvirt is on every host.
 func (s *Server) Prefix() []string {
 	return []string{"/usr/bin/unshare", "-m", "--propagation", "private", "/bin/sh", "-c", script, s.Dir}
+}
+
+// Behind is Prefix for a program that finds a proxy in the server's place,
+// until the server is started anew.
+func (s *Server) Behind(p *Proxy) []string {
+	return append(s.Prefix(), "/bin/sh", "-c", `mount --bind "$0" /run/libvirt/libvirt-sock && exec "$@"`, p.Socket)
 }
 
 func (s *Server) startLogd() {

@@ -48,6 +48,8 @@ for d in /sys/class/net/eth*; do
   if [ -n "$a" ]; then ip addr add $a dev $d
   else udhcpc -i $d -b -t 40 -T 1 -s /etc/udhcpc.script >/dev/null 2>&1 & fi
 done
+gateway=$(sed -n 's/.*"gateway4": "\([^"]*\)".*/\1/p' /mnt/network-config 2>/dev/null)
+[ -z "$gateway" ] || ip route add default via ${gateway%% *}
 for p in /sys/class/virtio-ports/*; do
   [ "$(cat $p/name)" != org.qemu.guest_agent.0 ] || port=/dev/${p##*/}
 done
@@ -93,6 +95,15 @@ func Tiny(t testing.TB) string {
 	check(t, "make the tiny disk", err)
 	check(t, "keep the tiny disk", os.Rename(whole, disk))
 	return disk
+}
+
+// TinyReference is the disk of Tiny as a declaration names it.
+func TinyReference(t testing.TB) string {
+	t.Helper()
+	disk := Tiny(t)
+	data, err := os.ReadFile(disk)
+	check(t, "read the tiny disk", err)
+	return fmt.Sprintf("file:%s#sha256=%x", disk, sha256.Sum256(data))
 }
 
 // top is the repository's.

@@ -1,0 +1,163 @@
+//go:build integration
+
+package kvm
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler/containerbroker/kvm/kvmtest"
+	"hostler/tests/harness"
+)
+
+// defined are machines that are there and do not run: what harvest does is
+// the same for both, and nothing has to boot.
+func defined(image string, names ...string) string {
+	text := "version: 1\nmachines:\n"
+	for _, name := range names {
+		text += "  " + name + ": {type: kvm, image: \"" + image + "\", running: false}\n"
+	}
+	return text
+}
+
+// behind is start with a proxy before libvirt.
+func behind(t *testing.T, configuration string) (*kvmtest.Server, *kvmtest.Proxy, *harness.Agent, string) {
+	t.Helper()
+	image := kvmtest.TinyReference(t)
+	s := kvmtest.Start(t)
+	p := kvmtest.NewProxy(t, s.Socket)
+	a := harness.NewAgent(t, t.TempDir())
+	a.Prefix = s.Behind(p)
+	a.Configure("namespace: test\nretry-delay: 1s\nstart-retries: 2\ntypes: {kvm: {accelerator: tcg}}\n" + configuration)
+	a.Start()
+	return s, p, a, image
+}
+
+// define makes a domain that no agent here made, stamped with a namespace, or
+// unstamped where that is empty; it has no disk and boots nothing.
+func define(s *kvmtest.Server, name, namespace string, run bool) {
+	stamp := ""
+	if namespace != "" {
+		stamp = fmt.Sprintf("<metadata><h:instance xmlns:h='https://hostler.invalid/libvirt/1' namespace='%s' uid='uid-of-%s' token='x'/></metadata>", namespace, name)
+	}
+	s.Define("define", fmt.Sprintf("<domain type='qemu'><name>%s</name>%s<memory unit='MiB'>64</memory><os><type>hvm</type></os></domain>", name, stamp))
+	if run {
+		s.Virsh("start", name, "--paused")
+	}
+}
+
+// stay fails the test unless the domains are there as they were.
+func stay(t *testing.T, s *kvmtest.Server, states map[string]string) {
+	t.Helper()
+	names := s.Names()
+	for name, state := range states {
+		if !slices.Contains(names, name) {
+			t.Errorf("%s is gone", name)
+		} else if now := strings.TrimSpace(s.Virsh("domstate", name)); now != state {
+			t.Errorf("%s is %s, was %s", name, now, state)
+		}
+	}
+}
+
+func goes(t *testing.T, s *kvmtest.Server, names ...string) {
+	t.Helper()
+	harness.Wait(t, strings.Join(names, ", ")+" to go", time.Minute, func() error {
+		for _, name := range s.Names() {
+			if slices.Contains(names, name) {
+				return fmt.Errorf("%s is there", name)
+			}
+		}
+		return nil
+	})
+}
+
+// The harvest modes on domains: known, unknown (one of them shut off),
+// another agent's and nobody's. P4, P22 to P24, Z1, Z3.
+func TestHarvest(t *testing.T) {
+	s, _, a, image := behind(t, "")
+	// The agent must have compared the records with the domains once, or these
+	// would count as those of a lost store.
+	a.Apply("site", defined(image, "web", "db"))
+	define(s, "stray", "test", false)
+	define(s, "stray-up", "test", true)
+	define(s, "other", "another", false)
+	define(s, "other-up", "another", true)
+	define(s, "foreign", "", false)
+	define(s, "foreign-up", "", true)
+	others := map[string]string{"other": "shut off", "other-up": "paused", "foreign": "shut off", "foreign-up": "paused"}
+	harness.Wait(t, "the unknown to be told", time.Minute, func() error {
+		if out := a.Run("status", "-o", "json"); !strings.Contains(out, `"stray"`) || !strings.Contains(out, `"stray-up"`) || strings.Contains(out, `"foreign`) {
+			return fmt.Errorf("status:\n%s", out)
+		}
+		return nil
+	})
+	// none: the record goes, the domain stays and is unknown then.
+	a.Run("harvest", "none")
+	a.Run("delete", "machine/web", "--wait")
+	stay(t, s, map[string]string{"web": "shut off", "stray": "shut off", "stray-up": "paused", "db": "shut off"})
+	// unknown sweeps at once, though nothing is dead.
+	a.Run("harvest", "unknown")
+	goes(t, s, "web", "stray", "stray-up")
+	stay(t, s, map[string]string{"db": "shut off"})
+	// unknown leaves what was declared until it is unknown, and then takes it.
+	a.Run("delete", "machine/db")
+	goes(t, s, "db")
+
+	a.Run("harvest", "all")
+	a.Apply("site", defined(image, "web", "db"))
+	define(s, "stray", "test", false)
+	a.Run("delete", "machine/web", "--wait")
+	goes(t, s, "web", "stray")
+
+	a.Run("harvest", "destroyed")
+	define(s, "stray", "test", false)
+	a.Run("delete", "machine/db", "--wait")
+	goes(t, s, "db")
+	others["stray"] = "shut off"
+	stay(t, s, others)
+	if files := s.Files(); len(files) != 0 {
+		t.Errorf("left: %v", files)
+	}
+}
+
+// A listing that fails, is cut short or never comes changes nothing, whatever
+// the mode, and the status says unknown. P20, P21, I15, I16.
+func TestBadListingsChangeNothing(t *testing.T) {
+	s, p, a, image := behind(t, "harvest: all\n")
+	a.Apply("site", defined(image, "web"))
+	for _, fault := range []kvmtest.Fault{kvmtest.Lose, kvmtest.Truncate, kvmtest.Garbage, kvmtest.Oversize} {
+		t.Run(string(fault), func(t *testing.T) {
+			a := a.With(t)
+			p.Break(kvmtest.ProcAllStats, fault)
+			p.Cut()
+			define(s, "stray", "test", false)
+			harness.Wait(t, "unknown", time.Minute, func() error {
+				if row := a.Machines()["web"]; row.Status != "unknown" {
+					return fmt.Errorf("web is %s", row.Status)
+				}
+				return nil
+			})
+			// What is undeclared meanwhile goes only when all is seen again.
+			p.Calls()
+			a.Run("apply", "-f", a.File("site", defined(image, "db")))
+			harness.Wait(t, "a listing", time.Minute, func() error {
+				if p.Count(kvmtest.ProcAllStats) < 2 {
+					return fmt.Errorf("not yet")
+				}
+				return nil
+			})
+			if n := p.Mutations(); n != 0 {
+				t.Errorf("%d changes", n)
+			}
+			if names := s.Names(); !slices.Contains(names, "web") || !slices.Contains(names, "stray") || slices.Contains(names, "db") {
+				t.Errorf("domains %v", names)
+			}
+			p.Heal()
+			goes(t, s, "web", "stray")
+			a.Apply("site", defined(image, "web"))
+		})
+	}
+}
