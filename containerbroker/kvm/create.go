@@ -2,6 +2,7 @@ package kvm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"hostler/containerbroker"
 	"hostler/internal/failpoint"
 	"hostler/internal/fault"
+	"hostler/internal/kvm/rpc"
 )
 
 // Create implements containerbroker.Broker. The stamped definition comes
@@ -31,27 +33,44 @@ func (d *Driver) create(ctx context.Context, m containerbroker.Machine, progress
 	if !digestPattern.MatchString(m.ImageID) {
 		return fault.New(fault.Invalid, "no image is named")
 	}
+	defer d.hold(m.Name)()
+	for tries := 0; ; tries++ {
+		err := d.goOn(ctx, m, settings, progress)
+		if tries == lostReplies || !errors.Is(err, rpc.ErrLost) || ctx.Err() != nil {
+			return err
+		}
+		// Whether it was done is not known: what is there tells.
+	}
+}
+
+// lostReplies is how many answers of libvirt one making may lose.
+const lostReplies = 3
+
+// goOn makes an instance from where its making stands.
+func (d *Driver) goOn(ctx context.Context, m containerbroker.Machine, settings containerbroker.Settings, progress containerbroker.Progress) error {
 	c, err := d.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	defer d.hold(m.Name)()
-	done, err := d.standing(c, m)
-	if done || err != nil {
+	found, err := d.standing(c, m)
+	if err != nil || found.whole {
 		return err
 	}
 	p, seed, err := d.plan(ctx, c, m, settings)
 	if err != nil {
 		return err
 	}
-	progress.Report("create", "creating "+m.Name, -1)
-	dom, err := d.define(c, p)
-	if err != nil {
-		return err
+	if found.dom == nil {
+		progress.Report("create", "creating "+m.Name, -1)
+		dom, err := d.define(c, p)
+		if err != nil {
+			return err
+		}
+		found.dom = &dom
 	}
-	defer d.changed(dom.UUID)
-	return d.furnish(c, p, dom, seed)
+	defer d.changed(found.dom.UUID)
+	return d.furnish(c, p, *found.dom, seed)
 }
 
 // hold marks an instance as being made by this process.
@@ -68,22 +87,28 @@ func (d *Driver) hold(name string) (release func()) {
 	}
 }
 
-// standing looks whether the instance is there: made by this attempt and whole
-// is done, made by another is a conflict.
-func (d *Driver) standing(c *conn, m containerbroker.Machine) (done bool, err error) {
+// made is how far this attempt has come: dom is nil before its definition.
+type made struct {
+	dom   *libvirt.Domain
+	whole bool
+}
+
+// standing looks how far the making is. What another attempt made is a
+// conflict.
+func (d *Driver) standing(c *conn, m containerbroker.Machine) (made, error) {
 	dom, err := c.domain(m.Name)
 	if fault.Is(err, fault.NotFound) {
-		return false, nil
+		return made{}, nil
 	}
 	if err != nil {
-		return false, err
+		return made{}, err
 	}
 	def, err := readDefinition(c, dom, xmlInactive)
 	if err != nil {
-		return false, err
+		return made{}, err
 	}
 	if def.note.owned(m.Stamp) && def.note.Token == m.Stamp.Token {
-		return !def.note.Making, nil
+		return made{&dom, !def.note.Making}, nil
 	}
 	owner := "it was not made by hostler"
 	if n := def.note; n != nil {
@@ -92,7 +117,7 @@ func (d *Driver) standing(c *conn, m containerbroker.Machine) (done bool, err er
 			owner = "an earlier attempt left it"
 		}
 	}
-	return false, fault.New(fault.Conflict, "a domain of that name exists; %s", owner)
+	return made{}, fault.New(fault.Conflict, "a domain of that name exists; %s", owner)
 }
 
 // plan gathers all that the machine's domain and files are made of.
@@ -129,8 +154,7 @@ func (d *Driver) plan(ctx context.Context, c *conn, m containerbroker.Machine, s
 	}, seed, nil
 }
 
-// define defines the domain. When the reply is lost, the domain itself is
-// looked for on a connection of its own.
+// define defines the domain.
 func (d *Driver) define(c *conn, p plan) (libvirt.Domain, error) {
 	def, err := p.domain()
 	if err != nil {

@@ -161,14 +161,15 @@ func (h host) gone(t *testing.T) {
 		}
 	}
 	harness.Wait(t, "the network to go", time.Minute, func() error {
-		out, err := h.agent.Try("get", "all", "-o", "name")
-		if err == nil && strings.TrimSpace(out) != "" {
-			err = fmt.Errorf("there are %s", out)
+		for _, kind := range []string{"machines", "volumes", "networks", "declarations"} {
+			if out, err := h.agent.Try("get", kind, "-o", "name"); err != nil || strings.TrimSpace(out) != "" {
+				return fmt.Errorf("%s: %s, %v", kind, out, err)
+			}
 		}
-		if _, there := os.Stat("/sys/class/net/br-lan"); err == nil && there == nil {
-			err = fmt.Errorf("br-lan is there")
+		if _, err := os.Stat("/sys/class/net/br-lan"); err == nil {
+			return fmt.Errorf("br-lan is there")
 		}
-		return err
+		return nil
 	})
 	if loops := harness.Loops(t, h.agent.Dir); len(loops) > 0 {
 		t.Errorf("left: %v", loops)
