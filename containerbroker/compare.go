@@ -137,13 +137,13 @@ func Compare(want, have Settings, impact func(field string) (Impact, string)) []
 		add(FieldPrivileged, strconv.FormatBool(have.Privileged), strconv.FormatBool(want.Privileged))
 	}
 	if want.Record != have.Record {
-		add(FieldRecord, "", "(changed)")
+		add(FieldRecord, hiddenText(have.Record), "(changed)")
 	}
 	if want.RootDisk != have.RootDisk {
 		add(FieldRootDisk, sizeText(have.RootDisk), sizeText(want.RootDisk))
 	}
 	if want.UserData != have.UserData && !want.KeepGuest {
-		add(FieldUserData, "", "(changed)")
+		add(FieldUserData, hiddenText(have.UserData), "(changed)")
 	}
 	return changes
 }
@@ -160,6 +160,14 @@ func addAll(add func(field, from, to string), field func(string) string, want, h
 			add(field(name), have[name], want[name])
 		}
 	}
+}
+
+// hiddenText says of what may hold secrets only whether there is any.
+func hiddenText(s string) string {
+	if s == "" {
+		return ""
+	}
+	return "(set)"
 }
 
 func limitText(n int64) string {
