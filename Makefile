@@ -45,7 +45,8 @@ test-vm: prepare ## on Debian VMs: first install, reboots, power cuts, upgrades,
 	$(GO) run ./tests/suite -vm
 
 .PHONY: bench
-bench: prepare ## the figures, each a ratio of one paired run (root)
+bench: ## the figures, each a ratio of one paired run (root)
+	tests/prepare bench
 	$(GO) run ./tests/suite -bench
 
 .PHONY: fuzz
