@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"testing"
 	"time"
 )
 
@@ -25,20 +24,19 @@ const (
 
 const churn = "/root/churn.yaml"
 
-// The power goes at random moments while machines come, change and go (F11).
-// Every declaration that was acknowledged is there afterwards; one that was
-// under way is there whole or not at all. Each machine is one instance, and
-// those that were left alone are the same as before.
-func TestPowerCuts(t *testing.T) {
-	m := newInstalled(t, "")
-	m.boot()
-	running := m.settled([]string{site}, "web")
+// powerCuts takes the power away so often, at random moments while machines
+// come, change and go beside the running ones of the declaration site. Every
+// declaration that was acknowledged is there afterwards; one that was under
+// way is there whole or not at all. Each machine is one instance, and those
+// that were left alone are the same as before.
+func (m *machine) powerCuts(running map[string]instance, cuts int) {
+	m.Helper()
 	m.sh("hostler exec web -- sh -c 'echo kept >/srv/note; sync' && sync")
 	seed, err := strconv.ParseUint(os.Getenv("HOSTLER_CRASH_SEED"), 10, 64)
 	if err != nil {
 		seed = rand.Uint64()
 	}
-	t.Logf("HOSTLER_CRASH_SEED=%d gives the same moments again", seed)
+	m.Logf("HOSTLER_CRASH_SEED=%d gives the same moments again", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
 
 	var before map[string]int
@@ -54,9 +52,9 @@ func TestPowerCuts(t *testing.T) {
 		known := m.declared()
 		switch {
 		case acknowledged && !maps.Equal(known, asked):
-			t.Fatalf("cut %d: %v was acknowledged, the agent has %v", cut, asked, known)
+			m.Fatalf("cut %d: %v was acknowledged, the agent has %v", cut, asked, known)
 		case !maps.Equal(known, asked) && !maps.Equal(known, before):
-			t.Fatalf("cut %d: asked for %v after %v, the agent has %v", cut, asked, before, known)
+			m.Fatalf("cut %d: asked for %v after %v, the agent has %v", cut, asked, before, known)
 		}
 		if acknowledged {
 			acknowledgements++
@@ -67,20 +65,20 @@ func TestPowerCuts(t *testing.T) {
 		slowest = max(slowest, time.Since(start))
 		for name, memory := range asked {
 			if want := fmt.Sprint(memory << 20); now[name].Memory != want {
-				t.Errorf("cut %d: the memory of %s is %s, not %s", cut, name, now[name].Memory, want)
+				m.Errorf("cut %d: the memory of %s is %s, not %s", cut, name, now[name].Memory, want)
 			}
 		}
 		m.survived(running, now)
 		if volumes := m.containers(); len(volumes) != len(now) {
-			t.Errorf("cut %d: LXD keeps the files %v for the instances %v", cut, volumes, now)
+			m.Errorf("cut %d: LXD keeps the files %v for the instances %v", cut, volumes, now)
 		}
 		if audit := m.sh("dpkg --audit"); audit != "" {
-			t.Errorf("cut %d: %s", cut, audit)
+			m.Errorf("cut %d: %s", cut, audit)
 		}
-		if running = now; t.Failed() {
-			t.FailNow()
+		if running = now; m.Failed() {
+			m.FailNow()
 		}
-		t.Logf("cut %d: acknowledged %v, %v there after %.1f s", cut, acknowledged, asked, time.Since(start).Seconds())
+		m.Logf("cut %d: acknowledged %v, %v there after %.1f s", cut, acknowledged, asked, time.Since(start).Seconds())
 	}
 	m.inPlace()
 	m.outcome("%d power cuts, %d of them after the acknowledgement: nothing acknowledged is lost, one instance per machine, all as declared at most %.0f s after the power came back", cuts, acknowledgements, slowest.Seconds())

@@ -2,5 +2,12 @@
 
 package vm_test
 
-// cuts is how often the power goes.
-const cuts = 3
+import "testing"
+
+// A Debian machine lives through what the long scenarios try one by one: the
+// installation, a first machine, a reboot, three power cuts (F11). It is one
+// machine all the way, since emulated processors take long to boot.
+func TestFromInstallationToPowerCuts(t *testing.T) {
+	m, web := firstMachine(t)
+	m.powerCuts(m.restart(web, func() {}), 3)
+}
