@@ -22,26 +22,27 @@ import (
 // BenchmarkKeptDomains looks at what keeping domains costs.
 func BenchmarkKeptDomains(b *testing.B) {
 	r := newKVMRig(b)
-	b.Run("Idle", r.idle)
+	r.idle()
 	r.agent.Stop()
-	b.Run("Steady", r.steady)
+	r.steady()
 }
 
 // idle leaves the agent alone with its domains.
-func (r *kvmRig) idle(b *testing.B) {
+func (r *kvmRig) idle() {
 	const minutes = 4 // two ticks of the worker
 	r.agent.Apply("bench", r.declaration(defined, false))
 	r.proxy.Calls()
 	time.Sleep(minutes * time.Minute)
 	calls, each := r.proxy.Calls()
-	r.delete()
 	bound(fmt.Sprintf("calls of libvirt per idle minute with %d defined domains", defined), float64(calls)/minutes, 2, "calls",
 		fmt.Sprintf("in %d minutes, by their numbers in libvirt's protocol: %v", minutes, each))
+	r.delete()
 }
 
 // steady has a worker look at domains that are as declared, in every pass at
 // all that it ever looks at.
-func (r *kvmRig) steady(b *testing.B) {
+func (r *kvmRig) steady() {
+	b := r.b
 	ctx, stop := context.WithCancel(b.Context())
 	store, _, err := state.Open(ctx, state.Options{Dir: b.TempDir()})
 	if err != nil {
