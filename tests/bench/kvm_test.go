@@ -3,8 +3,6 @@
 package bench
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -34,13 +32,7 @@ type kvmRig struct {
 
 func newKVMRig(b *testing.B) *kvmRig {
 	b.Helper()
-	disk := kvmtest.Tiny(b)
-	data, err := os.ReadFile(disk)
-	if err != nil {
-		b.Fatal(err)
-	}
-	sum := sha256.Sum256(data)
-	r := &kvmRig{b: b, server: kvmtest.Start(b), image: "file:" + disk + "#sha256=" + hex.EncodeToString(sum[:])}
+	r := &kvmRig{b: b, server: kvmtest.Start(b), image: kvmtest.TinyReference(b)}
 	r.proxy = kvmtest.NewProxy(b, r.server.Socket)
 	r.agent = harness.NewAgent(b, b.TempDir())
 	r.agent.Prefix = append(r.server.Prefix(), "/bin/sh", "-c", `mount --bind "$0" /run/libvirt/libvirt-sock && exec "$@"`, r.proxy.Socket)

@@ -3,9 +3,7 @@
 package vm_test
 
 import (
-	"crypto/sha256"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -20,7 +18,7 @@ const virtualizing = provided + ",libvirt-daemon-system,libvirt-clients,qemu-uti
 const mixedYAML = `version: 1
 machines:
   web: {type: lxd, image: busybox/1}
-  db: {type: kvm, image: "file:/root/tiny.qcow2#sha256=%x", cpus: 1, memory: 512MiB}
+  db: {type: kvm, image: "file:/root/tiny.qcow2#sha256=%s", cpus: 1, memory: 512MiB}
 `
 
 // A container and a KVM guest run beside each other, each type's provisioner
@@ -30,14 +28,11 @@ machines:
 func TestKVMUnderSystemd(t *testing.T) {
 	b := baseDisk(t, virtualizing)
 	disk := kvmtest.Tiny(t)
-	data, err := os.ReadFile(disk)
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, sum, _ := strings.Cut(kvmtest.TinyReference(t), "sha256=")
 	m := newMachine(t, b, b.disk, payload(t, map[string]string{"hostler.deb": packageOfNow(t), "tiny.qcow2": disk}))
 	m.boot()
 	m.timed("the package installed", "tar -xf /dev/vdb -C /root && apt-get -qq -y install /root/hostler.deb </dev/null")
-	m.write(site, fmt.Sprintf(mixedYAML, sha256.Sum256(data)))
+	m.write(site, fmt.Sprintf(mixedYAML, sum))
 	m.timed("a container and a guest ready", "hostler apply -f "+site+" --wait --timeout 9m")
 	t.Log(m.sh("hostler doctor | grep -i kvm; hostler get machines; virsh -q list --all"))
 	uuid, pid := m.sh("virsh domuuid db"), m.sh("pgrep -f 'guest=db,'")
