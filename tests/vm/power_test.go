@@ -78,7 +78,7 @@ func (m *machine) powerCuts(running map[string]instance, cuts int) {
 		if running = now; m.Failed() {
 			m.FailNow()
 		}
-		m.Logf("cut %d: acknowledged %v, %v there after %.1f s", cut, acknowledged, asked, time.Since(start).Seconds())
+		m.Logf("cut %d: acknowledged %v, %v there after %.1f s (%.1f s of CPU)", cut, acknowledged, asked, time.Since(start).Seconds(), m.spent().Seconds())
 	}
 	m.inPlace()
 	m.outcome("%d power cuts, %d of them after the acknowledgement: nothing acknowledged is lost, one instance per machine, all as declared at most %.0f s after the power came back", cuts, acknowledgements, slowest.Seconds())
