@@ -27,6 +27,13 @@ type NIC struct {
 	Gateways, Nameservers []string
 }
 
+// PortOf is the name of the host's end of the interface with the MAC address,
+// where the driver itself chooses it: by it the host's firewall knows whose
+// frames come in.
+func PortOf(mac string) string {
+	return "hn" + strings.ReplaceAll(strings.ToLower(mac), ":", "") // of the 15 characters that a device's name may have
+}
+
 // Disk is a folder or block device of the host that an instance is given. A
 // driver passes it on as it is: where the guest's user ids are not the host's,
 // Source is already a mount that maps them, and a block device that is not to

@@ -135,6 +135,9 @@ func (m *Manager) declare(known memory, owner string, settings []Setting) (memor
 			r = &remembered{Previous: current, Owners: map[string]Setting{}}
 			known[s.Name] = r
 		}
+		if first, again := r.Owners[owner]; again {
+			s.Users = first.Users
+		}
 		r.Owners[owner] = s
 		if r.Value, err = agreed(s.Name, r.Owners); err != nil {
 			return nil, err

@@ -30,6 +30,9 @@ type Setting struct {
 	// AtLeast is for limits: a number that is already as high or higher is
 	// left alone and is then nobody's but its setter's.
 	AtLeast bool `json:"at-least,omitempty"`
+	// Users are others on the host that could make use of the value. Those of
+	// the first time are remembered; see Manager.Leave.
+	Users []string `json:"users,omitempty"`
 }
 
 // Name joins the elements of a parameter's name.

@@ -233,3 +233,38 @@ func TestDamagedStateIsNotOverwritten(t *testing.T) {
 		}
 	}
 }
+
+// What somebody came to rely on since it was set is left as it is; what only
+// those find who managed without goes back.
+func TestLeaveToOthers(t *testing.T) {
+	h := newHost(t)
+	want := sysctl.Setting{Name: forward, Value: "1", Users: []string{"docker0"}}
+	leave := func(owner string, users, since []string) {
+		t.Helper()
+		if got, err := h.m.Leave(t.Context(), owner, forward, users); err != nil || !slices.Equal(got, since) {
+			t.Errorf("left to %q, %v; want %q", got, err, since)
+		}
+	}
+	leave("net", []string{"virbr0"}, nil) // nobody's yet
+	h.apply("net", want)
+	want.Users = []string{"docker0", "virbr0"} // only the first ones are remembered
+	h.apply("net", want)
+	leave("net", []string{"docker0"}, nil)
+	leave("other", []string{"virbr0"}, nil)
+	h.apply("net")
+	h.want(forward, "0")
+
+	want.Users = nil
+	h.apply("net", want)
+	h.apply("other", want)
+	leave("net", []string{"virbr0"}, nil) // others see to it
+	h.apply("other")
+	leave("net", []string{"docker0", "virbr0"}, []string{"docker0", "virbr0"})
+	h.wantDropIn()
+	leave("net", []string{"docker0", "virbr0"}, nil)
+	h.apply("net")
+	h.want(forward, "1")
+	h.apply("net", want)
+	h.apply("net")
+	h.want(forward, "1") // it is theirs now
+}

@@ -238,6 +238,12 @@ func (w *Worker) firewall(ctx context.Context, t *turn, same bool) error {
 }
 
 func (w *Worker) parameters(ctx context.Context, t *turn, same bool) error {
+	if len(t.p.Rules.Networks) == 0 && len(t.p.Unknown) > 0 {
+		return nil // as with the firewall
+	}
+	if err := w.leave(ctx, t); err != nil {
+		return err
+	}
 	var changed []string
 	for _, each := range []struct {
 		owner    string

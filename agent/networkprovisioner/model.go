@@ -37,6 +37,7 @@ type Network struct {
 // Guest is what of a machine bears on networks.
 type Guest struct {
 	Name, UID string
+	Type      spec.ContainerType
 	Dying     bool
 	NICs      map[string]spec.NIC
 	Publish   []spec.Publish
@@ -145,6 +146,9 @@ type Plan struct {
 	Rules   firewall.Rules
 	// Routers are set before, Parameters after the firewall is loaded.
 	Routers, Parameters []sysctl.Setting
+	// Forwarders are the bridges of others for which the host may forward, by
+	// the parameter that they need.
+	Forwarders map[string][]string
 	// Orphans are the uids of DHCP servers of no network.
 	Orphans []string
 }

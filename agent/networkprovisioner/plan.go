@@ -34,7 +34,8 @@ func Make(d Desired, o Observed, policy Policy) Plan {
 	}
 	p.Rules = rules(d, p.Networks)
 	publish(&p.Rules, d, p.Networks, o)
-	p.Routers, p.Parameters = parameters(d, p.Networks, o, len(p.Rules.Publish) > 0)
+	p.Routers, p.Parameters = parameters(d, p.Networks, o, policy, len(p.Rules.Publish) > 0)
+	p.Forwarders = map[string][]string{forwarding4: forwarders(o.Host, policy, true), forwarding6: forwarders(o.Host, policy, false)}
 	links(&p, d, o, policy, claims)
 	for i, n := range d.Networks {
 		p.Networks[i].Steps = describe(n, p.Networks[i], o)

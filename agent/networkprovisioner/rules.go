@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"hostler/agent/spec"
+	"hostler/containerbroker"
 	"hostler/hostnet"
 	"hostler/hostnet/dhcp"
 	"hostler/hostnet/firewall"
@@ -21,9 +22,9 @@ func forwards(n spec.Network) bool { return n.Forwarding || n.NAT }
 // rules are those of all networks that are on, and of their guests.
 func rules(d Desired, planned []Planned) firewall.Rules {
 	var r firewall.Rules
-	uids := map[string]string{}
+	machines := map[string]Guest{}
 	for _, g := range d.Guests {
-		uids[g.Name] = g.UID
+		machines[g.Name] = g
 	}
 	for i, n := range d.Networks {
 		p := planned[i]
@@ -42,12 +43,14 @@ func rules(d Desired, planned []Planned) firewall.Rules {
 		r.Networks = append(r.Networks, one)
 		for _, k := range slices.Sorted(maps.Keys(p.Guests)) {
 			g := p.Guests[k]
-			if g.Released != nil || len(g.Addresses) == 0 {
-				continue
+			machine := machines[ownerOf(k).Machine]
+			one := firewall.Guest{Owner: orUnknown(machine.UID), Bridge: p.Is.Bridge, MAC: g.MAC, Addresses: usable(p.Guests, k, machine)}
+			if machine.Type == spec.KVM { // LXD filters by itself
+				one.Port = containerbroker.PortOf(g.MAC)
 			}
-			r.Guests = append(r.Guests, firewall.Guest{
-				Owner: orUnknown(uids[ownerOf(k).Machine]), Bridge: p.Is.Bridge, MAC: g.MAC, Addresses: addressesOf(g),
-			})
+			if g.Released == nil && len(one.Addresses)+len(one.Port) > 0 {
+				r.Guests = append(r.Guests, one)
+			}
 		}
 	}
 	return r
@@ -59,6 +62,21 @@ func orUnknown(uid string) string {
 		return "unknown"
 	}
 	return uid
+}
+
+// usable are the addresses that an interface may send from: its own and, until
+// the instance is as declared, those that it had before.
+func usable(guests map[string]spec.GuestAddress, k string, machine Guest) []netip.Addr {
+	own := addressesOf(guests[k])
+	if !machine.Instance || machine.Settled {
+		return own
+	}
+	for _, other := range slices.Sorted(maps.Keys(guests)) {
+		if strings.HasPrefix(other, k+"#") {
+			own = append(own, addressesOf(guests[other])...)
+		}
+	}
+	return own
 }
 
 func addressesOf(g spec.GuestAddress) []netip.Addr {
@@ -139,7 +157,7 @@ const protocolRA = 9 // RTPROT_RA: the route came with a router's advertisement
 
 // parameters are the kernel's. Those of routers go first: a host that forwards
 // IPv6 forgets the routes that it was advertised, unless told to keep them.
-func parameters(d Desired, planned []Planned, o Observed, published bool) (routers, settings []sysctl.Setting) {
+func parameters(d Desired, planned []Planned, o Observed, policy Policy, published bool) (routers, settings []sysctl.Setting) {
 	forward4, forward6 := published, false
 	for i := range d.Networks {
 		p := planned[i]
@@ -172,12 +190,12 @@ func parameters(d Desired, planned []Planned, o Observed, published bool) (route
 		}
 	}
 	if forward4 {
-		settings = append(settings, sysctl.Setting{Name: "net/ipv4/ip_forward", Value: "1"})
+		settings = append(settings, sysctl.Setting{Name: forwarding4, Value: "1", Users: forwarders(o.Host, policy, true)})
 	}
 	if forward6 && o.IPv6 {
-		settings = append(settings, sysctl.Setting{Name: "net/ipv6/conf/all/forwarding", Value: "1"})
+		settings = append(settings, sysctl.Setting{Name: forwarding6, Value: "1", Users: forwarders(o.Host, policy, false)})
 		for _, link := range advertised(o.Host) {
-			routers = append(routers, sysctl.Setting{Name: sysctl.Name("net", "ipv6", "conf", link, "accept_ra"), Value: "2"})
+			routers = append(routers, sysctl.Setting{Name: acceptRA(link), Value: "2", Users: forwarders(o.Host, policy, false)})
 		}
 	}
 	return routers, settings

@@ -39,6 +39,7 @@ type Firewall interface {
 type Parameters interface {
 	Apply(ctx context.Context, owner string, settings []sysctl.Setting) ([]string, error)
 	Satisfied(settings []sysctl.Setting) (bool, string)
+	Leave(ctx context.Context, owner, name string, users []string) (since []string, err error)
 }
 
 // Tools are the programs that networks need.

@@ -33,6 +33,9 @@ func wantedNICs(m containerbroker.Machine, uuid, network string) []libvirtxml.Do
 			Source: &libvirtxml.DomainInterfaceSource{Bridge: &libvirtxml.DomainInterfaceSourceBridge{Bridge: n.Bridge}},
 			Model:  model, Alias: &libvirtxml.DomainAlias{Name: aliasNIC + aliasName.Replace(n.Name)},
 		}
+		if n.MAC != "" {
+			one.Target = &libvirtxml.DomainInterfaceTarget{Dev: containerbroker.PortOf(n.MAC)}
+		}
 		if n.MTU != 0 {
 			one.MTU = &libvirtxml.DomainInterfaceMTU{Size: uint(n.MTU)}
 		}

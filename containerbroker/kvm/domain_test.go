@@ -111,6 +111,21 @@ func written(t *testing.T, m containerbroker.Machine) string {
 	return text
 }
 
+// The host's end of an interface is named by its MAC address, for the firewall.
+func TestPortsAreNamed(t *testing.T) {
+	var names []string
+	for _, n := range wantedNICs(hostile(), "uuid", "default") {
+		name := ""
+		if n.Target != nil {
+			name = n.Target.Dev
+		}
+		names = append(names, name)
+	}
+	if diff := cmp.Diff([]string{"hn00163e000001", ""}, names); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // hostile is a machine whose every text tries to break out.
 func hostile() containerbroker.Machine {
 	m := machine()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -52,16 +53,21 @@ func (f *Firewall) Apply(ctx context.Context, r Rules) (changed bool, err error)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	chains := table(r)
-	text := script(f.name, chains)
 	l, there, err := f.list(ctx)
 	if err != nil {
 		return false, err
 	}
-	if there && l.matches(f.name, chains) && (f.loadedFor != text || f.loaded == l.rulesOf(f.name)) {
+	families := []string{inet}
+	// A kernel that knows no tables of bridges is not asked for one without need.
+	if slices.Contains(there, bridge) || chains[len(chains)-1].family == bridge {
+		families = append(families, bridge)
+	}
+	text := script(f.name, families, chains)
+	if l.matches(f.name, chains) && (f.loadedFor != text || f.loaded == l.rulesOf(f.name)) {
 		f.loadedFor, f.loaded = text, l.rulesOf(f.name)
 		return false, nil
 	}
-	if err := f.foreign(l, there); err != nil {
+	if err := f.foreign(l); err != nil {
 		return false, err
 	}
 	if err := f.load(ctx, text); err != nil {
@@ -72,10 +78,10 @@ func (f *Firewall) Apply(ctx context.Context, r Rules) (changed bool, err error)
 	}
 	// Trust is good: a listing that does not match is an error now, not a
 	// second transaction at every pass.
-	if l, there, err = f.list(ctx); err != nil {
+	if l, _, err = f.list(ctx); err != nil {
 		return true, err
 	}
-	if !there || !l.matches(f.name, chains) {
+	if !l.matches(f.name, chains) {
 		return true, fault.New(fault.Transient, "cannot load the firewall: the table %s was changed by another at the same time", f.name)
 	}
 	f.loadedFor, f.loaded = text, l.rulesOf(f.name)
@@ -88,14 +94,14 @@ func (f *Firewall) Remove(ctx context.Context) (changed bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	l, there, err := f.list(ctx)
-	if err != nil || !there {
+	if err != nil || len(there) == 0 {
 		return false, err
 	}
-	if err := f.foreign(l, there); err != nil {
+	if err := f.foreign(l); err != nil {
 		return false, err
 	}
 	f.loaded, f.loadedFor = "", ""
-	if err := f.load(ctx, fmt.Sprintf("add table inet %s\ndelete table inet %s\n", f.name, f.name)); err != nil {
+	if err := f.load(ctx, script(f.name, there, nil)); err != nil {
 		return false, err
 	}
 	f.log.Info("firewall removed", "table", f.name)
@@ -103,40 +109,44 @@ func (f *Firewall) Remove(ctx context.Context) (changed bool, err error) {
 }
 
 // foreign says no to a table of our name without a single rule of ours.
-func (f *Firewall) foreign(l listing, there bool) error {
-	if !there {
-		return nil
-	}
-	rules := 0
-	for _, comments := range l.present(f.name) {
-		for _, c := range comments {
-			if strings.HasPrefix(c, commentPrefix) {
-				return nil
+func (f *Firewall) foreign(l listing) error {
+	for _, family := range []string{inet, bridge} {
+		rules, own := 0, 0
+		for _, comments := range l.present(family, f.name) {
+			rules += len(comments)
+			for _, c := range comments {
+				if strings.HasPrefix(c, commentPrefix) {
+					own++
+				}
 			}
-			rules++
+		}
+		if rules > 0 && own == 0 { // without any rule nothing is lost with it
+			return fault.New(fault.Conflict, "cannot load the firewall: the nftables table %s %s is not hostler's", family, f.name)
 		}
 	}
-	if rules == 0 {
-		return nil // nothing is lost with it
-	}
-	return fault.New(fault.Conflict, "cannot load the firewall: the nftables table inet %s is not hostler's", f.name)
+	return nil
 }
 
-func (f *Firewall) list(ctx context.Context) (l listing, there bool, err error) {
+// list reads our tables; there are the families in which there is one.
+func (f *Firewall) list(ctx context.Context) (l listing, there []string, err error) {
 	// All tables by name first: to ask for an absent one is an error like any
 	// other.
-	tables, err := f.nft(ctx, "-j", "list", "tables", "inet")
+	tables, err := f.nft(ctx, "-j", "list", "tables")
 	if err != nil {
-		return listing{}, false, err
+		return listing{}, nil, err
 	}
 	for _, o := range tables.Objects {
-		there = there || o.Table != nil && o.Table.Family == "inet" && o.Table.Name == f.name
+		if o.Table == nil || o.Table.Name != f.name || o.Table.Family != inet && o.Table.Family != bridge {
+			continue
+		}
+		there = append(there, o.Table.Family)
+		one, err := f.nft(ctx, "-j", "list", "table", o.Table.Family, f.name)
+		if err != nil {
+			return listing{}, nil, err
+		}
+		l.Objects = append(l.Objects, one.Objects...)
 	}
-	if !there {
-		return listing{}, false, nil
-	}
-	l, err = f.nft(ctx, "-j", "list", "table", "inet", f.name)
-	return l, true, err
+	return l, there, nil
 }
 
 func (f *Firewall) nft(ctx context.Context, args ...string) (listing, error) {

@@ -63,13 +63,18 @@ type Ingress struct {
 	Sources     []netip.Prefix
 }
 
-// Guest is a NIC whose packets must bear its own addresses. It holds for what
-// passes through the host; what goes from guest to guest on the same bridge
-// never comes here, for that the hypervisor's own filters are.
+// Guest is a NIC whose packets must bear its own addresses. Without Port that
+// holds for what passes through the host; what goes from guest to guest on the
+// same bridge is then left to the hypervisor's own filters.
 type Guest struct {
-	Owner     string
-	Bridge    string
-	MAC       string
+	Owner  string
+	Bridge string
+	MAC    string
+	// Port is the host's end of the NIC, whose frames are filtered as they come
+	// in; empty where the hypervisor does so.
+	Port string
+	// Addresses are all that the guest may use; none leaves only its MAC
+	// address fixed.
 	Addresses []netip.Addr
 }
 
@@ -141,6 +146,9 @@ func (r Rules) Check() error {
 		}
 		if !goodMAC.MatchString(g.MAC) {
 			return invalid("%q is no MAC address", g.MAC)
+		}
+		if g.Port != "" && !goodBridge.MatchString(g.Port) {
+			return invalid("%q is no name of a network device", g.Port)
 		}
 		if !bridges[g.Bridge] {
 			return invalid("the guest %s is on the unknown bridge %s", g.Owner, g.Bridge)

@@ -34,8 +34,9 @@ func TestCheck(t *testing.T) {
 		`cannot make firewall rules: 9 to 8 is no range of ports`:                               {Networks: []Network{lan()}, Ingress: []Ingress{{Owner: "m", Bridge: "br-lan", Address: guest, Protocol: "tcp", First: 9, Last: 8}}},
 		`cannot make firewall rules: icmp has no ports`:                                         {Networks: []Network{lan()}, Ingress: []Ingress{{Owner: "m", Bridge: "br-lan", Address: guest, Protocol: "icmp", First: 9}}},
 		`cannot make firewall rules: ingress is of tcp, udp or icmp, not "gre"`:                 {Networks: []Network{lan()}, Ingress: []Ingress{{Owner: "m", Bridge: "br-lan", Address: guest, Protocol: "gre", First: 9}}},
-		`cannot make firewall rules: "02:00:00:00:00:0G" is no MAC address`:                     {Networks: []Network{lan()}, Guests: []Guest{{"m", "br-lan", "02:00:00:00:00:0G", nil}}},
-		`cannot make firewall rules: the guest m is on the unknown bridge br9`:                  {Networks: []Network{lan()}, Guests: []Guest{{"m", "br9", "02:00:00:00:00:01", nil}}},
+		`cannot make firewall rules: "02:00:00:00:00:0G" is no MAC address`:                     {Networks: []Network{lan()}, Guests: []Guest{{Owner: "m", Bridge: "br-lan", MAC: "02:00:00:00:00:0G"}}},
+		`cannot make firewall rules: the guest m is on the unknown bridge br9`:                  {Networks: []Network{lan()}, Guests: []Guest{{Owner: "m", Bridge: "br9", MAC: "02:00:00:00:00:01"}}},
+		`cannot make firewall rules: "p\"x" is no name of a network device`:                     {Networks: []Network{lan()}, Guests: []Guest{{Owner: "m", Bridge: "br-lan", MAC: "02:00:00:00:00:01", Port: `p"x`}}},
 	} {
 		if err := r.Check(); err == nil || err.Error() != message || fault.KindOf(err) == fault.Transient {
 			t.Errorf("got %v, want %s", err, message)
@@ -53,7 +54,7 @@ func TestOrderDoesNotMatter(t *testing.T) {
 		Publish:  []Publish{{"m1", "br-lan", "tcp", 80, a, 80, nil}, {"m1", "br-lan", "udp", 53, a, 53, nil}},
 	}
 	other := Rules{Networks: []Network{second, lan()}, Publish: []Publish{one.Publish[1], one.Publish[0]}}
-	if script("t", table(one)) != script("t", table(other)) {
+	if script("t", []string{inet}, table(one)) != script("t", []string{inet}, table(other)) {
 		t.Error("the scripts differ")
 	}
 }
@@ -67,7 +68,7 @@ func TestSourcesAndRanges(t *testing.T) {
 		{Owner: "m", Bridge: "br-lan", Address: six, Protocol: "icmp", Sources: prefixes("192.0.2.0/24")},
 		{Owner: "m", Bridge: "br-lan", Address: six, Protocol: "udp", First: 53, Sources: prefixes("::/0")},
 	}}
-	text := script("t", table(r))
+	text := script("t", []string{inet}, table(r))
 	if !strings.Contains(text, `oifname "br-lan" ip saddr { 192.0.2.0/24 } ip daddr 10.20.0.10 tcp dport 8000-8010 accept`) {
 		t.Error(text)
 	}

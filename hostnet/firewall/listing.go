@@ -54,30 +54,30 @@ func parse(data []byte) (listing, error) {
 	return l, nil
 }
 
-// present returns the rules' comments of each chain of an inet table.
-func (l listing) present(table string) map[string][]string {
+// present returns the rules' comments of each chain of a table.
+func (l listing) present(family, table string) map[string][]string {
 	chains := map[string][]string{}
 	for _, o := range l.Objects {
 		switch {
-		case o.Chain != nil && o.Chain.Family == "inet" && o.Chain.Table == table:
+		case o.Chain != nil && o.Chain.Family == family && o.Chain.Table == table:
 			if chains[o.Chain.Name] == nil {
 				chains[o.Chain.Name] = []string{}
 			}
-		case o.Rule != nil && o.Rule.Family == "inet" && o.Rule.Table == table:
+		case o.Rule != nil && o.Rule.Family == family && o.Rule.Table == table:
 			chains[o.Rule.Chain] = append(chains[o.Rule.Chain], o.Rule.Comment)
 		}
 	}
 	return chains
 }
 
-// matches says that the table holds just the wanted chains and rules.
+// matches says that our tables hold just the wanted chains and rules.
 func (l listing) matches(name string, wanted []chain) bool {
-	have := l.present(name)
-	if len(have) != len(wanted) {
+	have := map[string]map[string][]string{inet: l.present(inet, name), bridge: l.present(bridge, name)}
+	if len(have[inet])+len(have[bridge]) != len(wanted) {
 		return false
 	}
 	for _, c := range wanted {
-		comments, ok := have[c.name]
+		comments, ok := have[c.family][c.name]
 		if !ok || !slices.Equal(comments, c.comments) {
 			return false
 		}
@@ -85,12 +85,12 @@ func (l listing) matches(name string, wanted []chain) bool {
 	return true
 }
 
-// rulesOf are the rules of an inet table as they are in the kernel, one after another,
-// without the numbers that change when the same is loaded again.
+// rulesOf are the rules of our tables as they are in the kernel, one after
+// another, without the numbers that change when the same is loaded again.
 func (l listing) rulesOf(table string) string {
 	var all []json.RawMessage
 	for _, o := range l.Objects {
-		if o.Rule != nil && o.Rule.Family == "inet" && o.Rule.Table == table {
+		if o.Rule != nil && (o.Rule.Family == inet || o.Rule.Family == bridge) && o.Rule.Table == table {
 			all = append(all, json.RawMessage(`"`+o.Rule.Chain+`"`))
 			all = append(all, o.Rule.Expr...)
 		}

@@ -18,6 +18,7 @@ const (
 
 // chain is a base chain of the table with its rules.
 type chain struct {
+	family     string // of its table: inet or bridge
 	name, hook string
 	rules      []string // whole, with comment
 	comments   []string
@@ -26,15 +27,21 @@ type chain struct {
 // table renders the rules in an order that does not depend on theirs. No chain
 // may be called by one of nft's own words, such as masquerade.
 func table(r Rules) []chain {
-	spoof := chain{name: "guard", hook: "type filter hook prerouting priority raw"}
-	dnat := chain{name: "publish", hook: "type nat hook prerouting priority dstnat"}
-	local := chain{name: "publish_local", hook: "type nat hook output priority -100"}
-	input := chain{name: "to_host", hook: "type filter hook input priority filter"}
-	forward := chain{name: "through", hook: "type filter hook forward priority filter"}
-	source := chain{name: "hide", hook: "type nat hook postrouting priority srcnat"}
+	spoof := chain{family: inet, name: "guard", hook: "type filter hook prerouting priority raw"}
+	dnat := chain{family: inet, name: "publish", hook: "type nat hook prerouting priority dstnat"}
+	local := chain{family: inet, name: "publish_local", hook: "type nat hook output priority -100"}
+	input := chain{family: inet, name: "to_host", hook: "type filter hook input priority filter"}
+	forward := chain{family: inet, name: "through", hook: "type filter hook forward priority filter"}
+	ports := chain{family: bridge, name: "ports", hook: "type filter hook prerouting priority filter"}
+	source := chain{family: inet, name: "hide", hook: "type nat hook postrouting priority srcnat"}
 
 	for _, g := range sorted(r.Guests) {
-		guard(&spoof, g)
+		if len(g.Addresses) > 0 {
+			guard(&spoof, g)
+		}
+		if g.Port != "" {
+			port(&ports, g)
+		}
 	}
 	for _, n := range sorted(r.Networks) {
 		// With route_localnet, which a published port needs to be reached at
@@ -56,7 +63,11 @@ func table(r Rules) []chain {
 		toGuests(&forward, n)
 		masquerade(&source, n)
 	}
-	return []chain{spoof, dnat, local, input, forward, source}
+	chains := []chain{spoof, dnat, local, input, forward, source}
+	if len(ports.rules) > 0 {
+		chains = append(chains, ports)
+	}
+	return chains
 }
 
 // sorted copies a list into an order of its own.
@@ -212,18 +223,30 @@ func masquerade(c *chain, n Network) {
 	c.add(n.Owner, `oifname %q ip saddr 127.0.0.0/8 ct status dnat masquerade`, n.Bridge)
 }
 
-// script is the whole transaction that puts the chains in place of the table.
-func script(name string, chains []chain) string {
+// script is the whole transaction that puts the chains in place of the tables
+// of the given families.
+func script(name string, families []string, chains []chain) string {
 	var b strings.Builder
-	// Deleting needs the table to be there.
-	fmt.Fprintf(&b, "add table inet %s\ndelete table inet %s\ntable inet %s {\n", name, name, name)
-	for _, c := range chains {
-		fmt.Fprintf(&b, "\tchain %s {\n\t\t%s; policy accept;\n", c.name, c.hook)
-		for _, rule := range c.rules {
-			fmt.Fprintf(&b, "\t\t%s\n", rule)
-		}
-		b.WriteString("\t}\n")
+	for _, family := range families {
+		// Deleting needs the table to be there.
+		fmt.Fprintf(&b, "add table %s %s\ndelete table %s %s\n", family, name, family, name)
 	}
-	b.WriteString("}\n")
+	for _, family := range []string{inet, bridge} {
+		if !slices.ContainsFunc(chains, func(c chain) bool { return c.family == family }) {
+			continue
+		}
+		fmt.Fprintf(&b, "table %s %s {\n", family, name)
+		for _, c := range chains {
+			if c.family != family {
+				continue
+			}
+			fmt.Fprintf(&b, "\tchain %s {\n\t\t%s; policy accept;\n", c.name, c.hook)
+			for _, rule := range c.rules {
+				fmt.Fprintf(&b, "\t\t%s\n", rule)
+			}
+			b.WriteString("\t}\n")
+		}
+		b.WriteString("}\n")
+	}
 	return b.String()
 }

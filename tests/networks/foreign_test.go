@@ -133,3 +133,26 @@ machines: {web: {type: lxd, image: "lxd:tiny", networks: {eth0: {network: lan}},
 		return nil
 	})
 }
+
+// Whoever made a bridge while the host forwarded for a network of ours keeps
+// a host that forwards, and it is told.
+func TestForwardingIsLeftToOthers(t *testing.T) {
+	a, n := bare(t)
+	sh(n, "echo 0 >/proc/sys/net/ipv4/ip_forward; ip link add br-first type bridge; ip addr add 172.31.0.1/24 dev br-first; ip link set br-first up")
+	forwards := func() string { return strings.TrimSpace(sh(n, "cat /proc/sys/net/ipv4/ip_forward")) }
+	for _, c := range []struct{ do, want string }{
+		{"true", "0"},
+		{"ip link add br-later type bridge; ip addr add 172.31.1.1/24 dev br-later; ip link set br-later up", "1"},
+	} {
+		a.Apply("site", alone)
+		sh(n, c.do)
+		gone(t, a)
+		if got := forwards(); got != c.want {
+			t.Errorf("after `%s` ip_forward is %s, want %s", c.do, got, c.want)
+		}
+		kept := strings.Contains(a.Run("events"), "net/ipv4/ip_forward stays as hostler has set it: br-later came since")
+		if kept != (c.want == "1") {
+			t.Errorf("kept is told: %v", kept)
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package networkprovisioner
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"hostler/agent/state"
+	"hostler/hostnet"
+	"hostler/sysctl"
+)
+
+// The parameters that make the host a router.
+const (
+	forwarding4 = "net/ipv4/ip_forward"
+	forwarding6 = "net/ipv6/conf/all/forwarding"
+)
+
+// forwarders are the bridges of others whose guests have no way out but through
+// the host, as those of Docker, libvirt and LXD: with an address of the IP
+// version, over no NIC of the host, and not the host's own way out.
+func forwarders(o hostnet.Observed, policy Policy, four bool) []string {
+	var names []string
+	for _, l := range o.Links {
+		if l.Kind != "bridge" || ours(l, policy.Namespace) {
+			continue
+		}
+		addressed := slices.ContainsFunc(o.AddressesOf(l.Name), func(a hostnet.Address) bool {
+			return a.Prefix.Addr().Is4() == four && !a.Prefix.Addr().IsLinkLocalUnicast()
+		})
+		out := slices.ContainsFunc(o.RoutesOf(l.Name), hostnet.Route.Default)
+		overNIC := slices.ContainsFunc(o.Links, func(port hostnet.Link) bool {
+			return port.Master == l.Name && (port.Kind == "" || port.Kind == "bond" || port.Kind == "vlan")
+		})
+		if addressed && !out && !overNIC {
+			names = append(names, l.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// acceptRA is the parameter by which a router, too, heeds other routers.
+func acceptRA(link string) string { return sysctl.Name("net", "ipv6", "conf", link, "accept_ra") }
+
+// leave keeps the host a router where no network of ours needs it any more but
+// somebody else came to rely on it since.
+func (w *Worker) leave(ctx context.Context, t *turn) error {
+	for _, forwarding := range []string{forwarding4, forwarding6} {
+		if slices.ContainsFunc(t.p.Parameters, func(s sysctl.Setting) bool { return s.Name == forwarding }) {
+			continue
+		}
+		if forwarding == forwarding6 { // a router that heeds no others would lose its own way out
+			for _, link := range advertised(t.o.Host) {
+				if err := w.leaveTo(ctx, t, ownerRouters, acceptRA(link), t.p.Forwarders[forwarding6]); err != nil {
+					return err
+				}
+			}
+		}
+		if err := w.leaveTo(ctx, t, ownerNetworks, forwarding, t.p.Forwarders[forwarding]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *Worker) leaveTo(ctx context.Context, t *turn, owner, name string, users []string) error {
+	since, err := w.Parameters.Leave(ctx, owner, name, users)
+	if err != nil || len(since) == 0 {
+		return err
+	}
+	w.Logger.Info("A kernel parameter is left to others.", "parameter", name, "others", since)
+	for _, n := range t.d.Networks {
+		t.tell(n, state.LevelInfo, "Kept", fmt.Sprintf(
+			"kernel parameter %s stays as hostler has set it: %s came since and may rely on it; set it back by hand if nothing does", name, strings.Join(since, ", ")))
+	}
+	return nil
+}

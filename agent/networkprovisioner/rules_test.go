@@ -1,0 +1,39 @@
+package networkprovisioner
+
+import (
+	"fmt"
+	"testing"
+
+	"hostler/agent/spec"
+	"hostler/containerbroker"
+	"hostler/hostnet/firewall"
+)
+
+// Whose frames are filtered at the host's end, and by which addresses.
+func TestWhatGuestsMaySendFrom(t *testing.T) {
+	d := two()
+	db := &d.Guests[1]
+	db.Type, db.Instance = spec.KVM, true
+	o := &Observed{}
+	filters := func() (texts string) {
+		t.Helper()
+		for _, g := range carryOut(t, &d, o).Rules.Guests {
+			texts += fmt.Sprintln(g.Owner, g.Port, g.Addresses)
+		}
+		return texts
+	}
+	port := containerbroker.PortOf(guestMAC("m-db", "eth0"))
+	equalText(t, "the filters", filters(), "m-db "+port+" [10.20.0.2]\nm-web  [10.20.0.10]\n")
+	// Until the guest is as declared it may send from where it was, too.
+	db.NICs, db.Settled = on("lan", "10.20.0.7/24"), false
+	equalText(t, "the filters meanwhile", filters(), "m-db "+port+" [10.20.0.7 10.20.0.2]\nm-web  [10.20.0.10]\n")
+	db.Settled = true
+	equalText(t, "the filters afterwards", filters(), "m-db "+port+" [10.20.0.7]\nm-web  [10.20.0.10]\n")
+	// On a network whose addresses are somebody else's the MAC address is fixed.
+	d = Desired{Networks: []Network{network("lan", spec.Network{Bridge: "br-lan"})}, Guests: []Guest{guest("db", on("lan", "")), guest("web", on("lan", ""))}}
+	d.Guests[0].Type = spec.KVM
+	equalText(t, "the filters without addresses", filters(), "m-db "+port+" []\n")
+	if err := (firewall.Rules{Networks: Make(d, *o, policy()).Rules.Networks, Guests: Make(d, *o, policy()).Rules.Guests}).Check(); err != nil {
+		t.Error(err)
+	}
+}
