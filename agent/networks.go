@@ -185,7 +185,7 @@ func (g glance) networkChecks(ctx context.Context) []api.Check {
 	if err != nil {
 		return []api.Check{{Name: "networks", Result: "error", Message: err.Error(), Mend: "look at the agent's log"}}
 	}
-	var checks []api.Check
+	checks := g.provided(ctx)
 	for _, o := range objects {
 		var status spec.NetworkStatus
 		if len(o.Status) > 0 && json.Unmarshal(o.Status, &status) != nil {
@@ -208,4 +208,33 @@ func (g glance) networkChecks(ctx context.Context) []api.Check {
 		}
 	}
 	return checks
+}
+
+// provided says whether machines can be on the host's own network, where the
+// configuration has them there.
+func (g glance) provided(ctx context.Context) []api.Check {
+	if g.config().Types.LXD.NetworkMethod != "provider" {
+		return nil
+	}
+	check := func(result, message, mend string) []api.Check {
+		return []api.Check{{Name: "network-method provider", Result: result, Message: message, Mend: mend}}
+	}
+	links, err := hostnet.Open(hostnet.Options{})
+	if err != nil {
+		return check("error", err.Error(), "run the agent as root")
+	}
+	defer links.Close()
+	observed, err := links.Observe(ctx)
+	if err != nil {
+		return check("error", err.Error(), "run `hostler doctor` again")
+	}
+	switch declare, join, err := networkprovisioner.Provide(observed, g.config().Namespace); {
+	case err != nil:
+		return check("warning", err.Error(), "declare a network and name it in the machines' `networks`")
+	case declare != "":
+		return check("warning", "no declared bridge leads to the host's own network, and machines without `networks` have none",
+			"declare `"+declare+"` and name it in the machines' `networks`")
+	default:
+		return check("ok", "machines can be on the host's own network: "+join, "")
+	}
 }

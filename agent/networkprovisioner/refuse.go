@@ -31,7 +31,7 @@ func Refuse(d Desired, o Observed, policy Policy, changed map[string]bool) error
 		}
 		for _, name := range n.Record.Network.Interfaces {
 			if _, there := o.Host.Link(name); !there {
-				reasons = append(reasons, fmt.Sprintf("network/%s: this host has no interface %s; `ip link` lists what it has", n.Name, name))
+				reasons = append(reasons, fmt.Sprintf("network/%s: this host has no interface %s; %s", n.Name, name, uplinks(o.Host)))
 			}
 		}
 	}

@@ -45,7 +45,7 @@ func TestRefuse(t *testing.T) {
 		{
 			"a missing interface",
 			Desired{Networks: with(spec.Network{Bridge: "br-lan", Interfaces: []string{"eth7"}})},
-			"network/lan: this host has no interface eth7; `ip link` lists what it has",
+			"network/lan: this host has no interface eth7; those that can be put under a bridge are eth1",
 		},
 		{
 			"a port in use",

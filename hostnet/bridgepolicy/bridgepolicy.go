@@ -185,6 +185,18 @@ func usable(method Method, d Device) bool {
 	return d.Kind == Bridge
 }
 
+// Candidates are the names of the devices that may be put under a bridge,
+// with addresses or without, in natural order.
+func Candidates(devices []Device) []string {
+	var names []string
+	for _, d := range naturally(devices) {
+		if d.Addressed = true; bridgeable(d, devices) {
+			names = append(names, d.Name)
+		}
+	}
+	return names
+}
+
 // bridgeable says that the device may be put under a bridge.
 func bridgeable(d Device, devices []Device) bool {
 	if !d.Addressed || d.OpenVSwitch {
