@@ -140,8 +140,15 @@ func TestOnKVM(t *testing.T) {
 	g.stop()
 	through(kvmEnding, g.file("more"))
 	g.settled("keep")
+	g.stop()
+	t.Run("lost replies", func(t *testing.T) {
+		g.part(t, func(w *world) {
+			inner := *g
+			inner.world = w
+			inner.lostReplies()
+		})
+	})
 	if long {
-		g.stop()
 		g.everyCell(t)
 	}
 	t.Logf("the slowest recovery took %v", g.slowest.Round(time.Millisecond))
@@ -215,4 +222,53 @@ func (g *guests) cell(point, action, libvirt string) {
 	if g.deaths < want || g.deaths > 1 {
 		g.Errorf("the agent died %d times", g.deaths)
 	}
+}
+
+// F7, I3, Z7: libvirt does what it is asked and every answer to it is lost: on
+// the definition, the disks, the stamp, the start, the end. Nothing is defined
+// or started twice.
+func (g *guests) lostReplies() {
+	proxy := kvmtest.NewProxy(g, g.server.Socket)
+	g.prefix = g.server.Behind(proxy)
+	g.start()
+	const atOnce = 5 // one of them runs
+	text := "version: 1\nmachines:\n"
+	for n := range atOnce {
+		text += fmt.Sprintf("  m%d: {type: kvm, image: %q, memory: 512MiB, running: %v}\n", n, g.image, n == 0)
+	}
+	for range often(1, 40) {
+		proxy.Calls()
+		for _, procedure := range []uint32{kvmtest.ProcDefine, kvmtest.ProcVolumeCreate, kvmtest.ProcSetMetadata} {
+			proxy.Add(procedure, slices.Repeat([]kvmtest.Fault{kvmtest.Lose}, atOnce)...)
+		}
+		proxy.Add(kvmtest.ProcCreate, kvmtest.Lose)
+		g.hostler("apply", "-f", g.write("more.yaml", text))
+		harness.Wait(g, "the machines", 2*patience, func() error {
+			known, err := g.machines()
+			for n := range atOnce {
+				want := "stopped"
+				if n == 0 {
+					want = "running"
+				}
+				if m := known[fmt.Sprint("m", n)]; m.Status != want {
+					return fmt.Errorf("%+v, %w", m, err)
+				}
+			}
+			return err
+		})
+		_, each := proxy.Calls()
+		if each[kvmtest.ProcDefine] != atOnce || each[kvmtest.ProcCreate] != 1 {
+			g.Errorf("%d definitions and %d starts of %d machines, of which one runs", each[kvmtest.ProcDefine], each[kvmtest.ProcCreate], atOnce)
+		}
+		if names := g.server.Names(); len(names) != atOnce+1 {
+			g.Errorf("guests %v", names)
+		}
+		proxy.Add(kvmtest.ProcUndefineFlags, slices.Repeat([]kvmtest.Fault{kvmtest.Lose}, atOnce)...)
+		proxy.Add(kvmtest.ProcDestroyFlags, kvmtest.Lose)
+		g.hostler("apply", "-f", g.file("more"))
+		g.settled("keep")
+		proxy.Heal()
+	}
+	g.stop()
+	g.prefix = g.server.Prefix()
 }
