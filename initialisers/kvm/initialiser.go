@@ -85,7 +85,7 @@ func (i *Initialiser) Satisfied(ctx context.Context) (bool, string) {
 	if why := have.lacks(i.opts.Pool); why != "" {
 		return false, why
 	}
-	if _, err := ReadOutcome(i.opts.Paths); err != nil {
+	if o, err := ReadOutcome(i.opts.Paths); err != nil || o.Asked != i.opts.Accelerator {
 		return false, "it has not been tried yet how guests run here"
 	}
 	return true, ""
