@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hostler/hostnet/persist"
+	"hostler/internal/atomicfile"
 	"hostler/internal/paths"
 	"hostler/internal/run"
 )
@@ -67,36 +68,79 @@ func (l lasting) reload(ctx context.Context) error {
 	return err
 }
 
-// moveClient ends the dhclient of one link and starts it on another, which has
-// the same hardware address and so is given the same lease. Without a dhclient
-// on the link it does nothing.
+// moveClient has the lease of one link's dhclient renewed on another, which has
+// the same hardware address: one is started there with the lease before the
+// old one ends, so that at any time somebody renews it. Without a dhclient on
+// the link it does nothing.
 func (l lasting) moveClient(ctx context.Context, from, to string) error {
 	if from == "" || to == "" {
 		return nil
 	}
-	file := l.paths.Host("/run/dhclient." + from + ".pid")
-	text, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+	old, err := l.client(from)
+	if err != nil || old == 0 {
+		return err
 	}
-	pid, bad := strconv.Atoi(strings.TrimSpace(string(text)))
-	if err := errors.Join(err, bad); err != nil {
+	there, err := l.client(to)
+	if err != nil {
+		return err
+	}
+	leases := func(link string) string { return l.paths.Host("/var/lib/dhcp/dhclient." + link + ".leases") }
+	if there == 0 {
+		if err := moveLeases(leases(from), leases(to), from, to); err != nil {
+			return err
+		}
+		_, err := run.Host{}.Run(ctx, run.Command{Path: paths.Dhclient, Timeout: reloadLimit, Args: []string{
+			"-4", "-nw", "-pf", l.clientFile(to), "-lf", leases(to), to,
+		}})
+		if err != nil {
+			return fmt.Errorf("cannot move the DHCP client of %s: %w", from, err)
+		}
+	}
+	// SIGTERM ends it without giving the lease back (dhclient(8)).
+	if err := unix.Kill(old, unix.SIGTERM); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("cannot move the DHCP client of %s: %w", from, err)
+	}
+	if err := os.Remove(l.clientFile(from)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("cannot move the DHCP client of %s: %w", from, err)
+	}
+	return nil
+}
+
+func (l lasting) clientFile(link string) string {
+	return l.paths.Host("/run/dhclient." + link + ".pid")
+}
+
+// client is the process of a link's dhclient, 0 without one.
+func (l lasting) client(link string) (int, error) {
+	text, err := os.ReadFile(l.clientFile(link))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("cannot look for the DHCP client of %s: %w", link, err)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil || pid <= 0 {
+		return 0, nil // a torn file tells of nobody
 	}
 	// The number may be another process's by now.
 	program, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "exe"))
 	if err != nil || !strings.HasPrefix(filepath.Base(program), "dhclient") {
-		return nil
+		return 0, nil
 	}
-	// SIGTERM ends it without giving the lease back (dhclient(8)).
-	if err := unix.Kill(pid, unix.SIGTERM); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("cannot move the DHCP client of %s: %w", from, err)
+	return pid, nil
+}
+
+// moveLeases lets the client on the new link ask for the lease that it has,
+// rather than for any (dhclient.leases(5)). Without a file it asks for any.
+func moveLeases(file, moved, from, to string) error {
+	text, err := os.ReadFile(file)
+	if err == nil {
+		line := func(link string) string { return fmt.Sprintf("interface %q;", link) }
+		err = atomicfile.Write(moved, []byte(strings.ReplaceAll(string(text), line(from), line(to))), 0o644)
 	}
-	if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("cannot move the DHCP client of %s: %w", from, err)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("cannot move the DHCP lease of %s: %w", from, err)
 	}
-	_, err = run.Host{}.Run(ctx, run.Command{Path: paths.Dhclient, Timeout: reloadLimit, Args: []string{
-		"-4", "-nw", "-pf", l.paths.Host("/run/dhclient." + to + ".pid"), "-lf", l.paths.Host("/var/lib/dhcp/dhclient." + to + ".leases"), to,
-	}})
-	return err
+	return nil
 }

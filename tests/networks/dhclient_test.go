@@ -1,0 +1,107 @@
+//go:build integration
+
+package networks
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler/hostnet/nettest"
+	"hostler/tests/harness"
+)
+
+// room is a namespace with folders of its own for whoever configures a NIC.
+const room = `
+cp -a /etc "$0/etc"; mkdir -p "$0/etc/network/if-up.d" "$0/dhcp"; rm -rf "$0/etc/resolv.conf" "$0/etc/sysctl.d"
+echo made >"$0/etc/resolv.conf"; printf 'iface hup0 inet dhcp\n' >"$0/etc/network/interfaces"
+mount --bind "$0/etc" /etc; mount --bind "$0/dhcp" /var/lib/dhcp
+echo ready; exec sleep infinity`
+
+// The NIC of a host with ifupdown and dhclient comes under a bridge and back:
+// the lease goes with it, and is renewed where the address is.
+func TestTheNICOfDhclient(t *testing.T) {
+	n, peer := nettest.New(t), nettest.New(t)
+	n.Pair("hup0", peer, "gw0")
+	n.Sysctl("net/ipv6/conf/hup0/accept_ra=0")
+	peer.IP("addr add 192.0.2.1/24 dev gw0")
+	_, served := start(t, peer, "exec dnsmasq -d -C /dev/null --port=0 --leasefile-ro --interface=gw0 --bind-interfaces --dhcp-range=192.0.2.50,192.0.2.99,2m --dhcp-option=option:T1,4 --dhcp-option=option:T2,60")
+	holder := exec.Command("nsenter", "--net="+n.Path(), "--", "unshare", "--mount", "sh", "-ec", room, t.TempDir())
+	out, err := holder.StdoutPipe()
+	if err == nil {
+		err = holder.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = holder.Process.Kill(); _ = holder.Wait() })
+	if _, err := out.Read(make([]byte, 16)); err != nil {
+		t.Fatal("the namespace is not there: ", err)
+	}
+	enter := []string{"nsenter", "--target", fmt.Sprint(holder.Process.Pid), "--mount", "--net", "--"}
+	in := func(script string) string {
+		t.Helper()
+		return harness.Run(t, enter[0], append(enter[1:], "sh", "-c", script)...)
+	}
+	t.Cleanup(func() { endClients(t) })
+	in("dhclient -4 -pf /run/dhclient.hup0.pid -lf /var/lib/dhcp/dhclient.hup0.leases hup0")
+	files := "cd /etc/network; find . -type f ! -name 'hostler-*' -exec md5sum {} +"
+	had, before := leased(n, "hup0"), in(files)
+	a := harness.NewAgent(t, t.TempDir())
+	a.Configure("namespace: own\n")
+	a.Prefix = enter
+	a.Start()
+	for _, step := range []struct {
+		link, other string
+		answers     int // to the first request on the new link, and to renewals
+		do          func()
+	}{
+		{"br-up", "hup0", 2, func() { a.Apply("site", "version: 1\nnetworks: {up: {bridge: br-up, interfaces: [hup0]}}\n") }},
+		{"hup0", "br-up", 1, func() { a.Run("delete", "declaration/site", "--wait", "--timeout", "1m") }},
+	} {
+		asked := len(served())
+		step.do()
+		harness.Wait(t, "the lease on "+step.link, time.Minute, func() error {
+			log := served()[asked:]
+			if acks := strings.Count(log, "DHCPACK(gw0) "+strings.Split(had, "/")[0]); acks < step.answers {
+				return fmt.Errorf("%d answers for %s:\n%s", acks, had, log)
+			}
+			return nil
+		})
+		if log := served()[asked:]; strings.Contains(log, "DHCPDISCOVER") || strings.Contains(log, "DHCPNAK") || strings.Contains(log, "DHCPRELEASE") {
+			t.Errorf("the lease does not go on:\n%s", log)
+		}
+		if now := leased(n, step.link); now != had {
+			t.Errorf("%s has %q, wanted %q", step.link, now, had)
+		}
+		if _, err := harness.Try(nil, "test", "-e", "/run/dhclient."+step.other+".pid"); err == nil {
+			t.Errorf("there is a client on %s still", step.other)
+		}
+		if routes := n.IP("route show default"); !strings.Contains(routes, "via 192.0.2.1 dev "+step.link) || strings.Count(routes, "default") != 1 {
+			t.Errorf("the way out is %s", routes)
+		}
+		if after := in(files); after != before {
+			t.Errorf("the person's files were\n%s\nand are\n%s", before, after)
+		}
+	}
+}
+
+// leased is the address of a link that runs out, "" without one.
+func leased(n *nettest.Namespace, link string) string {
+	fields := strings.Fields(n.IP("-4 -o addr show dynamic dev " + link))
+	if len(fields) < 4 {
+		return ""
+	}
+	return fields[3]
+}
+
+// endClients ends the test's dhclients, which are nobody's children.
+func endClients(t *testing.T) {
+	t.Helper()
+	for _, link := range []string{"hup0", "br-up"} {
+		file := "/run/dhclient." + link + ".pid"
+		harness.Run(t, "sh", "-c", fmt.Sprintf(`[ ! -s %[1]s ] || kill "$(cat %[1]s)"; rm -f %[1]s`, file))
+	}
+}
