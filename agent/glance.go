@@ -41,6 +41,9 @@ func (g glance) Glance(ctx context.Context) (api.Glance, error) {
 		view.Notices = append(view.Notices, err.Error())
 	}
 	view.Unknown = unknown
+	if view.UnknownStorage, err = g.unknownStorage(ctx); err != nil {
+		view.Notices = append(view.Notices, err.Error())
+	}
 	return view, nil
 }
 

@@ -1,11 +1,15 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 
 	"hostler/agent/api"
+	"hostler/agent/spec"
 	"hostler/agent/storageprovisioner"
 	"hostler/storage"
 	"hostler/storage/blockdevice"
@@ -106,4 +110,41 @@ func (h *host) stage(used bool) error {
 		return fmt.Errorf("cannot make %s: %w", dir, err)
 	}
 	return mounts.Share(dir)
+}
+
+// unknownStorage lists the volumes and filesystems with our stamp and no
+// record.
+func (g glance) unknownStorage(ctx context.Context) ([]api.UnknownStorage, error) {
+	rows := []api.UnknownStorage{}
+	objects, _, err := g.store.List(ctx, spec.KindVolume, spec.KindFilesystem)
+	if err != nil {
+		return rows, fmt.Errorf("cannot read the volumes and filesystems: %w", err)
+	}
+	there, err := g.sources.All(ctx)
+	if err != nil {
+		return rows, err
+	}
+	volumes, filesystems := there.Unknown(objects)
+	for source, all := range volumes {
+		for _, v := range all {
+			row := api.UnknownStorage{Kind: spec.KindVolume, Name: v.ID, Provider: source, Size: v.Size, Path: v.Path, UID: v.Stamp.UID}
+			if len(v.Attachments) > 0 {
+				row.Device = v.Attachments[0].Device
+			}
+			rows = append(rows, row)
+		}
+	}
+	for source, all := range filesystems {
+		for _, f := range all {
+			row := api.UnknownStorage{Kind: spec.KindFilesystem, Name: f.ID, Provider: source, Size: f.Size, UID: f.Stamp.UID}
+			if len(f.Attachments) > 0 {
+				row.Device, row.Path = f.Attachments[0].Device, f.Attachments[0].Path
+			}
+			rows = append(rows, row)
+		}
+	}
+	slices.SortFunc(rows, func(a, b api.UnknownStorage) int {
+		return cmp.Or(strings.Compare(a.Kind, b.Kind), strings.Compare(a.Name, b.Name), strings.Compare(a.Provider, b.Provider))
+	})
+	return rows, nil
 }

@@ -97,7 +97,9 @@ type Glance struct {
 	Harvest string
 	Workers []Worker
 	Unknown []UnknownInstance
-	Locks   []Lock
+	// UnknownStorage is what of storage is unknown.
+	UnknownStorage []UnknownStorage
+	Locks          []Lock
 	Disk    []Disk
 	Notices []string
 	// Guard is nil when no change of the host's own network is armed.

@@ -138,7 +138,10 @@ type Status struct {
 	Workers   []Worker          `json:"workers"`
 	Machines  map[string]int    `json:"machines"` // by status
 	Unknown   []UnknownInstance `json:"unknown"`
-	Locks     []Lock            `json:"locks"`
+	// UnknownStorage is data with our stamp and no record, such as that of
+	// volumes that are retained.
+	UnknownStorage []UnknownStorage `json:"unknown-storage"`
+	Locks          []Lock           `json:"locks"`
 	Disk      []Disk            `json:"disk"`
 	// Guard is a change of the host's own network that is not kept yet.
 	Guard *Guarded `json:"guard,omitempty"`
@@ -152,6 +155,19 @@ type UnknownInstance struct {
 	Type string `json:"type"`
 	Name string `json:"name"`
 	UID  string `json:"uid"`
+}
+
+// UnknownStorage is a volume or filesystem with our stamp and no record.
+type UnknownStorage struct {
+	Kind     string `json:"kind"` // volume or filesystem
+	Name     string `json:"name"`
+	Provider string `json:"provider"`
+	Size     int64  `json:"size"` // bytes
+	// Path is where a volume's data is.
+	Path string `json:"path"`
+	// Device is where it is attached, if it is.
+	Device string `json:"device"`
+	UID    string `json:"uid"`
 }
 
 // Lock is a lock that is held or waited for.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -44,23 +45,48 @@ func Kinds() []string {
 // Decode reads what bears on storage out of a list of objects. One record that
 // cannot be read is an error for all: nothing is concluded from a part.
 func Decode(objects []state.Object) (Desired, error) {
+	return decoder{}.desired(objects)
+}
+
+// decoder remembers objects as they were decoded, by their uid: most are the
+// same at every look. What is decoded is not written to.
+type decoder map[string]decoded
+
+type decoded struct {
+	revision int64
+	entity   Entity
+	guest    Guest
+}
+
+func (k decoder) desired(objects []state.Object) (Desired, error) {
 	var d Desired
+	there := make(map[string]bool, len(objects))
 	for _, o := range objects {
+		there[o.UID] = true
+		was, known := k[o.UID]
+		known = known && was.revision == o.Revision
 		var err error
 		switch o.Kind {
 		case spec.KindVolume, spec.KindFilesystem:
-			var e Entity
-			e, err = decodeEntity(o)
-			d.Entities = append(d.Entities, e)
+			if !known {
+				was.entity, err = decodeEntity(o)
+			}
+			d.Entities = append(d.Entities, was.entity)
 		case spec.KindMachine:
-			var g Guest
-			g, err = decodeGuest(o)
-			d.Guests = append(d.Guests, g)
+			if !known {
+				was.guest, err = decodeGuest(o)
+			}
+			d.Guests = append(d.Guests, was.guest)
+		}
+		if !known && o.Revision != 0 {
+			was.revision = o.Revision
+			k[o.UID] = was
 		}
 		if err != nil {
 			return Desired{}, err
 		}
 	}
+	maps.DeleteFunc(k, func(uid string, _ decoded) bool { return !there[uid] })
 	uids := map[string]string{}
 	for _, e := range d.Entities {
 		if e.Kind == spec.KindVolume {
@@ -182,6 +208,30 @@ func (s Sources) All(ctx context.Context) (Observed, error) {
 	return o, nil
 }
 
+// Unknown returns what was observed and has no record of its name, by source.
+func (o Observed) Unknown(objects []state.Object) (map[string][]storage.Volume, map[string][]storage.Filesystem) {
+	records := map[state.ID]bool{}
+	for _, r := range objects {
+		records[r.ID] = true
+	}
+	volumes, filesystems := map[string][]storage.Volume{}, map[string][]storage.Filesystem{}
+	for source, all := range o.Volumes {
+		for _, v := range all {
+			if !records[state.ID{Kind: spec.KindVolume, Name: v.ID}] {
+				volumes[source] = append(volumes[source], v)
+			}
+		}
+	}
+	for source, all := range o.Filesystems {
+		for _, f := range all {
+			if !records[state.ID{Kind: spec.KindFilesystem, Name: f.ID}] {
+				filesystems[source] = append(filesystems[source], f)
+			}
+		}
+	}
+	return volumes, filesystems
+}
+
 func (s Sources) list(ctx context.Context, kind, source string) (volumes []storage.Volume, filesystems []storage.Filesystem, err error) {
 	if kind == spec.KindVolume {
 		from, ok := s.Volumes[source]
@@ -235,6 +285,9 @@ type look struct {
 
 // look reads the records and the host and decides.
 func (w *Worker) look(ctx context.Context) (look, error) {
+	// Asked first: machines that are found after the records were read would
+	// be missed.
+	unfound := w.Unfound(ctx)
 	objects, _, err := w.Store.List(ctx, Kinds()...)
 	if err != nil {
 		return look{}, fmt.Errorf("cannot read the declared storage: %w", err)
@@ -250,13 +303,13 @@ func (w *Worker) look(ctx context.Context) (look, error) {
 		w.config = ConfigOf(record)
 	}
 	l := look{}
-	if l.desired, err = Decode(objects); err != nil {
+	if l.desired, err = w.decoded.desired(objects); err != nil {
 		return l, err
 	}
 	if l.observed, err = w.Sources.Observe(ctx, l.desired); err != nil {
 		return l, fmt.Errorf("cannot look at the host's storage: %w", err)
 	}
 	l.policy = w.Sources.Policy(w.config)
-	l.policy.Now, l.policy.Unfound = w.Now(), w.Unfound(ctx)
+	l.policy.Now, l.policy.Unfound = w.Now(), unfound
 	return l, nil
 }

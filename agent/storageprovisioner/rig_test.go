@@ -19,9 +19,10 @@ import (
 // memory is a store without a disk: what the worker needs of one.
 type memory struct {
 	state.Backend
-	mu      sync.Mutex
-	objects map[state.ID]*state.Object
-	uids    int
+	mu       sync.Mutex
+	objects  map[state.ID]*state.Object
+	uids     int
+	revision int64
 	// states are the states written, by KIND/NAME or KIND/NAME MACHINE,
 	// without repetitions.
 	states map[string][]string
@@ -62,6 +63,7 @@ func (m *memory) Write(_ context.Context, _ state.Mode, writes ...state.Write) (
 		if w.Spec != nil && string(w.Spec) != string(o.Spec) || w.Life != "" && w.Life != o.Life {
 			o.Generation++
 		}
+		m.revised(o)
 		if w.Spec != nil {
 			o.Spec = w.Spec
 		}
@@ -75,6 +77,11 @@ func (m *memory) Write(_ context.Context, _ state.Mode, writes ...state.Write) (
 		results[i].Object = *o
 	}
 	return results, nil
+}
+
+func (m *memory) revised(o *state.Object) {
+	m.revision++
+	o.Revision = m.revision
 }
 
 func (m *memory) note(w state.Write) {
@@ -184,6 +191,7 @@ func (r *rig) instance(name string) {
 	o.Status = spec.Encode(spec.MachineStatus{
 		State: spec.MachineRunning, Instance: &spec.InstanceInfo{Name: name}, ObservedGeneration: o.Generation,
 	})
+	r.store.revised(o)
 	r.letGo(name)
 	var record spec.MachineRecord
 	if err := json.Unmarshal(o.Spec, &record); err != nil {
@@ -216,6 +224,7 @@ func (r *rig) life(kind, name string, life state.Life) {
 	if o := r.store.objects[state.ID{Kind: kind, Name: name}]; o != nil && o.Life != life {
 		o.Life = life
 		o.Generation++
+		r.store.revised(o)
 	}
 }
 

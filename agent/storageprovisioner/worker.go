@@ -54,6 +54,8 @@ type Worker struct {
 	Options
 	waker  *reconcile.Waker
 	config Config
+	// decoded are the records as they were last read.
+	decoded decoder
 	// seen are the sources that could be looked at since the agent started.
 	seen map[string]bool
 	// had is what instances there were at the last look.
@@ -86,7 +88,7 @@ func New(o Options) *Worker {
 		o.Stage = func(bool) error { return nil }
 	}
 	return &Worker{
-		Options: o, waker: reconcile.NewWaker(), config: o.Defaults,
+		Options: o, waker: reconcile.NewWaker(), config: o.Defaults, decoded: decoder{},
 		seen: map[string]bool{}, had: map[string]Guest{}, nudged: map[string]bool{}, waiting: map[string]bool{},
 	}
 }

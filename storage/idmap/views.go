@@ -62,8 +62,8 @@ type View struct {
 	// mounted, apart.
 	Filesystem string
 	ReadOnly   bool
-	// Mapped says that owners are translated. Owner is whose the directory is
-	// on this host.
+	// Mapped says that owners are translated. Owner is whose the directory of a
+	// view is on this host.
 	Mapped bool
 	Owner  uint32
 }
@@ -94,20 +94,21 @@ func (v *Views) List(also ...string) (map[string]View, error) {
 	all := make(map[string]View, 2*len(also))
 	for _, m := range table {
 		if wanted[m.Mountpoint] || strings.HasPrefix(m.Mountpoint, v.o.Dir+"/") {
-			all[m.Mountpoint] = view(m)
+			all[m.Mountpoint] = view(m, !wanted[m.Mountpoint])
 		}
 	}
 	return all, nil
 }
 
-func view(m *mountinfo.Info) View {
+// view describes a mount; of one that is no guest's nobody asks for the owner.
+func view(m *mountinfo.Info, guests bool) View {
 	s := View{
 		Path: m.Mountpoint, Filesystem: fmt.Sprintf("%d:%d:%s", m.Major, m.Minor, m.Root),
 		ReadOnly: slices.Contains(strings.Split(m.Options, ","), "ro"),
 		Mapped:   slices.Contains(strings.Split(m.Options, ","), "idmapped"),
 	}
 	var stat unix.Stat_t
-	if unix.Lstat(m.Mountpoint, &stat) == nil {
+	if guests && unix.Lstat(m.Mountpoint, &stat) == nil {
 		s.Owner = stat.Uid
 	}
 	return s
@@ -138,7 +139,7 @@ func (v *Views) show(ctx context.Context, p Params) (View, error) {
 		return View{}, fault.New(fault.NotReady, "nothing is mounted on %s", p.Source)
 	}
 	if top := table.Top(p.Path); top != nil {
-		if s := view(top); s.Fits(view(source).Filesystem, p) {
+		if s := view(top, true); s.Fits(view(source, false).Filesystem, p) {
 			return s, nil
 		}
 		return View{}, fault.New(fault.Conflict, "%s of type %s is mounted on %s", top.Source, top.FSType, p.Path)
@@ -162,7 +163,7 @@ func (v *Views) show(ctx context.Context, p Params) (View, error) {
 	if top == nil {
 		return View{}, fault.New(fault.Transient, "the mount on %s is gone again", p.Path)
 	}
-	return view(top), nil
+	return view(top, true), nil
 }
 
 // mount makes a copy of the mount, sets it up where nobody sees it, and puts

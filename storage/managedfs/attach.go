@@ -94,7 +94,7 @@ func (s *Source) mount(ctx context.Context, p storage.FilesystemAttachParams, re
 		return false, nil
 	}
 	if !slices.Contains(rec.Paths, p.Path) {
-		rec.Paths = append(rec.Paths, p.Path)
+		rec.Paths = append(slices.Clip(rec.Paths), p.Path)
 		if err := s.records.Put(p.ID, rec); err != nil {
 			return false, err
 		}

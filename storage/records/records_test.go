@@ -50,6 +50,28 @@ func TestRecordsAreKept(t *testing.T) {
 	}
 }
 
+// What another agent wrote is read, however often this one has read it before.
+func TestRecordsOfOthers(t *testing.T) {
+	dir := t.TempDir()
+	ours, theirs := records.In[entry](dir), records.In[entry](dir)
+	for n := range 100 {
+		if err := theirs.Put("a", entry{Size: n % 10}); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if got, found, err := ours.Get("a"); !found || err != nil || got.Size != n%10 {
+				t.Fatalf("%d: %v, %v, %v", n, got, found, err)
+			}
+		}
+	}
+	if err := theirs.Remove("a"); err != nil {
+		t.Fatal(err)
+	}
+	if _, found, err := ours.Get("a"); found || err != nil {
+		t.Errorf("%v, %v", found, err)
+	}
+}
+
 // A record that cannot be understood is a person's to look at, not a reason to
 // start anew. Links are not followed.
 func TestDamagedRecords(t *testing.T) {

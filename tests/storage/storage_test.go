@@ -172,6 +172,9 @@ func (w world) removal(file string) {
 	}
 	w.Run("apply", "-f", bare, "--wait", "--timeout", "2m")
 	w.bare("volumes/data.img volumes/data.json")
+	if status := w.Run("status"); !strings.Contains(status, "Unknown storage") || !strings.Contains(status, kept) {
+		t.Errorf("the status says nothing of the data that nothing declares:\n%s", status)
+	}
 	if events := w.Run("events", "volume/data"); !strings.Contains(events, kept) {
 		t.Errorf("it was not said that data is kept in %s:\n%s", kept, events)
 	}

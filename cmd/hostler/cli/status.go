@@ -17,7 +17,7 @@ func (a *app) statusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Show this host at a glance",
 		Long: "Show the agent, its workers, the container types and how far their initialisation is,\n" +
-			"machines by status, instances that nothing declares, locks and disk space.",
+			"machines by status, instances and storage that nothing declares, locks and disk space.",
 		Args: takes(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.status(cmd.Context()) },
 	}, outTable, outJSON, outYAML)
@@ -42,6 +42,7 @@ func (a *app) status(ctx context.Context) error {
 	s.types(st.Types)
 	s.workers(st.Workers)
 	s.unknown(st.Unknown)
+	s.unknownStorage(st.UnknownStorage)
 	s.locks(st.Locks)
 	s.disk(st.Disk)
 	return nil
@@ -52,6 +53,7 @@ func fullStatus(st api.Status) api.Status {
 	st.Types = pick(st.Types, every(len(st.Types)))
 	st.Workers = pick(st.Workers, every(len(st.Workers)))
 	st.Unknown = pick(st.Unknown, every(len(st.Unknown)))
+	st.UnknownStorage = pick(st.UnknownStorage, every(len(st.UnknownStorage)))
 	st.Locks = pick(st.Locks, every(len(st.Locks)))
 	st.Disk = pick(st.Disk, every(len(st.Disk)))
 	st.Notices = pick(st.Notices, every(len(st.Notices)))
@@ -124,6 +126,22 @@ func (s sheet) unknown(instances []api.UnknownInstance) {
 	t := &table{head: []string{"  TYPE", "INSTANCE", "UID"}}
 	for _, u := range instances {
 		t.add("  "+u.Type, u.Name, u.UID)
+	}
+	_ = t.write(s.w, 0, nil)
+}
+
+func (s sheet) unknownStorage(all []api.UnknownStorage) {
+	if len(all) == 0 {
+		return
+	}
+	s.title("Unknown storage (made by this agent, declared by nothing; declared again it has its data back)")
+	t := &table{head: []string{"  KIND", "NAME", "PROVIDER", "SIZE", "DEVICE", "PATH"}}
+	for _, u := range all {
+		bytes := ""
+		if u.Size > 0 {
+			bytes = size(u.Size)
+		}
+		t.add("  "+u.Kind, u.Name, u.Provider, bytes, u.Device, u.Path)
 	}
 	_ = t.write(s.w, 0, nil)
 }
