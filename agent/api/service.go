@@ -100,8 +100,8 @@ type Glance struct {
 	// UnknownStorage is what of storage is unknown.
 	UnknownStorage []UnknownStorage
 	Locks          []Lock
-	Disk    []Disk
-	Notices []string
+	Disk           []Disk
+	Notices        []string
 	// Guard is nil when no change of the host's own network is armed.
 	Guard *Guarded
 }

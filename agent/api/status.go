@@ -21,7 +21,7 @@ func (s *Server) status(ctx context.Context, _ *struct{}) (*out[Status], error) 
 		Version: s.o.Version, Namespace: s.o.Namespace, Started: g.Started, Harvest: g.Harvest,
 		Workers: orEmpty(g.Workers), Machines: map[string]int{}, Unknown: orEmpty(g.Unknown),
 		UnknownStorage: orEmpty(g.UnknownStorage),
-		Locks: orEmpty(g.Locks), Disk: orEmpty(g.Disk), Notices: orEmpty(g.Notices), Guard: g.Guard,
+		Locks:          orEmpty(g.Locks), Disk: orEmpty(g.Disk), Notices: orEmpty(g.Notices), Guard: g.Guard,
 	}
 	types := map[string]*state.Object{}
 	for i, o := range objects {

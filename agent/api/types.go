@@ -142,7 +142,7 @@ type Status struct {
 	// volumes that are retained.
 	UnknownStorage []UnknownStorage `json:"unknown-storage"`
 	Locks          []Lock           `json:"locks"`
-	Disk      []Disk            `json:"disk"`
+	Disk           []Disk           `json:"disk"`
 	// Guard is a change of the host's own network that is not kept yet.
 	Guard *Guarded `json:"guard,omitempty"`
 	// Notices are things a person should know: a rebuilt store, a rejected
