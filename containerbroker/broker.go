@@ -8,6 +8,7 @@ package containerbroker
 import (
 	"context"
 	"io"
+	"strings"
 	"time"
 )
 
@@ -132,6 +133,24 @@ type Readiness struct {
 	CloudInit string
 	// Init is the name of process 1 inside.
 	Init string
+	// SSH is the address at which SSH was proven to answer as this guest, ""
+	// where it was not; NoSSH says why, where the guest has SSH.
+	SSH, NoSSH string
+}
+
+// Told says for a person what is known beyond the addresses, "" for nothing.
+func (r Readiness) Told() string {
+	var all []string
+	if r.CloudInit != "" {
+		all = append(all, "cloud-init: "+r.CloudInit)
+	}
+	switch {
+	case r.SSH != "":
+		all = append(all, "SSH answers at "+r.SSH)
+	case r.NoSSH != "":
+		all = append(all, "SSH does not answer this host: "+r.NoSSH)
+	}
+	return strings.Join(all, "; ")
 }
 
 // Event is a hint that an instance changed. An empty Instance means that

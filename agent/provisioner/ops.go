@@ -170,6 +170,7 @@ const quickDeath = 10 * time.Second
 func (o *operation) ready(ctx context.Context) error {
 	o.leave()
 	s := &o.d.Status
+	told := ""
 	if probe, ok := o.w.Broker.(containerbroker.ReadinessProbe); ok {
 		waitCtx, done := o.wait(ctx)
 		defer done()
@@ -189,13 +190,13 @@ func (o *operation) ready(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("the instance runs but is not ready: %w", err)
 		}
-		s.Addresses = found.Addresses
+		s.Addresses, told = found.Addresses, found.Told()
 	}
 	clearFailure(s)
-	setReady(s, true, "Usable", "", o.w.Now())
+	setReady(s, true, "Usable", told, o.w.Now())
 	s.State, s.Message, s.Percent = spec.MachineRunning, "", nil
 	s.ObservedGeneration = o.d.Generation
-	o.event(ctx, state.LevelInfo, "Ready", "")
+	o.event(ctx, state.LevelInfo, "Ready", told)
 	return o.save(ctx)
 }
 

@@ -15,7 +15,8 @@ import (
 // Script runs once in the guest and waits there, so that nothing is
 // polled over the socket. $1 is how many fifths of a second it may wait for
 // an address, 0 for not at all; every further argument is a list of addresses,
-// as the kernel writes them, of which it waits for one. It prints "word value" lines, and what
+// as the kernel writes them, of which it waits for one. It prints "word value"
+// lines, among them the SSH host keys of a guest that listens for SSH, and what
 // cloud-init wrote about its run after the line "result". A systemd that has
 // only just begun breaks off the wait for its boot, so that is asked again.
 const Script = `
@@ -79,6 +80,17 @@ if [ "$tries" -gt 0 ]; then
     until address "$@" || [ "$n" -ge "$tries" ]; do sleep 0.2 || sleep 1; n=$((n+1)); done
     if address "$@"; then echo "address found"; else echo "address missing"; fi
   else echo "address unlikely"; fi
+fi
+if [ -d /etc/ssh ]; then
+  listens=
+  for f in /proc/net/tcp /proc/net/tcp6; do
+    [ ! -r "$f" ] || while read -r a b c d e; do
+      case "$b $d" in *":0016 0A") listens=yes;; esac
+    done <"$f"
+  done
+  [ -z "$listens" ] || for f in /etc/ssh/ssh_host_*_key.pub; do
+    [ ! -r "$f" ] || while read -r a b c; do echo "ssh-key $b"; break; done <"$f"
+  done
 fi
 if [ -e /run/cloud-init/result.json ]; then echo result; head -c 16384 /run/cloud-init/result.json; fi
 exit 0

@@ -73,7 +73,11 @@ func (d *Driver) waitReady(ctx context.Context, m containerbroker.Machine, progr
 			ready.Addresses = d.learn(c, after)
 		}
 	}
-	return ready, guestprobe.Judge(report, ready, d.opts.AddressTimeout, guestprobe.Lacking(m, ready.Addresses))
+	if err := guestprobe.Judge(report, ready, d.opts.AddressTimeout, guestprobe.Lacking(m, ready.Addresses)); err != nil {
+		return ready, err
+	}
+	ready.SSH, ready.NoSSH = guestprobe.SSH(ctx, report, ready.Addresses)
+	return ready, ctx.Err()
 }
 
 // leaseTime is how long an address on libvirt's own network is waited for.

@@ -31,6 +31,10 @@ func TestMixedExampleAsItStands(t *testing.T) {
 	if !strings.Contains(out, "/dev/vd") || !strings.Contains(out, "done") {
 		t.Errorf("in the guest: %s", out)
 	}
+	// D4, D5: how far the guest is, by its own word and by its host key.
+	if out := h.agent.Run("show", "machine/db"); !strings.Contains(out, "cloud-init: done; SSH answers at 10.20.0.20") {
+		t.Errorf("show says:\n%s", out)
+	}
 	pid := h.kvm.Guest("db")
 	if h.agent.Apply("site", text); h.kvm.Guest("db") != pid {
 		t.Error("the guest was restarted")

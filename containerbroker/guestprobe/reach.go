@@ -1,0 +1,110 @@
+package guestprobe
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Reach looks for an address at which a guest can be reached.
+type Reach struct {
+	// Addresses returns those that are known now; it is asked every Every. Its
+	// error ends the search.
+	Addresses func(ctx context.Context) ([]string, error)
+	// Check proves that it is the guest itself that answers at an address. What
+	// fails is tried again after Retry.
+	Check        func(ctx context.Context, address string) error
+	Every, Retry time.Duration
+	// Limit bounds the search.
+	Limit time.Duration
+}
+
+// failure is what the last check of an address said.
+type failure struct {
+	address string
+	err     error
+}
+
+// First returns the first address that proves to be the guest's. Every address
+// is checked beside the others from when it is known; when First returns no
+// check is running.
+func (r Reach) First(ctx context.Context) (string, error) {
+	limited, cancel := context.WithTimeout(ctx, r.Limit)
+	found, failures := make(chan string), make(chan failure)
+	checks := map[string]chan struct{}{}
+	defer func() {
+		cancel()
+		for _, done := range checks {
+			<-done
+		}
+	}()
+	look := time.NewTicker(r.Every)
+	defer look.Stop()
+	var last failure
+	for {
+		addresses, err := r.Addresses(limited)
+		if err != nil && limited.Err() == nil {
+			return "", fmt.Errorf("cannot learn its addresses: %w", err)
+		}
+		for _, address := range addresses {
+			if checks[address] == nil {
+				done := make(chan struct{})
+				checks[address] = done
+				go func() {
+					defer close(done)
+					r.check(limited, address, found, failures)
+				}()
+			}
+		}
+		for waiting := true; waiting; {
+			select {
+			case address := <-found:
+				return address, nil
+			case last = <-failures:
+			case <-look.C:
+				waiting = false
+			case <-limited.Done():
+				return "", r.why(ctx, len(checks), last)
+			}
+		}
+	}
+}
+
+// why tells how a search ended that found nothing.
+func (r Reach) why(ctx context.Context, checks int, last failure) error {
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case checks == 0:
+		return fmt.Errorf("it got no address within %s", r.Limit)
+	case last.err == nil:
+		return fmt.Errorf("no address of it answered within %s", r.Limit)
+	}
+	return fmt.Errorf("cannot reach it at any address within %s; the last one tried was %s: %w", r.Limit, last.address, last.err)
+}
+
+// check tries one address until it is proven or the search ends.
+func (r Reach) check(ctx context.Context, address string, found chan<- string, failures chan<- failure) {
+	for {
+		err := r.Check(ctx, address)
+		if err == nil {
+			select {
+			case found <- address:
+			case <-ctx.Done():
+			}
+			return
+		}
+		select {
+		case failures <- failure{address, err}:
+		case <-ctx.Done():
+			return
+		}
+		timer := time.NewTimer(r.Retry)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package guestprobe
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+func reach(addresses ...string) Reach {
+	return Reach{
+		Addresses: func(context.Context) ([]string, error) { return addresses, nil },
+		Every:     time.Millisecond, Retry: time.Millisecond, Limit: 10 * time.Second,
+	}
+}
+
+// D4: all addresses are tried beside each other; the first that is proven
+// wins, and none is being tried any more when it is told.
+func TestFirstAddressWins(t *testing.T) {
+	r := reach("10.0.0.1", "10.0.0.2", "10.0.0.3")
+	var running atomic.Int64
+	all := make(chan struct{})
+	r.Check = func(ctx context.Context, address string) error {
+		if running.Add(1) == 3 {
+			close(all)
+		}
+		defer running.Add(-1)
+		select {
+		case <-all:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if address == "10.0.0.2" {
+			return nil
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	got, err := r.First(t.Context())
+	if got != "10.0.0.2" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	if n := running.Load(); n != 0 {
+		t.Errorf("%d are still being tried", n)
+	}
+}
+
+// D4 D5: an address that comes later is tried too, one that fails is tried
+// again, and each has one check at a time.
+func TestAddressesComeAndAreRetried(t *testing.T) {
+	r := reach()
+	var looks, tries, at atomic.Int64
+	r.Addresses = func(context.Context) ([]string, error) {
+		if looks.Add(1) < 3 {
+			return nil, nil
+		}
+		return []string{"10.0.0.1"}, nil
+	}
+	r.Check = func(context.Context, string) error {
+		if at.Add(1) != 1 {
+			t.Error("two checks of one address at once")
+		}
+		defer at.Add(-1)
+		if tries.Add(1) < 4 {
+			return errors.New("another machine")
+		}
+		return nil
+	}
+	if got, err := r.First(t.Context()); got != "10.0.0.1" || err != nil || tries.Load() != 4 {
+		t.Errorf("%q, %v after %d tries", got, err, tries.Load())
+	}
+}
+
+// D4: how a search ends that finds nothing tells what was wrong.
+func TestSearchThatFindsNothing(t *testing.T) {
+	r := reach()
+	r.Limit = 20 * time.Millisecond
+	r.Check = func(context.Context, string) error { return errors.New("connection refused") }
+	if _, err := r.First(t.Context()); err == nil || err.Error() != "it got no address within 20ms" {
+		t.Errorf("without an address: %v", err)
+	}
+	r.Addresses = reach("10.0.0.1").Addresses
+	if _, err := r.First(t.Context()); err == nil || !strings.Contains(err.Error(), "the last one tried was 10.0.0.1: connection refused") {
+		t.Errorf("refused: %v", err)
+	}
+	r.Check = func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() }
+	if _, err := r.First(t.Context()); err == nil || err.Error() != "no address of it answered within 20ms" {
+		t.Errorf("silent: %v", err)
+	}
+	r.Addresses = func(context.Context) ([]string, error) { return nil, errors.New("the hypervisor is gone") }
+	if _, err := r.First(t.Context()); err == nil || err.Error() != "cannot learn its addresses: the hypervisor is gone" {
+		t.Errorf("no list: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	r = reach("10.0.0.1")
+	r.Check = func(ctx context.Context, _ string) error { cancel(); <-ctx.Done(); return ctx.Err() }
+	if _, err := r.First(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+}
+
+// What a guest says of its keys is only ever taken as bytes, and no more of it
+// than there can be.
+func TestHostKeysOfAReport(t *testing.T) {
+	report := "init systemd\nssh-key AAAA\nssh-key !!\nssh-key\n" + strings.Repeat("ssh-key AAAB\n", 20) + "result\nssh-key AAAC\n"
+	keys := hostKeys(report)
+	if len(keys) != maxHostKeys || !slices.Equal(keys[0], []byte{0, 0, 0}) || slices.ContainsFunc(keys, func(k []byte) bool { return slices.Equal(k, []byte{0, 0, 2}) }) {
+		t.Errorf("%v", keys)
+	}
+}
