@@ -21,6 +21,16 @@ const (
 	ConditionWhole = "Whole"
 )
 
+// reasonWaiting is that of what goes on by itself once something else is done.
+const reasonWaiting = "Waiting"
+
+func some(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return []string{text}
+}
+
 // Assess tells the status of a network after a pass. Pure; now only dates what
 // changed.
 func Assess(n Network, p Planned, err error, f failure, findings []firewall.Finding, now time.Time) spec.NetworkStatus {
@@ -38,6 +48,7 @@ func Assess(n Network, p Planned, err error, f failure, findings []firewall.Find
 	s.ObservedGeneration = n.Generation
 	if n.Life != state.Alive {
 		s.State, s.Message = stateDying, p.Waiting
+		set(conditionUpToDate, some(p.Waiting), reasonWaiting, "Dying")
 		if err != nil {
 			s.Message = err.Error()
 		}
@@ -48,7 +59,11 @@ func Assess(n Network, p Planned, err error, f failure, findings []firewall.Find
 		held = []string{p.Held + "; apply again with --allow restart"}
 		s.Message = "needs restart: " + p.Held
 	}
-	set(conditionUpToDate, held, "Needsrestart", "AsDeclared")
+	if held == nil && p.Waits != "" {
+		set(conditionUpToDate, some(p.Waits), reasonWaiting, "")
+	} else {
+		set(conditionUpToDate, held, "Needsrestart", "AsDeclared")
+	}
 	var texts []string
 	for _, finding := range findings {
 		texts = append(texts, finding.String())

@@ -174,7 +174,7 @@ func (w *Worker) show(t *turn) {
 func troubles(n Network, s spec.NetworkStatus) string {
 	var texts []string
 	for _, c := range s.Conditions {
-		if !c.Status {
+		if !c.Status && c.Reason != reasonWaiting {
 			texts = append(texts, c.Message)
 		}
 	}
