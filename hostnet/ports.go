@@ -183,7 +183,7 @@ func (p *planner) allCarried() map[string]Carried {
 	maps.Copy(all, p.w.Carried)
 	for _, l := range p.o.Links {
 		_, recorded := all[l.Name]
-		if recorded || !p.oursNamed(l.Master) || !hostNIC(l) {
+		if recorded || !p.oursNamed(l.Master) || !hostNIC(l) && !slices.Contains(p.w.NICs, l.Name) {
 			continue
 		}
 		had := Carried{MAC: l.MAC, MTU: l.MTU, ReversePath: l.ReversePath}

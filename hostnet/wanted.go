@@ -18,6 +18,9 @@ type Wanted struct {
 	// wants gets it back. The caller keeps the entry durably from before the
 	// first step until a plan without the NIC is empty.
 	Carried map[string]Carried
+	// NICs are known to be the host's, whatever their kind: where such a one is
+	// under a bridge of ours and in no record, it gets what the bridge bears.
+	NICs []string
 }
 
 // Bridge is a wanted bridge.

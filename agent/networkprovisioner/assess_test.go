@@ -1,11 +1,15 @@
 package networkprovisioner
 
 import (
+	"encoding/json"
+	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"hostler/agent/spec"
 	"hostler/agent/state"
+	"hostler/hostnet"
 )
 
 // What waits is told by a condition, in life and in dying.
@@ -32,5 +36,34 @@ func TestWaitingIsACondition(t *testing.T) {
 			t.Errorf("%s: %s, %+v", c.name, s.State, s.Conditions)
 		}
 		equalText(t, c.name, troubles(c.n, s), c.notice)
+	}
+}
+
+// A NIC that a kept network has let go of and that the guard may yet put back
+// keeps its record; one without a record gets what the bridge bears.
+func TestARecordOutlivesWhatIsArmed(t *testing.T) {
+	n := network("up", spec.Network{Bridge: "br-up", Interfaces: []string{"eth0"}})
+	n.Life = state.Dying
+	is := n.Record.Network
+	n.Status = spec.NetworkStatus{State: stateReady, Applied: &is, Carried: map[string]json.RawMessage{"eth0": []byte(`{"mac":"02:00:00:00:00:01"}`)}}
+	d := Desired{Networks: []Network{n}}
+	o := Observed{Host: hostnet.Observed{Links: []hostnet.Link{{Name: "eth0", Kind: "veth", MAC: "02:00:00:00:00:01", MTU: 1500, Up: true}}}}
+	for _, armed := range []string{"network/up", ""} {
+		o.Own.Armed = armed
+		if kept := len(Make(d, o, policy()).Networks[0].Carried) > 0; kept != (armed != "") {
+			t.Errorf("armed %q: the record is kept: %v", armed, kept)
+		}
+	}
+	d.Networks[0].Status.Carried = nil
+	o.Host.Links[0].Master, o.Host.Links[0].MasterKind = "br-up", "bridge"
+	o.Host.Links = append(o.Host.Links, hostnet.Link{Name: "br-up", Kind: "bridge", Alias: hostnet.Stamp("ns", n.UID), MAC: "02:00:00:00:00:01", MTU: 1500, Up: true})
+	o.Host.Addresses = []hostnet.Address{{Link: "br-up", Prefix: netip.MustParsePrefix("192.0.2.10/24")}}
+	var words []string
+	p := Make(d, o, policy()).Networks[0]
+	for _, s := range p.Links {
+		words = append(words, s.String())
+	}
+	if text := strings.Join(words, "; "); p.Waiting != "" || !strings.Contains(text, "add address 192.0.2.10/24 to eth0") || !strings.Contains(text, "remove bridge br-up") {
+		t.Errorf("%q, %s", p.Waiting, text)
 	}
 }

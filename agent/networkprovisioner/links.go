@@ -79,6 +79,10 @@ func links(p *Plan, d Desired, o Observed, policy Policy, claims map[string]host
 		one := &p.Networks[i]
 		carry(n, one, o)
 		maps.Copy(w.Carried, one.Carried)
+		w.NICs = append(w.NICs, n.Record.Network.Interfaces...)
+		if n.Status.Applied != nil {
+			w.NICs = append(w.NICs, n.Status.Applied.Interfaces...)
+		}
 		if one.On {
 			w.Bridges = append(w.Bridges, hostnet.Bridge{
 				Name: one.Is.Bridge, UID: n.UID, Addresses: prefixes(one.Is.Addresses), MTU: one.Is.MTU, Ports: one.Is.Interfaces,
@@ -92,7 +96,9 @@ func links(p *Plan, d Desired, o Observed, policy Policy, claims map[string]host
 		}
 	}
 	for i := range p.Networks {
-		forget(&p.Networks[i], steps)
+		if o.Own.Armed == "" { // or else the NIC may come under the bridge again
+			forget(&p.Networks[i], steps)
+		}
 	}
 	for _, problem := range problems {
 		if i, ok := at[problem.UID]; ok {

@@ -115,6 +115,9 @@ type Server interface {
 // Observe reads all that a plan depends on, or fails.
 func (e Eyes) Observe(ctx context.Context, d Desired) (Observed, error) {
 	o := Observed{Serving: map[string]bool{}, Served: map[string]bool{}}
+	// Before the host: a change that is undone while the host is looked at
+	// counts as one that is being made, and its end asks for another look.
+	o.Own = e.ownNetwork(d)
 	var err error
 	if o.Host, err = e.Host.Observe(ctx); err != nil {
 		return o, fmt.Errorf("cannot look at the host's network: %w", err)
@@ -133,7 +136,6 @@ func (e Eyes) Observe(ctx context.Context, d Desired) (Observed, error) {
 	}
 	_, err = os.Stat(filepath.Join("/", e.Root, "/proc/sys/net/ipv6/conf/all/forwarding"))
 	o.IPv6 = err == nil
-	o.Own = e.ownNetwork(d)
 	o.Listening = listening(filepath.Join("/", e.Root, "/proc/net"))
 	o.Resolvers = resolvers(e.Root)
 	return o, nil

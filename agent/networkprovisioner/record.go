@@ -114,7 +114,7 @@ func (t *turn) story(n Network, s spec.NetworkStatus, links []string, err error)
 		t.tell(n, state.LevelInfo, "Created", summary(*is))
 	case was != nil && is != nil && len(changes(*was, *is)) > 0:
 		t.tell(n, state.LevelInfo, "Updated", "changed "+fieldsOf(changes(*was, *is)))
-	case len(links) > 0 && n.Life == state.Alive:
+	case len(links) > 0 && n.Life == state.Alive && was != nil: // one that was never whole is not repaired
 		t.tell(n, state.LevelWarn, "Repaired", strings.Join(links, "; "))
 	}
 }

@@ -153,6 +153,8 @@ func (c *checker) hostAddress(path, s string) (netip.Prefix, bool) {
 	switch {
 	case a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a.Is4() && a.As4()[0] >= 224 || a.Is4() && a.As4()[0] == 0:
 		c.bad(path, "%s is not an address that an interface can have; use one of a private range, like 10.20.0.1/24", quote(s))
+	case a.Is6() && a.IsLinkLocalUnicast():
+		c.bad(path, "%s is an address that the kernel gives by itself; use one of a private range, like fd00:20::1/64", quote(s))
 	case p.Bits() > a.BitLen()-2:
 		c.bad(path, "%s leaves no room for guests in its subnet; use a shorter prefix, like /%d", quote(s), map[bool]int{true: 24, false: 64}[a.Is4()])
 	case a == p.Masked().Addr():
