@@ -328,7 +328,7 @@ func (h fakeFilesystems) List(context.Context) ([]storage.Filesystem, error) {
 
 type fakeViews struct{ *fakeHost }
 
-func (h fakeViews) List(...string) (map[string]idmap.View, error) {
+func (h fakeViews) List(context.Context, ...string) (map[string]idmap.View, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	all := maps.Clone(h.views)

@@ -15,6 +15,7 @@ import (
 	"hostler/internal/fault"
 	"hostler/storage"
 	"hostler/storage/idmap"
+	"hostler/storage/mounts"
 )
 
 // Sources are what provides volumes and filesystems, by name.
@@ -32,7 +33,7 @@ type Sources struct {
 
 // Views shows filesystems to machines; see package storage/idmap.
 type Views interface {
-	List(also ...string) (map[string]idmap.View, error)
+	List(ctx context.Context, also ...string) (map[string]idmap.View, error)
 	Show(ctx context.Context, views []idmap.Params) []storage.Result[idmap.View]
 	Hide(ctx context.Context, paths []string) []error
 }
@@ -158,12 +159,13 @@ func decode(o state.Object, record, status any) error {
 // must be readable.
 func (s Sources) Observe(ctx context.Context, desired Desired) (Observed, error) {
 	o := Observed{Volumes: map[string][]storage.Volume{}, Filesystems: map[string][]storage.Filesystem{}, Blind: map[string]error{}}
-	var mounts []string
+	var at []string
+	ctx = mounts.Once(ctx)
 	used := map[string]string{} // the kind that a source is used for
 	for _, e := range desired.Entities {
 		used[e.Source] = e.Kind
 		if e.Kind == spec.KindFilesystem {
-			mounts = append(mounts, filepath.Join(s.Mounts, e.Name))
+			at = append(at, filepath.Join(s.Mounts, e.Name))
 		}
 	}
 	if len(used) == 0 {
@@ -183,7 +185,7 @@ func (s Sources) Observe(ctx context.Context, desired Desired) (Observed, error)
 		})
 	}
 	var err error
-	asked.Go(func() { o.Mounts, err = s.Views.List(mounts...) })
+	asked.Go(func() { o.Mounts, err = s.Views.List(ctx, at...) })
 	asked.Wait()
 	if err != nil {
 		return Observed{}, err

@@ -84,7 +84,7 @@ func aMount(t *testing.T) (*Views, string) {
 func aView(t *testing.T, dir string) *Views {
 	v := New(Options{Dir: filepath.Join(dir, "views"), Runner: run.Host{}})
 	t.Cleanup(func() {
-		all, err := v.List()
+		all, err := v.List(t.Context())
 		if err != nil {
 			t.Error(err)
 		}
@@ -164,7 +164,7 @@ func TestPrivilegedViewsKeepOwners(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(path, "file"), []byte("x"), 0o600); err != nil {
 		t.Error(err)
 	}
-	listed, err := v.List(source)
+	listed, err := v.List(t.Context(), source)
 	if err != nil || listed[path].Filesystem == "" || listed[path].Filesystem != listed[source].Filesystem {
 		t.Errorf("%+v, %v", listed, err)
 	}

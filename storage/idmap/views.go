@@ -82,8 +82,8 @@ func (s View) Fits(filesystem string, p Params) bool {
 
 // List returns the mounts below the folder of views and those at the paths in
 // also: of each path what is seen there.
-func (v *Views) List(also ...string) (map[string]View, error) {
-	table, err := mounts.Read(v.o.Proc)
+func (v *Views) List(ctx context.Context, also ...string) (map[string]View, error) {
+	table, err := mounts.In(ctx, v.o.Proc)
 	if err != nil {
 		return nil, err
 	}

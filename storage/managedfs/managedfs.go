@@ -138,12 +138,12 @@ func (s *Source) owned(r storage.Ref) (record, error) {
 }
 
 // List implements storage.FilesystemSource.
-func (s *Source) List(context.Context) ([]storage.Filesystem, error) {
+func (s *Source) List(ctx context.Context) ([]storage.Filesystem, error) {
 	ids, err := s.records.IDs()
 	if err != nil {
 		return nil, err
 	}
-	table, err := mounts.Read(s.o.Proc)
+	table, err := mounts.In(ctx, s.o.Proc)
 	if err != nil {
 		return nil, err
 	}

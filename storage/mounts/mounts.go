@@ -5,6 +5,7 @@ package mounts
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/moby/sys/mountinfo"
 	"golang.org/x/sys/unix"
@@ -36,6 +38,37 @@ func Read(proc string) (Table, error) {
 		return nil, fmt.Errorf("cannot list mounts: %w", err)
 	}
 	return all, nil
+}
+
+// once is a table that is read when first asked for.
+type once struct {
+	sync.Mutex
+	proc  string
+	table Table
+}
+
+type onceKey struct{}
+
+// Once returns a context for one look at the host: all who ask In it for the
+// table are given the same one, which may have thousands of entries.
+func Once(ctx context.Context) context.Context { return context.WithValue(ctx, onceKey{}, &once{}) }
+
+// In is Read, at most once in a context of Once.
+func In(ctx context.Context, proc string) (Table, error) {
+	o, _ := ctx.Value(onceKey{}).(*once)
+	if o == nil {
+		return Read(proc)
+	}
+	o.Lock()
+	defer o.Unlock()
+	if o.table == nil || o.proc != proc {
+		table, err := Read(proc)
+		if err != nil {
+			return nil, err
+		}
+		o.proc, o.table = proc, table
+	}
+	return o.table, nil
 }
 
 // At returns what is mounted at path, lowest first.

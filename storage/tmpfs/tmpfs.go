@@ -194,12 +194,12 @@ func (s *Source) destroy(r storage.Ref) error {
 }
 
 // List implements storage.FilesystemSource.
-func (s *Source) List(context.Context) ([]storage.Filesystem, error) {
+func (s *Source) List(ctx context.Context) ([]storage.Filesystem, error) {
 	ids, err := s.records.IDs()
 	if err != nil {
 		return nil, err
 	}
-	table, err := mounts.Read(s.o.Proc)
+	table, err := mounts.In(ctx, s.o.Proc)
 	if err != nil {
 		return nil, err
 	}
