@@ -117,7 +117,7 @@ func (c *channel) run(script string, limit time.Duration) (string, error) {
 		return "", fmt.Errorf("%s: %w", script, err)
 	}
 	deadline := time.Now().Add(limit)
-	for pause := 10 * time.Millisecond; time.Now().Before(deadline); pause = min(2*pause, 250*time.Millisecond) {
+	for pause := 10 * time.Millisecond; time.Now().Before(deadline); pause = min(2*pause, time.Second) {
 		var end struct {
 			Exited   bool
 			ExitCode int    `json:"exitcode"`

@@ -62,7 +62,7 @@ func TestUpgradeDowngradeRemovePurge(t *testing.T) {
 	unharmed("removed and installed again")
 
 	apt("purge hostler")
-	left := m.sh("for f in /etc/hostler /run/hostler /etc/sysctl.d/60-hostler.conf; do ! test -e $f || echo $f; done; getent passwd hostler-lxd; getent group hostler hostler-admin; systemctl list-units --all --no-legend 'hostler*'; true")
+	left := m.sh("systemctl daemon-reload; for f in /etc/hostler /run/hostler /etc/sysctl.d/60-hostler.conf; do ! test -e $f || echo $f; done; getent passwd hostler-lxd; getent group hostler hostler-admin; systemctl list-units --all --no-legend 'hostler*'; true")
 	if strings.TrimSpace(left) != "" {
 		t.Errorf("purge leaves:\n%s", left)
 	}
