@@ -60,7 +60,10 @@ func newMachine(t *testing.T, b base, parent, payload string) *machine {
 
 func (m *machine) disk() string { return filepath.Join(m.dir, "disk.qcow2") }
 
-// boot starts the machine and waits until it takes commands.
+// boot starts the machine and waits until it takes commands. Its kernel takes
+// emulated time-stamp counters for unsynchronised and would ask the time of a
+// device, which is a way out of the emulation each time: they all are the
+// host's.
 func (m *machine) boot() {
 	m.Helper()
 	start := time.Now()
@@ -69,7 +72,7 @@ func (m *machine) boot() {
 		"-machine", "q35,usb=off,vmport=off", "-accel", "tcg,thread=multi", "-cpu", "qemu64", "-smp", "2", "-m", "1536",
 		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none", "-name", "hostler-test",
 		"-kernel", m.base.kernel, "-initrd", m.base.initrd,
-		"-append", "root=/dev/vda ro console=ttyS0 net.ifnames=0 quiet systemd.show_status=0 mitigations=off nowatchdog panic=-1",
+		"-append", "root=/dev/vda ro console=ttyS0 net.ifnames=0 quiet systemd.show_status=0 mitigations=off nowatchdog panic=-1 tsc=reliable",
 		"-drive", "file=" + m.disk() + ",format=qcow2,if=virtio,cache=writeback,discard=unmap",
 		"-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net,romfile=",
 		"-device", "virtio-rng-pci", "-device", "virtio-serial-pci",
