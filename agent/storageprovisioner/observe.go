@@ -79,12 +79,12 @@ func (k decoder) desired(objects []state.Object) (Desired, error) {
 			}
 			d.Guests = append(d.Guests, was.guest)
 		}
+		if err != nil {
+			return Desired{}, err
+		}
 		if !known && o.Revision != 0 {
 			was.revision = o.Revision
 			k[o.UID] = was
-		}
-		if err != nil {
-			return Desired{}, err
 		}
 	}
 	maps.DeleteFunc(k, func(uid string, _ decoded) bool { return !there[uid] })

@@ -2,6 +2,7 @@ package storageprovisioner
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -515,4 +516,32 @@ func TestEarlyWake(t *testing.T) {
 	if s := r.status(spec.KindVolume, "data"); s.State != spec.StorageAttached {
 		t.Errorf("%+v", s)
 	}
+}
+
+// A record that cannot be read stops every pass until it can be read, and
+// costs nothing meanwhile.
+func TestUnreadableRecord(t *testing.T) {
+	r := newRig(t)
+	r.web()
+	r.pass()
+	id := state.ID{Kind: spec.KindMachine, Name: "web"}
+	whole := r.store.objects[id].Spec
+	for _, broken := range []string{`{"machine":`, `[]`} {
+		o := r.store.objects[id]
+		o.Spec = json.RawMessage(broken)
+		r.store.revised(o)
+		calls := len(r.host.calls)
+		for look := range 3 {
+			if _, err := r.w.converge(t.Context()); err == nil || !strings.Contains(err.Error(), "machine/web") {
+				t.Errorf("%s, look %d: %v", broken, look, err)
+			}
+		}
+		if len(r.host.calls) != calls {
+			t.Errorf("%s: %v", broken, r.host.calls[calls:])
+		}
+	}
+	r.store.objects[id].Spec = whole
+	r.store.revised(r.store.objects[id])
+	r.pass()
+	equal(t, r.sources(), webSources)
 }
