@@ -39,6 +39,8 @@ type host struct {
 	// that waited to be confirmed has come to its end.
 	guard     *guard.Guard
 	guardEnds chan struct{}
+	// told are the bridges of whose files systemd-networkd was told again.
+	told map[string]bool
 
 	// begun is the configuration that this process began with.
 	begun spec.Config

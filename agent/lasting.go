@@ -38,7 +38,8 @@ func (l lasting) Keep(ctx context.Context, b persist.Bridge) (string, error) {
 	case persist.Ifupdown:
 		return "", l.moveClient(ctx, b.NIC, b.Name)
 	case persist.Networkd, persist.Netplan:
-		if changed {
+		// An agent that died before it told networkd has left the telling.
+		if changed || !persist.Ruled(l.paths.Root, b) && l.untold(b.Name) {
 			return "", l.reload(ctx)
 		}
 	}
@@ -48,11 +49,28 @@ func (l lasting) Keep(ctx context.Context, b persist.Bridge) (string, error) {
 // Drop implements networkprovisioner.Lasting.
 func (l lasting) Drop(ctx context.Context, bridge string) error {
 	nic := persist.NIC(l.paths.Root, l.config().Namespace, bridge)
-	changed, err := persist.Remove(l.paths.Root, l.config().Namespace, bridge)
-	if err != nil || !changed {
+	there, err := persist.Disable(l.paths.Root, l.config().Namespace, bridge)
+	if err != nil || !there {
 		return err
 	}
-	return errors.Join(l.reload(ctx), l.moveClient(ctx, bridge, nic))
+	// The files go last: as long as they are there, what is left is done again.
+	if err := errors.Join(l.reload(ctx), l.moveClient(ctx, bridge, nic)); err != nil {
+		return err
+	}
+	_, err = persist.Remove(l.paths.Root, l.config().Namespace, bridge)
+	return err
+}
+
+// untold says, once for each bridge, that this process has told nobody of it.
+func (l lasting) untold(bridge string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.told == nil {
+		l.told = map[string]bool{}
+	}
+	first := !l.told[bridge]
+	l.told[bridge] = true
+	return first
 }
 
 // Bridges implements networkprovisioner.Lasting.

@@ -155,6 +155,31 @@ func Write(root string, b Bridge) (m Manager, changed bool, err error) {
 	return m, changed, nil
 }
 
+// disabled ends the names of files that nobody reads any more: neither
+// systemd-networkd nor run-parts(8) takes a name that ends so.
+const disabled = ".off"
+
+// Disable takes the files of a bridge out of use, and says whether there are
+// any, in use or not. They are still known, until Remove. Idempotent.
+func Disable(root, namespace, bridge string) (there bool, err error) {
+	for _, path := range owned(root, namespace, bridge) {
+		there = true
+		if strings.HasSuffix(path, disabled) {
+			continue
+		}
+		if err := os.Rename(path, path+disabled); err != nil {
+			return true, fmt.Errorf("cannot put the files of bridge %s out of use: %w", bridge, err)
+		}
+	}
+	return there, nil
+}
+
+// Ruled says that systemd-networkd knows the NIC by our file.
+func Ruled(root string, b Bridge) bool {
+	_, file := Ruler(root, b.NIC, b.Index)
+	return strings.HasSuffix(file, ownFile(b))
+}
+
 // Remove removes the files of a bridge, and says whether there were any.
 func Remove(root, namespace, bridge string) (changed bool, err error) {
 	for _, path := range owned(root, namespace, bridge) {

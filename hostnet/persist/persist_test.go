@@ -155,6 +155,19 @@ func TestWriteAndRemove(t *testing.T) {
 			if others := persist.Bridges(root, "other"); len(others) > 0 {
 				t.Errorf("another agent's bridges are %v", others)
 			}
+			for range 2 { // a second time after a crash in between
+				if there, err := persist.Disable(root, "hostler", "br-lan"); err != nil || there != (len(c.want) > 0) {
+					t.Errorf("Disable: %v, %v", there, err)
+				}
+				for path := range tree(t, root) {
+					if strings.Contains(path, "hostler-") && !strings.HasSuffix(path, ".off") {
+						t.Errorf("%s is still in use", path)
+					}
+				}
+			}
+			if names := persist.Bridges(root, "hostler"); len(names) != min(1, len(c.want)) {
+				t.Errorf("out of use, the bridges are %v", names)
+			}
 			if changed, err := persist.Remove(root, "hostler", "br-lan"); err != nil || changed != (len(c.want) > 0) {
 				t.Errorf("Remove: %v, %v", changed, err)
 			}
