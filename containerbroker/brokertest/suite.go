@@ -63,7 +63,7 @@ func Run(t *testing.T, h Harness) {
 		s.image = id
 		t.Run("K2 L2 images are made once and found again", s.imagesAreShared)
 	}
-	t.Run("L1 L6 a new instance is stamped, stopped and limited as asked", s.createStamps)
+	t.Run("K6 L1 L6 a new instance is stamped, stopped and limited as asked", s.createStamps)
 	t.Run("Z5 Z7 create again with the same token is success", s.createAgain)
 	t.Run("Z5 L9 create over another instance is a conflict", s.createConflict)
 	t.Run("lost reply makes no second instance", s.createLostReply)
@@ -73,9 +73,9 @@ func Run(t *testing.T, h Harness) {
 	t.Run("L11 K5 Z6 delete takes any state", s.deleteAny)
 	t.Run("delete with another stamp changes nothing", s.deleteOther)
 	t.Run("L6 update is live and leaves no difference", s.updateLive)
-	t.Run("L4 N2 N18 a new instance has its interfaces and disks", s.createAttached)
+	t.Run("K6 L4 N2 N18 a new instance has its interfaces and disks", s.createAttached)
 	t.Run("L4 interfaces come, change and go", s.interfaces)
-	t.Run("disks come, change and go while it runs", s.disks)
+	t.Run("V3 V5 disks come, change and go while it runs", s.disks)
 	t.Run("what cannot be attached is refused", s.attachRefuses)
 	t.Run("update refuses what is not its own", s.updateRefuses)
 	t.Run("B8 namespaces do not meet", s.namespaces)

@@ -24,14 +24,14 @@ func defined(image string, names ...string) string {
 }
 
 // behind is start with a proxy before libvirt.
-func behind(t *testing.T, configuration string) (*kvmtest.Server, *kvmtest.Proxy, *harness.Agent, string) {
+func behind(t *testing.T) (*kvmtest.Server, *kvmtest.Proxy, *harness.Agent, string) {
 	t.Helper()
 	image := kvmtest.TinyReference(t)
 	s := kvmtest.Start(t)
 	p := kvmtest.NewProxy(t, s.Socket)
 	a := harness.NewAgent(t, t.TempDir())
 	a.Prefix = s.Behind(p)
-	a.Configure("namespace: test\nretry-delay: 1s\nstart-retries: 2\ntypes: {kvm: {accelerator: tcg}}\n" + configuration)
+	a.Configure("namespace: test\nretry-delay: 1s\nstart-retries: 2\ntypes: {kvm: {accelerator: tcg}}\n")
 	a.Start()
 	return s, p, a, image
 }
@@ -74,10 +74,24 @@ func goes(t *testing.T, s *kvmtest.Server, names ...string) {
 	})
 }
 
-// The harvest modes on domains: known, unknown (one of them shut off),
-// another agent's and nobody's. P4, P22 to P24, Z1, Z3.
+// What is harvested, and what never is.
 func TestHarvest(t *testing.T) {
-	s, _, a, image := behind(t, "")
+	s, p, a, image := behind(t)
+	t.Run("P4 P22 P23 P24 Z1 Z3 the modes", func(t *testing.T) { modes(t, s, a.With(t), image) })
+	a.Run("harvest", "all")
+	goes(t, s, "stray")
+	a.Apply("site", defined(image, "web"))
+	for _, fault := range []kvmtest.Fault{kvmtest.Lose, kvmtest.Truncate, kvmtest.Garbage, kvmtest.Oversize} {
+		t.Run("P20 P21 I15 I16 a listing that ends in "+string(fault), func(t *testing.T) {
+			badListing(t, s, p, a.With(t), image, fault)
+		})
+	}
+}
+
+// modes tries the modes on domains that are known, unknown (one of them shut
+// off), another agent's and nobody's.
+func modes(t *testing.T, s *kvmtest.Server, a *harness.Agent, image string) {
+	t.Helper()
 	// The agent must have compared the records with the domains once, or these
 	// would count as those of a lost store.
 	a.Apply("site", defined(image, "web", "db"))
@@ -123,41 +137,35 @@ func TestHarvest(t *testing.T) {
 	}
 }
 
-// A listing that fails, is cut short or never comes changes nothing, whatever
-// the mode, and the status says unknown. P20, P21, I15, I16.
-func TestBadListingsChangeNothing(t *testing.T) {
-	s, p, a, image := behind(t, "harvest: all\n")
-	a.Apply("site", defined(image, "web"))
-	for _, fault := range []kvmtest.Fault{kvmtest.Lose, kvmtest.Truncate, kvmtest.Garbage, kvmtest.Oversize} {
-		t.Run(string(fault), func(t *testing.T) {
-			a := a.With(t)
-			p.Break(kvmtest.ProcAllStats, fault)
-			p.Cut()
-			define(s, "stray", "test", false)
-			harness.Wait(t, "unknown", time.Minute, func() error {
-				if row := a.Machines()["web"]; row.Status != "unknown" {
-					return fmt.Errorf("web is %s", row.Status)
-				}
-				return nil
-			})
-			// What is undeclared meanwhile goes only when all is seen again.
-			p.Calls()
-			a.Run("apply", "-f", a.File("site", defined(image, "db")))
-			harness.Wait(t, "a listing", time.Minute, func() error {
-				if p.Count(kvmtest.ProcAllStats) < 2 {
-					return fmt.Errorf("not yet")
-				}
-				return nil
-			})
-			if n := p.Mutations(); n != 0 {
-				t.Errorf("%d changes", n)
-			}
-			if names := s.Names(); !slices.Contains(names, "web") || !slices.Contains(names, "stray") || slices.Contains(names, "db") {
-				t.Errorf("domains %v", names)
-			}
-			p.Heal()
-			goes(t, s, "web", "stray")
-			a.Apply("site", defined(image, "web"))
-		})
+// badListing: a listing that fails or is cut short changes nothing, though all
+// is to be harvested, and the status says unknown.
+func badListing(t *testing.T, s *kvmtest.Server, p *kvmtest.Proxy, a *harness.Agent, image string, fault kvmtest.Fault) {
+	t.Helper()
+	p.Break(kvmtest.ProcAllStats, fault)
+	p.Cut()
+	define(s, "stray", "test", false)
+	harness.Wait(t, "unknown", time.Minute, func() error {
+		if row := a.Machines()["web"]; row.Status != "unknown" {
+			return fmt.Errorf("web is %s", row.Status)
+		}
+		return nil
+	})
+	// What is undeclared meanwhile goes only when all is seen again.
+	p.Calls()
+	a.Run("apply", "-f", a.File("site", defined(image, "db")))
+	harness.Wait(t, "two listings", time.Minute, func() error {
+		if n := p.Count(kvmtest.ProcAllStats); n < 2 {
+			return fmt.Errorf("%d", n)
+		}
+		return nil
+	})
+	if n := p.Mutations(); n != 0 {
+		t.Errorf("%d changes", n)
 	}
+	if names := s.Names(); !slices.Contains(names, "web") || !slices.Contains(names, "stray") || slices.Contains(names, "db") {
+		t.Errorf("domains %v", names)
+	}
+	p.Heal()
+	goes(t, s, "web", "stray")
+	a.Apply("site", defined(image, "web"))
 }

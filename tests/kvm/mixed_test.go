@@ -116,7 +116,7 @@ func (h host) reaches(t *testing.T, machine, address string) {
 }
 
 // plugged looks for the volume in the guest, and for a second one that comes
-// and goes while the guest runs.
+// and goes while the guest runs. V2, V3, V5, V6.
 func (h host) plugged(t *testing.T, text string) {
 	t.Helper()
 	serials := func(want ...string) {
