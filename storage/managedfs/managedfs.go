@@ -212,6 +212,9 @@ func (s *Source) filesystem(id string, rec record, table mounts.Table, seen prob
 		if a.Size, a.Free, err = mounts.Usage(m.Mountpoint); err != nil {
 			f.Problem = err.Error()
 		}
+		if mounts.Failed(m) {
+			f.Problem = "the kernel made it read-only after an error of its device; when that is mended, take it from its machines and give it back to them"
+		}
 		f.Attachments = append(f.Attachments, a)
 		f.Size, f.Free = a.Size, a.Free
 		f.Growable = growable(rec.Type, m)

@@ -125,6 +125,14 @@ func ReadOnly(m *mountinfo.Info) bool {
 	return slices.Contains(strings.Split(m.Options, ","), "ro") || slices.Contains(strings.Split(m.VFSOptions, ","), "ro")
 }
 
+// Failed says that the kernel itself stopped all writes to a filesystem that
+// was mounted for writing: after errors of its device.
+func Failed(m *mountinfo.Info) bool {
+	all := strings.Split(m.VFSOptions, ",")
+	return slices.Contains(all, "emergency_ro") || slices.Contains(all, "shutdown") ||
+		slices.Contains(all, "ro") && !slices.Contains(strings.Split(m.Options, ","), "ro")
+}
+
 // Point is a directory to mount on, held open, so that no later change of
 // names leads the mount elsewhere.
 type Point struct {

@@ -10,7 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"hostler/agent/api"
+	"hostler/containerbroker/lxd/lxdtest"
 	"hostler/tests/harness"
 )
 
@@ -28,6 +31,76 @@ func (w world) says(kind, name string, words ...string) api.Storage {
 		return nil
 	})
 	return row
+}
+
+// The host's filesystem below the volumes fills up and turns read-only: what
+// the machine loses is told, nothing else is harmed, and all is well when the
+// host is.
+func TestFaultsOfTheHost(t *testing.T) {
+	lxd := lxdtest.Start(t)
+	w := world{t: t, lxd: lxd, Agent: harness.NewAgent(t, lxd.Dir)}
+	volumes := filepath.Join(w.State(), "volumes")
+	if err := os.MkdirAll(volumes, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	harness.Run(t, "mount", "-t", "tmpfs", "-o", "size=64M", "hostler-test", volumes)
+	w.Start()
+	const site = `version: 1
+volumes: {data: {provider: loop, size: 48MiB, allocation: sparse, retain: true}%s}
+filesystems: {www: {volume: data}}
+machines: {app: {type: lxd, image: "lxd:tiny", storage: [%s]}}
+`
+	w.Apply("site", fmt.Sprintf(site, "", "{filesystem: www, path: /srv}"))
+	w.must("0", "echo kept > /srv/file; sync")
+
+	// Writes of the machine have nowhere to go (EIO).
+	fill := filepath.Join(volumes, "fill")
+	_, _ = harness.Try(nil, "dd", "if=/dev/zero", "of="+fill, "bs=1M")
+	if out, err := w.in("0", "dd if=/dev/zero of=/srv/more bs=1M count=20; sync; for i in 1 2 3 4 5 6 7 8 9; do mkdir /srv/$i; sync; done; echo more > /srv/last"); err == nil {
+		t.Errorf("the machine wrote what the host cannot hold:\n%s", out)
+	}
+	w.Run("retry", "filesystem/www")
+	w.says("filesystems", "www", "error", "read-only after an error")
+	if out := w.must("0", "cat /srv/file"); out != "kept" {
+		t.Errorf("the machine reads %q", out)
+	}
+	if err := os.Remove(fill); err != nil {
+		t.Fatal(err)
+	}
+	w.Run("apply", "-f", w.File("site", fmt.Sprintf(site, "", "")))
+	harness.Wait(t, "the end of the mount", 30*time.Second, func() error {
+		if mounts := harness.Mounts(t, filepath.Join(w.State(), "mounts", "host")); len(mounts) > 0 {
+			return fmt.Errorf("%v", mounts)
+		}
+		return nil
+	})
+	w.Apply("site", fmt.Sprintf(site, "", "{filesystem: www, path: /srv}"))
+	if out := w.must("0", "cat /srv/file && echo again > /srv/again && cat /srv/again"); out != "kept\nagain" {
+		t.Errorf("after the host was mended, the machine reads %q", out)
+	}
+
+	// Nothing can be made on a host's filesystem that is read-only.
+	w.Apply("site", fmt.Sprintf(site, "", ""))
+	harness.Wait(t, "a read-only filesystem", 30*time.Second, func() error {
+		return unix.Mount("", volumes, "", unix.MS_REMOUNT|unix.MS_RDONLY, "size=64M")
+	})
+	w.Run("apply", "-f", w.File("site", fmt.Sprintf(site, ", raw: {provider: loop, size: 2MiB}", "")))
+	w.says("volumes", "raw", "error", "read-only")
+	if err := unix.Mount("", volumes, "", unix.MS_REMOUNT, "size=64M"); err != nil {
+		t.Fatal(err)
+	}
+	w.Run("retry", "volume/raw")
+	w.Run("wait", "declaration/site", "--for", "ready", "--timeout", "1m")
+	w.File("site", strings.Replace(fmt.Sprintf(site, "", ""), ", retain: true", "", 1))
+	w.Run("apply", "-f", filepath.Join(w.Dir, "site.yaml"), "--wait")
+	w.Run("delete", "declaration/site", "--wait", "--timeout", "1m")
+	if left, err := os.ReadDir(volumes); err != nil || len(left) > 0 {
+		t.Errorf("left: %v %v", left, err)
+	}
+	if err := unix.Unmount(volumes, unix.MNT_DETACH); err != nil {
+		t.Fatal(err)
+	}
+	w.bare("")
 }
 
 // What is in the way is told, nothing is harmed, and what was mended goes on.
