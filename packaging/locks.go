@@ -80,6 +80,12 @@ func programOf(pid int) string {
 			}
 		}
 	}
+	// The kernel keeps the first 15 bytes only.
+	for _, arg := range args {
+		if base := filepath.Base(arg); len(name) == 15 && strings.HasPrefix(base, name) {
+			return base
+		}
+	}
 	if name == "" {
 		return "a process"
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -81,4 +82,29 @@ func holdLock(t *testing.T, file string) {
 		t.Fatal(err)
 	}
 	time.Sleep(time.Minute) // the parent kills it long before
+}
+
+// A program is told by its whole name, of which the kernel itself keeps 15
+// bytes; a script by its own.
+func TestProgramIsToldByItsWholeName(t *testing.T) {
+	script := filepath.Join(t.TempDir(), "unattended-upgrade")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\nread line\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range [][]string{{script}, {"/bin/sh", script}} {
+		cmd := exec.Command(test[0], test[1:]...)
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		want := filepath.Base(test[0])
+		if got := programOf(cmd.Process.Pid); got != want {
+			t.Errorf("%v is told as %q, not %q", test, got, want)
+		}
+		_ = in.Close()
+		_ = cmd.Wait()
+	}
 }
