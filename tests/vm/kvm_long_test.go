@@ -35,7 +35,7 @@ func TestKVMUnderSystemd(t *testing.T) {
 	m.write(site, fmt.Sprintf(mixedYAML, sum))
 	m.timed("a container and a guest ready", "hostler apply -f "+site+" --wait --timeout 9m")
 	t.Log(m.sh("hostler doctor | grep -i kvm; hostler get machines; virsh -q list --all"))
-	uuid, pid := m.sh("virsh domuuid db"), m.sh("pgrep -f 'guest=db,'")
+	uuid, pid := m.sh("virsh domuuid db"), m.sh("cat /run/libvirt/qemu/db.pid")
 	m.asMixed()
 	for _, unit := range []string{"hostler-provisioner@kvm.service", "hostler-provisioner@lxd.service"} {
 		m.confined(unit)
@@ -45,7 +45,7 @@ func TestKVMUnderSystemd(t *testing.T) {
 	m.asMixed()
 	m.sh("systemctl restart hostlerd hostler-provisioner@kvm")
 	m.asMixed()
-	if now := m.sh("pgrep -f 'guest=db,'"); now != pid {
+	if now := m.sh("cat /run/libvirt/qemu/db.pid"); now != pid {
 		t.Errorf("the guest's process is %s, it was %s", now, pid)
 	}
 	m.outcome("the guest's process outlives the agent and its provisioner, killed and restarted")
