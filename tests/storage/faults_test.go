@@ -44,6 +44,11 @@ func TestFaultsOfTheHost(t *testing.T) {
 		t.Fatal(err)
 	}
 	harness.Run(t, "mount", "-t", "tmpfs", "-o", "size=64M", "hostler-test", volumes)
+	t.Cleanup(func() { // where the test fails: below a folder that is gone they would not be found
+		for _, device := range harness.Loops(t, volumes) {
+			harness.Run(t, "losetup", "--detach", device)
+		}
+	})
 	w.Start()
 	const site = `version: 1
 volumes: {data: {provider: loop, size: 48MiB, allocation: sparse, retain: true}%s}
