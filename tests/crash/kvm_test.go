@@ -77,7 +77,7 @@ func (g *guests) settled(names ...string) {
 			return fmt.Errorf("machines %v and guests %v, not %v", sorted(known), there, names)
 		}
 		for _, name := range names {
-			if state := strings.TrimSpace(g.server.Virsh("domstate", name)); known[name].Status != "running" || state != "running" {
+			if state := g.server.State(name); known[name].Status != "running" || state != "running" {
 				return fmt.Errorf("%s: %+v, guest %s", name, known[name], state)
 			}
 		}
@@ -174,7 +174,7 @@ func (g *guests) everyCell(t *testing.T) {
 
 func (g *guests) cell(point, action, libvirt string) {
 	_ = os.Remove(g.path("hits"))
-	g.plan = point + "=" + action
+	g.plan = point + "=" + action + "#1"
 	g.start()
 	hit := func() bool {
 		hits, _ := os.ReadFile(g.path("hits"))

@@ -56,7 +56,7 @@ func stay(t *testing.T, s *kvmtest.Server, states map[string]string) {
 	for name, state := range states {
 		if !slices.Contains(names, name) {
 			t.Errorf("%s is gone", name)
-		} else if now := strings.TrimSpace(s.Virsh("domstate", name)); now != state {
+		} else if now := s.State(name); now != state {
 			t.Errorf("%s is %s, was %s", name, now, state)
 		}
 	}

@@ -83,7 +83,7 @@ func TestMachineFromNothingToNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	harness.Wait(t, "the guest to run again", 2*time.Minute, func() error {
-		if state := strings.TrimSpace(s.Virsh("domstate", "web")); state != "running" {
+		if state := s.State("web"); state != "running" {
 			return fmt.Errorf("it is %s", state)
 		}
 		return nil

@@ -221,6 +221,15 @@ func (s *Server) configure() {
 	s.Virsh("pool-start", "default")
 }
 
+// State is a domain's state in virsh's words, "" where there is no such domain.
+func (s *Server) State(name string) string {
+	out, err := s.virsh("domstate", name)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(out)
+}
+
 // Names returns the names of all domains.
 func (s *Server) Names() []string {
 	s.t.Helper()
