@@ -18,9 +18,13 @@ import (
 // that was lost, and their records are written again from their stamps.
 // Nothing on the hypervisor is changed.
 func (h *host) learn(ctx context.Context, t spec.ContainerType) error {
-	// What its machines are given is found first.
+	// What its machines are given is found first. Where nothing was lost that
+	// can wait, and holds up no machine.
 	if err := h.learnStorage(ctx); err != nil {
-		return err
+		if h.lost || ctx.Err() != nil {
+			return err
+		}
+		h.logger.Warn("The storage that is there cannot be compared with the records yet.", "error", err)
 	}
 	h.learning.Lock()
 	defer h.learning.Unlock()

@@ -86,6 +86,7 @@ func (s *Source) devices() ([]device, error) {
 		d, err := s.look(number)
 		switch {
 		case errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENODEV): // detached meanwhile
+		case errors.Is(err, os.ErrPermission) && !s.ourFile(name): // another's, as in a container
 		case err != nil:
 			return nil, fmt.Errorf("cannot look at %s: %w", name, err)
 		default:
@@ -93,6 +94,13 @@ func (s *Source) devices() ([]device, error) {
 		}
 	}
 	return found, nil
+}
+
+// ourFile says whether the kernel names a file of ours behind a device. It
+// cannot be told by the device itself when that may not be opened.
+func (s *Source) ourFile(name string) bool {
+	file, err := os.ReadFile(filepath.Join(s.o.Sys, "block", name, "loop", "backing_file"))
+	return err != nil || strings.HasPrefix(string(file), s.o.Dir+"/")
 }
 
 func (s *Source) look(number int) (device, error) {

@@ -348,3 +348,29 @@ func TestDiscardKeepsTheAllocation(t *testing.T) {
 		t.Errorf("%d of %d bytes are allocated", v.Allocated, v.Size)
 	}
 }
+
+// A device of somebody else that this host may not open, as in a container
+// that shares the kernel with others, holds up nobody; one with our own data
+// behind it is an error.
+func TestDevicesOutOfReach(t *testing.T) {
+	dir, dev, sys := filepath.Join(t.TempDir(), "volumes"), storagetest.Host(t, "tmpfs", mib), t.TempDir()
+	volume(t, source(dir, "one"), ref("data"), mib, false)
+	must(t, unix.Mount("", dev, "", unix.MS_REMOUNT|unix.MS_NODEV, "")) // what is opened there is refused
+	must(t, unix.Mknod(filepath.Join(dev, "loop7"), unix.S_IFBLK|0o600, int(unix.Mkdev(7, 7))))
+	behind := filepath.Join(sys, "block/loop7/loop")
+	must(t, os.MkdirAll(behind, 0o700))
+	s := loop.New(loop.Options{Dir: dir, Namespace: "one", Dev: dev, Sys: sys})
+	for _, c := range []struct{ file, err string }{
+		{"/var/lib/other/disk.img", ""},
+		{filepath.Join(dir, "data.img"), "cannot look at loop7"},
+	} {
+		must(t, os.WriteFile(filepath.Join(behind, "backing_file"), []byte(c.file+"\n"), 0o600))
+		all, err := s.List(t.Context())
+		switch {
+		case c.err == "" && (err != nil || len(all) != 1 || len(all[0].Attachments) != 0):
+			t.Errorf("%s: %+v, %v", c.file, all, err)
+		case c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)):
+			t.Errorf("%s: %+v, %v", c.file, all, err)
+		}
+	}
+}

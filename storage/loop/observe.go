@@ -15,7 +15,7 @@ import (
 // whose data is gone is listed with its problem.
 func (s *Source) List(context.Context) ([]storage.Volume, error) {
 	ids, err := s.records.IDs()
-	if err != nil {
+	if err != nil || len(ids) == 0 {
 		return nil, err
 	}
 	devices, err := s.devices()
