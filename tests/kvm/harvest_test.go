@@ -16,11 +16,12 @@ import (
 // defined are machines that are there and do not run: what harvest does is
 // the same for both, and nothing has to boot.
 func defined(image string, names ...string) string {
-	text := "version: 1\nmachines:\n"
+	var text strings.Builder
+	text.WriteString("version: 1\nmachines:\n")
 	for _, name := range names {
-		text += "  " + name + ": {type: kvm, image: \"" + image + "\", running: false}\n"
+		text.WriteString("  " + name + ": {type: kvm, image: \"" + image + "\", running: false}\n")
 	}
-	return text
+	return text.String()
 }
 
 // behind is start with a proxy before libvirt.
