@@ -55,14 +55,13 @@ func TestFreshInstall(t *testing.T) {
 	m.outcome("its test first-machine passes: LXD comes from the archive, a machine comes and goes")
 }
 
-// A declaration waits in conf.d when the machine boots, a package of those
-// that LXD needs is missing, and unattended-upgrades has dpkg's lock (F25,
-// I13). The agent says who holds it, leaves it alone, and goes on by itself.
+// A declaration waits in conf.d when the machine boots, LXD is missing, and
+// unattended-upgrades has dpkg's lock (F25, I13). The agent says who holds it, leaves it alone, and goes on by itself.
 func TestDpkgLockedAtBoot(t *testing.T) {
 	b := baseDisk(t, provided)
 	m := newMachine(t, b, b.disk, payload(t, map[string]string{"hostler.deb": packageOfNow(t)}))
 	m.boot()
-	m.sh("tar -xf /dev/vdb -C /root && dpkg --purge btrfs-progs && apt-get -qq -y install /root/hostler.deb </dev/null")
+	m.sh("tar -xf /dev/vdb -C /root && dpkg --purge lxd && apt-get -qq -y install /root/hostler.deb </dev/null")
 	m.write("/usr/local/bin/unattended-upgrade", unattended)
 	m.write("/etc/systemd/system/unattended.service", unattendedUnit)
 	m.sh("chmod +x /usr/local/bin/unattended-upgrade && systemctl -q enable unattended && systemctl stop hostlerd")
@@ -77,10 +76,10 @@ func TestDpkgLockedAtBoot(t *testing.T) {
 	})
 	t.Log(m.sh("hostler status; hostler get machines; systemctl is-active hostlerd unattended"))
 	// Held on for longer than one try takes.
-	m.sh("for i in $(seq 30); do systemctl is-active -q unattended && systemctl is-active -q hostlerd || exit 1; sleep 1; done; ! command -v mkfs.btrfs; test -z \"$(dpkg --audit)\"")
+	m.sh("for i in $(seq 30); do systemctl is-active -q unattended && systemctl is-active -q hostlerd || exit 1; sleep 1; done; ! command -v lxd; test -z \"$(dpkg --audit)\"")
 	m.sh("systemctl -q disable unattended; touch /run/release")
 	start := time.Now()
 	m.settled([]string{"/etc/hostler/conf.d/site.yaml"}, "web")
-	m.sh("command -v mkfs.btrfs && test -z \"$(dpkg --audit)\"")
+	m.sh("command -v lxd && test -z \"$(dpkg --audit)\"")
 	m.outcome("dpkg's lock held at boot: the agent names the holder and waits; %.0f s after its end the package is installed and the machine runs", time.Since(start).Seconds())
 }
