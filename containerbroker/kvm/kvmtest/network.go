@@ -24,22 +24,6 @@ func keepDevice(t testing.TB) {
 	})
 }
 
-// keepForwarding gives back, when the test ends, the kernel parameter that
-// libvirt sets for a network.
-func keepForwarding(t testing.TB) {
-	t.Helper()
-	const parameter = "/proc/sys/net/ipv4/ip_forward"
-	before, err := os.ReadFile(parameter)
-	check(t, "read "+parameter, err)
-	t.Cleanup(func() {
-		if now, err := os.ReadFile(parameter); err == nil && string(now) != string(before) {
-			if err := os.WriteFile(parameter, before, 0); err != nil {
-				t.Errorf("cannot set %s back: %v", parameter, err)
-			}
-		}
-	})
-}
-
 // freeSubnet returns the first address of a /24 that no interface of the host
 // is in.
 func freeSubnet(t testing.TB) string {

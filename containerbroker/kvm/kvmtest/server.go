@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"hostler/containerbroker/brokertest"
 	"hostler/internal/run"
 )
 
@@ -67,7 +68,7 @@ func Start(t testing.TB) *Server {
 		Dir: dir, Socket: filepath.Join(dir, "run", "libvirt-sock"), PoolDir: filepath.Join(dir, "pool"),
 		Runtime: filepath.Join(dir, "run", "qemu"), Leases: filepath.Join(dir, "lib", "dnsmasq"), t: t,
 	}
-	keepForwarding(t)
+	brokertest.KeepForwarding(t)
 	keepDevice(t)
 	t.Cleanup(s.tearDown)
 	for _, folder := range folders {

@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"hostler/containerbroker/brokertest"
 )
 
 // fields is a JSON document for LXD.
@@ -66,6 +68,7 @@ func StartWith(t testing.TB, o Options) *Server {
 	dir, err := os.MkdirTemp("", "lxdtest") //nolint:usetesting // see above
 	check(t, "make LXD's directory", err)
 	s := &Server{Dir: dir, Socket: filepath.Join(dir, "unix.socket"), Pool: "default", TinyAlias: "tiny", t: t, links: linkNames()}
+	brokertest.KeepForwarding(t)
 	t.Cleanup(s.tearDown)
 	s.Run()
 	s.configure(o)

@@ -1,0 +1,24 @@
+package brokertest
+
+import (
+	"os"
+	"testing"
+)
+
+// KeepForwarding gives back, when the test ends, the kernel parameter that
+// hypervisors set for a network of theirs.
+func KeepForwarding(t testing.TB) {
+	t.Helper()
+	const parameter = "/proc/sys/net/ipv4/ip_forward"
+	before, err := os.ReadFile(parameter)
+	if err != nil {
+		t.Fatalf("cannot read %s: %v", parameter, err)
+	}
+	t.Cleanup(func() {
+		if now, err := os.ReadFile(parameter); err == nil && string(now) != string(before) {
+			if err := os.WriteFile(parameter, before, 0); err != nil {
+				t.Errorf("cannot set %s back: %v", parameter, err)
+			}
+		}
+	})
+}
