@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"hostler/initialisers/lxd"
+	"hostler/internal/hosttest"
 	"hostler/internal/paths"
 	"hostler/internal/run"
 	"hostler/packaging"
@@ -34,6 +35,7 @@ type private struct {
 
 func newPrivate(t *testing.T) *private {
 	t.Helper()
+	hosttest.KeepForwarding(t)
 	dir, err := os.MkdirTemp("/var/lib", "hl") //nolint:usetesting // a socket's path has at most 107 bytes
 	if err != nil {
 		t.Fatal(err)

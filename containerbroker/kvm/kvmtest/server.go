@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"hostler/containerbroker/brokertest"
+	"hostler/internal/hosttest"
 	"hostler/internal/run"
 )
 
@@ -68,7 +68,7 @@ func Start(t testing.TB) *Server {
 		Dir: dir, Socket: filepath.Join(dir, "run", "libvirt-sock"), PoolDir: filepath.Join(dir, "pool"),
 		Runtime: filepath.Join(dir, "run", "qemu"), Leases: filepath.Join(dir, "lib", "dnsmasq"), t: t,
 	}
-	brokertest.KeepForwarding(t)
+	hosttest.KeepForwarding(t)
 	keepDevice(t)
 	t.Cleanup(s.tearDown)
 	for _, folder := range folders {

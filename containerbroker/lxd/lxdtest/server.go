@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"hostler/containerbroker/brokertest"
+	"hostler/internal/hosttest"
 )
 
 // fields is a JSON document for LXD.
@@ -68,7 +68,7 @@ func StartWith(t testing.TB, o Options) *Server {
 	dir, err := os.MkdirTemp("", "lxdtest") //nolint:usetesting // see above
 	check(t, "make LXD's directory", err)
 	s := &Server{Dir: dir, Socket: filepath.Join(dir, "unix.socket"), Pool: "default", TinyAlias: "tiny", t: t, links: linkNames()}
-	brokertest.KeepForwarding(t)
+	hosttest.KeepForwarding(t)
 	t.Cleanup(s.tearDown)
 	s.Run()
 	s.configure(o)

@@ -1,4 +1,5 @@
-package brokertest
+// Package hosttest gives back what tests change of the host as a whole.
+package hosttest
 
 import (
 	"os"
