@@ -88,7 +88,7 @@ func holdLock(t *testing.T, file string) {
 // bytes; a script by its own.
 func TestProgramIsToldByItsWholeName(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "unattended-upgrade")
-	if err := os.WriteFile(script, []byte("#!/bin/sh\nread line\n"), 0o700); err != nil {
+	if err := os.WriteFile(script, []byte("#!/bin/sh\necho here\nread line\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	for _, test := range [][]string{{script}, {"/bin/sh", script}} {
@@ -97,7 +97,15 @@ func TestProgramIsToldByItsWholeName(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
 		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		// A process has its name before it has its arguments.
+		if _, err := out.Read(make([]byte, 1)); err != nil {
 			t.Fatal(err)
 		}
 		want := filepath.Base(test[0])

@@ -4,11 +4,10 @@ package nettest
 
 import (
 	"context"
-	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,64 +20,38 @@ import (
 const (
 	ip      = "/usr/sbin/ip"
 	nsenter = "/usr/bin/nsenter"
+	unshare = "/usr/bin/unshare"
 	limit   = 30 * time.Second
 )
-
-var count atomic.Int64
 
 // Namespace is a network namespace with its loopback device up. It goes when
 // the test ends, and all its devices with it.
 type Namespace struct {
 	t    testing.TB
-	Name string
+	path string
 }
 
-// New makes a namespace.
+// New makes a namespace. It is kept in the test's own folder rather than among
+// those of the ip command: packages are tested at the same time, and none could
+// tell whether the mount that the command makes for its first one is to stay.
 func New(t testing.TB) *Namespace {
 	t.Helper()
-	n := &Namespace{t: t, Name: fmt.Sprintf("hostler-test-%d-%d", os.Getpid(), count.Add(1))}
-	keepFolder(t)
-	command(t, ip, "netns", "add", n.Name)
+	n := &Namespace{t: t, path: filepath.Join(t.TempDir(), "net")}
+	if err := os.WriteFile(n.path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	command(t, unshare, "--net="+n.path, "--", "/bin/true")
 	t.Cleanup(func() {
-		if _, err := (run.Host{}).Run(context.Background(), run.Command{Path: ip, Args: []string{"netns", "del", n.Name}, Timeout: limit}); err != nil {
-			t.Error(err)
+		if err := unix.Unmount(n.path, unix.MNT_DETACH); err != nil {
+			t.Errorf("cannot unmount namespace %s: %v", n.path, err)
 		}
 	})
 	n.IP("link set lo up")
 	return n
 }
 
-// keepFolder has the mount that the first namespace of a host's life makes go
-// with the last one of the test.
-func keepFolder(t testing.TB) {
-	t.Helper()
-	if mounted() {
-		return
-	}
-	t.Cleanup(func() {
-		if left, err := os.ReadDir(folder); err != nil || len(left) > 0 {
-			return
-		}
-		for mounted() { // more than once where programs raced
-			if err := unix.Unmount(folder, 0); err != nil {
-				t.Errorf("cannot unmount %s: %v", folder, err)
-				return
-			}
-		}
-		_ = os.Remove(folder)
-	})
-}
-
-// folder is where the ip command keeps namespaces.
-const folder = "/run/netns"
-
-func mounted() bool {
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	return err == nil && strings.Contains(string(mounts), " "+folder+" ")
-}
-
-// Path is the namespace's file.
-func (n *Namespace) Path() string { return folder + "/" + n.Name }
+// Path is the namespace's file, which the ip command takes as a name.
+func (n *Namespace) Path() string { return n.path }
 
 // IP runs the ip command with the words of args inside the namespace and
 // returns what it prints.
@@ -90,7 +63,7 @@ func (n *Namespace) IP(args string) string {
 // Run runs a program inside the namespace and returns what it prints.
 func (n *Namespace) Run(path string, args ...string) string {
 	n.t.Helper()
-	return command(n.t, nsenter, append([]string{"--net=" + n.Path(), "--", path}, args...)...)
+	return command(n.t, nsenter, append([]string{"--net=" + n.path, "--", path}, args...)...)
 }
 
 // Sysctl sets a kernel parameter of the namespace, such as
@@ -103,7 +76,7 @@ func (n *Namespace) Sysctl(setting string) {
 // Pair joins this namespace to another by a pair of devices, which are up.
 func (n *Namespace) Pair(device string, other *Namespace, otherDevice string) {
 	n.t.Helper()
-	command(n.t, ip, "link", "add", device, "netns", n.Name, "type", "veth", "peer", "name", otherDevice, "netns", other.Name)
+	command(n.t, ip, "link", "add", device, "netns", n.path, "type", "veth", "peer", "name", otherDevice, "netns", other.path)
 	n.IP("link set " + device + " up")
 	other.IP("link set " + otherDevice + " up")
 }
@@ -115,7 +88,7 @@ func (n *Namespace) Do(f func() error) error {
 	go func() {
 		// Never unlocked: the thread ends with the goroutine.
 		runtime.LockOSThread()
-		ns, err := netns.GetFromPath(n.Path())
+		ns, err := netns.GetFromPath(n.path)
 		if err == nil {
 			defer func() { _ = ns.Close() }()
 			err = netns.Set(ns)
@@ -134,7 +107,7 @@ func (n *Namespace) Runner() run.Runner { return runner{n} }
 type runner struct{ n *Namespace }
 
 func (r runner) Run(ctx context.Context, c run.Command) (run.Result, error) {
-	c.Args = append([]string{"--net=" + r.n.Path(), "--", c.Path}, c.Args...)
+	c.Args = append([]string{"--net=" + r.n.path, "--", c.Path}, c.Args...)
 	c.Path = nsenter
 	return run.Host{}.Run(ctx, c)
 }

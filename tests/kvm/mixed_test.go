@@ -69,7 +69,7 @@ func TestMixedExample(t *testing.T) {
 		text = strings.Replace(text, from, to, 1)
 	}
 	outside := nettest.New(t)
-	harness.Run(t, "ip", "link", "add", "hkvmout", "type", "veth", "peer", "name", "eth0", "netns", outside.Name)
+	harness.Run(t, "ip", "link", "add", "hkvmout", "type", "veth", "peer", "name", "eth0", "netns", outside.Path())
 	t.Cleanup(func() { _, _ = harness.Try(nil, "ip", "link", "delete", "hkvmout") })
 	harness.Run(t, "ip", "addr", "add", "198.51.100.1/24", "dev", "hkvmout")
 	harness.Run(t, "ip", "link", "set", "hkvmout", "up")

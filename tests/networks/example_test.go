@@ -133,7 +133,7 @@ func fetch(url string) string {
 // stranger joins a network namespace to the host by a pair of devices.
 func stranger(t *testing.T, n *nettest.Namespace, link, host, address string) {
 	t.Helper()
-	harness.Run(t, "ip", "link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", n.Name)
+	harness.Run(t, "ip", "link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", n.Path())
 	t.Cleanup(func() { _, _ = harness.Try(nil, "ip", "link", "delete", link) })
 	harness.Run(t, "ip", "addr", "add", host+"/24", "dev", link)
 	harness.Run(t, "ip", "link", "set", link, "up")
