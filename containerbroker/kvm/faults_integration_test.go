@@ -149,7 +149,6 @@ func TestLibvirtFails(t *testing.T) {
 	}
 }
 
-// What needs a libvirt and no guest that runs.
 func count(names []string, name string) (n int) {
 	for _, one := range names {
 		if one == name {
@@ -159,12 +158,6 @@ func count(names []string, name string) (n int) {
 	return n
 }
 
-// A pass over domains that stay as they are takes two calls, whatever their
-// number, and sees every state and every change (Z3).
-// I14: what a guest is told, and the record, are for nobody but root: not in
-// the definition, which every local user may read, and in no file of others.
-// F30: domains of others, and their metadata, are left as they are.
-// Z8: what an interrupted copy left is never taken for an image.
 // The serial console shows what the guest says and takes what is typed.
 func TestConsole(t *testing.T) {
 	r := newRig(t)
@@ -225,6 +218,3 @@ func TestConsole(t *testing.T) {
 		t.Errorf("the log holds %d bytes, %v", len(data), err)
 	}
 }
-
-// K2: a raw disk becomes a qcow2 one in the pool, under the digest of the file
-// that was named.

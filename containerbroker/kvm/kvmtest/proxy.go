@@ -63,6 +63,7 @@ type Proxy struct {
 	mu     sync.Mutex
 	rules  map[uint32][]Fault
 	always map[uint32]Fault
+	mute   bool
 	counts map[uint32]int
 	conns  map[net.Conn]bool
 }
@@ -106,12 +107,20 @@ func (p *Proxy) Break(procedure uint32, fault Fault) {
 	p.always[procedure] = fault
 }
 
+// Mute has no event pass, while every call is answered, until Heal.
+func (p *Proxy) Mute() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mute = true
+}
+
 // Heal forgets all that is to go wrong.
 func (p *Proxy) Heal() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	clear(p.rules)
 	clear(p.always)
+	p.mute = false
 }
 
 // Mutations returns how many calls there were, since Calls was called last,
@@ -204,9 +213,14 @@ func (p *Proxy) serve(client net.Conn) {
 // connection.
 func (p *Proxy) answer(client net.Conn, frame []byte) bool {
 	var fault Fault
-	const reply = 1
+	const reply, message = 1, 2
 	p.mu.Lock()
-	if proc := procedureOf(frame); binary.BigEndian.Uint32(frame[16:]) == reply {
+	kind := binary.BigEndian.Uint32(frame[16:])
+	if kind == message && p.mute {
+		p.mu.Unlock()
+		return true
+	}
+	if proc := procedureOf(frame); kind == reply {
 		fault = p.always[proc]
 		if rules := p.rules[proc]; len(rules) > 0 {
 			fault, p.rules[proc] = rules[0], rules[1:]

@@ -1,0 +1,49 @@
+//go:build integration && long
+
+package kvm
+
+import (
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"hostler/tests/harness"
+)
+
+// F8: a libvirt that answers and tells nothing for minutes costs patience: what
+// changed is found by the next full look, and nothing is touched for it.
+func TestNoEventForMinutes(t *testing.T) {
+	s, p, a, image := behind(t)
+	declared := "version: 1\nmachines:\n"
+	for _, name := range []string{"steady", "web"} {
+		declared += "  " + name + ": {type: kvm, image: \"" + image + "\", memory: 512MiB}\n"
+	}
+	p.Mute()
+	a.Apply("site", declared)
+	steady, dead := s.Guest("steady"), s.Guest("web")
+	if err := syscall.Kill(dead, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	p.Calls()
+	began := time.Now()
+	harness.Wait(t, "the guest to run again", 4*time.Minute, func() error {
+		if now := s.Guest("web"); now == 0 || now == dead {
+			return fmt.Errorf("process %d, was %d", now, dead)
+		}
+		return nil
+	})
+	t.Logf("outcome: found without an event after %s", time.Since(began).Round(time.Second))
+	a.Run("wait", "declaration/site", "--for", "ready", "--timeout", "2m")
+	if now := s.Guest("steady"); now != steady {
+		t.Errorf("the guest that nobody touched was process %d and is %d", steady, now)
+	}
+	if names := s.Names(); len(names) != 2 {
+		t.Errorf("domains %v", names)
+	}
+	p.Heal()
+	a.Run("delete", "declaration/site", "--wait", "--timeout", "2m")
+	if names, files := s.Names(), s.Files(); len(names)+len(files) != 0 {
+		t.Errorf("left behind: domains %v, files %v", names, files)
+	}
+}
