@@ -52,6 +52,7 @@ func (w *Worker) converge(ctx context.Context) (time.Time, error) {
 		}
 		t := &turn{d: d, o: o, p: p, errs: map[int]error{}, now: w.Now()}
 		if len(d.Networks) == 0 && len(p.Strays)+len(p.Orphans) == 0 && w.idle(ctx, p) {
+			w.show(t)
 			return time.Time{}, nil
 		}
 		if w.trouble.err != nil && w.trouble.generation == generations(d) && t.now.Before(w.trouble.next) {

@@ -30,10 +30,7 @@ func forwarders(o hostnet.Observed, policy Policy, four bool) []string {
 			return a.Prefix.Addr().Is4() == four && !a.Prefix.Addr().IsLinkLocalUnicast()
 		})
 		out := slices.ContainsFunc(o.RoutesOf(l.Name), hostnet.Route.Default)
-		overNIC := slices.ContainsFunc(o.Links, func(port hostnet.Link) bool {
-			return port.Master == l.Name && (port.Kind == "" || port.Kind == "bond" || port.Kind == "vlan")
-		})
-		if addressed && !out && !overNIC {
+		if addressed && !out && len(nicsUnder(o, l.Name)) == 0 {
 			names = append(names, l.Name)
 		}
 	}

@@ -190,9 +190,10 @@ func (w *Worker) lasting(ctx context.Context, t *turn) {
 	if w.Eyes.Lasting == nil || t.o.Own.Armed != "" {
 		return
 	}
-	kept := map[string]bool{}
+	kept, again := map[string]bool{}, false
 	for i, n := range t.d.Networks {
 		p := &t.p.Networks[i]
+		again = again || len(p.Links) > 0 && t.errs[i] == nil && !w.resting(t, i)
 		if !p.On || len(p.Is.Interfaces) == 0 {
 			continue
 		}
@@ -218,11 +219,25 @@ func (w *Worker) lasting(ctx context.Context, t *turn) {
 		}
 	}
 	for _, bridge := range t.o.Own.Lasting {
-		if kept[bridge] {
+		// One that a NIC could not leave has to come back, too, unless that is
+		// what puts the NIC under it again and again.
+		if kept[bridge] || slices.Contains(t.p.Unknown, bridge) || !again && t.stuck(bridge) {
 			continue
 		}
 		if err := w.Eyes.Lasting.Drop(ctx, bridge); err != nil {
 			w.Logger.Warn("What made a bridge come back with the host's start cannot be removed.", "bridge", bridge, "error", err)
 		}
 	}
+}
+
+// stuck says that a NIC of the host is still under the bridge.
+func (t *turn) stuck(bridge string) bool {
+	return len(nicsUnder(t.o.Host, bridge)) > 0 || slices.ContainsFunc(t.p.Networks, func(p Planned) bool {
+		for nic := range p.Carried {
+			if l, _ := t.o.Host.Link(nic); l.Master == bridge {
+				return true
+			}
+		}
+		return false
+	})
 }

@@ -122,10 +122,15 @@ func links(p *Plan, d Desired, o Observed, policy Policy, claims map[string]host
 		case known:
 			// Guests move to the new bridge one by one; the old one goes with
 			// the last.
-		case len(s.Cuts) == 0 && (policy.Sweep || s.UID == "half-made"):
+		case idleBridge(o, s.Link) && (policy.Sweep || s.UID == "half-made"):
 			p.Strays = append(p.Strays, s)
 		default:
 			p.Unknown = append(p.Unknown, s.Link)
+		}
+	}
+	for _, l := range o.Host.Links {
+		if l.Kind == "bridge" && l.Alias == "" && !ours(l, policy.Namespace) && slices.Contains(o.Own.Lasting, l.Name) { // and nobody has claimed it
+			p.Unknown = append(p.Unknown, l.Name)
 		}
 	}
 	for i, n := range d.Networks {

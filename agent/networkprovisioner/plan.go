@@ -42,7 +42,8 @@ func Make(d Desired, o Observed, policy Policy) Plan {
 	}
 	for _, uid := range slices.Sorted(maps.Keys(o.Served)) {
 		known := slices.ContainsFunc(d.Networks, func(n Network) bool { return n.UID == uid })
-		if !known && (policy.Sweep || !stamped(o.Host, policy.Namespace, uid)) {
+		swept := slices.ContainsFunc(p.Strays, func(s hostnet.Step) bool { return s.UID == uid })
+		if !known && (swept || !stamped(o.Host, policy.Namespace, uid)) {
 			p.Orphans = append(p.Orphans, uid)
 		}
 	}

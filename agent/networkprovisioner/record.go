@@ -155,7 +155,7 @@ func (w *Worker) findings(ctx context.Context, t *turn, failed error) map[int][]
 func (w *Worker) show(t *turn) {
 	now := w.shown
 	for _, bridge := range t.p.Unknown {
-		now["bridge "+bridge] = "the bridge " + bridge + " bears our stamp and nothing declares it: declare its network again, or remove it with `ip link delete " + bridge + "`"
+		now["bridge "+bridge] = unknownBridge(t.o, bridge)
 	}
 	for name := range maps.Keys(w.notices) {
 		if now[name] == "" {

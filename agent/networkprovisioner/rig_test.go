@@ -1,0 +1,216 @@
+package networkprovisioner
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/hostnet"
+	"hostler/hostnet/dhcp"
+	"hostler/hostnet/firewall"
+	"hostler/hostnet/guard"
+	"hostler/hostnet/persist"
+	"hostler/internal/fault"
+	"hostler/sysctl"
+)
+
+// rig is a worker on a real store whose host is in memory: passes are made one
+// by one, and what they leave is in the fields.
+type rig struct {
+	t       *testing.T
+	store   *state.Local
+	worker  *Worker
+	o       Observed
+	now     time.Time
+	fails   map[string]error // by the link that a step is about
+	applied []string
+	dropped []string // bridges that come back with the host's start no more
+	rules   firewall.Rules
+	// missing are the programs that the host lacks and cannot get.
+	missing   struct{ all, dhcp bool }
+	installs  int
+	servers   map[string]bool // that run, by uid
+	notices   map[string]string
+	exclusive map[string]string // the uid of the server on each bridge
+}
+
+func newRig(t *testing.T, o Observed) *rig {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	r := &rig{t: t, o: o, now: t0, fails: map[string]error{}, servers: map[string]bool{}, notices: map[string]string{}, exclusive: map[string]string{}}
+	var err error
+	if r.store, _, err = state.Open(t.Context(), state.Options{Dir: t.TempDir(), Clock: time.Now, Logger: log}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	r.worker = New(Options{
+		Store: r.store, Links: r, Firewall: rigFirewall{r}, Parameters: rigParameters{}, Guard: rigGuard{r}, Tools: r,
+		Eyes: Eyes{
+			Host: r, Root: t.TempDir(), ServerDir: t.TempDir(), Guard: rigGuard{r}, Lasting: rigLasting{r},
+			Server: func(uid string) Server { return rigServer{r, uid} },
+		},
+		Defaults: policy(), Now: func() time.Time { return r.now }, Logger: log,
+		Notice: func(key, text string) {
+			r.notices[key] = text
+			if text == "" {
+				delete(r.notices, key)
+			}
+		},
+	})
+	return r
+}
+
+// declare writes a network's record as an apply does.
+func (r *rig) declare(name string, n spec.Network) {
+	r.t.Helper()
+	r.write(state.Write{ID: state.ID{Kind: spec.KindNetwork, Name: name}, Spec: spec.Encode(spec.NetworkRecord{Network: n}), Life: state.Alive})
+}
+
+func (r *rig) write(w state.Write) {
+	r.t.Helper()
+	if _, err := r.store.Write(r.t.Context(), state.Atomic, w); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// pass has the worker look at everything once.
+func (r *rig) pass() (next time.Time) {
+	r.t.Helper()
+	next, err := r.worker.pass(r.t.Context())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return next
+}
+
+func (r *rig) status(name string) (s spec.NetworkStatus, there bool) {
+	r.t.Helper()
+	o, err := r.store.Get(r.t.Context(), state.ID{Kind: spec.KindNetwork, Name: name})
+	if fault.Is(err, fault.NotFound) {
+		return s, false
+	}
+	if err == nil && len(o.Status) > 0 {
+		err = json.Unmarshal(o.Status, &s)
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return s, true
+}
+
+// Observe implements Links.
+func (r *rig) Observe(context.Context) (hostnet.Observed, error) {
+	o := r.o.Host
+	o.Links, o.Addresses, o.Routes = slices.Clone(o.Links), slices.Clone(o.Addresses), slices.Clone(o.Routes)
+	return o, nil
+}
+
+// Apply implements Links.
+func (r *rig) Apply(_ context.Context, s hostnet.Step) error {
+	if err := r.fails[s.Link]; err != nil {
+		return err
+	}
+	do(&r.o, s)
+	r.applied = append(r.applied, s.String())
+	return nil
+}
+
+// Watch implements Links.
+func (r *rig) Watch(context.Context, hostnet.Topic) (<-chan hostnet.Wake, error) {
+	return nil, context.Canceled
+}
+
+// Have implements Tools.
+func (r *rig) Have(dhcp bool) bool { return !r.missing.all && (!dhcp || !r.missing.dhcp) }
+
+// Install implements Tools.
+func (r *rig) Install(context.Context, func(string)) error {
+	r.installs++
+	if r.Have(true) {
+		return nil
+	}
+	return fault.New(fault.Transient, "cannot install dnsmasq-base: no mirror answers")
+}
+
+type rigFirewall struct{ r *rig }
+
+func (f rigFirewall) Apply(_ context.Context, rules firewall.Rules) (bool, error) {
+	if err := rules.Check(); err != nil {
+		return false, err
+	}
+	f.r.rules = rules
+	return true, nil
+}
+
+func (f rigFirewall) Findings(context.Context, firewall.Rules) ([]firewall.Finding, error) {
+	return nil, nil
+}
+
+type rigParameters struct{}
+
+func (rigParameters) Apply(context.Context, string, []sysctl.Setting) ([]string, error) {
+	return nil, nil
+}
+func (rigParameters) Satisfied([]sysctl.Setting) (bool, string) { return true, "" }
+func (rigParameters) Leave(context.Context, string, string, []string) ([]string, error) {
+	return nil, nil
+}
+
+type rigGuard struct{ r *rig }
+
+func (g rigGuard) Run(ctx context.Context, c guard.Change) error {
+	for _, s := range c.Steps {
+		if err := g.r.Apply(ctx, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+func (g rigGuard) Armed() (guard.Armed, bool)    { return guard.Armed{}, false }
+func (g rigGuard) Refused(string, string) string { return "" }
+
+type rigLasting struct{ r *rig }
+
+func (l rigLasting) Keep(context.Context, persist.Bridge) (string, error) { return "", nil }
+func (l rigLasting) Bridges() []string                                    { return l.r.o.Own.Lasting }
+func (l rigLasting) Drop(_ context.Context, bridge string) error {
+	l.r.dropped = append(l.r.dropped, bridge)
+	return nil
+}
+
+type rigServer struct {
+	r   *rig
+	uid string
+}
+
+func (s rigServer) Ensure(_ context.Context, n dhcp.Network) (bool, error) {
+	if s.r.missing.dhcp {
+		return false, fault.New(fault.NeedsOperator, "cannot start dnsmasq: there is none")
+	}
+	if other := s.r.exclusive[n.Bridge]; other != "" && other != s.uid {
+		return false, fault.New(fault.Transient, "cannot start dnsmasq: another serves %s", n.Bridge)
+	}
+	s.r.exclusive[n.Bridge] = s.uid
+	started := !s.r.servers[s.uid]
+	s.r.servers[s.uid] = true
+	return started, nil
+}
+func (s rigServer) Running() bool { return s.r.servers[s.uid] }
+func (s rigServer) Remove(context.Context) error {
+	delete(s.r.servers, s.uid)
+	for bridge, uid := range s.r.exclusive {
+		if uid == s.uid {
+			delete(s.r.exclusive, bridge)
+		}
+	}
+	return nil
+}

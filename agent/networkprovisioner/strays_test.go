@@ -1,0 +1,150 @@
+package networkprovisioner
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/hostnet"
+	"hostler/internal/fault"
+)
+
+// strayOf is a host with a bridge of ours that nothing declares, as after the
+// loss of a store, with the port under it.
+func strayOf(port hostnet.Link) Observed {
+	port.Master, port.MasterKind = "br-lan", "bridge"
+	return Observed{Host: hostnet.Observed{Links: []hostnet.Link{
+		{Name: "br-lan", Kind: "bridge", Alias: hostnet.Stamp("ns", "lost"), Up: true, MTU: 1500}, port,
+	}}}
+}
+
+// overNIC is such a bridge over the host's NIC, which bears the host's address
+// and its way out.
+func overNIC() Observed {
+	o := strayOf(hostnet.Link{Name: "eth0", MAC: "52:54:00:00:00:01", MTU: 1500, Up: true})
+	o.Host.Addresses = []hostnet.Address{{Link: "br-lan", Prefix: netip.MustParsePrefix("192.0.2.10/24")}}
+	o.Host.Routes = []hostnet.Route{{Link: "br-lan", Destination: netip.MustParsePrefix("0.0.0.0/0"), Gateway: netip.MustParseAddr("192.0.2.1"), Table: 254}}
+	return o
+}
+
+// P24: whatever is swept, the bridge with the host's own network stays, also
+// while its NIC is away.
+func TestTheHostsOwnBridgeIsNotSwept(t *testing.T) {
+	sweep := policy()
+	sweep.Sweep = true
+	cases := map[string]Observed{"over a NIC": overNIC(), "over a bond": strayOf(hostnet.Link{Name: "bond0", Kind: "bond"})}
+	way := overNIC()
+	way.Host.Links = way.Host.Links[:1]
+	cases["the way out"] = way
+	lease := strayOf(hostnet.Link{})
+	lease.Host.Links = lease.Host.Links[:1]
+	lease.Host.Addresses = []hostnet.Address{{Link: "br-lan", Prefix: netip.MustParsePrefix("192.0.2.10/24"), Valid: 600}}
+	cases["a lease"] = lease
+	lasting := strayOf(hostnet.Link{})
+	lasting.Host.Links = lasting.Host.Links[:1]
+	lasting.Own.Lasting = []string{"br-lan"}
+	cases["made at the host's start"] = lasting
+	for name, o := range cases {
+		for _, d := range []Desired{{}, {Networks: []Network{network("other", lan())}}} {
+			for i := range d.Networks {
+				d.Networks[i].Record.Network.Bridge = "br-other"
+			}
+			p := Make(d, o, sweep)
+			if len(p.Strays) != 0 || !slices.Equal(p.Unknown, []string{"br-lan"}) {
+				t.Errorf("%s: swept by %v, unknown are %v", name, p.Strays, p.Unknown)
+			}
+			for _, n := range p.Networks {
+				for _, s := range n.Links {
+					if s.Link != "br-other" {
+						t.Errorf("%s: another network takes the step: %s", name, s)
+					}
+				}
+			}
+		}
+		if text := unknownBridge(o, "br-lan"); strings.Contains(text, "ip link delete") || !strings.Contains(text, "declare") {
+			t.Errorf("%s: a person is told: %s", name, text)
+		}
+	}
+	equalText(t, "told", unknownBridge(overNIC(), "br-lan"), "the bridge br-lan carries the host's own network, bears our stamp and nothing declares it: it is left as it is; "+
+		"declare its network again, with `interfaces: [eth0]`; to be rid of it delete that network afterwards, which gives eth0 back what the bridge bears")
+}
+
+// A DHCP server stays as long as the bridge that its guests are on.
+func TestTheServerOfAnUnknownBridge(t *testing.T) {
+	sweep := policy()
+	sweep.Sweep = true
+	o := strayOf(hostnet.Link{Name: "veth1", Kind: "veth"})
+	o.Served = map[string]bool{"lost": true}
+	if p := Make(Desired{}, o, sweep); len(p.Orphans) != 0 {
+		t.Errorf("the server of a bridge with guests goes: %v", p.Orphans)
+	}
+	o.Host.Links = o.Host.Links[:1]
+	if p := Make(Desired{}, o, sweep); len(p.Strays) != 1 || !slices.Equal(p.Orphans, []string{"lost"}) {
+		t.Errorf("%v %v", p.Strays, p.Orphans)
+	}
+}
+
+// A person is told of such a bridge also where no network is declared at all.
+func TestAnUnknownBridgeIsTold(t *testing.T) {
+	r := newRig(t, overNIC())
+	r.worker.policy.Sweep = true
+	r.pass()
+	if len(r.applied) != 0 || r.notices["bridge br-lan"] == "" {
+		t.Errorf("done: %v; told: %v", r.applied, r.notices)
+	}
+	r.o.Host.Links = r.o.Host.Links[1:]
+	r.pass()
+	if len(r.notices) != 0 {
+		t.Errorf("told of what is gone: %v", r.notices)
+	}
+}
+
+// What makes an unknown bridge come back with the host's start stays, whatever
+// else is declared; what made one that is gone, or that the host's NIC has left,
+// goes.
+func TestWhatMakesUnknownBridgesLastStays(t *testing.T) {
+	for name, alias := range map[string]string{"stamped": hostnet.Stamp("ns", "lost"), "made again by the host's start": ""} {
+		o := overNIC()
+		o.Host.Links[0].Alias = alias
+		o.Own.Lasting = []string{"br-gone", "br-lan"}
+		r := newRig(t, o)
+		r.declare("other", spec.Network{Bridge: "br-other", Addresses: []string{"10.9.0.1/24"}})
+		r.pass()
+		if !slices.Equal(r.dropped, []string{"br-gone"}) {
+			t.Errorf("%s: dropped %v", name, r.dropped)
+		}
+		if s, _ := r.status("other"); s.State != stateReady {
+			t.Errorf("%s: %+v", name, s)
+		}
+	}
+}
+
+// Where the host's NIC cannot leave the bridge, the bridge has to come back with
+// the host's start as before.
+func TestABridgeThatANICCannotLeaveLasts(t *testing.T) {
+	o := overNIC()
+	o.Own.Lasting = []string{"br-lan"}
+	r := newRig(t, o)
+	r.write(state.Write{
+		ID: state.ID{Kind: spec.KindNetwork, Name: "lan"}, UID: "lost", Life: state.Dying,
+		Spec:   spec.Encode(spec.NetworkRecord{Network: spec.Network{Bridge: "br-lan", Interfaces: []string{"eth0"}}}),
+		Status: spec.Encode(spec.NetworkStatus{State: stateReady, Applied: &spec.Network{Bridge: "br-lan", Interfaces: []string{"eth0"}}}),
+	})
+	r.fails["eth0"] = fault.New(fault.Transient, "cannot reach the host any more")
+	r.pass()
+	if s, _ := r.status("lan"); len(r.dropped) != 0 || !strings.Contains(s.Message, "cannot reach") {
+		t.Errorf("dropped %v: %s", r.dropped, s.Message)
+	}
+	r.fails = nil
+	r.o.Host.Links = r.o.Host.Links[1:]
+	r.o.Host.Links[0].Master = ""
+	r.now = r.now.Add(time.Hour)
+	r.pass()
+	if _, there := r.status("lan"); there || !slices.Equal(r.dropped, []string{"br-lan"}) {
+		t.Errorf("dropped %v", r.dropped)
+	}
+}
