@@ -27,13 +27,6 @@ var digestPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
 // keeps no attributes loses that, and nothing else.
 const referenceAttr = "user.hostler.reference"
 
-// flight is a fetch that others wait for.
-type flight struct {
-	done chan struct{}
-	id   string
-	err  error
-}
-
 // imageName is the file of an image, from which instances are made and which
 // nothing ever writes to again.
 func imageName(namespace, digest string) string {
@@ -43,37 +36,11 @@ func imageName(namespace, digest string) string {
 // EnsureImage implements containerbroker.ImageStore. The id is the digest of
 // the file that the reference names.
 func (d *Driver) EnsureImage(ctx context.Context, ref string, progress containerbroker.Progress) (string, error) {
-	for {
-		d.mu.Lock()
-		f, joined := d.flights[ref]
-		if !joined {
-			f = &flight{done: make(chan struct{})}
-			d.flights[ref] = f
-		}
-		d.mu.Unlock()
-		if !joined {
-			f.id, f.err = d.ensure(ctx, ref, progress)
-			d.mu.Lock()
-			delete(d.flights, ref)
-			d.mu.Unlock()
-			close(f.done)
-			if f.err != nil {
-				return "", fmt.Errorf("cannot get image %q: %w", ref, f.err)
-			}
-			return f.id, nil
-		}
-		select {
-		case <-f.done:
-			if f.err == nil {
-				return f.id, nil
-			}
-			if !errors.Is(f.err, context.Canceled) {
-				return "", fmt.Errorf("cannot get image %q: %w", ref, f.err)
-			}
-		case <-ctx.Done():
-			return "", ctx.Err()
-		}
+	id, err := d.once(ctx, ref, func() (string, error) { return d.ensure(ctx, ref, progress) })
+	if err != nil {
+		return "", fmt.Errorf("cannot get image %q: %w", ref, err)
 	}
+	return id, nil
 }
 
 func (d *Driver) ensure(ctx context.Context, ref string, progress containerbroker.Progress) (string, error) {
@@ -99,11 +66,8 @@ func (d *Driver) ensure(ctx context.Context, ref string, progress containerbroke
 		return "", err
 	}
 	name := imageName(d.opts.Namespace, artifact.Digest)
-	if _, err := os.Stat(where.path(name)); err != nil {
-		progress.Report("image", "putting "+ref+" into storage pool "+d.opts.Pool, -1)
-		if err := d.place(ctx, artifact.Path, where.path(name), ref); err != nil {
-			return "", err
-		}
+	if err := d.place(ctx, artifact.Path, where.path(name), ref, progress); err != nil {
+		return "", err
 	}
 	if _, err := where.lookup(name); fault.Is(err, fault.NotFound) {
 		_, err = where.names(true)
@@ -116,9 +80,23 @@ func (d *Driver) ensure(ctx context.Context, ref string, progress containerbroke
 	return artifact.Digest, nil
 }
 
-// place makes the file of an image: a copy of a qcow2 disk, or one converted
-// from raw. It gets its name when it is whole and on the disk (Z8).
-func (d *Driver) place(ctx context.Context, from, to, ref string) error {
+// place makes the file of an image where it is not there. References to one
+// content have one file: whoever comes second waits for the first.
+func (d *Driver) place(ctx context.Context, from, to, ref string, progress containerbroker.Progress) error {
+	_, err := d.once(ctx, to, func() (string, error) {
+		if _, err := os.Stat(to); err == nil {
+			return to, nil
+		}
+		progress.Report("image", "putting "+ref+" into storage pool "+d.opts.Pool, -1)
+		return to, d.makeFile(ctx, from, to, ref)
+	})
+	return err
+}
+
+// makeFile makes the file of an image: a copy of a qcow2 disk, or one
+// converted from raw. It gets its name when it is whole and on the disk (Z8).
+// One at a time may make a file.
+func (d *Driver) makeFile(ctx context.Context, from, to, ref string) error {
 	tmp := filepath.Join(filepath.Dir(to), "."+filepath.Base(to)+paths.TempSuffix)
 	defer func() { _ = os.Remove(tmp) }()
 	_ = os.Remove(tmp)
