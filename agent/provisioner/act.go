@@ -153,7 +153,7 @@ func (o *operation) do(ctx context.Context, s Step) error {
 	case ActionRelease:
 		return o.release(ctx, s)
 	case ActionForget:
-		return o.forget(ctx)
+		return o.forgetWithout(ctx, s)
 	case ActionStop:
 		return o.stop(ctx)
 	case ActionRecord:

@@ -55,6 +55,9 @@ func surroundingsOf(objects []state.Object) (surroundings, error) {
 	return s, nil
 }
 
+// volumePrefix begins the names of the disks that are volumes.
+const volumePrefix = "vol-"
+
 // decode reads an object's halves; either target may be nil.
 func decode(o state.Object, record, status any) error {
 	if record != nil {
@@ -101,7 +104,7 @@ func (s surroundings) attach(d *Desired) {
 		disk := containerbroker.Disk{Name: "fs-" + a.Filesystem, Path: a.Path, ReadOnly: a.ReadOnly}
 		kind, name, status := spec.KindFilesystem, a.Filesystem, s.filesystems[a.Filesystem]
 		if a.Volume != "" {
-			disk = containerbroker.Disk{Name: "vol-" + a.Volume, Device: "/dev/hostler-" + a.Volume, ReadOnly: a.ReadOnly}
+			disk = containerbroker.Disk{Name: volumePrefix + a.Volume, Device: "/dev/hostler-" + a.Volume, ReadOnly: a.ReadOnly}
 			kind, name, status = spec.KindVolume, a.Volume, s.volumes[a.Volume]
 		}
 		disk.Source = status.Attachments[d.Name].Source

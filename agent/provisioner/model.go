@@ -103,7 +103,7 @@ const (
 	ActionDelete   Action = "delete"   // delete the instance, then the record
 	ActionHarvest  Action = "harvest"  // delete an instance without a record
 	ActionRelease  Action = "release"  // let the instance go, remove the record
-	ActionForget   Action = "forget"   // remove the record only
+	ActionForget   Action = "forget"   // take volumes back, remove the record only
 	ActionStop     Action = "stop"     // stop the instance
 	ActionRecord   Action = "record"   // write down an instance found by its stamp
 	ActionUpdate   Action = "update"   // change the instance as it runs
@@ -149,7 +149,9 @@ func (s Step) removes() bool {
 // others only catch up with what is already there.
 func (s Step) Visible() bool {
 	switch s.Action {
-	case ActionRecord, ActionReady, ActionForget:
+	case ActionForget:
+		return len(s.Changes) > 0
+	case ActionRecord, ActionReady:
 		return false
 	}
 	return true

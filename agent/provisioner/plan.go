@@ -290,7 +290,7 @@ func (w *world) dying(d Desired) []Step {
 	case d.Record.Released || d.Record.Machine.Retain:
 		return step(ActionRelease, containerbroker.ImpactNone, inst, "the instance is kept and no longer managed")
 	case !w.policy.Harvest.destroyed():
-		return step(ActionForget, containerbroker.ImpactNone, inst, "the instance is left as it is (harvest "+string(w.policy.Harvest)+")")
+		return w.leave(d, inst)
 	}
 	open, after := w.gate(d)
 	if !open {
