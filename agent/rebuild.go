@@ -68,6 +68,18 @@ func (h *host) learn(ctx context.Context, t spec.ContainerType) error {
 	return h.local.Settle(ctx)
 }
 
+// learned is fault.NotReady until a type's instances were compared with the
+// records of this store. A provisioner in a process of its own outlives the
+// agent and its store, and takes an instance without a record for one that
+// nobody declares; the agent's own is not started before.
+func (h *host) learned(ctx context.Context, t spec.ContainerType) error {
+	known, err := h.hostStatus(ctx)
+	if err == nil && !slices.Contains(known.Known, t) {
+		err = fault.New(fault.NotReady, "the records of %s machines are not complete yet: what is there was not compared with them", t)
+	}
+	return err
+}
+
 // forgetKnown has every type's instances compared with the records again,
 // after records were lost.
 func (h *host) forgetKnown(ctx context.Context, report state.OpenReport) error {

@@ -34,6 +34,9 @@ type Options struct {
 	LookupGroup func(name string) (uint32, error)
 	// WorkerUsers are the provisioners' own users.
 	WorkerUsers map[uint32]spec.ContainerType
+	// Learned is fault.NotReady as long as the records of a type may be a part
+	// of what there is: its worker is told of none then. nil: they are whole.
+	Learned func(ctx context.Context, t spec.ContainerType) error
 	// Heartbeat is the pause between two lines of an idle stream; 0: 15 s.
 	Heartbeat time.Duration
 }

@@ -79,10 +79,17 @@ func worker(s *Server, answer func(*workerCall) error) http.HandlerFunc {
 	}
 }
 
+// list answers once the type's records are whole: what they lack looks unknown
+// to a worker, which may remove it.
 func (c *workerCall) list() error {
 	q, err := strictQuery(c.r, "kind")
 	if err != nil {
 		return err
+	}
+	if learned := c.s.o.Learned; learned != nil && c.t != "" {
+		if err := learned(c.r.Context(), c.t); err != nil {
+			return err
+		}
 	}
 	objects, revision, err := c.store.List(c.r.Context(), q["kind"]...)
 	if err == nil {

@@ -1,0 +1,228 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"hostler/agent/api"
+	"hostler/agent/provisioner"
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/agent/storageprovisioner"
+	"hostler/containerbroker/brokertest"
+	"hostler/internal/fault"
+	"hostler/internal/paths"
+	"hostler/storage"
+)
+
+// unlisted is a source whose list fails as long as the test wants.
+type unlisted struct {
+	storage.VolumeSource
+	well atomic.Bool
+}
+
+func (u *unlisted) List(context.Context) ([]storage.Volume, error) {
+	if !u.well.Load() {
+		return nil, errors.New("input/output error")
+	}
+	return nil, nil
+}
+
+// lossyHost is an agent on the host of one LXD and no libvirt whose store is
+// lost at every open, if it may be.
+type lossyHost struct {
+	*host
+	t    *testing.T
+	dir  string
+	lxd  *brokertest.Fake
+	disk *unlisted
+}
+
+func newLossyHost(t *testing.T) *lossyHost {
+	return &lossyHost{t: t, dir: t.TempDir(), lxd: brokertest.New(), disk: &unlisted{}}
+}
+
+// open begins the agent anew, as Run does.
+func (l *lossyHost) open() state.OpenReport {
+	l.t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	store, report, err := state.Open(l.t.Context(), state.Options{Dir: filepath.Join(l.dir, "state"), Logger: log})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.host = &host{
+		paths: paths.Paths{RunDir: filepath.Join(l.dir, "run")}, local: store, store: store, logger: log, now: time.Now,
+		made: map[spec.ContainerType]driver{}, metrics: newMetrics("test"), notices: map[string]string{},
+		sources: storageprovisioner.Sources{Volumes: map[string]storage.VolumeSource{"loop": l.disk}},
+		drivers: map[spec.ContainerType]constructors{
+			spec.LXD: {driver: func(*host) (driver, error) { return driver{Broker: l.lxd, Images: l.lxd}, nil }},
+			spec.KVM: {driver: func(*host) (driver, error) { return driver{}, fault.New(fault.NotReady, "there is no libvirt") }},
+		},
+	}
+	config := spec.DefaultConfig()
+	config.Harvest = string(provisioner.HarvestAll)
+	if err := l.writeConfig(l.t.Context(), config); err != nil {
+		l.t.Fatal(err)
+	}
+	if report.Rebuilt {
+		if err := l.forgetKnown(l.t.Context(), report); err != nil {
+			l.t.Fatal(err)
+		}
+	}
+	return report
+}
+
+func (l *lossyHost) close() {
+	l.t.Helper()
+	if err := l.local.Close(); err != nil {
+		l.t.Error(err)
+	}
+}
+
+// serve answers the API until the test ends.
+func (l *lossyHost) serve() (socket string) {
+	l.t.Helper()
+	server, err := l.server(Options{})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	dir, err := os.MkdirTemp("", "relearn") // the path of a socket is short
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	socket = filepath.Join(dir, "s", "hostler.sock")
+	listener, err := api.Listen(socket, os.Getgid())
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ctx, listener) }()
+	l.t.Cleanup(func() {
+		cancel()
+		if err := <-served; err != nil {
+			l.t.Error(err)
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			l.t.Error(err)
+		}
+	})
+	return socket
+}
+
+// passes counts a provisioner's looks at everything.
+type passes struct{ all, well atomic.Int64 }
+
+func (p *passes) Pass(_ time.Duration, err error) {
+	if p.all.Add(1); err == nil {
+		p.well.Add(1)
+	}
+}
+
+func (*passes) Operation(string, time.Duration, error) {}
+
+func until(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !condition(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("never came: " + what)
+		}
+	}
+}
+
+// P3: a provisioner in a process of its own lives on while the agent loses its
+// store. As long as the records cannot be found again it is told of none, so
+// that no guest looks unknown to it, whatever the harvest mode; then it goes on.
+func TestP3SurvivingProvisionerOfALostStoreHarvestsNothing(t *testing.T) {
+	for name, lose := range map[string]func(t *testing.T, dir string){
+		"damaged":  func(t *testing.T, dir string) { damageStore(t, filepath.Join(dir, "state.db")) },
+		"all gone": func(t *testing.T, dir string) { removeStore(t, dir) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLossyHost(t)
+			l.disk.well.Store(true)
+			l.open()
+			l.close()
+			lose(t, filepath.Join(l.dir, "state"))
+			l.lxd.Add(stamped("web", "uid-web", "hostler"))
+			l.lxd.Add(stamped("db", "uid-db", "hostler"))
+			l.open()
+			defer l.close()
+
+			store := api.NewSocketStore(l.serve(), string(spec.LXD))
+			ctx, cancel := context.WithCancel(context.Background())
+			done, looks := make(chan error, 1), &passes{}
+			go func() {
+				done <- provision(ctx, spec.LXD, store, l.lxd, l.lxd, l.config(), looks, slog.New(slog.DiscardHandler))
+			}()
+			stop := func() {
+				cancel()
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+				store.Close()
+			}
+			defer stop()
+			until(t, "two looks", func() bool { return looks.all.Load() >= 2 })
+			if looks.well.Load() != 0 {
+				t.Error("the provisioner was told of records while they were not found again")
+			}
+			if err := l.learn(t.Context(), spec.LXD); err != nil {
+				t.Fatal(err)
+			}
+			// It is woken: its own next try may be half a minute away.
+			until(t, "a whole look", func() bool { return looks.well.Load() >= 1 })
+			if n := l.lxd.Calls(brokertest.Delete); n != 0 || !slices.Equal(l.lxd.Names(), []string{"db", "web"}) {
+				t.Errorf("%d deletes; left are %v", n, l.lxd.Names())
+			}
+		})
+	}
+}
+
+// While what is lost cannot be found at all, nothing is told.
+func TestUnfoundRecordsAreNotTold(t *testing.T) {
+	l := newLossyHost(t)
+	l.open()
+	l.close()
+	damageStore(t, filepath.Join(l.dir, "state", "state.db"))
+	l.open()
+	defer l.close()
+	store := api.NewSocketStore(l.serve(), string(spec.LXD))
+	defer store.Close()
+	for range 2 {
+		if err := l.learn(t.Context(), spec.LXD); err == nil {
+			t.Fatal("the storage was listed")
+		}
+		if _, _, err := store.List(t.Context(), spec.KindMachine); !fault.Is(err, fault.NotReady) {
+			t.Errorf("listed: %v", err)
+		}
+	}
+	l.disk.well.Store(true)
+	if err := l.learn(t.Context(), spec.LXD); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := store.List(t.Context(), spec.KindMachine); err != nil {
+		t.Error(err)
+	}
+}
+
+func damageStore(t *testing.T, path string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte("this is no database"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func removeStore(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+}
