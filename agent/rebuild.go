@@ -136,7 +136,12 @@ func recordsOf(instances []containerbroker.Instance, objects []state.Object, nam
 					return nil, 0, fault.New(fault.NeedsOperator, "cannot read the status of machine/%s: %v", inst.Name, err)
 				}
 			}
-			if status.Instance != nil {
+			var record spec.MachineRecord
+			if err := json.Unmarshal(newer.Spec, &record); err != nil {
+				return nil, 0, fault.New(fault.NeedsOperator, "cannot read the record of machine/%s: %v", inst.Name, err)
+			}
+			// Another hypervisor's machine has the name by now: it is not this one.
+			if status.Instance != nil || record.Machine.Type != stamped.Machine.Type {
 				continue
 			}
 			// Declared anew before the instance was found: the declaration

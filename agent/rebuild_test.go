@@ -83,7 +83,10 @@ func TestRecordsDeclaredAnew(t *testing.T) {
 	if err := json.Unmarshal(writes[1].Spec, &record); err != nil || record.Machine.Image != "debian/13" || writes[1].UID != "uid-web" {
 		t.Errorf("record %+v uid %s %v", record, writes[1].UID, err)
 	}
+	elsewhere := machineObject("web", "uid-new", nil)
+	elsewhere.Spec = spec.Encode(spec.MachineRecord{Declaration: "new", Machine: spec.Machine{Type: spec.KVM, Image: "debian/13"}})
 	for name, objects := range map[string][]state.Object{
+		"another type's":    {elsewhere},
 		"known":             {machineObject("web", "uid-web", nil)},
 		"has another":       {machineObject("web", "uid-new", &spec.InstanceInfo{Name: "web"})},
 		"known by its name": {machineObject("web", "uid-web", &spec.InstanceInfo{Name: "web"})},

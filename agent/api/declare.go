@@ -1,7 +1,6 @@
 package api
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -184,6 +183,9 @@ func names(docs []document) string {
 
 // declareMachines makes or changes the machine objects of a document.
 func (w *world) declareMachines(doc document) error {
+	if err := w.checkTypes(doc); err != nil {
+		return err
+	}
 	for _, name := range slices.Sorted(maps.Keys(doc.decl.Machines)) {
 		m := doc.decl.Machines[name]
 		k := w.machines[name]
@@ -328,21 +330,4 @@ func (w *world) planned() []PlannedObject {
 		all = append(all, p)
 	}
 	return all
-}
-
-// same compares two values, records or their stored text, by what is kept of
-// them.
-func same(a, b any) bool {
-	return bytes.Equal(canonical(a), canonical(b))
-}
-
-func canonical(v any) []byte {
-	if raw, ok := v.(json.RawMessage); ok {
-		var d spec.DeclarationRecord
-		if json.Unmarshal(raw, &d) != nil {
-			return raw
-		}
-		v = d
-	}
-	return spec.Encode(v)
 }
