@@ -213,10 +213,12 @@ func (w *Worker) rest(ctx context.Context, t *turn) error {
 			return err
 		}
 	}
-	for i := range t.d.Networks {
-		if t.errs[i] == nil && !w.resting(t, i) {
-			if err := w.serve(ctx, t, i, last, next); err != nil {
-				t.errs[i] = err
+	for _, ends := range []bool{true, false} { // what begins may take the place of what ends
+		for i := range t.d.Networks {
+			if (t.p.Networks[i].DHCP == nil) == ends && t.errs[i] == nil && !w.resting(t, i) {
+				if err := w.serve(ctx, t, i, last, next); err != nil {
+					t.errs[i] = err
+				}
 			}
 		}
 	}
@@ -269,6 +271,7 @@ func (w *Worker) serve(ctx context.Context, t *turn, i int, last, next *carried)
 		if !t.o.Served[n.UID] {
 			return nil
 		}
+		defer w.waker.Signal() // a dying network may be gone with it
 		return w.Eyes.Server(n.UID).Remove(ctx)
 	}
 	next.dhcp[n.UID] = fmt.Sprint(*p.DHCP)

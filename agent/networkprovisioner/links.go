@@ -77,6 +77,7 @@ func links(p *Plan, d Desired, o Observed, policy Policy, claims map[string]host
 	for i, n := range d.Networks {
 		at[n.UID] = i
 		one := &p.Networks[i]
+		n.Status.Carried = inherited(d, p.Networks, i)
 		carry(n, one, o)
 		maps.Copy(w.Carried, one.Carried)
 		w.NICs = append(w.NICs, n.Record.Network.Interfaces...)

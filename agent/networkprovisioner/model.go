@@ -111,6 +111,8 @@ type Planned struct {
 	On bool
 	// Out says that there is no room for it on the host.
 	Out bool
+	// Heir is the declared network that takes a dying one's bridge over.
+	Heir string
 	// Gone: nothing of a dying one is left, its record can go.
 	Gone bool
 	// Guests are the addresses given.

@@ -29,6 +29,10 @@ func Make(d Desired, o Observed, policy Policy) Plan {
 		if n.Life != state.Alive && len(holders) > 0 {
 			one.Waiting = "waiting for machine/" + holders[0] + " to let go"
 		}
+	}
+	share(d, p.Networks, o.Host)
+	for i := range d.Networks {
+		one := &p.Networks[i]
 		one.Gateways, one.Nameservers = towards(one.Is, o)
 		one.DHCP = served(*one)
 	}
@@ -61,7 +65,11 @@ func begin(d Desired, n Network, o Observed, policy Policy) Planned {
 		}
 		return p
 	}
-	if err := unfit(n, o.Host, policy); err != nil {
+	err := rival(d, n, o.Host)
+	if err == nil {
+		err = unfit(n, o.Host, policy)
+	}
+	if err != nil {
 		p.Errs = append(p.Errs, err)
 		if p.Out = was == nil || was.Bridge == p.Is.Bridge && !made(n, o); was != nil {
 			p.Is = *was
@@ -202,7 +210,7 @@ func describe(n Network, p Planned, o Observed) []Step {
 	was := n.Status.Applied
 	switch {
 	case n.Life != state.Alive:
-		s.Action, s.Impact, s.Detail, s.Held = "delete", impactDestroy, "bridge "+p.Is.Bridge, ""
+		s.Action, s.Impact, s.Detail, s.Held = "delete", impactDestroy, deleted(p), ""
 		if p.Waiting != "" {
 			s.Detail += ", " + p.Waiting
 		}

@@ -78,6 +78,10 @@ func do(o *Observed, s hostnet.Step) {
 		o.Host.Routes = slices.DeleteFunc(o.Host.Routes, func(r hostnet.Route) bool { return r.Link == s.Link })
 	case hostnet.SetUp:
 		o.Host.Links[at].Up = true
+	case hostnet.StampBridge:
+		o.Host.Links[at].Alias = s.Stamp
+	case hostnet.SetMAC:
+		o.Host.Links[at].MAC = s.MAC
 	case hostnet.SetMTU:
 		o.Host.Links[at].MTU = s.MTU
 	case hostnet.SetReversePath:

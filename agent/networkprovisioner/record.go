@@ -35,7 +35,7 @@ func (w *Worker) finish(life context.Context, t *turn, links map[int][]string, a
 		p := t.p.Networks[i]
 		if p.Gone && all == nil && t.errs[i] == nil {
 			writes = append(writes, state.Write{ID: state.ID{Kind: spec.KindNetwork, Name: n.Name}, UID: n.UID, Revision: state.AnyRevision, Delete: true})
-			t.tell(n, state.LevelInfo, "Deleted", "bridge "+p.Is.Bridge)
+			t.tell(n, state.LevelInfo, "Deleted", deleted(p))
 			delete(w.failed, n.UID)
 			continue
 		}

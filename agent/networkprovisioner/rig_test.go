@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -200,6 +202,9 @@ func (s rigServer) Ensure(_ context.Context, n dhcp.Network) (bool, error) {
 		return false, fault.New(fault.Transient, "cannot start dnsmasq: another serves %s", n.Bridge)
 	}
 	s.r.exclusive[n.Bridge] = s.uid
+	if err := os.MkdirAll(filepath.Join(s.r.worker.Eyes.ServerDir, s.uid), 0o755); err != nil {
+		return false, err
+	}
 	started := !s.r.servers[s.uid]
 	s.r.servers[s.uid] = true
 	return started, nil
@@ -212,5 +217,5 @@ func (s rigServer) Remove(context.Context) error {
 			delete(s.r.exclusive, bridge)
 		}
 	}
-	return nil
+	return os.RemoveAll(filepath.Join(s.r.worker.Eyes.ServerDir, s.uid))
 }

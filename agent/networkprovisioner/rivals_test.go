@@ -1,0 +1,130 @@
+package networkprovisioner
+
+import (
+	"encoding/json"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/hostnet"
+)
+
+// renamed is a host with the network lan and the machine web on it, and what is
+// declared after both the network and the machine's interface are named lan2.
+func renamed(t *testing.T) (Desired, Observed) {
+	t.Helper()
+	d, o := two(), Observed{}
+	carryOut(t, &d, &o)
+	d.Networks[0].Life = state.Dying
+	d.Networks = append(d.Networks, network("lan2", lan()))
+	for i := range d.Guests {
+		g := &d.Guests[i]
+		g.Instance, g.Settled = true, false
+		g.Addresses = []netip.Addr{netip.MustParseAddr([]string{"10.20.0.10", "10.20.0.2"}[i])}
+		g.NICs = on("lan2", g.NICs["eth0"].Address)
+	}
+	return d, o
+}
+
+// A network that is named otherwise goes on at once under its new name, with
+// the bridge, the rules and the addresses that its machines have.
+func TestANetworkIsRenamed(t *testing.T) {
+	d, o := renamed(t)
+	p := Make(d, o, policy())
+	if err := p.Rules.Check(); err != nil {
+		t.Fatal(err)
+	}
+	equalText(t, "the plan", said(p), "delete lan destroy: bridge br-lan, which network/lan2 takes over;\ncreate lan2 none: bridge br-lan with 10.20.0.1/24, forwarding, NAT, DHCP;")
+	o.Served = nil
+	p = carryOut(t, &d, &o)
+	o.Served = nil // lan's server is gone, too
+	p = Make(d, o, policy())
+	lan2 := d.Networks[1].Status
+	if len(o.Host.Links) != 1 || !p.Networks[0].Gone || lan2.State != stateReady || len(p.Rules.Networks) != 1 || p.Rules.Networks[0].Owner != "u-lan2" {
+		t.Errorf("%+v\n%+v\n%+v", o.Host.Links, p.Networks[0], lan2)
+	}
+	for k, address := range map[string]string{"web/eth0": "10.20.0.10/24", "db/eth0": "10.20.0.2/24"} {
+		if g := lan2.Guests[k]; len(g.Addresses) != 1 || g.Addresses[0] != address {
+			t.Errorf("%s: %+v", k, g)
+		}
+	}
+	if len(p.Rules.Publish) != 1 {
+		t.Errorf("published: %+v", p.Rules.Publish)
+	}
+}
+
+// What the host's NIC had goes with its bridge to the new name.
+func TestANetworkOverANICIsRenamed(t *testing.T) {
+	o := overNIC()
+	o.Host.Links[0].Alias = hostnet.Stamp("ns", "u-up")
+	had := hostnet.Carried{MAC: "52:54:00:00:00:01", MTU: 1500, Addresses: []hostnet.Address{{Prefix: netip.MustParsePrefix("192.0.2.10/24")}}}
+	is := spec.Network{Bridge: "br-lan", Interfaces: []string{"eth0"}}
+	d := Desired{Networks: []Network{network("up", is), network("out", is)}}
+	d.Networks[0].Life = state.Dying
+	d.Networks[0].Status = spec.NetworkStatus{State: stateReady, Applied: &is, Carried: map[string]json.RawMessage{"eth0": spec.Encode(had)}}
+	p := Make(d, o, policy())
+	if len(p.Networks[0].Carried) != 0 || p.Networks[1].Carried["eth0"].MAC != had.MAC || len(p.Networks[0].Links) != 0 {
+		t.Errorf("%+v\n%+v", p.Networks[0], p.Networks[1])
+	}
+	for _, s := range p.Networks[1].Links {
+		if s.Op == hostnet.Release || s.Op == hostnet.DeleteAddress {
+			t.Errorf("the host's connection is cut: %s", s)
+		}
+	}
+}
+
+// Both names' DHCP servers want the same bridge; the old one ends first.
+func TestTheServerOfARenamedNetwork(t *testing.T) {
+	for _, name := range []string{"a-lan", "z-lan"} {
+		r := newRig(t, Observed{})
+		r.declare("lan", lan())
+		r.pass()
+		r.write(state.Write{ID: state.ID{Kind: spec.KindNetwork, Name: "lan"}, Revision: state.AnyRevision, Life: state.Dying})
+		r.declare(name, lan())
+		r.pass()
+		if s, _ := r.status(name); s.State != stateReady || len(r.servers) != 1 {
+			t.Errorf("%s: %+v, servers %v", name, s, r.servers)
+		}
+		r.pass()
+		if _, there := r.status("lan"); there {
+			t.Errorf("lan stays beside %s", name)
+		}
+	}
+}
+
+// Two networks that want one bridge are no trouble of others: the one that has
+// it keeps it, the other is told so.
+func TestTwoNetworksWantOneBridge(t *testing.T) {
+	r := newRig(t, Observed{})
+	plain := func(bridge, address string) spec.Network {
+		return spec.Network{Bridge: bridge, Addresses: []string{address}}
+	}
+	r.declare("lan", plain("br-lan", "10.20.0.1/24"))
+	r.declare("other", plain("br-other", "10.21.0.1/24"))
+	r.pass()
+	r.declare("also", plain("br-lan", "10.22.0.1/24"))
+	r.declare("later", plain("br-later", "10.23.0.1/24"))
+	r.pass()
+	for _, name := range []string{"lan", "other", "later"} {
+		if s, _ := r.status(name); s.State != stateReady {
+			t.Errorf("%s: %+v", name, s)
+		}
+	}
+	if s, _ := r.status("also"); s.State != stateError || !strings.Contains(s.Message, "network/lan has it") {
+		t.Errorf("%+v", s)
+	}
+	if l, _ := r.o.Host.Link("br-lan"); len(r.rules.Networks) != 3 || len(r.o.Host.AddressesOf("br-lan")) != 1 || !strings.HasPrefix(l.Alias, "hostler:ns:") {
+		t.Errorf("%+v %+v", r.rules.Networks, r.o.Host)
+	}
+	// One that is on a bridge of its own and wants the other's stays where it is.
+	d := Desired{Networks: []Network{network("lan", plain("br-lan", "10.20.0.1/24")), network("other", plain("br-other", "10.21.0.1/24"))}}
+	o := Observed{}
+	carryOut(t, &d, &o)
+	d.Networks[0].Record.Network.Bridge = "br-other"
+	carryOut(t, &d, &o)
+	if len(o.Host.Links) != 2 || d.Networks[0].Status.State != stateError || d.Networks[0].Status.Applied.Bridge != "br-lan" || d.Networks[1].Status.State != stateReady {
+		t.Errorf("%+v\n%+v", o.Host.Links, d.Networks)
+	}
+}
