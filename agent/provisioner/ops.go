@@ -3,6 +3,7 @@ package provisioner
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -289,10 +290,19 @@ func (o *operation) remove(ctx context.Context, stamp containerbroker.Stamp, nam
 	return failpoint.Hit(failpoint.LXDDeletedNotRecorded)
 }
 
-// harvest removes an instance that no record knows.
+// harvest removes an instance that no record knows. The records that it was
+// planned from were read before the instances, and it may have waited for its
+// place since: a person can have taken the instance over meanwhile.
 func (o *operation) harvest(ctx context.Context, s Step) error {
 	if err := o.enter(ctx); err != nil {
 		return err
+	}
+	machines, _, err := o.w.Store.List(ctx, spec.KindMachine)
+	if err != nil {
+		return fmt.Errorf("cannot read the declared machines: %w", err)
+	}
+	if slices.ContainsFunc(machines, func(m state.Object) bool { return m.UID == s.UID }) {
+		return errOvertaken
 	}
 	if err := o.remove(ctx, *s.Instance.Stamp, s.Instance.Name); err != nil {
 		return err

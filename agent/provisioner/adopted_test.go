@@ -1,0 +1,51 @@
+package provisioner_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"hostler/agent/provisioner"
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/containerbroker"
+	"hostler/containerbroker/brokertest"
+)
+
+// meanwhileStore lets something happen between the look at the records and the
+// look at the instances: once, when armed.
+type meanwhileStore struct {
+	state.Backend
+	once sync.Once
+	do   func()
+}
+
+func (s *meanwhileStore) Intents(ctx context.Context) ([]state.Intent, error) {
+	intents, err := s.Backend.Intents(ctx)
+	s.once.Do(s.do)
+	return intents, err
+}
+
+// P24: an instance that a person has taken over between the look at the records
+// and the look at the instances has a record and is not unknown.
+func TestP24AdoptedMeanwhileIsNotHarvested(t *testing.T) {
+	r := newRig(t)
+	r.config.Harvest = provisioner.HarvestAll
+	r.fake.Add(containerbroker.Instance{Name: "mine", Status: containerbroker.StatusRunning})
+	r.backend = &meanwhileStore{Backend: r.store, do: func() {
+		o := r.declare("mine", func(m *spec.MachineRecord) { m.Adopted = true })
+		stamp := containerbroker.Stamp{Namespace: "hostler", UID: o.UID, Token: "adopted"}
+		if err := r.store.Begin(t.Context(), state.Intent{Token: stamp.Token, Object: o.ID, UID: o.UID, Action: "adopt", Began: time.Now(), Owner: "lxd"}); err != nil {
+			t.Error(err)
+		}
+		if err := r.fake.Stamp(t.Context(), "mine", stamp); err != nil {
+			t.Error(err)
+		}
+	}}
+	r.start()
+	s := r.awaitState("mine", spec.MachineRunning)
+	if n := r.fake.Calls(brokertest.Delete); n != 0 || s.Instance.Token != "adopted" {
+		t.Errorf("%d deletes, instance %+v\n%s", n, s.Instance, r.fake)
+	}
+}
