@@ -43,12 +43,17 @@ func (w *Worker) act(ctx context.Context, desired []Desired, steps []Step, nudge
 		}
 		if len(due[s.Machine]) == 0 {
 			order = append(order, s.Machine)
+		} else if due[s.Machine][0].UID != s.UID {
+			continue // another one's of that name: its turn comes when this one's has ended
 		}
 		due[s.Machine] = append(due[s.Machine], s)
 	}
 	removing := &removals{gone: make(chan struct{})}
 	for _, name := range order {
-		o := &operation{w: w, d: records[name], steps: due[name], removing: removing}
+		o := &operation{w: w, steps: due[name], removing: removing}
+		if d := records[name]; d.UID == o.steps[0].UID {
+			o.d = d
+		}
 		if o.steps[0].removes() {
 			removing.left.Add(1)
 		}
@@ -189,9 +194,12 @@ func (o *operation) failed(ctx context.Context, s Step, err error) {
 	}
 	o.d.Status.ObservedGeneration = o.d.Generation
 	Fail(&o.d.Status, err, RetryPolicy{Retries: config.StartRetries, Delay: config.RetryDelay, Interval: config.TransientRetryInterval}, w.Now())
-	if err := o.save(ctx); err != nil {
-		w.pauseFor(s.Machine)
+	err = o.save(ctx)
+	if err != nil {
 		w.Logger.Warn("A failure cannot be recorded.", "machine", s.Machine, "error", err)
+	}
+	if err != nil || s.Action == ActionForget && len(s.Changes) == 0 { // which no failure holds up
+		w.pauseFor(s.Machine)
 	}
 	level := state.LevelWarn
 	if o.d.Status.State == spec.MachineError {

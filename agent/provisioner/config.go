@@ -22,6 +22,9 @@ type Config struct {
 	Guest cloudinit.Guest // what every guest is told: proxies, mirrors, keys
 }
 
+// longestDelay is the longest before a retry.
+func (c Config) longestDelay() time.Duration { return max(c.RetryDelay, c.TransientRetryInterval) }
+
 // ConfigOf takes what bears on a container type out of the host's record.
 func ConfigOf(r spec.HostRecord, t spec.ContainerType) Config {
 	c := r.Config

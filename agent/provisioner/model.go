@@ -55,6 +55,9 @@ func (d Desired) wantsRunning() bool {
 	return d.Record.Machine.WantsRunning()
 }
 
+// released says that the instance outlives the record.
+func (d Desired) released() bool { return d.Record.Released || d.Record.Machine.Retain }
+
 // allows says whether the person allowed changes of that impact.
 func (d Desired) allows(i containerbroker.Impact) bool {
 	if i == containerbroker.ImpactNone || i == containerbroker.ImpactLive {
@@ -82,6 +85,9 @@ type Policy struct {
 	Namespace string
 	Harvest   Harvest
 	Now       time.Time
+	// LongestDelay is the longest there can be before a retry; one that was put
+	// off for longer is due.
+	LongestDelay time.Duration
 	// Busy machines (and instances) have an operation under way: they are
 	// left alone until it has ended.
 	Busy map[string]bool

@@ -122,9 +122,9 @@ func (w *Worker) readConfig(objects []state.Object) error {
 // date, in one call.
 func (w *Worker) writeStatuses(ctx context.Context, desired []Desired, observed Observed, steps []Step, busy map[string]bool, now time.Time, detail bool) error {
 	instances := mine(desired, observed.Instances, w.currentConfig().Namespace)
-	byMachine := map[string][]Step{}
+	byUID := map[string][]Step{}
 	for _, s := range steps {
-		byMachine[s.Machine] = append(byMachine[s.Machine], s)
+		byUID[s.UID] = append(byUID[s.UID], s)
 	}
 	var writes []state.Write
 	for i := range desired {
@@ -133,7 +133,7 @@ func (w *Worker) writeStatuses(ctx context.Context, desired []Desired, observed 
 			continue
 		}
 		inst := instances[d.UID]
-		status := Assess(*d, inst, byMachine[d.Name], now)
+		status := Assess(*d, inst, byUID[d.UID], now)
 		if detail && inst != nil && inst.Status == containerbroker.StatusRunning && isReady(status) {
 			status.Addresses = slices.Clone(inst.Addresses)
 		}

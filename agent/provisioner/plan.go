@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"hostler/agent/reconcile"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/containerbroker"
@@ -155,7 +156,7 @@ func (w *world) gate(d Desired) (open bool, after time.Time) {
 		return true, time.Time{}
 	}
 	if next := d.Status.Attempts.NextRetry; next != nil {
-		if next.After(w.policy.Now) {
+		if reconcile.Pending(*next, w.policy.Now, w.policy.LongestDelay) {
 			return true, *next
 		}
 		return true, time.Time{}
@@ -242,7 +243,8 @@ func (w *world) present(d Desired, inst *containerbroker.Instance, after time.Ti
 	case inst.Status == containerbroker.StatusStopped:
 		start := step(ActionStart, containerbroker.ImpactNone, nil, "declared as running")
 		if at := d.Status.StartedAt; at != nil {
-			if due := at.Add(deathDelay(d.Status.Deaths)); due.After(w.policy.Now) && due.After(start.After) && !w.nudged(d) {
+			delay := deathDelay(d.Status.Deaths)
+			if due := at.Add(delay); reconcile.Pending(due, w.policy.Now, delay) && due.After(start.After) && !w.nudged(d) {
 				start.After = due
 			}
 		}
@@ -280,16 +282,14 @@ func (w *world) dying(d Desired) []Step {
 	case inst == nil:
 		forget := step(ActionForget, containerbroker.ImpactNone, nil, "there is no instance")
 		for _, in := range w.intents[d.UID] {
-			if due := in.Began.Add(intentGrace); due.After(w.policy.Now) && due.After(forget[0].After) {
+			if due := in.Began.Add(intentGrace); reconcile.Pending(due, w.policy.Now, intentGrace) && due.After(forget[0].After) {
 				forget[0].After = due
 			}
 		}
 		return forget
 	case inst.Status != containerbroker.StatusHalfMade && w.strangeToken(d, inst) != "":
 		return step(ActionForget, containerbroker.ImpactNone, inst, "its instance was made by somebody else and is left as it is")
-	case d.Record.Released || d.Record.Machine.Retain:
-		return step(ActionRelease, containerbroker.ImpactNone, inst, "the instance is kept and no longer managed")
-	case !w.policy.Harvest.destroyed():
+	case !d.released() && !w.policy.Harvest.destroyed():
 		return w.leave(d, inst)
 	}
 	open, after := w.gate(d)
@@ -297,6 +297,9 @@ func (w *world) dying(d Desired) []Step {
 		return nil
 	}
 	steps := step(ActionDelete, containerbroker.ImpactDestroy, inst, "no longer declared")
+	if d.released() {
+		steps = step(ActionRelease, containerbroker.ImpactNone, inst, "the instance is kept and no longer managed")
+	}
 	steps[0].After = after
 	return steps
 }

@@ -98,6 +98,7 @@ func summary(steps []Step, now time.Time) []string {
 func TestClassification(t *testing.T) {
 	later := t0.Add(7 * time.Second)
 	earlierOn := t0.Add(-7 * time.Second)
+	nextYear := t0.AddDate(1, 0, 0)
 	intent := func(age time.Duration) []state.Intent {
 		return []state.Intent{{Token: "token-web", UID: "uid-web", Began: t0.Add(-age)}}
 	}
@@ -136,6 +137,27 @@ func TestClassification(t *testing.T) {
 		},
 		{name: "P36 a retry waits for its time", desired: []Desired{machine("web", failed(fault.Transient, &later))}, want: []string{"create web in 7s"}},
 		{name: "P43 a retry whose time has come", desired: []Desired{machine("web", failed(fault.Transient, &earlierOn))}, want: []string{"create web"}},
+		{
+			name:    "F22 a retry that a clock a year ahead put off is due",
+			desired: []Desired{machine("web", failed(fault.Transient, &nextYear))}, want: []string{"create web"},
+		},
+		{
+			name:    "F22 a create that a clock a year ahead began is not waited for",
+			desired: []Desired{machine("web", dying)}, intents: intent(-365 * 24 * time.Hour), want: []string{"forget web"},
+		},
+		{name: "F22 a start that a clock a year ahead dated is not waited for", desired: []Desired{machine("web", provisioned, func(d *Desired) {
+			d.Status.StartedAt, d.Status.Deaths = &nextYear, 4
+		})}, instances: []containerbroker.Instance{instance("web", stopped)}, want: []string{"start web"}},
+		{
+			name:      "P28 a release that failed waits for its time",
+			desired:   []Desired{machine("web", provisioned, dying, failed(fault.Transient, &later), func(d *Desired) { d.Status.ObservedGeneration, d.Record.Released = 2, true })},
+			instances: []containerbroker.Instance{instance("web")}, want: []string{"release web in 7s"},
+		},
+		{
+			name:      "P28 a release that needs an operator is not tried again",
+			desired:   []Desired{machine("web", provisioned, dying, failed(fault.NeedsOperator, nil), func(d *Desired) { d.Status.ObservedGeneration, d.Record.Released = 2, true })},
+			instances: []containerbroker.Instance{instance("web")},
+		},
 		{
 			name: "P16 found after a crash: recorded, then made ready", desired: []Desired{machine("web")}, intents: intent(time.Hour),
 			instances: []containerbroker.Instance{instance("web", stopped)}, want: []string{"record web", "start web"},
@@ -280,7 +302,7 @@ func TestClassification(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			p := c.policy
 			complete := p.Namespace != "blind"
-			p.Namespace, p.Now = ns, t0
+			p.Namespace, p.Now, p.LongestDelay = ns, t0, time.Minute
 			if p.Harvest == "" {
 				p.Harvest = HarvestDestroyed
 			}

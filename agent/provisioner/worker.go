@@ -152,7 +152,7 @@ func (w *Worker) lookAndAct(ctx context.Context, now time.Time) (time.Time, erro
 	config := w.currentConfig()
 	Rest(desired, observed.Instances, config.Namespace, w.Boot)
 	steps := Plan(desired, observed, Policy{
-		Namespace: config.Namespace, Harvest: config.Harvest, Now: now,
+		Namespace: config.Namespace, Harvest: config.Harvest, Now: now, LongestDelay: config.longestDelay(),
 		Busy: busy, Nudged: nudged, Diff: w.Differ.Diff,
 	})
 	if err := w.writeStatuses(ctx, desired, observed, steps, busy, now, detail); err != nil {
@@ -221,6 +221,7 @@ const (
 func awaitsAddress(desired []Desired, now time.Time) bool {
 	return slices.ContainsFunc(desired, func(d Desired) bool {
 		at := d.Status.StartedAt
-		return d.Status.State == spec.MachineRunning && len(d.Status.Addresses) == 0 && at != nil && now.Sub(*at) < addressTime
+		return d.Status.State == spec.MachineRunning && len(d.Status.Addresses) == 0 && at != nil &&
+			reconcile.Pending(at.Add(addressTime), now, addressTime)
 	})
 }
