@@ -27,6 +27,7 @@ func (p planner) planStorage(ctx context.Context, objects []state.Object, record
 	for _, source := range slices.Sorted(maps.Keys(observed.Blind)) {
 		return nil, nil, fmt.Errorf("cannot plan: cannot look at the %s storage: %w", source, observed.Blind[source])
 	}
+	desired = desired.Settle(observed)
 	policy := p.sources.Policy(storageprovisioner.ConfigOf(record))
 	policy.Now = p.now()
 	var steps []api.Step

@@ -239,7 +239,7 @@ func (h fakeFilesystems) Create(_ context.Context, filesystems []storage.Filesys
 		if f := h.filesystems[p.ID]; f != nil {
 			return *f, p.OwnedBy(f.Stamp)
 		}
-		f := &storage.Filesystem{Ref: p.Ref, Type: p.Type, Size: p.Size, UUID: h.source}
+		f := &storage.Filesystem{Ref: p.Ref, Type: p.Type, Size: p.Size, UUID: h.source, Record: p.Record}
 		if h.source == Managed {
 			for _, v := range h.volumes {
 				if len(v.Attachments) > 0 && v.Attachments[0].Device == p.Device {

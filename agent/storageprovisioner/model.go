@@ -41,6 +41,9 @@ type Entity struct {
 	// Bears is the uid in the stamp of the volume that a filesystem is on. The
 	// filesystem bears the same: declared again, it is found on its volume.
 	Bears string
+	// Moved says that a filesystem is declared to be elsewhere; all else of the
+	// entity is as it was made. See Settle.
+	Moved *Change
 }
 
 // Key is KIND/NAME.

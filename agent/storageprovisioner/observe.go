@@ -173,16 +173,17 @@ func (s Sources) Observe(ctx context.Context, desired Desired) (Observed, error)
 	}
 	var mu sync.Mutex
 	var asked sync.WaitGroup
+	list := func(kind, source string) {
+		volumes, filesystems, err := s.list(ctx, kind, source)
+		mu.Lock()
+		defer mu.Unlock()
+		o.Volumes[source], o.Filesystems[source] = volumes, filesystems
+		if err != nil {
+			o.Blind[source] = err
+		}
+	}
 	for source, kind := range used {
-		asked.Go(func() {
-			volumes, filesystems, err := s.list(ctx, kind, source)
-			mu.Lock()
-			defer mu.Unlock()
-			o.Volumes[source], o.Filesystems[source] = volumes, filesystems
-			if err != nil {
-				o.Blind[source] = err
-			}
-		})
+		asked.Go(func() { list(kind, source) })
 	}
 	var err error
 	asked.Go(func() { o.Mounts, err = s.Views.List(ctx, at...) })
@@ -190,6 +191,7 @@ func (s Sources) Observe(ctx context.Context, desired Desired) (Observed, error)
 	if err != nil {
 		return Observed{}, err
 	}
+	s.lookElsewhere(desired, o, list)
 	return o, ctx.Err()
 }
 
@@ -311,6 +313,7 @@ func (w *Worker) look(ctx context.Context) (look, error) {
 	if l.observed, err = w.Sources.Observe(ctx, l.desired); err != nil {
 		return l, fmt.Errorf("cannot look at the host's storage: %w", err)
 	}
+	l.desired = l.desired.Settle(l.observed)
 	l.policy = w.Sources.Policy(w.config)
 	l.policy.Now, l.policy.Unfound = w.Now(), unfound
 	return l, nil

@@ -41,6 +41,9 @@ func (w *world) filesystem(e *Entity) []Step {
 
 // differences plans for what a filesystem has otherwise than declared.
 func (w *world) differences(e *Entity, f *storage.Filesystem) []Step {
+	if e.Moved != nil {
+		return e.stays()
+	}
 	if t := e.fstype(); t != "" && f.Type != "" && f.Type != t {
 		return []Step{{
 			Action: ActionCreate, Changes: []Change{{Field: "type", From: f.Type, To: t}},

@@ -1,6 +1,7 @@
 package storageprovisioner
 
 import (
+	"fmt"
 	"slices"
 
 	"hostler/agent/spec"
@@ -21,7 +22,7 @@ func (w *world) volume(e *Entity) []Step {
 	}
 	var steps []Step
 	if v.Problem == "" {
-		steps = resize(v.Size, e.Size)
+		steps = append(resize(v.Size, e.Size), reallocate(v, e)...)
 	}
 	readOnly := w.readOnly(e)
 	d, attached := device(v)
@@ -35,6 +36,25 @@ func (w *world) volume(e *Entity) []Step {
 		}
 	}
 	return steps
+}
+
+// reallocate plans for a volume that has its space otherwise than declared.
+func reallocate(v *storage.Volume, e *Entity) []Step {
+	is, wanted := allocation(v.Sparse), allocation(e.Volume.Allocation == spec.AllocationSparse)
+	if is == wanted {
+		return nil
+	}
+	return []Step{{
+		Action: ActionCreate, Changes: []Change{{Field: "allocation", From: is, To: wanted}},
+		Held: fmt.Sprintf("its allocation is %s and cannot become %s: declare it as it was, or declare another one and move the data", is, wanted),
+	}}
+}
+
+func allocation(sparse bool) string {
+	if sparse {
+		return spec.AllocationSparse
+	}
+	return spec.AllocationFull
 }
 
 // dyingVolume plans for a volume on its way out.

@@ -83,6 +83,30 @@ func TestGrowAsTheMachineWrites(t *testing.T) {
 	}
 }
 
+// W10: a filesystem that is declared to be elsewhere is refused, by the plan
+// and by the apply, and its machine keeps what it has.
+func TestFilesystemDoesNotMove(t *testing.T) {
+	w := start(t)
+	site := func(provider string) string {
+		text := strings.Replace(fmt.Sprintf(data, "ext4"), "{volume: data, type: ext4}", "{provider: "+provider+", size: 64MiB}", 1)
+		return strings.Replace(text, "volumes: {data: {provider: loop, size: 400MiB, allocation: sparse}}\n", "", 1)
+	}
+	w.Apply("site", site("rootfs"))
+	w.must("0", "echo kept > /srv/written")
+	file := w.File("site", site("tmpfs"))
+	for _, args := range [][]string{{"plan", "-f", file}, {"apply", "-f", file}} {
+		if code, out := w.Exit(args...); code == 0 || !strings.Contains(out, "it is on rootfs and cannot move to tmpfs") {
+			t.Errorf("%s exits with %d: %s", args[0], code, out)
+		}
+	}
+	if now := w.must("0", "cat /srv/written"); strings.TrimSpace(now) != "kept" {
+		t.Errorf("it holds %q", now)
+	}
+	w.Apply("site", site("rootfs"))
+	w.Run("delete", "declaration/site", "--wait")
+	w.bare("")
+}
+
 // mayResize says whether this host's processes have CAP_SYS_RESOURCE.
 func mayResize(t *testing.T) bool {
 	t.Helper()
