@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"hostler/agent/reconcile"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
@@ -205,6 +206,9 @@ func (w *world) gate(e *Entity, s Step) (held string, after time.Time) {
 	}
 	if attempts.NextRetry == nil {
 		return "it failed and will not be tried again as it is", time.Time{}
+	}
+	if !reconcile.Pending(*attempts.NextRetry, w.policy.Now, delays.Next(attempts.Count, nil)) {
+		return "", time.Time{}
 	}
 	return "", *attempts.NextRetry
 }

@@ -174,6 +174,27 @@ func TestScheduleOfTenAttempts(t *testing.T) {
 	}
 }
 
+// F22: a retry that was put off by a clock that ran ahead is made when the
+// clock is right again, not a year later; one that is due soon is waited for.
+func TestRetriesOfAClockThatRanAhead(t *testing.T) {
+	for _, call := range []string{"create filesystem/logs", "show /state/mounts/web/logs"} {
+		for back, want := range map[time.Duration]bool{0: false, time.Minute: true, 365 * 24 * time.Hour: true} {
+			r := newRig(t)
+			r.filesystem("logs", spec.Filesystem{Provider: "rootfs"})
+			r.machine("web", spec.Attachment{Filesystem: "logs", Path: "/log"})
+			r.host.fails[call] = errors.New("no luck")
+			r.pass()
+			delete(r.host.fails, call)
+			r.restart()
+			r.now = r.now.Add(-back)
+			r.pass()
+			if done := r.status(spec.KindFilesystem, "logs").Attachments["web"].State == spec.StorageAttached; done != want {
+				t.Errorf("%s, clock set back by %s: tried again %v", call, back, done)
+			}
+		}
+	}
+}
+
 // S16: one wrong item holds up no other and is not tried again as it is.
 func TestInvalidItem(t *testing.T) {
 	r := newRig(t)
