@@ -119,6 +119,12 @@ func (w *Worker) Run(parent context.Context) error {
 // the provisioner's own.
 const unhurried = time.Second
 
+// delays are those between attempts; longestDelay is what chance makes of the
+// last.
+var delays = reconcile.Backoff{Base: 10 * time.Second, Max: 5 * time.Minute, Jitter: 0.1}
+
+const longestDelay = 6 * time.Minute
+
 // pass looks whether the type is needed, and makes it ready.
 func (w *Worker) pass(ctx context.Context) (time.Time, error) {
 	needed, status, generation, err := w.read(ctx)
@@ -134,7 +140,7 @@ func (w *Worker) pass(ctx context.Context) (time.Time, error) {
 	}
 	if !w.ready {
 		asked := status.ObservedGeneration < generation
-		if next := status.Attempts.NextRetry; next != nil && next.After(w.Now()) && !asked {
+		if next := status.Attempts.NextRetry; next != nil && !asked && reconcile.Pending(*next, w.Now(), longestDelay) {
 			return *next, nil
 		}
 		if next, err := w.makeReady(ctx, status, generation); err != nil || !next.IsZero() {
@@ -226,7 +232,7 @@ func (w *Worker) makeReady(ctx context.Context, status spec.TypeStatus, generati
 	status.State, status.Message = StateError, err.Error()
 	status.Attempts.Count++
 	status.Attempts.ErrorKind = string(fault.KindOf(err))
-	next := w.Now().Add(reconcile.Backoff{Base: 10 * time.Second, Max: 5 * time.Minute, Jitter: 0.1}.Next(status.Attempts.Count, rand.Float64))
+	next := w.Now().Add(delays.Next(status.Attempts.Count, rand.Float64))
 	status.Attempts.NextRetry = &next
 	if err := w.save(ctx, status); err != nil {
 		return time.Time{}, err

@@ -251,6 +251,25 @@ func TestFailedTypeIsTriedAgain(t *testing.T) {
 	r.eventually("kvm is ready", func() bool { return r.works[spec.KVM].running() })
 }
 
+// F22: what a clock that ran a year ahead put off is tried when the clock is
+// right again.
+func TestRetryOfAClockThatRanAhead(t *testing.T) {
+	r := newRig(t)
+	next := time.Now().Add(365 * 24 * time.Hour)
+	write := state.Write{
+		ID: state.ID{Kind: spec.KindContainerType, Name: "kvm"}, Spec: spec.Encode(spec.TypeRecord{}), Life: state.Alive,
+		Status: spec.Encode(spec.TypeStatus{
+			State: containersetup.StateError, Attempts: spec.Attempts{Count: 1, ErrorKind: string(fault.Transient), NextRetry: &next}, ObservedGeneration: 1,
+		}),
+	}
+	if _, err := r.store.Write(t.Context(), state.Atomic, write); err != nil {
+		t.Fatal(err)
+	}
+	r.declare("guest", spec.KVM)
+	r.start()
+	r.eventually("kvm is ready", func() bool { return r.works[spec.KVM].running() })
+}
+
 // C19: a host that cannot run the type says why, and installs nothing.
 func TestUnsupportedTypeIsTold(t *testing.T) {
 	r := newRig(t)
