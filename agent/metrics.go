@@ -3,13 +3,11 @@ package agent
 import (
 	"context"
 	"encoding/json"
-	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
-	"hostler/agent/provisioner"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 )
@@ -100,7 +98,7 @@ func (c stateCollector) Collect(out chan<- prometheus.Metric) {
 		}
 		t := string(record.Machine.Type)
 		states[[2]string{t, string(status.State)}]++
-		if status.ObservedGeneration < o.Generation || slices.ContainsFunc(status.Conditions, notUpToDate) {
+		if status.ObservedGeneration < o.Generation || spec.Differs(status.Conditions) {
 			drifted[t]++
 		} else if _, ok := drifted[t]; !ok {
 			drifted[t] = 0
@@ -113,8 +111,6 @@ func (c stateCollector) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(c.drift, prometheus.GaugeValue, float64(n), t)
 	}
 }
-
-func notUpToDate(c spec.Condition) bool { return c.Type == provisioner.ConditionUpToDate && !c.Status }
 
 // timedStore measures how long writes take, their wait for the disk included.
 type timedStore struct {

@@ -19,7 +19,7 @@ func (s *Server) status(ctx context.Context, _ *struct{}) (*out[Status], error) 
 	}
 	st := Status{
 		Version: s.o.Version, Namespace: s.o.Namespace, Started: g.Started, Harvest: g.Harvest,
-		Workers: orEmpty(g.Workers), Machines: map[string]int{}, Unknown: orEmpty(g.Unknown),
+		Workers: orEmpty(g.Workers), Machines: map[string]int{}, Drifted: []string{}, Unknown: orEmpty(g.Unknown),
 		UnknownStorage: orEmpty(g.UnknownStorage),
 		Locks:          orEmpty(g.Locks), Disk: orEmpty(g.Disk), Notices: orEmpty(g.Notices), Guard: g.Guard,
 	}
@@ -32,6 +32,9 @@ func (s *Server) status(ctx context.Context, _ *struct{}) (*out[Status], error) 
 				return nil, err
 			}
 			st.Machines[string(row.Status)]++
+			if !row.Observed || spec.Differs(row.Conditions) {
+				st.Drifted = append(st.Drifted, o.Name)
+			}
 		case spec.KindContainerType:
 			types[o.Name] = &objects[i]
 		case spec.KindHost:

@@ -130,14 +130,16 @@ type Worker struct {
 
 // Status is the host at a glance.
 type Status struct {
-	Version   string            `json:"version"`
-	Namespace string            `json:"namespace"`
-	Started   time.Time         `json:"started"`
-	Harvest   string            `json:"harvest"`
-	Types     []TypeStatus      `json:"types"`
-	Workers   []Worker          `json:"workers"`
-	Machines  map[string]int    `json:"machines"` // by status
-	Unknown   []UnknownInstance `json:"unknown"`
+	Version   string         `json:"version"`
+	Namespace string         `json:"namespace"`
+	Started   time.Time      `json:"started"`
+	Harvest   string         `json:"harvest"`
+	Types     []TypeStatus   `json:"types"`
+	Workers   []Worker       `json:"workers"`
+	Machines  map[string]int `json:"machines"` // by status
+	// Drifted names the machines that differ from what is declared.
+	Drifted []string          `json:"drifted"`
+	Unknown []UnknownInstance `json:"unknown"`
 	// UnknownStorage is data with our stamp and no record, such as that of
 	// volumes that are retained.
 	UnknownStorage []UnknownStorage `json:"unknown-storage"`

@@ -16,8 +16,6 @@ import (
 const (
 	// ConditionReady: the instance can be used since its last start.
 	ConditionReady = spec.ConditionReady
-	// ConditionUpToDate: nothing separates the instance from its declaration.
-	ConditionUpToDate = "UpToDate"
 	// ConditionFailed: the last operation failed; its message is the error.
 	ConditionFailed = "Failed"
 )
@@ -132,7 +130,7 @@ func assessInstance(s *spec.MachineStatus, d Desired, inst *containerbroker.Inst
 
 // assessUpToDate says whether a change is held back.
 func assessUpToDate(s *spec.MachineStatus, steps []Step, now time.Time) {
-	c := spec.Condition{Type: ConditionUpToDate, Status: true, Reason: "AsDeclared", Since: now}
+	c := spec.Condition{Type: spec.ConditionUpToDate, Status: true, Reason: "AsDeclared", Since: now}
 	for _, step := range steps {
 		if step.Held != "" && step.Action != ActionConflict {
 			c.Status, c.Reason = false, "Needs"+string(step.Impact)

@@ -368,7 +368,7 @@ func TestChanges(t *testing.T) {
 	r.eventually("word of the held change", func() bool {
 		s, _ := r.status("web")
 		for _, c := range s.Conditions {
-			if c.Type == provisioner.ConditionUpToDate && !c.Status {
+			if c.Type == spec.ConditionUpToDate && !c.Status {
 				return strings.Contains(c.Message, "--allow restart")
 			}
 		}

@@ -31,7 +31,7 @@ func TestParseAccepts(t *testing.T) {
 		"simplestreams":        "version: 1\nmachines: {web: {type: lxd, image: 'simplestreams:images/debian/12/cloud'}}\n",
 		"key with options":     "version: 1\n" + plainMachine + ", ssh-keys: ['no-pty " + anyKey + "']}}\n",
 		"script":               "version: 1\n" + plainMachine + ", cloud-init: {user-data: \"#!/bin/sh\\ntrue\\n\"}}}\n",
-		"MIME":                 "version: 1\n" + plainMachine + ", cloud-init: {user-data: \"Content-Type: multipart/mixed\\r\\n\\r\\n\"}}}\n",
+		"MIME":                 "version: 1\n" + plainMachine + ", cloud-init: {user-data: \"Content-Type: multipart/mixed; boundary=x\\r\\n\\r\\n\"}}}\n",
 		"template":             "version: 1\n" + plainMachine + ", cloud-init: {user-data: \"## template: jinja\\n#cloud-config\\n{}\\n\"}}}\n",
 		"aliases in user-data": "version: 1\n" + plainMachine + ", cloud-init: {user-data: \"#cloud-config\\na: &x [1]\\nb: *x\\n\"}}}\n",
 		"a volume as filesystem and device": "version: 1\nvolumes: {d: {provider: loop, size: 1GiB}}\nfilesystems: {f: {volume: d}}\n" +

@@ -16,6 +16,9 @@ const Version = 1
 // namePattern is the form of every name: objects and declarations.
 const namePattern = `[a-z][a-z0-9-]{0,62}`
 
+// machinePattern is the form of the name of a machine.
+const machinePattern = `[a-z]([a-z0-9-]{0,61}[a-z0-9])?`
+
 var nameForm = regexp.MustCompile(`^` + namePattern + `$`)
 
 // Parse reads and checks one declaration, YAML or JSON. name is the file's
@@ -104,6 +107,15 @@ func (c *checker) name(path, name string) {
 	if !nameForm.MatchString(name) {
 		c.badKey(path, notName, quote(name), mendName(name))
 	}
+}
+
+// machineName checks a name that is a host name as well (RFC 1123).
+func (c *checker) machineName(path, name string) {
+	if nameForm.MatchString(name) && strings.HasSuffix(name, "-") {
+		c.badKey(path, "%s cannot be the name of a machine, which is its host name too: it may not end with a hyphen%s", quote(name), mendName(strings.TrimRight(name, "-")))
+		return
+	}
+	c.name(path, name)
 }
 
 // names returns the keys of a map in the document, in the order written, so

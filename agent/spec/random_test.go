@@ -20,7 +20,7 @@ func anyDeclaration(t *rapid.T) Declaration {
 	volumes := rapid.SliceOfNDistinct(name, 0, 3, rapid.ID).Draw(t, "volumes")
 	for _, v := range volumes {
 		put(&d.Volumes, v, Volume{
-			Provider: "loop", Size: MiB + anySize(t), Retain: rapid.Bool().Draw(t, "retain"),
+			Provider: "loop", Size: LeastOn("xfs") + anySize(t), Retain: rapid.Bool().Draw(t, "retain"),
 			Allocation: rapid.SampledFrom([]string{"", AllocationFull, AllocationSparse}).Draw(t, "allocation"),
 		})
 	}
@@ -42,7 +42,7 @@ func anyDeclaration(t *rapid.T) Declaration {
 			Forwarding: rapid.Bool().Draw(t, "forwarding"), ProxyARP: rapid.Bool().Draw(t, "arp"),
 		})
 	}
-	for i, m := range rapid.SliceOfNDistinct(name, 0, 4, rapid.ID).Draw(t, "machines") {
+	for i, m := range rapid.SliceOfNDistinct(rapid.StringMatching(machinePattern), 0, 4, rapid.ID).Draw(t, "machines") {
 		put(&d.Machines, m, anyMachine(t, d, i))
 	}
 	return d

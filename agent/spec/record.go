@@ -2,6 +2,7 @@ package spec
 
 import (
 	"encoding/json"
+	"slices"
 	"time"
 )
 
@@ -87,6 +88,16 @@ type Condition struct {
 	Reason  string    `json:"reason,omitempty"`
 	Message string    `json:"message,omitempty"`
 	Since   time.Time `json:"since"`
+}
+
+// ConditionUpToDate says that nothing separates what is there from what is
+// declared.
+const ConditionUpToDate = "UpToDate"
+
+// Differs says whether these conditions tell of a difference from what is
+// declared.
+func Differs(cs []Condition) bool {
+	return slices.ContainsFunc(cs, func(c Condition) bool { return c.Type == ConditionUpToDate && !c.Status })
 }
 
 // SetCondition replaces the condition of the same type; since moves only when

@@ -26,7 +26,7 @@ var declarationSchema = map[string]fieldSchema{
 	"Declaration.networks":    {description: "Networks of the host, by name.", names: namePattern},
 	"Declaration.volumes":     {description: "Block volumes, by name.", names: namePattern},
 	"Declaration.filesystems": {description: "Filesystems, by name.", names: namePattern},
-	"Declaration.machines":    {description: "Machines, by name. A machine's instance bears the machine's name.", names: namePattern},
+	"Declaration.machines":    {description: "Machines, by name. A machine's instance bears the machine's name.", names: machinePattern},
 
 	"Network.bridge":     {description: "Interface name of the bridge, at most 15 characters; made if absent.", required: true, pattern: "^" + interfacePattern + "$"},
 	"Network.addresses":  {description: "The host's own addresses on the bridge, with prefix length, like 10.20.0.1/24. They give the network its subnets.", pattern: prefixPattern},
@@ -58,7 +58,7 @@ var declarationSchema = map[string]fieldSchema{
 	"Machine.cpus":       {description: "Number of CPUs. 0 or left out: the container type's default.", least: 0, most: maxCPUs},
 	"Machine.memory":     {description: "Memory, like 512MiB; at least 16MiB, for kvm 512MiB. Left out: the container type's default."},
 	"Machine.root-disk":  {description: "Size of the root disk, like 4GiB; at least 64MiB, for kvm 2GiB. Left out: the container type's default."},
-	"Machine.networks":   {description: "Network interfaces, by their names in the guest, like eth0.", names: interfacePattern},
+	"Machine.networks":   {description: "Network interfaces, by their names in the guest, like eth0.", names: guestInterfacePattern},
 	"Machine.storage":    {description: "Filesystems at a path, and volumes as block devices."},
 	"Machine.cloud-init": {description: "What cloud-init in the guest is told."},
 	"Machine.ssh-keys":   {description: "SSH public keys for the image's user: lines like those of a .pub file.", pattern: `^[^\n\t]+$`},

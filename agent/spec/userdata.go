@@ -2,6 +2,9 @@ package spec
 
 import (
 	"fmt"
+	"mime"
+	"net/mail"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -14,11 +17,10 @@ const maxUserData = 64 << 10
 
 const cloudConfig = "#cloud-config"
 
-// userDataForms are the first words by which cloud-init knows what it is given
+// userDataForms are the beginnings by which cloud-init knows what it is given
 // (its manual, "User-data formats").
 var userDataForms = []string{
-	cloudConfig, "#!", "#include", "#cloud-boothook", "#part-handler", "#upstart-job", "## template: jinja",
-	"Content-Type:", "MIME-Version:", "From ",
+	cloudConfig, "#!", "#include", "#cloud-boothook", "#part-handler", "## template: jinja",
 }
 
 // userData checks that cloud-init will understand what a person wrote for it.
@@ -38,18 +40,35 @@ func (c *checker) userData(at, s string) {
 		c.bad(at, "the first line must be exactly %s; cloud-init takes no other spelling", cloudConfig)
 	case first == cloudConfig || strings.HasPrefix(first, cloudConfig+" "):
 		c.cloudConfig(at, s)
+	case isMIME(s):
+		if err := multipart(s); err != "" {
+			c.bad(at, "%s; a single script or #cloud-config is written as it is", err)
+		}
 	case !knownForm(s):
 		c.bad(at, "the first line is none that cloud-init knows; begin with %s, with #! for a script, or with a MIME header", cloudConfig)
 	}
 }
 
 func knownForm(s string) bool {
-	for _, form := range userDataForms {
-		if len(s) >= len(form) && strings.EqualFold(s[:len(form)], form) {
-			return true
-		}
+	return slices.ContainsFunc(userDataForms, func(form string) bool { return strings.HasPrefix(s, form) })
+}
+
+func isMIME(s string) bool {
+	start := strings.ToLower(s[:min(len(s), 16)])
+	return strings.HasPrefix(start, "content-type:") || strings.HasPrefix(start, "mime-version:")
+}
+
+// multipart says what is wrong with a MIME message of several parts, or "".
+func multipart(s string) string {
+	m, err := mail.ReadMessage(strings.NewReader(s))
+	if err != nil {
+		return "the user-data looks like a MIME message and is none"
 	}
-	return false
+	kind, params, err := mime.ParseMediaType(m.Header.Get("Content-Type"))
+	if err != nil || !strings.HasPrefix(kind, "multipart/") || params["boundary"] == "" {
+		return "a MIME message needs a Content-Type of multipart/… with a boundary"
+	}
+	return ""
 }
 
 // looksLikeCloudConfig catches "# cloud-config", "#cloud_config" and the like,

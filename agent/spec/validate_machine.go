@@ -27,7 +27,7 @@ func (c *checker) machines() {
 	for _, name := range c.names("machines") {
 		at := "machines." + name
 		m := c.decl.Machines[name]
-		c.name(at, name)
+		c.machineName(at, name)
 		if !c.places[at].is(mapping) && c.ok(at) {
 			c.bad(at, "says nothing about the machine; give at least its type and image, like {type: lxd, image: debian/12}")
 			continue

@@ -13,6 +13,13 @@ import (
 // 15 bytes and neither slash, colon nor space (IFNAMSIZ in linux/if.h).
 const interfacePattern = `[A-Za-z0-9][A-Za-z0-9_.-]{0,14}`
 
+// guestInterfacePattern is the form of the name of a guest's interface: LXD
+// takes none of one character, and what begins with a letter means the same to
+// every program in the guest.
+const guestInterfacePattern = `[A-Za-z][A-Za-z0-9_.-]{1,14}`
+
+var guestInterfaceForm = regexp.MustCompile(`^` + guestInterfacePattern + `$`)
+
 var interfaceForm = regexp.MustCompile(`^` + interfacePattern + `$`)
 
 // The bounds of an MTU: the least every IPv4 host takes (RFC 791), and what

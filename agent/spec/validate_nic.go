@@ -36,8 +36,8 @@ func (c *checker) networkTable() *networkTable {
 func (c *checker) nics(at string, m Machine, t *networkTable) {
 	for _, name := range c.names(at + ".networks") {
 		here := at + ".networks." + name
-		if !interfaceForm.MatchString(name) || name == "lo" {
-			c.badKey(here, "%s cannot be the name of an interface in the guest; use one like eth0, at most 15 characters", quote(name))
+		if !guestInterfaceForm.MatchString(name) || name == "lo" || name == "root" {
+			c.badKey(here, "%s cannot be the name of an interface in the guest; use one like eth0: 2 to 15 characters, beginning with a letter, neither lo nor root", quote(name))
 		}
 		nic := m.Networks[name]
 		switch {

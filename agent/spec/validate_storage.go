@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"regexp"
@@ -19,6 +20,14 @@ var (
 	filesystemTypes     = []string{"ext4", "xfs", "btrfs"}
 	allocations         = []string{AllocationFull, AllocationSparse}
 )
+
+// leastOn is the least size of a volume for a filesystem of each type to be
+// made on it (mkfs.ext4, mkfs.xfs, mkfs.btrfs).
+var leastOn = map[string]Size{"ext4": 2 * MiB, "xfs": 300 * MiB, "btrfs": 110 * MiB}
+
+// LeastOn is the least size of a volume for a filesystem of a type; 0 where
+// the type is not known.
+func LeastOn(filesystem string) Size { return leastOn[filesystem] }
 
 var mountOptionForm = regexp.MustCompile(`^[A-Za-z0-9_.:=/@%+-]+$`)
 
@@ -79,6 +88,7 @@ func (c *checker) onVolume(path string, f Filesystem, used map[string]string) {
 	if c.has(path + ".type") {
 		c.oneOf(path+".type", f.Type, filesystemTypes...)
 	}
+	c.room(path, f)
 	if c.has(path + ".size") {
 		c.bad(path+".size", "a filesystem on a volume is as large as the volume; remove the size, or set it on the volume")
 	}
@@ -88,6 +98,17 @@ func (c *checker) onVolume(path string, f Filesystem, used map[string]string) {
 	if f.Retain {
 		c.bad(path+".retain", "the data of a filesystem on a volume is kept with the volume; say \"retain: true\" there")
 	}
+}
+
+// room checks that the volume is large enough for the type.
+func (c *checker) room(path string, f Filesystem) {
+	kind := cmp.Or(f.Type, filesystemTypes[0])
+	v, declared := c.decl.Volumes[f.Volume]
+	if !declared || !c.ok("volumes."+f.Volume+".size") || !c.has("volumes."+f.Volume+".size") || v.Size >= leastOn[kind] {
+		return
+	}
+	c.bad(path+".volume", "%s needs a volume of at least %s, and %s has %s; make the volume larger or choose another type",
+		kind, leastOn[kind], quote(f.Volume), v.Size)
 }
 
 func (c *checker) provided(path string, f Filesystem) {

@@ -9,8 +9,10 @@ import (
 	"hostler/internal/fault"
 )
 
-// MaxSize is the largest user-data, in bytes, that UserData makes.
-const MaxSize = 64 << 10
+// MaxSize is the largest user-data, in bytes, that UserData makes: the 64 KiB
+// that a person may write, in base64 where they are not ASCII, and what is
+// generated beside them.
+const MaxSize = 128 << 10
 
 // How cloud-init is to merge a generated part into what came before it. The
 // rule of the part that comes later counts, so the generated parts come last:

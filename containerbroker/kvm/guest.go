@@ -17,10 +17,6 @@ import (
 	"hostler/internal/fault"
 )
 
-// maxInput bounds, in bytes, the input of a command: the guest's agent takes
-// it whole, and does not get through with much more.
-const maxInput = 32 << 10
-
 // Exec implements containerbroker.Guest, by the guest's agent: input goes in
 // whole before the command starts, output comes when it has ended. There are no
 // terminals: a command that would have one gets no input, and its output is
@@ -41,15 +37,9 @@ func (d *Driver) exec(ctx context.Context, name string, req containerbroker.Exec
 		req.Stdin, req.Stdout = nil, terminalWriter{req.Stdout}
 		req.Stderr = req.Stdout
 	}
-	var input []byte
-	if req.Stdin != nil {
-		var err error
-		if input, err = io.ReadAll(io.LimitReader(req.Stdin, maxInput+1)); err != nil {
-			return -1, fmt.Errorf("cannot read the command's input: %w", err)
-		}
-		if len(input) > maxInput {
-			return -1, fault.New(fault.Invalid, "a KVM guest's agent takes at most %d KiB of input", maxInput>>10)
-		}
+	input, err := readInput(ctx, req.Stdin)
+	if err != nil {
+		return -1, err
 	}
 	c, err := d.open(ctx)
 	if err != nil {
@@ -63,7 +53,7 @@ func (d *Driver) exec(ctx context.Context, name string, req containerbroker.Exec
 	if err := d.awaitAgent(ctx, c, dom, d.opts.AgentTimeout, nil); err != nil {
 		return -1, err
 	}
-	cmd := command{Path: req.Command[0], Args: req.Command[1:], Input: base64.StdEncoding.EncodeToString(input), Capture: true}
+	cmd := command{Path: req.Command[0], Args: req.Command[1:], Input: base64.StdEncoding.EncodeToString(input.data), Capture: true}
 	if len(req.Env) > 0 {
 		// The agent replaces the environment by what it is given.
 		cmd.Env = append(cmd.Env, "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
@@ -73,10 +63,7 @@ func (d *Driver) exec(ctx context.Context, name string, req containerbroker.Exec
 	}
 	result, out, complaints, err := runInGuest(ctx, c, dom, cmd)
 	if err != nil {
-		if strings.Contains(err.Error(), "Failed to execute child process") {
-			return -1, fault.New(fault.Invalid, "%v", err)
-		}
-		return -1, err
+		return notStarted(err, req)
 	}
 	if req.Stdout != nil {
 		if _, err := req.Stdout.Write(out); err != nil {
@@ -88,6 +75,9 @@ func (d *Driver) exec(ctx context.Context, name string, req containerbroker.Exec
 			return -1, err
 		}
 	}
+	if input.late() {
+		return -1, fault.New(fault.Invalid, "its input came more than %s after the request, and a KVM guest's agent takes none once the command runs", inputPatience)
+	}
 	if result.Truncated {
 		return -1, fault.New(fault.Invalid, "its output is longer than the guest's agent keeps")
 	}
@@ -95,6 +85,29 @@ func (d *Driver) exec(ctx context.Context, name string, req containerbroker.Exec
 		return 128 + result.Signal, nil
 	}
 	return result.Code, nil
+}
+
+// notStarted turns the guest agent's refusal to start a command into the exit
+// code that a shell gives it: 127 where there is no such program, 126 where it
+// may not be run.
+func notStarted(err error, req containerbroker.ExecRequest) (int, error) {
+	code, what := 0, ""
+	switch text := err.Error(); {
+	case !strings.Contains(text, "Failed to execute child process"):
+		return -1, err
+	case strings.Contains(text, "No such file or directory"):
+		code, what = 127, "no such program in the guest"
+	case strings.Contains(text, "Permission denied"):
+		code, what = 126, "the guest may not run it"
+	default:
+		return -1, fault.New(fault.Invalid, "%v", err)
+	}
+	if req.Stderr != nil {
+		if _, err := fmt.Fprintf(req.Stderr, "%s: %s\n", clean(req.Command[0], 256), what); err != nil {
+			return -1, err
+		}
+	}
+	return code, nil
 }
 
 // terminalWriter ends lines as a terminal in raw mode wants them.

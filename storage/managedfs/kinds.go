@@ -22,6 +22,10 @@ type kind struct {
 	grow  func(device, path string) run.Command
 }
 
+// Least is the smallest device, in bytes, that a filesystem of a type can be
+// made on; 0 where the type is not known.
+func Least(kind string) int64 { return kinds[kind].least }
+
 // kinds holds the types. Nothing is discarded by mkfs: the device is blank,
 // and a volume that was allocated beforehand would lose what it has.
 var kinds = map[string]kind{

@@ -138,8 +138,10 @@ machines:
 	// What is not ours to format. The host writes it behind the machine's back.
 	device := w.rows("volumes")["data"].Device
 	harness.Run(t, "mkfs.ext4", "-q", "-L", "family", device)
-	declare("64MiB", "filesystems: {www: {volume: data, type: xfs}}", "{filesystem: www, path: /srv}")
-	w.says("filesystems", "www", "error", "too small")
+	small := w.File("site", fmt.Sprintf(site, "64MiB", "filesystems: {www: {volume: data, type: xfs}}", "{filesystem: www, path: /srv}"))
+	if code, out := w.Exit("apply", "-f", small); code != 1 || !strings.Contains(out, "300MiB") {
+		t.Errorf("xfs on a volume that is too small: %d, %s", code, out)
+	}
 	declare("64MiB", "filesystems: {www: {volume: data}}", "{filesystem: www, path: /srv}")
 	w.says("filesystems", "www", "error", "ext4", "family", "wipe: true")
 	if label := strings.TrimSpace(harness.Run(t, "e2label", w.rows("volumes")["data"].Device)); label != "family" {

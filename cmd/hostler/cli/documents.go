@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"unicode/utf8"
 
 	"hostler/agent/api"
 	"hostler/internal/fault"
@@ -34,6 +36,9 @@ func readDocuments(paths []string, stdin io.Reader) ([]api.Document, places, err
 		if other, dup := from[name]; dup {
 			return usage("%s and %s would both be declaration %q", other, path, name).
 				hint("rename one of the files, or give one a `name:`, and apply them one by one")
+		}
+		if !utf8.Valid(content) {
+			return fault.New(fault.Invalid, "cannot read %s: line %d is not UTF-8; save the file as UTF-8", path, badLine(content))
 		}
 		from[name] = path
 		out = append(out, api.Document{Name: name, Content: string(content)})
@@ -67,6 +72,16 @@ func readDocuments(paths []string, stdin io.Reader) ([]api.Document, places, err
 		}
 	}
 	return out, from, nil
+}
+
+// badLine is the first line, counted from 1, that is not UTF-8.
+func badLine(content []byte) int {
+	for i, line := range bytes.Split(content, []byte("\n")) {
+		if !utf8.Valid(line) {
+			return i + 1
+		}
+	}
+	return 0
 }
 
 // places are the paths that documents came from, by their names.

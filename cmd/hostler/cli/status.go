@@ -35,6 +35,7 @@ func (a *app) status(ctx context.Context) error {
 	s.field("Agent", fmt.Sprintf("%s, namespace %s, up %s", orNone(st.Version), orNone(st.Namespace), age(s.now, &st.Started)))
 	s.field("Harvest", st.Harvest)
 	s.field("Machines", machineCounts(st.Machines))
+	s.field("Drift", drift(st.Drifted))
 	for _, n := range st.Notices {
 		s.paragraph("Notice", n)
 	}
@@ -57,10 +58,26 @@ func fullStatus(st api.Status) api.Status {
 	st.Locks = pick(st.Locks, every(len(st.Locks)))
 	st.Disk = pick(st.Disk, every(len(st.Disk)))
 	st.Notices = pick(st.Notices, every(len(st.Notices)))
+	st.Drifted = pick(st.Drifted, every(len(st.Drifted)))
 	if st.Machines == nil {
 		st.Machines = map[string]int{}
 	}
 	return st
+}
+
+// drift names the machines that differ from what is declared, the first few.
+func drift(names []string) string {
+	const most = 8
+	switch n := len(names); {
+	case n == 0:
+		return "none"
+	case n > most:
+		return fmt.Sprintf("%d machines differ from what is declared: %s and %d more", n, strings.Join(names[:most], ", "), n-most)
+	case n == 1:
+		return names[0] + " differs from what is declared"
+	default:
+		return fmt.Sprintf("%d machines differ from what is declared: %s", n, strings.Join(names, ", "))
+	}
 }
 
 // machineCounts is "12: 10 running, 1 error, 1 pending", what needs a look

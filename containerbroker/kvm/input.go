@@ -1,0 +1,81 @@
+package kvm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"hostler/internal/fault"
+)
+
+const (
+	// maxInput bounds, in bytes, the input of a command: the guest's agent takes
+	// it whole, and does not get through with much more.
+	maxInput = 32 << 10
+	// inputPatience is how long a command waits for the first byte of its input.
+	inputPatience = 3 * time.Second
+)
+
+// input is what a command is given to read.
+type input struct {
+	data []byte
+	// first tells of the first bytes, or of the end, where neither came in time.
+	first <-chan error
+}
+
+// readInput reads the whole input of a command. One that says nothing for
+// inputPatience and does not end, like a terminal at which nobody types or the
+// open input of a remote shell, is none: the command would wait for ever.
+func readInput(ctx context.Context, from io.Reader) (input, error) {
+	if from == nil {
+		return input{}, nil
+	}
+	began, ended := make(chan error, 1), make(chan error, 1)
+	var data []byte
+	go func() {
+		data = make([]byte, 4<<10)
+		n, err := from.Read(data)
+		data = data[:n]
+		began <- err
+		if err == nil {
+			var more []byte
+			more, err = io.ReadAll(io.LimitReader(from, maxInput+1))
+			data = append(data, more...)
+		}
+		ended <- err
+	}()
+	silence := time.NewTimer(inputPatience)
+	defer silence.Stop()
+	select {
+	case <-silence.C:
+		return input{first: began}, nil
+	case <-ctx.Done():
+		return input{}, ctx.Err()
+	case <-began:
+	}
+	var err error
+	select {
+	case <-ctx.Done():
+		return input{}, ctx.Err()
+	case err = <-ended:
+	}
+	if err != nil && !errors.Is(err, io.EOF) {
+		return input{}, fmt.Errorf("cannot read the command's input: %w", err)
+	}
+	if len(data) > maxInput {
+		return input{}, fault.New(fault.Invalid, "a KVM guest's agent takes at most %d KiB of input", maxInput>>10)
+	}
+	return input{data: data}, nil
+}
+
+// late says whether input came after the command was started without any.
+func (i input) late() bool {
+	select {
+	case err := <-i.first:
+		return err == nil
+	default:
+		return false
+	}
+}
