@@ -68,7 +68,7 @@ func Run(ctx context.Context, o Options) error {
 	h.prepareStorage(ctx)
 	h.prepareNetworks(ctx)
 	for _, t := range h.types() {
-		h.sup.start(ctx, "recovery-"+string(t), h.recover(t))
+		h.sup.start(ctx, "recovery-"+string(t), h.recover(t, lateness))
 	}
 	for _, w := range Workers() {
 		if w.start != nil {
@@ -173,16 +173,30 @@ func (h *host) lock(ctx context.Context, purpose string, waiting func(string)) (
 
 // recover is a worker that compares a hypervisor that is there already with a
 // new store, so that what a lost store knew is known again before anything is
-// declared anew. It ends when that is done or there is no such hypervisor.
-func (h *host) recover(t spec.ContainerType) func(context.Context) error {
+// declared anew. It ends when that is done, or there is no such hypervisor and
+// nothing was lost; what was lost may be on one that starts after the agent,
+// which is looked for from time to time.
+func (h *host) recover(t spec.ContainerType, every time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
-		err := h.learn(ctx, t)
-		if fault.Is(err, fault.NotReady) {
-			return nil
+		for {
+			err := h.learn(ctx, t)
+			if !fault.Is(err, fault.NotReady) {
+				return err
+			}
+			if !h.lost {
+				return nil
+			}
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-time.After(every):
+			}
 		}
-		return err
 	}
 }
+
+// lateness is how often a hypervisor is looked for that may come late.
+const lateness = 10 * time.Second
 
 // keepAlive tells the service manager's watchdog that the agent lives.
 func keepAlive(ctx context.Context) error {

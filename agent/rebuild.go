@@ -16,7 +16,7 @@ import (
 // learn compares a type's instances with the records, once in the life of a
 // store: instances that bear our stamp and have no record are those of a store
 // that was lost, and their records are written again from their stamps.
-// Nothing on the hypervisor is changed.
+// Nothing on the hypervisor is changed. fault.NotReady: there is none.
 func (h *host) learn(ctx context.Context, t spec.ContainerType) error {
 	// What its machines are given is found first. Where nothing was lost that
 	// can wait, and holds up no machine.
@@ -26,6 +26,13 @@ func (h *host) learn(ctx context.Context, t spec.ContainerType) error {
 		}
 		h.logger.Warn("The storage that is there cannot be compared with the records yet.", "error", err)
 	}
+	if err := h.learnMachines(ctx, t); err != nil {
+		return err
+	}
+	return h.settle(ctx)
+}
+
+func (h *host) learnMachines(ctx context.Context, t spec.ContainerType) error {
 	h.learning.Lock()
 	defer h.learning.Unlock()
 	known, err := h.hostStatus(ctx)
@@ -59,10 +66,14 @@ func (h *host) learn(ctx context.Context, t spec.ContainerType) error {
 		h.logger.Warn("Records were written again from stamps.", "type", t, "machines", found)
 	}
 	known.Known = append(known.Known, t)
-	if err := h.writeHostStatus(ctx, known); err != nil {
-		return err
-	}
-	if len(known.Known) < len(h.types()) {
+	return h.writeHostStatus(ctx, known)
+}
+
+// settle ends the loss of a store once everything was looked through that is
+// there: the next start takes its records for whole. A hypervisor that comes
+// later is looked through then, as on every host.
+func (h *host) settle(ctx context.Context) error {
+	if !h.lost || h.unfound(ctx) != "" {
 		return nil
 	}
 	return h.local.Settle(ctx)

@@ -16,6 +16,7 @@ import (
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/agent/storageprovisioner"
+	"hostler/containerbroker"
 	"hostler/containerbroker/brokertest"
 	"hostler/internal/fault"
 	"hostler/internal/paths"
@@ -225,4 +226,84 @@ func removeStore(t *testing.T, dir string) {
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// A lost store is whole again when every hypervisor that is there was looked
+// through: the next start finds nothing anew, and what was left on purpose
+// since then stays nobody's.
+func TestARebuiltStoreSettlesWithoutLibvirt(t *testing.T) {
+	l := newLossyHost(t)
+	l.disk.well.Store(true)
+	l.open()
+	l.close()
+	damageStore(t, filepath.Join(l.dir, "state", "state.db"))
+	l.lxd.Add(stamped("web", "uid-web", "hostler"))
+	if !l.open().Rebuilt {
+		t.Fatal("the store was not lost")
+	}
+	if err := l.learn(t.Context(), spec.LXD); err != nil {
+		t.Fatal(err)
+	}
+	web := state.ID{Kind: spec.KindMachine, Name: "web"}
+	if _, err := l.store.Write(t.Context(), state.Atomic, state.Write{ID: web, Revision: state.AnyRevision, Delete: true}); err != nil {
+		t.Fatal(err)
+	}
+	l.close()
+	if report := l.open(); report.Rebuilt {
+		t.Errorf("still to be rebuilt: %s", report.Reason)
+	}
+	defer l.close()
+	if err := l.learn(t.Context(), spec.LXD); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.store.Get(t.Context(), web); !fault.Is(err, fault.NotFound) {
+		t.Errorf("what was left on purpose is declared again: %v", err)
+	}
+}
+
+// As long as a hypervisor that is there cannot be looked through, or the
+// storage cannot, the loss is not over; one that comes late is waited for.
+func TestARebuiltStoreWaitsForWhatIsThere(t *testing.T) {
+	l := newLossyHost(t)
+	l.disk.well.Store(true)
+	l.open()
+	l.close()
+	damageStore(t, filepath.Join(l.dir, "state", "state.db"))
+	l.open()
+	var there atomic.Bool
+	virtual := brokertest.New()
+	libvirt := constructors{driver: func(*host) (driver, error) {
+		if !there.Load() {
+			return driver{}, fault.New(fault.NotReady, "there is no libvirt yet")
+		}
+		return driver{Broker: virtual, Images: virtual}, nil
+	}}
+	l.drivers[spec.KVM] = libvirt
+	record := provisioner.StampedRecord{Machine: spec.Machine{Type: spec.KVM, Image: "debian/12"}}
+	virtual.Add(containerbroker.Instance{Name: "db", Stamp: &containerbroker.Stamp{Namespace: "hostler", UID: "uid-db", Record: string(spec.Encode(record))}})
+	there.Store(true)
+	if err := l.learn(t.Context(), spec.LXD); err != nil {
+		t.Fatal(err)
+	}
+	l.close()
+	if !l.open().Rebuilt {
+		t.Fatal("settled with a hypervisor that was not looked through")
+	}
+	l.drivers[spec.KVM] = libvirt
+	there.Store(false)
+	done := make(chan error, 1)
+	synced := func() bool { return l.learned(t.Context(), spec.KVM) == nil }
+	go func() { done <- l.recover(spec.KVM, time.Millisecond)(t.Context()) }()
+	if synced() {
+		t.Error("known before it is there")
+	}
+	there.Store(true)
+	until(t, "the late hypervisor is known", synced)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if _, err := l.store.Get(t.Context(), state.ID{Kind: spec.KindMachine, Name: "db"}); err != nil {
+		t.Error(err)
+	}
+	l.close()
 }
