@@ -11,11 +11,9 @@ import (
 // remove deletes what was asked, in one atomic write; an element that cannot
 // be deleted does not hold up the others.
 func (s *Server) remove(ctx context.Context, i *in[DeleteRequest]) (*out[DeleteAnswer], error) {
-	outcomes := make([]Outcome, len(i.Body.Objects))
+	var outcomes []Outcome
 	err := s.rewrite(ctx, false, func(w *world) error {
-		for n, object := range i.Body.Objects {
-			outcomes[n] = outcomeOf(object, w.remove(object))
-		}
+		outcomes = w.removeAll(i.Body.Objects)
 		return nil
 	})
 	if err != nil {

@@ -24,7 +24,7 @@ func TestDeleteAnswersEachElementInOrder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []fault.Kind{fault.NotFound, "", fault.Invalid, fault.Invalid, fault.NotFound, "", fault.Invalid}
+	want := []fault.Kind{fault.NotFound, "", fault.Invalid, fault.NotFound, fault.NotFound, "", fault.Invalid}
 	for i, o := range got {
 		if o.Object != asked[i] || fault.KindOf(o.Err()) != want[i] {
 			t.Errorf("element %d: %+v, want %s of kind %q", i, o, asked[i], want[i])

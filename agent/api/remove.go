@@ -23,10 +23,32 @@ func (w *world) remove(object string) error {
 	case spec.KindMachine:
 		return w.removeMachine(id.Name, false)
 	case spec.KindNetwork, spec.KindVolume, spec.KindFilesystem:
-		return fault.New(fault.Invalid, "cannot delete %s by itself: edit its declaration and apply that", object)
+		return w.removeGiven(id)
 	default:
-		return fault.New(fault.Invalid, "cannot delete %s: only declaration/NAME and machine/NAME can be deleted", clip(object, 128))
+		return fault.New(fault.Invalid, "cannot delete %s: declarations, machines, networks, volumes and filesystems can be deleted", clip(object, 128))
 	}
+}
+
+// removeOrder is the order in which kinds are removed: users first.
+var removeOrder = []string{spec.KindDeclaration, spec.KindMachine, spec.KindFilesystem, spec.KindVolume, spec.KindNetwork}
+
+// removeAll removes objects and answers for each in the order asked. Whatever
+// that order is, what is removed does not hold up what it uses.
+func (w *world) removeAll(objects []string) []Outcome {
+	places := make([]int, len(objects))
+	for n := range objects {
+		places[n] = n
+	}
+	rank := func(n int) int {
+		kind, _, _ := strings.Cut(objects[n], "/")
+		return slices.Index(removeOrder, kind)
+	}
+	slices.SortStableFunc(places, func(a, b int) int { return rank(a) - rank(b) })
+	outcomes := make([]Outcome, len(objects))
+	for _, n := range places {
+		outcomes[n] = outcomeOf(objects[n], w.remove(objects[n]))
+	}
+	return outcomes
 }
 
 // removeDeclaration takes a declaration away with all it declares. One whose

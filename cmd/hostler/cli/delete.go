@@ -25,9 +25,9 @@ func (a *app) deleteCommand() *cobra.Command {
 		Use:   "delete KIND/NAME... | -f FILE",
 		Short: "Remove declared things",
 		Long: "Remove things, or whole declarations: `delete -f FILE` removes the declaration that\n" +
-			"applying the file made. What happens to a machine's instance is the harvest mode's and\n" +
-			"its `retain:` to say.",
-		Example: "  hostler delete machine/web --wait\n  hostler delete declaration/web\n  hostler delete -f web.yaml",
+			"applying the file made. What other things refer to is removed with them or not at all.\n" +
+			"What happens to a machine's instance is the harvest mode's and its `retain:` to say.",
+		Example: "  hostler delete machine/web volume/data --wait\n  hostler delete declaration/web\n  hostler delete -f web.yaml",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.delete(cmd.Context(), args, f)
@@ -155,7 +155,7 @@ func behind(ctx context.Context, agent Agent, refs []reference) (map[reference][
 	var declarations []api.Declaration
 	for _, r := range refs {
 		switch r.kind {
-		case spec.KindMachine:
+		case spec.KindMachine, spec.KindNetwork, spec.KindVolume, spec.KindFilesystem:
 			all[r] = []reference{r}
 		case spec.KindDeclaration:
 			if declarations == nil {
