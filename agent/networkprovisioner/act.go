@@ -36,7 +36,8 @@ type turn struct {
 	d      Desired
 	o      Observed
 	p      Plan
-	errs   map[int]error // by network
+	errs   map[string]error // by the network's uid, of the whole pass
+	noDHCP error            // why the programs for DHCP are missing
 	events []state.Event
 	now    time.Time
 }
@@ -44,13 +45,15 @@ type turn struct {
 // converge looks, decides and acts until nothing is due any more, and returns
 // when the next retry is.
 func (w *Worker) converge(ctx context.Context) (time.Time, error) {
-	var links map[int][]string // what was done to each network's links in this pass
+	links := map[string][]string{} // what was done to each network's links in this pass
+	errs := map[string]error{}
+	var noDHCP error
 	for round := 1; ; round++ {
 		d, o, p, err := w.look(ctx)
 		if err != nil {
 			return time.Time{}, err
 		}
-		t := &turn{d: d, o: o, p: p, errs: map[int]error{}, now: w.Now()}
+		t := &turn{d: d, o: o, p: p, errs: errs, noDHCP: noDHCP, now: w.Now()}
 		if len(d.Networks) == 0 && len(p.Strays)+len(p.Orphans) == 0 && w.idle(ctx, p) {
 			w.show(t)
 			return time.Time{}, nil
@@ -61,13 +64,14 @@ func (w *Worker) converge(ctx context.Context) (time.Time, error) {
 		if err := w.tools(ctx, t); err != nil {
 			return w.finish(ctx, t, links, err)
 		}
+		noDHCP = t.noDHCP
 		// What is given is written down before it is used.
 		if err := w.promise(ctx, t); err != nil {
 			return time.Time{}, err
 		}
 		if round <= rounds && w.due(t) > 0 {
-			links = w.links(ctx, t, links)
-			if len(t.errs) == 0 {
+			w.links(ctx, t, links)
+			if ctx.Err() == nil {
 				continue
 			}
 		}
@@ -91,12 +95,17 @@ func (w *Worker) idle(ctx context.Context, p Plan) bool {
 	return true
 }
 
+// tools brings the programs onto the host that are needed now. An error is about
+// all networks; without the programs for DHCP alone those go on that need none.
 func (w *Worker) tools(ctx context.Context, t *turn) error {
-	dhcp := slices.ContainsFunc(t.p.Networks, func(p Planned) bool { return p.DHCP != nil })
-	if len(t.d.Networks) == 0 || w.Tools.Have(dhcp) {
+	dhcp := false
+	for i, n := range t.d.Networks {
+		dhcp = dhcp || t.p.Networks[i].DHCP != nil && !t.o.Serving[n.UID] && !w.resting(t, i)
+	}
+	if len(t.d.Networks) == 0 || t.noDHCP != nil || w.Tools.Have(dhcp) {
 		return nil
 	}
-	return w.Tools.Install(ctx, func(text string) {
+	err := w.Tools.Install(ctx, func(text string) {
 		for _, n := range t.d.Networks {
 			if n.Status.State != stateReady && n.Life == state.Alive {
 				n.Status.State, n.Status.Message = statePending, text
@@ -104,6 +113,10 @@ func (w *Worker) tools(ctx context.Context, t *turn) error {
 			}
 		}
 	})
+	if err != nil && w.Tools.Have(false) {
+		t.noDHCP, err = err, nil
+	}
+	return err
 }
 
 // promise writes down what machines are given.
@@ -127,8 +140,8 @@ func (w *Worker) promise(ctx context.Context, t *turn) error {
 // due is how many steps on links are to be taken now.
 func (w *Worker) due(t *turn) int {
 	n := len(t.p.Strays)
-	for i := range t.d.Networks {
-		if !w.resting(t, i) {
+	for i, each := range t.d.Networks {
+		if t.errs[each.UID] == nil && !w.resting(t, i) {
 			n += len(t.p.Networks[i].Links)
 		}
 	}
@@ -143,30 +156,27 @@ func (w *Worker) resting(t *turn, i int) bool {
 
 // links carries out the steps on links: those of a network in order and only
 // while they succeed.
-func (w *Worker) links(ctx context.Context, t *turn, done map[int][]string) map[int][]string {
-	if done == nil {
-		done = map[int][]string{}
-	}
+func (w *Worker) links(ctx context.Context, t *turn, done map[string][]string) {
 	for i, p := range t.p.Networks {
-		if len(p.Links) == 0 || w.resting(t, i) {
+		n := t.d.Networks[i]
+		if len(p.Links) == 0 || t.errs[n.UID] != nil || w.resting(t, i) {
 			continue
 		}
 		if removes(p.Links) && p.DHCP == nil {
-			if err := w.Eyes.Server(t.d.Networks[i].UID).Remove(ctx); err != nil {
-				t.errs[i] = err
+			if err := w.Eyes.Server(n.UID).Remove(ctx); err != nil {
+				t.errs[n.UID] = err
 				continue
 			}
 		}
 		began := w.Now()
-		t.errs[i] = w.change(ctx, t.d.Networks[i], p)
-		for _, s := range p.Links {
-			if t.errs[i] == nil {
-				done[i] = append(done[i], s.String())
-			}
+		err := w.change(ctx, n, p)
+		w.count("links", began, err)
+		if err != nil {
+			t.errs[n.UID] = err
+			continue
 		}
-		w.count("links", began, t.errs[i])
-		if t.errs[i] == nil {
-			delete(t.errs, i)
+		for _, s := range p.Links {
+			done[n.UID] = append(done[n.UID], s.String())
 		}
 	}
 	for _, s := range t.p.Strays {
@@ -174,7 +184,6 @@ func (w *Worker) links(ctx context.Context, t *turn, done map[int][]string) map[
 			w.Logger.Warn("A bridge that nothing declares cannot be removed.", "bridge", s.Link, "error", err)
 		}
 	}
-	return done
 }
 
 func removes(steps []hostnet.Step) bool {
@@ -214,10 +223,10 @@ func (w *Worker) rest(ctx context.Context, t *turn) error {
 		}
 	}
 	for _, ends := range []bool{true, false} { // what begins may take the place of what ends
-		for i := range t.d.Networks {
-			if (t.p.Networks[i].DHCP == nil) == ends && t.errs[i] == nil && !w.resting(t, i) {
+		for i, n := range t.d.Networks {
+			if (t.p.Networks[i].DHCP == nil) == ends && t.errs[n.UID] == nil && !w.resting(t, i) {
 				if err := w.serve(ctx, t, i, last, next); err != nil {
-					t.errs[i] = err
+					t.errs[n.UID] = err
 				}
 			}
 		}
@@ -274,6 +283,9 @@ func (w *Worker) serve(ctx context.Context, t *turn, i int, last, next *carried)
 		defer w.waker.Signal() // a dying network may be gone with it
 		return w.Eyes.Server(n.UID).Remove(ctx)
 	}
+	if t.noDHCP != nil && !t.o.Serving[n.UID] {
+		return t.noDHCP
+	}
 	next.dhcp[n.UID] = fmt.Sprint(*p.DHCP)
 	started, err := w.Eyes.Server(n.UID).Ensure(ctx, *p.DHCP)
 	if err == nil && started && last.dhcp[n.UID] == next.dhcp[n.UID] {
@@ -287,7 +299,7 @@ func (w *Worker) listen(t *turn) {
 	settings := slices.Concat(t.p.Routers, t.p.Parameters)
 	var servers []Server
 	for i, n := range t.d.Networks {
-		if t.p.Networks[i].DHCP != nil && t.errs[i] == nil {
+		if t.p.Networks[i].DHCP != nil && t.errs[n.UID] == nil {
 			servers = append(servers, w.Eyes.Server(n.UID))
 		}
 	}

@@ -193,14 +193,14 @@ func (w *Worker) lasting(ctx context.Context, t *turn) {
 	kept, again := map[string]bool{}, false
 	for i, n := range t.d.Networks {
 		p := &t.p.Networks[i]
-		again = again || len(p.Links) > 0 && t.errs[i] == nil && !w.resting(t, i)
+		again = again || len(p.Links) > 0 && t.errs[n.UID] == nil && !w.resting(t, i)
 		if !p.On || len(p.Is.Interfaces) == 0 {
 			continue
 		}
 		kept[p.Is.Bridge] = true
 		nic := p.Is.Interfaces[0]
 		l, there := t.o.Host.Link(nic)
-		if len(p.Links) > 0 || t.errs[i] != nil || len(p.Errs) > 0 || !there || l.Master != p.Is.Bridge {
+		if len(p.Links) > 0 || t.errs[n.UID] != nil || len(p.Errs) > 0 || !there || l.Master != p.Is.Bridge {
 			continue
 		}
 		if len(p.Is.Interfaces) > 1 {

@@ -21,7 +21,7 @@ var delays = reconcile.Backoff{Base: time.Second, Max: time.Minute}
 
 // finish writes down what became of the pass and returns when the next retry
 // is. all is an error that is about all networks.
-func (w *Worker) finish(life context.Context, t *turn, links map[int][]string, all error) (time.Time, error) {
+func (w *Worker) finish(life context.Context, t *turn, links map[string][]string, all error) (time.Time, error) {
 	if life.Err() != nil {
 		return time.Time{}, nil
 	}
@@ -33,13 +33,13 @@ func (w *Worker) finish(life context.Context, t *turn, links map[int][]string, a
 	findings := w.findings(ctx, t, all)
 	for i, n := range t.d.Networks {
 		p := t.p.Networks[i]
-		if p.Gone && all == nil && t.errs[i] == nil {
+		if p.Gone && all == nil && t.errs[n.UID] == nil {
 			writes = append(writes, state.Write{ID: state.ID{Kind: spec.KindNetwork, Name: n.Name}, UID: n.UID, Revision: state.AnyRevision, Delete: true})
 			t.tell(n, state.LevelInfo, "Deleted", deleted(p))
 			delete(w.failed, n.UID)
 			continue
 		}
-		err := errors.Join(all, t.errs[i])
+		err := errors.Join(all, t.errs[n.UID])
 		if err == nil && len(p.Links) > 0 && !w.resting(t, i) {
 			err = fault.New(fault.Transient, "cannot keep bridge %s: %s again and again", p.Is.Bridge, p.Links[0])
 		}
@@ -59,7 +59,7 @@ func (w *Worker) finish(life context.Context, t *turn, links map[int][]string, a
 		}
 		s := Assess(n, p, err, f, findings[i], t.now)
 		w.shown["network "+n.Name] = troubles(n, s)
-		t.story(n, s, links[i], err)
+		t.story(n, s, links[n.UID], err)
 		if !equal(n.Status, s) {
 			writes = append(writes, statusWrite(n, s))
 		}

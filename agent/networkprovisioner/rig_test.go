@@ -195,7 +195,7 @@ type rigServer struct {
 }
 
 func (s rigServer) Ensure(_ context.Context, n dhcp.Network) (bool, error) {
-	if s.r.missing.dhcp {
+	if s.r.missing.dhcp && !s.r.servers[s.uid] {
 		return false, fault.New(fault.NeedsOperator, "cannot start dnsmasq: there is none")
 	}
 	if other := s.r.exclusive[n.Bridge]; other != "" && other != s.uid {
