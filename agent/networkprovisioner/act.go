@@ -199,6 +199,9 @@ func (w *Worker) rest(ctx context.Context, t *turn) error {
 			w.Logger.Warn("A DHCP server of no network cannot be removed.", "uid", uid, "error", err)
 		}
 	}
+	if err := w.recall(ctx, t); err != nil {
+		return err
+	}
 	last := w.last
 	if last == nil {
 		last = &carried{dhcp: map[string]string{}}

@@ -24,15 +24,16 @@ import (
 // rig is a worker on a real store whose host is in memory: passes are made one
 // by one, and what they leave is in the fields.
 type rig struct {
-	t       *testing.T
-	store   *state.Local
-	worker  *Worker
-	o       Observed
-	now     time.Time
-	fails   map[string]error // by the link that a step is about
-	applied []string
-	dropped []string // bridges that come back with the host's start no more
-	rules   firewall.Rules
+	t        *testing.T
+	store    *state.Local
+	worker   *Worker
+	o        Observed
+	now      time.Time
+	fails    map[string]error // by the link that a step is about
+	applied  []string
+	dropped  []string // bridges that come back with the host's start no more
+	rules    firewall.Rules
+	settings map[string][]sysctl.Setting // by owner
 	// missing are the programs that the host lacks and cannot get.
 	missing   struct{ all, dhcp bool }
 	installs  int
@@ -44,7 +45,7 @@ type rig struct {
 func newRig(t *testing.T, o Observed) *rig {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	r := &rig{t: t, o: o, now: t0, fails: map[string]error{}, servers: map[string]bool{}, notices: map[string]string{}, exclusive: map[string]string{}}
+	r := &rig{t: t, o: o, now: t0, fails: map[string]error{}, servers: map[string]bool{}, notices: map[string]string{}, exclusive: map[string]string{}, settings: map[string][]sysctl.Setting{}}
 	var err error
 	if r.store, _, err = state.Open(t.Context(), state.Options{Dir: t.TempDir(), Clock: time.Now, Logger: log}); err != nil {
 		t.Fatal(err)
@@ -55,7 +56,7 @@ func newRig(t *testing.T, o Observed) *rig {
 		}
 	})
 	r.worker = New(Options{
-		Store: r.store, Links: r, Firewall: rigFirewall{r}, Parameters: rigParameters{}, Guard: rigGuard{r}, Tools: r,
+		Store: r.store, Links: r, Firewall: rigFirewall{r}, Parameters: rigParameters{r}, Guard: rigGuard{r}, Tools: r,
 		Eyes: Eyes{
 			Host: r, Root: t.TempDir(), ServerDir: t.TempDir(), Guard: rigGuard{r}, Lasting: rigLasting{r},
 			Server: func(uid string) Server { return rigServer{r, uid} },
@@ -157,9 +158,22 @@ func (f rigFirewall) Findings(context.Context, firewall.Rules) ([]firewall.Findi
 	return nil, nil
 }
 
-type rigParameters struct{}
+// Recall knows what was loaded last, as the kernel's table does.
+func (f rigFirewall) Recall(_ context.Context, networks []firewall.Network) (known []firewall.Network, err error) {
+	for _, n := range networks {
+		for _, loaded := range f.r.rules.Networks {
+			if loaded.Owner == n.Owner && slices.Equal(loaded.Subnets, n.Subnets) {
+				known = append(known, loaded)
+			}
+		}
+	}
+	return known, nil
+}
 
-func (rigParameters) Apply(context.Context, string, []sysctl.Setting) ([]string, error) {
+type rigParameters struct{ r *rig }
+
+func (p rigParameters) Apply(_ context.Context, owner string, settings []sysctl.Setting) ([]string, error) {
+	p.r.settings[owner] = settings
 	return nil, nil
 }
 func (rigParameters) Satisfied([]sysctl.Setting) (bool, string) { return true, "" }

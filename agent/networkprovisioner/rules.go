@@ -189,10 +189,16 @@ func parameters(d Desired, planned []Planned, o Observed, policy Policy, publish
 			bridge("ipv4", "route_localnet", "1") // see firewall.table
 		}
 	}
-	if forward4 {
+	routers, forwarding := router(o, policy, forward4, forward6)
+	return routers, append(settings, forwarding...)
+}
+
+// router are the parameters that make the host one, by IP version.
+func router(o Observed, policy Policy, four, six bool) (routers, settings []sysctl.Setting) {
+	if four {
 		settings = append(settings, sysctl.Setting{Name: forwarding4, Value: "1", Users: forwarders(o.Host, policy, true)})
 	}
-	if forward6 && o.IPv6 {
+	if six && o.IPv6 {
 		settings = append(settings, sysctl.Setting{Name: forwarding6, Value: "1", Users: forwarders(o.Host, policy, false)})
 		for _, link := range advertised(o.Host) {
 			routers = append(routers, sysctl.Setting{Name: acceptRA(link), Value: "2", Users: forwarders(o.Host, policy, false)})

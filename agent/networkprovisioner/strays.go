@@ -1,10 +1,13 @@
 package networkprovisioner
 
 import (
+	"context"
 	"slices"
 	"strings"
 
 	"hostler/hostnet"
+	"hostler/hostnet/firewall"
+	"hostler/sysctl"
 )
 
 // nicsUnder are the host's NICs under a bridge: guests' are pairs and taps.
@@ -46,4 +49,51 @@ func unknownBridge(o Observed, bridge string) string {
 	}
 	return "the bridge " + bridge + " carries the host's own network, bears our stamp and nothing declares it: it is left as it is; " +
 		"declare its network again, with " + with + "; to be rid of it delete that network afterwards, which gives " + back + " back what the bridge bears"
+}
+
+// recall adds to the rules what the firewall knows of bridges whose networks'
+// records are lost: until they are declared again their guests need it.
+func (w *Worker) recall(ctx context.Context, t *turn) error {
+	var lost []firewall.Network
+	for _, bridge := range t.p.Unknown {
+		l, _ := t.o.Host.Link(bridge)
+		_, uid, stamped := hostnet.ParseStamp(l.Alias)
+		if !stamped {
+			continue
+		}
+		n := firewall.Network{Owner: uid, Bridge: bridge}
+		for _, a := range t.o.Host.AddressesOf(bridge) {
+			if a.Permanent() && !a.Prefix.Addr().IsLinkLocalUnicast() {
+				n.Subnets = append(n.Subnets, a.Prefix)
+			}
+		}
+		lost = append(lost, n)
+	}
+	if len(lost) == 0 || len(t.p.Rules.Networks) == 0 { // without networks the table is not written
+		return nil
+	}
+	known, err := w.Firewall.Recall(ctx, lost)
+	if err != nil {
+		return err
+	}
+	four, six := false, false
+	for _, n := range known {
+		for _, s := range n.Subnets {
+			four, six = four || n.Forward && s.Addr().Is4(), six || n.Forward && s.Addr().Is6()
+		}
+	}
+	t.p.Rules.Networks = append(t.p.Rules.Networks, known...)
+	routers, settings := router(t.o, w.policy, four, six)
+	t.p.Routers, t.p.Parameters = joined(t.p.Routers, routers), joined(t.p.Parameters, settings)
+	return nil
+}
+
+// joined are settings with those of more that are not among them.
+func joined(settings, more []sysctl.Setting) []sysctl.Setting {
+	for _, m := range more {
+		if !slices.ContainsFunc(settings, func(s sysctl.Setting) bool { return s.Name == m.Name }) {
+			settings = append(settings, m)
+		}
+	}
+	return settings
 }

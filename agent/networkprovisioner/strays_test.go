@@ -2,6 +2,7 @@ package networkprovisioner
 
 import (
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/hostnet"
+	"hostler/hostnet/firewall"
 	"hostler/internal/fault"
 )
 
@@ -146,5 +148,31 @@ func TestABridgeThatANICCannotLeaveLasts(t *testing.T) {
 	r.pass()
 	if _, there := r.status("lan"); there || !slices.Equal(r.dropped, []string{"br-lan"}) {
 		t.Errorf("dropped %v", r.dropped)
+	}
+}
+
+// The guests of a network whose record is lost keep their way out, whatever
+// else is declared, until its bridge is gone.
+func TestTheRulesOfAnUnknownBridge(t *testing.T) {
+	o := strayOf(hostnet.Link{Name: "veth1", Kind: "veth"})
+	o.Host.Addresses = []hostnet.Address{{Link: "br-lan", Prefix: netip.MustParsePrefix("10.20.0.1/24")}}
+	r := newRig(t, o)
+	was := firewall.Network{Owner: "lost", Bridge: "br-lan", Subnets: []netip.Prefix{netip.MustParsePrefix("10.20.0.1/24")}, Forward: true, NAT: true}
+	r.rules.Networks = []firewall.Network{was}
+	r.pass() // before anything is declared
+	r.declare("other", plain("br-other", "10.9.0.1/24"))
+	for range 2 {
+		r.pass()
+		if len(r.rules.Networks) != 2 || !reflect.DeepEqual(r.rules.Networks[1], was) {
+			t.Fatalf("%+v", r.rules.Networks)
+		}
+		if s := r.settings[ownerNetworks]; len(s) != 1 || s[0].Name != forwarding4 || s[0].Value != "1" {
+			t.Errorf("%+v", s)
+		}
+	}
+	r.o.Host.Links = slices.DeleteFunc(r.o.Host.Links, func(l hostnet.Link) bool { return l.Name != "br-other" })
+	r.pass()
+	if len(r.rules.Networks) != 1 || len(r.settings[ownerNetworks]) != 0 {
+		t.Errorf("%+v %+v", r.rules.Networks, r.settings)
 	}
 }

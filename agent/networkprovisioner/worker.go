@@ -33,6 +33,7 @@ type Links interface {
 type Firewall interface {
 	Apply(ctx context.Context, r firewall.Rules) (changed bool, err error)
 	Findings(ctx context.Context, r firewall.Rules) ([]firewall.Finding, error)
+	Recall(ctx context.Context, networks []firewall.Network) ([]firewall.Network, error)
 }
 
 // Parameters sets kernel parameters; see package sysctl.

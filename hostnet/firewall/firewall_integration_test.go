@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -72,6 +73,11 @@ func TestTableIsKept(t *testing.T) {
 	apply(t, newFirewall(t, n, "hostler"), r, false) // after a restart
 	if again := nft(n, "-a", "list", "table", "inet", "hostler"); again != generation {
 		t.Error("the second time wrote something")
+	}
+	// Who has lost the record finds in the table how it was made.
+	known, err := f.Recall(t.Context(), []firewall.Network{{Owner: "u1", Bridge: "br-lan", Subnets: r.Networks[0].Subnets}, {Owner: "u2", Bridge: "br-b"}})
+	if err != nil || !reflect.DeepEqual(known, r.Networks) {
+		t.Errorf("known are %+v, %v", known, err)
 	}
 	// Drift of every kind, each put right by one more pass.
 	for _, drift := range []string{
