@@ -336,6 +336,8 @@ func simulate(o Observed, steps []Step) Observed {
 	return o
 }
 
+// N1 Z13: the primary NIC is the one of the best default route, not the first
+// that is up.
 func TestPrimaryNIC(t *testing.T) {
 	o := host()
 	if got := o.PrimaryNIC(); got != "eth0" {

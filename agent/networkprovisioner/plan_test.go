@@ -118,8 +118,8 @@ func equalText(t *testing.T, what, got, want string) {
 	}
 }
 
-// A declared network is made, its guests get what they declare and what is
-// free, and after that there is nothing to do.
+// N5 N6: a declared network is made, its guests get what they declare and what
+// is free, after that there is nothing to do, and with them its rules go.
 func TestFromNothingToNothing(t *testing.T) {
 	d, o := two(), Observed{}
 	equalText(t, "first", said(Make(d, o, policy())), "create lan none: bridge br-lan with 10.20.0.1/24, forwarding, NAT, DHCP;")

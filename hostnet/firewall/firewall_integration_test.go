@@ -61,6 +61,8 @@ func rules() firewall.Rules {
 	}
 }
 
+// N3 N6 Z12: rules are written where they are missing, once, and go without a
+// trace.
 func TestTableIsKept(t *testing.T) {
 	n := nettest.New(t)
 	nft(n, "add table ip filter; add chain ip filter FORWARD { type filter hook forward priority 0; policy drop; }; add rule ip filter FORWARD counter")

@@ -20,6 +20,7 @@ func lan() Network {
 	return Network{Owner: "u1", Bridge: "br-lan", Subnets: prefixes("10.20.0.1/24", "fd00:20::1/64"), Forward: true, NAT: true, Services: true}
 }
 
+// N4: what is not whole is refused before anything is written.
 func TestCheck(t *testing.T) {
 	guest := netip.MustParseAddr("10.20.0.10")
 	for message, r := range map[string]Rules{

@@ -29,7 +29,7 @@ func TestAGoodChangeIsKept(t *testing.T) {
 	w.bridged()
 }
 
-// What answered before and does not answer afterwards is a bad change,
+// Z15: what answered before and does not answer afterwards is a bad change,
 // whatever it did; the host is as it was within 10 s of it.
 func TestABadChangeIsUndone(t *testing.T) {
 	gateway := netip.MustParseAddr("192.0.2.1")

@@ -105,6 +105,9 @@ var hosts = map[string]struct {
 	"nobody": {persist.None, map[string]string{"etc/network/interfaces": "iface lo inet loopback\n"}, nil, nil},
 }
 
+// N20 N21: the files are in the form of whoever rules the NIC, with its
+// addressing on the bridge and its MTU on the NIC; written twice they are the
+// same, and the person's are as they were.
 func TestWriteAndRemove(t *testing.T) {
 	for name, c := range hosts {
 		t.Run(name, func(t *testing.T) {

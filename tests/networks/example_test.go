@@ -58,7 +58,7 @@ func difference(a, b string) string {
 	return out.String()
 }
 
-// The example as it stands: both machines reach the archive, the published
+// N3 N6 Z12: the example as it stands: both machines reach the archive, the published
 // port answers on the host and to a stranger beyond it, the second apply does
 // nothing, and in the end nothing is left.
 func TestExample(t *testing.T) {

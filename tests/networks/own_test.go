@@ -180,7 +180,7 @@ func TestTheHostsOwnNIC(t *testing.T) {
 	}
 }
 
-// What cuts the host off is undone within 10 s, and not tried again before
+// Z15: what cuts the host off is undone within 10 s, and not tried again before
 // somebody says so.
 func TestABadChangeOfTheHostsOwnNIC(t *testing.T) {
 	t.Run("the gateway's address on the bridge", func(t *testing.T) {
