@@ -83,6 +83,34 @@ func TestMalformedBodiesAreTheClientsFault(t *testing.T) {
 	}
 }
 
+// Keys are compared exactly: one of another case would be a second way to say
+// the same, and the last one would count.
+func TestKeysOfAnotherCaseAreRefused(t *testing.T) {
+	b := newBench(t)
+	b.machine("web", state.Alive, lxdMachine("web"), running("web"))
+	for _, c := range []struct{ method, path, body, names string }{
+		{"POST", "/v1/plan", `{"documents":[{"name":"a","content":""}],"Documents":[{"name":"b","content":""}]}`, "Documents"},
+		{"POST", "/v1/apply", `{"documents":[{"name":"a","Content":"version: 1","content":"version: 1"}]}`, "Content"},
+		{"PUT", "/v1/harvest", `{"Mode":"none"}`, "Mode"},
+		{"POST", "/v1/retry", `{"object":"machine/web","FORCE":true}`, "FORCE"},
+		{"POST", "/v1/machines/web/power", `{"action":"stop","Action":"start"}`, "Action"},
+		{"POST", "/v1/machines/web/exec", `{"command":["true"],"Command":["false"],"env":{"path":"1","PATH":"2"}}`, "Command"},
+		{"POST", "/v1/images/build", `{"Reference":"debian/12"}`, "Reference"},
+		{"POST", "/v1/worker/lxd/get", `{"IDs":[]}`, "IDs"},
+	} {
+		w := b.asRoot(c.method, c.path, c.body)
+		if w.Code < 400 || w.Code >= 500 || w.Header().Get("Content-Type") != problemType || !strings.Contains(w.Body.String(), c.names) {
+			t.Errorf("%s %s %s: %d %s", c.method, c.path, c.body, w.Code, w.Body)
+		}
+	}
+	if mode := b.asRoot("GET", "/v1/harvest", "").Body.String(); !strings.Contains(mode, `"override":""`) {
+		t.Errorf("the harvest mode was set: %s", mode)
+	}
+	if w := b.asRoot("PUT", "/v1/harvest", `{"mode":"none"}`); w.Code != http.StatusOK {
+		t.Errorf("the key as it is written: %d %s", w.Code, w.Body)
+	}
+}
+
 func TestBodiesHaveTheBoundOfTheirRoute(t *testing.T) {
 	b := newBench(t)
 	fits := func(n int) string { return `{"x":"` + strings.Repeat("x", n-8) + `"}` }

@@ -15,7 +15,7 @@ import (
 // Helpers for routes that answer by themselves and so read their own input.
 
 // decodeBody reads the body, which the guard has judged, into v; unknown
-// fields are refused.
+// fields are refused, and those of another case.
 func decodeBody(r *http.Request, v any) error {
 	b, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -24,6 +24,9 @@ func decodeBody(r *http.Request, v any) error {
 	dec := json.NewDecoder(bytes.NewReader(b))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(v); err != nil {
+		return fault.New(fault.Invalid, "cannot read the request's body: %v", err)
+	}
+	if err := checkKeys(b, v); err != nil {
 		return fault.New(fault.Invalid, "cannot read the request's body: %v", err)
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"path"
+	"reflect"
 	"strings"
 
 	"hostler/internal/fault"
@@ -66,6 +67,91 @@ func checkValue(dec *json.Decoder, depth int) error {
 	}
 	_, err = dec.Token()
 	return err
+}
+
+// unmarshalExact is json.Unmarshal for what clients send.
+func unmarshalExact(b []byte, v any) error {
+	if err := checkKeys(b, v); err != nil {
+		return err
+	}
+	return json.Unmarshal(b, v)
+}
+
+// checkKeys refuses a key that is one of v's but for its case. encoding/json
+// takes it for that one, so that {"mode":…,"Mode":…} would pass for an object
+// without duplicates.
+func checkKeys(b []byte, v any) error {
+	var sent any
+	if err := json.Unmarshal(b, &sent); err != nil {
+		return err
+	}
+	return checkCase(reflect.TypeOf(v), sent)
+}
+
+var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
+
+// checkCase compares the keys of what was sent with the fields of the type
+// that it is for. The keys of maps are the client's own.
+func checkCase(t reflect.Type, sent any) error {
+	if t.Kind() == reflect.Pointer {
+		return checkCase(t.Elem(), sent)
+	}
+	if t.Implements(unmarshaler) || reflect.PointerTo(t).Implements(unmarshaler) {
+		return nil
+	}
+	switch sent := sent.(type) {
+	case []any:
+		if t.Kind() != reflect.Slice && t.Kind() != reflect.Array {
+			return nil
+		}
+		for _, element := range sent {
+			if err := checkCase(t.Elem(), element); err != nil {
+				return err
+			}
+		}
+	case map[string]any:
+		for key, value := range sent {
+			under, err := fieldOf(t, key)
+			if under != nil && err == nil {
+				err = checkCase(under, value)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// fieldOf is the type of what stands under a key in a value of type t; nil if
+// it has no such key.
+func fieldOf(t reflect.Type, key string) (reflect.Type, error) {
+	if t.Kind() == reflect.Map {
+		return t.Elem(), nil
+	}
+	if t.Kind() != reflect.Struct {
+		return nil, nil
+	}
+	var near string
+	for _, f := range reflect.VisibleFields(t) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case !f.IsExported() || name == "-" || f.Anonymous && name == "":
+			continue
+		case name == "":
+			name = f.Name
+		}
+		if name == key {
+			return f.Type, nil
+		}
+		if strings.EqualFold(name, key) {
+			near = name
+		}
+	}
+	if near != "" {
+		return nil, fault.New(fault.Invalid, "the key %q is not known here; it is written %q", clip(key, 64), near)
+	}
+	return nil, nil
 }
 
 // utf8Only accepts no parameter of a media type but its being UTF-8.
