@@ -83,7 +83,8 @@ func (w *Worker) converge(ctx context.Context) (time.Time, error) {
 // What an earlier agent has left of rules and parameters is taken away once.
 func (w *Worker) idle(ctx context.Context, p Plan) bool {
 	if w.last != nil {
-		return w.last.rules == "" && len(w.last.settings) == 0
+		left := w.last.unknown && len(p.Unknown) == 0 && w.Tools.Have(false) // the rules of bridges that are gone
+		return w.last.rules == "" && len(w.last.settings) == 0 && !left
 	}
 	w.last = &carried{dhcp: map[string]string{}, unknown: len(p.Unknown) > 0}
 	if !w.Tools.Have(false) || w.last.unknown {

@@ -13,6 +13,7 @@ import (
 	"hostler/hostnet"
 	"hostler/hostnet/firewall"
 	"hostler/internal/fault"
+	"hostler/sysctl"
 )
 
 // strayOf is a host with a bridge of ours that nothing declares, as after the
@@ -174,5 +175,18 @@ func TestTheRulesOfAnUnknownBridge(t *testing.T) {
 	r.pass()
 	if len(r.rules.Networks) != 1 || len(r.settings[ownerNetworks]) != 0 {
 		t.Errorf("%+v %+v", r.rules.Networks, r.settings)
+	}
+	// Where no network is declared the rules go with the last such bridge.
+	r = newRig(t, o)
+	r.rules.Networks = []firewall.Network{was}
+	r.settings[ownerNetworks] = []sysctl.Setting{{Name: forwarding4, Value: "1"}}
+	r.pass()
+	if len(r.rules.Networks) != 1 || len(r.settings[ownerNetworks]) != 1 {
+		t.Errorf("taken from under guests: %+v %+v", r.rules.Networks, r.settings)
+	}
+	r.o.Host = hostnet.Observed{}
+	r.pass()
+	if len(r.rules.Networks) != 0 || len(r.settings[ownerNetworks]) != 0 {
+		t.Errorf("left: %+v %+v", r.rules.Networks, r.settings)
 	}
 }
