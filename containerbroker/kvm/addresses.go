@@ -13,17 +13,6 @@ import (
 	libvirt "github.com/digitalocean/go-libvirt"
 )
 
-// lesson is what a guest's agent told of its addresses, and in which life of
-// the guest: libvirt numbers them.
-type lesson struct {
-	life      int32
-	addresses []string
-	at        time.Time
-}
-
-// askAgain is how old what the agent told may get.
-const askAgain = 10 * time.Minute
-
 // pidOf returns the process of a running guest: from the file that QEMU wrote,
 // or, where that cannot be read, the number that libvirt gives each life of a
 // guest, which serves to tell one from the next.
@@ -35,54 +24,6 @@ func (d *Driver) pidOf(dom libvirt.Domain) int64 {
 		}
 	}
 	return int64(dom.ID)
-}
-
-// addresses returns what is known of a running guest's addresses without
-// asking it: its agent's last word, the leases of libvirt's networks, and the
-// host's own table of neighbours.
-func (d *Driver) addresses(c *conn, dom libvirt.Domain, def definition) []string {
-	d.mu.Lock()
-	known, ok := d.learned[dom.Name]
-	d.mu.Unlock()
-	if ok && known.life == dom.ID && time.Since(known.at) < askAgain {
-		return known.addresses
-	}
-	if found := d.learn(c, dom); len(found) > 0 {
-		return found
-	}
-	return d.seen(def)
-}
-
-// learn asks the guest's agent, where it answers.
-func (d *Driver) learn(c *conn, dom libvirt.Domain) []string {
-	live, err := readDefinition(c, dom, 0)
-	if err != nil || !agentConnected(live) {
-		return nil
-	}
-	var interfaces []struct {
-		Name      string `json:"name"`
-		Addresses []struct {
-			Address string `json:"ip-address"`
-		} `json:"ip-addresses"`
-	}
-	if err := ask(c, dom, "guest-network-get-interfaces", nil, &interfaces); err != nil {
-		return nil
-	}
-	var found []netip.Addr
-	for _, i := range interfaces {
-		for _, a := range i.Addresses {
-			if ip, err := netip.ParseAddr(a.Address); err == nil && global(ip) {
-				found = append(found, ip.Unmap())
-			}
-		}
-	}
-	told := sorted(found)
-	if len(told) > 0 {
-		d.mu.Lock()
-		d.learned[dom.Name] = lesson{life: dom.ID, addresses: told, at: time.Now()}
-		d.mu.Unlock()
-	}
-	return told
 }
 
 func global(ip netip.Addr) bool {

@@ -29,6 +29,12 @@ func agentConnected(live definition) bool {
 // ask gives the guest's agent a command of QEMU's guest agent protocol
 // (qga/qapi-schema.json) and reads its answer into target, which may be nil.
 func ask(c *conn, dom libvirt.Domain, command string, arguments, target any) error {
+	return askWithin(agentAnswer, c, dom, command, arguments, target)
+}
+
+// askWithin is ask with a limit of its own, in whole seconds. libvirt first
+// makes sure that the agent listens, for which it waits up to 5 s more.
+func askWithin(limit time.Duration, c *conn, dom libvirt.Domain, command string, arguments, target any) error {
 	request, err := json.Marshal(struct {
 		Execute   string `json:"execute"`
 		Arguments any    `json:"arguments,omitempty"`
@@ -40,8 +46,8 @@ func ask(c *conn, dom libvirt.Domain, command string, arguments, target any) err
 		return fault.New(fault.Invalid, "the guest's agent takes at most %d MiB at once", maxAgentRequest>>20)
 	}
 	var text libvirt.OptString
-	err = c.CallWithin(agentAnswer+c.limit, "ask the guest's agent", func(l *libvirt.Libvirt) (err error) {
-		text, err = l.QEMUDomainAgentCommand(dom, string(request), int32(agentAnswer/time.Second), 0)
+	err = c.CallWithin(limit+c.limit, "ask the guest's agent", func(l *libvirt.Libvirt) (err error) {
+		text, err = l.QEMUDomainAgentCommand(dom, string(request), int32(limit/time.Second), 0)
 		return err
 	})
 	if err != nil {

@@ -72,6 +72,11 @@ type Driver struct {
 	keys    map[string][]byte // by namespace
 	flights map[string]*flight
 
+	// asking has a place for every agent that is asked for its addresses at a
+	// time; askWithin bounds what that costs a listing.
+	asking    chan struct{}
+	askWithin time.Duration
+
 	keyed sync.Mutex
 }
 
@@ -113,7 +118,10 @@ func New(opts Options) *Driver {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Driver{opts: opts, log: log, making: map[string]int{}, learned: map[string]lesson{}, keys: map[string][]byte{}, flights: map[string]*flight{}}
+	return &Driver{
+		opts: opts, log: log, making: map[string]int{}, learned: map[string]lesson{}, keys: map[string][]byte{}, flights: map[string]*flight{},
+		asking: make(chan struct{}, askedAtOnce), askWithin: listAnswer + time.Second,
+	}
 }
 
 // domainType is libvirt's word for how guests run.

@@ -70,6 +70,7 @@ func (d *Driver) list(ctx context.Context, detail bool) ([]containerbroker.Insta
 	}
 	there := map[libvirt.UUID]bool{}
 	all := make([]containerbroker.Instance, 0, len(stats))
+	var guests []guest
 	for _, one := range stats {
 		state, reason, ok := stateIn(one.Params)
 		if !ok || one.Dom.Name == "" || there[one.Dom.UUID] {
@@ -94,11 +95,15 @@ func (d *Driver) list(ctx context.Context, detail bool) ([]containerbroker.Insta
 		}
 		if detail && running(i.Status) {
 			i.PID = d.pidOf(one.Dom)
-			i.Addresses = d.addresses(s.conn, one.Dom, def)
+			guests = append(guests, guest{dom: one.Dom, def: def, at: len(all)})
 		}
 		all = append(all, i)
 	}
 	s.forgetAllBut(there)
+	told := d.addresses(guests, func(dom libvirt.Domain) ([]string, bool) { return d.learn(s.conn, dom, listAnswer) })
+	for n, g := range guests {
+		all[g.at].Addresses = told[n]
+	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

@@ -63,14 +63,14 @@ func (d *Driver) waitReady(ctx context.Context, m containerbroker.Machine, progr
 	delete(d.learned, m.Name) // what it told before may have been the half of it
 	d.mu.Unlock()
 	ready = guestprobe.Report(report)
-	ready.Addresses = d.learn(c, after)
+	ready.Addresses, _ = d.learn(c, after, agentAnswer)
 	if len(m.NICs) == 0 {
 		// libvirt's own network gives addresses: one is on its way.
 		for tries := int(leaseTime / lookEach); len(ready.Addresses) == 0 && tries > 0; tries-- {
 			if err := pause(ctx, lookEach); err != nil {
 				return ready, err
 			}
-			ready.Addresses = d.learn(c, after)
+			ready.Addresses, _ = d.learn(c, after, agentAnswer)
 		}
 	}
 	if err := guestprobe.Judge(report, ready, d.opts.AddressTimeout, guestprobe.Lacking(m, ready.Addresses)); err != nil {

@@ -77,6 +77,9 @@ machines: {app: {type: lxd, image: "lxd:tiny", storage: [%s]}}
 		if mounts := harness.Mounts(t, filepath.Join(w.State(), "mounts", "host")); len(mounts) > 0 {
 			return fmt.Errorf("%v", mounts)
 		}
+		if f := w.rows("filesystems")["www"]; f.Status == "error" { // which an apply would take for its own
+			return fmt.Errorf("%+v", f)
+		}
 		return nil
 	})
 	w.Apply("site", fmt.Sprintf(site, "", "{filesystem: www, path: /srv}"))

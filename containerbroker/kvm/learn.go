@@ -1,0 +1,150 @@
+package kvm
+
+import (
+	"errors"
+	"net/netip"
+	"sync"
+	"time"
+
+	libvirt "github.com/digitalocean/go-libvirt"
+
+	"hostler/internal/kvm/rpc"
+)
+
+// lesson is what a guest's agent told of its addresses, and in which life of
+// the guest: libvirt numbers them.
+type lesson struct {
+	life      int32
+	addresses []string
+	at        time.Time
+	// silent: it was asked at that time, and has not answered.
+	silent bool
+}
+
+const (
+	// askAgain is how old what the agent told may get, leaveAlone how long one
+	// that did not answer is not asked.
+	askAgain   = 10 * time.Minute
+	leaveAlone = 5 * time.Minute
+	// listAnswer is how long an agent may take for its addresses while a
+	// listing waits, askedAtOnce how many are asked at a time: libvirt serves
+	// five calls of one connection at once, and the events need it too.
+	listAnswer  = 3 * time.Second
+	askedAtOnce = 3
+)
+
+func (l lesson) fresh(dom libvirt.Domain) bool {
+	age := time.Since(l.at)
+	return l.life == dom.ID && (l.silent && age < leaveAlone || !l.silent && age < askAgain)
+}
+
+// guest is a running one, and where it is in a listing.
+type guest struct {
+	dom libvirt.Domain
+	def definition
+	at  int
+}
+
+// addresses returns what is known of running guests' addresses: their agents'
+// last word, where that is old their next one, else the leases of libvirt's
+// networks and the host's own table of neighbours. An agent is its guest's: it
+// may say what it likes, and never costs a listing more than askWithin.
+func (d *Driver) addresses(guests []guest, learn func(libvirt.Domain) (told []string, silent bool)) [][]string {
+	deadline, late := time.NewTimer(d.askWithin), make(chan struct{})
+	defer deadline.Stop()
+	defer close(late)
+	var asked sync.WaitGroup
+	for _, g := range guests {
+		if _, fresh := d.lessonOf(g.dom); fresh {
+			continue
+		}
+		asked.Go(func() {
+			select {
+			case d.asking <- struct{}{}:
+				defer func() { <-d.asking }()
+			case <-late: // at the next listing
+				return
+			}
+			d.consult(g.dom, learn)
+		})
+	}
+	answered := make(chan struct{})
+	go func() {
+		asked.Wait()
+		close(answered)
+	}()
+	select {
+	case <-answered:
+	case <-deadline.C:
+	}
+	all := make([][]string, len(guests))
+	for i, g := range guests {
+		known, fresh := d.lessonOf(g.dom)
+		if fresh && !known.silent {
+			all[i] = known.addresses
+		} else {
+			all[i] = d.seen(g.def)
+		}
+	}
+	return all
+}
+
+func (d *Driver) lessonOf(dom libvirt.Domain) (known lesson, fresh bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	known = d.learned[dom.Name]
+	return known, known.fresh(dom)
+}
+
+// consult asks one guest's agent, unless another listing does or did.
+func (d *Driver) consult(dom libvirt.Domain, learn func(libvirt.Domain) ([]string, bool)) {
+	mark := lesson{life: dom.ID, at: time.Now(), silent: true}
+	d.mu.Lock()
+	if d.learned[dom.Name].fresh(dom) {
+		d.mu.Unlock()
+		return
+	}
+	d.learned[dom.Name] = mark
+	d.mu.Unlock()
+	if told, silent := learn(dom); len(told) > 0 || silent {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if now := d.learned[dom.Name]; now.silent && now.at.Equal(mark.at) {
+		delete(d.learned, dom.Name)
+	}
+}
+
+// learn asks the guest's agent, where there is one. silent says that it did not
+// answer.
+func (d *Driver) learn(c *conn, dom libvirt.Domain, within time.Duration) (told []string, silent bool) {
+	live, err := readDefinition(c, dom, 0)
+	if err != nil || !agentConnected(live) {
+		return nil, false
+	}
+	var interfaces []struct {
+		Name      string `json:"name"`
+		Addresses []struct {
+			Address string `json:"ip-address"`
+		} `json:"ip-addresses"`
+	}
+	if err := askWithin(within, c, dom, "guest-network-get-interfaces", nil, &interfaces); err != nil {
+		return nil, !errors.Is(err, rpc.ErrLost)
+	}
+	var found []netip.Addr
+	for _, i := range interfaces {
+		for _, a := range i.Addresses {
+			if ip, err := netip.ParseAddr(a.Address); err == nil && global(ip) {
+				found = append(found, ip.Unmap())
+			}
+		}
+	}
+	told = sorted(found)
+	if len(told) > 0 {
+		d.mu.Lock()
+		d.learned[dom.Name] = lesson{life: dom.ID, addresses: told, at: time.Now()}
+		d.mu.Unlock()
+	}
+	return told, false
+}

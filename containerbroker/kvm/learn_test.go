@@ -1,0 +1,96 @@
+package kvm
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	libvirt "github.com/digitalocean/go-libvirt"
+	"libvirt.org/go/libvirtxml"
+)
+
+// I10, I15: guests whose agents take the question and never answer cost a
+// listing one wait in all, keep no other guest from being heard, and are left
+// alone for a while.
+func TestSilentAgentsDoNotHoldUpListings(t *testing.T) {
+	d := New(Options{Leases: t.TempDir(), Proc: t.TempDir()})
+	d.askWithin = time.Second
+	var guests []guest
+	for i := range 8 {
+		guests = append(guests, guest{
+			dom: libvirt.Domain{Name: fmt.Sprint("g", i), ID: int32(i + 1)},
+			def: definition{domain: libvirtxml.Domain{Devices: &libvirtxml.DomainDeviceList{}}},
+		})
+	}
+	silent := map[string]bool{"g0": true, "g1": true}
+	ended := make(chan struct{})
+	var asked atomic.Int32
+	learn := func(dom libvirt.Domain) ([]string, bool) {
+		asked.Add(1)
+		if silent[dom.Name] {
+			<-ended
+			return nil, true
+		}
+		told := []string{"10.0.0." + dom.Name[1:]}
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.learned[dom.Name] = lesson{life: dom.ID, addresses: told, at: time.Now()}
+		return told, false
+	}
+	listed := func() (heard []string) {
+		for i, told := range d.addresses(guests, learn) {
+			if len(told) > 0 {
+				heard = append(heard, guests[i].dom.Name)
+			}
+		}
+		return heard
+	}
+	want := []string{"g2", "g3", "g4", "g5", "g6", "g7"}
+	if heard := listed(); !slices.Equal(heard, want) {
+		t.Errorf("heard %v", heard)
+	}
+	for range 3 {
+		if heard := listed(); !slices.Equal(heard, want) {
+			t.Errorf("heard %v", heard)
+		}
+	}
+	close(ended)
+	for range askedAtOnce { // until no place is taken any more
+		d.asking <- struct{}{}
+	}
+	for range askedAtOnce {
+		<-d.asking
+	}
+	if listed(); asked.Load() != 8 {
+		t.Errorf("asked %d times", asked.Load())
+	}
+
+	// Another life of it, and the end of the while, are asked about.
+	guests[0].dom.ID, silent["g0"] = 100, false
+	d.mu.Lock()
+	d.learned["g1"] = lesson{life: guests[1].dom.ID, at: time.Now().Add(-leaveAlone), silent: true}
+	d.mu.Unlock()
+	silent["g1"] = false
+	if heard := listed(); len(heard) != 8 || asked.Load() != 10 {
+		t.Errorf("heard %v, asked %d times", heard, asked.Load())
+	}
+}
+
+// A guest whose agent is not there yet, or has no address to tell, is asked
+// again at the next listing.
+func TestAgentsWithNothingToTellAreAskedAgain(t *testing.T) {
+	d := New(Options{Leases: t.TempDir(), Proc: t.TempDir()})
+	asked := 0
+	guests := []guest{{dom: libvirt.Domain{Name: "g", ID: 1}, def: definition{domain: libvirtxml.Domain{Devices: &libvirtxml.DomainDeviceList{}}}}}
+	for range 3 {
+		d.addresses(guests, func(libvirt.Domain) ([]string, bool) {
+			asked++
+			return nil, false
+		})
+	}
+	if asked != 3 {
+		t.Errorf("asked %d times", asked)
+	}
+}
