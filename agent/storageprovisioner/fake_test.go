@@ -28,6 +28,7 @@ type fakeHost struct {
 	wrong       []string
 	calls       []string
 	loops       int
+	attaches    bool // a volume has its device as soon as it is made
 }
 
 func newFakeHost() *fakeHost {
@@ -123,7 +124,10 @@ func (h fakeVolumes) Create(_ context.Context, volumes []storage.VolumeParams) [
 		if v := h.volumes[p.ID]; v != nil {
 			return *v, p.OwnedBy(v.Stamp)
 		}
-		v := &storage.Volume{Ref: p.Ref, Size: p.Size, Sparse: p.Sparse, Path: "/state/volumes/" + p.ID + ".img"}
+		v := &storage.Volume{Ref: p.Ref, Size: p.Size, Sparse: p.Sparse, Path: "/state/volumes/" + p.ID + ".img", Record: p.Record}
+		if h.attaches {
+			v.Attachments = []storage.VolumeAttachment{{Device: "/dev/loop77"}}
+		}
 		h.volumes[p.ID] = v
 		return *v, nil
 	})

@@ -11,7 +11,7 @@ import (
 	"hostler/agent/state"
 )
 
-// W10, S15: what is declared to be elsewhere is refused and stays where its
+// W10: what is declared to be elsewhere is refused and stays where its
 // data is, whatever it is and was: what machines have of it they keep, and
 // have again after the end of the host, and it ends where it was made.
 func TestFilesystemsDoNotMove(t *testing.T) {

@@ -27,6 +27,16 @@ type memory struct {
 	// without repetitions.
 	states map[string][]string
 	events []state.Event
+	// refuses writes, as long as it is set; changed is what a watch hears.
+	refuses error
+	changed chan []state.ID
+}
+
+func (m *memory) Watch(_ context.Context, kinds ...string) (<-chan []state.ID, error) {
+	if strings.Join(kinds, " ") != strings.Join(Kinds(), " ") {
+		return nil, fmt.Errorf("watches %v", kinds)
+	}
+	return m.changed, nil
 }
 
 func (m *memory) List(_ context.Context, kinds ...string) ([]state.Object, int64, error) {
@@ -45,6 +55,9 @@ func (m *memory) List(_ context.Context, kinds ...string) ([]state.Object, int64
 func (m *memory) Write(_ context.Context, _ state.Mode, writes ...state.Write) ([]state.Result, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.refuses != nil {
+		return nil, m.refuses
+	}
 	results := make([]state.Result, len(writes))
 	for i, w := range writes {
 		o := m.objects[w.ID]

@@ -20,7 +20,7 @@ filesystem/scratch web /state/mounts/web/scratch
 filesystem/www web /state/mounts/web/www
 volume/raw web /dev/loop2`
 
-// S10, S12, S13, S17, S20, S31, S33: everything is made and attached in one pass, in the order
+// S4, S10, S12, S13, S17, S20, S31, S33: everything is made and attached in one pass, in the order
 // of a batch, and told to the machine that may use it; then nothing is to do.
 func TestEverythingIsAttached(t *testing.T) {
 	r := newRig(t)
@@ -99,7 +99,7 @@ func TestWithoutMachines(t *testing.T) {
 	equal(t, r.states("filesystem/www"), "pending creating detached")
 }
 
-// S19, S36: the exact delays of ten attempts, kept across restarts of the
+// S19, S34, S36: the exact delays of ten attempts, kept across restarts of the
 // agent, with the state of S18 meanwhile, of volumes and filesystems alike.
 func TestScheduleOfTenAttempts(t *testing.T) {
 	unused := func(r *rig, _ state.ID) { r.gone("web") }

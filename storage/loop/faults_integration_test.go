@@ -79,7 +79,7 @@ func entries(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// Z2: no failure to attach touches the data, and the next try succeeds. The
+// V4, Z2: no failure to attach touches the data, and the next try succeeds. The
 // source is given a folder of devices in which there is no loop device, and
 // none can be made: every device is out of reach.
 func TestFailedAttachKeepsTheData(t *testing.T) {

@@ -101,7 +101,8 @@ func (r *counting) Run(ctx context.Context, c run.Command) (run.Result, error) {
 }
 
 // Z23: foreign content is refused with its type and label, and untouched;
-// only when it may go is the device formatted.
+// only when it may go is the device formatted. V30: as a whole, without
+// partitions, and only one that is there.
 func TestForeignContentIsRefused(t *testing.T) {
 	b := newBench(t, storagetest.Dir(t), nil)
 	device := b.device("data", 300*mib)
@@ -135,8 +136,14 @@ func TestForeignContentIsRefused(t *testing.T) {
 			}
 		}
 	}
+	if _, err := b.create("none", "ext4", device+"-none", false); !fault.Is(err, fault.NotReady) {
+		t.Errorf("on a device that is not there: %v", err)
+	}
 	if _, err := b.create("data", "xfs", device, true); err != nil {
 		t.Fatal(err)
+	}
+	if out, _ := exec.Command("/sbin/blkid", "-p", device).Output(); !strings.Contains(string(out), ` TYPE="xfs"`) || strings.Contains(string(out), "PTTYPE") {
+		t.Errorf("the device bears %s", out)
 	}
 	b.must(b.attach("data", device))
 }
