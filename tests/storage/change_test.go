@@ -4,6 +4,7 @@ package storage
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -104,6 +105,35 @@ func TestFilesystemDoesNotMove(t *testing.T) {
 	}
 	w.Apply("site", site("rootfs"))
 	w.Run("delete", "declaration/site", "--wait")
+	w.bare("")
+}
+
+// P23: an instance that a harvest mode leaves runs on without the volume whose
+// device may be another's next.
+func TestLeftInstanceHasNoVolume(t *testing.T) {
+	w := start(t)
+	const volume = "version: 1\nvolumes: {raw: {provider: loop, size: 8MiB}}\n"
+	w.Apply("site", volume+"machines: {app: {type: lxd, image: \"lxd:tiny\", storage: [{volume: raw}]}}\n")
+	pid := w.must("0", "test -b /dev/hostler-raw && /bin/busybox stat -c %Y /proc/1")
+	w.Run("harvest", "none")
+	w.Run("apply", "-f", w.File("site", volume), "--wait")
+	harness.Wait(t, "the detachment", 30*time.Second, func() error {
+		if v := w.rows("volumes")["raw"]; v.Device != "" || v.Message != "" {
+			return fmt.Errorf("%+v", v)
+		}
+		return nil
+	})
+	if now := w.must("0", "test ! -e /dev/hostler-raw && /bin/busybox stat -c %Y /proc/1"); now != pid {
+		t.Error("the machine was started again")
+	}
+	w.Run("harvest", "all")
+	w.Run("delete", "declaration/site", "--wait")
+	harness.Wait(t, "the end of the instance", 30*time.Second, func() error {
+		if _, err := harness.Try([]string{"LXD_DIR=" + w.lxd.Dir}, "lxc", "info", "app"); err == nil {
+			return errors.New("it is there")
+		}
+		return nil
+	})
 	w.bare("")
 }
 
