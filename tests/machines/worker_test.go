@@ -3,6 +3,8 @@
 package machines
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +20,7 @@ func TestProvisionerInItsOwnProcess(t *testing.T) {
 	s := lxdtest.Start(t)
 	a := harness.NewAgent(t, s.Dir)
 	a.Flags = []string{"--provisioners", "elsewhere"}
+	a.Configure("namespace: test\nharvest: all\nretry-delay: 1s\nstart-retries: 2\n")
 	a.Start()
 	worker := func() *harness.Agent {
 		w := *a
@@ -42,6 +45,17 @@ func TestProvisionerInItsOwnProcess(t *testing.T) {
 	a.Kill()
 	a.Start()
 	a.Run("delete", "declaration/more", "--wait", "--timeout", "2m")
+	// P3: it loses its store, and the worker takes none of its guests for
+	// unknown.
+	a.Kill()
+	if err := os.WriteFile(filepath.Join(a.Dir, "state", "state.db"), []byte("no database"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a.Start()
+	a.Run("wait", "machine/web", "--for", "ready", "--timeout", "2m")
+	if after := must(t, s, "web"); after.State.Pid != before.State.Pid {
+		t.Errorf("web is another: pid %d → %d", before.State.Pid, after.State.Pid)
+	}
 	a.Run("delete", "declaration/site", "--wait", "--timeout", "2m")
 	if names := s.Names(); len(names) != 0 {
 		t.Errorf("left: %v", names)
