@@ -70,6 +70,23 @@ func TestChanges(t *testing.T) {
 		t.Errorf("after the change plan exits with %d:\n%s", code, out)
 	}
 
+	// Named otherwise the network goes on with its bridge, its machines and their
+	// addresses: what runs in them is not ended.
+	for _, names := range [][2]string{{"lan", "lan2"}, {"lan2", "lan"}} {
+		text := strings.NewReplacer("  lan:", "  "+names[1]+":", "network: lan", "network: "+names[1]).Replace(moved)
+		a.Run("apply", "-f", a.File("site", text), "--wait", "--timeout", "2m")
+		harness.Wait(t, names[0]+" to go", 10*time.Second, func() error {
+			all := networks(t, a)
+			if now := all[names[1]]; len(all) != 1 || now.Status != "ready" || len(now.Guests["db/eth0"]) != 1 || now.Guests["db/eth0"][0] != address {
+				return fmt.Errorf("%+v", all)
+			}
+			return inside(a, "db", "10.221.7.10", 80)
+		})
+		if code, out := a.Exit("plan", "-f", a.File("site", text)); code != 0 {
+			t.Errorf("as %s plan exits with %d:\n%s", names[1], code, out)
+		}
+	}
+
 	without := moved[:strings.Index(moved, "  db:")]
 	a.Apply("site", without)
 	harness.Wait(t, "the address to be released", 5*time.Second, func() error {
