@@ -24,6 +24,18 @@ func (c *Client) WatchMachines(ctx context.Context, names []string, fn func([]Ma
 	})
 }
 
+// WatchRows calls fn with all rows of each of the kinds (in the plural, as in
+// Get), and with those of a kind again whenever any of them changed. It
+// returns as WatchMachines does.
+func (c *Client) WatchRows(ctx context.Context, kinds []string, fn func(kind string, rows json.RawMessage) error) error {
+	return c.stream(ctx, http.MethodGet, "/v1/watch/rows", url.Values{"kind": kinds}, nil, func(m message) error {
+		if m.Rows == nil {
+			return nil
+		}
+		return fn(m.Rows.Kind, m.Rows.Rows)
+	})
+}
+
 // WatchEvents calls fn with each event above after as it comes; object as in
 // Events. It returns as WatchMachines does.
 func (c *Client) WatchEvents(ctx context.Context, after int64, object string, fn func(Event) error) error {

@@ -1,6 +1,8 @@
 package api
 
 import (
+	"encoding/json"
+
 	"hostler/internal/fault"
 )
 
@@ -99,10 +101,17 @@ type Progress struct {
 	Percent int    `json:"percent"`
 }
 
+// Rows are all rows of a kind (in the plural) as they are now.
+type Rows struct {
+	Kind string          `json:"kind"`
+	Rows json.RawMessage `json:"rows"`
+}
+
 // message is one line of a stream. A line without any field is a heartbeat.
 // Machines is a pointer so that an empty list is told from none.
 type message struct {
 	Machines *[]Machine `json:"machines,omitempty"`
+	Rows     *Rows      `json:"rows,omitempty"`
 	Event    *Event     `json:"event,omitempty"`
 	Progress *Progress  `json:"progress,omitempty"`
 	Image    *Image     `json:"image,omitempty"`

@@ -21,7 +21,7 @@ var wantRights = map[right][]string{
 	rightRead: {
 		"GET /metrics", "GET /v1/declarations", "GET /v1/doctor", "GET /v1/events", "GET /v1/filesystems", "GET /v1/harvest",
 		"GET /v1/images", "GET /v1/machines", "GET /v1/machines/{name}/log", "GET /v1/networks", "GET /v1/objects/{kind}/{name}",
-		"GET /v1/attachments", "GET /v1/block-devices", "GET /v1/status", "GET /v1/version", "GET /v1/volumes", "GET /v1/watch/events", "GET /v1/watch/machines", "POST /v1/plan",
+		"GET /v1/attachments", "GET /v1/block-devices", "GET /v1/status", "GET /v1/version", "GET /v1/volumes", "GET /v1/watch/events", "GET /v1/watch/machines", "GET /v1/watch/rows", "POST /v1/plan",
 	},
 	rightChange: {
 		"GET /v1/export", "POST /v1/adopt", "POST /v1/apply", "POST /v1/delete", "POST /v1/guard/confirm", "POST /v1/guard/revert", "POST /v1/images/build", "POST /v1/images/delete",

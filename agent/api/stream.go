@@ -81,7 +81,7 @@ func (s *Server) watchMachines(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var last []Machine
-	look := func() error {
+	look := func([]state.ID) error {
 		rows, err := s.presentRows(r.Context(), q["name"])
 		if err != nil || l.open && reflect.DeepEqual(rows, last) {
 			return err
@@ -89,7 +89,7 @@ func (s *Server) watchMachines(w http.ResponseWriter, r *http.Request) {
 		last = rows
 		return l.send(message{Machines: &rows})
 	}
-	if err := look(); err != nil {
+	if err := look(nil); err != nil {
 		l.fail(err)
 		return
 	}
@@ -108,11 +108,11 @@ func (s *Server) watchEvents(w http.ResponseWriter, r *http.Request) {
 		l.fail(err)
 		return
 	}
-	look := func() error { return s.sendEvents(r.Context(), l, &q) }
+	look := func(struct{}) error { return s.sendEvents(r.Context(), l, &q) }
 	if err := l.send(message{}); err != nil {
 		return
 	}
-	if err := look(); err != nil {
+	if err := look(struct{}{}); err != nil {
 		l.fail(err)
 		return
 	}
@@ -140,9 +140,9 @@ func (s *Server) sendEvents(ctx context.Context, l *lines, q *state.EventQuery) 
 // them change many hundred times while they are being made.
 const lookPause = 100 * time.Millisecond
 
-// follow looks again at every change, with the pause in between, and sends
+// follow looks again at every change, which it hands on, with the pause in between, and sends
 // heartbeats, until the client is gone, the agent stops or the source is lost.
-func follow[T any](ctx context.Context, s *Server, l *lines, changes <-chan T, pause time.Duration, look func() error) {
+func follow[T any](ctx context.Context, s *Server, l *lines, changes <-chan T, pause time.Duration, look func(T) error) {
 	beat := time.NewTicker(s.o.Heartbeat)
 	defer beat.Stop()
 	looked := time.Now()
@@ -151,7 +151,7 @@ func follow[T any](ctx context.Context, s *Server, l *lines, changes <-chan T, p
 		select {
 		case <-ctx.Done():
 			err = s.ended()
-		case _, ok := <-changes:
+		case change, ok := <-changes:
 			if !ok {
 				err = s.ended()
 				break
@@ -161,7 +161,7 @@ func follow[T any](ctx context.Context, s *Server, l *lines, changes <-chan T, p
 				err = s.ended()
 				break
 			}
-			err, looked = look(), time.Now()
+			err, looked = look(change), time.Now()
 		case <-beat.C:
 			err = l.send(message{})
 		}

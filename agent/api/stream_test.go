@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -47,6 +48,47 @@ func (b *bench) streamsInUse() int {
 	b.streams.mu.Lock()
 	defer b.streams.mu.Unlock()
 	return b.streams.all
+}
+
+// The rows of several kinds are followed in one stream: all of them first,
+// then those of a kind that changed and no others, images by looking.
+func TestWatchRowsSendsTheKindThatChanged(t *testing.T) {
+	b := newBench(t)
+	c := b.listen(t)
+	b.machine("one", state.Alive, lxdMachine("web"), spec.MachineStatus{})
+	volume := func(s spec.StorageState) {
+		b.store.put(id(spec.KindVolume, "data"), state.Alive, spec.VolumeRecord{Declaration: "web"}, spec.StorageStatus{State: s})
+	}
+	var seen []string
+	err := c.WatchRows(t.Context(), []string{"volumes", "machines", "images"}, func(kind string, raw json.RawMessage) error {
+		var rows []struct{ Name, Reference, Status string }
+		if err := json.Unmarshal(raw, &rows); err != nil {
+			return err
+		}
+		words := []string{kind}
+		for _, r := range rows {
+			words = append(words, r.Name+r.Reference, r.Status)
+		}
+		switch seen = append(seen, strings.Join(words, " ")); len(seen) {
+		case 3:
+			volume(spec.StorageAttached)
+		case 4:
+			volume(spec.StorageError)
+		case 5:
+			b.host.mu.Lock()
+			b.host.images["mine/1"] = Image{Reference: "mine/1"}
+			b.host.mu.Unlock()
+		case 6:
+			return errEnough
+		}
+		return nil
+	})
+	want := []string{"volumes", "machines one pending", "images", "volumes data attached", "volumes data error", "images mine/1 "}
+	if !errors.Is(err, errEnough) || !slices.Equal(seen, want) {
+		t.Errorf("%q, %v", seen, err)
+	}
+	wantKind(t, c.WatchRows(t.Context(), []string{"machine"}, nil), fault.Invalid, `"machine"`, "machines")
+	wantKind(t, c.WatchRows(t.Context(), nil, nil), fault.Invalid, "no kind is named")
 }
 
 func TestWatchEventsStartsWhereItIsTold(t *testing.T) {

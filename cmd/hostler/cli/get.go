@@ -22,7 +22,7 @@ func (a *app) getCommand() *cobra.Command {
 			"Kinds: machines (m), volumes (vol), filesystems (fs), attachments (att), block-devices (bd),\n" +
 			"networks (net), images (img), declarations (decl), all. Exit code 3 says that a named one\n" +
 			"does not exist.",
-		Example: "  hostler get machines\n  hostler get machines web db -o json\n  hostler get machines -w\n  hostler get all",
+		Example: "  hostler get machines\n  hostler get machines web db -o json\n  hostler get machines -w\n  hostler get all -w",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			kind, names, err := getArgs(args)

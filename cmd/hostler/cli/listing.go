@@ -30,16 +30,62 @@ func list(ctx context.Context, agent Agent, kind string) (*listing, error) {
 		return machineListing(rows), err
 	case spec.KindDeclaration:
 		rows, err := agent.Declarations(ctx)
-		return newListing(kind, rows, func(d api.Declaration) string { return d.Name }, declarationTable, csvDeclarations), err
+		return declarationListing(rows), err
 	case kindImage:
 		rows, err := agent.Images(ctx)
-		return newListing(kind, rows, imageName, imageTable, csvImages), err
-	case kindAttachment:
-		return listRows(ctx, agent, kind, func(r api.AttachmentRow) string { return r.Name }, attachmentTable, csvAttachments)
-	case kindBlockDevice:
-		return listRows(ctx, agent, kind, func(d api.BlockDevice) string { return d.Name }, blockDeviceTable, csvBlockDevices)
+		return imageListing(rows), err
 	}
-	return listAttachables(ctx, agent, kind)
+	sent, err := agent.Get(ctx, plural(kind))
+	if err != nil {
+		return nil, err
+	}
+	return listSent(kind, sent)
+}
+
+// listSent reads the rows of one kind as the agent sent them.
+func listSent(kind string, sent json.RawMessage) (*listing, error) {
+	switch kind {
+	case spec.KindMachine:
+		return listRows(kind, sent, machineListing)
+	case spec.KindDeclaration:
+		return listRows(kind, sent, declarationListing)
+	case kindImage:
+		return listRows(kind, sent, imageListing)
+	case kindAttachment:
+		return listRows(kind, sent, attachmentListing)
+	case kindBlockDevice:
+		return listRows(kind, sent, blockDeviceListing)
+	}
+	return listAttachables(kind, sent)
+}
+
+// listRows reads rows of a type and makes the listing of them.
+func listRows[T any](kind string, sent json.RawMessage, of func([]T) *listing) (*listing, error) {
+	var rows []T
+	if err := json.Unmarshal(sent, &rows); err != nil {
+		return nil, fmt.Errorf("cannot read the agent's %s: %w", plural(kind), err)
+	}
+	return of(rows), nil
+}
+
+func machineListing(rows []api.Machine) *listing {
+	return newListing(spec.KindMachine, rows, func(m api.Machine) string { return m.Name }, machineTable, csvMachines)
+}
+
+func declarationListing(rows []api.Declaration) *listing {
+	return newListing(spec.KindDeclaration, rows, func(d api.Declaration) string { return d.Name }, declarationTable, csvDeclarations)
+}
+
+func imageListing(rows []api.Image) *listing {
+	return newListing(kindImage, rows, imageName, imageTable, csvImages)
+}
+
+func attachmentListing(rows []api.AttachmentRow) *listing {
+	return newListing(kindAttachment, rows, func(r api.AttachmentRow) string { return r.Name }, attachmentTable, csvAttachments)
+}
+
+func blockDeviceListing(rows []api.BlockDevice) *listing {
+	return newListing(kindBlockDevice, rows, func(d api.BlockDevice) string { return d.Name }, blockDeviceTable, csvBlockDevices)
 }
 
 // imageName is the reference, or the digest's beginning for an image that a
@@ -51,15 +97,7 @@ func imageName(i api.Image) string {
 	return i.Reference
 }
 
-func machineListing(rows []api.Machine) *listing {
-	return newListing(spec.KindMachine, rows, func(m api.Machine) string { return m.Name }, machineTable, csvMachines)
-}
-
-func listAttachables(ctx context.Context, agent Agent, kind string) (*listing, error) {
-	sent, err := agent.Get(ctx, plural(kind))
-	if err != nil {
-		return nil, err
-	}
+func listAttachables(kind string, sent json.RawMessage) (*listing, error) {
 	var raw []json.RawMessage
 	var rows []attachable
 	if err := json.Unmarshal(sent, &raw); err != nil {

@@ -2,8 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -64,19 +62,6 @@ func (a *app) resize(ctx context.Context, name, to string, wait bool, timeout ti
 		return nil
 	}
 	return a.waitGivens(ctx, agent, givenGoals{ready: []reference{r}}, false, timeout, exitError)
-}
-
-// listRows lists a kind of rows that the agent sends as they are.
-func listRows[T any](ctx context.Context, agent Agent, kind string, name func(T) string, view func([]T, time.Time, bool) *table, csv func([]T) *table) (*listing, error) {
-	sent, err := agent.Get(ctx, plural(kind))
-	if err != nil {
-		return nil, err
-	}
-	var rows []T
-	if err := json.Unmarshal(sent, &rows); err != nil {
-		return nil, fmt.Errorf("cannot read the agent's %s: %w", plural(kind), err)
-	}
-	return newListing(kind, rows, name, view, csv), nil
 }
 
 func attachmentTable(rows []api.AttachmentRow, now time.Time, wide bool) *table {

@@ -39,6 +39,7 @@ var worlds = map[string]func() *standIn{
 	"empty":  func() *standIn { return &standIn{harvest: api.Harvest{Mode: "destroyed", Configured: "destroyed"}} },
 	"small":  smallWorld,
 	"stored": storedWorld,
+	"moving": movingWorld,
 	"denied": func() *standIn {
 		return &standIn{err: fault.New(fault.Forbidden,
 			"cannot reach the agent at /run/hostler/hostler.sock: permission denied (use sudo, or join the group hostler or hostler-admin)")}
@@ -252,4 +253,20 @@ func storedWorld() *standIn {
 		"block-devices": `[{"name":"loop3","path":"/dev/loop3","preferred":"/dev/loop3","type":"loop","size":1073741824,"in-use":true,"content":"ext4 filesystem labelled \"h-0123456789\"","uuid":"u-1","mounts":["/var/lib/hostler/mounts/host/www"],"links":[],"backing":"/var/lib/hostler/volumes/data.img"},
 			{"name":"sda","path":"/dev/sda","preferred":"/dev/disk/by-id/wwn-0x5000","type":"disk","size":500107862016,"read-only":true,"wwn":"0x5000","serial":"S1","links":["/dev/disk/by-id/wwn-0x5000"],"mounts":[]}]`,
 	}}
+}
+
+// movingWorld is the small one whose storage and images change.
+func movingWorld() *standIn {
+	w := smallWorld()
+	w.rows = storedWorld().rows
+	w.rowFilm = []struct{ kind, rows string }{
+		{"volumes", `[{"name":"data","provider":"loop","size":1073741824,"status":"detached","device":"","attachments":[],"message":"","life":"dying"},
+			{"name":"raw","provider":"loop","size":67108864,"status":"attached","device":"/dev/loop4","path":"","observed":true,
+			"attachments":[{"machine":"web","status":"attached","source":"/dev/loop4","read-only":false,"message":""}],"message":""}]`},
+		{"volumes", `[{"name":"raw","provider":"loop","size":67108864,"status":"attached","device":"/dev/loop4","path":"","observed":true,
+			"attachments":[{"machine":"web","status":"attached","source":"/dev/loop4","read-only":false,"message":""}],"message":"<ready> & used"}]`},
+		{"declarations", "[]"},
+		{"images", "[]"},
+	}
+	return w
 }

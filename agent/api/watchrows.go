@@ -1,0 +1,159 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/internal/fault"
+)
+
+// pollPause is the time between two looks at rows whose changes nothing tells
+// of.
+const pollPause = 2 * time.Second
+
+// rowSource is how the rows of a kind are read.
+type rowSource struct {
+	// stored are the kinds of objects that the rows are made of; none: the rows
+	// are the host's, and are looked at again and again.
+	stored []string
+	read   func(context.Context) (any, error)
+}
+
+// rowSources are the kinds of rows, in the plural, as in the paths.
+func (s *Server) rowSources() map[string]rowSource {
+	return map[string]rowSource{
+		"machines":      {[]string{spec.KindMachine}, func(ctx context.Context) (any, error) { return s.presentRows(ctx, nil) }},
+		"volumes":       {[]string{spec.KindVolume}, reader(rowsOf(s, spec.KindVolume, volumeRow))},
+		"filesystems":   {[]string{spec.KindFilesystem}, reader(rowsOf(s, spec.KindFilesystem, filesystemRow))},
+		"networks":      {[]string{spec.KindNetwork}, reader(rowsOf(s, spec.KindNetwork, networkRow))},
+		"declarations":  {[]string{spec.KindDeclaration}, reader(s.declarations)},
+		"attachments":   {[]string{spec.KindFilesystem, spec.KindMachine, spec.KindVolume}, reader(s.attachments)},
+		"images":        {nil, reader(s.images)},
+		"block-devices": {nil, reader(s.blockDevices)},
+	}
+}
+
+// reader is a handler without input as a reader of what it answers.
+func reader[T any](handler func(context.Context, *struct{}) (*out[T], error)) func(context.Context) (any, error) {
+	return func(ctx context.Context) (any, error) {
+		o, err := handler(ctx, nil)
+		if err != nil {
+			return nil, err
+		}
+		return o.Body, nil
+	}
+}
+
+// watchRows sends all rows of the kinds asked for, and those of a kind again
+// whenever any of them changed.
+func (s *Server) watchRows(w http.ResponseWriter, r *http.Request) {
+	l := newLines(w)
+	q, err := strictQuery(r, "kind")
+	if err != nil {
+		l.fail(err)
+		return
+	}
+	kinds, sources := q["kind"], s.rowSources()
+	for _, kind := range kinds {
+		if _, ok := sources[kind]; !ok {
+			l.fail(fault.New(fault.Invalid, "there are no rows of the kind %q; kinds are %s", clip(kind, 32), strings.Join(slices.Sorted(maps.Keys(sources)), ", ")))
+			return
+		}
+	}
+	if len(kinds) == 0 {
+		l.fail(fault.New(fault.Invalid, "cannot watch: no kind is named"))
+		return
+	}
+	changes, err := s.rowChanges(r.Context(), kinds, sources)
+	if err != nil {
+		l.fail(err)
+		return
+	}
+	last := map[string][]byte{}
+	look := func(kinds []string) error {
+		for _, kind := range kinds {
+			rows, err := sources[kind].read(r.Context())
+			if err != nil {
+				return err
+			}
+			b, err := json.Marshal(rows)
+			if err != nil {
+				return err
+			}
+			if bytes.Equal(b, last[kind]) {
+				continue
+			}
+			last[kind] = b
+			if err := l.send(message{Rows: &Rows{Kind: kind, Rows: b}}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if err := look(kinds); err != nil {
+		l.fail(err)
+		return
+	}
+	follow(r.Context(), s, l, changes, lookPause, look)
+}
+
+// rowChanges sends the kinds of rows to look at again. The channel is closed
+// when ctx ends or the store's watch is lost.
+func (s *Server) rowChanges(ctx context.Context, kinds []string, sources map[string]rowSource) (<-chan []string, error) {
+	var told, polled, stored []string
+	for _, kind := range kinds {
+		if objects := sources[kind].stored; len(objects) > 0 {
+			told, stored = append(told, kind), append(stored, objects...)
+		} else {
+			polled = append(polled, kind)
+		}
+	}
+	slices.Sort(stored)
+	// A channel that stays nil never tells of anything.
+	var poll <-chan time.Time
+	stop := func() {}
+	if len(polled) > 0 {
+		t := time.NewTicker(pollPause)
+		poll, stop = t.C, t.Stop
+	}
+	var changes <-chan []state.ID
+	if len(stored) > 0 {
+		var err error
+		if changes, err = s.o.Backend.Watch(ctx, slices.Compact(stored)...); err != nil {
+			stop()
+			return nil, err
+		}
+	}
+	again := make(chan []string)
+	go func() {
+		defer close(again)
+		defer stop()
+		for {
+			look := polled
+			select {
+			case <-ctx.Done():
+				return
+			case _, ok := <-changes:
+				if !ok {
+					return
+				}
+				look = told
+			case <-poll:
+			}
+			select {
+			case again <- look:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return again, nil
+}

@@ -1,0 +1,183 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// changePrinter prints of each set of rows what changed since the one before.
+type changePrinter struct {
+	app *app
+	// names are the rows to follow; none: all.
+	names []string
+	// several kinds are followed: it is told of which kind a row is.
+	several bool
+	kinds   map[string]*watchedKind
+	last    string // the kind that was printed last
+}
+
+// watchedKind is what was printed of a kind.
+type watchedKind struct {
+	seen   map[string]watched
+	widths []int
+}
+
+// watched is a row in the forms it is printed in.
+type watched struct {
+	name  string
+	data  json.RawMessage
+	cells []string
+}
+
+func (p *changePrinter) print(l *listing) error {
+	c, started := p.kinds[l.kind]
+	keep, missing := l.find(p.names)
+	if !started {
+		if len(missing) > 0 {
+			return l.absent(missing)
+		}
+		c = &watchedKind{seen: map[string]watched{}}
+		p.kinds[l.kind] = c
+	}
+	view := l.view(keep, p.app.env.Now(), p.app.output == outWide)
+	data, err := elements(l.data(keep))
+	if err != nil {
+		return err
+	}
+	var changed []watched
+	there := map[string]bool{}
+	for n, i := range keep {
+		row := watched{name: l.names[i], data: data[n], cells: view.rows[n]}
+		key := row.name
+		for there[key] {
+			key += " again" // two stores may have an image of one name
+		}
+		there[key] = true
+		if old, ok := c.seen[key]; !ok || !bytes.Equal(old.data, row.data) {
+			changed = append(changed, row)
+		}
+		c.seen[key] = row
+	}
+	for _, key := range slices.Sorted(maps.Keys(c.seen)) {
+		if there[key] {
+			continue
+		}
+		gone, err := c.seen[key].gone(view.head)
+		if err != nil {
+			return err
+		}
+		changed = append(changed, gone)
+		delete(c.seen, key)
+	}
+	if len(changed) == 0 && (started || p.several) {
+		return nil
+	}
+	view.rows = nil
+	for _, row := range changed {
+		view.add(row.cells...)
+	}
+	return p.show(l.kind, c, changed, view)
+}
+
+func (p *changePrinter) show(kind string, c *watchedKind, rows []watched, t *table) error {
+	w := p.app.env.Stdout
+	switch p.app.output {
+	case outJSON:
+		for _, row := range rows {
+			data := row.data
+			if p.several {
+				data = slices.Concat([]byte(`{"kind":"`+kind+`",`), data[1:])
+			}
+			if err := writeJSONLine(w, data); err != nil {
+				return err
+			}
+		}
+		return nil
+	case outName:
+		for _, row := range rows {
+			if _, err := io.WriteString(w, kind+"/"+line(row.name)+"\n"); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if p.several && p.last != kind {
+		if p.last != "" {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintln(w, p.app.colours().bold(strings.ToUpper(plural(kind))))
+	}
+	t.widths, t.bare = c.widths, p.last == kind
+	p.last = kind
+	err := t.write(w, 0, p.app.colours().cell)
+	c.widths = t.widths
+	return err
+}
+
+// elements are the elements of what prints as an array, each as JSON.
+func elements(array any) ([]json.RawMessage, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(array); err != nil {
+		return nil, fmt.Errorf("cannot print as json: %w", err)
+	}
+	var all []json.RawMessage
+	return all, json.Unmarshal(b.Bytes(), &all)
+}
+
+// gone is the last that is printed of a row: as it was, and that it is no more.
+func (r watched) gone(head []string) (watched, error) {
+	r.cells = slices.Clone(r.cells)
+	told := slices.Index(head, "MESSAGE")
+	if told < 0 {
+		told = 1
+	}
+	r.cells[told] = "gone"
+	if i := slices.Index(head, "ADDRESS"); i >= 0 {
+		r.cells[i] = ""
+	}
+	var err error
+	r.data, err = buried(r.data)
+	return r, err
+}
+
+// buried is a JSON object with the life and the message of what is gone. The
+// order of its keys stays.
+func buried(object json.RawMessage) (json.RawMessage, error) {
+	dec := json.NewDecoder(bytes.NewReader(object))
+	if _, err := dec.Token(); err != nil {
+		return nil, err
+	}
+	pairs, marks := []string{}, map[string]string{"life": `"dead"`, "message": `"gone"`}
+	for dec.More() {
+		key, err := dec.Token()
+		if err != nil {
+			return nil, err
+		}
+		var value json.RawMessage
+		if err := dec.Decode(&value); err != nil {
+			return nil, err
+		}
+		name, _ := key.(string)
+		mark, ok := marks[name]
+		switch delete(marks, name); {
+		case ok:
+			value = json.RawMessage(mark)
+		case name == "percent":
+			continue
+		case name == "addresses":
+			value = json.RawMessage("[]")
+		}
+		pairs = append(pairs, fmt.Sprintf("%q:%s", name, value))
+	}
+	for _, name := range slices.Sorted(maps.Keys(marks)) {
+		pairs = append(pairs, fmt.Sprintf("%q:%s", name, marks[name]))
+	}
+	return json.RawMessage("{" + strings.Join(pairs, ",") + "}"), nil
+}
