@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -41,6 +42,10 @@ func (a adopter) Inspect(ctx context.Context, t spec.ContainerType, instance str
 	if i.Stamp != nil && i.Stamp.Namespace != a.config().Namespace {
 		return api.Adoptable{}, fault.New(fault.Conflict, "instance %q belongs to another agent (namespace %q): release it there first", instance, i.Stamp.Namespace)
 	}
+	if !spec.MachineName(i.Name) {
+		return api.Adoptable{}, fault.New(fault.Invalid, "cannot take over instance %q: a machine bears its instance's name, and that is none for a machine "+
+			"(lower-case letters, digits and hyphens, a letter first); rename the instance with the hypervisor's own tools", i.Name)
+	}
 	return api.Adoptable{Name: i.Name, Machine: machineOf(i, t)}, nil
 }
 
@@ -48,7 +53,7 @@ func (a adopter) Inspect(ctx context.Context, t spec.ContainerType, instance str
 func machineOf(i containerbroker.Instance, t spec.ContainerType) spec.Machine {
 	running, autostart := i.Status == containerbroker.StatusRunning, i.Autostart
 	return spec.Machine{
-		Type: t, Image: string(t) + ":" + i.ImageID, CPUs: i.CPUs, Memory: spec.Size(i.Memory), RootDisk: spec.Size(i.RootDisk),
+		Type: t, Image: string(t) + ":" + cmp.Or(i.ImageID, "unknown"), CPUs: i.CPUs, Memory: spec.Size(i.Memory), RootDisk: spec.Size(i.RootDisk),
 		Running: &running, Autostart: &autostart, Privileged: i.Privileged, Nesting: i.Nesting,
 	}
 }

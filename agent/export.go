@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
+	"hostler/internal/oneline"
 )
 
 // Export implements api.Exporter. The YAML of one declaration changes nothing
@@ -46,18 +48,23 @@ func (a adopter) Export(ctx context.Context, declaration string) ([]byte, error)
 		whole.Filesystems = joined(whole.Filesystems, d.Filesystems)
 		whole.Machines = joined(whole.Machines, d.Machines)
 	}
+	var notes []string
+	if len(names) > 1 {
+		notes = append(notes, fmt.Sprintf("What the declarations %s hold; `hostler export NAME` writes one of them.", strings.Join(names, ", ")))
+	}
 	for _, t := range a.types() {
-		if err := a.exportForeign(ctx, t, &whole); err != nil {
+		leftOut, err := a.exportForeign(ctx, t, &whole)
+		if err != nil {
 			return nil, err
 		}
+		notes = append(notes, leftOut...)
 	}
 	text := spec.EncodeYAML(whole)
-	if len(names) < 2 {
+	if len(notes) == 0 {
 		return text, nil
 	}
-	note := fmt.Sprintf("# What the declarations %s hold; `hostler export NAME` writes one of them.\n", strings.Join(names, ", "))
 	header, rest, _ := bytes.Cut(text, []byte("\n"))
-	return slices.Concat(header, []byte("\n"+note), rest), nil
+	return slices.Concat(header, []byte("\n# "+strings.Join(notes, "\n# ")+"\n"), rest), nil
 }
 
 // declared are the declarations by name. A machine whose declaration is not
@@ -105,23 +112,43 @@ func joined[V any](a, b map[string]V) map[string]V {
 	return both
 }
 
-// exportForeign adds the instances that nobody declared.
-func (a adopter) exportForeign(ctx context.Context, t spec.ContainerType, d *spec.Declaration) error {
+// exportForeign adds the instances that nobody declared, and tells of those
+// that cannot be declared as they are.
+func (a adopter) exportForeign(ctx context.Context, t spec.ContainerType, d *spec.Declaration) (leftOut []string, err error) {
 	driver, err := a.driver(t)
 	if fault.Is(err, fault.NotReady) {
-		return nil
+		return nil, nil
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	all, err := driver.Broker.List(ctx, false)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, i := range all {
-		if _, declared := d.Machines[i.Name]; !declared && i.Stamp == nil {
-			d.Machines = joined(d.Machines, map[string]spec.Machine{i.Name: machineOf(i, t)})
+		if _, declared := d.Machines[i.Name]; declared || i.Stamp != nil {
+			continue
 		}
+		one := map[string]spec.Machine{i.Name: machineOf(i, t)}
+		if why := undeclarable(one); why != "" {
+			leftOut = append(leftOut, fmt.Sprintf("%s/%s is not here: %s", t, oneline.Clean(i.Name, 64), why))
+			continue
+		}
+		d.Machines = joined(d.Machines, one)
 	}
-	return nil
+	return leftOut, nil
+}
+
+// undeclarable says why a machine cannot be declared as it is, or "".
+func undeclarable(one map[string]spec.Machine) string {
+	_, err := spec.Parse("exported", spec.EncodeYAML(spec.Declaration{Version: 1, Machines: one}))
+	if err == nil {
+		return ""
+	}
+	text := err.Error()
+	if wrong := (spec.Errors)(nil); errors.As(err, &wrong) && len(wrong) > 0 {
+		text = wrong[0].Message
+	}
+	return oneline.Clean(text, 200)
 }

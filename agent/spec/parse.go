@@ -19,6 +19,8 @@ const namePattern = `[a-z][a-z0-9-]{0,62}`
 // machinePattern is the form of the name of a machine.
 const machinePattern = `[a-z]([a-z0-9-]{0,61}[a-z0-9])?`
 
+var machineForm = regexp.MustCompile(`^` + machinePattern + `$`)
+
 var nameForm = regexp.MustCompile(`^` + namePattern + `$`)
 
 // Parse reads and checks one declaration, YAML or JSON. name is the file's
@@ -108,6 +110,9 @@ func (c *checker) name(path, name string) {
 		c.badKey(path, notName, quote(name), mendName(name))
 	}
 }
+
+// MachineName says whether a machine can be named so.
+func MachineName(name string) bool { return machineForm.MatchString(name) }
 
 // machineName checks a name that is a host name as well (RFC 1123).
 func (c *checker) machineName(path, name string) {
