@@ -84,6 +84,9 @@ func newGiven(o state.Object) (*given, error) {
 
 // declareGivens makes or changes the networks and the storage of a document.
 func (w *world) declareGivens(doc document) error {
+	if err := w.checkPlaces(doc); err != nil {
+		return err
+	}
 	wanted := givensOf(doc)
 	for _, id := range sortedIDs(wanted) {
 		g := w.givens[id]

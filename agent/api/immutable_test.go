@@ -56,3 +56,44 @@ func TestTheTypeOfAMachineStays(t *testing.T) {
 		t.Errorf("one is of type %s", rec.Machine.Type)
 	}
 }
+
+// W10: a filesystem that was made stays on its volume or provider. Plan and
+// apply say so, and write nothing: neither does its volume go. One that was
+// not made yet, and one that is held back already, may be declared otherwise.
+func TestThePlaceOfAFilesystemStays(t *testing.T) {
+	b := newBench(t)
+	c := b.listen(t)
+	const onVolume = "version: 1\nvolumes: {data: {provider: loop, size: 1GiB}}\nfilesystems: {www: {volume: data}, logs: {provider: rootfs, size: 1GiB}}\n"
+	const moved = "version: 1\nfilesystems: {www: {provider: tmpfs, size: 1GiB}, logs: {provider: rootfs, size: 1GiB}}\n"
+	if _, err := c.Apply(t.Context(), request("site", onVolume)); err != nil {
+		t.Fatal(err)
+	}
+	tell := func(s spec.StorageStatus) {
+		t.Helper()
+		write := state.Write{ID: id(spec.KindFilesystem, "www"), Revision: state.AnyRevision, Status: spec.Encode(s)}
+		if _, err := b.store.Write(t.Context(), state.Atomic, write); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tell(spec.StorageStatus{Created: true})
+	before := b.store.changes()
+	words := []string{"site", "filesystem/www is on volume/data and cannot move to tmpfs", "declare another one", "hostler delete filesystem/www"}
+	_, err := c.Plan(t.Context(), request("site", moved))
+	wantKind(t, err, fault.Conflict, words...)
+	_, err = c.Apply(t.Context(), request("site", moved))
+	wantKind(t, err, fault.Conflict, words...)
+	if strings.Contains(err.Error(), "logs") {
+		t.Errorf("logs stays where it is: %v", err)
+	}
+	if b.store.changes() != before {
+		t.Error("a refused change has written")
+	}
+	tell(spec.StorageStatus{Created: true, Conditions: []spec.Condition{{Type: "UpToDate", Reason: "HeldBack"}}})
+	if _, err := c.Plan(t.Context(), request("site", moved)); err != nil {
+		t.Errorf("one that is held back: %v", err)
+	}
+	tell(spec.StorageStatus{})
+	if _, err := c.Plan(t.Context(), request("site", moved)); err != nil {
+		t.Errorf("one that was not made yet: %v", err)
+	}
+}

@@ -96,7 +96,7 @@ func TestFilesystemDoesNotMove(t *testing.T) {
 	w.must("0", "echo kept > /srv/written")
 	file := w.File("site", site("tmpfs"))
 	for _, args := range [][]string{{"plan", "-f", file}, {"apply", "-f", file}} {
-		if code, out := w.Exit(args...); code == 0 || !strings.Contains(out, "it is on rootfs and cannot move to tmpfs") {
+		if code, out := w.Exit(args...); code == 0 || !strings.Contains(out, "is on rootfs and cannot move to tmpfs") {
 			t.Errorf("%s exits with %d: %s", args[0], code, out)
 		}
 	}
