@@ -11,7 +11,12 @@ import (
 // locks out others. Root has what a hundred commands at once need, and leaves
 // room for others; root and the workers' users get a rate that only a runaway
 // loop reaches.
+//
+// MaxDocuments bounds the JSON of the documents of one apply, in bytes: what
+// else is in the request has room besides.
 const (
+	MaxDocuments = maxApplyBody - 4<<10
+
 	maxHeader        = 8 << 10
 	maxBody          = 256 << 10
 	maxApplyBody     = 1 << 20

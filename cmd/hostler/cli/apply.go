@@ -77,6 +77,9 @@ func (a *app) request(f applyFlags) (api.ApplyRequest, places, error) {
 		}
 	}
 	docs, places, err := readDocuments(f.files, a.env.Stdin)
+	if err == nil {
+		err = checkTogether(docs)
+	}
 	req := api.ApplyRequest{Documents: docs, Allow: f.allow}
 	if f.confirm != 0 {
 		req.Confirm = f.confirm.String()

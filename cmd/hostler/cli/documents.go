@@ -2,13 +2,16 @@ package cli
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -31,17 +34,12 @@ func readDocuments(paths []string, stdin io.Reader) ([]api.Document, places, err
 		return nil, nil, usage("no file is given").hint("name one with -f FILE, a directory with -f DIR, or read standard input with -f -")
 	}
 	var out []api.Document
-	from := places{}
+	var from []string
 	add := func(name, path string, content []byte) error {
-		if other, dup := from[name]; dup {
-			return usage("%s and %s would both be declaration %q", other, path, name).
-				hint("rename one of the files, or give one a `name:`, and apply them one by one")
-		}
 		if !utf8.Valid(content) {
 			return fault.New(fault.Invalid, "cannot read %s: line %d is not UTF-8; save the file as UTF-8", path, badLine(content))
 		}
-		from[name] = path
-		out = append(out, api.Document{Name: name, Content: string(content)})
+		out, from = append(out, api.Document{Name: name, Content: string(content)}), append(from, path)
 		return nil
 	}
 	for _, p := range paths {
@@ -71,7 +69,39 @@ func readDocuments(paths []string, stdin io.Reader) ([]api.Document, places, err
 			}
 		}
 	}
-	return out, from, nil
+	if err := tellApart(out, from); err != nil {
+		return nil, nil, err
+	}
+	where := places{}
+	for i, d := range out {
+		where[d.Name] = from[i]
+	}
+	return out, where, nil
+}
+
+// tellApart gives documents of one stem their paths for names, which say in
+// the agent's messages which is meant. Each needs a `name:` of its own then.
+func tellApart(docs []api.Document, from []string) error {
+	stems := map[string]int{}
+	for _, d := range docs {
+		stems[d.Name]++
+	}
+	taken := map[string]string{}
+	for i, d := range docs {
+		if stems[d.Name] == 1 {
+			continue
+		}
+		// The agent tells what is wrong with one that cannot be read.
+		if name, err := declarationName(d); err == nil {
+			if other, dup := taken[name]; dup {
+				return usage("%s and %s would both be declaration %q", other, from[i], name).
+					hint("rename one of the files, or give one a `name:` of its own")
+			}
+			taken[name] = from[i]
+		}
+		docs[i].Name = from[i]
+	}
+	return nil
 }
 
 // badLine is the first line, counted from 1, that is not UTF-8.
@@ -87,22 +117,34 @@ func badLine(content []byte) int {
 // places are the paths that documents came from, by their names.
 type places map[string]string
 
-// documentPlace is NAME:LINE:COLUMN at the start of a line or after a space.
-var documentPlace = regexp.MustCompile(`(?m)(^|[ (])([^\s:()]+):(\d+:\d+)`)
-
 // name puts the path of the file into the places that the agent's message
-// gives: the agent knows only the document's name.
+// gives, NAME:LINE:COLUMN at the start of a line or after a space: the agent
+// knows only the document's name.
 func (p places) name(err error) error {
-	if fault.KindOf(err) != fault.Invalid {
+	if fault.KindOf(err) != fault.Invalid || len(p) == 0 {
 		return err
 	}
-	return fault.New(fault.Invalid, "%s", documentPlace.ReplaceAllStringFunc(err.Error(), func(s string) string {
-		m := documentPlace.FindStringSubmatch(s)
-		if path, ok := p[m[2]]; ok {
-			return m[1] + path + ":" + m[3]
-		}
-		return s
+	names := slices.SortedFunc(maps.Keys(p), func(a, b string) int { return len(b) - len(a) })
+	for i, n := range names {
+		names[i] = regexp.QuoteMeta(n)
+	}
+	place := regexp.MustCompile(`(?m)(^|[ (])(` + strings.Join(names, "|") + `):(\d+:\d+)`)
+	return fault.New(fault.Invalid, "%s", place.ReplaceAllStringFunc(err.Error(), func(s string) string {
+		m := place.FindStringSubmatch(s)
+		return m[1] + p[m[2]] + ":" + m[3]
 	}))
+}
+
+// checkTogether says when the documents are more than one request may hold.
+func checkTogether(docs []api.Document) error {
+	var sent bytes.Buffer
+	e := json.NewEncoder(&sent)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(docs); err != nil || sent.Len() <= api.MaxDocuments {
+		return err
+	}
+	return usage("%s make a request of %s, and at most %s can be applied at once", count(len(docs), "file"), size(int64(sent.Len())), size(api.MaxDocuments)).
+		hint("apply them in parts, some files at a time: what is applied stays when others are applied")
 }
 
 func stem(path string) string {
