@@ -66,7 +66,7 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 			"(start it with `systemctl start hostlerd`; --socket or HOSTLER_SOCKET names another one)", c.socket, ErrNotRunning))
 	case errors.Is(err, fs.ErrPermission):
 		return nil, fault.New(fault.Forbidden,
-			"cannot reach the agent at %s: permission denied (use sudo, or join the group hostler or hostler-admin)", c.socket)
+			"cannot reach the agent at %s: %w (use sudo, or join the group hostler or hostler-admin)", c.socket, fs.ErrPermission)
 	default:
 		return nil, fault.New(fault.Transient, "cannot reach the agent at %s: %w", c.socket, err)
 	}

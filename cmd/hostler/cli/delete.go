@@ -60,7 +60,7 @@ func (a *app) delete(ctx context.Context, args []string, f deleteFlags) error {
 	if err != nil {
 		return err
 	}
-	refused := a.outcomes(outcomes, f.wait)
+	refused := a.outcomes(ctx, agent, refs, outcomes, f.wait)
 	if !f.wait {
 		return refused
 	}
@@ -86,7 +86,7 @@ func (a *app) delete(ctx context.Context, args []string, f deleteFlags) error {
 	}
 	if err != nil {
 		if refused != nil {
-			return fail(exitError, "%s", strings.TrimSpace(refused.Error()+"\n"+err.Error()))
+			return together(ctx, []error{refused, err})
 		}
 		return err
 	}
@@ -129,11 +129,11 @@ func (a *app) deleted(args []string, f deleteFlags) ([]reference, error) {
 }
 
 // outcomes tells of each element of a bulk delete.
-func (a *app) outcomes(outcomes []api.Outcome, wait bool) error {
-	var broken []string
-	for _, o := range outcomes {
+func (a *app) outcomes(ctx context.Context, agent Agent, refs []reference, outcomes []api.Outcome, wait bool) error {
+	var broken []error
+	for i, o := range outcomes {
 		if err := o.Err(); err != nil {
-			broken = append(broken, err.Error())
+			broken = append(broken, near(ctx, agent, refs[i], err))
 			continue
 		}
 		switch {
@@ -143,10 +143,7 @@ func (a *app) outcomes(outcomes []api.Outcome, wait bool) error {
 			a.note("%s is being removed", line(o.Object))
 		}
 	}
-	if len(broken) > 0 {
-		return fail(exitError, "%s", strings.Join(broken, "\n"))
-	}
-	return nil
+	return together(ctx, broken)
 }
 
 // behind is what disappears with each of the references.

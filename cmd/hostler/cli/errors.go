@@ -62,7 +62,11 @@ func explain(ctx context.Context, err error) *failure {
 	if errors.Is(err, context.DeadlineExceeded) {
 		text = "the agent did not answer in time"
 	}
-	return fail(exitError, "%s", text)
+	f := fail(exitError, "%s", text)
+	if refused(err) {
+		f.mend = who
+	}
+	return f
 }
 
 // flagError words a mistake in a flag.

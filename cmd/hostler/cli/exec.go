@@ -82,10 +82,11 @@ func (a *app) exec(ctx context.Context, machine string, o api.ExecOptions) error
 		}
 		defer restore()
 	}
-	code, err := a.agent().Exec(ctx, machine, o)
+	agent := a.agent()
+	code, err := agent.Exec(ctx, machine, o)
 	switch {
 	case err != nil:
-		return err
+		return near(ctx, agent, machineNamed(machine), err)
 	case code != 0:
 		return silent(code)
 	}
@@ -123,14 +124,15 @@ func (a *app) console(ctx context.Context, machine string) error {
 	limited, cancel := context.WithCancel(ctx)
 	defer cancel()
 	keys := &leaver{r: a.env.Stdin, leave: cancel}
-	err = a.agent().Console(limited, machine, struct {
+	agent := a.agent()
+	err = agent.Console(limited, machine, struct {
 		io.Reader
 		io.Writer
 	}{keys, a.env.Stdout})
 	if limited.Err() != nil && ctx.Err() == nil && errors.Is(err, context.Canceled) {
 		return nil
 	}
-	return err
+	return near(ctx, agent, machineNamed(machine), err)
 }
 
 // leaveKey is Ctrl+].

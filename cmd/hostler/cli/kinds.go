@@ -71,6 +71,8 @@ var objectKinds = []string{spec.KindMachine, spec.KindVolume, spec.KindFilesyste
 // reference is a parsed KIND/NAME.
 type reference struct{ kind, name string }
 
+func machineNamed(name string) reference { return reference{spec.KindMachine, name} }
+
 func (r reference) String() string { return r.kind + "/" + r.name }
 
 // parseReference understands KIND/NAME. A bare name says how to write it.

@@ -29,9 +29,10 @@ func (a *app) logsCommand() *cobra.Command {
 }
 
 func (a *app) logs(ctx context.Context, machine string) error {
-	r, err := a.agent().Logs(ctx, machine)
+	agent := a.agent()
+	r, err := agent.Logs(ctx, machine)
 	if err != nil {
-		return err
+		return near(ctx, agent, machineNamed(machine), err)
 	}
 	defer r.Close()
 	if !a.env.Term.Output() {

@@ -46,13 +46,13 @@ func (a *app) powerCommand(action, short, long string) *cobra.Command {
 func (a *app) power(ctx context.Context, action string, names []string, wait bool, timeout time.Duration) error {
 	agent := a.agent()
 	g := goals{ready: map[string]bool{}}
-	var broken []string
+	var broken []error
 	for _, name := range names {
 		if err := agent.Power(ctx, name, action); err != nil {
 			if ctx.Err() != nil {
 				return err
 			}
-			broken = append(broken, err.Error())
+			broken = append(broken, near(ctx, agent, machineNamed(name), err))
 			continue
 		}
 		g.ready[name] = true
@@ -66,10 +66,7 @@ func (a *app) power(ctx context.Context, action string, names []string, wait boo
 			return err
 		}
 	}
-	if len(broken) > 0 {
-		return fail(exitError, "%s", strings.Join(broken, "\n"))
-	}
-	return nil
+	return together(ctx, broken)
 }
 
 // restarting are the machines whose restart was asked for and is not done.
@@ -108,21 +105,21 @@ func (a *app) retryCommand() *cobra.Command {
 				objects = append(objects, o)
 			}
 			agent := a.agent()
-			var broken []string
+			var broken []error
 			for _, o := range objects {
 				if err := agent.Retry(cmd.Context(), o, force); err != nil {
 					if cmd.Context().Err() != nil {
 						return err
 					}
-					broken = append(broken, err.Error())
+					if r, unnamed := parseReference(o); unnamed == nil {
+						err = near(cmd.Context(), agent, r, err)
+					}
+					broken = append(broken, err)
 					continue
 				}
 				a.note("%s is tried again", o)
 			}
-			if len(broken) > 0 {
-				return fail(exitError, "%s", strings.Join(broken, "\n"))
-			}
-			return nil
+			return together(cmd.Context(), broken)
 		},
 		ValidArgsFunction: a.completeReferences,
 	}
@@ -169,8 +166,9 @@ func (a *app) releaseCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if err := a.agent().Release(cmd.Context(), machine); err != nil {
-				return err
+			agent := a.agent()
+			if err := agent.Release(cmd.Context(), machine); err != nil {
+				return near(cmd.Context(), agent, machineNamed(machine), err)
 			}
 			a.note("machine/%s released; its instance is left as it is", machine)
 			return nil

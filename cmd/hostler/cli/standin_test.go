@@ -56,6 +56,9 @@ func (s *standIn) did(format string, args ...any) error {
 }
 
 func (s *standIn) find(name string) (api.Machine, error) {
+	if s.err != nil {
+		return api.Machine{}, s.err
+	}
 	for _, m := range s.machines {
 		if m.Name == name {
 			return m, nil
@@ -202,33 +205,6 @@ func (s *standIn) WatchMachines(ctx context.Context, names []string, fn func([]a
 		}
 		s.machines, s.film = s.film[0], s.film[1:]
 	}
-}
-
-// WatchRows shows the rows as they are, then one picture after the other.
-func (s *standIn) WatchRows(_ context.Context, kinds []string, fn func(string, json.RawMessage) error) error {
-	if err := s.did("watch rows %v", kinds); err != nil {
-		return err
-	}
-	typed := map[string]any{"machines": s.machines, "declarations": s.declarations, "images": s.images}
-	for _, kind := range kinds {
-		rows := json.RawMessage(s.rows[kind])
-		if v, ok := typed[kind]; ok {
-			rows, _ = json.Marshal(v)
-		} else if len(rows) == 0 {
-			rows = json.RawMessage("[]")
-		}
-		if err := fn(kind, rows); err != nil {
-			return err
-		}
-	}
-	for _, picture := range s.rowFilm {
-		if slices.Contains(kinds, picture.kind) {
-			if err := fn(picture.kind, json.RawMessage(picture.rows)); err != nil {
-				return err
-			}
-		}
-	}
-	return errOver
 }
 
 func (s *standIn) WatchEvents(_ context.Context, after int64, object string, fn func(api.Event) error) error {

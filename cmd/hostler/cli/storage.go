@@ -53,10 +53,10 @@ func (a *app) resizeCommand() *cobra.Command {
 
 func (a *app) resize(ctx context.Context, name, to string, wait bool, timeout time.Duration) error {
 	agent := a.agent()
-	if err := agent.ResizeVolume(ctx, name, to); err != nil {
-		return err
-	}
 	r := reference{spec.KindVolume, name}
+	if err := agent.ResizeVolume(ctx, name, to); err != nil {
+		return near(ctx, agent, r, err)
+	}
 	if !wait {
 		a.note("%s grows to %s", r, to)
 		return nil

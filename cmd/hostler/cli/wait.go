@@ -52,7 +52,7 @@ func (a *app) wait(ctx context.Context, r reference, gone bool, timeout time.Dur
 		return a.waitFor(ctx, agent, goals{gone: map[string]bool{r.name: true}}, timeout, exitTimeout)
 	case r.kind == spec.KindMachine:
 		if _, err := agent.Machines(ctx, r.name); err != nil {
-			return err
+			return near(ctx, agent, r, err)
 		}
 		g := goals{ready: map[string]bool{r.name: true}}
 		g.check = func(ctx context.Context) (map[string]string, error) { return restarting(ctx, agent, g.ready) }
@@ -62,7 +62,7 @@ func (a *app) wait(ctx context.Context, r reference, gone bool, timeout time.Dur
 		if gone {
 			g = givenGoals{gone: []reference{r}}
 		} else if _, err := agent.Show(ctx, r.kind, r.name); err != nil {
-			return err
+			return near(ctx, agent, r, err)
 		}
 		return a.waitGivens(ctx, agent, g, false, timeout, exitTimeout)
 	case gone:

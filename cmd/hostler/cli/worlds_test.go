@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"io/fs"
 	"time"
 
 	"hostler/agent/api"
@@ -40,12 +41,13 @@ var worlds = map[string]func() *standIn{
 	"small":  smallWorld,
 	"stored": storedWorld,
 	"moving": movingWorld,
+	"typed":  typedWorld,
 	"denied": func() *standIn {
 		return &standIn{err: fault.New(fault.Forbidden,
-			"cannot reach the agent at /run/hostler/hostler.sock: permission denied (use sudo, or join the group hostler or hostler-admin)")}
+			"cannot reach the agent at /run/hostler/hostler.sock: %w (use sudo, or join the group hostler or hostler-admin)", fs.ErrPermission)}
 	},
 	"reader": func() *standIn {
-		return &standIn{err: fault.New(fault.Forbidden, "cannot apply: this needs root or group hostler-admin")}
+		return &standIn{err: fault.New(fault.Forbidden, "you may not do this")}
 	},
 	"hostile":     hostileWorld,
 	"planned":     plannedWorld,
@@ -255,18 +257,15 @@ func storedWorld() *standIn {
 	}}
 }
 
-// movingWorld is the small one whose storage and images change.
-func movingWorld() *standIn {
-	w := smallWorld()
-	w.rows = storedWorld().rows
-	w.rowFilm = []struct{ kind, rows string }{
-		{"volumes", `[{"name":"data","provider":"loop","size":1073741824,"status":"detached","device":"","attachments":[],"message":"","life":"dying"},
-			{"name":"raw","provider":"loop","size":67108864,"status":"attached","device":"/dev/loop4","path":"","observed":true,
-			"attachments":[{"machine":"web","status":"attached","source":"/dev/loop4","read-only":false,"message":""}],"message":""}]`},
-		{"volumes", `[{"name":"raw","provider":"loop","size":67108864,"status":"attached","device":"/dev/loop4","path":"","observed":true,
-			"attachments":[{"machine":"web","status":"attached","source":"/dev/loop4","read-only":false,"message":""}],"message":"<ready> & used"}]`},
-		{"declarations", "[]"},
-		{"images", "[]"},
-	}
-	return w
+// typedWorld has a container type that could not be prepared.
+func typedWorld() *standIn {
+	yes := true
+	return &standIn{objects: map[string]api.Object{"type/lxd": {
+		Kind: spec.KindContainerType, Name: "lxd", UID: "uid-lxd", Revision: 3, Generation: 1, Life: "alive", Created: *before(time.Hour), Updated: *before(time.Minute),
+		Status: spec.Encode(spec.TypeStatus{
+			State: "error", Message: "cannot install lxd: no space left on device", Supported: &yes, ObservedGeneration: 1,
+			Attempts: spec.Attempts{Count: 3, ErrorKind: "needs-operator"},
+		}),
+		Events: []api.Event{{Seq: 2, Time: *before(time.Minute), Object: "type/lxd", Level: "error", Reason: "InitialiseFailed", Message: "cannot install lxd"}},
+	}}}
 }
