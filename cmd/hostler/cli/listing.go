@@ -88,11 +88,14 @@ func blockDeviceListing(rows []api.BlockDevice) *listing {
 	return newListing(kindBlockDevice, rows, func(d api.BlockDevice) string { return d.Name }, blockDeviceTable, csvBlockDevices)
 }
 
+// shortDigest is how much of a digest names an image, in hex digits.
+const shortDigest = 12
+
 // imageName is the reference, or the digest's beginning for an image that a
 // hypervisor keeps without one.
 func imageName(i api.Image) string {
 	if i.Reference == "" {
-		return i.Digest[:min(12, len(i.Digest))]
+		return i.Digest[:min(shortDigest, len(i.Digest))]
 	}
 	return i.Reference
 }

@@ -13,6 +13,7 @@ import (
 
 	"hostler/agent/api"
 	"hostler/agent/spec"
+	"hostler/internal/fault"
 )
 
 // shownEvents is how many of an object's last events show prints.
@@ -23,12 +24,15 @@ func (a *app) showCommand() *cobra.Command {
 		Use:     "show KIND/NAME",
 		Short:   "Tell everything about one thing",
 		Long:    "Show what is declared of a thing, how far it is, what was tried, when it is tried again,\nand its last events.",
-		Example: "  hostler show machine/web\n  hostler show declaration/web -o yaml",
+		Example: "  hostler show machine/web\n  hostler show type/lxd\n  hostler show image/debian/12\n  hostler show declaration/web -o yaml",
 		Args:    takes(1, 1, "one KIND/NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := parseReference(args[0])
-			if err != nil {
+			r, err := parseShown(args[0])
+			switch {
+			case err != nil:
 				return err
+			case r.kind == kindImage:
+				return a.showImage(cmd.Context(), r.name)
 			}
 			return a.show(cmd.Context(), r)
 		},
@@ -39,8 +43,11 @@ func (a *app) showCommand() *cobra.Command {
 func (a *app) show(ctx context.Context, r reference) error {
 	agent := a.agent()
 	o, err := agent.Show(ctx, r.kind, r.name)
+	if r.kind == spec.KindContainerType && fault.Is(err, fault.NotFound) {
+		o, err = neverNeeded(r.name), nil
+	}
 	if err != nil {
-		return err
+		return near(ctx, agent, r, err)
 	}
 	if a.output != outTable {
 		return a.document(o)
@@ -89,6 +96,8 @@ func (s sheet) object(o api.Object) {
 		s.machine(o)
 	case spec.KindDeclaration:
 		s.declaration(o)
+	case spec.KindContainerType:
+		s.containerType(o)
 	default:
 		s.field("Generation", fmt.Sprint(o.Generation))
 		s.yamlSection("Spec", o.Spec)
@@ -161,21 +170,26 @@ func (s sheet) machine(o api.Object) {
 	if st.Deaths > 0 {
 		s.sub("Deaths", fmt.Sprintf("%d in a row soon after a start", st.Deaths))
 	}
-	if at := st.Attempts; at.Count > 0 || at.NextRetry != nil || at.ErrorKind != "" {
-		s.sub("Attempts", fmt.Sprint(at.Count))
-		s.sub("Error kind", at.ErrorKind)
-		if at.NextRetry != nil {
-			s.sub("Next retry", until(s.now, at.NextRetry))
-		} else if at.ErrorKind != "" {
-			s.sub("Next retry", "none; `hostler retry machine/"+o.Name+"` tries again")
-		}
-	}
+	s.attempts(st.Attempts, o)
 	s.conditions(st.Conditions)
 	var machine struct {
 		Machine json.RawMessage `json:"machine"`
 	}
 	if json.Unmarshal(o.Spec, &machine) == nil {
 		s.yamlSection("Spec", machine.Machine)
+	}
+}
+
+func (s sheet) attempts(at spec.Attempts, o api.Object) {
+	if at.Count == 0 && at.NextRetry == nil && at.ErrorKind == "" {
+		return
+	}
+	s.sub("Attempts", fmt.Sprint(at.Count))
+	s.sub("Error kind", at.ErrorKind)
+	if at.NextRetry != nil {
+		s.sub("Next retry", until(s.now, at.NextRetry))
+	} else if at.ErrorKind != "" {
+		s.sub("Next retry", "none; `hostler retry "+o.Kind+"/"+o.Name+"` tries again")
 	}
 }
 
