@@ -45,7 +45,7 @@ func (w *world) checkPlaces(doc document) error {
 		if err := decodeObject(*g.before, &record, &status); err != nil {
 			return err
 		}
-		held := slices.ContainsFunc(status.Conditions, func(c spec.Condition) bool { return c.Type == "UpToDate" && !c.Status })
+		held := spec.Differs(status.Conditions)
 		was, now := placeOf(record.Filesystem), placeOf(doc.decl.Filesystems[name])
 		if was != now && status.Created && !held {
 			wrong = append(wrong, fmt.Sprintf("filesystem/%s is on %s and cannot move to %s; declare another one and move the data, or delete it first (`hostler delete filesystem/%s`)",

@@ -15,12 +15,9 @@ import (
 // changed is found by the next full look, and nothing is touched for it.
 func TestNoEventForMinutes(t *testing.T) {
 	s, p, a, image := behind(t)
-	declared := "version: 1\nmachines:\n"
-	for _, name := range []string{"steady", "web"} {
-		declared += "  " + name + ": {type: kvm, image: \"" + image + "\", memory: 512MiB}\n"
-	}
+	guest := "{type: kvm, image: \"" + image + "\", memory: 512MiB}\n"
 	p.Mute()
-	a.Apply("site", declared)
+	a.Apply("site", "version: 1\nmachines:\n  steady: "+guest+"  web: "+guest)
 	steady, dead := s.Guest("steady"), s.Guest("web")
 	if err := syscall.Kill(dead, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
