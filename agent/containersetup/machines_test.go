@@ -3,7 +3,6 @@ package containersetup_test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"strings"
 	"testing"
 
@@ -41,7 +40,9 @@ func TestMachinesOfATypeThatIsNotReady(t *testing.T) {
 		}
 	}
 	r.hosts[spec.KVM].satisfied = true
-	r.hosts[spec.LXD].fail = []error{fault.New(fault.Transient, "no"), errors.New("no")}
+	// LXD's preparation goes on for as long as the test looks.
+	r.hosts[spec.LXD].block = make(chan struct{})
+	defer close(r.hosts[spec.LXD].block)
 	r.start()
 	r.eventually("made is unknown", func() bool { return r.machine("made").State == spec.MachineUnknown })
 	r.eventually("new is told to wait", func() bool { return strings.Contains(r.machine("new").Message, "packages are missing") })
