@@ -48,8 +48,8 @@ func Workers() []Worker {
 			start: func(h *host, _ applier) func(context.Context) error { return h.keepGuard },
 		},
 		{
-			Name: "setup-lxd", In: "machines, host record", Out: "type/lxd, packages, LXD's first configuration, kernel limits",
-			Doc:   "Prepares the host for LXD machines when the first one is declared, then starts their provisioner.",
+			Name: "setup-lxd", In: "machines, host record", Out: "type/lxd, packages, LXD's first configuration, kernel limits, the folder of what is set aside in LXD's pools",
+			Doc:   "Prepares the host for LXD machines when the first one is declared, sets aside what a power cut left in their way, then starts their provisioner.",
 			start: func(h *host, _ applier) func(context.Context) error { return h.setUp(spec.LXD) },
 		},
 		{

@@ -95,6 +95,17 @@ type ImageStore interface {
 	DeleteImage(ctx context.Context, id string) error
 }
 
+// Cleaner is a hypervisor that a power cut can leave with files of instances
+// which it does not know itself and which are in the way of new ones of their
+// names.
+type Cleaner interface {
+	// SetAside moves such files out of the way and returns their new places.
+	// Nothing is deleted; what bears another's stamp, or none where the
+	// hypervisor's own tools could recover it, stays. Needs to be root.
+	// Idempotent.
+	SetAside(ctx context.Context) ([]string, error)
+}
+
 // Progress receives steps of a long operation; it must not block and may be
 // called from any goroutine. A nil Progress is allowed: use Report.
 type Progress func(Step)

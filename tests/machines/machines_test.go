@@ -437,3 +437,29 @@ func TestReachingIn(t *testing.T) {
 		t.Errorf("a wait in vain exits with %d", code)
 	}
 }
+
+// F11: what a power cut brought back of a container that LXD has deleted is
+// told and kept, and a new machine of that name has nothing of it.
+func TestForgottenContainer(t *testing.T) {
+	s, a := start(t)
+	a.Run("apply", "-f", a.File("site", tiny), "--wait", "--timeout", "1m")
+	files := filepath.Join(s.Dir, "storage-pools", s.Pool, "containers")
+	harness.Run(t, "btrfs", "-q", "subvolume", "snapshot", filepath.Join(files, "web"), filepath.Join(files, "again"))
+	harness.Run(t, "touch", filepath.Join(files, "again", "rootfs", "old"))
+	a.Stop()
+	a.Start()
+	a.Run("apply", "-f", a.File("more", "version: 1\nmachines:\n  again: {type: lxd, image: \"lxd:tiny\"}\n"), "--wait", "--timeout", "1m")
+	if _, err := os.Stat(filepath.Join(files, "again", "rootfs", "old")); err == nil {
+		t.Error("the new machine has the files of the former one")
+	}
+	kept, err := filepath.Glob(filepath.Join(s.Dir, "storage-pools", s.Pool, "hostler-aside", "again.*", "rootfs", "old"))
+	if err != nil || len(kept) != 1 {
+		t.Fatalf("kept: %q, %v", kept, err)
+	}
+	place := filepath.Dir(filepath.Dir(kept[0]))
+	for _, command := range []string{"status", "events"} {
+		if out := a.Run(command); !strings.Contains(out, place) {
+			t.Errorf("%s does not name %s:\n%s", command, place, out)
+		}
+	}
+}

@@ -22,7 +22,10 @@ const (
 	mayAsk  = 3 * time.Second
 )
 
-const churn = "/root/churn.yaml"
+const (
+	churn = "/root/churn.yaml"
+	pool  = "/var/lib/lxd/storage-pools/default"
+)
 
 // powerCuts takes the power away so often, at random moments while machines
 // come, change and go beside the running ones of the declaration site. Every
@@ -72,6 +75,9 @@ func (m *machine) powerCuts(running map[string]instance, cuts int) {
 		if volumes := m.containers(); len(volumes) != len(now) {
 			m.Errorf("cut %d: LXD keeps the files %v for the instances %v", cut, volumes, now)
 		}
+		if files := strings.Fields(m.sh("ls " + pool + "/containers")); !slices.Equal(files, slices.Sorted(maps.Keys(now))) {
+			m.Errorf("cut %d: the pool has files of %v for the instances %v", cut, files, now)
+		}
 		if audit := m.sh("dpkg --audit"); audit != "" {
 			m.Errorf("cut %d: %s", cut, audit)
 		}
@@ -81,7 +87,8 @@ func (m *machine) powerCuts(running map[string]instance, cuts int) {
 		m.Logf("cut %d: acknowledged %v, %v there after %.1f s (%.1f s of CPU)", cut, acknowledged, asked, time.Since(start).Seconds(), m.spent().Seconds())
 	}
 	m.inPlace()
-	m.outcome("%d power cuts, %d of them after the acknowledgement: nothing acknowledged is lost, one instance per machine, all as declared at most %.0f s after the power came back", cuts, acknowledgements, slowest.Seconds())
+	aside := len(strings.Fields(m.sh("ls " + pool + "/hostler-aside 2>/dev/null; true")))
+	m.outcome("%d power cuts, %d of them after the acknowledgement: nothing acknowledged is lost, one instance per machine, all as declared at most %.0f s after the power came back; files of %d deleted containers came back and were set aside", cuts, acknowledgements, slowest.Seconds(), aside)
 }
 
 // cutDuring asks for machines and takes the power away at a random moment; it

@@ -1,0 +1,178 @@
+package lxd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/canonical/lxd/shared/api"
+	"github.com/goccy/go-yaml"
+
+	"hostler/containerbroker"
+)
+
+// asideDir is the folder in a storage pool for what is set aside, beside
+// LXD's own.
+const asideDir = "hostler-aside"
+
+// maxBackup bounds what is read of a backup.yaml.
+const maxBackup = 4 << 20
+
+// leftover are files of a container that LXD does not know.
+type leftover struct {
+	pool, name string // the pool's folder, the name there
+	// owner is the namespace that the files are stamped with, foreign that
+	// their backup.yaml bears no stamp of ours. Both are zero where no backup
+	// says whose they are: LXD cannot recover such files either.
+	owner   string
+	foreign bool
+}
+
+// SetAside implements containerbroker.Cleaner for pools that are folders
+// (btrfs and dir). LXD's database forgets a deleted container for good, while
+// the removal of its files may still wait to be written by the file system: a
+// power cut brings them back. A new container of that name would get the old
+// files in the place of its image's, or could not be made at all (LXD 5.0.2),
+// and LXD has no call that names or removes such files.
+func (d *Driver) SetAside(ctx context.Context) ([]string, error) {
+	c, err := d.open(ctx, d.opts.RequestTimeout)
+	if err != nil {
+		return nil, err
+	}
+	// The files are looked at first: LXD writes a container down before it
+	// makes its files, so what is being made is known by the time it is asked.
+	found, err := d.containerFiles(c)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	ops, err := operations(c)
+	if err != nil {
+		return nil, fmt.Errorf("cannot list LXD's operations: %w", err)
+	}
+	known, err := knownFiles(c)
+	if err != nil {
+		return nil, fmt.Errorf("cannot list LXD's instances: %w", err)
+	}
+	var aside []string
+	for _, l := range found {
+		if known[l.name] {
+			continue
+		}
+		l.look()
+		switch {
+		case l.foreign || l.owner != "" && l.owner != d.opts.Namespace:
+			d.log.Warn("LXD does not know the files of a container, which are not hostler's and stay.", "files", l.path())
+			continue
+		case l.owner == "" && len(ops) > 0:
+			// An import unpacks a container before it is written down.
+			d.log.Info("Files of a container that LXD does not know are left until LXD is at rest.", "files", l.path())
+			continue
+		}
+		place, err := l.setAside()
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it was being deleted
+		}
+		if err != nil {
+			return aside, fmt.Errorf("cannot set aside what LXD has forgotten: %w", err)
+		}
+		aside = append(aside, place)
+	}
+	return aside, nil
+}
+
+var _ containerbroker.Cleaner = (*Driver)(nil)
+
+// poolDir is where LXD mounts a storage pool.
+func (d *Driver) poolDir(pool string) string {
+	return filepath.Join(filepath.Dir(d.opts.Socket), "storage-pools", pool)
+}
+
+// containerFiles lists what the pools hold of containers. A pool that is not
+// to be seen from here (in the snap's mount namespace) holds none.
+func (d *Driver) containerFiles(c *client) (all []*leftover, err error) {
+	var pools []api.StoragePool
+	if _, err := c.get("/1.0/storage-pools?recursion=1", &pools); err != nil {
+		return nil, fmt.Errorf("cannot list LXD's storage pools: %w", err)
+	}
+	for _, pool := range pools {
+		if pool.Driver != "btrfs" && pool.Driver != "dir" {
+			continue
+		}
+		dir := d.poolDir(pool.Name)
+		entries, err := os.ReadDir(filepath.Join(dir, "containers"))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("cannot look into LXD's storage pool: %w", err)
+		}
+		for _, e := range entries {
+			if e.IsDir() {
+				all = append(all, &leftover{pool: dir, name: e.Name()})
+			}
+		}
+	}
+	return all, nil
+}
+
+// knownFiles are the names of the files of all containers that LXD knows.
+func knownFiles(c *client) (map[string]bool, error) {
+	var urls []string
+	if _, err := c.get("/1.0/instances?all-projects=true", &urls); err != nil {
+		return nil, err
+	}
+	known := map[string]bool{}
+	for _, text := range urls {
+		u, err := url.Parse(text)
+		if err != nil {
+			return nil, fmt.Errorf("LXD answers %q for an instance: %w", clean(text, maxMessage), err)
+		}
+		name := filepath.Base(u.Path)
+		if project := u.Query().Get("project"); project != "" && project != api.ProjectDefaultName {
+			name = project + "_" + name
+		}
+		known[name] = true
+	}
+	return known, nil
+}
+
+func (l *leftover) path() string { return filepath.Join(l.pool, "containers", l.name) }
+
+// look reads whose the files are.
+func (l *leftover) look() {
+	file, err := os.Open(filepath.Join(l.path(), "backup.yaml"))
+	if err != nil {
+		return
+	}
+	defer func() { _ = file.Close() }()
+	text, err := io.ReadAll(io.LimitReader(file, maxBackup))
+	var backup struct {
+		Container *struct {
+			Config map[string]string `yaml:"config"`
+		} `yaml:"container"`
+	}
+	// A power cut leaves a half-written one empty.
+	if err != nil || len(strings.TrimSpace(string(text))) == 0 {
+		return
+	}
+	if err := yaml.Unmarshal(text, &backup); err != nil || backup.Container == nil {
+		l.foreign = true // something else than we know
+		return
+	}
+	l.owner = backup.Container.Config[keyNamespace]
+	l.foreign = l.owner == ""
+}
+
+// setAside moves the files within their pool and returns the new place.
+func (l *leftover) setAside() (string, error) {
+	dir := filepath.Join(l.pool, asideDir)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	place := filepath.Join(dir, l.name+"."+time.Now().UTC().Format("20060102T150405.000"))
+	return place, os.Rename(l.path(), place)
+}

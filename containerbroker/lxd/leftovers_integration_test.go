@@ -1,0 +1,103 @@
+//go:build integration
+
+package lxd_test
+
+import (
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"hostler/containerbroker/lxd"
+	"hostler/containerbroker/lxd/lxdtest"
+)
+
+// F11: a new container of the name of one that LXD has forgotten, as after a
+// power cut, would have that one's files or could not be made. Ours are set
+// aside and kept; all that LXD knows, and what another could recover, stays.
+func TestForgottenContainers(t *testing.T) {
+	for _, driver := range []string{"btrfs", "dir"} {
+		t.Run(driver, func(t *testing.T) { forgottenContainers(t, driver) })
+	}
+}
+
+func forgottenContainers(t *testing.T, driver string) {
+	server := lxdtest.StartWith(t, lxdtest.Options{Driver: driver})
+	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler"})
+	pool := filepath.Join(filepath.Dir(server.Socket), "storage-pools", server.Pool)
+	files := func(name string) string { return filepath.Join(pool, "containers", name) }
+	known := machine("known", server.TinyFingerprint, "one")
+	must(t, d.Create(t.Context(), known, nil))
+	stale := filepath.Join("rootfs", "stale")
+	must(t, os.WriteFile(filepath.Join(files("known"), stale), nil, 0o600))
+	foreign := machine("foreign", server.TinyFingerprint, "one")
+	foreign.Stamp.Namespace = "another"
+	must(t, d.Create(t.Context(), foreign, nil))
+	// forget leaves the files of an instance under another name, which LXD
+	// knows nothing of.
+	forget := func(from, name string) {
+		t.Helper()
+		copied := []string{"cp", "-a", files(from), files(name)}
+		if driver == "btrfs" {
+			copied = []string{"btrfs", "-q", "subvolume", "snapshot", files(from), files(name)}
+		}
+		if out, err := exec.Command(copied[0], copied[1:]...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	forget("known", "ours")
+	forget("foreign", "theirs")
+	forget("known", "bare")
+	must(t, os.Remove(filepath.Join(files("bare"), "backup.yaml")))
+	forget("known", "torn")
+	must(t, os.WriteFile(filepath.Join(files("torn"), "backup.yaml"), nil, 0o400))
+	// A container of another project has its project's name before its own.
+	must(t, server.API(http.MethodPost, "/1.0/projects", map[string]any{"name": "side", "config": map[string]string{"features.images": "false", "features.profiles": "false"}}, nil))
+	defer func() {
+		must(t, server.API(http.MethodDelete, "/1.0/instances/other?project=side", nil, nil))
+		must(t, server.API(http.MethodDelete, "/1.0/projects/side", nil, nil))
+	}()
+	must(t, server.API(http.MethodPost, "/1.0/instances?project=side", map[string]any{
+		"name": "other", "source": map[string]string{"type": "image", "fingerprint": server.TinyFingerprint},
+		"config": map[string]string{"user.hostler.namespace": "hostler", "user.hostler.uid": "x"},
+	}, nil))
+
+	aside, err := d.SetAside(t.Context())
+	must(t, err)
+	var names []string
+	for _, place := range aside {
+		if _, err := os.Stat(filepath.Join(place, stale)); err != nil {
+			t.Errorf("not kept: %v", err)
+		}
+		name, _, _ := strings.Cut(filepath.Base(place), ".")
+		names = append(names, name)
+	}
+	if slices.Sort(names); !slices.Equal(names, []string{"bare", "ours", "torn"}) {
+		t.Errorf("set aside: %q", aside)
+	}
+	for _, stays := range []string{"known", "foreign", "theirs", "side_other"} {
+		if _, err := os.Stat(files(stays)); err != nil {
+			t.Errorf("it does not stay: %v", err)
+		}
+	}
+	if again, err := d.SetAside(t.Context()); err != nil || len(again) != 0 {
+		t.Errorf("again: %q, %v", again, err)
+	}
+	for _, name := range names {
+		m := machine(name, server.TinyFingerprint, "two")
+		must(t, d.Create(t.Context(), m, nil))
+		if _, err := os.Stat(filepath.Join(files(name), stale)); err == nil {
+			t.Errorf("the new container %s has what a former one had", name)
+		}
+		must(t, d.Delete(t.Context(), name, m.Stamp))
+	}
+	must(t, d.Delete(t.Context(), known.Name, known.Stamp))
+	must(t, d.Delete(t.Context(), foreign.Name, foreign.Stamp))
+	forget("theirs", "ours")
+	if aside, err = d.SetAside(t.Context()); err != nil || len(aside) != 0 {
+		t.Errorf("another's: %q, %v", aside, err)
+	}
+}
