@@ -100,8 +100,8 @@ func (d *Driver) pingLoop(ctx context.Context, conn *websocket.Conn) {
 		select {
 		case <-ctx.Done():
 			return
-		case now := <-ticker.C:
-			if conn.WriteControl(websocket.PingMessage, nil, now.Add(d.opts.EventTimeout/3)) != nil {
+		case <-ticker.C: // maybe late: the time allowed counts from now
+			if conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(d.opts.EventTimeout/3)) != nil {
 				return
 			}
 		}

@@ -285,14 +285,14 @@ func TestSilentEventStreamEnds(t *testing.T) {
 			}
 			pong := conn.PingHandler()
 			conn.SetPingHandler(func(data string) error {
-				if pings.Add(1) == 12 { // four times the allowed silence
+				if pings.Add(1) == 6 { // twice the allowed silence
 					close(enough)
 				}
 				return pong(data)
 			})
 			drain(conn)
 		})
-		events, err := f.driver(func(o *Options) { o.EventTimeout = 300 * time.Millisecond }).Events(t.Context())
+		events, err := f.driver(func(o *Options) { o.EventTimeout = time.Second }).Events(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
