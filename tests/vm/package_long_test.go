@@ -62,7 +62,9 @@ func TestUpgradeDowngradeRemovePurge(t *testing.T) {
 	unharmed("removed and installed again")
 
 	apt("purge hostler")
-	left := m.sh("systemctl daemon-reload; for f in /etc/hostler /run/hostler /etc/sysctl.d/60-hostler.conf; do ! test -e $f || echo $f; done; getent passwd hostler-lxd; getent group hostler hostler-admin; systemctl list-units --all --no-legend 'hostler*'; true")
+	// What serves the machines' network goes on in hostlerd's control group,
+	// which is why systemd keeps that name, as of a unit that is not found.
+	left := m.sh("systemctl daemon-reload; for f in /etc/hostler /run/hostler /etc/sysctl.d/60-hostler.conf; do ! test -e $f || echo $f; done; getent passwd hostler-lxd; getent group hostler hostler-admin; systemctl list-unit-files --no-legend 'hostler*'; systemctl list-units --all --no-legend 'hostler*' | grep -v 'not-found inactive dead'; true")
 	if strings.TrimSpace(left) != "" {
 		t.Errorf("purge leaves:\n%s", left)
 	}
