@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 
@@ -52,8 +51,12 @@ func (a adopter) Inspect(ctx context.Context, t spec.ContainerType, instance str
 // machineOf declares an instance as it is.
 func machineOf(i containerbroker.Instance, t spec.ContainerType) spec.Machine {
 	running, autostart := i.Status == containerbroker.StatusRunning, i.Autostart
+	image := spec.UnknownImage(t)
+	if i.ImageID != "" {
+		image = string(t) + ":" + i.ImageID
+	}
 	return spec.Machine{
-		Type: t, Image: string(t) + ":" + cmp.Or(i.ImageID, "unknown"), CPUs: i.CPUs, Memory: spec.Size(i.Memory), RootDisk: spec.Size(i.RootDisk),
+		Type: t, Image: image, CPUs: i.CPUs, Memory: spec.Size(i.Memory), RootDisk: spec.Size(i.RootDisk),
 		Running: &running, Autostart: &autostart, Privileged: i.Privileged, Nesting: i.Nesting,
 	}
 }

@@ -28,6 +28,7 @@ func TestParseAccepts(t *testing.T) {
 		"file image":           "version: 1\nmachines: {web: {type: lxd, image: 'file:/srv/web.tar.xz" + digest + "'}}\n",
 		"https image":          "version: 1\nmachines: {web: {type: kvm, image: 'https://images.example.com/web.img" + digest + "'}}\n",
 		"alias of LXD":         "version: 1\nmachines: {web: {type: lxd, image: 'lxd:my/image'}}\n",
+		"taken over":           "version: 1\nmachines: {web: {type: kvm, image: 'kvm:unknown'}}\n",
 		"simplestreams":        "version: 1\nmachines: {web: {type: lxd, image: 'simplestreams:images/debian/12/cloud'}}\n",
 		"key with options":     "version: 1\n" + plainMachine + ", ssh-keys: ['no-pty " + anyKey + "']}}\n",
 		"script":               "version: 1\n" + plainMachine + ", cloud-init: {user-data: \"#!/bin/sh\\ntrue\\n\"}}}\n",

@@ -19,6 +19,11 @@ var (
 	simplestreamsForm = regexp.MustCompile(`^` + namePattern + `/[A-Za-z0-9][A-Za-z0-9._/:+-]*$`)
 )
 
+// UnknownImage is the reference of a machine that was taken over and of which
+// its hypervisor does not say what it was made from. Nothing can be made from
+// it.
+func UnknownImage(t ContainerType) string { return string(t) + ":unknown" }
+
 // image checks an image reference.
 func (c *checker) image(at string, m Machine) {
 	if !c.ok(at) {
@@ -39,6 +44,10 @@ func (c *checker) image(at string, m Machine) {
 			c.bad(at, "%s names no alias; write one that LXD has, like lxd:my-image", quote(ref))
 		} else if m.Type == KVM || m.Type == LXC {
 			c.bad(at, "an image of LXD's own cannot be used by a machine of type %s; use one like debian/12", m.Type)
+		}
+	case ref == UnknownImage(KVM):
+		if m.Type != KVM {
+			c.bad(at, "%s stands for the disk of a KVM machine that was taken over; use one like debian/12", quote(ref))
 		}
 	case scheme == "simplestreams":
 		if !simplestreamsForm.MatchString(rest) {

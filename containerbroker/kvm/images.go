@@ -47,6 +47,9 @@ func (d *Driver) ensure(ctx context.Context, ref string, progress containerbroke
 	if strings.HasPrefix(ref, "lxd:") {
 		return "", fault.New(fault.NotFound, "it is an alias inside LXD, which has no disks for KVM guests")
 	}
+	if strings.HasPrefix(ref, "kvm:") {
+		return "", fault.New(fault.NotFound, "it stands for the disk of a machine that was taken over, from which no other can be made; name the image that a new one is to be made from")
+	}
 	if d.opts.Images == nil {
 		return "", fault.New(fault.NotFound, "there are no image sources")
 	}
