@@ -45,7 +45,11 @@ func (a adopter) Inspect(ctx context.Context, t spec.ContainerType, instance str
 		return api.Adoptable{}, fault.New(fault.Invalid, "cannot take over instance %q: a machine bears its instance's name, and that is none for a machine "+
 			"(lower-case letters, digits and hyphens, a letter first); rename the instance with the hypervisor's own tools", i.Name)
 	}
-	return api.Adoptable{Name: i.Name, Machine: machineOf(i, t)}, nil
+	machine := machineOf(i, t)
+	if why := undeclarable(map[string]spec.Machine{i.Name: machine}); why != "" {
+		return api.Adoptable{}, fault.New(fault.Invalid, "cannot take over instance %q, which cannot be declared as it is: %s; change it with the hypervisor's own tools", i.Name, why)
+	}
+	return api.Adoptable{Name: i.Name, Machine: machine}, nil
 }
 
 // machineOf declares an instance as it is.

@@ -16,14 +16,20 @@ import (
 // for what it carries: some hundred KiB through a slow guest's serial port.
 const agentAnswer = time.Minute
 
-// agentConnected says that the guest's agent has opened its channel.
-func agentConnected(live definition) bool {
+// agentState tells whether the guest's agent has opened its channel: it has
+// none in a domain that somebody else made without.
+func agentState(live definition) (connected, channel bool) {
 	for _, ch := range live.domain.Devices.Channels {
 		if ch.Target != nil && ch.Target.VirtIO != nil && ch.Target.VirtIO.Name == agentChannel {
-			return ch.Target.VirtIO.State == "connected"
+			return ch.Target.VirtIO.State == "connected", true
 		}
 	}
-	return false
+	return false, false
+}
+
+func agentConnected(live definition) bool {
+	connected, _ := agentState(live)
+	return connected
 }
 
 // ask gives the guest's agent a command of QEMU's guest agent protocol

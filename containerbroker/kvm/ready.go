@@ -104,6 +104,9 @@ func (d *Driver) alive(c *conn, dom libvirt.Domain) (libvirt.Domain, error) {
 func (d *Driver) probe(ctx context.Context, c *conn, dom libvirt.Domain, m containerbroker.Machine) (string, error) {
 	var since time.Time // when it was first seen from outside
 	agentless := func(live definition) bool {
+		if _, channel := agentState(live); !channel && !guestprobe.ExpectsAddress(m) {
+			return true // there is nothing to wait for
+		}
 		if have := d.seen(live); len(have) == 0 || guestprobe.Lacking(m, have) != "" {
 			since = time.Time{}
 		} else if since.IsZero() {

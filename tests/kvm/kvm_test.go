@@ -133,3 +133,47 @@ func TestForeignDomainIsAConflict(t *testing.T) {
 		t.Errorf("it became %s", after)
 	}
 }
+
+// A domain that somebody else made is taken over while it runs, written down
+// so that it can be read again, and let go as it was.
+func TestAdoptAndRelease(t *testing.T) {
+	s, a, image := start(t)
+	// The host is set up for the type with the first machine of it.
+	a.Apply("site", defined(image, "web"))
+	define(s, "small", "", false)
+	if code, out := a.Exit("adopt", "kvm/small"); code == 0 || !strings.Contains(out, "64MiB is too small") {
+		t.Errorf("less memory than can be declared: exit %d:\n%s", code, out)
+	}
+	s.Define("define", "<domain type='qemu'><name>legacy</name><memory unit='MiB'>512</memory><os><type>hvm</type></os></domain>")
+	s.Virsh("start", "legacy")
+	// libvirt keeps the element in which a stamp stood.
+	definition := func() string {
+		return strings.ReplaceAll(s.Virsh("dumpxml", "--inactive", "legacy"), "  <metadata/>\n", "")
+	}
+	pid, before := s.Guest("legacy"), definition()
+	a.Run("adopt", "kvm/legacy")
+	harness.Wait(t, "the adopted machine to be seen", time.Minute, func() error {
+		if row := a.Machines()["legacy"]; row.Status != "running" {
+			return fmt.Errorf("%+v", row)
+		}
+		return nil
+	})
+	if code, out := a.Exit("plan", "-f", a.File("again", a.Run("export", "legacy"))); code != 0 {
+		t.Errorf("the plan of what was exported exits with %d:\n%s", code, out)
+	}
+	// Nothing else can be made from what it runs from.
+	code, out := a.Exit("apply", "-f", a.File("copy", "version: 1\nmachines:\n  copy: {type: kvm, image: \"kvm:unknown\"}\n"), "--wait", "--timeout", "30s")
+	if code == 0 || !strings.Contains(out, "taken over") {
+		t.Errorf("a machine of no image: exit %d:\n%s", code, out)
+	}
+	a.Run("release", "legacy")
+	harness.Wait(t, "the release", time.Minute, func() error {
+		if after := definition(); after != before {
+			return fmt.Errorf("it is %s, was %s", after, before)
+		}
+		return nil
+	})
+	if s.Guest("legacy") != pid {
+		t.Error("the guest was restarted")
+	}
+}
