@@ -2,9 +2,7 @@ package networkprovisioner
 
 import (
 	"crypto/sha256"
-	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -115,34 +113,13 @@ func key(machine, nic string) string { return machine + "/" + nic }
 // assign gives every interface its addresses: what it declares, what it had,
 // or a free one. What nobody has any more rests before it is given again.
 func assign(d Desired, planned []Planned, policy Policy) {
-	var networks []ipam.Network
-	var given ipam.State
-	prefixOf := map[string][]netip.Prefix{}
-	for i, n := range d.Networks {
-		own := prefixes(planned[i].Is.Addresses)
-		prefixOf[n.Name] = own
-		one := ipam.Network{Name: n.Name, Addresses: own}
-		if planned[i].Is.DHCP {
-			_, one.Reserved = ranges(own)
-		}
-		networks = append(networks, one)
-		given.Grants = append(given.Grants, grants(n)...)
-	}
-	pool := ipam.NewPool(networks, given)
+	pool, prefixOf := poolOf(d, planned)
+	errs := giveOut(pool, d, prefixOf, policy)
 	owners := map[ipam.Owner]bool{}
-	errs := map[string][]error{}
 	for i, n := range d.Networks {
 		wants := wanted(d, n)
-		for _, k := range slices.Sorted(maps.Keys(wants)) {
-			w := wants[k]
-			owner := ownerOf(k)
-			owners[owner.onNetwork(n.Name)] = true
-			if w.keep {
-				continue
-			}
-			if err := give(pool, n.Name, prefixOf[n.Name], w, owner.onNetwork(n.Name), policy); err != nil {
-				errs[n.Name] = append(errs[n.Name], fmt.Errorf("machine/%s: %w", owner.Machine, err))
-			}
+		for k := range wants {
+			owners[ownerOf(k).onNetwork(n.Name)] = true
 		}
 		planned[i].Guests = map[string]spec.GuestAddress{}
 		for k, w := range wants {
@@ -180,7 +157,7 @@ func assign(d Desired, planned []Planned, policy Policy) {
 func collect(s ipam.State, d Desired, planned []Planned, prefixOf map[string][]netip.Prefix, at map[string]int) {
 	for _, g := range s.Grants {
 		i := at[g.Network]
-		k := key(g.Owner.Machine, strings.TrimPrefix(g.Owner.NIC, g.Network+":"))
+		k := key(g.Owner.Machine, nicOf(g))
 		text := g.Address.String()
 		for _, p := range prefixOf[g.Network] {
 			if p.Contains(g.Address) {
@@ -261,31 +238,8 @@ func (o nicOwner) onNetwork(network string) ipam.Owner {
 	return ipam.Owner{Machine: o.Machine, NIC: network + ":" + o.NIC}
 }
 
-// give gets one interface an address of each family that the network has.
-func give(pool *ipam.Pool, network string, own []netip.Prefix, w want, owner ipam.Owner, policy Policy) error {
-	var errs []error
-	for _, six := range []bool{false, true} {
-		has := slices.ContainsFunc(own, func(p netip.Prefix) bool { return p.Addr().Is6() == six })
-		if !has {
-			continue
-		}
-		if declared, ok := w.family[six]; ok {
-			errs = append(errs, pool.Declare(network, declared, owner, policy.Now))
-			continue
-		}
-		if !w.had {
-			// After the loss of a store the guest still has what it had.
-			for _, a := range w.has {
-				if a.Is6() == six && !a.IsLinkLocalUnicast() && slices.ContainsFunc(own, func(p netip.Prefix) bool { return p.Contains(a) }) {
-					_ = pool.Declare(network, a, owner, policy.Now) // or else another one
-				}
-			}
-		}
-		_, err := pool.Allocate(network, six, owner, policy.Now)
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
-}
+// nicOf is the name of the interface that has the address.
+func nicOf(g ipam.Grant) string { return strings.TrimPrefix(g.Owner.NIC, g.Network+":") }
 
 // grants are what a network's status says is given out.
 func grants(n Network) []ipam.Grant {

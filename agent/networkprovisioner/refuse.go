@@ -46,6 +46,7 @@ func Refuse(d Desired, o Observed, policy Policy, changed map[string]bool) error
 			}
 		}
 	}
+	reasons = append(reasons, inUse(d, o, policy, changed)...)
 	if len(reasons) == 0 {
 		return nil
 	}
@@ -68,4 +69,36 @@ func overlap(d Desired, changed map[string]bool) error {
 		return nil
 	}
 	return ipam.Overlap(all)
+}
+
+// inUse says which declared addresses are those of other machines that keep them.
+func inUse(d Desired, o Observed, policy Policy, changed map[string]bool) (reasons []string) {
+	planned := make([]Planned, len(d.Networks))
+	for i, n := range d.Networks {
+		planned[i] = begin(d, n, o, policy)
+	}
+	pool, prefixOf := poolOf(d, planned)
+	giveOut(pool, d, prefixOf, policy)
+	given := pool.State().Grants
+	for _, n := range d.Networks {
+		wants := wanted(d, n)
+		declared, _ := demands(d, n, prefixOf[n.Name])
+		for _, one := range declared {
+			if !changed[spec.KindMachine+"/"+one.owner.Machine] {
+				continue
+			}
+			address := one.family[one.six]
+			for _, g := range given {
+				if g.Network != n.Name || g.Address != address || g.Owner == one.owner || !g.Released.IsZero() {
+					continue
+				}
+				if holder, stays := wants[key(g.Owner.Machine, nicOf(g))]; !stays || holder.keep {
+					continue // it lets go by itself
+				}
+				reasons = append(reasons, fmt.Sprintf("machine/%s: cannot give it %s on network/%s: machine/%s has it; choose another address, or first declare another one for machine/%s",
+					one.owner.Machine, address, n.Name, g.Owner.Machine, g.Owner.Machine))
+			}
+		}
+	}
+	return reasons
 }

@@ -1,0 +1,91 @@
+package networkprovisioner
+
+import (
+	"testing"
+
+	"hostler/agent/spec"
+	"hostler/internal/fault"
+)
+
+// had is what a network's plan gives an interface, "" where it waits.
+func had(p Plan, k string) string {
+	if g := p.Networks[0].Guests[k]; len(g.Addresses) > 0 && g.Released == nil {
+		return g.Addresses[0]
+	}
+	return ""
+}
+
+// F6: an address that is chosen is none that a machine of the same declaration
+// names, whatever their names, nor one that a guest is seen to have.
+func TestDeclaredAddressesComeFirst(t *testing.T) {
+	seen := guest("c", on("lan", ""))
+	seen.Addresses = addressesOf(spec.GuestAddress{Addresses: []string{"10.20.0.3/24"}})
+	d := Desired{Networks: []Network{network("lan", lan())}, Guests: []Guest{guest("a", on("lan", "")), guest("b", on("lan", "10.20.0.2/24")), seen}}
+	p := Make(d, Observed{}, policy())
+	for k, want := range map[string]string{"a/eth0": "10.20.0.4/24", "b/eth0": "10.20.0.2/24", "c/eth0": "10.20.0.3/24"} {
+		equalText(t, k, had(p, k), want)
+	}
+	if len(p.Networks[0].Notes) > 0 {
+		t.Error(p.Networks[0].Notes)
+	}
+}
+
+// F6: an address is free for another in the declaration by which its machine
+// moves to another one, whichever comes first by name.
+func TestAddressesMoveOn(t *testing.T) {
+	d, o := Desired{Networks: []Network{network("lan", lan())}, Guests: []Guest{guest("b", on("lan", "10.20.0.2/24"))}}, Observed{}
+	carryOut(t, &d, &o)
+	d.Guests = []Guest{guest("a", on("lan", "10.20.0.2/24")), guest("b", on("lan", "10.20.0.3/24"))}
+	p := Make(d, o, policy())
+	equalText(t, "a", had(p, "a/eth0"), "10.20.0.2/24")
+	equalText(t, "b", had(p, "b/eth0"), "10.20.0.3/24")
+	if err := Refuse(d, o, policy(), map[string]bool{"machine/a": true, "machine/b": true}); err != nil {
+		t.Error(err)
+	}
+}
+
+// F6: a declared address that another machine keeps is refused, with what to do;
+// for one whose machine goes or lets go of it the next waits.
+func TestTakenAddressesAreRefused(t *testing.T) {
+	d, o := Desired{Networks: []Network{network("lan", lan())}, Guests: []Guest{guest("a", on("lan", "")), guest("z", on("lan", "10.20.0.9/24"))}}, Observed{}
+	carryOut(t, &d, &o)
+	declared := d.Guests
+	changed := map[string]bool{"machine/a": true, "machine/b": true, "machine/z": true}
+	told := func(other, b string) string {
+		return "machine/b: cannot give it " + b + " on network/lan: machine/" + other + " has it; choose another address, or first declare another one for machine/" + other
+	}
+	for _, c := range []struct {
+		name   string
+		change func(d *Desired)
+		want   string
+	}{
+		{"chosen for another", func(d *Desired) { d.Guests[2] = guest("b", on("lan", "10.20.0.2/24")) }, told("a", "10.20.0.2")},
+		{"declared by another", func(d *Desired) { d.Guests[2] = guest("b", on("lan", "10.20.0.9/24")) }, told("z", "10.20.0.9")},
+		{"no longer declared", func(d *Desired) {
+			d.Guests[1], d.Guests[2] = guest("z", on("lan", "")), guest("b", on("lan", "10.20.0.9/24"))
+		}, told("z", "10.20.0.9")},
+		{"free", func(d *Desired) { d.Guests[2] = guest("b", on("lan", "10.20.0.3/24")) }, ""},
+		{"the other goes", func(d *Desired) {
+			d.Guests[0].Dying, d.Guests[0].Instance = true, true
+			d.Guests[2] = guest("b", on("lan", "10.20.0.2/24"))
+		}, ""},
+		{"the other leaves", func(d *Desired) {
+			d.Guests[0] = Guest{Name: "a", UID: "m-a", Instance: true}
+			d.Guests[2] = guest("b", on("lan", "10.20.0.2/24"))
+		}, ""},
+		{"two declare one", func(d *Desired) {
+			d.Guests[1], d.Guests[2] = guest("z", on("lan", "10.20.0.8/24")), guest("b", on("lan", "10.20.0.8/24"))
+		}, "machine/z: cannot give it 10.20.0.8 on network/lan: machine/b has it; choose another address, or first declare another one for machine/b"},
+	} {
+		d.Guests = append(append([]Guest{}, declared...), guest("b", nil))
+		c.change(&d)
+		err, got := Refuse(d, o, policy(), changed), ""
+		if err != nil {
+			got = err.Error()
+			if !fault.Is(err, fault.Conflict) {
+				t.Errorf("%s: kind %s", c.name, fault.KindOf(err))
+			}
+		}
+		equalText(t, c.name, got, c.want)
+	}
+}
