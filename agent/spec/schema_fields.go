@@ -47,7 +47,7 @@ var declarationSchema = map[string]fieldSchema{
 	"Filesystem.type":          {description: "Type of a filesystem on a volume.", standard: "ext4", words: filesystemTypes},
 	"Filesystem.provider":      {description: "What provides the filesystem: tmpfs (memory) or rootfs (a part of the host's own). Either this or a volume.", words: filesystemProviders},
 	"Filesystem.size":          {description: "Size, like 64MiB; at least 1MiB. Needed with a provider; a filesystem on a volume is as large as the volume."},
-	"Filesystem.mount-options": {description: "Mount options, one per entry, like noatime.", pattern: mountOptionForm.String()},
+	"Filesystem.mount-options": {description: "Mount options for the kernel, one per entry, like noatime. Read-only is said at a machine's storage entry, the size of a tmpfs with size.", pattern: mountOptionForm.String()},
 
 	"Filesystem.wipe":   {description: "true: whatever else is found on the volume is destroyed. Only on a volume.", standard: false},
 	"Filesystem.shared": {description: "true: several machines may have it. Only with a provider.", standard: false},

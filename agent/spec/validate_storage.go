@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"hostler/internal/mountoption"
 )
 
 // minVolume is the least size of a volume or filesystem: below it no
@@ -78,7 +80,7 @@ func (c *checker) filesystems() {
 		default:
 			c.bad(path, "says neither \"volume: NAME\" (a filesystem made on a volume) nor \"provider: tmpfs\" or \"rootfs\"; add one")
 		}
-		c.mountOptions(path, f.MountOptions)
+		c.mountOptions(path, f)
 	}
 }
 
@@ -129,16 +131,24 @@ func (c *checker) provided(path string, f Filesystem) {
 	}
 }
 
-func (c *checker) mountOptions(path string, options []string) {
+func (c *checker) mountOptions(path string, f Filesystem) {
 	seen := map[string]string{}
-	for i, o := range options {
+	for i, o := range f.MountOptions {
 		at := fmt.Sprintf("%s.mount-options[%d]", path, i)
+		name, _, _ := strings.Cut(o, "=")
 		switch {
 		case !c.ok(at):
 		case strings.Contains(o, ","):
 			c.bad(at, "%s holds several options; make each an entry of its own, like [noatime, nodev]", quote(o))
 		case !mountOptionForm.MatchString(o):
 			c.bad(at, "%s is not a mount option; write one like noatime", quote(o))
+		case mountoption.ForPrograms(o):
+			c.bad(at, "%s is for programs that mount, not for the kernel; remove it", quote(o))
+		case o == "ro" || o == "rw":
+			// The host's own mount is one for all machines, and writable.
+			c.bad(at, "%s is said for each machine; remove it, and write \"read-only: true\" at the storage entry of a machine that is only to read", quote(o))
+		case f.Provider == "tmpfs" && (name == "size" || name == "nr_blocks"):
+			c.bad(at, "%s is another size than the declared one; remove it and use \"size:\", like \"size: 64MiB\"", quote(o))
 		default:
 			c.once(seen, o, at, "a mount option of")
 		}

@@ -24,7 +24,7 @@ func TestOptions(t *testing.T) {
 	if bits, _, _ := mounts.Options([]string{"ro", "rw"}); bits != 0 {
 		t.Errorf("the last one counts: %x", bits)
 	}
-	for _, wrong := range []string{"", "a,b", "a b", "a\x00", "loop", "loop=/dev/loop1", "bind", "remount", "move", "x-mount.mkdir", "X-a", "nofail", "user"} {
+	for _, wrong := range []string{"", "a,b", "a b", "a\x00", "loop", "loop=/dev/loop1", "bind", "remount", "move", "x-mount.mkdir", "X-a", "nofail", "user", "auto", "comment=x"} {
 		if _, _, err := mounts.Options([]string{wrong}); !fault.Is(err, fault.Invalid) {
 			t.Errorf("%q: %v", wrong, err)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"hostler/internal/failpoint"
 	"hostler/internal/fault"
+	"hostler/internal/mountoption"
 	"hostler/storage"
 )
 
@@ -41,7 +42,6 @@ var flags = map[string]struct {
 func Options(list []string) (bits uintptr, data string, err error) {
 	var rest []string
 	for _, o := range list {
-		name, _, _ := strings.Cut(o, "=")
 		switch flag, known := flags[o]; {
 		case o == "" || strings.ContainsAny(o, ", \t\n\x00\\"):
 			return 0, "", fault.New(fault.Invalid, "%q is no mount option", o)
@@ -49,20 +49,13 @@ func Options(list []string) (bits uintptr, data string, err error) {
 			bits |= flag.bit
 		case known:
 			bits &^= flag.bit
-		case strings.HasPrefix(strings.ToLower(name), "x-"), programOnly[name]:
+		case mountoption.ForPrograms(o):
 			return 0, "", fault.New(fault.Invalid, "the mount option %q is not for the kernel", o)
 		default:
 			rest = append(rest, o)
 		}
 	}
 	return bits, strings.Join(rest, ","), nil
-}
-
-// programOnly are options that mount programs act on, or that would turn the
-// call into another one.
-var programOnly = map[string]bool{
-	"loop": true, "offset": true, "sizelimit": true, "bind": true, "rbind": true, "remount": true, "move": true,
-	"user": true, "users": true, "owner": true, "group": true, "auto": true, "noauto": true, "nofail": true, "_netdev": true, "comment": true,
 }
 
 // Mount mounts source on the point.
