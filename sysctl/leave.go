@@ -50,3 +50,21 @@ func (m *Manager) Leave(ctx context.Context, owner, name string, users []string)
 	}
 	return since, m.save(known)
 }
+
+// Owned names the parameters that owner has set and still wants, sorted.
+func (m *Manager) Owned(owner string) ([]string, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	known, err := m.load()
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for name, r := range known {
+		if _, wants := r.Owners[owner]; wants {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}

@@ -203,6 +203,9 @@ func (w *Worker) rest(ctx context.Context, t *turn) error {
 	if err := w.recall(ctx, t); err != nil {
 		return err
 	}
+	if err := w.heed(t); err != nil {
+		return err
+	}
 	last := w.last
 	if last == nil {
 		last = &carried{dhcp: map[string]string{}}

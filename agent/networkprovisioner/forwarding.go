@@ -8,6 +8,7 @@ import (
 
 	"hostler/agent/state"
 	"hostler/hostnet"
+	"hostler/internal/fault"
 	"hostler/sysctl"
 )
 
@@ -41,6 +42,38 @@ func forwarders(o hostnet.Observed, policy Policy, four bool) []string {
 // acceptRA is the parameter by which a router, too, heeds other routers.
 func acceptRA(link string) string { return sysctl.Name("net", "ipv6", "conf", link, "accept_ra") }
 
+// heed adds the links whose routers are heeded already: a route that came with
+// an advertisement runs out where the next is not heeded, and would not come
+// back. Left out are those that are gone, those where the kernel is not to
+// listen, as systemd-networkd does so itself, and those of which a network says
+// otherwise.
+func (w *Worker) heed(t *turn) error {
+	if !slices.ContainsFunc(t.p.Parameters, func(s sysctl.Setting) bool { return s.Name == forwarding6 }) {
+		return nil
+	}
+	owned, err := w.Parameters.Owned(ownerRouters)
+	if err != nil {
+		return err
+	}
+	var already []sysctl.Setting
+	for _, name := range owned {
+		already = append(already, sysctl.Setting{Name: name, Value: "2", Users: t.p.Forwarders[forwarding6]})
+	}
+	all := joined(t.p.Routers, already)
+	t.p.Routers = nil
+	for _, s := range all {
+		value, err := w.Parameters.Read(s.Name)
+		if err != nil && !fault.Is(err, fault.NotFound) {
+			return err
+		}
+		otherwise := slices.ContainsFunc(t.p.Parameters, func(p sysctl.Setting) bool { return p.Name == s.Name })
+		if err == nil && value != "0" && !otherwise {
+			t.p.Routers = append(t.p.Routers, s)
+		}
+	}
+	return nil
+}
+
 // leave keeps the host a router where no network of ours needs it any more but
 // somebody else came to rely on it since.
 func (w *Worker) leave(ctx context.Context, t *turn) error {
@@ -49,8 +82,12 @@ func (w *Worker) leave(ctx context.Context, t *turn) error {
 			continue
 		}
 		if forwarding == forwarding6 { // a router that heeds no others would lose its own way out
-			for _, link := range advertised(t.o.Host) {
-				if err := w.leaveTo(ctx, t, ownerRouters, acceptRA(link), t.p.Forwarders[forwarding6]); err != nil {
+			owned, err := w.Parameters.Owned(ownerRouters)
+			if err != nil {
+				return err
+			}
+			for _, name := range owned {
+				if err := w.leaveTo(ctx, t, ownerRouters, name, t.p.Forwarders[forwarding6]); err != nil {
 					return err
 				}
 			}

@@ -177,6 +177,8 @@ func (p rigParameters) Apply(_ context.Context, owner string, settings []sysctl.
 	return nil, nil
 }
 func (rigParameters) Satisfied([]sysctl.Setting) (bool, string) { return true, "" }
+func (rigParameters) Owned(string) ([]string, error)            { return nil, nil }
+func (rigParameters) Read(string) (string, error)               { return "1", nil }
 func (rigParameters) Leave(context.Context, string, string, []string) ([]string, error) {
 	return nil, nil
 }

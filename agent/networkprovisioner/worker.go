@@ -41,6 +41,8 @@ type Parameters interface {
 	Apply(ctx context.Context, owner string, settings []sysctl.Setting) ([]string, error)
 	Satisfied(settings []sysctl.Setting) (bool, string)
 	Leave(ctx context.Context, owner, name string, users []string) (since []string, err error)
+	Owned(owner string) ([]string, error)
+	Read(name string) (string, error)
 }
 
 // Tools are the programs that networks need.

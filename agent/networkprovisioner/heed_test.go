@@ -1,0 +1,145 @@
+package networkprovisioner
+
+import (
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/hostnet"
+	"hostler/internal/paths"
+	"hostler/sysctl"
+)
+
+// kernel is a rig whose parameters are files.
+type kernel struct {
+	*rig
+	p paths.Paths
+}
+
+func newKernel(t *testing.T) *kernel {
+	t.Helper()
+	k := &kernel{rig: newRig(t, Observed{})}
+	k.p = paths.New(k.worker.Eyes.Root, "", "", "")
+	if err := os.MkdirAll(k.p.StateDir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	k.worker.Parameters = sysctl.New(k.p, slog.New(slog.DiscardHandler))
+	k.set(forwarding4, "0")
+	k.set(forwarding6, "0")
+	return k
+}
+
+func (k *kernel) set(name, value string) {
+	k.t.Helper()
+	file := filepath.Join(k.p.ProcSys(), name)
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		k.t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(value+"\n"), 0o644); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+func (k *kernel) want(when, name, value string) {
+	k.t.Helper()
+	data, err := os.ReadFile(filepath.Join(k.p.ProcSys(), name))
+	if got := strings.TrimSpace(string(data)); err != nil || got != value {
+		k.t.Errorf("%s: %s is %q, %v; want %q", when, name, got, err, value)
+	}
+}
+
+// uplink is a NIC with a way out that a router advertised, and its accept_ra.
+func (k *kernel) uplink(nic, accept string) {
+	k.set(acceptRA(nic), accept)
+	k.o.Host.Links = append(k.o.Host.Links, hostnet.Link{Name: nic, Up: true, MTU: 1500})
+	k.o.Host.Routes = append(k.o.Host.Routes, hostnet.Route{
+		Link: nic, Destination: netip.MustParsePrefix("::/0"), Gateway: netip.MustParseAddr("fe80::1"), Table: 254, Protocol: protocolRA,
+	})
+}
+
+// flap takes away all that routers advertised.
+func (k *kernel) flap() {
+	k.o.Host.Routes = slices.DeleteFunc(k.o.Host.Routes, func(r hostnet.Route) bool { return r.Protocol == protocolRA })
+}
+
+// pass makes br-lan's parameters with its bridge.
+func (k *kernel) pass() {
+	k.t.Helper()
+	k.set(acceptRA("br-lan"), "0")
+	k.rig.pass()
+}
+
+// F17: a host that forwards IPv6 heeds its router also while it has no way out
+// by it, as after a flap of the NIC and at the host's start; what listens in
+// user space, with the kernel's own listening off, is left alone.
+func TestARouterIsHeededWithoutARoute(t *testing.T) {
+	k := newKernel(t)
+	k.uplink("eth0", "1")
+	k.uplink("eth1", "0") // as systemd-networkd has it
+	k.set(acceptRA("eth2"), "1")
+	k.declare("lan", spec.Network{Bridge: "br-lan", Addresses: []string{"fd00:20::1/64"}, Forwarding: true})
+	k.pass()
+	k.want("with a route", acceptRA("eth0"), "2")
+	k.want("with a route", forwarding6, "1")
+	k.want("in user space", acceptRA("eth1"), "0")
+	k.want("no route ever", acceptRA("eth2"), "1")
+
+	k.flap()
+	for range 2 {
+		k.pass()
+		k.want("after a flap", acceptRA("eth0"), "2")
+	}
+	// The next agent, after the host's start: systemd-sysctl has run or not.
+	for _, value := range []string{"2", "1"} {
+		k.worker.last = nil
+		k.set(acceptRA("eth0"), value)
+		k.pass()
+		k.want("at the start", acceptRA("eth0"), "2")
+	}
+	// Where the listening is in user space since, it is not ours any more.
+	k.set(acceptRA("eth0"), "0")
+	k.pass()
+	k.want("in user space since", acceptRA("eth0"), "0")
+	k.set(acceptRA("eth0"), "1")
+	k.pass()
+	k.want("not ours", acceptRA("eth0"), "1")
+}
+
+// What was heeded goes back with the last network, a link that is gone is
+// forgotten, and a bridge on which no router is to be heeded is no uplink.
+func TestWhatIsHeededGoesBack(t *testing.T) {
+	k := newKernel(t)
+	k.uplink("eth0", "1")
+	k.uplink("usb0", "1")
+	k.uplink("br-lan", "1") // a guest was quicker than we
+	k.o.Host.Links = slices.DeleteFunc(k.o.Host.Links, func(l hostnet.Link) bool { return l.Name == "br-lan" })
+	k.declare("lan", spec.Network{Bridge: "br-lan", Addresses: []string{"fd00:20::1/64"}, Forwarding: true})
+	k.rig.pass()
+	k.want("with a route", acceptRA("usb0"), "2")
+	k.want("on our bridge", acceptRA("br-lan"), "0")
+	k.flap()
+	if err := os.RemoveAll(filepath.Dir(filepath.Join(k.p.ProcSys(), acceptRA("usb0")))); err != nil {
+		t.Fatal(err)
+	}
+	k.now = k.now.Add(time.Hour)
+	k.rig.pass()
+	k.want("after a flap", acceptRA("eth0"), "2")
+	data, err := os.ReadFile(k.p.SysctlDropIn())
+	if err != nil || strings.Contains(string(data), "usb0") {
+		t.Errorf("the drop-in holds %s, %v", data, err)
+	}
+	if s, _ := k.status("lan"); s.State != stateReady {
+		t.Errorf("%+v", s)
+	}
+	k.write(state.Write{ID: state.ID{Kind: spec.KindNetwork, Name: "lan"}, Revision: state.AnyRevision, Life: state.Dying})
+	k.pass()
+	k.want("without networks", acceptRA("eth0"), "1")
+	k.want("without networks", forwarding6, "0")
+}
