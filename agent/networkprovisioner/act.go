@@ -99,11 +99,12 @@ func (w *Worker) idle(ctx context.Context, p Plan) bool {
 // tools brings the programs onto the host that are needed now. An error is about
 // all networks; without the programs for DHCP alone those go on that need none.
 func (w *Worker) tools(ctx context.Context, t *turn) error {
-	dhcp := false
+	needed, dhcp := false, false
 	for i, n := range t.d.Networks {
+		needed = needed || t.p.Networks[i].On || !never(n, t.o)
 		dhcp = dhcp || t.p.Networks[i].DHCP != nil && !t.o.Serving[n.UID] && !w.resting(t, i)
 	}
-	if len(t.d.Networks) == 0 || t.noDHCP != nil || w.Tools.Have(dhcp) {
+	if !needed || t.noDHCP != nil || w.Tools.Have(dhcp) {
 		return nil
 	}
 	err := w.Tools.Install(ctx, func(text string) {
@@ -119,6 +120,9 @@ func (w *Worker) tools(ctx context.Context, t *turn) error {
 	}
 	return err
 }
+
+// never says that nothing of the network has been on the host.
+func never(n Network, o Observed) bool { return n.Status.Applied == nil && !made(n, o) }
 
 // promise writes down what machines are given.
 func (w *Worker) promise(ctx context.Context, t *turn) error {
@@ -248,6 +252,9 @@ func (w *Worker) rest(ctx context.Context, t *turn) error {
 func (w *Worker) firewall(ctx context.Context, t *turn, same bool) error {
 	if len(t.p.Rules.Networks) == 0 && len(t.p.Unknown) > 0 {
 		return nil // bridges that a lost store knew still have guests
+	}
+	if len(t.p.Rules.Networks) == 0 && !w.Tools.Have(false) {
+		return nil // tools asks for them where there may be rules of ours
 	}
 	changed, err := w.Firewall.Apply(ctx, t.p.Rules)
 	if err == nil && changed && same && w.last != nil {

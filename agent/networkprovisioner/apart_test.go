@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"hostler/agent/spec"
+	"hostler/agent/state"
 	"hostler/internal/fault"
 )
 
@@ -77,5 +78,54 @@ func TestOneNetworkFails(t *testing.T) {
 	r.pass()
 	if s, _ := r.status("bad"); s.State != stateReady || s.Attempts.Count != 0 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// A network that never was on the host is deleted without the programs that
+// it would have needed: nothing is installed to remove nothing.
+func TestDeletedBeforeItWasMade(t *testing.T) {
+	dying := func(r *rig, name string) {
+		t.Helper()
+		o, err := r.store.Get(t.Context(), state.ID{Kind: spec.KindNetwork, Name: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.write(state.Write{ID: o.ID, UID: o.UID, Revision: state.AnyRevision, Life: state.Dying})
+	}
+	r := newRig(t, Observed{})
+	r.missing.all = true
+	r.declare("lan", lan())
+	r.declare("plain", plain("br-plain", "10.21.0.1/24"))
+	r.pass()
+	if s, _ := r.status("lan"); s.State != stateError || !strings.Contains(s.Message, "no mirror answers") {
+		t.Errorf("%+v", s)
+	}
+	dying(r, "plain") // beside one that still needs them
+	r.pass()
+	if _, there := r.status("plain"); there {
+		t.Error("one that never was waits for the programs of another")
+	}
+	dying(r, "lan")
+	installs := r.installs
+	r.pass()
+	if _, there := r.status("lan"); there || r.installs != installs {
+		t.Errorf("there is %v, %d more installs", there, r.installs-installs)
+	}
+
+	// One that was made has rules, which only those programs remove.
+	r = newRig(t, Observed{})
+	r.declare("lan", lan())
+	r.pass()
+	r.missing.all = true
+	dying(r, "lan")
+	r.pass()
+	if s, there := r.status("lan"); !there || !strings.Contains(s.Message, "no mirror answers") {
+		t.Errorf("%+v", s)
+	}
+	r.now, r.missing.all = r.now.Add(time.Minute), false
+	r.pass()
+	r.pass()
+	if _, there := r.status("lan"); there || len(r.rules.Networks) > 0 || len(r.o.Host.Links) > 0 {
+		t.Errorf("there is %v, %+v, %+v", there, r.rules, r.o.Host.Links)
 	}
 }

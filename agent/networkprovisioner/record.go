@@ -33,7 +33,8 @@ func (w *Worker) finish(life context.Context, t *turn, links map[string][]string
 	findings := w.findings(ctx, t, all)
 	for i, n := range t.d.Networks {
 		p := t.p.Networks[i]
-		if p.Gone && all == nil && t.errs[n.UID] == nil {
+		unmade := never(n, t.o) && !w.Tools.Have(false) // what the others lack is nothing to it
+		if p.Gone && (all == nil || unmade) && t.errs[n.UID] == nil {
 			writes = append(writes, state.Write{ID: state.ID{Kind: spec.KindNetwork, Name: n.Name}, UID: n.UID, Revision: state.AnyRevision, Delete: true})
 			t.tell(n, state.LevelInfo, "Deleted", deleted(p))
 			delete(w.failed, n.UID)

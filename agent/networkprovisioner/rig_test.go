@@ -150,6 +150,9 @@ func (f rigFirewall) Apply(_ context.Context, rules firewall.Rules) (bool, error
 	if err := rules.Check(); err != nil {
 		return false, err
 	}
+	if f.r.missing.all {
+		return false, fault.New(fault.NeedsOperator, "cannot run nft: there is none")
+	}
 	f.r.rules = rules
 	return true, nil
 }
