@@ -28,6 +28,7 @@ func TestDefinitions(t *testing.T) {
 		{"K2 a raw image is converted", rawImageIsConverted},
 		{"I14 secrets stay secret", secretsStaySecret},
 		{"F30 foreign domains stay", foreignDomainsStay},
+		{"P28 what was released keeps its image and is taken back whole", releasedKeepsItsImage},
 		{"Z3 a pass takes two calls", passTakesTwoCalls},
 	} {
 		t.Run(part.name, func(t *testing.T) {

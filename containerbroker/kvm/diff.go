@@ -23,8 +23,8 @@ func (d *Driver) Diff(m containerbroker.Machine, i containerbroker.Instance) []c
 	if len(have.settings.NICs) == 0 && len(m.NICs) == 0 {
 		want.NICs = nil // one that was taken over keeps what it has
 	}
-	if have.settings.RootDisk == 0 {
-		want.RootDisk = 0
+	if have.settings.RootDisk == 0 || m.KeepGuest && m.RootDisk == 0 {
+		want.RootDisk = have.settings.RootDisk
 	}
 	return containerbroker.Compare(want, have.settings, func(field string) (containerbroker.Impact, string) {
 		return impactOf(field, want, have)

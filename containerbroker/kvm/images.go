@@ -73,7 +73,7 @@ func (d *Driver) ensure(ctx context.Context, ref string, progress containerbroke
 		return "", err
 	}
 	if _, err := where.lookup(name); fault.Is(err, fault.NotFound) {
-		_, err = where.names(true)
+		_, err = where.volumes(true)
 		if err != nil {
 			return "", err
 		}
@@ -167,52 +167,56 @@ func syncFile(path string) error {
 
 // ListImages implements containerbroker.ImageStore.
 func (d *Driver) ListImages(ctx context.Context) ([]containerbroker.HypervisorImage, error) {
-	all, err := d.listImages(ctx)
+	all, unsure, err := d.listImages(ctx, false)
 	if err != nil {
 		return nil, fmt.Errorf("cannot list the images in libvirt's pool: %w", err)
+	}
+	if unsure != nil {
+		d.log.Warn("Not all that may need an image could be read.", "error", unsure)
 	}
 	return all, nil
 }
 
-func (d *Driver) listImages(ctx context.Context) ([]containerbroker.HypervisorImage, error) {
+// listImages returns the images; unsure says why there may be more that use
+// them. With refresh libvirt looks what is there.
+func (d *Driver) listImages(ctx context.Context, refresh bool) (all []containerbroker.HypervisorImage, unsure, err error) {
 	c, err := d.open(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer c.Close()
 	where, err := c.openPool(d.opts.Pool)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	names, err := where.names(false)
+	volumes, err := where.volumes(refresh)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	instances, err := d.List(ctx, false)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var all []containerbroker.HypervisorImage
-	for _, name := range names {
-		id, ours := strings.CutPrefix(strings.TrimSuffix(name, ".qcow2"), "hostler-image-"+d.opts.Namespace+"-")
-		info, err := os.Stat(where.path(name))
-		if !ours || !digestPattern.MatchString(id) || err != nil {
+	users, unsure, err := d.usersOf(where, volumes, instances)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, v := range volumes {
+		path := where.path(v.Name)
+		id, ours := imageOf(d.opts.Namespace, v.Name)
+		info, err := os.Stat(path)
+		if !ours || err != nil {
 			continue
 		}
-		image := containerbroker.HypervisorImage{ID: id, Size: info.Size(), Created: info.ModTime(), Ours: true}
+		image := containerbroker.HypervisorImage{ID: id, Size: info.Size(), Created: info.ModTime(), Ours: true, UsedBy: users[id]}
 		value := make([]byte, 2048)
-		if n, err := unix.Getxattr(where.path(name), referenceAttr, value); err == nil {
+		if n, err := unix.Getxattr(path, referenceAttr, value); err == nil {
 			image.Reference = clean(string(value[:n]), 2048)
-		}
-		for _, i := range instances {
-			if i.ImageID == id {
-				image.UsedBy = append(image.UsedBy, i.Name)
-			}
 		}
 		all = append(all, image)
 	}
 	slices.SortFunc(all, func(a, b containerbroker.HypervisorImage) int { return strings.Compare(a.ID, b.ID) })
-	return all, nil
+	return all, unsure, nil
 }
 
 // DeleteImage implements containerbroker.ImageStore.
@@ -224,7 +228,7 @@ func (d *Driver) DeleteImage(ctx context.Context, id string) error {
 }
 
 func (d *Driver) deleteImage(ctx context.Context, id string) error {
-	all, err := d.listImages(ctx)
+	all, unsure, err := d.listImages(ctx, true)
 	if err != nil {
 		return err
 	}
@@ -233,7 +237,10 @@ func (d *Driver) deleteImage(ctx context.Context, id string) error {
 		return nil
 	}
 	if users := all[at].UsedBy; len(users) > 0 {
-		return fault.New(fault.Conflict, "it is used by %s", strings.Join(users, ", "))
+		return fault.New(fault.Conflict, "it is used by %s: what was made from it is to be deleted first, with its disk; what was released, with libvirt's own tools", strings.Join(users, ", "))
+	}
+	if unsure != nil {
+		return fmt.Errorf("whether something uses it cannot be told: %w", unsure)
 	}
 	c, err := d.open(ctx)
 	if err != nil {

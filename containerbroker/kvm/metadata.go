@@ -64,9 +64,12 @@ func (d *Driver) stamp(ctx context.Context, name string, s containerbroker.Stamp
 	if err := checkStamp(s); err != nil {
 		return err
 	}
-	return d.mark(ctx, name, func(c *conn, dom libvirt.Domain, n *note) error {
+	return d.mark(ctx, name, func(c *conn, dom libvirt.Domain, def definition) (err error) {
+		n := def.note
 		if n == nil {
-			n = &note{}
+			if n, err = d.recovered(c, def); err != nil {
+				return err
+			}
 		}
 		if n.Namespace != "" && n.Namespace != s.Namespace {
 			return fault.New(fault.Conflict, "it belongs to namespace %q", clean(n.Namespace, 64))
@@ -86,8 +89,8 @@ func (d *Driver) stamp(ctx context.Context, name string, s containerbroker.Stamp
 // Unstamp implements containerbroker.Stamper. A domain that does not exist
 // bears no stamp.
 func (d *Driver) Unstamp(ctx context.Context, name string) error {
-	err := d.mark(ctx, name, func(c *conn, dom libvirt.Domain, n *note) error {
-		if n == nil {
+	err := d.mark(ctx, name, func(c *conn, dom libvirt.Domain, def definition) error {
+		if def.note == nil {
 			return nil
 		}
 		return setMetadata(c, dom, nil)
@@ -99,7 +102,7 @@ func (d *Driver) Unstamp(ctx context.Context, name string) error {
 }
 
 // mark changes a domain's note.
-func (d *Driver) mark(ctx context.Context, name string, change func(*conn, libvirt.Domain, *note) error) error {
+func (d *Driver) mark(ctx context.Context, name string, change func(*conn, libvirt.Domain, definition) error) error {
 	c, err := d.open(ctx)
 	if err != nil {
 		return err
@@ -114,5 +117,5 @@ func (d *Driver) mark(ctx context.Context, name string, change func(*conn, libvi
 		return err
 	}
 	defer d.changed(dom.UUID)
-	return change(c, dom, def.note)
+	return change(c, dom, def)
 }

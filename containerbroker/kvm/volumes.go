@@ -151,23 +151,18 @@ func (p *pool) remove(name string) error {
 	return err
 }
 
-// names lists the volumes; with refresh libvirt looks what is there.
-func (p *pool) names(refresh bool) ([]string, error) {
+// volumes lists what is in the pool; with refresh libvirt looks what is there.
+func (p *pool) volumes(refresh bool) ([]libvirt.StorageVol, error) {
 	if refresh {
 		err := p.conn.Call("refresh storage pool "+p.pool.Name, func(l *libvirt.Libvirt) error { return l.StoragePoolRefresh(p.pool, 0) })
 		if err != nil {
 			return nil, err
 		}
 	}
-	all, err := value(p.conn, "list storage pool "+p.pool.Name, func(l *libvirt.Libvirt) ([]libvirt.StorageVol, error) {
+	return value(p.conn, "list storage pool "+p.pool.Name, func(l *libvirt.Libvirt) ([]libvirt.StorageVol, error) {
 		found, _, err := l.StoragePoolListAllVolumes(p.pool, 1, 0)
 		return found, err
 	})
-	var names []string
-	for _, v := range all {
-		names = append(names, v.Name)
-	}
-	return names, err
 }
 
 // filesOf is how the names of all files of an instance begin.
@@ -184,13 +179,13 @@ func seedName(name, uuid, content string) string {
 
 // removeFiles deletes the files of an instance, but those in keep.
 func (p *pool) removeFiles(name, uuid string, keep ...string) error {
-	names, err := p.names(true)
+	all, err := p.volumes(true)
 	if err != nil {
 		return err
 	}
 	var failed error
-	for _, file := range names {
-		kept := false
+	for _, v := range all {
+		file, kept := v.Name, false
 		for _, k := range keep {
 			kept = kept || file == k
 		}

@@ -1,0 +1,118 @@
+package kvm
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	libvirt "github.com/digitalocean/go-libvirt"
+	"libvirt.org/go/libvirtxml"
+
+	"hostler/containerbroker"
+	"hostler/internal/fault"
+)
+
+// imageOf returns the digest of the image of a namespace that a file is.
+func imageOf(namespace, file string) (digest string, ok bool) {
+	digest, ours := strings.CutPrefix(strings.TrimSuffix(filepath.Base(file), ".qcow2"), "hostler-image-"+namespace+"-")
+	return digest, ours && digestPattern.MatchString(digest) && filepath.Base(file) == imageName(namespace, digest)
+}
+
+// describe reads a volume, with the file that it is an overlay of.
+func (c *conn) describe(v libvirt.StorageVol) (def libvirtxml.StorageVolume, err error) {
+	text, err := value(c, "read volume "+clean(v.Name, 256), func(l *libvirt.Libvirt) (string, error) { return l.StorageVolGetXMLDesc(v, 0) })
+	if err != nil {
+		return def, err
+	}
+	if err := def.Unmarshal(text); err != nil {
+		return def, fault.New(fault.Transient, "cannot read volume %s: %v", clean(v.Name, 256), err)
+	}
+	return def, nil
+}
+
+// usersOf tells who needs which image: instances by their stamps, and, by
+// their backing files, the volumes of what was released or is not ours. Those
+// are named by their domain, or else by their file. unsure says which volumes
+// could not be read.
+func (d *Driver) usersOf(where *pool, volumes []libvirt.StorageVol, instances []containerbroker.Instance) (users map[string][]string, unsure, err error) {
+	users = map[string][]string{}
+	stamped := map[string]bool{}
+	for _, i := range instances {
+		if i.ImageID != "" {
+			stamped[i.Name] = true
+			users[i.ImageID] = append(users[i.ImageID], i.Name)
+		}
+	}
+	domains, err := value(where.conn, "list the domains", func(l *libvirt.Libvirt) ([]libvirt.Domain, error) {
+		found, _, err := l.ConnectListAllDomains(1, 0)
+		return found, err
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, v := range volumes {
+		if _, image := imageOf(d.opts.Namespace, v.Name); image {
+			continue
+		}
+		user := v.Name
+		if at := slices.IndexFunc(domains, func(dom libvirt.Domain) bool { return strings.HasPrefix(v.Name, filesOf(dom.Name, uuidText(dom.UUID))) }); at >= 0 {
+			user = domains[at].Name
+			if stamped[user] {
+				continue
+			}
+		}
+		def, err := where.conn.describe(v)
+		if fault.Is(err, fault.NotFound) {
+			continue // it went meanwhile
+		}
+		if err != nil {
+			unsure = errors.Join(unsure, err)
+			continue
+		}
+		if def.BackingStore == nil || filepath.Dir(filepath.Clean(def.BackingStore.Path)) != where.dir {
+			continue
+		}
+		if id, ok := imageOf(d.opts.Namespace, def.BackingStore.Path); ok && !slices.Contains(users[id], user) {
+			users[id] = append(users[id], user)
+		}
+	}
+	return users, unsure, nil
+}
+
+// recovered returns the note of a domain that bears none: empty, or, for one
+// that was made here and released, what its root disk tells of its making.
+func (d *Driver) recovered(c *conn, def definition) (*note, error) {
+	n := &note{}
+	file := fileOf(def.domain.Devices.Disks, rootTarget)
+	if filepath.Base(file) != rootName(def.domain.Name, def.domain.UUID) {
+		return n, nil
+	}
+	v, err := value(c, "find volume "+clean(file, 512), func(l *libvirt.Libvirt) (libvirt.StorageVol, error) { return l.StorageVolLookupByPath(file) })
+	if fault.Is(err, fault.NotFound) {
+		return n, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	disk, err := c.describe(v)
+	if err != nil {
+		return nil, err
+	}
+	n.Pool = v.Pool
+	if disk.Capacity != nil {
+		n.RootDisk = bytesOf(uint(disk.Capacity.Value), disk.Capacity.Unit)
+	}
+	if base := disk.BackingStore; base != nil && filepath.Dir(base.Path) == filepath.Dir(file) {
+		if id, ok := imageOf(d.opts.Namespace, base.Path); ok {
+			n.Image = id
+		}
+	}
+	return n, nil
+}
+
+// uuidText writes a UUID as libvirt does.
+func uuidText(id libvirt.UUID) string {
+	return fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
+}

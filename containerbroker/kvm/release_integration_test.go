@@ -1,0 +1,70 @@
+//go:build integration
+
+package kvm_test
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"hostler/containerbroker"
+	"hostler/internal/fault"
+)
+
+// An instance that was let go still runs from its image: that cannot be
+// deleted. Taken over again it is ours with all that was made for it.
+func releasedKeepsItsImage(t *testing.T, r *rig) {
+	t.Helper()
+	d := r.broker("hostler")
+	m := r.made(d, "let-go")
+	t.Cleanup(func() { _ = d.Delete(context.WithoutCancel(t.Context()), m.Name, m.Stamp) })
+	before := get(t, d, m.Name)
+	must(t, d.Unstamp(t.Context(), m.Name))
+	imageStays(t, r, m, m.Name)
+
+	must(t, d.Stamp(t.Context(), m.Name, m.Stamp))
+	now := get(t, d, m.Name)
+	if now.ImageID != m.ImageID || now.RootDisk != before.RootDisk {
+		t.Errorf("taken over again it is %+v, was %+v", now, before)
+	}
+	// An adopted machine declares no root disk: it keeps what it has.
+	big := m
+	big.RootDisk = 20 << 30
+	must(t, d.Update(t.Context(), big, d.Diff(big, now)))
+	adopted := m
+	adopted.KeepGuest = true
+	if changes := d.Diff(adopted, get(t, d, m.Name)); slices.ContainsFunc(changes, func(c containerbroker.Change) bool { return c.Field == containerbroker.FieldRootDisk }) {
+		t.Errorf("changes %v", changes)
+	}
+
+	// One whose definition somebody took away, and not its disk.
+	must(t, d.Unstamp(t.Context(), m.Name))
+	definition := r.server.Virsh("dumpxml", m.Name, "--inactive")
+	r.server.Virsh("undefine", m.Name)
+	imageStays(t, r, m, "root.qcow2")
+	r.server.Define("define", definition)
+
+	must(t, d.Stamp(t.Context(), m.Name, m.Stamp))
+	must(t, d.Delete(t.Context(), m.Name, m.Stamp))
+	for _, file := range r.server.Files() {
+		if strings.Contains(file, m.Name) {
+			t.Errorf("%s is left", file)
+		}
+	}
+}
+
+// imageStays checks that the machine's image cannot be deleted, and that the
+// message names who needs it.
+func imageStays(t *testing.T, r *rig, m containerbroker.Machine, user string) {
+	t.Helper()
+	err := r.broker("hostler").DeleteImage(t.Context(), m.ImageID)
+	if !fault.Is(err, fault.Conflict) || !strings.Contains(err.Error(), user) {
+		t.Errorf("deleting the image gives %v", err)
+	}
+	if _, err := os.Stat(filepath.Join(r.server.PoolDir, "hostler-image-hostler-"+m.ImageID+".qcow2")); err != nil {
+		t.Fatal(err)
+	}
+}
