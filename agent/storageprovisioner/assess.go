@@ -218,7 +218,7 @@ func (w *world) attachments(s *spec.StorageStatus, e *Entity, steps map[string]S
 				now.Message = "waiting for machine/" + machine + " to let go"
 			}
 		case e.Kind == spec.KindVolume:
-			w.deviceFor(&now, e)
+			w.deviceFor(&now, e, machine)
 		case planned:
 			now.State = spec.StorageAttaching
 			if step.Waiting != "" {
@@ -246,12 +246,14 @@ func (w *world) attachments(s *spec.StorageStatus, e *Entity, steps map[string]S
 }
 
 // deviceFor tells a machine the volume's device, when it is as the machine is
-// to have it.
-func (w *world) deviceFor(a *spec.AttachmentStatus, e *Entity) {
+// to have it and nobody else may write to it.
+func (w *world) deviceFor(a *spec.AttachmentStatus, e *Entity, machine string) {
 	d, attached := device(w.volumesSeen[e.Name])
 	switch {
 	case attached && w.problem(e) != "":
 		a.State, a.Message = spec.StorageError, w.problem(e)
+	case attached && !d.ReadOnly && w.holder(e, spec.KindMachine+"/"+machine) != "":
+		a.State, a.Message = spec.StoragePending, "waiting for "+w.holder(e, spec.KindMachine+"/"+machine)
 	case attached && d.ReadOnly == w.readOnly(e):
 		a.State, a.Source = spec.StorageAttached, d.Device
 	case attached:

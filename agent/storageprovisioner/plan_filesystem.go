@@ -1,9 +1,11 @@
 package storageprovisioner
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
+	"hostler/agent/spec"
 	"hostler/storage"
 )
 
@@ -71,6 +73,10 @@ func (w *world) viewSteps(e *Entity, waiting string) (steps []Step, used string)
 	mount := w.observed.Mounts[w.policy.mountPath(e.Name)]
 	for _, m := range w.machines(e) {
 		r, a := w.relation(e, m)
+		waiting := waiting
+		if r == wants {
+			waiting = cmp.Or(waiting, w.holder(e, spec.KindMachine+"/"+m))
+		}
 		seen, shown := w.observed.Mounts[w.policy.viewPath(m, e.Name)]
 		fits := shown && waiting == "" && seen.Fits(mount.Filesystem, w.view(e, m, a))
 		switch {

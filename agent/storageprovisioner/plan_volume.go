@@ -3,6 +3,7 @@ package storageprovisioner
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"hostler/agent/spec"
 	"hostler/agent/state"
@@ -164,5 +165,31 @@ func (w *world) deviceOf(e *Entity) (path, waiting string) {
 	case d.ReadOnly:
 		return "", spec.KindVolume + "/" + name + " to be writable"
 	}
+	if holder := w.holder(v, e.Key()); holder != "" {
+		return "", holder
+	}
 	return d.Device, ""
+}
+
+// holder names what has to let the entity go before to (KIND/NAME) may be given
+// it, or "": two that write to a volume destroy it, and a filesystem that is
+// not shared belongs to one machine. What is given already is not taken back.
+func (w *world) holder(e *Entity, to string) string {
+	machine, _ := strings.CutPrefix(to, spec.KindMachine+"/")
+	if e.Filesystem.Shared || e.Status.Attachments[machine].Source != "" {
+		return ""
+	}
+	if e.Kind == spec.KindVolume {
+		for _, f := range w.on[e.Name] {
+			if _, mounted := w.mounted(f); mounted && f.Key() != to {
+				return f.Key() + " to be unmounted"
+			}
+		}
+	}
+	for _, m := range w.machines(e) {
+		if r, _ := w.relation(e, m); m != machine && (r == leaving || r == keeps) {
+			return spec.KindMachine + "/" + m + " to let go"
+		}
+	}
+	return ""
 }
