@@ -34,7 +34,7 @@ func Make(d Desired, o Observed, policy Policy) Plan {
 	for i := range d.Networks {
 		one := &p.Networks[i]
 		one.Gateways, one.Nameservers = towards(one.Is, o)
-		one.DHCP = served(*one)
+		one.DHCP = served(*one, o.Host)
 	}
 	p.Rules = rules(d, p.Networks)
 	publish(&p.Rules, d, p.Networks, o)

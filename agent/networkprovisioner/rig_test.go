@@ -31,6 +31,7 @@ type rig struct {
 	now      time.Time
 	fails    map[string]error // by the link that a step is about
 	applied  []string
+	numbers  int      // of the links that were made: none is used again
 	dropped  []string // bridges that come back with the host's start no more
 	rules    firewall.Rules
 	settings map[string][]sysctl.Setting // by owner
@@ -40,12 +41,13 @@ type rig struct {
 	servers   map[string]bool // that run, by uid
 	notices   map[string]string
 	exclusive map[string]string // the uid of the server on each bridge
+	bound     map[string]int    // the number of the bridge that each server was told, by uid
 }
 
 func newRig(t *testing.T, o Observed) *rig {
 	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	r := &rig{t: t, o: o, now: t0, fails: map[string]error{}, servers: map[string]bool{}, notices: map[string]string{}, exclusive: map[string]string{}, settings: map[string][]sysctl.Setting{}}
+	r := &rig{t: t, o: o, now: t0, fails: map[string]error{}, servers: map[string]bool{}, notices: map[string]string{}, exclusive: map[string]string{}, bound: map[string]int{}, settings: map[string][]sysctl.Setting{}}
 	var err error
 	if r.store, _, err = state.Open(t.Context(), state.Options{Dir: t.TempDir(), Clock: time.Now, Logger: log}); err != nil {
 		t.Fatal(err)
@@ -110,6 +112,21 @@ func (r *rig) status(name string) (s spec.NetworkStatus, there bool) {
 	return s, true
 }
 
+// events are what was told of a network.
+func (r *rig) events(name string) (messages []string) {
+	r.t.Helper()
+	all, err := r.store.Events(r.t.Context(), state.EventQuery{})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, e := range all {
+		if e.Object.Kind == spec.KindNetwork && e.Object.Name == name {
+			messages = append(messages, e.Message)
+		}
+	}
+	return messages
+}
+
 // Observe implements Links.
 func (r *rig) Observe(context.Context) (hostnet.Observed, error) {
 	o := r.o.Host
@@ -123,6 +140,10 @@ func (r *rig) Apply(_ context.Context, s hostnet.Step) error {
 		return err
 	}
 	do(&r.o, s)
+	if at := len(r.o.Host.Links) - 1; s.Op == hostnet.MakeBridge {
+		r.numbers++
+		r.o.Host.Links[at].Index = r.numbers
+	}
 	r.applied = append(r.applied, s.String())
 	return nil
 }
@@ -224,8 +245,8 @@ func (s rigServer) Ensure(_ context.Context, n dhcp.Network) (bool, error) {
 	if err := os.MkdirAll(filepath.Join(s.r.worker.Eyes.ServerDir, s.uid), 0o755); err != nil {
 		return false, err
 	}
-	started := !s.r.servers[s.uid]
-	s.r.servers[s.uid] = true
+	started := !s.r.servers[s.uid] || s.r.bound[s.uid] != n.Index
+	s.r.servers[s.uid], s.r.bound[s.uid] = true, n.Index
 	return started, nil
 }
 func (s rigServer) Running() bool { return s.r.servers[s.uid] }

@@ -17,6 +17,9 @@ import (
 // Network is what one dnsmasq serves.
 type Network struct {
 	Bridge string
+	// Index is the kernel's number of the bridge; 0 is unknown. dnsmasq is
+	// started anew for another one.
+	Index int
 	// Addresses are the host's own on the bridge, with their subnets.
 	Addresses []netip.Prefix
 	// Ranges are given to whoever asks, at most one per subnet.
@@ -71,7 +74,12 @@ func Config(n Network, dir string) (string, error) {
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line("# hostler rewrites this file.")
 	line("interface=%s", n.Bridge)
-	// Binds to the bridge alone, also when it is made anew.
+	// dnsmasq binds to the bridge alone. Its socket for DHCP is bound to the
+	// very device and hears nothing of one that is made anew: that asks for
+	// another text.
+	if n.Index != 0 {
+		line("# The bridge is device %d.", n.Index)
+	}
 	line("bind-dynamic\nexcept-interface=lo\nno-hosts\nno-ping\ndomain-needed\nbogus-priv")
 	line("dhcp-authoritative\ndhcp-rapid-commit\nquiet-dhcp\nquiet-dhcp6\nquiet-ra")
 	line("dhcp-leasefile=%s\npid-file=%s", filepath.Join(dir, leasesFile), filepath.Join(dir, pidFile))

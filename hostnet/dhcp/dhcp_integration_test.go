@@ -169,6 +169,55 @@ func TestOffers(t *testing.T) {
 	}
 }
 
+// N12: a bridge that was deleted and made again is another device to dnsmasq,
+// whose socket for DHCP is bound to the old one: the one started anew serves.
+func TestBridgeMadeAgainIsServed(t *testing.T) {
+	s, dir, n, guest := newServer(t)
+	var mac net.HardwareAddr
+	var index int
+	if err := guest.Do(func() error {
+		l, err := net.InterfaceByName("eth0")
+		if err == nil {
+			mac, index = l.HardwareAddr, l.Index
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	network := lan(mac.String())
+	number := func() (index int) {
+		t.Helper()
+		if err := n.Do(func() error {
+			l, err := net.InterfaceByName("br-lan")
+			if err == nil {
+				index = l.Index
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return index
+	}
+	network.Index = number()
+	ensure(t, s, network, true)
+	offered(t, guest, index, mac)
+	first := recorded(t, dir)
+	n.IP("link del br-lan")
+	n.IP("link add br-lan type bridge forward_delay 0")
+	n.IP("link set br-lan up")
+	n.IP("addr add 10.20.0.1/24 dev br-lan")
+	n.IP("link set g0 master br-lan")
+	network.Index = number()
+	ensure(t, s, network, true)
+	ensure(t, s, network, false)
+	if recorded(t, dir) == first {
+		t.Error("the same dnsmasq runs")
+	}
+	if got := offered(t, guest, index, mac); got != netip.MustParseAddr("10.20.0.10") {
+		t.Errorf("the guest is offered %v", got)
+	}
+}
+
 // A host's own DNS often answers with private addresses: guests are told them.
 func TestPrivateAnswersPass(t *testing.T) {
 	s, _, host, guest := newServer(t)

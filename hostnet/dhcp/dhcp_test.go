@@ -50,6 +50,12 @@ func TestConfig(t *testing.T) {
 	if again, _ := Config(n, "/run/x"); again != text {
 		t.Error("another order of hosts gives another text")
 	}
+	n.Index = 7
+	seventh, _ := Config(n, "/run/x")
+	n.Index = 8
+	if eighth, _ := Config(n, "/run/x"); eighth == seventh {
+		t.Error("a bridge that was made again has the same text")
+	}
 }
 
 func TestBadConfig(t *testing.T) {

@@ -57,6 +57,32 @@ func dnsmasq(a *harness.Agent) string {
 	return ""
 }
 
+// N12: dnsmasq serves the bridge that is there, not the one that was deleted.
+func TestDHCPAfterTheBridgeIsDeleted(t *testing.T) {
+	a, n := bare(t)
+	a.Apply("site", alone)
+	first := dnsmasq(a)
+	sh(n, "ip link delete br-hlan")
+	harness.Wait(t, "another dnsmasq", repaired, func() error {
+		if now := dnsmasq(a); now == "" || now == first {
+			return fmt.Errorf("%q serves DHCP, as %q did", now, first)
+		}
+		return nil
+	})
+	// It goes on as long as the bridge does.
+	second := dnsmasq(a)
+	sh(n, "ip addr del 10.221.7.1/24 dev br-hlan")
+	harness.Wait(t, "the repair", repaired, func() error {
+		if now := sh(n, "ip addr show dev br-hlan"); !strings.Contains(now, "10.221.7.1/24") {
+			return fmt.Errorf("%s", now)
+		}
+		return nil
+	})
+	if now := dnsmasq(a); now != second {
+		t.Errorf("%s became %s", second, now)
+	}
+}
+
 // Whatever somebody changes of a network is put right within 5 s of it and
 // told as an event, and leaves nothing behind, however often.
 func TestDrift(t *testing.T) {
