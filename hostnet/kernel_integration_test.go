@@ -215,6 +215,9 @@ func TestWatchWakes(t *testing.T) {
 	}{
 		{links, func() { n.IP("link add br0 type bridge") }},
 		{links, func() { n.IP("addr add 10.0.0.1/24 dev br0") }},
+		// Nothing but its own group tells of what sysctl(8) writes.
+		{links, func() { n.Sysctl("net/ipv4/conf/br0/rp_filter=2") }},
+		{links, func() { n.Sysctl("net/ipv6/conf/br0/forwarding=1") }},
 		{links, func() { n.IP("link del br0") }},
 		{tables, func() { n.Run("/usr/sbin/nft", "add table inet foreign") }},
 		{tables, func() { n.Run("/usr/sbin/nft", "flush ruleset") }},

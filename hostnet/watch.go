@@ -15,7 +15,8 @@ type Topic int
 
 // The topics.
 const (
-	// Network is links, addresses and routes.
+	// Network is links with what the kernel holds of them, such as rp_filter,
+	// addresses and routes.
 	Network Topic = iota
 	// Firewall is the tables of nftables, whoever changes them.
 	Firewall
@@ -35,6 +36,7 @@ type Wake struct {
 func (h *Host) Watch(ctx context.Context, topic Topic) (<-chan Wake, error) {
 	protocol, groups := unix.NETLINK_ROUTE, []uint{
 		unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
+		unix.RTNLGRP_IPV4_NETCONF, unix.RTNLGRP_IPV6_NETCONF,
 	}
 	if topic == Firewall {
 		protocol, groups = unix.NETLINK_NETFILTER, []uint{unix.NFNLGRP_NFTABLES}

@@ -103,6 +103,7 @@ func TestDrift(t *testing.T) {
 		{"an IPv6 address is removed", sh("ip addr del fd00:221:7::1/64 dev br-hlan"), "add address fd00:221:7::1/64"},
 		{"a foreign address is added", sh("ip addr add 10.221.8.1/24 dev br-hlan"), "delete address 10.221.8.1/24"},
 		{"the bridge is down", sh("ip link set br-hlan down"), "bring br-hlan up"},
+		{"the reverse path filter is off", sh("echo 0 >/proc/sys/net/ipv4/conf/br-hlan/rp_filter"), "reverse path filter"},
 		{"the MTU is changed", sh("ip link set br-hlan mtu 1300"), "MTU"},
 		{"the rules are flushed", sh("nft flush ruleset"), "firewall"},
 		{"the table is flushed", sh("nft flush table inet hostler_nets"), "firewall"},
