@@ -13,9 +13,11 @@ import (
 	"hostler/internal/fault"
 )
 
+// DefaultMTU is that of a bridge for which nobody says another, in bytes.
+const DefaultMTU = 1500
+
 const (
-	maxName    = 15 // IFNAMSIZ without the final zero
-	defaultMTU = 1500
+	maxName = 15 // IFNAMSIZ without the final zero
 	// socketTimeout bounds one answer of the kernel.
 	socketTimeout = 10 * time.Second
 	receiveBuffer = 4 << 20

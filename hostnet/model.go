@@ -25,7 +25,7 @@ func (o *Observed) change(s Step) {
 	case MakeBridge:
 		l := Link{Name: s.Link, Kind: "bridge", Alias: s.Stamp, MAC: s.MAC, MTU: s.MTU}
 		if l.MTU == 0 {
-			l.MTU = defaultMTU
+			l.MTU = DefaultMTU
 		}
 		o.Links = append(o.Links, l)
 	case StampBridge, ClaimBridge:

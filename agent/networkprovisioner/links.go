@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/hostnet"
 )
@@ -86,7 +87,7 @@ func links(p *Plan, d Desired, o Observed, policy Policy, claims map[string]host
 		}
 		if one.On {
 			w.Bridges = append(w.Bridges, hostnet.Bridge{
-				Name: one.Is.Bridge, UID: n.UID, Addresses: prefixes(one.Is.Addresses), MTU: one.Is.MTU, Ports: one.Is.Interfaces,
+				Name: one.Is.Bridge, UID: n.UID, Addresses: prefixes(one.Is.Addresses), MTU: mtuOf(n, one.Is), Ports: one.Is.Interfaces,
 			})
 		}
 	}
@@ -139,6 +140,15 @@ func links(p *Plan, d Desired, o Observed, policy Policy, claims map[string]host
 		hold(n, one, o.Own)
 		one.Gone = n.Life != state.Alive && !one.On && !made(n, o) && !o.Serving[n.UID] && !o.Served[n.UID]
 	}
+}
+
+// mtuOf is what the bridge's MTU is to be; 0 leaves that to the kernel, which
+// does not take back one that was declared.
+func mtuOf(n Network, is spec.Network) int {
+	if was := n.Status.Applied; is.MTU == 0 && was != nil && was.MTU != 0 && len(is.Interfaces) == 0 {
+		return hostnet.DefaultMTU
+	}
+	return is.MTU
 }
 
 // forget lets go of what is carried for NICs that are no longer under the

@@ -222,6 +222,24 @@ func TestChangesThatCutOff(t *testing.T) {
 	}
 }
 
+// An MTU that is no longer declared is that of the kernel again, once.
+func TestMTUTakenOut(t *testing.T) {
+	d, o := two(), Observed{}
+	n := &d.Networks[0]
+	n.Record.Network.MTU = 1400
+	carryOut(t, &d, &o)
+	n.Generation, n.Record.Network.MTU = 2, 0
+	equalText(t, "plan", said(Make(d, o, policy())), "update lan live: changes mtu;")
+	p := carryOut(t, &d, &o)
+	if l, _ := o.Host.Link("br-lan"); l.MTU != 1500 || p.links() != 0 || n.Status.Applied.MTU != 0 {
+		t.Errorf("%+v %+v", l, n.Status.Applied)
+	}
+	o.Host.Links[0].MTU = 1300 // as the kernel adapts it to what is under the bridge
+	if p := Make(d, o, policy()); p.links() != 0 {
+		t.Errorf("%v", p.Networks[0].Links)
+	}
+}
+
 // A subnet that the host reaches another way is refused; other's bridges of
 // that name are not touched.
 func TestInTheWay(t *testing.T) {
