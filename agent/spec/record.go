@@ -331,6 +331,7 @@ type StorageStatus struct {
 	Attachments        map[string]AttachmentStatus `json:"attachments,omitempty"`
 	Conditions         []Condition                 `json:"conditions,omitempty"`
 	Attempts           Attempts                    `json:"retry,omitzero"`
+	Others             map[string]StorageFailure   `json:"other-failures,omitempty"`
 	ObservedGeneration int64                       `json:"observed-generation,omitempty"`
 }
 

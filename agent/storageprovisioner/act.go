@@ -14,9 +14,10 @@ import (
 )
 
 // act carries out the steps that are due, in bulk per source (S17) and in
-// their order, and says whether there were any. done holds what was carried
-// out in this pass: what is still to be done afterwards has failed.
-func (w *Worker) act(ctx context.Context, l *look, done map[string]bool) (acted bool, err error) {
+// their order, and says whether anything came of it. done holds what became of
+// the steps of this pass: what was done and is still to be done has failed, and
+// what failed is not tried again before the next pass.
+func (w *Worker) act(ctx context.Context, l *look, done map[string]error) (acted bool, err error) {
 	entities := map[string]*Entity{}
 	for i := range l.desired.Entities {
 		entities[l.desired.Entities[i].Key()] = &l.desired.Entities[i]
@@ -39,16 +40,16 @@ func (w *Worker) act(ctx context.Context, l *look, done map[string]bool) (acted 
 		for n < len(due) && due[n].step.phase() == due[0].step.phase() {
 			n++
 		}
-		w.batch(ctx, world, due[:n], done)
+		told := w.batch(ctx, world, due[:n], done)
 		if ctx.Err() != nil {
 			return true, nil //nolint:nilerr // the agent stops; the next one goes on
 		}
-		if err := w.record(ctx, due[:n]); err != nil {
+		if err := w.record(ctx, told); err != nil {
 			return true, err
 		}
-		due = due[n:]
+		acted, due = acted || len(told) > 0, due[n:]
 	}
-	return true, nil
+	return acted, nil
 }
 
 // job is one step and what became of it.
@@ -63,16 +64,21 @@ func (j *job) key() string {
 	return string(j.step.Action) + " " + j.entity.Key() + " " + j.step.Machine
 }
 
-// batch carries out the steps of one phase: one bulk call per source and
-// action, those of different sources at once.
-func (w *Worker) batch(ctx context.Context, world *world, jobs []*job, done map[string]bool) {
+// batch carries out the steps of one phase, one bulk call per source and
+// action, those of different sources at once, and returns those of which there
+// is something new to tell.
+func (w *Worker) batch(ctx context.Context, world *world, jobs []*job, done map[string]error) (told []*job) {
 	groups := map[string][]*job{}
 	for _, j := range jobs {
-		if done[j.key()] {
+		before, called := done[j.key()]
+		if before != nil {
+			continue
+		}
+		told = append(told, j)
+		if called {
 			j.err = fault.New(fault.Transient, "cannot %s %s: it is as it was, although that was done", j.step.Action, j.entity.Key())
 			continue
 		}
-		done[j.key()] = true
 		group := j.entity.Source + " " + string(j.step.Action)
 		groups[group] = append(groups[group], j)
 	}
@@ -88,6 +94,10 @@ func (w *Worker) batch(ctx context.Context, world *world, jobs []*job, done map[
 		})
 	}
 	calls.Wait()
+	for _, j := range told {
+		done[j.key()] = j.err
+	}
+	return told
 }
 
 // events are the words for what was done.

@@ -60,11 +60,9 @@ func Assess(desired Desired, observed Observed, policy Policy, steps []Step) []s
 
 // caughtUp forgets failures of what is done, or no longer asked for.
 func caughtUp(s *spec.StorageStatus, e *Entity, steps []Step, ofMachine func(string) bool) {
-	failed := failedAction(*s)
-	if s.ObservedGeneration < e.Generation || failed != "" && !slices.ContainsFunc(steps, func(step Step) bool { return step.Action == failed }) {
-		s.Attempts = spec.Attempts{}
-		s.Conditions = slices.DeleteFunc(s.Conditions, func(c spec.Condition) bool { return c.Type == conditionFailed })
-	}
+	forget(s, func(failed Action) bool {
+		return s.ObservedGeneration >= e.Generation && slices.ContainsFunc(steps, func(step Step) bool { return step.Action == failed })
+	})
 	busy := slices.ContainsFunc(steps, func(step Step) bool { return step.Held == "" })
 	for machine := range s.Attachments {
 		busy = busy || ofMachine(machine)
@@ -267,7 +265,7 @@ func (w *world) deviceFor(a *spec.AttachmentStatus, e *Entity, machine string) {
 func upToDate(s *spec.StorageStatus, steps []Step, now time.Time) {
 	c := spec.Condition{Type: conditionUpToDate, Status: true, Reason: "AsDeclared", Since: now}
 	for _, step := range steps {
-		if step.Held != "" && failedAction(*s) != step.Action {
+		if _, failing := attemptsOf(*s, step.Action); step.Held != "" && !failing {
 			c.Status, c.Reason, c.Message = false, "HeldBack", step.Held
 		}
 	}
@@ -306,9 +304,7 @@ func Fail(s *spec.StorageStatus, generation int64, step Step, err error, now tim
 		s.Attachments[step.Machine] = a
 		return
 	}
-	if failed := failedAction(*s); failed != "" && failed != step.Action {
-		s.Attempts = spec.Attempts{}
-	}
+	turnTo(s, step.Action)
 	attempted(&s.Attempts, kind, now)
 	s.Conditions = spec.SetCondition(slices.Clone(s.Conditions), spec.Condition{
 		Type: conditionFailed, Status: true, Reason: string(step.Action), Message: err.Error(), Since: now,

@@ -115,6 +115,9 @@ func (w *Worker) devicesBear(e *Entity) bool {
 // restedAt is when an event may have the entity tried again.
 func restedAt(e *Entity) (at time.Time, failing bool) {
 	all := []spec.Attempts{e.Status.Attempts}
+	for _, o := range e.Status.Others {
+		all = append(all, o.Attempts)
+	}
 	for _, a := range e.Status.Attachments {
 		all = append(all, a.Attempts)
 	}

@@ -196,7 +196,7 @@ func (w *world) wanted(e *Entity) bool {
 // gate says why a step may not be made, or when at the earliest. What failed
 // holds up only what it is part of, not the entity's other steps.
 func (w *world) gate(e *Entity, s Step) (held string, after time.Time) {
-	attempts, failing := e.Status.Attempts, failedAction(e.Status) == s.Action
+	attempts, failing := attemptsOf(e.Status, s.Action)
 	if s.Machine != "" {
 		a := e.Status.Attachments[s.Machine]
 		attempts, failing = a.Attempts, a.Attempts.ErrorKind != ""
@@ -300,20 +300,6 @@ func (w *world) view(e *Entity, machine string, a spec.Attachment) idmap.Params 
 		p.Map = &w.policy.Map
 	}
 	return p
-}
-
-// failedAction is what the entity's recorded failure is of; "" when there is
-// none.
-func failedAction(s spec.StorageStatus) Action {
-	if s.Attempts.ErrorKind == "" {
-		return ""
-	}
-	for _, c := range s.Conditions {
-		if c.Type == conditionFailed && c.Status {
-			return Action(c.Reason)
-		}
-	}
-	return ""
 }
 
 // permanent kinds of errors are not tried again by themselves.

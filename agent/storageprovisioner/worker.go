@@ -168,7 +168,7 @@ func (w *Worker) pass(ctx context.Context) (time.Time, error) {
 // converge looks, decides and acts until nothing is due any more, and returns
 // when the next retry is.
 func (w *Worker) converge(ctx context.Context) (time.Time, error) {
-	done := map[string]bool{}
+	done := map[string]error{}
 	nudged := w.takeNudges()
 	for {
 		l, err := w.look(ctx)
@@ -218,11 +218,15 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// nextRetry is when the first step falls due that waits for its time.
+// nextRetry is when the first step falls due that waits for its time. One that
+// is due was tried in this pass already, and is left to another.
 func nextRetry(l look) (next time.Time) {
 	for _, s := range l.steps {
-		if s.Waiting == "" && s.Held == "" && s.After.After(l.policy.Now) && (next.IsZero() || s.After.Before(next)) {
-			next = s.After
+		switch {
+		case s.Due(l.policy.Now):
+			next = earliest(next, l.policy.Now.Add(leastWait))
+		case s.Waiting == "" && s.Held == "":
+			next = earliest(next, s.After)
 		}
 	}
 	return next
