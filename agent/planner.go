@@ -18,8 +18,9 @@ import (
 type planner struct{ *host }
 
 // Plan implements api.Planner. It makes one list call per container type that
-// has machines, and changes nothing.
-func (p planner) Plan(ctx context.Context, machines []api.PlannedObject) ([]api.Step, error) {
+// has machines in scope, and changes nothing: a hypervisor that is down is in
+// the way of its own machines alone.
+func (p planner) Plan(ctx context.Context, machines []api.PlannedObject, scope map[string]bool) ([]api.Step, error) {
 	record, err := p.hostRecord(ctx)
 	if err != nil {
 		return nil, err
@@ -49,7 +50,7 @@ func (p planner) Plan(ctx context.Context, machines []api.PlannedObject) ([]api.
 		if err != nil {
 			return nil, err
 		}
-		if len(desired) == 0 {
+		if !slices.ContainsFunc(desired, func(d provisioner.Desired) bool { return scope[spec.KindMachine+"/"+d.Name] }) {
 			continue
 		}
 		more, err := p.planType(ctx, t, desired, intents, record)

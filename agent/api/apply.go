@@ -175,15 +175,6 @@ func (s *Server) world(ctx context.Context) (*world, error) {
 // cannot be looked at makes planning fail, but must not keep anybody from
 // declaring: an apply tells what is declared differently instead.
 func (s *Server) steps(ctx context.Context, w *world, docs []document, removed []string, dry bool) ([]Step, error) {
-	planned := w.planned()
-	all, err := s.o.Service.Planner.Plan(ctx, planned)
-	if err != nil {
-		if dry {
-			return nil, err
-		}
-		s.log.Warn("cannot plan what was applied", "error", err)
-		all = blindSteps(planned, err)
-	}
 	scope := map[string]bool{}
 	for _, d := range docs {
 		for _, o := range d.decl.Objects() {
@@ -192,6 +183,15 @@ func (s *Server) steps(ctx context.Context, w *world, docs []document, removed [
 	}
 	for _, o := range removed {
 		scope[o] = true
+	}
+	planned := w.planned()
+	all, err := s.o.Service.Planner.Plan(ctx, planned, scope)
+	if err != nil {
+		if dry {
+			return nil, err
+		}
+		s.log.Warn("cannot plan what was applied", "error", err)
+		all = blindSteps(planned, err)
 	}
 	kept := []Step{}
 	for _, st := range all {

@@ -70,7 +70,7 @@ func (h *standIn) Remember(client netip.Addr) {
 }
 
 // Plan compares the declared with the instances there are.
-func (h *standIn) Plan(_ context.Context, machines []PlannedObject) ([]Step, error) {
+func (h *standIn) Plan(_ context.Context, machines []PlannedObject, _ map[string]bool) ([]Step, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.panics {

@@ -39,8 +39,10 @@ type PlannedObject struct {
 type Planner interface {
 	// Plan returns the steps in the order in which they would be done; an
 	// object that is as declared has none. A step that waits for a word of
-	// the person says so in Held.
-	Plan(ctx context.Context, objects []PlannedObject) ([]Step, error)
+	// the person says so in Held. scope holds the KIND/NAMEs that are asked
+	// about: a hypervisor that has no machine among them is not looked at, and
+	// steps of others may be there or not.
+	Plan(ctx context.Context, objects []PlannedObject, scope map[string]bool) ([]Step, error)
 	// Refuse says what of the new and changed objects cannot be on this host as
 	// it is: a subnet that it reaches another way, a port that is in use. What
 	// cannot be found out is no reason.

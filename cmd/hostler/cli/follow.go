@@ -11,6 +11,7 @@ import (
 
 	"hostler/agent/api"
 	"hostler/agent/spec"
+	"hostler/internal/fault"
 )
 
 // goals are the machines that are waited for, by what is wanted of them.
@@ -97,13 +98,21 @@ func (f *follower) run(ctx context.Context) (broken []string, err error) {
 }
 
 // checked ends the watch unless there is still something to do; then it is
-// opened again for a fresh look.
+// opened again for a fresh look. A check that fails for now is such a thing:
+// the watch itself is well, and says so if it is not.
 func (f *follower) checked(ctx context.Context, broken bool) error {
 	if f.goals.check == nil || broken {
 		return errEnough
 	}
 	todo, err := f.goals.check(ctx)
 	before := f.todo
+	if fault.Is(err, fault.Transient) {
+		todo = map[string]string{}
+		for _, name := range f.goals.names() {
+			todo[name] = "not known to be done: " + err.Error()
+		}
+		err = nil
+	}
 	f.todo = todo
 	switch {
 	case err != nil:

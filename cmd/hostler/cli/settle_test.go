@@ -1,11 +1,15 @@
 package cli
 
 import (
+	"context"
+	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"hostler/agent/api"
 	"hostler/agent/spec"
+	"hostler/internal/fault"
 )
 
 // When a followed machine counts as settled, failed or still under way.
@@ -86,5 +90,56 @@ func TestHeldWord(t *testing.T) {
 		if got := allowOf(api.Step{Held: held}); got != want {
 			t.Errorf("allowOf(%q) = %q, want %q", held, got, want)
 		}
+	}
+}
+
+// A plan that cannot be made is not a lost agent: the wait says what is in the
+// way, asks again, and ends well once it has the answer.
+func TestAWaitWhosePlanFails(t *testing.T) {
+	var told []string
+	asked := 0
+	web := running("web", "10.1.2.3")
+	f := &follower{
+		agent: &standIn{machines: []api.Machine{web}, freeze: true},
+		show:  remarks{&told}, last: map[string]api.Machine{}, wanted: map[string]bool{},
+		goals: goals{ready: map[string]bool{"web": true}, check: func(context.Context) (map[string]string, error) {
+			if asked++; asked == 1 {
+				return nil, fault.New(fault.Transient, "cannot plan: cannot list LXD instances")
+			}
+			return nil, nil
+		}},
+	}
+	broken, err := f.run(t.Context())
+	if err != nil || len(broken) > 0 || asked < 2 {
+		t.Fatalf("broken %v, %v after %d plans", broken, err, asked)
+	}
+	all := strings.Join(told, "\n")
+	if strings.Contains(all, "lost the agent") || !strings.Contains(all, "cannot list LXD instances") {
+		t.Errorf("told was:\n%s", all)
+	}
+
+	// One that stays so is what the wait ran out of time for.
+	f.goals.check = func(context.Context) (map[string]string, error) {
+		return nil, fault.New(fault.Transient, "cannot plan: cannot list LXD instances")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := f.run(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+	if err := f.timedOut(time.Minute, 1); !strings.Contains(err.Error(), "1 machine not ready") || !strings.Contains(err.Error(), "cannot list LXD instances") {
+		t.Error(err)
+	}
+}
+
+// remarks is a progress that keeps what it is told.
+type remarks struct{ told *[]string }
+
+func (r remarks) tick(context.Context) func() { return func() {} }
+func (r remarks) end()                        {}
+func (r remarks) note(text string)            { *r.told = append(*r.told, text) }
+func (r remarks) update(lines []progressLine) {
+	for _, l := range lines {
+		*r.told = append(*r.told, l.text)
 	}
 }

@@ -1,0 +1,48 @@
+package agent
+
+import (
+	"strings"
+	"testing"
+
+	"hostler/agent/api"
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/containerbroker/brokertest"
+	"hostler/internal/fault"
+)
+
+// twoTypes is an agent on a host with two hypervisors and a machine for each,
+// which is to be made.
+func twoTypes(t *testing.T) (h *host, lxd, kvm *brokertest.Fake, objects []api.PlannedObject) {
+	t.Helper()
+	l := newLossyHost(t)
+	l.open()
+	t.Cleanup(l.close)
+	kvm = brokertest.New()
+	l.drivers[spec.KVM] = constructors{driver: func(*host) (driver, error) { return driver{Broker: kvm, Images: kvm}, nil }}
+	for name, kind := range map[string]spec.ContainerType{"vm": spec.KVM, "web": spec.LXD} {
+		objects = append(objects, api.PlannedObject{After: state.Object{
+			ID: state.ID{Kind: spec.KindMachine, Name: name}, Life: state.Alive, Generation: 1,
+			Spec: spec.Encode(spec.MachineRecord{Declaration: "site", Machine: spec.Machine{Type: kind, Image: "debian/12"}}),
+		}})
+	}
+	return l.host, l.lxd, kvm, objects
+}
+
+// A hypervisor that is down is in the way of plans of its own machines alone
+// (C3).
+func TestAPlanAsksOnlyTheHypervisorsOfItsMachines(t *testing.T) {
+	h, _, kvm, objects := twoTypes(t)
+	kvm.Fail(brokertest.List, "", -1, fault.New(fault.Transient, "cannot list libvirt's domains: it is down"))
+	steps, err := planner{h}.Plan(t.Context(), objects, map[string]bool{"machine/web": true})
+	if err != nil || len(steps) != 1 || steps[0].Object != "machine/web" || steps[0].Action != "create" {
+		t.Errorf("steps %+v, %v", steps, err)
+	}
+	if n := kvm.Calls(brokertest.List); n != 0 {
+		t.Errorf("libvirt was asked %d times", n)
+	}
+	_, err = planner{h}.Plan(t.Context(), objects, map[string]bool{"machine/vm": true})
+	if !fault.Is(err, fault.Transient) || !strings.Contains(err.Error(), "it is down") {
+		t.Errorf("of its own machine: %v", err)
+	}
+}
