@@ -88,7 +88,13 @@ func (s *Server) declare(ctx context.Context, docs []document, dropped func(*wor
 		if err := s.o.Service.Planner.Refuse(ctx, w.planned()); err != nil {
 			return err
 		}
-		steps, err := s.steps(ctx, w, docs, removed, dry)
+		look := ctx
+		if !dry { // the write needs time as well
+			var cancel context.CancelFunc
+			look, cancel = context.WithTimeout(ctx, s.o.Look)
+			defer cancel()
+		}
+		steps, err := s.steps(look, w, docs, removed, dry)
 		if err != nil {
 			return err
 		}
@@ -97,7 +103,7 @@ func (s *Server) declare(ctx context.Context, docs []document, dropped func(*wor
 			if err := w.allowNetworks(allow, docs, heldBy(steps, spec.KindNetwork)); err != nil {
 				return err
 			}
-			if steps, err = s.steps(ctx, w, docs, removed, dry); err != nil {
+			if steps, err = s.steps(look, w, docs, removed, dry); err != nil {
 				return err
 			}
 		}

@@ -1,10 +1,12 @@
 package api
 
 import (
+	"context"
 	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"hostler/agent/spec"
 	"hostler/agent/state"
@@ -322,6 +324,23 @@ func TestAHostThatCannotBeSeenCanBeDeclared(t *testing.T) {
 	if two, _ := b.record(t, "two"); two.Life != state.Dying {
 		t.Errorf("two is %s", two.Life)
 	}
+}
+
+// A host that does not answer at all leaves an apply the time to be written
+// down (C3); the allowed impacts make it look twice.
+func TestAHostThatHangsCanBeDeclared(t *testing.T) {
+	b := newBench(t, func(o *Options) { o.Look = 50 * time.Millisecond })
+	c := b.listen(t)
+	b.host.frozen = true
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	req := request("web", yaml("one"))
+	req.Allow = []string{"restart"}
+	p, err := c.Apply(ctx, req)
+	if err != nil || actions(p) != "machine/one create" || !strings.Contains(p.Steps[0].Detail, "not known") {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	b.record(t, "one")
 }
 
 func TestChangesAreAuditedWithoutTheirBodies(t *testing.T) {

@@ -29,9 +29,9 @@ type standIn struct {
 	refuses string
 	// execute is what exec and console run; nil: an echo.
 	execute func(context.Context, GuestExec) (int, error)
-	// panics makes the planner panic, unseen makes it fail.
-	panics bool
-	unseen error
+	// panics makes the planner panic, unseen makes it fail, frozen never end.
+	panics, frozen bool
+	unseen         error
 	// armed is the object whose change is armed, client who changed something.
 	armed  string
 	client netip.Addr
@@ -70,11 +70,15 @@ func (h *standIn) Remember(client netip.Addr) {
 }
 
 // Plan compares the declared with the instances there are.
-func (h *standIn) Plan(_ context.Context, machines []PlannedObject, _ map[string]bool) ([]Step, error) {
+func (h *standIn) Plan(ctx context.Context, machines []PlannedObject, _ map[string]bool) ([]Step, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.panics {
 		panic("the planner is broken")
+	}
+	if h.frozen {
+		<-ctx.Done()
+		return nil, ctx.Err()
 	}
 	if h.unseen != nil {
 		return nil, h.unseen

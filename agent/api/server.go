@@ -39,6 +39,9 @@ type Options struct {
 	Learned func(ctx context.Context, t spec.ContainerType) error
 	// Heartbeat is the pause between two lines of an idle stream; 0: 15 s.
 	Heartbeat time.Duration
+	// Look is how long an apply looks at the host before it writes down what is
+	// declared; 0: a third of what an answer may take.
+	Look time.Duration
 }
 
 // Server answers the API.
@@ -76,6 +79,9 @@ func NewServer(o Options) (*Server, error) {
 	}
 	if o.Heartbeat == 0 {
 		o.Heartbeat = 15 * time.Second
+	}
+	if o.Look == 0 {
+		o.Look = answerTimeout / 3
 	}
 	s := &Server{
 		o: o, log: o.Logger, now: o.Clock,

@@ -37,9 +37,28 @@ const (
 )
 
 // List implements containerbroker.Broker with two calls, and one more for each
-// domain whose definition changed since the last listing.
+// domain whose definition changed since the last listing. The calls are made on
+// the connection that all listings share: whoever waits no longer leaves them
+// to their own limit, for ending one would end those of the others.
 func (d *Driver) List(ctx context.Context, detail bool) ([]containerbroker.Instance, error) {
-	all, err := d.list(ctx, detail)
+	var all []containerbroker.Instance
+	listed := make(chan error, 1)
+	go func() {
+		defer func() {
+			if p := recover(); p != nil {
+				listed <- fault.New(fault.Transient, "libvirt gave an unreadable answer: %v", p)
+			}
+		}()
+		found, err := d.list(context.WithoutCancel(ctx), detail)
+		all = found
+		listed <- err
+	}()
+	var err error
+	select {
+	case err = <-listed:
+	case <-ctx.Done():
+		err = fmt.Errorf("libvirt has not answered yet: %w", ctx.Err())
+	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot list libvirt's domains: %w", err)
 	}
@@ -103,9 +122,6 @@ func (d *Driver) list(ctx context.Context, detail bool) ([]containerbroker.Insta
 	told := d.addresses(guests, func(dom libvirt.Domain) ([]string, bool) { return d.learn(s.conn, dom, listAnswer) })
 	for n, g := range guests {
 		all[g.at].Addresses = told[n]
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, err
 	}
 	slices.SortFunc(all, func(a, b containerbroker.Instance) int { return strings.Compare(a.Name, b.Name) })
 	return all, nil
