@@ -3,12 +3,16 @@ package agent
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"hostler/agent/api"
+	"hostler/agent/provisioner"
 	"hostler/agent/spec"
 	"hostler/containerbroker"
 	"hostler/containerbroker/images"
 	"hostler/internal/fault"
+	"hostler/internal/oneline"
 	"hostler/internal/run"
 	"hostler/packaging"
 )
@@ -60,12 +64,26 @@ func (p imagePackages) Ensure(ctx context.Context, names []string, progress func
 type imageService struct{ *host }
 
 // List implements api.Images.
-func (s imageService) List(ctx context.Context) ([]api.Image, error) {
+func (s imageService) List(ctx context.Context) ([]api.Image, []string, error) {
+	rows, blind, err := s.look(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	var notices []string
+	for _, t := range slices.Sorted(maps.Keys(blind)) {
+		notices = append(notices, oneline.Clean(fmt.Sprintf("the images that %s keeps are not listed: %v", t, blind[t]), 1024))
+	}
+	return rows, notices, nil
+}
+
+// look reads the images of the cache and of the hypervisors. blind says why a
+// hypervisor could not be asked: the others' images are there all the same.
+func (s imageService) look(ctx context.Context) (rows []api.Image, blind map[spec.ContainerType]error, err error) {
 	kept, err := s.images.List(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	rows := []api.Image{}
+	rows, blind = []api.Image{}, map[spec.ContainerType]error{}
 	for _, a := range kept {
 		rows = append(rows, imageView(a))
 	}
@@ -74,9 +92,10 @@ func (s imageService) List(ctx context.Context) ([]api.Image, error) {
 		if err != nil {
 			continue // its hypervisor is not there, so it keeps none
 		}
-		own, err := d.Images.ListImages(ctx)
+		own, err := listImagesSoon(ctx, d.Images)
 		if err != nil {
-			return nil, err
+			blind[t] = err
+			continue
 		}
 		for _, i := range own {
 			row := api.Image{Reference: i.Reference, Digest: i.ID, Format: string(t), Size: i.Size, Created: i.Created, UsedBy: i.UsedBy, Where: string(t)}
@@ -89,7 +108,13 @@ func (s imageService) List(ctx context.Context) ([]api.Image, error) {
 			rows = append(rows, row)
 		}
 	}
-	return rows, nil
+	return rows, blind, nil
+}
+
+func listImagesSoon(ctx context.Context, store containerbroker.ImageStore) ([]containerbroker.HypervisorImage, error) {
+	ctx, cancel := context.WithTimeout(ctx, glanceTimeout)
+	defer cancel()
+	return store.ListImages(ctx)
 }
 
 func imageView(a images.Artifact) api.Image {
@@ -99,11 +124,23 @@ func imageView(a images.Artifact) api.Image {
 	}
 }
 
-// Delete implements api.Images: from the hypervisors first, then the cache.
+// Delete implements api.Images: from the hypervisors first, then the cache. A
+// hypervisor that cannot be asked is in the way only if one of its machines may
+// use the image, or if nobody else knows it.
 func (s imageService) Delete(ctx context.Context, reference string) error {
-	rows, err := s.List(ctx)
+	rows, blind, err := s.look(ctx)
 	if err != nil {
 		return err
+	}
+	unknown := notFoundUnless(rows, reference) != nil
+	for _, t := range slices.Sorted(maps.Keys(blind)) {
+		used, err := s.named(ctx, t, reference)
+		if err != nil {
+			return err
+		}
+		if used || unknown {
+			return fmt.Errorf("cannot tell what uses image %q: %w", reference, blind[t])
+		}
 	}
 	for _, row := range rows {
 		if row.Reference != reference && row.Digest != reference || row.Where == "cache" {
@@ -128,6 +165,22 @@ func (s imageService) Delete(ctx context.Context, reference string) error {
 		}
 	}
 	return notFoundUnless(rows, reference)
+}
+
+// named says whether a machine of the type is made from the image, or is to be.
+func (s imageService) named(ctx context.Context, t spec.ContainerType, reference string) (bool, error) {
+	machines, _, err := s.store.List(ctx, spec.KindMachine)
+	if err != nil {
+		return false, fmt.Errorf("cannot read the machines: %w", err)
+	}
+	all, err := provisioner.Decode(machines, t, provisioner.Config{})
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(all, func(d provisioner.Desired) bool {
+		made := d.Status.Instance
+		return d.Record.Machine.Image == reference || made != nil && (made.Image == reference || made.ImageID == reference)
+	}), nil
 }
 
 // Import implements api.ImageBuilder.

@@ -6,7 +6,10 @@ import (
 	"testing"
 
 	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/containerbroker/brokertest"
 	"hostler/containerbroker/images"
+	"hostler/internal/fault"
 )
 
 // What a declaration may name as an image, the image sources can read, and the
@@ -27,5 +30,44 @@ func TestImageGrammarsAgree(t *testing.T) {
 		if (declared == nil) != good || (read == nil) != good {
 			t.Errorf("%s: a declaration says %v, the sources say %v", ref, declared, read)
 		}
+	}
+}
+
+// A hypervisor that cannot be asked hides its own images alone, and keeps from
+// deletion only what its machines may use (C3).
+func TestImagesWhileAHypervisorIsDown(t *testing.T) {
+	h, lxd, kvm, _ := twoTypes(t)
+	cache, err := images.Open(images.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.images = cache
+	lxd.AddImage("debian/12", true)
+	lxd.AddImage("debian/13", true)
+	if _, err := h.store.Write(t.Context(), state.Atomic, state.Write{
+		ID: state.ID{Kind: spec.KindMachine, Name: "vm"}, Life: state.Alive,
+		Spec: spec.Encode(spec.MachineRecord{Declaration: "site", Machine: spec.Machine{Type: spec.KVM, Image: "debian/13"}}),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	kvm.Fail(brokertest.ListImages, "", -1, fault.New(fault.Transient, "cannot reach libvirt"))
+	s := imageService{h}
+	rows, notices, err := s.List(t.Context())
+	if err != nil || len(rows) != 2 || len(notices) != 1 || !strings.Contains(notices[0], "kvm") || !strings.Contains(notices[0], "cannot reach libvirt") {
+		t.Fatalf("%+v, %q, %v", rows, notices, err)
+	}
+	for reference, want := range map[string]fault.Kind{"debian/12": "", "debian/13": fault.Transient, "debian/14": fault.Transient} {
+		err := s.Delete(t.Context(), reference)
+		if (err == nil) != (want == "") || err != nil && (fault.KindOf(err) != want || !strings.Contains(err.Error(), "cannot reach libvirt")) {
+			t.Errorf("%s: %v", reference, err)
+		}
+	}
+	kvm.Heal()
+	rows, notices, err = s.List(t.Context())
+	if err != nil || len(rows) != 1 || rows[0].Reference != "debian/13" || len(notices) != 0 {
+		t.Errorf("%+v, %q, %v", rows, notices, err)
+	}
+	if err := s.Delete(t.Context(), "debian/14"); !fault.Is(err, fault.NotFound) {
+		t.Error(err)
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+
+	"hostler/internal/fault"
 )
 
 // Plan says what applying the documents would change; nothing is written.
@@ -36,10 +38,18 @@ func (c *Client) Declarations(ctx context.Context) ([]Declaration, error) {
 	return rows, c.call(ctx, http.MethodGet, "/v1/declarations", nil, nil, &rows)
 }
 
-// Images returns the images of the cache and of the hypervisors.
-func (c *Client) Images(ctx context.Context) ([]Image, error) {
-	var rows []Image
-	return rows, c.call(ctx, http.MethodGet, "/v1/images", nil, nil, &rows)
+// Images returns the images of the cache and of the hypervisors, and notices
+// of those that could not be read.
+func (c *Client) Images(ctx context.Context) (rows []Image, notices []string, err error) {
+	resp, err := c.open(ctx, http.MethodGet, "/v1/images", nil, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer resp.Body.Close()
+	if err := json.NewDecoder(resp.Body).Decode(&rows); err != nil {
+		return nil, nil, fault.New(fault.Transient, "cannot read the agent's answer: %w", err)
+	}
+	return rows, resp.Header.Values(noticeHeader), nil
 }
 
 // Get returns the rows of a kind in the plural (machines, declarations,

@@ -158,14 +158,14 @@ func (h *standIn) Log(_ context.Context, _ spec.ContainerType, instance string) 
 // imagesOf gives the image methods names of their own.
 type imagesOf struct{ *standIn }
 
-func (h imagesOf) List(context.Context) ([]Image, error) {
+func (h imagesOf) List(context.Context) ([]Image, []string, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var all []Image
 	for _, i := range h.images {
 		all = append(all, i)
 	}
-	return all, nil
+	return all, h.notices, nil
 }
 
 func (h imagesOf) Delete(_ context.Context, ref string) error {

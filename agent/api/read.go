@@ -85,12 +85,21 @@ func (s *Server) declarations(ctx context.Context, _ *struct{}) (*out[[]Declarat
 	return &out[[]Declaration]{rows}, nil
 }
 
-func (s *Server) images(ctx context.Context, _ *struct{}) (*out[[]Image], error) {
-	rows, err := s.o.Service.Images.List(ctx)
+// noticeHeader tells of what an answer lacks, one sentence each.
+const noticeHeader = "Hostler-Notice"
+
+// imagesOut is the rows, and what they lack.
+type imagesOut struct {
+	Notices []string `header:"Hostler-Notice"`
+	Body    []Image
+}
+
+func (s *Server) images(ctx context.Context, _ *struct{}) (*imagesOut, error) {
+	rows, notices, err := s.o.Service.Images.List(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &out[[]Image]{orEmpty(rows)}, nil
+	return &imagesOut{notices, orEmpty(rows)}, nil
 }
 
 // objectPath names one object.

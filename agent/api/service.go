@@ -75,7 +75,8 @@ type Guests interface {
 
 // Images are the image cache and the hypervisors' own images.
 type Images interface {
-	List(ctx context.Context) ([]Image, error)
+	// List returns what can be read; notices say what could not.
+	List(ctx context.Context) (rows []Image, notices []string, err error)
 	// Delete removes an image of ours; fault.Conflict while a machine uses it,
 	// fault.NotFound if it is absent.
 	Delete(ctx context.Context, reference string) error

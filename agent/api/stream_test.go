@@ -189,9 +189,10 @@ func TestImageWorkTellsItsProgress(t *testing.T) {
 	}
 	_, err = c.ImageImport(ctx, "x.tar.xz", "mine", "", nil)
 	wantKind(t, err, fault.Invalid, "absolute path")
-	rows, err := c.Images(ctx)
-	if err != nil || len(rows) != 2 {
-		t.Errorf("%+v, %v", rows, err)
+	b.host.notices = []string{"kvm, say, is down", "so is lxd: “no”"}
+	rows, notices, err := c.Images(ctx)
+	if err != nil || len(rows) != 2 || !slices.Equal(notices, b.host.notices) {
+		t.Errorf("%+v, %q, %v", rows, notices, err)
 	}
 	if err := c.ImageDelete(ctx, "mine"); err != nil {
 		t.Error(err)

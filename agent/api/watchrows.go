@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"net/http"
 	"slices"
@@ -36,7 +37,7 @@ func (s *Server) rowSources() map[string]rowSource {
 		"networks":      {[]string{spec.KindNetwork}, reader(rowsOf(s, spec.KindNetwork, networkRow))},
 		"declarations":  {[]string{spec.KindDeclaration}, reader(s.declarations)},
 		"attachments":   {[]string{spec.KindFilesystem, spec.KindMachine, spec.KindVolume}, reader(s.attachments)},
-		"images":        {nil, reader(s.images)},
+		"images":        {nil, s.imageRows},
 		"block-devices": {nil, reader(s.blockDevices)},
 	}
 }
@@ -50,6 +51,20 @@ func reader[T any](handler func(context.Context, *struct{}) (*out[T], error)) fu
 		}
 		return o.Body, nil
 	}
+}
+
+// errPart comes with rows of which some could not be read.
+var errPart = errors.New("not all rows can be read")
+
+func (s *Server) imageRows(ctx context.Context) (any, error) {
+	o, err := s.images(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	if len(o.Notices) > 0 {
+		return o.Body, errPart
+	}
+	return o.Body, nil
 }
 
 // watchRows sends all rows of the kinds asked for, and those of a kind again
@@ -81,7 +96,10 @@ func (s *Server) watchRows(w http.ResponseWriter, r *http.Request) {
 	look := func(kinds []string) error {
 		for _, kind := range kinds {
 			rows, err := sources[kind].read(r.Context())
-			if err != nil {
+			switch part := errors.Is(err, errPart); {
+			case part && last[kind] != nil:
+				continue // what cannot be read is not gone
+			case err != nil && !part:
 				return err
 			}
 			b, err := json.Marshal(rows)

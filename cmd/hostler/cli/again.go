@@ -40,6 +40,13 @@ func again(ctx context.Context, seen *int, tell func(string), watch func() error
 	}
 }
 
+// notices prints what an answer lacks to standard error.
+func (a *app) notices(all []string) {
+	for _, text := range all {
+		a.tell("note: " + line(text))
+	}
+}
+
 // tell prints a remark about a watch to standard error.
 func (a *app) tell(text string) {
 	if !a.quiet {

@@ -24,7 +24,7 @@ type Agent interface {
 type rowReader interface {
 	Machines(ctx context.Context, names ...string) ([]api.Machine, error)
 	Declarations(ctx context.Context) ([]api.Declaration, error)
-	Images(ctx context.Context) ([]api.Image, error)
+	Images(ctx context.Context) (rows []api.Image, notices []string, err error)
 	Get(ctx context.Context, kind string) (json.RawMessage, error)
 }
 

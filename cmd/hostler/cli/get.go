@@ -81,6 +81,7 @@ func (a *app) get(ctx context.Context, kind string, names []string) error {
 	if err != nil {
 		return err
 	}
+	a.notices(l.notices)
 	keep, missing := l.find(names)
 	if err := a.printListing(l, keep, len(missing) == 0); err != nil {
 		return err
@@ -126,6 +127,7 @@ func (a *app) getAll(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		a.notices(l.notices)
 		keep, _ := l.find(nil)
 		switch a.output {
 		case outJSON, outYAML:

@@ -16,6 +16,8 @@ import (
 type listing struct {
 	kind  string
 	names []string
+	// notices say what could not be read.
+	notices []string
 	// data is what JSON and YAML print: an array, one element per name.
 	data func(keep []int) any
 	view func(keep []int, now time.Time, wide bool) *table
@@ -32,8 +34,10 @@ func list(ctx context.Context, agent Agent, kind string) (*listing, error) {
 		rows, err := agent.Declarations(ctx)
 		return declarationListing(rows), err
 	case kindImage:
-		rows, err := agent.Images(ctx)
-		return imageListing(rows), err
+		rows, notices, err := agent.Images(ctx)
+		l := imageListing(rows)
+		l.notices = notices
+		return l, err
 	}
 	sent, err := agent.Get(ctx, plural(kind))
 	if err != nil {

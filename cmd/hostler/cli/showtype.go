@@ -66,10 +66,11 @@ type shownImage struct {
 // showImage tells of an image, named by its reference or the beginning of its
 // digest, wherever it is kept.
 func (a *app) showImage(ctx context.Context, name string) error {
-	rows, err := a.agent().Images(ctx)
+	rows, notices, err := a.agent().Images(ctx)
 	if err != nil {
 		return err
 	}
+	a.notices(notices)
 	shown := shownImage{Kind: kindImage, Name: name}
 	for _, i := range rows {
 		if i.Reference == name || len(name) >= shortDigest && strings.HasPrefix(i.Digest, name) {

@@ -24,6 +24,7 @@ type standIn struct {
 	machines     []api.Machine
 	declarations []api.Declaration
 	images       []api.Image
+	notices      []string              // what of the images is not listed
 	objects      map[string]api.Object // KIND/NAME
 	rows         map[string]string     // JSON of a kind without a type of its own
 	events       []api.Event
@@ -86,7 +87,9 @@ func (s *standIn) Declarations(context.Context) ([]api.Declaration, error) {
 	return s.declarations, s.did("declarations")
 }
 
-func (s *standIn) Images(context.Context) ([]api.Image, error) { return s.images, s.did("images") }
+func (s *standIn) Images(context.Context) ([]api.Image, []string, error) {
+	return s.images, s.notices, s.did("images")
+}
 
 func (s *standIn) Get(_ context.Context, kind string) (json.RawMessage, error) {
 	rows := s.rows[kind]

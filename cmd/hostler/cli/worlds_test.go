@@ -37,8 +37,13 @@ func at(m api.Machine, n int) api.Machine { m.Percent = new(n); return m }
 
 // worlds are the states of the host that the golden files name.
 var worlds = map[string]func() *standIn{
-	"empty":  func() *standIn { return &standIn{harvest: api.Harvest{Mode: "destroyed", Configured: "destroyed"}} },
-	"small":  smallWorld,
+	"empty": func() *standIn { return &standIn{harvest: api.Harvest{Mode: "destroyed", Configured: "destroyed"}} },
+	"small": smallWorld,
+	"partly": func() *standIn {
+		s := smallWorld()
+		s.notices = []string{"the images that kvm keeps are not listed: cannot reach libvirt"}
+		return s
+	},
 	"stored": storedWorld,
 	"moving": movingWorld,
 	"typed":  typedWorld,
