@@ -45,6 +45,12 @@ func (a adopter) Inspect(ctx context.Context, t spec.ContainerType, instance str
 		return api.Adoptable{}, fault.New(fault.Invalid, "cannot take over instance %q: a machine bears its instance's name, and that is none for a machine "+
 			"(lower-case letters, digits and hyphens, a letter first); rename the instance with the hypervisor's own tools", i.Name)
 	}
+	switch i.Status {
+	case containerbroker.StatusRunning, containerbroker.StatusStopped, containerbroker.StatusFrozen:
+	default:
+		return api.Adoptable{}, fault.New(fault.NotReady, "cannot take over instance %q, which is %s: whether it is to run cannot be told; "+
+			"try again when it runs or is stopped", i.Name, i.Status)
+	}
 	machine := machineOf(i, t)
 	if why := undeclarable(map[string]spec.Machine{i.Name: machine}); why != "" {
 		return api.Adoptable{}, fault.New(fault.Invalid, "cannot take over instance %q, which cannot be declared as it is: %s; change it with the hypervisor's own tools", i.Name, why)
@@ -52,9 +58,11 @@ func (a adopter) Inspect(ctx context.Context, t spec.ContainerType, instance str
 	return api.Adoptable{Name: i.Name, Machine: machine}, nil
 }
 
-// machineOf declares an instance as it is.
+// machineOf declares an instance as it is. One that stands still runs: stopped,
+// it would lose what it has in memory.
 func machineOf(i containerbroker.Instance, t spec.ContainerType) spec.Machine {
-	running, autostart := i.Status == containerbroker.StatusRunning, i.Autostart
+	running := i.Status == containerbroker.StatusRunning || i.Status == containerbroker.StatusFrozen
+	autostart := i.Autostart
 	image := spec.UnknownImage(t)
 	if i.ImageID != "" {
 		image = string(t) + ":" + i.ImageID

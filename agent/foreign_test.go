@@ -45,3 +45,28 @@ func TestForeignInstancesThatCannotBeDeclared(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A guest that stands still is taken over as one that runs: what is taken for
+// stopped is stopped, and its memory is lost. One that is between two states
+// is not taken over at all.
+func TestInstancesAreTakenOverAsTheyAre(t *testing.T) {
+	l := newLossyHost(t)
+	l.open()
+	defer l.close()
+	a := adopter{l.host}
+	for status, runs := range map[containerbroker.Status]bool{
+		containerbroker.StatusRunning: true, containerbroker.StatusFrozen: true, containerbroker.StatusStopped: false,
+	} {
+		l.lxd.Add(containerbroker.Instance{Name: "web", Status: status, ImageID: "abc"})
+		found, err := a.Inspect(t.Context(), spec.LXD, "web")
+		if err != nil || *found.Machine.Running != runs {
+			t.Errorf("%s: running %v, %v", status, found.Machine.Running, err)
+		}
+	}
+	for _, status := range []containerbroker.Status{containerbroker.StatusBusy, containerbroker.StatusHalfMade, containerbroker.StatusUnknown} {
+		l.lxd.Add(containerbroker.Instance{Name: "web", Status: status, ImageID: "abc"})
+		if _, err := a.Inspect(t.Context(), spec.LXD, "web"); !fault.Is(err, fault.NotReady) || !strings.Contains(err.Error(), string(status)) {
+			t.Errorf("%s: %v", status, err)
+		}
+	}
+}
