@@ -278,6 +278,9 @@ func (w *world) dying(d Desired) []Step {
 		return []Step{{Action: a, Machine: d.Name, UID: d.UID, Impact: i, Instance: inst, Detail: detail}}
 	}
 	inst := w.byUID[d.UID]
+	// One that was never whole is nothing that anybody could keep.
+	whole := known(d, inst)
+	released := d.released() && whole != nil && whole.Status != containerbroker.StatusHalfMade
 	switch {
 	case inst == nil:
 		forget := step(ActionForget, containerbroker.ImpactNone, nil, "there is no instance")
@@ -289,7 +292,7 @@ func (w *world) dying(d Desired) []Step {
 		return forget
 	case inst.Status != containerbroker.StatusHalfMade && w.strangeToken(d, inst) != "":
 		return step(ActionForget, containerbroker.ImpactNone, inst, "its instance was made by somebody else and is left as it is")
-	case !d.released() && !w.policy.Harvest.destroyed():
+	case !released && !w.policy.Harvest.destroyed():
 		return w.leave(d, inst)
 	}
 	open, after := w.gate(d)
@@ -297,7 +300,7 @@ func (w *world) dying(d Desired) []Step {
 		return nil
 	}
 	steps := step(ActionDelete, containerbroker.ImpactDestroy, inst, "no longer declared")
-	if d.released() {
+	if released {
 		steps = step(ActionRelease, containerbroker.ImpactNone, inst, "the instance is kept and no longer managed")
 	}
 	steps[0].After = after

@@ -239,6 +239,20 @@ func TestClassification(t *testing.T) {
 			policy: Policy{Harvest: HarvestNone}, want: []string{"forget web"},
 		},
 		{
+			name: "P28 a released one that was never whole is deleted", intents: begun("web"),
+			desired:   []Desired{machine("web", dying, func(d *Desired) { d.Record.Released = true })},
+			instances: []containerbroker.Instance{instance("web", halfMade)}, want: []string{"delete web"},
+		},
+		{
+			name: "P28 a released one that was whole is kept, whatever it looks like", desired: []Desired{machine("web", provisioned, dying, func(d *Desired) { d.Record.Released = true })},
+			instances: []containerbroker.Instance{instance("web", halfMade)}, want: []string{"release web"},
+		},
+		{
+			name: "P28 a retained one that was never whole is deleted", intents: begun("web"),
+			desired:   []Desired{machine("web", dying, func(d *Desired) { d.Record.Machine.Retain = true })},
+			instances: []containerbroker.Instance{instance("web", halfMade)}, want: []string{"delete web"},
+		},
+		{
 			name: "P24 harvest unknown leaves the released", desired: []Desired{machine("web", provisioned, dying)}, instances: []containerbroker.Instance{instance("web")},
 			policy: Policy{Harvest: HarvestUnknown}, want: []string{"forget web"},
 		},
