@@ -24,6 +24,9 @@ type remembered struct {
 	// somebody else's and is not put back.
 	Value  string             `json:"value"`
 	Owners map[string]Setting `json:"owners"`
+	// Beside are the earlier values of parameters that the kernel changes with
+	// this one and would not put back with it.
+	Beside map[string]string `json:"beside,omitempty"`
 }
 
 type memory map[string]*remembered
@@ -108,6 +111,9 @@ func (m *Manager) declare(known memory, owner string, settings []Setting) (memor
 		if _, still := wanted[name]; !still {
 			delete(r.Owners, owner)
 			if len(r.Owners) == 0 {
+				if err := m.concede(name, r); err != nil {
+					return nil, err
+				}
 				drop[name] = r
 				delete(known, name)
 			}
@@ -133,6 +139,9 @@ func (m *Manager) declare(known memory, owner string, settings []Setting) (memor
 		}
 		if r == nil {
 			r = &remembered{Previous: current, Owners: map[string]Setting{}}
+			if r.Beside, err = m.beside(s.Name, current); err != nil {
+				return nil, err
+			}
 			known[s.Name] = r
 		}
 		if first, again := r.Owners[owner]; again {
@@ -173,8 +182,18 @@ func (m *Manager) carryOut(owner string, known, drop memory) (changed []string, 
 		changed = append(changed, name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(drop)) {
-		if current, err := m.Read(name); err == nil && current == drop[name].Value && current != drop[name].Previous {
-			set(name, drop[name].Previous)
+		r := drop[name]
+		if current, err := m.Read(name); err == nil && current == r.Value && current != r.Previous {
+			set(name, r.Previous)
+		}
+		// Also where a crash came in between.
+		if current, err := m.Read(name); err != nil || current != r.Previous {
+			continue
+		}
+		for _, side := range slices.Sorted(maps.Keys(r.Beside)) {
+			if current, err := m.Read(side); err == nil && current != r.Beside[side] {
+				set(side, r.Beside[side])
+			}
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(known)) {

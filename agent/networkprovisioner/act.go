@@ -4,13 +4,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/hostnet"
-	"hostler/sysctl"
 )
 
 // failure is a network whose steps failed.
@@ -261,30 +259,6 @@ func (w *Worker) firewall(ctx context.Context, t *turn, same bool) error {
 		w.drift(t, "the firewall was changed by another and is loaded again")
 	}
 	return err
-}
-
-func (w *Worker) parameters(ctx context.Context, t *turn, same bool) error {
-	if len(t.p.Rules.Networks) == 0 && len(t.p.Unknown) > 0 {
-		return nil // as with the firewall
-	}
-	if err := w.leave(ctx, t); err != nil {
-		return err
-	}
-	var changed []string
-	for _, each := range []struct {
-		owner    string
-		settings []sysctl.Setting
-	}{{ownerRouters, t.p.Routers}, {ownerNetworks, t.p.Parameters}} {
-		names, err := w.Parameters.Apply(ctx, each.owner, each.settings)
-		if err != nil {
-			return err
-		}
-		changed = append(changed, names...)
-	}
-	if len(changed) > 0 && same && w.last != nil {
-		w.drift(t, "kernel parameters were changed by another and are set again: "+strings.Join(changed, ", "))
-	}
-	return nil
 }
 
 // serve brings one network's DHCP up to date.

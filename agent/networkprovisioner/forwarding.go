@@ -42,6 +42,32 @@ func forwarders(o hostnet.Observed, policy Policy, four bool) []string {
 // acceptRA is the parameter by which a router, too, heeds other routers.
 func acceptRA(link string) string { return sysctl.Name("net", "ipv6", "conf", link, "accept_ra") }
 
+func (w *Worker) parameters(ctx context.Context, t *turn, same bool) error {
+	if len(t.p.Rules.Networks) == 0 && len(t.p.Unknown) > 0 {
+		return nil // as with the firewall
+	}
+	if err := w.leave(ctx, t); err != nil {
+		return err
+	}
+	var changed []string
+	wanted := map[string][]sysctl.Setting{ownerRouters: t.p.Routers, ownerNetworks: t.p.Parameters}
+	owners := []string{ownerRouters, ownerNetworks}
+	if len(t.p.Routers) == 0 { // what is put back may be a link that forwards: until then routers are heeded
+		slices.Reverse(owners)
+	}
+	for _, owner := range owners {
+		names, err := w.Parameters.Apply(ctx, owner, wanted[owner])
+		if err != nil {
+			return err
+		}
+		changed = append(changed, names...)
+	}
+	if len(changed) > 0 && same && w.last != nil {
+		w.drift(t, "kernel parameters were changed by another and are set again: "+strings.Join(changed, ", "))
+	}
+	return nil
+}
+
 // heed adds the links whose routers are heeded already: a route that came with
 // an advertisement runs out where the next is not heeded, and would not come
 // back. Left out are those that are gone, those where the kernel is not to
