@@ -3,6 +3,7 @@ package networkprovisioner
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -224,10 +225,30 @@ func (w *Worker) lasting(ctx context.Context, t *turn) {
 		if kept[bridge] || slices.Contains(t.p.Unknown, bridge) || !again && t.stuck(bridge) {
 			continue
 		}
-		if err := w.Eyes.Lasting.Drop(ctx, bridge); err != nil {
+		dying := t.dying(bridge)
+		if dying >= 0 && w.resting(t, dying) {
+			t.p.Networks[dying].Gone = false
+			continue
+		}
+		err := w.Eyes.Lasting.Drop(ctx, bridge)
+		switch {
+		case err != nil && dying >= 0: // its record stays until this is done
+			uid := t.d.Networks[dying].UID
+			t.errs[uid] = errors.Join(t.errs[uid], err)
+		case err != nil:
 			w.Logger.Warn("What made a bridge come back with the host's start cannot be removed.", "bridge", bridge, "error", err)
 		}
 	}
+}
+
+// dying is the dying network whose bridge it is, -1 for none.
+func (t *turn) dying(bridge string) int {
+	for i, n := range t.d.Networks {
+		if n.Life != state.Alive && t.p.Networks[i].Is.Bridge == bridge {
+			return i
+		}
+	}
+	return -1
 }
 
 // stuck says that a NIC of the host is still under the bridge.

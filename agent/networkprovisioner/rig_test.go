@@ -33,6 +33,7 @@ type rig struct {
 	applied  []string
 	numbers  int      // of the links that were made: none is used again
 	dropped  []string // bridges that come back with the host's start no more
+	lasting  error    // why they cannot be kept from that
 	rules    firewall.Rules
 	settings map[string][]sysctl.Setting // by owner
 	// missing are the programs that the host lacks and cannot get.
@@ -225,6 +226,9 @@ type rigLasting struct{ r *rig }
 func (l rigLasting) Keep(context.Context, persist.Bridge) (string, error) { return "", nil }
 func (l rigLasting) Bridges() []string                                    { return l.r.o.Own.Lasting }
 func (l rigLasting) Drop(_ context.Context, bridge string) error {
+	if l.r.lasting != nil {
+		return l.r.lasting
+	}
 	l.r.dropped = append(l.r.dropped, bridge)
 	return nil
 }

@@ -152,6 +152,32 @@ func TestABridgeThatANICCannotLeaveLasts(t *testing.T) {
 	}
 }
 
+// A deleted network whose bridge would still come back with the host's start is
+// not forgotten: what went wrong is told, and tried again when it is due.
+func TestADeletedNetworkThatWouldComeBackIsKept(t *testing.T) {
+	r := newRig(t, Observed{})
+	r.write(state.Write{
+		ID: state.ID{Kind: spec.KindNetwork, Name: "lan"}, UID: "u-lan", Life: state.Dying,
+		Spec:   spec.Encode(spec.NetworkRecord{Network: spec.Network{Bridge: "br-lan", Interfaces: []string{"eth0"}}}),
+		Status: spec.Encode(spec.NetworkStatus{State: stateReady, Applied: &spec.Network{Bridge: "br-lan", Interfaces: []string{"eth0"}}}),
+	})
+	r.o.Own.Lasting, r.lasting = []string{"br-lan"}, fault.New(fault.Transient, "cannot remove the files: the disk is read-only")
+	next := r.pass()
+	if s, there := r.status("lan"); !there || s.State != stateDying || !strings.Contains(s.Message, "read-only") || !next.After(r.now) {
+		t.Fatalf("there is %v: %+v, next at %v", there, s, next)
+	}
+	r.lasting = nil
+	r.pass()
+	if _, there := r.status("lan"); !there || len(r.dropped) > 0 {
+		t.Errorf("there is %v, dropped %v before it was due", there, r.dropped)
+	}
+	r.now = next
+	r.pass()
+	if _, there := r.status("lan"); there || !slices.Equal(r.dropped, []string{"br-lan"}) {
+		t.Errorf("there is %v, dropped %v", there, r.dropped)
+	}
+}
+
 // The guests of a network whose record is lost keep their way out, whatever
 // else is declared, until its bridge is gone.
 func TestTheRulesOfAnUnknownBridge(t *testing.T) {
