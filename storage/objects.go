@@ -95,6 +95,9 @@ type Filesystem struct {
 	// UUID and Label are what the filesystem on a device bears.
 	UUID, Label string
 	Attachments []FilesystemAttachment
+	// Held is a block device that the source still has of the host for it
+	// though nobody was given its mount; Detach gives it back.
+	Held string
 	// Record is what the caller last kept beside the stamp.
 	Record string
 	// Problem says what is wrong with the filesystem itself; empty when

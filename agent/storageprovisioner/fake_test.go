@@ -25,6 +25,7 @@ type fakeHost struct {
 	used        map[string]string // who uses an object, by KIND/NAME, so that it cannot be detached
 	fails       map[string]error  // by ACTION KIND/NAME
 	blind       map[string]error  // by source
+	holds       map[string]error  // what keeps the device of an unmounted filesystem, by its name
 	wrong       []string
 	calls       []string
 	loops       int
@@ -34,7 +35,7 @@ type fakeHost struct {
 func newFakeHost() *fakeHost {
 	return &fakeHost{
 		volumes: map[string]*storage.Volume{}, filesystems: map[string]*storage.Filesystem{}, on: map[string]string{},
-		views: map[string]idmap.View{}, used: map[string]string{}, fails: map[string]error{}, blind: map[string]error{},
+		views: map[string]idmap.View{}, used: map[string]string{}, fails: map[string]error{}, blind: map[string]error{}, holds: map[string]error{},
 	}
 }
 
@@ -280,7 +281,7 @@ func (h fakeFilesystems) Attach(_ context.Context, filesystems []storage.Filesys
 		if f == nil || h.source == Managed && p.Device != h.on[p.ID] {
 			return storage.FilesystemAttachment{}, h.refuse("mounts filesystem/%s, which is not on %q", p.ID, p.Device)
 		}
-		f.Attachments = []storage.FilesystemAttachment{{Path: p.Path, Device: p.Device}}
+		f.Attachments, f.Held = []storage.FilesystemAttachment{{Path: p.Path, Device: p.Device}}, ""
 		return f.Attachments[0], nil
 	})
 }
@@ -293,10 +294,15 @@ func (h fakeFilesystems) Detach(_ context.Context, filesystems []storage.DetachP
 		if by := h.used["filesystem/"+p.ID]; by != "" {
 			return 0, h.refuse("unmounts filesystem/%s, which %s has", p.ID, by)
 		}
-		if f := h.filesystems[p.ID]; f != nil {
-			f.Attachments = nil
+		f := h.filesystems[p.ID]
+		if f == nil {
+			return 0, nil
 		}
-		return 0, nil
+		f.Attachments, f.Held = nil, ""
+		if h.holds[p.ID] != nil {
+			f.Held = "/dev/loop99"
+		}
+		return 0, h.holds[p.ID]
 	}))
 }
 
@@ -305,8 +311,8 @@ func (h fakeFilesystems) Destroy(_ context.Context, filesystems []storage.Ref) [
 		if err := h.begin("destroy", "filesystem/"+r.ID); err != nil {
 			return 0, err
 		}
-		if f := h.filesystems[r.ID]; f != nil && len(f.Attachments) > 0 {
-			return 0, h.refuse("destroys filesystem/%s, which is mounted", r.ID)
+		if f := h.filesystems[r.ID]; f != nil && (len(f.Attachments) > 0 || f.Held != "") {
+			return 0, h.refuse("destroys filesystem/%s, which is attached", r.ID)
 		}
 		delete(h.filesystems, r.ID)
 		delete(h.on, r.ID)

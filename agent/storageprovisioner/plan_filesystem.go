@@ -35,7 +35,7 @@ func (w *world) filesystem(e *Entity) []Step {
 	}
 	views, used := w.viewSteps(e, waiting)
 	steps = append(steps, views...)
-	if mounted && !wanted {
+	if (mounted || w.held(e)) && !wanted {
 		steps = append(steps, Step{Action: ActionDetach, Waiting: used})
 	}
 	return steps
@@ -113,7 +113,7 @@ func (w *world) dyingFilesystem(e *Entity) []Step {
 		return []Step{w.last(e, f != nil, "")}
 	}
 	steps, used := w.viewSteps(e, "")
-	if _, mounted := w.mounted(e); mounted {
+	if _, mounted := w.mounted(e); mounted || w.held(e) {
 		return append(steps, Step{Action: ActionDetach, Waiting: used}, w.last(e, true, "its detachment"))
 	}
 	return append(steps, w.last(e, f != nil, used))
@@ -131,3 +131,7 @@ func (w *world) mounted(e *Entity) (storage.FilesystemAttachment, bool) {
 	}
 	return f.Attachments[at], true
 }
+
+// held says whether a filesystem that is not mounted still has a device of the
+// host: its detachment came only half way.
+func (w *world) held(e *Entity) bool { return w.seen[e.Name] != nil && w.seen[e.Name].Held != "" }

@@ -1,0 +1,64 @@
+package storageprovisioner
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/storage"
+)
+
+// S18, S23, Z24: a filesystem whose mount went and whose device did not is
+// detaching, until the device is gone too.
+func TestDetachEndsWithTheDevice(t *testing.T) {
+	for _, life := range []state.Life{state.Alive, state.Dying} {
+		r := newRig(t)
+		r.filesystem("logs", spec.Filesystem{Provider: "rootfs", Retain: true})
+		r.machine("web", spec.Attachment{Filesystem: "logs", Path: "/log"})
+		r.pass()
+		r.host.holds["logs"] = storage.Busy("/dev/loop99", "", []storage.Holder{{PID: 7, Command: "sleep", Path: "/log/x"}})
+		r.machine("web")
+		r.life(spec.KindFilesystem, "logs", life)
+		next := r.pass()
+		for range 3 {
+			r.restart()
+			r.pass()
+		}
+		s := r.status(spec.KindFilesystem, "logs")
+		if s.State != spec.StorageDetaching || !strings.Contains(s.Message, "sleep (pid 7)") || s.Attempts.Count != 1 || !next.Equal(r.now.Add(30*time.Second)) {
+			t.Errorf("%s, tried again at %v: %+v", life, next, s)
+		}
+		clear(r.host.holds)
+		r.now = next
+		r.pass()
+		if held := r.host.filesystems["logs"].Held; held != "" {
+			t.Errorf("%s: %s is left", life, held)
+		}
+		if _, there := r.store.objects[state.ID{Kind: spec.KindFilesystem, Name: "logs"}]; there != (life == state.Alive) {
+			t.Errorf("%s: has a record: %v", life, there)
+		}
+	}
+}
+
+// S23, S24: a device that a killed agent left is given back by the next one,
+// or mounted again where a machine wants it.
+func TestLeftDevice(t *testing.T) {
+	for _, wanted := range []bool{true, false} {
+		r := newRig(t)
+		r.filesystem("logs", spec.Filesystem{Provider: "rootfs"})
+		r.pass()
+		r.host.filesystems["logs"].Held = "/dev/loop99"
+		want := spec.StorageDetached
+		if wanted {
+			r.machine("web", spec.Attachment{Filesystem: "logs", Path: "/log"})
+			want = spec.StorageAttached
+		}
+		r.restart()
+		r.pass()
+		if f, s := r.host.filesystems["logs"], r.status(spec.KindFilesystem, "logs"); f.Held != "" || s.State != want {
+			t.Errorf("wanted %v: %+v, %+v", wanted, *f, s)
+		}
+	}
+}

@@ -1,0 +1,49 @@
+package rootfs_test
+
+import (
+	"errors"
+	"path/filepath"
+	"testing"
+
+	"hostler/storage"
+	"hostler/storage/rootfs"
+	"hostler/storage/storagetest"
+)
+
+// S23, Z24: a device that is left after the last mount went, because somebody
+// holds it or the agent was killed in between, is told until a detach took it.
+func TestHeldDeviceIsTold(t *testing.T) {
+	w := storagetest.NewWorld(1 << 40)
+	volumes := storagetest.NewVolumes(w, "one")
+	s := rootfs.New(rootfs.Options{
+		Dir: filepath.Join(t.TempDir(), "first"), Volumes: volumes, Filesystems: storagetest.NewFilesystems(w, "one", true),
+	})
+	r := storage.Ref{ID: "logs", Stamp: storage.Stamp{Namespace: "one", UID: "u1"}}
+	held := func(want string) {
+		t.Helper()
+		all, err := s.List(t.Context())
+		if err != nil || len(all) != 1 || all[0].Held != want || len(all[0].Attachments) != 0 {
+			t.Errorf("want %q held, have %+v, %v", want, all, err)
+		}
+	}
+	if err := s.Create(t.Context(), []storage.FilesystemParams{{Ref: r, Size: 1 << 20}})[0].Err; err != nil {
+		t.Fatal(err)
+	}
+	held("")
+	device := volumes.Attach(t.Context(), []storage.VolumeAttachParams{{Ref: r}})[0].Value.Device
+	held(device)
+	w.Hold(device, storage.Holder{PID: 7, Command: "sleep", Path: "/var/log/x"})
+	var busy *storage.BusyError
+	if err := s.Detach(t.Context(), []storage.DetachParams{{Ref: r, Path: "/mounts/logs"}})[0]; !errors.As(err, &busy) {
+		t.Errorf("detached while it is held: %v", err)
+	}
+	held(device)
+	w.Hold(device)
+	if err := s.Detach(t.Context(), []storage.DetachParams{{Ref: r, Path: "/mounts/logs"}})[0]; err != nil {
+		t.Error(err)
+	}
+	held("")
+	if err := s.Destroy(t.Context(), []storage.Ref{r})[0]; err != nil || w.String() != "" {
+		t.Errorf("%v, left: %s", err, w)
+	}
+}
