@@ -97,6 +97,14 @@ func (h *fakeHost) begin(action, object string) error {
 	return h.fails[call]
 }
 
+// forced is the name of an action by force.
+func forced(action string, force bool) string {
+	if force {
+		return "force " + action
+	}
+	return action
+}
+
 func (h *fakeHost) refuse(format string, args ...any) error {
 	h.wrong = append(h.wrong, fmt.Sprintf(format, args...))
 	return fault.New(fault.NeedsOperator, format, args...)
@@ -177,7 +185,7 @@ func (h fakeVolumes) Attach(_ context.Context, volumes []storage.VolumeAttachPar
 
 func (h fakeVolumes) Detach(_ context.Context, volumes []storage.DetachParams) []error {
 	return errorsOf(one(h.fakeHost, volumes, func(p storage.DetachParams) (int, error) {
-		if err := h.begin("detach", "volume/"+p.ID); err != nil {
+		if err := h.begin(forced("detach", p.Force), "volume/"+p.ID); err != nil {
 			return 0, err
 		}
 		v := h.volumes[p.ID]
@@ -288,7 +296,7 @@ func (h fakeFilesystems) Attach(_ context.Context, filesystems []storage.Filesys
 
 func (h fakeFilesystems) Detach(_ context.Context, filesystems []storage.DetachParams) []error {
 	return errorsOf(one(h.fakeHost, filesystems, func(p storage.DetachParams) (int, error) {
-		if err := h.begin("detach", "filesystem/"+p.ID); err != nil {
+		if err := h.begin(forced("detach", p.Force), "filesystem/"+p.ID); err != nil {
 			return 0, err
 		}
 		if by := h.used["filesystem/"+p.ID]; by != "" {
@@ -364,12 +372,12 @@ func (h fakeViews) Show(_ context.Context, views []idmap.Params) []storage.Resul
 	})
 }
 
-func (h fakeViews) Hide(_ context.Context, paths []string) []error {
-	return errorsOf(one(h.fakeHost, paths, func(path string) (int, error) {
-		if err := h.begin("hide", path); err != nil {
+func (h fakeViews) Hide(_ context.Context, views []idmap.HideParams) []error {
+	return errorsOf(one(h.fakeHost, views, func(p idmap.HideParams) (int, error) {
+		if err := h.begin(forced("hide", p.Force), p.Path); err != nil {
 			return 0, err
 		}
-		delete(h.views, path)
+		delete(h.views, p.Path)
 		return 0, nil
 	}))
 }

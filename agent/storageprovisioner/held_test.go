@@ -62,3 +62,30 @@ func TestLeftDevice(t *testing.T) {
 		}
 	}
 }
+
+// Z24: a retry by force takes away what machines see, too, and holds for one
+// attempt.
+func TestForce(t *testing.T) {
+	r := newRig(t)
+	r.filesystem("logs", spec.Filesystem{Provider: "rootfs"})
+	r.machine("web", spec.Attachment{Filesystem: "logs", Path: "/log"})
+	r.pass()
+	for _, call := range []string{"hide /state/mounts/web/logs", "detach filesystem/logs"} {
+		r.host.fails[call] = storage.Busy("/log", "", nil)
+	}
+	r.machine("web")
+	r.pass()
+	record := spec.FilesystemRecord{Filesystem: spec.Filesystem{Provider: "rootfs", Size: spec.GiB}, RetryRequest: 1, Force: true}
+	r.put(state.ID{Kind: spec.KindFilesystem, Name: "logs"}, record, state.Alive)
+	r.pass()
+	if s := r.status(spec.KindFilesystem, "logs"); s.State != spec.StorageDetached || s.Message != "" || len(r.host.views) != 0 {
+		t.Errorf("%+v, seen: %v", s, r.host.views)
+	}
+	r.machine("web", spec.Attachment{Filesystem: "logs", Path: "/log"})
+	r.pass()
+	r.machine("web")
+	r.pass()
+	if s := r.status(spec.KindFilesystem, "logs"); s.State != spec.StorageDetaching || len(r.host.views) != 1 {
+		t.Errorf("after the attempt: %+v, seen: %v", s, r.host.views)
+	}
+}

@@ -35,7 +35,7 @@ type Sources struct {
 type Views interface {
 	List(ctx context.Context, also ...string) (map[string]idmap.View, error)
 	Show(ctx context.Context, views []idmap.Params) []storage.Result[idmap.View]
-	Hide(ctx context.Context, paths []string) []error
+	Hide(ctx context.Context, views []idmap.HideParams) []error
 }
 
 // Kinds are what is read and watched.

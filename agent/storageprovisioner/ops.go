@@ -27,8 +27,8 @@ func (w *Worker) call(ctx context.Context, world *world, jobs []*job) []error {
 			return world.view(j.entity, j.step.Machine, a)
 		})))
 	case ActionHide:
-		return w.Sources.Views.Hide(ctx, mapped(jobs, func(j *job) string {
-			return world.policy.viewPath(j.step.Machine, j.entity.Name)
+		return w.Sources.Views.Hide(ctx, mapped(jobs, func(j *job) idmap.HideParams {
+			return idmap.HideParams{Path: world.policy.viewPath(j.step.Machine, j.entity.Name), Force: j.entity.Force}
 		}))
 	}
 	e := jobs[0].entity

@@ -139,7 +139,7 @@ func shows(t *testing.T, v *Views, source string) {
 		t.Error("a read-only view can be written")
 	}
 	for range 2 { // again is success
-		for _, err := range v.Hide(t.Context(), []string{path, p.Path}) {
+		for _, err := range v.Hide(t.Context(), []HideParams{{Path: path}, {Path: p.Path}}) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -205,7 +205,7 @@ func TestViewsStayInTheirFolder(t *testing.T) {
 		if err := v.Show(t.Context(), []Params{{Source: source, Path: path}})[0].Err; !fault.Is(err, fault.Invalid) {
 			t.Errorf("show %s: %v", path, err)
 		}
-		if err := v.Hide(t.Context(), []string{path})[0]; !fault.Is(err, fault.Invalid) {
+		if err := v.Hide(t.Context(), []HideParams{{Path: path}})[0]; !fault.Is(err, fault.Invalid) {
 			t.Errorf("hide %s: %v", path, err)
 		}
 	}
@@ -225,13 +225,23 @@ func TestBusyView(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := v.Hide(t.Context(), []string{path})[0]; err == nil || !strings.Contains(err.Error(), file.Name()) {
+	if err := v.Hide(t.Context(), []HideParams{{Path: path}})[0]; err == nil || !strings.Contains(err.Error(), file.Name()) {
 		t.Errorf("%v", err)
+	}
+	// Out of sight by force, it stays whole for whoever has it open.
+	if err := v.Hide(t.Context(), []HideParams{{Path: path, Force: true}})[0]; err != nil {
+		t.Error(err)
+	}
+	if all, err := v.List(t.Context()); err != nil || len(all) != 0 {
+		t.Errorf("seen after that: %v, %v", all, err)
+	}
+	if _, err := file.WriteString("kept"); err != nil {
+		t.Error(err)
 	}
 	if err := file.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := v.Hide(t.Context(), []string{path})[0]; err != nil {
+	if err := v.Hide(t.Context(), []HideParams{{Path: path}})[0]; err != nil {
 		t.Error(err)
 	}
 }

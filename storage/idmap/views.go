@@ -224,18 +224,25 @@ func give(dir string, m Map, fstype string, refused error) error {
 	return nil
 }
 
+// HideParams says what view to take away. Force takes it out of sight although
+// it is in use.
+type HideParams struct {
+	Path  string
+	Force bool
+}
+
 // Hide takes views away. What is not shown is success; a busy one is a
 // storage.BusyError.
-func (v *Views) Hide(ctx context.Context, paths []string) []error {
-	return storage.EachError(ctx, paths, func(_ context.Context, path string) error {
-		if err := v.hide(path); err != nil {
-			return fmt.Errorf("cannot take %s away: %w", path, err)
+func (v *Views) Hide(ctx context.Context, views []HideParams) []error {
+	return storage.EachError(ctx, views, func(_ context.Context, p HideParams) error {
+		if err := v.hide(p.Path, p.Force); err != nil {
+			return fmt.Errorf("cannot take %s away: %w", p.Path, err)
 		}
 		return nil
 	})
 }
 
-func (v *Views) hide(path string) error {
+func (v *Views) hide(path string, force bool) error {
 	if err := v.within(path); err != nil {
 		return err
 	}
@@ -244,7 +251,7 @@ func (v *Views) hide(path string) error {
 		return err
 	}
 	for range table.At(path) {
-		if err := mounts.Unmount(v.o.Proc, path, false); err != nil && !errors.Is(err, unix.EINVAL) {
+		if err := mounts.Unmount(v.o.Proc, path, force); err != nil && !errors.Is(err, unix.EINVAL) {
 			return err
 		}
 	}

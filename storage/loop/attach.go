@@ -13,6 +13,7 @@ import (
 	"hostler/internal/failpoint"
 	"hostler/internal/fault"
 	"hostler/storage"
+	"hostler/storage/mounts"
 )
 
 // Attach implements storage.VolumeSource.
@@ -69,6 +70,11 @@ func (s *Source) attach(ctx context.Context, p storage.VolumeAttachParams) (stor
 	})
 	if len(all) > 0 {
 		d := all[0]
+		if d.readOnly() != p.ReadOnly && d.leaving(p.Ref) {
+			number := unix.Mkdev(loopMajor, uint32(d.number))
+			used := mounts.Used{FS: number, Block: number, Device: s.path(d.number)}
+			return none, storage.Busy(s.path(d.number), "it was detached by force", mounts.Holders(s.o.Proc, used))
+		}
 		if d.readOnly() != p.ReadOnly {
 			have := map[bool]string{true: "read-only", false: "for writing"}
 			return none, fault.New(fault.Conflict, "it is attached %s as %s; detach it first to have it %s", have[d.readOnly()], s.path(d.number), have[p.ReadOnly])

@@ -45,7 +45,7 @@ func (s *Source) detach(ctx context.Context, p storage.DetachParams) error {
 	// All of them are tried; the first failure is told.
 	var failed error
 	for _, d := range devices {
-		if err := s.clear(ctx, d, p.Force); err != nil && failed == nil {
+		if err := s.clear(ctx, d, p); err != nil && failed == nil {
 			failed = err
 		}
 	}
@@ -53,7 +53,8 @@ func (s *Source) detach(ctx context.Context, p storage.DetachParams) error {
 }
 
 // of finds every device of a volume: those with its file behind them, and
-// those that bear its mark though the file is another one or gone.
+// those that bear its mark though the file is another one or gone. One that is
+// on its way out by force is none any more.
 func (s *Source) of(r storage.Ref) ([]device, error) {
 	all, err := s.devices()
 	if err != nil {
@@ -69,7 +70,7 @@ func (s *Source) of(r storage.Ref) ([]device, error) {
 	}
 	var devices []device
 	for _, d := range all {
-		if d.marked(r) || info != nil && d.backedBy(info) {
+		if d.belongs(r, info) {
 			devices = append(devices, d)
 		}
 	}
@@ -79,10 +80,10 @@ func (s *Source) of(r storage.Ref) ([]device, error) {
 // clear takes the file from behind a device. The kernel puts that off, and
 // says nothing, while anybody has the device open: so users are looked for
 // first, and the end is looked at.
-func (s *Source) clear(ctx context.Context, d device, force bool) error {
+func (s *Source) clear(ctx context.Context, d device, p storage.DetachParams) error {
 	deadline := time.Now().Add(s.o.Patience)
 	for {
-		err := s.tryClear(d, force)
+		err := s.tryClear(d, p)
 		var busy *storage.BusyError
 		// Somebody who only looks at the device, as udev does and as this
 		// process does for other volumes, is gone soon; another process or a
@@ -98,9 +99,9 @@ func (s *Source) clear(ctx context.Context, d device, force bool) error {
 
 func notOurs(h storage.Holder) bool { return h.PID != os.Getpid() }
 
-func (s *Source) tryClear(d device, force bool) error {
+func (s *Source) tryClear(d device, p storage.DetachParams) error {
 	path, number := s.path(d.number), unix.Mkdev(loopMajor, uint32(d.number))
-	if !force {
+	if !p.Force {
 		if err := s.unused(path, number); err != nil {
 			return err
 		}
@@ -117,7 +118,7 @@ func (s *Source) tryClear(d device, force bool) error {
 	}()
 	// udev takes a shared lock while it probes and leaves alone what is
 	// locked exclusively.
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil && !force {
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil && !p.Force {
 		return storage.Busy(path, "", nil)
 	}
 	// The number may have gone to another file since it was looked at.
@@ -134,14 +135,18 @@ func (s *Source) tryClear(d device, force bool) error {
 	if err := failpoint.Hit(failpoint.LoopDetaching); err != nil {
 		return err
 	}
+	if p.Force {
+		if err := release(f, p.Ref); err != nil && !errors.Is(err, unix.ENXIO) {
+			return fmt.Errorf("cannot detach %s: %w", path, err)
+		}
+		s.o.Log.Info("Detached a device by force.", "device", path)
+		return nil
+	}
 	if err := unix.IoctlSetInt(int(f.Fd()), unix.LOOP_CLR_FD, 0); err != nil && !errors.Is(err, unix.ENXIO) {
 		return fmt.Errorf("cannot detach %s: %w", path, err)
 	}
 	_ = f.Close()
 	closed = true
-	if force {
-		return nil
-	}
 	left, err := s.look(d.number)
 	if err != nil || left.status.Device != d.status.Device || left.status.Inode != d.status.Inode {
 		s.o.Log.Info("Detached a device.", "device", path)

@@ -50,6 +50,18 @@ func (d device) marked(r storage.Ref) bool {
 	return unix.ByteSliceToString(d.status.File_name[:]) == mark(r)
 }
 
+// leaving says whether a device with r's mark goes away with the last who has
+// it open: after a detach by force, and until its setting up is over.
+func (d device) leaving(r storage.Ref) bool {
+	return d.marked(r) && d.status.Flags&unix.LO_FLAGS_AUTOCLEAR != 0
+}
+
+// belongs says whether a device is the volume's, whose file is info where it is
+// there.
+func (d device) belongs(r storage.Ref, info fs.FileInfo) bool {
+	return !d.leaving(r) && (d.marked(r) || info != nil && d.backedBy(info))
+}
+
 func (d device) backedBy(info fs.FileInfo) bool {
 	s, ok := info.Sys().(*syscall.Stat_t)
 	return ok && d.status.Device == s.Dev && d.status.Inode == s.Ino
@@ -192,16 +204,24 @@ func (s *Source) bind(ctx context.Context, backing *os.File, r storage.Ref, read
 
 // keep lets the device outlive the descriptor: autoclear is for the time of
 // setting up only, when a crash must leave nothing behind.
-func keep(f *os.File) error { return autoclear(f, false) }
-
-func autoclear(f *os.File, on bool) error {
+func keep(f *os.File) error {
 	status, err := unix.IoctlLoopGetStatus64(int(f.Fd()))
 	if err != nil {
 		return err
 	}
 	status.Flags &^= unix.LO_FLAGS_AUTOCLEAR
-	if on {
-		status.Flags |= unix.LO_FLAGS_AUTOCLEAR
+	return unix.IoctlLoopSetStatus64(int(f.Fd()), status)
+}
+
+// release has the device go away with the last who has it open, whoever set it
+// up; see leaving.
+func release(f *os.File, r storage.Ref) error {
+	status, err := unix.IoctlLoopGetStatus64(int(f.Fd()))
+	if err != nil {
+		return err
 	}
+	status.Flags |= unix.LO_FLAGS_AUTOCLEAR
+	status.File_name = [len(status.File_name)]uint8{}
+	copy(status.File_name[:], mark(r))
 	return unix.IoctlLoopSetStatus64(int(f.Fd()), status)
 }

@@ -76,7 +76,7 @@ func (s *Source) volume(id string, rec record, devices []device) storage.Volume 
 	}
 	info, _ := os.Lstat(v.Path)
 	for _, d := range devices {
-		if d.marked(v.Ref) || info != nil && d.backedBy(info) {
+		if d.belongs(v.Ref, info) {
 			v.Attachments = append(v.Attachments, s.attachment(d))
 		}
 	}

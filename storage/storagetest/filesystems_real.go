@@ -169,7 +169,7 @@ func (s *filesystemSuite) force(t *testing.T) {
 	s.mounted(t, r)
 	release := s.Use(t, s.path(r))
 	noError(t, s.Source.Detach(t.Context(), []storage.DetachParams{{Ref: r, Path: s.path(r), Force: true}})[0])
-	if f := s.find(t, s.Source, r.ID); f == nil || len(f.Attachments) != 0 {
+	if f := s.find(t, s.Source, r.ID); f == nil || len(f.Attachments) != 0 || f.Held != "" {
 		t.Errorf("listed as %+v", f)
 	}
 	release()
