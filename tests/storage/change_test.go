@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hostler/agent/api"
+	"hostler/agent/spec"
 	"hostler/tests/harness"
 )
 
@@ -149,19 +150,22 @@ func mayResize(t *testing.T) bool {
 }
 
 // Storage is given to a running machine and taken from it; what holds it is
-// told by name and path, and its end is enough (Z24).
+// told by name and path, and its end is enough, or a retry by force (Z24, S23).
 func TestBusyDetach(t *testing.T) {
 	w := start(t)
+	const storage = "    storage: [{filesystem: www, path: /srv}, {filesystem: logs, path: /log}]\n"
 	bare := strings.Replace(fmt.Sprintf(data, "ext4"), "    storage: [{filesystem: www, path: /srv}]\n", "", 1)
+	bare = strings.Replace(bare, "type: ext4}", "type: ext4}, logs: {provider: rootfs, size: 16MiB}", 1)
 	w.Apply("site", bare)
 	pid := w.must("0", "/bin/busybox stat -c %Y /proc/1")
-	file := w.File("site", fmt.Sprintf(data, "ext4"))
+	file := w.File("site", bare+storage)
 	if code, out := w.Exit("plan", "-f", file); code != 2 || !strings.Contains(out, "disk fs-www") || !strings.Contains(out, "live") {
 		t.Errorf("plan (%d):\n%s", code, out)
 	}
 	w.Run("apply", "-f", file, "--wait")
 	w.nothingToDo(file, "given to a running machine")
 	w.must("0", "(exec 3>/srv/held; exec sleep 4711) >/dev/null 2>&1 </dev/null & echo $! > /tmp/holder")
+	w.must("0", "(exec 3>/log/held; exec sleep 4712) >/dev/null 2>&1 </dev/null & echo $! > /tmp/logger")
 	if out := w.Run("get", "attachments"); !strings.Contains(out, "/srv") {
 		t.Errorf("attachments:\n%s", out)
 	}
@@ -171,6 +175,9 @@ func TestBusyDetach(t *testing.T) {
 		v, f := w.rows("volumes")["data"], w.rows("filesystems")["www"]
 		if text := v.Message + f.Message; !strings.Contains(text, "sleep (pid ") || !strings.Contains(text, "held") {
 			return fmt.Errorf("%+v\n%+v", v, f)
+		}
+		if logs := w.rows("filesystems")["logs"]; logs.Status != spec.StorageDetaching || !strings.Contains(logs.Message, "sleep (pid ") {
+			return fmt.Errorf("%+v", logs)
 		}
 		return nil
 	})
@@ -182,6 +189,20 @@ func TestBusyDetach(t *testing.T) {
 	harness.Wait(t, "the detachment", 10*time.Second, func() error {
 		if v := w.rows("volumes")["data"]; v.Device != "" || v.Message != "" {
 			return fmt.Errorf("%+v", v)
+		}
+		return nil
+	})
+	w.Run("retry", "filesystem/logs", "--force")
+	harness.Wait(t, "the detachment by force", 10*time.Second, func() error {
+		if logs := w.rows("filesystems")["logs"]; logs.Status != spec.StorageDetached || logs.Message != "" {
+			return fmt.Errorf("%+v", logs)
+		}
+		return nil
+	})
+	w.must("0", "kill -0 $(cat /tmp/logger) && kill $(cat /tmp/logger)")
+	harness.Wait(t, "the end of the devices", 10*time.Second, func() error {
+		if loops := harness.Loops(t, w.State()); len(loops) > 0 {
+			return fmt.Errorf("left attached: %v", loops)
 		}
 		return nil
 	})
