@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -147,6 +148,13 @@ func TestLibvirtFails(t *testing.T) {
 			}
 		})
 	}
+	t.Run("L11 a guest whose QEMU hangs is forced", func(t *testing.T) {
+		must(t, syscall.Kill(int(pid), syscall.SIGSTOP))
+		must(t, d.SetPower(t.Context(), m.Name, containerbroker.PowerStop, 5*time.Second))
+		if now := get(t, d, m.Name); now.Status != containerbroker.StatusStopped {
+			t.Errorf("it is %s", now.Status)
+		}
+	})
 }
 
 func count(names []string, name string) (n int) {

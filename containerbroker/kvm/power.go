@@ -19,6 +19,9 @@ const (
 	// askEvery is how often a guest is asked again to shut down: one that has
 	// not come up yet does not hear it.
 	askEvery = 3 * time.Second
+	// askLimit bounds one such request: libvirt waits 5 s for an agent, and for
+	// a QEMU that hangs as long as it does.
+	askLimit = 8 * time.Second
 	lookEach = 200 * time.Millisecond
 )
 
@@ -48,9 +51,9 @@ func (d *Driver) setPower(ctx context.Context, name string, to containerbroker.P
 	case containerbroker.PowerStart:
 		return d.powerOn(c, dom)
 	case containerbroker.PowerStop:
-		return powerOff(c, dom, timeout)
+		return d.powerOff(c, dom, timeout)
 	case containerbroker.PowerRestart:
-		if err := powerOff(c, dom, timeout); err != nil {
+		if err := d.powerOff(c, dom, timeout); err != nil {
 			return err
 		}
 		return d.powerOn(c, dom)
@@ -125,10 +128,10 @@ func (d *Driver) followAccelerator(c *conn, dom libvirt.Domain) error {
 
 // powerOff stops a guest: by its agent or its power button until timeout has
 // passed, then at once.
-func powerOff(c *conn, dom libvirt.Domain, timeout time.Duration) error {
+func (d *Driver) powerOff(c *conn, dom libvirt.Domain, timeout time.Duration) error {
 	deadline := time.Now().Add(timeout)
 	var asked time.Time
-	byAgent := false
+	heard := false
 	for {
 		now, err := status(c, dom)
 		if fault.Is(err, fault.NotFound) {
@@ -143,8 +146,8 @@ func powerOff(c *conn, dom libvirt.Domain, timeout time.Duration) error {
 		if !time.Now().Before(deadline) || now == containerbroker.StatusFrozen {
 			return destroy(c, dom)
 		}
-		if time.Since(asked) >= askEvery && !byAgent {
-			byAgent = askToStop(c, dom)
+		if time.Since(asked) >= askEvery && !heard {
+			heard = d.askToStop(c.ctx, dom, min(askLimit, time.Until(deadline)))
 			asked = time.Now()
 		}
 		if err := pause(c.ctx, lookEach); err != nil {
@@ -154,8 +157,16 @@ func powerOff(c *conn, dom libvirt.Domain, timeout time.Duration) error {
 }
 
 // askToStop asks the guest's agent, or else presses the power button; true:
-// the agent took it on.
-func askToStop(c *conn, dom libvirt.Domain) bool {
+// there is no need to ask again. It has a connection of its own, which is lost
+// where QEMU hangs or the agent is slow: libvirt goes on asking without it.
+func (d *Driver) askToStop(ctx context.Context, dom libvirt.Domain, limit time.Duration) bool {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	c, err := d.open(ctx)
+	if err != nil {
+		return false
+	}
+	defer c.Close()
 	def, err := readDefinition(c, dom, 0)
 	if err == nil && agentConnected(def) {
 		err := c.Call("ask the guest's agent to shut down", func(l *libvirt.Libvirt) error {
@@ -168,7 +179,12 @@ func askToStop(c *conn, dom libvirt.Domain) bool {
 	_ = c.Call("press the guest's power button", func(l *libvirt.Libvirt) error {
 		return l.DomainShutdownFlags(dom, libvirt.DomainShutdownAcpiPowerBtn)
 	})
-	return false
+	select {
+	case <-c.Gone:
+		return true
+	default:
+		return false
+	}
 }
 
 func pause(ctx context.Context, d time.Duration) error {
