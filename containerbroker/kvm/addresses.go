@@ -17,13 +17,18 @@ import (
 // or, where that cannot be read, the number that libvirt gives each life of a
 // guest, which serves to tell one from the next.
 func (d *Driver) pidOf(dom libvirt.Domain) int64 {
-	text, err := os.ReadFile(filepath.Join(d.opts.RuntimeDir, filepath.Base(dom.Name)+".pid"))
+	text, err := os.ReadFile(d.pidFile(dom))
 	if err == nil {
 		if pid, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && pid > 0 {
 			return pid
 		}
 	}
 	return int64(dom.ID)
+}
+
+// pidFile is what QEMU writes when a guest starts.
+func (d *Driver) pidFile(dom libvirt.Domain) string {
+	return filepath.Join(d.opts.RuntimeDir, filepath.Base(dom.Name)+".pid")
 }
 
 func global(ip netip.Addr) bool {

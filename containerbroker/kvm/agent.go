@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"os"
 	"time"
 
 	libvirt "github.com/digitalocean/go-libvirt"
 
+	"hostler/containerbroker"
 	"hostler/internal/fault"
 )
 
@@ -84,6 +86,9 @@ func (d *Driver) awaitAgent(ctx context.Context, c *conn, dom libvirt.Domain, li
 		if err != nil {
 			return err
 		}
+		if now == containerbroker.StatusFrozen {
+			return fault.New(fault.NotReady, "it is paused; have it go on with `virsh resume %s`", clean(dom.Name, 64))
+		}
 		if !running(now) {
 			return fault.New(fault.NotReady, "it is %s", now)
 		}
@@ -97,12 +102,34 @@ func (d *Driver) awaitAgent(ctx context.Context, c *conn, dom libvirt.Domain, li
 			}
 		}
 		if time.Now().After(deadline) || hopeless != nil && hopeless(live) {
-			return fault.New(fault.NotReady, "its guest agent does not answer; the guest needs the package qemu-guest-agent")
+			if _, channel := agentState(live); !channel {
+				return fault.New(fault.NotReady, "it has no channel for a guest agent; give it one named %s with `virsh edit %s`, and the package qemu-guest-agent, and start it again",
+					agentChannel, clean(dom.Name, 64))
+			}
+			return fault.New(fault.NotReady, "its guest agent does not answer; the guest needs the package qemu-guest-agent, and its service running")
 		}
 		if err := pause(ctx, lookEach); err != nil {
 			return err
 		}
 	}
+}
+
+// agentSilence is how long an agent may be silent in a guest that has come up.
+const agentSilence = 15 * time.Second
+
+// patience is how long a guest's agent is waited for: what is left of its
+// time to come up in the guest's present life, which it has had where it
+// answered before.
+func (d *Driver) patience(dom libvirt.Domain) time.Duration {
+	most := d.opts.AgentTimeout
+	left := most
+	if file, err := os.Stat(d.pidFile(dom)); err == nil {
+		left -= time.Since(file.ModTime())
+	}
+	if known, _ := d.lessonOf(dom); known.life == dom.ID && len(known.addresses) > 0 {
+		left = 0
+	}
+	return min(max(left, agentSilence), most)
 }
 
 // started is what guest-exec answers, ended what guest-exec-status does.

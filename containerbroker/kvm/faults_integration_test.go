@@ -148,6 +148,21 @@ func TestLibvirtFails(t *testing.T) {
 			}
 		})
 	}
+	t.Run("K3 a guest that cannot answer is told of at once", func(t *testing.T) {
+		r.addForeign(t, "mute")
+		r.server.Virsh("start", "mute")
+		t.Cleanup(func() { r.server.Virsh("destroy", "mute") })
+		r.server.Virsh("suspend", m.Name)
+		for name, says := range map[string]string{"mute": "no channel for a guest agent", m.Name: "virsh resume steady"} {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			_, err := d.Exec(ctx, name, containerbroker.ExecRequest{Command: []string{"true"}})
+			cancel()
+			if !fault.Is(err, fault.NotReady) || !strings.Contains(err.Error(), says) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		r.server.Virsh("resume", m.Name)
+	})
 	t.Run("L11 a guest whose QEMU hangs is forced", func(t *testing.T) {
 		must(t, syscall.Kill(int(pid), syscall.SIGSTOP))
 		must(t, d.SetPower(t.Context(), m.Name, containerbroker.PowerStop, 5*time.Second))

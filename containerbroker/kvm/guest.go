@@ -50,7 +50,11 @@ func (d *Driver) exec(ctx context.Context, name string, req containerbroker.Exec
 	if err != nil {
 		return -1, err
 	}
-	if err := d.awaitAgent(ctx, c, dom, d.opts.AgentTimeout, nil); err != nil {
+	mute := func(live definition) bool {
+		_, channel := agentState(live)
+		return !channel
+	}
+	if err := d.awaitAgent(ctx, c, dom, d.patience(dom), mute); err != nil {
 		return -1, err
 	}
 	cmd := command{Path: req.Command[0], Args: req.Command[1:], Input: base64.StdEncoding.EncodeToString(input.data), Capture: true}
