@@ -36,9 +36,10 @@ func networkdFiles(root, file string, b Bridge) (map[string]string, error) {
 	device += "\n[Bridge]\nSTP=no\nForwardDelaySec=0\n"
 
 	var nic, bridge strings.Builder
-	fmt.Fprintf(&nic, "%s[Match]\nName=%s\n", b.mark(), b.NIC)
+	head := b.mark() + origin + file + "\n"
+	fmt.Fprintf(&nic, "%s[Match]\nName=%s\n", head, b.NIC)
 	fmt.Fprintf(&nic, "\n[Network]\nBridge=%s\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n", b.Name)
-	fmt.Fprintf(&bridge, "%s[Match]\nName=%s\n", b.mark(), b.Name)
+	fmt.Fprintf(&bridge, "%s[Match]\nName=%s\n", head, b.Name)
 	for _, s := range sections {
 		var up, down []string
 		for _, line := range s.lines {
@@ -121,6 +122,24 @@ func readUnit(root, file string) ([]section, error) {
 		}
 	}
 	return sections, nil
+}
+
+// origin begins the second line of a .network file of ours: the person's file
+// that it is made from.
+const origin = "# from "
+
+// personsFile is what configured the NIC before our file did, or, when that is
+// gone, the next that would: how it matched the NIC, as by its MAC address or
+// its type, is networkd's to know.
+func personsFile(root, nic, own string) (string, error) {
+	data, _ := os.ReadFile(filepath.Join("/", root, networkdDir, own)) // without it the next is looked for
+	if _, rest, ok := strings.Cut(string(data), "\n"+origin); ok {
+		file, _, _ := strings.Cut(rest, "\n")
+		if _, err := os.Stat(filepath.Join("/", root, file)); err == nil {
+			return file, nil
+		}
+	}
+	return nextFile(root, nic, own)
 }
 
 // nextFile is the person's file that matches the NIC by its name where ours is

@@ -108,8 +108,8 @@ func below(root, path string) string {
 func Write(root string, b Bridge) (m Manager, changed bool, err error) {
 	m, file := Ruler(root, b.NIC, b.Index)
 	if own := ownFile(b); strings.HasSuffix(file, own) {
-		// Our own file rules it since; the person's is the next that fits.
-		if file, err = nextFile(root, b.NIC, own); err != nil {
+		// Our own file rules it since; what counts is the person's.
+		if file, err = personsFile(root, b.NIC, own); err != nil {
 			return m, false, err
 		}
 	}

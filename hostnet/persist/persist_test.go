@@ -96,6 +96,18 @@ var hosts = map[string]struct {
 		},
 		map[string][]string{"etc/systemd/network/05-hostler-eth0.network": {"DHCP"}},
 	},
+	"networkd, by the NIC's MAC address": {
+		persist.Networkd,
+		map[string]string{
+			link:                                 managed("/etc/systemd/network/20-mac.network"),
+			"etc/systemd/network/20-mac.network": "[Match]\nMACAddress=02:00:5e:10:00:01\nType=ether\n\n[Network]\nDHCP=yes\n",
+		},
+		map[string][]string{
+			"etc/systemd/network/05-hostler-br-lan.network": {"\n# from /etc/systemd/network/20-mac.network\n[Match]\nName=br-lan\n", "[Network]\nDHCP=yes\n"},
+			"etc/systemd/network/05-hostler-eth0.network":   {"\n# from /etc/systemd/network/20-mac.network\n[Match]\nName=eth0\n"},
+		},
+		nil,
+	},
 	"ifupdown": {
 		persist.Ifupdown,
 		map[string]string{"etc/network/interfaces": "source /etc/network/interfaces.d/*\nauto eth0\niface eth0 inet dhcp\n"},
@@ -178,6 +190,41 @@ func TestWriteAndRemove(t *testing.T) {
 				t.Errorf("the files are not as they were: %s", d)
 			}
 		})
+	}
+}
+
+// When the person's file is gone, the next that names the NIC is what the
+// bridge's is made from, and without one that is told.
+func TestAnotherFileRules(t *testing.T) {
+	root := host(t, map[string]string{
+		link:                                  managed("/etc/systemd/network/20-mac.network"),
+		"etc/systemd/network/20-mac.network":  "[Match]\nMACAddress=02:00:5e:10:00:01\n\n[Network]\nDHCP=yes\n",
+		"etc/systemd/network/30-eth0.network": "[Match]\nName=eth0\n\n[Network]\nDHCP=ipv6\n",
+	})
+	write := func(want string) {
+		t.Helper()
+		if _, _, err := persist.Write(root, bridge()); err != nil {
+			t.Fatal(err)
+		}
+		if text := tree(t, root)["etc/systemd/network/05-hostler-br-lan.network"]; !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	write("DHCP=yes")
+	if err := os.WriteFile(filepath.Join(root, link), []byte(managed("/etc/systemd/network/05-hostler-eth0.network")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	write("DHCP=yes")
+	if err := os.Remove(filepath.Join(root, "etc/systemd/network/20-mac.network")); err != nil {
+		t.Fatal(err)
+	}
+	write("DHCP=ipv6")
+	write("# from /etc/systemd/network/30-eth0.network\n")
+	if err := os.Remove(filepath.Join(root, "etc/systemd/network/30-eth0.network")); err != nil {
+		t.Fatal(err)
+	}
+	if _, changed, err := persist.Write(root, bridge()); err == nil || changed || !strings.Contains(err.Error(), "configures eth0") {
+		t.Errorf("%v, %v", changed, err)
 	}
 }
 
