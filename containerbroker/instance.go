@@ -88,11 +88,21 @@ type Instance struct {
 	Privileged       bool
 	Nesting          bool
 	Created          time.Time
+	// Ports are the host's ends of its interfaces, by their names inside, as
+	// far as they are on a bridge that the instance names.
+	Ports map[string]Port
 	// PID and Addresses are filled in only by List with detail.
 	PID       int64
 	Addresses []string
 	// Raw is the driver's own view, used by its Diff; opaque to all others.
 	Raw any
+}
+
+// Port is a network device of the host that leads to an instance.
+type Port struct {
+	Device string
+	// Bridge is the one that it belongs under, whether it is there or not.
+	Bridge string
 }
 
 // Impact is what a change does to a running instance.

@@ -31,7 +31,7 @@ func (h *Host) apply(ctx context.Context, s Step) error {
 	}
 	l, err := h.link(ctx, s.Link)
 	if err != nil {
-		if absent(err) && (s.Op == RemoveBridge || s.Op == DeleteAddress || s.Op == DeleteRoute || s.Op == Release) {
+		if absent(err) && (s.Op == RemoveBridge || s.Op == DeleteAddress || s.Op == DeleteRoute || s.Op == Release || s.Op == Rejoin) {
 			return nil
 		}
 		return err
@@ -71,6 +71,11 @@ func (h *Host) apply(ctx context.Context, s Step) error {
 		header.Flags, header.Change = unix.IFF_UP, unix.IFF_UP
 		_, err = h.request(ctx, unix.RTM_NEWLINK, unix.NLM_F_ACK, 0, header)
 		return err
+	case Rejoin:
+		if !guestPort(l.Link) {
+			return fault.New(fault.Conflict, "%s is no port of a guest", l.Name)
+		}
+		return unless(h.enslave(ctx, l.Index, s.Bridge), unix.ENODEV)
 	case Enslave:
 		return h.enslave(ctx, l.Index, s.Bridge)
 	case Release:

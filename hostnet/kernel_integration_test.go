@@ -77,6 +77,38 @@ func lan() hostnet.Bridge {
 	}}
 }
 
+// N12: a guest's port comes back under its bridge, whose MTU stays, and another
+// device of the name of one is not touched.
+func TestGuestsAreKeptOnTheirBridge(t *testing.T) {
+	n, guest := nettest.New(t), nettest.New(t)
+	n.Pair("veth1", guest, "eth0")
+	n.IP("link add other type bridge")
+	n.IP("link set other up")
+	h := open(t, n)
+	w := hostnet.Wanted{Namespace: "hostler", Bridges: []hostnet.Bridge{lan()}}
+	w.Bridges[0].MTU, w.Bridges[0].Guests = 2000, []string{"veth1", "other", "gone"}
+	settle(t, h, w)
+	for _, drift := range []string{"link del br-lan", "link set veth1 nomaster"} {
+		n.IP(drift)
+		settle(t, h, w)
+		if under := n.IP("-o link show master br-lan"); !strings.Contains(under, "veth1") {
+			t.Errorf("%s: under the bridge is %q", drift, under)
+		}
+	}
+	if shown := n.IP("link show br-lan"); !strings.Contains(shown, "mtu 2000") {
+		t.Error(shown)
+	}
+	// Gone between the look and the step it is no trouble; another device is.
+	step := hostnet.Step{Op: hostnet.Rejoin, UID: "u1", Link: "gone", Bridge: "br-lan"}
+	if err := h.Apply(t.Context(), step); err != nil {
+		t.Error(err)
+	}
+	step.Link = "other"
+	if err := h.Apply(t.Context(), step); !fault.Is(err, fault.Conflict) {
+		t.Error(err)
+	}
+}
+
 func TestBridgeIsMadeKeptAndRemoved(t *testing.T) {
 	n := nettest.New(t)
 	// Foreign state that must stay as it is.

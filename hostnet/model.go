@@ -42,7 +42,7 @@ func (o *Observed) change(s Step) {
 		edit(s.Link, func(l *Link) { l.ReversePath = s.Value })
 	case SetUp:
 		edit(s.Link, func(l *Link) { l.Up = true })
-	case Enslave:
+	case Enslave, Rejoin:
 		edit(s.Link, func(l *Link) { l.Master, l.MasterKind = s.Bridge, "bridge" })
 		if nic, ok := o.Link(s.Link); ok {
 			edit(s.Bridge, func(l *Link) { l.MTU = min(l.MTU, nic.MTU) })

@@ -135,6 +135,12 @@ func (p *planner) bridge(b Bridge) {
 		}
 		p.move(b.UID, port, b.Name)
 	}
+	for _, guest := range b.Guests {
+		p.rejoin(b, guest)
+		if now, _ := p.o.Link(b.Name); mtu != 0 && now.MTU != mtu {
+			step(Step{Op: SetMTU, MTU: mtu})
+		}
+	}
 	p.dropExtra(b, ports, wanted)
 	// Guests do not get packets through that pretend to come from elsewhere.
 	value := uint32(strict)

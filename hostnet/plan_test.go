@@ -214,6 +214,42 @@ func TestHalfMadeAndUndeclared(t *testing.T) {
 	}
 }
 
+// N12: a guest's port that is off its bridge comes back under it, with the
+// bridge made again, too. What only bears its name, what its maker has not
+// finished and what is not there is left alone.
+func TestGuestsRejoin(t *testing.T) {
+	w := Wanted{Namespace: "hostler", Bridges: []Bridge{{Name: "br-lan", UID: "u", MTU: 9000, Guests: []string{"veth1", "hn02", "veth3", "eth0", "veth4", "gone"}}}}
+	o := host()
+	o.Links = append(o.Links,
+		Link{Name: "veth1", Kind: "veth", Up: true, Carrier: true, MTU: 1500},
+		Link{Name: "hn02", Kind: "tun", Up: true, Carrier: true, MTU: 9000, Master: "br-else", MasterKind: "bridge"},
+		Link{Name: "veth3", Kind: "veth", Up: true, MTU: 1500},
+		Link{Name: "veth4", Kind: "veth", Up: true, Carrier: true, MTU: 9000, Master: "br-lan", MasterKind: "bridge"},
+		Link{Name: "veth5", Kind: "veth", Up: true, Carrier: true, MTU: 1500},
+	)
+	o.Links[5].Master, o.Links[5].MasterKind = "", "" // its bridge is gone
+	steps, problems := Plan(w, o)
+	want := `make bridge br-lan
+bring br-lan up
+put veth1 of a guest back under br-lan
+set the MTU of br-lan to 9000
+put hn02 of a guest back under br-lan
+put veth4 of a guest back under br-lan
+set the reverse path filter of br-lan to strict`
+	if words(steps) != want || len(problems) > 0 {
+		t.Errorf("planned\n%s\n%v", words(steps), problems)
+	}
+	o = simulate(o, steps)
+	if again, _ := Plan(w, o); len(again) > 0 {
+		t.Errorf("the second plan is\n%s", words(again))
+	}
+	for _, s := range steps {
+		if s.Guarded {
+			t.Errorf("%s is guarded", s)
+		}
+	}
+}
+
 func TestCarryKeepsMetrics(t *testing.T) {
 	o := host()
 	o.Routes[2].Metric = 100 // as a network manager sets it

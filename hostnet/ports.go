@@ -199,6 +199,17 @@ func (p *planner) allCarried() map[string]Carried {
 // hostNIC says that a port is none of a guest: those are pairs and taps.
 func hostNIC(l Link) bool { return l.Kind == "" || l.Kind == "vlan" || l.Kind == "bond" }
 
+// guestPort says that a link can be the host's end of a guest's interface.
+func guestPort(l Link) bool { return l.Kind == "veth" || l.Kind == "tun" }
+
+// rejoin puts a guest's port back under its bridge. One without a carrier has
+// nobody at its other end: whoever made it is about to join or to remove it.
+func (p *planner) rejoin(b Bridge, name string) {
+	if l, ok := p.o.Link(name); ok && guestPort(l) && l.Carrier && l.Master != b.Name {
+		p.do(Step{Op: Rejoin, UID: b.UID, Link: name, Bridge: b.Name})
+	}
+}
+
 // giveBack takes a NIC that no bridge wants from our bridge and returns to it
 // what it had.
 func (p *planner) giveBack(nic string) {

@@ -14,14 +14,17 @@ const (
 	StampBridge Op = "stamp-bridge"
 	// ClaimBridge stamps a bridge without an alias that has the step's MAC: the
 	// caller knows that it is its own.
-	ClaimBridge   Op = "claim-bridge"
-	TuneBridge    Op = "tune-bridge" // no spanning tree, no forward delay
-	RemoveBridge  Op = "remove-bridge"
-	SetMAC        Op = "set-mac"
-	SetMTU        Op = "set-mtu"
-	SetUp         Op = "set-up"
-	Enslave       Op = "enslave"
-	Release       Op = "release"
+	ClaimBridge  Op = "claim-bridge"
+	TuneBridge   Op = "tune-bridge" // no spanning tree, no forward delay
+	RemoveBridge Op = "remove-bridge"
+	SetMAC       Op = "set-mac"
+	SetMTU       Op = "set-mtu"
+	SetUp        Op = "set-up"
+	Enslave      Op = "enslave"
+	Release      Op = "release"
+	// Rejoin puts a guest's port back under Bridge. Without the port it is
+	// success: the guest has ended.
+	Rejoin        Op = "rejoin"
 	AddAddress    Op = "add-address"
 	DeleteAddress Op = "delete-address"
 	AddRoute      Op = "add-route"
@@ -42,7 +45,7 @@ type Step struct {
 	// UID is the network that the step belongs to.
 	UID  string `json:"uid"`
 	Link string `json:"link"`
-	// Bridge is the master of Enslave and Release, the source of LearnNeighbours.
+	// Bridge is the master of Enslave, Rejoin and Release, the source of LearnNeighbours.
 	Bridge string `json:"bridge,omitempty"`
 	// Heir is the link that bears a deleted address from now on.
 	Heir      string     `json:"heir,omitempty"`
@@ -83,6 +86,8 @@ func (s Step) String() string {
 		fmt.Fprintf(&b, "bring %s up", s.Link)
 	case Enslave:
 		fmt.Fprintf(&b, "put %s under %s", s.Link, s.Bridge)
+	case Rejoin:
+		fmt.Fprintf(&b, "put %s of a guest back under %s", s.Link, s.Bridge)
 	case Release:
 		fmt.Fprintf(&b, "take %s from %s", s.Link, s.Bridge)
 	case AddAddress:

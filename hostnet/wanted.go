@@ -33,6 +33,9 @@ type Bridge struct {
 	MTU int
 	// Ports are the host NICs to put under the bridge.
 	Ports []string
+	// Guests are the host's ends of guests' interfaces. Whoever made them puts
+	// none back that is taken off its bridge, or whose bridge is deleted.
+	Guests []string
 }
 
 // Carried is what a NIC had of its own, which the bridge above it bears in

@@ -88,6 +88,7 @@ func links(p *Plan, d Desired, o Observed, policy Policy, claims map[string]host
 		if one.On {
 			w.Bridges = append(w.Bridges, hostnet.Bridge{
 				Name: one.Is.Bridge, UID: n.UID, Addresses: prefixes(one.Is.Addresses), MTU: mtuOf(n, one.Is), Ports: one.Is.Interfaces,
+				Guests: guestPorts(d, *one),
 			})
 		}
 	}
@@ -149,6 +150,21 @@ func mtuOf(n Network, is spec.Network) int {
 		return hostnet.DefaultMTU
 	}
 	return is.MTU
+}
+
+// guestPorts are the host's ends of the interfaces that have a place on the
+// network and whose instances name its bridge.
+func guestPorts(d Desired, p Planned) []string {
+	var ports []string
+	for _, g := range d.Guests {
+		for nic, port := range g.Ports {
+			if entry, ok := p.Guests[key(g.Name, nic)]; ok && entry.Released == nil && port.Bridge == p.Is.Bridge {
+				ports = append(ports, port.Device)
+			}
+		}
+	}
+	slices.Sort(ports)
+	return ports
 }
 
 // forget lets go of what is carried for NICs that are no longer under the

@@ -41,6 +41,8 @@ type Guest struct {
 	Dying     bool
 	NICs      map[string]spec.NIC
 	Publish   []spec.Publish
+	// Ports are the host's ends of its interfaces.
+	Ports map[string]spec.Port
 	// Instance: one is recorded.
 	Instance bool
 	// Settled: its instance is as the record says, or there is none.

@@ -58,7 +58,7 @@ func decodeGuest(o state.Object) (Guest, error) {
 	settled := status.ObservedGeneration >= o.Generation && asDeclared && status.Attempts.ErrorKind == "" &&
 		(status.State == spec.MachineRunning || status.State == spec.MachineStopped)
 	g := Guest{
-		Name: o.Name, UID: o.UID, Type: record.Machine.Type, Dying: o.Life != state.Alive, NICs: record.Machine.Networks, Publish: record.Machine.Publish,
+		Name: o.Name, UID: o.UID, Type: record.Machine.Type, Dying: o.Life != state.Alive, NICs: record.Machine.Networks, Publish: record.Machine.Publish, Ports: status.Ports,
 		Instance: status.Instance != nil || status.State == spec.MachineProvisioning, Settled: settled || absent,
 	}
 	for _, text := range status.Addresses {

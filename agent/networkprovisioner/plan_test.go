@@ -76,6 +76,8 @@ func do(o *Observed, s hostnet.Step) {
 		o.Host.Links = slices.Delete(o.Host.Links, at, at+1)
 		o.Host.Addresses = slices.DeleteFunc(o.Host.Addresses, func(a hostnet.Address) bool { return a.Link == s.Link })
 		o.Host.Routes = slices.DeleteFunc(o.Host.Routes, func(r hostnet.Route) bool { return r.Link == s.Link })
+	case hostnet.Rejoin:
+		o.Host.Links[at].Master = s.Bridge
 	case hostnet.SetUp:
 		o.Host.Links[at].Up = true
 	case hostnet.StampBridge:

@@ -4,6 +4,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"hostler/agent/spec"
+	"hostler/hostnet"
 )
 
 // N12: a server is told of the bridge that is there, in the very pass in which
@@ -35,4 +38,26 @@ func TestTheServerOfABridgeMadeAgain(t *testing.T) {
 	if told := r.events("lan"); slices.Contains(told, "dnsmasq had ended and is started again") || !strings.HasPrefix(told[len(told)-1], "make bridge br-lan; ") {
 		t.Errorf("told %q", told)
 	}
+}
+
+// N12: a guest is put back under the bridge that its instance names, if it has
+// a place on that bridge's network.
+func TestGuestsOfABridgeMadeAgain(t *testing.T) {
+	d, o := two(), Observed{}
+	carryOut(t, &d, &o)
+	d.Guests[0].Ports = map[string]spec.Port{"eth0": {Device: "veth1", Bridge: "br-lan"}, "extra0": {Device: "veth2", Bridge: "br-lan"}}
+	d.Guests[1].Ports = map[string]spec.Port{"eth0": {Device: "veth3", Bridge: "br-old"}} // it moves when it starts again
+	for _, name := range []string{"veth1", "veth2", "veth3"} {
+		o.Host.Links = append(o.Host.Links, hostnet.Link{Name: name, Kind: "veth", Up: true, Carrier: true, MTU: 1500})
+	}
+	equalText(t, "off the bridge", said(Make(d, o, policy())), "update lan live: put veth1 of a guest back under br-lan;")
+	o.Host.Links = slices.DeleteFunc(o.Host.Links, func(l hostnet.Link) bool { return l.Name == "br-lan" })
+	o.Host.Addresses, o.Host.Routes = nil, nil
+	p := carryOut(t, &d, &o)
+	for _, l := range o.Host.Links {
+		if want := l.Name == "veth1"; (l.Master == "br-lan") != want {
+			t.Errorf("%s is under %q", l.Name, l.Master)
+		}
+	}
+	equalText(t, "afterwards", said(p), "")
 }

@@ -27,7 +27,7 @@ func Assess(d Desired, inst *containerbroker.Instance, steps []Step, now time.Ti
 	s := d.Status
 	inst = known(d, inst)
 	s.Conditions = slices.Clone(s.Conditions)
-	s.Percent, s.Hardware = nil, hardwareOf(inst)
+	s.Percent, s.Hardware, s.Ports = nil, hardwareOf(inst), portsOf(inst)
 	if s.ObservedGeneration < d.Generation {
 		clearFailure(&s)
 		// Until what the new generation asks for is there and done, or has
@@ -71,6 +71,18 @@ func hardwareOf(inst *containerbroker.Instance) *spec.Hardware {
 		return nil
 	}
 	return &spec.Hardware{Arch: inst.Arch, CPUs: max(inst.CPUs, 0), Memory: inst.Memory, RootDisk: inst.RootDisk}
+}
+
+// portsOf are the host's ends of an instance's interfaces.
+func portsOf(inst *containerbroker.Instance) map[string]spec.Port {
+	if inst == nil || len(inst.Ports) == 0 {
+		return nil
+	}
+	ports := map[string]spec.Port{}
+	for nic, p := range inst.Ports {
+		ports[nic] = spec.Port(p)
+	}
+	return ports
 }
 
 // over says that a failure which would be retried left nothing to be retried:

@@ -60,27 +60,6 @@ const (
 	MachineDying        MachineState = "dying"
 )
 
-// InstanceInfo ties a machine to its instance. It is written once per
-// instance: only its absence may be overwritten, and only the removal of the
-// instance clears it.
-type InstanceInfo struct {
-	Name  string `json:"name"`
-	Token string `json:"token"`
-	// Image is the reference it was made from, ImageID the hypervisor's id.
-	Image   string    `json:"image,omitempty"`
-	ImageID string    `json:"image-id,omitempty"`
-	Created time.Time `json:"created"`
-}
-
-// Hardware is what an instance was really given. Memory and RootDisk in bytes.
-type Hardware struct {
-	Arch     string `json:"arch,omitempty"`
-	CPUs     int    `json:"cpus,omitempty"`
-	Memory   int64  `json:"memory,omitempty"`
-	RootDisk int64  `json:"root-disk,omitempty"`
-	VirtType string `json:"virt-type,omitempty"`
-}
-
 // Condition is one aspect of an object's state.
 type Condition struct {
 	Type    string    `json:"type"`
@@ -145,14 +124,17 @@ type Attempts struct {
 
 // MachineStatus is the status half of a machine object in the store.
 type MachineStatus struct {
-	State      MachineState  `json:"state"`
-	Message    string        `json:"message,omitempty"`
-	Instance   *InstanceInfo `json:"instance,omitempty"`
-	Addresses  []string      `json:"addresses,omitempty"`
-	Hardware   *Hardware     `json:"hardware,omitempty"`
-	Conditions []Condition   `json:"conditions,omitempty"`
-	Attempts   Attempts      `json:"retry,omitzero"`
-	Percent    *int          `json:"percent,omitempty"`
+	State     MachineState  `json:"state"`
+	Message   string        `json:"message,omitempty"`
+	Instance  *InstanceInfo `json:"instance,omitempty"`
+	Addresses []string      `json:"addresses,omitempty"`
+	Hardware  *Hardware     `json:"hardware,omitempty"`
+	// Ports are the host's ends of the instance's interfaces, by their names
+	// inside: who keeps the bridges finds them by it.
+	Ports      map[string]Port `json:"ports,omitempty"`
+	Conditions []Condition     `json:"conditions,omitempty"`
+	Attempts   Attempts        `json:"retry,omitzero"`
+	Percent    *int            `json:"percent,omitempty"`
 	// ObservedGeneration is the generation this status speaks of.
 	ObservedGeneration int64 `json:"observed-generation,omitempty"`
 	// RestartsDone follows MachineRecord.RestartRequest.

@@ -110,6 +110,22 @@ func foundNICs(interfaces []libvirtxml.DomainInterface, uuid string) (texts map[
 	return texts, at
 }
 
+// portsOf are the host's ends of interfaces, which libvirt does not put back
+// under their bridge.
+func portsOf(interfaces map[string]libvirtxml.DomainInterface) map[string]containerbroker.Port {
+	var ports map[string]containerbroker.Port
+	for name, n := range interfaces {
+		if n.Target == nil || n.Target.Dev == "" || n.Source == nil || n.Source.Bridge == nil {
+			continue
+		}
+		if ports == nil {
+			ports = map[string]containerbroker.Port{}
+		}
+		ports[name] = containerbroker.Port{Device: n.Target.Dev, Bridge: n.Source.Bridge.Bridge}
+	}
+	return ports
+}
+
 // dataDisk is a block device of the host as a disk of the guest, which finds
 // it by its serial: /dev/disk/by-id/virtio-SERIAL.
 func dataDisk(disk containerbroker.Disk, target string) libvirtxml.DomainDisk {

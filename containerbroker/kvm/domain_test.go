@@ -124,6 +124,12 @@ func TestPortsAreNamed(t *testing.T) {
 	if diff := cmp.Diff([]string{"hn00163e000001", ""}, names); diff != "" {
 		t.Error(diff)
 	}
+	// By these names they are put back under their bridges (N12).
+	_, found := foundNICs(wantedNICs(hostile(), "uuid", "default"), "uuid")
+	ports := portsOf(found)
+	if len(ports) != 1 || ports["eth0.5_x"] != (containerbroker.Port{Device: "hn00163e000001", Bridge: "br-lan"}) {
+		t.Errorf("its ports are %v", ports)
+	}
 }
 
 // hostile is a machine whose every text tries to break out.

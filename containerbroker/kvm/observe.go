@@ -190,7 +190,9 @@ func (d *Driver) instanceOf(ctx context.Context, c *conn, def definition, name s
 	if m := def.domain.CurrentMemory; m != nil && s.Memory > 0 {
 		s.Memory = min(s.Memory, bytesOf(m.Value, m.Unit))
 	}
-	s.NICs, _ = foundNICs(def.domain.Devices.Interfaces, def.domain.UUID)
+	var at map[string]libvirtxml.DomainInterface
+	s.NICs, at = foundNICs(def.domain.Devices.Interfaces, def.domain.UUID)
+	i.Ports = portsOf(at)
 	s.Disks, _ = foundDisks(def.domain.Devices.Disks)
 	known := raw{maxCPUs: most}
 	if n := def.note; n != nil {

@@ -81,6 +81,22 @@ func TestDevices(t *testing.T) {
 	}
 }
 
+// N12: the host's ends of a running instance's interfaces are known by LXD's
+// notes; those that are not ours are nobody's to move.
+func TestPorts(t *testing.T) {
+	i := stamped(api.Running)
+	i.Devices = attached(t, New(Options{}), devices{"extra0": {"type": "nic", "nictype": "bridged", "parent": "br-lan"}}, wiredMachine(), nil)
+	i.Config["volatile.eth0.host_name"], i.Config["volatile.extra0.host_name"], i.Config["volatile.gone0.host_name"] = "veth1", "veth2", "veth3"
+	want := map[string]containerbroker.Port{"eth0": {Device: "veth1", Bridge: "br-lan"}}
+	if diff := cmp.Diff(want, instanceOf(api.InstanceFull{Instance: i}, true).Ports); diff != "" {
+		t.Error(diff)
+	}
+	i.Config["volatile.eth0.host_name"] = "" // it has stopped
+	if ports := instanceOf(api.InstanceFull{Instance: i}, true).Ports; ports != nil {
+		t.Errorf("stopped it has %v", ports)
+	}
+}
+
 // A guest is kept to its addresses as far as LXD and the host can.
 func TestFilters(t *testing.T) {
 	m := wiredMachine()

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/canonical/lxd/shared/api"
+
 	"hostler/containerbroker"
 	"hostler/containerbroker/guestprobe"
 	"hostler/internal/fault"
@@ -147,6 +149,23 @@ func nicTexts(m containerbroker.Machine, have raw) (wanted, found map[string]str
 		}
 	}
 	return wanted, found
+}
+
+// portsOf are the host's ends of an instance's interfaces. LXD notes their
+// names while it runs, and puts none of them back under its bridge.
+func portsOf(f api.InstanceFull) map[string]containerbroker.Port {
+	var ports map[string]containerbroker.Port
+	for name, device := range f.Devices {
+		at := f.Config["volatile."+name+".host_name"]
+		if at == "" || device["type"] != "nic" || device["nictype"] != "bridged" || device[keyOwner] == "" || device[keyParent] == "" {
+			continue
+		}
+		if ports == nil {
+			ports = map[string]containerbroker.Port{}
+		}
+		ports[name] = containerbroker.Port{Device: at, Bridge: device[keyParent]}
+	}
+	return ports
 }
 
 // readdressed says that an interface stays and gets another address: LXD then

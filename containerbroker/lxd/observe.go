@@ -140,6 +140,7 @@ func instanceOf(f api.InstanceFull, filterIPv6 bool) containerbroker.Instance {
 		Privileged: isTrue(effective(f, keyPrivileged)),
 		Nesting:    isTrue(effective(f, keyNesting)),
 		Created:    f.CreatedAt,
+		Ports:      portsOf(f),
 	}
 	if halfMade(f.Instance) {
 		i.Status = containerbroker.StatusHalfMade

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/canonical/lxd/shared/api"
+
 	"hostler/containerbroker/lxd/lxdtest"
 	"hostler/tests/harness"
 )
@@ -111,6 +113,53 @@ func answer(url string) error {
 		return err
 	}
 	return r.Body.Close() // whatever it says, it is there
+}
+
+// N12: a guest whose bridge is deleted, or that is taken off it, is reached
+// again without a restart, by what it publishes, too.
+func TestDriftCutsNoGuestOff(t *testing.T) {
+	s, a := both(t)
+	a.Run("apply", "-f", a.File("site", lan), "--wait", "--timeout", "2m")
+	a.Run("exec", "web", "--", "httpd", "-p", "80", "-h", "/etc")
+	port := func() string {
+		var web api.Instance
+		if err := s.API(http.MethodGet, "/1.0/instances/web", nil, &web); err != nil {
+			t.Fatal(err)
+		}
+		return web.Config["volatile.eth0.host_name"]
+	}
+	first := port()
+	whole := func() error {
+		for _, url := range []string{"http://127.0.0.1:18080/passwd", "http://10.221.7.10/passwd"} {
+			if err := answer(url); err != nil {
+				return err
+			}
+		}
+		return inside(a, "db", "10.221.7.10", 80)
+	}
+	harness.Wait(t, "the guest's answer", repaired, whole)
+	for name, drift := range map[string][]string{
+		"the bridge is deleted":            {"link", "delete", "br-hlan"},
+		"the guest is taken off":           {"link", "set", first, "nomaster"},
+		"the guest is put under another's": {"link", "set", first, "master", s.Bridge},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := len(told(t, a))
+			began := time.Now()
+			harness.Run(t, "ip", drift...)
+			harness.Wait(t, "the guests to be reached", repaired, whole)
+			t.Logf("put right after %v", time.Since(began).Round(time.Millisecond))
+			harness.Wait(t, "the event", repaired, func() error {
+				if events := told(t, a)[before:]; !strings.Contains(strings.Join(events, "\n"), "put "+first+" of a guest back under br-hlan") {
+					return fmt.Errorf("told %q", events)
+				}
+				return nil
+			})
+		})
+	}
+	if now := port(); now != first {
+		t.Errorf("the guest was started again: %s became %s", first, now)
+	}
 }
 
 // Two machines with a declared and an allocated address reach the outside and
