@@ -235,20 +235,6 @@ func (o *operation) update(ctx context.Context, s Step) error {
 	return nil
 }
 
-func (o *operation) restart(ctx context.Context, s Step) error {
-	if len(s.Changes) > 0 {
-		if err := o.update(ctx, s); err != nil {
-			return err
-		}
-	}
-	o.show(ctx, "restarting")
-	if err := o.power(ctx, containerbroker.PowerRestart); err != nil {
-		return err
-	}
-	o.event(ctx, state.LevelInfo, "Restarted", s.Detail)
-	return o.ready(ctx)
-}
-
 // recreate deletes the instance only when what it is made again from is
 // there.
 func (o *operation) recreate(ctx context.Context, s Step) error {

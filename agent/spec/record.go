@@ -137,7 +137,8 @@ type MachineStatus struct {
 	Percent    *int            `json:"percent,omitempty"`
 	// ObservedGeneration is the generation this status speaks of.
 	ObservedGeneration int64 `json:"observed-generation,omitempty"`
-	// RestartsDone follows MachineRecord.RestartRequest.
+	// RestartsDone follows MachineRecord.RestartRequest; it is less while a
+	// restart is owed, be it for a change that was made.
 	RestartsDone int `json:"restarts-done,omitempty"`
 	// Boot is the boot of the host in which the instance last ran.
 	Boot string `json:"boot,omitempty"`
