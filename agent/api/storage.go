@@ -2,8 +2,6 @@ package api
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -12,6 +10,7 @@ import (
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
+	"hostler/storage"
 )
 
 // AttachmentRow is one row of `hostler get attachments`.
@@ -136,11 +135,17 @@ func (w *world) resizeVolume(name string, size spec.Size) error {
 		return fault.New(fault.NotReady, "volume/%s is being removed", name)
 	}
 	var r spec.VolumeRecord
-	if err := json.Unmarshal(g.now, &r); err != nil {
-		return fmt.Errorf("cannot read volume/%s: %w", name, err)
+	var status spec.StorageStatus
+	if err := decodeObject(state.Object{ID: state.ID{Kind: spec.KindVolume, Name: name}, Spec: g.now, Status: g.before.Status}, &r, &status); err != nil {
+		return err
 	}
-	if size < r.Volume.Size {
-		return fault.New(fault.Invalid, "cannot resize volume/%s: it has %s and cannot shrink to %s: what is in it may not fit", name, r.Volume.Size, size)
+	// What it was to have and never came to may be taken back.
+	has := r.Volume.Size
+	if status.Created && status.Size > 0 {
+		has = spec.Size(status.Size)
+	}
+	if storage.RoundSize(int64(size)) < int64(has) {
+		return fault.New(fault.Invalid, "cannot resize volume/%s: it has %s and cannot shrink to %s: what is in it may not fit", name, has, size)
 	}
 	if d := w.declarations[r.Declaration]; d != nil && !d.gone {
 		if isFile(d.record.Source) {
