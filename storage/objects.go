@@ -77,6 +77,9 @@ type FilesystemParams struct {
 	Device string
 	// Wipe lets foreign data on the device be destroyed.
 	Wipe bool
+	// Anew: a person knows that what was made is gone, and has it made again,
+	// empty, where the device is proven blank.
+	Anew bool
 	// Record is kept beside the stamp; see Recorder.
 	Record string
 	// Progress, when set, is told in words how far it is.
@@ -103,6 +106,9 @@ type Filesystem struct {
 	// Problem says what is wrong with the filesystem itself; empty when
 	// nothing is.
 	Problem string
+	// Unmade: its making was interrupted before anything could be kept in it;
+	// Create goes on with it.
+	Unmade bool
 }
 
 // FilesystemAttachParams says where to mount a filesystem.

@@ -41,7 +41,9 @@ type FilesystemSource interface {
 	Create(ctx context.Context, filesystems []FilesystemParams) []Result[Filesystem]
 	// Attach mounts filesystems at paths, until Detach or until the host's
 	// next start. The directory is made where it is missing; one that holds
-	// anything is refused (fault.NeedsOperator) with what is in it.
+	// anything is refused (fault.NeedsOperator) with what is in it. One whose
+	// device is proven blank has lost its data: fault.NotFound, also of Create
+	// without Anew.
 	Attach(ctx context.Context, filesystems []FilesystemAttachParams) []Result[FilesystemAttachment]
 	// Detach unmounts filesystems from paths and removes the empty directory.
 	// A mount in use is a BusyError that names its users, and stays usable.

@@ -29,13 +29,14 @@ type fakeHost struct {
 	wrong       []string
 	calls       []string
 	loops       int
-	attaches    bool // a volume has its device as soon as it is made
+	gone        map[string]bool // filesystems whose devices are blank
+	attaches    bool            // a volume has its device as soon as it is made
 }
 
 func newFakeHost() *fakeHost {
 	return &fakeHost{
 		volumes: map[string]*storage.Volume{}, filesystems: map[string]*storage.Filesystem{}, on: map[string]string{},
-		views: map[string]idmap.View{}, used: map[string]string{}, fails: map[string]error{}, blind: map[string]error{}, holds: map[string]error{},
+		views: map[string]idmap.View{}, used: map[string]string{}, fails: map[string]error{}, gone: map[string]bool{}, blind: map[string]error{}, holds: map[string]error{},
 	}
 }
 
@@ -250,6 +251,11 @@ func (h fakeFilesystems) Create(_ context.Context, filesystems []storage.Filesys
 			return storage.Filesystem{}, err
 		}
 		if f := h.filesystems[p.ID]; f != nil {
+			if h.gone[p.ID] && !p.Anew {
+				return *f, h.refuse("makes filesystem/%s anew, and nobody said so", p.ID)
+			}
+			delete(h.gone, p.ID)
+			f.Problem, f.Unmade = "", false
 			return *f, p.OwnedBy(f.Stamp)
 		}
 		f := &storage.Filesystem{Ref: p.Ref, Type: p.Type, Size: p.Size, UUID: h.source, Record: p.Record}
@@ -288,6 +294,9 @@ func (h fakeFilesystems) Attach(_ context.Context, filesystems []storage.Filesys
 		f := h.filesystems[p.ID]
 		if f == nil || h.source == Managed && p.Device != h.on[p.ID] {
 			return storage.FilesystemAttachment{}, h.refuse("mounts filesystem/%s, which is not on %q", p.ID, p.Device)
+		}
+		if h.gone[p.ID] {
+			return storage.FilesystemAttachment{}, fault.New(fault.NotFound, "its data is gone: %s is blank", p.Device)
 		}
 		f.Attachments, f.Held = []storage.FilesystemAttachment{{Path: p.Path, Device: p.Device}}, ""
 		return f.Attachments[0], nil

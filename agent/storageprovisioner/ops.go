@@ -83,7 +83,8 @@ func (w *Worker) callFilesystems(ctx context.Context, world *world, source stora
 			e := j.entity
 			return storage.FilesystemParams{
 				Ref: e.ref(ns), Size: e.Size, Type: e.fstype(), Device: device(j), Wipe: e.Filesystem.Wipe,
-				Record: e.Record, Progress: w.words(ctx, e),
+				// What was whole is only made when a person said so.
+				Anew: e.Status.Created, Record: e.Record, Progress: w.words(ctx, e),
 			}
 		})
 		var check func(storage.FilesystemParams) error
@@ -98,12 +99,19 @@ func (w *Worker) callFilesystems(ctx context.Context, world *world, source stora
 		}
 		return errorsOf(grower.GrowFilesystems(ctx, w.grown(ctx, ns, jobs)))
 	case ActionAttach:
-		return errorsOf(source.Attach(ctx, mapped(jobs, func(j *job) storage.FilesystemAttachParams {
+		errs := errorsOf(source.Attach(ctx, mapped(jobs, func(j *job) storage.FilesystemAttachParams {
 			e := j.entity
 			return storage.FilesystemAttachParams{
 				Ref: e.ref(ns), Path: world.policy.mountPath(e.Name), Device: device(j), Options: e.Filesystem.MountOptions,
 			}
 		})))
+		for i, err := range errs {
+			if fault.Is(err, fault.NotFound) {
+				e := jobs[i].entity
+				errs[i] = fault.New(fault.NotFound, "its data is gone from %s; `hostler retry %s` makes it anew, empty", e.place(), e.Key())
+			}
+		}
+		return errs
 	case ActionDetach:
 		return source.Detach(ctx, mapped(jobs, func(j *job) storage.DetachParams {
 			return storage.DetachParams{Ref: j.entity.ref(ns), Path: world.policy.mountPath(j.entity.Name), Force: j.entity.Force}

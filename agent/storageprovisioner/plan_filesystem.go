@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"hostler/agent/spec"
+	"hostler/internal/fault"
 	"hostler/storage"
 )
 
@@ -19,15 +20,18 @@ func (w *world) filesystem(e *Entity) []Step {
 	}
 	var steps []Step
 	switch {
-	case f == nil, f.Problem != "" && !e.Status.Created:
+	case f == nil, unmade(e, f):
 		steps = append(steps, w.absent(e, waiting))
+		waiting = "its creation"
+	case !mounted && lost(e):
+		steps = append(steps, Step{Action: ActionCreate, Detail: e.describe() + ", anew and empty", Waiting: waiting})
 		waiting = "its creation"
 	case f.Problem == "":
 		steps = append(steps, w.differences(e, f)...)
 	}
 	wanted := w.wanted(e)
 	if wanted && !mounted {
-		if f != nil && f.Problem != "" && e.Status.Created {
+		if f != nil && f.Problem != "" && !unmade(e, f) {
 			waiting = "its repair"
 		}
 		steps = append(steps, Step{Action: ActionAttach, Waiting: waiting})
@@ -39,6 +43,17 @@ func (w *world) filesystem(e *Entity) []Step {
 		steps = append(steps, Step{Action: ActionDetach, Waiting: used})
 	}
 	return steps
+}
+
+// unmade says that a filesystem's making is to be gone on with.
+func unmade(e *Entity, f *storage.Filesystem) bool {
+	return f.Unmade || f.Problem != "" && !e.Status.Created
+}
+
+// lost says that a filesystem's data was found to be gone, and that a person
+// was told so and has it made anew.
+func lost(e *Entity) bool {
+	return failedAction(e.Status) == ActionAttach && e.Status.Attempts.ErrorKind == string(fault.NotFound) && e.Status.ObservedGeneration < e.Generation
 }
 
 // differences plans for what a filesystem has otherwise than declared.

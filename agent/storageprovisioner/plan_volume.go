@@ -91,7 +91,7 @@ func (w *world) onDevice(f *Entity) bool {
 	if f.Life != state.Alive {
 		return false
 	}
-	return w.wanted(f) || (seen == nil || seen.Problem != "" && !f.Status.Created) && w.absent(f, "").Held == "" && !failedForGood(f)
+	return w.wanted(f) || (seen == nil || unmade(f, seen)) && w.absent(f, "").Held == "" && !failedForGood(f)
 }
 
 // failedForGood says that nothing will be tried by itself, so that nothing

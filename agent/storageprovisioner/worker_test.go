@@ -411,6 +411,48 @@ func TestLostData(t *testing.T) {
 	}
 }
 
+// W10: what was on a volume that was made anew, as told, is gone with it: that
+// is said with what makes it anew, and that does, once.
+func TestLostDataOfAFilesystem(t *testing.T) {
+	r := newRig(t)
+	r.web()
+	r.pass()
+	r.instance("web")
+	r.host.reboot()
+	delete(r.host.volumes, "data")
+	r.host.gone["www"] = true
+	r.pass()
+	r.put(state.ID{Kind: spec.KindVolume, Name: "data"}, spec.VolumeRecord{Volume: spec.Volume{Provider: "loop", Size: spec.GiB}, RetryRequest: 1}, state.Alive)
+	r.pass()
+	const said = "its data is gone from volume/data; `hostler retry filesystem/www` makes it anew, empty"
+	for range 2 {
+		if s := r.status(spec.KindFilesystem, "www"); s.State != spec.StorageError || s.Message != said {
+			t.Fatalf("%+v", s)
+		}
+		r.now = r.now.Add(time.Hour) // tried again by itself it is not made
+		r.pass()
+	}
+	r.put(state.ID{Kind: spec.KindFilesystem, Name: "www"}, spec.FilesystemRecord{Filesystem: spec.Filesystem{Volume: "data"}, RetryRequest: 1}, state.Alive)
+	r.pass()
+	if s := r.status(spec.KindFilesystem, "www"); s.State != spec.StorageAttached || r.host.gone["www"] {
+		t.Errorf("%+v", s)
+	}
+}
+
+// F16: a making that was interrupted is gone on with, also of what had been
+// whole before.
+func TestInterruptedMakingAnew(t *testing.T) {
+	r := newRig(t)
+	r.web()
+	r.pass()
+	r.host.reboot()
+	r.host.filesystems["www"].Problem, r.host.filesystems["www"].Unmade = "its making was interrupted", true
+	r.pass()
+	if s := r.status(spec.KindFilesystem, "www"); s.State != spec.StorageAttached {
+		t.Errorf("%+v", s)
+	}
+}
+
 // F12: while machines may be there that no record tells of, nothing that they
 // may use is taken away.
 func TestUnfoundMachines(t *testing.T) {

@@ -1,6 +1,7 @@
 package managedfs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,7 +50,11 @@ func (s *Source) create(ctx context.Context, p storage.FilesystemParams) error {
 		return fault.New(fault.NotReady, "its volume is not attached")
 	}
 	if found && rec.Made {
-		return s.verify(rec, p.Device)
+		if err := s.verify(rec, p.Device); !fault.Is(err, fault.NotFound) || !p.Anew {
+			return err
+		}
+		// Its device is blank. Whatever is there when it is claimed stays.
+		rec, found, p.Wipe = record{}, false, false
 	}
 	what, err := s.decide(ctx, p, rec, found)
 	if err != nil || what == adopted {
@@ -58,7 +63,8 @@ func (s *Source) create(ctx context.Context, p storage.FilesystemParams) error {
 	return s.make(ctx, p, what == wiping)
 }
 
-// verify refuses a device that does not bear the filesystem.
+// verify refuses a device that does not bear the filesystem; a blank one, from
+// which it is gone, as fault.NotFound.
 func (s *Source) verify(rec record, device string) error {
 	found, err := probe(device)
 	if err != nil {
@@ -69,11 +75,28 @@ func (s *Source) verify(rec record, device string) error {
 	}) {
 		return nil
 	}
+	if blank, err := isBlank(device); err != nil || blank {
+		return cmp.Or(err, fault.New(fault.NotFound, "its data is gone: %s is blank", device))
+	}
 	bears := "nothing that is known"
 	if len(found) > 0 {
 		bears = blockdevice.Describe(found)
 	}
 	return fault.New(fault.NeedsOperator, "%s bears %s, not the %s with UUID %s", device, bears, rec.Type, rec.UUID)
+}
+
+func isBlank(device string) (bool, error) {
+	f, err := os.Open(device)
+	if err != nil {
+		return false, fmt.Errorf("cannot open the device: %w", err)
+	}
+	defer f.Close()
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return false, fmt.Errorf("cannot read the device: %w", err)
+	}
+	blank, _, err := blockdevice.Blank(f, size)
+	return blank, err
 }
 
 // decision is what is to be done with a device.

@@ -204,7 +204,7 @@ func (s *Source) Record(ctx context.Context, objects []storage.RecordParams) []e
 func (s *Source) filesystem(id string, rec record, table mounts.Table, seen probes) storage.Filesystem {
 	f := storage.Filesystem{Ref: storage.Ref{ID: id, Stamp: rec.Stamp}, Type: rec.Type, UUID: rec.UUID, Label: rec.Label, Record: rec.Record}
 	if !rec.Made {
-		f.Problem = "its making was interrupted"
+		f.Problem, f.Unmade = "its making was interrupted", true
 	}
 	for _, m := range mountsOf(rec, table, seen) {
 		a := storage.FilesystemAttachment{Path: m.Mountpoint, Device: m.Source, ReadOnly: mounts.ReadOnly(m)}

@@ -238,6 +238,45 @@ func TestRenumberedDevices(t *testing.T) {
 	b.must(b.attach("a", devices["a"]))
 }
 
+// W10: the data of a filesystem is gone when its volume was made anew. That is
+// told, and only a person's word makes it again, empty; never on a device that
+// bears anything, and after a kill it goes on.
+func TestDataThatIsGone(t *testing.T) {
+	for kind, size := range sizes {
+		t.Run(kind, func(t *testing.T) {
+			b := newBench(t, storagetest.Dir(t), nil)
+			device := b.device("data", size)
+			_, err := b.create("data", kind, device, false)
+			b.must(err)
+			b.must(errors.Join(b.volumes.Detach(t.Context(), []storage.DetachParams{{Ref: ref("data")}})[0], b.volumes.Destroy(t.Context(), []storage.Ref{ref("data")})[0]))
+			device = b.device("data", size)
+			if err := b.attach("data", device); !fault.Is(err, fault.NotFound) {
+				t.Fatalf("mounted with %v", err)
+			}
+			if _, err := b.create("data", kind, device, true); !fault.Is(err, fault.NotFound) {
+				t.Fatalf("made without a word with %v", err)
+			}
+			anew := func(source *managedfs.Source) error {
+				return source.Create(t.Context(), []storage.FilesystemParams{{Ref: ref("data"), Type: kind, Device: device, Wipe: true, Anew: true}})[0].Err
+			}
+			b.must(os.WriteFile(device, []byte("somebody's"), 0o600))
+			if err := anew(b.source); !fault.Is(err, fault.NeedsOperator) || !strings.HasPrefix(head(t, device), "somebody's") {
+				t.Fatalf("made on what somebody wrote: %v", err)
+			}
+			b.must(os.WriteFile(device, make([]byte, 4096), 0o600))
+			killed := newBench(t, b.dir, killing{})
+			if err := anew(killed.source); err == nil {
+				t.Fatal("was not killed")
+			}
+			if got, err := b.source.List(t.Context()); err != nil || len(got) != 1 || !got[0].Unmade {
+				t.Fatalf("%+v %v", got, err)
+			}
+			b.must(anew(b.source))
+			b.must(b.attach("data", device))
+		})
+	}
+}
+
 // ENOSPC and EIO below mkfs: an error, no mount, and with room again it works.
 func TestNoRoomForMkfs(t *testing.T) {
 	dir := storagetest.Host(t, "tmpfs", 64*mib)

@@ -119,7 +119,7 @@ func (s *Source) create(ctx context.Context, p storage.FilesystemParams) error {
 	if err != nil {
 		return err
 	}
-	params := storage.FilesystemParams{Ref: p.Ref, Type: inner, Device: device, Progress: p.Progress}
+	params := storage.FilesystemParams{Ref: p.Ref, Type: inner, Device: device, Anew: p.Anew, Progress: p.Progress}
 	if r := s.o.Filesystems.Create(ctx, []storage.FilesystemParams{params}); r[0].Err != nil {
 		return r[0].Err
 	}
@@ -218,7 +218,7 @@ func (s *Source) List(ctx context.Context) ([]storage.Filesystem, error) {
 		if i := slices.IndexFunc(filesystems, func(f storage.Filesystem) bool { return f.Ref == v.Ref }); i >= 0 {
 			f = filesystems[i]
 		} else if v.Problem == "" {
-			f.Problem = "its making was interrupted"
+			f.Problem, f.Unmade = "its making was interrupted", true
 		}
 		f.Type, f.Size, f.Record = "rootfs", v.Size, v.Record
 		if v.Problem != "" {
