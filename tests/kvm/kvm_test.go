@@ -176,4 +176,25 @@ func TestAdoptAndRelease(t *testing.T) {
 	if s.Guest("legacy") != pid {
 		t.Error("the guest was restarted")
 	}
+	// P28: what hostler made keeps its image while it is let go, and is
+	// hostler's with its files when it is taken back.
+	a.Run("release", "web")
+	harness.Wait(t, "the release", time.Minute, func() error {
+		if row, there := a.Machines()["web"]; there {
+			return fmt.Errorf("%+v", row)
+		}
+		return nil
+	})
+	_, digest, _ := strings.Cut(image, "sha256=")
+	if code, out := a.Exit("image", "delete", digest); code == 0 || !strings.Contains(out, "used by web") {
+		t.Errorf("deleting the image of a released machine: exit %d:\n%s", code, out)
+	}
+	a.Run("adopt", "kvm/web")
+	if code, out := a.Exit("plan", "-f", a.File("again", a.Run("export", "web"))); code != 0 {
+		t.Errorf("the plan of what was exported exits with %d:\n%s", code, out)
+	}
+	a.Run("delete", "machine/web", "--wait")
+	if files := s.Files(); len(files) != 0 {
+		t.Errorf("files %v are left", files)
+	}
 }
