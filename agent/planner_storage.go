@@ -45,6 +45,7 @@ var storageWords = map[storageprovisioner.Action]struct {
 	storageprovisioner.ActionCreate:  {"create", containerbroker.ImpactNone},
 	storageprovisioner.ActionAdopt:   {"adopt", containerbroker.ImpactNone},
 	storageprovisioner.ActionGrow:    {"update", containerbroker.ImpactLive},
+	storageprovisioner.ActionRemount: {"update", containerbroker.ImpactNone},
 	storageprovisioner.ActionAttach:  {"attach", containerbroker.ImpactLive},
 	storageprovisioner.ActionShow:    {"attach", containerbroker.ImpactLive},
 	storageprovisioner.ActionDetach:  {"detach", containerbroker.ImpactLive},
@@ -71,7 +72,7 @@ func storageStep(s storageprovisioner.Step) api.Step {
 		view.Detail = "as a block device of the host"
 	}
 	for _, c := range s.Changes {
-		if s.Action == storageprovisioner.ActionGrow {
+		if words.word == "update" {
 			view.Changes = append(view.Changes, api.Change{Field: c.Field, From: c.From, To: c.To, Impact: view.Impact})
 		}
 	}

@@ -101,6 +101,9 @@ type Filesystem struct {
 	// Held is a block device that the source still has of the host for it
 	// though nobody was given its mount; Detach gives it back.
 	Held string
+	// Options are those that it was mounted with; nil while it is not mounted,
+	// or when that is not known.
+	Options []string
 	// Record is what the caller last kept beside the stamp.
 	Record string
 	// Problem says what is wrong with the filesystem itself; empty when

@@ -156,7 +156,7 @@ func (w *world) state(s *spec.StorageStatus, e *Entity, steps []Step) {
 
 // rank is an action's place among those of one entity.
 func rank(a Action) int {
-	return slices.Index([]Action{ActionCreate, ActionAdopt, ActionDetach, ActionAttach, ActionGrow, ActionDestroy, ActionRelease, ActionForget}, a)
+	return slices.Index([]Action{ActionCreate, ActionAdopt, ActionDetach, ActionAttach, ActionRemount, ActionGrow, ActionDestroy, ActionRelease, ActionForget}, a)
 }
 
 // stateOf is the state while an action is carried out.

@@ -48,7 +48,7 @@ func (h *fakeHost) reboot() {
 		v.Attachments = nil
 	}
 	for _, f := range h.filesystems {
-		f.Attachments = nil
+		f.Attachments, f.Options = nil, nil
 	}
 	h.views, h.used = map[string]idmap.View{}, map[string]string{}
 }
@@ -299,6 +299,7 @@ func (h fakeFilesystems) Attach(_ context.Context, filesystems []storage.Filesys
 			return storage.FilesystemAttachment{}, fault.New(fault.NotFound, "its data is gone: %s is blank", p.Device)
 		}
 		f.Attachments, f.Held = []storage.FilesystemAttachment{{Path: p.Path, Device: p.Device}}, ""
+		f.Options = append([]string{}, p.Options...)
 		return f.Attachments[0], nil
 	})
 }
@@ -315,7 +316,7 @@ func (h fakeFilesystems) Detach(_ context.Context, filesystems []storage.DetachP
 		if f == nil {
 			return 0, nil
 		}
-		f.Attachments, f.Held = nil, ""
+		f.Attachments, f.Options, f.Held = nil, nil, ""
 		if h.holds[p.ID] != nil {
 			f.Held = "/dev/loop99"
 		}

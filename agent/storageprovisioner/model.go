@@ -142,6 +142,9 @@ const (
 	ActionAttach  Action = "attach" // to the host
 	ActionHide    Action = "hide"   // take a machine's view away
 	ActionShow    Action = "show"   // give a machine its view
+	// ActionRemount is always held: what machines see are copies of the host's
+	// mount with flags of their own, which only a new mount changes all.
+	ActionRemount Action = "remount"
 )
 
 // Step is one thing to do for one entity, or for its attachment to Machine.

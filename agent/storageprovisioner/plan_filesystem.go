@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 
 	"hostler/agent/spec"
 	"hostler/internal/fault"
@@ -67,19 +68,39 @@ func (w *world) differences(e *Entity, f *storage.Filesystem) []Step {
 			Held: fmt.Sprintf("it is %s and cannot become %s: declare another one and move the data", f.Type, t),
 		}}
 	}
+	anew := w.remount(e, f)
 	if e.Filesystem.Volume == "" {
 		steps := resize(f.Size, e.Size)
 		if len(steps) == 0 && f.Growable > 0 {
 			steps = resize(f.Size-f.Growable, e.Size)
 		}
-		return steps
+		return append(anew, steps...)
 	}
 	if _, mounted := w.mounted(e); mounted && f.Growable > 0 {
-		return []Step{{Action: ActionGrow, Detail: "to the size of its volume", Changes: []Change{{
+		return append(anew, Step{Action: ActionGrow, Detail: "to the size of its volume", Changes: []Change{{
 			Field: "size", From: storage.Bytes(f.Size), To: storage.Bytes(f.Size + f.Growable),
-		}}}}
+		}}})
 	}
-	return nil
+	return anew
+}
+
+// remount plans for a filesystem that is mounted with other options than
+// declared, and stays mounted.
+func (w *world) remount(e *Entity, f *storage.Filesystem) []Step {
+	is, declared := sorted(f.Options), sorted(e.Filesystem.MountOptions)
+	if f.Options == nil || slices.Equal(is, declared) || !w.wanted(e) {
+		return nil
+	}
+	text := func(options []string) string { return "[" + strings.Join(options, ", ") + "]" }
+	return []Step{{
+		Action: ActionRemount, Changes: []Change{{Field: "mount-options", From: text(is), To: text(declared)}},
+		Held: fmt.Sprintf("it is mounted with %s, and has %s when it is mounted next: take it from its machines and give it back, or restart the host",
+			text(is), text(declared)),
+	}}
+}
+
+func sorted(options []string) []string {
+	return slices.Sorted(slices.Values(options))
 }
 
 // viewSteps plans what machines see of a filesystem. waiting is what new views

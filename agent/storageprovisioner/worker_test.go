@@ -453,6 +453,43 @@ func TestInterruptedMakingAnew(t *testing.T) {
 	}
 }
 
+// S31: other options for what is mounted are told, with what has them, until
+// it is mounted next; what is only said in another order is no change.
+func TestOtherMountOptions(t *testing.T) {
+	r := newRig(t)
+	r.web()
+	told := func() spec.Condition {
+		r.pass()
+		all := r.status(spec.KindFilesystem, "www").Conditions
+		return all[slices.IndexFunc(all, func(c spec.Condition) bool { return c.Type == conditionUpToDate })]
+	}
+	r.filesystem("www", spec.Filesystem{Volume: "data", MountOptions: []string{"noatime", "nodev"}})
+	if c := told(); !c.Status {
+		t.Fatalf("%+v", c)
+	}
+	r.instance("web")
+	r.filesystem("www", spec.Filesystem{Volume: "data", MountOptions: []string{"nodev", "noatime"}})
+	if c := told(); !c.Status {
+		t.Errorf("%+v", c)
+	}
+	r.filesystem("www", spec.Filesystem{Volume: "data", MountOptions: []string{"nosuid"}})
+	const said = "it is mounted with [noatime, nodev], and has [nosuid] when it is mounted next: take it from its machines and give it back, or restart the host"
+	if c := told(); c.Status || c.Message != said {
+		t.Errorf("%+v", c)
+	}
+	if s := r.status(spec.KindFilesystem, "www"); s.State != spec.StorageAttached || s.Message != said {
+		t.Errorf("%+v", s)
+	}
+	r.machine("web", webStorage[1:]...)
+	r.pass()
+	r.instance("web")
+	r.pass()
+	r.machine("web", webStorage...)
+	if c := told(); !c.Status || r.host.filesystems["www"].Options[0] != "nosuid" {
+		t.Errorf("%+v %v", c, r.host.filesystems["www"].Options)
+	}
+}
+
 // F12: while machines may be there that no record tells of, nothing that they
 // may use is taken away.
 func TestUnfoundMachines(t *testing.T) {

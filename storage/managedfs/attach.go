@@ -93,8 +93,11 @@ func (s *Source) mount(ctx context.Context, p storage.FilesystemAttachParams, re
 		}
 		return false, nil
 	}
-	if !slices.Contains(rec.Paths, p.Path) {
-		rec.Paths = append(slices.Clip(rec.Paths), p.Path)
+	if known := slices.Contains(rec.Paths, p.Path); !known || rec.Options == nil || !slices.Equal(rec.Options, p.Options) {
+		if !known {
+			rec.Paths = append(slices.Clip(rec.Paths), p.Path)
+		}
+		rec.Options = append([]string{}, p.Options...)
 		if err := s.records.Put(p.ID, rec); err != nil {
 			return false, err
 		}

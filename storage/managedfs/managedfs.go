@@ -75,6 +75,9 @@ type record struct {
 	Made bool `json:"made"`
 	// Paths are where it is, or was about to be, mounted.
 	Paths []string `json:"paths,omitempty"`
+	// Options are those with which it is, or was about to be, mounted; nil when
+	// that is not known.
+	Options []string `json:"options"`
 	// Record is the caller's; see storage.Recorder.
 	Record string `json:"record,omitempty"`
 }
@@ -215,7 +218,7 @@ func (s *Source) filesystem(id string, rec record, table mounts.Table, seen prob
 		if mounts.Failed(m) {
 			f.Problem = "the kernel made it read-only after an error of its device; when that is mended, take it from its machines and give it back to them"
 		}
-		f.Attachments = append(f.Attachments, a)
+		f.Attachments, f.Options = append(f.Attachments, a), rec.Options
 		f.Size, f.Free = a.Size, a.Free
 		f.Growable = growable(rec.Type, m)
 	}

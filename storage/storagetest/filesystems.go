@@ -61,6 +61,7 @@ func RunFilesystems(t *testing.T, h FilesystemHarness) {
 	if h.Real {
 		t.Run("V11 a folder that holds something is refused with what is in it", s.notEmpty)
 		t.Run("two paths show the same files", s.twoPaths)
+		t.Run("S31 the options of a mount are told as long as it is there", s.options)
 		t.Run("a mount that is not ours is left alone", s.foreignMount)
 		t.Run("V13 S24 attached again after the mounts are gone", s.reboot)
 		t.Run("what is declared is the limit", s.limit)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -54,6 +55,27 @@ func (s *filesystemSuite) twoPaths(t *testing.T) {
 		t.Errorf("listed as %+v", f)
 	}
 	s.detached(t, r, other)
+}
+
+func (s *filesystemSuite) options(t *testing.T) {
+	r := s.made(t)
+	s.mounted(t, r)
+	if f := s.find(t, s.Source, r.ID); f.Options == nil || len(f.Options) > 0 {
+		t.Errorf("mounted without options it has %#v", f.Options)
+	}
+	s.detached(t, r, s.path(r))
+	if f := s.find(t, s.Source, r.ID); f.Options != nil {
+		t.Errorf("not mounted it has %#v", f.Options)
+	}
+	for _, options := range [][]string{{"noatime", "nosuid"}, {"nodev"}} {
+		p := s.at(t, r, s.path(r), false)
+		p.Options = options
+		value(t, s.Source.Attach(t.Context(), []storage.FilesystemAttachParams{p}))
+		// What is mounted already stays as it is.
+		if f := s.find(t, s.Source, r.ID); !slices.Equal(f.Options, []string{"noatime", "nosuid"}) {
+			t.Errorf("%v are told as %#v", options, f.Options)
+		}
+	}
 }
 
 func (s *filesystemSuite) foreignMount(t *testing.T) {

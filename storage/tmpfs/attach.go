@@ -65,6 +65,12 @@ func (s *Source) attach(p storage.FilesystemAttachParams) (storage.FilesystemAtt
 }
 
 func (s *Source) mount(p storage.FilesystemAttachParams, rec record, others mounts.Table, bits uintptr, data string) error {
+	if len(others) == 0 && (rec.Options == nil || !slices.Equal(rec.Options, p.Options)) {
+		rec.Options = append([]string{}, p.Options...)
+		if err := s.records.Put(p.ID, rec); err != nil {
+			return err
+		}
+	}
 	point, err := mounts.OpenPoint(p.Path)
 	if err != nil {
 		return err

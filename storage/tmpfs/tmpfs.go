@@ -52,6 +52,9 @@ var (
 type record struct {
 	Stamp storage.Stamp `json:"stamp"`
 	Size  int64         `json:"size"`
+	// Options are those with which it is, or was about to be, mounted; nil when
+	// that is not known.
+	Options []string `json:"options"`
 	// Record is the caller's; see storage.Recorder.
 	Record string `json:"record,omitempty"`
 }
@@ -253,7 +256,7 @@ func filesystem(r storage.Ref, rec record, mounted mounts.Table) storage.Filesys
 		if a.Size, a.Free, err = mounts.Usage(m.Mountpoint); err != nil {
 			f.Problem = err.Error()
 		}
-		f.Attachments, f.Free = append(f.Attachments, a), a.Free
+		f.Attachments, f.Free, f.Options = append(f.Attachments, a), a.Free, rec.Options
 		// The record grows first.
 		f.Growable = max(rec.Size-a.Size, 0)
 	}
