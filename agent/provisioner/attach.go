@@ -75,7 +75,8 @@ func decode(o state.Object, record, status any) error {
 
 // attach fills in the machine's interfaces and disks, and says what they wait
 // for: while anything is missing, the instance is neither made nor started nor
-// changed, since what is missing would look like something to take away.
+// changed, since what is missing would look like something to take away; but
+// see takenAway.
 func (s surroundings) attach(d *Desired) {
 	for _, name := range slices.Sorted(maps.Keys(d.Record.Machine.Networks)) {
 		nic := d.Record.Machine.Networks[name]
@@ -101,10 +102,9 @@ func (s surroundings) attach(d *Desired) {
 		d.Machine.ExpectAddress = true
 	}
 	for _, a := range d.Record.Machine.Storage {
-		disk := containerbroker.Disk{Name: "fs-" + a.Filesystem, Path: a.Path, ReadOnly: a.ReadOnly}
+		disk := diskOf(a)
 		kind, name, status := spec.KindFilesystem, a.Filesystem, s.filesystems[a.Filesystem]
 		if a.Volume != "" {
-			disk = containerbroker.Disk{Name: volumePrefix + a.Volume, Device: "/dev/hostler-" + a.Volume, ReadOnly: a.ReadOnly}
 			kind, name, status = spec.KindVolume, a.Volume, s.volumes[a.Volume]
 		}
 		disk.Source = status.Attachments[d.Name].Source
@@ -120,4 +120,37 @@ func (s surroundings) attach(d *Desired) {
 		}
 		return 1
 	})
+}
+
+// diskOf is the disk that a machine is given, but for its source.
+func diskOf(a spec.Attachment) containerbroker.Disk {
+	if a.Volume != "" {
+		return containerbroker.Disk{Name: volumePrefix + a.Volume, Device: "/dev/hostler-" + a.Volume, ReadOnly: a.ReadOnly}
+	}
+	return containerbroker.Disk{Name: "fs-" + a.Filesystem, Path: a.Path, ReadOnly: a.ReadOnly}
+}
+
+// takenAway are the changes that take from the instance the disks that its
+// machine is not declared to have. They wait for nothing: what the machine
+// waits for may wait for them, like a volume that it has in another one's stead.
+func takenAway(d Desired, inst containerbroker.Instance, diff func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change) []containerbroker.Change {
+	m := d.Machine
+	m.Disks = nil
+	for _, a := range d.Record.Machine.Storage {
+		disk := diskOf(a)
+		disk.Source = "/declared"
+		m.Disks = append(m.Disks, disk)
+	}
+	return slices.DeleteFunc(slices.Clone(diff(m, inst)), func(c containerbroker.Change) bool {
+		_, is := containerbroker.DiskOf(c.Field)
+		return !is || c.To != ""
+	})
+}
+
+// letGo says whether the instance has no storage but what its record lists.
+func letGo(d Desired, inst *containerbroker.Instance, diff func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change) bool {
+	if inst == nil || d.Status.Instance == nil || inst.Status == containerbroker.StatusBusy || inst.Status == containerbroker.StatusUnknown {
+		return false
+	}
+	return len(takenAway(d, *inst, diff)) == 0
 }

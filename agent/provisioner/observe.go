@@ -134,6 +134,9 @@ func (w *Worker) writeStatuses(ctx context.Context, desired []Desired, observed 
 		}
 		inst := instances[d.UID]
 		status := Assess(*d, inst, byUID[d.UID], now)
+		if status.LetGo < d.Generation && letGo(*d, inst, w.Differ.Diff) {
+			status.LetGo = d.Generation
+		}
 		if detail && inst != nil && inst.Status == containerbroker.StatusRunning && isReady(status) {
 			status.Addresses = slices.Clone(inst.Addresses)
 		}

@@ -226,6 +226,7 @@ func (o *operation) update(ctx context.Context, s Step) error {
 	if o.d.Status.Instance != nil {
 		m.Stamp.Token = o.d.Status.Instance.Token
 	}
+	m.KeepGuest = m.KeepGuest || len(o.d.Waiting) > 0 // not all that the guest is to be told is known
 	if err := o.w.Broker.Update(ctx, m, s.Changes); err != nil {
 		return fmt.Errorf("cannot change %s: %w", fields(s.Changes), err)
 	}

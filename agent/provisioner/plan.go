@@ -187,11 +187,10 @@ func (w *world) absent(d Desired) []Step {
 
 // differences splits what separates an instance from its declaration.
 func (w *world) differences(d Desired, inst *containerbroker.Instance) (live, restart, recreate []containerbroker.Change) {
-	if len(d.Waiting) > 0 {
-		return nil, nil, nil
-	}
 	changes := w.policy.Diff(d.Machine, *inst)
-	if made := d.Status.Instance; made != nil && made.Image != "" && made.Image != d.Record.Machine.Image {
+	if made := d.Status.Instance; len(d.Waiting) > 0 {
+		changes = takenAway(d, *inst, w.policy.Diff)
+	} else if made != nil && made.Image != "" && made.Image != d.Record.Machine.Image {
 		changes = append(changes, containerbroker.Change{
 			Field: "image", From: made.Image, To: d.Record.Machine.Image, Impact: containerbroker.ImpactRecreate,
 			Reason: "an image is what an instance is made from",
@@ -212,9 +211,6 @@ func (w *world) differences(d Desired, inst *containerbroker.Instance) (live, re
 
 // present plans for a machine whose instance is there.
 func (w *world) present(d Desired, inst *containerbroker.Instance, after time.Time) []Step {
-	if len(d.Waiting) > 0 && d.wantsRunning() {
-		return nil
-	}
 	live, restart, recreate := w.differences(d, inst)
 	step := func(a Action, i containerbroker.Impact, changes []containerbroker.Change, detail string) Step {
 		return Step{Action: a, Machine: d.Name, UID: d.UID, Impact: i, Changes: changes, Detail: detail, Instance: inst, After: after}
@@ -226,6 +222,9 @@ func (w *world) present(d Desired, inst *containerbroker.Instance, after time.Ti
 	steps := w.held(d, inst)
 	if len(live) > 0 {
 		steps = append(steps, step(ActionUpdate, containerbroker.ImpactLive, live, "changed as it is: "+fields(live)))
+	}
+	if len(d.Waiting) > 0 && d.wantsRunning() {
+		return steps
 	}
 	asked := d.Record.RestartRequest > d.Status.RestartsDone
 	running := inst.Status == containerbroker.StatusRunning

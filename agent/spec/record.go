@@ -137,6 +137,9 @@ type MachineStatus struct {
 	Percent    *int            `json:"percent,omitempty"`
 	// ObservedGeneration is the generation this status speaks of.
 	ObservedGeneration int64 `json:"observed-generation,omitempty"`
+	// LetGo is the generation of which the instance was last seen to have no
+	// storage but what the record lists.
+	LetGo int64 `json:"let-go,omitempty"`
 	// RestartsDone follows MachineRecord.RestartRequest; it is less while a
 	// restart is owed, be it for a change that was made.
 	RestartsDone int `json:"restarts-done,omitempty"`

@@ -268,6 +268,11 @@ func (h fakeFilesystems) Create(_ context.Context, filesystems []storage.Filesys
 			if f.Label == "" {
 				return *f, h.refuse("makes filesystem/%s on %q, which is no device", p.ID, p.Device)
 			}
+			for id, other := range h.filesystems {
+				if h.on[id] == p.Device && len(other.Attachments) > 0 {
+					return *f, h.refuse("makes filesystem/%s on %q, where filesystem/%s is mounted", p.ID, p.Device, id)
+				}
+			}
 			h.on[p.ID] = p.Device
 		}
 		h.filesystems[p.ID] = f

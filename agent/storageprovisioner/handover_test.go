@@ -1,6 +1,7 @@
 package storageprovisioner
 
 import (
+	"strings"
 	"testing"
 
 	"hostler/agent/spec"
@@ -106,4 +107,71 @@ func TestNotSharedAnyMore(t *testing.T) {
 	r.machine("a")
 	r.pass()
 	equal(t, r.sources(), "filesystem/www a \nfilesystem/www b /state/mounts/b/www")
+}
+
+// A filesystem that is declared under another name comes from its volume when
+// its machine has let go of it under the old one. The machine waits for the new
+// one meanwhile, and says that it has let go.
+func TestFilesystemRenamed(t *testing.T) {
+	r := newRig(t)
+	r.volume("data", spec.Volume{})
+	r.filesystem("www", spec.Filesystem{Volume: "data"})
+	r.machine("web", spec.Attachment{Filesystem: "www", Path: "/srv"})
+	r.pass()
+	r.instance("web")
+	r.life(spec.KindFilesystem, "www", state.Dying)
+	r.filesystem("www2", spec.Filesystem{Volume: "data"})
+	r.machine("web", spec.Attachment{Filesystem: "www2", Path: "/srv"})
+	calls := len(r.host.calls)
+	r.pass()
+	equal(t, r.status(spec.KindFilesystem, "www2").Message, "waiting for filesystem/www to be unmounted")
+	equal(t, r.status(spec.KindFilesystem, "www").Message, "waiting for machine/web to let go")
+	if len(r.host.calls) != calls {
+		t.Errorf("done: %v", r.host.calls[calls:])
+	}
+	r.lets("web", spec.MachineStatus{State: spec.MachineRunning})
+	r.settle()
+	equal(t, r.sources(), "filesystem/www2 web /state/mounts/web/www2")
+	equal(t, strings.Join(r.host.calls[calls:], ", "), "hide /state/mounts/web/www, detach filesystem/www, "+
+		"destroy filesystem/www, create filesystem/www2, attach filesystem/www2, show /state/mounts/web/www2")
+}
+
+// lets writes that the machine's instance has only what its record lists,
+// beside whatever else is to be said of it.
+func (r *rig) lets(name string, s spec.MachineStatus) {
+	o := r.store.objects[state.ID{Kind: spec.KindMachine, Name: name}]
+	s.Instance, s.LetGo = &spec.InstanceInfo{Name: name}, o.Generation
+	o.Status = spec.Encode(s)
+	r.store.revised(o)
+	r.letGo(name)
+}
+
+// S23: a machine that has let go need not be as declared otherwise.
+func TestMachinesThatHaveLetGo(t *testing.T) {
+	for name, s := range map[string]spec.MachineStatus{
+		"a change is held back": {State: spec.MachineRunning, Conditions: []spec.Condition{{Type: conditionUpToDate, Reason: "NeedsRestart"}}},
+		"it failed":             {State: spec.MachineError, Attempts: spec.Attempts{Count: 1, ErrorKind: "needs-operator"}},
+		"it waits":              {State: spec.MachineRunning},
+	} {
+		r := newRig(t)
+		r.volume("data", spec.Volume{})
+		r.machine("web", spec.Attachment{Volume: "data"})
+		r.pass()
+		r.instance("web")
+		r.machine("web")
+		r.pass()
+		before := r.status(spec.KindVolume, "data")
+		r.lets("web", s)
+		r.pass()
+		if after := r.status(spec.KindVolume, "data"); before.Device == "" || after.Device != "" {
+			t.Errorf("%s: %+v", name, after)
+		}
+		r.machine("web", spec.Attachment{Volume: "data"})
+		r.pass()
+		r.machine("web")
+		r.pass()
+		if s := r.status(spec.KindVolume, "data"); s.Device == "" {
+			t.Errorf("%s: what it let go before counts for what it had since: %+v", name, s)
+		}
+	}
 }

@@ -63,7 +63,8 @@ type Guest struct {
 	Privileged bool
 	// Instance: one is recorded.
 	Instance bool
-	// Settled: its instance is as the record says, or there is none.
+	// Settled: its instance has no other storage than the record lists, or
+	// there is none.
 	Settled bool
 	// Stopped: its instance does not run, or there is none.
 	Stopped bool

@@ -137,7 +137,7 @@ func decodeGuest(o state.Object) (Guest, error) {
 		(status.State == spec.MachineRunning || status.State == spec.MachineStopped)
 	return Guest{
 		Name: o.Name, Dying: o.Life != state.Alive, Storage: record.Machine.Storage, Privileged: record.Machine.Privileged,
-		Instance: status.Instance != nil, Settled: settled || absent, Stopped: absent || status.State == spec.MachineStopped,
+		Instance: status.Instance != nil, Settled: settled || absent || status.LetGo >= o.Generation, Stopped: absent || status.State == spec.MachineStopped,
 	}, nil
 }
 

@@ -1,0 +1,131 @@
+package provisioner_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/containerbroker"
+	"hostler/containerbroker/brokertest"
+)
+
+// given writes what machines are given of an object; twice, the record's
+// generation stays.
+func (r *rig) given(kind, name string, sources map[string]string) {
+	r.t.Helper()
+	id := state.ID{Kind: kind, Name: name}
+	status := spec.StorageStatus{Attachments: map[string]spec.AttachmentStatus{}}
+	for machine, source := range sources {
+		status.Attachments[machine] = spec.AttachmentStatus{State: spec.StorageAttached, Source: source}
+	}
+	w := state.Write{ID: id, Spec: spec.Encode(spec.VolumeRecord{}), Life: state.Alive, Status: spec.Encode(status)}
+	if _, err := r.store.Get(r.t.Context(), id); err == nil {
+		w.Revision = state.AnyRevision
+	}
+	r.write(w)
+}
+
+// disks are those of the instance.
+func (r *rig) disks(machine string) (names []string) {
+	inst, _ := r.fake.Get(machine)
+	for _, c := range r.fake.Diff(containerbroker.Machine{Name: machine}, inst) {
+		if disk, is := containerbroker.DiskOf(c.Field); is {
+			names = append(names, disk)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func storage(volumes ...string) func(*spec.MachineRecord) {
+	return func(m *spec.MachineRecord) {
+		for _, v := range volumes {
+			m.Machine.Storage = append(m.Machine.Storage, spec.Attachment{Volume: v})
+		}
+	}
+}
+
+// letsGo waits until the machine is said to have no storage but what its
+// record of that generation lists.
+func (r *rig) letsGo(machine string, o state.Object) spec.MachineStatus {
+	r.t.Helper()
+	r.eventually(machine+" lets go", func() bool { s, _ := r.status(machine); return s.LetGo == o.Generation })
+	s, _ := r.status(machine)
+	return s
+}
+
+// P19, S23: what a machine is not to have any more is taken from it although
+// it waits for something in its stead, which may be what the other one waits
+// for; all else of it waits.
+func TestTakenAwayWhileWaiting(t *testing.T) {
+	r := newRig(t)
+	long := strings.Repeat("a", 70)
+	r.given(spec.KindVolume, "one", map[string]string{"web": "/dev/loop1"})
+	r.given(spec.KindVolume, "two", nil)
+	r.given(spec.KindVolume, long, map[string]string{"web": "/dev/loop3"})
+	r.declare("web", storage("one", long))
+	r.start()
+	r.awaitState("web", spec.MachineRunning)
+	r.given(spec.KindVolume, long, nil)
+	o := r.declare("web", storage("two", long), func(m *spec.MachineRecord) { m.Machine.CPUs = 3 })
+	s := r.letsGo("web", o)
+	if got := r.disks("web"); !slices.Equal(got, []string{"vol-" + long}) {
+		t.Errorf("it has %v", got)
+	}
+	if s.ObservedGeneration >= o.Generation || !strings.Contains(s.Message, "volume/two") {
+		t.Errorf("%+v", s)
+	}
+	if inst, _ := r.fake.Get("web"); inst.CPUs != 0 {
+		t.Errorf("it was changed otherwise: %+v", inst)
+	}
+	r.given(spec.KindVolume, long, map[string]string{"web": "/dev/loop3"})
+	r.given(spec.KindVolume, "two", map[string]string{"web": "/dev/loop2"})
+	r.eventually("what it waited for", func() bool { return len(r.disks("web")) == 2 })
+}
+
+// S23: neither a change that is held back nor a failure keeps what has been
+// taken from a machine.
+func TestTakenAwayWithSomethingElseWrong(t *testing.T) {
+	t.Run("held back", func(t *testing.T) {
+		r := newRig(t)
+		r.given(spec.KindVolume, "one", map[string]string{"web": "/dev/loop1"})
+		r.declare("web", storage("one"))
+		r.start()
+		r.awaitState("web", spec.MachineRunning)
+		o := r.declare("web", func(m *spec.MachineRecord) { m.Machine.Privileged = true })
+		r.letsGo("web", o)
+		if got := r.disks("web"); len(got) != 0 {
+			t.Errorf("it has %v", got)
+		}
+	})
+	t.Run("failing", func(t *testing.T) {
+		r := newRig(t)
+		r.given(spec.KindVolume, "one", map[string]string{"web": "/dev/loop1"})
+		r.declare("web", storage("one"))
+		r.start()
+		r.awaitState("web", spec.MachineRunning)
+		r.fake.Fail(brokertest.SetPower, "web", -1, errors.New("no luck"))
+		o := r.declare("web", func(m *spec.MachineRecord) { m.RestartRequest++ })
+		r.eventually("a failure", func() bool { s, _ := r.status("web"); return s.Attempts.Count > 0 })
+		if s := r.letsGo("web", o); s.State == spec.MachineRunning || len(r.disks("web")) != 0 {
+			t.Errorf("%+v", s)
+		}
+	})
+	t.Run("not taken away", func(t *testing.T) {
+		r := newRig(t)
+		r.given(spec.KindVolume, "one", map[string]string{"web": "/dev/loop1"})
+		r.declare("web", storage("one"))
+		r.start()
+		r.awaitState("web", spec.MachineRunning)
+		r.fake.Fail(brokertest.Update, "web", -1, errors.New("no luck"))
+		o := r.declare("web")
+		r.eventually("a failure", func() bool { s, _ := r.status("web"); return s.Attempts.Count > 0 })
+		r.awaitPass()
+		if s, _ := r.status("web"); s.LetGo >= o.Generation || len(r.disks("web")) != 1 {
+			t.Errorf("%+v", s)
+		}
+	})
+}
