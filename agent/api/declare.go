@@ -45,8 +45,23 @@ type kept struct {
 
 // rests says that the machine waits to be started since the host was.
 func (k *kept) rests() bool {
-	var status spec.MachineStatus
-	return k.before != nil && json.Unmarshal(k.before.Status, &status) == nil && status.Rests()
+	status, known := k.status()
+	return known && status.Rests()
+}
+
+// frozen says that a machine which is to run has an instance that stands still.
+func (k *kept) frozen() bool {
+	status, known := k.status()
+	wanted := k.was.Machine.WantsRunning()
+	if o := k.was.PowerOverride; o != nil {
+		wanted = *o
+	}
+	return known && wanted && status.State == spec.MachineStopped && !status.Rests()
+}
+
+func (k *kept) status() (status spec.MachineStatus, known bool) {
+	known = k.before != nil && json.Unmarshal(k.before.Status, &status) == nil
+	return status, known
 }
 
 // newWorld reads the objects that are declared, and their declarations.

@@ -120,6 +120,9 @@ func (w *world) setPower(name, action string) error {
 	if k.record.PowerOverride != nil {
 		wanted = *k.record.PowerOverride
 	}
+	if action != "stop" && k.frozen() {
+		k.record.RetryRequest++ // has it resumed
+	}
 	switch action {
 	case "start", "stop":
 		want := action == "start"

@@ -46,3 +46,32 @@ func TestRestingMachinesAreStartedByHand(t *testing.T) {
 		}
 	}
 }
+
+// One that was frozen by hand is resumed by `start` and by `restart`, each time
+// anew, and not by what is asked of it while it runs.
+func TestFrozenMachinesAreResumedByHand(t *testing.T) {
+	b := newBench(t)
+	c := b.listen(t)
+	if _, err := c.Apply(t.Context(), request("web", yaml("one"))); err != nil {
+		t.Fatal(err)
+	}
+	frozen := running("one")
+	frozen.State = spec.MachineStopped
+	for _, step := range []struct {
+		status spec.MachineStatus
+		action string
+		want   int
+	}{{running("one"), "start", 0}, {frozen, "start", 1}, {frozen, "start", 2}, {frozen, "restart", 3}, {frozen, "stop", 3}} {
+		if _, err := b.store.Write(t.Context(), state.Atomic, state.Write{
+			ID: id(spec.KindMachine, "one"), Revision: state.AnyRevision, Status: spec.Encode(step.status),
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Power(t.Context(), "one", step.action); err != nil {
+			t.Fatal(err)
+		}
+		if _, record := b.record(t, "one"); record.RetryRequest != step.want {
+			t.Errorf("%s: asked for %d times, want %d", step.action, record.RetryRequest, step.want)
+		}
+	}
+}

@@ -170,6 +170,9 @@ func (o *operation) do(ctx context.Context, s Step) error {
 	case ActionCreate:
 		return o.create(ctx)
 	case ActionStart:
+		if s.Instance.Status == containerbroker.StatusFrozen {
+			return o.resume(ctx)
+		}
 		return o.start(ctx)
 	case ActionRestart:
 		return o.restart(ctx, s)

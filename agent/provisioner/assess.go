@@ -28,6 +28,9 @@ func Assess(d Desired, inst *containerbroker.Instance, steps []Step, now time.Ti
 	inst = known(d, inst)
 	s.Conditions = slices.Clone(s.Conditions)
 	s.Percent, s.Hardware, s.Ports = nil, hardwareOf(inst), portsOf(inst)
+	if inst == nil || inst.Status != containerbroker.StatusFrozen {
+		s.RetriesDone = d.Record.RetryRequest
+	}
 	if s.ObservedGeneration < d.Generation {
 		clearFailure(&s)
 		// Until what the new generation asks for is there and done, or has

@@ -248,6 +248,8 @@ func (w *world) present(d Desired, inst *containerbroker.Instance, after time.Ti
 			}
 		}
 		return append(steps, start)
+	case inst.Status == containerbroker.StatusFrozen && d.Record.RetryRequest > d.Status.RetriesDone:
+		return append(steps, step(ActionStart, containerbroker.ImpactNone, nil, "resumed as asked"))
 	case running && !isReady(d.Status):
 		return append(steps, step(ActionReady, containerbroker.ImpactNone, nil, "waiting until it can be used"))
 	}

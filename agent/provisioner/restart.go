@@ -2,6 +2,7 @@ package provisioner
 
 import (
 	"context"
+	"fmt"
 
 	"hostler/agent/state"
 	"hostler/containerbroker"
@@ -42,4 +43,21 @@ func (o *operation) updateBeforeRestart(ctx context.Context, s Step) error {
 		o.d.Status.RestartsDone = done
 	}
 	return err
+}
+
+// resume lets an instance that stands still go on: that is no start, and what
+// is owed a restart still is.
+func (o *operation) resume(ctx context.Context) error {
+	if err := o.enter(ctx); err != nil {
+		return err
+	}
+	o.show(ctx, "resuming")
+	opCtx, cancel := context.WithTimeout(ctx, opTimeout)
+	defer cancel()
+	if err := o.w.Broker.SetPower(opCtx, o.d.Name, containerbroker.PowerStart, stopTimeout); err != nil {
+		return fmt.Errorf("cannot resume the instance: %w", err)
+	}
+	o.d.Status.RetriesDone = o.d.Record.RetryRequest
+	o.event(ctx, state.LevelInfo, "Resumed", "")
+	return o.ready(ctx)
 }

@@ -143,6 +143,9 @@ type MachineStatus struct {
 	// RestartsDone follows MachineRecord.RestartRequest; it is less while a
 	// restart is owed, be it for a change that was made.
 	RestartsDone int `json:"restarts-done,omitempty"`
+	// RetriesDone follows MachineRecord.RetryRequest, but while the instance is
+	// frozen: a person who asks for it then has it resumed.
+	RetriesDone int `json:"retries-done,omitempty"`
 	// Boot is the boot of the host in which the instance last ran.
 	Boot string `json:"boot,omitempty"`
 	// StartedAt is when the instance was last started by the agent, and Deaths

@@ -1,0 +1,46 @@
+package provisioner_test
+
+import (
+	"testing"
+
+	"hostler/agent/spec"
+	"hostler/containerbroker"
+)
+
+// A guest that stands still is left so until a person asks for it, each time
+// anew (P16).
+func TestAFrozenInstanceIsLeftUntilAsked(t *testing.T) {
+	r := newRig(t)
+	asked := func(n int) func(*spec.MachineRecord) {
+		return func(m *spec.MachineRecord) { m.RetryRequest = n }
+	}
+	freeze := func() {
+		t.Helper()
+		r.fake.Change("web", func(i *containerbroker.Instance) { i.Status = containerbroker.StatusFrozen })
+		if s := r.awaitState("web", spec.MachineStopped); s.Message == "" {
+			t.Errorf("status %+v", s)
+		}
+		r.awaitPass()
+	}
+	stands := func(when string) {
+		t.Helper()
+		r.awaitPass()
+		if i, _ := r.fake.Get("web"); i.Status != containerbroker.StatusFrozen {
+			t.Fatalf("%s: it is %s", when, i.Status)
+		}
+	}
+	r.declare("web")
+	r.start()
+	r.awaitState("web", spec.MachineRunning)
+	r.declare("web", asked(1))
+	r.awaitPass()
+	r.awaitState("web", spec.MachineRunning)
+	freeze()
+	stands("asked for while it ran")
+	r.declare("web", asked(1), func(m *spec.MachineRecord) { m.Machine.Retain = true })
+	stands("declared otherwise")
+	r.declare("web", asked(2))
+	r.awaitState("web", spec.MachineRunning)
+	freeze()
+	stands("frozen again")
+}
