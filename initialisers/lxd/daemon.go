@@ -23,7 +23,7 @@ const (
 	// is started by it and may need longer: then the next one is answered.
 	pingTimeout = 5 * time.Second
 	pingEvery   = 200 * time.Millisecond
-	// sayEvery is how often waiting is told anew.
+	// sayEvery is how often the waiting is told anew at most.
 	sayEvery = 5 * time.Second
 )
 
@@ -103,11 +103,6 @@ func (i *Initialiser) startDaemon(ctx context.Context, socket string) (func() er
 	return i.startDirectly(ctx)
 }
 
-func (i *Initialiser) underSystemd() bool {
-	_, err := os.Stat(i.opts.Paths.SystemdRunning())
-	return err == nil && i.opts.LXDDir == ""
-}
-
 // startable says that the daemon behind a silent socket is one that we may
 // start: not the snap's.
 func (i *Initialiser) startable(socket string) bool {
@@ -122,29 +117,6 @@ func (i *Initialiser) dir() string {
 	return i.opts.Paths.Host(paths.DebianLXDDir)
 }
 
-// startUnit starts Debian's socket-activated units. The service's own start
-// waits until it is ready, which is what waitReady does with progress.
-func (i *Initialiser) startUnit(ctx context.Context) (func() error, error) {
-	systemctl := func(args ...string) (run.Result, error) {
-		return i.opts.Runner.Run(ctx, run.Command{Path: paths.Systemctl, Args: args, Timeout: time.Minute})
-	}
-	if i.Socket() == "" || i.startable(i.Socket()) {
-		if _, err := systemctl("start", "lxd.socket"); err != nil {
-			return nil, fault.New(fault.Transient, "cannot start LXD: %w", err)
-		}
-		if _, err := systemctl("start", "--no-block", "lxd.service"); err != nil {
-			return nil, fault.New(fault.Transient, "cannot start LXD: %w", err)
-		}
-	}
-	return func() error {
-		// is-failed ends with 0 exactly when the unit has failed.
-		if _, err := systemctl("is-failed", "--quiet", "lxd.service"); err == nil {
-			return errors.New("lxd.service failed; see `journalctl -u lxd`")
-		}
-		return nil
-	}, nil
-}
-
 // startDirectly starts the daemon where no systemd does, as a process of its
 // own that outlives the agent.
 func (i *Initialiser) startDirectly(ctx context.Context) (func() error, error) {
@@ -152,6 +124,7 @@ func (i *Initialiser) startDirectly(ctx context.Context) (func() error, error) {
 	if err := os.MkdirAll(filepath.Dir(log), 0o755); err != nil {
 		return nil, fmt.Errorf("cannot start LXD: %w", err)
 	}
+	i.forgetProcesses(i.dir())
 	c := run.Command{Path: paths.LXD, Args: []string{"--group", i.opts.Group}, Detach: log}
 	if i.opts.LXDDir != "" {
 		if err := os.MkdirAll(i.opts.LXDDir, 0o711); err != nil {
@@ -178,7 +151,7 @@ func (i *Initialiser) logFile() string {
 // error when the daemon is known not to come.
 func (i *Initialiser) waitReady(ctx context.Context, lives func() error, progress func(string)) (string, error) {
 	start := time.Now()
-	told := start
+	told, every := start, min(sayEvery, i.opts.StartTimeout/10)
 	for {
 		last := errors.New("it has made no socket")
 		if socket := i.Socket(); socket != "" {
@@ -193,7 +166,7 @@ func (i *Initialiser) waitReady(ctx context.Context, lives func() error, progres
 		if waited >= i.opts.StartTimeout {
 			return "", fault.New(fault.Transient, "cannot start LXD: no answer within %s: %w", i.opts.StartTimeout, last)
 		}
-		if time.Since(told) >= sayEvery {
+		if time.Since(told) >= every {
 			if err := lives(); err != nil {
 				return "", fault.New(fault.Transient, "cannot start LXD: %w", err)
 			}

@@ -185,6 +185,47 @@ func TestUnderSystemdUnitsAreStarted(t *testing.T) {
 	}
 }
 
+// A daemon that ended while its unit was starting: the unit goes on waiting for
+// it for ten minutes. It is started again. A unit that has failed is told.
+func TestUnitWhoseDaemonEndedWhileStarting(t *testing.T) {
+	h := newHost(t)
+	h.opts.StartTimeout = time.Second
+	if err := os.MkdirAll(h.p.SystemdRunning(), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	unit := "ActiveState=activating\nSubState=start-post\nMainPID=77\n"
+	shown := 0
+	h.run.Handle("systemctl", func(_ context.Context, c run.Command) (run.Result, error) {
+		switch c.Args[0] {
+		case "show":
+			if shown++; shown == 2 {
+				unit = strings.Replace(unit, "77", "0", 1)
+			}
+			return run.Result{Stdout: []byte(unit)}, nil
+		case "restart":
+			h.lxd.listen(debianDir(h.p))
+		}
+		return run.Result{}, nil
+	})
+	if err := h.initialise(); err != nil {
+		t.Fatal(err)
+	}
+	if got := h.programs(); shown != 2 || !slices.Equal(got[len(got)-1:], []string{"systemctl restart --no-block lxd.service"}) {
+		t.Errorf("looked %d times, ran %q", shown, got)
+	}
+	h = newHost(t)
+	h.opts.StartTimeout = time.Second
+	if err := os.MkdirAll(h.p.SystemdRunning(), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	h.run.Handle("systemctl", func(context.Context, run.Command) (run.Result, error) {
+		return run.Result{Stdout: []byte("ActiveState=failed\nSubState=failed\nMainPID=0\n")}, nil
+	})
+	if err := h.initialise(); !fault.Is(err, fault.Transient) || !strings.Contains(err.Error(), "lxd.service failed; see `journalctl -u lxd`") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // C23, C21: a running LXD, installed by whatever means, is used without any
 // call to the package manager; what it has stays.
 func TestForeignLXDIsUsedAsItIs(t *testing.T) {

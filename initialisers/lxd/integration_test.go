@@ -9,8 +9,10 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -98,6 +100,17 @@ func (h *private) daemon() int {
 	return pid
 }
 
+// kill ends a process and waits until it is gone.
+func (h *private) kill(pid int) {
+	h.t.Helper()
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		h.t.Fatal(err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); syscall.Kill(pid, 0) == nil && time.Now().Before(deadline); {
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
 func (h *private) cleanUp() {
 	for device := range strings.FieldsSeq(h.lxc("profile", "device", "list", "default")) {
 		h.lxc("profile", "device", "remove", "default", device)
@@ -164,18 +177,60 @@ func TestInitialiseFromNothing(t *testing.T) {
 		t.Errorf("second time: %q, process %d after %d", h.said, h.daemon(), pid)
 	}
 	// A killed daemon is started again and keeps its configuration.
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	for deadline := time.Now().Add(10 * time.Second); syscall.Kill(pid, 0) == nil && time.Now().Before(deadline); {
-		time.Sleep(10 * time.Millisecond)
-	}
+	h.kill(pid)
 	h.wantSatisfied(false)
 	h.initialise()
 	if !slices.Equal(h.said, []string{"starting LXD"}) {
 		t.Errorf("after a kill: %q", h.said)
 	}
 	h.wantSatisfied(true)
+}
+
+// LXD kills, when it starts, the process whose number it once wrote down for a
+// network's dnsmasq. After the power was cut, that is any process or itself.
+func TestNumbersOfFormerProcessesKillNobody(t *testing.T) {
+	h := newPrivate(t)
+	h.initialise()
+	files, err := filepath.Glob(filepath.Join(h.dir, "networks", "*", "dnsmasq.pid"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("%q, %v", files, err)
+	}
+	text, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, after, _ := strings.Cut(string(text), "\npid: ")
+	number, after, _ := strings.Cut(after, "\n")
+	dnsmasq, err := strconv.Atoi(number)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.kill(h.daemon())
+	h.kill(dnsmasq)
+	bystander := exec.Command("sleep", "600")
+	if err := bystander.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() { _ = bystander.Wait(); close(ended) }()
+	defer func() { _ = bystander.Process.Kill(); <-ended }()
+	writeFile(t, files[0], fmt.Sprintf("%s\npid: %d\n%s", before, bystander.Process.Pid, after))
+	h.initialise()
+	select {
+	case <-ended:
+		t.Error("a process that has nothing to do with LXD was killed")
+	default:
+	}
+	// dnsmasq is there again, and one that lives is left alone.
+	running, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.kill(h.daemon())
+	h.initialise()
+	if now, err := os.ReadFile(files[0]); err != nil || string(now) == string(running) {
+		t.Errorf("LXD has not replaced the dnsmasq that it knew: %s, %v", now, err)
+	}
 }
 
 // I7: a daemon that has no socket yet, as its starter leaves it when killed,

@@ -6,6 +6,7 @@ package deb_test
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -35,5 +36,43 @@ func TestUnitExposure(t *testing.T) {
 			t.Errorf("%s is more exposed than %s tenths: %v", unit.name, unit.threshold, err)
 		}
 		t.Log(lastLine(out))
+	}
+}
+
+// LXD kills, when it starts, the processes whose numbers it once wrote down,
+// and after the power was cut those are numbers of others: they are forgotten
+// while the host boots, and at no other time.
+func TestNumbersOfFormerProcessesGoAtBoot(t *testing.T) {
+	root := t.TempDir()
+	conf := filepath.Join(root, "usr/lib/tmpfiles.d/hostler.conf")
+	harness.Run(t, "install", "-D", filepath.Join(harness.Root(t), "debian/hostler.tmpfiles"), conf)
+	if err := os.MkdirAll(filepath.Join(root, "etc"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(root, "etc/group"), []byte("root:x:0:\nhostler:x:998:\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	network := filepath.Join(root, "var/lib/lxd/networks/lxdbr0")
+	if err := os.MkdirAll(network, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"dnsmasq.pid", "forkdns.pid", "dnsmasq.leases"} {
+		if err := os.WriteFile(filepath.Join(network, name), []byte("pid: 7\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, boot := range []bool{false, true} {
+		args := []string{"--remove", "--root=" + root}
+		if boot {
+			args = append(args, "--boot")
+		}
+		if out, err := exec.Command("systemd-tmpfiles", args...).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		for name, stays := range map[string]bool{"dnsmasq.pid": !boot, "forkdns.pid": !boot, "dnsmasq.leases": true} {
+			if _, err := os.Stat(filepath.Join(network, name)); (err == nil) != stays {
+				t.Errorf("boot %v, %s: %v", boot, name, err)
+			}
+		}
 	}
 }
