@@ -46,8 +46,8 @@ func (d *Driver) SetAside(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The files are looked at first: LXD writes a container down before it
-	// makes its files, so what is being made is known by the time it is asked.
+	// The files are looked at first: LXD writes them down before it makes them,
+	// so what is being made is known by the time it is asked.
 	found, err := d.containerFiles(c)
 	if err != nil || len(found) == 0 {
 		return nil, err
@@ -56,13 +56,13 @@ func (d *Driver) SetAside(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot list LXD's operations: %w", err)
 	}
-	known, err := knownFiles(c)
+	known, err := d.knownFiles(c, found)
 	if err != nil {
-		return nil, fmt.Errorf("cannot list LXD's instances: %w", err)
+		return nil, err
 	}
 	var aside []string
 	for _, l := range found {
-		if known[l.name] {
+		if known[l.path()] {
 			continue
 		}
 		l.look()
@@ -119,23 +119,33 @@ func (d *Driver) containerFiles(c *client) (all []*leftover, err error) {
 	return all, nil
 }
 
-// knownFiles are the names of the files of all containers that LXD knows.
-func knownFiles(c *client) (map[string]bool, error) {
-	var urls []string
-	if _, err := c.get("/1.0/instances?all-projects=true", &urls); err != nil {
-		return nil, err
+// knownFiles are the paths of the files that LXD knows as those of containers,
+// in the pools of what was found.
+func (d *Driver) knownFiles(c *client, found []*leftover) (map[string]bool, error) {
+	var projects []api.Project
+	if _, err := c.get("/1.0/projects?recursion=1", &projects); err != nil {
+		return nil, fmt.Errorf("cannot list LXD's projects: %w", err)
 	}
-	known := map[string]bool{}
-	for _, text := range urls {
-		u, err := url.Parse(text)
-		if err != nil {
-			return nil, fmt.Errorf("LXD answers %q for an instance: %w", clean(text, maxMessage), err)
+	known, asked := map[string]bool{}, map[string]bool{}
+	for _, l := range found {
+		if asked[l.pool] {
+			continue
 		}
-		name := filepath.Base(u.Path)
-		if project := u.Query().Get("project"); project != "" && project != api.ProjectDefaultName {
-			name = project + "_" + name
+		asked[l.pool] = true
+		for _, project := range projects {
+			var volumes []api.StorageVolume
+			path := "/1.0/storage-pools/" + url.PathEscape(filepath.Base(l.pool)) + "/volumes/container?recursion=1&project=" + url.QueryEscape(project.Name)
+			if _, err := c.get(path, &volumes); err != nil {
+				return nil, fmt.Errorf("cannot list what LXD's storage pool %s holds: %w", filepath.Base(l.pool), err)
+			}
+			for _, volume := range volumes {
+				name := volume.Name
+				if project.Name != api.ProjectDefaultName {
+					name = project.Name + "_" + name
+				}
+				known[(&leftover{pool: l.pool, name: name}).path()] = true
+			}
 		}
-		known[name] = true
 	}
 	return known, nil
 }

@@ -65,8 +65,15 @@ func forgottenContainers(t *testing.T, driver string) {
 		"config": map[string]string{"user.hostler.namespace": "hostler", "user.hostler.uid": "x"},
 	}, nil))
 
+	// The deletion of a container forgets its files before the container.
+	halfway := machine("halfway", server.TinyFingerprint, "one")
+	must(t, d.Create(t.Context(), halfway, nil))
+	must(t, os.WriteFile(filepath.Join(files("halfway"), stale), nil, 0o600))
+	must(t, server.API(http.MethodPost, "/internal/sql", map[string]any{"database": "global", "query": "DELETE FROM storage_volumes WHERE name = 'halfway'"}, nil))
+
 	aside, err := d.SetAside(t.Context())
 	must(t, err)
+	must(t, d.Delete(t.Context(), halfway.Name, halfway.Stamp))
 	var names []string
 	for _, place := range aside {
 		if _, err := os.Stat(filepath.Join(place, stale)); err != nil {
@@ -75,7 +82,7 @@ func forgottenContainers(t *testing.T, driver string) {
 		name, _, _ := strings.Cut(filepath.Base(place), ".")
 		names = append(names, name)
 	}
-	if slices.Sort(names); !slices.Equal(names, []string{"bare", "ours", "torn"}) {
+	if slices.Sort(names); !slices.Equal(names, []string{"bare", "halfway", "ours", "torn"}) {
 		t.Errorf("set aside: %q", aside)
 	}
 	for _, stays := range []string{"known", "foreign", "theirs", "side_other"} {
