@@ -214,7 +214,7 @@ func (m *machine) tell() {
 		return
 	}
 	for _, script := range []string{
-		"journalctl --no-pager -b -n 60 -u hostlerd -u 'hostler-provisioner@*' -u lxd", "hostler get all; hostler status; lxc list; df -h /; systemctl --failed --no-legend",
+		"journalctl --no-pager -b -n 200 -u hostlerd -u 'hostler-provisioner@*' -u lxd; journalctl --no-pager -k -n 20", "hostler get all; hostler status; lxc list; df -h /; systemctl --failed --no-legend",
 	} {
 		out, err := m.guest.run(script, time.Minute)
 		m.Logf("%s\n%s%v", script, out, err)
