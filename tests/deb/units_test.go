@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"hostler/tests/harness"
@@ -36,6 +37,30 @@ func TestUnitExposure(t *testing.T) {
 			t.Errorf("%s is more exposed than %s tenths: %v", unit.name, unit.threshold, err)
 		}
 		t.Log(lastLine(out))
+	}
+}
+
+// F1: however often and quickly a process is killed, it is started again; with
+// systemd's own limit it would stay down after the fifth time in ten seconds.
+func TestF1UnitsAreStartedAgainWithoutEnd(t *testing.T) {
+	for _, name := range []string{"hostler.hostlerd.service", "hostler-provisioner@.service"} {
+		b, err := os.ReadFile(filepath.Join(harness.Root(t), "debian", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		section, seen := "", map[string]bool{}
+		for line := range strings.Lines(string(b)) {
+			if line = strings.TrimSpace(line); strings.HasPrefix(line, "[") {
+				section = line
+			}
+			seen[section+line] = true
+		}
+		if !seen["[Unit]StartLimitIntervalSec=0"] {
+			t.Errorf("%s: systemd gives up when it ends too often", name)
+		}
+		if !seen["[Service]Restart=always"] && !seen["[Service]Restart=on-failure"] {
+			t.Errorf("%s: one that is killed stays down", name)
+		}
 	}
 }
 
