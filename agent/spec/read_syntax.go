@@ -3,6 +3,7 @@ package spec
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"regexp"
 	"strconv"
@@ -221,6 +222,38 @@ func (r *reader) closedBracket(at place) (place, string) {
 		}
 	}
 	return place{}, ""
+}
+
+// afterEnd returns where the YAML reader met something after the document. It
+// counts lines from 0 there, and leaves that one unsaid.
+func (r *reader) afterEnd(err error) place {
+	line := 1
+	if m := yamlLine.FindStringSubmatch(strings.TrimPrefix(fmt.Sprint(err), "yaml: ")); m != nil {
+		n, _ := strconv.Atoi(m[1])
+		line = min(n+1, len(r.src.lines))
+	}
+	text := r.src.lines[line-1]
+	return place{line, len(text) - len(strings.TrimLeft(text, " ")) + 1}
+}
+
+// extraBracket finds the first bracket that closes nothing, as far as can be
+// seen in a text that is written with brackets throughout.
+func (r *reader) extraBracket() place {
+	depth := 0
+	for i, line := range r.src.lines {
+		for j, c := range []byte(unquoted(line)) {
+			switch c {
+			case '[', '{':
+				depth++
+			case ']', '}':
+				depth--
+			}
+			if depth < 0 {
+				return place{i + 1, j + 1}
+			}
+		}
+	}
+	return place{}
 }
 
 // tooDeep finds the bracket that goes beyond maxDepth; else the place given.

@@ -21,12 +21,8 @@ func (r *reader) yaml(content []byte) *node {
 		r.syntax(content, err)
 		return nil
 	}
-	if line := r.secondDocument(); line > 0 {
-		var second yaml.Node
-		if err := decoder.Decode(&second); !errors.Is(err, io.EOF) {
-			r.fail(line, 1, "a second document begins here; put it into a file of its own")
-			return nil
-		}
+	if r.more(decoder) {
+		return nil
 	}
 	return r.convert(doc.Content[0], 1)
 }
@@ -45,6 +41,26 @@ func (r *reader) directive() bool {
 		return false
 	}
 	return false
+}
+
+// more refuses what stands after the first document. The YAML reader takes
+// whatever does not belong to the first value for the next document.
+func (r *reader) more(decoder *yaml.Decoder) bool {
+	err := decoder.Decode(&yaml.Node{})
+	if errors.Is(err, io.EOF) {
+		return false
+	}
+	if line := r.secondDocument(); line > 0 {
+		r.fail(line, 1, "a second document begins here; put it into a file of its own")
+		return true
+	}
+	at := r.afterEnd(err)
+	if extra := r.extraBracket(); extra.line == at.line {
+		r.fail(extra.line, extra.column, "this bracket closes nothing; remove it, or add the one that it closes")
+		return true
+	}
+	r.fail(at.line, at.column, "the document ends before this line, and nothing may stand after it; check the indentation of its first line")
+	return true
 }
 
 // secondDocument returns the line that begins a second document, if any: the

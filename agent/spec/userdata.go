@@ -1,7 +1,9 @@
 package spec
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"mime"
 	"net/mail"
 	"slices"
@@ -85,13 +87,18 @@ func looksLikeCloudConfig(line string) bool {
 func (c *checker) cloudConfig(at, s string) {
 	r := &reader{src: newSource("", s), seen: map[*node]map[string]*node{}}
 	var doc yaml.Node
-	if err := yaml.Unmarshal([]byte(s), &doc); err != nil {
+	decoder := yaml.NewDecoder(strings.NewReader(s))
+	if err := decoder.Decode(&doc); err != nil && !errors.Is(err, io.EOF) {
 		r.syntax([]byte(s), err)
 		e := r.errs[0]
 		if unknownAnchor.MatchString(err.Error()) { // here aliases are allowed
 			e.Message = "an alias (*) names no anchor (&) that stands before it"
 		}
 		c.inside(at, s, e.Line, e.Column, e.Message)
+		return
+	}
+	if r.more(decoder) {
+		c.inside(at, s, r.errs[0].Line, r.errs[0].Column, r.errs[0].Message)
 		return
 	}
 	if len(doc.Content) > 0 && doc.Content[0].Kind != yaml.MappingNode && doc.Content[0].ShortTag() != "!!null" {
