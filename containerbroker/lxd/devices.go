@@ -89,13 +89,14 @@ func (d *Driver) reattach(c *client, m containerbroker.Machine, found api.Instan
 			return err
 		}
 	}
-	whole, err := d.attach(found.Devices, m, given)
+	whole, err := d.attach(ownDevices(found.Config, found.Devices), m, given)
 	if err != nil {
 		return err
 	}
 	if put.Devices == nil {
 		put.Devices = devices{}
 	}
+	var changed []string
 	for _, change := range changes {
 		name, ok := containerbroker.NICOf(change.Field)
 		if !ok {
@@ -109,7 +110,9 @@ func (d *Driver) reattach(c *client, m containerbroker.Machine, found api.Instan
 		} else {
 			put.Devices[name] = whole[name]
 		}
+		changed = append(changed, name)
 	}
+	claimDevices(put.Config, changed)
 	return nil
 }
 

@@ -155,7 +155,7 @@ func nicTexts(m containerbroker.Machine, have raw) (wanted, found map[string]str
 // names while it runs, and puts none of them back under its bridge.
 func portsOf(f api.InstanceFull) map[string]containerbroker.Port {
 	var ports map[string]containerbroker.Port
-	for name, device := range f.Devices {
+	for name, device := range ownDevices(f.Config, f.Devices) {
 		at := f.Config["volatile."+name+".host_name"]
 		if at == "" || device["type"] != "nic" || device["nictype"] != "bridged" || device[keyOwner] == "" || device[keyParent] == "" {
 			continue

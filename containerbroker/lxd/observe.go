@@ -157,7 +157,7 @@ func instanceOf(f api.InstanceFull, filterIPv6 bool) containerbroker.Instance {
 	}
 	fromProfiles := maps.Clone(devices)
 	maps.DeleteFunc(fromProfiles, func(name string, _ map[string]string) bool { return f.Devices[name] != nil })
-	i.Raw = raw{own: f.Devices, fromProfiles: fromProfiles, filterIPv6: filterIPv6, settings: containerbroker.Settings{
+	i.Raw = raw{own: ownDevices(f.Config, f.Devices), fromProfiles: fromProfiles, filterIPv6: filterIPv6, settings: containerbroker.Settings{
 		ImageID: i.ImageID, CPUs: cpusOf(f.Config[keyCPUs]), Memory: bytesOf(f.Config[keyMemory]),
 		RootDisk: bytesOf(own["size"]), Pool: expanded["pool"],
 		Autostart: i.Autostart, Privileged: i.Privileged, Nesting: i.Nesting,

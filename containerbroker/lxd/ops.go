@@ -54,7 +54,8 @@ func (d *Driver) Update(ctx context.Context, m containerbroker.Machine, changes 
 	return nil
 }
 
-// Stamp implements containerbroker.Stamper.
+// Stamp implements containerbroker.Stamper. The devices that another machine's
+// instance was given are its own from then on.
 func (d *Driver) Stamp(ctx context.Context, name string, s containerbroker.Stamp) error {
 	if s.Namespace == "" || s.UID == "" || len(s.Record) > maxRecord {
 		return fault.New(fault.Invalid, "cannot stamp instance %q: the stamp is incomplete or too large", name)
@@ -62,6 +63,9 @@ func (d *Driver) Stamp(ctx context.Context, name string, s containerbroker.Stamp
 	err := d.edit(ctx, name, func(_ *client, found api.Instance, put *api.InstancePut) error {
 		if have := stampOf(found.Config); have != nil && have.Namespace != s.Namespace {
 			return fault.New(fault.Conflict, "it belongs to namespace %q", have.Namespace)
+		}
+		if have := stampOf(found.Config); have == nil || have.UID != s.UID {
+			leaveDevices(put.Config, found.Devices)
 		}
 		maps.Copy(put.Config, stampConfig(s))
 		return nil
@@ -79,6 +83,7 @@ func (d *Driver) Unstamp(ctx context.Context, name string) error {
 		for key := range stampConfig(containerbroker.Stamp{}) {
 			delete(put.Config, key)
 		}
+		delete(put.Config, keyLeft)
 		return nil
 	})
 	if err != nil && !fault.Is(err, fault.NotFound) {

@@ -1,0 +1,103 @@
+package lxd
+
+import (
+	"encoding/json"
+	"net/http"
+	"testing"
+
+	"github.com/canonical/lxd/shared/api"
+	"github.com/google/go-cmp/cmp"
+
+	"hostler/containerbroker"
+)
+
+// instance serves one instance that can be changed.
+func (f *fakeLXD) instance(i *api.Instance) {
+	f.mux.HandleFunc("GET /1.0/instances/web", func(w http.ResponseWriter, _ *http.Request) { reply(w, "sync", i) })
+	f.mux.HandleFunc("PUT /1.0/instances/web", func(w http.ResponseWriter, r *http.Request) {
+		var put api.InstancePut
+		if err := json.NewDecoder(r.Body).Decode(&put); err != nil {
+			refuse(w, 400, err.Error())
+			return
+		}
+		i.Config, i.Devices, i.ExpandedDevices = put.Config, put.Devices, put.Devices
+		reply(w, "async", api.Operation{ID: "1"})
+	})
+	f.answer("GET /1.0/operations/1/wait", api.Operation{ID: "1", StatusCode: api.Success})
+}
+
+// P28: what an instance was given is its own once it was let go: whoever takes
+// it over takes nothing from it, and what a machine declares again is ours
+// again. None of it changes a device, which LXD would take from the guest for
+// a moment.
+func TestP28DevicesLeftAreKept(t *testing.T) {
+	own := attached(t, New(Options{Proc: bridges(t, "1")}), devices{"theirs": {"type": "disk", "source": "/theirs", "path": "/theirs"}}, wiredMachine(), nil)
+	adopted := testMachine()
+	adopted.KeepGuest, adopted.Stamp.UID, adopted.Stamp.Token = true, "another", "another"
+	for what, released := range map[string]bool{"released": true, "left with its stamp": false} {
+		t.Run(what, func(t *testing.T) {
+			f := newFakeLXD(t)
+			d := f.driver(func(o *Options) { o.Proc = bridges(t, "1") })
+			i := stamped(api.Running)
+			i.Devices, i.ExpandedDevices = own, own
+			i.Config["volatile.eth0.host_name"] = "veth1"
+			f.instance(&i)
+			diff := func(m containerbroker.Machine) []containerbroker.Change {
+				return d.Diff(m, instanceOf(api.InstanceFull{Instance: i}, true))
+			}
+			if released {
+				succeeds(t, d.Unstamp(t.Context(), "web"))
+			}
+			for range 2 {
+				succeeds(t, d.Stamp(t.Context(), "web", adopted.Stamp))
+			}
+			if changes := diff(adopted); len(changes) != 0 {
+				t.Errorf("taken over it would lose %+v", changes)
+			}
+			if ports := instanceOf(api.InstanceFull{Instance: i}, true).Ports; ports != nil {
+				t.Errorf("its ports are moved: %v", ports)
+			}
+			wired := wiredMachine()
+			wired.KeepGuest, wired.Stamp, wired.Disks = true, adopted.Stamp, wired.Disks[:1]
+			changes := diff(wired)
+			if len(changes) != 2 || changes[0].Field != "disk fs-www" || changes[1].Field != "nic eth0" {
+				t.Errorf("declared again: %+v", changes)
+			}
+			succeeds(t, d.Update(t.Context(), wired, changes))
+			if changes := diff(wired); len(changes) != 0 {
+				t.Errorf("declared again, still: %+v", changes)
+			}
+			if diff := cmp.Diff(own, devices(i.Devices)); diff != "" {
+				t.Errorf("a device was changed: %s", diff)
+			}
+			// What was declared again goes with its declaration, the rest stays.
+			changes = diff(adopted)
+			succeeds(t, d.Update(t.Context(), adopted, changes))
+			if len(i.Devices) != 2 || i.Devices["vol-data"] == nil || i.Devices["theirs"] == nil {
+				t.Errorf("declared no more it has %v after %+v", i.Devices, changes)
+			}
+			succeeds(t, d.Unstamp(t.Context(), "web"))
+			if _, there := i.Config[keyLeft]; there {
+				t.Errorf("let go it bears %v", i.Config)
+			}
+		})
+	}
+	// The same machine's instance stamped again keeps what is the machine's.
+	f := newFakeLXD(t)
+	i := stamped(api.Running)
+	i.Devices = own
+	f.instance(&i)
+	again := testMachine().Stamp
+	again.Token = "again"
+	succeeds(t, f.driver(nil).Stamp(t.Context(), "web", again))
+	if _, there := i.Config[keyLeft]; there || i.Config[keyToken] != "again" {
+		t.Errorf("stamped again: %v", i.Config)
+	}
+}
+
+func succeeds(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
