@@ -7,7 +7,6 @@ import (
 
 	"pgregory.net/rapid"
 
-	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/containerbroker"
 )
@@ -138,31 +137,4 @@ func TestPlanIsSafe(t *testing.T) {
 			t.Fatalf("planned from an incomplete observation: %v", summary(steps, t0))
 		}
 	})
-}
-
-// Planning is linear enough for ten thousand machines.
-func BenchmarkPlan(b *testing.B) {
-	var desired []Desired
-	o := Observed{Complete: true}
-	for i := range 10_000 {
-		d := machine(fmt.Sprintf("m%d", i))
-		switch i % 4 {
-		case 0:
-			provisioned(&d)
-			o.Instances = append(o.Instances, instance(d.Name))
-		case 1:
-			provisioned(&d)
-			dying(&d)
-			o.Instances = append(o.Instances, instance(d.Name, stopped))
-		case 2:
-			d.Status.State = spec.MachineError
-		}
-		desired = append(desired, d)
-	}
-	policy := Policy{Namespace: ns, Now: t0, Diff: noDiff, Harvest: HarvestAll}
-	for b.Loop() {
-		if steps := Plan(desired, o, policy); len(steps) == 0 {
-			b.Fatal("nothing planned")
-		}
-	}
 }

@@ -219,14 +219,3 @@ func TestProperties(t *testing.T) {
 		}
 	})
 }
-
-func BenchmarkAllocate10000(b *testing.B) {
-	for b.Loop() {
-		p := NewPool([]Network{network("lan", "10.0.0.1/16")}, State{})
-		for i := range 10_000 {
-			if _, err := p.Allocate("lan", false, owner(i), start); err != nil {
-				b.Fatal(err)
-			}
-		}
-	}
-}

@@ -33,6 +33,14 @@ func bound(name string, value, target float64, unit, detail string) {
 	fmt.Printf("        %s; load %s\n", detail, load())
 }
 
+// exactly prints a figure that is to be the same in each round.
+func exactly(name string, values []int, target int, unit, detail string) {
+	least, most := slices.Min(values), slices.Max(values)
+	fmt.Printf("figure: %s: min %d max %d %s, ratio %.2f to the target = %d %s: %s\n",
+		name, least, most, unit, float64(most)/float64(target), target, unit, verdict(least == target && most == target))
+	fmt.Printf("        %s; load %s\n", detail, load())
+}
+
 func verdict(met bool) string {
 	if met {
 		return "met"
