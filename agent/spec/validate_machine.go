@@ -79,7 +79,7 @@ func (c *checker) attachments(at string, m Machine, users storageUsers) {
 		case filesystem && volume:
 			c.bad(here+".volume", "an entry attaches either a filesystem or a volume, not both; make two entries of it")
 		case filesystem && m.Type == KVM:
-			c.bad(here+".filesystem", "a KVM guest has a kernel of its own and cannot share a filesystem of the host; attach a volume instead, as {volume: NAME}")
+			c.bad(here+".filesystem", "this agent does not share filesystems with KVM guests yet; attach a volume instead, as {volume: NAME}, and make the filesystem on it inside the guest")
 		case filesystem:
 			c.reference(here+".filesystem", "filesystem", a.Filesystem, slices.Sorted(maps.Keys(c.decl.Filesystems)))
 			c.mountPath(here+".path", a.Path)

@@ -87,7 +87,7 @@ func (d *Driver) awaitAgent(ctx context.Context, c *conn, dom libvirt.Domain, li
 			return err
 		}
 		if now == containerbroker.StatusFrozen {
-			return fault.New(fault.NotReady, "it is paused; have it go on with `virsh resume %s`", clean(dom.Name, 64))
+			return fault.New(fault.NotReady, "it is paused; have it go on with `hostler start %s`", clean(dom.Name, 64))
 		}
 		if !running(now) {
 			return fault.New(fault.NotReady, "it is %s", now)

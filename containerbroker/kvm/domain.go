@@ -59,7 +59,7 @@ func settingsOf(m containerbroker.Machine) (containerbroker.Settings, error) {
 	}
 	for _, disk := range m.Disks {
 		if disk.Path != "" {
-			return s, fault.New(fault.Invalid, "disk %q: a folder of the host cannot be shared with a KVM guest; give it a volume", disk.Name)
+			return s, fault.New(fault.Invalid, "disk %q: this agent does not share folders of the host with KVM guests yet; give it a volume", disk.Name)
 		}
 	}
 	if len(m.Disks) > maxDisks {

@@ -153,7 +153,7 @@ func TestLibvirtFails(t *testing.T) {
 		r.server.Virsh("start", "mute")
 		t.Cleanup(func() { r.server.Virsh("destroy", "mute") })
 		r.server.Virsh("suspend", m.Name)
-		for name, says := range map[string]string{"mute": "no channel for a guest agent", m.Name: "virsh resume steady"} {
+		for name, says := range map[string]string{"mute": "no channel for a guest agent", m.Name: "hostler start steady"} {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			_, err := d.Exec(ctx, name, containerbroker.ExecRequest{Command: []string{"true"}})
 			cancel()
