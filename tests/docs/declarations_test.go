@@ -4,12 +4,14 @@ package docs_test
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"go.yaml.in/yaml/v3"
 
 	"hostler/agent/spec"
 )
@@ -63,8 +65,8 @@ func TestDeclarations(t *testing.T) {
 	}
 }
 
-// The configuration that the package installs is one, and what its comments
-// show are the defaults.
+// The configuration that the package installs is one, what its comments show
+// are the defaults, and they show every key.
 func TestPackagedConfiguration(t *testing.T) {
 	content := read(t, "debian/hostler.yaml")
 	shown := regexp.MustCompile(`(?m)^#((?:  )?[a-z].*)$`).ReplaceAllString(content, "$1")
@@ -81,7 +83,27 @@ func TestPackagedConfiguration(t *testing.T) {
 			t.Errorf("%s, it is not what is the default:\n%s", name, diff)
 		}
 	}
-	if shown == content {
-		t.Error("no default is shown")
+	var said map[string]any
+	if err := yaml.Unmarshal([]byte(shown), &said); err != nil {
+		t.Fatal(err)
 	}
+	for _, key := range missing(reflect.TypeFor[spec.Config](), said, "") {
+		t.Errorf("the key %s is not shown", key)
+	}
+}
+
+// missing are the keys of a configuration's type that are not said.
+func missing(section reflect.Type, said map[string]any, at string) (keys []string) {
+	for field := range section.Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		value, there := said[name]
+		inner, _ := value.(map[string]any)
+		switch {
+		case !there:
+			keys = append(keys, at+name)
+		case field.Type.Kind() == reflect.Struct:
+			keys = append(keys, missing(field.Type, inner, at+name+".")...)
+		}
+	}
+	return keys
 }
