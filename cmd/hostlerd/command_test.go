@@ -1,9 +1,45 @@
 package main
 
 import (
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
+
+// The manual page names every flag and command, with the default as it is.
+func TestManualPage(t *testing.T) {
+	page, err := os.ReadFile("../../debian/hostlerd.8")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.ReplaceAll(string(page), `\-`, "-")
+	_, options, _ := strings.Cut(text, ".SH OPTIONS")
+	options, _, _ = strings.Cut(options, ".SH ")
+	var check func(*cobra.Command)
+	check = func(c *cobra.Command) {
+		if c.Hidden {
+			return
+		}
+		if !strings.Contains(text, ".B "+c.CommandPath()+"\n") {
+			t.Errorf("the command %q is not there", c.CommandPath())
+		}
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			_, said, _ := strings.Cut(options, "--"+f.Name)
+			said, _, _ = strings.Cut(said, ".TP")
+			if said == "" || f.DefValue != "false" && !strings.Contains(said, f.DefValue) {
+				t.Errorf("--%s with its default %s is not there", f.Name, f.DefValue)
+			}
+		})
+		for _, sub := range c.Commands() {
+			check(sub)
+		}
+	}
+	check(command())
+}
 
 func TestPathsAreAbsolute(t *testing.T) {
 	dir := t.TempDir()

@@ -91,8 +91,8 @@ func (a *app) retryCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "retry KIND/NAME...",
 		Short: "Clear an error and try at once",
-		Long: "Clear the error of a machine, a volume, a filesystem or of a container type (type/lxd) and\n" +
-			"have it tried at once. With --force a volume or filesystem that something holds is detached\n" +
+		Long: "Clear the error of a machine, a network, a volume, a filesystem or of a container type (type/lxd)\n" +
+			"and have it tried at once. With --force a volume or filesystem that something holds is detached\n" +
 			"nevertheless: the holder keeps what it has open, and what it writes there may be lost.",
 		Args: takes(1, -1, "a KIND/NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
