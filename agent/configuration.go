@@ -54,8 +54,8 @@ func (h *host) followConfiguration(ctx context.Context) error {
 			err = fmt.Errorf("the namespace cannot change while the agent runs: restart it to manage namespace %q instead of %q", config.Namespace, h.config().Namespace)
 		}
 		if err != nil {
-			h.notice("configuration", fmt.Sprintf("%s is not used: %v", h.paths.Config, err))
-			h.logger.Warn("The changed configuration is not used.", "error", err)
+			h.notice("configuration", fmt.Sprintf("%s is not used: %s", h.paths.Config, spec.Summary(err)))
+			h.logger.Warn("The changed configuration is not used.", "error", spec.Summary(err))
 			return 0, nil
 		}
 		h.notice("configuration", "")

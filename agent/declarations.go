@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"hostler/agent/spec"
 	"hostler/internal/fault"
 )
 
@@ -110,7 +111,7 @@ func (h *host) applyFolder(ctx context.Context, dir string, a applier) (time.Dur
 		}
 		switch {
 		case err != nil:
-			h.tell(path, fmt.Sprintf("%s is not applied: %v", path, err))
+			h.tell(path, fmt.Sprintf("%s is not applied: %s", path, spec.Summary(err)))
 		case held != "":
 			h.tell(path, fmt.Sprintf("%s is applied, but %s", path, held))
 		default:

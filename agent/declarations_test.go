@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"hostler/agent/spec"
 	"hostler/internal/fault"
 	"hostler/internal/paths"
 )
@@ -113,6 +114,44 @@ func TestFolderOfDeclarations(t *testing.T) {
 	}
 	if apply(); len(h.notices) != 1 || h.notices["/elsewhere"] == "" {
 		t.Errorf("notices %v", h.notices)
+	}
+}
+
+// I14: what is told of files that are wrong names the place and repeats no
+// password.
+func TestNoticesRepeatNoSecrets(t *testing.T) {
+	dir := t.TempDir()
+	var logged strings.Builder
+	h := &host{
+		notices: map[string]string{}, logger: slog.New(slog.NewTextHandler(&logged, nil)),
+		paths: paths.New("", filepath.Join(dir, "hostler.yaml"), "", ""),
+	}
+	declaration := filepath.Join(dir, "web.yaml")
+	_, wrong := spec.Parse(declaration, []byte("version: 1\nmachines: {}\n  password: hunter2\n"))
+	if err := os.WriteFile(declaration, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(h.paths.Config, []byte("proxy: {http: 'ftp://user:hunter2@p:1'}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.applyFolder(t.Context(), dir, &folderApplier{refusal: wrong}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- h.followConfiguration(ctx) }()
+	told := func() string { return strings.Join((glance{h}).texts(), "\n") }
+	for deadline := time.Now().Add(10 * time.Second); !strings.Contains(told(), "hostler.yaml:1:15: proxy.http"); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("told: %s", told())
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if !strings.Contains(told(), "web.yaml:3:") || strings.Contains(told()+logged.String(), "hunter2") || !strings.Contains(logged.String(), "hostler.yaml:1:15") {
+		t.Errorf("told: %s\nlogged: %s", told(), logged.String())
 	}
 }
 

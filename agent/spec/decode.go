@@ -147,14 +147,14 @@ func (d *decoder) decode(n *node, v reflect.Value, path string) {
 		d.string(n, v, path)
 	case reflect.Bool:
 		if n.kind != boolean || n.value != "true" && n.value != "false" {
-			d.fail(n, path, "must be true or false, not %s%s", n.describe(), mendQuoted(n, n.value == "true" || n.value == "false"))
+			d.fail(n, path, "must be true or false, not %s%s", describe(n, path), mendQuoted(n, n.value == "true" || n.value == "false"))
 			return
 		}
 		v.SetBool(n.value == "true")
 	case reflect.Int:
 		i, err := strconv.Atoi(n.value)
 		if n.kind != number || err != nil || strconv.Itoa(i) != n.value {
-			d.fail(n, path, "must be a whole number, not %s%s", n.describe(), mendQuoted(n, isDigits(n.value)))
+			d.fail(n, path, "must be a whole number, not %s%s", describe(n, path), mendQuoted(n, isDigits(n.value)))
 			return
 		}
 		v.SetInt(int64(i))
@@ -171,7 +171,7 @@ func (d *decoder) is(n *node, want kind, path string) bool {
 	if want == list {
 		example = "like [a, b], or one \"- \" per entry"
 	}
-	d.fail(n, path, "must be %s (%s), not %s", want, example, n.describe())
+	d.fail(n, path, "must be %s (%s), not %s", want, example, describe(n, path))
 	return false
 }
 
@@ -226,8 +226,12 @@ func (d *decoder) dictionary(n *node, v reflect.Value, path string) {
 }
 
 func (d *decoder) string(n *node, v reflect.Value, path string) {
+	if n.kind == number && secret(path) {
+		d.fail(n, path, "must be text, not %s; put it in quotes if it is meant so", n.kind)
+		return
+	}
 	if n.kind == number || n.kind == boolean {
-		d.fail(n, path, "must be text, not %s; put it in quotes if it is meant so: \"%s\"", n.describe(), shorten(n.value))
+		d.fail(n, path, "must be text, not %s; put it in quotes if it is meant so: \"%s\"", describe(n, path), shorten(n.value))
 		return
 	}
 	if n.kind != text {
@@ -255,7 +259,7 @@ func (d *decoder) text(n *node, u encoding.TextUnmarshaler, path string) {
 	case null:
 		d.fail(n, path, "has no value; give it one or remove the key")
 	case list, mapping, boolean:
-		d.fail(n, path, "must be text like %s, not %s", example(u), n.describe())
+		d.fail(n, path, "must be text like %s, not %s", example(u), describe(n, path))
 	default:
 		if err := u.UnmarshalText([]byte(n.value)); err != nil {
 			d.fail(n, path, "%v", err)
@@ -278,8 +282,17 @@ func mendQuoted(n *node, right bool) string {
 	return ""
 }
 
+// secret reports whether what stands at a path may hold passwords, which
+// messages must not repeat: they go to logs and to who may only read.
+func secret(path string) bool {
+	return strings.Contains(path, ".cloud-init") || strings.HasPrefix(path, "proxy") || strings.HasPrefix(path, "apt")
+}
+
 // describe says what a node is, for "must be …, not …".
-func (n *node) describe() string {
+func describe(n *node, path string) string {
+	if secret(path) {
+		return n.kind.String()
+	}
 	switch n.kind {
 	case text:
 		return "the text " + quote(n.value)

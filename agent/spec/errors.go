@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -55,6 +56,16 @@ func (es Errors) Error() string { return es.join("\n", (*Error).Error) }
 
 // Summary prints one line per error, without excerpts: for logs and notices.
 func (es Errors) Summary() string { return es.join("\n", (*Error).Summary) }
+
+// Summary is what an error says, without the excerpts of a file that may hold
+// passwords: for logs and for what everybody may see who may read.
+func Summary(err error) string {
+	var es Errors
+	if !errors.As(err, &es) {
+		return err.Error()
+	}
+	return strings.Replace(err.Error(), es.Error(), es.Summary(), 1)
+}
 
 func (es Errors) join(sep string, text func(*Error) string) string {
 	parts := make([]string, len(es))

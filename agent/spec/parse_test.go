@@ -2,6 +2,8 @@ package spec
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -77,5 +79,41 @@ func TestParseConfigWarnsOfUnknownKeys(t *testing.T) {
 	const want = `hostler.yaml:3:9: types.lxd.pol: the key "pol" is not known here; did you mean "pool"?`
 	if got := warnings[0].Summary(); got != want {
 		t.Errorf("got %s", got)
+	}
+}
+
+// I14: a log and a notice tell where a file is wrong and never repeat what
+// may be a password in it.
+func TestSummariesRepeatNoSecrets(t *testing.T) {
+	const machine = "version: 1\nmachines:\n  web:\n    type: lxd\n    image: debian/12\n    cloud-init:\n"
+	declared := func(s string) error { _, err := Parse("web.yaml", []byte(s)); return err }
+	configured := func(s string) error { _, _, err := ParseConfig("hostler.yaml", []byte(s)); return err }
+	for _, c := range []struct {
+		parse func(string) error
+		yaml  string
+		place string
+	}{
+		{declared, machine + "      user-data: |\n        #cloud-config\n       password: hunter2\n", "web.yaml:9:"},
+		{declared, machine + "      user-data: |\n        #cloud-config\n      password: hunter2\n", "web.yaml:9:"},
+		{declared, machine[:len(machine)-1] + " |\n      #cloud-config\n      password: hunter2\n", "web.yaml:6:"},
+		{declared, machine + "      user-data: *hunter2\n", "web.yaml:7:"},
+		{declared, machine + "      user-data: &hunter2\n", "web.yaml:7:"},
+		{declared, machine + "      user-data: !hunter2\n", "web.yaml:7:"},
+		{configured, "proxy: {http: 'ftp://user:hunter2@p:1'}\n", "hostler.yaml:1:15: proxy.http"},
+		{configured, "proxy:\n  http: http://user:hunter2@p:1\n  http: http://user:hunter2@p:1\n", "hostler.yaml:3:3"},
+		{configured, "proxy: http://user:hunter2@p:1\n", "hostler.yaml:1:8: proxy"},
+		{configured, "apt: http://user:hunter2@p:1\n", "hostler.yaml:1:6: apt"},
+		{configured, "proxy: {http: *hunter2}\n", "hostler.yaml:1:15"},
+	} {
+		err := c.parse(c.yaml)
+		if err == nil {
+			t.Errorf("accepted: %s", c.yaml)
+			continue
+		}
+		err = fmt.Errorf("cannot begin: %w", err)
+		got := Summary(err)
+		if strings.Contains(got, "hunter2") || !strings.Contains(got, c.place) || !strings.HasPrefix(got, "cannot begin: ") {
+			t.Errorf("%s\nis told as\n%s", c.yaml, got)
+		}
 	}
 }

@@ -61,7 +61,7 @@ func (r *reader) syntax(content []byte, err error) {
 	says := strings.TrimPrefix(err.Error(), "yaml: ")
 	if m := unknownAnchor.FindStringSubmatch(says); m != nil {
 		at := r.word("*" + m[1])
-		r.fail(at.line, at.column, "aliases (*%s) are not used here; write the value out", shorten(m[1]))
+		r.fail(at.line, at.column, noAliases)
 		return
 	}
 	at := r.gaveUp(content)

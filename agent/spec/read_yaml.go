@@ -87,19 +87,21 @@ func (r *reader) secondDocument() int {
 	return 0
 }
 
+const noAliases = "aliases (*) are not used here; write the value out, and put text that begins with * in quotes"
+
 // convert turns YAML nodes into ours.
 func (r *reader) convert(y *yaml.Node, depth int) *node {
 	n := &node{line: y.Line, column: y.Column}
 	if y.Anchor != "" {
-		r.fail(y.Line, y.Column, "anchors (&%s) are not used here; remove it", shorten(y.Anchor))
+		r.fail(y.Line, y.Column, "anchors (&) are not used here; remove it, and put text that begins with & in quotes")
 	}
 	switch {
 	case y.Kind == yaml.AliasNode:
-		r.fail(y.Line, y.Column, "aliases (*%s) are not used here; write the value out", shorten(y.Value))
+		r.fail(y.Line, y.Column, noAliases)
 		n.broken = true
 		return n
 	case y.Style&yaml.TaggedStyle != 0:
-		r.fail(y.Line, y.Column, "tags (%s) are not used here; remove it", shorten(y.Tag))
+		r.fail(y.Line, y.Column, "tags (!) are not used here; remove it, and put text that begins with ! in quotes")
 		n.broken = true
 		return n
 	case y.Kind == yaml.ScalarNode:

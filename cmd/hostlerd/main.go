@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"hostler/agent/spec"
 )
 
 func main() {
@@ -14,7 +16,7 @@ func main() {
 	err := command().ExecuteContext(ctx)
 	stop()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "hostlerd:", err)
+		fmt.Fprintln(os.Stderr, "hostlerd:", spec.Summary(err)) // the journal's
 		os.Exit(1)
 	}
 }
