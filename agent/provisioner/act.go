@@ -51,6 +51,9 @@ func (w *Worker) act(ctx context.Context, desired []Desired, steps []Step, nudge
 	removing := &removals{gone: make(chan struct{})}
 	for _, name := range order {
 		o := &operation{w: w, steps: due[name], removing: removing}
+		if inst := o.steps[0].Instance; inst != nil {
+			o.runs = inst.Status != containerbroker.StatusStopped
+		}
 		if d := records[name]; d.UID == o.steps[0].UID {
 			o.d = d
 		}
@@ -87,6 +90,7 @@ type operation struct {
 	reported time.Time
 	place    bool // holds one of the operations' places
 	gone     bool // the record was removed
+	runs     bool // the instance ran before, or was started
 }
 
 func (o *operation) run(ctx context.Context) {
@@ -196,6 +200,7 @@ func (o *operation) failed(ctx context.Context, s Step, err error) {
 		return
 	}
 	o.d.Status.ObservedGeneration = o.d.Generation
+	o.d.Status.StartFailed = !o.runs
 	Fail(&o.d.Status, err, RetryPolicy{Retries: config.StartRetries, Delay: config.RetryDelay, Interval: config.TransientRetryInterval}, w.Now())
 	err = o.save(ctx)
 	if err != nil {

@@ -230,7 +230,7 @@ func assessFailed(s *spec.MachineStatus) {
 }
 
 func clearFailure(s *spec.MachineStatus) {
-	s.Attempts = spec.Attempts{}
+	s.Attempts, s.StartFailed = spec.Attempts{}, false
 	s.Conditions = slices.DeleteFunc(slices.Clone(s.Conditions), func(c spec.Condition) bool { return c.Type == ConditionFailed })
 }
 

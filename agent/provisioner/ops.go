@@ -151,9 +151,11 @@ func (o *operation) power(ctx context.Context, to containerbroker.Power) error {
 	setReady(s, false, "Starting", "", now)
 	ctx, cancel := context.WithTimeout(ctx, opTimeout)
 	defer cancel()
+	o.runs = false
 	if err := o.w.Broker.SetPower(ctx, o.d.Name, to, stopTimeout); err != nil {
 		return fmt.Errorf("cannot %s the instance: %w", to, err)
 	}
+	o.runs = true
 	if err := failpoint.Hit(failpoint.LXDStartedNotRecorded); err != nil {
 		return err
 	}

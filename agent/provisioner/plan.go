@@ -116,7 +116,7 @@ func (w *world) alive(d Desired) []Step {
 	}
 	open, after := w.gate(d)
 	if !open {
-		return append(steps, w.held(d, inst)...)
+		return append(steps, w.kept(d, inst)...)
 	}
 	return append(steps, w.present(d, inst, after)...)
 }
@@ -240,12 +240,9 @@ func (w *world) present(d Desired, inst *containerbroker.Instance, after time.Ti
 		}
 		return append(steps, step(ActionRestart, containerbroker.ImpactRestart, restart, detail))
 	case inst.Status == containerbroker.StatusStopped:
-		start := step(ActionStart, containerbroker.ImpactNone, nil, "declared as running")
-		if at := d.Status.StartedAt; at != nil {
-			delay := deathDelay(d.Status.Deaths)
-			if due := at.Add(delay); reconcile.Pending(due, w.policy.Now, delay) && due.After(start.After) && !w.nudged(d) {
-				start.After = due
-			}
+		start := w.start(d, inst)
+		if after.After(start.After) {
+			start.After = after
 		}
 		return append(steps, start)
 	case inst.Status == containerbroker.StatusFrozen && d.Record.RetryRequest > d.Status.RetriesDone:

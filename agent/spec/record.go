@@ -148,6 +148,9 @@ type MachineStatus struct {
 	RetriesDone int `json:"retries-done,omitempty"`
 	// Boot is the boot of the host in which the instance last ran.
 	Boot string `json:"boot,omitempty"`
+	// StartFailed: the failure that Attempts speaks of kept the instance from
+	// being started.
+	StartFailed bool `json:"start-failed,omitempty"`
 	// StartedAt is when the instance was last started by the agent, and Deaths
 	// how often in a row it died soon after.
 	StartedAt *time.Time `json:"started-at,omitempty"`

@@ -1,0 +1,48 @@
+package provisioner
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"hostler/containerbroker"
+	"hostler/internal/fault"
+)
+
+// P15: a failure that waits for a person keeps no machine stopped that is
+// declared as running, unless it is its start that failed.
+func TestP15FailedMachinesAreKeptRunning(t *testing.T) {
+	change := func(field string) containerbroker.Change {
+		return containerbroker.Change{Field: field, Impact: containerbroker.ImpactLive}
+	}
+	for what, c := range map[string]struct {
+		d     Desired
+		inst  containerbroker.Instance
+		diff  []containerbroker.Change
+		steps []string
+	}{
+		"its cloud-init failed":       {d: machine("web", provisioned, failed(fault.NeedsOperator, nil)), inst: instance("web", stopped), steps: []string{"start"}},
+		"it was refused a change":     {d: machine("web", provisioned, failed(fault.Invalid, nil)), inst: instance("web", stopped), diff: []containerbroker.Change{change("root-disk")}, steps: []string{"start"}},
+		"what it has may be anothers": {d: machine("web", provisioned, failed(fault.NeedsOperator, nil)), inst: instance("web", stopped), diff: []containerbroker.Change{change("disk vol-data"), change("root-disk")}, steps: []string{"update disk vol-data", "start"}},
+		"its start failed":            {d: machine("web", provisioned, failed(fault.NeedsOperator, nil), func(d *Desired) { d.Status.StartFailed = true }), inst: instance("web", stopped)},
+		"it runs":                     {d: machine("web", provisioned, failed(fault.NeedsOperator, nil)), inst: instance("web"), diff: []containerbroker.Change{change("cpus")}},
+		"it is not to run":            {d: machine("web", provisioned, failed(fault.NeedsOperator, nil), func(d *Desired) { d.Record.Machine.Running = new(false) }), inst: instance("web", stopped)},
+		"it waits":                    {d: machine("web", provisioned, failed(fault.NeedsOperator, nil), func(d *Desired) { d.Waiting = []string{"network/lan"} }), inst: instance("web", stopped)},
+		"it keeps dying": {d: machine("web", provisioned, failed(fault.NeedsOperator, nil), func(d *Desired) {
+			d.Status.StartedAt, d.Status.Deaths = &t0, 4
+		}), inst: instance("web", stopped), steps: []string{"start in 4s"}},
+	} {
+		var lines []string
+		for _, s := range Plan([]Desired{c.d}, Observed{Complete: true, Instances: []containerbroker.Instance{c.inst}}, Policy{Namespace: ns, Now: t0, Diff: differs(c.diff...)}) {
+			line := string(s.Action) + " " + fields(s.Changes)
+			if s.After.After(t0) {
+				line += "in " + s.After.Sub(t0).String()
+			}
+			lines = append(lines, strings.TrimSpace(line))
+		}
+		if diff := cmp.Diff(c.steps, lines); diff != "" {
+			t.Errorf("%s: %s", what, diff)
+		}
+	}
+}
