@@ -185,7 +185,8 @@ func (w *world) absent(d Desired) []Step {
 	return []Step{{Action: ActionCreate, Machine: d.Name, UID: d.UID, Impact: containerbroker.ImpactNone, Detail: detail, After: after}}
 }
 
-// differences splits what separates an instance from its declaration.
+// differences splits what separates an instance from its declaration. What
+// needs a restart is live for one that does not run, or is stopped first.
 func (w *world) differences(d Desired, inst *containerbroker.Instance) (live, restart, recreate []containerbroker.Change) {
 	changes := w.policy.Diff(d.Machine, *inst)
 	if made := d.Status.Instance; len(d.Waiting) > 0 {
@@ -200,7 +201,7 @@ func (w *world) differences(d Desired, inst *containerbroker.Instance) (live, re
 		switch {
 		case c.Impact == containerbroker.ImpactRecreate:
 			recreate = append(recreate, c)
-		case c.Impact == containerbroker.ImpactRestart && inst.Status != containerbroker.StatusStopped:
+		case c.Impact == containerbroker.ImpactRestart && inst.Status != containerbroker.StatusStopped && d.wantsRunning():
 			restart = append(restart, c)
 		default:
 			live = append(live, c)

@@ -190,6 +190,11 @@ func TestClassification(t *testing.T) {
 			instances: []containerbroker.Instance{instance("web")}, want: []string{"stop web"},
 		},
 		{
+			name: "Z4 what needs a restart follows the stop", desired: []Desired{machine("web", provisioned, func(d *Desired) { d.Record.Machine.Running = new(false) })},
+			instances: []containerbroker.Instance{instance("web")}, want: []string{"stop web", "update web"},
+			policy: Policy{Diff: differs(containerbroker.Change{Field: "nesting", Impact: containerbroker.ImpactRestart})},
+		},
+		{
 			name: "stopped by hand overrides the declaration", desired: []Desired{machine("web", provisioned, func(d *Desired) { no := false; d.Record.PowerOverride = &no })},
 			instances: []containerbroker.Instance{instance("web", stopped)},
 		},
