@@ -98,7 +98,7 @@ func open(ctx context.Context, o Options) (*host, state.OpenReport, error) {
 		guardEnds: make(chan struct{}, 1),
 	}
 	h.sup = newSupervisor(o.Logger, h.now)
-	config, err := h.readConfig()
+	config, err := h.awaitConfig(ctx)
 	if err != nil {
 		return nil, state.OpenReport{}, err
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -21,9 +20,30 @@ import (
 // editors write a file in several steps.
 const settle = 200 * time.Millisecond
 
-// readConfig reads the host's configuration; an absent file means defaults.
+// maxConfig bounds what is read of the configuration, in bytes, as with
+// declarations.
+const maxConfig = maxDeclaration
+
+// awaitConfig reads the host's configuration when an agent begins, which may
+// be while the file is being written.
+func (h *host) awaitConfig(ctx context.Context) (spec.Config, error) {
+	for deadline := h.now().Add(10 * whileWritten); ; {
+		config, err := h.readConfig()
+		if !errors.Is(err, errBeingWritten) || h.now().After(deadline) {
+			return config, err
+		}
+		select {
+		case <-ctx.Done():
+			return config, ctx.Err()
+		case <-time.After(whileWritten):
+		}
+	}
+}
+
+// readConfig reads the host's configuration; an absent file means defaults. It
+// fails with errBeingWritten.
 func (h *host) readConfig() (spec.Config, error) {
-	content, err := os.ReadFile(h.paths.Config)
+	content, err := readWhole(h.paths.Config, maxConfig)
 	if errors.Is(err, fs.ErrNotExist) {
 		return spec.DefaultConfig(), nil
 	}
@@ -50,6 +70,10 @@ func (h *host) followConfiguration(ctx context.Context) error {
 	isConfig := func(path string) bool { return filepath.Base(path) == filepath.Base(h.paths.Config) }
 	return watchFolder(ctx, filepath.Dir(h.paths.Config), isConfig, func() (time.Duration, error) {
 		config, err := h.readConfig()
+		if errors.Is(err, errBeingWritten) {
+			h.notice("configuration", fmt.Sprintf("%s is not used yet: %v", h.paths.Config, errBeingWritten))
+			return whileWritten, nil
+		}
 		if err == nil && config.Namespace != h.config().Namespace {
 			err = fmt.Errorf("the namespace cannot change while the agent runs: restart it to manage namespace %q instead of %q", config.Namespace, h.config().Namespace)
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -92,7 +91,8 @@ func (h *host) awaitFolder(ctx context.Context, dir string, a applier) error {
 }
 
 // applyFolder applies the files of a folder and removes what the files
-// declared that are gone. It returns when to do so again.
+// declared that are gone, once none is being written. It returns when to do so
+// again.
 func (h *host) applyFolder(ctx context.Context, dir string, a applier) (time.Duration, error) {
 	present, err := declarationFiles(dir)
 	if err != nil {
@@ -103,8 +103,14 @@ func (h *host) applyFolder(ctx context.Context, dir string, a applier) (time.Dur
 		return 0, err
 	}
 	var next time.Duration
+	writing := false
 	for _, path := range present {
 		content, err := readDeclaration(path)
+		if errors.Is(err, errBeingWritten) {
+			writing = true
+			h.notice(path, fmt.Sprintf("%s is not applied yet: %v", path, errBeingWritten))
+			continue
+		}
 		held := ""
 		if err == nil {
 			held, err = a.ApplyFile(ctx, path, content, gone)
@@ -123,6 +129,9 @@ func (h *host) applyFolder(ctx context.Context, dir string, a applier) (time.Dur
 		case held != "" && next == 0:
 			next = lookAgain
 		}
+	}
+	if writing { // it may take over what files declared that are gone
+		return whileWritten, nil
 	}
 	for _, path := range gone {
 		if err := a.RemoveFile(ctx, path); err != nil {
@@ -195,7 +204,8 @@ func goneFiles(ctx context.Context, dir string, present []string, a applier) ([]
 	return gone, nil
 }
 
-// readDeclaration reads a file, if it is one: a pipe would be waited for.
+// readDeclaration reads a file, if it is one: a pipe would be waited for. It
+// fails with errBeingWritten.
 func readDeclaration(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -204,10 +214,5 @@ func readDeclaration(path string) ([]byte, error) {
 	if !info.Mode().IsRegular() {
 		return nil, fault.New(fault.Invalid, "it is not a file")
 	}
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = file.Close() }()
-	return io.ReadAll(io.LimitReader(file, maxDeclaration))
+	return readWhole(path, maxDeclaration)
 }

@@ -24,12 +24,14 @@ type folderApplier struct {
 	gone    []string
 	refusal error
 	held    string
+	read    []string // what the files held when they were applied
 }
 
-func (a *folderApplier) ApplyFile(_ context.Context, path string, _ []byte, gone []string) (string, error) {
+func (a *folderApplier) ApplyFile(_ context.Context, path string, content []byte, gone []string) (string, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.gone = gone
+	a.read = append(a.read, string(content))
 	if a.refusal != nil {
 		return "", a.refusal
 	}

@@ -1,0 +1,171 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler/agent/spec"
+	"hostler/internal/paths"
+)
+
+// I16: a file of conf.d that somebody is still writing says nothing, however
+// long it takes, and takes nothing away; when it is closed it is applied whole.
+func TestHalfWrittenFilesAreNotApplied(t *testing.T) {
+	h := &host{
+		notices: map[string]string{}, logger: slog.New(slog.DiscardHandler),
+		paths: paths.New("", filepath.Join(t.TempDir(), "hostler.yaml"), "", ""),
+	}
+	dir := h.paths.ConfD()
+	file := filepath.Join(dir, "web.yaml")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	const half, rest = "version: 1\nmachines:\n  a: {}\n", "  b: {}\n"
+	if err := os.WriteFile(file, []byte(half+rest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := &folderApplier{}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- h.followDeclarations(a)(ctx) }()
+	read := func() []string { a.mu.Lock(); defer a.mu.Unlock(); return slices.Clone(a.read) }
+	told := func() string { return strings.Join((glance{h}).texts(), "\n") }
+	eventually(t, "the file as it is at first", func() bool { return len(read()) > 0 })
+
+	writer, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := writer.WriteString(half); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "word that it is being written", func() bool { return strings.Contains(told(), "web.yaml is not applied yet: it is being written") })
+	// A file that is gone waits: what it declared may stand in the one that is
+	// being written.
+	a.mu.Lock()
+	a.files = append(a.files, filepath.Join(dir, "old.yaml"))
+	a.mu.Unlock()
+	if _, err := h.applyFolder(ctx, dir, a); err != nil {
+		t.Fatal(err)
+	}
+	if files, _ := a.FileSources(ctx); len(files) != 2 {
+		t.Errorf("left: %v", files)
+	}
+	if _, err := writer.WriteString(rest + "  c: {}\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := writer.Close(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the whole file", func() bool { return slices.Contains(read(), half+rest+"  c: {}\n") })
+	eventually(t, "the end of the word", func() bool { return told() == "" })
+	eventually(t, "the removal of what is gone", func() bool { files, _ := a.FileSources(ctx); return len(files) == 1 })
+	for _, content := range read() {
+		if !strings.HasPrefix(content, half+rest) {
+			t.Errorf("applied half-written:\n%s", content)
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// A configuration that is being written changes nothing; an agent that begins
+// waits for it.
+func TestHalfWrittenConfigurationIsNotUsed(t *testing.T) {
+	h := &host{notices: map[string]string{}, logger: slog.New(slog.DiscardHandler), now: time.Now, paths: paths.New("", filepath.Join(t.TempDir(), "hostler.yaml"), "", "")}
+	writer, err := os.Create(h.paths.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := writer.WriteString("concurrency: 9\n"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.readConfig(); !errors.Is(err, errBeingWritten) {
+		t.Errorf("read: %v", err)
+	}
+	begun := make(chan spec.Config, 1)
+	go func() {
+		config, err := h.awaitConfig(t.Context())
+		if err != nil {
+			t.Error(err)
+		}
+		begun <- config
+	}()
+	if _, err := writer.WriteString("harvest: none\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := writer.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if config := <-begun; config.Harvest != "none" || config.Concurrency != 9 {
+		t.Errorf("%+v", config)
+	}
+}
+
+// Whatever two who write and read a file in place do, what is read is whole.
+func TestReadersSeeWholeFiles(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "f")
+	part := strings.Repeat("x", 8192)
+	write := func() error {
+		w, err := os.Create(file)
+		if err != nil {
+			return err
+		}
+		for range 4 {
+			if _, err := w.WriteString(part); err != nil {
+				return err
+			}
+		}
+		return w.Close()
+	}
+	if err := write(); err != nil {
+		t.Fatal(err)
+	}
+	written := make(chan error, 1)
+	go func() {
+		for range 300 {
+			if err := write(); err != nil {
+				written <- err
+				return
+			}
+		}
+		written <- nil
+	}()
+	whole := 0
+	for {
+		content, err := readWhole(file, maxDeclaration)
+		switch {
+		case errors.Is(err, errBeingWritten):
+		case err != nil || len(content) != 4*len(part):
+			t.Fatalf("%d bytes, %v", len(content), err)
+		default:
+			whole++
+		}
+		select {
+		case err := <-written:
+			if err != nil || whole == 0 {
+				t.Errorf("%d reads, %v", whole, err)
+			}
+			return
+		default:
+		}
+	}
+}
+
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !condition(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("never came: %s", what)
+		}
+	}
+}
