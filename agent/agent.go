@@ -273,6 +273,6 @@ func provision(ctx context.Context, t spec.ContainerType, store state.Backend, b
 	return provisioner.New(provisioner.Options{
 		Type: t, Store: store, Broker: broker, Differ: broker.(containerbroker.Differ), Images: images,
 		Defaults: provisioner.ConfigOf(spec.HostRecord{Config: config}, t),
-		Metrics:  m, Boot: hostlock.BootID(), Now: time.Now, NewToken: newToken, Logger: logger,
+		Metrics:  m, Now: time.Now, NewToken: newToken, Logger: logger,
 	}).Run(ctx)
 }

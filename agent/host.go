@@ -165,24 +165,39 @@ func (h *host) writeHostStatus(ctx context.Context, s spec.HostStatus) error {
 // writeConfig makes the configuration the host's record, for every worker to
 // see; what a person set at run time stays.
 func (h *host) writeConfig(ctx context.Context, c spec.Config) error {
-	id := state.ID{Kind: spec.KindHost, Name: spec.HostName}
-	o, err := h.hostObject(ctx)
-	record := spec.HostRecord{}
-	switch {
-	case fault.Is(err, fault.NotFound):
-	case err != nil:
-		return fmt.Errorf("cannot read the host's record: %w", err)
-	default:
-		if record, err = decodeHost(o); err != nil {
-			return err
-		}
-	}
-	record.Config = c
-	if _, err := h.store.Write(ctx, state.Atomic, state.Write{ID: id, Revision: o.Revision, Spec: spec.Encode(record), Life: state.Alive}); err != nil {
-		return fmt.Errorf("cannot write the host's record: %w", err)
+	facts := h.facts()
+	if err := h.updateHost(ctx, func(r *spec.HostRecord) { r.Config, r.Facts = c, facts }); err != nil {
+		return err
 	}
 	h.mu.Lock()
 	h.cfg = c
 	h.mu.Unlock()
 	return nil
+}
+
+// updateHost changes the host's record, and tries again when another write
+// came between.
+func (h *host) updateHost(ctx context.Context, change func(*spec.HostRecord)) error {
+	for try := 1; ; try++ {
+		var record spec.HostRecord
+		o, err := h.hostObject(ctx)
+		switch {
+		case fault.Is(err, fault.NotFound):
+		case err != nil:
+			return fmt.Errorf("cannot read the host's record: %w", err)
+		default:
+			if record, err = decodeHost(o); err != nil {
+				return err
+			}
+		}
+		change(&record)
+		id := state.ID{Kind: spec.KindHost, Name: spec.HostName}
+		_, err = h.store.Write(ctx, state.Atomic, state.Write{ID: id, Revision: o.Revision, Spec: spec.Encode(record), Life: state.Alive})
+		if err == nil {
+			return nil
+		}
+		if try == 5 || !fault.Is(err, fault.Conflict) {
+			return fmt.Errorf("cannot write the host's record: %w", err)
+		}
+	}
 }

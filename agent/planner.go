@@ -10,7 +10,6 @@ import (
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/containerbroker"
-	"hostler/internal/hostlock"
 )
 
 // planner answers what an apply would do, with the very function by which the
@@ -79,7 +78,7 @@ func (p planner) planType(ctx context.Context, t spec.ContainerType, desired []p
 		})
 	}
 	config := provisioner.ConfigOf(record, t)
-	provisioner.Rest(desired, observed.Instances, config.Namespace, hostlock.BootID())
+	provisioner.Rest(desired, observed.Instances, config.Namespace, config.Host.Boot)
 	for _, s := range provisioner.Plan(desired, observed, provisioner.Policy{
 		// What a person looks at is what there is to do, not when.
 		Namespace: config.Namespace, Harvest: config.Harvest, Nudged: provisioner.NudgeAll(), Foresee: true,

@@ -27,6 +27,11 @@ func Workers() []Worker {
 			start: func(h *host, _ applier) func(context.Context) error { return h.followConfiguration },
 		},
 		{
+			Name: "facts", In: "the kernel's parameters", Out: "host record",
+			Doc:   "Tells provisioners, which may not see the kernel's files, what of the host's kernel bears on machines.",
+			start: func(h *host, _ applier) func(context.Context) error { return h.followFacts(factsInterval) },
+		},
+		{
 			Name: "declarations", In: "conf.d/*.yaml", Out: "declarations and machines",
 			Doc:   "Keeps the store in step with the declaration files.",
 			start: func(h *host, a applier) func(context.Context) error { return h.followDeclarations(a) },

@@ -97,7 +97,7 @@ func (o *operation) run(ctx context.Context) {
 	w := o.w
 	if slices.ContainsFunc(o.steps, func(s Step) bool { return s.Action == ActionStart }) {
 		// Whatever comes of it: a person wanted it in this boot.
-		o.d.Status.Boot = w.Boot
+		o.d.Status.Boot = w.currentConfig().Host.Boot
 	}
 	removes := o.steps[0].removes()
 	name := o.steps[0].Machine

@@ -20,6 +20,7 @@ type Config struct {
 	// Pool is the storage pool for root disks; empty: the hypervisor's own.
 	Pool  string
 	Guest cloudinit.Guest // what every guest is told: proxies, mirrors, keys
+	Host  spec.HostFacts
 }
 
 // longestDelay is the longest before a retry.
@@ -41,6 +42,7 @@ func ConfigOf(r spec.HostRecord, t spec.ContainerType) Config {
 			HTTPProxy: c.Proxy.HTTP, HTTPSProxy: c.Proxy.HTTPS, NoProxy: c.Proxy.No,
 			AptMirror: c.Apt.Mirror, AptProxy: c.Apt.Proxy,
 		},
+		Host: r.Facts,
 	}
 }
 
@@ -108,5 +110,6 @@ func (c Config) Resolve(d Desired) containerbroker.Machine {
 		Nesting:    m.Nesting,
 		Guest:      guest,
 		KeepGuest:  d.Record.Adopted,
+		FilterIPv6: c.Host.FiltersIPv6,
 	}
 }

@@ -141,7 +141,7 @@ func (w *Worker) writeStatuses(ctx context.Context, desired []Desired, observed 
 			status.Addresses = slices.Clone(inst.Addresses)
 		}
 		if inst != nil && inst.Status == containerbroker.StatusRunning {
-			status.Boot = w.Boot
+			status.Boot = w.currentConfig().Host.Boot
 		}
 		if write := statusWrite(*d, status); !equalStatus(d.Status, status) {
 			writes = append(writes, write)

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"hostler/agent/spec"
+	"hostler/agent/state"
 	"hostler/containerbroker/brokertest"
 )
 
@@ -14,7 +15,16 @@ import (
 // other is.
 func TestNoAutostartRestsAfterABoot(t *testing.T) {
 	r := newRig(t)
-	r.boot = "first"
+	// As the agent finds out; who provisions may not see the kernel's files.
+	config := spec.DefaultConfig()
+	config.RetryDelay, config.TransientRetryInterval = spec.Duration(r.config.RetryDelay), spec.Duration(r.config.TransientRetryInterval)
+	booted := func(id string) {
+		r.write(state.Write{
+			ID: state.ID{Kind: spec.KindHost, Name: spec.HostName}, Revision: r.revisionOf(spec.KindHost, spec.HostName), Life: state.Alive,
+			Spec: spec.Encode(spec.HostRecord{Config: config, Facts: spec.HostFacts{Boot: id}}),
+		})
+	}
+	booted("first")
 	rests := func(m *spec.MachineRecord) { m.Machine.Autostart = no() }
 	r.declare("rests", rests)
 	r.declare("starts")
@@ -31,7 +41,7 @@ func TestNoAutostartRestsAfterABoot(t *testing.T) {
 		stop()
 		r.fake.Kill("rests")
 		r.fake.Kill("starts")
-		r.boot = name
+		booted(name)
 		stop = r.start()
 	}
 	boot("second")

@@ -25,7 +25,6 @@ type rig struct {
 	fake   *brokertest.Fake
 	config provisioner.Config
 	resync time.Duration
-	boot   string
 	tokens atomic.Int64
 	passes atomic.Int64
 	// backend is what the worker takes for its store; nil: the store itself.
@@ -66,7 +65,7 @@ func (r *rig) start() (stop func()) {
 	}
 	w := provisioner.New(provisioner.Options{
 		Type: spec.LXD, Store: store, Broker: r.fake, Differ: r.fake, Images: r.fake, Defaults: r.config,
-		Now: time.Now, NewToken: r.newToken, Boot: r.boot,
+		Now: time.Now, NewToken: r.newToken,
 		Logger: slog.New(slog.DiscardHandler), Resync: r.resync, Metrics: r,
 	})
 	go func() { done <- w.Run(ctx) }()
@@ -187,8 +186,10 @@ func (r *rig) Pass(time.Duration, error) { r.passes.Add(1) }
 // Operation implements provisioner.Metrics.
 func (r *rig) Operation(string, time.Duration, error) {}
 
-func (r *rig) revision(name string) int64 {
-	o, err := r.store.Get(r.t.Context(), state.ID{Kind: spec.KindMachine, Name: name})
+func (r *rig) revision(name string) int64 { return r.revisionOf(spec.KindMachine, name) }
+
+func (r *rig) revisionOf(kind, name string) int64 {
+	o, err := r.store.Get(r.t.Context(), state.ID{Kind: kind, Name: name})
 	if err != nil {
 		return 0
 	}

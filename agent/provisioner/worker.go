@@ -41,8 +41,6 @@ type Options struct {
 	Now      func() time.Time
 	NewToken func() string
 	Logger   *slog.Logger
-	// Boot tells this boot of the host from others; empty: it cannot be told.
-	Boot string
 	// Resync is the longest time between two looks at everything; 0: 2 min.
 	Resync time.Duration
 }
@@ -150,7 +148,7 @@ func (w *Worker) lookAndAct(ctx context.Context, now time.Time) (time.Time, erro
 		w.resynced = now
 	}
 	config := w.currentConfig()
-	Rest(desired, observed.Instances, config.Namespace, w.Boot)
+	Rest(desired, observed.Instances, config.Namespace, config.Host.Boot)
 	steps := Plan(desired, observed, Policy{
 		Namespace: config.Namespace, Harvest: config.Harvest, Now: now, LongestDelay: config.longestDelay(),
 		Busy: busy, Nudged: nudged, Diff: w.Differ.Diff,

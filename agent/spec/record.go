@@ -182,6 +182,17 @@ type HostRecord struct {
 	Config Config `json:"config"`
 	// Harvest overrides the configured harvest mode; empty: as configured.
 	Harvest string `json:"harvest,omitempty"`
+	// Facts are what the agent sees of the host's kernel. Who provisions in a
+	// unit of its own cannot: the kernel's files are hidden there.
+	Facts HostFacts `json:"facts,omitzero"`
+}
+
+// HostFacts is what bears on machines and is nobody's wish.
+type HostFacts struct {
+	// Boot tells this boot of the host from others; empty: it cannot be told.
+	Boot string `json:"boot,omitempty"`
+	// FiltersIPv6: the host's bridges hand IPv6 packets to netfilter.
+	FiltersIPv6 bool `json:"filters-ipv6,omitempty"`
 }
 
 // Encode marshals a record or status for the store; these types always can.

@@ -6,10 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/canonical/lxd/shared/api"
 
@@ -58,9 +55,8 @@ func (d *Driver) attach(own devices, m containerbroker.Machine, fromProfiles dev
 	result := devices{}
 	maps.Copy(result, own)
 	maps.DeleteFunc(result, func(_ string, device map[string]string) bool { return device[keyOwner] != "" })
-	canFilter := len(m.NICs) > 0 && d.filterIPv6()
 	for _, n := range m.NICs {
-		result[n.Name] = merge(own[n.Name], nicDevice(n, canFilter), nicKeys, m.Stamp.Namespace)
+		result[n.Name] = merge(own[n.Name], nicDevice(n, m.FilterIPv6), nicKeys, m.Stamp.Namespace)
 	}
 	for _, disk := range m.Disks {
 		name := deviceName(disk.Name)
@@ -143,13 +139,4 @@ func (d *Driver) profileDevices(c *client, names []string) (devices, error) {
 		maps.Copy(given, profile.Devices)
 	}
 	return given, nil
-}
-
-// filterIPv6 says whether LXD can keep a guest to its IPv6 addresses: for that
-// it wants the host's bridges to hand IPv6 packets to netfilter (br_netfilter
-// and its switch), and refuses to start the instance where they do not. IPv4
-// and MAC addresses are filtered on every host.
-func (d *Driver) filterIPv6() bool {
-	value, err := os.ReadFile(filepath.Join(d.opts.Proc, "sys/net/bridge/bridge-nf-call-ip6tables"))
-	return err == nil && strings.TrimSpace(string(value)) == "1"
 }

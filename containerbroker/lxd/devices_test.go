@@ -2,8 +2,6 @@ package lxd
 
 import (
 	"maps"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -18,26 +16,12 @@ func wiredMachine() containerbroker.Machine {
 	m.NICs = []containerbroker.NIC{{
 		Name: "eth0", Bridge: "br-lan", MAC: "00:16:3E:00:00:01", MTU: 1400, Addresses: []string{"10.20.0.10/24", "fd00::10/64"},
 	}}
+	m.FilterIPv6 = true
 	m.Disks = []containerbroker.Disk{
 		{Name: "fs-www", Source: "/run/hostler/www", Path: "/srv/www"},
 		{Name: "vol-data", Source: "/dev/loop3", Device: "/dev/hostler-data", ReadOnly: true},
 	}
 	return m
-}
-
-// bridges is a /proc of a host whose bridges do or do not hand IPv6 packets to
-// netfilter.
-func bridges(t *testing.T, filter string) string {
-	t.Helper()
-	proc := t.TempDir()
-	dir := filepath.Join(proc, "sys/net/bridge")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "bridge-nf-call-ip6tables"), []byte(filter+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return proc
 }
 
 func attached(t *testing.T, d *Driver, own devices, m containerbroker.Machine, given devices) devices {
@@ -50,7 +34,7 @@ func attached(t *testing.T, d *Driver, own devices, m containerbroker.Machine, g
 }
 
 // observed returns the instance as List shows it with these devices.
-func observed(own, given devices, filterIPv6 bool) containerbroker.Instance {
+func observed(own, given devices) containerbroker.Instance {
 	expanded := maps.Clone(given)
 	if expanded == nil {
 		expanded = devices{}
@@ -58,12 +42,12 @@ func observed(own, given devices, filterIPv6 bool) containerbroker.Instance {
 	maps.Copy(expanded, own)
 	i := stamped(api.Running)
 	i.Devices, i.ExpandedDevices = own, expanded
-	return instanceOf(api.InstanceFull{Instance: i}, filterIPv6)
+	return instanceOf(api.InstanceFull{Instance: i})
 }
 
 // L4, N18: the devices that LXD is given.
 func TestDevices(t *testing.T) {
-	d := New(Options{Proc: bridges(t, "1")})
+	d := New(Options{})
 	want := devices{
 		"eth0": {
 			"type": "nic", "nictype": "bridged", "parent": "br-lan", "name": "eth0", "hwaddr": "00:16:3e:00:00:01", "mtu": "1400",
@@ -76,7 +60,7 @@ func TestDevices(t *testing.T) {
 	if diff := cmp.Diff(want, attached(t, d, nil, wiredMachine(), nil)); diff != "" {
 		t.Error(diff)
 	}
-	if changes := d.Diff(wiredMachine(), observed(want, nil, true)); len(changes) != 0 {
+	if changes := d.Diff(wiredMachine(), observed(want, nil)); len(changes) != 0 {
 		t.Errorf("they differ from themselves: %+v", changes)
 	}
 }
@@ -88,11 +72,11 @@ func TestPorts(t *testing.T) {
 	i.Devices = attached(t, New(Options{}), devices{"extra0": {"type": "nic", "nictype": "bridged", "parent": "br-lan"}}, wiredMachine(), nil)
 	i.Config["volatile.eth0.host_name"], i.Config["volatile.extra0.host_name"], i.Config["volatile.gone0.host_name"] = "veth1", "veth2", "veth3"
 	want := map[string]containerbroker.Port{"eth0": {Device: "veth1", Bridge: "br-lan"}}
-	if diff := cmp.Diff(want, instanceOf(api.InstanceFull{Instance: i}, true).Ports); diff != "" {
+	if diff := cmp.Diff(want, instanceOf(api.InstanceFull{Instance: i}).Ports); diff != "" {
 		t.Error(diff)
 	}
 	i.Config["volatile.eth0.host_name"] = "" // it has stopped
-	if ports := instanceOf(api.InstanceFull{Instance: i}, true).Ports; ports != nil {
+	if ports := instanceOf(api.InstanceFull{Instance: i}).Ports; ports != nil {
 		t.Errorf("stopped it has %v", ports)
 	}
 }
@@ -103,20 +87,20 @@ func TestFilters(t *testing.T) {
 	nic := &m.NICs[0]
 	for what, c := range map[string]struct {
 		addresses []string
-		proc      string
+		able      bool
 		want      map[string]string
 		says      string
 	}{
-		"both":           {nic.Addresses, "1", map[string]string{keyIPv4: "10.20.0.10", keyIPv6: "fd00::10"}, "10.20.0.10, fd00::10, mtu"},
-		"IPv4 only":      {[]string{"10.20.0.10/24"}, "1", map[string]string{keyIPv4: "10.20.0.10", keyIPv6: "none"}, "no IPv6"},
-		"IPv6 only":      {[]string{"fd00::10/64"}, "1", map[string]string{keyIPv4: "none", keyIPv6: "fd00::10"}, "no IPv4"},
-		"unable":         {nic.Addresses, "0", map[string]string{keyIPv4: "10.20.0.10", keyIPv6: ""}, "IPv6 not filtered"},
-		"several":        {[]string{"10.20.0.10/24", "10.20.0.11/24"}, "1", map[string]string{keyIPv4: "", keyIPv6: "none"}, "IPv4 not filtered"},
-		"the same twice": {[]string{"10.20.0.10/24", "10.20.0.10/16"}, "1", map[string]string{keyIPv4: "10.20.0.10"}, ""},
-		"unknown":        {nil, "1", map[string]string{keyIPv4: "", keyIPv6: ""}, "IPv4 not filtered, IPv6 not filtered"},
+		"both":           {nic.Addresses, true, map[string]string{keyIPv4: "10.20.0.10", keyIPv6: "fd00::10"}, "10.20.0.10, fd00::10, mtu"},
+		"IPv4 only":      {[]string{"10.20.0.10/24"}, true, map[string]string{keyIPv4: "10.20.0.10", keyIPv6: "none"}, "no IPv6"},
+		"IPv6 only":      {[]string{"fd00::10/64"}, true, map[string]string{keyIPv4: "none", keyIPv6: "fd00::10"}, "no IPv4"},
+		"unable":         {nic.Addresses, false, map[string]string{keyIPv4: "10.20.0.10", keyIPv6: ""}, "IPv6 not filtered"},
+		"several":        {[]string{"10.20.0.10/24", "10.20.0.11/24"}, true, map[string]string{keyIPv4: "", keyIPv6: "none"}, "IPv4 not filtered"},
+		"the same twice": {[]string{"10.20.0.10/24", "10.20.0.10/16"}, true, map[string]string{keyIPv4: "10.20.0.10"}, ""},
+		"unknown":        {nil, true, map[string]string{keyIPv4: "", keyIPv6: ""}, "IPv4 not filtered, IPv6 not filtered"},
 	} {
-		nic.Addresses = c.addresses
-		device := attached(t, New(Options{Proc: bridges(t, c.proc)}), nil, m, nil)["eth0"]
+		nic.Addresses, m.FilterIPv6 = c.addresses, c.able
+		device := attached(t, New(Options{}), nil, m, nil)["eth0"]
 		for key, want := range c.want {
 			if device[key] != want {
 				t.Errorf("%s: %s is %q, want %q", what, key, device[key], want)
@@ -131,22 +115,21 @@ func TestFilters(t *testing.T) {
 	}
 	// A host that becomes able to is made use of, and the other way round.
 	nic.Addresses = wiredMachine().NICs[0].Addresses
-	without := attached(t, New(Options{Proc: bridges(t, "0")}), nil, m, nil)
-	changes := New(Options{}).Diff(m, observed(without, nil, true))
+	m.FilterIPv6 = false
+	without := attached(t, New(Options{}), nil, m, nil)
+	if changes := New(Options{}).Diff(m, observed(without, nil)); len(changes) != 0 {
+		t.Errorf("changes: %+v", changes)
+	}
+	m.FilterIPv6 = true
+	changes := New(Options{}).Diff(m, observed(without, nil))
 	if len(changes) != 1 || changes[0].Field != "nic eth0" || changes[0].Impact != containerbroker.ImpactLive {
 		t.Errorf("changes: %+v", changes)
-	}
-	if changes = New(Options{}).Diff(m, observed(without, nil, false)); len(changes) != 0 {
-		t.Errorf("changes: %+v", changes)
-	}
-	if d := New(Options{Proc: t.TempDir()}); d.filterIPv6() {
-		t.Error("a host without br_netfilter counts as able")
 	}
 }
 
 // Whatever key of ours is altered shows, and no other does.
 func TestEveryAlterationShows(t *testing.T) {
-	d := New(Options{Proc: bridges(t, "1")})
+	d := New(Options{})
 	m := wiredMachine()
 	whole := attached(t, d, nil, m, nil)
 	for name, keys := range map[string][]string{"eth0": nicKeys, "fs-www": diskKeys, "vol-data": diskKeys} {
@@ -161,7 +144,7 @@ func TestEveryAlterationShows(t *testing.T) {
 				if value == "" {
 					delete(own[name], key)
 				}
-				i := observed(own, nil, true)
+				i := observed(own, nil)
 				changes := d.Diff(m, i)
 				irrelevant := key == "readonly" && name == "vol-data" || key == "mode" && name == "fs-www" || key == keyOwner && value != "" ||
 					key == "readonly" && value != "" // no boolean: as if it were not there
@@ -173,7 +156,7 @@ func TestEveryAlterationShows(t *testing.T) {
 		own := maps.Clone(whole)
 		own[name] = maps.Clone(own[name])
 		own[name]["limits.max"] = "1MB"
-		if changes := d.Diff(m, observed(own, nil, true)); len(changes) != 0 {
+		if changes := d.Diff(m, observed(own, nil)); len(changes) != 0 {
 			t.Errorf("a person's limit is a difference: %+v", changes)
 		}
 	}
@@ -181,7 +164,7 @@ func TestEveryAlterationShows(t *testing.T) {
 
 // Z5: what profiles and people give, and what becomes of it.
 func TestDevicesOfOthers(t *testing.T) {
-	d := New(Options{Proc: bridges(t, "1")})
+	d := New(Options{})
 	given := devices{
 		"eth0": {"type": "nic", "network": "lxdbr0", "name": "eth0"},
 		"wan0": {"type": "nic", "network": "lxdbr0", "name": "wan0"},
@@ -200,7 +183,7 @@ func TestDevicesOfOthers(t *testing.T) {
 		}
 		return names
 	}
-	changes := d.Diff(m, observed(own, given, true))
+	changes := d.Diff(m, observed(own, given))
 	if diff := cmp.Diff([]string{"disk fs-www", "nic eth0", "nic wan0"}, fields(changes)); diff != "" {
 		t.Error(diff)
 	}
@@ -216,12 +199,12 @@ func TestDevicesOfOthers(t *testing.T) {
 			t.Error(diff)
 		}
 	}
-	if changes := d.Diff(m, observed(now, given, true)); len(changes) != 0 {
+	if changes := d.Diff(m, observed(now, given)); len(changes) != 0 {
 		t.Errorf("it still differs: %+v", changes)
 	}
 	// Without interfaces and disks of its own it has what others gave it.
 	bare := testMachine()
-	changes = d.Diff(bare, observed(now, given, true))
+	changes = d.Diff(bare, observed(now, given))
 	if diff := cmp.Diff([]string{"disk fs-www", "nic eth0", "nic wan0"}, fields(changes)); diff != "" {
 		t.Error(diff)
 	}
@@ -241,14 +224,14 @@ func FuzzDevices(f *testing.F) {
 	f.Add("fs-www", "disk", "source", "/x", "path", "")
 	f.Fuzz(func(t *testing.T, name, kind, key1, value1, key2, value2 string) {
 		own := devices{name: {"type": kind, key1: value1, key2: value2, keyOwner: "hostler"}, "other": nil}
-		d := New(Options{Proc: "/nonexistent"})
+		d := New(Options{})
 		m := wiredMachine()
-		d.Diff(m, observed(own, nil, false))
+		d.Diff(m, observed(own, nil))
 		result, err := d.attach(own, m, own)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if changes := d.Diff(m, observed(result, nil, false)); len(changes) != 0 {
+		if changes := d.Diff(m, observed(result, nil)); len(changes) != 0 {
 			t.Errorf("it still differs: %+v", changes)
 		}
 	})

@@ -31,19 +31,19 @@ func (f *fakeLXD) instance(i *api.Instance) {
 // again. None of it changes a device, which LXD would take from the guest for
 // a moment.
 func TestP28DevicesLeftAreKept(t *testing.T) {
-	own := attached(t, New(Options{Proc: bridges(t, "1")}), devices{"theirs": {"type": "disk", "source": "/theirs", "path": "/theirs"}}, wiredMachine(), nil)
+	own := attached(t, New(Options{}), devices{"theirs": {"type": "disk", "source": "/theirs", "path": "/theirs"}}, wiredMachine(), nil)
 	adopted := testMachine()
 	adopted.KeepGuest, adopted.Stamp.UID, adopted.Stamp.Token = true, "another", "another"
 	for what, released := range map[string]bool{"released": true, "left with its stamp": false} {
 		t.Run(what, func(t *testing.T) {
 			f := newFakeLXD(t)
-			d := f.driver(func(o *Options) { o.Proc = bridges(t, "1") })
+			d := f.driver(nil)
 			i := stamped(api.Running)
 			i.Devices, i.ExpandedDevices = own, own
 			i.Config["volatile.eth0.host_name"] = "veth1"
 			f.instance(&i)
 			diff := func(m containerbroker.Machine) []containerbroker.Change {
-				return d.Diff(m, instanceOf(api.InstanceFull{Instance: i}, true))
+				return d.Diff(m, instanceOf(api.InstanceFull{Instance: i}))
 			}
 			if released {
 				succeeds(t, d.Unstamp(t.Context(), "web"))
@@ -54,7 +54,7 @@ func TestP28DevicesLeftAreKept(t *testing.T) {
 			if changes := diff(adopted); len(changes) != 0 {
 				t.Errorf("taken over it would lose %+v", changes)
 			}
-			if ports := instanceOf(api.InstanceFull{Instance: i}, true).Ports; ports != nil {
+			if ports := instanceOf(api.InstanceFull{Instance: i}).Ports; ports != nil {
 				t.Errorf("its ports are moved: %v", ports)
 			}
 			wired := wiredMachine()

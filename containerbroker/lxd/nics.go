@@ -56,7 +56,9 @@ func checkNames(m containerbroker.Machine) error {
 // MAC address only, and, where it has addresses, from those only: a family in
 // which it has none is closed. On a bridge that is not its own LXD 5.0 can be
 // told one address of each family; a guest with several is not filtered in
-// that family.
+// that family. Where the host's bridges do not hand IPv6 packets to netfilter
+// (br_netfilter and its switch), LXD refuses to start an instance that is to be
+// filtered in IPv6; IPv4 and MAC addresses are filtered on every host.
 func nicDevice(n containerbroker.NIC, filterIPv6 bool) map[string]string {
 	device := map[string]string{
 		"type": "nic", "nictype": "bridged", "name": n.Name, keyParent: n.Bridge, keyFilterMAC: "true",
@@ -129,7 +131,7 @@ func nicText(name string, device map[string]string) string {
 func nicTexts(m containerbroker.Machine, have raw) (wanted, found map[string]string) {
 	wanted, found = map[string]string{}, map[string]string{}
 	for _, n := range m.NICs {
-		wanted[n.Name] = nicText(n.Name, nicDevice(n, have.filterIPv6))
+		wanted[n.Name] = nicText(n.Name, nicDevice(n, m.FilterIPv6))
 	}
 	for name, device := range have.own {
 		_, declared := wanted[name]

@@ -39,11 +39,10 @@ const (
 
 // raw is what Diff needs beyond containerbroker.Instance: the settings of the
 // instance itself, without those that its profiles give; its own devices and
-// those that the profiles give; and whether the host can filter IPv6.
+// those that the profiles give.
 type raw struct {
 	settings          containerbroker.Settings
 	own, fromProfiles devices
-	filterIPv6        bool
 }
 
 // List implements containerbroker.Broker with one request, and a second one
@@ -64,13 +63,12 @@ func (d *Driver) List(ctx context.Context, detail bool) ([]containerbroker.Insta
 	all := make([]containerbroker.Instance, 0, len(found))
 	seen := map[string]bool{}
 	unfinished := false
-	filterIPv6 := d.filterIPv6()
 	for _, f := range found {
 		if f.Name == "" || seen[f.Name] {
 			return nil, fault.New(fault.Transient, "cannot list LXD instances: an entry has no name of its own")
 		}
 		seen[f.Name] = true
-		all = append(all, instanceOf(f, filterIPv6))
+		all = append(all, instanceOf(f))
 		unfinished = unfinished || all[len(all)-1].Status == containerbroker.StatusHalfMade
 	}
 	if unfinished {
@@ -127,7 +125,7 @@ func (d *Driver) seeInits(all []containerbroker.Instance) {
 
 // instanceOf reads an instance as LXD shows it. It believes nothing: what it
 // cannot read is the zero value, and a state it does not know is unknown.
-func instanceOf(f api.InstanceFull, filterIPv6 bool) containerbroker.Instance {
+func instanceOf(f api.InstanceFull) containerbroker.Instance {
 	i := containerbroker.Instance{
 		Name:       f.Name,
 		Stamp:      stampOf(f.Config),
@@ -157,7 +155,7 @@ func instanceOf(f api.InstanceFull, filterIPv6 bool) containerbroker.Instance {
 	}
 	fromProfiles := maps.Clone(devices)
 	maps.DeleteFunc(fromProfiles, func(name string, _ map[string]string) bool { return f.Devices[name] != nil })
-	i.Raw = raw{own: ownDevices(f.Config, f.Devices), fromProfiles: fromProfiles, filterIPv6: filterIPv6, settings: containerbroker.Settings{
+	i.Raw = raw{own: ownDevices(f.Config, f.Devices), fromProfiles: fromProfiles, settings: containerbroker.Settings{
 		ImageID: i.ImageID, CPUs: cpusOf(f.Config[keyCPUs]), Memory: bytesOf(f.Config[keyMemory]),
 		RootDisk: bytesOf(own["size"]), Pool: expanded["pool"],
 		Autostart: i.Autostart, Privileged: i.Privileged, Nesting: i.Nesting,

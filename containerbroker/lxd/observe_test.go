@@ -48,7 +48,7 @@ func TestProfilesAreNoDrift(t *testing.T) {
 	i := api.InstanceFull{Instance: stamped(api.Running)}
 	i.ExpandedConfig = map[string]string{keyCPUs: "4", keyMemory: "1GiB"}
 	i.ExpandedDevices = map[string]map[string]string{"root": {"type": "disk", "path": "/", "pool": "default", "size": "10GiB"}}
-	got := instanceOf(i, true)
+	got := instanceOf(i)
 	if got.CPUs != 4 || got.Memory != 1<<30 || got.RootDisk != 10<<30 {
 		t.Errorf("shown as %+v", got)
 	}
@@ -68,7 +68,7 @@ func TestProfilesAreNoDrift(t *testing.T) {
 func TestDiffShowsNoSecrets(t *testing.T) {
 	m := testMachine()
 	m.Guest.UserData, m.Stamp.Record = "#!/bin/sh\necho hunter2\n", "hunter2"
-	changes := New(Options{}).Diff(m, instanceOf(api.InstanceFull{Instance: stamped(api.Running)}, true))
+	changes := New(Options{}).Diff(m, instanceOf(api.InstanceFull{Instance: stamped(api.Running)}))
 	text, err := json.Marshal(changes)
 	if err != nil || len(changes) != 2 || strings.Contains(string(text), "hunter2") {
 		t.Errorf("%s, %v", text, err)
@@ -131,7 +131,7 @@ func FuzzInstance(f *testing.F) {
 		if json.Unmarshal(data, &found) != nil {
 			return
 		}
-		i := instanceOf(found, true)
+		i := instanceOf(found)
 		if !slices.Contains(known, i.Status) || i.CPUs < 0 || i.Memory < 0 || i.RootDisk < 0 {
 			t.Errorf("%+v", i)
 		}
