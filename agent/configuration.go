@@ -11,14 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
-
 	"hostler/agent/spec"
 )
-
-// settle is how long a folder must be quiet before its files are read:
-// editors write a file in several steps.
-const settle = 200 * time.Millisecond
 
 // maxConfig bounds what is read of the configuration, in bytes, as with
 // declarations.
@@ -107,45 +101,4 @@ func needRestart(file string, begun, now spec.Config) string {
 	slices.Sort(keys)
 	return fmt.Sprintf("%s: what %s says of the host itself holds from the agent's next start on: `systemctl restart hostlerd`, which touches no machine",
 		file, strings.Join(keys, ", "))
-}
-
-// watchFolder calls changed at first and whenever the folder's files changed
-// and were then left alone for a moment, until ctx ends; concerns tells those
-// files from others. It is called again
-// after the time that it returns; zero: no such time. The error is
-// fs.ErrNotExist when the folder itself goes away.
-func watchFolder(ctx context.Context, dir string, concerns func(path string) bool, changed func() (time.Duration, error)) error {
-	watcher, err := fsnotify.NewWatcher()
-	if err != nil {
-		return fmt.Errorf("cannot watch %s: %w", dir, err)
-	}
-	defer watcher.Close()
-	if err := watcher.Add(dir); err != nil {
-		return fmt.Errorf("cannot watch %s: %w", dir, err)
-	}
-	quiet := time.NewTimer(0)
-	defer quiet.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case err := <-watcher.Errors:
-			return fmt.Errorf("cannot go on watching %s: %w", dir, err)
-		case event := <-watcher.Events:
-			switch {
-			case event.Name == dir && (event.Has(fsnotify.Remove) || event.Has(fsnotify.Rename)):
-				return fmt.Errorf("cannot go on watching %s: %w", dir, fs.ErrNotExist)
-			case event.Op&^fsnotify.Chmod != 0 && concerns(event.Name):
-				quiet.Reset(settle)
-			}
-		case <-quiet.C:
-			next, err := changed()
-			if err != nil {
-				return err
-			}
-			if next > 0 {
-				quiet.Reset(next)
-			}
-		}
-	}
 }

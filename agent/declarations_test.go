@@ -209,6 +209,67 @@ func TestLostFolderRemovesNothing(t *testing.T) {
 	}
 }
 
+// A link in conf.d is the file that it leads to, whichever way that one, or
+// where the link leads, is changed; so is a configuration that is a link.
+func TestChangesBehindLinksAreSeen(t *testing.T) {
+	elsewhere := t.TempDir()
+	h := &host{
+		notices: map[string]string{}, logger: slog.New(slog.DiscardHandler),
+		paths: paths.New("", filepath.Join(t.TempDir(), "hostler.yaml"), "", ""),
+	}
+	dir := h.paths.ConfD()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	write := func(path, content string) { t.Helper(); must(os.WriteFile(path, []byte(content), 0o600)) }
+	for _, d := range []string{dir, filepath.Join(elsewhere, "v1"), filepath.Join(elsewhere, "v2")} {
+		must(os.Mkdir(d, 0o755))
+	}
+	one, config := filepath.Join(elsewhere, "one.yaml"), filepath.Join(elsewhere, "config")
+	write(one, "1")
+	write(config, "harvest: none\n")
+	write(filepath.Join(elsewhere, "v1", "f"), "first")
+	write(filepath.Join(elsewhere, "v2", "f"), "second")
+	must(os.Symlink(one, filepath.Join(dir, "web.yaml")))
+	must(os.Symlink("v1", filepath.Join(elsewhere, "now")))
+	must(os.Symlink(filepath.Join(elsewhere, "now", "f"), filepath.Join(dir, "db.yaml")))
+	must(os.Symlink(config, h.paths.Config))
+
+	a := &folderApplier{}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 2)
+	go func() { done <- h.followDeclarations(a)(ctx) }()
+	go func() { done <- h.followConfiguration(ctx) }()
+	read := func(what string) {
+		t.Helper()
+		eventually(t, what, func() bool { a.mu.Lock(); defer a.mu.Unlock(); return slices.Contains(a.read, what) })
+	}
+	read("1")
+	read("first")
+	write(one, "2")
+	read("2")
+	write(one+".new", "3")
+	must(os.Rename(one+".new", one))
+	read("3")
+	must(os.Remove(one))
+	eventually(t, "word of the lost file", func() bool { return strings.Contains(strings.Join((glance{h}).texts(), ""), "web.yaml is not applied") })
+	write(one, "4")
+	read("4")
+	must(os.Symlink("v2", filepath.Join(elsewhere, "next")))
+	must(os.Rename(filepath.Join(elsewhere, "next"), filepath.Join(elsewhere, "now")))
+	write(one, "5") // the folder of "now" is watched for it
+	read("second")
+	write(config, "harvest: none\nconcurrency: many\n")
+	eventually(t, "word of the configuration", func() bool { return strings.Contains(strings.Join((glance{h}).texts(), ""), "concurrency: must be") })
+	cancel()
+	for range 2 {
+		must(<-done)
+	}
+}
+
 // A folder that is not there does not keep the agent from its end.
 func TestDeclarationsEndWithoutTheirFolder(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
