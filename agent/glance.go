@@ -28,7 +28,7 @@ const lowSpace = 2 << 30
 // Glance implements api.Host.
 func (g glance) Glance(ctx context.Context) (api.Glance, error) {
 	view := api.Glance{
-		Started: g.started, Harvest: g.config().Harvest, Workers: g.workers(),
+		Started: g.started, Harvest: g.config().Harvest, Workers: g.workers(ctx),
 		Locks: []api.Lock{}, Disk: g.disk(), Notices: g.allNotices(ctx), Guard: g.guarded(),
 	}
 	if holder, held := hostlock.Read(g.paths.HostLock()); held {
@@ -48,15 +48,22 @@ func (g glance) Glance(ctx context.Context) (api.Glance, error) {
 }
 
 // workers lists those of this process and those that run by themselves.
-func (g glance) workers() []api.Worker {
+func (g glance) workers(ctx context.Context) []api.Worker {
 	rows := g.sup.list()
 	if g.placement == Inside {
 		return rows
 	}
+	ctx, cancel := context.WithTimeout(ctx, glanceTimeout)
+	defer cancel()
 	for _, t := range g.types() {
-		row := api.Worker{Name: "provisioner-" + string(t), State: "elsewhere", Message: "a process of its own", Since: g.started}
+		name := "provisioner-" + string(t)
+		row := api.Worker{Name: name, State: "elsewhere", Message: "a process of its own", Since: g.started}
 		if g.placement == Units {
-			row.Message = "the unit " + unitProvisioner{t}.unit()
+			if unit, err := readUnit(ctx, unitProvisioner{t}.unit()); err != nil {
+				row.Message = err.Error()
+			} else {
+				row = unit.worker(name, g.started)
+			}
 		}
 		rows = append(rows, row)
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/coreos/go-systemd/v22/dbus"
 
 	"hostler/agent/spec"
+	"hostler/internal/fault"
 )
 
 // unitProvisioner runs a type's provisioner as a systemd unit of its own, so
@@ -15,9 +16,21 @@ type unitProvisioner struct{ t spec.ContainerType }
 
 func (u unitProvisioner) unit() string { return fmt.Sprintf("hostler-provisioner@%s.service", u.t) }
 
-// Start starts the unit and waits for it to be ready; a running unit is
-// success.
+// Start starts the unit, one that failed too, and waits for it to be ready; a
+// running unit is success.
 func (u unitProvisioner) Start(ctx context.Context) error {
+	s, err := readUnit(ctx, u.unit())
+	if err != nil {
+		return err
+	}
+	if s.masked() {
+		return fault.New(fault.NeedsOperator, "%s", s.down())
+	}
+	if s.active == "failed" {
+		if err := resetFailed(ctx, u.unit()); err != nil {
+			return err
+		}
+	}
 	return u.job(ctx, "start", func(c *dbus.Conn, result chan<- string) (int, error) {
 		return c.StartUnitContext(ctx, u.unit(), "replace", result)
 	})
@@ -28,6 +41,12 @@ func (u unitProvisioner) Stop(ctx context.Context) error {
 	return u.job(ctx, "stop", func(c *dbus.Conn, result chan<- string) (int, error) {
 		return c.StopUnitContext(ctx, u.unit(), "replace", result)
 	})
+}
+
+// Down implements containersetup.Fallible.
+func (u unitProvisioner) Down(ctx context.Context) (string, error) {
+	s, err := readUnit(ctx, u.unit())
+	return s.down(), err
 }
 
 // startTransient starts a program as a unit that is gone when it ends well.

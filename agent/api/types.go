@@ -122,7 +122,7 @@ type TypeStatus struct {
 // Worker is one worker in Status.
 type Worker struct {
 	Name    string    `json:"name"`
-	State   string    `json:"state"` // running stopped failed elsewhere
+	State   string    `json:"state"` // running stopped failed masked elsewhere
 	Message string    `json:"message"`
 	Since   time.Time `json:"since"`
 	Passes  int64     `json:"passes"`

@@ -35,6 +35,13 @@ type Provisioner interface {
 	Stop(ctx context.Context) error
 }
 
+// Fallible is a Provisioner that can end, or be ended, by itself.
+type Fallible interface {
+	// Down says why the provisioner does not run and will not without being
+	// started; empty: it runs.
+	Down(ctx context.Context) (why string, err error)
+}
+
 // Lock takes the host lock, telling meanwhile who holds it, and returns what
 // releases it.
 type Lock func(ctx context.Context, purpose string, waiting func(holder string)) (release func(), err error)
@@ -58,8 +65,10 @@ type Options struct {
 	// Prepared runs once after the type is ready and before its provisioner
 	// starts: what was lost is written down again from what is found.
 	Prepared func(ctx context.Context) error
-	Now      func() time.Time
-	Logger   *slog.Logger
+	// LookEvery is how often a Fallible provisioner is looked at; 0: 30 s.
+	LookEvery time.Duration
+	Now       func() time.Time
+	Logger    *slog.Logger
 }
 
 // Worker sets up one container type.
@@ -72,10 +81,17 @@ type Worker struct {
 	// ready is what this process has seen itself; an earlier process's word
 	// is checked again.
 	ready bool
+	// keeping is what is known of the provisioner.
+	keeping
 }
 
 // New returns a worker; Run starts it.
-func New(o Options) *Worker { return &Worker{Options: o, waker: reconcile.NewWaker()} }
+func New(o Options) *Worker {
+	if o.LookEvery == 0 {
+		o.LookEvery = 30 * time.Second
+	}
+	return &Worker{Options: o, waker: reconcile.NewWaker()}
+}
 
 // errLostWatch ends a worker whose source of desired state went away.
 var errLostWatch = errors.New("cannot go on: the watch on the declared machines ended")
@@ -153,13 +169,7 @@ func (w *Worker) pass(ctx context.Context) (time.Time, error) {
 		}
 	}
 	w.prepared = true
-	if !w.started.Load() {
-		if err := w.Provisioner.Start(ctx); err != nil {
-			return time.Time{}, fmt.Errorf("cannot start the %s provisioner: %w", w.Type, err)
-		}
-		w.started.Store(true)
-	}
-	return time.Time{}, nil
+	return w.keep(ctx, generation)
 }
 
 // read tells whether any machine needs the type: one is recorded, or the type

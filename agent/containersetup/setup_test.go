@@ -89,12 +89,48 @@ func (s *switchable) running() bool {
 	return s.on
 }
 
+// fallible is a provisioner that can fall and, if barred, not be started.
+type fallible struct {
+	switchable
+	barred, looks int // how many starts fail; how often it was looked at
+}
+
+func (f *fallible) Start(context.Context) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.barred > 0 {
+		f.barred--
+		return errors.New("the unit is masked")
+	}
+	f.on = true
+	return nil
+}
+
+func (f *fallible) Down(context.Context) (string, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.looks++
+	if f.on {
+		return "", nil
+	}
+	return "the unit failed", nil
+}
+
+func (f *fallible) looked() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.looks
+}
+
 type rig struct {
 	t     *testing.T
 	store *state.Local
 	hosts map[spec.ContainerType]*preparable
 	works map[spec.ContainerType]*switchable
-	lock  containersetup.Lock
+	// lxd, if any, takes the place of the provisioner of that type.
+	lxd       containersetup.Provisioner
+	lookEvery time.Duration
+	lock      containersetup.Lock
 }
 
 func newRig(t *testing.T) *rig {
@@ -117,8 +153,12 @@ func (r *rig) start() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var all sync.WaitGroup
 	for typ := range r.hosts {
+		var work containersetup.Provisioner = r.works[typ]
+		if typ == spec.LXD && r.lxd != nil {
+			work = r.lxd
+		}
 		w := containersetup.New(containersetup.Options{
-			Type: typ, Store: r.store, Initialiser: r.hosts[typ], Provisioner: r.works[typ],
+			Type: typ, Store: r.store, Initialiser: r.hosts[typ], Provisioner: work, LookEvery: r.lookEvery,
 			Lock: func(ctx context.Context, purpose string, waiting func(string)) (func(), error) {
 				return r.lock(ctx, purpose, waiting)
 			},

@@ -36,6 +36,7 @@ func TestPackageLife(t *testing.T) {
 		{"first machine", (*packaged).firstMachine},
 		{"storage", (*packaged).storage},
 		{"provisioner killed", (*packaged).provisionerKilled},
+		{"provisioner stopped", (*packaged).provisionerStopped},
 		{"agent killed", (*packaged).agentKilled},
 		{"upgrade", (*packaged).upgrade},
 		{"remove", (*packaged).remove},
@@ -126,6 +127,42 @@ func (p *packaged) provisionerKilled() {
 	p.restarted(provisioner, before)
 	p.machine("running")
 	p.sameGuest()
+}
+
+// provisionerStopped, by a person: it is started again, unless its unit is
+// masked, which status tells.
+func (p *packaged) provisionerStopped() {
+	p.host.Sh("systemctl stop '" + provisioner + "' && hostler retry type/lxd")
+	p.active(provisioner)
+	p.worker("running")
+	p.host.Sh("systemctl mask --runtime --now '" + provisioner + "' && hostler retry type/lxd")
+	p.worker("masked")
+	p.machine("unknown")
+	p.host.Sh("systemctl unmask --runtime '" + provisioner + "' && hostler retry type/lxd")
+	p.active(provisioner)
+	p.worker("running")
+	p.machine("running")
+	p.sameGuest()
+}
+
+// worker waits for a state of the provisioner in the host's status.
+func (p *packaged) worker(want string) {
+	p.Helper()
+	harness.Wait(p, "the provisioner "+want, time.Minute, func() error {
+		out := p.host.Sh("hostler status -o json")
+		var status struct {
+			Workers []struct{ Name, State, Message string }
+		}
+		if err := json.Unmarshal([]byte(out), &status); err != nil {
+			return err
+		}
+		for _, w := range status.Workers {
+			if w.Name == "provisioner-lxd" && w.State == want && strings.Contains(w.Message, provisioner) {
+				return nil
+			}
+		}
+		return fmt.Errorf("workers are %+v", status.Workers)
+	})
 }
 
 // agentKilled, F1: more often, and faster, than systemd puts up with by itself.

@@ -36,7 +36,7 @@ func (c colours) word(s string) string {
 	switch s {
 	case string(spec.MachineRunning), "ready", "ok":
 		return c.green(s)
-	case string(spec.MachineError), "failed":
+	case string(spec.MachineError), "failed", "masked":
 		return c.red(s)
 	case string(spec.MachineProvisioning), string(spec.MachinePending), string(spec.MachineDying),
 		string(spec.MachineUnknown), "warning", "waiting", "initialising", "elsewhere":

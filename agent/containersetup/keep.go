@@ -1,0 +1,72 @@
+package containersetup
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"hostler/agent/state"
+)
+
+// keeping is what is known of the type's provisioner.
+type keeping struct {
+	look  time.Time // when it is looked at next
+	asked int64     // the generation of the type's object at the last look
+	told  string    // why it does not run, as people were told; empty: it runs
+}
+
+// keep starts the provisioner and, where it may end by itself, looks from time
+// to time, and when a person asks for it, whether it still runs. It returns
+// when it wants to look again.
+func (w *Worker) keep(ctx context.Context, generation int64) (time.Time, error) {
+	generation = max(generation, 1) // as which the object is made
+	unit, fallible := w.Provisioner.(Fallible)
+	if fallible && w.started.Load() && (generation > w.asked || !w.Now().Before(w.look)) {
+		why, err := unit.Down(ctx)
+		if err != nil {
+			return time.Time{}, fmt.Errorf("cannot see whether the %s provisioner runs: %w", w.Type, err)
+		}
+		if why != "" {
+			w.Logger.Warn("The provisioner does not run and is started again.", "type", w.Type, "reason", why)
+			w.event(ctx, state.LevelWarn, "ProvisionerEnded", why)
+			w.started.Store(false)
+			w.told = why
+		}
+		w.look = w.Now().Add(w.LookEvery)
+	}
+	w.asked = generation
+	if !w.started.Load() {
+		if err := w.Provisioner.Start(ctx); err != nil {
+			w.unstarted(ctx, err)
+			return time.Time{}, fmt.Errorf("cannot start the %s provisioner: %w", w.Type, err)
+		}
+		w.started.Store(true)
+		w.look = w.Now().Add(w.LookEvery)
+		if w.told != "" {
+			w.Logger.Info("The provisioner runs again.", "type", w.Type)
+			w.event(ctx, state.LevelInfo, "ProvisionerStarted", "")
+			w.told = ""
+		}
+	}
+	if !fallible {
+		return time.Time{}, nil
+	}
+	return w.look, nil
+}
+
+// unstarted tells, once, that the provisioner cannot be started, and its
+// machines that nobody looks after them, if that is known.
+func (w *Worker) unstarted(ctx context.Context, cause error) {
+	if ctx.Err() != nil {
+		return
+	}
+	if w.told != cause.Error() {
+		w.told = cause.Error()
+		w.event(ctx, state.LevelError, "ProvisionerNotStarted", w.told)
+	}
+	if unit, ok := w.Provisioner.(Fallible); ok {
+		if why, err := unit.Down(ctx); err == nil && why != "" {
+			w.tellMachines(ctx, w.told)
+		}
+	}
+}

@@ -1,0 +1,97 @@
+package containersetup_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+)
+
+// reasons are those of the events of type/lxd.
+func (r *rig) reasons() (all []string) {
+	r.t.Helper()
+	events, err := r.store.Events(r.t.Context(), state.EventQuery{Object: &state.ID{Kind: spec.KindContainerType, Name: "lxd"}})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for _, e := range events {
+		all = append(all, e.Reason)
+	}
+	return all
+}
+
+// A provisioner that ended, however it did, is found within the time between
+// two looks and started again, and people are told.
+func TestProvisionerThatEndedIsStartedAgain(t *testing.T) {
+	r := newRig(t)
+	unit := &fallible{}
+	r.lxd, r.lookEvery = unit, 20*time.Millisecond
+	r.declare("web", spec.LXD)
+	r.start()
+	r.eventually("it runs", unit.running)
+	unit.set(false)
+	r.eventually("it runs again", unit.running)
+	r.eventually("people are told", func() bool {
+		all := r.reasons()
+		return slices.Contains(all, "ProvisionerEnded") && slices.Contains(all, "ProvisionerStarted")
+	})
+}
+
+// One that runs is looked at seldom, however much happens, and at once when a
+// person asks for it.
+func TestProvisionerIsLookedAtWhenAsked(t *testing.T) {
+	r := newRig(t)
+	unit := &fallible{}
+	r.lxd, r.lookEvery = unit, time.Hour
+	r.declare("web", spec.LXD)
+	r.start()
+	r.eventually("it runs", unit.running)
+	unit.set(false)
+	host := state.Write{
+		ID:   state.ID{Kind: spec.KindHost, Name: spec.HostName},
+		Spec: spec.Encode(spec.HostRecord{Config: spec.DefaultConfig()}), Life: state.Alive,
+	}
+	if _, err := r.store.Write(t.Context(), state.Atomic, host); err != nil {
+		t.Fatal(err)
+	}
+	r.declare("guest", spec.KVM) // its readiness shows that the changes were seen
+	r.eventually("kvm is ready", func() bool { return r.works[spec.KVM].running() })
+	if n := unit.looked(); n != 0 || unit.running() {
+		t.Errorf("looked at %d times before anybody asked", n)
+	}
+	retry := state.Write{
+		ID: state.ID{Kind: spec.KindContainerType, Name: "lxd"}, Revision: state.AnyRevision,
+		Spec: spec.Encode(spec.TypeRecord{RetryRequest: 1}),
+	}
+	if _, err := r.store.Write(t.Context(), state.Atomic, retry); err != nil {
+		t.Fatal(err)
+	}
+	r.eventually("it runs again", unit.running)
+}
+
+// A unit that cannot be started is told once, and the machines that nobody
+// looks after them; it is tried again by itself.
+func TestProvisionerThatCannotBeStartedIsTold(t *testing.T) {
+	r := newRig(t)
+	unit := &fallible{barred: 2}
+	r.lxd = unit
+	r.declare("web", spec.LXD)
+	r.start()
+	r.eventually("the machine's message", func() bool {
+		return strings.Contains(r.machine("web").Message, "the unit is masked")
+	})
+	r.eventually("it runs", unit.running)
+	r.eventually("people are told", func() bool { return slices.Contains(r.reasons(), "ProvisionerStarted") })
+	told := 0
+	for _, reason := range r.reasons() {
+		if reason == "ProvisionerNotStarted" {
+			told++
+		}
+	}
+	if told != 1 {
+		t.Errorf("told %d times", told)
+	}
+}

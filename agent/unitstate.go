@@ -1,0 +1,98 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/dbus"
+
+	"hostler/agent/api"
+)
+
+// unitState is what systemd says of a unit, in systemd's words.
+type unitState struct {
+	name, load, active, sub, result string
+	// since is when that came to be; zero: not in this boot.
+	since time.Time
+}
+
+func readUnit(ctx context.Context, unit string) (unitState, error) {
+	conn, err := dbus.NewSystemConnectionContext(ctx)
+	if err != nil {
+		return unitState{}, fmt.Errorf("cannot reach systemd to look at %s: %w", unit, err)
+	}
+	defer conn.Close()
+	p, err := conn.GetAllPropertiesContext(ctx, unit)
+	if err != nil {
+		return unitState{}, fmt.Errorf("cannot look at %s: %w", unit, err)
+	}
+	return unitStateOf(unit, p), nil
+}
+
+func unitStateOf(unit string, properties map[string]any) unitState {
+	word := func(name string) string { s, _ := properties[name].(string); return s }
+	s := unitState{name: unit, load: word("LoadState"), active: word("ActiveState"), sub: word("SubState"), result: word("Result")}
+	if micros, ok := properties["StateChangeTimestamp"].(uint64); ok && micros > 0 {
+		s.since = time.UnixMicro(int64(micros))
+	}
+	return s
+}
+
+// resetFailed lets a unit that systemd gave up be started again.
+func resetFailed(ctx context.Context, unit string) error {
+	conn, err := dbus.NewSystemConnectionContext(ctx)
+	if err != nil {
+		return fmt.Errorf("cannot reach systemd to start %s: %w", unit, err)
+	}
+	defer conn.Close()
+	if err := conn.ResetFailedUnitContext(ctx, unit); err != nil {
+		return fmt.Errorf("cannot start %s, which failed: %w", unit, err)
+	}
+	return nil
+}
+
+// ended says that nothing runs and systemd will start nothing by itself.
+func (s unitState) ended() bool { return s.active == "inactive" || s.active == "failed" }
+
+// masked says that systemd would not start it; one that runs may be masked too.
+func (s unitState) masked() bool { return s.ended() && s.load == "masked" }
+
+// down says why the unit stays down; empty: it does not.
+func (s unitState) down() string {
+	switch {
+	case !s.ended():
+		return ""
+	case s.masked():
+		return fmt.Sprintf("the unit %s is masked: `systemctl unmask %s` lets it be started again", s.name, s.name)
+	case s.load == "not-found":
+		return fmt.Sprintf("the unit %s is not there: install the package hostler again", s.name)
+	case s.active == "failed":
+		return fmt.Sprintf("the unit %s failed (%s): see `journalctl -u %s`", s.name, s.result, s.name)
+	}
+	return fmt.Sprintf("the unit %s is stopped", s.name)
+}
+
+// worker is the unit's row in the host's status; since is for a unit that
+// systemd has nothing to tell of.
+func (s unitState) worker(name string, since time.Time) api.Worker {
+	row := api.Worker{Name: name, State: "running", Message: "the unit " + s.name, Since: since}
+	if !s.since.IsZero() {
+		row.Since = s.since
+	}
+	switch {
+	case strings.HasPrefix(s.sub, "auto-restart"):
+		row.State = "failed"
+		row.Message = fmt.Sprintf("the unit %s ended (%s) and is started again: see `journalctl -u %s`", s.name, s.result, s.name)
+	case s.masked():
+		row.State, row.Message = "masked", s.down()
+	case s.active == "failed" || s.ended() && s.load == "not-found":
+		row.State, row.Message = "failed", s.down()
+	case s.ended():
+		row.State = "stopped"
+	case s.sub != "running":
+		row.Message += ": " + s.sub
+	}
+	return row
+}
