@@ -99,7 +99,7 @@ func Open(o Options) (*Cache, error) {
 		o.Clock = time.Now
 	}
 	o.Downloads = o.Downloads.withDefaults()
-	c := &Cache{o: o, log: o.Log}
+	c := &Cache{o: o, log: o.Log, flights: flights{log: o.Log}}
 	if err := c.openSources(); err != nil {
 		return nil, err
 	}

@@ -2,12 +2,17 @@ package images
 
 import (
 	"context"
+	"log/slog"
+	"runtime/debug"
 	"sync"
+
+	"hostler/internal/fault"
 )
 
 // flights lets concurrent callers that want the same thing share one piece of
 // work. The work goes on as long as one of them still waits.
 type flights struct {
+	log *slog.Logger
 	mu  sync.Mutex
 	all map[string]*flight
 }
@@ -79,7 +84,7 @@ func (fs *flights) do(ctx context.Context, key string, progress Progress, work f
 
 // run does the work of a flight and lets it land.
 func (fs *flights) run(ctx context.Context, key string, f *flight, work func(context.Context, Progress) (Artifact, error)) {
-	f.result, f.err = work(ctx, f.report)
+	f.result, f.err = fs.guarded(ctx, f, work)
 	f.cancel()
 	fs.mu.Lock()
 	f.landed = true
@@ -88,6 +93,18 @@ func (fs *flights) run(ctx context.Context, key string, f *flight, work func(con
 	}
 	fs.mu.Unlock()
 	close(f.done)
+}
+
+// guarded does the work and turns its panic into an error: nobody else would,
+// and what images hold is others' doing.
+func (fs *flights) guarded(ctx context.Context, f *flight, work func(context.Context, Progress) (Artifact, error)) (a Artifact, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fault.New(fault.Invalid, "panic: %v", p)
+			fs.log.Error("Work on an image panicked.", "panic", p, "stack", string(debug.Stack()))
+		}
+	}()
+	return work(ctx, f.report)
 }
 
 func (f *flight) report(message string, percent int) {
