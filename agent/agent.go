@@ -22,7 +22,6 @@ import (
 	"hostler/hostnet"
 	"hostler/initialisers"
 	"hostler/internal/fault"
-	"hostler/internal/hostlock"
 	"hostler/internal/paths"
 )
 
@@ -157,21 +156,6 @@ func (h *host) setUp(t spec.ContainerType) func(context.Context) error {
 			Now: h.now, Logger: h.logger.With("worker", "setup-"+t),
 		}).Run(ctx)
 	}
-}
-
-// lock takes the host lock and counts the wait.
-func (h *host) lock(ctx context.Context, purpose string, waiting func(string)) (func(), error) {
-	began := h.now()
-	lock, err := hostlock.Acquire(ctx, h.paths.HostLock(), purpose, func(holder hostlock.Holder) { waiting(holder.String()) })
-	if err != nil {
-		return nil, err
-	}
-	h.metrics.lockWait.Observe(h.now().Sub(began).Seconds())
-	return func() {
-		if err := lock.Release(); err != nil {
-			h.logger.Warn("The host lock cannot be released.", "error", err)
-		}
-	}, nil
 }
 
 // recover is a worker that compares a hypervisor that is there already with a

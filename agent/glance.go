@@ -15,7 +15,6 @@ import (
 	"hostler/agent/spec"
 	"hostler/containerbroker"
 	"hostler/initialisers"
-	"hostler/internal/hostlock"
 )
 
 // glance answers what a person asks of the host as a whole.
@@ -29,12 +28,7 @@ const lowSpace = 2 << 30
 func (g glance) Glance(ctx context.Context) (api.Glance, error) {
 	view := api.Glance{
 		Started: g.started, Harvest: g.config().Harvest, Workers: g.workers(ctx),
-		Locks: []api.Lock{}, Disk: g.disk(), Notices: g.allNotices(ctx), Guard: g.guarded(),
-	}
-	if holder, held := hostlock.Read(g.paths.HostLock()); held {
-		view.Locks = append(view.Locks, api.Lock{
-			Name: "host", Holder: holder.String(), Purpose: holder.Purpose, Since: holder.Since,
-		})
+		Locks: g.locks(), Disk: g.disk(), Notices: g.allNotices(ctx), Guard: g.guarded(),
 	}
 	unknown, err := g.unknown(ctx)
 	if err != nil {

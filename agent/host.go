@@ -54,6 +54,8 @@ type host struct {
 	made         map[spec.ContainerType]driver
 	initialisers map[spec.ContainerType]initialisers.Initialiser
 	notices      map[string]string
+	// waits are the purposes for which the host lock is waited for.
+	waits []string
 }
 
 // driver is one hypervisor's broker; Images is nil where it keeps none.

@@ -172,13 +172,14 @@ type UnknownStorage struct {
 	UID    string `json:"uid"`
 }
 
-// Lock is a lock that is held or waited for.
+// Lock is a lock that is held.
 type Lock struct {
 	Name    string    `json:"name"`
 	Holder  string    `json:"holder"`
 	Purpose string    `json:"purpose"`
 	Since   time.Time `json:"since"`
-	Waiting []string  `json:"waiting,omitempty"`
+	// Waiting are the purposes for which the agent waits for it.
+	Waiting []string `json:"waiting,omitempty"`
 }
 
 // Disk is the space of a directory the agent depends on, in bytes.

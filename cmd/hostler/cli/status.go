@@ -170,7 +170,7 @@ func (s sheet) locks(locks []api.Lock) {
 	s.title("Locks")
 	t := &table{head: []string{"  LOCK", "HOLDER", "SINCE", "WAITING", "PURPOSE"}}
 	for _, l := range locks {
-		t.add("  "+l.Name, l.Holder, age(s.now, &l.Since), strings.Join(l.Waiting, " "), l.Purpose)
+		t.add("  "+l.Name, l.Holder, age(s.now, &l.Since), strings.Join(l.Waiting, ", "), l.Purpose)
 	}
 	_ = t.write(s.w, 0, nil)
 }

@@ -1,0 +1,57 @@
+package agent
+
+import (
+	"context"
+	"slices"
+
+	"hostler/agent/api"
+	"hostler/internal/hostlock"
+)
+
+// lock takes the host lock, shows that it is waited for and counts the wait.
+func (h *host) lock(ctx context.Context, purpose string, waiting func(string)) (func(), error) {
+	began := h.now()
+	waits := false
+	lock, err := hostlock.Acquire(ctx, h.paths.HostLock(), purpose, func(holder hostlock.Holder) {
+		if !waits {
+			waits = true
+			h.changeWaits(func(all []string) []string { return append(all, purpose) })
+		}
+		waiting(holder.String())
+	})
+	if waits {
+		h.changeWaits(func(all []string) []string {
+			i := slices.Index(all, purpose)
+			return slices.Delete(all, i, i+1)
+		})
+	}
+	if err != nil {
+		return nil, err
+	}
+	h.metrics.lockWait.Observe(h.now().Sub(began).Seconds())
+	return func() {
+		if err := lock.Release(); err != nil {
+			h.logger.Warn("The host lock cannot be released.", "error", err)
+		}
+	}, nil
+}
+
+func (h *host) changeWaits(change func([]string) []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.waits = change(h.waits)
+}
+
+// locks are those that are held, and for what this process waits for them.
+func (h *host) locks() []api.Lock {
+	holder, held := hostlock.Read(h.paths.HostLock())
+	if !held {
+		return []api.Lock{}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return []api.Lock{{
+		Name: "host", Holder: holder.String(), Purpose: holder.Purpose, Since: holder.Since,
+		Waiting: slices.Sorted(slices.Values(h.waits)),
+	}}
+}
