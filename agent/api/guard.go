@@ -21,35 +21,33 @@ import (
 // what was asked for exists.
 var forbidden = newProblem(http.StatusForbidden, fault.Forbidden, "you may not do this")
 
-// guard stands before every handler: right, rate, deadlines, body, audit and
-// panics, in that order.
+// guard stands before every handler: right, body, deadlines and audit, in that
+// order.
 func (s *Server) guard(rt route, next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		c := callerFrom(r.Context())
 		if !c.role.allows(rt.right) {
-			writeProblem(w, forbidden)
+			refuse(w, r, forbidden)
 			return
 		}
 		if rt.stream {
 			if !s.streams.take(c.UID) {
-				writeProblem(w, newProblem(http.StatusTooManyRequests, fault.Transient, "too many streams are open"))
+				refuse(w, r, newProblem(http.StatusTooManyRequests, fault.Transient, "too many streams are open"))
 				return
 			}
 			defer s.streams.give(c.UID)
 		}
 		rc := http.NewResponseController(w)
-		_ = rc.SetReadDeadline(time.Now().Add(bodyTimeout))
 		body, err := readBody(r, rt)
-		_ = rc.SetReadDeadline(time.Time{})
 		if err != nil {
 			var p *Problem
 			if !errors.As(err, &p) {
 				p = problemOf(err)
 			}
-			w.Header().Set("Connection", "close") // the rest of the body was not read
-			writeProblem(w, p)
+			refuse(w, r, p)
 			return
 		}
+		_ = rc.SetReadDeadline(time.Time{})
 		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 		ctx := r.Context()
 		if rt.stream {
@@ -82,17 +80,22 @@ func (rt route) once() bool {
 	return rt.right == rightChange && rt.method != http.MethodGet && !rt.stream
 }
 
-// outer stands before the table itself.
+// outer stands before the table itself: deadlines, who calls, and how often.
 func (s *Server) outer(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer s.recovered(w, r)
+		// Whatever comes of it, a body that does not come and an answer that
+		// nobody takes end; the guard gives a handler its own time.
+		rc := http.NewResponseController(w)
+		_ = rc.SetReadDeadline(time.Now().Add(s.bodyTime))
+		_ = rc.SetWriteDeadline(time.Now().Add(answerTimeout))
 		c := callerFrom(r.Context())
 		if c.role == roleStranger {
-			writeProblem(w, forbidden)
+			refuse(w, r, forbidden)
 			return
 		}
 		if r.Host != "hostler" && r.Host != "localhost" {
-			writeProblem(w, newProblem(http.StatusMisdirectedRequest, fault.Invalid, "the host of a request here is hostler or localhost"))
+			refuse(w, r, newProblem(http.StatusMisdirectedRequest, fault.Invalid, "the host of a request here is hostler or localhost"))
 			return
 		}
 		rate, burst := float64(userRate), float64(userBurst)
@@ -101,11 +104,11 @@ func (s *Server) outer(mux *http.ServeMux) http.Handler {
 		}
 		if !s.rates.allow(c.UID, rate, burst) {
 			w.Header().Set("Retry-After", "1")
-			writeProblem(w, newProblem(http.StatusTooManyRequests, fault.Transient, "too many requests: try again in a second"))
+			refuse(w, r, newProblem(http.StatusTooManyRequests, fault.Transient, "too many requests: try again in a second"))
 			return
 		}
 		if p := s.unrouted(mux, r); p != nil {
-			writeProblem(w, p)
+			refuse(w, r, p)
 			return
 		}
 		mux.ServeHTTP(w, r)
@@ -182,6 +185,15 @@ func (s *Server) audit(rt route, c caller, r *http.Request) {
 	}
 	s.log.Log(r.Context(), level, "a change was asked for", "route", rt.method+" "+rt.path,
 		"object", clip(r.PathValue("name"), 64), "uid", c.UID, "gid", c.GID, "pid", c.PID, "exe", c.Exe, "change", clip(r.Header.Get(keyHeader), 64))
+}
+
+// refuse answers a request whose body was not read to its end. The connection
+// ends with that answer, which would wait for the rest otherwise.
+func refuse(w http.ResponseWriter, r *http.Request, p *Problem) {
+	if r.ContentLength != 0 {
+		w.Header().Set("Connection", "close")
+	}
+	writeProblem(w, p)
 }
 
 func writeProblem(w http.ResponseWriter, p *Problem) {

@@ -58,8 +58,10 @@ type Server struct {
 	// decides and writes it.
 	declaring chan struct{}
 	// stop ends streams on shutdown, which http.Server leaves open.
-	stop     context.Context
-	stopNow  context.CancelFunc
+	stop    context.Context
+	stopNow context.CancelFunc
+	// bodyTime is how long a request's body may take to come.
+	bodyTime time.Duration
 	hijacked sync.WaitGroup
 }
 
@@ -91,6 +93,7 @@ func NewServer(o Options) (*Server, error) {
 		replays: newReplays(o.Clock),
 
 		declaring: make(chan struct{}, 1),
+		bodyTime:  bodyTimeout,
 	}
 	s.stop, s.stopNow = context.WithCancel(context.Background())
 	h, err := s.newHandler()
