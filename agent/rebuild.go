@@ -131,7 +131,7 @@ func recordsOf(instances []containerbroker.Instance, objects []state.Object, nam
 		id := state.ID{Kind: spec.KindMachine, Name: inst.Name}
 		write := state.Write{
 			ID: id, UID: inst.Stamp.UID, Life: state.Alive,
-			Spec: spec.Encode(spec.MachineRecord{Declaration: stamped.Declaration, Machine: stamped.Machine}),
+			Spec: spec.Encode(stamped.MachineRecord()),
 			Status: spec.Encode(spec.MachineStatus{
 				State: spec.MachineUnknown, Message: "found by its stamp",
 				Instance: &spec.InstanceInfo{
@@ -158,7 +158,8 @@ func recordsOf(instances []containerbroker.Instance, objects []state.Object, nam
 			// Declared anew before the instance was found: the declaration
 			// stands and the identity is the instance's.
 			writes = append(writes, state.Write{ID: id, Revision: newer.Revision, Delete: true})
-			write.Spec = newer.Spec
+			record.Adopted = record.Adopted || stamped.Adopted
+			write.Spec = spec.Encode(record)
 		} else if stamped.Declaration != "" {
 			if d := declared.named(stamped.Declaration); d != nil {
 				d.Machines[inst.Name] = stamped.Machine

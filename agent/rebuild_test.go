@@ -2,8 +2,11 @@ package agent
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"hostler/agent/provisioner"
 	"hostler/agent/spec"
@@ -93,6 +96,54 @@ func TestRecordsDeclaredAnew(t *testing.T) {
 	} {
 		if writes, found, err := recordsOf(instances, objects, "hostler"); err != nil || found != 0 || len(writes) != 0 {
 			t.Errorf("%s: %d found, %+v, %v", name, found, writes, err)
+		}
+	}
+}
+
+// A lost store's machines are taken for what they were: one that was taken
+// over keeps what its guest was told, and so does one whose user-data did not
+// fit into its stamp; one that was stopped by hand stays so.
+func TestRecordsComeBackWhole(t *testing.T) {
+	config := provisioner.Config{Namespace: "hostler"}
+	large := "#cloud-config\n# " + strings.Repeat("x", 60<<10)
+	for what, record := range map[string]spec.MachineRecord{
+		"taken over":                {Adopted: true, Machine: spec.Machine{CloudInit: spec.CloudInit{UserData: "#cloud-config\n"}}},
+		"stopped by hand":           {PowerOverride: new(false)},
+		"started by hand":           {PowerOverride: new(true), Machine: spec.Machine{Running: new(false)}},
+		"with much user-data":       {Machine: spec.Machine{CloudInit: spec.CloudInit{UserData: large}}},
+		"taken over, and with much": {Adopted: true, Machine: spec.Machine{CloudInit: spec.CloudInit{UserData: large}}},
+		"as any other":              {},
+	} {
+		record.Declaration, record.Machine.Type, record.Machine.Image = "site", spec.LXD, "debian/12"
+		m := config.Resolve(provisioner.Desired{Name: "web", UID: "uid-web", Record: record})
+		for range 2 { // what comes of it is stamped, and lost again
+			writes, found, err := recordsOf([]containerbroker.Instance{{Name: "web", Stamp: &m.Stamp}}, nil, "hostler")
+			if err != nil || found != 1 {
+				t.Fatalf("%s: %d found, %v", what, found, err)
+			}
+			var again spec.MachineRecord
+			if err := json.Unmarshal(writes[0].Spec, &again); err != nil {
+				t.Fatal(err)
+			}
+			want := record
+			if lost := record.Machine.CloudInit.UserData == large; lost {
+				want.GuestLost, want.Machine.CloudInit.UserData = true, ""
+			}
+			if diff := cmp.Diff(want, again); diff != "" {
+				t.Errorf("%s: %s", what, diff)
+			}
+			now := config.Resolve(provisioner.Desired{Name: "web", UID: "uid-web", Record: again})
+			if now.Stamp != m.Stamp || now.KeepGuest != (want.Adopted || want.GuestLost) {
+				t.Errorf("%s: it is changed: keep %v, stamp\n%s\n%s", what, now.KeepGuest, now.Stamp.Record, m.Stamp.Record)
+			}
+			m = now
+		}
+		// Declared anew, its declaration counts; that it was taken over stays.
+		anew := machineObject("web", "uid-new", nil)
+		writes, _, err := recordsOf([]containerbroker.Instance{{Name: "web", Stamp: &m.Stamp}}, []state.Object{anew}, "hostler")
+		var again spec.MachineRecord
+		if err != nil || json.Unmarshal(writes[1].Spec, &again) != nil || again.Adopted != record.Adopted || again.PowerOverride != nil || again.GuestLost {
+			t.Errorf("%s, declared anew: %+v, %v", what, again, err)
 		}
 	}
 }

@@ -224,7 +224,7 @@ func (w *world) declareMachines(doc document) error {
 				k.record.PowerOverride = new(true)
 			}
 		}
-		k.record.Declaration, k.record.Machine = doc.name, m
+		k.record.Declaration, k.record.Machine, k.record.GuestLost = doc.name, m, false
 	}
 	return nil
 }

@@ -75,3 +75,23 @@ func TestFrozenMachinesAreResumedByHand(t *testing.T) {
 		}
 	}
 }
+
+// What a guest was told and no stamp had room for is kept until its machine is
+// declared again, and no longer.
+func TestDeclaredAgainAGuestIsToldAgain(t *testing.T) {
+	b := newBench(t)
+	c := b.listen(t)
+	b.machine("one", state.Alive, spec.MachineRecord{Declaration: "web", Machine: spec.Machine{Type: spec.LXD, Image: "debian/12"}, GuestLost: true}, running("one"))
+	if err := c.Power(t.Context(), "one", "stop"); err != nil {
+		t.Fatal(err)
+	}
+	if _, rec := b.record(t, "one"); !rec.GuestLost {
+		t.Error("stopping it has it told again")
+	}
+	if _, err := c.Apply(t.Context(), request("web", yaml("one"))); err != nil {
+		t.Fatal(err)
+	}
+	if _, rec := b.record(t, "one"); rec.GuestLost {
+		t.Error("it is not told again")
+	}
+}

@@ -66,10 +66,23 @@ type StampedRecord struct {
 	Name        string       `json:"name,omitempty"`
 	Declaration string       `json:"declaration"`
 	Machine     spec.Machine `json:"machine"`
+	// Adopted, PowerOverride and GuestLost are the record's own; the last also
+	// says that the machine's user-data did not fit here.
+	Adopted       bool  `json:"adopted,omitempty"`
+	PowerOverride *bool `json:"power-override,omitempty"`
+	GuestLost     bool  `json:"guest-lost,omitempty"`
+}
+
+// MachineRecord is the machine's record as the stamp tells it.
+func (s StampedRecord) MachineRecord() spec.MachineRecord {
+	return spec.MachineRecord{
+		Declaration: s.Declaration, Machine: s.Machine,
+		Adopted: s.Adopted, PowerOverride: s.PowerOverride, GuestLost: s.GuestLost,
+	}
 }
 
 // maxStampedRecord bounds the record in a stamp, in bytes; a machine with more
-// user-data than fits is stamped without it.
+// user-data than fits is stamped without it, and says so.
 const maxStampedRecord = 40 << 10
 
 // stampedImage is what an instance was made from: the image of its stamp,
@@ -85,7 +98,10 @@ func stampedImage(record, fallback string) string {
 // Resolve fills in everything a driver needs to know of a machine.
 func (c Config) Resolve(d Desired) containerbroker.Machine {
 	m := d.Record.Machine
-	stamped := StampedRecord{Name: d.Name, Declaration: d.Record.Declaration, Machine: m}
+	stamped := StampedRecord{
+		Name: d.Name, Declaration: d.Record.Declaration, Machine: m,
+		Adopted: d.Record.Adopted, PowerOverride: d.Record.PowerOverride, GuestLost: d.Record.GuestLost,
+	}
 	if made := d.Status.Instance; made != nil && made.Image != "" {
 		stamped.Machine.Image = made.Image // what it was made from, whatever is declared by now
 	}
@@ -95,7 +111,7 @@ func (c Config) Resolve(d Desired) containerbroker.Machine {
 	guest.UserData = m.CloudInit.UserData
 	record := spec.Encode(stamped)
 	if len(record) > maxStampedRecord {
-		stamped.Machine.CloudInit = spec.CloudInit{}
+		stamped.Machine.CloudInit, stamped.GuestLost = spec.CloudInit{}, true
 		record = spec.Encode(stamped)
 	}
 	return containerbroker.Machine{
@@ -109,7 +125,7 @@ func (c Config) Resolve(d Desired) containerbroker.Machine {
 		Privileged: m.Privileged,
 		Nesting:    m.Nesting,
 		Guest:      guest,
-		KeepGuest:  d.Record.Adopted,
+		KeepGuest:  d.Record.Adopted || d.Record.GuestLost,
 		FilterIPv6: c.Host.FiltersIPv6,
 	}
 }

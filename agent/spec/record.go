@@ -42,6 +42,9 @@ type MachineRecord struct {
 	// Adopted: the instance was there before the machine was declared; what its
 	// guest was told at its creation is not touched.
 	Adopted bool `json:"adopted,omitempty"`
+	// GuestLost: this record was written again from a stamp that had no room
+	// for what the guest is told: that stays until the machine is declared again.
+	GuestLost bool `json:"guest-lost,omitempty"`
 	// Released: the instance survives the removal of this record.
 	Released bool `json:"released,omitempty"`
 }
@@ -277,74 +280,4 @@ type NetworkStatus struct {
 	Conditions         []Condition `json:"conditions,omitempty"`
 	Attempts           Attempts    `json:"retry,omitzero"`
 	ObservedGeneration int64       `json:"observed-generation,omitempty"`
-}
-
-// VolumeRecord and FilesystemRecord are the spec halves of storage objects.
-type VolumeRecord struct {
-	Declaration string `json:"declaration"`
-	Volume      Volume `json:"volume"`
-	// Released: the data survives the removal of this record.
-	Released     bool `json:"released,omitempty"`
-	RetryRequest int  `json:"retry-request,omitempty"`
-	// Force: the last RetryRequest has it detached although something holds it.
-	Force bool `json:"force,omitempty"`
-}
-
-// FilesystemRecord is the spec half of a filesystem object.
-type FilesystemRecord struct {
-	Declaration  string     `json:"declaration"`
-	Filesystem   Filesystem `json:"filesystem"`
-	Released     bool       `json:"released,omitempty"`
-	RetryRequest int        `json:"retry-request,omitempty"`
-	Force        bool       `json:"force,omitempty"`
-}
-
-// StorageState is the one word of a volume's, a filesystem's or an
-// attachment's status.
-type StorageState string
-
-// The storage states.
-const (
-	StoragePending    StorageState = "pending"
-	StorageCreating   StorageState = "creating"
-	StorageAttaching  StorageState = "attaching"
-	StorageAttached   StorageState = "attached"
-	StorageDetaching  StorageState = "detaching"
-	StorageDetached   StorageState = "detached"
-	StorageDestroying StorageState = "destroying"
-	StorageError      StorageState = "error"
-)
-
-// StorageStatus is the status half of a volume or filesystem object.
-type StorageStatus struct {
-	State   StorageState `json:"state"`
-	Message string       `json:"message,omitempty"`
-	// Created: the volume or filesystem exists on the host.
-	Created bool `json:"created,omitempty"`
-	// StampUID is the uid in the stamp of what is on the host, where that is
-	// not the object's own: data of an earlier declaration was taken over.
-	StampUID string `json:"stamp-uid,omitempty"`
-	// Size is what it really has, in bytes.
-	Size int64 `json:"size,omitempty"`
-	// Device is the host's block device of a volume, Path where the host has a
-	// filesystem mounted; both only while attached to the host.
-	Device string `json:"device,omitempty"`
-	Path   string `json:"path,omitempty"`
-	// Attachments to machines, by the machine's name.
-	Attachments        map[string]AttachmentStatus `json:"attachments,omitempty"`
-	Conditions         []Condition                 `json:"conditions,omitempty"`
-	Attempts           Attempts                    `json:"retry,omitzero"`
-	Others             map[string]StorageFailure   `json:"other-failures,omitempty"`
-	ObservedGeneration int64                       `json:"observed-generation,omitempty"`
-}
-
-// AttachmentStatus is how far a volume or filesystem is attached to a machine.
-type AttachmentStatus struct {
-	State StorageState `json:"state"`
-	// Source is the host's path that the machine is given: a folder or a
-	// block device. It is set exactly when the machine may use it.
-	Source   string   `json:"source,omitempty"`
-	ReadOnly bool     `json:"read-only,omitempty"`
-	Message  string   `json:"message,omitempty"`
-	Attempts Attempts `json:"retry,omitzero"`
 }
