@@ -59,6 +59,9 @@ func (g glance) workers(ctx context.Context) []api.Worker {
 				row = unit.worker(name, g.started)
 			}
 		}
+		g.mu.Lock()
+		row.Passes = g.passes[name]
+		g.mu.Unlock()
 		rows = append(rows, row)
 	}
 	return rows

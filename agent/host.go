@@ -54,6 +54,8 @@ type host struct {
 	made         map[spec.ContainerType]driver
 	initialisers map[spec.ContainerType]initialisers.Initialiser
 	notices      map[string]string
+	// passes are those of workers in processes of their own, by name.
+	passes map[string]int64
 	// waits are the purposes for which the host lock is waited for.
 	waits []string
 }

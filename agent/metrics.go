@@ -52,8 +52,8 @@ func newMetrics(version string) *metrics {
 	return m
 }
 
-func result(err error) string {
-	if err != nil {
+func result(failed bool) string {
+	if failed {
 		return "error"
 	}
 	return "ok"
@@ -135,12 +135,20 @@ type workerMetrics struct {
 // Pass counts a pass.
 func (m workerMetrics) Pass(took time.Duration, err error) {
 	m.sup.passed(m.worker)
-	m.passes.WithLabelValues(m.worker, result(err)).Inc()
-	m.passTime.WithLabelValues(m.worker).Observe(took.Seconds())
+	m.pass(took.Seconds(), err != nil)
 }
 
 // Operation counts an operation.
 func (m workerMetrics) Operation(action string, took time.Duration, err error) {
-	m.operations.WithLabelValues(m.worker, action, result(err)).Inc()
-	m.opTime.WithLabelValues(m.worker, action).Observe(took.Seconds())
+	m.operation(action, took.Seconds(), err != nil)
+}
+
+func (m workerMetrics) pass(seconds float64, failed bool) {
+	m.passes.WithLabelValues(m.worker, result(failed)).Inc()
+	m.passTime.WithLabelValues(m.worker).Observe(seconds)
+}
+
+func (m workerMetrics) operation(action string, seconds float64, failed bool) {
+	m.operations.WithLabelValues(m.worker, action, result(failed)).Inc()
+	m.opTime.WithLabelValues(m.worker, action).Observe(seconds)
 }

@@ -68,8 +68,10 @@ func RunWorker(ctx context.Context, name string, o Options) error {
 	defer cancel()
 	sup := newSupervisor(o.Logger, time.Now)
 	sup.start(ctx, "watchdog", keepAlive)
+	counts := newCounts()
+	sup.start(ctx, "counts", func(ctx context.Context) error { return counts.tell(ctx, store.Count, countsEvery) })
 	sup.start(ctx, name, func(ctx context.Context) error {
-		return provision(ctx, t, store, broker, agentImages{store}, config, nil, o.Logger.With("worker", name))
+		return provision(ctx, t, store, broker, agentImages{store}, config, counts, o.Logger.With("worker", name))
 	})
 	o.Logger.Info("The worker is ready.", "worker", name)
 	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {

@@ -37,6 +37,9 @@ type Options struct {
 	// Learned is fault.NotReady as long as the records of a type may be a part
 	// of what there is: its worker is told of none then. nil: they are whole.
 	Learned func(ctx context.Context, t spec.ContainerType) error
+	// Count is given what a type's worker tells of its work, within bounds but
+	// for the words in it; nil: nobody counts.
+	Count func(t spec.ContainerType, counts WorkerCounts)
 	// Heartbeat is the pause between two lines of an idle stream; 0: 15 s.
 	Heartbeat time.Duration
 	// Look is how long an apply looks at the host before it writes down what is

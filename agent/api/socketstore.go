@@ -38,6 +38,12 @@ func NewSocketStore(socketPath, containerType string) *SocketStore {
 // Close gives up idle connections. Streams end with their contexts.
 func (s *SocketStore) Close() { s.c.Close() }
 
+// Count tells the agent what the type's worker did. What the agent cannot be
+// told of is counted nowhere.
+func (s *SocketStore) Count(ctx context.Context, counts WorkerCounts) error {
+	return s.call(ctx, http.MethodPost, "counts", nil, counts, nil)
+}
+
 // EnsureImage has the agent make an image usable for the store's container
 // type; it returns the hypervisor's id of it. progress may be nil.
 func (s *SocketStore) EnsureImage(ctx context.Context, reference string, progress func(message string, percent int)) (string, error) {

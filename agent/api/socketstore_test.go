@@ -37,10 +37,10 @@ func unhurried() func() time.Time {
 }
 
 // workerBench is a listening server on a real store.
-func workerBench(t testing.TB) (*bench, *state.Local) {
+func workerBench(t testing.TB, change ...func(*Options)) (*bench, *state.Local) {
 	t.Helper()
 	l := localStore(t)
-	b := newBench(t, func(o *Options) { o.Backend, o.Clock = l, unhurried() })
+	b := newBench(t, append([]func(*Options){func(o *Options) { o.Backend, o.Clock = l, unhurried() }}, change...)...)
 	b.listen(t)
 	return b, l
 }

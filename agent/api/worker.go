@@ -35,11 +35,15 @@ func (s *Server) workerRoutes() []route {
 		{method: "GET", path: "transient", summary: "The machines whose error may go away by itself", raw: worker(s, (*workerCall).transient)},
 		{method: "POST", path: "keep", summary: "Which machines' instances survive their record", raw: worker(s, (*workerCall).keep)},
 		{method: "POST", path: "host-changes", summary: "What machines need of the host's networks", raw: worker(s, (*workerCall).hostChanges)},
+		{method: "POST", path: "counts", summary: "Tell which passes and operations there were", raw: worker(s, (*workerCall).counts), body: maxBody},
 		{method: "POST", path: "images/ensure", summary: "Make an image usable for the type", raw: worker(s, (*workerCall).ensureImage), request: reflect.TypeFor[ImageRequest](), stream: true},
 	}
 	for i := range rows {
 		rows[i].path = "/v1/worker/{type}/" + rows[i].path
-		rows[i].right, rows[i].body, rows[i].quiet = rightWorker, maxWorkerBody, true
+		rows[i].right, rows[i].quiet = rightWorker, true
+		if rows[i].body == 0 {
+			rows[i].body = maxWorkerBody
+		}
 	}
 	return rows
 }

@@ -214,3 +214,27 @@ func (c *workerCall) ensureImage() error {
 	})
 	return nil
 }
+
+// counts takes a type's passes and operations for the agent's metrics.
+func (c *workerCall) counts() error {
+	var in WorkerCounts
+	if err := decodeBody(c.r, &in); err != nil {
+		return err
+	}
+	if c.t == "" {
+		return fault.New(fault.Invalid, "cannot count: name one container type")
+	}
+	if len(in.Passes) > MaxCounts || len(in.Operations) > MaxCounts {
+		return fault.New(fault.Invalid, "cannot count: at most %d passes and operations are told at once", MaxCounts)
+	}
+	for _, n := range slices.Concat(in.Passes, in.Operations) {
+		if n.Seconds < 0 {
+			return fault.New(fault.Invalid, "cannot count: nothing takes %v seconds", n.Seconds)
+		}
+	}
+	if c.s.o.Count != nil {
+		c.s.o.Count(c.t, in)
+	}
+	answer(c.w, struct{}{})
+	return nil
+}

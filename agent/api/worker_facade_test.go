@@ -317,7 +317,7 @@ func TestF12TransientErrorsAndKeep(t *testing.T) {
 // Bodies that are no request are refused as such.
 func TestWorkerBodies(t *testing.T) {
 	b, _ := workerBench(t)
-	for _, path := range []string{"get", "write", "intents/begin", "intents/end", "events/record", "supported", "keep", "host-changes"} {
+	for _, path := range []string{"get", "write", "intents/begin", "intents/end", "events/record", "supported", "keep", "host-changes", "counts"} {
 		for _, body := range []string{"", "{", "[]", `"x"`, `{"unknown":1}`, "null1", `{"ids":[{"kind":1}]}`, `{"a":1,"a":1}`} {
 			w := b.as(peer(lxdUID, 900), "POST", "/v1/worker/lxd/"+path, "application/json", body)
 			if w.Code < 400 || w.Code > 499 || w.Header().Get("Content-Type") != problemType {

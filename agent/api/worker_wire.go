@@ -104,6 +104,24 @@ type TransientMachines struct {
 	Machines []TransientMachine `json:"machines"`
 }
 
+// WorkerCounts are the passes and operations of a worker since it last told of
+// them, at most MaxCounts of each.
+type WorkerCounts struct {
+	Passes     []WorkerCount `json:"passes"`
+	Operations []WorkerCount `json:"operations"`
+}
+
+// MaxCounts bounds what is told at once.
+const MaxCounts = 1000
+
+// WorkerCount is one pass or operation.
+type WorkerCount struct {
+	// Action is empty for a pass.
+	Action  string  `json:"action,omitempty"`
+	Seconds float64 `json:"seconds"`
+	Failed  bool    `json:"failed,omitempty"`
+}
+
 // workerLine is one line of a worker's stream. A line without any field is a
 // heartbeat. IDs is a pointer so that an empty batch is told from none.
 type workerLine struct {

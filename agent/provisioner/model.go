@@ -121,6 +121,16 @@ const (
 	ActionConflict Action = "conflict" // somebody else's instance is in the way
 )
 
+// Known says whether there is such an action.
+func (a Action) Known() bool {
+	switch a {
+	case ActionDelete, ActionHarvest, ActionRelease, ActionForget, ActionStop, ActionRecord, ActionUpdate,
+		ActionRecreate, ActionCreate, ActionStart, ActionRestart, ActionReady, ActionConflict:
+		return true
+	}
+	return false
+}
+
 // Step is one thing to do, for one machine or one unknown instance.
 type Step struct {
 	Action Action

@@ -145,19 +145,23 @@ func (p *packaged) provisionerStopped() {
 	p.sameGuest()
 }
 
-// worker waits for a state of the provisioner in the host's status.
+// worker waits for a state of the provisioner in the host's status, which
+// counts the passes of which its unit tells.
 func (p *packaged) worker(want string) {
 	p.Helper()
 	harness.Wait(p, "the provisioner "+want, time.Minute, func() error {
 		out := p.host.Sh("hostler status -o json")
 		var status struct {
-			Workers []struct{ Name, State, Message string }
+			Workers []struct {
+				Name, State, Message string
+				Passes               int
+			}
 		}
 		if err := json.Unmarshal([]byte(out), &status); err != nil {
 			return err
 		}
 		for _, w := range status.Workers {
-			if w.Name == "provisioner-lxd" && w.State == want && strings.Contains(w.Message, provisioner) {
+			if w.Name == "provisioner-lxd" && w.State == want && w.Passes > 0 && strings.Contains(w.Message, provisioner) {
 				return nil
 			}
 		}

@@ -1,0 +1,171 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler/agent/api"
+	"hostler/agent/provisioner"
+	"hostler/agent/spec"
+	"hostler/agent/state"
+)
+
+// promised are the series that people build their graphs on: beginnings of
+// lines, for one machine that runs and one that cannot be made.
+var promised = []string{
+	`hostler_build_info{version="test"} 1`,
+	`hostler_reconcile_passes_total{result="ok",worker="provisioner-lxd"} `,
+	`hostler_reconcile_pass_seconds_count{worker="provisioner-lxd"} `,
+	`hostler_operations_total{action="create",result="ok",worker="provisioner-lxd"} 1`,
+	`hostler_operations_total{action="create",result="error",worker="provisioner-lxd"} `,
+	`hostler_operation_seconds_count{action="create",worker="provisioner-lxd"} `,
+	`hostler_machines{status="running",type="lxd"} 1`,
+	`hostler_machines{status="error",type="lxd"} 1`,
+	`hostler_machines_drifted{type="lxd"} `,
+	`hostler_store_write_seconds_count `,
+	`hostler_host_lock_wait_seconds_count 1`,
+	`process_cpu_seconds_total `,
+}
+
+// Where a provisioner runs, inside the agent or in a process of its own, makes
+// no difference to the figures.
+func TestMetricsOfBothPlacements(t *testing.T) {
+	running := true
+	for name, run := range map[string]func(ctx context.Context, l *lossyHost, socket string) error{
+		"inside": func(ctx context.Context, l *lossyHost, _ string) error {
+			return provision(ctx, spec.LXD, l.store, l.lxd, l.lxd, l.config(), workerMetrics{l.metrics, l.sup, "provisioner-lxd"}, l.logger)
+		},
+		"own process": func(ctx context.Context, l *lossyHost, socket string) error {
+			store, counts := api.NewSocketStore(socket, string(spec.LXD)), newCounts()
+			defer store.Close()
+			l.sup.start(ctx, "counts", func(ctx context.Context) error { return counts.tell(ctx, store.Count, time.Millisecond) })
+			return provision(ctx, spec.LXD, store, l.lxd, l.lxd, l.config(), counts, l.logger)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLossyHost(t)
+			l.disk.well.Store(true)
+			l.open()
+			defer l.close()
+			if err := l.learn(t.Context(), spec.LXD); err != nil {
+				t.Fatal(err)
+			}
+			l.paths.Root, l.sup = t.TempDir(), newSupervisor(l.logger, time.Now)
+			l.store = timedStore{l.local, l.metrics.storeWait}
+			l.metrics.registry.MustRegister(newStateCollector(l.local))
+			socket := l.serve()
+			release, err := l.lock(t.Context(), "test", func(string) {})
+			if err != nil {
+				t.Fatal(err)
+			}
+			release()
+			l.lxd.NoImage("debian/11")
+			for machine, image := range map[string]string{"web": "debian/12", "old": "debian/11"} {
+				record := spec.MachineRecord{Machine: spec.Machine{Type: spec.LXD, Image: image, Running: &running}}
+				write := state.Write{ID: state.ID{Kind: spec.KindMachine, Name: machine}, Spec: spec.Encode(record), Life: state.Alive}
+				if _, err := l.store.Write(t.Context(), state.Atomic, write); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ctx, cancel := context.WithCancel(context.Background())
+			l.sup.start(ctx, "provisioner-lxd", func(ctx context.Context) error { return run(ctx, l, socket) })
+			defer l.sup.wait()
+			defer cancel()
+			missing := promised
+			defer func() {
+				if t.Failed() {
+					t.Log("missing:", missing)
+				}
+			}()
+			until(t, "every series", func() bool { missing = lacking(scrape(t, socket)); return len(missing) == 0 })
+		})
+	}
+}
+
+// lacking names the promised series that a scrape does not have.
+func lacking(text string) (missing []string) {
+	for _, series := range promised {
+		if !strings.Contains("\n"+text, "\n"+series) {
+			missing = append(missing, series)
+		}
+	}
+	return missing
+}
+
+func scrape(t *testing.T, socket string) string {
+	t.Helper()
+	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
+	}}}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://hostler/metrics", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := c.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%d %v %s", resp.StatusCode, err, b)
+	}
+	return string(b)
+}
+
+// What a worker says is no word of a series unless it is one: a series more for
+// each name would fill the memory.
+func TestForeignActionsAreCountedAsOther(t *testing.T) {
+	h := &host{metrics: newMetrics("test"), logger: slog.New(slog.DiscardHandler)}
+	for _, action := range []string{"", "Create", "x\ny", strings.Repeat("x", 1<<16), string(provisioner.ActionCreate)} {
+		h.count(spec.LXD, api.WorkerCounts{Operations: []api.WorkerCount{{Action: action, Seconds: 1}}})
+	}
+	families, err := h.metrics.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "hostler_operations_total" && len(f.GetMetric()) != 2 {
+			t.Errorf("%d series: %v", len(f.GetMetric()), f)
+		}
+	}
+}
+
+// What the agent does not take, as while it is away, is kept, within bounds, and
+// told with what comes next; nothing is told where nothing happens.
+func TestCountsOutliveTheAgentsAbsence(t *testing.T) {
+	c, sent := newCounts(), make(chan api.WorkerCounts)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		done <- c.tell(ctx, func(_ context.Context, n api.WorkerCounts) error {
+			select {
+			case sent <- n:
+			case <-ctx.Done():
+			}
+			return errors.New("the agent is away")
+		}, time.Millisecond)
+	}()
+	c.Pass(time.Second, nil)
+	<-sent
+	for range api.MaxCounts + 10 {
+		c.Operation("create", -time.Second, errors.New("no"))
+	}
+	if n := <-sent; len(n.Passes) != 1 || len(n.Operations) == 0 || len(n.Operations) > api.MaxCounts || n.Operations[0].Seconds != 0 || !n.Operations[0].Failed {
+		t.Errorf("told %d passes, %d operations, first %+v", len(n.Passes), len(n.Operations), n.Operations[0])
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if n := c.take(); len(n.Passes) != 1 || len(n.Operations) == 0 || len(n.Operations) > api.MaxCounts {
+		t.Errorf("kept %d passes, %d operations", len(n.Passes), len(n.Operations))
+	}
+}
