@@ -33,8 +33,32 @@ func (g guests) Exec(ctx context.Context, t spec.ContainerType, instance string,
 	}
 	return guest.Exec(ctx, instance, containerbroker.ExecRequest{
 		Command: e.Command, Env: e.Env, Stdin: e.Stdin, Stdout: e.Stdout, Stderr: e.Stderr,
-		Terminal: e.Terminal, Width: e.Width, Height: e.Height,
+		Terminal: e.Terminal, Width: e.Width, Height: e.Height, Resize: brokerSizes(ctx, e.Resize),
 	})
+}
+
+// brokerSizes passes sizes on until there are no more or ctx ends.
+func brokerSizes(ctx context.Context, sizes <-chan api.WindowSize) <-chan containerbroker.WindowSize {
+	passed := make(chan containerbroker.WindowSize)
+	go func() {
+		defer close(passed)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case size, ok := <-sizes:
+				if !ok {
+					return
+				}
+				select {
+				case passed <- containerbroker.WindowSize(size):
+				case <-ctx.Done():
+					return
+				}
+			}
+		}
+	}()
+	return passed
 }
 
 // Console implements api.Guests.

@@ -76,7 +76,8 @@ type Guest interface {
 	// 127 and for one that cannot be run 126, with the reason on the error
 	// output, as shells do.
 	Exec(ctx context.Context, name string, req ExecRequest) (int, error)
-	// Console attaches to the console until conn is closed or ctx ends.
+	// Console attaches to the console until conn is closed or ctx ends. It has
+	// no size: neither a serial line nor LXD would carry one into the guest.
 	Console(ctx context.Context, name string, conn io.ReadWriter) error
 	// Log returns the console log.
 	Log(ctx context.Context, name string) (io.ReadCloser, error)
@@ -181,7 +182,13 @@ type ExecRequest struct {
 	Stdout, Stderr io.Writer
 	Terminal       bool
 	Width, Height  int
+	// Resize tells of the terminal's new sizes; nil: it keeps its first one. A
+	// hypervisor whose guests have no terminals need not read it.
+	Resize <-chan WindowSize
 }
+
+// WindowSize is the size of a terminal in characters.
+type WindowSize struct{ Width, Height int }
 
 // HypervisorImage is an image as the hypervisor keeps it.
 type HypervisorImage struct {

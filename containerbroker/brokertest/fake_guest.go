@@ -39,7 +39,7 @@ func (f *Fake) WaitReady(ctx context.Context, m containerbroker.Machine, progres
 }
 
 // Exec implements containerbroker.Guest with a handful of commands: true,
-// false, echo WORDS, cat, exit N. Anything else is 127.
+// false, echo WORDS, cat, and what the suite asks for. Anything else is 127.
 func (f *Fake) Exec(ctx context.Context, name string, req containerbroker.ExecRequest) (int, error) {
 	lost, err := f.enter(ctx, Exec, name)
 	if err != nil {
@@ -65,6 +65,14 @@ func (f *Fake) Exec(ctx context.Context, name string, req containerbroker.ExecRe
 		fmt.Fprintln(stdout, "to stdout")
 		fmt.Fprintln(stderr, "to stderr")
 		code = 7
+	case script == "/bin/sh -c "+TerminalScript && req.Terminal:
+		fmt.Fprintf(stdout, "%d %d\r\n", req.Height, req.Width)
+		select {
+		case size := <-req.Resize:
+			fmt.Fprintf(stdout, "%d %d\r\n", size.Height, size.Width)
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
 	default:
 		fmt.Fprintf(stderr, "%s: not found\n", req.Command[0])
 		code = 127

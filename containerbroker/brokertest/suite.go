@@ -24,7 +24,8 @@ type Harness struct {
 	Address bool
 	// Virtual says that instances are machines of their own: they have no
 	// rights on the host and are given none of its folders, their limits are
-	// always set, and what runs in them has to be up before a device can go.
+	// always set, what runs in them has to be up before a device can go, and
+	// its commands have no terminals.
 	Virtual bool
 	// Bridge is a bridge of the host that serves no DHCP. Folder and Device
 	// make a folder and a block device of the host, which go when the test
@@ -91,6 +92,9 @@ func Run(t *testing.T, h Harness) {
 	}
 	if _, ok := h.Broker.(containerbroker.Guest); ok {
 		t.Run("exec gives output and exit code", s.exec)
+		if !h.Virtual {
+			t.Run("a terminal follows its size", s.terminal)
+		}
 	}
 }
 

@@ -1,9 +1,11 @@
 package brokertest
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -150,6 +152,34 @@ func (s *suite) ready(t *testing.T) {
 	must(t, s.Broker.SetPower(t.Context(), m.Name, containerbroker.PowerStop, 0))
 	_, err = probe.WaitReady(t.Context(), m, nil)
 	wantKind(t, err, kinds.Transient)
+}
+
+func (s *suite) terminal(t *testing.T) {
+	guest := s.Broker.(containerbroker.Guest)
+	m := s.running(t)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	r, w := io.Pipe()
+	sizes := make(chan containerbroker.WindowSize, 1)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := guest.Exec(ctx, m.Name, containerbroker.ExecRequest{
+			Command:  []string{"/bin/sh", "-c", TerminalScript},
+			Terminal: true, Width: 100, Height: 30, Resize: sizes, Stdout: w,
+		})
+		_ = w.CloseWithError(err)
+		ended <- err
+	}()
+	said := bufio.NewReader(r)
+	for _, want := range []string{"30 100", "43 132"} {
+		if line, err := said.ReadString('\n'); err != nil || strings.TrimSpace(line) != want {
+			t.Fatalf("it says %q, not %q: %v", line, want, err)
+		}
+		if want == "30 100" {
+			sizes <- containerbroker.WindowSize{Width: 132, Height: 43}
+		}
+	}
+	must(t, <-ended)
 }
 
 func (s *suite) exec(t *testing.T) {

@@ -7,9 +7,11 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"github.com/canonical/lxd/shared/api"
 	"github.com/canonical/lxd/shared/ws"
@@ -118,11 +120,15 @@ func (d *Driver) pipe(ctx context.Context, op api.Operation, req containerbroker
 		return fault.New(fault.Transient, "LXD gave no channels for the command")
 	}
 	go drain(control)
-	stop := context.AfterFunc(ctx, func() {
-		_ = control.WriteJSON(api.InstanceExecControl{Command: "signal", Signal: int(syscall.SIGKILL)})
-		cancel()
-	})
-	defer stop()
+	running, ended := context.WithCancel(ctx)
+	defer ended()
+	go func() { // the only one that writes to control
+		d.resize(running, control, req.Resize)
+		if ctx.Err() != nil {
+			d.steer(control, api.InstanceExecControl{Command: "signal", Signal: int(syscall.SIGKILL)})
+			cancel()
+		}
+	}()
 	if req.Terminal {
 		go typeInto(conns["0"], req.Stdin)
 		return cut(ctx, <-ws.MirrorWrite(conns["0"], writerOr(req.Stdout)))
@@ -136,6 +142,31 @@ func (d *Driver) pipe(ctx context.Context, op api.Operation, req containerbroker
 	stdout := ws.MirrorWrite(conns["1"], writerOr(req.Stdout))
 	stderr := ws.MirrorWrite(conns["2"], writerOr(req.Stderr))
 	return cut(ctx, errors.Join(<-stdout, <-stderr))
+}
+
+// resize passes a terminal's sizes on until ctx ends.
+func (d *Driver) resize(ctx context.Context, control *websocket.Conn, sizes <-chan containerbroker.WindowSize) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case size, ok := <-sizes:
+			if !ok {
+				sizes = nil
+				continue
+			}
+			d.steer(control, api.InstanceExecControl{Command: "window-resize", Args: map[string]string{
+				"width": strconv.Itoa(size.Width), "height": strconv.Itoa(size.Height),
+			}})
+		}
+	}
+}
+
+// steer sends one command on a control channel. What gets lost is known by the
+// end of the other channels.
+func (d *Driver) steer(control *websocket.Conn, command api.InstanceExecControl) {
+	_ = control.SetWriteDeadline(time.Now().Add(d.opts.RequestTimeout))
+	_ = control.WriteJSON(command)
 }
 
 // typeInto gives a terminal its input. At its end it types Ctrl-D: LXD takes
@@ -187,7 +218,9 @@ func writerOr(w io.Writer) io.Writer {
 	return w
 }
 
-// Console implements containerbroker.Guest.
+// Console implements containerbroker.Guest. LXD 5.0 takes a size and carries
+// it no further than to the program through which it reaches a container's
+// console: inside it is 0 by 0 whatever is sent.
 func (d *Driver) Console(ctx context.Context, name string, conn io.ReadWriter) error {
 	if err := d.console(ctx, name, conn); err != nil {
 		return fmt.Errorf("cannot open the console of instance %q: %w", name, err)

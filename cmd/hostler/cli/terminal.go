@@ -29,7 +29,7 @@ type attached interface {
 	// Raw passes every key on; restore puts the terminal back. Without a
 	// terminal both do nothing.
 	Raw() (restore func(), err error)
-	// Resized sends new sizes until ctx ends.
+	// Resized sends new sizes until ctx ends, and the present one first.
 	Resized(ctx context.Context) <-chan api.WindowSize
 }
 
@@ -66,6 +66,7 @@ func (t processTerminal) Raw() (func(), error) {
 func (t processTerminal) Resized(ctx context.Context) <-chan api.WindowSize {
 	sizes := make(chan api.WindowSize, 1)
 	changed := make(chan os.Signal, 1)
+	changed <- unix.SIGWINCH // it may have changed since somebody read it
 	signal.Notify(changed, unix.SIGWINCH)
 	go func() {
 		defer signal.Stop(changed)
@@ -76,6 +77,9 @@ func (t processTerminal) Resized(ctx context.Context) <-chan api.WindowSize {
 			case <-changed:
 			}
 			w, h := t.Size()
+			if w == 0 || h == 0 {
+				continue // there is no terminal, or it does not know
+			}
 			select {
 			case <-ctx.Done():
 				return

@@ -35,6 +35,7 @@ esac
 var applets = []string{
 	"sh", "ip", "udhcpc", "sleep", "cat", "echo", "ls", "ps", "mount", "kill", "hostname", "true", "false", "sed",
 	"grep", "head", "tail", "test", "id", "touch", "rm", "mkdir", "dd", "df", "wget", "httpd", "ping", "nproc", "free", "nc",
+	"stty",
 }
 
 // BuildTiny writes a unified LXD image of about 2 MB to path. init is the
