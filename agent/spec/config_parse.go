@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"hostler/internal/fault"
+	"hostler/internal/plainword"
 )
 
 // Warning is something in the host configuration that a person should know of
@@ -74,11 +75,15 @@ func (c *configChecker) check(config *Config) {
 	c.matches("types.kvm.pool", config.Types.KVM.Pool, poolForm, "the name of a storage pool")
 	c.url("proxy.http", config.Proxy.HTTP, "http", "https")
 	c.url("proxy.https", config.Proxy.HTTPS, "http", "https")
-	if c.ok("proxy.no") && strings.ContainsAny(config.Proxy.No, " ;") {
+	if c.ok("proxy.no") && !plainword.Is(config.Proxy.No) {
 		c.bad("proxy.no", "separate the hosts by commas only, like \"localhost,10.0.0.0/8,.example.com\"")
 	}
 	c.url("apt.mirror", config.Apt.Mirror, "http", "https")
 	c.url("apt.proxy", config.Apt.Proxy, "http", "https")
+	c.plain("proxy.http", config.Proxy.HTTP)
+	c.plain("proxy.https", config.Proxy.HTTPS)
+	c.plain("apt.mirror", config.Apt.Mirror)
+	c.plain("apt.proxy", config.Apt.Proxy)
 	c.images(config.Images)
 	c.sshKeys("authorized-keys", config.AuthorizedKeys)
 	c.listen("api.listen", config.API.Listen)
@@ -127,6 +132,13 @@ func (c *configChecker) url(path, s string, schemes ...string) {
 	if err != nil || !slices.Contains(schemes, u.Scheme) || u.Host == "" || strings.ContainsAny(s, " \"'") {
 		// A proxy's URL may hold a password: it is not quoted.
 		c.bad(path, "this is not an address that begins with %s://; write one like %s://server:8000", strings.Join(schemes, ":// or "), schemes[0])
+	}
+}
+
+// plain refuses what no guest could be told.
+func (c *configChecker) plain(path, s string) {
+	if c.ok(path) && !plainword.Is(s) {
+		c.bad(path, "holds %s, which cannot be told to machines; write it percent-encoded, like %%24 for $", plainword.Refused)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"hostler/internal/fault"
+	"hostler/internal/plainword"
 )
 
 var hostname = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$`)
@@ -26,10 +27,8 @@ func check(g Guest) error {
 		{"apt mirror", g.AptMirror},
 		{"apt proxy", g.AptProxy},
 	} {
-		// These go into /etc/environment and sources.list, where blanks,
-		// quotes, # and $ would mean something.
-		if !utf8.ValidString(f.value) || strings.ContainsFunc(f.value, unsafeWord) {
-			return fault.New(fault.Invalid, "cannot use the %s: it holds blanks, quotes, control characters or one of # $ \\ ` ;", f.name)
+		if !plainword.Is(f.value) {
+			return fault.New(fault.Invalid, "cannot use the %s: it holds %s", f.name, plainword.Refused)
 		}
 	}
 	for _, key := range g.SSHKeys {
@@ -41,10 +40,6 @@ func check(g Guest) error {
 		return fault.New(fault.Invalid, "cannot use user-data: it holds control characters or is not UTF-8")
 	}
 	return nil
-}
-
-func unsafeWord(r rune) bool {
-	return unicode.IsControl(r) || unicode.IsSpace(r) || strings.ContainsRune("\"'#$\\`;", r)
 }
 
 func unsafeText(r rune) bool {
