@@ -124,3 +124,17 @@ func TestRestartIsWaitedFor(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 }
+
+// Who was refused is told of, too, when the wait for the others fails.
+func TestPowerTellsOfAllFailures(t *testing.T) {
+	w := smallWorld()
+	w.freeze = true
+	w.objects["machine/web"] = api.Object{
+		Kind: "machine", Name: "web",
+		Spec: spec.Encode(spec.MachineRecord{RestartRequest: 2}), Status: spec.Encode(spec.MachineStatus{RestartsDone: 1}),
+	}
+	got := run(t, w, &fakeTerminal{}, nil, "", "restart", "wev", "web", "--wait", "--timeout", "50ms")
+	if got.code != exitError || !strings.Contains(got.stderr, "web: about to be restarted") || !strings.Contains(got.stderr, "wev") {
+		t.Errorf("got %+v", got)
+	}
+}

@@ -62,8 +62,12 @@ func (a *app) power(ctx context.Context, action string, names []string, wait boo
 	}
 	if wait && len(g.ready) > 0 {
 		g.check = func(ctx context.Context) (map[string]string, error) { return restarting(ctx, agent, g.ready) }
-		if err := a.waitFor(ctx, agent, g, timeout, exitError); err != nil {
+		err := a.waitFor(ctx, agent, g, timeout, exitError)
+		if len(broken) == 0 || ctx.Err() != nil {
 			return err
+		}
+		if err != nil {
+			broken = append(broken, err)
 		}
 	}
 	return together(ctx, broken)
