@@ -117,11 +117,7 @@ func listAttachables(kind string, sent json.RawMessage) (*listing, error) {
 		func(rows []attachable, _ time.Time, _ bool) *table {
 			return attachableTable(rows, kind == spec.KindNetwork)
 		},
-		func(rows []attachable) *table {
-			t := attachableTable(rows, kind == spec.KindNetwork)
-			t.head = strings.Split(strings.ToLower(strings.Join(t.head, " ")), " ")
-			return t
-		})
+		func(rows []attachable) *table { return csvAttachables(rows, kind == spec.KindNetwork) })
 	l.data = func(keep []int) any { return pick(raw, keep) }
 	return l, nil
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,8 +20,15 @@ type attachable struct {
 	Device      string   `json:"device"`
 	Path        string   `json:"path"`
 	Addresses   []string `json:"addresses"`
-	Attachments []any    `json:"attachments"`
-	Message     string   `json:"message"`
+	Attachments []struct {
+		Machine string `json:"machine"`
+	} `json:"attachments"`
+	Message     string     `json:"message"`
+	Life        string     `json:"life"`
+	Attempts    int        `json:"attempts"`
+	NextRetry   *time.Time `json:"next-retry"`
+	Declaration string     `json:"declaration"`
+	UID         string     `json:"uid"`
 }
 
 var machineHead = []string{"NAME", "TYPE", "STATUS", "ADDRESS", "IMAGE", "AGE", "MESSAGE"}
@@ -135,6 +143,29 @@ func attachableTable(rows []attachable, network bool) *table {
 			has = size(r.Size)
 		}
 		t.add(r.Name, r.Provider, has, r.Status, r.Device, r.Path, strconv.Itoa(len(r.Attachments)), r.Message)
+	}
+	return t
+}
+
+// csvAttachables has sizes in bytes, absolute times and whole lists, for
+// programs.
+func csvAttachables(rows []attachable, network bool) *table {
+	t := &table{}
+	own := []string{"provider", "size", "status", "device", "path", "attachments"}
+	if network {
+		own = []string{"bridge", "addresses", "status"}
+	}
+	t.head = slices.Concat([]string{"name"}, own, []string{"message", "life", "attempts", "next-retry", "declaration", "uid"})
+	for _, r := range rows {
+		machines := make([]string, len(r.Attachments))
+		for i, a := range r.Attachments {
+			machines[i] = a.Machine
+		}
+		own := []string{r.Provider, strconv.FormatInt(r.Size, 10), r.Status, r.Device, r.Path, strings.Join(machines, " ")}
+		if network {
+			own = []string{r.Bridge, strings.Join(r.Addresses, " "), r.Status}
+		}
+		t.add(slices.Concat([]string{r.Name}, own, []string{r.Message, r.Life, strconv.Itoa(r.Attempts), stamp(r.NextRetry), r.Declaration, r.UID})...)
 	}
 	return t
 }

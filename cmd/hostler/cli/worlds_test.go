@@ -252,11 +252,13 @@ func storedWorld() *standIn {
 	objects := map[string]api.Object{"volume/data": {Kind: spec.KindVolume, Name: "data"}, "volume/raw": {Kind: spec.KindVolume, Name: "raw"}}
 	return &standIn{objects: objects, rows: map[string]string{
 		"volumes": `[{"name":"data","provider":"loop","size":1073741824,"status":"detaching","device":"/dev/loop3","path":"","attachments":[],
-			"message":"/dev/loop3 is in use: sleep (pid 4711) holds /held","observed":true,"attempts":2,"next-retry":"2020-01-02T12:01:00Z"},
+			"message":"/dev/loop3 is in use: sleep (pid 4711) holds /held","observed":true,"attempts":2,"next-retry":"2020-01-02T12:01:00Z","life":"dying","declaration":"site","uid":"uid-data"},
 			{"name":"raw","provider":"loop","size":67108864,"status":"attached","device":"/dev/loop4","path":"","observed":true,
 			"attachments":[{"machine":"web","status":"attached","source":"/dev/loop4","read-only":false,"message":""}],"message":""}]`,
 		"attachments": `[{"name":"filesystem/www@web","object":"filesystem/www","machine":"web","path":"/srv","source":"/var/lib/hostler/mounts/machines/web/www","read-only":true,"status":"attached"},
 			{"name":"volume/raw@web","object":"volume/raw","machine":"web","path":"/dev/hostler-raw","status":"pending","message":"waiting for its device","attempts":2,"next-retry":"2020-01-02T12:01:00Z"}]`,
+		"networks": `[{"name":"lan","bridge":"br-lan","addresses":["10.20.0.1/24","fd42::1/64"],"status":"error","message":"cannot make it","attempts":1,
+			"next-retry":"2020-01-02T12:01:00Z","life":"alive","declaration":"site","uid":"uid-lan","guests":{}}]`,
 		"block-devices": `[{"name":"loop3","path":"/dev/loop3","preferred":"/dev/loop3","type":"loop","size":1073741824,"in-use":true,"content":"ext4 filesystem labelled \"h-0123456789\"","uuid":"u-1","mounts":["/var/lib/hostler/mounts/host/www"],"links":[],"backing":"/var/lib/hostler/volumes/data.img"},
 			{"name":"sda","path":"/dev/sda","preferred":"/dev/disk/by-id/wwn-0x5000","type":"disk","size":500107862016,"read-only":true,"wwn":"0x5000","serial":"S1","links":["/dev/disk/by-id/wwn-0x5000"],"mounts":[]}]`,
 	}}
