@@ -1,10 +1,12 @@
 package agent
 
 import (
+	"os"
 	"strings"
 	"testing"
 
 	"hostler/agent/api"
+	"hostler/agent/provisioner"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/containerbroker/brokertest"
@@ -44,5 +46,32 @@ func TestAPlanAsksOnlyTheHypervisorsOfItsMachines(t *testing.T) {
 	_, err = planner{h}.Plan(t.Context(), objects, map[string]bool{"machine/vm": true})
 	if !fault.Is(err, fault.Transient) || !strings.Contains(err.Error(), "it is down") {
 		t.Errorf("of its own machine: %v", err)
+	}
+}
+
+// Every action that a plan can show is one that the manual of its JSON
+// lists.
+func TestActionsOfPlansAreDocumented(t *testing.T) {
+	manual, err := os.ReadFile("../docs/json.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, steps, _ := strings.Cut(string(manual), "\nA step:")
+	documented, _, _ := strings.Cut(steps, "\n##")
+	words := []string{"initialise"}
+	for _, action := range []provisioner.Action{
+		provisioner.ActionDelete, provisioner.ActionHarvest, provisioner.ActionRelease, provisioner.ActionForget, provisioner.ActionStop,
+		provisioner.ActionUpdate, provisioner.ActionRecreate, provisioner.ActionCreate, provisioner.ActionStart,
+		provisioner.ActionRestart, provisioner.ActionConflict,
+	} {
+		words = append(words, stepView(provisioner.Step{Action: action}).Action)
+	}
+	for _, known := range storageWords {
+		words = append(words, known.word)
+	}
+	for _, word := range words {
+		if !strings.Contains(documented, "`"+word+"`") {
+			t.Errorf("%s is not documented", word)
+		}
 	}
 }

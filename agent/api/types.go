@@ -48,7 +48,7 @@ type Step struct {
 	// Object is KIND/NAME.
 	Object string `json:"object"`
 	// Action is create, start, stop, restart, update, delete, adopt, release,
-	// recreate, or none.
+	// forget, recreate, attach, detach, initialise, conflict, or none.
 	Action string `json:"action"`
 	Impact string `json:"impact"`
 	// Detail is a sentence for people; Changes names the fields.
