@@ -49,6 +49,9 @@ type reader struct {
 	src  *source
 	errs Errors
 	seen map[*node]map[string]*node
+	// columns are the characters of one line; line says which.
+	line    int
+	columns []rune
 }
 
 func (r *reader) fail(line, column int, format string, args ...any) {

@@ -33,7 +33,7 @@ var syntaxMends = []struct {
 	{"cannot start any token", "a value cannot begin with this character; put it in quotes", nil},
 	{"unknown escape character", "this escape (\\) is not known; in double quotes write \\\\ for a backslash, or use single quotes", nil},
 	{"did not find expected comment or line break", "after | or > only a comment may stand on the line; begin the text on the next line", nil},
-	{"did not find expected node content", "a value is expected here", (*reader).closedBracket},
+	{"did not find expected node content", "a value is expected here", (*reader).bracketOrColon},
 }
 
 var (
@@ -42,6 +42,7 @@ var (
 	jsonStart     = regexp.MustCompile(`^\s*\{\s*"`)
 	noSpace       = regexp.MustCompile(`^\s*(?:- )?[A-Za-z][A-Za-z0-9_-]*:(\S)`)
 	openQuote     = regexp.MustCompile(`(?:^|[\s\[{,])(["'])`)
+	bareColon     = regexp.MustCompile(`[\[{,:]\s*(:)`)
 	quoted        = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|'[^']*'|(?:^|\s)#.*`)
 )
 
@@ -234,6 +235,18 @@ func (r *reader) afterEnd(err error) place {
 	}
 	text := r.src.lines[line-1]
 	return place{line, len(text) - len(strings.TrimLeft(text, " ")) + 1}
+}
+
+// bracketOrColon finds a value that begins with a colon on the line, which
+// ends what stands before it within brackets; else as closedBracket.
+func (r *reader) bracketOrColon(at place) (place, string) {
+	if better, words := r.closedBracket(at); better.line > 0 {
+		return better, words
+	}
+	if m := bareColon.FindStringSubmatchIndex(unquoted(r.src.lines[at.line-1])); m != nil {
+		return place{at.line, m[2] + 1}, "text cannot begin with a colon here; put it in quotes"
+	}
+	return place{}, ""
 }
 
 // extraBracket finds the first bracket that closes nothing, as far as can be

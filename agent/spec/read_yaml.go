@@ -100,7 +100,7 @@ func (r *reader) convert(y *yaml.Node, depth int) *node {
 		r.fail(y.Line, y.Column, noAliases)
 		n.broken = true
 		return n
-	case y.Style&yaml.TaggedStyle != 0:
+	case y.Style&yaml.TaggedStyle != 0 || r.bareTag(y):
 		r.fail(y.Line, y.Column, "tags (!) are not used here; remove it, and put text that begins with ! in quotes")
 		n.broken = true
 		return n
@@ -122,6 +122,18 @@ func (r *reader) convert(y *yaml.Node, depth int) *node {
 		r.pair(n, y.Content[i], y.Content[i+1], depth)
 	}
 	return n
+}
+
+// bareTag reports whether a node has the tag ! without a name, which the YAML
+// reader drops: nothing else begins with that character outside of quotes.
+func (r *reader) bareTag(y *yaml.Node) bool {
+	if y.Line < 1 || y.Line > len(r.src.lines) {
+		return false
+	}
+	if r.line != y.Line { // once for all nodes of a line, which may be many
+		r.line, r.columns = y.Line, []rune(r.src.lines[y.Line-1])
+	}
+	return y.Column >= 1 && y.Column <= len(r.columns) && r.columns[y.Column-1] == '!'
 }
 
 func (r *reader) pair(m *node, k, v *yaml.Node, depth int) {
