@@ -14,6 +14,7 @@ import (
 
 	"github.com/canonical/lxd/shared/api"
 	"github.com/goccy/go-yaml"
+	"golang.org/x/sys/unix"
 
 	"hostler/containerbroker"
 )
@@ -33,7 +34,12 @@ type leftover struct {
 	// says whose they are: LXD cannot recover such files either.
 	owner   string
 	foreign bool
+	// plain: it is a mere folder in a pool whose containers are subvolumes.
+	plain bool
 }
+
+// subvolumeRoot is the inode number of every btrfs subvolume's root.
+const subvolumeRoot = 256
 
 // SetAside implements containerbroker.Cleaner for pools that are folders
 // (btrfs and dir). LXD's database forgets a deleted container for good, while
@@ -62,7 +68,11 @@ func (d *Driver) SetAside(ctx context.Context) ([]string, error) {
 	}
 	var aside []string
 	for _, l := range found {
-		if known[l.path()] {
+		if known[l.path()] && !l.unusable() {
+			continue
+		}
+		if l.plain && os.Remove(l.path()) == nil {
+			d.log.Info("An empty folder in the place of a container's files was removed.", "files", l.path())
 			continue
 		}
 		l.look()
@@ -111,9 +121,13 @@ func (d *Driver) containerFiles(c *client) (all []*leftover, err error) {
 			return nil, fmt.Errorf("cannot look into LXD's storage pool: %w", err)
 		}
 		for _, e := range entries {
-			if e.IsDir() {
-				all = append(all, &leftover{pool: dir, name: e.Name()})
+			if !e.IsDir() {
+				continue
 			}
+			l := &leftover{pool: dir, name: e.Name()}
+			var stat unix.Stat_t
+			l.plain = pool.Driver == "btrfs" && unix.Lstat(l.path(), &stat) == nil && stat.Ino != subvolumeRoot
+			all = append(all, l)
 		}
 	}
 	return all, nil
@@ -151,6 +165,16 @@ func (d *Driver) knownFiles(c *client, found []*leftover) (map[string]bool, erro
 }
 
 func (l *leftover) path() string { return filepath.Join(l.pool, "containers", l.name) }
+
+// unusable says that LXD can neither start nor delete a container with these
+// files.
+func (l *leftover) unusable() bool {
+	if !l.plain {
+		return false
+	}
+	_, err := os.Lstat(filepath.Join(l.path(), "rootfs"))
+	return errors.Is(err, fs.ErrNotExist)
+}
 
 // look reads whose the files are.
 func (l *leftover) look() {

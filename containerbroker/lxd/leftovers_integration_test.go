@@ -108,3 +108,44 @@ func forgottenContainers(t *testing.T, driver string) {
 		t.Errorf("another's: %q, %v", aside, err)
 	}
 }
+
+// F11: LXD starts, when the host boots, a container whose making a power cut
+// ended before it had files. What that leaves in a btrfs pool is no subvolume,
+// and LXD could not delete the container for it.
+func TestContainerWithoutFilesIsDeleted(t *testing.T) {
+	server := lxdtest.StartWith(t, lxdtest.Options{Driver: "btrfs"})
+	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler"})
+	m := machine("web", server.TinyFingerprint, "one")
+	must(t, d.Create(t.Context(), m, nil))
+	files := filepath.Join(filepath.Dir(server.Socket), "storage-pools", server.Pool, "containers", "web")
+	if out, err := exec.Command("btrfs", "-q", "subvolume", "delete", files).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	must(t, os.Mkdir(files, 0o711))
+	if err := d.Delete(t.Context(), m.Name, m.Stamp); err == nil {
+		t.Fatal("LXD deletes it by itself: nothing is to be done for it")
+	}
+	if aside, err := d.SetAside(t.Context()); err != nil || len(aside) != 0 {
+		t.Errorf("set aside: %q, %v", aside, err)
+	}
+	if _, err := os.Stat(files); err == nil {
+		t.Error("the empty folder is still there")
+	}
+	must(t, os.Mkdir(files, 0o711))
+	must(t, os.WriteFile(filepath.Join(files, "note"), nil, 0o600))
+	if aside, err := d.SetAside(t.Context()); err != nil || len(aside) != 1 {
+		t.Errorf("set aside: %q, %v", aside, err)
+	}
+	// What somebody copied into the pool by hand can be started.
+	must(t, os.MkdirAll(filepath.Join(files, "rootfs"), 0o711))
+	if aside, err := d.SetAside(t.Context()); err != nil || len(aside) != 0 {
+		t.Errorf("set aside: %q, %v", aside, err)
+	}
+	must(t, os.RemoveAll(files))
+	must(t, d.Delete(t.Context(), m.Name, m.Stamp))
+	must(t, d.Create(t.Context(), m, nil))
+	if aside, err := d.SetAside(t.Context()); err != nil || len(aside) != 0 {
+		t.Errorf("set aside: %q, %v", aside, err)
+	}
+	must(t, d.Delete(t.Context(), m.Name, m.Stamp))
+}
