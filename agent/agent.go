@@ -153,7 +153,8 @@ func (h *host) setUp(t spec.ContainerType) func(context.Context) error {
 				h.setAside(ctx, t)
 				return h.learn(ctx, t)
 			},
-			Now: h.now, Logger: h.logger.With("worker", "setup-"+t),
+			Failed: func(ctx context.Context) { h.setAside(ctx, t) },
+			Now:    h.now, Logger: h.logger.With("worker", "setup-"+t),
 		}).Run(ctx)
 	}
 }

@@ -54,7 +54,7 @@ func Workers() []Worker {
 		},
 		{
 			Name: "setup-lxd", In: "machines, host record", Out: "type/lxd, packages, LXD's first configuration, kernel limits, the folder of what is set aside in LXD's pools",
-			Doc:   "Prepares the host for LXD machines when the first one is declared, sets aside what a power cut left in their way, then starts their provisioner.",
+			Doc:   "Prepares the host for LXD machines when the first one is declared, sets aside what a power cut left in their way (again when an operation on one failed), then starts their provisioner.",
 			start: func(h *host, _ applier) func(context.Context) error { return h.setUp(spec.LXD) },
 		},
 		{

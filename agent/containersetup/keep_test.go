@@ -95,3 +95,50 @@ func TestProvisionerThatCannotBeStartedIsTold(t *testing.T) {
 		t.Errorf("told %d times", told)
 	}
 }
+
+// What a power cut left in the way of a machine may come to light only when an
+// operation fails: each failure is told once, and only to its own type.
+func TestEachFailureOfAMachineIsToldOnce(t *testing.T) {
+	r := newRig(t)
+	failures := make(chan spec.ContainerType, 100)
+	r.failed = func(typ spec.ContainerType) { failures <- typ }
+	r.declare("web", spec.LXD)
+	r.declare("guest", spec.KVM)
+	r.start()
+	r.eventually("both run", func() bool { return r.works[spec.LXD].running() && r.works[spec.KVM].running() })
+	fail := func(count int) {
+		t.Helper()
+		status := r.machine("web")
+		status.Attempts = spec.Attempts{Count: count, ErrorKind: "transient"}
+		results, err := r.store.Write(t.Context(), state.Each, state.Write{
+			ID: state.ID{Kind: spec.KindMachine, Name: "web"}, Revision: state.AnyRevision, Status: spec.Encode(status),
+		})
+		if err == nil {
+			err = results[0].Err
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for count := 1; count < 3; count++ {
+		fail(count)
+		select {
+		case typ := <-failures:
+			if typ != spec.LXD {
+				t.Errorf("%s was told of a failure of lxd", typ)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("nobody was told")
+		}
+	}
+	// Another change is no failure: the readiness of its last machine's end
+	// shows that it was seen.
+	r.declare("web2", spec.LXD)
+	if _, err := r.store.Write(t.Context(), state.Atomic, state.Write{ID: state.ID{Kind: spec.KindMachine, Name: "guest"}, Revision: state.AnyRevision, Delete: true}); err != nil {
+		t.Fatal(err)
+	}
+	r.eventually("kvm has ended", func() bool { return !r.works[spec.KVM].running() })
+	if n := len(failures); n != 0 {
+		t.Errorf("told %d times more", n)
+	}
+}

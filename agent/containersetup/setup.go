@@ -65,6 +65,9 @@ type Options struct {
 	// Prepared runs once after the type is ready and before its provisioner
 	// starts: what was lost is written down again from what is found.
 	Prepared func(ctx context.Context) error
+	// Failed runs after an operation on a machine of the type failed; nil:
+	// nothing. It may run more than once for one failure.
+	Failed func(ctx context.Context)
 	// LookEvery is how often a Fallible provisioner is looked at; 0: 30 s.
 	LookEvery time.Duration
 	Now       func() time.Time
@@ -83,6 +86,8 @@ type Worker struct {
 	ready bool
 	// keeping is what is known of the provisioner.
 	keeping
+	// failures are the failed attempts that Failed ran after, by machine.
+	failures map[string]int
 }
 
 // New returns a worker; Run starts it.
@@ -143,11 +148,11 @@ const longestDelay = 6 * time.Minute
 
 // pass looks whether the type is needed, and makes it ready.
 func (w *Worker) pass(ctx context.Context) (time.Time, error) {
-	needed, status, generation, err := w.read(ctx)
+	seen, err := w.read(ctx)
 	if err != nil {
 		return time.Time{}, err
 	}
-	if !needed {
+	if !seen.needed {
 		if !w.started.Load() {
 			return time.Time{}, nil
 		}
@@ -155,11 +160,11 @@ func (w *Worker) pass(ctx context.Context) (time.Time, error) {
 		return time.Time{}, w.Provisioner.Stop(ctx)
 	}
 	if !w.ready {
-		asked := status.ObservedGeneration < generation
-		if next := status.Attempts.NextRetry; next != nil && !asked && reconcile.Pending(*next, w.Now(), longestDelay) {
+		asked := seen.status.ObservedGeneration < seen.generation
+		if next := seen.status.Attempts.NextRetry; next != nil && !asked && reconcile.Pending(*next, w.Now(), longestDelay) {
 			return *next, nil
 		}
-		if next, err := w.makeReady(ctx, status, generation); err != nil || !next.IsZero() {
+		if next, err := w.makeReady(ctx, seen.status, seen.generation); err != nil || !next.IsZero() {
 			return next, err
 		}
 	}
@@ -169,52 +174,11 @@ func (w *Worker) pass(ctx context.Context) (time.Time, error) {
 		}
 	}
 	w.prepared = true
-	return w.keep(ctx, generation)
-}
-
-// read tells whether any machine needs the type: one is recorded, or the type
-// was ready before and stamped instances without a record shall be looked for.
-func (w *Worker) read(ctx context.Context) (needed bool, status spec.TypeStatus, generation int64, err error) {
-	objects, _, err := w.Store.List(ctx, spec.KindMachine, spec.KindHost, spec.KindContainerType)
-	if err != nil {
-		return false, status, 0, fmt.Errorf("cannot read the declared machines: %w", err)
+	if w.Failed != nil && seen.failedSince(w.failures) {
+		w.Failed(ctx)
 	}
-	sweeps := false
-	for _, o := range objects {
-		switch o.Kind {
-		case spec.KindMachine:
-			var r spec.MachineRecord
-			if err := json.Unmarshal(o.Spec, &r); err != nil {
-				return false, status, 0, fmt.Errorf("cannot read the record of machine/%s: %w", o.Name, err)
-			}
-			needed = needed || r.Machine.Type == w.Type
-		case spec.KindHost:
-			var r spec.HostRecord
-			if err := json.Unmarshal(o.Spec, &r); err != nil {
-				return false, status, 0, fmt.Errorf("cannot read the host's record: %w", err)
-			}
-			sweeps = sweepsUnknown(r)
-		case spec.KindContainerType:
-			if o.Name != string(w.Type) {
-				continue
-			}
-			generation = o.Generation
-			if len(o.Status) > 0 {
-				if err := json.Unmarshal(o.Status, &status); err != nil {
-					return false, status, 0, fmt.Errorf("cannot read the status of type/%s: %w", o.Name, err)
-				}
-			}
-		}
-	}
-	return needed || sweeps && status.State == StateReady, status, generation, nil
-}
-
-func sweepsUnknown(r spec.HostRecord) bool {
-	mode := r.Harvest
-	if mode == "" {
-		mode = r.Config.Harvest
-	}
-	return mode == "unknown" || mode == "all"
+	w.failures = seen.failures
+	return w.keep(ctx, seen.generation)
 }
 
 // makeReady initialises the type under the host lock. It returns when to try

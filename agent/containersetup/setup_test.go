@@ -130,6 +130,7 @@ type rig struct {
 	// lxd, if any, takes the place of the provisioner of that type.
 	lxd       containersetup.Provisioner
 	lookEvery time.Duration
+	failed    func(spec.ContainerType)
 	lock      containersetup.Lock
 }
 
@@ -159,6 +160,11 @@ func (r *rig) start() (stop func()) {
 		}
 		w := containersetup.New(containersetup.Options{
 			Type: typ, Store: r.store, Initialiser: r.hosts[typ], Provisioner: work, LookEvery: r.lookEvery,
+			Failed: func(context.Context) {
+				if r.failed != nil {
+					r.failed(typ)
+				}
+			},
 			Lock: func(ctx context.Context, purpose string, waiting func(string)) (func(), error) {
 				return r.lock(ctx, purpose, waiting)
 			},
