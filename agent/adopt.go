@@ -52,8 +52,8 @@ func (a adopter) Inspect(ctx context.Context, t spec.ContainerType, instance str
 			"try again when it runs or is stopped", i.Name, i.Status)
 	}
 	machine := machineOf(i, t)
-	if why := undeclarable(map[string]spec.Machine{i.Name: machine}); why != "" {
-		return api.Adoptable{}, fault.New(fault.Invalid, "cannot take over instance %q, which cannot be declared as it is: %s; change it with the hypervisor's own tools", i.Name, why)
+	if why := undeclarable(i, machine); why != "" {
+		return api.Adoptable{}, fault.New(fault.Invalid, "cannot take over instance %q, which cannot be declared as it is: %s; use the hypervisor's own tools for that", i.Name, why)
 	}
 	return api.Adoptable{Name: i.Name, Machine: machine}, nil
 }

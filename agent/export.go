@@ -12,6 +12,7 @@ import (
 
 	"hostler/agent/spec"
 	"hostler/agent/state"
+	"hostler/containerbroker"
 	"hostler/internal/fault"
 	"hostler/internal/oneline"
 )
@@ -130,19 +131,23 @@ func (a adopter) exportForeign(ctx context.Context, t spec.ContainerType, d *spe
 		if _, declared := d.Machines[i.Name]; declared || i.Stamp != nil {
 			continue
 		}
-		one := map[string]spec.Machine{i.Name: machineOf(i, t)}
-		if why := undeclarable(one); why != "" {
+		machine := machineOf(i, t)
+		if why := undeclarable(i, machine); why != "" {
 			leftOut = append(leftOut, fmt.Sprintf("%s/%s is not here: %s", t, oneline.Clean(i.Name, 64), why))
 			continue
 		}
-		d.Machines = joined(d.Machines, one)
+		d.Machines = joined(d.Machines, map[string]spec.Machine{i.Name: machine})
 	}
 	return leftOut, nil
 }
 
-// undeclarable says why a machine cannot be declared as it is, or "".
-func undeclarable(one map[string]spec.Machine) string {
-	_, err := spec.Parse("exported", spec.EncodeYAML(spec.Declaration{Version: 1, Machines: one}))
+// undeclarable says why an instance cannot be declared, as the machine that it
+// would be, as it is, or "".
+func undeclarable(i containerbroker.Instance, m spec.Machine) string {
+	if i.Odd != "" {
+		return i.Odd
+	}
+	_, err := spec.Parse("exported", spec.EncodeYAML(spec.Declaration{Version: 1, Machines: map[string]spec.Machine{i.Name: m}}))
 	if err == nil {
 		return ""
 	}

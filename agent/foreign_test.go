@@ -21,6 +21,7 @@ func TestForeignInstancesThatCannotBeDeclared(t *testing.T) {
 		l.lxd.Add(containerbroker.Instance{Name: name, Status: containerbroker.StatusStopped, ImageID: "abc"})
 	}
 	l.lxd.Add(containerbroker.Instance{Name: "bare", Status: containerbroker.StatusStopped})
+	l.lxd.Add(containerbroker.Instance{Name: "half", Status: containerbroker.StatusRunning, Odd: "limits.memory is 50%"})
 	a := adopter{l.host}
 	text, err := a.Export(t.Context(), "")
 	if err != nil {
@@ -40,6 +41,10 @@ func TestForeignInstancesThatCannotBeDeclared(t *testing.T) {
 		if _, err := a.Inspect(t.Context(), spec.LXD, name); !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), "rename") {
 			t.Errorf("%s can be taken over: %v", name, err)
 		}
+	}
+	if _, err := a.Inspect(t.Context(), spec.LXD, "half"); !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), "limits.memory is 50%") ||
+		!strings.Contains(string(text), "# lxd/half is not here: limits.memory is 50%") {
+		t.Errorf("what cannot be declared would be lost: %v\n%s", err, text)
 	}
 	if _, err := a.Inspect(t.Context(), spec.LXD, "web"); err != nil {
 		t.Error(err)

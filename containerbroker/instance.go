@@ -91,6 +91,9 @@ type Instance struct {
 	Privileged       bool
 	Nesting          bool
 	Created          time.Time
+	// Odd says which of its settings no Machine can ask for, and would be lost
+	// if it were one's; empty: none.
+	Odd string
 	// Ports are the host's ends of its interfaces, by their names inside, as
 	// far as they are on a bridge that the instance names.
 	Ports map[string]Port

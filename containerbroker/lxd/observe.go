@@ -14,6 +14,7 @@ import (
 
 	"hostler/containerbroker"
 	"hostler/internal/fault"
+	"hostler/internal/oneline"
 )
 
 // The configuration keys of the stamp.
@@ -150,6 +151,7 @@ func instanceOf(f api.InstanceFull) containerbroker.Instance {
 	_, expanded := rootDisk(devices)
 	_, own := rootDisk(f.Devices)
 	i.RootDisk = max(bytesOf(expanded["size"]), 0)
+	i.Odd = oddIn(f.Config, own)
 	if f.State != nil {
 		i.PID, i.Addresses = f.State.Pid, addressesOf(f.State)
 	}
@@ -162,6 +164,22 @@ func instanceOf(f api.InstanceFull) containerbroker.Instance {
 		UserData: f.Config[keyUserData], NetworkConfig: f.Config[keyNetworkConfig], Record: f.Config[keyRecord],
 	}}
 	return i
+}
+
+// oddIn names a limit of the instance's own that is no number or size.
+func oddIn(config, root map[string]string) string {
+	odd := func(what, value, is string) string {
+		return fmt.Sprintf("%s is %s, which is no %s: set it to one first", what, oneline.Clean(value, 32), is)
+	}
+	switch {
+	case cpusOf(config[keyCPUs]) < 0:
+		return odd(keyCPUs, config[keyCPUs], "number of processors")
+	case bytesOf(config[keyMemory]) < 0:
+		return odd(keyMemory, config[keyMemory], "size")
+	case bytesOf(root["size"]) < 0:
+		return odd("the size of its root disk", root["size"], "size in bytes")
+	}
+	return ""
 }
 
 // effective returns a setting with what the profiles give.

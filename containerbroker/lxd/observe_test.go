@@ -32,6 +32,27 @@ func TestLimitsAreRead(t *testing.T) {
 	}
 }
 
+// Limits of its own that no declaration can have are told; those of a profile
+// stay where they are.
+func TestOddLimitsAreTold(t *testing.T) {
+	for says, c := range map[string]struct {
+		own, given map[string]string
+		root       string
+	}{
+		"":                     {own: map[string]string{keyCPUs: "0-1,3", keyMemory: "512MB"}, given: map[string]string{keyMemory: "50%"}, root: "4GiB"},
+		"limits.memory is 50%": {own: map[string]string{keyMemory: "50%"}},
+		"limits.cpu is many":   {own: map[string]string{keyCPUs: "many"}},
+		"root disk is 10%":     {root: "10%"},
+	} {
+		i := api.InstanceFull{Instance: api.Instance{Name: "web", Config: c.own, ExpandedConfig: c.given, Devices: devices{
+			"root": {"type": "disk", "path": "/", "pool": "default", "size": c.root},
+		}}}
+		if odd := instanceOf(i).Odd; !strings.Contains(odd, says) || (odd == "") != (says == "") {
+			t.Errorf("%q is told, not %q", odd, says)
+		}
+	}
+}
+
 func TestStatusCodes(t *testing.T) {
 	for code, want := range map[api.StatusCode]containerbroker.Status{
 		api.Running: "running", api.Stopped: "stopped", api.Frozen: "frozen", api.Error: "error",
