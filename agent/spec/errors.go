@@ -143,11 +143,12 @@ func printable(r rune) rune {
 	return r
 }
 
-// isControl says whether a character is never text: C0 and C1 controls, and
-// the characters that change what a reader sees without being seen.
+// isControl says whether a character is never text: C0 and C1 controls, what
+// Unicode calls noncharacters at the end of each plane, and the characters that
+// change what a reader sees without being seen.
 func isControl(r rune) bool {
 	return r < 0x20 && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 ||
-		r == 0x2028 || r == 0x2029 || r == 0xfeff || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
+		r&0xfffe == 0xfffe || r == 0x2028 || r == 0x2029 || r == 0xfeff || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
 }
 
 // quote quotes a piece of the input for a message, shortened when long.

@@ -77,7 +77,7 @@ func writeYAML(w io.Writer, v any) error {
 // as such.
 func toYAML(raw []byte) ([]byte, error) {
 	var n yaml.Node
-	if err := yaml.Unmarshal(raw, &n); err != nil {
+	if err := yaml.Unmarshal([]byte(escapeRefused(string(raw))), &n); err != nil {
 		return nil, err
 	}
 	restyle(&n)
@@ -88,6 +88,20 @@ func toYAML(raw []byte) ([]byte, error) {
 		return nil, err
 	}
 	return []byte(escapeHidden(b.String())), e.Close()
+}
+
+// escapeRefused writes as \u escapes what JSON has as it is and the YAML reader
+// refuses so (YAML 1.2, "Character Set").
+func escapeRefused(s string) string {
+	var b strings.Builder
+	for _, r := range s {
+		if r >= 0x7f && r < 0xa0 || r == 0xfffe || r == 0xffff {
+			fmt.Fprintf(&b, `\u%04x`, r)
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
 }
 
 func restyle(n *yaml.Node) {

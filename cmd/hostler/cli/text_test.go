@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"maps"
 	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
 
+	"go.yaml.in/yaml/v3"
 	"pgregory.net/rapid"
 )
 
@@ -78,6 +80,25 @@ func TestClosest(t *testing.T) {
 		got := strings.Join(closest(word, known, 1), "")
 		if got != want {
 			t.Errorf("closest(%q) = %q, want %q", word, got, want)
+		}
+	}
+}
+
+// Whatever text there is can be printed as YAML, and read back.
+func TestYAMLTakesAnyText(t *testing.T) {
+	for _, r := range []rune{0x01, '\t', '\n', '\r', 0x7f, 0x80, 0x85, 0x9f, 0xa0, 0x2028, 0x202e, 0xfeff, 0xfffd, 0xfffe, 0xffff, 0xe0001, 0x1f600, 0x1ffff, 0x10ffff} {
+		in := map[string]string{"message": "a" + string(r) + "b", "k" + string(r): "two\nlines" + string(r)}
+		var b strings.Builder
+		if err := writeYAML(&b, in); err != nil {
+			t.Errorf("U+%04X: %v", r, err)
+			continue
+		}
+		var out map[string]string
+		if err := yaml.Unmarshal([]byte(b.String()), &out); err != nil || !maps.Equal(in, out) {
+			t.Errorf("U+%04X: printed as %q, read back as %q, %v", r, b.String(), out, err)
+		}
+		if strings.ContainsFunc(b.String(), func(r rune) bool { return r != '\n' && hidden(r) }) {
+			t.Errorf("U+%04X: not escaped in %q", r, b.String())
 		}
 	}
 }
