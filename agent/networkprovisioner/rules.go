@@ -181,7 +181,7 @@ func parameters(d Desired, planned []Planned, o Observed, policy Policy, publish
 		}
 		if p.Is.ProxyARP {
 			bridge("ipv4", "proxy_arp", "1")
-			if six {
+			if six { // for the neighbours that somebody adds as proxied: by itself it answers for none
 				bridge("ipv6", "proxy_ndp", "1")
 			}
 		}

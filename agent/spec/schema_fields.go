@@ -33,7 +33,7 @@ var declarationSchema = map[string]fieldSchema{
 	"Network.mtu":        {description: "Largest packet in bytes; at least 1280 with an IPv6 address. Left out: as the kernel has it, usually 1500.", least: minMTU, most: maxMTU},
 	"Network.interfaces": {description: "Interfaces of the host to put under the bridge. The change is reverted unless it is confirmed.", pattern: "^" + interfacePattern + "$"},
 	"Network.forwarding": {description: "Forward packets between this network and others.", standard: false},
-	"Network.proxy-arp":  {description: "Answer ARP for addresses of other networks.", standard: false},
+	"Network.proxy-arp":  {description: "Answer ARP on the bridge for IPv4 addresses that the host reaches by another link, where it forwards IPv4. For IPv6 addresses nothing is answered but for those given to the kernel as proxied neighbours.", standard: false},
 	"Network.nat":        {description: "Masquerade what leaves the host from this network.", standard: false},
 	"Network.dhcp":       {description: "DHCP and DNS on the bridge for guests without a static address.", standard: false},
 
