@@ -8,6 +8,7 @@ import (
 
 	"hostler/agent/state"
 	"hostler/hostnet"
+	"hostler/internal/failpoint"
 	"hostler/internal/fault"
 	"hostler/sysctl"
 )
@@ -62,10 +63,13 @@ func (w *Worker) parameters(ctx context.Context, t *turn, same bool) error {
 		}
 		changed = append(changed, names...)
 	}
-	if len(changed) > 0 && same && w.last != nil {
+	if len(changed) == 0 {
+		return nil
+	}
+	if same && w.last != nil {
 		w.drift(t, "kernel parameters were changed by another and are set again: "+strings.Join(changed, ", "))
 	}
-	return nil
+	return failpoint.Hit(failpoint.NetForwardingChanged)
 }
 
 // heed adds the links whose routers are heeded already: a route that came with

@@ -232,6 +232,11 @@ func (o *operation) update(ctx context.Context, s Step) error {
 	if err := o.w.Broker.Update(ctx, m, s.Changes); err != nil {
 		return fmt.Errorf("cannot change %s: %w", fields(s.Changes), err)
 	}
+	if slices.ContainsFunc(s.Changes, func(c containerbroker.Change) bool { _, is := containerbroker.DiskOf(c.Field); return is }) {
+		if err := failpoint.Hit(failpoint.DeviceNotRecorded); err != nil {
+			return err
+		}
+	}
 	if text := describe(s.Changes); text != "" {
 		o.event(ctx, state.LevelInfo, "Updated", text)
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +27,11 @@ func TestKilledAtEachPoint(t *testing.T) {
 		failpoint.NetCommitted,
 	}
 	back := []failpoint.Point{failpoint.NetAddressAdded, failpoint.NetReleased, failpoint.NetAddressDeleted}
+	for _, p := range failpoint.Uplinks {
+		if !slices.Contains(slices.Concat(there, back, []failpoint.Point{failpoint.NetRestoring, failpoint.NetLastingWritten}), p) {
+			t.Errorf("%s is not tried", p)
+		}
+	}
 	for _, p := range there {
 		t.Run(string(p), func(t *testing.T) { killedAt(t, string(p), "there") })
 	}

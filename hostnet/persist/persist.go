@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"hostler/internal/atomicfile"
+	"hostler/internal/failpoint"
 	"hostler/internal/fault"
 )
 
@@ -107,7 +108,8 @@ func below(root, path string) string {
 // nobody rules has no files; one of NetworkManager is fault.NeedsOperator.
 func Write(root string, b Bridge) (m Manager, changed bool, err error) {
 	m, file := Ruler(root, b.NIC, b.Index)
-	if own := ownFile(b); strings.HasSuffix(file, own) {
+	own := ownFile(b)
+	if strings.HasSuffix(file, own) {
 		// Our own file rules it since; what counts is the person's.
 		if file, err = personsFile(root, b.NIC, own); err != nil {
 			return m, false, err
@@ -135,7 +137,13 @@ func Write(root string, b Bridge) (m Manager, changed bool, err error) {
 			changed = true
 		}
 	}
-	for name, content := range files {
+	// The NIC's own file is the last: a host that starts in between puts the
+	// NIC under no bridge that it cannot make.
+	last := func(name string) bool { return strings.HasSuffix(name, own) }
+	names := slices.DeleteFunc(sortedKeys(files), last)
+	names = append(names, slices.DeleteFunc(sortedKeys(files), func(name string) bool { return !last(name) })...)
+	for _, name := range names {
+		content := files[name]
 		path := filepath.Join("/", root, name)
 		if have, err := os.ReadFile(path); err == nil && string(have) == content {
 			continue
@@ -151,6 +159,9 @@ func Write(root string, b Bridge) (m Manager, changed bool, err error) {
 			return m, changed, err
 		}
 		changed = true
+		if err := failpoint.Hit(failpoint.NetLastingWritten); err != nil {
+			return m, changed, err
+		}
 	}
 	return m, changed, nil
 }

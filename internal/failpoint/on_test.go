@@ -5,6 +5,7 @@ package failpoint
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -110,6 +111,15 @@ func TestPointsAreListedOnce(t *testing.T) {
 			t.Errorf("point %q", p)
 		}
 		seen[p] = true
+	}
+	text, err := os.ReadFile("points.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, named := range regexp.MustCompile(`Point = "(.*)"`).FindAllStringSubmatch(string(text), -1) {
+		if !seen[Point(named[1])] {
+			t.Errorf("%s is not in Points", named[1])
+		}
 	}
 }
 

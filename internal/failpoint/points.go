@@ -4,6 +4,8 @@
 // empty and costs nothing.
 package failpoint
 
+import "slices"
+
 // Point is the name of a crash point.
 type Point string
 
@@ -58,6 +60,7 @@ const (
 	Unmounting             Point = "unmounting"
 	TmpfsMounted           Point = "tmpfs-mounted"
 	RootfsBound            Point = "rootfs-bound"
+	DeviceNotRecorded      Point = "device-attached-not-recorded"
 	NetBridgeUnstamped     Point = "net-bridge-created-unstamped"
 	NetEnslaved            Point = "net-enslaved"
 	NetReleased            Point = "net-released"
@@ -65,17 +68,19 @@ const (
 	NetAddressDeleted      Point = "net-address-deleted"
 	NetRouteAdded          Point = "net-route-added"
 	NetRulesLoaded         Point = "net-rules-loaded"
+	NetForwardingChanged   Point = "net-forwarding-changed"
 	NetArmed               Point = "net-checkpoint-armed"
 	NetNotProbed           Point = "net-before-probe"
 	NetNotCommitted        Point = "net-probed-not-committed"
 	NetRestoring           Point = "net-restoring"
 	NetCommitted           Point = "net-committed"
+	NetLastingWritten      Point = "net-lasting-file-written"
 	APIAcceptedNotDurable  Point = "api-accepted-before-durable"
 	APIDurableNotConfirmed Point = "api-durable-before-reply"
 )
 
-// Points lists every point; a test fails when one of them is never hit.
-var Points = []Point{
+// Points lists every point; a test fails when one of them is in no campaign.
+var Points = slices.Concat([]Point{
 	StoreBeforeIntent, StoreAfterIntent, StoreEffectNoResult, StoreResultNoAck,
 	StoreBackupNoRename, StoreBackupNoDirSync, StoreMidMigration, StoreEventAppend, StoreIdentityNoRename,
 	InitLockHeld, InitDownload, InitUnpack, InitPostinst, InitAptNoRecord, InitWaitDaemon,
@@ -83,10 +88,25 @@ var Points = []Point{
 	LXDBeforePost, LXDPostNoReply, LXDOpNotRecorded, LXDImageDownloading, LXDCreatedNotRecorded,
 	LXDBeforeStart, LXDStartedNotRecorded, LXDStopping, LXDDeleteSent, LXDDeletedNotRecorded, LXDEventResync,
 	KVMDefineNoReply, KVMOverlayMade, KVMSeedMade, KVMBeforeStart, KVMStartNoReply, KVMDestroyed, KVMFilesGone,
-	LoopBackingCreated, LoopHalfAllocated, LoopNumberTaken, LoopConfigured, LoopAutoclear,
-	LoopDetaching, LoopBackingDeleting, MkfsRunning, MkfsNotRecorded, MountedNotRecorded, Unmounting,
-	TmpfsMounted, RootfsBound,
-	NetBridgeUnstamped, NetEnslaved, NetReleased, NetAddressAdded, NetAddressDeleted, NetRouteAdded, NetRulesLoaded,
-	NetArmed, NetNotProbed, NetNotCommitted, NetRestoring, NetCommitted,
 	APIAcceptedNotDurable, APIDurableNotConfirmed,
+}, Storage, Networks, Uplinks)
+
+// Storage are the points from a declaration to a machine's storage and back;
+// tests/storage tries each.
+var Storage = []Point{
+	LoopBackingCreated, LoopHalfAllocated, LoopNumberTaken, LoopConfigured, LoopAutoclear,
+	MkfsRunning, MkfsNotRecorded, MountedNotRecorded, TmpfsMounted, RootfsBound, DeviceNotRecorded,
+	Unmounting, LoopDetaching, LoopBackingDeleting,
+}
+
+// Networks are the points of a network without NICs of the host; tests/crash
+// tries each.
+var Networks = []Point{
+	NetBridgeUnstamped, NetAddressAdded, NetAddressDeleted, NetRouteAdded, NetRulesLoaded, NetForwardingChanged,
+}
+
+// Uplinks are the further points of a guarded change of the host's own NICs;
+// hostnet/guard tries each, hostnet/persist that of the files.
+var Uplinks = []Point{
+	NetEnslaved, NetReleased, NetArmed, NetNotProbed, NetNotCommitted, NetRestoring, NetCommitted, NetLastingWritten,
 }

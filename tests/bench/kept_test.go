@@ -38,6 +38,7 @@ func (r *rig) unchanged(b *testing.B) {
 	file := r.agent.File("bench", declaration(fleet))
 	var all []time.Duration
 	var lists []int // whatever is asked about instances
+	r.quiet()
 	for range 10 {
 		r.proxy.Forget()
 		all = append(all, took(func() { r.agent.Run("apply", "-f", file, "--wait") }))
@@ -46,6 +47,21 @@ func (r *rig) unchanged(b *testing.B) {
 	bound("apply of 24 that changes nothing", milliseconds(median(all)), 150, "ms", fmt.Sprintf("median of 10 (%s)", seconds(all)))
 	exactly("list requests to LXD for an apply of 24 that changes nothing", lists, 1, "requests",
 		fmt.Sprintf("each %v; the last asked LXD %s", lists, r.requests()))
+}
+
+// quiet waits until LXD is asked nothing: what making machines still brings
+// about is not the next apply's.
+func (r *rig) quiet() {
+	asked, since := -1, time.Now()
+	harness.Wait(r.b, "LXD to be asked nothing for 3 s", time.Minute, func() error {
+		if n := r.proxy.Count("", "/"); n != asked {
+			asked, since = n, time.Now()
+		}
+		if time.Since(since) < 3*time.Second {
+			return fmt.Errorf("%d requests", asked)
+		}
+		return nil
+	})
 }
 
 // requests tells what the proxy counted, without the names of instances.

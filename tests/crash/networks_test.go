@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"hostler/hostnet/nettest"
+	"hostler/internal/failpoint"
 	"hostler/tests/harness"
 )
 
@@ -19,20 +20,17 @@ const (
 	netSecond = "version: 1\nnetworks: {lan: {bridge: br-crash, addresses: [10.223.2.1/24], forwarding: true, nat: true, dhcp: true}}\n"
 )
 
-// netPoints lie on the way of a network that has none of the host's NICs.
-var netPoints = []string{
-	"net-bridge-created-unstamped", "net-address-added", "net-address-deleted", "net-route-added", "net-rules-loaded",
-}
-
 // Killed at each point of a network's making, changing and mending, the agent
 // that comes after it makes just that network, and takes all of it away.
 func TestNetworkCrashPoints(t *testing.T) {
 	binaries(t)
-	for _, point := range netPoints {
+	for _, point := range failpoint.Networks {
 		for _, action := range []string{"kill", "error"} {
-			t.Run(point+"="+action, func(t *testing.T) { networkCrash(t, point, action) })
+			t.Run(string(point)+"="+action, func(t *testing.T) { networkCrash(t, string(point), action) })
 		}
 	}
+	// The host forwards no more, and the rules are still there.
+	t.Run("the end", func(t *testing.T) { networkCrash(t, string(failpoint.NetForwardingChanged), "kill#2") })
 }
 
 func networkCrash(t *testing.T, point, action string) {
@@ -42,6 +40,7 @@ func networkCrash(t *testing.T, point, action string) {
 		return sh(`ip -o link | sed 's/^[0-9]*: //; s/@.*//' ; ip -o addr | grep -v fe80 | sed 's/^[0-9]*: //; s/ valid_lft.*//'
 ip route; nft -s list ruleset | sed 's/hostler:[^"]*//'; cat /proc/sys/net/ipv4/ip_forward`)
 	}
+	n.Sysctl("net/ipv4/ip_forward=0") // a new namespace may have it as the host does
 	before := looks()
 	a := harness.NewAgent(t, t.TempDir())
 	a.Configure("namespace: crash\n")
@@ -104,7 +103,7 @@ ip route; nft -s list ruleset | sed 's/hostler:[^"]*//'; cat /proc/sys/net/ipv4/
 	if text, _ := os.ReadFile(hits); !strings.Contains(string(text), point) {
 		t.Errorf("the point was never hit")
 	}
-	if want := map[string]int{"kill": 1, "error": 0}[action]; deaths != want {
+	if want := map[string]int{"kill": 1, "kill#2": 1, "error": 0}[action]; deaths != want {
 		t.Errorf("the agent died %d times, want %d:\n%s", deaths, want, a.Log())
 	}
 	if left, _ := filepath.Glob(a.Dir + "/state/dhcp/*"); len(left) > 0 {

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"hostler/containerbroker/lxd/lxdtest"
+	"hostler/internal/failpoint"
 	"hostler/tests/harness"
 )
 
@@ -29,18 +30,20 @@ var initPoints = []string{
 }
 
 // groups are the points that lie on the way from a declaration to a container
-// of LXD or a guest of libvirt; the others are tried where what they belong to
-// is.
+// of LXD or a guest of libvirt.
 var groups = regexp.MustCompile(`^(store|init|lxd|kvm|api)-`)
 
-// points lists the crash points of those groups that the agent itself names.
+// elsewhere are the others: they are tried where what they belong to is.
+var elsewhere = slices.Concat(failpoint.Storage, failpoint.Networks, failpoint.Uplinks)
+
+// points lists the crash points that the agent itself names.
 func points(t *testing.T) []string {
 	t.Helper()
 	lines := strings.Fields(harness.Run(t, binaries(t)+"/hostlerd", "internal", "failpoints"))
 	if len(lines) < 3 || lines[0] != "enabled" || lines[1] != "true" {
 		t.Fatalf("the agent has no crash points: %v", lines)
 	}
-	return slices.DeleteFunc(lines[2:], func(point string) bool { return !groups.MatchString(point) })
+	return lines[2:]
 }
 
 // cell is one run of the scenario.
@@ -66,7 +69,7 @@ var common = []string{"store-after-effect-before-result", "store-after-result-be
 // in the middle of things.
 func cells(t *testing.T) (all []cell) {
 	for i, point := range points(t) {
-		if slices.Contains(slices.Concat(aptPoints, initPoints, kvmPoints), point) {
+		if !groups.MatchString(point) || slices.Contains(slices.Concat(aptPoints, initPoints, kvmPoints), point) {
 			continue
 		}
 		moments := []int{1}

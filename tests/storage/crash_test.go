@@ -16,14 +16,6 @@ import (
 	"hostler/tests/harness"
 )
 
-// points are those on the way from a declaration to a machine's storage and
-// back.
-var points = []failpoint.Point{
-	failpoint.LoopBackingCreated, failpoint.LoopHalfAllocated, failpoint.LoopNumberTaken, failpoint.LoopConfigured,
-	failpoint.LoopAutoclear, failpoint.MkfsRunning, failpoint.MkfsNotRecorded, failpoint.MountedNotRecorded,
-	failpoint.TmpfsMounted, failpoint.RootfsBound, failpoint.Unmounting, failpoint.LoopDetaching, failpoint.LoopBackingDeleting,
-}
-
 const crashing = `version: 1
 volumes:
   data: {provider: loop, size: 32MiB}
@@ -50,7 +42,7 @@ func TestCrashPoints(t *testing.T) {
 	w.Start()
 	w.Apply("site", without)
 	born := w.must("0", "/bin/busybox stat -c %Y /proc/1")
-	for _, point := range points {
+	for _, point := range failpoint.Storage {
 		t.Run(string(point), func(t *testing.T) {
 			w := world{t: t, lxd: lxd, Agent: w.With(t)}
 			log := filepath.Join(w.Dir, "hits")
