@@ -137,6 +137,15 @@ func Open(o Options) (*Cache, error) {
 
 // Ensure implements Provider.
 func (c *Cache) Ensure(ctx context.Context, ref string, format Format, progress Progress) (Artifact, error) {
+	return c.ensure(ctx, ref, format, nil, progress)
+}
+
+// EnsureOrOwn implements Provider.
+func (c *Cache) EnsureOrOwn(ctx context.Context, ref string, format Format, own Own, progress Progress) (Artifact, error) {
+	return c.ensure(ctx, ref, format, own, progress)
+}
+
+func (c *Cache) ensure(ctx context.Context, ref string, format Format, own Own, progress Progress) (Artifact, error) {
 	r, err := ParseRef(ref)
 	if err != nil {
 		return Artifact{}, err
@@ -147,7 +156,11 @@ func (c *Cache) Ensure(ctx context.Context, ref string, format Format, progress 
 	if format != FormatLXD && format != FormatDisk {
 		return Artifact{}, fault.New(fault.Invalid, "cannot fetch image %s: unknown format %q", r, format)
 	}
-	return c.flights.do(ctx, key(r, format), progress, func(ctx context.Context, report Progress) (Artifact, error) {
+	flight := key(r, format)
+	if own != nil {
+		flight = "own:" + flight // another outcome than for those who have none
+	}
+	return c.flights.do(ctx, flight, progress, func(ctx context.Context, report Progress) (Artifact, error) {
 		unlock, err := c.lock(ctx, key(r, format), report)
 		if err != nil {
 			return Artifact{}, err
@@ -161,7 +174,10 @@ func (c *Cache) Ensure(ctx context.Context, ref string, format Format, progress 
 		case err != nil && !fault.Is(err, fault.NotFound):
 			return Artifact{}, err
 		}
-		fresh, askErr := c.ask(ctx, r, format, report)
+		if err == nil {
+			own = nil // what the cache held goes before it, fresh or not
+		}
+		fresh, askErr := c.ask(ctx, r, format, own, report)
 		if askErr != nil && err == nil && ctx.Err() == nil {
 			c.log.Warn("image cannot be refreshed and is used as it is", "image", r.String(), "reason", askErr.Error())
 			return a, nil

@@ -226,6 +226,54 @@ func TestImportUnderAName(t *testing.T) {
 	}
 }
 
+// A hypervisor's own image is taken where "local" stands among the sources and
+// nowhere else; what the cache holds goes before it.
+func TestAHypervisorsOwnImageHasItsPlace(t *testing.T) {
+	const ownID = "its-own"
+	for name, c := range map[string]struct {
+		sources  []string
+		ref      string
+		imported bool
+		says     error // of the hypervisor
+		builds   int32
+		own      bool
+		kind     fault.Kind
+	}{
+		"local first":             {sources: []string{"local", "build"}, own: true},
+		"by default":              {own: true},
+		"local last":              {sources: []string{"build", "local"}, builds: 1},
+		"local last and alone":    {sources: []string{"build", "local"}, ref: "mine/1", own: true},
+		"not local":               {sources: []string{"build"}, builds: 1},
+		"the cache holds it":      {sources: []string{"local", "build"}, imported: true},
+		"no alias":                {says: fault.New(fault.NotFound, "there is none"), builds: 1},
+		"the hypervisor is mute":  {says: fault.New(fault.Transient, "no answer"), kind: fault.Transient},
+		"a file is not its alias": {ref: "file:/none.tar#sha256=" + strings.Repeat("0a", 32), kind: fault.NotFound},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorkshop()
+			cache := open(t, func(o *images.Options) { o.Runner, o.Sources = w, c.sources })
+			ref, sum := c.ref, ""
+			if ref == "" {
+				ref = "debian/12"
+			}
+			if c.imported {
+				var path string
+				path, sum = imageFile(t)
+				if _, err := cache.Import(t.Context(), path, ref, sum, nil); err != nil {
+					t.Fatal(err)
+				}
+			}
+			a, err := cache.EnsureOrOwn(t.Context(), ref, images.FormatLXD, func(context.Context) (string, error) { return ownID, c.says }, nil)
+			if fault.KindOf(err) != c.kind || (a.Own == ownID) != c.own || w.builds.Load() != c.builds || sum != "" && a.Digest != sum {
+				t.Errorf("%+v, %v after %d builds", a, err, w.builds.Load())
+			}
+			if err != nil && !strings.Contains(err.Error(), "image "+ref) {
+				t.Errorf("it names no image: %v", err)
+			}
+		})
+	}
+}
+
 // One build however many wait for it, all of them told how far it is, and one
 // that stops waiting disturbs no other.
 func TestCallersShareOneBuild(t *testing.T) {

@@ -33,7 +33,14 @@ type Artifact struct {
 	Path, Rootfs string
 	Size         int64 // bytes, both files
 	Created      time.Time
+	// Own, where it is set, is the hypervisor's id of an image of its own: there
+	// is no file, and only Reference is set besides.
+	Own string
 }
+
+// Own asks a hypervisor for an image of its own and returns its id of it;
+// fault.NotFound if it has none.
+type Own func(ctx context.Context) (id string, err error)
 
 // Progress receives what is happening and how far it is (0–100, -1 unknown).
 type Progress func(message string, percent int)
@@ -45,4 +52,9 @@ type Provider interface {
 	// receive its progress. Errors: fault.Invalid for a reference that cannot
 	// be right, fault.NotFound when no source has it, transient otherwise.
 	Ensure(ctx context.Context, ref string, format Format, progress Progress) (Artifact, error)
+	// EnsureOrOwn is Ensure for a hypervisor that names images itself: for an
+	// os/release that the cache does not hold, own is asked where "local" stands
+	// among the sources. Its errors other than fault.NotFound are errors of
+	// this.
+	EnsureOrOwn(ctx context.Context, ref string, format Format, own Own, progress Progress) (Artifact, error)
 }

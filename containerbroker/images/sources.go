@@ -53,7 +53,7 @@ func (c *Cache) openSources() error {
 	for _, name := range c.o.Sources {
 		switch {
 		case name == sourceLocal:
-			// Asked before all sources, in Ensure.
+			c.sources = append(c.sources, localSource{})
 		case name == sourceBuild:
 			c.sources = append(c.sources, buildSource{c})
 		case strings.HasPrefix(name, sourceStreams):
@@ -69,6 +69,16 @@ func (c *Cache) openSources() error {
 	return nil
 }
 
+// localSource stands for the place at which a hypervisor's own images are
+// asked for. The cache was looked into before all sources.
+type localSource struct{}
+
+func (localSource) name() string { return sourceLocal }
+
+func (localSource) fetch(context.Context, job) (product, error) {
+	return product{}, fault.New(fault.NotFound, "has no such image")
+}
+
 // streams is a configured server as a source.
 func (c *Cache) streams(name string) (source, error) {
 	address, ok := c.o.Servers[name]
@@ -82,8 +92,8 @@ func (c *Cache) streams(name string) (source, error) {
 	return streamSource{c: c, server: name, base: u}, nil
 }
 
-// ask goes through the sources that may have r, in order.
-func (c *Cache) ask(ctx context.Context, r Ref, format Format, report Progress) (Artifact, error) {
+// ask goes through the sources that may have r, in order. own may be nil.
+func (c *Cache) ask(ctx context.Context, r Ref, format Format, own Own, report Progress) (Artifact, error) {
 	candidates := c.sources
 	switch r.Kind {
 	case KindFile:
@@ -97,9 +107,18 @@ func (c *Cache) ask(ctx context.Context, r Ref, format Format, report Progress) 
 		}
 		candidates = []source{s}
 	}
-	why := []string{"local has no such image"}
+	var why []string
 	var failed []error
 	for _, s := range candidates {
+		if s.name() == sourceLocal && own != nil {
+			id, err := own(ctx)
+			if err == nil {
+				return Artifact{Reference: r.String(), Own: id}, nil
+			}
+			if !fault.Is(err, fault.NotFound) {
+				return Artifact{}, fmt.Errorf("cannot get image %s: %w", r, err)
+			}
+		}
 		a, err := c.obtain(ctx, s, r, format, report)
 		if err == nil {
 			return a, nil

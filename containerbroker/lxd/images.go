@@ -22,9 +22,9 @@ const (
 	propertyReference = "hostler.reference"
 )
 
-// EnsureImage implements containerbroker.ImageStore. A reference is one of
-// LXD's own aliases (lxd:ALIAS demands that), or one that the image sources
-// know. The id is LXD's fingerprint.
+// EnsureImage implements containerbroker.ImageStore. A reference is one that
+// the image sources know, LXD's own aliases at the place of "local" among
+// them, or demands an alias: lxd:ALIAS. The id is LXD's fingerprint.
 func (d *Driver) EnsureImage(ctx context.Context, ref string, progress containerbroker.Progress) (string, error) {
 	id, err := d.share(ctx, ref, progress, func(ctx context.Context, f *flight) (string, error) {
 		return d.ensure(ctx, ref, f)
@@ -58,17 +58,24 @@ func (d *Driver) ensure(ctx context.Context, ref string, f *flight) (string, err
 		}
 		return id, err
 	}
-	if id, err := d.alias(c, ref); err == nil || !fault.Is(err, fault.NotFound) {
+	if d.opts.Images == nil {
+		return "", fault.New(fault.NotFound, "there are no image sources")
+	}
+	own := func(context.Context) (string, error) {
+		id, err := d.alias(c, ref)
+		if fault.Is(err, fault.Invalid) { // a virtual machine's: not what the name means here
+			err = fault.Wrap(fault.NotFound, err)
+		}
 		return id, err
 	}
-	if d.opts.Images == nil {
-		return "", fault.New(fault.NotFound, "LXD has no such alias, and there are no other image sources")
-	}
-	artifact, err := d.opts.Images.Ensure(ctx, ref, images.FormatLXD, func(message string, percent int) {
+	artifact, err := d.opts.Images.EnsureOrOwn(ctx, ref, images.FormatLXD, own, func(message string, percent int) {
 		f.report("image", message, percent)
 	})
 	if err != nil {
 		return "", sourceError{err}
+	}
+	if artifact.Own != "" {
+		return artifact.Own, nil
 	}
 	if id, err := d.fingerprint(c, artifact.Digest); err == nil || !fault.Is(err, fault.NotFound) {
 		return id, err
