@@ -71,3 +71,54 @@ func TestFullDisk(t *testing.T) {
 		t.Errorf("opened again: %+v", report)
 	}
 }
+
+// A store that cannot be opened for want of room says so, and where; it opens
+// as it was when there is room again.
+func TestOpenOnAFullDisk(t *testing.T) {
+	for what, used := range map[string]bool{"a new one": false, "one in use": true} {
+		t.Run(what, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1M,mode=0700"); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := syscall.Unmount(dir, 0); err != nil {
+					t.Error(err)
+				}
+			})
+			want := ""
+			if used {
+				l, _ := open(t, state.Options{Dir: dir})
+				if _, err := l.Write(t.Context(), state.Atomic, state.Write{ID: state.ID{Kind: "machine", Name: "web"}, Spec: []byte(`{}`)}); err != nil {
+					t.Fatal(err)
+				}
+				want = contents(t, l)
+				if err := l.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ballast := filepath.Join(dir, "ballast")
+			f, err := os.Create(ballast)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for b := make([]byte, 4096); err == nil; _, err = f.Write(b) {
+			}
+			_ = f.Close()
+			_, report, err := state.Open(t.Context(), state.Options{Dir: dir})
+			if !fault.Is(err, fault.Transient) || !strings.Contains(err.Error(), "no space left on the file system of "+dir+": free some") || report.Rebuilt {
+				t.Errorf("%v, %+v", err, report)
+			}
+			if err := os.Remove(ballast); err != nil {
+				t.Fatal(err)
+			}
+			l, report := open(t, state.Options{Dir: dir})
+			if report.Rebuilt || used && contents(t, l) != want {
+				t.Errorf("with room again: %+v", report)
+			}
+			if err := l.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}

@@ -8,9 +8,12 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/google/uuid"
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 
 	"hostler/internal/fault"
 )
@@ -79,10 +82,22 @@ func Open(ctx context.Context, o Options) (*Local, OpenReport, error) {
 		return nil, OpenReport{}, err
 	}
 	report, err := l.start(ctx)
+	if isFull(err) {
+		err = fault.New(fault.Transient, "cannot open the store: no space left on the file system of %s: free some (%w)", o.Dir, err)
+	}
 	if err != nil {
 		return nil, OpenReport{}, errors.Join(err, l.release())
 	}
 	return l, report, nil
+}
+
+// isFull says whether an error means that the disk has no room. SQLite tells of
+// memory that it shares by a file, and cannot make that longer, by a code of
+// its own.
+func isFull(err error) bool {
+	var e *sqlite.Error
+	return errors.Is(err, syscall.ENOSPC) || sqliteCode(err) == sqlite3.SQLITE_FULL ||
+		errors.As(err, &e) && e.Code() == sqlite3.SQLITE_IOERR_SHMSIZE
 }
 
 // ownDir makes the directory, or takes away what others may do in it.
