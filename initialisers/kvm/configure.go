@@ -11,6 +11,7 @@ import (
 	libvirt "github.com/digitalocean/go-libvirt"
 	"libvirt.org/go/libvirtxml"
 
+	"hostler/internal/atomicfile"
 	"hostler/internal/fault"
 	"hostler/internal/kvm/rpc"
 )
@@ -28,14 +29,15 @@ type seen struct {
 	network, networkRuns, networkStarts bool
 }
 
-// lacks says what is missing, "" for nothing. A network that a person stopped
-// or removed is their choice, as soon as guests have one to be on.
-func (s seen) lacks(pool string) string {
+// lacks says what is missing, "" for nothing. A network that was set up once
+// and that a person stopped or removed since is their choice.
+func (s seen) lacks(pool string, networkOnce bool) string {
 	switch {
 	case !s.pool:
 		return fmt.Sprintf("libvirt has no storage pool %q", pool)
 	case !s.poolRuns || !s.poolStarts:
 		return fmt.Sprintf("libvirt's storage pool %q does not run, or does not start with the host", pool)
+	case networkOnce:
 	case !s.network:
 		return fmt.Sprintf("libvirt has no network %q", network)
 	case !s.networkRuns || !s.networkStarts:
@@ -105,14 +107,35 @@ func (i *Initialiser) configure(ctx context.Context, progress func(string)) erro
 	if err != nil {
 		return err
 	}
-	if have.lacks(i.opts.Pool) == "" {
-		return nil
+	once := i.networkOnce()
+	if have.lacks(i.opts.Pool, once) != "" {
+		progress("setting up libvirt's storage pool and network")
 	}
-	progress("setting up libvirt's storage pool and network")
-	if err := i.makePool(c, have); err != nil {
+	if err := i.makePool(c, have); err != nil || once {
 		return err
 	}
-	return makeNetwork(c, have)
+	if err := makeNetwork(c, have); err != nil {
+		return err
+	}
+	return i.keepNetworkOnce()
+}
+
+// networkOnce says whether libvirt's network was once set up.
+func (i *Initialiser) networkOnce() bool {
+	_, err := os.Stat(i.opts.Paths.NetworkMark())
+	return err == nil
+}
+
+func (i *Initialiser) keepNetworkOnce() error {
+	mark := i.opts.Paths.NetworkMark()
+	err := os.MkdirAll(filepath.Dir(mark), 0o700)
+	if err == nil {
+		err = atomicfile.Write(mark, nil, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot keep that libvirt's network was set up: %w", err)
+	}
+	return nil
 }
 
 func (i *Initialiser) makePool(c *rpc.Conn, have seen) error {

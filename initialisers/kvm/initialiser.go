@@ -4,7 +4,9 @@ package kvm
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"time"
@@ -82,7 +84,7 @@ func (i *Initialiser) Satisfied(ctx context.Context) (bool, string) {
 	if err != nil {
 		return false, fmt.Sprintf("libvirt does not answer: %v", err)
 	}
-	if why := have.lacks(i.opts.Pool); why != "" {
+	if why := have.lacks(i.opts.Pool, i.networkOnce()); why != "" {
 		return false, why
 	}
 	if o, err := ReadOutcome(i.opts.Paths); err != nil || o.Asked != i.opts.Accelerator {
@@ -146,6 +148,10 @@ func (i *Initialiser) install(ctx context.Context, progress func(string)) error 
 		return err
 	}
 	progress("installing libvirt and QEMU")
+	// A libvirt that was not there has a network that nobody chose to stop.
+	if err := os.Remove(i.opts.Paths.NetworkMark()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("cannot forget that libvirt's network was set up: %w", err)
+	}
 	if err := i.opts.Packages.Install(ctx, set.Names, set.Options, progress); err != nil {
 		return err
 	}

@@ -172,6 +172,48 @@ func TestStepsThatAreDoneAreSkipped(t *testing.T) {
 	}
 }
 
+// A network that was set up once and that a person stopped or removed since is
+// left alone, by every start of the agent and after a boot; the pool is not,
+// and a libvirt that is installed anew gets its network.
+func TestAStoppedNetworkIsAPersonsChoice(t *testing.T) {
+	h := newHost(t)
+	h.programs()
+	h.libvirt.listen()
+	if err := h.initialise(); err != nil {
+		t.Fatal(err)
+	}
+	first := h.libvirt.String()
+	for what, meddle := range map[string]func(){
+		"stopped": func() { h.libvirt.networks["default"] = &object{xml: "theirs"} },
+		"removed": func() { delete(h.libvirt.networks, "default") },
+	} {
+		meddle()
+		if ok, why := h.satisfied(); !ok {
+			t.Errorf("%s: %s", what, why)
+		}
+		if err := os.Remove(h.p.Accelerator()); err != nil { // as a boot does
+			t.Fatal(err)
+		}
+		h.libvirt.pools["default"].runs = false
+		if err := h.initialise(); err != nil {
+			t.Fatal(err)
+		}
+		if got := h.libvirt.String(); !strings.HasPrefix(got, first) || strings.Contains(got[len(first):], "network") || !h.libvirt.pools["default"].runs {
+			t.Errorf("%s: told %q", what, got)
+		}
+	}
+	if err := os.Remove(filepath.Join(h.p.Root, paths.Libvirtd)); err != nil {
+		t.Fatal(err)
+	}
+	h.pkgs.installed = h.programs
+	if err := h.initialise(); err != nil {
+		t.Fatal(err)
+	}
+	if o := h.libvirt.networks["default"]; o == nil || !o.runs || !o.starts {
+		t.Errorf("installed anew: %+v", o)
+	}
+}
+
 // A pool of another name stands beside libvirt's own, and a network that
 // cannot start says how to mend it.
 func TestOtherPoolAndRefusals(t *testing.T) {

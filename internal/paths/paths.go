@@ -101,6 +101,10 @@ func (p Paths) Guard() string { return filepath.Join(p.StateDir, "guard") }
 // WatchdogLog is where the watchdog writes that is no unit of systemd.
 func (p Paths) WatchdogLog() string { return filepath.Join(p.Guard(), "watchdog.log") }
 
+// NetworkMark says that libvirt's network was set up; from then on it is a
+// person's to stop or remove.
+func (p Paths) NetworkMark() string { return filepath.Join(p.StateDir, "kvm-network") }
+
 // Socket is the API's socket.
 func (p Paths) Socket() string { return filepath.Join(p.RunDir, "hostler.sock") }
 
