@@ -58,8 +58,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	listener, err := api.Listen(o.Paths.Socket(), socketGroup())
-	if err != nil {
+	if h.listener, err = api.ListenLasting(o.Paths.Socket(), socketGroup()); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -75,7 +74,7 @@ func Run(ctx context.Context, o Options) error {
 		}
 	}
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(ctx, listener) }()
+	go func() { served <- server.Serve(ctx, h.listener) }()
 	h.sup.start(ctx, "watchdog", keepAlive)
 	h.logger.Info("The agent is ready.", "socket", o.Paths.Socket(), "version", o.Version)
 	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {

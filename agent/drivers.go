@@ -3,6 +3,7 @@ package agent
 import (
 	"log/slog"
 	"os"
+	"sync/atomic"
 
 	"hostler/agent/spec"
 	"hostler/agent/storageprovisioner"
@@ -91,17 +92,24 @@ func newRemoteKVM(p paths.Paths, namespace string, log *slog.Logger) (containerb
 // kvmAt returns a driver for the libvirt of this host.
 func kvmAt(p paths.Paths, namespace string, o kvm.Options) (*kvm.Driver, error) {
 	o.Socket, o.Namespace = p.LibvirtSocket(), namespace
-	o.Accelerator = func() string {
-		outcome, err := kvminit.ReadOutcome(p)
-		if err != nil {
-			return kvm.AcceleratorTCG // which runs everywhere
-		}
-		return outcome.Accelerator
-	}
+	o.Accelerator = accelerator(p)
 	if _, err := os.Stat(o.Socket); err != nil {
 		return nil, fault.New(fault.NotReady, "libvirt is not set up on this host yet")
 	}
 	return kvm.New(o), nil
+}
+
+// accelerator tells how guests run here: TCG, which runs everywhere, until that
+// is known, and then what was last read.
+func accelerator(p paths.Paths) func() string {
+	var known atomic.Pointer[string]
+	known.Store(new(string(kvm.AcceleratorTCG)))
+	return func() string {
+		if outcome, err := kvminit.ReadOutcome(p); err == nil {
+			known.Store(&outcome.Accelerator)
+		}
+		return *known.Load()
+	}
 }
 
 func newKVMInitialiser(h *host, c spec.Config) initialisers.Initialiser {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"hostler/agent/api"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/agent/storageprovisioner"
@@ -39,6 +40,7 @@ type host struct {
 	// that waited to be confirmed has come to its end.
 	guard     *guard.Guard
 	guardEnds chan struct{}
+	listener  *api.Lasting
 	// told are the bridges of whose files systemd-networkd was told again.
 	told map[string]bool
 

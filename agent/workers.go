@@ -32,6 +32,11 @@ func Workers() []Worker {
 			start: func(h *host, _ applier) func(context.Context) error { return h.followFacts(factsInterval) },
 		},
 		{
+			Name: "runtime", In: "the runtime directory", Out: "that directory, the API's socket, how KVM guests run here",
+			Doc:   "Makes again what is removed of the runtime directory while the agent runs.",
+			start: func(h *host, _ applier) func(context.Context) error { return h.keepRuntime(runtimeInterval) },
+		},
+		{
 			Name: "declarations", In: "conf.d/*.yaml", Out: "declarations and machines",
 			Doc:   "Keeps the store in step with the declaration files.",
 			start: func(h *host, a applier) func(context.Context) error { return h.followDeclarations(a) },

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -23,8 +24,7 @@ const (
 
 // Listen makes the agent's socket, 0660 and of group gid, in its directory,
 // which is made 0750 if it is absent. The socket of an agent that is dead is
-// replaced; a living one is fault.Conflict. The umask of the process is
-// changed for the moment of the bind, so call it before other files are made.
+// replaced; a living one is fault.Conflict.
 func Listen(path string, gid int) (*net.UnixListener, error) {
 	dir := filepath.Dir(path)
 	if err := makeDir(dir, gid); err != nil {
@@ -33,12 +33,17 @@ func Listen(path string, gid int) (*net.UnixListener, error) {
 	if err := clearSocket(path); err != nil {
 		return nil, err
 	}
-	old := unix.Umask(0o177)
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	unix.Umask(old)
+	// A bound socket has the mode that it had before; the umask would be the
+	// whole process's.
+	private := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
+		var err error
+		return errors.Join(c.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), 0o600) }), err)
+	}}
+	bound, err := private.Listen(context.Background(), "unix", path)
 	if err != nil {
 		return nil, fmt.Errorf("cannot listen on %s: %w", path, err)
 	}
+	l := bound.(*net.UnixListener)
 	if err := secureSocket(path, gid); err != nil {
 		_ = l.Close()
 		return nil, err

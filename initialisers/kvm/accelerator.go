@@ -68,12 +68,17 @@ func (i *Initialiser) prove(ctx context.Context, progress func(string)) error {
 			i.log.Warn("Guests run without KVM, slowly.", "reason", o.Reason)
 		}
 	}
+	return o.Write(i.opts.Paths)
+}
+
+// Write keeps what was found out until the host is restarted.
+func (o Outcome) Write(p paths.Paths) error {
 	data, err := json.Marshal(o)
 	if err != nil {
 		return err
 	}
 	// The provisioner, which is another user, reads it.
-	if err := atomicfile.Write(i.opts.Paths.Accelerator(), append(data, '\n'), 0o644); err != nil {
+	if err := atomicfile.Write(p.Accelerator(), append(data, '\n'), 0o644); err != nil {
 		return fmt.Errorf("cannot keep how guests run here: %w", err)
 	}
 	return nil

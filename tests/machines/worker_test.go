@@ -41,6 +41,15 @@ func TestProvisionerInItsOwnProcess(t *testing.T) {
 	if i := must(t, s, "cache"); i.Config["limits.cpu"] != "2" {
 		t.Errorf("cache has %s cpus", i.Config["limits.cpu"])
 	}
+	// F35: what is removed of the runtime directory comes back, with 0 effects.
+	if err := os.RemoveAll(filepath.Join(a.Dir, "run")); err != nil {
+		t.Fatal(err)
+	}
+	a.Ready()
+	a.Apply("more", "version: 1\nmachines:\n  cache: {type: lxd, image: busybox/1, cpus: 1}\n")
+	if after := must(t, s, "web"); after.State.Pid != before.State.Pid {
+		t.Errorf("web was restarted: pid %d → %d", before.State.Pid, after.State.Pid)
+	}
 	// The agent goes away and comes back: the worker waits for it.
 	a.Kill()
 	a.Start()
