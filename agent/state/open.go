@@ -83,7 +83,7 @@ func Open(ctx context.Context, o Options) (*Local, OpenReport, error) {
 	}
 	report, err := l.start(ctx)
 	if isFull(err) {
-		err = fault.New(fault.Transient, "cannot open the store: no space left on the file system of %s: free some (%w)", o.Dir, err)
+		err = fault.New(fault.Transient, "no space left on the file system of %s: free some (%w)", o.Dir, err)
 	}
 	if err != nil {
 		return nil, OpenReport{}, errors.Join(err, l.release())
