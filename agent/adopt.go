@@ -55,7 +55,7 @@ func (a adopter) Inspect(ctx context.Context, t spec.ContainerType, instance str
 	if why := undeclarable(i, machine); why != "" {
 		return api.Adoptable{}, fault.New(fault.Invalid, "cannot take over instance %q, which cannot be declared as it is: %s; use the hypervisor's own tools for that", i.Name, why)
 	}
-	return api.Adoptable{Name: i.Name, Machine: machine}, nil
+	return a.former(ctx, i, api.Adoptable{Name: i.Name, Machine: machine})
 }
 
 // machineOf declares an instance as it is. One that stands still runs: stopped,

@@ -5,7 +5,11 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
+	"hostler/agent/provisioner"
 	"hostler/agent/spec"
+	"hostler/agent/state"
 	"hostler/containerbroker"
 	"hostler/internal/fault"
 )
@@ -48,6 +52,59 @@ func TestForeignInstancesThatCannotBeDeclared(t *testing.T) {
 	}
 	if _, err := a.Inspect(t.Context(), spec.LXD, "web"); err != nil {
 		t.Error(err)
+	}
+}
+
+// P28: an instance that was left with its stamp is the machine again that it
+// was, if all that it names is declared still; else what it has is its own.
+func TestLeftInstancesAreTheirMachinesAgain(t *testing.T) {
+	stamped := provisioner.StampedRecord{Name: "web", Declaration: "site", Machine: spec.Machine{
+		Type: spec.LXD, Image: "debian/12", CPUs: 4,
+		Networks: map[string]spec.NIC{"eth0": {Network: "lan"}}, Storage: []spec.Attachment{{Filesystem: "www", Path: "/srv/www"}},
+		Publish: []spec.Publish{{Protocol: "tcp", HostPort: 8080, Port: 80}},
+	}}
+	object := func(kind, name string, life state.Life, record any) state.Write {
+		return state.Write{ID: state.ID{Kind: kind, Name: name}, Life: life, Spec: spec.Encode(record)}
+	}
+	lan, www := object(spec.KindNetwork, "lan", state.Alive, spec.NetworkRecord{}), object(spec.KindFilesystem, "www", state.Alive, spec.FilesystemRecord{})
+	dying := lan
+	dying.Life = state.Dying
+	for what, c := range map[string]struct {
+		stamp  containerbroker.Stamp
+		there  []state.Write
+		former bool
+	}{
+		"all is there":        {containerbroker.Stamp{UID: "u", Record: string(spec.Encode(stamped))}, []state.Write{lan, www}, true},
+		"no network":          {containerbroker.Stamp{UID: "u", Record: string(spec.Encode(stamped))}, []state.Write{www}, false},
+		"a network that goes": {containerbroker.Stamp{UID: "u", Record: string(spec.Encode(stamped))}, []state.Write{dying, www}, false},
+		"no filesystem":       {containerbroker.Stamp{UID: "u", Record: string(spec.Encode(stamped))}, []state.Write{lan}, false},
+		"no record":           {containerbroker.Stamp{UID: "u", Record: "{"}, []state.Write{lan, www}, false},
+		"its port is another's": {containerbroker.Stamp{UID: "u", Record: string(spec.Encode(stamped))}, []state.Write{
+			lan, www,
+			object(spec.KindMachine, "db", state.Alive, spec.MachineRecord{Machine: spec.Machine{Type: spec.KVM, Publish: stamped.Machine.Publish}}),
+		}, false},
+		"it is declared anew": {containerbroker.Stamp{UID: "u", Record: string(spec.Encode(stamped))}, []state.Write{
+			lan, www,
+			object(spec.KindMachine, "web", state.Alive, spec.MachineRecord{Machine: stamped.Machine}),
+		}, false},
+	} {
+		l := newLossyHost(t)
+		l.open()
+		if _, err := l.store.Write(t.Context(), state.Atomic, c.there...); err != nil {
+			t.Fatal(err)
+		}
+		c.stamp.Namespace = "hostler"
+		l.lxd.Add(containerbroker.Instance{Name: "web", Status: containerbroker.StatusRunning, ImageID: "abc", CPUs: 2, Stamp: &c.stamp})
+		got, err := adopter{l.host}.Inspect(t.Context(), spec.LXD, "web")
+		want := machineOf(containerbroker.Instance{Status: containerbroker.StatusRunning, ImageID: "abc", CPUs: 2}, spec.LXD)
+		if c.former {
+			want.Image, want.Networks, want.Storage, want.Publish = "debian/12", stamped.Machine.Networks, stamped.Machine.Storage, stamped.Machine.Publish
+			want.Autostart = nil
+		}
+		if diff := cmp.Diff(want, got.Machine); err != nil || (got.UID == "u") != c.former || diff != "" {
+			t.Errorf("%s: uid %q, %v: %s", what, got.UID, err, diff)
+		}
+		l.close()
 	}
 }
 

@@ -41,6 +41,7 @@ type kept struct {
 	was    spec.MachineRecord
 	record spec.MachineRecord
 	life   state.Life
+	uid    string // of a new one, where it is to be a known one
 }
 
 // rests says that the machine waits to be started since the host was.
@@ -306,7 +307,7 @@ func (w *world) writes() []state.Write {
 		k := w.machines[name]
 		wr := state.Write{ID: state.ID{Kind: spec.KindMachine, Name: name}}
 		if k.before == nil {
-			wr.Spec = spec.Encode(k.record)
+			wr.Spec, wr.UID = spec.Encode(k.record), k.uid
 			all = append(all, wr)
 			continue
 		}

@@ -192,7 +192,7 @@ func (w *world) adopt(a Adoptable) error {
 	if _, err := w.declare([]document{doc}); err != nil {
 		return err
 	}
-	w.machines[a.Name].record.Adopted = true
+	w.machines[a.Name].record.Adopted, w.machines[a.Name].uid = true, a.UID
 	return nil
 }
 

@@ -140,3 +140,19 @@ func TestDeleteOfWhatAFileDeclares(t *testing.T) {
 		t.Errorf("writes %+v", writes)
 	}
 }
+
+// A machine that was known before is declared again under its own identity.
+func TestP28AdoptedAgainKeepsItsUID(t *testing.T) {
+	w, err := newWorld(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.adopt(Adoptable{Name: "left", Machine: spec.Machine{Type: spec.LXD, Image: "debian/12"}, UID: "known"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, write := range w.writes() {
+		if want := map[string]string{spec.KindMachine: "known"}[write.Kind]; write.UID != want {
+			t.Errorf("%s/%s has uid %q, want %q", write.Kind, write.Name, write.UID, want)
+		}
+	}
+}

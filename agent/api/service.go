@@ -121,6 +121,8 @@ type Adoptable struct {
 	// Name is the machine's name: the instance's own.
 	Name    string
 	Machine spec.Machine
+	// UID is the machine's identity, where it is one that was known before.
+	UID string
 }
 
 // Adopter takes instances over.
