@@ -35,6 +35,9 @@ func TestParseAccepts(t *testing.T) {
 		"MIME":                 "version: 1\n" + plainMachine + ", cloud-init: {user-data: \"Content-Type: multipart/mixed; boundary=x\\r\\n\\r\\n\"}}}\n",
 		"template":             "version: 1\n" + plainMachine + ", cloud-init: {user-data: \"## template: jinja\\n#cloud-config\\n{}\\n\"}}}\n",
 		"aliases in user-data": "version: 1\n" + plainMachine + ", cloud-init: {user-data: \"#cloud-config\\na: &x [1]\\nb: *x\\n\"}}}\n",
+		"marks in user-data":   "version: 1\n" + plainMachine + ", cloud-init: {user-data: \"#cloud-config\\n---\\na: b\\n...\\n# end\\n\"}}}\n",
+		"marks":                "# first\n---\nversion: 1\n" + plainMachine + "}}\n...\n\n# last\n",
+		"indented throughout":  "  version: 1\n  " + plainMachine + "}}\n# last\n    # deeper\n\n",
 		"a volume as filesystem and device": "version: 1\nvolumes: {d: {provider: loop, size: 1GiB}}\nfilesystems: {f: {volume: d}}\n" +
 			plainMachine + ", storage: [{filesystem: f, path: /srv}, {volume: d}]}}\n",
 		"IPv6": "version: 1\nnetworks: {lan: {bridge: br0, addresses: ['fd00::1/64', 10.0.0.1/24]}}\n" +
