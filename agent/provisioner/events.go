@@ -62,7 +62,7 @@ func (w *Worker) nudge(e containerbroker.Event) {
 	case strings.HasSuffix(e.Action, "-created"):
 		// An image, a pool or a network came into being: what failed for want
 		// of it may go now.
-		w.nudged[nudgeAll] = true
+		w.nudged[nudgeWant] = true
 	}
 	w.waker.Signal()
 }
@@ -83,6 +83,13 @@ const gather = 200 * time.Millisecond
 
 // nudgeAll in the set of nudged machines stands for all of them.
 const nudgeAll = "*"
+
+// nudgeWant in the set of nudged machines stands for those whose failure may
+// have been for want of something, which what needs a person was not. Before a
+// machine's name it says that the thing came while the machine was busy: most
+// often it came by that operation, and only one that did not find it is made
+// again.
+const nudgeWant = "+"
 
 // NudgeAll is the set of nudges under which no retry waits for its time.
 func NudgeAll() map[string]bool { return map[string]bool{nudgeAll: true} }

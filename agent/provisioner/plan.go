@@ -152,7 +152,8 @@ func (w *world) strangeToken(d Desired, inst *containerbroker.Instance) string {
 
 // gate says whether a step for d may be made, and when at the earliest.
 func (w *world) gate(d Desired) (open bool, after time.Time) {
-	if d.Status.ObservedGeneration < d.Generation || w.nudged(d) {
+	kind := fault.Kind(d.Status.Attempts.ErrorKind)
+	if d.Status.ObservedGeneration < d.Generation || w.nudged(d) || w.wantEnded(d, kind) {
 		return true, time.Time{}
 	}
 	if next := d.Status.Attempts.NextRetry; next != nil {
@@ -161,7 +162,7 @@ func (w *world) gate(d Desired) (open bool, after time.Time) {
 		}
 		return true, time.Time{}
 	}
-	switch fault.Kind(d.Status.Attempts.ErrorKind) {
+	switch kind {
 	case "", fault.Conflict: // a conflict that is gone is no obstacle
 		return true, time.Time{}
 	}
@@ -333,6 +334,13 @@ func fields(changes []containerbroker.Change) string {
 		}
 	}
 	return strings.Join(names, ", ")
+}
+
+// wantEnded says whether something came into being for want of which d may
+// have failed.
+func (w *world) wantEnded(d Desired, kind fault.Kind) bool {
+	return w.policy.Nudged[nudgeWant] && kind != fault.NeedsOperator ||
+		w.policy.Nudged[nudgeWant+d.Name] && kind == fault.NotFound
 }
 
 func (w *world) nudged(d Desired) bool { return w.policy.Nudged[d.Name] || w.policy.Nudged[nudgeAll] }

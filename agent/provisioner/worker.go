@@ -190,6 +190,11 @@ func (w *Worker) snapshot() (busy, nudged map[string]bool) {
 	defer w.mu.Unlock()
 	busy = maps.Clone(w.busy)
 	nudged, w.nudged = w.nudged, map[string]bool{}
+	for name := range busy {
+		if nudged[nudgeWant] || nudged[nudgeWant+name] {
+			w.nudged[nudgeWant+name] = true // should the operation fail
+		}
+	}
 	return busy, nudged
 }
 

@@ -157,6 +157,27 @@ func TestErrorsForOperatorsWait(t *testing.T) {
 	r.awaitState("web", spec.MachineRunning)
 }
 
+// P43: what failed for want of an image is tried at once when one comes into
+// being; what needs an operator waits on.
+func TestANewImageEndsTheWant(t *testing.T) {
+	r := newRig(t)
+	r.fake.NoImage("debian/12")
+	r.fake.Fail(brokertest.EnsureImage, "mine/1", 1, fault.New(fault.NeedsOperator, "the image is broken"))
+	r.declare("web")
+	r.declare("db", func(m *spec.MachineRecord) { m.Machine.Image = "mine/1" })
+	r.start()
+	if s := r.awaitState("web", spec.MachineError); s.Attempts.NextRetry != nil {
+		t.Errorf("a next retry is promised: %+v", s.Attempts)
+	}
+	r.awaitState("db", spec.MachineError)
+	r.fake.AddImage("debian/12", false)
+	r.awaitState("web", spec.MachineRunning)
+	r.awaitPass()
+	if s, _ := r.status("db"); s.State != spec.MachineError {
+		t.Errorf("db is %+v", s)
+	}
+}
+
 // P6: the agent stopped while a retry waits leaves the machine pending, and
 // nothing starts afterwards.
 func TestStopDuringBackOff(t *testing.T) {

@@ -136,10 +136,11 @@ type fetch struct {
 	err  error
 }
 
-// AddImage puts an image there and returns its id.
+// AddImage puts an image there, with an event, and returns its id.
 func (f *Fake) AddImage(ref string, ours bool) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	defer f.publish("", "image-created")
 	return f.addImage(ref, ours)
 }
 

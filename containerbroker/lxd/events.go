@@ -29,6 +29,9 @@ var quiet = map[string]bool{
 	"metadata-retrieved": true, "metadata-template-retrieved": true, "backup-retrieved": true,
 }
 
+// made are the other lifecycle actions that may end an instance's want.
+var made = map[string]bool{"image-created": true, "image-alias-created": true, "network-created": true}
+
 // Events implements containerbroker.EventSource: LXD's lifecycle events, read
 // in their order by one goroutine. A stream that is silent for longer than
 // Options.EventTimeout is closed; pings keep a quiet one alive, and cost LXD
@@ -125,8 +128,9 @@ func eventOf(data []byte) (containerbroker.Event, bool) {
 		}
 		return containerbroker.Event{Instance: instanceIn(lifecycle.Source), Action: clean(action, 64)}, true
 	}
-	// What a profile or a pool gives its instances may have changed.
-	if strings.HasPrefix(lifecycle.Action, "profile-") || strings.HasPrefix(lifecycle.Action, "storage-pool-") {
+	// What a profile or a pool gives its instances may have changed, or what an
+	// instance could not be made for want of came into being.
+	if strings.HasPrefix(lifecycle.Action, "profile-") || strings.HasPrefix(lifecycle.Action, "storage-pool-") || made[lifecycle.Action] {
 		return containerbroker.Event{Action: clean(lifecycle.Action, 64)}, true
 	}
 	return containerbroker.Event{}, false

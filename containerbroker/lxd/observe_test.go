@@ -2,6 +2,7 @@ package lxd
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -188,3 +189,19 @@ func FuzzReport(f *testing.F) {
 }
 
 func hasControl(text string) bool { return strings.ContainsFunc(text, unicode.IsControl) }
+
+// What comes into being may end an instance's want; what goes, and what
+// changes without a name, bears on nothing.
+func TestEventsThatBearOnInstances(t *testing.T) {
+	for action, want := range map[string]bool{
+		"image-created": true, "image-alias-created": true, "network-created": true, "storage-pool-created": true, "profile-updated": true,
+		"image-deleted": false, "image-retrieved": false, "image-refreshed": false, "image-alias-deleted": false, "network-updated": false,
+		"operation-cancelled": false, "warning-acknowledged": false,
+	} {
+		data := fmt.Sprintf(`{"type": "lifecycle", "metadata": {"action": %q, "source": "/1.0/x"}}`, action)
+		event, ok := eventOf([]byte(data))
+		if ok != want || ok && event != (containerbroker.Event{Action: action}) {
+			t.Errorf("%s: %+v, %v", action, event, ok)
+		}
+	}
+}
