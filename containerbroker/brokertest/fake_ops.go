@@ -246,6 +246,10 @@ func (f *Fake) Stamp(ctx context.Context, name string, s containerbroker.Stamp) 
 	if have := g.instance.Stamp; have != nil && have.Namespace != s.Namespace {
 		return kinds.New(kinds.Conflict, "cannot stamp instance %q: it belongs to namespace %q", name, have.Namespace)
 	}
+	if have := g.instance.Stamp; have == nil || have.UID != s.UID {
+		clear(g.settings.NICs) // they are its own now
+		clear(g.settings.Disks)
+	}
 	if have := g.instance.Stamp; have == nil || *have != s {
 		g.instance.Stamp = &s
 		g.settings.Record = s.Record

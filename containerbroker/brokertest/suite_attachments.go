@@ -142,8 +142,38 @@ func (s *suite) interfaces(t *testing.T) {
 	m.KeepGuest = false
 	must(t, s.Broker.SetPower(t.Context(), m.Name, containerbroker.PowerRestart, patience))
 	s.settle(t, m)
+	s.takenOver(t, m)
 	m.NICs = nil
 	s.changed(t, m, containerbroker.ImpactRestart, "network-config", "nic eth0")
+}
+
+// takenOver: whoever takes an instance over takes nothing from it (P28), and
+// what is declared again is its machine's again, without being plugged anew.
+func (s *suite) takenOver(t *testing.T, m containerbroker.Machine) {
+	t.Helper()
+	stamper, ok := s.Broker.(containerbroker.Stamper)
+	if !ok {
+		return
+	}
+	other := m
+	other.Stamp.UID, other.Stamp.Token, other.KeepGuest = "conform-adopter", "conform-adopter", true
+	for _, released := range []bool{false, true} {
+		if released {
+			must(t, stamper.Unstamp(t.Context(), m.Name))
+		}
+		must(t, stamper.Stamp(t.Context(), m.Name, other.Stamp))
+		other.NICs = nil
+		if changes := s.diff(t, other); len(changes) != 0 {
+			t.Errorf("taken over (released %v) it would lose %+v", released, changes)
+		}
+		other.NICs = m.NICs
+		s.changed(t, other, containerbroker.ImpactLive, "nic eth0")
+		must(t, stamper.Stamp(t.Context(), m.Name, m.Stamp))
+		m.KeepGuest = true
+		s.changed(t, m, containerbroker.ImpactLive, "nic eth0")
+	}
+	m.KeepGuest = false // a driver may have noted in the stamp what the guest was told
+	must(t, s.Broker.Update(t.Context(), m, s.diff(t, m)))
 }
 
 // volumes come, change and go where folders cannot be shared.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/xml"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	libvirt "github.com/digitalocean/go-libvirt"
@@ -52,7 +54,8 @@ func replaceNote(def *definition) (string, error) {
 	return strings.TrimSpace(kept.String()) + text, nil
 }
 
-// Stamp implements containerbroker.Stamper.
+// Stamp implements containerbroker.Stamper. The interfaces that another
+// machine's instance was given are its own from then on.
 func (d *Driver) Stamp(ctx context.Context, name string, s containerbroker.Stamp) error {
 	if err := d.stamp(ctx, name, s); err != nil {
 		return fmt.Errorf("cannot stamp instance %q: %w", name, err)
@@ -77,6 +80,15 @@ func (d *Driver) stamp(ctx context.Context, name string, s containerbroker.Stamp
 		key, err := d.sealKey(ctx, c, s.Namespace, true)
 		if err != nil {
 			return err
+		}
+		if n.UID != s.UID {
+			n.Left = nil
+			_, at := foundNICs(def.domain.Devices.Interfaces, def.domain.UUID)
+			for _, name := range slices.Sorted(maps.Keys(at)) {
+				if _, ours := named(at[name].Alias, aliasNIC); ours {
+					n.Left = append(n.Left, name)
+				}
+			}
 		}
 		n.Namespace, n.UID, n.Token = s.Namespace, s.UID, s.Token
 		if n.Record, err = seal(key, s.Record); err != nil {

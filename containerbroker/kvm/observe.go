@@ -192,6 +192,12 @@ func (d *Driver) instanceOf(ctx context.Context, c *conn, def definition, name s
 	}
 	var at map[string]libvirtxml.DomainInterface
 	s.NICs, at = foundNICs(def.domain.Devices.Interfaces, def.domain.UUID)
+	if def.note != nil {
+		for _, name := range def.note.Left {
+			delete(s.NICs, name)
+			delete(at, name)
+		}
+	}
 	i.Ports = portsOf(at)
 	s.Disks, _ = foundDisks(def.domain.Devices.Disks)
 	known := raw{maxCPUs: most}

@@ -41,6 +41,9 @@ type note struct {
 	// UserData is a keyed digest of what the guest is told, NetworkConfig is
 	// what it is told of its network.
 	UserData, NetworkConfig string
+	// Left names the interfaces that bear a name of ours and belong to the
+	// instance all the same: what it was given before it was let go.
+	Left []string
 }
 
 // element is a note as XML.
@@ -55,6 +58,7 @@ type element struct {
 	Pool          string   `xml:"pool,attr,omitempty"`
 	RootDisk      int64    `xml:"root-disk,attr,omitempty"`
 	UserData      string   `xml:"user-data,attr,omitempty"`
+	Left          string   `xml:"left,attr,omitempty"`
 	Record        string   `xml:"record,omitempty"`
 	NetworkConfig string   `xml:"network-config,omitempty"`
 }
@@ -62,7 +66,7 @@ type element struct {
 func (n note) element() element {
 	return element{
 		Namespace: n.Namespace, UID: n.UID, Token: n.Token, Making: n.Making, Image: n.Image, Created: n.Created,
-		Pool: n.Pool, RootDisk: n.RootDisk, UserData: n.UserData, Record: n.Record,
+		Pool: n.Pool, RootDisk: n.RootDisk, UserData: n.UserData, Record: n.Record, Left: strings.Join(n.Left, " "),
 		// XML keeps no line ends as they are, and libvirt indents what it shows.
 		NetworkConfig: base64.StdEncoding.EncodeToString([]byte(n.NetworkConfig)),
 	}
@@ -94,6 +98,7 @@ func noteOf(metadata string) *note {
 	return &note{
 		Namespace: e.Namespace, UID: e.UID, Token: e.Token, Making: e.Making, Image: e.Image, Created: e.Created,
 		Pool: e.Pool, RootDisk: e.RootDisk, UserData: e.UserData, Record: strings.TrimSpace(e.Record), NetworkConfig: string(network),
+		Left: strings.Fields(e.Left),
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"time"
 
 	libvirt "github.com/digitalocean/go-libvirt"
@@ -204,6 +205,9 @@ func (u *updating) finish(ctx context.Context, changes []containerbroker.Change)
 		return err
 	}
 	for _, change := range changes {
+		if name, is := containerbroker.NICOf(change.Field); is {
+			n.Left = slices.DeleteFunc(n.Left, func(left string) bool { return left == name })
+		}
 		switch change.Field {
 		case containerbroker.FieldRecord:
 			if n.Record, err = seal(key, u.m.Stamp.Record); err != nil {
