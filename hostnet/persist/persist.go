@@ -139,10 +139,8 @@ func Write(root string, b Bridge) (m Manager, changed bool, err error) {
 	}
 	// The NIC's own file is the last: a host that starts in between puts the
 	// NIC under no bridge that it cannot make.
-	last := func(name string) bool { return strings.HasSuffix(name, own) }
-	names := slices.DeleteFunc(sortedKeys(files), last)
-	names = append(names, slices.DeleteFunc(sortedKeys(files), func(name string) bool { return !last(name) })...)
-	for _, name := range names {
+	nic, others := apart(sortedKeys(files), own)
+	for _, name := range append(others, nic...) {
 		content := files[name]
 		path := filepath.Join("/", root, name)
 		if have, err := os.ReadFile(path); err == nil && string(have) == content {
@@ -173,7 +171,9 @@ const disabled = ".off"
 // Disable takes the files of a bridge out of use, and says whether there are
 // any, in use or not. They are still known, until Remove. Idempotent.
 func Disable(root, namespace, bridge string) (there bool, err error) {
-	for _, path := range owned(root, namespace, bridge) {
+	// The NIC's own file is the first, for the reason that it is the last in Write.
+	nic, others := apart(owned(root, namespace, bridge), ownFile(Bridge{NIC: NIC(root, namespace, bridge)}))
+	for _, path := range append(nic, others...) {
 		there = true
 		if strings.HasSuffix(path, disabled) {
 			continue
@@ -183,6 +183,18 @@ func Disable(root, namespace, bridge string) (there bool, err error) {
 		}
 	}
 	return there, nil
+}
+
+// apart takes the NIC's own file from among those of the bridge.
+func apart(files []string, own string) (nic, others []string) {
+	for _, name := range files {
+		if strings.HasSuffix(name, own) {
+			nic = append(nic, name)
+		} else {
+			others = append(others, name)
+		}
+	}
+	return nic, others
 }
 
 // Ruled says that systemd-networkd knows the NIC by our file.

@@ -193,6 +193,28 @@ func TestWriteAndRemove(t *testing.T) {
 	}
 }
 
+// The NIC's own file goes out of use first: a host that starts before the
+// others are puts it under no bridge that it cannot make.
+func TestDisableLetsGoOfTheNICFirst(t *testing.T) {
+	c := hosts["netplan, DHCP"]
+	root := host(t, c.files)
+	if _, _, err := persist.Write(root, bridge()); err != nil {
+		t.Fatal(err)
+	}
+	base := filepath.Join(root, "etc/systemd/network/05-hostler-")
+	for _, name := range []string{"link", "netdev", "network"} { // in the way of the others
+		if err := os.MkdirAll(base+"br-lan."+name+".off/x", 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := persist.Disable(root, "hostler", "br-lan"); err == nil {
+		t.Error("nothing was in the way")
+	}
+	if _, err := os.Stat(base + "eth0.network.off"); err != nil {
+		t.Error(err)
+	}
+}
+
 // When the person's file is gone, the next that names the NIC is what the
 // bridge's is made from, and without one that is told.
 func TestAnotherFileRules(t *testing.T) {
