@@ -52,6 +52,31 @@ func (s *Server) retry(ctx context.Context, i *in[RetryRequest]) (*struct{}, err
 	}
 }
 
+// imageCame asks for a new attempt at the machines that could not be made from
+// the image. That they cannot be asked for changes nothing about the image:
+// each has its own next retry, or a person's.
+func (s *Server) imageCame(ctx context.Context, reference string) {
+	err := s.rewrite(ctx, false, func(w *world) error {
+		for _, k := range w.machines {
+			if k.record.Machine.Image == reference && k.lacksInstance() {
+				k.record.RetryRequest++
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		s.log.Warn("The machines that lacked an image cannot be retried.", "image", clip(reference, 128), "error", err)
+	}
+}
+
+// lacksInstance says that the machine has no instance because making one
+// failed, and not for a reason that needs a person.
+func (k *kept) lacksInstance() bool {
+	status, known := k.status()
+	kind := fault.Kind(status.Attempts.ErrorKind)
+	return known && k.life == state.Alive && status.Instance == nil && kind != "" && kind != fault.NeedsOperator
+}
+
 // retryType counts the request in the type's spec, as for machines.
 func (s *Server) retryType(ctx context.Context, id state.ID) error {
 	return s.updateRecord(ctx, id, func(o *state.Object) (any, error) {

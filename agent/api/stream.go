@@ -245,6 +245,7 @@ func (s *Server) imageWork(w http.ResponseWriter, r *http.Request, req any, work
 				l.fail(res.err)
 				return
 			}
+			s.imageCame(r.Context(), res.img.Reference)
 			_ = l.send(message{Image: &res.img, Done: true})
 			return
 		}

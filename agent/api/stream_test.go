@@ -172,6 +172,45 @@ func TestAStoppingAgentSaysSo(t *testing.T) {
 	wantKind(t, err, fault.Transient, "the agent is stopping")
 }
 
+// What failed for want of an image is tried again when somebody imports or
+// builds it, whichever process provisions; nothing else is touched (P43).
+func TestANewImageRetriesWhatLackedIt(t *testing.T) {
+	b := newBench(t)
+	c := b.listen(t)
+	failed := func(kind fault.Kind) spec.MachineStatus {
+		return spec.MachineStatus{State: spec.MachineError, Attempts: spec.Attempts{Count: 1, ErrorKind: string(kind)}}
+	}
+	other := lxdMachine("web")
+	other.Machine.Image = "mine/1"
+	made := running("made")
+	made.Attempts.ErrorKind = string(fault.Transient)
+	b.machine("lacks", state.Alive, lxdMachine("web"), failed(fault.NotFound))
+	b.machine("waits", state.Alive, lxdMachine("web"), failed(fault.Transient))
+	b.machine("broken", state.Alive, lxdMachine("web"), failed(fault.NeedsOperator))
+	b.machine("other", state.Alive, other, failed(fault.NotFound))
+	b.machine("made", state.Alive, lxdMachine("web"), made)
+	b.machine("new", state.Alive, lxdMachine("web"), spec.MachineStatus{})
+	b.machine("dying", state.Dying, lxdMachine("web"), failed(fault.NotFound))
+	retried := func() string {
+		var names []string
+		for _, name := range []string{"lacks", "waits", "broken", "other", "made", "new", "dying"} {
+			if _, record := b.record(t, name); record.RetryRequest > 0 {
+				names = append(names, name)
+			}
+		}
+		return strings.Join(names, " ")
+	}
+	if _, err := c.ImageBuild(t.Context(), "bad/1", nil); err == nil || retried() != "" {
+		t.Errorf("a build that failed: %v, retried are %q", err, retried())
+	}
+	if _, err := c.ImageBuild(t.Context(), "debian/12", nil); err != nil || retried() != "lacks waits" {
+		t.Errorf("a build: %v, retried are %q", err, retried())
+	}
+	if _, err := c.ImageImport(t.Context(), "/srv/x.tar.xz", "mine/1", "", nil); err != nil || retried() != "lacks waits other" {
+		t.Errorf("an import: %v, retried are %q", err, retried())
+	}
+}
+
 func TestImageWorkTellsItsProgress(t *testing.T) {
 	b := newBench(t)
 	c := b.listen(t)
