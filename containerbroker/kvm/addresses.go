@@ -1,16 +1,15 @@
 package kvm
 
 import (
-	"encoding/json"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	libvirt "github.com/digitalocean/go-libvirt"
+	"libvirt.org/go/libvirtxml"
 )
 
 // pidOf returns the process of a running guest: from the file that QEMU wrote,
@@ -35,46 +34,50 @@ func global(ip netip.Addr) bool {
 	return ip.Zone() == "" && !ip.IsLoopback() && !ip.IsLinkLocalUnicast() && !ip.IsUnspecified() && !ip.IsMulticast()
 }
 
-// seen reads the leases and the neighbours of the guest's MAC addresses.
-func (d *Driver) seen(def definition) []string {
-	macs := map[string]bool{}
-	for _, n := range def.domain.Devices.Interfaces {
-		if n.MAC != nil {
-			macs[strings.ToLower(n.MAC.Address)] = true
-		}
-	}
+// seen returns what is known of the guest's addresses without it: the leases of
+// libvirt's networks, and those of the host's neighbours that have one of its
+// MAC addresses. libvirt is asked for both, since a provisioner in a unit of its
+// own has neither the host's files nor its network before it. Where the host's
+// table can be read it is, too: libvirt 9 takes the end of the answer of a
+// kernel from 6.10 on for an error.
+func (d *Driver) seen(c *conn, dom libvirt.Domain, def definition) []string {
 	var found []netip.Addr
-	keep := func(mac, address string) {
-		if ip, err := netip.ParseAddr(address); err == nil && macs[strings.ToLower(mac)] && global(ip) {
+	keep := func(address string) {
+		if ip, err := netip.ParseAddr(address); err == nil && global(ip) {
 			found = append(found, ip.Unmap())
 		}
 	}
-	files, _ := filepath.Glob(filepath.Join(d.opts.Leases, "*.status"))
-	for _, file := range files {
-		var leases []struct {
-			MAC     string `json:"mac-address"`
-			Address string `json:"ip-address"`
-			Expires int64  `json:"expiry-time"`
+	for _, source := range []libvirt.DomainInterfaceAddressesSource{libvirt.DomainInterfaceAddressesSrcLease, libvirt.DomainInterfaceAddressesSrcArp} {
+		interfaces, err := value(c, "look for the addresses of "+dom.Name, func(l *libvirt.Libvirt) ([]libvirt.DomainInterface, error) {
+			return l.DomainInterfaceAddresses(dom, uint32(source), 0)
+		})
+		if err != nil {
+			continue // the other may tell
 		}
-		if data, err := os.ReadFile(file); err != nil || json.Unmarshal(data, &leases) != nil {
-			continue
-		}
-		for _, l := range leases {
-			if l.Expires == 0 || l.Expires > time.Now().Unix() {
-				keep(l.MAC, l.Address)
+		for _, i := range interfaces {
+			for _, a := range i.Addrs {
+				keep(a.Addr)
 			}
 		}
 	}
-	if table, err := os.ReadFile(filepath.Join(d.opts.Proc, "net", "arp")); err == nil {
-		for line := range strings.Lines(string(table)) {
-			// IP address, type, flags, MAC address, mask, device; flag 2 says that
-			// the neighbour answered.
-			if f := strings.Fields(line); len(f) == 6 && f[2] != "0x0" {
-				keep(f[3], f[0])
-			}
+	table, err := os.ReadFile(filepath.Join(d.opts.Proc, "net", "arp"))
+	if err != nil {
+		return sorted(found)
+	}
+	for line := range strings.Lines(string(table)) {
+		// IP address, type, flags, MAC address, mask, device; flag 2 says that
+		// the neighbour answered.
+		if f := strings.Fields(line); len(f) == 6 && f[2] != "0x0" && hasMAC(def, f[3]) {
+			keep(f[0])
 		}
 	}
 	return sorted(found)
+}
+
+func hasMAC(def definition, mac string) bool {
+	return slices.ContainsFunc(def.domain.Devices.Interfaces, func(n libvirtxml.DomainInterface) bool {
+		return n.MAC != nil && strings.EqualFold(n.MAC.Address, mac)
+	})
 }
 
 // sorted writes addresses, IPv4 first.

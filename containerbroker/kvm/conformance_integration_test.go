@@ -72,7 +72,7 @@ func (r *rig) broker(namespace string) *kvm.Driver {
 func (r *rig) options(namespace string) kvm.Options {
 	return kvm.Options{
 		Socket: r.proxy.Socket, Namespace: namespace, Images: r.cache, Runner: run.Host{},
-		RuntimeDir: r.server.Runtime, Leases: r.server.Leases,
+		RuntimeDir: r.server.Runtime,
 	}
 }
 

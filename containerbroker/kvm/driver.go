@@ -32,9 +32,8 @@ type Options struct {
 	// Runner converts images that are not qcow2; nil: they are refused.
 	Runner run.Runner
 	// RuntimeDir is where libvirt keeps the process ids of its guests; default
-	// /run/libvirt/qemu. Leases is where its networks' leases are; default
-	// /var/lib/libvirt/dnsmasq. Proc is where the host's processes are seen.
-	RuntimeDir, Leases, Proc string
+	// /run/libvirt/qemu. Proc is where the host's neighbours are seen.
+	RuntimeDir, Proc string
 	// Logger may be nil.
 	Logger *slog.Logger
 	// RequestTimeout bounds one call with its answer; default 30 s.
@@ -112,7 +111,6 @@ func New(opts Options) *Driver {
 	text(&opts.Pool, "default")
 	text(&opts.Network, "default")
 	text(&opts.RuntimeDir, "/run/libvirt/qemu")
-	text(&opts.Leases, "/var/lib/libvirt/dnsmasq")
 	text(&opts.Proc, "/proc")
 	log := opts.Logger
 	if log == nil {

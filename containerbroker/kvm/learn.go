@@ -46,10 +46,10 @@ type guest struct {
 }
 
 // addresses returns what is known of running guests' addresses: their agents'
-// last word, where that is old their next one, else the leases of libvirt's
-// networks and the host's own table of neighbours. An agent is its guest's: it
+// last word, where that is old their next one, else what is seen of them from
+// outside. An agent is its guest's: it
 // may say what it likes, and never costs a listing more than askWithin.
-func (d *Driver) addresses(guests []guest, learn func(libvirt.Domain) (told []string, silent bool)) [][]string {
+func (d *Driver) addresses(guests []guest, learn func(libvirt.Domain) (told []string, silent bool), seen func(guest) []string) [][]string {
 	deadline, late := time.NewTimer(d.askWithin), make(chan struct{})
 	defer deadline.Stop()
 	defer close(late)
@@ -83,7 +83,7 @@ func (d *Driver) addresses(guests []guest, learn func(libvirt.Domain) (told []st
 		if fresh && !known.silent {
 			all[i] = known.addresses
 		} else {
-			all[i] = d.seen(g.def)
+			all[i] = seen(g)
 		}
 	}
 	return all

@@ -119,7 +119,9 @@ func (d *Driver) list(ctx context.Context, detail bool) ([]containerbroker.Insta
 		all = append(all, i)
 	}
 	s.forgetAllBut(there)
-	told := d.addresses(guests, func(dom libvirt.Domain) ([]string, bool) { return d.learn(s.conn, dom, listAnswer) })
+	told := d.addresses(guests,
+		func(dom libvirt.Domain) ([]string, bool) { return d.learn(s.conn, dom, listAnswer) },
+		func(g guest) []string { return d.seen(s.conn, g.dom, g.def) })
 	for n, g := range guests {
 		all[g.at].Addresses = told[n]
 	}

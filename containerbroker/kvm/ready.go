@@ -107,7 +107,7 @@ func (d *Driver) probe(ctx context.Context, c *conn, dom libvirt.Domain, m conta
 		if _, channel := agentState(live); !channel && !guestprobe.ExpectsAddress(m) {
 			return true // there is nothing to wait for
 		}
-		if have := d.seen(live); len(have) == 0 || guestprobe.Lacking(m, have) != "" {
+		if have := d.seen(c, dom, live); len(have) == 0 || guestprobe.Lacking(m, have) != "" {
 			since = time.Time{}
 		} else if since.IsZero() {
 			since = time.Now()
@@ -138,7 +138,7 @@ func (d *Driver) readyFromOutside(ctx context.Context, c *conn, dom libvirt.Doma
 	if err != nil {
 		return containerbroker.Readiness{}, err
 	}
-	ready := containerbroker.Readiness{Addresses: d.seen(def), Init: "unknown"}
+	ready := containerbroker.Readiness{Addresses: d.seen(c, dom, def), Init: "unknown"}
 	if guestprobe.ExpectsAddress(m) && len(ready.Addresses) == 0 {
 		return containerbroker.Readiness{}, fault.New(fault.Transient, "no address of it is seen, and %v", cause)
 	}

@@ -54,7 +54,7 @@ func (r *kvmRig) steady() {
 		b.Fatal(err)
 	}
 	driver := kvm.New(kvm.Options{
-		Socket: r.proxy.Socket, Namespace: "steady", Images: cache, Runner: run.Host{}, RuntimeDir: r.server.Runtime, Leases: r.server.Leases,
+		Socket: r.proxy.Socket, Namespace: "steady", Images: cache, Runner: run.Host{}, RuntimeDir: r.server.Runtime,
 	})
 	off := false
 	var writes []state.Write

@@ -31,9 +31,8 @@ type Server struct {
 	Dir, Socket string
 	// PoolDir is the folder of its pool "default".
 	PoolDir string
-	// Runtime is where it keeps its guests' process ids, Leases those of its
-	// networks.
-	Runtime, Leases string
+	// Runtime is where it keeps its guests' process ids.
+	Runtime string
 	// Bridge and Subnet (the bridge's address with its prefix length) are of
 	// its network "default", which serves DHCP.
 	Bridge, Subnet string
@@ -66,7 +65,7 @@ func Start(t testing.TB) *Server {
 	check(t, "open libvirt's folder", os.Chmod(dir, 0o755))
 	s := &Server{
 		Dir: dir, Socket: filepath.Join(dir, "run", "libvirt-sock"), PoolDir: filepath.Join(dir, "pool"),
-		Runtime: filepath.Join(dir, "run", "qemu"), Leases: filepath.Join(dir, "lib", "dnsmasq"), t: t,
+		Runtime: filepath.Join(dir, "run", "qemu"), t: t,
 	}
 	hosttest.KeepForwarding(t)
 	keepDevice(t)
