@@ -20,22 +20,23 @@ import (
 // Export implements api.Exporter. The YAML of one declaration changes nothing
 // when it is applied. Without a name everything is in one document, with the
 // instances that nobody declared: it bears the name of the only declaration
-// there is, or else one of its own, for another host.
-func (a adopter) Export(ctx context.Context, declaration string) ([]byte, error) {
+// there is, or else one of its own, for another host. missing says which
+// hypervisors' instances are not in it because they could not be listed.
+func (a adopter) Export(ctx context.Context, declaration string) (text []byte, missing []string, err error) {
 	objects, _, err := a.store.List(ctx, spec.KindDeclaration, spec.KindMachine)
 	if err != nil {
-		return nil, fmt.Errorf("cannot read what is declared: %w", err)
+		return nil, nil, fmt.Errorf("cannot read what is declared: %w", err)
 	}
 	all, err := declared(objects)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if declaration != "" {
 		d, ok := all[declaration]
 		if !ok {
-			return nil, fault.New(fault.NotFound, "declaration/%s is not there", declaration)
+			return nil, nil, fault.New(fault.NotFound, "declaration/%s is not there", declaration)
 		}
-		return spec.EncodeYAML(d), nil
+		return spec.EncodeYAML(d), nil, nil
 	}
 	names := slices.Sorted(maps.Keys(all))
 	whole := spec.Declaration{Version: 1, Name: "exported"}
@@ -56,16 +57,16 @@ func (a adopter) Export(ctx context.Context, declaration string) ([]byte, error)
 	for _, t := range a.types() {
 		leftOut, err := a.exportForeign(ctx, t, &whole)
 		if err != nil {
-			return nil, err
+			missing = append(missing, oneline.Clean(fmt.Sprintf("what nobody declared on %s is not here: %v", t, err), 1024))
 		}
 		notes = append(notes, leftOut...)
 	}
-	text := spec.EncodeYAML(whole)
-	if len(notes) == 0 {
-		return text, nil
+	text = spec.EncodeYAML(whole)
+	if notes = append(notes, missing...); len(notes) == 0 {
+		return text, nil, nil
 	}
 	header, rest, _ := bytes.Cut(text, []byte("\n"))
-	return slices.Concat(header, []byte("\n# "+strings.Join(notes, "\n# ")+"\n"), rest), nil
+	return slices.Concat(header, []byte("\n# "+strings.Join(notes, "\n# ")+"\n"), rest), missing, nil
 }
 
 // declared are the declarations by name. A machine whose declaration is not

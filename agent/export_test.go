@@ -2,6 +2,7 @@ package agent
 
 import (
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +11,8 @@ import (
 
 	"hostler/agent/spec"
 	"hostler/agent/state"
+	"hostler/containerbroker"
+	"hostler/containerbroker/brokertest"
 	"hostler/internal/fault"
 )
 
@@ -39,7 +42,7 @@ func TestExportedIsWhatWasDeclared(t *testing.T) {
 	}
 	exported := func(name string) (spec.Declaration, string) {
 		t.Helper()
-		text, err := a.Export(t.Context(), name)
+		text, _, err := a.Export(t.Context(), name)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,7 +67,30 @@ func TestExportedIsWhatWasDeclared(t *testing.T) {
 	if all.Name != "exported" || len(all.Machines) != 2 || len(all.Networks)+len(all.Volumes)+len(all.Filesystems) != 3 || !strings.Contains(text, "declarations db, site hold") {
 		t.Errorf("all:\n%s", text)
 	}
-	if _, err := a.Export(t.Context(), "nope"); !fault.Is(err, fault.NotFound) {
+	if _, _, err := a.Export(t.Context(), "nope"); !fault.Is(err, fault.NotFound) {
 		t.Errorf("an absent declaration: %v", err)
+	}
+}
+
+// A hypervisor that is down keeps nobody from exporting the rest; what is
+// missing is said, in what is written too (C3).
+func TestExportWhileAHypervisorIsDown(t *testing.T) {
+	h, lxd, kvm, _ := twoTypes(t)
+	lxd.Add(containerbroker.Instance{Name: "web", Status: containerbroker.StatusStopped, ImageID: "abc"})
+	kvm.Add(containerbroker.Instance{Name: "vm", Status: containerbroker.StatusStopped, ImageID: "abc"})
+	kvm.Fail(brokertest.List, "", -1, fault.New(fault.Transient, "cannot reach libvirt:\nno answer"))
+	a := adopter{h}
+	text, missing, err := a.Export(t.Context(), "")
+	if err != nil || len(missing) != 1 || !strings.Contains(missing[0], "kvm is not here: cannot reach libvirt") {
+		t.Fatalf("%q, %v", missing, err)
+	}
+	d, err := spec.Parse("again", text)
+	if err != nil || !slices.Equal(d.Objects(), []string{"machine/web"}) || !strings.Contains(string(text), "\n# "+missing[0]+"\n") {
+		t.Errorf("%v\n%s", err, text)
+	}
+	kvm.Heal()
+	text, missing, err = a.Export(t.Context(), "")
+	if err != nil || len(missing) != 0 || !strings.Contains(string(text), "vm:") {
+		t.Errorf("%q, %v\n%s", missing, err, text)
 	}
 }

@@ -27,7 +27,7 @@ func TestForeignInstancesThatCannotBeDeclared(t *testing.T) {
 	l.lxd.Add(containerbroker.Instance{Name: "bare", Status: containerbroker.StatusStopped})
 	l.lxd.Add(containerbroker.Instance{Name: "half", Status: containerbroker.StatusRunning, Odd: "limits.memory is 50%"})
 	a := adopter{l.host}
-	text, err := a.Export(t.Context(), "")
+	text, _, err := a.Export(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
 	}

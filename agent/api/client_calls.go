@@ -120,22 +120,22 @@ func (c *Client) Release(ctx context.Context, machine string) error {
 }
 
 // Export returns the YAML of one declaration, or with no name that of
-// everything that is there.
-func (c *Client) Export(ctx context.Context, declaration string) ([]byte, error) {
+// everything that is there; missing says what of it could not be read.
+func (c *Client) Export(ctx context.Context, declaration string) (text []byte, missing []string, err error) {
 	query := url.Values{}
 	if declaration != "" {
 		query.Set("declaration", declaration)
 	}
 	resp, err := c.open(ctx, http.MethodGet, "/v1/export", query, nil)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer resp.Body.Close()
-	b, err := io.ReadAll(resp.Body)
+	text, err = io.ReadAll(resp.Body)
 	if err != nil {
-		return nil, callError(ctx, err)
+		return nil, nil, callError(ctx, err)
 	}
-	return b, nil
+	return text, resp.Header[missingHeader], nil
 }
 
 // Harvest returns the harvest mode.

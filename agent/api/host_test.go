@@ -235,10 +235,10 @@ func (h *standIn) Stamp(_ context.Context, _ spec.ContainerType, instance string
 	return nil
 }
 
-func (h *standIn) Export(context.Context, string) ([]byte, error) {
+func (h *standIn) Export(context.Context, string) ([]byte, []string, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "version: 1 # %d instances\n", len(h.instances))
-	return b.Bytes(), nil
+	return b.Bytes(), h.notices, nil
 }

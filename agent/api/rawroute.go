@@ -65,16 +65,22 @@ func watchQuery(r *http.Request) (state.EventQuery, error) {
 	return eventsQuery{After: after, Object: q.Get("object")}.query(), nil
 }
 
+// missingHeader says, once for each, what an answer lacks because it could not
+// be read.
+const missingHeader = "Hostler-Missing"
+
 func (s *Server) export(w http.ResponseWriter, r *http.Request) {
 	q, err := strictQuery(r, "declaration")
 	var b []byte
+	var missing []string
 	if err == nil {
-		b, err = s.o.Service.Exporter.Export(r.Context(), clip(q.Get("declaration"), 64))
+		b, missing, err = s.o.Service.Exporter.Export(r.Context(), clip(q.Get("declaration"), 64))
 	}
 	if err != nil {
 		writeProblem(w, problemOf(err))
 		return
 	}
 	w.Header().Set("Content-Type", "application/yaml")
+	w.Header()[missingHeader] = missing
 	_, _ = w.Write(b)
 }

@@ -109,8 +109,9 @@ func TestReads(t *testing.T) {
 	if v, err := c.Version(ctx); err != nil || v.Version != "1.2.3" || v.Namespace != "test" {
 		t.Errorf("version: %+v, %v", v, err)
 	}
-	if y, err := c.Export(ctx, ""); err != nil || !strings.HasPrefix(string(y), "version: 1") {
-		t.Errorf("export: %s, %v", y, err)
+	b.host.notices = []string{"kvm, say, is down", "so is lxd: “no”"}
+	if y, missing, err := c.Export(ctx, ""); err != nil || !strings.HasPrefix(string(y), "version: 1") || !slices.Equal(missing, b.host.notices) {
+		t.Errorf("export: %s without %q, %v", y, missing, err)
 	}
 }
 

@@ -136,7 +136,7 @@ type Adopter interface {
 }
 
 // Exporter writes the YAML of one declaration, or with no name that of
-// everything that is there.
+// everything that is there; missing says what of it could not be read.
 type Exporter interface {
-	Export(ctx context.Context, declaration string) ([]byte, error)
+	Export(ctx context.Context, declaration string) (text []byte, missing []string, err error)
 }

@@ -185,7 +185,7 @@ func (a *app) exportCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "export [DECLARATION]",
 		Short:   "Write the YAML of what is there",
-		Long:    "Write the YAML of what is there: one declaration, which changes nothing when it is applied\nhere, or everything in one document, with the instances that nobody declared.",
+		Long:    "Write the YAML of what is there: one declaration, which changes nothing when it is applied\nhere, or everything in one document, with the instances that nobody declared.\nThose of a hypervisor that is down are left out: the exit code is 1 then, and an error says so.",
 		Example: "  hostler export > host.yaml\n  hostler export web | hostler plan -f -",
 		Args:    takes(0, 1, "one DECLARATION at most"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -193,12 +193,14 @@ func (a *app) exportCommand() *cobra.Command {
 			if len(args) > 0 {
 				name = strings.TrimPrefix(args[0], spec.KindDeclaration+"/")
 			}
-			text, err := a.agent().Export(cmd.Context(), name)
+			text, missing, err := a.agent().Export(cmd.Context(), name)
 			if err != nil {
 				return err
 			}
-			_, err = a.env.Stdout.Write(text)
-			return err
+			if _, err := a.env.Stdout.Write(text); err != nil || len(missing) == 0 {
+				return err
+			}
+			return fmt.Errorf("the export is not whole: %s", line(strings.Join(missing, "; ")))
 		},
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			if len(args) > 0 {

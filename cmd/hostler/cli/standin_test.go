@@ -24,7 +24,7 @@ type standIn struct {
 	machines     []api.Machine
 	declarations []api.Declaration
 	images       []api.Image
-	notices      []string              // what of the images is not listed
+	notices      []string              // what of the images or the export is missing
 	objects      map[string]api.Object // KIND/NAME
 	rows         map[string]string     // JSON of a kind without a type of its own
 	events       []api.Event
@@ -175,8 +175,8 @@ func (s *standIn) Delete(_ context.Context, objects []string) ([]api.Outcome, er
 	return out, s.did("delete %v", objects)
 }
 
-func (s *standIn) Export(context.Context, string) ([]byte, error) {
-	return []byte("version: 1\nmachines: {}\n"), s.did("export")
+func (s *standIn) Export(context.Context, string) ([]byte, []string, error) {
+	return []byte("version: 1\nmachines: {}\n"), s.notices, s.did("export")
 }
 
 func (s *standIn) WatchMachines(ctx context.Context, names []string, fn func([]api.Machine) error) error {
