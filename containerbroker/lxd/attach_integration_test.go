@@ -113,6 +113,7 @@ func TestInterfacesInside(t *testing.T) {
 
 	m := machine("wired", server.TinyFingerprint, "token")
 	m.ExpectAddress = false // an interface of its own is enough to expect one
+	m.FilterIPv6 = true     // this host hands IPv6 packets to netfilter
 	m.NICs = []containerbroker.NIC{{
 		Name: "eth0", Bridge: br, MAC: "00:16:3E:aa:00:01", MTU: 1400, Static: true,
 		Addresses: []string{four + "10/24", six + "10/64"}, Gateways: []string{four + "1", six + "1"}, Nameservers: []string{four + "1"},
