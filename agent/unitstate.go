@@ -18,7 +18,12 @@ type unitState struct {
 	since time.Time
 }
 
+// systemdTimeout bounds what systemd is asked.
+const systemdTimeout = 10 * time.Second
+
 func readUnit(ctx context.Context, unit string) (unitState, error) {
+	ctx, cancel := context.WithTimeout(ctx, systemdTimeout)
+	defer cancel()
 	conn, err := dbus.NewSystemConnectionContext(ctx)
 	if err != nil {
 		return unitState{}, fmt.Errorf("cannot reach systemd to look at %s: %w", unit, err)
@@ -42,6 +47,8 @@ func unitStateOf(unit string, properties map[string]any) unitState {
 
 // resetFailed lets a unit that systemd gave up be started again.
 func resetFailed(ctx context.Context, unit string) error {
+	ctx, cancel := context.WithTimeout(ctx, systemdTimeout)
+	defer cancel()
 	conn, err := dbus.NewSystemConnectionContext(ctx)
 	if err != nil {
 		return fmt.Errorf("cannot reach systemd to start %s: %w", unit, err)

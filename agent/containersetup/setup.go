@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
@@ -65,9 +66,11 @@ type Options struct {
 	// Prepared runs once after the type is ready and before its provisioner
 	// starts: what was lost is written down again from what is found.
 	Prepared func(ctx context.Context) error
-	// Failed runs after an operation on a machine of the type failed; nil:
-	// nothing. It may run more than once for one failure.
-	Failed func(ctx context.Context)
+	// Failed runs after an operation on a machine of the type failed, at most
+	// once in FailedEvery (0: a minute); nil: nothing. It may run more than
+	// once for one failure.
+	Failed      func(ctx context.Context)
+	FailedEvery time.Duration
 	// LookEvery is how often a Fallible provisioner is looked at; 0: 30 s.
 	LookEvery time.Duration
 	Now       func() time.Time
@@ -86,14 +89,19 @@ type Worker struct {
 	ready bool
 	// keeping is what is known of the provisioner.
 	keeping
-	// failures are the failed attempts that Failed ran after, by machine.
-	failures map[string]int
+	// failures are the failed attempts that Failed ran after, by machine, and
+	// toldFailed is when it did.
+	failures   map[string]int
+	toldFailed time.Time
 }
 
 // New returns a worker; Run starts it.
 func New(o Options) *Worker {
 	if o.LookEvery == 0 {
 		o.LookEvery = 30 * time.Second
+	}
+	if o.FailedEvery == 0 {
+		o.FailedEvery = time.Minute
 	}
 	return &Worker{Options: o, waker: reconcile.NewWaker()}
 }
@@ -174,10 +182,11 @@ func (w *Worker) pass(ctx context.Context) (time.Time, error) {
 		}
 	}
 	w.prepared = true
-	if w.Failed != nil && seen.failedSince(w.failures) {
+	maps.DeleteFunc(w.failures, func(name string, count int) bool { return seen.failures[name] < count })
+	if w.Failed != nil && seen.failedSince(w.failures) && w.Now().Sub(w.toldFailed) >= w.FailedEvery {
 		w.Failed(ctx)
+		w.failures, w.toldFailed = seen.failures, w.Now()
 	}
-	w.failures = seen.failures
 	return w.keep(ctx, seen.generation)
 }
 

@@ -160,6 +160,7 @@ func (r *rig) start() (stop func()) {
 		}
 		w := containersetup.New(containersetup.Options{
 			Type: typ, Store: r.store, Initialiser: r.hosts[typ], Provisioner: work, LookEvery: r.lookEvery,
+			FailedEvery: time.Nanosecond,
 			Failed: func(context.Context) {
 				if r.failed != nil {
 					r.failed(typ)

@@ -58,10 +58,6 @@ func (d *Driver) SetAside(ctx context.Context) ([]string, error) {
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
-	ops, err := operations(c)
-	if err != nil {
-		return nil, fmt.Errorf("cannot list LXD's operations: %w", err)
-	}
 	known, err := d.knownFiles(c, found)
 	if err != nil {
 		return nil, err
@@ -71,30 +67,50 @@ func (d *Driver) SetAside(ctx context.Context) ([]string, error) {
 		if known[l.path()] && !l.unusable() {
 			continue
 		}
-		if l.plain && os.Remove(l.path()) == nil {
-			d.log.Info("An empty folder in the place of a container's files was removed.", "files", l.path())
-			continue
-		}
-		l.look()
-		switch {
-		case l.foreign || l.owner != "" && l.owner != d.opts.Namespace:
-			d.log.Warn("LXD does not know the files of a container, which are not hostler's and stay.", "files", l.path())
-			continue
-		case l.owner == "" && len(ops) > 0:
-			// An import unpacks a container before it is written down.
-			d.log.Info("Files of a container that LXD does not know are left until LXD is at rest.", "files", l.path())
-			continue
-		}
-		place, err := l.setAside()
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // it was being deleted
-		}
+		place, err := d.clear(c, l)
 		if err != nil {
 			return aside, fmt.Errorf("cannot set aside what LXD has forgotten: %w", err)
 		}
-		aside = append(aside, place)
+		if place != "" {
+			aside = append(aside, place)
+		}
 	}
 	return aside, nil
+}
+
+// clear takes files out of LXD's way and returns their new place; "": they
+// stay, or nothing was in them. LXD may be at work, with a container of that
+// name too, so that it is asked once more.
+func (d *Driver) clear(c *client, l *leftover) (place string, err error) {
+	l.look()
+	ops, err := operations(c)
+	if err != nil {
+		return "", fmt.Errorf("cannot list LXD's operations: %w", err)
+	}
+	known, err := d.knownFiles(c, []*leftover{l})
+	if err != nil {
+		return "", err
+	}
+	switch {
+	case known[l.path()] && !l.unusable():
+		return "", nil
+	case !known[l.path()] && l.owner == "" && len(ops) > 0:
+		// An import unpacks a container before it is written down, and copies
+		// and backups begin in empty folders.
+		d.log.Info("Files of a container that LXD does not know are left until LXD is at rest.", "files", l.path())
+		return "", nil
+	case l.plain && os.Remove(l.path()) == nil:
+		d.log.Info("An empty folder in the place of a container's files was removed.", "files", l.path())
+		return "", nil
+	case l.foreign || l.owner != "" && l.owner != d.opts.Namespace:
+		d.log.Warn("LXD does not know the files of a container, which are not hostler's and stay.", "files", l.path())
+		return "", nil
+	}
+	place, err = l.setAside()
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil // it was being deleted
+	}
+	return place, err
 }
 
 var _ containerbroker.Cleaner = (*Driver)(nil)
