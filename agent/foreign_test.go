@@ -56,50 +56,43 @@ func TestForeignInstancesThatCannotBeDeclared(t *testing.T) {
 }
 
 // P28: an instance that was left with its stamp is the machine again that it
-// was, if all that it names is declared still; else what it has is its own.
+// was. One that had networks or storage is not: another may have them by now,
+// and what the instance has of them is its own.
 func TestLeftInstancesAreTheirMachinesAgain(t *testing.T) {
-	stamped := provisioner.StampedRecord{Name: "web", Declaration: "site", Machine: spec.Machine{
-		Type: spec.LXD, Image: "debian/12", CPUs: 4,
-		Networks: map[string]spec.NIC{"eth0": {Network: "lan"}}, Storage: []spec.Attachment{{Filesystem: "www", Path: "/srv/www"}},
-		Publish: []spec.Publish{{Protocol: "tcp", HostPort: 8080, Port: 80}},
-	}}
-	object := func(kind, name string, life state.Life, record any) state.Write {
-		return state.Write{ID: state.ID{Kind: kind, Name: name}, Life: life, Spec: spec.Encode(record)}
+	was := spec.Machine{Type: spec.LXD, Image: "debian/12", CPUs: 4, Retain: true, CloudInit: spec.CloudInit{UserData: "#cloud-config\n"}}
+	stamped := func(change func(*spec.Machine)) string {
+		m := was
+		change(&m)
+		return string(spec.Encode(provisioner.StampedRecord{Name: "web", Declaration: "site", Machine: m}))
 	}
-	lan, www := object(spec.KindNetwork, "lan", state.Alive, spec.NetworkRecord{}), object(spec.KindFilesystem, "www", state.Alive, spec.FilesystemRecord{})
-	dying := lan
-	dying.Life = state.Dying
+	as := stamped(func(*spec.Machine) {})
 	for what, c := range map[string]struct {
-		stamp  containerbroker.Stamp
-		there  []state.Write
+		record string
+		there  []string
 		former bool
 	}{
-		"all is there":        {containerbroker.Stamp{UID: "u", Record: string(spec.Encode(stamped))}, []state.Write{lan, www}, true},
-		"no network":          {containerbroker.Stamp{UID: "u", Record: string(spec.Encode(stamped))}, []state.Write{www}, false},
-		"a network that goes": {containerbroker.Stamp{UID: "u", Record: string(spec.Encode(stamped))}, []state.Write{dying, www}, false},
-		"no filesystem":       {containerbroker.Stamp{UID: "u", Record: string(spec.Encode(stamped))}, []state.Write{lan}, false},
-		"no record":           {containerbroker.Stamp{UID: "u", Record: "{"}, []state.Write{lan, www}, false},
-		"its port is another's": {containerbroker.Stamp{UID: "u", Record: string(spec.Encode(stamped))}, []state.Write{
-			lan, www,
-			object(spec.KindMachine, "db", state.Alive, spec.MachineRecord{Machine: spec.Machine{Type: spec.KVM, Publish: stamped.Machine.Publish}}),
-		}, false},
-		"it is declared anew": {containerbroker.Stamp{UID: "u", Record: string(spec.Encode(stamped))}, []state.Write{
-			lan, www,
-			object(spec.KindMachine, "web", state.Alive, spec.MachineRecord{Machine: stamped.Machine}),
-		}, false},
+		"as it was":           {record: as, there: []string{"db"}, former: true},
+		"no record":           {record: "{"},
+		"it is declared anew": {record: as, there: []string{"web"}},
+		"of another type":     {record: stamped(func(m *spec.Machine) { m.Type = spec.KVM })},
+		"with a network":      {record: stamped(func(m *spec.Machine) { m.Networks = map[string]spec.NIC{"eth0": {Network: "lan"}} })},
+		"with storage":        {record: stamped(func(m *spec.Machine) { m.Storage = []spec.Attachment{{Volume: "data"}} })},
+		"with a port":         {record: stamped(func(m *spec.Machine) { m.Publish = []spec.Publish{{Protocol: "tcp", HostPort: 8080, Port: 80}} })},
 	} {
 		l := newLossyHost(t)
 		l.open()
-		if _, err := l.store.Write(t.Context(), state.Atomic, c.there...); err != nil {
-			t.Fatal(err)
+		for _, name := range c.there {
+			w := state.Write{ID: state.ID{Kind: spec.KindMachine, Name: name}, Life: state.Alive, Spec: spec.Encode(spec.MachineRecord{Machine: was})}
+			if _, err := l.store.Write(t.Context(), state.Atomic, w); err != nil {
+				t.Fatal(err)
+			}
 		}
-		c.stamp.Namespace = "hostler"
-		l.lxd.Add(containerbroker.Instance{Name: "web", Status: containerbroker.StatusRunning, ImageID: "abc", CPUs: 2, Stamp: &c.stamp})
+		stamp := containerbroker.Stamp{Namespace: "hostler", UID: "u", Record: c.record}
+		l.lxd.Add(containerbroker.Instance{Name: "web", Status: containerbroker.StatusRunning, ImageID: "abc", CPUs: 2, Stamp: &stamp})
 		got, err := adopter{l.host}.Inspect(t.Context(), spec.LXD, "web")
 		want := machineOf(containerbroker.Instance{Status: containerbroker.StatusRunning, ImageID: "abc", CPUs: 2}, spec.LXD)
 		if c.former {
-			want.Image, want.Networks, want.Storage, want.Publish = "debian/12", stamped.Machine.Networks, stamped.Machine.Storage, stamped.Machine.Publish
-			want.Autostart = nil
+			want.Image, want.CloudInit, want.Retain = was.Image, was.CloudInit, true
 		}
 		if diff := cmp.Diff(want, got.Machine); err != nil || (got.UID == "u") != c.former || diff != "" {
 			t.Errorf("%s: uid %q, %v: %s", what, got.UID, err, diff)
