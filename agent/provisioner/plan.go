@@ -339,7 +339,7 @@ func fields(changes []containerbroker.Change) string {
 // wantEnded says whether something came into being for want of which d may
 // have failed.
 func (w *world) wantEnded(d Desired, kind fault.Kind) bool {
-	return w.policy.Nudged[nudgeWant] && kind != fault.NeedsOperator ||
+	return w.policy.Nudged[nudgeWant] && (kind == fault.NotFound || d.Status.Instance == nil && kind != fault.NeedsOperator) ||
 		w.policy.Nudged[nudgeWant+d.Name] && kind == fault.NotFound
 }
 

@@ -136,6 +136,15 @@ func TestClassification(t *testing.T) {
 			policy: Policy{Nudged: map[string]bool{"web": true}}, want: []string{"create web"},
 		},
 		{name: "P36 a retry waits for its time", desired: []Desired{machine("web", failed(fault.Transient, &later))}, want: []string{"create web in 7s"}},
+		{
+			name: "W7 something that came into being ends the wait of what has no instance", desired: []Desired{machine("web", failed(fault.Transient, &later))},
+			policy: Policy{Nudged: map[string]bool{nudgeWant: true}}, want: []string{"create web"},
+		},
+		{
+			name: "W7 and no other's", desired: []Desired{machine("web", provisioned, failed(fault.Transient, &later))},
+			instances: []containerbroker.Instance{instance("web", stopped)},
+			policy:    Policy{Nudged: map[string]bool{nudgeWant: true}}, want: []string{"start web in 7s"},
+		},
 		{name: "P43 a retry whose time has come", desired: []Desired{machine("web", failed(fault.Transient, &earlierOn))}, want: []string{"create web"}},
 		{
 			name:    "F22 a retry that a clock a year ahead put off is due",
