@@ -50,7 +50,18 @@ func (h *host) followDeclarations(a applier) func(context.Context) error {
 			if err := h.awaitFolder(ctx, dir, a); err != nil || ctx.Err() != nil {
 				return err
 			}
-			err := watchFolder(ctx, dir, isDeclaration, func() (time.Duration, error) { return h.applyFolder(ctx, dir, a) })
+			var last round
+			err := watchFolder(ctx, dir, isDeclaration, func() (time.Duration, error) {
+				if last.waits(dir, time.Now()) {
+					return whileWritten, nil
+				}
+				next, written, err := h.applyFolder(ctx, dir, a)
+				last = roundOf(dir, written, time.Now(), next)
+				if len(written) > 0 {
+					next = whileWritten
+				}
+				return next, err
+			})
 			if !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
@@ -92,22 +103,20 @@ func (h *host) awaitFolder(ctx context.Context, dir string, a applier) error {
 
 // applyFolder applies the files of a folder and removes what the files
 // declared that are gone, once none is being written. It returns when to do so
-// again.
-func (h *host) applyFolder(ctx context.Context, dir string, a applier) (time.Duration, error) {
+// again, zero at no time, and the files that are being written.
+func (h *host) applyFolder(ctx context.Context, dir string, a applier) (next time.Duration, written []string, err error) {
 	present, err := declarationFiles(dir)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	gone, err := goneFiles(ctx, dir, present, a)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
-	var next time.Duration
-	writing := false
 	for _, path := range present {
 		content, err := readDeclaration(path)
 		if errors.Is(err, errBeingWritten) {
-			writing = true
+			written = append(written, path)
 			h.notice(path, fmt.Sprintf("%s is not applied yet: %v", path, errBeingWritten))
 			continue
 		}
@@ -130,16 +139,16 @@ func (h *host) applyFolder(ctx context.Context, dir string, a applier) (time.Dur
 			next = lookAgain
 		}
 	}
-	if writing { // it may take over what files declared that are gone
-		return whileWritten, nil
+	if len(written) > 0 { // one may take over what files declared that are gone
+		return next, written, nil
 	}
 	for _, path := range gone {
 		if err := a.RemoveFile(ctx, path); err != nil {
-			return 0, fmt.Errorf("cannot remove the declaration of %s: %w", path, err)
+			return 0, nil, fmt.Errorf("cannot remove the declaration of %s: %w", path, err)
 		}
 	}
 	h.untell(dir, present)
-	return next, nil
+	return next, nil, nil
 }
 
 // untell takes back what was told of files of the folder that are there no

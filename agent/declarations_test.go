@@ -66,7 +66,7 @@ func TestFolderOfDeclarations(t *testing.T) {
 	a := &folderApplier{files: []string{"/elsewhere/x.yaml"}}
 	apply := func() bool {
 		t.Helper()
-		next, err := h.applyFolder(t.Context(), dir, a)
+		next, _, err := h.applyFolder(t.Context(), dir, a)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -136,7 +136,7 @@ func TestNoticesRepeatNoSecrets(t *testing.T) {
 	if err := os.WriteFile(h.paths.Config, []byte("proxy: {http: 'ftp://user:hunter2@p:1'}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.applyFolder(t.Context(), dir, &folderApplier{refusal: wrong}); err != nil {
+	if _, _, err := h.applyFolder(t.Context(), dir, &folderApplier{refusal: wrong}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

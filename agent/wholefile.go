@@ -41,6 +41,17 @@ func readWhole(path string, most int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, most))
 }
 
+// stillWritten says whether somebody has a file open for writing.
+func stillWritten(path string) bool {
+	file, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	writing, err := beingWritten(file)
+	return err == nil && writing
+}
+
 // beingWritten takes a read lease on an open file, which the kernel grants
 // while nobody has the file open for writing and which it has a writer wait
 // for (fcntl(2), "Leases"). Where there are no leases, a file counts as being

@@ -52,11 +52,29 @@ func TestHalfWrittenFilesAreNotApplied(t *testing.T) {
 	a.mu.Lock()
 	a.files = append(a.files, filepath.Join(dir, "old.yaml"))
 	a.mu.Unlock()
-	if _, err := h.applyFolder(ctx, dir, a); err != nil {
+	if _, _, err := h.applyFolder(ctx, dir, a); err != nil {
 		t.Fatal(err)
 	}
 	if files, _ := a.FileSources(ctx); len(files) != 2 {
 		t.Errorf("left: %v", files)
+	}
+	// Nor are the others applied over and over meanwhile.
+	other := filepath.Join(dir, "other.yaml")
+	if err := os.WriteFile(other, []byte(half+rest+"  d: {}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the other file", func() bool { return slices.Contains(read(), half+rest+"  d: {}\n") })
+	rounds := len(read())
+	for r, until := roundOf(dir, []string{file}, time.Now(), 0), time.Now().Add(3*whileWritten); time.Now().Before(until); time.Sleep(whileWritten / 10) {
+		if !r.waits(dir, time.Now()) {
+			t.Error("a round is due although nothing has changed")
+		}
+	}
+	if n := len(read()) - rounds; n > 0 {
+		t.Errorf("applied %d times again", n)
+	}
+	if r := roundOf(dir, []string{file}, time.Now(), time.Minute); r.waits(dir, time.Now().Add(time.Minute)) {
+		t.Error("what is to be tried again is not")
 	}
 	if _, err := writer.WriteString(rest + "  c: {}\n"); err != nil {
 		t.Fatal(err)
@@ -66,7 +84,7 @@ func TestHalfWrittenFilesAreNotApplied(t *testing.T) {
 	}
 	eventually(t, "the whole file", func() bool { return slices.Contains(read(), half+rest+"  c: {}\n") })
 	eventually(t, "the end of the word", func() bool { return told() == "" })
-	eventually(t, "the removal of what is gone", func() bool { files, _ := a.FileSources(ctx); return len(files) == 1 })
+	eventually(t, "the removal of what is gone", func() bool { files, _ := a.FileSources(ctx); return len(files) == 2 })
 	for _, content := range read() {
 		if !strings.HasPrefix(content, half+rest) {
 			t.Errorf("applied half-written:\n%s", content)
