@@ -55,12 +55,15 @@ func (h *host) followDeclarations(a applier) func(context.Context) error {
 				if last.waits(dir, time.Now()) {
 					return whileWritten, nil
 				}
+				last = round{before: stampsOf(dir)}
 				next, written, err := h.applyFolder(ctx, dir, a)
-				last = roundOf(dir, written, time.Now(), next)
-				if len(written) > 0 {
-					next = whileWritten
+				if last.written = written; len(written) == 0 {
+					return next, err
 				}
-				return next, err
+				if next > 0 {
+					last.due = time.Now().Add(next)
+				}
+				return whileWritten, err
 			})
 			if !errors.Is(err, fs.ErrNotExist) {
 				return err

@@ -25,6 +25,7 @@ type folderApplier struct {
 	refusal error
 	held    string
 	read    []string // what the files held when they were applied
+	during  func(path string)
 }
 
 func (a *folderApplier) ApplyFile(_ context.Context, path string, content []byte, gone []string) (string, error) {
@@ -32,6 +33,9 @@ func (a *folderApplier) ApplyFile(_ context.Context, path string, content []byte
 	defer a.mu.Unlock()
 	a.gone = gone
 	a.read = append(a.read, string(content))
+	if a.during != nil {
+		a.during(path)
+	}
 	if a.refusal != nil {
 		return "", a.refusal
 	}
