@@ -252,6 +252,19 @@ func (r *reader) bracketOrColon(at place) (place, string) {
 // extraBracket finds the first bracket that closes nothing, as far as can be
 // seen in a text that is written with brackets throughout.
 func (r *reader) extraBracket() place {
+	return r.bracketAt(func(depth int) bool { return depth < 0 })
+}
+
+// tooDeep finds the bracket that goes beyond maxDepth; else the place given.
+func (r *reader) tooDeep(at place) place {
+	if deep := r.bracketAt(func(depth int) bool { return depth > maxDepth }); deep.line > 0 {
+		return deep
+	}
+	return at
+}
+
+// bracketAt finds the first place at which the depth of brackets is such.
+func (r *reader) bracketAt(such func(depth int) bool) place {
 	depth := 0
 	for i, line := range r.src.lines {
 		for j, c := range []byte(unquoted(line)) {
@@ -261,31 +274,12 @@ func (r *reader) extraBracket() place {
 			case ']', '}':
 				depth--
 			}
-			if depth < 0 {
+			if such(depth) {
 				return place{i + 1, j + 1}
 			}
 		}
 	}
 	return place{}
-}
-
-// tooDeep finds the bracket that goes beyond maxDepth; else the place given.
-func (r *reader) tooDeep(at place) place {
-	depth := 0
-	for i, line := range r.src.lines {
-		for j, c := range []byte(unquoted(line)) {
-			switch c {
-			case '[', '{':
-				depth++
-			case ']', '}':
-				depth--
-			}
-			if depth > maxDepth {
-				return place{i + 1, j + 1}
-			}
-		}
-	}
-	return at
 }
 
 // unquoted blanks out what stands in quotes and comments. Every character

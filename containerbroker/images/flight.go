@@ -3,7 +3,6 @@ package images
 import (
 	"context"
 	"log/slog"
-	"runtime/debug"
 	"sync"
 
 	"hostler/internal/fault"
@@ -84,7 +83,7 @@ func (fs *flights) do(ctx context.Context, key string, progress Progress, work f
 
 // run does the work of a flight and lets it land.
 func (fs *flights) run(ctx context.Context, key string, f *flight, work func(context.Context, Progress) (Artifact, error)) {
-	f.result, f.err = fs.guarded(ctx, f, work)
+	f.result, f.err = fault.Guarded(fs.log, "an image", func() (Artifact, error) { return work(ctx, f.report) })
 	f.cancel()
 	fs.mu.Lock()
 	f.landed = true
@@ -93,18 +92,6 @@ func (fs *flights) run(ctx context.Context, key string, f *flight, work func(con
 	}
 	fs.mu.Unlock()
 	close(f.done)
-}
-
-// guarded does the work and turns its panic into an error: nobody else would,
-// and what images hold is others' doing.
-func (fs *flights) guarded(ctx context.Context, f *flight, work func(context.Context, Progress) (Artifact, error)) (a Artifact, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fault.New(fault.Invalid, "panic: %v", p)
-			fs.log.Error("Work on an image panicked.", "panic", p, "stack", string(debug.Stack()))
-		}
-	}()
-	return work(ctx, f.report)
 }
 
 func (f *flight) report(message string, percent int) {

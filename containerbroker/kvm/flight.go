@@ -3,7 +3,6 @@ package kvm
 import (
 	"context"
 	"errors"
-	"runtime/debug"
 
 	"hostler/internal/fault"
 )
@@ -28,7 +27,7 @@ func (d *Driver) once(ctx context.Context, key string, work func() (string, erro
 		}
 		d.mu.Unlock()
 		if !joined {
-			f.id, f.err = d.guarded(work)
+			f.id, f.err = fault.Guarded(d.log, key, work)
 			d.mu.Lock()
 			delete(d.flights, key)
 			d.mu.Unlock()
@@ -44,16 +43,4 @@ func (d *Driver) once(ctx context.Context, key string, work func() (string, erro
 			return "", ctx.Err()
 		}
 	}
-}
-
-// guarded works and turns a panic into an error, so that those who wait hear
-// of it too.
-func (d *Driver) guarded(work func() (string, error)) (id string, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fault.New(fault.Invalid, "panic: %v", p)
-			d.log.Error("Work that others wait for panicked.", "panic", p, "stack", string(debug.Stack()))
-		}
-	}()
-	return work()
 }

@@ -2,7 +2,6 @@ package lxd
 
 import (
 	"context"
-	"runtime/debug"
 	"sync"
 
 	"hostler/containerbroker"
@@ -47,7 +46,7 @@ func (d *Driver) share(ctx context.Context, key string, progress containerbroker
 		f = &flight{done: make(chan struct{}), cancel: cancel, listeners: map[*listener]bool{}}
 		d.flights[key] = f
 		go func() {
-			f.id, f.err = d.guarded(fetchCtx, f, fetch)
+			f.id, f.err = fault.Guarded(d.log, "the fetch of an image", func() (string, error) { return fetch(fetchCtx, f) })
 			d.land(key, f)
 			cancel()
 			close(f.done)
@@ -80,17 +79,6 @@ func (d *Driver) share(ctx context.Context, key string, progress containerbroker
 		}
 	}
 	return "", ctx.Err()
-}
-
-// guarded fetches and turns a panic into an error: nobody else would.
-func (d *Driver) guarded(ctx context.Context, f *flight, fetch func(context.Context, *flight) (string, error)) (id string, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fault.New(fault.Invalid, "panic: %v", p)
-			d.log.Error("The fetch of an image panicked.", "panic", p, "stack", string(debug.Stack()))
-		}
-	}()
-	return fetch(ctx, f)
 }
 
 func (d *Driver) land(key string, f *flight) {
