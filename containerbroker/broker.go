@@ -100,11 +100,12 @@ type ImageStore interface {
 // which it does not know itself and which are in the way of new ones of their
 // names.
 type Cleaner interface {
-	// SetAside moves such files out of the way and returns their new places.
+	// SetAside moves such files out of the way and returns their new places,
+	// and whether some had to be left for as long as the hypervisor is at work.
 	// Nothing is deleted; what bears another's stamp, or none where the
 	// hypervisor's own tools could recover it, stays. Needs to be root.
 	// Idempotent.
-	SetAside(ctx context.Context) ([]string, error)
+	SetAside(ctx context.Context) (places []string, more bool, err error)
 }
 
 // Progress receives steps of a long operation; it must not block and may be

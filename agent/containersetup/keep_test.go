@@ -3,6 +3,7 @@ package containersetup_test
 import (
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -96,16 +97,44 @@ func TestProvisionerThatCannotBeStartedIsTold(t *testing.T) {
 	}
 }
 
+// F11: what is in the way of machines is looked for before any is made, and
+// again, without any failure, for as long as some of it had to be left.
+func TestWhatHadToBeLeftIsClearedLater(t *testing.T) {
+	r := newRig(t)
+	var runs atomic.Int32
+	r.clear = func(typ spec.ContainerType) bool {
+		if typ == spec.LXD && runs.Add(1) == 1 && r.works[typ].running() {
+			t.Error("the provisioner ran before")
+		}
+		return typ == spec.LXD && runs.Load() < 3
+	}
+	r.declare("web", spec.LXD)
+	r.declare("guest", spec.KVM)
+	r.start()
+	r.eventually("all is cleared", func() bool { return runs.Load() == 3 })
+	r.eventually("it runs", func() bool { return r.works[spec.LXD].running() })
+	if n := runs.Load(); n != 3 {
+		t.Errorf("it was cleared %d times", n)
+	}
+}
+
 // What a power cut left in the way of a machine may come to light only when an
 // operation fails: each failure is told once, and only to its own type.
 func TestEachFailureOfAMachineIsToldOnce(t *testing.T) {
 	r := newRig(t)
 	failures := make(chan spec.ContainerType, 100)
-	r.failed = func(typ spec.ContainerType) { failures <- typ }
+	var run atomic.Bool
+	r.clear = func(typ spec.ContainerType) bool {
+		if run.Load() {
+			failures <- typ
+		}
+		return false
+	}
 	r.declare("web", spec.LXD)
 	r.declare("guest", spec.KVM)
 	r.start()
 	r.eventually("both run", func() bool { return r.works[spec.LXD].running() && r.works[spec.KVM].running() })
+	run.Store(true) // each was cleared once before
 	fail := func(count int) {
 		t.Helper()
 		status := r.machine("web")

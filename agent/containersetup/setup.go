@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
@@ -66,11 +65,13 @@ type Options struct {
 	// Prepared runs once after the type is ready and before its provisioner
 	// starts: what was lost is written down again from what is found.
 	Prepared func(ctx context.Context) error
-	// Failed runs after an operation on a machine of the type failed, at most
-	// once in FailedEvery (0: a minute); nil: nothing. It may run more than
-	// once for one failure.
-	Failed      func(ctx context.Context)
-	FailedEvery time.Duration
+	// Clear takes away what is in the way of new machines, and says whether
+	// more of it may be there later; nil: nothing. It runs before Prepared,
+	// after an operation on a machine of the type failed, at most once in
+	// ClearEvery (0: a minute) and perhaps more than once for one failure, and
+	// RestEvery (0: 10 s) after it said so.
+	Clear                 func(ctx context.Context) (more bool)
+	ClearEvery, RestEvery time.Duration
 	// LookEvery is how often a Fallible provisioner is looked at; 0: 30 s.
 	LookEvery time.Duration
 	Now       func() time.Time
@@ -89,10 +90,7 @@ type Worker struct {
 	ready bool
 	// keeping is what is known of the provisioner.
 	keeping
-	// failures are the failed attempts that Failed ran after, by machine, and
-	// toldFailed is when it did.
-	failures   map[string]int
-	toldFailed time.Time
+	clearing
 }
 
 // New returns a worker; Run starts it.
@@ -100,8 +98,11 @@ func New(o Options) *Worker {
 	if o.LookEvery == 0 {
 		o.LookEvery = 30 * time.Second
 	}
-	if o.FailedEvery == 0 {
-		o.FailedEvery = time.Minute
+	if o.ClearEvery == 0 {
+		o.ClearEvery = time.Minute
+	}
+	if o.RestEvery == 0 {
+		o.RestEvery = 10 * time.Second
 	}
 	return &Worker{Options: o, waker: reconcile.NewWaker()}
 }
@@ -176,18 +177,18 @@ func (w *Worker) pass(ctx context.Context) (time.Time, error) {
 			return next, err
 		}
 	}
+	again := w.clear(ctx, seen)
 	if !w.prepared && w.Prepared != nil {
 		if err := w.Prepared(ctx); err != nil {
 			return time.Time{}, err
 		}
 	}
 	w.prepared = true
-	maps.DeleteFunc(w.failures, func(name string, count int) bool { return seen.failures[name] < count })
-	if w.Failed != nil && seen.failedSince(w.failures) && w.Now().Sub(w.toldFailed) >= w.FailedEvery {
-		w.Failed(ctx)
-		w.failures, w.toldFailed = seen.failures, w.Now()
+	look, err := w.keep(ctx, seen.generation)
+	if !again.IsZero() && (look.IsZero() || again.Before(look)) {
+		look = again
 	}
-	return w.keep(ctx, seen.generation)
+	return look, err
 }
 
 // makeReady initialises the type under the host lock. It returns when to try

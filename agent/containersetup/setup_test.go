@@ -130,7 +130,7 @@ type rig struct {
 	// lxd, if any, takes the place of the provisioner of that type.
 	lxd       containersetup.Provisioner
 	lookEvery time.Duration
-	failed    func(spec.ContainerType)
+	clear     func(spec.ContainerType) (more bool)
 	lock      containersetup.Lock
 }
 
@@ -160,12 +160,8 @@ func (r *rig) start() (stop func()) {
 		}
 		w := containersetup.New(containersetup.Options{
 			Type: typ, Store: r.store, Initialiser: r.hosts[typ], Provisioner: work, LookEvery: r.lookEvery,
-			FailedEvery: time.Nanosecond,
-			Failed: func(context.Context) {
-				if r.failed != nil {
-					r.failed(typ)
-				}
-			},
+			ClearEvery: time.Nanosecond, RestEvery: time.Millisecond,
+			Clear: func(context.Context) bool { return r.clear != nil && r.clear(typ) },
 			Lock: func(ctx context.Context, purpose string, waiting func(string)) (func(), error) {
 				return r.lock(ctx, purpose, waiting)
 			},

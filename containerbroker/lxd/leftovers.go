@@ -47,40 +47,44 @@ const subvolumeRoot = 256
 // power cut brings them back. A new container of that name would get the old
 // files in the place of its image's, or could not be made at all (LXD 5.0.2),
 // and LXD has no call that names or removes such files.
-func (d *Driver) SetAside(ctx context.Context) ([]string, error) {
+func (d *Driver) SetAside(ctx context.Context) (places []string, more bool, err error) {
 	c, err := d.open(ctx, d.opts.RequestTimeout)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	// The files are looked at first: LXD writes them down before it makes them,
 	// so what is being made is known by the time it is asked.
 	found, err := d.containerFiles(c)
 	if err != nil || len(found) == 0 {
-		return nil, err
+		return nil, false, err
 	}
 	known, err := d.knownFiles(c, found)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	var aside []string
 	for _, l := range found {
 		if known[l.path()] && !l.unusable() {
 			continue
 		}
 		place, err := d.clear(c, l)
-		if err != nil {
-			return aside, fmt.Errorf("cannot set aside what LXD has forgotten: %w", err)
-		}
-		if place != "" {
-			aside = append(aside, place)
+		switch {
+		case errors.Is(err, errAtWork):
+			more = true
+		case err != nil:
+			return places, more, fmt.Errorf("cannot set aside what LXD has forgotten: %w", err)
+		case place != "":
+			places = append(places, place)
 		}
 	}
-	return aside, nil
+	return places, more, nil
 }
+
+// errAtWork: LXD may be making the container that the files are of.
+var errAtWork = errors.New("LXD is at work")
 
 // clear takes files out of LXD's way and returns their new place; "": they
 // stay, or nothing was in them. LXD may be at work, with a container of that
-// name too, so that it is asked once more.
+// name too, so that it is asked once more. errAtWork: it cannot be told yet.
 func (d *Driver) clear(c *client, l *leftover) (place string, err error) {
 	l.look()
 	ops, err := operations(c)
@@ -98,7 +102,7 @@ func (d *Driver) clear(c *client, l *leftover) (place string, err error) {
 		// An import unpacks a container before it is written down, and copies
 		// and backups begin in empty folders.
 		d.log.Info("Files of a container that LXD does not know are left until LXD is at rest.", "files", l.path())
-		return "", nil
+		return "", errAtWork
 	case l.plain && os.Remove(l.path()) == nil:
 		d.log.Info("An empty folder in the place of a container's files was removed.", "files", l.path())
 		return "", nil

@@ -10,7 +10,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"hostler/containerbroker"
 	"hostler/containerbroker/lxd"
 	"hostler/containerbroker/lxd/lxdtest"
 )
@@ -71,8 +73,11 @@ func forgottenContainers(t *testing.T, driver string) {
 	must(t, os.WriteFile(filepath.Join(files("halfway"), stale), nil, 0o600))
 	must(t, server.API(http.MethodPost, "/internal/sql", map[string]any{"database": "global", "query": "DELETE FROM storage_volumes WHERE name = 'halfway'"}, nil))
 
-	aside, err := d.SetAside(t.Context())
+	aside, more, err := d.SetAside(t.Context())
 	must(t, err)
+	if more {
+		t.Error("some of it is to be cleared later, though LXD is at rest")
+	}
 	must(t, d.Delete(t.Context(), halfway.Name, halfway.Stamp))
 	var names []string
 	for _, place := range aside {
@@ -90,7 +95,7 @@ func forgottenContainers(t *testing.T, driver string) {
 			t.Errorf("it does not stay: %v", err)
 		}
 	}
-	if again, err := d.SetAside(t.Context()); err != nil || len(again) != 0 {
+	if again, more, err := d.SetAside(t.Context()); err != nil || more || len(again) != 0 {
 		t.Errorf("again: %q, %v", again, err)
 	}
 	for _, name := range names {
@@ -104,9 +109,46 @@ func forgottenContainers(t *testing.T, driver string) {
 	must(t, d.Delete(t.Context(), known.Name, known.Stamp))
 	must(t, d.Delete(t.Context(), foreign.Name, foreign.Stamp))
 	forget("theirs", "ours")
-	if aside, err = d.SetAside(t.Context()); err != nil || len(aside) != 0 {
+	if aside, more, err = d.SetAside(t.Context()); err != nil || more || len(aside) != 0 {
 		t.Errorf("another's: %q, %v", aside, err)
 	}
+}
+
+// F11: files of which nothing tells whose they are may be those of a container
+// that LXD is making: they are left for as long as it is at work, and that is
+// told, so that they do not stay for ever.
+func TestForgottenContainersWaitForLXDToRest(t *testing.T) {
+	server := lxdtest.Start(t)
+	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler"})
+	m := machine("web", server.TinyFingerprint, "one")
+	must(t, d.Create(t.Context(), m, nil))
+	must(t, d.SetPower(t.Context(), m.Name, containerbroker.PowerStart, time.Minute))
+	containers := filepath.Join(filepath.Dir(server.Socket), "storage-pools", server.Pool, "containers")
+	bare := filepath.Join(containers, "bare")
+	if out, err := exec.Command("btrfs", "-q", "subvolume", "create", bare).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	worked := make(chan error, 1)
+	go func() {
+		worked <- server.API(http.MethodPost, "/1.0/instances/web/exec", map[string]any{"command": []string{"sh", "-c", "until [ -e /done ]; do sleep 1; done"}}, nil)
+	}()
+	for atWork, began := false, time.Now(); !atWork; time.Sleep(20 * time.Millisecond) {
+		var all map[string][]any
+		must(t, server.API(http.MethodGet, "/1.0/operations?recursion=1", nil, &all))
+		if atWork = len(all["running"]) > 0; !atWork && time.Since(began) > time.Minute {
+			t.Fatal("LXD does not work")
+		}
+	}
+	if aside, more, err := d.SetAside(t.Context()); err != nil || !more || len(aside) != 0 {
+		t.Errorf("LXD is at work: set aside %q, more %v, %v", aside, more, err)
+	}
+	must(t, os.WriteFile(filepath.Join(containers, "web", "rootfs", "done"), nil, 0o600))
+	must(t, <-worked)
+	if aside, more, err := d.SetAside(t.Context()); err != nil || more || len(aside) != 1 {
+		t.Errorf("LXD is at rest: set aside %q, more %v, %v", aside, more, err)
+	}
+	must(t, d.SetPower(t.Context(), m.Name, containerbroker.PowerStop, time.Minute))
+	must(t, d.Delete(t.Context(), m.Name, m.Stamp))
 }
 
 // F11: LXD starts, when the host boots, a container whose making a power cut
@@ -125,7 +167,7 @@ func TestContainerWithoutFilesIsDeleted(t *testing.T) {
 	if err := d.Delete(t.Context(), m.Name, m.Stamp); err == nil {
 		t.Fatal("LXD deletes it by itself: nothing is to be done for it")
 	}
-	if aside, err := d.SetAside(t.Context()); err != nil || len(aside) != 0 {
+	if aside, more, err := d.SetAside(t.Context()); err != nil || more || len(aside) != 0 {
 		t.Errorf("set aside: %q, %v", aside, err)
 	}
 	if _, err := os.Stat(files); err == nil {
@@ -133,18 +175,18 @@ func TestContainerWithoutFilesIsDeleted(t *testing.T) {
 	}
 	must(t, os.Mkdir(files, 0o711))
 	must(t, os.WriteFile(filepath.Join(files, "note"), nil, 0o600))
-	if aside, err := d.SetAside(t.Context()); err != nil || len(aside) != 1 {
+	if aside, more, err := d.SetAside(t.Context()); err != nil || more || len(aside) != 1 {
 		t.Errorf("set aside: %q, %v", aside, err)
 	}
 	// What somebody copied into the pool by hand can be started.
 	must(t, os.MkdirAll(filepath.Join(files, "rootfs"), 0o711))
-	if aside, err := d.SetAside(t.Context()); err != nil || len(aside) != 0 {
+	if aside, more, err := d.SetAside(t.Context()); err != nil || more || len(aside) != 0 {
 		t.Errorf("set aside: %q, %v", aside, err)
 	}
 	must(t, os.RemoveAll(files))
 	must(t, d.Delete(t.Context(), m.Name, m.Stamp))
 	must(t, d.Create(t.Context(), m, nil))
-	if aside, err := d.SetAside(t.Context()); err != nil || len(aside) != 0 {
+	if aside, more, err := d.SetAside(t.Context()); err != nil || more || len(aside) != 0 {
 		t.Errorf("set aside: %q, %v", aside, err)
 	}
 	must(t, d.Delete(t.Context(), m.Name, m.Stamp))

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"hostler/tests/harness"
 )
 
 // mayTake is about how long an apply of two machines takes until all is done,
@@ -75,9 +77,13 @@ func (m *machine) powerCuts(running map[string]instance, cuts int) {
 		if volumes := m.containers(); len(volumes) != len(now) {
 			m.Errorf("cut %d: LXD keeps the files %v for the instances %v", cut, volumes, now)
 		}
-		if files := strings.Fields(m.sh("ls " + pool + "/containers")); !slices.Equal(files, slices.Sorted(maps.Keys(now))) {
-			m.Errorf("cut %d: the pool has files of %v for the instances %v", cut, files, now)
-		}
+		// Whose files they are can only be told when LXD is at rest.
+		harness.Wait(m, "what was deleted to be out of the way", settleLimit, func() error {
+			if files := strings.Fields(m.sh("ls " + pool + "/containers")); !slices.Equal(files, slices.Sorted(maps.Keys(now))) {
+				return fmt.Errorf("cut %d: the pool has files of %v for the instances %v", cut, files, now)
+			}
+			return nil
+		})
 		if audit := m.sh("dpkg --audit"); audit != "" {
 			m.Errorf("cut %d: %s", cut, audit)
 		}
