@@ -14,7 +14,9 @@ import (
 // F8: a libvirt that answers and tells nothing for minutes costs patience: what
 // changed is found by the next full look, and nothing is touched for it.
 func TestNoEventForMinutes(t *testing.T) {
-	s, p, a, image := behind(t)
+	w := open(t)
+	s, p, a, image := w.s, w.p, w.a, w.image
+	a.Start()
 	guest := "{type: kvm, image: \"" + image + "\", memory: 512MiB}\n"
 	p.Mute()
 	a.Apply("site", "version: 1\nmachines:\n  steady: "+guest+"  web: "+guest)

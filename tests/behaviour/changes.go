@@ -1,0 +1,165 @@
+package behaviour
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"hostler/tests/harness"
+)
+
+// planned: a plan lists every step and exits with 2; the apply carries it out;
+// after it nothing is planned, and the plan exits with 0. JSON holds the same.
+func planned(t *testing.T, w World) {
+	a := begin(w)
+	file := a.File("site", declaration(plain(w, "web", "db")...))
+	code, out := a.Exit("plan", "-f", file)
+	if code != 2 || !strings.Contains(out, "machine/web") || !strings.Contains(out, "machine/db") || !strings.Contains(out, "create") {
+		t.Fatalf("plan exited with %d:\n%s", code, out)
+	}
+	if names := w.Names(); len(names) != 0 {
+		t.Fatalf("a plan made %v", names)
+	}
+	a.Run("apply", "-f", file, "--wait", "--timeout", "3m")
+	for _, name := range []string{"web", "db"} {
+		if row := a.Machines()[name]; row.Status != "running" {
+			t.Errorf("%s: %+v", name, row)
+		}
+		// The tiny images are ready without an address, which comes by itself.
+		harness.Wait(t, "an address", patience, func() error {
+			if row := a.Machines()[name]; len(row.Addresses) == 0 {
+				return fmt.Errorf("%s: %+v", name, row)
+			}
+			return nil
+		})
+	}
+	empty(t, a, file)
+	if code, out := a.Exit("apply", "-f", file); code != 0 || !strings.Contains(out, "no changes") {
+		t.Errorf("the second apply exited with %d:\n%s", code, out)
+	}
+	var plan struct {
+		Steps    []any    `json:"steps"`
+		Machines []string `json:"machines"`
+	}
+	if err := json.Unmarshal([]byte(a.Run("plan", "-f", file, "-o", "json")), &plan); err != nil || len(plan.Steps) != 0 || len(plan.Machines) != 2 {
+		t.Errorf("JSON: %+v %v", plan, err)
+	}
+	a.Run("delete", "declaration/site", "--wait", "--timeout", "2m")
+	nothing(t, w)
+}
+
+// changed: a running guest takes what it can; what needs a restart or a
+// recreate is announced, and done only when allowed.
+func changed(t *testing.T, w World) {
+	a := begin(w)
+	live, restart := w.Live(), w.Restart()
+	const told = `, cloud-init: {user-data: "#cloud-config\npackages: [nginx]\n"}`
+	a.Apply("site", declaration(machine(w, "web", w.Image(), live.From)))
+	was := w.Look("web")
+	for _, more := range []string{live.To, live.To + told} {
+		a.Apply("site", declaration(machine(w, "web", w.Image(), more)))
+		same(t, w, "web", was)
+		made(t, live, "web")
+	}
+	if now := w.Look("web"); !strings.Contains(now.Told, "nginx") || strings.Contains(was.Told, "nginx") {
+		t.Errorf("user-data: %q, was %q", now.Told, was.Told)
+	}
+
+	file := a.File("site", declaration(machine(w, "web", w.Image(), restart.To+told)))
+	for _, args := range [][]string{{"plan", "-f", file}, {"apply", "-f", file, "--wait"}} {
+		refused(t, a, args, "restart", "--allow restart")
+	}
+	same(t, w, "web", was)
+	a.Run("apply", "-f", file, "--wait", "--allow", "restart", "--timeout", "3m")
+	now := w.Look("web")
+	if now.Process == was.Process || now.Process == 0 || now.Making != was.Making {
+		t.Errorf("an allowed restart: %+v, was %+v", now, was)
+	}
+	made(t, restart, "web")
+
+	was = now
+	file = a.File("site", declaration(machine(w, "web", w.Another(), restart.To+told)))
+	refused(t, a, []string{"apply", "-f", file}, "recreate", "--allow recreate")
+	same(t, w, "web", was)
+	a.Run("apply", "-f", file, "--wait", "--allow", "recreate", "--timeout", "3m")
+	if now := w.Look("web"); now.Making == was.Making {
+		t.Error("an allowed recreate was not done")
+	}
+	empty(t, a, file)
+}
+
+// kept: what is undeclared goes, unless it is to be kept, and what is to be
+// stopped stays so until a person starts it.
+func kept(t *testing.T, w World) {
+	a := begin(w)
+	a.Apply("site", declaration(plain(w, "web", "db")...))
+	a.Apply("site", declaration(plain(w, "db")...))
+	if names := w.Names(); len(names) != 1 || names[0] != "db" {
+		t.Errorf("after web is no longer declared, there are %v", names)
+	}
+	a.Apply("site", declaration(machine(w, "db", w.Image(), ", running: false")))
+	if now := w.Look("db"); now.Process != 0 {
+		t.Errorf("declared as stopped, it runs as %d", now.Process)
+	}
+	a.Run("start", "db")
+	a.Run("wait", "machine/db", "--for", "ready", "--timeout", "2m")
+	a.Apply("site", declaration(machine(w, "db", w.Image(), ", retain: true")))
+	was := w.Look("db")
+	a.Run("delete", "declaration/site", "--wait", "--timeout", "2m")
+	same(t, w, "db", was)
+	if now := w.Look("db"); was.UID == "" || now.UID != "" {
+		t.Errorf("retained: its stamp was %q and is %q", was.UID, now.UID)
+	}
+}
+
+// followed: files of conf.d are declarations; a changed configuration is taken
+// over; two declarations of one machine are a conflict.
+func followed(t *testing.T, w World) {
+	a := begin(w)
+	text := declaration(plain(w, "web")...)
+	path := filepath.Join(a.Dir, "conf.d", "site.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	status(t, a, "web", "running")
+	refused(t, a, []string{"apply", "-f", a.File("other", text)}, "site", "other")
+	w.Configure("harvest: all\nconcurrency: 2\n")
+	harness.Wait(t, "the new configuration", patience, func() error {
+		if out := a.Run("harvest"); !strings.Contains(out, "all") {
+			return fmt.Errorf("harvest is %s", out)
+		}
+		return nil
+	})
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	gone(t, w, "web")
+}
+
+// reached: exec passes streams and exit codes; the console is logged; events tell what happened; what
+// is not there and what does not come have codes of their own.
+func reached(t *testing.T, w World) {
+	a := begin(w)
+	a.Apply("site", declaration(plain(w, "web")...))
+	if code, out := a.Exit("exec", "web", "--", "sh", "-c", "echo hello; echo oops >&2; exit 7"); code != 7 || !strings.Contains(out, "hello") || !strings.Contains(out, "oops") {
+		t.Errorf("exec exited with %d: %q", code, out)
+	}
+	if out := a.Run("exec", "web", "--", "hostname"); strings.TrimSpace(out) != "web" {
+		t.Errorf("the guest calls itself %q", out)
+	}
+	if out := a.Run("logs", "web"); !strings.Contains(out, w.Greeting()) {
+		t.Errorf("its console said %q", out)
+	}
+	if out := a.Run("events", "machine/web"); !strings.Contains(out, "Created") || !strings.Contains(out, "Ready") {
+		t.Errorf("events:\n%s", out)
+	}
+	if code, _ := a.Exit("get", "machine", "nothing"); code != 3 {
+		t.Errorf("an absent machine exits with %d", code)
+	}
+	if code, _ := a.Exit("wait", "machine/web", "--for", "gone", "--timeout", "1s"); code != 124 {
+		t.Errorf("a wait in vain exits with %d", code)
+	}
+}

@@ -1,0 +1,135 @@
+package behaviour
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler/tests/harness"
+)
+
+// strangers are instances of another agent and of nobody, up and down.
+var strangers = map[string]string{"other": "another", "other-up": "another", "foreign": "", "foreign-up": ""}
+
+// harvested tries the modes on instances that are known, unknown, another
+// agent's and nobody's; each of them running and not.
+func harvested(t *testing.T, w World) {
+	a := begin(w)
+	// The agent must have compared the records with the instances once, or
+	// these would count as those of a lost store.
+	site := declaration(machine(w, "web", w.Image(), ""), machine(w, "db", w.Image(), ", running: false"))
+	a.Apply("site", site)
+	w.Make("stray", "test", false)
+	w.Make("stray-up", "test", true)
+	was := map[string]Instance{}
+	for name, namespace := range strangers {
+		w.Make(name, namespace, strings.HasSuffix(name, "-up"))
+		was[name] = w.Look(name)
+	}
+	untouched := func() {
+		t.Helper()
+		for name, before := range was {
+			if there(t, w, name); w.Look(name) != before {
+				t.Errorf("%s is %+v, was %+v", name, w.Look(name), before)
+			}
+		}
+	}
+	harness.Wait(t, "the unknown to be told", patience, func() error {
+		if out := a.Run("status", "-o", "json"); !strings.Contains(out, `"stray"`) || !strings.Contains(out, `"stray-up"`) || strings.Contains(out, `"foreign`) {
+			return fmt.Errorf("status:\n%s", out)
+		}
+		return nil
+	})
+	// none: the record goes, the instance stays as it is and is unknown then.
+	a.Run("harvest", "none")
+	running := w.Look("web")
+	a.Run("delete", "machine/web", "--wait")
+	there(t, w, "web", "stray", "stray-up", "db")
+	same(t, w, "web", running)
+	// unknown sweeps at once, though nothing is dead.
+	a.Run("harvest", "unknown")
+	gone(t, w, "web", "stray", "stray-up")
+	there(t, w, "db")
+	untouched()
+	// unknown leaves what was declared until it is unknown, and then takes it.
+	a.Run("delete", "machine/db")
+	gone(t, w, "db")
+
+	a.Run("harvest", "all")
+	a.Apply("site", site)
+	w.Make("stray", "test", false)
+	a.Run("delete", "machine/web", "--wait")
+	gone(t, w, "web", "stray")
+
+	a.Run("harvest", "destroyed")
+	w.Make("stray", "test", false)
+	a.Run("delete", "machine/db", "--wait")
+	gone(t, w, "db")
+	there(t, w, "stray")
+	untouched()
+	if left := w.Left(); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// misled: a listing that fails or is cut short changes nothing, though all is
+// to be harvested, and the status says unknown. What is undeclared meanwhile
+// goes only when all is seen again.
+func misled(t *testing.T, w World) {
+	a := w.Agent()
+	w.Configure("harvest: all\n")
+	a.Start()
+	a.Apply("site", declaration(plain(w, "web")...))
+	was := w.Look("web")
+	site := declaration(machine(w, "db", w.Image(), ", running: false"))
+	for n, fault := range w.Faults() {
+		w.Break(fault)
+		if n == 0 {
+			w.Make("stray", "test", false)
+			status(t, a, "web", "unknown")
+			_, _ = a.Exit("apply", "-f", a.File("site", site))
+		}
+		w.Forget()
+		harness.Wait(t, "a listing that ends in "+fault, patience, func() error {
+			if w.Listings() == 0 {
+				return fmt.Errorf("none")
+			}
+			return nil
+		})
+		if n := w.Mutations(); n != 0 {
+			t.Errorf("%d changes after %s", n, fault)
+		}
+		there(t, w, "stray")
+		same(t, w, "web", was)
+		if names := w.Names(); len(names) != 2 {
+			t.Errorf("after %s there are %v", fault, names)
+		}
+		if row := a.Machines()["web"]; row.Status != "unknown" {
+			t.Errorf("after %s: %+v", fault, row)
+		}
+	}
+	w.Heal()
+	gone(t, w, "stray")
+	a.Apply("site", site)
+	gone(t, w, "web")
+}
+
+// impatient: a hypervisor that hangs is what a person looks for: no command
+// waits for it for long, and each says so.
+func impatient(t *testing.T, w World) {
+	a := begin(w)
+	a.Apply("site", declaration(plain(w, "web")...))
+	w.Hang()
+	t.Cleanup(w.Heal)
+	for command, says := range map[string]string{
+		"doctor": "no answer within 3s",
+		"status": "cannot list",
+	} {
+		began := time.Now()
+		_, out := a.Exit(command)
+		if took := time.Since(began); took > 30*time.Second || !strings.Contains(out, says) {
+			t.Errorf("%s after %s: %s", command, took, out)
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package behaviour
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"hostler/tests/harness"
+)
+
+// adopted: a running instance that nobody declared is taken over and let go
+// without ever being restarted.
+func adopted(t *testing.T, w World) {
+	a := begin(w)
+	// The host is set up for the type with the first machine of it.
+	a.Apply("first", declaration(machine(w, "web", w.Image(), ", running: false")))
+	w.Make("legacy", "", true)
+	was := w.Look("legacy")
+	site := a.File("site", declaration(plain(w, "legacy")...))
+	refused(t, a, []string{"apply", "-f", site, "--wait", "--timeout", "20s"}, "adopt")
+	if now := w.Look("legacy"); now != was {
+		t.Fatalf("a foreign instance is %+v, was %+v", now, was)
+	}
+	a.Run("delete", "declaration/site", "--wait")
+	a.Run("adopt", w.Type()+"/legacy")
+	status(t, a, "legacy", "running")
+	same(t, w, "legacy", was)
+	if now := w.Look("legacy"); now.UID == "" || now.Told != was.Told {
+		t.Errorf("adopted it is %+v, was %+v", now, was)
+	}
+	// What is exported and applied again changes nothing.
+	text := a.Run("export", "legacy")
+	if !strings.Contains(text, "legacy:") {
+		t.Errorf("export:\n%s", text)
+	}
+	empty(t, a, a.File("again", text))
+	a.Run("release", "legacy")
+	harness.Wait(t, "the release", patience, func() error {
+		if now := w.Look("legacy"); now.UID != "" {
+			return fmt.Errorf("it bears the stamp %s", now.UID)
+		}
+		return nil
+	})
+	same(t, w, "legacy", was)
+}
+
+// retried: a machine whose image cannot be had is told so; others go on; it
+// stays told when the agent starts anew; the retry after the mend works at once.
+func retried(t *testing.T, w World) {
+	a := begin(w)
+	file := a.File("site", declaration(machine(w, "web", w.Image(), ""), machine(w, "bad", w.Later(), "")))
+	refused(t, a, []string{"apply", "-f", file, "--wait", "--timeout", "2m"}, "bad", "later")
+	rows := a.Machines()
+	if rows["web"].Status != "running" || rows["bad"].Status != "error" || rows["bad"].Attempts == 0 {
+		t.Errorf("%+v", rows)
+	}
+	a.Stop()
+	a.Start()
+	if row := a.Machines()["bad"]; row.Status != "error" {
+		t.Errorf("after a restart of the agent: %+v", row)
+	}
+	w.Supply()
+	a.Run("retry", "machine/bad")
+	a.Run("wait", "machine/bad", "--for", "ready", "--timeout", "2m")
+}
+
+// killed: an agent that dies in the middle of making a machine makes exactly
+// one of it, and leaves nothing when it goes.
+func killed(t *testing.T, w World) {
+	a := begin(w)
+	file := a.File("site", declaration(machine(w, "web", w.Image(), ", running: false")))
+	a.Run("apply", "-f", file, "--wait", "--timeout", "2m") // the host is set up, the image is there
+	a.Run("delete", "machine/web", "--wait")
+	for n := range 6 {
+		a.Run("apply", "-f", file)
+		time.Sleep(time.Duration(n) * 40 * time.Millisecond) // a moment of its making, not a wait for anything
+		a.Kill()
+		a.Start()
+		a.Run("apply", "-f", file, "--wait", "--timeout", "2m")
+		if names := w.Names(); len(names) != 1 || names[0] != "web" {
+			t.Fatalf("instances %v", names)
+		}
+		a.Run("delete", "machine/web", "--wait")
+		nothing(t, w)
+	}
+}
+
+// revived: the agent's death costs a guest nothing; a guest that dies is
+// started again, without the other.
+func revived(t *testing.T, w World) {
+	a := begin(w)
+	a.Apply("site", declaration(plain(w, "web", "db")...))
+	web, db := w.Look("web"), w.Look("db")
+	a.Kill()
+	a.Start()
+	a.Run("wait", "machine/web", "--for", "ready", "--timeout", "2m")
+	same(t, w, "web", web)
+	if err := syscall.Kill(web.Process, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	harness.Wait(t, "the guest to run again", patience, func() error {
+		if now := w.Look("web"); now.Process == 0 || now.Process == web.Process {
+			return fmt.Errorf("process %d, was %d", now.Process, web.Process)
+		}
+		return nil
+	})
+	same(t, w, "db", db)
+	if now := w.Look("web"); now.Making != web.Making {
+		t.Error("it was made anew")
+	}
+}

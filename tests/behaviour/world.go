@@ -1,0 +1,216 @@
+// Package behaviour is what a person sees of machines, whatever their type: one
+// suite of the real daemon and the real command that every container type
+// passes beside its real hypervisor.
+package behaviour
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler/tests/harness"
+)
+
+// patience bounds the waits for what an agent does by itself.
+const patience = 2 * time.Minute
+
+// World is a private hypervisor of one type, as someone sees it who looks past
+// hostler, and an agent that finds it behind a proxy.
+type World interface {
+	// Type is the container type, as a declaration names it.
+	Type() string
+	// Agent is the agent, which is not started; Configure adds to its
+	// configuration.
+	Agent() *harness.Agent
+	Configure(more string)
+	// Image and Another are images as a declaration names them; Later is one
+	// that cannot be had before Supply.
+	Image() string
+	Another() string
+	Later() string
+	Supply()
+	// Greeting is what the guests of these images say on their consoles.
+	Greeting() string
+	// Live is a change that a running instance takes, Restart one that it
+	// takes when it starts; the second follows the first.
+	Live() Change
+	Restart() Change
+
+	// PID is the hypervisor's process.
+	PID() int
+	// Names are those of all instances.
+	Names() []string
+	// Look fails the test where there is no instance of that name.
+	Look(name string) Instance
+	// Make makes an instance, stamped with a namespace or, where that is "",
+	// with nothing.
+	Make(name, namespace string, run bool)
+	// Left lists what machines left behind besides instances.
+	Left() []string
+
+	// Break has every listing go wrong until Heal, Hang has none answered;
+	// Faults are the kinds.
+	Faults() []string
+	Break(fault string)
+	Hang()
+	Heal()
+	// Forget has Listings and Mutations count from 0.
+	Forget()
+	Listings() int
+	Mutations() int
+}
+
+// Change is a part of a machine's declaration before and after a change.
+type Change struct {
+	From, To string
+	// Made says why an instance is not as it is after the change.
+	Made func(name string) error
+}
+
+// Instance is what a hypervisor says of an instance.
+type Instance struct {
+	// Process is the guest's, 0 where it does not run.
+	Process int
+	// Making is another one for each time that the instance was made.
+	Making string
+	// UID is that of its stamp, "" where it has none.
+	UID string
+	// Told is what a guest reads when it starts for the first time.
+	Told string
+	// Definition is all that somebody could have changed.
+	Definition string
+}
+
+// Run tries a type. open makes a new world, which lives as long as its test.
+func Run(t *testing.T, open func(*testing.T) World) {
+	for _, b := range []struct {
+		name string
+		try  func(*testing.T, World)
+	}{
+		{"a plan, its apply, and nothing after it", planned},
+		{"changes with and without a restart", changed},
+		{"P28 running and retain", kept},
+		{"P4 P22 P23 P24 Z1 Z3 harvest", harvested},
+		{"P20 P21 I15 I16 bad listings change nothing", misled},
+		{"looks while the hypervisor hangs", impatient},
+		{"files of conf.d are followed", followed},
+		{"adopt and release", adopted},
+		{"an error, others, and the retry", retried},
+		{"exec, events and exit codes", reached},
+		{"Z6 Z7 killed while making", killed},
+		{"a guest that dies", revived},
+		{"the provisioner in a process of its own", apart},
+		{"Z29 files and secrets", secret},
+	} {
+		t.Run(b.name, func(t *testing.T) { b.try(t, open(t)) })
+	}
+}
+
+// begin starts the agent of a world.
+func begin(w World) *harness.Agent {
+	a := w.Agent()
+	a.Start()
+	return a
+}
+
+// machine is a line of a declaration; more goes on after the image, with ", "
+// before each key.
+func machine(w World, name, image, more string) string {
+	return fmt.Sprintf("  %s: {type: %s, image: %q%s}\n", name, w.Type(), image, more)
+}
+
+// plain are machines of the first image.
+func plain(w World, names ...string) (lines []string) {
+	for _, name := range names {
+		lines = append(lines, machine(w, name, w.Image(), ""))
+	}
+	return lines
+}
+
+// declaration is a document of machines.
+func declaration(lines ...string) string {
+	return "version: 1\nmachines:\n" + strings.Join(lines, "")
+}
+
+// refused runs what must not work and say all of these words.
+func refused(t *testing.T, a *harness.Agent, args []string, words ...string) {
+	t.Helper()
+	code, out := a.Exit(args...)
+	if code == 0 {
+		t.Errorf("%v works:\n%s", args, out)
+	}
+	for _, word := range words {
+		if !strings.Contains(out, word) {
+			t.Errorf("%v does not say %q:\n%s", args, word, out)
+		}
+	}
+}
+
+// empty fails the test unless a declaration plans nothing.
+func empty(t *testing.T, a *harness.Agent, file string) {
+	t.Helper()
+	if code, out := a.Exit("plan", "-f", file); code != 0 || !strings.Contains(out, "no changes") {
+		t.Errorf("plan exited with %d:\n%s", code, out)
+	}
+}
+
+// status waits until a machine has a status.
+func status(t *testing.T, a *harness.Agent, name, want string) {
+	t.Helper()
+	harness.Wait(t, name+" to be "+want, patience, func() error {
+		if row := a.Machines()[name]; row.Status != want {
+			return fmt.Errorf("%+v", row)
+		}
+		return nil
+	})
+}
+
+// made waits until an instance is as it is to be after a change: a guest gives
+// memory back in its own time.
+func made(t *testing.T, c Change, name string) {
+	t.Helper()
+	harness.Wait(t, name+" to be changed", patience, func() error { return c.Made(name) })
+}
+
+// there fails the test unless the instances are there.
+func there(t *testing.T, w World, names ...string) {
+	t.Helper()
+	all := w.Names()
+	for _, name := range names {
+		if !slices.Contains(all, name) {
+			t.Errorf("%s is gone; there are %v", name, all)
+		}
+	}
+}
+
+// gone waits until no instance has one of the names.
+func gone(t *testing.T, w World, names ...string) {
+	t.Helper()
+	harness.Wait(t, strings.Join(names, ", ")+" to go", patience, func() error {
+		all := w.Names()
+		for _, name := range names {
+			if slices.Contains(all, name) {
+				return fmt.Errorf("%s is there", name)
+			}
+		}
+		return nil
+	})
+}
+
+// nothing fails the test if something is left.
+func nothing(t *testing.T, w World) {
+	t.Helper()
+	if names, left := w.Names(), w.Left(); len(names)+len(left) > 0 {
+		t.Errorf("left: instances %v, and %v", names, left)
+	}
+}
+
+// same fails the test unless a guest is the one that it was.
+func same(t *testing.T, w World, name string, was Instance) {
+	t.Helper()
+	if now := w.Look(name); now.Process != was.Process || now.Process == 0 {
+		t.Errorf("%s runs as process %d, ran as %d", name, now.Process, was.Process)
+	}
+}
