@@ -174,7 +174,12 @@ func (w *world) Hang() {
 	w.p.Break(kvmtest.ProcOpen, kvmtest.Hang)
 }
 
-func (w *world) Heal()          { w.p.Heal() }
+// Heal has the connections opened anew, which is when all is looked at again.
+func (w *world) Heal() {
+	w.p.Heal()
+	w.p.Cut()
+}
+
 func (w *world) Forget()        { w.p.Calls() }
 func (w *world) Listings() int  { return w.p.Count(kvmtest.ProcAllStats) }
 func (w *world) Mutations() int { return w.p.Mutations() }

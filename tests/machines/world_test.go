@@ -159,7 +159,12 @@ func (w *world) Hang() {
 	w.p.Add(lxdtest.Rule{Method: http.MethodGet, Path: "/1.0", Fault: lxdtest.Delay, Times: -1, Wait: 5 * time.Minute})
 }
 
-func (w *world) Heal()          { w.p.Heal() }
+// Heal has the event stream opened anew, which is when all is looked at again.
+func (w *world) Heal() {
+	w.p.Heal()
+	w.p.CutStreams()
+}
+
 func (w *world) Forget()        { w.p.Forget() }
 func (w *world) Listings() int  { return w.p.Count(http.MethodGet, listing) }
 func (w *world) Mutations() int { return w.p.Mutations() }
