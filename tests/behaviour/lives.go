@@ -93,6 +93,9 @@ func revived(t *testing.T, w World) {
 	a := begin(w)
 	a.Apply("site", declaration(plain(w, "web", "db")...))
 	web, db := w.Look("web"), w.Look("db")
+	if web.Process == 0 || db.Process == 0 {
+		t.Fatalf("web is %+v, db is %+v", web, db)
+	}
 	a.Kill()
 	a.Start()
 	a.Run("wait", "machine/web", "--for", "ready", "--timeout", "2m")

@@ -27,7 +27,7 @@ func TestNoEventForMinutes(t *testing.T) {
 	p.Calls()
 	began := time.Now()
 	harness.Wait(t, "the guest to run again", 4*time.Minute, func() error {
-		if now := s.Guest("web"); now == 0 || now == dead {
+		if now := s.Process("web"); now == 0 || now == dead {
 			return fmt.Errorf("process %d, was %d", now, dead)
 		}
 		return nil

@@ -131,10 +131,7 @@ func (w *world) Look(name string) behaviour.Instance {
 		return ""
 	}
 	note := stamp.FindString(text)
-	i := behaviour.Instance{UID: first(uid, note), Making: first(token, note), Definition: text}
-	if w.s.State(name) != "shut off" {
-		i.Process = w.s.Guest(name)
-	}
+	i := behaviour.Instance{UID: first(uid, note), Making: first(token, note), Definition: text, Process: w.s.Process(name)}
 	if file := first(seed, text); file != "" {
 		data, err := os.ReadFile(file)
 		if err != nil {

@@ -7,7 +7,9 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -252,7 +254,20 @@ func (s *Server) Files() (names []string) {
 // Guest returns the process of a running guest.
 func (s *Server) Guest(name string) int {
 	s.t.Helper()
+	pid := s.Process(name)
+	if pid == 0 {
+		s.t.Fatalf("%s does not run", name)
+	}
+	return pid
+}
+
+// Process returns the process of a guest, 0 where it does not run.
+func (s *Server) Process(name string) int {
+	s.t.Helper()
 	text, err := os.ReadFile(filepath.Join(s.Runtime, name+".pid"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0
+	}
 	check(s.t, "find the process of "+name, err)
 	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	check(s.t, "find the process of "+name, err)
