@@ -192,6 +192,7 @@ func (g *guests) cell(point, action, libvirt string) {
 			g.server.Stop()
 			g.server.Run()
 		case "hangs":
+			g.revive()
 			g.server.Freeze()
 			time.Sleep(5 * time.Second) // that is how long it hangs
 			g.server.Thaw()
@@ -202,10 +203,11 @@ func (g *guests) cell(point, action, libvirt string) {
 		g.acknowledged("apply", "-f", g.file("more", machines...))
 		if slices.Contains(kvmMaking, point) == (machines != nil) {
 			harness.Wait(g, "the point", 2*patience, func() error {
-				if g.revive(); !hit() {
-					return errors.New("not hit yet")
+				if hit() {
+					return nil // a dead agent comes back after libvirt, which it would start itself
 				}
-				return nil
+				g.revive()
+				return errors.New("not hit yet")
 			})
 			met()
 		}
