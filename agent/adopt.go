@@ -59,12 +59,13 @@ func (a adopter) Inspect(ctx context.Context, t spec.ContainerType, instance str
 }
 
 // machineOf declares an instance as it is. One that stands still runs: stopped,
-// it would lose what it has in memory.
+// it would lose what it has in memory. LXD makes instances from the fingerprint
+// of an image; the digest of a KVM machine's disk is no reference.
 func machineOf(i containerbroker.Instance, t spec.ContainerType) spec.Machine {
 	running := i.Status == containerbroker.StatusRunning || i.Status == containerbroker.StatusFrozen
 	autostart := i.Autostart
 	image := spec.UnknownImage(t)
-	if i.ImageID != "" {
+	if t == spec.LXD && i.ImageID != "" {
 		image = string(t) + ":" + i.ImageID
 	}
 	return spec.Machine{

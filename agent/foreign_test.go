@@ -11,6 +11,7 @@ import (
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/containerbroker"
+	"hostler/containerbroker/brokertest"
 	"hostler/internal/fault"
 )
 
@@ -57,47 +58,49 @@ func TestForeignInstancesThatCannotBeDeclared(t *testing.T) {
 
 // P28: an instance that was left with its stamp is the machine again that it
 // was. One that had networks or storage is not: another may have them by now,
-// and what the instance has of them is its own.
+// and what the instance has of them is its own. What a KVM machine was made
+// from has no reference: only its record tells it.
 func TestLeftInstancesAreTheirMachinesAgain(t *testing.T) {
-	was := spec.Machine{Type: spec.LXD, Image: "debian/12", CPUs: 4, Retain: true, CloudInit: spec.CloudInit{UserData: "#cloud-config\n"}}
-	stamped := func(change func(*spec.Machine)) string {
-		m := was
-		change(&m)
-		return string(spec.Encode(provisioner.StampedRecord{Name: "web", Declaration: "site", Machine: m}))
-	}
-	as := stamped(func(*spec.Machine) {})
-	for what, c := range map[string]struct {
-		record string
-		there  []string
-		former bool
-	}{
-		"as it was":           {record: as, there: []string{"db"}, former: true},
-		"no record":           {record: "{"},
-		"it is declared anew": {record: as, there: []string{"web"}},
-		"of another type":     {record: stamped(func(m *spec.Machine) { m.Type = spec.KVM })},
-		"with a network":      {record: stamped(func(m *spec.Machine) { m.Networks = map[string]spec.NIC{"eth0": {Network: "lan"}} })},
-		"with storage":        {record: stamped(func(m *spec.Machine) { m.Storage = []spec.Attachment{{Volume: "data"}} })},
-		"with a port":         {record: stamped(func(m *spec.Machine) { m.Publish = []spec.Publish{{Protocol: "tcp", HostPort: 8080, Port: 80}} })},
-	} {
-		l := newLossyHost(t)
-		l.open()
-		for _, name := range c.there {
-			w := state.Write{ID: state.ID{Kind: spec.KindMachine, Name: name}, Life: state.Alive, Spec: spec.Encode(spec.MachineRecord{Machine: was})}
-			if _, err := l.store.Write(t.Context(), state.Atomic, w); err != nil {
-				t.Fatal(err)
+	for kind, other := range map[spec.ContainerType]spec.ContainerType{spec.LXD: spec.KVM, spec.KVM: spec.LXD} {
+		was := spec.Machine{Type: kind, Image: "debian/12", CPUs: 4, Retain: true, CloudInit: spec.CloudInit{UserData: "#cloud-config\n"}}
+		stamped := func(change func(*spec.Machine)) string {
+			m := was
+			change(&m)
+			return string(spec.Encode(provisioner.StampedRecord{Name: "web", Declaration: "site", Machine: m}))
+		}
+		as := stamped(func(*spec.Machine) {})
+		for what, c := range map[string]struct {
+			record string
+			there  []string
+			former bool
+		}{
+			"as it was":           {record: as, there: []string{"db"}, former: true},
+			"no record":           {record: "{"},
+			"it is declared anew": {record: as, there: []string{"web"}},
+			"of another type":     {record: stamped(func(m *spec.Machine) { m.Type = other })},
+			"with a network":      {record: stamped(func(m *spec.Machine) { m.Networks = map[string]spec.NIC{"eth0": {Network: "lan"}} })},
+			"with storage":        {record: stamped(func(m *spec.Machine) { m.Storage = []spec.Attachment{{Volume: "data"}} })},
+			"with a port":         {record: stamped(func(m *spec.Machine) { m.Publish = []spec.Publish{{Protocol: "tcp", HostPort: 8080, Port: 80}} })},
+		} {
+			h, lxd, kvm, _ := twoTypes(t)
+			for _, name := range c.there {
+				w := state.Write{ID: state.ID{Kind: spec.KindMachine, Name: name}, Life: state.Alive, Spec: spec.Encode(spec.MachineRecord{Machine: was})}
+				if _, err := h.store.Write(t.Context(), state.Atomic, w); err != nil {
+					t.Fatal(err)
+				}
+			}
+			left := containerbroker.Instance{Name: "web", Status: containerbroker.StatusRunning, ImageID: strings.Repeat("a", 64), CPUs: 2}
+			want := machineOf(left, kind)
+			left.Stamp = &containerbroker.Stamp{Namespace: "hostler", UID: "u", Record: c.record}
+			map[spec.ContainerType]*brokertest.Fake{spec.LXD: lxd, spec.KVM: kvm}[kind].Add(left)
+			got, err := adopter{h}.Inspect(t.Context(), kind, "web")
+			if c.former {
+				want.Image, want.CloudInit, want.Retain = was.Image, was.CloudInit, true
+			}
+			if diff := cmp.Diff(want, got.Machine); err != nil || (got.UID == "u") != c.former || diff != "" {
+				t.Errorf("%s, %s: uid %q, %v: %s", kind, what, got.UID, err, diff)
 			}
 		}
-		stamp := containerbroker.Stamp{Namespace: "hostler", UID: "u", Record: c.record}
-		l.lxd.Add(containerbroker.Instance{Name: "web", Status: containerbroker.StatusRunning, ImageID: "abc", CPUs: 2, Stamp: &stamp})
-		got, err := adopter{l.host}.Inspect(t.Context(), spec.LXD, "web")
-		want := machineOf(containerbroker.Instance{Status: containerbroker.StatusRunning, ImageID: "abc", CPUs: 2}, spec.LXD)
-		if c.former {
-			want.Image, want.CloudInit, want.Retain = was.Image, was.CloudInit, true
-		}
-		if diff := cmp.Diff(want, got.Machine); err != nil || (got.UID == "u") != c.former || diff != "" {
-			t.Errorf("%s: uid %q, %v: %s", what, got.UID, err, diff)
-		}
-		l.close()
 	}
 }
 
