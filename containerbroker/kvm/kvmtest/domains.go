@@ -1,0 +1,61 @@
+package kvmtest
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// State is a domain's state in virsh's words, "" where there is no such domain.
+func (s *Server) State(name string) string {
+	out, err := s.virsh("domstate", name)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(out)
+}
+
+// Names returns the names of all domains.
+func (s *Server) Names() []string {
+	s.t.Helper()
+	return strings.Fields(s.Virsh("list", "--all", "--name"))
+}
+
+// Files returns the names in the pool's folder that do not belong to images.
+func (s *Server) Files() (names []string) {
+	s.t.Helper()
+	entries, err := os.ReadDir(s.PoolDir)
+	check(s.t, "read the pool", err)
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), "hostler-image-") {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
+// Guest returns the process of a running guest.
+func (s *Server) Guest(name string) int {
+	s.t.Helper()
+	pid := s.Process(name)
+	if pid == 0 {
+		s.t.Fatalf("%s does not run", name)
+	}
+	return pid
+}
+
+// Process returns the process of a guest, 0 where it does not run.
+func (s *Server) Process(name string) int {
+	s.t.Helper()
+	text, err := os.ReadFile(filepath.Join(s.Runtime, name+".pid"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0
+	}
+	check(s.t, "find the process of "+name, err)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	check(s.t, "find the process of "+name, err)
+	return pid
+}
