@@ -190,8 +190,12 @@ func (s imageService) Import(ctx context.Context, path, reference, digest string
 }
 
 // Build implements api.ImageBuilder.
-func (s imageService) Build(ctx context.Context, reference string, progress func(api.Progress)) (api.Image, error) {
-	a, err := s.images.Build(ctx, reference, forAPI(progress))
+func (s imageService) Build(ctx context.Context, t spec.ContainerType, reference string, progress func(api.Progress)) (api.Image, error) {
+	format := images.FormatLXD
+	if t == spec.KVM {
+		format = images.FormatDisk
+	}
+	a, err := s.images.Build(ctx, reference, format, forAPI(progress))
 	return imageView(a), err
 }
 

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 
+	"hostler/agent/spec"
 	"hostler/internal/fault"
 )
 
@@ -53,10 +54,11 @@ func (c *Client) ImageImport(ctx context.Context, path, reference, digest string
 	return c.imageWork(ctx, "/v1/images/import", ImageImportRequest{Path: path, Reference: reference, Digest: digest}, progress)
 }
 
-// ImageBuild builds an image on the host. progress may be nil; percent is -1
-// where it cannot be known.
-func (c *Client) ImageBuild(ctx context.Context, reference string, progress func(message string, percent int)) (Image, error) {
-	return c.imageWork(ctx, "/v1/images/build", ImageRequest{Reference: reference}, progress)
+// ImageBuild builds an image on the host in the form that a container type
+// takes; empty means lxd. progress may be nil; percent is -1 where it cannot be
+// known.
+func (c *Client) ImageBuild(ctx context.Context, reference string, t spec.ContainerType, progress func(message string, percent int)) (Image, error) {
+	return c.imageWork(ctx, "/v1/images/build", ImageBuildRequest{Reference: reference, Type: t}, progress)
 }
 
 func (c *Client) imageWork(ctx context.Context, path string, in any, progress func(string, int)) (Image, error) {

@@ -183,12 +183,12 @@ func (h *standIn) Import(_ context.Context, path, ref, digest string, progress f
 	return h.keep(Image{Reference: ref, Digest: digest})
 }
 
-func (h *standIn) Build(_ context.Context, ref string, progress func(Progress)) (Image, error) {
+func (h *standIn) Build(_ context.Context, t spec.ContainerType, ref string, progress func(Progress)) (Image, error) {
 	if strings.HasPrefix(ref, "bad") {
 		return Image{}, fault.New(fault.NeedsOperator, "cannot build %s: there is no such release", ref)
 	}
 	progress(Progress{Message: "building " + ref, Percent: -1})
-	return h.keep(Image{Reference: ref, Digest: "00"})
+	return h.keep(Image{Reference: ref, Digest: "00", Format: string(t)})
 }
 
 func (h *standIn) Ensure(_ context.Context, t spec.ContainerType, ref string, progress func(Progress)) (string, error) {

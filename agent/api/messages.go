@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 
+	"hostler/agent/spec"
 	"hostler/internal/fault"
 )
 
@@ -82,6 +83,13 @@ type ImageImportRequest struct {
 // ImageRequest names one image by its reference.
 type ImageRequest struct {
 	Reference string `json:"reference" maxLength:"512"`
+}
+
+// ImageBuildRequest names an image to build and the container type whose form
+// it gets; empty means lxd.
+type ImageBuildRequest struct {
+	Reference string             `json:"reference" maxLength:"512"`
+	Type      spec.ContainerType `json:"type,omitempty" enum:"lxd,kvm"`
 }
 
 // ExecRequest starts a command in a machine; the streams follow as frames

@@ -96,7 +96,7 @@ func (s *Server) routes() []route {
 		{method: "GET", path: "/v1/harvest", right: rightRead, summary: "The harvest mode", mount: typed(s.harvest)},
 		{method: "PUT", path: "/v1/harvest", right: rightChange, summary: "Override the harvest mode", mount: typed(s.setHarvest)},
 		{method: "POST", path: "/v1/images/import", right: rightChange, summary: "Take a file into the image cache", raw: s.importImage, request: reflect.TypeFor[ImageImportRequest](), stream: true},
-		{method: "POST", path: "/v1/images/build", right: rightChange, summary: "Build an image", raw: s.buildImage, request: reflect.TypeFor[ImageRequest](), stream: true},
+		{method: "POST", path: "/v1/images/build", right: rightChange, summary: "Build an image", raw: s.buildImage, request: reflect.TypeFor[ImageBuildRequest](), stream: true},
 		{method: "POST", path: "/v1/images/delete", right: rightChange, summary: "Delete an image", mount: typed(s.deleteImage), patience: slow},
 	}
 	return append(rows, s.workerRoutes()...)

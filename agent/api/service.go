@@ -87,7 +87,8 @@ type ImageBuilder interface {
 	// Import takes a file of the host into the cache. An empty digest is
 	// computed.
 	Import(ctx context.Context, path, reference, digest string, progress func(Progress)) (Image, error)
-	Build(ctx context.Context, reference string, progress func(Progress)) (Image, error)
+	// Build builds an image anew in the form that a container type takes.
+	Build(ctx context.Context, t spec.ContainerType, reference string, progress func(Progress)) (Image, error)
 	// Ensure makes an image usable for a container type and returns the
 	// hypervisor's id of it.
 	Ensure(ctx context.Context, t spec.ContainerType, reference string, progress func(Progress)) (string, error)

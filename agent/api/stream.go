@@ -195,12 +195,17 @@ func (s *Server) importImage(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) buildImage(w http.ResponseWriter, r *http.Request) {
-	var req ImageRequest
+	var req ImageBuildRequest
 	s.imageWork(w, r, &req, func(ctx context.Context, report func(Progress)) (Image, error) {
-		if req.Reference == "" {
+		switch {
+		case req.Reference == "":
 			return Image{}, fault.New(fault.Invalid, "cannot build an image: a reference is needed")
+		case req.Type == "":
+			req.Type = spec.LXD
+		case req.Type != spec.LXD && req.Type != spec.KVM:
+			return Image{}, fault.New(fault.Invalid, "cannot build an image for type %q: it is neither lxd nor kvm", clip(string(req.Type), 32))
 		}
-		return s.o.Service.Builder.Build(ctx, req.Reference, report)
+		return s.o.Service.Builder.Build(ctx, req.Type, req.Reference, report)
 	})
 }
 

@@ -200,10 +200,10 @@ func TestANewImageRetriesWhatLackedIt(t *testing.T) {
 		}
 		return strings.Join(names, " ")
 	}
-	if _, err := c.ImageBuild(t.Context(), "bad/1", nil); err == nil || retried() != "" {
+	if _, err := c.ImageBuild(t.Context(), "bad/1", "", nil); err == nil || retried() != "" {
 		t.Errorf("a build that failed: %v, retried are %q", err, retried())
 	}
-	if _, err := c.ImageBuild(t.Context(), "debian/12", nil); err != nil || retried() != "lacks waits" {
+	if _, err := c.ImageBuild(t.Context(), "debian/12", "", nil); err != nil || retried() != "lacks waits" {
 		t.Errorf("a build: %v, retried are %q", err, retried())
 	}
 	if _, err := c.ImageImport(t.Context(), "/srv/x.tar.xz", "mine/1", "", nil); err != nil || retried() != "lacks waits other" {
@@ -216,11 +216,16 @@ func TestImageWorkTellsItsProgress(t *testing.T) {
 	c := b.listen(t)
 	ctx := t.Context()
 	var told []string
-	img, err := c.ImageBuild(ctx, "debian/12", func(m string, percent int) { told = append(told, m) })
-	if err != nil || img.Reference != "debian/12" || !slices.Equal(told, []string{"building debian/12"}) {
+	img, err := c.ImageBuild(ctx, "debian/12", "", func(m string, percent int) { told = append(told, m) })
+	if err != nil || img.Reference != "debian/12" || img.Format != "lxd" || !slices.Equal(told, []string{"building debian/12"}) {
 		t.Errorf("%+v, %v, %v", img, told, err)
 	}
-	_, err = c.ImageBuild(ctx, "bad/1", nil)
+	if img, err = c.ImageBuild(ctx, "debian/12", spec.KVM, nil); err != nil || img.Format != "kvm" {
+		t.Errorf("for KVM: %+v, %v", img, err)
+	}
+	_, err = c.ImageBuild(ctx, "debian/12", spec.LXC, nil)
+	wantKind(t, err, fault.Invalid, "neither lxd nor kvm")
+	_, err = c.ImageBuild(ctx, "bad/1", "", nil)
 	wantKind(t, err, fault.NeedsOperator, "no such release")
 	img, err = c.ImageImport(ctx, "/srv/x.tar.xz", "mine", "abc", nil)
 	if err != nil || img.Digest != "abc" {
@@ -237,6 +242,6 @@ func TestImageWorkTellsItsProgress(t *testing.T) {
 		t.Error(err)
 	}
 	wantKind(t, c.ImageDelete(ctx, "mine"), fault.NotFound)
-	_, err = c.ImageBuild(ctx, strings.Repeat("x", maxBody), nil)
+	_, err = c.ImageBuild(ctx, strings.Repeat("x", maxBody), "", nil)
 	wantKind(t, err, fault.Invalid, "larger than")
 }

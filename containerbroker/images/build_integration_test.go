@@ -152,7 +152,7 @@ func TestBusyboxIsBuiltAndStarts(t *testing.T) {
 func TestCancelledBuildLeavesNothing(t *testing.T) {
 	c, dir := openReal(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := c.Build(ctx, "debian/12", func(message string, _ int) {
+	_, err := c.Build(ctx, "debian/12", images.FormatLXD, func(message string, _ int) {
 		if message == "installing the base system" {
 			cancel()
 		}

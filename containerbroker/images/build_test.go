@@ -194,6 +194,22 @@ func TestPackagesForBuildingComeFirst(t *testing.T) {
 	}
 }
 
+// K2: what is built for KVM guests on request is a disk, which other packages
+// make than what LXD takes.
+func TestDisksAreBuiltOnRequest(t *testing.T) {
+	w, s := newWorkshop(), &shop{err: fault.New(fault.Transient, "dpkg is locked")}
+	c := open(t, func(o *images.Options) { o.Runner, o.Packages = w, s })
+	if _, err := c.Build(t.Context(), "debian/12", images.FormatDisk, nil); err == nil || !strings.Contains(err.Error(), "dpkg is locked") {
+		t.Errorf("got %v", err)
+	}
+	if !slices.Contains(s.names, "qemu-utils") || !slices.Contains(s.names, "grub-pc-bin") {
+		t.Errorf("installed %q", s.names)
+	}
+	if _, err := c.Build(t.Context(), "debian/12", "tape", nil); !fault.Is(err, fault.Invalid) {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestBusyboxMustBeStatic(t *testing.T) {
 	c := open(t, func(o *images.Options) { o.Runner, o.Busybox = newWorkshop(), "/bin/bash" })
 	if _, err := c.Ensure(t.Context(), "busybox/1", images.FormatLXD, nil); fault.KindOf(err) != fault.NeedsOperator || !strings.Contains(err.Error(), "busybox-static") {

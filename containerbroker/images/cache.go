@@ -153,7 +153,7 @@ func (c *Cache) ensure(ctx context.Context, ref string, format Format, own Own, 
 	if r.Kind == KindLXD {
 		return Artifact{}, fault.New(fault.Invalid, "cannot fetch image %s: it is an alias inside LXD, which only the LXD driver resolves", r)
 	}
-	if format != FormatLXD && format != FormatDisk {
+	if !format.known() {
 		return Artifact{}, fault.New(fault.Invalid, "cannot fetch image %s: unknown format %q", r, format)
 	}
 	flight := key(r, format)
@@ -186,9 +186,9 @@ func (c *Cache) ensure(ctx context.Context, ref string, format Format, own Own, 
 	})
 }
 
-// Build builds the named image anew, whatever the cache holds, and keeps it
-// in place of what was there. Errors: as Ensure.
-func (c *Cache) Build(ctx context.Context, ref string, progress Progress) (Artifact, error) {
+// Build builds the named image anew in one format, whatever the cache holds,
+// and keeps it in place of what was there. Errors: as Ensure.
+func (c *Cache) Build(ctx context.Context, ref string, format Format, progress Progress) (Artifact, error) {
 	r, err := ParseRef(ref)
 	if err != nil {
 		return Artifact{}, err
@@ -196,15 +196,18 @@ func (c *Cache) Build(ctx context.Context, ref string, progress Progress) (Artif
 	if r.Kind != KindName {
 		return Artifact{}, fault.New(fault.Invalid, "cannot build image %s: only os/release[/variant] can be built", r)
 	}
+	if !format.known() {
+		return Artifact{}, fault.New(fault.Invalid, "cannot build image %s: unknown format %q", r, format)
+	}
 	// Another flight than Ensure's: a build that was asked for must not be
 	// answered from the cache.
-	return c.flights.do(ctx, "build:"+key(r, FormatLXD), progress, func(ctx context.Context, report Progress) (Artifact, error) {
-		unlock, err := c.lock(ctx, key(r, FormatLXD), report)
+	return c.flights.do(ctx, "build:"+key(r, format), progress, func(ctx context.Context, report Progress) (Artifact, error) {
+		unlock, err := c.lock(ctx, key(r, format), report)
 		if err != nil {
 			return Artifact{}, err
 		}
 		defer unlock()
-		a, err := c.obtain(ctx, buildSource{c}, r, FormatLXD, report)
+		a, err := c.obtain(ctx, buildSource{c}, r, format, report)
 		if fault.Is(err, fault.NotFound) {
 			return Artifact{}, fault.New(fault.NotFound, "cannot build image %s: this host %w", r, err)
 		}

@@ -522,7 +522,7 @@ func TestBuildAnewReplaces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := c.Build(t.Context(), "debian/12", nil)
+	second, err := c.Build(t.Context(), "debian/12", images.FormatLXD, nil)
 	if err != nil || second.Digest == first.Digest {
 		t.Fatalf("got %+v, %v", second, err)
 	}
@@ -530,10 +530,10 @@ func TestBuildAnewReplaces(t *testing.T) {
 		t.Errorf("got %+v, %v", list, err)
 	}
 	w.broken.Store(true)
-	if _, err := c.Build(t.Context(), "debian/11", nil); err == nil || !strings.Contains(err.Error(), "the mirror is gone") {
+	if _, err := c.Build(t.Context(), "debian/11", images.FormatLXD, nil); err == nil || !strings.Contains(err.Error(), "the mirror is gone") {
 		t.Errorf("got %v", err)
 	}
-	if _, err := c.Build(t.Context(), "lxd:x", nil); !fault.Is(err, fault.Invalid) {
+	if _, err := c.Build(t.Context(), "lxd:x", images.FormatLXD, nil); !fault.Is(err, fault.Invalid) {
 		t.Errorf("got %v", err)
 	}
 }

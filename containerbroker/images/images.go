@@ -20,6 +20,8 @@ const (
 	FormatDisk Format = "disk"
 )
 
+func (f Format) known() bool { return f == FormatLXD || f == FormatDisk }
+
 // Artifact is a verified file in the cache.
 type Artifact struct {
 	// Reference it was fetched or built for.

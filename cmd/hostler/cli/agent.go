@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"hostler/agent/api"
+	"hostler/agent/spec"
 )
 
 // Agent is what the commands need of the agent; the API's client is one.
@@ -72,7 +73,7 @@ type guest interface {
 
 type imageKeeper interface {
 	ImageImport(ctx context.Context, path, reference, digest string, progress func(string, int)) (api.Image, error)
-	ImageBuild(ctx context.Context, reference string, progress func(string, int)) (api.Image, error)
+	ImageBuild(ctx context.Context, reference string, t spec.ContainerType, progress func(string, int)) (api.Image, error)
 	ImageDelete(ctx context.Context, reference string) error
 }
 

@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"hostler/agent/spec"
 )
 
 func (a *app) imageCommand() *cobra.Command {
@@ -77,23 +80,35 @@ func (a *app) imageImport() *cobra.Command {
 	return cmd
 }
 
+// buildTypes are the container types whose form of an image can be built.
+var buildTypes = []string{string(spec.LXD), string(spec.KVM)}
+
 func (a *app) imageBuild() *cobra.Command {
-	return &cobra.Command{
-		Use:     "build REFERENCE",
-		Short:   "Build an image on this host from its own apt mirror",
-		Example: "  hostler image build debian/12",
+	var form string
+	cmd := &cobra.Command{
+		Use:   "build REFERENCE",
+		Short: "Build an image on this host from its own apt mirror",
+		Long: "Build an image on this host from its own apt mirror, in place of the one that the cache holds.\n" +
+			"Containers take another form of it than KVM guests, which start from a disk: --type says whose.",
+		Example: "  hostler image build debian/12\n  hostler image build debian/12 --type kvm",
 		Args:    takes(1, 1, "one REFERENCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if !slices.Contains(buildTypes, form) {
+				return usage("no image can be built for type %q%s", form, didYouMean(form, buildTypes)).
+					hint("types are " + strings.Join(buildTypes, ", "))
+			}
 			show, end := a.imageProgress(args[0])
-			img, err := a.agent().ImageBuild(cmd.Context(), args[0], show)
+			img, err := a.agent().ImageBuild(cmd.Context(), args[0], spec.ContainerType(form), show)
 			end()
 			if err != nil {
 				return err
 			}
-			a.note("built %s (%s, sha256 %s)", line(img.Reference), size(img.Size), line(img.Digest))
+			a.note("built %s (%s, %s, sha256 %s)", line(img.Reference), line(img.Format), size(img.Size), line(img.Digest))
 			return nil
 		},
 	}
+	cmd.Flags().StringVar(&form, "type", buildTypes[0], "the container type to build it for: "+strings.Join(buildTypes, ", "))
+	return cmd
 }
 
 func (a *app) imageDelete() *cobra.Command {

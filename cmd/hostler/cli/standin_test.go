@@ -306,10 +306,11 @@ func (s *standIn) ImageImport(_ context.Context, path, reference, digest string,
 	return api.Image{Reference: reference, Size: 3 << 20, Digest: strings.Repeat("ab", 32)}, s.did("import %s %s %s", path, reference, digest)
 }
 
-func (s *standIn) ImageBuild(_ context.Context, reference string, progress func(string, int)) (api.Image, error) {
+func (s *standIn) ImageBuild(_ context.Context, reference string, t spec.ContainerType, progress func(string, int)) (api.Image, error) {
 	progress("installing packages", -1)
 	progress("packing", 90)
-	return api.Image{Reference: reference, Size: 90 << 20, Digest: strings.Repeat("cd", 32)}, s.did("build %s", reference)
+	format := map[spec.ContainerType]string{spec.LXD: "lxd", spec.KVM: "disk"}[t]
+	return api.Image{Reference: reference, Format: format, Size: 90 << 20, Digest: strings.Repeat("cd", 32)}, s.did("build %s for %s", reference, t)
 }
 
 func (s *standIn) ImageDelete(_ context.Context, reference string) error {
