@@ -74,8 +74,7 @@ func settingsOf(m containerbroker.Machine) (containerbroker.Settings, error) {
 	if s.RootDisk == 0 {
 		s.RootDisk = defaultRootDisk
 	}
-	// libvirt counts memory in KiB and gives out whole MiB.
-	s.Memory = (max(s.Memory, leastMemory) + 1<<20 - 1) &^ (1<<20 - 1)
+	s.Memory = wholeMiB(max(s.Memory, leastMemory))
 	s.RootDisk = (max(s.RootDisk, leastRootDisk) + 511) &^ 511
 	s.Nesting = false // a guest may nest what it likes
 	s.NICs, s.Disks = nicTexts(m), diskTexts(m)

@@ -192,6 +192,7 @@ func (d *Driver) instanceOf(ctx context.Context, c *conn, def definition, name s
 	if m := def.domain.CurrentMemory; m != nil && s.Memory > 0 {
 		s.Memory = min(s.Memory, bytesOf(m.Value, m.Unit))
 	}
+	s.Memory = wholeMiB(s.Memory)
 	var at map[string]libvirtxml.DomainInterface
 	s.NICs, at = foundNICs(def.domain.Devices.Interfaces, def.domain.UUID)
 	if def.note != nil {
@@ -263,14 +264,19 @@ func running(s containerbroker.Status) bool {
 	return s == containerbroker.StatusRunning || s == containerbroker.StatusFrozen
 }
 
-// bytesOf reads a size with libvirt's unit.
+// wholeMiB is the memory that is given out, in bytes: libvirt counts it in KiB
+// and rounds it up to whole MiB.
+func wholeMiB(bytes int64) int64 { return (bytes + 1<<20 - 1) &^ (1<<20 - 1) }
+
+// bytesOf reads a size with libvirt's unit; what is none that a host can have
+// is 0.
 func bytesOf(n uint, unit string) int64 {
 	units := map[string]int64{
 		"b": 1, "bytes": 1, "": 1 << 10, "k": 1 << 10, "KiB": 1 << 10, "M": 1 << 20, "MiB": 1 << 20, "G": 1 << 30, "GiB": 1 << 30,
 		"T": 1 << 40, "TiB": 1 << 40, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
 	}
 	size := units[unit]
-	if size == 0 || uint64(n) > uint64((1<<63-1)/size) {
+	if size == 0 || uint64(n) > uint64((1<<62)/size) {
 		return 0
 	}
 	return int64(n) * size
