@@ -149,8 +149,7 @@ func (h *host) setUp(t spec.ContainerType) func(context.Context) error {
 		return containersetup.New(containersetup.Options{
 			Type: t, Store: h.store, Initialiser: h.initialiser(t), Provisioner: h.provisioner(ctx, t),
 			Lock: h.lock, Prepared: func(ctx context.Context) error { return h.learn(ctx, t) },
-			Clear: func(ctx context.Context) bool { return h.setAside(ctx, t) },
-			Now:   h.now, Logger: h.logger.With("worker", "setup-"+t),
+			Clear: (&asides{host: h, t: t}).clear, Now: h.now, Logger: h.logger.With("worker", "setup-"+t),
 		}).Run(ctx)
 	}
 }

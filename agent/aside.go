@@ -2,7 +2,11 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"slices"
 	"strings"
 
 	"hostler/agent/spec"
@@ -10,12 +14,20 @@ import (
 	"hostler/containerbroker"
 )
 
-// setAside has a type's hypervisor cleared of what a power cut left in the way
-// of new machines, and tells where it is kept. Where that fails, the machines
-// that nothing is in the way of are worked on all the same. It says whether
-// some of it had to be left for now.
-func (h *host) setAside(ctx context.Context, t spec.ContainerType) (more bool) {
-	d, err := h.driver(t)
+// asides clears a type's hypervisor of what a power cut left in the way of new
+// machines.
+type asides struct {
+	host *host
+	t    spec.ContainerType
+	kept []string // the places of what was set aside
+	told string   // why it could not be looked for, as was told last
+}
+
+// clear has it set aside and tells where it is kept. Where that fails, the
+// machines that nothing is in the way of are worked on all the same. It says
+// whether some of it had to be left for now.
+func (a *asides) clear(ctx context.Context) (more bool) {
+	d, err := a.host.driver(a.t)
 	if err != nil {
 		return false // there is nothing of it yet
 	}
@@ -24,18 +36,31 @@ func (h *host) setAside(ctx context.Context, t spec.ContainerType) (more bool) {
 		return false
 	}
 	places, more, err := cleaner.SetAside(ctx)
-	if err != nil {
-		h.logger.Warn("What a power cut may have left in the way of machines cannot be looked for.", "type", t, "error", err)
+	a.tell(ctx, places)
+	switch {
+	case err == nil:
+		a.told = ""
+	case err.Error() != a.told:
+		a.told = err.Error()
+		a.host.logger.Warn("What a power cut may have left in the way of machines cannot be set aside.", "type", a.t, "error", err)
 	}
+	return more || err != nil
+}
+
+// tell says where things are kept, those of earlier among them.
+func (a *asides) tell(ctx context.Context, places []string) {
 	if len(places) == 0 {
-		return more
+		return
 	}
-	text := fmt.Sprintf("files of containers that %s has forgotten, as after a power cut, were set aside; remove them when nothing in them is needed: %s", strings.ToUpper(string(t)), strings.Join(places, ", "))
-	h.logger.Warn("Files were set aside.", "type", t, "places", places)
-	e := state.Event{Time: h.now(), Object: state.ID{Kind: spec.KindContainerType, Name: string(t)}, Level: state.LevelWarn, Reason: "SetAside", Message: text}
-	if err := h.store.Record(ctx, e); err != nil {
-		h.logger.Warn("An event cannot be recorded.", "type", t, "error", err)
+	a.kept = slices.DeleteFunc(append(a.kept, places...), func(place string) bool {
+		_, err := os.Lstat(place)
+		return errors.Is(err, fs.ErrNotExist)
+	})
+	text := fmt.Sprintf("files of containers that %s has forgotten, as after a power cut, were set aside; remove them when nothing in them is needed: %s", strings.ToUpper(string(a.t)), strings.Join(a.kept, ", "))
+	a.host.logger.Warn("Files were set aside.", "type", a.t, "places", places)
+	e := state.Event{Time: a.host.now(), Object: state.ID{Kind: spec.KindContainerType, Name: string(a.t)}, Level: state.LevelWarn, Reason: "SetAside", Message: text}
+	if err := a.host.store.Record(ctx, e); err != nil {
+		a.host.logger.Warn("An event cannot be recorded.", "type", a.t, "error", err)
 	}
-	h.notice("aside "+string(t), text)
-	return more
+	a.host.notice("aside "+string(a.t), text)
 }

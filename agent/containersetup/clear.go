@@ -8,28 +8,39 @@ import (
 
 // clearing is what is known of the runs of Clear.
 type clearing struct {
-	// failures are the failed attempts that it ran after, by machine.
+	// failures are the failed attempts that it ran after, by machine, and
+	// failedAt is when it last ran after one.
 	failures map[string]int
-	// cleared is when it ran, again when it is to run though nothing fails.
-	cleared, again time.Time
+	failedAt time.Time
+	// again is when it is to run though nothing fails.
+	again time.Time
 }
 
-// clear runs Clear where it is due and returns when it is due anyway; zero:
-// only after a failure.
+// clear runs Clear where it is due and returns when it is due next; zero: after
+// the next failure.
 func (w *Worker) clear(ctx context.Context, seen seen) time.Time {
 	if w.Clear == nil {
 		return time.Time{}
 	}
 	maps.DeleteFunc(w.failures, func(name string, count int) bool { return seen.failures[name] < count })
+	due := w.again
+	failed := seen.failedSince(w.failures)
+	if failed {
+		if at := w.failedAt.Add(w.ClearEvery); due.IsZero() || at.Before(due) {
+			due = at
+		}
+	}
 	now := w.Now()
-	failed := seen.failedSince(w.failures) && now.Sub(w.cleared) >= w.ClearEvery
-	if w.prepared && !failed && (w.again.IsZero() || now.Before(w.again)) {
-		return w.again
+	if w.prepared && (due.IsZero() || now.Before(due)) {
+		return due
+	}
+	if w.prepared && failed {
+		w.failedAt = now
 	}
 	more := w.Clear(ctx)
-	w.failures, w.cleared, w.again = seen.failures, w.Now(), time.Time{}
+	w.failures, w.again = seen.failures, time.Time{}
 	if more {
-		w.again = w.cleared.Add(w.RestEvery)
+		w.again = w.Now().Add(w.RestEvery)
 	}
 	return w.again
 }

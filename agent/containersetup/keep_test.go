@@ -97,6 +97,51 @@ func TestProvisionerThatCannotBeStartedIsTold(t *testing.T) {
 	}
 }
 
+// fail writes down the failed attempts of a machine.
+func (r *rig) fail(name string, count int) {
+	r.t.Helper()
+	status := r.machine(name)
+	status.Attempts = spec.Attempts{Count: count, ErrorKind: "transient"}
+	results, err := r.store.Write(r.t.Context(), state.Each, state.Write{
+		ID: state.ID{Kind: spec.KindMachine, Name: name}, Revision: state.AnyRevision, Status: spec.Encode(status),
+	})
+	if err == nil {
+		err = results[0].Err
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// The first failure is cleared after at once, however short before the type was
+// made ready; one that comes too soon after it waits for its time, and needs
+// nothing else to happen then.
+func TestFailuresThatComeSoonAreClearedAfter(t *testing.T) {
+	r := newRig(t)
+	r.clearEvery = 2 * time.Second
+	runs := make(chan time.Time, 100)
+	r.clear = func(typ spec.ContainerType) bool {
+		if typ == spec.LXD {
+			runs <- time.Now()
+		}
+		return false
+	}
+	r.declare("web", spec.LXD)
+	r.start()
+	r.eventually("it runs", func() bool { return r.works[spec.LXD].running() })
+	<-runs // before the first machine is made
+	began := time.Now()
+	r.fail("web", 1)
+	first := <-runs
+	if took := first.Sub(began); took > r.clearEvery-500*time.Millisecond {
+		t.Errorf("the first failure was cleared after %s later", took)
+	}
+	r.fail("web", 2)
+	if second := <-runs; second.Sub(first) < r.clearEvery {
+		t.Errorf("the second failure was cleared after %s after the first", second.Sub(first))
+	}
+}
+
 // F11: what is in the way of machines is looked for before any is made, and
 // again, without any failure, for as long as some of it had to be left.
 func TestWhatHadToBeLeftIsClearedLater(t *testing.T) {
@@ -134,23 +179,9 @@ func TestEachFailureOfAMachineIsToldOnce(t *testing.T) {
 	r.declare("guest", spec.KVM)
 	r.start()
 	r.eventually("both run", func() bool { return r.works[spec.LXD].running() && r.works[spec.KVM].running() })
-	run.Store(true) // each was cleared once before
-	fail := func(count int) {
-		t.Helper()
-		status := r.machine("web")
-		status.Attempts = spec.Attempts{Count: count, ErrorKind: "transient"}
-		results, err := r.store.Write(t.Context(), state.Each, state.Write{
-			ID: state.ID{Kind: spec.KindMachine, Name: "web"}, Revision: state.AnyRevision, Status: spec.Encode(status),
-		})
-		if err == nil {
-			err = results[0].Err
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
+	run.Store(true)                        // each was cleared once before
 	for _, count := range []int{1, 2, 1} { // it came well in between
-		fail(count)
+		r.fail("web", count)
 		select {
 		case typ := <-failures:
 			if typ != spec.LXD {

@@ -131,7 +131,9 @@ type rig struct {
 	lxd       containersetup.Provisioner
 	lookEvery time.Duration
 	clear     func(spec.ContainerType) (more bool)
-	lock      containersetup.Lock
+	// clearEvery is the least time between what follows failures.
+	clearEvery time.Duration
+	lock       containersetup.Lock
 }
 
 func newRig(t *testing.T) *rig {
@@ -160,7 +162,7 @@ func (r *rig) start() (stop func()) {
 		}
 		w := containersetup.New(containersetup.Options{
 			Type: typ, Store: r.store, Initialiser: r.hosts[typ], Provisioner: work, LookEvery: r.lookEvery,
-			ClearEvery: time.Nanosecond, RestEvery: time.Millisecond,
+			ClearEvery: max(r.clearEvery, time.Nanosecond), RestEvery: time.Millisecond,
 			Clear: func(context.Context) bool { return r.clear != nil && r.clear(typ) },
 			Lock: func(ctx context.Context, purpose string, waiting func(string)) (func(), error) {
 				return r.lock(ctx, purpose, waiting)

@@ -26,6 +26,9 @@ func (d *Driver) Create(ctx context.Context, m containerbroker.Machine, progress
 	if err != nil {
 		return fail(err)
 	}
+	if err := d.inTheWay(c, m); err != nil {
+		return fail(err)
+	}
 	progress.Report("create", "creating "+m.Name, -1)
 	if err := failpoint.Hit(failpoint.LXDBeforePost); err != nil {
 		return fail(err)

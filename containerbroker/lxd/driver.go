@@ -49,6 +49,8 @@ type Driver struct {
 	flights map[string]*flight
 
 	inits inits
+	// told is what once has told.
+	told sync.Map
 }
 
 var (

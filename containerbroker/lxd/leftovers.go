@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hostler/containerbroker"
+	"hostler/internal/fault"
 )
 
 // asideDir is the folder in a storage pool for what is set aside, beside
@@ -58,25 +60,30 @@ func (d *Driver) SetAside(ctx context.Context) (places []string, more bool, err 
 	if err != nil || len(found) == 0 {
 		return nil, false, err
 	}
-	known, err := d.knownFiles(c, found)
+	projects, err := projects(c)
 	if err != nil {
 		return nil, false, err
 	}
+	known, err := d.knownFiles(c, projects, found)
+	if err != nil {
+		return nil, false, err
+	}
+	var failed []error
 	for _, l := range found {
 		if known[l.path()] && !l.unusable() {
 			continue
 		}
-		place, err := d.clear(c, l)
+		place, err := d.clear(c, projects, l)
 		switch {
 		case errors.Is(err, errAtWork):
 			more = true
 		case err != nil:
-			return places, more, fmt.Errorf("cannot set aside what LXD has forgotten: %w", err)
+			failed = append(failed, fmt.Errorf("cannot set %s aside, which LXD has forgotten: %w", l.path(), err))
 		case place != "":
 			places = append(places, place)
 		}
 	}
-	return places, more, nil
+	return places, more, errors.Join(failed...)
 }
 
 // errAtWork: LXD may be making the container that the files are of.
@@ -85,29 +92,35 @@ var errAtWork = errors.New("LXD is at work")
 // clear takes files out of LXD's way and returns their new place; "": they
 // stay, or nothing was in them. LXD may be at work, with a container of that
 // name too, so that it is asked once more. errAtWork: it cannot be told yet.
-func (d *Driver) clear(c *client, l *leftover) (place string, err error) {
+func (d *Driver) clear(c *client, projects []string, l *leftover) (place string, err error) {
 	l.look()
-	ops, err := operations(c)
+	ops, err := atWork(c, projects)
 	if err != nil {
 		return "", fmt.Errorf("cannot list LXD's operations: %w", err)
 	}
-	known, err := d.knownFiles(c, []*leftover{l})
+	known, err := d.knownFiles(c, projects, []*leftover{l})
 	if err != nil {
 		return "", err
 	}
 	switch {
 	case known[l.path()] && !l.unusable():
 		return "", nil
-	case !known[l.path()] && l.owner == "" && len(ops) > 0:
-		// An import unpacks a container before it is written down, and copies
-		// and backups begin in empty folders.
-		d.log.Info("Files of a container that LXD does not know are left until LXD is at rest.", "files", l.path())
+	case known[l.path()] && slices.ContainsFunc(ops, func(op api.Operation) bool { return concerns(op, l.name) }):
+		return "", errAtWork
+	case !known[l.path()] && len(ops) > 0:
+		// An import unpacks a container before it is written down, whoever's
+		// stamp is in it, and copies and backups begin in folders of their own.
+		d.once("left "+l.path(), func() {
+			d.log.Info("Files of a container that LXD does not know are left until LXD is at rest.", "files", l.path())
+		})
 		return "", errAtWork
 	case l.plain && os.Remove(l.path()) == nil:
 		d.log.Info("An empty folder in the place of a container's files was removed.", "files", l.path())
 		return "", nil
 	case l.foreign || l.owner != "" && l.owner != d.opts.Namespace:
-		d.log.Warn("LXD does not know the files of a container, which are not hostler's and stay.", "files", l.path())
+		d.once("foreign "+l.path(), func() {
+			d.log.Warn("LXD does not know the files of a container, which are not hostler's and stay.", "files", l.path())
+		})
 		return "", nil
 	}
 	place, err = l.setAside()
@@ -115,6 +128,41 @@ func (d *Driver) clear(c *client, l *leftover) (place string, err error) {
 		return "", nil // it was being deleted
 	}
 	return place, err
+}
+
+// inTheWay refuses a container whose place in its pool has the files of a former
+// one: LXD would make the new one inside of them. Where the pools are not to be
+// seen nothing is.
+func (d *Driver) inTheWay(c *client, m containerbroker.Machine) error {
+	pools := []string{m.Pool}
+	if m.Pool == "" {
+		pools[0] = "default" // as LXD names its first one
+		if entries, err := os.ReadDir(d.poolDir("")); err == nil {
+			pools = nil
+			for _, e := range entries {
+				pools = append(pools, e.Name())
+			}
+		}
+	}
+	for _, pool := range pools {
+		files := (&leftover{pool: d.poolDir(pool), name: m.Name}).path()
+		if _, err := os.Lstat(files); err != nil {
+			continue
+		}
+		// LXD writes a container down before it makes its files.
+		if _, err := d.read(c, m.Name); fault.Is(err, fault.NotFound) {
+			return fault.New(fault.Transient, "%s is there, of a container that LXD does not know: it is set aside when LXD is at rest, unless it is another's, which only a person can move away", files)
+		}
+		return nil
+	}
+	return nil
+}
+
+// once tells what was not told yet.
+func (d *Driver) once(what string, tell func()) {
+	if _, told := d.told.LoadOrStore(what, true); !told {
+		tell()
+	}
 }
 
 var _ containerbroker.Cleaner = (*Driver)(nil)
@@ -153,13 +201,21 @@ func (d *Driver) containerFiles(c *client) (all []*leftover, err error) {
 	return all, nil
 }
 
-// knownFiles are the paths of the files that LXD knows as those of containers,
-// in the pools of what was found.
-func (d *Driver) knownFiles(c *client, found []*leftover) (map[string]bool, error) {
-	var projects []api.Project
-	if _, err := c.get("/1.0/projects?recursion=1", &projects); err != nil {
+// projects lists the names of LXD's projects.
+func projects(c *client) (names []string, err error) {
+	var all []api.Project
+	if _, err := c.get("/1.0/projects?recursion=1", &all); err != nil {
 		return nil, fmt.Errorf("cannot list LXD's projects: %w", err)
 	}
+	for _, p := range all {
+		names = append(names, p.Name)
+	}
+	return names, nil
+}
+
+// knownFiles are the paths of the files that LXD knows as those of containers,
+// in the pools of what was found.
+func (d *Driver) knownFiles(c *client, projects []string, found []*leftover) (map[string]bool, error) {
 	known, asked := map[string]bool{}, map[string]bool{}
 	for _, l := range found {
 		if asked[l.pool] {
@@ -168,14 +224,14 @@ func (d *Driver) knownFiles(c *client, found []*leftover) (map[string]bool, erro
 		asked[l.pool] = true
 		for _, project := range projects {
 			var volumes []api.StorageVolume
-			path := "/1.0/storage-pools/" + url.PathEscape(filepath.Base(l.pool)) + "/volumes/container?recursion=1&project=" + url.QueryEscape(project.Name)
+			path := "/1.0/storage-pools/" + url.PathEscape(filepath.Base(l.pool)) + "/volumes/container?recursion=1&project=" + url.QueryEscape(project)
 			if _, err := c.get(path, &volumes); err != nil {
 				return nil, fmt.Errorf("cannot list what LXD's storage pool %s holds: %w", filepath.Base(l.pool), err)
 			}
 			for _, volume := range volumes {
 				name := volume.Name
-				if project.Name != api.ProjectDefaultName {
-					name = project.Name + "_" + name
+				if project != api.ProjectDefaultName {
+					name = project + "_" + name
 				}
 				known[(&leftover{pool: l.pool, name: name}).path()] = true
 			}

@@ -15,6 +15,7 @@ import (
 	"hostler/containerbroker"
 	"hostler/containerbroker/lxd"
 	"hostler/containerbroker/lxd/lxdtest"
+	"hostler/internal/fault"
 )
 
 // F11: a new container of the name of one that LXD has forgotten, as after a
@@ -139,12 +140,21 @@ func TestForgottenContainersWaitForLXDToRest(t *testing.T) {
 			t.Fatal("LXD does not work")
 		}
 	}
+	// An import has a stamp in its files and no record in LXD either.
+	stamped := filepath.Join(containers, "stamped")
+	if out, err := exec.Command("btrfs", "-q", "subvolume", "snapshot", filepath.Join(containers, "web"), stamped).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
 	if aside, more, err := d.SetAside(t.Context()); err != nil || !more || len(aside) != 0 {
 		t.Errorf("LXD is at work: set aside %q, more %v, %v", aside, more, err)
 	}
+	// Nothing is made in their place meanwhile.
+	if err := d.Create(t.Context(), machine("bare", server.TinyFingerprint, "one"), nil); !fault.Is(err, fault.Transient) || !strings.Contains(err.Error(), bare) {
+		t.Errorf("a new container in the place of a former one's files: %v", err)
+	}
 	must(t, os.WriteFile(filepath.Join(containers, "web", "rootfs", "done"), nil, 0o600))
 	must(t, <-worked)
-	if aside, more, err := d.SetAside(t.Context()); err != nil || more || len(aside) != 1 {
+	if aside, more, err := d.SetAside(t.Context()); err != nil || more || len(aside) != 2 {
 		t.Errorf("LXD is at rest: set aside %q, more %v, %v", aside, more, err)
 	}
 	must(t, d.SetPower(t.Context(), m.Name, containerbroker.PowerStop, time.Minute))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/canonical/lxd/shared/api"
@@ -84,19 +85,41 @@ func (d *Driver) settle(c *client, name string) (bool, error) {
 
 // operations lists what LXD is carrying out.
 func operations(c *client) ([]api.Operation, error) {
+	return running(c, "", func(op api.Operation) bool { return op.Class == api.OperationClassTask })
+}
+
+// attended are the operations that last for as long as somebody looks on.
+var attended = []string{"Executing command", "Showing console"}
+
+// atWork lists what LXD is carrying out in any of the projects, migrations
+// among it.
+func atWork(c *client, projects []string) (all []api.Operation, err error) {
+	for _, project := range projects {
+		ops, err := running(c, "&project="+url.QueryEscape(project), func(op api.Operation) bool {
+			return op.Class == api.OperationClassTask || op.Class == api.OperationClassWebsocket && !slices.Contains(attended, op.Description)
+		})
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, ops...)
+	}
+	return all, nil
+}
+
+// running lists the operations that have not ended.
+func running(c *client, query string, which func(api.Operation) bool) (ops []api.Operation, err error) {
 	var byStatus map[string][]api.Operation
-	if _, err := c.get("/1.0/operations?recursion=1", &byStatus); err != nil {
+	if _, err := c.get("/1.0/operations?recursion=1"+query, &byStatus); err != nil {
 		return nil, err
 	}
-	var running []api.Operation
-	for _, ops := range byStatus {
-		for _, op := range ops {
-			if !op.StatusCode.IsFinal() && op.Class == api.OperationClassTask {
-				running = append(running, op)
+	for _, some := range byStatus {
+		for _, op := range some {
+			if !op.StatusCode.IsFinal() && which(op) {
+				ops = append(ops, op)
 			}
 		}
 	}
-	return running, nil
+	return ops, nil
 }
 
 func concerns(op api.Operation, name string) bool {
