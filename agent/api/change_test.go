@@ -141,8 +141,16 @@ func TestAdoptDeclaresFirstAndStampsThen(t *testing.T) {
 	if _, err := c.Apply(ctx, request("web", yaml("one"))); err != nil {
 		t.Fatal(err)
 	}
+	changed := request("web", strings.Replace(yaml("one"), "debian/12", "debian/12, cpus: 2", 1))
+	changed.Allow = []string{"recreate"}
+	if _, err := c.Apply(ctx, changed); err != nil {
+		t.Fatal(err)
+	}
+	if _, rec := b.record(t, "one"); len(rec.Allow) != 1 {
+		t.Fatalf("%+v", rec)
+	}
 	one, err := c.Adopt(ctx, "lxd", "one")
-	if _, rec := b.record(t, "one"); err != nil || one.Declaration != "web" || one.Image != "debian/12" || rec.RetryRequest != 1 {
+	if _, rec := b.record(t, "one"); err != nil || one.Declaration != "web" || one.Image != "debian/12" || rec.RetryRequest != 1 || len(rec.Allow) != 0 {
 		t.Errorf("%+v, %v, %+v", one, err, rec)
 	}
 	// What we made ourselves does not become an adopted one.

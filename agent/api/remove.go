@@ -179,7 +179,10 @@ func (w *world) adopt(a Adoptable) error {
 		if err := decodeObject(*k.before, nil, &st); err != nil {
 			return err
 		}
-		k.record.Adopted = k.record.Adopted || st.Instance == nil
+		if st.Instance == nil {
+			// What was allowed was not said of this instance.
+			k.record.Adopted, k.record.Allow = true, nil
+		}
 		return nil
 	}
 	if d := w.declarations[a.Name]; d != nil {

@@ -23,7 +23,7 @@ func (d *Driver) Diff(m containerbroker.Machine, i containerbroker.Instance) []c
 	if len(have.settings.NICs) == 0 && len(m.NICs) == 0 {
 		want.NICs = nil // one that was taken over keeps what it has
 	}
-	if have.settings.RootDisk == 0 || m.KeepGuest && m.RootDisk == 0 {
+	if m.RootDisk == 0 && (m.KeepGuest || have.settings.RootDisk == 0) {
 		want.RootDisk = have.settings.RootDisk
 	}
 	return containerbroker.Compare(want, have.settings, func(field string) (containerbroker.Impact, string) {
@@ -39,6 +39,9 @@ func impactOf(field string, want containerbroker.Settings, have raw) (containerb
 	case containerbroker.FieldPool:
 		return containerbroker.ImpactRecreate, "a root disk cannot move between storage pools"
 	case containerbroker.FieldRootDisk:
+		if have.settings.RootDisk == 0 {
+			return containerbroker.ImpactRecreate, "its root disk is not one that hostler made: grow it with libvirt's own tools, and remove root-disk from the declaration"
+		}
 		if want.RootDisk < have.settings.RootDisk {
 			return containerbroker.ImpactRecreate, "a root disk cannot shrink"
 		}
