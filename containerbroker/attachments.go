@@ -46,7 +46,10 @@ type Disk struct {
 	// Path is where the guest finds the folder; empty: Source is given as a
 	// block device named Device.
 	Path, Device string
-	ReadOnly     bool
+	// Size is that of a block device in bytes, which a running guest may have to
+	// be told; 0: not known.
+	Size     int64
+	ReadOnly bool
 }
 
 // bridgeName is what the kernel takes for an interface, without what would

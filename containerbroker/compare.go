@@ -121,7 +121,7 @@ func Compare(want, have Settings, impact func(field string) (Impact, string)) []
 		add(FieldImage, shortID(have.ImageID), shortID(want.ImageID))
 	}
 	if want.Memory != have.Memory {
-		add(FieldMemory, sizeText(have.Memory), sizeText(want.Memory))
+		add(FieldMemory, SizeText(have.Memory), SizeText(want.Memory))
 	}
 	if want.Nesting != have.Nesting {
 		add(FieldNesting, strconv.FormatBool(have.Nesting), strconv.FormatBool(want.Nesting))
@@ -140,7 +140,7 @@ func Compare(want, have Settings, impact func(field string) (Impact, string)) []
 		add(FieldRecord, hiddenText(have.Record), "(changed)")
 	}
 	if want.RootDisk != have.RootDisk {
-		add(FieldRootDisk, sizeText(have.RootDisk), sizeText(want.RootDisk))
+		add(FieldRootDisk, SizeText(have.RootDisk), SizeText(want.RootDisk))
 	}
 	if want.UserData != have.UserData && !want.KeepGuest {
 		add(FieldUserData, hiddenText(have.UserData), "(changed)")
@@ -180,8 +180,8 @@ func limitText(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// sizeText writes bytes the way a declaration does, exactly.
-func sizeText(n int64) string {
+// SizeText writes bytes the way a declaration does, exactly.
+func SizeText(n int64) string {
 	if n <= 0 {
 		return limitText(n)
 	}

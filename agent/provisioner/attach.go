@@ -106,6 +106,7 @@ func (s surroundings) attach(d *Desired) {
 		kind, name, status := spec.KindFilesystem, a.Filesystem, s.filesystems[a.Filesystem]
 		if a.Volume != "" {
 			kind, name, status = spec.KindVolume, a.Volume, s.volumes[a.Volume]
+			disk.Size = status.Size
 		}
 		disk.Source = status.Attachments[d.Name].Source
 		if disk.Source == "" {

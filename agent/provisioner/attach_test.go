@@ -26,6 +26,7 @@ func aSite() []state.Object {
 			Guests: map[string]spec.GuestAddress{"web/eth0": {MAC: "02:00:00:00:00:01", Addresses: []string{"10.20.0.10/24"}}},
 		}),
 		object(spec.KindVolume, "data", spec.VolumeRecord{}, spec.StorageStatus{
+			Size:        1 << 30,
 			Attachments: map[string]spec.AttachmentStatus{"web": {State: spec.StorageAttached, Source: "/dev/loop7"}},
 		}),
 		object(spec.KindFilesystem, "www", spec.FilesystemRecord{}, spec.StorageStatus{
@@ -46,7 +47,7 @@ func TestMachinesAreGivenTheirSurroundings(t *testing.T) {
 	}}
 	wantDisks := []containerbroker.Disk{
 		{Name: "fs-www", Source: "/var/lib/hostler/mounts/www", Path: "/srv/www", ReadOnly: true},
-		{Name: "vol-data", Source: "/dev/loop7", Device: "/dev/hostler-data"},
+		{Name: "vol-data", Source: "/dev/loop7", Device: "/dev/hostler-data", Size: 1 << 30},
 	}
 	if d := cmp.Diff(wantNICs, m.NICs) + cmp.Diff(wantDisks, m.Disks); d != "" || len(desired[0].Waiting) != 0 {
 		t.Errorf("waiting for %v, differs:\n%s", desired[0].Waiting, d)

@@ -5,6 +5,7 @@ import (
 
 	"hostler/agent/spec"
 	"hostler/agent/state"
+	"hostler/storage"
 )
 
 // Shown picks the steps that a person is told of before they happen. What is
@@ -50,6 +51,9 @@ func Foresee(objects []state.Object, d Desired, o Observed, p Policy) []state.Ob
 		e := &d.Entities[i]
 		status := e.Status
 		status.Attachments = map[string]spec.AttachmentStatus{}
+		if e.Kind == spec.KindVolume {
+			status.Size = max(status.Size, storage.RoundSize(e.Size))
+		}
 		for _, machine := range w.machines(e) {
 			r, a := w.relation(e, machine)
 			switch {

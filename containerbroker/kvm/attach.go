@@ -83,6 +83,9 @@ func (u *updating) diskChanged(name string) error {
 			return err
 		}
 	}
+	if err := u.diskGrew(name); err != nil {
+		return err
+	}
 	is := func(d libvirtxml.DomainDisk) bool { n, ok := named(d.Alias, aliasDisk); return ok && n == name }
 	*list = slices.DeleteFunc(*list, is)
 	if wanted != nil {

@@ -149,7 +149,7 @@ func (d *Driver) plan(ctx context.Context, c *conn, m containerbroker.Machine, s
 		note: note{
 			Namespace: m.Stamp.Namespace, UID: m.Stamp.UID, Token: m.Stamp.Token, Record: record, Making: true,
 			Image: m.ImageID, Created: time.Now().UnixNano(), Pool: name, RootDisk: s.RootDisk,
-			UserData: digest(key, s.UserData), NetworkConfig: s.NetworkConfig,
+			UserData: digest(key, s.UserData), NetworkConfig: s.NetworkConfig, Sizes: sizesOf(m),
 		},
 	}, seed, nil
 }

@@ -26,7 +26,15 @@ func (d *Driver) Diff(m containerbroker.Machine, i containerbroker.Instance) []c
 	if m.RootDisk == 0 && (m.KeepGuest || have.settings.RootDisk == 0) {
 		want.RootDisk = have.settings.RootDisk
 	}
+	grown := map[string]bool{} // disks that differ in nothing but their size
+	for _, disk := range m.Disks {
+		grown[disk.Name] = want.Disks[disk.Name] == have.settings.Disks[disk.Name]
+	}
+	want.Disks, have.settings.Disks = sized(m.Disks, want.Disks, have)
 	return containerbroker.Compare(want, have.settings, func(field string) (containerbroker.Impact, string) {
+		if name, is := containerbroker.DiskOf(field); is && grown[name] && readOnly(m, name) {
+			return containerbroker.ImpactRestart, "a running guest is not told the size of a disk that it may not write"
+		}
 		return impactOf(field, want, have)
 	})
 }

@@ -25,7 +25,9 @@ type raw struct {
 	settings containerbroker.Settings
 	// maxCPUs is how many processors the domain has places for.
 	maxCPUs int
-	key     []byte
+	// sizes are those of its disks that the guest knows, see note.Sizes.
+	sizes map[string]int64
+	key   []byte
 }
 
 // The flags of calls that the library has no names for (libvirt-domain.h).
@@ -213,6 +215,7 @@ func (d *Driver) instanceOf(ctx context.Context, c *conn, def definition, name s
 		if key != nil {
 			known.key, i.Stamp.Record = key, unseal(key, n.Record)
 		}
+		known.sizes = n.Sizes
 		i.ImageID, i.Created = n.Image, time.Unix(0, n.Created)
 		s.RootDisk, s.Pool, s.UserData, s.NetworkConfig = n.RootDisk, n.Pool, n.UserData, n.NetworkConfig
 		if n.Making {

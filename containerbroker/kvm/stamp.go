@@ -44,6 +44,9 @@ type note struct {
 	// Left names the interfaces that bear a name of ours and belong to the
 	// instance all the same: what it was given before it was let go.
 	Left []string
+	// Sizes are those that the disks of ours had when the guest was given them
+	// or was told last, in bytes, by their names.
+	Sizes map[string]int64
 }
 
 // element is a note as XML.
@@ -59,6 +62,7 @@ type element struct {
 	RootDisk      int64    `xml:"root-disk,attr,omitempty"`
 	UserData      string   `xml:"user-data,attr,omitempty"`
 	Left          string   `xml:"left,attr,omitempty"`
+	Sizes         string   `xml:"sizes,attr,omitempty"`
 	Record        string   `xml:"record,omitempty"`
 	NetworkConfig string   `xml:"network-config,omitempty"`
 }
@@ -67,6 +71,7 @@ func (n note) element() element {
 	return element{
 		Namespace: n.Namespace, UID: n.UID, Token: n.Token, Making: n.Making, Image: n.Image, Created: n.Created,
 		Pool: n.Pool, RootDisk: n.RootDisk, UserData: n.UserData, Record: n.Record, Left: strings.Join(n.Left, " "),
+		Sizes: writeSizes(n.Sizes),
 		// XML keeps no line ends as they are, and libvirt indents what it shows.
 		NetworkConfig: base64.StdEncoding.EncodeToString([]byte(n.NetworkConfig)),
 	}
@@ -98,7 +103,7 @@ func noteOf(metadata string) *note {
 	return &note{
 		Namespace: e.Namespace, UID: e.UID, Token: e.Token, Making: e.Making, Image: e.Image, Created: e.Created,
 		Pool: e.Pool, RootDisk: e.RootDisk, UserData: e.UserData, Record: strings.TrimSpace(e.Record), NetworkConfig: string(network),
-		Left: strings.Fields(e.Left),
+		Left: strings.Fields(e.Left), Sizes: readSizes(e.Sizes),
 	}
 }
 

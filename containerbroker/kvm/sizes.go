@@ -1,0 +1,100 @@
+package kvm
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	libvirt "github.com/digitalocean/go-libvirt"
+
+	"hostler/containerbroker"
+)
+
+// QEMU asks a block device for its size when it opens it, and not again before
+// it is told to. A domain's definition does not say what the guest was shown:
+// the note does, so that telling it is made up for whenever it failed.
+
+// sizesOf are the sizes of a machine's disks, where they are known.
+func sizesOf(m containerbroker.Machine) map[string]int64 {
+	sizes := map[string]int64{}
+	for _, disk := range m.Disks {
+		if disk.Size > 0 {
+			sizes[disk.Name] = disk.Size
+		}
+	}
+	return sizes
+}
+
+// sized returns the descriptions of the wanted disks and of those that are
+// there, with their sizes where these differ.
+func sized(disks []containerbroker.Disk, want map[string]string, have raw) (wanted, has map[string]string) {
+	wanted, has = maps.Clone(want), maps.Clone(have.settings.Disks)
+	for _, disk := range disks {
+		old, there := has[disk.Name]
+		if !there || disk.Size == 0 || disk.Size == have.sizes[disk.Name] {
+			continue
+		}
+		wanted[disk.Name] += ", of " + containerbroker.SizeText(disk.Size)
+		if size := have.sizes[disk.Name]; size > 0 {
+			has[disk.Name] = old + ", of " + containerbroker.SizeText(size)
+		}
+	}
+	return wanted, has
+}
+
+// readOnly says that a machine may not write a disk, of whose size libvirt does
+// not tell a running guest.
+func readOnly(m containerbroker.Machine, disk string) bool {
+	return slices.ContainsFunc(m.Disks, func(d containerbroker.Disk) bool { return d.Name == disk && d.ReadOnly })
+}
+
+// diskGrew tells the running guest of a disk's size, unless it knows, and notes
+// it. One that is no larger than the guest knows changes nothing in it.
+func (u *updating) diskGrew(name string) error {
+	size := sizesOf(u.m)[name]
+	if size == u.def.note.Sizes[name] {
+		return nil
+	}
+	if u.running && size != 0 && !readOnly(u.m, name) {
+		// One that was plugged in just now is not among these, and knows.
+		if _, at := foundDisks(u.live.domain.Devices.Disks); at[name].Target != nil {
+			err := u.c.Call("tell the guest of the disk's size", func(l *libvirt.Libvirt) error {
+				return l.DomainBlockResize(u.dom, at[name].Target.Dev, uint64(size), libvirt.DomainBlockResizeBytes)
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	sizes := maps.Clone(u.def.note.Sizes)
+	if sizes == nil {
+		sizes = map[string]int64{}
+	}
+	if sizes[name] = size; size == 0 {
+		delete(sizes, name)
+	}
+	u.def.note.Sizes = sizes
+	return nil
+}
+
+// writeSizes and readSizes are the form of the sizes in a note.
+func writeSizes(sizes map[string]int64) string {
+	var words []string
+	for _, name := range slices.Sorted(maps.Keys(sizes)) {
+		words = append(words, fmt.Sprintf("%s=%d", name, sizes[name]))
+	}
+	return strings.Join(words, " ")
+}
+
+func readSizes(text string) map[string]int64 {
+	sizes := map[string]int64{}
+	for word := range strings.FieldsSeq(text) {
+		name, number, _ := strings.Cut(word, "=")
+		if n, err := strconv.ParseInt(number, 10, 64); err == nil && n > 0 {
+			sizes[name] = n
+		}
+	}
+	return sizes
+}

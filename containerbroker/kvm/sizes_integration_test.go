@@ -1,0 +1,99 @@
+//go:build integration
+
+package kvm_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"hostler/containerbroker"
+	"hostler/containerbroker/kvm"
+)
+
+// W10: what grew is larger in the running guest, and where the guest may not
+// write it, as soon as it starts again.
+func TestDisksGrowInTheGuest(t *testing.T) {
+	r := newRig(t)
+	d := r.broker("hostler")
+	m := r.machine(d, "grow")
+	var files []string
+	for n, name := range []string{"a", "b"} {
+		file := filepath.Join(t.TempDir(), name)
+		must(t, os.WriteFile(file, nil, 0o600))
+		must(t, os.Truncate(file, 1<<20))
+		loop := host(t, "/usr/sbin/losetup", "--find", "--show", file)
+		t.Cleanup(func() { host(t, "/usr/sbin/losetup", "--detach", loop) })
+		files = append(files, file, loop)
+		m.Disks = append(m.Disks, containerbroker.Disk{Name: "vol-" + name, Source: loop, Device: "/dev/hostler-" + name, Size: 1 << 20, ReadOnly: n == 1})
+	}
+	written := m.Disks
+	m.Disks = nil
+	must(t, d.Create(t.Context(), m, nil))
+	t.Cleanup(func() { must(t, d.Delete(context.WithoutCancel(t.Context()), m.Name, m.Stamp)) })
+	must(t, d.SetPower(t.Context(), m.Name, containerbroker.PowerStart, 0))
+	_, err := d.WaitReady(t.Context(), m, nil)
+	must(t, err)
+	m.Disks = written
+	settled(t, d, m, containerbroker.ImpactLive)
+	for _, name := range []string{"a", "b"} {
+		if has := sectors(t, d, m, name); has != "2048" {
+			t.Fatalf("%s has %q sectors of 512 bytes", name, has)
+		}
+	}
+	grow := func(n int) {
+		must(t, os.Truncate(files[2*n], 256<<20))
+		host(t, "/usr/sbin/losetup", "--set-capacity", files[2*n+1])
+		m.Disks[n].Size = 256 << 20
+	}
+	is := func(name string) {
+		if has := sectors(t, d, m, name); has != "524288" {
+			t.Errorf("%s has %q sectors of 512 bytes", name, has)
+		}
+	}
+	pid := get(t, d, m.Name).PID
+	grow(0)
+	settled(t, d, m, containerbroker.ImpactLive)
+	is("a")
+	grow(1)
+	settled(t, d, m, containerbroker.ImpactRestart)
+	if now := get(t, d, m.Name).PID; now != pid {
+		t.Error("it was restarted")
+	}
+	must(t, d.SetPower(t.Context(), m.Name, containerbroker.PowerRestart, time.Minute))
+	_, err = d.WaitReady(t.Context(), m, nil)
+	must(t, err)
+	is("b")
+}
+
+// settled makes a machine as it is declared to be and fails where that has
+// another impact.
+func settled(t *testing.T, d *kvm.Driver, m containerbroker.Machine, impact containerbroker.Impact) {
+	t.Helper()
+	changes := d.Diff(m, get(t, d, m.Name))
+	if containerbroker.Worst(changes) != impact {
+		t.Fatalf("changes: %+v", changes)
+	}
+	for range 2 { // doing it again is success
+		must(t, d.Update(t.Context(), m, changes))
+	}
+	if left := d.Diff(m, get(t, d, m.Name)); len(left) != 0 {
+		t.Fatalf("left: %+v", left)
+	}
+}
+
+// sectors is how large the guest finds the disk with a serial.
+func sectors(t *testing.T, d *kvm.Driver, m containerbroker.Machine, serial string) string {
+	t.Helper()
+	var out bytes.Buffer
+	find := `for d in /sys/block/vd*; do [ "$(cat $d/serial)" != "$0" ] || cat $d/size; done`
+	code, err := d.Exec(t.Context(), m.Name, containerbroker.ExecRequest{Command: []string{"sh", "-c", find, serial}, Stdout: &out, Stderr: &out})
+	if must(t, err); code != 0 {
+		t.Fatalf("the disk cannot be read: %d", code)
+	}
+	return strings.TrimSpace(out.String())
+}
