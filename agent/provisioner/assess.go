@@ -147,6 +147,9 @@ func assessInstance(s *spec.MachineStatus, d Desired, inst *containerbroker.Inst
 func assessUpToDate(s *spec.MachineStatus, steps []Step, now time.Time) {
 	c := spec.Condition{Type: spec.ConditionUpToDate, Status: true, Reason: "AsDeclared", Since: now}
 	for _, step := range steps {
+		if step.Action == ActionConflict && len(step.Changes) > 0 {
+			c.Status, c.Reason, c.Message = false, "InVain", step.Held
+		}
 		if step.Held != "" && step.Action != ActionConflict {
 			c.Status, c.Reason = false, "Needs"+string(step.Impact)
 			c.Message = fmt.Sprintf("%s; apply again with %s", step.Detail, step.Held)

@@ -221,6 +221,9 @@ func (w *world) present(d Desired, inst *containerbroker.Instance, after time.Ti
 		all := slices.Concat(recreate, restart, live)
 		return []Step{step(ActionRecreate, containerbroker.ImpactRecreate, all, "deleted and made again: "+fields(all))}
 	}
+	if told, vain := inVain(d, inst, restart); vain {
+		return []Step{told}
+	}
 	steps := w.held(d, inst)
 	if len(live) > 0 {
 		steps = append(steps, step(ActionUpdate, containerbroker.ImpactLive, live, "changed as it is: "+fields(live)))

@@ -20,6 +20,7 @@ func (o *operation) restart(ctx context.Context, s Step) error {
 	if err := o.power(ctx, containerbroker.PowerRestart); err != nil {
 		return err
 	}
+	o.d.Status.RestartedFor = restartedFor(o.d, s.Changes)
 	o.event(ctx, state.LevelInfo, "Restarted", s.Detail)
 	return o.ready(ctx)
 }

@@ -14,6 +14,7 @@ import (
 	"hostler/agent/provisioner"
 	"hostler/agent/spec"
 	"hostler/agent/state"
+	"hostler/containerbroker"
 	"hostler/containerbroker/brokertest"
 	"hostler/internal/fault"
 )
@@ -29,8 +30,10 @@ type rig struct {
 	passes atomic.Int64
 	// backend is what the worker takes for its store; nil: the store itself.
 	backend state.Backend
-	panics  atomic.Bool // has the next token, and so an operation, panic
-	stop    func()
+	// differ tells what instances differ in; nil: the fake itself.
+	differ containerbroker.Differ
+	panics atomic.Bool // has the next token, and so an operation, panic
+	stop   func()
 }
 
 func newRig(t *testing.T) *rig {
@@ -63,8 +66,12 @@ func (r *rig) start() (stop func()) {
 	if r.backend != nil {
 		store = r.backend
 	}
+	var differ containerbroker.Differ = r.fake
+	if r.differ != nil {
+		differ = r.differ
+	}
 	w := provisioner.New(provisioner.Options{
-		Type: spec.LXD, Store: store, Broker: r.fake, Differ: r.fake, Images: r.fake, Defaults: r.config,
+		Type: spec.LXD, Store: store, Broker: r.fake, Differ: differ, Images: r.fake, Defaults: r.config,
 		Now: time.Now, NewToken: r.newToken,
 		Logger: slog.New(slog.DiscardHandler), Resync: r.resync, Metrics: r,
 	})

@@ -146,6 +146,9 @@ type MachineStatus struct {
 	// RestartsDone follows MachineRecord.RestartRequest; it is less while a
 	// restart is owed, be it for a change that was made.
 	RestartsDone int `json:"restarts-done,omitempty"`
+	// RestartedFor is kept from a restart that was to make changes until the
+	// instance is seen to have them.
+	RestartedFor *RestartedFor `json:"restarted-for,omitempty"`
 	// RetriesDone follows MachineRecord.RetryRequest, but while the instance is
 	// frozen: a person who asks for it then has it resumed.
 	RetriesDone int `json:"retries-done,omitempty"`
@@ -158,6 +161,13 @@ type MachineStatus struct {
 	// how often in a row it died soon after.
 	StartedAt *time.Time `json:"started-at,omitempty"`
 	Deaths    int        `json:"deaths,omitempty"`
+}
+
+// RestartedFor names the fields that an instance was restarted for, at a
+// generation of its machine.
+type RestartedFor struct {
+	Generation int64    `json:"generation"`
+	Fields     []string `json:"fields"`
 }
 
 // TypeRecord is the spec half of a container type object.

@@ -1,0 +1,55 @@
+package provisioner
+
+import (
+	"fmt"
+	"slices"
+
+	"hostler/agent/spec"
+	"hostler/containerbroker"
+)
+
+// inVain tells a person of changes for which the instance was restarted
+// already and which are still to be made: another restart would be in vain
+// too, and so on for ever.
+func inVain(d Desired, inst *containerbroker.Instance, restart []containerbroker.Change) (Step, bool) {
+	made := d.Status.RestartedFor
+	if made == nil || made.Generation != d.Generation || d.Record.RestartRequest > d.Status.RestartsDone ||
+		inst.Status != containerbroker.StatusRunning || !anyOf(made, restart) || !d.allows(containerbroker.ImpactRestart) {
+		return Step{}, false
+	}
+	return Step{
+		Action: ActionConflict, Machine: d.Name, UID: d.UID, Impact: containerbroker.ImpactNone, Changes: restart, Instance: inst,
+		Held: fmt.Sprintf("it was restarted to change %s and is still without that (%s): declare what it has, or change it with the hypervisor's own tools; "+
+			"`hostler retry machine/%s` restarts it once more", fields(restart), describe(restart), d.Name),
+	}, true
+}
+
+// restartedFor remembers that the machine's instance was restarted for changes.
+func restartedFor(d Desired, changes []containerbroker.Change) *spec.RestartedFor {
+	if len(changes) == 0 {
+		return d.Status.RestartedFor
+	}
+	made := &spec.RestartedFor{Generation: d.Generation}
+	for _, c := range changes {
+		made.Fields = append(made.Fields, c.Field)
+	}
+	return made
+}
+
+// stillToBeMade is what is left of that once the instance is seen: nothing
+// when it has the changes, so that what is changed by hand later is put right.
+func stillToBeMade(d Desired, inst *containerbroker.Instance, made *spec.RestartedFor, diff func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change) *spec.RestartedFor {
+	if made == nil || inst == nil || len(d.Waiting) > 0 {
+		return made
+	}
+	left := slices.DeleteFunc(diff(d.Machine, *inst), func(c containerbroker.Change) bool { return c.Impact != containerbroker.ImpactRestart })
+	if !anyOf(made, left) {
+		return nil
+	}
+	return made
+}
+
+// anyOf says that one of the changes is among those for which it was restarted.
+func anyOf(made *spec.RestartedFor, changes []containerbroker.Change) bool {
+	return slices.ContainsFunc(changes, func(c containerbroker.Change) bool { return slices.Contains(made.Fields, c.Field) })
+}

@@ -1,0 +1,78 @@
+package provisioner_test
+
+import (
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"hostler/agent/spec"
+	"hostler/containerbroker"
+	"hostler/containerbroker/brokertest"
+)
+
+// stubborn is a hypervisor that takes a change and does not make it, as one
+// that computes the setting from another which nobody declares.
+type stubborn struct {
+	*brokertest.Fake
+	refuses atomic.Bool
+}
+
+func (s *stubborn) Diff(m containerbroker.Machine, i containerbroker.Instance) []containerbroker.Change {
+	changes := s.Fake.Diff(m, i)
+	if s.refuses.Load() {
+		changes = append(changes, containerbroker.Change{Field: "memory", From: "1GiB", To: "2GiB", Impact: containerbroker.ImpactRestart})
+	}
+	return changes
+}
+
+// A restart that did not bring about what it was made for is not made again
+// and again: a person is told, and asks for the next one (I3, I15).
+func TestRestartsInVainAreToldOf(t *testing.T) {
+	r := newRig(t)
+	hypervisor := &stubborn{Fake: r.fake}
+	r.differ = hypervisor
+	r.declare("web")
+	r.start()
+	r.awaitState("web", spec.MachineRunning)
+	restarts := func() (n int) {
+		for _, op := range r.fake.Operations() {
+			if op == "restart web" {
+				n++
+			}
+		}
+		return n
+	}
+	hypervisor.refuses.Store(true)
+	allowed := func(m *spec.MachineRecord) { m.Machine.CPUs, m.Allow = 2, []string{"restart"} }
+	r.declare("web", allowed)
+	s := r.awaitState("web", spec.MachineError)
+	if !strings.Contains(s.Message, "restarted to change memory") || !strings.Contains(s.Message, "hostler retry machine/web") {
+		t.Errorf("it is told %q", s.Message)
+	}
+	if !spec.Differs(s.Conditions) {
+		t.Errorf("it is said to be as declared: %+v", s.Conditions)
+	}
+	// No event brings another restart.
+	for range 3 {
+		r.fake.Change("web", func(*containerbroker.Instance) {})
+		r.awaitPass()
+	}
+	if n := restarts(); n != 1 {
+		t.Errorf("it was restarted %d times", n)
+	}
+	// A person who asks for it gets one more.
+	r.declare("web", allowed, func(m *spec.MachineRecord) { m.RetryRequest = 1 })
+	r.eventually("another restart", func() bool { return restarts() == 2 })
+	r.awaitState("web", spec.MachineError)
+	// What comes right is right, and what is changed by hand later is mended.
+	hypervisor.refuses.Store(false)
+	r.fake.Change("web", func(*containerbroker.Instance) {})
+	r.eventually("the restart to be forgotten", func() bool {
+		s, _ := r.status("web")
+		return s.State == spec.MachineRunning && s.RestartedFor == nil
+	})
+	hypervisor.refuses.Store(true)
+	r.fake.Change("web", func(*containerbroker.Instance) {})
+	r.eventually("the restart for what was changed by hand", func() bool { return restarts() == 3 })
+	r.awaitState("web", spec.MachineError)
+}
