@@ -28,6 +28,7 @@ func TestDefinitions(t *testing.T) {
 		{"K2 a raw image is converted", rawImageIsConverted},
 		{"I14 secrets stay secret", secretsStaySecret},
 		{"F30 foreign domains stay", foreignDomainsStay},
+		{"W12 what its owner laid out grows", laidOutGrows},
 		{"P28 what was released keeps its image and is taken back whole", releasedKeepsItsImage},
 		{"Z3 a pass takes two calls", passTakesTwoCalls},
 	} {
@@ -112,6 +113,32 @@ func foreignDomainsStay(t *testing.T, r *rig) {
 	must(t, d.Unstamp(t.Context(), "theirs"))
 	if after := r.server.Virsh("dumpxml", "theirs"); !strings.Contains(after, "<theirs xmlns=\"https://example.com/\">kept</theirs>") || strings.Contains(after, "hostler.invalid") {
 		t.Errorf("it became %s", after)
+	}
+}
+
+// A guest whose processors and memory somebody laid out in sockets and NUMA
+// cells has, once it is changed, what was asked for: libvirt refuses places
+// that are not the topology's, and counts memory together from the cells.
+func laidOutGrows(t *testing.T, r *rig) {
+	t.Helper()
+	d := r.broker("hostler")
+	r.server.Define("define", "<domain type='qemu'><name>laid</name><memory unit='MiB'>1024</memory><vcpu current='1'>2</vcpu><os><type>hvm</type></os>"+
+		"<cpu mode='maximum'><topology sockets='1' cores='2' threads='1'/><numa><cell id='0' cpus='0-1' memory='1024' unit='MiB'/></numa></cpu></domain>")
+	t.Cleanup(func() { r.server.Virsh("undefine", "laid") })
+	m := containerbroker.Machine{Name: "laid", CPUs: 1, Memory: 1 << 30, KeepGuest: true, Stamp: containerbroker.Stamp{Namespace: "hostler", UID: "laid", Token: "t", Record: "{}"}}
+	must(t, d.Stamp(t.Context(), m.Name, m.Stamp))
+	if changes := d.Diff(m, get(t, d, m.Name)); len(changes) != 0 {
+		t.Fatalf("declared as it is, it differs: %+v", changes)
+	}
+	for _, want := range []struct {
+		cpus   int
+		memory int64
+	}{{2, 1 << 30}, {3, 3 << 30}, {1, 2 << 30}} {
+		m.CPUs, m.Memory = want.cpus, want.memory
+		must(t, d.Update(t.Context(), m, d.Diff(m, get(t, d, m.Name))))
+		if changes := d.Diff(m, get(t, d, m.Name)); len(changes) != 0 {
+			t.Errorf("after the change to %+v it differs still: %+v\n%s", want, changes, r.server.Virsh("dumpxml", m.Name))
+		}
 	}
 }
 

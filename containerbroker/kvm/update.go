@@ -132,32 +132,24 @@ func (u *updating) cpusChanged() error {
 			})
 		}
 	}
-	most := vcpus(u.want.CPUs)
-	if v := u.def.domain.VCPU; v != nil {
-		most.Value = max(most.Value, v.Value)
-		most.Placement, most.CPUSet = v.Placement, v.CPUSet
-	}
-	if most.Current = want; most.Current == most.Value {
-		most.Current = 0
-	}
-	u.def.domain.VCPU, u.def.domain.VCPUs = most, nil
+	setCPUs(&u.def.domain, u.want.CPUs)
 	return nil
 }
 
 // memoryChanged takes memory from a running guest by its balloon, or gives
 // back what it took. More than it started with it gets when it starts again.
 func (u *updating) memoryChanged() error {
-	kib := uint(u.want.Memory >> 10)
+	if err := setMemory(&u.def.domain, u.want.Memory); err != nil {
+		return err
+	}
 	if u.running && u.live.domain.Memory != nil && u.want.Memory <= bytesOf(u.live.domain.Memory.Value, u.live.domain.Memory.Unit) {
 		err := u.c.Call("set the guest's memory", func(l *libvirt.Libvirt) error {
-			return l.DomainSetMemoryFlags(u.dom, uint64(kib), uint32(libvirt.DomainMemLive))
+			return l.DomainSetMemoryFlags(u.dom, uint64(u.want.Memory>>10), uint32(libvirt.DomainMemLive))
 		})
 		if err != nil {
 			return err
 		}
 	}
-	u.def.domain.Memory = &libvirtxml.DomainMemory{Value: kib, Unit: "KiB"}
-	u.def.domain.CurrentMemory = &libvirtxml.DomainCurrentMemory{Value: kib, Unit: "KiB"}
 	return nil
 }
 

@@ -1,0 +1,54 @@
+package kvm
+
+import (
+	"libvirt.org/go/libvirtxml"
+
+	"hostler/internal/fault"
+)
+
+// setCPUs gives a definition n processors, and places for more. Where its
+// owner laid the places out, in sockets or NUMA cells, there are as many as
+// they were, or as whole sockets have.
+func setCPUs(def *libvirtxml.Domain, n int) {
+	want, most := uint(n), vcpus(n)
+	if was := def.VCPU; was != nil {
+		most.Placement, most.CPUSet = was.Placement, was.CPUSet
+		places := max(most.Value, was.Value)
+		if cpu := def.CPU; cpu != nil && (cpu.Topology != nil || cpu.Numa != nil) {
+			places = max(want, was.Value)
+			if t := cpu.Topology; t != nil && want > was.Value {
+				socket := uint(max(t.Dies, 1) * max(t.Clusters, 1) * max(t.Cores, 1) * max(t.Threads, 1))
+				sockets := (want + socket - 1) / socket
+				t.Sockets, places = int(sockets), sockets*socket
+			}
+		}
+		most.Value = places
+	}
+	if most.Current = want; most.Current == most.Value {
+		most.Current = 0
+	}
+	def.VCPU, def.VCPUs = most, nil
+}
+
+// setMemory gives a definition so much memory, in bytes. libvirt counts that
+// of a guest with NUMA cells together from them: what it is to have less is
+// taken by its balloon, and more goes into its only cell.
+func setMemory(def *libvirtxml.Domain, want int64) error {
+	kib := uint(want >> 10)
+	current := &libvirtxml.DomainCurrentMemory{Value: kib, Unit: "KiB"}
+	if def.CPU != nil && def.CPU.Numa != nil && len(def.CPU.Numa.Cell) > 0 && def.Memory != nil {
+		cells, total := def.CPU.Numa.Cell, bytesOf(def.Memory.Value, def.Memory.Unit)
+		if want <= total {
+			def.CurrentMemory = current
+			return nil
+		}
+		if len(cells) > 1 {
+			return fault.New(fault.NeedsOperator, "it has %d NUMA cells, and no declaration says which of them is to have more: "+
+				"change them with `virsh edit`, or declare no more than the %d MiB that they have", len(cells), wholeMiB(total)>>20)
+		}
+		cells[0].Memory, cells[0].Unit = uint((bytesOf(cells[0].Memory, cells[0].Unit)+want-total)>>10), "KiB"
+	}
+	def.Memory = &libvirtxml.DomainMemory{Value: kib, Unit: "KiB"}
+	def.CurrentMemory = current
+	return nil
+}
