@@ -65,7 +65,8 @@ func (d *Driver) exec(ctx context.Context, name string, req containerbroker.Exec
 			cmd.Env = append(cmd.Env, key+"="+req.Env[key])
 		}
 	}
-	result, out, complaints, err := runInGuest(ctx, c, dom, cmd)
+	kept, result, out, complaints, err := d.runKept(ctx, c, dom, cmd)
+	defer kept.tidy(ctx)
 	if err != nil {
 		return notStarted(err, req)
 	}
@@ -79,6 +80,9 @@ func (d *Driver) exec(ctx context.Context, name string, req containerbroker.Exec
 			return -1, err
 		}
 	}
+	if err := kept.rest(req.Stdout, req.Stderr); err != nil {
+		return -1, err
+	}
 	if input.late() {
 		return -1, fault.New(fault.Invalid, "its input came more than %s after the request, and a KVM guest's agent takes none once the command runs", inputPatience)
 	}
@@ -91,13 +95,17 @@ func (d *Driver) exec(ctx context.Context, name string, req containerbroker.Exec
 	return result.Code, nil
 }
 
+// notExecuted is in what the guest's agent says of a program that it could not
+// start.
+const notExecuted = "Failed to execute child process"
+
 // notStarted turns the guest agent's refusal to start a command into the exit
 // code that a shell gives it: 127 where there is no such program, 126 where it
 // may not be run.
 func notStarted(err error, req containerbroker.ExecRequest) (int, error) {
 	code, what := 0, ""
 	switch text := err.Error(); {
-	case !strings.Contains(text, "Failed to execute child process"):
+	case !strings.Contains(text, notExecuted):
 		return -1, err
 	case strings.Contains(text, "No such file or directory"):
 		code, what = 127, "no such program in the guest"

@@ -1,0 +1,175 @@
+package kvm
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"io"
+	"strings"
+	"time"
+
+	libvirt "github.com/digitalocean/go-libvirt"
+
+	"hostler/internal/fault"
+)
+
+// The guest's agent gives a command's output whole, in one answer, and libvirt
+// passes on answers of up to 4 MiB; at 10 MiB it gives the agent up. So a shell
+// in the guest runs the command and gives the agent only the beginnings of its
+// outputs. What is more waits in files, which are fetched piece by piece.
+
+// keeper is that shell's script. It is given a folder that does not exist yet
+// and the command, gives the beginnings and the exit code on, and says at the
+// end of its standard error what is more: the folder's name behind a line
+// break, and the files there are in it, or "lost". Nothing is left behind
+// where there is no more. The command's own PATH is not the script's.
+const keeper = `
+hostler_path=$PATH hostler_dir=$1 hostler_code= hostler_more=
+shift
+PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+mkdir -m 700 "$hostler_dir" 2>/dev/null
+keep() {
+	dd bs=64k count=8 iflag=fullblock 2>/dev/null
+	{ cat >"$hostler_dir/$1"; } 2>/dev/null || { [ ! -e "$hostler_dir/$1" ] && [ "$(wc -c)" -eq 0 ]; } || echo lost >&5
+}
+begin() {
+	exec 7>&2 2>/dev/null
+	(PATH=$hostler_path; exec "$@" 2>&7 3>&- 4>&- 5>&- 6>&- 7>&-)
+	echo $? >&5
+}
+exec 3>&1 4>&2
+for hostler_word in $({ { begin "$@" 2>&1 >&6 | keep err >&4; } 6>&1 | keep out >&3; } 5>&1); do
+	case $hostler_word in
+	lost) hostler_more=" lost" ;;
+	*) hostler_code=$hostler_word ;;
+	esac
+done
+if [ -z "$hostler_more" ]; then
+	for hostler_word in out err; do
+		[ ! -s "$hostler_dir/$hostler_word" ] || hostler_more="$hostler_more $hostler_word"
+	done
+fi
+case $hostler_more in
+""|" lost") rm -rf "$hostler_dir" ;;
+esac
+[ -z "$hostler_more" ] || printf '\n%s%s' "$hostler_dir" "$hostler_more" >&2
+exit "$hostler_code"
+`
+
+const (
+	shell = "/bin/sh"
+	// pieceSize is how much of a file is fetched at once, in bytes: a slow
+	// guest's serial port takes its time.
+	pieceSize = 512 << 10
+	// tidyTimeout bounds the removal of what a command left in its guest.
+	tidyTimeout = 10 * time.Second
+)
+
+// kept is a command whose output may be of any length.
+type kept struct {
+	d    *Driver
+	c    *conn
+	dom  libvirt.Domain
+	dir  string // in the guest
+	more []string
+}
+
+// runKept runs a command in the guest as runInGuest does. What its outputs
+// have beyond the beginnings that are returned, rest fetches; tidy must be
+// called in every case.
+func (d *Driver) runKept(ctx context.Context, c *conn, dom libvirt.Domain, cmd command) (*kept, ended, []byte, []byte, error) {
+	k := &kept{d: d, c: c, dom: dom, dir: "/tmp/hostler-exec." + rand.Text()}
+	wrapped := cmd
+	wrapped.Path, wrapped.Args = shell, append([]string{"-c", keeper, "hostler", k.dir, cmd.Path}, cmd.Args...)
+	result, out, complaints, err := runInGuest(ctx, c, dom, wrapped)
+	if err != nil && strings.Contains(err.Error(), notExecuted) {
+		// No shell: then no more than fits into one answer.
+		k.dir = ""
+		result, out, complaints, err = runInGuest(ctx, c, dom, cmd)
+	}
+	if err != nil {
+		return k, result, nil, nil, err
+	}
+	complaints, k.more = splitKept(complaints, k.dir)
+	if len(k.more) == 0 {
+		k.dir = "" // it is gone
+	}
+	return k, result, out, complaints, nil
+}
+
+// splitKept takes what the keeper says off the end of the command's errors.
+func splitKept(complaints []byte, dir string) (rest []byte, more []string) {
+	at := bytes.LastIndex(complaints, []byte("\n"+dir+" "))
+	if dir == "" || at < 0 {
+		return complaints, nil
+	}
+	return complaints[:at], strings.Fields(string(complaints[at+1+len(dir):]))
+}
+
+// rest writes what the outputs have beyond their beginnings.
+func (k *kept) rest(stdout, stderr io.Writer) error {
+	for _, name := range k.more {
+		w := map[string]io.Writer{"out": stdout, "err": stderr}[name]
+		switch {
+		case name == "lost":
+			return fault.New(fault.NeedsOperator, "its output is longer than the guest has room for in /tmp")
+		case w == nil:
+			continue
+		}
+		if err := k.fetch(k.dir+"/"+name, w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fetch writes a file of the guest to w.
+func (k *kept) fetch(path string, w io.Writer) (err error) {
+	type opened struct {
+		Handle int64 `json:"handle"`
+		Count  int64 `json:"count,omitempty"`
+	}
+	var file opened
+	if err := ask(k.c, k.dom, "guest-file-open", map[string]string{"path": path, "mode": "r"}, &file.Handle); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, ask(k.c, k.dom, "guest-file-close", file, nil)) }()
+	for {
+		var piece struct {
+			Data string `json:"buf-b64"`
+			EOF  bool   `json:"eof"`
+		}
+		if err := ask(k.c, k.dom, "guest-file-read", opened{file.Handle, pieceSize}, &piece); err != nil {
+			return err
+		}
+		data, err := base64.StdEncoding.DecodeString(piece.Data)
+		if err != nil {
+			return fault.New(fault.Transient, "the guest's agent gave unreadable output")
+		}
+		if _, err := w.Write(data); err != nil {
+			return err
+		}
+		if piece.EOF || len(data) == 0 {
+			return nil
+		}
+	}
+}
+
+// tidy removes what the command left in the guest, also where nobody waits for
+// its end any more: without the folder, a command that still runs keeps no more
+// of its output.
+func (k *kept) tidy(ctx context.Context) {
+	if k.dir == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tidyTimeout)
+	defer cancel()
+	c, err := k.d.open(ctx)
+	if err != nil {
+		return // with the guest, or with libvirt, which a restart of the guest mends
+	}
+	defer c.Close()
+	_, _, _, _ = runInGuest(ctx, c, k.dom, command{Path: "rm", Args: []string{"-rf", k.dir}})
+}
