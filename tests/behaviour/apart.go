@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -52,12 +53,18 @@ func apart(t *testing.T, w World) {
 	// P3: it loses its store, and the worker takes none of its guests for
 	// unknown.
 	a.Kill()
+	was := w.Names()
 	if err := os.WriteFile(filepath.Join(a.Dir, "state", "state.db"), []byte("no database"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	w.Forget()
 	a.Start()
-	a.Run("wait", "machine/web", "--for", "ready", "--timeout", "2m")
+	status(t, a, "web", "running")
+	status(t, a, "db", "stopped")
 	same(t, w, "web", web)
+	if names := w.Names(); !slices.Equal(names, was) {
+		t.Errorf("there are %v, were %v", names, was)
+	}
 	a.Run("delete", "declaration/site", "--wait", "--timeout", "2m")
 	nothing(t, w)
 	began := time.Now()

@@ -2,6 +2,7 @@ package behaviour
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -83,31 +84,41 @@ func misled(t *testing.T, w World) {
 	a.Apply("site", declaration(plain(w, "web")...))
 	was := w.Look("web")
 	site := declaration(machine(w, "db", w.Image(), ", running: false"))
+	untouched := func(fault string) {
+		t.Helper()
+		if n := w.Mutations(); n != 0 {
+			t.Errorf("%d changes after %s", n, fault)
+		}
+		same(t, w, "web", was)
+		if names := w.Names(); !slices.Equal(slices.Sorted(slices.Values(names)), []string{"stray", "web"}) {
+			t.Errorf("after %s there are %v", fault, names)
+		}
+		if row := a.Machines()["web"]; row.Status != "unknown" {
+			t.Errorf("after %s: %+v", fault, row)
+		}
+	}
+	w.Forget()
 	for n, fault := range w.Faults() {
+		began := w.Listings()
 		w.Break(fault)
 		if n == 0 {
 			w.Make("stray", "test", false)
 			status(t, a, "web", "unknown")
 			_, _ = a.Exit("apply", "-f", a.File("site", site))
 		}
-		w.Forget()
-		harness.Wait(t, "a listing that ends in "+fault, patience, func() error {
-			if w.Listings() == 0 {
-				return fmt.Errorf("none")
+		// When one more is asked for, the answer to the first was read.
+		for more := 1; more <= 2; more++ {
+			harness.Wait(t, "a listing that ends in "+fault, patience, func() error {
+				if n := w.Listings() - began; n < more {
+					return fmt.Errorf("there were %d", n)
+				}
+				return nil
+			})
+			if more == 1 {
+				w.Break(fault)
 			}
-			return nil
-		})
-		if n := w.Mutations(); n != 0 {
-			t.Errorf("%d changes after %s", n, fault)
 		}
-		there(t, w, "stray")
-		same(t, w, "web", was)
-		if names := w.Names(); len(names) != 2 {
-			t.Errorf("after %s there are %v", fault, names)
-		}
-		if row := a.Machines()["web"]; row.Status != "unknown" {
-			t.Errorf("after %s: %+v", fault, row)
-		}
+		untouched(fault)
 	}
 	w.Heal()
 	gone(t, w, "stray")

@@ -47,7 +47,8 @@ func adopted(t *testing.T, w World) {
 }
 
 // retried: a machine whose image cannot be had is told so; others go on; it
-// stays told when the agent starts anew; the retry after the mend works at once.
+// stays told, and is not tried again, when the agent starts anew; the retry after
+// the mend works at once. P15.
 func retried(t *testing.T, w World) {
 	a := begin(w)
 	file := a.File("site", declaration(machine(w, "web", w.Image(), ""), machine(w, "bad", w.Later(), "")))
@@ -57,9 +58,11 @@ func retried(t *testing.T, w World) {
 		t.Errorf("%+v", rows)
 	}
 	a.Stop()
+	w.Forget()
 	a.Start()
-	if row := a.Machines()["bad"]; row.Status != "error" {
-		t.Errorf("after a restart of the agent: %+v", row)
+	looked(t, w)
+	if row := a.Machines()["bad"]; row.Status != "error" || row.Attempts != rows["bad"].Attempts || w.Mutations() != 0 {
+		t.Errorf("after a restart of the agent, which changed %d things: %+v, was %+v", w.Mutations(), row, rows["bad"])
 	}
 	w.Supply()
 	a.Run("retry", "machine/bad")
@@ -87,8 +90,9 @@ func killed(t *testing.T, w World) {
 	}
 }
 
-// revived: the agent's death costs a guest nothing; a guest that dies is
-// started again, without the other.
+// revived: the agent's death costs a guest nothing, and the next one, which
+// looks at everything, changes nothing; a guest that dies is started again,
+// without the other. P2.
 func revived(t *testing.T, w World) {
 	a := begin(w)
 	a.Apply("site", declaration(plain(w, "web", "db")...))
@@ -97,9 +101,14 @@ func revived(t *testing.T, w World) {
 		t.Fatalf("web is %+v, db is %+v", web, db)
 	}
 	a.Kill()
+	w.Forget()
 	a.Start()
+	looked(t, w)
 	a.Run("wait", "machine/web", "--for", "ready", "--timeout", "2m")
 	same(t, w, "web", web)
+	if n := w.Mutations(); n != 0 {
+		t.Errorf("%d changes after the agent's death", n)
+	}
 	if err := syscall.Kill(web.Process, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -113,4 +122,15 @@ func revived(t *testing.T, w World) {
 	if now := w.Look("web"); now.Making != web.Making {
 		t.Error("it was made anew")
 	}
+}
+
+// looked waits until the agent has read a listing since Forget.
+func looked(t *testing.T, w World) {
+	t.Helper()
+	harness.Wait(t, "a look at all", patience, func() error {
+		if w.Listings() == 0 {
+			return fmt.Errorf("there was none")
+		}
+		return nil
+	})
 }

@@ -76,7 +76,7 @@ func TestDpkgLockedAtBoot(t *testing.T) {
 	})
 	t.Log(m.sh("hostler status; hostler get machines; systemctl is-active hostlerd unattended"))
 	// Held on for longer than one try takes.
-	m.sh("for i in $(seq 30); do systemctl is-active -q unattended && systemctl is-active -q hostlerd || exit 1; sleep 1; done; ! command -v lxd; test -z \"$(dpkg --audit)\"")
+	m.sh("for i in $(seq 30); do systemctl is-active -q unattended && systemctl is-active -q hostlerd || exit 1; sleep 1; done; if command -v lxd; then exit 1; fi; test -z \"$(dpkg --audit)\"")
 	m.sh("systemctl -q disable unattended; touch /run/release")
 	start := time.Now()
 	m.settled([]string{"/etc/hostler/conf.d/site.yaml"}, "web")

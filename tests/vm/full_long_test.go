@@ -54,7 +54,7 @@ func TestDiskFull(t *testing.T) {
 			return nil
 		})
 	}
-	status := m.sh("hostler get machines; hostler status; systemctl is-active hostlerd hostler-provisioner@lxd")
+	status := m.sh("hostler get machines; hostler status; systemctl is-active hostlerd && systemctl is-active hostler-provisioner@lxd")
 	t.Log(status)
 	full, err := m.look(site)
 	if err != nil {

@@ -74,7 +74,7 @@ func TestKVMUnderSystemd(t *testing.T) {
 func (m *machine) asMixed() {
 	m.Helper()
 	harness.Wait(m, "both machines", settleLimit, func() error {
-		out, err := m.try("hostler plan -q -f " + site + " && hostler wait declaration/site --timeout 1m && systemctl is-active hostler-provisioner@kvm hostler-provisioner@lxd && virsh -q list --all && lxc list -f csv -c ns")
+		out, err := m.try("hostler plan -q -f " + site + " && hostler wait declaration/site --timeout 1m && systemctl is-active hostler-provisioner@kvm && systemctl is-active hostler-provisioner@lxd && virsh -q list --all && lxc list -f csv -c ns")
 		if err != nil {
 			return err
 		}

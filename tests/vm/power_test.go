@@ -74,6 +74,7 @@ func (m *machine) powerCuts(running map[string]instance, cuts int) {
 			}
 		}
 		m.survived(running, now)
+		m.marked(now)
 		if volumes := m.containers(); len(volumes) != len(now) {
 			m.Errorf("cut %d: LXD keeps the files %v for the instances %v", cut, volumes, now)
 		}
@@ -95,6 +96,17 @@ func (m *machine) powerCuts(running map[string]instance, cuts int) {
 	m.inPlace()
 	aside := len(strings.Fields(m.sh("ls " + pool + "/hostler-aside 2>/dev/null; true")))
 	m.outcome("%d power cuts, %d of them after the acknowledgement: nothing acknowledged is lost, one instance per machine, all as declared at most %.0f s after the power came back; files of %d deleted containers came back and were set aside", cuts, acknowledgements, slowest.Seconds(), aside)
+}
+
+// marked fails the test if a machine has the mark of another, as one that was
+// made over the files of a former one would, and marks it.
+func (m *machine) marked(all map[string]instance) {
+	m.Helper()
+	for name, i := range all {
+		if mark := strings.TrimSpace(m.sh("hostler exec " + name + " -- sh -c 'cat /mark 2>/dev/null; echo " + i.UID + " >/mark; sync'")); mark != "" && mark != i.UID {
+			m.Errorf("%s is %s and has the files of %s", name, i.UID, mark)
+		}
+	}
 }
 
 // cutDuring asks for machines and takes the power away at a random moment; it
