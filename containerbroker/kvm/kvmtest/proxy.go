@@ -46,7 +46,7 @@ const (
 // reading are the procedures that change nothing; every other one may.
 var reading = map[uint32]bool{
 	1: true, 2: true, 3: true, 4: true, 60: true, 66: true, 157: true, // the connection
-	14: true, 23: true, 212: true, 265: true, 273: true, 316: true, 317: true, 344: true, // domains
+	14: true, 23: true, 212: true, 265: true, 273: true, 316: true, 317: true, 344: true, 353: true, // domains
 	43: true, 44: true, 46: true, 152: true, // networks
 	84: true, 88: true, 89: true, 95: true, 98: true, 99: true, 100: true, 154: true, 282: true, // pools and volumes
 	141: true, 145: true, 147: true, // secrets
