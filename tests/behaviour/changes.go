@@ -26,7 +26,8 @@ func planned(t *testing.T, w World) {
 	inJSON := func() (plan struct {
 		Steps    []struct{ Object string }
 		Machines []string
-	}) {
+	},
+	) {
 		_, out := a.Exit("plan", "-f", file, "-o", "json")
 		if err := json.Unmarshal([]byte(out), &plan); err != nil {
 			t.Fatalf("%v in %s", err, out)
