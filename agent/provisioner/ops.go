@@ -198,6 +198,9 @@ func (o *operation) ready(ctx context.Context) error {
 	clearFailure(s)
 	setReady(s, true, "Usable", told, o.w.Now())
 	s.State, s.Message, s.Percent = spec.MachineRunning, "", nil
+	if s.RestartedFor != nil { // the next look tells whether it has them
+		s.State, s.Message = spec.MachineProvisioning, "waiting to be seen with its changes"
+	}
 	s.ObservedGeneration = o.d.Generation
 	o.event(ctx, state.LevelInfo, "Ready", told)
 	return o.save(ctx)

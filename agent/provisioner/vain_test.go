@@ -1,11 +1,13 @@
 package provisioner_test
 
 import (
+	"encoding/json"
 	"strings"
 	"sync/atomic"
 	"testing"
 
 	"hostler/agent/spec"
+	"hostler/agent/state"
 	"hostler/containerbroker"
 	"hostler/containerbroker/brokertest"
 )
@@ -31,6 +33,14 @@ func TestRestartsInVainAreToldOf(t *testing.T) {
 	r := newRig(t)
 	hypervisor := &stubborn{Fake: r.fake}
 	r.differ = hypervisor
+	var early atomic.Bool
+	r.backend = badStore{Backend: r.store, write: func(w state.Write) error {
+		var s spec.MachineStatus
+		if len(w.Status) > 0 && json.Unmarshal(w.Status, &s) == nil && s.State == spec.MachineRunning && s.RestartedFor != nil {
+			early.Store(true)
+		}
+		return nil
+	}}
 	r.declare("web")
 	r.start()
 	r.awaitState("web", spec.MachineRunning)
@@ -51,6 +61,9 @@ func TestRestartsInVainAreToldOf(t *testing.T) {
 	}
 	if !spec.Differs(s.Conditions) {
 		t.Errorf("it is said to be as declared: %+v", s.Conditions)
+	}
+	if early.Load() {
+		t.Error("it was said to be well before it was seen to have the change")
 	}
 	// No event brings another restart.
 	for range 3 {
