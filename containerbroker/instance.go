@@ -81,6 +81,9 @@ type Instance struct {
 	// namespace is returned with that stamp; the caller treats it as foreign.
 	Stamp  *Stamp
 	Status Status
+	// Standstill says why a frozen instance stands still, and how to have it go
+	// on; empty: by hand.
+	Standstill string
 	// ImageID is the image it was made from, as far as the hypervisor knows.
 	ImageID string
 	// Arch is the architecture in Debian's words, where the hypervisor tells it.

@@ -1,6 +1,7 @@
 package provisioner
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -121,7 +122,7 @@ func assessInstance(s *spec.MachineStatus, d Desired, inst *containerbroker.Inst
 			s.Message = "not started with the host (autostart: false); start it by `hostler start " + d.Name + "`"
 		}
 	case inst.Status == containerbroker.StatusFrozen:
-		s.State, s.Message = spec.MachineStopped, "frozen by hand"
+		s.State, s.Message = spec.MachineStopped, cmp.Or(inst.Standstill, "frozen by hand")
 	case inst.Status == containerbroker.StatusRunning && (isReady(*s) || !d.wantsRunning()):
 		s.State = spec.MachineRunning
 	case inst.Status == containerbroker.StatusRunning:

@@ -8,16 +8,18 @@ import (
 )
 
 // A guest that stands still is left so until a person asks for it, each time
-// anew (P16).
+// anew (P16), and its hypervisor's reason is told.
 func TestAFrozenInstanceIsLeftUntilAsked(t *testing.T) {
 	r := newRig(t)
 	asked := func(n int) func(*spec.MachineRecord) {
 		return func(m *spec.MachineRecord) { m.RetryRequest = n }
 	}
-	freeze := func() {
+	freeze := func(why, says string) {
 		t.Helper()
-		r.fake.Change("web", func(i *containerbroker.Instance) { i.Status = containerbroker.StatusFrozen })
-		if s := r.awaitState("web", spec.MachineStopped); s.Message == "" {
+		r.fake.Change("web", func(i *containerbroker.Instance) {
+			i.Status, i.Standstill = containerbroker.StatusFrozen, why
+		})
+		if s := r.awaitState("web", spec.MachineStopped); s.Message != says {
 			t.Errorf("status %+v", s)
 		}
 		r.awaitPass()
@@ -35,12 +37,12 @@ func TestAFrozenInstanceIsLeftUntilAsked(t *testing.T) {
 	r.declare("web", asked(1))
 	r.awaitPass()
 	r.awaitState("web", spec.MachineRunning)
-	freeze()
+	freeze("", "frozen by hand")
 	stands("asked for while it ran")
 	r.declare("web", asked(1), func(m *spec.MachineRecord) { m.Machine.Retain = true })
 	stands("declared otherwise")
 	r.declare("web", asked(2))
 	r.awaitState("web", spec.MachineRunning)
-	freeze()
+	freeze("the pool is full", "the pool is full")
 	stands("frozen again")
 }

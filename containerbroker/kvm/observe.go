@@ -109,6 +109,7 @@ func (d *Driver) list(ctx context.Context, detail bool) ([]containerbroker.Insta
 		if err != nil {
 			return nil, err
 		}
+		i.Standstill = standstill(state, reason, one.Dom.Name)
 		i.Autostart = autostart[one.Dom.UUID]
 		if known, ok := i.Raw.(raw); ok {
 			known.settings.Autostart = i.Autostart
@@ -261,6 +262,32 @@ func statusOf(state, reason int32) containerbroker.Status {
 		return containerbroker.StatusStopped
 	}
 	return containerbroker.StatusUnknown
+}
+
+// standstill says why a guest stands still that nobody paused by hand.
+func standstill(state, reason int32, name string) string {
+	again := "`hostler start " + clean(name, 64) + "` has it go on"
+	if suspended(state) {
+		return "suspended to RAM by its own system; " + again
+	}
+	if libvirt.DomainState(state) != libvirt.DomainPaused {
+		return ""
+	}
+	switch libvirt.DomainPausedReason(reason) {
+	case libvirt.DomainPausedIoerror:
+		return "paused by libvirt after an I/O error; is the pool or a volume full? Where that is mended, " + again
+	case libvirt.DomainPausedWatchdog:
+		return "paused by its watchdog; " + again
+	case libvirt.DomainPausedCrashed:
+		return "paused by libvirt, since its kernel crashed; stop it and start it again"
+	}
+	return ""
+}
+
+// suspended tells a guest that sleeps from one whose processors are halted:
+// each has its own way back.
+func suspended(state int32) bool {
+	return libvirt.DomainState(state) == libvirt.DomainPmsuspended
 }
 
 func running(s containerbroker.Status) bool {

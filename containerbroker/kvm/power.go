@@ -62,16 +62,30 @@ func (d *Driver) setPower(ctx context.Context, name string, to containerbroker.P
 }
 
 func status(c *conn, dom libvirt.Domain) (containerbroker.Status, error) {
-	var state, reason int32
-	err := c.Call("read the domain's state", func(l *libvirt.Libvirt) (err error) {
+	now, _, err := power(c, dom)
+	return now, err
+}
+
+// power is the status with libvirt's own state.
+func power(c *conn, dom libvirt.Domain) (now containerbroker.Status, state int32, err error) {
+	var reason int32
+	err = c.Call("read the domain's state", func(l *libvirt.Libvirt) (err error) {
 		state, reason, err = l.DomainGetState(dom, 0)
 		return err
 	})
-	return statusOf(state, reason), err
+	return statusOf(state, reason), state, err
+}
+
+// wake has a guest go on that stands still.
+func wake(c *conn, dom libvirt.Domain, state int32) error {
+	if suspended(state) {
+		return c.Call("wake the guest", func(l *libvirt.Libvirt) error { return l.DomainPmWakeup(dom, 0) })
+	}
+	return c.Call("resume the guest", func(l *libvirt.Libvirt) error { return l.DomainResume(dom) })
 }
 
 func (d *Driver) powerOn(c *conn, dom libvirt.Domain) error {
-	now, err := status(c, dom)
+	now, state, err := power(c, dom)
 	if err != nil {
 		return err
 	}
@@ -79,7 +93,7 @@ func (d *Driver) powerOn(c *conn, dom libvirt.Domain) error {
 	case containerbroker.StatusRunning:
 		return nil
 	case containerbroker.StatusFrozen:
-		return c.Call("resume the guest", func(l *libvirt.Libvirt) error { return l.DomainResume(dom) })
+		return wake(c, dom, state)
 	}
 	def, err := readDefinition(c, dom, xmlInactive)
 	if err != nil {
@@ -127,13 +141,14 @@ func (d *Driver) followAccelerator(c *conn, dom libvirt.Domain) error {
 }
 
 // powerOff stops a guest: by its agent or its power button until timeout has
-// passed, then at once.
+// passed, then at once. One that sleeps is woken for it; one that is paused
+// would not hear it, and what paused it may do so again.
 func (d *Driver) powerOff(c *conn, dom libvirt.Domain, timeout time.Duration) error {
 	deadline := time.Now().Add(timeout)
 	var asked time.Time
-	heard := false
+	heard, woken := false, false
 	for {
-		now, err := status(c, dom)
+		now, state, err := power(c, dom)
 		if fault.Is(err, fault.NotFound) {
 			return nil
 		}
@@ -143,10 +158,14 @@ func (d *Driver) powerOff(c *conn, dom libvirt.Domain, timeout time.Duration) er
 		if now == containerbroker.StatusStopped {
 			return nil
 		}
-		if !time.Now().Before(deadline) || now == containerbroker.StatusFrozen {
+		asleep := suspended(state)
+		if !time.Now().Before(deadline) || now == containerbroker.StatusFrozen && !asleep {
 			return destroy(c, dom)
 		}
-		if time.Since(asked) >= askEvery && !heard {
+		if asleep && !woken {
+			woken = wake(c, dom, state) == nil // else it is tried again
+		}
+		if !asleep && time.Since(asked) >= askEvery && !heard {
 			heard = d.askToStop(c.ctx, dom, min(askLimit, time.Until(deadline)))
 			asked = time.Now()
 		}
