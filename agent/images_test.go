@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"hostler/agent/api"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/containerbroker/brokertest"
@@ -69,5 +70,19 @@ func TestImagesWhileAHypervisorIsDown(t *testing.T) {
 	}
 	if err := s.Delete(t.Context(), "debian/14"); !fault.Is(err, fault.NotFound) {
 		t.Error(err)
+	}
+}
+
+// K2: an image is built in the form that its container type takes.
+func TestImagesAreBuiltForAType(t *testing.T) {
+	cache, err := images.Open(images.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := imageService{&host{images: cache}}
+	for of, says := range map[spec.ContainerType]string{spec.LXD: "cannot run programs here", spec.KVM: "makes no disk of busybox/1"} {
+		if _, err := s.Build(t.Context(), of, "busybox/1", func(api.Progress) {}); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("for %s: %v", of, err)
+		}
 	}
 }
