@@ -18,6 +18,9 @@ import (
 type definition struct {
 	domain libvirtxml.Domain
 	note   *note
+	// live is the guest as it runs in this life, where it is one of hostler's
+	// and was listed as running: see running.go.
+	live *life
 }
 
 // raw is what Diff needs beyond containerbroker.Instance.
@@ -98,14 +101,15 @@ func (d *Driver) list(ctx context.Context, detail bool) ([]containerbroker.Insta
 			return nil, fault.New(fault.Transient, "an entry has no name or no state")
 		}
 		there[one.Dom.UUID] = true
-		def, err := d.definition(s, one.Dom)
+		status := statusOf(state, reason)
+		def, err := d.definition(s, one.Dom, running(status))
 		if fault.Is(err, fault.NotFound) {
 			continue // it went meanwhile
 		}
 		if err != nil {
 			return nil, err
 		}
-		i, err := d.instanceOf(ctx, s.conn, def, one.Dom.Name, statusOf(state, reason))
+		i, err := d.instanceOf(ctx, s.conn, def, one.Dom.Name, status)
 		if err != nil {
 			return nil, err
 		}
@@ -147,12 +151,19 @@ func stateIn(params []libvirt.TypedParam) (state, reason int32, ok bool) {
 }
 
 // definition returns a domain's definition, from memory where nothing changed.
-func (d *Driver) definition(s *session, dom libvirt.Domain) (definition, error) {
+func (d *Driver) definition(s *session, dom libvirt.Domain, runs bool) (definition, error) {
 	known, ok, mark := s.recall(dom.UUID)
-	if ok {
+	written := time.Time{}
+	if runs {
+		written = d.written(dom)
+	}
+	if ok && (!runs || known.note == nil || known.live.is(dom, written)) {
 		return known, nil
 	}
 	known, err := readDefinition(s.conn, dom, xmlInactive)
+	if err == nil && runs && known.note != nil {
+		known.live, err = readLife(s.conn, dom, written)
+	}
 	if err == nil {
 		s.remember(dom.UUID, known, mark)
 	}
@@ -207,6 +218,9 @@ func (d *Driver) instanceOf(ctx context.Context, c *conn, def definition, name s
 	i.Ports = portsOf(at)
 	s.Disks, _ = foundDisks(def.domain.Devices.Disks)
 	known := raw{maxCPUs: most}
+	if running(status) {
+		known.maxCPUs = def.seenRunning(&s, most)
+	}
 	if n := def.note; n != nil {
 		i.Stamp = &containerbroker.Stamp{Namespace: n.Namespace, UID: n.UID, Token: n.Token}
 		key, err := d.sealKey(ctx, c, n.Namespace, false)
