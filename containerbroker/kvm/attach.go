@@ -137,8 +137,16 @@ func (u *updating) replugDisk(name string, wanted *libvirtxml.DomainDisk) error 
 // device is a part of a domain that can be plugged in and out.
 type device interface{ Marshal() (string, error) }
 
-// plug gives a device to the running guest.
+// plug gives a device to the running guest. One for which it has no place comes
+// with its next start.
 func (u *updating) plug(part device) error {
+	live, err := readDefinition(u.c, u.dom, 0)
+	if err != nil {
+		return err
+	}
+	if u.live = live; live.slots == 0 {
+		return nil
+	}
 	text, err := part.Marshal()
 	if err != nil {
 		return fault.New(fault.Invalid, "cannot describe the device: %v", err)

@@ -35,6 +35,9 @@ func (d *Driver) Diff(m containerbroker.Machine, i containerbroker.Instance) []c
 		if name, is := containerbroker.DiskOf(field); is && grown[name] && readOnly(m, name) {
 			return containerbroker.ImpactRestart, "a running guest is not told the size of a disk that it may not write"
 		}
+		if !have.place(field, wantedDevice(want, field)) {
+			return containerbroker.ImpactRestart, "the running guest has no place for one more device"
+		}
 		return impactOf(field, want, have)
 	})
 }

@@ -21,6 +21,8 @@ type definition struct {
 	// live is the guest as it runs in this life, where it is one of hostler's
 	// and was listed as running: see running.go.
 	live *life
+	// slots is what freeSlots says of it.
+	slots int
 }
 
 // raw is what Diff needs beyond containerbroker.Instance.
@@ -30,7 +32,11 @@ type raw struct {
 	maxCPUs int
 	// sizes are those of its disks that the guest knows, see note.Sizes.
 	sizes map[string]int64
-	key   []byte
+	// slots is how many more devices the running guest has places for, plugged
+	// are the fields of those that it has; nil where it does not run.
+	slots   int
+	plugged map[string]bool
+	key     []byte
 }
 
 // The flags of calls that the library has no names for (libvirt-domain.h).
@@ -175,7 +181,7 @@ func readDefinition(c *conn, dom libvirt.Domain, flags libvirt.DomainXMLFlags) (
 	if err != nil {
 		return definition{}, err
 	}
-	var def definition
+	def := definition{slots: freeSlots(text)}
 	if err := def.domain.Unmarshal(text); err != nil {
 		return definition{}, fault.New(fault.Transient, "cannot read the definition of %s: %v", clean(dom.Name, 64), err)
 	}
@@ -219,7 +225,7 @@ func (d *Driver) instanceOf(ctx context.Context, c *conn, def definition, name s
 	s.Disks, _ = foundDisks(def.domain.Devices.Disks)
 	known := raw{maxCPUs: most}
 	if running(status) {
-		known.maxCPUs = def.seenRunning(&s, most)
+		def.seenRunning(&s, &known)
 	}
 	if n := def.note; n != nil {
 		i.Stamp = &containerbroker.Stamp{Namespace: n.Namespace, UID: n.UID, Token: n.Token}

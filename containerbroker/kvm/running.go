@@ -22,6 +22,7 @@ type life struct {
 	// devices is nil when the life ended before they were read.
 	devices *libvirtxml.DomainDeviceList
 	vcpu    *libvirtxml.DomainVCPU
+	slots   int
 }
 
 // written is when libvirt last wrote the file that lets it find a running guest
@@ -43,21 +44,27 @@ func readLife(c *conn, dom libvirt.Domain, written time.Time) (*life, error) {
 	l := &life{id: dom.ID, written: written}
 	def, err := readDefinition(c, dom, 0)
 	if err == nil && def.domain.ID != nil && int32(*def.domain.ID) == dom.ID {
-		l.devices, l.vcpu = def.domain.Devices, def.domain.VCPU
+		l.devices, l.vcpu, l.slots = def.domain.Devices, def.domain.VCPU, def.slots
 	}
 	return l, err
 }
 
 // seenRunning has settings that were read of a definition differ from it where
 // the running guest does, and can be brought to it as it runs: what waits for
-// its next start is no difference. most is how many processors the definition
-// has places for; it returns how many the guest has.
-func (def definition) seenRunning(s *containerbroker.Settings, most int) int {
+// its next start is no difference. known is told what the guest has places for.
+func (def definition) seenRunning(s *containerbroker.Settings, known *raw) {
 	if def.live == nil || def.live.devices == nil {
-		return most
+		return
 	}
 	nics, _ := foundNICs(def.live.devices.Interfaces, def.domain.UUID)
 	disks, _ := foundDisks(def.live.devices.Disks)
+	known.slots, known.plugged = def.live.slots, map[string]bool{}
+	for name := range nics {
+		known.plugged[containerbroker.FieldNIC(name)] = true
+	}
+	for name := range disks {
+		known.plugged[containerbroker.FieldDisk(name)] = true
+	}
 	if def.note != nil {
 		for _, name := range def.note.Left {
 			delete(nics, name)
@@ -67,7 +74,7 @@ func (def definition) seenRunning(s *containerbroker.Settings, most int) int {
 	compareRunning(s.Disks, disks)
 	v := def.live.vcpu
 	if v == nil {
-		return most
+		return
 	}
 	has, places := int(v.Value), int(v.Value)
 	if v.Current != 0 {
@@ -76,7 +83,7 @@ func (def definition) seenRunning(s *containerbroker.Settings, most int) int {
 	if has < s.CPUs && s.CPUs <= places {
 		s.CPUs = has
 	}
-	return places
+	known.maxCPUs = places
 }
 
 // compareRunning has the descriptions of devices say where those of the running

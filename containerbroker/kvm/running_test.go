@@ -54,7 +54,7 @@ func TestRunningGuestsAreSeenAsTheyRun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		def := definition{domain: *defined, note: noteOf(defined.Metadata.XML), live: &life{devices: runs.Devices, vcpu: runs.VCPU}}
+		def := definition{domain: *defined, note: noteOf(defined.Metadata.XML), live: &life{devices: runs.Devices, vcpu: runs.VCPU, slots: anySlots}}
 		def.note.Namespace = "" // whose key is not asked for
 		c.change(&def)
 		if c.status == "" {

@@ -65,8 +65,13 @@ func (d *Driver) update(ctx context.Context, m containerbroker.Machine, changes 
 			return err
 		}
 	}
-	for _, change := range changes {
+	for n, change := range changes {
 		if err := u.apply(change.Field); err != nil {
+			if n > 0 { // what the guest has been given it keeps when it starts again
+				if err := u.finish(ctx, changes[:n]); err != nil {
+					d.log.Debug("what was changed of an instance is not in its definition", "instance", m.Name, "error", err)
+				}
+			}
 			return fmt.Errorf("%s: %w", change.Field, err)
 		}
 	}
