@@ -271,6 +271,9 @@ func (g *guests) lostReplies() {
 		proxy.Add(kvmtest.ProcDestroyFlags, kvmtest.Lose)
 		g.hostler("apply", "-f", g.file("more"))
 		g.settled("keep")
+		if left := proxy.Unused(); len(left) > 0 {
+			g.Errorf("answers that were to be lost were not asked for, by procedure: %v", left)
+		}
 		proxy.Heal()
 	}
 	g.stop()

@@ -114,6 +114,20 @@ func (p *Proxy) Mute() {
 	p.mute = true
 }
 
+// Unused returns how many of the faults of Add did not come to pass yet, of each
+// procedure.
+func (p *Proxy) Unused() map[uint32]int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	left := map[uint32]int{}
+	for procedure, faults := range p.rules {
+		if len(faults) > 0 {
+			left[procedure] = len(faults)
+		}
+	}
+	return left
+}
+
 // Heal forgets all that is to go wrong.
 func (p *Proxy) Heal() {
 	p.mu.Lock()
