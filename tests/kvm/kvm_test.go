@@ -56,6 +56,14 @@ func TestAdoptionOfDomains(t *testing.T) {
 	if s.Guest("legacy") != pid {
 		t.Error("the guest was restarted")
 	}
+	// P28: what a harvest mode left is the very machine again.
+	a.Run("harvest", "none")
+	a.Run("delete", "machine/web", "--wait")
+	a.Run("adopt", "kvm/web")
+	if text := a.Run("export", "web"); !strings.Contains(text, image) {
+		t.Errorf("its image is not %s:\n%s", image, text)
+	}
+	a.Run("harvest", "destroyed")
 	// P28: what hostler made keeps its image while it is let go, and is
 	// hostler's with its files when it is taken back.
 	a.Run("release", "web")
