@@ -115,8 +115,8 @@ func (h host) reaches(t *testing.T, machine, address string) {
 	})
 }
 
-// plugged looks for the volume in the guest, and for a second one that comes
-// and goes while the guest runs. V2, V3, V5, V6.
+// plugged looks for the volume in the guest, which grows, and for a second one
+// that comes and goes while the guest runs. V2, V3, V5, V6.
 func (h host) plugged(t *testing.T, text string) {
 	t.Helper()
 	serials := func(want ...string) {
@@ -140,6 +140,19 @@ func (h host) plugged(t *testing.T, text string) {
 	serials("data", "more")
 	h.agent.Apply("site", text)
 	serials("data")
+	// W10: it grows in the running guest, too.
+	larger := strings.Replace(text, "size: 8MiB", "size: 16MiB", 1)
+	if code, out := h.agent.Exit("plan", "-f", h.agent.File("site", larger)); code != 2 || !strings.Contains(out, "of 16MiB") {
+		t.Errorf("the plan, which exited with %d, does not tell of the disk's growth:\n%s", code, out)
+	}
+	h.agent.Apply("site", larger)
+	harness.Wait(t, "the larger disk in the guest", 30*time.Second, func() error {
+		out, err := h.agent.Try("exec", "db", "--", "sh", "-c", "for d in /sys/block/vd*; do [ \"$(cat $d/serial)\" != data ] || cat $d/size; done")
+		if err == nil && strings.TrimSpace(out) != "32768" {
+			err = fmt.Errorf("it has %q sectors of 512 bytes", out)
+		}
+		return err
+	})
 	if now := h.kvm.Guest("db"); now != pid {
 		t.Errorf("the guest was restarted: process %d, was %d", now, pid)
 	}
