@@ -36,6 +36,9 @@ func sized(disks []containerbroker.Disk, want map[string]string, have raw) (want
 		if !there || disk.Size == 0 || disk.Size == have.sizes[disk.Name] {
 			continue
 		}
+		if disk.ReadOnly && have.sizes[disk.Name] == 0 {
+			continue // as after an adoption: no guest is restarted on a guess
+		}
 		wanted[disk.Name] += ", of " + containerbroker.SizeText(disk.Size)
 		if size := have.sizes[disk.Name]; size > 0 {
 			has[disk.Name] = old + ", of " + containerbroker.SizeText(size)

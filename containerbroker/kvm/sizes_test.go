@@ -30,6 +30,7 @@ func TestADiskThatGrewDiffers(t *testing.T) {
 		{"grown", noteOf(text).Sizes, 2 << 30, false, "/dev/loop0 with serial data, of 1GiB", "/dev/loop0 with serial data, of 2GiB"},
 		{"never told", nil, 2 << 30, false, "/dev/loop0 with serial data", "/dev/loop0 with serial data, of 2GiB"},
 		{"not known", noteOf(text).Sizes, 0, false, "", ""},
+		{"not to be written, never noted", nil, 2 << 30, true, "", ""},
 		{"not to be written", noteOf(text).Sizes, 2 << 30, true, "/dev/loop0 with serial data, read-only, of 1GiB", "/dev/loop0 with serial data, read-only, of 2GiB"},
 	} {
 		m.Disks[0].Size, m.Disks[0].ReadOnly = c.size, c.readOnly
@@ -41,7 +42,7 @@ func TestADiskThatGrewDiffers(t *testing.T) {
 		if c.to != "" {
 			want = []containerbroker.Change{{Field: "disk vol-data", From: c.from, To: c.to, Impact: containerbroker.ImpactLive}}
 		}
-		if c.readOnly {
+		if c.readOnly && c.to != "" {
 			want[0].Impact, want[0].Reason = containerbroker.ImpactRestart, "a running guest is not told the size of a disk that it may not write"
 		}
 		before := s.Disks["vol-data"]
