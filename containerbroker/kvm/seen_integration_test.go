@@ -39,7 +39,11 @@ func TestAddressesAreSeenFromOutside(t *testing.T) {
 				}
 			}
 			// The agent cannot tell how this ended.
-			_, _ = d.Exec(t.Context(), m.Name, containerbroker.ExecRequest{Command: []string{"killall", "qemu-ga"}})
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			if _, err := d.Exec(ctx, m.Name, containerbroker.ExecRequest{Command: []string{"killall", "qemu-ga"}}); err == nil {
+				t.Error("the agent is still there")
+			}
 
 			o := r.options("hostler")
 			o.AgentTimeout, o.SeenTimeout = 20*time.Second, 200*time.Millisecond

@@ -131,12 +131,12 @@ func kept(t *testing.T, w World) {
 // over; two declarations of one machine are a conflict.
 func followed(t *testing.T, w World) {
 	a := begin(w)
-	text := declaration(plain(w, "web")...)
+	text := declaration(machine(w, "web", w.Image(), ", running: false"))
 	path := filepath.Join(a.Dir, "conf.d", "site.yaml")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	status(t, a, "web", "running")
+	status(t, a, "web", "stopped")
 	refused(t, a, []string{"apply", "-f", a.File("other", text)}, "site", "other")
 	w.Configure("harvest: all\nconcurrency: 2\n")
 	harness.Wait(t, "the new configuration", patience, func() error {

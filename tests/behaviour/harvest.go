@@ -130,7 +130,7 @@ func misled(t *testing.T, w World) {
 // waits for it for long, and each says so.
 func impatient(t *testing.T, w World) {
 	a := begin(w)
-	a.Apply("site", declaration(plain(w, "web")...))
+	a.Apply("site", declaration(machine(w, "web", w.Image(), ", running: false")))
 	w.Hang()
 	t.Cleanup(w.Heal)
 	for command, says := range map[string]string{

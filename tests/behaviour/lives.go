@@ -51,10 +51,10 @@ func adopted(t *testing.T, w World) {
 // the mend works at once. P15.
 func retried(t *testing.T, w World) {
 	a := begin(w)
-	file := a.File("site", declaration(machine(w, "web", w.Image(), ""), machine(w, "bad", w.Later(), "")))
+	file := a.File("site", declaration(machine(w, "web", w.Image(), ", running: false"), machine(w, "bad", w.Later(), "")))
 	refused(t, a, []string{"apply", "-f", file, "--wait", "--timeout", "2m"}, "bad", "later")
 	rows := a.Machines()
-	if rows["web"].Status != "running" || rows["bad"].Status != "error" || rows["bad"].Attempts == 0 {
+	if rows["web"].Status != "stopped" || rows["bad"].Status != "error" || rows["bad"].Attempts == 0 {
 		t.Errorf("%+v", rows)
 	}
 	a.Stop()
