@@ -216,8 +216,9 @@ func (o *operation) failed(ctx context.Context, s Step, err error) {
 	o.event(ctx, level, "Failed", string(s.Action)+": "+o.d.Status.Message)
 }
 
-// enter waits for a place among the operations; leave gives it back and may
-// be called at any time.
+// enter waits for a place among the operations, and returns errOvertaken when
+// the machine's record changed until there was one. leave gives the place back
+// and may be called at any time.
 func (o *operation) enter(ctx context.Context) error {
 	if o.place {
 		return nil
@@ -226,7 +227,8 @@ func (o *operation) enter(ctx context.Context) error {
 		return err
 	}
 	o.place = true
-	return nil
+	_, err := o.stillWanted(ctx)
+	return err
 }
 
 func (o *operation) leave() {

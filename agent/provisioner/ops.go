@@ -80,6 +80,9 @@ func (o *operation) create(ctx context.Context) error {
 	if !o.d.wantsRunning() {
 		return nil
 	}
+	if _, err := o.stillWanted(ctx); err != nil { // making it took a while
+		return err
+	}
 	return o.start(ctx)
 }
 
@@ -309,16 +312,21 @@ func (o *operation) harvest(ctx context.Context, s Step) error {
 	return nil
 }
 
-// forget removes the record.
+// forget removes the record, unless the machine was declared again since the
+// removal was planned.
 func (o *operation) forget(ctx context.Context) error {
-	results, err := o.w.Store.Write(ctx, state.Each, state.Write{
-		ID:  state.ID{Kind: spec.KindMachine, Name: o.d.Name},
-		UID: o.d.UID, Revision: state.AnyRevision, Delete: true,
-	})
+	found, err := o.stillWanted(ctx)
+	if err != nil {
+		return err
+	}
+	results, err := o.w.Store.Write(ctx, state.Each, state.Write{ID: found.ID, UID: found.UID, Revision: found.Revision, Delete: true})
 	if err == nil {
 		err = results[0].Err
 	}
-	if err != nil && !fault.Is(err, fault.NotFound) {
+	switch {
+	case fault.Is(err, fault.Conflict):
+		return errOvertaken // written since it was read: the next pass looks at it
+	case err != nil && !fault.Is(err, fault.NotFound):
 		return fmt.Errorf("cannot remove the record: %w", err)
 	}
 	o.gone = true

@@ -3,6 +3,7 @@ package provisioner
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"hostler/agent/spec"
 	"hostler/agent/state"
@@ -37,6 +38,26 @@ func (o *operation) wait(ctx context.Context) (context.Context, func()) {
 		w.mu.Unlock()
 		end(nil)
 	}
+}
+
+// stillWanted reads the machine's record again, which an operation does right
+// before each effect: waiting for a place, for an image or for the effect
+// before takes minutes, and a declaration that changed or went away meanwhile
+// is planned for anew. It returns errOvertaken when that is so.
+func (o *operation) stillWanted(ctx context.Context) (state.Object, error) {
+	if o.d.UID == "" {
+		return state.Object{}, nil // an unknown instance, which has no record
+	}
+	found, err := o.w.Store.Get(ctx, state.ID{Kind: spec.KindMachine, Name: o.d.Name})
+	switch {
+	case fault.Is(err, fault.NotFound):
+		return state.Object{}, errOvertaken
+	case err != nil:
+		return state.Object{}, fmt.Errorf("cannot read the machine's record again: %w", err)
+	case found.UID != o.d.UID || found.Generation != o.d.Generation:
+		return state.Object{}, errOvertaken
+	}
+	return found, nil
 }
 
 func overtaken(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errOvertaken) }

@@ -1,0 +1,95 @@
+package provisioner_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"hostler/agent/spec"
+	"hostler/containerbroker"
+	"hostler/containerbroker/brokertest"
+)
+
+// queued declares a machine whose create waits for the only place among the
+// operations, which another machine's create holds until the returned function
+// is called.
+func queued(r *rig, change ...func(*spec.MachineRecord)) (release func()) {
+	r.t.Helper()
+	r.config.Concurrency = 1
+	release = r.fake.Block(brokertest.Create, "first")
+	r.declare("first")
+	r.start()
+	r.eventually("a create in flight", func() bool { return r.fake.Calls(brokertest.Create) == 1 })
+	r.declare("web", change...)
+	r.eventually("its image", func() bool { return r.fake.Calls(brokertest.EnsureImage) == 2 })
+	r.awaitPass()
+	return release
+}
+
+// P30: a machine whose declaration changes while it waits for a place among
+// the operations is made as it is declared by then, in one create.
+func TestP30ChangedWhileItWaitsForAPlace(t *testing.T) {
+	r := newRig(t)
+	release := queued(r)
+	r.declare("web", func(m *spec.MachineRecord) { m.Machine.CPUs = 3 })
+	release()
+	r.eventually("web runs as declared", func() bool {
+		s, _ := r.status("web")
+		inst, _ := r.fake.Get("web")
+		return s.State == spec.MachineRunning && inst.CPUs == 3
+	})
+	if ops := r.fake.Operations(); slices.ContainsFunc(ops, func(op string) bool { return strings.HasPrefix(op, "update web") }) {
+		t.Errorf("it was made as it was declared before: %v", ops)
+	}
+}
+
+// P30: a machine that is removed while it waits for a place is never made.
+func TestP30RemovedWhileItWaitsForAPlace(t *testing.T) {
+	r := newRig(t)
+	release := queued(r)
+	r.remove("web")
+	release()
+	r.awaitGone("web")
+	if ops := r.fake.Operations(); slices.ContainsFunc(ops, func(op string) bool { return strings.HasSuffix(op, " web") }) {
+		t.Errorf("operations: %v", ops)
+	}
+}
+
+// P30: a machine that is to be stopped while its create is under way is not
+// started.
+func TestP30StoppedWhileItIsMade(t *testing.T) {
+	r := newRig(t)
+	release := r.fake.Block(brokertest.Create, "web")
+	r.declare("web")
+	r.start()
+	r.eventually("a create in flight", func() bool { return r.fake.Calls(brokertest.Create) == 1 })
+	off := false
+	r.declare("web", func(m *spec.MachineRecord) { m.PowerOverride = &off })
+	release()
+	r.awaitState("web", spec.MachineStopped)
+	if ops := r.fake.Operations(); slices.Contains(ops, "start web") {
+		t.Errorf("operations: %v", ops)
+	}
+}
+
+// P12: a machine that is declared again while its instance is being deleted
+// keeps its record, and gets a new instance.
+func TestP12DeclaredAgainWhileItIsDeleted(t *testing.T) {
+	r := newRig(t)
+	before := r.declare("web")
+	r.start()
+	r.awaitState("web", spec.MachineRunning)
+	release := r.fake.Block(brokertest.Delete, "web")
+	r.remove("web")
+	r.eventually("a delete in flight", func() bool { return r.fake.Calls(brokertest.Delete) == 1 })
+	after := r.declare("web", func(m *spec.MachineRecord) { m.Machine.CPUs = 3 })
+	release()
+	r.eventually("web runs as declared", func() bool {
+		s, _ := r.status("web")
+		inst, there := r.fake.Get("web")
+		return s.State == spec.MachineRunning && there && inst.CPUs == 3 && inst.Status == containerbroker.StatusRunning
+	})
+	if after.UID != before.UID {
+		t.Errorf("uid %s, before %s", after.UID, before.UID)
+	}
+}
