@@ -60,7 +60,7 @@ func storageRow(o state.Object, rec any) (Storage, error) {
 	row := Storage{
 		Name: o.Name, Size: st.Size, Status: st.State, Device: st.Device, Path: st.Path, Attachments: []Attachment{},
 		Message: st.Message, Life: string(o.Life), Attempts: st.Attempts.Count, NextRetry: st.Attempts.NextRetry,
-		UID: o.UID, Observed: st.ObservedGeneration == o.Generation, Conditions: orEmpty(st.Conditions),
+		ErrorKind: st.Attempts.ErrorKind, UID: o.UID, Observed: st.ObservedGeneration == o.Generation, Conditions: orEmpty(st.Conditions),
 	}
 	if row.Status == "" {
 		row.Status = spec.StoragePending
@@ -81,7 +81,7 @@ func networkRow(o state.Object) (Network, error) {
 	row := Network{
 		Name: o.Name, Bridge: rec.Network.Bridge, Addresses: orEmpty(rec.Network.Addresses), Status: st.State, Message: st.Message,
 		Guests: map[string][]string{}, Life: string(o.Life), Attempts: st.Attempts.Count, NextRetry: st.Attempts.NextRetry,
-		Declaration: rec.Declaration, UID: o.UID, Observed: st.ObservedGeneration == o.Generation, Conditions: orEmpty(st.Conditions),
+		ErrorKind: st.Attempts.ErrorKind, Declaration: rec.Declaration, UID: o.UID, Observed: st.ObservedGeneration == o.Generation, Conditions: orEmpty(st.Conditions),
 	}
 	switch {
 	case o.Life != state.Alive:

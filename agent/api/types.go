@@ -242,6 +242,7 @@ type Storage struct {
 	Life        string           `json:"life"`
 	Attempts    int              `json:"attempts"`
 	NextRetry   *time.Time       `json:"next-retry"`
+	ErrorKind   string           `json:"error-kind,omitempty"` // of package fault
 	Declaration string           `json:"declaration"`
 	UID         string           `json:"uid"`
 	Observed    bool             `json:"observed"`
@@ -269,6 +270,7 @@ type Network struct {
 	Life        string              `json:"life"`
 	Attempts    int                 `json:"attempts"`
 	NextRetry   *time.Time          `json:"next-retry"`
+	ErrorKind   string              `json:"error-kind,omitempty"`
 	Declaration string              `json:"declaration"`
 	UID         string              `json:"uid"`
 	Observed    bool                `json:"observed"`

@@ -39,6 +39,8 @@ type app struct {
 	output string
 	quiet  bool
 	debug  bool
+	// limit is the timeout of the whole command; zero before the first wait.
+	limit time.Duration
 	// followed is what was said of things that are waited for; nil before.
 	followed *plainLines
 }

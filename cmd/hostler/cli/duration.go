@@ -63,8 +63,12 @@ func two(big int64, bigUnit string, small int64, smallUnit string) string {
 	return fmt.Sprintf("%d%s%d%s", big, bigUnit, small, smallUnit)
 }
 
-// duration writes a duration as a person types it: 10m, not 10m0s.
+// duration writes a duration as a user types it: 10m, not 10m0s or
+// 9m59.999998998s.
 func duration(d time.Duration) string {
+	if d >= time.Second {
+		d = d.Round(time.Second)
+	}
 	s := d.String()
 	if strings.HasSuffix(s, "m0s") {
 		s = strings.TrimSuffix(s, "0s")

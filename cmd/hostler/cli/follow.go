@@ -56,6 +56,7 @@ type follower struct {
 // timeout it returns a failure with the given code that says what each
 // machine still waits for.
 func (a *app) waitFor(ctx context.Context, agent Agent, g goals, timeout time.Duration, timeoutCode int) error {
+	whole := a.whole(timeout)
 	if len(g.ready)+len(g.gone) == 0 {
 		return nil
 	}
@@ -70,7 +71,7 @@ func (a *app) waitFor(ctx context.Context, agent Agent, g goals, timeout time.Du
 	case ctx.Err() != nil:
 		return fail(exitInterrupted, "interrupted; the agent goes on")
 	case limited.Err() != nil:
-		return f.timedOut(timeout, timeoutCode)
+		return f.timedOut(whole, timeoutCode)
 	case err != nil:
 		return err
 	case len(broken) > 0:

@@ -11,6 +11,7 @@ import (
 
 	"hostler/agent/api"
 	"hostler/agent/spec"
+	"hostler/internal/fault"
 )
 
 // givenKinds are what machines are given. They have no watch of their own and
@@ -25,7 +26,21 @@ type given struct {
 	Observed  bool             `json:"observed"`
 	Attempts  int              `json:"attempts"`
 	NextRetry *time.Time       `json:"next-retry"`
+	ErrorKind fault.Kind       `json:"error-kind"`
 	Attached  []api.Attachment `json:"attachments"`
+}
+
+// awaitsOperator says that the agent's own retries of the row are not worth
+// waiting for. A conflict may be with an object that is just going away, so it
+// counts from its second attempt on.
+func (g given) awaitsOperator() bool {
+	switch {
+	case g.Status != string(spec.StorageError):
+		return false
+	case g.ErrorKind == fault.NeedsOperator || g.ErrorKind == fault.Invalid:
+		return true
+	}
+	return g.NextRetry == nil || g.ErrorKind == fault.Conflict && g.Attempts > 1
 }
 
 // judgeGiven decides whether it is as declared. What was observed in this
@@ -38,7 +53,7 @@ func judgeGiven(g given) verdict {
 	switch {
 	case !g.Observed:
 		return unsettled
-	case stuck && g.NextRetry == nil:
+	case g.awaitsOperator(), stuck && g.NextRetry == nil:
 		return failed
 	case stuck, g.NextRetry != nil:
 		return unsettled
@@ -47,6 +62,9 @@ func judgeGiven(g given) verdict {
 }
 
 func (g given) phase() string {
+	if !g.Observed && g.Status == string(spec.StorageError) {
+		return notLooked // the error is that of an earlier declaration
+	}
 	text := g.Status
 	if g.Message != "" {
 		text += ": " + g.Message
@@ -78,6 +96,7 @@ func givensOf(objects []string) (refs []reference) {
 // waitGivens follows givens until all goals are met. Those that wait for a
 // machine are left for later when early is set: the machine is followed next.
 func (a *app) waitGivens(ctx context.Context, agent Agent, g givenGoals, early bool, timeout time.Duration, timeoutCode int) error {
+	whole := a.whole(timeout)
 	if len(g.all()) == 0 {
 		return nil
 	}
@@ -88,10 +107,11 @@ func (a *app) waitGivens(ctx context.Context, agent Agent, g givenGoals, early b
 	defer stop()
 	var lines []progressLine
 	err := again(limited, &seen, show.note, func() error {
-		var err error
-		if lines, err = lookAtGivens(limited, agent, g); err != nil {
+		now, err := lookAtGivens(limited, agent, g)
+		if err != nil {
 			return err
 		}
+		lines = now
 		seen++
 		show.update(lines)
 		for _, l := range lines {
@@ -107,9 +127,17 @@ func (a *app) waitGivens(ctx context.Context, agent Agent, g givenGoals, early b
 	case ctx.Err() != nil:
 		return fail(exitInterrupted, "interrupted; the agent goes on")
 	case limited.Err() != nil:
-		return lateGivens(lines, timeout, timeoutCode)
+		return lateGivens(lines, whole, timeoutCode)
 	}
 	return err
+}
+
+// whole is the timeout that the user gave, of which timeout may be the rest.
+func (a *app) whole(timeout time.Duration) time.Duration {
+	if a.limit == 0 {
+		a.limit = timeout
+	}
+	return a.limit
 }
 
 // left is what remains of a timeout, and never nothing.
@@ -150,7 +178,7 @@ func lookAtGivens(ctx context.Context, agent Agent, g givenGoals) ([]progressLin
 		switch {
 		case !there:
 			l.text, l.verdict = "gone", settled
-		case row.Observed && row.NextRetry == nil && row.Status == string(spec.StorageError):
+		case row.Observed && row.awaitsOperator():
 			l.verdict = failed
 		}
 		lines = append(lines, l)
@@ -169,6 +197,9 @@ func brokenGivens(lines []progressLine) error {
 }
 
 func lateGivens(lines []progressLine, timeout time.Duration, code int) error {
+	if len(lines) == 0 {
+		return fail(code, "timed out after %s: no answer from the agent yet", duration(timeout))
+	}
 	lines = slices.DeleteFunc(lines, func(l progressLine) bool { return l.verdict == settled })
 	return fail(code, "timed out after %s: %s not as declared%s", duration(timeout), count(len(lines), "object"), listed(lines)).
 		hint("the agent goes on; wait longer with --timeout")

@@ -53,10 +53,15 @@ func ready(conditions []spec.Condition) bool {
 	return true
 }
 
+// notLooked stands for a status that speaks of an earlier declaration.
+const notLooked = "waiting for the agent to look at the new declaration"
+
 // phase says in a few words what a machine is doing or waiting for.
 func phase(m api.Machine) string {
 	word := string(m.Status)
 	switch {
+	case !m.Observed && m.Status == spec.MachineError:
+		return notLooked
 	case m.Status == spec.MachineRunning && ready(m.Conditions):
 		if len(m.Addresses) > 0 {
 			return word + " " + strings.Join(m.Addresses, " ")

@@ -70,6 +70,7 @@ func TestPhase(t *testing.T) {
 		"fetching 43 % of debian/12":   at(machine("a", spec.MachineProvisioning, "fetching 43 % of debian/12"), 43),
 		"provisioning 7 %":             at(machine("a", spec.MachineProvisioning, ""), 7),
 		"error: cannot start: refused": machine("a", spec.MachineError, "cannot start: refused"),
+		notLooked:                      {Name: "a", Status: spec.MachineError, Message: "no image debain/12"},
 		"waiting for cloud-init":       machine("a", spec.MachineProvisioning, "waiting for cloud-init"),
 	} {
 		if got := phase(m); got != want {
@@ -141,5 +142,53 @@ func (r remarks) note(text string)            { *r.told = append(*r.told, text) 
 func (r remarks) update(lines []progressLine) {
 	for _, l := range lines {
 		*r.told = append(*r.told, l.text)
+	}
+}
+
+// An error of storage or networks that waits for the operator ends the wait,
+// although the agent tries again from time to time; others do not.
+func TestJudgeGiven(t *testing.T) {
+	failing := func(kind fault.Kind, attempts int, retry bool) given {
+		g := given{Name: "www", Status: "error", Message: "no", Observed: true, Attempts: attempts, ErrorKind: kind}
+		if retry {
+			g.NextRetry = after(time.Minute)
+		}
+		return g
+	}
+	older := failing(fault.NeedsOperator, 6, true)
+	older.Observed = false
+	trying := failing(fault.Transient, 6, true)
+	trying.Status = "creating"
+	for _, c := range []struct {
+		name string
+		g    given
+		want verdict
+	}{
+		{"needs the operator, retried in minutes", failing(fault.NeedsOperator, 6, true), failed},
+		{"never tried again", failing(fault.Invalid, 1, false), failed},
+		{"a conflict that may pass", failing(fault.Conflict, 1, true), unsettled},
+		{"a conflict that stays", failing(fault.Conflict, 2, true), failed},
+		{"a missing device may come", failing(fault.NotFound, 3, true), unsettled},
+		{"an earlier declaration's error", older, unsettled},
+		{"retried", trying, unsettled},
+		{"as declared", given{Status: "attached", Observed: true}, settled},
+	} {
+		if got := judgeGiven(c.g); got != c.want {
+			t.Errorf("%s: got %d, want %d", c.name, got, c.want)
+		}
+	}
+	if got := older.phase(); got != notLooked {
+		t.Errorf("an earlier declaration's error is shown: %q", got)
+	}
+}
+
+// A timeout is written as it was given, also where a part of it is over.
+func TestTimeoutAsGiven(t *testing.T) {
+	for want, d := range map[string]time.Duration{
+		"10m": 10 * time.Minute, "1m10s": 70*time.Second - 2, "20ms": 20 * time.Millisecond, "1h": time.Hour,
+	} {
+		if got := duration(d); got != want {
+			t.Errorf("%v is written %s, want %s", d, got, want)
+		}
 	}
 }

@@ -63,6 +63,7 @@ var worlds = map[string]func() *standIn{
 	"stuck":       stuckWorld,
 	"leaving":     leavingWorld,
 	"late":        lateWorld,
+	"toolless":    toollessWorld,
 	"guarded": func() *standIn {
 		return &standIn{guarded: "network/lan", status: api.Status{
 			Version: "1.2.3", Namespace: "hostler", Harvest: "destroyed", Started: *before(time.Hour),
@@ -275,4 +276,20 @@ func typedWorld() *standIn {
 		}),
 		Events: []api.Event{{Seq: 2, Time: *before(time.Minute), Object: "type/lxd", Level: "error", Reason: "InitialiseFailed", Message: "cannot install lxd"}},
 	}}}
+}
+
+// toollessWorld has a filesystem that waits for the operator to install a
+// program, and a network that is as declared.
+func toollessWorld() *standIn {
+	return &standIn{
+		plan: api.Plan{
+			Steps:   []api.Step{{Object: "filesystem/www", Action: "create", Impact: "none", Detail: "xfs on volume/data"}},
+			Objects: []string{"filesystem/www", "network/lan"},
+		},
+		rows: map[string]string{
+			"filesystems": `[{"name":"www","provider":"managed","size":0,"status":"error","message":"/sbin/mkfs.xfs is not there: install the package xfsprogs",
+				"observed":true,"attempts":6,"next-retry":"2020-01-02T12:16:00Z","error-kind":"needs-operator","attachments":[]}]`,
+			"networks": `[{"name":"lan","bridge":"br-lan","status":"ready","observed":true}]`,
+		},
+	}
 }
