@@ -23,9 +23,9 @@ func TestNetworkConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]any{"version": uint64(2), "ethernets": map[string]any{
+	want := map[string]any{"version": int(2), "ethernets": map[string]any{
 		"eth0": map[string]any{
-			"dhcp4": false, "dhcp6": false, "accept-ra": false, "mtu": uint64(1400),
+			"dhcp4": false, "dhcp6": false, "accept-ra": false, "mtu": int(1400),
 			"addresses": []any{"10.20.0.10/24", "fd00::10/64"}, "gateway4": "10.20.0.1", "gateway6": "fd00::1",
 			"nameservers": map[string]any{"addresses": []any{"10.20.0.1"}},
 		},

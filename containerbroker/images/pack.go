@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/goccy/go-yaml"
+	"go.yaml.in/yaml/v3"
 
 	"hostler/internal/fault"
 	"hostler/internal/paths"

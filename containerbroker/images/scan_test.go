@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ulikunitz/xz"
 
@@ -204,6 +205,21 @@ func TestEvilArchivesAreRefused(t *testing.T) {
 	}
 	if err := images.Scan(t.Context(), bytes.NewReader(nil), images.MaxSize+1, images.Expect{Part: images.PartUnified}); !fault.Is(err, fault.Invalid) {
 		t.Errorf("a file of more than 8 GiB: %v", err)
+	}
+}
+
+// The metadata of an untrusted image is read within bounds: brackets that take
+// a parser quadratic time and memory cost nothing.
+func TestHostileMetadataIsCheap(t *testing.T) {
+	for _, unit := range []string{"[", "{", "- ", "? ", "[{", "a: "} {
+		start := time.Now()
+		err := scan(t, pack(t, meta(strings.Repeat(unit, 64<<10/len(unit)))), images.PartUnified)
+		if !fault.Is(err, fault.Invalid) {
+			t.Errorf("%q: got %v", unit, err)
+		}
+		if took := time.Since(start); took > 5*time.Second {
+			t.Errorf("%q: the refusal took %v", unit, took)
+		}
 	}
 }
 

@@ -2,16 +2,12 @@ package images
 
 import (
 	"archive/tar"
-	"bytes"
-	"errors"
 	"io"
 	"regexp"
 	"slices"
 	"strings"
 
-	"github.com/goccy/go-yaml"
-	"github.com/goccy/go-yaml/lexer"
-	"github.com/goccy/go-yaml/token"
+	"hostler/internal/strictyaml"
 )
 
 // metadata is metadata.yaml of an LXD image; the keys are those of LXD's
@@ -97,19 +93,9 @@ func document(h *tar.Header, name string, body io.Reader) ([]byte, error) {
 // parseMetadata reads metadata.yaml strictly: known keys, each once, and
 // nothing that a second parser could read differently.
 func parseMetadata(data []byte) (*metadata, error) {
-	for _, t := range lexer.Tokenize(string(data)) {
-		switch t.Type {
-		case token.AnchorType, token.AliasType, token.TagType, token.MergeKeyType, token.DirectiveType:
-			return nil, refuse("metadata.yaml uses an anchor, alias, tag, merge key or directive")
-		}
-	}
 	var m metadata
-	decoder := yaml.NewDecoder(bytes.NewReader(data), yaml.DisallowUnknownField())
-	if err := decoder.Decode(&m); err != nil {
+	if err := strictyaml.Unmarshal(data, &m); err != nil {
 		return nil, clean(err, "metadata.yaml cannot be read")
-	}
-	if err := decoder.Decode(&metadata{}); !errors.Is(err, io.EOF) {
-		return nil, refuse("metadata.yaml holds more than one document")
 	}
 	for target, t := range m.Templates {
 		if !slices.Contains(templateTargets, target) {

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/canonical/lxd/shared/api"
-	"github.com/goccy/go-yaml"
+	"go.yaml.in/yaml/v3"
 	"golang.org/x/sys/unix"
 
 	"hostler/containerbroker"

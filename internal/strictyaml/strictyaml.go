@@ -1,0 +1,124 @@
+// Package strictyaml reads YAML of untrusted origin: one document, bounded in
+// size and depth, without the parts of the language that two parsers may read
+// differently.
+package strictyaml
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"unicode/utf8"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Bounds of a document. A hostile document costs no more than a large one.
+const (
+	MaxSize  = 256 << 10 // bytes
+	MaxDepth = 32        // maps and lists within each other
+)
+
+// ErrFeature reports a part of the language that is not allowed.
+var ErrFeature = errors.New("it uses an anchor, alias, tag, merge key or directive")
+
+// Unmarshal reads one document into value, a pointer. Unknown keys, repeated
+// keys and a second document are errors. An empty document leaves value as it
+// is.
+func Unmarshal(content []byte, value any) error {
+	if len(content) > MaxSize {
+		return fmt.Errorf("it is %d bytes long, more than the %d KiB allowed", len(content), MaxSize>>10)
+	}
+	// A UTF-16 text would hold NUL bytes or not be UTF-8.
+	if !utf8.Valid(content) || bytes.IndexByte(content, 0) >= 0 {
+		return errors.New("it is not text in UTF-8")
+	}
+	lines := strings.Split(string(content), "\n")
+	if hasDirective(lines) {
+		return ErrFeature
+	}
+	var document yaml.Node
+	decoder := yaml.NewDecoder(bytes.NewReader(content))
+	if err := decoder.Decode(&document); errors.Is(err, io.EOF) {
+		return nil
+	} else if err != nil {
+		return plain(err)
+	}
+	if err := decoder.Decode(&yaml.Node{}); !errors.Is(err, io.EOF) {
+		return errors.New("it holds more than one document")
+	}
+	c := checker{lines: lines}
+	for _, n := range document.Content {
+		if err := c.check(n, 1); err != nil {
+			return err
+		}
+	}
+	// Only a decoder that begins with the text refuses unknown keys.
+	decoder = yaml.NewDecoder(bytes.NewReader(content))
+	decoder.KnownFields(true)
+	return plain(decoder.Decode(value))
+}
+
+var goType = regexp.MustCompile(` (in type|into) \S+`)
+
+// plain takes the names of Go types and the line breaks out of a parser's
+// error.
+func plain(err error) error {
+	if err == nil {
+		return nil
+	}
+	text := strings.TrimPrefix(err.Error(), "yaml: ")
+	var wrong *yaml.TypeError
+	if errors.As(err, &wrong) {
+		text = strings.Join(wrong.Errors, "; ")
+	}
+	return errors.New(goType.ReplaceAllString(text, ""))
+}
+
+// hasDirective reports a %YAML or %TAG line, which stands before everything
+// but comments.
+func hasDirective(lines []string) bool {
+	for _, line := range lines {
+		if trimmed := strings.TrimSpace(line); trimmed != "" && trimmed[0] != '#' {
+			return line[0] == '%'
+		}
+	}
+	return false
+}
+
+// checker holds the characters of the line that it looked at last: a line may
+// have a node every second character.
+type checker struct {
+	lines   []string
+	line    int
+	columns []rune
+}
+
+func (c *checker) check(n *yaml.Node, depth int) error {
+	switch {
+	case n.Kind == yaml.AliasNode, n.Anchor != "", n.Style&yaml.TaggedStyle != 0, n.Tag == "!!merge", c.bareTag(n):
+		return ErrFeature
+	case depth > MaxDepth && n.Kind != yaml.ScalarNode:
+		return fmt.Errorf("maps and lists stand more than %d deep within each other", MaxDepth)
+	}
+	for _, child := range n.Content {
+		if err := c.check(child, depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bareTag reports the tag ! without a name, which the parser drops. A node
+// begins with that character only then.
+func (c *checker) bareTag(n *yaml.Node) bool {
+	if n.Line < 1 || n.Line > len(c.lines) {
+		return false
+	}
+	if c.line != n.Line {
+		c.line, c.columns = n.Line, []rune(c.lines[n.Line-1])
+	}
+	return n.Column >= 1 && n.Column <= len(c.columns) && c.columns[n.Column-1] == '!'
+}
