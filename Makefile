@@ -67,7 +67,8 @@ deb: ## dist/hostler_VERSION_ARCH.deb
 	debian/build dist
 
 .PHONY: lint
-lint: $(LINTER) ## golangci-lint, pinned in internal/tools
+lint: $(LINTER) ## go.mod is tidy; golangci-lint, pinned in internal/tools
+	$(GO) mod tidy -diff
 	$(LINTER) run ./...
 
 $(LINTER): internal/tools/go.mod internal/tools/go.sum
