@@ -20,7 +20,7 @@ var syntaxMends = []struct {
 	says, mend string
 	find       func(*reader, place) (place, string)
 }{
-	{"tab character", "a tab is used for indentation; use spaces", nil},
+	{"tab character", "a tab is used for indentation; use spaces", (*reader).tabIndent},
 	{"mapping values are not allowed", "a colon is not expected here; check the indentation of this line and the lines before it, and put text that holds a colon in quotes", (*reader).colonBefore},
 	{"unexpected end of stream", "a quotation mark is opened and never closed; close it", (*reader).openQuote},
 	{"unexpected document indicator", "a quotation mark is opened and never closed; close it", (*reader).openQuote},
@@ -30,7 +30,7 @@ var syntaxMends = []struct {
 	{"did not find expected key", "a key is expected here; check the indentation, which must be that of the lines it belongs to, and put text that holds quotation marks or braces in quotes", (*reader).closedBracket},
 	{"did not find expected '-' indicator", "an entry of a list is expected here, beginning with \"- \"; check the indentation", nil},
 	{"block sequence entries are not allowed", "a list cannot begin here; put its first \"- \" on a line of its own", nil},
-	{"cannot start any token", "a value cannot begin with this character; put it in quotes", nil},
+	{"cannot start any token", "a value cannot begin with this character; put it in quotes", (*reader).tabHere},
 	{"unknown escape character", "this escape (\\) is not known; in double quotes write \\\\ for a backslash, or use single quotes", nil},
 	{"did not find expected comment or line break", "after | or > only a comment may stand on the line; begin the text on the next line", nil},
 	{"did not find expected node content", "a value is expected here", (*reader).bracketOrColon},
