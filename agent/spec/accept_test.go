@@ -24,7 +24,6 @@ func TestParseAccepts(t *testing.T) {
 		"flow YAML":            `{version: 1, machines: {web: {type: lxd, image: debian/12}}}`,
 		"empty sections":       "version: 1\nnetworks:\nvolumes: {}\nmachines:\n  web:\n    type: lxd\n    image: debian/12\n    networks:\n    storage: []\n    cloud-init:\n",
 		"quoted keys":          "'version': 1\n\"machines\": {web: {type: 'lxd', image: \"debian/12\"}}\n",
-		"zero CPUs":            "version: 1\n" + plainMachine + ", cpus: 0}}\n",
 		"file image":           "version: 1\nmachines: {web: {type: lxd, image: 'file:/srv/web.tar.xz" + digest + "'}}\n",
 		"https image":          "version: 1\nmachines: {web: {type: kvm, image: 'https://images.example.com/web.img" + digest + "'}}\n",
 		"alias of LXD":         "version: 1\nmachines: {web: {type: lxd, image: 'lxd:my/image'}}\n",

@@ -55,7 +55,7 @@ var declarationSchema = map[string]fieldSchema{
 
 	"Machine.type":       {description: "Container type: lxd (LXD container), kvm (virtual machine), lxc (classic LXC container).", required: true, words: containerTypes},
 	"Machine.image":      {description: "Image: OS/RELEASE like debian/12, file:/PATH#sha256=DIGEST, https://HOST/PATH#sha256=DIGEST, lxd:ALIAS or simplestreams:SERVER/IMAGE.", required: true, pattern: imageSchema},
-	"Machine.cpus":       {description: "Number of CPUs. 0 or left out: the container type's default.", least: 0, most: maxCPUs},
+	"Machine.cpus":       {description: "Number of CPUs. Left out: the container type's default.", least: 1, most: maxCPUs},
 	"Machine.memory":     {description: "Memory, like 512MiB; at least 16MiB, for kvm 512MiB. Left out: the container type's default."},
 	"Machine.root-disk":  {description: "Size of the root disk, like 4GiB; at least 64MiB, for kvm 2GiB. Left out: the container type's default."},
 	"Machine.networks":   {description: "Network interfaces, by their names in the guest, like eth0.", names: guestInterfacePattern},

@@ -83,7 +83,7 @@ func TestSchemaRefusesBadDeclarations(t *testing.T) {
 		unknown-key unknown-machine-key unknown-nested-key underscore-key wrong-case
 		version-missing version-unsupported version-text name-bad name-long name-number
 		machines-list machine-text machine-empty machine-name keys-text list-at-top
-		cpus-text cpus-float cpus-negative cpus-many value-missing
+		cpus-text cpus-float cpus-negative cpus-zero cpus-many value-missing
 		size-plain size-megabytes size-fraction size-words size-negative size-list
 		type-missing type-unknown image-colon image-bare image-file-no-digest image-https-no-digest
 		image-http image-digest-short image-digest-upper image-digest-md5 image-relative image-number

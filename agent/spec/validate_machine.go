@@ -50,7 +50,7 @@ func (c *checker) machines() {
 }
 
 func (c *checker) resources(at string, m Machine) {
-	if c.has(at+".cpus") && c.ok(at+".cpus") && (m.CPUs < 0 || m.CPUs > maxCPUs) {
+	if c.has(at+".cpus") && c.ok(at+".cpus") && (m.CPUs < 1 || m.CPUs > maxCPUs) {
 		c.bad(at+".cpus", "%d is not a number of CPUs; use 1 to %d, or leave the key out for the default", m.CPUs, maxCPUs)
 	}
 	memory, disk := Size(minMemory), Size(minRootDisk)
