@@ -201,7 +201,7 @@ func (o *operation) failed(ctx context.Context, s Step, err error) {
 	}
 	o.d.Status.ObservedGeneration = o.d.Generation
 	o.d.Status.StartFailed = !o.runs
-	Fail(&o.d.Status, err, RetryPolicy{Retries: config.StartRetries, Delay: config.RetryDelay, Interval: config.TransientRetryInterval}, w.Now())
+	Fail(&o.d.Status, o.d.UID, err, RetryPolicy{Retries: config.StartRetries, Delay: config.RetryDelay, Interval: config.TransientRetryInterval}, w.Now())
 	err = o.save(ctx)
 	if err != nil {
 		w.Logger.Warn("A failure cannot be recorded.", "machine", s.Machine, "error", err)

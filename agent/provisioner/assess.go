@@ -60,7 +60,7 @@ func Assess(d Desired, inst *containerbroker.Instance, steps []Step, now time.Ti
 	case conflict != nil:
 		s.State, s.Message = spec.MachineError, conflict.Held
 		s.Attempts = spec.Attempts{Count: s.Attempts.Count, ErrorKind: string(fault.Conflict)}
-	case failed && s.Attempts.ErrorKind != string(fault.Conflict) && !over(s, d, inst, steps):
+	case failed && !conflictGone(s) && !over(s, d, inst, steps):
 		assessFailed(&s)
 	default:
 		clearFailure(&s)
@@ -92,7 +92,7 @@ func portsOf(inst *containerbroker.Instance) map[string]spec.Port {
 // over says that a failure which would be retried left nothing to be retried:
 // what failed was done all the same, and only its record was not.
 func over(s spec.MachineStatus, d Desired, inst *containerbroker.Instance, steps []Step) bool {
-	if s.Attempts.ErrorKind != string(fault.Transient) || inst == nil ||
+	if s.Attempts.NextRetry == nil || inst == nil ||
 		slices.ContainsFunc(steps, func(step Step) bool { return step.Held == "" }) {
 		return false
 	}
@@ -103,6 +103,12 @@ func over(s spec.MachineStatus, d Desired, inst *containerbroker.Instance, steps
 		return !d.wantsRunning()
 	}
 	return false
+}
+
+// conflictGone says that the listing explained the last conflict and does so no
+// more. A conflict that an operation met has a time for the next try.
+func conflictGone(s spec.MachineStatus) bool {
+	return s.Attempts.ErrorKind == string(fault.Conflict) && s.Attempts.NextRetry == nil
 }
 
 // assessInstance sets state and message from the instance alone.
@@ -176,39 +182,6 @@ func Blind(d Desired, cause error) spec.MachineStatus {
 	s.State = spec.MachineUnknown
 	s.Message = fmt.Sprintf("the hypervisor cannot be asked: %v", cause)
 	return s
-}
-
-// Fail writes a failed operation down: transient errors are retried after
-// delay until retries are used up and after interval from then on, all others
-// wait for a person, a changed declaration or an event that bears on them.
-func Fail(s *spec.MachineStatus, err error, p RetryPolicy, now time.Time) {
-	kind := fault.KindOf(err)
-	s.Attempts.Count++
-	s.Attempts.ErrorKind = string(kind)
-	s.Attempts.NextRetry = nil
-	c := spec.Condition{Type: ConditionFailed, Status: true, Reason: reasonFailed, Message: err.Error(), Since: now}
-	if kind == fault.Transient || kind == fault.NotReady {
-		s.Attempts.ErrorKind = string(fault.Transient)
-		wait := p.Interval
-		if s.Attempts.Count <= p.Retries {
-			wait, c.Reason = p.Delay, reasonRetrying
-			c.Message = fmt.Sprintf("%v; retry %d of %d in %s", err, s.Attempts.Count, p.Retries, p.Delay)
-		}
-		next := now.Add(wait)
-		s.Attempts.NextRetry = &next
-	}
-	s.Conditions = spec.SetCondition(slices.Clone(s.Conditions), c)
-	s.Percent = nil
-	assessFailed(s)
-}
-
-// RetryPolicy says how failed operations are retried.
-type RetryPolicy struct {
-	// Retries after the first attempt, Delay before each of them.
-	Retries int
-	Delay   time.Duration
-	// Interval between attempts once the retries are used up.
-	Interval time.Duration
 }
 
 const (

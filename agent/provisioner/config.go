@@ -23,9 +23,6 @@ type Config struct {
 	Host  spec.HostFacts
 }
 
-// longestDelay is the longest before a retry.
-func (c Config) longestDelay() time.Duration { return max(c.RetryDelay, c.TransientRetryInterval) }
-
 // ConfigOf takes what bears on a container type out of the host's record.
 func ConfigOf(r spec.HostRecord, t spec.ContainerType) Config {
 	c := r.Config

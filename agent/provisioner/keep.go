@@ -15,7 +15,7 @@ func (w *world) start(d Desired, inst *containerbroker.Instance) Step {
 		Detail: "declared as running", Instance: inst,
 	}
 	if at := d.Status.StartedAt; at != nil {
-		delay := deathDelay(d.Status.Deaths)
+		delay := d.deathPause()
 		if due := at.Add(delay); reconcile.Pending(due, w.policy.Now, delay) && !w.nudged(d) {
 			s.After = due
 		}

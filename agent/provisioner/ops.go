@@ -146,7 +146,7 @@ func (o *operation) power(ctx context.Context, to containerbroker.Power) error {
 	}
 	now := o.w.Now()
 	s := &o.d.Status
-	if s.StartedAt != nil && to == containerbroker.PowerStart && now.Sub(*s.StartedAt) < deathDelay(s.Deaths)+quickDeath {
+	if s.StartedAt != nil && to == containerbroker.PowerStart && now.Sub(*s.StartedAt) < o.d.deathPause()+quickDeath {
 		s.Deaths++
 	} else {
 		s.Deaths = 0

@@ -25,7 +25,7 @@ func (w *Worker) pauseFor(name string) {
 	defer w.mu.Unlock()
 	p := w.paused[name]
 	p.failures++
-	p.until = now.Add(reconcile.Backoff{Base: delay, Max: longestPause}.Next(p.failures, nil))
+	p.until = now.Add(jittered(reconcile.Backoff{Base: delay, Max: longestPause}.Next(p.failures, nil), name, p.failures))
 	w.paused[name] = p
 }
 

@@ -310,16 +310,6 @@ func (w *world) dying(d Desired) []Step {
 	return steps
 }
 
-// deathDelay is the wait before a machine that died soon after its nth start
-// in a row is started again: none for the first two, then 1 s doubling to
-// 5 min.
-func deathDelay(deaths int) time.Duration {
-	if deaths < 2 {
-		return 0
-	}
-	return min(time.Second<<min(deaths-2, 20), 5*time.Minute)
-}
-
 func isReady(s spec.MachineStatus) bool {
 	for _, c := range s.Conditions {
 		if c.Type == ConditionReady {
