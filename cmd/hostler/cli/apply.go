@@ -13,8 +13,6 @@ import (
 	"hostler/agent/spec"
 )
 
-const fileHelp = "a declaration: file, directory, or - for standard input; may be repeated"
-
 // allowWords are the impacts that have to be allowed.
 var allowWords = []string{"restart", "recreate"}
 
@@ -42,11 +40,11 @@ func (a *app) applyCommand() *cobra.Command {
 		Args:    takes(0, 0, ""),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.apply(cmd.Context(), f) },
 	}, outTable, outJSON, outYAML)
-	cmd.Flags().StringArrayVarP(&f.files, "file", "f", nil, fileHelp)
-	cmd.Flags().StringSliceVar(&f.allow, "allow", nil, "allow steps with this impact: restart, recreate")
+	addFiles(cmd, &f.files, fileHelp)
+	addAllow(cmd, &f.allow, "allow steps with")
 	cmd.Flags().BoolVar(&f.wait, "wait", false, "follow until every machine is ready")
-	cmd.Flags().DurationVar(&f.timeout, "timeout", 10*time.Minute, "how long --wait waits")
-	cmd.Flags().DurationVar(&f.confirm, "confirm", 0, "undo a change of the host's own network unless `hostler confirm` comes in this time")
+	addTimeout(cmd, &f.timeout, "--wait waits")
+	cmd.Flags().DurationVar(&f.confirm, "confirm", 0, "undo a change of the host's own network unless 'hostler confirm' keeps it within this `TIME`")
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "print the plan only; like plan, but exits 0")
 	return cmd
 }
@@ -63,8 +61,8 @@ func (a *app) planCommand() *cobra.Command {
 		Args:    takes(0, 0, ""),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.plan(cmd.Context(), f) },
 	}, outTable, outJSON, outYAML)
-	cmd.Flags().StringArrayVarP(&f.files, "file", "f", nil, fileHelp)
-	cmd.Flags().StringSliceVar(&f.allow, "allow", nil, "plan as if this impact was allowed: restart, recreate")
+	addFiles(cmd, &f.files, fileHelp)
+	addAllow(cmd, &f.allow, "plan as if steps were allowed that have")
 	return cmd
 }
 
@@ -95,7 +93,7 @@ func (a *app) plan(ctx context.Context, f applyFlags) error {
 	req.DryRun = true
 	p, err := a.agent().Plan(ctx, req)
 	if err != nil {
-		return files.name(err)
+		return a.unanswered(ctx, req, files, err)
 	}
 	if err := a.showPlan(p, true); err != nil {
 		return err
@@ -142,7 +140,7 @@ func (a *app) apply(ctx context.Context, f applyFlags) error {
 	}
 	p, err := do(ctx, req)
 	if err != nil {
-		return files.name(err)
+		return a.unanswered(ctx, req, files, err)
 	}
 	if !a.quiet || a.output != outTable {
 		if err := a.showPlan(p, false); err != nil {
