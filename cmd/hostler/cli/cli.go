@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"hostler/internal/fault"
+	"hostler/internal/version"
 )
 
 // DefaultSocket is where the agent listens unless it was told otherwise.
@@ -90,15 +91,20 @@ func (a *app) root() *cobra.Command {
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetFlagErrorFunc(flagError)
 	p := root.PersistentFlags()
-	p.StringVar(&a.socket, "socket", "", "the agent's socket (HOSTLER_SOCKET; default "+DefaultSocket+")")
-	p.StringVarP(&a.output, "output", "o", "", "how to print: table, wide, json, yaml, csv or name, where the command has it")
+	p.StringVar(&a.socket, "socket", "", "the agent's socket, a `PATH` (HOSTLER_SOCKET; default "+DefaultSocket+")")
+	p.StringVarP(&a.output, "output", "o", "", "print in this `FORMAT`: table, wide, json, yaml, csv or name, where the command has it")
 	p.BoolVarP(&a.quiet, "quiet", "q", false, "print only what was asked for and errors")
 	p.BoolVar(&a.debug, "debug", false, "log what is done to standard error")
+	_ = root.RegisterFlagCompletionFunc("output", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		return strings.Fields(cmd.Annotations[outputs]), cobra.ShellCompDirectiveNoFileComp
+	})
 	root.AddGroup(groups()...)
 	for _, c := range a.commands() {
 		root.AddCommand(c)
 	}
 	root.SetHelpCommand(helpCommand(root))
+	root.Version = version.Version
+	root.SetVersionTemplate("hostler {{.Version}}\n")
 	return root
 }
 

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,7 +17,7 @@ func (a *app) completionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:       "completion SHELL",
 		Short:     "Print completion for bash, zsh or fish",
-		Long:      "Print the completion script of a shell. Loading it for this shell, in bash:\n\n  source <(hostler completion bash)",
+		Long:      "Print the completion script of a shell. The Debian package installs\nall three, so that new shells have it. For this shell:\n\n  bash  source <(hostler completion bash)\n  zsh   source <(hostler completion zsh)\n  fish  hostler completion fish | source",
 		Args:      takes(1, 1, "one SHELL: bash, zsh or fish"),
 		ValidArgs: shells,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -62,8 +63,66 @@ func (a *app) completeMachine(cmd *cobra.Command, args []string, word string) ([
 	return a.completeMachines(cmd, args, word)
 }
 
+// completeImages names an image once, wherever it is kept.
 func (a *app) completeImages(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
-	return a.completeNames(cmd, kindImage), cobra.ShellCompDirectiveNoFileComp
+	names := a.completeNames(cmd, kindImage)
+	slices.Sort(names)
+	return slices.Compact(names), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeVolume completes the first argument only.
+func (a *app) completeVolume(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.completeNames(cmd, spec.KindVolume), cobra.ShellCompDirectiveNoFileComp
+}
+
+// completeTypes completes the container type before the slash; which
+// instances are there that are not the agent's own, it does not list.
+func completeTypes(_ *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+	var out []string
+	for _, t := range containerTypes {
+		if len(args) == 0 && !strings.Contains(word, "/") {
+			out = append(out, t+"/")
+		}
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
+}
+
+// completeShown completes what show understands: images and container types
+// besides the objects.
+func (a *app) completeShown(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+	if kind, _, named := strings.Cut(word, "/"); named && kind == kindImage {
+		names, directive := a.completeImages(cmd, args, word)
+		return prefixed(kindImage, names), directive
+	}
+	out, directive := a.completeTried(cmd, args, word)
+	if !strings.Contains(word, "/") {
+		out = append(out, kindImage+"/")
+	}
+	return out, directive
+}
+
+// completeTried completes what retry understands: container types besides the
+// objects.
+func (a *app) completeTried(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+	switch kind, _, named := strings.Cut(word, "/"); {
+	case !named:
+		out, directive := a.completeReferences(cmd, args, word)
+		return append(out, spec.KindContainerType+"/"), directive
+	case kind == spec.KindContainerType:
+		return prefixed(kind, containerTypes), cobra.ShellCompDirectiveNoFileComp
+	}
+	return a.completeReferences(cmd, args, word)
+}
+
+func prefixed(kind string, names []string) []string {
+	out := make([]string, len(names))
+	for i, n := range names {
+		out[i] = kind + "/" + n
+	}
+	return out
 }
 
 // completeReferences completes KIND/ first and then the names of the kind.
@@ -82,11 +141,7 @@ func (a *app) completeReferences(cmd *cobra.Command, _ []string, word string) ([
 	if err != nil || kind == kindAll || kind == kindImage {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	var out []string
-	for _, n := range a.completeNames(cmd, kind) {
-		out = append(out, kindWord+"/"+n)
-	}
-	return out, cobra.ShellCompDirectiveNoFileComp
+	return prefixed(kindWord, a.completeNames(cmd, kind)), cobra.ShellCompDirectiveNoFileComp
 }
 
 func (a *app) completeGet(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
@@ -95,7 +150,7 @@ func (a *app) completeGet(cmd *cobra.Command, args []string, word string) ([]str
 			return a.completeReferences(cmd, args, word)
 		}
 		var out []string
-		for _, k := range getKinds {
+		for _, k := range append(slices.Clone(getKinds), kindAttachment, kindBlockDevice) {
 			out = append(out, plural(k))
 		}
 		return append(out, kindAll), cobra.ShellCompDirectiveNoFileComp

@@ -34,9 +34,9 @@ func (a *app) deleteCommand() *cobra.Command {
 		},
 		ValidArgsFunction: a.completeReferences,
 	}, outTable, outName)
-	cmd.Flags().StringArrayVarP(&f.files, "file", "f", nil, "a declaration to remove: file, directory or -")
+	addFiles(cmd, &f.files, "a declaration to remove: `FILE`, directory or -")
 	cmd.Flags().BoolVar(&f.wait, "wait", false, "wait until it is gone")
-	cmd.Flags().DurationVar(&f.timeout, "timeout", 10*time.Minute, "how long --wait waits")
+	addTimeout(cmd, &f.timeout, "--wait waits")
 	return cmd
 }
 

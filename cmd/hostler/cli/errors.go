@@ -122,6 +122,17 @@ func takes(least, most int, what string) cobra.PositionalArgs {
 	}
 }
 
+// habits are the words of other tools, and the command that does the same.
+var habits = map[string]string{
+	"list": "get machines", "ls": "get machines", "ps": "get machines",
+	"describe": "show KIND/NAME", "info": "show KIND/NAME", "inspect": "show KIND/NAME",
+	"rm": "delete KIND/NAME", "remove": "delete KIND/NAME", "destroy": "delete KIND/NAME",
+	"shell": "exec MACHINE -- bash", "ssh": "exec MACHINE -- bash", "attach": "console MACHINE",
+	"diff": "plan -f FILE", "check": "validate -f FILE", "lint": "validate -f FILE",
+	"create": "apply -f FILE", "launch": "apply -f FILE", "init": "apply -f FILE", "up": "apply -f FILE",
+	"pull": "image build REFERENCE", "log": "logs MACHINE", "top": "status",
+}
+
 // unknownCommand is the answer to a word that names no command below cmd.
 func unknownCommand(cmd *cobra.Command, word string) error {
 	var known []string
@@ -131,6 +142,9 @@ func unknownCommand(cmd *cobra.Command, word string) error {
 		}
 	}
 	name := strings.TrimPrefix(cmd.CommandPath()+" "+word, "hostler ")
+	if habit := habits[word]; habit != "" && !cmd.HasParent() {
+		return usage("unknown command %q", name).hint("`hostler " + habit + "` does that")
+	}
 	return usage("unknown command %q%s", name, didYouMean(word, known)).hint("`" + cmd.CommandPath() + " --help` lists the commands")
 }
 

@@ -40,7 +40,7 @@ func (a *app) eventsCommand() *cobra.Command {
 		ValidArgsFunction: a.completeReferences,
 	}, outTable, outJSON, outYAML)
 	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on and print new events")
-	cmd.Flags().IntVarP(&limit, "limit", "n", 100, "how many of the last events to show")
+	cmd.Flags().IntVarP(&limit, "limit", "n", 100, "show the last `N` events")
 	return cmd
 }
 

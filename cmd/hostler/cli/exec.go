@@ -50,7 +50,7 @@ func (a *app) execCommand() *cobra.Command {
 	})
 	cmd.Flags().BoolVarP(&force, "terminal", "t", false, "give the command a terminal even if there is none here")
 	cmd.Flags().BoolVarP(&never, "no-terminal", "T", false, "give the command no terminal")
-	cmd.Flags().StringArrayVar(&env, "env", nil, "set NAME=VALUE for the command; may be repeated")
+	cmd.Flags().StringArrayVar(&env, "env", nil, "set `NAME=VALUE` for the command; may be repeated")
 	return cmd
 }
 

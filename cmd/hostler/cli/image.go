@@ -75,8 +75,8 @@ func (a *app) imageImport() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&as, "as", "", "the reference machines name it by")
-	cmd.Flags().StringVar(&digest, "digest", "", "the sha256 the file must have")
+	cmd.Flags().StringVar(&as, "as", "", "the `REFERENCE` machines name it by")
+	cmd.Flags().StringVar(&digest, "digest", "", "the `SHA256` the file must have")
 	return cmd
 }
 
@@ -107,7 +107,8 @@ func (a *app) imageBuild() *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&form, "type", buildTypes[0], "the container type to build it for: "+strings.Join(buildTypes, ", "))
+	cmd.Flags().StringVar(&form, "type", buildTypes[0], "the container `TYPE` to build it for: "+strings.Join(buildTypes, ", "))
+	completeFlag(cmd, "type", buildTypes...)
 	return cmd
 }
 

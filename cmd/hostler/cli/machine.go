@@ -39,7 +39,7 @@ func (a *app) powerCommand(action, short, long string) *cobra.Command {
 		ValidArgsFunction: a.completeMachines,
 	}
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until it is done")
-	cmd.Flags().DurationVar(&timeout, "timeout", 10*time.Minute, "how long --wait waits")
+	addTimeout(cmd, &timeout, "--wait waits")
 	return cmd
 }
 
@@ -125,7 +125,7 @@ func (a *app) retryCommand() *cobra.Command {
 			}
 			return together(cmd.Context(), broken)
 		},
-		ValidArgsFunction: a.completeReferences,
+		ValidArgsFunction: a.completeTried,
 	}
 	cmd.Flags().BoolVar(&force, "force", false, "detach a volume or filesystem although something holds it")
 	return cmd
@@ -157,6 +157,7 @@ func (a *app) adoptCommand() *cobra.Command {
 			a.note("machine/%s adopted; `hostler export %s` writes its declaration", line(m.Name), line(m.Declaration))
 			return nil
 		},
+		ValidArgsFunction: completeTypes,
 	}
 }
 

@@ -117,9 +117,12 @@ func writeFlags(b *strings.Builder, flags *pflag.FlagSet) {
 		if f.Shorthand != "" {
 			name = "`-" + f.Shorthand + "`, " + name
 		}
-		meaning := f.Usage
-		if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "[]" {
-			meaning += " (default " + strings.TrimSuffix(f.DefValue, "0s") + ")"
+		value, meaning := pflag.UnquoteUsage(f)
+		if value != "" {
+			name += " " + value
+		}
+		if def := flagDefault(f); def != "" {
+			meaning += " (default " + def + ")"
 		}
 		fmt.Fprintf(b, "| %s | %s |\n", name, strings.ReplaceAll(meaning, "|", `\|`))
 	})

@@ -6,6 +6,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"hostler/internal/version"
 )
 
 const referenceFile = "../../../docs/commands.md"
@@ -59,6 +64,16 @@ func TestCompletion(t *testing.T) {
 		}
 	}
 	for line, want := range map[string]string{
+		"get m -o ":           "wide",
+		"plan -o ":            "yaml",
+		"apply --allow ":      "recreate",
+		"wait --for ":         "gone",
+		"image build --type ": "kvm",
+		"adopt ":              "lxd/",
+		"show type/":          "type/kvm",
+		"retry ty":            "type/",
+		"show image/":         "image/debian/12",
+		"get a":               "attachments",
 		"exec ":               "web",
 		"show machine/":       "machine/web",
 		"show ":               "machine/",
@@ -74,6 +89,11 @@ func TestCompletion(t *testing.T) {
 		if !strings.Contains(got.stdout, want+"\n") {
 			t.Errorf("%q completes to %q, without %q", line, got.stdout, want)
 		}
+	}
+	twice := smallWorld()
+	twice.images = append(twice.images, twice.images[0])
+	if got := run(t, twice, &fakeTerminal{}, nil, "", "__complete", "image", "delete", ""); strings.Count(got.stdout, "debian/12\n") != 1 {
+		t.Errorf("an image that is kept twice is named twice: %q", got.stdout)
 	}
 	// An agent that cannot be reached completes nothing and says nothing.
 	t.Chdir(t.TempDir())
@@ -109,4 +129,30 @@ func TestSchemaIsPrinted(t *testing.T) {
 	if got.code != exitOK || !json.Valid([]byte(got.stdout)) {
 		t.Errorf("exit %d: %.60s", got.code, got.stdout)
 	}
+}
+
+// Both spellings print the command's own version, without an agent.
+func TestVersionFlag(t *testing.T) {
+	for _, word := range []string{"--version", "-v"} {
+		if got := run(t, nil, &fakeTerminal{}, nil, "", word); got.code != exitOK || got.stdout != "hostler "+version.Version+"\n" {
+			t.Errorf("%s: %+v", word, got)
+		}
+	}
+}
+
+// Values are named for what they are, and none is a Go type or empty.
+func TestFlagsNameTheirValues(t *testing.T) {
+	var look func(*cobra.Command)
+	look = func(c *cobra.Command) {
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			name, _ := pflag.UnquoteUsage(f)
+			if name != strings.ToUpper(name) || name == "" && f.Value.Type() != "bool" {
+				t.Errorf("%s --%s names its value %q", c.CommandPath(), f.Name, name)
+			}
+		})
+		for _, s := range c.Commands() {
+			look(s)
+		}
+	}
+	look((&app{}).root())
 }

@@ -36,7 +36,7 @@ func (a *app) showCommand() *cobra.Command {
 			}
 			return a.show(cmd.Context(), r)
 		},
-		ValidArgsFunction: a.completeReferences,
+		ValidArgsFunction: a.completeShown,
 	}, outTable, outJSON, outYAML)
 }
 

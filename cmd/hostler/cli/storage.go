@@ -45,9 +45,10 @@ func (a *app) resizeCommand() *cobra.Command {
 			}
 			return a.resize(cmd.Context(), name, args[1], wait, timeout)
 		},
+		ValidArgsFunction: a.completeVolume,
 	}
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until it and what is on it have grown")
-	cmd.Flags().DurationVar(&timeout, "timeout", 10*time.Minute, "how long --wait waits")
+	addTimeout(cmd, &timeout, "--wait waits")
 	return cmd
 }
 

@@ -40,8 +40,9 @@ func (a *app) waitCommand() *cobra.Command {
 		},
 		ValidArgsFunction: a.completeReferences,
 	}
-	cmd.Flags().StringVar(&what, "for", "ready", "what to wait for: ready or gone")
-	cmd.Flags().DurationVar(&timeout, "timeout", 10*time.Minute, "how long to wait")
+	cmd.Flags().StringVar(&what, "for", "ready", "the `STATE` to wait for: ready or gone")
+	completeFlag(cmd, "for", "ready", "gone")
+	addTimeout(cmd, &timeout, "to wait")
 	return cmd
 }
 
