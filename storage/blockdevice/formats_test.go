@@ -66,7 +66,7 @@ func TestFormats(t *testing.T) {
 		if err != nil || Describe(got) != want {
 			t.Errorf("want %s, got %s, %v", want, Describe(got), err)
 		}
-		if blank, found, err := Blank(bytes.NewReader(b), disk); blank || err != nil || found != want {
+		if blank, found, err := Blank(t.Context(), bytes.NewReader(b), disk, nil); blank || err != nil || found != want {
 			t.Errorf("%s: blank %v, %q, %v", want, blank, found, err)
 		}
 	}
@@ -87,13 +87,13 @@ func TestMarksAtTheEnd(t *testing.T) {
 
 // What is not all zeros is not blank, though nobody knows it.
 func TestUnknownDataIsNotBlank(t *testing.T) {
-	for _, at := range []int64{0, 4<<20 - 1, disk - 1, disk / 256 * 200 / 4096 * 4096} {
+	for _, at := range []int64{0, 4<<20 - 1, 5 << 20, 5<<20 + 200<<10, disk - 1, disk/2 + 12345} {
 		b := make([]byte, disk)
-		if blank, _, err := Blank(bytes.NewReader(b), disk); !blank || err != nil {
+		if blank, _, err := Blank(t.Context(), bytes.NewReader(b), disk, nil); !blank || err != nil {
 			t.Fatalf("zeros: %v, %v", blank, err)
 		}
 		b[at] = 1
-		if blank, found, err := Blank(bytes.NewReader(b), disk); blank || err != nil || found != "data of an unknown kind" {
+		if blank, found, err := Blank(t.Context(), bytes.NewReader(b), disk, nil); blank || err != nil || found != "data of an unknown kind" {
 			t.Errorf("at %d: %v, %q, %v", at, blank, found, err)
 		}
 	}

@@ -84,46 +84,6 @@ func (p *prober) has(offset int64, magic string) bool {
 	return offset+int64(len(magic)) <= p.size && offset >= 0 && string(p.at(offset, len(magic))) == magic
 }
 
-// zero says whether n bytes from an offset, as far as the device reaches, are
-// all zero.
-func (p *prober) zero(offset, n int64) bool {
-	const chunk = 256 << 10
-	for end := min(offset+n, p.size); offset < end && p.err == nil; offset += chunk {
-		for _, b := range p.at(offset, int(min(chunk, end-offset))) {
-			if b != 0 {
-				return false
-			}
-		}
-	}
-	return p.err == nil
-}
-
-// Blank says whether nothing is to be seen on a device of that size: no known
-// signature, and nothing but zeros in its first 4 MiB, its last MiB and at
-// places all over it. found says what stands against it.
-func Blank(r io.ReaderAt, size int64) (blank bool, found string, err error) {
-	signatures, err := Probe(r, size)
-	if err != nil {
-		return false, "", err
-	}
-	if len(signatures) > 0 {
-		return false, Describe(signatures), nil
-	}
-	p := &prober{r: r, size: size}
-	const head, tail, samples, sample = 4 << 20, 1 << 20, 256, 4096
-	ok := p.zero(0, head) && p.zero(max(size-tail, 0), tail)
-	for i := int64(1); ok && i < samples; i++ {
-		ok = p.zero(size/samples*i/sample*sample, sample)
-	}
-	if p.err != nil {
-		return false, "", fmt.Errorf("cannot read the device: %w", p.err)
-	}
-	if !ok {
-		return false, "data of an unknown kind", nil
-	}
-	return true, "", nil
-}
-
 // Describe is a list of signatures for people.
 func Describe(signatures []Signature) string {
 	var texts []string

@@ -52,7 +52,7 @@ func (s *Source) attach(ctx context.Context, p storage.FilesystemAttachParams) (
 		bits |= unix.MS_RDONLY
 	}
 	// Numbers of devices change: what is on it says whether it is the one.
-	if err := s.verify(rec, p.Device); err != nil {
+	if err := s.verify(ctx, rec, p.Device); err != nil {
 		return none, err
 	}
 	mounted, err := s.mount(ctx, p, rec, bits, data)

@@ -49,15 +49,29 @@ func (s *Source) create(ctx context.Context, p storage.FilesystemParams) error {
 	if p.Device == "" {
 		return fault.New(fault.NotReady, "its volume is not attached")
 	}
+	lost := false
 	if found && rec.Made {
-		if err := s.verify(rec, p.Device); !fault.Is(err, fault.NotFound) || !p.Anew {
+		if err := s.verify(ctx, rec, p.Device); !fault.Is(err, fault.NotFound) || !p.Anew {
 			return err
 		}
-		// Its device is blank. Whatever is there when it is claimed stays.
-		rec, found, p.Wipe = record{}, false, false
+		rec, found, lost = record{}, false, true
 	}
-	what, err := s.decide(ctx, p, rec, found)
-	if err != nil || what == adopted {
+	licensed := p
+	if used, err := s.used(p); err != nil {
+		return err
+	} else if used || lost {
+		// The device of a lost one is blank. Whatever is there when it is
+		// claimed stays.
+		licensed.Wipe = false
+	}
+	what, err := s.decide(ctx, licensed, rec, found)
+	if err != nil {
+		if p.Wipe && !licensed.Wipe && fault.Is(err, fault.NeedsOperator) {
+			err = fault.New(fault.NeedsOperator, "%w; the \"wipe: true\" that stands there was used up when a filesystem of this name was made on this volume before: remove the key, apply, and say it again", err)
+		}
+		return err
+	}
+	if err := s.use(p); err != nil || what == adopted {
 		return err
 	}
 	return s.make(ctx, p, what == wiping)
@@ -65,7 +79,7 @@ func (s *Source) create(ctx context.Context, p storage.FilesystemParams) error {
 
 // verify refuses a device that does not bear the filesystem; a blank one, from
 // which it is gone, as fault.NotFound.
-func (s *Source) verify(rec record, device string) error {
+func (s *Source) verify(ctx context.Context, rec record, device string) error {
 	found, err := probe(device)
 	if err != nil {
 		return err
@@ -75,7 +89,7 @@ func (s *Source) verify(rec record, device string) error {
 	}) {
 		return nil
 	}
-	if blank, err := isBlank(device); err != nil || blank {
+	if blank, err := s.isBlank(ctx, device); err != nil || blank {
 		return cmp.Or(err, fault.New(fault.NotFound, "its data is gone: %s is blank", device))
 	}
 	bears := "nothing that is known"
@@ -83,20 +97,6 @@ func (s *Source) verify(rec record, device string) error {
 		bears = blockdevice.Describe(found)
 	}
 	return fault.New(fault.NeedsOperator, "%s bears %s, not the %s with UUID %s", device, bears, rec.Type, rec.UUID)
-}
-
-func isBlank(device string) (bool, error) {
-	f, err := os.Open(device)
-	if err != nil {
-		return false, fmt.Errorf("cannot open the device: %w", err)
-	}
-	defer f.Close()
-	size, err := f.Seek(0, io.SeekEnd)
-	if err != nil {
-		return false, fmt.Errorf("cannot read the device: %w", err)
-	}
-	blank, _, err := blockdevice.Blank(f, size)
-	return blank, err
 }
 
 // decision is what is to be done with a device.
@@ -150,18 +150,17 @@ func (s *Source) decide(ctx context.Context, p storage.FilesystemParams, rec rec
 			return 0, fault.New(fault.NeedsOperator, "%s bears this filesystem, but it is not whole: %w", p.Device, err)
 		}
 		return wiping, nil
-	case own:
-		// Its making was interrupted before anything could be kept in it.
+	case own, p.Wipe:
+		// Its making was interrupted before anything could be kept in it; or
+		// nothing that is known is there, and anything else may go.
 		return wiping, nil
 	}
-	blank, bears, err := blockdevice.Blank(device, size)
+	blank, bears, err := s.blank(ctx, device, size, p.Progress)
 	switch {
 	case err != nil:
 		return 0, err
 	case blank:
 		return making, nil
-	case p.Wipe:
-		return wiping, nil
 	case len(signatures) > 0:
 		return 0, fault.New(fault.NeedsOperator, "%s bears %s whose making was interrupted by somebody else; say \"wipe: true\" to start again", p.Device, bears)
 	}
@@ -225,7 +224,7 @@ func (s *Source) make(ctx context.Context, p storage.FilesystemParams, wipe bool
 	if err := failpoint.Hit(failpoint.MkfsNotRecorded); err != nil {
 		return err
 	}
-	if err := s.verify(rec, p.Device); err != nil {
+	if err := s.verify(ctx, rec, p.Device); err != nil {
 		return err
 	}
 	rec.Made = true

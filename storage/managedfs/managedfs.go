@@ -16,6 +16,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 
@@ -51,6 +52,7 @@ type Options struct {
 type Source struct {
 	o       Options
 	records records.Folder[record]
+	wiped   records.Folder[wiped]
 	working keyed
 }
 
@@ -90,7 +92,7 @@ func New(o Options) *Source {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Source{o: o, records: records.In[record](o.Dir)}
+	return &Source{o: o, records: records.In[record](o.Dir), wiped: records.In[wiped](filepath.Join(o.Dir, "wiped"))}
 }
 
 // space is the root of the UUIDs that are made from stamps.
