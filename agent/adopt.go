@@ -55,7 +55,11 @@ func (a adopter) Inspect(ctx context.Context, t spec.ContainerType, instance str
 	if why := undeclarable(i, machine); why != "" {
 		return api.Adoptable{}, fault.New(fault.Invalid, "cannot take over instance %q, which cannot be declared as it is: %s; use the hypervisor's own tools for that", i.Name, why)
 	}
-	return a.former(ctx, i, api.Adoptable{Name: i.Name, Machine: machine})
+	found := api.Adoptable{Name: i.Name, Machine: machine}
+	if i.Stamp != nil {
+		found.Seen = &api.Stamp{Namespace: i.Stamp.Namespace, UID: i.Stamp.UID, Token: i.Stamp.Token}
+	}
+	return a.former(ctx, i, found)
 }
 
 // machineOf declares an instance as it is. One that stands still runs: stopped,
@@ -76,7 +80,7 @@ func machineOf(i containerbroker.Instance, t spec.ContainerType) spec.Machine {
 
 // Stamp implements api.Adopter. The intent is durable before the stamp, so
 // that the provisioner takes the instance for the machine's own.
-func (a adopter) Stamp(ctx context.Context, t spec.ContainerType, instance string, machine state.Object) error {
+func (a adopter) Stamp(ctx context.Context, t spec.ContainerType, found api.Adoptable, machine state.Object) error {
 	d, err := a.driver(t)
 	if err != nil {
 		return err
@@ -99,7 +103,11 @@ func (a adopter) Stamp(ctx context.Context, t spec.ContainerType, instance strin
 	if err := a.store.Begin(ctx, intent); err != nil {
 		return fmt.Errorf("cannot write the intent to adopt: %w", err)
 	}
-	if err := stamper.Stamp(ctx, instance, stamp); err != nil {
+	var seen *containerbroker.Stamp
+	if found.Seen != nil {
+		seen = &containerbroker.Stamp{Namespace: found.Seen.Namespace, UID: found.Seen.UID, Token: found.Seen.Token}
+	}
+	if err := stamper.Stamp(ctx, found.Name, seen, stamp); err != nil {
 		return fmt.Errorf("cannot stamp the instance: %w", err)
 	}
 	return nil

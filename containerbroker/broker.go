@@ -53,12 +53,19 @@ type EventSource interface {
 	Events(ctx context.Context) (<-chan Event, error)
 }
 
-// Stamper takes over and lets go of instances: Stamp writes the stamp to an
-// existing instance (fault.Conflict if it bears that of another namespace),
-// Unstamp removes it. Neither restarts anything.
+// Stamper takes over and lets go of instances. Both methods name the stamp that
+// the caller saw and check it in the request that changes it, since another
+// instance may bear the name by then: where the instance bears another stamp
+// (Stamp.Is compares), nothing is changed and fault.Conflict is returned.
+// Neither restarts anything.
 type Stamper interface {
-	Stamp(ctx context.Context, name string, s Stamp) error
-	Unstamp(ctx context.Context, name string) error
+	// Stamp writes the stamp to an existing instance that bears seen; nil: none.
+	// One that bears the stamp already is success, that of another namespace is
+	// fault.Conflict whatever was seen.
+	Stamp(ctx context.Context, name string, seen *Stamp, s Stamp) error
+	// Unstamp removes the stamp from an instance that bears seen. Absent, or
+	// without a stamp, is success.
+	Unstamp(ctx context.Context, name string, seen Stamp) error
 }
 
 // ReadinessProbe waits until a started instance can be used: its init runs

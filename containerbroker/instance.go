@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"hostler/containerbroker/cloudinit"
+	"hostler/internal/fault"
 )
 
 // Stamp is the mark that every object made by hostler bears. Instances
@@ -18,6 +19,34 @@ type Stamp struct {
 	// Record is the declared machine as JSON, enough to write its record again
 	// when the store was lost. At most 48 KiB.
 	Record string
+}
+
+// Is says whether the stamp is of the same namespace, UID and token as other,
+// whatever their records; nil is no stamp.
+func (s *Stamp) Is(other Stamp) bool {
+	return s != nil && s.Namespace == other.Namespace && s.UID == other.UID && s.Token == other.Token
+}
+
+// MayStamp says why an instance that bears have may not be given the stamp to by
+// a caller who saw seen; nil: it may.
+func MayStamp(have, seen *Stamp, to Stamp) error {
+	switch {
+	case have.Is(to):
+		return nil
+	case have != nil && have.Namespace != to.Namespace:
+		return fault.New(fault.Conflict, "it belongs to namespace %q", have.Namespace)
+	case have == nil && seen == nil, seen != nil && have.Is(*seen):
+		return nil
+	}
+	return fault.New(fault.Conflict, "it bears another stamp than before")
+}
+
+// MayUnstamp is MayStamp for the removal of a stamp.
+func MayUnstamp(have *Stamp, seen Stamp) error {
+	if have == nil || have.Is(seen) {
+		return nil
+	}
+	return fault.New(fault.Conflict, "it bears another stamp than before")
 }
 
 // Machine is a machine as a driver needs it: every default filled in, every

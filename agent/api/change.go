@@ -108,7 +108,7 @@ func (s *Server) adopt(ctx context.Context, i *in[AdoptRequest]) (*out[Machine],
 	if err != nil {
 		return nil, err
 	}
-	if err := s.o.Service.Adopter.Stamp(ctx, t, i.Body.Instance, o); err != nil {
+	if err := s.o.Service.Adopter.Stamp(ctx, t, a, o); err != nil {
 		return nil, err
 	}
 	// The provisioner may have met the unmarked instance and given up on it.

@@ -225,13 +225,13 @@ func (h *standIn) Inspect(_ context.Context, t spec.ContainerType, instance stri
 	return Adoptable{Name: instance, Machine: spec.Machine{Type: t, Image: "lxd:found"}}, nil
 }
 
-func (h *standIn) Stamp(_ context.Context, _ spec.ContainerType, instance string, machine state.Object) error {
+func (h *standIn) Stamp(_ context.Context, _ spec.ContainerType, found Adoptable, machine state.Object) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if uid := h.instances[instance]; uid != "" && uid != machine.UID {
-		return fault.New(fault.Conflict, "instance %s bears another stamp", instance)
+	if uid := h.instances[found.Name]; uid != "" && uid != machine.UID {
+		return fault.New(fault.Conflict, "instance %s bears another stamp", found.Name)
 	}
-	h.instances[instance] = machine.UID
+	h.instances[found.Name] = machine.UID
 	return nil
 }
 

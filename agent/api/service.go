@@ -124,7 +124,12 @@ type Adoptable struct {
 	Machine spec.Machine
 	// UID is the machine's identity, where it is one that was known before.
 	UID string
+	// Seen is the stamp that the instance bore; nil: none.
+	Seen *Stamp
 }
+
+// Stamp is what proves whose an instance is.
+type Stamp struct{ Namespace, UID, Token string }
 
 // Adopter takes instances over.
 type Adopter interface {
@@ -132,8 +137,8 @@ type Adopter interface {
 	// fault.Conflict if it bears the stamp of another agent.
 	Inspect(ctx context.Context, t spec.ContainerType, instance string) (Adoptable, error)
 	// Stamp marks the instance as that of the machine object, which is durable
-	// by then. Stamping it again with the same uid is success.
-	Stamp(ctx context.Context, t spec.ContainerType, instance string, machine state.Object) error
+	// by then; fault.Conflict if its stamp is another than when it was inspected.
+	Stamp(ctx context.Context, t spec.ContainerType, found Adoptable, machine state.Object) error
 }
 
 // Exporter writes the YAML of one declaration, or with no name that of

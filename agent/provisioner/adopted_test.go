@@ -39,7 +39,7 @@ func TestP24AdoptedMeanwhileIsNotHarvested(t *testing.T) {
 		if err := r.store.Begin(t.Context(), state.Intent{Token: stamp.Token, Object: o.ID, UID: o.UID, Action: "adopt", Began: time.Now(), Owner: "lxd"}); err != nil {
 			t.Error(err)
 		}
-		if err := r.fake.Stamp(t.Context(), "mine", stamp); err != nil {
+		if err := r.fake.Stamp(t.Context(), "mine", nil, stamp); err != nil {
 			t.Error(err)
 		}
 	}}

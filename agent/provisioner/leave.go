@@ -40,7 +40,7 @@ func (w *world) leave(d Desired, inst *containerbroker.Instance) []Step {
 // record.
 func (o *operation) forgetWithout(ctx context.Context, s Step) error {
 	if len(s.Changes) > 0 {
-		o.d.Machine.Disks, o.d.Machine.Stamp.Token = nil, s.Instance.Stamp.Token
+		o.d.Machine.Name, o.d.Machine.Disks, o.d.Machine.Stamp.Token = s.Instance.Name, nil, s.Instance.Stamp.Token
 		if err := o.update(ctx, s); err != nil {
 			return err
 		}

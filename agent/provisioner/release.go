@@ -10,7 +10,9 @@ import (
 )
 
 // release lets the instance go and removes the record. The storage that it was
-// given is taken back first: nobody keeps that there for it any more.
+// given is taken back first: nobody keeps that there for it any more. The
+// instance is the one that was planned for, which may have been renamed by
+// hand: another instance may bear the machine's name.
 func (o *operation) release(ctx context.Context, s Step) error {
 	stamper, ok := o.w.Broker.(containerbroker.Stamper)
 	if !ok {
@@ -19,7 +21,8 @@ func (o *operation) release(ctx context.Context, s Step) error {
 	if err := o.enter(ctx); err != nil {
 		return err
 	}
-	o.d.Machine.Disks = nil
+	name, seen := s.Instance.Name, *s.Instance.Stamp
+	o.d.Machine.Name, o.d.Machine.Disks, o.d.Machine.Stamp.Token = name, nil, seen.Token
 	var disks []containerbroker.Change
 	for _, c := range o.w.Differ.Diff(o.d.Machine, *s.Instance) {
 		if _, is := containerbroker.DiskOf(c.Field); is {
@@ -31,7 +34,7 @@ func (o *operation) release(ctx context.Context, s Step) error {
 			return err
 		}
 	}
-	if err := stamper.Unstamp(ctx, o.d.Name); err != nil && !fault.Is(err, fault.NotFound) {
+	if err := stamper.Unstamp(ctx, name, seen); err != nil && !fault.Is(err, fault.NotFound) {
 		return fmt.Errorf("cannot release the instance: %w", err)
 	}
 	o.event(ctx, state.LevelInfo, "Released", "the instance is kept")

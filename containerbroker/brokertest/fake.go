@@ -125,6 +125,19 @@ func (f *Fake) Remove(name string) {
 	}
 }
 
+// Rename gives an instance another name as if somebody else had done so. One
+// that has that name already is replaced.
+func (f *Fake) Rename(name, to string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if g := f.instances[name]; g != nil {
+		delete(f.instances, name)
+		g.instance.Name = to
+		f.instances[to] = g
+		f.publish(name, "renamed")
+	}
+}
+
 // Kill stops a running instance from inside, as when its init dies.
 func (f *Fake) Kill(name string) {
 	f.mu.Lock()

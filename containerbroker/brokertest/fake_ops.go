@@ -2,6 +2,7 @@ package brokertest
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"reflect"
 	"time"
@@ -232,7 +233,7 @@ func (f *Fake) Diff(m containerbroker.Machine, i containerbroker.Instance) []con
 }
 
 // Stamp implements containerbroker.Stamper.
-func (f *Fake) Stamp(ctx context.Context, name string, s containerbroker.Stamp) error {
+func (f *Fake) Stamp(ctx context.Context, name string, seen *containerbroker.Stamp, s containerbroker.Stamp) error {
 	lost, err := f.enter(ctx, Stamp, name)
 	if err != nil {
 		return err
@@ -243,8 +244,8 @@ func (f *Fake) Stamp(ctx context.Context, name string, s containerbroker.Stamp) 
 	if g == nil {
 		return kinds.New(kinds.NotFound, "cannot stamp instance %q: it does not exist", name)
 	}
-	if have := g.instance.Stamp; have != nil && have.Namespace != s.Namespace {
-		return kinds.New(kinds.Conflict, "cannot stamp instance %q: it belongs to namespace %q", name, have.Namespace)
+	if err := containerbroker.MayStamp(g.instance.Stamp, seen, s); err != nil {
+		return fmt.Errorf("cannot stamp instance %q: %w", name, err)
 	}
 	if have := g.instance.Stamp; have == nil || have.UID != s.UID {
 		clear(g.settings.NICs) // they are its own now
@@ -260,7 +261,7 @@ func (f *Fake) Stamp(ctx context.Context, name string, s containerbroker.Stamp) 
 }
 
 // Unstamp implements containerbroker.Stamper.
-func (f *Fake) Unstamp(ctx context.Context, name string) error {
+func (f *Fake) Unstamp(ctx context.Context, name string, seen containerbroker.Stamp) error {
 	lost, err := f.enter(ctx, Unstamp, name)
 	if err != nil {
 		return err
@@ -268,6 +269,9 @@ func (f *Fake) Unstamp(ctx context.Context, name string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if g := f.instances[name]; g != nil && g.instance.Stamp != nil {
+		if err := containerbroker.MayUnstamp(g.instance.Stamp, seen); err != nil {
+			return fmt.Errorf("cannot release instance %q: %w", name, err)
+		}
 		g.instance.Stamp = nil
 		g.settings.Record = ""
 		f.note("unstamp %s", name)

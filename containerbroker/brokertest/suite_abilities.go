@@ -50,7 +50,7 @@ func (s *suite) namespaces(t *testing.T) {
 	wantKind(t, s.Other.Create(t.Context(), other, nil), kinds.Conflict)
 	wantKind(t, s.Other.Update(t.Context(), other, nil), kinds.Conflict)
 	if stamper, ok := s.Other.(containerbroker.Stamper); ok {
-		wantKind(t, stamper.Stamp(t.Context(), m.Name, theirs), kinds.Conflict)
+		wantKind(t, stamper.Stamp(t.Context(), m.Name, &m.Stamp, theirs), kinds.Conflict)
 	}
 	all, err := s.Other.List(t.Context(), false)
 	must(t, err)
@@ -66,26 +66,49 @@ func (s *suite) stamps(t *testing.T) {
 	const name = "conform-adopted"
 	s.AddForeign(t, name)
 	stamp := containerbroker.Stamp{Namespace: s.Namespace, UID: "adopted", Token: "one", Record: strings.Repeat("x", 48<<10)}
-	for range 2 {
-		must(t, stamper.Stamp(t.Context(), name, stamp))
+	for range 2 { // a second time as after a lost answer
+		must(t, stamper.Stamp(t.Context(), name, nil, stamp))
 	}
 	if i := s.get(t, name); i.Stamp == nil || *i.Stamp != stamp {
 		t.Error("the stamp did not come back")
 	}
 	again := stamp
 	again.UID, again.Record = "adopted again", "{}"
-	must(t, stamper.Stamp(t.Context(), name, again))
+	must(t, stamper.Stamp(t.Context(), name, &stamp, again))
 	if i := s.get(t, name); *i.Stamp != again {
 		t.Errorf("the stamp is %+v", i.Stamp)
 	}
+	s.otherStampsStay(t, name)
 	for range 2 {
-		must(t, stamper.Unstamp(t.Context(), name))
+		must(t, stamper.Unstamp(t.Context(), name, again))
 	}
 	if i := s.get(t, name); i.Stamp != nil {
 		t.Errorf("the stamp is still %+v", i.Stamp)
 	}
-	wantKind(t, stamper.Stamp(t.Context(), "conform-absent", stamp), kinds.NotFound)
-	must(t, stamper.Unstamp(t.Context(), "conform-absent"))
+	wantKind(t, stamper.Stamp(t.Context(), name, &again, stamp), kinds.Conflict)
+	wantKind(t, stamper.Stamp(t.Context(), "conform-absent", nil, stamp), kinds.NotFound)
+	must(t, stamper.Unstamp(t.Context(), "conform-absent", stamp))
+}
+
+// otherStampsStay: who saw another stamp than the instance bears changes
+// nothing of it.
+func (s *suite) otherStampsStay(t *testing.T, name string) {
+	t.Helper()
+	stamper := s.Broker.(containerbroker.Stamper)
+	bears := *s.get(t, name).Stamp
+	mine := containerbroker.Stamp{Namespace: bears.Namespace, UID: "another", Token: "two", Record: "{}"}
+	wantKind(t, stamper.Stamp(t.Context(), name, nil, mine), kinds.Conflict)
+	for _, seen := range []containerbroker.Stamp{
+		{Namespace: s.OtherNamespace, UID: bears.UID, Token: bears.Token},
+		{Namespace: bears.Namespace, UID: "before", Token: bears.Token},
+		{Namespace: bears.Namespace, UID: bears.UID, Token: "before"},
+	} {
+		wantKind(t, stamper.Stamp(t.Context(), name, &seen, mine), kinds.Conflict)
+		wantKind(t, stamper.Unstamp(t.Context(), name, seen), kinds.Conflict)
+	}
+	if i := s.get(t, name); i.Stamp == nil || *i.Stamp != bears {
+		t.Errorf("the stamp became %+v", i.Stamp)
+	}
 }
 
 func (s *suite) events(t *testing.T) {

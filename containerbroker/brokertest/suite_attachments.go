@@ -158,17 +158,19 @@ func (s *suite) takenOver(t *testing.T, m containerbroker.Machine) {
 	other := m
 	other.Stamp.UID, other.Stamp.Token, other.KeepGuest = "conform-adopter", "conform-adopter", true
 	for _, released := range []bool{false, true} {
+		seen := &m.Stamp
 		if released {
-			must(t, stamper.Unstamp(t.Context(), m.Name))
+			must(t, stamper.Unstamp(t.Context(), m.Name, m.Stamp))
+			seen = nil
 		}
-		must(t, stamper.Stamp(t.Context(), m.Name, other.Stamp))
+		must(t, stamper.Stamp(t.Context(), m.Name, seen, other.Stamp))
 		other.NICs = nil
 		if changes := s.diff(t, other); len(changes) != 0 {
 			t.Errorf("taken over (released %v) it would lose %+v", released, changes)
 		}
 		other.NICs = m.NICs
 		s.changed(t, other, containerbroker.ImpactLive, "nic eth0")
-		must(t, stamper.Stamp(t.Context(), m.Name, m.Stamp))
+		must(t, stamper.Stamp(t.Context(), m.Name, &other.Stamp, m.Stamp))
 		m.KeepGuest = true
 		s.changed(t, m, containerbroker.ImpactLive, "nic eth0")
 	}

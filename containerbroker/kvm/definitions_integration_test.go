@@ -109,8 +109,8 @@ func foreignDomainsStay(t *testing.T, r *rig) {
 	if after := r.server.Virsh("dumpxml", "theirs"); after != before {
 		t.Errorf("it became %s", after)
 	}
-	must(t, d.Stamp(t.Context(), "theirs", m.Stamp))
-	must(t, d.Unstamp(t.Context(), "theirs"))
+	must(t, d.Stamp(t.Context(), "theirs", nil, m.Stamp))
+	must(t, d.Unstamp(t.Context(), "theirs", m.Stamp))
 	if after := r.server.Virsh("dumpxml", "theirs"); !strings.Contains(after, "<theirs xmlns=\"https://example.com/\">kept</theirs>") || strings.Contains(after, "hostler.invalid") {
 		t.Errorf("it became %s", after)
 	}
@@ -126,7 +126,7 @@ func laidOutGrows(t *testing.T, r *rig) {
 		"<cpu mode='maximum'><topology sockets='1' cores='2' threads='1'/><numa><cell id='0' cpus='0-1' memory='1024' unit='MiB'/></numa></cpu></domain>")
 	t.Cleanup(func() { r.server.Virsh("undefine", "laid") })
 	m := containerbroker.Machine{Name: "laid", CPUs: 1, Memory: 1 << 30, KeepGuest: true, Stamp: containerbroker.Stamp{Namespace: "hostler", UID: "laid", Token: "t", Record: "{}"}}
-	must(t, d.Stamp(t.Context(), m.Name, m.Stamp))
+	must(t, d.Stamp(t.Context(), m.Name, nil, m.Stamp))
 	if changes := d.Diff(m, get(t, d, m.Name)); len(changes) != 0 {
 		t.Fatalf("declared as it is, it differs: %+v", changes)
 	}

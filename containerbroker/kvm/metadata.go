@@ -56,26 +56,26 @@ func replaceNote(def *definition) (string, error) {
 
 // Stamp implements containerbroker.Stamper. The interfaces that another
 // machine's instance was given are its own from then on.
-func (d *Driver) Stamp(ctx context.Context, name string, s containerbroker.Stamp) error {
-	if err := d.stamp(ctx, name, s); err != nil {
+func (d *Driver) Stamp(ctx context.Context, name string, seen *containerbroker.Stamp, s containerbroker.Stamp) error {
+	if err := d.stamp(ctx, name, seen, s); err != nil {
 		return fmt.Errorf("cannot stamp instance %q: %w", name, err)
 	}
 	return nil
 }
 
-func (d *Driver) stamp(ctx context.Context, name string, s containerbroker.Stamp) error {
+func (d *Driver) stamp(ctx context.Context, name string, seen *containerbroker.Stamp, s containerbroker.Stamp) error {
 	if err := checkStamp(s); err != nil {
 		return err
 	}
 	return d.mark(ctx, name, func(c *conn, dom libvirt.Domain, def definition) (err error) {
 		n := def.note
+		if err := containerbroker.MayStamp(n.stamp(), seen, s); err != nil {
+			return err
+		}
 		if n == nil {
 			if n, err = d.recovered(c, def); err != nil {
 				return err
 			}
-		}
-		if n.Namespace != "" && n.Namespace != s.Namespace {
-			return fault.New(fault.Conflict, "it belongs to namespace %q", clean(n.Namespace, 64))
 		}
 		key, err := d.sealKey(ctx, c, s.Namespace, true)
 		if err != nil {
@@ -100,8 +100,11 @@ func (d *Driver) stamp(ctx context.Context, name string, s containerbroker.Stamp
 
 // Unstamp implements containerbroker.Stamper. A domain that does not exist
 // bears no stamp.
-func (d *Driver) Unstamp(ctx context.Context, name string) error {
+func (d *Driver) Unstamp(ctx context.Context, name string, seen containerbroker.Stamp) error {
 	err := d.mark(ctx, name, func(c *conn, dom libvirt.Domain, def definition) error {
+		if err := containerbroker.MayUnstamp(def.note.stamp(), seen); err != nil {
+			return err
+		}
 		if def.note == nil {
 			return nil
 		}
@@ -113,7 +116,9 @@ func (d *Driver) Unstamp(ctx context.Context, name string) error {
 	return nil
 }
 
-// mark changes a domain's note.
+// mark changes a domain's note. libvirt knows no conditional request: the
+// domain is found by its name once, and then read and changed under its own
+// UUID, so that the change meets no other domain, whatever bears the name.
 func (d *Driver) mark(ctx context.Context, name string, change func(*conn, libvirt.Domain, definition) error) error {
 	c, err := d.open(ctx)
 	if err != nil {

@@ -22,10 +22,10 @@ func releasedKeepsItsImage(t *testing.T, r *rig) {
 	m := r.made(d, "let-go")
 	t.Cleanup(func() { _ = d.Delete(context.WithoutCancel(t.Context()), m.Name, m.Stamp) })
 	before := get(t, d, m.Name)
-	must(t, d.Unstamp(t.Context(), m.Name))
+	must(t, d.Unstamp(t.Context(), m.Name, m.Stamp))
 	imageStays(t, r, m, m.Name)
 
-	must(t, d.Stamp(t.Context(), m.Name, m.Stamp))
+	must(t, d.Stamp(t.Context(), m.Name, nil, m.Stamp))
 	now := get(t, d, m.Name)
 	if now.ImageID != m.ImageID || now.RootDisk != before.RootDisk {
 		t.Errorf("taken over again it is %+v, was %+v", now, before)
@@ -41,13 +41,13 @@ func releasedKeepsItsImage(t *testing.T, r *rig) {
 	}
 
 	// One whose definition somebody took away, and not its disk.
-	must(t, d.Unstamp(t.Context(), m.Name))
+	must(t, d.Unstamp(t.Context(), m.Name, m.Stamp))
 	definition := r.server.Virsh("dumpxml", m.Name, "--inactive")
 	r.server.Virsh("undefine", m.Name)
 	imageStays(t, r, m, "root.qcow2")
 	r.server.Define("define", definition)
 
-	must(t, d.Stamp(t.Context(), m.Name, m.Stamp))
+	must(t, d.Stamp(t.Context(), m.Name, nil, m.Stamp))
 	must(t, d.Delete(t.Context(), m.Name, m.Stamp))
 	for _, file := range r.server.Files() {
 		if strings.Contains(file, m.Name) {

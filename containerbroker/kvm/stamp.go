@@ -123,6 +123,14 @@ func checkStamp(s containerbroker.Stamp) error {
 	return nil
 }
 
+// stamp is the stamp in the note, without its record; nil: there is none.
+func (n *note) stamp() *containerbroker.Stamp {
+	if n == nil {
+		return nil
+	}
+	return &containerbroker.Stamp{Namespace: n.Namespace, UID: n.UID, Token: n.Token}
+}
+
 // owned says that the note bears the stamp's owner.
 func (n *note) owned(s containerbroker.Stamp) bool {
 	return n != nil && n.Namespace == s.Namespace && n.UID == s.UID

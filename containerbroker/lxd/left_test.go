@@ -45,11 +45,13 @@ func TestP28DevicesLeftAreKept(t *testing.T) {
 			diff := func(m containerbroker.Machine) []containerbroker.Change {
 				return d.Diff(m, instanceOf(api.InstanceFull{Instance: i}))
 			}
+			seen := stampOf(i.Config)
 			if released {
-				succeeds(t, d.Unstamp(t.Context(), "web"))
+				succeeds(t, d.Unstamp(t.Context(), "web", *seen))
+				seen = nil
 			}
 			for range 2 {
-				succeeds(t, d.Stamp(t.Context(), "web", adopted.Stamp))
+				succeeds(t, d.Stamp(t.Context(), "web", seen, adopted.Stamp))
 			}
 			if changes := diff(adopted); len(changes) != 0 {
 				t.Errorf("taken over it would lose %+v", changes)
@@ -76,7 +78,7 @@ func TestP28DevicesLeftAreKept(t *testing.T) {
 			if len(i.Devices) != 2 || i.Devices["vol-data"] == nil || i.Devices["theirs"] == nil {
 				t.Errorf("declared no more it has %v after %+v", i.Devices, changes)
 			}
-			succeeds(t, d.Unstamp(t.Context(), "web"))
+			succeeds(t, d.Unstamp(t.Context(), "web", adopted.Stamp))
 			if _, there := i.Config[keyLeft]; there {
 				t.Errorf("let go it bears %v", i.Config)
 			}
@@ -89,7 +91,7 @@ func TestP28DevicesLeftAreKept(t *testing.T) {
 	f.instance(&i)
 	again := testMachine().Stamp
 	again.Token = "again"
-	succeeds(t, f.driver(nil).Stamp(t.Context(), "web", again))
+	succeeds(t, f.driver(nil).Stamp(t.Context(), "web", stampOf(i.Config), again))
 	if _, there := i.Config[keyLeft]; there || i.Config[keyToken] != "again" {
 		t.Errorf("stamped again: %v", i.Config)
 	}

@@ -56,15 +56,16 @@ func (d *Driver) Update(ctx context.Context, m containerbroker.Machine, changes 
 
 // Stamp implements containerbroker.Stamper. The devices that another machine's
 // instance was given are its own from then on.
-func (d *Driver) Stamp(ctx context.Context, name string, s containerbroker.Stamp) error {
+func (d *Driver) Stamp(ctx context.Context, name string, seen *containerbroker.Stamp, s containerbroker.Stamp) error {
 	if s.Namespace == "" || s.UID == "" || len(s.Record) > maxRecord {
 		return fault.New(fault.Invalid, "cannot stamp instance %q: the stamp is incomplete or too large", name)
 	}
 	err := d.edit(ctx, name, func(_ *client, found api.Instance, put *api.InstancePut) error {
-		if have := stampOf(found.Config); have != nil && have.Namespace != s.Namespace {
-			return fault.New(fault.Conflict, "it belongs to namespace %q", have.Namespace)
+		have := stampOf(found.Config)
+		if err := containerbroker.MayStamp(have, seen, s); err != nil {
+			return err
 		}
-		if have := stampOf(found.Config); have == nil || have.UID != s.UID {
+		if have == nil || have.UID != s.UID {
 			leaveDevices(put.Config, found.Devices)
 		}
 		maps.Copy(put.Config, stampConfig(s))
@@ -78,8 +79,11 @@ func (d *Driver) Stamp(ctx context.Context, name string, s containerbroker.Stamp
 
 // Unstamp implements containerbroker.Stamper. An instance that does not exist
 // bears no stamp.
-func (d *Driver) Unstamp(ctx context.Context, name string) error {
-	err := d.edit(ctx, name, func(_ *client, _ api.Instance, put *api.InstancePut) error {
+func (d *Driver) Unstamp(ctx context.Context, name string, seen containerbroker.Stamp) error {
+	err := d.edit(ctx, name, func(_ *client, found api.Instance, put *api.InstancePut) error {
+		if err := containerbroker.MayUnstamp(stampOf(found.Config), seen); err != nil {
+			return err
+		}
 		for key := range stampConfig(containerbroker.Stamp{}) {
 			delete(put.Config, key)
 		}

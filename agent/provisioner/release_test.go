@@ -1,0 +1,64 @@
+package provisioner_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"hostler/agent/spec"
+	"hostler/containerbroker"
+	"hostler/containerbroker/brokertest"
+)
+
+// theirs is an instance of that name that belongs to another agent.
+func theirs(name string) containerbroker.Instance {
+	return containerbroker.Instance{
+		Name: name, Status: containerbroker.StatusRunning,
+		Stamp: &containerbroker.Stamp{Namespace: "second", UID: "theirs", Token: "theirs"},
+	}
+}
+
+// P28: a machine whose instance was renamed by hand lets that one go, with its
+// volumes taken back, and leaves whatever bears the machine's name now.
+func TestP28ReleaseOfARenamedInstance(t *testing.T) {
+	r := newRig(t)
+	r.given(spec.KindVolume, "data", map[string]string{"web": "/dev/loop1"})
+	r.declare("web", storage("data"), func(m *spec.MachineRecord) { m.Machine.Retain = true })
+	r.start()
+	r.awaitState("web", spec.MachineRunning)
+	r.fake.Rename("web", "web-old")
+	r.fake.Add(theirs("web"))
+	r.remove("web")
+	r.awaitGone("web")
+	if inst, _ := r.fake.Get("web-old"); inst.Stamp != nil || len(r.disks("web-old")) != 0 {
+		t.Errorf("the renamed instance has %v and bears %+v", r.disks("web-old"), inst.Stamp)
+	}
+	if inst, _ := r.fake.Get("web"); inst.Stamp == nil || inst.Stamp.Namespace != "second" {
+		t.Errorf("the other agent's instance bears %+v", inst.Stamp)
+	}
+	if ops := r.fake.Operations(); slices.ContainsFunc(ops, func(op string) bool { return strings.HasPrefix(op, "update web ") || op == "unstamp web" }) {
+		t.Errorf("operations: %v", ops)
+	}
+}
+
+// P28: nor is the stamp removed from an instance that took the name between the
+// look and the release.
+func TestP28RenamedWhileItIsReleased(t *testing.T) {
+	r := newRig(t)
+	r.declare("web", func(m *spec.MachineRecord) { m.Machine.Retain = true })
+	r.start()
+	r.awaitState("web", spec.MachineRunning)
+	release := r.fake.Block(brokertest.Unstamp, "web")
+	r.remove("web")
+	r.eventually("a release in flight", func() bool { return r.fake.Calls(brokertest.Unstamp) == 1 })
+	r.fake.Rename("web", "web-old")
+	r.fake.Add(theirs("web"))
+	release()
+	r.awaitGone("web")
+	if inst, _ := r.fake.Get("web"); inst.Stamp == nil || inst.Stamp.Namespace != "second" {
+		t.Errorf("the other agent's instance bears %+v", inst.Stamp)
+	}
+	if inst, _ := r.fake.Get("web-old"); inst.Stamp != nil {
+		t.Errorf("the renamed instance bears %+v", inst.Stamp)
+	}
+}
