@@ -280,10 +280,9 @@ func (w *world) dying(d Desired) []Step {
 	step := func(a Action, i containerbroker.Impact, inst *containerbroker.Instance, detail string) []Step {
 		return []Step{{Action: a, Machine: d.Name, UID: d.UID, Impact: i, Instance: inst, Detail: detail}}
 	}
-	inst := w.byUID[d.UID]
+	inst := known(d, w.byUID[d.UID])
 	// One that was never whole is nothing that anybody could keep.
-	whole := known(d, inst)
-	released := d.released() && whole != nil && whole.Status != containerbroker.StatusHalfMade
+	released := d.released() && inst != nil && inst.Status != containerbroker.StatusHalfMade
 	switch {
 	case inst == nil:
 		forget := step(ActionForget, containerbroker.ImpactNone, nil, "there is no instance")

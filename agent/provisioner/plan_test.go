@@ -36,6 +36,8 @@ func provisioned(d *Desired) {
 	setReady(&d.Status, true, "Usable", "", t0)
 }
 
+func adopted(d *Desired) { d.Record.Adopted = true }
+
 func dying(d *Desired) { d.Life, d.Generation = state.Dying, 2 }
 
 func failed(kind fault.Kind, next *time.Time) func(*Desired) {
@@ -300,6 +302,20 @@ func TestClassification(t *testing.T) {
 		{
 			name: "a recorded instance is whole, whatever it looks like", desired: []Desired{machine("web", provisioned)},
 			instances: []containerbroker.Instance{instance("web", halfMade)}, want: []string{"start web"},
+		},
+		{
+			name: "P33 an adopted instance is whole, whatever it looks like", desired: []Desired{machine("web", adopted)}, intents: begun("web"),
+			instances: []containerbroker.Instance{instance("web", halfMade)}, want: []string{"record web", "start web"},
+		},
+		{
+			name: "P28 P33 an adopted instance that looks half made is kept", intents: begun("web"),
+			desired:   []Desired{machine("web", adopted, dying, func(d *Desired) { d.Record.Released = true })},
+			instances: []containerbroker.Instance{instance("web", halfMade)}, want: []string{"release web"},
+		},
+		{
+			name:      "P33 nor is it deleted with another machine's token",
+			desired:   []Desired{machine("web", adopted, dying)},
+			instances: []containerbroker.Instance{instance("web", halfMade)}, want: []string{"forget web"},
 		},
 		{
 			name: "a half-made instance that is not declared is deleted", desired: []Desired{machine("web", dying)},

@@ -10,7 +10,7 @@ func (w *world) unfinished(d Desired, inst *containerbroker.Instance) (steps []S
 	if d.Status.Instance != nil {
 		return nil, false
 	}
-	switch inst.Status {
+	switch known(d, inst).Status {
 	case containerbroker.StatusBusy, containerbroker.StatusUnknown:
 		return nil, true
 	case containerbroker.StatusHalfMade:
@@ -27,9 +27,10 @@ func (w *world) unfinished(d Desired, inst *containerbroker.Instance) (steps []S
 }
 
 // known is the instance as it is taken: one whose create was seen to end is
-// whole, whatever it looks like to the hypervisor.
+// whole, whatever it looks like to the hypervisor, and so is one that was
+// adopted, whose data the agent did not make and cannot make again.
 func known(d Desired, inst *containerbroker.Instance) *containerbroker.Instance {
-	if inst == nil || inst.Status != containerbroker.StatusHalfMade || d.Status.Instance == nil {
+	if inst == nil || inst.Status != containerbroker.StatusHalfMade || d.Status.Instance == nil && !d.Record.Adopted {
 		return inst
 	}
 	whole := *inst

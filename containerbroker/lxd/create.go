@@ -103,6 +103,10 @@ func ours(i api.Instance, s containerbroker.Stamp) bool {
 	return have != nil && sameOwner(have, s) && have.Token == s.Token
 }
 
+// keyWhole marks an instance that looked half made when it was taken over, e.g.
+// one that was restored from a backup and has not been started since.
+const keyWhole = "user.hostler.whole"
+
 // halfMade says that LXD has not finished making an instance, and, when no
 // operation runs on it, never will. When its files are there LXD notes that
 // its templates are to be applied, and from its first start on how it was
@@ -110,7 +114,7 @@ func ours(i api.Instance, s containerbroker.Stamp) bool {
 // a btrfs pool it cannot delete again (5.0.2).
 func halfMade(i api.Instance) bool {
 	return i.StatusCode == api.Stopped && i.Config[keyNamespace] != "" && i.Config[keyBaseImage] != "" &&
-		i.Config["volatile.apply_template"] == "" && i.Config["volatile.last_state.power"] == ""
+		i.Config["volatile.apply_template"] == "" && i.Config["volatile.last_state.power"] == "" && i.Config[keyWhole] == ""
 }
 
 func sameOwner(have *containerbroker.Stamp, s containerbroker.Stamp) bool {

@@ -69,6 +69,9 @@ func (d *Driver) Stamp(ctx context.Context, name string, seen *containerbroker.S
 			leaveDevices(put.Config, found.Devices)
 		}
 		maps.Copy(put.Config, stampConfig(s))
+		if found.Config = put.Config; have == nil && halfMade(found) {
+			put.Config[keyWhole] = "true"
+		}
 		return nil
 	})
 	if err != nil {
@@ -88,6 +91,7 @@ func (d *Driver) Unstamp(ctx context.Context, name string, seen containerbroker.
 			delete(put.Config, key)
 		}
 		delete(put.Config, keyLeft)
+		delete(put.Config, keyWhole)
 		return nil
 	})
 	if err != nil && !fault.Is(err, fault.NotFound) {

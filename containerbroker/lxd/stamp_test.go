@@ -55,3 +55,23 @@ func TestP28StampThatChangesMeanwhileStays(t *testing.T) {
 		})
 	}
 }
+
+// P33: an instance that was never started since it came, e.g. one restored from
+// a backup, has not what tells a whole instance from one whose create was cut
+// short. Taken over it is whole; let go, nothing of ours is left on it.
+func TestP33AdoptedInstanceIsWhole(t *testing.T) {
+	f := newFakeLXD(t)
+	d := f.driver(nil)
+	i := api.Instance{Name: "web", StatusCode: api.Stopped, Config: map[string]string{keyBaseImage: "abc"}}
+	before := maps.Clone(i.Config)
+	f.instance(&i)
+	stamp := testMachine().Stamp
+	succeeds(t, d.Stamp(t.Context(), "web", nil, stamp))
+	if got := instanceOf(api.InstanceFull{Instance: i}); got.Status != containerbroker.StatusStopped {
+		t.Errorf("it is %s", got.Status)
+	}
+	succeeds(t, d.Unstamp(t.Context(), "web", stamp))
+	if !maps.Equal(i.Config, before) {
+		t.Errorf("let go it bears %v", i.Config)
+	}
+}
