@@ -22,10 +22,18 @@ var architectures = []string{"amd64", "arm64", "arm", "386", "ppc64le", "s390x",
 // Supported implements initialisers.Initialiser. A LXD that answers is proof;
 // otherwise the host is looked at.
 func (i *Initialiser) Supported(ctx context.Context) (bool, string) {
-	if socket := i.Socket(); socket != "" && ping(ctx, socket) == nil {
+	socket := i.Socket()
+	if socket != "" && ping(ctx, socket) == nil {
 		return true, ""
 	}
-	if problems := i.probe().problems(); len(problems) > 0 {
+	problems := i.probe().problems()
+	// Where LXD is not there, this host's release must have packages of it.
+	if socket == "" && !i.programExists() {
+		if _, err := i.packageSet(); err != nil {
+			problems = append(problems, err.Error())
+		}
+	}
+	if len(problems) > 0 {
 		return false, strings.Join(problems, "; ")
 	}
 	return true, ""
