@@ -71,7 +71,7 @@ func newLXDInitialiser(h *host, c spec.Config) initialisers.Initialiser {
 		Runner: run.Host{}, Packages: h.packages(c), Sysctl: sysctl.New(h.paths, log), Paths: h.paths,
 		Pool: c.Types.LXD.Pool, MTU: c.Types.LXD.MTU, NetworkMethod: c.Types.LXD.NetworkMethod,
 		Proxy:  lxdinit.Proxy{HTTP: c.Proxy.HTTP, HTTPS: c.Proxy.HTTPS, No: c.Proxy.No},
-		LXDDir: os.Getenv("LXD_DIR"), Logger: log,
+		LXDDir: os.Getenv("LXD_DIR"), Notice: h.notice, Logger: log,
 	})
 }
 

@@ -75,7 +75,10 @@ func look(server client.InstanceServer) (seen, error) {
 		return seen{}, err
 	}
 	for _, n := range networks {
-		have.networks[n.Name] = network{managed: n.Managed, kind: n.Type, address: n.Config["ipv4.address"]}
+		mtu, _ := strconv.Atoi(n.Config["bridge.mtu"])
+		have.networks[n.Name] = network{
+			managed: n.Managed, kind: n.Type, address: n.Config["ipv4.address"], mtu: mtu, ours: n.Description == bridgeDescription,
+		}
 	}
 	profile, _, err := server.GetProfile("default")
 	if err != nil {
@@ -113,6 +116,11 @@ func (i *Initialiser) configure(ctx context.Context, socket string, progress fun
 	}
 	if todo.network != "" {
 		if err := i.createBridge(server, todo.network, todo.subnet, progress); err != nil {
+			return err
+		}
+	}
+	if todo.mtuOf != "" {
+		if err := setMTU(server, todo.mtuOf, i.opts.MTU, progress); err != nil {
 			return err
 		}
 	}
@@ -158,6 +166,9 @@ func (i *Initialiser) createPool(server client.InstanceServer, drivers []string,
 	return nil
 }
 
+// bridgeDescription marks a bridge as made by this package.
+const bridgeDescription = "NATed bridge made by hostler"
+
 func (i *Initialiser) createBridge(server client.InstanceServer, name, address string, progress func(string)) error {
 	progress(fmt.Sprintf("creating bridge %s (%s, NAT, DHCP)", name, address))
 	config := map[string]string{"ipv4.address": address, "ipv4.nat": "true", "ipv6.address": "none"}
@@ -165,10 +176,29 @@ func (i *Initialiser) createBridge(server client.InstanceServer, name, address s
 		config["bridge.mtu"] = strconv.Itoa(i.opts.MTU)
 	}
 	err := server.CreateNetwork(api.NetworksPost{Name: name, Type: "bridge", NetworkPut: api.NetworkPut{
-		Config: config, Description: "NATed bridge made by hostler",
+		Config: config, Description: bridgeDescription,
 	}})
 	if err != nil && !exists(server.GetNetworkNames, name) {
 		return fault.New(fault.Transient, "cannot create bridge %s: %w", name, err)
+	}
+	return nil
+}
+
+// setMTU changes the MTU of a bridge of ours. LXD applies it at once; guests
+// have it from their next start on.
+func setMTU(server client.InstanceServer, name string, mtu int, progress func(string)) error {
+	progress(fmt.Sprintf("setting the MTU of bridge %s to %d", name, mtu))
+	n, etag, err := server.GetNetwork(name)
+	if err == nil {
+		put := n.Writable()
+		if put.Config == nil {
+			put.Config = map[string]string{}
+		}
+		put.Config["bridge.mtu"] = strconv.Itoa(mtu)
+		err = server.UpdateNetwork(name, put, etag)
+	}
+	if err != nil {
+		return fault.New(fault.Transient, "cannot set the MTU of bridge %s: %w", name, err)
 	}
 	return nil
 }

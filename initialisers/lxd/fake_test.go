@@ -105,7 +105,16 @@ func (f *fakeLXD) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "POST /1.0/networks":
 		var post api.NetworksPost
 		f.read(r, &post)
-		f.networks[post.Name] = api.Network{Name: post.Name, Type: post.Type, Managed: true, Config: post.Config}
+		f.networks[post.Name] = api.Network{Name: post.Name, Type: post.Type, Managed: true, Config: post.Config, Description: post.Description}
+		f.answer(w, nil)
+	case "GET /1.0/networks/lxdbr0":
+		f.answer(w, f.networks["lxdbr0"])
+	case "PUT /1.0/networks/lxdbr0":
+		n := f.networks["lxdbr0"]
+		var put api.NetworkPut
+		f.read(r, &put)
+		n.Config, n.Description = put.Config, put.Description
+		f.networks["lxdbr0"] = n
 		f.answer(w, nil)
 	case "GET /1.0/profiles/default":
 		f.answer(w, api.Profile{Name: "default", Config: f.profile.Config, Devices: f.profile.Devices})

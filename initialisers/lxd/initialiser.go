@@ -49,7 +49,10 @@ type Options struct {
 	// NetworkMethod is NetworkLocal (also when empty) or NetworkProvider.
 	NetworkMethod string
 	Proxy         Proxy
-	Logger        *slog.Logger
+	// Notice shows a sentence in the host's status until it is cleared by an
+	// empty one; may be nil.
+	Notice func(key, text string)
+	Logger *slog.Logger
 	// StartTimeout bounds the wait for a started daemon; 0 is 5 minutes.
 	StartTimeout time.Duration
 }
@@ -84,6 +87,9 @@ func New(opts Options) *Initialiser {
 	if opts.NetworkMethod == "" {
 		opts.NetworkMethod = NetworkLocal
 	}
+	if opts.Notice == nil {
+		opts.Notice = func(string, string) {}
+	}
 	if opts.StartTimeout == 0 {
 		opts.StartTimeout = 5 * time.Minute
 	}
@@ -106,6 +112,7 @@ func (i *Initialiser) Satisfied(ctx context.Context) (bool, string) {
 	if err != nil {
 		return false, err.Error()
 	}
+	i.opts.Notice("MTU of LXD's bridge", mtuNotice(seen, i.wanted()))
 	steps, err := plan(seen, i.wanted(), hostNetwork{})
 	if err != nil {
 		return false, err.Error()

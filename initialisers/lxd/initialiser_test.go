@@ -302,6 +302,68 @@ func TestUnknownReleaseNeedsOperator(t *testing.T) {
 	}
 }
 
+// types.lxd.mtu reaches a bridge of ours that exists already; another's is
+// left, and a notice says so.
+func TestMTUOfABridgeThatExists(t *testing.T) {
+	h := newHost(t)
+	h.lxd.listen(debianDir(h.p))
+	if err := h.initialise(); err != nil {
+		t.Fatal(err)
+	}
+	notices := map[string]string{}
+	h.opts.MTU, h.opts.Notice = 1400, func(key, text string) { notices[key] = text }
+	if ok, why := h.satisfied(); ok || !strings.Contains(why, "the MTU of lxdbr0 differs") {
+		t.Errorf("satisfied %v, %s", ok, why)
+	}
+	if err := h.initialise(); err != nil {
+		t.Fatal(err)
+	}
+	bridge := h.lxd.networks["lxdbr0"]
+	if ok, why := h.satisfied(); !ok || bridge.Config["bridge.mtu"] != "1400" || bridge.Config["ipv4.nat"] != "true" {
+		t.Errorf("satisfied %v, %s: %+v", ok, why, bridge)
+	}
+	for _, text := range notices {
+		if text != "" {
+			t.Errorf("notice %q", text)
+		}
+	}
+
+	bridge.Description = "another's"
+	h.lxd.networks["lxdbr0"], h.opts.MTU = bridge, 1300
+	ok, why := h.satisfied()
+	if text := notices["MTU of LXD's bridge"]; !ok || !strings.Contains(text, "lxc network set lxdbr0 bridge.mtu=1300") {
+		t.Errorf("satisfied %v, %s, notice %q", ok, why, text)
+	}
+	h.opts.MTU = 1500
+	if _, _ = h.satisfied(); notices["MTU of LXD's bridge"] != "" {
+		t.Errorf("the default is told: %q", notices)
+	}
+}
+
+// A release without packages of LXD is not supported, and is told before
+// anything is installed; LXD that is there already makes it so.
+func TestReleaseWithoutLXDIsNotSupported(t *testing.T) {
+	h := newHost(t)
+	for release, want := range map[string]string{
+		"ID=ubuntu\nVERSION_ID=\"24.04\"\n": "snap install lxd", "ID=plan9\n": "plan9", "ID=debian\nVERSION_ID=\"12\"\n": "",
+	} {
+		if err := os.WriteFile(h.p.OSRelease(), []byte(release), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		_, why := lxd.New(h.opts).Supported(t.Context())
+		if want == "" && strings.Contains(why, "install") || !strings.Contains(why, want) {
+			t.Errorf("%s: %q", release, why)
+		}
+	}
+	if err := os.WriteFile(h.p.OSRelease(), []byte("ID=plan9\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	h.lxd.listen(debianDir(h.p))
+	if ok, why := lxd.New(h.opts).Supported(t.Context()); !ok {
+		t.Errorf("with LXD there: %s", why)
+	}
+}
+
 func TestDaemonThatNeverAnswers(t *testing.T) {
 	h := newHost(t)
 	h.opts.StartTimeout = 50 * time.Millisecond

@@ -36,7 +36,12 @@ type network struct {
 	managed bool
 	kind    string
 	address string // ipv4.address of a managed one
+	mtu     int    // 0: LXD's default
+	ours    bool   // made by this package
 }
+
+// defaultMTU is that of a bridge for which nothing else is set.
+const defaultMTU = 1500
 
 type deviceConfig = map[string]string
 
@@ -45,6 +50,7 @@ type steps struct {
 	pool    string // to create
 	network string // bridge to create
 	subnet  string // its address, 10.1.2.1/24
+	mtuOf   string // bridge of ours that gets the wanted MTU
 	devices map[string]deviceConfig
 	config  map[string]string
 }
@@ -57,6 +63,9 @@ func (s steps) String() string {
 	}
 	if s.network != "" {
 		parts = append(parts, "no bridge")
+	}
+	if s.mtuOf != "" {
+		parts = append(parts, "the MTU of "+s.mtuOf+" differs")
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.devices)) {
 		parts = append(parts, fmt.Sprintf("the default profile lacks %s", name))
@@ -95,6 +104,9 @@ func plan(have seen, want wanted, host hostNetwork) (steps, error) {
 		name := freeName(have.devices, "eth", 0)
 		todo.devices[name] = deviceConfig{"type": "nic", "name": name, "network": bridge}
 	}
+	if bridge, n := guestBridge(have, want); n.ours && otherMTU(n, want) {
+		todo.mtuOf = bridge
+	}
 	for key, value := range map[string]string{
 		"core.proxy_http": want.proxy.HTTP, "core.proxy_https": want.proxy.HTTPS, "core.proxy_ignore_hosts": want.proxy.No,
 	} {
@@ -103,6 +115,44 @@ func plan(have seen, want wanted, host hostNetwork) (steps, error) {
 		}
 	}
 	return todo, nil
+}
+
+// guestBridge returns the managed bridge on which the default profile has its
+// NIC, empty where there is none.
+func guestBridge(have seen, want wanted) (string, network) {
+	if want.networkMethod != NetworkLocal {
+		return "", network{}
+	}
+	for _, name := range slices.Sorted(maps.Keys(have.devices)) {
+		d := have.devices[name]
+		bridge := d["network"]
+		if bridge == "" {
+			bridge = d["parent"]
+		}
+		if n := have.networks[bridge]; d["type"] == "nic" && n.managed && n.kind == "bridge" {
+			return bridge, n
+		}
+	}
+	return "", network{}
+}
+
+func otherMTU(n network, want wanted) bool {
+	is := n.mtu
+	if is == 0 {
+		is = defaultMTU
+	}
+	return want.mtu != 0 && want.mtu != is
+}
+
+// mtuNotice tells of a wanted MTU that a bridge does not get because it was set
+// up by others; "" where there is nothing to tell. The default is no wish.
+func mtuNotice(have seen, want wanted) string {
+	bridge, n := guestBridge(have, want)
+	if bridge == "" || n.ours || want.mtu == defaultMTU || !otherMTU(n, want) {
+		return ""
+	}
+	return fmt.Sprintf("types.lxd.mtu is %d, and LXD's bridge %s, which hostler did not make, has another: set it by `lxc network set %s bridge.mtu=%d`, or remove types.lxd.mtu",
+		want.mtu, bridge, bridge, want.mtu)
 }
 
 // choosePool returns the existing pool to use, "" when one must be created.
