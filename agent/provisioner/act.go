@@ -103,7 +103,8 @@ func (o *operation) run(ctx context.Context) {
 	name := o.steps[0].Machine
 	if err := o.each(ctx); err == nil {
 		w.unpause(name)
-		if !o.gone && o.d.Status.Attempts.ErrorKind != "" {
+		kept := slices.ContainsFunc(o.steps, func(s Step) bool { return s.Kept })
+		if !o.gone && !kept && o.d.Status.Attempts.ErrorKind != "" {
 			clearFailure(&o.d.Status)
 			if err := o.save(ctx); err != nil {
 				w.Logger.Warn("A success cannot be recorded.", "machine", name, "error", err)
@@ -199,8 +200,16 @@ func (o *operation) failed(ctx context.Context, s Step, err error) {
 		o.event(ctx, state.LevelWarn, "Failed", string(s.Action)+": "+err.Error())
 		return
 	}
+	if s.Kept {
+		o.keepFailed(ctx, s, err)
+		return
+	}
 	o.d.Status.ObservedGeneration = o.d.Generation
 	o.d.Status.StartFailed = !o.runs
+	o.d.Status.FailedStep = &spec.FailedStep{Action: string(s.Action)}
+	for _, c := range s.Changes {
+		o.d.Status.FailedStep.Fields = append(o.d.Status.FailedStep.Fields, c.Field)
+	}
 	Fail(&o.d.Status, o.d.UID, err, RetryPolicy{Retries: config.StartRetries, Delay: config.RetryDelay, Interval: config.TransientRetryInterval}, w.Now())
 	err = o.save(ctx)
 	if err != nil {

@@ -207,7 +207,7 @@ func assessFailed(s *spec.MachineStatus) {
 }
 
 func clearFailure(s *spec.MachineStatus) {
-	s.Attempts, s.StartFailed = spec.Attempts{}, false
+	s.Attempts, s.StartFailed, s.FailedStep = spec.Attempts{}, false, nil
 	s.Conditions = slices.DeleteFunc(slices.Clone(s.Conditions), func(c spec.Condition) bool { return c.Type == ConditionFailed })
 }
 

@@ -1,10 +1,14 @@
 package provisioner
 
 import (
+	"context"
 	"slices"
 
 	"hostler/agent/reconcile"
+	"hostler/agent/spec"
+	"hostler/agent/state"
 	"hostler/containerbroker"
+	"hostler/internal/fault"
 )
 
 // start plans the start of an instance; one that keeps dying is given its
@@ -23,26 +27,93 @@ func (w *world) start(d Desired, inst *containerbroker.Instance) Step {
 	return s
 }
 
-// kept plans for a machine whose last failure waits for a person. It is kept
-// running all the same, unless it is its start that failed: only what it is
-// given is made right before, since what it had may be another's since.
+// kept plans for a machine whose last failure waits for the operator. Its drift
+// is put right all the same, but for the step that failed.
 func (w *world) kept(d Desired, inst *containerbroker.Instance) []Step {
 	steps := w.held(d, inst)
-	if d.Status.Instance == nil || d.Status.StartFailed || inst.Status != containerbroker.StatusStopped || !d.wantsRunning() || len(d.Waiting) > 0 {
+	if d.Status.Instance == nil {
 		return steps
 	}
-	start := w.start(d, inst)
-	live, _, _ := w.differences(d, inst)
-	given := slices.DeleteFunc(live, func(c containerbroker.Change) bool {
-		_, nic := containerbroker.NICOf(c.Field)
-		_, disk := containerbroker.DiskOf(c.Field)
-		return !nic && !disk && c.Field != containerbroker.FieldNetworkConfig
-	})
-	if len(given) > 0 {
-		steps = append(steps, Step{
-			Action: ActionUpdate, Machine: d.Name, UID: d.UID, Impact: containerbroker.ImpactLive, Changes: given, Instance: inst,
-			Detail: "changed as it is: " + fields(given), After: start.After,
-		})
+	step := func(a Action, i containerbroker.Impact, changes []containerbroker.Change, detail string) Step {
+		return Step{Action: a, Machine: d.Name, UID: d.UID, Impact: i, Changes: changes, Instance: inst, Detail: detail}
 	}
-	return append(steps, start)
+	stopped := inst.Status == containerbroker.StatusStopped
+	live, _, _ := w.differences(d, inst)
+	if stopped && d.wantsRunning() && !d.Status.StartFailed && len(d.Waiting) == 0 {
+		// Only what it is given is made right before the start, since what it
+		// had may be another's since. The rest follows when it runs.
+		start := w.start(d, inst)
+		given := slices.DeleteFunc(live, func(c containerbroker.Change) bool { return !isGiven(c) })
+		if len(given) > 0 {
+			update := step(ActionUpdate, containerbroker.ImpactLive, given, "changed as it is: "+fields(given))
+			update.After = start.After
+			steps = append(steps, update)
+		}
+		return append(steps, start)
+	}
+	live = slices.DeleteFunc(live, func(c containerbroker.Change) bool { return failedFor(d.Status.FailedStep, c) })
+	if len(live) > 0 {
+		update := step(ActionUpdate, containerbroker.ImpactLive, live, "changed as it is: "+fields(live))
+		update.Kept = true
+		steps = append(steps, update)
+	}
+	if !d.wantsRunning() && !stopped && !failedTo(d.Status.FailedStep, ActionStop) {
+		stop := step(ActionStop, containerbroker.ImpactRestart, nil, "declared as not running")
+		stop.Kept = true
+		steps = append(steps, stop)
+	}
+	return steps
+}
+
+// isGiven says whether a change is of what the instance is given from outside.
+func isGiven(c containerbroker.Change) bool {
+	_, nic := containerbroker.NICOf(c.Field)
+	_, disk := containerbroker.DiskOf(c.Field)
+	return nic || disk || c.Field == containerbroker.FieldNetworkConfig
+}
+
+func failedTo(failed *spec.FailedStep, a Action) bool {
+	return failed != nil && failed.Action == string(a)
+}
+
+func failedFor(failed *spec.FailedStep, c containerbroker.Change) bool {
+	return failed != nil && slices.Contains(failed.Fields, c.Field)
+}
+
+// stillLacking is what is left of a failed step once the instance is seen: a
+// field that the instance has by now can drift again.
+func stillLacking(d Desired, inst *containerbroker.Instance, failed *spec.FailedStep, diff func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change) *spec.FailedStep {
+	if failed == nil || len(failed.Fields) == 0 || inst == nil || len(d.Waiting) > 0 {
+		return failed
+	}
+	differ := diff(d.Machine, *inst)
+	left := slices.DeleteFunc(slices.Clone(failed.Fields), func(field string) bool {
+		return !slices.ContainsFunc(differ, func(c containerbroker.Change) bool { return c.Field == field })
+	})
+	return &spec.FailedStep{Action: failed.Action, Fields: left}
+}
+
+// keepFailed notes that a step failed which was made in spite of a failure
+// that waits for the operator. That failure stays the machine's; the step is
+// tried again after a pause, and what itself needs the operator is not.
+func (o *operation) keepFailed(ctx context.Context, s Step, err error) {
+	o.w.pauseFor(s.Machine)
+	o.event(ctx, state.LevelWarn, "Failed", string(s.Action)+": "+err.Error())
+	switch fault.KindOf(err) {
+	case fault.Transient, fault.NotReady, fault.Conflict:
+		return
+	}
+	failed := o.d.Status.FailedStep
+	if failed == nil {
+		failed = &spec.FailedStep{Action: string(s.Action)}
+	}
+	for _, c := range s.Changes {
+		if !failedFor(failed, c) {
+			failed.Fields = append(failed.Fields, c.Field)
+		}
+	}
+	o.d.Status.FailedStep = failed
+	if err := o.save(ctx); err != nil {
+		o.w.Logger.Warn("A failure cannot be recorded.", "machine", s.Machine, "error", err)
+	}
 }

@@ -7,12 +7,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"hostler/agent/spec"
 	"hostler/containerbroker"
 	"hostler/internal/fault"
 )
 
-// P15: a failure that waits for a person keeps no machine stopped that is
-// declared as running, unless it is its start that failed.
+// P15 P17: a failure that waits for the operator keeps no machine stopped that
+// is declared as running, unless it is its start that failed, and leaves no
+// drift but the fields of the step that failed.
 func TestP15FailedMachinesAreKeptRunning(t *testing.T) {
 	change := func(field string) containerbroker.Change {
 		return containerbroker.Change{Field: field, Impact: containerbroker.ImpactLive}
@@ -27,9 +29,25 @@ func TestP15FailedMachinesAreKeptRunning(t *testing.T) {
 		"it was refused a change":     {d: machine("web", provisioned, failed(fault.Invalid, nil)), inst: instance("web", stopped), diff: []containerbroker.Change{change("root-disk")}, steps: []string{"start"}},
 		"what it has may be anothers": {d: machine("web", provisioned, failed(fault.NeedsOperator, nil)), inst: instance("web", stopped), diff: []containerbroker.Change{change("disk vol-data"), change("root-disk")}, steps: []string{"update disk vol-data", "start"}},
 		"its start failed":            {d: machine("web", provisioned, failed(fault.NeedsOperator, nil), func(d *Desired) { d.Status.StartFailed = true }), inst: instance("web", stopped)},
-		"it runs":                     {d: machine("web", provisioned, failed(fault.NeedsOperator, nil)), inst: instance("web"), diff: []containerbroker.Change{change("cpus")}},
-		"it is not to run":            {d: machine("web", provisioned, failed(fault.NeedsOperator, nil), func(d *Desired) { d.Record.Machine.Running = new(false) }), inst: instance("web", stopped)},
-		"it waits":                    {d: machine("web", provisioned, failed(fault.NeedsOperator, nil), func(d *Desired) { d.Waiting = []string{"network/lan"} }), inst: instance("web", stopped)},
+		"it runs":                     {d: machine("web", provisioned, failed(fault.NeedsOperator, nil)), inst: instance("web"), diff: []containerbroker.Change{change("cpus")}, steps: []string{"update cpus"}},
+		"it runs and lacks what failed": {
+			d:    machine("web", provisioned, failed(fault.Invalid, nil), failedAt(ActionUpdate, "root-disk")),
+			inst: instance("web"), diff: []containerbroker.Change{change("cpus"), change("root-disk")}, steps: []string{"update cpus"},
+		},
+		"its start failed, and it drifts": {
+			d:    machine("web", provisioned, failed(fault.NeedsOperator, nil), func(d *Desired) { d.Status.StartFailed = true }),
+			inst: instance("web", stopped), diff: []containerbroker.Change{change("cpus")}, steps: []string{"update cpus"},
+		},
+		"it runs and is not to": {
+			d:    machine("web", provisioned, failed(fault.NeedsOperator, nil), func(d *Desired) { d.Record.Machine.Running = new(false) }),
+			inst: instance("web"), steps: []string{"stop"},
+		},
+		"its stop failed": {
+			d:    machine("web", provisioned, failed(fault.NeedsOperator, nil), failedAt(ActionStop), func(d *Desired) { d.Record.Machine.Running = new(false) }),
+			inst: instance("web"),
+		},
+		"it is not to run": {d: machine("web", provisioned, failed(fault.NeedsOperator, nil), func(d *Desired) { d.Record.Machine.Running = new(false) }), inst: instance("web", stopped)},
+		"it waits":         {d: machine("web", provisioned, failed(fault.NeedsOperator, nil), func(d *Desired) { d.Waiting = []string{"network/lan"} }), inst: instance("web", stopped)},
 		"it keeps dying": {d: machine("web", provisioned, failed(fault.NeedsOperator, nil), func(d *Desired) {
 			d.Status.StartedAt, d.Status.Deaths = &t0, 4
 		}), inst: instance("web", stopped), steps: []string{"start in 4s"}},
@@ -46,4 +64,8 @@ func TestP15FailedMachinesAreKeptRunning(t *testing.T) {
 			t.Errorf("%s: %s", what, diff)
 		}
 	}
+}
+
+func failedAt(a Action, fields ...string) func(*Desired) {
+	return func(d *Desired) { d.Status.FailedStep = &spec.FailedStep{Action: string(a), Fields: fields} }
 }

@@ -1,8 +1,11 @@
 package provisioner_test
 
 import (
+	"errors"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"hostler/agent/spec"
 	"hostler/containerbroker"
@@ -40,5 +43,61 @@ func TestP15FailedMachineFoundStopped(t *testing.T) {
 	}
 	if i, _ := r.fake.Get("db"); i.Status != containerbroker.StatusStopped || r.fake.Calls(brokertest.SetPower) != starts {
 		t.Errorf("what cannot be started is tried again: %s", r.fake)
+	}
+}
+
+// unheard has the worker look without any event of the hypervisor.
+func unheard(r *rig) { r.fake.Fail(brokertest.Events, "", -1, errors.New("the stream is lost")) }
+
+// P15 P17: drift of a machine whose error waits for the operator is put right
+// without an event, and its error stays.
+func TestP17DriftOfAFailedMachine(t *testing.T) {
+	r := newRig(t)
+	unheard(r)
+	r.declare("web", func(m *spec.MachineRecord) { m.Machine.Running = no() })
+	r.start()
+	r.awaitState("web", spec.MachineStopped)
+	r.fake.BreakCloudInit("web", "unknown module frobnicate")
+	r.declare("web", func(m *spec.MachineRecord) { m.Machine.CPUs = 2 })
+	r.awaitState("web", spec.MachineError)
+	for range 2 { // as often as it drifts
+		r.fake.Change("web", func(i *containerbroker.Instance) { i.CPUs = 7 })
+		r.awaitPass()
+		r.eventually("the drift is put right", func() bool { i, _ := r.fake.Get("web"); return i.CPUs == 2 })
+	}
+	if s, _ := r.status("web"); s.State != spec.MachineError || !strings.Contains(s.Message, "unknown module frobnicate") {
+		t.Errorf("status %+v", s)
+	}
+}
+
+// P15 P17: what was refused is not tried again with the drift of other fields,
+// and drift that cannot be put right is tried again after growing pauses.
+func TestP17DriftBesideARefusedChange(t *testing.T) {
+	r := newRig(t)
+	unheard(r)
+	r.config.RetryDelay = 300 * time.Millisecond
+	r.declare("web")
+	r.start()
+	r.awaitState("web", spec.MachineRunning)
+	r.fake.Fail(brokertest.Update, "web", 1, fault.New(fault.Invalid, "a root disk of 7 bytes"))
+	r.declare("web", func(m *spec.MachineRecord) { m.Machine.RootDisk = 7 })
+	r.awaitState("web", spec.MachineError)
+	r.fake.Forget()
+	r.fake.Fail(brokertest.Update, "web", 2, errors.New("not now"))
+	r.fake.Change("web", func(i *containerbroker.Instance) { i.CPUs = 7 })
+	began := time.Now()
+	for range 4 {
+		r.awaitPass()
+	}
+	if n := r.fake.Calls(brokertest.Update); n != 1 && time.Since(began) < r.config.RetryDelay {
+		t.Errorf("%d updates without a pause", n)
+	}
+	r.eventually("the drift is put right", func() bool { i, _ := r.fake.Get("web"); return i.CPUs == 0 })
+	s, _ := r.status("web")
+	if s.State != spec.MachineError || !strings.Contains(s.Message, "a root disk of 7 bytes") {
+		t.Errorf("status %+v", s)
+	}
+	if ops := r.fake.Operations(); !slices.Equal(ops, []string{"update web cpus"}) {
+		t.Errorf("operations %v", ops)
 	}
 }

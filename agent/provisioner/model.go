@@ -143,6 +143,9 @@ type Step struct {
 	Instance *containerbroker.Instance
 	// Held says what a person must allow first; a held step is only shown.
 	Held string
+	// Kept: the step is made in spite of a failure that waits for the operator,
+	// which it does not end.
+	Kept bool
 	// After is when the step may be carried out; zero: now.
 	After time.Time
 }

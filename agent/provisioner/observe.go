@@ -135,6 +135,7 @@ func (w *Worker) writeStatuses(ctx context.Context, desired []Desired, observed 
 		inst := instances[d.UID]
 		status := Assess(*d, inst, byUID[d.UID], now)
 		status.RestartedFor = stillToBeMade(*d, inst, status.RestartedFor, w.Differ.Diff)
+		status.FailedStep = stillLacking(*d, inst, status.FailedStep, w.Differ.Diff)
 		if status.LetGo < d.Generation && letGo(*d, inst, w.Differ.Diff) {
 			status.LetGo = d.Generation
 		}

@@ -154,6 +154,8 @@ type MachineStatus struct {
 	RetriesDone int `json:"retries-done,omitempty"`
 	// Boot is the boot of the host in which the instance last ran.
 	Boot string `json:"boot,omitempty"`
+	// FailedStep is the step whose failure Attempts speaks of.
+	FailedStep *FailedStep `json:"failed-step,omitempty"`
 	// StartFailed: the failure that Attempts speaks of kept the instance from
 	// being started.
 	StartFailed bool `json:"start-failed,omitempty"`
@@ -168,6 +170,13 @@ type MachineStatus struct {
 type RestartedFor struct {
 	Generation int64    `json:"generation"`
 	Fields     []string `json:"fields"`
+}
+
+// FailedStep names a step that failed and the fields that it was to change, as
+// far as the instance still lacks them.
+type FailedStep struct {
+	Action string   `json:"action"`
+	Fields []string `json:"fields,omitempty"`
 }
 
 // TypeRecord is the spec half of a container type object.
