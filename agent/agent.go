@@ -147,7 +147,7 @@ func openStore(ctx context.Context, o state.Options) (*state.Local, state.OpenRe
 func (h *host) setUp(t spec.ContainerType) func(context.Context) error {
 	return func(ctx context.Context) error {
 		return containersetup.New(containersetup.Options{
-			Type: t, Store: h.store, Initialiser: h.initialiser(t), Provisioner: h.provisioner(ctx, t),
+			Type: t, Store: loggedEvents{h.store, h.logger.With("worker", "setup-"+t)}, Initialiser: h.initialiser(t), Provisioner: h.provisioner(ctx, t),
 			Lock: h.lock, Prepared: func(ctx context.Context) error { return h.learn(ctx, t) },
 			Clear: (&asides{host: h, t: t}).clear, Now: h.now, Logger: h.logger.With("worker", "setup-"+t),
 		}).Run(ctx)
@@ -243,7 +243,8 @@ func (h *host) provisioner(ctx context.Context, t spec.ContainerType) containers
 		if err != nil {
 			return err
 		}
-		return provision(ctx, t, h.store, d.Broker, d.Images, h.config(), workerMetrics{h.metrics, h.sup, name}, h.logger.With("worker", name))
+		log := h.logger.With("worker", name)
+		return provision(ctx, t, loggedEvents{h.store, log}, d.Broker, d.Images, h.config(), workerMetrics{h.metrics, h.sup, name}, log)
 	}}
 }
 

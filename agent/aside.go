@@ -57,9 +57,9 @@ func (a *asides) tell(ctx context.Context, places []string) {
 		return errors.Is(err, fs.ErrNotExist)
 	})
 	text := fmt.Sprintf("files of containers that %s has forgotten, as after a power cut, were set aside; remove them when nothing in them is needed: %s", strings.ToUpper(string(a.t)), strings.Join(a.kept, ", "))
-	a.host.logger.Warn("Files were set aside.", "type", a.t, "places", places)
 	e := state.Event{Time: a.host.now(), Object: state.ID{Kind: spec.KindContainerType, Name: string(a.t)}, Level: state.LevelWarn, Reason: "SetAside", Message: text}
-	if err := a.host.store.Record(ctx, e); err != nil {
+	store := loggedEvents{a.host.store, a.host.logger}
+	if err := store.Record(ctx, e); err != nil {
 		a.host.logger.Warn("An event cannot be recorded.", "type", a.t, "error", err)
 	}
 	a.host.notice("aside "+string(a.t), text)

@@ -37,7 +37,7 @@ func (h *host) keepNetworks(ctx context.Context) error {
 		return err
 	}
 	return networkprovisioner.New(networkprovisioner.Options{
-		Store: h.store, Eyes: h.networkEyes(links), Links: links, Firewall: rules, Parameters: sysctl.New(h.paths, log),
+		Store: loggedEvents{h.store, log}, Eyes: h.networkEyes(links), Links: links, Firewall: rules, Parameters: sysctl.New(h.paths, log),
 		Guard: h.guard, Tools: networkTools{h}, Defaults: networkprovisioner.ConfigOf(record), Notice: h.notice,
 		Ends: h.guardEnds, Metrics: workerMetrics{h.metrics, h.sup, "networks"}, Now: h.now, Logger: log,
 	}).Run(ctx)

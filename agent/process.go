@@ -71,7 +71,8 @@ func RunWorker(ctx context.Context, name string, o Options) error {
 	counts := newCounts()
 	sup.start(ctx, "counts", func(ctx context.Context) error { return counts.tell(ctx, store.Count, countsEvery) })
 	sup.start(ctx, name, func(ctx context.Context) error {
-		return provision(ctx, t, store, broker, agentImages{store}, config, counts, o.Logger.With("worker", name))
+		log := o.Logger.With("worker", name)
+		return provision(ctx, t, loggedEvents{store, log}, broker, agentImages{store}, config, counts, log)
 	})
 	o.Logger.Info("The worker is ready.", "worker", name)
 	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {

@@ -19,12 +19,13 @@ import (
 // newStorage makes the one worker of the host's storage.
 func (h *host) newStorage() *storageprovisioner.Worker {
 	const name = "storage"
+	log := h.logger.With("worker", name)
 	return storageprovisioner.New(storageprovisioner.Options{
-		Store: h.store, Sources: h.sources,
+		Store: loggedEvents{h.store, log}, Sources: h.sources,
 		Defaults: storageprovisioner.Config{Namespace: h.config().Namespace},
 		Unfound:  h.unfound,
 		Devices:  blockDeviceChanges, WaitHolders: mounts.WaitHolders, Notice: h.notice, Stage: h.stage,
-		Metrics: workerMetrics{h.metrics, h.sup, name}, Now: h.now, Logger: h.logger.With("worker", name),
+		Metrics: workerMetrics{h.metrics, h.sup, name}, Now: h.now, Logger: log,
 	})
 }
 

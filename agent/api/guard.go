@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"hostler/internal/fault"
@@ -183,8 +184,12 @@ func (s *Server) audit(rt route, c caller, r *http.Request) {
 	if rt.quiet {
 		level = slog.LevelDebug
 	}
-	s.log.Log(r.Context(), level, "a change was asked for", "route", rt.method+" "+rt.path,
-		"object", clip(r.PathValue("name"), 64), "uid", c.UID, "gid", c.GID, "pid", c.PID, "exe", c.Exe, "change", clip(r.Header.Get(keyHeader), 64))
+	log := s.log
+	if kind, _, named := strings.Cut(strings.TrimPrefix(rt.path, "/v1/"), "s/{name}"); named {
+		log = log.With("object", kind+"/"+clip(r.PathValue("name"), 64))
+	}
+	log.Log(r.Context(), level, "A change was asked for.", "route", rt.method+" "+rt.path,
+		"uid", c.UID, "gid", c.GID, "pid", c.PID, "exe", c.Exe, "change", clip(r.Header.Get(keyHeader), 64))
 }
 
 // refuse answers a request whose body was not read to its end. The connection

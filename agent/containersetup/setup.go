@@ -210,7 +210,6 @@ func (w *Worker) makeReady(ctx context.Context, status spec.TypeStatus, generati
 		status.State, status.Message, status.Supported, status.Attempts = StateReady, "", &supported, spec.Attempts{}
 		return time.Time{}, w.save(ctx, status)
 	}
-	w.Logger.Warn("The host cannot be prepared.", "type", w.Type, "error", err)
 	w.event(ctx, state.LevelError, "InitialiseFailed", err.Error())
 	w.tellMachines(ctx, err.Error())
 	status.State, status.Message = StateError, err.Error()
@@ -253,7 +252,6 @@ func (w *Worker) initialise(ctx context.Context, status *spec.TypeStatus) error 
 	}
 	defer release()
 	w.event(ctx, state.LevelInfo, "Initialising", why)
-	w.Logger.Info("The host is being prepared.", "type", w.Type, "reason", why)
 	show(StateInitialising, why)
 	if err := w.Initialiser.Initialise(ctx, func(message string) { show(StateInitialising, message) }); err != nil {
 		return err

@@ -51,7 +51,6 @@ func (w *Worker) finish(life context.Context, t *turn, links map[string][]string
 			f = failure{count: f.count + 1, generation: n.Generation, err: err}
 			f.next = t.now.Add(delays.Next(f.count, nil))
 			w.failed[n.UID] = f
-			w.Logger.Warn("A network cannot be kept.", "network", n.Name, "error", err)
 		} else {
 			delete(w.failed, n.UID)
 		}

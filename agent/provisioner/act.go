@@ -194,7 +194,6 @@ func (o *operation) failed(ctx context.Context, s Step, err error) {
 		return
 	}
 	w, config := o.w, o.w.currentConfig()
-	w.Logger.Warn("An operation failed.", "machine", s.Machine, "action", s.Action, "error", err)
 	if o.d.UID == "" { // an unknown instance has no record to hold it
 		w.pauseFor(s.Machine)
 		o.event(ctx, state.LevelWarn, "Failed", string(s.Action)+": "+err.Error())

@@ -76,7 +76,6 @@ func (o *operation) create(ctx context.Context) error {
 		return fmt.Errorf("cannot record the new instance, so it was removed: %w", err)
 	}
 	o.event(ctx, state.LevelInfo, "Created", "made from "+ref)
-	w.Logger.Info("An instance was created.", "machine", o.d.Name, "image", ref)
 	if !o.d.wantsRunning() {
 		return nil
 	}
@@ -277,7 +276,6 @@ func (o *operation) delete(ctx context.Context, s Step) error {
 		return err
 	}
 	o.event(ctx, state.LevelInfo, "Deleted", "")
-	o.w.Logger.Info("An instance was deleted.", "machine", o.d.Name)
 	return o.forget(ctx)
 }
 
@@ -308,7 +306,6 @@ func (o *operation) harvest(ctx context.Context, s Step) error {
 		return err
 	}
 	o.event(ctx, state.LevelInfo, "Harvested", s.Detail)
-	o.w.Logger.Info("An unknown instance was deleted.", "instance", s.Instance.Name)
 	return nil
 }
 

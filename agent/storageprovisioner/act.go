@@ -122,7 +122,6 @@ func (w *Worker) record(life context.Context, jobs []*job) error {
 		event := state.Event{Time: now, Object: state.ID{Kind: e.Kind, Name: e.Name}, UID: e.UID, Level: state.LevelInfo, Reason: events[j.step.Action], Message: j.message()}
 		switch {
 		case j.err != nil:
-			w.Logger.Warn("An operation on storage failed.", "object", e.Key(), "action", j.step.Action, "error", j.err)
 			Fail(&e.Status, e.Generation, j.step, j.err, now)
 			writes = append(writes, statusWrite(e, e.Status))
 			event.Level, event.Reason, event.Message = state.LevelWarn, "Failed", j.err.Error()

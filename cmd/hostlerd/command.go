@@ -2,8 +2,6 @@ package main
 
 import (
 	"fmt"
-	"log/slog"
-	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -33,7 +31,7 @@ func command() *cobra.Command {
 	flags.BoolVar(&debug, "debug", false, "log what is looked at, too")
 	options := func() (agent.Options, error) {
 		p, err := pathsOf(config, stateDir, runDir)
-		return agent.Options{Paths: p, Version: version.Version, Logger: logger(debug)}, err
+		return agent.Options{Paths: p, Version: version.Version, Logger: agent.NewLogger(debug)}, err
 	}
 	root.RunE = func(cmd *cobra.Command, _ []string) error {
 		o, err := options()
@@ -100,21 +98,4 @@ func internalCommand() *cobra.Command {
 		},
 	})
 	return internal
-}
-
-// logger writes plain lines to standard error; the journal dates them itself.
-func logger(debug bool) *slog.Logger {
-	o := &slog.HandlerOptions{Level: slog.LevelInfo}
-	if debug {
-		o.Level = slog.LevelDebug
-	}
-	if os.Getenv("JOURNAL_STREAM") != "" {
-		o.ReplaceAttr = func(groups []string, a slog.Attr) slog.Attr {
-			if len(groups) == 0 && a.Key == slog.TimeKey {
-				return slog.Attr{}
-			}
-			return a
-		}
-	}
-	return slog.New(slog.NewTextHandler(os.Stderr, o))
 }

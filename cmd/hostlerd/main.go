@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"hostler/agent"
 	"hostler/agent/spec"
 )
 
@@ -16,7 +17,7 @@ func main() {
 	err := command().ExecuteContext(ctx)
 	stop()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "hostlerd:", spec.Summary(err)) // the journal's
+		fmt.Fprintln(os.Stderr, agent.ErrorMark()+"hostlerd:", spec.Summary(err))
 		os.Exit(1)
 	}
 }

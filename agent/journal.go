@@ -1,0 +1,141 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/coreos/go-systemd/v22/journal"
+
+	"hostler/agent/spec"
+)
+
+// NewLogger returns the log of this process: records of the journal where
+// standard error leads there, plain lines elsewhere.
+func NewLogger(debug bool) *slog.Logger {
+	o := &slog.HandlerOptions{Level: slog.LevelInfo}
+	if debug {
+		o.Level = slog.LevelDebug
+	}
+	var h slog.Handler = slog.NewTextHandler(os.Stderr, o)
+	if inJournal() {
+		h = journalHandler{level: o.Level, send: journal.Send, plain: h}
+	}
+	return slog.New(h)
+}
+
+// inJournal says whether standard error leads to the journal (JOURNAL_STREAM
+// names it) and the journal takes records.
+func inJournal() bool {
+	leads, err := journal.StderrIsJournalStream()
+	return err == nil && leads && journal.Enabled()
+}
+
+// ErrorMark is the prefix that gives a line on standard error the priority of
+// an error in the journal (sd-daemon(3)), nothing elsewhere.
+func ErrorMark() string {
+	if inJournal() {
+		return "<3>"
+	}
+	return ""
+}
+
+// journalHandler sends log records to the journal, with the object, the worker
+// and the event they are about as fields.
+type journalHandler struct {
+	level slog.Leveler
+	attrs []slog.Attr
+	send  func(message string, priority journal.Priority, fields map[string]string) error
+	// plain takes the records that the journal does not.
+	plain slog.Handler
+}
+
+// Enabled implements slog.Handler.
+func (h journalHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= h.level.Level() }
+
+// Handle implements slog.Handler.
+func (h journalHandler) Handle(ctx context.Context, r slog.Record) error {
+	fields := fieldsOf(allAttrs(h.attrs, r))
+	fields["SYSLOG_IDENTIFIER"] = "hostlerd"
+	if err := h.send(h.text(ctx, r), priorityOf(r.Level), fields); err != nil {
+		return h.plain.Handle(ctx, r)
+	}
+	return nil
+}
+
+// WithAttrs implements slog.Handler.
+func (h journalHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	h.attrs = slices.Concat(h.attrs, attrs)
+	h.plain = h.plain.WithAttrs(attrs)
+	return h
+}
+
+// WithGroup implements slog.Handler. The agent's log has no groups.
+func (h journalHandler) WithGroup(string) slog.Handler { return h }
+
+// text is the message with its attributes; the journal dates and weighs it.
+func (h journalHandler) text(ctx context.Context, r slog.Record) string {
+	var b bytes.Buffer
+	own := &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+		if len(groups) == 0 && slices.Contains([]string{slog.TimeKey, slog.LevelKey, slog.MessageKey}, a.Key) {
+			return slog.Attr{}
+		}
+		return a
+	}}
+	_ = slog.NewTextHandler(&b, own).WithAttrs(h.attrs).Handle(ctx, r)
+	return strings.TrimSpace(r.Message + " " + strings.TrimSpace(b.String()))
+}
+
+// priorityOf is a level as syslog(3) has it.
+func priorityOf(l slog.Level) journal.Priority {
+	switch {
+	case l >= slog.LevelError:
+		return journal.PriErr
+	case l >= slog.LevelWarn:
+		return journal.PriWarning
+	case l >= slog.LevelInfo:
+		return journal.PriInfo
+	}
+	return journal.PriDebug
+}
+
+// allAttrs are the attributes of a record, by their keys.
+func allAttrs(attrs []slog.Attr, r slog.Record) map[string]string {
+	all := map[string]string{}
+	for _, a := range attrs {
+		all[a.Key] = a.Value.String()
+	}
+	r.Attrs(func(a slog.Attr) bool {
+		all[a.Key] = a.Value.String()
+		return true
+	})
+	return all
+}
+
+// fieldsOf are the fields of the journal that a record's attributes give.
+func fieldsOf(attrs map[string]string) map[string]string {
+	fields := map[string]string{}
+	for key, value := range map[string]string{"HOSTLER_OBJECT": objectOf(attrs), "HOSTLER_WORKER": attrs["worker"], "HOSTLER_EVENT": attrs["event"]} {
+		if value != "" {
+			fields[key] = value
+		}
+	}
+	return fields
+}
+
+// objectOf is the KIND/NAME that a record is about, "" for none. Some callers
+// give the kind as the attribute's key.
+func objectOf(attrs map[string]string) string {
+	if strings.Contains(attrs["object"], "/") {
+		return attrs["object"]
+	}
+	for _, kind := range []string{spec.KindMachine, spec.KindFilesystem, spec.KindVolume, spec.KindNetwork, spec.KindContainerType} {
+		if name := attrs[kind]; name != "" {
+			return kind + "/" + name
+		}
+	}
+	return ""
+}
