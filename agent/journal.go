@@ -14,7 +14,8 @@ import (
 )
 
 // NewLogger returns the log of this process: records of the journal where
-// standard error leads there, plain lines elsewhere.
+// standard error leads there, plain lines elsewhere. A cause that repeats is
+// logged once (see onceHandler).
 func NewLogger(debug bool) *slog.Logger {
 	o := &slog.HandlerOptions{Level: slog.LevelInfo}
 	if debug {
@@ -24,7 +25,7 @@ func NewLogger(debug bool) *slog.Logger {
 	if inJournal() {
 		h = journalHandler{level: o.Level, send: journal.Send, plain: h}
 	}
-	return slog.New(h)
+	return slog.New(newOnceHandler(h))
 }
 
 // inJournal says whether standard error leads to the journal (JOURNAL_STREAM
