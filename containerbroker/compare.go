@@ -57,7 +57,9 @@ type Settings struct {
 	UserData, NetworkConfig string
 	// KeepGuest: user-data and network-config are not compared.
 	KeepGuest bool
-	Record    string
+	// RerunFirstBoot: see Machine.
+	RerunFirstBoot bool
+	Record         string
 }
 
 // SettingsOf returns the settings that a machine asks for. It fails with
@@ -72,7 +74,7 @@ func SettingsOf(m Machine) (Settings, error) {
 		ImageID: m.ImageID, CPUs: m.CPUs, Memory: m.Memory, RootDisk: m.RootDisk, Pool: m.Pool,
 		Autostart: m.Autostart, Privileged: m.Privileged, Nesting: m.Nesting,
 		NICs: map[string]string{}, Disks: map[string]string{},
-		UserData: string(userData), KeepGuest: m.KeepGuest, Record: m.Stamp.Record,
+		UserData: string(userData), KeepGuest: m.KeepGuest, RerunFirstBoot: m.RerunFirstBoot, Record: m.Stamp.Record,
 	}
 	for _, n := range m.NICs {
 		if err := n.check(); err != nil {
@@ -146,6 +148,16 @@ func Compare(want, have Settings, impact func(field string) (Impact, string)) []
 		add(FieldUserData, hiddenText(have.UserData), "(changed)")
 	}
 	return changes
+}
+
+// UserDataImpact is the impact and reason of changed user-data: most of it
+// takes effect in a guest's first boot alone, which also makes SSH host keys
+// and runs every command of the user again.
+func (s Settings) UserDataImpact() (Impact, string) {
+	if s.RerunFirstBoot {
+		return ImpactRestart, "cloud-init runs its first boot again when the guest starts"
+	}
+	return ImpactRecreate, "takes effect only in a new machine; --allow recreate makes it anew"
 }
 
 // addAll compares things that have names; what is not there is "".

@@ -71,6 +71,10 @@ type Machine struct {
 	// KeepGuest leaves what an existing guest was told as it is: an instance
 	// that was taken over must not run its first boot again.
 	KeepGuest bool
+	// RerunFirstBoot: changed user-data makes cloud-init run its first boot
+	// again at the guest's next start. Without it the user-data of an existing
+	// guest stays as it is.
+	RerunFirstBoot bool
 	// NICs are its network interfaces, by the order of their names; none: those
 	// of the hypervisor's default.
 	NICs []NIC

@@ -262,7 +262,7 @@ func (w *world) allow(impacts []string, docs []document, held map[string]bool) {
 	for _, doc := range docs {
 		for name := range doc.decl.Machines {
 			if k := w.machines[name]; k.before != nil && (held[name] || !same(k.was, k.record)) {
-				k.record.Allow = impacts
+				k.record.Consent(impacts)
 			}
 		}
 	}

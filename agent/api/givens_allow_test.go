@@ -73,3 +73,24 @@ func TestAllowNetworks(t *testing.T) {
 		record.Network.MTU, record.Allow = step.mtu, allowed(w)
 	}
 }
+
+// Consent to a recreate is for that one: given again for a machine that is held
+// again, it is written even where the record holds the same words already.
+func TestConsentToRecreateIsGivenEachTime(t *testing.T) {
+	record := spec.MachineRecord{Declaration: "site", Machine: spec.Machine{Type: spec.LXD, Image: "debian/12"}, Allow: []string{"recreate"}}
+	docs := []document{{name: "site", source: spec.SourceApply, decl: spec.Declaration{Machines: map[string]spec.Machine{"web": record.Machine}}}}
+	for _, held := range []bool{true, false} {
+		w, err := newWorld([]state.Object{{ID: machineID("web"), UID: "u", Revision: 1, Life: state.Alive, Spec: spec.Encode(record)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.declare(docs); err != nil {
+			t.Fatal(err)
+		}
+		w.allow([]string{"recreate"}, docs, map[string]bool{"web": held})
+		writes := slices.ContainsFunc(w.writes(), func(wr state.Write) bool { return wr.ID == machineID("web") })
+		if writes != held {
+			t.Errorf("held %v: written %v", held, writes)
+		}
+	}
+}

@@ -123,6 +123,8 @@ func (c Config) Resolve(d Desired) containerbroker.Machine {
 		Nesting:    m.Nesting,
 		Guest:      guest,
 		KeepGuest:  d.Record.Adopted || d.Record.GuestLost,
-		FilterIPv6: c.Host.FiltersIPv6,
+		// Only who declares the machine may ask for its first boot again.
+		RerunFirstBoot: m.CloudInit.OnChange == spec.OnChangeRerun,
+		FilterIPv6:     c.Host.FiltersIPv6,
 	}
 }

@@ -58,10 +58,15 @@ func (d Desired) wantsRunning() bool {
 // released says that the instance outlives the record.
 func (d Desired) released() bool { return d.Record.Released || d.Record.Machine.Retain }
 
-// allows says whether the person allowed changes of that impact.
+// allows says whether the user allowed changes of that impact. Consent to a
+// recreate ends with the recreate: the host's configuration, e.g. a key of
+// another administrator, may ask for the next one without any user's word.
 func (d Desired) allows(i containerbroker.Impact) bool {
 	if i == containerbroker.ImpactNone || i == containerbroker.ImpactLive {
 		return true
+	}
+	if i == containerbroker.ImpactRecreate && d.Status.ConsentUsed >= d.Generation {
+		return false
 	}
 	for _, a := range d.Record.Allow {
 		if a == string(i) || a == string(containerbroker.ImpactRecreate) && i == containerbroker.ImpactRestart {

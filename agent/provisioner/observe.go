@@ -139,6 +139,9 @@ func (w *Worker) writeStatuses(ctx context.Context, desired []Desired, observed 
 		if status.LetGo < d.Generation && letGo(*d, inst, w.Differ.Diff) {
 			status.LetGo = d.Generation
 		}
+		if status.ConsentUsed < d.Generation && !recreateLeft(*d, inst, w.Differ.Diff) {
+			status.ConsentUsed = d.Generation
+		}
 		if detail && inst != nil && inst.Status == containerbroker.StatusRunning && isReady(status) {
 			status.Addresses = slices.Clone(inst.Addresses)
 		}

@@ -186,31 +186,6 @@ func (w *world) absent(d Desired) []Step {
 	return []Step{{Action: ActionCreate, Machine: d.Name, UID: d.UID, Impact: containerbroker.ImpactNone, Detail: detail, After: after}}
 }
 
-// differences splits what separates an instance from its declaration. What
-// needs a restart is live for one that does not run, or is stopped first.
-func (w *world) differences(d Desired, inst *containerbroker.Instance) (live, restart, recreate []containerbroker.Change) {
-	changes := w.policy.Diff(d.Machine, *inst)
-	if made := d.Status.Instance; len(d.Waiting) > 0 {
-		changes = takenAway(d, *inst, w.policy.Diff)
-	} else if made != nil && made.Image != "" && made.Image != d.Record.Machine.Image {
-		changes = append(changes, containerbroker.Change{
-			Field: "image", From: made.Image, To: d.Record.Machine.Image, Impact: containerbroker.ImpactRecreate,
-			Reason: "an image is what an instance is made from",
-		})
-	}
-	for _, c := range changes {
-		switch {
-		case c.Impact == containerbroker.ImpactRecreate:
-			recreate = append(recreate, c)
-		case c.Impact == containerbroker.ImpactRestart && inst.Status != containerbroker.StatusStopped && d.wantsRunning():
-			restart = append(restart, c)
-		default:
-			live = append(live, c)
-		}
-	}
-	return live, restart, recreate
-}
-
 // present plans for a machine whose instance is there.
 func (w *world) present(d Desired, inst *containerbroker.Instance, after time.Time) []Step {
 	live, restart, recreate := w.differences(d, inst)

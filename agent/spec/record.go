@@ -32,6 +32,9 @@ type MachineRecord struct {
 	// Allow lists the impacts that the person allowed when this generation
 	// was applied: restart, recreate.
 	Allow []string `json:"allow,omitempty"`
+	// Consents counts the times that a recreate was allowed, which matters only
+	// by making a new generation.
+	Consents int `json:"consents,omitempty"`
 	// PowerOverride is what `hostler start` or `stop` asked for; applying the
 	// declaration again clears it. Nil: as declared.
 	PowerOverride *bool `json:"power-override,omitempty"`
@@ -47,6 +50,15 @@ type MachineRecord struct {
 	GuestLost bool `json:"guest-lost,omitempty"`
 	// Released: the instance survives the removal of this record.
 	Released bool `json:"released,omitempty"`
+}
+
+// Consent lets the impacts happen. Consent to a recreate is for one recreate:
+// given again, it counts again.
+func (r *MachineRecord) Consent(impacts []string) {
+	r.Allow = impacts
+	if slices.Contains(impacts, "recreate") {
+		r.Consents++
+	}
 }
 
 // MachineState is the one word of a machine's status.
@@ -143,6 +155,9 @@ type MachineStatus struct {
 	// LetGo is the generation of which the instance was last seen to have no
 	// storage but what the record lists.
 	LetGo int64 `json:"let-go,omitempty"`
+	// ConsentUsed is the generation at which the instance was last seen to need
+	// no recreate: what a user allowed in that generation is used up.
+	ConsentUsed int64 `json:"consent-used,omitempty"`
 	// RestartsDone follows MachineRecord.RestartRequest; it is less while a
 	// restart is owed, be it for a change that was made.
 	RestartsDone int `json:"restarts-done,omitempty"`

@@ -77,6 +77,10 @@ var declarationSchema = map[string]fieldSchema{
 	"Attachment.volume":     {description: "Volume of this file to attach as a block device.", pattern: "^" + namePattern + "$"},
 	"Attachment.read-only":  {description: "The guest may only read.", standard: false},
 
+	"CloudInit.on-change": {
+		description: "What changed user-data or SSH keys do to a machine that is there. keep: nothing; they take effect in a new machine. rerun: at its next start cloud-init runs the first boot again, with new SSH host keys and every command of the user-data.",
+		standard:    OnChangeKeep, words: []string{OnChangeKeep, OnChangeRerun},
+	},
 	"CloudInit.user-data": {description: "User-data for cloud-init, at most 64 KiB: #cloud-config, a script (#!) or MIME.", pattern: `^(#|From |[Cc][Oo][Nn][Tt][Ee][Nn][Tt]-|[Mm][Ii][Mm][Ee]-)`},
 
 	"Publish.protocol":  {description: "Protocol.", required: true, words: []string{"tcp", "udp"}},

@@ -112,7 +112,17 @@ type Attachment struct {
 // CloudInit is a person's own part of what the guest is told.
 type CloudInit struct {
 	UserData string `json:"user-data,omitempty"`
+	// OnChange says what changed user-data and keys do to a machine that is
+	// there: OnChangeKeep, or OnChangeRerun. Empty: OnChangeKeep.
+	OnChange string `json:"on-change,omitempty"`
 }
+
+// The values of CloudInit.OnChange. Keep: the guest stays as it is; rerun:
+// cloud-init runs the guest's first boot again when the guest starts.
+const (
+	OnChangeKeep  = "keep"
+	OnChangeRerun = "rerun"
+)
 
 // Publish makes a guest's port reachable on the host.
 type Publish struct {

@@ -41,6 +41,9 @@ func (c *checker) machines() {
 		c.nics(at, m, nics)
 		c.attachments(at, m, users)
 		c.userData(at+".cloud-init.user-data", m.CloudInit.UserData)
+		if c.has(at + ".cloud-init.on-change") {
+			c.oneOf(at+".cloud-init.on-change", m.CloudInit.OnChange, OnChangeKeep, OnChangeRerun)
+		}
 		c.sshKeys(at+".ssh-keys", m.SSHKeys)
 		c.publish(at, m, ports)
 		if m.Privileged && m.Type == KVM {

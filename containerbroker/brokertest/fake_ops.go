@@ -209,8 +209,8 @@ func (f *Fake) Delete(ctx context.Context, name string, expect containerbroker.S
 }
 
 // Diff implements containerbroker.Differ: privileged and nesting need a
-// restart, image and pool a recreate, a smaller root disk too; an interface
-// that the guest has to configure needs a restart.
+// restart, image, pool and user-data a recreate, a smaller root disk too; an
+// interface that the guest has to configure needs a restart.
 func (f *Fake) Diff(m containerbroker.Machine, i containerbroker.Instance) []containerbroker.Change {
 	want, err := containerbroker.SettingsOf(m)
 	have, ok := i.Raw.(containerbroker.Settings)
@@ -225,6 +225,8 @@ func (f *Fake) Diff(m containerbroker.Machine, i containerbroker.Instance) []con
 			return containerbroker.ImpactRecreate, "a root disk cannot shrink"
 		case field == containerbroker.FieldNetworkConfig && !cloudinit.NetworkOnlyShrinks(have.NetworkConfig, want.NetworkConfig):
 			return containerbroker.ImpactRestart, "the guest configures its interfaces when it starts"
+		case field == containerbroker.FieldUserData:
+			return want.UserDataImpact()
 		case field == containerbroker.FieldPrivileged, field == containerbroker.FieldNesting:
 			return containerbroker.ImpactRestart, "it is read when the instance starts"
 		}

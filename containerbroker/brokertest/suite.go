@@ -74,6 +74,7 @@ func Run(t *testing.T, h Harness) {
 	t.Run("L11 K5 Z6 delete takes any state", s.deleteAny)
 	t.Run("delete with another stamp changes nothing", s.deleteOther)
 	t.Run("L6 update is live and leaves no difference", s.updateLive)
+	t.Run("changed user-data is for a new instance, unless it is to run again", s.userDataStays)
 	t.Run("K6 L4 N2 N18 a new instance has its interfaces and disks", s.createAttached)
 	t.Run("L4 interfaces come, change and go", s.interfaces)
 	t.Run("V3 V5 disks come, change and go while it runs", s.disks)

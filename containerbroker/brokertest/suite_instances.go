@@ -202,6 +202,25 @@ func (s *suite) deleteOther(t *testing.T) {
 	must(t, s.Broker.Delete(t.Context(), m.Name, old))
 }
 
+// userDataStays: what a guest is told of its first boot is for that boot.
+func (s *suite) userDataStays(t *testing.T) {
+	m := s.created(t)
+	m.Guest = cloudinit.Guest{UserData: "#cloud-config\n{}\n"}
+	changes := s.diff(t, m)
+	if len(changes) != 1 || changes[0].Field != containerbroker.FieldUserData || changes[0].Impact != containerbroker.ImpactRecreate {
+		t.Fatalf("changed user-data: %+v", changes)
+	}
+	wantKind(t, s.Broker.Update(t.Context(), m, changes), kinds.Invalid)
+	m.RerunFirstBoot = true
+	if changes = s.diff(t, m); len(changes) != 1 || changes[0].Impact != containerbroker.ImpactRestart {
+		t.Fatalf("changed user-data, to be run again: %+v", changes)
+	}
+	must(t, s.Broker.Update(t.Context(), m, changes))
+	if changes := s.diff(t, m); len(changes) != 0 {
+		t.Errorf("it still differs: %+v", changes)
+	}
+}
+
 func (s *suite) updateLive(t *testing.T) {
 	m := s.up(t)
 	pid := s.get(t, m.Name).PID
@@ -210,9 +229,8 @@ func (s *suite) updateLive(t *testing.T) {
 		m.Memory = 512 << 20 // less: more it gets when it starts
 	}
 	m.Stamp.Record = `{"changed": true}`
-	m.Guest = cloudinit.Guest{UserData: "#cloud-config\n{}\n"}
 	changes := s.diff(t, m)
-	want := []string{"autostart", "cpus", "memory", "record", "root-disk", "user-data"}
+	want := []string{"autostart", "cpus", "memory", "record", "root-disk"}
 	if len(changes) != len(want) {
 		t.Fatalf("changes: %+v", changes)
 	}

@@ -17,3 +17,8 @@ type Guest struct {
 	HTTPProxy, HTTPSProxy, NoProxy string
 	AptMirror, AptProxy            string
 }
+
+// VendorData is what cloud-init reads as vendor-data, below all that the user
+// says: a changed network-config is applied at every boot. By itself
+// cloud-init applies it in the first boot of an instance-id only.
+const VendorData = "#cloud-config\n" + `{"updates": {"network": {"when": ["boot-new-instance", "boot"]}}}` + "\n"

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,6 +31,7 @@ func TestDefinitions(t *testing.T) {
 		{"F30 foreign domains stay", foreignDomainsStay},
 		{"W12 what its owner laid out grows", laidOutGrows},
 		{"P28 what was released keeps its image and is taken back whole", releasedKeepsItsImage},
+		{"another network leaves the first boot alone", seedKeepsTheFirstBoot},
 		{"Z3 a pass takes two calls", passTakesTwoCalls},
 	} {
 		t.Run(part.name, func(t *testing.T) {
@@ -92,6 +94,34 @@ func secretsStaySecret(t *testing.T, r *rig) {
 			t.Errorf("%s has mode %s", file, info.Mode())
 		}
 	}
+}
+
+func seedKeepsTheFirstBoot(t *testing.T, r *rig) {
+	t.Helper()
+	d := r.broker("hostler")
+	m := r.machine(d, "seeded")
+	m.Guest.UserData = "#!/bin/sh\necho first\n"
+	m.NICs = []containerbroker.NIC{{Name: "eth0", Bridge: bridge(t), Static: true, Addresses: []string{"10.0.0.2/24"}}}
+	must(t, d.Create(t.Context(), m, nil))
+	t.Cleanup(func() { must(t, d.Delete(context.WithoutCancel(t.Context()), m.Name, m.Stamp)) })
+	m.Guest.UserData, m.NICs[0].Addresses = "#!/bin/sh\necho second\n", []string{"10.0.0.3/24"}
+	network := slices.DeleteFunc(d.Diff(m, get(t, d, m.Name)), func(c containerbroker.Change) bool { return c.Impact == containerbroker.ImpactRecreate })
+	must(t, d.Update(t.Context(), m, network))
+	uuid := r.server.Virsh("domuuid", m.Name)
+	for _, file := range r.server.Files() {
+		if !strings.HasSuffix(file, ".iso") {
+			continue
+		}
+		seed, err := os.ReadFile(filepath.Join(r.server.PoolDir, file))
+		must(t, err)
+		for _, part := range []string{"10.0.0.3/24", "echo first", `"instance-id": "` + strings.TrimSpace(uuid) + `"`} {
+			if !strings.Contains(string(seed), part) {
+				t.Errorf("%s holds no %s", file, part)
+			}
+		}
+		return
+	}
+	t.Error("there is no seed")
 }
 
 func foreignDomainsStay(t *testing.T, r *rig) {

@@ -47,6 +47,8 @@ func impactOf(field string, want containerbroker.Settings, have raw) (containerb
 	switch field {
 	case containerbroker.FieldImage:
 		return containerbroker.ImpactRecreate, "an instance is made from its image"
+	case containerbroker.FieldUserData:
+		return want.UserDataImpact()
 	case containerbroker.FieldPool:
 		return containerbroker.ImpactRecreate, "a root disk cannot move between storage pools"
 	case containerbroker.FieldRootDisk:

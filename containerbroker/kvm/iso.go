@@ -63,6 +63,25 @@ func isoImage(label string, files []isoFile) []byte {
 	return image
 }
 
+// isoRead returns the files of an image that isoImage made, as far as it is
+// whole.
+func isoRead(image []byte) []isoFile {
+	var files []isoFile
+	if len(image) < isoFiles*sector {
+		return nil
+	}
+	for folder := image[isoRoot*sector : (isoRoot+1)*sector]; len(folder) > 33 && folder[0] > 33; folder = folder[folder[0]:] {
+		at, size, end := binary.LittleEndian.Uint32(folder[2:]), binary.LittleEndian.Uint32(folder[10:]), 33+int(folder[32])
+		if end > int(folder[0]) || int(folder[0]) > len(folder) || int64(at)*sector+int64(size) > int64(len(image)) {
+			return nil
+		}
+		if name := string(folder[33:end]); name > "\x01" { // the first two are the folder itself
+			files = append(files, isoFile{strings.ToLower(name), image[int64(at)*sector : int64(at)*sector+int64(size)]})
+		}
+	}
+	return files
+}
+
 // wide is a text in UCS-2, as Joliet has it.
 func wide(text string) []byte {
 	var out []byte

@@ -7,6 +7,7 @@ import (
 
 	"hostler/containerbroker"
 	"hostler/containerbroker/cloudinit"
+	"hostler/internal/fault"
 )
 
 func seeded() containerbroker.Machine {
@@ -39,5 +40,35 @@ func TestSeedHasUserDataInAnyCase(t *testing.T) {
 	image, _, err := seedOf(machine(), "uuid")
 	if err != nil || !bytes.Contains(image, []byte("#cloud-config\n{}")) || !bytes.Contains(image, []byte(`"instance-id": "uuid"`)) {
 		t.Errorf("%v", err)
+	}
+}
+
+// A guest that is told of another network keeps its instance-id and its
+// user-data: only with rerun does cloud-init run the first boot again, and each
+// time under an instance-id that the guest has not had.
+func TestSeedKeepsTheFirstBoot(t *testing.T) {
+	m := machine()
+	m.Guest = cloudinit.Guest{Hostname: "web", UserData: "#!/bin/sh\necho first\n"}
+	m.NICs = []containerbroker.NIC{{Name: "eth0", Bridge: "br0", MAC: "00:16:3e:00:00:01", Static: true, Addresses: []string{"10.0.0.2/24"}}}
+	seed, _, err := seedOf(m, "uuid")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Guest.UserData, m.NICs[0].Addresses = "#!/bin/sh\necho second\n", []string{"10.0.0.3/24"}
+	for _, step := range []struct {
+		rerun    bool
+		id, user string
+	}{{false, `"uuid"`, "echo first"}, {true, `"uuid-2"`, "echo second"}, {false, `"uuid-2"`, "echo second"}, {true, `"uuid-3"`, "echo second"}} {
+		if seed, _, err = seedAfter(seed, m, "uuid", step.rerun); err != nil {
+			t.Fatal(err)
+		}
+		for _, part := range []string{`"instance-id": ` + step.id, step.user, "10.0.0.3/24", `"when": ["boot-new-instance", "boot"]`} {
+			if !bytes.Contains(seed, []byte(part)) {
+				t.Errorf("rerun %v: no %q in it", step.rerun, part)
+			}
+		}
+	}
+	if _, _, err := seedAfter([]byte("cut short"), m, "uuid", false); !fault.Is(err, fault.NeedsOperator) {
+		t.Errorf("an unreadable seed: %v", err)
 	}
 }

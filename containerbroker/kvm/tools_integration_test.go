@@ -34,7 +34,7 @@ func TestSeedIsReadByOthers(t *testing.T) {
 	if err := os.WriteFile(file, image, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if list, err := tool(t, "/usr/bin/isoinfo", "-J", "-f", "-i", file); err != nil || list != "/meta-data\n/user-data\n/network-config\n" {
+	if list, err := tool(t, "/usr/bin/isoinfo", "-J", "-f", "-i", file); err != nil || list != "/meta-data\n/user-data\n/vendor-data\n/network-config\n" {
 		t.Errorf("it holds %q, %v", list, err)
 	}
 	told, err := cloudinit.UserData(m.Guest)

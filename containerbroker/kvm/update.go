@@ -217,8 +217,8 @@ func (u *updating) finish(ctx context.Context, changes []containerbroker.Change)
 		}
 	}
 	old := fileOf(u.def.domain.Devices.Disks, seedTarget)
-	if old != "" && !u.m.KeepGuest && n.Pool != "" {
-		if err := u.reseed(old); err != nil {
+	if told, rerun := u.tells(changes); told && old != "" && !u.m.KeepGuest && n.Pool != "" {
+		if err := u.reseed(old, rerun); err != nil {
 			return err
 		}
 	}
@@ -235,13 +235,30 @@ func (u *updating) finish(ctx context.Context, changes []containerbroker.Change)
 	return nil
 }
 
+// tells says whether the guest is to be told anything by the changes, and
+// whether it is to run its first boot again for it.
+func (u *updating) tells(changes []containerbroker.Change) (told, rerun bool) {
+	for _, change := range changes {
+		_, nic := containerbroker.NICOf(change.Field)
+		user := change.Field == containerbroker.FieldUserData
+		told = told || nic || user || change.Field == containerbroker.FieldNetworkConfig
+		rerun = rerun || user
+	}
+	return told, rerun
+}
+
 // reseed makes the seed that the machine is to have, beside the old one.
-func (u *updating) reseed(old string) error {
-	image, sum, err := seedOf(u.m, u.def.domain.UUID)
+func (u *updating) reseed(old string, rerun bool) error {
+	where, err := u.c.openPool(u.def.note.Pool)
 	if err != nil {
 		return err
 	}
-	where, err := u.c.openPool(u.def.note.Pool)
+	image, sum, err := seedOf(u.m, u.def.domain.UUID)
+	if had, missing := where.read(filepath.Base(old)); missing == nil {
+		image, sum, err = seedAfter(had, u.m, u.def.domain.UUID, rerun)
+	} else if !fault.Is(missing, fault.NotFound) {
+		return missing
+	}
 	if err != nil {
 		return err
 	}

@@ -139,6 +139,30 @@ func (p *pool) write(name string, content []byte) error {
 	})
 }
 
+// maxRead bounds, in bytes, a volume that is read.
+const maxRead = 16 << 20
+
+// read returns the content of a volume.
+func (p *pool) read(name string) ([]byte, error) {
+	v, err := p.lookup(name)
+	if err != nil {
+		return nil, err
+	}
+	size, err := p.capacity(v)
+	if err != nil {
+		return nil, err
+	}
+	if size > maxRead {
+		return nil, fault.New(fault.NeedsOperator, "volume %s is too large to be a seed for cloud-init", name)
+	}
+	var content bytes.Buffer
+	err = p.conn.Call("read volume "+name, func(l *libvirt.Libvirt) error {
+		content.Reset()
+		return l.StorageVolDownload(v, &content, 0, uint64(size), 0)
+	})
+	return content.Bytes(), err
+}
+
 // remove deletes a volume; absent is success.
 func (p *pool) remove(name string) error {
 	v, err := p.lookup(name)

@@ -10,6 +10,7 @@ import (
 	"github.com/canonical/lxd/shared/api"
 
 	"hostler/containerbroker"
+	"hostler/containerbroker/cloudinit"
 	"hostler/internal/failpoint"
 	"hostler/internal/fault"
 )
@@ -150,8 +151,12 @@ func (d *Driver) createRequest(c *client, m containerbroker.Machine) (*api.Insta
 	}
 	var given devices
 	if len(m.NICs) > 0 {
-		if given, err = d.profileDevices(c, []string{defaultProfile}); err != nil {
+		var config map[string]string
+		if given, config, err = d.readProfiles(c, []string{defaultProfile}); err != nil {
 			return nil, err
+		}
+		if config[keyVendorData] == "" && config["user.vendor-data"] == "" { // the administrator's own stays
+			req.Config[keyVendorData] = cloudinit.VendorData
 		}
 	}
 	attached, err := d.attach(devices{}, m, given)

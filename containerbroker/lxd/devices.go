@@ -130,13 +130,20 @@ func merge(have, want map[string]string, keys []string, owner string) map[string
 // profileDevices returns the devices that profiles give; of two that give the
 // same one the later counts.
 func (d *Driver) profileDevices(c *client, names []string) (devices, error) {
-	given := devices{}
+	given, _, err := d.readProfiles(c, names)
+	return given, err
+}
+
+// readProfiles returns the devices and the configuration that profiles give.
+func (d *Driver) readProfiles(c *client, names []string) (devices, map[string]string, error) {
+	given, config := devices{}, map[string]string{}
 	for _, name := range names {
 		var profile api.Profile
 		if _, err := c.get("/1.0/profiles/"+url.PathEscape(name), &profile); err != nil {
-			return nil, fmt.Errorf("cannot read profile %s: %w", name, err)
+			return nil, nil, fmt.Errorf("cannot read profile %s: %w", name, err)
 		}
 		maps.Copy(given, profile.Devices)
+		maps.Copy(config, profile.Config)
 	}
-	return given, nil
+	return given, config, nil
 }

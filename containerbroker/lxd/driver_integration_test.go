@@ -250,6 +250,32 @@ func TestUpdateTouchesOnlyItsOwn(t *testing.T) {
 	if changes := d.Diff(m, list()); len(changes) != 0 {
 		t.Errorf("second plan: %+v", changes)
 	}
+	// An interface more and other user-data renew LXD's instance-id; it is put
+	// back, also when that was cut short before the guest starts.
+	m.NICs = []containerbroker.NIC{{Name: "lan0", Bridge: bridge(t), MAC: "00:16:3e:bb:00:07"}}
+	m.Guest.UserData = "#!/bin/sh\n"
+	changes := slices.DeleteFunc(d.Diff(m, list()), func(c containerbroker.Change) bool { return c.Impact == containerbroker.ImpactRecreate })
+	must(t, d.Update(t.Context(), m, changes))
+	if renewed := get(t, server, m.Name); renewed.Config[id] != before.Config[id] || renewed.Config["cloud-init.network-config"] == "" {
+		t.Errorf("with another interface: %v", renewed.Config)
+	}
+	half := get(t, server, m.Name)
+	put = half.Writable()
+	put.Config["user.hostler.instance-id"] = before.Config[id]
+	put.Config["cloud-init.network-config"] = "#" + put.Config["cloud-init.network-config"]
+	must(t, server.API(http.MethodPut, "/1.0/instances/mine", put, nil))
+	if cut := get(t, server, m.Name); cut.Config[id] == before.Config[id] {
+		t.Error("LXD did not renew the instance-id")
+	}
+	must(t, d.SetPower(t.Context(), m.Name, containerbroker.PowerRestart, 0))
+	if found := get(t, server, m.Name); found.Config[id] != before.Config[id] || found.Config["user.hostler.instance-id"] != "" {
+		t.Errorf("started again: %v", found.Config)
+	}
+	m.RerunFirstBoot = true
+	must(t, d.Update(t.Context(), m, d.Diff(m, list())))
+	if found := get(t, server, m.Name); found.Config[id] == before.Config[id] {
+		t.Error("the first boot that is to run again would not")
+	}
 	must(t, d.Delete(t.Context(), m.Name, m.Stamp))
 }
 

@@ -36,6 +36,7 @@ const (
 	keyBaseImage  = "volatile.base_image"
 
 	keyNetworkConfig = "cloud-init.network-config"
+	keyVendorData    = "cloud-init.vendor-data"
 )
 
 // raw is what Diff needs beyond containerbroker.Instance: the settings of the
@@ -44,6 +45,8 @@ const (
 type raw struct {
 	settings          containerbroker.Settings
 	own, fromProfiles devices
+	// pinned: cloud-init's instance-id is to be put back, see keyPinned.
+	pinned bool
 }
 
 // List implements containerbroker.Broker with one request, and a second one
@@ -157,7 +160,7 @@ func instanceOf(f api.InstanceFull) containerbroker.Instance {
 	}
 	fromProfiles := maps.Clone(devices)
 	maps.DeleteFunc(fromProfiles, func(name string, _ map[string]string) bool { return f.Devices[name] != nil })
-	i.Raw = raw{own: ownDevices(f.Config, f.Devices), fromProfiles: fromProfiles, settings: containerbroker.Settings{
+	i.Raw = raw{pinned: f.Config[keyPinned] != "", own: ownDevices(f.Config, f.Devices), fromProfiles: fromProfiles, settings: containerbroker.Settings{
 		ImageID: i.ImageID, CPUs: cpusOf(f.Config[keyCPUs]), Memory: bytesOf(f.Config[keyMemory]),
 		RootDisk: bytesOf(own["size"]), Pool: expanded["pool"],
 		Autostart: i.Autostart, Privileged: i.Privileged, Nesting: i.Nesting,

@@ -27,14 +27,16 @@ func (d *Driver) Update(ctx context.Context, m containerbroker.Machine, changes 
 		return fmt.Errorf("cannot update instance %q: %w", m.Name, err)
 	}
 	for _, change := range changes {
-		if impact, why := impactOf(change.Field); impact == containerbroker.ImpactRecreate {
+		if impact, why := impactOf(change.Field, want); impact == containerbroker.ImpactRecreate {
 			return fault.New(fault.Invalid, "cannot update instance %q: %s: %s", m.Name, change.Field, why)
 		}
 	}
+	pinned := false
 	err = d.edit(ctx, m.Name, func(c *client, found api.Instance, put *api.InstancePut) error {
 		if have := stampOf(found.Config); have == nil || !sameOwner(have, m.Stamp) {
 			return fault.New(fault.Conflict, "it bears another stamp")
 		}
+		pinned = pinInstanceID(put.Config, m, changes)
 		if err := d.reattach(c, m, found, put, changes); err != nil {
 			return err
 		}
@@ -48,6 +50,9 @@ func (d *Driver) Update(ctx context.Context, m containerbroker.Machine, changes 
 		}
 		return nil
 	})
+	if err == nil && pinned {
+		err = d.restoreInstanceID(ctx, m.Name)
+	}
 	if err != nil {
 		return fmt.Errorf("cannot update instance %q: %w", m.Name, err)
 	}
@@ -92,6 +97,7 @@ func (d *Driver) Unstamp(ctx context.Context, name string, seen containerbroker.
 		}
 		delete(put.Config, keyLeft)
 		delete(put.Config, keyWhole)
+		unpinInstanceID(put.Config)
 		return nil
 	})
 	if err != nil && !fault.Is(err, fault.NotFound) {
@@ -214,6 +220,11 @@ func (d *Driver) powerOn(c *client, name string) error {
 	}
 	if halfMade(found) {
 		return fault.New(fault.Transient, "LXD was interrupted while it made it; it has to be made again")
+	}
+	if found.Config[keyPinned] != "" {
+		if err := d.restoreInstanceID(c.ctx, name); err != nil {
+			return err
+		}
 	}
 	action := "start"
 	switch statusOf(found.StatusCode) {

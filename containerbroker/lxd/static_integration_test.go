@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"hostler/containerbroker"
+	"hostler/containerbroker/cloudinit"
 	"hostler/containerbroker/images"
 	"hostler/containerbroker/lxd"
 	"hostler/containerbroker/lxd/lxdtest"
@@ -20,7 +21,8 @@ import (
 
 // N2: a Debian guest configures a static interface beside one that asks DHCP,
 // gets over the exchange of a running interface by itself, and takes another
-// address when it starts again.
+// address when it starts again. That runs nothing else of its first boot
+// again: SSH host keys stay, and no command of the user-data runs twice.
 func TestDebianConfiguresItsInterfaces(t *testing.T) {
 	cache, err := images.Open(images.Options{Dir: filepath.Join(t.TempDir(), "images"), Runner: run.Host{}})
 	must(t, err)
@@ -41,6 +43,7 @@ func TestDebianConfiguresItsInterfaces(t *testing.T) {
 		Name: "eth0", Bridge: br, MAC: "00:16:3e:bb:00:01", MTU: 1400, Static: true,
 		Addresses: []string{four + "10/24", six + "10/64"}, Gateways: []string{four + "1", six + "1"}, Nameservers: []string{four + "1"},
 	}, {Name: "lan1", Bridge: server.Bridge, MAC: "00:16:3e:bb:00:02"}}
+	m.Guest = cloudinit.Guest{Hostname: m.Name, UserData: "#cloud-config\nruncmd: [\"echo ran >>/root/first-boot\"]\n"}
 	must(t, d.Create(t.Context(), m, nil))
 	must(t, d.SetPower(t.Context(), m.Name, containerbroker.PowerStart, 0))
 	ready, err := d.WaitReady(t.Context(), m, nil)
@@ -75,6 +78,16 @@ func TestDebianConfiguresItsInterfaces(t *testing.T) {
 	works(t, d, m.Name, "ip -4 addr show lan1 | grep 'inet '")
 	works(t, d, m.Name, "grep -rh '"+four+"1' /etc/systemd/network /run/systemd/network | grep DNS")
 
+	firstBoot := func() string {
+		t.Helper()
+		out, ok := inside(t, d, m.Name, "cat /root/first-boot /etc/ssh/ssh_host_*_key.pub /var/lib/cloud/data/instance-id")
+		if !ok || strings.Count(out, "ran") != 1 || strings.Count(out, "ssh-ed25519") != 1 {
+			t.Errorf("of the first boot: %s", out)
+		}
+		return out
+	}
+	before := firstBoot()
+
 	m.NICs[0].MAC = "00:16:3e:bb:00:03"
 	update(t, d, m)
 	reaches("after the interface was exchanged")
@@ -88,5 +101,8 @@ func TestDebianConfiguresItsInterfaces(t *testing.T) {
 		t.Errorf("with another address it is ready as %+v", ready)
 	}
 	reaches("after the restart")
+	if after := firstBoot(); after != before {
+		t.Errorf("the first boot left\n%s\nand after a restart for another address there is\n%s", before, after)
+	}
 	must(t, d.Delete(t.Context(), m.Name, m.Stamp))
 }

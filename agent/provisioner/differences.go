@@ -1,0 +1,41 @@
+package provisioner
+
+import "hostler/containerbroker"
+
+// differences splits what separates an instance from its declaration. What
+// needs a restart is live for one that does not run, or is stopped first.
+func (w *world) differences(d Desired, inst *containerbroker.Instance) (live, restart, recreate []containerbroker.Change) {
+	for _, c := range separating(d, inst, w.policy.Diff) {
+		switch {
+		case c.Impact == containerbroker.ImpactRecreate:
+			recreate = append(recreate, c)
+		case c.Impact == containerbroker.ImpactRestart && inst.Status != containerbroker.StatusStopped && d.wantsRunning():
+			restart = append(restart, c)
+		default:
+			live = append(live, c)
+		}
+	}
+	return live, restart, recreate
+}
+
+// separating is what separates the instance from its declaration.
+func separating(d Desired, inst *containerbroker.Instance, diff func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change) []containerbroker.Change {
+	if len(d.Waiting) > 0 {
+		return takenAway(d, *inst, diff)
+	}
+	changes := diff(d.Machine, *inst)
+	if made := d.Status.Instance; made != nil && made.Image != "" && made.Image != d.Record.Machine.Image {
+		changes = append(changes, containerbroker.Change{
+			Field: "image", From: made.Image, To: d.Record.Machine.Image, Impact: containerbroker.ImpactRecreate,
+			Reason: "an image is what an instance is made from",
+		})
+	}
+	return changes
+}
+
+// recreateLeft says whether the instance still has to be made anew to be as
+// declared, as far as that is known.
+func recreateLeft(d Desired, inst *containerbroker.Instance, diff func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change) bool {
+	return inst == nil || d.Status.Instance == nil || len(d.Waiting) > 0 ||
+		containerbroker.Worst(separating(d, inst, diff)) == containerbroker.ImpactRecreate
+}

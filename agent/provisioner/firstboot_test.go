@@ -1,0 +1,52 @@
+package provisioner_test
+
+import (
+	"strings"
+	"testing"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/containerbroker/brokertest"
+)
+
+// An administrator's key that is added to hostler.yaml takes effect in new
+// machines alone: it neither makes a machine anew, even one whose last
+// recreate was allowed, nor runs a guest's first boot again. A machine that
+// declares `on-change: rerun` gets it with its next restart.
+func TestAnotherHostKeyTouchesNoMachine(t *testing.T) {
+	r := newRig(t)
+	config := spec.DefaultConfig()
+	keys := func(all ...string) {
+		config.AuthorizedKeys = all
+		r.write(state.Write{
+			ID: state.ID{Kind: spec.KindHost, Name: spec.HostName}, Revision: r.revisionOf(spec.KindHost, spec.HostName), Life: state.Alive,
+			Spec: spec.Encode(spec.HostRecord{Config: config}),
+		})
+	}
+	keys("ssh-ed25519 AAAA one")
+	allowed := func(m *spec.MachineRecord) { m.Allow = []string{"recreate"} }
+	r.declare("web", allowed)
+	r.declare("again", func(m *spec.MachineRecord) { m.Machine.CloudInit.OnChange = spec.OnChangeRerun })
+	r.start()
+	r.awaitState("web", spec.MachineRunning)
+	r.awaitState("again", spec.MachineRunning)
+	r.awaitPass()
+	made, _ := r.fake.Get("web")
+	starts := r.fake.Calls(brokertest.SetPower)
+
+	keys("ssh-ed25519 AAAA one", "ssh-ed25519 AAAA two")
+	needs := func(name, impact string) {
+		t.Helper()
+		r.eventually(name+" says that it needs a "+impact, func() bool {
+			s, _ := r.status(name)
+			return s.State == spec.MachineRunning && strings.Contains(s.Message, impact+": changes user-data")
+		})
+	}
+	needs("web", "recreate")
+	needs("again", "restart")
+	if now, _ := r.fake.Get("web"); now.Stamp.Token != made.Stamp.Token || r.fake.Calls(brokertest.SetPower) != starts {
+		t.Errorf("a machine was touched: %s", r.fake)
+	}
+	r.declare("web", allowed, func(m *spec.MachineRecord) { m.Consents = 1 })
+	r.eventually("the recreate that was allowed again", func() bool { now, ok := r.fake.Get("web"); return ok && now.Stamp.Token != made.Stamp.Token })
+}
