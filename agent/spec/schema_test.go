@@ -96,30 +96,63 @@ func TestSchemaRefusesBadDeclarations(t *testing.T) {
 	}
 }
 
-// Every field of the declared types is described, and nothing else.
+// Every field of the declared types and of the host's configuration is
+// described, and nothing else.
 func TestSchemaDescribesEveryField(t *testing.T) {
-	fields := map[string]bool{}
-	var walk func(reflect.Type)
-	walk = func(ty reflect.Type) {
-		switch ty.Kind() {
-		case reflect.Map, reflect.Slice, reflect.Pointer:
-			walk(ty.Elem())
-		case reflect.Struct:
-			for key, i := range structFields(ty) {
-				fields[ty.Name()+"."+key] = true
-				walk(ty.Field(i).Type)
+	for root, described := range map[reflect.Type]map[string]fieldSchema{
+		reflect.TypeFor[Declaration](): declarationSchema, reflect.TypeFor[Config](): configSchema,
+	} {
+		fields := map[string]bool{}
+		var walk func(reflect.Type)
+		walk = func(ty reflect.Type) {
+			switch ty.Kind() {
+			case reflect.Map, reflect.Slice, reflect.Pointer:
+				walk(ty.Elem())
+			case reflect.Struct:
+				for key, i := range structFields(ty) {
+					fields[ty.Name()+"."+key] = true
+					walk(ty.Field(i).Type)
+				}
+			}
+		}
+		walk(root)
+		for name := range fields {
+			if described[name].description == "" {
+				t.Errorf("%s is not described", name)
+			}
+		}
+		for name := range described {
+			if !fields[name] {
+				t.Errorf("%s is described and does not exist", name)
 			}
 		}
 	}
-	walk(reflect.TypeFor[Declaration]())
-	for name := range fields {
-		if declarationSchema[name].description == "" {
-			t.Errorf("%s is not described", name)
+}
+
+// The fields for the manual pages say where a key stands, what it takes and
+// what holds without it.
+func TestFields(t *testing.T) {
+	all := map[string]Field{}
+	for _, f := range append(DeclarationFields(), ConfigFields()...) {
+		if f.Description == "" || f.Value == "" {
+			t.Errorf("%+v", f)
 		}
+		f.Description = ""
+		all[f.Path] = f
 	}
-	for name := range declarationSchema {
-		if !fields[name] {
-			t.Errorf("%s is described and does not exist", name)
+	for _, want := range []Field{
+		{Path: "version", Value: "1", Required: true},
+		{Path: "machines.NAME.cpus", Value: "1 to 4096"},
+		{Path: "machines.NAME.storage[].read-only", Value: "true | false", Default: "false"},
+		{Path: "machines.NAME.networks.NAME.address", Value: "text"},
+		{Path: "volumes.NAME.size", Value: "size", Required: true},
+		{Path: "harvest", Value: "none | unknown | destroyed | all", Default: "destroyed"},
+		{Path: "retry-delay", Value: "duration", Default: "10s"},
+		{Path: "types.lxd.mtu", Value: "number", Default: "1500"},
+		{Path: "images.sources", Value: "list of text", Default: "[local, build]"},
+	} {
+		if got := all[want.Path]; got != want {
+			t.Errorf("got %+v, want %+v", got, want)
 		}
 	}
 }

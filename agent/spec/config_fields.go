@@ -1,0 +1,42 @@
+package spec
+
+// configSchema describes every key of the host's configuration, by the name of
+// the Go type and the key. A test holds it against the types.
+var configSchema = map[string]fieldSchema{
+	"Config.namespace":                {description: "Part of every stamp: agents with different namespaces never touch each other's objects. It holds from the agent's next start on.", pattern: namePattern},
+	"Config.harvest":                  {description: "What happens to instances that nothing declares any more: destroyed deletes the instance of a machine whose declaration went away, unknown deletes instances with this agent's stamp and no record, all does both, none does neither.", words: HarvestModes()},
+	"Config.concurrency":              {description: "Instance operations at once, per container type.", least: 1, most: maxConcurrency},
+	"Config.start-retries":            {description: "How often a failed operation is tried again after retry-delay; after that transient-retry-interval holds.", most: maxRetries},
+	"Config.retry-delay":              {description: "The time between two of these tries."},
+	"Config.transient-retry-interval": {description: "The time between two tries of what goes on failing."},
+	"Config.types":                    {description: "The container types. Changes take effect when the agent is restarted."},
+	"Config.proxy":                    {description: "The proxy that the host and its guests use."},
+	"Config.apt":                      {description: "Where the packages of built images and of what the agent installs come from."},
+	"Config.images":                   {description: "Where images come from."},
+	"Config.authorized-keys":          {description: "SSH public keys for every machine, besides its own ssh-keys."},
+	"Config.api":                      {description: "Where the API listens besides its unix socket."},
+	"Config.guard":                    {description: "How changes of the host's own network are guarded."},
+
+	"GuardConfig.probes": {description: "Addresses that must stay reachable when NICs of the host change, besides the default gateways and the place that the change was asked for from."},
+
+	"TypesConfig.lxd":          {description: "Containers of LXD."},
+	"TypesConfig.kvm":          {description: "KVM guests."},
+	"LXDConfig.pool":           {description: "LXD's storage pool for the root disks of new machines; without the key, the pool that LXD's default profile names."},
+	"LXDConfig.mtu":            {description: "Largest packet, in bytes, of the bridge that hostler makes where LXD has none."},
+	"LXDConfig.network-method": {description: "local: machines without declared networks are on LXD's own bridge; provider: on bridges that are made elsewhere.", words: []string{"local", "provider"}},
+	"KVMConfig.accelerator":    {description: "How guests run; auto takes kvm where a guest was seen to run by it.", words: []string{"auto", "kvm", "tcg"}},
+	"KVMConfig.pool":           {description: "libvirt's storage pool for the disks."},
+
+	"ProxyConfig.http":  {description: "URL of the proxy for HTTP."},
+	"ProxyConfig.https": {description: "URL of the proxy for HTTPS."},
+	"ProxyConfig.no":    {description: "Hosts that are reached without it, with commas."},
+
+	"AptConfig.mirror": {description: "URL of the Debian mirror; without it, the mirror that the host itself uses."},
+	"AptConfig.proxy":  {description: "URL of a proxy for packages alone."},
+
+	"ImagesConfig.sources": {description: "The sources of images by name, asked in order: local (the cache and the hypervisors), build (built on this host), simplestreams:NAME."},
+	"ImagesConfig.servers": {description: "The https URL of each simplestreams NAME."},
+	"ImagesConfig.refresh": {description: "never, or a duration: how old an image by name may get before its source is asked again."},
+
+	"APIConfig.listen": {description: "Empty: the unix socket only; this agent accepts nothing else."},
+}

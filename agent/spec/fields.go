@@ -1,0 +1,103 @@
+package spec
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+)
+
+// Field describes one key of a document, for its manual page.
+type Field struct {
+	// Path is where the key stands: machines.NAME.storage[].path.
+	Path string
+	// Value is what the key takes, in words.
+	Value string
+	// Default is empty where there is none, or the description tells it.
+	Default     string
+	Required    bool
+	Description string
+}
+
+// DeclarationFields are the keys of a declaration, in the order of its types.
+func DeclarationFields() []Field {
+	return fieldsBelow(reflect.TypeFor[Declaration](), "", declarationSchema, reflect.Value{})
+}
+
+// ConfigFields are the keys of the host's configuration.
+func ConfigFields() []Field {
+	return fieldsBelow(reflect.TypeFor[Config](), "", configSchema, reflect.ValueOf(DefaultConfig()))
+}
+
+// fieldsBelow lists the keys of a struct and what stands below them. defaults
+// is a value of the type that holds them, if there is one.
+func fieldsBelow(t reflect.Type, prefix string, schemas map[string]fieldSchema, defaults reflect.Value) []Field {
+	var all []Field
+	for field := range t.Fields() {
+		key, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		f := schemas[t.Name()+"."+key]
+		d := Field{Path: prefix + key, Value: f.takes(field.Type), Required: f.required, Description: f.description, Default: told(f.standard)}
+		var standard reflect.Value
+		if defaults.IsValid() {
+			standard = defaults.FieldByIndex(field.Index)
+			if !standard.IsZero() && field.Type.Kind() != reflect.Struct {
+				d.Default = told(standard.Interface())
+			}
+		}
+		all = append(all, d)
+		below, path := field.Type, d.Path
+		switch {
+		case below.Kind() == reflect.Map:
+			below, path = below.Elem(), path+".NAME"
+		case below.Kind() == reflect.Slice:
+			below, path = below.Elem(), path+"[]"
+		}
+		if below.Kind() == reflect.Struct {
+			all = append(all, fieldsBelow(below, path+".", schemas, standard)...)
+		}
+	}
+	return all
+}
+
+// takes says in words what a field of the type takes.
+func (f fieldSchema) takes(t reflect.Type) string {
+	switch {
+	case t == reflect.TypeFor[Size]():
+		return "size"
+	case t == reflect.TypeFor[Duration]():
+		return "duration"
+	case t.Kind() == reflect.Pointer:
+		return f.takes(t.Elem())
+	case t.Kind() == reflect.Map:
+		return "map by name"
+	case t.Kind() == reflect.Struct:
+		return "map"
+	case t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct:
+		return "list of maps"
+	case t.Kind() == reflect.Slice:
+		return "list of " + f.takes(t.Elem())
+	case f.words != nil:
+		return strings.Join(f.words, " | ")
+	case t.Kind() == reflect.Bool:
+		return "true | false"
+	case t.Kind() == reflect.Int && f.most > 0 && f.least == f.most:
+		return fmt.Sprint(f.least)
+	case t.Kind() == reflect.Int && f.most > 0:
+		return fmt.Sprintf("%d to %d", f.least, f.most)
+	case t.Kind() == reflect.Int:
+		return "number"
+	}
+	return "text"
+}
+
+// told writes a default as YAML has it, "" for none.
+func told(standard any) string {
+	if standard == nil {
+		return ""
+	}
+	b, err := json.Marshal(standard)
+	if err != nil {
+		return ""
+	}
+	return strings.ReplaceAll(strings.ReplaceAll(string(b), `"`, ""), ",", ", ")
+}
