@@ -45,7 +45,10 @@ func TestContents(t *testing.T) {
 		"./lib/systemd/system/hostler-provisioner@lxd.service.d/10-lxd.conf\n", "./usr/lib/tmpfiles.d/hostler.conf\n",
 		"./etc/hostler/hostler.yaml\n", "./etc/hostler/conf.d/\n",
 		"./usr/share/man/man1/hostler.1.gz\n", "./usr/share/man/man8/hostlerd.8.gz\n",
-		"./usr/share/bash-completion/completions/hostler\n",
+		"./usr/share/man/man5/hostler-config.5.gz\n", "./usr/share/man/man5/hostler.yaml.5.gz\n",
+		"./usr/share/doc/hostler/manual.md\n", "./usr/share/doc/hostler/examples/full.yaml\n",
+		"./usr/share/bash-completion/completions/hostler\n", "./usr/share/zsh/vendor-completions/_hostler\n",
+		"./usr/share/fish/vendor_completions.d/hostler.fish\n",
 	} {
 		if !strings.Contains(list, want) {
 			t.Errorf("the package lacks %s", strings.TrimSpace(want))

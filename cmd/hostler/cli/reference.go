@@ -3,14 +3,10 @@ package cli
 import (
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/cobra/doc"
 	"github.com/spf13/pflag"
-
-	"hostler/internal/version"
 )
 
 // internalCommand holds what packaging needs.
@@ -21,15 +17,7 @@ func (a *app) internalCommand() *cobra.Command {
 		Short: "Write the manual pages into a directory",
 		Args:  takes(1, 1, "one DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			root := documented(cmd.Root())
-			header := &doc.GenManHeader{Section: "1", Source: "hostler " + version.Version, Manual: "hostler manual"}
-			if err := os.MkdirAll(args[0], 0o755); err != nil {
-				return fmt.Errorf("cannot make the directory: %w", err)
-			}
-			if err := doc.GenManTree(root, header, args[0]); err != nil {
-				return fmt.Errorf("cannot write the manual pages: %w", err)
-			}
-			return nil
+			return writeManual(cmd.Root(), args[0])
 		},
 	}, &cobra.Command{
 		Use:   "commands",

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"hostler/agent/spec"
 	"hostler/internal/version"
 )
 
@@ -45,10 +46,21 @@ func TestManualPages(t *testing.T) {
 	if err != nil || len(pages) < 25 {
 		t.Errorf("%d pages, %v", len(pages), err)
 	}
-	for _, want := range []string{"hostler.1", "hostler-apply.1", "hostler-image-build.1"} {
-		page, err := os.ReadFile(filepath.Join(dir, want))
-		if err != nil || !strings.Contains(string(page), ".SH") {
-			t.Errorf("%s: %v", want, err)
+	for name, sections := range map[string]string{
+		"hostler.1":             "NAME SYNOPSIS OPTIONS EXAMPLES FILES ENVIRONMENT EXIT_STATUS SEE_ALSO",
+		"hostler-apply.1":       "NAME SYNOPSIS OPTIONS EXAMPLES FILES ENVIRONMENT EXIT_STATUS SEE_ALSO",
+		"hostler-image-build.1": "NAME SYNOPSIS OPTIONS EXAMPLES FILES ENVIRONMENT EXIT_STATUS SEE_ALSO",
+		"hostler-config.5":      "NAME DESCRIPTION DOCUMENT NETWORKS VOLUMES FILESYSTEMS MACHINES EXAMPLES FILES SEE_ALSO",
+		"hostler.yaml.5":        "NAME SYNOPSIS DESCRIPTION KEYS EXAMPLES FILES SEE_ALSO",
+	} {
+		page, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			t.Error(err)
+		}
+		for section := range strings.FieldsSeq(strings.ReplaceAll(sections, "_", "+")) {
+			if !strings.Contains(string(page), "\n.SH "+strings.ReplaceAll(section, "+", " ")+"\n") {
+				t.Errorf("%s has no section %s", name, section)
+			}
 		}
 	}
 	if _, err := os.Stat(filepath.Join(dir, "hostler-internal.1")); err == nil {
@@ -155,4 +167,14 @@ func TestFlagsNameTheirValues(t *testing.T) {
 		}
 	}
 	look((&app{}).root())
+}
+
+// What the manual pages show as examples is valid.
+func TestExamplesOfManualPages(t *testing.T) {
+	if _, err := spec.Parse("web", []byte(exampleDeclaration)); err != nil {
+		t.Error(err)
+	}
+	if _, warnings, err := spec.ParseConfig("hostler.yaml", []byte(strings.Replace(exampleConfiguration, "AAAAI...", "AAAAIJ2lUx0Kr3sIu8sDxyCqCF9ZQyVC1SW2gK1YxkX3tVbM", 1))); err != nil || len(warnings) > 0 {
+		t.Error(warnings, err)
+	}
 }
