@@ -65,8 +65,8 @@ type Observed struct {
 	Serving, Served map[string]bool
 	// Listening are the host's own sockets that wait for others, as tcp/80.
 	Listening map[string]bool
-	// Resolvers are the name servers that the host asks.
-	Resolvers []netip.Addr
+	// Resolvers is how the host finds names.
+	Resolvers Resolvers
 	// IPv6: the kernel speaks it.
 	IPv6 bool
 	// Own is what is known of the host's own network.

@@ -164,28 +164,3 @@ func listening(dir string) map[string]bool {
 	}
 	return all
 }
-
-// resolvers are the name servers that the host asks, without those that only
-// the host itself can ask (B5).
-func resolvers(root string) []netip.Addr {
-	for _, path := range []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"} {
-		data, err := os.ReadFile(filepath.Join("/", root, path))
-		if err != nil {
-			continue
-		}
-		var all []netip.Addr
-		for line := range strings.Lines(string(data)) {
-			fields := strings.Fields(line)
-			if len(fields) < 2 || fields[0] != "nameserver" {
-				continue
-			}
-			if a, err := netip.ParseAddr(fields[1]); err == nil && !a.IsLoopback() && a.Zone() == "" {
-				all = append(all, a)
-			}
-		}
-		if len(all) > 0 {
-			return all
-		}
-	}
-	return nil
-}

@@ -34,7 +34,7 @@ func Make(d Desired, o Observed, policy Policy) Plan {
 	for i := range d.Networks {
 		one := &p.Networks[i]
 		one.Gateways, one.Nameservers = towards(one.Is, o)
-		one.DHCP = served(*one, o.Host)
+		one.DHCP = served(*one, o)
 	}
 	p.Rules = rules(d, p.Networks)
 	publish(&p.Rules, d, p.Networks, o)
@@ -194,7 +194,7 @@ func towards(is spec.Network, o Observed) (gateways, nameservers []string) {
 	case is.DHCP:
 		nameservers = own
 	case len(gateways) > 0:
-		for _, a := range o.Resolvers {
+		for _, a := range o.Resolvers.Servers {
 			nameservers = append(nameservers, a.String())
 		}
 	}

@@ -157,6 +157,7 @@ func (w *Worker) show(t *turn) {
 	for _, bridge := range t.p.Unknown {
 		now["bridge "+bridge] = unknownBridge(t.o, bridge)
 	}
+	now["name servers"] = unresolved(t.d, t.p, t.o.Resolvers)
 	for name := range maps.Keys(w.notices) {
 		if now[name] == "" {
 			w.Notice(name, "")

@@ -2,9 +2,13 @@ package networkprovisioner
 
 import (
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"hostler/agent/spec"
 )
 
 // B5: guests without a DHCP server of ours ask whom the host asks: what is in
@@ -12,14 +16,16 @@ import (
 // host itself.
 func TestResolvers(t *testing.T) {
 	const stub = "# made by systemd-resolved\nnameserver 127.0.0.53\noptions edns0\nsearch .\n"
-	for _, c := range []struct{ name, first, second, want string }{
+	for _, c := range []struct{ name, first, second, want, search string }{
 		{name: "none"},
 		{name: "empty files", first: "\n", second: "\n"},
 		{name: "spaces and comments", first: "  nameserver  192.0.2.1  # the router\n;nameserver 192.0.2.9\nnameserver\t2001:db8::1\n", want: "192.0.2.1 2001:db8::1"},
 		{name: "the host's own stub", first: stub, second: "nameserver 192.0.2.2\n", want: "192.0.2.2"},
 		{name: "a stub and a server", first: stub + "nameserver 192.0.2.1\n", second: "nameserver 192.0.2.2\n", want: "192.0.2.1"},
 		{name: "only the host can ask it", first: stub, second: "nameserver ::1\nnameserver fe80::1%eth0\n"},
-		{name: "no addresses", first: "nameserver\nnameserver dns.example\ndomain 192.0.2.1\n"},
+		{name: "domains", first: stub, second: "nameserver 192.0.2.2\nsearch corp.example. lab.example ~x bad_ corp.example\n", want: "192.0.2.2", search: "corp.example lab.example"},
+		{name: "the last line of domains", first: "domain a.example\nsearch b.example # c.example\nnameserver 192.0.2.1\n", second: "search d.example\n", want: "192.0.2.1", search: "b.example"},
+		{name: "no addresses", first: "nameserver\nnameserver dns.example\ndomain 192.0.2.1\n", search: "192.0.2.1"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			root := t.TempDir()
@@ -35,9 +41,39 @@ func TestResolvers(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if got := fmt.Sprint(resolvers(root)); got != "["+c.want+"]" {
-				t.Errorf("got %s, want %q", got, c.want)
+			got := resolvers(root)
+			if fmt.Sprint(got.Servers) != "["+c.want+"]" || fmt.Sprint(got.Search) != "["+c.search+"]" {
+				t.Errorf("got %+v, want %q, %q", got, c.want, c.search)
+			}
+			if local := strings.Contains(c.first, "127.0.0.53"); got.Local != local {
+				t.Errorf("local %v, want %v", got.Local, local)
 			}
 		})
+	}
+}
+
+// B5: a host that names no server that guests can ask is told of, once, with
+// the networks that it concerns.
+func TestNoticeWhereNothingResolves(t *testing.T) {
+	network := func(dhcp, forwarding bool, gateways ...string) Planned {
+		return Planned{On: true, Is: spec.Network{DHCP: dhcp, Forwarding: forwarding}, Gateways: gateways}
+	}
+	d := Desired{Networks: []Network{{Name: "served"}, {Name: "static"}, {Name: "apart"}, {Name: "off"}}}
+	p := Plan{Networks: []Planned{network(true, true, "10.0.0.1"), network(false, true, "10.1.0.1"), network(false, false), {}}}
+	for _, c := range []struct {
+		r         Resolvers
+		has, lack string
+	}{
+		{Resolvers{}, "served, static find no names", "dhcp: true"},
+		{Resolvers{Local: true}, "static find no names: the host names no name server but itself", "served"},
+		{Resolvers{Local: true}, "or declare `dhcp: true`", "off"},
+	} {
+		got := unresolved(d, p, c.r)
+		if !strings.Contains(got, c.has) || strings.Contains(got, c.lack) {
+			t.Errorf("%+v: %q, want %q and not %q", c.r, got, c.has, c.lack)
+		}
+	}
+	if got := unresolved(d, p, Resolvers{Servers: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}); got != "" {
+		t.Errorf("with a server: %q", got)
 	}
 }

@@ -220,14 +220,14 @@ func advertised(o hostnet.Observed) []string {
 }
 
 // served is what the DHCP server of a network is told.
-func served(p Planned, o hostnet.Observed) *dhcp.Network {
+func served(p Planned, o Observed) *dhcp.Network {
 	if !p.On || !p.Is.DHCP {
 		return nil
 	}
 	own := prefixes(p.Is.Addresses)
 	spans, _ := ranges(own)
-	bridge, _ := o.Link(p.Is.Bridge)
-	n := dhcp.Network{Bridge: p.Is.Bridge, Index: bridge.Index, Addresses: own, Ranges: spans}
+	bridge, _ := o.Host.Link(p.Is.Bridge)
+	n := dhcp.Network{Bridge: p.Is.Bridge, Index: bridge.Index, Addresses: own, Ranges: spans, Search: o.Resolvers.Search}
 	for _, k := range slices.Sorted(maps.Keys(p.Guests)) {
 		g := p.Guests[k]
 		if g.Released == nil && len(g.Addresses) > 0 {

@@ -28,6 +28,8 @@ type Network struct {
 	Lease time.Duration
 	// Domain is that of the guests' names; empty is none.
 	Domain string
+	// Search are further domains in which guests look for short names.
+	Search []string
 	// Upstream are asked for names that are not ours; empty takes the host's
 	// own resolver configuration.
 	Upstream []netip.Addr
@@ -86,6 +88,9 @@ func Config(n Network, dir string) (string, error) {
 	if n.Domain != "" {
 		line("domain=%s\nlocal=/%s/\nexpand-hosts", n.Domain, n.Domain)
 	}
+	if search := n.search(); len(n.Search) > 0 {
+		line("dhcp-option=option:domain-search,%s\ndhcp-option=option6:domain-search,%s", search, search)
+	}
 	if len(n.Upstream) > 0 {
 		line("no-resolv")
 		for _, u := range n.Upstream {
@@ -126,6 +131,16 @@ func Config(n Network, dir string) (string, error) {
 	return b.String(), nil
 }
 
+// search lists the domains in which guests look for short names, their own
+// first.
+func (n Network) search() string {
+	all := n.Search
+	if n.Domain != "" {
+		all = append([]string{n.Domain}, all...)
+	}
+	return strings.Join(all, ",")
+}
+
 func check(n Network, dir string) error {
 	if !goodBridge.MatchString(n.Bridge) {
 		return invalid("%q is no name of a bridge", n.Bridge)
@@ -138,6 +153,11 @@ func check(n Network, dir string) error {
 	}
 	if n.Domain != "" && !goodDomain.MatchString(n.Domain) {
 		return invalid("%q is no domain", n.Domain)
+	}
+	for _, d := range n.Search {
+		if !goodDomain.MatchString(d) {
+			return invalid("%q is no domain", d)
+		}
 	}
 	for _, r := range n.Ranges {
 		subnet, ok := subnetOf(n, r.First)

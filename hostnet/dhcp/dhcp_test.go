@@ -45,6 +45,12 @@ func TestConfig(t *testing.T) {
 			t.Errorf("no %q in\n%s", want, text)
 		}
 	}
+	searched := lan()
+	searched.Search = []string{"corp.example", "lab.example"}
+	if text, err := Config(searched, "/run/x"); err != nil ||
+		!strings.Contains(text, "dhcp-option=option:domain-search,lan.internal,corp.example,lab.example\ndhcp-option=option6:domain-search,lan.internal,corp.example,lab.example\n") {
+		t.Errorf("no search domains, %v, in\n%s", err, text)
+	}
 	n := lan()
 	n.Hosts[0], n.Hosts[1] = n.Hosts[1], n.Hosts[0]
 	if again, _ := Config(n, "/run/x"); again != text {
@@ -62,6 +68,7 @@ func TestBadConfig(t *testing.T) {
 	for message, change := range map[string]func(*Network){
 		`"br\nlan" is no name of a bridge`:                                        func(n *Network) { n.Bridge = "br\nlan" },
 		`"a\nuser=root" is no domain`:                                             func(n *Network) { n.Domain = "a\nuser=root" },
+		`"a,b" is no domain`:                                                      func(n *Network) { n.Search = []string{"a,b"} },
 		`"a,b" is no name of a host`:                                              func(n *Network) { n.Hosts[0].Name = "a,b" },
 		`"02:00:00:00:00:0x" is no MAC address`:                                   func(n *Network) { n.Hosts[0].MAC = "02:00:00:00:00:0x" },
 		`10.20.0.10 is of web and db`:                                             func(n *Network) { n.Hosts[1].Addresses = n.Hosts[0].Addresses[:1] },
