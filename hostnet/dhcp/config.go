@@ -74,7 +74,7 @@ func Config(n Network, dir string) (string, error) {
 	}
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	line("# hostler rewrites this file.")
+	line("%s", marker)
 	line("interface=%s", n.Bridge)
 	// dnsmasq binds to the bridge alone. Its socket for DHCP is bound to the
 	// very device and hears nothing of one that is made anew: that asks for

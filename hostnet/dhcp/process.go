@@ -109,8 +109,7 @@ func (s *Server) ours(p process) bool {
 	if p.zombie || !slices.Equal(p.argv, s.argv()) {
 		return false
 	}
-	program, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(p.PID), "exe"))
-	return err == nil && filepath.Base(strings.TrimSuffix(program, " (deleted)")) == filepath.Base(s.argv()[0])
+	return p.runs(s.argv()[0])
 }
 
 // stop ends the process and waits for its end. The signal goes to the process

@@ -81,7 +81,7 @@ func (s *Server) Ensure(ctx context.Context, n Network) (started bool, err error
 	if err := atomicfile.Write(s.path(configFile), []byte(text), 0o644); err != nil {
 		return false, err
 	}
-	return true, s.start(ctx, n.Bridge)
+	return true, s.start(ctx, n)
 }
 
 // forget drops the leases that never run out from the file of a dnsmasq that
@@ -143,7 +143,12 @@ func (s *Server) Leases() ([]Lease, error) {
 	return ParseLeases(data[:size]), nil
 }
 
-func (s *Server) start(ctx context.Context, bridge string) error {
+func (s *Server) start(ctx context.Context, n Network) error {
+	bridge := n.Bridge
+	held, err := s.makeWay(ctx, n)
+	if err != nil {
+		return err
+	}
 	// What an earlier one left must not be taken for this one's.
 	for _, name := range []string{pidFile, logFile} {
 		if err := os.Remove(s.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -163,6 +168,9 @@ func (s *Server) start(ctx context.Context, bridge string) error {
 			break
 		}
 		if p, err := read(result.PID); err != nil || p.zombie {
+			if held != "" {
+				return fault.New(fault.Transient, "cannot start dnsmasq on %s: %s; end it, or declare another address for the network", bridge, held)
+			}
 			log, _ := os.ReadFile(s.path(logFile))
 			return fault.New(fault.Transient, "cannot start dnsmasq on %s: it ended: %s", bridge, run.Tail(log))
 		}

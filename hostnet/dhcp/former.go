@@ -1,0 +1,163 @@
+package dhcp
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// dnsPort is where dnsmasq answers questions, on each address of the bridge.
+const dnsPort = 53
+
+// marker is the first line of a configuration of ours.
+const marker = "# hostler rewrites this file."
+
+// makeWay ends a dnsmasq that an agent with another state directory or other
+// records started on the same bridge: it holds the addresses that the new one
+// needs. It returns words about a process that holds one of them and is not
+// shown to be ours; "" where there is none.
+func (s *Server) makeWay(ctx context.Context, n Network) (held string, err error) {
+	sockets := listeners("/proc/thread-self/net", n.Addresses)
+	if len(sockets) == 0 {
+		return "", nil
+	}
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return "", fmt.Errorf("cannot look for other processes: %w", err)
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		at, holds := holds(pid, sockets)
+		if !holds {
+			continue
+		}
+		p, err := read(pid)
+		if err != nil || p.zombie {
+			continue
+		}
+		if !s.former(p, n.Bridge) {
+			held = fmt.Sprintf("the process %d (%s) holds %s", pid, strings.Join(p.argv, " "), at)
+			continue
+		}
+		if err := p.stop(ctx); err != nil {
+			return "", err
+		}
+		s.log.Info("Ended a DHCP server that an earlier agent left.", "bridge", n.Bridge, "pid", pid, "configuration", p.configuration())
+	}
+	return held, nil
+}
+
+// former says that a process is a dnsmasq that hostler started on the bridge:
+// it is dnsmasq, was started as we start it, and its configuration lies beside
+// ours or says itself that it is hostler's and for this bridge.
+func (s *Server) former(p process, bridge string) bool {
+	file := p.configuration()
+	own := s.argv()
+	if len(p.argv) != len(own) || !slices.Equal(p.argv[:2], own[:2]) || filepath.Base(file) != configFile || !p.runs(own[0]) {
+		return false
+	}
+	if filepath.Dir(filepath.Dir(file)) == filepath.Dir(s.dir) {
+		return true
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = f.Close() }()
+	lines := bufio.NewScanner(io.LimitReader(f, 4096))
+	if !lines.Scan() || lines.Text() != marker {
+		return false
+	}
+	for lines.Scan() {
+		if lines.Text() == "interface="+bridge {
+			return true
+		}
+	}
+	return false
+}
+
+// configuration is the configuration file of a dnsmasq that was started as we
+// start it.
+func (p process) configuration() string {
+	_, file, _ := strings.Cut(p.argv[len(p.argv)-1], "--conf-file=")
+	return file
+}
+
+// runs says that the process runs that program, which may be deleted.
+func (p process) runs(program string) bool {
+	path, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(p.PID), "exe"))
+	return err == nil && filepath.Base(strings.TrimSuffix(path, " (deleted)")) == filepath.Base(program)
+}
+
+// holds returns which of the sockets a process has open.
+func holds(pid int, sockets map[string]netip.AddrPort) (netip.AddrPort, bool) {
+	dir := filepath.Join("/proc", strconv.Itoa(pid), "fd")
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return netip.AddrPort{}, false
+	}
+	for _, e := range entries {
+		target, err := os.Readlink(filepath.Join(dir, e.Name()))
+		if err != nil {
+			continue
+		}
+		if inode, ok := strings.CutPrefix(target, "socket:["); ok {
+			if at, ok := sockets[strings.TrimSuffix(inode, "]")]; ok {
+				return at, true
+			}
+		}
+	}
+	return netip.AddrPort{}, false
+}
+
+// listeners are the sockets of a network namespace that are bound to port 53
+// of one of the addresses, by inode.
+func listeners(dir string, addresses []netip.Prefix) map[string]netip.AddrPort {
+	all := map[string]netip.AddrPort{}
+	for _, name := range []string{"udp", "udp6", "tcp", "tcp6"} {
+		f, err := os.Open(filepath.Join(dir, name))
+		if err != nil {
+			continue
+		}
+		for lines := bufio.NewScanner(f); lines.Scan(); {
+			fields := strings.Fields(lines.Text()) // proc(5)
+			if len(fields) < 10 {
+				continue
+			}
+			at, ok := parseSocket(fields[1])
+			if ok && at.Port() == dnsPort && slices.ContainsFunc(addresses, func(p netip.Prefix) bool { return p.Addr() == at.Addr() }) {
+				all[fields[9]] = at
+			}
+		}
+		_ = f.Close()
+	}
+	return all
+}
+
+// parseSocket reads an address and port as /proc/net shows them: the words of
+// the address in the host's byte order.
+func parseSocket(text string) (netip.AddrPort, bool) {
+	address, port, _ := strings.Cut(text, ":")
+	number, err := strconv.ParseUint(port, 16, 16)
+	b, err2 := hex.DecodeString(address)
+	if err != nil || err2 != nil || len(b)%4 != 0 {
+		return netip.AddrPort{}, false
+	}
+	for i := 0; i < len(b); i += 4 {
+		binary.NativeEndian.PutUint32(b[i:], binary.BigEndian.Uint32(b[i:]))
+	}
+	a, ok := netip.AddrFromSlice(b)
+	return netip.AddrPortFrom(a.Unmap(), uint16(number)), ok
+}
