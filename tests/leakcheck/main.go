@@ -6,7 +6,9 @@
 //	leakcheck snapshot FILE   write down the host as it is
 //	leakcheck compare FILE    list every difference; exit 1 if there is one
 //
-// It makes no exceptions. What a host needs before a run (packages, a daemon
+// It makes no exceptions but one: a package that has another version than
+// before is listed and is no difference, since an installation may bring
+// upgrades of packages that were there. What a host needs before a run (packages, a daemon
 // that stays up) is made ready before the snapshot.
 package main
 
@@ -16,6 +18,7 @@ import (
 	"os"
 	"regexp"
 	"sort"
+	"strings"
 	"time"
 )
 
@@ -61,9 +64,9 @@ func fail(format string, args ...any) {
 }
 
 func compare(before Snapshot) {
-	var diff []string
+	var diff, upgrades []string
 	for deadline := time.Now().Add(settle); ; time.Sleep(time.Second) {
-		diff = Diff(before, take())
+		diff, upgrades = Diff(before, take())
 		if len(diff) == 0 || time.Now().After(deadline) {
 			break
 		}
@@ -75,6 +78,9 @@ func compare(before Snapshot) {
 		fmt.Printf("%d differences\n", len(diff))
 		os.Exit(1)
 	}
+	for _, line := range upgrades {
+		fmt.Println("upgraded:", line)
+	}
 	classes := make([]string, 0, len(before))
 	for class := range before {
 		classes = append(classes, class)
@@ -83,8 +89,9 @@ func compare(before Snapshot) {
 	fmt.Printf("no difference in %d classes: %v\n", len(classes), classes)
 }
 
-// Diff lists what is only in one of two snapshots: "+" is new, "-" is gone.
-func Diff(before, after Snapshot) (lines []string) {
+// Diff lists what is only in one of two snapshots, "+" is new, "-" is gone, and
+// apart from that the packages that are in both in different versions.
+func Diff(before, after Snapshot) (lines, upgrades []string) {
 	classes := map[string]bool{}
 	for class := range before {
 		classes[class] = true
@@ -103,6 +110,9 @@ func Diff(before, after Snapshot) (lines []string) {
 		if class == parametersClass {
 			forgetLinks(count, before[class], after[class])
 		}
+		if class == packagesClass {
+			upgrades = takeUpgrades(count)
+		}
 		for item, n := range count {
 			for ; n > 0; n-- {
 				lines = append(lines, class+": + "+item)
@@ -110,6 +120,34 @@ func Diff(before, after Snapshot) (lines []string) {
 			for ; n < 0; n++ {
 				lines = append(lines, class+": - "+item)
 			}
+		}
+	}
+	sort.Strings(lines)
+	return lines, upgrades
+}
+
+const packagesClass = "packages"
+
+// takeUpgrades takes the packages out of count that are installed in both
+// snapshots and have different versions.
+func takeUpgrades(count map[string]int) (lines []string) {
+	was, is := map[string]string{}, map[string]string{}
+	for item, n := range count {
+		fields := strings.Fields(item) // name, version, state
+		if len(fields) != 3 || fields[2] != "installed" {
+			continue
+		}
+		if n < 0 {
+			was[fields[0]] = fields[1]
+		} else if n > 0 {
+			is[fields[0]] = fields[1]
+		}
+	}
+	for name, from := range was {
+		if to, there := is[name]; there {
+			delete(count, name+" "+from+" installed")
+			delete(count, name+" "+to+" installed")
+			lines = append(lines, name+" from "+from+" to "+to)
 		}
 	}
 	sort.Strings(lines)

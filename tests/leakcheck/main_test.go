@@ -12,11 +12,23 @@ func TestDiff(t *testing.T) {
 	before := Snapshot{"links": {"lo", "eth0"}, "loops": {"a", "a"}, "gone": {"x"}}
 	after := Snapshot{"links": {"lo", "br0"}, "loops": {"a"}, "new": {"y"}}
 	want := []string{"gone: - x", "links: + br0", "links: - eth0", "loops: - a", "new: + y"}
-	if got := Diff(before, after); !reflect.DeepEqual(got, want) {
+	if got, _ := Diff(before, after); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got := Diff(before, before); got != nil {
+	if got, _ := Diff(before, before); got != nil {
 		t.Errorf("a snapshot differs from itself: %q", got)
+	}
+}
+
+// An installation may upgrade packages that were there: that is listed, and no
+// difference; a package that came, went or lost its files is.
+func TestUpgradesAreNoDifference(t *testing.T) {
+	before := Snapshot{"packages": {"passwd 4.13 installed", "login 4.13 installed", "old 1 installed", "half 1 installed"}}
+	after := Snapshot{"packages": {"passwd 4.14 installed", "login 4.13 installed", "lxd 5 installed", "half 2 config-files"}}
+	got, upgrades := Diff(before, after)
+	want := []string{"packages: + half 2 config-files", "packages: + lxd 5 installed", "packages: - half 1 installed", "packages: - old 1 installed"}
+	if !reflect.DeepEqual(got, want) || !reflect.DeepEqual(upgrades, []string{"passwd from 4.13 to 4.14"}) {
+		t.Errorf("got %q, upgrades %q", got, upgrades)
 	}
 }
 
@@ -25,7 +37,7 @@ func TestParametersOfNewLinks(t *testing.T) {
 	before := Snapshot{"parameters": {"net/ipv4/conf/eth0/forwarding = 0", "net/ipv4/ip_forward = 0"}}
 	after := Snapshot{"parameters": {"net/ipv4/conf/eth0/forwarding = 1", "net/ipv4/conf/br0/forwarding = 1", "net/ipv4/ip_forward = 0"}}
 	want := []string{"parameters: + net/ipv4/conf/eth0/forwarding = 1", "parameters: - net/ipv4/conf/eth0/forwarding = 0"}
-	if got := Diff(before, after); !reflect.DeepEqual(got, want) {
+	if got, _ := Diff(before, after); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }

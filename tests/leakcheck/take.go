@@ -52,7 +52,7 @@ func take() Snapshot {
 		"nftables":      rules(ask("nft", "-j", "list", "ruleset")),
 		"loops":         lines(ask("losetup", "-J", "-l"), "loopdevices"),
 		"mounts":        lines(ask("findmnt", "-J", "-l", "-o", "TARGET,SOURCE,FSTYPE"), "filesystems"),
-		"packages":      strings.Split(string(ask("dpkg-query", "-W", "-f", "${Package} ${Version} ${db:Status-Status}\n")), "\n"),
+		packagesClass:   strings.Split(string(ask("dpkg-query", "-W", "-f", "${Package} ${Version} ${db:Status-Status}\n")), "\n"),
 		"accounts":      accounts(),
 		parametersClass: sysctls("/proc/sys"),
 		"processes":     processes("/proc"),
