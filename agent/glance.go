@@ -72,7 +72,7 @@ func (g glance) disk() []api.Disk {
 	for _, path := range []string{g.paths.StateDir, g.paths.RunDir} {
 		var s unix.Statfs_t
 		if unix.Statfs(path, &s) == nil {
-			row := api.Disk{Path: path, Size: int64(s.Blocks) * s.Bsize, Free: int64(s.Bavail) * s.Bsize}
+			row := api.Disk{Path: path, Size: int64(s.Blocks) * s.Frsize, Used: int64(s.Blocks-s.Bfree) * s.Frsize, Free: int64(s.Bavail) * s.Frsize}
 			if path == g.paths.StateDir {
 				row.Promised = g.promised()
 			}

@@ -186,7 +186,10 @@ type Lock struct {
 type Disk struct {
 	Path string `json:"path"`
 	Size int64  `json:"size"`
-	Free int64  `json:"free"`
+	// Used and Free leave out the blocks that are kept for root, as df does:
+	// together they are less than Size.
+	Used int64 `json:"used"`
+	Free int64 `json:"free"`
 	// Promised is what sparse volumes may still come to take of it.
 	Promised int64 `json:"promised,omitempty"`
 }

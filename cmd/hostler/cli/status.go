@@ -183,8 +183,9 @@ func (s sheet) disk(disks []api.Disk) {
 	t := &table{head: []string{"  PATH", "FREE", "SIZE", "USED", "PROMISED"}}
 	for _, d := range disks {
 		used := "-"
-		if d.Size > 0 {
-			used = fmt.Sprintf("%d %%", (d.Size-d.Free)*100/d.Size)
+		// As df: of the blocks that users may have, rounded up.
+		if whole := d.Used + d.Free; whole > 0 {
+			used = fmt.Sprintf("%d %%", (d.Used*100+whole-1)/whole)
 		}
 		promised := "-"
 		if d.Promised > 0 {

@@ -141,7 +141,7 @@ func smallStatus() api.Status {
 			{Kind: "filesystem", Name: "www", Provider: "managed", UID: "uid-data"},
 		},
 		Locks:   []api.Lock{{Name: "host", Holder: "hostlerd", Purpose: "installing packages", Since: *before(4 * time.Second), Waiting: []string{"containersetup"}}},
-		Disk:    []api.Disk{{Path: "/var/lib/hostler", Size: 100 << 30, Free: 25 << 30}},
+		Disk:    []api.Disk{{Path: "/var/lib/hostler", Size: 100 << 30, Used: 7 << 30, Free: 25 << 30}},
 		Notices: []string{"/etc/hostler/conf.d/bad.yaml is not applied: /etc/hostler/conf.d/bad.yaml:3:1: the key \"machine\" is not known here\n  3 | machine: {}\n    | ^"},
 	}
 }
