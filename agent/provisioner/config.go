@@ -117,8 +117,9 @@ func (c Config) Resolve(d Desired) containerbroker.Machine {
 		CPUs:     m.CPUs,
 		Memory:   int64(m.Memory),
 		RootDisk: int64(m.RootDisk),
-		// What needs hostler's storage is started when that is attached.
-		Autostart:  m.WantsAutostart() && len(m.Storage) == 0,
+		// What needs hostler's storage is started when that is attached, and
+		// what shall not run is not started with the host either.
+		Autostart:  m.WantsAutostart() && d.wantsRunning() && len(m.Storage) == 0,
 		Privileged: m.Privileged,
 		Nesting:    m.Nesting,
 		Guest:      guest,
