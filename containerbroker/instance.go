@@ -127,6 +127,8 @@ type Instance struct {
 	Privileged       bool
 	Nesting          bool
 	Created          time.Time
+	// Started is when it was last started, where the hypervisor tells it.
+	Started time.Time
 	// Odd says which of its settings no Machine can ask for, and would be lost
 	// if it were one's; empty: none.
 	Odd string

@@ -41,6 +41,8 @@ type Desired struct {
 	Waiting []string
 	// Resting: see Rest.
 	Resting bool
+	// Booted: see Booted.
+	Booted bool
 }
 
 // wantsRunning is the wanted power state: what a person last asked for by

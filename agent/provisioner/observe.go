@@ -148,7 +148,7 @@ func (w *Worker) writeStatuses(ctx context.Context, desired []Desired, observed 
 		if inst != nil && inst.Status == containerbroker.StatusRunning {
 			status.Boot = w.currentConfig().Host.Boot
 		}
-		if write := statusWrite(*d, status); !equalStatus(d.Status, status) {
+		if write := statusWrite(*d, status); d.Booted || !equalStatus(d.Status, status) {
 			writes = append(writes, write)
 		}
 		d.Status = status

@@ -161,7 +161,7 @@ func (o *operation) power(ctx context.Context, to containerbroker.Power) error {
 	if err := failpoint.Hit(failpoint.LXDStartedNotRecorded); err != nil {
 		return err
 	}
-	s.StartedAt = &now
+	s.StartedAt, s.Boot = &now, o.w.currentConfig().Host.Boot
 	s.RestartsDone = o.d.Record.RestartRequest
 	s.State, s.Message = spec.MachineProvisioning, "waiting until it can be used"
 	return o.save(ctx)

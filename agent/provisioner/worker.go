@@ -64,8 +64,10 @@ type Worker struct {
 	// last read in detail.
 	blind    bool
 	resynced time.Time
-	// addressless says that a machine that just started has no address yet.
-	addressless bool
+	// begun is when the worker began, addressDelay how soon it looks again for
+	// addresses that running machines have not got yet; 0: all have theirs.
+	begun        time.Time
+	addressDelay time.Duration
 }
 
 // New returns a worker; Run starts it.
@@ -97,6 +99,7 @@ const waitersPerOperation = 8
 // what cannot be read.
 func (w *Worker) Run(parent context.Context) error {
 	ctx, cancel := context.WithCancel(parent)
+	w.begun = w.Now()
 	defer w.ops.Wait()
 	defer cancel()
 	ids, err := w.Store.Watch(ctx, w.kinds()...)
@@ -139,7 +142,7 @@ func (w *Worker) lookAndAct(ctx context.Context, now time.Time) (time.Time, erro
 	// Busy is read before the world: an operation that ends in between has
 	// written its result, and its machine is looked at in the next pass.
 	busy, nudged := w.snapshot()
-	detail := now.Sub(w.resynced) >= w.Resync || w.addressless && now.Sub(w.resynced) >= addressDelay
+	detail := now.Sub(w.resynced) >= w.Resync || w.addressDelay > 0 && now.Sub(w.resynced) >= w.addressDelay
 	desired, observed, err := w.observe(ctx, detail)
 	if err != nil {
 		return time.Time{}, err
@@ -149,6 +152,7 @@ func (w *Worker) lookAndAct(ctx context.Context, now time.Time) (time.Time, erro
 	}
 	config := w.currentConfig()
 	Rest(desired, observed.Instances, config.Namespace, config.Host.Boot)
+	Booted(desired, observed.Instances, config, busy, now)
 	steps := Plan(desired, observed, Policy{
 		Namespace: config.Namespace, Harvest: config.Harvest, Now: now, LongestDelay: config.longestDelay(),
 		Busy: busy, Nudged: nudged, Diff: w.Differ.Diff,
@@ -156,10 +160,11 @@ func (w *Worker) lookAndAct(ctx context.Context, now time.Time) (time.Time, erro
 	if err := w.writeStatuses(ctx, desired, observed, steps, busy, now, detail); err != nil {
 		return time.Time{}, err
 	}
+	w.tellBooted(ctx, desired)
 	next := w.act(ctx, desired, steps, nudged, now)
-	if w.addressless = awaitsAddress(desired, now); w.addressless {
+	if w.addressDelay = addressDelay(desired, w.begun, now, w.Resync); w.addressDelay > 0 {
 		// No event tells of an address.
-		soon := now.Add(addressDelay)
+		soon := now.Add(w.addressDelay)
 		next = earlier(next, &soon, now)
 	}
 	if goesOn(desired, observed, busy) {
@@ -210,21 +215,4 @@ func (w *Worker) setConfig(c Config) {
 	w.mu.Unlock()
 	w.limiter.SetLimit(c.Concurrency)
 	w.waiting.SetLimit(waitersPerOperation * c.Concurrency)
-}
-
-const (
-	// addressDelay lies between two looks for the address of a machine that is
-	// usable without one, addressTime is how long after its start it may come.
-	addressDelay = time.Second
-	addressTime  = 30 * time.Second
-)
-
-// awaitsAddress says whether a machine that just started may still get an
-// address: an image that tells of no DHCP client is ready without.
-func awaitsAddress(desired []Desired, now time.Time) bool {
-	return slices.ContainsFunc(desired, func(d Desired) bool {
-		at := d.Status.StartedAt
-		return d.Status.State == spec.MachineRunning && len(d.Status.Addresses) == 0 && at != nil &&
-			reconcile.Pending(at.Add(addressTime), now, addressTime)
-	})
 }

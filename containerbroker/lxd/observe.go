@@ -142,6 +142,7 @@ func instanceOf(f api.InstanceFull) containerbroker.Instance {
 		Privileged: isTrue(effective(f, keyPrivileged)),
 		Nesting:    isTrue(effective(f, keyNesting)),
 		Created:    f.CreatedAt,
+		Started:    f.LastUsedAt,
 		Ports:      portsOf(f),
 	}
 	if halfMade(f.Instance) {

@@ -1,0 +1,63 @@
+package provisioner
+
+import (
+	"context"
+	"time"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/containerbroker"
+)
+
+// notSeen is the message of a machine that the agent has not looked at since
+// the host started.
+const notSeen = "not yet looked at since the host started"
+
+// Unseen is the status of a machine after a boot of the host, until its
+// instance is looked at: of what was recorded before, nothing need be true.
+func Unseen(life state.Life, s spec.MachineStatus) spec.MachineStatus {
+	if life != state.Alive || s.Instance == nil {
+		return s
+	}
+	s.State, s.Message, s.Addresses, s.Percent = spec.MachineUnknown, notSeen, nil, nil
+	return s
+}
+
+// Booted marks the machines whose instances the hypervisor started with the
+// host: they run since another time than the record tells, and whether they
+// can be used is found out anew.
+func Booted(desired []Desired, instances []containerbroker.Instance, c Config, busy map[string]bool, now time.Time) {
+	byUID := mine(desired, instances, c.Namespace)
+	boot := c.Host.Boot
+	for i := range desired {
+		d := &desired[i]
+		inst := byUID[d.UID]
+		if boot == "" || d.Status.Boot == "" || d.Status.Boot == boot || busy[d.Name] || d.Status.Instance == nil ||
+			inst == nil || inst.Status != containerbroker.StatusRunning {
+			continue
+		}
+		started := inst.Started
+		if started.IsZero() {
+			started = now
+		}
+		d.Booted = true
+		d.Status.StartedAt, d.Status.Deaths, d.Status.Boot, d.Status.Addresses = &started, 0, boot, nil
+		setReady(&d.Status, false, "HostRestarted", "it was started with the host", now)
+	}
+}
+
+// tellBooted writes an event for each machine that was started with the host.
+func (w *Worker) tellBooted(ctx context.Context, desired []Desired) {
+	for _, d := range desired {
+		if !d.Booted {
+			continue
+		}
+		e := state.Event{
+			Time: w.Now(), Object: state.ID{Kind: spec.KindMachine, Name: d.Name}, UID: d.UID,
+			Level: state.LevelInfo, Reason: "HostRestarted", Message: "the host was restarted, and the instance was started with it",
+		}
+		if err := w.Store.Record(ctx, e); err != nil {
+			w.Logger.Warn("An event cannot be recorded.", "machine", d.Name, "error", err)
+		}
+	}
+}

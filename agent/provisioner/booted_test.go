@@ -1,0 +1,106 @@
+package provisioner_test
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"hostler/agent/provisioner"
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/containerbroker"
+	"hostler/containerbroker/brokertest"
+)
+
+// booted writes the host's record as the agent does after a boot.
+func (r *rig) booted(id string) {
+	r.t.Helper()
+	r.write(state.Write{
+		ID: state.ID{Kind: spec.KindHost, Name: spec.HostName}, Revision: r.revisionOf(spec.KindHost, spec.HostName), Life: state.Alive,
+		Spec: spec.Encode(spec.HostRecord{Config: spec.DefaultConfig(), Facts: spec.HostFacts{Boot: id}}),
+	})
+}
+
+// A machine that the hypervisor started with the host runs since then, as the
+// hypervisor tells, is ready since it was found so, has the address that it has
+// now, and has an event that says so. One that hostler itself starts has none.
+func TestStartedWithTheHost(t *testing.T) {
+	r := newRig(t)
+	r.booted("first")
+	r.declare("web")
+	r.declare("late")
+	stop := r.start()
+	before := r.awaitState("web", spec.MachineRunning)
+	r.awaitState("late", spec.MachineRunning)
+	r.awaitPass()
+	stop()
+
+	r.booted("second")
+	started := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
+	r.fake.Change("web", func(i *containerbroker.Instance) { i.Started, i.Addresses = started, []string{"10.0.0.99"} })
+	r.fake.Kill("late")
+	waits := r.fake.Calls(brokertest.WaitReady)
+	r.start()
+	r.eventually("web is ready anew", func() bool {
+		s, _ := r.status("web")
+		return s.State == spec.MachineRunning && s.StartedAt != nil && s.StartedAt.Equal(started) && slices.Equal(s.Addresses, []string{"10.0.0.99"})
+	})
+	r.awaitState("late", spec.MachineRunning)
+	r.awaitPass()
+	if n := r.fake.Calls(brokertest.WaitReady) - waits; n != 2 {
+		t.Errorf("%d looks whether a machine is ready, want one each", n)
+	}
+	since := func(s spec.MachineStatus) time.Time {
+		i := slices.IndexFunc(s.Conditions, func(c spec.Condition) bool { return c.Type == spec.ConditionReady })
+		return s.Conditions[i].Since
+	}
+	if now, _ := r.status("web"); !since(now).After(since(before)) {
+		t.Errorf("ready since %s, before the boot", since(now))
+	}
+	for name, want := range map[string]int{"web": 1, "late": 0} {
+		events, err := r.store.Events(t.Context(), state.EventQuery{Object: &state.ID{Kind: spec.KindMachine, Name: name}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		events = slices.DeleteFunc(events, func(e state.Event) bool { return e.Reason != "HostRestarted" })
+		if len(events) != want {
+			t.Errorf("%s: %+v", name, events)
+		}
+	}
+}
+
+// What was recorded of a machine before the host was restarted is not told
+// after it.
+func TestUnseen(t *testing.T) {
+	made := &spec.InstanceInfo{Name: "web"}
+	s := provisioner.Unseen(state.Alive, spec.MachineStatus{State: spec.MachineRunning, Instance: made, Addresses: []string{"10.0.0.7"}})
+	if s.State != spec.MachineUnknown || s.Message != "not yet looked at since the host started" || s.Addresses != nil || s.Instance != made {
+		t.Errorf("%+v", s)
+	}
+	for _, s := range []spec.MachineStatus{{State: spec.MachinePending, Message: "waiting"}, {State: spec.MachineError}} {
+		if got := provisioner.Unseen(state.Alive, s); got.State != s.State || got.Message != s.Message {
+			t.Errorf("%+v became %+v", s, got)
+		}
+	}
+}
+
+// A machine that shall not run does not start with the host either: not as
+// declared, and not after `hostler stop`.
+func TestStoppedMachinesDoNotStartWithTheHost(t *testing.T) {
+	r := newRig(t)
+	r.declare("off", func(m *spec.MachineRecord) { m.Machine.Running = no() })
+	r.declare("web")
+	r.start()
+	r.awaitState("off", spec.MachineStopped)
+	r.awaitState("web", spec.MachineRunning)
+	autostart := func(name string) bool { i, _ := r.fake.Get(name); return i.Autostart }
+	if autostart("off") || !autostart("web") {
+		t.Errorf("off starts with the host: %v, web: %v", autostart("off"), autostart("web"))
+	}
+	r.declare("web", func(m *spec.MachineRecord) { m.PowerOverride = no() })
+	r.awaitState("web", spec.MachineStopped)
+	r.eventually("web does not start with the host", func() bool { return !autostart("web") })
+	r.declare("web")
+	r.awaitState("web", spec.MachineRunning)
+	r.eventually("web starts with the host again", func() bool { return autostart("web") })
+}

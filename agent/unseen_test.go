@@ -1,0 +1,49 @@
+package agent
+
+import (
+	"encoding/json"
+	"log/slog"
+	"testing"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/internal/paths"
+)
+
+// After a boot of the host no machine is told to run before it is looked at;
+// when the agent alone was restarted, what it knew stays.
+func TestBootOfTheHostForgetsHowMachinesAre(t *testing.T) {
+	store, _, err := state.Open(t.Context(), state.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	h := &host{paths: paths.Paths{Root: t.TempDir()}, store: store, logger: slog.New(slog.DiscardHandler)}
+	id := state.ID{Kind: spec.KindMachine, Name: "web"}
+	_, err = store.Write(t.Context(), state.Atomic, state.Write{
+		ID: id, Life: state.Alive, Spec: spec.Encode(spec.MachineRecord{}),
+		Status: spec.Encode(spec.MachineStatus{State: spec.MachineRunning, Instance: &spec.InstanceInfo{Name: "web"}, Addresses: []string{"10.0.0.7"}}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.updateHost(t.Context(), func(r *spec.HostRecord) { r.Facts.Boot = "first" }); err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		boot string
+		want spec.MachineState
+	}{{"first", spec.MachineRunning}, {"", spec.MachineRunning}, {"second", spec.MachineUnknown}} {
+		if err := h.forgetBoot(t.Context(), step.boot); err != nil {
+			t.Fatal(err)
+		}
+		var status spec.MachineStatus
+		o, err := store.Get(t.Context(), id)
+		if err == nil {
+			err = json.Unmarshal(o.Status, &status)
+		}
+		if err != nil || status.State != step.want {
+			t.Errorf("in boot %q: %+v, %v", step.boot, status, err)
+		}
+	}
+}
