@@ -206,7 +206,7 @@ func (d *Driver) undo(c *conn, where *pool, p plan, dom libvirt.Domain, cause er
 	if !fault.Is(cause, fault.Invalid) && !fault.Is(cause, fault.NotFound) {
 		return cause // tried again, or found by its stamp
 	}
-	err := where.removeFiles(p.machine.Name, p.uuid)
+	err := where.removeFiles(p.uuid)
 	if err == nil {
 		err = undefine(c, dom)
 	}

@@ -32,6 +32,8 @@ func TestDefinitions(t *testing.T) {
 		{"W12 what its owner laid out grows", laidOutGrows},
 		{"P28 what was released keeps its image and is taken back whole", releasedKeepsItsImage},
 		{"another network leaves the first boot alone", seedKeepsTheFirstBoot},
+		{"W2 a clone is foreign", cloneIsForeign},
+		{"P27 files are not left in a pool that libvirt forgot", forgottenPoolKeepsInstance},
 		{"Z3 a pass takes two calls", passTakesTwoCalls},
 	} {
 		t.Run(part.name, func(t *testing.T) {

@@ -3,6 +3,7 @@ package kvm
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 
 	libvirt "github.com/digitalocean/go-libvirt"
 
@@ -39,6 +40,10 @@ func (d *Driver) delete(ctx context.Context, name string, expect containerbroker
 	if !def.note.owned(expect) {
 		return fault.New(fault.Conflict, "it bears another stamp")
 	}
+	where, err := poolOf(c, def)
+	if err != nil {
+		return err
+	}
 	defer d.changed(dom.UUID)
 	if err := destroy(c, dom); err != nil {
 		return err
@@ -46,8 +51,10 @@ func (d *Driver) delete(ctx context.Context, name string, expect containerbroker
 	if err := failpoint.Hit(failpoint.KVMDestroyed); err != nil {
 		return err
 	}
-	if err := d.removeFiles(c, def, name); err != nil {
-		return err
+	if where != nil {
+		if err := where.removeFiles(def.domain.UUID); err != nil {
+			return err
+		}
 	}
 	if err := failpoint.Hit(failpoint.KVMFilesGone); err != nil {
 		return err
@@ -55,20 +62,23 @@ func (d *Driver) delete(ctx context.Context, name string, expect containerbroker
 	return undefine(c, dom)
 }
 
-// removeFiles deletes what was made for an instance. One that was taken over
-// keeps the disks it came with: they are not ours.
-func (d *Driver) removeFiles(c *conn, def definition, name string) error {
+// poolOf returns the pool with the files that were made for an instance; nil:
+// it was taken over and keeps the disks it came with, which are not ours. A
+// pool that libvirt does not know says nothing of its files: they may all be
+// there, so that the instance stays until the operator decides.
+func poolOf(c *conn, def definition) (*pool, error) {
 	if def.note.Pool == "" {
-		return nil
+		return nil, nil //nolint:nilnil // there is no pool, and that is no failure
 	}
 	where, err := c.openPool(def.note.Pool)
-	if fault.Is(err, fault.NeedsOperator) {
-		return nil // the pool went, and its files with it
+	if !fault.Is(err, fault.NeedsOperator) {
+		return where, err
 	}
-	if err != nil {
-		return err
-	}
-	return where.removeFiles(name, def.domain.UUID)
+	name := clean(def.domain.Name, 64)
+	folder := clean(filepath.Dir(fileOf(def.domain.Devices.Disks, rootTarget)), 512)
+	return nil, fault.New(fault.NeedsOperator, "its files cannot be removed: %w; define the pool again for the folder of its root disk "+
+		"(`virsh pool-define-as %s dir --target %s`, `virsh pool-start %[2]s`) and run `hostler retry machine/%[4]s`; "+
+		"where the files are gone for good, run `virsh undefine %[4]s`", err, clean(def.note.Pool, 64), folder, name)
 }
 
 // destroy ends a guest at once; one that does not run is success.

@@ -57,7 +57,7 @@ func (d *Driver) usersOf(where *pool, volumes []libvirt.StorageVol, instances []
 			continue
 		}
 		user := v.Name
-		if at := slices.IndexFunc(domains, func(dom libvirt.Domain) bool { return strings.HasPrefix(v.Name, filesOf(dom.Name, uuidText(dom.UUID))) }); at >= 0 {
+		if at := slices.IndexFunc(domains, func(dom libvirt.Domain) bool { return isFileOf(v.Name, uuidText(dom.UUID)) }); at >= 0 {
 			user = domains[at].Name
 			if stamped[user] {
 				continue

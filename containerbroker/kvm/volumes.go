@@ -201,8 +201,14 @@ func seedName(name, uuid, content string) string {
 	return filesOf(name, uuid) + "seed-" + content[:12] + ".iso"
 }
 
+// isFileOf says whether a file is that of the instance with the UUID, whose
+// name may be another by now than when its files were made.
+func isFileOf(file, uuid string) bool {
+	return strings.HasPrefix(file, "hostler-") && strings.Contains(file, "-"+uuid+".")
+}
+
 // removeFiles deletes the files of an instance, but those in keep.
-func (p *pool) removeFiles(name, uuid string, keep ...string) error {
+func (p *pool) removeFiles(uuid string, keep ...string) error {
 	all, err := p.volumes(true)
 	if err != nil {
 		return err
@@ -213,7 +219,7 @@ func (p *pool) removeFiles(name, uuid string, keep ...string) error {
 		for _, k := range keep {
 			kept = kept || file == k
 		}
-		if strings.HasPrefix(file, filesOf(name, uuid)) && !kept {
+		if isFileOf(file, uuid) && !kept {
 			failed = errors.Join(failed, p.remove(file))
 		}
 	}
