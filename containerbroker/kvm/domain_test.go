@@ -281,3 +281,25 @@ func FuzzDefinition(f *testing.F) {
 		}
 	})
 }
+
+// W2: what a clone bears is the stamp of the domain that it was cloned from, and
+// proves nothing: a clone has a UUID of its own. A renamed domain keeps its own.
+func TestW2CloneBearsNoStamp(t *testing.T) {
+	text, err := note{Namespace: "hostler", UID: "u", Token: "t", Domain: "6f0c6f3a-3b8c-8a55-8d7b-5a0c2a7e1b11"}.text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := noteFor("6F0C6F3A-3B8C-8A55-8D7B-5A0C2A7E1B11", text); n == nil || n.UID != "u" {
+		t.Errorf("its own note is read as %+v", n)
+	}
+	if n := noteFor("0b7cf4e2-5a0e-4a3e-9a77-000000000001", text); n != nil {
+		t.Errorf("a clone's note is read as %+v", n)
+	}
+	old, err := note{Namespace: "hostler", UID: "u", Token: "t"}.text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if noteFor("0b7cf4e2-5a0e-4a3e-9a77-000000000001", old) == nil {
+		t.Error("a note from before it named its domain is not read")
+	}
+}

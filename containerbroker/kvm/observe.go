@@ -186,7 +186,7 @@ func readDefinition(c *conn, dom libvirt.Domain, flags libvirt.DomainXMLFlags) (
 		return definition{}, fault.New(fault.Transient, "cannot read the definition of %s: %v", clean(dom.Name, 64), err)
 	}
 	if def.domain.Metadata != nil {
-		def.note = noteOf(def.domain.Metadata.XML)
+		def.note = noteFor(def.domain.UUID, def.domain.Metadata.XML)
 	}
 	if def.domain.Devices == nil {
 		def.domain.Devices = &libvirtxml.DomainDeviceList{}

@@ -27,6 +27,9 @@ const maxRecord = 48 << 10
 // user: the record is sealed, and of user-data only a keyed digest is kept.
 type note struct {
 	Namespace, UID, Token string
+	// Domain is the UUID of the domain that it was written for: a clone made by
+	// hand has the note with a UUID of its own. Empty in notes of old.
+	Domain string
 	// Record is the stamp's, sealed.
 	Record string
 	// Making is set until all that belongs to the instance is there.
@@ -55,6 +58,7 @@ type element struct {
 	Namespace     string   `xml:"namespace,attr"`
 	UID           string   `xml:"uid,attr"`
 	Token         string   `xml:"token,attr"`
+	Domain        string   `xml:"domain,attr,omitempty"`
 	Making        bool     `xml:"making,attr,omitempty"`
 	Image         string   `xml:"image,attr,omitempty"`
 	Created       int64    `xml:"created,attr,omitempty"`
@@ -69,7 +73,7 @@ type element struct {
 
 func (n note) element() element {
 	return element{
-		Namespace: n.Namespace, UID: n.UID, Token: n.Token, Making: n.Making, Image: n.Image, Created: n.Created,
+		Namespace: n.Namespace, UID: n.UID, Token: n.Token, Domain: n.Domain, Making: n.Making, Image: n.Image, Created: n.Created,
 		Pool: n.Pool, RootDisk: n.RootDisk, UserData: n.UserData, Record: n.Record, Left: strings.Join(n.Left, " "),
 		Sizes: writeSizes(n.Sizes),
 		// XML keeps no line ends as they are, and libvirt indents what it shows.
@@ -86,8 +90,18 @@ func (n note) text() (string, error) {
 	return string(data), nil
 }
 
-// noteOf finds our element among a domain's metadata; nil: there is none, or
-// none that can be read.
+// noteFor finds the note of the domain with that UUID among its metadata; nil:
+// there is none, or none that can be read, or that of the domain from which
+// this one was cloned.
+func noteFor(uuid, metadata string) *note {
+	n := noteOf(metadata)
+	if n == nil || n.Domain != "" && !strings.EqualFold(n.Domain, uuid) {
+		return nil
+	}
+	return n
+}
+
+// noteOf reads our element among a domain's metadata.
 func noteOf(metadata string) *note {
 	var all struct {
 		Ours []element `xml:"https://hostler.invalid/libvirt/1 instance"`
@@ -101,7 +115,7 @@ func noteOf(metadata string) *note {
 		return nil
 	}
 	return &note{
-		Namespace: e.Namespace, UID: e.UID, Token: e.Token, Making: e.Making, Image: e.Image, Created: e.Created,
+		Namespace: e.Namespace, UID: e.UID, Token: e.Token, Domain: e.Domain, Making: e.Making, Image: e.Image, Created: e.Created,
 		Pool: e.Pool, RootDisk: e.RootDisk, UserData: e.UserData, Record: strings.TrimSpace(e.Record), NetworkConfig: string(network),
 		Left: strings.Fields(e.Left), Sizes: readSizes(e.Sizes),
 	}
