@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"hostler/internal/near"
 )
 
 // decoder fills Go values from nodes and remembers where each came from. It
@@ -190,7 +192,7 @@ func (d *decoder) structure(n *node, v reflect.Value, path string) {
 			return
 		}
 		known := slices.Sorted(maps.Keys(fields))
-		meant := closest(f.key.value, known)
+		meant := near.Word(f.key.value, known)
 		if !d.lenient && meant != "" {
 			d.failed[join(path, meant)] = true // do not say that it is missing, too
 		}

@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
+
+	"hostler/internal/near"
 )
 
 // maxUserData is the most user-data that every way into a guest can carry.
@@ -79,7 +81,7 @@ func looksLikeCloudConfig(line string) bool {
 	if !strings.HasPrefix(line, "#") || line == cloudConfig || strings.HasPrefix(line, cloudConfig+"-") {
 		return false
 	}
-	return normalise(strings.TrimLeft(line, "# ")) == "cloudconfig"
+	return near.Normal(strings.TrimLeft(line, "# ")) == "cloudconfig"
 }
 
 // cloudConfig checks that a #cloud-config is YAML and a map. What its keys

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"hostler/internal/mountoption"
+	"hostler/internal/near"
 )
 
 // minVolume is the least size of a volume or filesystem: below it no
@@ -163,7 +164,7 @@ func (c *checker) reference(path, kind, name string, declared []string) bool {
 	if _, found := slices.BinarySearch(declared, name); found {
 		return true
 	}
-	meant := closest(name, declared)
+	meant := near.Word(name, declared)
 	hint := suggestion(meant, declared)
 	if meant == "" && (len(declared) == 0 || len(declared) > 10) {
 		hint = fmt.Sprintf("; declare it under %q", kind+"s")

@@ -39,7 +39,7 @@ func (s buildSource) fetch(ctx context.Context, j job) (product, error) {
 	}
 	i := slices.Index(names, j.ref.Name)
 	if i < 0 || j.ref.Kind != KindName {
-		return product{}, fault.New(fault.NotFound, "can make only %s", strings.Join(names, ", "))
+		return product{}, fault.New(fault.NotFound, "can build only %s", strings.Join(names, ", "))
 	}
 	r := recipes[i]
 	if j.format != FormatLXD && !r.disks {

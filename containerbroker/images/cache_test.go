@@ -169,7 +169,7 @@ func TestWhatIsWrongIsNotKept(t *testing.T) {
 		"absent":         {"file:" + path + ".x#sha256=" + sum, fault.NotFound, "has no file"},
 		"LXD's own":      {"lxd:mine", fault.Invalid, "only the LXD driver resolves"},
 		"unknown server": {"simplestreams:x/debian/12", fault.Invalid, "no server of that name"},
-		"nowhere":        {"plan9/4", fault.NotFound, "local has no such image; build can make only debian/11, debian/12, debian/13, busybox/1"},
+		"nowhere":        {"plan9/4", fault.NotFound, "no image \"plan9/4\" on this host (cache, LXD aliases), and hostler can build only debian/11, debian/12, debian/13, busybox/1"},
 	} {
 		if _, err := c.Ensure(t.Context(), c2.ref, images.FormatLXD, nil); fault.KindOf(err) != c2.kind || !strings.Contains(err.Error(), c2.why) {
 			t.Errorf("%s: got %v (%s)", name, err, fault.KindOf(err))

@@ -29,7 +29,7 @@ func TestOtherArchitecturesAreRefused(t *testing.T) {
 func TestRefusalsAreSentences(t *testing.T) {
 	c := open(t, nil)
 	for want, err := range map[string]error{
-		"cannot build image nope/9: this host can make only debian/11":                      second(c.Build(t.Context(), "nope/9", images.FormatLXD, nil)),
+		"cannot build image nope/9: this host can build only debian/11":                     second(c.Build(t.Context(), "nope/9", images.FormatLXD, nil)),
 		"cannot build image busybox/1: this host makes no disk of busybox/1 for KVM guests": second(c.Build(t.Context(), "busybox/1", images.FormatDisk, nil)),
 		"cannot import the image: this host has no file /no/such":                           second(c.Import(t.Context(), "/no/such", "a/1", "", nil)),
 		"cannot import the image: this host has no file /no/where":                          second(c.Import(t.Context(), "/no/where", "", "", nil)),
