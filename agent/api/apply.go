@@ -108,6 +108,7 @@ func (s *Server) declare(ctx context.Context, docs []document, dropped func(*wor
 			}
 		}
 		p = Plan{Steps: holdUnsupported(steps, unsupported), Machines: machinesOf(docs), Objects: givensIn(docs), Removed: removed, Unsupported: unsupported}
+		p.Warnings = s.foresee(look, w, docs)
 		return nil
 	})
 	if err != nil {
@@ -212,6 +213,21 @@ func (s *Server) steps(ctx context.Context, w *world, docs []document, removed [
 		}
 	}
 	return []Step{}, nil
+}
+
+// foresee asks the planner what will fail of the documents' objects.
+func (s *Server) foresee(ctx context.Context, w *world, docs []document) []string {
+	f, ok := s.o.Service.Planner.(Foreseer)
+	if !ok {
+		return nil
+	}
+	scope := map[string]bool{}
+	for _, d := range docs {
+		for _, o := range d.decl.Objects() {
+			scope[o] = true
+		}
+	}
+	return f.Foresee(ctx, w.planned(), scope)
 }
 
 // blindSteps are the steps as far as they can be known without the host.

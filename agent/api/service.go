@@ -49,6 +49,13 @@ type Planner interface {
 	Refuse(ctx context.Context, objects []PlannedObject) error
 }
 
+// Foreseer is a Planner that also says what will fail a moment after it was
+// accepted, such as an image that does not exist, or is more than the host
+// has. What cannot be found out quickly is not said.
+type Foreseer interface {
+	Foresee(ctx context.Context, objects []PlannedObject, scope map[string]bool) []string
+}
+
 // GuestExec is a command to run in a machine's instance.
 type GuestExec struct {
 	Command        []string

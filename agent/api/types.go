@@ -81,6 +81,9 @@ type Plan struct {
 	// Unsupported says for each declared thing that this agent cannot carry
 	// out yet what it is; apply refuses when there is any.
 	Unsupported []string `json:"unsupported,omitempty"`
+	// Warnings say what will fail a moment after it was accepted, or is more
+	// than the host has: KIND/NAME: TEXT.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Document is one declaration as sent: its name (file stem) and its text.

@@ -113,6 +113,9 @@ func (a *app) showPlan(p api.Plan, head bool) error {
 		return a.document(p)
 	}
 	printPlan(a.env.Stdout, p, a.colours(), head)
+	for _, w := range p.Warnings {
+		fmt.Fprintln(a.env.Stdout, a.colours().yellow("warning: "+line(w)))
+	}
 	if head {
 		for _, u := range p.Unsupported {
 			fmt.Fprintln(a.env.Stdout, a.colours().red("! not supported: "+line(u)))

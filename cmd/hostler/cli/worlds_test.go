@@ -64,6 +64,7 @@ var worlds = map[string]func() *standIn{
 	"leaving":     leavingWorld,
 	"late":        lateWorld,
 	"toolless":    toollessWorld,
+	"misspelt":    misspeltWorld,
 	"guarded": func() *standIn {
 		return &standIn{guarded: "network/lan", status: api.Status{
 			Version: "1.2.3", Namespace: "hostler", Harvest: "destroyed", Started: *before(time.Hour),
@@ -292,4 +293,13 @@ func toollessWorld() *standIn {
 			"networks": `[{"name":"lan","bridge":"br-lan","status":"ready","observed":true}]`,
 		},
 	}
+}
+
+// misspeltWorld has no such image.
+func misspeltWorld() *standIn {
+	return &standIn{plan: api.Plan{
+		Steps:    []api.Step{{Object: "machine/web", Action: "create", Impact: "none", Detail: "from debain/12"}},
+		Warnings: []string{`machine/web: no image "debain/12" on this host (cache, LXD aliases), and hostler can build only debian/12; did you mean debian/12?`},
+		Machines: []string{"web"},
+	}}
 }

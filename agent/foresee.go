@@ -1,0 +1,137 @@
+package agent
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"hostler/agent/api"
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/containerbroker/images"
+)
+
+// Foresee implements api.Foreseer: it says of the machines in scope what will
+// fail a moment after they are accepted, or is more than the host has. It asks
+// no network; what it cannot find out is no warning.
+func (p planner) Foresee(ctx context.Context, objects []api.PlannedObject, scope map[string]bool) []string {
+	var warnings []string
+	own := map[spec.ContainerType][]string{}
+	room := p.capacity()
+	for _, o := range objects {
+		object := o.After.Kind + "/" + o.After.Name
+		if o.After.Kind != spec.KindMachine || !scope[object] || o.After.Life != "" && o.After.Life != state.Alive {
+			continue
+		}
+		var r spec.MachineRecord
+		if json.Unmarshal(o.After.Spec, &r) != nil {
+			continue
+		}
+		if needsImage(o, r.Machine.Image) {
+			if _, asked := own[r.Machine.Type]; !asked {
+				own[r.Machine.Type] = p.ownImages(ctx, r.Machine.Type)
+			}
+			format := images.FormatLXD
+			if r.Machine.Type == spec.KVM {
+				format = images.FormatDisk
+			}
+			if err := p.images.Foresee(r.Machine.Image, format, own[r.Machine.Type]); err != nil {
+				warnings = append(warnings, fmt.Sprintf("%s: %v", object, err))
+			}
+		}
+		for _, text := range room.exceeded(r.Machine) {
+			warnings = append(warnings, object+": "+text)
+		}
+	}
+	return warnings
+}
+
+// needsImage says whether an instance has yet to be made from the image.
+func needsImage(o api.PlannedObject, image string) bool {
+	if o.Before == nil {
+		return true
+	}
+	var status spec.MachineStatus
+	if json.Unmarshal(o.Before.Status, &status) != nil || status.Instance == nil {
+		return true
+	}
+	var was spec.MachineRecord
+	return json.Unmarshal(o.Before.Spec, &was) == nil && was.Machine.Image != image
+}
+
+// ownImages are the names of the images that a type's hypervisor keeps.
+func (p planner) ownImages(ctx context.Context, t spec.ContainerType) []string {
+	d, err := p.driver(t)
+	if err != nil || d.Images == nil {
+		return nil
+	}
+	rows, err := listImagesSoon(ctx, d.Images)
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, row := range rows {
+		names = append(names, row.Aliases...)
+	}
+	return names
+}
+
+// capacity is what a host has at most to give; zero where it is not known.
+type capacity struct {
+	cpus         int
+	memory, disk int64 // bytes
+}
+
+func (h *host) capacity() capacity {
+	c := capacity{cpus: runtime.NumCPU()}
+	if f, err := os.Open("/proc/meminfo"); err == nil {
+		c.memory = memTotal(f)
+		_ = f.Close()
+	}
+	// The pool may be elsewhere, so what no disk of the host could hold counts.
+	for _, path := range []string{h.paths.StateDir, "/", "/var/lib/lxd", "/var/snap/lxd/common", "/var/lib/libvirt"} {
+		var s unix.Statfs_t
+		if unix.Statfs(path, &s) == nil {
+			c.disk = max(c.disk, int64(s.Blocks)*s.Bsize)
+		}
+	}
+	return c
+}
+
+// memTotal reads the host's memory in bytes from /proc/meminfo (proc(5)).
+func memTotal(r io.Reader) int64 {
+	for lines := bufio.NewScanner(r); lines.Scan(); {
+		if f := strings.Fields(lines.Text()); len(f) > 1 && f[0] == "MemTotal:" {
+			n, _ := strconv.ParseInt(f[1], 10, 64)
+			return n << 10
+		}
+	}
+	return 0
+}
+
+// exceeded says which limits of a machine are more than the host has.
+func (c capacity) exceeded(m spec.Machine) []string {
+	var texts []string
+	if c.cpus > 0 && m.CPUs > c.cpus {
+		texts = append(texts, fmt.Sprintf("cpus: %d is more than the %d of this host", m.CPUs, c.cpus))
+	}
+	for _, of := range []struct {
+		key    string
+		wanted spec.Size
+		has    int64
+	}{{"memory", m.Memory, c.memory}, {"root-disk", m.RootDisk, c.disk}} {
+		if of.has > 0 && int64(of.wanted) > of.has {
+			texts = append(texts, fmt.Sprintf("%s: %s is more than the %d MiB of this host", of.key, of.wanted, of.has>>20))
+		}
+	}
+	return slices.Clip(texts)
+}

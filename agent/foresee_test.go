@@ -1,0 +1,42 @@
+package agent
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"hostler/agent/api"
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/containerbroker/images"
+	"hostler/internal/paths"
+)
+
+// A plan warns of an image that cannot be had, of a machine that has yet to be
+// made from it, and of limits beyond the host.
+func TestForesee(t *testing.T) {
+	cache, err := images.Open(images.Options{Dir: t.TempDir(), Sources: []string{"local", "build"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &host{images: cache, paths: paths.New("", "/nowhere/hostler.yaml", t.TempDir(), t.TempDir())}
+	machine := func(name string, m spec.Machine, status *spec.MachineStatus) api.PlannedObject {
+		o := state.Object{ID: state.ID{Kind: spec.KindMachine, Name: name}, Life: state.Alive, Spec: spec.Encode(spec.MachineRecord{Machine: m})}
+		p := api.PlannedObject{After: o}
+		if status != nil {
+			o.Status = spec.Encode(status)
+			p.Before = &o
+		}
+		return p
+	}
+	made := &spec.MachineStatus{Instance: &spec.InstanceInfo{Name: "old"}}
+	lost := spec.Machine{Type: spec.LXC, Image: "debain/12"}
+	got := planner{h}.Foresee(t.Context(), []api.PlannedObject{
+		machine("web", lost, nil), machine("old", lost, made), machine("other", lost, nil),
+		machine("big", spec.Machine{Type: spec.LXC, Image: "debian/12", CPUs: 4000, Memory: 1 << 50, RootDisk: 1 << 60}, nil),
+	}, map[string]bool{"machine/web": true, "machine/old": true, "machine/big": true})
+	want := []string{"machine/web: no image \"debain/12\"", "machine/big: cpus: 4000 is more", "machine/big: memory: 1024TiB is more", "machine/big: root-disk: 1048576TiB is more"}
+	if !slices.EqualFunc(got, want, strings.HasPrefix) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
