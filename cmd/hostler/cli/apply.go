@@ -199,7 +199,9 @@ func heldSteps(p api.Plan) []api.Step {
 func heldFailure(held []api.Step) error {
 	var objects, words []string
 	for _, s := range held {
-		objects = append(objects, s.Object)
+		if !slices.Contains(objects, s.Object) {
+			objects = append(objects, s.Object)
+		}
 		if w := allowOf(s); w != "" && !slices.Contains(words, w) {
 			words = append(words, w)
 		}
@@ -272,7 +274,7 @@ func stillToDo(ctx context.Context, agent Agent, req api.ApplyRequest) (map[stri
 	for _, s := range changes(p) {
 		name, ok := strings.CutPrefix(s.Object, spec.KindMachine+"/")
 		if ok && s.Held == "" {
-			todo[name] = strings.TrimSuffix("still to do: "+s.Action+" "+s.Detail, " ")
+			todo[name] = doing(s)
 		}
 	}
 	return todo, nil

@@ -2,12 +2,15 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"hostler/agent/api"
+	"hostler/agent/spec"
 )
 
 func (a *app) doctorCommand() *cobra.Command {
@@ -27,6 +30,9 @@ func (a *app) doctorCommand() *cobra.Command {
 
 func (a *app) doctor(ctx context.Context, strict bool) error {
 	checks, err := a.agent().Doctor(ctx)
+	if errors.Is(err, api.ErrNotRunning) {
+		checks, err = withoutAgent(a.socket), nil
+	}
 	if err != nil {
 		return err
 	}
@@ -44,6 +50,27 @@ func (a *app) doctor(ctx context.Context, strict bool) error {
 		return silent(exitError)
 	}
 	return nil
+}
+
+// configFile is what the host's own agent reads at its start.
+const configFile = "/etc/hostler/hostler.yaml"
+
+// withoutAgent is what can be checked where no agent answers: that, and the
+// configuration that may keep it from starting.
+func withoutAgent(socket string) []api.Check {
+	checks := []api.Check{{
+		Name: "agent", Result: "error", Message: "no agent answers at " + socket,
+		Mend: "systemctl start hostlerd; `journalctl -u hostlerd -n 20` says why it ended",
+	}}
+	content, err := os.ReadFile(configFile)
+	if socket != DefaultSocket || err != nil {
+		return checks
+	}
+	c := api.Check{Name: "configuration", Result: "ok", Message: configFile + " is valid"}
+	if _, _, err := spec.ParseConfig(configFile, content); err != nil {
+		c.Result, c.Message, c.Mend = "error", spec.Summary(err), "edit "+configFile
+	}
+	return append(checks, c)
 }
 
 // first is the first line of a text.

@@ -122,8 +122,8 @@ func (a *app) printEvents(events []api.Event) error {
 		return nil
 	}
 	t := &table{head: []string{"TIME", "LEVEL", "OBJECT", "REASON", "MESSAGE"}}
-	for _, e := range events {
-		t.add(localTime(e.Time), e.Level, e.Object, e.Reason, e.Message)
+	for _, e := range collapse(events) {
+		t.add(zoned(e.Time), e.Level, e.Object, e.Reason, e.text())
 	}
 	return a.rows(t)
 }
@@ -136,7 +136,8 @@ func every(n int) []int {
 	return out
 }
 
-func localTime(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05") }
+// zoned writes a time as show does, in UTC with the zone said.
+func zoned(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // eventPrinter prints events one by one as they come.
 type eventPrinter struct {
@@ -150,7 +151,7 @@ func (p eventPrinter) print(e api.Event) error {
 		return writeJSONLine(p.w, e)
 	}
 	level := pad(e.Level, 7)
-	_, err := fmt.Fprintf(p.w, "%s  %s  %s  %s  %s\n", localTime(e.Time),
+	_, err := fmt.Fprintf(p.w, "%s  %s  %s  %s  %s\n", zoned(e.Time),
 		p.colours.word(strings.TrimSpace(level))+strings.Repeat(" ", len(level)-len(strings.TrimSpace(level))),
 		pad(line(e.Object), 20), pad(line(e.Reason), 16), line(e.Message))
 	return err

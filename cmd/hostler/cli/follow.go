@@ -30,7 +30,7 @@ func (g goals) names() []string {
 	for n := range g.gone {
 		out = append(out, n)
 	}
-	slices.Sort(out)
+	slices.SortFunc(out, natural)
 	return out
 }
 

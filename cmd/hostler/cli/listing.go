@@ -113,9 +113,12 @@ func listAttachables(kind string, sent json.RawMessage) (*listing, error) {
 	if err := json.Unmarshal(sent, &rows); err != nil {
 		return nil, fmt.Errorf("cannot read the agent's %s: %w", plural(kind), err)
 	}
+	order := every(len(rows))
+	slices.SortStableFunc(order, func(a, b int) int { return natural(rows[a].Name, rows[b].Name) })
+	raw = pick(raw, order)
 	l := newListing(kind, rows, func(r attachable) string { return r.Name },
-		func(rows []attachable, _ time.Time, _ bool) *table {
-			return attachableTable(rows, kind == spec.KindNetwork)
+		func(rows []attachable, now time.Time, wide bool) *table {
+			return attachableTable(rows, kind == spec.KindNetwork, now, wide)
 		},
 		func(rows []attachable) *table { return csvAttachables(rows, kind == spec.KindNetwork) })
 	l.data = func(keep []int) any { return pick(raw, keep) }
@@ -125,6 +128,7 @@ func listAttachables(kind string, sent json.RawMessage) (*listing, error) {
 func newListing[T any](kind string, rows []T, name func(T) string,
 	view func([]T, time.Time, bool) *table, csv func([]T) *table,
 ) *listing {
+	rows = slices.SortedStableFunc(slices.Values(rows), func(a, b T) int { return natural(name(a), name(b)) })
 	l := &listing{kind: kind}
 	for _, r := range rows {
 		l.names = append(l.names, name(r))

@@ -134,3 +134,18 @@ func summary(steps []api.Step) string {
 	}
 	return strings.Join(parts, ", ")
 }
+
+// doing says of a step that it is about to be made.
+func doing(s api.Step) string {
+	verb := map[string]string{
+		"create": "being made", "recreate": "being made anew", "start": "starting", "stop": "stopping",
+		"restart": "restarting", "update": "being changed", "delete": "being removed", "adopt": "being taken over",
+	}[s.Action]
+	switch {
+	case verb == "":
+		return strings.TrimSpace(s.Action + " " + s.Detail)
+	case s.Detail == "":
+		return verb
+	}
+	return verb + ": " + s.Detail
+}

@@ -100,6 +100,7 @@ type liveLines struct {
 	lines []progressLine
 	drawn int
 	extra string
+	final bool
 }
 
 func (p *liveLines) update(lines []progressLine) {
@@ -137,8 +138,16 @@ func (p *liveLines) tick(ctx context.Context) func() {
 	return func() { cancel(); <-done }
 }
 
-// end leaves the last picture standing.
-func (p *liveLines) end() {}
+// end leaves the last picture standing, with every line: nothing has to stay
+// within the terminal any more.
+func (p *liveLines) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, high := p.size()
+	if p.final = len(p.lines) > max(high-3, 5); p.final {
+		p.draw()
+	}
+}
 
 // draw rewrites the block. Machines that are under way come first when the
 // terminal is too low for all.
@@ -149,7 +158,7 @@ func (p *liveLines) draw() {
 	}
 	room := max(high-3, 5)
 	show, hiddenLines := p.lines, 0
-	if len(show) > room {
+	if len(show) > room && !p.final {
 		show, hiddenLines = chosen(show, room), len(p.lines)-room
 	}
 	names := 0

@@ -35,7 +35,7 @@ var machineHead = []string{"NAME", "TYPE", "STATUS", "ADDRESS", "IMAGE", "AGE", 
 
 var machineWideHead = []string{
 	"NAME", "TYPE", "STATUS", "ADDRESS", "IMAGE", "AGE",
-	"INSTANCE", "DECLARATION", "ATTEMPTS", "NEXT-RETRY", "UID", "MESSAGE",
+	"CPUS", "MEMORY", "DECLARATION", "ATTEMPTS", "NEXT-RETRY", "MESSAGE",
 }
 
 func machineRow(m api.Machine, now time.Time, wide bool) []string {
@@ -45,7 +45,14 @@ func machineRow(m api.Machine, now time.Time, wide bool) []string {
 	}
 	row := []string{m.Name, string(m.Type), string(m.Status), address, m.Image, age(now, m.Created)}
 	if wide {
-		row = append(row, m.Instance, m.Declaration, strconv.Itoa(m.Attempts), until(now, m.NextRetry), m.UID)
+		cpus, memory := "-", "-" // without a limit, or not made yet
+		if h := m.Hardware; h != nil && h.CPUs > 0 {
+			cpus = strconv.Itoa(h.CPUs)
+		}
+		if h := m.Hardware; h != nil && h.Memory > 0 {
+			memory = size(h.Memory)
+		}
+		row = append(row, cpus, memory, m.Declaration, strconv.Itoa(m.Attempts), until(now, m.NextRetry))
 	}
 	message := m.Message
 	if m.Percent != nil && !strings.Contains(message, "%") {
@@ -128,21 +135,28 @@ func csvImages(rows []api.Image) *table {
 	return t
 }
 
-func attachableTable(rows []attachable, network bool) *table {
+func attachableTable(rows []attachable, network bool, now time.Time, wide bool) *table {
+	head := []string{"NAME", "PROVIDER", "SIZE", "STATUS", "DEVICE", "PATH", "ATTACHMENTS"}
 	if network {
-		t := &table{head: []string{"NAME", "BRIDGE", "STATUS", "ADDRESS", "MESSAGE"}}
-		for _, r := range rows {
-			t.add(r.Name, r.Bridge, r.Status, strings.Join(r.Addresses, " "), r.Message)
-		}
-		return t
+		head = []string{"NAME", "BRIDGE", "STATUS", "ADDRESS"}
 	}
-	t := &table{head: []string{"NAME", "PROVIDER", "SIZE", "STATUS", "DEVICE", "PATH", "ATTACHMENTS", "MESSAGE"}}
+	if wide {
+		head = append(head, "DECLARATION", "ATTEMPTS", "NEXT-RETRY")
+	}
+	t := &table{head: append(head, "MESSAGE")}
 	for _, r := range rows {
 		has := "-" // a filesystem on a volume has none before it is made
 		if r.Size > 0 {
 			has = size(r.Size)
 		}
-		t.add(r.Name, r.Provider, has, r.Status, r.Device, r.Path, strconv.Itoa(len(r.Attachments)), r.Message)
+		row := []string{r.Name, r.Provider, has, r.Status, r.Device, r.Path, strconv.Itoa(len(r.Attachments))}
+		if network {
+			row = []string{r.Name, r.Bridge, r.Status, strings.Join(r.Addresses, " ")}
+		}
+		if wide {
+			row = append(row, r.Declaration, strconv.Itoa(r.Attempts), until(now, r.NextRetry))
+		}
+		t.add(append(row, r.Message)...)
 	}
 	return t
 }

@@ -258,8 +258,9 @@ func (s sheet) events(events []api.Event) {
 	}
 	s.title("Events")
 	t := &table{head: []string{"  AGE", "LEVEL", "REASON", "MESSAGE"}}
-	for _, e := range events[max(0, len(events)-shownEvents):] {
-		t.add("  "+age(s.now, &e.Time), e.Level, e.Reason, e.Message)
+	all := collapse(events)
+	for _, e := range all[max(0, len(all)-shownEvents):] {
+		t.add("  "+age(s.now, &e.Time), e.Level, e.Reason, e.text())
 	}
 	_ = t.write(s.w, 0, s.colours.cell)
 }

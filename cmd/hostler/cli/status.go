@@ -40,8 +40,8 @@ func (a *app) status(ctx context.Context) error {
 		s.paragraph("Notice", n)
 	}
 	s.guarded(st.Guard)
-	s.types(st.Types)
 	s.workers(st.Workers)
+	s.types(st.Types)
 	s.unknown(st.Unknown)
 	s.unknownStorage(st.UnknownStorage)
 	s.locks(st.Locks)
@@ -114,7 +114,7 @@ func (s sheet) types(types []api.TypeStatus) {
 	s.title("Container types")
 	t := &table{head: []string{"  TYPE", "STATE", "SUPPORTED", "NEXT-RETRY", "MESSAGE"}}
 	for _, ty := range types {
-		supported := "?"
+		supported := "not needed yet"
 		if ty.Supported != nil {
 			supported = map[bool]string{true: "yes", false: "no"}[*ty.Supported]
 		}
@@ -127,9 +127,23 @@ func (s sheet) workers(workers []api.Worker) {
 	if len(workers) == 0 {
 		return
 	}
-	s.title("Workers")
-	t := &table{head: []string{"  NAME", "STATE", "SINCE", "PASSES", "MESSAGE"}}
+	var look []api.Worker
+	running := 0
 	for _, w := range workers {
+		switch {
+		case w.State == "running" || w.State == "elsewhere":
+			running++
+		case w.State != "stopped" || w.Message != "": // one that had an end to reach
+			look = append(look, w)
+		}
+	}
+	s.field("Workers", fmt.Sprintf("%d running", running))
+	if len(look) == 0 {
+		return
+	}
+	s.title("Workers that need a look")
+	t := &table{head: []string{"  NAME", "STATE", "SINCE", "PASSES", "MESSAGE"}}
+	for _, w := range look {
 		t.add("  "+w.Name, w.State, age(s.now, &w.Since), fmt.Sprint(w.Passes), w.Message)
 	}
 	_ = t.write(s.w, 0, s.colours.cell)

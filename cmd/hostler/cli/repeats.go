@@ -1,0 +1,46 @@
+package cli
+
+import (
+	"fmt"
+	"regexp"
+
+	"hostler/agent/api"
+)
+
+// repeats is the last of several events that say the same.
+type repeats struct {
+	api.Event
+	times int
+}
+
+// text is the message, and how often it came.
+func (r repeats) text() string {
+	if r.times == 1 {
+		return r.Message
+	}
+	return fmt.Sprintf("%s (%d times)", r.Message, r.times)
+}
+
+// attempt is the part of a message that counts retries.
+var attempt = regexp.MustCompile(`; retry [0-9]+ of [0-9]+ in [^ ]+$`)
+
+// collapse takes events that follow each other about an object and say the
+// same, retries apart, as one.
+func collapse(events []api.Event) []repeats {
+	var all []repeats
+	last := map[string]int{} // of an object
+	for _, e := range events {
+		if i, ok := last[e.Object]; ok && same(all[i].Event, e) {
+			all[i] = repeats{e, all[i].times + 1}
+			continue
+		}
+		last[e.Object] = len(all)
+		all = append(all, repeats{e, 1})
+	}
+	return all
+}
+
+func same(a, b api.Event) bool {
+	return a.Level != "info" && a.Level == b.Level && a.Reason == b.Reason &&
+		attempt.ReplaceAllString(a.Message, "") == attempt.ReplaceAllString(b.Message, "")
+}
