@@ -123,7 +123,7 @@ func newKVMInitialiser(h *host, c spec.Config) initialisers.Initialiser {
 func (h *host) storageSources() storageprovisioner.Sources {
 	p, ns, log := h.paths, h.config().Namespace, h.logger.With("part", "storage")
 	managed := func(dir string) *managedfs.Source {
-		return managedfs.New(managedfs.Options{Dir: dir, Namespace: ns, Runner: run.Host{}, Log: log})
+		return managedfs.New(managedfs.Options{Dir: dir, Namespace: ns, Runner: run.Host{}, Install: h.installFor, Log: log})
 	}
 	return storageprovisioner.Sources{
 		Volumes: map[string]storage.VolumeSource{

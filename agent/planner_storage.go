@@ -31,7 +31,8 @@ func (p planner) planStorage(ctx context.Context, objects []state.Object, record
 	policy := p.sources.Policy(storageprovisioner.ConfigOf(record))
 	policy.Now = p.now()
 	var steps []api.Step
-	for _, s := range storageprovisioner.Shown(storageprovisioner.Plan(desired, observed, policy)) {
+	shown := storageprovisioner.Shown(storageprovisioner.Plan(desired, observed, policy))
+	for _, s := range slices.Concat(p.sources.Preparing(desired, shown), shown) {
 		steps = append(steps, storageStep(s))
 	}
 	return steps, storageprovisioner.Foresee(objects, desired, observed, policy), nil
@@ -42,6 +43,7 @@ var storageWords = map[storageprovisioner.Action]struct {
 	word   string
 	impact containerbroker.Impact
 }{
+	storageprovisioner.ActionPrepare: {"initialise", containerbroker.ImpactNone},
 	storageprovisioner.ActionCreate:  {"create", containerbroker.ImpactNone},
 	storageprovisioner.ActionAdopt:   {"adopt", containerbroker.ImpactNone},
 	storageprovisioner.ActionGrow:    {"update", containerbroker.ImpactLive},

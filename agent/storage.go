@@ -11,6 +11,7 @@ import (
 	"hostler/agent/api"
 	"hostler/agent/spec"
 	"hostler/agent/storageprovisioner"
+	"hostler/packaging"
 	"hostler/storage"
 	"hostler/storage/blockdevice"
 	"hostler/storage/mounts"
@@ -27,6 +28,25 @@ func (h *host) newStorage() *storageprovisioner.Worker {
 		Devices:  blockDeviceChanges, WaitHolders: mounts.WaitHolders, Notice: h.notice, Stage: h.stage,
 		Metrics: workerMetrics{h.metrics, h.sup, name}, Now: h.now, Logger: log,
 	})
+}
+
+// installFor brings a package with the tools of a type of filesystem onto the
+// host.
+func (h *host) installFor(ctx context.Context, pkg string, progress func(string)) error {
+	release, err := packaging.ReadRelease(h.paths.OSRelease())
+	if err != nil {
+		return err
+	}
+	set, err := packaging.SetFor(packaging.ForFilesystems, release)
+	if err != nil {
+		return err
+	}
+	unlock, err := h.lock(ctx, "install "+pkg, func(holder string) { progress("waiting for " + holder) })
+	if err != nil {
+		return fmt.Errorf("cannot install %s: %w", pkg, err)
+	}
+	defer unlock()
+	return h.packages(h.config()).Install(ctx, []string{pkg}, set.Options, progress)
 }
 
 // prepareStorage finds out what of the machines' storage is there, before

@@ -27,6 +27,9 @@ const (
 	ForKVM        = "kvm"
 	ForImageBuild = "image-build"
 	ForNetworks   = "networks"
+	// ForFilesystems lists the tools of all types; each is installed when it is
+	// needed.
+	ForFilesystems = "filesystems"
 )
 
 // sets lists what each purpose needs on each release. lxd recommends the
@@ -47,6 +50,12 @@ var sets = map[string]map[Release]Set{
 		{"ubuntu", "22.04"}: {Names: []string{"nftables", "dnsmasq-base"}, Options: Options{NoRecommends: true}},
 		{"ubuntu", "24.04"}: {Names: []string{"nftables", "dnsmasq-base"}, Options: Options{NoRecommends: true}},
 	},
+	ForFilesystems: {
+		{"debian", "12"}:    {Names: filesystemPackages, Options: Options{NoRecommends: true}},
+		{"debian", "13"}:    {Names: filesystemPackages, Options: Options{NoRecommends: true}},
+		{"ubuntu", "22.04"}: {Names: filesystemPackages, Options: Options{NoRecommends: true}},
+		{"ubuntu", "24.04"}: {Names: filesystemPackages, Options: Options{NoRecommends: true}},
+	},
 	ForKVM: {
 		{"debian", "12"}: {Names: kvmPackages, Options: Options{NoRecommends: true}},
 		{"debian", "13"}: {Names: kvmPackages, Options: Options{NoRecommends: true}},
@@ -58,6 +67,9 @@ var sets = map[string]map[Release]Set{
 		{"ubuntu", "24.04"}: {Names: []string{"mmdebstrap", "squashfs-tools"}, Options: Options{NoRecommends: true}},
 	},
 }
+
+// filesystemPackages are the tools of ext4, xfs and btrfs.
+var filesystemPackages = []string{"e2fsprogs", "xfsprogs", "btrfs-progs"}
 
 // kvmPackages are libvirt and the emulator of the host's own architecture.
 // libvirt's network needs dnsmasq and iptables, and polkit is what lets the

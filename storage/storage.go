@@ -101,6 +101,14 @@ type Recorder interface {
 	Record(ctx context.Context, objects []RecordParams) []error
 }
 
+// Dependent is a source that needs a package of the host for a type of
+// filesystem, which it installs by itself when it needs it.
+type Dependent interface {
+	// Missing returns the package that a type still lacks, "" for none. The
+	// type is the declared one, which may be empty.
+	Missing(kind string) string
+}
+
 // SpaceReporter is a source that lives on a filesystem of the host which may
 // fill up.
 type SpaceReporter interface {

@@ -146,6 +146,8 @@ const (
 	// ActionRemount is always held: what machines see are copies of the host's
 	// mount with flags of their own, which only a new mount changes all.
 	ActionRemount Action = "remount"
+	// ActionPrepare is only told: making the filesystem prepares the host.
+	ActionPrepare Action = "prepare"
 )
 
 // Step is one thing to do for one entity, or for its attachment to Machine.

@@ -41,6 +41,28 @@ func Shown(steps []Step) []Step {
 	return shown
 }
 
+// Preparing returns steps that tell which packages the host gets for the
+// filesystems that steps make, each with the first filesystem that needs it.
+func (s Sources) Preparing(d Desired, steps []Step) (before []Step) {
+	told := map[string]bool{}
+	for _, step := range steps {
+		at := slices.IndexFunc(d.Entities, func(e Entity) bool { return e.Kind == step.Kind && e.Name == step.Name })
+		if step.Action != ActionCreate || step.Kind != spec.KindFilesystem || step.Held != "" || at < 0 {
+			continue
+		}
+		e := &d.Entities[at]
+		source, ok := s.Filesystems[e.Source].(storage.Dependent)
+		if !ok {
+			continue
+		}
+		if pkg := source.Missing(e.fstype()); pkg != "" && !told[pkg] {
+			told[pkg] = true
+			before = append(before, Step{Kind: e.Kind, Name: e.Name, Action: ActionPrepare, Detail: "the package " + pkg + " is installed on the host"})
+		}
+	}
+	return before
+}
+
 // Foresee returns the objects with the statuses that volumes and filesystems
 // will have once everything is as declared: what machines are going to be
 // given.

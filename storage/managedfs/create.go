@@ -64,6 +64,9 @@ func (s *Source) create(ctx context.Context, p storage.FilesystemParams) error {
 		// claimed stays.
 		licensed.Wipe = false
 	}
+	if err := s.ready(ctx, kinds[p.Type], p.Progress); err != nil {
+		return err
+	}
 	what, err := s.decide(ctx, licensed, rec, found)
 	if err != nil {
 		if p.Wipe && !licensed.Wipe && fault.Is(err, fault.NeedsOperator) {

@@ -2,6 +2,7 @@ package managedfs
 
 import (
 	"context"
+	"fmt"
 	"os"
 
 	"hostler/internal/fault"
@@ -66,10 +67,50 @@ var kinds = map[string]kind{
 	},
 }
 
+// absent returns the first of a type's programs that is not on the host.
+func (k kind) absent() string {
+	for _, c := range []run.Command{k.make("", "", ""), k.check(""), k.grow("", "")} {
+		if _, err := os.Stat(c.Path); err != nil {
+			return c.Path
+		}
+	}
+	return ""
+}
+
+// Missing implements storage.Dependent.
+func (s *Source) Missing(name string) string {
+	k, known := kinds[name]
+	if !known || s.o.Install == nil || k.absent() == "" {
+		return ""
+	}
+	return k.pkg
+}
+
+// ready brings a type's programs onto the host where they are missing.
+func (s *Source) ready(ctx context.Context, k kind, progress func(string)) error {
+	program := k.absent()
+	if program == "" {
+		return nil
+	}
+	if s.o.Install == nil {
+		return fault.New(fault.NeedsOperator, "%s is not there: install the package %s", program, k.pkg)
+	}
+	if progress == nil {
+		progress = func(string) {}
+	}
+	if err := s.o.Install(ctx, k.pkg, progress); err != nil {
+		return fmt.Errorf("%s is not there: %w", program, err)
+	}
+	if program = k.absent(); program != "" {
+		return fault.New(fault.NeedsOperator, "%s is not there, although the package %s is installed: install it again", program, k.pkg)
+	}
+	return nil
+}
+
 // tool runs one of a filesystem's tools.
 func (s *Source) tool(ctx context.Context, k kind, c run.Command) error {
-	if _, err := os.Stat(c.Path); err != nil {
-		return fault.New(fault.NeedsOperator, "%s is not there: install the package %s", c.Path, k.pkg)
+	if err := s.ready(ctx, k, nil); err != nil {
+		return err
 	}
 	_, err := s.o.Runner.Run(ctx, c)
 	return err

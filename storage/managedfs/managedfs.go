@@ -39,6 +39,9 @@ type Options struct {
 	Namespace string
 	// Runner runs the filesystems' own tools.
 	Runner run.Runner
+	// Install brings a package with tools onto the host; nil: a missing tool
+	// is an error. progress receives plain sentences.
+	Install func(ctx context.Context, pkg string, progress func(string)) error
 	// Host is where block devices are looked up.
 	Host blockdevice.Host
 	// Proc is /proc unless told otherwise.
@@ -62,6 +65,7 @@ var (
 	_ storage.FilesystemDescriber = (*Source)(nil)
 	_ storage.FilesystemGrower    = (*Source)(nil)
 	_ storage.Recorder            = (*Source)(nil)
+	_ storage.Dependent           = (*Source)(nil)
 )
 
 // record is what is kept of a filesystem beside what it bears itself.

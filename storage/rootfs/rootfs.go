@@ -49,6 +49,7 @@ var (
 	_ storage.FilesystemGrower    = (*Source)(nil)
 	_ storage.SpaceReporter       = (*Source)(nil)
 	_ storage.Recorder            = (*Source)(nil)
+	_ storage.Dependent           = (*Source)(nil)
 )
 
 // New returns a source; nothing is touched yet.
@@ -64,6 +65,14 @@ func New(o Options) *Source {
 
 // base is where the filesystem is mounted before it is bound elsewhere.
 func (s *Source) base(id string) string { return filepath.Join(s.o.Dir, id) }
+
+// Missing implements storage.Dependent.
+func (s *Source) Missing(string) string {
+	if d, ok := s.o.Filesystems.(storage.Dependent); ok {
+		return d.Missing(inner)
+	}
+	return ""
+}
 
 // ValidateFilesystem implements storage.FilesystemValidator.
 func (s *Source) ValidateFilesystem(p storage.FilesystemParams) error {
