@@ -33,6 +33,12 @@ func value[T any](c *conn, what string, f func(*libvirt.Libvirt) (T, error)) (T,
 	return rpc.Value(c.Conn, what, f)
 }
 
+// patiently makes a call before which libvirt may have to find out what its QEMU
+// can do.
+func patiently[T any](d *Driver, c *conn, what string, f func(*libvirt.Libvirt) (T, error)) (T, error) {
+	return rpc.Patiently(c.ctx, &d.patient, d.opts.Socket, c.limit, d.opts.StartTimeout, what, f)
+}
+
 // domain finds a domain by its name.
 func (c *conn) domain(name string) (libvirt.Domain, error) {
 	return value(c, "find domain "+name, func(l *libvirt.Libvirt) (libvirt.Domain, error) { return l.DomainLookupByName(name) })

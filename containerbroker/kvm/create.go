@@ -164,12 +164,7 @@ func (d *Driver) define(c *conn, p plan) (libvirt.Domain, error) {
 	if err != nil {
 		return libvirt.Domain{}, fault.New(fault.Invalid, "cannot write its definition: %v", err)
 	}
-	var dom libvirt.Domain
-	// libvirt may have to find out first what its QEMU can do.
-	err = c.CallWithin(d.opts.StartTimeout, "define the domain", func(l *libvirt.Libvirt) (err error) {
-		dom, err = l.DomainDefineXMLFlags(text, 0)
-		return err
-	})
+	dom, err := patiently(d, c, "define the domain", func(l *libvirt.Libvirt) (libvirt.Domain, error) { return l.DomainDefineXMLFlags(text, 0) })
 	if hit := failpoint.Hit(failpoint.KVMDefineNoReply); hit != nil && err == nil {
 		err = hit
 	}

@@ -10,6 +10,7 @@ import (
 
 	"hostler/containerbroker"
 	"hostler/containerbroker/images"
+	"hostler/internal/kvm/rpc"
 	"hostler/internal/run"
 )
 
@@ -38,8 +39,9 @@ type Options struct {
 	Logger *slog.Logger
 	// RequestTimeout bounds one call with its answer; default 30 s.
 	RequestTimeout time.Duration
-	// StartTimeout bounds the start of a guest's process, during which libvirt
-	// may probe QEMU anew; default 2 min.
+	// StartTimeout is how long is waited for the definition of a domain and for
+	// the start of a guest's process, during which libvirt may probe QEMU anew;
+	// default 2 min.
 	StartTimeout time.Duration
 	// AgentTimeout is how long a guest that started is given until its guest
 	// agent answers; default 10 min, for a slow host without KVM. SeenTimeout
@@ -77,6 +79,8 @@ type Driver struct {
 	askWithin time.Duration
 
 	keyed sync.Mutex
+
+	patient rpc.Patient
 }
 
 var (

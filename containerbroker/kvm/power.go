@@ -108,10 +108,7 @@ func (d *Driver) powerOn(c *conn, dom libvirt.Domain) error {
 	if err := failpoint.Hit(failpoint.KVMBeforeStart); err != nil {
 		return err
 	}
-	err = c.CallWithin(d.opts.StartTimeout, "start the guest", func(l *libvirt.Libvirt) error {
-		_, err := l.DomainCreateWithFlags(dom, 0)
-		return err
-	})
+	_, err = patiently(d, c, "start guest "+clean(dom.Name, 64), func(l *libvirt.Libvirt) (libvirt.Domain, error) { return l.DomainCreateWithFlags(dom, 0) })
 	if hit := failpoint.Hit(failpoint.KVMStartNoReply); hit != nil && err == nil {
 		err = hit
 	}
@@ -137,7 +134,7 @@ func (d *Driver) followAccelerator(c *conn, dom libvirt.Domain) error {
 	def.domain.Type = d.domainType()
 	def.domain.CPU = cpuFor(def.domain.Type)
 	defer d.changed(dom.UUID)
-	return redefine(c, &def)
+	return d.redefine(c, &def)
 }
 
 // powerOff stops a guest: by its agent or its power button until timeout has

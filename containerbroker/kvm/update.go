@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"time"
 
 	libvirt "github.com/digitalocean/go-libvirt"
 	"libvirt.org/go/libvirtxml"
@@ -222,7 +221,7 @@ func (u *updating) finish(ctx context.Context, changes []containerbroker.Change)
 			return err
 		}
 	}
-	if err := redefine(u.c, u.def); err != nil {
+	if err := u.d.redefine(u.c, u.def); err != nil {
 		return err
 	}
 	if now := fileOf(u.def.domain.Devices.Disks, seedTarget); now != old {
@@ -278,12 +277,8 @@ func (u *updating) reseed(old string, rerun bool) error {
 	return nil
 }
 
-// redefineTimeout is longer than that of other calls: libvirt may have to find
-// out first what its QEMU can do.
-const redefineTimeout = 2 * time.Minute
-
 // redefine replaces a domain's definition by def, with def's note.
-func redefine(c *conn, def *definition) error {
+func (d *Driver) redefine(c *conn, def *definition) error {
 	metadata, err := replaceNote(def)
 	if err != nil {
 		return err
@@ -294,8 +289,6 @@ func redefine(c *conn, def *definition) error {
 	if err != nil {
 		return fault.New(fault.Invalid, "cannot write its definition: %v", err)
 	}
-	return c.CallWithin(redefineTimeout, "change the definition", func(l *libvirt.Libvirt) error {
-		_, err := l.DomainDefineXMLFlags(text, 0)
-		return err
-	})
+	_, err = patiently(d, c, "change the definition", func(l *libvirt.Libvirt) (libvirt.Domain, error) { return l.DomainDefineXMLFlags(text, 0) })
+	return err
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	libvirt "github.com/digitalocean/go-libvirt"
+
 	"hostler/internal/atomicfile"
 	"hostler/internal/fault"
 	"hostler/internal/kvm/rpc"
@@ -68,7 +70,22 @@ func (i *Initialiser) prove(ctx context.Context, progress func(string)) error {
 			i.log.Warn("Guests run without KVM, slowly.", "reason", o.Reason)
 		}
 	}
+	if err := i.askCapabilities(ctx, progress); err != nil {
+		return err
+	}
 	return o.Write(i.opts.Paths)
+}
+
+// askCapabilities has libvirt find out what its QEMU can do, before the first
+// domain is defined. libvirt keeps the answer; the first time it takes a minute
+// on a quiet host, and longer than a definition may take on a busy one.
+func (i *Initialiser) askCapabilities(ctx context.Context, progress func(string)) error {
+	progress("asking libvirt what QEMU can do here, which may take minutes the first time")
+	_, err := rpc.Patiently(ctx, &i.patient, i.opts.Socket, callTimeout, i.opts.CapabilitiesTimeout, "find out what QEMU can do",
+		func(l *libvirt.Libvirt) (string, error) {
+			return l.ConnectGetDomainCapabilities(libvirt.OptString{emulator()}, nil, nil, nil, 0)
+		})
+	return err
 }
 
 // Write keeps what was found out until the host is restarted.

@@ -29,6 +29,8 @@ type fakeLibvirt struct {
 	networks  map[string]*object
 	refuse    map[uint32]string // procedure -> why
 	mutations []string
+	asked     int           // how often for QEMU's capabilities
+	thinking  chan struct{} // until it is closed, capabilities have no answer; nil: at once
 }
 
 func newFakeLibvirt(t *testing.T) *fakeLibvirt {
@@ -71,6 +73,7 @@ const (
 	procNetStarts, procNetSetStarts, procNetRuns    = 44, 48, 152
 	errNoNetwork, errNoPool, errOperationFailed     = 43, 49, 9
 	headerLength, statusOK, statusError, replyType  = 28, 0, 1, 1
+	procCapabilities                                = 342
 	positionProcedure, positionType, positionStatus = 12, 16, 24
 )
 
@@ -84,6 +87,9 @@ func (f *fakeLibvirt) serve(conn net.Conn) {
 		body := make([]byte, binary.BigEndian.Uint32(header)-headerLength)
 		if _, err := io.ReadFull(conn, body); err != nil {
 			return
+		}
+		if binary.BigEndian.Uint32(header[positionProcedure:]) == procCapabilities {
+			f.think()
 		}
 		answer, code, why := f.answer(binary.BigEndian.Uint32(header[positionProcedure:]), &reader{body})
 		status := uint32(statusOK)
@@ -103,6 +109,17 @@ func (f *fakeLibvirt) serve(conn net.Conn) {
 	}
 }
 
+// think counts a question for QEMU's capabilities and waits until they are known.
+func (f *fakeLibvirt) think() {
+	f.mu.Lock()
+	f.asked++
+	thinking := f.thinking
+	f.mu.Unlock()
+	if thinking != nil {
+		<-thinking
+	}
+}
+
 // answer carries a call out.
 func (f *fakeLibvirt) answer(procedure uint32, in *reader) (out []byte, code uint32, why string) {
 	f.mu.Lock()
@@ -118,6 +135,8 @@ func (f *fakeLibvirt) answer(procedure uint32, in *reader) (out []byte, code uin
 	switch procedure {
 	case procOpen, procClose:
 		return nil, 0, ""
+	case procCapabilities:
+		return text(nil, "<domainCapabilities/>"), 0, ""
 	case procAuthList:
 		return number(number(nil, 1), 0), 0, ""
 	case procPoolDefine, procNetDefine:

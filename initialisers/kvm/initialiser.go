@@ -14,6 +14,7 @@ import (
 	"hostler/initialisers"
 	"hostler/internal/failpoint"
 	"hostler/internal/fault"
+	"hostler/internal/kvm/rpc"
 	"hostler/internal/paths"
 	"hostler/internal/run"
 	"hostler/packaging"
@@ -35,13 +36,18 @@ type Options struct {
 	Accelerator string
 	// StartTimeout bounds the wait for a started daemon; 0 is 2 minutes.
 	StartTimeout time.Duration
-	Logger       *slog.Logger
+	// CapabilitiesTimeout is how long is waited until libvirt has found out what
+	// its QEMU can do; 0 is 15 minutes.
+	CapabilitiesTimeout time.Duration
+	Logger              *slog.Logger
 }
 
 // Initialiser prepares the host for KVM guests.
 type Initialiser struct {
 	opts Options
 	log  *slog.Logger
+
+	patient rpc.Patient
 }
 
 var _ initialisers.Initialiser = (*Initialiser)(nil)
@@ -65,6 +71,9 @@ func New(opts Options) *Initialiser {
 	}
 	if opts.StartTimeout == 0 {
 		opts.StartTimeout = 2 * time.Minute
+	}
+	if opts.CapabilitiesTimeout == 0 {
+		opts.CapabilitiesTimeout = 15 * time.Minute
 	}
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)

@@ -310,3 +310,44 @@ func TestDaemonThatHangsGetsNoSecondOne(t *testing.T) {
 		t.Errorf("ran %q", got)
 	}
 }
+
+// C3: libvirt is asked once what its QEMU can do, with a line of its own that
+// says so. While it has not answered, a setup that is tried again does not ask
+// again, and is not done; then it is.
+func TestCapabilitiesAreAskedOnce(t *testing.T) {
+	h := newHost(t)
+	h.programs()
+	h.libvirt.thinking = make(chan struct{})
+	h.libvirt.listen()
+	h.opts.CapabilitiesTimeout = 50 * time.Millisecond
+	i := kvm.New(h.opts)
+	initialise := func() error { return i.Initialise(t.Context(), func(s string) { h.said = append(h.said, s) }) }
+	if err := initialise(); !fault.Is(err, fault.Transient) || !strings.Contains(err.Error(), "cannot find out what QEMU can do: libvirt gave no answer within 50ms") {
+		t.Errorf("error %v", err)
+	}
+	if last := h.said[len(h.said)-1]; !strings.Contains(last, "what QEMU can do") {
+		t.Errorf("said %q", h.said)
+	}
+	for range 3 {
+		if err := initialise(); !fault.Is(err, fault.Transient) || !strings.Contains(err.Error(), "is not repeated") {
+			t.Errorf("tried again: %v", err)
+		}
+	}
+	if ok, _ := i.Satisfied(t.Context()); ok || h.libvirt.asked != 1 {
+		t.Errorf("satisfied %v after %d questions", ok, h.libvirt.asked)
+	}
+	close(h.libvirt.thinking)
+	deadline := time.Now().Add(10 * time.Second)
+	for err := initialise(); err != nil; err = initialise() {
+		if time.Now().After(deadline) {
+			t.Fatal(err)
+		}
+	}
+	if ok, why := i.Satisfied(t.Context()); !ok {
+		t.Errorf("not satisfied: %s", why)
+	}
+	asked := h.libvirt.asked
+	if err := initialise(); err != nil || h.libvirt.asked != asked {
+		t.Errorf("the next time: %v, asked %d times", err, h.libvirt.asked-asked)
+	}
+}

@@ -150,8 +150,12 @@ func classify(ctx context.Context, err error) error {
 
 // Value makes a call that returns something.
 func Value[T any](c *Conn, what string, f func(*libvirt.Libvirt) (T, error)) (T, error) {
+	return valueWithin(c, c.limit, what, f)
+}
+
+func valueWithin[T any](c *Conn, limit time.Duration, what string, f func(*libvirt.Libvirt) (T, error)) (T, error) {
 	var v T
-	err := c.Call(what, func(l *libvirt.Libvirt) error {
+	err := c.CallWithin(limit, what, func(l *libvirt.Libvirt) error {
 		got, err := f(l)
 		if err == nil {
 			v = got
