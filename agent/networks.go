@@ -14,6 +14,7 @@ import (
 	"hostler/hostnet"
 	"hostler/hostnet/dhcp"
 	"hostler/hostnet/firewall"
+	"hostler/internal/fault"
 	"hostler/internal/paths"
 	"hostler/internal/run"
 	"hostler/packaging"
@@ -58,11 +59,37 @@ func (h *host) prepareNetworks(ctx context.Context) {
 
 func (h *host) networkEyes(links *hostnet.Host) networkprovisioner.Eyes {
 	return networkprovisioner.Eyes{
+		Instances: h.instanceMACs, Now: h.now,
 		Host: links, Root: h.paths.Root, ServerDir: h.paths.DHCP(), Guard: h.guard, Lasting: lasting{h},
 		Server: func(uid string) networkprovisioner.Server {
 			return dhcp.New(h.paths.DHCPServer(uid), run.Host{}, h.logger.With("part", "dhcp"))
 		},
 	}
+}
+
+// instanceMACs are the MAC addresses of all instances of the container types
+// that are set up here.
+func (h *host) instanceMACs(ctx context.Context) (map[string]bool, error) {
+	all := map[string]bool{}
+	for t := range h.drivers {
+		d, err := h.driver(t)
+		if fault.Is(err, fault.NotReady) {
+			continue // it was never set up
+		}
+		if err != nil {
+			return nil, err
+		}
+		instances, err := d.Broker.List(ctx, false)
+		if err != nil {
+			return nil, err
+		}
+		for _, i := range instances {
+			for _, mac := range i.MACs {
+				all[mac] = true
+			}
+		}
+	}
+	return all, nil
 }
 
 // networkTools are the programs that networks need.

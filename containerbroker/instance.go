@@ -135,6 +135,9 @@ type Instance struct {
 	// Ports are the host's ends of its interfaces, by their names inside, as
 	// far as they are on a bridge that the instance names.
 	Ports map[string]Port
+	// MACs are the MAC addresses of its interfaces, in lower case, whoever gave
+	// them to it and whether it runs or not.
+	MACs []string
 	// PID and Addresses are filled in only by List with detail.
 	PID       int64
 	Addresses []string

@@ -133,6 +133,7 @@ func assign(d Desired, planned []Planned, policy Policy) {
 			planned[i].Guests[k] = g
 		}
 	}
+	keepLeft(d, planned, owners)
 	pool.Retain(owners, policy.Now)
 	pool.Prune(policy.Now)
 	at := map[string]int{}
@@ -156,6 +157,9 @@ func assign(d Desired, planned []Planned, policy Policy) {
 // collect writes what the pool gave out into the plan.
 func collect(s ipam.State, d Desired, planned []Planned, prefixOf map[string][]netip.Prefix, at map[string]int) {
 	for _, g := range s.Grants {
+		if strings.HasSuffix(g.Owner.Machine, leftMark) {
+			continue // see keepLeft
+		}
 		i := at[g.Network]
 		k := key(g.Owner.Machine, nicOf(g))
 		text := g.Address.String()
@@ -248,7 +252,10 @@ func grants(n Network) []ipam.Grant {
 		name, _, _ := strings.Cut(k, "#")
 		for _, p := range prefixes(g.Addresses) {
 			grant := ipam.Grant{Network: n.Name, Address: p.Addr(), Owner: ownerOf(name).onNetwork(n.Name), Declared: g.Declared}
-			if g.Released != nil {
+			switch {
+			case n.left[k]:
+				grant.Owner = leftOwner(n, k, g)
+			case g.Released != nil:
 				grant.Released = *g.Released
 			}
 			all = append(all, grant)

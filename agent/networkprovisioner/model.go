@@ -32,6 +32,9 @@ type Network struct {
 	Generation int64
 	Record     spec.NetworkRecord
 	Status     spec.NetworkStatus
+	// left are the keys of Status.Guests that belong to instances without a
+	// machine; see withLeft.
+	left map[string]bool
 }
 
 // Guest is what of a machine bears on networks.
@@ -67,6 +70,9 @@ type Observed struct {
 	Listening map[string]bool
 	// Resolvers is how the host finds names.
 	Resolvers Resolvers
+	// Using says of MAC addresses of machines that are gone whether an instance
+	// still has them, as far as that was looked at.
+	Using map[string]bool
 	// IPv6: the kernel speaks it.
 	IPv6 bool
 	// Own is what is known of the host's own network.

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"hostler/agent/spec"
 	"hostler/agent/state"
@@ -103,6 +104,11 @@ type Eyes struct {
 	// Guard and Lasting may be nil: then no host NIC is touched.
 	Guard   Guarding
 	Lasting Lasting
+	// Instances returns the MAC addresses, in lower case, of all instances that
+	// the host's hypervisors have; nil: it has none.
+	Instances func(ctx context.Context) (map[string]bool, error)
+	// Now is the clock; nil: time.Now.
+	Now func() time.Time
 }
 
 // Server is the DHCP server of one network; see package dhcp.
@@ -138,6 +144,7 @@ func (e Eyes) Observe(ctx context.Context, d Desired) (Observed, error) {
 	o.IPv6 = err == nil
 	o.Listening = listening(filepath.Join("/", e.Root, "/proc/net"))
 	o.Resolvers = resolvers(e.Root)
+	o.Using = e.using(ctx, d)
 	return o, nil
 }
 

@@ -16,6 +16,7 @@ import (
 // Make returns the plan from observed to desired. It is pure, and a plan made
 // right after it was carried out has no steps.
 func Make(d Desired, o Observed, policy Policy) Plan {
+	d = withLeft(d, o, policy.Now)
 	p := Plan{Networks: make([]Planned, len(d.Networks))}
 	claims := claim(d, &o.Host, o.Own, policy.Namespace)
 	for i, n := range d.Networks {

@@ -73,6 +73,7 @@ func overlap(d Desired, changed map[string]bool) error {
 
 // inUse says which declared addresses are those of other machines that keep them.
 func inUse(d Desired, o Observed, policy Policy, changed map[string]bool) (reasons []string) {
+	d = withLeft(d, o, policy.Now)
 	planned := make([]Planned, len(d.Networks))
 	for i, n := range d.Networks {
 		planned[i] = begin(d, n, o, policy)
@@ -90,6 +91,11 @@ func inUse(d Desired, o Observed, policy Policy, changed map[string]bool) (reaso
 			address := one.family[one.six]
 			for _, g := range given {
 				if g.Network != n.Name || g.Address != address || g.Owner == one.owner || !g.Released.IsZero() {
+					continue
+				}
+				if gone, left := strings.CutSuffix(g.Owner.Machine, leftMark); left {
+					reasons = append(reasons, fmt.Sprintf("machine/%s: cannot give it %s on network/%s: the instance of the removed machine %s has it; choose another address, or delete that instance",
+						one.owner.Machine, address, n.Name, gone))
 					continue
 				}
 				if holder, stays := wants[key(g.Owner.Machine, nicOf(g))]; !stays || holder.keep {

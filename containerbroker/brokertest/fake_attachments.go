@@ -27,3 +27,11 @@ func addressesOf(m containerbroker.Machine) []string {
 	}
 	return all
 }
+
+func macsOf(m containerbroker.Machine) []string {
+	var all []string
+	for _, n := range m.NICs {
+		all = append(all, strings.ToLower(n.MAC))
+	}
+	return all
+}

@@ -58,7 +58,7 @@ func (f *Fake) Create(ctx context.Context, m containerbroker.Machine, progress c
 	stamp := m.Stamp
 	g := &guest{settings: settings, addresses: addressesOf(m)}
 	g.instance = containerbroker.Instance{
-		Name: m.Name, Stamp: &stamp, Status: containerbroker.StatusStopped, ImageID: m.ImageID, Created: f.Now(),
+		Name: m.Name, Stamp: &stamp, Status: containerbroker.StatusStopped, ImageID: m.ImageID, Created: f.Now(), MACs: macsOf(m),
 	}
 	g.reflect()
 	f.instances[m.Name] = g
@@ -102,6 +102,7 @@ func (f *Fake) Update(ctx context.Context, m containerbroker.Machine, changes []
 		}
 		if _, isNIC := containerbroker.NICOf(c.Field); isNIC {
 			g.addresses = addressesOf(m) // from its next start on
+			g.instance.MACs = macsOf(m)
 		}
 	}
 	g.reflect()

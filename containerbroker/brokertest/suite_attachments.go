@@ -72,6 +72,11 @@ func (s *suite) createAttached(t *testing.T) {
 	if changes := s.diff(t, m); len(changes) != 0 {
 		t.Errorf("it differs right after it was made: %+v", changes)
 	}
+	for _, n := range m.NICs {
+		if macs := s.get(t, m.Name).MACs; !slices.Contains(macs, n.MAC) {
+			t.Errorf("it is told to have %v, without %s", macs, n.MAC)
+		}
+	}
 	must(t, s.Broker.Create(t.Context(), m, nil))
 	must(t, s.Broker.SetPower(t.Context(), m.Name, containerbroker.PowerStart, 0))
 	if changes := s.diff(t, m); len(changes) != 0 {

@@ -222,6 +222,11 @@ func (d *Driver) instanceOf(ctx context.Context, c *conn, def definition, name s
 		}
 	}
 	i.Ports = portsOf(at)
+	for _, n := range def.domain.Devices.Interfaces {
+		if n.MAC != nil {
+			i.MACs = append(i.MACs, strings.ToLower(n.MAC.Address))
+		}
+	}
 	s.Disks, _ = foundDisks(def.domain.Devices.Disks)
 	known := raw{maxCPUs: most}
 	if running(status) {

@@ -1,6 +1,7 @@
 package lxd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -152,6 +153,12 @@ func instanceOf(f api.InstanceFull) containerbroker.Instance {
 	if devices == nil {
 		devices = f.Devices
 	}
+	for name, device := range devices {
+		if mac := cmp.Or(device[keyHWAddr], f.Config["volatile."+name+".hwaddr"]); device["type"] == "nic" && mac != "" {
+			i.MACs = append(i.MACs, strings.ToLower(mac))
+		}
+	}
+	slices.Sort(i.MACs)
 	_, expanded := rootDisk(devices)
 	_, own := rootDisk(f.Devices)
 	i.RootDisk = max(bytesOf(expanded["size"]), 0)
