@@ -40,8 +40,9 @@ func (w *world) kept(d Desired, inst *containerbroker.Instance) []Step {
 	stopped := inst.Status == containerbroker.StatusStopped
 	live, _, _ := w.differences(d, inst)
 	if stopped && d.wantsRunning() && !d.Status.StartFailed && len(d.Waiting) == 0 {
-		// Only what it is given is made right before the start, since what it
-		// had may be another's since. The rest follows when it runs.
+		// Only its interfaces and disks are made right before the start, since
+		// the former devices may be another machine's by now. The rest follows
+		// when it runs.
 		start := w.start(d, inst)
 		given := slices.DeleteFunc(live, func(c containerbroker.Change) bool { return !isGiven(c) })
 		if len(given) > 0 {
@@ -65,7 +66,7 @@ func (w *world) kept(d Desired, inst *containerbroker.Instance) []Step {
 	return steps
 }
 
-// isGiven says whether a change is of what the instance is given from outside.
+// isGiven says whether a change is of an interface or a disk.
 func isGiven(c containerbroker.Change) bool {
 	_, nic := containerbroker.NICOf(c.Field)
 	_, disk := containerbroker.DiskOf(c.Field)
@@ -80,8 +81,8 @@ func failedFor(failed *spec.FailedStep, c containerbroker.Change) bool {
 	return failed != nil && slices.Contains(failed.Fields, c.Field)
 }
 
-// stillLacking is what is left of a failed step once the instance is seen: a
-// field that the instance has by now can drift again.
+// stillLacking returns the failed step with the fields that the instance still
+// lacks: a field that it has by now can drift again.
 func stillLacking(d Desired, inst *containerbroker.Instance, failed *spec.FailedStep, diff func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change) *spec.FailedStep {
 	if failed == nil || len(failed.Fields) == 0 || inst == nil || len(d.Waiting) > 0 {
 		return failed

@@ -9,10 +9,10 @@ import (
 	"hostler/internal/fault"
 )
 
-// release lets the instance go and removes the record. The storage that it was
-// given is taken back first: nobody keeps that there for it any more. The
-// instance is the one that was planned for, which may have been renamed by
-// hand: another instance may bear the machine's name.
+// release lets the instance go and removes the record. Its storage is taken back
+// first, since no record keeps that for it any more. The instance is found by
+// its own name, not the machine's: it may have been renamed by hand, and
+// another instance may bear the machine's name.
 func (o *operation) release(ctx context.Context, s Step) error {
 	stamper, ok := o.w.Broker.(containerbroker.Stamper)
 	if !ok {

@@ -26,7 +26,7 @@ type late struct {
 	since time.Time
 }
 
-// longestCall is how long a call that nobody waits for any more is left open.
+// longestCall bounds a call whose caller has ceased to wait.
 const longestCall = time.Hour
 
 // Patiently makes a call that returns something; what completes the sentence
