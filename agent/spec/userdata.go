@@ -49,7 +49,7 @@ func (c *checker) userData(at, s string) {
 			c.bad(at, "%s; a single script or #cloud-config is written as it is", err)
 		}
 	case !knownForm(s):
-		c.bad(at, "the first line is none that cloud-init knows; begin with %s, with #! for a script, or with a MIME header", cloudConfig)
+		c.bad(at, "the first line is not one that cloud-init recognises; begin with %s, with #! for a script, or with a MIME header", cloudConfig)
 	}
 }
 
@@ -97,6 +97,10 @@ func (c *checker) cloudConfig(at, s string) {
 			e.Message = "an alias (*) names no anchor (&) that stands before it"
 		}
 		c.inside(at, s, e.Line, e.Column, e.Message)
+		return
+	}
+	if first, _, _ := strings.Cut(s, "\n"); len(doc.Content) == 0 && strings.TrimSpace(strings.TrimPrefix(first, cloudConfig)) != "" {
+		c.bad(at, "the #cloud-config holds only a comment, which cloud-init ignores; write \"user-data: |\" so that the lines stay apart")
 		return
 	}
 	if r.more(decoder) {
