@@ -124,6 +124,9 @@ func (s *Server) show(ctx context.Context, p *objectPath) (*out[Object], error) 
 	if err != nil {
 		return nil, err
 	}
+	events = slices.DeleteFunc(events, func(e state.Event) bool { // of an earlier object of this name
+		return e.UID != "" && e.UID != o.UID
+	})
 	if n := len(events); n > shownEvents {
 		events = events[n-shownEvents:]
 	}

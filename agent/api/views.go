@@ -22,6 +22,9 @@ func machineRow(o state.Object) (Machine, error) {
 		Declaration: rec.Declaration, UID: o.UID, Generation: o.Generation, Observed: st.ObservedGeneration == o.Generation,
 		Percent: st.Percent, Hardware: st.Hardware, Conditions: orEmpty(st.Conditions),
 	}
+	if p := rec.PowerOverride; p != nil && !*p && row.Status == spec.MachineStopped && row.Message == "" {
+		row.Message = "stopped by hand"
+	}
 	if st.Instance != nil {
 		row.Instance = st.Instance.Name
 		if !st.Instance.Created.IsZero() {
