@@ -99,6 +99,6 @@ func needRestart(file string, begun, now spec.Config) string {
 		return ""
 	}
 	slices.Sort(keys)
-	return fmt.Sprintf("%s: what %s says of the host itself holds from the agent's next start on: `systemctl restart hostlerd`, which touches no machine",
+	return fmt.Sprintf("%s: changes under %s take effect when the agent is restarted: `systemctl restart hostlerd` (machines are not touched)",
 		file, strings.Join(keys, ", "))
 }

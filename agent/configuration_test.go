@@ -29,7 +29,7 @@ func TestChangesThatNeedARestartAreTold(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := needRestart("hostler.yaml", spec.DefaultConfig(), config)
-		if want == "" && got != "" || want != "" && !strings.Contains(got, "what "+want+" says") {
+		if want == "" && got != "" || want != "" && !strings.Contains(got, "under "+want+" take effect") {
 			t.Errorf("%s: %q", yaml, got)
 		}
 	}

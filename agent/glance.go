@@ -148,12 +148,15 @@ func readiness(ctx context.Context, t spec.ContainerType, init initialisers.Init
 		message = "is set up"
 		if a, tells := init.(interface{ Accelerator() string }); tells && a.Accelerator() != "" {
 			message += "; " + a.Accelerator()
+			if strings.Contains(message, "without KVM") {
+				return "warning", message, "give the host hardware virtualisation (/dev/kvm)"
+			}
 		}
 		return "ok", message, ""
 	case ctx.Err() != nil:
 		return "error", fmt.Sprintf("no answer within %s: %s", glanceTimeout, why), "look whether its daemon hangs, and restart it"
 	default:
-		return "ok", "can be set up when the first machine is declared: " + why, ""
+		return "ok", "not installed yet; will be set up with the first " + string(t) + " machine (" + why + ")", ""
 	}
 }
 

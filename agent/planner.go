@@ -108,7 +108,7 @@ func withoutBookkeeping(steps []api.Step) []api.Step {
 				continue
 			}
 			if len(s.Changes) == 1 {
-				s.Impact, s.Detail = string(containerbroker.ImpactNone), "what is kept with the instance of its declaration"
+				s.Impact, s.Detail = string(containerbroker.ImpactNone), "storing its declaration with the instance"
 			}
 			s.Changes = slices.DeleteFunc(s.Changes, isRecord)
 		}

@@ -62,7 +62,7 @@ func (h *host) learnMachines(ctx context.Context, t spec.ContainerType) error {
 		if _, err := h.store.Write(ctx, state.Atomic, writes...); err != nil {
 			return fmt.Errorf("cannot write the found machines down: %w", err)
 		}
-		known.Notices = append(known.Notices, fmt.Sprintf("the records of %d %s machines were written again from their stamps", found, t))
+		known.Notices = append(known.Notices, fmt.Sprintf("%d %s machines were recognised after the agent's records were lost", found, t))
 		h.logger.Warn("Records were written again from stamps.", "type", t, "machines", found)
 	}
 	known.Known = append(known.Known, t)

@@ -36,7 +36,7 @@ func (h *host) learnStorage(ctx context.Context) error {
 		if _, err := h.store.Write(ctx, state.Atomic, writes...); err != nil {
 			return fmt.Errorf("cannot write the found storage down: %w", err)
 		}
-		known.Notices = append(known.Notices, fmt.Sprintf("the records of %d volumes and filesystems were written again from their stamps", found))
+		known.Notices = append(known.Notices, fmt.Sprintf("%d volumes and filesystems were recognised after the agent's records were lost", found))
 		h.logger.Warn("Records were written again from stamps.", "type", "storage", "objects", found)
 	}
 	known.KnownStorage = true

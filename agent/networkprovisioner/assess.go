@@ -62,7 +62,7 @@ func Assess(n Network, p Planned, err error, f failure, findings []firewall.Find
 	if held == nil && p.Waits != "" {
 		set(conditionUpToDate, some(p.Waits), reasonWaiting, "")
 	} else {
-		set(conditionUpToDate, held, "Needsrestart", "AsDeclared")
+		set(conditionUpToDate, held, "NeedsRestart", "AsDeclared")
 	}
 	var texts []string
 	for _, finding := range findings {

@@ -26,7 +26,7 @@ func TestWaitingIsACondition(t *testing.T) {
 	}{
 		{"as declared", n, Planned{}, "ready", "AsDeclared", "", true},
 		{"a change waits to be confirmed", n, Planned{Waits: "waits for a word"}, "pending", "Waiting", "", false},
-		{"a change waits to be allowed", n, Planned{Held: "it cuts off web"}, "ready", "Needsrestart", "network/lan: it cuts off web; apply again with --allow restart", false},
+		{"a change waits to be allowed", n, Planned{Held: "it cuts off web"}, "ready", "NeedsRestart", "network/lan: it cuts off web; apply again with --allow restart", false},
 		{"dying", dying, Planned{}, "dying", "Dying", "", true},
 		{"dying, with a machine", dying, Planned{Waiting: "waiting for machine/web to let go"}, "dying", "Waiting", "", false},
 	} {

@@ -3,6 +3,7 @@ package provisioner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime/debug"
 	"slices"
 	"sync"
@@ -231,8 +232,13 @@ func (o *operation) enter(ctx context.Context) error {
 	if o.place {
 		return nil
 	}
-	if err := o.w.limiter.Acquire(ctx); err != nil {
-		return err
+	if !o.w.limiter.TryAcquire() {
+		if o.d.UID != "" {
+			o.show(ctx, fmt.Sprintf("waiting for its turn (%d at once)", o.w.currentConfig().Concurrency))
+		}
+		if err := o.w.limiter.Acquire(ctx); err != nil {
+			return err
+		}
 	}
 	o.place = true
 	_, err := o.stillWanted(ctx)

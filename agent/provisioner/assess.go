@@ -132,7 +132,7 @@ func assessInstance(s *spec.MachineStatus, d Desired, inst *containerbroker.Inst
 	case inst.Status == containerbroker.StatusRunning && (isReady(*s) || !d.wantsRunning()):
 		s.State = spec.MachineRunning
 	case inst.Status == containerbroker.StatusRunning:
-		s.State, s.Message = spec.MachineProvisioning, "waiting until it can be used"
+		s.State, s.Message = spec.MachineProvisioning, "booting"
 	case inst.Status == containerbroker.StatusHalfMade:
 		s.State, s.Message, s.Addresses = spec.MachinePending, "its create was cut short", nil
 	case inst.Status == containerbroker.StatusBusy:
@@ -143,10 +143,14 @@ func assessInstance(s *spec.MachineStatus, d Desired, inst *containerbroker.Inst
 	if len(d.Waiting) > 0 {
 		s.Message = "waiting for " + strings.Join(d.Waiting, ", ")
 	}
+	var needs []string
 	for _, step := range steps {
-		if step.Held != "" && s.State == spec.MachineRunning {
-			s.Message = "needs " + string(step.Impact) + ": " + step.Detail
+		if step.Held != "" {
+			needs = append(needs, "needs "+string(step.Impact)+": "+step.Detail)
 		}
+	}
+	if len(needs) > 0 && s.State == spec.MachineRunning {
+		s.Message = strings.Join(needs, "; ")
 	}
 }
 
@@ -158,11 +162,20 @@ func assessUpToDate(s *spec.MachineStatus, steps []Step, now time.Time) {
 			c.Status, c.Reason, c.Message = false, "InVain", step.Held
 		}
 		if step.Held != "" && step.Action != ActionConflict {
-			c.Status, c.Reason = false, "Needs"+string(step.Impact)
-			c.Message = fmt.Sprintf("%s; apply again with %s", step.Detail, step.Held)
+			text := fmt.Sprintf("%s; apply again with %s", step.Detail, step.Held)
+			if !c.Status && c.Reason != "InVain" {
+				text = c.Message + "; " + text
+			}
+			c.Status, c.Reason, c.Message = false, needsReason(step.Impact), text
 		}
 	}
 	s.Conditions = spec.SetCondition(s.Conditions, c)
+}
+
+// needsReason is the condition's word for a change that waits: NeedsRestart.
+func needsReason(i containerbroker.Impact) string {
+	word := string(i)
+	return "Needs" + strings.ToUpper(word[:1]) + word[1:]
 }
 
 func dyingMessage(steps []Step) string {

@@ -163,7 +163,7 @@ func (o *operation) power(ctx context.Context, to containerbroker.Power) error {
 	}
 	s.StartedAt, s.Boot = &now, o.w.currentConfig().Host.Boot
 	s.RestartsDone = o.d.Record.RestartRequest
-	s.State, s.Message = spec.MachineProvisioning, "waiting until it can be used"
+	s.State, s.Message = spec.MachineProvisioning, "booting"
 	return o.save(ctx)
 }
 
@@ -201,7 +201,7 @@ func (o *operation) ready(ctx context.Context) error {
 	setReady(s, true, "Usable", told, o.w.Now())
 	s.State, s.Message, s.Percent = spec.MachineRunning, "", nil
 	if s.RestartedFor != nil { // the next look tells whether it has them
-		s.State, s.Message = spec.MachineProvisioning, "waiting to be seen with its changes"
+		s.State, s.Message = spec.MachineProvisioning, "checking the changes"
 	}
 	s.ObservedGeneration = o.d.Generation
 	o.event(ctx, state.LevelInfo, "Ready", told)

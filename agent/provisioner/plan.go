@@ -228,7 +228,7 @@ func (w *world) present(d Desired, inst *containerbroker.Instance, after time.Ti
 	case inst.Status == containerbroker.StatusFrozen && d.Record.RetryRequest > d.Status.RetriesDone:
 		return append(steps, step(ActionStart, containerbroker.ImpactNone, nil, "resumed as asked"))
 	case running && !isReady(d.Status):
-		return append(steps, step(ActionReady, containerbroker.ImpactNone, nil, "waiting until it can be used"))
+		return append(steps, step(ActionReady, containerbroker.ImpactNone, nil, "booting"))
 	}
 	return steps
 }

@@ -20,7 +20,7 @@ func TestTheWayIsTold(t *testing.T) {
 	}{
 		{brokertest.EnsureImage, "debian/12"},
 		{brokertest.Create, "creating"},
-		{brokertest.WaitReady, "waiting"},
+		{brokertest.WaitReady, "booting"},
 	}
 	var release []func()
 	for _, part := range parts {

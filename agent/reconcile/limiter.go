@@ -55,6 +55,17 @@ func (l *Limiter) Acquire(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// TryAcquire takes a place if one is free and no caller waits for one.
+func (l *Limiter) TryAcquire() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.queue) > 0 || l.running >= l.limit {
+		return false
+	}
+	l.running++
+	return true
+}
+
 // Release gives a place back.
 func (l *Limiter) Release() {
 	l.mu.Lock()

@@ -1,0 +1,23 @@
+package provisioner
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"hostler/agent/spec"
+	"hostler/containerbroker"
+)
+
+// A machine that waits to be made anew and to be restarted tells both.
+func TestAllHeldChangesAreTold(t *testing.T) {
+	var s spec.MachineStatus
+	assessUpToDate(&s, []Step{
+		{Action: ActionRecreate, Impact: containerbroker.ImpactRecreate, Detail: "changes image", Held: "--allow recreate"},
+		{Action: ActionRestart, Impact: containerbroker.ImpactRestart, Detail: "changes nesting", Held: "--allow restart"},
+	}, time.Now())
+	c := s.Conditions[0]
+	if c.Reason != "NeedsRestart" || !strings.Contains(c.Message, "changes image") || !strings.Contains(c.Message, "changes nesting") {
+		t.Errorf("%+v", c)
+	}
+}
