@@ -57,7 +57,7 @@ func (s *Source) create(ctx context.Context, p storage.FilesystemParams) error {
 		rec, found, lost = record{}, false, true
 	}
 	licensed := p
-	if used, err := s.used(p); err != nil {
+	if used, err := s.used(p, rec); err != nil {
 		return err
 	} else if used || lost {
 		// The device of a lost one is blank. Whatever is there when it is
@@ -74,8 +74,8 @@ func (s *Source) create(ctx context.Context, p storage.FilesystemParams) error {
 		}
 		return err
 	}
-	if err := s.use(p); err != nil || what == adopted {
-		return err
+	if what == adopted {
+		return s.use(p)
 	}
 	return s.make(ctx, p, what == wiping)
 }
@@ -196,6 +196,9 @@ func (s *Source) make(ctx context.Context, p storage.FilesystemParams, wipe bool
 	id, label := Identity(p.Stamp)
 	rec := record{Stamp: p.Stamp, Type: p.Type, UUID: id, Label: label, Device: identity, Record: p.Record}
 	if err := s.records.Put(p.ID, rec); err != nil {
+		return err
+	}
+	if err := s.use(p); err != nil {
 		return err
 	}
 	if wipe {

@@ -14,19 +14,18 @@ import (
 )
 
 // wiped notes that a filesystem was made while "wipe: true" was said. It
-// outlives the filesystem, whose data stays on its volume: declared again, with
-// the key still there, it is another filesystem, and the key does not reach
-// that data.
+// outlives the filesystem, whose data stays on its volume: declared again, e.g.
+// with another type, and with the key still there, the key does not reach that
+// data.
 type wiped struct {
-	Stamp storage.Stamp `json:"stamp"`
 	// Device is the identity of the device on which it was made.
 	Device string `json:"device"`
 }
 
-// used says whether "wipe: true" of p was used on its device already: by an
-// earlier filesystem of that name, or by this one, which was made since and
-// whose data is gone. A declaration without the key ends that.
-func (s *Source) used(p storage.FilesystemParams) (bool, error) {
+// used says whether "wipe: true" of p was used on its device already: a
+// filesystem of that name was made there since. While that making is
+// interrupted it goes on. A declaration without the key ends the note.
+func (s *Source) used(p storage.FilesystemParams, rec record) (bool, error) {
 	note, found, err := s.wiped.Get(p.ID)
 	if err != nil || !found {
 		return false, err
@@ -35,11 +34,12 @@ func (s *Source) used(p storage.FilesystemParams) (bool, error) {
 		return false, s.wiped.Remove(p.ID)
 	}
 	identity, err := s.o.Host.Identity(p.Device)
-	return note.Device == identity && (note.Stamp != p.Stamp || p.Anew), err
+	interrupted := rec.UUID != "" && !rec.Made && rec.Device == identity
+	return note.Device == identity && !interrupted, err
 }
 
-// use notes, before a filesystem is made, that "wipe: true" was said for this
-// making.
+// use notes that "wipe: true" was said for a making whose record is there, or
+// for a filesystem that was found.
 func (s *Source) use(p storage.FilesystemParams) error {
 	if !p.Wipe {
 		return nil
@@ -48,7 +48,7 @@ func (s *Source) use(p storage.FilesystemParams) error {
 	if err != nil {
 		return err
 	}
-	return s.wiped.Put(p.ID, wiped{Stamp: p.Stamp, Device: identity})
+	return s.wiped.Put(p.ID, wiped{Device: identity})
 }
 
 // proofLimit bounds how long a device is read to prove that it is blank. Only

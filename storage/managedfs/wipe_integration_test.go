@@ -50,7 +50,7 @@ func TestDataAnywhereIsNotBlank(t *testing.T) {
 // key was gone and is said again.
 func TestWipeHoldsForOneFormat(t *testing.T) {
 	b := newBench(t, storagetest.Dir(t), nil)
-	device := b.device("data", 32*mib)
+	device := b.device("data", 128*mib)
 	b.must(os.WriteFile(device, []byte("somebody's"), 0o600))
 	_, err := b.create("data", "ext4", device, true)
 	b.must(err)
@@ -59,8 +59,9 @@ func TestWipeHoldsForOneFormat(t *testing.T) {
 	b.must(b.source.Detach(t.Context(), []storage.DetachParams{{Ref: ref("data")}})[0])
 	b.must(b.source.Destroy(t.Context(), []storage.Ref{ref("data")})[0])
 
-	again := storage.FilesystemParams{Ref: ref("data"), Type: "ext4", Device: device, Wipe: true}
-	again.Stamp.UID = "uid-of-the-next"
+	// On the same volume, with another type: it is another filesystem, though
+	// it bears the stamp of the first.
+	again := storage.FilesystemParams{Ref: ref("data"), Type: "btrfs", Device: device, Wipe: true}
 	create := func() error {
 		return b.source.Create(t.Context(), []storage.FilesystemParams{again})[0].Err
 	}
@@ -73,6 +74,19 @@ func TestWipeHoldsForOneFormat(t *testing.T) {
 		t.Fatalf("without the key: %v", err)
 	}
 	again.Wipe = true
+	b.must(create())
+
+	// A making that was interrupted goes on with the licence that it had.
+	b.must(b.source.Destroy(t.Context(), []storage.Ref{ref("data")})[0])
+	again.Wipe, again.Type = false, "ext4"
+	if err := create(); !fault.Is(err, fault.NeedsOperator) {
+		t.Fatalf("without the key: %v", err)
+	}
+	again.Wipe = true
+	killed := newBench(t, b.dir, killing{})
+	if _, err := killed.create("data", "ext4", device, true); err == nil {
+		t.Fatal("was not killed")
+	}
 	b.must(create())
 
 	// The same filesystem, whose records were lost and whose volume bears
