@@ -176,6 +176,16 @@ func TestInitialiseFromNothing(t *testing.T) {
 	if len(h.said) != 0 || h.daemon() != pid {
 		t.Errorf("second time: %q, process %d after %d", h.said, h.daemon(), pid)
 	}
+	// Another MTU reaches the bridge that is there.
+	_, bridge, _ := strings.Cut(profile, "network: ")
+	bridge, _, _ = strings.Cut(bridge, "\n")
+	h.opts.MTU = 1400
+	h.wantSatisfied(false)
+	h.initialise()
+	h.wantSatisfied(true)
+	if mtu, err := os.ReadFile("/sys/class/net/" + bridge + "/mtu"); strings.TrimSpace(string(mtu)) != "1400" {
+		t.Errorf("the MTU of %s is %q, %v", bridge, mtu, err)
+	}
 	// A killed daemon is started again and keeps its configuration.
 	h.kill(pid)
 	h.wantSatisfied(false)
