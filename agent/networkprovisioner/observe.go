@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -54,9 +53,8 @@ func decodeGuest(o state.Object) (Guest, error) {
 	if err := decode(o, &record, &status); err != nil {
 		return Guest{}, err
 	}
-	asDeclared := !slices.ContainsFunc(status.Conditions, func(c spec.Condition) bool { return c.Type == conditionUpToDate && !c.Status })
 	absent := status.Instance == nil && status.State != spec.MachineProvisioning
-	settled := status.ObservedGeneration >= o.Generation && asDeclared && status.Attempts.ErrorKind == "" &&
+	settled := status.ObservedGeneration >= o.Generation && spec.HasGiven(status.Conditions) && status.Attempts.ErrorKind == "" &&
 		(status.State == spec.MachineRunning || status.State == spec.MachineStopped)
 	g := Guest{
 		Name: o.Name, UID: o.UID, Type: record.Machine.Type, Dying: o.Life != state.Alive, NICs: record.Machine.Networks, Publish: record.Machine.Publish, Ports: status.Ports,

@@ -163,10 +163,14 @@ func assessUpToDate(s *spec.MachineStatus, steps []Step, now time.Time) {
 		}
 		if step.Held != "" && step.Action != ActionConflict {
 			text := fmt.Sprintf("%s; apply again with %s", step.Detail, step.Held)
+			reason := needsReason(step.Impact)
+			if c.Status && onlyFirstBoot(step.Changes) {
+				reason = spec.ReasonNewMachineOnly
+			}
 			if !c.Status && c.Reason != "InVain" {
 				text = c.Message + "; " + text
 			}
-			c.Status, c.Reason, c.Message = false, needsReason(step.Impact), text
+			c.Status, c.Reason, c.Message = false, reason, text
 		}
 	}
 	s.Conditions = spec.SetCondition(s.Conditions, c)
@@ -176,6 +180,12 @@ func assessUpToDate(s *spec.MachineStatus, steps []Step, now time.Time) {
 func needsReason(i containerbroker.Impact) string {
 	word := string(i)
 	return "Needs" + strings.ToUpper(word[:1]) + word[1:]
+}
+
+// onlyFirstBoot says that the changes are to what a guest is told of its first
+// boot alone: the instance has all else as declared.
+func onlyFirstBoot(changes []containerbroker.Change) bool {
+	return len(changes) > 0 && !slices.ContainsFunc(changes, func(c containerbroker.Change) bool { return c.Field != containerbroker.FieldUserData })
 }
 
 func dyingMessage(steps []Step) string {

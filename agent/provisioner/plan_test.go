@@ -403,3 +403,28 @@ func TestFailureEndsWithTheLastStep(t *testing.T) {
 		}
 	}
 }
+
+// Other user-data is for a new machine alone, and keeps neither a network nor
+// storage waiting; together with another change it does.
+func TestUserDataHeldBackUnsettlesNothing(t *testing.T) {
+	held := func(fields ...string) Step {
+		s := Step{Action: ActionRecreate, Held: "--allow recreate", Impact: containerbroker.ImpactRecreate}
+		for _, f := range fields {
+			s.Changes = append(s.Changes, containerbroker.Change{Field: f})
+		}
+		return s
+	}
+	user, image := containerbroker.FieldUserData, containerbroker.FieldImage
+	for _, c := range []struct {
+		steps []Step
+		given bool
+	}{
+		{nil, true}, {[]Step{held(user)}, true}, {[]Step{held(user, image)}, false},
+		{[]Step{held(user), held("nic eth0")}, false}, {[]Step{held("nic eth0"), held(user)}, false},
+	} {
+		s := Assess(machine("web", provisioned), new(instance("web")), c.steps, t0)
+		if spec.Differs(s.Conditions) != (len(c.steps) > 0) || spec.HasGiven(s.Conditions) != c.given {
+			t.Errorf("%+v: %+v", c.steps, s.Conditions)
+		}
+	}
+}

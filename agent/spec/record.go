@@ -88,6 +88,19 @@ type Condition struct {
 // declared.
 const ConditionUpToDate = "UpToDate"
 
+// ReasonNewMachineOnly is why a machine is not up to date whose instance has its
+// networks and storage as declared: only a new one would be told other
+// user-data.
+const ReasonNewMachineOnly = "NewMachineOnly"
+
+// HasGiven says that nothing separates an instance's networks and storage from
+// what is declared.
+func HasGiven(cs []Condition) bool {
+	return !slices.ContainsFunc(cs, func(c Condition) bool {
+		return c.Type == ConditionUpToDate && !c.Status && c.Reason != ReasonNewMachineOnly
+	})
+}
+
 // Differs says whether these conditions tell of a difference from what is
 // declared.
 func Differs(cs []Condition) bool {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
-	"slices"
 	"sync"
 
 	"hostler/agent/spec"
@@ -131,9 +130,8 @@ func decodeGuest(o state.Object) (Guest, error) {
 	if err := decode(o, &record, &status); err != nil {
 		return Guest{}, err
 	}
-	upToDate := !slices.ContainsFunc(status.Conditions, func(c spec.Condition) bool { return c.Type == conditionUpToDate && !c.Status })
 	absent := status.Instance == nil && status.State != spec.MachineProvisioning
-	settled := status.ObservedGeneration >= o.Generation && upToDate && status.Attempts.ErrorKind == "" &&
+	settled := status.ObservedGeneration >= o.Generation && spec.HasGiven(status.Conditions) && status.Attempts.ErrorKind == "" &&
 		(status.State == spec.MachineRunning || status.State == spec.MachineStopped)
 	return Guest{
 		Name: o.Name, Dying: o.Life != state.Alive, Storage: record.Machine.Storage, Privileged: record.Machine.Privileged,
