@@ -155,6 +155,9 @@ func readiness(ctx context.Context, t spec.ContainerType, init initialisers.Init
 		return "ok", message, ""
 	case ctx.Err() != nil:
 		return "error", fmt.Sprintf("no answer within %s: %s", glanceTimeout, why), "look whether its daemon hangs, and restart it"
+	case strings.Contains(why, initialisers.NotAnswering):
+		message, mend, _ = strings.Cut(why, "; ")
+		return "error", message, mend
 	default:
 		return "ok", "not installed yet; will be set up with the first " + string(t) + " machine (" + why + ")", ""
 	}
@@ -181,7 +184,11 @@ func (g glance) Doctor(ctx context.Context) ([]api.Check, error) {
 	}
 	checks = append(checks, g.networkChecks(ctx)...)
 	if unknown, err := g.unknown(ctx); err != nil {
-		add("instances", "error", err.Error(), "look whether the hypervisor's daemon runs")
+		message, mend := err.Error(), "look whether the hypervisor's daemon runs"
+		if short := containerbroker.Unanswered(err); short != "" {
+			message, mend, _ = strings.Cut(message, "; ")
+		}
+		add("instances", "error", message, mend)
 	} else if len(unknown) > 0 {
 		names := make([]string, len(unknown))
 		for i, u := range unknown {

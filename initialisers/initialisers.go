@@ -17,3 +17,7 @@ type Initialiser interface {
 	// host lock. progress receives plain sentences ("installing lxd").
 	Initialise(ctx context.Context, progress func(string)) error
 }
+
+// NotAnswering is part of why an Initialiser is not Satisfied whose hypervisor
+// is there and does not answer; behind a "; " stands how to start it.
+const NotAnswering = "does not answer"

@@ -203,7 +203,9 @@ func Blind(d Desired, cause error) spec.MachineStatus {
 		return s
 	}
 	s.State = spec.MachineUnknown
-	s.Message = fmt.Sprintf("the hypervisor cannot be asked: %v", cause)
+	if s.Message = containerbroker.Unanswered(cause); s.Message == "" {
+		s.Message = fmt.Sprintf("the hypervisor cannot be asked: %v", cause)
+	}
 	return s
 }
 

@@ -125,13 +125,16 @@ func TestOldIntentsAreForgotten(t *testing.T) {
 	}
 }
 
-// W: what is declared while the hypervisor cannot be asked is unknown, too.
+// What is declared while the hypervisor cannot be asked is unknown, too; its
+// row says in a few words that the hypervisor does not answer.
 func TestDeclaredWhileBlind(t *testing.T) {
 	r := newRig(t)
-	r.fake.Fail(brokertest.List, "", -1, errors.New("connection refused"))
+	r.fake.Fail(brokertest.List, "", -1, containerbroker.Unreachable("LXD", "lxd", errors.New("connection refused")))
 	r.declare("web")
 	r.start()
-	r.awaitState("web", spec.MachineUnknown)
+	if s := r.awaitState("web", spec.MachineUnknown); s.Message != "LXD does not answer" {
+		t.Errorf("it says %q", s.Message)
+	}
 	r.declare("db")
 	r.awaitState("db", spec.MachineUnknown)
 }

@@ -2,10 +2,13 @@ package kvm
 
 import (
 	"context"
+	"errors"
+	"net"
 	"time"
 
 	libvirt "github.com/digitalocean/go-libvirt"
 
+	"hostler/containerbroker"
 	"hostler/internal/kvm/rpc"
 )
 
@@ -22,6 +25,10 @@ func (d *Driver) open(ctx context.Context) (*conn, error) { return d.dial(ctx, n
 
 func (d *Driver) dial(ctx context.Context, onEvent func(rpc.Event)) (*conn, error) {
 	c, err := rpc.Dial(ctx, d.opts.Socket, d.opts.RequestTimeout, onEvent)
+	var refused *net.OpError
+	if ctx.Err() == nil && errors.As(err, &refused) {
+		return nil, containerbroker.Unreachable("libvirt", "libvirtd", err)
+	}
 	if err != nil {
 		return nil, err
 	}

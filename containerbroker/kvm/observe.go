@@ -70,6 +70,9 @@ func (d *Driver) List(ctx context.Context, detail bool) ([]containerbroker.Insta
 	case <-ctx.Done():
 		err = fmt.Errorf("libvirt has not answered yet: %w", ctx.Err())
 	}
+	if containerbroker.Unanswered(err) != "" {
+		return nil, err
+	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot list libvirt's domains: %w", err)
 	}

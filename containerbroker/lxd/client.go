@@ -15,6 +15,7 @@ import (
 	"github.com/canonical/lxd/shared/api"
 	"github.com/gorilla/websocket"
 
+	"hostler/containerbroker"
 	"hostler/internal/fault"
 )
 
@@ -143,6 +144,10 @@ func (c *client) websocket(path string) (conn *websocket.Conn, release func(), e
 func classify(ctx context.Context, err error) error {
 	if cause := ctx.Err(); cause != nil {
 		return fmt.Errorf("%w (%v)", cause, err)
+	}
+	var broken *url.Error // of a connection that was refused or broke off
+	if errors.As(err, &broken) {
+		return containerbroker.Unreachable("LXD", "lxd", err)
 	}
 	status, _ := api.StatusErrorMatch(err)
 	switch status {

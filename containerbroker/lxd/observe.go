@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/http"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -63,6 +64,12 @@ func (d *Driver) List(ctx context.Context, detail bool) ([]containerbroker.Insta
 	}
 	var found []api.InstanceFull
 	if _, err := c.get(path, &found); err != nil {
+		if status, is := api.StatusErrorMatch(err); is && status >= http.StatusInternalServerError { // it is starting or stopping
+			err = containerbroker.Unreachable("LXD", "lxd", err)
+		}
+		if containerbroker.Unanswered(err) != "" {
+			return nil, err
+		}
 		return nil, fmt.Errorf("cannot list LXD instances: %w", err)
 	}
 	all := make([]containerbroker.Instance, 0, len(found))

@@ -91,7 +91,8 @@ func (i *Initialiser) Satisfied(ctx context.Context) (bool, string) {
 	}
 	have, err := observe(ctx, i.opts.Socket, i.opts.Pool)
 	if err != nil {
-		return false, fmt.Sprintf("libvirt does not answer: %v", err)
+		i.log.Debug("libvirt does not answer.", "error", err)
+		return false, "libvirt " + initialisers.NotAnswering + "; start it: systemctl start libvirtd"
 	}
 	if why := have.lacks(i.opts.Pool, i.networkOnce()); why != "" {
 		return false, why

@@ -5,7 +5,6 @@ package lxd
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"os"
 	"slices"
@@ -106,7 +105,8 @@ func (i *Initialiser) Satisfied(ctx context.Context) (bool, string) {
 		return false, "LXD is not there"
 	}
 	if err := ping(ctx, socket); err != nil {
-		return false, fmt.Sprintf("LXD does not answer: %v", err)
+		i.log.Debug("LXD does not answer.", "error", err)
+		return false, "LXD " + initialisers.NotAnswering + "; start it: systemctl start lxd"
 	}
 	seen, err := observe(ctx, socket)
 	if err != nil {

@@ -1,0 +1,19 @@
+package kvm
+
+import (
+	"path/filepath"
+	"testing"
+
+	"hostler/containerbroker"
+	"hostler/internal/fault"
+)
+
+// A libvirt that is stopped is told in plain words, and how to start it.
+func TestStoppedLibvirtIsToldInPlainWords(t *testing.T) {
+	d := New(Options{Socket: filepath.Join(t.TempDir(), "socket"), Namespace: "hostler"})
+	_, err := d.List(t.Context(), false)
+	if err == nil || err.Error() != "libvirt does not answer; start it: systemctl start libvirtd" ||
+		!fault.Is(err, fault.Transient) || containerbroker.Unanswered(err) != "libvirt does not answer" {
+		t.Errorf("%v", err)
+	}
+}

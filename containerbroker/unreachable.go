@@ -1,0 +1,38 @@
+package containerbroker
+
+import (
+	"errors"
+
+	"hostler/internal/fault"
+)
+
+// unreachable is the error of a hypervisor that does not answer. What the
+// library said of it is for errors.Is and for logs at level debug.
+type unreachable struct {
+	hypervisor, unit string
+	cause            error
+}
+
+func (u *unreachable) Error() string {
+	return u.short() + "; start it: systemctl start " + u.unit
+}
+
+func (u *unreachable) short() string { return u.hypervisor + " does not answer" }
+
+func (u *unreachable) Unwrap() error { return u.cause }
+
+// Unreachable is the transient error of a hypervisor that does not answer.
+// unit is that of systemd which starts it.
+func Unreachable(hypervisor, unit string, cause error) error {
+	return fault.Wrap(fault.Transient, &unreachable{hypervisor, unit, cause})
+}
+
+// Unanswered says in a few words that a hypervisor does not answer, when that
+// is what an error says; else "".
+func Unanswered(err error) string {
+	var u *unreachable
+	if errors.As(err, &u) {
+		return u.short()
+	}
+	return ""
+}
