@@ -76,5 +76,9 @@ func (g guests) Log(ctx context.Context, t spec.ContainerType, instance string) 
 	if err != nil {
 		return nil, err
 	}
-	return guest.Log(ctx, instance)
+	log, err := guest.Log(ctx, instance)
+	if err != nil || !drains(guest) {
+		return log, err
+	}
+	return g.keepConsole(ctx, t, instance, log)
 }

@@ -51,6 +51,9 @@ type host struct {
 	// learning is held while records are written again from stamps.
 	learning sync.Mutex
 
+	// consoles is held while a console's log is read and kept.
+	consoles sync.Mutex
+
 	mu           sync.Mutex
 	cfg          spec.Config
 	made         map[spec.ContainerType]driver

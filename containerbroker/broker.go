@@ -86,9 +86,13 @@ type Guest interface {
 	// Console attaches to the console until conn is closed or ctx ends. It has
 	// no size: neither a serial line nor LXD would carry one into the guest.
 	Console(ctx context.Context, name string, conn io.ReadWriter) error
-	// Log returns the console log.
+	// Log returns the console log; one to which nothing was written is empty.
 	Log(ctx context.Context, name string) (io.ReadCloser, error)
 }
+
+// LogDrainer is a Guest whose Log gives what a running instance wrote only
+// once.
+type LogDrainer interface{ LogDrains() }
 
 // ImageStore is a hypervisor that keeps images of its own.
 type ImageStore interface {

@@ -109,9 +109,10 @@ func (c *Client) stream(ctx context.Context, method, path string, query url.Valu
 	return callError(ctx, errors.New("the stream ended"))
 }
 
-// Logs returns a machine's console log; the caller closes it.
-func (c *Client) Logs(ctx context.Context, machine string) (io.ReadCloser, error) {
-	resp, err := c.open(ctx, http.MethodGet, machinePath(machine, "log"), nil, nil)
+// Logs returns a machine's console log; the caller closes it. One that is
+// followed ends with ctx.
+func (c *Client) Logs(ctx context.Context, machine string, o LogOptions) (io.ReadCloser, error) {
+	resp, err := c.open(ctx, http.MethodGet, machinePath(machine, "log"), o.query(), nil)
 	if err != nil {
 		return nil, err
 	}

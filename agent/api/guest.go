@@ -35,24 +35,6 @@ func (s *Server) instanceOf(ctx context.Context, name string) (spec.ContainerTyp
 	return row.Type, row.Instance, nil
 }
 
-func (s *Server) guestLog(w http.ResponseWriter, r *http.Request) {
-	t, instance, err := s.instanceOf(r.Context(), r.PathValue("name"))
-	var log io.ReadCloser
-	if err == nil {
-		log, err = s.o.Service.Guests.Log(r.Context(), t, instance)
-	}
-	if err != nil {
-		writeProblem(w, problemOf(err))
-		return
-	}
-	defer log.Close()
-	// A log that follows its source must end with the request.
-	stop := context.AfterFunc(r.Context(), func() { _ = log.Close() })
-	defer stop()
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	_, _ = io.Copy(flushing{w, http.NewResponseController(w)}, log)
-}
-
 // flushing sends everything at once.
 type flushing struct {
 	w  io.Writer

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/rand"
@@ -145,7 +146,7 @@ func TestConsoleJoinsBothSides(t *testing.T) {
 func TestLogs(t *testing.T) {
 	b, c := guestBench(t)
 	b.host.logs["one"] = strings.Repeat("booting\n", 10000)
-	r, err := c.Logs(t.Context(), "one")
+	r, err := c.Logs(t.Context(), "one", LogOptions{Tail: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,8 +154,58 @@ func TestLogs(t *testing.T) {
 	if got, err := io.ReadAll(r); err != nil || string(got) != b.host.logs["one"] {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
-	_, err = c.Logs(t.Context(), "new")
+	_, err = c.Logs(t.Context(), "new", LogOptions{Tail: -1})
 	wantKind(t, err, fault.NotReady)
+	for tail, want := range map[int]string{0: "", 1: "booting\n", 2: "booting\nbooting\n"} {
+		r, err := c.Logs(t.Context(), "one", LogOptions{Tail: tail})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := io.ReadAll(r); err != nil || string(got) != want {
+			t.Errorf("the last %d lines: %q, %v", tail, got, err)
+		}
+		r.Close()
+	}
+}
+
+// A log that is followed gives what is written meanwhile, and each line once.
+func TestFollowedLog(t *testing.T) {
+	b, c := guestBench(t)
+	write := func(text string) {
+		b.host.mu.Lock()
+		defer b.host.mu.Unlock()
+		b.host.logs["one"] += text
+	}
+	write("one\ntwo\n")
+	r, err := c.Logs(t.Context(), "one", LogOptions{Tail: 1, Follow: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	lines := bufio.NewReader(r)
+	for _, want := range []string{"two\n", "three\n"} {
+		if got, err := lines.ReadString('\n'); err != nil || got != want {
+			t.Fatalf("%q, %v, want %q", got, err, want)
+		}
+		write("three\n")
+	}
+}
+
+func TestWhatComesAfterInALog(t *testing.T) {
+	for _, c := range [][3]string{{"", "a\n", "a\n"}, {"a\n", "a\n", ""}, {"a\n", "a\nb\n", "b\n"}, {"lost\na\n", "a\nb\n", "a\nb\n"}} {
+		if got := string(after([]byte(c[0]), []byte(c[1]))); got != c[2] {
+			t.Errorf("after %q in %q: %q, want %q", c[0], c[1], got, c[2])
+		}
+	}
+	seen := strings.Repeat("0123456\n", 2000)
+	if got := string(after([]byte("gone\n"+seen), []byte(seen+"new\n"))); got != "new\n" {
+		t.Errorf("of a log whose beginning is gone: %q", got)
+	}
+	for n, want := range map[int]string{-1: "a\nb", 0: "", 1: "b", 2: "a\nb", 9: "a\nb"} {
+		if got := string(lastLines([]byte("a\nb"), n)); got != want {
+			t.Errorf("the last %d: %q", n, got)
+		}
+	}
 }
 
 func TestBrokenFramesAreRefused(t *testing.T) {

@@ -152,6 +152,8 @@ func (h *standIn) Console(ctx context.Context, t spec.ContainerType, instance st
 }
 
 func (h *standIn) Log(_ context.Context, _ spec.ContainerType, instance string) (io.ReadCloser, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	return io.NopCloser(strings.NewReader(h.logs[instance])), nil
 }
 

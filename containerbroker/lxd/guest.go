@@ -2,6 +2,7 @@ package lxd
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -278,11 +279,25 @@ func (d *Driver) console(ctx context.Context, name string, conn io.ReadWriter) e
 // Log implements containerbroker.Guest.
 func (d *Driver) Log(ctx context.Context, name string) (io.ReadCloser, error) {
 	body, err := d.file(ctx, instancePath(name)+"/console")
+	if status, told := api.StatusErrorMatch(err); told && (status == http.StatusNotFound || status == http.StatusInternalServerError) {
+		// So LXD answers, too, where the console's buffer or file is empty.
+		c, openErr := d.open(ctx, d.opts.RequestTimeout)
+		if openErr != nil {
+			return nil, openErr
+		}
+		if _, lookErr := d.read(c, name); lookErr == nil {
+			return io.NopCloser(strings.NewReader("")), nil
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the console log of instance %q: %w", name, err)
 	}
 	return body, nil
 }
+
+// LogDrains implements containerbroker.LogDrainer: LXD reads a running
+// instance's console from a ring buffer of liblxc, which that empties.
+func (d *Driver) LogDrains() {}
 
 // file reads a path that LXD answers with raw content. The library's own
 // calls for that drop the context.
@@ -302,7 +317,11 @@ func (d *Driver) file(ctx context.Context, path string) (io.ReadCloser, error) {
 	if resp.StatusCode != http.StatusOK {
 		message, _ := io.ReadAll(io.LimitReader(resp.Body, maxMessage))
 		_ = resp.Body.Close()
-		return nil, classify(ctx, api.StatusErrorf(resp.StatusCode, "%s", clean(string(message), maxMessage)))
+		var told api.Response
+		if json.Unmarshal(message, &told) != nil || told.Error == "" {
+			told.Error = "LXD answered " + resp.Status
+		}
+		return nil, classify(ctx, api.StatusErrorf(resp.StatusCode, "%s", clean(told.Error, maxMessage)))
 	}
 	return resp.Body, nil
 }

@@ -215,6 +215,16 @@ func TestExecStreams(t *testing.T) {
 			t.Errorf("%q, %v", text, err)
 		}
 		must(t, log.Close())
+		// That emptied it, which is no error.
+		log, err = d.Log(t.Context(), m.Name)
+		must(t, err)
+		if text, err := io.ReadAll(log); err != nil || len(text) != 0 {
+			t.Errorf("for the second time: %q, %v", text, err)
+		}
+		must(t, log.Close())
+		if _, err := d.Log(t.Context(), "absent"); !fault.Is(err, fault.NotFound) || strings.Contains(err.Error(), "{") {
+			t.Errorf("of an absent instance: %v", err)
+		}
 	})
 	must(t, d.Delete(t.Context(), m.Name, m.Stamp))
 }

@@ -63,6 +63,9 @@ func (p Paths) Identity() string { return filepath.Join(p.StateDir, "store-id") 
 // Images is the content-addressed cache.
 func (p Paths) Images() string { return filepath.Join(p.StateDir, "images") }
 
+// Consoles is the folder of what is kept of instances' console logs.
+func (p Paths) Consoles() string { return filepath.Join(p.StateDir, "consoles") }
+
 // Volumes holds the data of loop volumes.
 func (p Paths) Volumes() string { return filepath.Join(p.StateDir, "volumes") }
 

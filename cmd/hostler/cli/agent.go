@@ -68,7 +68,7 @@ type host interface {
 type guest interface {
 	Exec(ctx context.Context, machine string, o api.ExecOptions) (int, error)
 	Console(ctx context.Context, machine string, rw io.ReadWriter) error
-	Logs(ctx context.Context, machine string) (io.ReadCloser, error)
+	Logs(ctx context.Context, machine string, o api.LogOptions) (io.ReadCloser, error)
 }
 
 type imageKeeper interface {

@@ -4,42 +4,60 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"hostler/agent/api"
 )
 
 func (a *app) logsCommand() *cobra.Command {
-	return &cobra.Command{
+	o := api.LogOptions{}
+	cmd := &cobra.Command{
 		Use:   "logs MACHINE",
 		Short: "Print a machine's console log",
-		Long:  "Print a machine's console log. On a terminal control characters are escaped, colours kept;\nelsewhere it is printed as it is.",
+		Long:  "Print a machine's console log. On a terminal control characters are escaped, colours kept;\nelsewhere it is printed as it is. The agent keeps the last MiB of it.",
 		Args:  takes(1, 1, "one MACHINE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			machine, err := parseMachine(args[0])
 			if err != nil {
 				return err
 			}
-			return a.logs(cmd.Context(), machine)
+			return a.logs(cmd.Context(), machine, o)
 		},
 		ValidArgsFunction: a.completeMachine,
 	}
+	cmd.Flags().BoolVarP(&o.Follow, "follow", "f", false, "go on with what is written, until interrupted")
+	cmd.Flags().IntVar(&o.Tail, "tail", -1, "begin with the last `N` lines; -1: all")
+	return cmd
 }
 
-func (a *app) logs(ctx context.Context, machine string) error {
+func (a *app) logs(ctx context.Context, machine string, o api.LogOptions) error {
 	agent := a.agent()
-	r, err := agent.Logs(ctx, machine)
+	r, err := agent.Logs(ctx, machine, o)
 	if err != nil {
 		return near(ctx, agent, machineNamed(machine), err)
 	}
 	defer r.Close()
-	if !a.env.Term.Output() {
-		_, err = io.Copy(a.env.Stdout, r)
-		return err
+	in := bufio.NewReaderSize(r, 64<<10)
+	if _, err := in.Peek(1); errors.Is(err, io.EOF) && o.Tail != 0 {
+		if !a.quiet {
+			fmt.Fprintf(a.env.Stderr, "%s has written nothing to its console yet\n", machine)
+		}
+		return nil
 	}
-	return tame(a.env.Stdout, r, bool(a.colours()))
+	if a.env.Term.Output() {
+		err = tame(a.env.Stdout, in, bool(a.colours()))
+	} else {
+		_, err = io.Copy(a.env.Stdout, in)
+	}
+	if o.Follow && ctx.Err() != nil {
+		return nil // interrupted, which is how following ends
+	}
+	return err
 }
 
 // colourSequence is what a terminal takes as a change of colour only.
@@ -47,8 +65,7 @@ var colourSequence = regexp.MustCompile("\x1b\\[[0-9;]{0,32}m")
 
 // tame copies text from a guest line by line with all control characters
 // escaped but the ones that only colour.
-func tame(w io.Writer, r io.Reader, colour bool) error {
-	in := bufio.NewReaderSize(r, 64<<10)
+func tame(w io.Writer, in *bufio.Reader, colour bool) error {
 	for {
 		text, err := in.ReadString('\n')
 		if text != "" {

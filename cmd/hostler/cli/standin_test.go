@@ -294,11 +294,11 @@ func (s *standIn) Console(ctx context.Context, machine string, rw io.ReadWriter)
 	return s.err
 }
 
-func (s *standIn) Logs(_ context.Context, machine string) (io.ReadCloser, error) {
+func (s *standIn) Logs(_ context.Context, machine string, o api.LogOptions) (io.ReadCloser, error) {
 	if _, err := s.find(machine); err != nil {
 		return nil, err
 	}
-	return io.NopCloser(strings.NewReader(s.output)), s.did("logs %s", machine)
+	return io.NopCloser(strings.NewReader(s.output)), s.did("logs %s%s", machine, logWords(o))
 }
 
 func (s *standIn) ImageImport(_ context.Context, path, reference, digest string, progress func(string, int)) (api.Image, error) {
@@ -327,3 +327,14 @@ var noon = time.Date(2020, 1, 2, 12, 0, 0, 0, time.UTC)
 
 func before(d time.Duration) *time.Time { t := noon.Add(-d); return &t }
 func after(d time.Duration) *time.Time  { t := noon.Add(d); return &t }
+
+func logWords(o api.LogOptions) string {
+	words := ""
+	if o.Tail >= 0 {
+		words += fmt.Sprint(" tail ", o.Tail)
+	}
+	if o.Follow {
+		words += " follow"
+	}
+	return words
+}

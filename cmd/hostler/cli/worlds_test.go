@@ -39,6 +39,11 @@ func at(m api.Machine, n int) api.Machine { m.Percent = new(n); return m }
 var worlds = map[string]func() *standIn{
 	"empty": func() *standIn { return &standIn{harvest: api.Harvest{Mode: "destroyed", Configured: "destroyed"}} },
 	"small": smallWorld,
+	"quiet": func() *standIn {
+		s := smallWorld()
+		s.output = ""
+		return s
+	},
 	"partly": func() *standIn {
 		s := smallWorld()
 		s.notices = []string{"the images that kvm keeps are not listed: cannot reach libvirt"}

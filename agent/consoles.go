@@ -1,0 +1,124 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"hostler/agent/spec"
+	"hostler/containerbroker"
+	"hostler/internal/atomicfile"
+	"hostler/internal/fault"
+)
+
+// maxConsole bounds, in bytes, what is kept of an instance's console log.
+const maxConsole = 1 << 20
+
+// leastOverlap is the length, in bytes, of an end of what is kept and an equal
+// beginning of what was read that is taken for the same text: shorter ones,
+// e.g. an empty line, are there by chance.
+const leastOverlap = 256
+
+// keepConsole adds what a hypervisor gave of a console log, and will not give
+// again, to what was kept of it, and returns the whole.
+func (h *host) keepConsole(ctx context.Context, t spec.ContainerType, instance string, log io.ReadCloser) (io.ReadCloser, error) {
+	defer log.Close()
+	h.consoles.Lock()
+	defer h.consoles.Unlock()
+	read, err := io.ReadAll(io.LimitReader(log, 16*maxConsole))
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the console log of instance %q: %w", instance, err)
+	}
+	file, err := h.consoleFile(ctx, t, instance)
+	if err != nil {
+		return nil, err
+	}
+	kept, err := os.ReadFile(file)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fault.New(fault.Transient, "cannot read what is kept of the console log of %s: %v", instance, err)
+	}
+	whole := joinConsole(kept, read)
+	if !bytes.Equal(whole, kept) {
+		if err := atomicfile.Write(file, whole, 0o600); err != nil {
+			return nil, fault.New(fault.Transient, "cannot keep the console log of %s: %v", instance, err)
+		}
+	}
+	return io.NopCloser(bytes.NewReader(whole)), nil
+}
+
+// consoleFile is the file of an instance's log. Those of instances that are
+// gone are removed.
+func (h *host) consoleFile(ctx context.Context, t spec.ContainerType, instance string) (string, error) {
+	machines, _, err := h.store.List(ctx, spec.KindMachine)
+	if err != nil {
+		return "", fmt.Errorf("cannot read the machines: %w", err)
+	}
+	mine, there := "", map[string]bool{}
+	for _, o := range machines {
+		var record spec.MachineRecord
+		var status spec.MachineStatus
+		if json.Unmarshal(o.Spec, &record) != nil || len(o.Status) == 0 || json.Unmarshal(o.Status, &status) != nil || status.Instance == nil {
+			continue
+		}
+		// A machine that is made anew has another token.
+		name := filepath.Base(o.UID + "-" + status.Instance.Token + ".log")
+		there[name] = true
+		if record.Machine.Type == t && status.Instance.Name == instance {
+			mine = name
+		}
+	}
+	if mine == "" {
+		return "", fault.New(fault.NotFound, "instance %q is no machine's any more", instance)
+	}
+	dir := h.paths.Consoles()
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", fault.New(fault.Transient, "cannot make %s: %v", dir, err)
+	}
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return "", fault.New(fault.Transient, "cannot read %s: %v", dir, err)
+	}
+	for _, f := range files {
+		if !there[f.Name()] {
+			_ = os.Remove(filepath.Join(dir, f.Name())) // tried again at the next look
+		}
+	}
+	return filepath.Join(dir, mine), nil
+}
+
+// joinConsole puts what was read behind what was kept. A hypervisor may give
+// the log of a stopped instance whole, and then some of it for the second time.
+func joinConsole(kept, read []byte) []byte {
+	whole := append(bytes.Clone(kept), read...)
+	switch {
+	case bytes.HasPrefix(read, kept):
+		whole = read
+	case len(read) >= leastOverlap && bytes.HasSuffix(kept, read):
+		whole = kept
+	default:
+		for n := min(len(kept), len(read)); n >= leastOverlap; n-- {
+			if bytes.HasSuffix(kept, read[:n]) {
+				whole = append(bytes.Clone(kept), read[n:]...)
+				break
+			}
+		}
+	}
+	if over := len(whole) - maxConsole; over > 0 {
+		whole = whole[over:]
+		if end := bytes.IndexByte(whole, '\n'); end >= 0 {
+			whole = whole[end+1:] // from the beginning of a line
+		}
+	}
+	return whole
+}
+
+// drains says that a guest's log is gone once it was read.
+func drains(guest containerbroker.Guest) bool {
+	_, is := guest.(containerbroker.LogDrainer)
+	return is
+}
