@@ -18,6 +18,7 @@ import (
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/containerbroker/images"
+	lxdinit "hostler/initialisers/lxd"
 )
 
 // Foresee implements api.Foreseer: it says of the machines in scope what will
@@ -27,6 +28,9 @@ func (p planner) Foresee(ctx context.Context, objects []api.PlannedObject, scope
 	var warnings []string
 	own := map[spec.ContainerType][]string{}
 	room := p.capacity()
+	p.mu.Lock()
+	limitless := p.notices[lxdinit.RootDiskNotice]
+	p.mu.Unlock()
 	for _, o := range objects {
 		object := o.After.Kind + "/" + o.After.Name
 		if o.After.Kind != spec.KindMachine || !scope[object] || o.After.Life != "" && o.After.Life != state.Alive {
@@ -47,6 +51,9 @@ func (p planner) Foresee(ctx context.Context, objects []api.PlannedObject, scope
 			if err := p.images.Foresee(r.Machine.Image, format, own[r.Machine.Type]); err != nil {
 				warnings = append(warnings, fmt.Sprintf("%s: %v", object, err))
 			}
+		}
+		if r.Machine.Type == spec.LXD && r.Machine.RootDisk > 0 && limitless != "" {
+			warnings = append(warnings, fmt.Sprintf("%s: root-disk: %s does not hold: %s", object, r.Machine.RootDisk, limitless))
 		}
 		for _, text := range room.exceeded(r.Machine) {
 			warnings = append(warnings, object+": "+text)

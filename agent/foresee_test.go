@@ -19,7 +19,7 @@ func TestForesee(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &host{images: cache, paths: paths.New("", "/nowhere/hostler.yaml", t.TempDir(), t.TempDir())}
+	h := &host{notices: map[string]string{"root disks of lxd machines": "LXD's pool has no limits"}, images: cache, paths: paths.New("", "/nowhere/hostler.yaml", t.TempDir(), t.TempDir())}
 	machine := func(name string, m spec.Machine, status *spec.MachineStatus) api.PlannedObject {
 		o := state.Object{ID: state.ID{Kind: spec.KindMachine, Name: name}, Life: state.Alive, Spec: spec.Encode(spec.MachineRecord{Machine: m})}
 		p := api.PlannedObject{After: o}
@@ -34,8 +34,12 @@ func TestForesee(t *testing.T) {
 	got := planner{h}.Foresee(t.Context(), []api.PlannedObject{
 		machine("web", lost, nil), machine("old", lost, made), machine("other", lost, nil),
 		machine("big", spec.Machine{Type: spec.LXC, Image: "debian/12", CPUs: 4000, Memory: 1 << 50, RootDisk: 1 << 60}, nil),
-	}, map[string]bool{"machine/web": true, "machine/old": true, "machine/big": true})
-	want := []string{"machine/web: no image \"debain/12\"", "machine/big: cpus: 4000 is more", "machine/big: memory: 1024TiB is more", "machine/big: root-disk: 1048576TiB is more"}
+		machine("small", spec.Machine{Type: spec.LXD, Image: "debian/12", RootDisk: 1 << 30}, nil),
+	}, map[string]bool{"machine/web": true, "machine/old": true, "machine/big": true, "machine/small": true})
+	want := []string{
+		"machine/web: no image \"debain/12\"", "machine/big: cpus: 4000 is more", "machine/big: memory: 1024TiB is more",
+		"machine/big: root-disk: 1048576TiB is more", "machine/small: root-disk: 1GiB does not hold: LXD's pool has no limits",
+	}
 	if !slices.EqualFunc(got, want, strings.HasPrefix) {
 		t.Errorf("got %q, want %q", got, want)
 	}

@@ -123,10 +123,12 @@ type Instance struct {
 	Arch             string
 	CPUs             int
 	Memory, RootDisk int64 // bytes; 0: no limit set
-	Autostart        bool
-	Privileged       bool
-	Nesting          bool
-	Created          time.Time
+	// RootUnlimited: a limit of its root disk is set, and its pool has none.
+	RootUnlimited bool
+	Autostart     bool
+	Privileged    bool
+	Nesting       bool
+	Created       time.Time
 	// Started is when it was last started, where the hypervisor tells it.
 	Started time.Time
 	// Odd says which of its settings no Machine can ask for, and would be lost

@@ -74,7 +74,7 @@ func hardwareOf(inst *containerbroker.Instance) *spec.Hardware {
 	if inst == nil {
 		return nil
 	}
-	return &spec.Hardware{Arch: inst.Arch, CPUs: max(inst.CPUs, 0), Memory: inst.Memory, RootDisk: inst.RootDisk}
+	return &spec.Hardware{Arch: inst.Arch, CPUs: max(inst.CPUs, 0), Memory: inst.Memory, RootDisk: inst.RootDisk, RootUnlimited: inst.RootUnlimited}
 }
 
 // portsOf are the host's ends of an instance's interfaces.

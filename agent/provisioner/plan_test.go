@@ -419,8 +419,11 @@ func TestUserDataHeldBackUnsettlesNothing(t *testing.T) {
 		steps []Step
 		given bool
 	}{
-		{nil, true}, {[]Step{held(user)}, true}, {[]Step{held(user, image)}, false},
-		{[]Step{held(user), held("nic eth0")}, false}, {[]Step{held("nic eth0"), held(user)}, false},
+		{nil, true},
+		{[]Step{held(user)}, true},
+		{[]Step{held(user, image)}, false},
+		{[]Step{held(user), held("nic eth0")}, false},
+		{[]Step{held("nic eth0"), held(user)}, false},
 	} {
 		s := Assess(machine("web", provisioned), new(instance("web")), c.steps, t0)
 		if spec.Differs(s.Conditions) != (len(c.steps) > 0) || spec.HasGiven(s.Conditions) != c.given {

@@ -20,7 +20,9 @@ type Hardware struct {
 	CPUs     int    `json:"cpus,omitempty"`
 	Memory   int64  `json:"memory,omitempty"`
 	RootDisk int64  `json:"root-disk,omitempty"`
-	VirtType string `json:"virt-type,omitempty"`
+	// RootUnlimited: a root disk was asked for whose size the pool does not limit.
+	RootUnlimited bool   `json:"root-unlimited,omitempty"`
+	VirtType      string `json:"virt-type,omitempty"`
 }
 
 // Port is a network device of the host that leads to an instance, and the

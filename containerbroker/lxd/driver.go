@@ -49,6 +49,8 @@ type Driver struct {
 	flights map[string]*flight
 
 	inits inits
+	// limitless says by pool whether its root disks have no limits.
+	limitless sync.Map
 	// told is what once has told.
 	told sync.Map
 }

@@ -83,6 +83,9 @@ func (d *Driver) List(ctx context.Context, detail bool) ([]containerbroker.Insta
 		all = append(all, instanceOf(f))
 		unfinished = unfinished || all[len(all)-1].Status == containerbroker.StatusHalfMade
 	}
+	if err := d.tellUnlimited(c, all); err != nil {
+		return nil, fmt.Errorf("cannot list LXD instances: %w", err)
+	}
 	if unfinished {
 		if err := d.tellBusy(c, all); err != nil {
 			return nil, fmt.Errorf("cannot list LXD instances: %w", err)

@@ -69,6 +69,9 @@ func look(server client.InstanceServer) (seen, error) {
 	}
 	for _, p := range pools {
 		have.pools = append(have.pools, p.Name)
+		if p.Driver == "dir" {
+			have.limitless = append(have.limitless, p.Name)
+		}
 	}
 	networks, err := server.GetNetworks()
 	if err != nil {

@@ -113,6 +113,7 @@ func (i *Initialiser) Satisfied(ctx context.Context) (bool, string) {
 		return false, err.Error()
 	}
 	i.opts.Notice("MTU of LXD's bridge", mtuNotice(seen, i.wanted()))
+	i.opts.Notice(RootDiskNotice, rootDiskNotice(seen, i.wanted()))
 	steps, err := plan(seen, i.wanted(), hostNetwork{})
 	if err != nil {
 		return false, err.Error()

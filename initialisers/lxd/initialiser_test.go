@@ -340,6 +340,26 @@ func TestMTUOfABridgeThatExists(t *testing.T) {
 	}
 }
 
+// A pool that is a plain folder limits no root disk, which a notice says.
+func TestPoolWithoutLimitsIsTold(t *testing.T) {
+	h := newHost(t)
+	h.lxd.listen(debianDir(h.p))
+	if err := h.initialise(); err != nil {
+		t.Fatal(err)
+	}
+	notices := map[string]string{}
+	h.opts.Notice = func(key, text string) { notices[key] = text }
+	if ok, why := h.satisfied(); !ok || notices[lxd.RootDiskNotice] != "" {
+		t.Errorf("satisfied %v, %s, notices %q", ok, why, notices)
+	}
+	pool := h.lxd.pools["default"]
+	pool.Driver = "dir"
+	h.lxd.pools["default"] = pool
+	if ok, why := h.satisfied(); !ok || !strings.Contains(notices[lxd.RootDiskNotice], "root-disk is no limit") {
+		t.Errorf("satisfied %v, %s, notices %q", ok, why, notices)
+	}
+}
+
 // A release without packages of LXD is not supported, and is told before
 // anything is installed; LXD that is there already makes it so.
 func TestReleaseWithoutLXDIsNotSupported(t *testing.T) {

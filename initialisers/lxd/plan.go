@@ -25,6 +25,8 @@ func (i *Initialiser) wanted() wanted {
 // seen is what LXD has.
 type seen struct {
 	pools    []string
+	// limitless are the pools that are plain folders, without quotas.
+	limitless []string
 	drivers  []string                // storage drivers that the daemon knows
 	networks map[string]network      // by name, managed and others
 	devices  map[string]deviceConfig // of the default profile
@@ -153,6 +155,27 @@ func mtuNotice(have seen, want wanted) string {
 	}
 	return fmt.Sprintf("types.lxd.mtu is %d, and LXD's bridge %s, which hostler did not make, has another: set it by `lxc network set %s bridge.mtu=%d`, or remove types.lxd.mtu",
 		want.mtu, bridge, bridge, want.mtu)
+}
+
+// RootDiskNotice is the key of the notice that root disks have no limits.
+const RootDiskNotice = "root disks of lxd machines"
+
+// rootDiskNotice tells that the pool of root disks sets no limits; "" where
+// there is nothing to tell.
+func rootDiskNotice(have seen, want wanted) string {
+	pool := want.pool
+	if pool == "default" {
+		for _, name := range slices.Sorted(maps.Keys(have.devices)) {
+			if d := have.devices[name]; d["type"] == "disk" && d["path"] == "/" && d["pool"] != "" {
+				pool = d["pool"]
+			}
+		}
+	}
+	if !slices.Contains(have.limitless, pool) {
+		return ""
+	}
+	return fmt.Sprintf("LXD's storage pool %s is a plain folder, in which root-disk is no limit: the guests share the space of the host; "+
+		"create a pool with limits by `lxc storage create NAME btrfs` and name it in types.lxd.pool", pool)
 }
 
 // choosePool returns the existing pool to use, "" when one must be created.

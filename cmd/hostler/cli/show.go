@@ -213,6 +213,9 @@ func hardware(h *spec.Hardware) string {
 	if h.RootDisk > 0 {
 		parts = append(parts, size(h.RootDisk)+" root disk")
 	}
+	if h.RootUnlimited {
+		parts = append(parts, "root disk without a limit")
+	}
 	for _, w := range []string{h.Arch, h.VirtType} {
 		if w != "" {
 			parts = append(parts, w)

@@ -1,0 +1,40 @@
+package lxd
+
+import (
+	"net/url"
+
+	"github.com/canonical/lxd/shared/api"
+
+	"hostler/containerbroker"
+	"hostler/internal/fault"
+)
+
+// tellUnlimited tells the root disks whose limits their pools do not keep: LXD
+// takes a size for a pool of driver dir without a word, and limits nothing
+// there. A pool is asked for once, for the first instance that it bears on.
+func (d *Driver) tellUnlimited(c *client, all []containerbroker.Instance) error {
+	for n := range all {
+		i := &all[n]
+		known, ok := i.Raw.(raw)
+		if !ok || i.Stamp == nil || i.RootDisk == 0 || known.settings.Pool == "" {
+			continue
+		}
+		limitless, asked := d.limitless.Load(known.settings.Pool)
+		if !asked {
+			var pool api.StoragePool
+			_, err := c.get("/1.0/storage-pools/"+url.PathEscape(known.settings.Pool), &pool)
+			if fault.Is(err, fault.NotFound) {
+				continue
+			}
+			if err != nil {
+				return err
+			}
+			limitless = pool.Driver == "dir"
+			d.limitless.Store(known.settings.Pool, limitless)
+		}
+		if limitless == true {
+			i.RootDisk, i.RootUnlimited = 0, true
+		}
+	}
+	return nil
+}
