@@ -70,7 +70,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	for _, w := range Workers() {
 		if w.start != nil {
-			h.sup.start(ctx, w.Name, w.start(h, confdApplier{server}))
+			h.sup.start(ctx, w.Name, w.start(h, server))
 		}
 	}
 	served := make(chan error, 1)

@@ -12,30 +12,45 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"hostler/agent/api"
 	"hostler/agent/spec"
+	"hostler/agent/state"
 	"hostler/internal/fault"
 )
 
-// applier applies the declarations of a folder; agent/api's server is one.
+// applier puts declaration files in force; agent/api's server is one.
 type applier interface {
-	// ApplyFile takes over a file. It may take what it declares from the files
-	// that are gone. held says what of it waits for a person's word.
-	ApplyFile(ctx context.Context, path string, content []byte, gone []string) (held string, err error)
-	RemoveFile(ctx context.Context, path string) error
-	FileSources(ctx context.Context) ([]string, error)
+	// ApplyFolder puts the files of a reading in force, as one whole.
+	ApplyFolder(ctx context.Context, f api.Folder) (api.FolderAnswer, error)
+	// Files lists the files that something in force was declared in.
+	Files(ctx context.Context) ([]string, error)
+	// Remake makes again the objects that were declared again while they were
+	// being removed; Awaits says whether there are any.
+	Remake(ctx context.Context) error
+	Awaits() bool
 }
 
-// again is when a declaration file is tried again that was refused because of
-// something else than itself.
+// again is when the folder is read again because a file was refused for a
+// reason that may pass.
 const again = 5 * time.Second
 
-// lookAgain is when a file is looked at again of which something is held back:
-// it may have been allowed meanwhile.
+// lookAgain is when a folder is read again of which a step is held: it may
+// have been allowed meanwhile.
 const lookAgain = time.Minute
+
+// goneFor is how long a file must be gone before what it declared counts as
+// declared no more. Editors and deployment tools that delete a file and write it
+// anew take less.
+const goneFor = 10 * time.Second
 
 // maxDeclaration bounds what is read of a file, in bytes; it is more than a
 // declaration may have, whose length the reader then refuses.
 const maxDeclaration = 1 << 20
+
+// maxDeclarations bounds what is read of all files together, in bytes.
+const maxDeclarations = 16 << 20
 
 // lookForFolder is how often a folder is looked for that should be there.
 const lookForFolder = time.Second
@@ -51,12 +66,13 @@ func (h *host) followDeclarations(a applier) func(context.Context) error {
 				return err
 			}
 			var last round
+			reader := folderReader{dir: dir, missing: map[string]time.Time{}}
 			err := watchFolder(ctx, dir, isDeclaration, func() (time.Duration, error) {
 				if last.waits(dir, time.Now()) {
 					return whileWritten, nil
 				}
 				last = round{before: stampsOf(dir)}
-				next, written, err := h.applyFolder(ctx, dir, a)
+				next, written, err := h.applyFolder(ctx, &reader, a)
 				if last.written = written; len(written) == 0 {
 					return next, err
 				}
@@ -104,54 +120,82 @@ func (h *host) awaitFolder(ctx context.Context, dir string, a applier) error {
 	return nil
 }
 
-// applyFolder applies the files of a folder and removes what the files
-// declared that are gone, once none is being written. It returns when to do so
-// again, zero at no time, and the files that are being written.
-func (h *host) applyFolder(ctx context.Context, dir string, a applier) (next time.Duration, written []string, err error) {
-	present, err := declarationFiles(dir)
+// applyFolder reads the files of a folder and puts them in force. It returns
+// when to do so again, zero at no time, and the files that are being written.
+func (h *host) applyFolder(ctx context.Context, r *folderReader, a applier) (next time.Duration, written []string, err error) {
+	f, next, written, err := h.readFolder(ctx, r, a)
 	if err != nil {
 		return 0, nil, err
 	}
-	gone, err := goneFiles(ctx, dir, present, a)
+	answer, err := a.ApplyFolder(ctx, f)
 	if err != nil {
+		h.tell(r.dir, fmt.Sprintf("the files of %s are not in force: %s; they are read again soon", r.dir, spec.Summary(err)))
+		return again, written, nil
+	}
+	h.notice(r.dir, "")
+	if err := h.rememberFolder(ctx, r); err != nil {
 		return 0, nil, err
 	}
-	for _, path := range present {
-		content, err := readDeclaration(path)
-		if errors.Is(err, errBeingWritten) {
-			written = append(written, path)
-			h.notice(path, fmt.Sprintf("%s is not applied yet: %v", path, errBeingWritten))
-			continue
-		}
-		held := ""
-		if err == nil {
-			held, err = a.ApplyFile(ctx, path, content, gone)
-		}
-		switch {
-		case err != nil:
-			h.tell(path, fmt.Sprintf("%s is not applied: %s", path, spec.Summary(err)))
-		case held != "":
-			h.tell(path, fmt.Sprintf("%s is applied, but %s", path, held))
-		default:
-			h.notice(path, "")
-		}
-		switch {
-		case fault.Is(err, fault.NotReady) || fault.Is(err, fault.Transient) || fault.Is(err, fault.Conflict):
-			next = again
-		case held != "" && next == 0:
-			next = lookAgain
+	for path := range f.Files {
+		h.tellFile(ctx, path, answer)
+	}
+	h.untell(r.dir, slices.Collect(maps.Keys(f.Files)))
+	h.tellKept(r.dir, answer)
+	sooner := func(d time.Duration) {
+		if next == 0 || d < next {
+			next = d
 		}
 	}
-	if len(written) > 0 { // one may take over what files declared that are gone
-		return next, written, nil
-	}
-	for _, path := range gone {
-		if err := a.RemoveFile(ctx, path); err != nil {
-			return 0, nil, fmt.Errorf("cannot remove the declaration of %s: %w", path, err)
+	for _, err := range answer.Refused {
+		if fault.Is(err, fault.NotReady) || fault.Is(err, fault.Transient) || fault.Is(err, fault.Conflict) {
+			sooner(again)
 		}
 	}
-	h.untell(dir, present)
-	return next, nil, nil
+	if len(answer.Held) > 0 {
+		sooner(lookAgain)
+	}
+	return next, written, nil
+}
+
+// tellFile shows how far a file is in force.
+func (h *host) tellFile(ctx context.Context, path string, answer api.FolderAnswer) {
+	refused, held := answer.Refused[path], answer.Held[path]
+	switch {
+	case errors.Is(refused, errBeingWritten):
+		h.notice(path, fmt.Sprintf("%s is not applied yet: %v", path, errBeingWritten))
+	case refused != nil:
+		text := fmt.Sprintf("%s is not applied: %s", path, spec.Summary(refused))
+		if h.tell(path, text) {
+			h.refusedEvent(ctx, path, text)
+		}
+	case held.Object != "":
+		h.tell(path, fmt.Sprintf("%s is applied, but %s of %s is held: `hostler apply -f %s %s` lets it happen", path, held.Action, held.Object, path, held.Held))
+	default:
+		h.notice(path, "")
+	}
+}
+
+// refusedEvent records that a file is not in force, and what that holds back.
+func (h *host) refusedEvent(ctx context.Context, path, text string) {
+	name := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
+	err := h.store.Record(ctx, state.Event{
+		Time: h.now(), Object: state.ID{Kind: spec.KindDeclaration, Name: name}, Level: state.LevelWarn, Reason: "NotInForce",
+		Message: text + "; its former version stays in force, and nothing is removed until it is mended",
+	})
+	if err != nil && ctx.Err() == nil {
+		h.logger.Warn("An event cannot be recorded.", "error", err)
+	}
+}
+
+// tellKept shows which objects are there although no document declares them.
+func (h *host) tellKept(dir string, answer api.FolderAnswer) {
+	key := dir + " removals"
+	if len(answer.Kept) == 0 {
+		h.notice(key, "")
+		return
+	}
+	h.tell(key, fmt.Sprintf("no document declares %s any more; held: `hostler allow destroy %s` removes it with its data",
+		strings.Join(answer.Kept, ", "), strings.Join(answer.Kept, " ")))
 }
 
 // untell takes back what was told of files of the folder that are there no
@@ -164,15 +208,16 @@ func (h *host) untell(dir string, present []string) {
 	})
 }
 
-// tell shows a notice and logs it when it is new.
-func (h *host) tell(key, text string) {
+// tell shows a notice, and logs it when it is new.
+func (h *host) tell(key, text string) (isNew bool) {
 	h.mu.Lock()
 	known := h.notices[key] == text
 	h.notices[key] = text
 	h.mu.Unlock()
 	if !known {
-		h.logger.Warn("A declaration file needs a person.", "reason", text)
+		h.logger.Warn("A declaration file needs the operator.", "reason", text)
 	}
+	return !known
 }
 
 // declarationFiles lists the declarations of a folder.
@@ -199,21 +244,149 @@ func isDeclaration(path string) bool {
 // goneFiles lists the files of the folder that something was declared in and
 // that are there no more.
 func goneFiles(ctx context.Context, dir string, present []string, a applier) ([]string, error) {
-	sources, err := a.FileSources(ctx)
+	sources, err := a.Files(ctx)
 	if err != nil {
 		return nil, err
 	}
-	there := map[string]bool{}
-	for _, path := range present {
-		there[path] = true
+	return slices.DeleteFunc(sources, func(path string) bool {
+		return filepath.Dir(path) != dir || slices.Contains(present, path)
+	}), nil
+}
+
+// folderReader remembers between two readings of a folder which files are gone.
+type folderReader struct {
+	dir string
+	// missing tells since when a file is gone.
+	missing map[string]time.Time
+	// device is the file system that was read, before that of the last reading
+	// that was put in force; empty: not known.
+	device, before string
+}
+
+// readFolder reads the files of a folder, whose file system may have changed
+// since the last reading, also one of an agent before.
+func (h *host) readFolder(ctx context.Context, r *folderReader, a applier) (f api.Folder, next time.Duration, written []string, err error) {
+	present, err := declarationFiles(r.dir)
+	if err != nil {
+		return f, 0, nil, err
 	}
-	var gone []string
-	for _, path := range sources {
-		if !there[path] && filepath.Dir(path) == dir {
-			gone = append(gone, path)
+	gone, err := goneFiles(ctx, r.dir, present, a)
+	if err != nil {
+		return f, 0, nil, err
+	}
+	f = api.Folder{Path: r.dir, Files: map[string]api.File{}}
+	total := 0
+	for _, path := range present {
+		content, err := readDeclaration(path)
+		if total += len(content); total > maxDeclarations {
+			err = fault.New(fault.Invalid, "the files of %s are longer than %d MiB together; take some out", r.dir, maxDeclarations>>20)
+		}
+		if errors.Is(err, errBeingWritten) {
+			written = append(written, path)
+		}
+		if err != nil {
+			content = nil
+		}
+		f.Files[path] = api.File{Content: content, Err: err}
+	}
+	now := h.now()
+	for path := range r.missing {
+		if !slices.Contains(gone, path) {
+			delete(r.missing, path)
 		}
 	}
-	return gone, nil
+	for _, path := range gone {
+		since, known := r.missing[path]
+		if !known {
+			since, r.missing[path] = now, now
+		}
+		if left := goneFor - now.Sub(since); left > 0 {
+			f.Settling = append(f.Settling, path)
+			if next == 0 || left < next {
+				next = left
+			}
+		}
+	}
+	if r.before == "" {
+		status, err := h.hostStatus(ctx)
+		if err != nil {
+			return f, 0, nil, err
+		}
+		r.before = status.ConfDevice
+	}
+	if r.device, err = deviceOf(r.dir); err != nil {
+		return f, 0, nil, err
+	}
+	f.Moved = r.before != "" && r.before != r.device
+	return f, next, written, nil
+}
+
+// deviceOf names the file system that a folder is on, as MAJOR:MINOR.
+func deviceOf(dir string) (string, error) {
+	var stat unix.Stat_t
+	if err := unix.Stat(dir, &stat); err != nil {
+		return "", fmt.Errorf("cannot read %s: %w", dir, err)
+	}
+	return fmt.Sprintf("%d:%d", unix.Major(stat.Dev), unix.Minor(stat.Dev)), nil
+}
+
+// rememberFolder keeps the file system that was read.
+func (h *host) rememberFolder(ctx context.Context, r *folderReader) error {
+	if r.before == r.device {
+		return nil
+	}
+	h.learning.Lock()
+	defer h.learning.Unlock()
+	status, err := h.hostStatus(ctx)
+	if err != nil {
+		return err
+	}
+	status.ConfDevice = r.device
+	if err := h.writeHostStatus(ctx, status); err != nil {
+		return err
+	}
+	r.before = r.device
+	return nil
+}
+
+// remake is the worker that makes again the objects that were declared again
+// while they were being removed.
+func (h *host) remake(a applier) func(context.Context) error {
+	return func(ctx context.Context) error {
+		changes, err := h.store.Watch(ctx, spec.KindMachine, spec.KindNetwork, spec.KindVolume, spec.KindFilesystem)
+		if err != nil {
+			return fmt.Errorf("cannot watch the store: %w", err)
+		}
+		for first := true; ; first = false {
+			ids, open := <-changes
+			if !open {
+				return ctx.Err()
+			}
+			gone, err := h.anyGone(ctx, ids, a)
+			if err == nil && (gone || first) { // an agent before may have died between the two
+				err = a.Remake(ctx)
+			}
+			if err != nil && ctx.Err() == nil {
+				return fmt.Errorf("cannot make again what was removed: %w", err)
+			}
+		}
+	}
+}
+
+// anyGone says whether an object is gone, where documents declare again some
+// that were being removed.
+func (h *host) anyGone(ctx context.Context, ids []state.ID, a applier) (bool, error) {
+	if !a.Awaits() {
+		return false, nil
+	}
+	for _, id := range ids {
+		if _, err := h.store.Get(ctx, id); fault.Is(err, fault.NotFound) {
+			return true, nil
+		} else if err != nil {
+			return false, err
+		}
+	}
+	return false, nil
 }
 
 // readDeclaration reads a file, if it is one: a pipe would be waited for. It

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -12,114 +13,225 @@ import (
 	"testing"
 	"time"
 
+	"hostler/agent/api"
 	"hostler/agent/spec"
-	"hostler/internal/fault"
+	"hostler/agent/state"
 	"hostler/internal/paths"
 )
 
-// folderApplier is an applier that remembers which files it has.
-type folderApplier struct {
-	mu      sync.Mutex
-	files   []string
-	gone    []string
-	refusal error
-	held    string
-	read    []string // what the files held when they were applied
-	during  func(path string)
+// looksAtNothing is a planner of a host that has room for everything.
+type looksAtNothing struct{}
+
+func (looksAtNothing) Plan(context.Context, []api.PlannedObject, map[string]bool) ([]api.Step, error) {
+	return nil, nil
+}
+func (looksAtNothing) Refuse(context.Context, []api.PlannedObject) error { return nil }
+
+// confd is the real reader of conf.d over the real API and a real store.
+type confd struct {
+	*api.Server
+	h *host
+
+	mu     sync.Mutex
+	read   []string // the texts that were put in force
+	during func(path string)
 }
 
-func (a *folderApplier) ApplyFile(_ context.Context, path string, content []byte, gone []string) (string, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.gone = gone
-	a.read = append(a.read, string(content))
-	if a.during != nil {
-		a.during(path)
+// newConfd makes an agent's reader. The store stands in a folder of its own.
+func newConfd(t *testing.T, change ...func(*host)) *confd {
+	t.Helper()
+	store, _, err := state.Open(t.Context(), state.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
 	}
-	if a.refusal != nil {
-		return "", a.refusal
+	t.Cleanup(func() { _ = store.Close() })
+	h := &host{
+		notices: map[string]string{}, logger: slog.New(slog.DiscardHandler), now: time.Now, store: store,
+		paths: paths.New("", filepath.Join(t.TempDir(), "hostler.yaml"), "", ""),
 	}
-	if !slices.Contains(a.files, path) {
-		a.files = append(a.files, path)
+	for _, c := range change {
+		c(h)
 	}
-	return a.held, nil
+	if err := h.writeConfig(t.Context(), spec.DefaultConfig()); err != nil {
+		t.Fatal(err)
+	}
+	return &confd{Server: serverOver(t, h.store), h: h}
 }
 
-func (a *folderApplier) RemoveFile(_ context.Context, path string) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.files = slices.DeleteFunc(a.files, func(f string) bool { return f == path })
-	return nil
+func serverOver(t *testing.T, store state.Backend) *api.Server {
+	t.Helper()
+	s, err := api.NewServer(api.Options{
+		Backend: store, Service: api.Service{Planner: looksAtNothing{}, Guard: guards{}}, Logger: slog.New(slog.DiscardHandler), Namespace: "test",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
 }
 
-func (a *folderApplier) FileSources(context.Context) ([]string, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return slices.Clone(a.files), nil
+// ApplyFolder implements applier.
+func (c *confd) ApplyFolder(ctx context.Context, f api.Folder) (api.FolderAnswer, error) {
+	c.mu.Lock()
+	for path, file := range f.Files {
+		if file.Err == nil {
+			c.read = append(c.read, string(file.Content))
+		}
+		if c.during != nil {
+			c.during(path)
+		}
+	}
+	c.mu.Unlock()
+	return c.Server.ApplyFolder(ctx, f)
+}
+
+// apply reads the folder once. It returns whether it is to be read again.
+func (c *confd) apply(t *testing.T, r *folderReader) time.Duration {
+	t.Helper()
+	next, _, err := c.h.applyFolder(t.Context(), r, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return next
+}
+
+// lives says which machines there are, and which of them are held.
+func (c *confd) lives(t *testing.T) (alive, held []string) {
+	t.Helper()
+	objects, _, err := c.h.store.List(t.Context(), spec.KindMachine)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range objects {
+		var r spec.MachineRecord
+		if err := json.Unmarshal(o.Spec, &r); err != nil {
+			t.Fatal(err)
+		}
+		if o.Life == state.Alive {
+			alive = append(alive, o.Name)
+			if r.Held != "" {
+				held = append(held, o.Name)
+			}
+		}
+	}
+	return alive, held
+}
+
+func document(machines ...string) string {
+	text := "version: 1\nmachines:\n"
+	for _, m := range machines {
+		text += "  " + m + ": {type: lxd, image: debian/12}\n"
+	}
+	return text
+}
+
+func writeFile(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func TestFolderOfDeclarations(t *testing.T) {
-	h := &host{notices: map[string]string{}, logger: slog.New(slog.DiscardHandler)}
+	clock := time.Now()
+	c := newConfd(t, func(h *host) { h.now = func() time.Time { return clock } })
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
-	for _, name := range []string{"one.yaml", "two.json", "notes.txt", ".hidden.yaml"} {
-		if err := os.WriteFile(at(name), []byte("version: 1\n"), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	a := &folderApplier{files: []string{"/elsewhere/x.yaml"}}
-	apply := func() bool {
+	writeFile(t, at("one.yaml"), document("a"))
+	writeFile(t, at("two.json"), `{"version": 1, "machines": {"b": {"type": "lxd", "image": "debian/12"}}}`)
+	writeFile(t, at("notes.txt"), "notes")
+	writeFile(t, at(".hidden.yaml"), document("z"))
+	r := &folderReader{dir: dir, missing: map[string]time.Time{}}
+	wantAlive := func(want ...string) {
 		t.Helper()
-		next, _, err := h.applyFolder(t.Context(), dir, a)
-		if err != nil {
-			t.Fatal(err)
+		if alive, _ := c.lives(t); !slices.Equal(alive, want) {
+			t.Errorf("machines %v, want %v", alive, want)
 		}
-		return next > 0
 	}
-	if apply() || !slices.Equal(a.files, []string{"/elsewhere/x.yaml", at("one.yaml"), at("two.json")}) || len(h.notices) != 0 {
-		t.Errorf("files %v, notices %v", a.files, h.notices)
+	if next := c.apply(t, r); next != 0 || len(c.h.notices) != 0 {
+		t.Errorf("again in %s, notices %v", next, c.h.notices)
 	}
+	wantAlive("a", "b")
 
-	// A renamed file may take what the old one declared, which goes then.
+	// A file that is gone for a moment removes nothing, one that is gone for
+	// longer does; another file may have what it declared.
 	if err := os.Rename(at("one.yaml"), at("three.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	apply()
-	if !slices.Equal(a.gone, []string{at("one.yaml")}) || slices.Contains(a.files, at("one.yaml")) {
-		t.Errorf("gone %v, files %v", a.gone, a.files)
+	if err := os.Remove(at("two.json")); err != nil {
+		t.Fatal(err)
 	}
+	if next := c.apply(t, r); next <= 0 || next > goneFor {
+		t.Errorf("again in %s", next)
+	}
+	wantAlive("a", "b")
+	clock = clock.Add(goneFor)
+	if next := c.apply(t, r); next != 0 {
+		t.Errorf("again in %s", next)
+	}
+	wantAlive("a")
 
-	// What others stand in the way of is tried again, what is wrong is not.
-	for kind, again := range map[fault.Kind]bool{fault.NotReady: true, fault.Conflict: true, fault.Transient: true, fault.Invalid: false} {
-		if a.refusal = fault.New(kind, "no"); apply() != again || !strings.Contains(h.notices[at("two.json")], "is not applied: no") {
-			t.Errorf("%s: tried again %v, notices %v", kind, !again, h.notices)
-		}
+	// A file that cannot be understood says so, in the status and in an event, and
+	// nothing is removed meanwhile.
+	writeFile(t, at("three.yaml"), "version: 1\nmachine: {}\n")
+	c.apply(t, r)
+	if !strings.Contains(c.h.notices[at("three.yaml")], "three.yaml:2:1") {
+		t.Errorf("notices %v", c.h.notices)
 	}
-	a.refusal = nil
-
-	// What is held back may be allowed meanwhile.
-	if a.held = "a restart is held back"; !apply() || !strings.Contains(h.notices[at("two.json")], "is applied, but a restart is held back") {
-		t.Errorf("notices %v", h.notices)
+	events, err := c.h.store.Events(t.Context(), state.EventQuery{Object: &state.ID{Kind: spec.KindDeclaration, Name: "three"}})
+	if err != nil || len(events) != 1 || !strings.Contains(events[0].Message, "nothing is removed") {
+		t.Errorf("events %+v, %v", events, err)
 	}
-	if a.held = ""; apply() || len(h.notices) != 0 {
-		t.Errorf("notices %v", h.notices)
-	}
+	wantAlive("a")
+	writeFile(t, at("three.yaml"), document("a", "c"))
 
 	// A pipe is not waited for.
 	if err := syscall.Mkfifo(at("pipe.yaml"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if apply(); !strings.Contains(h.notices[at("pipe.yaml")], "not a file") || len(h.notices) != 1 {
-		t.Errorf("notices %v", h.notices)
+	if c.apply(t, r); !strings.Contains(c.h.notices[at("pipe.yaml")], "not a file") || len(c.h.notices) != 1 {
+		t.Errorf("notices %v", c.h.notices)
 	}
+	wantAlive("a", "c")
 
-	// What was told of a file goes with it, though it never declared anything.
-	h.tell("/elsewhere", "another matter")
+	// The notice about a file goes with it, though it never declared anything.
+	c.h.tell("/elsewhere", "another matter")
 	if err := os.Remove(at("pipe.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	if apply(); len(h.notices) != 1 || h.notices["/elsewhere"] == "" {
-		t.Errorf("notices %v", h.notices)
+	if c.apply(t, r); len(c.h.notices) != 1 || c.h.notices["/elsewhere"] == "" {
+		t.Errorf("notices %v", c.h.notices)
+	}
+}
+
+// A folder that is on another file system than at the last reading, also one of
+// an agent before, removes nothing, even where removals are obeyed.
+func TestAFolderOnAnotherFileSystemRemovesNothing(t *testing.T) {
+	c := newConfd(t)
+	dir := t.TempDir()
+	config := spec.DefaultConfig()
+	config.Removals = spec.RemovalsObey
+	if err := c.h.writeConfig(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, filepath.Join(dir, "one.yaml"), document("a", "b"))
+	c.apply(t, &folderReader{dir: dir, missing: map[string]time.Time{}})
+	status, err := c.h.hostStatus(t.Context())
+	if err != nil || status.ConfDevice == "" {
+		t.Fatalf("device %q, %v", status.ConfDevice, err)
+	}
+	status.ConfDevice = "0:1"
+	if err := c.h.writeHostStatus(t.Context(), status); err != nil {
+		t.Fatal(err)
+	}
+	writeFile(t, filepath.Join(dir, "one.yaml"), document("a"))
+	for range 2 {
+		c.apply(t, &folderReader{dir: dir, missing: map[string]time.Time{}})
+		if alive, held := c.lives(t); !slices.Equal(alive, []string{"a", "b"}) || !slices.Equal(held, []string{"b"}) {
+			t.Errorf("machines %v, held %v", alive, held)
+		}
+	}
+	if !strings.Contains(strings.Join((glance{c.h}).texts(), "\n"), "hostler allow destroy machine/b") {
+		t.Errorf("notices %v", c.h.notices)
 	}
 }
 
@@ -128,21 +240,16 @@ func TestFolderOfDeclarations(t *testing.T) {
 func TestNoticesRepeatNoSecrets(t *testing.T) {
 	dir := t.TempDir()
 	var logged strings.Builder
-	h := &host{
-		notices: map[string]string{}, logger: slog.New(slog.NewTextHandler(&logged, nil)),
-		paths: paths.New("", filepath.Join(dir, "hostler.yaml"), "", ""),
-	}
+	c := newConfd(t, func(h *host) {
+		h.logger, h.paths = slog.New(slog.NewTextHandler(&logged, nil)), paths.New("", filepath.Join(dir, "hostler.yaml"), "", "")
+	})
+	h := c.h
 	declaration := filepath.Join(dir, "web.yaml")
-	_, wrong := spec.Parse(declaration, []byte("version: 1\nmachines: {}\n  password: hunter2\n"))
-	if err := os.WriteFile(declaration, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, declaration, "version: 1\nmachines: {}\n  password: hunter2\n")
 	if err := os.WriteFile(h.paths.Config, []byte("proxy: {http: 'ftp://user:hunter2@p:1'}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := h.applyFolder(t.Context(), dir, &folderApplier{refusal: wrong}); err != nil {
-		t.Fatal(err)
-	}
+	c.apply(t, &folderReader{dir: dir, missing: map[string]time.Time{}})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- h.followConfiguration(ctx) }()
@@ -161,55 +268,46 @@ func TestNoticesRepeatNoSecrets(t *testing.T) {
 	}
 }
 
-// I16: a folder that went away as a whole says nothing of what its files
-// declared; an empty one does.
+// I16: a folder that went away as a whole removes nothing; nor does an empty one
+// in its place.
 func TestLostFolderRemovesNothing(t *testing.T) {
-	h := &host{
-		notices: map[string]string{}, logger: slog.New(slog.DiscardHandler),
-		paths: paths.New("", filepath.Join(t.TempDir(), "hostler.yaml"), "", ""),
-	}
-	dir := h.paths.ConfD()
-	a := &folderApplier{}
+	c := newConfd(t)
+	dir := c.h.paths.ConfD()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- h.followDeclarations(a)(ctx) }()
-	eventually := func(what string, condition func() bool) {
-		t.Helper()
-		for deadline := time.Now().Add(10 * time.Second); !condition(); time.Sleep(10 * time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("never came: %s", what)
-			}
-		}
-	}
+	go func() { done <- c.h.followDeclarations(c)(ctx) }()
 	exists := func() bool { _, err := os.Stat(dir); return err == nil }
-	declared := func() bool { files, _ := a.FileSources(ctx); return len(files) > 0 }
-	told := func() bool { return len((glance{h}).texts()) > 0 }
-	eventually("a folder where nothing is declared", exists)
-	if err := os.WriteFile(filepath.Join(dir, "one.yaml"), []byte("version: 1\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	eventually("what the file declares", declared)
+	declared := func() bool { alive, _ := c.lives(t); return len(alive) > 0 }
+	told := func() string { return strings.Join((glance{c.h}).texts(), "\n") }
+	eventually(t, "a folder where nothing is declared", exists)
+	writeFile(t, filepath.Join(dir, "one.yaml"), document("a"))
+	eventually(t, "the machine of the file", declared)
 	if err := os.Rename(dir, dir+".old"); err != nil {
 		t.Fatal(err)
 	}
-	eventually("word of it", told)
+	eventually(t, "a notice", func() bool { return strings.Contains(told(), "is not there") })
 	if !declared() || exists() {
 		t.Errorf("declared %v, there %v", declared(), exists())
 	}
 	if err := os.Rename(dir+".old", dir); err != nil {
 		t.Fatal(err)
 	}
-	eventually("the end of it", func() bool { return !told() })
-	if err := os.Rename(dir, dir+".old"); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	eventually("the removal", func() bool { return !declared() })
+	eventually(t, "the end of the notice", func() bool { return told() == "" })
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
+	}
+	if err := os.Remove(filepath.Join(dir, "one.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	clock := time.Now()
+	c.h.now = func() time.Time { return clock }
+	r := &folderReader{dir: dir, missing: map[string]time.Time{}}
+	c.apply(t, r)
+	clock = clock.Add(goneFor)
+	c.apply(t, r)
+	if alive, held := c.lives(t); len(alive) != 1 || len(held) != 1 {
+		t.Errorf("machines %v, held %v", alive, held)
 	}
 }
 
@@ -217,10 +315,8 @@ func TestLostFolderRemovesNothing(t *testing.T) {
 // where the link leads, is changed; so is a configuration that is a link.
 func TestChangesBehindLinksAreSeen(t *testing.T) {
 	elsewhere := t.TempDir()
-	h := &host{
-		notices: map[string]string{}, logger: slog.New(slog.DiscardHandler),
-		paths: paths.New("", filepath.Join(t.TempDir(), "hostler.yaml"), "", ""),
-	}
+	a := newConfd(t)
+	h := a.h
 	dir := h.paths.ConfD()
 	must := func(err error) {
 		t.Helper()
@@ -242,7 +338,6 @@ func TestChangesBehindLinksAreSeen(t *testing.T) {
 	must(os.Symlink(filepath.Join(elsewhere, "now", "f"), filepath.Join(dir, "db.yaml")))
 	must(os.Symlink(config, h.paths.Config))
 
-	a := &folderApplier{}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 2)
 	go func() { done <- h.followDeclarations(a)(ctx) }()

@@ -1,8 +1,6 @@
 package agent
 
 import (
-	"context"
-	"fmt"
 	"os/user"
 	"strconv"
 
@@ -58,33 +56,4 @@ func socketGroup() int {
 		return 0
 	}
 	return gid
-}
-
-// confdApplier hands conf.d files to the API, which owns the rules of
-// applying.
-type confdApplier struct{ *api.Server }
-
-// ApplyFile implements applier.
-func (c confdApplier) ApplyFile(ctx context.Context, path string, content []byte, gone []string) (held string, err error) {
-	plan, err := c.Server.ApplyFile(ctx, path, content, gone...)
-	if err != nil {
-		return "", err
-	}
-	for _, s := range plan.Steps {
-		if s.Held != "" {
-			return fmt.Sprintf("%s of %s is held back: `hostler apply -f %s %s` lets it happen", s.Action, s.Object, path, s.Held), nil
-		}
-	}
-	return "", nil
-}
-
-// RemoveFile implements applier.
-func (c confdApplier) RemoveFile(ctx context.Context, path string) error {
-	_, err := c.Server.RemoveFile(ctx, path)
-	return err
-}
-
-// FileSources implements applier: the files whose declarations the store has.
-func (c confdApplier) FileSources(ctx context.Context) ([]string, error) {
-	return c.Files(ctx)
 }

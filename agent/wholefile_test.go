@@ -18,20 +18,19 @@ import (
 // I16: a file of conf.d that somebody is still writing says nothing, however
 // long it takes, and takes nothing away; when it is closed it is applied whole.
 func TestHalfWrittenFilesAreNotApplied(t *testing.T) {
-	h := &host{
-		notices: map[string]string{}, logger: slog.New(slog.DiscardHandler),
-		paths: paths.New("", filepath.Join(t.TempDir(), "hostler.yaml"), "", ""),
-	}
+	clock := time.Now()
+	a := newConfd(t, func(h *host) { h.now = func() time.Time { return clock } })
+	h := a.h
 	dir := h.paths.ConfD()
 	file := filepath.Join(dir, "web.yaml")
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	const half, rest = "version: 1\nmachines:\n  a: {}\n", "  b: {}\n"
+	const half, rest = "version: 1\nmachines:\n  a: {type: lxd, image: debian/12}\n", "  b: {type: lxd, image: debian/12}\n"
 	if err := os.WriteFile(file, []byte(half+rest), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	a := &folderApplier{}
+	writeFile(t, filepath.Join(dir, "old.yaml"), document("old"))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- h.followDeclarations(a)(ctx) }()
@@ -49,14 +48,13 @@ func TestHalfWrittenFilesAreNotApplied(t *testing.T) {
 	eventually(t, "word that it is being written", func() bool { return strings.Contains(told(), "web.yaml is not applied yet: it is being written") })
 	// A file that is gone waits: what it declared may stand in the one that is
 	// being written.
-	a.mu.Lock()
-	a.files = append(a.files, filepath.Join(dir, "old.yaml"))
-	a.mu.Unlock()
-	if _, _, err := h.applyFolder(ctx, dir, a); err != nil {
+	if err := os.Remove(filepath.Join(dir, "old.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	if files, _ := a.FileSources(ctx); len(files) != 2 {
-		t.Errorf("left: %v", files)
+	gone := &folderReader{dir: dir, missing: map[string]time.Time{filepath.Join(dir, "old.yaml"): clock.Add(-goneFor)}}
+	a.apply(t, gone)
+	if alive, _ := a.lives(t); !slices.Equal(alive, []string{"a", "b", "old"}) {
+		t.Errorf("machines %v", alive)
 	}
 	// Nor are the others applied over and over meanwhile; what changes while
 	// they are applied is not lost.
@@ -70,12 +68,12 @@ func TestHalfWrittenFilesAreNotApplied(t *testing.T) {
 	a.during = func(path string) {
 		if path == other {
 			a.during = nil
-			change("  e: {}\n")
+			change("  e: {type: lxd, image: debian/13}\n")
 		}
 	}
 	a.mu.Unlock()
-	change("  d: {}\n")
-	eventually(t, "what changed meanwhile", func() bool { return slices.Contains(read(), half+rest+"  e: {}\n") })
+	change("  d: {type: lxd, image: debian/13}\n")
+	eventually(t, "what changed meanwhile", func() bool { return slices.Contains(read(), half+rest+"  e: {type: lxd, image: debian/13}\n") })
 	r := round{before: stampsOf(dir), written: []string{file}}
 	eventually(t, "a round without a change", func() bool {
 		before := len(read())
@@ -89,17 +87,20 @@ func TestHalfWrittenFilesAreNotApplied(t *testing.T) {
 	if r.due = time.Now(); r.waits(dir, r.due) {
 		t.Error("what is to be tried again is not")
 	}
-	if _, err := writer.WriteString(rest + "  c: {}\n"); err != nil {
+	if _, err := writer.WriteString(rest + "  c: {type: lxd, image: debian/12}\n"); err != nil {
 		t.Fatal(err)
 	}
 	if err := writer.Close(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the whole file", func() bool { return slices.Contains(read(), half+rest+"  c: {}\n") })
+	eventually(t, "the whole file", func() bool { return slices.Contains(read(), half+rest+"  c: {type: lxd, image: debian/12}\n") })
 	eventually(t, "the end of the word", func() bool { return told() == "" })
-	eventually(t, "the removal of what is gone", func() bool { files, _ := a.FileSources(ctx); return len(files) == 2 })
+	a.apply(t, gone)
+	if alive, _ := a.lives(t); slices.Contains(alive, "old") {
+		t.Errorf("machines %v: the file of one is gone for good", alive)
+	}
 	for _, content := range read() {
-		if !strings.HasPrefix(content, half+rest) {
+		if content != document("old") && !strings.HasPrefix(content, half+rest) {
 			t.Errorf("applied half-written:\n%s", content)
 		}
 	}

@@ -42,6 +42,11 @@ func Workers() []Worker {
 			start: func(h *host, a applier) func(context.Context) error { return h.followDeclarations(a) },
 		},
 		{
+			Name: "remake", In: "machines, networks, volumes, filesystems", Out: "machines, networks, volumes, filesystems",
+			Doc:   "Makes an object again that was declared again while it was being removed, once it is gone.",
+			start: func(h *host, a applier) func(context.Context) error { return h.remake(a) },
+		},
+		{
 			Name: "networks", In: "networks, machines, host record, the kernel's network events",
 			Out:   "bridges, the firewall's table, kernel parameters, DHCP servers, network statuses",
 			Doc:   "Keeps the host's networks as declared and gives machines their addresses.",

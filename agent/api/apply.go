@@ -2,18 +2,20 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"hostler/agent/spec"
+	"hostler/agent/spec/documents"
 	"hostler/agent/state"
 	"hostler/internal/failpoint"
 	"hostler/internal/fault"
 )
 
-// impacts that a person can allow.
-var allowable = []string{"restart", "recreate"}
+// allowable are the impacts that can be allowed.
+var allowable = []string{"restart", "recreate", "destroy"}
 
 // declareTries bounds how often a decision is made anew because an object
 // went away between the reading and the write.
@@ -31,7 +33,7 @@ func (s *Server) apply(ctx context.Context, i *in[ApplyRequest]) (*out[Plan], er
 	}
 	for _, a := range i.Body.Allow {
 		if !slices.Contains(allowable, a) {
-			return nil, fault.New(fault.Invalid, "cannot allow %q: restart and recreate can be allowed", clip(a, 32))
+			return nil, fault.New(fault.Invalid, "cannot allow %q: %s can be allowed", clip(a, 32), strings.Join(allowable, ", "))
 		}
 	}
 	if err := confirming(docs, i.Body.Confirm); err != nil {
@@ -40,14 +42,14 @@ func (s *Server) apply(ctx context.Context, i *in[ApplyRequest]) (*out[Plan], er
 	if !i.Body.DryRun {
 		s.o.Service.Guard.Remember(clientOf(callerFrom(ctx).PID))
 	}
-	p, err := s.declare(ctx, docs, nil, i.Body.Allow, i.Body.DryRun)
+	p, err := s.declare(ctx, docs, i.Body)
 	if err != nil {
 		return nil, err
 	}
 	return &out[Plan]{p}, nil
 }
 
-// parseDocuments reads and checks every document and tells all that is wrong.
+// parseDocuments reads every document and returns all that is wrong.
 func parseDocuments(sent []Document) ([]document, error) {
 	if len(sent) == 0 {
 		return nil, fault.New(fault.Invalid, "cannot apply: no document was sent")
@@ -55,12 +57,15 @@ func parseDocuments(sent []Document) ([]document, error) {
 	var docs []document
 	var wrong []string
 	for _, d := range sent {
-		decl, err := spec.Parse(d.Name, []byte(d.Content))
+		decl, lines, err := spec.ParseAlone(d.Name, []byte(d.Content))
 		if err != nil {
 			wrong = append(wrong, err.Error())
 			continue
 		}
-		docs = append(docs, document{name: decl.Name, source: spec.SourceApply, from: clip(d.Name, 256), decl: decl})
+		docs = append(docs, document{
+			name: decl.Name, source: spec.SourceApply, place: clip(d.Name, 256), from: clip(d.Path, 4096),
+			decl: decl, text: []byte(d.Content), lines: lines,
+		})
 	}
 	if len(wrong) > 0 {
 		return nil, fault.New(fault.Invalid, "%s", strings.Join(wrong, "\n"))
@@ -69,19 +74,15 @@ func parseDocuments(sent []Document) ([]document, error) {
 }
 
 // declare decides, plans and writes. Whatever it answers without an error is
-// durable, unless dry.
-func (s *Server) declare(ctx context.Context, docs []document, dropped func(*world) []string, allow []string, dry bool) (Plan, error) {
+// durable, unless the request is a dry run.
+func (s *Server) declare(ctx context.Context, docs []document, req ApplyRequest) (Plan, error) {
 	var p Plan
 	unsupported := unsupportedOf(docs)
-	if len(unsupported) > 0 && !dry {
+	if len(unsupported) > 0 && !req.DryRun {
 		return p, fault.New(fault.Invalid, "cannot apply %s: %s", names(docs), strings.Join(unsupported, "; "))
 	}
-	err := s.rewrite(ctx, dry, func(w *world) error {
-		var gone []string
-		if dropped != nil {
-			gone = dropped(w)
-		}
-		removed, err := w.declare(docs, gone...)
+	err := s.rewrite(ctx, req.DryRun, func(w *world) error {
+		gone, removed, err := s.settleApplied(w, docs, req)
 		if err != nil {
 			return err
 		}
@@ -89,25 +90,29 @@ func (s *Server) declare(ctx context.Context, docs []document, dropped func(*wor
 			return err
 		}
 		look := ctx
-		if !dry { // the write needs time as well
+		if !req.DryRun { // the write needs time as well
 			var cancel context.CancelFunc
 			look, cancel = context.WithTimeout(ctx, s.o.Look)
 			defer cancel()
 		}
-		steps, err := s.steps(look, w, docs, removed, dry)
+		steps, err := s.steps(look, w, docs, removed, req.DryRun)
 		if err != nil {
 			return err
 		}
-		if len(allow) > 0 {
-			w.allow(allow, docs, heldBy(steps, spec.KindMachine))
-			if err := w.allowNetworks(allow, docs, heldBy(steps, spec.KindNetwork)); err != nil {
+		if impacts := withoutDestroy(req.Allow); len(impacts) > 0 {
+			w.allow(impacts, docs, heldBy(steps, spec.KindMachine))
+			if err := w.allowNetworks(impacts, docs, heldBy(steps, spec.KindNetwork)); err != nil {
 				return err
 			}
-			if steps, err = s.steps(look, w, docs, removed, dry); err != nil {
+			if steps, err = s.steps(look, w, docs, removed, req.DryRun); err != nil {
 				return err
 			}
 		}
-		p = Plan{Steps: holdUnsupported(steps, unsupported), Machines: machinesOf(docs), Objects: givensIn(docs), Removed: removed, Unsupported: unsupported}
+		steps = append(steps, s.heldRemovals(w, docs, gone)...)
+		p = Plan{
+			Steps: holdUnsupported(steps, unsupported), Machines: machinesOf(docs), Objects: givensIn(docs),
+			Removed: removed, Unsupported: unsupported, Gone: gone,
+		}
 		p.Warnings = s.foresee(look, w, docs)
 		return nil
 	})
@@ -115,6 +120,63 @@ func (s *Server) declare(ctx context.Context, docs []document, dropped func(*wor
 		return Plan{}, err
 	}
 	return p, nil
+}
+
+// settleApplied puts the documents in force and brings the records in step.
+// gone names the declarations whose files a folder that is applied no longer
+// holds, removed the objects that go.
+func (s *Server) settleApplied(w *world, docs []document, req ApplyRequest) (gone, removed []string, err error) {
+	if err := w.checkSources(docs, req.Replace); err != nil {
+		return nil, nil, err
+	}
+	before := w.recorded()
+	gone = w.goneFrom(req.Folders, docs)
+	r := w.request(docs)
+	for _, name := range gone {
+		delete(r.Wanted, name)
+	}
+	m := documents.Merge(r)
+	if err := refusal(docs, m); err != nil {
+		return nil, nil, err
+	}
+	for _, doc := range docs {
+		if err := w.checkTypes(doc); err != nil {
+			return nil, nil, err
+		}
+		if err := w.checkPlaces(doc); err != nil {
+			return nil, nil, err
+		}
+	}
+	consent := map[string]bool{}
+	if slices.Contains(req.Allow, "destroy") {
+		consent = w.ofDeclarations(docs, gone)
+	}
+	w.enforce(m, docs)
+	if removed, err = w.settle(docs, removal{consent: consent, partial: s.unread(w) != ""}); err != nil {
+		return nil, nil, err
+	}
+	return gone, removed, w.checkUsed(before)
+}
+
+// refusal joins the reasons against documents that are applied.
+func refusal(docs []document, m documents.Merged) error {
+	var texts []string
+	kind := fault.Invalid
+	for _, doc := range docs {
+		if err := m.Refused[doc.name]; err != nil {
+			texts = append(texts, err.Error())
+			if fault.Is(err, fault.Conflict) {
+				kind = fault.Conflict
+			}
+		}
+	}
+	if len(texts) == 0 {
+		return nil
+	}
+	if kind == fault.Conflict {
+		texts[0] = fmt.Sprintf("cannot apply %s: %s", names(docs), texts[0])
+	}
+	return fault.New(kind, "%s", strings.Join(texts, "\n"))
 }
 
 // rewrite reads the declared state, lets change decide on it and writes what
@@ -136,11 +198,17 @@ func (s *Server) rewrite(ctx context.Context, dry bool, change func(*world) erro
 		if err := change(w); err != nil {
 			return err
 		}
-		writes := w.writes()
-		if dry || len(writes) == 0 {
+		if dry {
 			return nil
 		}
-		err = s.commit(ctx, writes)
+		s.awaits.Store(w.awaited()) // before the object can be gone
+		writes := w.writes()
+		if len(writes) == 0 {
+			return nil
+		}
+		if err = s.commit(ctx, writes); err == nil {
+			s.noteHeld(ctx, w)
+		}
 		raced := fault.Is(err, fault.Conflict) || fault.Is(err, fault.NotFound)
 		if !raced || try == declareTries {
 			return err
@@ -168,14 +236,6 @@ func (s *Server) commit(ctx context.Context, writes []state.Write) error {
 		return err
 	}
 	return failpoint.Hit(failpoint.APIDurableNotConfirmed)
-}
-
-func (s *Server) world(ctx context.Context) (*world, error) {
-	objects, _, err := s.o.Backend.List(ctx, append([]string{spec.KindDeclaration, spec.KindMachine}, givenKinds...)...)
-	if err != nil {
-		return nil, err
-	}
-	return newWorld(objects)
 }
 
 // steps asks the planner and keeps what the documents bear on. A host that

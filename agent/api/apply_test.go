@@ -65,8 +65,25 @@ func TestWhatIsNoLongerDeclaredGoes(t *testing.T) {
 	}
 	for _, n := range []string{"one", "two", "three"} {
 		b.host.instances[n] = "uid"
+		b.runs(t, n)
 	}
-	p, err := c.Apply(t.Context(), request("web", yaml("one")))
+	// A machine with data waits for consent.
+	p, err := c.Apply(t.Context(), request("web", strings.Replace(kept, "  two:", "#", 1)))
+	if err != nil || actions(p) != "machine/two delete" || p.Steps[0].Held != "--allow destroy" || len(p.Removed) != 0 {
+		t.Fatalf("apply: %+v, removed %v, %v", p.Steps, p.Removed, err)
+	}
+	if two, rec := b.record(t, "two"); two.Life != state.Alive || rec.Held != spec.HoldRemoval {
+		t.Fatalf("two is %s, held %q", two.Life, rec.Held)
+	}
+	if _, err := c.Apply(t.Context(), request("web", kept)); err != nil {
+		t.Fatal(err)
+	}
+	if _, rec := b.record(t, "two"); rec.Held != "" {
+		t.Errorf("two is declared again and still held: %q", rec.Held)
+	}
+	destroy := request("web", yaml("one"))
+	destroy.Allow = []string{"destroy"}
+	p, err = c.Apply(t.Context(), destroy)
 	if err != nil || actions(p) != "machine/three release, machine/two delete" || !slices.Equal(p.Removed, []string{"machine/three", "machine/two"}) {
 		t.Fatalf("apply: %s, removed %v, %v", actions(p), p.Removed, err)
 	}
@@ -75,9 +92,21 @@ func TestWhatIsNoLongerDeclaredGoes(t *testing.T) {
 	if two.Life != state.Dying || rec2.Released || three.Life != state.Dying || !rec3.Released {
 		t.Errorf("two: %s released %v, three: %s released %v", two.Life, rec2.Released, three.Life, rec3.Released)
 	}
-	// A machine that is still going cannot be declared again yet.
-	_, err = c.Apply(t.Context(), request("web", yaml("one", "two")))
-	wantKind(t, err, fault.NotReady, "machine/two", "still being removed")
+	// A machine that is still going can be declared again: it is made once the
+	// former one is gone.
+	if _, err = c.Apply(t.Context(), request("web", yaml("one", "two"))); err != nil || !b.Awaits() {
+		t.Fatalf("awaited %v, %v", b.Awaits(), err)
+	}
+	if o, _ := b.record(t, "two"); o.UID != two.UID || o.Life != state.Dying {
+		t.Errorf("two is %s", o.Life)
+	}
+	b.end(t, "two")
+	if err := b.Remake(t.Context()); err != nil || b.Awaits() {
+		t.Fatalf("awaited %v, %v", b.Awaits(), err)
+	}
+	if o, _ := b.record(t, "two"); o.UID == two.UID || o.Life != state.Alive {
+		t.Errorf("two is %s, uid %s, before %s", o.Life, o.UID, two.UID)
+	}
 }
 
 func TestAMachineMovesBetweenDeclarationsOfOneApply(t *testing.T) {
@@ -86,7 +115,7 @@ func TestAMachineMovesBetweenDeclarationsOfOneApply(t *testing.T) {
 	if _, err := c.Apply(t.Context(), request("left", yaml("one", "two"))); err != nil {
 		t.Fatal(err)
 	}
-	req := ApplyRequest{Documents: []Document{{"left", yaml("one")}, {"right", yaml("two")}}}
+	req := ApplyRequest{Documents: []Document{{Name: "left", Content: yaml("one")}, {Name: "right", Content: yaml("two")}}}
 	if p, err := c.Apply(t.Context(), req); err != nil || len(p.Removed) != 0 {
 		t.Fatalf("%+v, %v", p, err)
 	}
@@ -101,25 +130,23 @@ func TestConflictsAndRefusals(t *testing.T) {
 	if _, err := c.Apply(t.Context(), request("web", yaml("one"))); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := b.ApplyFile(t.Context(), "/etc/hostler/conf.d/base.yaml", []byte(yaml("base1"))); err != nil {
-		t.Fatal(err)
-	}
+	b.files(t, map[string]string{"base.yaml": yaml("base1")})
 	before := b.store.changes()
 	for name, tc := range map[string]struct {
 		req   ApplyRequest
 		kind  fault.Kind
 		words []string
 	}{
-		"the same object":     {request("other", yaml("one")), fault.Conflict, []string{"machine/one", "other", "web"}},
-		"an object of a file": {request("other", yaml("base1")), fault.Conflict, []string{"machine/base1", "base", "other"}},
-		"a file's name":       {request("base", yaml("x")), fault.Conflict, []string{"/etc/hostler/conf.d/base.yaml"}},
-		"the same name":       {ApplyRequest{Documents: []Document{{"x.yaml", yaml("a")}, {"y.yaml", "name: x\n" + yaml("b")}}}, fault.Invalid, []string{"x.yaml and y.yaml are both the declaration x", "`name:`"}},
-		"two in one request":  {ApplyRequest{Documents: []Document{{"x", yaml("a")}, {"y", yaml("a")}}}, fault.Conflict, []string{"machine/a", "x", "y"}},
-		"a bad document":      {request("bad", "version: 1\nmachine: {}\n"), fault.Invalid, []string{"bad:2:1", "machine"}},
-		"two bad documents":   {ApplyRequest{Documents: []Document{{"x", "{"}, {"y", "["}}}, fault.Invalid, []string{"x:", "y:"}},
-		"no document":         {ApplyRequest{Documents: []Document{}}, fault.Invalid, nil},
-		"a bad impact":        {ApplyRequest{Documents: []Document{{"web", yaml("one")}}, Allow: []string{"destroy"}}, fault.Invalid, []string{"destroy"}},
-		"not supported":       {request("vm", "version: 1\nmachines: {vm: {type: lxc, image: debian/12}}\n"), fault.Invalid, []string{"machine/vm", "not yet supported"}},
+		"the same object, other":     {request("other", strings.Replace(yaml("one"), "12", "13", 1)), fault.Conflict, []string{"machine/one", "other:3", "web:3"}},
+		"an object of a file, other": {request("other", strings.Replace(yaml("base1"), "12", "13", 1)), fault.Conflict, []string{"machine/base1", "base.yaml:3", "other"}},
+		"a file's name":              {request("base", yaml("x")), fault.Conflict, []string{"/etc/hostler/conf.d/base.yaml"}},
+		"the same name":              {ApplyRequest{Documents: []Document{{Name: "x.yaml", Content: yaml("a")}, {Name: "y.yaml", Content: "name: x\n" + yaml("b")}}}, fault.Invalid, []string{"x.yaml and y.yaml are both the declaration x", "`name:`"}},
+		"two in one request":         {ApplyRequest{Documents: []Document{{Name: "x", Content: yaml("a")}, {Name: "y", Content: strings.Replace(yaml("a"), "12", "13", 1)}}}, fault.Conflict, []string{"machine/a", "x:3", "y:3"}},
+		"a bad document":             {request("bad", "version: 1\nmachine: {}\n"), fault.Invalid, []string{"bad:2:1", "machine"}},
+		"two bad documents":          {ApplyRequest{Documents: []Document{{Name: "x", Content: "{"}, {Name: "y", Content: "["}}}, fault.Invalid, []string{"x:", "y:"}},
+		"no document":                {ApplyRequest{Documents: []Document{}}, fault.Invalid, nil},
+		"a bad impact":               {ApplyRequest{Documents: []Document{{Name: "web", Content: yaml("one")}}, Allow: []string{"explode"}}, fault.Invalid, []string{"explode", "restart, recreate, destroy"}},
+		"not supported":              {request("vm", "version: 1\nmachines: {vm: {type: lxc, image: debian/12}}\n"), fault.Invalid, []string{"machine/vm", "not yet supported"}},
 	} {
 		_, err := c.Apply(t.Context(), tc.req)
 		if fault.KindOf(err) != tc.kind {
@@ -207,60 +234,6 @@ func TestApplyingClearsThePowerOverride(t *testing.T) {
 	}
 }
 
-func TestFilesOwnWhatTheyDeclare(t *testing.T) {
-	b := newBench(t)
-	c := b.listen(t)
-	const path = "/etc/hostler/conf.d/web.yaml"
-	ctx := t.Context()
-	if _, err := b.ApplyFile(ctx, path, []byte(yaml("one", "two"))); err != nil {
-		t.Fatal(err)
-	}
-	before := b.store.changes()
-	if _, err := b.ApplyFile(ctx, path, []byte(yaml("one", "two"))); err != nil || b.store.changes() != before {
-		t.Errorf("the same file again: %v, %d writes", err, b.store.changes()-before)
-	}
-	_, err := c.Delete(ctx, []string{"machine/one"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	outcomes, err := c.Delete(ctx, []string{"machine/one", "declaration/web"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, o := range outcomes {
-		wantKind(t, o.Err(), fault.Conflict, path)
-	}
-	wantKind(t, c.Release(ctx, "one"), fault.Conflict, path)
-	// A new name in the same file is the old declaration's end.
-	if _, err := b.ApplyFile(ctx, path, []byte("name: site\n"+yaml("one"))); err != nil {
-		t.Fatal(err)
-	}
-	if got := b.store.names(spec.KindDeclaration); !slices.Equal(got, []string{"site"}) {
-		t.Errorf("declarations %v, want site", got)
-	}
-	one, rec := b.record(t, "one")
-	two, _ := b.record(t, "two")
-	if one.Life != state.Alive || rec.Declaration != "site" || two.Life != state.Dying {
-		t.Errorf("one is %s of %s, two is %s", one.Life, rec.Declaration, two.Life)
-	}
-	if _, err := c.Apply(ctx, request("hand", yaml("three"))); err != nil {
-		t.Fatal(err)
-	}
-	_, err = b.ApplyFile(ctx, "/etc/hostler/conf.d/hand.yaml", []byte(yaml("four")))
-	wantKind(t, err, fault.Conflict, "applied by hand", "hand.yaml")
-	if files, err := b.Files(ctx); err != nil || !slices.Equal(files, []string{path}) {
-		t.Errorf("files %v, %v", files, err)
-	}
-	for range 2 {
-		if _, err := b.RemoveFile(ctx, path); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if one, _ := b.record(t, "one"); one.Life != state.Dying || !slices.Equal(b.store.names(spec.KindDeclaration), []string{"hand"}) {
-		t.Errorf("one is %s, declarations %v", one.Life, b.store.names(spec.KindDeclaration))
-	}
-}
-
 // After the loss of a store the machines are found again, the documents not.
 func TestMachinesOfALostDeclarationAreLeftAlone(t *testing.T) {
 	b := newBench(t)
@@ -276,16 +249,16 @@ func TestMachinesOfALostDeclarationAreLeftAlone(t *testing.T) {
 		t.Fatalf("one is %s", one.Life)
 	}
 	p, err := c.Apply(ctx, request("web", yaml("one")))
-	if err != nil || !slices.Equal(p.Removed, []string{"machine/two"}) {
-		t.Fatalf("%+v, %v", p, err)
+	if _, rec := b.record(t, "two"); err != nil || len(p.Removed) != 0 || rec.Held == "" {
+		t.Fatalf("%+v, two held %q, %v", p, rec.Held, err)
 	}
 	// A declaration that was written again from stamps is whose it is declared.
 	b.store.put(id(spec.KindDeclaration, "site"), state.Alive, spec.DeclarationRecord{
 		Source:   spec.SourceStamps,
 		Document: spec.Declaration{Version: 1, Name: "site", Machines: map[string]spec.Machine{"five": {Type: spec.LXD, Image: "debian/12"}}},
 	}, nil)
-	if _, err := b.ApplyFile(ctx, "/etc/hostler/conf.d/site.yaml", []byte(yaml("five"))); err != nil {
-		t.Error(err)
+	if a := b.files(t, map[string]string{"site.yaml": yaml("five")}); len(a.Refused) != 0 {
+		t.Error(a.Refused)
 	}
 	b.machine("four", state.Alive, lxdMachine("lost"), running("four"))
 	if o, err := c.Delete(ctx, []string{"declaration/lost", "declaration/never"}); err != nil || o[0].Err() != nil || !fault.Is(o[1].Err(), fault.NotFound) {

@@ -14,7 +14,9 @@ func (s *Server) remove(ctx context.Context, i *in[DeleteRequest]) (*out[DeleteA
 	var outcomes []Outcome
 	err := s.rewrite(ctx, false, func(w *world) error {
 		outcomes = w.removeAll(i.Body.Objects)
-		return nil
+		w.mergeAlone()
+		_, err := w.settle(nil, removal{partial: s.unread(w) != ""})
+		return err
 	})
 	if err != nil {
 		return nil, err
@@ -126,7 +128,14 @@ func (s *Server) adopt(ctx context.Context, i *in[AdoptRequest]) (*out[Machine],
 }
 
 func (s *Server) release(ctx context.Context, p *named) (*struct{}, error) {
-	return nil, s.rewrite(ctx, false, func(w *world) error { return w.removeMachine(p.Name, true) })
+	return nil, s.rewrite(ctx, false, func(w *world) error {
+		if err := w.removeMachine(p.Name, true); err != nil {
+			return err
+		}
+		w.mergeAlone()
+		_, err := w.settle(nil, removal{partial: s.unread(w) != ""})
+		return err
+	})
 }
 
 func (s *Server) deleteImage(ctx context.Context, i *in[ImageRequest]) (*struct{}, error) {

@@ -177,7 +177,7 @@ func TestConcurrentWriters(t *testing.T) {
 	ctx := t.Context()
 	var docs []Document
 	for i := range 10 {
-		docs = append(docs, Document{fmt.Sprintf("d%d", i), yaml(fmt.Sprintf("m%d", i))})
+		docs = append(docs, Document{Name: fmt.Sprintf("d%d", i), Content: yaml(fmt.Sprintf("m%d", i))})
 	}
 	if _, err := c.Apply(ctx, ApplyRequest{Documents: docs}); err != nil {
 		t.Fatal(err)

@@ -26,6 +26,13 @@ type world struct {
 	declarations map[string]*declared
 	machines     map[string]*kept
 	givens       map[state.ID]*given
+	// owners tells which declaration each object (KIND/NAME) that a document
+	// declares belongs to.
+	owners map[string]string
+	// making are the uids that an instance may be under way for.
+	making map[string]bool
+	// obeyed: removals need no consent (hostler.yaml, "removals: obey").
+	obeyed bool
 }
 
 // declared is one declaration; a nil document is one that is to go.
@@ -67,7 +74,7 @@ func (k *kept) status() (status spec.MachineStatus, known bool) {
 
 // newWorld reads the objects that are declared, and their declarations.
 func newWorld(objects []state.Object) (*world, error) {
-	w := &world{declarations: map[string]*declared{}, machines: map[string]*kept{}, givens: map[state.ID]*given{}}
+	w := &world{declarations: map[string]*declared{}, machines: map[string]*kept{}, givens: map[state.ID]*given{}, making: map[string]bool{}}
 	for _, o := range objects {
 		switch o.Kind {
 		case spec.KindDeclaration:
@@ -89,104 +96,56 @@ func newWorld(objects []state.Object) (*world, error) {
 				return nil, err
 			}
 			w.givens[o.ID] = g
+		case spec.KindHost:
+			var r spec.HostRecord
+			if err := decodeObject(o, &r, nil); err != nil {
+				return nil, err
+			}
+			w.obeyed = r.Config.Removals == spec.RemovalsObey
 		}
 	}
+	w.mergeAlone()
 	return w, nil
 }
 
-// document is a declaration that is to be the declared one.
+// document is a declaration that is to be in force.
 type document struct {
 	name, source string
-	from         string // the file that a person named
-	decl         spec.Declaration
+	// place names the text in messages about it, from is the absolute path of
+	// the file that was applied.
+	place, from string
+	decl        spec.Declaration
+	text        []byte
+	lines       map[string]int
 	// confirm is how long a change of the host's own network waits for a word.
 	confirm spec.Duration
 }
 
-// declare puts the documents in the place of those of their names, and drops
-// the declarations that a file no longer holds. It returns the KIND/NAMEs that
-// are declared no more.
-func (w *world) declare(docs []document, dropped ...string) ([]string, error) {
-	before := w.objects()
-	if err := w.checkSources(docs); err != nil {
-		return nil, err
-	}
-	for _, name := range dropped {
-		w.declarations[name].gone = true
-	}
-	for _, doc := range docs {
-		d := w.declarations[doc.name]
-		if d == nil {
-			d = &declared{}
-			w.declarations[doc.name] = d
-		}
-		d.record, d.gone = spec.DeclarationRecord{Source: doc.source, Document: doc.decl}, false
-	}
-	if err := w.checkConflicts(docs); err != nil {
-		return nil, err
-	}
-	for _, doc := range docs {
-		if err := w.declareGivens(doc); err != nil {
-			return nil, err
-		}
-		if err := w.declareMachines(doc); err != nil {
-			return nil, err
-		}
-	}
-	for _, doc := range docs {
-		w.retire(doc.name, before)
-	}
-	for _, name := range dropped {
-		w.retire(name, before)
-	}
-	after := w.objects()
-	return orEmpty(slices.DeleteFunc(slices.Sorted(maps.Keys(before)), func(o string) bool { return after[o] })), nil
-}
-
 // checkSources refuses to take a declaration from where it came from.
-func (w *world) checkSources(docs []document) error {
+func (w *world) checkSources(docs []document, replace bool) error {
 	seen := map[string]string{}
 	for i, doc := range docs {
 		if other, twice := seen[doc.name]; twice {
-			return fault.New(fault.Invalid, "cannot apply: %s and %s are both the declaration %s; give one of them another `name:`", other, doc.from, doc.name)
+			return fault.New(fault.Invalid, "cannot apply: %s and %s are both the declaration %s; give one of them another `name:`", other, doc.place, doc.name)
 		}
-		seen[doc.name] = doc.from
+		seen[doc.name] = doc.place
 		d := w.declarations[doc.name]
-		if d == nil || d.record.Source == doc.source || d.record.Source == spec.SourceStamps {
-			continue
+		switch {
+		case d == nil || d.record.Source == spec.SourceStamps:
+		case isFile(d.record.Source) && same(d.record.Document, doc.decl):
+			// The very content of the file: the file keeps its declaration, but a
+			// step that is held can be allowed.
+			docs[i].source, docs[i].lines = d.record.Source, d.record.Lines
+		case isFile(d.record.Source):
+			return fault.New(fault.Conflict, "cannot apply %s: that declaration comes from %s; edit that file", doc.name, d.record.Source)
+		case doc.from == "":
+			docs[i].from = d.record.From
+		case d.record.From != "" && d.record.From != doc.from && !replace:
+			return fault.New(fault.Conflict, "cannot apply %s: the declaration %s was applied from %s; give this document another `name:`, or replace that declaration with --replace",
+				doc.from, doc.name, d.record.From)
 		}
-		if isFile(d.record.Source) && !isFile(doc.source) && same(d.record.Document, doc.decl) {
-			// The very content of the file: nothing is taken from it, but what
-			// needs a word can have it.
-			docs[i].source = d.record.Source
-			continue
-		}
-		if !isFile(d.record.Source) {
-			return fault.New(fault.Conflict, "cannot take %s: the declaration %s was applied by hand; delete declaration/%s first",
-				doc.source, doc.name, doc.name)
-		}
-		return fault.New(fault.Conflict, "cannot apply %s: that declaration comes from %s; edit that file", doc.name, d.record.Source)
 	}
 	return nil
-}
-
-// checkConflicts refuses an object that two declarations name.
-func (w *world) checkConflicts(docs []document) error {
-	all := map[string]spec.Declaration{}
-	for name, d := range w.declarations {
-		if !d.gone {
-			all[name] = d.record.Document
-		}
-	}
-	conflicts := spec.Conflicts(all)
-	if len(conflicts) == 0 {
-		return nil
-	}
-	texts := make([]string, len(conflicts))
-	for i, c := range conflicts {
-		texts[i] = c.Message
-	}
-	return fault.New(fault.Conflict, "cannot apply %s: %s", names(docs), strings.Join(texts, "; "))
 }
 
 func names(docs []document) string {
@@ -197,59 +156,34 @@ func names(docs []document) string {
 	return strings.Join(all, ", ")
 }
 
-// declareMachines makes or changes the machine objects of a document.
-func (w *world) declareMachines(doc document) error {
-	if err := w.checkTypes(doc); err != nil {
-		return err
+// declareMachine makes or changes a machine that a document declares. byHand
+// says that the document is being applied, and not only in force.
+func (w *world) declareMachine(name string, m spec.Machine, doc document, byHand bool) {
+	k := w.machines[name]
+	switch {
+	case k == nil:
+		w.machines[name] = &kept{record: spec.MachineRecord{Declaration: doc.name, Machine: m}, life: state.Alive}
+		return
+	case k.life != state.Alive:
+		return // it is made again once it is gone
 	}
-	for _, name := range slices.Sorted(maps.Keys(doc.decl.Machines)) {
-		m := doc.decl.Machines[name]
-		k := w.machines[name]
-		if k == nil {
-			w.machines[name] = &kept{record: spec.MachineRecord{Declaration: doc.name, Machine: m}, life: state.Alive}
-			continue
-		}
-		if k.life != state.Alive {
-			return fault.New(fault.NotReady, "cannot apply %s: machine/%s is still being removed; apply again when it is gone", doc.name, name)
-		}
-		changed := !same(k.was.Machine, m)
-		if changed {
-			// What was allowed was allowed for the machine as it was.
-			k.record.Allow = nil
-		}
-		if changed || !isFile(doc.source) {
-			// A file is read again at every start of the agent, which is
-			// nobody's wish to have what was stopped by hand run.
-			k.record.PowerOverride = nil
-			if k.rests() && m.WantsRunning() {
-				k.record.PowerOverride = new(true)
-			}
-		}
-		k.record.Declaration, k.record.Machine, k.record.GuestLost = doc.name, m, false
+	changed := !same(k.was.Machine, m)
+	if changed {
+		// What was allowed was allowed for the machine as it was.
+		k.record.Allow = nil
 	}
-	return nil
-}
-
-// retire sends away the machines of one declaration that it names no more, and
-// adds them to those that were declared. Machines of declarations that are not
-// there are left alone: after the loss of a store the machines are found again
-// by their stamps, but their documents only when they are applied again.
-func (w *world) retire(declaration string, declared map[string]bool) {
-	d := w.declarations[declaration]
-	for name, k := range w.machines {
-		if k.record.Declaration != declaration || k.life != state.Alive {
-			continue
+	if changed || byHand {
+		// A file is read again at every start of the agent, which must not start
+		// a machine that was stopped by hand.
+		k.record.PowerOverride = nil
+		if k.rests() && m.WantsRunning() {
+			k.record.PowerOverride = new(true)
 		}
-		if d != nil && !d.gone {
-			if _, ok := d.record.Document.Machines[name]; ok {
-				continue
-			}
-		}
-		k.life = state.Dying
-		k.record.Released = k.record.Released || k.record.Machine.Retain
-		declared[spec.KindMachine+"/"+name] = true
 	}
-	w.retireGivens(declaration, declared)
+	if doc.source != spec.SourceStamps {
+		k.record.GuestLost = false
+	}
+	k.record.Declaration, k.record.Machine, k.record.Held = doc.name, m, ""
 }
 
 // allow lets the impacts happen to the machines that were changed and to those
@@ -337,10 +271,14 @@ func (w *world) planned() []PlannedObject {
 			p.After = *k.before
 		}
 		p.After.Life = k.life
-		if k.before == nil || !same(k.was, k.record) {
-			p.After.Spec = spec.Encode(k.record)
+		change := k.record
+		if k.before != nil && k.life == state.Alive {
+			change.Held = k.was.Held // changes nothing of the instance
 		}
-		if k.before != nil && (k.life != k.before.Life || !same(k.was, k.record)) {
+		if k.before == nil || !same(k.was, change) {
+			p.After.Spec = spec.Encode(change)
+		}
+		if k.before != nil && (k.life != k.before.Life || !same(k.was, change)) {
 			p.After.Generation++
 		}
 		all = append(all, p)

@@ -2,64 +2,285 @@ package api
 
 import (
 	"context"
+	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 
 	"hostler/agent/spec"
+	"hostler/agent/spec/documents"
+	"hostler/internal/fault"
 )
 
-// ApplyFile makes the content of a declaration file the declared state. The
-// path is the declaration's source: declarations that the file held before
-// under another name go. What it declares it may take from the files in gone,
-// which are there no more: a file that was renamed, split or merged keeps its
-// machines. It is idempotent.
-func (s *Server) ApplyFile(ctx context.Context, path string, content []byte, gone ...string) (Plan, error) {
-	decl, err := spec.Parse(path, content)
+// Folder is a reading of a folder of declaration files.
+type Folder struct {
+	Path string
+	// Files holds every file of the folder, by path.
+	Files map[string]File
+	// Settling are paths whose file is gone, but may come back in a moment.
+	Settling []string
+	// Moved: the folder is another file system than it was at the last reading.
+	Moved bool
+}
+
+// File is one file of a folder.
+type File struct {
+	Content []byte
+	// Err is why it could not be read; Content is empty then.
+	Err error
+}
+
+// FolderAnswer says how far the files of a folder are in force.
+type FolderAnswer struct {
+	// Refused holds, by path, why a file is not in force.
+	Refused map[string]error
+	// Held holds, by path, the first step that waits for consent.
+	Held map[string]Step
+	// Kept lists the objects (KIND/NAME) that no document declares any more and
+	// that are held.
+	Kept []string
+}
+
+// ApplyFolder puts the files of a folder in force, together with the documents
+// that were applied. What a file declared that is gone is removed as
+// configured, unless another document declares it or any file is refused. It is
+// idempotent.
+func (s *Server) ApplyFolder(ctx context.Context, f Folder) (FolderAnswer, error) {
+	var answer FolderAnswer
+	var docs []document
+	err := s.rewrite(ctx, false, func(w *world) error {
+		answer = FolderAnswer{Refused: map[string]error{}, Held: map[string]Step{}}
+		docs = w.readFolder(f, answer.Refused)
+		left := w.leaving(f, docs)
+		if err := s.takeOver(ctx, w, docs, left, answer.Refused); err != nil {
+			return err
+		}
+		r := removal{partial: len(answer.Refused) > 0, lost: f.Moved || len(f.Files) == 0 && len(left) > 0}
+		if !r.partial {
+			w.leave(left, f.Settling)
+		}
+		_, err := w.settle(nil, r)
+		answer.Kept = w.held()
+		return err
+	})
 	if err != nil {
-		return Plan{}, err
+		return answer, err
 	}
-	doc := document{name: decl.Name, source: path, decl: decl}
-	return s.declare(ctx, []document{doc}, func(w *world) []string {
-		dropped := slices.DeleteFunc(w.fromSource(path), func(n string) bool { return n == decl.Name })
-		for _, source := range gone {
-			for _, n := range w.fromSource(source) {
-				w.yield(n, doc)
+	err = s.heldOf(ctx, docs, &answer)
+	s.folder.Store(&answer)
+	return answer, err
+}
+
+// takeOver puts in force what can be of the documents, and adds the reasons
+// against the others to refused, by path. left names the documents that give up
+// their objects.
+func (s *Server) takeOver(ctx context.Context, w *world, docs []document, left []string, refused map[string]error) error {
+	r := w.request(docs)
+	w.inTheWay(docs, r.Refused)
+	for _, name := range left {
+		doc := r.Wanted[name]
+		doc.Rank = documents.Leaving
+		r.Wanted[name] = doc
+	}
+	for {
+		m := documents.Merge(r)
+		why, err := s.refuses(ctx, docs, m)
+		if err != nil {
+			return err
+		}
+		if why != nil {
+			if err := s.blame(ctx, w, docs, m, why, r.Refused); err != nil {
+				return err
+			}
+			continue
+		}
+		w.enforce(m, docs)
+		for _, doc := range docs {
+			if err := m.Refused[doc.name]; err != nil {
+				refused[doc.source] = err
 			}
 		}
-		return dropped
-	}, nil, false)
-}
-
-// yield gives the document what the declaration of a file that is gone
-// declares, too; the rest of that declaration stays.
-func (w *world) yield(name string, doc document) {
-	d := w.declarations[name]
-	if name == doc.name {
-		d.record.Source = doc.source
-		return
+		return nil
 	}
-	d.record.Document.Machines = without(d.record.Document.Machines, doc.decl.Machines)
-	d.record.Document.Networks = without(d.record.Document.Networks, doc.decl.Networks)
-	d.record.Document.Volumes = without(d.record.Document.Volumes, doc.decl.Volumes)
-	d.record.Document.Filesystems = without(d.record.Document.Filesystems, doc.decl.Filesystems)
-	d.gone = len(d.record.Document.Objects()) == 0
 }
 
-// without returns a copy: the map belongs to the stored record.
-func without[V any](all, taken map[string]V) map[string]V {
-	left := maps.Clone(all)
-	maps.DeleteFunc(left, func(name string, _ V) bool { _, ok := taken[name]; return ok })
+// refuses asks whether the host has room for the documents; why says why not.
+func (s *Server) refuses(ctx context.Context, docs []document, m documents.Merged) (why, err error) {
+	w, err := s.world(ctx)
+	if err != nil {
+		return nil, err
+	}
+	w.enforce(m, docs)
+	if _, err := w.settle(nil, removal{partial: true}); err != nil {
+		return nil, err
+	}
+	return s.o.Service.Planner.Refuse(ctx, w.planned()), nil
+}
+
+// blame refuses the new documents that the host has no room for: each that is
+// refused alone, or the last where only several together are.
+func (s *Server) blame(ctx context.Context, w *world, docs []document, m documents.Merged, why error, refused map[string]error) error {
+	before := w.inForce()
+	last := ""
+	for _, doc := range docs {
+		if former, known := before[doc.name]; m.Refused[doc.name] != nil || known && same(former.Declaration, doc.decl) {
+			continue
+		}
+		alone := []document{doc}
+		err, failed := s.refuses(ctx, alone, documents.Merge(w.request(alone)))
+		if failed != nil {
+			return failed
+		}
+		if last = doc.name; err != nil {
+			refused[doc.name] = err
+		}
+	}
+	switch {
+	case last == "": // no document is new: the host changed
+		return why
+	case len(refused) == 0 || refused[last] == nil && !newlyRefused(m, refused):
+		refused[last] = why
+	}
+	return nil
+}
+
+func newlyRefused(m documents.Merged, refused map[string]error) bool {
+	for name := range refused {
+		if m.Refused[name] == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// readFolder parses the files. Those that cannot be are refused.
+func (w *world) readFolder(f Folder, refused map[string]error) []document {
+	byName := map[string]document{}
+	for _, path := range slices.Sorted(maps.Keys(f.Files)) {
+		file := f.Files[path]
+		if file.Err != nil {
+			refused[path] = file.Err
+			continue
+		}
+		decl, lines, err := spec.ParseAlone(path, file.Content)
+		if err != nil {
+			refused[path] = err
+			continue
+		}
+		doc := document{name: decl.Name, source: path, place: path, decl: decl, text: file.Content, lines: lines}
+		if err := w.nameTaken(doc); err != nil {
+			refused[path] = err
+			continue
+		}
+		if other, twice := byName[doc.name]; twice {
+			loser := doc
+			if w.comesFrom(doc.name, path) {
+				byName[doc.name], loser = doc, other
+			}
+			refused[loser.source] = fault.New(fault.Conflict, "%s and %s are both the declaration %s; give one of them another `name:`",
+				byName[doc.name].source, loser.source, doc.name)
+			continue
+		}
+		byName[doc.name] = doc
+	}
+	docs := make([]document, 0, len(byName))
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		docs = append(docs, byName[name])
+	}
+	return docs
+}
+
+func (w *world) comesFrom(name, path string) bool {
+	d := w.declarations[name]
+	return d != nil && d.record.Source == path
+}
+
+// nameTaken refuses a file whose name is that of an applied declaration of
+// other objects.
+func (w *world) nameTaken(doc document) error {
+	d := w.declarations[doc.name]
+	if d == nil || d.record.Source != spec.SourceApply || len(d.record.Document.Objects()) == 0 {
+		return nil
+	}
+	for _, object := range d.record.Document.Objects() {
+		if _, both := doc.lines[object]; both {
+			return nil
+		}
+	}
+	return fault.New(fault.Conflict, "the declaration %s was applied by hand and declares other objects; give the document in %s another `name:`", doc.name, doc.source)
+}
+
+// leaving names the declarations whose file is gone, or holds another one now.
+func (w *world) leaving(f Folder, docs []document) (left []string) {
+	byPath, byName := map[string]document{}, map[string]document{}
+	for _, doc := range docs {
+		byPath[doc.source], byName[doc.name] = doc, doc
+	}
+	for name, d := range w.declarations {
+		source := d.record.Source
+		if !isFile(source) || filepath.Dir(source) != f.Path || byName[name].name != "" {
+			continue
+		}
+		_, there := f.Files[source]
+		if _, read := byPath[source]; !there || read {
+			left = append(left, name)
+		}
+	}
+	slices.Sort(left)
 	return left
 }
 
-// RemoveFile deletes what a declaration file declared; a file that declared
-// nothing is success.
-func (s *Server) RemoveFile(ctx context.Context, path string) (Plan, error) {
-	return s.declare(ctx, nil, func(w *world) []string { return w.fromSource(path) }, nil, false)
+// leave drops the declarations in left, but those whose file may come back in a
+// moment.
+func (w *world) leave(left, settling []string) {
+	for _, name := range left {
+		d := w.declarations[name]
+		if d.gone || slices.Contains(settling, d.record.Source) {
+			continue
+		}
+		d.gone = true
+		for _, object := range d.record.Document.Objects() {
+			if w.owners[object] == name {
+				delete(w.owners, object)
+			}
+		}
+	}
 }
 
+// heldOf finds the steps of files that wait for consent.
+func (s *Server) heldOf(ctx context.Context, docs []document, answer *FolderAnswer) error {
+	w, err := s.world(ctx)
+	if err != nil {
+		return err
+	}
+	steps, err := s.steps(ctx, w, docs, nil, false)
+	if err != nil {
+		return fmt.Errorf("cannot plan the files: %w", err)
+	}
+	for _, st := range steps {
+		for _, doc := range docs {
+			if _, own := doc.lines[st.Object]; own && st.Held != "" && answer.Held[doc.source].Object == "" {
+				answer.Held[doc.source] = st
+			}
+		}
+	}
+	return nil
+}
+
+// Remake makes again the objects that were declared again while they were being
+// removed, and are gone now.
+func (s *Server) Remake(ctx context.Context) error {
+	return s.rewrite(ctx, false, func(w *world) error {
+		_, err := w.settle(nil, removal{partial: true})
+		return err
+	})
+}
+
+// Awaits says whether documents declare objects that are still being removed.
+func (s *Server) Awaits() bool { return s.awaits.Load() }
+
 // Files returns the files that the declared state comes from, for finding
-// those that went away while nobody watched.
+// those that went away while the agent did not run.
 func (s *Server) Files(ctx context.Context) ([]string, error) {
 	w, err := s.world(ctx)
 	if err != nil {
@@ -72,4 +293,27 @@ func (s *Server) Files(ctx context.Context) ([]string, error) {
 		}
 	}
 	return slices.Sorted(maps.Keys(files)), nil
+}
+
+// readDeclared are the kinds that a world is made of.
+var readDeclared = append([]string{spec.KindDeclaration, spec.KindMachine, spec.KindHost}, givenKinds...)
+
+// world reads the declared state.
+func (s *Server) world(ctx context.Context) (*world, error) {
+	objects, _, err := s.o.Backend.List(ctx, readDeclared...)
+	if err != nil {
+		return nil, err
+	}
+	w, err := newWorld(objects)
+	if err != nil {
+		return nil, err
+	}
+	intents, err := s.o.Backend.Intents(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range intents {
+		w.making[i.UID] = true
+	}
+	return w, nil
 }

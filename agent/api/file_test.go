@@ -1,7 +1,9 @@
 package api
 
 import (
+	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"hostler/agent/spec"
@@ -9,53 +11,341 @@ import (
 	"hostler/internal/fault"
 )
 
-const folder = "/etc/hostler/conf.d/"
+// wantAlive checks that machines live under one uid and whose they are.
+func (b *bench) wantAlive(t *testing.T, declaration string, uids map[string]string, machines ...string) {
+	t.Helper()
+	for _, m := range machines {
+		o, rec := b.record(t, m)
+		if o.Life != state.Alive || rec.Declaration != declaration || rec.Held != "" {
+			t.Errorf("%s is %s of %q, held %q; want it declared by %q", m, o.Life, rec.Declaration, rec.Held, declaration)
+		}
+		if uids[m] == "" {
+			uids[m] = o.UID
+		} else if uids[m] != o.UID {
+			t.Errorf("%s was made anew", m)
+		}
+	}
+}
 
-// A file that is renamed, split or merged keeps its machines.
-func TestFilesThatMoveKeepTheirMachines(t *testing.T) {
+// Objects that move between files are the same objects: files that are renamed,
+// split, merged, or that swap their machines.
+func TestObjectsMoveBetweenFiles(t *testing.T) {
 	b := newBench(t)
-	ctx := t.Context()
-	apply := func(file, content string, gone ...string) {
-		t.Helper()
-		for i := range gone {
-			gone[i] = folder + gone[i]
+	uids := map[string]string{}
+	b.files(t, map[string]string{"a.yaml": yaml("one", "two")})
+	b.runs(t, "one", "two")
+	b.wantAlive(t, "a", uids, "one", "two")
+	for _, step := range []struct {
+		name     string
+		files    map[string]string
+		one, two string
+	}{
+		{"renamed", map[string]string{"b.yaml": yaml("one", "two")}, "b", "b"},
+		{"renamed, with a name", map[string]string{"c.yaml": "name: b\n" + yaml("one", "two")}, "b", "b"},
+		{"another name in the file", map[string]string{"c.yaml": "name: site\n" + yaml("one", "two")}, "site", "site"},
+		{"split", map[string]string{"d.yaml": yaml("one"), "e.yaml": yaml("two")}, "d", "e"},
+		{"swapped", map[string]string{"d.yaml": yaml("two"), "e.yaml": yaml("one")}, "e", "d"},
+		{"moved to the first", map[string]string{"d.yaml": yaml("one", "two"), "e.yaml": "version: 1\n"}, "d", "d"},
+		{"moved to the last", map[string]string{"d.yaml": "version: 1\n", "e.yaml": yaml("one", "two")}, "e", "e"},
+		{"copied", map[string]string{"d.yaml": yaml("one"), "e.yaml": yaml("one", "two")}, "e", "e"},
+		{"the original gone", map[string]string{"d.yaml": yaml("one"), "f.yaml": yaml("two")}, "d", "f"},
+	} {
+		a := b.files(t, step.files)
+		if len(a.Refused)+len(a.Kept) != 0 {
+			t.Errorf("%s: refused %v, kept %v", step.name, a.Refused, a.Kept)
 		}
-		if _, err := b.ApplyFile(ctx, folder+file, []byte(content), gone...); err != nil {
-			t.Fatal(err)
+		b.wantAlive(t, step.one, uids, "one")
+		b.wantAlive(t, step.two, uids, "two")
+	}
+	if got := b.store.names(spec.KindDeclaration); !slices.Equal(got, []string{"d", "f"}) {
+		t.Errorf("declarations %v", got)
+	}
+}
+
+// While a file cannot be read or taken over, nothing is removed: not what it
+// declared, and not what a vanished file declared, since that may stand in it.
+func TestNothingIsRemovedWhileAFileIsRefused(t *testing.T) {
+	for name, bad := range map[string]func(f *Folder){
+		"unreadable": func(f *Folder) { f.Files[folder+"b.yaml"] = File{Err: errors.New("permission denied")} },
+		"a typing error": func(f *Folder) {
+			f.Files[folder+"b.yaml"] = File{Content: []byte("version: 1\nmachine: {}\n")}
+		},
+		"a reference to nothing": func(f *Folder) {
+			f.Files[folder+"b.yaml"] = File{Content: []byte(strings.Replace(yaml("two"), "debian/12}", "debian/12, networks: {eth0: {network: nope}}}", 1))}
+		},
+	} {
+		b := newBench(t)
+		uids := map[string]string{}
+		b.files(t, map[string]string{"a.yaml": yaml("one", "two", "fresh"), "c.yaml": yaml("three")})
+		b.runs(t, "one", "two")
+		b.wantAlive(t, "a", uids, "one", "two", "fresh")
+		obey(t, b)
+		// a.yaml became b.yaml, and c.yaml gained a machine.
+		a := b.files(t, map[string]string{"c.yaml": yaml("three", "four")}, bad)
+		if a.Refused[folder+"b.yaml"] == nil {
+			t.Errorf("%s: refused %v", name, a.Refused)
+		}
+		b.wantAlive(t, "a", uids, "one", "two", "fresh")
+		b.wantAlive(t, "c", uids, "three", "four")
+		_, err := b.allow(t, "destroy", "machine/one")
+		wantKind(t, err, fault.Conflict, "the declaration a declares it")
+		// Mended, it takes its machines over.
+		if a := b.files(t, map[string]string{"b.yaml": yaml("one", "two"), "c.yaml": yaml("three", "four")}); len(a.Refused) != 0 {
+			t.Errorf("%s: refused %v", name, a.Refused)
+		}
+		b.wantAlive(t, "b", uids, "one", "two")
+		if o, _ := b.record(t, "fresh"); o.Life != state.Dying {
+			t.Errorf("%s: fresh, which never had an instance, is %s", name, o.Life)
 		}
 	}
-	wantAlive := func(declaration string, machines ...string) {
-		t.Helper()
-		for _, m := range machines {
-			if o, rec := b.record(t, m); o.Life != state.Alive || rec.Declaration != declaration {
-				t.Errorf("%s is %s and of %s, want %s", m, o.Life, rec.Declaration, declaration)
-			}
-		}
-	}
-	apply("a.yaml", yaml("one", "two"))
-	before, _ := b.record(t, "one")
-	apply("b.yaml", yaml("one", "two"), "a.yaml") // renamed
-	wantAlive("b", "one", "two")
-	apply("c.yaml", "name: b\n"+yaml("one", "two"), "b.yaml") // renamed, with a name of its own
-	wantAlive("b", "one", "two")
-	apply("d.yaml", yaml("one"), "c.yaml") // split
-	apply("e.yaml", yaml("two"), "c.yaml")
-	if _, err := b.RemoveFile(ctx, folder+"c.yaml"); err != nil {
+}
+
+func obey(t *testing.T, b *bench) {
+	t.Helper()
+	config := spec.DefaultConfig()
+	config.Removals = spec.RemovalsObey
+	b.store.put(id(spec.KindHost, spec.HostName), state.Alive, spec.HostRecord{Config: config}, nil)
+}
+
+// allow consents to an impact on one object.
+func (b *bench) allow(t *testing.T, impact, object string) (Outcome, error) {
+	t.Helper()
+	o, err := b.allowed(t.Context(), &in[AllowRequest]{Body: AllowRequest{Impact: impact, Objects: []string{object}}})
+	if err != nil {
 		t.Fatal(err)
 	}
-	wantAlive("d", "one")
-	wantAlive("e", "two")
-	apply("f.yaml", yaml("one", "two"), "d.yaml", "e.yaml") // merged
-	wantAlive("f", "one", "two")
-	if got := b.store.names(spec.KindDeclaration); !slices.Equal(got, []string{"f"}) {
-		t.Errorf("declarations %v, want f", got)
+	return o.Body.Outcomes[0], o.Body.Outcomes[0].Err()
+}
+
+// A machine that no document declares any more is held until its removal is
+// allowed; where removals are obeyed, it goes at once.
+func TestRemovalNeedsConsent(t *testing.T) {
+	for _, obeyed := range []bool{false, true} {
+		b := newBench(t)
+		if obeyed {
+			obey(t, b)
+		}
+		b.files(t, map[string]string{"a.yaml": yaml("one", "two"), "b.yaml": yaml("three")})
+		b.runs(t, "one", "two", "three")
+		a := b.files(t, map[string]string{"a.yaml": yaml("one"), "b.yaml": yaml("three")})
+		if obeyed {
+			if o, _ := b.record(t, "two"); o.Life != state.Dying || len(a.Kept) != 0 {
+				t.Errorf("obeyed: two is %s, kept %v", o.Life, a.Kept)
+			}
+			continue
+		}
+		if o, rec := b.record(t, "two"); o.Life != state.Alive || rec.Held != spec.HoldRemoval || !slices.Equal(a.Kept, []string{"machine/two"}) {
+			t.Errorf("two is %s, held %q, kept %v", o.Life, rec.Held, a.Kept)
+		}
+		if _, err := b.allow(t, "destroy", "machine/one"); !fault.Is(err, fault.Conflict) {
+			t.Errorf("a declared machine: %v", err)
+		}
+		if _, err := b.allow(t, "destroy", "machine/two"); err != nil {
+			t.Error(err)
+		}
+		if o, _ := b.record(t, "two"); o.Life != state.Dying {
+			t.Errorf("two is %s", o.Life)
+		}
 	}
-	if after, _ := b.record(t, "one"); after.UID != before.UID {
-		t.Errorf("one was made anew: %s, before %s", after.UID, before.UID)
+}
+
+// All files gone at once, or another file system than at the last reading, is
+// no removal in any mode, also later; each object can be allowed.
+func TestALostFolderRemovesNothing(t *testing.T) {
+	for name, now := range map[string]func() (map[string]string, func(*Folder)){
+		"all gone": func() (map[string]string, func(*Folder)) { return nil, func(*Folder) {} },
+		"moved": func() (map[string]string, func(*Folder)) {
+			return map[string]string{"a.yaml": yaml("other")}, func(f *Folder) { f.Moved = true }
+		},
+	} {
+		b := newBench(t)
+		obey(t, b)
+		uids := map[string]string{}
+		full := map[string]string{"a.yaml": yaml("one", "two"), "b.yaml": yaml("three")}
+		b.files(t, full)
+		b.runs(t, "one", "two")
+		files, change := now()
+		b.files(t, files, change)
+		b.files(t, files)
+		for _, m := range []string{"one", "two", "three"} {
+			if o, rec := b.record(t, m); o.Life != state.Alive || rec.Held != spec.HoldLost {
+				t.Errorf("%s: %s is %s, held %q", name, m, o.Life, rec.Held)
+			}
+		}
+		b.files(t, full)
+		b.wantAlive(t, "a", uids, "one", "two")
+		b.wantAlive(t, "b", uids, "three")
+		b.files(t, files, change)
+		if _, err := b.allow(t, "destroy", "machine/one"); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
-	// What is still there gives nothing away.
-	_, err := b.ApplyFile(ctx, folder+"g.yaml", []byte(yaml("one")))
-	wantKind(t, err, fault.Conflict, "machine/one")
+}
+
+// A file that is gone for a moment removes nothing, not even where removals are
+// obeyed; another file may take its objects at once.
+func TestAFileThatIsGoneForAMoment(t *testing.T) {
+	b := newBench(t)
+	obey(t, b)
+	uids := map[string]string{}
+	b.files(t, map[string]string{"a.yaml": yaml("one", "two"), "b.yaml": yaml("three")})
+	b.runs(t, "one", "two", "three")
+	b.wantAlive(t, "a", uids, "one", "two")
+	settling := func(f *Folder) { f.Settling = []string{folder + "a.yaml"} }
+	b.files(t, map[string]string{"b.yaml": yaml("three")}, settling)
+	b.wantAlive(t, "a", uids, "one", "two")
+	b.files(t, map[string]string{"b.yaml": yaml("three", "one")}, settling)
+	b.wantAlive(t, "a", uids, "two")
+	b.wantAlive(t, "b", uids, "one", "three")
+	b.files(t, map[string]string{"b.yaml": yaml("three", "one")})
+	if o, _ := b.record(t, "two"); o.Life != state.Dying {
+		t.Errorf("two is %s once its file is gone for good", o.Life)
+	}
+}
+
+// A document that was applied moves to conf.d with its objects, under its name
+// or another.
+func TestAnAppliedDocumentMovesToConfD(t *testing.T) {
+	b := newBench(t)
+	c := b.listen(t)
+	ctx := t.Context()
+	uids := map[string]string{}
+	if _, err := c.Apply(ctx, request("web", yaml("one", "two"))); err != nil {
+		t.Fatal(err)
+	}
+	b.runs(t, "one", "two")
+	b.wantAlive(t, "web", uids, "one", "two")
+	before := b.store.changes()
+	b.files(t, map[string]string{"web.yaml": yaml("one", "two")})
+	b.wantAlive(t, "web", uids, "one", "two")
+	if files, err := b.Files(ctx); err != nil || !slices.Equal(files, []string{folder + "web.yaml"}) || b.store.changes() != before+1 {
+		t.Errorf("files %v, %d writes, %v", files, b.store.changes()-before, err)
+	}
+	if _, err := c.Apply(ctx, request("db", yaml("three"))); err != nil {
+		t.Fatal(err)
+	}
+	b.runs(t, "three")
+	b.wantAlive(t, "db", uids, "three")
+	b.files(t, map[string]string{"web.yaml": yaml("one", "two"), "site.yaml": yaml("three")})
+	b.wantAlive(t, "site", uids, "three")
+	if got := b.store.names(spec.KindDeclaration); !slices.Equal(got, []string{"site", "web"}) {
+		t.Errorf("declarations %v", got)
+	}
+	// A file that has an applied declaration's name and none of its objects is
+	// another one.
+	if _, err := c.Apply(ctx, request("hand", yaml("four"))); err != nil {
+		t.Fatal(err)
+	}
+	a := b.files(t, map[string]string{"web.yaml": yaml("one", "two"), "site.yaml": yaml("three"), "hand.yaml": yaml("five")})
+	wantKind(t, a.Refused[folder+"hand.yaml"], fault.Conflict, "applied by hand", "hand.yaml", "name:")
+}
+
+// Two files that declare an object differently: the one that had it keeps it,
+// and the other is refused with both places.
+func TestTwoFilesDeclareAnObjectDifferently(t *testing.T) {
+	for _, names := range [][2]string{{"a.yaml", "z.yaml"}, {"z.yaml", "a.yaml"}} {
+		b := newBench(t)
+		uids := map[string]string{}
+		b.files(t, map[string]string{names[0]: yaml("one")})
+		b.wantAlive(t, names[0][:1], uids, "one")
+		other := "version: 1\nmachines:\n  four: {type: lxd, image: debian/12}\n  one: {type: lxd, image: debian/13}\n"
+		a := b.files(t, map[string]string{names[0]: yaml("one"), names[1]: other})
+		wantKind(t, a.Refused[folder+names[1]], fault.Conflict, "machine/one", folder+names[0]+":3", folder+names[1]+":4")
+		b.wantAlive(t, names[0][:1], uids, "one")
+		if a := b.files(t, map[string]string{names[0]: yaml("two"), names[1]: other}); len(a.Refused) != 0 {
+			t.Errorf("refused %v", a.Refused)
+		}
+		b.wantAlive(t, names[1][:1], uids, "one")
+	}
+}
+
+// Files share networks and storage: one file per service on one bridge.
+func TestReferencesCrossFiles(t *testing.T) {
+	const lan = "version: 1\nnetworks: {lan: {bridge: br0, addresses: [10.9.0.1/24]}}\n"
+	web := strings.Replace(yaml("web"), "debian/12}", "debian/12, networks: {eth0: {network: lan, address: 10.9.0.10/24}}}", 1)
+	db := strings.Replace(web, "web:", "db:", 1)
+	b := newBench(t)
+	a := b.files(t, map[string]string{"a-web.yaml": web, "b-lan.yaml": lan, "c-db.yaml": strings.Replace(db, "0.10/24", "0.11/24", 1)})
+	if len(a.Refused) != 0 {
+		t.Fatal(a.Refused)
+	}
+	b.runs(t, "web", "db")
+	// The network of other files' machines stays; a new reference to nothing has
+	// its place and the nearest name; an address is given once.
+	a = b.files(t, map[string]string{"a-web.yaml": web, "c-db.yaml": db, "d.yaml": strings.NewReplacer("web:", "x:", "lan,", "lam,").Replace(web)})
+	if g, err := b.store.Get(t.Context(), id(spec.KindNetwork, "lan")); err != nil || g.Life != state.Alive {
+		t.Errorf("the network is %s, %v", g.Life, err)
+	}
+	wantKind(t, a.Refused[folder+"d.yaml"], fault.Invalid, "d.yaml:3:", `"lam"`, `did you mean "lan"?`)
+	wantKind(t, a.Refused[folder+"c-db.yaml"], fault.Invalid, "10.9.0.10 is already the address of machine \"web\" ("+folder+"a-web.yaml:3)")
+	// A change that breaks another file's machine is refused where it stands.
+	a = b.files(t, map[string]string{"a-web.yaml": web, "b-lan.yaml": strings.Replace(lan, "10.9.0.1", "10.8.0.1", 1)})
+	wantKind(t, a.Refused[folder+"b-lan.yaml"], fault.Conflict, "machine/web", "10.9.0.10 is not in the network")
+	// By hand, too.
+	b = newBench(t)
+	c := b.listen(t)
+	ctx := t.Context()
+	if _, err := c.Apply(ctx, ApplyRequest{Documents: []Document{{Name: "web", Content: web}, {Name: "net", Content: lan}}}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := c.Apply(ctx, request("net", "version: 1\n"))
+	wantKind(t, err, fault.Conflict, "network/lan", "machine/web")
+	o, err := c.Delete(ctx, []string{"declaration/net"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantKind(t, o[0].Err(), fault.Conflict, "network/lan", "machine/web")
+	_, err = c.Apply(ctx, request("db", strings.Replace(db, "lan,", "wan,", 1)))
+	wantKind(t, err, fault.Invalid, "db:3:", `"wan"`)
+}
+
+// A declaration that was applied from one path is not another project's.
+func TestTheSameNameFromAnotherPath(t *testing.T) {
+	b := newBench(t)
+	c := b.listen(t)
+	from := func(path, content string) ApplyRequest {
+		return ApplyRequest{Documents: []Document{{Name: "hostler", Path: path, Content: content}}}
+	}
+	if _, err := c.Apply(t.Context(), from("/proj1/hostler.yaml", yaml("one"))); err != nil {
+		t.Fatal(err)
+	}
+	_, err := c.Apply(t.Context(), from("/proj2/hostler.yaml", yaml("two")))
+	wantKind(t, err, fault.Conflict, "/proj1/hostler.yaml", "name:", "--replace")
+	replace := from("/proj2/hostler.yaml", yaml("one"))
+	replace.Replace = true
+	for range 2 {
+		if _, err := c.Apply(t.Context(), replace); err != nil {
+			t.Error(err)
+		}
+		replace.Replace = false
+	}
+	_, err = c.Apply(t.Context(), ApplyRequest{Documents: []Document{{Name: "stdin", Content: yaml("x")}}})
+	wantKind(t, err, fault.Invalid, `add "name: NAME"`)
+}
+
+// Applying a folder again names the declarations whose files are gone from it.
+func TestAFolderIsAppliedAgain(t *testing.T) {
+	b := newBench(t)
+	c := b.listen(t)
+	dir := ApplyRequest{
+		Folders:   []string{"/proj"},
+		Documents: []Document{{Name: "a", Path: "/proj/a.yaml", Content: yaml("one")}, {Name: "b", Path: "/proj/b.yaml", Content: yaml("two")}},
+	}
+	if _, err := c.Apply(t.Context(), dir); err != nil {
+		t.Fatal(err)
+	}
+	b.runs(t, "one", "two")
+	dir.Documents = dir.Documents[:1]
+	p, err := c.Apply(t.Context(), dir)
+	if err != nil || !slices.Equal(p.Gone, []string{"b"}) || len(p.Steps) == 0 {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	if last := p.Steps[len(p.Steps)-1]; last.Object != "machine/two" || last.Held != "--allow destroy" {
+		t.Errorf("step %+v", last)
+	}
+	if o, rec := b.record(t, "two"); o.Life != state.Alive || rec.Held == "" {
+		t.Errorf("two is %s, held %q", o.Life, rec.Held)
+	}
 }
 
 // The content of a file can be applied by hand, to allow what it needs; any
@@ -64,9 +354,7 @@ func TestFilesCanBeAllowed(t *testing.T) {
 	b := newBench(t)
 	c := b.listen(t)
 	ctx := t.Context()
-	if _, err := b.ApplyFile(ctx, folder+"web.yaml", []byte(yaml("one"))); err != nil {
-		t.Fatal(err)
-	}
+	b.files(t, map[string]string{"web.yaml": yaml("one")})
 	if _, err := c.Apply(ctx, request("web", yaml("one"))); err != nil {
 		t.Error(err)
 	}
@@ -75,6 +363,14 @@ func TestFilesCanBeAllowed(t *testing.T) {
 	}
 	_, err := c.Apply(ctx, request("web", yaml("one", "two")))
 	wantKind(t, err, fault.Conflict, "edit that file")
+	outcomes, err := c.Delete(ctx, []string{"machine/one", "declaration/web"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range outcomes {
+		wantKind(t, o.Err(), fault.Conflict, folder+"web.yaml")
+	}
+	wantKind(t, c.Release(ctx, "one"), fault.Conflict, folder+"web.yaml")
 }
 
 // Reading a file again, as every start of the agent does, starts nothing that
@@ -85,9 +381,7 @@ func TestFilesReadAgainKeepWhatWasAskedByHand(t *testing.T) {
 	ctx := t.Context()
 	apply := func(content string) *bool {
 		t.Helper()
-		if _, err := b.ApplyFile(ctx, folder+"web.yaml", []byte(content)); err != nil {
-			t.Fatal(err)
-		}
+		b.files(t, map[string]string{"web.yaml": content})
 		_, rec := b.record(t, "one")
 		return rec.PowerOverride
 	}

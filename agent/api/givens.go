@@ -19,6 +19,9 @@ type given struct {
 	declaration string
 	was, now    json.RawMessage
 	life        state.Life
+	held        spec.Hold
+	// holds is the hold in was.
+	holds spec.Hold
 }
 
 // givenKinds are the kinds of givens.
@@ -74,36 +77,64 @@ func carryOver(id state.ID, was json.RawMessage, record any) (any, error) {
 // newGiven reads an object of one of the given kinds.
 func newGiven(o state.Object) (*given, error) {
 	var record struct {
-		Declaration string `json:"declaration"`
+		Declaration string    `json:"declaration"`
+		Held        spec.Hold `json:"held"`
 	}
 	if err := decodeObject(o, &record, nil); err != nil {
 		return nil, err
 	}
-	return &given{before: &o, declaration: record.Declaration, was: o.Spec, now: o.Spec, life: o.Life}, nil
+	return &given{before: &o, declaration: record.Declaration, was: o.Spec, now: o.Spec, life: o.Life, held: record.Held, holds: record.Held}, nil
 }
 
-// declareGivens makes or changes the networks and the storage of a document.
-func (w *world) declareGivens(doc document) error {
-	if err := w.checkPlaces(doc); err != nil {
+// declareGiven makes or changes a network, volume or filesystem that a document
+// declares.
+func (w *world) declareGiven(id state.ID, record any, declaration string) error {
+	g := w.givens[id]
+	if g == nil {
+		w.givens[id] = &given{declaration: declaration, now: spec.Encode(record), life: state.Alive}
+		return nil
+	}
+	if g.life != state.Alive {
+		return nil // it is made again once it is gone
+	}
+	record, err := carryOver(id, g.was, record)
+	if err != nil {
 		return err
 	}
-	wanted := givensOf(doc)
-	for _, id := range sortedIDs(wanted) {
-		g := w.givens[id]
-		if g == nil {
-			w.givens[id] = &given{declaration: doc.name, now: spec.Encode(wanted[id]), life: state.Alive}
-			continue
-		}
-		if g.life != state.Alive {
-			return fault.New(fault.NotReady, "cannot apply %s: %s/%s is still being removed; apply again when it is gone", doc.name, id.Kind, id.Name)
-		}
-		record, err := carryOver(id, g.was, wanted[id])
-		if err != nil {
-			return err
-		}
-		g.declaration, g.now = doc.name, spec.Encode(record)
+	g.declaration, g.now, g.held = declaration, spec.Encode(record), ""
+	return nil
+}
+
+// hold marks a network, volume or filesystem that no document declares.
+func (g *given) hold(id state.ID, h spec.Hold) error {
+	g.held = h
+	return g.change(id, func(r *spec.NetworkRecord) { r.Held = h }, func(r *spec.VolumeRecord) { r.Held = h }, func(r *spec.FilesystemRecord) { r.Held = h })
+}
+
+// change changes a record by the function of its kind.
+func (g *given) change(id state.ID, network func(*spec.NetworkRecord), volume func(*spec.VolumeRecord), filesystem func(*spec.FilesystemRecord)) error {
+	var err error
+	switch id.Kind {
+	case spec.KindNetwork:
+		g.now, err = changed(g.now, network)
+	case spec.KindVolume:
+		g.now, err = changed(g.now, volume)
+	default:
+		g.now, err = changed(g.now, filesystem)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot read %s/%s: %w", id.Kind, id.Name, err)
 	}
 	return nil
+}
+
+func changed[R any](raw json.RawMessage, change func(*R)) (json.RawMessage, error) {
+	var r R
+	if err := json.Unmarshal(raw, &r); err != nil {
+		return nil, err
+	}
+	change(&r)
+	return spec.Encode(r), nil
 }
 
 // retryGiven asks for a new attempt at a network, volume or filesystem, dying
@@ -113,30 +144,10 @@ func (w *world) retryGiven(id state.ID, force bool) error {
 	if g == nil {
 		return fault.New(fault.NotFound, "%s/%s is not there", id.Kind, clip(id.Name, 64))
 	}
-	var err error
-	switch id.Kind {
-	case spec.KindNetwork:
-		var r spec.NetworkRecord
-		err = json.Unmarshal(g.now, &r)
-		r.RetryRequest++
-		g.now = spec.Encode(r)
-	case spec.KindVolume:
-		var r spec.VolumeRecord
-		err = json.Unmarshal(g.now, &r)
-		r.RetryRequest++
-		r.Force = force
-		g.now = spec.Encode(r)
-	default:
-		var r spec.FilesystemRecord
-		err = json.Unmarshal(g.now, &r)
-		r.RetryRequest++
-		r.Force = force
-		g.now = spec.Encode(r)
-	}
-	if err != nil {
-		return fmt.Errorf("cannot read %s/%s: %w", id.Kind, id.Name, err)
-	}
-	return nil
+	return g.change(id,
+		func(r *spec.NetworkRecord) { r.RetryRequest++ },
+		func(r *spec.VolumeRecord) { r.RetryRequest, r.Force = r.RetryRequest+1, force },
+		func(r *spec.FilesystemRecord) { r.RetryRequest, r.Force = r.RetryRequest+1, force })
 }
 
 // allowNetworks lets the impacts happen to the documents' networks that were
@@ -157,23 +168,6 @@ func (w *world) allowNetworks(impacts []string, docs []document, held map[string
 		}
 	}
 	return nil
-}
-
-// retireGivens sends away the networks and the storage of one declaration that
-// it names no more.
-func (w *world) retireGivens(declaration string, declared map[string]bool) {
-	d := w.declarations[declaration]
-	var wanted map[state.ID]any
-	if d != nil && !d.gone {
-		wanted = givensOf(document{name: declaration, decl: d.record.Document})
-	}
-	for id, g := range w.givens {
-		if _, ok := wanted[id]; ok || g.declaration != declaration || g.life != state.Alive {
-			continue
-		}
-		g.life = state.Dying
-		declared[id.Kind+"/"+id.Name] = true
-	}
 }
 
 // givenWrites are the changes to networks and storage.
@@ -209,6 +203,10 @@ func (w *world) plannedGivens() []PlannedObject {
 		p := PlannedObject{Before: g.before, After: state.Object{ID: id, Generation: 1}}
 		if g.before != nil {
 			p.After = *g.before
+			if g.life == state.Alive && g.held != "" && g.holds == "" {
+				all = append(all, p) // a hold changes nothing on the host
+				continue
+			}
 			if g.life != g.before.Life || !bytes.Equal(g.was, g.now) {
 				p.After.Generation++
 			}

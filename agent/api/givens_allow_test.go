@@ -57,7 +57,7 @@ func TestAllowNetworks(t *testing.T) {
 			t.Fatal(err)
 		}
 		docs := doc(step.mtu)
-		if _, err := w.declare(docs); err != nil {
+		if err := w.put(docs...); err != nil {
 			t.Fatal(err)
 		}
 		changed := step.mtu != record.Network.MTU

@@ -34,7 +34,7 @@ func TestConfirmBelongsToTheChange(t *testing.T) {
 	}
 	apply := func(before *world, d spec.Declaration, confirm spec.Duration) spec.NetworkRecord {
 		t.Helper()
-		if _, err := before.declare([]document{{name: "net", source: spec.SourceApply, decl: d, confirm: confirm}}); err != nil {
+		if err := before.put([]document{{name: "net", source: spec.SourceApply, decl: d, confirm: confirm}}...); err != nil {
 			t.Fatal(err)
 		}
 		var r spec.NetworkRecord

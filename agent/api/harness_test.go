@@ -199,6 +199,48 @@ func request(name, content string) ApplyRequest {
 	return ApplyRequest{Documents: []Document{{Name: name, Content: content}}}
 }
 
+const folder = "/etc/hostler/conf.d/"
+
+// files has conf.d hold these files, by name, and nothing else.
+func (b *bench) files(t testing.TB, files map[string]string, change ...func(*Folder)) FolderAnswer {
+	t.Helper()
+	f := Folder{Path: filepath.Clean(folder), Files: map[string]File{}}
+	for name, content := range files {
+		f.Files[folder+name] = File{Content: []byte(content)}
+	}
+	for _, c := range change {
+		c(&f)
+	}
+	a, err := b.ApplyFolder(t.Context(), f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// runs gives machines an instance.
+func (b *bench) runs(t testing.TB, machines ...string) {
+	t.Helper()
+	for _, n := range machines {
+		b.writeStatus(t, id(spec.KindMachine, n), running(n))
+	}
+}
+
+func (b *bench) writeStatus(t testing.TB, at state.ID, status any) {
+	t.Helper()
+	if _, err := b.store.Write(t.Context(), state.Atomic, state.Write{ID: at, Revision: state.AnyRevision, Status: spec.Encode(status)}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// end removes a machine's record, as its provisioner does.
+func (b *bench) end(t testing.TB, machine string) {
+	t.Helper()
+	if _, err := b.store.Write(t.Context(), state.Atomic, state.Write{ID: id(spec.KindMachine, machine), Revision: state.AnyRevision, Delete: true}); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func wantKind(t testing.TB, err error, kind fault.Kind, words ...string) {
 	t.Helper()
 	if !fault.Is(err, kind) {

@@ -30,8 +30,8 @@ func TestTheTypeOfAMachineStays(t *testing.T) {
 	if strings.Contains(err.Error(), "three") {
 		t.Errorf("three keeps its type: %v", err)
 	}
-	_, err = b.ApplyFile(t.Context(), "/etc/hostler/conf.d/base.yaml", []byte(strings.Replace(yaml("one"), "lxd", "kvm", 1)))
-	wantKind(t, err, fault.Conflict)
+	a := b.files(t, map[string]string{"base.yaml": strings.Replace(yaml("one"), "lxd", "kvm", 1)})
+	wantKind(t, a.Refused[folder+"base.yaml"], fault.Conflict)
 	if b.store.changes() != before {
 		t.Error("a refused change has written")
 	}
@@ -42,14 +42,13 @@ func TestTheTypeOfAMachineStays(t *testing.T) {
 	if _, err := c.Delete(t.Context(), []string{"machine/one", "machine/two"}); err != nil {
 		t.Fatal(err)
 	}
-	_, err = c.Apply(t.Context(), req)
-	wantKind(t, err, fault.NotReady, "still being removed")
-	for _, name := range []string{"one", "two"} {
-		if _, err := b.store.Write(t.Context(), state.Atomic, state.Write{ID: id(spec.KindMachine, name), Revision: state.AnyRevision, Delete: true}); err != nil {
-			t.Fatal(err)
-		}
+	if _, err = c.Apply(t.Context(), req); err != nil || !b.Awaits() {
+		t.Fatal(err)
 	}
-	if _, err := c.Apply(t.Context(), req); err != nil {
+	for _, name := range []string{"one", "two"} {
+		b.end(t, name)
+	}
+	if err := b.Remake(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if _, rec := b.record(t, "one"); rec.Machine.Type != spec.KVM {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"hostler/agent/spec"
+	"hostler/agent/spec/documents"
 	"hostler/agent/state"
 	"hostler/internal/fault"
 )
@@ -54,16 +55,35 @@ func (w *world) removeAll(objects []string) []Outcome {
 // removeDeclaration takes a declaration away with all it declares. One whose
 // document was lost is known by its machines.
 func (w *world) removeDeclaration(name string) error {
-	retired := map[string]bool{}
-	d := w.declarations[name]
+	d, found := w.declarations[name], false
 	if d != nil {
 		if err := fromFile("declaration/"+name, d.record.Source); err != nil {
 			return err
 		}
 		d.gone = true
 	}
-	w.retire(name, retired)
-	if d == nil && len(retired) == 0 {
+	w.mergeAlone()
+	going := w.ofDeclarations(nil, []string{name})
+	maps.DeleteFunc(going, func(object string, _ bool) bool {
+		found = true
+		return w.owners[object] != "" || !w.lives(object)
+	})
+	for object := range going {
+		users, err := w.usersOf(idOf(object), going)
+		if err != nil {
+			return err
+		}
+		if len(users) > 0 {
+			if d != nil {
+				d.gone = false
+			}
+			return fault.New(fault.Conflict, "cannot remove %s of the declaration %s: it is used by %s", object, name, strings.Join(users, ", "))
+		}
+	}
+	for object := range going {
+		w.send(object)
+	}
+	if d == nil && !found {
 		return fault.New(fault.NotFound, "declaration/%s is not there", clip(name, 64))
 	}
 	return nil
@@ -83,20 +103,39 @@ func (w *world) removeMachine(name string, release bool) error {
 		}
 		return nil
 	}
-	if d := w.declarations[k.record.Declaration]; d != nil {
-		if err := fromFile("machine/"+name, d.record.Source); err != nil {
-			return err
-		}
-		// The map belongs to the stored record: change a copy.
-		machines := maps.Clone(d.record.Document.Machines)
-		delete(machines, name)
-		d.record.Document.Machines = machines
-		if len(d.record.Document.Objects()) == 0 {
-			d.gone = true
-		}
+	if err := w.strike(spec.KindMachine + "/" + name); err != nil {
+		return err
 	}
 	k.life = state.Dying
 	k.record.Released = release || k.record.Machine.Retain
+	return nil
+}
+
+// strike takes an object out of the applied documents. A declaration that
+// holds nothing any more goes as well.
+func (w *world) strike(object string) error {
+	if err := w.filed(object); err != nil {
+		return err
+	}
+	for _, d := range w.declarations {
+		if d.gone || !slices.Contains(d.record.Document.Objects(), object) {
+			continue
+		}
+		d.record.Document = documents.Without(d.record.Document, object)
+		d.gone = len(d.record.Document.Objects()) == 0
+	}
+	return nil
+}
+
+// filed refuses to remove an object that a file declares.
+func (w *world) filed(object string) error {
+	for _, d := range w.declarations {
+		if !d.gone && slices.Contains(d.record.Document.Objects(), object) {
+			if err := fromFile(object, d.record.Source); err != nil {
+				return err
+			}
+		}
+	}
 	return nil
 }
 
@@ -192,7 +231,13 @@ func (w *world) adopt(a Adoptable) error {
 	doc := document{name: a.Name, source: spec.SourceApply, decl: spec.Declaration{
 		Version: spec.Version, Name: a.Name, Machines: map[string]spec.Machine{a.Name: a.Machine},
 	}}
-	if _, err := w.declare([]document{doc}); err != nil {
+	doc.place, doc.text = a.Name, spec.EncodeYAML(doc.decl)
+	m := documents.Merge(w.request([]document{doc}))
+	if err := m.Refused[doc.name]; err != nil {
+		return fault.Wrap(fault.Conflict, err)
+	}
+	w.enforce(m, []document{doc})
+	if _, err := w.settle([]document{doc}, removal{partial: true}); err != nil {
 		return err
 	}
 	w.machines[a.Name].record.Adopted, w.machines[a.Name].uid = true, a.UID

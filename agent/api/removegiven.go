@@ -22,13 +22,10 @@ func (w *world) removeGiven(id state.ID) error {
 		return nil
 	}
 	object := id.Kind + "/" + id.Name
-	d := w.declarations[g.declaration]
-	if d != nil {
-		if err := fromFile(object, d.record.Source); err != nil {
-			return err
-		}
+	if err := w.filed(object); err != nil {
+		return err
 	}
-	users, err := w.usersOf(id)
+	users, err := w.usersOf(id, nil)
 	if err != nil {
 		return err
 	}
@@ -40,41 +37,25 @@ func (w *world) removeGiven(id state.ID) error {
 		return fault.New(fault.Conflict, "cannot remove %s: it is used by %s of the declaration %s; delete %s too, or apply the declaration without the use of it",
 			object, strings.Join(users, ", "), g.declaration, which)
 	}
-	if d != nil {
-		d.record.Document = lacking(d.record.Document, id)
-		if len(d.record.Document.Objects()) == 0 {
-			d.gone = true
-		}
+	if err := w.strike(object); err != nil {
+		return err
 	}
 	g.life = state.Dying
 	return nil
 }
 
-// lacking is the document without a network, volume or filesystem.
-func lacking(doc spec.Declaration, id state.ID) spec.Declaration {
-	switch id.Kind {
-	case spec.KindNetwork:
-		doc.Networks = without(doc.Networks, map[string]spec.Network{id.Name: {}})
-	case spec.KindVolume:
-		doc.Volumes = without(doc.Volumes, map[string]spec.Volume{id.Name: {}})
-	case spec.KindFilesystem:
-		doc.Filesystems = without(doc.Filesystems, map[string]spec.Filesystem{id.Name: {}})
-	}
-	return doc
-}
-
-// usersOf are the KIND/NAMEs, sorted, of what is to stay and refers to a
-// network, volume or filesystem. The records are asked and not the documents,
-// which may have been lost.
-func (w *world) usersOf(id state.ID) ([]string, error) {
+// usersOf lists the objects (KIND/NAME, sorted) that stay and use a network,
+// volume or filesystem; objects in going do not stay. The records are asked and
+// not the documents, which may have been lost.
+func (w *world) usersOf(id state.ID, going map[string]bool) ([]string, error) {
 	var users []string
 	for name, k := range w.machines {
-		if k.life == state.Alive && uses(k.record.Machine, id) {
+		if k.life == state.Alive && !going[spec.KindMachine+"/"+name] && uses(k.record.Machine, id) {
 			users = append(users, spec.KindMachine+"/"+name)
 		}
 	}
 	for other, g := range w.givens {
-		if other.Kind != spec.KindFilesystem || g.life != state.Alive {
+		if other.Kind != spec.KindFilesystem || g.life != state.Alive || going[other.Kind+"/"+other.Name] {
 			continue
 		}
 		var r spec.FilesystemRecord

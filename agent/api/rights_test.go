@@ -24,7 +24,7 @@ var wantRights = map[right][]string{
 		"GET /v1/attachments", "GET /v1/block-devices", "GET /v1/status", "GET /v1/version", "GET /v1/volumes", "GET /v1/watch/events", "GET /v1/watch/machines", "GET /v1/watch/rows", "POST /v1/plan",
 	},
 	rightChange: {
-		"GET /v1/export", "POST /v1/adopt", "POST /v1/apply", "POST /v1/delete", "POST /v1/guard/confirm", "POST /v1/guard/revert", "POST /v1/images/build", "POST /v1/images/delete",
+		"GET /v1/export", "POST /v1/adopt", "POST /v1/apply", "POST /v1/allow", "POST /v1/delete", "POST /v1/guard/confirm", "POST /v1/guard/revert", "POST /v1/images/build", "POST /v1/images/delete",
 		"POST /v1/images/import", "POST /v1/machines/{name}/console", "POST /v1/machines/{name}/exec", "POST /v1/machines/{name}/power",
 		"POST /v1/machines/{name}/release", "POST /v1/retry", "POST /v1/volumes/{name}/resize", "PUT /v1/harvest",
 	},

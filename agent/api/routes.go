@@ -68,6 +68,7 @@ func (s *Server) routes() []route {
 		{method: "GET", path: "/v1/doctor", right: rightRead, summary: "What this host can run and what is in the way", mount: typed(s.doctor), patience: slow},
 		{method: "POST", path: "/v1/plan", right: rightRead, summary: "What applying documents would change", mount: typed(s.plan), body: maxApplyBody},
 		{method: "POST", path: "/v1/apply", right: rightChange, summary: "Make documents the declared state", mount: typed(s.apply), body: maxApplyBody},
+		{method: "POST", path: "/v1/allow", right: rightChange, summary: "Consent to held steps", mount: typed(s.allowed)},
 		{method: "POST", path: "/v1/delete", right: rightChange, summary: "Remove objects from the declared state", mount: typed(s.remove)},
 		{method: "GET", path: "/v1/machines", right: rightRead, summary: "The machines", mount: typed(s.machines)},
 		{method: "GET", path: "/v1/declarations", right: rightRead, summary: "The declarations", mount: typed(s.declarations)},

@@ -10,6 +10,7 @@ import (
 	"os/user"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -60,6 +61,10 @@ type Server struct {
 	// declaring has room for one: it serialises what reads the declared state,
 	// decides and writes it.
 	declaring chan struct{}
+	// folder is the last answer of ApplyFolder.
+	folder atomic.Pointer[FolderAnswer]
+	// awaits: documents declare objects that are still being removed.
+	awaits atomic.Bool
 	// stop ends streams on shutdown, which http.Server leaves open.
 	stop    context.Context
 	stopNow context.CancelFunc

@@ -35,8 +35,10 @@ type Machine struct {
 
 // Declaration is one row of `hostler get declarations -o json`.
 type Declaration struct {
-	Name       string    `json:"name"`
-	Source     string    `json:"source"`
+	Name   string `json:"name"`
+	Source string `json:"source"`
+	// Problem says why the file's present text is not in force; empty: it is.
+	Problem    string    `json:"problem"`
 	Objects    []string  `json:"objects"` // KIND/NAME, sorted
 	Created    time.Time `json:"created"`
 	Updated    time.Time `json:"updated"`
@@ -78,6 +80,9 @@ type Plan struct {
 	Objects []string `json:"objects,omitempty"`
 	// Removed objects (KIND/NAME) that the documents no longer declare.
 	Removed []string `json:"removed"`
+	// Gone are the declarations that were applied from files which the folder
+	// of the request no longer holds.
+	Gone []string `json:"gone,omitempty"`
 	// Unsupported says for each declared thing that this agent cannot carry
 	// out yet what it is; apply refuses when there is any.
 	Unsupported []string `json:"unsupported,omitempty"`
@@ -90,12 +95,21 @@ type Plan struct {
 type Document struct {
 	Name    string `json:"name"`
 	Content string `json:"content"`
+	// Path is the file's absolute path; empty: standard input.
+	Path string `json:"path,omitempty"`
 }
 
 // ApplyRequest asks for a plan (DryRun) or an apply of documents.
 type ApplyRequest struct {
 	Documents []Document `json:"documents"`
-	Allow     []string   `json:"allow,omitempty"` // restart, recreate
+	Allow     []string   `json:"allow,omitempty"` // restart, recreate, destroy
+	// Folders are the absolute paths of folders whose declaration files are all
+	// among the documents: what was applied from other files of them is
+	// declared no more.
+	Folders []string `json:"folders,omitempty"`
+	// Replace lets a document take the place of one that was applied under its
+	// name from another path.
+	Replace bool `json:"replace,omitempty"`
 	// Confirm is a duration, like 5m: a change of the host's own network is
 	// undone unless somebody confirms it in that time.
 	Confirm string `json:"confirm,omitempty"`

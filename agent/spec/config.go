@@ -9,6 +9,9 @@ type Config struct {
 	Namespace string `json:"namespace"`
 	// Harvest is none, unknown, destroyed or all.
 	Harvest string `json:"harvest"`
+	// Removals is hold or obey: whether objects with data that no document
+	// declares any more wait for consent.
+	Removals string `json:"removals"`
 	// Concurrency is how many instance operations run at once, per type.
 	Concurrency int `json:"concurrency"`
 	// StartRetries is how often a start that failed is tried again, RetryDelay
@@ -25,6 +28,12 @@ type Config struct {
 	API            APIConfig   `json:"api"`
 	Guard          GuardConfig `json:"guard"`
 }
+
+// The words of Config.Removals.
+const (
+	RemovalsHold = "hold"
+	RemovalsObey = "obey"
+)
 
 // GuardConfig is how changes of the host's own network are guarded.
 type GuardConfig struct {
@@ -101,6 +110,7 @@ func DefaultConfig() Config {
 	return Config{
 		Namespace:              "hostler",
 		Harvest:                "destroyed",
+		Removals:               RemovalsHold,
 		Concurrency:            4,
 		StartRetries:           10,
 		RetryDelay:             Duration(10 * time.Second),

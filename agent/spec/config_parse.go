@@ -64,6 +64,7 @@ type configChecker struct{ *decoder }
 func (c *configChecker) check(config *Config) {
 	c.matches("namespace", config.Namespace, nameForm, "a namespace: "+nameHelp)
 	c.word("harvest", config.Harvest, HarvestModes()...)
+	c.word("removals", config.Removals, RemovalsHold, RemovalsObey)
 	c.between("concurrency", config.Concurrency, 1, maxConcurrency)
 	c.between("start-retries", config.StartRetries, 0, maxRetries)
 	c.duration("retry-delay", config.RetryDelay, minRetryDelay)

@@ -31,25 +31,58 @@ var nameForm = regexp.MustCompile(`^` + namePattern + `$`)
 // The error is fault.Invalid and holds Errors: everything that is wrong, with
 // places, sorted by them.
 func Parse(name string, content []byte) (Declaration, error) {
+	return ParseAmong(name, content, Others{})
+}
+
+// ParseAmong is Parse for a document that stands beside others: it may refer
+// to their objects and must not claim what they have, e.g. a port of the host.
+func ParseAmong(name string, content []byte, others Others) (Declaration, error) {
+	decl, _, err := parse(name, content, others)
+	return decl, err
+}
+
+// ParseAlone is Parse for a document whose references may lead to other
+// documents that are not known yet. lines tells where each object (KIND/NAME)
+// stands.
+func ParseAlone(name string, content []byte) (decl Declaration, lines map[string]int, err error) {
+	return parse(name, content, Others{Open: true})
+}
+
+func parse(name string, content []byte, others Others) (Declaration, map[string]int, error) {
 	if name == "-" {
-		name = "stdin"
+		name = stdin
 	}
 	src, root, errs := read(name, content)
 	if root == nil {
-		return Declaration{}, fault.Wrap(fault.Invalid, errs.sorted(name))
+		return Declaration{}, nil, fault.Wrap(fault.Invalid, errs.sorted(name))
 	}
 	d := newDecoder(src, errs)
 	var decl Declaration
 	d.decode(root, reflect.ValueOf(&decl).Elem(), "")
 	if root.kind == mapping {
-		c := &checker{decoder: d, decl: &decl}
+		c := &checker{decoder: d, decl: &decl, others: others}
 		c.header(stem(name))
 		c.objects()
 	}
 	if len(d.errs) > 0 {
-		return Declaration{}, fault.Wrap(fault.Invalid, d.errs.sorted(name))
+		return Declaration{}, nil, fault.Wrap(fault.Invalid, d.errs.sorted(name))
 	}
-	return decl, nil
+	return decl, d.objectLines(), nil
+}
+
+// stdin names standard input, which has no file name that could name a
+// declaration.
+const stdin = "stdin"
+
+// objectLines are the lines on which the objects (KIND/NAME) are declared.
+func (d *decoder) objectLines() map[string]int {
+	lines := map[string]int{}
+	for _, kind := range []string{KindNetwork, KindVolume, KindFilesystem, KindMachine} {
+		for _, name := range d.names(kind + "s") {
+			lines[kind+"/"+name] = d.places["key "+kind+"s."+name].line
+		}
+	}
+	return lines
 }
 
 // stem is a file's name without folder and the endings of declarations.
@@ -67,7 +100,8 @@ func stem(name string) string {
 // value alone.
 type checker struct {
 	*decoder
-	decl *Declaration
+	decl   *Declaration
+	others Others
 }
 
 // header checks version and name, and names the declaration.
@@ -85,6 +119,8 @@ func (c *checker) header(stem string) {
 			c.bad("name", notName, quote(c.decl.Name), mendName(c.decl.Name))
 		}
 	case !c.ok("name"):
+	case c.src.file == stdin:
+		c.bad("name", "a document from standard input has no file name to be called by; add \"name: NAME\" (%s)", nameHelp)
 	case !nameForm.MatchString(stem):
 		c.bad("name", "the declaration has no name, and the file's name %s cannot be one; add \"name: NAME\" (%s)", quote(stem), nameHelp)
 	default:

@@ -21,9 +21,26 @@ const (
 // was understood, and where it came from.
 type DeclarationRecord struct {
 	// Source is "apply" or the path of a conf.d file.
-	Source   string      `json:"source"`
-	Document Declaration `json:"document"`
+	Source string `json:"source"`
+	// From is the path of the file that was applied; empty: standard input, or
+	// not known.
+	From string `json:"from,omitempty"`
+	// Lines holds the line of each object (KIND/NAME) in its file.
+	Lines    map[string]int `json:"lines,omitempty"`
+	Document Declaration    `json:"document"`
 }
+
+// Hold says why an object that no document declares is still there.
+type Hold string
+
+// The holds.
+const (
+	// HoldRemoval: its removal needs consent, or something still uses it.
+	HoldRemoval Hold = "removal"
+	// HoldLost: all files of conf.d were gone, or the folder was another file
+	// system: the removal needs consent even where removals are obeyed.
+	HoldLost Hold = "lost"
+)
 
 // MachineRecord is the spec half of a machine object in the store.
 type MachineRecord struct {
@@ -50,6 +67,8 @@ type MachineRecord struct {
 	GuestLost bool `json:"guest-lost,omitempty"`
 	// Released: the instance survives the removal of this record.
 	Released bool `json:"released,omitempty"`
+	// Held is empty while a document declares the machine.
+	Held Hold `json:"held,omitempty"`
 }
 
 // Consent lets the impacts happen. Consent to a recreate is for one recreate:
@@ -262,6 +281,9 @@ type HostStatus struct {
 	Known []ContainerType `json:"known,omitempty"`
 	// KnownStorage says the same of volumes and filesystems.
 	KnownStorage bool `json:"known-storage,omitempty"`
+	// ConfDevice is the file system that conf.d was on when it was last read, as
+	// MAJOR:MINOR.
+	ConfDevice string `json:"conf-device,omitempty"`
 	// Notices are what a person should know about the store's history.
 	Notices []string `json:"notices,omitempty"`
 }
@@ -287,6 +309,8 @@ type NetworkRecord struct {
 	// waits for `hostler confirm`; zero: a good probe confirms it.
 	Confirm      Duration `json:"confirm,omitempty"`
 	RetryRequest int      `json:"retry-request,omitempty"`
+	// Held is empty while a document declares the network.
+	Held Hold `json:"held,omitempty"`
 }
 
 // GuestAddress is what a machine's NIC was given on a network. It is kept for

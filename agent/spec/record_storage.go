@@ -9,6 +9,8 @@ type VolumeRecord struct {
 	RetryRequest int  `json:"retry-request,omitempty"`
 	// Force: the last RetryRequest has it detached although something holds it.
 	Force bool `json:"force,omitempty"`
+	// Held is empty while a document declares the volume.
+	Held Hold `json:"held,omitempty"`
 }
 
 // FilesystemRecord is the spec half of a filesystem object.
@@ -18,6 +20,8 @@ type FilesystemRecord struct {
 	Released     bool       `json:"released,omitempty"`
 	RetryRequest int        `json:"retry-request,omitempty"`
 	Force        bool       `json:"force,omitempty"`
+	// Held is empty while a document declares the filesystem.
+	Held Hold `json:"held,omitempty"`
 }
 
 // StorageState is the one word of a volume's, a filesystem's or an

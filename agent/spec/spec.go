@@ -92,6 +92,8 @@ type Machine struct {
 	Retain     bool           `json:"retain,omitempty"`
 	Privileged bool           `json:"privileged,omitempty"`
 	Nesting    bool           `json:"nesting,omitempty"`
+	// RenamedFrom is the machine's former name: its instance and data are kept.
+	RenamedFrom string `json:"renamed-from,omitempty"`
 }
 
 // NIC joins a machine to a network.

@@ -2,7 +2,6 @@ package spec
 
 import (
 	"fmt"
-	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -22,8 +21,7 @@ var containerTypes = []string{string(LXD), string(KVM), string(LXC)}
 
 func (c *checker) machines() {
 	nics := c.networkTable()
-	ports := map[string]string{}
-	users := storageUsers{writers: map[string]string{}, readers: map[string]string{}, filesystems: map[string]string{}}
+	ports, users := c.claimedPorts(), c.claimedStorage()
 	for _, name := range c.names("machines") {
 		at := "machines." + name
 		m := c.decl.Machines[name]
@@ -46,9 +44,27 @@ func (c *checker) machines() {
 		}
 		c.sshKeys(at+".ssh-keys", m.SSHKeys)
 		c.publish(at, m, ports)
+		c.formerName(at+".renamed-from", name, m.RenamedFrom)
 		if m.Privileged && m.Type == KVM {
 			c.bad(at+".privileged", "only containers can be privileged, and this machine's type is kvm; remove the key")
 		}
+	}
+}
+
+// formerName checks the name that a machine had before.
+func (c *checker) formerName(at, name, former string) {
+	_, declared := c.decl.Machines[former]
+	if !declared {
+		_, declared = c.others.Declared.Machines[former]
+	}
+	switch {
+	case !c.ok(at) || !c.has(at):
+	case !machineForm.MatchString(former):
+		c.bad(at, notName, quote(former), mendName(former))
+	case former == name:
+		c.bad(at, "%s is the machine's present name; write its former name, or remove the key", quote(former))
+	case declared:
+		c.bad(at, "the machine %s is still declared (%s); remove it there, or remove this key", quote(former), c.where("machines."+former))
 	}
 }
 
@@ -84,13 +100,13 @@ func (c *checker) attachments(at string, m Machine, users storageUsers) {
 		case filesystem && m.Type == KVM:
 			c.bad(here+".filesystem", "this agent does not share filesystems with KVM guests yet; attach a volume instead, as {volume: NAME}, and make the filesystem on it inside the guest")
 		case filesystem:
-			c.reference(here+".filesystem", "filesystem", a.Filesystem, slices.Sorted(maps.Keys(c.decl.Filesystems)))
+			c.reference(here+".filesystem", "filesystem", a.Filesystem, declaredNames(c.decl.Filesystems, c.others.Declared.Filesystems))
 			c.mountPath(here+".path", a.Path)
 			c.once(paths, a.Path, here+".path", "a path in the storage of")
 			c.once(names, a.Filesystem, here+".filesystem", "a filesystem of")
 			c.shared(at, here+".filesystem", a.Filesystem, users.filesystems)
 		case volume:
-			c.reference(here+".volume", "volume", a.Volume, slices.Sorted(maps.Keys(c.decl.Volumes)))
+			c.reference(here+".volume", "volume", a.Volume, declaredNames(c.decl.Volumes, c.others.Declared.Volumes))
 			c.once(devices, a.Volume, here+".volume", "a device of")
 			if c.has(here + ".path") {
 				c.bad(here+".path", "a volume is attached as a block device and has no path; attach a filesystem, or remove the path")
@@ -119,11 +135,11 @@ func (c *checker) writers(at, here string, a Attachment, users storageUsers) {
 	writer, reader := other(at, users.writers), other(at, users.readers)
 	switch {
 	case writer != "":
-		c.bad(here, "%s may write to the volume %s too (line %d); say \"read-only: true\" for both of them",
-			objectOf(writer), quote(a.Volume), c.line(writer))
+		c.bad(here, "%s may write to the volume %s too (%s); say \"read-only: true\" for both of them",
+			objectOf(writer), quote(a.Volume), c.where(writer))
 	case reader != "" && !a.ReadOnly:
-		c.bad(here, "%s has the volume %s read-only (line %d), which takes that nobody writes to it; say \"read-only: true\" for both of them",
-			objectOf(reader), quote(a.Volume), c.line(reader))
+		c.bad(here, "%s has the volume %s read-only (%s), so no other machine may write to it; say \"read-only: true\" for both of them",
+			objectOf(reader), quote(a.Volume), c.where(reader))
 	case a.ReadOnly:
 		users.readers[a.Volume] = here
 	default:
@@ -139,13 +155,13 @@ func (c *checker) shared(at, here, name string, places map[string]string) {
 	case !c.ok(here):
 	case first == "":
 		places[name] = here
-	case strings.HasPrefix(first, at+"."), c.decl.Filesystems[name].Shared:
-	case c.decl.Filesystems[name].Volume != "":
-		c.bad(here, "%s has the filesystem %s already (line %d); one on a volume belongs to one machine",
-			objectOf(first), quote(name), c.line(first))
+	case strings.HasPrefix(first, at+"."), c.filesystem(name).Shared:
+	case c.filesystem(name).Volume != "":
+		c.bad(here, "%s has the filesystem %s already (%s); one on a volume belongs to one machine",
+			objectOf(first), quote(name), c.where(first))
 	default:
-		c.bad(here, "%s has the filesystem %s already (line %d); say \"shared: true\" in its declaration if both shall have it",
-			objectOf(first), quote(name), c.line(first))
+		c.bad(here, "%s has the filesystem %s already (%s); say \"shared: true\" in its declaration if both shall have it",
+			objectOf(first), quote(name), c.where(first))
 	}
 }
 

@@ -37,8 +37,7 @@ type placed[T any] struct {
 }
 
 func (c *checker) networks() {
-	bridges, members := map[string]string{}, map[string]string{}
-	var subnets []placed[netip.Prefix]
+	bridges, members, subnets := c.claimedLinks()
 	for _, name := range c.names("networks") {
 		path := "networks." + name
 		n := c.decl.Networks[name]
@@ -106,10 +105,10 @@ func (c *checker) once(used map[string]string, word, path, what string) {
 		return
 	}
 	if first := used[word]; first != "" && objectOf(first) == objectOf(path) {
-		c.bad(path, "%s stands here twice (line %d too); remove one", quote(word), c.line(first))
+		c.bad(path, "%s stands here twice (%s too); remove one", quote(word), c.where(first))
 		return
 	} else if first != "" {
-		c.bad(path, "%s is already %s %s (line %d)", quote(word), what, objectOf(first), c.line(first))
+		c.bad(path, "%s is already %s %s (%s)", quote(word), what, objectOf(first), c.where(first))
 		return
 	}
 	used[word] = path
@@ -198,10 +197,13 @@ func (c *checker) overlaps(subnets []placed[netip.Prefix]) {
 			continue
 		}
 		first, second := widest, s
-		if c.line(first.path) > c.line(second.path) {
+		if !c.own(second.path) || c.own(first.path) && c.line(first.path) > c.line(second.path) {
 			first, second = second, first
 		}
-		c.bad(second.path, "the subnet %s overlaps %s of %s (line %d); use another range",
-			second.value.Masked(), first.value.Masked(), objectOf(first.path), c.line(first.path))
+		if !c.own(second.path) {
+			continue
+		}
+		c.bad(second.path, "the subnet %s overlaps %s of %s (%s); use another range",
+			second.value.Masked(), first.value.Masked(), objectOf(first.path), c.where(first.path))
 	}
 }

@@ -2,7 +2,6 @@ package spec
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -18,18 +17,19 @@ type networkTable struct {
 
 func (c *checker) networkTable() *networkTable {
 	t := &networkTable{
-		names:   slices.Sorted(maps.Keys(c.decl.Networks)),
+		names:   declaredNames(c.decl.Networks, c.others.Declared.Networks),
 		subnets: map[string][]netip.Prefix{},
 		taken:   map[netip.Addr]string{},
 	}
 	for _, name := range t.names {
-		for i, s := range c.decl.Networks[name].Addresses {
+		for i, s := range c.network(name).Addresses {
 			if p, err := netip.ParsePrefix(s); err == nil {
 				t.subnets[name] = append(t.subnets[name], p)
 				t.taken[p.Addr()] = fmt.Sprintf("networks.%s.addresses[%d]", name, i)
 			}
 		}
 	}
+	c.claimAddresses(t)
 	return t
 }
 
@@ -79,7 +79,7 @@ func (c *checker) nicAddress(path string, nic NIC, t *networkTable) {
 		return
 	}
 	if first := t.taken[p.Addr()]; first != "" {
-		c.bad(path, "%s is already the address of %s (line %d); use another one", p.Addr(), objectOf(first), c.line(first))
+		c.bad(path, "%s is already the address of %s (%s); use another one", p.Addr(), objectOf(first), c.where(first))
 		return
 	}
 	t.taken[p.Addr()] = path
@@ -101,8 +101,8 @@ func (c *checker) publish(at string, m Machine, ports map[string]string) {
 		if c.port(here+".host-port", p.HostPort) && protocol {
 			key := p.Protocol + "/" + strconv.Itoa(p.HostPort)
 			if first := ports[key]; first != "" {
-				c.bad(here+".host-port", "%s port %d of the host is already published by %s (line %d); use another one",
-					p.Protocol, p.HostPort, objectOf(first), c.line(first))
+				c.bad(here+".host-port", "%s port %d of the host is already published by %s (%s); use another one",
+					p.Protocol, p.HostPort, objectOf(first), c.where(first))
 			} else {
 				ports[key] = here + ".host-port"
 			}

@@ -3,7 +3,6 @@ package spec
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -65,7 +64,7 @@ func (c *checker) size(path string, size, least Size, missing string) {
 }
 
 func (c *checker) filesystems() {
-	used := map[string]string{}
+	used := c.claimedVolumes()
 	for _, name := range c.names("filesystems") {
 		path := "filesystems." + name
 		f := c.decl.Filesystems[name]
@@ -86,7 +85,7 @@ func (c *checker) filesystems() {
 }
 
 func (c *checker) onVolume(path string, f Filesystem, used map[string]string) {
-	c.reference(path+".volume", "volume", f.Volume, slices.Sorted(maps.Keys(c.decl.Volumes)))
+	c.reference(path+".volume", "volume", f.Volume, declaredNames(c.decl.Volumes, c.others.Declared.Volumes))
 	c.once(used, f.Volume, path+".volume", "used by")
 	if c.has(path + ".type") {
 		c.oneOf(path+".type", f.Type, filesystemTypes...)
@@ -106,8 +105,11 @@ func (c *checker) onVolume(path string, f Filesystem, used map[string]string) {
 // room checks that the volume is large enough for the type.
 func (c *checker) room(path string, f Filesystem) {
 	kind := cmp.Or(f.Type, filesystemTypes[0])
-	v, declared := c.decl.Volumes[f.Volume]
-	if !declared || !c.ok("volumes."+f.Volume+".size") || !c.has("volumes."+f.Volume+".size") || v.Size >= leastOn[kind] {
+	v, own := c.decl.Volumes[f.Volume]
+	if !own {
+		v = c.others.Declared.Volumes[f.Volume]
+	}
+	if v.Size == 0 || own && !c.ok("volumes."+f.Volume+".size") || v.Size >= leastOn[kind] {
 		return
 	}
 	c.bad(path+".volume", "%s needs a volume of at least %s, and %s has %s; make the volume larger or choose another type",
@@ -156,12 +158,12 @@ func (c *checker) mountOptions(path string, f Filesystem) {
 	}
 }
 
-// reference checks that a named object is declared in the same file.
+// reference checks that a named object is declared, here or in another document.
 func (c *checker) reference(path, kind, name string, declared []string) bool {
 	if !c.ok(path) {
 		return false
 	}
-	if _, found := slices.BinarySearch(declared, name); found {
+	if _, found := slices.BinarySearch(declared, name); found || c.others.Open {
 		return true
 	}
 	meant := near.Word(name, declared)
@@ -169,6 +171,10 @@ func (c *checker) reference(path, kind, name string, declared []string) bool {
 	if meant == "" && (len(declared) == 0 || len(declared) > 10) {
 		hint = fmt.Sprintf("; declare it under %q", kind+"s")
 	}
-	c.bad(path, "the %s %s is not declared in this file%s", kind, quote(name), hint)
+	place := "in this file"
+	if c.others.Where != nil {
+		place = "in any document"
+	}
+	c.bad(path, "the %s %s is not declared %s%s", kind, quote(name), place, hint)
 	return false
 }

@@ -1,0 +1,146 @@
+package api
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"hostler/agent/spec"
+	"hostler/agent/spec/documents"
+	"hostler/agent/state"
+	"hostler/internal/fault"
+)
+
+// inForce are the documents that are in force, by name.
+func (w *world) inForce() map[string]documents.Document {
+	all := map[string]documents.Document{}
+	for name, d := range w.declarations {
+		if d.gone {
+			continue
+		}
+		doc := documents.Document{Name: name, Place: name, From: d.record.From, Declaration: d.record.Document, Lines: d.record.Lines, Rank: rankOf(d.record.Source)}
+		if isFile(d.record.Source) {
+			doc.Place, doc.From = d.record.Source, d.record.Source
+		}
+		all[name] = doc
+	}
+	return all
+}
+
+func rankOf(source string) documents.Rank {
+	switch {
+	case source == spec.SourceStamps:
+		return documents.Leaving
+	case isFile(source):
+		return documents.File
+	}
+	return documents.Applied
+}
+
+// request asks which documents are in force once docs are wanted too.
+func (w *world) request(docs []document) documents.Request {
+	r := documents.Request{InForce: w.inForce(), Wanted: w.inForce(), Owners: w.recorded(), Existing: w.existing(), Refused: map[string]error{}}
+	for _, doc := range docs {
+		r.Wanted[doc.name] = documents.Document{
+			Name: doc.name, Place: doc.place, From: cmp.Or(doc.from, fileOf(doc.source)), Declaration: doc.decl, Text: doc.text, Lines: doc.lines, Rank: rankOf(doc.source),
+		}
+	}
+	return r
+}
+
+// fileOf is the path of a declaration's source, "" where it is none.
+func fileOf(source string) string {
+	if isFile(source) {
+		return source
+	}
+	return ""
+}
+
+// recorded tells which declaration each object that is there belongs to.
+func (w *world) recorded() map[string]string {
+	owners := map[string]string{}
+	for name, k := range w.machines {
+		if k.record.Held == "" {
+			owners[spec.KindMachine+"/"+name] = k.record.Declaration
+		}
+	}
+	for id, g := range w.givens {
+		if g.held == "" {
+			owners[id.Kind+"/"+id.Name] = g.declaration
+		}
+	}
+	return owners
+}
+
+// enforce puts the merged documents in force. docs are those that were wanted.
+func (w *world) enforce(m documents.Merged, docs []document) {
+	for _, doc := range docs {
+		if m.Refused[doc.name] != nil {
+			continue
+		}
+		d := w.declarations[doc.name]
+		if d == nil {
+			d = &declared{}
+			w.declarations[doc.name] = d
+		}
+		d.gone = false
+		d.record = spec.DeclarationRecord{Source: doc.source, From: doc.from, Lines: doc.lines, Document: doc.decl}
+	}
+	for name, d := range w.declarations {
+		doc, there := m.InForce[name]
+		had := len(d.record.Document.Objects())
+		if !there || had > 0 && len(doc.Declaration.Objects()) == 0 {
+			d.gone = true
+			continue
+		}
+		if len(doc.Declaration.Objects()) != had {
+			d.record.Document = doc.Declaration
+		}
+	}
+	w.owners = m.Owners
+}
+
+// mergeAlone puts the documents that are there in force, after one of them was
+// changed in place.
+func (w *world) mergeAlone() {
+	w.enforce(documents.Merge(w.request(nil)), nil)
+}
+
+// inTheWay finds the wanted documents that the objects that are there forbid.
+func (w *world) inTheWay(docs []document, refused map[string]error) {
+	for _, doc := range docs {
+		if unsupported := spec.Unsupported(doc.decl); len(unsupported) > 0 && isFile(doc.source) {
+			refused[doc.name] = fault.New(fault.Invalid, "cannot apply %s: %s", doc.name, strings.Join(unsupported, "; "))
+		} else if err := w.checkTypes(doc); err != nil {
+			refused[doc.name] = err
+		} else if err := w.checkPlaces(doc); err != nil {
+			refused[doc.name] = err
+		}
+	}
+}
+
+// checkUsed refuses to remove an object that a machine or filesystem of a
+// document uses: it was declared until now and its users still are.
+func (w *world) checkUsed(before map[string]string) error {
+	for _, object := range slices.Sorted(maps.Keys(before)) {
+		if w.owners[object] != "" {
+			continue
+		}
+		users, err := w.usersOf(idOf(object), nil)
+		if err != nil {
+			return err
+		}
+		users = slices.DeleteFunc(users, func(u string) bool { return w.owners[u] == "" })
+		if len(users) > 0 {
+			return fault.New(fault.Conflict, "cannot remove %s, which no document would declare: it is used by %s (declaration %s); declare it, or apply %s without it",
+				object, strings.Join(users, ", "), w.owners[users[0]], users[0])
+		}
+	}
+	return nil
+}
+
+func idOf(object string) state.ID {
+	kind, name, _ := strings.Cut(object, "/")
+	return state.ID{Kind: kind, Name: name}
+}

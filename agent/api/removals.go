@@ -1,0 +1,229 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/internal/fault"
+)
+
+// impactDestroy is the impact of a step that removes an object with its data.
+const impactDestroy = "destroy"
+
+func withoutDestroy(impacts []string) []string {
+	return slices.DeleteFunc(slices.Clone(impacts), func(i string) bool { return i == impactDestroy })
+}
+
+// goneFrom names the declarations that were applied from files of the folders
+// and are not among the documents.
+func (w *world) goneFrom(folders []string, docs []document) (gone []string) {
+	for name, d := range w.declarations {
+		if d.record.Source != spec.SourceApply || d.record.From == "" || !slices.Contains(folders, filepath.Dir(d.record.From)) {
+			continue
+		}
+		if !slices.ContainsFunc(docs, func(doc document) bool { return doc.name == name }) {
+			gone = append(gone, name)
+		}
+	}
+	slices.Sort(gone)
+	return gone
+}
+
+// ofDeclarations are the objects (KIND/NAME) of the documents' declarations and
+// of those in gone.
+func (w *world) ofDeclarations(docs []document, gone []string) map[string]bool {
+	mine := map[string]bool{}
+	for _, name := range gone {
+		mine[name] = true
+	}
+	for _, doc := range docs {
+		mine[doc.name] = true
+	}
+	objects := map[string]bool{}
+	for name, k := range w.machines {
+		if mine[k.record.Declaration] {
+			objects[spec.KindMachine+"/"+name] = true
+		}
+	}
+	for id, g := range w.givens {
+		if mine[g.declaration] {
+			objects[id.Kind+"/"+id.Name] = true
+		}
+	}
+	return objects
+}
+
+// unread says why it is not known which objects the documents declare, "" when
+// it is.
+func (s *Server) unread(w *world) string {
+	answer := s.folder.Load()
+	if answer == nil {
+		for _, d := range w.declarations {
+			if isFile(d.record.Source) {
+				return "the declaration files are not read yet"
+			}
+		}
+		return ""
+	}
+	if len(answer.Refused) == 0 {
+		return ""
+	}
+	return strings.Join(slices.Sorted(maps.Keys(answer.Refused)), ", ") + " is not in force"
+}
+
+// heldRemovals are the steps that wait for consent: to remove the objects of
+// the documents' declarations that no document declares any more.
+func (s *Server) heldRemovals(w *world, docs []document, gone []string) (steps []Step) {
+	mine := w.ofDeclarations(docs, gone)
+	for _, object := range w.held() {
+		if !mine[object] {
+			continue
+		}
+		st := Step{Object: object, Action: "delete", Impact: impactDestroy, Detail: "no document declares it any more", Held: "--allow " + impactDestroy}
+		if users, err := w.usersOf(idOf(object), nil); err == nil && len(users) > 0 {
+			st.Held = "it is used by " + strings.Join(users, ", ")
+			if slices.ContainsFunc(users, func(u string) bool { return w.owners[u] == "" }) {
+				st.Held += "; --allow " + impactDestroy
+			}
+		}
+		if why := s.unread(w); why != "" {
+			st.Held = "nothing is removed while " + why
+		}
+		if renamed := w.looksRenamed(object); renamed != "" {
+			st.Detail += fmt.Sprintf("; to rename it to %s with its data, add \"renamed-from: %s\" to %s", renamed, idOf(object).Name, renamed)
+		}
+		steps = append(steps, st)
+	}
+	return steps
+}
+
+// looksRenamed names a machine that is new and declared as a held one was.
+func (w *world) looksRenamed(object string) string {
+	id := idOf(object)
+	if id.Kind != spec.KindMachine {
+		return ""
+	}
+	was := w.machines[id.Name].record.Machine
+	for _, name := range slices.Sorted(maps.Keys(w.machines)) {
+		k := w.machines[name]
+		if k.before == nil && k.record.Machine.RenamedFrom == "" && same(was, k.record.Machine) {
+			return name
+		}
+	}
+	return ""
+}
+
+// AllowRequest consents to an impact on objects, as KIND/NAME.
+type AllowRequest struct {
+	Impact  string   `json:"impact" enum:"restart,recreate,destroy"`
+	Objects []string `json:"objects" minItems:"1" maxItems:"10000"`
+}
+
+// allowed consents to held steps, in one atomic write.
+func (s *Server) allowed(ctx context.Context, i *in[AllowRequest]) (*out[DeleteAnswer], error) {
+	var outcomes []Outcome
+	err := s.rewrite(ctx, false, func(w *world) error {
+		outcomes = make([]Outcome, len(i.Body.Objects))
+		consent, together := map[string]bool{}, map[string]bool{}
+		for _, object := range i.Body.Objects {
+			together[object] = true
+		}
+		for n, object := range i.Body.Objects {
+			err := s.consent(w, i.Body.Impact, object, together)
+			if outcomes[n] = outcomeOf(object, err); err == nil && i.Body.Impact == impactDestroy {
+				consent[object] = true
+			}
+		}
+		if len(consent) == 0 {
+			return nil
+		}
+		_, err := w.settle(nil, removal{consent: consent})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &out[DeleteAnswer]{DeleteAnswer{outcomes}}, nil
+}
+
+// consent allows one impact on one object. For destroy it only checks; with
+// holds the objects that are to go together.
+func (s *Server) consent(w *world, impact, object string, with map[string]bool) error {
+	id, err := parseObject(object)
+	if err != nil {
+		return err
+	}
+	k, g := w.machines[id.Name], w.givens[id]
+	if id.Kind == spec.KindMachine && k == nil || id.Kind != spec.KindMachine && g == nil {
+		return fault.New(fault.NotFound, "%s is not there", clip(object, 128))
+	}
+	switch {
+	case impact == impactDestroy:
+		return s.consentDestroy(w, object, with)
+	case id.Kind == spec.KindMachine:
+		k.record.Allow = slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(k.record.Allow), impact))))
+		return nil
+	case id.Kind == spec.KindNetwork:
+		return g.change(id, func(r *spec.NetworkRecord) {
+			r.Allow = slices.Compact(slices.Sorted(slices.Values(append(r.Allow, impact))))
+		}, nil, nil)
+	}
+	return fault.New(fault.Invalid, "cannot allow %s of %s: only machines and networks are restarted or recreated", impact, clip(object, 128))
+}
+
+func (s *Server) consentDestroy(w *world, object string, with map[string]bool) error {
+	if owner := w.owners[object]; owner != "" {
+		return fault.New(fault.Conflict, "%s is not held: the declaration %s declares it; remove it there, or run `hostler delete %s`", object, owner, object)
+	}
+	if why := s.unread(w); why != "" {
+		return fault.New(fault.NotReady, "cannot remove %s while %s, since it may be declared there; mend that file first", object, why)
+	}
+	users, err := w.usersOf(idOf(object), with)
+	if err != nil {
+		return err
+	}
+	if len(users) > 0 {
+		return fault.New(fault.Conflict, "cannot remove %s: it is used by %s", object, strings.Join(users, ", "))
+	}
+	return nil
+}
+
+// noteHeld records an event for each object that no document declares any more
+// since this write. Events are told at least once, or not at all after a crash.
+func (s *Server) noteHeld(ctx context.Context, w *world) {
+	var events []state.Event
+	for _, object := range w.newlyHeld() {
+		events = append(events, state.Event{
+			Time: s.now(), Object: idOf(object), Level: state.LevelWarn, Reason: "Held",
+			Message: "no document declares it any more; it is held: `hostler allow destroy " + object + "` removes it with its data",
+		})
+	}
+	if len(events) == 0 {
+		return
+	}
+	if err := s.o.Backend.Record(ctx, events...); err != nil {
+		s.log.Warn("cannot record that objects are held", "error", err)
+	}
+}
+
+// newlyHeld lists the objects that are held since this write, sorted.
+func (w *world) newlyHeld() (objects []string) {
+	for name, k := range w.machines {
+		if k.life == state.Alive && k.record.Held != "" && k.was.Held == "" {
+			objects = append(objects, spec.KindMachine+"/"+name)
+		}
+	}
+	for id, g := range w.givens {
+		if g.life == state.Alive && g.held != "" && g.holds == "" {
+			objects = append(objects, id.Kind+"/"+id.Name)
+		}
+	}
+	slices.Sort(objects)
+	return objects
+}

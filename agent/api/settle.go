@@ -1,0 +1,269 @@
+package api
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"hostler/agent/spec"
+	"hostler/agent/spec/documents"
+	"hostler/agent/state"
+)
+
+// This file brings the records in step with the documents in force: it makes
+// and changes the objects that they declare, and decides about each object that
+// no document declares any more. It is pure.
+
+// removal says which objects may be removed.
+type removal struct {
+	// consent holds the objects (KIND/NAME) whose removal was allowed.
+	consent map[string]bool
+	// partial: a document cannot be read or taken over, so an object that seems
+	// undeclared may stand in it. Nothing is removed.
+	partial bool
+	// lost: conf.d as a whole went away, or is another file system than before.
+	lost bool
+}
+
+// settle makes the records those of the documents in force. docs are being
+// applied by hand. It returns the objects that are to be removed now, sorted.
+func (w *world) settle(docs []document, r removal) ([]string, error) {
+	byHand := map[string]document{}
+	for _, doc := range docs {
+		byHand[doc.name] = doc
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.declarations)) {
+		d := w.declarations[name]
+		if d.gone {
+			continue
+		}
+		given, hand := byHand[name]
+		doc := document{name: name, source: d.record.Source, decl: d.record.Document, confirm: given.confirm}
+		if err := w.settleDocument(doc, hand); err != nil {
+			return nil, err
+		}
+	}
+	return w.retire(r)
+}
+
+// settleDocument makes or changes the objects that a document owns.
+func (w *world) settleDocument(doc document, byHand bool) error {
+	wanted := givensOf(doc)
+	for _, id := range sortedIDs(wanted) {
+		if w.owners[id.Kind+"/"+id.Name] != doc.name {
+			continue
+		}
+		if err := w.declareGiven(id, wanted[id], doc.name); err != nil {
+			return err
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(doc.decl.Machines)) {
+		if w.owners[spec.KindMachine+"/"+name] == doc.name {
+			w.declareMachine(name, doc.decl.Machines[name], doc, byHand)
+		}
+	}
+	return nil
+}
+
+// undeclared lists the objects that are there and that no document declares.
+// Objects of a declaration whose document was lost are not among them: after
+// the loss of a store they live until that declaration comes again.
+func (w *world) undeclared() map[string]spec.Hold {
+	all := map[string]spec.Hold{}
+	note := func(object, declaration string, held spec.Hold) {
+		_, known := w.declarations[declaration]
+		if w.owners[object] == "" && (known || held != "") {
+			all[object] = held
+		}
+	}
+	for name, k := range w.machines {
+		if k.life == state.Alive {
+			note(spec.KindMachine+"/"+name, k.record.Declaration, k.record.Held)
+		}
+	}
+	for id, g := range w.givens {
+		if g.life == state.Alive {
+			note(id.Kind+"/"+id.Name, g.declaration, g.held)
+		}
+	}
+	return all
+}
+
+// retire sends away the undeclared objects that may go, and holds the others.
+func (w *world) retire(r removal) ([]string, error) {
+	undeclared := w.undeclared()
+	going := map[string]bool{}
+	for object, held := range undeclared {
+		switch {
+		case r.partial:
+		case r.consent[object]:
+			going[object] = true
+		case r.lost || held == spec.HoldLost:
+		case w.hasNoData(object), w.retained(object), w.obeyed:
+			going[object] = true
+		}
+	}
+	// An object that something uses which stays, stays.
+	for changed := true; changed; {
+		changed = false
+		for object := range going {
+			users, err := w.usersOf(idOf(object), going)
+			if err != nil {
+				return nil, err
+			}
+			if len(users) > 0 {
+				delete(going, object)
+				changed = true
+			}
+		}
+	}
+	for object, held := range undeclared {
+		switch {
+		case going[object]:
+			w.send(object)
+		case held == spec.HoldLost || r.lost:
+			if err := w.hold(object, spec.HoldLost); err != nil {
+				return nil, err
+			}
+		default:
+			if err := w.hold(object, spec.HoldRemoval); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return orEmpty(slices.Sorted(maps.Keys(going))), nil
+}
+
+// lives says whether an object is there and not on its way out.
+func (w *world) lives(object string) bool {
+	id := idOf(object)
+	if id.Kind == spec.KindMachine {
+		return w.machines[id.Name].life == state.Alive
+	}
+	return w.givens[id].life == state.Alive
+}
+
+// send has an object removed.
+func (w *world) send(object string) {
+	id := idOf(object)
+	if id.Kind != spec.KindMachine {
+		w.givens[id].life = state.Dying
+		return
+	}
+	k := w.machines[id.Name]
+	k.life = state.Dying
+	k.record.Released = k.record.Released || k.record.Machine.Retain
+}
+
+// hold keeps an object that no document declares.
+func (w *world) hold(object string, h spec.Hold) error {
+	id := idOf(object)
+	if id.Kind == spec.KindMachine {
+		w.machines[id.Name].record.Held = h
+		return nil
+	}
+	return w.givens[id].hold(id, h)
+}
+
+// hasNoData says that an object never held data of its own, so that nothing is
+// lost with it.
+func (w *world) hasNoData(object string) bool {
+	id := idOf(object)
+	if id.Kind == spec.KindMachine {
+		k := w.machines[id.Name]
+		if k.before == nil {
+			return true
+		}
+		status, known := k.status()
+		seen := len(k.before.Status) > 0 && (!known || status.Instance != nil)
+		return !seen && !k.record.Adopted && !w.making[k.before.UID]
+	}
+	g := w.givens[id]
+	if id.Kind == spec.KindNetwork || g.before == nil {
+		return true
+	}
+	var status spec.StorageStatus
+	if len(g.before.Status) > 0 && json.Unmarshal(g.before.Status, &status) != nil {
+		return false
+	}
+	if id.Kind == spec.KindFilesystem {
+		var r spec.FilesystemRecord
+		if json.Unmarshal(g.now, &r) == nil && r.Filesystem.Provider == "tmpfs" {
+			return true
+		}
+	}
+	return !status.Created && !w.making[g.before.UID]
+}
+
+// retained says that the removal of an object keeps its instance or its data.
+func (w *world) retained(object string) bool {
+	id := idOf(object)
+	if id.Kind == spec.KindMachine {
+		return w.machines[id.Name].record.Machine.Retain
+	}
+	var r struct {
+		Volume     spec.Volume     `json:"volume"`
+		Filesystem spec.Filesystem `json:"filesystem"`
+	}
+	return json.Unmarshal(w.givens[id].now, &r) == nil && (r.Volume.Retain || r.Filesystem.Retain)
+}
+
+// held lists the undeclared objects that are there, sorted.
+func (w *world) held() []string {
+	var all []string
+	for object, h := range w.undeclared() {
+		if h != "" {
+			all = append(all, object)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// awaited says whether the documents declare an object that is on its way out:
+// it is made again once it is gone.
+func (w *world) awaited() bool {
+	for object := range w.owners {
+		id := idOf(object)
+		if k := w.machines[id.Name]; id.Kind == spec.KindMachine && k != nil && k.life != state.Alive {
+			return true
+		}
+		if g := w.givens[id]; g != nil && g.life != state.Alive {
+			return true
+		}
+	}
+	return false
+}
+
+// existing are the objects that have a record, as one declaration.
+func (w *world) existing() spec.Declaration {
+	var all spec.Declaration
+	for name, k := range w.machines {
+		if k.life == state.Alive {
+			documents.Add(&all, spec.Declaration{Machines: map[string]spec.Machine{name: k.record.Machine}})
+		}
+	}
+	for id, g := range w.givens {
+		if g.life != state.Alive {
+			continue
+		}
+		switch id.Kind {
+		case spec.KindNetwork:
+			var r spec.NetworkRecord
+			if json.Unmarshal(g.now, &r) == nil {
+				documents.Add(&all, spec.Declaration{Networks: map[string]spec.Network{id.Name: r.Network}})
+			}
+		case spec.KindVolume:
+			var r spec.VolumeRecord
+			if json.Unmarshal(g.now, &r) == nil {
+				documents.Add(&all, spec.Declaration{Volumes: map[string]spec.Volume{id.Name: r.Volume}})
+			}
+		case spec.KindFilesystem:
+			var r spec.FilesystemRecord
+			if json.Unmarshal(g.now, &r) == nil {
+				documents.Add(&all, spec.Declaration{Filesystems: map[string]spec.Filesystem{id.Name: r.Filesystem}})
+			}
+		}
+	}
+	return all
+}

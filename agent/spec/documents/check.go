@@ -1,0 +1,206 @@
+package documents
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"hostler/agent/spec"
+	"hostler/internal/fault"
+)
+
+// check finds the new documents that cannot be in force beside the others.
+func (s *set) check(r Request) map[string]error {
+	wrong := map[string]error{}
+	for name, objects := range s.rivals {
+		if s.new[name] {
+			slices.Sort(objects)
+			wrong[name] = s.conflict(name, objects)
+		}
+	}
+	if len(wrong) > 0 {
+		return wrong
+	}
+	declared, where := s.union(r)
+	for _, name := range s.order(r) {
+		doc := s.docs[name]
+		objects := doc.Declaration.Objects()
+		_, err := spec.ParseAmong(doc.Place, doc.Text, spec.Others{
+			Declared: Without(declared.referable, append(s.dropped(name, r), objects...)...),
+			Claimed:  Without(declared.claimed, objects...), Where: where,
+		})
+		if err != nil {
+			wrong[name] = err
+			continue
+		}
+		Add(&declared.claimed, doc.Declaration)
+	}
+	if len(wrong) > 0 {
+		return wrong
+	}
+	return s.checkUsers(r, declared.referable)
+}
+
+// dropped lists the objects that a document had and that no document declares
+// now: it must not refer to them itself.
+func (s *set) dropped(name string, r Request) (objects []string) {
+	for object, owner := range r.Owners {
+		if owner == name && s.owners[object] == "" {
+			objects = append(objects, object)
+		}
+	}
+	return objects
+}
+
+// conflict says which objects two documents declare differently.
+func (s *set) conflict(name string, objects []string) error {
+	texts := make([]string, len(objects))
+	for i, object := range objects {
+		owner := s.owners[object]
+		texts[i] = fmt.Sprintf("%s is declared differently at %s, which has it, and at %s; make both alike, or remove it from one of them",
+			object, s.docs[owner].At(object), s.docs[name].At(object))
+	}
+	return fault.New(fault.Conflict, "%s", strings.Join(texts, "; "))
+}
+
+// At tells where a document declares an object: web.yaml:4.
+func (d Document) At(object string) string {
+	place := cmp.Or(d.From, d.Place, "the declaration "+d.Name)
+	if line := d.Lines[object]; line > 0 {
+		return fmt.Sprintf("%s:%d", place, line)
+	}
+	return place
+}
+
+// unions are the objects of several documents.
+type unions struct {
+	// referable can be referred to; claimed have their ports, addresses and
+	// storage already.
+	referable, claimed spec.Declaration
+}
+
+// union joins the documents. Held machines cannot be referred to, but have their
+// ports; one that a document renames gives them up.
+func (s *set) union(r Request) (u unions, where map[string]string) {
+	where = map[string]string{}
+	held := Without(r.Existing, slices.Collect(maps.Keys(s.owners))...)
+	for _, doc := range s.docs {
+		for _, m := range doc.Declaration.Machines {
+			delete(held.Machines, m.RenamedFrom)
+		}
+	}
+	for _, object := range held.Objects() {
+		where[object] = "no document declares it any more; it is held"
+	}
+	Add(&u.claimed, held)
+	held.Machines = nil
+	Add(&u.referable, held)
+	for _, name := range slices.Sorted(maps.Keys(s.docs)) {
+		doc := s.docs[name]
+		for _, object := range doc.Declaration.Objects() {
+			if s.owners[object] == name {
+				where[object] = doc.At(object)
+			}
+		}
+		Add(&u.referable, doc.Declaration)
+		if !s.new[name] {
+			Add(&u.claimed, doc.Declaration)
+		}
+	}
+	return u, where
+}
+
+// order lists the new documents: what was in force in another version comes
+// first and keeps its ports and bridges.
+func (s *set) order(r Request) []string {
+	var names []string
+	for name, fresh := range s.new {
+		if fresh {
+			names = append(names, name)
+		}
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		_, knownA := r.InForce[a]
+		_, knownB := r.InForce[b]
+		return cmp.Or(truth(knownB)-truth(knownA), cmp.Compare(a, b))
+	})
+	return names
+}
+
+// checkUsers finds the new documents that change an object in a way that breaks
+// another document's machine or filesystem, e.g. a network whose new subnet has
+// no room for a declared address.
+func (s *set) checkUsers(r Request, all spec.Declaration) map[string]error {
+	changed := map[string]string{} // object → the new document that changes it
+	for name := range s.new {
+		if !s.new[name] {
+			continue
+		}
+		for _, object := range s.docs[name].Declaration.Objects() {
+			before := objectIn(r.InForce[r.Owners[object]].Declaration, object)
+			if before != nil && !same(before, objectIn(s.docs[name].Declaration, object)) {
+				changed[object] = name
+			}
+		}
+	}
+	wrong := map[string]error{}
+	for name, doc := range s.docs {
+		if s.new[name] || doc.Rank == Leaving {
+			continue
+		}
+		users := usersIn(doc.Declaration, changed)
+		for user, culprit := range users {
+			one := alone(doc.Declaration, user)
+			_, err := spec.ParseAmong(name, spec.EncodeYAML(one), spec.Others{Declared: Without(all, user)})
+			var es spec.Errors
+			if errors.As(err, &es) {
+				wrong[culprit] = fault.New(fault.Conflict, "%s at %s would be wrong: %s", user, doc.At(user), es[0].Message)
+			}
+		}
+	}
+	return wrong
+}
+
+// usersIn lists the objects of a declaration that use a changed object, each
+// with the document that changes it.
+func usersIn(d spec.Declaration, changed map[string]string) map[string]string {
+	users := map[string]string{}
+	note := func(user, used string) {
+		if doc := changed[used]; doc != "" {
+			users[user] = doc
+		}
+	}
+	for name, m := range d.Machines {
+		for _, used := range Uses(m) {
+			note(spec.KindMachine+"/"+name, used)
+		}
+	}
+	for name, f := range d.Filesystems {
+		note(spec.KindFilesystem+"/"+name, spec.KindVolume+"/"+f.Volume)
+	}
+	return users
+}
+
+// Uses lists the networks, volumes and filesystems (KIND/NAME) of a machine.
+func Uses(m spec.Machine) (used []string) {
+	for _, nic := range m.Networks {
+		used = append(used, spec.KindNetwork+"/"+nic.Network)
+	}
+	for _, a := range m.Storage {
+		if a.Volume != "" {
+			used = append(used, spec.KindVolume+"/"+a.Volume)
+		} else {
+			used = append(used, spec.KindFilesystem+"/"+a.Filesystem)
+		}
+	}
+	return used
+}
+
+// alone is the declaration of one of its objects alone.
+func alone(d spec.Declaration, object string) spec.Declaration {
+	objects := slices.DeleteFunc(d.Objects(), func(o string) bool { return o == object })
+	return Without(d, objects...)
+}
