@@ -12,8 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"hostler/agent/api"
 	"hostler/agent/spec"
 	"hostler/agent/state"
@@ -140,7 +138,6 @@ func (h *host) applyFolder(ctx context.Context, r *folderReader, a applier) (nex
 		h.tellFile(ctx, path, answer)
 	}
 	h.untell(r.dir, slices.Collect(maps.Keys(f.Files)))
-	h.tellKept(r.dir, answer)
 	sooner := func(d time.Duration) {
 		if next == 0 || d < next {
 			next = d
@@ -187,17 +184,6 @@ func (h *host) refusedEvent(ctx context.Context, path, text string) {
 	}
 }
 
-// tellKept shows which objects are there although no document declares them.
-func (h *host) tellKept(dir string, answer api.FolderAnswer) {
-	key := dir + " removals"
-	if len(answer.Kept) == 0 {
-		h.notice(key, "")
-		return
-	}
-	h.tell(key, fmt.Sprintf("no document declares %s any more; held: `hostler allow destroy %s` removes it with its data",
-		strings.Join(answer.Kept, ", "), strings.Join(answer.Kept, " ")))
-}
-
 // untell takes back what was told of files of the folder that are there no
 // more.
 func (h *host) untell(dir string, present []string) {
@@ -239,165 +225,4 @@ func declarationFiles(dir string) ([]string, error) {
 func isDeclaration(path string) bool {
 	ext := filepath.Ext(path)
 	return (ext == ".yaml" || ext == ".yml" || ext == ".json") && !strings.HasPrefix(filepath.Base(path), ".")
-}
-
-// goneFiles lists the files of the folder that something was declared in and
-// that are there no more.
-func goneFiles(ctx context.Context, dir string, present []string, a applier) ([]string, error) {
-	sources, err := a.Files(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return slices.DeleteFunc(sources, func(path string) bool {
-		return filepath.Dir(path) != dir || slices.Contains(present, path)
-	}), nil
-}
-
-// folderReader remembers between two readings of a folder which files are gone.
-type folderReader struct {
-	dir string
-	// missing tells since when a file is gone.
-	missing map[string]time.Time
-	// device is the file system that was read, before that of the last reading
-	// that was put in force; empty: not known.
-	device, before string
-}
-
-// readFolder reads the files of a folder, whose file system may have changed
-// since the last reading, also one of an agent before.
-func (h *host) readFolder(ctx context.Context, r *folderReader, a applier) (f api.Folder, next time.Duration, written []string, err error) {
-	present, err := declarationFiles(r.dir)
-	if err != nil {
-		return f, 0, nil, err
-	}
-	gone, err := goneFiles(ctx, r.dir, present, a)
-	if err != nil {
-		return f, 0, nil, err
-	}
-	f = api.Folder{Path: r.dir, Files: map[string]api.File{}}
-	total := 0
-	for _, path := range present {
-		content, err := readDeclaration(path)
-		if total += len(content); total > maxDeclarations {
-			err = fault.New(fault.Invalid, "the files of %s are longer than %d MiB together; take some out", r.dir, maxDeclarations>>20)
-		}
-		if errors.Is(err, errBeingWritten) {
-			written = append(written, path)
-		}
-		if err != nil {
-			content = nil
-		}
-		f.Files[path] = api.File{Content: content, Err: err}
-	}
-	now := h.now()
-	for path := range r.missing {
-		if !slices.Contains(gone, path) {
-			delete(r.missing, path)
-		}
-	}
-	for _, path := range gone {
-		since, known := r.missing[path]
-		if !known {
-			since, r.missing[path] = now, now
-		}
-		if left := goneFor - now.Sub(since); left > 0 {
-			f.Settling = append(f.Settling, path)
-			if next == 0 || left < next {
-				next = left
-			}
-		}
-	}
-	if r.before == "" {
-		status, err := h.hostStatus(ctx)
-		if err != nil {
-			return f, 0, nil, err
-		}
-		r.before = status.ConfDevice
-	}
-	if r.device, err = deviceOf(r.dir); err != nil {
-		return f, 0, nil, err
-	}
-	f.Moved = r.before != "" && r.before != r.device
-	return f, next, written, nil
-}
-
-// deviceOf names the file system that a folder is on, as MAJOR:MINOR.
-func deviceOf(dir string) (string, error) {
-	var stat unix.Stat_t
-	if err := unix.Stat(dir, &stat); err != nil {
-		return "", fmt.Errorf("cannot read %s: %w", dir, err)
-	}
-	return fmt.Sprintf("%d:%d", unix.Major(stat.Dev), unix.Minor(stat.Dev)), nil
-}
-
-// rememberFolder keeps the file system that was read.
-func (h *host) rememberFolder(ctx context.Context, r *folderReader) error {
-	if r.before == r.device {
-		return nil
-	}
-	h.learning.Lock()
-	defer h.learning.Unlock()
-	status, err := h.hostStatus(ctx)
-	if err != nil {
-		return err
-	}
-	status.ConfDevice = r.device
-	if err := h.writeHostStatus(ctx, status); err != nil {
-		return err
-	}
-	r.before = r.device
-	return nil
-}
-
-// remake is the worker that makes again the objects that were declared again
-// while they were being removed.
-func (h *host) remake(a applier) func(context.Context) error {
-	return func(ctx context.Context) error {
-		changes, err := h.store.Watch(ctx, spec.KindMachine, spec.KindNetwork, spec.KindVolume, spec.KindFilesystem)
-		if err != nil {
-			return fmt.Errorf("cannot watch the store: %w", err)
-		}
-		for first := true; ; first = false {
-			ids, open := <-changes
-			if !open {
-				return ctx.Err()
-			}
-			gone, err := h.anyGone(ctx, ids, a)
-			if err == nil && (gone || first) { // an agent before may have died between the two
-				err = a.Remake(ctx)
-			}
-			if err != nil && ctx.Err() == nil {
-				return fmt.Errorf("cannot make again what was removed: %w", err)
-			}
-		}
-	}
-}
-
-// anyGone says whether an object is gone, where documents declare again some
-// that were being removed.
-func (h *host) anyGone(ctx context.Context, ids []state.ID, a applier) (bool, error) {
-	if !a.Awaits() {
-		return false, nil
-	}
-	for _, id := range ids {
-		if _, err := h.store.Get(ctx, id); fault.Is(err, fault.NotFound) {
-			return true, nil
-		} else if err != nil {
-			return false, err
-		}
-	}
-	return false, nil
-}
-
-// readDeclaration reads a file, if it is one: a pipe would be waited for. It
-// fails with errBeingWritten.
-func readDeclaration(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fault.New(fault.Invalid, "it is not a file")
-	}
-	return readWhole(path, maxDeclaration)
 }

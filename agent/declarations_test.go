@@ -117,11 +117,12 @@ func (c *confd) lives(t *testing.T) (alive, held []string) {
 }
 
 func document(machines ...string) string {
-	text := "version: 1\nmachines:\n"
+	var text strings.Builder
+	text.WriteString("version: 1\nmachines:\n")
 	for _, m := range machines {
-		text += "  " + m + ": {type: lxd, image: debian/12}\n"
+		text.WriteString("  " + m + ": {type: lxd, image: debian/12}\n")
 	}
-	return text
+	return text.String()
 }
 
 func writeFile(t *testing.T, path, content string) {
@@ -229,9 +230,6 @@ func TestAFolderOnAnotherFileSystemRemovesNothing(t *testing.T) {
 		if alive, held := c.lives(t); !slices.Equal(alive, []string{"a", "b"}) || !slices.Equal(held, []string{"b"}) {
 			t.Errorf("machines %v, held %v", alive, held)
 		}
-	}
-	if !strings.Contains(strings.Join((glance{c.h}).texts(), "\n"), "hostler allow destroy machine/b") {
-		t.Errorf("notices %v", c.h.notices)
 	}
 }
 

@@ -111,7 +111,7 @@ func (s *Server) declare(ctx context.Context, docs []document, req ApplyRequest)
 		steps = append(steps, s.heldRemovals(w, docs, gone)...)
 		p = Plan{
 			Steps: holdUnsupported(steps, unsupported), Machines: machinesOf(docs), Objects: givensIn(docs),
-			Removed: removed, Unsupported: unsupported, Gone: gone,
+			Removed: removed, Unsupported: unsupported, Gone: gone, Awaited: w.awaitedOf(docs),
 		}
 		p.Warnings = s.foresee(look, w, docs)
 		return nil

@@ -72,6 +72,12 @@ func (c *Client) Delete(ctx context.Context, objects []string) ([]Outcome, error
 	return a.Outcomes, c.call(ctx, http.MethodPost, "/v1/delete", nil, DeleteRequest{Objects: objects}, &a)
 }
 
+// Allow consents to an impact on held objects and answers in the order asked.
+func (c *Client) Allow(ctx context.Context, impact string, objects []string) ([]Outcome, error) {
+	var a DeleteAnswer
+	return a.Outcomes, c.call(ctx, http.MethodPost, "/v1/allow", nil, AllowRequest{Impact: impact, Objects: objects}, &a)
+}
+
 // Events returns events with a Seq above after, oldest first; object is
 // KIND/NAME or KIND or empty for all; limit 0 is the agent's own.
 func (c *Client) Events(ctx context.Context, after int64, object string, limit int) ([]Event, error) {

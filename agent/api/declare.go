@@ -202,20 +202,6 @@ func (w *world) allow(impacts []string, docs []document, held map[string]bool) {
 	}
 }
 
-// objects is the set of everything that is declared, as KIND/NAME.
-func (w *world) objects() map[string]bool {
-	all := map[string]bool{}
-	for _, d := range w.declarations {
-		if d.gone {
-			continue
-		}
-		for _, o := range d.record.Document.Objects() {
-			all[o] = true
-		}
-	}
-	return all
-}
-
 // writes are the changes, none for what stays as it is. Machines are matched
 // by uid and not by revision: their revision moves with every status write,
 // while only the holder of the declaring lock writes specs.

@@ -84,7 +84,7 @@ func TestConsentToRecreateIsGivenEachTime(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := w.declare(docs); err != nil {
+		if err := w.put(docs...); err != nil {
 			t.Fatal(err)
 		}
 		w.allow([]string{"recreate"}, docs, map[string]bool{"web": held})

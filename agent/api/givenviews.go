@@ -32,6 +32,7 @@ func volumeRow(o state.Object) (Storage, error) {
 	var rec spec.VolumeRecord
 	row, err := storageRow(o, &rec)
 	row.Provider, row.Declaration = rec.Volume.Provider, rec.Declaration
+	heldRow(o, rec.Held, &row.Message)
 	if row.Size == 0 {
 		row.Size = int64(rec.Volume.Size)
 	}
@@ -42,6 +43,7 @@ func filesystemRow(o state.Object) (Storage, error) {
 	var rec spec.FilesystemRecord
 	row, err := storageRow(o, &rec)
 	row.Provider, row.Declaration = rec.Filesystem.Provider, rec.Declaration
+	heldRow(o, rec.Held, &row.Message)
 	if rec.Filesystem.Volume != "" {
 		row.Provider = "managed"
 	}
@@ -83,6 +85,7 @@ func networkRow(o state.Object) (Network, error) {
 		Guests: map[string][]string{}, Life: string(o.Life), Attempts: st.Attempts.Count, NextRetry: st.Attempts.NextRetry,
 		ErrorKind: st.Attempts.ErrorKind, Declaration: rec.Declaration, UID: o.UID, Observed: st.ObservedGeneration == o.Generation, Conditions: orEmpty(st.Conditions),
 	}
+	heldRow(o, rec.Held, &row.Message)
 	switch {
 	case o.Life != state.Alive:
 		row.Status = "dying"

@@ -39,7 +39,7 @@ func (s *Server) guard(rt route, next http.HandlerFunc) http.HandlerFunc {
 			defer s.streams.give(c.UID)
 		}
 		rc := http.NewResponseController(w)
-		body, err := readBody(r, rt)
+		body, err := readBody(r, rt, c)
 		if err != nil {
 			var p *Problem
 			if !errors.As(err, &p) {
@@ -150,10 +150,13 @@ func (s *Server) recovered(w http.ResponseWriter, r *http.Request) {
 }
 
 // readBody reads and judges the body: within bounds, JSON, no key twice.
-func readBody(r *http.Request, rt route) ([]byte, error) {
+func readBody(r *http.Request, rt route, c caller) ([]byte, error) {
 	limit := rt.body
 	if limit == 0 {
 		limit = maxBody
+	}
+	if c.role == roleReader {
+		limit = min(limit, maxReaderBody)
 	}
 	b, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
 	var ne net.Error

@@ -15,11 +15,12 @@ import (
 // MaxDocuments bounds the JSON of the documents of one apply, in bytes: what
 // else is in the request has room besides.
 const (
-	MaxDocuments = maxApplyBody - 4<<10
+	MaxDocuments = 16 << 20
 
 	maxHeader        = 8 << 10
 	maxBody          = 256 << 10
-	maxApplyBody     = 1 << 20
+	maxApplyBody     = 17 << 20
+	maxReaderBody    = 1 << 20
 	maxConns         = 256
 	maxConnsPerUID   = 64
 	maxConnsOfRoot   = 160

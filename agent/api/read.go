@@ -80,6 +80,9 @@ func (s *Server) declarations(ctx context.Context, _ *struct{}) (*out[[]Declarat
 		if err != nil {
 			return nil, err
 		}
+		if answer := s.folder.Load(); answer != nil && answer.Refused[row.Source] != nil {
+			row.Problem = spec.Summary(answer.Refused[row.Source])
+		}
 		rows = append(rows, row)
 	}
 	return &out[[]Declaration]{rows}, nil
@@ -172,6 +175,13 @@ func (s *Server) doctor(ctx context.Context, _ *struct{}) (*out[[]Check], error)
 	checks, err := s.o.Service.Host.Doctor(ctx)
 	if err != nil {
 		return nil, err
+	}
+	held, err := s.heldNotice(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if held != "" {
+		checks = append(slices.Clone(checks), Check{Name: "removals", Result: "warning", Message: held, Mend: "declare them again, or allow their removal"})
 	}
 	return &out[[]Check]{orEmpty(checks)}, nil
 }

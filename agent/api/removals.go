@@ -227,3 +227,26 @@ func (w *world) newlyHeld() (objects []string) {
 	slices.Sort(objects)
 	return objects
 }
+
+// heldNotice names the objects that are held and how to remove them, "" without
+// any.
+func (s *Server) heldNotice(ctx context.Context) (string, error) {
+	w, err := s.world(ctx)
+	if err != nil {
+		return "", err
+	}
+	held := w.held()
+	if len(held) == 0 {
+		return "", nil
+	}
+	const most = 20
+	names := strings.Join(held[:min(len(held), most)], " ")
+	if len(held) > most {
+		names += fmt.Sprintf(" and %d more", len(held)-most)
+	}
+	text := "no document declares " + names + " any more; held: `hostler allow destroy KIND/NAME` removes an object with its data"
+	if why := s.unread(w); why != "" {
+		text += "; nothing is removed while " + why
+	}
+	return text, nil
+}

@@ -66,7 +66,7 @@ func (w *world) removeDeclaration(name string) error {
 	going := w.ofDeclarations(nil, []string{name})
 	maps.DeleteFunc(going, func(object string, _ bool) bool {
 		found = true
-		return w.owners[object] != "" || !w.lives(object)
+		return w.owners[object] != "" || w.lifeOf(object) != state.Alive
 	})
 	for object := range going {
 		users, err := w.usersOf(idOf(object), going)
@@ -242,17 +242,6 @@ func (w *world) adopt(a Adoptable) error {
 	}
 	w.machines[a.Name].record.Adopted, w.machines[a.Name].uid = true, a.UID
 	return nil
-}
-
-// fromSource lists the declarations that came from a source.
-func (w *world) fromSource(source string) []string {
-	var found []string
-	for _, name := range slices.Sorted(maps.Keys(w.declarations)) {
-		if w.declarations[name].record.Source == source {
-			found = append(found, name)
-		}
-	}
-	return found
 }
 
 // parseObject reads KIND/NAME; names may hold slashes (images do).

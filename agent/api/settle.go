@@ -134,13 +134,16 @@ func (w *world) retire(r removal) ([]string, error) {
 	return orEmpty(slices.Sorted(maps.Keys(going))), nil
 }
 
-// lives says whether an object is there and not on its way out.
-func (w *world) lives(object string) bool {
+// lifeOf is the life of an object, "" for one that is not there.
+func (w *world) lifeOf(object string) state.Life {
 	id := idOf(object)
-	if id.Kind == spec.KindMachine {
-		return w.machines[id.Name].life == state.Alive
+	if k := w.machines[id.Name]; id.Kind == spec.KindMachine && k != nil {
+		return k.life
 	}
-	return w.givens[id].life == state.Alive
+	if g := w.givens[id]; g != nil {
+		return g.life
+	}
+	return ""
 }
 
 // send has an object removed.
@@ -224,15 +227,24 @@ func (w *world) held() []string {
 // it is made again once it is gone.
 func (w *world) awaited() bool {
 	for object := range w.owners {
-		id := idOf(object)
-		if k := w.machines[id.Name]; id.Kind == spec.KindMachine && k != nil && k.life != state.Alive {
-			return true
-		}
-		if g := w.givens[id]; g != nil && g.life != state.Alive {
+		if life := w.lifeOf(object); life != "" && life != state.Alive {
 			return true
 		}
 	}
 	return false
+}
+
+// awaitedOf lists the objects of documents that are made again once they are
+// gone.
+func (w *world) awaitedOf(docs []document) (objects []string) {
+	for _, doc := range docs {
+		for _, object := range doc.decl.Objects() {
+			if life := w.lifeOf(object); life != "" && life != state.Alive {
+				objects = append(objects, object)
+			}
+		}
+	}
+	return objects
 }
 
 // existing are the objects that have a record, as one declaration.

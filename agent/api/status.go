@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"slices"
 
 	"hostler/agent/spec"
 	"hostler/agent/state"
@@ -22,6 +23,13 @@ func (s *Server) status(ctx context.Context, _ *struct{}) (*out[Status], error) 
 		Workers: orEmpty(g.Workers), Machines: map[string]int{}, Drifted: []string{}, Unknown: orEmpty(g.Unknown),
 		UnknownStorage: orEmpty(g.UnknownStorage),
 		Locks:          orEmpty(g.Locks), Disk: orEmpty(g.Disk), Notices: orEmpty(g.Notices), Guard: g.Guard,
+	}
+	held, err := s.heldNotice(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if held != "" {
+		st.Notices = append(slices.Clone(st.Notices), held)
 	}
 	types := map[string]*state.Object{}
 	for i, o := range objects {

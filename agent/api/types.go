@@ -38,7 +38,7 @@ type Declaration struct {
 	Name   string `json:"name"`
 	Source string `json:"source"`
 	// Problem says why the file's present text is not in force; empty: it is.
-	Problem    string    `json:"problem"`
+	Problem    string    `json:"problem,omitempty"`
 	Objects    []string  `json:"objects"` // KIND/NAME, sorted
 	Created    time.Time `json:"created"`
 	Updated    time.Time `json:"updated"`
@@ -80,6 +80,9 @@ type Plan struct {
 	Objects []string `json:"objects,omitempty"`
 	// Removed objects (KIND/NAME) that the documents no longer declare.
 	Removed []string `json:"removed"`
+	// Awaited objects (KIND/NAME) are still being removed, and are made again
+	// once they are gone.
+	Awaited []string `json:"awaited,omitempty"`
 	// Gone are the declarations that were applied from files which the folder
 	// of the request no longer holds.
 	Gone []string `json:"gone,omitempty"`

@@ -25,6 +25,12 @@ func machineRow(o state.Object) (Machine, error) {
 	if p := rec.PowerOverride; p != nil && !*p && row.Status == spec.MachineStopped && row.Message == "" {
 		row.Message = "stopped by hand"
 	}
+	if rec.Held != "" && o.Life == state.Alive {
+		row.Conditions = spec.SetCondition(slices.Clone(row.Conditions), spec.Condition{
+			Type: "Declared", Reason: "Held", Message: heldMessage + " machine/" + o.Name + "`", Since: o.Updated,
+		})
+		heldRow(o, rec.Held, &row.Message)
+	}
 	if st.Instance != nil {
 		row.Instance = st.Instance.Name
 		if !st.Instance.Created.IsZero() {
@@ -33,6 +39,17 @@ func machineRow(o state.Object) (Machine, error) {
 	}
 	return row, nil
 }
+
+// heldRow says in a row's message that its object is held, where the message
+// says nothing more.
+func heldRow(o state.Object, held spec.Hold, message *string) {
+	if held != "" && o.Life == state.Alive && *message == "" {
+		*message = heldMessage + " " + o.Kind + "/" + o.Name + "`"
+	}
+}
+
+// heldMessage tells of an object that no document declares, up to its name.
+const heldMessage = "no document declares it any more; remove it with `hostler allow destroy"
 
 // machineStatus is the one word of a machine. A machine on its way out is
 // dying, unless what stands in the way is worth more.

@@ -45,7 +45,6 @@ func FuzzParse(f *testing.F) {
 		}
 		d.Objects()
 		Unsupported(d)
-		Conflicts(map[string]Declaration{"a": d, "b": d})
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // Others is the rest of the documents that a document is checked against. None
@@ -38,18 +39,9 @@ func (c *checker) where(path string) string {
 
 // idOf is the object that a path is part of as KIND/NAME: network/lan.
 func idOf(path string) string {
-	kind, rest, _ := cutPath(path)
-	name, _, _ := cutPath(rest)
-	return kind[:len(kind)-1] + "/" + name
-}
-
-func cutPath(path string) (first, rest string, found bool) {
-	for i := range len(path) {
-		if path[i] == '.' {
-			return path[:i], path[i+1:], true
-		}
-	}
-	return path, "", false
+	kind, rest, _ := strings.Cut(path, ".")
+	name, _, _ := strings.Cut(rest, ".")
+	return strings.TrimSuffix(kind, "s") + "/" + name
 }
 
 // declaredNames are the names of both maps, sorted.

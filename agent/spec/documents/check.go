@@ -60,7 +60,7 @@ func (s *set) conflict(name string, objects []string) error {
 	texts := make([]string, len(objects))
 	for i, object := range objects {
 		owner := s.owners[object]
-		texts[i] = fmt.Sprintf("%s is declared differently at %s, which has it, and at %s; make both alike, or remove it from one of them",
+		texts[i] = fmt.Sprintf("%s is declared differently at %s, which keeps it, and at %s; make both alike, or remove it from one of them",
 			object, s.docs[owner].At(object), s.docs[name].At(object))
 	}
 	return fault.New(fault.Conflict, "%s", strings.Join(texts, "; "))

@@ -114,7 +114,7 @@ func assemble(r Request, refused map[string]error) *set {
 		switch {
 		case refused[name] == nil:
 			s.docs[name] = doc
-			s.new[name] = doc.Text != nil && !(known && same(former.Declaration, doc.Declaration))
+			s.new[name] = doc.Text != nil && (!known || !same(former.Declaration, doc.Declaration))
 		case known:
 			s.docs[name] = former
 		}

@@ -38,6 +38,7 @@ type declarer interface {
 	Plan(ctx context.Context, req api.ApplyRequest) (api.Plan, error)
 	Apply(ctx context.Context, req api.ApplyRequest) (api.Plan, error)
 	Delete(ctx context.Context, objects []string) ([]api.Outcome, error)
+	Allow(ctx context.Context, impact string, objects []string) ([]api.Outcome, error)
 	Export(ctx context.Context, declaration string) (text []byte, missing []string, err error)
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 // allowWords are the impacts that have to be allowed.
-var allowWords = []string{"restart", "recreate"}
+var allowWords = []string{"restart", "recreate", "destroy"}
 
 type applyFlags struct {
 	files   []string
@@ -23,6 +23,7 @@ type applyFlags struct {
 	timeout time.Duration
 	dryRun  bool
 	confirm time.Duration
+	replace bool
 }
 
 func (a *app) applyCommand() *cobra.Command {
@@ -31,9 +32,11 @@ func (a *app) applyCommand() *cobra.Command {
 		Use:   "apply -f FILE...",
 		Short: "Make declarations the wanted state of this host",
 		Long: "Apply declarations: print what changes, hand them to the agent and, with --wait, follow\n" +
-			"until every machine is ready. The name of a declaration is its file's stem or its `name:`;\n" +
-			"applying it again replaces it, and what it no longer declares is removed.\n" +
-			"Steps that would restart or recreate a machine are held back unless --allow names them.\n" +
+			"until every machine is ready. The name of a declaration is its file's stem or its `name:`,\n" +
+			"which standard input needs; applying it again replaces it. All declarations are one whole:\n" +
+			"they may refer to each other's objects, and an object may move from one to another.\n" +
+			"Steps that would restart or recreate a machine, or destroy an object with data that no\n" +
+			"declaration names any more, are held unless --allow names them.\n" +
 			"A change of the host's own network is undone by itself when the host cannot be reached\n" +
 			"after it; with --confirm also when nobody confirms it.",
 		Example: "  hostler apply -f web.yaml --wait\n  hostler apply -f conf/ --allow restart\n  cat web.yaml | hostler apply -f - --dry-run",
@@ -45,6 +48,7 @@ func (a *app) applyCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&f.wait, "wait", false, "follow until every machine is ready")
 	addTimeout(cmd, &f.timeout, "--wait waits")
 	cmd.Flags().DurationVar(&f.confirm, "confirm", 0, "undo a change of the host's own network unless 'hostler confirm' keeps it within this `TIME`")
+	cmd.Flags().BoolVar(&f.replace, "replace", false, "replace a declaration of the same name that was applied from another path")
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "print the plan only; like plan, but exits 0")
 	return cmd
 }
@@ -63,6 +67,7 @@ func (a *app) planCommand() *cobra.Command {
 	}, outTable, outJSON, outYAML)
 	addFiles(cmd, &f.files, fileHelp)
 	addAllow(cmd, &f.allow, "plan as if steps were allowed that have")
+	cmd.Flags().BoolVar(&f.replace, "replace", false, "plan as with apply --replace")
 	return cmd
 }
 
@@ -71,14 +76,17 @@ func (a *app) request(f applyFlags) (api.ApplyRequest, places, error) {
 	for _, w := range f.allow {
 		if !slices.Contains(allowWords, w) {
 			return api.ApplyRequest{}, nil, usage("--allow does not know %q%s", w, didYouMean(w, allowWords)).
-				hint("it takes restart, recreate, or both with a comma")
+				hint("it takes " + strings.Join(allowWords, ", ") + ", or several with commas")
 		}
 	}
 	docs, places, err := readDocuments(f.files, a.env.Stdin)
 	if err == nil {
 		err = checkTogether(docs)
 	}
-	req := api.ApplyRequest{Documents: docs, Allow: f.allow}
+	req := api.ApplyRequest{Documents: docs, Allow: f.allow, Replace: f.replace}
+	if err == nil {
+		req.Folders, err = foldersOf(f.files)
+	}
 	if f.confirm != 0 {
 		req.Confirm = f.confirm.String()
 	}
@@ -111,6 +119,9 @@ func (a *app) showPlan(p api.Plan, head bool) error {
 		p.Machines = pick(p.Machines, every(len(p.Machines)))
 		p.Removed = pick(p.Removed, every(len(p.Removed)))
 		return a.document(p)
+	}
+	for _, name := range p.Gone {
+		a.note("the file of declaration %s is gone from its folder: it is no longer in force", line(name))
 	}
 	printPlan(a.env.Stdout, p, a.colours(), head)
 	for _, w := range p.Warnings {
@@ -239,8 +250,11 @@ func (a *app) waitApplied(ctx context.Context, agent Agent, req api.ApplyRequest
 		return slices.ContainsFunc(heldSteps(p), func(s api.Step) bool { return s.Object == r.String() })
 	})
 	started := a.env.Now()
+	if err := a.waitRemade(ctx, agent, p.Awaited, timeout); err != nil {
+		return err
+	}
 	// What machines are given comes before them and goes after them.
-	if err := a.waitGivens(ctx, agent, givenGoals{ready: g.ready}, true, timeout, exitError); err != nil {
+	if err := a.waitGivens(ctx, agent, givenGoals{ready: g.ready}, true, a.left(timeout, started), exitError); err != nil {
 		return err
 	}
 	if err := a.waitFor(ctx, agent, w, a.left(timeout, started), exitError); err != nil {

@@ -33,7 +33,7 @@ func (a *app) commands() []*cobra.Command {
 	}
 	var all []*cobra.Command
 	all = append(all, in(groupDeclare,
-		a.applyCommand(), a.planCommand(), a.validateCommand(), a.deleteCommand(), a.waitCommand(), a.adoptCommand(),
+		a.applyCommand(), a.planCommand(), a.validateCommand(), a.allowCommand(), a.deleteCommand(), a.waitCommand(), a.adoptCommand(),
 		a.releaseCommand(), a.exportCommand(), a.schemaCommand())...)
 	all = append(all, in(groupLook,
 		a.getCommand(), a.showCommand(), a.statusCommand(), a.eventsCommand())...)

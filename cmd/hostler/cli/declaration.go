@@ -8,7 +8,7 @@ import (
 // declarationName is the name under which applying the document would keep
 // it.
 func declarationName(d api.Document) (string, error) {
-	decl, err := spec.Parse(d.Name, []byte(d.Content))
+	decl, _, err := spec.ParseAlone(d.Name, []byte(d.Content))
 	if err != nil {
 		return "", err
 	}

@@ -22,8 +22,7 @@ import (
 // maxDocument is the size limit of one declaration, in bytes.
 const maxDocument = 256 << 10
 
-// stdinName names the document that comes from standard input without a
-// `name:` of its own.
+// stdinName stands for standard input in messages.
 const stdinName = "stdin"
 
 // readDocuments reads the declarations named by -f: files, directories (their
@@ -39,7 +38,15 @@ func readDocuments(paths []string, stdin io.Reader) ([]api.Document, places, err
 		if !utf8.Valid(content) {
 			return fault.New(fault.Invalid, "cannot read %s: line %d is not UTF-8; save the file as UTF-8", path, badLine(content))
 		}
-		out, from = append(out, api.Document{Name: name, Content: string(content)}), append(from, path)
+		d := api.Document{Name: name, Content: string(content)}
+		if name != stdinName {
+			absolute, err := filepath.Abs(path)
+			if err != nil {
+				return fileError(path, err)
+			}
+			d.Path = absolute
+		}
+		out, from = append(out, d), append(from, path)
 		return nil
 	}
 	for _, p := range paths {
@@ -102,6 +109,21 @@ func tellApart(docs []api.Document, from []string) error {
 		docs[i].Name = from[i]
 	}
 	return nil
+}
+
+// foldersOf are the absolute paths of the folders among the paths of -f.
+func foldersOf(paths []string) (folders []string, err error) {
+	for _, p := range paths {
+		if info, err := os.Stat(p); p == "-" || err != nil || !info.IsDir() {
+			continue // another function tells of a file that is not there
+		}
+		absolute, err := filepath.Abs(p)
+		if err != nil {
+			return nil, fileError(p, err)
+		}
+		folders = append(folders, absolute)
+	}
+	return folders, nil
 }
 
 // badLine is the first line, counted from 1, that is not UTF-8.

@@ -140,7 +140,7 @@ func (s *standIn) Apply(_ context.Context, req api.ApplyRequest) (api.Plan, erro
 func (s *standIn) judge(what string, req api.ApplyRequest) (api.Plan, error) {
 	var names []string
 	for _, d := range req.Documents {
-		if _, err := spec.Parse(d.Name, []byte(d.Content)); err != nil {
+		if _, _, err := spec.ParseAlone(d.Name, []byte(d.Content)); err != nil {
 			return api.Plan{}, err
 		}
 		names = append(names, d.Name)
@@ -173,6 +173,19 @@ func (s *standIn) Delete(_ context.Context, objects []string) ([]api.Outcome, er
 		out = append(out, r)
 	}
 	return out, s.did("delete %v", objects)
+}
+
+func (s *standIn) Allow(_ context.Context, impact string, objects []string) ([]api.Outcome, error) {
+	var out []api.Outcome
+	for _, o := range objects {
+		_, known := s.objects[o]
+		r := api.Outcome{Object: o}
+		if !known {
+			r.Error, r.Kind = "there is no "+o, fault.NotFound
+		}
+		out = append(out, r)
+	}
+	return out, s.did("allow %s %v", impact, objects)
 }
 
 func (s *standIn) Export(context.Context, string) ([]byte, []string, error) {

@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"hostler/agent/api"
 	"hostler/agent/spec"
+	"hostler/agent/spec/documents"
 	"hostler/internal/fault"
 )
 
@@ -43,27 +46,29 @@ func (a *app) validateCommand() *cobra.Command {
 	return cmd
 }
 
-// checkDocuments checks documents as far as their text goes, and returns the
-// declarations in the same order. The error tells everything that is wrong.
+// checkDocuments checks documents together as far as their text goes, and
+// returns the declarations in the same order. The error holds everything that is
+// wrong.
 func checkDocuments(docs []api.Document, places places) ([]spec.Declaration, error) {
-	var all []spec.Declaration
-	var wrong []string
-	from, named := map[string]string{}, map[string]spec.Declaration{}
-	for _, d := range docs {
-		decl, err := spec.Parse(d.Name, []byte(d.Content))
-		if err != nil {
-			wrong = append(wrong, err.Error())
-			continue
-		}
-		all = append(all, decl)
-		if other, twice := from[decl.Name]; twice {
+	all, lines, wrong := readAlone(docs)
+	r := documents.Request{Wanted: map[string]documents.Document{}}
+	from := map[string]string{}
+	for i, decl := range all {
+		d := docs[i]
+		switch other, twice := from[decl.Name]; {
+		case decl.Version == 0: // it cannot be read
+		case twice:
 			wrong = append(wrong, fmt.Sprintf("%s and %s are both the declaration %q; give one of them another `name:`", other, places[d.Name], decl.Name))
-			continue
+		default:
+			from[decl.Name] = places[d.Name]
+			r.Wanted[decl.Name] = documents.Document{
+				Name: decl.Name, Place: d.Name, From: places[d.Name], Declaration: decl, Text: []byte(d.Content), Lines: lines[i], Rank: documents.Applied,
+			}
 		}
-		from[decl.Name], named[decl.Name] = places[d.Name], decl
 	}
-	for _, c := range spec.Conflicts(named) {
-		wrong = append(wrong, c.Message)
+	m := documents.Merge(r)
+	for _, name := range slices.Sorted(maps.Keys(m.Refused)) {
+		wrong = append(wrong, m.Refused[name].Error())
 	}
 	if len(wrong) > 0 {
 		return nil, fault.New(fault.Invalid, "%s", strings.Join(wrong, "\n"))
@@ -71,14 +76,28 @@ func checkDocuments(docs []api.Document, places places) ([]spec.Declaration, err
 	return all, nil
 }
 
+// readAlone reads each document by itself. A document that cannot be read is an
+// empty declaration.
+func readAlone(docs []api.Document) (all []spec.Declaration, lines []map[string]int, wrong []string) {
+	for _, d := range docs {
+		decl, at, err := spec.ParseAlone(d.Name, []byte(d.Content))
+		if err != nil {
+			wrong = append(wrong, err.Error())
+		}
+		all, lines = append(all, decl), append(lines, at)
+	}
+	return all, lines, wrong
+}
+
 // unanswered tells what is wrong with the documents where no agent could.
 func (a *app) unanswered(ctx context.Context, req api.ApplyRequest, from places, err error) error {
 	if ctx.Err() != nil || !errors.Is(err, api.ErrNotRunning) && !errors.Is(err, fs.ErrPermission) {
 		return from.name(err)
 	}
-	_, invalid := checkDocuments(req.Documents, from)
-	if invalid == nil {
+	_, _, wrong := readAlone(req.Documents)
+	if len(wrong) == 0 {
 		return err
 	}
+	invalid := fault.New(fault.Invalid, "%s", strings.Join(wrong, "\n"))
 	return fail(exitError, "%s", from.name(invalid)).hint(strings.ReplaceAll(err.Error(), "\n", " "))
 }

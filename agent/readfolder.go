@@ -1,0 +1,137 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hostler/agent/api"
+	"hostler/internal/fault"
+)
+
+// folderReader remembers between two readings of a folder which files are gone.
+type folderReader struct {
+	dir string
+	// missing tells since when a file is gone.
+	missing map[string]time.Time
+	// device is the file system that was read, before that of the last reading
+	// that was put in force; empty: not known.
+	device, before string
+}
+
+// readFolder reads the files of a folder, whose file system may have changed
+// since the last reading, also one of an agent before.
+func (h *host) readFolder(ctx context.Context, r *folderReader, a applier) (f api.Folder, next time.Duration, written []string, err error) {
+	present, err := declarationFiles(r.dir)
+	if err != nil {
+		return f, 0, nil, err
+	}
+	gone, err := goneFiles(ctx, r.dir, present, a)
+	if err != nil {
+		return f, 0, nil, err
+	}
+	f = api.Folder{Path: r.dir, Files: map[string]api.File{}}
+	total := 0
+	for _, path := range present {
+		content, err := readDeclaration(path)
+		if total += len(content); total > maxDeclarations {
+			err = fault.New(fault.Invalid, "the files of %s are longer than %d MiB together; take some out", r.dir, maxDeclarations>>20)
+		}
+		if errors.Is(err, errBeingWritten) {
+			written = append(written, path)
+		}
+		if err != nil {
+			content = nil
+		}
+		f.Files[path] = api.File{Content: content, Err: err}
+	}
+	now := h.now()
+	for path := range r.missing {
+		if !slices.Contains(gone, path) {
+			delete(r.missing, path)
+		}
+	}
+	for _, path := range gone {
+		since, known := r.missing[path]
+		if !known {
+			since, r.missing[path] = now, now
+		}
+		if left := goneFor - now.Sub(since); left > 0 {
+			f.Settling = append(f.Settling, path)
+			if next == 0 || left < next {
+				next = left
+			}
+		}
+	}
+	if r.before == "" {
+		status, err := h.hostStatus(ctx)
+		if err != nil {
+			return f, 0, nil, err
+		}
+		r.before = status.ConfDevice
+	}
+	if r.device, err = deviceOf(r.dir); err != nil {
+		return f, 0, nil, err
+	}
+	f.Moved = r.before != "" && r.before != r.device
+	return f, next, written, nil
+}
+
+// deviceOf names the file system that a folder is on, as MAJOR:MINOR.
+func deviceOf(dir string) (string, error) {
+	var stat unix.Stat_t
+	if err := unix.Stat(dir, &stat); err != nil {
+		return "", fmt.Errorf("cannot read %s: %w", dir, err)
+	}
+	return fmt.Sprintf("%d:%d", unix.Major(stat.Dev), unix.Minor(stat.Dev)), nil
+}
+
+// rememberFolder keeps the file system that was read.
+func (h *host) rememberFolder(ctx context.Context, r *folderReader) error {
+	if r.before == r.device {
+		return nil
+	}
+	h.learning.Lock()
+	defer h.learning.Unlock()
+	status, err := h.hostStatus(ctx)
+	if err != nil {
+		return err
+	}
+	status.ConfDevice = r.device
+	if err := h.writeHostStatus(ctx, status); err != nil {
+		return err
+	}
+	r.before = r.device
+	return nil
+}
+
+// goneFiles lists the files of the folder that something was declared in and
+// that are there no more.
+func goneFiles(ctx context.Context, dir string, present []string, a applier) ([]string, error) {
+	sources, err := a.Files(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(sources, func(path string) bool {
+		return filepath.Dir(path) != dir || slices.Contains(present, path)
+	}), nil
+}
+
+// readDeclaration reads a file, if it is one: a pipe would be waited for. It
+// fails with errBeingWritten.
+func readDeclaration(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fault.New(fault.Invalid, "it is not a file")
+	}
+	return readWhole(path, maxDeclaration)
+}

@@ -1,0 +1,50 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/internal/fault"
+)
+
+// remake is the worker that makes again the objects that were declared again
+// while they were being removed.
+func (h *host) remake(a applier) func(context.Context) error {
+	return func(ctx context.Context) error {
+		changes, err := h.store.Watch(ctx, spec.KindMachine, spec.KindNetwork, spec.KindVolume, spec.KindFilesystem)
+		if err != nil {
+			return fmt.Errorf("cannot watch the store: %w", err)
+		}
+		for first := true; ; first = false {
+			ids, open := <-changes
+			if !open {
+				return ctx.Err()
+			}
+			gone, err := h.anyGone(ctx, ids, a)
+			if err == nil && (gone || first) { // an agent before may have died between the two
+				err = a.Remake(ctx)
+			}
+			if err != nil && ctx.Err() == nil {
+				return fmt.Errorf("cannot make again what was removed: %w", err)
+			}
+		}
+	}
+}
+
+// anyGone says whether an object is gone, where documents declare again some
+// that were being removed.
+func (h *host) anyGone(ctx context.Context, ids []state.ID, a applier) (bool, error) {
+	if !a.Awaits() {
+		return false, nil
+	}
+	for _, id := range ids {
+		if _, err := h.store.Get(ctx, id); fault.Is(err, fault.NotFound) {
+			return true, nil
+		} else if err != nil {
+			return false, err
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,23 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"hostler/agent/api"
+)
+
+// The documents of one request have a bound together.
+func TestTooMuchAtOnce(t *testing.T) {
+	var docs []api.Document
+	for i := range 64 {
+		docs = append(docs, api.Document{Name: fmt.Sprint("d", i), Content: strings.Repeat("#", maxDocument)})
+	}
+	if err := checkTogether(docs[:63]); err != nil {
+		t.Error(err)
+	}
+	if err := checkTogether(docs); err == nil || !strings.Contains(err.Error(), "64 files make a request of 16MiB, and at most 16MiB can be applied at once") {
+		t.Error(err)
+	}
+}
