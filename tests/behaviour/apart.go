@@ -87,7 +87,7 @@ func secret(t *testing.T, w World) {
 	}
 	// A declaration that is wrong shows the line that is wrong, and that of
 	// user-data never.
-	if _, out := a.Exit("apply", "-f", a.File("wrong", strings.Replace(site, "password", "password: x\\n  y", 1))); strings.Contains(out, word) {
+	if _, out := a.Exit("apply", "--allow", "destroy", "-f", a.File("wrong", strings.Replace(site, "password", "password: x\\n  y", 1))); strings.Contains(out, word) {
 		t.Errorf("an error shows the secret:\n%s", out)
 	}
 	for _, args := range [][]string{{"events"}, {"status"}, {"get", "machines", "-o", "json"}, {"doctor"}, {"plan", "-f", a.File("site", site)}} {

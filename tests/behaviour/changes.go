@@ -3,8 +3,6 @@ package behaviour
 import (
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -39,7 +37,7 @@ func planned(t *testing.T, w World) {
 			t.Errorf("JSON: %+v", plan)
 		}
 	}
-	a.Run("apply", "-f", file, "--wait", "--timeout", "3m")
+	a.Run("apply", "--allow", "destroy", "-f", file, "--wait", "--timeout", "3m")
 	for _, name := range []string{"web", "db"} {
 		if row := a.Machines()[name]; row.Status != "running" {
 			t.Errorf("%s: %+v", name, row)
@@ -53,7 +51,7 @@ func planned(t *testing.T, w World) {
 		})
 	}
 	empty(t, a, file)
-	if code, out := a.Exit("apply", "-f", file); code != 0 || !strings.Contains(out, "no changes") {
+	if code, out := a.Exit("apply", "--allow", "destroy", "-f", file); code != 0 || !strings.Contains(out, "no changes") {
 		t.Errorf("the second apply exited with %d:\n%s", code, out)
 	}
 	if plan := inJSON(); len(plan.Steps) != 0 || len(plan.Machines) != 2 {
@@ -81,11 +79,11 @@ func changed(t *testing.T, w World) {
 	}
 
 	file := a.File("site", declaration(machine(w, "web", w.Image(), restart.To+told)))
-	for _, args := range [][]string{{"plan", "-f", file}, {"apply", "-f", file, "--wait"}} {
+	for _, args := range [][]string{{"plan", "-f", file}, {"apply", "--allow", "destroy", "-f", file, "--wait"}} {
 		refused(t, a, args, "restart", "--allow restart")
 	}
 	same(t, w, "web", was)
-	a.Run("apply", "-f", file, "--wait", "--allow", "restart", "--timeout", "3m")
+	a.Run("apply", "--allow", "destroy", "-f", file, "--wait", "--allow", "restart", "--timeout", "3m")
 	now := w.Look("web")
 	if now.Process == was.Process || now.Process == 0 || now.Making != was.Making {
 		t.Errorf("an allowed restart: %+v, was %+v", now, was)
@@ -94,9 +92,9 @@ func changed(t *testing.T, w World) {
 
 	was = now
 	file = a.File("site", declaration(machine(w, "web", w.Another(), restart.To+told)))
-	refused(t, a, []string{"apply", "-f", file}, "recreate", "--allow recreate")
+	refused(t, a, []string{"apply", "--allow", "destroy", "-f", file}, "recreate", "--allow recreate")
 	same(t, w, "web", was)
-	a.Run("apply", "-f", file, "--wait", "--allow", "recreate", "--timeout", "3m")
+	a.Run("apply", "--allow", "destroy", "-f", file, "--wait", "--allow", "recreate", "--timeout", "3m")
 	if now := w.Look("web"); now.Making == was.Making {
 		t.Error("an allowed recreate was not done")
 	}
@@ -125,30 +123,6 @@ func kept(t *testing.T, w World) {
 	if now := w.Look("db"); was.UID == "" || now.UID != "" {
 		t.Errorf("retained: its stamp was %q and is %q", was.UID, now.UID)
 	}
-}
-
-// followed: files of conf.d are declarations; a changed configuration is taken
-// over; two declarations of one machine are a conflict.
-func followed(t *testing.T, w World) {
-	a := begin(w)
-	text := declaration(machine(w, "web", w.Image(), ", running: false"))
-	path := filepath.Join(a.Dir, "conf.d", "site.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	status(t, a, "web", "stopped")
-	refused(t, a, []string{"apply", "-f", a.File("other", text)}, "site", "other")
-	w.Configure("harvest: all\nconcurrency: 2\n")
-	harness.Wait(t, "the new configuration", patience, func() error {
-		if out := a.Run("harvest"); !strings.Contains(out, "all") {
-			return fmt.Errorf("harvest is %s", out)
-		}
-		return nil
-	})
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	gone(t, w, "web")
 }
 
 // reached: exec passes streams and exit codes; the console is logged; events tell what happened; what

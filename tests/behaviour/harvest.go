@@ -104,7 +104,7 @@ func misled(t *testing.T, w World) {
 		if n == 0 {
 			w.Make("stray", "test", false)
 			status(t, a, "web", "unknown")
-			_, _ = a.Exit("apply", "-f", a.File("site", site))
+			_, _ = a.Exit("apply", "--allow", "destroy", "-f", a.File("site", site))
 		}
 		// When one more is asked for, the answer to the first was read.
 		for more := 1; more <= 2; more++ {

@@ -19,7 +19,7 @@ func adopted(t *testing.T, w World) {
 	w.Make("legacy", "", true)
 	was := w.Look("legacy")
 	site := a.File("site", declaration(plain(w, "legacy")...))
-	refused(t, a, []string{"apply", "-f", site, "--wait", "--timeout", "20s"}, "adopt")
+	refused(t, a, []string{"apply", "--allow", "destroy", "-f", site, "--wait", "--timeout", "20s"}, "adopt")
 	if now := w.Look("legacy"); now != was {
 		t.Fatalf("a foreign instance is %+v, was %+v", now, was)
 	}
@@ -52,7 +52,7 @@ func adopted(t *testing.T, w World) {
 func retried(t *testing.T, w World) {
 	a := begin(w)
 	file := a.File("site", declaration(machine(w, "web", w.Image(), ", running: false"), machine(w, "bad", w.Later(), "")))
-	refused(t, a, []string{"apply", "-f", file, "--wait", "--timeout", "2m"}, "bad", "later")
+	refused(t, a, []string{"apply", "--allow", "destroy", "-f", file, "--wait", "--timeout", "2m"}, "bad", "later")
 	rows := a.Machines()
 	if rows["web"].Status != "stopped" || rows["bad"].Status != "error" || rows["bad"].Attempts == 0 {
 		t.Errorf("%+v", rows)
@@ -74,14 +74,14 @@ func retried(t *testing.T, w World) {
 func killed(t *testing.T, w World) {
 	a := begin(w)
 	file := a.File("site", declaration(machine(w, "web", w.Image(), ", running: false")))
-	a.Run("apply", "-f", file, "--wait", "--timeout", "2m") // the host is set up, the image is there
+	a.Run("apply", "--allow", "destroy", "-f", file, "--wait", "--timeout", "2m") // the host is set up, the image is there
 	a.Run("delete", "machine/web", "--wait")
 	for n := range 6 {
-		a.Run("apply", "-f", file)
+		a.Run("apply", "--allow", "destroy", "-f", file)
 		time.Sleep(time.Duration(n) * 40 * time.Millisecond) // a moment of its making, not a wait for anything
 		a.Kill()
 		a.Start()
-		a.Run("apply", "-f", file, "--wait", "--timeout", "2m")
+		a.Run("apply", "--allow", "destroy", "-f", file, "--wait", "--timeout", "2m")
 		if names := w.Names(); len(names) != 1 || names[0] != "web" {
 			t.Fatalf("instances %v", names)
 		}

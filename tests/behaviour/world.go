@@ -95,7 +95,7 @@ func Run(t *testing.T, open func(*testing.T) World) {
 		{"P4 P22 P23 P24 Z1 Z3 harvest", harvested},
 		{"P20 P21 I15 I16 bad listings change nothing", misled},
 		{"looks while the hypervisor hangs", impatient},
-		{"files of conf.d are followed", followed},
+		{"documents are one whole", documents},
 		{"adopt and release", adopted},
 		{"an error, others, and the retry", retried},
 		{"exec, events and exit codes", reached},

@@ -41,7 +41,7 @@ func (r *rig) unchanged(b *testing.B) {
 	r.quiet()
 	for range 10 {
 		r.proxy.Forget()
-		all = append(all, took(func() { r.agent.Run("apply", "-f", file, "--wait") }))
+		all = append(all, took(func() { r.agent.Run("apply", "--allow", "destroy", "-f", file, "--wait") }))
 		lists = append(lists, r.proxy.Count("", "/1.0/instances"))
 	}
 	bound("apply of 24 that changes nothing", milliseconds(median(all)), 150, "ms", fmt.Sprintf("median of 10 (%s)", seconds(all)))

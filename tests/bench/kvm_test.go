@@ -69,7 +69,7 @@ func BenchmarkGuests(b *testing.B) {
 	for range rounds {
 		file := r.agent.File("bench", r.declaration(guests, true))
 		apply = append(apply, took(func() {
-			r.agent.Run("apply", "-f", file)
+			r.agent.Run("apply", "--allow", "destroy", "-f", file)
 			r.running(names("m", guests))
 		}))
 		// Left alone, the agent would start again what is ended here.

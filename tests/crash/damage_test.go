@@ -23,13 +23,13 @@ func damagedStore(t *testing.T, lxd *lxdtest.Server) {
 	proxy := w.behindProxy()
 	w.start()
 	first := w.declare("first", map[string]int{"one": 32})
-	w.hostler("apply", "-f", first.path)
+	w.hostler("apply", "--allow", "destroy", "-f", first.path)
 	w.converge(nil, first)
 	w.stop()
 	old := w.readStore()
 	w.start()
 	second := w.declare("second", map[string]int{"two": 32, "three": 48})
-	w.hostler("apply", "-f", second.path)
+	w.hostler("apply", "--allow", "destroy", "-f", second.path)
 	before := w.converge(nil, first, second)
 	w.stop()
 
@@ -64,7 +64,7 @@ func damagedStore(t *testing.T, lxd *lxdtest.Server) {
 				w.start()
 				w.converge(before, first, second)
 				for _, d := range []declaration{first, second} {
-					w.hostler("apply", "-f", d.path)
+					w.hostler("apply", "--allow", "destroy", "-f", d.path)
 				}
 				w.converge(before, first, second)
 				for request := range proxy.Counts() {

@@ -26,7 +26,7 @@ func TestInitialiser(t *testing.T) {
 		w.plan = point + "=kill#1"
 		w.start()
 		if i == 0 {
-			w.hostler("apply", "-f", keep.path)
+			w.hostler("apply", "--allow", "destroy", "-f", keep.path)
 		}
 		select {
 		case <-w.agent.exited:

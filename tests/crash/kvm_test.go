@@ -38,7 +38,7 @@ func newGuests(t *testing.T) *guests {
 	g.write("etc/hostler.yaml", "namespace: guests\nretry-delay: 500ms\ntransient-retry-interval: 5s\ntypes: {kvm: {accelerator: tcg}}\n")
 	g.prefix = g.server.Prefix()
 	g.start()
-	g.hostler("apply", "-f", g.file("keep"))
+	g.hostler("apply", "--allow", "destroy", "-f", g.file("keep"))
 	g.settled("keep")
 	g.keep = g.server.Guest("keep")
 	g.stop()
@@ -124,7 +124,7 @@ func TestOnKVM(t *testing.T) {
 			g.plan = point + "=kill"
 			g.start()
 			if i == 0 {
-				_, _ = g.try("apply", "-f", apply)
+				_, _ = g.try("apply", "--allow", "destroy", "-f", apply)
 			}
 			g.dies(point)
 			if i%2 == 1 {
@@ -200,7 +200,7 @@ func (g *guests) cell(point, action, libvirt string) {
 		libvirt = ""
 	}
 	for _, machines := range [][]string{{"db"}, nil} {
-		g.acknowledged("apply", "-f", g.file("more", machines...))
+		g.acknowledged("apply", "--allow", "destroy", "-f", g.file("more", machines...))
 		if slices.Contains(kvmMaking, point) == (machines != nil) {
 			harness.Wait(g, "the point", 2*patience, func() error {
 				if hit() {
@@ -245,7 +245,7 @@ func (g *guests) lostReplies() {
 			proxy.Add(procedure, slices.Repeat([]kvmtest.Fault{kvmtest.Lose}, atOnce)...)
 		}
 		proxy.Add(kvmtest.ProcCreate, kvmtest.Lose)
-		g.hostler("apply", "-f", g.write("more.yaml", text.String()))
+		g.hostler("apply", "--allow", "destroy", "-f", g.write("more.yaml", text.String()))
 		harness.Wait(g, "the machines", 2*patience, func() error {
 			known, err := g.machines()
 			for n := range atOnce {
@@ -269,7 +269,7 @@ func (g *guests) lostReplies() {
 		}
 		proxy.Add(kvmtest.ProcUndefineFlags, slices.Repeat([]kvmtest.Fault{kvmtest.Lose}, atOnce)...)
 		proxy.Add(kvmtest.ProcDestroyFlags, kvmtest.Lose)
-		g.hostler("apply", "-f", g.file("more"))
+		g.hostler("apply", "--allow", "destroy", "-f", g.file("more"))
 		g.settled("keep")
 		if left := proxy.Unused(); len(left) > 0 {
 			g.Errorf("answers that were to be lost were not asked for, by procedure: %v", left)

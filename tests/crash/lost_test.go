@@ -40,7 +40,7 @@ func lostReplies(t *testing.T, lxd *lxdtest.Server) {
 		proxy.Forget()
 		proxy.Add(lxdtest.Rule{Method: "POST", Path: "/1.0/instances", Fault: lxdtest.LoseReply, Times: atOnce})
 		proxy.Add(lxdtest.Rule{Method: "PUT", Path: "/state", Fault: lxdtest.LoseReply, Times: atOnce})
-		w.hostler("apply", "-f", all.path)
+		w.hostler("apply", "--allow", "destroy", "-f", all.path)
 		w.converge(nil, all)
 		// The image has a POST of its own, to another path.
 		if n := proxy.Counts()["POST /1.0/instances"]; n != atOnce {
@@ -48,7 +48,7 @@ func lostReplies(t *testing.T, lxd *lxdtest.Server) {
 		}
 		proxy.Heal()
 		proxy.Add(lxdtest.Rule{Method: "DELETE", Path: "/1.0/instances/", Fault: lxdtest.LoseReply, Times: atOnce})
-		w.hostler("apply", "-f", w.declare("all", nil).path)
+		w.hostler("apply", "--allow", "destroy", "-f", w.declare("all", nil).path)
 		w.converge(nil)
 		proxy.Heal()
 		w.volumes()

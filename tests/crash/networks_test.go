@@ -64,7 +64,7 @@ ip route; nft -s list ruleset | sed 's/hostler:[^"]*//'; cat /proc/sys/net/ipv4/
 	apply := func(yaml string) {
 		t.Helper()
 		file := a.File("site", yaml)
-		until("the declaration", func() error { _, err := a.Try("apply", "-f", file); return err })
+		until("the declaration", func() error { _, err := a.Try("apply", "--allow", "destroy", "-f", file); return err })
 	}
 	ready := func(address string) {
 		t.Helper()

@@ -102,7 +102,7 @@ func crashPoints(t *testing.T, lxd *lxdtest.Server) {
 	w := newWorld(t, lxd, "points")
 	keep := w.declare("keep", map[string]int{"keep": 32})
 	w.start()
-	w.hostler("apply", "-f", keep.path)
+	w.hostler("apply", "--allow", "destroy", "-f", keep.path)
 	w.converge(nil, keep)
 	w.stop()
 	for _, c := range cells(t) {
@@ -113,7 +113,7 @@ func crashPoints(t *testing.T, lxd *lxdtest.Server) {
 			w.loseStore()
 			w.sweep()
 			w.start()
-			w.hostler("apply", "-f", keep.path)
+			w.hostler("apply", "--allow", "destroy", "-f", keep.path)
 			w.converge(nil, keep)
 			w.stop()
 		}
@@ -146,16 +146,16 @@ func (w *world) cell(c cell, keep declaration) {
 		w.writeMuch()
 	}
 	two := w.declare("two", map[string]int{"a": 32, "b": 32})
-	w.acknowledged("apply", "-f", two.path)
+	w.acknowledged("apply", "--allow", "destroy", "-f", two.path)
 	running := w.converge(before, keep, two)
 	one := w.declare("two", map[string]int{"a": 48})
-	w.acknowledged("apply", "-f", one.path)
+	w.acknowledged("apply", "--allow", "destroy", "-f", one.path)
 	running = w.converge(running, keep, one)
 	if got := running["a"].Memory; got != fmt.Sprint(48<<20) {
 		w.Errorf("the memory of a is %s", got)
 	}
 	none := w.declare("two", nil)
-	w.acknowledged("apply", "-f", none.path)
+	w.acknowledged("apply", "--allow", "destroy", "-f", none.path)
 	w.converge(running, keep)
 	w.volumes()
 	if w.agent.dead() {

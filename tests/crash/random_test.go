@@ -47,15 +47,15 @@ func lxdKilled(t *testing.T, lxd *lxdtest.Server) {
 	r := seeded(t)
 	keep := w.declare("keep", map[string]int{"keep": 32})
 	w.start()
-	w.hostler("apply", "-f", keep.path)
+	w.hostler("apply", "--allow", "destroy", "-f", keep.path)
 	before := w.converge(nil, keep)
 	for range often(2, 100) {
 		two := w.declare("two", map[string]int{"a": 32, "b": 32})
-		w.hostler("apply", "-f", two.path)
+		w.hostler("apply", "--allow", "destroy", "-f", two.path)
 		w.killLXD(r, 1500*time.Millisecond)
 		running := w.converge(before, keep, two)
 		none := w.declare("two", nil)
-		w.hostler("apply", "-f", none.path)
+		w.hostler("apply", "--allow", "destroy", "-f", none.path)
 		w.killLXD(r, 700*time.Millisecond)
 		w.converge(running, keep)
 		w.volumes()
@@ -77,7 +77,7 @@ func agentKilled(t *testing.T, lxd *lxdtest.Server) {
 	r := seeded(t)
 	keep := w.declare("keep", map[string]int{"keep": 32})
 	w.start()
-	w.hostler("apply", "-f", keep.path)
+	w.hostler("apply", "--allow", "destroy", "-f", keep.path)
 	running := w.converge(nil, keep)
 	cycles := often(10, 200)
 	for cycle := range cycles {
@@ -89,7 +89,7 @@ func agentKilled(t *testing.T, lxd *lxdtest.Server) {
 		}
 		churn := w.declare("churn", wanted)
 		// Acknowledged or not at all: what was not is asked for again below.
-		_, refused := w.try("apply", "-f", churn.path)
+		_, refused := w.try("apply", "--allow", "destroy", "-f", churn.path)
 		if refused != nil {
 			t.Fatalf("cycle %d: %v", cycle, refused)
 		}
@@ -121,7 +121,7 @@ func killedWhileAsked(t *testing.T, lxd *lxdtest.Server) {
 		both := w.declare("both", map[string]int{"x": 32 + cycle%2, "y": 32 + cycle%2})
 		done := make(chan error, 1)
 		go func() {
-			_, err := w.try("apply", "-f", both.path)
+			_, err := w.try("apply", "--allow", "destroy", "-f", both.path)
 			done <- err
 		}()
 		moment(r, 30*time.Millisecond)
@@ -138,7 +138,7 @@ func killedWhileAsked(t *testing.T, lxd *lxdtest.Server) {
 		if err == nil {
 			acknowledged++
 		}
-		w.hostler("apply", "-f", w.declare("both", nil).path)
+		w.hostler("apply", "--allow", "destroy", "-f", w.declare("both", nil).path)
 		w.converge(nil)
 	}
 	t.Logf("%d were acknowledged", acknowledged)
@@ -150,17 +150,17 @@ func agentFrozen(t *testing.T, lxd *lxdtest.Server) {
 	r := seeded(t)
 	keep := w.declare("keep", map[string]int{"keep": 32})
 	w.start()
-	w.hostler("apply", "-f", keep.path)
+	w.hostler("apply", "--allow", "destroy", "-f", keep.path)
 	before := w.converge(nil, keep)
 	for range often(1, 10) {
 		two := w.declare("two", map[string]int{"a": 32, "b": 32})
-		w.hostler("apply", "-f", two.path)
+		w.hostler("apply", "--allow", "destroy", "-f", two.path)
 		moment(r, time.Second)
 		_ = w.agent.cmd.Process.Signal(syscall.SIGSTOP)
 		time.Sleep(5 * time.Second)
 		_ = w.agent.cmd.Process.Signal(syscall.SIGCONT)
 		running := w.converge(before, keep, two)
-		w.hostler("apply", "-f", w.declare("two", nil).path)
+		w.hostler("apply", "--allow", "destroy", "-f", w.declare("two", nil).path)
 		w.converge(running, keep)
 	}
 	if w.agent.dead() {

@@ -50,8 +50,8 @@ func twoNamespaces(t *testing.T, lxd *lxdtest.Server) {
 	right.start()
 	l := left.declare("l", map[string]int{"l1": 32, "l2": 32})
 	r := right.declare("r", map[string]int{"r1": 32})
-	left.hostler("apply", "-f", l.path)
-	right.hostler("apply", "-f", r.path)
+	left.hostler("apply", "--allow", "destroy", "-f", l.path)
+	right.hostler("apply", "--allow", "destroy", "-f", r.path)
 	lefts, rights := left.converge(nil, l), right.converge(nil, r)
 	left.hostler("harvest", "all")
 	right.hostler("harvest", "all")
@@ -62,7 +62,7 @@ func twoNamespaces(t *testing.T, lxd *lxdtest.Server) {
 
 	// The other's name is taken: a conflict, told, and nothing is touched.
 	taken := right.declare("taken", map[string]int{"l1": 32})
-	if _, err := right.try("apply", "-f", taken.path); err == nil || !strings.Contains(err.Error(), `namespace "left"`) {
+	if _, err := right.try("apply", "--allow", "destroy", "-f", taken.path); err == nil || !strings.Contains(err.Error(), `namespace "left"`) {
 		t.Errorf("a declaration of a taken name: %v", err)
 	}
 	harness.Wait(t, "the conflict", patience, func() error {

@@ -106,12 +106,12 @@ func (p *packaged) firstMachine() {
 func (p *packaged) storage() {
 	const mount, view = "/var/lib/hostler/mounts/host/scratch", "/var/lib/hostler/mounts/machines/web/scratch"
 	p.host.Sh("mkdir -p /root/storage && { cat /root/web.yaml; echo '    storage: [{filesystem: scratch, path: /scratch}]'; echo 'filesystems: {scratch: {provider: tmpfs, size: 8MiB}}'; } > /root/storage/web.yaml")
-	p.host.Sh("hostler apply -f /root/storage/web.yaml --wait --timeout 2m")
+	p.host.Sh("hostler apply --replace -f /root/storage/web.yaml --wait --timeout 2m")
 	p.host.Sh("lxc exec web -T -- sh -c 'echo seen > /scratch/file'")
 	for _, process := range []string{"1", p.mainPID("hostlerd.service"), "$(pgrep -xo lxd)"} {
 		p.equal("what process "+process+" sees", p.host.Sh("cat /proc/"+process+"/root"+mount+"/file /proc/"+process+"/root"+view+"/file"), "seen\nseen\n")
 	}
-	p.host.Sh("hostler apply -f /root/web.yaml --wait --timeout 2m")
+	p.host.Sh("hostler apply --replace --allow destroy -f /root/web.yaml --wait --timeout 2m")
 	for _, process := range []string{"1", p.mainPID("hostlerd.service"), "$(pgrep -xo lxd)"} {
 		if out, err := p.host.Try("grep /var/lib/hostler/mounts /proc/" + process + "/mountinfo"); err == nil {
 			p.Errorf("process %s still has %s", process, out)

@@ -216,10 +216,11 @@ func (a *Agent) File(name, yaml string) string {
 	return path
 }
 
-// Apply declares yaml under a name and waits until it is so.
+// Apply declares yaml under a name and waits until it is so. What it no longer
+// declares may be destroyed.
 func (a *Agent) Apply(name, yaml string, more ...string) string {
 	a.t.Helper()
-	return a.Run(append([]string{"apply", "-f", a.File(name, yaml), "--wait", "--timeout", "3m"}, more...)...)
+	return a.Run(append([]string{"apply", "-f", a.File(name, yaml), "--wait", "--timeout", "3m", "--allow", "destroy"}, more...)...)
 }
 
 // Row is what the tests read of a machine.

@@ -42,7 +42,7 @@ func TestAdoptionOfDomains(t *testing.T) {
 		t.Errorf("the plan of what was exported exits with %d:\n%s", code, out)
 	}
 	// Nothing else can be made from what it runs from.
-	code, out := a.Exit("apply", "-f", a.File("copy", "version: 1\nmachines:\n  copy: {type: kvm, image: \"kvm:unknown\"}\n"), "--wait", "--timeout", "30s")
+	code, out := a.Exit("apply", "--allow", "destroy", "-f", a.File("copy", "version: 1\nmachines:\n  copy: {type: kvm, image: \"kvm:unknown\"}\n"), "--wait", "--timeout", "30s")
 	if code == 0 || !strings.Contains(out, "taken over") {
 		t.Errorf("a machine of no image: exit %d:\n%s", code, out)
 	}

@@ -93,7 +93,7 @@ func (h host) applied(t *testing.T, text string) {
 	t.Helper()
 	file := h.agent.File("site", text)
 	began := time.Now()
-	h.agent.Run("apply", "-f", file, "--wait", "--timeout", "9m")
+	h.agent.Run("apply", "--allow", "destroy", "-f", file, "--wait", "--timeout", "9m")
 	t.Logf("ready after %s", time.Since(began).Round(time.Second))
 	rows := h.agent.Machines()
 	for machine, address := range map[string]string{"web": "10.20.0.10", "db": "10.20.0.20"} {
@@ -101,7 +101,7 @@ func (h host) applied(t *testing.T, text string) {
 			t.Errorf("%s: %+v", machine, row)
 		}
 	}
-	if code, out := h.agent.Exit("apply", "-f", file, "--wait"); code != 0 || !strings.Contains(out, "no changes") {
+	if code, out := h.agent.Exit("apply", "--allow", "destroy", "-f", file, "--wait"); code != 0 || !strings.Contains(out, "no changes") {
 		t.Errorf("the second apply exited with %d:\n%s", code, out)
 	}
 }

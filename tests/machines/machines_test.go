@@ -32,13 +32,13 @@ func start(t *testing.T) (*lxdtest.Server, *harness.Agent) {
 // told and kept, and a new machine of that name has nothing of it.
 func TestForgottenContainer(t *testing.T) {
 	s, a := start(t)
-	a.Run("apply", "-f", a.File("site", tiny), "--wait", "--timeout", "1m")
+	a.Run("apply", "--allow", "destroy", "-f", a.File("site", tiny), "--wait", "--timeout", "1m")
 	files := filepath.Join(s.Dir, "storage-pools", s.Pool, "containers")
 	harness.Run(t, "btrfs", "-q", "subvolume", "snapshot", filepath.Join(files, "web"), filepath.Join(files, "again"))
 	harness.Run(t, "touch", filepath.Join(files, "again", "rootfs", "old"))
 	a.Stop()
 	a.Start()
-	a.Run("apply", "-f", a.File("more", "version: 1\nmachines:\n  again: {type: lxd, image: \"lxd:tiny\"}\n"), "--wait", "--timeout", "1m")
+	a.Run("apply", "--allow", "destroy", "-f", a.File("more", "version: 1\nmachines:\n  again: {type: lxd, image: \"lxd:tiny\"}\n"), "--wait", "--timeout", "1m")
 	if _, err := os.Stat(filepath.Join(files, "again", "rootfs", "old")); err == nil {
 		t.Error("the new machine has the files of the former one")
 	}

@@ -28,7 +28,7 @@ func BenchmarkNetworks(b *testing.B) {
 	var ours, theirs []time.Duration
 	for range rounds {
 		began := time.Now()
-		a.Run("apply", "-f", file, "--wait", "--timeout", "2m")
+		a.Run("apply", "--allow", "destroy", "-f", file, "--wait", "--timeout", "2m")
 		ours = append(ours, time.Since(began))
 		a.Run("delete", "declaration/site", "--wait", "--timeout", "2m")
 		theirs = append(theirs, byHand(n))
@@ -43,7 +43,7 @@ func BenchmarkNetworks(b *testing.B) {
 		many, quotients[0], quotients[rounds/2], quotients[rounds-1], verdict(quotients[rounds/2] <= 0.7))
 	fmt.Printf("        hostler %v; the other %v; load %.4s\n", ours, theirs, text)
 
-	a.Run("apply", "-f", file, "--wait", "--timeout", "2m")
+	a.Run("apply", "--allow", "destroy", "-f", file, "--wait", "--timeout", "2m")
 	_, links := start(b, n, "ip -o monitor all")
 	_, rules := start(b, n, "nft monitor")
 	first := passed(b, a)

@@ -39,7 +39,7 @@ func TestChanges(t *testing.T) {
 
 	moved := strings.Replace(lan, "br-hlan", "br-hlan2", 1)
 	file := a.File("site", moved)
-	for _, args := range [][]string{{"plan", "-f", file}, {"apply", "-f", file, "--wait"}} {
+	for _, args := range [][]string{{"plan", "-f", file}, {"apply", "--allow", "destroy", "-f", file, "--wait"}} {
 		if code, out := a.Exit(args...); code == 0 || !strings.Contains(out, "cuts off machine/db, machine/web") || !strings.Contains(out, "--allow restart") {
 			t.Errorf("%v exits with %d:\n%s", args, code, out)
 		}
@@ -53,7 +53,7 @@ func TestChanges(t *testing.T) {
 		}
 		return nil
 	})
-	a.Run("apply", "-f", file, "--wait", "--allow", "restart", "--timeout", "2m")
+	a.Run("apply", "--allow", "destroy", "-f", file, "--wait", "--allow", "restart", "--timeout", "2m")
 	harness.Wait(t, "the old bridge to go", 30*time.Second, func() error {
 		if out, err := harness.Try(nil, "ip", "link", "show", "br-hlan"); err == nil {
 			return fmt.Errorf("%s", out)
@@ -74,7 +74,7 @@ func TestChanges(t *testing.T) {
 	// addresses: what runs in them is not ended.
 	for _, names := range [][2]string{{"lan", "lan2"}, {"lan2", "lan"}} {
 		text := strings.NewReplacer("  lan:", "  "+names[1]+":", "network: lan", "network: "+names[1]).Replace(moved)
-		a.Run("apply", "-f", a.File("site", text), "--wait", "--timeout", "2m")
+		a.Run("apply", "--allow", "destroy", "-f", a.File("site", text), "--wait", "--timeout", "2m")
 		harness.Wait(t, names[0]+" to go", 10*time.Second, func() error {
 			all := networks(t, a)
 			if now := all[names[1]]; len(all) != 1 || now.Status != "ready" || len(now.Guests["db/eth0"]) != 1 || now.Guests["db/eth0"][0] != address {

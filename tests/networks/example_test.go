@@ -78,9 +78,9 @@ func TestExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	file := a.File("site", string(text))
-	a.Run("apply", "-f", file, "--wait", "--timeout", "9m")
+	a.Run("apply", "--allow", "destroy", "-f", file, "--wait", "--timeout", "9m")
 	keep()
-	if code, out := a.Exit("apply", "-f", file, "--wait"); code != 0 || !strings.Contains(out, "no changes") {
+	if code, out := a.Exit("apply", "--allow", "destroy", "-f", file, "--wait"); code != 0 || !strings.Contains(out, "no changes") {
 		t.Errorf("the second apply exited with %d:\n%s", code, out)
 	}
 	if got := networks(t, a)["lan"].Guests; got["web/eth0"][0] != "10.20.0.10/24" || got["worker/eth0"][0] != "10.20.0.2/24" {

@@ -116,7 +116,7 @@ machines: {web: {type: lxd, image: "lxd:tiny", networks: {eth0: {network: lan}},
 	}
 	// A foreign bridge of the name may go; so it is waited for and told.
 	sh(n, "ip link set br-foreign alias ''")
-	if code, out := a.Exit("apply", "-f", a.File("site", "version: 1\nnetworks: {lan: {bridge: br-foreign}}\n")); code != 1 || !strings.Contains(out, "not hostler's") {
+	if code, out := a.Exit("apply", "--allow", "destroy", "-f", a.File("site", "version: 1\nnetworks: {lan: {bridge: br-foreign}}\n")); code != 1 || !strings.Contains(out, "not hostler's") {
 		t.Errorf("the conflict is not told; exit %d:\n%s", code, out)
 	}
 	harness.Wait(t, "the conflict", 5*time.Second, func() error {

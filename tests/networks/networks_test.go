@@ -119,7 +119,7 @@ func answer(url string) error {
 // again without a restart, by what it publishes, too.
 func TestDriftCutsNoGuestOff(t *testing.T) {
 	s, a := both(t)
-	a.Run("apply", "-f", a.File("site", lan), "--wait", "--timeout", "2m")
+	a.Run("apply", "--allow", "destroy", "-f", a.File("site", lan), "--wait", "--timeout", "2m")
 	a.Run("exec", "web", "--", "httpd", "-p", "80", "-h", "/etc")
 	port := func() string {
 		var web api.Instance
@@ -172,7 +172,7 @@ func TestNetwork(t *testing.T) {
 	if code != 2 || !strings.Contains(out, "network/lan") || !strings.Contains(out, "br-hlan") {
 		t.Fatalf("plan exited with %d:\n%s", code, out)
 	}
-	t.Log(a.Run("apply", "-f", file, "--wait", "--timeout", "2m"))
+	t.Log(a.Run("apply", "--allow", "destroy", "-f", file, "--wait", "--timeout", "2m"))
 	if code, out := a.Exit("plan", "-f", file); code != 0 {
 		t.Errorf("the second plan exited with %d:\n%s\n%s", code, out, a.Log())
 	}

@@ -187,14 +187,14 @@ func TestABadChangeOfTheHostsOwnNIC(t *testing.T) {
 		o := newOwn(t, false)
 		o.Start()
 		began := time.Now()
-		o.Run("apply", "-f", o.File("site", ownBad))
+		o.Run("apply", "--allow", "destroy", "-f", o.File("site", ownBad))
 		o.undone("the default gateway 192.0.2.1 cannot be reached")
 		t.Logf("undone %v after it was applied", time.Since(began).Round(time.Millisecond))
 		if took := time.Since(began); took > ownLimit {
 			t.Errorf("it took %v", took)
 		}
 		o.restored()
-		o.Run("apply", "-f", o.File("site", bridged), "--wait", "--timeout", "1m")
+		o.Run("apply", "--allow", "destroy", "-f", o.File("site", bridged), "--wait", "--timeout", "1m")
 		if err := o.onBridge(); err != nil {
 			t.Error(err)
 		}
@@ -211,7 +211,7 @@ func TestABadChangeOfTheHostsOwnNIC(t *testing.T) {
 			harness.Wait(t, "the change", undoLimit, func() error { _, err := os.Stat(filepath.Join(o.Dir, "state/guard/checkpoint.json")); return err })
 			o.peer.IP("link set gw0 down")
 		}()
-		o.Run("apply", "-f", o.File("site", bridged), "--confirm", "2s") // were the peer's end too late
+		o.Run("apply", "--allow", "destroy", "-f", o.File("site", bridged), "--confirm", "2s") // were the peer's end too late
 		<-gone
 		o.undone("the change was undone")
 		o.peer.IP("link set gw0 up")
@@ -223,11 +223,11 @@ func TestABadChangeOfTheHostsOwnNIC(t *testing.T) {
 	t.Run("nobody confirms it", func(t *testing.T) {
 		o := newOwn(t, false)
 		o.Start()
-		o.Run("apply", "-f", o.File("site", bridged), "--confirm", "5s")
+		o.Run("apply", "--allow", "destroy", "-f", o.File("site", bridged), "--confirm", "5s")
 		o.undone("nobody confirmed it within 5s")
 		o.restored()
 		// Tried again, it is confirmed.
-		if code, out := o.Exit("apply", "-f", o.File("site", bridged)); code != 1 || !strings.Contains(out, "hostler retry network/up") {
+		if code, out := o.Exit("apply", "--allow", "destroy", "-f", o.File("site", bridged)); code != 1 || !strings.Contains(out, "hostler retry network/up") {
 			t.Errorf("apply again: %d, %s", code, out)
 		}
 		o.Run("retry", "network/up")
@@ -252,7 +252,7 @@ func TestABadChangeOfTheHostsOwnNIC(t *testing.T) {
 func TestTheWatchdogOfTheHostsOwnNIC(t *testing.T) {
 	o := newOwn(t, false)
 	o.Start()
-	o.Run("apply", "-f", o.File("site", bridged), "--confirm", "8s")
+	o.Run("apply", "--allow", "destroy", "-f", o.File("site", bridged), "--confirm", "8s")
 	harness.Wait(t, "the change", undoLimit, func() error {
 		if status, message := o.network(); status != "pending" || !strings.Contains(message, "hostler confirm") {
 			return fmt.Errorf("%s: %s", status, message)
@@ -302,7 +302,7 @@ func TestTheAgentDiesOverTheHostsOwnNIC(t *testing.T) {
 			o.Env = append(o.Env, "HOSTLER_FAILPOINTS="+point+"=kill#1")
 			o.Launch("failpoint")
 			o.Ready()
-			_, _ = o.Try("apply", "-f", o.File("site", bridged))
+			_, _ = o.Try("apply", "--allow", "destroy", "-f", o.File("site", bridged))
 			harness.Wait(t, "the agent's end", undoLimit, func() error {
 				if !o.Exited() {
 					return fmt.Errorf("it runs")

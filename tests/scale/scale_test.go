@@ -49,7 +49,7 @@ func machines(t *testing.T, n int, limit time.Duration) {
 		fmt.Fprintf(&text, "  m%03d: {type: lxd, image: debian/12}\n", i+1)
 	}
 	began := time.Now()
-	agent.Run("apply", "-f", agent.File("many", text.String()), "--wait", "--timeout", limit.String())
+	agent.Run("apply", "--allow", "destroy", "-f", agent.File("many", text.String()), "--wait", "--timeout", limit.String())
 	took := time.Since(began)
 	keep()
 

@@ -77,7 +77,7 @@ func TestGrowAsTheMachineWrites(t *testing.T) {
 			t.Errorf("shrinking exits with %d: %s", code, out)
 		}
 		smaller := w.File("site", fmt.Sprintf(data, kind))
-		if code, out := w.Exit("apply", "-f", smaller); code != 1 || !strings.Contains(out, "cannot shrink") {
+		if code, out := w.Exit("apply", "--allow", "destroy", "-f", smaller); code != 1 || !strings.Contains(out, "cannot shrink") {
 			t.Errorf("applying a smaller size exits with %d: %s", code, out)
 		}
 		w.Run("delete", "declaration/site", "--wait")
@@ -96,7 +96,7 @@ func TestFilesystemDoesNotMove(t *testing.T) {
 	w.Apply("site", site("rootfs"))
 	w.must("0", "echo kept > /srv/written")
 	file := w.File("site", site("tmpfs"))
-	for _, args := range [][]string{{"plan", "-f", file}, {"apply", "-f", file}} {
+	for _, args := range [][]string{{"plan", "-f", file}, {"apply", "--allow", "destroy", "-f", file}} {
 		if code, out := w.Exit(args...); code == 0 || !strings.Contains(out, "is on rootfs and cannot move to tmpfs") {
 			t.Errorf("%s exits with %d: %s", args[0], code, out)
 		}
@@ -117,7 +117,7 @@ func TestLeftInstanceHasNoVolume(t *testing.T) {
 	w.Apply("site", volume+"machines: {app: {type: lxd, image: \"lxd:tiny\", storage: [{volume: raw}]}}\n")
 	pid := w.must("0", "test -b /dev/hostler-raw && /bin/busybox stat -c %Y /proc/1")
 	w.Run("harvest", "none")
-	w.Run("apply", "-f", w.File("site", volume), "--wait")
+	w.Run("apply", "--allow", "destroy", "-f", w.File("site", volume), "--wait")
 	harness.Wait(t, "the detachment", 30*time.Second, func() error {
 		if v := w.rows("volumes")["raw"]; v.Device != "" || v.Message != "" {
 			return fmt.Errorf("%+v", v)
@@ -162,7 +162,7 @@ func TestBusyDetach(t *testing.T) {
 	if code, out := w.Exit("plan", "-f", file); code != 2 || !strings.Contains(out, "disk fs-www") || !strings.Contains(out, "live") {
 		t.Errorf("plan (%d):\n%s", code, out)
 	}
-	w.Run("apply", "-f", file, "--wait")
+	w.Run("apply", "--allow", "destroy", "-f", file, "--wait")
 	w.nothingToDo(file, "given to a running machine")
 	w.must("0", "(exec 3>/srv/held; exec sleep 4711) >/dev/null 2>&1 </dev/null & echo $! > /tmp/holder")
 	w.must("0", "(exec 3>/log/held; exec sleep 4712) >/dev/null 2>&1 </dev/null & echo $! > /tmp/logger")
@@ -170,7 +170,7 @@ func TestBusyDetach(t *testing.T) {
 		t.Errorf("attachments:\n%s", out)
 	}
 
-	w.Run("apply", "-f", w.File("site", bare))
+	w.Run("apply", "--allow", "destroy", "-f", w.File("site", bare))
 	harness.Wait(t, "the holder's name", 30*time.Second, func() error {
 		v, f := w.rows("volumes")["data"], w.rows("filesystems")["www"]
 		if text := v.Message + f.Message; !strings.Contains(text, "sleep (pid ") || !strings.Contains(text, "held") {

@@ -80,7 +80,7 @@ func (w world) converge(yaml string) (deaths int) {
 			deaths++
 			w.Start()
 		}
-		if _, err := w.Try("apply", "-f", file); !acknowledged && err != nil {
+		if _, err := w.Try("apply", "--allow", "destroy", "-f", file); !acknowledged && err != nil {
 			return err
 		}
 		acknowledged = true

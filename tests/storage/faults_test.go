@@ -72,7 +72,7 @@ machines: {app: {type: lxd, image: "lxd:tiny", storage: [%s]}}
 	if err := os.Remove(fill); err != nil {
 		t.Fatal(err)
 	}
-	w.Run("apply", "-f", w.File("site", fmt.Sprintf(site, "", "")))
+	w.Run("apply", "--allow", "destroy", "-f", w.File("site", fmt.Sprintf(site, "", "")))
 	harness.Wait(t, "the end of the mount", 30*time.Second, func() error {
 		if mounts := harness.Mounts(t, filepath.Join(w.State(), "mounts", "host")); len(mounts) > 0 {
 			return fmt.Errorf("%v", mounts)
@@ -92,7 +92,7 @@ machines: {app: {type: lxd, image: "lxd:tiny", storage: [%s]}}
 	harness.Wait(t, "a read-only filesystem", 30*time.Second, func() error {
 		return unix.Mount("", volumes, "", unix.MS_REMOUNT|unix.MS_RDONLY, "size=64M")
 	})
-	w.Run("apply", "-f", w.File("site", fmt.Sprintf(site, ", raw: {provider: loop, size: 2MiB}", "")))
+	w.Run("apply", "--allow", "destroy", "-f", w.File("site", fmt.Sprintf(site, ", raw: {provider: loop, size: 2MiB}", "")))
 	w.says("volumes", "raw", "error", "read-only")
 	if err := unix.Mount("", volumes, "", unix.MS_REMOUNT, "size=64M"); err != nil {
 		t.Fatal(err)
@@ -100,7 +100,7 @@ machines: {app: {type: lxd, image: "lxd:tiny", storage: [%s]}}
 	w.Run("retry", "volume/raw")
 	w.Run("wait", "declaration/site", "--for", "ready", "--timeout", "1m")
 	w.File("site", strings.Replace(fmt.Sprintf(site, "", ""), ", retain: true", "", 1))
-	w.Run("apply", "-f", filepath.Join(w.Dir, "site.yaml"), "--wait")
+	w.Run("apply", "--allow", "destroy", "-f", filepath.Join(w.Dir, "site.yaml"), "--wait")
 	w.Run("delete", "declaration/site", "--wait", "--timeout", "1m")
 	if left, err := os.ReadDir(volumes); err != nil || len(left) > 0 {
 		t.Errorf("left: %v %v", left, err)
@@ -122,7 +122,7 @@ machines:
 `
 	declare := func(size, filesystems, given string) string {
 		file := w.File("site", fmt.Sprintf(site, size, filesystems, given))
-		w.Run("apply", "-f", file)
+		w.Run("apply", "--allow", "destroy", "-f", file)
 		return file
 	}
 	// What the host cannot hold.
@@ -142,7 +142,7 @@ machines:
 	device := w.rows("volumes")["data"].Device
 	harness.Run(t, "mkfs.ext4", "-q", "-L", "family", device)
 	small := w.File("site", fmt.Sprintf(site, "64MiB", "filesystems: {www: {volume: data, type: xfs}}", "{filesystem: www, path: /srv}"))
-	if code, out := w.Exit("apply", "-f", small); code != 1 || !strings.Contains(out, "300MiB") {
+	if code, out := w.Exit("apply", "--allow", "destroy", "-f", small); code != 1 || !strings.Contains(out, "300MiB") {
 		t.Errorf("xfs on a volume that is too small: %d, %s", code, out)
 	}
 	declare("64MiB", "filesystems: {www: {volume: data}}", "{filesystem: www, path: /srv}")

@@ -69,7 +69,7 @@ func TestStorageChangesHands(t *testing.T) {
 	in("app", "echo kept > /srv/file")
 
 	file := w.File("site", fmt.Sprintf(hands, "web", "two", "one", "www2"))
-	w.Run("apply", "-f", file)
+	w.Run("apply", "--allow", "destroy", "-f", file)
 	moves("one", "web", "app")
 	moves("two", "app", "web")
 	w.Run("wait", "declaration/site", "--for", "ready", "--timeout", "1m")
@@ -80,7 +80,7 @@ func TestStorageChangesHands(t *testing.T) {
 		t.Errorf("the filesystem holds %q", out)
 	}
 
-	w.Run("apply", "-f", w.File("site", fmt.Sprintf(hands, "db", "two", "one", "www2")))
+	w.Run("apply", "--allow", "destroy", "-f", w.File("site", fmt.Sprintf(hands, "db", "two", "one", "www2")))
 	moves("two", "web", "db")
 	w.Run("wait", "declaration/site", "--for", "ready", "--timeout", "1m")
 	content("db", "two")

@@ -37,7 +37,7 @@ func (w world) lost(file string, there func(when string)) {
 		w.Run("wait", "declaration/storage", "--for", "ready", "--timeout", "1m")
 		there(damage.when)
 		w.nothingToDo(file, damage.when)
-		w.Run("apply", "-f", file, "--wait", "--timeout", "1m")
+		w.Run("apply", "--allow", "destroy", "-f", file, "--wait", "--timeout", "1m")
 		if after := strings.Join(append(harness.Loops(t, w.Dir), harness.Mounts(t, w.Dir)...), "\n"); after != before {
 			t.Errorf("%s, there is attached and mounted\n%s\nwhich was\n%s", damage.when, after, before)
 		}

@@ -93,7 +93,7 @@ func TestStorageOfAMachine(t *testing.T) {
 	if mounts := harness.Mounts(t, w.Dir); len(mounts) > 0 {
 		t.Errorf("a plan mounted %v", mounts)
 	}
-	w.Run("apply", "-f", file, "--wait", "--timeout", "3m")
+	w.Run("apply", "--allow", "destroy", "-f", file, "--wait", "--timeout", "3m")
 	w.nothingToDo(file, "after the apply")
 	w.must("0", write)
 	w.must("1000", writeAsUser)
@@ -170,7 +170,7 @@ func (w world) removal(file string) {
 	if !strings.Contains(out, kept) {
 		t.Errorf("it is not said that data is kept in %s:\n%s", kept, out)
 	}
-	w.Run("apply", "-f", bare, "--wait", "--timeout", "2m")
+	w.Run("apply", "--allow", "destroy", "-f", bare, "--wait", "--timeout", "2m")
 	w.bare("volumes/data.img volumes/data.json")
 	if status := w.Run("status"); !strings.Contains(status, "Unknown storage") || !strings.Contains(status, kept) {
 		t.Errorf("the status says nothing of the data that nothing declares:\n%s", status)
@@ -180,12 +180,12 @@ func (w world) removal(file string) {
 	}
 
 	w.File("storage", example(t))
-	w.Run("apply", "-f", file, "--wait", "--timeout", "3m")
+	w.Run("apply", "--allow", "destroy", "-f", file, "--wait", "--timeout", "3m")
 	if out := w.must("1000", "cat /srv/open/file; ls /var/log/app"); out != "user\nlost+found" {
 		t.Errorf("what was kept is not back: %q", out)
 	}
 	w.File("storage", strings.Replace(example(t), ", retain: true", "", 1))
-	w.Run("apply", "-f", file, "--wait")
+	w.Run("apply", "--allow", "destroy", "-f", file, "--wait")
 	w.Run("delete", "-f", file, "--wait")
 	w.bare("")
 }

@@ -48,7 +48,7 @@ func (m *machine) powerCuts(running map[string]instance, cuts int) {
 	asked := map[string]int{}
 	acknowledgements, slowest := 0, time.Duration(0)
 	m.write(churn, declare(asked))
-	m.sh("hostler apply -f " + churn)
+	m.sh("hostler apply --allow destroy -f " + churn)
 	for cut := range cuts {
 		before, asked = asked, other(r, asked)
 		acknowledged := m.cutDuring(r, asked)
