@@ -27,26 +27,32 @@ func (s *Server) plan(ctx context.Context, i *in[ApplyRequest]) (*out[Plan], err
 }
 
 func (s *Server) apply(ctx context.Context, i *in[ApplyRequest]) (*out[Plan], error) {
-	docs, err := parseDocuments(i.Body.Documents)
-	if err != nil {
-		return nil, err
-	}
-	for _, a := range i.Body.Allow {
-		if !slices.Contains(allowable, a) {
-			return nil, fault.New(fault.Invalid, "cannot allow %q: %s can be allowed", clip(a, 32), strings.Join(allowable, ", "))
-		}
-	}
-	if err := confirming(docs, i.Body.Confirm); err != nil {
-		return nil, err
-	}
 	if !i.Body.DryRun {
 		s.o.Service.Guard.Remember(clientOf(callerFrom(ctx).PID))
 	}
-	p, err := s.declare(ctx, docs, i.Body)
+	p, err := s.Apply(ctx, i.Body)
 	if err != nil {
 		return nil, err
 	}
 	return &out[Plan]{p}, nil
+}
+
+// Apply puts documents in force, or says what that would change. Whatever it
+// answers without an error is durable, unless the request is a dry run.
+func (s *Server) Apply(ctx context.Context, req ApplyRequest) (Plan, error) {
+	docs, err := parseDocuments(req.Documents)
+	if err != nil {
+		return Plan{}, err
+	}
+	for _, a := range req.Allow {
+		if !slices.Contains(allowable, a) {
+			return Plan{}, fault.New(fault.Invalid, "cannot allow %q: %s can be allowed", clip(a, 32), strings.Join(allowable, ", "))
+		}
+	}
+	if err := confirming(docs, req.Confirm); err != nil {
+		return Plan{}, err
+	}
+	return s.declare(ctx, docs, req)
 }
 
 // parseDocuments reads every document and returns all that is wrong.
@@ -73,8 +79,7 @@ func parseDocuments(sent []Document) ([]document, error) {
 	return docs, nil
 }
 
-// declare decides, plans and writes. Whatever it answers without an error is
-// durable, unless the request is a dry run.
+// declare decides, plans and writes.
 func (s *Server) declare(ctx context.Context, docs []document, req ApplyRequest) (Plan, error) {
 	var p Plan
 	unsupported := unsupportedOf(docs)

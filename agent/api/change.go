@@ -8,20 +8,24 @@ import (
 	"hostler/internal/fault"
 )
 
-// remove deletes what was asked, in one atomic write; an element that cannot
-// be deleted does not hold up the others.
 func (s *Server) remove(ctx context.Context, i *in[DeleteRequest]) (*out[DeleteAnswer], error) {
-	var outcomes []Outcome
-	err := s.rewrite(ctx, false, func(w *world) error {
-		outcomes = w.removeAll(i.Body.Objects)
-		w.mergeAlone()
-		_, err := w.settle(nil, removal{partial: s.unread(w) != ""})
-		return err
-	})
+	outcomes, err := s.Delete(ctx, i.Body.Objects...)
 	if err != nil {
 		return nil, err
 	}
 	return &out[DeleteAnswer]{DeleteAnswer{outcomes}}, nil
+}
+
+// Delete removes objects (KIND/NAME), in one atomic write; an object that cannot
+// be removed does not hold up the others.
+func (s *Server) Delete(ctx context.Context, objects ...string) (outcomes []Outcome, err error) {
+	err = s.rewrite(ctx, false, func(w *world) error {
+		outcomes = w.removeAll(objects)
+		w.mergeAlone()
+		_, err := w.settle(nil, removal{partial: s.unread(w) != ""})
+		return err
+	})
+	return outcomes, err
 }
 
 // powerInput names a machine and what it is to do.

@@ -125,18 +125,25 @@ type AllowRequest struct {
 	Objects []string `json:"objects" minItems:"1" maxItems:"10000"`
 }
 
-// allowed consents to held steps, in one atomic write.
 func (s *Server) allowed(ctx context.Context, i *in[AllowRequest]) (*out[DeleteAnswer], error) {
-	var outcomes []Outcome
-	err := s.rewrite(ctx, false, func(w *world) error {
-		outcomes = make([]Outcome, len(i.Body.Objects))
+	outcomes, err := s.Allow(ctx, i.Body.Impact, i.Body.Objects...)
+	if err != nil {
+		return nil, err
+	}
+	return &out[DeleteAnswer]{DeleteAnswer{outcomes}}, nil
+}
+
+// Allow consents to an impact on held objects (KIND/NAME), in one atomic write.
+func (s *Server) Allow(ctx context.Context, impact string, objects ...string) (outcomes []Outcome, err error) {
+	err = s.rewrite(ctx, false, func(w *world) error {
+		outcomes = make([]Outcome, len(objects))
 		consent, together := map[string]bool{}, map[string]bool{}
-		for _, object := range i.Body.Objects {
+		for _, object := range objects {
 			together[object] = true
 		}
-		for n, object := range i.Body.Objects {
-			err := s.consent(w, i.Body.Impact, object, together)
-			if outcomes[n] = outcomeOf(object, err); err == nil && i.Body.Impact == impactDestroy {
+		for n, object := range objects {
+			err := s.consent(w, impact, object, together)
+			if outcomes[n] = outcomeOf(object, err); err == nil && impact == impactDestroy {
 				consent[object] = true
 			}
 		}
@@ -146,10 +153,7 @@ func (s *Server) allowed(ctx context.Context, i *in[AllowRequest]) (*out[DeleteA
 		_, err := w.settle(nil, removal{consent: consent})
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return &out[DeleteAnswer]{DeleteAnswer{outcomes}}, nil
+	return outcomes, err
 }
 
 // consent allows one impact on one object. For destroy it only checks; with

@@ -1,0 +1,5 @@
+//go:build long
+
+package agent
+
+const modelSequences = 50000

@@ -1,0 +1,5 @@
+//go:build integration && !long
+
+package agent
+
+const modelSequences = 2000
