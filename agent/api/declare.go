@@ -186,6 +186,14 @@ func (w *world) declareMachine(name string, m spec.Machine, doc document, byHand
 	k.record.Declaration, k.record.Machine, k.record.Held = doc.name, m, ""
 }
 
+// unsettled says that the last declaration of a machine is still being carried
+// out: a step may come up that needs consent.
+func (k *kept) unsettled() bool {
+	status, known := k.status()
+	return !known || status.ObservedGeneration != k.before.Generation ||
+		status.State == spec.MachinePending || status.State == spec.MachineProvisioning
+}
+
 // allow lets the impacts happen to the machines that were changed and to those
 // in held.
 func (w *world) allow(impacts []string, docs []document, held map[string]bool) {
@@ -195,8 +203,14 @@ func (w *world) allow(impacts []string, docs []document, held map[string]bool) {
 	}
 	for _, doc := range docs {
 		for name := range doc.decl.Machines {
-			if k := w.machines[name]; k.before != nil && (held[name] || !same(k.was, k.record)) {
+			k := w.machines[name]
+			switch {
+			case k.before == nil:
+			case held[name], !same(k.was, k.record):
 				k.record.Consent(impacts)
+			case k.unsettled() && slices.Contains(impacts, "restart"):
+				// A restart loses nothing; a recreate is allowed where it is seen.
+				k.record.Consent([]string{"restart"})
 			}
 		}
 	}

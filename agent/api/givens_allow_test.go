@@ -74,6 +74,29 @@ func TestAllowNetworks(t *testing.T) {
 	}
 }
 
+// Consent to restart holds for steps that come up while the machine is still
+// being made as it was declared; consent to recreate does not.
+func TestConsentHoldsWhileAMachineIsMade(t *testing.T) {
+	record := spec.MachineRecord{Declaration: "site", Machine: spec.Machine{Type: spec.LXD, Image: "debian/12"}}
+	docs := []document{{name: "site", source: spec.SourceApply, decl: spec.Declaration{Machines: map[string]spec.Machine{"web": record.Machine}}}}
+	for state1, want := range map[spec.MachineState]bool{spec.MachineProvisioning: true, spec.MachineRunning: false} {
+		w, err := newWorld([]state.Object{{
+			ID: machineID("web"), UID: "u", Revision: 1, Generation: 1, Life: state.Alive, Spec: spec.Encode(record),
+			Status: spec.Encode(spec.MachineStatus{State: state1, ObservedGeneration: 1, Instance: &spec.InstanceInfo{Name: "web"}}),
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := w.put(docs...); err != nil {
+			t.Fatal(err)
+		}
+		w.allow([]string{"recreate", "restart"}, docs, nil)
+		if got := w.machines["web"].record.Allow; slices.Equal(got, []string{"restart"}) != want {
+			t.Errorf("%s: allowed %v", state1, got)
+		}
+	}
+}
+
 // Consent to a recreate is for that one: given again for a machine that is held
 // again, it is written even where the record holds the same words already.
 func TestConsentToRecreateIsGivenEachTime(t *testing.T) {

@@ -171,7 +171,7 @@ func (s *Server) consent(w *world, impact, object string, with map[string]bool) 
 	case impact == impactDestroy:
 		return s.consentDestroy(w, object, with)
 	case id.Kind == spec.KindMachine:
-		k.record.Allow = slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(k.record.Allow), impact))))
+		k.record.Consent(slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(k.record.Allow), impact)))))
 		return nil
 	case id.Kind == spec.KindNetwork:
 		return g.change(id, func(r *spec.NetworkRecord) {

@@ -4,6 +4,7 @@ package spec
 // the Go type and the key. A test holds it against the types.
 var configSchema = map[string]fieldSchema{
 	"Config.namespace":                {description: "Part of every stamp: agents with different namespaces never touch each other's objects. It holds from the agent's next start on.", pattern: namePattern},
+	"Config.removals":                 {description: "What happens to an object with data that no document declares any more: hold keeps it until its removal is allowed, obey removes it, for hosts whose files are written by a program.", words: []string{RemovalsHold, RemovalsObey}},
 	"Config.harvest":                  {description: "What happens to instances that nothing declares any more: destroyed deletes the instance of a machine whose declaration went away, unknown deletes instances with this agent's stamp and no record, all does both, none does neither.", words: HarvestModes()},
 	"Config.concurrency":              {description: "Instance operations at once, per container type.", least: 1, most: maxConcurrency},
 	"Config.start-retries":            {description: "How often a failed operation is tried again after retry-delay; after that transient-retry-interval holds.", most: maxRetries},

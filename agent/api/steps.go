@@ -1,0 +1,138 @@
+package api
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+)
+
+// steps asks the planner and keeps what the documents bear on. A host that
+// cannot be looked at makes planning fail, but must not keep anybody from
+// declaring: an apply tells what is declared differently instead.
+func (s *Server) steps(ctx context.Context, w *world, docs []document, removed []string, dry bool) ([]Step, error) {
+	scope := map[string]bool{}
+	for _, d := range docs {
+		for _, o := range d.decl.Objects() {
+			scope[o] = true
+		}
+	}
+	for _, o := range removed {
+		scope[o] = true
+	}
+	planned := w.planned()
+	all, err := s.o.Service.Planner.Plan(ctx, planned, scope)
+	if err != nil {
+		if dry {
+			return nil, err
+		}
+		s.log.Warn("cannot plan what was applied", "error", err)
+		all = blindSteps(planned, err)
+	}
+	kept := []Step{}
+	for _, st := range all {
+		// What prepares the host comes before the machines that need it.
+		if scope[st.Object] || strings.HasPrefix(st.Object, spec.KindContainerType+"/") {
+			kept = append(kept, st)
+		}
+	}
+	for _, st := range kept {
+		if scope[st.Object] {
+			return kept, nil
+		}
+	}
+	return []Step{}, nil
+}
+
+// foresee asks the planner what will fail of the documents' objects.
+func (s *Server) foresee(ctx context.Context, w *world, docs []document) []string {
+	f, ok := s.o.Service.Planner.(Foreseer)
+	if !ok {
+		return nil
+	}
+	scope := map[string]bool{}
+	for _, d := range docs {
+		for _, o := range d.decl.Objects() {
+			scope[o] = true
+		}
+	}
+	return f.Foresee(ctx, w.planned(), scope)
+}
+
+// blindSteps are the steps as far as they can be known without the host.
+func blindSteps(objects []PlannedObject, why error) []Step {
+	var steps []Step
+	for _, m := range objects {
+		st := Step{Object: m.After.Kind + "/" + m.After.Name, Detail: "the impact is not known: " + why.Error()}
+		switch {
+		case m.Before == nil:
+			st.Action, st.Impact = "create", "none"
+		case m.After.Life != state.Alive && m.Before.Life == state.Alive:
+			st.Action, st.Impact = "delete", "destroy"
+		case m.After.Generation != m.Before.Generation:
+			st.Action = "update"
+		default:
+			continue
+		}
+		steps = append(steps, st)
+	}
+	return steps
+}
+
+// heldBy are the objects of a kind with a step that waits for a word of the
+// person.
+func heldBy(steps []Step, kind string) map[string]bool {
+	held := map[string]bool{}
+	for _, st := range steps {
+		if name, ok := strings.CutPrefix(st.Object, kind+"/"); ok && st.Held != "" {
+			held[name] = true
+		}
+	}
+	return held
+}
+
+func machinesOf(docs []document) []string {
+	all := []string{}
+	for _, d := range docs {
+		all = slices.AppendSeq(all, maps.Keys(d.decl.Machines))
+	}
+	slices.Sort(all)
+	return all
+}
+
+// givensIn are the KIND/NAMEs of what the documents declare besides machines.
+func givensIn(docs []document) (all []string) {
+	for _, d := range docs {
+		all = append(all, slices.DeleteFunc(slices.Clone(d.decl.Objects()), func(o string) bool {
+			return strings.HasPrefix(o, spec.KindMachine+"/")
+		})...)
+	}
+	slices.Sort(all)
+	return all
+}
+
+func unsupportedOf(docs []document) []string {
+	var all []string
+	for _, d := range docs {
+		all = append(all, spec.Unsupported(d.decl)...)
+	}
+	return all
+}
+
+// holdUnsupported marks the steps that cannot be carried out, and adds one for
+// each object that has none.
+func holdUnsupported(steps []Step, unsupported []string) []Step {
+	for _, sentence := range unsupported {
+		object, what, _ := strings.Cut(sentence, ": ")
+		i := slices.IndexFunc(steps, func(st Step) bool { return st.Object == object })
+		if i < 0 {
+			i = len(steps)
+			steps = append(steps, Step{Object: object, Action: "none", Impact: "none", Detail: what})
+		}
+		steps[i].Held = what
+	}
+	return steps
+}
