@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"hostler/agent/api"
 	"hostler/agent/provisioner"
@@ -155,7 +156,7 @@ func (s imageService) Delete(ctx context.Context, reference string) error {
 				return err
 			}
 			if err := d.Images.DeleteImage(ctx, row.Digest); err != nil {
-				return err
+				return fault.New(fault.KindOf(err), "%s", strings.ReplaceAll(err.Error(), row.Digest, reference))
 			}
 		}
 	}

@@ -86,3 +86,23 @@ func TestImagesAreBuiltForAType(t *testing.T) {
 		}
 	}
 }
+
+// What is in the way of an image's deletion names it as the user did.
+func TestImageIsNamedAsTyped(t *testing.T) {
+	h, lxd, _, _ := twoTypes(t)
+	cache, err := images.Open(images.Options{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.images = cache
+	lxd.AddImage("debian/12", true)
+	s := imageService{h}
+	rows, _, err := s.List(t.Context())
+	if err != nil || len(rows) != 1 {
+		t.Fatalf("%+v, %v", rows, err)
+	}
+	lxd.Fail(brokertest.DeleteImage, "", -1, fault.New(fault.Conflict, "cannot delete image %s: it is used by web", rows[0].Digest))
+	if err := s.Delete(t.Context(), "debian/12"); !fault.Is(err, fault.Conflict) || err.Error() != "cannot delete image debian/12: it is used by web" {
+		t.Error(err)
+	}
+}
