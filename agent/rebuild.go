@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -128,10 +129,14 @@ func recordsOf(instances []containerbroker.Instance, objects []state.Object, nam
 		if err := json.Unmarshal([]byte(inst.Stamp.Record), &stamped); err != nil || inst.Stamp.UID == "" {
 			continue // no record can be made of it: it stays unknown
 		}
-		id := state.ID{Kind: spec.KindMachine, Name: inst.Name}
+		id := state.ID{Kind: spec.KindMachine, Name: cmp.Or(stamped.MachineName, inst.Name)}
+		restored := stamped.MachineRecord()
+		if id.Name != inst.Name {
+			restored.InstanceName = inst.Name
+		}
 		write := state.Write{
 			ID: id, UID: inst.Stamp.UID, Life: state.Alive,
-			Spec: spec.Encode(stamped.MachineRecord()),
+			Spec: spec.Encode(restored),
 			Status: spec.Encode(spec.MachineStatus{
 				State: spec.MachineUnknown, Message: "found by its stamp",
 				Instance: &spec.InstanceInfo{
@@ -158,11 +163,11 @@ func recordsOf(instances []containerbroker.Instance, objects []state.Object, nam
 			// Declared anew before the instance was found: the declaration
 			// stands and the identity is the instance's.
 			writes = append(writes, state.Write{ID: id, Revision: newer.Revision, Delete: true})
-			record.Adopted = record.Adopted || stamped.Adopted
+			record.Adopted, record.InstanceName = record.Adopted || stamped.Adopted, restored.InstanceName
 			write.Spec = spec.Encode(record)
 		} else if stamped.Declaration != "" {
 			if d := declared.named(stamped.Declaration); d != nil {
-				d.Machines[inst.Name] = stamped.Machine
+				d.Machines[id.Name] = stamped.Machine
 			}
 		}
 		writes = append(writes, write)

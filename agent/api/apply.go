@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -147,7 +148,7 @@ func (s *Server) settleApplied(w *world, docs []document, req ApplyRequest) (gon
 		if err := w.checkTypes(doc); err != nil {
 			return nil, nil, err
 		}
-		if err := w.checkPlaces(doc); err != nil {
+		if err := cmp.Or(w.checkPlaces(doc), w.checkRenames(doc)); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -49,6 +49,8 @@ type kept struct {
 	record spec.MachineRecord
 	life   state.Life
 	uid    string // of a new one, where it is to be a known one
+	// renamed is the object of the machine's former name.
+	renamed *state.Object
 }
 
 // rests says that the machine waits to be started since the host was.
@@ -241,6 +243,10 @@ func (w *world) writes() []state.Write {
 		k := w.machines[name]
 		wr := state.Write{ID: state.ID{Kind: spec.KindMachine, Name: name}}
 		if k.before == nil {
+			if k.renamed != nil {
+				all = append(all, state.Write{ID: k.renamed.ID, Revision: state.AnyRevision, UID: k.renamed.UID, Delete: true})
+				wr.Status = k.renamed.Status
+			}
 			wr.Spec, wr.UID = spec.Encode(k.record), k.uid
 			all = append(all, wr)
 			continue
@@ -266,7 +272,10 @@ func (w *world) planned() []PlannedObject {
 		k := w.machines[name]
 		p := PlannedObject{Before: k.before}
 		if k.before == nil {
-			p.After = state.Object{ID: state.ID{Kind: spec.KindMachine, Name: name}, Generation: 1}
+			p.After = state.Object{ID: state.ID{Kind: spec.KindMachine, Name: name}, Generation: 1, UID: k.uid}
+			if k.renamed != nil {
+				p.After.Status = k.renamed.Status
+			}
 		} else {
 			p.After = *k.before
 		}

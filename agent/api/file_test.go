@@ -299,6 +299,40 @@ func TestReferencesCrossFiles(t *testing.T) {
 	wantKind(t, err, fault.Invalid, "db:3:", `"wan"`)
 }
 
+// A machine that is declared under another name keeps its uid, its status and
+// its instance.
+func TestAMachineIsRenamed(t *testing.T) {
+	b := newBench(t)
+	c := b.listen(t)
+	if _, err := c.Apply(t.Context(), request("web", yaml("m2"))); err != nil {
+		t.Fatal(err)
+	}
+	b.runs(t, "m2")
+	before, _ := b.record(t, "m2")
+	p, err := c.Plan(t.Context(), request("web", yaml("m3")))
+	if err != nil || !strings.Contains(p.Steps[len(p.Steps)-1].Detail, `add "renamed-from: m2" to m3`) {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	renamed := strings.Replace(yaml("m3"), "lxd,", "lxd, renamed-from: m2,", 1)
+	for range 2 {
+		p, err := c.Apply(t.Context(), request("web", renamed))
+		if err != nil || len(p.Removed) != 0 {
+			t.Fatalf("%+v, %v", p, err)
+		}
+		after, rec := b.record(t, "m3")
+		if after.UID != before.UID || rec.InstanceName != "m2" || string(after.Status) != string(before.Status) || rec.Held != "" {
+			t.Errorf("m3 is %+v", rec)
+		}
+		if got := b.store.names(spec.KindMachine); !slices.Equal(got, []string{"m3"}) {
+			t.Errorf("machines %v", got)
+		}
+	}
+	_, err = c.Apply(t.Context(), request("web", strings.Replace(yaml("m3", "m4"), "m4: {type: lxd,", "m4: {type: lxd, renamed-from: m3,", 1)))
+	wantKind(t, err, fault.Invalid, `"m3" is still declared`)
+	_, err = c.Apply(t.Context(), request("web", strings.Replace(yaml("m4"), "type: lxd,", "type: kvm, renamed-from: m3,", 1)))
+	wantKind(t, err, fault.Conflict, "cannot become machine/m4 of type kvm")
+}
+
 // A declaration that was applied from one path is not another project's.
 func TestTheSameNameFromAnotherPath(t *testing.T) {
 	b := newBench(t)

@@ -114,7 +114,7 @@ func (w *world) inTheWay(docs []document, refused map[string]error) {
 			refused[doc.name] = fault.New(fault.Invalid, "cannot apply %s: %s", doc.name, strings.Join(unsupported, "; "))
 		} else if err := w.checkTypes(doc); err != nil {
 			refused[doc.name] = err
-		} else if err := w.checkPlaces(doc); err != nil {
+		} else if err := cmp.Or(w.checkPlaces(doc), w.checkRenames(doc)); err != nil {
 			refused[doc.name] = err
 		}
 	}

@@ -110,6 +110,9 @@ func (w *world) looksRenamed(object string) string {
 		return ""
 	}
 	was := w.machines[id.Name].record.Machine
+	if !renamable(was) {
+		return ""
+	}
 	for _, name := range slices.Sorted(maps.Keys(w.machines)) {
 		k := w.machines[name]
 		if k.before == nil && k.record.Machine.RenamedFrom == "" && same(was, k.record.Machine) {

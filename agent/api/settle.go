@@ -28,6 +28,7 @@ type removal struct {
 // settle makes the records those of the documents in force. docs are being
 // applied by hand. It returns the objects that are to be removed now, sorted.
 func (w *world) settle(docs []document, r removal) ([]string, error) {
+	w.rename()
 	byHand := map[string]document{}
 	for _, doc := range docs {
 		byHand[doc.name] = doc

@@ -58,9 +58,11 @@ func poolOf(c spec.Config, t spec.ContainerType) string {
 // StampedRecord is what an instance's stamp tells of its machine, enough to
 // write the machine's record again when the store was lost.
 type StampedRecord struct {
-	// Name is the machine's: an instance of another name is a copy that a
-	// person made.
-	Name        string       `json:"name,omitempty"`
+	// Name is the instance's: an instance of another name is a copy that an
+	// operator made.
+	Name string `json:"name,omitempty"`
+	// MachineName is the name of a machine that was renamed; empty: Name.
+	MachineName string       `json:"machine-name,omitempty"`
 	Declaration string       `json:"declaration"`
 	Machine     spec.Machine `json:"machine"`
 	// Adopted, PowerOverride and GuestLost are the record's own; the last also
@@ -96,14 +98,17 @@ func stampedImage(record, fallback string) string {
 func (c Config) Resolve(d Desired) containerbroker.Machine {
 	m := d.Record.Machine
 	stamped := StampedRecord{
-		Name: d.Name, Declaration: d.Record.Declaration, Machine: m,
+		Name: d.instanceName(), Declaration: d.Record.Declaration, Machine: m,
 		Adopted: d.Record.Adopted, PowerOverride: d.Record.PowerOverride, GuestLost: d.Record.GuestLost,
+	}
+	if d.Record.InstanceName != "" {
+		stamped.MachineName = d.Name
 	}
 	if made := d.Status.Instance; made != nil && made.Image != "" {
 		stamped.Machine.Image = made.Image // what it was made from, whatever is declared by now
 	}
 	guest := c.Guest
-	guest.Hostname = d.Name
+	guest.Hostname = d.instanceName()
 	guest.SSHKeys = append(append([]string(nil), c.Guest.SSHKeys...), m.SSHKeys...)
 	guest.UserData = m.CloudInit.UserData
 	record := spec.Encode(stamped)
@@ -112,7 +117,7 @@ func (c Config) Resolve(d Desired) containerbroker.Machine {
 		record = spec.Encode(stamped)
 	}
 	return containerbroker.Machine{
-		Name:     d.Name,
+		Name:     d.instanceName(),
 		Stamp:    containerbroker.Stamp{Namespace: c.Namespace, UID: d.UID, Record: string(record)},
 		CPUs:     m.CPUs,
 		Memory:   int64(m.Memory),

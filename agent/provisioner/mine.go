@@ -17,7 +17,7 @@ func mine(desired []Desired, instances []containerbroker.Instance, namespace str
 			continue
 		}
 		d := records[inst.Stamp.UID]
-		if d != nil && inst.Name != d.Name {
+		if d != nil && inst.Name != d.instanceName() {
 			made := d.Status.Instance
 			if byUID[inst.Stamp.UID] != nil || made != nil && inst.Created.After(made.Created) {
 				continue

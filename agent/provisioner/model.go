@@ -4,6 +4,7 @@
 package provisioner
 
 import (
+	"cmp"
 	"time"
 
 	"hostler/agent/spec"
@@ -58,6 +59,10 @@ func (d Desired) wantsRunning() bool {
 }
 
 // released says that the instance outlives the record.
+// instanceName is the name of the machine's instance: a machine that was renamed
+// keeps its instance as it is.
+func (d Desired) instanceName() string { return cmp.Or(d.Record.InstanceName, d.Name) }
+
 func (d Desired) released() bool { return d.Record.Released || d.Record.Machine.Retain }
 
 // allows says whether the user allowed changes of that impact. Consent to a

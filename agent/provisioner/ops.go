@@ -154,7 +154,7 @@ func (o *operation) power(ctx context.Context, to containerbroker.Power) error {
 	ctx, cancel := context.WithTimeout(ctx, opTimeout)
 	defer cancel()
 	o.runs = false
-	if err := o.w.Broker.SetPower(ctx, o.d.Name, to, stopTimeout); err != nil {
+	if err := o.w.Broker.SetPower(ctx, o.d.instanceName(), to, stopTimeout); err != nil {
 		return fmt.Errorf("cannot %s the instance: %w", to, err)
 	}
 	o.runs = true
@@ -215,7 +215,7 @@ func (o *operation) stop(ctx context.Context) error {
 	o.show(ctx, "stopping")
 	ctx, cancel := context.WithTimeout(ctx, opTimeout)
 	defer cancel()
-	if err := o.w.Broker.SetPower(ctx, o.d.Name, containerbroker.PowerStop, stopTimeout); err != nil {
+	if err := o.w.Broker.SetPower(ctx, o.d.instanceName(), containerbroker.PowerStop, stopTimeout); err != nil {
 		return fmt.Errorf("cannot stop the instance: %w", err)
 	}
 	o.event(ctx, state.LevelInfo, "Stopped", "")

@@ -86,15 +86,15 @@ func newWorld(desired []Desired, observed Observed, policy Policy) *world {
 func (w *world) alive(d Desired) []Step {
 	inst := w.byUID[d.UID]
 	if inst == nil {
-		if other := w.byName[d.Name]; other != nil {
+		if other := w.byName[d.instanceName()]; other != nil {
 			return []Step{w.conflict(d, other)}
 		}
 		return w.absent(d)
 	}
-	if inst.Name != d.Name {
+	if inst.Name != d.instanceName() {
 		return []Step{{
 			Action: ActionConflict, Machine: d.Name, UID: d.UID, Impact: containerbroker.ImpactNone, Instance: inst,
-			Held: fmt.Sprintf("its instance was renamed to %q; rename it back to %q", inst.Name, d.Name),
+			Held: fmt.Sprintf("its instance was renamed to %q; rename it back to %q", inst.Name, d.instanceName()),
 		}}
 	}
 	if why := w.strangeToken(d, inst); why != "" {

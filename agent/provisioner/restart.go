@@ -55,7 +55,7 @@ func (o *operation) resume(ctx context.Context) error {
 	o.show(ctx, "resuming")
 	opCtx, cancel := context.WithTimeout(ctx, opTimeout)
 	defer cancel()
-	if err := o.w.Broker.SetPower(opCtx, o.d.Name, containerbroker.PowerStart, stopTimeout); err != nil {
+	if err := o.w.Broker.SetPower(opCtx, o.d.instanceName(), containerbroker.PowerStart, stopTimeout); err != nil {
 		return fmt.Errorf("cannot resume the instance: %w", err)
 	}
 	o.d.Status.RetriesDone = o.d.Record.RetryRequest

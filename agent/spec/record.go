@@ -44,6 +44,9 @@ type MachineRecord struct {
 	Released bool `json:"released,omitempty"`
 	// Held is empty while a document declares the machine.
 	Held Hold `json:"held,omitempty"`
+	// InstanceName is the name of the instance of a machine that was renamed;
+	// empty: the machine's.
+	InstanceName string `json:"instance-name,omitempty"`
 }
 
 // Consent lets the impacts happen. Consent to a recreate is for one recreate:

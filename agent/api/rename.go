@@ -1,0 +1,76 @@
+package api
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/internal/fault"
+)
+
+// renames lists the machines of a declaration that take the place of one of
+// another name, with that name.
+func (w *world) renames(d spec.Declaration) map[string]string {
+	all := map[string]string{}
+	for name, m := range d.Machines {
+		former := w.machines[m.RenamedFrom]
+		if m.RenamedFrom != "" && w.machines[name] == nil && former != nil && former.life == state.Alive {
+			all[name] = m.RenamedFrom
+		}
+	}
+	return all
+}
+
+// checkRenames refuses to rename a machine of another type, and one that has
+// networks or storage: what it is given of them goes by its name.
+func (w *world) checkRenames(doc document) error {
+	var wrong []string
+	renames := w.renames(doc.decl)
+	for _, name := range slices.Sorted(maps.Keys(renames)) {
+		former := renames[name]
+		was, m := w.machines[former].record.Machine, doc.decl.Machines[name]
+		switch {
+		case was.Type != m.Type:
+			wrong = append(wrong, fmt.Sprintf("machine/%s is of type %s and cannot become machine/%s of type %s", former, was.Type, name, m.Type))
+		case !renamable(was):
+			wrong = append(wrong, fmt.Sprintf("machine/%s has networks, storage or published ports and cannot be renamed to %s; keep its name", former, name))
+		}
+	}
+	if len(wrong) > 0 {
+		return fault.New(fault.Conflict, "cannot apply %s: %s", doc.name, strings.Join(wrong, "; "))
+	}
+	return nil
+}
+
+// renamable says whether a machine can be given another name.
+func renamable(m spec.Machine) bool { return len(m.Networks)+len(m.Storage)+len(m.Publish) == 0 }
+
+// rename gives machines their new names. A machine keeps its uid, its status and
+// its instance, whose name stays.
+func (w *world) rename() {
+	for _, d := range w.declarations {
+		if d.gone {
+			continue
+		}
+		renames := w.renames(d.record.Document)
+		for _, name := range slices.Sorted(maps.Keys(renames)) {
+			former := renames[name]
+			k := w.machines[former]
+			object := spec.KindMachine + "/"
+			if k.before == nil || w.owners[object+former] != "" || w.owners[object+name] == "" || !renamable(k.record.Machine) {
+				continue
+			}
+			record := k.record
+			record.InstanceName, record.Held = cmp.Or(record.InstanceName, former), ""
+			if record.InstanceName == name {
+				record.InstanceName = ""
+			}
+			delete(w.machines, former)
+			w.machines[name] = &kept{record: record, life: state.Alive, uid: k.before.UID, renamed: k.before}
+		}
+	}
+}
