@@ -73,6 +73,13 @@ type model struct {
 	// declared; fresh those that never had an instance.
 	consent, fresh map[string]bool
 	obeyed         bool
+	// lost tells which file of a machine was deleted, and when.
+	lost map[string]deletion
+}
+
+type deletion struct {
+	file string
+	at   time.Time
 }
 
 func (m *model) fail(format string, args ...any) {
@@ -115,6 +122,8 @@ func (m *model) judge(w state.Write) {
 		m.fail("%s is removed although it is declared: files %v, applied %v", w.Name, m.files, m.applied)
 	case len(m.broken) > 0:
 		m.fail("%s is removed while %v cannot be read", w.Name, m.broken)
+	case m.lost[w.Name].file != "" && m.files[m.lost[w.Name].file] == nil && m.clock.Sub(m.lost[w.Name].at) < goneFor:
+		m.fail("%s is removed %s after its file", w.Name, m.clock.Sub(m.lost[w.Name].at))
 	case !m.fresh[w.Name] && !m.obeyed:
 		m.fail("%s is removed without consent", w.Name)
 	}
@@ -201,7 +210,7 @@ func (m *model) step() {
 	if m.rand.IntN(6) == 0 {
 		m.store.dies, m.store.before = 1+m.rand.IntN(2), m.rand.IntN(2) == 0
 	}
-	switch m.rand.IntN(12) {
+	switch m.rand.IntN(14) {
 	case 0, 1: // write, or move from another file
 		cpus := m.cpusOf(machine)
 		if m.rand.IntN(4) == 0 {
@@ -253,12 +262,16 @@ func (m *model) step() {
 		delete(m.broken, file)
 		m.note("mend %s", file)
 	case 6:
+		for gone := range m.files[file] {
+			m.lost[gone] = deletion{file, m.clock}
+		}
 		delete(m.files, file)
 		delete(m.broken, file)
 		m.note("delete %s", file)
 	case 7:
 		if m.files[file] != nil {
 			delete(m.files[file], machine)
+			delete(m.lost, machine)
 			m.note("drop %s from %s", machine, file)
 		}
 	case 8:
@@ -267,7 +280,7 @@ func (m *model) step() {
 		m.apply(machine)
 	case 10:
 		m.allow(machine)
-	case 11:
+	case 11, 12, 13:
 		m.clock = m.clock.Add(goneFor)
 		m.note("time passes")
 	}
@@ -454,12 +467,23 @@ func TestMachinesAreThoseOfTheDocuments(t *testing.T) {
 	}
 }
 
+// modelDir is a folder in memory, where there is one: the model tries the agent
+// and not the disk.
+func modelDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "hostler-model") //nolint:usetesting // t.TempDir is on disk
+	if err != nil {
+		return t.TempDir()
+	}
+	return dir
+}
+
 func runModel(t *testing.T, seed uint64) {
-	dir := t.TempDir()
+	dir := modelDir(t)
 	m := &model{
 		t: t, rand: rand.New(rand.NewPCG(seed, 1)), seed: seed, clock: time.Now(), dir: filepath.Join(dir, "conf.d"), //nolint:gosec // a replay
 		files: map[string]map[string]int{}, applied: map[string]map[string]int{}, broken: map[string]bool{},
-		consent: map[string]bool{}, fresh: map[string]bool{},
+		consent: map[string]bool{}, fresh: map[string]bool{}, lost: map[string]deletion{},
 	}
 	for _, name := range modelNames {
 		m.fresh[name] = true
@@ -471,10 +495,11 @@ func runModel(t *testing.T, seed uint64) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer os.RemoveAll(dir)
 	defer store.Close()
 	m.store = &modelStore{Backend: store, judge: m.judge}
 	m.boot()
-	m.obeyed = seed%4 == 0
+	m.obeyed = seed%2 == 0
 	config := spec.DefaultConfig()
 	if m.obeyed {
 		config.Removals = spec.RemovalsObey
@@ -482,7 +507,7 @@ func runModel(t *testing.T, seed uint64) {
 	if err := m.c.h.writeConfig(t.Context(), config); err != nil {
 		t.Fatal(err)
 	}
-	for range 6 + m.rand.IntN(10) {
+	for range 8 + m.rand.IntN(20) {
 		m.step()
 	}
 	m.settle()
