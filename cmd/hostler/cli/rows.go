@@ -93,21 +93,25 @@ func stamp(t *time.Time) string {
 }
 
 func declarationTable(rows []api.Declaration, now time.Time, wide bool) *table {
-	t := &table{head: []string{"NAME", "SOURCE", "OBJECTS", "AGE", "CHANGED"}}
+	t := &table{head: []string{"NAME", "SOURCE", "STATUS", "OBJECTS", "AGE", "CHANGED"}}
 	for _, d := range rows {
 		objects := count(len(d.Objects), "object")
 		if wide {
 			objects = strings.Join(d.Objects, " ")
 		}
-		t.add(d.Name, d.Source, objects, age(now, &d.Created), age(now, &d.Updated))
+		status := "in force"
+		if d.Problem != "" {
+			status = "refused: " + d.Problem
+		}
+		t.add(d.Name, d.Source, status, objects, age(now, &d.Created), age(now, &d.Updated))
 	}
 	return t
 }
 
 func csvDeclarations(rows []api.Declaration) *table {
-	t := &table{head: []string{"name", "source", "objects", "created", "updated", "generation"}}
+	t := &table{head: []string{"name", "source", "problem", "objects", "created", "updated", "generation"}}
 	for _, d := range rows {
-		t.add(d.Name, d.Source, strings.Join(d.Objects, " "), stamp(&d.Created), stamp(&d.Updated), strconv.FormatInt(d.Generation, 10))
+		t.add(d.Name, d.Source, d.Problem, strings.Join(d.Objects, " "), stamp(&d.Created), stamp(&d.Updated), strconv.FormatInt(d.Generation, 10))
 	}
 	return t
 }
