@@ -113,7 +113,7 @@ func (s *Server) declare(ctx context.Context, docs []document, req ApplyRequest)
 				return err
 			}
 		}
-		steps = append(steps, s.heldRemovals(w, docs, gone)...)
+		steps = append(withRemoved(steps, removed), s.heldRemovals(w, docs, gone)...)
 		p = Plan{
 			Steps: holdUnsupported(steps, unsupported), Machines: machinesOf(docs), Objects: givensIn(docs),
 			Removed: removed, Unsupported: unsupported, Gone: gone, Awaited: w.awaitedOf(docs),
@@ -123,6 +123,9 @@ func (s *Server) declare(ctx context.Context, docs []document, req ApplyRequest)
 	})
 	if err != nil {
 		return Plan{}, err
+	}
+	if !req.DryRun {
+		s.log.Info("Documents were applied.", "declarations", names(docs), "removed", len(p.Removed))
 	}
 	return p, nil
 }

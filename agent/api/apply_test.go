@@ -109,6 +109,24 @@ func TestWhatIsNoLongerDeclaredGoes(t *testing.T) {
 	}
 }
 
+// What never had an instance goes at once, and the plan says so.
+func TestWhatHasNoDataGoesAtOnce(t *testing.T) {
+	b := newBench(t)
+	c := b.listen(t)
+	if _, err := c.Apply(t.Context(), request("web", yaml("one", "two"))); err != nil {
+		t.Fatal(err)
+	}
+	p, err := c.Plan(t.Context(), request("web", yaml("one")))
+	if err != nil || !slices.Equal(p.Removed, []string{"machine/two"}) || len(heldBy(p.Steps, spec.KindMachine)) != 0 {
+		t.Fatalf("%+v, removed %v, %v", p.Steps, p.Removed, err)
+	}
+	// The planner has no step for it where there is no instance.
+	p.Steps = withRemoved(nil, p.Removed)
+	if actions(p) != "machine/two delete" {
+		t.Errorf("steps %s", actions(p))
+	}
+}
+
 func TestAMachineMovesBetweenDeclarationsOfOneApply(t *testing.T) {
 	b := newBench(t)
 	c := b.listen(t)

@@ -103,6 +103,17 @@ func (s *Server) heldRemovals(w *world, docs []document, gone []string) (steps [
 	return steps
 }
 
+// withRemoved adds a step for each removed object that has none: an object that
+// never had an instance or data is nothing to the hypervisor.
+func withRemoved(steps []Step, removed []string) []Step {
+	for _, object := range removed {
+		if !slices.ContainsFunc(steps, func(st Step) bool { return st.Object == object }) {
+			steps = append(steps, Step{Object: object, Action: "delete", Impact: "none", Detail: "no document declares it any more; it has no data"})
+		}
+	}
+	return steps
+}
+
 // looksRenamed names a machine that is new and declared as a held one was.
 func (w *world) looksRenamed(object string) string {
 	id := idOf(object)
