@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -143,6 +144,11 @@ func (s *Server) settleApplied(w *world, docs []document, req ApplyRequest) (gon
 	for _, name := range gone {
 		delete(r.Wanted, name)
 	}
+	consent := map[string]bool{}
+	if slices.Contains(req.Allow, impactDestroy) {
+		consent = w.ofDeclarations(docs, gone)
+		r.Existing = documents.Without(r.Existing, slices.Collect(maps.Keys(consent))...)
+	}
 	m := documents.Merge(r)
 	if err := refusal(docs, m); err != nil {
 		return nil, nil, err
@@ -154,10 +160,6 @@ func (s *Server) settleApplied(w *world, docs []document, req ApplyRequest) (gon
 		if err := cmp.Or(w.checkPlaces(doc), w.checkRenames(doc)); err != nil {
 			return nil, nil, err
 		}
-	}
-	consent := map[string]bool{}
-	if slices.Contains(req.Allow, "destroy") {
-		consent = w.ofDeclarations(docs, gone)
 	}
 	w.enforce(m, docs)
 	if removed, err = w.settle(docs, removal{consent: consent, partial: s.unread(w) != ""}); err != nil {

@@ -299,6 +299,31 @@ func TestReferencesCrossFiles(t *testing.T) {
 	wantKind(t, err, fault.Invalid, "db:3:", `"wan"`)
 }
 
+// A machine has its address and its ports as long as it is there: one that takes
+// them over comes with the consent to destroy the former one, or after it.
+func TestHeldMachinesHaveTheirPorts(t *testing.T) {
+	b := newBench(t)
+	c := b.listen(t)
+	site := func(machine string) ApplyRequest {
+		return request("web", "version: 1\nnetworks: {lan: {bridge: br0, addresses: [10.9.0.1/24]}}\nmachines:\n  "+machine+
+			": {type: lxd, image: debian/12, networks: {eth0: {network: lan}}, publish: [{protocol: tcp, host-port: 80, port: 80}]}\n")
+	}
+	if _, err := c.Apply(t.Context(), site("old")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Apply(t.Context(), site("typo")); err != nil { // old has no instance yet
+		t.Fatal(err)
+	}
+	b.runs(t, "typo")
+	_, err := c.Apply(t.Context(), site("new"))
+	wantKind(t, err, fault.Invalid, "tcp port 80", `machine "typo" (held`)
+	destroy := site("new")
+	destroy.Allow = []string{"destroy"}
+	if p, err := c.Apply(t.Context(), destroy); err != nil || !slices.Equal(p.Removed, []string{"machine/typo"}) {
+		t.Errorf("%+v, %v", p, err)
+	}
+}
+
 // A machine that is declared under another name keeps its uid, its status and
 // its instance.
 func TestAMachineIsRenamed(t *testing.T) {

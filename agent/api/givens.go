@@ -60,12 +60,12 @@ func carryOver(id state.ID, was json.RawMessage, record any) (any, error) {
 	case spec.VolumeRecord:
 		var old spec.VolumeRecord
 		err = json.Unmarshal(was, &old)
-		r.RetryRequest = old.RetryRequest
+		r.RetryRequest, r.Force, r.Released = old.RetryRequest, old.Force, old.Released
 		record = r
 	case spec.FilesystemRecord:
 		var old spec.FilesystemRecord
 		err = json.Unmarshal(was, &old)
-		r.RetryRequest = old.RetryRequest
+		r.RetryRequest, r.Force, r.Released = old.RetryRequest, old.Force, old.Released
 		record = r
 	}
 	if err != nil {

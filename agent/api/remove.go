@@ -231,12 +231,7 @@ func (w *world) adopt(a Adoptable) error {
 	doc := document{name: a.Name, source: spec.SourceApply, decl: spec.Declaration{
 		Version: spec.Version, Name: a.Name, Machines: map[string]spec.Machine{a.Name: a.Machine},
 	}}
-	doc.place, doc.text = a.Name, spec.EncodeYAML(doc.decl)
-	m := documents.Merge(w.request([]document{doc}))
-	if err := m.Refused[doc.name]; err != nil {
-		return fault.Wrap(fault.Conflict, err)
-	}
-	w.enforce(m, []document{doc})
+	w.enforce(documents.Merge(w.request([]document{doc})), []document{doc})
 	if _, err := w.settle([]document{doc}, removal{partial: true}); err != nil {
 		return err
 	}

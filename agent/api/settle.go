@@ -248,11 +248,13 @@ func (w *world) awaitedOf(docs []document) (objects []string) {
 	return objects
 }
 
-// existing are the objects that have a record, as one declaration.
+// existing are the objects that have a record, as one declaration. A machine
+// that goes as soon as no document declares it is not among them.
 func (w *world) existing() spec.Declaration {
 	var all spec.Declaration
 	for name, k := range w.machines {
-		if k.life == state.Alive {
+		leaves := w.hasNoData(spec.KindMachine+"/"+name) || w.obeyed && k.record.Held != spec.HoldLost
+		if k.life == state.Alive && !leaves {
 			documents.Add(&all, spec.Declaration{Machines: map[string]spec.Machine{name: k.record.Machine}})
 		}
 	}

@@ -93,7 +93,7 @@ func (s *set) union(r Request) (u unions, where map[string]string) {
 		}
 	}
 	for _, object := range held.Objects() {
-		where[object] = "no document declares it any more; it is held"
+		where[object] = "held, as no document declares it; allow its removal first"
 	}
 	Add(&u.claimed, held)
 	held.Machines = nil
