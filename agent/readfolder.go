@@ -18,8 +18,9 @@ import (
 // folderReader remembers between two readings of a folder which files are gone.
 type folderReader struct {
 	dir string
-	// missing tells since when a file is gone.
+	// missing tells since when a file is gone, seen which files there were.
 	missing map[string]time.Time
+	seen    []string
 	// device is the file system that was read, before that of the last reading
 	// that was put in force; empty: not known.
 	device, before string
@@ -35,6 +36,11 @@ func (h *host) readFolder(ctx context.Context, r *folderReader, a applier) (f ap
 	gone, err := goneFiles(ctx, r.dir, present, a)
 	if err != nil {
 		return f, 0, nil, err
+	}
+	for _, path := range r.seen { // also one that was never in force
+		if !slices.Contains(present, path) && !slices.Contains(gone, path) {
+			gone = append(gone, path)
+		}
 	}
 	f = api.Folder{Path: r.dir, Files: map[string]api.File{}}
 	total := 0
@@ -57,13 +63,14 @@ func (h *host) readFolder(ctx context.Context, r *folderReader, a applier) (f ap
 			delete(r.missing, path)
 		}
 	}
+	r.seen = slices.Clone(present)
 	for _, path := range gone {
 		since, known := r.missing[path]
 		if !known {
 			since, r.missing[path] = now, now
 		}
 		if left := goneFor - now.Sub(since); left > 0 {
-			f.Settling = append(f.Settling, path)
+			r.seen, f.Settling = append(r.seen, path), append(f.Settling, path)
 			if next == 0 || left < next {
 				next = left
 			}

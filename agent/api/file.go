@@ -34,6 +34,8 @@ type File struct {
 type FolderAnswer struct {
 	// Refused holds, by path, why a file is not in force.
 	Refused map[string]error
+	// Settling are the files that are gone, but may come back in a moment.
+	Settling []string
 	// Held holds, by path, the first step that waits for consent.
 	Held map[string]Step
 	// Kept lists the objects (KIND/NAME) that no document declares any more and
@@ -49,15 +51,16 @@ func (s *Server) ApplyFolder(ctx context.Context, f Folder) (FolderAnswer, error
 	var answer FolderAnswer
 	var docs []document
 	err := s.rewrite(ctx, false, func(w *world) error {
-		answer = FolderAnswer{Refused: map[string]error{}, Held: map[string]Step{}}
+		answer = FolderAnswer{Refused: map[string]error{}, Held: map[string]Step{}, Settling: f.Settling}
 		docs = w.readFolder(f, answer.Refused)
 		left := w.leaving(f, docs)
 		if err := s.takeOver(ctx, w, docs, left, answer.Refused); err != nil {
 			return err
 		}
-		r := removal{partial: len(answer.Refused) > 0, lost: f.Moved || len(f.Files) == 0 && len(left) > 0}
+		// A file that may come back in a moment may hold whatever seems gone.
+		r := removal{partial: len(answer.Refused)+len(f.Settling) > 0, lost: f.Moved || len(f.Files) == 0 && len(left) > 0}
 		if !r.partial {
-			w.leave(left, f.Settling)
+			w.leave(left)
 		}
 		_, err := w.settle(nil, r)
 		answer.Kept = w.held()
@@ -230,12 +233,11 @@ func (w *world) leaving(f Folder, docs []document) (left []string) {
 	return left
 }
 
-// leave drops the declarations in left, but those whose file may come back in a
-// moment.
-func (w *world) leave(left, settling []string) {
+// leave drops the declarations in left.
+func (w *world) leave(left []string) {
 	for _, name := range left {
 		d := w.declarations[name]
-		if d.gone || slices.Contains(settling, d.record.Source) {
+		if d.gone {
 			continue
 		}
 		d.gone = true

@@ -196,7 +196,12 @@ func (s *Server) consent(w *world, impact, object string, with map[string]bool) 
 }
 
 func (s *Server) consentDestroy(w *world, object string, with map[string]bool) error {
-	if owner := w.owners[object]; owner != "" {
+	owner := w.owners[object]
+	if answer := s.folder.Load(); owner != "" && answer != nil && slices.Contains(answer.Settling, w.declarations[owner].record.Source) {
+		return fault.New(fault.NotReady, "%s is gone since a moment ago, and %s is held once it stays away for some seconds; try again then",
+			w.declarations[owner].record.Source, object)
+	}
+	if owner != "" {
 		return fault.New(fault.Conflict, "%s is not held: the declaration %s declares it; remove it there, or run `hostler delete %s`", object, owner, object)
 	}
 	if why := s.unread(w); why != "" {
