@@ -147,3 +147,18 @@ func TestAStoreThatFailsIsTransient(t *testing.T) {
 	_, err = c.Apply(t.Context(), request("web", yaml("one")))
 	wantKind(t, err, fault.Transient, "disk I/O error")
 }
+
+// The image of a machine is the one that its instance was made from, also while
+// another one is declared.
+func TestImageThatRuns(t *testing.T) {
+	b := newBench(t)
+	rec := lxdMachine("web")
+	rec.Machine.Image = "debian/13"
+	st := running("web")
+	st.Instance.Image = "debian/12"
+	b.machine("web", state.Alive, rec, st)
+	rows, err := b.listen(t).Machines(t.Context())
+	if err != nil || len(rows) != 1 || rows[0].Image != "debian/12" {
+		t.Errorf("%+v, %v", rows, err)
+	}
+}

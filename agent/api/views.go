@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -33,6 +34,7 @@ func machineRow(o state.Object) (Machine, error) {
 	}
 	if st.Instance != nil {
 		row.Instance = st.Instance.Name
+		row.Image = cmp.Or(st.Instance.Image, row.Image) // the one that runs, whatever is declared by now
 		if !st.Instance.Created.IsZero() {
 			row.Created = &st.Instance.Created
 		}
