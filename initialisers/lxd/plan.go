@@ -24,14 +24,14 @@ func (i *Initialiser) wanted() wanted {
 
 // seen is what LXD has.
 type seen struct {
-	pools    []string
+	pools []string
 	// limitless are the pools that are plain folders, without quotas.
 	limitless []string
-	drivers  []string                // storage drivers that the daemon knows
-	networks map[string]network      // by name, managed and others
-	devices  map[string]deviceConfig // of the default profile
-	config   map[string]string       // of the server
-	cluster  bool
+	drivers   []string                // storage drivers that the daemon knows
+	networks  map[string]network      // by name, managed and others
+	devices   map[string]deviceConfig // of the default profile
+	config    map[string]string       // of the server
+	cluster   bool
 }
 
 type network struct {
