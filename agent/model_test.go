@@ -263,7 +263,9 @@ func (m *model) step() {
 		m.note("mend %s", file)
 	case 6:
 		for gone := range m.files[file] {
-			m.lost[gone] = deletion{file, m.clock}
+			if !m.away { // else the agent never saw it there
+				m.lost[gone] = deletion{file, m.clock}
+			}
 		}
 		delete(m.files, file)
 		delete(m.broken, file)

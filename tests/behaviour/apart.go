@@ -81,7 +81,7 @@ func secret(t *testing.T, w World) {
 	a := begin(w)
 	site := declaration(machine(w, "web", w.Image(), fmt.Sprintf(`, cloud-init: {user-data: "#cloud-config\npassword: %s\n"}`, word)))
 	a.Apply("site", site)
-	a.Apply("site", strings.Replace(site, word, word+"-2", 1))
+	refused(t, a, []string{"apply", "-f", a.File("site", strings.Replace(site, word, word+"-2", 1))}, "--allow recreate")
 	if i := w.Look("web"); !strings.Contains(i.Told, word) {
 		t.Fatal("the guest was not told its user-data")
 	}
