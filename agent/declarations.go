@@ -15,7 +15,6 @@ import (
 	"hostler/agent/api"
 	"hostler/agent/spec"
 	"hostler/agent/state"
-	"hostler/internal/fault"
 )
 
 // applier puts declaration files in force; agent/api's server is one.
@@ -131,8 +130,11 @@ func (h *host) applyFolder(ctx context.Context, r *folderReader, a applier) (nex
 		return again, written, nil
 	}
 	h.notice(r.dir, "")
-	if err := h.rememberFolder(ctx, r); err != nil {
-		return 0, nil, err
+	// Another file system is what it is until all was read of it and decided on.
+	if len(answer.Refused)+len(answer.Settling) == 0 {
+		if err := h.rememberFolder(ctx, r); err != nil {
+			return 0, nil, err
+		}
 	}
 	for path := range f.Files {
 		h.tellFile(ctx, path, answer)
@@ -143,8 +145,9 @@ func (h *host) applyFolder(ctx context.Context, r *folderReader, a applier) (nex
 			next = d
 		}
 	}
-	for _, err := range answer.Refused {
-		if fault.Is(err, fault.NotReady) || fault.Is(err, fault.Transient) || fault.Is(err, fault.Conflict) {
+	for path := range answer.Refused {
+		// What is wrong with the others, and not with the text, may pass.
+		if _, _, err := spec.ParseAlone(path, f.Files[path].Content); err == nil || f.Files[path].Err != nil {
 			sooner(again)
 		}
 	}

@@ -59,6 +59,8 @@ type host struct {
 	made         map[spec.ContainerType]driver
 	initialisers map[spec.ContainerType]initialisers.Initialiser
 	notices      map[string]string
+	// readFiles tells the files of conf.d as they were when they were last read.
+	readFiles map[string]string
 	// passes are those of workers in processes of their own, by name.
 	passes map[string]int64
 	// waits are the purposes for which the host lock is waited for.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -29,6 +30,10 @@ type folderReader struct {
 // readFolder reads the files of a folder, whose file system may have changed
 // since the last reading, also one of an agent before.
 func (h *host) readFolder(ctx context.Context, r *folderReader, a applier) (f api.Folder, next time.Duration, written []string, err error) {
+	stamps := stampsOf(r.dir)
+	h.mu.Lock()
+	h.readFiles = stamps
+	h.mu.Unlock()
 	present, err := declarationFiles(r.dir)
 	if err != nil {
 		return f, 0, nil, err
@@ -88,6 +93,17 @@ func (h *host) readFolder(ctx context.Context, r *folderReader, a applier) (f ap
 	}
 	f.Moved = r.before != "" && r.before != r.device
 	return f, next, written, nil
+}
+
+// unreadFiles says that the files of conf.d changed since they were read, "" when
+// they did not.
+func (h *host) unreadFiles() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if now := stampsOf(h.paths.ConfD()); now == nil || !maps.Equal(now, h.readFiles) {
+		return "the files of " + h.paths.ConfD() + " changed since they were read"
+	}
+	return ""
 }
 
 // deviceOf names the file system that a folder is on, as MAJOR:MINOR.

@@ -90,7 +90,7 @@ func recordsOfStorage(there storageprovisioner.Observed, objects []state.Object,
 			if !missing(id, v.Stamp.Namespace, v.Record, &r) || r.Volume.Provider != source {
 				continue
 			}
-			r.Force, r.RetryRequest = false, 0
+			r.Force, r.RetryRequest, r.Restored, r.Held = false, 0, true, ""
 			// Even when its data is gone: then a person is told, and nobody is
 			// given an empty one instead.
 			add(state.Write{ID: id, UID: v.Stamp.UID, Spec: spec.Encode(r)}, true)
@@ -110,7 +110,7 @@ func recordsOfStorage(there storageprovisioner.Observed, objects []state.Object,
 			if managed != (source == storageprovisioner.Managed) || !managed && r.Filesystem.Provider != source {
 				continue
 			}
-			r.Force, r.RetryRequest = false, 0
+			r.Force, r.RetryRequest, r.Restored, r.Held = false, 0, true, ""
 			w := state.Write{ID: id, Spec: spec.Encode(r)}
 			if !managed { // one on a volume bears the volume's uid
 				w.UID = f.Stamp.UID

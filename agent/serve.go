@@ -18,7 +18,7 @@ func (h *host) server(o Options) (*api.Server, error) {
 		},
 		Gatherer: h.metrics.registry, Logger: h.logger.With("part", "api"), Clock: h.now,
 		Version: o.Version, Namespace: h.config().Namespace,
-		AdminGroup: adminGroup, ReadGroup: readGroup, WorkerUsers: workerUsers(h.types()), Learned: h.learned, Count: h.count,
+		AdminGroup: adminGroup, ReadGroup: readGroup, WorkerUsers: workerUsers(h.types()), Learned: h.learned, Count: h.count, Unread: h.unreadFiles,
 	})
 }
 

@@ -244,7 +244,7 @@ func (w *world) writes() []state.Write {
 		wr := state.Write{ID: state.ID{Kind: spec.KindMachine, Name: name}}
 		if k.before == nil {
 			if k.renamed != nil {
-				all = append(all, state.Write{ID: k.renamed.ID, Revision: state.AnyRevision, UID: k.renamed.UID, Delete: true})
+				all = append(all, state.Write{ID: k.renamed.ID, Revision: k.renamed.Revision, UID: k.renamed.UID, Delete: true})
 				wr.Status = k.renamed.Status
 			}
 			wr.Spec, wr.UID = spec.Encode(k.record), k.uid

@@ -59,19 +59,22 @@ func (s *Server) ApplyFolder(ctx context.Context, f Folder) (FolderAnswer, error
 		}
 		// A file that may come back in a moment may hold whatever seems gone.
 		r := removal{partial: len(answer.Refused)+len(f.Settling) > 0, lost: f.Moved || len(f.Files) == 0 && len(left) > 0}
-		if !r.partial {
+		if len(f.Settling) == 0 {
 			w.leave(left)
+		}
+		if r.partial { // known before the records are
+			s.folder.Store(&FolderAnswer{Refused: answer.Refused, Settling: answer.Settling})
 		}
 		_, err := w.settle(nil, r)
 		answer.Kept = w.held()
 		return err
 	})
 	if err != nil {
+		s.folder.Store(&FolderAnswer{Refused: map[string]error{f.Path: err}})
 		return answer, err
 	}
-	err = s.heldOf(ctx, docs, &answer)
-	s.folder.Store(&answer)
-	return answer, err
+	s.folder.Store(&FolderAnswer{Refused: answer.Refused, Settling: answer.Settling})
+	return answer, s.heldOf(ctx, docs, &answer)
 }
 
 // takeOver puts in force what can be of the documents, and adds the reasons

@@ -85,10 +85,23 @@ func TestNothingIsRemovedWhileAFileIsRefused(t *testing.T) {
 		if a.Refused[folder+"b.yaml"] == nil {
 			t.Errorf("%s: refused %v", name, a.Refused)
 		}
-		b.wantAlive(t, "a", uids, "one", "two", "fresh")
 		b.wantAlive(t, "c", uids, "three", "four")
+		for _, m := range []string{"one", "two", "fresh"} {
+			if o, rec := b.record(t, m); o.Life != state.Alive || o.UID != uids[m] || rec.Held != spec.HoldRemoval {
+				t.Errorf("%s: %s is %s, held %q", name, m, o.Life, rec.Held)
+			}
+		}
 		_, err := b.allow(t, "destroy", "machine/one")
-		wantKind(t, err, fault.Conflict, "the declaration a declares it")
+		wantKind(t, err, fault.NotReady, "b.yaml is not in force")
+		// Nor does another apply remove them, not even while the file is gone for
+		// a moment.
+		b.files(t, map[string]string{"c.yaml": yaml("three", "four")}, func(f *Folder) { f.Settling = []string{folder + "b.yaml"} })
+		if _, err := b.Apply(t.Context(), request("other", yaml("five"))); err != nil {
+			t.Error(err)
+		}
+		if o, _ := b.record(t, "fresh"); o.Life != state.Alive {
+			t.Errorf("%s: fresh is %s", name, o.Life)
+		}
 		// Mended, it takes its machines over.
 		if a := b.files(t, map[string]string{"b.yaml": yaml("one", "two"), "c.yaml": yaml("three", "four")}); len(a.Refused) != 0 {
 			t.Errorf("%s: refused %v", name, a.Refused)
@@ -297,6 +310,31 @@ func TestReferencesCrossFiles(t *testing.T) {
 	wantKind(t, o[0].Err(), fault.Conflict, "network/lan", "machine/web")
 	_, err = c.Apply(ctx, request("db", strings.Replace(db, "lan,", "wan,", 1)))
 	wantKind(t, err, fault.Invalid, "db:3:", `"wan"`)
+}
+
+// A file and its machine that are renamed together keep nobody out: the former
+// machine is held, or makes way where removals are obeyed; a network that only
+// changes its name goes on with its bridge.
+func TestFileAndObjectsRenamedTogether(t *testing.T) {
+	site := func(machine, lan string) string {
+		return "version: 1\nnetworks: {" + lan + ": {bridge: br0, addresses: [10.9.0.1/24]}}\nmachines:\n  " + machine +
+			": {type: lxd, image: debian/12, networks: {eth0: {network: " + lan + "}}, publish: [{protocol: tcp, host-port: 80, port: 80}]}\n"
+	}
+	b := newBench(t)
+	b.files(t, map[string]string{"a.yaml": site("web", "lan")})
+	b.runs(t, "web")
+	if a := b.files(t, map[string]string{"a.yaml": site("web", "lan2")}); len(a.Refused) != 0 {
+		t.Errorf("the network's name: %v", a.Refused)
+	}
+	a := b.files(t, map[string]string{"b.yaml": site("web2", "lan2")})
+	wantKind(t, a.Refused[folder+"b.yaml"], fault.Invalid, "tcp port 80", `machine "web" (held`)
+	if o, rec := b.record(t, "web"); o.Life != state.Alive || rec.Held == "" {
+		t.Errorf("web is %s, held %q", o.Life, rec.Held)
+	}
+	obey(t, b)
+	if a := b.files(t, map[string]string{"b.yaml": site("web2", "lan2"), "c.yaml": yaml("three")}); len(a.Refused) != 0 {
+		t.Errorf("obeyed: %v", a.Refused)
+	}
 }
 
 // A machine has its address and its ports as long as it is there: one that takes

@@ -60,12 +60,12 @@ func carryOver(id state.ID, was json.RawMessage, record any) (any, error) {
 	case spec.VolumeRecord:
 		var old spec.VolumeRecord
 		err = json.Unmarshal(was, &old)
-		r.RetryRequest, r.Force, r.Released = old.RetryRequest, old.Force, old.Released
+		r.RetryRequest, r.Force, r.Released, r.Restored = old.RetryRequest, old.Force, old.Released, old.Restored
 		record = r
 	case spec.FilesystemRecord:
 		var old spec.FilesystemRecord
 		err = json.Unmarshal(was, &old)
-		r.RetryRequest, r.Force, r.Released = old.RetryRequest, old.Force, old.Released
+		r.RetryRequest, r.Force, r.Released, r.Restored = old.RetryRequest, old.Force, old.Released, old.Restored
 		record = r
 	}
 	if err != nil {

@@ -63,18 +63,29 @@ func (w *world) ofDeclarations(docs []document, gone []string) map[string]bool {
 // it is.
 func (s *Server) unread(w *world) string {
 	answer := s.folder.Load()
-	if answer == nil {
-		for _, d := range w.declarations {
-			if isFile(d.record.Source) {
-				return "the declaration files are not read yet"
-			}
+	switch {
+	case answer == nil && (s.o.Unread != nil || w.hasFiles()):
+		return "the declaration files are not read yet"
+	case answer == nil:
+		return ""
+	case len(answer.Refused) > 0:
+		return strings.Join(slices.Sorted(maps.Keys(answer.Refused)), ", ") + " is not in force"
+	case len(answer.Settling) > 0:
+		return strings.Join(answer.Settling, ", ") + " may come back in a moment"
+	case s.o.Unread != nil:
+		return s.o.Unread()
+	}
+	return ""
+}
+
+// hasFiles says whether a declaration comes from a file.
+func (w *world) hasFiles() bool {
+	for _, d := range w.declarations {
+		if isFile(d.record.Source) {
+			return true
 		}
-		return ""
 	}
-	if len(answer.Refused) == 0 {
-		return ""
-	}
-	return strings.Join(slices.Sorted(maps.Keys(answer.Refused)), ", ") + " is not in force"
+	return false
 }
 
 // heldRemovals are the steps that wait for consent: to remove the objects of

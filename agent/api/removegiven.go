@@ -48,6 +48,9 @@ func (w *world) removeGiven(id state.ID) error {
 // volume or filesystem; objects in going do not stay. The records are asked and
 // not the documents, which may have been lost.
 func (w *world) usersOf(id state.ID, going map[string]bool) ([]string, error) {
+	if id.Kind == spec.KindMachine {
+		return nil, nil
+	}
 	var users []string
 	for name, k := range w.machines {
 		if k.life == state.Alive && !going[spec.KindMachine+"/"+name] && uses(k.record.Machine, id) {

@@ -34,6 +34,8 @@ func (w *world) checkRenames(doc document) error {
 		former := renames[name]
 		was, m := w.machines[former].record.Machine, doc.decl.Machines[name]
 		switch {
+		case w.making[w.machines[former].before.UID]:
+			return fault.New(fault.NotReady, "cannot apply %s: machine/%s is still being made; rename it when it is there", doc.name, former)
 		case was.Type != m.Type:
 			wrong = append(wrong, fmt.Sprintf("machine/%s is of type %s and cannot become machine/%s of type %s", former, was.Type, name, m.Type))
 		case !renamable(was):
@@ -61,7 +63,7 @@ func (w *world) rename() {
 			former := renames[name]
 			k := w.machines[former]
 			object := spec.KindMachine + "/"
-			if k.before == nil || w.owners[object+former] != "" || w.owners[object+name] == "" || !renamable(k.record.Machine) {
+			if k.before == nil || w.owners[object+former] != "" || w.owners[object+name] == "" || w.making[k.before.UID] || !renamable(k.record.Machine) {
 				continue
 			}
 			record := k.record

@@ -43,6 +43,9 @@ type Options struct {
 	Count func(t spec.ContainerType, counts WorkerCounts)
 	// Heartbeat is the pause between two lines of an idle stream; 0: 15 s.
 	Heartbeat time.Duration
+	// Unread says why the declaration files may hold more than was read of them,
+	// "" when they do not; nil: there are none.
+	Unread func() string
 	// Look is how long an apply looks at the host before it writes down what is
 	// declared; 0: a third of what an answer may take.
 	Look time.Duration

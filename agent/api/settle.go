@@ -190,13 +190,11 @@ func (w *world) hasNoData(object string) bool {
 	if len(g.before.Status) > 0 && json.Unmarshal(g.before.Status, &status) != nil {
 		return false
 	}
-	if id.Kind == spec.KindFilesystem {
-		var r spec.FilesystemRecord
-		if json.Unmarshal(g.now, &r) == nil && r.Filesystem.Provider == "tmpfs" {
-			return true
-		}
+	var r spec.FilesystemRecord // a volume's is alike in this
+	if json.Unmarshal(g.now, &r) == nil && r.Filesystem.Provider == "tmpfs" {
+		return true
 	}
-	return !status.Created && !w.making[g.before.UID]
+	return !status.Created && !r.Restored && !w.making[g.before.UID]
 }
 
 // retained says that the removal of an object keeps its instance or its data.

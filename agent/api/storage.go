@@ -147,7 +147,10 @@ func (w *world) resizeVolume(name string, size spec.Size) error {
 	if storage.RoundSize(int64(size)) < int64(has) {
 		return fault.New(fault.Invalid, "cannot resize volume/%s: it has %s and cannot shrink to %s: what is in it may not fit", name, has, size)
 	}
-	if d := w.declarations[r.Declaration]; d != nil && !d.gone {
+	if r.Held != "" {
+		return fault.New(fault.Conflict, "cannot resize volume/%s: no document declares it any more; declare it, and change its size there", name)
+	}
+	if d := w.declarations[w.owners[spec.KindVolume+"/"+name]]; d != nil && !d.gone {
 		if isFile(d.record.Source) {
 			return fault.New(fault.Conflict, "cannot resize volume/%s: it is declared in %s; change its size there", name, d.record.Source)
 		}

@@ -9,6 +9,8 @@ type VolumeRecord struct {
 	RetryRequest int  `json:"retry-request,omitempty"`
 	// Force: the last RetryRequest has it detached although something holds it.
 	Force bool `json:"force,omitempty"`
+	// Restored: the record was written again from a stamp, so there is data.
+	Restored bool `json:"restored,omitempty"`
 	// Held is empty while a document declares the volume.
 	Held Hold `json:"held,omitempty"`
 }
@@ -20,6 +22,8 @@ type FilesystemRecord struct {
 	Released     bool       `json:"released,omitempty"`
 	RetryRequest int        `json:"retry-request,omitempty"`
 	Force        bool       `json:"force,omitempty"`
+	// Restored: the record was written again from a stamp, so there is data.
+	Restored bool `json:"restored,omitempty"`
 	// Held is empty while a document declares the filesystem.
 	Held Hold `json:"held,omitempty"`
 }

@@ -79,7 +79,7 @@ func documents(t *testing.T, w World) {
 		return nil
 	})
 	same("renamed with an error")
-	refused(t, a, []string{"allow", "destroy", "machine/web"}, "two")
+	refused(t, a, []string{"allow", "destroy", "machine/web"}, "machine/web")
 	put(map[string]string{"one.yaml": declaration(db), "three.yaml": declaration(web)})
 	row("web", "three", "")
 	same("mended")
@@ -114,6 +114,5 @@ func documents(t *testing.T, w World) {
 	same("renamed back")
 	refused(t, a, []string{"apply", "-f", a.File("site", declaration(machine(w, "later", w.Image(), ", running: false")))}, "machine/web", "--allow destroy")
 	a.Run("delete", "declaration/site", "--wait")
-	a.Run("delete", "machine/web", "--wait")
 	gone(t, w, "web")
 }

@@ -86,27 +86,47 @@ type unions struct {
 // ports; one that a document renames gives them up.
 func (s *set) union(r Request) (u unions, where map[string]string) {
 	where = map[string]string{}
-	held := Without(r.Existing, slices.Collect(maps.Keys(s.owners))...)
+	var owned []string
+	for object, owner := range s.owners {
+		if s.docs[owner].Rank != Leaving { // of those that leave, what exists is held
+			owned = append(owned, object)
+		}
+	}
+	held := Without(r.Existing, owned...)
 	for _, doc := range s.docs {
 		for _, m := range doc.Declaration.Machines {
 			delete(held.Machines, m.RenamedFrom)
 		}
 	}
+	used := map[string]bool{}
+	note := func(machines map[string]spec.Machine) {
+		for _, m := range machines {
+			for _, object := range Uses(m) {
+				used[object] = true
+			}
+		}
+	}
+	note(held.Machines)
+	for _, doc := range s.docs {
+		note(doc.Declaration.Machines)
+	}
 	for _, object := range held.Objects() {
 		where[object] = "held, as no document declares it; allow its removal first"
 	}
-	Add(&u.claimed, held)
-	held.Machines = nil
 	Add(&u.referable, held)
+	u.referable.Machines = map[string]spec.Machine{}
+	// A network that nothing uses goes at once, and its bridge is free.
+	maps.DeleteFunc(held.Networks, func(name string, _ spec.Network) bool { return !used[spec.KindNetwork+"/"+name] })
+	Add(&u.claimed, held)
 	for _, name := range slices.Sorted(maps.Keys(s.docs)) {
 		doc := s.docs[name]
 		for _, object := range doc.Declaration.Objects() {
-			if s.owners[object] == name {
+			if s.owners[object] == name && doc.Rank != Leaving {
 				where[object] = doc.At(object)
 			}
 		}
 		Add(&u.referable, doc.Declaration)
-		if !s.new[name] {
+		if !s.new[name] && doc.Rank != Leaving {
 			Add(&u.claimed, doc.Declaration)
 		}
 	}
@@ -140,7 +160,7 @@ func (s *set) checkUsers(r Request, all spec.Declaration) map[string]error {
 			continue
 		}
 		for _, object := range s.docs[name].Declaration.Objects() {
-			before := objectIn(r.InForce[r.Owners[object]].Declaration, object)
+			before := objectIn(r.Existing, object)
 			if before != nil && !same(before, objectIn(s.docs[name].Declaration, object)) {
 				changed[object] = name
 			}
