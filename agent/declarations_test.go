@@ -55,13 +55,13 @@ func newConfd(t *testing.T, change ...func(*host)) *confd {
 	if err := h.writeConfig(t.Context(), spec.DefaultConfig()); err != nil {
 		t.Fatal(err)
 	}
-	return &confd{Server: serverOver(t, h.store), h: h}
+	return &confd{Server: serverOver(t, h), h: h}
 }
 
-func serverOver(t *testing.T, store state.Backend) *api.Server {
+func serverOver(t *testing.T, h *host) *api.Server {
 	t.Helper()
 	s, err := api.NewServer(api.Options{
-		Backend: store, Service: api.Service{Planner: looksAtNothing{}, Guard: guards{}}, Logger: slog.New(slog.DiscardHandler), Namespace: "test",
+		Backend: h.store, Unread: h.unreadFiles, Service: api.Service{Planner: looksAtNothing{}, Guard: guards{}}, Logger: slog.New(slog.DiscardHandler), Namespace: "test",
 	})
 	if err != nil {
 		t.Fatal(err)

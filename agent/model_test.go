@@ -135,7 +135,7 @@ func (m *model) boot() {
 		notices: map[string]string{}, logger: slog.New(slog.DiscardHandler), now: func() time.Time { return m.clock }, store: m.store,
 		paths: paths.New("", filepath.Join(filepath.Dir(m.dir), "hostler.yaml"), "", ""),
 	}
-	m.c = &confd{Server: serverOver(m.t, m.store), h: h}
+	m.c = &confd{Server: serverOver(m.t, h), h: h}
 	m.r = &folderReader{dir: m.dir, missing: map[string]time.Time{}}
 	m.store.dies = 0
 }

@@ -97,6 +97,9 @@ func (s *Server) heldRemovals(w *world, docs []document, gone []string) (steps [
 			continue
 		}
 		st := Step{Object: object, Action: "delete", Impact: impactDestroy, Detail: "no document declares it any more", Held: "--allow " + impactDestroy}
+		if w.retained(object) {
+			st.Action, st.Impact, st.Detail = "release", "none", "no document declares it any more; its data is kept"
+		}
 		if users, err := w.usersOf(idOf(object), nil); err == nil && len(users) > 0 {
 			st.Held = "it is used by " + strings.Join(users, ", ")
 			if slices.ContainsFunc(users, func(u string) bool { return w.owners[u] == "" }) {

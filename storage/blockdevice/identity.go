@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -37,4 +38,19 @@ func (h Host) Identity(path string) (string, error) {
 		}
 	}
 	return "", nil
+}
+
+// BackingFile returns the path of the file behind a loop device, "" for any other
+// device and for a file that was deleted.
+func (h Host) BackingFile(path string) string {
+	h = h.defaults()
+	var s unix.Stat_t
+	if unix.Stat(path, &s) != nil {
+		return ""
+	}
+	file := value(filepath.Join(h.Sys, fmt.Sprintf("dev/block/%d:%d", unix.Major(s.Rdev), unix.Minor(s.Rdev))), "loop/backing_file")
+	if strings.HasSuffix(file, " (deleted)") {
+		return ""
+	}
+	return file
 }

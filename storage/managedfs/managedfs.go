@@ -148,6 +148,9 @@ func (s *Source) owned(r storage.Ref) (record, error) {
 
 // List implements storage.FilesystemSource.
 func (s *Source) List(ctx context.Context) ([]storage.Filesystem, error) {
+	if err := s.forget(); err != nil {
+		return nil, err
+	}
 	ids, err := s.records.IDs()
 	if err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"time"
 
@@ -20,6 +21,33 @@ import (
 type wiped struct {
 	// Device is the identity of the device on which it was made.
 	Device string `json:"device"`
+	// Backing is the file behind the device, where there is one: with it goes
+	// the note.
+	Backing string `json:"backing,omitempty"`
+}
+
+// forget drops the notes of filesystems that are not there, on volumes whose
+// file is gone.
+func (s *Source) forget() error {
+	ids, err := s.wiped.IDs()
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		if _, there, err := s.records.Get(id); there || err != nil {
+			continue
+		}
+		note, found, err := s.wiped.Get(id)
+		if err != nil || !found || note.Backing == "" {
+			continue
+		}
+		if _, err := os.Lstat(note.Backing); errors.Is(err, fs.ErrNotExist) {
+			if err := s.wiped.Remove(id); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // used says whether "wipe: true" of p was used on its device already: a
@@ -48,7 +76,7 @@ func (s *Source) use(p storage.FilesystemParams) error {
 	if err != nil {
 		return err
 	}
-	return s.wiped.Put(p.ID, wiped{Device: identity})
+	return s.wiped.Put(p.ID, wiped{Device: identity, Backing: s.o.Host.BackingFile(p.Device)})
 }
 
 // proofLimit bounds how long a device is read to prove that it is blank. Only

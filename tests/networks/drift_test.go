@@ -3,6 +3,7 @@
 package networks
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -162,5 +163,14 @@ func sizes(t *testing.T, a *harness.Agent) string {
 // told are the events of the network.
 func told(t *testing.T, a *harness.Agent) []string {
 	t.Helper()
-	return strings.Split(strings.TrimSpace(a.Run("events", "network/lan")), "\n")
+	// The table shows an event that comes again as one line.
+	var events []struct{ Message string }
+	if err := json.Unmarshal([]byte(a.Run("events", "network/lan", "-o", "json")), &events); err != nil {
+		t.Fatal(err)
+	}
+	messages := make([]string, len(events))
+	for i, e := range events {
+		messages[i] = e.Message
+	}
+	return messages
 }

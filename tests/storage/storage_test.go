@@ -162,7 +162,7 @@ func (w world) removal(file string) {
 	t := w.t
 	t.Helper()
 	bare := w.File("storage", "version: 1\n")
-	code, out := w.Exit("plan", "-f", bare)
+	code, out := w.Exit("plan", "--allow", "destroy", "-f", bare)
 	if code != 2 || !strings.Contains(out, "destroy") || !strings.Contains(out, "volume/raw") {
 		t.Errorf("what destroys data is not said (exit %d):\n%s", code, out)
 	}
