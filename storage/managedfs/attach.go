@@ -211,5 +211,8 @@ func (s *Source) destroy(r storage.Ref) error {
 	if at := mountsOf(rec, table, newProbes()); len(at) > 0 {
 		return storage.Busy(r.ID, "it is mounted on "+at[0].Mountpoint, nil)
 	}
-	return s.records.Remove(r.ID)
+	if err := s.records.Remove(r.ID); err != nil {
+		return err
+	}
+	return s.forget()
 }

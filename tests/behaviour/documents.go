@@ -109,7 +109,7 @@ func documents(t *testing.T, w World) {
 	was = w.Look("web")
 	a.Run("apply", "-f", a.File("site", declaration(machine(w, "www", w.Image(), ", renamed-from: web"))), "--wait", "--timeout", "3m")
 	same("renamed")
-	empty(t, a, a.File("site", declaration(machine(w, "www", w.Image(), ""))))
+	empty(t, a, a.File("site", declaration(machine(w, "www", w.Image(), ", renamed-from: web"))))
 	a.Run("apply", "-f", a.File("site", declaration(machine(w, "web", w.Image(), ", renamed-from: www"))), "--wait", "--timeout", "3m")
 	same("renamed back")
 	refused(t, a, []string{"apply", "-f", a.File("site", declaration(machine(w, "later", w.Image(), ", running: false")))}, "machine/web", "--allow destroy")

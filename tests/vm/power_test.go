@@ -116,7 +116,7 @@ func (m *machine) cutDuring(r *rand.Rand, machines map[string]int) (acknowledged
 	m.write(churn, declare(machines))
 	answer, guest := make(chan error, 1), m.guest
 	go func() {
-		_, err := guest.run("hostler apply -f "+churn, commandLimit)
+		_, err := guest.run("hostler apply --allow destroy -f "+churn, commandLimit)
 		answer <- err
 	}()
 	most := mayTake
