@@ -59,7 +59,9 @@ func (h *host) followDeclarations(a applier) func(context.Context) error {
 	return func(ctx context.Context) error {
 		dir := h.paths.ConfD()
 		for {
-			if err := h.awaitFolder(ctx, dir, a); err != nil || ctx.Err() != nil {
+			if err := h.awaitFolder(ctx, dir, a); ctx.Err() != nil {
+				return nil
+			} else if err != nil {
 				return err
 			}
 			var last round

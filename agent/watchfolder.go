@@ -52,6 +52,9 @@ func watchFolder(ctx context.Context, dir string, concerns func(path string) boo
 			links = linksOf(dir, concerns)
 			watchTargets(watcher, dir, links)
 			next, err := changed()
+			if ctx.Err() != nil { // it may have been cut short
+				return nil
+			}
 			if err != nil {
 				return err
 			}

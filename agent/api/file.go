@@ -58,7 +58,7 @@ func (s *Server) ApplyFolder(ctx context.Context, f Folder) (FolderAnswer, error
 			return err
 		}
 		// A file that may come back in a moment may hold whatever seems gone.
-		r := removal{partial: len(answer.Refused)+len(f.Settling) > 0, lost: f.Moved || len(f.Files) == 0 && len(left) > 0}
+		r := removal{partial: len(answer.Refused)+len(f.Settling) > 0, lost: f.Moved || len(f.Files) == 0 && (len(left) > 0 || w.orphaned())}
 		if len(f.Settling) == 0 {
 			w.leave(left)
 		}

@@ -195,6 +195,22 @@ func TestALostFolderRemovesNothing(t *testing.T) {
 	}
 }
 
+// Nor is it one for the objects of a file that was renamed, and broken, before
+// all files went: they were held since.
+func TestALostFolderRemovesNothingThatWasHeld(t *testing.T) {
+	b := newBench(t)
+	obey(t, b)
+	b.files(t, map[string]string{"a.yaml": yaml("one", "fresh")})
+	b.runs(t, "one")
+	b.files(t, map[string]string{"b.yaml": "version: 1\nmachine: {}\n"})
+	b.files(t, nil)
+	for _, m := range []string{"one", "fresh"} {
+		if o, rec := b.record(t, m); o.Life != state.Alive || rec.Held != spec.HoldLost {
+			t.Errorf("%s is %s, held %q", m, o.Life, rec.Held)
+		}
+	}
+}
+
 // A file that is gone for a moment removes nothing, not even where removals are
 // obeyed; another file may take its objects at once.
 func TestAFileThatIsGoneForAMoment(t *testing.T) {

@@ -135,6 +135,26 @@ func (w *world) retire(r removal) ([]string, error) {
 	return orEmpty(slices.Sorted(maps.Keys(going))), nil
 }
 
+// orphaned says whether an object is held whose declaration is gone. With an
+// empty conf.d its file may be unmounted: one that was gone while another could
+// not be read left its objects held and its declaration dropped.
+func (w *world) orphaned() bool {
+	orphan := func(life state.Life, held spec.Hold, declaration string) bool {
+		return life == state.Alive && held != "" && w.declarations[declaration] == nil
+	}
+	for _, k := range w.machines {
+		if orphan(k.life, k.record.Held, k.record.Declaration) {
+			return true
+		}
+	}
+	for _, g := range w.givens {
+		if orphan(g.life, g.held, g.declaration) {
+			return true
+		}
+	}
+	return false
+}
+
 // lifeOf is the life of an object, "" for one that is not there.
 func (w *world) lifeOf(object string) state.Life {
 	id := idOf(object)
