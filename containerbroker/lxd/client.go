@@ -5,92 +5,34 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"time"
 
-	lxdclient "github.com/canonical/lxd/client"
 	"github.com/canonical/lxd/shared/api"
 	"github.com/gorilla/websocket"
 
 	"hostler/containerbroker"
 	"hostler/internal/fault"
+	"hostler/internal/lxd/rest"
 )
 
-// maxResponse bounds an answer of LXD; 10,000 instances take about 40 MiB.
-const maxResponse = 128 << 20
-
-// client is a connection for one operation of the driver. The library shares
-// a context between copies of its client and never stops its goroutines, so
-// no client outlives the operation it was made for, and of the library only
-// the calls that start no goroutine are used.
+// client is a connection for one operation of the driver.
 type client struct {
-	ctx  context.Context
-	lxd  lxdclient.InstanceServer
-	http *http.Client
+	ctx context.Context
+	lxd *rest.Client
 }
 
 // open returns a client whose requests end with ctx; limit bounds each single
 // request, 0 leaves that to ctx.
-func (d *Driver) open(ctx context.Context, limit time.Duration) (*client, error) {
-	server, err := lxdclient.ConnectLXDUnixWithContext(ctx, d.opts.Socket, &lxdclient.ConnectionArgs{
-		SkipGetServer: true, // one request per listing means one
-		TransportWrapper: func(t *http.Transport) lxdclient.HTTPTransporter {
-			// The library's dialer ignores its context.
-			t.DialContext = func(_ context.Context, _, _ string) (net.Conn, error) {
-				return (&net.Dialer{Timeout: d.opts.RequestTimeout}).DialContext(ctx, "unix", d.opts.Socket)
-			}
-			return transport{t}
-		},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("cannot reach LXD: %w", err)
-	}
-	hc, err := server.GetHTTPClient()
-	if err != nil {
-		return nil, fmt.Errorf("cannot reach LXD: %w", err)
-	}
-	hc.Timeout = limit
-	hc.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &client{ctx: ctx, lxd: server, http: hc}, nil
-}
-
-// transport bounds what is read of an answer.
-type transport struct{ inner *http.Transport }
-
-func (t transport) Transport() *http.Transport { return t.inner }
-
-func (t transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := t.inner.RoundTrip(req)
-	if err == nil && resp.Body != nil {
-		resp.Body = &boundedBody{ReadCloser: resp.Body, left: maxResponse}
-	}
-	return resp, err
-}
-
-type boundedBody struct {
-	io.ReadCloser
-	left int64
-}
-
-func (b *boundedBody) Read(p []byte) (int, error) {
-	if b.left <= 0 {
-		return 0, errors.New("the answer is too large")
-	}
-	if int64(len(p)) > b.left {
-		p = p[:b.left]
-	}
-	n, err := b.ReadCloser.Read(p)
-	b.left -= int64(n)
-	return n, err
+func (d *Driver) open(ctx context.Context, limit time.Duration) *client {
+	return &client{ctx: ctx, lxd: rest.Open(ctx, d.opts.Socket, d.opts.RequestTimeout, limit)}
 }
 
 // query sends one request and decodes the answer's metadata into target,
 // which may be nil. etag goes out as If-Match; the answer's is returned.
 func (c *client) query(method, path string, body any, etag string, target any) (string, error) {
-	resp, tag, err := c.lxd.RawQuery(method, path, body, etag)
+	resp, tag, err := c.lxd.Query(method, path, body, etag)
 	if err != nil {
 		return "", classify(c.ctx, err)
 	}
@@ -125,12 +67,9 @@ func (c *client) start(method, path string, body any, etag string) (api.Operatio
 // websocket opens a websocket that is closed when ctx ends. release must be
 // called when it is no longer used.
 func (c *client) websocket(path string) (conn *websocket.Conn, release func(), err error) {
-	conn, err = c.lxd.RawWebsocket(path)
+	conn, err = c.lxd.Websocket(path)
 	if err != nil {
 		return nil, nil, classify(c.ctx, err)
-	}
-	if conn == nil { // the library swallows the error of a refused upgrade
-		return nil, nil, fault.New(fault.Transient, "LXD refused the websocket")
 	}
 	stop := context.AfterFunc(c.ctx, func() { _ = conn.Close() })
 	return conn, func() {

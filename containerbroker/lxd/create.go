@@ -18,10 +18,7 @@ import (
 // Create implements containerbroker.Broker. The request is sent once; when
 // its outcome is not known, the instance itself is looked at.
 func (d *Driver) Create(ctx context.Context, m containerbroker.Machine, progress containerbroker.Progress) error {
-	c, err := d.open(ctx, d.opts.RequestTimeout)
-	if err != nil {
-		return err
-	}
+	c := d.open(ctx, d.opts.RequestTimeout)
 	fail := func(err error) error { return fmt.Errorf("cannot create instance %q: %w", m.Name, err) }
 	req, err := d.createRequest(c, m)
 	if err != nil {

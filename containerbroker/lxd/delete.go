@@ -17,12 +17,9 @@ const deleteTries = 4
 
 // Delete implements containerbroker.Broker. Gone at any step is success.
 func (d *Driver) Delete(ctx context.Context, name string, expect containerbroker.Stamp) error {
-	c, err := d.open(ctx, d.opts.RequestTimeout)
-	if err != nil {
-		return err
-	}
+	c := d.open(ctx, d.opts.RequestTimeout)
 	for try := 1; ; try++ {
-		err = d.deleteOnce(c, name, expect)
+		err := d.deleteOnce(c, name, expect)
 		if err == nil || fault.Is(err, fault.NotFound) {
 			return nil
 		}

@@ -38,12 +38,8 @@ var made = map[string]bool{"image-created": true, "image-alias-created": true, "
 // no request.
 func (d *Driver) Events(ctx context.Context) (<-chan containerbroker.Event, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	c, err := d.open(ctx, 0)
-	if err != nil {
-		cancel()
-		return nil, err
-	}
-	conn, release, err := c.websocket("/events?type=lifecycle")
+	c := d.open(ctx, 0)
+	conn, release, err := c.websocket("/1.0/events?type=lifecycle")
 	if err != nil {
 		cancel()
 		return nil, err

@@ -39,10 +39,7 @@ func (d *Driver) exec(ctx context.Context, name string, req containerbroker.Exec
 	if len(req.Command) == 0 {
 		return -1, fault.New(fault.Invalid, "the command is empty")
 	}
-	c, err := d.open(ctx, d.opts.RequestTimeout)
-	if err != nil {
-		return -1, err
-	}
+	c := d.open(ctx, d.opts.RequestTimeout)
 	op, err := c.start(http.MethodPost, instancePath(name)+"/exec", api.InstanceExecPost{
 		Command: req.Command, Environment: req.Env, WaitForWS: true,
 		Interactive: req.Terminal, Width: req.Width, Height: req.Height,
@@ -99,10 +96,7 @@ func notRunning(err error) error {
 func (d *Driver) pipe(ctx context.Context, op api.Operation, req containerbroker.ExecRequest) error {
 	socketCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	sockets, err := d.open(socketCtx, 0)
-	if err != nil {
-		return err
-	}
+	sockets := d.open(socketCtx, 0)
 	conns := map[string]*websocket.Conn{}
 	for _, fd := range []string{api.SecretNameControl, "0", "1", "2"} {
 		secret, ok := secretOf(op, fd)
@@ -195,7 +189,7 @@ func cut(ctx context.Context, err error) error {
 }
 
 func socketPath(op api.Operation, secret string) string {
-	return "/operations/" + url.PathEscape(op.ID) + "/websocket?secret=" + url.QueryEscape(secret)
+	return "/1.0/operations/" + url.PathEscape(op.ID) + "/websocket?secret=" + url.QueryEscape(secret)
 }
 
 func drain(conn *websocket.Conn) {
@@ -232,10 +226,7 @@ func (d *Driver) Console(ctx context.Context, name string, conn io.ReadWriter) e
 func (d *Driver) console(ctx context.Context, name string, conn io.ReadWriter) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	c, err := d.open(ctx, d.opts.RequestTimeout)
-	if err != nil {
-		return err
-	}
+	c := d.open(ctx, d.opts.RequestTimeout)
 	op, err := c.start(http.MethodPost, instancePath(name)+"/console", api.InstanceConsolePost{Type: "console", Width: 80, Height: 24}, "")
 	if err != nil {
 		return notRunning(err)
@@ -281,10 +272,7 @@ func (d *Driver) Log(ctx context.Context, name string) (io.ReadCloser, error) {
 	body, err := d.file(ctx, instancePath(name)+"/console")
 	if status, told := api.StatusErrorMatch(err); told && (status == http.StatusNotFound || status == http.StatusInternalServerError) {
 		// So LXD answers, too, where the console's buffer or file is empty.
-		c, openErr := d.open(ctx, d.opts.RequestTimeout)
-		if openErr != nil {
-			return nil, openErr
-		}
+		c := d.open(ctx, d.opts.RequestTimeout)
 		if _, lookErr := d.read(c, name); lookErr == nil {
 			return io.NopCloser(strings.NewReader("")), nil
 		}
@@ -299,18 +287,10 @@ func (d *Driver) Log(ctx context.Context, name string) (io.ReadCloser, error) {
 // instance's console from a ring buffer of liblxc, which that empties.
 func (d *Driver) LogDrains() {}
 
-// file reads a path that LXD answers with raw content. The library's own
-// calls for that drop the context.
+// file reads a path that LXD answers with raw content.
 func (d *Driver) file(ctx context.Context, path string) (io.ReadCloser, error) {
-	c, err := d.open(ctx, 0)
-	if err != nil {
-		return nil, err
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://unix.socket"+path, http.NoBody)
-	if err != nil {
-		return nil, fault.Wrap(fault.Invalid, err)
-	}
-	resp, err := c.http.Do(req)
+	c := d.open(ctx, 0)
+	resp, err := c.lxd.Do(http.MethodGet, path, nil, http.NoBody)
 	if err != nil {
 		return nil, classify(ctx, err)
 	}

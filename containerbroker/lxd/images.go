@@ -47,10 +47,7 @@ type sourceError struct{ error }
 func (e sourceError) Unwrap() error { return e.error }
 
 func (d *Driver) ensure(ctx context.Context, ref string, f *flight) (string, error) {
-	c, err := d.open(ctx, d.opts.RequestTimeout)
-	if err != nil {
-		return "", err
-	}
+	c := d.open(ctx, d.opts.RequestTimeout)
 	if alias, ok := strings.CutPrefix(ref, "lxd:"); ok {
 		id, err := d.lookup(c, alias)
 		if fault.Is(err, fault.NotFound) {
@@ -113,10 +110,7 @@ func (d *Driver) fingerprint(c *client, id string) (string, error) {
 
 // ListImages implements containerbroker.ImageStore with two requests.
 func (d *Driver) ListImages(ctx context.Context) ([]containerbroker.HypervisorImage, error) {
-	c, err := d.open(ctx, d.opts.RequestTimeout)
-	if err != nil {
-		return nil, err
-	}
+	c := d.open(ctx, d.opts.RequestTimeout)
 	var found []api.Image
 	if _, err := c.get("/1.0/images?recursion=1", &found); err != nil {
 		return nil, fmt.Errorf("cannot list LXD images: %w", err)
@@ -168,11 +162,8 @@ func (d *Driver) imageUsers(c *client) (map[string][]string, error) {
 
 // DeleteImage implements containerbroker.ImageStore.
 func (d *Driver) DeleteImage(ctx context.Context, id string) error {
-	c, err := d.open(ctx, d.opts.RequestTimeout)
-	if err != nil {
-		return err
-	}
-	err = d.deleteImage(c, id)
+	c := d.open(ctx, d.opts.RequestTimeout)
+	err := d.deleteImage(c, id)
 	if err != nil && !fault.Is(err, fault.NotFound) {
 		return fmt.Errorf("cannot delete image %s: %w", id, err)
 	}

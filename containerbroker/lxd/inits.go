@@ -177,10 +177,7 @@ func processEnded(pidfd *os.File) bool {
 func (d *Driver) settleDeath(ctx context.Context, name string, pid int64) {
 	ctx, cancel := context.WithTimeout(ctx, deathPatience)
 	defer cancel()
-	c, err := d.open(ctx, d.opts.RequestTimeout)
-	if err != nil {
-		return
-	}
+	c := d.open(ctx, d.opts.RequestTimeout)
 	var first api.Instance
 	for look := 0; ; look++ {
 		found, err := d.read(c, name)

@@ -50,10 +50,7 @@ const subvolumeRoot = 256
 // files in the place of its image's, or could not be made at all (LXD 5.0.2),
 // and LXD has no call that names or removes such files.
 func (d *Driver) SetAside(ctx context.Context) (places []string, more bool, err error) {
-	c, err := d.open(ctx, d.opts.RequestTimeout)
-	if err != nil {
-		return nil, false, err
-	}
+	c := d.open(ctx, d.opts.RequestTimeout)
 	// The files are looked at first: LXD writes them down before it makes them,
 	// so what is being made is known by the time it is asked.
 	found, err := d.containerFiles(c)

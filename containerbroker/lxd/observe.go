@@ -54,10 +54,7 @@ type raw struct {
 // List implements containerbroker.Broker with one request, and a second one
 // while an instance is being made.
 func (d *Driver) List(ctx context.Context, detail bool) ([]containerbroker.Instance, error) {
-	c, err := d.open(ctx, d.opts.RequestTimeout)
-	if err != nil {
-		return nil, err
-	}
+	c := d.open(ctx, d.opts.RequestTimeout)
 	path := "/1.0/instances?recursion=1"
 	if detail {
 		path = "/1.0/instances?recursion=2"

@@ -109,10 +109,7 @@ func (d *Driver) Unstamp(ctx context.Context, name string, seen containerbroker.
 // edit changes an instance under its ETag. Nothing is sent when change
 // changes nothing.
 func (d *Driver) edit(ctx context.Context, name string, change func(*client, api.Instance, *api.InstancePut) error) error {
-	c, err := d.open(ctx, d.opts.RequestTimeout)
-	if err != nil {
-		return err
-	}
+	c := d.open(ctx, d.opts.RequestTimeout)
 	for try := 1; ; try++ {
 		var found api.Instance
 		etag, err := c.get(instancePath(name), &found)
@@ -148,10 +145,8 @@ func (d *Driver) edit(ctx context.Context, name string, change func(*client, api
 
 // SetPower implements containerbroker.Broker.
 func (d *Driver) SetPower(ctx context.Context, name string, to containerbroker.Power, timeout time.Duration) error {
-	c, err := d.open(ctx, d.opts.RequestTimeout)
-	if err != nil {
-		return err
-	}
+	c := d.open(ctx, d.opts.RequestTimeout)
+	var err error
 	switch to {
 	case containerbroker.PowerStart:
 		err = d.powerOn(c, name)

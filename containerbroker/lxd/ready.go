@@ -28,10 +28,7 @@ func (d *Driver) WaitReady(ctx context.Context, m containerbroker.Machine, progr
 
 func (d *Driver) waitReady(ctx context.Context, m containerbroker.Machine, progress containerbroker.Progress) (containerbroker.Readiness, error) {
 	var ready containerbroker.Readiness
-	c, err := d.open(ctx, d.opts.RequestTimeout)
-	if err != nil {
-		return ready, err
-	}
+	c := d.open(ctx, d.opts.RequestTimeout)
 	before, err := d.running(c, m.Name)
 	if err != nil {
 		return ready, err

@@ -20,30 +20,24 @@ import (
 )
 
 // upload gives LXD an image, streamed and stamped, and returns its
-// fingerprint. The library's own call drops the context.
+// fingerprint.
 func (d *Driver) upload(ctx context.Context, artifact images.Artifact, ref string, f *flight) (string, error) {
-	c, err := d.open(ctx, 0)
-	if err != nil {
-		return "", err
-	}
+	c := d.open(ctx, 0)
 	meter := &meter{total: artifact.Size, report: func(percent int) { f.report("image", "giving "+ref+" to LXD", percent) }}
 	body, contentType, err := imageBody(artifact, meter)
 	if err != nil {
 		return "", fault.New(fault.Transient, "cannot read the image: %w", err)
 	}
 	defer func() { _ = body.Close() }()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://unix.socket/1.0/images", body)
-	if err != nil {
-		return "", fault.Wrap(fault.Invalid, err)
-	}
-	req.Header.Set("Content-Type", contentType)
-	req.Header.Set("X-LXD-properties", url.Values{
+	header := http.Header{}
+	header.Set("Content-Type", contentType)
+	header.Set("X-LXD-properties", url.Values{
 		propertyNamespace: {d.opts.Namespace}, propertyReference: {ref}, "description": {"hostler " + ref},
 	}.Encode())
 	if artifact.Rootfs == "" {
-		req.Header.Set("X-LXD-filename", filepath.Base(artifact.Path))
+		header.Set("X-LXD-filename", filepath.Base(artifact.Path))
 	}
-	id, err := d.sendImage(c, req)
+	id, err := d.sendImage(c, header, body)
 	if err == nil && id == artifact.Digest {
 		return id, nil
 	}
@@ -60,8 +54,8 @@ func (d *Driver) upload(ctx context.Context, artifact images.Artifact, ref strin
 	return "", err
 }
 
-func (d *Driver) sendImage(c *client, req *http.Request) (string, error) {
-	resp, err := c.http.Do(req)
+func (d *Driver) sendImage(c *client, header http.Header, body io.Reader) (string, error) {
+	resp, err := c.lxd.Do(http.MethodPost, "/1.0/images", header, body)
 	if err != nil {
 		return "", classify(c.ctx, err)
 	}
