@@ -37,8 +37,8 @@ func TestParseAccepts(t *testing.T) {
 		"marks in user-data":   "version: 1\n" + plainMachine + ", cloud-init: {user-data: \"#cloud-config\\n---\\na: b\\n...\\n# end\\n\"}}}\n",
 		"marks":                "# first\n---\nversion: 1\n" + plainMachine + "}}\n...\n\n# last\n",
 		"indented throughout":  "  version: 1\n  " + plainMachine + "}}\n# last\n    # deeper\n\n",
-		"a volume as filesystem and device": "version: 1\nvolumes: {d: {provider: loop, size: 1GiB}}\nfilesystems: {f: {volume: d}}\n" +
-			plainMachine + ", storage: [{filesystem: f, path: /srv}, {volume: d}]}}\n",
+		"a filesystem and a device": "version: 1\nvolumes: {d: {provider: loop, size: 1GiB}, e: {provider: loop, size: 1GiB}}\nfilesystems: {f: {volume: d}}\n" +
+			plainMachine + ", storage: [{filesystem: f, path: /srv}, {volume: e}]}}\n",
 		"IPv6": "version: 1\nnetworks: {lan: {bridge: br0, addresses: ['fd00::1/64', 10.0.0.1/24]}}\n" +
 			plainMachine + ", networks: {eth0: {network: lan, address: 'fd00::2/64'}}}}\n",
 	} {

@@ -102,6 +102,8 @@ type checker struct {
 	*decoder
 	decl   *Declaration
 	others Others
+	// formatted holds the places of the filesystems on volumes, by volume.
+	formatted map[string]string
 }
 
 // header checks version and name, and names the declaration.

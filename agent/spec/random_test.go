@@ -84,7 +84,14 @@ func anyMachine(t *rapid.T, d Declaration, i int) Machine {
 		}
 		m.Storage = append(m.Storage, Attachment{Filesystem: f, Path: "/srv/" + f, ReadOnly: rapid.Bool().Draw(t, "ro")})
 	}
+	formatted := map[string]bool{}
+	for _, f := range d.Filesystems {
+		formatted[f.Volume] = true
+	}
 	for v := range d.Volumes {
+		if formatted[v] {
+			continue
+		}
 		// A size is as good as a coin for who may have the device.
 		if readOnly := d.Volumes[v].Size%2 == 0; i == 0 || readOnly {
 			m.Storage = append(m.Storage, Attachment{Volume: v, ReadOnly: readOnly})

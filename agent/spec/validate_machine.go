@@ -111,10 +111,21 @@ func (c *checker) attachments(at string, m Machine, users storageUsers) {
 			if c.has(here + ".path") {
 				c.bad(here+".path", "a volume is attached as a block device and has no path; attach a filesystem, or remove the path")
 			}
+			c.unformatted(here+".volume", a.Volume)
 			c.writers(at, here, a, users)
 		default:
 			c.bad(here, "says neither \"filesystem: NAME\" nor \"volume: NAME\"; add one")
 		}
+	}
+}
+
+// unformatted refuses a volume as a block device when a filesystem is made on
+// it: the machine would read the files of another one, or write to the mounted
+// superblock, e.g. with root's programs in it.
+func (c *checker) unformatted(here, volume string) {
+	if filesystem := c.formatted[volume]; filesystem != "" && c.ok(here) {
+		c.bad(here, "%s is made on the volume %s (%s), and no volume is a block device and under a filesystem; attach the filesystem, or declare another volume for the machine",
+			objectOf(filesystem), quote(volume), c.where(filesystem))
 	}
 }
 

@@ -64,7 +64,8 @@ func (c *checker) size(path string, size, least Size, missing string) {
 }
 
 func (c *checker) filesystems() {
-	used := c.claimedVolumes()
+	c.formatted = c.claimedVolumes()
+	devices := c.claimedStorage()
 	for _, name := range c.names("filesystems") {
 		path := "filesystems." + name
 		f := c.decl.Filesystems[name]
@@ -74,7 +75,7 @@ func (c *checker) filesystems() {
 		case volume && provider:
 			c.bad(path+".provider", "a filesystem has either a volume that it is made on or a provider, not both; remove one")
 		case volume:
-			c.onVolume(path, f, used)
+			c.onVolume(path, f, devices)
 		case provider:
 			c.provided(path, f)
 		default:
@@ -84,9 +85,13 @@ func (c *checker) filesystems() {
 	}
 }
 
-func (c *checker) onVolume(path string, f Filesystem, used map[string]string) {
+func (c *checker) onVolume(path string, f Filesystem, devices storageUsers) {
 	c.reference(path+".volume", "volume", f.Volume, declaredNames(c.decl.Volumes, c.others.Declared.Volumes))
-	c.once(used, f.Volume, path+".volume", "used by")
+	c.once(c.formatted, f.Volume, path+".volume", "used by")
+	if raw := cmp.Or(devices.writers[f.Volume], devices.readers[f.Volume]); raw != "" && c.ok(path+".volume") {
+		c.bad(path+".volume", "%s has the volume %s as a block device (%s), and no volume is a block device and under a filesystem; declare another volume for the filesystem",
+			objectOf(raw), quote(f.Volume), c.where(raw))
+	}
 	if c.has(path + ".type") {
 		c.oneOf(path+".type", f.Type, filesystemTypes...)
 	}
@@ -150,6 +155,10 @@ func (c *checker) mountOptions(path string, f Filesystem) {
 		case o == "ro" || o == "rw":
 			// The host's own mount is one for all machines, and writable.
 			c.bad(at, "%s is said for each machine; remove it, and write \"read-only: true\" at the storage entry of a machine that is only to read", quote(o))
+		case o == "suid" || o == "dev":
+			c.bad(at, "%s would let programs and devices of a machine act on the host, which mounts all filesystems nosuid and nodev; remove it: machines see their filesystems without nosuid, privileged ones without nodev", quote(o))
+		case name == "errors" && o != "errors=remount-ro":
+			c.bad(at, "%s lets a damaged filesystem harm the host or itself, so all are mounted with errors=remount-ro; remove it", quote(o))
 		case f.Provider == "tmpfs" && (name == "size" || name == "nr_blocks"):
 			c.bad(at, "%s is another size than the declared one; remove it and use \"size:\", like \"size: 64MiB\"", quote(o))
 		default:

@@ -134,7 +134,7 @@ func (w *world) state(s *spec.StorageStatus, e *Entity, steps []Step) {
 	slices.SortStableFunc(steps, func(a, b Step) int { return rank(a.Action) - rank(b.Action) })
 	for _, step := range steps {
 		switch {
-		case step.Held != "" && step.Action == ActionCreate && !w.thereAtAll(e):
+		case step.Held != "" && (step.Action == ActionCreate && !w.thereAtAll(e) || step.Action == ActionAttach):
 			s.State, s.Message = spec.StorageError, step.Held
 			return
 		case step.Held != "":
@@ -247,7 +247,11 @@ func (w *world) attachments(s *spec.StorageStatus, e *Entity, steps map[string]S
 // to have it and nobody else may write to it.
 func (w *world) deviceFor(a *spec.AttachmentStatus, e *Entity, machine string) {
 	d, attached := device(w.volumesSeen[e.Name])
+	refused := w.both(e.Name)
+	mounted := slices.ContainsFunc(w.on[e.Name], func(f *Entity) bool { _, is := w.mounted(f); return is })
 	switch {
+	case refused != "" && (mounted || e.Status.Attachments[machine].Source == ""):
+		a.State, a.Message = spec.StorageError, refused
 	case attached && w.problem(e) != "":
 		a.State, a.Message = spec.StorageError, w.problem(e)
 	case attached && !d.ReadOnly && w.holder(e, spec.KindMachine+"/"+machine) != "":

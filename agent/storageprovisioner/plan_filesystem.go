@@ -16,8 +16,11 @@ func (w *world) filesystem(e *Entity) []Step {
 	f := w.seen[e.Name]
 	_, waiting := w.deviceOf(e)
 	_, mounted := w.mounted(e)
+	refused := ""
 	if mounted {
 		waiting = ""
+	} else {
+		refused = w.both(e.Filesystem.Volume)
 	}
 	var steps []Step
 	switch {
@@ -30,12 +33,15 @@ func (w *world) filesystem(e *Entity) []Step {
 	case f.Problem == "":
 		steps = append(steps, w.differences(e, f)...)
 	}
+	if refused != "" && len(steps) > 0 && steps[0].Action == ActionCreate && steps[0].Held == "" {
+		steps[0].Held = refused
+	}
 	wanted := w.wanted(e)
 	if wanted && !mounted {
 		if f != nil && f.Problem != "" && !unmade(e, f) {
 			waiting = "its repair"
 		}
-		steps = append(steps, Step{Action: ActionAttach, Waiting: waiting})
+		steps = append(steps, Step{Action: ActionAttach, Waiting: waiting, Held: refused})
 		waiting = "its mount on the host"
 	}
 	views, used := w.viewSteps(e, waiting)

@@ -17,7 +17,7 @@ func (w *world) volume(e *Entity) []Step {
 	if v == nil || v.Problem != "" && !e.Status.Created {
 		steps := []Step{w.absent(e, "")}
 		if needed {
-			steps = append(steps, Step{Action: ActionAttach, Waiting: "its creation"})
+			steps = append(steps, Step{Action: ActionAttach, Waiting: "its creation", Held: w.both(e.Name)})
 		}
 		return steps
 	}
@@ -29,7 +29,7 @@ func (w *world) volume(e *Entity) []Step {
 	d, attached := device(v)
 	switch {
 	case !attached && needed && v.Problem == "":
-		steps = append(steps, Step{Action: ActionAttach})
+		steps = append(steps, Step{Action: ActionAttach, Held: w.both(e.Name)})
 	case attached && (!needed || d.ReadOnly != readOnly):
 		steps = append(steps, Step{Action: ActionDetach, Waiting: w.deviceInUse(e, needed)})
 		if needed {
@@ -75,6 +75,27 @@ func (w *world) dyingVolume(e *Entity) []Step {
 		return []Step{{Action: ActionDetach, Waiting: waiting}, w.last(e, true, "its detachment")}
 	}
 	return []Step{w.last(e, true, waiting)}
+}
+
+// both refuses a volume that a machine shall have as a block device although a
+// filesystem is made on it, or returns "": the machine would read the files in
+// it and write to its mounted superblock. Documents that declare both are
+// refused already; this holds whatever the store has. What is mounted, and what
+// a machine was given before, stays until one of the two goes.
+func (w *world) both(volume string) string {
+	v := w.volumes[volume]
+	if v == nil {
+		return ""
+	}
+	for _, f := range w.on[volume] {
+		for _, m := range w.listed[v.Key()] {
+			if r, _ := w.relation(v, m); r == wants && f.Life == state.Alive {
+				return fmt.Sprintf("machine/%s has %s as a block device and %s is made on it, and no volume can be both: take it from the machine's storage, or declare another volume for one of them",
+					m, v.Key(), f.Key())
+			}
+		}
+	}
+	return ""
 }
 
 // deviceNeeded says whether the volume is to be a block device of the host.

@@ -67,6 +67,29 @@ machines:
 	}
 }
 
+// A volume under a filesystem of one document is no block device in another,
+// whichever of the two is in force first.
+func TestDocumentsShareNoVolumeBetweenFilesystemAndDevice(t *testing.T) {
+	under := file(t, "a", "volumes: {data: {provider: loop, size: 1GiB}}\nfilesystems: {www: {volume: data}}\n")
+	device := file(t, "b", "machines: {db: {type: kvm, image: debian/12, storage: [{volume: data, read-only: true}]}}\n")
+	volume := file(t, "a", "volumes: {data: {provider: loop, size: 1GiB}}\n")
+	filesystem := file(t, "c", "filesystems: {www: {volume: data}}\n")
+	for words, r := range map[string]Request{
+		`b.yaml:2:65: machines.db.storage[0].volume: filesystem "www" is made on the volume "data" (/conf.d/a.yaml:3)`: {InForce: named(under), Wanted: named(under, device), Owners: map[string]string{}},
+		`c.yaml:2:29: filesystems.www.volume: machine "db" has the volume "data" as a block device (/conf.d/b.yaml:2)`: {InForce: named(volume, device), Wanted: named(volume, device, filesystem), Owners: map[string]string{}},
+	} {
+		m := Merge(r)
+		if len(m.Refused) != 1 {
+			t.Errorf("refused: %v", m.Refused)
+		}
+		for _, err := range m.Refused {
+			if !strings.Contains(err.Error(), words) {
+				t.Errorf("got  %v\nwant %s", err, words)
+			}
+		}
+	}
+}
+
 // An object that the documents of one moment declare in one way has an owner
 // among them, in whatever order they are named; documents that do not clash are
 // never refused, and refused ones keep their former version.
