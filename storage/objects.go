@@ -131,6 +131,9 @@ type FilesystemAttachment struct {
 	Path     string
 	Device   string
 	ReadOnly bool
+	// Unrestricted: the mount lacks an option of mounts.Restrict, as one that an
+	// earlier version made does. Attach restricts it while it is in use.
+	Unrestricted bool
 	// Size and Free are in bytes.
 	Size, Free int64
 }

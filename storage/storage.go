@@ -40,7 +40,8 @@ type FilesystemSource interface {
 	// stamp is returned as it is, whatever its size.
 	Create(ctx context.Context, filesystems []FilesystemParams) []Result[Filesystem]
 	// Attach mounts filesystems at paths, until Detach or until the host's
-	// next start. The directory is made where it is missing; one that holds
+	// next start, without setuid programs and devices whatever the options say
+	// (nosuid, nodev). The directory is made where it is missing; one that holds
 	// anything is refused (fault.NeedsOperator) with what is in it. One whose
 	// device is proven blank has lost its data: fault.NotFound, also of Create
 	// without Anew.

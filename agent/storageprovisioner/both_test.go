@@ -68,3 +68,50 @@ func TestNoVolumeIsDeviceAndUnderFilesystem(t *testing.T) {
 		})
 	}
 }
+
+// What an earlier version mounted without restrictions is attached again, where
+// it is, and nothing else is done.
+func TestMountsAreRestrictedWhereTheyAre(t *testing.T) {
+	r := newRig(t)
+	r.web()
+	r.settle()
+	r.instance("web")
+	l, err := r.w.look(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for source, all := range l.observed.Filesystems {
+		for i, f := range all {
+			l.observed.Filesystems[source][i].Attachments[0].Unrestricted = f.ID != "scratch"
+		}
+	}
+	var steps []string
+	for _, s := range Plan(l.desired, l.observed, l.policy) {
+		if s.Due(l.policy.Now) {
+			steps = append(steps, string(s.Action)+" "+s.Kind+"/"+s.Name)
+		}
+	}
+	equal(t, strings.Join(steps, ", "), "attach filesystem/logs, attach filesystem/www")
+}
+
+// A machine sees its filesystem with setuid programs, a privileged one with
+// devices too, unless the declaration says otherwise.
+func TestViewsOfMachines(t *testing.T) {
+	for name, c := range map[string]struct {
+		options         []string
+		privileged      bool
+		setuid, devices bool
+	}{
+		"a container":                     {nil, false, true, false},
+		"a privileged one":                {[]string{"noatime"}, true, true, true},
+		"nosuid and nodev are declared":   {[]string{"nosuid", "nodev"}, true, false, false},
+		"nosuid is declared":              {[]string{"nosuid"}, false, false, false},
+		"nodev is declared, without need": {[]string{"nodev"}, false, true, false},
+	} {
+		e := Entity{Kind: spec.KindFilesystem, Name: "www", Filesystem: spec.Filesystem{Provider: "tmpfs", MountOptions: c.options}}
+		w := newWorld(Desired{Entities: []Entity{e}, Guests: []Guest{{Name: "web", Privileged: c.privileged}}}, Observed{}, Policy{})
+		if p := w.view(&e, "web", spec.Attachment{}); p.Setuid != c.setuid || p.Devices != c.devices {
+			t.Errorf("%s: %+v", name, p)
+		}
+	}
+}

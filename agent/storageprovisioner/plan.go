@@ -295,9 +295,13 @@ func (w *world) last(e *Entity, there bool, waiting string) Step {
 func (w *world) view(e *Entity, machine string, a spec.Attachment) idmap.Params {
 	p := idmap.Params{
 		Source: w.policy.mountPath(e.Name), Path: w.policy.viewPath(machine, e.Name), ReadOnly: a.ReadOnly,
+		Setuid: !slices.Contains(e.Filesystem.MountOptions, "nosuid"),
 	}
 	if g := w.guests[machine]; g != nil && !g.Privileged {
 		p.Map = &w.policy.Map
+	} else {
+		// Only root of the host, which a privileged guest has, makes devices.
+		p.Devices = !slices.Contains(e.Filesystem.MountOptions, "nodev")
 	}
 	return p
 }

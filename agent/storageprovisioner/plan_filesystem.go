@@ -15,7 +15,7 @@ import (
 func (w *world) filesystem(e *Entity) []Step {
 	f := w.seen[e.Name]
 	_, waiting := w.deviceOf(e)
-	_, mounted := w.mounted(e)
+	mount, mounted := w.mounted(e)
 	refused := ""
 	if mounted {
 		waiting = ""
@@ -43,6 +43,8 @@ func (w *world) filesystem(e *Entity) []Step {
 		}
 		steps = append(steps, Step{Action: ActionAttach, Waiting: waiting, Held: refused})
 		waiting = "its mount on the host"
+	} else if wanted && mount.Unrestricted {
+		steps = append(steps, Step{Action: ActionAttach, Detail: "setuid programs and devices in it are kept from the host"})
 	}
 	views, used := w.viewSteps(e, waiting)
 	steps = append(steps, views...)

@@ -10,6 +10,7 @@ import (
 
 	"hostler/internal/fault"
 	"hostler/internal/run"
+	"hostler/storage/mounts"
 )
 
 var guest = Map{Users: Range{100000, 65536}, Groups: Range{200000, 65536}}
@@ -243,5 +244,42 @@ func TestBusyView(t *testing.T) {
 	}
 	if err := v.Hide(t.Context(), []HideParams{{Path: path}})[0]; err != nil {
 		t.Error(err)
+	}
+}
+
+// The host's mount lets no setuid program and no device act; a guest's view
+// does where the guest may have them, and the host's mount stays as it is.
+func TestViewsAllowGuestsMoreThanTheHost(t *testing.T) {
+	v, source := aMount(t)
+	const host = unix.ST_NOSUID | unix.ST_NODEV
+	if err := mounts.Restrict(source, "tmpfs"); err != nil {
+		t.Fatal(err)
+	}
+	flags := func(path string) int64 {
+		var s unix.Statfs_t
+		if err := unix.Statfs(path, &s); err != nil {
+			t.Fatal(err)
+		}
+		return s.Flags & host
+	}
+	for name, c := range map[string]struct {
+		p    Params
+		want int64
+	}{
+		"as-the-host":  {Params{}, host},
+		"programs":     {Params{Setuid: true, Map: &guest}, unix.ST_NODEV},
+		"privileged":   {Params{Setuid: true, Devices: true}, 0},
+		"said-nosuid":  {Params{Devices: true}, unix.ST_NOSUID},
+		"reads-its-fs": {Params{Setuid: true, ReadOnly: true}, unix.ST_NODEV},
+	} {
+		c.p.Source, c.p.Path = source, filepath.Join(v.o.Dir, name, "www")
+		if r := v.Show(t.Context(), []Params{c.p})[0]; r.Err != nil || r.Value.ReadOnly != c.p.ReadOnly {
+			t.Errorf("%s: %+v", name, r)
+		} else if got := flags(c.p.Path); got != c.want {
+			t.Errorf("%s: the view has the flags %#x, want %#x", name, got, c.want)
+		}
+		if got := flags(source); got != host {
+			t.Errorf("%s: the host's mount has the flags %#x", name, got)
+		}
 	}
 }

@@ -51,6 +51,9 @@ type Params struct {
 	// below the folder of views.
 	Source, Path string
 	ReadOnly     bool
+	// Setuid and Devices let the guest use setuid programs and devices in it,
+	// which the source is mounted without, where the kernel allows that.
+	Setuid, Devices bool
 	// Map is that of the guest; nil leaves the owners as they are.
 	Map *Map
 }
@@ -185,6 +188,18 @@ func (v *Views) mount(ctx context.Context, p Params, fstype string) error {
 				return err
 			}
 		}
+	}
+	attr := unix.MountAttr{}
+	if p.Setuid {
+		attr.Attr_clr |= unix.MOUNT_ATTR_NOSUID
+	}
+	if p.Devices {
+		attr.Attr_clr |= unix.MOUNT_ATTR_NODEV
+	}
+	// A kernel on which this agent is not the first to mount may have the flags
+	// locked (EPERM): the guest does without.
+	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil && !errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("cannot allow the guest its programs: %w", err)
 	}
 	if p.ReadOnly {
 		attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}

@@ -90,6 +90,8 @@ func (s *Source) mount(ctx context.Context, p storage.FilesystemAttachParams, re
 			return false, fault.New(fault.Conflict, "%s of type %s is mounted on %s", top.Source, top.FSType, p.Path)
 		case mounts.ReadOnly(top) != p.ReadOnly:
 			return false, fault.New(fault.Conflict, "it is mounted on %s otherwise (%s); detach it first", p.Path, top.Options)
+		case !mounts.Restricted(top):
+			return false, mounts.Restrict(p.Path, top.FSType)
 		}
 		return false, nil
 	}

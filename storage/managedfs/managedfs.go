@@ -219,7 +219,7 @@ func (s *Source) filesystem(id string, rec record, table mounts.Table, seen prob
 		f.Problem, f.Unmade = "its making was interrupted", true
 	}
 	for _, m := range mountsOf(rec, table, seen) {
-		a := storage.FilesystemAttachment{Path: m.Mountpoint, Device: m.Source, ReadOnly: mounts.ReadOnly(m)}
+		a := storage.FilesystemAttachment{Path: m.Mountpoint, Device: m.Source, ReadOnly: mounts.ReadOnly(m), Unrestricted: !mounts.Restricted(m)}
 		var err error
 		if a.Size, a.Free, err = mounts.Usage(m.Mountpoint); err != nil {
 			f.Problem = err.Error()

@@ -312,7 +312,7 @@ func TestOptionsReachTheKernel(t *testing.T) {
 	table, err := os.ReadFile("/proc/self/mountinfo")
 	b.must(err)
 	for line := range strings.Lines(string(table)) {
-		if strings.Contains(line, b.path("data")) && (!strings.Contains(line, "nosuid,noatime") || !strings.Contains(line, "commit=17")) {
+		if strings.Contains(line, b.path("data")) && (!strings.Contains(line, "nosuid,nodev,noatime") || !strings.Contains(line, "commit=17")) {
 			t.Error(line)
 		}
 	}
@@ -339,6 +339,56 @@ func TestMountedDeviceIsBusy(t *testing.T) {
 		if d.Path == device && (!d.InUse || len(d.MountPoints) != 1 || d.Type != "loop" || d.Size != 32*mib || len(d.Signatures) != 1 || d.Signatures[0].Type != "ext4") {
 			t.Errorf("listed as %+v", d)
 		}
+	}
+}
+
+// A damaged ext4 stops its writers, not the host, whatever its superblock and
+// the options say; one that is mounted otherwise is mended while it is in use.
+func TestDamagedFilesystemsStopNoHost(t *testing.T) {
+	for _, behaviour := range []string{"continue", "panic", "remount-ro"} {
+		t.Run(behaviour, func(t *testing.T) {
+			b := newBench(t, t.TempDir(), nil)
+			device := b.device("data", 32*mib)
+			_, err := b.create("data", "ext4", device, false)
+			b.must(err)
+			if out, err := exec.Command("tune2fs", "-e", behaviour, device).CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			is := func() string {
+				// The kernel lists all options there, those of the superblock too.
+				text, err := os.ReadFile("/proc/fs/ext4/" + filepath.Base(device) + "/options")
+				b.must(err)
+				for line := range strings.Lines(string(text)) {
+					if strings.HasPrefix(line, "errors=") {
+						return strings.TrimSpace(line)
+					}
+				}
+				return ""
+			}
+			listed := func() bool {
+				all, err := b.source.List(t.Context())
+				b.must(err)
+				return !all[0].Attachments[0].Unrestricted
+			}
+			b.must(b.attach("data", device, "errors=panic", "noatime"))
+			if is() != "errors=remount-ro" || !listed() {
+				t.Errorf("mounted it has %q, listed as such: %v", is(), listed())
+			}
+			used, err := os.Create(filepath.Join(b.path("data"), "used"))
+			b.must(err)
+			defer used.Close()
+			b.must(unix.Mount("", b.path("data"), "", unix.MS_REMOUNT|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOATIME, "errors="+behaviour))
+			if is() != "errors="+behaviour || listed() != (behaviour == "remount-ro") {
+				t.Errorf("mounted as before it has %q, listed as restricted: %v", is(), listed())
+			}
+			b.must(b.attach("data", device, "noatime"))
+			if is() != "errors=remount-ro" || !listed() {
+				t.Errorf("attached again it has %q, listed as such: %v", is(), listed())
+			}
+			if _, err := used.WriteString("on and on"); err != nil {
+				t.Errorf("what was open is not: %v", err)
+			}
+		})
 	}
 }
 

@@ -1,10 +1,12 @@
 package mounts
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/moby/sys/mountinfo"
@@ -58,8 +60,18 @@ func Options(list []string) (bits uintptr, data string, err error) {
 	return bits, strings.Join(rest, ","), nil
 }
 
-// Mount mounts source on the point.
+// onError is the option with which ext4 stops writing to what is damaged; the
+// other types do that by themselves. Its superblock, which a guest may have
+// written, says otherwise, e.g. errors=panic stops the host.
+const onError = "errors=remount-ro"
+
+// Mount mounts source on the point, restricted as by Restrict whatever the
+// options say.
 func (p *Point) Mount(source, fstype string, bits uintptr, data string) error {
+	bits |= unix.MS_NOSUID | unix.MS_NODEV
+	if fstype == "ext4" {
+		data = strings.TrimPrefix(data+","+onError, ",") // the last holds
+	}
 	err := unix.Mount(source, p.self(), fstype, bits, data)
 	switch {
 	case err == nil:
@@ -76,6 +88,56 @@ func (p *Point) Mount(source, fstype string, bits uintptr, data string) error {
 		return storage.Busy(source, "it cannot be mounted on "+p.Path, nil)
 	}
 	return fmt.Errorf("cannot mount %s on %s as %s: %w", source, p.Path, fstype, err)
+}
+
+// Restricted says whether a mount is as Restrict leaves it.
+func Restricted(m *mountinfo.Info) bool {
+	options := strings.Split(m.Options, ",")
+	return slices.Contains(options, "nosuid") && slices.Contains(options, "nodev") && (m.FSType != "ext4" || stopsOnError(m))
+}
+
+// stopsOnError reads what the kernel does not list among the options: those
+// that are the same as in the superblock (s_errors, at 0x3C; 2 is remount-ro).
+func stopsOnError(m *mountinfo.Info) bool {
+	for o := range strings.SplitSeq(m.VFSOptions, ",") {
+		if strings.HasPrefix(o, "errors=") {
+			return o == onError
+		}
+	}
+	device, err := os.Open(m.Source)
+	if err != nil {
+		return true // it cannot be told, and is not to be tried again and again
+	}
+	defer device.Close()
+	var field [2]byte
+	_, err = device.ReadAt(field[:], 1024+0x3c)
+	return err != nil || binary.LittleEndian.Uint16(field[:]) == 2
+}
+
+// Restrict lets no setuid program and no device of the uppermost mount at path
+// act on the host (nosuid, nodev), and sets errors=remount-ro where the
+// filesystem has it. Nothing that has files open there notices. Idempotent.
+func Restrict(path, fstype string) error {
+	flags := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
+	if err := unix.MountSetattr(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, &flags); err != nil {
+		return fmt.Errorf("cannot set nosuid and nodev on %s: %w", path, err)
+	}
+	if fstype != "ext4" {
+		return nil
+	}
+	fd, err := unix.Fspick(unix.AT_FDCWD, path, unix.FSPICK_CLOEXEC|unix.FSPICK_SYMLINK_NOFOLLOW)
+	if err != nil {
+		return fmt.Errorf("cannot set %s on %s: %w", onError, path, err)
+	}
+	defer unix.Close(fd)
+	name, value, _ := strings.Cut(onError, "=")
+	if err = unix.FsconfigSetString(fd, name, value); err == nil {
+		err = unix.FsconfigReconfigure(fd)
+	}
+	if err != nil {
+		return fmt.Errorf("cannot set %s on %s: %w", onError, path, err)
+	}
+	return nil
 }
 
 // Bind shows the directory at source on the point as well.

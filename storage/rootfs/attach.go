@@ -67,6 +67,8 @@ func (s *Source) bind(p storage.FilesystemAttachParams, base string) error {
 			return fault.New(fault.Conflict, "%s of type %s is mounted on %s", top.Source, top.FSType, p.Path)
 		case mounts.ReadOnly(top) != p.ReadOnly:
 			return fault.New(fault.Conflict, "it is mounted on %s otherwise (%s); detach it first", p.Path, top.Options)
+		case !mounts.Restricted(top):
+			return mounts.Restrict(p.Path, top.FSType)
 		}
 		return nil
 	}

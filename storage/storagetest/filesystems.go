@@ -60,6 +60,7 @@ func RunFilesystems(t *testing.T, h FilesystemHarness) {
 	t.Run("any order of calls is idempotent", s.anyOrder)
 	if h.Real {
 		t.Run("V11 a folder that holds something is refused with what is in it", s.notEmpty)
+		t.Run("the host runs no setuid programs and uses no devices of one", s.restricted)
 		t.Run("two paths show the same files", s.twoPaths)
 		t.Run("S31 the options of a mount are told as long as it is there", s.options)
 		t.Run("a mount that is not ours is left alone", s.foreignMount)

@@ -196,3 +196,36 @@ func (s *filesystemSuite) force(t *testing.T) {
 	}
 	release()
 }
+
+// restricted attaches with options that would lift the restriction, and then
+// again what is mounted as an earlier version did, while it is in use.
+func (s *filesystemSuite) restricted(t *testing.T) {
+	r := s.made(t)
+	p := s.at(t, r, s.path(r), false)
+	p.Options = []string{"suid", "dev"}
+	value(t, s.Source.Attach(t.Context(), []storage.FilesystemAttachParams{p}))
+	is := func(when string) {
+		t.Helper()
+		var stat unix.Statfs_t
+		noError(t, unix.Statfs(p.Path, &stat))
+		if stat.Flags&(unix.ST_NOSUID|unix.ST_NODEV) != unix.ST_NOSUID|unix.ST_NODEV {
+			t.Errorf("%s it is mounted with the flags %#x", when, stat.Flags)
+		}
+		if f := s.find(t, s.Source, r.ID); len(f.Attachments) != 1 || f.Attachments[0].Unrestricted {
+			t.Errorf("%s it is listed as %+v", when, f.Attachments)
+		}
+	}
+	is("with suid and dev")
+	used, err := os.Create(filepath.Join(p.Path, "used"))
+	noError(t, err)
+	defer used.Close()
+	noError(t, unix.MountSetattr(unix.AT_FDCWD, p.Path, 0, &unix.MountAttr{Attr_clr: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}))
+	if f := s.find(t, s.Source, r.ID); !f.Attachments[0].Unrestricted {
+		t.Errorf("mounted as before it is listed as %+v", f.Attachments)
+	}
+	value(t, s.Source.Attach(t.Context(), []storage.FilesystemAttachParams{p}))
+	is("attached again")
+	if _, err := used.WriteString("on and on"); err != nil {
+		t.Errorf("what was open is not: %v", err)
+	}
+}

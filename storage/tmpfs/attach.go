@@ -55,6 +55,10 @@ func (s *Source) attach(p storage.FilesystemAttachParams) (storage.FilesystemAtt
 			return none, fault.New(fault.Conflict, "%s of type %s is mounted on %s", top.Source, top.FSType, p.Path)
 		case mounts.ReadOnly(top) != p.ReadOnly:
 			return none, fault.New(fault.Conflict, "it is mounted on %s otherwise (%s); detach it first", p.Path, top.Options)
+		case !mounts.Restricted(top):
+			if err := mounts.Restrict(p.Path, top.FSType); err != nil {
+				return none, err
+			}
 		}
 	} else if err := s.mount(p, rec, mountsOf(p.Ref, table), bits, data); err != nil {
 		return none, err

@@ -251,7 +251,7 @@ func (s *Source) describe(r storage.Ref) (storage.Filesystem, error) {
 func filesystem(r storage.Ref, rec record, mounted mounts.Table) storage.Filesystem {
 	f := storage.Filesystem{Ref: r, Type: "tmpfs", Size: rec.Size, Record: rec.Record}
 	for _, m := range mounted {
-		a := storage.FilesystemAttachment{Path: m.Mountpoint, ReadOnly: mounts.ReadOnly(m)}
+		a := storage.FilesystemAttachment{Path: m.Mountpoint, ReadOnly: mounts.ReadOnly(m), Unrestricted: !mounts.Restricted(m)}
 		var err error
 		if a.Size, a.Free, err = mounts.Usage(m.Mountpoint); err != nil {
 			f.Problem = err.Error()
