@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"os"
@@ -13,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"hostler/internal/failpoint"
 	"hostler/internal/fault"
 )
 
@@ -26,6 +24,12 @@ type Downloads struct {
 	Delay time.Duration
 	// Stall is how long no byte may come; 0 means 30 s.
 	Stall time.Duration
+	// Floor is the least speed, in bytes per second over the time of Stall, that
+	// counts as getting further; 0 means 64 KiB/s.
+	Floor int64
+	// Limit is how long one file may take in all; 0 means 6 h, in which the
+	// largest image comes with 400 KiB/s.
+	Limit time.Duration
 }
 
 func (d Downloads) withDefaults() Downloads {
@@ -37,6 +41,12 @@ func (d Downloads) withDefaults() Downloads {
 	}
 	if d.Stall == 0 {
 		d.Stall = 30 * time.Second
+	}
+	if d.Floor == 0 {
+		d.Floor = 64 << 10
+	}
+	if d.Limit == 0 {
+		d.Limit = 6 * time.Hour
 	}
 	return d
 }
@@ -50,7 +60,7 @@ func (httpsSource) name() string { return sourceHTTPS }
 
 func (s httpsSource) fetch(ctx context.Context, j job) (product, error) {
 	target := filepath.Join(j.work, "image")
-	if err := s.c.download(ctx, j.ref.Location, target, 0, j.report); err != nil {
+	if err := s.c.download(ctx, j.ref.Location, target, part{most: MaxSize}, j.report); err != nil {
 		return product{}, err
 	}
 	return product{paths: []string{target}, digest: j.ref.Digest}, nil
@@ -73,206 +83,47 @@ func (c *Cache) client() *http.Client {
 	return client
 }
 
-// transfer is one file on its way.
-type transfer struct {
-	c       *Cache
-	url     string
-	file    *os.File
-	have    int64  // bytes in file
-	size    int64  // expected, -1 unknown
-	version string // ETag or Last-Modified of what is in file
-	report  Progress
-	shown   int // last percentage
-	hit     bool
-}
+// part says how large, in bytes, a file to download is, 0 when that is not
+// known, and at most.
+type part struct{ size, most int64 }
+
+// errHopeless is in the chain of errors after which a download is not resumed,
+// though it may succeed at another time.
+var errHopeless = fault.New(fault.Transient, "not resumed")
 
 // download fetches an https URL into a new file. It resumes where it broke off
-// as long as the server still has the same file, and starts over when not.
-// want is the size the file must have, 0 when unknown. Errors: fault.NotFound
-// when the server has no such file, fault.Invalid for too large ones,
-// transient otherwise.
-func (c *Cache) download(ctx context.Context, address, path string, want int64, report Progress) error {
-	if want > MaxSize {
-		return fault.New(fault.Invalid, "cannot download %s: it has %d bytes, more than 8 GiB", redact(address), want)
-	}
+// as long as the server still has the same file, and starts over when not. A
+// file that did not come whole is removed: what else is tried needs the space.
+// Errors: fault.NotFound when the server has no such file, fault.Invalid for
+// too large ones, transient otherwise.
+func (c *Cache) download(ctx context.Context, address, path string, want part, report Progress) (err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = f.Close() }()
-	t := &transfer{c: c, url: address, file: f, size: -1, report: report, shown: -1}
-	if want > 0 {
-		t.size = want
-	}
-	delay := c.o.Downloads.Delay
-	for tries := 1; ; {
-		before := t.have
-		err := t.attempt(ctx)
-		if err == nil {
-			return f.Close()
+	defer func() {
+		if err = errors.Join(err, f.Close()); err != nil {
+			_ = os.Remove(path)
 		}
+	}()
+	t := &transfer{c: c, url: address, file: f, size: -1, most: want.most, report: report, shown: -1}
+	if want.size > 0 {
+		t.size, t.most = want.size, want.size
+	}
+	limit := c.o.Downloads.Limit
+	bounded, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it took longer than %s: %w", limit, errHopeless))
+	defer cancel()
+	if err := t.run(bounded); err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if fault.KindOf(err) != fault.Transient {
-			return fmt.Errorf("cannot download %s: %w", redact(address), err)
-		}
-		if t.have > before {
-			tries, delay = 1, c.o.Downloads.Delay
-		} else if tries++; tries > c.o.Downloads.Tries {
-			return fmt.Errorf("cannot download %s: %w", redact(address), err)
-		}
-		c.log.Warn("image download broke off and is resumed", "url", redact(address), "bytes", t.have, "reason", err.Error())
-		report(fmt.Sprintf("download broke off at %d MiB, resuming", t.have>>20), t.shown)
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(delay):
-		}
-		delay = min(2*delay, time.Minute)
-	}
-}
-
-// attempt makes one request and reads as far as it gets.
-func (t *transfer) attempt(ctx context.Context) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	stall := t.c.o.Downloads.Stall
-	stalled := time.AfterFunc(stall, func() { cancel(fmt.Errorf("nothing came for %s", stall)) })
-	defer stalled.Stop()
-
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.url, nil)
-	if err != nil {
-		return fault.Wrap(fault.Invalid, err)
-	}
-	if req.URL.Scheme != "https" {
-		return fault.New(fault.Invalid, "only https is used")
-	}
-	// Without this the transport would unpack behind our back, and sizes and
-	// ranges would be those of something else.
-	req.Header.Set("Accept-Encoding", "identity")
-	if t.have > 0 && t.version == "" {
-		t.restart() // cannot prove that the rest belongs to what is here
-	}
-	if t.have > 0 {
-		req.Header.Set("Range", fmt.Sprintf("bytes=%d-", t.have))
-		req.Header.Set("If-Range", t.version)
-	}
-	resp, err := t.c.client().Do(req)
-	if err != nil {
-		return t.why(ctx, err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	if err := t.begin(resp); err != nil {
-		return err
-	}
-	return t.why(ctx, t.copy(resp.Body, func() { stalled.Reset(stall) }))
-}
-
-// why prefers the reason for which we ended a request to what net/http says.
-func (t *transfer) why(ctx context.Context, err error) error {
-	if err != nil && ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	var u *url.Error
-	if errors.As(err, &u) {
-		return u.Err // without the address, which may hold a token
-	}
-	return err
-}
-
-// begin reads an answer's head.
-func (t *transfer) begin(resp *http.Response) error {
-	switch resp.StatusCode {
-	case http.StatusOK:
-		t.restart()
-	case http.StatusPartialContent:
-		first, total, ok := contentRange(resp.Header.Get("Content-Range"))
-		if !ok || first != t.have || t.size >= 0 && total >= 0 && total != t.size {
-			t.restart()
-			return errors.New("the server sent another part than was asked for")
-		}
-	case http.StatusNotFound, http.StatusGone:
-		return fault.New(fault.NotFound, "the server has no such file (%s)", resp.Status)
-	case http.StatusRequestedRangeNotSatisfiable:
-		t.restart()
-		return errors.New("the server has a shorter file than before")
-	default:
-		return fmt.Errorf("the server answered %s", resp.Status)
-	}
-	if v := resp.Header.Get("ETag"); v != "" && !strings.HasPrefix(v, "W/") {
-		t.version = v
-	} else {
-		t.version = resp.Header.Get("Last-Modified")
-	}
-	if resp.ContentLength >= 0 {
-		total := t.have + resp.ContentLength
-		if total > MaxSize {
-			return fault.New(fault.Invalid, "it has %d bytes, more than 8 GiB", total)
-		}
-		if t.size >= 0 && total != t.size && t.have > 0 {
-			t.restart()
-			return errors.New("the file has changed its size")
-		}
-		t.size = total
-	}
-	if t.size > 0 {
-		return t.c.needSpace(t.size - t.have)
+		return fmt.Errorf("cannot download %s: %w", redact(address), err)
 	}
 	return nil
 }
 
-func (t *transfer) restart() {
-	t.have, t.version = 0, ""
-	_ = t.file.Truncate(0)
-	_, _ = t.file.Seek(0, io.SeekStart)
-}
-
-// copy reads a body to its end. alive is called whenever bytes came.
-func (t *transfer) copy(body io.Reader, alive func()) error {
-	buf := make([]byte, 256<<10)
-	for {
-		n, err := body.Read(buf)
-		if n > 0 {
-			alive()
-			if _, err := t.file.Write(buf[:n]); err != nil {
-				return err
-			}
-			t.have += int64(n)
-			if t.have > MaxSize {
-				return fault.New(fault.Invalid, "it has more than 8 GiB")
-			}
-			t.tell()
-			if !t.hit {
-				t.hit = true
-				if err := failpoint.Hit(failpoint.LXDImageDownloading); err != nil {
-					return err
-				}
-			}
-		}
-		if errors.Is(err, io.EOF) {
-			if t.size >= 0 && t.have != t.size {
-				return fmt.Errorf("it ended after %d of %d bytes", t.have, t.size)
-			}
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// tell reports each percent once.
-func (t *transfer) tell() {
-	percent := -1
-	if t.size > 0 {
-		percent = int(min(t.have*100/t.size, 100))
-	}
-	if percent != t.shown || t.have <= 256<<10 {
-		t.shown = percent
-		t.report("downloading "+redact(t.url), percent)
-	}
-}
+// enough is how many bytes have to come in the time of Stall.
+func (d Downloads) enough() int64 { return int64(d.Stall.Seconds() * float64(d.Floor)) }
 
 // contentRange reads "bytes FIRST-LAST/TOTAL"; a total of * is -1.
 func contentRange(s string) (first, total int64, ok bool) {

@@ -180,7 +180,7 @@ func TestBadDownloads(t *testing.T) {
 		"too large": {func(w http.ResponseWriter, _ *http.Request) bool {
 			w.Header().Set("Content-Length", strconv.FormatInt(images.MaxSize+1, 10))
 			return true
-		}, fault.Invalid, "more than 8 GiB", 1},
+		}, fault.Invalid, "more than 8589934592 bytes", 1},
 		"redirect to http": {func(w http.ResponseWriter, r *http.Request) bool {
 			http.Redirect(w, r, plain.URL+"/x", http.StatusFound)
 			return true

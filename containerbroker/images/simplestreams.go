@@ -137,7 +137,7 @@ func (s streamSource) take(ctx context.Context, j job, pick chosen) (product, er
 			return product{}, fault.New(fault.Invalid, "cannot download %s: the server claims %d bytes", item.Path, item.Size)
 		}
 		target := filepath.Join(j.work, fmt.Sprintf("part%d", i))
-		if err := s.c.download(ctx, address, target, item.Size, j.report); err != nil {
+		if err := s.c.download(ctx, address, target, part{size: item.Size}, j.report); err != nil {
 			return product{}, err
 		}
 		sum, err := sumFile(ctx, target)
@@ -167,17 +167,10 @@ func (s streamSource) read(ctx context.Context, name string, j job, into any) er
 		return err
 	}
 	target := filepath.Join(j.work, "index")
-	if err := s.c.download(ctx, address, target, 0, func(string, int) { j.report("asking "+s.name(), -1) }); err != nil {
+	if err := s.c.download(ctx, address, target, part{most: maxStreamFile}, func(string, int) { j.report("asking "+s.name(), -1) }); err != nil {
 		return err
 	}
 	defer func() { _ = os.Remove(target) }()
-	info, err := os.Stat(target)
-	if err != nil {
-		return err
-	}
-	if info.Size() > maxStreamFile {
-		return fault.New(fault.Invalid, "cannot use %s: it has %d bytes", name, info.Size())
-	}
 	data, err := os.ReadFile(target)
 	if err != nil {
 		return err

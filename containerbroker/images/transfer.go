@@ -1,0 +1,249 @@
+package images
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hostler/internal/failpoint"
+	"hostler/internal/fault"
+)
+
+// transfer is one file on its way.
+type transfer struct {
+	c       *Cache
+	url     string
+	file    *os.File
+	have    int64 // bytes in file
+	size    int64 // expected, -1 unknown
+	most    int64
+	version string // ETag or Last-Modified of what is in file
+	report  Progress
+	shown   int // last percentage
+	hit     bool
+}
+
+// run makes attempts until the file is whole, an error is final, or as many as
+// are allowed in a row got no further.
+func (t *transfer) run(ctx context.Context) error {
+	o := t.c.o.Downloads
+	delay := o.Delay
+	for tries := 1; ; {
+		before := t.have
+		err := t.attempt(ctx)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if fault.KindOf(err) != fault.Transient || errors.Is(err, errHopeless) {
+			return err
+		}
+		// A server that breaks off after every few bytes would be asked for ever.
+		if t.have-before > o.enough() {
+			tries, delay = 1, o.Delay
+		} else if tries++; tries > o.Tries {
+			return err
+		}
+		t.c.log.Warn("image download broke off and is resumed", "url", redact(t.url), "bytes", t.have, "reason", err.Error())
+		t.report(fmt.Sprintf("download broke off at %d MiB, resuming", t.have>>20), t.shown)
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(delay):
+		}
+		delay = min(2*delay, time.Minute)
+	}
+}
+
+// attempt makes one request and reads as far as it gets.
+func (t *transfer) attempt(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stall := t.c.o.Downloads.Stall
+	stalled := time.AfterFunc(stall, func() { cancel(fmt.Errorf("nothing came for %s", stall)) })
+	defer stalled.Stop()
+
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.url, nil)
+	if err != nil {
+		return fault.Wrap(fault.Invalid, err)
+	}
+	if req.URL.Scheme != "https" {
+		return fault.New(fault.Invalid, "only https is used")
+	}
+	// Without this the transport would unpack behind our back, and sizes and
+	// ranges would be those of something else.
+	req.Header.Set("Accept-Encoding", "identity")
+	if t.have > 0 && t.version == "" {
+		t.restart() // cannot prove that the rest belongs to what is here
+	}
+	if t.have > 0 {
+		req.Header.Set("Range", fmt.Sprintf("bytes=%d-", t.have))
+		req.Header.Set("If-Range", t.version)
+	}
+	resp, err := t.c.client().Do(req)
+	if err != nil {
+		return t.why(ctx, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if err := t.begin(resp); err != nil {
+		return err
+	}
+	return t.why(ctx, t.copy(resp.Body, func() { stalled.Reset(stall) }))
+}
+
+// why prefers the reason for which we ended a request to what net/http says.
+func (t *transfer) why(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	var u *url.Error
+	if errors.As(err, &u) {
+		return u.Err // without the address, which may hold a token
+	}
+	return err
+}
+
+// begin reads an answer's head.
+func (t *transfer) begin(resp *http.Response) error {
+	switch resp.StatusCode {
+	case http.StatusOK:
+		t.restart()
+	case http.StatusPartialContent:
+		first, total, ok := contentRange(resp.Header.Get("Content-Range"))
+		if !ok || first != t.have || t.size >= 0 && total >= 0 && total != t.size {
+			t.restart()
+			return errors.New("the server sent another part than was asked for")
+		}
+	case http.StatusNotFound, http.StatusGone:
+		return fault.New(fault.NotFound, "the server has no such file (%s)", resp.Status)
+	case http.StatusRequestedRangeNotSatisfiable:
+		t.restart()
+		return errors.New("the server has a shorter file than before")
+	default:
+		return fmt.Errorf("the server answered %s", resp.Status)
+	}
+	if v := resp.Header.Get("ETag"); v != "" && !strings.HasPrefix(v, "W/") {
+		t.version = v
+	} else {
+		t.version = resp.Header.Get("Last-Modified")
+	}
+	if resp.ContentLength >= 0 {
+		total := t.have + resp.ContentLength
+		if total > t.most {
+			return t.tooLarge()
+		}
+		if t.size >= 0 && total != t.size && t.have > 0 {
+			t.restart()
+			return errors.New("the file has changed its size")
+		}
+		t.size = total
+	}
+	if t.size > 0 {
+		return t.space(t.size - t.have)
+	}
+	return nil
+}
+
+// tooLarge says which bound the file exceeds.
+func (t *transfer) tooLarge() error {
+	return fault.New(fault.Invalid, "it has more than %d bytes, which is too much", t.most)
+}
+
+// space fails for good when n more bytes do not fit: more of them do not help.
+func (t *transfer) space(n int64) error {
+	if err := t.c.needSpace(n); err != nil {
+		return fmt.Errorf("%w (%w)", err, errHopeless)
+	}
+	return nil
+}
+
+func (t *transfer) restart() {
+	t.have, t.version = 0, ""
+	_ = t.file.Truncate(0)
+	_, _ = t.file.Seek(0, io.SeekStart)
+}
+
+// asked is how many bytes are written between two questions for space: less
+// than what stays free, so that other files of the agent keep theirs.
+const asked = 8 << 20
+
+// copy reads a body to its end. alive is called whenever bytes came.
+func (t *transfer) copy(body io.Reader, alive func()) error {
+	buf := make([]byte, 256<<10)
+	o := t.c.o.Downloads
+	begun, from, room := time.Now(), t.have, int64(0)
+	for {
+		n, err := body.Read(buf)
+		if n > 0 {
+			alive()
+			if t.have+int64(n) > t.most {
+				return t.tooLarge()
+			}
+			// Others write there too, also when the size was known beforehand.
+			if room -= int64(n); room < 0 {
+				if err := t.space(asked); err != nil {
+					return err
+				}
+				room = asked
+			}
+			if err := t.write(buf[:n]); err != nil {
+				return err
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			if t.size >= 0 && t.have != t.size {
+				return fmt.Errorf("it ended after %d of %d bytes", t.have, t.size)
+			}
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if time.Since(begun) >= o.Stall {
+			if t.have-from < o.enough() {
+				return fmt.Errorf("it is slower than %d KiB/s", o.Floor>>10)
+			}
+			begun, from = time.Now(), t.have
+		}
+	}
+}
+
+// write adds what came to the file.
+func (t *transfer) write(b []byte) error {
+	n, err := t.file.Write(b)
+	t.have += int64(n)
+	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		return fmt.Errorf("cannot keep the image: %w (%w)", err, errHopeless)
+	}
+	if err != nil {
+		return err
+	}
+	t.tell()
+	if !t.hit {
+		t.hit = true
+		return failpoint.Hit(failpoint.LXDImageDownloading)
+	}
+	return nil
+}
+
+// tell reports each percent once.
+func (t *transfer) tell() {
+	percent := -1
+	if t.size > 0 {
+		percent = int(min(t.have*100/t.size, 100))
+	}
+	if percent != t.shown || t.have <= 256<<10 {
+		t.shown = percent
+		t.report("downloading "+redact(t.url), percent)
+	}
+}
