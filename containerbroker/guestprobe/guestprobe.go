@@ -17,7 +17,9 @@ import (
 // an address, 0 for not at all; every further argument is a list of addresses,
 // as the kernel writes them, of which it waits for one. It prints "word value"
 // lines, among them the SSH host keys of a guest that listens for SSH, and what
-// cloud-init wrote about its run after the line "result". A systemd that has
+// cloud-init wrote about its run after the line "result". Root of the guest may
+// put anything in the place of files, e.g. a fifo: only regular ones are read,
+// for at most 5 seconds (/proc/kmsg is one that never ends). A systemd that has
 // only just begun breaks off the wait for its boot, so that is asked again.
 const Script = `
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
@@ -89,10 +91,12 @@ if [ -d /etc/ssh ]; then
     done <"$f"
   done
   [ -z "$listens" ] || for f in /etc/ssh/ssh_host_*_key.pub; do
-    [ ! -r "$f" ] || while read -r a b c; do echo "ssh-key $b"; break; done <"$f"
+    { [ ! -f "$f" ] || [ ! -r "$f" ]; } || while read -r a b c; do echo "ssh-key $b"; break; done <"$f"
   done
 fi
-if [ -e /run/cloud-init/result.json ]; then echo result; head -c 16384 /run/cloud-init/result.json; fi
+limit=
+if has timeout; then limit="timeout 5"; fi
+if [ -f /run/cloud-init/result.json ]; then echo result; $limit head -c 16384 /run/cloud-init/result.json; fi
 exit 0
 `
 
