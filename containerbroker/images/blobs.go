@@ -89,7 +89,7 @@ func look(path string) (proof, error) {
 }
 
 func sumFile(ctx context.Context, path string) (string, error) {
-	f, err := os.Open(path)
+	f, err := openRegular(path)
 	if err != nil {
 		return "", err
 	}

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -163,7 +164,7 @@ func TestWhatIsWrongIsNotKept(t *testing.T) {
 		kind fault.Kind
 		why  string
 	}{
-		"wrong digest":   {"file:" + path + "#sha256=" + digest, fault.Invalid, "its sha256 is " + sum},
+		"wrong digest":   {"file:" + path + "#sha256=" + digest, fault.Invalid, "the file has another sha256"},
 		"evil":           {"file:" + evil + "#sha256=" + evilSum, fault.Invalid, "backup.yaml"},
 		"folder":         {"file:" + filepath.Dir(path) + "#sha256=" + sum, fault.Invalid, "not a regular file"},
 		"absent":         {"file:" + path + ".x#sha256=" + sum, fault.NotFound, "has no file"},
@@ -184,6 +185,43 @@ func TestWhatIsWrongIsNotKept(t *testing.T) {
 	}
 	if _, err := images.Open(images.Options{Dir: dir, Sources: []string{"simplestreams:a"}, Servers: map[string]string{"a": "http://x"}}); !fault.Is(err, fault.Invalid) {
 		t.Errorf("a server without https: %v", err)
+	}
+}
+
+// No error tells the digest of a file that is no image, e.g. of /etc/shadow,
+// and no fifo holds the caller up.
+func TestDigestsOfOtherFilesAreNotTold(t *testing.T) {
+	secret := []byte("root:$y$j9T$secret:19000:0:99999:7:::\n")
+	sum := fmt.Sprintf("%x", sha256.Sum256(secret))
+	path, pipe := filepath.Join(t.TempDir(), "shadow"), filepath.Join(t.TempDir(), "pipe")
+	if err := errors.Join(os.WriteFile(path, secret, 0o600), syscall.Mkfifo(pipe, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	m := newMirror(t)
+	m.files["/shadow"] = secret
+	c, _ := m.cache(t, func(o *images.Options) { o.Downloads.Stall = time.Minute })
+	ensure := func(ref string) error {
+		_, err := c.Ensure(t.Context(), ref, images.FormatLXD, nil)
+		return err
+	}
+	load := func(path, as, digest string) error {
+		_, err := c.Import(t.Context(), path, as, digest, nil)
+		return err
+	}
+	for name, err := range map[string]error{
+		"file":                  ensure("file:" + path + "#sha256=" + digest),
+		"https":                 ensure(m.URL + "/shadow#sha256=" + digest),
+		"import":                load(path, "", ""),
+		"import as":             load(path, "mine/1", ""),
+		"import with a digest":  load(path, "mine/1", digest),
+		"file, a fifo":          ensure("file:" + pipe + "#sha256=" + digest),
+		"import, a fifo":        load(pipe, "", ""),
+		"import as, of a fifo":  load(pipe, "mine/1", ""),
+		"import of a directory": load(filepath.Dir(path), "", ""),
+	} {
+		if !fault.Is(err, fault.Invalid) || strings.Contains(err.Error(), sum) {
+			t.Errorf("%s: %v (%s)", name, err, fault.KindOf(err))
+		}
 	}
 }
 

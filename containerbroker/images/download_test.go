@@ -161,7 +161,7 @@ func TestBadDownloads(t *testing.T) {
 		"wrong content": {func(w http.ResponseWriter, _ *http.Request) bool {
 			_, _ = w.Write([]byte("something else"))
 			return true
-		}, fault.Invalid, "its sha256 is", 1},
+		}, fault.Invalid, "the file has another sha256", 1},
 		"absent": {func(w http.ResponseWriter, r *http.Request) bool { http.NotFound(w, r); return true }, fault.NotFound, "no such file", 1},
 		"failing server": {func(w http.ResponseWriter, _ *http.Request) bool {
 			w.WriteHeader(http.StatusBadGateway)
@@ -242,7 +242,7 @@ func TestSimplestreams(t *testing.T) {
 		"written out":   {same, "simplestreams:test/debian/bookworm", "", ""},
 		"absent":        {same, "debian/99", fault.NotFound, "simplestreams:test has no image debian/99 for amd64"},
 		"wrong sum":     {func(s string) string { return strings.ReplaceAll(s, `"sha256": "`, `"sha256": "0`) }, "debian/12", fault.NotFound, ""},
-		"changed sum":   {func(s string) string { return strings.Replace(s, `"sha256": "`, `"sha256": "`+digest+`", "old": "`, 2) }, "debian/12", fault.Transient, "index says"},
+		"changed sum":   {func(s string) string { return strings.Replace(s, `"sha256": "`, `"sha256": "`+digest+`", "old": "`, 2) }, "debian/12", fault.Transient, "server's index says"},
 		"path upwards":  {func(s string) string { return strings.ReplaceAll(s, "images/lxd", "../../lxd") }, "debian/12", fault.Invalid, "impossible path"},
 		"other host":    {func(s string) string { return strings.ReplaceAll(s, "images/lxd", "https://h/lxd") }, "debian/12", fault.Invalid, "impossible path"},
 		"huge":          {func(s string) string { return strings.ReplaceAll(s, `"size": `, `"size": 9999999`) }, "debian/12", fault.Invalid, "claims"},

@@ -28,6 +28,7 @@ func (c *Cache) Import(ctx context.Context, path, as, digest string, progress Pr
 	if digest != "" && !digestPattern.MatchString(digest) {
 		return Artifact{}, fault.New(fault.Invalid, "cannot import %s: the digest must be 64 hex digits", path)
 	}
+	computed := as == "" && digest == ""
 	if as == "" {
 		if digest == "" {
 			if digest, err = sumFile(ctx, path); err != nil {
@@ -60,6 +61,7 @@ func (c *Cache) Import(ctx context.Context, path, as, digest string, progress Pr
 	if err != nil {
 		return Artifact{}, notImported(err)
 	}
+	p.computed = computed
 	format, err := sniffFormat(p.paths[0])
 	if err != nil {
 		return Artifact{}, err
@@ -92,7 +94,7 @@ func (s fileSource) fetch(ctx context.Context, j job) (product, error) {
 // copyIn copies a file of the host into the work folder: what is checked must
 // be what is used, and the original may change at any time.
 func (c *Cache) copyIn(ctx context.Context, path, digest string, j job) (product, error) {
-	in, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	in, err := openRegular(path)
 	if err != nil {
 		return product{}, openError(path, err)
 	}
@@ -100,9 +102,6 @@ func (c *Cache) copyIn(ctx context.Context, path, digest string, j job) (product
 	info, err := in.Stat()
 	if err != nil {
 		return product{}, err
-	}
-	if !info.Mode().IsRegular() {
-		return product{}, fault.New(fault.Invalid, "cannot use %s: it is not a regular file", path)
 	}
 	if info.Size() > MaxSize {
 		return product{}, fault.New(fault.Invalid, "cannot use %s: it has %d bytes, more than 8 GiB", path, info.Size())
@@ -122,6 +121,24 @@ func (c *Cache) copyIn(ctx context.Context, path, digest string, j job) (product
 		return product{}, fmt.Errorf("cannot copy %s: %w", path, err)
 	}
 	return product{paths: []string{target}, digest: digest}, nil
+}
+
+// openRegular opens a file to read. Anything but a regular one, e.g. a fifo,
+// which would never be opened, is fault.Invalid.
+func openRegular(path string) (*os.File, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fault.New(fault.Invalid, "it is not a regular file")
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	return f, nil
 }
 
 func openError(path string, err error) error {

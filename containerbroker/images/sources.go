@@ -46,6 +46,9 @@ type product struct {
 	paths []string
 	// digest is what the whole must have, where that is known.
 	digest string
+	// computed: the reference has its digest from the file itself, and nobody
+	// is to read it in an error before the file is found to be an image.
+	computed bool
 }
 
 // openSources reads the configured list.
@@ -180,7 +183,12 @@ func (c *Cache) admit(ctx context.Context, r Ref, format Format, from string, p 
 	}
 	e.Digest = hex.EncodeToString(whole.Sum(nil))
 	if p.digest != "" && p.digest != e.Digest {
-		return Artifact{}, fault.New(fault.Invalid, "cannot use image %s: its sha256 is %s and not %s", r, e.Digest, p.digest)
+		// That of the file is kept back: the file may be any, e.g. /etc/shadow.
+		return Artifact{}, fault.New(fault.Invalid, "cannot use image %s: the file has another sha256; `sha256sum FILE` prints it", r)
+	}
+	name := r.String()
+	if p.computed {
+		name = r.Location
 	}
 	parts := []Part{PartUnified}
 	switch {
@@ -191,7 +199,7 @@ func (c *Cache) admit(ctx context.Context, r Ref, format Format, from string, p 
 	}
 	for i, path := range p.paths {
 		if err := c.scanFile(ctx, path, parts[i]); err != nil {
-			return Artifact{}, fmt.Errorf("cannot use image %s: %w", r, err)
+			return Artifact{}, fmt.Errorf("cannot use image %s: %w", name, err)
 		}
 	}
 	return c.keep(e, p.paths)
