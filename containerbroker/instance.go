@@ -7,6 +7,10 @@ import (
 	"hostler/internal/fault"
 )
 
+// MaxAddresses bounds how many addresses of a guest are kept and tried: the
+// guest itself may tell any number.
+const MaxAddresses = 32
+
 // Stamp is the mark that every object made by hostler bears. Instances
 // without it, or with that of another namespace, are foreign.
 type Stamp struct {

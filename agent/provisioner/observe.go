@@ -143,7 +143,7 @@ func (w *Worker) writeStatuses(ctx context.Context, desired []Desired, observed 
 			status.ConsentUsed = d.Generation
 		}
 		if detail && inst != nil && inst.Status == containerbroker.StatusRunning && isReady(status) {
-			status.Addresses = slices.Clone(inst.Addresses)
+			status.Addresses = slices.Clone(inst.Addresses[:min(len(inst.Addresses), containerbroker.MaxAddresses)])
 		}
 		if inst != nil && inst.Status == containerbroker.StatusRunning {
 			status.Boot = w.currentConfig().Host.Boot

@@ -2,6 +2,8 @@ package provisioner_test
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -339,10 +341,36 @@ func TestHarvestModeSweepsAtOnce(t *testing.T) {
 	c := spec.DefaultConfig()
 	r.write(state.Write{ID: state.ID{Kind: spec.KindHost, Name: spec.HostName}, Life: state.Alive, Spec: spec.Encode(spec.HostRecord{Config: c, Harvest: "unknown"})})
 	r.eventually("the sweep", func() bool { _, there := r.fake.Get("stray"); return !there })
+	// No machine bears its name: it is told of the type.
+	r.eventually("its event", func() bool {
+		events, err := r.store.Events(t.Context(), state.EventQuery{Object: &state.ID{Kind: spec.KindContainerType, Name: "lxd"}})
+		return err == nil && len(events) == 1 && events[0].Reason == "Harvested" && strings.HasPrefix(events[0].Message, "instance stray: ")
+	})
 	for _, name := range []string{"other", "foreign"} {
 		if _, there := r.fake.Get(name); !there {
 			t.Errorf("%s was touched", name)
 		}
+	}
+}
+
+// A guest may tell any number of addresses; what is kept of it is bounded.
+func TestNoMoreThanSomeAddressesOfAGuestAreKept(t *testing.T) {
+	r := newRig(t)
+	var many []string
+	for i := range 15_000 {
+		many = append(many, fmt.Sprintf("10.%d.%d.1", i/250, i%250))
+	}
+	r.declare("web")
+	r.start()
+	r.awaitState("web", spec.MachineRunning)
+	r.fake.Tell("web", many...)
+	r.fake.Kill("web")
+	r.eventually("its new addresses", func() bool {
+		s, _ := r.status("web")
+		return len(s.Addresses) > 1
+	})
+	if s, _ := r.status("web"); !slices.Equal(s.Addresses, many[:containerbroker.MaxAddresses]) {
+		t.Errorf("%d addresses are kept", len(s.Addresses))
 	}
 }
 

@@ -138,6 +138,15 @@ func (f *Fake) Rename(name, to string) {
 	}
 }
 
+// Tell sets the addresses that an instance has from its next start on.
+func (f *Fake) Tell(name string, addresses ...string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if g := f.instances[name]; g != nil {
+		g.addresses = addresses
+	}
+}
+
 // Kill stops a running instance from inside, as when its init dies.
 func (f *Fake) Kill(name string) {
 	f.mu.Lock()

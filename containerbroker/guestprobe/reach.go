@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"hostler/containerbroker"
 )
 
 // Reach looks for an address at which a guest can be reached.
@@ -26,8 +28,8 @@ type failure struct {
 }
 
 // First returns the first address that proves to be the guest's. Every address
-// is checked beside the others from when it is known; when First returns no
-// check is running.
+// is checked beside the others from when it is known, the first
+// containerbroker.MaxAddresses of them; when First returns no check is running.
 func (r Reach) First(ctx context.Context) (string, error) {
 	limited, cancel := context.WithTimeout(ctx, r.Limit)
 	found, failures := make(chan string), make(chan failure)
@@ -47,7 +49,7 @@ func (r Reach) First(ctx context.Context) (string, error) {
 			return "", fmt.Errorf("cannot learn its addresses: %w", err)
 		}
 		for _, address := range addresses {
-			if checks[address] == nil {
+			if checks[address] == nil && len(checks) < containerbroker.MaxAddresses {
 				done := make(chan struct{})
 				checks[address] = done
 				go func() {

@@ -3,11 +3,15 @@ package guestprobe
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"hostler/containerbroker"
 )
 
 func reach(addresses ...string) Reach {
@@ -109,5 +113,29 @@ func TestHostKeysOfAReport(t *testing.T) {
 	keys := hostKeys(report)
 	if len(keys) != maxHostKeys || !slices.Equal(keys[0], []byte{0, 0, 0}) || slices.ContainsFunc(keys, func(k []byte) bool { return slices.Equal(k, []byte{0, 0, 2}) }) {
 		t.Errorf("%v", keys)
+	}
+}
+
+// A guest tells its addresses itself: each is dialled by this host.
+func TestASearchTriesNoMoreThanSomeAddresses(t *testing.T) {
+	var addresses []string
+	for i := range 15_000 {
+		addresses = append(addresses, netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}).String())
+	}
+	r := reach(addresses...)
+	r.Limit = 50 * time.Millisecond
+	var mu sync.Mutex
+	tried := map[string]bool{}
+	r.Check = func(_ context.Context, address string) error {
+		mu.Lock()
+		defer mu.Unlock()
+		tried[address] = true
+		return errors.New("closed")
+	}
+	if got, err := r.First(t.Context()); err == nil {
+		t.Errorf("found %s", got)
+	}
+	if len(tried) == 0 || len(tried) > containerbroker.MaxAddresses {
+		t.Errorf("%d addresses were tried", len(tried))
 	}
 }
