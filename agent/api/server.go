@@ -61,6 +61,7 @@ type Server struct {
 	streams *counter
 	rates   *rates
 	replays *replays
+	named   namedImages
 	// declaring has room for one: it serialises what reads the declared state,
 	// decides and writes it.
 	declaring chan struct{}

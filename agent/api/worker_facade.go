@@ -12,7 +12,7 @@ import (
 
 // config answers the host's configuration as it was last read.
 func (c *workerCall) config() error {
-	o, err := c.s.o.Backend.Get(c.r.Context(), state.ID{Kind: spec.KindHost, Name: spec.KindHost})
+	o, err := c.store.Get(c.r.Context(), state.ID{Kind: spec.KindHost, Name: spec.HostName})
 	if fault.Is(err, fault.NotFound) {
 		return fault.New(fault.NotReady, "the host's configuration was not read yet")
 	}
@@ -199,7 +199,8 @@ func (c *workerCall) eachMachine(f func(spec.MachineRecord, *WorkerMachine) erro
 }
 
 // ensureImage has the agent make an image usable, which takes rights that a
-// worker of its own does not have.
+// worker of its own does not have. The reference must be the image of a
+// declared machine of the type: the agent reads files and asks servers by it.
 func (c *workerCall) ensureImage() error {
 	if c.t == "" {
 		return fault.New(fault.Invalid, "cannot make an image usable: name one container type")
@@ -208,6 +209,11 @@ func (c *workerCall) ensureImage() error {
 	c.s.imageWork(c.w, c.r, &req, func(ctx context.Context, report func(Progress)) (Image, error) {
 		if req.Reference == "" {
 			return Image{}, fault.New(fault.Invalid, "cannot make an image usable: a reference is needed")
+		}
+		if declared, err := c.s.named.declares(ctx, c.store, c.t, req.Reference); err != nil {
+			return Image{}, err
+		} else if !declared {
+			return Image{}, fault.New(fault.Forbidden, "cannot make image %q usable: no %s machine is declared with it", clip(req.Reference, 256), c.t)
 		}
 		id, err := c.s.o.Service.Builder.Ensure(ctx, c.t, req.Reference, report)
 		return Image{Reference: req.Reference, Digest: id, Where: string(c.t), UsedBy: []string{}}, err

@@ -78,19 +78,19 @@ func (v *restricted) ownOrGone(ctx context.Context, id state.ID) (bool, error) {
 // maxEvent bounds the text of an event, in bytes.
 const maxEvent = 8 << 10
 
-// mayRecord judges one event: about own objects, or about instances that have
-// no record.
+// mayRecord judges one event: it must be about an object that is there and may
+// be seen, but not about the host.
 func (v *restricted) mayRecord(ctx context.Context, e state.Event) error {
 	if err := checkKinds(e.Object.Kind); err != nil {
 		return err
 	}
-	ok, err := v.ownOrGone(ctx, e.Object)
-	switch {
-	case err != nil:
-		return err
-	case !ok || e.Object.Kind == spec.KindHost:
+	if e.Object.Kind == spec.KindHost {
 		return notFound(e.Object)
-	case len(e.Message) > maxEvent || len(e.Reason) > 128 || len(e.Object.Name) > 256 || len(e.UID) > 256:
+	}
+	if _, err := v.Get(ctx, e.Object); err != nil {
+		return err
+	}
+	if len(e.Message) > maxEvent || len(e.Reason) > 128 || len(e.Object.Name) > 256 || len(e.UID) > 256 {
 		return fault.New(fault.Invalid, "cannot record the event: it is longer than %d bytes", maxEvent)
 	}
 	switch e.Level {

@@ -58,7 +58,25 @@ func (v *restricted) Get(ctx context.Context, id state.ID) (state.Object, error)
 	if fault.Is(err, fault.NotFound) || err == nil && !v.own(o) {
 		return state.Object{}, notFound(id)
 	}
+	if err == nil {
+		err = hideProxyUsers(&o)
+	}
 	return o, err
+}
+
+// hideProxyUsers takes user names and passwords out of the proxies of the
+// host's object; others it leaves alone.
+func hideProxyUsers(o *state.Object) error {
+	if o.Kind != spec.KindHost {
+		return nil
+	}
+	var record spec.HostRecord
+	if err := json.Unmarshal(o.Spec, &record); err != nil {
+		return fault.New(fault.NeedsOperator, "cannot read the host's record: %v", err)
+	}
+	record.Config = record.Config.WithoutProxyUsers()
+	o.Spec = spec.Encode(record)
+	return nil
 }
 
 func (v *restricted) List(ctx context.Context, kinds ...string) ([]state.Object, int64, error) {
@@ -69,7 +87,13 @@ func (v *restricted) List(ctx context.Context, kinds ...string) ([]state.Object,
 		return nil, 0, err
 	}
 	objects, revision, err := v.b.List(ctx, kinds...)
-	return slices.DeleteFunc(objects, func(o state.Object) bool { return !v.own(o) }), revision, err
+	objects = slices.DeleteFunc(objects, func(o state.Object) bool { return !v.own(o) })
+	for i := range objects {
+		if err == nil {
+			err = hideProxyUsers(&objects[i])
+		}
+	}
+	return objects, revision, err
 }
 
 // Watch passes on the ids of what the worker may see, and of what it saw and

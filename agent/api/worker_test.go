@@ -276,10 +276,6 @@ func TestF2JournalAndEventsAreATypesOwn(t *testing.T) {
 	if err := lxd.Record(t.Context(), state.Event{Object: machineID("theirs"), Reason: "Lie"}); !fault.Is(err, fault.NotFound) {
 		t.Errorf("an event about theirs: %v", err)
 	}
-	// About an instance without a record anything may be told.
-	if err := lxd.Record(t.Context(), state.Event{Object: mine.ID, Reason: "Harvested"}); err != nil {
-		t.Error(err)
-	}
 	if err := kvm.Record(t.Context(), state.Event{Object: machineID("theirs"), Reason: "Started"}); err != nil {
 		t.Error(err)
 	}

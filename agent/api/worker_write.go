@@ -98,6 +98,9 @@ func (v *restricted) judgeAll(ctx context.Context, writes []state.Write) (judged
 	return judged, moving, nil
 }
 
+// maxStatus bounds the status of a machine, in bytes.
+const maxStatus = 64 << 10
+
 // judge returns the write pinned to the object as it stands, or says why it
 // may not be made.
 func (v *restricted) judge(ctx context.Context, w state.Write) (state.Write, error) {
@@ -118,6 +121,9 @@ func (v *restricted) judge(ctx context.Context, w state.Write) (state.Write, err
 		return w, fault.New(fault.Forbidden, "you may not make machine/%s %s: it is %s", w.Name, clip(string(w.Life), 16), cur.Life)
 	case w.Delete && cur.Life == state.Alive:
 		return w, fault.New(fault.Forbidden, "you may not delete machine/%s: it is alive", w.Name)
+	}
+	if len(w.Status) > maxStatus {
+		return w, fault.New(fault.Invalid, "cannot write the status of machine/%s: it is longer than %d bytes", w.Name, maxStatus)
 	}
 	if w.Status != nil {
 		if err := checkInstance(cur, w.Status); err != nil {

@@ -274,6 +274,10 @@ func (o *operation) event(ctx context.Context, level, reason, message string) {
 		Time: o.w.Now(), Object: state.ID{Kind: spec.KindMachine, Name: o.steps[0].Machine}, UID: o.d.UID,
 		Level: level, Reason: reason, Message: message,
 	}
+	if o.d.UID == "" { // no machine's instance: there is no object of its name
+		e.Object = state.ID{Kind: spec.KindContainerType, Name: string(o.w.Type)}
+		e.Message = "instance " + o.steps[0].Machine + ": " + message
+	}
 	if err := o.w.Store.Record(ctx, e); err != nil {
 		o.w.Logger.Warn("An event cannot be recorded.", "machine", o.steps[0].Machine, "error", err)
 	}

@@ -25,7 +25,7 @@ type Config struct {
 
 // ConfigOf takes what bears on a container type out of the host's record.
 func ConfigOf(r spec.HostRecord, t spec.ContainerType) Config {
-	c := r.Config
+	c := r.Config.WithoutProxyUsers()
 	harvest := c.Harvest
 	if r.Harvest != "" {
 		harvest = r.Harvest

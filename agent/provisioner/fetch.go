@@ -1,6 +1,10 @@
 package provisioner
 
-import "context"
+import (
+	"context"
+
+	"hostler/internal/fault"
+)
 
 // fetch makes the image usable and returns the hypervisor's id of it.
 func (o *operation) fetch(ctx context.Context, ref string) (string, error) {
@@ -11,6 +15,13 @@ func (o *operation) fetch(ctx context.Context, ref string) (string, error) {
 	switch {
 	case overtaken(waitCtx):
 		return "", errOvertaken
+	case fault.Is(err, fault.Forbidden):
+		// So the agent answers, too, when the machine was declared with another
+		// image meanwhile.
+		if _, changed := o.stillWanted(ctx); changed != nil {
+			return "", changed
+		}
+		return "", err
 	case err != nil:
 		return "", err // it says which image
 	}

@@ -1,6 +1,9 @@
 package spec
 
-import "time"
+import (
+	"net/url"
+	"time"
+)
 
 // Config is the host configuration, /etc/hostler/hostler.yaml. DefaultConfig
 // holds what is not said there.
@@ -70,6 +73,21 @@ type ProxyConfig struct {
 	HTTP  string `json:"http"`
 	HTTPS string `json:"https"`
 	No    string `json:"no"`
+}
+
+// WithoutProxyUsers returns the configuration with the addresses of its proxies
+// as machines and provisioners are given them: a user name and a password in
+// such an address are the host's alone.
+func (c Config) WithoutProxyUsers() Config {
+	for _, address := range []*string{&c.Proxy.HTTP, &c.Proxy.HTTPS, &c.Apt.Proxy} {
+		if u, err := url.Parse(*address); err != nil {
+			*address = ""
+		} else if u.User != nil {
+			u.User = nil
+			*address = u.String()
+		}
+	}
+	return c
 }
 
 // AptConfig is where packages come from; URLs.

@@ -11,7 +11,7 @@ var configSchema = map[string]fieldSchema{
 	"Config.retry-delay":              {description: "The time between two of these tries."},
 	"Config.transient-retry-interval": {description: "The time between two tries of what goes on failing."},
 	"Config.types":                    {description: "The container types. Changes take effect when the agent is restarted."},
-	"Config.proxy":                    {description: "The proxy that the host and its guests use."},
+	"Config.proxy":                    {description: "The proxy that the host and its guests use. A user name and a password in an address are for the host alone: machines are given the address without them."},
 	"Config.apt":                      {description: "Where the packages of built images and of what the agent installs come from."},
 	"Config.images":                   {description: "Where images come from."},
 	"Config.authorized-keys":          {description: "SSH public keys for every machine, besides its own ssh-keys."},
@@ -33,7 +33,7 @@ var configSchema = map[string]fieldSchema{
 	"ProxyConfig.no":    {description: "Hosts that are reached without it, with commas."},
 
 	"AptConfig.mirror": {description: "URL of the Debian mirror; without it, the mirror that the host itself uses."},
-	"AptConfig.proxy":  {description: "URL of a proxy for packages alone."},
+	"AptConfig.proxy":  {description: "URL of a proxy for packages alone; as with proxy, machines are not given its user name and password."},
 
 	"ImagesConfig.sources": {description: "The sources of images by name, asked in order: local (the cache and the hypervisors), build (built on this host), simplestreams:NAME."},
 	"ImagesConfig.servers": {description: "The https URL of each simplestreams NAME."},

@@ -1,0 +1,106 @@
+package api
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/internal/fault"
+)
+
+// A provisioner's unit has no network of its own, and none through the agent.
+func TestAProvisionerGetsOnlyImagesThatAMachineOfItsTypeNames(t *testing.T) {
+	b, l := workerBench(t)
+	const shadow = "file:/etc/shadow#sha256=0000000000000000000000000000000000000000000000000000000000000000"
+	declareMachine(t, l, "web", spec.LXD)
+	declareMachine(t, l, "vm", spec.KVM, func(r *spec.MachineRecord) { r.Machine.Image = "debian/11" })
+	ensure := func(containerType, reference string) error {
+		_, err := b.worker(t, containerType).EnsureImage(t.Context(), reference, func(string, int) {})
+		return err
+	}
+	for _, reference := range []string{shadow, "https://evil.example/image#sha256=00", "debian/11", "debian/12 ", "debian"} {
+		wantKind(t, ensure("lxd", reference), fault.Forbidden, "no lxd machine")
+	}
+	for containerType, reference := range map[string]string{"lxd": "debian/12", "kvm": "debian/11"} {
+		if err := ensure(containerType, reference); err != nil {
+			t.Errorf("%s: %v", containerType, err)
+		}
+	}
+	// A provisioner writes statuses itself: they name no image.
+	setStatus(t, l, "web", spec.MachineStatus{State: spec.MachineRunning, Instance: &spec.InstanceInfo{Name: "web", Image: shadow}})
+	wantKind(t, ensure("lxd", shadow), fault.Forbidden)
+	// A machine that is declared otherwise, or not at all, names its image no more.
+	mustWrite(t, l, state.Write{ID: machineID("web"), Revision: state.AnyRevision, Spec: spec.Encode(spec.MachineRecord{Machine: spec.Machine{Type: spec.LXD, Image: shadow}})})
+	wantKind(t, ensure("lxd", "debian/12"), fault.Forbidden)
+	if err := ensure("lxd", shadow); err != nil {
+		t.Error(err)
+	}
+	mustWrite(t, l, state.Write{ID: machineID("vm"), Revision: state.AnyRevision, Delete: true})
+	wantKind(t, ensure("kvm", "debian/11"), fault.Forbidden)
+}
+
+func TestAProvisionerSeesNoPasswordOfAProxy(t *testing.T) {
+	b, l := workerBench(t)
+	config := spec.DefaultConfig()
+	config.Proxy = spec.ProxyConfig{HTTP: "http://me:hunter2@proxy:3128", HTTPS: "http://hunter2@proxy:3129/", No: "localhost"}
+	config.Apt.Proxy = "http://me:hunter2@cache:3142"
+	mustWrite(t, l, state.Write{ID: id(spec.KindHost, spec.HostName), Spec: spec.Encode(spec.HostRecord{Config: config})})
+	for _, c := range [][3]string{
+		{"GET", "objects?kind=host", ""},
+		{"POST", "get", `{"ids":[{"kind":"host","name":"host"}]}`},
+		{"GET", "config", ""},
+	} {
+		w := b.as(peer(lxdUID, 900), c[0], "/v1/worker/lxd/"+c[1], "application/json", c[2])
+		if body := w.Body.String(); w.Code != http.StatusOK || strings.Contains(body, "hunter2") || strings.Contains(body, "me@") ||
+			!strings.Contains(body, "http://proxy:3128") || !strings.Contains(body, "http://cache:3142") {
+			t.Errorf("%s: %d %s", c[1], w.Code, body)
+		}
+	}
+	// What the host itself uses stays whole.
+	if w := b.asRoot("GET", "/v1/objects/host/host", ""); !strings.Contains(w.Body.String(), "me:hunter2@proxy:3128") {
+		t.Errorf("as root: %s", w.Body)
+	}
+}
+
+func TestAStatusThatIsLongerThanItsBoundIsRefused(t *testing.T) {
+	b, l := workerBench(t)
+	o := declareMachine(t, l, "web", spec.LXD)
+	s := b.worker(t, "lxd")
+	write := func(mode state.Mode, length int) error {
+		status := spec.Encode(spec.MachineStatus{State: spec.MachinePending})
+		long := spec.Encode(spec.MachineStatus{State: spec.MachinePending, Message: strings.Repeat("x", length-len(status)-len(`,"message":""`))})
+		results, err := s.Write(t.Context(), mode, state.Write{ID: o.ID, Revision: state.AnyRevision, Status: long})
+		if err == nil {
+			err = results[0].Err
+		}
+		return err
+	}
+	for _, mode := range []state.Mode{state.Atomic, state.Each} {
+		if err := write(mode, 60<<10); err != nil {
+			t.Errorf("%s: %v", mode, err)
+		}
+		wantKind(t, write(mode, 65<<10), fault.Invalid, "machine/web", "65536 bytes")
+		wantKind(t, write(mode, 12<<20), fault.Invalid, "65536 bytes")
+	}
+}
+
+func TestAnEventAboutAMachineThatIsNotThereIsRefused(t *testing.T) {
+	b, l := workerBench(t)
+	declareMachine(t, l, "web", spec.LXD)
+	declareMachine(t, l, "vm", spec.KVM)
+	mustWrite(t, l, state.Write{ID: typeID(spec.LXD)})
+	s := b.worker(t, "lxd")
+	for _, about := range []state.ID{machineID("absent"), machineID("vm"), typeID(spec.KVM), id(spec.KindNetwork, "absent"), id(spec.KindHost, "host")} {
+		wantKind(t, s.Record(t.Context(), state.Event{Object: about, Reason: "Failed"}), fault.NotFound)
+	}
+	for _, about := range []state.ID{machineID("web"), typeID(spec.LXD)} {
+		if err := s.Record(t.Context(), state.Event{Object: about, Reason: "Started"}); err != nil {
+			t.Errorf("%v: %v", about, err)
+		}
+	}
+	if events, err := l.Events(t.Context(), state.EventQuery{}); err != nil || len(events) != 2 {
+		t.Errorf("recorded: %v, %v", events, err)
+	}
+}
