@@ -87,13 +87,17 @@ type right string
 const (
 	// rightRead: every reader and admin.
 	rightRead right = "read"
+	// rightConsole: admins, and readers where the host's configuration opens
+	// consoles to them.
+	rightConsole right = "console"
 	// rightChange: admins.
 	rightChange right = "change"
 	// rightWorker: provisioners' own users, for their own type, and admins.
 	rightWorker right = "worker"
 )
 
-// allows says whether a role has a right. This is the whole of it.
+// allows says whether a role has a right. This is the whole of
+// it but for what the host's configuration opens.
 func (r role) allows(need right) bool {
 	switch r {
 	case roleAdmin:

@@ -20,9 +20,10 @@ import (
 var wantRights = map[right][]string{
 	rightRead: {
 		"GET /metrics", "GET /v1/declarations", "GET /v1/doctor", "GET /v1/events", "GET /v1/filesystems", "GET /v1/harvest",
-		"GET /v1/images", "GET /v1/machines", "GET /v1/machines/{name}/log", "GET /v1/networks", "GET /v1/objects/{kind}/{name}",
+		"GET /v1/images", "GET /v1/machines", "GET /v1/networks", "GET /v1/objects/{kind}/{name}",
 		"GET /v1/attachments", "GET /v1/block-devices", "GET /v1/status", "GET /v1/version", "GET /v1/volumes", "GET /v1/watch/events", "GET /v1/watch/machines", "GET /v1/watch/rows", "POST /v1/plan",
 	},
+	rightConsole: {"GET /v1/machines/{name}/log"},
 	rightChange: {
 		"GET /v1/export", "POST /v1/adopt", "POST /v1/apply", "POST /v1/allow", "POST /v1/delete", "POST /v1/guard/confirm", "POST /v1/guard/revert", "POST /v1/images/build", "POST /v1/images/delete",
 		"POST /v1/images/import", "POST /v1/machines/{name}/console", "POST /v1/machines/{name}/exec", "POST /v1/machines/{name}/power",
@@ -61,9 +62,9 @@ func TestEveryRouteByEveryRole(t *testing.T) {
 		Peer
 		may []right
 	}{
-		"root":                 {peer(0, 0), []right{rightRead, rightChange, rightWorker}},
-		"hostler-admin":        {peer(2000, adminGID), []right{rightRead, rightChange, rightWorker}},
-		"hostler-admin beside": {peer(2001, 100, 5, adminGID), []right{rightRead, rightChange, rightWorker}},
+		"root":                 {peer(0, 0), []right{rightRead, rightConsole, rightChange, rightWorker}},
+		"hostler-admin":        {peer(2000, adminGID), []right{rightRead, rightConsole, rightChange, rightWorker}},
+		"hostler-admin beside": {peer(2001, 100, 5, adminGID), []right{rightRead, rightConsole, rightChange, rightWorker}},
 		"hostler":              {peer(2002, readerGID), []right{rightRead}},
 		"hostler beside":       {peer(2003, 100, readerGID, 5), []right{rightRead}},
 		"worker lxd":           {peer(lxdUID, 900), []right{rightWorker}},
@@ -88,6 +89,32 @@ func TestEveryRouteByEveryRole(t *testing.T) {
 	for _, target := range []string{"/v1/nothing", "/v1/machines/absent/log", "/openapi.json", "/"} {
 		if w := b.as(peer(otherUID, 100), "GET", target, "", ""); w.Code != http.StatusForbidden || w.Body.String() != denied {
 			t.Errorf("%s as a stranger: %d %q", target, w.Code, w.Body)
+		}
+	}
+}
+
+// Consoles hold what a first boot prints, passwords among it.
+func TestReadersSeeConsolesOnlyWhereTheHostSaysSo(t *testing.T) {
+	b := newBench(t)
+	b.machine("web", "alive", lxdMachine("web"), running("web"))
+	for _, c := range []struct {
+		open bool
+		peer Peer
+		want int
+	}{
+		{false, peer(2002, readerGID), http.StatusForbidden},
+		{false, peer(2000, adminGID), http.StatusOK},
+		{false, peer(0, 0), http.StatusOK},
+		{true, peer(2002, readerGID), http.StatusOK},
+		{true, peer(2000, adminGID), http.StatusOK},
+		{true, peer(otherUID, 100), http.StatusForbidden},
+		{true, peer(lxdUID, readerGID), http.StatusForbidden},
+	} {
+		b.o.ReadersSeeConsoles = func() bool { return c.open }
+		for _, query := range []string{"", "?tail=1"} {
+			if w := b.as(c.peer, "GET", "/v1/machines/web/log"+query, "", ""); w.Code != c.want {
+				t.Errorf("%s open: %v, uid %d: %d %s", query, c.open, c.peer.UID, w.Code, w.Body)
+			}
 		}
 	}
 }

@@ -88,7 +88,7 @@ func (s *Server) routes() []route {
 		{method: "POST", path: "/v1/machines/{name}/release", right: rightChange, summary: "Let a machine's instance go", mount: typed(s.release)},
 		{method: "POST", path: "/v1/machines/{name}/exec", right: rightChange, summary: "Run a command in a machine", raw: s.exec, request: reflect.TypeFor[ExecRequest](), stream: true},
 		{method: "POST", path: "/v1/machines/{name}/console", right: rightChange, summary: "Join a machine's console", raw: s.console, request: reflect.TypeFor[struct{}](), stream: true},
-		{method: "GET", path: "/v1/machines/{name}/log", right: rightRead, summary: "A machine's console log", raw: s.guestLog, stream: true},
+		{method: "GET", path: "/v1/machines/{name}/log", right: rightConsole, summary: "A machine's console log", raw: s.guestLog, stream: true},
 		{method: "POST", path: "/v1/retry", right: rightChange, summary: "Clear an error and try at once", mount: typed(s.retry)},
 		{method: "POST", path: "/v1/adopt", right: rightChange, summary: "Take an instance over", mount: typed(s.adopt), patience: slow},
 		{method: "GET", path: "/v1/export", right: rightChange, summary: "The YAML of what is there, secrets included", raw: s.export, patience: slow},

@@ -31,6 +31,8 @@ type Options struct {
 	Version, Namespace string
 	// AdminGroup may change, ReadGroup may read; an absent group is nobody.
 	AdminGroup, ReadGroup string
+	// ReadersSeeConsoles opens consoles to readers; nil: they are the admins'.
+	ReadersSeeConsoles func() bool
 	// LookupGroup returns a group's id; nil: the system's database.
 	LookupGroup func(name string) (uint32, error)
 	// WorkerUsers are the provisioners' own users.

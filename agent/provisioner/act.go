@@ -195,6 +195,7 @@ func (o *operation) failed(ctx context.Context, s Step, err error) {
 		return
 	}
 	w, config := o.w, o.w.currentConfig()
+	err = tellConsole(err, s.Machine, config.ReadersSeeConsoles)
 	if o.d.UID == "" { // an unknown instance has no record to hold it
 		w.pauseFor(s.Machine)
 		o.event(ctx, state.LevelWarn, "Failed", string(s.Action)+": "+err.Error())

@@ -21,6 +21,9 @@ type Config struct {
 	Pool  string
 	Guest cloudinit.Guest // what every guest is told: proxies, mirrors, keys
 	Host  spec.HostFacts
+	// ReadersSeeConsoles: what is told of machines may hold lines of their
+	// consoles.
+	ReadersSeeConsoles bool
 }
 
 // ConfigOf takes what bears on a container type out of the host's record.
@@ -39,7 +42,7 @@ func ConfigOf(r spec.HostRecord, t spec.ContainerType) Config {
 			HTTPProxy: c.Proxy.HTTP, HTTPSProxy: c.Proxy.HTTPS, NoProxy: c.Proxy.No,
 			AptMirror: c.Apt.Mirror, AptProxy: c.Apt.Proxy,
 		},
-		Host: r.Facts,
+		Host: r.Facts, ReadersSeeConsoles: c.API.ReadersSeeConsoles,
 	}
 }
 

@@ -353,6 +353,35 @@ func TestHarvestModeSweepsAtOnce(t *testing.T) {
 	}
 }
 
+// Readers see messages and events, and not the console's last lines in them,
+// on which a first boot prints passwords, unless the host opens consoles.
+func TestMessagesHoldNoConsoleLinesUnlessReadersSeeConsoles(t *testing.T) {
+	for _, open := range []bool{false, true} {
+		r := newRig(t)
+		r.config.ReadersSeeConsoles = open
+		died := fault.New(fault.Transient, "it is stopped")
+		r.fake.Fail(brokertest.WaitReady, "web", 1, fmt.Errorf("instance web is not ready: %w", containerbroker.WithConsole(died, "Password: hunter2")))
+		r.config.RetryDelay = time.Hour
+		r.declare("web")
+		r.start()
+		var events []state.Event
+		r.eventually("the event", func() bool {
+			events, _ = r.store.Events(t.Context(), state.EventQuery{})
+			return slices.ContainsFunc(events, func(e state.Event) bool { return e.Reason == "Failed" })
+		})
+		s, _ := r.status("web")
+		for what, text := range map[string]string{"status": string(spec.Encode(s)), "events": string(spec.Encode(events))} {
+			want := "it is stopped; `hostler logs web` shows its console"
+			if open {
+				want = "it is stopped; its console says: Password: hunter2"
+			}
+			if strings.Contains(text, "hunter2") != open || !strings.Contains(text, want) {
+				t.Errorf("open: %v, %s: %s", open, what, text)
+			}
+		}
+	}
+}
+
 // A guest may tell any number of addresses; what is kept of it is bounded.
 func TestNoMoreThanSomeAddressesOfAGuestAreKept(t *testing.T) {
 	r := newRig(t)

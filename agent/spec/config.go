@@ -116,11 +116,15 @@ func (i ImagesConfig) RefreshEvery() time.Duration {
 	return d.Std()
 }
 
-// APIConfig is where the API listens besides its unix socket.
+// APIConfig is where the API listens besides its unix socket, and what readers
+// see by it.
 type APIConfig struct {
 	// Listen is to be ADDRESS:PORT; this agent accepts only the empty text: the
 	// unix socket only.
 	Listen string `json:"listen"`
+	// ReadersSeeConsoles gives members of the group hostler what machines write
+	// to their consoles, passwords that a first boot prints among it.
+	ReadersSeeConsoles bool `json:"readers-see-consoles"`
 }
 
 // DefaultConfig is the configuration of a host without a file.

@@ -15,7 +15,7 @@ var configSchema = map[string]fieldSchema{
 	"Config.apt":                      {description: "Where the packages of built images and of what the agent installs come from."},
 	"Config.images":                   {description: "Where images come from."},
 	"Config.authorized-keys":          {description: "SSH public keys for every machine, besides its own ssh-keys."},
-	"Config.api":                      {description: "Where the API listens besides its unix socket."},
+	"Config.api":                      {description: "Where the API listens besides its unix socket, and what readers see by it."},
 	"Config.guard":                    {description: "How changes of the host's own network are guarded."},
 
 	"GuardConfig.probes": {description: "Addresses that must stay reachable when NICs of the host change, besides the default gateways and the place that the change was asked for from."},
@@ -38,6 +38,8 @@ var configSchema = map[string]fieldSchema{
 	"ImagesConfig.sources": {description: "The sources of images by name, asked in order: local (the cache and the hypervisors), build (built on this host), simplestreams:NAME."},
 	"ImagesConfig.servers": {description: "The https URL of each simplestreams NAME."},
 	"ImagesConfig.refresh": {description: "never, or a duration: how old an image by name may get before its source is asked again."},
+
+	"APIConfig.readers-see-consoles": {description: "Members of the group hostler may read what machines write to their consoles (hostler logs), and errors and events hold a console's last lines. A first boot may print passwords there: without this key consoles are for hostler-admin alone."},
 
 	"APIConfig.listen": {description: "Empty: the unix socket only; this agent accepts nothing else."},
 }

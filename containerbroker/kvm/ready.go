@@ -91,11 +91,7 @@ func (d *Driver) alive(c *conn, dom libvirt.Domain) (libvirt.Domain, error) {
 		return dom, err
 	}
 	if now != containerbroker.StatusRunning {
-		text := "it is " + string(now)
-		if tail := d.lastWords(c, dom); tail != "" {
-			text += "; its console says: " + tail
-		}
-		return dom, fault.New(fault.Transient, "%s", text)
+		return dom, containerbroker.WithConsole(fault.New(fault.Transient, "it is %s", now), d.lastWords(c, dom))
 	}
 	return c.domain(dom.Name)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"hostler/containerbroker"
+	"hostler/internal/fault"
 )
 
 // logTimeout bounds the reading of a log that only adorns an error.
@@ -61,11 +62,8 @@ func lastOf(lines []string, n int) string {
 	return strings.Join(lines[max(len(lines)-n, 0):], "; ")
 }
 
-// died describes an instance that is no longer running.
-func (d *Driver) died(ctx context.Context, name string, status containerbroker.Status) string {
-	text := "it is " + string(status)
-	if tail := d.consoleTail(ctx, name); tail != "" {
-		text += "; its console says: " + tail
-	}
-	return text
+// died is the error of an instance that is no longer running, with its
+// console's last lines.
+func (d *Driver) died(ctx context.Context, name string, status containerbroker.Status) error {
+	return containerbroker.WithConsole(fault.New(fault.Transient, "it is %s", status), d.consoleTail(ctx, name))
 }

@@ -91,7 +91,7 @@ func (d *Driver) running(c *client, name string) (api.InstanceFull, error) {
 		status = containerbroker.StatusStopped // LXD has not noticed yet
 	}
 	if status != containerbroker.StatusRunning {
-		return found, fault.New(fault.Transient, "%s", d.died(c.ctx, name, status))
+		return found, d.died(c.ctx, name, status)
 	}
 	return found, nil
 }

@@ -12,7 +12,7 @@ import (
 
 // who says who may do what. The agent answers everybody without the right
 // alike, and so in a few words.
-const who = "members of the group hostler may look, members of hostler-admin may change"
+const who = "members of the group hostler may look, members of hostler-admin may change and see consoles"
 
 // refused says whether the agent refused the person; that its socket cannot be
 // opened is told with its mend already.
