@@ -75,7 +75,7 @@ func parseDocuments(sent []Document) ([]document, error) {
 		})
 	}
 	if len(wrong) > 0 {
-		return nil, fault.New(fault.Invalid, "%s", strings.Join(wrong, "\n"))
+		return nil, fault.New(fault.Invalid, "%s", fault.List(wrong, "\n"))
 	}
 	return docs, nil
 }
@@ -85,7 +85,7 @@ func (s *Server) declare(ctx context.Context, docs []document, req ApplyRequest)
 	var p Plan
 	unsupported := unsupportedOf(docs)
 	if len(unsupported) > 0 && !req.DryRun {
-		return p, fault.New(fault.Invalid, "cannot apply %s: %s", names(docs), strings.Join(unsupported, "; "))
+		return p, fault.New(fault.Invalid, "cannot apply %s: %s", names(docs), fault.List(unsupported, "; "))
 	}
 	err := s.rewrite(ctx, req.DryRun, func(w *world) error {
 		gone, removed, err := s.settleApplied(w, docs, req)
@@ -141,6 +141,7 @@ func (s *Server) settleApplied(w *world, docs []document, req ApplyRequest) (gon
 	before := w.recorded()
 	gone = w.goneFrom(req.Folders, docs)
 	r := w.request(docs)
+	r.Together = true
 	for _, name := range gone {
 		delete(r.Wanted, name)
 	}
@@ -186,7 +187,7 @@ func refusal(docs []document, m documents.Merged) error {
 	if kind == fault.Conflict {
 		texts[0] = fmt.Sprintf("cannot apply %s: %s", names(docs), texts[0])
 	}
-	return fault.New(kind, "%s", strings.Join(texts, "\n"))
+	return fault.New(kind, "%s", fault.List(texts, "\n"))
 }
 
 // rewrite reads the declared state, lets change decide on it and writes what

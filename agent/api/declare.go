@@ -29,6 +29,9 @@ type world struct {
 	// owners tells which declaration each object (KIND/NAME) that a document
 	// declares belongs to.
 	owners map[string]string
+	// users lists who refers to an object (KIND/NAME); nil: not worked out since
+	// a record changed. See usersOf.
+	users map[string][]string
 	// making are the uids that an instance may be under way for.
 	making map[string]bool
 	// obeyed: removals need no consent (hostler.yaml, "removals: obey").
@@ -162,6 +165,7 @@ func names(docs []document) string {
 // says that the document is being applied, and not only in force.
 func (w *world) declareMachine(name string, m spec.Machine, doc document, byHand bool) {
 	k := w.machines[name]
+	w.users = nil
 	switch {
 	case k == nil:
 		w.machines[name] = &kept{record: spec.MachineRecord{Declaration: doc.name, Machine: m}, life: state.Alive}

@@ -90,6 +90,7 @@ func newGiven(o state.Object) (*given, error) {
 // declares.
 func (w *world) declareGiven(id state.ID, record any, declaration string) error {
 	g := w.givens[id]
+	w.users = nil
 	if g == nil {
 		w.givens[id] = &given{declaration: declaration, now: spec.Encode(record), life: state.Alive}
 		return nil

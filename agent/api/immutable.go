@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"hostler/agent/spec"
 	"hostler/agent/state"
@@ -25,7 +24,7 @@ func (w *world) checkTypes(doc document) error {
 			name, k.was.Machine.Type, t, name))
 	}
 	if len(wrong) > 0 {
-		return fault.New(fault.Conflict, "cannot apply %s: %s", doc.name, strings.Join(wrong, "; "))
+		return fault.New(fault.Conflict, "cannot apply %s: %s", doc.name, fault.List(wrong, "; "))
 	}
 	return nil
 }
@@ -53,7 +52,7 @@ func (w *world) checkPlaces(doc document) error {
 		}
 	}
 	if len(wrong) > 0 {
-		return fault.New(fault.Conflict, "cannot apply %s: %s", doc.name, strings.Join(wrong, "; "))
+		return fault.New(fault.Conflict, "cannot apply %s: %s", doc.name, fault.List(wrong, "; "))
 	}
 	return nil
 }

@@ -89,12 +89,12 @@ func (w *world) enforce(m documents.Merged, docs []document) {
 	}
 	for name, d := range w.declarations {
 		doc, there := m.InForce[name]
-		had := len(d.record.Document.Objects())
-		if !there || had > 0 && len(doc.Declaration.Objects()) == 0 {
+		had := d.record.Document.Len()
+		if !there || had > 0 && doc.Declaration.Len() == 0 {
 			d.gone = true
 			continue
 		}
-		if len(doc.Declaration.Objects()) != had {
+		if doc.Declaration.Len() != had {
 			d.record.Document = doc.Declaration
 		}
 	}
@@ -111,7 +111,7 @@ func (w *world) mergeAlone() {
 func (w *world) inTheWay(docs []document, refused map[string]error) {
 	for _, doc := range docs {
 		if unsupported := spec.Unsupported(doc.decl); len(unsupported) > 0 && isFile(doc.source) {
-			refused[doc.name] = fault.New(fault.Invalid, "cannot apply %s: %s", doc.name, strings.Join(unsupported, "; "))
+			refused[doc.name] = fault.New(fault.Invalid, "cannot apply %s: %s", doc.name, fault.List(unsupported, "; "))
 		} else if err := w.checkTypes(doc); err != nil {
 			refused[doc.name] = err
 		} else if err := cmp.Or(w.checkPlaces(doc), w.checkRenames(doc)); err != nil {
@@ -127,14 +127,14 @@ func (w *world) checkUsed(before map[string]string) error {
 		if w.owners[object] != "" {
 			continue
 		}
-		users, err := w.usersOf(idOf(object), nil)
+		users, err := w.usersOf(object, nil)
 		if err != nil {
 			return err
 		}
 		users = slices.DeleteFunc(users, func(u string) bool { return w.owners[u] == "" })
 		if len(users) > 0 {
 			return fault.New(fault.Conflict, "cannot remove %s, which no document would declare: it is used by %s (declaration %s); declare it, or apply %s without it",
-				object, strings.Join(users, ", "), w.owners[users[0]], users[0])
+				object, fault.List(users, ", "), w.owners[users[0]], users[0])
 		}
 	}
 	return nil

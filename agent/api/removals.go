@@ -23,11 +23,15 @@ func withoutDestroy(impacts []string) []string {
 // goneFrom names the declarations that were applied from files of the folders
 // and are not among the documents.
 func (w *world) goneFrom(folders []string, docs []document) (gone []string) {
+	applied := map[string]bool{}
+	for _, doc := range docs {
+		applied[doc.name] = true
+	}
 	for name, d := range w.declarations {
 		if d.record.Source != spec.SourceApply || d.record.From == "" || !slices.Contains(folders, filepath.Dir(d.record.From)) {
 			continue
 		}
-		if !slices.ContainsFunc(docs, func(doc document) bool { return doc.name == name }) {
+		if !applied[name] {
 			gone = append(gone, name)
 		}
 	}
@@ -91,7 +95,7 @@ func (w *world) hasFiles() bool {
 // heldRemovals are the steps that wait for consent: to remove the objects of
 // the documents' declarations that no document declares any more.
 func (s *Server) heldRemovals(w *world, docs []document, gone []string) (steps []Step) {
-	mine := w.ofDeclarations(docs, gone)
+	mine, why, newcomers := w.ofDeclarations(docs, gone), s.unread(w), w.newcomers()
 	for _, object := range w.held() {
 		if !mine[object] {
 			continue
@@ -100,16 +104,16 @@ func (s *Server) heldRemovals(w *world, docs []document, gone []string) (steps [
 		if w.retained(object) {
 			st.Action, st.Impact, st.Detail = "release", "none", "no document declares it any more; its data is kept"
 		}
-		if users, err := w.usersOf(idOf(object), nil); err == nil && len(users) > 0 {
-			st.Held = "it is used by " + strings.Join(users, ", ")
+		if users, err := w.usersOf(object, nil); err == nil && len(users) > 0 {
+			st.Held = "it is used by " + fault.List(users, ", ")
 			if slices.ContainsFunc(users, func(u string) bool { return w.owners[u] == "" }) {
 				st.Held += "; --allow " + impactDestroy
 			}
 		}
-		if why := s.unread(w); why != "" {
+		if why != "" {
 			st.Held = "nothing is removed while " + why
 		}
-		if renamed := w.looksRenamed(object); renamed != "" {
+		if renamed := w.looksRenamed(object, newcomers); renamed != "" {
 			st.Detail += fmt.Sprintf("; to rename it to %s with its data, add \"renamed-from: %s\" to %s", renamed, idOf(object).Name, renamed)
 		}
 		steps = append(steps, st)
@@ -120,16 +124,36 @@ func (s *Server) heldRemovals(w *world, docs []document, gone []string) (steps [
 // withRemoved adds a step for each removed object that has none: an object that
 // never had an instance or data is nothing to the hypervisor.
 func withRemoved(steps []Step, removed []string) []Step {
+	told := map[string]bool{}
+	for _, st := range steps {
+		told[st.Object] = true
+	}
 	for _, object := range removed {
-		if !slices.ContainsFunc(steps, func(st Step) bool { return st.Object == object }) {
+		if !told[object] {
 			steps = append(steps, Step{Object: object, Action: "delete", Impact: "none", Detail: "no document declares it any more; it has no data"})
 		}
 	}
 	return steps
 }
 
-// looksRenamed names a machine that is new and declared as a held one was.
-func (w *world) looksRenamed(object string) string {
+// newcomers are the new machines that are not renamed, by how they are declared;
+// of several that are alike, the first by name.
+func (w *world) newcomers() map[string]string {
+	all := map[string]string{}
+	for name, k := range w.machines {
+		if k.before != nil || k.record.Machine.RenamedFrom != "" {
+			continue
+		}
+		text := string(spec.Encode(k.record.Machine))
+		if other, alike := all[text]; !alike || name < other {
+			all[text] = name
+		}
+	}
+	return all
+}
+
+// looksRenamed names a newcomer that is declared as a held machine was.
+func (w *world) looksRenamed(object string, newcomers map[string]string) string {
 	id := idOf(object)
 	if id.Kind != spec.KindMachine {
 		return ""
@@ -138,13 +162,7 @@ func (w *world) looksRenamed(object string) string {
 	if !renamable(was) {
 		return ""
 	}
-	for _, name := range slices.Sorted(maps.Keys(w.machines)) {
-		k := w.machines[name]
-		if k.before == nil && k.record.Machine.RenamedFrom == "" && same(was, k.record.Machine) {
-			return name
-		}
-	}
-	return ""
+	return newcomers[string(spec.Encode(was))]
 }
 
 // AllowRequest consents to an impact on objects, as KIND/NAME.
@@ -221,12 +239,12 @@ func (s *Server) consentDestroy(w *world, object string, with map[string]bool) e
 	if why := s.unread(w); why != "" {
 		return fault.New(fault.NotReady, "cannot remove %s while %s, since it may be declared there; mend that file first", object, why)
 	}
-	users, err := w.usersOf(idOf(object), with)
+	users, err := w.usersOf(object, with)
 	if err != nil {
 		return err
 	}
 	if len(users) > 0 {
-		return fault.New(fault.Conflict, "cannot remove %s: it is used by %s", object, strings.Join(users, ", "))
+		return fault.New(fault.Conflict, "cannot remove %s: it is used by %s", object, fault.List(users, ", "))
 	}
 	return nil
 }

@@ -69,7 +69,7 @@ func (w *world) removeDeclaration(name string) error {
 		return w.owners[object] != "" || w.lifeOf(object) != state.Alive
 	})
 	for object := range going {
-		users, err := w.usersOf(idOf(object), going)
+		users, err := w.usersOf(object, going)
 		if err != nil {
 			return err
 		}
@@ -77,7 +77,7 @@ func (w *world) removeDeclaration(name string) error {
 			if d != nil {
 				d.gone = false
 			}
-			return fault.New(fault.Conflict, "cannot remove %s of the declaration %s: it is used by %s", object, name, strings.Join(users, ", "))
+			return fault.New(fault.Conflict, "cannot remove %s of the declaration %s: it is used by %s", object, name, fault.List(users, ", "))
 		}
 	}
 	for object := range going {
@@ -118,11 +118,10 @@ func (w *world) strike(object string) error {
 		return err
 	}
 	for _, d := range w.declarations {
-		if d.gone || !slices.Contains(d.record.Document.Objects(), object) {
-			continue
+		if !d.gone && documents.Declares(d.record.Document, object) {
+			documents.Strike(d.record.Document, object)
+			d.gone = d.record.Document.Len() == 0
 		}
-		d.record.Document = documents.Without(d.record.Document, object)
-		d.gone = len(d.record.Document.Objects()) == 0
 	}
 	return nil
 }
@@ -130,7 +129,7 @@ func (w *world) strike(object string) error {
 // filed refuses to remove an object that a file declares.
 func (w *world) filed(object string) error {
 	for _, d := range w.declarations {
-		if !d.gone && slices.Contains(d.record.Document.Objects(), object) {
+		if !d.gone && documents.Declares(d.record.Document, object) {
 			if err := fromFile(object, d.record.Source); err != nil {
 				return err
 			}

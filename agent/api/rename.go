@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"hostler/agent/spec"
 	"hostler/agent/state"
@@ -43,7 +42,7 @@ func (w *world) checkRenames(doc document) error {
 		}
 	}
 	if len(wrong) > 0 {
-		return fault.New(fault.Conflict, "cannot apply %s: %s", doc.name, strings.Join(wrong, "; "))
+		return fault.New(fault.Conflict, "cannot apply %s: %s", doc.name, fault.List(wrong, "; "))
 	}
 	return nil
 }
@@ -72,6 +71,7 @@ func (w *world) rename() {
 				record.InstanceName = ""
 			}
 			delete(w.machines, former)
+			w.users = nil
 			w.machines[name] = &kept{record: record, life: state.Alive, uid: k.before.UID, renamed: k.before}
 		}
 	}

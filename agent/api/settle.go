@@ -108,7 +108,7 @@ func (w *world) retire(r removal) ([]string, error) {
 	for changed := true; changed; {
 		changed = false
 		for object := range going {
-			users, err := w.usersOf(idOf(object), going)
+			users, err := w.usersOf(object, going)
 			if err != nil {
 				return nil, err
 			}

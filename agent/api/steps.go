@@ -125,11 +125,16 @@ func unsupportedOf(docs []document) []string {
 // holdUnsupported marks the steps that cannot be carried out, and adds one for
 // each object that has none.
 func holdUnsupported(steps []Step, unsupported []string) []Step {
+	first := map[string]int{}
+	for i, st := range slices.Backward(steps) {
+		first[st.Object] = i
+	}
 	for _, sentence := range unsupported {
 		object, what, _ := strings.Cut(sentence, ": ")
-		i := slices.IndexFunc(steps, func(st Step) bool { return st.Object == object })
-		if i < 0 {
+		i, told := first[object]
+		if !told {
 			i = len(steps)
+			first[object] = i
 			steps = append(steps, Step{Object: object, Action: "none", Impact: "none", Detail: what})
 		}
 		steps[i].Held = what

@@ -51,7 +51,7 @@ func Refuse(d Desired, o Observed, policy Policy, changed map[string]bool) error
 		return nil
 	}
 	slices.Sort(reasons)
-	return fault.New(fault.Conflict, "%s", strings.Join(reasons, "\n"))
+	return fault.New(fault.Conflict, "%s", fault.List(reasons, "\n"))
 }
 
 // overlap says which networks of several declarations share addresses; within

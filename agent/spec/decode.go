@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"hostler/internal/near"
 )
@@ -315,12 +316,19 @@ func join(path, key string) string {
 
 func shortPath(path, key string) string { return join(path, shorten(key)) }
 
+// knownFields holds what structFields found, by type.
+var knownFields sync.Map
+
 // structFields maps the names in a struct's JSON tags to field numbers.
 func structFields(t reflect.Type) map[string]int {
+	if known, ok := knownFields.Load(t); ok {
+		return known.(map[string]int)
+	}
 	fields := make(map[string]int, t.NumField())
 	for i := range t.NumField() {
 		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
 		fields[name] = i
 	}
+	knownFields.Store(t, fields)
 	return fields
 }

@@ -13,6 +13,11 @@ func (m Machine) WantsRunning() bool { return m.Running == nil || *m.Running }
 // is unless it says autostart: false.
 func (m Machine) WantsAutostart() bool { return m.Autostart == nil || *m.Autostart }
 
+// Len is the number of objects.
+func (d Declaration) Len() int {
+	return len(d.Machines) + len(d.Networks) + len(d.Volumes) + len(d.Filesystems)
+}
+
 // Objects lists what the declaration declares as KIND/NAME, sorted.
 func (d Declaration) Objects() []string {
 	var objects []string

@@ -2,21 +2,19 @@ package spec
 
 import (
 	"fmt"
-	"maps"
-	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 )
 
-// Others is the rest of the documents that a document is checked against. None
-// of the maps holds an object that the document itself declares.
+// Others is the rest of the documents that a document is checked against. What
+// it holds of objects that the document itself declares does not count.
 type Others struct {
-	// Declared holds the objects that the document may refer to.
+	// Declared holds the objects that the document may refer to, but for those
+	// in Dropped (KIND/NAME).
 	Declared Declaration
-	// Claimed holds the objects whose bridges, addresses, ports and storage the
-	// document must leave alone.
-	Claimed Declaration
+	Dropped  map[string]bool
+	// Claims are what the document must leave alone.
+	Claims Claims
 	// Where tells where an object (KIND/NAME) stands, e.g. "lan.yaml:4".
 	Where map[string]string
 	// Open accepts references to objects that nothing declares.
@@ -44,95 +42,36 @@ func idOf(path string) string {
 	return strings.TrimSuffix(kind, "s") + "/" + name
 }
 
-// declaredNames are the names of both maps, sorted.
-func declaredNames[T any](own, others map[string]T) []string {
-	names := slices.AppendSeq(slices.Collect(maps.Keys(own)), maps.Keys(others))
-	slices.Sort(names)
-	return slices.Compact(names)
+// declared is an object that the document may refer to: its own, or another
+// document's.
+func declared[T any](c *checker, kind, name string, own, others map[string]T) (T, bool) {
+	v, there := own[name]
+	if !there && !c.dropped(kind, name) {
+		v, there = others[name]
+	}
+	return v, there
 }
 
-func (c *checker) network(name string) Network {
-	if n, own := c.decl.Networks[name]; own {
-		return n
+func (c *checker) dropped(kind, name string) bool {
+	return len(c.others.Dropped) > 0 && c.others.Dropped[kind+"/"+name]
+}
+
+// declaredNames are the names that the document may refer to, sorted.
+func declaredNames[T any](c *checker, kind string, own, others map[string]T) []string {
+	names := make([]string, 0, len(own)+len(others))
+	for name := range own {
+		names = append(names, name)
 	}
-	return c.others.Declared.Networks[name]
+	for name := range others {
+		if _, both := own[name]; !both && !c.dropped(kind, name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 func (c *checker) filesystem(name string) Filesystem {
-	if f, own := c.decl.Filesystems[name]; own {
-		return f
-	}
-	return c.others.Declared.Filesystems[name]
-}
-
-// claimedLinks are the bridges, the interfaces under them and the subnets that
-// other documents have, by path.
-func (c *checker) claimedLinks() (bridges, members map[string]string, subnets []placed[netip.Prefix]) {
-	bridges, members = map[string]string{}, map[string]string{}
-	for name, n := range c.others.Claimed.Networks {
-		path := "networks." + name
-		bridges[n.Bridge] = path + ".bridge"
-		for i, member := range n.Interfaces {
-			members[member] = fmt.Sprintf("%s.interfaces[%d]", path, i)
-		}
-		for i, s := range n.Addresses {
-			if p, err := netip.ParsePrefix(s); err == nil {
-				subnets = append(subnets, placed[netip.Prefix]{fmt.Sprintf("%s.addresses[%d]", path, i), p})
-			}
-		}
-	}
-	return bridges, members, subnets
-}
-
-// claimAddresses takes the addresses that machines of other documents have.
-func (c *checker) claimAddresses(t *networkTable) {
-	for name, m := range c.others.Claimed.Machines {
-		for nic, n := range m.Networks {
-			if p, err := netip.ParsePrefix(n.Address); err == nil {
-				t.taken[p.Addr()] = "machines." + name + ".networks." + nic
-			}
-		}
-	}
-}
-
-// claimedPorts are the ports of the host that machines of other documents
-// publish, by path.
-func (c *checker) claimedPorts() map[string]string {
-	ports := map[string]string{}
-	for name, m := range c.others.Claimed.Machines {
-		for i, p := range m.Publish {
-			ports[p.Protocol+"/"+strconv.Itoa(p.HostPort)] = fmt.Sprintf("machines.%s.publish[%d]", name, i)
-		}
-	}
-	return ports
-}
-
-// claimedVolumes are the volumes that filesystems of other documents stand on.
-func (c *checker) claimedVolumes() map[string]string {
-	used := map[string]string{}
-	for name, f := range c.others.Claimed.Filesystems {
-		if f.Volume != "" {
-			used[f.Volume] = "filesystems." + name + ".volume"
-		}
-	}
-	return used
-}
-
-// claimedStorage is the storage that machines of other documents use.
-func (c *checker) claimedStorage() storageUsers {
-	users := storageUsers{writers: map[string]string{}, readers: map[string]string{}, filesystems: map[string]string{}}
-	for name, m := range c.others.Claimed.Machines {
-		for i, a := range m.Storage {
-			path := fmt.Sprintf("machines.%s.storage[%d]", name, i)
-			switch {
-			case a.Filesystem != "":
-				users.filesystems[a.Filesystem] = path
-			case a.ReadOnly:
-				users.readers[a.Volume] = path
-			case a.Volume != "":
-				users.writers[a.Volume] = path
-			}
-		}
-	}
-	return users
+	f, _ := declared(c, KindFilesystem, name, c.decl.Filesystems, c.others.Declared.Filesystems)
+	return f
 }

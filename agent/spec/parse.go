@@ -102,7 +102,8 @@ type checker struct {
 	*decoder
 	decl   *Declaration
 	others Others
-	// formatted holds the places of the filesystems on volumes, by volume.
+	// formatted holds the places of the document's filesystems on volumes, by
+	// volume.
 	formatted map[string]string
 }
 

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
@@ -21,7 +22,8 @@ var containerTypes = []string{string(LXD), string(KVM), string(LXC)}
 
 func (c *checker) machines() {
 	nics := c.networkTable()
-	ports, users := c.claimedPorts(), c.claimedStorage()
+	ports := map[string]string{}
+	users := storageUsers{writers: map[string]string{}, readers: map[string]string{}, filesystems: map[string]string{}}
 	for _, name := range c.names("machines") {
 		at := "machines." + name
 		m := c.decl.Machines[name]
@@ -53,17 +55,14 @@ func (c *checker) machines() {
 
 // formerName checks the name that a machine had before.
 func (c *checker) formerName(at, name, former string) {
-	_, declared := c.decl.Machines[former]
-	if !declared {
-		_, declared = c.others.Declared.Machines[former]
-	}
+	_, stays := declared(c, KindMachine, former, c.decl.Machines, c.others.Declared.Machines)
 	switch {
 	case !c.ok(at) || !c.has(at):
 	case !machineForm.MatchString(former):
 		c.bad(at, notName, quote(former), mendName(former))
 	case former == name:
 		c.bad(at, "%s is the machine's present name; write its former name, or remove the key", quote(former))
-	case declared:
+	case stays:
 		c.bad(at, "the machine %s is still declared (%s); remove it there, or remove this key", quote(former), c.where("machines."+former))
 	}
 }
@@ -100,14 +99,14 @@ func (c *checker) attachments(at string, m Machine, users storageUsers) {
 		case filesystem && m.Type == KVM:
 			c.bad(here+".filesystem", "this agent does not share filesystems with KVM guests yet; attach a volume instead, as {volume: NAME}, and make the filesystem on it inside the guest")
 		case filesystem:
-			c.reference(here+".filesystem", "filesystem", a.Filesystem, declaredNames(c.decl.Filesystems, c.others.Declared.Filesystems))
+			reference(c, here+".filesystem", KindFilesystem, a.Filesystem, c.decl.Filesystems, c.others.Declared.Filesystems)
 			c.mountPath(here+".path", a.Path)
-			c.once(paths, a.Path, here+".path", "a path in the storage of")
-			c.once(names, a.Filesystem, here+".filesystem", "a filesystem of")
+			c.once(paths, nil, a.Path, here+".path", "a path in the storage of")
+			c.once(names, nil, a.Filesystem, here+".filesystem", "a filesystem of")
 			c.shared(at, here+".filesystem", a.Filesystem, users.filesystems)
 		case volume:
-			c.reference(here+".volume", "volume", a.Volume, declaredNames(c.decl.Volumes, c.others.Declared.Volumes))
-			c.once(devices, a.Volume, here+".volume", "a device of")
+			reference(c, here+".volume", KindVolume, a.Volume, c.decl.Volumes, c.others.Declared.Volumes)
+			c.once(devices, nil, a.Volume, here+".volume", "a device of")
 			if c.has(here + ".path") {
 				c.bad(here+".path", "a volume is attached as a block device and has no path; attach a filesystem, or remove the path")
 			}
@@ -123,7 +122,7 @@ func (c *checker) attachments(at string, m Machine, users storageUsers) {
 // it: the machine would read the files of another one, or write to the mounted
 // superblock, e.g. with root's programs in it.
 func (c *checker) unformatted(here, volume string) {
-	if filesystem := c.formatted[volume]; filesystem != "" && c.ok(here) {
+	if filesystem := cmp.Or(c.formatted[volume], claimantOf(c, c.others.Claims.volumes, volume)); filesystem != "" && c.ok(here) {
 		c.bad(here, "%s is made on the volume %s (%s), and no volume is a block device and under a filesystem; attach the filesystem, or declare another volume for the machine",
 			objectOf(filesystem), quote(volume), c.where(filesystem))
 	}
@@ -137,13 +136,13 @@ func (c *checker) writers(at, here string, a Attachment, users storageUsers) {
 	if !c.ok(here) {
 		return
 	}
-	other := func(at string, places map[string]string) string {
+	other := func(places map[string]string, claimed claimants[string]) string {
 		if p := places[a.Volume]; p != "" && !strings.HasPrefix(p, at+".") {
 			return p
 		}
-		return ""
+		return claimantOf(c, claimed, a.Volume)
 	}
-	writer, reader := other(at, users.writers), other(at, users.readers)
+	writer, reader := other(users.writers, c.others.Claims.writers), other(users.readers, c.others.Claims.readers)
 	switch {
 	case writer != "":
 		c.bad(here, "%s may write to the volume %s too (%s); say \"read-only: true\" for both of them",
@@ -161,7 +160,7 @@ func (c *checker) writers(at, here string, a Attachment, users storageUsers) {
 // shared refuses a second machine with a filesystem that is not declared to be
 // shared.
 func (c *checker) shared(at, here, name string, places map[string]string) {
-	first := places[name]
+	first := cmp.Or(places[name], claimantOf(c, c.others.Claims.filesystems, name))
 	switch {
 	case !c.ok(here):
 	case first == "":

@@ -37,13 +37,15 @@ type placed[T any] struct {
 }
 
 func (c *checker) networks() {
-	bridges, members, subnets := c.claimedLinks()
+	bridges, members := map[string]string{}, map[string]string{}
+	var subnets []placed[netip.Prefix]
+	claims := c.others.Claims
 	for _, name := range c.names("networks") {
 		path := "networks." + name
 		n := c.decl.Networks[name]
 		c.name(path, name)
 		c.interfaceName(path+".bridge", n.Bridge, "the bridge is missing; name it, like \"bridge: br-lan\"")
-		c.once(bridges, n.Bridge, path+".bridge", "the bridge of")
+		c.once(bridges, claims.bridges, n.Bridge, path+".bridge", "the bridge of")
 		six := false
 		for i := range n.Addresses {
 			at := fmt.Sprintf("%s.addresses[%d]", path, i)
@@ -56,7 +58,7 @@ func (c *checker) networks() {
 		for i, member := range n.Interfaces {
 			at := fmt.Sprintf("%s.interfaces[%d]", path, i)
 			c.interfaceName(at, member, "")
-			c.once(members, member, at, "put under the bridge of")
+			c.once(members, claims.members, member, at, "put under the bridge of")
 			if member == n.Bridge {
 				c.bad(at, "the bridge %s cannot be put under itself", quote(member))
 			}
@@ -99,12 +101,13 @@ func (c *checker) interfaceName(path, name, missing string) {
 	}
 }
 
-// once checks that a word is used once; what says as what.
-func (c *checker) once(used map[string]string, word, path, what string) {
+// once checks that a word is used once, and not claimed by other documents;
+// what says as what.
+func (c *checker) once(used map[string]string, claimed claimants[string], word, path, what string) {
 	if word == "" || !c.ok(path) {
 		return
 	}
-	if first := used[word]; first != "" && objectOf(first) == objectOf(path) {
+	if first := cmp.Or(used[word], claimantOf(c, claimed, word)); first != "" && objectOf(first) == objectOf(path) {
 		c.bad(path, "%s stands here twice (%s too); remove one", quote(word), c.where(first))
 		return
 	} else if first != "" {
@@ -183,10 +186,15 @@ func lastAddress(p netip.Prefix) netip.Addr {
 	return a
 }
 
-// overlaps reports subnets that share addresses. Sorted by their first
-// address, a subnet can only lie in one that began before it, and the one
-// reaching furthest is enough to look at.
+// overlaps reports subnets that share addresses, with each other or with those
+// of other documents. Sorted by their first address, a subnet can only lie in
+// one that began before it, and the one reaching furthest is enough to look at.
 func (c *checker) overlaps(subnets []placed[netip.Prefix]) {
+	for _, s := range subnets {
+		if first, found := c.others.Claims.overlapping(c, s.value); found {
+			c.overlap(first, s)
+		}
+	}
 	slices.SortStableFunc(subnets, func(a, b placed[netip.Prefix]) int {
 		return cmp.Or(a.value.Masked().Addr().Compare(b.value.Masked().Addr()), a.value.Bits()-b.value.Bits())
 	})
@@ -197,13 +205,14 @@ func (c *checker) overlaps(subnets []placed[netip.Prefix]) {
 			continue
 		}
 		first, second := widest, s
-		if !c.own(second.path) || c.own(first.path) && c.line(first.path) > c.line(second.path) {
+		if c.line(first.path) > c.line(second.path) {
 			first, second = second, first
 		}
-		if !c.own(second.path) {
-			continue
-		}
-		c.bad(second.path, "the subnet %s overlaps %s of %s (%s); use another range",
-			second.value.Masked(), first.value.Masked(), objectOf(first.path), c.where(first.path))
+		c.overlap(first, second)
 	}
+}
+
+func (c *checker) overlap(first, second placed[netip.Prefix]) {
+	c.bad(second.path, "the subnet %s overlaps %s of %s (%s); use another range",
+		second.value.Masked(), first.value.Masked(), objectOf(first.path), c.where(first.path))
 }

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -10,27 +11,49 @@ import (
 // networkTable is what is known of the declared networks, and of the addresses
 // in them that are taken.
 type networkTable struct {
-	names   []string
+	// subnets are those of the networks that were asked for so far.
 	subnets map[string][]netip.Prefix
-	taken   map[netip.Addr]string // address → path
+	taken   map[netip.Addr]string // address → path, of the document itself
 }
 
 func (c *checker) networkTable() *networkTable {
-	t := &networkTable{
-		names:   declaredNames(c.decl.Networks, c.others.Declared.Networks),
-		subnets: map[string][]netip.Prefix{},
-		taken:   map[netip.Addr]string{},
-	}
-	for _, name := range t.names {
-		for i, s := range c.network(name).Addresses {
-			if p, err := netip.ParsePrefix(s); err == nil {
-				t.subnets[name] = append(t.subnets[name], p)
-				t.taken[p.Addr()] = fmt.Sprintf("networks.%s.addresses[%d]", name, i)
-			}
+	t := &networkTable{subnets: map[string][]netip.Prefix{}, taken: map[netip.Addr]string{}}
+	for name := range c.decl.Networks {
+		for i, p := range c.subnetsOf(name, t) {
+			t.taken[p.Addr()] = addressPath(name, i)
 		}
 	}
-	c.claimAddresses(t)
 	return t
+}
+
+func addressPath(network string, i int) string {
+	return fmt.Sprintf("networks.%s.addresses[%d]", network, i)
+}
+
+// subnetsOf are the subnets of a declared network, with its own addresses.
+func (c *checker) subnetsOf(network string, t *networkTable) []netip.Prefix {
+	subnets, known := t.subnets[network]
+	if !known {
+		n, _ := declared(c, KindNetwork, network, c.decl.Networks, c.others.Declared.Networks)
+		for _, s := range n.Addresses {
+			if p, err := netip.ParsePrefix(s); err == nil {
+				subnets = append(subnets, p)
+			}
+		}
+		t.subnets[network] = subnets
+	}
+	return subnets
+}
+
+// holder is the path of the network or NIC that has an address.
+func (c *checker) holder(a netip.Addr, network string, t *networkTable) string {
+	if first := cmp.Or(t.taken[a], claimantOf(c, c.others.Claims.addresses, a)); first != "" {
+		return first
+	}
+	if i := slices.IndexFunc(c.subnetsOf(network, t), func(p netip.Prefix) bool { return p.Addr() == a }); i >= 0 {
+		return addressPath(network, i)
+	}
+	return ""
 }
 
 func (c *checker) nics(at string, m Machine, t *networkTable) {
@@ -46,7 +69,7 @@ func (c *checker) nics(at string, m Machine, t *networkTable) {
 		case !c.has(here + ".network"):
 			c.bad(here+".network", "the network is missing; name one, like \"network: lan\"")
 			continue
-		case !c.reference(here+".network", "network", nic.Network, t.names):
+		case !reference(c, here+".network", KindNetwork, nic.Network, c.decl.Networks, c.others.Declared.Networks):
 			continue
 		}
 		if c.has(here + ".address") {
@@ -56,7 +79,7 @@ func (c *checker) nics(at string, m Machine, t *networkTable) {
 }
 
 func (c *checker) nicAddress(path string, nic NIC, t *networkTable) {
-	subnets := t.subnets[nic.Network]
+	subnets := c.subnetsOf(nic.Network, t)
 	if a, err := netip.ParseAddr(nic.Address); err == nil {
 		for _, s := range subnets {
 			if s.Contains(a) {
@@ -78,7 +101,7 @@ func (c *checker) nicAddress(path string, nic NIC, t *networkTable) {
 		c.bad(path, "%s has another prefix length than the network %s; write %s/%d", p, quote(nic.Network), p.Addr(), subnets[inside].Bits())
 		return
 	}
-	if first := t.taken[p.Addr()]; first != "" {
+	if first := c.holder(p.Addr(), nic.Network, t); first != "" {
 		c.bad(path, "%s is already the address of %s (%s); use another one", p.Addr(), objectOf(first), c.where(first))
 		return
 	}
@@ -100,7 +123,7 @@ func (c *checker) publish(at string, m Machine, ports map[string]string) {
 		c.port(here+".port", p.Port)
 		if c.port(here+".host-port", p.HostPort) && protocol {
 			key := p.Protocol + "/" + strconv.Itoa(p.HostPort)
-			if first := ports[key]; first != "" {
+			if first := cmp.Or(ports[key], claimantOf(c, c.others.Claims.ports, key)); first != "" {
 				c.bad(here+".host-port", "%s port %d of the host is already published by %s (%s); use another one",
 					p.Protocol, p.HostPort, objectOf(first), c.where(first))
 			} else {

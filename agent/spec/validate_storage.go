@@ -64,8 +64,7 @@ func (c *checker) size(path string, size, least Size, missing string) {
 }
 
 func (c *checker) filesystems() {
-	c.formatted = c.claimedVolumes()
-	devices := c.claimedStorage()
+	c.formatted = map[string]string{}
 	for _, name := range c.names("filesystems") {
 		path := "filesystems." + name
 		f := c.decl.Filesystems[name]
@@ -75,7 +74,7 @@ func (c *checker) filesystems() {
 		case volume && provider:
 			c.bad(path+".provider", "a filesystem has either a volume that it is made on or a provider, not both; remove one")
 		case volume:
-			c.onVolume(path, f, devices)
+			c.onVolume(path, f)
 		case provider:
 			c.provided(path, f)
 		default:
@@ -85,10 +84,11 @@ func (c *checker) filesystems() {
 	}
 }
 
-func (c *checker) onVolume(path string, f Filesystem, devices storageUsers) {
-	c.reference(path+".volume", "volume", f.Volume, declaredNames(c.decl.Volumes, c.others.Declared.Volumes))
-	c.once(c.formatted, f.Volume, path+".volume", "used by")
-	if raw := cmp.Or(devices.writers[f.Volume], devices.readers[f.Volume]); raw != "" && c.ok(path+".volume") {
+func (c *checker) onVolume(path string, f Filesystem) {
+	reference(c, path+".volume", KindVolume, f.Volume, c.decl.Volumes, c.others.Declared.Volumes)
+	claims := c.others.Claims
+	c.once(c.formatted, claims.volumes, f.Volume, path+".volume", "used by")
+	if raw := cmp.Or(claimantOf(c, claims.writers, f.Volume), claimantOf(c, claims.readers, f.Volume)); raw != "" && c.ok(path+".volume") {
 		c.bad(path+".volume", "%s has the volume %s as a block device (%s), and no volume is a block device and under a filesystem; declare another volume for the filesystem",
 			objectOf(raw), quote(f.Volume), c.where(raw))
 	}
@@ -110,10 +110,8 @@ func (c *checker) onVolume(path string, f Filesystem, devices storageUsers) {
 // room checks that the volume is large enough for the type.
 func (c *checker) room(path string, f Filesystem) {
 	kind := cmp.Or(f.Type, filesystemTypes[0])
-	v, own := c.decl.Volumes[f.Volume]
-	if !own {
-		v = c.others.Declared.Volumes[f.Volume]
-	}
+	_, own := c.decl.Volumes[f.Volume]
+	v, _ := declared(c, KindVolume, f.Volume, c.decl.Volumes, c.others.Declared.Volumes)
 	if v.Size == 0 || own && !c.ok("volumes."+f.Volume+".size") || v.Size >= leastOn[kind] {
 		return
 	}
@@ -162,23 +160,25 @@ func (c *checker) mountOptions(path string, f Filesystem) {
 		case f.Provider == "tmpfs" && (name == "size" || name == "nr_blocks"):
 			c.bad(at, "%s is another size than the declared one; remove it and use \"size:\", like \"size: 64MiB\"", quote(o))
 		default:
-			c.once(seen, o, at, "a mount option of")
+			c.once(seen, nil, o, at, "a mount option of")
 		}
 	}
 }
 
 // reference checks that a named object is declared, here or in another document.
-func (c *checker) reference(path, kind, name string, declared []string) bool {
+func reference[T any](c *checker, path, kind, name string, own, others map[string]T) bool {
 	if !c.ok(path) {
 		return false
 	}
-	if _, found := slices.BinarySearch(declared, name); found || c.others.Open {
+	if _, found := declared(c, kind, name, own, others); found || c.others.Open {
 		return true
 	}
-	meant := near.Word(name, declared)
-	hint := suggestion(meant, declared)
-	if meant == "" && (len(declared) == 0 || len(declared) > 10) {
-		hint = fmt.Sprintf("; declare it under %q", kind+"s")
+	hint := fmt.Sprintf("; declare it under %q", kind+"s")
+	if len(c.errs) < maxHints && len(own)+len(others) <= maxHinted {
+		known := declaredNames(c, kind, own, others)
+		if meant := near.Word(name, known); meant != "" || len(known) > 0 && len(known) <= 10 {
+			hint = suggestion(meant, known)
+		}
 	}
 	place := "in this file"
 	if c.others.Where != nil {
@@ -187,3 +187,10 @@ func (c *checker) reference(path, kind, name string, declared []string) bool {
 	c.bad(path, "the %s %s is not declared %s%s", kind, quote(name), place, hint)
 	return false
 }
+
+// The bounds of looking for the name that was meant: the errors of a document
+// that say it, and the names that are compared.
+const (
+	maxHints  = 10
+	maxHinted = 1000
+)

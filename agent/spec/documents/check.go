@@ -25,18 +25,20 @@ func (s *set) check(r Request) map[string]error {
 		return wrong
 	}
 	declared, where := s.union(r)
+	dropped := s.dropped(r)
 	for _, name := range s.order(r) {
 		doc := s.docs[name]
-		objects := doc.Declaration.Objects()
 		_, err := spec.ParseAmong(doc.Place, doc.Text, spec.Others{
-			Declared: Without(declared.referable, append(s.dropped(name, r), objects...)...),
-			Claimed:  Without(declared.claimed, objects...), Where: where,
+			Declared: declared.referable, Dropped: dropped[name], Claims: declared.claims, Where: where,
 		})
 		if err != nil {
 			wrong[name] = err
+			if r.Together && len(wrong) == maxWrong {
+				break
+			}
 			continue
 		}
-		Add(&declared.claimed, doc.Declaration)
+		declared.claims.Add(doc.Declaration)
 	}
 	if len(wrong) > 0 {
 		return wrong
@@ -44,15 +46,20 @@ func (s *set) check(r Request) map[string]error {
 	return s.checkUsers(r, declared.referable)
 }
 
-// dropped lists the objects that a document had and that no document declares
-// now: it must not refer to them itself.
-func (s *set) dropped(name string, r Request) (objects []string) {
+// dropped are, by document, the objects that it had and that no document
+// declares now: it must not refer to them itself.
+func (s *set) dropped(r Request) map[string]map[string]bool {
+	all := map[string]map[string]bool{}
 	for object, owner := range r.Owners {
-		if owner == name && s.owners[object] == "" {
-			objects = append(objects, object)
+		if !s.new[owner] || s.owners[object] != "" {
+			continue
 		}
+		if all[owner] == nil {
+			all[owner] = map[string]bool{}
+		}
+		all[owner][object] = true
 	}
-	return objects
+	return all
 }
 
 // conflict says which objects two documents declare differently.
@@ -63,7 +70,7 @@ func (s *set) conflict(name string, objects []string) error {
 		texts[i] = fmt.Sprintf("%s is declared differently at %s, which keeps it, and at %s; make both alike, or remove it from one of them",
 			object, s.docs[owner].At(object), s.docs[name].At(object))
 	}
-	return fault.New(fault.Conflict, "%s", strings.Join(texts, "; "))
+	return fault.New(fault.Conflict, "%s", fault.List(texts, "; "))
 }
 
 // At tells where a document declares an object: web.yaml:4.
@@ -77,9 +84,10 @@ func (d Document) At(object string) string {
 
 // unions are the objects of several documents.
 type unions struct {
-	// referable can be referred to; claimed have their ports, addresses and
-	// storage already.
-	referable, claimed spec.Declaration
+	// referable can be referred to.
+	referable spec.Declaration
+	// claims are the ports, addresses and storage that are taken already.
+	claims spec.Claims
 }
 
 // union joins the documents. Held machines cannot be referred to, but have their
@@ -117,7 +125,7 @@ func (s *set) union(r Request) (u unions, where map[string]string) {
 	u.referable.Machines = map[string]spec.Machine{}
 	// A network that nothing uses goes at once, and its bridge is free.
 	maps.DeleteFunc(held.Networks, func(name string, _ spec.Network) bool { return !used[spec.KindNetwork+"/"+name] })
-	Add(&u.claimed, held)
+	u.claims.Add(held)
 	for _, name := range slices.Sorted(maps.Keys(s.docs)) {
 		doc := s.docs[name]
 		for _, object := range doc.Declaration.Objects() {
@@ -127,7 +135,7 @@ func (s *set) union(r Request) (u unions, where map[string]string) {
 		}
 		Add(&u.referable, doc.Declaration)
 		if !s.new[name] && doc.Rank != Leaving {
-			Add(&u.claimed, doc.Declaration)
+			u.claims.Add(doc.Declaration)
 		}
 	}
 	return u, where
@@ -174,7 +182,7 @@ func (s *set) checkUsers(r Request, all spec.Declaration) map[string]error {
 		users := usersIn(doc.Declaration, changed)
 		for user, culprit := range users {
 			one := alone(doc.Declaration, user)
-			_, err := spec.ParseAmong(name, spec.EncodeYAML(one), spec.Others{Declared: Without(all, user)})
+			_, err := spec.ParseAmong(name, spec.EncodeYAML(one), spec.Others{Declared: all})
 			var es spec.Errors
 			if errors.As(err, &es) {
 				wrong[culprit] = fault.New(fault.Conflict, "%s at %s would be wrong: %s", user, doc.At(user), es[0].Message)
@@ -221,6 +229,16 @@ func Uses(m spec.Machine) (used []string) {
 
 // alone is the declaration of one of its objects alone.
 func alone(d spec.Declaration, object string) spec.Declaration {
-	objects := slices.DeleteFunc(d.Objects(), func(o string) bool { return o == object })
-	return Without(d, objects...)
+	kind, name, _ := strings.Cut(object, "/")
+	d.Machines, d.Networks = onlyOf(d.Machines, kind == spec.KindMachine, name), onlyOf(d.Networks, kind == spec.KindNetwork, name)
+	d.Volumes, d.Filesystems = onlyOf(d.Volumes, kind == spec.KindVolume, name), onlyOf(d.Filesystems, kind == spec.KindFilesystem, name)
+	return d
+}
+
+// onlyOf is the map with one of its entries alone; without that of another kind.
+func onlyOf[V any](all map[string]V, kind bool, name string) map[string]V {
+	if v, there := all[name]; kind && there {
+		return map[string]V{name: v}
+	}
+	return nil
 }

@@ -61,7 +61,15 @@ type Request struct {
 	Existing spec.Declaration
 	// Refused holds, by name, documents that are refused already, and why.
 	Refused map[string]error
+	// Together: the new documents are put in force together or not at all. The
+	// first reasons against them are the answer then, at most maxWrong, and the
+	// documents in force are not worked out.
+	Together bool
 }
+
+// maxWrong is how many documents are refused at once in a request that puts
+// documents in force together.
+const maxWrong = 20
 
 // Merged is the answer of Merge.
 type Merged struct {
@@ -91,6 +99,9 @@ func Merge(r Request) Merged {
 			return Merged{InForce: m.docs, Owners: m.owners, Refused: refused}
 		}
 		maps.Copy(refused, wrong) // grows each time, so this ends
+		if r.Together {
+			return Merged{InForce: r.InForce, Owners: r.Owners, Refused: refused}
+		}
 	}
 }
 
@@ -201,6 +212,24 @@ func lacking[V any](all map[string]V, kind string, gone map[string]bool) map[str
 	left := maps.Clone(all)
 	maps.DeleteFunc(left, func(name string, _ V) bool { return gone[kind+"/"+name] })
 	return left
+}
+
+// Declares says whether a declaration holds an object (KIND/NAME).
+func Declares(d spec.Declaration, object string) bool { return objectIn(d, object) != nil }
+
+// Strike takes an object (KIND/NAME) out of a declaration, which it changes.
+func Strike(d spec.Declaration, object string) {
+	kind, name, _ := strings.Cut(object, "/")
+	switch kind {
+	case spec.KindMachine:
+		delete(d.Machines, name)
+	case spec.KindNetwork:
+		delete(d.Networks, name)
+	case spec.KindVolume:
+		delete(d.Volumes, name)
+	case spec.KindFilesystem:
+		delete(d.Filesystems, name)
+	}
 }
 
 // objectIn is one object (KIND/NAME) of a declaration, nil without it.

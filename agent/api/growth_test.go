@@ -1,0 +1,143 @@
+package api
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+
+	"hostler/agent/spec"
+)
+
+// manyDocuments are documents with n entries of a kind in all, per in each.
+func manyDocuments(n, per int, kind, entry string) (docs []Document) {
+	for first := 0; first < n; first += per {
+		name := fmt.Sprintf("d%d", first)
+		docs = append(docs, Document{Name: name, Content: "version: 1\nname: " + name + "\n" + entries(first, min(n, first+per), kind, entry)})
+	}
+	return docs
+}
+
+// entries are those of a kind; %d stands for their numbers.
+func entries(from, to int, kind, entry string) string {
+	var b strings.Builder
+	b.WriteString(kind + ":\n")
+	for i := from; i < to; i++ {
+		b.WriteString(" " + strings.ReplaceAll(entry, "%d", fmt.Sprint(i)) + "\n")
+	}
+	return b.String()
+}
+
+// costs are requests of n things each: what costs more than n of them would be
+// the square of it.
+func costs() map[string]func(t *testing.T, b *bench, n int) func() {
+	plan := func(b *bench, docs []Document) func() {
+		return func() { _, _ = b.Apply(b.stop, ApplyRequest{Documents: docs, DryRun: true}) }
+	}
+	const volume, filesystem, network = "v%d: {provider: loop, size: 2MiB}", "f%d: {volume: v%d}", "n%d: {bridge: b%d}"
+	site := func(n int) Document {
+		return Document{Name: "site.yaml", Content: "version: 1\n" + entries(0, n, "volumes", volume) + entries(0, n, "filesystems", filesystem) +
+			entries(0, n, "networks", network) + entries(0, n, "machines", "m%d: {type: lxd, image: a/1, storage: [{filesystem: f%d, path: /x}], networks: {eth0: {network: n%d}}}")}
+	}
+	applied := func(t *testing.T, b *bench, n int) {
+		t.Helper()
+		if _, err := b.Apply(t.Context(), ApplyRequest{Documents: []Document{site(n)}}); err != nil {
+			t.Fatal(err)
+		}
+		for name, kind := range map[string]string{"v": spec.KindVolume, "f": spec.KindFilesystem} { // they hold data
+			for i := range n {
+				o, err := b.store.Get(t.Context(), id(kind, fmt.Sprintf("%s%d", name, i)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				b.store.put(o.ID, o.Life, o.Spec, spec.StorageStatus{Created: true})
+			}
+		}
+	}
+	return map[string]func(t *testing.T, b *bench, n int) func(){
+		"machines in one document": func(_ *testing.T, b *bench, n int) func() {
+			return plan(b, manyDocuments(n, n, "machines", "m%d: {type: lxd, image: a/1}"))
+		},
+		"a document for each machine": func(_ *testing.T, b *bench, n int) func() {
+			return plan(b, manyDocuments(n, 1, "machines", "m%d: {type: lxd, image: a/1}"))
+		},
+		"a document for each network": func(_ *testing.T, b *bench, n int) func() {
+			return plan(b, manyDocuments(n, 1, "networks", "n%d: {bridge: b%d, addresses: ['fd00:%d::1/64'], interfaces: [e%d]}"))
+		},
+		"everything in one document": func(_ *testing.T, b *bench, n int) func() { return plan(b, []Document{site(n)}) },
+		"machines on unknown networks": func(_ *testing.T, b *bench, n int) func() {
+			docs := manyDocuments(n, n, "machines", "m%d: {type: lxd, image: a/1, networks: {eth0: {network: x%d}}}")
+			docs[0].Content += entries(0, n, "networks", network)
+			return plan(b, docs)
+		},
+		"documents that need one another": func(_ *testing.T, b *bench, n int) func() {
+			var docs []Document
+			for i := range n { // the last network is in no document
+				docs = append(docs, Document{Name: fmt.Sprintf("d%d", i), Content: fmt.Sprintf(
+					"version: 1\nnetworks: {n%[1]d: {bridge: b%[1]d}}\nmachines: {m%[1]d: {type: lxd, image: a/1, networks: {eth0: {network: n%[2]d}}}}\n", i, i+1)})
+			}
+			return plan(b, docs)
+		},
+		"everything removed": func(t *testing.T, b *bench, n int) func() {
+			applied(t, b, n)
+			return plan(b, []Document{{Name: "site.yaml", Content: "version: 1\n"}})
+		},
+		"everything renamed": func(t *testing.T, b *bench, n int) func() {
+			if _, err := b.Apply(t.Context(), ApplyRequest{Documents: manyDocuments(n, n, "machines", "m%d: {type: lxd, image: a/1}")}); err != nil {
+				t.Fatal(err)
+			}
+			for i := range n {
+				o, err := b.store.Get(t.Context(), id(spec.KindMachine, fmt.Sprintf("m%d", i)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				b.store.put(o.ID, o.Life, o.Spec, running(o.Name))
+			}
+			return plan(b, manyDocuments(n, n, "machines", "r%d: {type: lxd, image: a/1}"))
+		},
+		"a network of all machines changed": func(t *testing.T, b *bench, n int) func() {
+			docs := append(manyDocuments(n, n, "machines", "m%d: {type: lxd, image: a/1, networks: {eth0: {network: n0}}}"),
+				Document{Name: "lan", Content: "version: 1\nnetworks: {n0: {bridge: b0}}\n"})
+			if _, err := b.Apply(t.Context(), ApplyRequest{Documents: docs}); err != nil {
+				t.Fatal(err)
+			}
+			return plan(b, []Document{{Name: "lan", Content: "version: 1\nnetworks: {n0: {bridge: b1}}\n"}})
+		},
+		"everything deleted": func(t *testing.T, b *bench, n int) func() {
+			applied(t, b, n)
+			var objects []string
+			for i := range n {
+				objects = append(objects, fmt.Sprintf("network/n%d", i), fmt.Sprintf("filesystem/f%d", i), fmt.Sprintf("machine/m%d", i), fmt.Sprintf("volume/v%d", i))
+			}
+			return func() {
+				if outcomes, err := b.Delete(b.stop, objects...); err != nil || outcomes[0].Error != "" {
+					t.Error(outcomes[:1], err)
+				}
+			}
+		},
+	}
+}
+
+// allocated is how much memory work takes from the heap in all: a measure of
+// its steps that does not depend on how busy the machine is.
+func allocated(work func()) float64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	work()
+	runtime.ReadMemStats(&after)
+	return float64(after.TotalAlloc - before.TotalAlloc)
+}
+
+// What twice as many things cost is about twice as much.
+func TestCostsGrowInProportion(t *testing.T) {
+	for name, cost := range costs() {
+		t.Run(name, func(t *testing.T) {
+			const n = 300
+			few := allocated(cost(t, newBench(t), n))
+			many := allocated(cost(t, newBench(t), 3*n))
+			if many > 3.6*few { // the square would be 9
+				t.Errorf("%d things cost %.1f MiB, %d cost %.1f MiB", n, few/(1<<20), 3*n, many/(1<<20))
+			}
+		})
+	}
+}

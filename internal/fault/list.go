@@ -1,0 +1,19 @@
+package fault
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// maxListed is how many reasons a message lists.
+const maxListed = 20
+
+// List joins reasons for a message and cuts a long list: "a; b; … and 980
+// more". The reasons themselves stay as they are.
+func List(reasons []string, separator string) string {
+	if more := len(reasons) - maxListed; more > 0 {
+		reasons = append(slices.Clone(reasons[:maxListed]), fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(reasons, separator)
+}
