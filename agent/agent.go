@@ -115,7 +115,7 @@ func open(ctx context.Context, o Options) (*host, state.OpenReport, error) {
 	h.local = store
 	h.store = timedStore{store, h.metrics.storeWait}
 	h.metrics.registry.MustRegister(newStateCollector(store))
-	if err := h.forgetBoot(ctx, h.facts().Boot); err != nil {
+	if err := h.forgetBoot(ctx, facts().Boot); err != nil {
 		return nil, report, errors.Join(err, store.Close())
 	}
 	if err := h.writeConfig(ctx, config); err != nil {

@@ -176,8 +176,7 @@ func (h *host) writeHostStatus(ctx context.Context, s spec.HostStatus) error {
 // writeConfig makes the configuration the host's record, for every worker to
 // see; what a person set at run time stays.
 func (h *host) writeConfig(ctx context.Context, c spec.Config) error {
-	facts := h.facts()
-	if err := h.updateHost(ctx, func(r *spec.HostRecord) { r.Config, r.Facts = c, facts }); err != nil {
+	if err := h.updateHost(ctx, func(r *spec.HostRecord) { r.Config, r.Facts = c, facts() }); err != nil {
 		return err
 	}
 	h.mu.Lock()

@@ -27,11 +27,6 @@ func Workers() []Worker {
 			start: func(h *host, _ applier) func(context.Context) error { return h.followConfiguration },
 		},
 		{
-			Name: "facts", In: "the kernel's parameters", Out: "host record",
-			Doc:   "Tells provisioners, which may not see the kernel's files, what of the host's kernel bears on machines.",
-			start: func(h *host, _ applier) func(context.Context) error { return h.followFacts(factsInterval) },
-		},
-		{
 			Name: "runtime", In: "the runtime directory", Out: "that directory, the API's socket, how KVM guests run here",
 			Doc:   "Makes again what is removed of the runtime directory while the agent runs.",
 			start: func(h *host, _ applier) func(context.Context) error { return h.keepRuntime(runtimeInterval) },

@@ -85,9 +85,6 @@ type Machine struct {
 	// Disks are what is attached besides the root disk, by the order of their
 	// names.
 	Disks []Disk
-	// FilterIPv6: the host's bridges hand IPv6 packets to netfilter, which some
-	// hypervisors need to keep a guest to its IPv6 addresses.
-	FilterIPv6 bool
 	// ExpectAddress says that readiness includes an address; with NICs it does
 	// in any case, one on each of which the addresses are known.
 	ExpectAddress bool

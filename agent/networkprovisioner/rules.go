@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -44,16 +45,26 @@ func rules(d Desired, planned []Planned) firewall.Rules {
 		for _, k := range slices.Sorted(maps.Keys(p.Guests)) {
 			g := p.Guests[k]
 			machine := machines[ownerOf(k).Machine]
-			one := firewall.Guest{Owner: orUnknown(machine.UID), Bridge: p.Is.Bridge, MAC: g.MAC, Addresses: usable(p.Guests, k, machine)}
-			if machine.Type == spec.KVM { // LXD filters by itself
-				one.Port = containerbroker.PortOf(g.MAC)
-			}
-			if g.Released == nil && len(one.Addresses)+len(one.Port) > 0 {
+			one := firewall.Guest{Owner: orUnknown(machine.UID), Bridge: p.Is.Bridge, MAC: g.MAC, Ports: portsOf(k, g, machine), Addresses: usable(p.Guests, k, machine)}
+			if g.Released == nil {
 				r.Guests = append(r.Guests, one)
 			}
 		}
 	}
 	return r
+}
+
+// linkName is a device's name that the firewall takes; hypervisors give no other.
+var linkName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}$`)
+
+// portsOf are the host's ends of an interface: the name that every container
+// type gives it, and the name that it has where the instance is older than that.
+func portsOf(k string, g spec.GuestAddress, machine Guest) []string {
+	all := []string{containerbroker.PortOf(g.MAC)}
+	if at := machine.Ports[ownerOf(k).NIC].Device; linkName.MatchString(at) && at != all[0] {
+		all = append(all, at)
+	}
+	return all
 }
 
 // orUnknown is the owner of a guest whose machine is not known any more.

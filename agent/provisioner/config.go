@@ -134,6 +134,5 @@ func (c Config) Resolve(d Desired) containerbroker.Machine {
 		KeepGuest:  d.Record.Adopted || d.Record.GuestLost,
 		// Only who declares the machine may ask for its first boot again.
 		RerunFirstBoot: m.CloudInit.OnChange == spec.OnChangeRerun,
-		FilterIPv6:     c.Host.FiltersIPv6,
 	}
 }

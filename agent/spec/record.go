@@ -238,8 +238,6 @@ type HostRecord struct {
 type HostFacts struct {
 	// Boot tells this boot of the host from others; empty: it cannot be told.
 	Boot string `json:"boot,omitempty"`
-	// FiltersIPv6: the host's bridges hand IPv6 packets to netfilter.
-	FiltersIPv6 bool `json:"filters-ipv6,omitempty"`
 }
 
 // Encode marshals a record or status for the store; these types always can.

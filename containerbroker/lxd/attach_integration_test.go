@@ -113,7 +113,6 @@ func TestInterfacesInside(t *testing.T) {
 
 	m := machine("wired", server.TinyFingerprint, "token")
 	m.ExpectAddress = false // an interface of its own is enough to expect one
-	m.FilterIPv6 = true     // this host hands IPv6 packets to netfilter
 	m.NICs = []containerbroker.NIC{{
 		Name: "eth0", Bridge: br, MAC: "00:16:3E:aa:00:01", MTU: 1400, Static: true,
 		Addresses: []string{four + "10/24", six + "10/64"}, Gateways: []string{four + "1", six + "1"}, Nameservers: []string{four + "1"},
@@ -126,6 +125,10 @@ func TestInterfacesInside(t *testing.T) {
 	link := works(t, d, m.Name, "ip link show eth0")
 	if !strings.Contains(link, "mtu 1400") || !strings.Contains(link, "00:16:3e:aa:00:01") {
 		t.Errorf("eth0: %s", link)
+	}
+	// The host's firewall knows whose frames come in by the name of its end.
+	if port := host(t, "ip", "link", "show", "hn00163eaa0001"); !strings.Contains(port, "master "+br) {
+		t.Errorf("the host's end: %s", port)
 	}
 	// This image has no cloud-init, so nothing gives it its address.
 	_, err := d.WaitReady(t.Context(), m, nil)
@@ -142,9 +145,8 @@ func TestInterfacesInside(t *testing.T) {
 	ping4, ping6 := "ping -c 1 -W 2 "+four+"1", "ping -6 -c 1 -W 2 "+six+"1"
 	works(t, d, m.Name, ping4)
 	works(t, d, m.Name, "until "+ping6+"; do n=$((n+1)); [ $n -lt 10 ] || exit 1; done") // its address may be tentative
-	works(t, d, m.Name, fmt.Sprintf("ip addr add %s66/24 dev eth0; ip addr add %s66/64 dev eth0", four, six))
+	works(t, d, m.Name, fmt.Sprintf("ip addr add %s66/24 dev eth0", four))
 	fails(t, d, m.Name, ping4+" -I "+four+"66")
-	fails(t, d, m.Name, ping6+" -I "+six+"66")
 	works(t, d, m.Name, "ip link set eth0 down; ip link set eth0 address 00:16:3e:aa:00:66; ip link set eth0 up")
 	fails(t, d, m.Name, ping4)
 

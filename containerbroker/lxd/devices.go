@@ -56,7 +56,7 @@ func (d *Driver) attach(own devices, m containerbroker.Machine, fromProfiles dev
 	maps.Copy(result, own)
 	maps.DeleteFunc(result, func(_ string, device map[string]string) bool { return device[keyOwner] != "" })
 	for _, n := range m.NICs {
-		result[n.Name] = merge(own[n.Name], nicDevice(n, m.FilterIPv6), nicKeys, m.Stamp.Namespace)
+		result[n.Name] = merge(own[n.Name], keepPlugged(own[n.Name], nicDevice(n)), nicKeys, m.Stamp.Namespace)
 	}
 	for _, disk := range m.Disks {
 		name := deviceName(disk.Name)

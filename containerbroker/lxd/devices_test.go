@@ -16,7 +16,6 @@ func wiredMachine() containerbroker.Machine {
 	m.NICs = []containerbroker.NIC{{
 		Name: "eth0", Bridge: "br-lan", MAC: "00:16:3E:00:00:01", MTU: 1400, Addresses: []string{"10.20.0.10/24", "fd00::10/64"},
 	}}
-	m.FilterIPv6 = true
 	m.Disks = []containerbroker.Disk{
 		{Name: "fs-www", Source: "/run/hostler/www", Path: "/srv/www"},
 		{Name: "vol-data", Source: "/dev/loop3", Device: "/dev/hostler-data", ReadOnly: true},
@@ -51,8 +50,8 @@ func TestDevices(t *testing.T) {
 	want := devices{
 		"eth0": {
 			"type": "nic", "nictype": "bridged", "parent": "br-lan", "name": "eth0", "hwaddr": "00:16:3e:00:00:01", "mtu": "1400",
-			"security.mac_filtering": "true", "security.ipv4_filtering": "true", "security.ipv6_filtering": "true",
-			"ipv4.address": "10.20.0.10", "ipv6.address": "fd00::10", keyOwner: "hostler",
+			"security.mac_filtering": "true", "security.ipv4_filtering": "true",
+			"host_name": "hn00163e000001", "ipv4.address": "10.20.0.10", "user.hostler.ipv6": "fd00::10", keyOwner: "hostler",
 		},
 		"fs-www":   {"type": "disk", "source": "/run/hostler/www", "path": "/srv/www", keyOwner: "hostler"},
 		"vol-data": {"type": "unix-block", "source": "/dev/loop3", "path": "/dev/hostler-data", "mode": "0440", keyOwner: "hostler"},
@@ -81,49 +80,73 @@ func TestPorts(t *testing.T) {
 	}
 }
 
-// A guest is kept to its addresses as far as LXD and the host can.
+// A guest is kept to its addresses by LXD too, as far as every host can.
 func TestFilters(t *testing.T) {
 	m := wiredMachine()
 	nic := &m.NICs[0]
 	for what, c := range map[string]struct {
 		addresses []string
-		able      bool
-		want      map[string]string
+		four, six string
 		says      string
 	}{
-		"both":           {nic.Addresses, true, map[string]string{keyIPv4: "10.20.0.10", keyIPv6: "fd00::10"}, "10.20.0.10, fd00::10, mtu"},
-		"IPv4 only":      {[]string{"10.20.0.10/24"}, true, map[string]string{keyIPv4: "10.20.0.10", keyIPv6: "none"}, "no IPv6"},
-		"IPv6 only":      {[]string{"fd00::10/64"}, true, map[string]string{keyIPv4: "none", keyIPv6: "fd00::10"}, "no IPv4"},
-		"unable":         {nic.Addresses, false, map[string]string{keyIPv4: "10.20.0.10", keyIPv6: ""}, "IPv6 not filtered"},
-		"several":        {[]string{"10.20.0.10/24", "10.20.0.11/24"}, true, map[string]string{keyIPv4: "", keyIPv6: "none"}, "IPv4 not filtered"},
-		"the same twice": {[]string{"10.20.0.10/24", "10.20.0.10/16"}, true, map[string]string{keyIPv4: "10.20.0.10"}, ""},
-		"unknown":        {nil, true, map[string]string{keyIPv4: "", keyIPv6: ""}, "IPv4 not filtered, IPv6 not filtered"},
+		"both":           {nic.Addresses, "10.20.0.10", "fd00::10", "10.20.0.10, fd00::10, mtu"},
+		"IPv4 only":      {[]string{"10.20.0.10/24"}, "10.20.0.10", "none", "10.20.0.10, mtu"},
+		"IPv6 only":      {[]string{"fd00::10/64"}, "none", "fd00::10", "no IPv4"},
+		"several":        {[]string{"10.20.0.10/24", "10.20.0.11/24"}, "", "none", "IPv4 not filtered by LXD"},
+		"the same twice": {[]string{"10.20.0.10/24", "10.20.0.10/16"}, "10.20.0.10", "none", ""},
+		"unknown":        {nil, "", "", "IPv4 not filtered by LXD"},
 	} {
-		nic.Addresses, m.FilterIPv6 = c.addresses, c.able
+		nic.Addresses = c.addresses
 		device := attached(t, New(Options{}), nil, m, nil)["eth0"]
-		for key, want := range c.want {
-			if device[key] != want {
-				t.Errorf("%s: %s is %q, want %q", what, key, device[key], want)
-			}
+		if device[keyIPv4] != c.four || device[keySix] != c.six || device[keyIPv6]+device[keyFilterIPv6] != "" || device[keyFilterMAC] != "true" {
+			t.Errorf("%s: the device is %v", what, device)
 		}
-		if (device[keyIPv4] != "") != (device[keyFilterIPv4] != "") || (device[keyIPv6] != "") != (device[keyFilterIPv6] != "") {
+		if (device[keyIPv4] != "") != (device[keyFilterIPv4] != "") {
 			t.Errorf("%s: an address without a filter, which LXD refuses: %v", what, device)
 		}
 		if text := nicText("eth0", device); !strings.Contains(text, c.says) {
 			t.Errorf("%s: a person is told %q", what, text)
 		}
 	}
-	// A host that becomes able to is made use of, and the other way round.
-	nic.Addresses = wiredMachine().NICs[0].Addresses
-	m.FilterIPv6 = false
-	without := attached(t, New(Options{}), nil, m, nil)
-	if changes := New(Options{}).Diff(m, observed(without, nil)); len(changes) != 0 {
+}
+
+// An instance of an earlier release goes on without being plugged in anew: it
+// loses only LXD's filter of IPv6, and gets a name for the host's end with
+// whatever plugs it in anew.
+func TestAnOlderInstanceStaysPluggedIn(t *testing.T) {
+	d, m := New(Options{}), wiredMachine()
+	older := attached(t, d, nil, m, nil)
+	delete(older["eth0"], keyHostName)
+	delete(older["eth0"], keySix)
+	if changes := d.Diff(m, observed(older, nil)); len(changes) != 0 {
 		t.Errorf("changes: %+v", changes)
 	}
-	m.FilterIPv6 = true
-	changes := New(Options{}).Diff(m, observed(without, nil))
+	older["eth0"][keyFilterIPv6], older["eth0"][keyIPv6] = "true", "fd00::10"
+	changes := d.Diff(m, observed(older, nil))
 	if len(changes) != 1 || changes[0].Field != "nic eth0" || changes[0].Impact != containerbroker.ImpactLive {
 		t.Errorf("changes: %+v", changes)
+	}
+	now := attached(t, d, older, m, nil)
+	if now["eth0"][keyHostName]+now["eth0"][keySix]+now["eth0"][keyIPv6]+now["eth0"][keyFilterIPv6] != "" {
+		t.Errorf("the device is %v", now["eth0"])
+	}
+	if changes := d.Diff(m, observed(now, nil)); len(changes) != 0 {
+		t.Errorf("changes afterwards: %+v", changes)
+	}
+	m.NICs[0].MTU = 1300
+	if now = attached(t, d, now, m, nil); now["eth0"][keyHostName] != "hn00163e000001" || now["eth0"][keySix] != "fd00::10" {
+		t.Errorf("plugged in anew the device is %v", now["eth0"])
+	}
+	// Another address of either family is learned when the guest starts.
+	for _, address := range []string{"10.20.0.11/24", "fd00::11/64"} {
+		m := wiredMachine()
+		family := map[bool]int{true: 1, false: 0}[strings.Contains(address, ":")]
+		m.NICs[0].Addresses = append([]string{}, m.NICs[0].Addresses...)
+		m.NICs[0].Addresses[family] = address
+		changes := d.Diff(m, observed(attached(t, d, nil, wiredMachine(), nil), nil))
+		if len(changes) != 1 || changes[0].Impact != containerbroker.ImpactRestart {
+			t.Errorf("%s: changes: %+v", address, changes)
+		}
 	}
 }
 
@@ -147,7 +170,9 @@ func TestEveryAlterationShows(t *testing.T) {
 				i := observed(own, nil)
 				changes := d.Diff(m, i)
 				irrelevant := key == "readonly" && name == "vol-data" || key == "mode" && name == "fs-www" || key == keyOwner && value != "" ||
-					key == "readonly" && value != "" // no boolean: as if it were not there
+					key == "readonly" && value != "" || // no boolean: as if it were not there
+					(key == keyHostName || key == keySix) && value == "" || // as it was made by an earlier release
+					(key == keyFilterIPv6 || key == keyIPv6) // of no use without each other
 				if (len(changes) == 0) != irrelevant {
 					t.Errorf("%s of %s is %q: %+v", key, name, value, changes)
 				}

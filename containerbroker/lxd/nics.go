@@ -1,6 +1,7 @@
 package lxd
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -22,13 +23,17 @@ const (
 	keyFilterIPv6 = "security.ipv6_filtering"
 	keyIPv4       = "ipv4.address"
 	keyIPv6       = "ipv6.address"
+	keyHostName   = "host_name"
+	// keySix notes the addresses of IPv6 that the guest was given; LXD does
+	// nothing with it.
+	keySix = "user.hostler.ipv6"
 )
 
 // nicKeys are the keys of an interface that hostler writes or that would work
 // against those; all others (limits, priorities) are left to people.
 var nicKeys = []string{
 	"type", "nictype", "network", "name", keyParent, keyHWAddr, keyMTU,
-	keyFilterMAC, keyFilterIPv4, keyFilterIPv6, keyIPv4, keyIPv6,
+	keyFilterMAC, keyFilterIPv4, keyFilterIPv6, keyIPv4, keyIPv6, keyHostName, keySix,
 }
 
 // checkNames refuses what LXD would refuse in words of its own.
@@ -52,19 +57,18 @@ func checkNames(m containerbroker.Machine) error {
 	return nil
 }
 
-// nicDevice returns the device of an interface. A guest may send from its own
-// MAC address only, and, where it has addresses, from those only: a family in
-// which it has none is closed. On a bridge that is not its own LXD 5.0 can be
-// told one address of each family; a guest with several is not filtered in
-// that family. Where the host's bridges do not hand IPv6 packets to netfilter
-// (br_netfilter and its switch), LXD refuses to start an instance that is to be
-// filtered in IPv6; IPv4 and MAC addresses are filtered on every host.
-func nicDevice(n containerbroker.NIC, filterIPv6 bool) map[string]string {
+// nicDevice returns the device of an interface. The host's firewall filters
+// what comes in by its end, which is named by the MAC address. LXD's own filters
+// hold the guest besides, from its first frame on, as far as they work on every
+// host: to its MAC address, and in IPv4 to its address or, where it has none, to
+// nothing. On a bridge that is not its own LXD 5.0 can be told one address; a
+// guest with several is filtered by the firewall alone.
+func nicDevice(n containerbroker.NIC) map[string]string {
 	device := map[string]string{
 		"type": "nic", "nictype": "bridged", "name": n.Name, keyParent: n.Bridge, keyFilterMAC: "true",
 	}
 	if n.MAC != "" {
-		device[keyHWAddr] = strings.ToLower(n.MAC)
+		device[keyHWAddr], device[keyHostName] = strings.ToLower(n.MAC), containerbroker.PortOf(n.MAC)
 	}
 	if n.MTU != 0 {
 		device[keyMTU] = number(int64(n.MTU))
@@ -73,20 +77,32 @@ func nicDevice(n containerbroker.NIC, filterIPv6 bool) map[string]string {
 		return device
 	}
 	v4, v6 := guestprobe.ByFamily(n.Addresses)
-	filter := func(switchKey, key string, addresses []string) {
-		switch len(addresses) {
-		case 0:
-			device[switchKey], device[key] = "true", "none"
-		case 1:
-			device[switchKey], device[key] = "true", addresses[0]
-		}
-	}
-	filter(keyFilterIPv4, keyIPv4, v4)
-	if filterIPv6 {
-		filter(keyFilterIPv6, keyIPv6, v6)
+	device[keySix] = cmp.Or(strings.Join(v6, " "), "none")
+	switch len(v4) {
+	case 0:
+		device[keyFilterIPv4], device[keyIPv4] = "true", "none"
+	case 1:
+		device[keyFilterIPv4], device[keyIPv4] = "true", v4[0]
 	}
 	return device
 }
+
+// keepPlugged leaves a device that is plugged in without the name of the host's
+// end and the addresses of IPv6, if it is older than that and not plugged in anew for another
+// reason: a new name alone would cut the guest off for a moment. The firewall
+// knows such an end by the name that LXD gave it.
+func keepPlugged(have, want map[string]string) map[string]string {
+	same := func(key string) bool { return have[key] == want[key] }
+	if have[keyOwner] != "" && have[keyHostName] == "" && same(keyParent) && same(keyHWAddr) && same(keyMTU) {
+		delete(want, keyHostName)
+		delete(want, keySix)
+	}
+	return want
+}
+
+// sixOf are the addresses of IPv6 that a device was given, "" where it is too
+// old to tell.
+func sixOf(device map[string]string) string { return cmp.Or(device[keySix], device[keyIPv6]) }
 
 // nicText describes the interface that a device is. What nicDevice writes of
 // itself goes without saying; whatever else makes a difference is named.
@@ -104,7 +120,7 @@ func nicText(name string, device map[string]string) string {
 	say("network", "network")
 	say("mac", keyHWAddr)
 	say("", keyIPv4)
-	say("", keyIPv6)
+	say("", keySix)
 	say("mtu", keyMTU)
 	if kind := device["nictype"]; kind != "bridged" && (kind != "" || device["network"] == "") {
 		words = append(words, "type "+strconv.Quote(kind))
@@ -112,12 +128,16 @@ func nicText(name string, device map[string]string) string {
 	if inside := device["name"]; inside != name {
 		words = append(words, "name "+inside)
 	}
-	for _, f := range []struct{ name, key, address string }{
-		{"MAC address", keyFilterMAC, ""}, {"IPv4", keyFilterIPv4, keyIPv4}, {"IPv6", keyFilterIPv6, keyIPv6},
-	} {
+	if port := device[keyHostName]; port != "" && port != containerbroker.PortOf(device[keyHWAddr]) {
+		words = append(words, "host's end "+strconv.Quote(port))
+	}
+	if isTrue(device[keyFilterIPv6]) {
+		words = append(words, "IPv6 filtered by LXD")
+	}
+	for _, f := range []struct{ name, key, address string }{{"MAC address", keyFilterMAC, ""}, {"IPv4", keyFilterIPv4, keyIPv4}} {
 		switch {
 		case !isTrue(device[f.key]):
-			words = append(words, f.name+" not filtered")
+			words = append(words, f.name+" not filtered by LXD")
 		case device[f.address] == "none":
 			words = append(words, "no "+f.name)
 		}
@@ -130,10 +150,16 @@ func nicText(name string, device map[string]string) string {
 // when the machine names any, those that profiles give it besides.
 func nicTexts(m containerbroker.Machine, have raw) (wanted, found map[string]string) {
 	wanted, found = map[string]string{}, map[string]string{}
+	six := map[string]string{}
 	for _, n := range m.NICs {
-		wanted[n.Name] = nicText(n.Name, nicDevice(n, m.FilterIPv6))
+		device := nicDevice(n)
+		wanted[n.Name], six[n.Name] = nicText(n.Name, device), device[keySix]
 	}
 	for name, device := range have.own {
+		if device[keySix] == "" && six[name] != "" && device[keyOwner] != "" {
+			device = maps.Clone(device)
+			device[keySix] = cmp.Or(device[keyIPv6], six[name])
+		}
 		_, declared := wanted[name]
 		switch {
 		case device["type"] == mask && !declared && len(m.NICs) > 0: // as it should be
@@ -177,7 +203,7 @@ func readdressed(m containerbroker.Machine, name string, have map[string]string)
 	if at < 0 || have[keyOwner] == "" {
 		return false
 	}
-	want := nicDevice(m.NICs[at], isTrue(have[keyFilterIPv6]))
-	moved := func(key string) bool { return have[key] != "" && want[key] != "" && have[key] != want[key] }
-	return moved(keyIPv4) || moved(keyIPv6)
+	want := nicDevice(m.NICs[at])
+	moved := func(have, want string) bool { return have != "" && want != "" && have != want }
+	return moved(have[keyIPv4], want[keyIPv4]) || moved(sixOf(have), sixOf(want))
 }

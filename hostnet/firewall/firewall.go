@@ -63,16 +63,16 @@ type Ingress struct {
 	Sources     []netip.Prefix
 }
 
-// Guest is a NIC whose packets must bear its own addresses. Without Port that
-// holds for what passes through the host; what goes from guest to guest on the
-// same bridge is then left to the hypervisor's own filters.
+// Guest is a NIC whose frames must bear its own addresses.
 type Guest struct {
 	Owner  string
 	Bridge string
 	MAC    string
-	// Port is the host's end of the NIC, whose frames are filtered as they come
-	// in; empty where the hypervisor does so.
-	Port string
+	// Ports are the host's ends of the NIC, whose frames are filtered as they
+	// come in: the name that it is given, and the name that it has where an
+	// earlier release gave it none. Without any, only what passes through the
+	// host is held to MAC and IP addresses that go together.
+	Ports []string
 	// Addresses are all that the guest may use; none leaves only its MAC
 	// address fixed.
 	Addresses []netip.Addr
@@ -147,8 +147,10 @@ func (r Rules) Check() error {
 		if !goodMAC.MatchString(g.MAC) {
 			return invalid("%q is no MAC address", g.MAC)
 		}
-		if g.Port != "" && !goodBridge.MatchString(g.Port) {
-			return invalid("%q is no name of a network device", g.Port)
+		for _, port := range g.Ports {
+			if !goodBridge.MatchString(port) {
+				return invalid("%q is no name of a network device", port)
+			}
 		}
 		if !bridges[g.Bridge] {
 			return invalid("the guest %s is on the unknown bridge %s", g.Owner, g.Bridge)

@@ -1,7 +1,9 @@
 package firewall
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -37,7 +39,7 @@ func TestCheck(t *testing.T) {
 		`cannot make firewall rules: ingress is of tcp, udp or icmp, not "gre"`:                 {Networks: []Network{lan()}, Ingress: []Ingress{{Owner: "m", Bridge: "br-lan", Address: guest, Protocol: "gre", First: 9}}},
 		`cannot make firewall rules: "02:00:00:00:00:0G" is no MAC address`:                     {Networks: []Network{lan()}, Guests: []Guest{{Owner: "m", Bridge: "br-lan", MAC: "02:00:00:00:00:0G"}}},
 		`cannot make firewall rules: the guest m is on the unknown bridge br9`:                  {Networks: []Network{lan()}, Guests: []Guest{{Owner: "m", Bridge: "br9", MAC: "02:00:00:00:00:01"}}},
-		`cannot make firewall rules: "p\"x" is no name of a network device`:                     {Networks: []Network{lan()}, Guests: []Guest{{Owner: "m", Bridge: "br-lan", MAC: "02:00:00:00:00:01", Port: `p"x`}}},
+		`cannot make firewall rules: "p\"x" is no name of a network device`:                     {Networks: []Network{lan()}, Guests: []Guest{{Owner: "m", Bridge: "br-lan", MAC: "02:00:00:00:00:01", Ports: []string{`p"x`}}}},
 	} {
 		if err := r.Check(); err == nil || err.Error() != message || fault.KindOf(err) == fault.Transient {
 			t.Errorf("got %v, want %s", err, message)
@@ -163,4 +165,43 @@ func FuzzJudge(f *testing.F) {
 			(&Firewall{name: "hostler"}).judge(l, Rules{Networks: []Network{lan()}})
 		}
 	})
+}
+
+// A hundred guests take as many rules as two, in whatever order they are
+// declared: no frame and no listing meets a rule per guest.
+func TestGuestsAreElementsOfSets(t *testing.T) {
+	many := func(n int) Rules {
+		r := Rules{Networks: []Network{lan()}}
+		for i := range n {
+			r.Guests = append(r.Guests, Guest{
+				Owner: "m", Bridge: "br-lan", MAC: fmt.Sprintf("02:00:00:00:00:%02x", i), Ports: []string{fmt.Sprintf("hn%d", i)},
+				Addresses: []netip.Addr{netip.AddrFrom4([4]byte{10, 20, 0, byte(10 + i)}), netip.MustParseAddr(fmt.Sprintf("fd00:20::%x", 16+i))},
+			})
+		}
+		return r
+	}
+	count := func(r Rules) (n int) {
+		for _, c := range table(r) {
+			n += len(c.rules)
+		}
+		return n
+	}
+	if two, hundred := count(many(2)), count(many(100)); two != hundred {
+		t.Errorf("%d rules for two guests, %d for a hundred", two, hundred)
+	}
+	one, other := many(9), many(9)
+	slices.Reverse(other.Guests)
+	if script("t", []string{inet, bridge}, table(one)) != script("t", []string{inet, bridge}, table(other)) {
+		t.Error("another order gives another script")
+	}
+	text := script("t", []string{inet, bridge}, table(many(1)))
+	for _, want := range []string{
+		`udp dport 67 iifname . @th,288,48 != { "hn0" . 0x020000000000 } drop`,
+		`iifname . ip6 saddr != { "hn0" . fe80::ff:fe00:0 } drop`,
+		`iifname . @th,64,128 != { "hn0" . 0xfd000020000000000000000000000010 } drop`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s in\n%s", want, text)
+		}
+	}
 }

@@ -2,6 +2,8 @@ package firewall
 
 import (
 	"fmt"
+	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -12,35 +14,153 @@ const (
 	bridge = "bridge"
 )
 
-// port drops frames that come in by a guest's port and bear another's MAC or
-// IP address, in what they are and in what they say of neighbours, and, of a
-// guest with addresses, whatever is neither IP nor ARP and what makes it a
-// router.
-func port(c *chain, g Guest) {
-	add := func(format string, args ...any) {
-		c.add(g.Owner, `iifname %q %s drop`, g.Port, fmt.Sprintf(format, args...))
+// ofGuests owns the rules that hold for all guests together: each has a set
+// with an element per guest, so that neither a frame nor a listing meets a
+// rule per guest.
+const ofGuests = "guests"
+
+// Offsets in bits, and values, of what nft has no words for in all versions.
+const (
+	// The client's address of DHCP stands after the 8 bytes of UDP and 28 of its
+	// own (RFC 2131, 2).
+	chaddr = "@th,288,48"
+	// The address that a neighbour asks for or says to have comes after 8 bytes
+	// (RFC 4861, 4.3 and 4.4).
+	target = "@th,64,128"
+	// 0x3fa are the first bits of fe80::/10.
+	targetIsLocal, targetIsGlobal = "@th,64,10 0x3fa", "@th,64,10 != 0x3fa"
+	// ff:fe stands in the middle of a link-local address that is made of a MAC
+	// address (RFC 4291, A). Whose it is can be told, that of a random one not.
+	sourceOfMAC, targetOfMAC = "@nh,152,16 0xfffe", "@th,152,16 0xfffe"
+	// In a fragment the client's address may stand in another than the port does.
+	fragment = "ip frag-off & 0x3fff != 0"
+)
+
+// neighbours are the messages that claim an address: that a neighbour has it,
+// and that one is about to take it (RFC 4862, 5.4).
+var neighbours = []string{"icmpv6 type nd-neighbor-advert", "ip6 saddr :: icmpv6 type nd-neighbor-solicit"}
+
+// ports drops frames that come in by a guest's port and bear another's MAC or
+// IP address, in what they are, in what they say of neighbours and in what they
+// ask of DHCP; what makes a guest the router or DHCP server of a network that
+// has them; and, of a guest with addresses, whatever is neither IP nor ARP.
+func ports(c *chain, r Rules) {
+	var all, fixed, noRouter, noServer, macs, clients, locals, localTargets, four, six, targets elements
+	networks := map[string]Network{}
+	for _, n := range r.Networks {
+		networks[n.Bridge] = n
 	}
-	add("ether saddr != %s", g.MAC)
-	add("arp saddr ether != %s", g.MAC)
-	if len(g.Addresses) == 0 {
+	for _, g := range r.Guests {
+		n := networks[g.Bridge]
+		for _, port := range g.Ports {
+			local := linkLocal(g.MAC)
+			all.add(port)
+			macs.add(port, g.MAC)
+			clients.add(port, "0x"+strings.ReplaceAll(g.MAC, ":", ""))
+			locals.add(port, local.String())
+			localTargets.add(port, number(local))
+			if len(g.Addresses) > 0 {
+				fixed.add(port)
+			}
+			if len(g.Addresses)+len(n.Subnets) > 0 || n.HostAccess {
+				noRouter.add(port)
+			}
+			if n.Services || n.HostAccess {
+				noServer.add(port)
+			}
+			for _, a := range g.Addresses {
+				if a.Is4() {
+					four.add(port, a.String())
+					continue
+				}
+				six.add(port, a.String())
+				targets.add(port, number(a))
+			}
+		}
+	}
+	if len(all) == 0 {
 		return
 	}
-	four, six, targets := []string{"0.0.0.0"}, []string{"::", "fe80::/10"}, []string{}
-	for _, a := range g.Addresses {
-		if a.Is4() {
-			four = append(four, a.String())
-			continue
-		}
-		six = append(six, a.String())
-		bytes := a.As16()
-		targets = append(targets, fmt.Sprintf("@th,64,128 != 0x%x", bytes[:]))
+	add := func(format string, args ...any) { c.add(ofGuests, format, args...) }
+	add(`iifname != %s accept`, all.set())
+	add(`%s drop`, macs.without("ether saddr"))
+	add(`%s drop`, macs.without("arp saddr ether"))
+	add(`udp dport 67 %s drop`, fragment)
+	add(`udp dport 67 %s drop`, clients.without(chaddr))
+	add(`ip6 saddr fe80::/10 %s %s drop`, sourceOfMAC, locals.without("ip6 saddr"))
+	for _, claim := range neighbours {
+		add(`%s %s %s %s drop`, claim, targetIsLocal, targetOfMAC, localTargets.without(target))
 	}
-	add("ether type != { ip, ip6, arp }")
-	add("arp saddr ip != { %s }", strings.Join(four, ", "))
-	add("ip saddr != { %s }", strings.Join(four, ", "))
-	add("ip6 saddr != { %s }", strings.Join(six, ", "))
-	add("icmpv6 type nd-router-advert")
-	// The address that it says to have comes after 8 bytes (RFC 4861, 4.4);
-	// 0x3fa are the first bits of fe80::/10.
-	add("icmpv6 type nd-neighbor-advert @th,64,10 != 0x3fa %s", strings.Join(targets, " "))
+	if len(noRouter) > 0 {
+		add(`iifname %s icmpv6 type { nd-router-advert, nd-redirect } drop`, noRouter.set())
+	}
+	if len(noServer) > 0 {
+		add(`iifname %s udp dport { 68, 546 } drop`, noServer.set())
+	}
+	if len(fixed) == 0 {
+		return
+	}
+	add(`iifname != %s accept`, fixed.set())
+	add(`ether type != { ip, ip6, arp } drop`)
+	add(`arp saddr ip != 0.0.0.0 %s drop`, four.without("arp saddr ip"))
+	add(`ip saddr != 0.0.0.0 %s drop`, four.without("ip saddr"))
+	add(`ip6 saddr != { ::, fe80::/10 } %s drop`, six.without("ip6 saddr"))
+	for _, claim := range neighbours {
+		add(`%s %s %s drop`, claim, targetIsGlobal, targets.without(target))
+	}
+}
+
+// pairs drops what comes into a bridge from a guest's address and not from its
+// MAC address. It holds for whatever else is on the bridge, too.
+func pairs(c *chain, guests []Guest) {
+	for _, ip := range []string{"ip", "ip6"} {
+		var taken, own elements
+		for _, g := range guests {
+			for _, a := range g.Addresses {
+				if v, _ := version(a); v == ip {
+					taken.add(g.Bridge, a.String())
+					own.add(g.Bridge, a.String(), g.MAC)
+				}
+			}
+		}
+		if len(own) > 0 {
+			c.add(ofGuests, `iifname . %s saddr %s iifname . %s saddr . ether saddr != %s drop`, ip, taken.set(), ip, own.set())
+		}
+	}
+}
+
+// elements are those of a set that begin with the name of a device.
+type elements []string
+
+func (e *elements) add(device string, fields ...string) {
+	*e = append(*e, strings.Join(append([]string{fmt.Sprintf("%q", device)}, fields...), " . "))
+}
+
+// set renders the elements in an order of their own, each once.
+func (e elements) set() string {
+	all := slices.Clone(e)
+	slices.Sort(all)
+	return "{ " + strings.Join(slices.Compact(all), ", ") + " }"
+}
+
+// without matches a frame whose port and field are no element together.
+func (e elements) without(field string) string {
+	if len(e) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("iifname . %s != %s", field, e.set())
+}
+
+// linkLocal is the link-local address that is made of a MAC address (RFC 4291,
+// A).
+func linkLocal(mac string) netip.Addr {
+	var b [6]byte
+	_, _ = fmt.Sscanf(mac, "%02x:%02x:%02x:%02x:%02x:%02x", &b[0], &b[1], &b[2], &b[3], &b[4], &b[5])
+	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: b[0] ^ 2, b[1], b[2], 0xff, 0xfe, b[3], b[4], b[5]})
+}
+
+// number is an address as nft compares bytes.
+func number(a netip.Addr) string {
+	b := a.As16()
+	return fmt.Sprintf("0x%x", b[:])
 }

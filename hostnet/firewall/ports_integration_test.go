@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -24,7 +25,12 @@ const (
 	own6             = "fd000020000000000000000000000010"
 	other6           = "fd000020000000000000000000000011"
 	link6            = "fe800000000000000000000000000010"
-	allNodes         = "ff020000000000000000000000000001"
+	// Link-local addresses made of MAC addresses, and one that is not.
+	ownLocal    = "fe80000000000000000000fffe000010"
+	otherLocal  = "fe80000000000000000000fffe000011"
+	randomLocal = "fe800000000000001234567812345678"
+	nobody6     = "00000000000000000000000000000000"
+	allNodes    = "ff020000000000000000000000000001"
 )
 
 func ethernet(source, kind, payload string) string { return "ffffffffffff" + source + kind + payload }
@@ -33,20 +39,35 @@ func arp(mac, ip string) string {
 	return "0001" + "0800" + "06" + "04" + "0002" + mac + ip + ownMAC + other4
 }
 
-// ip4 is a datagram of UDP, ip6 a packet with the given payload; the mark that
-// each frame gets is eight bytes more. Bridges look at the lengths and at the
-// checksum of IPv4.
-func ip4(source string) string {
+// ip4 is a datagram of UDP from one port to another, ip6 a packet with the
+// given payload; the mark that each frame gets is eight bytes more. Bridges look
+// at the lengths and at the checksum of IPv4.
+func ip4(source string) string { return udp4(source, 0x1000, 0x2000, "0000", "", "") }
+
+func udp4(source string, from, to int, fragment, options, payload string) string {
+	length := len(payload)/2 + 8 + 8
+	words := 5 + len(options)/8
 	header := func(sum uint16) string {
-		return "4500002400004000" + "4011" + fmt.Sprintf("%04x", sum) + source + other4
+		return fmt.Sprintf("4%x00%04x0000%s4011%04x", words, 4*words+length, fragment, sum) + source + other4 + options
 	}
 	raw, _ := hex.DecodeString(header(0))
 	sum := uint32(0)
 	for i := 0; i < len(raw); i += 2 {
 		sum += uint32(raw[i])<<8 | uint32(raw[i+1])
 	}
-	return header(^uint16(sum+sum>>16)) + "1000" + "2000" + "0010" + "0000"
+	return header(^uint16(sum&0xffff+sum>>16)) + fmt.Sprintf("%04x%04x%04x0000", from, to, length) + payload
 }
+
+// bootp is the beginning of what a client with the MAC address asks of DHCP.
+func bootp(mac string) string {
+	return "01010600" + strings.Repeat("00", 24) + mac + strings.Repeat("00", 10)
+}
+
+// before puts an extension header before a message of ICMPv6, after makes it
+// the first fragment of two.
+func before(payload string) string { return "3a00010400000000" + payload }
+
+func fragmented(payload string) string { return "3a00000100000001" + payload }
 
 func ip6(source, next, payload string) string {
 	return fmt.Sprintf("60000000%04x%sff", len(payload)/2+8, next) + source + allNodes + payload
@@ -84,10 +105,11 @@ func packets(t *testing.T, n *nettest.Namespace, device string) int {
 // neighbours on the same bridge.
 func TestAGuestInAnothersName(t *testing.T) {
 	s := newSite(t)
+	bridgesAlone(t, s.host)
 	from, to := packets(t, s.guest, "eth0"), packets(t, s.second, "eth0")
 	f := newFirewall(t, s.host, "hostler")
 	r := rules()
-	r.Guests[0].Port = "g0"
+	r.Guests[0].Ports = []string{"g0"}
 	frames := []struct {
 		what, frame string
 		free, fixed bool // heard of a guest without addresses of its own, and with
@@ -107,7 +129,29 @@ func TestAGuestInAnothersName(t *testing.T) {
 		{"another's MAC and IPv4 address", ethernet(otherMAC, "0800", ip4(other4)), false, false},
 		{"another's IPv6 address", ethernet(ownMAC, "86dd", ip6(other6, "3a", advert("80", other6))), true, false},
 		{"another's neighbour advertisement", ethernet(ownMAC, "86dd", ip6(link6, "3a", advert("88", other6))), true, false},
-		{"a router's advertisement", ethernet(ownMAC, "86dd", ip6(link6, "3a", advert("86", own6))), true, false},
+		{"a router's advertisement", ethernet(ownMAC, "86dd", ip6(link6, "3a", advert("86", own6))), false, false},
+		{"a router's advertisement behind another header", ethernet(ownMAC, "86dd", ip6(link6, "00", before(advert("86", own6)))), false, false},
+		{"a router's advertisement in fragments", ethernet(ownMAC, "86dd", ip6(link6, "2c", fragmented(advert("86", own6)))), false, false},
+		{"a redirection", ethernet(ownMAC, "86dd", ip6(link6, "3a", advert("89", own6))), false, false},
+		{"a router's solicitation", ethernet(ownMAC, "86dd", ip6(ownLocal, "3a", advert("85", own6))), true, true},
+		{"a neighbour's solicitation", ethernet(ownMAC, "86dd", ip6(own6, "3a", advert("87", other6))), true, true},
+		{"a solicitation behind another's address", ethernet(ownMAC, "86dd", ip6(otherLocal, "3a", advert("87", own6))), false, false},
+		{"its link-local address made of its MAC address", ethernet(ownMAC, "86dd", ip6(ownLocal, "3a", advert("88", ownLocal))), true, true},
+		{"a random link-local address", ethernet(ownMAC, "86dd", ip6(randomLocal, "3a", advert("88", randomLocal))), true, true},
+		{"another's link-local address", ethernet(ownMAC, "86dd", ip6(otherLocal, "3a", advert("80", own6))), false, false},
+		{"the neighbour advertisement of another's link-local address", ethernet(ownMAC, "86dd", ip6(ownLocal, "3a", advert("88", otherLocal))), false, false},
+		{"the same behind another header", ethernet(ownMAC, "86dd", ip6(ownLocal, "00", before(advert("88", otherLocal)))), false, false},
+		{"the question whether its address is free", ethernet(ownMAC, "86dd", ip6(nobody6, "3a", advert("87", own6))), true, true},
+		{"that of its link-local address too", ethernet(ownMAC, "86dd", ip6(nobody6, "3a", advert("87", ownLocal))), true, true},
+		{"the question that keeps another from its address", ethernet(ownMAC, "86dd", ip6(nobody6, "3a", advert("87", other6))), true, false},
+		{"and from its link-local address", ethernet(ownMAC, "86dd", ip6(nobody6, "3a", advert("87", otherLocal))), false, false},
+		{"DHCP", ethernet(ownMAC, "0800", udp4("00000000", 68, 67, "0000", "", bootp(ownMAC))), true, true},
+		{"DHCP in another's name", ethernet(ownMAC, "0800", udp4("00000000", 68, 67, "0000", "", bootp(otherMAC))), false, false},
+		{"DHCP in another's name with an option of IP", ethernet(ownMAC, "0800", udp4("00000000", 68, 67, "0000", "01010101", bootp(otherMAC))), false, false},
+		{"the first fragment of DHCP", ethernet(ownMAC, "0800", udp4("00000000", 68, 67, "2000", "", "")), false, false},
+		{"what a DHCP server says", ethernet(ownMAC, "0800", udp4(own4, 67, 68, "0000", "", bootp(otherMAC))), false, false},
+		{"what one of IPv6 says", ethernet(ownMAC, "86dd", ip6(ownLocal, "11", "0223022200140000"+"07000000")), false, false},
+		{"what its client asks", ethernet(ownMAC, "86dd", ip6(ownLocal, "11", "0222022300140000"+"01000000")), true, true},
 		{"a frame of a VLAN", ethernet(ownMAC, "8100", "0005"+"0800"+ip4(other4)), true, false},
 		{"some other protocol", ethernet(ownMAC, "88cc", ip4(other4)), true, false},
 	}
@@ -170,8 +214,128 @@ func TestAGuestInAnothersName(t *testing.T) {
 	}
 }
 
+// bridgesAlone keeps bridged frames from the tables for IP, as Debian does.
+func bridgesAlone(t *testing.T, n *nettest.Namespace) {
+	t.Helper()
+	if _, err := os.Stat("/proc/sys/net/bridge"); err == nil {
+		n.Sysctl("net/bridge/bridge-nf-call-iptables=0")
+		n.Sysctl("net/bridge/bridge-nf-call-ip6tables=0")
+		n.Sysctl("net/bridge/bridge-nf-call-arptables=0")
+	}
+}
+
+// A guest tells its neighbour that the host's and another neighbour's addresses
+// are its own, and that it is the router: the neighbour's kernel believes none
+// of it, with the filters, and learns what is true.
+func TestANeighbourKeepsWhatItKnows(t *testing.T) {
+	for _, filtered := range []bool{false, true} {
+		s := newSite(t)
+		bridgesAlone(t, s.host)
+		s.host.IP("link set br-lan down")
+		s.host.IP("link set br-lan address 02:00:00:00:00:01")
+		s.host.IP("link set br-lan up")
+		s.host.IP("addr add fd00:20::1/64 dev br-lan nodad")
+		s.guest.IP("addr add fd00:20::10/64 dev eth0 nodad")
+		s.second.IP("addr add fd00:20::11/64 dev eth0 nodad")
+		s.second.Sysctl("net/ipv6/conf/eth0/accept_ra=2")
+		if filtered {
+			r := rules()
+			r.Guests[0].Ports = []string{"g0"}
+			r.Guests = append(r.Guests, firewall.Guest{Owner: "m2", Bridge: "br-lan", MAC: "02:00:00:00:00:11", Ports: []string{"g1"}, Addresses: []netip.Addr{
+				netip.MustParseAddr("10.20.0.11"), netip.MustParseAddr("fd00:20::11"),
+			}})
+			apply(t, newFirewall(t, s.host, "hostler"), r, true)
+		}
+		for _, address := range []string{"10.20.0.1", "10.20.0.10", "fd00:20::1", "fd00:20::10", "fe80::ff:fe00:1"} {
+			learns(t, s.second, address)
+		}
+		from, to := packets(t, s.guest, "eth0"), packets(t, s.second, "eth0")
+		send := func(frame string) {
+			t.Helper()
+			raw, err := hex.DecodeString(frame)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := unix.Write(from, raw); err != nil {
+				t.Fatal(err)
+			}
+		}
+		const stolen = "02000000feed"
+		mine := "0201" + stolen
+		for _, a := range []string{"fd000020000000000000000000000001", "fe800000000000000000" + "00fffe000001"} {
+			send(ethernet(ownMAC, "86dd", icmp6(ownLocal, "88"+"00"+"0000"+"20000000"+a+mine)))
+		}
+		send(ethernet(ownMAC, "0806", "0001"+"0800"+"06"+"04"+"0002"+stolen+"0a140001"+"020000000011"+other4))
+		send(ethernet(ownMAC, "86dd", icmp6(ownLocal, "86"+"00"+"0000"+"40000708"+"0000000000000000"+"0101"+ownMAC)))
+		send(ethernet(ownMAC, "0800", ip4(own4)) + hex.EncodeToString([]byte("the last")))
+		for end, buffer := time.Now().Add(5*time.Second), make([]byte, 2048); ; {
+			if n, _, err := unix.Recvfrom(to, buffer, 0); err == nil && strings.Contains(string(buffer[:n]), "the last") {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatal("the last frame is not heard")
+			}
+		}
+		taken := func(known string) bool {
+			return strings.Contains(known, "02:00:00:00:fe:ed") || strings.Contains(known, "proto ra")
+		}
+		known := func() string { return s.second.IP("neigh show dev eth0") + s.second.IP("-6 route show default") }
+		if now := known(); filtered && taken(now) {
+			t.Errorf("the neighbour knows\n%s", now)
+		}
+		if !filtered { // the attack is real
+			for end := time.Now().Add(5 * time.Second); !taken(known()); {
+				if time.Now().After(end) {
+					t.Fatalf("without filters the neighbour knows\n%s", known())
+				}
+			}
+		}
+	}
+}
+
+// learns waits until a guest knows the MAC address of a neighbour.
+func learns(t *testing.T, n *nettest.Namespace, address string) {
+	t.Helper()
+	if err := n.Do(func() error {
+		zone := ""
+		if strings.HasPrefix(address, "fe80") { // by its number: names are kept across namespaces
+			l, err := net.InterfaceByName("eth0")
+			if err != nil {
+				return err
+			}
+			zone = fmt.Sprintf("%%%d", l.Index)
+		}
+		c, err := net.Dial("udp", net.JoinHostPort(address+zone, "9"))
+		if err != nil {
+			return err
+		}
+		defer func() { _ = c.Close() }()
+		_, err = c.Write([]byte("x"))
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(5 * time.Second); !strings.Contains(n.IP("neigh show "+address+" dev eth0"), "lladdr"); {
+		if time.Now().After(end) {
+			t.Fatalf("nobody answers for %s", address)
+		}
+	}
+}
+
+// icmp6 is a message of ICMPv6 to all nodes with its checksum.
+func icmp6(source, payload string) string {
+	raw, _ := hex.DecodeString(source + allNodes + fmt.Sprintf("%08x", len(payload)/2) + "0000003a" + payload)
+	sum := uint32(0)
+	for i := 0; i+1 < len(raw); i += 2 {
+		sum += uint32(raw[i])<<8 | uint32(raw[i+1])
+	}
+	sum = sum&0xffff + sum>>16
+	payload = payload[:4] + fmt.Sprintf("%04x", ^uint16(sum+sum>>16)) + payload[8:]
+	return fmt.Sprintf("60000000%04x3aff", len(payload)/2) + source + allNodes + payload
+}
+
 func rules2() firewall.Rules {
 	r := rules()
-	r.Guests[0].Port = "g0"
+	r.Guests[0].Ports = []string{"g0"}
 	return r
 }

@@ -32,17 +32,11 @@ func table(r Rules) []chain {
 	local := chain{family: inet, name: "publish_local", hook: "type nat hook output priority -100"}
 	input := chain{family: inet, name: "to_host", hook: "type filter hook input priority filter"}
 	forward := chain{family: inet, name: "through", hook: "type filter hook forward priority filter"}
-	ports := chain{family: bridge, name: "ports", hook: "type filter hook prerouting priority filter"}
+	held := chain{family: bridge, name: "ports", hook: "type filter hook prerouting priority filter"}
 	source := chain{family: inet, name: "hide", hook: "type nat hook postrouting priority srcnat"}
 
-	for _, g := range sorted(r.Guests) {
-		if len(g.Addresses) > 0 {
-			guard(&spoof, g)
-		}
-		if g.Port != "" {
-			port(&ports, g)
-		}
-	}
+	pairs(&spoof, r.Guests)
+	ports(&held, r)
 	for _, n := range sorted(r.Networks) {
 		// With route_localnet, which a published port needs to be reached at
 		// 127.0.0.1, nobody but the host itself may send there.
@@ -64,8 +58,8 @@ func table(r Rules) []chain {
 		masquerade(&source, n)
 	}
 	chains := []chain{spoof, dnat, local, input, forward, source}
-	if len(ports.rules) > 0 {
-		chains = append(chains, ports)
+	if len(held.rules) > 0 {
+		chains = append(chains, held)
 	}
 	return chains
 }
@@ -90,25 +84,6 @@ func version(a netip.Addr) (ip, proto string) {
 		return "ip", "ipv4"
 	}
 	return "ip6", "ipv6"
-}
-
-// guard drops what a guest sends in another's name, and what others send in
-// the guest's.
-func guard(c *chain, g Guest) {
-	for _, four := range []bool{true, false} {
-		own := []string{"0.0.0.0"} // DHCP, before there is an address
-		ip := "ip"
-		if !four {
-			own, ip = []string{"::", "fe80::/10"}, "ip6"
-		}
-		for _, a := range g.Addresses {
-			if a.Is4() == four {
-				own = append(own, a.String())
-				c.add(g.Owner, `iifname %q %s saddr %s ether saddr != %s drop`, g.Bridge, ip, a, g.MAC)
-			}
-		}
-		c.add(g.Owner, `iifname %q ether saddr %s %s saddr != { %s } drop`, g.Bridge, g.MAC, ip, strings.Join(own, ", "))
-	}
 }
 
 // bounds drops packets from addresses that are not the network's.
