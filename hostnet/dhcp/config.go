@@ -3,6 +3,7 @@
 package dhcp
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"path/filepath"
@@ -34,6 +35,9 @@ type Network struct {
 	// own resolver configuration.
 	Upstream []netip.Addr
 	Hosts    []Host
+	// User is the account that dnsmasq runs as, with a group of the same name.
+	// Empty leaves that to Server.Ensure.
+	User string
 }
 
 // Range is a span of addresses, both ends included.
@@ -49,6 +53,11 @@ type Host struct {
 const (
 	defaultLease = time.Hour
 	leastLease   = 2 * time.Minute // dnsmasq's own
+	// hostLease is for guests with a fixed address: they keep it while the agent
+	// is away for hours.
+	hostLease = 12 * time.Hour
+	// mostLeases is a bound for what dnsmasq keeps in memory.
+	mostLeases = 1 << 17
 )
 
 var (
@@ -84,6 +93,12 @@ func Config(n Network, dir string) (string, error) {
 	}
 	line("bind-dynamic\nexcept-interface=lo\nno-hosts\nno-ping\ndomain-needed\nbogus-priv")
 	line("dhcp-authoritative\ndhcp-rapid-commit\nquiet-dhcp\nquiet-dhcp6\nquiet-ra")
+	// A client is its MAC address: by identities of its own choice it would get
+	// as many leases as it asks for.
+	line("dhcp-ignore-clid\ndhcp-lease-max=%d", n.leases())
+	if n.User != "" {
+		line("user=%s\ngroup=%s", n.User, n.User)
+	}
 	line("dhcp-leasefile=%s\npid-file=%s", filepath.Join(dir, leasesFile), filepath.Join(dir, pidFile))
 	if n.Domain != "" {
 		line("domain=%s\nlocal=/%s/\nexpand-hosts", n.Domain, n.Domain)
@@ -104,7 +119,10 @@ func Config(n Network, dir string) (string, error) {
 			line("dhcp-range=%s,%s,%s,%ds", r.First, r.Last, mask(subnet), int(lease.Seconds()))
 		} else {
 			six = true
-			line("dhcp-range=%s,%s,%d,%ds", r.First, r.Last, subnet.Bits(), int(lease.Seconds()))
+			// Clients of IPv6 choose their identities in any case. A guest with a
+			// fixed address gets no other.
+			line("dhcp-range=%s,static,%d,%ds", subnet.Addr(), subnet.Bits(), int(lease.Seconds()))
+			line("dhcp-range=tag:!known,%s,%s,%d,%ds", r.First, r.Last, subnet.Bits(), int(lease.Seconds()))
 		}
 	}
 	if six {
@@ -122,13 +140,26 @@ func Config(n Network, dir string) (string, error) {
 				fields = append(fields, a.String())
 			}
 		}
-		// An address of the records never runs out.
-		line("dhcp-host=%s,%s,infinite", strings.Join(fields, ","), h.Name)
+		line("dhcp-host=%s,%s,%ds", strings.Join(fields, ","), h.Name, int(hostLease.Seconds()))
 		if len(h.Addresses) > 0 {
 			line("host-record=%s", strings.Join(names, ","))
 		}
 	}
 	return b.String(), nil
+}
+
+// leases is how many there can be: no number of guests in the ranges keeps a
+// guest with a fixed address from its lease.
+func (n Network) leases() uint64 {
+	count := uint64(1)
+	for _, r := range n.Ranges {
+		first, last := r.First.As16(), r.Last.As16()
+		count += min(binary.BigEndian.Uint64(last[8:])-binary.BigEndian.Uint64(first[8:]), mostLeases) + 1
+	}
+	for _, h := range n.Hosts {
+		count += uint64(len(h.Addresses))
+	}
+	return min(count, mostLeases)
 }
 
 // search lists the domains in which guests look for short names, their own
@@ -153,6 +184,9 @@ func check(n Network, dir string) error {
 	}
 	if n.Domain != "" && !goodDomain.MatchString(n.Domain) {
 		return invalid("%q is no domain", n.Domain)
+	}
+	if n.User != "" && !goodName.MatchString(n.User) {
+		return invalid("%q is no account", n.User)
 	}
 	for _, d := range n.Search {
 		if !goodDomain.MatchString(d) {

@@ -36,8 +36,9 @@ func TestConfig(t *testing.T) {
 	for _, want := range []string{
 		"interface=br-lan\n", "bind-dynamic\n", "except-interface=lo\n",
 		"dhcp-range=10.20.0.100,10.20.0.199,255.255.255.0,3600s\n",
-		"dhcp-range=fd00:20::100,fd00:20::1ff,64,3600s\n", "enable-ra\n",
-		"dhcp-host=02:00:00:00:00:10,10.20.0.10,[fd00:20::10],web,infinite\n",
+		"dhcp-range=fd00:20::,static,64,3600s\ndhcp-range=tag:!known,fd00:20::100,fd00:20::1ff,64,3600s\n", "enable-ra\n",
+		"dhcp-ignore-clid\ndhcp-lease-max=360\n",
+		"dhcp-host=02:00:00:00:00:10,10.20.0.10,[fd00:20::10],web,43200s\n",
 		"host-record=web,10.20.0.10,fd00:20::10\n",
 		"domain=lan.internal\n", "no-resolv\nserver=192.0.2.53\n", "dhcp-leasefile=/run/x/leases\n",
 	} {

@@ -2,6 +2,7 @@ package dhcp
 
 import (
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -55,14 +56,23 @@ func ParseLeases(data []byte) []Lease {
 	return all
 }
 
-// passing returns the lines of a lease file without the leases that never run
-// out.
-func passing(text string) string {
+// passing returns the lines of a lease file without the leases of addresses
+// that are fixed now or that lie in no range, as those of the records do.
+func (n Network) passing(text string) string {
 	var kept strings.Builder
 	for line := range strings.Lines(text) {
-		if fields := strings.Fields(line); len(fields) != 5 || fields[0] != "0" {
+		fields := strings.Fields(line)
+		if len(fields) != 5 || fields[0] != "0" && n.lends(fields[2]) {
 			kept.WriteString(line)
 		}
 	}
 	return kept.String()
+}
+
+// lends says that an address is lent to whoever asks.
+func (n Network) lends(text string) bool {
+	a, err := netip.ParseAddr(text)
+	return err == nil &&
+		slices.ContainsFunc(n.Ranges, func(r Range) bool { return r.First.Compare(a) <= 0 && a.Compare(r.Last) <= 0 }) &&
+		!slices.ContainsFunc(n.Hosts, func(h Host) bool { return slices.Contains(h.Addresses, a) })
 }

@@ -7,9 +7,11 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"os/user"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"hostler/internal/atomicfile"
@@ -30,6 +32,18 @@ const (
 	poll      = 10 * time.Millisecond
 	maxLeases = 8 << 20
 )
+
+// Account is the user that the package makes for dnsmasq alone, so that nothing
+// else on the host may signal or trace it.
+const Account = "hostler-dnsmasq"
+
+// account is Account where the host has it, otherwise "".
+var account = sync.OnceValue(func() string {
+	if _, err := user.Lookup(Account); err != nil {
+		return ""
+	}
+	return Account
+})
 
 // Server is the dnsmasq of one network.
 type Server struct {
@@ -54,7 +68,12 @@ func (s *Server) argv() []string {
 
 // Ensure makes dnsmasq run with the network's configuration and says whether
 // it had to be started. Another configuration starts it anew; the leases stay.
+// dnsmasq runs as the account Account where the host has that, otherwise as its
+// own default, unless the network names another.
 func (s *Server) Ensure(ctx context.Context, n Network) (started bool, err error) {
+	if n.User == "" {
+		n.User = account()
+	}
 	text, err := Config(n, s.dir)
 	if err != nil {
 		return false, err
@@ -75,7 +94,7 @@ func (s *Server) Ensure(ctx context.Context, n Network) (started bool, err error
 			return false, err
 		}
 	}
-	if err := s.forget(); err != nil {
+	if err := s.forget(n); err != nil {
 		return false, err
 	}
 	if err := atomicfile.Write(s.path(configFile), []byte(text), 0o644); err != nil {
@@ -84,10 +103,10 @@ func (s *Server) Ensure(ctx context.Context, n Network) (started bool, err error
 	return true, s.start(ctx, n)
 }
 
-// forget drops the leases that never run out from the file of a dnsmasq that
-// does not run: those are of the records, which know better by now whose an
-// address is. dnsmasq would refuse it to its new holder.
-func (s *Server) forget() error {
+// forget drops the leases of fixed addresses from the file of a dnsmasq that
+// does not run: the records know better by now whose an address is. dnsmasq
+// would refuse it to its new holder.
+func (s *Server) forget(n Network) error {
 	old, err := os.ReadFile(s.path(leasesFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -95,7 +114,7 @@ func (s *Server) forget() error {
 	if err != nil {
 		return fmt.Errorf("cannot read the leases: %w", err)
 	}
-	if kept := passing(string(old)); kept != string(old) {
+	if kept := n.passing(string(old)); kept != string(old) {
 		return atomicfile.Write(s.path(leasesFile), []byte(kept), 0o644)
 	}
 	return nil

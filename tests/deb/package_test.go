@@ -217,7 +217,7 @@ func (p *packaged) installAgain() {
 func (p *packaged) purge() {
 	p.host.Sh("DEBIAN_FRONTEND=noninteractive apt-get -qq -y purge hostler </dev/null")
 	p.host.Sh("for p in /etc/hostler /var/lib/hostler /run/hostler /etc/sysctl.d/60-hostler.conf; do ! test -e $p || { echo $p is left; exit 1; }; done")
-	if out, err := p.host.Try("getent passwd hostler-lxd || getent group hostler hostler-admin"); err == nil {
+	if out, err := p.host.Try("getent passwd hostler-lxd || getent passwd hostler-dnsmasq || getent group hostler hostler-admin"); err == nil {
 		p.Errorf("accounts are left: %s", out)
 	}
 	if out := p.host.Sh("systemctl list-units --all --no-legend 'hostler*'"); strings.TrimSpace(out) != "" {

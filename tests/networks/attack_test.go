@@ -72,9 +72,11 @@ func TestAMachineOnLXDStaysItself(t *testing.T) {
 		}
 		return nil
 	}
+	began := time.Now()
 	must := func(machine, script string) {
 		t.Helper()
 		harness.Wait(t, machine+" to succeed", 20*time.Second, func() error { return sh(machine, script) })
+		t.Log(time.Since(began), script)
 	}
 	// What is its own passes: DHCP gave the address, IPv6 is added by hand.
 	must("victim", "ip -4 addr show eth0 | grep -q 10.221.7.11/")
