@@ -32,7 +32,6 @@ machines:
 // A machine on LXD speaks with its own addresses alone, on a host whose bridges
 // hand nothing to the tables for IP: all else is dropped at its port.
 func TestAMachineOnLXDStaysItself(t *testing.T) {
-	s, a := both(t)
 	for _, name := range []string{"iptables", "ip6tables", "arptables"} {
 		path := "/proc/sys/net/bridge/bridge-nf-call-" + name
 		if was, err := os.ReadFile(path); err == nil {
@@ -42,6 +41,7 @@ func TestAMachineOnLXDStaysItself(t *testing.T) {
 			t.Cleanup(func() { _ = os.WriteFile(path, was, 0o644) })
 		}
 	}
+	s, a := both(t)
 	a.Run("apply", "--allow", "destroy", "-f", a.File("site", attacked), "--wait", "--timeout", "2m")
 	mac := func(machine string) string {
 		var i api.Instance
@@ -72,11 +72,9 @@ func TestAMachineOnLXDStaysItself(t *testing.T) {
 		}
 		return nil
 	}
-	began := time.Now()
 	must := func(machine, script string) {
 		t.Helper()
 		harness.Wait(t, machine+" to succeed", 20*time.Second, func() error { return sh(machine, script) })
-		t.Log(time.Since(began), script)
 	}
 	// What is its own passes: DHCP gave the address, IPv6 is added by hand.
 	must("victim", "ip -4 addr show eth0 | grep -q 10.221.7.11/")
