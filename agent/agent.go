@@ -32,6 +32,9 @@ type Options struct {
 	Logger  *slog.Logger
 	// Provisioners says where they run.
 	Provisioners Placement
+	// Program is hostlerd, which reads images in a process of its own; empty:
+	// they are read in this process, as in tests that are no hostlerd.
+	Program string
 }
 
 func newToken() string { return uuid.NewString() }
@@ -90,7 +93,7 @@ func Run(ctx context.Context, o Options) error {
 // open reads the configuration and opens the store.
 func open(ctx context.Context, o Options) (*host, state.OpenReport, error) {
 	h := &host{
-		paths: o.Paths, drivers: drivers(), logger: o.Logger, now: time.Now, started: time.Now(), placement: o.Provisioners,
+		paths: o.Paths, drivers: drivers(), logger: o.Logger, now: time.Now, started: time.Now(), placement: o.Provisioners, program: o.Program,
 		metrics: newMetrics(o.Version), made: map[spec.ContainerType]driver{},
 		initialisers: map[spec.ContainerType]initialisers.Initialiser{}, notices: map[string]string{},
 		guardEnds: make(chan struct{}, 1),

@@ -32,6 +32,8 @@ type host struct {
 	logger  *slog.Logger
 	now     func() time.Time
 	started time.Time
+	// program is hostlerd's path; see Options.Program.
+	program string
 	// placement says where the provisioners run.
 	placement Placement
 	sources   storageprovisioner.Sources

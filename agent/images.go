@@ -25,16 +25,23 @@ func (h *host) openImages() error {
 		return fmt.Errorf("cannot open the image cache: %w", err)
 	}
 	h.images = cache
+	if h.program != "" && !images.Confines() {
+		h.notice("images", "the kernel has no Landlock (CONFIG_SECURITY_LANDLOCK, and landlock in lsm=): images are read by a user of their own, who may read the files that everyone may")
+	}
 	return nil
 }
 
 // imageOptions is what the configuration says of images.
 func (h *host) imageOptions(c spec.Config) images.Options {
+	var scan images.Scanner
+	if h.program != "" {
+		scan = images.Isolated(run.Host{}, h.program, "internal", "scan")
+	}
 	return images.Options{
 		Dir: h.paths.Images(), Sources: c.Images.Sources, Servers: c.Images.Servers, Refresh: c.Images.RefreshEvery(),
 		Runner: run.Host{}, Packages: imagePackages{h},
 		Mirrors: images.Mirrors{Debian: c.Apt.Mirror, Proxy: c.Apt.Proxy},
-		Log:     h.logger.With("part", "images"), Clock: h.now,
+		Log:     h.logger.With("part", "images"), Clock: h.now, Scan: scan,
 	}
 }
 

@@ -32,6 +32,7 @@ var fences = []struct {
 	{"modernc.org/sqlite", func(p string) bool { return p == "agent/state" }},
 	{"database/sql", func(p string) bool { return p == "agent/state" }},
 	{"github.com/juju/fslock", func(p string) bool { return p == "internal/hostlock" }},
+	{"github.com/landlock-lsm/go-landlock", func(p string) bool { return p == "containerbroker/images" }},
 	{"os/exec", func(p string) bool { return p == "internal/run" }},
 }
 

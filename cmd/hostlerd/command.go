@@ -2,11 +2,13 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"hostler/agent"
+	"hostler/containerbroker/images"
 	"hostler/internal/failpoint"
 	"hostler/internal/paths"
 	"hostler/internal/version"
@@ -31,7 +33,7 @@ func command() *cobra.Command {
 	flags.BoolVar(&debug, "debug", false, "log what is looked at, too")
 	options := func() (agent.Options, error) {
 		p, err := pathsOf(config, stateDir, runDir)
-		return agent.Options{Paths: p, Version: version.Version, Logger: agent.NewLogger(debug)}, err
+		return agent.Options{Paths: p, Version: version.Version, Logger: agent.NewLogger(debug), Program: "/proc/self/exe"}, err
 	}
 	root.RunE = func(cmd *cobra.Command, _ []string) error {
 		o, err := options()
@@ -95,6 +97,14 @@ func internalCommand() *cobra.Command {
 			for _, p := range failpoint.Points {
 				fmt.Fprintln(cmd.OutOrStdout(), p)
 			}
+		},
+	})
+	internal.AddCommand(&cobra.Command{
+		Use:   "scan PART ARCH",
+		Short: "Check the image in standard input, with no rights, as the agent does before it keeps the image",
+		Args:  cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return images.ScanAlone(cmd.Context(), os.Stdin, cmd.OutOrStdout(), images.Part(args[0]), args[1])
 		},
 	})
 	return internal

@@ -14,6 +14,7 @@ import (
 
 	"hostler/containerbroker/images"
 	"hostler/internal/fault"
+	"hostler/internal/run"
 )
 
 // onSmallDisk gives the cache a filesystem of its own with so many MiB, and
@@ -205,4 +206,18 @@ func TestEndlessIndexIsBounded(t *testing.T) {
 		t.Errorf("%d bytes in %d requests", sent.Load(), len(m.seen()))
 	}
 	tidy(t, dir)
+}
+
+// A cache with a scanner of its own takes and refuses by what that says.
+func TestImagesAreReadByAProcessOfTheirOwn(t *testing.T) {
+	path, sum := imageFile(t)
+	evil, evilSum := imageFile(t, file{name: "backup.yaml", body: "x"})
+	c := open(t, func(o *images.Options) { o.Scan = images.Isolated(run.Host{}, "/proc/self/exe", "alone") })
+	if a, err := c.Ensure(t.Context(), "file:"+path+"#sha256="+sum, images.FormatLXD, nil); err != nil || a.Digest != sum {
+		t.Errorf("got %+v, %v", a, err)
+	}
+	_, err := c.Ensure(t.Context(), "file:"+evil+"#sha256="+evilSum, images.FormatLXD, nil)
+	if !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), "backup.yaml") {
+		t.Errorf("got %v (%s)", err, fault.KindOf(err))
+	}
 }

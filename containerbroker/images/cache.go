@@ -60,6 +60,8 @@ type Options struct {
 	Busybox string
 	Log     *slog.Logger
 	Clock   func() time.Time
+	// Scan checks files before they are kept; nil means Scan in this process.
+	Scan Scanner
 	// Downloads tunes fetching; the zero value means the defaults.
 	Downloads Downloads
 }
@@ -97,6 +99,11 @@ func Open(o Options) (*Cache, error) {
 	}
 	if o.Clock == nil {
 		o.Clock = time.Now
+	}
+	if o.Scan == nil {
+		o.Scan = func(ctx context.Context, f *os.File, size int64, expect Expect) error {
+			return Scan(ctx, f, size, expect)
+		}
 	}
 	o.Downloads = o.Downloads.withDefaults()
 	c := &Cache{o: o, log: o.Log, flights: flights{log: o.Log}}

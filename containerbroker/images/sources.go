@@ -215,7 +215,7 @@ func (c *Cache) scanFile(ctx context.Context, path string, part Part) error {
 	if err != nil {
 		return err
 	}
-	return Scan(ctx, f, info.Size(), Expect{Part: part, Arch: c.o.Arch})
+	return c.o.Scan(ctx, f, info.Size(), Expect{Part: part, Arch: c.o.Arch})
 }
 
 // hashInto hashes one file for itself and into the hash of the whole.

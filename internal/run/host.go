@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"syscall"
 	"time"
 )
@@ -41,6 +42,17 @@ func (Host) Run(ctx context.Context, c Command) (Result, error) {
 		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER
 		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: n.FirstUser, Size: n.Users}}
 		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: n.FirstGroup, Size: n.Groups}}
+	}
+	if c.Unprivileged {
+		// The kernel sends the signal when the thread ends that started the
+		// program, not the process.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+		if os.Geteuid() == 0 {
+			cmd.SysProcAttr.Credential = &syscall.Credential{Uid: nobodyElse, Gid: nobodyElse}
+			cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWIPC
+		}
 	}
 	// Bounds only the copying of stdin after the program has ended.
 	cmd.WaitDelay = time.Second
@@ -123,6 +135,10 @@ func outcome(c Command, state *os.ProcessState, result Result, err error) error 
 	}
 	return failure
 }
+
+// nobodyElse is a user and a group that no other process has: systemd leaves
+// 65520 to 65533 unused, and dnsmasq may run as nobody.
+const nobodyElse = 65533
 
 // detach starts a daemon: its own session, no terminal, output in a file.
 func detach(cmd *exec.Cmd, c Command) (Result, error) {

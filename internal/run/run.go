@@ -49,6 +49,10 @@ type Command struct {
 	NoKill bool
 	// Users, when set, starts the program in a user namespace of its own.
 	Users *UserNamespace
+	// Unprivileged starts the program as a user and group that own nothing
+	// (65533), without others, in an IPC namespace of its own, and kills it with
+	// this process. Where this process is not root, only the last is done.
+	Unprivileged bool
 	// OnStart, when set, is told the program's process id once it runs.
 	OnStart func(pid int)
 	// Detach, when set, starts the program as a daemon in a session of its
