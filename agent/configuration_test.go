@@ -46,4 +46,10 @@ func TestImageConfigurationIsUsed(t *testing.T) {
 	if o.Refresh != 24*time.Hour || len(o.Sources) != 2 || o.Servers["x"] == "" || o.Mirrors.Debian != "http://m.example/debian" || o.Mirrors.Proxy != "http://p.example:3142" {
 		t.Errorf("%+v", o)
 	}
+	if o.Scan != nil {
+		t.Error("a program that is no hostlerd would start itself to read images")
+	}
+	if (&host{logger: slog.New(slog.DiscardHandler), program: "/usr/bin/hostlerd"}).imageOptions(config).Scan == nil {
+		t.Error("hostlerd reads images as root, in its own process")
+	}
 }
