@@ -38,9 +38,11 @@ type Local struct {
 	prepared []*sql.Stmt
 	hub      *hub
 
-	// turn is held by who writes; a channel, so that waiting ends with a
-	// context. It guards meta and sinceBackup.
+	// turn is held by who commits; a channel, so that waiting ends with a
+	// context. It guards meta and sinceBackup. queue holds what waits for it.
 	turn        chan struct{}
+	queue       queue
+	commits     atomic.Int64
 	meta        meta
 	sinceBackup int
 	backups     sync.WaitGroup
@@ -144,6 +146,7 @@ func (l *Local) commit(f func(ctx context.Context, m *meta) error) error {
 	if err != nil {
 		return l.fail("write", err)
 	}
+	l.commits.Add(1)
 	moved := m.revision != l.meta.revision
 	l.meta = m
 	if moved {
@@ -192,6 +195,9 @@ func isDamage(err error) bool {
 	}
 	return errors.Is(err, errDamaged)
 }
+
+// Commits counts the transactions since the store was opened.
+func (l *Local) Commits() int64 { return l.commits.Load() }
 
 // Dir is the directory of the store.
 func (l *Local) Dir() string { return l.files.dir }

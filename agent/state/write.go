@@ -9,18 +9,15 @@ import (
 	"hostler/internal/fault"
 )
 
-// Write makes the changes in one transaction.
+// Write makes the changes, all of them in one transaction.
 func (l *Local) Write(ctx context.Context, mode Mode, writes ...Write) ([]Result, error) {
 	if mode != Atomic && mode != Each {
 		return nil, fault.New(fault.Invalid, "cannot write: %q is no mode", mode)
 	}
-	if err := l.take(ctx); err != nil {
-		return nil, err
-	}
-	defer l.give()
-	results := make([]Result, len(writes))
+	var results []Result
 	var changed []ID
-	err := l.commit(func(ctx context.Context, m *meta) error {
+	err := l.change(ctx, len(writes), func(ctx context.Context, m *meta) error {
+		results, changed = make([]Result, len(writes)), nil
 		status := false
 		for i, w := range writes {
 			c, err := l.apply(ctx, m, w)
@@ -42,13 +39,14 @@ func (l *Local) Write(ctx context.Context, mode Mode, writes ...Write) ([]Result
 			return failpoint.Hit(failpoint.StoreEffectNoResult)
 		}
 		return nil
+	}, func() {
+		if len(changed) > 0 {
+			l.hub.changed(changed)
+			l.written()
+		}
 	})
 	if err != nil {
 		return nil, err
-	}
-	if len(changed) > 0 {
-		l.hub.changed(changed)
-		l.written()
 	}
 	if err := failpoint.Hit(failpoint.StoreResultNoAck); err != nil {
 		return nil, err
@@ -107,11 +105,7 @@ func (l *Local) Begin(ctx context.Context, in Intent) error {
 	if err := failpoint.Hit(failpoint.StoreBeforeIntent); err != nil {
 		return err
 	}
-	if err := l.take(ctx); err != nil {
-		return err
-	}
-	defer l.give()
-	err := l.commit(func(ctx context.Context, m *meta) error {
+	err := l.change(ctx, 1, func(ctx context.Context, m *meta) error {
 		_, err := scanIntent(l.stmts.intent.QueryRowContext(ctx, in.Token))
 		if err == nil {
 			return fault.New(fault.Conflict, "cannot begin to %s %s/%s: the token is in use", in.Action, in.Object.Kind, in.Object.Name)
@@ -123,11 +117,10 @@ func (l *Local) Begin(ctx context.Context, in Intent) error {
 		m.sum ^= chk
 		_, err = l.stmts.begin.ExecContext(ctx, in.Token, in.Object.Kind, in.Object.Name, in.UID, in.Action, in.Began.UnixNano(), in.Owner, chk)
 		return err
-	})
+	}, l.written)
 	if err != nil {
 		return err
 	}
-	l.written()
 	return failpoint.Hit(failpoint.StoreAfterIntent)
 }
 
@@ -136,11 +129,7 @@ func (l *Local) End(ctx context.Context, tokens ...string) error {
 	if len(tokens) == 0 {
 		return nil
 	}
-	if err := l.take(ctx); err != nil {
-		return err
-	}
-	defer l.give()
-	err := l.commit(func(ctx context.Context, m *meta) error {
+	return l.change(ctx, len(tokens), func(ctx context.Context, m *meta) error {
 		for _, token := range tokens {
 			in, err := scanIntent(l.stmts.intent.QueryRowContext(ctx, token))
 			if errors.Is(err, sql.ErrNoRows) {
@@ -155,11 +144,7 @@ func (l *Local) End(ctx context.Context, tokens ...string) error {
 			}
 		}
 		return nil
-	})
-	if err == nil {
-		l.written()
-	}
-	return err
+	}, l.written)
 }
 
 // Record appends events; one without a time happened now, one without a level
@@ -168,11 +153,7 @@ func (l *Local) Record(ctx context.Context, events ...Event) error {
 	if len(events) == 0 {
 		return nil
 	}
-	if err := l.take(ctx); err != nil {
-		return err
-	}
-	defer l.give()
-	err := l.commit(func(ctx context.Context, _ *meta) error {
+	return l.change(ctx, len(events), func(ctx context.Context, _ *meta) error {
 		for _, e := range events {
 			if e.Time.IsZero() {
 				e.Time = l.clock()
@@ -189,10 +170,5 @@ func (l *Local) Record(ctx context.Context, events ...Event) error {
 			return err
 		}
 		return failpoint.Hit(failpoint.StoreEventAppend)
-	})
-	if err != nil {
-		return err
-	}
-	l.hub.recorded()
-	return nil
+	}, l.hub.recorded)
 }

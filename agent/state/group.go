@@ -1,0 +1,221 @@
+package state
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"sync"
+
+	sqlite3 "modernc.org/sqlite/lib"
+
+	"hostler/internal/fault"
+)
+
+// Changes that wait for their turn are committed together: a sync of the disk
+// costs more than many changes. Each stands or falls by itself.
+
+// maxGroup bounds the rows that one commit writes for several changes: who
+// comes first does not wait long for those behind.
+const maxGroup = 1000
+
+type urgentKey struct{}
+
+// Urgent marks the changes made with ctx as those that somebody waits for:
+// they are committed before all others that wait.
+func Urgent(ctx context.Context) context.Context { return context.WithValue(ctx, urgentKey{}, true) }
+
+// pending is a change that waits for its commit.
+type pending struct {
+	ctx  context.Context //nolint:containedctx // of the call that waits for it
+	rows int
+	// make is run in a transaction, and run again if that came to nothing;
+	// then is run once after the commit, by who has the turn.
+	make func(ctx context.Context, m *meta) error
+	then func()
+	// done is closed when err, or panicked, is known.
+	done     chan struct{}
+	err      error
+	panicked any
+}
+
+func (p *pending) end(err error) {
+	p.err = err
+	close(p.done)
+}
+
+// queue holds what waits, in the order of its coming.
+type queue struct {
+	mu            sync.Mutex
+	urgent, usual []*pending
+}
+
+func (q *queue) add(p *pending) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if p.ctx.Value(urgentKey{}) != nil {
+		q.urgent = append(q.urgent, p)
+	} else {
+		q.usual = append(q.usual, p)
+	}
+}
+
+// drop takes a change out; false: it is being made.
+func (q *queue) drop(p *pending) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, list := range []*[]*pending{&q.urgent, &q.usual} {
+		if i := slices.Index(*list, p); i >= 0 {
+			*list = slices.Delete(*list, i, i+1)
+			return true
+		}
+	}
+	return false
+}
+
+// Waiting counts the changes that wait for their commit.
+func (l *Local) Waiting() int {
+	l.queue.mu.Lock()
+	defer l.queue.mu.Unlock()
+	return len(l.queue.urgent) + len(l.queue.usual)
+}
+
+// take takes out what goes into the next commit.
+func (q *queue) take() []*pending {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	var group []*pending
+	rows := 0
+	for _, list := range []*[]*pending{&q.urgent, &q.usual} {
+		n := 0
+		for ; n < len(*list) && (len(group) == 0 || rows+(*list)[n].rows <= maxGroup); n++ {
+			group = append(group, (*list)[n])
+			rows += (*list)[n].rows
+		}
+		*list = slices.Delete(*list, 0, n)
+		if len(*list) > 0 {
+			break
+		}
+	}
+	return group
+}
+
+// change makes a change durable, with others that wait. It returns ctx's error
+// only if nothing was changed.
+func (l *Local) change(ctx context.Context, rows int, do func(ctx context.Context, m *meta) error, then func()) error {
+	p := &pending{ctx: ctx, rows: max(rows, 1), make: do, then: then, done: make(chan struct{})}
+	l.queue.add(p)
+	select {
+	case l.turn <- struct{}{}:
+		func() {
+			defer l.give()
+			for !p.ended() {
+				l.commitGroup(l.queue.take())
+			}
+		}()
+	case <-p.done:
+	case <-ctx.Done():
+		if l.queue.drop(p) {
+			return ctx.Err()
+		}
+		<-p.done
+	}
+	if p.panicked != nil {
+		panic(p.panicked)
+	}
+	return p.err
+}
+
+func (p *pending) ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// commitGroup makes changes in one transaction. The caller has the turn.
+func (l *Local) commitGroup(group []*pending) {
+	err := l.open()
+	if err == nil {
+		err = l.Health()
+	}
+	defer func() { // whatever happens, nobody waits for ever
+		for _, p := range group {
+			if !p.ended() {
+				p.end(fault.New(fault.Transient, "cannot write the store: the commit broke off"))
+			}
+		}
+	}()
+	var left []*pending
+	for _, p := range group {
+		switch {
+		case err != nil:
+			p.end(err)
+		case p.ctx.Err() != nil:
+			p.end(p.ctx.Err())
+		default:
+			left = append(left, p)
+		}
+	}
+	if len(left) == 0 {
+		return
+	}
+	refused := make([]error, len(left))
+	err = l.commit(func(ctx context.Context, m *meta) error {
+		for i, p := range left {
+			shared := len(left) > 1
+			if refused[i] = l.try(ctx, m, p, shared); refused[i] != nil && (!shared || !isRefusal(refused[i])) {
+				return refused[i]
+			}
+		}
+		return nil
+	})
+	if err != nil && len(left) > 1 && sqliteCode(err) == sqlite3.SQLITE_FULL {
+		// There may be room for some of them.
+		for _, p := range left {
+			l.commitGroup([]*pending{p})
+		}
+		return
+	}
+	for i, p := range left {
+		if err == nil && refused[i] == nil && p.then != nil {
+			p.then()
+		}
+		if err != nil {
+			p.end(err)
+		} else {
+			p.end(refused[i])
+		}
+	}
+}
+
+// try makes one change. In a transaction that it shares, a change that is
+// refused leaves nothing behind.
+func (l *Local) try(ctx context.Context, m *meta, p *pending, shared bool) (err error) {
+	before := *m
+	if shared {
+		if _, err := l.conn.ExecContext(ctx, "SAVEPOINT change"); err != nil {
+			return err
+		}
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			p.panicked = v
+			l.log.Error("A change of the store ended in a panic.", "panic", fmt.Sprint(v), "stack", string(debug.Stack()))
+			err = fault.New(fault.Transient, "cannot write the store: %v", v)
+		}
+		if !shared {
+			return
+		}
+		undo := ""
+		if err != nil {
+			*m, undo = before, "ROLLBACK TO change; "
+		}
+		if _, failed := l.conn.ExecContext(ctx, undo+"RELEASE change"); failed != nil && (err == nil || isRefusal(err)) {
+			err = failed
+		}
+	}()
+	return p.make(ctx, m)
+}
