@@ -60,6 +60,8 @@ func (w *Worker) act(ctx context.Context, desired []Desired, steps []Step, nudge
 		}
 		if o.steps[0].removes() {
 			removing.left.Add(1)
+		} else if !w.queueUp(o, nudged) {
+			continue // its turn comes when others have theirs
 		}
 		w.mu.Lock()
 		w.busy[name] = true
@@ -90,6 +92,7 @@ type operation struct {
 	phase    int
 	reported time.Time
 	place    bool // holds one of the operations' places
+	queued   bool // counts among those that have had none yet
 	gone     bool // the record was removed
 	runs     bool // the instance ran before, or was started
 }
@@ -115,6 +118,7 @@ func (o *operation) run(ctx context.Context) {
 	if removes {
 		o.removing.left.Done()
 	}
+	w.leaveQueue(o)
 	w.mu.Lock()
 	delete(w.busy, name)
 	w.ended[name] = w.Now()
@@ -242,6 +246,7 @@ func (o *operation) enter(ctx context.Context) error {
 		}
 	}
 	o.place = true
+	o.w.leaveQueue(o)
 	_, err := o.stillWanted(ctx)
 	return err
 }

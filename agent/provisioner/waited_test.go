@@ -1,6 +1,7 @@
 package provisioner_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -24,6 +25,29 @@ func queued(r *rig, change ...func(*spec.MachineRecord)) (release func()) {
 	r.eventually("its image", func() bool { return r.fake.Calls(brokertest.EnsureImage) == 2 })
 	r.awaitPass()
 	return release
+}
+
+// However many machines are declared at once, few operations wait for a place:
+// all write to one store.
+func TestFewOperationsWaitHoweverManyMachinesAreDeclared(t *testing.T) {
+	r := newRig(t)
+	r.config.Concurrency = 1
+	release := r.fake.Block(brokertest.Create, "first")
+	r.declare("first")
+	r.start()
+	r.eventually("a create in flight", func() bool { return r.fake.Calls(brokertest.Create) == 1 })
+	const n, bound = 600, 300
+	for i := range n {
+		r.declare(fmt.Sprintf("m%d", i))
+	}
+	r.eventually("those that wait", func() bool { return r.fake.Calls(brokertest.EnsureImage) > 200 })
+	r.awaitPass()
+	r.awaitPass()
+	if got := r.fake.Calls(brokertest.EnsureImage); got > bound {
+		t.Errorf("%d operations were begun", got)
+	}
+	release()
+	r.eventually("the next ones", func() bool { return r.fake.Calls(brokertest.EnsureImage) > bound })
 }
 
 // P30: a machine whose declaration changes while it waits for a place among

@@ -53,8 +53,12 @@ type Worker struct {
 	waiting *reconcile.Limiter // waits for readiness hold no operation's place
 	ops     sync.WaitGroup
 
-	mu     sync.Mutex
-	busy   map[string]bool
+	mu   sync.Mutex
+	busy map[string]bool
+	// queued counts the operations that have had no place yet; more says that
+	// others were not begun for their number.
+	queued int
+	more   bool
 	nudged map[string]bool
 	ended  map[string]time.Time // when the last operation on a machine ended
 	paused map[string]pause
