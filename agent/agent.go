@@ -61,7 +61,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	if h.listener, err = api.ListenLasting(o.Paths.Socket(), socketGroup()); err != nil {
+	if h.listener, err = api.ListenLasting(o.Paths.Socket(), groupID(readGroup)); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -78,7 +78,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(ctx, h.listener) }()
-	h.sup.start(ctx, "watchdog", keepAlive)
+	h.sup.start(ctx, "watchdog", keepAlive(h.answers, h.logger))
 	h.logger.Info("The agent is ready.", "socket", o.Paths.Socket(), "version", o.Version)
 	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
 		h.logger.Warn("The service manager cannot be told that the agent is ready.", "error", err)
@@ -186,26 +186,6 @@ func (h *host) recover(t spec.ContainerType, every time.Duration) func(context.C
 
 // lateness is how often a hypervisor is looked for that may come late.
 const lateness = 10 * time.Second
-
-// keepAlive tells the service manager's watchdog that the agent lives.
-func keepAlive(ctx context.Context) error {
-	interval, err := daemon.SdWatchdogEnabled(false)
-	if err != nil || interval == 0 {
-		return err
-	}
-	tick := time.NewTicker(interval / 3)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-			if _, err := daemon.SdNotify(false, daemon.SdNotifyWatchdog); err != nil {
-				return fmt.Errorf("cannot answer the watchdog: %w", err)
-			}
-		}
-	}
-}
 
 // goroutineProvisioner runs a type's provisioner inside this process.
 type goroutineProvisioner struct {

@@ -104,7 +104,7 @@ func (h *host) awaitFolder(ctx context.Context, dir string, a applier) error {
 			return err
 		}
 		if len(files) == 0 {
-			if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // a folder of /etc that everybody may list
+			if err := makeFolder(dir); err != nil {
 				return fmt.Errorf("cannot make %s: %w", dir, err)
 			}
 			break
@@ -117,6 +117,23 @@ func (h *host) awaitFolder(ctx context.Context, dir string, a applier) error {
 	}
 	h.notice(dir, "")
 	return nil
+}
+
+// makeFolder makes the folder of declarations as the package does: they hold
+// user-data, which is for administrators only.
+func makeFolder(dir string) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil { //nolint:gosec // as /etc itself
+		return err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	if gid := groupID(adminGroup); gid != 0 {
+		if err := os.Chown(dir, -1, gid); err != nil {
+			return err
+		}
+	}
+	return os.Chmod(dir, 0o750) //nolint:gosec // its group are administrators
 }
 
 // applyFolder reads the files of a folder and puts them in force. It returns

@@ -383,3 +383,15 @@ func TestDeclarationsEndWithoutTheirFolder(t *testing.T) {
 		t.Error("it goes on")
 	}
 }
+
+// Declarations hold user-data: the folder is made as the package makes it.
+func TestTheFolderOfDeclarationsIsMadeForAdministratorsOnly(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "etc", "conf.d")
+	if err := makeFolder(dir); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(dir)
+	if err != nil || info.Mode().Perm() != 0o750 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+}

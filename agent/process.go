@@ -67,7 +67,7 @@ func RunWorker(ctx context.Context, name string, o Options) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	sup := newSupervisor(o.Logger, time.Now)
-	sup.start(ctx, "watchdog", keepAlive)
+	sup.start(ctx, "watchdog", keepAlive(nil, o.Logger))
 	counts := newCounts()
 	sup.start(ctx, "counts", func(ctx context.Context) error { return counts.tell(ctx, store.Count, countsEvery) })
 	sup.start(ctx, name, func(ctx context.Context) error {

@@ -44,10 +44,9 @@ func workerUsers(types []spec.ContainerType) map[uint32]spec.ContainerType {
 	return users
 }
 
-// socketGroup is the group that may reach the socket, root's where the
-// package's groups do not exist.
-func socketGroup() int {
-	g, err := user.LookupGroup(readGroup)
+// groupID is a group's id, 0, root's, where the package's groups do not exist.
+func groupID(name string) int {
+	g, err := user.LookupGroup(name)
 	if err != nil {
 		return 0
 	}

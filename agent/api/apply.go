@@ -45,6 +45,9 @@ func (s *Server) Apply(ctx context.Context, req ApplyRequest) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
+	if !req.DryRun {
+		s.auditApply(ctx, docs)
+	}
 	for _, a := range req.Allow {
 		if !slices.Contains(allowable, a) {
 			return Plan{}, fault.New(fault.Invalid, "cannot allow %q: %s can be allowed", clip(a, 32), strings.Join(allowable, ", "))
@@ -165,6 +168,9 @@ func (s *Server) settleApplied(w *world, docs []document, req ApplyRequest) (gon
 	w.enforce(m, docs)
 	if removed, err = w.settle(docs, removal{consent: consent, partial: s.unread(w) != ""}); err != nil {
 		return nil, nil, err
+	}
+	if err := w.checkCount(); err != nil {
+		return nil, nil, fault.New(fault.Invalid, "cannot apply %s: %w", names(docs), err)
 	}
 	return gone, removed, w.checkUsed(before)
 }

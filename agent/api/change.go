@@ -107,7 +107,15 @@ func (s *Server) adopt(ctx context.Context, i *in[AdoptRequest]) (*out[Machine],
 	if err != nil {
 		return nil, err
 	}
-	if err := s.rewrite(ctx, false, func(w *world) error { return w.adopt(a) }); err != nil {
+	if err := s.rewrite(ctx, false, func(w *world) error {
+		if err := w.adopt(a); err != nil {
+			return err
+		}
+		if err := w.checkCount(); err != nil {
+			return fault.New(fault.Invalid, "cannot adopt %s: %w", a.Name, err)
+		}
+		return nil
+	}); err != nil {
 		return nil, err
 	}
 	o, err := s.o.Backend.Get(ctx, state.ID{Kind: spec.KindMachine, Name: a.Name})

@@ -36,6 +36,8 @@ type world struct {
 	making map[string]bool
 	// obeyed: removals need no consent (hostler.yaml, "removals: obey").
 	obeyed bool
+	// most is how many machines the host takes, began how many there were.
+	most, began int
 }
 
 // declared is one declaration; a nil document is one that is to go.
@@ -106,10 +108,11 @@ func newWorld(objects []state.Object) (*world, error) {
 			if err := decodeObject(o, &r, nil); err != nil {
 				return nil, err
 			}
-			w.obeyed = r.Config.Removals == spec.RemovalsObey
+			w.obeyed, w.most = r.Config.Removals == spec.RemovalsObey, r.Config.MaxMachines
 		}
 	}
 	w.mergeAlone()
+	w.began = w.count()
 	return w, nil
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"hostler/agent/spec"
 	"hostler/agent/spec/documents"
+	"hostler/agent/state"
 	"hostler/internal/fault"
 )
 
@@ -48,6 +49,7 @@ type FolderAnswer struct {
 // configured, unless another document declares it or any file is refused. It is
 // idempotent.
 func (s *Server) ApplyFolder(ctx context.Context, f Folder) (FolderAnswer, error) {
+	ctx = state.Urgent(ctx) // a person has saved a file
 	var answer FolderAnswer
 	var docs []document
 	err := s.rewrite(ctx, false, func(w *world) error {
@@ -119,6 +121,9 @@ func (s *Server) refuses(ctx context.Context, docs []document, m documents.Merge
 	w.enforce(m, docs)
 	if _, err := w.settle(nil, removal{partial: true}); err != nil {
 		return nil, err
+	}
+	if why := w.checkCount(); why != nil {
+		return why, nil
 	}
 	return s.o.Service.Planner.Refuse(ctx, w.planned()), nil
 }

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"hostler/agent/state"
 	"hostler/internal/fault"
 )
 
@@ -69,6 +70,9 @@ func (s *Server) guard(rt route, next http.HandlerFunc) http.HandlerFunc {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, patience)
 			defer cancel()
+		}
+		if rt.right != rightWorker { // somebody waits for it
+			ctx = state.Urgent(ctx)
 		}
 		r = r.WithContext(ctx)
 		s.audit(rt, c, r)
@@ -199,6 +203,14 @@ func (s *Server) audit(rt route, c caller, r *http.Request) {
 	}
 	log.Log(r.Context(), level, "A change was asked for.", "route", rt.method+" "+rt.path,
 		"uid", c.UID, "gid", c.GID, "pid", c.PID, "exe", c.Exe, "change", clip(r.Header.Get(keyHeader), 64))
+}
+
+// auditApply names the declarations of an apply, which stand in its body, also
+// of an apply that is refused later.
+func (s *Server) auditApply(ctx context.Context, docs []document) {
+	c := callerFrom(ctx)
+	s.log.Info("Declarations are to be applied.", "declarations", clip(names(docs), 1024),
+		"uid", c.UID, "gid", c.GID, "pid", c.PID, "exe", c.Exe)
 }
 
 // refuse answers a request whose body was not read to its end. The connection

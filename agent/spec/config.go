@@ -15,6 +15,8 @@ type Config struct {
 	// Removals is hold or obey: whether objects with data that no document
 	// declares any more wait for consent.
 	Removals string `json:"removals"`
+	// MaxMachines is how many machines the host takes.
+	MaxMachines int `json:"max-machines"`
 	// Concurrency is how many instance operations run at once, per type.
 	Concurrency int `json:"concurrency"`
 	// StartRetries is how often a start that failed is tried again, RetryDelay
@@ -133,6 +135,7 @@ func DefaultConfig() Config {
 		Namespace:              "hostler",
 		Harvest:                "destroyed",
 		Removals:               RemovalsHold,
+		MaxMachines:            2000,
 		Concurrency:            4,
 		StartRetries:           10,
 		RetryDelay:             Duration(10 * time.Second),

@@ -30,6 +30,7 @@ func HarvestModes() []string { return []string{"none", "unknown", "destroyed", "
 
 const (
 	maxConcurrency = 64
+	maxMachines    = 100_000
 	maxRetries     = 1000
 	maxRetryDelay  = Duration(24 * time.Hour)
 	minRetryDelay  = Duration(10 * time.Millisecond)
@@ -65,6 +66,7 @@ func (c *configChecker) check(config *Config) {
 	c.matches("namespace", config.Namespace, nameForm, "a namespace: "+nameHelp)
 	c.word("harvest", config.Harvest, HarvestModes()...)
 	c.word("removals", config.Removals, RemovalsHold, RemovalsObey)
+	c.between("max-machines", config.MaxMachines, 1, maxMachines)
 	c.between("concurrency", config.Concurrency, 1, maxConcurrency)
 	c.between("start-retries", config.StartRetries, 0, maxRetries)
 	c.duration("retry-delay", config.RetryDelay, minRetryDelay)

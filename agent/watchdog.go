@@ -1,0 +1,70 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+
+	"hostler/agent/api"
+	"hostler/agent/spec"
+	"hostler/agent/state"
+)
+
+// keepAlive is the worker that feeds the service manager's watchdog, each time
+// after answers returned without an error within a third of the watchdog's
+// interval. Without answers it feeds it as long as the process runs.
+func keepAlive(answers func(context.Context) error, log *slog.Logger) func(context.Context) error {
+	return func(ctx context.Context) error {
+		interval, err := daemon.SdWatchdogEnabled(false)
+		if err != nil || interval == 0 {
+			return err
+		}
+		tick := time.NewTicker(interval / 3)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-tick.C:
+			}
+			if err := within(ctx, interval/3, answers); err != nil {
+				if ctx.Err() == nil {
+					log.Warn("The watchdog is not fed: the agent does not answer.", "error", err)
+				}
+				continue
+			}
+			if _, err := daemon.SdNotify(false, daemon.SdNotifyWatchdog); err != nil {
+				return fmt.Errorf("cannot answer the watchdog: %w", err)
+			}
+		}
+	}
+}
+
+func within(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
+	if f == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return f(ctx)
+}
+
+// answers reads the store and asks the API over its socket. Whoever answers
+// lives, also with an error: a restart would mend no full disk and no rush of
+// requests, and end what still can be asked. Silence is an error.
+func (h *host) answers(ctx context.Context) error {
+	_, err := h.local.Get(ctx, state.ID{Kind: spec.KindHost, Name: spec.HostName})
+	if errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+		return fmt.Errorf("the store cannot be read: %w", err)
+	}
+	client := api.NewClient(h.paths.Socket())
+	defer client.Close()
+	if _, err = client.Version(ctx); ctx.Err() != nil {
+		return fmt.Errorf("the API does not answer: %w", err)
+	}
+	return nil
+}
