@@ -107,3 +107,13 @@ func missing(section reflect.Type, said map[string]any, at string) (keys []strin
 	}
 	return keys
 }
+
+// Whoever adds a user to the group knows what that gives.
+func TestDocumentsSayThatTheAdministratorsGroupIsAsGoodAsRoot(t *testing.T) {
+	for _, name := range []string{"README.md", "docs/manual.md", "debian/hostlerd.8"} {
+		text := strings.Join(strings.Fields(read(t, name)), " ")
+		if !strings.Contains(text, "admin") || !regexp.MustCompile(`as good as (being )?root`).MatchString(text) {
+			t.Errorf("%s does not say it", name)
+		}
+	}
+}
