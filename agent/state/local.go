@@ -28,6 +28,7 @@ type Local struct {
 	maxEvents   int64
 
 	lock    *dirLock
+	present present
 	mark    *markFile
 	writer  *sql.DB
 	readers *sql.DB
@@ -143,6 +144,9 @@ func (l *Local) commit(f func(ctx context.Context, m *meta) error) error {
 		_, err := l.stmts.setMeta.ExecContext(ctx, m.storeID, m.generation, m.revision, m.sum, m.rebuilt, m.checksum())
 		return err
 	})
+	if err == nil {
+		err = l.present.check()
+	}
 	if err != nil {
 		return l.fail("write", err)
 	}

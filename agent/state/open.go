@@ -318,6 +318,9 @@ func (l *Local) finish(report OpenReport) (OpenReport, error) {
 	if err := l.advance(); err != nil {
 		return report, fmt.Errorf("cannot open the store: %w", err)
 	}
+	if l.present, err = l.files.seePresent(); err != nil {
+		return report, fault.New(fault.Transient, "cannot open the store: %w", err)
+	}
 	l.mark.set(l.meta.storeID, l.meta.revision)
 	report.Rebuilt, report.Reason = l.meta.rebuilt != "", l.meta.rebuilt
 	report.Fresh = report.Fresh && !report.Rebuilt
