@@ -22,6 +22,7 @@ import (
 	"hostler/hostnet"
 	"hostler/initialisers"
 	"hostler/internal/fault"
+	"hostler/internal/hostlock"
 	"hostler/internal/paths"
 )
 
@@ -46,8 +47,13 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
+	defer func() { _ = h.unclaim() }() // the kernel frees what it cannot
 	defer h.local.Close()
-	if report.Rebuilt {
+	old, err := h.openLineage(ctx)
+	if err != nil {
+		return err
+	}
+	if report.Rebuilt || old {
 		if err := h.forgetKnown(ctx, report); err != nil {
 			return err
 		}
@@ -68,9 +74,12 @@ func Run(ctx context.Context, o Options) error {
 	defer cancel()
 	h.prepareStorage(ctx)
 	h.prepareNetworks(ctx)
-	for _, t := range h.types() {
-		h.sup.start(ctx, "recovery-"+string(t), h.recover(t, lateness))
+	h.relearn = func() {
+		for _, t := range h.types() {
+			h.sup.start(ctx, "recovery-"+string(t), h.recover(t, lateness))
+		}
 	}
+	h.relearn()
 	for _, w := range Workers() {
 		if w.start != nil {
 			h.sup.start(ctx, w.Name, w.start(h, server))
@@ -96,7 +105,7 @@ func open(ctx context.Context, o Options) (*host, state.OpenReport, error) {
 		paths: o.Paths, drivers: drivers(), logger: o.Logger, now: time.Now, started: time.Now(), placement: o.Provisioners, program: o.Program,
 		metrics: newMetrics(o.Version), made: map[spec.ContainerType]driver{},
 		initialisers: map[spec.ContainerType]initialisers.Initialiser{}, notices: map[string]string{},
-		guardEnds: make(chan struct{}, 1),
+		guardEnds: make(chan struct{}, 1), compared: map[spec.ContainerType]bool{}, claims: map[spec.ContainerType]*hostlock.Lock{},
 	}
 	h.sup = newSupervisor(o.Logger, h.now)
 	config, err := h.awaitConfig(ctx)
@@ -104,6 +113,10 @@ func open(ctx context.Context, o Options) (*host, state.OpenReport, error) {
 		return nil, state.OpenReport{}, err
 	}
 	h.begun = config
+	// Only one that may work leaves anything behind.
+	if err := h.claimAll(ctx); err != nil {
+		return nil, state.OpenReport{}, errors.Join(err, h.unclaim())
+	}
 	if err := os.MkdirAll(o.Paths.StateDir, 0o700); err != nil {
 		return nil, state.OpenReport{}, fmt.Errorf("cannot make %s: %w", o.Paths.StateDir, err)
 	}
@@ -154,26 +167,45 @@ func (h *host) setUp(t spec.ContainerType) func(context.Context) error {
 	return func(ctx context.Context) error {
 		return containersetup.New(containersetup.Options{
 			Type: t, Store: loggedEvents{h.store, h.logger.With("worker", "setup-"+t)}, Initialiser: h.initialiser(t), Provisioner: h.provisioner(ctx, t),
-			Lock: h.lock, Prepared: func(ctx context.Context) error { return h.learn(ctx, t) },
+			Lock: h.lock, Prepared: func(ctx context.Context) error { return h.prepared(ctx, t) },
 			Clear: (&asides{host: h, t: t}).clear, Now: h.now, Logger: h.logger.With("worker", "setup-"+t),
 		}).Run(ctx)
 	}
 }
 
+// prepared learns a type before its provisioner starts. One that was learned
+// before is not held up by a hypervisor that does not answer: its machines'
+// statuses tell that, and recover goes on.
+func (h *host) prepared(ctx context.Context, t spec.ContainerType) error {
+	err := h.learn(ctx, t)
+	if err != nil && !h.lost.Load() && h.learned(ctx, t) == nil {
+		h.logger.Warn("Whether the store is an older copy is not known yet.", "type", t, "error", err)
+		return nil
+	}
+	return err
+}
+
 // recover is a worker that compares a hypervisor that is there already with a
 // new store, so that what a lost store knew is known again before anything is
 // declared anew. It ends when that is done, or there is no such hypervisor and
-// nothing was lost; what was lost may be on one that starts after the agent,
-// which is looked for from time to time.
+// nothing was lost; what was lost, or proves the store an older copy, may be on
+// one that starts after the agent, which is looked for from time to time.
 func (h *host) recover(t spec.ContainerType, every time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for {
 			err := h.learn(ctx, t)
-			if !fault.Is(err, fault.NotReady) {
-				return err
-			}
-			if !h.lost {
+			switch absent := fault.Is(err, fault.NotReady); {
+			case err == nil:
 				return nil
+			case h.lost.Load():
+				if !absent {
+					return err
+				}
+			case h.learned(ctx, t) != nil:
+				if absent {
+					return nil
+				}
+				return err
 			}
 			select {
 			case <-ctx.Done():

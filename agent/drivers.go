@@ -28,6 +28,8 @@ import (
 
 // constructors make what one container type needs.
 type constructors struct {
+	// socket is the hypervisor's, "" while there is none.
+	socket func(p paths.Paths) string
 	// driver is fault.NotReady until the hypervisor is there.
 	driver      func(h *host) (driver, error)
 	initialiser func(h *host, c spec.Config) initialisers.Initialiser
@@ -39,9 +41,18 @@ type constructors struct {
 // drivers names the drivers of every container type this agent can run.
 func drivers() map[spec.ContainerType]constructors {
 	return map[spec.ContainerType]constructors{
-		spec.LXD: {driver: newLXDDriver, initialiser: newLXDInitialiser, remote: newRemoteLXD},
-		spec.KVM: {driver: newKVMDriver, initialiser: newKVMInitialiser, remote: newRemoteKVM},
+		spec.LXD: {socket: lxdSocket, driver: newLXDDriver, initialiser: newLXDInitialiser, remote: newRemoteLXD},
+		spec.KVM: {socket: kvmSocket, driver: newKVMDriver, initialiser: newKVMInitialiser, remote: newRemoteKVM},
 	}
+}
+
+func lxdSocket(p paths.Paths) string { return p.FindLXDSocket(os.Getenv("LXD_DIR")) }
+
+func kvmSocket(p paths.Paths) string {
+	if _, err := os.Stat(p.LibvirtSocket()); err != nil {
+		return ""
+	}
+	return p.LibvirtSocket()
 }
 
 func newLXDDriver(h *host) (driver, error) {
@@ -58,7 +69,7 @@ func newRemoteLXD(p paths.Paths, namespace string, log *slog.Logger) (containerb
 
 // lxdAt returns a driver for the LXD of this host.
 func lxdAt(p paths.Paths, namespace string, o lxd.Options) (*lxd.Driver, error) {
-	o.Socket, o.Namespace = p.FindLXDSocket(os.Getenv("LXD_DIR")), namespace
+	o.Socket, o.Namespace = lxdSocket(p), namespace
 	if o.Socket == "" {
 		return nil, fault.New(fault.NotReady, "LXD is not set up on this host yet")
 	}
@@ -91,9 +102,9 @@ func newRemoteKVM(p paths.Paths, namespace string, log *slog.Logger) (containerb
 
 // kvmAt returns a driver for the libvirt of this host.
 func kvmAt(p paths.Paths, namespace string, o kvm.Options) (*kvm.Driver, error) {
-	o.Socket, o.Namespace = p.LibvirtSocket(), namespace
+	o.Socket, o.Namespace = kvmSocket(p), namespace
 	o.Accelerator = accelerator(p)
-	if _, err := os.Stat(o.Socket); err != nil {
+	if o.Socket == "" {
 		return nil, fault.New(fault.NotReady, "libvirt is not set up on this host yet")
 	}
 	return kvm.New(o), nil

@@ -30,7 +30,7 @@ func (g glance) Glance(ctx context.Context) (api.Glance, error) {
 		Started: g.started, Harvest: g.config().Harvest, Workers: g.workers(ctx),
 		Locks: g.locks(), Disk: g.disk(), Notices: g.allNotices(ctx), Guard: g.guarded(),
 	}
-	unknown, err := g.unknown(ctx)
+	unknown, _, err := g.unknown(ctx)
 	if err != nil {
 		view.Notices = append(view.Notices, err.Error())
 	}
@@ -97,12 +97,17 @@ func (g glance) allNotices(ctx context.Context) []string {
 	return texts
 }
 
-// unknown lists the instances with our stamp and no record.
-func (g glance) unknown(ctx context.Context) ([]api.UnknownInstance, error) {
-	rows := []api.UnknownInstance{}
+// unknown lists the instances with our stamp and no record, and the names of
+// those that another store's agent stamped for our namespace.
+func (g glance) unknown(ctx context.Context) (rows []api.UnknownInstance, another []string, err error) {
+	rows = []api.UnknownInstance{}
+	owner, err := g.owner(ctx)
+	if err != nil {
+		return rows, nil, err
+	}
 	objects, _, err := g.store.List(ctx, spec.KindMachine)
 	if err != nil {
-		return rows, fmt.Errorf("cannot read the machines: %w", err)
+		return rows, nil, fmt.Errorf("cannot read the machines: %w", err)
 	}
 	records := make(map[string]bool, len(objects))
 	for _, o := range objects {
@@ -115,13 +120,16 @@ func (g glance) unknown(ctx context.Context) ([]api.UnknownInstance, error) {
 		}
 		all, err := listSoon(ctx, d.Broker)
 		if err != nil {
-			return rows, err
+			return rows, nil, err
 		}
-		for _, i := range provisioner.Unknown(all, records, g.config().Namespace) {
+		for _, i := range provisioner.Unknown(all, records, owner) {
 			rows = append(rows, api.UnknownInstance{Type: string(t), Name: i.Name, UID: i.Stamp.UID})
 		}
+		for _, i := range owner.OfAnother(all) {
+			another = append(another, string(t)+"/"+i.Name)
+		}
 	}
-	return rows, nil
+	return rows, another, nil
 }
 
 // glanceTimeout is how long a glance waits for a hypervisor: a person looks
@@ -183,7 +191,8 @@ func (g glance) Doctor(ctx context.Context) ([]api.Check, error) {
 		add(name, "ok", fmt.Sprintf("%d MiB are free", d.Free>>20), "")
 	}
 	checks = append(checks, g.networkChecks(ctx)...)
-	if unknown, err := g.unknown(ctx); err != nil {
+	unknown, another, err := g.unknown(ctx)
+	if err != nil {
 		message, mend := err.Error(), "look whether the hypervisor's daemon runs"
 		if short := containerbroker.Unanswered(err); short != "" {
 			message, mend, _ = strings.Cut(message, "; ")
@@ -196,6 +205,10 @@ func (g glance) Doctor(ctx context.Context) ([]api.Check, error) {
 		}
 		add("unknown instances", "warning", strings.Join(names, ", ")+" bear our stamp and nothing declares them",
 			"take one over with `hostler adopt`, or delete them all with `hostler harvest unknown`")
+	}
+	if len(another) > 0 {
+		add("instances of another store", "warning", strings.Join(another, ", ")+" bear our namespace and the stamp of another store",
+			"give the two agents a namespace each; where there is no other agent, take them over with `hostler adopt`")
 	}
 	for _, text := range g.allNotices(ctx) {
 		if strings.HasPrefix(text, spec.KindNetwork+"/") {

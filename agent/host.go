@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"hostler/agent/api"
@@ -17,6 +18,7 @@ import (
 	"hostler/hostnet/guard"
 	"hostler/initialisers"
 	"hostler/internal/fault"
+	"hostler/internal/hostlock"
 	"hostler/internal/paths"
 )
 
@@ -49,9 +51,18 @@ type host struct {
 	// begun is the configuration that this process began with.
 	begun spec.Config
 	// lost: records were lost and may not all be found yet.
-	lost bool
-	// learning is held while records are written again from stamps.
+	lost atomic.Bool
+	// learning is held while records are written again from stamps. It guards
+	// compared: the types whose instances were looked through in this process.
 	learning sync.Mutex
+	compared map[spec.ContainerType]bool
+	// young: no hypervisor was looked through yet when this process began, or no
+	// stamp bore the mark of this store.
+	young bool
+	// relearn has every type looked through again; nil: nothing does.
+	relearn func()
+	// claims are held while this process lives, by container type.
+	claims map[spec.ContainerType]*hostlock.Lock
 
 	// consoles is held while a console's log is read and kept.
 	consoles sync.Mutex
@@ -86,6 +97,11 @@ func (h *host) driver(t spec.ContainerType) (driver, error) {
 	c, ok := h.drivers[t]
 	if !ok {
 		return driver{}, fault.New(fault.Invalid, "container type %q is not supported by this agent", t)
+	}
+	if c.socket != nil {
+		if err := h.claim(t, c.socket(h.paths), h.cfg.Namespace); err != nil {
+			return driver{}, err
+		}
 	}
 	d, err := c.driver(h)
 	if err != nil {

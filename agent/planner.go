@@ -78,10 +78,10 @@ func (p planner) planType(ctx context.Context, t spec.ContainerType, desired []p
 		})
 	}
 	config := provisioner.ConfigOf(record, t)
-	provisioner.Rest(desired, observed.Instances, config.Namespace, config.Host.Boot)
+	provisioner.Rest(desired, observed.Instances, config.Owner(), config.Host.Boot)
 	for _, s := range provisioner.Plan(desired, observed, provisioner.Policy{
 		// What a person looks at is what there is to do, not when.
-		Namespace: config.Namespace, Harvest: config.Harvest, Nudged: provisioner.NudgeAll(), Foresee: true,
+		Namespace: config.Namespace, Lineage: config.Lineage, Harvest: config.Harvest, Nudged: provisioner.NudgeAll(), Foresee: true,
 		Diff: func(m containerbroker.Machine, i containerbroker.Instance) []containerbroker.Change {
 			return differ.Diff(m, i)
 		},

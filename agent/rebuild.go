@@ -16,13 +16,14 @@ import (
 
 // learn compares a type's instances with the records, once in the life of a
 // store: instances that bear our stamp and have no record are those of a store
-// that was lost, and their records are written again from their stamps.
+// that was lost, and their records are written again from their stamps. At
+// each start of the agent it looks, too, whether the store is an older copy.
 // Nothing on the hypervisor is changed. fault.NotReady: there is none.
 func (h *host) learn(ctx context.Context, t spec.ContainerType) error {
 	// What its machines are given is found first. Where nothing was lost that
 	// can wait, and holds up no machine.
 	if err := h.learnStorage(ctx); err != nil {
-		if h.lost || ctx.Err() != nil {
+		if h.lost.Load() || ctx.Err() != nil {
 			return err
 		}
 		h.logger.Warn("The storage that is there cannot be compared with the records yet.", "error", err)
@@ -37,11 +38,8 @@ func (h *host) learnMachines(ctx context.Context, t spec.ContainerType) error {
 	h.learning.Lock()
 	defer h.learning.Unlock()
 	known, err := h.hostStatus(ctx)
-	if err != nil {
+	if err != nil || h.compared[t] && slices.Contains(known.Known, t) {
 		return err
-	}
-	if slices.Contains(known.Known, t) {
-		return nil
 	}
 	d, err := h.driver(t)
 	if err != nil {
@@ -49,6 +47,15 @@ func (h *host) learnMachines(ctx context.Context, t spec.ContainerType) error {
 	}
 	instances, err := d.Broker.List(ctx, false)
 	if err != nil {
+		return err
+	}
+	if err := h.compareAge(ctx, t, &known, instances); err != nil {
+		return err
+	}
+	if h.compared[t] = true; slices.Contains(known.Known, t) {
+		return nil
+	}
+	if instances, err = h.takeBack(ctx, instances); err != nil {
 		return err
 	}
 	objects, _, err := h.store.List(ctx)
@@ -74,8 +81,11 @@ func (h *host) learnMachines(ctx context.Context, t spec.ContainerType) error {
 // there: the next start takes its records for whole. A hypervisor that comes
 // later is looked through then, as on every host.
 func (h *host) settle(ctx context.Context) error {
-	if !h.lost || h.unfound(ctx) != "" {
+	if !h.lost.Load() || h.unfound(ctx) != "" {
 		return nil
+	}
+	if err := h.renew(ctx); err != nil {
+		return err
 	}
 	return h.local.Settle(ctx)
 }
@@ -99,7 +109,7 @@ func (h *host) forgetKnown(ctx context.Context, report state.OpenReport) error {
 	if err != nil {
 		return err
 	}
-	h.lost = true
+	h.lost.Store(true)
 	status.Known, status.KnownStorage = nil, false
 	if report.Quarantined != "" {
 		h.logger.Warn("The store was made anew.", "reason", report.Reason, "quarantined", report.Quarantined)

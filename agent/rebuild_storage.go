@@ -46,7 +46,7 @@ func (h *host) learnStorage(ctx context.Context) error {
 // unfound names, after records were lost, a hypervisor that is there and whose
 // machines were not yet compared with the records, or "".
 func (h *host) unfound(ctx context.Context) string {
-	if !h.lost {
+	if !h.lost.Load() {
 		return ""
 	}
 	known, err := h.hostStatus(ctx)

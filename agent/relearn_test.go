@@ -60,7 +60,7 @@ func (l *lossyHost) open() state.OpenReport {
 	}
 	l.host = &host{
 		paths: paths.Paths{RunDir: filepath.Join(l.dir, "run")}, local: store, store: store, logger: log, now: time.Now,
-		made: map[spec.ContainerType]driver{}, metrics: newMetrics("test"), notices: map[string]string{},
+		made: map[spec.ContainerType]driver{}, compared: map[spec.ContainerType]bool{}, metrics: newMetrics("test"), notices: map[string]string{},
 		sources: storageprovisioner.Sources{Volumes: map[string]storage.VolumeSource{"loop": l.disk}},
 		drivers: map[spec.ContainerType]constructors{
 			spec.LXD: {driver: func(*host) (driver, error) { return driver{Broker: l.lxd, Images: l.lxd}, nil }},
@@ -72,7 +72,11 @@ func (l *lossyHost) open() state.OpenReport {
 	if err := l.writeConfig(l.t.Context(), config); err != nil {
 		l.t.Fatal(err)
 	}
-	if report.Rebuilt {
+	old, err := l.openLineage(l.t.Context())
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	if report.Rebuilt || old {
 		if err := l.forgetKnown(l.t.Context(), report); err != nil {
 			l.t.Fatal(err)
 		}

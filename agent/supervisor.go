@@ -42,7 +42,7 @@ func restartDelay(n int) time.Duration { return min(time.Second<<min(n, 10), tim
 func (s *supervisor) start(ctx context.Context, name string, run func(context.Context) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.workers[name] != nil {
+	if w := s.workers[name]; w != nil && w.state.State != "stopped" {
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)

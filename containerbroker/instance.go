@@ -23,6 +23,10 @@ type Stamp struct {
 	// Record is the declared machine as JSON, enough to write its record again
 	// when the store was lost. At most 48 KiB.
 	Record string
+	// Store says which store's agent stamped the object, and at which revision
+	// of it; drivers keep it and never compare it. At most 256 printable bytes.
+	// Empty: an earlier version of the agent did.
+	Store string
 }
 
 // Is says whether the stamp is of the same namespace, UID and token as other,

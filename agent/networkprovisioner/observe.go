@@ -87,7 +87,7 @@ func ConfigOf(r spec.HostRecord) Policy {
 	if r.Harvest != "" {
 		harvest = r.Harvest
 	}
-	return Policy{Namespace: r.Config.Namespace, Sweep: harvest == "unknown" || harvest == "all"}
+	return Policy{Namespace: r.Config.Namespace, Sweep: !r.Lineage.Old && (harvest == "unknown" || harvest == "all")}
 }
 
 // Eyes look at the host; they change nothing.

@@ -27,7 +27,7 @@ func Unseen(life state.Life, s spec.MachineStatus) spec.MachineStatus {
 // host: they run since another time than the record tells, and whether they
 // can be used is found out anew.
 func Booted(desired []Desired, instances []containerbroker.Instance, c Config, busy map[string]bool, now time.Time) {
-	byUID := mine(desired, instances, c.Namespace)
+	byUID := mine(desired, instances, c.Owner())
 	boot := c.Host.Boot
 	for i := range desired {
 		d := &desired[i]

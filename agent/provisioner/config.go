@@ -12,6 +12,7 @@ import (
 // Config is what of the host's configuration bears on one container type.
 type Config struct {
 	Namespace              string
+	Lineage                spec.Lineage
 	Harvest                Harvest
 	Concurrency            int
 	StartRetries           int
@@ -26,6 +27,9 @@ type Config struct {
 	ReadersSeeConsoles bool
 }
 
+// Owner is whose instances the worker takes for its own.
+func (c Config) Owner() Owner { return Owner{c.Namespace, c.Lineage} }
+
 // ConfigOf takes what bears on a container type out of the host's record.
 func ConfigOf(r spec.HostRecord, t spec.ContainerType) Config {
 	c := r.Config.WithoutProxyUsers()
@@ -34,7 +38,7 @@ func ConfigOf(r spec.HostRecord, t spec.ContainerType) Config {
 		harvest = r.Harvest
 	}
 	return Config{
-		Namespace: c.Namespace, Harvest: Harvest(harvest), Concurrency: c.Concurrency, Pool: poolOf(c, t),
+		Namespace: c.Namespace, Lineage: r.Lineage, Harvest: Harvest(harvest), Concurrency: c.Concurrency, Pool: poolOf(c, t),
 		StartRetries: c.StartRetries, RetryDelay: time.Duration(c.RetryDelay),
 		TransientRetryInterval: time.Duration(c.TransientRetryInterval),
 		Guest: cloudinit.Guest{
@@ -121,7 +125,7 @@ func (c Config) Resolve(d Desired) containerbroker.Machine {
 	}
 	return containerbroker.Machine{
 		Name:     d.instanceName(),
-		Stamp:    containerbroker.Stamp{Namespace: c.Namespace, UID: d.UID, Record: string(record)},
+		Stamp:    containerbroker.Stamp{Namespace: c.Namespace, UID: d.UID, Record: string(record), Store: c.Lineage.Mark(d.Revision)},
 		CPUs:     m.CPUs,
 		Memory:   int64(m.Memory),
 		RootDisk: int64(m.RootDisk),

@@ -2,17 +2,19 @@ package provisioner
 
 import (
 	"encoding/json"
+	"slices"
 
+	"hostler/agent/spec"
 	"hostler/containerbroker"
 )
 
 // unknown plans for stamped instances without a record.
 func (w *world) unknown() []Step {
-	if !w.policy.Harvest.unknown() {
-		return nil
+	if !w.policy.Harvest.unknown() || w.policy.Lineage.Old || slices.ContainsFunc(w.all, w.policy.owner().Newer) {
+		return nil // a record that an older copy lacks says nothing
 	}
 	var steps []Step
-	for _, inst := range Unknown(w.all, w.records, w.policy.Namespace) {
+	for _, inst := range Unknown(w.all, w.records, w.policy.owner()) {
 		if w.policy.Busy[inst.Name] {
 			continue
 		}
@@ -24,13 +26,14 @@ func (w *world) unknown() []Step {
 	return steps
 }
 
-// Unknown returns the instances of the namespace whose uid is in no record. A
+// Unknown returns the instances of this store whose uid is in no record. A
 // copy that a person made of one bears its stamp and another name: it is
 // theirs.
-func Unknown(instances []containerbroker.Instance, records map[string]bool, namespace string) []containerbroker.Instance {
+func Unknown(instances []containerbroker.Instance, records map[string]bool, owner Owner) []containerbroker.Instance {
 	var unknown []containerbroker.Instance
 	for _, inst := range instances {
-		if inst.Stamp != nil && inst.Stamp.Namespace == namespace && !records[inst.Stamp.UID] && !isCopy(inst) {
+		origin, ours := owner.origin(inst)
+		if ours && origin == spec.OriginOurs && !records[inst.Stamp.UID] && !isCopy(inst) {
 			unknown = append(unknown, inst)
 		}
 	}

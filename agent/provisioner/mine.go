@@ -1,11 +1,53 @@
 package provisioner
 
-import "hostler/containerbroker"
+import (
+	"hostler/agent/spec"
+	"hostler/containerbroker"
+)
+
+// Owner is who takes instances for its own by their stamps.
+type Owner struct {
+	Namespace string
+	Lineage   spec.Lineage
+}
+
+// origin says whose an instance of the namespace is; ours is false for any other.
+func (o Owner) origin(i containerbroker.Instance) (origin spec.Origin, ours bool) {
+	if i.Stamp == nil || i.Stamp.Namespace != o.Namespace {
+		return 0, false
+	}
+	return o.Lineage.Of(i.Stamp.Store), true
+}
+
+// Owns says whether an instance bears the stamp of this store, or of one in
+// whose place it stands.
+func (o Owner) Owns(i containerbroker.Instance) bool {
+	origin, ours := o.origin(i)
+	return ours && origin != spec.OriginAnother
+}
+
+// Newer says whether an instance proves that the store is an older copy.
+func (o Owner) Newer(i containerbroker.Instance) bool {
+	origin, ours := o.origin(i)
+	return ours && origin == spec.OriginNewer
+}
+
+// OfAnother returns the instances of the namespace that another store's agent
+// stamped: they are not this agent's until a person adopts them.
+func (o Owner) OfAnother(instances []containerbroker.Instance) []containerbroker.Instance {
+	var found []containerbroker.Instance
+	for _, i := range instances {
+		if origin, ours := o.origin(i); ours && origin == spec.OriginAnother {
+			found = append(found, i)
+		}
+	}
+	return found
+}
 
 // mine returns the instance of each machine, by uid. A copy that a person made
 // of one bears its stamp too: it is told by its name, and by being younger
 // than the machine's own, and it is nobody's.
-func mine(desired []Desired, instances []containerbroker.Instance, namespace string) map[string]*containerbroker.Instance {
+func mine(desired []Desired, instances []containerbroker.Instance, owner Owner) map[string]*containerbroker.Instance {
 	records := make(map[string]*Desired, len(desired))
 	for i := range desired {
 		records[desired[i].UID] = &desired[i]
@@ -13,7 +55,7 @@ func mine(desired []Desired, instances []containerbroker.Instance, namespace str
 	byUID := make(map[string]*containerbroker.Instance, len(instances))
 	for i := range instances {
 		inst := &instances[i]
-		if inst.Stamp == nil || inst.Stamp.Namespace != namespace {
+		if !owner.Owns(*inst) {
 			continue
 		}
 		d := records[inst.Stamp.UID]

@@ -31,6 +31,7 @@ func (h Harvest) unknown() bool   { return h == HarvestUnknown || h == HarvestAl
 type Desired struct {
 	Name       string
 	UID        string
+	Revision   int64
 	Life       state.Life
 	Generation int64
 	Record     spec.MachineRecord
@@ -95,6 +96,7 @@ type Observed struct {
 // Policy is what else a plan depends on; a value, so that Plan stays pure.
 type Policy struct {
 	Namespace string
+	Lineage   spec.Lineage
 	Harvest   Harvest
 	Now       time.Time
 	// LongestDelay is the longest there can be before a retry; one that was put
@@ -111,6 +113,8 @@ type Policy struct {
 	Foresee bool
 	Diff    func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change
 }
+
+func (p Policy) owner() Owner { return Owner{p.Namespace, p.Lineage} }
 
 // Action is what a step does.
 type Action string

@@ -60,7 +60,7 @@ func Decode(objects []state.Object, t spec.ContainerType, c Config) ([]Desired, 
 		if o.Kind != spec.KindMachine {
 			continue
 		}
-		d := Desired{Name: o.Name, UID: o.UID, Life: o.Life, Generation: o.Generation}
+		d := Desired{Name: o.Name, UID: o.UID, Life: o.Life, Revision: o.Revision, Generation: o.Generation}
 		if err := decode(o, &d.Record, &d.Status); err != nil {
 			return nil, err
 		}
@@ -121,7 +121,7 @@ func (w *Worker) readConfig(objects []state.Object) error {
 // writeStatuses brings the status of every machine that is not busy up to
 // date, in one call.
 func (w *Worker) writeStatuses(ctx context.Context, desired []Desired, observed Observed, steps []Step, busy map[string]bool, now time.Time, detail bool) error {
-	instances := mine(desired, observed.Instances, w.currentConfig().Namespace)
+	instances := mine(desired, observed.Instances, w.currentConfig().Owner())
 	byUID := map[string][]Step{}
 	for _, s := range steps {
 		byUID[s.UID] = append(byUID[s.UID], s)

@@ -65,7 +65,7 @@ func newWorld(desired []Desired, observed Observed, policy Policy) *world {
 	w := &world{
 		policy:  policy,
 		records: make(map[string]bool, len(desired)),
-		byUID:   mine(desired, observed.Instances, policy.Namespace),
+		byUID:   mine(desired, observed.Instances, policy.owner()),
 		byName:  make(map[string]*containerbroker.Instance, len(observed.Instances)),
 		all:     observed.Instances,
 		intents: map[string][]state.Intent{},
@@ -128,6 +128,12 @@ func (w *world) conflict(d Desired, other *containerbroker.Instance) Step {
 	switch {
 	case other.Stamp != nil && other.Stamp.Namespace != w.policy.Namespace:
 		held = fmt.Sprintf("an instance named %q belongs to another agent (namespace %q): rename one of the two", other.Name, other.Stamp.Namespace)
+	case other.Stamp != nil && !w.policy.owner().Owns(*other):
+		held = fmt.Sprintf("an instance named %q bears the stamp of another store: take it over with `hostler adopt %s/%s`, "+
+			"or, where another agent has this namespace too, give one of the two another", other.Name, d.Record.Machine.Type, other.Name)
+	case other.Stamp != nil && w.policy.Lineage.Of(other.Stamp.Store) != spec.OriginOurs:
+		held = fmt.Sprintf("an instance named %q was made after the copy that this store is: take it over with `hostler adopt %s/%s`",
+			other.Name, d.Record.Machine.Type, other.Name)
 	case other.Stamp != nil:
 		held = fmt.Sprintf("an instance named %q is left over from an earlier record: delete it with `hostler harvest unknown`, or take it over with `hostler adopt %s/%s`",
 			other.Name, d.Record.Machine.Type, other.Name)

@@ -5,8 +5,8 @@ import "hostler/containerbroker"
 // Rest marks the machines that ran when the host went down and are not to
 // start with it: they stay stopped until a person starts them or applies
 // their declaration again. A change of any kind is a person's wish, too.
-func Rest(desired []Desired, instances []containerbroker.Instance, namespace, boot string) {
-	byUID := mine(desired, instances, namespace)
+func Rest(desired []Desired, instances []containerbroker.Instance, owner Owner, boot string) {
+	byUID := mine(desired, instances, owner)
 	for i := range desired {
 		d := &desired[i]
 		inst := byUID[d.UID]

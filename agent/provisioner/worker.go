@@ -155,10 +155,10 @@ func (w *Worker) lookAndAct(ctx context.Context, now time.Time) (time.Time, erro
 		w.resynced = now
 	}
 	config := w.currentConfig()
-	Rest(desired, observed.Instances, config.Namespace, config.Host.Boot)
+	Rest(desired, observed.Instances, config.Owner(), config.Host.Boot)
 	Booted(desired, observed.Instances, config, busy, now)
 	steps := Plan(desired, observed, Policy{
-		Namespace: config.Namespace, Harvest: config.Harvest, Now: now, LongestDelay: config.longestDelay(),
+		Namespace: config.Namespace, Lineage: config.Lineage, Harvest: config.Harvest, Now: now, LongestDelay: config.longestDelay(),
 		Busy: busy, Nudged: nudged, Diff: w.Differ.Diff,
 	})
 	if err := w.writeStatuses(ctx, desired, observed, steps, busy, now, detail); err != nil {

@@ -232,6 +232,8 @@ type HostRecord struct {
 	// Facts are what the agent sees of the host's kernel. Who provisions in a
 	// unit of its own cannot: the kernel's files are hidden there.
 	Facts HostFacts `json:"facts,omitzero"`
+	// Lineage is what stamps are compared with.
+	Lineage Lineage `json:"lineage,omitzero"`
 }
 
 // HostFacts is what bears on machines and is nobody's wish.

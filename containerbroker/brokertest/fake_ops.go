@@ -98,6 +98,7 @@ func (f *Fake) Update(ctx context.Context, m containerbroker.Machine, changes []
 	}
 	for _, c := range changes {
 		if g.set(c.Field, want) {
+			g.instance.Stamp.Store = m.Stamp.Store
 			f.note("update %s %s", m.Name, c.Field)
 		}
 		if _, isNIC := containerbroker.NICOf(c.Field); isNIC {

@@ -109,6 +109,7 @@ func (s *suite) machine(t *testing.T) containerbroker.Machine {
 		Name: name, ImageID: s.image, CPUs: 1, Memory: 128 << 20, Autostart: true, ExpectAddress: s.Address,
 		Stamp: containerbroker.Stamp{
 			Namespace: s.Namespace, UID: "uid-" + name, Token: "token-" + name,
+			Store:  "store-1 opening-1 7",
 			Record: `{"machine": {"image": "` + strings.Repeat("ü", 300) + `"}}`,
 		},
 	}

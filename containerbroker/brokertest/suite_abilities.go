@@ -65,7 +65,7 @@ func (s *suite) stamps(t *testing.T) {
 	stamper := s.Broker.(containerbroker.Stamper)
 	const name = "conform-adopted"
 	s.AddForeign(t, name)
-	stamp := containerbroker.Stamp{Namespace: s.Namespace, UID: "adopted", Token: "one", Record: strings.Repeat("x", 48<<10)}
+	stamp := containerbroker.Stamp{Namespace: s.Namespace, UID: "adopted", Token: "one", Store: "store-2 opening 1", Record: strings.Repeat("x", 48<<10)}
 	for range 2 { // a second time as after a lost answer
 		must(t, stamper.Stamp(t.Context(), name, nil, stamp))
 	}

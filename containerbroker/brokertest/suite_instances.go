@@ -228,7 +228,7 @@ func (s *suite) updateLive(t *testing.T) {
 	if s.Virtual {
 		m.Memory = 512 << 20 // less: more it gets when it starts
 	}
-	m.Stamp.Record = `{"changed": true}`
+	m.Stamp.Record, m.Stamp.Store = `{"changed": true}`, "store-1 opening-2 9"
 	changes := s.diff(t, m)
 	want := []string{"autostart", "cpus", "memory", "record", "root-disk"}
 	if len(changes) != len(want) {

@@ -147,7 +147,7 @@ func (d *Driver) plan(ctx context.Context, c *conn, m containerbroker.Machine, s
 		machine: m, uuid: uuid, settings: s, kind: d.domainType(), network: d.opts.Network,
 		root: where.path(rootName(m.Name, uuid)), seed: where.path(seedName(m.Name, uuid, sum)), log: where.path(logName(m.Name, uuid)),
 		note: note{
-			Namespace: m.Stamp.Namespace, UID: m.Stamp.UID, Token: m.Stamp.Token, Domain: uuid, Record: record, Making: true,
+			Namespace: m.Stamp.Namespace, UID: m.Stamp.UID, Token: m.Stamp.Token, Store: m.Stamp.Store, Domain: uuid, Record: record, Making: true,
 			Image: m.ImageID, Created: time.Now().UnixNano(), Pool: name, RootDisk: s.RootDisk,
 			UserData: digest(key, s.UserData), NetworkConfig: s.NetworkConfig, Sizes: sizesOf(m),
 		},

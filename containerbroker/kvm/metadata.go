@@ -90,7 +90,7 @@ func (d *Driver) stamp(ctx context.Context, name string, seen *containerbroker.S
 				}
 			}
 		}
-		n.Namespace, n.UID, n.Token, n.Domain = s.Namespace, s.UID, s.Token, def.domain.UUID
+		n.Namespace, n.UID, n.Token, n.Store, n.Domain = s.Namespace, s.UID, s.Token, s.Store, def.domain.UUID
 		if n.Record, err = seal(key, s.Record); err != nil {
 			return fault.New(fault.Invalid, "cannot seal the record: %v", err)
 		}

@@ -236,7 +236,7 @@ func (d *Driver) instanceOf(ctx context.Context, c *conn, def definition, name s
 		def.seenRunning(&s, &known)
 	}
 	if n := def.note; n != nil {
-		i.Stamp = &containerbroker.Stamp{Namespace: n.Namespace, UID: n.UID, Token: n.Token}
+		i.Stamp = n.stamp()
 		key, err := d.sealKey(ctx, c, n.Namespace, false)
 		if err != nil {
 			return i, err

@@ -26,7 +26,7 @@ const maxRecord = 48 << 10
 // declaration a domain has no word for. libvirt shows metadata to every local
 // user: the record is sealed, and of user-data only a keyed digest is kept.
 type note struct {
-	Namespace, UID, Token string
+	Namespace, UID, Token, Store string
 	// Domain is the UUID of the domain that it was written for: a clone made by
 	// hand has the note with a UUID of its own. Empty in notes of old.
 	Domain string
@@ -58,6 +58,7 @@ type element struct {
 	Namespace     string   `xml:"namespace,attr"`
 	UID           string   `xml:"uid,attr"`
 	Token         string   `xml:"token,attr"`
+	Store         string   `xml:"store,attr,omitempty"`
 	Domain        string   `xml:"domain,attr,omitempty"`
 	Making        bool     `xml:"making,attr,omitempty"`
 	Image         string   `xml:"image,attr,omitempty"`
@@ -73,7 +74,7 @@ type element struct {
 
 func (n note) element() element {
 	return element{
-		Namespace: n.Namespace, UID: n.UID, Token: n.Token, Domain: n.Domain, Making: n.Making, Image: n.Image, Created: n.Created,
+		Namespace: n.Namespace, UID: n.UID, Token: n.Token, Store: n.Store, Domain: n.Domain, Making: n.Making, Image: n.Image, Created: n.Created,
 		Pool: n.Pool, RootDisk: n.RootDisk, UserData: n.UserData, Record: n.Record, Left: strings.Join(n.Left, " "),
 		Sizes: writeSizes(n.Sizes),
 		// XML keeps no line ends as they are, and libvirt indents what it shows.
@@ -115,7 +116,7 @@ func noteOf(metadata string) *note {
 		return nil
 	}
 	return &note{
-		Namespace: e.Namespace, UID: e.UID, Token: e.Token, Domain: e.Domain, Making: e.Making, Image: e.Image, Created: e.Created,
+		Namespace: e.Namespace, UID: e.UID, Token: e.Token, Store: e.Store, Domain: e.Domain, Making: e.Making, Image: e.Image, Created: e.Created,
 		Pool: e.Pool, RootDisk: e.RootDisk, UserData: e.UserData, Record: strings.TrimSpace(e.Record), NetworkConfig: string(network),
 		Left: strings.Fields(e.Left), Sizes: readSizes(e.Sizes),
 	}
@@ -129,7 +130,7 @@ func checkStamp(s containerbroker.Stamp) error {
 	case len(s.Record) > maxRecord:
 		return fault.New(fault.Invalid, "its record has %d bytes, the limit is %d", len(s.Record), maxRecord)
 	}
-	for _, text := range []string{s.Namespace, s.UID, s.Token} {
+	for _, text := range []string{s.Namespace, s.UID, s.Token, s.Store} {
 		if clean(text, 256) != text {
 			return fault.New(fault.Invalid, "the stamp has unprintable characters")
 		}
@@ -142,7 +143,7 @@ func (n *note) stamp() *containerbroker.Stamp {
 	if n == nil {
 		return nil
 	}
-	return &containerbroker.Stamp{Namespace: n.Namespace, UID: n.UID, Token: n.Token}
+	return &containerbroker.Stamp{Namespace: n.Namespace, UID: n.UID, Token: n.Token, Store: n.Store}
 }
 
 // owned says that the note bears the stamp's owner.

@@ -200,6 +200,7 @@ func (u *updating) finish(ctx context.Context, changes []containerbroker.Change)
 	if err != nil {
 		return err
 	}
+	n.Store = u.m.Stamp.Store
 	for _, change := range changes {
 		if name, is := containerbroker.NICOf(change.Field); is {
 			n.Left = slices.DeleteFunc(n.Left, func(left string) bool { return left == name })

@@ -38,12 +38,17 @@ func configOf(s containerbroker.Settings, stamp containerbroker.Stamp) map[strin
 	} {
 		setField(config, field, s)
 	}
-	maps.Copy(config, stampConfig(stamp))
+	writeStamp(config, stamp)
 	return config
 }
 
-func stampConfig(s containerbroker.Stamp) map[string]string {
-	return map[string]string{keyNamespace: s.Namespace, keyUID: s.UID, keyToken: s.Token, keyRecord: s.Record}
+// writeStamp writes the stamp's keys, or removes those for which it has nothing.
+func writeStamp(config map[string]string, s containerbroker.Stamp) {
+	for key, value := range map[string]string{
+		keyNamespace: s.Namespace, keyUID: s.UID, keyToken: s.Token, keyRecord: s.Record, keyStore: s.Store,
+	} {
+		setKey(config, key, value)
+	}
 }
 
 // setField writes one field to a configuration and says whether the field is
@@ -70,12 +75,16 @@ func setField(config map[string]string, field string, s containerbroker.Settings
 	default:
 		return false
 	}
+	setKey(config, key, value)
+	return true
+}
+
+func setKey(config map[string]string, key, value string) {
 	if value == "" {
 		delete(config, key)
 	} else {
 		config[key] = value
 	}
-	return true
 }
 
 // number writes a limit; LXD reads a bare number of bytes. 0 is no limit.

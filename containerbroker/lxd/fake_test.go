@@ -96,3 +96,9 @@ func stamped(status api.StatusCode) api.Instance {
 	config[keyBaseImage] = "abc"
 	return api.Instance{Name: "web", StatusCode: status, Config: config}
 }
+
+func stampConfig(s containerbroker.Stamp) map[string]string {
+	config := map[string]string{}
+	writeStamp(config, s)
+	return config
+}

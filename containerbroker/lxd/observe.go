@@ -25,6 +25,7 @@ const (
 	keyUID       = "user.hostler.uid"
 	keyToken     = "user.hostler.token"
 	keyRecord    = "user.hostler.record"
+	keyStore     = "user.hostler.store"
 )
 
 // The configuration keys that follow the declaration.
@@ -214,6 +215,7 @@ func stampOf(config map[string]string) *containerbroker.Stamp {
 	}
 	return &containerbroker.Stamp{
 		Namespace: config[keyNamespace], UID: config[keyUID], Token: config[keyToken], Record: config[keyRecord],
+		Store: config[keyStore],
 	}
 }
 

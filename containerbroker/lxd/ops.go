@@ -48,6 +48,9 @@ func (d *Driver) Update(ctx context.Context, m containerbroker.Machine, changes 
 				return fault.New(fault.Invalid, "it has no field %q", change.Field)
 			}
 		}
+		if changed(found, *put) {
+			setKey(put.Config, keyStore, m.Stamp.Store)
+		}
 		return nil
 	})
 	if err == nil && pinned {
@@ -73,7 +76,7 @@ func (d *Driver) Stamp(ctx context.Context, name string, seen *containerbroker.S
 		if have == nil || have.UID != s.UID {
 			leaveDevices(put.Config, found.Devices)
 		}
-		maps.Copy(put.Config, stampConfig(s))
+		writeStamp(put.Config, s)
 		if found.Config = put.Config; have == nil && halfMade(found) {
 			put.Config[keyWhole] = "true"
 		}
@@ -92,9 +95,7 @@ func (d *Driver) Unstamp(ctx context.Context, name string, seen containerbroker.
 		if err := containerbroker.MayUnstamp(stampOf(found.Config), seen); err != nil {
 			return err
 		}
-		for key := range stampConfig(containerbroker.Stamp{}) {
-			delete(put.Config, key)
-		}
+		writeStamp(put.Config, containerbroker.Stamp{})
 		delete(put.Config, keyLeft)
 		delete(put.Config, keyWhole)
 		unpinInstanceID(put.Config)
@@ -125,7 +126,7 @@ func (d *Driver) edit(ctx context.Context, name string, change func(*client, api
 		if err := change(c, found, &put); err != nil {
 			return err
 		}
-		if maps.Equal(put.Config, found.Config) && maps.EqualFunc(put.Devices, found.Devices, maps.Equal) {
+		if !changed(found, put) {
 			return nil
 		}
 		op, err := c.start(http.MethodPut, instancePath(name), put, etag)
@@ -141,6 +142,10 @@ func (d *Driver) edit(ctx context.Context, name string, change func(*client, api
 			return err
 		}
 	}
+}
+
+func changed(found api.Instance, put api.InstancePut) bool {
+	return !maps.Equal(put.Config, found.Config) || !maps.EqualFunc(put.Devices, found.Devices, maps.Equal)
 }
 
 // SetPower implements containerbroker.Broker.

@@ -2,6 +2,8 @@
 package paths
 
 import (
+	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 )
@@ -118,6 +120,12 @@ func (p Paths) AgentLock() string { return filepath.Join(p.StateDir, "lock", "ag
 // HostLock is held while host-wide things change: packages, daemons, first
 // configuration. It is one per host, whatever the agent's own folders.
 func (p Paths) HostLock() string { return p.Host("/run/hostler/lock/host") }
+
+// Claim is held by the one agent of a namespace on the hypervisor whose socket
+// is in the directory of that device and inode, whatever the agent's own folders.
+func (p Paths) Claim(hypervisor string, device, inode uint64, namespace string) string {
+	return p.Host(fmt.Sprintf("/run/hostler/lock/agent-%s-%x-%x-%s", hypervisor, device, inode, url.PathEscape(namespace)))
+}
 
 // SysctlDropIn is the one sysctl.d file that hostler owns.
 func (p Paths) SysctlDropIn() string { return p.Host("/etc/sysctl.d/60-hostler.conf") }

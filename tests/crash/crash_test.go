@@ -25,6 +25,9 @@ func TestOnLXD(t *testing.T) {
 		{"damaged store", damagedStore},
 		{"two agents", twoAgents},
 		{"two namespaces", twoNamespaces},
+		{"older state", olderState},
+		{"one namespace", oneNamespace},
+		{"one namespace unlocked", oneNamespaceUnlocked},
 	} {
 		t.Run(part.name, func(t *testing.T) { part.run(t, lxd) })
 	}

@@ -19,9 +19,11 @@ import (
 func twoAgents(t *testing.T, lxd *lxdtest.Server) {
 	w := newWorld(t, lxd, "two")
 	w.start()
+	// Of another namespace, so that the state directory alone is in its way.
+	config := w.write("etc-2/hostler.yaml", "namespace: two-more\n")
 	began := time.Now()
-	_, err := harness.Try([]string{"LXD_DIR=" + lxd.Dir}, filepath.Join(w.bin, "hostlerd"),
-		"--config", w.path("etc/hostler.yaml"), "--state-dir", w.path("state"), "--run-dir", w.path("run-2"))
+	_, err := harness.Try([]string{"LXD_DIR=" + lxd.Dir}, "nsenter", "--mount="+w.room.String(), filepath.Join(w.bin, "hostlerd"),
+		"--config", config, "--state-dir", w.path("state"), "--run-dir", w.path("run-2"))
 	took := time.Since(began)
 	if err == nil {
 		t.Fatal("a second agent ended well")
