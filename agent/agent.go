@@ -173,9 +173,9 @@ func (h *host) setUp(t spec.ContainerType) func(context.Context) error {
 	}
 }
 
-// prepared learns a type before its provisioner starts. One that was learned
-// before is not held up by a hypervisor that does not answer: its machines'
-// statuses tell that, and recover goes on.
+// prepared runs learn before a type's provisioner starts. A type that this store
+// learned before need not wait for its hypervisor's answer: the provisioner
+// reports the silence in the machines' statuses, and recover tries again.
 func (h *host) prepared(ctx context.Context, t spec.ContainerType) error {
 	err := h.learn(ctx, t)
 	if err != nil && !h.lost.Load() && h.learned(ctx, t) == nil {

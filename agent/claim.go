@@ -14,8 +14,8 @@ import (
 	"hostler/internal/hostlock"
 )
 
-// claimAll claims the hypervisors that are there. It waits a moment for an
-// agent that is just ending, as openStore does.
+// claimAll claims all installed hypervisors. It waits up to a second for the
+// end of another agent, as openStore does.
 func (h *host) claimAll(ctx context.Context) error {
 	for deadline := time.Now().Add(time.Second); ; {
 		var err error
@@ -35,9 +35,10 @@ func (h *host) claimAll(ctx context.Context) error {
 	}
 }
 
-// claim makes this process the one agent of its namespace on a hypervisor, until
-// it ends. fault.Conflict names the agent that is it already. The hypervisor is
-// told by the directory of its socket, which outlives the socket. Idempotent.
+// claim locks the namespace on a hypervisor for this process, until the process
+// ends. fault.Conflict names the process that holds the lock. The lock's name
+// holds the device and inode of the socket's directory: each start of LXD makes
+// a new socket in the same directory. Idempotent.
 func (h *host) claim(t spec.ContainerType, socket, namespace string) error {
 	if socket == "" || h.claims[t] != nil {
 		return nil
@@ -65,7 +66,7 @@ func (h *host) claim(t spec.ContainerType, socket, namespace string) error {
 	return nil
 }
 
-// unclaim gives back what was claimed.
+// unclaim releases all locks of claim.
 func (h *host) unclaim() error {
 	var errs []error
 	for _, lock := range h.claims {

@@ -53,15 +53,15 @@ type host struct {
 	// lost: records were lost and may not all be found yet.
 	lost atomic.Bool
 	// learning is held while records are written again from stamps. It guards
-	// compared: the types whose instances were looked through in this process.
+	// compared: the types whose instances this process compared with the records.
 	learning sync.Mutex
 	compared map[spec.ContainerType]bool
-	// young: no hypervisor was looked through yet when this process began, or no
-	// stamp bore the mark of this store.
+	// young: at the start of this process no container type had been compared, or
+	// the store had no lineage id.
 	young bool
-	// relearn has every type looked through again; nil: nothing does.
+	// relearn starts the recovery workers of all types again; nil in some tests.
 	relearn func()
-	// claims are held while this process lives, by container type.
+	// claims are the locks on the hypervisors; see claim.
 	claims map[spec.ContainerType]*hostlock.Lock
 
 	// consoles is held while a console's log is read and kept.

@@ -12,9 +12,9 @@ import (
 	"hostler/containerbroker"
 )
 
-// openLineage begins a new opening of the store, by which stamps made from now
-// on are told from those of before. It says whether the store was found to be
-// an older copy before and what it does not know is still looked for.
+// openLineage writes a fresh opening id and the current revision into the host
+// record, for comparison with stamps. old: an earlier start found the store to
+// be an older copy, and the recovery has not ended.
 func (h *host) openLineage(ctx context.Context) (old bool, err error) {
 	known, err := h.hostStatus(ctx)
 	if err != nil {
@@ -38,15 +38,16 @@ func (h *host) openLineage(ctx context.Context) (old bool, err error) {
 	return old, err
 }
 
-// owner says which stamps are this store's.
+// owner returns the namespace and lineage that identify this agent's instances.
 func (h *host) owner(ctx context.Context) (provisioner.Owner, error) {
 	record, err := h.hostRecord(ctx)
 	return provisioner.Owner{Namespace: h.config().Namespace, Lineage: record.Lineage}, err
 }
 
-// compareAge looks for instances that prove the store an older copy: those
-// stamped at a revision that it never had. It then forgets what was known, for
-// everything to be found again, as after the loss of a store.
+// compareAge looks for instances stamped at a revision that the store never had,
+// which prove the store an older copy. It then starts the recovery of a lost
+// store: no type counts as compared any more, and status, log and an event on
+// the host object report the older copy.
 func (h *host) compareAge(ctx context.Context, t spec.ContainerType, known *spec.HostStatus, instances []containerbroker.Instance) error {
 	owner, err := h.owner(ctx)
 	if err != nil || owner.Lineage.Old {
@@ -92,9 +93,10 @@ func (h *host) compareAge(ctx context.Context, t spec.ContainerType, known *spec
 	return nil
 }
 
-// takeBack returns the instances of the store that was lost, which are all that
-// bear our namespace, and keeps the ids of the stores that stamped them. In a
-// store that lost nothing they are those of its own stamps.
+// takeBack returns the instances whose records may be written again. After a
+// loss these are all instances of the namespace, and the ids of the stores that
+// stamped them become former ids of this store. Otherwise another store's
+// instances are left out.
 func (h *host) takeBack(ctx context.Context, instances []containerbroker.Instance) ([]containerbroker.Instance, error) {
 	owner, err := h.owner(ctx)
 	if err != nil {
@@ -122,9 +124,9 @@ func (h *host) takeBack(ctx context.Context, instances []containerbroker.Instanc
 	return slices.DeleteFunc(instances, func(i containerbroker.Instance) bool { return !owner.Owns(i) }), nil
 }
 
-// renew gives a store that was found to be an older copy an id of its own once
-// all is found: stamps made after the copy are no proof any more, and those of
-// instances without a record stay out of harvest's reach.
+// renew ends the recovery of an older copy with a new store id. The old id becomes
+// a former id up to the copy's revision, so that the next start does not repeat
+// the recovery and harvest never deletes later instances without a record.
 func (h *host) renew(ctx context.Context) error {
 	record, err := h.hostRecord(ctx)
 	if err != nil || !record.Lineage.Old {

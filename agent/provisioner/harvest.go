@@ -11,7 +11,7 @@ import (
 // unknown plans for stamped instances without a record.
 func (w *world) unknown() []Step {
 	if !w.policy.Harvest.unknown() || w.policy.Lineage.Old || slices.ContainsFunc(w.all, w.policy.owner().Newer) {
-		return nil // a record that an older copy lacks says nothing
+		return nil // an older copy lacks the records of living machines
 	}
 	var steps []Step
 	for _, inst := range Unknown(w.all, w.records, w.policy.owner()) {

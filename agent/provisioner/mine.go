@@ -5,13 +5,14 @@ import (
 	"hostler/containerbroker"
 )
 
-// Owner is who takes instances for its own by their stamps.
+// Owner recognises an agent's instances by their stamps.
 type Owner struct {
 	Namespace string
 	Lineage   spec.Lineage
 }
 
-// origin says whose an instance of the namespace is; ours is false for any other.
+// origin returns the origin of an instance's mark. ours is false for instances
+// without a stamp or with another namespace.
 func (o Owner) origin(i containerbroker.Instance) (origin spec.Origin, ours bool) {
 	if i.Stamp == nil || i.Stamp.Namespace != o.Namespace {
 		return 0, false
@@ -19,8 +20,7 @@ func (o Owner) origin(i containerbroker.Instance) (origin spec.Origin, ours bool
 	return o.Lineage.Of(i.Stamp.Store), true
 }
 
-// Owns says whether an instance bears the stamp of this store, or of one in
-// whose place it stands.
+// Owns says whether this store or a former store stamped the instance.
 func (o Owner) Owns(i containerbroker.Instance) bool {
 	origin, ours := o.origin(i)
 	return ours && origin != spec.OriginAnother
@@ -32,8 +32,8 @@ func (o Owner) Newer(i containerbroker.Instance) bool {
 	return ours && origin == spec.OriginNewer
 }
 
-// OfAnother returns the instances of the namespace that another store's agent
-// stamped: they are not this agent's until a person adopts them.
+// OfAnother returns the instances of the namespace with another store's stamp.
+// The agent leaves them alone until `hostler adopt`.
 func (o Owner) OfAnother(instances []containerbroker.Instance) []containerbroker.Instance {
 	var found []containerbroker.Instance
 	for _, i := range instances {

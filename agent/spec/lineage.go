@@ -6,21 +6,22 @@ import (
 	"strings"
 )
 
-// Lineage tells the instances that this store's agent stamped from those of
-// another store, and from those stamped after the copy was made that this store
-// is: stamps bear a mark (Mark), and Of compares it.
+// Lineage identifies the store in the stamps of instances. Mark writes the
+// store's id, opening and revision; Of compares such a mark with the store. For
+// example, a restored backup meets instances with its id and a higher revision.
 type Lineage struct {
-	// ID is the store's; an older copy that was found out gets a new one.
+	// ID is the store's id. A store that proves to be an older copy gets a new
+	// id after the recovery.
 	ID string `json:"id,omitempty"`
-	// Opening tells the present opening of the store from all others.
+	// Opening is a fresh id for each start of the agent.
 	Opening string `json:"opening,omitempty"`
 	// Opened is the store's revision when it was opened.
 	Opened int64 `json:"opened,omitempty"`
-	// Former are the stores in whose place this one stands, by their ids, each
-	// with the highest revision that is taken for this store's.
+	// Former maps the ids of lost stores that this store replaces to the highest
+	// revision at which their instances count as this store's.
 	Former map[string]int64 `json:"former,omitempty"`
-	// Old: the store was found to be an older copy, and what it does not know
-	// was not all found yet.
+	// Old: the store proved to be an older copy and the recovery of the missing
+	// records has not ended.
 	Old bool `json:"old,omitempty"`
 }
 
@@ -29,21 +30,20 @@ type Origin int
 
 // The origins.
 const (
-	// OriginOurs: of this store, or of one in whose place it stands, and
-	// no newer than what is known of it. A stamp of an earlier version, without a
-	// mark, is ours.
+	// OriginOurs: this store or a former store stamped the instance, at a known
+	// revision. Stamps of earlier versions have no mark and count as ours.
 	OriginOurs Origin = iota
-	// OriginNewer: of this store, at a revision that it never had. It proves
-	// that the store is an older copy.
+	// OriginNewer: this store's id with a revision that the store never had, which
+	// proves the store an older copy.
 	OriginNewer
-	// OriginBeyond: of a former store, at a revision above that taken for ours.
+	// OriginBeyond: a former store's id with a revision above the one in Former.
 	OriginBeyond
-	// OriginAnother: of another store.
+	// OriginAnother: another store stamped the instance.
 	OriginAnother
 )
 
-// Mark is what a stamp made at a revision bears: the store, its opening and
-// the revision; empty before the store has an id.
+// Mark returns the text for a stamp made at the revision, e.g. "ID OPENING 42";
+// empty before the store has an id.
 func (l Lineage) Mark(revision int64) string {
 	if l.ID == "" {
 		return ""
@@ -51,7 +51,8 @@ func (l Lineage) Mark(revision int64) string {
 	return fmt.Sprintf("%s %s %d", l.ID, l.Opening, revision)
 }
 
-// Of says whose a mark is. Before the store has an id every mark is its own.
+// Of returns the origin of a mark. Before the store has an id every mark counts
+// as ours.
 func (l Lineage) Of(mark string) Origin {
 	if mark == "" || l.ID == "" {
 		return OriginOurs
@@ -73,8 +74,8 @@ func (l Lineage) Of(mark string) Origin {
 	return OriginOurs
 }
 
-// SplitMark returns a mark's store and revision; one that cannot be read is of
-// the store "?", which there is not.
+// SplitMark returns a mark's store id and revision. An unreadable mark has the
+// id "?", which no store has.
 func SplitMark(mark string) (id string, revision int64) {
 	id, rest, _ := strings.Cut(mark, " ")
 	_, number, found := strings.Cut(rest, " ")

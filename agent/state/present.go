@@ -6,11 +6,11 @@ import (
 	"path/filepath"
 )
 
-// present are the files that the store writes, by their paths.
+// present maps the paths of the store's open files to their inodes.
 type present map[string]os.FileInfo
 
-// seePresent looks which files stand under the paths of the open store: the
-// database, its log and what its connections share.
+// seePresent reads the inodes of the database, its write-ahead log and the
+// shared-memory index.
 func (f files) seePresent() (present, error) {
 	seen := present{}
 	for _, path := range []string{f.db, f.db + "-wal", f.db + "-shm"} {
@@ -23,8 +23,8 @@ func (f files) seePresent() (present, error) {
 	return seen, nil
 }
 
-// check fails when another file, or none, stands under one of the paths: what
-// was just written is then in a file that the next opening does not read.
+// check fails when a path has no file or another file. The last commit then went
+// into an unlinked file, which the next start does not read.
 func (p present) check() error {
 	for path, was := range p {
 		if is, err := os.Lstat(path); err != nil || !os.SameFile(was, is) {
