@@ -18,6 +18,7 @@ LDFLAGS := -s -w -X hostler/internal/version.Version=$(VERSION)
 TAGS ?=
 LINTER := .cache/bin/golangci-lint
 AUDITOR := .cache/bin/leakcheck
+SCANNER := .cache/bin/govulncheck
 
 .PHONY: help
 help: ## list these targets
@@ -70,6 +71,14 @@ deb: ## dist/hostler_VERSION_ARCH.deb
 lint: $(LINTER) ## go.mod is tidy; golangci-lint, pinned in internal/tools
 	$(GO) mod tidy -diff
 	$(LINTER) run ./...
+
+.PHONY: vulncheck
+vulncheck: $(SCANNER) ## known vulnerabilities of the code that is linked (needs vuln.go.dev)
+	@$(SCANNER) ./... || { code=$$?; [ $$code = 3 ] || echo "vulncheck: nothing was checked: cannot read the database $${GOVULNDB:-https://vuln.go.dev}; set GOVULNDB to a mirror" >&2; exit $$code; }
+
+$(SCANNER): internal/tools/go.mod internal/tools/go.sum
+	@mkdir -p $(@D)
+	$(GO) -C internal/tools build -o $(CURDIR)/$@ golang.org/x/vuln/cmd/govulncheck
 
 $(LINTER): internal/tools/go.mod internal/tools/go.sum
 	@mkdir -p $(@D)

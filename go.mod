@@ -3,6 +3,7 @@ module hostler
 go 1.26.0
 
 require (
+	github.com/CycloneDX/cyclonedx-go v0.9.3
 	github.com/canonical/lxd v0.0.0-20240822122218-e7b2a7a83230
 	github.com/coreos/go-systemd/v22 v22.7.0
 	github.com/danielgtaylor/huma/v2 v2.37.2

@@ -48,7 +48,7 @@ func TestContents(t *testing.T) {
 		"./usr/share/man/man5/hostler-config.5.gz\n", "./usr/share/man/man5/hostler.yaml.5.gz\n",
 		"./usr/share/doc/hostler/manual.md\n", "./usr/share/doc/hostler/examples/full.yaml\n",
 		"./usr/share/bash-completion/completions/hostler\n", "./usr/share/zsh/vendor-completions/_hostler\n",
-		"./usr/share/fish/vendor_completions.d/hostler.fish\n",
+		"./usr/share/fish/vendor_completions.d/hostler.fish\n", "./usr/share/doc/hostler/hostler.cdx.json\n",
 	} {
 		if !strings.Contains(list, want) {
 			t.Errorf("the package lacks %s", strings.TrimSpace(want))
