@@ -173,6 +173,9 @@ func (h *host) applyFolder(ctx context.Context, r *folderReader, a applier) (nex
 	if len(answer.Held) > 0 {
 		sooner(lookAgain)
 	}
+	if f.Fresh && len(answer.Settling) > 0 {
+		sooner(goneFor)
+	}
 	return next, written, nil
 }
 

@@ -22,6 +22,8 @@ type folderReader struct {
 	// missing tells since when a file is gone, seen which files there were.
 	missing map[string]time.Time
 	seen    []string
+	// since is the time of the first reading.
+	since time.Time
 	// device is the file system that was read, before that of the last reading
 	// that was put in force; empty: not known.
 	device, before string
@@ -68,6 +70,10 @@ func (h *host) readFolder(ctx context.Context, r *folderReader, a applier) (f ap
 			delete(r.missing, path)
 		}
 	}
+	if r.since.IsZero() {
+		r.since = now
+	}
+	f.Fresh = now.Sub(r.since) < goneFor
 	r.seen = slices.Clone(present)
 	for _, path := range gone {
 		since, known := r.missing[path]

@@ -51,7 +51,8 @@ func TestHalfWrittenFilesAreNotApplied(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "old.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	gone := &folderReader{dir: dir, missing: map[string]time.Time{filepath.Join(dir, "old.yaml"): clock.Add(-goneFor)}}
+	long := clock.Add(-goneFor)
+	gone := &folderReader{dir: dir, since: long, missing: map[string]time.Time{filepath.Join(dir, "old.yaml"): long}}
 	a.apply(t, gone)
 	if alive, _ := a.lives(t); !slices.Equal(alive, []string{"a", "b", "old"}) {
 		t.Errorf("machines %v", alive)

@@ -20,6 +20,9 @@ type Folder struct {
 	Files map[string]File
 	// Settling are paths whose file is gone, but may come back in a moment.
 	Settling []string
+	// Fresh: the agent began to read the folder a moment ago and does not know
+	// which files were there before.
+	Fresh bool
 	// Moved: the folder is another file system than it was at the last reading.
 	Moved bool
 }
@@ -54,15 +57,20 @@ func (s *Server) ApplyFolder(ctx context.Context, f Folder) (FolderAnswer, error
 	var docs []document
 	err := s.rewrite(ctx, false, func(w *world) error {
 		answer = FolderAnswer{Refused: map[string]error{}, Held: map[string]Step{}, Settling: f.Settling}
+		if f.Fresh && w.orphaned() {
+			answer.Settling = append(slices.Clone(f.Settling), "a file of "+f.Path)
+		}
 		docs = w.readFolder(f, answer.Refused)
 		left := w.leaving(f, docs)
 		if err := s.takeOver(ctx, w, docs, left, answer.Refused); err != nil {
 			return err
 		}
 		// A file that may come back in a moment may hold whatever seems gone.
-		r := removal{partial: len(answer.Refused)+len(f.Settling) > 0, lost: f.Moved || len(f.Files) == 0 && (len(left) > 0 || w.orphaned())}
-		if len(f.Settling) == 0 {
+		r := removal{partial: len(answer.Refused)+len(answer.Settling) > 0, lost: f.Moved || len(f.Files) == 0 && (len(left) > 0 || w.orphaned())}
+		if len(answer.Settling) == 0 {
 			w.leave(left)
+		} else {
+			w.keepEmptied(left)
 		}
 		if r.partial { // known before the records are
 			s.folder.Store(&FolderAnswer{Refused: answer.Refused, Settling: answer.Settling})
@@ -253,6 +261,16 @@ func (w *world) leave(left []string) {
 			if w.owners[object] == name {
 				delete(w.owners, object)
 			}
+		}
+	}
+}
+
+// keepEmptied keeps the declarations in left without the objects that others
+// took over, so that an agent that starts now knows that their files are gone.
+func (w *world) keepEmptied(left []string) {
+	for _, name := range left {
+		if d := w.declarations[name]; d.gone {
+			d.gone, d.record.Document = false, spec.Declaration{}
 		}
 	}
 }
