@@ -24,6 +24,9 @@ const declareTries = 10
 
 func (s *Server) plan(ctx context.Context, i *in[ApplyRequest]) (*out[Plan], error) {
 	i.Body.DryRun = true
+	if err := readable(callerFrom(ctx), i.Body.Documents); err != nil {
+		return nil, err
+	}
 	return s.apply(ctx, i)
 }
 
@@ -38,6 +41,28 @@ func (s *Server) apply(ctx context.Context, i *in[ApplyRequest]) (*out[Plan], er
 	return &out[Plan]{p}, nil
 }
 
+// readable refuses to read more documents than a reader may have planned.
+func readable(c caller, sent []Document) error {
+	if c.role == roleReader && len(sent) > maxReaderDocuments {
+		return fault.New(fault.Invalid, "cannot plan %d documents: the group hostler may have %d planned at a time; send fewer, or ask as root or as a member of hostler-admin",
+			len(sent), maxReaderDocuments)
+	}
+	return nil
+}
+
+// plannable refuses to plan more objects than a reader may have planned.
+func plannable(c caller, docs []document) error {
+	n := 0
+	for _, doc := range docs {
+		n += doc.decl.Len()
+	}
+	if c.role == roleReader && n > maxReaderObjects {
+		return fault.New(fault.Invalid, "cannot plan %d objects: the group hostler may have %d planned at a time; send fewer documents, or ask as root or as a member of hostler-admin",
+			n, maxReaderObjects)
+	}
+	return nil
+}
+
 // Apply puts documents in force, or says what that would change. Whatever it
 // answers without an error is durable, unless the request is a dry run.
 func (s *Server) Apply(ctx context.Context, req ApplyRequest) (Plan, error) {
@@ -47,6 +72,9 @@ func (s *Server) Apply(ctx context.Context, req ApplyRequest) (Plan, error) {
 	}
 	if !req.DryRun {
 		s.auditApply(ctx, docs)
+	}
+	if err := plannable(callerFrom(ctx), docs); err != nil {
+		return Plan{}, err
 	}
 	for _, a := range req.Allow {
 		if !slices.Contains(allowable, a) {

@@ -39,11 +39,11 @@ func (s *Server) guard(rt route, next http.HandlerFunc) http.HandlerFunc {
 			return
 		}
 		if rt.stream {
-			if !s.streams.take(c.UID) {
+			if taken, _ := s.streams.take(c.share(), c.UID); !taken {
 				refuse(w, r, newProblem(http.StatusTooManyRequests, fault.Transient, "too many streams are open"))
 				return
 			}
-			defer s.streams.give(c.UID)
+			defer s.streams.give(c.share(), c.UID)
 		}
 		rc := http.NewResponseController(w)
 		body, err := readBody(r, rt, c)
@@ -75,12 +75,40 @@ func (s *Server) guard(rt route, next http.HandlerFunc) http.HandlerFunc {
 			ctx = state.Urgent(ctx)
 		}
 		r = r.WithContext(ctx)
+		if rt.plans {
+			done, p := s.takePlan(ctx, c)
+			if p != nil {
+				w.Header().Set("Retry-After", "1")
+				refuse(w, r, p)
+				return
+			}
+			defer done()
+		}
 		s.audit(rt, c, r)
 		if rt.once() {
 			s.replays.once(w, r, c.UID, body, next)
 			return
 		}
 		next(w, r)
+	}
+}
+
+// takePlan takes room for a plan, which is the API's most costly answer. The
+// body of the request was read before: one that does not come holds no room.
+func (s *Server) takePlan(ctx context.Context, c caller) (done func(), p *Problem) {
+	for {
+		taken, freed := s.plans.take(c.share(), c.UID)
+		switch {
+		case taken:
+			return func() { s.plans.give(c.share(), c.UID) }, nil
+		case !parts[c.share()].waits:
+			return nil, newProblem(http.StatusTooManyRequests, fault.Transient, "other plans are being made: try again in a second")
+		}
+		select {
+		case <-freed:
+		case <-ctx.Done():
+			return nil, newProblem(http.StatusTooManyRequests, fault.Transient, "other plans are still being made: try again later")
+		}
 	}
 }
 
@@ -109,11 +137,7 @@ func (s *Server) outer(mux *http.ServeMux) http.Handler {
 			refuse(w, r, newProblem(http.StatusMisdirectedRequest, fault.Invalid, "the host of a request here is hostler or localhost"))
 			return
 		}
-		rate, burst := float64(userRate), float64(userBurst)
-		if c.UID == 0 || c.role == roleWorker {
-			rate, burst = agentRate, agentBurst
-		}
-		if !s.rates.allow(c.UID, rate, burst) {
+		if !s.rates.allow(c) {
 			w.Header().Set("Retry-After", "1")
 			refuse(w, r, newProblem(http.StatusTooManyRequests, fault.Transient, "too many requests: try again in a second"))
 			return

@@ -203,7 +203,7 @@ func TestConnectionsAndHeadersAreBounded(t *testing.T) {
 	if got := ask(get + "X: " + strings.Repeat("x", maxHeader/2) + "\r\n\r\n"); got != 200 {
 		t.Errorf("half of the header's bound: %d", got)
 	}
-	for range maxConnsOfRoot - len(conns) - 1 {
+	for range parts[shareRoot].conns.all - len(conns) - 1 {
 		ask(get + "\r\n")
 	}
 	eventually(t, "the bound is reached", func() bool { return ask(get+"\r\n") == 503 })
@@ -218,7 +218,7 @@ func TestTheRateIsBoundedPerUser(t *testing.T) {
 	now := time.Unix(1000, 0)
 	b := newBench(t, func(o *Options) { o.Clock = func() time.Time { return now } })
 	ask := func(uid uint32) int { return b.as(peer(uid, readerGID), "GET", "/v1/version", "", "").Code }
-	for i := range userBurst {
+	for i := range int(parts[share(roleReader)].burst) {
 		if got := ask(2000); got != 200 {
 			t.Fatalf("request %d: %d", i, got)
 		}
@@ -230,7 +230,7 @@ func TestTheRateIsBoundedPerUser(t *testing.T) {
 		t.Errorf("somebody else: %d", got)
 	}
 	now = now.Add(time.Second)
-	for i := range userRate {
+	for i := range int(parts[share(roleReader)].rate) {
 		if got := ask(2000); got != 200 {
 			t.Fatalf("request %d a second later: %d", i, got)
 		}
@@ -243,7 +243,7 @@ func TestTheRateIsBoundedPerUser(t *testing.T) {
 		t.Errorf("after the clock went back: %d", got)
 	}
 	now = now.Add(2 * time.Minute)
-	if ask(2000); len(b.rates.buckets) > 2 {
+	if ask(2000); len(b.rates.buckets) > 3 { // two uids and their share
 		t.Errorf("%d buckets are kept", len(b.rates.buckets))
 	}
 	for i := range 500 {

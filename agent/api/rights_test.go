@@ -1,6 +1,7 @@
 package api
 
 import (
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -115,6 +116,34 @@ func TestReadersSeeConsolesOnlyWhereTheHostSaysSo(t *testing.T) {
 			if w := b.as(c.peer, "GET", "/v1/machines/web/log"+query, "", ""); w.Code != c.want {
 				t.Errorf("%s open: %v, uid %d: %d %s", query, c.open, c.peer.UID, w.Code, w.Body)
 			}
+		}
+	}
+}
+
+// wantParts is what each role may take of the API at a time, written down a
+// second time: connections, streams and plans of a uid and of all its uids, and
+// requests a second.
+var wantParts = map[share]part{
+	"root":     {conns: bound{160, 160}, streams: bound{160, 160}, plans: bound{2, 2}, rate: 1000, burst: 2000, waits: true},
+	"admin":    {conns: bound{64, 96}, streams: bound{16, 64}, plans: bound{1, 2}, rate: 20, burst: 40, waits: true},
+	"worker":   {conns: bound{32, 64}, streams: bound{16, 32}, rate: 1000, burst: 2000},
+	"reader":   {conns: bound{32, 64}, streams: bound{16, 48}, plans: bound{1, 2}, rate: 20, burst: 40, yields: true},
+	"stranger": {conns: bound{16, 16}, rate: 20, burst: 40, yields: true},
+}
+
+func TestEveryRoleHasThePartThatIsWrittenDown(t *testing.T) {
+	if !maps.Equal(parts, wantParts) {
+		t.Errorf("parts are %+v, want %+v", parts, wantParts)
+	}
+	if maxReaderBody != 1<<20 || maxReaderDocuments != 256 || maxReaderObjects != 4000 {
+		t.Errorf("a reader plans %d bytes, %d documents, %d objects", maxReaderBody, maxReaderDocuments, maxReaderObjects)
+	}
+	for who, c := range map[share]caller{
+		"root": {role: roleAdmin}, "admin": {Peer: peer(2000, adminGID), role: roleAdmin}, "reader": {Peer: peer(2002, readerGID), role: roleReader},
+		"worker": {Peer: peer(lxdUID, 900), role: roleWorker}, "stranger": {Peer: peer(otherUID, 100), role: roleStranger},
+	} {
+		if c.share() != who {
+			t.Errorf("%+v has the part of %s, want %s", c, c.share(), who)
 		}
 	}
 }

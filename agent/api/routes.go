@@ -27,7 +27,9 @@ type route struct {
 	body int64
 	// patience is how long an answer may take; 0: answerTimeout.
 	patience time.Duration
-	// stream routes have no deadline and are counted per uid.
+	// plans: of such requests few are answered at a time.
+	plans bool
+	// stream routes have no deadline and are counted.
 	stream bool
 	// quiet mutations are logged at debug level: a worker's many.
 	quiet bool
@@ -66,7 +68,7 @@ func (s *Server) routes() []route {
 		{method: "GET", path: "/v1/version", right: rightRead, summary: "The agent's version", mount: typed(s.version)},
 		{method: "GET", path: "/v1/status", right: rightRead, summary: "The host at a glance", mount: typed(s.status)},
 		{method: "GET", path: "/v1/doctor", right: rightRead, summary: "What this host can run and what is in the way", mount: typed(s.doctor), patience: slow},
-		{method: "POST", path: "/v1/plan", right: rightRead, summary: "What applying documents would change", mount: typed(s.plan), body: maxApplyBody},
+		{method: "POST", path: "/v1/plan", right: rightRead, summary: "What applying documents would change", mount: typed(s.plan), body: maxApplyBody, plans: true},
 		{method: "POST", path: "/v1/apply", right: rightChange, summary: "Make documents the declared state", mount: typed(s.apply), body: maxApplyBody},
 		{method: "POST", path: "/v1/allow", right: rightChange, summary: "Consent to held steps", mount: typed(s.allowed)},
 		{method: "POST", path: "/v1/delete", right: rightChange, summary: "Remove objects from the declared state", mount: typed(s.remove)},

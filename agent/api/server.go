@@ -59,8 +59,10 @@ type Server struct {
 	log     *slog.Logger
 	now     func() time.Time
 	handler http.Handler
+	bound   *boundListener
 	conns   *counter
 	streams *counter
+	plans   *counter
 	rates   *rates
 	replays *replays
 	named   namedImages
@@ -101,14 +103,18 @@ func NewServer(o Options) (*Server, error) {
 	}
 	s := &Server{
 		o: o, log: o.Logger, now: o.Clock,
-		conns:   newCounter(maxConnsPerUID, maxConnsOfRoot, maxConns),
-		streams: newCounter(maxStreamsPerUID, maxConnsOfRoot, maxConns),
+		conns:   newCounter(func(p part) bound { return p.conns }),
+		streams: newCounter(func(p part) bound { return p.streams }),
+		plans:   newCounter(func(p part) bound { return p.plans }),
 		rates:   newRates(o.Clock),
 		replays: newReplays(o.Clock),
 
 		declaring: make(chan struct{}, 1),
 		bodyTime:  bodyTimeout,
 	}
+	s.bound = newBoundListener(s.conns, func(p Peer) caller {
+		return callerOf(p, o.WorkerUsers, o.AdminGroup, o.ReadGroup, o.LookupGroup)
+	}, newRefusals(s.log).note)
 	s.stop, s.stopNow = context.WithCancel(context.Background())
 	h, err := s.newHandler()
 	if err != nil {
@@ -140,13 +146,12 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		if !ok {
 			return ctx
 		}
-		return withCaller(ctx, callerOf(pc.peer, s.o.WorkerUsers, s.o.AdminGroup, s.o.ReadGroup, s.o.LookupGroup))
+		return withCaller(ctx, pc.caller)
 	}
-	bl := &boundListener{Listener: l, conns: s.conns, refused: func(reason string, err error) {
-		s.log.Warn("turned a connection away", "reason", reason, "error", err)
-	}}
+	s.bound.Listener = l
+	srv.ConnState = s.bound.state
 	failed := make(chan error, 1)
-	go func() { failed <- srv.Serve(bl) }()
+	go func() { failed <- srv.Serve(s.bound) }()
 	select {
 	case err := <-failed:
 		s.stopNow()

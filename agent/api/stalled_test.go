@@ -23,8 +23,8 @@ func TestABodyThatNeverComesHoldsNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for range userBurst {
-		b.rates.allow(2001, userRate, userBurst)
+	for range int(parts[share(roleReader)].burst) {
+		b.rates.allow(caller{Peer: peer(2001, readerGID), role: roleReader})
 	}
 	root := []uint32{0, 0}
 	for what, c := range map[string]struct {

@@ -47,7 +47,11 @@ func TestWatchMachinesSendsFullRowsAfterEveryChange(t *testing.T) {
 func (b *bench) streamsInUse() int {
 	b.streams.mu.Lock()
 	defer b.streams.mu.Unlock()
-	return b.streams.all
+	n := 0
+	for _, of := range b.streams.all {
+		n += of
+	}
+	return n
 }
 
 // The rows of several kinds are followed in one stream: all of them first,
@@ -145,24 +149,6 @@ func TestAnIdleStreamStaysOpenAndEndsWithItsClient(t *testing.T) {
 		t.Errorf("ended with %v", err)
 	}
 	eventually(t, "the server lets go", func() bool { return b.streamsInUse() == 0 })
-}
-
-func TestStreamsAreBoundedPerUser(t *testing.T) {
-	c := newCounter(2, 3, 4)
-	for i, want := range []bool{true, true, false} {
-		if got := c.take(1000); got != want {
-			t.Errorf("take %d: %v, want %v", i, got, want)
-		}
-	}
-	for i, want := range []bool{true, true, false} { // 3 for root, 4 in all
-		if got := c.take(0); got != want {
-			t.Errorf("take %d of root: %v, want %v", i, got, want)
-		}
-	}
-	c.give(1000)
-	if !c.take(1000) {
-		t.Error("what was given back cannot be taken")
-	}
 }
 
 func TestAStoppingAgentSaysSo(t *testing.T) {
