@@ -56,3 +56,14 @@ func groupID(name string) int {
 	}
 	return gid
 }
+
+// socketGroups are the groups that may reach the socket; none where the
+// package's groups do not exist.
+func socketGroups() (gids []int) {
+	for _, name := range []string{readGroup, adminGroup} {
+		if gid := groupID(name); gid != 0 {
+			gids = append(gids, gid)
+		}
+	}
+	return gids
+}

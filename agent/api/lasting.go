@@ -11,8 +11,8 @@ import (
 // Lasting is a listener on the agent's socket that outlives the socket's file:
 // whoever removes the folder shuts nobody out for long.
 type Lasting struct {
-	path string
-	gid  int
+	path   string
+	groups []int
 
 	mu     sync.Mutex
 	on     *net.UnixListener
@@ -21,13 +21,13 @@ type Lasting struct {
 }
 
 // ListenLasting is Listen for a socket that Renew makes again.
-func ListenLasting(path string, gid int) (*Lasting, error) {
-	l := &Lasting{path: path, gid: gid}
+func ListenLasting(path string, groups ...int) (*Lasting, error) {
+	l := &Lasting{path: path, groups: groups}
 	return l, l.listen()
 }
 
 func (l *Lasting) listen() error {
-	on, err := Listen(l.path, l.gid)
+	on, err := Listen(l.path, l.groups...)
 	if err != nil {
 		return err
 	}

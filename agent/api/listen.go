@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -22,12 +23,16 @@ const (
 	dirMode    = 0o750
 )
 
-// Listen makes the agent's socket, 0660 and of group gid, in its directory,
-// which is made 0750 if it is absent. The socket of an agent that is dead is
-// replaced; a living one is fault.Conflict.
-func Listen(path string, gid int) (*net.UnixListener, error) {
+// Listen makes the agent's socket, 0660, in its directory, which is made 0750 if
+// it is absent. Both belong to the first of the groups, by gid, root's without
+// one; the others reach them by an access control list. The socket of an agent
+// that is dead is replaced; a living one is fault.Conflict.
+func Listen(path string, groups ...int) (*net.UnixListener, error) {
 	dir := filepath.Dir(path)
-	if err := makeDir(dir, gid); err != nil {
+	if len(groups) == 0 {
+		groups = []int{0}
+	}
+	if err := makeDir(dir, groups); err != nil {
 		return nil, err
 	}
 	if err := clearSocket(path); err != nil {
@@ -44,7 +49,7 @@ func Listen(path string, gid int) (*net.UnixListener, error) {
 		return nil, fmt.Errorf("cannot listen on %s: %w", path, err)
 	}
 	l := bound.(*net.UnixListener)
-	if err := secureSocket(path, gid); err != nil {
+	if err := secureSocket(path, groups); err != nil {
 		_ = l.Close()
 		return nil, err
 	}
@@ -52,7 +57,8 @@ func Listen(path string, gid int) (*net.UnixListener, error) {
 }
 
 // makeDir makes the directory or refuses one that others may change.
-func makeDir(dir string, gid int) error {
+func makeDir(dir string, groups []int) error {
+	gid := groups[0]
 	err := os.Mkdir(dir, dirMode)
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("cannot make the socket's directory: %w", err)
@@ -74,6 +80,9 @@ func makeDir(dir string, gid int) error {
 	}
 	if err := unix.Fchmod(fd, dirMode); err != nil {
 		return fmt.Errorf("cannot set the mode of %s: %w", dir, err)
+	}
+	if err := unix.Fsetxattr(fd, accessList, listOf(dirMode, groups[1:]), 0); err != nil {
+		return fmt.Errorf("cannot give %s to the groups %v: %w", dir, groups, err)
 	}
 	return nil
 }
@@ -110,7 +119,8 @@ func clearSocket(path string) error {
 
 // secureSocket sets owner and mode and reads them back. The bound socket is
 // opened by O_PATH, so that nothing put in its place is changed instead.
-func secureSocket(path string, gid int) error {
+func secureSocket(path string, groups []int) error {
+	gid := groups[0]
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("cannot open %s: %w", path, err)
@@ -124,6 +134,9 @@ func secureSocket(path string, gid int) error {
 	if err := unix.Chmod(self, socketMode); err != nil {
 		return fmt.Errorf("cannot set the mode of %s: %w", path, err)
 	}
+	if err := unix.Setxattr(self, accessList, listOf(socketMode, groups[1:]), 0); err != nil {
+		return fmt.Errorf("cannot give %s to the groups %v: %w", path, groups, err)
+	}
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return fmt.Errorf("cannot look at %s: %w", path, err)
@@ -132,4 +145,34 @@ func secureSocket(path string, gid int) error {
 		return fault.New(fault.NeedsOperator, "cannot secure %s: mode %o, owner %d:%d", path, st.Mode, st.Uid, st.Gid)
 	}
 	return nil
+}
+
+// accessList is the extended attribute that holds a file's access control list.
+const accessList = "system.posix_acl_access"
+
+// listOf is the access control list of a mode that gives further groups what the
+// file's own has, as the kernel reads it (linux/posix_acl_xattr.h): a version,
+// then entries of tag, rights and id. Without further groups it says what the
+// mode says and takes away a longer one.
+func listOf(mode uint32, groups []int) []byte {
+	const (
+		owner, group, named, mask, other = 0x01, 0x04, 0x08, 0x10, 0x20
+		nobody                           = 0xffffffff
+	)
+	list := binary.LittleEndian.AppendUint32(nil, 2)
+	entry := func(tag uint16, rights, id uint32) {
+		list = binary.LittleEndian.AppendUint16(list, tag)
+		list = binary.LittleEndian.AppendUint16(list, uint16(rights&7))
+		list = binary.LittleEndian.AppendUint32(list, id)
+	}
+	entry(owner, mode>>6, nobody)
+	entry(group, mode>>3, nobody)
+	for _, gid := range groups {
+		entry(named, mode>>3, uint32(gid)) //nolint:gosec // the kernel's own number
+	}
+	if len(groups) > 0 {
+		entry(mask, mode>>3, nobody)
+	}
+	entry(other, mode, nobody)
+	return list
 }

@@ -39,6 +39,41 @@ func TestTheSocketIsForItsGroupOnly(t *testing.T) {
 	}
 }
 
+// A member of hostler-admin alone is let in as one of hostler is; who is in
+// neither group is not, and a group that goes out of use loses its entry.
+func TestEachGroupAloneReachesTheSocket(t *testing.T) {
+	top := shortDir(t)
+	if err := os.Chmod(top, 0o755); err != nil { //nolint:gosec // anybody may knock here
+		t.Fatal(err)
+	}
+	socket := filepath.Join(top, "run", "s")
+	reaches := func(gid uint32, groups ...uint32) bool {
+		c, err := tryAs(socket, otherUID, gid, groups...)
+		if err == nil {
+			c.Close()
+		} else if !errors.Is(err, os.ErrPermission) {
+			t.Fatal(err)
+		}
+		return err == nil
+	}
+	for _, allowed := range [][]int{{readerGID, adminGID}, {readerGID}} {
+		l, err := Listen(socket, allowed...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reaches(readerGID) || !reaches(100, readerGID) {
+			t.Errorf("%v: a member of hostler alone is kept out", allowed)
+		}
+		if admins := len(allowed) > 1; reaches(adminGID) != admins || reaches(100, adminGID) != admins {
+			t.Errorf("%v: a member of hostler-admin alone gets in: %v, want %v", allowed, !admins, admins)
+		}
+		if reaches(100) || reaches(0) {
+			t.Errorf("%v: a stranger gets in", allowed)
+		}
+		l.Close()
+	}
+}
+
 func TestTheSocketOfADeadAgentIsReplaced(t *testing.T) {
 	path := filepath.Join(shortDir(t), "s")
 	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})

@@ -158,10 +158,20 @@ func TestAGroupThatDoesNotExistGivesNobodyARight(t *testing.T) {
 	}
 }
 
-// dialAs connects from a thread that has given up its ids. The thread is never
-// unlocked and so ends with its goroutine.
+// dialAs is tryAs where it has to be possible.
 func dialAs(t *testing.T, socket string, uid, gid uint32, groups ...uint32) net.Conn {
 	t.Helper()
+	conn, err := tryAs(socket, uid, gid, groups...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// tryAs connects from a thread that has given up its ids. The thread is never
+// unlocked and so ends with its goroutine.
+func tryAs(socket string, uid, gid uint32, groups ...uint32) (net.Conn, error) {
 	type result struct {
 		conn net.Conn
 		err  error
@@ -189,11 +199,7 @@ func dialAs(t *testing.T, socket string, uid, gid uint32, groups ...uint32) net.
 		done <- result{conn, err}
 	}()
 	r := <-done
-	if r.err != nil {
-		t.Fatal(r.err)
-	}
-	t.Cleanup(func() { r.conn.Close() })
-	return r.conn
+	return r.conn, r.err
 }
 
 func TestThePeerIsWhoTheKernelSays(t *testing.T) {

@@ -74,7 +74,7 @@ func TestNumbersOfFormerProcessesGoAtBoot(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(root, "etc"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(root, "etc/group"), []byte("root:x:0:\nhostler:x:998:\n"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(root, "etc/group"), []byte("root:x:0:\nhostler:x:998:\nhostler-admin:x:997:\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	network := filepath.Join(root, "var/lib/lxd/networks/lxdbr0")
