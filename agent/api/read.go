@@ -98,11 +98,11 @@ type imagesOut struct {
 }
 
 func (s *Server) images(ctx context.Context, _ *struct{}) (*imagesOut, error) {
-	rows, notices, err := s.o.Service.Images.List(ctx)
+	answer, err := s.looks.images.get(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &imagesOut{notices, orEmpty(rows)}, nil
+	return &answer, nil
 }
 
 // objectPath names one object.
@@ -172,7 +172,7 @@ func (s *Server) events(ctx context.Context, q *eventsQuery) (*out[[]Event], err
 }
 
 func (s *Server) doctor(ctx context.Context, _ *struct{}) (*out[[]Check], error) {
-	checks, err := s.o.Service.Host.Doctor(ctx)
+	checks, err := s.looks.doctor.get(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -65,6 +65,7 @@ type Server struct {
 	plans   *counter
 	rates   *rates
 	replays *replays
+	looks   looks
 	named   namedImages
 	// declaring has room for one: it serialises what reads the declared state,
 	// decides and writes it.
@@ -115,6 +116,7 @@ func NewServer(o Options) (*Server, error) {
 	s.bound = newBoundListener(s.conns, func(p Peer) caller {
 		return callerOf(p, o.WorkerUsers, o.AdminGroup, o.ReadGroup, o.LookupGroup)
 	}, newRefusals(s.log).note)
+	s.looks = newLooks(s.o)
 	s.stop, s.stopNow = context.WithCancel(context.Background())
 	h, err := s.newHandler()
 	if err != nil {

@@ -99,7 +99,7 @@ func (s *Server) attachments(ctx context.Context, _ *struct{}) (*out[[]Attachmen
 }
 
 func (s *Server) blockDevices(ctx context.Context, _ *struct{}) (*out[[]BlockDevice], error) {
-	rows, err := s.o.Service.Host.BlockDevices(ctx)
+	rows, err := s.looks.blockDevices.get(ctx)
 	if err != nil {
 		return nil, err
 	}

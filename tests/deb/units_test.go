@@ -64,6 +64,19 @@ func TestF1UnitsAreStartedAgainWithoutEnd(t *testing.T) {
 	}
 }
 
+// No request and no child takes the agent's memory and tasks without end.
+func TestTheAgentsUnitHasLimits(t *testing.T) {
+	b, err := os.ReadFile(filepath.Join(harness.Root(t), "debian/hostler.hostlerd.service"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{"Environment=GOMEMLIMIT=512MiB", "MemoryHigh=2G", "TasksMax=4096", "OOMPolicy=continue"} {
+		if !strings.Contains(string(b), "\n"+line+"\n") {
+			t.Errorf("the unit does not say %s", line)
+		}
+	}
+}
+
 // LXD kills, when it starts, the processes whose numbers it once wrote down,
 // and after the power was cut those are numbers of others: they are forgotten
 // while the host boots, and at no other time.

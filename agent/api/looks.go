@@ -1,0 +1,96 @@
+package api
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"hostler/internal/fault"
+)
+
+// lookAge is how old an answer about the whole host may be for a reader, who may
+// ask in a loop.
+const lookAge = 2 * time.Second
+
+// looks are the answers that take a look at the whole host.
+type looks struct {
+	doctor       *shared[[]Check]
+	blockDevices *shared[[]BlockDevice]
+	images       *shared[imagesOut]
+}
+
+func newLooks(o Options) looks {
+	return looks{
+		doctor:       newShared(o, func(ctx context.Context) ([]Check, error) { return o.Service.Host.Doctor(ctx) }),
+		blockDevices: newShared(o, func(ctx context.Context) ([]BlockDevice, error) { return o.Service.Host.BlockDevices(ctx) }),
+		images: newShared(o, func(ctx context.Context) (imagesOut, error) {
+			rows, notices, err := o.Service.Images.List(ctx)
+			return imagesOut{notices, orEmpty(rows)}, err
+		}),
+	}
+}
+
+// shared is a look that readers share; who may change the host has a look of
+// his own and so sees what he did. What it returns is not to be changed.
+type shared[T any] struct {
+	log  *slog.Logger
+	now  func() time.Time
+	read func(context.Context) (T, error)
+
+	mu   sync.Mutex
+	last *look[T]
+}
+
+// look is one look; its fields are there once done is closed.
+type look[T any] struct {
+	done  chan struct{}
+	ended time.Time
+	value T
+	err   error
+}
+
+func newShared[T any](o Options, read func(context.Context) (T, error)) *shared[T] {
+	return &shared[T]{log: o.Logger, now: o.Clock, read: read}
+}
+
+// get looks, or returns for a reader what a look for another one saw that ended
+// at most lookAge ago or is under way. A look does not end with who asked first.
+func (s *shared[T]) get(ctx context.Context) (T, error) {
+	if callerFrom(ctx).role != roleReader {
+		return s.read(ctx)
+	}
+	l := s.recent(ctx)
+	select {
+	case <-l.done:
+		return l.value, l.err
+	case <-ctx.Done():
+		var none T
+		return none, ctx.Err()
+	}
+}
+
+func (s *shared[T]) recent(ctx context.Context) *look[T] {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.last != nil {
+		select {
+		case <-s.last.done:
+			if age := s.now().Sub(s.last.ended); age >= 0 && age <= lookAge {
+				return s.last
+			}
+		default:
+			return s.last
+		}
+	}
+	l := &look[T]{done: make(chan struct{})}
+	s.last = l
+	go func() {
+		defer close(l.done)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), slow)
+		defer cancel()
+		defer func() { l.ended = s.now() }()
+		l.value, l.err = fault.Guarded(s.log, "a look at the host", func() (T, error) { return s.read(ctx) })
+	}()
+	return l
+}
