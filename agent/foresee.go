@@ -27,6 +27,7 @@ import (
 func (p planner) Foresee(ctx context.Context, objects []api.PlannedObject, scope map[string]bool) []string {
 	var warnings []string
 	own := map[spec.ContainerType][]string{}
+	against := map[wantedImage]error{}
 	room := p.capacity()
 	p.mu.Lock()
 	limitless := p.notices[lxdinit.RootDiskNotice]
@@ -44,11 +45,16 @@ func (p planner) Foresee(ctx context.Context, objects []api.PlannedObject, scope
 			if _, asked := own[r.Machine.Type]; !asked {
 				own[r.Machine.Type] = p.ownImages(ctx, r.Machine.Type)
 			}
-			format := images.FormatLXD
+			image := wantedImage{r.Machine.Image, images.FormatLXD}
 			if r.Machine.Type == spec.KVM {
-				format = images.FormatDisk
+				image.format = images.FormatDisk
 			}
-			if err := p.images.Foresee(r.Machine.Image, format, own[r.Machine.Type]); err != nil {
+			err, known := against[image]
+			if !known && len(against) < manyImages {
+				err = p.images.Foresee(image.reference, image.format, own[r.Machine.Type])
+				against[image] = err
+			}
+			if err != nil {
 				warnings = append(warnings, fmt.Sprintf("%s: %v", object, err))
 			}
 		}
@@ -60,6 +66,14 @@ func (p planner) Foresee(ctx context.Context, objects []api.PlannedObject, scope
 		}
 	}
 	return warnings
+}
+
+// manyImages is how many images are looked for: of more, nothing is said.
+const manyImages = 100
+
+type wantedImage struct {
+	reference string
+	format    images.Format
 }
 
 // needsImage says whether an instance has yet to be made from the image.

@@ -137,12 +137,17 @@ func (p planner) planNetworks(ctx context.Context, objects []state.Object, recor
 	}
 	var steps []api.Step
 	objects = slices.Clone(objects)
+	places := map[string]int{}
+	for i, o := range objects {
+		if o.Kind == spec.KindNetwork {
+			places[o.Name] = i
+		}
+	}
 	for i, n := range desired.Networks {
 		for _, s := range plan.Networks[i].Steps {
 			steps = append(steps, networkStep(s))
 		}
-		at := slices.IndexFunc(objects, func(o state.Object) bool { return o.Kind == spec.KindNetwork && o.Name == n.Name })
-		objects[at].Status = spec.Encode(plan.Networks[i].Foresee(n))
+		objects[places[n.Name]].Status = spec.Encode(plan.Networks[i].Foresee(n))
 	}
 	return steps, objects, nil
 }

@@ -52,13 +52,18 @@ func readable(c caller, sent []Document) error {
 
 // plannable refuses to plan more objects than a reader may have planned.
 func plannable(c caller, docs []document) error {
-	n := 0
+	objects, networks := 0, 0
 	for _, doc := range docs {
-		n += doc.decl.Len()
+		objects += doc.decl.Len()
+		networks += len(doc.decl.Networks)
 	}
-	if c.role == roleReader && n > maxReaderObjects {
-		return fault.New(fault.Invalid, "cannot plan %d objects: the group hostler may have %d planned at a time; send fewer documents, or ask as root or as a member of hostler-admin",
-			n, maxReaderObjects)
+	const much = "cannot plan %d %s: the group hostler may have %d planned at a time; send fewer documents, or ask as root or as a member of hostler-admin"
+	switch {
+	case c.role != roleReader:
+	case objects > maxReaderObjects:
+		return fault.New(fault.Invalid, much, objects, "objects", maxReaderObjects)
+	case networks > maxReaderNetworks:
+		return fault.New(fault.Invalid, much, networks, "networks", maxReaderNetworks)
 	}
 	return nil
 }

@@ -28,6 +28,7 @@ const (
 	maxReaderBody      = 1 << 20
 	maxReaderDocuments = 256
 	maxReaderObjects   = 4000
+	maxReaderNetworks  = 500
 )
 
 // shareRates is how many times a uid's rate all uids of a share have together.

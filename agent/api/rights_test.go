@@ -135,8 +135,8 @@ func TestEveryRoleHasThePartThatIsWrittenDown(t *testing.T) {
 	if !maps.Equal(parts, wantParts) {
 		t.Errorf("parts are %+v, want %+v", parts, wantParts)
 	}
-	if maxReaderBody != 1<<20 || maxReaderDocuments != 256 || maxReaderObjects != 4000 {
-		t.Errorf("a reader plans %d bytes, %d documents, %d objects", maxReaderBody, maxReaderDocuments, maxReaderObjects)
+	if maxReaderBody != 1<<20 || maxReaderDocuments != 256 || maxReaderObjects != 4000 || maxReaderNetworks != 500 {
+		t.Errorf("a reader plans %d bytes, %d documents, %d objects, %d networks", maxReaderBody, maxReaderDocuments, maxReaderObjects, maxReaderNetworks)
 	}
 	for who, c := range map[share]caller{
 		"root": {role: roleAdmin}, "admin": {Peer: peer(2000, adminGID), role: roleAdmin}, "reader": {Peer: peer(2002, readerGID), role: roleReader},

@@ -224,7 +224,8 @@ func TestAReadersPlanHasAnEnd(t *testing.T) {
 	b := newBench(t)
 	for what, docs := range map[string][]Document{
 		"257 documents": manyDocuments(maxReaderDocuments+1, 1, "machines", "m%d: {type: lxd, image: a/1}"),
-		"4001 objects":  manyDocuments(maxReaderObjects+1, 2000, "machines", "m%d: {type: lxd, image: a/1}"),
+		"501 networks":  manyDocuments(maxReaderNetworks+1, 500, "networks", "n%d: {bridge: b%d}"),
+		"4001 objects":  manyDocuments(maxReaderObjects+1, 2000, "volumes", "v%d: {provider: loop, size: 1MiB}"),
 	} {
 		c := withCaller(t.Context(), caller{Peer: peer(2000, readerGID), role: roleReader})
 		_, err := b.plan(c, &in[ApplyRequest]{Body: ApplyRequest{Documents: docs}})

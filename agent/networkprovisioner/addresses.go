@@ -207,7 +207,13 @@ type want struct {
 // wanted lists the interfaces on a network by their key.
 func wanted(d Desired, n Network) map[string]want {
 	all := map[string]want{}
-	for _, g := range d.Guests {
+	held := map[string][]string{} // by machine
+	for k, entry := range n.Status.Guests {
+		if entry.Released == nil {
+			held[ownerOf(k).Machine] = append(held[ownerOf(k).Machine], k)
+		}
+	}
+	for _, g := range d.guestsOf(n) {
 		for name, nic := range g.NICs {
 			if nic.Network != n.Name || g.Dying {
 				continue
@@ -222,8 +228,8 @@ func wanted(d Desired, n Network) map[string]want {
 		if g.Settled && !g.Dying || g.Dying && !g.Instance {
 			continue
 		}
-		for k, entry := range n.Status.Guests {
-			if _, ok := all[k]; !ok && entry.Released == nil && ownerOf(k).Machine == g.Name {
+		for _, k := range held[g.Name] {
+			if _, ok := all[k]; !ok {
 				all[k] = want{uid: g.UID, keep: true}
 			}
 		}

@@ -58,6 +58,8 @@ type Guest struct {
 type Desired struct {
 	Networks []Network
 	Guests   []Guest
+	// index finds the guests of a network; nil: all are looked at.
+	index *index
 }
 
 // Observed is the host as one look saw it.

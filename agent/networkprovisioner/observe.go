@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -44,7 +45,61 @@ func Decode(objects []state.Object) (Desired, error) {
 			d.Guests = append(d.Guests, g)
 		}
 	}
+	d.index = indexOf(d)
 	return d, nil
+}
+
+// index holds places in Desired.
+type index struct {
+	named   map[string]int   // guests by name
+	on      map[string][]int // guests by the network that they declare
+	bridged map[string][]int // networks by their bridge
+}
+
+func indexOf(d Desired) *index {
+	x := &index{map[string]int{}, map[string][]int{}, map[string][]int{}}
+	for i, n := range d.Networks {
+		x.bridged[n.Record.Network.Bridge] = append(x.bridged[n.Record.Network.Bridge], i)
+	}
+	for i, g := range d.Guests {
+		x.named[g.Name] = i
+		for _, nic := range g.NICs {
+			x.on[nic.Network] = append(x.on[nic.Network], i)
+		}
+	}
+	return x
+}
+
+// guestsOf are the guests that may be on a network: those that declare it and
+// those that its status names.
+func (d Desired) guestsOf(n Network) []Guest {
+	if d.index == nil {
+		return d.Guests
+	}
+	places := slices.Clone(d.index.on[n.Name])
+	for k := range n.Status.Guests {
+		if i, there := d.index.named[ownerOf(k).Machine]; there {
+			places = append(places, i)
+		}
+	}
+	slices.Sort(places)
+	return pick(d.Guests, slices.Compact(places))
+}
+
+// networksOn are the networks that declare a bridge, and others maybe.
+func (d Desired) networksOn(bridge string) []Network {
+	if d.index == nil {
+		return d.Networks
+	}
+	return pick(d.Networks, d.index.bridged[bridge])
+}
+
+func pick[T any](all []T, places []int) []T {
+	some := make([]T, len(places))
+	for n, i := range places {
+		some[n] = all[i]
+	}
+	return some
 }
 
 func decodeGuest(o state.Object) (Guest, error) {

@@ -107,7 +107,7 @@ func allows(n Network) bool {
 // attached names the machines that have an instance on the network.
 func attached(d Desired, n Network) []string {
 	var names []string
-	for _, g := range d.Guests {
+	for _, g := range d.guestsOf(n) {
 		for nic := range g.NICs {
 			if entry, ok := n.Status.Guests[key(g.Name, nic)]; ok && entry.Released == nil && g.Instance && !slices.Contains(names, "machine/"+g.Name) {
 				names = append(names, "machine/"+g.Name)

@@ -36,7 +36,7 @@ func claimOn(bridge string, n Network, o hostnet.Observed) (claim int) {
 func rival(d Desired, n Network, o hostnet.Observed) error {
 	bridge := n.Record.Network.Bridge
 	first := true
-	for _, other := range d.Networks {
+	for _, other := range d.networksOn(bridge) {
 		if other.UID == n.UID {
 			first = false
 			continue

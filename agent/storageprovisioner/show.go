@@ -44,13 +44,17 @@ func Shown(steps []Step) []Step {
 // Preparing returns steps that tell which packages the host gets for the
 // filesystems that steps make, each with the first filesystem that needs it.
 func (s Sources) Preparing(d Desired, steps []Step) (before []Step) {
-	told := map[string]bool{}
+	told, filesystems := map[string]bool{}, map[string]*Entity{}
+	for i := range d.Entities {
+		if e := &d.Entities[i]; e.Kind == spec.KindFilesystem {
+			filesystems[e.Name] = e
+		}
+	}
 	for _, step := range steps {
-		at := slices.IndexFunc(d.Entities, func(e Entity) bool { return e.Kind == step.Kind && e.Name == step.Name })
-		if step.Action != ActionCreate || step.Kind != spec.KindFilesystem || step.Held != "" || at < 0 {
+		e := filesystems[step.Name]
+		if step.Action != ActionCreate || step.Kind != spec.KindFilesystem || step.Held != "" || e == nil {
 			continue
 		}
-		e := &d.Entities[at]
 		source, ok := s.Filesystems[e.Source].(storage.Dependent)
 		if !ok {
 			continue
@@ -69,6 +73,10 @@ func (s Sources) Preparing(d Desired, steps []Step) (before []Step) {
 func Foresee(objects []state.Object, d Desired, o Observed, p Policy) []state.Object {
 	w := newWorld(d, o, p)
 	objects = slices.Clone(objects)
+	places := map[state.ID]int{}
+	for i, o := range objects {
+		places[o.ID] = i
+	}
 	for i := range d.Entities {
 		e := &d.Entities[i]
 		status := e.Status
@@ -94,8 +102,7 @@ func Foresee(objects []state.Object, d Desired, o Observed, p Policy) []state.Ob
 			}
 			status.Attachments[machine] = given
 		}
-		at := slices.IndexFunc(objects, func(o state.Object) bool { return o.Kind == e.Kind && o.Name == e.Name })
-		if at >= 0 {
+		if at, there := places[state.ID{Kind: e.Kind, Name: e.Name}]; there {
 			objects[at].Status = spec.Encode(status)
 		}
 	}
