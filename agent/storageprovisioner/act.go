@@ -13,10 +13,10 @@ import (
 	"hostler/storage"
 )
 
-// act carries out the steps that are due, in bulk per source (S17) and in
-// their order, and says whether anything came of it. done holds what became of
-// the steps of this pass: what was done and is still to be done has failed, and
-// what failed is not tried again before the next pass.
+// act carries out the due steps in their order, with one bulk call per source
+// and action (S17), and reports whether it acted. done holds the results of
+// this pass by step: a step that succeeded and is planned again counts as
+// failed, and a failed step waits for the next pass.
 func (w *Worker) act(ctx context.Context, l *look, done map[string]error) (acted bool, err error) {
 	entities := map[string]*Entity{}
 	for i := range l.desired.Entities {
@@ -52,7 +52,7 @@ func (w *Worker) act(ctx context.Context, l *look, done map[string]error) (acted
 	return acted, nil
 }
 
-// job is one step and what became of it.
+// job is a step and its result.
 type job struct {
 	step   Step
 	entity *Entity
@@ -64,9 +64,9 @@ func (j *job) key() string {
 	return string(j.step.Action) + " " + j.entity.Key() + " " + j.step.Machine
 }
 
-// batch carries out the steps of one phase, one bulk call per source and
-// action, those of different sources at once, and returns those of which there
-// is something new to tell.
+// batch carries out the steps of a phase: one bulk call per source and
+// action, all calls in parallel. It returns the jobs that have a new result to
+// record.
 func (w *Worker) batch(ctx context.Context, world *world, jobs []*job, done map[string]error) (told []*job) {
 	groups := map[string][]*job{}
 	for _, j := range jobs {
@@ -100,15 +100,16 @@ func (w *Worker) batch(ctx context.Context, world *world, jobs []*job, done map[
 	return told
 }
 
-// events are the words for what was done.
+// events are the event reasons of the actions.
 var events = map[Action]string{
 	ActionDestroy: "Destroyed", ActionRelease: "Released", ActionAdopt: "TakenOver", ActionCreate: "Created",
 	ActionGrow: "Grown", ActionDetach: "Detached", ActionAttach: "Attached", ActionHide: "Detached", ActionShow: "Attached",
 }
 
-// record writes down what became of the steps of one phase.
+// record writes the results of a phase to the statuses, the events and the
+// metrics.
 func (w *Worker) record(life context.Context, jobs []*job) error {
-	// A result that is known is worth writing down, even while the agent stops.
+	// A result is recorded even while the agent stops.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(life), 10*time.Second)
 	defer cancel()
 	now := w.Now()
@@ -147,7 +148,7 @@ func (w *Worker) record(life context.Context, jobs []*job) error {
 	return nil
 }
 
-// message is what an event says beyond its word.
+// message is the text of the job's event.
 func (j *job) message() string {
 	text := j.step.Detail
 	if j.step.Machine != "" {
@@ -160,8 +161,8 @@ func statusWrite(e *Entity, s spec.StorageStatus) state.Write {
 	return state.Write{ID: state.ID{Kind: e.Kind, Name: e.Name}, UID: e.UID, Revision: state.AnyRevision, Status: spec.Encode(s)}
 }
 
-// write makes writes that stand alone; an object that is gone meanwhile needs
-// no status.
+// write makes independent status writes. It ignores objects that were removed
+// or replaced meanwhile: they need no status.
 func (w *Worker) write(ctx context.Context, writes []state.Write) error {
 	if len(writes) == 0 {
 		return nil

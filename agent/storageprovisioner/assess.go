@@ -14,19 +14,19 @@ import (
 
 // The condition types of volumes and filesystems.
 const (
-	// conditionFailed: the action that its reason names failed; its message is
-	// the error.
+	// conditionFailed: an action failed. The reason names the action, the
+	// message is its error.
 	conditionFailed = "Failed"
-	// conditionUpToDate: nothing that a person must decide on separates it
-	// from its declaration.
+	// conditionUpToDate is false while a step is held for the operator's
+	// decision.
 	conditionUpToDate = "UpToDate"
 )
 
-// delays are those of S19: 30 s, doubling to 30 min.
+// delays is the backoff of S19: 30 s, doubling to 30 min.
 var delays = reconcile.Backoff{Base: 30 * time.Second, Max: 30 * time.Minute}
 
-// Assess tells the status of every entity from the same input as Plan, and
-// from what Plan told. Pure; the statuses are in the order of the entities.
+// Assess returns the status of every entity, in the order of the entities, from
+// the input and the steps of Plan. Pure.
 func Assess(desired Desired, observed Observed, policy Policy, steps []Step) []spec.StorageStatus {
 	w := newWorld(desired, observed, policy)
 	own, ofMachines := map[string][]Step{}, map[string]Step{}
@@ -58,7 +58,8 @@ func Assess(desired Desired, observed Observed, policy Policy, steps []Step) []s
 	return statuses
 }
 
-// caughtUp forgets failures of what is done, or no longer asked for.
+// caughtUp drops failures of actions that are no longer planned, and sets the
+// observed generation once only held steps are left.
 func caughtUp(s *spec.StorageStatus, e *Entity, steps []Step, ofMachine func(string) bool) {
 	forget(s, func(failed Action) bool {
 		return s.ObservedGeneration >= e.Generation && slices.ContainsFunc(steps, func(step Step) bool { return step.Action == failed })
@@ -72,7 +73,7 @@ func caughtUp(s *spec.StorageStatus, e *Entity, steps []Step, ofMachine func(str
 	}
 }
 
-// facts writes down what was seen.
+// facts copies size, device and path of the observed object into the status.
 func (w *world) facts(s *spec.StorageStatus, e *Entity) {
 	s.Device, s.Path = "", ""
 	if e.Kind == spec.KindVolume {
@@ -102,7 +103,8 @@ func (w *world) facts(s *spec.StorageStatus, e *Entity) {
 	}
 }
 
-// problem is what is wrong with what is on the host.
+// problem is the defect that the source reported for the entity's object on the
+// host, or "".
 func (w *world) problem(e *Entity) string {
 	if v := w.volumesSeen[e.Name]; e.Kind == spec.KindVolume && v != nil {
 		return v.Problem
@@ -113,7 +115,7 @@ func (w *world) problem(e *Entity) string {
 	return ""
 }
 
-// state sets the one word and the sentence (S18, S25).
+// state sets the state and the message (S18, S25).
 func (w *world) state(s *spec.StorageStatus, e *Entity, steps []Step) {
 	s.Message = ""
 	if failed := failedAction(*s); failed != "" {
@@ -130,7 +132,8 @@ func (w *world) state(s *spec.StorageStatus, e *Entity, steps []Step) {
 	if s.Device != "" && e.Kind == spec.KindVolume || s.Path != "" {
 		s.State = spec.StorageAttached
 	}
-	// In the order in which one takes the other: what is told is the first.
+	// Steps in the order in which they follow each other: the status shows the
+	// first.
 	slices.SortStableFunc(steps, func(a, b Step) int { return rank(a.Action) - rank(b.Action) })
 	for _, step := range steps {
 		switch {
@@ -154,12 +157,12 @@ func (w *world) state(s *spec.StorageStatus, e *Entity, steps []Step) {
 	}
 }
 
-// rank is an action's place among those of one entity.
+// rank is an action's place in the order of an entity's actions.
 func rank(a Action) int {
 	return slices.Index([]Action{ActionCreate, ActionAdopt, ActionDetach, ActionAttach, ActionRemount, ActionGrow, ActionDestroy, ActionRelease, ActionForget}, a)
 }
 
-// stateOf is the state while an action is carried out.
+// stateOf is the state of an entity while an action is carried out.
 func stateOf(a Action, otherwise spec.StorageState) spec.StorageState {
 	switch a {
 	case ActionCreate, ActionAdopt:
@@ -174,8 +177,8 @@ func stateOf(a Action, otherwise spec.StorageState) spec.StorageState {
 	return otherwise
 }
 
-// setFailed sets state and message of a recorded failure: what will be tried
-// again by itself is not an error yet (S18).
+// setFailed sets state and message from the recorded failure. A failure that is
+// retried automatically does not yet show the state error (S18).
 func setFailed(s *spec.StorageStatus, a Action) {
 	for _, c := range s.Conditions {
 		if c.Type == conditionFailed {
@@ -195,8 +198,8 @@ func failedState(a Action, kind fault.Kind, otherwise spec.StorageState) spec.St
 	return stateOf(a, otherwise)
 }
 
-// attachments tells how far the entity is attached to each machine. A source
-// is told exactly while the machine may use it.
+// attachments returns the entity's attachment status for each machine. Source
+// is set exactly while the machine may use the entity.
 func (w *world) attachments(s *spec.StorageStatus, e *Entity, steps map[string]Step) map[string]spec.AttachmentStatus {
 	all := map[string]spec.AttachmentStatus{}
 	for _, machine := range w.machines(e) {
@@ -243,8 +246,8 @@ func (w *world) attachments(s *spec.StorageStatus, e *Entity, steps map[string]S
 	return all
 }
 
-// deviceFor tells a machine the volume's device, when it is as the machine is
-// to have it and nobody else may write to it.
+// deviceFor sets Source to the volume's device if the device has the declared
+// mode and no other machine or filesystem may write to it.
 func (w *world) deviceFor(a *spec.AttachmentStatus, e *Entity, machine string) {
 	d, attached := device(w.volumesSeen[e.Name])
 	refused := w.both(e.Name)
@@ -265,7 +268,7 @@ func (w *world) deviceFor(a *spec.AttachmentStatus, e *Entity, machine string) {
 	}
 }
 
-// upToDate says whether something is held back.
+// upToDate sets the condition UpToDate: false while a step is held.
 func upToDate(s *spec.StorageStatus, steps []Step, now time.Time) {
 	c := spec.Condition{Type: conditionUpToDate, Status: true, Reason: "AsDeclared", Since: now}
 	for _, step := range steps {
@@ -276,9 +279,9 @@ func upToDate(s *spec.StorageStatus, steps []Step, now time.Time) {
 	s.Conditions = spec.SetCondition(s.Conditions, c)
 }
 
-// Unverified is the status of an entity that could not be looked at since the
-// agent started: what machines may use is not known, and they are told nothing
-// that may have been true before.
+// Unverified returns the status of an entity whose source has not been observed
+// since the agent started. It clears the sources of all attachments: they may
+// be stale, and no machine may start with them.
 func Unverified(s spec.StorageStatus) spec.StorageStatus {
 	s.Attachments = maps.Clone(s.Attachments)
 	for machine, a := range s.Attachments {
@@ -291,9 +294,8 @@ func Unverified(s spec.StorageStatus) spec.StorageStatus {
 	return s
 }
 
-// Fail writes a failed step down. Everything but what is wrong in itself is
-// tried again after the delays of S19, or when something happens that bears
-// on it.
+// Fail records a failed step in the status. Failures of every kind but Invalid
+// are retried after the delays of S19, or earlier after a related event.
 func Fail(s *spec.StorageStatus, generation int64, step Step, err error, now time.Time) {
 	s.ObservedGeneration = generation
 	kind := fault.KindOf(err)

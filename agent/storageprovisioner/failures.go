@@ -7,12 +7,11 @@ import (
 	"hostler/agent/spec"
 )
 
-// Several actions of one entity may fail at the same time. The status tells of
-// the latest failure; the others are kept beside it, so that each action has
-// the schedule of its own attempts.
+// Several actions of one entity may fail at the same time. The status shows the
+// latest failure; Others keeps the rest, so that each action has its own retry
+// schedule.
 
-// failedAction is what the entity's recorded failure is of; "" when there is
-// none.
+// failedAction is the action of the recorded failure; "" if there is none.
 func failedAction(s spec.StorageStatus) Action {
 	if s.Attempts.ErrorKind == "" {
 		return ""
@@ -25,7 +24,8 @@ func failedAction(s spec.StorageStatus) Action {
 	return ""
 }
 
-// attemptsOf are those of an action, and whether it is failing.
+// attemptsOf returns the attempts of an action and whether the action is
+// failing.
 func attemptsOf(s spec.StorageStatus, a Action) (spec.Attempts, bool) {
 	if failedAction(s) == a {
 		return s.Attempts, true
@@ -34,8 +34,8 @@ func attemptsOf(s spec.StorageStatus, a Action) (spec.Attempts, bool) {
 	return other.Attempts, failing
 }
 
-// turnTo makes room for another action's failure, and goes on with that one's
-// attempts.
+// turnTo moves the recorded failure to Others if it is of another action, and
+// restores the attempts of action a.
 func turnTo(s *spec.StorageStatus, a Action) {
 	attempts, _ := attemptsOf(*s, a)
 	others := maps.Clone(s.Others)
@@ -50,8 +50,8 @@ func turnTo(s *spec.StorageStatus, a Action) {
 	s.Others, s.Attempts = others, attempts
 }
 
-// forget drops failures of what is not planned any more. When that is so of
-// the one that is told, another is told.
+// forget drops failures of actions that are no longer planned. If the shown
+// failure is dropped, one of Others takes its place.
 func forget(s *spec.StorageStatus, planned func(Action) bool) {
 	s.Others = maps.Clone(s.Others)
 	maps.DeleteFunc(s.Others, func(a string, _ spec.StorageFailure) bool { return !planned(Action(a)) })

@@ -7,9 +7,9 @@ import (
 	"hostler/storage"
 )
 
-// keep brings what sources keep of the records, beside their stamps, up to
-// date: a lost store is made anew from that. It is no step of a plan, since
-// nothing on the host changes by it.
+// keep updates the copies of the records that sources store beside their
+// stamps; recovery rebuilds a lost store from these copies. The copies are no
+// steps of a plan: they change neither volumes nor filesystems.
 func (w *Worker) keep(ctx context.Context, l look) {
 	world := newWorld(l.desired, l.observed, l.policy)
 	stale, of := map[storage.Recorder][]storage.RecordParams{}, map[storage.Recorder][]string{}
@@ -31,8 +31,8 @@ func (w *Worker) keep(ctx context.Context, l look) {
 	}
 }
 
-// outdated says whether what is kept of an entity that is there is not its
-// record.
+// outdated reports whether the source's copy of the record differs from the
+// record. Entities that are missing or damaged on the host are never outdated.
 func (w *world) outdated(e *Entity) bool {
 	if e.Kind == spec.KindVolume {
 		v := w.volumesSeen[e.Name]
@@ -42,7 +42,7 @@ func (w *world) outdated(e *Entity) bool {
 	return f != nil && f.Problem == "" && f.Record != e.Record
 }
 
-// recorder is the entity's source, where that keeps records.
+// recorder is the entity's source if it stores copies of records, else nil.
 func (w *Worker) recorder(e *Entity) storage.Recorder {
 	var r storage.Recorder
 	if e.Kind == spec.KindVolume {
@@ -53,8 +53,8 @@ func (w *Worker) recorder(e *Entity) storage.Recorder {
 	return r
 }
 
-// disown has a source forget what was declared of data that stays without a
-// record: it is not to come back by itself.
+// disown clears the source's copies of the records of released data, so that
+// recovery does not declare the data again.
 func (w *Worker) disown(ctx context.Context, namespace string, jobs []*job) []error {
 	r := w.recorder(jobs[0].entity)
 	if r == nil {

@@ -1,7 +1,7 @@
-// Package storageprovisioner keeps volumes, filesystems and what machines are
-// given of them as declared: it reads all records and, in one bulk call per
-// source, all that is on the host, decides in a pure function what separates
-// them, and carries that out in bulk.
+// Package storageprovisioner keeps volumes, filesystems and their attachments
+// to machines as declared. It reads all records and, with one bulk call per
+// source, the host's storage; a pure function plans the steps between the two;
+// the worker carries them out in bulk.
 package storageprovisioner
 
 import (
@@ -19,54 +19,55 @@ import (
 // Managed is the name of the source of filesystems on volumes.
 const Managed = "managed"
 
-// Entity is one volume's or filesystem's record, decoded.
+// Entity is the decoded record of a volume or filesystem.
 type Entity struct {
 	// Kind is spec.KindVolume or spec.KindFilesystem.
 	Kind, Name, UID string
 	Life            state.Life
 	Generation      int64
 	Status          spec.StorageStatus
-	// Record is what a source keeps of the record, beside the stamp.
+	// Record is the copy of the record that the source stores beside the stamp.
 	Record string
-	// Source names what provides it.
+	// Source is the name of the providing source, e.g. loop.
 	Source string
-	// Retain: the data survives the record.
+	// Retain: the data stays when the record is removed.
 	Retain bool
-	// Force: it is detached although something holds it.
+	// Force: detach even while a process holds the entity.
 	Force bool
-	// Size is the declared one in bytes; 0 for a filesystem on a volume.
+	// Size is the declared size in bytes; 0 for a filesystem on a volume.
 	Size       int64
 	Volume     spec.Volume     // of a volume
 	Filesystem spec.Filesystem // of a filesystem
-	// Bears is the uid in the stamp of the volume that a filesystem is on. The
-	// filesystem bears the same: declared again, it is found on its volume.
+	// Bears is the uid in the stamp of the filesystem's volume. The filesystem
+	// has the same uid in its stamp: declared again, it is found on its volume.
 	Bears string
-	// Moved says that a filesystem is declared to be elsewhere; all else of the
-	// entity is as it was made. See Settle.
+	// Moved is set if the declaration puts the filesystem on another source or
+	// volume than its data is on. The entity's other fields then describe the
+	// place of the data. See Settle.
 	Moved *Change
 }
 
 // Key is KIND/NAME.
 func (e *Entity) Key() string { return e.Kind + "/" + e.Name }
 
-// ref is how a source knows the entity.
+// ref is the name and stamp under which a source knows the entity.
 func (e *Entity) ref(namespace string) storage.Ref {
 	uid := cmp.Or(e.Bears, e.Status.StampUID, e.UID)
 	return storage.Ref{ID: e.Name, Stamp: storage.Stamp{Namespace: namespace, UID: uid}}
 }
 
-// Guest is what of a machine bears on storage.
+// Guest holds the fields of a machine that matter for storage.
 type Guest struct {
 	Name       string
 	Dying      bool
 	Storage    []spec.Attachment
 	Privileged bool
-	// Instance: one is recorded.
+	// Instance: the record has an instance.
 	Instance bool
-	// Settled: its instance has no other storage than the record lists, or
-	// there is none.
+	// Settled: the machine has no instance, or its instance has only the
+	// storage that the record lists.
 	Settled bool
-	// Stopped: its instance does not run, or there is none.
+	// Stopped: the machine has no instance, or its instance does not run.
 	Stopped bool
 }
 
@@ -81,41 +82,45 @@ func (g *Guest) has(e *Entity) (spec.Attachment, bool) {
 	return g.Storage[at], true
 }
 
-// Desired is everything that is declared.
+// Desired is the declared storage and its machines.
 type Desired struct {
 	Entities []Entity
 	Guests   []Guest
 }
 
-// Observed is the host as one look saw it.
+// Observed is an observation of the host.
 type Observed struct {
-	// Volumes and Filesystems by the name of their source.
+	// Volumes and Filesystems are keyed by the name of their source.
 	Volumes     map[string][]storage.Volume
 	Filesystems map[string][]storage.Filesystem
-	// Mounts are those below the folders of mounts and views, by path.
+	// Mounts are the mounts below the directories Policy.Mounts and
+	// Policy.Views, by path.
 	Mounts map[string]idmap.View
-	// Blind says why a source could not be asked: nothing that needs it is
-	// planned.
+	// Blind holds the errors of sources that could not be listed. No step is
+	// planned for their entities.
 	Blind map[string]error
 }
 
-// Policy is what else a plan depends on; a value, so that Plan stays pure.
+// Policy holds the other inputs of a plan. It is a value, so that Plan stays
+// pure.
 type Policy struct {
 	Namespace string
-	// Leave what is no longer declared as it is, as instances are left.
+	// Leave: release volumes and filesystems that are no longer declared;
+	// delete nothing.
 	Leave bool
 	Now   time.Time
-	// Unfound names what may have machines that no record tells of yet. Until
-	// they are found nothing is taken away.
+	// Unfound names container types that may run machines without a record,
+	// e.g. after the loss of the store. Until recovery has found those
+	// machines, no storage is detached or removed.
 	Unfound string
-	// Nudged entities (KIND/NAME) had an event that bears on them: a pending
-	// retry is made at once. See nudgeAll.
+	// Nudged are the entities (KIND/NAME) with a related event: their pending
+	// retries are made at once. See nudgeAll.
 	Nudged map[string]bool
-	// Mounts is the folder of the host's own mounts, Views that of what
-	// machines see.
+	// Mounts is the directory of the host's own mounts, Views that of the
+	// mounts that machines see.
 	Mounts, Views string
-	// Map is the owners' translation for unprivileged machines; NoMap says
-	// why there is none.
+	// Map translates owners for unprivileged machines; NoMap says why there is
+	// no map.
 	Map   idmap.Map
 	NoMap string
 }
@@ -128,7 +133,7 @@ func (p Policy) viewPath(machine, filesystem string) string {
 	return filepath.Join(p.Views, machine, filesystem)
 }
 
-// Action is what a step does.
+// Action names the effect of a step.
 type Action string
 
 // The actions.
@@ -143,33 +148,36 @@ const (
 	ActionAttach  Action = "attach" // to the host
 	ActionHide    Action = "hide"   // take a machine's view away
 	ActionShow    Action = "show"   // give a machine its view
-	// ActionRemount is always held: what machines see are copies of the host's
-	// mount with flags of their own, which only a new mount changes all.
+	// ActionRemount is always held: machines see copies of the host's mount
+	// with their own flags, and only a new mount changes the flags of all
+	// copies.
 	ActionRemount Action = "remount"
-	// ActionPrepare is only told: making the filesystem prepares the host.
+	// ActionPrepare is only shown, never carried out as a step: creating the
+	// filesystem installs packages on the host.
 	ActionPrepare Action = "prepare"
 )
 
-// Step is one thing to do for one entity, or for its attachment to Machine.
+// Step is a planned change of an entity, or of its attachment to Machine.
 type Step struct {
 	Action  Action
 	Kind    string
 	Name    string
 	Machine string
 	Detail  string
-	// Changes are shown; only grow has one.
+	// Changes are for display. That of ActionAdopt also carries the new stamp's
+	// uid.
 	Changes []Change
-	// Keeps: a destroy after which what was in it is still on its volume.
+	// Keeps: the data stays on the volume when the filesystem is destroyed.
 	Keeps bool
-	// Waiting says what must come first; such a step is only shown.
+	// Waiting names an unmet precondition; the step is only shown.
 	Waiting string
-	// Held says why it is not done without a person; such a step is only shown.
+	// Held says why the step needs the operator; the step is only shown.
 	Held string
-	// After is when the step may be carried out; zero: now.
+	// After is the earliest time of the step; zero: now.
 	After time.Time
 }
 
-// takes says whether the step takes something away from whoever uses it.
+// takes reports whether the step removes storage or takes it from its users.
 func (s Step) takes() bool {
 	switch s.Action {
 	case ActionDestroy, ActionRelease, ActionForget, ActionDetach, ActionHide:
@@ -178,10 +186,10 @@ func (s Step) takes() bool {
 	return false
 }
 
-// Change is one field that separates what is there from what is declared.
+// Change is a field that differs between host and declaration.
 type Change struct{ Field, From, To string }
 
-// Due says whether the step may be carried out at now.
+// Due reports whether the step may be carried out at now.
 func (s Step) Due(now time.Time) bool {
 	return s.Waiting == "" && s.Held == "" && !s.After.After(now)
 }

@@ -11,10 +11,10 @@ import (
 	"hostler/storage"
 )
 
-// Settle returns what is declared with every filesystem where its data is. One
-// that is declared to be elsewhere now has its data there all the same: it is
-// kept, attached and removed as it was made, and Moved says what separates it
-// from its declaration.
+// Settle returns the declaration with every filesystem at the place of its
+// data. A filesystem that is now declared on another source or volume stays
+// where it was created: it is attached and removed there, and Moved holds the
+// difference.
 func (d Desired) Settle(o Observed) Desired {
 	d.Entities = slices.Clone(d.Entities)
 	volumes := map[string]string{}
@@ -31,14 +31,15 @@ func (d Desired) Settle(o Observed) Desired {
 			if f, source := o.elsewhere(e); f != nil {
 				e.moved(f, source, volumes)
 			} else if len(blind) > 0 {
-				e.Source = slices.Sorted(maps.Keys(blind))[0] // it may be there
+				e.Source = slices.Sorted(maps.Keys(blind))[0] // the data may be there
 			}
 		}
 	}
 	return d
 }
 
-// missing says whether a filesystem that was made is not where it is declared.
+// missing reports whether a created filesystem is absent from its declared
+// place.
 func (o Observed) missing(e *Entity) bool {
 	if e.Kind != spec.KindFilesystem || !e.Status.Created || o.Blind[e.Source] != nil {
 		return false
@@ -48,14 +49,14 @@ func (o Observed) missing(e *Entity) bool {
 	})
 }
 
-// elsewhere finds what was made of a filesystem when it was declared
-// otherwise.
+// elsewhere finds the data of a filesystem that was created at another place
+// than declared.
 func (o Observed) elsewhere(e *Entity) (found *storage.Filesystem, source string) {
 	for source, all := range o.Filesystems {
 		for i, f := range all {
 			own := f.Stamp.UID == cmp.Or(e.Status.StampUID, e.UID)
 			if source == Managed {
-				own = onVolume(f) != "" // it bears the stamp of its volume
+				own = onVolume(f) != "" // the stamp is that of the volume
 			}
 			if f.ID == e.Name && own {
 				return &all[i], source
@@ -65,8 +66,8 @@ func (o Observed) elsewhere(e *Entity) (found *storage.Filesystem, source string
 	return nil, ""
 }
 
-// onVolume is the volume that a filesystem was declared to be on when it was
-// made, as its source keeps it.
+// onVolume is the volume that was declared for the filesystem when it was
+// created, read from the source's copy of the record.
 func onVolume(f storage.Filesystem) string {
 	var record spec.FilesystemRecord
 	if json.Unmarshal([]byte(f.Record), &record) != nil {
@@ -75,7 +76,7 @@ func onVolume(f storage.Filesystem) string {
 	return record.Filesystem.Volume
 }
 
-// moved makes the entity what was made of it.
+// moved sets the entity's fields to the place of its data.
 func (e *Entity) moved(f *storage.Filesystem, source string, volumes map[string]string) {
 	declared := e.place()
 	var record spec.FilesystemRecord
@@ -85,13 +86,13 @@ func (e *Entity) moved(f *storage.Filesystem, source string, volumes map[string]
 	e.Filesystem, e.Record = record.Filesystem, f.Record
 	e.Source, e.Size, e.Bears = source, int64(e.Filesystem.Size), ""
 	if source == Managed {
-		// The volume may have no record any more.
+		// The volume may no longer have a record.
 		e.Size, e.Bears = 0, cmp.Or(volumes[e.Filesystem.Volume], f.Stamp.UID)
 	}
 	e.Moved = &Change{Field: "provider", From: e.place(), To: declared}
 }
 
-// place says in words where a filesystem is.
+// place names the place of a filesystem in messages, e.g. volume/data or tmpfs.
 func (e *Entity) place() string {
 	if e.Filesystem.Volume != "" {
 		return spec.KindVolume + "/" + e.Filesystem.Volume
@@ -99,7 +100,7 @@ func (e *Entity) place() string {
 	return e.Source
 }
 
-// stays plans for a filesystem that is declared to be elsewhere.
+// stays plans the held step of a filesystem that is declared at another place.
 func (e *Entity) stays() []Step {
 	return []Step{{
 		Action: ActionCreate, Changes: []Change{*e.Moved},
@@ -107,8 +108,8 @@ func (e *Entity) stays() []Step {
 	}}
 }
 
-// lookElsewhere asks the sources of filesystems that nothing is declared of,
-// where something that was made is not where it is declared.
+// lookElsewhere also lists the filesystem sources that no declaration uses, if
+// a created filesystem is not at its declared place.
 func (s Sources) lookElsewhere(desired Desired, o Observed, list func(kind, source string)) {
 	for i := range desired.Entities {
 		if !o.missing(&desired.Entities[i]) {

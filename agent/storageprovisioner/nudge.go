@@ -9,12 +9,12 @@ import (
 )
 
 const (
-	// settle is how long after an operation the kernel may still tell of what
-	// the operation itself did to block devices.
+	// settle is the time after an operation during which the kernel may still
+	// send events about the operation's own changes to block devices.
 	settle = time.Second
-	// leastWait is how long a step that failed once rests before an event has
-	// it tried again, and twice as long after each more failure, up to
-	// mostWait: events may come in swarms, and most are about something else.
+	// leastWait is the pause between a first failure and a retry that an event
+	// causes; it doubles with each further failure, up to mostWait. Events come
+	// in bursts, and most concern other devices.
 	leastWait = 5 * time.Second
 	mostWait  = 5 * time.Minute
 )
@@ -42,18 +42,19 @@ func (w *Worker) followDevices(ctx context.Context) error {
 	return nil
 }
 
-// gather is within what time a change of devices is looked at: they come in
-// swarms.
+// gather is the time within which events about devices are collected into one
+// pass; they come in bursts.
 const gather = 200 * time.Millisecond
 
-// acting says that what devices do from now until shortly after is our doing.
+// acting marks device events until the given time as caused by the worker
+// itself.
 func (w *Worker) acting(until time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.quiet = until
 }
 
-// takeNudges returns the entities that had an event.
+// takeNudges returns and clears the entities that had an event.
 func (w *Worker) takeNudges() map[string]bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -62,10 +63,10 @@ func (w *Worker) takeNudges() map[string]bool {
 	return nudged
 }
 
-// nudge adds the failing entities on which what happened since the last look
-// bears: block devices changed, or a machine that has them stopped, went or
-// was declared otherwise. Those that have to rest first are remembered; again
-// is when the first of them has.
+// nudge adds failing entities to nudged if an event since the last look
+// concerns them: a block device changed, or a machine that has the entity
+// stopped, was removed or applied a new declaration. Entities whose pause has
+// not ended are postponed; again is the end of the earliest pause.
 func (w *Worker) nudge(l look, nudged map[string]bool) (again time.Time) {
 	w.mu.Lock()
 	devices := w.devices
@@ -106,13 +107,14 @@ func (w *Worker) nudge(l look, nudged map[string]bool) (again time.Time) {
 	return again
 }
 
-// devicesBear says whether a change of block devices may be what a failing
-// entity waits for.
+// devicesBear reports whether a change of block devices may clear the entity's
+// failure.
 func (w *Worker) devicesBear(e *Entity) bool {
 	return e.Kind == spec.KindVolume && failedAction(e.Status) != ActionCreate || e.Filesystem.Volume != ""
 }
 
-// restedAt is when an event may have the entity tried again.
+// restedAt returns the time from which an event may cause a retry, and whether
+// any action of the entity is failing.
 func restedAt(e *Entity) (at time.Time, failing bool) {
 	all := []spec.Attempts{e.Status.Attempts}
 	for _, o := range e.Status.Others {
@@ -135,8 +137,7 @@ func restedAt(e *Entity) (at time.Time, failing bool) {
 	return at, failing
 }
 
-// await has the entity tried again when one of those that hold it has ended
-// (Z24).
+// await retries the entity when one of the processes that hold it ends (Z24).
 func (w *Worker) await(ctx context.Context, key string, holders []storage.Holder) {
 	if w.WaitHolders == nil || len(holders) == 0 {
 		return

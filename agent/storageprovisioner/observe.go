@@ -17,39 +17,39 @@ import (
 	"hostler/storage/mounts"
 )
 
-// Sources are what provides volumes and filesystems, by name.
+// Sources are the providers of volumes and filesystems, by name.
 type Sources struct {
 	Volumes     map[string]storage.VolumeSource
 	Filesystems map[string]storage.FilesystemSource
-	// Views shows filesystems to machines.
+	// Views mounts filesystems for machines.
 	Views Views
-	// Mounts and ViewDir are the folders of the host's own mounts and of what
-	// machines see.
+	// Mounts and ViewDir are the directories of the host's own mounts and of
+	// the mounts that machines see.
 	Mounts, ViewDir string
-	// Map returns the owners' translation for unprivileged machines.
+	// Map returns the translation of owners for unprivileged machines.
 	Map func() (idmap.Map, error)
 }
 
-// Views shows filesystems to machines; see package storage/idmap.
+// Views mounts filesystems for machines; see package storage/idmap.
 type Views interface {
 	List(ctx context.Context, also ...string) (map[string]idmap.View, error)
 	Show(ctx context.Context, views []idmap.Params) []storage.Result[idmap.View]
 	Hide(ctx context.Context, views []idmap.HideParams) []error
 }
 
-// Kinds are what is read and watched.
+// Kinds are the kinds of objects that the worker reads and watches.
 func Kinds() []string {
 	return []string{spec.KindVolume, spec.KindFilesystem, spec.KindMachine, spec.KindHost}
 }
 
-// Decode reads what bears on storage out of a list of objects. One record that
-// cannot be read is an error for all: nothing is concluded from a part.
+// Decode reads the storage and machines from a list of objects. One unreadable
+// record fails the whole list: a plan from a part could remove storage.
 func Decode(objects []state.Object) (Desired, error) {
 	return decoder{}.desired(objects)
 }
 
-// decoder remembers objects as they were decoded, by their uid: most are the
-// same at every look. What is decoded is not written to.
+// decoder caches decoded objects by uid, since most do not change between
+// looks. Callers must not modify the decoded values.
 type decoder map[string]decoded
 
 type decoded struct {
@@ -152,9 +152,9 @@ func decode(o state.Object, record, status any) error {
 	return nil
 }
 
-// Observe asks every source that something is declared of, all at once and
-// each in one call. What a source cannot tell is in Blind; the table of mounts
-// must be readable.
+// Observe lists every source that a declaration uses, one call each, in
+// parallel. Errors of sources go to Blind; an unreadable mount table is an
+// error.
 func (s Sources) Observe(ctx context.Context, desired Desired) (Observed, error) {
 	o := Observed{Volumes: map[string][]storage.Volume{}, Filesystems: map[string][]storage.Filesystem{}, Blind: map[string]error{}}
 	var at []string
@@ -193,7 +193,7 @@ func (s Sources) Observe(ctx context.Context, desired Desired) (Observed, error)
 	return o, ctx.Err()
 }
 
-// All asks every source there is: all that bears the namespace, or an error.
+// All lists every source and returns all objects of the namespace, or an error.
 func (s Sources) All(ctx context.Context) (Observed, error) {
 	o := Observed{Volumes: map[string][]storage.Volume{}, Filesystems: map[string][]storage.Filesystem{}}
 	var err error
@@ -210,7 +210,8 @@ func (s Sources) All(ctx context.Context) (Observed, error) {
 	return o, nil
 }
 
-// Unknown returns what was observed and has no record of its name, by source.
+// Unknown returns the observed objects that have no record of their name, by
+// source.
 func (o Observed) Unknown(objects []state.Object) (map[string][]storage.Volume, map[string][]storage.Filesystem) {
 	records := map[state.ID]bool{}
 	for _, r := range objects {
@@ -251,7 +252,7 @@ func (s Sources) list(ctx context.Context, kind, source string) (volumes []stora
 	return nil, filesystems, err
 }
 
-// Policy returns the policy of one look.
+// Policy returns the policy of a look.
 func (s Sources) Policy(c Config) Policy {
 	p := Policy{Namespace: c.Namespace, Leave: c.Leave, Mounts: s.Mounts, Views: s.ViewDir}
 	var err error
@@ -261,14 +262,15 @@ func (s Sources) Policy(c Config) Policy {
 	return p
 }
 
-// Config is what of the host's configuration bears on storage.
+// Config is the part of the host's configuration that concerns storage.
 type Config struct {
 	Namespace string
-	// Leave what is no longer declared, as the harvest mode leaves instances.
+	// Leave storage that is no longer declared, as the harvest modes none and
+	// unknown leave instances.
 	Leave bool
 }
 
-// ConfigOf takes what bears on storage out of the host's record.
+// ConfigOf reads the storage configuration from the host's record.
 func ConfigOf(r spec.HostRecord) Config {
 	harvest := r.Config.Harvest
 	if r.Harvest != "" {
@@ -277,7 +279,7 @@ func ConfigOf(r spec.HostRecord) Config {
 	return Config{Namespace: r.Config.Namespace, Leave: harvest == "none" || harvest == "unknown"}
 }
 
-// look is one look at everything.
+// look is the result of an observation: records, host and steps.
 type look struct {
 	desired  Desired
 	observed Observed
@@ -285,10 +287,10 @@ type look struct {
 	steps    []Step
 }
 
-// look reads the records and the host and decides.
+// look reads the records and the host. It plans nothing yet.
 func (w *Worker) look(ctx context.Context) (look, error) {
-	// Asked first: machines that are found after the records were read would
-	// be missed.
+	// Unfound comes first: recovery may add machines between the reading of the
+	// records and a later call, and those would be missed.
 	unfound := w.Unfound(ctx)
 	objects, _, err := w.Store.List(ctx, Kinds()...)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"hostler/storage/idmap"
 )
 
-// call carries out steps of one action on one source, in one bulk call, with
-// one result each in their order.
+// call carries out jobs of the same action and source in one bulk call. It
+// returns one result per job, in order.
 func (w *Worker) call(ctx context.Context, world *world, jobs []*job) []error {
 	switch jobs[0].step.Action {
 	case ActionForget, ActionAdopt: // only the record changes
@@ -83,7 +83,8 @@ func (w *Worker) callFilesystems(ctx context.Context, world *world, source stora
 			e := j.entity
 			return storage.FilesystemParams{
 				Ref: e.ref(ns), Size: e.Size, Type: e.fstype(), Device: device(j), Wipe: e.Filesystem.Wipe,
-				// What was whole is only made when a person said so.
+				// Destroyed data is created again only after the operator asked
+				// for it.
 				Anew: e.Status.Created, Record: e.Record, Progress: w.words(ctx, e),
 			}
 		})
@@ -126,13 +127,14 @@ func (w *Worker) grown(ctx context.Context, namespace string, jobs []*job) []sto
 	return mapped(jobs, func(j *job) storage.GrowParams {
 		size := j.entity.Size
 		if size == 0 {
-			size = j.entity.Status.Size // one on a volume grows to that, whatever is said
+			size = j.entity.Status.Size // a filesystem on a volume grows to the volume's size, whatever Size says
 		}
 		return storage.GrowParams{Ref: j.entity.ref(namespace), Size: size, Progress: w.progress(ctx, j.entity, "grown")}
 	})
 }
 
-// progress shows in the entity's status how far a long operation is.
+// progress returns a function that shows the progress of a long operation in
+// the entity's status, e.g. "allocated 40 %".
 func (w *Worker) progress(ctx context.Context, e *Entity, word string) func(done, total int64) {
 	show := w.words(ctx, e)
 	return func(done, total int64) {
@@ -142,8 +144,8 @@ func (w *Worker) progress(ctx context.Context, e *Entity, word string) func(done
 	}
 }
 
-// words shows words in the entity's status. Those that follow each other
-// quickly are left out, so that the store is not worn by them.
+// words returns a function that shows a text in the entity's status. It drops
+// texts within progressInterval of the last, to spare the store.
 func (w *Worker) words(ctx context.Context, e *Entity) func(string) {
 	var mu sync.Mutex
 	shown, status := w.Now(), e.Status
@@ -159,11 +161,11 @@ func (w *Worker) words(ctx context.Context, e *Entity) func(string) {
 	}
 }
 
-// progressInterval is the shortest time between two written progress reports.
+// progressInterval is the shortest time between two written progress texts.
 const progressInterval = 500 * time.Millisecond
 
-// valid asks the source about each item first and calls it with those that
-// are in order, so that none holds up the others (S16).
+// valid checks each item and passes only the valid items to call, so that one
+// invalid item does not fail the others (S16).
 func valid[P any](params []P, check func(P) error, call func([]P) []error) []error {
 	if check == nil {
 		return call(params)

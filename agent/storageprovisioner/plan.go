@@ -15,10 +15,9 @@ import (
 	"hostler/storage/idmap"
 )
 
-// Plan tells the steps from observed to desired, in the order in which they
-// are carried out (S20). Steps that wait for others are told too, with what
-// they wait for. It is pure, and a plan made right after all its steps were
-// carried out is empty.
+// Plan returns the steps from observed to desired, in their order (S20). Steps
+// that wait for other steps are included, with the reason in Waiting. Pure. A
+// plan that is made right after all steps succeeded is empty.
 func Plan(desired Desired, observed Observed, policy Policy) []Step {
 	w := newWorld(desired, observed, policy)
 	var steps []Step
@@ -55,7 +54,7 @@ func Plan(desired Desired, observed Observed, policy Policy) []Step {
 	return steps
 }
 
-// world indexes one observation.
+// world indexes one observation and its declaration.
 type world struct {
 	policy      Policy
 	observed    Observed
@@ -64,7 +63,7 @@ type world struct {
 	on          map[string][]*Entity // filesystems, by their volume
 	volumesSeen map[string]*storage.Volume
 	seen        map[string]*storage.Filesystem
-	strangers   map[string]string   // the uid of what has an entity's name, by KIND/NAME
+	strangers   map[string]string   // the stamp's uid of foreign objects under an entity's name, by KIND/NAME
 	views       map[string][]string // the machines that see a filesystem
 	listed      map[string][]string // the machines whose record lists an entity, by KIND/NAME
 }
@@ -126,8 +125,9 @@ func newWorld(desired Desired, observed Observed, policy Policy) *world {
 	return w
 }
 
-// is says whether an object found under the entity's name is the entity's. One
-// whose record is damaged bears no uid: it is nobody else's.
+// is reports whether an object found under the entity's name belongs to the
+// entity. An object with an empty uid has a damaged stamp and counts as the
+// entity's.
 func (w *world) is(e *Entity, found storage.Ref) bool {
 	if found.Stamp.UID == "" || found == e.ref(w.policy.Namespace) {
 		return true
@@ -136,21 +136,24 @@ func (w *world) is(e *Entity, found storage.Ref) bool {
 	return false
 }
 
-// relation is what a machine is to an entity.
+// relation is the relation of a machine to an entity.
 type relation int
 
 const (
-	// gone: it has not, or no longer, the entity.
+	// gone: the machine does not have the entity, or no longer.
 	gone relation = iota
-	// leaving: it is not to have the entity, but its instance may still.
+	// leaving: the machine no longer declares the entity, but its instance may
+	// still have it.
 	leaving
-	// keeps: it is on its way out itself; what it has stays until then.
+	// keeps: the machine is being removed; its instance keeps the entity until
+	// then.
 	keeps
-	// wants: it is to have the entity.
+	// wants: the machine declares the entity.
 	wants
 )
 
-// relation tells what a machine that has, wants or had an entity is to it.
+// relation returns a machine's relation to an entity and the declared
+// attachment.
 func (w *world) relation(e *Entity, machine string) (relation, spec.Attachment) {
 	g := w.guests[machine]
 	if g == nil {
@@ -170,7 +173,8 @@ func (w *world) relation(e *Entity, machine string) (relation, spec.Attachment) 
 	return gone, a
 }
 
-// machines are those that have, want or had the entity, sorted.
+// machines are the names of all machines that have, want or had the entity,
+// sorted.
 func (w *world) machines(e *Entity) []string {
 	names := slices.Clone(w.listed[e.Key()])
 	for name := range e.Status.Attachments {
@@ -183,7 +187,7 @@ func (w *world) machines(e *Entity) []string {
 	return slices.Compact(names)
 }
 
-// wanted says whether any machine is to have the entity.
+// wanted reports whether any machine declares the entity.
 func (w *world) wanted(e *Entity) bool {
 	for _, m := range w.machines(e) {
 		if r, _ := w.relation(e, m); r == wants {
@@ -193,8 +197,8 @@ func (w *world) wanted(e *Entity) bool {
 	return false
 }
 
-// gate says why a step may not be made, or when at the earliest. What failed
-// holds up only what it is part of, not the entity's other steps.
+// gate says why a step is held, or when it is due. A failure delays only its
+// own action, not the entity's other steps.
 func (w *world) gate(e *Entity, s Step) (held string, after time.Time) {
 	attempts, failing := attemptsOf(e.Status, s.Action)
 	if s.Machine != "" {
@@ -213,7 +217,7 @@ func (w *world) gate(e *Entity, s Step) (held string, after time.Time) {
 	return "", *attempts.NextRetry
 }
 
-// nudgeAll in the set of nudged entities stands for all of them.
+// nudgeAll in the set of nudged entities stands for all entities.
 const nudgeAll = "*"
 
 // absent plans for an entity that is not on the host.
@@ -222,18 +226,19 @@ func (w *world) absent(e *Entity, waiting string) Step {
 	case stranger && e.Status.StampUID == "" && !e.Status.Created:
 		return Step{Action: ActionAdopt, Detail: "data of an earlier declaration of this name is taken over", Changes: []Change{{Field: "stamp", To: uid}}}
 	case e.Status.Created && !w.thereAtAll(e) && e.Status.ObservedGeneration >= e.Generation && !w.policy.Nudged[nudgeAll]:
-		// Made again it would be empty: whoever uses it should not find out.
+		// A created entity would be empty, and its users would not notice.
 		return Step{Action: ActionCreate, Held: "its data is gone from the host; `hostler retry " + e.Key() + "` makes it anew, empty"}
 	}
 	return Step{Action: ActionCreate, Detail: e.describe(), Waiting: waiting}
 }
 
-// thereAtAll says whether anything of the entity is on the host.
+// thereAtAll reports whether the host has the entity, even if damaged.
 func (w *world) thereAtAll(e *Entity) bool {
 	return w.volumesSeen[e.Name] != nil && e.Kind == spec.KindVolume || w.seen[e.Name] != nil && e.Kind == spec.KindFilesystem
 }
 
-// describe says in a few words what is made.
+// describe describes the entity to create in a few words, e.g. "loop, 10 GiB,
+// sparse".
 func (e *Entity) describe() string {
 	switch {
 	case e.Kind == spec.KindVolume && e.Volume.Allocation == spec.AllocationSparse:
@@ -251,10 +256,10 @@ func (e *Entity) fstype() string {
 	return e.Filesystem.Type
 }
 
-// resize plans for an entity of another size than declared. Rounding is the
-// source's: less than its unit is no difference.
+// resize plans for an entity whose size differs from the declared size. Sources
+// round up, so a surplus below one rounding unit is no difference.
 func resize(size, declared int64) []Step {
-	const most = 64 << 10 // the largest pages of any machine
+	const most = 64 << 10 // the largest page size of any architecture
 	change := []Change{{Field: "size", From: storage.Bytes(size), To: storage.Bytes(declared)}}
 	switch {
 	case declared == 0 || size >= declared && size-declared < most:
@@ -268,7 +273,7 @@ func resize(size, declared int64) []Step {
 	return []Step{{Action: ActionGrow, Changes: change, Detail: fmt.Sprintf("from %s to %s", storage.Bytes(size), storage.Bytes(declared))}}
 }
 
-// last plans the end of an entity that is attached nowhere any more.
+// last plans the removal of an entity that is attached nowhere.
 func (w *world) last(e *Entity, there bool, waiting string) Step {
 	switch {
 	case !there:
@@ -291,7 +296,7 @@ func (w *world) last(e *Entity, there bool, waiting string) Step {
 	return Step{Action: ActionDestroy, Detail: "no longer declared; its data is deleted", Waiting: waiting}
 }
 
-// view says what a machine's view of a filesystem is to be.
+// view returns the parameters of a machine's view of a filesystem.
 func (w *world) view(e *Entity, machine string, a spec.Attachment) idmap.Params {
 	p := idmap.Params{
 		Source: w.policy.mountPath(e.Name), Path: w.policy.viewPath(machine, e.Name), ReadOnly: a.ReadOnly,
@@ -300,11 +305,12 @@ func (w *world) view(e *Entity, machine string, a spec.Attachment) idmap.Params 
 	if g := w.guests[machine]; g != nil && !g.Privileged {
 		p.Map = &w.policy.Map
 	} else {
-		// Only root of the host, which a privileged guest has, makes devices.
+		// Only the host's root can create device nodes; root of a privileged
+		// guest is the host's root.
 		p.Devices = !slices.Contains(e.Filesystem.MountOptions, "nodev")
 	}
 	return p
 }
 
-// permanent kinds of errors are not tried again by themselves.
+// permanent reports whether errors of this kind are not retried automatically.
 func permanent(kind fault.Kind) bool { return kind == fault.Invalid }

@@ -11,7 +11,7 @@ import (
 	"hostler/storage"
 )
 
-// filesystem plans for a filesystem that shall exist.
+// filesystem plans for a declared filesystem.
 func (w *world) filesystem(e *Entity) []Step {
 	f := w.seen[e.Name]
 	_, waiting := w.deviceOf(e)
@@ -54,18 +54,18 @@ func (w *world) filesystem(e *Entity) []Step {
 	return steps
 }
 
-// unmade says that a filesystem's making is to be gone on with.
+// unmade reports whether the creation of the filesystem has to be continued.
 func unmade(e *Entity, f *storage.Filesystem) bool {
 	return f.Unmade || f.Problem != "" && !e.Status.Created
 }
 
-// lost says that a filesystem's data was found to be gone, and that a person
-// was told so and has it made anew.
+// lost reports whether the filesystem's data was missing at its last attachment
+// and the operator has asked for an empty replacement since.
 func lost(e *Entity) bool {
 	return failedAction(e.Status) == ActionAttach && e.Status.Attempts.ErrorKind == string(fault.NotFound) && e.Status.ObservedGeneration < e.Generation
 }
 
-// differences plans for what a filesystem has otherwise than declared.
+// differences plans for a filesystem that differs from its declaration.
 func (w *world) differences(e *Entity, f *storage.Filesystem) []Step {
 	if e.Moved != nil {
 		return e.stays()
@@ -92,8 +92,8 @@ func (w *world) differences(e *Entity, f *storage.Filesystem) []Step {
 	return anew
 }
 
-// remount plans for a filesystem that is mounted with other options than
-// declared, and stays mounted.
+// remount plans for a filesystem that stays mounted with other options than
+// declared.
 func (w *world) remount(e *Entity, f *storage.Filesystem) []Step {
 	is, declared := sorted(f.Options), sorted(e.Filesystem.MountOptions)
 	if f.Options == nil || slices.Equal(is, declared) || !w.wanted(e) {
@@ -111,8 +111,9 @@ func sorted(options []string) []string {
 	return slices.Sorted(slices.Values(options))
 }
 
-// viewSteps plans what machines see of a filesystem. waiting is what new views
-// wait for; used names a machine for which the host's mount is to stay.
+// viewSteps plans the views of a filesystem in machines. waiting is the
+// precondition of new views; used names a machine that still needs the host's
+// mount, or "".
 func (w *world) viewSteps(e *Entity, waiting string) (steps []Step, used string) {
 	mount := w.observed.Mounts[w.policy.mountPath(e.Name)]
 	for _, m := range w.machines(e) {
@@ -127,8 +128,8 @@ func (w *world) viewSteps(e *Entity, waiting string) (steps []Step, used string)
 		case r == wants && fits, r == keeps, r == leaving:
 		case r == wants:
 			if shown && waiting == "" {
-				// An instance that has the old view keeps it until it is given
-				// the new one.
+				// The old view stays visible in a running instance until the
+				// provisioner attaches the new view.
 				steps = append(steps, Step{Action: ActionHide, Machine: m})
 			}
 			show := Step{Action: ActionShow, Machine: m, Waiting: waiting}
@@ -150,7 +151,7 @@ func (w *world) viewSteps(e *Entity, waiting string) (steps []Step, used string)
 	return steps, used
 }
 
-// dyingFilesystem plans for a filesystem on its way out.
+// dyingFilesystem plans the removal of a filesystem.
 func (w *world) dyingFilesystem(e *Entity) []Step {
 	f := w.seen[e.Name]
 	if w.policy.Leave {
@@ -163,7 +164,7 @@ func (w *world) dyingFilesystem(e *Entity) []Step {
 	return append(steps, w.last(e, f != nil, used))
 }
 
-// mounted returns where the host has a filesystem mounted.
+// mounted returns the host's mount of a filesystem.
 func (w *world) mounted(e *Entity) (storage.FilesystemAttachment, bool) {
 	f := w.seen[e.Name]
 	if f == nil {
@@ -176,6 +177,6 @@ func (w *world) mounted(e *Entity) (storage.FilesystemAttachment, bool) {
 	return f.Attachments[at], true
 }
 
-// held says whether a filesystem that is not mounted still has a device of the
-// host: its detachment came only half way.
+// held reports whether an unmounted filesystem still has a device of the host,
+// because its detachment stopped half-way.
 func (w *world) held(e *Entity) bool { return w.seen[e.Name] != nil && w.seen[e.Name].Held != "" }

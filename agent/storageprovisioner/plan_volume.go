@@ -10,7 +10,7 @@ import (
 	"hostler/storage"
 )
 
-// volume plans for a volume that shall exist.
+// volume plans for a declared volume.
 func (w *world) volume(e *Entity) []Step {
 	v := w.volumesSeen[e.Name]
 	needed := w.deviceNeeded(e)
@@ -39,7 +39,7 @@ func (w *world) volume(e *Entity) []Step {
 	return steps
 }
 
-// reallocate plans for a volume that has its space otherwise than declared.
+// reallocate plans for a volume whose allocation differs from its declaration.
 func reallocate(v *storage.Volume, e *Entity) []Step {
 	is, wanted := allocation(v.Sparse), allocation(e.Volume.Allocation == spec.AllocationSparse)
 	if is == wanted {
@@ -58,7 +58,7 @@ func allocation(sparse bool) string {
 	return spec.AllocationFull
 }
 
-// dyingVolume plans for a volume on its way out.
+// dyingVolume plans the removal of a volume.
 func (w *world) dyingVolume(e *Entity) []Step {
 	v := w.volumesSeen[e.Name]
 	if w.policy.Leave {
@@ -77,11 +77,11 @@ func (w *world) dyingVolume(e *Entity) []Step {
 	return []Step{w.last(e, true, waiting)}
 }
 
-// both refuses a volume that a machine shall have as a block device although a
-// filesystem is made on it, or returns "": the machine would read the files in
-// it and write to its mounted superblock. Documents that declare both are
-// refused already; this holds whatever the store has. What is mounted, and what
-// a machine was given before, stays until one of the two goes.
+// both returns why a volume may not be a machine's block device and have a
+// filesystem on it, or "". With both, the machine could read the filesystem's
+// data and write to its mounted superblock. Validation of documents refuses
+// this too; the check here covers every content of the store. Existing mounts
+// and attachments stay until the conflict is resolved.
 func (w *world) both(volume string) string {
 	v := w.volumes[volume]
 	if v == nil {
@@ -98,12 +98,12 @@ func (w *world) both(volume string) string {
 	return ""
 }
 
-// deviceNeeded says whether the volume is to be a block device of the host.
+// deviceNeeded reports whether the volume needs a block device on the host.
 func (w *world) deviceNeeded(e *Entity) bool {
 	return w.wanted(e) || slices.ContainsFunc(w.on[e.Name], w.onDevice)
 }
 
-// onDevice says whether a filesystem on a volume needs the volume's device.
+// onDevice reports whether a filesystem on a volume needs the volume's device.
 func (w *world) onDevice(f *Entity) bool {
 	seen := w.seen[f.Name]
 	if _, mounted := w.mounted(f); mounted {
@@ -115,14 +115,15 @@ func (w *world) onDevice(f *Entity) bool {
 	return w.wanted(f) || (seen == nil || unmade(f, seen)) && w.absent(f, "").Held == "" && !failedForGood(f)
 }
 
-// failedForGood says that nothing will be tried by itself, so that nothing
-// needs to be held ready.
+// failedForGood reports whether the entity failed and no retry is planned; its
+// volume then needs no device.
 func failedForGood(e *Entity) bool {
 	return e.Status.Attempts.ErrorKind != "" && e.Status.Attempts.NextRetry == nil && e.Status.ObservedGeneration >= e.Generation
 }
 
-// deviceInUse names what keeps the volume's device from being taken away, or
-// "". When it is only to be attached otherwise, stopped machines do not.
+// deviceInUse names the user that keeps the volume's device from being
+// detached, or "". If the device is only attached again in another mode,
+// stopped machines are no such users.
 func (w *world) deviceInUse(e *Entity, again bool) string {
 	for _, f := range w.on[e.Name] {
 		if _, mounted := w.mounted(f); mounted {
@@ -134,8 +135,8 @@ func (w *world) deviceInUse(e *Entity, again bool) string {
 		switch {
 		case r == gone, r == wants && again && w.guests[m].Stopped:
 		case r == wants && again:
-			// What a running instance has of a device is its number, which
-			// may be another volume's next.
+			// A running instance has the device by its number, which may become
+			// another volume's.
 			return "machine/" + m + " to be stopped"
 		default:
 			return "machine/" + m + " to let go"
@@ -144,8 +145,8 @@ func (w *world) deviceInUse(e *Entity, again bool) string {
 	return ""
 }
 
-// readOnly says whether the volume's device is to refuse writes: when all that
-// may use it only read.
+// readOnly reports whether the volume's device must refuse writes: all its
+// users only read.
 func (w *world) readOnly(e *Entity) bool {
 	if len(w.on[e.Name]) > 0 {
 		return false
@@ -170,7 +171,8 @@ func device(v *storage.Volume) (storage.VolumeAttachment, bool) {
 	return v.Attachments[0], true
 }
 
-// deviceOf returns the device of a filesystem's volume, or what it waits for.
+// deviceOf returns the device of a filesystem's volume, or the precondition
+// that is missing.
 func (w *world) deviceOf(e *Entity) (path, waiting string) {
 	name := e.Filesystem.Volume
 	if name == "" {
@@ -192,9 +194,10 @@ func (w *world) deviceOf(e *Entity) (path, waiting string) {
 	return d.Device, ""
 }
 
-// holder names what has to let the entity go before to (KIND/NAME) may be given
-// it, or "": two that write to a volume destroy it, and a filesystem that is
-// not shared belongs to one machine. What is given already is not taken back.
+// holder names the user that must release the entity before it is given to `to`
+// (KIND/NAME), or "". Two writers would destroy a volume, and a filesystem that
+// is not shared belongs to one machine. Existing attachments are not taken
+// back.
 func (w *world) holder(e *Entity, to string) string {
 	machine, _ := strings.CutPrefix(to, spec.KindMachine+"/")
 	if e.Filesystem.Shared || e.Status.Attachments[machine].Source != "" {

@@ -8,11 +8,11 @@ import (
 	"hostler/storage"
 )
 
-// Shown picks the steps that a person is told of before they happen. What is
-// attached as part of making a thing, or detached as part of removing it, goes
-// without saying, and so does what the host itself mounts for its machines.
+// Shown picks the steps that the plan shows to the user. It leaves out
+// attachments that belong to a creation, detachments that belong to a removal,
+// and the host's own mounts.
 func Shown(steps []Step) []Step {
-	about := map[string]bool{} // KIND/NAMEs that come or go
+	about := map[string]bool{} // KIND/NAMEs that are created or removed
 	for _, s := range steps {
 		switch s.Action {
 		case ActionCreate, ActionAdopt, ActionDestroy, ActionRelease, ActionForget:
@@ -41,8 +41,9 @@ func Shown(steps []Step) []Step {
 	return shown
 }
 
-// Preparing returns steps that tell which packages the host gets for the
-// filesystems that steps make, each with the first filesystem that needs it.
+// Preparing returns steps that show the packages to be installed on the host
+// for the filesystems that steps create. Each package appears once, with the
+// first filesystem that needs it.
 func (s Sources) Preparing(d Desired, steps []Step) (before []Step) {
 	told, filesystems := map[string]bool{}, map[string]*Entity{}
 	for i := range d.Entities {
@@ -68,8 +69,8 @@ func (s Sources) Preparing(d Desired, steps []Step) (before []Step) {
 }
 
 // Foresee returns the objects with the statuses that volumes and filesystems
-// will have once everything is as declared: what machines are going to be
-// given.
+// have once everything is as declared. The planner of machines uses them to
+// foresee attachments.
 func Foresee(objects []state.Object, d Desired, o Observed, p Policy) []state.Object {
 	w := newWorld(d, o, p)
 	objects = slices.Clone(objects)
@@ -109,5 +110,5 @@ func Foresee(objects []state.Object, d Desired, o Observed, p Policy) []state.Ob
 	return objects
 }
 
-// unknownDevice stands for that of a volume that is not attached yet.
+// unknownDevice stands for the device of a volume that is not yet attached.
 const unknownDevice = "/dev/loop?"

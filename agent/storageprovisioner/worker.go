@@ -16,61 +16,63 @@ import (
 	"hostler/storage"
 )
 
-// Metrics counts what the worker does.
+// Metrics counts passes and operations.
 type Metrics interface {
 	Pass(took time.Duration, err error)
 	Operation(action string, took time.Duration, err error)
 }
 
-// Options are what a worker stands on.
+// Options are the dependencies of a worker.
 type Options struct {
 	Store   state.Backend
 	Sources Sources
 	// Defaults are the configuration until the host object is read.
 	Defaults Config
-	// Unfound names what may have machines that no record tells of yet, after
-	// the loss of a store; "": nothing. Nil: nothing ever.
+	// Unfound names container types that may run machines without a record
+	// after the loss of the store; "" if there are none. Nil: always none.
 	Unfound func(ctx context.Context) string
-	// Devices tells that block devices of the host came, changed or went; nil:
-	// nobody tells.
+	// Devices sends a value when a block device of the host is added, changed
+	// or removed; nil: no events.
 	Devices func(ctx context.Context) (<-chan struct{}, error)
 	// WaitHolders returns when one of the processes has ended.
 	WaitHolders func(ctx context.Context, holders []storage.Holder) error
-	// Stage makes the place ready below which filesystems are mounted, or gives
-	// it up when nothing is declared; idempotent. Nil: nothing is to be done.
+	// Stage prepares the directory below which filesystems are mounted, or
+	// gives it up when nothing is declared; idempotent. Nil: nothing to
+	// prepare.
 	Stage func(used bool) error
-	// Notice shows a sentence in the host's status until it is cleared by an
-	// empty one; nil: nobody looks.
+	// Notice sets or clears (with "") a notice in the host's status; nil:
+	// notices are dropped.
 	Notice  func(key, text string)
 	Metrics Metrics
 	Now     func() time.Time
 	Logger  *slog.Logger
-	// Resync is the longest time between two looks at everything; 0: 2 min.
+	// Resync is the longest time between two passes; 0: 2 min.
 	Resync time.Duration
 }
 
-// Worker provisions the storage of one host.
+// Worker provisions the storage of the host.
 type Worker struct {
 	Options
 	waker  *reconcile.Waker
 	config Config
-	// decoded are the records as they were last read.
+	// decoded are the records as last read.
 	decoded decoder
-	// seen are the sources that could be looked at since the agent started.
+	// seen are the sources that were observed since the agent started.
 	seen map[string]bool
-	// had is what instances there were at the last look.
+	// had are the machines of the last look, by name.
 	had map[string]Guest
-	// postponed are the entities that had an event while they had to rest.
+	// postponed are the entities that had an event during their pause after a
+	// failure.
 	postponed map[string]bool
-	spaced    time.Time // when space was last looked at
+	spaced    time.Time // when free space was last checked
 	bare      bool      // nothing was declared at the last look
 	waits     sync.WaitGroup
 
 	mu      sync.Mutex
 	nudged  map[string]bool
-	waiting map[string]bool // entities whose holders are waited for
+	waiting map[string]bool // entities with a pending WaitHolders
 	devices bool            // block devices changed
-	quiet   time.Time       // until then, changes of devices are our own
+	quiet   time.Time       // until then, device events are the worker's own
 }
 
 // New returns a worker; Prepare and Run start it.
@@ -93,21 +95,21 @@ func New(o Options) *Worker {
 	}
 }
 
-// Prepare looks at everything once and writes down what is there, without
-// changing anything: what machines could use when the host or the agent last
-// stopped may be gone, and no machine is to be started on what was. It comes
+// Prepare observes the host once and updates the statuses without changing the
+// host. Devices and mounts of the last run may be missing after a restart of
+// the host or agent, and no machine may start with stale paths. Prepare runs
 // before any worker that starts machines.
 func (w *Worker) Prepare(ctx context.Context) error {
 	l, err := w.look(ctx)
 	if err != nil {
-		// The host cannot be looked at: then nothing is known to be there.
+		// The host cannot be observed: no device and no mount is certain.
 		return errors.Join(err, w.distrust(ctx))
 	}
 	l.steps = Plan(l.desired, l.observed, l.policy)
 	return w.assess(ctx, &l)
 }
 
-// distrust takes back what machines were told that they may use.
+// distrust clears the sources of all attachments in the statuses.
 func (w *Worker) distrust(ctx context.Context) error {
 	objects, _, err := w.Store.List(ctx, spec.KindVolume, spec.KindFilesystem)
 	if err != nil {
@@ -125,9 +127,8 @@ func (w *Worker) distrust(ctx context.Context) error {
 	return w.write(ctx, writes)
 }
 
-// Run works until ctx ends. It returns an error when its source of desired
-// state is lost: its supervisor starts it again, and nothing is concluded from
-// what cannot be read.
+// Run works until ctx ends. It returns an error when the watch on the store is
+// lost; the supervisor then starts it again.
 func (w *Worker) Run(parent context.Context) error {
 	ctx, cancel := context.WithCancel(parent)
 	defer w.waits.Wait()
@@ -155,7 +156,7 @@ func (w *Worker) Run(parent context.Context) error {
 	return reconcile.Ended(parent, errors.New("cannot go on: the watch on the declared storage ended"))
 }
 
-// pass brings everything as far as it goes now.
+// pass brings the storage as far towards the declaration as possible now.
 func (w *Worker) pass(ctx context.Context) (time.Time, error) {
 	began := w.Now()
 	next, err := w.converge(ctx)
@@ -165,8 +166,8 @@ func (w *Worker) pass(ctx context.Context) (time.Time, error) {
 	return next, err
 }
 
-// converge looks, decides and acts until nothing is due any more, and returns
-// when the next retry is.
+// converge observes, plans and acts until no step is due. It returns the time
+// of the next retry.
 func (w *Worker) converge(ctx context.Context) (time.Time, error) {
 	done := map[string]error{}
 	nudged := w.takeNudges()
@@ -193,13 +194,13 @@ func (w *Worker) converge(ctx context.Context) (time.Time, error) {
 			w.space(ctx, l)
 			return earliest(nextRetry(l), again), nil
 		}
-		// A nudge is good for one attempt.
+		// A nudge allows one attempt.
 		nudged = map[string]bool{}
 	}
 }
 
-// stage makes the place of mounts ready before anything is mounted, and gives
-// it up once after the last declaration went.
+// stage prepares the directory of mounts before the first mount, and gives it
+// up once after the last declaration was removed.
 func (w *Worker) stage(l *look) error {
 	used := len(l.desired.Entities) > 0
 	due := slices.ContainsFunc(l.steps, func(s Step) bool { return s.Due(l.policy.Now) })
@@ -210,7 +211,7 @@ func (w *Worker) stage(l *look) error {
 	return w.Stage(used)
 }
 
-// earliest is the earlier of two times; zero is none.
+// earliest is the earlier of two times; zero means none.
 func earliest(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -218,8 +219,8 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// nextRetry is when the first step falls due that waits for its time. One that
-// is due was tried in this pass already, and is left to another.
+// nextRetry is the time of the earliest delayed step. A step that is due now
+// was already tried in this pass and waits leastWait.
 func nextRetry(l look) (next time.Time) {
 	for _, s := range l.steps {
 		switch {
@@ -232,7 +233,7 @@ func nextRetry(l look) (next time.Time) {
 	return next
 }
 
-// assess brings the statuses up to date, in one call.
+// assess writes the changed statuses in one call.
 func (w *Worker) assess(ctx context.Context, l *look) error {
 	var writes []state.Write
 	statuses := Assess(l.desired, l.observed, l.policy, l.steps)
@@ -251,7 +252,8 @@ func (w *Worker) assess(ctx context.Context, l *look) error {
 	return w.write(ctx, writes)
 }
 
-// space tells, now and then, when a filesystem of the host fills up.
+// space sets a notice when a filesystem of the host fills up; it checks at most
+// once per Resync.
 func (w *Worker) space(ctx context.Context, l look) {
 	if l.policy.Now.Sub(w.spaced) < w.Resync {
 		return
