@@ -11,56 +11,57 @@ import (
 	"hostler/internal/fault"
 )
 
-// NIC joins an instance to a bridge of the host.
+// NIC connects an instance to a bridge of the host.
 type NIC struct {
-	// Name is the interface's name inside, like eth0.
+	// Name is the interface's name in the guest, e.g. eth0.
 	Name string
 	// Bridge is the host's bridge, MAC the interface's fixed address.
 	Bridge, MAC string
 	// MTU in bytes; 0: the bridge's.
 	MTU int
-	// Addresses with their prefix lengths; the guest may send from no other.
+	// Addresses with their prefix lengths; the guest may send from no other
+	// address.
 	Addresses []string
-	// Static has the guest configure Addresses, Gateways and Nameservers by
-	// itself; otherwise it asks the bridge's DHCP, which gives it the same.
+	// Static: the guest configures Addresses, Gateways and Nameservers itself.
+	// Otherwise it asks the bridge's DHCP, which assigns the same.
 	Static                bool
 	Gateways, Nameservers []string
 }
 
-// PortOf is the name of the host's end of the interface with the MAC address,
-// where the driver itself chooses it: by it the host's firewall knows whose
-// frames come in.
+// PortOf is the name of the host's end of the interface with this MAC address,
+// for drivers that choose the name. The host's firewall recognises the sender
+// of a frame by it. Example: 00:16:3e:01:02:03 becomes hn00163e010203.
 func PortOf(mac string) string {
-	return "hn" + strings.ReplaceAll(strings.ToLower(mac), ":", "") // of the 15 characters that a device's name may have
+	return "hn" + strings.ReplaceAll(strings.ToLower(mac), ":", "") // 14 of the 15 characters that the kernel allows
 }
 
-// Disk is a folder or block device of the host that an instance is given. A
-// driver passes it on as it is: where the guest's user ids are not the host's,
-// Source is already a mount that maps them, and a block device that is not to
-// be written is itself read-only.
+// Disk is a directory or block device of the host that an instance gets. A
+// driver attaches it unchanged: if the guest's user ids differ from the host's,
+// Source is already a mapped mount, and a block device for reading only already
+// refuses writes.
 type Disk struct {
 	// Name is the device's name, unique in the instance.
 	Name string
-	// Source is a path of the host: a folder, or a block device.
+	// Source is a path of the host: a directory or a block device.
 	Source string
-	// Path is where the guest finds the folder; empty: Source is given as a
-	// block device named Device.
+	// Path is the directory's mount point in the guest; if empty, Source is
+	// attached as a block device named Device.
 	Path, Device string
-	// Size is that of a block device in bytes, which a running guest may have to
-	// be told; 0: not known.
+	// Size is the size of a block device in bytes, for hypervisors that must
+	// announce a new size to a running guest; 0: not known.
 	Size     int64
 	ReadOnly bool
 }
 
-// bridgeName is what the kernel takes for an interface, without what would
-// mean something elsewhere.
+// bridgeName matches the interface names that the kernel accepts, without
+// characters that are special elsewhere.
 var bridgeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,14}$`)
 
-// diskName keeps a disk's name fit for a file, a device and a log.
+// diskName matches names that are safe in a file name, a device name and a log.
 var diskName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
-// check refuses an interface that no hypervisor can be given; what the guest
-// is told of it is checked where that is written.
+// check refuses an interface that no hypervisor can have. Package cloudinit
+// checks the rest, such as Addresses, when it writes the network-config.
 func (n NIC) check() error {
 	if !bridgeName.MatchString(n.Bridge) {
 		return fault.New(fault.Invalid, "interface %q: %q cannot be a bridge", n.Name, n.Bridge)
@@ -71,7 +72,7 @@ func (n NIC) check() error {
 	return nil
 }
 
-// String describes the interface for a person.
+// String describes the interface for the user.
 func (n NIC) String() string {
 	words := []string{"bridge " + n.Bridge}
 	if n.MAC != "" {
@@ -93,7 +94,7 @@ func (n NIC) guestSide() cloudinit.Interface {
 	}
 }
 
-// check refuses a disk that no hypervisor can be given.
+// check refuses a disk that no hypervisor can have.
 func (d Disk) check() error {
 	absolute := func(p string) bool {
 		return path.IsAbs(p) && path.Clean(p) == p && p != "/" && !strings.ContainsAny(p, "\x00\n")
@@ -113,7 +114,7 @@ func (d Disk) check() error {
 	return nil
 }
 
-// String describes the disk for a person.
+// String describes the disk for the user.
 func (d Disk) String() string {
 	text := d.Source + " at " + d.Path
 	if d.Path == "" {

@@ -10,8 +10,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// The fields that a Diff speaks of, in the order in which it names them. An
-// interface is "nic NAME" and a disk "disk NAME": FieldNIC, FieldDisk.
+// The fields of a Diff, in the order in which Diff names them. Interfaces and
+// disks have the fields "nic NAME" and "disk NAME": FieldNIC, FieldDisk.
 const (
 	FieldAutostart     = "autostart"
 	FieldCPUs          = "cpus"
@@ -34,15 +34,14 @@ func FieldNIC(name string) string { return prefixNIC + name }
 // FieldDisk returns the field of a disk.
 func FieldDisk(name string) string { return prefixDisk + name }
 
-// NICOf returns the interface that a field is about, if it is about one.
+// NICOf returns the name of the interface if the field is an interface.
 func NICOf(field string) (name string, ok bool) { return strings.CutPrefix(field, prefixNIC) }
 
-// DiskOf returns the disk that a field is about, if it is about one.
+// DiskOf returns the name of the disk if the field is a disk.
 func DiskOf(field string) (name string, ok bool) { return strings.CutPrefix(field, prefixDisk) }
 
-// Settings are the comparable settings of an instance. UserData and Record
-// are compared and never shown. Limits are bytes; 0 is the hypervisor's
-// default.
+// Settings are the comparable settings of an instance. UserData and Record are
+// compared and never shown. Limits are in bytes; 0 is the hypervisor's default.
 type Settings struct {
 	ImageID          string
 	CPUs             int
@@ -51,8 +50,8 @@ type Settings struct {
 	Autostart        bool
 	Privileged       bool
 	Nesting          bool
-	// NICs and Disks describe the interfaces and disks by their names, for
-	// people; what differs has to show in the description.
+	// NICs and Disks are descriptions of the interfaces and disks for the user,
+	// by name. Every comparable setting must appear in the description.
 	NICs, Disks             map[string]string
 	UserData, NetworkConfig string
 	// KeepGuest: user-data and network-config are not compared.
@@ -62,8 +61,8 @@ type Settings struct {
 	Record         string
 }
 
-// SettingsOf returns the settings that a machine asks for. It fails with
-// fault.Invalid where what the guest is to be told cannot be.
+// SettingsOf returns the settings that a machine declares. It fails with
+// fault.Invalid if interfaces, disks or cloud-init data are invalid.
 func SettingsOf(m Machine) (Settings, error) {
 	userData, err := cloudinit.UserData(m.Guest)
 	if err != nil {
@@ -103,8 +102,8 @@ func SettingsOf(m Machine) (Settings, error) {
 	return s, nil
 }
 
-// Compare returns what has to change for have to become want, ordered by
-// field. impact names the driver's impact and reason of a field. An empty
+// Compare returns the changes that turn have into want, ordered by field.
+// impact returns the driver's impact of a field and its reason. An empty
 // ImageID or Pool is not compared, on either side.
 func Compare(want, have Settings, impact func(field string) (Impact, string)) []Change {
 	var changes []Change
@@ -150,9 +149,9 @@ func Compare(want, have Settings, impact func(field string) (Impact, string)) []
 	return changes
 }
 
-// UserDataImpact is the impact and reason of changed user-data: most of it
-// takes effect in a guest's first boot alone, which also makes SSH host keys
-// and runs every command of the user again.
+// UserDataImpact is the impact and reason of changed user-data. Most of
+// user-data takes effect in a guest's first boot alone, which also creates new
+// SSH host keys and runs every command of the user again.
 func (s Settings) UserDataImpact() (Impact, string) {
 	if s.RerunFirstBoot {
 		return ImpactRestart, "cloud-init runs its first boot again when the guest starts"
@@ -160,7 +159,7 @@ func (s Settings) UserDataImpact() (Impact, string) {
 	return ImpactRecreate, "takes effect only in a new machine; --allow recreate makes it anew"
 }
 
-// addAll compares things that have names; what is not there is "".
+// addAll compares named things; a missing thing is "".
 func addAll(add func(field, from, to string), field func(string) string, want, have map[string]string) {
 	all := maps.Clone(have)
 	if all == nil {
@@ -174,7 +173,7 @@ func addAll(add func(field, from, to string), field func(string) string, want, h
 	}
 }
 
-// hiddenText says of what may hold secrets only whether there is any.
+// hiddenText stands for a text that may hold secrets: "(set)", or "" if empty.
 func hiddenText(s string) string {
 	if s == "" {
 		return ""
@@ -192,7 +191,7 @@ func limitText(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// SizeText writes bytes the way a declaration does, exactly.
+// SizeText formats bytes exactly and as in a declaration, e.g. 10GiB.
 func SizeText(n int64) string {
 	if n <= 0 {
 		return limitText(n)

@@ -12,9 +12,9 @@ type withConsole struct {
 // Unwrap keeps the error's kind.
 func (w withConsole) Unwrap() error { return w.error }
 
-// WithConsole gives an error the last lines of a guest's console, on which a
-// first boot may print passwords: they are no part of the error's text, and
-// only Console returns them. Without lines it returns err.
+// WithConsole attaches the last lines of a guest's console to an error. A first
+// boot may print passwords there, so the lines are not part of the error's
+// text; only Console returns them. Without lines it returns err.
 func WithConsole(err error, lines string) error {
 	if lines == "" {
 		return err
@@ -22,8 +22,7 @@ func WithConsole(err error, lines string) error {
 	return withConsole{err, lines}
 }
 
-// Console returns the lines of a guest's console that an error bears, "" for
-// none.
+// Console returns the console lines that WithConsole attached, or "".
 func Console(err error) string {
 	var w withConsole
 	if errors.As(err, &w) {

@@ -7,36 +7,36 @@ import (
 	"hostler/internal/fault"
 )
 
-// MaxAddresses bounds how many addresses of a guest are kept and tried: the
-// guest itself may tell any number.
+// MaxAddresses bounds the addresses that are stored and tried per guest: the
+// guest itself may report any number.
 const MaxAddresses = 32
 
-// Stamp is the mark that every object made by hostler bears. Instances
-// without it, or with that of another namespace, are foreign.
+// Stamp is the mark on every object that hostler makes. Instances without a
+// stamp, or with the stamp of another namespace, are foreign.
 type Stamp struct {
-	// Namespace is that of the agent that made the object.
+	// Namespace is the namespace of the agent that made the object.
 	Namespace string
 	// UID is the identity of the declared object.
 	UID string
-	// Token is that of the create which made the object: fresh per attempt.
+	// Token identifies the create attempt that made the object.
 	Token string
-	// Record is the declared machine as JSON, enough to write its record again
-	// when the store was lost. At most 48 KiB.
+	// Record is the declared machine as JSON, complete enough to rebuild its
+	// record after the loss of the store. At most 48 KiB.
 	Record string
-	// Store says which store's agent stamped the object, and at which revision
-	// of it; drivers keep it and never compare it. At most 256 printable bytes.
-	// Empty: an earlier version of the agent did.
+	// Store is the id of the store whose agent stamped the object, with the
+	// store's revision. Drivers store it and never compare it. At most 256
+	// printable bytes. Empty: stamped by an earlier version of the agent.
 	Store string
 }
 
-// Is says whether the stamp is of the same namespace, UID and token as other,
-// whatever their records; nil is no stamp.
+// Is reports whether both stamps have the same namespace, UID and token; the
+// records may differ. A nil stamp equals no stamp.
 func (s *Stamp) Is(other Stamp) bool {
 	return s != nil && s.Namespace == other.Namespace && s.UID == other.UID && s.Token == other.Token
 }
 
-// MayStamp says why an instance that bears have may not be given the stamp to by
-// a caller who saw seen; nil: it may.
+// MayStamp returns why an instance with the stamp have may not get the stamp to
+// from a caller that saw seen; nil: it may.
 func MayStamp(have, seen *Stamp, to Stamp) error {
 	switch {
 	case have.Is(to):
@@ -57,56 +57,55 @@ func MayUnstamp(have *Stamp, seen Stamp) error {
 	return fault.New(fault.Conflict, "it bears another stamp than before")
 }
 
-// Machine is a machine as a driver needs it: every default filled in, every
-// reference resolved. It bears no policy.
+// Machine is a machine as a driver needs it: all defaults filled in, all
+// references resolved. It carries no policy.
 type Machine struct {
 	Name  string
 	Stamp Stamp
 	// ImageID is the hypervisor's id of the image (ImageStore.EnsureImage);
-	// empty in a Diff means: do not compare.
+	// Diff does not compare an empty ImageID.
 	ImageID string
-	// CPUs is the number of processors; 0 leaves the hypervisor's default.
+	// CPUs is the number of processors; 0: the hypervisor's default.
 	CPUs int
-	// Memory and RootDisk are limits in bytes; 0 leaves the default.
+	// Memory and RootDisk are limits in bytes; 0: the default.
 	Memory, RootDisk int64
 	// Pool is the storage pool of the root disk; empty: the hypervisor's own.
 	Pool       string
 	Autostart  bool
 	Privileged bool
 	Nesting    bool
-	// Guest is what cloud-init is told.
+	// Guest is the input of cloud-init.
 	Guest cloudinit.Guest
-	// KeepGuest leaves what an existing guest was told as it is: an instance
-	// that was taken over must not run its first boot again.
+	// KeepGuest leaves the cloud-init data of an existing guest unchanged: an
+	// adopted instance must not run its first boot again.
 	KeepGuest bool
 	// RerunFirstBoot: changed user-data makes cloud-init run its first boot
 	// again at the guest's next start. Without it the user-data of an existing
-	// guest stays as it is.
+	// guest stays unchanged.
 	RerunFirstBoot bool
-	// NICs are its network interfaces, by the order of their names; none: those
-	// of the hypervisor's default.
+	// NICs are the network interfaces, sorted by name; none: those of the
+	// hypervisor's default.
 	NICs []NIC
-	// Disks are what is attached besides the root disk, by the order of their
-	// names.
+	// Disks are the attached disks besides the root disk, sorted by name.
 	Disks []Disk
-	// ExpectAddress says that readiness includes an address; with NICs it does
-	// in any case, one on each of which the addresses are known.
+	// ExpectAddress: the instance is ready only with an address. An instance
+	// with NICs always needs one address on each NIC whose addresses are known.
 	ExpectAddress bool
 }
 
 // Status is the power state of an instance.
 type Status string
 
-// The states. Anything a hypervisor reports beyond them is StatusUnknown.
+// The states. Any other state that a hypervisor reports is StatusUnknown.
 const (
 	StatusRunning Status = "running"
 	StatusStopped Status = "stopped"
 	StatusFrozen  Status = "frozen"
-	// StatusBusy: the hypervisor is in the middle of an operation on it.
+	// StatusBusy: the hypervisor is carrying out an operation on the instance.
 	StatusBusy Status = "busy"
-	// StatusHalfMade: its create was cut short and nothing goes on with it. It
-	// has never run and can only be deleted. A driver tells it of stamped
-	// instances alone.
+	// StatusHalfMade: the creation was interrupted and does not continue. The
+	// instance has never run and can only be deleted. Drivers report this state
+	// only for stamped instances.
 	StatusHalfMade Status = "half-made"
 	StatusError    Status = "error"
 	StatusUnknown  Status = "unknown"
@@ -115,51 +114,52 @@ const (
 // Instance is an instance as the hypervisor reports it.
 type Instance struct {
 	Name string
-	// Stamp is nil for a foreign instance. An instance stamped by another
-	// namespace is returned with that stamp; the caller treats it as foreign.
+	// Stamp is nil for a foreign instance. An instance of another namespace
+	// keeps that stamp here; the caller treats it as foreign.
 	Stamp  *Stamp
 	Status Status
-	// Standstill says why a frozen instance stands still, and how to have it go
-	// on; empty: by hand.
+	// Standstill says why a frozen instance is frozen and how to resume it;
+	// empty: an operator froze it.
 	Standstill string
-	// ImageID is the image it was made from, as far as the hypervisor knows.
+	// ImageID is the image of the instance, as far as the hypervisor knows.
 	ImageID string
-	// Arch is the architecture in Debian's words, where the hypervisor tells it.
+	// Arch is the architecture in Debian's terms, e.g. amd64, if the hypervisor
+	// reports it.
 	Arch             string
 	CPUs             int
 	Memory, RootDisk int64 // bytes; 0: no limit set
-	// RootUnlimited: a limit of its root disk is set, and its pool has none.
+	// RootUnlimited: the root disk has a limit, but its pool enforces none.
 	RootUnlimited bool
 	Autostart     bool
 	Privileged    bool
 	Nesting       bool
 	Created       time.Time
-	// Started is when it was last started, where the hypervisor tells it.
+	// Started is the time of the last start, if the hypervisor reports it.
 	Started time.Time
-	// Odd says which of its settings no Machine can ask for, and would be lost
-	// if it were one's; empty: none.
+	// Odd names settings of the instance that no Machine can declare, and that
+	// an adoption would lose; empty: none.
 	Odd string
-	// Ports are the host's ends of its interfaces, by their names inside, as
-	// far as they are on a bridge that the instance names.
+	// Ports are the host's ends of the interfaces, by their names in the guest.
+	// Interfaces without a bridge in the instance's configuration are left out.
 	Ports map[string]Port
-	// MACs are the MAC addresses of its interfaces, in lower case, whoever gave
-	// them to it and whether it runs or not.
+	// MACs are the MAC addresses of all interfaces in lower case, of running
+	// and stopped instances, declared and generated.
 	MACs []string
-	// PID and Addresses are filled in only by List with detail.
+	// List fills in PID and Addresses only with detail.
 	PID       int64
 	Addresses []string
-	// Raw is the driver's own view, used by its Diff; opaque to all others.
+	// Raw is the driver's own view, for its Diff; opaque to other packages.
 	Raw any
 }
 
 // Port is a network device of the host that leads to an instance.
 type Port struct {
 	Device string
-	// Bridge is the one that it belongs under, whether it is there or not.
+	// Bridge is the configured bridge, even if it does not exist.
 	Bridge string
 }
 
-// Impact is what a change does to a running instance.
+// Impact is the effect of a change on a running instance.
 type Impact string
 
 // The impacts, in rising order.
@@ -171,11 +171,11 @@ const (
 	ImpactDestroy  Impact = "destroy"
 )
 
-// Change is one field that differs from the declaration.
+// Change is a field that differs from the declaration.
 type Change struct {
 	Field string
-	// From and To are for people; secrets are never put here (a changed
-	// user-data reads "(changed)").
+	// From and To are for the user and never hold secrets: e.g. changed
+	// user-data reads "(changed)".
 	From, To string
 	Impact   Impact
 	// Reason says why the impact is more than live.

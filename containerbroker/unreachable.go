@@ -6,8 +6,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// unreachable is the error of a hypervisor that does not answer. What the
-// library said of it is for errors.Is and for logs at level debug.
+// unreachable is the error of a hypervisor that does not answer. The library's
+// error is for errors.Is and for logs at level debug.
 type unreachable struct {
 	hypervisor, unit string
 	cause            error
@@ -21,14 +21,14 @@ func (u *unreachable) short() string { return u.hypervisor + " does not answer" 
 
 func (u *unreachable) Unwrap() error { return u.cause }
 
-// Unreachable is the transient error of a hypervisor that does not answer.
-// unit is that of systemd which starts it.
+// Unreachable is the transient error of a hypervisor that does not answer. unit
+// is the systemd unit that starts it.
 func Unreachable(hypervisor, unit string, cause error) error {
 	return fault.Wrap(fault.Transient, &unreachable{hypervisor, unit, cause})
 }
 
-// Unanswered says in a few words that a hypervisor does not answer, when that
-// is what an error says; else "".
+// Unanswered returns a short text if err means that a hypervisor does not
+// answer; else "".
 func Unanswered(err error) string {
 	var u *unreachable
 	if errors.As(err, &u) {

@@ -109,7 +109,7 @@ type Policy struct {
 	// delete nothing.
 	Leave bool
 	Now   time.Time
-	// Unfound names container types that may run machines without a record,
+	// Unfound names a container type that may run machines without a record,
 	// e.g. after the loss of the store. Until recovery has found those
 	// machines, no storage is detached or removed.
 	Unfound string

@@ -28,7 +28,7 @@ type Options struct {
 	Sources Sources
 	// Defaults are the configuration until the host object is read.
 	Defaults Config
-	// Unfound names container types that may run machines without a record
+	// Unfound names a container type that may run machines without a record
 	// after the loss of the store; "" if there are none. Nil: always none.
 	Unfound func(ctx context.Context) string
 	// Devices sends a value when a block device of the host is added, changed

@@ -13,8 +13,8 @@ import (
 
 var hostname = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$`)
 
-// check refuses what cannot be told safely. Errors name the field only: the
-// values may be secrets.
+// check refuses values that cannot be passed to cloud-init safely. Errors name
+// the field only: the values may be secrets.
 func check(g Guest) error {
 	if g.Hostname != "" && !hostname.MatchString(g.Hostname) {
 		return fault.New(fault.Invalid, "cannot use the hostname: it may hold letters, digits, - and . only")
@@ -46,8 +46,8 @@ func unsafeText(r rune) bool {
 	return unicode.IsControl(r) && r != '\n' && r != '\t' && r != '\r'
 }
 
-// MetaData returns what cloud-init reads as meta-data where the hypervisor
-// does not make it itself. It fails with fault.Invalid.
+// MetaData returns cloud-init's meta-data, for hypervisors that do not make it
+// themselves. It fails with fault.Invalid.
 func MetaData(g Guest) ([]byte, error) {
 	if err := check(g); err != nil {
 		return nil, err

@@ -19,8 +19,8 @@ import (
 
 const typeCloudConfig = "text/cloud-config"
 
-// kinds are the first lines by which cloud-init tells kinds of user-data
-// apart, longer ones first.
+// kinds are the first lines by which cloud-init distinguishes kinds of
+// user-data, longer prefixes first.
 var kinds = []struct{ prefix, contentType string }{
 	{"## template: jinja", "text/jinja2"},
 	{"#cloud-config-archive", "text/cloud-config-archive"},
@@ -33,14 +33,14 @@ var kinds = []struct{ prefix, contentType string }{
 	{"#!", "text/x-shellscript"},
 }
 
-// Part is one part of user-data.
+// Part is a part of user-data.
 type Part struct {
 	ContentType string
 	Name        string
 	Body        string
 }
 
-// userPart says what kind of user-data a person wrote.
+// userPart detects the kind of the user's own user-data.
 func userPart(data string) (Part, error) {
 	if isMIME(data) {
 		m, err := mail.ReadMessage(strings.NewReader(data))
@@ -132,8 +132,8 @@ func write(parts []Part, boundary string) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// encode leaves readable text as it is; MIME allows ASCII lines of 998
-// characters. A nested message must stay as it is (RFC 2045, 6.4).
+// encode leaves readable text unencoded; MIME allows ASCII lines of 998
+// characters. A nested message must stay unencoded (RFC 2045, 6.4).
 func encode(p Part) (encoding, body string) {
 	if strings.HasPrefix(p.ContentType, "multipart/") {
 		return "8bit", p.Body
@@ -157,7 +157,7 @@ func encode(p Part) (encoding, body string) {
 	return "base64", b.String()
 }
 
-// Inspect takes user-data apart again; nested messages are flattened.
+// Inspect splits user-data into its parts; nested messages are flattened.
 func Inspect(data []byte) ([]Part, error) {
 	if len(data) == 0 {
 		return nil, nil

@@ -12,27 +12,28 @@ import (
 	"hostler/internal/fault"
 )
 
-// Interface is a network interface as the guest is to configure it.
+// Interface is a network interface with the configuration for the guest.
 type Interface struct {
-	// Name is its name inside, by which it is found where MAC is empty.
+	// Name is the interface's name in the guest. Without MAC, the guest finds
+	// the interface by it.
 	Name string
-	// MAC is the address by which it is found and then given its name.
+	// MAC is the address by which the guest finds the interface to name it.
 	MAC string
-	// MTU in bytes; 0 leaves it as it is.
+	// MTU in bytes; 0: unchanged.
 	MTU int
 	// Addresses with their prefix lengths.
 	Addresses []string
-	// Static has the guest take Addresses, Gateways and Nameservers from here;
-	// otherwise it asks DHCP.
+	// Static: the guest configures Addresses, Gateways and Nameservers itself.
+	// Otherwise it asks DHCP.
 	Static                bool
 	Gateways, Nameservers []string
 }
 
-// interfaceName is a name that is matched literally: no pattern of netplan or
-// networkd can be in it. LXD takes no shorter one.
+// interfaceName matches names without pattern characters of netplan or
+// networkd. LXD accepts no shorter names.
 var interfaceName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{1,14}$`)
 
-// The smallest MTU of IPv4, and the largest that a Linux link can have.
+// The smallest MTU of IPv4, and the largest MTU of a Linux link.
 const minMTU, maxMTU = 68, 65535
 
 // networkConfig is cloud-init's network configuration, version 2.
@@ -41,9 +42,9 @@ type networkConfig struct {
 	Ethernets map[string]ethernet `json:"ethernets"`
 }
 
-// ethernet is one interface. The renderers for networkd of cloud-init up to
-// 22.4 refuse a route "to: default", hence gateway4 and gateway6, and take no
-// notice of a match by name, hence the name as the key.
+// ethernet is an interface. cloud-init up to 22.4 has two gaps with networkd:
+// it refuses a route "to: default", hence gateway4 and gateway6; and it ignores
+// a match by name, hence the name as the key.
 type ethernet struct {
 	Match       *match       `json:"match,omitempty"`
 	SetName     string       `json:"set-name,omitempty"`
@@ -65,11 +66,11 @@ type nameservers struct {
 	Addresses []string `json:"addresses"`
 }
 
-// NetworkConfig returns what cloud-init reads as network-config. It is empty
-// where the image needs none: without interfaces, and with a single eth0 that
-// asks DHCP, which is what images do of themselves. Of each address family
-// only the first interface that has a gateway gets the default route. The same
-// interfaces give the same bytes. It fails with fault.Invalid.
+// NetworkConfig returns cloud-init's network-config. It is empty if images do
+// the same by default: without interfaces, and with a single eth0 that asks
+// DHCP. In each address family only the first interface with a gateway gets the
+// default route. The same interfaces give the same bytes. It fails with
+// fault.Invalid.
 func NetworkConfig(interfaces []Interface) ([]byte, error) {
 	if len(interfaces) == 0 {
 		return nil, nil
@@ -152,8 +153,8 @@ func ethernetOf(i Interface) (ethernet, error) {
 	return e, nil
 }
 
-// DescribeNetwork describes a network-config in a line for a person. One that
-// NetworkConfig did not make reads "other".
+// DescribeNetwork describes a network-config in a line for the user. A config
+// that does not parse reads "other".
 func DescribeNetwork(config string) string {
 	if config == "" {
 		return ""
@@ -185,15 +186,15 @@ func DescribeNetwork(config string) string {
 	return strings.Join(all, "; ")
 }
 
-// NetworkOnlyShrinks says that want, which differs from have, tells the guest
-// nothing that have does not: interfaces are taken away, and those that stay
-// are as they were.
+// NetworkOnlyShrinks reports whether want only removes interfaces from have and
+// changes none of the others. The caller guarantees that want differs from
+// have.
 func NetworkOnlyShrinks(have, want string) bool {
 	var before, after networkConfig
 	if json.Unmarshal([]byte(have), &before) != nil {
 		return false
 	}
-	if want == "" { // eth0 asks DHCP
+	if want == "" { // the image's default: eth0 asks DHCP
 		return before.Ethernets["eth0"].DHCP4
 	}
 	if json.Unmarshal([]byte(want), &after) != nil {

@@ -9,20 +9,19 @@ import (
 	"hostler/internal/fault"
 )
 
-// MaxSize is the largest user-data, in bytes, that UserData makes: the 64 KiB
-// that a person may write, in base64 where they are not ASCII, and what is
-// generated beside them.
+// MaxSize is the largest user-data, in bytes, that UserData makes: 64 KiB of
+// the user's own, as base64 if they are not ASCII, plus the generated parts.
 const MaxSize = 128 << 10
 
-// How cloud-init is to merge a generated part into what came before it. The
-// rule of the part that comes later counts, so the generated parts come last:
-// what the person set stays, whatever merge rule their own part carries.
+// The merge rules of the generated parts. cloud-init applies the rule of the
+// later part, so the generated parts come last: the user's values stay,
+// whatever merge rule the user's part has.
 const (
 	keepTheirs = "dict(no_replace)+list()+str()"
 	addToLists = "dict(no_replace,recurse_list)+list(append)+str()"
 )
 
-// settings is the generated cloud-config whose values a person's own part may
+// settings is the generated cloud-config whose values the user's own part may
 // replace.
 type settings struct {
 	MergeHow string `json:"merge_how"`
@@ -40,8 +39,8 @@ type mirror struct {
 	URI    string   `json:"uri"`
 }
 
-// additions is the generated cloud-config whose lists add to those of a
-// person's own part.
+// additions is the generated cloud-config whose lists extend those of the
+// user's own part.
 type additions struct {
 	MergeHow string   `json:"merge_how"`
 	SSHKeys  []string `json:"ssh_authorized_keys,omitempty"`
@@ -54,11 +53,10 @@ type file struct {
 	Content string `json:"content"`
 }
 
-// UserData returns what cloud-init reads as user-data: nothing when the guest
-// is to be told nothing, the person's part verbatim when it is alone, one
-// generated cloud-config when there is no other, and else a MIME message of
-// the person's part and the generated ones. The same Guest gives the same
-// bytes. It fails with fault.Invalid and never puts a value in the error.
+// UserData returns cloud-init's user-data. It is empty without input. The
+// user's part alone is returned verbatim, a single generated part as
+// cloud-config; more parts become a MIME message. The same Guest gives the same
+// bytes. UserData fails with fault.Invalid; its errors hold no values.
 func UserData(g Guest) ([]byte, error) {
 	if err := check(g); err != nil {
 		return nil, err
@@ -124,8 +122,8 @@ func generated(g Guest) ([]Part, error) {
 	return parts, nil
 }
 
-// environment returns the proxy lines of /etc/environment, in both cases,
-// since programs differ in which they read.
+// environment returns the proxy lines of /etc/environment, each in lower and
+// upper case, since programs read either.
 func environment(g Guest) string {
 	var b bytes.Buffer
 	for _, v := range []struct{ lower, upper, value string }{
@@ -141,8 +139,8 @@ func environment(g Guest) string {
 }
 
 // cloudConfig encodes a document as JSON, which is YAML in which every string
-// is quoted: cloud-init's YAML 1.1 reads a bare "on" or "1:30" as something
-// else than a string.
+// is quoted: cloud-init's YAML 1.1 reads a bare "on" as a boolean and "1:30" as
+// a number.
 func cloudConfig(name string, document any) (Part, error) {
 	var b bytes.Buffer
 	b.WriteString("#cloud-config\n")

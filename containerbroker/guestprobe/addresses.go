@@ -10,15 +10,15 @@ import (
 	"hostler/containerbroker"
 )
 
-// ExpectsAddress says that a machine is not ready without an address. One on
-// networks of its own is there to be reached.
+// ExpectsAddress reports whether a machine is ready only with an address. A
+// machine with networks of its own always is.
 func ExpectsAddress(m containerbroker.Machine) bool {
 	return m.ExpectAddress || len(m.NICs) > 0
 }
 
-// Awaited returns, for every interface whose addresses are known, these
-// addresses as /proc/net of the guest writes them. One of each interface is
-// enough: not every guest can be given IPv6.
+// Awaited returns a list of addresses for every interface with known addresses,
+// in the notation of the guest's /proc/net. One address per interface is
+// enough: not every guest can have IPv6.
 func Awaited(m containerbroker.Machine) []string {
 	var lists []string
 	for _, n := range m.NICs {
@@ -34,7 +34,7 @@ func Awaited(m containerbroker.Machine) []string {
 	return lists
 }
 
-// Lacking names the first interface of which no address is there.
+// Lacking describes the first interface that has none of its addresses.
 func Lacking(m containerbroker.Machine, have []string) string {
 	for _, n := range m.NICs {
 		v4, v6 := ByFamily(n.Addresses)
@@ -51,7 +51,7 @@ func ByFamily(texts []string) (v4, v6 []string) {
 	for _, text := range texts {
 		prefix, err := netip.ParsePrefix(text)
 		if err != nil {
-			continue // refused before
+			continue // Compare refuses these earlier
 		}
 		family := &v4
 		if prefix.Addr().Is6() {

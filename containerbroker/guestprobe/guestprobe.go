@@ -1,5 +1,5 @@
-// Package guestprobe knows how to ask a guest, by a script that runs in it,
-// whether it can be used: its init, its cloud-init and its addresses.
+// Package guestprobe runs a script in a guest to find out whether the guest is
+// usable: its init, its cloud-init and its addresses.
 package guestprobe
 
 import (
@@ -12,15 +12,17 @@ import (
 	"hostler/internal/oneline"
 )
 
-// Script runs once in the guest and waits there, so that nothing is
-// polled over the socket. $1 is how many fifths of a second it may wait for
-// an address, 0 for not at all; every further argument is a list of addresses,
-// as the kernel writes them, of which it waits for one. It prints "word value"
-// lines, among them the SSH host keys of a guest that listens for SSH, and what
-// cloud-init wrote about its run after the line "result". Root of the guest may
-// put anything in the place of files, e.g. a fifo: only regular ones are read,
-// for at most 5 seconds (/proc/kmsg is one that never ends). A systemd that has
-// only just begun breaks off the wait for its boot, so that is asked again.
+// Script runs once in the guest and waits there, which avoids polling over the
+// socket. $1 is the longest wait for an address in fifths of a second, 0 for no
+// wait. Each further argument is a list of addresses as the kernel writes them;
+// the script waits for one address of each list.
+//
+// The script prints "word value" lines, e.g. "init systemd", including the SSH
+// host keys of a guest that listens for SSH. After the line "result" it prints
+// cloud-init's result.json. Root of the guest may replace files, e.g. by a
+// fifo: the script reads only regular files, for at most 5 seconds (/proc/kmsg
+// never ends). A systemd that has just started ends the wait for its boot
+// early, so the script asks again.
 const Script = `
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 has() {
@@ -100,10 +102,10 @@ if [ -f /run/cloud-init/result.json ]; then echo result; $limit head -c 16384 /r
 exit 0
 `
 
-// MaxReport bounds, in bytes, what is kept of the script's output.
+// MaxReport bounds the stored output of the script, in bytes.
 const MaxReport = 64 << 10
 
-// Report reads what the script printed. A guest may print anything.
+// Report parses the script's output. A guest may print anything.
 func Report(report string) containerbroker.Readiness {
 	var ready containerbroker.Readiness
 	for line := range strings.SplitSeq(report, "\n") {
@@ -124,7 +126,7 @@ func Report(report string) containerbroker.Readiness {
 	return ready
 }
 
-// Judge says why a guest that answered is not ready.
+// Judge returns why a guest that answered is not ready, or nil.
 func Judge(report string, ready containerbroker.Readiness, waited time.Duration, lacking string) error {
 	if failure, ok := strings.CutPrefix(ready.CloudInit, "error"); ok {
 		return fault.New(fault.NeedsOperator, "cloud-init failed%s (more is in /var/log/cloud-init-output.log in the guest)", failure)
@@ -162,5 +164,5 @@ func cloudInitFailure(report string) string {
 	return oneline.Clean(strings.Join(result.V1.Errors, "\n"), maxMessage)
 }
 
-// maxMessage bounds, in bytes, a text from a guest that goes into an error.
+// maxMessage bounds a guest's text in an error, in bytes.
 const maxMessage = 2048

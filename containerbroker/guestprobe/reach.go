@@ -8,28 +8,28 @@ import (
 	"hostler/containerbroker"
 )
 
-// Reach looks for an address at which a guest can be reached.
+// Reach looks for an address at which a guest is reachable.
 type Reach struct {
-	// Addresses returns those that are known now; it is asked every Every. Its
-	// error ends the search.
+	// Addresses returns the addresses known now; it is called once per Every.
+	// An error ends the search.
 	Addresses func(ctx context.Context) ([]string, error)
-	// Check proves that it is the guest itself that answers at an address. What
-	// fails is tried again after Retry.
+	// Check proves that the guest itself answers at an address. A failed check
+	// is repeated after Retry.
 	Check        func(ctx context.Context, address string) error
 	Every, Retry time.Duration
 	// Limit bounds the search.
 	Limit time.Duration
 }
 
-// failure is what the last check of an address said.
+// failure is the result of the last failed check.
 type failure struct {
 	address string
 	err     error
 }
 
-// First returns the first address that proves to be the guest's. Every address
-// is checked beside the others from when it is known, the first
-// containerbroker.MaxAddresses of them; when First returns no check is running.
+// First returns the first address that proves to be the guest's. It checks up
+// to containerbroker.MaxAddresses addresses in parallel, each as soon as it is
+// known. No check is running when First returns.
 func (r Reach) First(ctx context.Context) (string, error) {
 	limited, cancel := context.WithTimeout(ctx, r.Limit)
 	found, failures := make(chan string), make(chan failure)
@@ -72,7 +72,7 @@ func (r Reach) First(ctx context.Context) (string, error) {
 	}
 }
 
-// why tells how a search ended that found nothing.
+// why returns the error of a search that found no address.
 func (r Reach) why(ctx context.Context, checks int, last failure) error {
 	switch {
 	case ctx.Err() != nil:
@@ -85,7 +85,7 @@ func (r Reach) why(ctx context.Context, checks int, last failure) error {
 	return fmt.Errorf("cannot reach it at any address within %s; the last one tried was %s: %w", r.Limit, last.address, last.err)
 }
 
-// check tries one address until it is proven or the search ends.
+// check tries an address until it is proven or the search ends.
 func (r Reach) check(ctx context.Context, address string, found chan<- string, failures chan<- failure) {
 	for {
 		err := r.Check(ctx, address)

@@ -15,11 +15,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxHostKeys bounds what is taken of a guest's host keys.
+// maxHostKeys bounds the host keys that are read from a report.
 const maxHostKeys = 8
 
-// hostKeys returns the SSH host keys that the guest told of itself, in the
-// form in which they go over the wire.
+// hostKeys returns the SSH host keys of the guest's report in wire format.
 func hostKeys(report string) (keys [][]byte) {
 	for line := range strings.SplitSeq(report, "\n") {
 		if line == "result" || len(keys) == maxHostKeys {
@@ -34,9 +33,9 @@ func hostKeys(report string) (keys [][]byte) {
 	return keys
 }
 
-// proveSSH says whether the SSH at an address belongs to the guest that has
-// the keys: in the handshake its key signs, together with what it sent itself,
-// a number that nobody could know before (RFC 4253, section 8). No one logs in.
+// proveSSH checks that the SSH server at an address has one of the guest's
+// keys. In the handshake the server signs a hash that includes the client's
+// fresh random cookie (RFC 4253, section 8). The client does not log in.
 func proveSSH(ctx context.Context, endpoint string, keys [][]byte) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", endpoint)
 	if err != nil {
@@ -71,18 +70,18 @@ func proveSSH(ctx context.Context, endpoint string, keys [][]byte) error {
 	if proven {
 		return nil
 	}
-	return err // never nil: the callback lets no handshake end
+	return err // never nil: the callback fails every handshake
 }
 
-// handshakeTime bounds one handshake, searchTime the search for an address at
-// which SSH answers: it is told, and nothing waits for it.
+// handshakeTime bounds a handshake; searchTime bounds the search for an address
+// at which SSH answers. The result is only for display; no step depends on it.
 const (
 	handshakeTime = 5 * time.Second
 	searchTime    = 10 * time.Second
 )
 
-// SSH returns the address at which the guest's SSH answers this host, "" where
-// it has none or none answers, for the reason that is told then.
+// SSH returns the address at which the guest's SSH answers this host. Both
+// results are "" if the guest has no SSH; why is set if no address answers.
 func SSH(ctx context.Context, report string, addresses []string) (address, why string) {
 	keys := hostKeys(report)
 	if len(keys) == 0 || len(addresses) == 0 || !networked() {
@@ -101,8 +100,8 @@ func SSH(ctx context.Context, report string, addresses []string) (address, why s
 	return address, ""
 }
 
-// networked says whether this process may use the network: a provisioner in a
-// unit of its own may not.
+// networked reports whether this process may open network sockets: a
+// provisioner with its own unit may not.
 func networked() bool {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err == nil {
