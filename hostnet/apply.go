@@ -13,10 +13,11 @@ import (
 	"hostler/internal/fault"
 )
 
-// Apply carries out one step. It is idempotent: what is there already is not
-// made, what is gone already is not deleted. A bridge is changed or removed
-// only if it bears the stamp, looked at right before; otherwise the error is a
-// Conflict. Nothing is undone after an error.
+// Apply carries out one step. It is idempotent: making something that exists
+// and deleting something that is absent both succeed. Apply changes or removes
+// a bridge only if the bridge bears the stamp, which it checks immediately
+// before; otherwise it returns a Conflict error. An error leaves the changes
+// made so far in place.
 func (h *Host) Apply(ctx context.Context, s Step) error {
 	if err := h.apply(ctx, s); err != nil {
 		return fmt.Errorf("cannot %s: %w", s, err)
@@ -45,7 +46,8 @@ func (h *Host) apply(ctx context.Context, s Step) error {
 		}
 		return h.change(ctx, l.Index, unix.RTM_SETLINK, nl.NewRtAttr(unix.IFLA_IFALIAS, []byte(s.Stamp)))
 	case TuneBridge:
-		// In this order: with the spanning tree on the delay has a least value.
+		// The order matters: while the spanning tree is on, the kernel enforces a
+		// minimum delay.
 		if err := h.change(ctx, l.Index, unix.RTM_NEWLINK, bridgeInfo(bridgeSTP)); err != nil {
 			return err
 		}
@@ -87,7 +89,7 @@ func (h *Host) apply(ctx context.Context, s Step) error {
 	return h.applyEntry(ctx, l.Index, s)
 }
 
-// applyEntry changes what a link bears.
+// applyEntry changes the addresses, routes and neighbours of a link.
 func (h *Host) applyEntry(ctx context.Context, index int, s Step) error {
 	switch s.Op {
 	case AddAddress:
@@ -106,8 +108,8 @@ func (h *Host) applyEntry(ctx context.Context, index int, s Step) error {
 		}
 		return failpoint.Hit(failpoint.NetAddressDeleted)
 	case AddRoute:
-		// Appended, never replaced: replacing might hit a route of somebody
-		// else to the same network by another link.
+		// Append rather than replace: a replacement might hit another program's
+		// route to the same network over another link.
 		_, err := h.request(ctx, unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_APPEND|unix.NLM_F_ACK, 0, routeMessage(index, *s.Route)...)
 		if err := unless(err, unix.EEXIST); err != nil {
 			return err
@@ -133,9 +135,9 @@ func (h *Host) setNeighbour(ctx context.Context, index int, n Neighbour, state u
 	return err
 }
 
-// learnNeighbours tells a link what another knows of its neighbours, as
-// something to be checked while it is used. It only saves time, so what fails
-// is left out.
+// learnNeighbours copies the neighbours of the link from to the link index, as
+// stale entries that the kernel checks on use. The copies only save time, so
+// failures are ignored.
 func (h *Host) learnNeighbours(ctx context.Context, index int, from string) error {
 	l, err := h.link(ctx, from)
 	if err != nil {
@@ -181,14 +183,16 @@ func (h *Host) stamp(ctx context.Context, l seenLink, stamp string) error {
 	if err := sameOwner(l, stamp); err != nil {
 		return err
 	}
-	// The alias goes first: a bridge is known by either at any time.
+	// The alias goes first, so that either the group or the alias identifies the
+	// bridge at any time.
 	if err := h.change(ctx, l.Index, unix.RTM_SETLINK, nl.NewRtAttr(unix.IFLA_IFALIAS, []byte(stamp))); err != nil {
 		return err
 	}
 	return h.change(ctx, l.Index, unix.RTM_SETLINK, numberAttribute(unix.IFLA_GROUP, 0))
 }
 
-// sameOwner says no where the link is not a bridge of the stamp's namespace.
+// sameOwner returns a Conflict error unless the link is a bridge of the stamp's
+// namespace.
 func sameOwner(l seenLink, stamp string) error {
 	namespace, _, _ := ParseStamp(stamp)
 	if namespace == "" || !isOurs(namespace, l.Link) {
@@ -208,7 +212,6 @@ func (h *Host) enslave(ctx context.Context, index int, bridge string) error {
 	return failpoint.Hit(failpoint.NetEnslaved)
 }
 
-// change sets attributes of the link with the index.
 func (h *Host) change(ctx context.Context, index int, kind uint16, attributes ...nl.NetlinkRequestData) error {
 	_, err := h.request(ctx, kind, unix.NLM_F_ACK, 0, append([]nl.NetlinkRequestData{linkHeader(index)}, attributes...)...)
 	return err
@@ -222,7 +225,8 @@ func linkHeader(index int) *nl.IfInfomsg {
 
 func absent(err error) bool { return errors.Is(err, unix.ENODEV) }
 
-// unless makes an error success that says that the work was done before.
+// unless turns the error done, which means that the work was already done, into
+// success.
 func unless(err error, done error) error {
 	if errors.Is(err, done) {
 		return nil

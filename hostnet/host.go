@@ -13,12 +13,12 @@ import (
 	"hostler/internal/fault"
 )
 
-// DefaultMTU is that of a bridge for which nobody says another, in bytes.
+// DefaultMTU is the MTU in bytes of a bridge without a declared MTU.
 const DefaultMTU = 1500
 
 const (
-	maxName = 15 // IFNAMSIZ without the final zero
-	// socketTimeout bounds one answer of the kernel.
+	maxName = 15 // IFNAMSIZ without the terminating zero
+	// socketTimeout limits the wait for one answer of the kernel.
 	socketTimeout = 10 * time.Second
 	receiveBuffer = 4 << 20
 
@@ -26,25 +26,24 @@ const (
 	protoKernel = unix.RTPROT_KERNEL
 )
 
-// Options say which network a Host is.
+// Options select the network of a Host.
 type Options struct {
-	// NetNS is the file of a network namespace, such as /run/netns/NAME; empty
-	// is the process's own.
+	// NetNS is the file of a network namespace, e.g. /run/netns/NAME; empty
+	// means the namespace of the process.
 	NetNS string
-	// Sys is where sysfs is mounted; empty is /sys.
+	// Sys is the mount point of sysfs; empty means /sys.
 	Sys string
 	Log *slog.Logger
 }
 
-// Host reads and changes one network namespace. Its methods may be called by
-// several goroutines.
+// Host reads and changes one network namespace. It is safe for concurrent use.
 type Host struct {
 	options Options
 	sockets map[int]*nl.SocketHandle
 }
 
-// Open returns the Host that o names. It needs CAP_NET_ADMIN to change
-// anything, and CAP_SYS_ADMIN to open another namespace.
+// Open opens the network that o selects. Changes need CAP_NET_ADMIN; opening
+// another namespace needs CAP_SYS_ADMIN.
 func Open(o Options) (*Host, error) {
 	if o.Sys == "" {
 		o.Sys = "/sys"
@@ -62,8 +61,8 @@ func Open(o Options) (*Host, error) {
 		timeout := unix.NsecToTimeval(socketTimeout.Nanoseconds())
 		_ = s.SetSendTimeout(&timeout)
 		_ = s.SetReceiveTimeout(&timeout)
-		_ = s.SetExtAck(true) // says in words what the kernel refuses
-		// Best effort: without CAP_NET_ADMIN the limit of the host holds.
+		_ = s.SetExtAck(true) // adds the kernel's reason to refusals
+		// Best effort: without CAP_NET_ADMIN the host's limit applies.
 		_ = s.SetReceiveBufferSize(receiveBuffer, true)
 		return nil
 	})
@@ -73,7 +72,6 @@ func Open(o Options) (*Host, error) {
 	return h, nil
 }
 
-// Close releases the socket.
 func (h *Host) Close() {
 	for _, s := range h.sockets {
 		s.Close()

@@ -1,7 +1,7 @@
 // Package hostnet reads and changes the host's links, bridges, addresses and
-// routes over netlink. Observe reads everything in one dump each, Plan decides
-// without touching anything, Apply carries out one step. Bridges made here
-// bear a stamp in their alias; a bridge without it is never changed.
+// routes over netlink. Observe reads each table in one dump, Plan decides
+// without touching anything, Apply carries out one step. Bridges made here bear
+// a stamp in their alias; hostnet never changes a bridge without it.
 package hostnet
 
 import (
@@ -9,24 +9,25 @@ import (
 	"slices"
 )
 
-// Observed is what the host's network looks like.
+// Observed is the state of the host's network as read from the kernel.
 type Observed struct {
 	Links      []Link      `json:"links"`
 	Addresses  []Address   `json:"addresses"`
 	Routes     []Route     `json:"routes"`
-	Neighbours []Neighbour `json:"neighbours,omitempty"` // the permanent ones
+	Neighbours []Neighbour `json:"neighbours,omitempty"` // permanent entries only
 }
 
 // Link is a network device.
 type Link struct {
 	Name string `json:"name"`
-	// Index is the kernel's number of the device; it is never reused while
-	// the host runs.
+	// Index is the kernel's number of the device; the kernel never reuses it
+	// while the host runs.
 	Index int `json:"index"`
-	// Kind is the kernel's word: bridge, veth, bond, vlan, tun; empty for
-	// hardware.
+	// Kind is the kernel's name for the device type, e.g. bridge, veth, bond,
+	// vlan or tun; empty for hardware.
 	Kind string `json:"kind,omitempty"`
-	// MAC is written like 02:00:5e:10:00:01; empty without one.
+	// MAC has the form 02:00:5e:10:00:01; it is empty if the link has no
+	// address.
 	MAC      string `json:"mac,omitempty"`
 	MTU      int    `json:"mtu"`
 	Up       bool   `json:"up"`
@@ -47,7 +48,8 @@ type Link struct {
 	ForwardDelay uint32 `json:"forward-delay,omitempty"`
 }
 
-// Forever is the lifetime of an address that was set by hand.
+// Forever is the lifetime of an address that does not expire, e.g. a static
+// address.
 const Forever = ^uint32(0)
 
 // Address is an IP address of a link.
@@ -55,25 +57,25 @@ type Address struct {
 	Link string `json:"link,omitempty"`
 	// Prefix is the address itself with the length of its network.
 	Prefix netip.Prefix `json:"prefix"`
-	// Peer is the other end of a point-to-point address, to which the
-	// prefix's length then belongs.
+	// Peer is the remote end of a point-to-point address; the prefix length then
+	// belongs to the peer.
 	Peer      netip.Addr `json:"peer,omitzero"`
 	Broadcast netip.Addr `json:"broadcast,omitzero"`
 	Scope     uint8      `json:"scope,omitempty"`
-	// NoPrefixRoute says that the kernel makes no route for the network.
+	// NoPrefixRoute means that the kernel adds no route for the network.
 	NoPrefixRoute bool `json:"no-prefix-route,omitempty"`
-	// Valid and Preferred are lifetimes in seconds; 0 and Forever both mean
-	// that the address stays.
+	// Valid and Preferred are lifetimes in seconds; 0 and Forever both mean that
+	// the address does not expire.
 	Valid     uint32 `json:"valid,omitempty"`
 	Preferred uint32 `json:"preferred,omitempty"`
 }
 
-// Permanent says that the address does not run out.
+// Permanent reports whether the address never expires.
 func (a Address) Permanent() bool { return a.Valid == 0 || a.Valid == Forever }
 
 func (a Address) same(b Address) bool { return a.Prefix == b.Prefix && a.Peer == b.Peer }
 
-// Route leads to a network through a link.
+// Route is a unicast route to a network through a link.
 type Route struct {
 	Link string `json:"link,omitempty"`
 	// Destination is 0.0.0.0/0 or ::/0 for the default route.
@@ -89,14 +91,14 @@ type Route struct {
 	OnLink      bool         `json:"on-link,omitempty"`
 	// Preference is IPv6's router preference.
 	Preference uint8 `json:"preference,omitempty"`
-	// Properties are the kernel's RTA_METRICS as they are: MTU, window and so on.
+	// Properties holds the kernel's RTA_METRICS unparsed: MTU, window and so on.
 	Properties []byte `json:"properties,omitempty"`
-	// Complex names what hostnet cannot carry to another link, such as several
-	// next hops; empty for a plain route.
+	// Complex names the feature that prevents hostnet from moving the route to
+	// another link, e.g. "several next hops"; it is empty for a plain route.
 	Complex string `json:"complex,omitempty"`
 }
 
-// Default says that this is a default route.
+// Default reports whether this is a default route.
 func (r Route) Default() bool { return r.Destination.Bits() == 0 }
 
 func (r Route) same(b Route) bool {
@@ -104,7 +106,8 @@ func (r Route) same(b Route) bool {
 		r.Table == b.Table && r.TOS == b.TOS && r.Source == b.Source
 }
 
-// Neighbour is the hardware address of an IP address, set by hand.
+// Neighbour is a permanent ARP or NDP entry: the hardware address of an IP
+// address.
 type Neighbour struct {
 	Link    string     `json:"link,omitempty"`
 	Address netip.Addr `json:"address"`
@@ -120,12 +123,12 @@ func (o Observed) Link(name string) (Link, bool) {
 	return o.Links[i], true
 }
 
-// AddressesOf returns the addresses of one link.
+// AddressesOf returns the addresses of a link.
 func (o Observed) AddressesOf(link string) []Address {
 	return filter(o.Addresses, func(a Address) bool { return a.Link == link })
 }
 
-// RoutesOf returns the routes through one link.
+// RoutesOf returns the routes through a link.
 func (o Observed) RoutesOf(link string) []Route {
 	return filter(o.Routes, func(r Route) bool { return r.Link == link })
 }
@@ -142,8 +145,8 @@ func (o Observed) Ports(master string) []string {
 	return names
 }
 
-// PrimaryNIC returns the link of the default route with the least metric in
-// the main table, IPv4 before IPv6; "" without one.
+// PrimaryNIC returns the link of the default route with the lowest metric in
+// the main table, IPv4 before IPv6. It returns "" if there is no default route.
 func (o Observed) PrimaryNIC() string {
 	best := Route{}
 	for _, r := range o.Routes {

@@ -17,7 +17,7 @@ func textAttribute(kind int, s string) nl.NetlinkRequestData {
 	return nl.NewRtAttr(kind, nl.ZeroTerminated(s))
 }
 
-// bridgeInfo sets the named numbers of a bridge to 0.
+// bridgeInfo sets the listed numeric attributes of a bridge to 0.
 func bridgeInfo(zero ...int) nl.NetlinkRequestData {
 	info := nl.NewRtAttr(unix.IFLA_LINKINFO, nil)
 	info.AddRtAttr(unix.IFLA_INFO_KIND, nl.NonZeroTerminated("bridge"))
@@ -28,14 +28,14 @@ func bridgeInfo(zero ...int) nl.NetlinkRequestData {
 	return info
 }
 
-// reversePathInfo sets IPv4's rp_filter of a link.
+// reversePathInfo sets the IPv4 rp_filter of a link.
 func reversePathInfo(value uint32) nl.NetlinkRequestData {
 	spec := nl.NewRtAttr(unix.IFLA_AF_SPEC, nil)
 	spec.AddRtAttr(unix.AF_INET, nil).AddRtAttr(inetConf, nil).AddRtAttr(reversePath, nl.Uint32Attr(value))
 	return spec
 }
 
-// newBridge are the parts of the message that makes a bridge.
+// newBridge returns the parts of the message that creates a bridge.
 func newBridge(name, mac string, mtu int, group uint32) ([]nl.NetlinkRequestData, error) {
 	hardware, err := net.ParseMAC(mac)
 	if err != nil {
@@ -46,8 +46,8 @@ func newBridge(name, mac string, mtu int, group uint32) ([]nl.NetlinkRequestData
 		textAttribute(unix.IFLA_IFNAME, name),
 		nl.NewRtAttr(unix.IFLA_ADDRESS, hardware),
 		numberAttribute(unix.IFLA_GROUP, group),
-		// With the default delay of 15 s a new port carries nothing for twice
-		// that long.
+		// With the default forward delay of 15 s, a new port carries no traffic
+		// for 30 s.
 		bridgeInfo(bridgeSTP, bridgeDelay),
 	}
 	if mtu != 0 {
@@ -60,8 +60,8 @@ func addressMessage(index int, a Address) []nl.NetlinkRequestData {
 	local := a.Prefix.Addr()
 	family, flags := unix.AF_INET, uint32(0)
 	if local.Is6() {
-		// The address is known to be ours: looking for another holder first
-		// would leave it unusable for a second.
+		// The address is known to belong to this host, so skip duplicate address
+		// detection, which would make it unusable for a second.
 		family, flags = unix.AF_INET6, unix.IFA_F_NODAD
 	}
 	if a.NoPrefixRoute {
@@ -83,7 +83,7 @@ func addressMessage(index int, a Address) []nl.NetlinkRequestData {
 		parts = append(parts, nl.NewRtAttr(unix.IFA_BROADCAST, a.Broadcast.AsSlice()))
 	}
 	if !a.Permanent() {
-		lifetimes := make([]byte, unix.SizeofIfaCacheinfo) // preferred, valid and two stamps of the kernel's
+		lifetimes := make([]byte, unix.SizeofIfaCacheinfo) // preferred, valid and two timestamps of the kernel
 		binary.NativeEndian.PutUint32(lifetimes, a.Preferred)
 		binary.NativeEndian.PutUint32(lifetimes[4:], a.Valid)
 		parts = append(parts, nl.NewRtAttr(unix.IFA_CACHEINFO, lifetimes))
@@ -91,7 +91,8 @@ func addressMessage(index int, a Address) []nl.NetlinkRequestData {
 	return parts
 }
 
-// broadcast is the last address of an IPv4 network that has room for one.
+// broadcast returns the last address of an IPv4 network, or an invalid address
+// for IPv6 and for networks too small to have a broadcast address.
 func broadcast(network netip.Prefix) netip.Addr {
 	if !network.Addr().Is4() || network.Bits() > 30 {
 		return netip.Addr{}

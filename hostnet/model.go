@@ -13,8 +13,7 @@ func (o Observed) clone() Observed {
 	}
 }
 
-// change does to the model what the step does to the host, as far as plans
-// look at it.
+// change applies the step's effect to the model, as far as plans depend on it.
 func (o *Observed) change(s Step) {
 	edit := func(name string, f func(l *Link)) {
 		if i := slices.IndexFunc(o.Links, func(l Link) bool { return l.Name == name }); i >= 0 {
@@ -91,7 +90,7 @@ func (o *Observed) remove(link string) {
 	o.Neighbours = filter(o.Neighbours, func(n Neighbour) bool { return n.Link != link })
 }
 
-// connected is the route that the kernel makes for an address's network.
+// connected returns the route that the kernel adds for an address's network.
 func connected(a Address) (Route, bool) {
 	if a.NoPrefixRoute || a.Peer.IsValid() || a.Prefix.IsSingleIP() || a.Prefix.Addr().IsLinkLocalUnicast() {
 		return Route{}, false

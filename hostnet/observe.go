@@ -17,13 +17,13 @@ import (
 
 const (
 	dumpTries = 5
-	// dumpWait is the most that is waited before the next try.
+	// dumpWait is the longest pause before the next try.
 	dumpWait = 20 * time.Millisecond
 )
 
-// Observe reads all links, addresses, routes and permanent neighbours in one
-// dump each. A dump that a change interrupted is made again; when that does
-// not help the error is transient and nothing must be concluded.
+// Observe reads all links, addresses, routes and permanent neighbours, each
+// table in one dump. It repeats a dump that a change interrupted. If all tries
+// are interrupted, the error is transient and the caller must conclude nothing.
 func (h *Host) Observe(ctx context.Context) (Observed, error) {
 	var o Observed
 	names := map[int]string{}
@@ -42,8 +42,8 @@ func (h *Host) Observe(ctx context.Context) (Observed, error) {
 	}
 	slices.SortFunc(o.Links, func(a, b Link) int { return a.Index - b.Index })
 
-	// A link that came after the first dump has no name here and is left out:
-	// it is seen whole the next time.
+	// A link created after the first dump has no name here, so its entries are
+	// left out; the next Observe sees them.
 	addresses, err := dump(ctx, h, unix.RTM_GETADDR, unix.RTM_NEWADDR, nl.NewIfAddrmsg(unix.AF_UNSPEC), parseAddress)
 	if err != nil {
 		return Observed{}, fmt.Errorf("cannot list addresses: %w", err)
@@ -76,14 +76,15 @@ func (h *Host) Observe(ctx context.Context) (Observed, error) {
 	return o, nil
 }
 
-// wireless asks sysfs: netlink tells it only in events.
+// wireless looks in sysfs, because netlink reports wireless devices only in
+// events.
 func (h *Host) wireless(link string) bool {
 	_, err := os.Stat(filepath.Join(h.options.Sys, "class/net", link, "phy80211"))
 	return err == nil
 }
 
-// Neighbour says what the kernel knows of a neighbour: its hardware address,
-// and whether it answered of late. The address is empty when it is unknown.
+// Neighbour returns the hardware address that the kernel knows for a neighbour,
+// and whether the neighbour answered recently. The address is empty if unknown.
 func (h *Host) Neighbour(ctx context.Context, link string, n Neighbour) (mac string, reachable bool, err error) {
 	l, err := h.link(ctx, link)
 	if err != nil {
@@ -101,7 +102,7 @@ func (h *Host) Neighbour(ctx context.Context, link string, n Neighbour) (mac str
 	return "", false, nil
 }
 
-// dump reads a whole table. parse says false for what is of no interest.
+// dump reads a whole table; parse returns false for entries to skip.
 func dump[T any](ctx context.Context, h *Host, ask, answer uint16, header nl.NetlinkRequestData, parse func([]byte) (T, bool)) ([]T, error) {
 	for try := 1; ; try++ {
 		messages, err := h.request(ctx, ask, unix.NLM_F_DUMP, answer, header)
@@ -152,9 +153,9 @@ const (
 	localPoll = time.Millisecond
 )
 
-// awaitLocal waits, not for long, until packets to an IPv6 address of the link
-// are taken in. The kernel sees to that some time after it has added the
-// address, and until then it must not go from where it was.
+// awaitLocal waits, for at most localWait, until the kernel accepts packets to
+// an IPv6 address of the link. The kernel adds the local route some time after
+// the address; until then the address must also stay on its previous link.
 func (h *Host) awaitLocal(ctx context.Context, link string, local netip.Addr) {
 	l, err := h.link(ctx, link)
 	if err != nil || !local.Is6() {

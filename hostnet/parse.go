@@ -47,7 +47,7 @@ type seenNeighbour struct {
 	state uint16
 }
 
-// attributes calls f for each attribute; a broken rest is left out.
+// attributes calls f for each attribute and stops at a malformed rest.
 func attributes(b []byte, f func(kind uint16, value []byte)) {
 	for len(b) >= unix.SizeofRtAttr {
 		length := int(binary.NativeEndian.Uint16(b))
@@ -116,7 +116,7 @@ func parseLink(m []byte) (seenLink, bool) {
 			parseLinkInfo(value, &l.Link)
 		}
 	})
-	// For pairs and tunnels the field means something else.
+	// For other kinds, e.g. veth pairs and tunnels, IFLA_LINK is not a parent.
 	if slices.Contains([]string{"vlan", "macvlan", "macvtap", "ipvlan"}, l.Kind) && !elsewhere {
 		l.parent = parent
 	}
@@ -245,13 +245,13 @@ func parseRoute(m []byte) (seenRoute, bool) {
 		}
 	})
 	r.Destination = netip.PrefixFrom(destination, bits)
-	// Cache entries, the kernel's own table of local addresses and redirects
-	// follow from others.
+	// Skip routes that follow from others: cache entries, the kernel's table of
+	// local addresses, redirects.
 	plain := r.Type == unix.RTN_UNICAST && flags&flagCloned == 0 && r.Table != unix.RT_TABLE_LOCAL && r.Protocol != unix.RTPROT_REDIRECT
 	return r, plain && r.Destination.IsValid()
 }
 
-// nextHops returns the links of a route with several.
+// nextHops returns the link indexes of a multipath route.
 func nextHops(b []byte) []int {
 	var indexes []int
 	for len(b) >= unix.SizeofRtNexthop {

@@ -9,10 +9,10 @@ import (
 	"hostler/internal/fault"
 )
 
-// Plan returns the steps from the observed to the wanted state, and what
-// stands in the way of some of it. It is pure, and empty when nothing is to
-// be done. NICs that no bridge wants any more come first, bridges that nobody
-// wants last, so that addresses are always added before they are deleted.
+// Plan returns the steps from the observed to the wanted state, and the
+// problems that prevent parts of it. It is pure, and returns no steps if the
+// states agree. NICs that no bridge wants any more come first and unwanted
+// bridges last, so that addresses are always added before they are deleted.
 func Plan(w Wanted, o Observed) ([]Step, []Problem) {
 	p := &planner{w: w, o: o.clone()}
 	for _, nic := range slices.Sorted(maps.Keys(p.allCarried())) {
@@ -41,7 +41,7 @@ func Plan(w Wanted, o Observed) ([]Step, []Problem) {
 }
 
 // planner keeps a model of the host that each planned step changes, so that
-// every decision is made on the state in which its step will run.
+// every decision sees the state in which its step will run.
 type planner struct {
 	w        Wanted
 	o        Observed
@@ -58,7 +58,8 @@ func (p *planner) problem(b Bridge, err error) {
 	p.problems = append(p.problems, Problem{UID: b.UID, Bridge: b.Name, Err: err})
 }
 
-// ours says that the link is a bridge of our namespace, stamped or half made.
+// ours reports whether the link is a bridge of our namespace, stamped or half
+// made.
 func (p *planner) ours(l Link) bool { return isOurs(p.w.Namespace, l) }
 
 func isOurs(namespace string, l Link) bool {
@@ -127,8 +128,8 @@ func (p *planner) bridge(b Bridge) {
 	for _, port := range ports {
 		p.enslave(b, port)
 	}
-	// A bridge adapts to the smallest MTU under it unless told otherwise
-	// afterwards.
+	// A bridge lowers its MTU to the smallest among its ports, unless the MTU is
+	// set again afterwards.
 	for _, port := range ports {
 		if now, _ := p.o.Link(b.Name); mtu != 0 && now.MTU != mtu {
 			step(Step{Op: SetMTU, MTU: mtu, Guarded: true})
@@ -142,7 +143,7 @@ func (p *planner) bridge(b Bridge) {
 		}
 	}
 	p.dropExtra(b, ports, wanted)
-	// Guests do not get packets through that pretend to come from elsewhere.
+	// The strict filter drops guests' packets with spoofed source addresses.
 	value := uint32(strict)
 	if len(ports) > 0 {
 		value = ports[0].had.ReversePath
@@ -150,7 +151,7 @@ func (p *planner) bridge(b Bridge) {
 	p.reversePath(b.UID, b.Name, value, guarded)
 }
 
-// checkBridge says why the bridge cannot be made or taken over.
+// checkBridge returns the reason why the bridge cannot be made or taken over.
 func (p *planner) checkBridge(b Bridge, l Link, exists bool) error {
 	if b.Name == "" || len(b.Name) > maxName || strings.ContainsAny(b.Name, "/ \t\n:") || b.Name == "." || b.Name == ".." {
 		return fault.New(fault.Invalid, "cannot make bridge %q: the name of a network device has 1 to %d characters, no space, slash or colon", b.Name, maxName)
@@ -174,7 +175,7 @@ func (p *planner) checkBridge(b Bridge, l Link, exists bool) error {
 	return nil
 }
 
-// addresses are the declared ones and those that the ports carried.
+// addresses returns the declared addresses and those carried from the ports.
 func (b Bridge) addresses(ports []port) []Address {
 	var all []Address
 	for _, prefix := range b.Addresses {
@@ -190,8 +191,8 @@ func (b Bridge) addresses(ports []port) []Address {
 	return all
 }
 
-// dropExtra deletes lasting addresses of the bridge that nobody wants. What
-// runs out by itself belongs to a DHCP client or to the kernel.
+// dropExtra deletes permanent addresses of the bridge that are not wanted.
+// Expiring addresses belong to a DHCP client or to the kernel.
 func (p *planner) dropExtra(b Bridge, ports []port, wanted []Address) {
 	if p.unrecordedPort(b, ports) {
 		return
@@ -201,7 +202,8 @@ func (p *planner) dropExtra(b Bridge, ports []port, wanted []Address) {
 			continue
 		}
 		p.deleteAddress(Step{UID: b.UID, Link: b.Name, Address: &a, Guarded: len(ports) > 0})
-		// With its first address of a network the kernel may drop the others.
+		// Deleting the first address of a network may make the kernel drop the
+		// network's other addresses.
 		for _, other := range wanted {
 			if other.Prefix.Addr().Is4() && other.Prefix.Masked() == a.Prefix.Masked() {
 				p.do(Step{Op: AddAddress, UID: b.UID, Link: b.Name, Address: &other, Guarded: len(ports) > 0})
@@ -210,8 +212,8 @@ func (p *planner) dropExtra(b Bridge, ports []port, wanted []Address) {
 	}
 }
 
-// lastCarried says that a NIC which cannot have its address back had this one
-// and that no other link bears it.
+// lastCarried reports whether a NIC, which cannot get its address back now, had
+// the address, and no other link bears it.
 func (p *planner) lastCarried(a Address) bool {
 	for _, had := range p.w.Carried {
 		if slices.ContainsFunc(had.Addresses, a.same) {
@@ -236,7 +238,8 @@ func (p *planner) deleteAddress(s Step) {
 	}
 }
 
-// declares says that a wanted bridge of that name has the address by its own.
+// declares reports whether the declaration of the named bridge lists the
+// address.
 func (w Wanted) declares(bridge string, address netip.Prefix) bool {
 	return slices.ContainsFunc(w.Bridges, func(b Bridge) bool {
 		return b.Name == bridge && slices.Contains(b.Addresses, address)

@@ -7,15 +7,15 @@ import (
 	"hostler/internal/fault"
 )
 
-// port is a host NIC that is or comes under a bridge.
+// port is a host NIC that is under a bridge or shall be.
 type port struct {
 	name string
 	had  Carried
 }
 
-// Refusal says why a link must not be put under a bridge, nil when it may. A
-// link that is missing gives a NotReady error, others need an operator.
-// namespace is the one whose bridges may already be above it.
+// Refusal returns the reason why a link must not be put under a bridge, or nil.
+// A missing link gives a NotReady error, everything else a NeedsOperator error.
+// The link may already be under a bridge of the namespace.
 func Refusal(namespace string, o Observed, nic string) error {
 	l, ok := o.Link(nic)
 	if !ok {
@@ -50,9 +50,9 @@ func missing(nic string) error {
 	return fault.New(fault.NotReady, "cannot bridge: there is no network device %s", nic)
 }
 
-// ports returns the bridge's host NICs that can be under it, those that are
-// missing but known to have been there included: their addresses stay on the
-// bridge until they are back.
+// ports returns the host NICs that can be under the bridge. A missing NIC is
+// included if a record shows that it was there: its addresses stay on the
+// bridge until it returns.
 func (p *planner) ports(b Bridge) []port {
 	var ports []port
 	for _, nic := range b.Ports {
@@ -71,7 +71,8 @@ func (p *planner) ports(b Bridge) []port {
 		if !recorded {
 			l, _ := p.o.Link(nic)
 			if l.Master != "" {
-				// The record is lost. The bridge bears what the NIC had.
+				// The record is lost. The bridge bears the NIC's addresses and
+				// routes.
 				had = Carried{MAC: l.MAC, MTU: l.MTU, ReversePath: l.ReversePath}
 			} else {
 				var err error
@@ -86,7 +87,7 @@ func (p *planner) ports(b Bridge) []port {
 	return ports
 }
 
-// otherBridge names the bridge that wants the NIC and comes before b.
+// otherBridge names another bridge that wants the NIC and precedes b.
 func (p *planner) otherBridge(b Bridge, nic string) string {
 	for _, other := range p.w.Bridges {
 		if other.Name < b.Name && slices.Contains(other.Ports, nic) {
@@ -119,10 +120,10 @@ func (p *planner) enslave(b Bridge, port port) {
 	}
 }
 
-// move brings the routes that a NIC had to the link to, and takes routes and
-// addresses from wherever else they are. A route is added at its new place
-// before it is deleted at the old, and the addresses go last: for each packet
-// there is a way at any time.
+// move gives the link to the routes of a NIC, and removes its routes and
+// addresses from all other links. Each route is added to the new link before it
+// is deleted from the old, and the addresses go last, so packets have a route
+// at any time.
 func (p *planner) move(uid string, port port, to string) {
 	p.moveRoutes(uid, port, to)
 	for _, a := range port.had.Addresses {
@@ -134,7 +135,8 @@ func (p *planner) move(uid string, port port, to string) {
 	}
 }
 
-// places are the links where something of the NIC's may be beside to.
+// places returns the links other than to that may bear the NIC's addresses or
+// routes.
 func (p *planner) places(port port, to string) []string {
 	places := []string{port.name}
 	for _, l := range p.o.Links {
@@ -153,7 +155,8 @@ func (p *planner) moveRoutes(uid string, port port, to string) {
 			p.do(Step{Op: AddNeighbour, UID: uid, Link: to, Neighbour: &n, Guarded: true})
 		}
 	}
-	// What leads straight to a network comes before what leads by a gateway in it.
+	// Directly connected routes come before routes through gateways in those
+	// networks.
 	routes := slices.Clone(port.had.Routes)
 	slices.SortStableFunc(routes, func(a, b Route) int {
 		switch {
@@ -176,8 +179,9 @@ func (p *planner) moveRoutes(uid string, port port, to string) {
 	}
 }
 
-// allCarried is the record, and for a host NIC under one of our bridges that
-// is in no record, what the bridge bears beyond its declaration.
+// allCarried returns the records. For a host NIC under one of our bridges that
+// has no record, it adds the addresses and routes of the bridge that are not
+// declared.
 func (p *planner) allCarried() map[string]Carried {
 	all := map[string]Carried{}
 	maps.Copy(all, p.w.Carried)
@@ -196,22 +200,25 @@ func (p *planner) allCarried() map[string]Carried {
 	return all
 }
 
-// hostNIC says that a port is none of a guest: those are pairs and taps.
+// hostNIC reports whether a port belongs to the host; ports of guests are veth
+// pairs and taps.
 func hostNIC(l Link) bool { return l.Kind == "" || l.Kind == "vlan" || l.Kind == "bond" }
 
-// guestPort says that a link can be the host's end of a guest's interface.
+// guestPort reports whether a link can be the host's end of a guest's
+// interface.
 func guestPort(l Link) bool { return l.Kind == "veth" || l.Kind == "tun" }
 
-// rejoin puts a guest's port back under its bridge. One without a carrier has
-// nobody at its other end: whoever made it is about to join or to remove it.
+// rejoin puts a guest's port back under its bridge. It skips a port without
+// carrier: its far end is not up, so its creator is about to connect or remove
+// it.
 func (p *planner) rejoin(b Bridge, name string) {
 	if l, ok := p.o.Link(name); ok && guestPort(l) && l.Carrier && l.Master != b.Name {
 		p.do(Step{Op: Rejoin, UID: b.UID, Link: name, Bridge: b.Name})
 	}
 }
 
-// giveBack takes a NIC that no bridge wants from our bridge and returns to it
-// what it had.
+// giveBack takes a NIC that no bridge wants from our bridge and returns its
+// addresses and routes to it.
 func (p *planner) giveBack(nic string) {
 	if slices.ContainsFunc(p.w.Bridges, func(b Bridge) bool { return slices.Contains(b.Ports, nic) }) {
 		return
@@ -232,9 +239,10 @@ func (p *planner) giveBack(nic string) {
 	for _, a := range had.Addresses {
 		p.addAddress(uid, nic, a, true)
 	}
-	// The NIC stays under the bridge until the routes have moved: so far the
-	// way out is open through either. The bridge keeps its addresses until the
-	// NIC has left, since without any it lets no packets in.
+	// The NIC stays under the bridge until the routes have moved: until then
+	// packets can leave through either link. The bridge keeps its addresses
+	// until the NIC has left, because a bridge without addresses accepts no
+	// packets.
 	from := port{nic, had}
 	if l.Master != "" {
 		p.reversePath(uid, l.Master, loose, true)
@@ -247,7 +255,7 @@ func (p *planner) giveBack(nic string) {
 }
 
 // disconnect deletes the bridge's own routes to the networks that a NIC takes
-// back, so that the NIC's are used.
+// back, so that the kernel uses the NIC's routes.
 func (p *planner) disconnect(uid, bridge string, had Carried) {
 	for _, a := range had.Addresses {
 		for _, r := range p.o.RoutesOf(bridge) {
@@ -259,8 +267,8 @@ func (p *planner) disconnect(uid, bridge string, had Carried) {
 	}
 }
 
-// connect puts the routes of the bridge's addresses back that the kernel made
-// and somebody has deleted since.
+// connect restores the routes that the kernel added for the bridge's addresses
+// and another program has deleted since.
 func (p *planner) connect(b Bridge, wanted []Address, guarded bool) {
 	for _, a := range wanted {
 		r, ok := connected(a)
@@ -272,8 +280,8 @@ func (p *planner) connect(b Bridge, wanted []Address, guarded bool) {
 	}
 }
 
-// loose lets packets in as long as there is any way back. While routes move
-// from one link to another the way back is over the other.
+// A loose filter accepts packets as long as any route leads back. While routes
+// move between links, the route back may be on the other link.
 const (
 	strict = 1
 	loose  = 2

@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	// resolvePoll is how often the kernel is asked for a neighbour's answer.
+	// resolvePoll is the interval of reading the kernel's neighbour entry.
 	resolvePoll = 20 * time.Millisecond
-	// askEvery is how often a neighbour that failed, or a host that is silent,
-	// is asked again.
+	// askEvery is the interval of repeated requests to a neighbour that failed
+	// to answer, or to a silent host.
 	askEvery = 200 * time.Millisecond
 	useFlag  = 1 // NTF_USE
 )
 
-// Way returns the link by which packets to an address leave, and the gateway
-// that they go to; no gateway when the address is on the link.
+// Way returns the link through which packets to an address leave, and their
+// gateway; the gateway is invalid if the address is directly on the link.
 func (h *Host) Way(ctx context.Context, to netip.Addr) (link string, gateway netip.Addr, err error) {
 	family := unix.AF_INET
 	if to.Is6() {
@@ -63,9 +63,9 @@ func (h *Host) Way(ctx context.Context, to netip.Addr) (link string, gateway net
 	return "", netip.Addr{}, fmt.Errorf("cannot find a way to %s: it is no other host's", to)
 }
 
-// Resolve asks a neighbour for its hardware address, whatever is known of it,
-// and waits for the answer until ctx ends. One that was set by hand, or that
-// needs none, counts as answered.
+// Resolve asks a neighbour for its hardware address, even if the kernel has a
+// valid entry, and waits for the answer until ctx ends. A permanent entry, or
+// an entry that needs no ARP, counts as an answer.
 func (h *Host) Resolve(ctx context.Context, link string, neighbour netip.Addr) error {
 	l, err := h.link(ctx, link)
 	if err != nil {
@@ -83,7 +83,7 @@ func (h *Host) Resolve(ctx context.Context, link string, neighbour netip.Addr) e
 		case state&(unix.NUD_PERMANENT|unix.NUD_NOARP) != 0, !asked.IsZero() && state&unix.NUD_REACHABLE != 0:
 			return nil
 		case asked.IsZero() && known.MAC != "" && state&unix.NUD_FAILED == 0:
-			// What is believed is checked at once instead of when it is used.
+			// Probe a cached address now instead of on its next use.
 			if err := h.setNeighbour(ctx, l.Index, known, unix.NUD_PROBE); err != nil {
 				return fmt.Errorf("cannot ask %s on %s: %w", neighbour, link, err)
 			}
@@ -115,7 +115,7 @@ func (h *Host) neighbour(ctx context.Context, index int, address netip.Addr) (Ne
 	return Neighbour{Address: address}, unix.NUD_NONE, nil
 }
 
-// useNeighbour has the kernel ask for the hardware address as if a packet
+// useNeighbour makes the kernel request the hardware address as if a packet
 // waited for it.
 func (h *Host) useNeighbour(ctx context.Context, index int, address netip.Addr) error {
 	family := unix.AF_INET
@@ -128,8 +128,8 @@ func (h *Host) useNeighbour(ctx context.Context, index int, address netip.Addr) 
 	return err
 }
 
-// Echo asks a host for an echo until one comes or ctx ends. It needs
-// CAP_NET_RAW.
+// Echo sends ICMP echo requests to a host until a reply comes or ctx ends. It
+// needs CAP_NET_RAW.
 func (h *Host) Echo(ctx context.Context, to netip.Addr) error {
 	family, protocol, kind := unix.AF_INET, unix.IPPROTO_ICMP, byte(8)
 	var sockaddr unix.Sockaddr
@@ -166,7 +166,7 @@ func echoRequest(kind byte, token uint64) []byte {
 	m := make([]byte, 16)
 	m[0] = kind
 	binary.BigEndian.PutUint64(m[8:], token)
-	if kind == 8 { // for IPv6 the kernel does it
+	if kind == 8 { // for IPv6 the kernel computes the checksum
 		var sum uint32
 		for i := 0; i < len(m); i += 2 {
 			sum += uint32(binary.BigEndian.Uint16(m[i:]))
@@ -179,7 +179,8 @@ func echoRequest(kind byte, token uint64) []byte {
 	return m
 }
 
-// answered reads one message, and says whether it is the echo.
+// answered reads one message and reports whether it is the reply to our
+// request.
 func answered(fd int, six bool, token uint64) bool {
 	buffer := make([]byte, 128)
 	size, _, err := unix.Recvfrom(fd, buffer, 0)
@@ -191,13 +192,13 @@ func answered(fd int, six bool, token uint64) bool {
 		if len(m) == 0 {
 			return false
 		}
-		m, reply = m[min(int(m[0]&15)*4, len(m)):], 0 // without the IPv4 header
+		m, reply = m[min(int(m[0]&15)*4, len(m)):], 0 // skip the IPv4 header
 	}
 	return len(m) >= 16 && m[0] == reply && binary.BigEndian.Uint64(m[8:]) == token
 }
 
-// inside runs f on a thread inside the host's namespace; sockets that f opens
-// stay there.
+// inside runs f on a thread in the host's network namespace; sockets that f
+// opens stay there.
 func (h *Host) inside(f func() error) error {
 	if h.options.NetNS == "" {
 		return f()

@@ -6,11 +6,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Restore returns the steps from what is now back to what was before, as far
-// as the touched links go. What others gained meanwhile stays: links, and what
-// is on links that are not touched. A bridge of the namespace that was not
-// there goes, unless guests have joined it. It is pure, empty when all is as it
-// was, and good from any state in between, so it is called until it is empty.
+// Restore returns the steps that bring the touched links from the state now
+// back to the state before. Links that other programs created meanwhile stay,
+// and so does everything on untouched links. A new bridge of the namespace is
+// removed unless guests have joined it. Restore is pure and works from any
+// intermediate state; callers repeat it until it returns no steps.
 func Restore(namespace string, before, now Observed, touched []string) []Step {
 	r := restorer{planner: planner{w: Wanted{Namespace: namespace}, o: now.clone()}, before: before, touched: touched}
 	for _, was := range before.Links {
@@ -50,13 +50,13 @@ type restorer struct {
 
 func (r *restorer) touches(link string) bool { return slices.Contains(r.touched, link) }
 
-// link makes a bridge of ours that is gone, and brings back what a link is by
-// itself.
+// link recreates a missing bridge of ours, and restores the link's MAC address,
+// MTU and up state.
 func (r *restorer) link(was Link) {
 	is, there := r.o.Link(was.Name)
 	if !there {
 		if !isOurs(r.w.Namespace, was) || was.Alias == "" {
-			return // a device that was pulled out
+			return // a device that was unplugged
 		}
 		r.do(Step{Op: MakeBridge, Link: was.Name, Stamp: was.Alias, MAC: was.MAC, MTU: was.MTU, Guarded: true})
 		is, _ = r.o.Link(was.Name)
@@ -94,8 +94,8 @@ func (r *restorer) bear(link string) {
 	r.addRoutes(link, had)
 }
 
-// addRoutes adds what leads straight to a network first, then what leads by a
-// gateway in one.
+// addRoutes adds the directly connected routes first, then the routes whose
+// gateway is in such a network.
 func (r *restorer) addRoutes(link string, had Carried) {
 	for _, n := range had.Neighbours {
 		n.Link = link
@@ -112,15 +112,16 @@ func (r *restorer) addRoutes(link string, had Carried) {
 	}
 }
 
-// extra says that a link bears an address which it had not. What runs out by
-// itself and was on no link is somebody else's.
+// extra reports whether a link has gained the address. An expiring address that
+// was on no link before belongs to another program, e.g. a DHCP client, and is
+// not extra.
 func (r *restorer) extra(a Address) bool {
 	had := func(have Address) bool { return have.same(a) }
 	if slices.ContainsFunc(r.before.AddressesOf(a.Link), had) {
 		return false
 	}
 	if was, _ := r.before.Link(a.Link); a.Prefix.Addr().Is6() && a.Prefix.Addr().IsLinkLocalUnicast() {
-		return was.Master != "" // else the kernel gives it to any link
+		return was.Master != "" // on other links the kernel adds it itself
 	}
 	return a.Permanent() || slices.ContainsFunc(r.before.Addresses, had)
 }
@@ -130,8 +131,9 @@ func (r *restorer) dropRoutes(link string) {
 		if slices.ContainsFunc(r.before.RoutesOf(link), route.same) || route.Complex != "" || route.Protocol == unix.RTPROT_RA {
 			continue
 		}
-		// The kernel's own routes go with their addresses. Those that lead where
-		// another link shall lead again must go before it is alone.
+		// The kernel deletes its own routes with their addresses. Delete early
+		// only the routes of extra addresses: they compete with the route over
+		// the link that gets the address back.
 		if route.Protocol == protoKernel && !slices.ContainsFunc(r.o.AddressesOf(link), func(a Address) bool {
 			own, ok := connected(a)
 			return ok && r.extra(a) && route.same(own)
@@ -143,7 +145,7 @@ func (r *restorer) dropRoutes(link string) {
 	}
 }
 
-// master takes a link from, or puts it under, a bridge of ours.
+// master takes a link from a bridge of ours or puts it under one.
 func (r *restorer) master(was Link) {
 	is, there := r.o.Link(was.Name)
 	if !there || !r.touches(was.Name) || is.Master == was.Master {
@@ -151,7 +153,7 @@ func (r *restorer) master(was Link) {
 	}
 	if is.Master != "" {
 		if !r.oursNamed(is.Master) {
-			return // somebody took it meanwhile
+			return // another program took it meanwhile
 		}
 		r.do(Step{Op: LearnNeighbours, Link: was.Name, Bridge: is.Master, Guarded: true})
 		r.do(Step{Op: Release, Link: was.Name, Bridge: is.Master, Guarded: true})
@@ -177,7 +179,7 @@ func (r *restorer) dropAddresses(link string) {
 	}
 }
 
-// dropBridge removes a bridge that the change made.
+// dropBridge removes a bridge that the change created.
 func (r *restorer) dropBridge(name string) {
 	l, there := r.o.Link(name)
 	if _, was := r.before.Link(name); !there || was || !r.ours(l) || len(r.o.Ports(name)) > 0 {

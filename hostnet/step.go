@@ -5,15 +5,14 @@ import (
 	"strings"
 )
 
-// Op is what a step does.
+// Op is the operation of a step.
 type Op string
 
-// The operations.
 const (
 	MakeBridge  Op = "make-bridge"
 	StampBridge Op = "stamp-bridge"
-	// ClaimBridge stamps a bridge without an alias that has the step's MAC: the
-	// caller knows that it is its own.
+	// ClaimBridge stamps a bridge without an alias that has the step's MAC; the
+	// caller knows that the bridge is its own.
 	ClaimBridge  Op = "claim-bridge"
 	TuneBridge   Op = "tune-bridge" // no spanning tree, no forward delay
 	RemoveBridge Op = "remove-bridge"
@@ -22,24 +21,23 @@ const (
 	SetUp        Op = "set-up"
 	Enslave      Op = "enslave"
 	Release      Op = "release"
-	// Rejoin puts a guest's port back under Bridge. Without the port it is
-	// success: the guest has ended.
+	// Rejoin puts a guest's port back under Bridge. A missing port is success:
+	// the guest has ended.
 	Rejoin        Op = "rejoin"
 	AddAddress    Op = "add-address"
 	DeleteAddress Op = "delete-address"
 	AddRoute      Op = "add-route"
 	DeleteRoute   Op = "delete-route"
 	AddNeighbour  Op = "add-neighbour"
-	// LearnNeighbours tells Link what Bridge, or the other way round, knows of
-	// its neighbours, so that nothing waits for them to be asked again.
+	// LearnNeighbours copies the neighbours of the link Bridge to Link, so that
+	// no traffic waits for their resolution.
 	LearnNeighbours Op = "learn-neighbours"
 	// SetReversePath sets IPv4's rp_filter.
 	SetReversePath Op = "set-reverse-path"
 )
 
-// Step is one change of the host. The steps of one UID are carried out in
-// order and only as long as they succeed; those of different UIDs do not
-// depend on each other.
+// Step is one change of the host. Steps of the same UID run in order and stop
+// at the first failure; steps of different UIDs do not depend on each other.
 type Step struct {
 	Op Op `json:"op"`
 	// UID is the network that the step belongs to.
@@ -47,7 +45,7 @@ type Step struct {
 	Link string `json:"link"`
 	// Bridge is the master of Enslave, Rejoin and Release, the source of LearnNeighbours.
 	Bridge string `json:"bridge,omitempty"`
-	// Heir is the link that bears a deleted address from now on.
+	// Heir is the link that bears a deleted address afterwards.
 	Heir      string     `json:"heir,omitempty"`
 	Stamp     string     `json:"stamp,omitempty"`
 	MAC       string     `json:"mac,omitempty"`
@@ -56,13 +54,13 @@ type Step struct {
 	Address   *Address   `json:"address,omitempty"`
 	Route     *Route     `json:"route,omitempty"`
 	Neighbour *Neighbour `json:"neighbour,omitempty"`
-	// Guarded says that the host's own connectivity hangs on the step.
+	// Guarded means that the host's own connectivity depends on the step.
 	Guarded bool `json:"guarded,omitempty"`
-	// Cuts names the links, guests as a rule, that lose their network.
+	// Cuts names the links, usually of guests, that lose their network.
 	Cuts []string `json:"cuts,omitempty"`
 }
 
-// String says what the step does, for plans and logs.
+// String describes the step for plans and logs.
 func (s Step) String() string {
 	var b strings.Builder
 	switch s.Op {
@@ -109,7 +107,7 @@ func (s Step) String() string {
 	return b.String()
 }
 
-// String writes the route without its link.
+// String formats the route without its link.
 func (r Route) String() string {
 	s := r.Destination.String()
 	if r.Gateway.IsValid() {
@@ -121,8 +119,8 @@ func (r Route) String() string {
 	return s
 }
 
-// Problem is why a network cannot be, or cannot wholly be, as wanted. Its
-// error has a kind of package fault.
+// Problem is the reason why a network cannot be brought, wholly or partly, to
+// its wanted state. Its error has a kind of package fault.
 type Problem struct {
 	UID    string
 	Bridge string

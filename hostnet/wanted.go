@@ -8,18 +8,19 @@ import (
 	"strings"
 )
 
-// Wanted is the whole wanted state: bridges stamped with the namespace that
-// are not among Bridges are removed.
+// Wanted is the whole wanted state: Plan removes bridges stamped with the
+// namespace that are not among Bridges.
 type Wanted struct {
 	Namespace string
 	Bridges   []Bridge
-	// Carried holds, for every host NIC that is or was under one of our
-	// bridges, what it had before (see Carry). A NIC in here that no bridge
-	// wants gets it back. The caller keeps the entry durably from before the
-	// first step until a plan without the NIC is empty.
+	// Carried holds the original settings (see Carry) of every host NIC that is
+	// or was under one of our bridges. A NIC listed here that no bridge wants
+	// gets them back. The caller stores the entry durably before the first step,
+	// and drops it when a plan without the NIC is empty.
 	Carried map[string]Carried
-	// NICs are known to be the host's, whatever their kind: where such a one is
-	// under a bridge of ours and in no record, it gets what the bridge bears.
+	// NICs names links that are known to belong to the host, whatever their
+	// kind. If such a NIC is under a bridge of ours without a record, it gets
+	// the undeclared addresses and routes of the bridge.
 	NICs []string
 }
 
@@ -29,17 +30,18 @@ type Bridge struct {
 	// UID is the identity of the network, part of the stamp.
 	UID       string
 	Addresses []netip.Prefix
-	// MTU in bytes; 0 takes the first port's, or the kernel's default.
+	// MTU is in bytes; 0 takes the first port's MTU, or else the kernel's
+	// default.
 	MTU int
 	// Ports are the host NICs to put under the bridge.
 	Ports []string
-	// Guests are the host's ends of guests' interfaces. Whoever made them puts
-	// none back that is taken off its bridge, or whose bridge is deleted.
+	// Guests are the host's ends of guests' interfaces. Their creators do not
+	// put them back after they leave the bridge or after the bridge is deleted.
 	Guests []string
 }
 
-// Carried is what a NIC had of its own, which the bridge above it bears in
-// its place.
+// Carried holds a NIC's own settings, which the bridge above it bears in its
+// place.
 type Carried struct {
 	MAC string `json:"mac"`
 	MTU int    `json:"mtu"`
@@ -55,7 +57,7 @@ const stampPrefix = "hostler:"
 // Stamp is the alias that a bridge bears.
 func Stamp(namespace, uid string) string { return stampPrefix + namespace + ":" + uid }
 
-// ParseStamp takes an alias apart.
+// ParseStamp splits an alias into namespace and uid.
 func ParseStamp(alias string) (namespace, uid string, ok bool) {
 	rest, ok := strings.CutPrefix(alias, stampPrefix)
 	if !ok {
@@ -65,23 +67,23 @@ func ParseStamp(alias string) (namespace, uid string, ok bool) {
 	return namespace, uid, ok && namespace != "" && uid != ""
 }
 
-// HalfMadeGroup is the device group that a bridge has from its creation, which
-// can set the group but not the alias, until it is stamped. So a bridge
-// without its stamp is known to be ours after a crash in between.
+// HalfMadeGroup is the device group of a bridge between its creation and its
+// stamping: the creating message can set the group but not the alias. So a
+// bridge is recognised as ours even after a crash in between.
 func HalfMadeGroup(namespace string) uint32 {
 	sum := sha256.Sum256([]byte(stampPrefix + namespace))
 	return binary.BigEndian.Uint32(sum[:]) | 1<<31
 }
 
-// MAC returns the address of a bridge that has no host NIC to take it from.
-// It depends on the stamp only, so a bridge made anew is known to its guests.
+// MAC returns the address of a bridge that has no host NIC to take it from. It
+// depends only on the stamp, so guests recognise a recreated bridge.
 func MAC(stamp string) string {
 	sum := sha256.Sum256([]byte(stamp))
 	return fmt.Sprintf("02:%02x:%02x:%02x:%02x:%02x", sum[0], sum[1], sum[2], sum[3], sum[4])
 }
 
-// Carry returns what a NIC bears that a bridge must bear in its place. The
-// routes that the kernel makes for an address follow the address.
+// Carry returns the settings of a NIC that a bridge must bear in its place. It
+// leaves out the routes that the kernel adds for the addresses.
 func Carry(o Observed, nic string) (Carried, error) {
 	l, ok := o.Link(nic)
 	if !ok {
@@ -89,8 +91,8 @@ func Carry(o Observed, nic string) (Carried, error) {
 	}
 	c := Carried{MAC: l.MAC, MTU: l.MTU, ReversePath: l.ReversePath}
 	for _, a := range o.AddressesOf(nic) {
-		// The kernel's own route for the network has the default metric. Where
-		// there is another it must be kept, so it is carried by itself.
+		// The kernel's own route for the network has the default metric. A route
+		// with another metric is carried explicitly.
 		for _, r := range o.RoutesOf(nic) {
 			if r.Protocol == protoKernel && r.Destination == a.Prefix.Masked() && r.Metric != kernelMetric(r) {
 				a.NoPrefixRoute = true
@@ -117,7 +119,7 @@ func Carry(o Observed, nic string) (Carried, error) {
 	return c, nil
 }
 
-// makes says that the kernel makes the route by itself with an address.
+// makes reports whether the kernel adds the route by itself with an address.
 func (c Carried) makes(r Route) bool {
 	if r.Protocol != protoKernel {
 		return false
@@ -134,7 +136,7 @@ func (c Carried) makes(r Route) bool {
 			return !a.NoPrefixRoute
 		}
 	}
-	// A host route that IPv6 makes for an address has no network of its own.
+	// The kernel's IPv6 host route for an address has no network of its own.
 	return r.Metric == kernelMetric(r)
 }
 

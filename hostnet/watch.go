@@ -10,29 +10,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Topic is what a watch wakes for.
+// Topic selects the kind of changes that a watch reports.
 type Topic int
 
 // The topics.
 const (
-	// Network is links with what the kernel holds of them, such as rp_filter,
+	// Network covers links with their kernel settings (e.g. rp_filter),
 	// addresses and routes.
 	Network Topic = iota
-	// Firewall is the tables of nftables, whoever changes them.
+	// Firewall covers all nftables tables, no matter which program changes them.
 	Firewall
 )
 
 // Wake says that something changed.
 type Wake struct {
-	// Lost says that changes were missed: everything must be looked at.
+	// Lost means that changes were missed: the reader must look at everything.
 	Lost bool
 }
 
 // Watch sends a Wake after each change until the context ends, when it closes
-// the channel; a channel closed earlier means that the socket broke and that
-// Watch is to be called again. Wakes that nobody has taken yet become one. It
-// tells of no details: whoever wakes looks at the host itself. What the caller
-// itself changes wakes it too.
+// the channel. A channel closed earlier means that the socket broke and the
+// caller must call Watch again. Wakes not yet read merge into a single Wake. A
+// Wake has no details: the reader looks at the host. The caller's own changes
+// wake it too.
 func (h *Host) Watch(ctx context.Context, topic Topic) (<-chan Wake, error) {
 	protocol, groups := unix.NETLINK_ROUTE, []uint{
 		unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE,
@@ -67,7 +67,7 @@ func (h *Host) Watch(ctx context.Context, topic Topic) (<-chan Wake, error) {
 			case err == nil:
 				offer(wakes, Wake{})
 			case errors.Is(err, unix.ENOBUFS):
-				// The kernel dropped messages and goes on.
+				// The kernel dropped messages but keeps sending.
 				offer(wakes, Wake{Lost: true})
 			default:
 				offer(wakes, Wake{Lost: true})
@@ -78,7 +78,7 @@ func (h *Host) Watch(ctx context.Context, topic Topic) (<-chan Wake, error) {
 	return wakes, nil
 }
 
-// offer leaves a wake for the reader, together with one not yet taken.
+// offer leaves a wake for the reader, merged with a wake not yet read.
 func offer(wakes chan Wake, w Wake) {
 	select {
 	case old := <-wakes:

@@ -1,6 +1,6 @@
-// Package bridgepolicy decides which of the host's devices have to be put
-// under a bridge for what the guests need, and which bridges a guest's NICs
-// join. It touches nothing.
+// Package bridgepolicy decides which of the host's devices must be put under a
+// bridge to give the guests their networks, and which bridges a guest's NICs
+// join. It only decides; it changes nothing.
 package bridgepolicy
 
 import (
@@ -12,30 +12,30 @@ import (
 	"hostler/internal/fault"
 )
 
-// Method says how guests get onto networks.
+// Method selects how guests get onto networks.
 type Method string
 
-// The methods.
 const (
-	// Local lets guests use the hypervisor's own bridge.
+	// Local connects guests to the hypervisor's own bridge, e.g. lxdbr0.
 	Local Method = "local"
-	// Provider puts guests onto the host's networks.
+	// Provider connects guests to the host's networks.
 	Provider Method = "provider"
-	// Fan puts guests onto the fan overlay.
+	// Fan connects guests to the fan overlay.
 	Fan Method = "fan"
 )
 
-// DefaultSpace is the network that guests get by the method Local when they
-// name none; Unknown is that of a device whose addresses lie in no known one.
+// DefaultSpace is the network of guests that use the method Local and name no
+// space. Unknown is the network of a device whose addresses lie in no known
+// space.
 const (
 	DefaultSpace = "default"
 	Unknown      = ""
 )
 
-// Kind is what a device is.
+// Kind is the type of a device.
 type Kind string
 
-// The kinds of devices that matter here.
+// The kinds that affect bridging.
 const (
 	Ethernet Kind = "ethernet"
 	VLAN     Kind = "vlan"
@@ -46,48 +46,48 @@ const (
 	Other    Kind = "other"
 )
 
-// Device is one of the host's network devices.
+// Device is a network device of the host.
 type Device struct {
 	Name string
 	Kind Kind
-	// Parent is what the device stands on or belongs to: of a vlan its
-	// carrier, of a bond's member the bond, of a port its bridge.
+	// Parent is the underlying or enclosing device: a vlan's carrier, the bond
+	// of a bond member, the bridge of a port.
 	Parent string
 	MAC    string
 	MTU    int
-	// Addressed says that the device has an address.
+	// Addressed reports whether the device has an address.
 	Addressed bool
-	// Spaces are the networks in which its addresses lie, Unknown among them
-	// for an address in no known one.
+	// Spaces are the networks of its addresses; Unknown stands for an address in
+	// no known network.
 	Spaces []string
 	// OpenVSwitch marks an internal port of a virtual switch.
 	OpenVSwitch bool
 }
 
-// Need is what guests need of the host.
+// Need describes the networks that guests need.
 type Need struct {
-	// Spaces that the guests name; empty lets the host's own decide.
+	// Spaces are named by the guests; if empty, the host's own spaces decide.
 	Spaces []string
 	Method Method
 }
 
-// BridgeFor is one bridge to be made.
+// BridgeFor is a bridge to be created.
 type BridgeFor struct {
 	Device string
 	Bridge string
 	Space  string
 }
 
-// LocalBridges are the hypervisors' own bridges, by container type.
+// localBridges are the hypervisors' own bridges, by container type.
 var localBridges = map[string]string{"lxd": "lxdbr0", "kvm": "virbr0", "lxc": "lxcbr0"}
 
-// LocalBridge is the bridge that a container type's hypervisor makes itself;
-// "" for an unknown type.
+// LocalBridge returns the bridge that a container type's hypervisor creates
+// itself, or "" for an unknown type.
 func LocalBridge(containerType string) string { return localBridges[containerType] }
 
-// Wanted returns the spaces that guests are to be in, sorted: those named, or
-// by the method Local the default one, or the only one that the host is in. A
-// host in no known space gives Unknown.
+// Wanted returns the spaces for the guests, sorted: the named spaces, the
+// default space for the method Local, or else the host's only known space. If
+// the host is in no known space, Wanted returns Unknown.
 func Wanted(need Need, devices []Device) ([]string, error) {
 	if len(need.Spaces) > 0 {
 		return unique(need.Spaces), nil
@@ -116,9 +116,9 @@ func Wanted(need Need, devices []Device) ([]string, error) {
 	return nil, fault.New(fault.Invalid, "cannot choose a network for the guests: no obvious space, the host is in %s", strings.Join(known, ", "))
 }
 
-// Plan returns the bridges to be made, in natural order of their devices. A
-// space without a device that can be bridged is an error that names all such,
-// and then nothing is to be made.
+// Plan returns the bridges to create, in natural order of their devices. If a
+// space has no device that can be bridged, Plan returns no bridges and an error
+// that names all such spaces.
 func Plan(need Need, devices []Device) ([]BridgeFor, error) {
 	spaces, err := Wanted(need, devices)
 	if err != nil {
@@ -141,7 +141,7 @@ func Plan(need Need, devices []Device) ([]BridgeFor, error) {
 				continue
 			}
 			found = true
-			// One bridge serves every space that its device is in.
+			// One bridge serves all spaces of its device.
 			if slices.ContainsFunc(plan, func(b BridgeFor) bool { return b.Device == d.Name }) {
 				break
 			}
@@ -161,10 +161,10 @@ func Plan(need Need, devices []Device) ([]BridgeFor, error) {
 	return plan, nil
 }
 
-// served says that a bridge for the space is there already.
+// served reports whether a bridge for the space exists already.
 func served(method Method, space string, devices []Device) bool {
 	if method == Local && space == DefaultSpace {
-		return true // the hypervisor's bridge, there once the hypervisor is
+		return true // the hypervisor's bridge appears with the hypervisor
 	}
 	if space == Unknown {
 		return false
@@ -172,7 +172,7 @@ func served(method Method, space string, devices []Device) bool {
 	return slices.ContainsFunc(devices, func(d Device) bool { return usable(method, d) && in(d, space) })
 }
 
-// usable says that guests can join the device as a bridge.
+// usable reports whether guests can join the device as a bridge.
 func usable(method Method, d Device) bool {
 	switch {
 	case isLocal(d.Name):
@@ -185,8 +185,8 @@ func usable(method Method, d Device) bool {
 	return d.Kind == Bridge
 }
 
-// Candidates are the names of the devices that may be put under a bridge,
-// with addresses or without, in natural order.
+// Candidates returns the names of the devices that may be put under a bridge,
+// with or without addresses, in natural order.
 func Candidates(devices []Device) []string {
 	var names []string
 	for _, d := range naturally(devices) {
@@ -197,7 +197,7 @@ func Candidates(devices []Device) []string {
 	return names
 }
 
-// bridgeable says that the device may be put under a bridge.
+// bridgeable reports whether the device may be put under a bridge.
 func bridgeable(d Device, devices []Device) bool {
 	if !d.Addressed || d.OpenVSwitch {
 		return false
@@ -241,9 +241,10 @@ func unique(names []string) []string {
 	return slices.Compact(names)
 }
 
-const maxName = 15 // of a network device
+const maxName = 15 // of a network device name
 
-// Name is the bridge's name for a device. It has at most 15 characters.
+// Name returns the name of the bridge for a device, e.g. br-en0 for en0. It has
+// at most 15 characters.
 func Name(device string) string {
 	name := strings.ReplaceAll(device, ".", "-")
 	switch {
@@ -257,8 +258,8 @@ func Name(device string) string {
 	return fmt.Sprintf("b-%06x-%s", crc32.ChecksumIEEE([]byte(device))&0xffffff, name[len(name)-6:])
 }
 
-// freeName is Name, or where that is taken another that the device's name
-// alone decides.
+// freeName returns Name, or if that is taken, another name that depends only on
+// the device's name.
 func freeName(device string, taken map[string]bool) string {
 	name := Name(device)
 	for try := 0; taken[name]; try++ {

@@ -15,13 +15,14 @@ type NIC struct {
 	Bridge string
 	MTU    int
 	Space  string
-	// DHCP says that the address comes from the network, not from a record.
+	// DHCP means that the address comes from the network, not from a record.
 	DHCP bool
 }
 
 // GuestNICs returns one NIC per host bridge for the spaces that the guest
-// needs: eth0, eth1 and so on in natural order of the bridges. A host that was
-// put into service by hand gives its guests DHCP: nobody keeps its addresses.
+// needs, named eth0, eth1 and so on in natural order of the bridges. Guests of
+// a manually enrolled host (byHand) use DHCP, because no record assigns
+// addresses there.
 func GuestNICs(need Need, devices []Device, containerType string, byHand bool) ([]NIC, error) {
 	spaces, err := Wanted(need, devices)
 	if err != nil {
@@ -58,8 +59,8 @@ func GuestNICs(need Need, devices []Device, containerType string, byHand bool) (
 	return nics, nil
 }
 
-// guestMTU is the bridge's MTU; under a fan bridge that of the overlay, which
-// leaves room for its header.
+// guestMTU returns the bridge's MTU. For a fan bridge it returns the overlay's
+// MTU, which leaves room for the overlay's header.
 func guestMTU(bridge Device, devices []Device) int {
 	if strings.HasPrefix(bridge.Name, "fan-") {
 		for _, d := range devices {
@@ -85,7 +86,7 @@ func Compare(a, b string) int {
 		}
 		a, b = a[len(digitsA):], b[len(digitsB):]
 		digitsA, digitsB = strings.TrimLeft(digitsA, "0"), strings.TrimLeft(digitsB, "0")
-		// Numbers without leading zeros: the longer is the greater.
+		// Without leading zeros, the longer number is greater.
 		if c := cmp.Or(cmp.Compare(len(digitsA), len(digitsB)), cmp.Compare(digitsA, digitsB)); c != 0 {
 			return c
 		}

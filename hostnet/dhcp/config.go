@@ -1,5 +1,5 @@
-// Package dhcp runs one dnsmasq per network for guests without an address of
-// their own: its configuration as text, its process, its leases.
+// Package dhcp runs one dnsmasq per network for guests without a static
+// address. It renders the configuration, runs the process and reads the leases.
 package dhcp
 
 import (
@@ -15,32 +15,32 @@ import (
 	"hostler/internal/fault"
 )
 
-// Network is what one dnsmasq serves.
+// Network is the network that one dnsmasq serves.
 type Network struct {
 	Bridge string
-	// Index is the kernel's number of the bridge; 0 is unknown. dnsmasq is
-	// started anew for another one.
+	// Index is the kernel's number of the bridge, or 0 if unknown. A changed
+	// index restarts dnsmasq.
 	Index int
-	// Addresses are the host's own on the bridge, with their subnets.
+	// Addresses are the host's own addresses on the bridge, with their subnets.
 	Addresses []netip.Prefix
-	// Ranges are given to whoever asks, at most one per subnet.
+	// Ranges are leased to any client, at most one range per subnet.
 	Ranges []Range
-	// Lease is how long an address is lent, at least two minutes; 0 is an hour.
+	// Lease is the lease time, at least two minutes; 0 means an hour.
 	Lease time.Duration
-	// Domain is that of the guests' names; empty is none.
+	// Domain is the domain of the guests' names; empty means none.
 	Domain string
-	// Search are further domains in which guests look for short names.
+	// Search lists further domains in which guests look up short names.
 	Search []string
-	// Upstream are asked for names that are not ours; empty takes the host's
-	// own resolver configuration.
+	// Upstream servers answer queries for other domains; if empty, dnsmasq uses
+	// the host's resolver configuration.
 	Upstream []netip.Addr
 	Hosts    []Host
 	// User is the account that dnsmasq runs as, with a group of the same name.
-	// Empty leaves that to Server.Ensure.
+	// If empty, Server.Ensure chooses the account.
 	User string
 }
 
-// Range is a span of addresses, both ends included.
+// Range is a span of addresses, inclusive at both ends.
 type Range struct{ First, Last netip.Addr }
 
 // Host is a guest with a fixed address.
@@ -52,11 +52,11 @@ type Host struct {
 
 const (
 	defaultLease = time.Hour
-	leastLease   = 2 * time.Minute // dnsmasq's own
-	// hostLease is for guests with a fixed address: they keep it while the agent
-	// is away for hours.
+	leastLease   = 2 * time.Minute // dnsmasq's minimum
+	// hostLease is the lease time of guests with a fixed address. It is long, so
+	// that they keep the address while the agent is away for hours.
 	hostLease = 12 * time.Hour
-	// mostLeases is a bound for what dnsmasq keeps in memory.
+	// mostLeases limits the memory that dnsmasq uses for leases.
 	mostLeases = 1 << 17
 )
 
@@ -71,8 +71,8 @@ func invalid(format string, args ...any) error {
 	return fault.New(fault.Invalid, "cannot configure DHCP: "+format, args...)
 }
 
-// Config returns dnsmasq's configuration. dir is where its files are. The same
-// network gives the same text in whatever order its hosts are.
+// Config returns dnsmasq's configuration. dir is the folder of its files. The
+// text does not depend on the order of the network's hosts.
 func Config(n Network, dir string) (string, error) {
 	if err := check(n, dir); err != nil {
 		return "", err
@@ -85,16 +85,16 @@ func Config(n Network, dir string) (string, error) {
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line("%s", marker)
 	line("interface=%s", n.Bridge)
-	// dnsmasq binds to the bridge alone. Its socket for DHCP is bound to the
-	// very device and hears nothing of one that is made anew: that asks for
-	// another text.
+	// dnsmasq binds its DHCP socket to this very device and receives nothing
+	// from a recreated bridge. The comment line changes the text, so that
+	// dnsmasq restarts with a new device.
 	if n.Index != 0 {
 		line("# The bridge is device %d.", n.Index)
 	}
 	line("bind-dynamic\nexcept-interface=lo\nno-hosts\nno-ping\ndomain-needed\nbogus-priv")
 	line("dhcp-authoritative\ndhcp-rapid-commit\nquiet-dhcp\nquiet-dhcp6\nquiet-ra")
-	// A client is its MAC address: by identities of its own choice it would get
-	// as many leases as it asks for.
+	// Identify clients by MAC address: a client that chooses its own client
+	// identifiers could get any number of leases.
 	line("dhcp-ignore-clid\ndhcp-lease-max=%d", n.leases())
 	if n.User != "" {
 		line("user=%s\ngroup=%s", n.User, n.User)
@@ -119,8 +119,8 @@ func Config(n Network, dir string) (string, error) {
 			line("dhcp-range=%s,%s,%s,%ds", r.First, r.Last, mask(subnet), int(lease.Seconds()))
 		} else {
 			six = true
-			// Clients of IPv6 choose their identities in any case. A guest with a
-			// fixed address gets no other.
+			// IPv6 clients always choose their own identifiers. A guest with a
+			// fixed address gets no other address.
 			line("dhcp-range=%s,static,%d,%ds", subnet.Addr(), subnet.Bits(), int(lease.Seconds()))
 			line("dhcp-range=tag:!known,%s,%s,%d,%ds", r.First, r.Last, subnet.Bits(), int(lease.Seconds()))
 		}
@@ -148,8 +148,8 @@ func Config(n Network, dir string) (string, error) {
 	return b.String(), nil
 }
 
-// leases is how many there can be: no number of guests in the ranges keeps a
-// guest with a fixed address from its lease.
+// leases returns the maximum number of leases, large enough that guests using
+// the ranges never keep a guest with a fixed address from its lease.
 func (n Network) leases() uint64 {
 	count := uint64(1)
 	for _, r := range n.Ranges {
@@ -162,8 +162,8 @@ func (n Network) leases() uint64 {
 	return min(count, mostLeases)
 }
 
-// search lists the domains in which guests look for short names, their own
-// first.
+// search lists the domains in which guests look up short names, their own
+// domain first.
 func (n Network) search() string {
 	all := n.Search
 	if n.Domain != "" {

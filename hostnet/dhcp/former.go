@@ -15,16 +15,17 @@ import (
 	"strings"
 )
 
-// dnsPort is where dnsmasq answers questions, on each address of the bridge.
+// dnsPort is the port on which dnsmasq answers queries, on each address of the
+// bridge.
 const dnsPort = 53
 
-// marker is the first line of a configuration of ours.
+// marker is the first line of our configuration files.
 const marker = "# hostler rewrites this file."
 
-// makeWay ends a dnsmasq that an agent with another state directory or other
-// records started on the same bridge: it holds the addresses that the new one
-// needs. It returns words about a process that holds one of them and is not
-// shown to be ours; "" where there is none.
+// makeWay ends a dnsmasq that another agent left on the same bridge, e.g. an
+// agent with another state directory or other records: it holds the addresses
+// that the new dnsmasq needs. It returns a text about a process that holds such
+// an address and is not identified as ours, or "".
 func (s *Server) makeWay(ctx context.Context, n Network) (held string, err error) {
 	sockets := listeners("/proc/thread-self/net", n.Addresses)
 	if len(sockets) == 0 {
@@ -59,9 +60,9 @@ func (s *Server) makeWay(ctx context.Context, n Network) (held string, err error
 	return held, nil
 }
 
-// former says that a process is a dnsmasq that hostler started on the bridge:
-// it is dnsmasq, was started as we start it, and its configuration lies beside
-// ours or says itself that it is hostler's and for this bridge.
+// former reports whether hostler started the process on the bridge: it runs
+// dnsmasq with our command line, and its configuration either lies beside ours
+// or bears our marker and names this bridge.
 func (s *Server) former(p process, bridge string) bool {
 	file := p.configuration()
 	own := s.argv()
@@ -88,20 +89,21 @@ func (s *Server) former(p process, bridge string) bool {
 	return false
 }
 
-// configuration is the configuration file of a dnsmasq that was started as we
-// start it.
+// configuration returns the configuration file of a dnsmasq with our command
+// line.
 func (p process) configuration() string {
 	_, file, _ := strings.Cut(p.argv[len(p.argv)-1], "--conf-file=")
 	return file
 }
 
-// runs says that the process runs that program, which may be deleted.
+// runs reports whether the process executes that program; the program file may
+// be deleted.
 func (p process) runs(program string) bool {
 	path, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(p.PID), "exe"))
 	return err == nil && filepath.Base(strings.TrimSuffix(path, " (deleted)")) == filepath.Base(program)
 }
 
-// holds returns which of the sockets a process has open.
+// holds returns the first of the sockets that a process has open.
 func holds(pid int, sockets map[string]netip.AddrPort) (netip.AddrPort, bool) {
 	dir := filepath.Join("/proc", strconv.Itoa(pid), "fd")
 	entries, err := os.ReadDir(dir)
@@ -122,8 +124,8 @@ func holds(pid int, sockets map[string]netip.AddrPort) (netip.AddrPort, bool) {
 	return netip.AddrPort{}, false
 }
 
-// listeners are the sockets of a network namespace that are bound to port 53
-// of one of the addresses, by inode.
+// listeners returns the sockets of a network namespace bound to port 53 of one
+// of the addresses, keyed by inode.
 func listeners(dir string, addresses []netip.Prefix) map[string]netip.AddrPort {
 	all := map[string]netip.AddrPort{}
 	for _, name := range []string{"udp", "udp6", "tcp", "tcp6"} {
@@ -146,8 +148,8 @@ func listeners(dir string, addresses []netip.Prefix) map[string]netip.AddrPort {
 	return all
 }
 
-// parseSocket reads an address and port as /proc/net shows them: the words of
-// the address in the host's byte order.
+// parseSocket reads an address and port in the form of /proc/net: each 32-bit
+// word of the address is in the host's byte order.
 func parseSocket(text string) (netip.AddrPort, bool) {
 	address, port, _ := strings.Cut(text, ":")
 	number, err := strconv.ParseUint(port, 16, 16)

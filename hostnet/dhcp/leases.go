@@ -8,26 +8,26 @@ import (
 	"time"
 )
 
-// Lease is an address that dnsmasq has lent.
+// Lease is an address leased by dnsmasq.
 type Lease struct {
 	Address netip.Addr
-	// MAC is empty for IPv6, where leases go by another identity.
+	// MAC is empty for IPv6, where leases use another identifier (DUID).
 	MAC string
-	// Name is what the guest calls itself; quoted where it is no host name,
-	// so that it can be shown. It proves nothing.
+	// Name is the name that the guest claims. If it is no valid host name, it is
+	// quoted for display. It proves nothing.
 	Name string
-	// Expires is zero for a lease that never does.
+	// Expires is zero for a lease that never expires.
 	Expires time.Time
 }
 
-// ParseLeases reads dnsmasq's lease file. Lines that are none of its are left
-// out: a guest has a hand in what is written there.
+// ParseLeases reads dnsmasq's lease file. It skips malformed lines, because
+// guests influence the content.
 func ParseLeases(data []byte) []Lease {
 	var all []Lease
 	for line := range strings.Lines(string(data)) {
 		fields := strings.Fields(line)
 		if len(fields) != 5 {
-			continue // "duid …" has two
+			continue // e.g. "duid …" has two fields
 		}
 		seconds, err := strconv.ParseInt(fields[0], 10, 64)
 		if err != nil || seconds < 0 || seconds > 1<<40 {
@@ -56,8 +56,8 @@ func ParseLeases(data []byte) []Lease {
 	return all
 }
 
-// passing returns the lines of a lease file without the leases of addresses
-// that are fixed now or that lie in no range, as those of the records do.
+// passing returns the lines of a lease file without the leases of fixed
+// addresses and of addresses outside the ranges.
 func (n Network) passing(text string) string {
 	var kept strings.Builder
 	for line := range strings.Lines(text) {
@@ -69,7 +69,7 @@ func (n Network) passing(text string) string {
 	return kept.String()
 }
 
-// lends says that an address is lent to whoever asks.
+// lends reports whether an address is leased to any client.
 func (n Network) lends(text string) bool {
 	a, err := netip.ParseAddr(text)
 	return err == nil &&

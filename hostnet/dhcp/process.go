@@ -19,11 +19,11 @@ import (
 	"hostler/internal/fault"
 )
 
-// process is one process for good: numbers are used again, a number together
-// with the time of the start is not, as long as the host runs.
+// process identifies a process uniquely: the kernel reuses process numbers, but
+// never a number with the same start time during one boot.
 type process struct {
 	PID int `json:"pid"`
-	// Start is in ticks since the boot that Boot names.
+	// Start is in clock ticks since the boot Boot.
 	Start  uint64 `json:"start"`
 	Boot   string `json:"boot"`
 	argv   []string
@@ -41,8 +41,8 @@ func read(pid int) (process, error) {
 	if err != nil {
 		return process{}, err
 	}
-	// The name in brackets may hold anything, brackets too (proc(5)): the
-	// fields are counted after the last one.
+	// The name in brackets may contain brackets itself (proc(5)), so count the
+	// fields after the last bracket.
 	_, rest, ok := bytes.Cut(stat[max(0, bytes.LastIndexByte(stat, ')')):], []byte(") "))
 	fields := strings.Fields(string(rest))
 	if !ok || len(fields) < 20 {
@@ -64,7 +64,7 @@ func read(pid int) (process, error) {
 	return process{PID: pid, Start: start, Boot: strings.TrimSpace(string(boot)), argv: argv, zombie: fields[0] == "Z"}, nil
 }
 
-// remember records the process, so that it is found again without a search.
+// remember records the process, so that find needs no search.
 func (s *Server) remember(p process) error {
 	data, err := json.Marshal(p)
 	if err != nil {
@@ -76,9 +76,9 @@ func (s *Server) remember(p process) error {
 	return atomicfile.Write(s.path(recordFile), data, 0o600)
 }
 
-// find returns our dnsmasq: the recorded process where it is still the same,
-// otherwise one that was started just as we start it, which a process that
-// died before it could record it has left.
+// find returns our dnsmasq: the recorded process if it still runs, or else a
+// process with our command line, e.g. left by an agent that died before
+// recording it.
 func (s *Server) find() (process, bool) {
 	if data, err := os.ReadFile(s.path(recordFile)); err == nil {
 		var recorded process
@@ -104,7 +104,7 @@ func (s *Server) find() (process, bool) {
 	return process{}, false
 }
 
-// ours says that the process has our command line and is dnsmasq's program.
+// ours reports whether the process has our command line and executes dnsmasq.
 func (s *Server) ours(p process) bool {
 	if p.zombie || !slices.Equal(p.argv, s.argv()) {
 		return false
@@ -112,8 +112,8 @@ func (s *Server) ours(p process) bool {
 	return p.runs(s.argv()[0])
 }
 
-// stop ends the process and waits for its end. The signal goes to the process
-// itself by a descriptor, never to whoever has its number next.
+// stop ends the process and waits for its end. It signals through a pidfd, so
+// the signal never reaches another process that got the same number.
 func (p process) stop(ctx context.Context) error {
 	fd, err := unix.PidfdOpen(p.PID, 0)
 	if errors.Is(err, unix.ESRCH) {
@@ -123,7 +123,7 @@ func (p process) stop(ctx context.Context) error {
 		return fmt.Errorf("cannot end dnsmasq: %w", err)
 	}
 	defer func() { _ = unix.Close(fd) }()
-	// Between the look and the descriptor the number may have changed hands.
+	// The number may have been reused before the pidfd was opened.
 	if now, err := read(p.PID); err != nil || !now.same(p) {
 		return nil
 	}

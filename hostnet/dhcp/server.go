@@ -33,11 +33,11 @@ const (
 	maxLeases = 8 << 20
 )
 
-// Account is the user that the package makes for dnsmasq alone, so that nothing
-// else on the host may signal or trace it.
+// Account is the user that the package creates only for dnsmasq, so that no
+// other program's user can signal or trace it.
 const Account = "hostler-dnsmasq"
 
-// account is Account where the host has it, otherwise "".
+// account returns Account if the host has it, or else "".
 var account = sync.OnceValue(func() string {
 	if _, err := user.Lookup(Account); err != nil {
 		return ""
@@ -45,31 +45,31 @@ var account = sync.OnceValue(func() string {
 	return Account
 })
 
-// Server is the dnsmasq of one network.
+// Server is the dnsmasq of a network.
 type Server struct {
 	dir    string
 	runner run.Runner
 	log    *slog.Logger
 }
 
-// New returns the Server whose files are in dir, which is the network's alone.
-// dnsmasq is started by runner, as a daemon that outlives this process.
+// New returns the Server whose files are in dir, which no other network uses.
+// runner starts dnsmasq as a daemon that outlives this process.
 func New(dir string, runner run.Runner, log *slog.Logger) *Server {
 	return &Server{dir: dir, runner: runner, log: log}
 }
 
 func (s *Server) path(name string) string { return filepath.Join(s.dir, name) }
 
-// argv is what the process is started with and known by: no other has a
-// configuration file of this name.
+// argv is the command line that starts and identifies the process: the path of
+// the configuration file is unique.
 func (s *Server) argv() []string {
 	return []string{paths.Dnsmasq, "--keep-in-foreground", "--conf-file=" + s.path(configFile)}
 }
 
-// Ensure makes dnsmasq run with the network's configuration and says whether
-// it had to be started. Another configuration starts it anew; the leases stay.
-// dnsmasq runs as the account Account where the host has that, otherwise as its
-// own default, unless the network names another.
+// Ensure makes dnsmasq run with the network's configuration and reports whether
+// it started dnsmasq. A changed configuration restarts dnsmasq and keeps the
+// leases. If the network names no user, dnsmasq runs as Account, or as its own
+// default if the host lacks that account.
 func (s *Server) Ensure(ctx context.Context, n Network) (started bool, err error) {
 	if n.User == "" {
 		n.User = account()
@@ -103,9 +103,9 @@ func (s *Server) Ensure(ctx context.Context, n Network) (started bool, err error
 	return true, s.start(ctx, n)
 }
 
-// forget drops the leases of fixed addresses from the file of a dnsmasq that
-// does not run: the records know better by now whose an address is. dnsmasq
-// would refuse it to its new holder.
+// forget drops the leases of fixed addresses from the file while dnsmasq does
+// not run. The records know the current owners, and dnsmasq would refuse a
+// leased address to its new owner.
 func (s *Server) forget(n Network) error {
 	old, err := os.ReadFile(s.path(leasesFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -120,14 +120,14 @@ func (s *Server) forget(n Network) error {
 	return nil
 }
 
-// Running says whether dnsmasq runs.
+// Running reports whether dnsmasq runs.
 func (s *Server) Running() bool {
 	_, running := s.find()
 	return running
 }
 
-// Remove ends dnsmasq and removes its files, the leases too. An absent one is
-// success.
+// Remove ends dnsmasq and removes its files, including the leases. Success if
+// it is absent.
 func (s *Server) Remove(ctx context.Context) error {
 	if p, running := s.find(); running {
 		if err := p.stop(ctx); err != nil {
@@ -140,7 +140,7 @@ func (s *Server) Remove(ctx context.Context) error {
 	return nil
 }
 
-// Leases returns what is lent now.
+// Leases returns the current leases.
 func (s *Server) Leases() ([]Lease, error) {
 	f, err := os.Open(s.path(leasesFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -168,7 +168,8 @@ func (s *Server) start(ctx context.Context, n Network) error {
 	if err != nil {
 		return err
 	}
-	// What an earlier one left must not be taken for this one's.
+	// Remove the files of an earlier process, so that they are not taken for
+	// those of the new process.
 	for _, name := range []string{pidFile, logFile} {
 		if err := os.Remove(s.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("cannot start dnsmasq: %w", err)
@@ -181,7 +182,7 @@ func (s *Server) start(ctx context.Context, n Network) error {
 	}
 	deadline := time.Now().Add(startWait)
 	for {
-		// dnsmasq writes its number once it serves.
+		// dnsmasq writes its pid file once it serves.
 		data, err := os.ReadFile(s.path(pidFile))
 		if err == nil && strings.TrimSpace(string(data)) == strconv.Itoa(result.PID) {
 			break

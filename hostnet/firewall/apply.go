@@ -20,19 +20,19 @@ const (
 	nftOutput  = 64 << 20
 )
 
-// Firewall keeps the table of one namespace.
+// Firewall manages the nftables table of a namespace.
 type Firewall struct {
 	name   string
 	runner run.Runner
 	log    *slog.Logger
 
 	mu sync.Mutex
-	// loaded is the kernel's own form of the rules last written, by which a
-	// rule changed in place is seen.
+	// loaded is the kernel's form of the rules last written, which reveals a
+	// rule changed in place.
 	loaded, loadedFor string
 }
 
-// New returns the Firewall of the namespace; nft is run by runner.
+// New returns the Firewall of the namespace; runner runs nft.
 func New(namespace string, runner run.Runner, log *slog.Logger) (*Firewall, error) {
 	if !goodNamespace.MatchString(namespace) {
 		return nil, invalid("%q is no namespace", namespace)
@@ -40,9 +40,9 @@ func New(namespace string, runner run.Runner, log *slog.Logger) (*Firewall, erro
 	return &Firewall{name: Table(namespace), runner: runner, log: log}, nil
 }
 
-// Apply makes the table hold just these rules, in one transaction, and says
-// whether anything had to be written. A table of our name with only rules that
-// are not ours is a Conflict.
+// Apply makes the table hold exactly these rules, in one transaction, and
+// reports whether it wrote anything. If a table of our name holds only foreign
+// rules, the error is a Conflict.
 func (f *Firewall) Apply(ctx context.Context, r Rules) (changed bool, err error) {
 	if err := r.Check(); err != nil {
 		return false, err
@@ -58,7 +58,7 @@ func (f *Firewall) Apply(ctx context.Context, r Rules) (changed bool, err error)
 		return false, err
 	}
 	families := []string{inet}
-	// A kernel that knows no tables of bridges is not asked for one without need.
+	// Mention the bridge family only if needed: some kernels do not support it.
 	if slices.Contains(there, bridge) || chains[len(chains)-1].family == bridge {
 		families = append(families, bridge)
 	}
@@ -76,8 +76,8 @@ func (f *Firewall) Apply(ctx context.Context, r Rules) (changed bool, err error)
 	if err := failpoint.Hit(failpoint.NetRulesLoaded); err != nil {
 		return true, err
 	}
-	// Trust is good: a listing that does not match is an error now, not a
-	// second transaction at every pass.
+	// Check the result now: otherwise a mismatch would cause a transaction at
+	// every pass.
 	if l, _, err = f.list(ctx); err != nil {
 		return true, err
 	}
@@ -89,7 +89,7 @@ func (f *Firewall) Apply(ctx context.Context, r Rules) (changed bool, err error)
 	return true, nil
 }
 
-// Remove deletes the table; an absent one is success.
+// Remove deletes the table; an absent table is success.
 func (f *Firewall) Remove(ctx context.Context) (changed bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -108,7 +108,8 @@ func (f *Firewall) Remove(ctx context.Context) (changed bool, err error) {
 	return true, nil
 }
 
-// foreign says no to a table of our name without a single rule of ours.
+// foreign returns a Conflict error for a table of our name without any rule of
+// ours.
 func (f *Firewall) foreign(l listing) error {
 	for _, family := range []string{inet, bridge} {
 		rules, own := 0, 0
@@ -120,17 +121,17 @@ func (f *Firewall) foreign(l listing) error {
 				}
 			}
 		}
-		if rules > 0 && own == 0 { // without any rule nothing is lost with it
+		if rules > 0 && own == 0 { // a table without rules loses nothing
 			return fault.New(fault.Conflict, "cannot load the firewall: the nftables table %s %s is not hostler's", family, f.name)
 		}
 	}
 	return nil
 }
 
-// list reads our tables; there are the families in which there is one.
+// list reads our tables; there lists the families that have such a table.
 func (f *Firewall) list(ctx context.Context) (l listing, there []string, err error) {
-	// All tables by name first: to ask for an absent one is an error like any
-	// other.
+	// List the tables' names first: nft's error for an absent table cannot be
+	// told from other errors.
 	tables, err := f.nft(ctx, "-j", "list", "tables")
 	if err != nil {
 		return listing{}, nil, err

@@ -1,7 +1,7 @@
-// Package firewall keeps one nftables table of hostler's own: forwarding for
-// its bridges, masquerading, published ports, ingress and filters against
-// guests that pretend to be others. The table is replaced as a whole in one
-// transaction; other tables are read, never changed.
+// Package firewall manages hostler's own nftables table: forwarding for its
+// bridges, masquerading, published ports, ingress, and filters against guests
+// that spoof addresses. It replaces the table as a whole in one transaction; it
+// reads other tables but never changes them.
 package firewall
 
 import (
@@ -14,7 +14,7 @@ import (
 	"hostler/internal/fault"
 )
 
-// Rules is all that is wanted of the table.
+// Rules is the whole wanted content of the table.
 type Rules struct {
 	Networks []Network
 	Publish  []Publish
@@ -28,10 +28,10 @@ type Network struct {
 	Owner   string
 	Bridge  string
 	Subnets []netip.Prefix
-	// Forward lets guests reach what lies behind the host.
+	// Forward lets guests reach networks beyond the host.
 	Forward bool
-	// NAT hides the guests behind the host's address. Then new connections
-	// come in only by Publish and Ingress.
+	// NAT masquerades the guests behind the host's address. New connections then
+	// reach guests only through Publish and Ingress.
 	NAT bool
 	// Services lets guests reach DHCP and DNS on the host.
 	Services bool
@@ -39,7 +39,8 @@ type Network struct {
 	HostAccess bool
 }
 
-// Publish makes a guest's port reachable at the host's addresses.
+// Publish makes a guest's port reachable at the host's addresses, e.g. port 80
+// of a guest at port 8080 of the host.
 type Publish struct {
 	Owner    string
 	Bridge   string
@@ -47,39 +48,39 @@ type Publish struct {
 	HostPort uint16
 	Address  netip.Addr
 	Port     uint16
-	// Sources are who may connect; empty is everybody.
+	// Sources may connect; empty means any address.
 	Sources []netip.Prefix
 }
 
-// Ingress lets new connections through to a guest's own address.
+// Ingress accepts new connections to a guest's own address.
 type Ingress struct {
 	Owner    string
 	Bridge   string
 	Address  netip.Addr
 	Protocol string // tcp, udp or icmp (of both IP versions)
-	// First and Last are ports; a Last of 0 means First alone. Without ports
-	// for icmp.
+	// First and Last are ports; a Last of 0 means First alone. Both are 0 for
+	// icmp.
 	First, Last uint16
 	Sources     []netip.Prefix
 }
 
-// Guest is a NIC whose frames must bear its own addresses.
+// Guest is a NIC whose frames must bear only its own addresses.
 type Guest struct {
 	Owner  string
 	Bridge string
 	MAC    string
-	// Ports are the host's ends of the NIC, whose frames are filtered as they
-	// come in: the name that it is given, and the name that it has where an
-	// earlier release gave it none. Without any, only what passes through the
-	// host is held to MAC and IP addresses that go together.
+	// Ports are the host's ends of the NIC, whose incoming frames are filtered:
+	// the assigned name, and the name of a device that an earlier release left
+	// unnamed. Without ports, the filter checks only packets routed through the
+	// host, for MAC and IP addresses that belong together.
 	Ports []string
-	// Addresses are all that the guest may use; none leaves only its MAC
-	// address fixed.
+	// Addresses are the only addresses that the guest may use; if empty, only
+	// its MAC address is enforced.
 	Addresses []netip.Addr
 }
 
 var (
-	// What ends up between quotes in the script holds nothing that ends them.
+	// Strings placed between quotes in the script contain no quotes.
 	goodBridge    = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}$`)
 	goodOwner     = regexp.MustCompile(`^[A-Za-z0-9_.:/-]{1,64}$`)
 	goodNamespace = regexp.MustCompile(`^[a-z][a-z0-9-]{0,62}$`)
@@ -90,7 +91,7 @@ func invalid(format string, args ...any) error {
 	return fault.New(fault.Invalid, "cannot make firewall rules: "+format, args...)
 }
 
-// Check says what is wrong with the rules, nil for nothing.
+// Check returns an error for the first invalid rule, or nil.
 func (r Rules) Check() error {
 	bridges := map[string]bool{}
 	for _, n := range r.Networks {
@@ -169,7 +170,7 @@ func checkWords(owner, bridge string) error {
 	return nil
 }
 
-// Table is the name of the inet table of a namespace.
+// Table returns the name of a namespace's table.
 func Table(namespace string) string {
 	if namespace == "hostler" {
 		return namespace
@@ -177,7 +178,8 @@ func Table(namespace string) string {
 	return "hostler_" + strings.ReplaceAll(namespace, "-", "_")
 }
 
-// ofVersion returns the prefixes of one IP version, none widened to all.
+// ofVersion returns the prefixes of an IP version. An empty result does not
+// mean any address.
 func ofVersion(prefixes []netip.Prefix, four bool) []netip.Prefix {
 	return slices.DeleteFunc(slices.Clone(prefixes), func(p netip.Prefix) bool { return p.Addr().Is4() != four })
 }

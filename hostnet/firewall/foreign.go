@@ -9,32 +9,32 @@ import (
 	"strings"
 )
 
-// Finding is a foreign chain that stops what a network declares.
+// Finding is a foreign chain that blocks a declared flow of a network.
 type Finding struct {
 	Owner  string // of the network
 	Bridge string
-	// Flow is what is stopped, in words.
+	// Flow describes the blocked traffic.
 	Flow string
 	// Table is the family and name of the foreign table.
 	Table string
 	Chain string
-	// Reason is its policy or a rule of it.
+	// Reason is the chain's policy or the blocking rule.
 	Reason string
-	// Mend are the commands that let the flow through.
+	// Mend lists commands that let the flow through.
 	Mend []string
 }
 
-// String says what is in the way and what mends it.
+// String names the blocking chain and the commands that mend it.
 func (f Finding) String() string {
 	return fmt.Sprintf("the chain %s of the nftables table %s stops %s (%s); to let it through: %s",
 		f.Chain, f.Table, f.Flow, f.Reason, strings.Join(f.Mend, "; "))
 }
 
-// Findings reads all other tables and says which of them stop declared flows.
-// Rules that match on more than devices are taken as not matching, so a
-// finding may be wrong where a foreign rule lets just this flow through by
-// address; a chain that is not found to stop anything does not by its devices
-// and its policy.
+// Findings reads all other tables and returns the chains that block declared
+// flows. It treats rules that match on more than devices as not matching. So a
+// finding may be wrong if a foreign rule accepts exactly this flow by address,
+// and a chain may still block a flow by criteria other than devices and its
+// policy.
 func (f *Firewall) Findings(ctx context.Context, r Rules) ([]Finding, error) {
 	l, err := f.nft(ctx, "-j", "list", "ruleset")
 	if err != nil {
@@ -45,7 +45,7 @@ func (f *Firewall) Findings(ctx context.Context, r Rules) ([]Finding, error) {
 
 type flow struct {
 	words, hook string
-	in, out     string // "" is some device that no rule names
+	in, out     string // "" is a device that no rule names
 }
 
 func (f *Firewall) judge(l listing, r Rules) []Finding {
@@ -89,9 +89,9 @@ type walker struct {
 	flow          flow
 }
 
-const maxDepth = 16 // the kernel's own limit of jumps
+const maxDepth = 16 // the kernel's limit of nested jumps
 
-// chain returns accept, drop or "" for the end of the chain.
+// chain returns the verdict that the chain ends with: accept, drop or "".
 func (w walker) chain(name string, depth int) (verdict, reason string) {
 	if depth > maxDepth {
 		return "", ""
@@ -116,7 +116,7 @@ func (w walker) rule(r *nftRule, depth int) (verdict, reason string) {
 	for _, raw := range r.Expr {
 		var e map[string]json.RawMessage
 		if json.Unmarshal(raw, &e) != nil {
-			return "", "" // a form that nft itself has no words for
+			return "", "" // an expression without a JSON form
 		}
 		for kind, body := range e {
 			switch kind {
@@ -154,8 +154,7 @@ func (w walker) rule(r *nftRule, depth int) (verdict, reason string) {
 	return "", ""
 }
 
-// match says that the flow surely matches: by device, or by what every packet
-// of a new connection has.
+// match reports whether the flow certainly matches by its device.
 func (w walker) match(body json.RawMessage) bool {
 	var m struct {
 		Op   string `json:"op"`
@@ -188,8 +187,8 @@ func (w walker) match(body json.RawMessage) bool {
 	return false
 }
 
-// named says that the right side of a match names the device, by itself, by a
-// pattern or in a set.
+// named reports whether the right side of a match names the device, directly,
+// by a pattern or in a set.
 func named(right json.RawMessage, device string) bool {
 	var one string
 	if json.Unmarshal(right, &one) == nil {
@@ -207,7 +206,8 @@ func named(right json.RawMessage, device string) bool {
 	return slices.ContainsFunc(many.Set, func(r json.RawMessage) bool { return named(r, device) })
 }
 
-// mend names the commands of whoever made the chain.
+// mend returns the commands of the tool that made the chain, e.g. ufw or
+// firewall-cmd.
 func mend(l listing, c *nftChain, fl flow) []string {
 	has := func(prefix string) bool {
 		return slices.ContainsFunc(l.Objects, func(o object) bool {

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// listing is what nft prints of tables; only what is looked at.
+// listing is the output of nft -j, reduced to the fields in use.
 type listing struct {
 	Objects []object `json:"nftables"`
 }
@@ -70,7 +70,7 @@ func (l listing) present(family, table string) map[string][]string {
 	return chains
 }
 
-// matches says that our tables hold just the wanted chains and rules.
+// matches reports whether our tables hold exactly the wanted chains and rules.
 func (l listing) matches(name string, wanted []chain) bool {
 	have := map[string]map[string][]string{inet: l.present(inet, name), bridge: l.present(bridge, name)}
 	if len(have[inet])+len(have[bridge]) != len(wanted) {
@@ -85,8 +85,8 @@ func (l listing) matches(name string, wanted []chain) bool {
 	return true
 }
 
-// rulesOf are the rules of our tables as they are in the kernel, one after
-// another, without the numbers that change when the same is loaded again.
+// rulesOf returns the rules of our tables in the kernel's form, without the
+// handles, which change at each load.
 func (l listing) rulesOf(table string) string {
 	var all []json.RawMessage
 	for _, o := range l.Objects {

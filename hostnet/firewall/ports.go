@@ -7,43 +7,45 @@ import (
 	"strings"
 )
 
-// The families of the tables. What goes from guest to guest on one bridge is
-// seen in the bridge's only.
+// The families of the tables. Only the bridge family sees frames between guests
+// on one bridge.
 const (
 	inet   = "inet"
 	bridge = "bridge"
 )
 
-// ofGuests owns the rules that hold for all guests together: each has a set
-// with an element per guest, so that neither a frame nor a listing meets a
-// rule per guest.
+// ofGuests owns the rules that apply to all guests. Each rule has a set with an
+// element per guest, so that frames and listings do not pass one rule per
+// guest.
 const ofGuests = "guests"
 
-// Offsets in bits, and values, of what nft has no words for in all versions.
+// Bit offsets and values for matches that not all versions of nft can express.
 const (
-	// The client's address of DHCP stands after the 8 bytes of UDP and 28 of its
-	// own (RFC 2131, 2).
+	// The client hardware address of DHCP follows the 8 bytes of UDP and 28 of
+	// DHCP (RFC 2131, 2).
 	chaddr = "@th,288,48"
-	// The address that a neighbour asks for or says to have comes after 8 bytes
-	// (RFC 4861, 4.3 and 4.4).
+	// The target address of a neighbour solicitation or advertisement follows
+	// the first 8 bytes (RFC 4861, 4.3 and 4.4).
 	target = "@th,64,128"
-	// 0x3fa are the first bits of fe80::/10.
+	// 0x3fa is the first 10 bits of fe80::/10.
 	targetIsLocal, targetIsGlobal = "@th,64,10 0x3fa", "@th,64,10 != 0x3fa"
-	// ff:fe stands in the middle of a link-local address that is made of a MAC
-	// address (RFC 4291, A). Whose it is can be told, that of a random one not.
+	// ff:fe stands in the middle of a link-local address derived from a MAC
+	// address (RFC 4291, A). Only such an address reveals its owner; a random
+	// address does not.
 	sourceOfMAC, targetOfMAC = "@nh,152,16 0xfffe", "@th,152,16 0xfffe"
-	// In a fragment the client's address may stand in another than the port does.
+	// A later fragment may contain the client hardware address without the port.
 	fragment = "ip frag-off & 0x3fff != 0"
 )
 
-// neighbours are the messages that claim an address: that a neighbour has it,
-// and that one is about to take it (RFC 4862, 5.4).
+// neighbours match the messages that claim an address: advertisements, and
+// solicitations for duplicate address detection (RFC 4862, 5.4).
 var neighbours = []string{"icmpv6 type nd-neighbor-advert", "ip6 saddr :: icmpv6 type nd-neighbor-solicit"}
 
-// ports drops frames that come in by a guest's port and bear another's MAC or
-// IP address, in what they are, in what they say of neighbours and in what they
-// ask of DHCP; what makes a guest the router or DHCP server of a network that
-// has them; and, of a guest with addresses, whatever is neither IP nor ARP.
+// ports drops three kinds of frames from guests' ports. First, frames with
+// another guest's MAC or IP address, in the headers, in neighbour messages or
+// in DHCP requests. Second, router advertisements and DHCP answers, on networks
+// that have their own router or DHCP server. Third, of guests with addresses,
+// frames that are neither IP nor ARP.
 func ports(c *chain, r Rules) {
 	var all, fixed, noRouter, noServer, macs, clients, locals, localTargets, four, six, targets elements
 	networks := map[string]Network{}
@@ -110,8 +112,8 @@ func ports(c *chain, r Rules) {
 	}
 }
 
-// pairs drops what comes into a bridge from a guest's address and not from its
-// MAC address. It holds for whatever else is on the bridge, too.
+// pairs drops packets that enter a bridge from a guest's IP address but not
+// from its MAC address. It also covers other devices on the bridge.
 func pairs(c *chain, guests []Guest) {
 	for _, ip := range []string{"ip", "ip6"} {
 		var taken, own elements
@@ -129,21 +131,21 @@ func pairs(c *chain, guests []Guest) {
 	}
 }
 
-// elements are those of a set that begin with the name of a device.
+// elements are set elements that begin with a device name.
 type elements []string
 
 func (e *elements) add(device string, fields ...string) {
 	*e = append(*e, strings.Join(append([]string{fmt.Sprintf("%q", device)}, fields...), " . "))
 }
 
-// set renders the elements in an order of their own, each once.
+// set renders the elements sorted and without duplicates.
 func (e elements) set() string {
 	all := slices.Clone(e)
 	slices.Sort(all)
 	return "{ " + strings.Join(slices.Compact(all), ", ") + " }"
 }
 
-// without matches a frame whose port and field are no element together.
+// without matches a frame whose pair of port and field is not an element.
 func (e elements) without(field string) string {
 	if len(e) == 0 {
 		return ""
@@ -151,15 +153,15 @@ func (e elements) without(field string) string {
 	return fmt.Sprintf("iifname . %s != %s", field, e.set())
 }
 
-// linkLocal is the link-local address that is made of a MAC address (RFC 4291,
-// A).
+// linkLocal returns the link-local address derived from a MAC address (RFC
+// 4291, A).
 func linkLocal(mac string) netip.Addr {
 	var b [6]byte
 	_, _ = fmt.Sscanf(mac, "%02x:%02x:%02x:%02x:%02x:%02x", &b[0], &b[1], &b[2], &b[3], &b[4], &b[5])
 	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: b[0] ^ 2, b[1], b[2], 0xff, 0xfe, b[3], b[4], b[5]})
 }
 
-// number is an address as nft compares bytes.
+// number formats an address as the number that nft compares with raw bytes.
 func number(a netip.Addr) string {
 	b := a.As16()
 	return fmt.Sprintf("0x%x", b[:])

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// Recall tells which of the networks the table was made for, by their owner,
-// and how: of a network whose record is lost the table still knows what was
-// declared. Owner, Bridge and Subnets are given; one whose rules are made neither
-// for these subnets nor for none is left out.
+// Recall returns the networks that the table has rules for, by owner, with the
+// settings of those rules. The table thus preserves the settings of a network
+// whose record is lost. The caller gives Owner, Bridge and Subnets; Recall
+// omits a network if its rules fit neither these subnets nor none.
 func (f *Firewall) Recall(ctx context.Context, networks []Network) ([]Network, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -39,21 +39,22 @@ func (f *Firewall) Recall(ctx context.Context, networks []Network) ([]Network, e
 	return known, nil
 }
 
-// makings are all ways to make a network. A comment tells the rule, so that no
-// two ways that differ in any rule have the same comments.
+// makings returns all combinations of a network's settings. Comments contain a
+// hash of the rule, so combinations with different rules have different
+// comments.
 func makings(n Network) []Network {
 	var all []Network
 	for bits := range 16 {
 		made := n
 		made.Forward, made.NAT, made.Services, made.HostAccess = bits&1 != 0, bits&2 != 0, bits&4 != 0, bits&8 != 0
 		all = append(all, made)
-		made.Subnets = nil // as over a NIC of the host
+		made.Subnets = nil // e.g. for a bridge over a host NIC
 		all = append(all, made)
 	}
 	return all
 }
 
-// commentsOf are an owner's comments in each chain that has any.
+// commentsOf returns an owner's comments, by chain.
 func commentsOf(owner string, chains map[string][]string) map[string][]string {
 	own := map[string][]string{}
 	for name, comments := range chains {

@@ -10,7 +10,7 @@ import (
 )
 
 // A rule's comment is commentPrefix, its owner, # and the beginning of a hash
-// over the rule, by which a changed rule is seen when it is read back.
+// over the rule. The hash reveals a changed rule when the table is read back.
 const (
 	commentPrefix = "hostler:"
 	hashDigits    = 12
@@ -18,14 +18,14 @@ const (
 
 // chain is a base chain of the table with its rules.
 type chain struct {
-	family     string // of its table: inet or bridge
+	family     string // of the chain's table: inet or bridge
 	name, hook string
 	rules      []string // whole, with comment
 	comments   []string
 }
 
-// table renders the rules in an order that does not depend on theirs. No chain
-// may be called by one of nft's own words, such as masquerade.
+// table renders the rules in an order independent of their input order. A chain
+// name must not be an nft keyword such as masquerade.
 func table(r Rules) []chain {
 	spoof := chain{family: inet, name: "guard", hook: "type filter hook prerouting priority raw"}
 	dnat := chain{family: inet, name: "publish", hook: "type nat hook prerouting priority dstnat"}
@@ -38,8 +38,8 @@ func table(r Rules) []chain {
 	pairs(&spoof, r.Guests)
 	ports(&held, r)
 	for _, n := range sorted(r.Networks) {
-		// With route_localnet, which a published port needs to be reached at
-		// 127.0.0.1, nobody but the host itself may send there.
+		// Published ports are reachable at 127.0.0.1 only with route_localnet.
+		// With that setting, only the host itself may send to 127.0.0.0/8.
 		spoof.add(n.Owner, `iifname %q ip daddr 127.0.0.0/8 drop`, n.Bridge)
 		bounds(&spoof, n)
 	}
@@ -64,7 +64,7 @@ func table(r Rules) []chain {
 	return chains
 }
 
-// sorted copies a list into an order of its own.
+// sorted returns a copy of the list in a fixed order.
 func sorted[T any](list []T) []T {
 	list = slices.Clone(list)
 	slices.SortStableFunc(list, func(a, b T) int { return strings.Compare(fmt.Sprintf("%+v", a), fmt.Sprintf("%+v", b)) })
@@ -86,7 +86,7 @@ func version(a netip.Addr) (ip, proto string) {
 	return "ip6", "ipv6"
 }
 
-// bounds drops packets from addresses that are not the network's.
+// bounds drops packets whose source address is outside the network.
 func bounds(c *chain, n Network) {
 	for _, four := range []bool{true, false} {
 		own, ip := []string{"0.0.0.0"}, "ip"
@@ -95,7 +95,7 @@ func bounds(c *chain, n Network) {
 		}
 		subnets := ofVersion(n.Subnets, four)
 		if len(n.Subnets) == 0 {
-			continue // a bridge that only joins: anything may be behind it
+			continue // a bridge over a host NIC: any address may be behind it
 		}
 		for _, s := range subnets {
 			own = append(own, s.Masked().String())
@@ -104,8 +104,8 @@ func bounds(c *chain, n Network) {
 	}
 }
 
-// sources is the match for who may connect, "" for everybody; no says that
-// nobody of the IP version may.
+// sources returns the match for the addresses that may connect, "" for any
+// address. no means that no address of the IP version may connect.
 func sources(prefixes []netip.Prefix, four bool) (match string, no bool) {
 	if len(prefixes) == 0 {
 		return "", false
@@ -137,7 +137,8 @@ func publish(dnat, local *chain, p Publish) {
 	to := netip.AddrPortFrom(p.Address, p.Port)
 	match := fmt.Sprintf("fib daddr type local %s dport %d dnat %s to %s", p.Protocol, p.HostPort, ip, to)
 	dnat.add(p.Owner, "meta nfproto %s %s%s", proto, from, match)
-	// The host itself may always: it could go to the guest straight away.
+	// Connections of the host itself are always allowed: it can reach the guest
+	// directly anyway.
 	local.add(p.Owner, "meta nfproto %s %s", proto, match)
 }
 
@@ -154,8 +155,8 @@ func toHost(c *chain, n Network) {
 	c.add(n.Owner, `iifname %q drop`, n.Bridge)
 }
 
-// fromGuests comes before what lets packets in, since a packet from one
-// bridge to another passes both. It accepts nothing by itself.
+// fromGuests precedes the rules that accept incoming packets, since a packet
+// from one bridge to another passes both. It accepts nothing itself.
 func fromGuests(c *chain, n Network) {
 	if !n.Forward {
 		c.add(n.Owner, `iifname %q oifname != %q ct state new drop`, n.Bridge, n.Bridge)
@@ -191,19 +192,19 @@ func masquerade(c *chain, n Network) {
 		if n.NAT {
 			c.add(n.Owner, `oifname != %q %s saddr %s %s daddr != %s masquerade`, n.Bridge, ip, s.Masked(), ip, s.Masked())
 		}
-		// A guest that comes to its neighbour by the host's published port
-		// must get its answer by the host too.
+		// If a guest reaches a neighbour through the host's published port, the
+		// answer must pass the host too.
 		c.add(n.Owner, `oifname %q %s saddr %s %s daddr %s ct status dnat masquerade`, n.Bridge, ip, s.Masked(), ip, s.Masked())
 	}
 	c.add(n.Owner, `oifname %q ip saddr 127.0.0.0/8 ct status dnat masquerade`, n.Bridge)
 }
 
-// script is the whole transaction that puts the chains in place of the tables
-// of the given families.
+// script returns the transaction that replaces the tables of the given families
+// with the chains.
 func script(name string, families []string, chains []chain) string {
 	var b strings.Builder
 	for _, family := range families {
-		// Deleting needs the table to be there.
+		// The delete fails without the table, so add it first.
 		fmt.Fprintf(&b, "add table %s %s\ndelete table %s %s\n", family, name, family, name)
 	}
 	for _, family := range []string{inet, bridge} {

@@ -25,42 +25,41 @@ const (
 	outcomesFile      = "outcomes.json"
 )
 
-// Phase is how far an armed change is.
+// Phase is the progress of an armed change.
 type Phase string
 
-// The phases.
 const (
-	// Changing is from before the first step until the probes have answered.
+	// Changing lasts from before the first step until the probes succeed.
 	Changing Phase = "changing"
-	// Confirming waits for a person's word.
+	// Confirming awaits the operator's confirmation.
 	Confirming Phase = "confirming"
 )
 
-// Checkpoint is what was there before a change. A change is armed exactly as
-// long as its file exists.
+// Checkpoint is the state before a change. A change is armed exactly while its
+// file exists.
 type Checkpoint struct {
 	Version   int    `json:"version"`
 	ID        string `json:"id"`
 	Object    string `json:"object"`
 	Key       string `json:"key"`
 	Namespace string `json:"namespace"`
-	// Boot is the kernel's name of this run of the host.
+	// Boot is the kernel's boot id.
 	Boot  string    `json:"boot"`
 	Phase Phase     `json:"phase"`
 	Made  time.Time `json:"made"`
-	// Deadline on CLOCK_BOOTTIME, which goes on while the host sleeps.
+	// Deadline is in CLOCK_BOOTTIME, which continues while the host sleeps.
 	Deadline time.Duration `json:"deadline"`
-	// Confirm is how long the change waits for a person.
+	// Confirm is the time to wait for the operator's confirmation.
 	Confirm time.Duration `json:"confirm,omitempty"`
-	// Touched are the links of the change. Before holds them, and the links of
-	// the default routes, as they were.
+	// Touched are the links of the change. Before holds the previous state of
+	// these links and of the links of the default routes.
 	Touched []string          `json:"touched"`
 	Before  hostnet.Observed  `json:"before"`
 	Sysctls map[string]string `json:"sysctls,omitempty"`
 	Targets []Target          `json:"targets"`
 }
 
-// left is the time until the deadline.
+// left returns the time until the deadline.
 func (c *Checkpoint) left() time.Duration { return c.Deadline - boottime() }
 
 func (c *Checkpoint) waiting(object string) error {
@@ -70,7 +69,7 @@ func (c *Checkpoint) waiting(object string) error {
 	return fault.New(fault.NotReady, "cannot change %s: the change for %s is being made", object, c.Object)
 }
 
-// read returns the armed change, nil when there is none.
+// read returns the armed change, or nil.
 func (g *Guard) read() (*Checkpoint, error) { return readCheckpoint(g.o.Dir) }
 
 func readCheckpoint(dir string) (*Checkpoint, error) {
@@ -102,8 +101,8 @@ func (g *Guard) write(c *Checkpoint) error {
 
 func (g *Guard) remove() error { return atomicfile.Remove(filepath.Join(g.o.Dir, checkpointFile)) }
 
-// still says no when the change is armed no more: whoever put things back did
-// so while this process slept.
+// still returns an error if the change is no longer armed, e.g. because the
+// watchdog undid it while this process slept, or if its time is over.
 func (g *Guard) still(c *Checkpoint) error {
 	now, err := g.read()
 	switch {
@@ -117,10 +116,10 @@ func (g *Guard) still(c *Checkpoint) error {
 	return nil
 }
 
-// errOvertaken says that the watchdog has put things back already.
+// errOvertaken means that the watchdog has already undone the change.
 var errOvertaken = fault.New(fault.Transient, "the watchdog has undone it meanwhile")
 
-// boottime is the time since the host's start on CLOCK_BOOTTIME.
+// boottime returns CLOCK_BOOTTIME.
 func boottime() time.Duration {
 	var now unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &now) // cannot fail for this clock

@@ -13,15 +13,16 @@ import (
 )
 
 const (
-	// lockLimit is how long a process that hangs is waited for before things
-	// are put back without it.
+	// lockLimit is the time to wait for a hanging process before restoring
+	// without its lock.
 	lockLimit = 2 * time.Second
-	// rounds is how often the host is looked at anew while it is put back: the
-	// kernel drops routes with addresses, and steps fail where others are missing.
+	// rounds is the maximum number of observations during a restore: the kernel
+	// drops routes together with addresses, and steps fail while others are
+	// missing.
 	rounds = 8
 )
 
-// askToConfirm leaves the change armed until a person confirms it.
+// askToConfirm leaves the change armed until the operator confirms it.
 func (g *Guard) askToConfirm(ctx context.Context, cp *Checkpoint, wait time.Duration) error {
 	next := *cp
 	next.Phase, next.Deadline = Confirming, boottime()+wait
@@ -33,7 +34,7 @@ func (g *Guard) askToConfirm(ctx context.Context, cp *Checkpoint, wait time.Dura
 	return next.waiting(cp.Object)
 }
 
-// commit keeps the change: with the checkpoint's removal it is the host's own.
+// commit keeps the change by removing the checkpoint.
 func (g *Guard) commit(ctx context.Context, cp *Checkpoint) error {
 	err := g.locked(ctx, cp, func() error {
 		if err := g.remove(); err != nil {
@@ -54,10 +55,10 @@ func (g *Guard) commit(ctx context.Context, cp *Checkpoint) error {
 	return g.undo(ctx, cp, err)
 }
 
-// undo puts things back and says why the change failed.
+// undo restores the previous state and returns the reason of the failure.
 func (g *Guard) undo(ctx context.Context, cp *Checkpoint, why error) error {
 	if errors.Is(why, errOvertaken) {
-		// A step of ours may have come after the watchdog's last one.
+		// One of our steps may have followed the watchdog's last step.
 		if err := g.restore(context.WithoutCancel(ctx), cp); err != nil {
 			return err
 		}
@@ -74,9 +75,9 @@ func (g *Guard) undo(ctx context.Context, cp *Checkpoint, why error) error {
 	return fault.New(fault.Transient, "the change was undone: %w", why)
 }
 
-// giveUp restores and ends the armed change; one that has ended is success.
+// giveUp restores and ends the armed change; success if it has already ended.
 func (g *Guard) giveUp(ctx context.Context, cp *Checkpoint, reason string, final bool) error {
-	ctx = context.WithoutCancel(ctx) // an agent that stops leaves nothing half done
+	ctx = context.WithoutCancel(ctx) // a stopping agent leaves nothing half done
 	err := g.locked(ctx, cp, func() error {
 		if err := g.restore(ctx, cp); err != nil {
 			return err
@@ -95,8 +96,9 @@ func (g *Guard) giveUp(ctx context.Context, cp *Checkpoint, reason string, final
 	return err
 }
 
-// locked runs f while nobody else ends the armed change, if it is still armed.
-// Who holds the lock for too long hangs, and is not waited for.
+// locked runs f, if the change is still armed, while no other process ends it.
+// A process that holds the lock longer than lockLimit hangs; locked then
+// continues without the lock.
 func (g *Guard) locked(ctx context.Context, cp *Checkpoint, f func() error) error {
 	wait, cancel := context.WithTimeout(ctx, lockLimit)
 	defer cancel()
@@ -117,8 +119,8 @@ func (g *Guard) locked(ctx context.Context, cp *Checkpoint, f func() error) erro
 	return f()
 }
 
-// restore puts the links back. It is idempotent, and does as much as it can:
-// a step that fails does not keep the others from being done.
+// restore brings the links back. It is idempotent and continues after failed
+// steps.
 func (g *Guard) restore(ctx context.Context, cp *Checkpoint) error {
 	var failed error
 	for range rounds {
@@ -144,13 +146,13 @@ func (g *Guard) restore(ctx context.Context, cp *Checkpoint) error {
 	}
 	g.restoreSysctls(cp)
 	if failed != nil {
-		// What is left is told and not tried for ever: a NIC may be pulled out.
+		// Log the rest instead of retrying for ever: a NIC may be unplugged.
 		g.o.Log.Error("The host's network is not wholly as it was.", "object", cp.Object, "error", failed)
 	}
 	return nil
 }
 
-// keptSysctls are the parameters of a link that decide whether it has a network.
+// keptSysctls are the per-link parameters that affect connectivity.
 var keptSysctls = []string{
 	"net/ipv6/conf/%s/accept_ra", "net/ipv6/conf/%s/disable_ipv6", "net/ipv6/conf/%s/forwarding",
 	"net/ipv4/conf/%s/forwarding", "net/ipv4/conf/%s/arp_ignore", "net/ipv4/conf/%s/arp_announce",
@@ -178,7 +180,7 @@ func (g *Guard) restoreSysctls(cp *Checkpoint) {
 	}
 	for name, value := range cp.Sysctls {
 		if now, err := g.o.Sysctls.Read(name); err != nil || now == value {
-			continue // the link is gone, or nothing is to be done
+			continue // the link is gone, or the value is unchanged
 		}
 		if err := g.o.Sysctls.Set(name, value); err != nil {
 			g.o.Log.Warn("A kernel parameter cannot be put back.", "name", name, "error", err)

@@ -1,9 +1,9 @@
-// Package guard keeps a change of the host's own network from locking people
-// out. What was there is written to the disk before the first step, and a
-// process of its own, the watchdog, puts it back at a deadline whatever becomes
-// of the agent. Only after a good probe, and a person's word where one was
-// asked for, is the change kept: the checkpoint is removed, and with it the
-// watchdog ends.
+// Package guard prevents changes of the host's own network from locking out its
+// operators. It writes the previous state to the disk before the first step. A
+// separate process, the watchdog, restores that state at a deadline, whatever
+// happens to the agent. The guard keeps the change only after a successful
+// probe, and after the operator's confirmation if required. It then removes the
+// checkpoint, which ends the watchdog.
 package guard
 
 import (
@@ -22,22 +22,22 @@ import (
 )
 
 const (
-	// DefaultLimit is how long a change and its probes may take before it is
-	// undone; with the undoing it stays below 10 s.
+	// DefaultLimit is the time for a change and its probes before it is undone;
+	// including the undoing it stays below 10 s.
 	DefaultLimit = 8 * time.Second
-	// probeLimit is how long the host may take to be reachable after a change.
+	// probeLimit is the time for the host to become reachable after a change.
 	// The kernel asks a silent neighbour three times, a second apart.
 	probeLimit = 4 * time.Second
-	// baseLimit is how long a probe may take before the change: what does not
-	// answer then is not asked for afterwards.
+	// baseLimit is the time for a probe before the change. A target that does
+	// not answer then is not probed after the change.
 	baseLimit = 1500 * time.Millisecond
-	// watchdogLimit is how long the watchdog may take to start.
+	// watchdogLimit is the time for the watchdog to start.
 	watchdogLimit = 5 * time.Second
-	// look is how often the checkpoint and the watchdog's life are looked at
-	// while a change is armed. A timer would not tell of another deadline.
+	// look is the interval of checking the checkpoint and the watchdog while a
+	// change is armed. Polling notices a changed deadline; a timer would not.
 	look = 100 * time.Millisecond
-	// maxTries is how often a change is tried that the agent did not live to
-	// probe.
+	// maxTries is the number of tries for a change that is interrupted before
+	// its probe, e.g. by a crash of the agent.
 	maxTries = 3
 )
 
@@ -48,37 +48,38 @@ type Sysctls interface {
 	Set(name, value string) error
 }
 
-// Options say what a Guard works with.
+// Options configure a Guard.
 type Options struct {
-	// Dir is the guard's own folder, made when absent (0700).
+	// Dir is the guard's own folder, created if absent (0700).
 	Dir       string
 	Namespace string
 	Host      *hostnet.Host
-	// Start starts the watchdog: a process that outlives this one and calls
+	// Start starts the watchdog: a process that outlives the agent and calls
 	// Watch with the same folder.
 	Start   func(ctx context.Context) error
-	Sysctls Sysctls // nil: none are kept
-	// Probes are addresses that must stay reachable, if they are.
+	Sysctls Sysctls // nil: no parameters are restored
+	// Probes returns addresses that must stay reachable if they are reachable
+	// before the change.
 	Probes func() []netip.Addr
-	// Limit is how long a change may take; 0 means DefaultLimit.
+	// Limit is the time for a change; 0 means DefaultLimit.
 	Limit time.Duration
-	// Changed is called when a change that waited to be confirmed has come to
-	// its end, in whatever way; nil is nobody.
+	// Changed is called when a change that awaited confirmation has ended, kept
+	// or undone. It may be nil.
 	Changed func()
 	Log     *slog.Logger
 }
 
-// Guard guards the changes of one host. Its methods may be called by several
-// goroutines; one change is armed at a time.
+// Guard guards the changes of a host. It is safe for concurrent use; only one
+// change is armed at a time.
 type Guard struct {
 	o    Options
 	busy sync.Mutex // held while a change is being made
 	mu   sync.Mutex
-	// clients are where the people came from who changed something of late.
+	// clients are the addresses of recent API clients that changed something.
 	clients map[netip.Addr]time.Time
 }
 
-// New returns the Guard of a folder.
+// New returns the Guard that keeps its files in o.Dir.
 func New(o Options) *Guard {
 	if o.Limit == 0 {
 		o.Limit = DefaultLimit
@@ -97,18 +98,19 @@ func New(o Options) *Guard {
 
 // Change is a change of the host's own network.
 type Change struct {
-	// Object is what it is made for, such as network/lan, and Key what is
-	// wanted of it: a change that was undone is not made again under the same.
+	// Object is the object to change, e.g. network/lan. Key identifies its
+	// wanted state: an undone change is not repeated under the same key.
 	Object, Key string
 	Steps       []hostnet.Step
-	// Confirm is how long the change then waits for Guard.Confirm; 0: a good
-	// probe is enough.
+	// Confirm is the time that the change then waits for Guard.Confirm; 0 means
+	// that a successful probe suffices.
 	Confirm time.Duration
 }
 
 // Run makes a change. It returns nil when the change is kept, and
-// fault.NotReady when it waits for Confirm. Otherwise the host is as it was,
-// and the error says why: fault.NeedsOperator where trying again is of no use.
+// fault.NotReady while it awaits Confirm or another change is in progress.
+// After any other error the host is in its previous state; fault.NeedsOperator
+// means that a retry is useless.
 func (g *Guard) Run(ctx context.Context, c Change) error {
 	if !g.busy.TryLock() {
 		return fault.New(fault.NotReady, "cannot change %s: another change of the host's network is being made", c.Object)
@@ -142,8 +144,8 @@ func (g *Guard) Run(ctx context.Context, c Change) error {
 	return g.commit(ctx, cp)
 }
 
-// make carries out the steps and probes. An error means that all of it is to be
-// undone.
+// make carries out the steps and probes. After an error the caller must undo
+// all steps.
 func (g *Guard) make(ctx context.Context, cp *Checkpoint, c Change) error {
 	for _, s := range c.Steps {
 		if err := g.still(cp); err != nil {
@@ -173,7 +175,7 @@ func (g *Guard) make(ctx context.Context, cp *Checkpoint, c Change) error {
 	return g.still(cp)
 }
 
-// badProbe says that the change itself is at fault.
+// badProbe means that the change itself broke the network.
 type badProbe struct{ err error }
 
 func (b *badProbe) Error() string { return b.err.Error() }
@@ -192,12 +194,12 @@ func (g *Guard) arm(ctx context.Context, cp *Checkpoint) error {
 		}
 		return fault.New(fault.Transient, "the watchdog that would undo it does not start: %w", err)
 	}
-	// Starting it is not held against the change.
+	// The change's time starts after the watchdog's start.
 	cp.Deadline = boottime() + g.o.Limit
 	return g.write(cp)
 }
 
-// checkpoint reads what the change bears on.
+// checkpoint records the state that the change affects.
 func (g *Guard) checkpoint(ctx context.Context, c Change) (*Checkpoint, error) {
 	o, err := g.o.Host.Observe(ctx)
 	if err != nil {
@@ -220,7 +222,7 @@ func (g *Guard) checkpoint(ctx context.Context, c Change) (*Checkpoint, error) {
 	return cp, nil
 }
 
-// touched are the links that the steps change.
+// touched returns the links that the steps change.
 func touched(steps []hostnet.Step) []string {
 	var links []string
 	for _, s := range steps {
@@ -233,7 +235,7 @@ func touched(steps []hostnet.Step) []string {
 	return links
 }
 
-// only leaves what belongs to the links.
+// only returns the part of o that belongs to the links.
 func only(o hostnet.Observed, links []string) (kept hostnet.Observed) {
 	for _, l := range o.Links {
 		if slices.Contains(links, l.Name) {

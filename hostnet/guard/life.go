@@ -7,18 +7,18 @@ import (
 	"hostler/internal/fault"
 )
 
-// Armed is the change that waits for its end, as people are told of it.
+// Armed describes the armed change for the API and the status.
 type Armed struct {
 	Object string
 	Phase  Phase
-	// Left until it is undone.
+	// Left is the time until the change is undone.
 	Left  time.Duration
 	Since time.Time
-	// Watched: the watchdog is at work.
+	// Watched means that the watchdog runs.
 	Watched bool
 }
 
-// Armed returns the armed change; false without one.
+// Armed returns the armed change, or false.
 func (g *Guard) Armed() (Armed, bool) {
 	cp, err := g.read()
 	if err != nil || cp == nil {
@@ -27,8 +27,9 @@ func (g *Guard) Armed() (Armed, bool) {
 	return Armed{Object: cp.Object, Phase: cp.Phase, Left: cp.left(), Since: cp.Made, Watched: g.watched(cp)}, true
 }
 
-// Confirm keeps the change that waits for it, and returns its object. Without
-// one it is fault.NotFound, and fault.Conflict while the change is being made.
+// Confirm keeps the change that awaits confirmation, and returns its object.
+// The error is fault.NotFound if no change is armed, and fault.Conflict while
+// the change is being made.
 func (g *Guard) Confirm(ctx context.Context) (object string, err error) {
 	cp, err := g.read()
 	switch {
@@ -46,8 +47,8 @@ func (g *Guard) Confirm(ctx context.Context) (object string, err error) {
 	return cp.Object, nil
 }
 
-// Revert undoes the armed change at once, and returns its object; without one
-// it is fault.NotFound.
+// Revert undoes the armed change immediately, and returns its object. The error
+// is fault.NotFound if no change is armed.
 func (g *Guard) Revert(ctx context.Context) (object string, err error) {
 	cp, err := g.read()
 	switch {
@@ -63,11 +64,10 @@ func (g *Guard) Revert(ctx context.Context) (object string, err error) {
 	return cp.Object, nil
 }
 
-// Recover ends what an agent that died has left: a change that was being made
-// is undone, one that waits to be confirmed goes on waiting. After the host was
-// started anew the host's own configuration rules; what was there is put back
-// only if the host cannot be reached by itself. It is called before the first
-// Run.
+// Recover ends an armed change of an agent that died. It undoes a change that
+// was being made; a change that awaits confirmation stays armed. After a reboot
+// the host's own configuration applies; Recover restores the checkpoint only if
+// the host is unreachable. Call it before the first Run.
 func (g *Guard) Recover(ctx context.Context) error {
 	cp, err := g.read()
 	if err != nil || cp == nil {
@@ -82,7 +82,8 @@ func (g *Guard) Recover(ctx context.Context) error {
 	return nil
 }
 
-// bootPatience is how long the host's own configuration may take after a start.
+// bootPatience is the time for the host's own configuration to take effect
+// after a boot.
 const bootPatience = 30 * time.Second
 
 func (g *Guard) afterBoot(ctx context.Context, cp *Checkpoint) error {
@@ -100,9 +101,9 @@ func (g *Guard) afterBoot(ctx context.Context, cp *Checkpoint) error {
 	})
 }
 
-// Keep looks after a change that waits to be confirmed, until ctx ends: it
-// starts a watchdog that died anew, does the watchdog's work when that cannot
-// be, and tells of the end.
+// Keep watches over a change that awaits confirmation, until ctx ends. It
+// restarts a watchdog that died, does the watchdog's work if the restart fails,
+// and calls Options.Changed at the end of a change.
 func (g *Guard) Keep(ctx context.Context) error {
 	tick := time.NewTicker(look)
 	defer tick.Stop()

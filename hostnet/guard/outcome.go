@@ -12,22 +12,23 @@ import (
 	"hostler/internal/atomicfile"
 )
 
-// Outcome is what became of the last guarded change of one object.
+// Outcome is the result of the last guarded change of an object.
 type Outcome struct {
 	Object string `json:"object"`
 	Key    string `json:"key"`
-	// Kept: the change was committed. Otherwise all of it was undone.
+	// Kept means that the change was committed; otherwise it was undone
+	// entirely.
 	Kept   bool   `json:"kept"`
 	Reason string `json:"reason,omitempty"`
-	// Tries counts how often the change was interrupted; Final says that it is
-	// not tried again under the same key.
+	// Tries counts the interrupted attempts. Final means that the change is not
+	// retried under the same key.
 	Tries int       `json:"tries,omitempty"`
 	Final bool      `json:"final,omitempty"`
 	At    time.Time `json:"at"`
 }
 
-// Outcomes returns the last outcome of each object; a file that cannot be read
-// counts as none.
+// Outcomes returns the last outcome of each object; an unreadable file counts
+// as empty.
 func (g *Guard) Outcomes() map[string]Outcome { return readOutcomes(g.o.Dir) }
 
 func readOutcomes(dir string) map[string]Outcome {
@@ -38,8 +39,8 @@ func readOutcomes(dir string) map[string]Outcome {
 	return all
 }
 
-// Refused says why the change is not made: it was, and had to be undone. It is
-// empty where the change may be tried.
+// Refused returns the reason why the change must not be made: an earlier
+// attempt was undone. It returns "" if the change may be tried.
 func (g *Guard) Refused(object, key string) string {
 	o, ok := g.Outcomes()[object]
 	if !ok || o.Key != key || o.Kept || !o.Final {
@@ -48,7 +49,7 @@ func (g *Guard) Refused(object, key string) string {
 	return "the change was undone: " + o.Reason
 }
 
-// Forget lets an undone change be tried again; without one it is success.
+// Forget allows a retry of an undone change; without one it succeeds.
 func (g *Guard) Forget(object string) error {
 	all := g.Outcomes()
 	if _, ok := all[object]; !ok {
@@ -58,7 +59,7 @@ func (g *Guard) Forget(object string) error {
 	return writeOutcomes(g.o.Dir, all)
 }
 
-// record keeps what became of the change. Interrupted changes are counted.
+// record stores the outcome of the change and counts interrupted attempts.
 func record(dir string, c *Checkpoint, kept bool, reason string, final bool) error {
 	all := readOutcomes(dir)
 	o := Outcome{Object: c.Object, Key: c.Key, Kept: kept, Reason: reason, Final: final, At: time.Now().UTC().Truncate(time.Second)}
@@ -79,7 +80,7 @@ func writeOutcomes(dir string, all map[string]Outcome) error {
 		err = atomicfile.Write(filepath.Join(dir, outcomesFile), data, 0o600)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // the folder goes with its last change
+		return nil // the folder is gone together with its last change
 	}
 	if err != nil {
 		return fmt.Errorf("cannot record what became of the network's change: %w", err)

@@ -15,22 +15,22 @@ import (
 // Target is an address that answered before a change and must answer after it.
 type Target struct {
 	Address netip.Addr `json:"address"`
-	// What it is to a person: the default gateway, a probe address, where the
-	// change was asked for from.
+	// What describes the target to the operator: the default gateway, a probe
+	// address, or the client's own address.
 	What string `json:"what"`
-	// Gateway: the default route must go by it. Echo: it must answer itself,
-	// not only the first neighbour on the way.
+	// Gateway means that a default route must use it. Echo means that the target
+	// itself must answer, not only the first neighbour on the way.
 	Gateway bool `json:"gateway,omitempty"`
 	Echo    bool `json:"echo,omitempty"`
 }
 
 func (t Target) String() string { return t.What + " " + t.Address.String() }
 
-// clientsFor is how long the place that somebody came from is remembered.
+// clientsFor is how long a client's address is remembered.
 const clientsFor = 10 * time.Minute
 
-// Remember notes where the person comes from who asks for a change, so that
-// the connection is among what is probed.
+// Remember notes the address of a client that asks for a change, so that the
+// guard probes it too.
 func (g *Guard) Remember(client netip.Addr) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -44,8 +44,8 @@ func (g *Guard) Remember(client netip.Addr) {
 	}
 }
 
-// targets are the gateways, the configured addresses and the clients that can
-// be reached now.
+// targets returns the gateways, configured addresses and clients that are
+// reachable now.
 func (g *Guard) targets(ctx context.Context, o hostnet.Observed) []Target {
 	var all []Target
 	add := func(t Target) {
@@ -79,7 +79,7 @@ func (g *Guard) targets(ctx context.Context, o hostnet.Observed) []Target {
 				answers[i] = &t
 				return
 			}
-			// A host that answers no echo has a first neighbour still.
+			// If a host answers no echo, at least its first neighbour may answer.
 			if first := (Target{Address: t.Address, What: t.What}); t.Echo && g.ask(ctx, o, first) == nil {
 				answers[i] = &first
 			}
@@ -97,7 +97,7 @@ func (g *Guard) targets(ctx context.Context, o hostnet.Observed) []Target {
 	return kept
 }
 
-// probe asks all targets at once, and again until they answer or ctx ends.
+// probe asks all targets concurrently, until all answer or ctx ends.
 func (g *Guard) probe(ctx context.Context, targets []Target) error {
 	failures := make([]error, len(targets))
 	var wg sync.WaitGroup
@@ -136,10 +136,11 @@ func (g *Guard) probe(ctx context.Context, targets []Target) error {
 	return nil
 }
 
-// ask looks for one target in the way it was found before.
+// ask checks one target in the way that succeeded before the change.
 func (g *Guard) ask(ctx context.Context, o hostnet.Observed, t Target) error {
 	if t.Gateway {
-		// An address of this host answers nobody else.
+		// Way fails if the address belongs to this host, which then is no
+		// gateway.
 		if !t.Address.IsLinkLocalUnicast() {
 			if _, _, err := g.o.Host.Way(ctx, t.Address); err != nil {
 				return err

@@ -10,16 +10,16 @@ import (
 )
 
 // Watch is the watchdog: it waits beside the agent until the armed change has
-// come to its end, and at the deadline puts back what was there. It returns
-// when nothing is armed any more; where another watchdog is at work for the
-// same change it ends with an error.
+// ended, and restores the previous state at the deadline. It returns when no
+// change is armed. If another watchdog already serves the same change, it
+// returns an error.
 func Watch(ctx context.Context, o Options) error {
 	g := New(o)
 	cp, err := g.read()
 	if err != nil || cp == nil {
 		return err
 	}
-	// The watchdog of the change before may be just about to end.
+	// The watchdog of the previous change may be about to end.
 	wait, cancel := context.WithTimeout(ctx, watchdogLimit)
 	defer cancel()
 	lock, err := hostlock.Acquire(wait, g.lockPath("watchdog"), cp.ID, nil)
@@ -49,7 +49,7 @@ func Watch(ctx context.Context, o Options) error {
 	}
 }
 
-// overdue is why the watchdog put things back.
+// overdue returns the reason for the watchdog's restore.
 func (c *Checkpoint) overdue(limit time.Duration) string {
 	if c.Phase == Confirming {
 		return fmt.Sprintf("nobody confirmed it within %s", c.Confirm)
@@ -57,7 +57,7 @@ func (c *Checkpoint) overdue(limit time.Duration) string {
 	return fmt.Sprintf("the agent did not finish it within %s", limit)
 }
 
-// startWatchdog starts the watchdog and waits until it is at work.
+// startWatchdog starts the watchdog and waits until it runs.
 func (g *Guard) startWatchdog(ctx context.Context, cp *Checkpoint) error {
 	if g.watched(cp) {
 		return nil
@@ -78,14 +78,14 @@ func (g *Guard) startWatchdog(ctx context.Context, cp *Checkpoint) error {
 	return fault.New(fault.Transient, "it is not at work after %s", watchdogLimit)
 }
 
-// watched says that a watchdog is at work for this change.
+// watched reports whether a watchdog runs for this change.
 func (g *Guard) watched(cp *Checkpoint) bool {
 	holder, held := hostlock.Read(g.lockPath("watchdog"))
 	return held && holder.Purpose == cp.ID
 }
 
-// keepWatchdog starts the watchdog anew when it dies while the change is made.
-// Where that fails the change is given up at once.
+// keepWatchdog restarts the watchdog if it dies while the change is made. If
+// the restart fails, it gives up the change immediately.
 func (g *Guard) keepWatchdog(ctx context.Context, cp *Checkpoint, stop context.CancelCauseFunc) {
 	tick := time.NewTicker(look)
 	defer tick.Stop()

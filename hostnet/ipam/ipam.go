@@ -1,6 +1,6 @@
-// Package ipam gives addresses out of declared subnets: those that machines
-// declare and those it chooses itself, which stay a machine's for its life. It
-// does no I/O; its State is the caller's to keep.
+// Package ipam assigns addresses from declared subnets. Machines declare an
+// address or let the pool choose an address, which the machine keeps for its
+// life. The package does no I/O; the caller stores its State.
 package ipam
 
 import (
@@ -13,28 +13,30 @@ import (
 	"hostler/internal/fault"
 )
 
-// Quarantine is how long a released address rests before it is chosen again,
-// so that nobody's cache or lease still leads to its former holder.
+// Quarantine is the time between the release of an address and its next
+// allocation, so that no ARP cache or lease still points to the former owner.
 const Quarantine = 10 * time.Minute
 
-// Owner is who has an address: one NIC of one machine.
+// Owner identifies the holder of an address: one NIC of one machine.
 type Owner struct {
 	Machine string `json:"machine"` // the machine's uid
 	NIC     string `json:"nic"`
 }
 
-// Grant is an address given out.
+// Grant is an assigned address.
 type Grant struct {
 	Network string     `json:"network"`
 	Address netip.Addr `json:"address"`
 	Owner   Owner      `json:"owner"`
-	// Declared addresses were named by the owner, others chosen here.
+	// Declared means that the owner named the address; otherwise the pool chose
+	// it.
 	Declared bool `json:"declared,omitempty"`
-	// Released is when the owner gave the address back; zero while it has it.
+	// Released is the time when the owner gave the address back; zero while the
+	// owner has it.
 	Released time.Time `json:"released,omitzero"`
 }
 
-// State is what is given out, for the caller to keep.
+// State holds all grants, for the caller to store.
 type State struct {
 	Grants []Grant `json:"grants"`
 }
@@ -42,21 +44,23 @@ type State struct {
 // Network is a network with its subnets.
 type Network struct {
 	Name string
-	// Addresses are the host's own, with the length of their subnets.
+	// Addresses are the host's own addresses, with the prefix lengths of their
+	// subnets.
 	Addresses []netip.Prefix
-	// Reserved are never chosen: a DHCP range, a gateway elsewhere.
+	// Reserved ranges are never chosen, e.g. a DHCP range or an external
+	// gateway.
 	Reserved []Range
 }
 
-// Range is a span of addresses, both ends included.
+// Range is a span of addresses, inclusive at both ends.
 type Range struct{ First, Last netip.Addr }
 
-// Pool gives out addresses. It is not for several goroutines at once.
+// Pool assigns addresses. It is not safe for concurrent use.
 type Pool struct {
 	networks map[string]Network
 	taken    map[place]*Grant
 	owned    map[holding]netip.Addr
-	next     map[placed]netip.Addr // where to go on looking
+	next     map[placed]netip.Addr // where to resume the search
 }
 
 type place struct {
@@ -75,7 +79,7 @@ type holding struct {
 	six     bool
 }
 
-// NewPool returns a Pool that goes on from the state.
+// NewPool returns a Pool that continues from the state.
 func NewPool(networks []Network, state State) *Pool {
 	p := &Pool{networks: map[string]Network{}, taken: map[place]*Grant{}, owned: map[holding]netip.Addr{}, next: map[placed]netip.Addr{}}
 	for _, n := range networks {
@@ -87,7 +91,7 @@ func NewPool(networks []Network, state State) *Pool {
 	return p
 }
 
-// State returns what is given out, in the order of network and address.
+// State returns all grants, sorted by network and address.
 func (p *Pool) State() State {
 	var s State
 	for _, g := range p.taken {
@@ -108,16 +112,17 @@ func (p *Pool) put(g Grant) {
 	}
 	p.taken[at] = &g
 	h := holding{g.Network, g.Owner, g.Address.Is6()}
-	// What the owner has wins over what it once had.
+	// A current address of the owner takes precedence over a released address.
 	if held, ok := p.owned[h]; !ok || g.Released.IsZero() || !p.taken[place{g.Network, held}].Released.IsZero() {
 		p.owned[h] = g.Address
 	}
 }
 
-// Declare gives the owner an address that it names, and takes back the one of
-// the same family that it had on that network. It is idempotent; an address
-// outside the subnets, the host's own or another's is refused. It does not
-// wait for the quarantine: somebody asked for just this address.
+// Declare assigns an address that the owner names, and releases the owner's
+// previous address of the same family on that network. It is idempotent. It
+// refuses an address outside the subnets, an address of the host, and an
+// address of another owner. Declare ignores the quarantine, because the
+// declaration asks for this very address.
 func (p *Pool) Declare(network string, address netip.Addr, o Owner, now time.Time) error {
 	n, ok := p.networks[network]
 	if !ok {
@@ -142,17 +147,17 @@ func (p *Pool) Declare(network string, address netip.Addr, o Owner, now time.Tim
 	return nil
 }
 
-// Allocate chooses an address for the owner, of IPv6 when six is set, or
-// returns the one that it has or last had. now decides which released ones
-// have rested long enough. A used-up network is an error that names its
-// subnets.
+// Allocate chooses an address for the owner, an IPv6 address if six is set. An
+// owner that has an address, or still has a released address, gets the same
+// address again. now decides whose quarantine is over. If the network has no
+// free address, the error names its subnets.
 func (p *Pool) Allocate(network string, six bool, o Owner, now time.Time) (netip.Addr, error) {
 	n, ok := p.networks[network]
 	if !ok {
 		return netip.Addr{}, noNetwork(network)
 	}
 	if had, ok := p.owned[holding{network, o, six}]; ok {
-		// Kept only where the network still has it.
+		// Reuse the address only while the network still contains it.
 		if subnet, in := n.subnet(had); in && usable(subnet, had) && !n.host(had) {
 			p.put(Grant{Network: network, Address: had, Owner: o})
 			return had, nil
@@ -173,7 +178,7 @@ func (p *Pool) Allocate(network string, six bool, o Owner, now time.Time) (netip
 	return netip.Addr{}, fault.New(fault.NeedsOperator, "cannot choose an address: the subnet %s of the network %s is used up", strings.Join(full, ", "), network)
 }
 
-// Retain releases what no longer has an owner in the set.
+// Retain releases all addresses whose owners are not in the set.
 func (p *Pool) Retain(owners map[Owner]bool, now time.Time) {
 	for _, g := range p.taken {
 		if !owners[g.Owner] {
@@ -182,7 +187,7 @@ func (p *Pool) Retain(owners map[Owner]bool, now time.Time) {
 	}
 }
 
-// Prune forgets what was released longer than the quarantine ago.
+// Prune removes grants whose quarantine is over.
 func (p *Pool) Prune(now time.Time) {
 	for at, g := range p.taken {
 		if !g.Released.IsZero() && rested(g, now) {
@@ -200,10 +205,11 @@ func (p *Pool) release(g *Grant, now time.Time) {
 	}
 }
 
-// rested says that the quarantine is over. A clock set back only lengthens it.
+// rested reports whether the quarantine is over. Setting the clock back only
+// prolongs it.
 func rested(g *Grant, now time.Time) bool { return now.Sub(g.Released) >= Quarantine }
 
-// free looks once around the subnet for an address that may be chosen.
+// free searches the subnet once around for an address that may be chosen.
 func (p *Pool) free(n Network, subnet netip.Prefix, now time.Time) (netip.Addr, bool) {
 	at := placed{n.Name, subnet}
 	start := p.next[at]

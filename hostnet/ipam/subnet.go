@@ -8,7 +8,7 @@ import (
 	"hostler/internal/fault"
 )
 
-// subnets returns the network's subnets of one family, in order.
+// subnets returns the network's subnets of a family, in order.
 func (n Network) subnets(six bool) []netip.Prefix {
 	var all []netip.Prefix
 	for _, p := range n.Addresses {
@@ -29,12 +29,12 @@ func (n Network) subnet(a netip.Addr) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-// host says that the address is the host's own.
+// host reports whether the address belongs to the host itself.
 func (n Network) host(a netip.Addr) bool {
 	return slices.ContainsFunc(n.Addresses, func(p netip.Prefix) bool { return p.Addr() == a })
 }
 
-// reserved returns the end of the reserved range that the address is in.
+// reserved returns the last address of the reserved range that contains a.
 func (n Network) reserved(a netip.Addr) (netip.Addr, bool) {
 	for _, r := range n.Reserved {
 		if r.First.Compare(a) <= 0 && a.Compare(r.Last) <= 0 {
@@ -44,8 +44,9 @@ func (n Network) reserved(a netip.Addr) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// usable says no to the address of the subnet itself, which in IPv6 means any
-// router, and to IPv4's broadcast. Subnets of two or one have neither.
+// usable rejects the subnet's first address, which in IPv6 means any router,
+// and the IPv4 broadcast address. Subnets with one or two addresses have
+// neither.
 func usable(subnet netip.Prefix, a netip.Addr) bool {
 	if subnet.Bits() >= a.BitLen()-1 {
 		return true
@@ -53,15 +54,15 @@ func usable(subnet netip.Prefix, a netip.Addr) bool {
 	return a != subnet.Addr() && (a.Is6() || subnet.Contains(a.Next()))
 }
 
-// HostRoute is a network that the host reaches already.
+// HostRoute is a network that the host already reaches.
 type HostRoute struct {
 	Destination netip.Prefix
 	Link        string
 }
 
-// Clash says which of the network's subnets overlaps one that the host reaches
-// another way, nil for none. Default routes do not count; the caller leaves
-// the routes of the network's own bridge out.
+// Clash returns an error if a subnet of the network overlaps a route of the
+// host, or nil. Default routes do not count; the caller leaves out the routes
+// of the network's own bridge.
 func Clash(n Network, routes []HostRoute) error {
 	for _, p := range n.Addresses {
 		for _, r := range routes {
@@ -73,7 +74,7 @@ func Clash(n Network, routes []HostRoute) error {
 	return nil
 }
 
-// Overlap says which two networks share addresses, nil for none.
+// Overlap returns an error naming two networks that share addresses, or nil.
 func Overlap(networks []Network) error {
 	type subnet struct {
 		prefix  netip.Prefix
@@ -88,8 +89,8 @@ func Overlap(networks []Network) error {
 	slices.SortFunc(all, func(a, b subnet) int {
 		return cmp.Or(comparePrefix(a.prefix, b.prefix), cmp.Compare(a.network, b.network))
 	})
-	// In this order a subnet overlaps the one before it or none, as prefixes
-	// either hold one another or are apart; the widest so far is kept.
+	// Prefixes either nest or are disjoint. In this order a subnet overlaps the
+	// widest preceding subnet or none.
 	for i, widest := 1, 0; i < len(all); i++ {
 		a, b := all[widest], all[i]
 		if !a.prefix.Overlaps(b.prefix) {

@@ -1,5 +1,5 @@
-// Package nettest makes throw-away network namespaces for tests, joined by
-// pairs of virtual devices. It needs root.
+// Package nettest creates temporary network namespaces for tests and joins them
+// by veth pairs. It needs root.
 package nettest
 
 import (
@@ -24,16 +24,17 @@ const (
 	limit   = 30 * time.Second
 )
 
-// Namespace is a network namespace with its loopback device up. It goes when
-// the test ends, and all its devices with it.
+// Namespace is a network namespace whose loopback device is up. It disappears
+// with all its devices when the test ends.
 type Namespace struct {
 	t    testing.TB
 	path string
 }
 
-// New makes a namespace. It is kept in the test's own folder rather than among
-// those of the ip command: packages are tested at the same time, and none could
-// tell whether the mount that the command makes for its first one is to stay.
+// New creates a namespace. Its file is in the test's own folder rather than in
+// the folder of the ip command: packages are tested concurrently, and none
+// could tell whether the mount that the command creates for its first namespace
+// must stay.
 func New(t testing.TB) *Namespace {
 	t.Helper()
 	n := &Namespace{t: t, path: filepath.Join(t.TempDir(), "net")}
@@ -50,30 +51,29 @@ func New(t testing.TB) *Namespace {
 	return n
 }
 
-// Path is the namespace's file, which the ip command takes as a name.
+// Path returns the namespace's file, which the ip command accepts as a name.
 func (n *Namespace) Path() string { return n.path }
 
 // IP runs the ip command with the words of args inside the namespace and
-// returns what it prints.
+// returns its output.
 func (n *Namespace) IP(args string) string {
 	n.t.Helper()
 	return n.Run(ip, strings.Fields(args)...)
 }
 
-// Run runs a program inside the namespace and returns what it prints.
+// Run runs a program inside the namespace and returns its output.
 func (n *Namespace) Run(path string, args ...string) string {
 	n.t.Helper()
 	return command(n.t, nsenter, append([]string{"--net=" + n.path, "--", path}, args...)...)
 }
 
-// Sysctl sets a kernel parameter of the namespace, such as
-// net/ipv4/ip_forward=1.
+// Sysctl sets a kernel parameter of the namespace, e.g. net/ipv4/ip_forward=1.
 func (n *Namespace) Sysctl(setting string) {
 	n.t.Helper()
 	n.Run("/usr/sbin/sysctl", "-q", "-w", setting)
 }
 
-// Pair joins this namespace to another by a pair of devices, which are up.
+// Pair joins this namespace to another by a veth pair and brings both ends up.
 func (n *Namespace) Pair(device string, other *Namespace, otherDevice string) {
 	n.t.Helper()
 	command(n.t, ip, "link", "add", device, "netns", n.path, "type", "veth", "peer", "name", otherDevice, "netns", other.path)
@@ -81,8 +81,7 @@ func (n *Namespace) Pair(device string, other *Namespace, otherDevice string) {
 	other.IP("link set " + otherDevice + " up")
 }
 
-// Do runs f on a thread that is inside the namespace. Sockets that f opens
-// stay there.
+// Do runs f on a thread in the namespace. Sockets that f opens stay there.
 func (n *Namespace) Do(f func() error) error {
 	done := make(chan error, 1)
 	go func() {

@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// ifupDir holds scripts that ifupdown runs for each interface after it has
-// configured it (interfaces(5)): so the person's stanza stays as it is, and
-// its place among the others does not matter.
+// ifupDir holds scripts that ifupdown runs after configuring each interface
+// (interfaces(5)). A script there leaves the administrator's stanza unchanged
+// and works wherever the stanza stands.
 const ifupDir = "etc/network/if-up.d"
 
-// ifupdownScript moves what the NIC was given to the bridge. It runs once for
-// each address family and does nothing the second time.
+// ifupdownScript moves the NIC's configuration to the bridge. ifupdown runs it
+// once per address family; the second run changes nothing.
 const ifupdownScript = `#!/bin/sh
 %[1]s# Puts %[3]s under %[2]s after ifupdown has configured it. Removed by hostler.
 [ "$IFACE" = "%[3]s" ] || exit 0
@@ -48,7 +48,7 @@ func ifupdownFiles(b Bridge) map[string]string {
 	for _, a := range b.Addresses {
 		addresses += fmt.Sprintf("ip addr replace %s dev %s\n", a, b.Name)
 	}
-	// Names with dots are not run (run-parts(8)).
+	// run-parts(8) skips names with dots.
 	name := ifupDir + "/hostler-" + strings.ReplaceAll(b.Name, ".", "_")
 	return map[string]string{name: fmt.Sprintf(ifupdownScript, b.mark(), b.Name, b.NIC, b.MAC, b.Stamp, mtu, addresses)}
 }

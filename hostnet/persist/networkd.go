@@ -10,19 +10,19 @@ import (
 	"strings"
 )
 
-// Of the .network files of all folders that match a link, the one whose name
-// comes first is used and no other (systemd.network(5)). Those of installers
+// Of all .network files that match a link, in all folders, networkd uses only
+// the first by name (systemd.network(5)). The names of files from installers
 // and netplan begin with 10.
 const networkdDir = "etc/systemd/network"
 
-// networkdDirs are searched in this order; of two files of one name the first
-// counts.
+// networkdDirs lists the folders by precedence: of files with the same name,
+// only the first counts.
 var networkdDirs = []string{"etc/systemd/network", "run/systemd/network", "usr/local/lib/systemd/network", "usr/lib/systemd/network"}
 
 func ownFile(b Bridge) string { return "/05-hostler-" + b.NIC + ".network" }
 
-// networkdFiles are the bridge, the NIC under it, and for the bridge whatever
-// the person configured for the NIC.
+// networkdFiles returns the files for the bridge and for the NIC under it; the
+// bridge takes over the administrator's configuration of the NIC.
 func networkdFiles(root, file string, b Bridge) (map[string]string, error) {
 	sections, err := readUnit(root, file)
 	if err != nil {
@@ -46,7 +46,7 @@ func networkdFiles(root, file string, b Bridge) (map[string]string, error) {
 			key, _, _ := strings.Cut(line, "=")
 			switch {
 			case s.name == "Network" && slices.Contains(stacked, strings.TrimSpace(key)):
-				// What stands on the NIC stays there.
+				// Devices stacked on the NIC stay there.
 				down = append(down, line)
 			case s.name == "Link" && slices.Contains([]string{"MACAddress", "MTUBytes"}, strings.TrimSpace(key)):
 				down = append(down, line)
@@ -67,12 +67,12 @@ func networkdFiles(root, file string, b Bridge) (map[string]string, error) {
 		base + b.Name + ".netdev":  device,
 		base + b.Name + ".network": bridge.String(),
 		base + b.NIC + ".network":  nic.String(),
-		// udev gives the bridge its stamp (systemd.link(5)).
+		// udev sets the bridge's stamp (systemd.link(5)).
 		base + b.Name + ".link": b.mark() + fmt.Sprintf("[Match]\nOriginalName=%s\nKind=bridge\n\n[Link]\nAlias=%s\nMACAddressPolicy=none\n", b.Name, b.Stamp),
 	}, nil
 }
 
-// stacked are the keys that put other devices on a link.
+// stacked lists the keys that stack other devices on a link.
 var stacked = []string{"VLAN", "MACVLAN", "MACVTAP", "IPVLAN", "VXLAN", "Tunnel"}
 
 func writeSection(b *strings.Builder, name string, lines []string) {
@@ -81,7 +81,7 @@ func writeSection(b *strings.Builder, name string, lines []string) {
 	}
 }
 
-// section is a section of a unit file, comments left out.
+// section is a section of a unit file, without comments.
 type section struct {
 	name  string
 	lines []string
@@ -124,15 +124,15 @@ func readUnit(root, file string) ([]section, error) {
 	return sections, nil
 }
 
-// origin begins the second line of a .network file of ours: the person's file
-// that it is made from.
+// origin begins the second line of our .network files and precedes the
+// administrator's file that ours is derived from.
 const origin = "# from "
 
-// personsFile is what configured the NIC before our file did, or, when that is
-// gone, the next that would: how it matched the NIC, as by its MAC address or
-// its type, is networkd's to know.
+// personsFile returns the file that configured the NIC before ours did, or if
+// it is gone, the next matching file. Only the recorded name is reliable:
+// networkd may have matched the NIC by e.g. its MAC address or type.
 func personsFile(root, nic, own string) (string, error) {
-	data, _ := os.ReadFile(filepath.Join("/", root, networkdDir, own)) // without it the next is looked for
+	data, _ := os.ReadFile(filepath.Join("/", root, networkdDir, own)) // if missing, look for the next file
 	if _, rest, ok := strings.Cut(string(data), "\n"+origin); ok {
 		file, _, _ := strings.Cut(rest, "\n")
 		if _, err := os.Stat(filepath.Join("/", root, file)); err == nil {
@@ -142,8 +142,8 @@ func personsFile(root, nic, own string) (string, error) {
 	return nextFile(root, nic, own)
 }
 
-// nextFile is the person's file that matches the NIC by its name where ours is
-// left out.
+// nextFile returns the administrator's file, other than ours, that matches the
+// NIC by name.
 func nextFile(root, nic, own string) (string, error) {
 	found := map[string]string{}
 	for _, dir := range networkdDirs {
@@ -171,7 +171,7 @@ func nextFile(root, nic, own string) (string, error) {
 	return "", fmt.Errorf("cannot find what configures %s: no .network file names it: %w", nic, fs.ErrNotExist)
 }
 
-// matches says that a line of a [Match] section names the NIC.
+// matches reports whether a line of a [Match] section names the NIC.
 func matches(line, nic string) bool {
 	key, patterns, _ := strings.Cut(line, "=")
 	if strings.TrimSpace(key) != "Name" {

@@ -1,7 +1,8 @@
-// Package persist writes what makes a bridge over a host NIC come back with the
-// host's next start, in the form of whatever configures the NIC: systemd-networkd
-// (netplan's is the same), or ifupdown. The files are ours alone; those of the
-// person are read and never changed, so removing ours is the whole undoing.
+// Package persist writes files that recreate a bridge over a host NIC at the
+// next boot, in the format of the NIC's manager: systemd-networkd (directly or
+// under netplan) or ifupdown. The files are hostler's own; the administrator's
+// files are read but never changed. Removing our files therefore undoes
+// everything.
 package persist
 
 import (
@@ -19,16 +20,15 @@ import (
 	"hostler/internal/fault"
 )
 
-// Manager is what configures a NIC when the host starts.
+// Manager is the program that configures a NIC at boot.
 type Manager string
 
-// The managers.
 const (
 	Networkd       Manager = "systemd-networkd"
-	Netplan        Manager = "netplan" // by way of systemd-networkd
+	Netplan        Manager = "netplan" // through systemd-networkd
 	Ifupdown       Manager = "ifupdown"
 	NetworkManager Manager = "NetworkManager"
-	// None: the agent itself makes the bridge again when it starts.
+	// None: the agent recreates the bridge when it starts.
 	None Manager = ""
 )
 
@@ -38,16 +38,18 @@ type Bridge struct {
 	Namespace string
 	// Index is the kernel's number of the NIC.
 	Index int
-	// Stamp is the bridge's alias, by which the agent knows it after the start.
+	// Stamp is the bridge's alias, which identifies it to the agent after a
+	// boot.
 	Stamp string
 	MAC   string
 	MTU   int // bytes
-	// Addresses are the declared ones; those of the NIC come from its manager.
+	// Addresses are the declared addresses; the NIC's manager provides the NIC's
+	// own.
 	Addresses []netip.Prefix
 }
 
-// Ruler says what configures the NIC, and by which file where that is known.
-// root is put before every path; empty on a real host.
+// Ruler returns the manager of the NIC, and its configuration file if known.
+// root is prefixed to every path; it is empty on a real host.
 func Ruler(root, nic string, index int) (m Manager, file string) {
 	state := keyValues(filepath.Join("/", root, "run/systemd/netif/links", fmt.Sprint(index)))
 	if file = state["NETWORK_FILE"]; file != "" && state["ADMIN_STATE"] != "unmanaged" && state["ADMIN_STATE"] != "failed" {
@@ -65,7 +67,7 @@ func Ruler(root, nic string, index int) (m Manager, file string) {
 	return None, ""
 }
 
-// keyValues reads lines of KEY=VALUE; a file that is missing has none.
+// keyValues reads lines of KEY=VALUE; it returns nil for a missing file.
 func keyValues(path string) map[string]string {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -80,7 +82,7 @@ func keyValues(path string) map[string]string {
 	return values
 }
 
-// ifupdownFile is the file with the NIC's stanza (interfaces(5)).
+// ifupdownFile returns the file with the NIC's stanza (interfaces(5)).
 func ifupdownFile(root, nic string) string {
 	dir := filepath.Join("/", root, "etc/network")
 	files, _ := filepath.Glob(filepath.Join(dir, "interfaces.d", "*"))
@@ -98,19 +100,19 @@ func ifupdownFile(root, nic string) string {
 	return ""
 }
 
-// below is the path of a file as the host itself knows it.
+// below removes root from a path.
 func below(root, path string) string {
 	return strings.TrimPrefix(path, strings.TrimSuffix(filepath.Join("/", root), "/"))
 }
 
-// Write makes the files of the bridge what they are to be, and says whether
-// any of them changed and who rules the NIC. It is idempotent. A NIC that
-// nobody rules has no files; one of NetworkManager is fault.NeedsOperator.
+// Write creates or updates the files of the bridge. It reports whether any file
+// changed, and the NIC's manager. It is idempotent. A NIC without a manager
+// gets no files; a NIC of NetworkManager gives a fault.NeedsOperator error.
 func Write(root string, b Bridge) (m Manager, changed bool, err error) {
 	m, file := Ruler(root, b.NIC, b.Index)
 	own := ownFile(b)
 	if strings.HasSuffix(file, own) {
-		// Our own file rules it since; what counts is the person's.
+		// Our own file rules the NIC by now; use the administrator's file.
 		if file, err = personsFile(root, b.NIC, own); err != nil {
 			return m, false, err
 		}
@@ -137,8 +139,8 @@ func Write(root string, b Bridge) (m Manager, changed bool, err error) {
 			changed = true
 		}
 	}
-	// The NIC's own file is the last: a host that starts in between puts the
-	// NIC under no bridge that it cannot make.
+	// Write the NIC's own file last: a host that boots in between must not
+	// enslave the NIC to a bridge that it cannot create.
 	nic, others := apart(sortedKeys(files), own)
 	for _, name := range append(others, nic...) {
 		content := files[name]
@@ -164,14 +166,16 @@ func Write(root string, b Bridge) (m Manager, changed bool, err error) {
 	return m, changed, nil
 }
 
-// disabled ends the names of files that nobody reads any more: neither
-// systemd-networkd nor run-parts(8) takes a name that ends so.
+// disabled is the suffix of disabled files; neither systemd-networkd nor
+// run-parts(8) reads such a name.
 const disabled = ".off"
 
-// Disable takes the files of a bridge out of use, and says whether there are
-// any, in use or not. They are still known, until Remove. Idempotent.
+// Disable disables the files of a bridge, and reports whether there are any,
+// disabled or not. Bridges and NIC still find them, until Remove. It is
+// idempotent.
 func Disable(root, namespace, bridge string) (there bool, err error) {
-	// The NIC's own file is the first, for the reason that it is the last in Write.
+	// The NIC's own file goes first, for the same reason that Write writes it
+	// last.
 	nic, others := apart(owned(root, namespace, bridge), ownFile(Bridge{NIC: NIC(root, namespace, bridge)}))
 	for _, path := range append(nic, others...) {
 		there = true
@@ -185,7 +189,7 @@ func Disable(root, namespace, bridge string) (there bool, err error) {
 	return there, nil
 }
 
-// apart takes the NIC's own file from among those of the bridge.
+// apart separates the NIC's own file from the bridge's files.
 func apart(files []string, own string) (nic, others []string) {
 	for _, name := range files {
 		if strings.HasSuffix(name, own) {
@@ -197,13 +201,13 @@ func apart(files []string, own string) (nic, others []string) {
 	return nic, others
 }
 
-// Ruled says that systemd-networkd knows the NIC by our file.
+// Ruled reports whether systemd-networkd configures the NIC by our file.
 func Ruled(root string, b Bridge) bool {
 	_, file := Ruler(root, b.NIC, b.Index)
 	return strings.HasSuffix(file, ownFile(b))
 }
 
-// Remove removes the files of a bridge, and says whether there were any.
+// Remove removes the files of a bridge, and reports whether there were any.
 func Remove(root, namespace, bridge string) (changed bool, err error) {
 	for _, path := range owned(root, namespace, bridge) {
 		if err := atomicfile.Remove(path); err != nil {
@@ -214,16 +218,16 @@ func Remove(root, namespace, bridge string) (changed bool, err error) {
 	return changed, nil
 }
 
-// marking begins the line by which a file of ours is known.
+// marking begins the line that identifies a file of ours.
 const marking = "# hostler: bridge "
 
-// mark is in the first two lines of every file of ours. Two agents of one host
-// have different namespaces.
+// mark returns the mark in the first two lines of each of our files. Agents on
+// the same host have different namespaces.
 func mark(bridge, namespace string) string { return marking + bridge + " of " + namespace }
 
 func (b Bridge) mark() string { return mark(b.Name, b.Namespace) + " over " + b.NIC + "\n" }
 
-// Bridges names the bridges of a namespace that have files of ours.
+// Bridges returns the bridges of a namespace that have files of ours.
 func Bridges(root, namespace string) []string {
 	var names []string
 	for _, m := range marks(root) {
@@ -235,7 +239,7 @@ func Bridges(root, namespace string) []string {
 	return names
 }
 
-// NIC is the one under a bridge that has files of ours, "" without any.
+// NIC returns the NIC under a bridge that has files of ours, or "".
 func NIC(root, namespace, bridge string) string {
 	for _, m := range marks(root) {
 		if m.namespace == namespace && m.bridge == bridge {
@@ -263,8 +267,8 @@ func marks(root string) []marked {
 	return all
 }
 
-// owned are the files of one bridge: by name and by what they say, so that a
-// person's file of such a name stays.
+// owned returns the files of a bridge. It checks both name and mark, so that
+// an administrator's file with such a name stays.
 func owned(root, namespace, bridge string) []string {
 	return slices.DeleteFunc(candidates(root), func(path string) bool {
 		data, err := os.ReadFile(path)
