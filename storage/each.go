@@ -5,12 +5,12 @@ import (
 	"sync"
 )
 
-// atOnce is how many items of a call are worked on at a time: most of the work
-// is the kernel's and the disk's.
+// atOnce is the number of items that Several works on in parallel; most of the
+// work is the kernel's and the disk's.
 const atOnce = 4
 
-// Several is Each for items that do not stand in each other's way: a few of
-// them are answered at a time.
+// Several is Each for independent items: it works on up to atOnce items in
+// parallel.
 func Several[P, T any](ctx context.Context, items []P, one func(context.Context, P) (T, error)) []Result[T] {
 	results := make([]Result[T], len(items))
 	places := make(chan struct{}, atOnce)

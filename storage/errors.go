@@ -7,25 +7,25 @@ import (
 	"hostler/internal/fault"
 )
 
-// Holder is a process that keeps a device or a mount in use.
+// Holder is a process that keeps a device or a mount busy.
 type Holder struct {
 	PID     int
 	Command string
-	// Path is the file, directory or mount that it holds, as it sees it.
+	// Path is the held file, directory or mount, as the process sees it.
 	Path string
 }
 
 func (h Holder) String() string { return fmt.Sprintf("%s (pid %d) holds %s", h.Command, h.PID, h.Path) }
 
-// BusyError says that something is in use, and by whom. It is transient: the
-// end of a holder is when to try again.
+// BusyError says that an object is in use, and by which processes. It is
+// transient: a retry may succeed once a holder has ended.
 type BusyError struct {
 	// What is the device, path or id.
 	What string
-	// Holders is empty where the user could not be found: the kernel itself,
-	// or a process that is gone by now.
+	// Holders is empty if no user was found: the kernel itself holds the
+	// object, or the process has ended.
 	Holders []Holder
-	// Why adds what is known beyond the holders.
+	// Why adds a reason besides the holders.
 	Why string
 }
 
@@ -34,7 +34,7 @@ func (e *BusyError) Error() string {
 	if e.Why != "" {
 		text += ": " + e.Why
 	}
-	// A person reads the first few; callers have all of them.
+	// The message shows the first few; callers get all from Holders.
 	const shown = 5
 	var names []string
 	for _, h := range e.Holders[:min(len(e.Holders), shown)] {
@@ -54,11 +54,11 @@ func Busy(what, why string, holders []Holder) error {
 	return fault.Wrap(fault.Transient, &BusyError{What: what, Why: why, Holders: holders})
 }
 
-// SpaceError says that a filesystem of the host cannot hold something. It is
-// transient: space may be made.
+// SpaceError says that a filesystem of the host has too little free space. It
+// is transient: space may be freed.
 type SpaceError struct {
-	// Path is on the filesystem; Need and Free are in bytes, Free without
-	// what is kept for the host itself.
+	// Path is on the filesystem; Need and Free are in bytes, Free without the
+	// reserve of the host.
 	Path       string
 	Need, Free int64
 }
@@ -67,8 +67,8 @@ func (e *SpaceError) Error() string {
 	return fmt.Sprintf("%s are needed on the filesystem of %s, which has %s to give", Bytes(e.Need), e.Path, Bytes(e.Free))
 }
 
-// OwnedBy says whether an object found with the stamp found may be worked on
-// for ref: nil, or a fault.Conflict.
+// OwnedBy returns nil if an object with the stamp found belongs to ref, else
+// fault.Conflict.
 func (r Ref) OwnedBy(found Stamp) error {
 	if found == r.Stamp {
 		return nil
@@ -79,7 +79,8 @@ func (r Ref) OwnedBy(found Stamp) error {
 	return fault.New(fault.Conflict, "%s is that of an earlier declaration of this name (%s)", r.ID, found.UID)
 }
 
-// Warning is what a person should know before sparse volumes lock up, or "".
+// Warning warns the operator before sparse volumes run out of space on the
+// host, or returns "".
 func (s Space) Warning() string {
 	switch {
 	case s.Promised > 0 && s.Free < s.Total/20:
@@ -92,7 +93,7 @@ func (s Space) Warning() string {
 	return ""
 }
 
-// Bytes is a size for people.
+// Bytes formats a size for the user, e.g. "1.5 GiB".
 func Bytes(n int64) string {
 	units := []string{"KiB", "MiB", "GiB", "TiB", "PiB"}
 	if n < 1<<10 {

@@ -1,55 +1,55 @@
 package storage
 
-// Stamp says whose an object is.
+// Stamp identifies the owner of an object.
 type Stamp struct {
-	// Namespace is that of the agent.
+	// Namespace is the namespace of the agent.
 	Namespace string `json:"namespace"`
-	// UID is that of the declared object: a new one with an old name is
-	// another object.
+	// UID is the uid of the declared object: a new object with an old name has
+	// a new uid.
 	UID string `json:"uid"`
 }
 
-// Ref names one object.
+// Ref names an object.
 type Ref struct {
 	// ID is the object's name; see ValidateID.
 	ID    string `json:"id"`
 	Stamp Stamp  `json:"stamp"`
 }
 
-// VolumeParams says what volume to make.
+// VolumeParams describe a volume to create.
 type VolumeParams struct {
 	Ref
 	// Size is in bytes; it is rounded up to RoundSize.
 	Size int64
-	// Sparse volumes take space of the host only as they are written; others
-	// have all of theirs from the start.
+	// Sparse volumes take space of the host only as data is written; other
+	// volumes take all of it at creation.
 	Sparse bool
-	// Record is kept beside the stamp; see Recorder.
+	// Record is stored beside the stamp; see Recorder.
 	Record string
-	// Progress, when set, is told how many bytes of how many are done.
+	// Progress, if set, receives the bytes done and the total.
 	Progress func(done, total int64)
 }
 
-// Volume is a volume as it was found.
+// Volume is an observed volume.
 type Volume struct {
 	Ref
-	// Size is what the volume holds, Allocated what it takes of the host now,
-	// both in bytes.
+	// Size is the volume's capacity, Allocated its present use of the host's
+	// space, both in bytes.
 	Size, Allocated int64
 	Sparse          bool
-	// Path is where its data is on the host.
+	// Path is the place of the data on the host.
 	Path string
-	// Attachments holds one entry, or none; more where somebody else attached
-	// the volume again.
+	// Attachments holds at most one entry, unless another process attached the
+	// volume again.
 	Attachments []VolumeAttachment
-	// Record is what the caller last kept beside the stamp.
+	// Record is the text that the caller last stored beside the stamp.
 	Record string
-	// Problem says what is wrong with the volume itself, such as data that
-	// somebody removed; empty when nothing is.
+	// Problem describes a defect of the volume itself, such as removed data;
+	// empty: no defect.
 	Problem string
 }
 
-// VolumeAttachParams says how to attach a volume.
+// VolumeAttachParams describe how to attach a volume.
 type VolumeAttachParams struct {
 	Ref
 	ReadOnly bool
@@ -57,115 +57,118 @@ type VolumeAttachParams struct {
 
 // VolumeAttachment is a volume's block device.
 type VolumeAttachment struct {
-	// Device is its path, such as /dev/loop3, and changes from one start of
-	// the host to the next.
+	// Device is the path, such as /dev/loop3; it may change when the host
+	// restarts.
 	Device       string
 	Major, Minor uint32
 	ReadOnly     bool
-	// DirectIO says that the device does not fill the page cache twice.
+	// DirectIO: the device bypasses the page cache, so data is cached only
+	// once.
 	DirectIO bool
 }
 
-// FilesystemParams says what filesystem to make.
+// FilesystemParams describe a filesystem to create.
 type FilesystemParams struct {
 	Ref
-	// Size is in bytes, where the source does not take it from Device.
+	// Size is in bytes, unless the source takes it from Device.
 	Size int64
 	// Type, Device and Wipe are for filesystems on a volume. Device is the
-	// volume's block device as it is now.
+	// present path of the volume's block device.
 	Type   string
 	Device string
-	// Wipe lets foreign data on the device be destroyed.
+	// Wipe allows the destruction of foreign data on the device.
 	Wipe bool
-	// Anew: a person knows that what was made is gone, and has it made again,
-	// empty, where the device is proven blank.
+	// Anew: the operator knows that the data is lost and asked for a new, empty
+	// filesystem on a device that is proven blank.
 	Anew bool
-	// Record is kept beside the stamp; see Recorder.
+	// Record is stored beside the stamp; see Recorder.
 	Record string
-	// Progress, when set, is told in words how far it is.
+	// Progress, if set, receives short texts about the progress.
 	Progress func(message string)
 }
 
-// Filesystem is a filesystem as it was found.
+// Filesystem is an observed filesystem.
 type Filesystem struct {
 	Ref
 	Type string
-	// Size and Free are in bytes; Free is 0 while it is not mounted.
+	// Size and Free are in bytes; Free is 0 while the filesystem is not
+	// mounted.
 	Size, Free int64
-	// Growable is how many bytes its device is larger than it, where growing
-	// would gain something; 0 while it is not mounted.
+	// Growable is the number of bytes by which the device exceeds the
+	// filesystem, if growing would gain space; 0 while not mounted.
 	Growable int64
-	// UUID and Label are what the filesystem on a device bears.
+	// UUID and Label are those of a filesystem on a device.
 	UUID, Label string
 	Attachments []FilesystemAttachment
-	// Held is a block device that the source still has of the host for it
-	// though nobody was given its mount; Detach gives it back.
+	// Held is a block device of the host that the source keeps attached for
+	// this filesystem although no caller has its mount; Detach releases it.
 	Held string
-	// Options are those that it was mounted with; nil while it is not mounted,
-	// or when that is not known.
+	// Options are the options of the mount; nil while not mounted or if they
+	// are not known.
 	Options []string
-	// Record is what the caller last kept beside the stamp.
+	// Record is the text that the caller last stored beside the stamp.
 	Record string
-	// Problem says what is wrong with the filesystem itself; empty when
-	// nothing is.
+	// Problem describes a defect of the filesystem itself; empty: no defect.
 	Problem string
-	// Unmade: its making was interrupted before anything could be kept in it;
-	// Create goes on with it.
+	// Unmade: the creation was interrupted before any data could be stored;
+	// Create continues it.
 	Unmade bool
 }
 
-// FilesystemAttachParams says where to mount a filesystem.
+// FilesystemAttachParams describe where to mount a filesystem.
 type FilesystemAttachParams struct {
 	Ref
 	// Path is absolute; see ValidatePath.
 	Path string
-	// Device is the volume's block device as it is now, where it is on one.
+	// Device is the present path of the volume's block device, if the
+	// filesystem is on a volume.
 	Device   string
 	ReadOnly bool
 	// Options are mount options, one per entry.
 	Options []string
 }
 
-// FilesystemAttachment is one mount of a filesystem.
+// FilesystemAttachment is a mount of a filesystem.
 type FilesystemAttachment struct {
 	Path     string
 	Device   string
 	ReadOnly bool
-	// Unrestricted: the mount lacks an option of mounts.Restrict, as one that an
-	// earlier version made does. Attach restricts it while it is in use.
+	// Unrestricted: the mount lacks an option of mounts.Restrict, e.g. because
+	// an earlier version of the agent made it. Attach adds the options even
+	// while the mount is in use.
 	Unrestricted bool
 	// Size and Free are in bytes.
 	Size, Free int64
 }
 
-// RecordParams says what to keep beside the stamp of an object.
+// RecordParams describe the text to store beside an object's stamp.
 type RecordParams struct {
 	Ref
 	Record string
 }
 
-// DetachParams says what to take away.
+// DetachParams describe an attachment to remove.
 type DetachParams struct {
 	Ref
-	// Path is the mount of a filesystem; empty means all of its mounts, and
-	// is all there is for volumes.
+	// Path is the mount of a filesystem; empty means all of its mounts. It is
+	// always empty for volumes.
 	Path string
-	// Force takes it out of sight although it is in use: the users keep what
-	// they have open, and the last of them frees it.
+	// Force detaches although the object is in use: its users keep their open
+	// files, and the last user frees it.
 	Force bool
 }
 
-// GrowParams says how large an object is to be, in bytes.
+// GrowParams describe the new size of an object, in bytes.
 type GrowParams struct {
 	Ref
 	Size     int64
 	Progress func(done, total int64)
 }
 
-// Space is how full a filesystem of the host is, in bytes.
+// Space is the use of a filesystem of the host, in bytes.
 type Space struct {
 	Path        string
 	Total, Free int64
-	// Promised is what sparse volumes may still come to need.
+	// Promised is the space that sparse volumes may still take.
 	Promised int64
 }

@@ -8,12 +8,12 @@ import (
 	"hostler/internal/fault"
 )
 
-// Unit is what sizes are rounded up to: the page of most machines and the
-// block of most filesystems.
+// Unit is the rounding unit of sizes in bytes: the page size of most machines
+// and the block size of most filesystems.
 const Unit = 4096
 
-// The bounds of a size, in bytes. No filesystem of a host holds a file of
-// more than 8 EiB; the upper bound leaves room to compute.
+// The bounds of a size, in bytes. Linux files cannot exceed 8 EiB; the upper
+// bound leaves room for arithmetic.
 const (
 	MinSize = 1 << 20
 	MaxSize = 1 << 60
@@ -24,7 +24,7 @@ var (
 	stampForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 )
 
-// ValidateID refuses ids that are no plain names. Ids become parts of paths.
+// ValidateID refuses ids that are not plain names. Ids become parts of paths.
 func ValidateID(id string) error {
 	if !idForm.MatchString(id) {
 		return fault.New(fault.Invalid, "%q is no id: it must be a lower case letter followed by up to 62 lower case letters, digits and dashes", id)
@@ -32,7 +32,7 @@ func ValidateID(id string) error {
 	return nil
 }
 
-// Validate refuses ids and stamps that are not in order.
+// Validate refuses malformed ids and stamps.
 func (r Ref) Validate() error {
 	if err := ValidateID(r.ID); err != nil {
 		return err
@@ -43,7 +43,7 @@ func (r Ref) Validate() error {
 	return nil
 }
 
-// ValidateSize refuses sizes, in bytes, out of bounds.
+// ValidateSize refuses sizes, in bytes, that are out of bounds.
 func ValidateSize(size int64) error {
 	switch {
 	case size < MinSize:
