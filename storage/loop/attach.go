@@ -27,7 +27,7 @@ func (s *Source) Attach(ctx context.Context, volumes []storage.VolumeAttachParam
 	})
 }
 
-// attach never changes the data file, whatever happens.
+// attach never changes the data file.
 func (s *Source) attach(ctx context.Context, p storage.VolumeAttachParams) (storage.VolumeAttachment, error) {
 	var none storage.VolumeAttachment
 	rec, err := s.owned(p.Ref)
@@ -62,7 +62,7 @@ func (s *Source) attach(ctx context.Context, p storage.VolumeAttachParams) (stor
 	if err != nil {
 		return none, err
 	}
-	// Somebody else may have attached it again, otherwise.
+	// Another process may have attached the file again in another mode.
 	all = slices.DeleteFunc(all, func(d device) bool { return !d.backedBy(info) })
 	slices.SortStableFunc(all, func(a, b device) int {
 		fits := map[bool]int{true: 0, false: 1}
@@ -109,7 +109,8 @@ func (s *Source) attach(ctx context.Context, p storage.VolumeAttachParams) (stor
 	return s.attachment(d), nil
 }
 
-// adopt makes sure that a device found attached stays so.
+// adopt clears autoclear on a device that was found attached, so that the
+// device stays.
 func (s *Source) adopt(d device) error {
 	if d.status.Flags&unix.LO_FLAGS_AUTOCLEAR == 0 {
 		return nil
@@ -125,9 +126,8 @@ func (s *Source) adopt(d device) error {
 	return nil
 }
 
-// noDiscard keeps what a user of the device gives back from being taken out
-// of the file: an allocated volume stays allocated. A kernel that refuses
-// costs only that.
+// noDiscard stops discards on the device from freeing blocks of the file: an
+// allocated volume stays allocated. A kernel that refuses is no error.
 func (s *Source) noDiscard(number int) {
 	path := filepath.Join(s.o.Sys, "block", "loop"+strconv.Itoa(number), "queue/discard_max_bytes")
 	if err := os.WriteFile(path, []byte("0\n"), 0); err != nil {

@@ -15,8 +15,8 @@ import (
 	"hostler/storage/records"
 )
 
-// step is how many bytes are allocated at a time, so that progress can be
-// told and a long allocation ends with its context.
+// step is the number of bytes per allocation call. Between calls the source
+// reports progress and checks the context.
 const step = 256 << 20
 
 // Create implements storage.VolumeSource.
@@ -36,13 +36,14 @@ func (s *Source) create(ctx context.Context, p storage.VolumeParams) error {
 	if err := records.MakeDir(s.o.Dir); err != nil {
 		return explain(err, s.o.Dir)
 	}
-	// What was being destroyed is not taken for data: the destroying ends first.
+	// An interrupted destruction is finished first, so that its data is not
+	// taken for the new volume's.
 	if rec, err := s.owned(p.Ref); err == nil && rec.Destroying {
 		if err := s.destroy(ctx, p.Ref); err != nil {
 			return err
 		}
 	}
-	// The temporary file is the lock of everybody who makes this volume.
+	// The temporary file is the lock of all processes that create this volume.
 	temp, err := s.openTemp(ctx, p.ID)
 	if err != nil {
 		return explain(err, s.o.Dir)
@@ -60,8 +61,8 @@ func (s *Source) create(ctx context.Context, p storage.VolumeParams) error {
 
 func (s *Source) tempPath(id string) string { return filepath.Join(s.o.Dir, id+tempSuffix) }
 
-// openTemp opens and locks the file in which the volume comes into being. One
-// left behind by a crash is taken over.
+// openTemp opens and locks the temporary file of the new volume. It reuses a
+// file that a crash left behind.
 func (s *Source) openTemp(ctx context.Context, id string) (*os.File, error) {
 	path := s.tempPath(id)
 	for {
@@ -73,7 +74,7 @@ func (s *Source) openTemp(ctx context.Context, id string) (*os.File, error) {
 			_ = f.Close()
 			return nil, err
 		}
-		// Whoever had it before has renamed or removed it.
+		// The previous holder of the lock may have renamed or removed the file.
 		held, err := f.Stat()
 		named, err2 := os.Lstat(path)
 		if err == nil && err2 == nil && os.SameFile(held, named) && held.Mode().IsRegular() {
@@ -89,7 +90,8 @@ func (s *Source) openTemp(ctx context.Context, id string) (*os.File, error) {
 	}
 }
 
-// exists says whether the volume is there already, whole and r's own.
+// exists reports whether the volume already exists, complete and with r's
+// stamp.
 func (s *Source) exists(r storage.Ref) (bool, error) {
 	rec, found, err := s.records.Get(r.ID)
 	if err != nil {
@@ -105,7 +107,7 @@ func (s *Source) exists(r storage.Ref) (bool, error) {
 		return false, nil
 	}
 	if err := r.OwnedBy(rec.Stamp); err != nil {
-		// A stamp without data keeps nothing that could be lost.
+		// A stamp without data protects nothing.
 		if statErr != nil && rec.Stamp.Namespace == r.Stamp.Namespace {
 			return false, nil
 		}
@@ -117,11 +119,11 @@ func (s *Source) exists(r storage.Ref) (bool, error) {
 	return statErr == nil, nil
 }
 
-// make allocates the file and gives it its name: the stamp first, so that
-// data under the name always has one.
+// make allocates the file and then renames it. The stamp is written before the
+// rename, so that named data always has a stamp.
 func (s *Source) make(ctx context.Context, p storage.VolumeParams, temp *os.File) error {
 	size := storage.RoundSize(p.Size)
-	// What a crash left is not kept: it may be larger, or not all zeros.
+	// Data that a crash left is dropped: it may be larger, or not all zeros.
 	if err := temp.Truncate(0); err != nil {
 		return fmt.Errorf("cannot empty the file: %w", err)
 	}
@@ -150,8 +152,8 @@ func (s *Source) make(ctx context.Context, p storage.VolumeParams, temp *os.File
 	return nil
 }
 
-// allocate makes the file reach from one size to another. When it fails the
-// file has its old size again.
+// allocate extends the file from one size to another. On failure it restores
+// the old size.
 func (s *Source) allocate(ctx context.Context, f *os.File, from, to int64, sparse bool, progress func(done, total int64)) (err error) {
 	defer func() {
 		if err != nil {
@@ -192,7 +194,7 @@ func (s *Source) allocate(ctx context.Context, f *os.File, from, to int64, spars
 	return nil
 }
 
-// explain gives an error of a full or read-only filesystem its kind.
+// explain gives errors of a full or read-only filesystem their kind.
 func explain(err error, dir string) error {
 	var space *storage.SpaceError
 	switch {

@@ -29,8 +29,8 @@ func (s *Source) Detach(ctx context.Context, volumes []storage.DetachParams) []e
 }
 
 func (s *Source) detach(ctx context.Context, p storage.DetachParams) error {
-	// A volume that is gone, or that another declaration has under this name
-	// now, may still have devices that bear the mark.
+	// A volume that was removed, or whose name another declaration took, may
+	// still have devices with its mark.
 	_, err := s.owned(p.Ref)
 	if err != nil && !fault.Is(err, fault.NotFound) {
 		return err
@@ -42,7 +42,7 @@ func (s *Source) detach(ctx context.Context, p storage.DetachParams) error {
 	if err != nil {
 		return err
 	}
-	// All of them are tried; the first failure is told.
+	// All devices are tried; the first failure is returned.
 	var failed error
 	for _, d := range devices {
 		if err := s.clear(ctx, d, p); err != nil && failed == nil {
@@ -52,9 +52,10 @@ func (s *Source) detach(ctx context.Context, p storage.DetachParams) error {
 	return failed
 }
 
-// of finds every device of a volume: those with its file behind them, and
-// those that bear its mark though the file is another one or gone. One that is
-// on its way out by force is none any more.
+// of finds every device of a volume: devices whose backing file is the
+// volume's, and devices with the volume's mark whose file was replaced or
+// removed. It leaves out devices after a forced detach: these disappear with
+// their last user.
 func (s *Source) of(r storage.Ref) ([]device, error) {
 	all, err := s.devices()
 	if err != nil {
@@ -64,7 +65,7 @@ func (s *Source) of(r storage.Ref) ([]device, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("cannot look at the data: %w", err)
 	}
-	// An unstamped file is somebody else's, and so is its device.
+	// An unstamped file belongs to another program, and so does its device.
 	if _, found, _ := s.records.Get(r.ID); !found {
 		info = nil
 	}
@@ -77,17 +78,17 @@ func (s *Source) of(r storage.Ref) ([]device, error) {
 	return devices, nil
 }
 
-// clear takes the file from behind a device. The kernel puts that off, and
-// says nothing, while anybody has the device open: so users are looked for
-// first, and the end is looked at.
+// clear detaches the file from a device. While the device is open, the kernel
+// postpones the detachment without an error; so clear looks for users first and
+// checks the result afterwards.
 func (s *Source) clear(ctx context.Context, d device, p storage.DetachParams) error {
 	deadline := time.Now().Add(s.o.Patience)
 	for {
 		err := s.tryClear(d, p)
 		var busy *storage.BusyError
-		// Somebody who only looks at the device, as udev does and as this
-		// process does for other volumes, is gone soon; another process or a
-		// mount is not waited for.
+		// Short-lived users, such as udev or another goroutine of this process
+		// that reads the device, close it soon and are waited for. Other
+		// processes and mounts are not waited for.
 		if !errors.As(err, &busy) || slices.ContainsFunc(busy.Holders, notOurs) || busy.Why != "" || time.Now().After(deadline) {
 			return err
 		}
@@ -116,12 +117,12 @@ func (s *Source) tryClear(d device, p storage.DetachParams) error {
 			_ = f.Close()
 		}
 	}()
-	// udev takes a shared lock while it probes and leaves alone what is
-	// locked exclusively.
+	// udev takes a shared lock while it probes and skips devices with an
+	// exclusive lock.
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil && !p.Force {
 		return storage.Busy(path, "", nil)
 	}
-	// The number may have gone to another file since it was looked at.
+	// The number may belong to another file by now.
 	now, err := unix.IoctlLoopGetStatus64(int(f.Fd()))
 	if errors.Is(err, unix.ENXIO) {
 		return nil
@@ -152,8 +153,8 @@ func (s *Source) tryClear(d device, p storage.DetachParams) error {
 		s.o.Log.Info("Detached a device.", "device", path)
 		return nil
 	}
-	// Somebody opened it in between: what was asked for behind their back is
-	// taken back.
+	// Another process opened the device meanwhile: cancel the postponed
+	// detachment.
 	if f, err := s.openDevice(d.number, os.O_RDONLY); err == nil {
 		_ = keep(f)
 		_ = f.Close()
@@ -161,9 +162,9 @@ func (s *Source) tryClear(d device, p storage.DetachParams) error {
 	return storage.Busy(path, "", mounts.Holders(s.o.Proc, mounts.Used{FS: number, Block: number, Device: path}))
 }
 
-// unused returns a BusyError when the device is mounted or open, or when
-// anybody holds a file of a filesystem on it: one that was unmounted lazily is
-// mounted nowhere and yet in use.
+// unused returns a BusyError if the device is mounted or open, or if a process
+// holds a file of a filesystem on it. A lazily unmounted filesystem appears in
+// no mount table and is still in use.
 func (s *Source) unused(path string, number uint64) error {
 	table, err := mounts.Read(s.o.Proc)
 	if err != nil {
@@ -228,8 +229,8 @@ func (s *Source) destroy(ctx context.Context, r storage.Ref) error {
 	return nil
 }
 
-// removeTemp removes what an interrupted create left, unless somebody creates
-// just now.
+// removeTemp removes the file of an interrupted creation. It waits for a
+// creation in progress.
 func (s *Source) removeTemp(ctx context.Context, id string) error {
 	f, err := os.OpenFile(s.tempPath(id), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -22,15 +22,15 @@ import (
 	"hostler/storage"
 )
 
-// loopMajor is the number of the loop driver, from the kernel's list of
+// loopMajor is the major number of the loop driver, from the kernel's list of
 // devices.
 const loopMajor = 7
 
-// tries bounds how often a free device is asked for: the number that the
-// kernel gives is a hint, others may take the device first.
+// tries bounds the attempts to get a free device: the kernel's number is a
+// hint, and other processes may take the device first.
 const tries = 64
 
-// device is one loop device that has a file behind it.
+// device is a loop device with a backing file.
 type device struct {
 	number int
 	status unix.LoopInfo64
@@ -38,8 +38,8 @@ type device struct {
 
 func (d device) readOnly() bool { return d.status.Flags&unix.LO_FLAGS_READ_ONLY != 0 }
 
-// mark is what a loop device of ours bears, so that it is known even when its
-// file is gone: the kernel keeps 63 bytes.
+// mark is the name in a loop device that identifies it even when its file is
+// missing. The kernel stores 63 bytes of it.
 func mark(r storage.Ref) string {
 	sum := sha256.Sum256([]byte(r.Stamp.Namespace + "\x00" + r.Stamp.UID + "\x00" + r.ID))
 	text := "hostler:" + hex.EncodeToString(sum[:8]) + ":" + r.ID
@@ -50,14 +50,14 @@ func (d device) marked(r storage.Ref) bool {
 	return unix.ByteSliceToString(d.status.File_name[:]) == mark(r)
 }
 
-// leaving says whether a device with r's mark goes away with the last who has
-// it open: after a detach by force, and until its setting up is over.
+// leaving reports whether a device with r's mark disappears with its last user:
+// after a forced detach, and while it is being set up.
 func (d device) leaving(r storage.Ref) bool {
 	return d.marked(r) && d.status.Flags&unix.LO_FLAGS_AUTOCLEAR != 0
 }
 
-// belongs says whether a device is the volume's, whose file is info where it is
-// there.
+// belongs reports whether a device is the volume's. info is the volume's file,
+// or nil.
 func (d device) belongs(r storage.Ref, info fs.FileInfo) bool {
 	return !d.leaving(r) && (d.marked(r) || info != nil && d.backedBy(info))
 }
@@ -75,8 +75,7 @@ func blocks(info fs.FileInfo) int64 {
 	return s.Blocks
 }
 
-// devices lists the loop devices that have a file behind them, all of them or
-// an error.
+// devices lists all loop devices that have a backing file, or returns an error.
 func (s *Source) devices() ([]device, error) {
 	all, err := os.ReadDir(filepath.Join(s.o.Sys, "block"))
 	if err != nil {
@@ -90,8 +89,7 @@ func (s *Source) devices() ([]device, error) {
 		if !ok || err != nil {
 			continue
 		}
-		// A device that was used and is not has no such folder; there may be
-		// hundreds.
+		// An unused loop device has no such directory; there may be hundreds.
 		if unix.Access(filepath.Join(s.o.Sys, "block", name, "loop"), unix.F_OK) != nil {
 			continue
 		}
@@ -108,8 +106,8 @@ func (s *Source) devices() ([]device, error) {
 	return found, nil
 }
 
-// ourFile says whether the kernel names a file of ours behind a device. It
-// cannot be told by the device itself when that may not be opened.
+// ourFile reports whether sysfs shows a file of this source behind a device,
+// for devices that the process may not open.
 func (s *Source) ourFile(name string) bool {
 	file, err := os.ReadFile(filepath.Join(s.o.Sys, "block", name, "loop", "backing_file"))
 	return err != nil || strings.HasPrefix(string(file), s.o.Dir+"/")
@@ -132,8 +130,8 @@ func (s *Source) path(number int) string {
 	return filepath.Join(s.o.Dev, "loop"+strconv.Itoa(number))
 }
 
-// openDevice opens the device node, and makes it where nobody else does: a
-// host without udev and devtmpfs has only the first few.
+// openDevice opens the device node, and creates it if it is missing: a host
+// without udev and devtmpfs has nodes for only the first few devices.
 func (s *Source) openDevice(number, flags int) (*os.File, error) {
 	path := s.path(number)
 	f, err := os.OpenFile(path, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
@@ -155,8 +153,8 @@ func (s *Source) openDevice(number, flags int) (*os.File, error) {
 	return f, nil
 }
 
-// bind puts the file behind a free device. The device goes away with the
-// returned descriptor until keep was called.
+// bind attaches the file to a free device. Until keep is called, the device
+// disappears when the returned descriptor is closed.
 func (s *Source) bind(ctx context.Context, backing *os.File, r storage.Ref, readOnly bool) (*os.File, int, error) {
 	control, err := os.OpenFile(filepath.Join(s.o.Dev, "loop-control"), os.O_RDWR, 0)
 	if err != nil {
@@ -171,7 +169,8 @@ func (s *Source) bind(ctx context.Context, backing *os.File, r storage.Ref, read
 		flags = os.O_RDONLY
 		config.Info.Flags |= unix.LO_FLAGS_READ_ONLY
 	}
-	// Callers of this process need not take numbers from each other.
+	// The lock keeps goroutines of this process from racing for the same
+	// number.
 	s.binding.Lock()
 	defer s.binding.Unlock()
 	var last error
@@ -190,7 +189,7 @@ func (s *Source) bind(ctx context.Context, backing *os.File, r storage.Ref, read
 			}
 			_ = f.Close()
 		}
-		// Others took the number, or the node is on its way.
+		// Another process took the number, or the node does not exist yet.
 		last = err
 		if !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.ENXIO) && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.EINTR) {
 			return nil, 0, fmt.Errorf("cannot set up %s: %w", s.path(number), err)
@@ -202,8 +201,8 @@ func (s *Source) bind(ctx context.Context, backing *os.File, r storage.Ref, read
 	return nil, 0, fault.New(fault.Transient, "no loop device was free in %d tries: %w", tries, last)
 }
 
-// keep lets the device outlive the descriptor: autoclear is for the time of
-// setting up only, when a crash must leave nothing behind.
+// keep lets the device outlive the descriptor. Autoclear is only for the
+// set-up, during which a crash must leave no device behind.
 func keep(f *os.File) error {
 	status, err := unix.IoctlLoopGetStatus64(int(f.Fd()))
 	if err != nil {
@@ -213,8 +212,8 @@ func keep(f *os.File) error {
 	return unix.IoctlLoopSetStatus64(int(f.Fd()), status)
 }
 
-// release has the device go away with the last who has it open, whoever set it
-// up; see leaving.
+// release makes the device disappear with its last user, whichever process set
+// it up; see leaving.
 func release(f *os.File, r storage.Ref) error {
 	status, err := unix.IoctlLoopGetStatus64(int(f.Fd()))
 	if err != nil {

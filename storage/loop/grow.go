@@ -11,7 +11,7 @@ import (
 	"hostler/storage"
 )
 
-// GrowVolumes implements storage.VolumeGrower. Devices of the volume show the
+// GrowVolumes implements storage.VolumeGrower. The volume's devices have the
 // new size when it returns.
 func (s *Source) GrowVolumes(ctx context.Context, volumes []storage.GrowParams) []storage.Result[storage.Volume] {
 	return storage.Each(ctx, volumes, func(ctx context.Context, p storage.GrowParams) (storage.Volume, error) {
@@ -55,7 +55,8 @@ func (s *Source) grow(ctx context.Context, p storage.GrowParams) error {
 		if err := s.guard(size, allocated, rec.Sparse); err != nil {
 			return err
 		}
-		// Nothing beyond the old size is in use before the devices are told.
+		// The devices show the new size only later, so no data is beyond the
+		// old size yet.
 		if err := s.allocate(ctx, f, has, size, rec.Sparse, p.Progress); err != nil {
 			return err
 		}
@@ -82,7 +83,7 @@ func (s *Source) grow(ctx context.Context, p storage.GrowParams) error {
 	return nil
 }
 
-// tell makes a device look at the size of its file again.
+// tell makes a device read the size of its file again.
 func (s *Source) tell(d device) error {
 	f, err := s.openDevice(d.number, os.O_RDONLY)
 	if err != nil {

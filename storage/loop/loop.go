@@ -1,11 +1,10 @@
 // Package loop provides volumes that are files of the host, attached as loop
 // devices.
 //
-// A volume is two files: ID.img holds the data, ID.json the stamp. The data
-// file comes into being under its name only when it is whole. Which device
-// belongs to a volume is never remembered but found: by the device and inode
-// of the file behind it, or by the mark left in the loop device when the file
-// is gone.
+// A volume consists of two files: ID.img holds the data, ID.json the stamp. The
+// data file gets its name only when it is complete. The device of a volume is
+// never stored but found: by the device number and inode of its backing file,
+// or, if the file is missing, by the mark in the loop device.
 package loop
 
 import (
@@ -31,26 +30,26 @@ const (
 	tempSuffix = suffix + paths.TempSuffix
 )
 
-// Options says where a source works.
+// Options are the settings of a source.
 type Options struct {
-	// Dir holds the files; absolute, made with mode 0700.
+	// Dir holds the files; absolute, created with mode 0700.
 	Dir string
-	// Namespace is the one whose volumes are listed.
+	// Namespace is the namespace of the listed volumes.
 	Namespace string
-	// Dev, Sys and Proc are /dev, /sys and /proc unless told otherwise.
+	// Dev, Sys and Proc default to /dev, /sys and /proc.
 	Dev, Sys, Proc string
-	// Reserve says how many bytes of a filesystem of so many are kept for the
-	// host itself; nil means a twentieth, at most 1 GiB.
+	// Reserve returns the bytes to keep free for the host on a filesystem of
+	// the given size; nil means 5 %, at most 1 GiB.
 	Reserve func(total int64) int64
-	// Patience is how long a detach waits for somebody who only looks at the
-	// device; 0 means 5 s.
+	// Patience is how long a detach waits for short-lived users of the device;
+	// 0 means 5 s.
 	Patience time.Duration
 	// Log may be nil.
 	Log *slog.Logger
 }
 
-// Source is a storage.VolumeSource of loop devices. It may be used by many
-// callers at once, in several processes too.
+// Source is a storage.VolumeSource of loop devices. It is safe for concurrent
+// use, also by several processes.
 type Source struct {
 	o       Options
 	records records.Folder[record]
@@ -66,19 +65,19 @@ var (
 	_ storage.SpaceReporter   = (*Source)(nil)
 )
 
-// record is the stamp beside a volume's data.
+// record is the content of ID.json.
 type record struct {
 	Stamp  storage.Stamp `json:"stamp"`
 	Size   int64         `json:"size"`
 	Sparse bool          `json:"sparse,omitempty"`
-	// Record is the caller's; see storage.Recorder.
+	// Record is the caller's text; see storage.Recorder.
 	Record string `json:"record,omitempty"`
-	// Destroying is set before the data goes, so that data that is missing
-	// without it is known to have been taken by somebody else.
+	// Destroying is set before the data is deleted. If data is missing without
+	// it, another program removed the data.
 	Destroying bool `json:"destroying,omitempty"`
 }
 
-// New returns a source; nothing is touched yet.
+// New returns a source; it does not access the host.
 func New(o Options) *Source {
 	orDefault := func(s *string, fallback string) {
 		if *s == "" {
@@ -120,7 +119,7 @@ func (s *Source) validate(r storage.Ref) error {
 
 func (s *Source) image(id string) string { return filepath.Join(s.o.Dir, id+suffix) }
 
-// owned reads the record of a volume that must exist and be r's.
+// owned reads the record of a volume that must exist with r's stamp.
 func (s *Source) owned(r storage.Ref) (record, error) {
 	if err := s.validate(r); err != nil {
 		return record{}, err
@@ -139,8 +138,8 @@ func (s *Source) owned(r storage.Ref) (record, error) {
 }
 
 // hold locks a volume against other processes until the returned file is
-// closed. The lock has a descriptor of its own: one given to a loop device
-// would keep it for as long as the device is there.
+// closed. The lock has its own descriptor: a loop device would keep a shared
+// descriptor locked as long as the device exists.
 func (s *Source) hold(ctx context.Context, id string) (*os.File, error) {
 	f, err := s.open(id, os.O_RDONLY)
 	if err != nil {
@@ -175,7 +174,8 @@ func lost(path string) error {
 	return fault.New(fault.NeedsOperator, "%s is gone: somebody removed it; put it back, or remove the volume", path)
 }
 
-// lock takes the lock of an open file; the kernel frees it with the file.
+// lock locks an open file; the kernel releases the lock when the file is
+// closed.
 func lock(ctx context.Context, f *os.File) error {
 	for {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)

@@ -11,8 +11,8 @@ import (
 	"hostler/storage"
 )
 
-// List implements storage.VolumeSource. A volume whose record is damaged or
-// whose data is gone is listed with its problem.
+// List implements storage.VolumeSource. A volume with a damaged record or
+// missing data is listed with its problem.
 func (s *Source) List(context.Context) ([]storage.Volume, error) {
 	ids, err := s.records.IDs()
 	if err != nil || len(ids) == 0 {
@@ -65,7 +65,7 @@ func (s *Source) volume(id string, rec record, devices []device) storage.Volume 
 	v.Allocated = allocated
 	switch {
 	case rec.Destroying:
-		// What was said of it holds no more.
+		// The stored declaration no longer applies.
 		v.Problem, v.Record = "it is being destroyed", ""
 	case errors.Is(err, fs.ErrNotExist):
 		v.Problem = lost(v.Path).Error()

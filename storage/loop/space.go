@@ -31,8 +31,8 @@ func (s *Source) Space(context.Context) (storage.Space, error) {
 	return space, nil
 }
 
-// guard refuses what the filesystem cannot hold: of an allocated volume all
-// must be free now, a sparse one must at least fit into the whole.
+// guard refuses volumes that do not fit: the size of an allocated volume must
+// be free now, a sparse volume must at least fit on the empty filesystem.
 func (s *Source) guard(size, has int64, sparse bool) error {
 	total, free, err := s.usage()
 	if err != nil {
@@ -49,7 +49,8 @@ func (s *Source) guard(size, has int64, sparse bool) error {
 	return nil
 }
 
-// usage asks the folder, or the nearest one above it that exists.
+// usage returns the space of Dir's filesystem, or of its nearest existing
+// parent's.
 func (s *Source) usage() (total, free int64, err error) {
 	for dir := s.o.Dir; ; dir = filepath.Dir(dir) {
 		total, free, err = mounts.Usage(dir)
@@ -59,7 +60,7 @@ func (s *Source) usage() (total, free int64, err error) {
 	}
 }
 
-// fileSize returns what the file holds and what it takes, in bytes.
+// fileSize returns the file's size and its allocated space, in bytes.
 func fileSize(path string) (size, allocated int64, err error) {
 	info, err := os.Lstat(path)
 	if err != nil {
