@@ -51,7 +51,7 @@ func (s *Source) attach(ctx context.Context, p storage.FilesystemAttachParams) (
 	if p.ReadOnly {
 		bits |= unix.MS_RDONLY
 	}
-	// Numbers of devices change: what is on it says whether it is the one.
+	// Device numbers change: the UUID on the device identifies the filesystem.
 	if err := s.verify(ctx, rec, p.Device); err != nil {
 		return none, err
 	}
@@ -77,7 +77,7 @@ func (s *Source) attach(ctx context.Context, p storage.FilesystemAttachParams) (
 	return a, err
 }
 
-// mount mounts the device, unless it is there already.
+// mount mounts the device, unless it is mounted at the path already.
 func (s *Source) mount(ctx context.Context, p storage.FilesystemAttachParams, rec record, bits uintptr, data string) (mounted bool, err error) {
 	table, err := mounts.Read(s.o.Proc)
 	if err != nil {
@@ -155,7 +155,7 @@ func (s *Source) detach(p storage.DetachParams) error {
 	if err != nil {
 		return err
 	}
-	// The last mounted is the uppermost.
+	// Of stacked mounts, the last mounted is unmounted first.
 	ours := mountsOf(rec, table, newProbes())
 	var failed error
 	for _, m := range slices.Backward(ours) {
@@ -186,8 +186,8 @@ func (s *Source) detach(p storage.DetachParams) error {
 	return s.records.Put(p.ID, rec)
 }
 
-// Destroy implements storage.FilesystemSource. The filesystem itself stays on
-// its volume.
+// Destroy implements storage.FilesystemSource. It removes the record; the data
+// stays on the volume.
 func (s *Source) Destroy(ctx context.Context, filesystems []storage.Ref) []error {
 	return storage.EachError(ctx, filesystems, func(_ context.Context, r storage.Ref) error {
 		if err := s.destroy(r); err != nil {

@@ -60,8 +60,8 @@ func (s *Source) create(ctx context.Context, p storage.FilesystemParams) error {
 	if used, err := s.used(p, rec); err != nil {
 		return err
 	} else if used || lost {
-		// The device of a lost one is blank. Whatever is there when it is
-		// claimed stays.
+		// The device of a lost filesystem is blank. Any data found there when
+		// the device is claimed must stay.
 		licensed.Wipe = false
 	}
 	if err := s.ready(ctx, kinds[p.Type], p.Progress); err != nil {
@@ -80,8 +80,8 @@ func (s *Source) create(ctx context.Context, p storage.FilesystemParams) error {
 	return s.make(ctx, p, what == wiping)
 }
 
-// verify refuses a device that does not bear the filesystem; a blank one, from
-// which it is gone, as fault.NotFound.
+// verify refuses a device without the filesystem. A blank device is
+// fault.NotFound: the data was lost.
 func (s *Source) verify(ctx context.Context, rec record, device string) error {
 	found, err := probe(device)
 	if err != nil {
@@ -102,17 +102,17 @@ func (s *Source) verify(ctx context.Context, rec record, device string) error {
 	return fault.New(fault.NeedsOperator, "%s bears %s, not the %s with UUID %s", device, bears, rec.Type, rec.UUID)
 }
 
-// decision is what is to be done with a device.
+// decision is the treatment of a device.
 type decision int
 
 const (
-	making  decision = iota // it is blank
-	wiping                  // what is on it may go
-	adopted                 // it bears the filesystem already
+	making  decision = iota // the device is blank
+	wiping                  // the device's contents may be destroyed
+	adopted                 // the device already has the filesystem
 )
 
-// decide looks at a device on which the filesystem is to be. It is refused
-// when it bears anything that is not this very filesystem.
+// decide inspects the device for a new filesystem. It refuses a device with any
+// contents but this very filesystem, unless p.Wipe is set.
 func (s *Source) decide(ctx context.Context, p storage.FilesystemParams, rec record, interrupted bool) (decision, error) {
 	device, size, err := claim(p.Device)
 	if err != nil {
@@ -154,8 +154,9 @@ func (s *Source) decide(ctx context.Context, p storage.FilesystemParams, rec rec
 		}
 		return wiping, nil
 	case own, p.Wipe:
-		// Its making was interrupted before anything could be kept in it; or
-		// nothing that is known is there, and anything else may go.
+		// Either an earlier creation was interrupted before any data could be
+		// stored, or the device has no known format and its contents may be
+		// wiped.
 		return wiping, nil
 	}
 	blank, bears, err := s.blank(ctx, device, size, p.Progress)
@@ -170,7 +171,7 @@ func (s *Source) decide(ctx context.Context, p storage.FilesystemParams, rec rec
 	return 0, fault.New(fault.NeedsOperator, "%s bears %s; say \"wipe: true\" to destroy that", p.Device, bears)
 }
 
-// claim opens a device that nobody else may be using.
+// claim opens a device exclusively.
 func claim(path string) (*os.File, int64, error) {
 	device, size, err := blockdevice.Open(path, true)
 	switch {
@@ -186,8 +187,8 @@ func claim(path string) (*os.File, int64, error) {
 	return device, size, nil
 }
 
-// make writes the filesystem. The record that it is being made is durable
-// before, the one that it is whole after.
+// make creates the filesystem. A record with Made unset is durable before, the
+// record with Made set after.
 func (s *Source) make(ctx context.Context, p storage.FilesystemParams, wipe bool) error {
 	identity, err := s.o.Host.Identity(p.Device)
 	if err != nil {
@@ -216,7 +217,7 @@ func (s *Source) make(ctx context.Context, p storage.FilesystemParams, wipe bool
 			p.Progress(line)
 		}
 	}
-	// A tool that is told to end may still put its work in order.
+	// On termination a tool may still bring its work to a consistent end.
 	c.Grace = 10 * time.Second
 	if err := s.tool(ctx, k, c); err != nil {
 		return err
@@ -241,8 +242,8 @@ func (s *Source) make(ctx context.Context, p storage.FilesystemParams, wipe bool
 	return nil
 }
 
-// erase zeroes the places where formats keep their marks: the first 4 MiB,
-// the last one, and the copies that btrfs keeps at 64 MiB and 256 GiB.
+// erase zeroes the places where formats keep their signatures: the first 4 MiB,
+// the last MiB, and the copies of btrfs at 64 MiB and 256 GiB.
 func erase(path string) error {
 	device, size, err := claim(path)
 	if err != nil {
@@ -268,7 +269,7 @@ func erase(path string) error {
 	return nil
 }
 
-// flush makes what was written to a device durable.
+// flush makes data written to a device durable.
 func flush(path string) error {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 )
 
 // GrowFilesystems implements storage.FilesystemGrower: it grows to the size of
-// the device. One that is not mounted is fault.NotReady; it grows when it is
+// the device. An unmounted filesystem is fault.NotReady; it grows when it is
 // next attached.
 func (s *Source) GrowFilesystems(ctx context.Context, filesystems []storage.GrowParams) []storage.Result[storage.Filesystem] {
 	return storage.Each(ctx, filesystems, func(ctx context.Context, p storage.GrowParams) (storage.Filesystem, error) {
@@ -70,7 +70,7 @@ func (s *Source) growAt(ctx context.Context, rec record, m *mountinfo.Info) erro
 	return nil
 }
 
-// mayResize says whether this process has CAP_SYS_RESOURCE.
+// mayResize reports whether this process has CAP_SYS_RESOURCE.
 func (s *Source) mayResize() bool {
 	data, _ := os.ReadFile(filepath.Join(s.o.Proc, "self/status"))
 	for line := range strings.Lines(string(data)) {
@@ -82,8 +82,8 @@ func (s *Source) mayResize() bool {
 	return false
 }
 
-// growBefore grows what cannot grow when it is mounted: ext4, where this
-// process may not do that. The check beforehand is what the tool insists on.
+// growBefore grows an ext4 filesystem before it is mounted, for a process that
+// may not grow a mounted one. resize2fs requires the check before.
 func (s *Source) growBefore(ctx context.Context, rec record, device string) error {
 	if rec.Type != "ext4" || s.mayResize() {
 		return nil
@@ -98,7 +98,7 @@ func (s *Source) growBefore(ctx context.Context, rec record, device string) erro
 		return err
 	}
 	k := kinds[rec.Type]
-	// Exit status 1 says that something was put right.
+	// Exit status 1 means that e2fsck corrected errors.
 	err = s.tool(ctx, k, run.Command{Path: paths.E2fsck, Args: []string{"-f", "-p", device}})
 	if code, ran := run.ExitCode(err); err != nil && (!ran || code != 1) {
 		return err
@@ -106,15 +106,15 @@ func (s *Source) growBefore(ctx context.Context, rec record, device string) erro
 	return s.tool(ctx, k, run.Command{Path: paths.Resize2fs, Args: []string{device}})
 }
 
-// slack is what the types may leave of a device: ext4 gives up a last group
-// of blocks that is too short for its tables.
+// slack is the space that a filesystem may leave unused on its device: ext4
+// drops a last block group that is too short for its tables.
 const slack = 4 << 20
 
 // leastResized is the smallest size to which the kernel resizes a btrfs.
 const leastResized = 256 << 20
 
-// growable returns how much larger the device is than what the mounted
-// filesystem takes of it, 0 when that is not worth the growing or not known.
+// growable returns by how many bytes the device exceeds the mounted filesystem,
+// 0 if that is below slack or not known.
 func growable(fstype string, m *mountinfo.Info) int64 {
 	device, err := os.OpenFile(m.Source, os.O_RDONLY, 0)
 	if err != nil {
@@ -135,11 +135,13 @@ func growable(fstype string, m *mountinfo.Info) int64 {
 	return size - taken
 }
 
-// extent returns how many bytes of its device a mounted filesystem takes.
+// extent returns how many bytes of its device a filesystem uses. path is its
+// mount point, which ext4 does not need.
 func extent(fstype string, device *os.File, path string) (int64, error) {
 	switch fstype {
 	case "ext4":
-		// The superblock in use is in the device's own cache.
+		// The device's page cache holds the superblock of the mounted
+		// filesystem.
 		b := make([]byte, 1024)
 		if _, err := device.ReadAt(b, 1024); err != nil {
 			return 0, err
@@ -150,13 +152,13 @@ func extent(fstype string, device *os.File, path string) (int64, error) {
 	case "xfs":
 		return xfsExtent(path)
 	}
-	// btrfs counts all of its device.
+	// btrfs reports the size of its whole device.
 	size, _, err := mounts.Usage(path)
 	return size, err
 }
 
-// xfsGeometry is the head of the kernel's struct xfs_fsop_geom_v1, which has
-// 112 bytes.
+// xfsGeometry is the beginning of the kernel's struct xfs_fsop_geom_v1, which
+// has 112 bytes.
 type xfsGeometry struct {
 	BlockSize  uint32
 	_          [7]uint32

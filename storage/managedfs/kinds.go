@@ -10,29 +10,30 @@ import (
 	"hostler/internal/run"
 )
 
-// kind is what is to be known of one type of filesystem.
+// kind describes a type of filesystem.
 type kind struct {
-	// least is the smallest device that its tool takes, in bytes.
+	// least is the smallest device that mkfs accepts, in bytes.
 	least int64
-	// pkg is the package that has its tools.
+	// pkg is the Debian package with the tools.
 	pkg string
-	// make, check and grow are commands; check changes nothing and fails when
-	// the filesystem is not whole, grow works on a mounted one.
+	// make, check and grow are commands. check changes nothing and fails if the
+	// filesystem is damaged; grow works on a mounted filesystem.
 	make  func(device, id, label string) run.Command
 	check func(device string) run.Command
 	grow  func(device, path string) run.Command
 }
 
-// Least is the smallest device, in bytes, that a filesystem of a type can be
-// made on; 0 where the type is not known.
+// Least is the smallest device, in bytes, for a filesystem of a type; 0 for an
+// unknown type.
 func Least(kind string) int64 { return kinds[kind].least }
 
-// kinds holds the types. Nothing is discarded by mkfs: the device is blank,
-// and a volume that was allocated beforehand would lose what it has.
+// kinds holds the types. mkfs discards nothing: the device is blank, and a
+// discard would free the blocks of an allocated volume.
 var kinds = map[string]kind{
 	"ext4": {
 		least: 2 << 20, pkg: "e2fsprogs",
-		// No blocks are kept for root: its own programs are not in there.
+		// No blocks are reserved for root: the host's programs are not on this
+		// filesystem.
 		make: func(device, id, label string) run.Command {
 			return run.Command{Path: paths.MkfsExt4, Args: []string{"-F", "-E", "nodiscard", "-m", "0", "-U", id, "-L", label, device}}
 		},
@@ -67,7 +68,7 @@ var kinds = map[string]kind{
 	},
 }
 
-// absent returns the first of a type's programs that is not on the host.
+// absent returns the first of a type's programs that is missing on the host.
 func (k kind) absent() string {
 	for _, c := range []run.Command{k.make("", "", ""), k.check(""), k.grow("", "")} {
 		if _, err := os.Stat(c.Path); err != nil {
@@ -86,7 +87,7 @@ func (s *Source) Missing(name string) string {
 	return k.pkg
 }
 
-// ready brings a type's programs onto the host where they are missing.
+// ready installs a type's programs if they are missing.
 func (s *Source) ready(ctx context.Context, k kind, progress func(string)) error {
 	program := k.absent()
 	if program == "" {
@@ -107,7 +108,7 @@ func (s *Source) ready(ctx context.Context, k kind, progress func(string)) error
 	return nil
 }
 
-// tool runs one of a filesystem's tools.
+// tool runs a tool of a filesystem type.
 func (s *Source) tool(ctx context.Context, k kind, c run.Command) error {
 	if err := s.ready(ctx, k, nil); err != nil {
 		return err

@@ -1,10 +1,9 @@
-// Package managedfs provides filesystems that are made on volumes: ext4, xfs
-// and btrfs.
+// Package managedfs provides filesystems on volumes: ext4, xfs and btrfs.
 //
-// What a filesystem is known by, its UUID and label, follows from its stamp
-// alone. A device is formatted only when it is proven blank, when an earlier
-// making of the very same filesystem on it was interrupted, or when the caller
-// said that its data may go. A device is mounted only when it bears the UUID.
+// UUID and label of a filesystem follow from its stamp alone. A device is
+// formatted only if it is proven blank, if an earlier creation of the same
+// filesystem on it was interrupted, or if the caller allowed the destruction of
+// its data. A device is mounted only if it has the UUID.
 package managedfs
 
 import (
@@ -31,27 +30,27 @@ import (
 	"hostler/storage/records"
 )
 
-// Options says where a source works.
+// Options are the settings of a source.
 type Options struct {
 	// Dir holds the records; absolute.
 	Dir string
-	// Namespace is the one whose filesystems are listed.
+	// Namespace is the namespace of the listed filesystems.
 	Namespace string
-	// Runner runs the filesystems' own tools.
+	// Runner runs the tools, e.g. mkfs.ext4.
 	Runner run.Runner
-	// Install brings a package with tools onto the host; nil: a missing tool
-	// is an error. progress receives plain sentences.
+	// Install installs a package with tools on the host; nil: a missing tool is
+	// an error. progress receives plain sentences.
 	Install func(ctx context.Context, pkg string, progress func(string)) error
-	// Host is where block devices are looked up.
+	// Host holds the directories for looking up block devices.
 	Host blockdevice.Host
-	// Proc is /proc unless told otherwise.
+	// Proc defaults to /proc.
 	Proc string
 	// Log may be nil.
 	Log *slog.Logger
 }
 
-// Source is a storage.FilesystemSource of filesystems on volumes. It may be
-// used by many callers at once.
+// Source is a storage.FilesystemSource of filesystems on volumes. It is safe
+// for concurrent use.
 type Source struct {
 	o       Options
 	records records.Folder[record]
@@ -68,27 +67,27 @@ var (
 	_ storage.Dependent           = (*Source)(nil)
 )
 
-// record is what is kept of a filesystem beside what it bears itself.
+// record is the stored state of a filesystem.
 type record struct {
 	Stamp storage.Stamp `json:"stamp"`
 	Type  string        `json:"type"`
 	UUID  string        `json:"uuid"`
 	Label string        `json:"label"`
-	// Device is the identity of the device on which it is made.
+	// Device is the identity of the device of the filesystem.
 	Device string `json:"device"`
-	// Made is set when it is whole. Until then it was never mounted, so that
-	// making it again loses nothing.
+	// Made is set when the filesystem is complete. Before that it was never
+	// mounted, so creating it again loses no data.
 	Made bool `json:"made"`
-	// Paths are where it is, or was about to be, mounted.
+	// Paths are its mount points, written before each mount.
 	Paths []string `json:"paths,omitempty"`
-	// Options are those with which it is, or was about to be, mounted; nil when
-	// that is not known.
+	// Options are its mount options, written before each mount; nil if they are
+	// not known.
 	Options []string `json:"options"`
-	// Record is the caller's; see storage.Recorder.
+	// Record is the caller's text; see storage.Recorder.
 	Record string `json:"record,omitempty"`
 }
 
-// New returns a source; nothing is touched yet.
+// New returns a source; it does not access the host.
 func New(o Options) *Source {
 	if o.Proc == "" {
 		o.Proc = "/proc"
@@ -99,14 +98,15 @@ func New(o Options) *Source {
 	return &Source{o: o, records: records.In[record](o.Dir), wiped: records.In[wiped](filepath.Join(o.Dir, "wiped"))}
 }
 
-// space is the root of the UUIDs that are made from stamps.
+// space is the namespace of the UUIDs that Identity derives from stamps.
 var space = uuid.MustParse("0a4b5bd2-38e7-5c1c-9f5e-6d8c1f2b7a90")
 
-// Identity returns the UUID and the label of the filesystem with a stamp.
+// Identity returns the UUID and the label of a stamp's filesystem, e.g. label
+// h-1f0a3c5e7b.
 func Identity(s storage.Stamp) (id, label string) {
 	name := s.Namespace + "\x00" + s.UID
 	sum := sha256.Sum256([]byte(name))
-	// xfs has the shortest labels, 12 bytes.
+	// xfs allows the shortest labels, 12 bytes.
 	return uuid.NewSHA1(space, []byte(name)).String(), "h-" + hex.EncodeToString(sum[:5])
 }
 
@@ -131,7 +131,7 @@ func (s *Source) validate(r storage.Ref) error {
 	return nil
 }
 
-// owned reads the record of a filesystem that must exist and be r's.
+// owned reads the record of a filesystem that must exist with r's stamp.
 func (s *Source) owned(r storage.Ref) (record, error) {
 	if err := s.validate(r); err != nil {
 		return record{}, err
@@ -234,8 +234,8 @@ func (s *Source) filesystem(id string, rec record, table mounts.Table, seen prob
 	return f
 }
 
-// mountsOf returns the mounts of a filesystem: those whose device bears its
-// UUID, and where that cannot be read any more, those at its paths.
+// mountsOf returns the mounts of a filesystem: mounts of devices with its UUID,
+// and, if a device is unreadable, mounts at the recorded paths.
 func mountsOf(rec record, table mounts.Table, seen probes) mounts.Table {
 	return table.Of(func(m *mountinfo.Info) bool {
 		if m.FSType != rec.Type || m.Source == "" || m.Source[0] != '/' {
@@ -246,7 +246,7 @@ func mountsOf(rec record, table mounts.Table, seen probes) mounts.Table {
 	})
 }
 
-// probes remembers what devices bear for the time of one look.
+// probes caches the signatures of devices during one call.
 type probes map[string]probed
 
 type probed struct {
@@ -283,7 +283,7 @@ func probe(device string) ([]blockdevice.Signature, error) {
 	return blockdevice.Probe(f, size)
 }
 
-// keyed lets one caller at a time work on one filesystem.
+// keyed serialises the work on each filesystem.
 type keyed struct{ locks sync.Map }
 
 func (k *keyed) lock(id string) (unlock func()) {

@@ -14,20 +14,20 @@ import (
 	"hostler/storage/blockdevice"
 )
 
-// wiped notes that a filesystem was made while "wipe: true" was said. It
-// outlives the filesystem, whose data stays on its volume: declared again, e.g.
-// with another type, and with the key still there, the key does not reach that
-// data.
+// wiped notes that a filesystem was created with "wipe: true". The note
+// outlives the filesystem, whose data stays on its volume. If the filesystem is
+// declared again, e.g. with another type, and the key is still set, the key
+// does not apply to that data.
 type wiped struct {
-	// Device is the identity of the device on which it was made.
+	// Device is the identity of the device of the filesystem.
 	Device string `json:"device"`
-	// Backing is the file behind the device, where there is one: with it goes
-	// the note.
+	// Backing is the file behind the device, if any; the note is dropped with
+	// the file.
 	Backing string `json:"backing,omitempty"`
 }
 
-// forget drops the notes of filesystems that are not there, on volumes whose
-// file is gone.
+// forget drops notes of filesystems without a record whose backing file is
+// gone.
 func (s *Source) forget() error {
 	ids, err := s.wiped.IDs()
 	if err != nil {
@@ -50,9 +50,9 @@ func (s *Source) forget() error {
 	return nil
 }
 
-// used says whether "wipe: true" of p was used on its device already: a
-// filesystem of that name was made there since. While that making is
-// interrupted it goes on. A declaration without the key ends the note.
+// used reports whether the "wipe: true" of p was already used on its device: a
+// filesystem of that name was created there with it. An interrupted creation
+// may still use it. A declaration without the key removes the note.
 func (s *Source) used(p storage.FilesystemParams, rec record) (bool, error) {
 	note, found, err := s.wiped.Get(p.ID)
 	if err != nil || !found {
@@ -66,8 +66,8 @@ func (s *Source) used(p storage.FilesystemParams, rec record) (bool, error) {
 	return note.Device == identity && !interrupted, err
 }
 
-// use notes that "wipe: true" was said for a making whose record is there, or
-// for a filesystem that was found.
+// use notes that "wipe: true" is used, for a creation that is recorded or for
+// an existing filesystem.
 func (s *Source) use(p storage.FilesystemParams) error {
 	if !p.Wipe {
 		return nil
@@ -79,12 +79,12 @@ func (s *Source) use(p storage.FilesystemParams) error {
 	return s.wiped.Put(p.ID, wiped{Device: identity, Backing: s.o.Host.BackingFile(p.Device)})
 }
 
-// proofLimit bounds how long a device is read to prove that it is blank. Only
-// devices that no file stands behind take long.
+// proofLimit bounds the time for reading a device to prove it blank. Only
+// devices without a backing file take long.
 const proofLimit = 30 * time.Minute
 
-// blank says whether a device is proven to hold nothing; found says what
-// stands against it.
+// blank reports whether a device is proven empty; found describes its contents
+// otherwise.
 func (s *Source) blank(ctx context.Context, device *os.File, size int64, progress func(string)) (blank bool, found string, err error) {
 	within, cancel := context.WithTimeout(ctx, proofLimit)
 	defer cancel()
@@ -102,7 +102,7 @@ func (s *Source) blank(ctx context.Context, device *os.File, size int64, progres
 	return blank, found, err
 }
 
-// isBlank is blank for a device that others may have open.
+// isBlank is blank for a device that other processes may have open.
 func (s *Source) isBlank(ctx context.Context, path string) (bool, error) {
 	f, err := os.Open(path)
 	if err != nil {
