@@ -18,19 +18,20 @@ import (
 	"hostler/storage"
 )
 
-// Used is what a process may hold: a filesystem by the device number that
-// its files show, a block device by its own number, or both. 0 means none.
+// Used identifies the object that a process may hold: a filesystem by the
+// device number of its files, a block device by its own number, or both. 0
+// means none.
 type Used struct {
 	FS, Block uint64
-	// Device is the block device's path, which mounts of filesystems with
-	// device numbers of their own (btrfs) are known by.
+	// Device is the block device's path. It identifies mounts of filesystems
+	// with device numbers of their own (btrfs).
 	Device string
 }
 
-// Holders finds the processes that hold what is used, sorted by process id,
-// each once, by looking through the proc filesystem at proc. A block device is
-// also held by its mounts in other mount namespaces; those in the caller's own
-// do not count (see Table.OfDevice).
+// Holders searches the proc filesystem at proc for the processes that hold the
+// object, sorted by process id, each once. Mounts of a block device in other
+// mount namespaces count as held; mounts in the caller's own namespace do not
+// (see Table.OfDevice).
 func Holders(proc string, used Used) []storage.Holder {
 	var found []storage.Holder
 	own, _ := os.Readlink(filepath.Join(proc, "self/ns/mnt"))
@@ -62,7 +63,7 @@ func pids(proc string) (all []int) {
 	return all
 }
 
-// heldBy returns the path of the first thing that the process holds.
+// heldBy returns the path of the first matching file that the process holds.
 func heldBy(dir string, used Used) string {
 	links := []string{"cwd", "root", "exe"}
 	fds, _ := os.ReadDir(filepath.Join(dir, "fd"))
@@ -72,8 +73,8 @@ func heldBy(dir string, used Used) string {
 	for _, name := range links {
 		link := filepath.Join(dir, name)
 		var s unix.Stat_t
-		// The links of proc lead to the thing itself, whatever namespace it
-		// is in. A process that ends meanwhile holds nothing.
+		// The links in /proc lead to the object itself, in whichever namespace
+		// it is. A process that ends meanwhile holds nothing.
 		if unix.Stat(link, &s) == nil && used.is(&s) {
 			if path, err := os.Readlink(link); err == nil {
 				return path
@@ -87,8 +88,8 @@ func (u Used) is(s *unix.Stat_t) bool {
 	return u.FS != 0 && s.Dev == u.FS || u.Block != 0 && s.Mode&unix.S_IFMT == unix.S_IFBLK && s.Rdev == u.Block
 }
 
-// mapped looks at files that are mapped but no longer open; a line reads
-// ADDRESS PERMS OFFSET MAJOR:MINOR INODE PATH, the numbers in hexadecimal.
+// mapped finds files that are mapped but no longer open. A line reads ADDRESS
+// PERMS OFFSET MAJOR:MINOR INODE PATH, the numbers in hexadecimal.
 func mapped(dir string, used Used) string {
 	if used.FS == 0 {
 		return ""
@@ -108,7 +109,7 @@ func mapped(dir string, used Used) string {
 	return ""
 }
 
-// mountedIn looks for a mount in the process's own mount namespace.
+// mountedIn finds a mount in the process's mount namespace.
 func mountedIn(dir string, used Used) string {
 	f, err := os.Open(filepath.Join(dir, "mountinfo"))
 	if err != nil {
@@ -137,9 +138,9 @@ func command(dir string) string {
 	return strings.TrimSpace(string(comm))
 }
 
-// WaitHolders returns when any of the holders has ended, or with the
-// context's error. It takes no time of the processor while it waits. With no
-// holder known it returns when the context ends.
+// WaitHolders returns when any of the holders has ended, or with the context's
+// error. It polls every 200 ms for the context alone, at negligible cost.
+// Without holders it waits for the context to end.
 func WaitHolders(ctx context.Context, holders []storage.Holder) error {
 	var fds []unix.PollFd
 	defer func() {

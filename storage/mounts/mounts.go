@@ -1,5 +1,5 @@
-// Package mounts mounts and unmounts directories so that it can be done
-// again: it looks at what is mounted first, says who is in the way, and never
+// Package mounts mounts and unmounts directories idempotently: it reads the
+// mount table first, names the processes that keep a mount busy, and never
 // follows a symbolic link.
 package mounts
 
@@ -22,8 +22,8 @@ import (
 	"hostler/storage"
 )
 
-// Table is what is mounted in the mount namespace of this process, in the
-// order in which it was mounted.
+// Table is the mount table of this process's mount namespace, in the order of
+// mounting.
 type Table []*mountinfo.Info
 
 // Read reads the table from the proc filesystem at proc.
@@ -40,7 +40,7 @@ func Read(proc string) (Table, error) {
 	return all, nil
 }
 
-// once is a table that is read when first asked for.
+// once holds a table that is read on first use.
 type once struct {
 	sync.Mutex
 	proc  string
@@ -49,11 +49,11 @@ type once struct {
 
 type onceKey struct{}
 
-// Once returns a context for one look at the host: all who ask In it for the
-// table are given the same one, which may have thousands of entries.
+// Once returns a context for one look at the host: all calls of In with it
+// share one table, which may have thousands of entries.
 func Once(ctx context.Context) context.Context { return context.WithValue(ctx, onceKey{}, &once{}) }
 
-// In is Read, at most once in a context of Once.
+// In is Read, at most once per context of Once.
 func In(ctx context.Context, proc string) (Table, error) {
 	o, _ := ctx.Value(onceKey{}).(*once)
 	if o == nil {
@@ -71,7 +71,7 @@ func In(ctx context.Context, proc string) (Table, error) {
 	return o.table, nil
 }
 
-// At returns what is mounted at path, lowest first.
+// At returns the mounts at path, lowest first.
 func (t Table) At(path string) (at Table) {
 	for _, m := range t {
 		if m.Mountpoint == path {
@@ -81,7 +81,7 @@ func (t Table) At(path string) (at Table) {
 	return at
 }
 
-// Top returns what is seen at path, or nil when nothing is mounted there.
+// Top returns the visible mount at path, or nil if nothing is mounted there.
 func (t Table) Top(path string) *mountinfo.Info {
 	if at := t.At(path); len(at) > 0 {
 		return at[len(at)-1]
@@ -89,7 +89,7 @@ func (t Table) Top(path string) *mountinfo.Info {
 	return nil
 }
 
-// Of returns the mounts for which is says yes.
+// Of returns the mounts for which is returns true.
 func (t Table) Of(is func(*mountinfo.Info) bool) (of Table) {
 	for _, m := range t {
 		if is(m) {
@@ -104,7 +104,7 @@ func (t Table) OfDevice(device string, number uint64) Table {
 	return t.Of(Used{Block: number, Device: device}.mounted)
 }
 
-// Holding returns the mount that the path is on.
+// Holding returns the mount that contains the path.
 func (t Table) Holding(path string) (on *mountinfo.Info) {
 	for _, m := range t {
 		under := m.Mountpoint == "/" || m.Mountpoint == path || strings.HasPrefix(path, m.Mountpoint+"/")
@@ -120,30 +120,30 @@ func (t Table) Below(path string) Table {
 	return t.Of(func(m *mountinfo.Info) bool { return strings.HasPrefix(m.Mountpoint, path+"/") })
 }
 
-// ReadOnly says whether the mount itself or the filesystem refuses writes.
+// ReadOnly reports whether the mount or its filesystem is read-only.
 func ReadOnly(m *mountinfo.Info) bool {
 	return slices.Contains(strings.Split(m.Options, ","), "ro") || slices.Contains(strings.Split(m.VFSOptions, ","), "ro")
 }
 
-// Failed says that the kernel itself stopped all writes to a filesystem that
-// was mounted for writing: after errors of its device.
+// Failed reports whether the kernel made a filesystem read-only after errors of
+// its device.
 func Failed(m *mountinfo.Info) bool {
 	all := strings.Split(m.VFSOptions, ",")
 	return slices.Contains(all, "emergency_ro") || slices.Contains(all, "shutdown") ||
 		slices.Contains(all, "ro") && !slices.Contains(strings.Split(m.Options, ","), "ro")
 }
 
-// Point is a directory to mount on, held open, so that no later change of
-// names leads the mount elsewhere.
+// Point is a directory to mount on. It is held open, so that a later rename
+// cannot redirect the mount.
 type Point struct {
 	Path string
 	dir  *os.File
 	made bool
 }
 
-// OpenPoint opens the mount point at path and makes it, with mode 0755, where
-// it is missing. No part of the path may be a symbolic link. The caller
-// closes the point.
+// OpenPoint opens the mount point at path; it creates a missing directory with
+// mode 0755. No part of the path may be a symbolic link. The caller closes the
+// point.
 func OpenPoint(path string) (*Point, error) {
 	if err := storage.ValidatePath(path); err != nil {
 		return nil, err
@@ -166,21 +166,21 @@ func OpenPoint(path string) (*Point, error) {
 	return &Point{Path: path, dir: os.NewFile(uintptr(fd), path), made: missing != nil}, nil
 }
 
-// Close lets go of the directory.
+// Close closes the directory.
 func (p *Point) Close() error { return p.dir.Close() }
 
-// GiveUp removes the directory where OpenPoint made it.
+// GiveUp removes the directory if OpenPoint created it.
 func (p *Point) GiveUp() {
 	if p.made {
 		Remove(p.Path)
 	}
 }
 
-// self is a path that leads to exactly the open directory.
+// self is a path to exactly the open directory.
 func (p *Point) self() string { return fmt.Sprintf("/proc/self/fd/%d", p.dir.Fd()) }
 
-// Empty refuses, as fault.NeedsOperator, a directory that holds anything, and
-// says what.
+// Empty refuses a directory with contents (fault.NeedsOperator) and names up to
+// five entries.
 func (p *Point) Empty() error {
 	const told = 5
 	names, err := p.dir.Readdirnames(told + 1)
@@ -201,6 +201,6 @@ func (p *Point) Empty() error {
 	return fault.New(fault.NeedsOperator, "cannot mount on %s: the directory is not empty, it holds %q%s; move that away", p.Path, names, more)
 }
 
-// Remove removes the directory at path where it is empty and nothing is
-// mounted on it; anything else there stays.
+// Remove removes the directory at path if it is empty and no mount point;
+// otherwise it does nothing.
 func Remove(path string) { _ = unix.Rmdir(path) }

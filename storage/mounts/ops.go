@@ -18,8 +18,8 @@ import (
 	"hostler/storage"
 )
 
-// flags are the mount options that are bits for the kernel, not text for the
-// filesystem; false clears the bit.
+// flags are the mount options that the kernel takes as bits instead of text;
+// false clears the bit.
 var flags = map[string]struct {
 	bit uintptr
 	set bool
@@ -38,9 +38,9 @@ var flags = map[string]struct {
 	"defaults": {},
 }
 
-// Options turns mount options, one per entry, into the two forms that the
-// kernel takes. An entry that would be taken for several, or that is for
-// programs and not for the kernel, is fault.Invalid.
+// Options converts mount options, one per entry, into the two forms that
+// mount(2) takes. An entry that holds several options, or that is for programs
+// instead of the kernel, is fault.Invalid.
 func Options(list []string) (bits uintptr, data string, err error) {
 	var rest []string
 	for _, o := range list {
@@ -60,17 +60,16 @@ func Options(list []string) (bits uintptr, data string, err error) {
 	return bits, strings.Join(rest, ","), nil
 }
 
-// onError is the option with which ext4 stops writing to what is damaged; the
-// other types do that by themselves. Its superblock, which a guest may have
-// written, says otherwise, e.g. errors=panic stops the host.
+// onError makes ext4 read-only after an error; the other types do that by
+// default. The superblock, which a guest may have written, can set another
+// default, e.g. errors=panic, which stops the host.
 const onError = "errors=remount-ro"
 
-// Mount mounts source on the point, restricted as by Restrict whatever the
-// options say.
+// Mount mounts source on the point, always restricted as by Restrict.
 func (p *Point) Mount(source, fstype string, bits uintptr, data string) error {
 	bits |= unix.MS_NOSUID | unix.MS_NODEV
 	if fstype == "ext4" {
-		data = strings.TrimPrefix(data+","+onError, ",") // the last holds
+		data = strings.TrimPrefix(data+","+onError, ",") // the last option counts
 	}
 	err := unix.Mount(source, p.self(), fstype, bits, data)
 	switch {
@@ -90,14 +89,15 @@ func (p *Point) Mount(source, fstype string, bits uintptr, data string) error {
 	return fmt.Errorf("cannot mount %s on %s as %s: %w", source, p.Path, fstype, err)
 }
 
-// Restricted says whether a mount is as Restrict leaves it.
+// Restricted reports whether a mount has the options that Restrict sets.
 func Restricted(m *mountinfo.Info) bool {
 	options := strings.Split(m.Options, ",")
 	return slices.Contains(options, "nosuid") && slices.Contains(options, "nodev") && (m.FSType != "ext4" || stopsOnError(m))
 }
 
-// stopsOnError reads what the kernel does not list among the options: those
-// that are the same as in the superblock (s_errors, at 0x3C; 2 is remount-ro).
+// stopsOnError reports whether ext4 remounts read-only on errors. The kernel
+// lists the option only if it differs from the superblock's (s_errors at 0x3C;
+// 2 is remount-ro).
 func stopsOnError(m *mountinfo.Info) bool {
 	for o := range strings.SplitSeq(m.VFSOptions, ",") {
 		if strings.HasPrefix(o, "errors=") {
@@ -106,7 +106,7 @@ func stopsOnError(m *mountinfo.Info) bool {
 	}
 	device, err := os.Open(m.Source)
 	if err != nil {
-		return true // it cannot be told, and is not to be tried again and again
+		return true // not known, and a retry would not help
 	}
 	defer device.Close()
 	var field [2]byte
@@ -114,9 +114,9 @@ func stopsOnError(m *mountinfo.Info) bool {
 	return err != nil || binary.LittleEndian.Uint16(field[:]) == 2
 }
 
-// Restrict lets no setuid program and no device of the uppermost mount at path
-// act on the host (nosuid, nodev), and sets errors=remount-ro where the
-// filesystem has it. Nothing that has files open there notices. Idempotent.
+// Restrict sets nosuid and nodev on the uppermost mount at path, so that setuid
+// programs and devices there do not act on the host, and errors=remount-ro on
+// ext4. Open files are not affected. Idempotent.
 func Restrict(path, fstype string) error {
 	flags := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV}
 	if err := unix.MountSetattr(unix.AT_FDCWD, path, unix.AT_SYMLINK_NOFOLLOW, &flags); err != nil {
@@ -140,7 +140,7 @@ func Restrict(path, fstype string) error {
 	return nil
 }
 
-// Bind shows the directory at source on the point as well.
+// Bind mounts the directory at source on the point as well.
 func (p *Point) Bind(source string, readOnly bool) error {
 	from, err := OpenPoint(source)
 	if err != nil {
@@ -153,8 +153,8 @@ func (p *Point) Bind(source string, readOnly bool) error {
 	if !readOnly {
 		return nil
 	}
-	// Read-only takes a second call, and the point's descriptor is now below
-	// the mount.
+	// Read-only needs a second call by path: the point's descriptor now refers
+	// to the directory below the mount.
 	if err := unix.MountSetattr(unix.AT_FDCWD, p.Path, unix.AT_SYMLINK_NOFOLLOW, &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}); err != nil {
 		_ = unix.Unmount(p.Path, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
 		return fmt.Errorf("cannot make %s read-only: %w", p.Path, err)
@@ -162,9 +162,9 @@ func (p *Point) Bind(source string, readOnly bool) error {
 	return nil
 }
 
-// Unmount takes the uppermost mount at path away. One in use is a BusyError
-// with the processes found in proc, unless force takes it out of sight at
-// once.
+// Unmount unmounts the uppermost mount at path. A busy mount is a BusyError
+// with the processes found in proc. With force, the mount is detached at once
+// (MNT_DETACH).
 func Unmount(proc, path string, force bool) error {
 	if err := failpoint.Hit(failpoint.Unmounting); err != nil {
 		return err
@@ -183,8 +183,7 @@ func Unmount(proc, path string, force bool) error {
 	return fmt.Errorf("cannot unmount %s: %w", path, err)
 }
 
-// UnmountOnly is Unmount for one certain mount: it is a BusyError when another
-// one covers it.
+// UnmountOnly unmounts m alone: it is a BusyError if another mount covers it.
 func UnmountOnly(proc string, m *mountinfo.Info, force bool) error {
 	table, err := Read(proc)
 	if err != nil {
@@ -212,11 +211,12 @@ func busy(proc, path string) error {
 	return storage.Busy(path, "", Holders(proc, Used{FS: s.Dev}))
 }
 
-// Share makes the folder a mount whose later mounts come and go in every mount
-// namespace that was copied from this one, too. Without that, a namespace made
-// while a filesystem was mounted, such as that of a container's daemon, would
-// keep it and its device for ever. Where the host's root is shared, as systemd
-// makes it, nothing is to be done, and where it was done before.
+// Share makes the directory a shared mount, so that later mounts and unmounts
+// below it propagate to mount namespaces copied from this one. Without
+// propagation, a namespace copied while a filesystem was mounted, e.g. that of
+// a container daemon, would keep the filesystem and its device busy. Share does
+// nothing if the mount that holds dir is already shared, as systemd makes the
+// host's root.
 func Share(dir string) error {
 	table, err := Read("/proc")
 	if err != nil {
@@ -237,9 +237,9 @@ func Share(dir string) error {
 	return nil
 }
 
-// Unshare takes back what Share did to the folder, when nothing is mounted
-// below it any more, and removes it with the empty folders below it and above
-// it, up to and without root. Where nothing is to be done it does nothing.
+// Unshare reverts Share once nothing is mounted below the directory, and
+// removes it with its empty subdirectories and its empty parents below root.
+// Idempotent.
 func Unshare(dir, root string) error {
 	table, err := Read("/proc")
 	if err != nil || len(table.Below(dir)) > 0 {
@@ -260,8 +260,8 @@ func Unshare(dir, root string) error {
 	return nil
 }
 
-// Usage returns the size of the filesystem mounted at path and what an
-// ordinary user may still write, in bytes.
+// Usage returns the size of the filesystem at path and the space that an
+// unprivileged user may still write, in bytes.
 func Usage(path string) (size, free int64, err error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(path, &s); err != nil {
