@@ -13,15 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// chunk is how much of a device is read at a time, in bytes.
+// chunk is the size of a read from a device, in bytes.
 const chunk = 1 << 20
 
-// Blank says whether a device of that size is proven to hold nothing: it bears
-// no known signature, and every byte that was ever written to it is zero.
-// found says what stands against it. Of a loop device only the extents of its
-// file that hold data are read; of any other device everything is read, and
-// progress, when set, is told how many bytes of how many are done. The error
-// of a context that ends on the way is ctx.Err().
+// Blank reports whether a device of that size is proven empty: it has no known
+// signature, and every byte ever written to it is zero. Otherwise found
+// describes the contents. Of a loop device only the file's extents with data
+// are read, of any other device everything; progress, if set, receives the
+// bytes done and the total. If ctx ends early, the error is ctx.Err().
 func Blank(ctx context.Context, r io.ReaderAt, size int64, progress func(done, total int64)) (blank bool, found string, err error) {
 	signatures, err := Probe(r, size)
 	if err != nil {
@@ -34,7 +33,7 @@ func Blank(ctx context.Context, r io.ReaderAt, size int64, progress func(done, t
 	if device, ok := r.(*os.File); ok {
 		if file := fileBehind(device); file != nil {
 			defer file.Close()
-			// The extents tell only about data that has left the device's cache.
+			// The extents show only data that has left the device's cache.
 			if err := device.Sync(); err != nil {
 				return false, "", fmt.Errorf("cannot read the device: %w", err)
 			}
@@ -81,9 +80,8 @@ func allZero(ctx context.Context, r io.ReaderAt, size int64, next func(from int6
 	return true, nil
 }
 
-// dataOf returns the first extent with data of a file at or after an offset,
-// size where there is none. A filesystem that does not know its extents calls
-// the whole file data.
+// dataOf returns the first extent with data at or after an offset, or size if
+// there is none. A filesystem without SEEK_DATA counts as all data.
 func dataOf(file *os.File, from, size int64) (start, end int64, err error) {
 	start, err = unix.Seek(int(file.Fd()), from, unix.SEEK_DATA)
 	if errors.Is(err, unix.ENXIO) {
@@ -101,8 +99,8 @@ func dataOf(file *os.File, from, size int64) (start, end int64, err error) {
 	return min(start, size), min(end, size), nil
 }
 
-// fileBehind opens the file of a loop device; nil where there is none, or where
-// it cannot be shown to be the very file, e.g. in another mount namespace.
+// fileBehind opens the backing file of a loop device. It returns nil for other
+// devices, and if it cannot verify the file, e.g. in another mount namespace.
 func fileBehind(device *os.File) *os.File {
 	status, err := unix.IoctlLoopGetStatus64(int(device.Fd()))
 	if err != nil || status.Offset != 0 {
@@ -123,14 +121,15 @@ func fileBehind(device *os.File) *os.File {
 	return file
 }
 
-// sameFile says whether a file is the one behind a loop device.
+// sameFile reports whether a file is the backing file of a loop device.
 func sameFile(file *os.File, status *unix.LoopInfo64) bool {
 	var is unix.Stat_t
 	var on unix.Statfs_t
 	if unix.Fstat(int(file.Fd()), &is) != nil || unix.Fstatfs(int(file.Fd()), &on) != nil {
 		return false
 	}
-	// The loop driver names the filesystem of a btrfs, stat its subvolume.
+	// On btrfs, the loop driver reports the device of the filesystem, stat that
+	// of the subvolume.
 	device := is.Dev == status.Device || on.Type == unix.BTRFS_SUPER_MAGIC
 	return is.Mode&unix.S_IFMT == unix.S_IFREG && device && is.Ino == status.Inode
 }

@@ -12,22 +12,22 @@ import (
 )
 
 // Event says that the kernel added, changed or removed a block device. It is
-// a reason to look again, no more.
+// only a hint to look again.
 type Event struct {
 	// Action is the kernel's word, such as add, change or remove; "lost" when
-	// events were lost and everything is to be looked at.
+	// events were lost, so that every device has to be looked at.
 	Action string
 	// Name is the kernel's name of the device.
 	Name string
 }
 
-// uevents is the multicast group in which the kernel itself speaks; udev
-// repeats it in another.
+// uevents is the multicast group of the kernel's own messages; udev repeats
+// them in another group.
 const uevents = 1
 
-// Events tells of block devices until the context ends, then the channel is
-// closed. A receiver that is slow misses events but never all of them: one is
-// always waiting for it.
+// Events sends events about block devices until ctx ends, then closes the
+// channel. A slow receiver misses events, but the channel then holds at least
+// one event that makes it look again.
 func Events(ctx context.Context) (<-chan Event, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_KOBJECT_UEVENT)
 	if err != nil {
@@ -37,8 +37,8 @@ func Events(ctx context.Context) (<-chan Event, error) {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("cannot listen for block devices: %w", err)
 	}
-	// The file puts the socket under the runtime's poller, so that closing
-	// it ends a read.
+	// os.NewFile puts the socket under the runtime's poller, so that closing it
+	// ends a read.
 	file := os.NewFile(uintptr(fd), "uevents")
 	raw, err := file.SyscallConn()
 	if err != nil {
@@ -90,11 +90,12 @@ func Events(ctx context.Context) (<-chan Event, error) {
 func offer(events chan<- Event, e Event) {
 	select {
 	case events <- e:
-	default: // something to look for is waiting already
+	default: // the full channel already makes the receiver look
 	}
 }
 
-// parse reads one message: ACTION@PATH, then KEY=VALUE, each ended by a zero.
+// parse parses a message: ACTION@PATH, then KEY=VALUE, each ended by a zero
+// byte.
 func parse(message []byte) (Event, bool) {
 	var e Event
 	block := false

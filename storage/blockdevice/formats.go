@@ -8,11 +8,11 @@ import (
 	"unicode/utf16"
 )
 
-// look tries to recognise one kind of content.
+// look tries to recognise a kind of content.
 type look func(*prober) (Signature, bool)
 
-// looks holds every kind that is known. The layouts are those of the formats'
-// own documents and of the kernel's headers; offsets are in bytes.
+// looks holds every known kind. The layouts come from the documentation of the
+// formats and from kernel headers; offsets are in bytes.
 var looks = []look{
 	luks, gpt, ext, xfs, btrfs, zfs, swap, lvm, mdraid, vfat, ntfs, exfat, iso, squashfs, f2fs, erofs, bcache, qcow2, mbr,
 	simple("reiserfs", Filesystem, 0x10034, "ReIsEr", 0x10054, 0x10064, 16),
@@ -59,7 +59,7 @@ func ext(p *prober) (Signature, bool) {
 	compat, incompat, readOnly := le.Uint32(b[0x5c:]), le.Uint32(b[0x60:]), le.Uint32(b[0x64:])
 	const (
 		journal, journalDevice = 0x4, 0x8
-		// What ext3 knows; anything beyond makes it ext4.
+		// The features of ext3; any other feature means ext4.
 		ext3Incompat, ext3ReadOnly = 0x2 | 0x4 | 0x10, 0x1 | 0x2 | 0x4
 	)
 	s := Signature{Type: "ext2", Use: Filesystem, UUID: uuidText(b[0x68:0x78]), Label: text(b[0x78:0x88])}
@@ -112,7 +112,7 @@ func luks(p *prober) (Signature, bool) {
 		}
 		return s, true
 	}
-	// LUKS2 keeps a second header, whose place tells the size of the first.
+	// LUKS2 has a second header; its offset equals the size of the first.
 	for offset := int64(0x4000); offset <= 0x400000; offset *= 2 {
 		if p.has(offset, "SKUL\xba\xbe") {
 			return Signature{Type: "crypto_LUKS", Use: Encrypted, UUID: text(p.at(offset+168, 40))}, true
@@ -163,7 +163,7 @@ func zfs(p *prober) (Signature, bool) {
 }
 
 func mdraid(p *prober) (Signature, bool) {
-	// Versions 1.1, 1.2, 1.0 and 0.90, by where they stand.
+	// Versions 1.1, 1.2, 1.0 and 0.90, by their offsets.
 	for _, offset := range []int64{0, 4096, (p.size/512 - 16) &^ 7 * 512, p.size&^0xffff - 0x10000} {
 		if offset < 0 {
 			continue
@@ -272,7 +272,8 @@ func gpt(p *prober) (Signature, bool) {
 	return Signature{}, false
 }
 
-// mbr is looked for late: boot sectors of filesystems end in the same bytes.
+// mbr comes last among the formats with the same two closing bytes: boot
+// sectors of filesystems have them too.
 func mbr(p *prober) (Signature, bool) {
 	b := p.at(0, 512)
 	if b[510] != 0x55 || b[511] != 0xaa || len(p.found) > 0 {
@@ -301,13 +302,13 @@ func uuidText(b []byte) string {
 	return strings.Join([]string{h[:8], h[8:12], h[12:16], h[16:20], h[20:]}, "-")
 }
 
-// guidText is the text of a UUID whose first three parts are little endian.
+// guidText formats a UUID whose first three parts are little endian.
 func guidText(b []byte) string {
 	return uuidText([]byte{b[3], b[2], b[1], b[0], b[5], b[4], b[7], b[6], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]})
 }
 
-// text is a label: up to the first zero, without blanks at its end and
-// without what could harm a terminal.
+// text returns a label: the bytes up to the first zero, without surrounding
+// blanks and with ? for control characters.
 func text(b []byte) string {
 	s, _, _ := strings.Cut(string(b), "\x00")
 	return clean(s)

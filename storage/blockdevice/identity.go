@@ -9,10 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Identity names the device at path so that the same one is known again after
-// a restart of the host, whatever its number is then: a loop device by the
-// mark and the inode of its file, others by what the hardware or the device
-// mapper says. "" when there is nothing of the kind.
+// Identity names the device at path so that it is recognised after a restart of
+// the host, even under another number. A loop device is identified by the mark
+// and the inode of its file, other devices by an id of the hardware or the
+// device mapper, e.g. "wwid eui.0025385b71b0a5f1". "" if the device has no such
+// id.
 func (h Host) Identity(path string) (string, error) {
 	h = h.defaults()
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
@@ -40,8 +41,8 @@ func (h Host) Identity(path string) (string, error) {
 	return "", nil
 }
 
-// BackingFile returns the path of the file behind a loop device, "" for any other
-// device and for a file that was deleted.
+// BackingFile returns the path of a loop device's backing file, "" for other
+// devices and for a deleted file.
 func (h Host) BackingFile(path string) string {
 	h = h.defaults()
 	var s unix.Stat_t

@@ -1,5 +1,6 @@
-// Package blockdevice lists the block devices of the host and says what is on
-// them, and tells when the kernel adds, changes or removes one. It only reads.
+// Package blockdevice lists the host's block devices with the formats found on
+// them, and sends events when the kernel adds, changes or removes a device. It
+// only reads.
 package blockdevice
 
 import (
@@ -17,9 +18,9 @@ import (
 	"hostler/storage/mounts"
 )
 
-// Device is one block device.
+// Device is a block device.
 type Device struct {
-	// Name is the kernel's, which may change at the next start.
+	// Name is the kernel's name, which may change at the next start.
 	Name string
 	// Path is the device node; Links are udev's other paths to it.
 	Path  string
@@ -30,28 +31,27 @@ type Device struct {
 	Size         int64
 	Major, Minor uint32
 	ReadOnly     bool
-	// Parent is the disk's name, of a partition.
+	// Parent is the name of a partition's disk.
 	Parent string
-	// WWN and Serial are what the hardware says of itself, HardwareID is its
-	// bus and serial number in one, such as ata-NAME_SERIAL.
+	// WWN and Serial are the hardware's own ids; HardwareID joins bus and
+	// serial number, e.g. ata-NAME_SERIAL.
 	WWN, Serial, HardwareID, Model string
 	// Backing is the file behind a loop device.
 	Backing string
-	// Signatures is what it bears the marks of; Unreadable says why nothing
-	// could be read.
+	// Signatures are the formats found on the device; Unreadable says why the
+	// device could not be read.
 	Signatures []Signature
 	Unreadable string
 	// MountPoints are those in the caller's mount namespace.
 	MountPoints []string
-	// InUse says that it is mounted, swapped to, part of another device, or
-	// that one of its partitions is.
+	// InUse: the device or a partition of it is mounted, used as swap, or part
+	// of another device.
 	InUse bool
 }
 
-// Host says where to look.
+// Host holds the directories to read.
 type Host struct {
-	// Dev, Sys, Proc and Run are /dev, /sys, /proc and /run unless told
-	// otherwise.
+	// Dev, Sys, Proc and Run default to /dev, /sys, /proc and /run.
 	Dev, Sys, Proc, Run string
 }
 
@@ -64,12 +64,12 @@ func (h Host) defaults() Host {
 	return h
 }
 
-// List returns every block device that can be used, sorted by name: no
-// floppies, no memory disks, no loop device without a file, nothing of size 0
-// and nothing without a device node.
+// List returns every usable block device, sorted by name. It leaves out
+// floppies, memory disks, network and optical drives, loop devices without a
+// file, devices of size 0 and devices without a device node.
 //
-// Whether a device is in use is read from the kernel's tables. It is not
-// tried out by opening it exclusively: that would make somebody's mount fail
+// Whether a device is in use is read from the kernel's tables. List does not
+// try to open devices exclusively: that could make another process's mount fail
 // at just that moment.
 func (h Host) List(ctx context.Context) ([]Device, error) {
 	h = h.defaults()
@@ -110,9 +110,9 @@ func (h Host) List(ctx context.Context) ([]Device, error) {
 	return all, nil
 }
 
-// read reads one device; false when it is none to speak of.
+// read reads a device; false if the device is not usable.
 func (h Host) read(dir, name, parent string) (Device, bool) {
-	// A sysfs name holds ! where the device's name holds a slash.
+	// A sysfs name has ! in place of a slash in the device's name.
 	d := Device{Name: name, Parent: parent, Path: filepath.Join(h.Dev, strings.ReplaceAll(name, "!", "/"))}
 	for _, skipped := range []string{"fd", "ram", "zram", "nbd", "sr"} {
 		if number, ok := strings.CutPrefix(name, skipped); ok && parent == "" {
@@ -125,7 +125,7 @@ func (h Host) read(dir, name, parent string) (Device, bool) {
 	if err != nil || sectors <= 0 {
 		return d, false
 	}
-	d.Size = sectors * 512 // whatever the device's own sectors are
+	d.Size = sectors * 512 // sysfs counts in 512 bytes, whatever the device's sector size
 	if _, err := fmt.Sscanf(value(dir, "dev"), "%d:%d", &d.Major, &d.Minor); err != nil {
 		return d, false
 	}
@@ -167,8 +167,7 @@ func kind(dir, name, parent string) string {
 	return "disk"
 }
 
-// identify takes names from udev's data where there is any, else from what
-// the kernel tells of the hardware.
+// identify takes ids from udev's data if there are any, else from sysfs.
 func (h Host) identify(d *Device, dir string) {
 	env := map[string]string{}
 	data, _ := os.ReadFile(filepath.Join(h.Run, "udev/data", fmt.Sprintf("b%d:%d", d.Major, d.Minor)))
@@ -219,9 +218,9 @@ func (h Host) swaps() (paths []string) {
 }
 
 // Preferred returns the path by which to remember the device: by WWN, by
-// hardware id, by its first other link, by the UUID of what is on it, or
-// failing all by its name. Only paths that udev made are given; the device
-// behind one is to be verified before each use all the same.
+// hardware id, by its first other link, by the UUID of its contents, or else by
+// its name. It returns only links that udev made; the caller must still verify
+// the device behind the link before each use.
 func (d Device) Preferred() string {
 	var uuid string
 	if len(d.Signatures) > 0 {
@@ -247,7 +246,7 @@ func (d Device) Preferred() string {
 	return d.Path
 }
 
-// value reads one attribute; "" when there is none.
+// value reads an attribute; "" if it is missing.
 func value(dir, name string) string {
 	data, err := os.ReadFile(filepath.Join(dir, name))
 	if err != nil {
@@ -265,13 +264,12 @@ func probePath(path string, size int64) ([]Signature, error) {
 	return Probe(f, size)
 }
 
-// ErrClaimed says that the kernel holds a device for somebody.
+// ErrClaimed says that the kernel holds a device exclusively for another user.
 var ErrClaimed = errors.New("the device is mounted or part of another device")
 
-// Open opens a block device for a step that must not meet another user of it,
-// such as making a filesystem: ErrClaimed when somebody else has it mounted, in
-// whatever mount namespace, or made it a part of something. The file claims
-// it until closed; size is in bytes.
+// Open opens a block device for an exclusive step, e.g. making a filesystem. It
+// returns ErrClaimed if the device is mounted, in any mount namespace, or part
+// of another device. The file claims the device until closed; size is in bytes.
 func Open(path string, write bool) (f *os.File, size int64, err error) {
 	flags := os.O_RDONLY
 	if write {

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// PartitionPath returns the path of a disk's n-th partition, from 1. The
-// kernel puts a p between a name that ends in a digit and the number (nvme0n1,
-// loop0, md0), so does kpartx for names below /dev/mapper; udev's links have
-// -part instead.
+// PartitionPath returns the path of a disk's n-th partition, from 1. The kernel
+// puts a p between a name that ends in a digit and the number (nvme0n1p1,
+// loop0p1, md0p1), and so does kpartx for names below /dev/mapper; udev's links
+// have -part instead.
 func PartitionPath(disk string, n int) string {
 	number := strconv.Itoa(n)
 	switch {

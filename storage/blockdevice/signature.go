@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Use is what the content of a device is for.
+// Use is the purpose of a device's contents.
 type Use string
 
 // The uses.
@@ -21,15 +21,15 @@ const (
 	DiskImage      Use = "disk image"
 )
 
-// Signature is one thing that a device bears the marks of.
+// Signature is a known format found on a device.
 type Signature struct {
 	// Type is the short name that other tools use too, such as ext4,
 	// LVM2_member or gpt.
 	Type string
 	Use  Use
-	// UUID and Label are empty where there is none.
+	// UUID and Label are empty if the format has none.
 	UUID, Label string
-	// Unfinished says that the tool which made it was stopped on the way.
+	// Unfinished: the tool that makes the format was interrupted.
 	Unfinished bool
 }
 
@@ -44,9 +44,9 @@ func (s Signature) String() string {
 	return text
 }
 
-// Probe returns everything that the first size bytes of r bear the marks of,
-// the most telling first; none when nothing is known. It reads only a few
-// places and never more than a MiB.
+// Probe returns every known format in the first size bytes of r, the most
+// significant first; none if no format is known. It reads only a few places and
+// never more than a MiB.
 func Probe(r io.ReaderAt, size int64) ([]Signature, error) {
 	p := &prober{r: r, size: size}
 	for _, look := range looks {
@@ -60,7 +60,7 @@ func Probe(r io.ReaderAt, size int64) ([]Signature, error) {
 	return p.found, nil
 }
 
-// prober remembers the first error, so that looks need not.
+// prober remembers the first error, so that looks need not return it.
 type prober struct {
 	r     io.ReaderAt
 	size  int64
@@ -68,7 +68,7 @@ type prober struct {
 	found []Signature
 }
 
-// at returns n bytes from an offset, zeros where the device ends before them.
+// at returns n bytes from an offset, zeros if the device ends before them.
 func (p *prober) at(offset int64, n int) []byte {
 	b := make([]byte, n)
 	if p.err != nil || offset < 0 || offset+int64(n) > p.size {
@@ -84,7 +84,7 @@ func (p *prober) has(offset int64, magic string) bool {
 	return offset+int64(len(magic)) <= p.size && offset >= 0 && string(p.at(offset, len(magic))) == magic
 }
 
-// Describe is a list of signatures for people.
+// Describe lists signatures for the user.
 func Describe(signatures []Signature) string {
 	var texts []string
 	for _, s := range signatures {
