@@ -1,8 +1,8 @@
-// Package idmap shows directories of the host to guests as their own: what
-// root of a guest owns there is root's on the host, whatever users of the host
-// the guest's are. It is done by mounts whose owners are translated (idmapped
-// mounts), so that nothing on disk changes; where the filesystem refuses them
-// the directory itself is given to the guest's root, as long as it is empty.
+// Package idmap shows directories of the host to guests with translated owners:
+// a file of the guest's root is root's on the host, whichever host ids the
+// guest uses. It uses idmapped mounts, so that nothing on disk changes. If the
+// filesystem does not support them, the empty directory itself is given to the
+// guest's root.
 package idmap
 
 import (
@@ -21,25 +21,27 @@ import (
 	"hostler/internal/run"
 )
 
-// Range is a row of ids of the host.
+// Range is a range of ids of the host.
 type Range struct{ First, Count uint32 }
 
-// Has says whether an id of the host is one of them.
+// Has reports whether an id of the host is in the range.
 func (r Range) Has(id uint32) bool { return id >= r.First && id-r.First < r.Count }
 
-// Map says which users and groups of the host a guest's are, from its 0 on.
+// Map holds the host's users and groups of a guest, starting with the guest's
+// id 0.
 type Map struct{ Users, Groups Range }
 
 func (m Map) String() string {
 	return fmt.Sprintf("users from %d, groups from %d", m.Users.First, m.Groups.First)
 }
 
-// leastIDs is the least number of ids with which a distribution works.
+// leastIDs is the least number of ids that distributions need.
 const leastIDs = 65536
 
-// Of returns the map of guests whose daemon runs as the user, read from files
-// in the form of /etc/subuid and /etc/subgid: the first row of the user with
-// enough ids. fallback is what the daemon uses where there is no such file.
+// Of returns the map of guests whose daemon runs as the user. It reads files in
+// the form of /etc/subuid and /etc/subgid and takes the user's or root's first
+// row with enough ids. fallback is the daemon's default if there is no such
+// file.
 func Of(subuid, subgid, user string, fallback Map) (Map, error) {
 	users, err := rangeOf(subuid, user, fallback.Users)
 	if err != nil {
@@ -76,7 +78,7 @@ func rangeOf(path, user string, fallback Range) (Range, error) {
 	return Range{}, fmt.Errorf("cannot find what ids guests have: %s has no row of %s with %d of them", path, user, leastIDs)
 }
 
-// namespaces keeps one user namespace per map.
+// namespaces caches a user namespace per map.
 type namespaces struct {
 	runner run.Runner
 	proc   string
@@ -85,8 +87,8 @@ type namespaces struct {
 	made map[Map]*os.File
 }
 
-// get returns a user namespace with the map. It stays open until close: a
-// namespace lives as long as anything refers to it, a process is not needed.
+// get returns a user namespace with the map, which stays open until close. An
+// open file keeps the namespace alive; it needs no process.
 func (n *namespaces) get(ctx context.Context, m Map) (*os.File, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -100,7 +102,8 @@ func (n *namespaces) get(ctx context.Context, m Map) (*os.File, error) {
 	defer r.Close()
 	var opened *os.File
 	var openErr error
-	// A program that waits for the end of its input, only to be in there.
+	// cat only has to exist inside the namespace; it waits for the end of its
+	// input.
 	_, err = n.runner.Run(ctx, run.Command{
 		Path: paths.Cat, Stdin: r,
 		Users: &run.UserNamespace{

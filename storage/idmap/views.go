@@ -18,23 +18,23 @@ import (
 	"hostler/storage/mounts"
 )
 
-// Options says where views stand.
+// Options are the places of views.
 type Options struct {
-	// Dir is the folder below which all views are; absolute.
+	// Dir is the directory of all views; absolute.
 	Dir    string
 	Runner run.Runner
-	// Proc is /proc unless told otherwise.
+	// Proc defaults to /proc.
 	Proc string
 }
 
-// Views shows directories below one folder. It may be used by many callers at
-// once, for different paths.
+// Views shows directories below Dir. It is safe for concurrent use for
+// different paths.
 type Views struct {
 	o    Options
 	made namespaces
 }
 
-// New returns views; nothing is touched yet.
+// New returns views; it does not access the host.
 func New(o Options) *Views {
 	if o.Proc == "" {
 		o.Proc = "/proc"
@@ -42,37 +42,37 @@ func New(o Options) *Views {
 	return &Views{o: o, made: namespaces{runner: o.Runner, proc: o.Proc, made: map[Map]*os.File{}}}
 }
 
-// Close lets go of what is kept for speed. Views stay.
+// Close closes the cached namespaces. Views stay.
 func (v *Views) Close() { v.made.close() }
 
-// Params says what to show where.
+// Params describe a view.
 type Params struct {
-	// Source is the mount point of a filesystem, Path where it is shown,
-	// below the folder of views.
+	// Source is the mount point of a filesystem, Path the mount point of the
+	// view, below Options.Dir.
 	Source, Path string
 	ReadOnly     bool
-	// Setuid and Devices let the guest use setuid programs and devices in it,
-	// which the source is mounted without, where the kernel allows that.
+	// Setuid and Devices let the guest use setuid programs and devices in the
+	// view, if the kernel allows that; the source is mounted without both.
 	Setuid, Devices bool
-	// Map is that of the guest; nil leaves the owners as they are.
+	// Map is the guest's map; nil leaves the owners unchanged.
 	Map *Map
 }
 
-// View is a directory as it is shown, or any other mount.
+// View is a mounted view, or any other mount.
 type View struct {
 	Path string
-	// Filesystem tells filesystems, and the directories of one that are
-	// mounted, apart.
+	// Filesystem identifies the filesystem and the mounted directory in it,
+	// e.g. "7:3:/".
 	Filesystem string
 	ReadOnly   bool
-	// Mapped says that owners are translated. Owner is whose the directory of a
-	// view is on this host.
+	// Mapped: owners are translated. Owner is the host's owner of the view's
+	// directory.
 	Mapped bool
 	Owner  uint32
 }
 
-// Fits says whether the view shows what is wanted, from a source with this
-// Filesystem.
+// Fits reports whether the view has the wanted parameters and a source with
+// this Filesystem.
 func (s View) Fits(filesystem string, p Params) bool {
 	if s.Filesystem != filesystem || s.ReadOnly != p.ReadOnly {
 		return false
@@ -83,8 +83,8 @@ func (s View) Fits(filesystem string, p Params) bool {
 	return s.Mapped || p.Map.Users.Has(s.Owner)
 }
 
-// List returns the mounts below the folder of views and those at the paths in
-// also: of each path what is seen there.
+// List returns the mounts below the directory of views and the mounts at the
+// paths in also. Of stacked mounts it returns the visible mount.
 func (v *Views) List(ctx context.Context, also ...string) (map[string]View, error) {
 	table, err := mounts.In(ctx, v.o.Proc)
 	if err != nil {
@@ -103,7 +103,7 @@ func (v *Views) List(ctx context.Context, also ...string) (map[string]View, erro
 	return all, nil
 }
 
-// view describes a mount; of one that is no guest's nobody asks for the owner.
+// view describes a mount. It looks up the owner only for guests' views.
 func view(m *mountinfo.Info, guests bool) View {
 	s := View{
 		Path: m.Mountpoint, Filesystem: fmt.Sprintf("%d:%d:%s", m.Major, m.Minor, m.Root),
@@ -117,8 +117,8 @@ func view(m *mountinfo.Info, guests bool) View {
 	return s
 }
 
-// Show shows directories. What is shown already is success; anything else at
-// the path is fault.Conflict.
+// Show makes views. An existing fitting view is success; any other mount at the
+// path is fault.Conflict.
 func (v *Views) Show(ctx context.Context, views []Params) []storage.Result[View] {
 	return storage.Each(ctx, views, func(ctx context.Context, p Params) (View, error) {
 		s, err := v.show(ctx, p)
@@ -169,8 +169,8 @@ func (v *Views) show(ctx context.Context, p Params) (View, error) {
 	return view(top, true), nil
 }
 
-// mount makes a copy of the mount, sets it up where nobody sees it, and puts
-// it in its place.
+// mount copies the source's mount, sets up the copy detached, and then attaches
+// it at the path.
 func (v *Views) mount(ctx context.Context, p Params, fstype string) error {
 	tree, err := unix.OpenTree(unix.AT_FDCWD, p.Source, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
 	if err != nil {
@@ -196,8 +196,8 @@ func (v *Views) mount(ctx context.Context, p Params, fstype string) error {
 	if p.Devices {
 		attr.Attr_clr |= unix.MOUNT_ATTR_NODEV
 	}
-	// A kernel on which this agent is not the first to mount may have the flags
-	// locked (EPERM): the guest does without.
+	// The flags are locked (EPERM) if an outer user namespace made the source's
+	// mount: the guest then has to do without.
 	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil && !errors.Is(err, unix.EPERM) {
 		return fmt.Errorf("cannot allow the guest its programs: %w", err)
 	}
@@ -213,9 +213,9 @@ func (v *Views) mount(ctx context.Context, p Params, fstype string) error {
 	return nil
 }
 
-// give makes the guest's root the owner of an empty directory whose
-// filesystem refused to translate owners. What is in one that is not empty
-// belongs to users of the host, and giving it away could not be undone.
+// give makes the guest's root the owner of an empty directory on a filesystem
+// without idmapped mounts. It refuses a directory with contents: the files
+// belong to users of the host, and a change of owners could not be undone.
 func give(dir string, m Map, fstype string, refused error) error {
 	var stat unix.Stat_t
 	if err := unix.Lstat(dir, &stat); err != nil {
@@ -239,14 +239,14 @@ func give(dir string, m Map, fstype string, refused error) error {
 	return nil
 }
 
-// HideParams says what view to take away. Force takes it out of sight although
-// it is in use.
+// HideParams describe a view to remove. Force detaches it although it is in
+// use.
 type HideParams struct {
 	Path  string
 	Force bool
 }
 
-// Hide takes views away. What is not shown is success; a busy one is a
+// Hide removes views. A missing view is success; a busy view is a
 // storage.BusyError.
 func (v *Views) Hide(ctx context.Context, views []HideParams) []error {
 	return storage.EachError(ctx, views, func(_ context.Context, p HideParams) error {
@@ -274,7 +274,7 @@ func (v *Views) hide(path string, force bool) error {
 	return nil
 }
 
-// remove removes the empty folders of a view, up to that of all views.
+// remove removes the empty directories of a view, up to that of all views.
 func (v *Views) remove(path string) {
 	for ; path != v.o.Dir && strings.HasPrefix(path, v.o.Dir+"/"); path = filepath.Dir(path) {
 		if unix.Rmdir(path) != nil {
@@ -283,7 +283,7 @@ func (v *Views) remove(path string) {
 	}
 }
 
-// within refuses paths that are not those of views.
+// within refuses paths outside the directory of views.
 func (v *Views) within(path string) error {
 	if err := storage.ValidatePath(path); err != nil {
 		return err

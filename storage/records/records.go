@@ -1,5 +1,5 @@
-// Package records keeps one small file per storage object: the stamp beside
-// what a source makes. Each is written whole and durably.
+// Package records stores a small file per storage object: the stamp of the
+// object that a source makes. Each file is written atomically and durably.
 package records
 
 import (
@@ -23,27 +23,27 @@ import (
 
 const (
 	suffix = ".json"
-	// limit bounds what is read of a record, in bytes.
+	// limit bounds the size of a record, in bytes.
 	limit = 64 << 10
 )
 
-// Folder holds records of one type. The zero value is not usable. Records are
-// shared with the cache: what a record refers to is not to be written to.
+// Folder holds records of type T. The zero value is not usable. Records are
+// shared with the cache: callers must not modify values that a record refers
+// to.
 type Folder[T any] struct {
 	dir string
-	// known holds what was read, for as long as the file is the same: there
-	// may be thousands, and all are read at every look.
+	// known caches records while their files are unchanged: every look reads
+	// all records, and there may be thousands.
 	known *sync.Map
 }
 
-// known is a record and the file that it was read from.
+// known is a cached record with the version of its file.
 type known[T any] struct {
 	file   version
 	record T
 }
 
-// version tells one content of a file from the next: records are written to a
-// new file each time.
+// version distinguishes contents of a file: each write makes a new file.
 type version struct {
 	inode        uint64
 	size         int64
@@ -52,18 +52,18 @@ type version struct {
 
 func versionOf(s *unix.Stat_t) version { return version{s.Ino, s.Size, s.Mtim, s.Ctim} }
 
-// In returns the folder of records at dir, an absolute path. It is made, with
-// mode 0700, by the first Put.
+// In returns the folder of records at dir, an absolute path. The first Put
+// makes the directory with mode 0700.
 func In[T any](dir string) Folder[T] { return Folder[T]{dir: dir, known: &sync.Map{}} }
 
-// Dir is where the records are.
+// Dir is the directory of the records.
 func (f Folder[T]) Dir() string { return f.dir }
 
-// Path is where the record of id is.
+// Path is the file of a record.
 func (f Folder[T]) Path(id string) string { return filepath.Join(f.dir, id+suffix) }
 
-// Get reads the record of id, which must be valid; false when there is none.
-// A record that cannot be understood is fault.NeedsOperator.
+// Get reads the record of id, which must be valid; found is false if there is
+// none. A malformed record is fault.NeedsOperator.
 func (f Folder[T]) Get(id string) (record T, found bool, err error) {
 	if err := storage.ValidateID(id); err != nil {
 		return record, false, err
@@ -100,8 +100,8 @@ func (f Folder[T]) Get(id string) (record T, found bool, err error) {
 	return record, true, nil
 }
 
-// Put writes the record of id; when it returns nil the record survives a
-// power cut.
+// Put writes the record of id; after it returns nil the record survives a power
+// cut.
 func (f Folder[T]) Put(id string, record T) error {
 	if err := storage.ValidateID(id); err != nil {
 		return err
@@ -120,7 +120,7 @@ func (f Folder[T]) Put(id string, record T) error {
 	return nil
 }
 
-// Remove deletes the record of id durably; an absent one is success.
+// Remove deletes the record of id durably; a missing record is success.
 func (f Folder[T]) Remove(id string) error {
 	if err := storage.ValidateID(id); err != nil {
 		return err
@@ -129,7 +129,7 @@ func (f Folder[T]) Remove(id string) error {
 	return atomicfile.Remove(f.Path(id))
 }
 
-// IDs lists the ids of all records, sorted. A missing folder holds none.
+// IDs lists the ids of all records, sorted. A missing directory has no records.
 func (f Folder[T]) IDs() ([]string, error) {
 	entries, err := os.ReadDir(f.dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -145,7 +145,7 @@ func (f Folder[T]) IDs() ([]string, error) {
 	return ids, nil
 }
 
-// MakeDir makes a folder for root's eyes only, with those above it.
+// MakeDir makes a directory and its parents, accessible to root alone.
 func MakeDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("cannot make %s: %w", dir, err)

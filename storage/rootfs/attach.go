@@ -31,7 +31,7 @@ func (s *Source) attach(ctx context.Context, p storage.FilesystemAttachParams) (
 	if _, err := s.describe(ctx, p.Ref); err != nil {
 		return none, err
 	}
-	// The first mount is for writing, whatever the bound ones are.
+	// The base mount is writable even if the bound mount is read-only.
 	device, err := s.device(ctx, p.Ref)
 	if err != nil {
 		return none, err
@@ -50,8 +50,8 @@ func (s *Source) attach(ctx context.Context, p storage.FilesystemAttachParams) (
 	return a, err
 }
 
-// bind shows the filesystem at a path, unless it is seen there already,
-// through however many mounts.
+// bind mounts the filesystem at a path, unless it is already visible there,
+// even through several mounts.
 func (s *Source) bind(p storage.FilesystemAttachParams, base string) error {
 	table, err := mounts.Read(s.o.Proc)
 	if err != nil {
@@ -88,8 +88,8 @@ func (s *Source) bind(p storage.FilesystemAttachParams, base string) error {
 	return failpoint.Hit(failpoint.RootfsBound)
 }
 
-// Detach implements storage.FilesystemSource. With the last path the
-// filesystem is let go of altogether.
+// Detach implements storage.FilesystemSource. With the last path it also
+// unmounts the base and detaches the volume.
 func (s *Source) Detach(ctx context.Context, filesystems []storage.DetachParams) []error {
 	return storage.EachError(ctx, filesystems, func(ctx context.Context, p storage.DetachParams) error {
 		if err := s.detach(ctx, p); err != nil {

@@ -1,9 +1,8 @@
-// Package rootfs provides filesystems that are a part of the host's own: as
-// many bytes of its filesystem as declared, and no more, taken as they are
-// written.
+// Package rootfs provides filesystems on the host's own filesystem. Each takes
+// space as data is written, up to its declared size.
 //
-// The limit is kept by an ext4 filesystem in a sparse file. A quota per
-// directory would do the same with less, but hardly any host has it; see
+// An ext4 filesystem in a sparse file keeps the limit. A quota per directory
+// would cost less, but hardly any host has it enabled; see
 // docs/decisions/0007-rootfs-limit.md.
 package rootfs
 
@@ -21,25 +20,25 @@ import (
 	"hostler/storage/mounts"
 )
 
-// inner is the type of the filesystem within.
+// inner is the type of the filesystem in the sparse file.
 const inner = "ext4"
 
-// Options says where a source works.
+// Options are the dependencies of a source.
 type Options struct {
-	// Dir is where the filesystems are mounted first; absolute.
+	// Dir is the directory of the base mounts; absolute.
 	Dir string
-	// Volumes and Filesystems are for this source alone: sparse volumes of
-	// the host's filesystem, and filesystems on them.
+	// Volumes and Filesystems serve this source alone: sparse volumes on the
+	// host's filesystem, and the filesystems on them.
 	Volumes     storage.VolumeSource
 	Filesystems storage.FilesystemSource
-	// Proc is /proc unless told otherwise.
+	// Proc defaults to /proc.
 	Proc string
 	// Log may be nil.
 	Log *slog.Logger
 }
 
-// Source is a storage.FilesystemSource of parts of the host's filesystem. It
-// may be used by many callers at once where its sources may.
+// Source is a storage.FilesystemSource on the host's filesystem. It is safe for
+// concurrent use if its sources are.
 type Source struct{ o Options }
 
 var (
@@ -52,7 +51,7 @@ var (
 	_ storage.Dependent           = (*Source)(nil)
 )
 
-// New returns a source; nothing is touched yet.
+// New returns a source; it does not access the host.
 func New(o Options) *Source {
 	if o.Proc == "" {
 		o.Proc = "/proc"
@@ -63,7 +62,7 @@ func New(o Options) *Source {
 	return &Source{o: o}
 }
 
-// base is where the filesystem is mounted before it is bound elsewhere.
+// base is the filesystem's base mount, which is bound to other paths.
 func (s *Source) base(id string) string { return filepath.Join(s.o.Dir, id) }
 
 // Missing implements storage.Dependent.
@@ -97,8 +96,8 @@ func (s *Source) Space(ctx context.Context) (storage.Space, error) {
 	return storage.Space{}, fault.New(fault.NotFound, "the volumes do not tell of their space")
 }
 
-// Create implements storage.FilesystemSource. What is not free now is
-// refused, although it is taken only later.
+// Create implements storage.FilesystemSource. It refuses sizes above the free
+// space, although the space is taken only later.
 func (s *Source) Create(ctx context.Context, filesystems []storage.FilesystemParams) []storage.Result[storage.Filesystem] {
 	return storage.Each(ctx, filesystems, func(ctx context.Context, p storage.FilesystemParams) (storage.Filesystem, error) {
 		if err := s.create(ctx, p); err != nil {
@@ -132,14 +131,14 @@ func (s *Source) create(ctx context.Context, p storage.FilesystemParams) error {
 	if r := s.o.Filesystems.Create(ctx, []storage.FilesystemParams{params}); r[0].Err != nil {
 		return r[0].Err
 	}
-	// Attached nowhere, nothing of it is held.
+	// An unmounted filesystem needs no attached volume.
 	if mounted, err := s.mountsOf(ctx, p.Ref); err != nil || len(mounted) > 0 {
 		return err
 	}
 	return s.o.Volumes.Detach(ctx, []storage.DetachParams{{Ref: p.Ref}})[0]
 }
 
-// Record implements storage.Recorder: the volume bears the stamp.
+// Record implements storage.Recorder: the volume stores the record.
 func (s *Source) Record(ctx context.Context, objects []storage.RecordParams) []error {
 	if r, ok := s.o.Volumes.(storage.Recorder); ok {
 		return r.Record(ctx, objects)
@@ -147,13 +146,13 @@ func (s *Source) Record(ctx context.Context, objects []storage.RecordParams) []e
 	return make([]error, len(objects))
 }
 
-// device attaches the volume, which may be attached already.
+// device attaches the volume, unless it is attached already.
 func (s *Source) device(ctx context.Context, r storage.Ref) (string, error) {
 	got := s.o.Volumes.Attach(ctx, []storage.VolumeAttachParams{{Ref: r}})
 	return got[0].Value.Device, got[0].Err
 }
 
-// Destroy implements storage.FilesystemSource; what is in it goes too.
+// Destroy implements storage.FilesystemSource; it deletes the data.
 func (s *Source) Destroy(ctx context.Context, filesystems []storage.Ref) []error {
 	return storage.EachError(ctx, filesystems, func(ctx context.Context, r storage.Ref) error {
 		if err := s.destroy(ctx, r); err != nil {
@@ -174,7 +173,7 @@ func (s *Source) destroy(ctx context.Context, r storage.Ref) error {
 	if len(mounted) > 0 {
 		return storage.Busy(r.ID, "it is mounted on "+mounted[0].Mountpoint, nil)
 	}
-	// The volume goes last: it bears the stamp that the rest is found by.
+	// The volume goes last: its stamp identifies the rest.
 	if err := s.o.Volumes.Detach(ctx, []storage.DetachParams{{Ref: r}})[0]; err != nil {
 		return err
 	}
@@ -184,7 +183,7 @@ func (s *Source) destroy(ctx context.Context, r storage.Ref) error {
 	return s.o.Volumes.Destroy(ctx, []storage.Ref{r})[0]
 }
 
-// GrowFilesystems implements storage.FilesystemGrower. One that is not mounted
+// GrowFilesystems implements storage.FilesystemGrower. An unmounted filesystem
 // grows when it is next attached.
 func (s *Source) GrowFilesystems(ctx context.Context, filesystems []storage.GrowParams) []storage.Result[storage.Filesystem] {
 	return storage.Each(ctx, filesystems, func(ctx context.Context, p storage.GrowParams) (storage.Filesystem, error) {
@@ -264,7 +263,7 @@ func (s *Source) describe(ctx context.Context, r storage.Ref) (storage.Filesyste
 			return f, r.OwnedBy(f.Stamp)
 		}
 	}
-	// One of another namespace is not listed, but it is there.
+	// List leaves out other namespaces, but their volumes exist.
 	if d, ok := s.o.Volumes.(storage.VolumeDescriber); ok {
 		if err := d.DescribeVolumes(ctx, []storage.Ref{r})[0].Err; err != nil {
 			return storage.Filesystem{}, err
@@ -273,7 +272,8 @@ func (s *Source) describe(ctx context.Context, r storage.Ref) (storage.Filesyste
 	return storage.Filesystem{}, fault.New(fault.NotFound, "there is no filesystem %s", r.ID)
 }
 
-// mountsOf returns every mount of a filesystem, the first and the bound ones.
+// mountsOf returns all mounts of a filesystem: the base mount and the bound
+// mounts.
 func (s *Source) mountsOf(ctx context.Context, r storage.Ref) (mounts.Table, error) {
 	if err := r.Validate(); err != nil {
 		return nil, err

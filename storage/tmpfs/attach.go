@@ -15,8 +15,8 @@ import (
 	"hostler/storage/mounts"
 )
 
-// Attach implements storage.FilesystemSource. Further paths show the same
-// files as the first.
+// Attach implements storage.FilesystemSource. Further paths are bind mounts of
+// the first.
 func (s *Source) Attach(ctx context.Context, filesystems []storage.FilesystemAttachParams) []storage.Result[storage.FilesystemAttachment] {
 	return storage.Each(ctx, filesystems, func(_ context.Context, p storage.FilesystemAttachParams) (storage.FilesystemAttachment, error) {
 		a, err := s.attach(p)
@@ -117,8 +117,7 @@ func (s *Source) detach(p storage.DetachParams) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// The mounts bear the stamp themselves, so that a lost record is no
-	// reason to leave them.
+	// The mounts carry the stamp, so they can be unmounted without a record.
 	if _, err := s.owned(p.Ref); err != nil && !fault.Is(err, fault.NotFound) {
 		return err
 	}
@@ -141,7 +140,8 @@ func (s *Source) detach(p storage.DetachParams) error {
 	return failed
 }
 
-// GrowFilesystems implements storage.FilesystemGrower, mounted or not.
+// GrowFilesystems implements storage.FilesystemGrower. Unmounted filesystems
+// grow too.
 func (s *Source) GrowFilesystems(ctx context.Context, filesystems []storage.GrowParams) []storage.Result[storage.Filesystem] {
 	return storage.Each(ctx, filesystems, func(_ context.Context, p storage.GrowParams) (storage.Filesystem, error) {
 		if err := s.grow(p); err != nil {
@@ -183,7 +183,8 @@ func (s *Source) grow(p storage.GrowParams) error {
 	if has, _, err := mounts.Usage(m.Mountpoint); err != nil || has >= size {
 		return err
 	}
-	// All mounts share one filesystem; what is not said again is lost.
+	// All mounts share one superblock; a remount drops options that it does not
+	// repeat.
 	bits, _, err := mounts.Options(kernelOptions(m.Options))
 	if err != nil {
 		return err

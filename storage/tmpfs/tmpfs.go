@@ -1,6 +1,5 @@
-// Package tmpfs provides filesystems in memory. What is in one goes with the
-// last of its mounts and at the host's end; the declaration stays and is
-// mounted again.
+// Package tmpfs provides filesystems in memory. The data is lost with the last
+// mount and when the host stops; the declaration stays and is mounted again.
 package tmpfs
 
 import (
@@ -19,22 +18,22 @@ import (
 	"hostler/storage/records"
 )
 
-// Options says where a source works.
+// Options are the settings of a source.
 type Options struct {
 	// Dir holds the records; absolute.
 	Dir string
-	// Namespace is the one whose filesystems are listed.
+	// Namespace is the namespace of the listed filesystems.
 	Namespace string
-	// Proc is /proc unless told otherwise.
+	// Proc defaults to /proc.
 	Proc string
-	// PageSize is the machine's, in bytes, unless told otherwise.
+	// PageSize in bytes; 0: the machine's.
 	PageSize int
 	// Log may be nil.
 	Log *slog.Logger
 }
 
-// Source is a storage.FilesystemSource of memory. It may be used by many
-// callers at once.
+// Source is a storage.FilesystemSource of memory. It is safe for concurrent
+// use.
 type Source struct {
 	o       Options
 	records records.Folder[record]
@@ -52,14 +51,14 @@ var (
 type record struct {
 	Stamp storage.Stamp `json:"stamp"`
 	Size  int64         `json:"size"`
-	// Options are those with which it is, or was about to be, mounted; nil when
-	// that is not known.
+	// Options are its mount options, written before each mount; nil if they are
+	// not known.
 	Options []string `json:"options"`
-	// Record is the caller's; see storage.Recorder.
+	// Record is the caller's text; see storage.Recorder.
 	Record string `json:"record,omitempty"`
 }
 
-// New returns a source; nothing is touched yet.
+// New returns a source; it does not access the host.
 func New(o Options) *Source {
 	if o.Proc == "" {
 		o.Proc = "/proc"
@@ -73,7 +72,7 @@ func New(o Options) *Source {
 	return &Source{o: o, records: records.In[record](o.Dir)}
 }
 
-// tag is the name that a mount of ours shows as its source.
+// tag is the source name of a stamp's mounts, e.g. hostler:default:UID:scratch.
 func tag(r storage.Ref) string {
 	return "hostler:" + r.Stamp.Namespace + ":" + r.Stamp.UID + ":" + r.ID
 }
@@ -206,7 +205,8 @@ func (s *Source) List(ctx context.Context) ([]storage.Filesystem, error) {
 	if err != nil {
 		return nil, err
 	}
-	// There may be thousands of both.
+	// The map avoids a search of all mounts per record; there may be thousands
+	// of both.
 	tagged := map[string]mounts.Table{}
 	for _, m := range table {
 		if m.FSType == "tmpfs" {
@@ -257,7 +257,7 @@ func filesystem(r storage.Ref, rec record, mounted mounts.Table) storage.Filesys
 			f.Problem = err.Error()
 		}
 		f.Attachments, f.Free, f.Options = append(f.Attachments, a), a.Free, rec.Options
-		// The record grows first.
+		// The record grows before the mount.
 		f.Growable = max(rec.Size-a.Size, 0)
 	}
 	return f
