@@ -11,7 +11,7 @@ import (
 	"hostler/hostnet"
 )
 
-// failure is a network whose steps failed.
+// failure records the failed steps of a network.
 type failure struct {
 	count      int
 	generation int64
@@ -19,8 +19,8 @@ type failure struct {
 	err        error
 }
 
-// rounds bounds how often one pass looks and acts: the kernel answers a change
-// with changes of its own.
+// rounds limits the observations and actions of a pass: the kernel reacts to a
+// change with changes of its own.
 const rounds = 4
 
 // The owners of our kernel parameters.
@@ -29,21 +29,21 @@ const (
 	ownerRouters  = "networks-routers"
 )
 
-// turn is one look with what became of it.
+// turn is an observation and its results.
 type turn struct {
 	d      Desired
 	o      Observed
 	p      Plan
-	errs   map[string]error // by the network's uid, of the whole pass
+	errs   map[string]error // by the network's uid, for the whole pass
 	noDHCP error            // why the programs for DHCP are missing
 	events []state.Event
 	now    time.Time
 }
 
-// converge looks, decides and acts until nothing is due any more, and returns
-// when the next retry is.
+// converge observes, plans and acts until no step is due, and returns the time
+// of the next retry.
 func (w *Worker) converge(ctx context.Context) (time.Time, error) {
-	links := map[string][]string{} // what was done to each network's links in this pass
+	links := map[string][]string{} // steps taken on each network's links in this pass
 	errs := map[string]error{}
 	var noDHCP error
 	for round := 1; ; round++ {
@@ -63,7 +63,7 @@ func (w *Worker) converge(ctx context.Context) (time.Time, error) {
 			return w.finish(ctx, t, links, err)
 		}
 		noDHCP = t.noDHCP
-		// What is given is written down before it is used.
+		// Store assigned addresses before they are used.
 		if err := w.promise(ctx, t); err != nil {
 			return time.Time{}, err
 		}
@@ -77,11 +77,11 @@ func (w *Worker) converge(ctx context.Context) (time.Time, error) {
 	}
 }
 
-// idle says that there is nothing of ours to take care of or to take away.
-// What an earlier agent has left of rules and parameters is taken away once.
+// idle reports whether there is nothing of ours to maintain or remove. On the
+// first pass it also removes rules and parameters that an earlier agent left.
 func (w *Worker) idle(ctx context.Context, p Plan) bool {
 	if w.last != nil {
-		left := w.last.unknown && len(p.Unknown) == 0 && w.Tools.Have(false) // the rules of bridges that are gone
+		left := w.last.unknown && len(p.Unknown) == 0 && w.Tools.Have(false) // rules of bridges that no longer exist
 		return w.last.rules == "" && len(w.last.settings) == 0 && !left
 	}
 	w.last = &carried{dhcp: map[string]string{}, unknown: len(p.Unknown) > 0}
@@ -94,8 +94,9 @@ func (w *Worker) idle(ctx context.Context, p Plan) bool {
 	return true
 }
 
-// tools brings the programs onto the host that are needed now. An error is about
-// all networks; without the programs for DHCP alone those go on that need none.
+// tools installs the programs that are needed now. An error affects all
+// networks. If only the programs for DHCP are missing, it sets t.noDHCP, and
+// networks without DHCP continue.
 func (w *Worker) tools(ctx context.Context, t *turn) error {
 	needed, dhcp := false, false
 	for i, n := range t.d.Networks {
@@ -109,7 +110,7 @@ func (w *Worker) tools(ctx context.Context, t *turn) error {
 		for _, n := range t.d.Networks {
 			if n.Status.State != stateReady && n.Life == state.Alive {
 				n.Status.State, n.Status.Message = statePending, text
-				_, _ = w.Store.Write(ctx, state.Each, statusWrite(n, n.Status)) // only for people to see
+				_, _ = w.Store.Write(ctx, state.Each, statusWrite(n, n.Status)) // informational only
 			}
 		}
 	})
@@ -119,10 +120,10 @@ func (w *Worker) tools(ctx context.Context, t *turn) error {
 	return err
 }
 
-// never says that nothing of the network has been on the host.
+// never reports whether nothing of the network has ever been on the host.
 func never(n Network, o Observed) bool { return n.Status.Applied == nil && !made(n, o) }
 
-// promise writes down what machines are given.
+// promise stores the assigned addresses in the networks' statuses.
 func (w *Worker) promise(ctx context.Context, t *turn) error {
 	var writes []state.Write
 	for i := range t.d.Networks {
@@ -140,7 +141,7 @@ func (w *Worker) promise(ctx context.Context, t *turn) error {
 	return w.write(ctx, writes)
 }
 
-// due is how many steps on links are to be taken now.
+// due returns the number of link steps to take now.
 func (w *Worker) due(t *turn) int {
 	n := len(t.p.Strays)
 	for i, each := range t.d.Networks {
@@ -151,14 +152,15 @@ func (w *Worker) due(t *turn) int {
 	return n
 }
 
-// resting says that the network's steps failed a moment ago.
+// resting reports whether the network's steps failed recently and the retry is
+// not due.
 func (w *Worker) resting(t *turn, i int) bool {
 	f, ok := w.failed[t.d.Networks[i].UID]
 	return ok && f.generation == t.d.Networks[i].Generation && t.now.Before(f.next)
 }
 
-// links carries out the steps on links: those of a network in order and only
-// while they succeed.
+// links carries out the link steps. Steps of a network run in order and stop at
+// a failure.
 func (w *Worker) links(ctx context.Context, t *turn, done map[string][]string) {
 	for i, p := range t.p.Networks {
 		n := t.d.Networks[i]
@@ -193,8 +195,8 @@ func removes(steps []hostnet.Step) bool {
 	return slices.ContainsFunc(steps, func(s hostnet.Step) bool { return s.Op == hostnet.RemoveBridge })
 }
 
-// rest brings the firewall, the kernel parameters and DHCP up to date. An
-// error is about all networks.
+// rest updates the firewall, the kernel parameters and DHCP. An error affects
+// all networks.
 func (w *Worker) rest(ctx context.Context, t *turn) error {
 	began := w.Now()
 	for _, uid := range t.p.Orphans {
@@ -216,8 +218,8 @@ func (w *Worker) rest(ctx context.Context, t *turn) error {
 	if len(t.p.Rules.Networks) > 0 {
 		next.rules = fmt.Sprint(t.p.Rules)
 	}
-	// What the firewall keeps out is kept out before the host forwards, and
-	// the host forwards no more before the rules go.
+	// Load the firewall before the host forwards, and stop forwarding before
+	// removing the rules.
 	steps := []func() error{
 		func() error { return w.firewall(ctx, t, last.rules == next.rules) },
 		func() error { return w.parameters(ctx, t, last.parameters == next.parameters) },
@@ -231,7 +233,7 @@ func (w *Worker) rest(ctx context.Context, t *turn) error {
 			return err
 		}
 	}
-	for _, ends := range []bool{true, false} { // what begins may take the place of what ends
+	for _, ends := range []bool{true, false} { // a new server may need the bridge of an ending server
 		for i, n := range t.d.Networks {
 			if (t.p.Networks[i].DHCP == nil) == ends && t.errs[n.UID] == nil && !w.resting(t, i) {
 				if err := w.serve(ctx, t, i, last, next); err != nil {
@@ -249,10 +251,10 @@ func (w *Worker) rest(ctx context.Context, t *turn) error {
 
 func (w *Worker) firewall(ctx context.Context, t *turn, same bool) error {
 	if len(t.p.Rules.Networks) == 0 && len(t.p.Unknown) > 0 {
-		return nil // bridges that a lost store knew still have guests
+		return nil // bridges whose records are lost still have guests
 	}
 	if len(t.p.Rules.Networks) == 0 && !w.Tools.Have(false) {
-		return nil // tools asks for them where there may be rules of ours
+		return nil // tools has requested them if rules of ours may exist
 	}
 	changed, err := w.Firewall.Apply(ctx, t.p.Rules)
 	if err == nil && changed && same && w.last != nil {
@@ -261,14 +263,14 @@ func (w *Worker) firewall(ctx context.Context, t *turn, same bool) error {
 	return err
 }
 
-// serve brings one network's DHCP up to date.
+// serve updates the DHCP server of a network.
 func (w *Worker) serve(ctx context.Context, t *turn, i int, last, next *carried) error {
 	n, p := t.d.Networks[i], t.p.Networks[i]
 	if p.DHCP == nil {
 		if !t.o.Served[n.UID] {
 			return nil
 		}
-		defer w.waker.Signal() // a dying network may be gone with it
+		defer w.waker.Signal() // a dying network may be complete now
 		return w.Eyes.Server(n.UID).Remove(ctx)
 	}
 	if t.noDHCP != nil && !t.o.Serving[n.UID] {
@@ -282,7 +284,7 @@ func (w *Worker) serve(ctx context.Context, t *turn, i int, last, next *carried)
 	return err
 }
 
-// listen sets what the pulse looks at.
+// listen sets the parameters and servers that the pulse checks.
 func (w *Worker) listen(t *turn) {
 	settings := slices.Concat(t.p.Routers, t.p.Parameters)
 	var servers []Server
@@ -301,7 +303,7 @@ func (w *Worker) listen(t *turn) {
 	}
 }
 
-// drift tells every network of something that is about all.
+// drift records an event on every active network.
 func (w *Worker) drift(t *turn, text string) {
 	for i, n := range t.d.Networks {
 		if t.p.Networks[i].On {

@@ -12,14 +12,14 @@ import (
 	"hostler/hostnet/ipam"
 )
 
-// guestMAC is the address of a machine's interface. It depends on the
-// machine's uid, so that it is the same for the machine's life and no other's.
+// guestMAC returns the MAC address of a machine's interface. It depends on the
+// machine's uid, so it is unique and stays the same for the machine's life.
 func guestMAC(machineUID, nic string) string {
 	sum := sha256.Sum256([]byte(machineUID + "\n" + nic))
 	return fmt.Sprintf("02:%02x:%02x:%02x:%02x:%02x", sum[0], sum[1], sum[2], sum[3], sum[4])
 }
 
-// prefixes reads addresses that spec has checked.
+// prefixes parses addresses that package spec has already validated.
 func prefixes(texts []string) []netip.Prefix {
 	var all []netip.Prefix
 	for _, text := range texts {
@@ -30,13 +30,14 @@ func prefixes(texts []string) []netip.Prefix {
 	return all
 }
 
-// leastRanged is the number of addresses from which on a subnet spares a part
-// for guests that nobody declares.
+// leastRanged is the minimum size of a subnet that reserves a part for
+// undeclared guests.
 const leastRanged = 16
 
-// ranges are the spans that DHCP gives to whoever asks: the upper quarter of
-// each subnet, or all of one that is too small to be divided; of IPv6 at most
-// 65,536 addresses. reserved are those that are not given to declared guests.
+// ranges returns the DHCP ranges for undeclared guests: the upper quarter of
+// each subnet, or the whole of a subnet with fewer than leastRanged addresses;
+// for IPv6 at most 65,536 addresses. For example, 10.0.0.0/24 yields 10.0.0.192
+// to 10.0.0.254. The reserved ranges are kept from declared guests.
 func ranges(own []netip.Prefix) (all []dhcp.Range, reserved []ipam.Range) {
 	seen := map[netip.Prefix]bool{}
 	for _, p := range own {
@@ -54,7 +55,7 @@ func ranges(own []netip.Prefix) (all []dhcp.Range, reserved []ipam.Range) {
 		if subnet.Addr().Is4() {
 			last = last.Prev()
 		}
-		for _, h := range own { // the host's own are not lent
+		for _, h := range own { // exclude the host's own addresses
 			switch {
 			case h.Addr() == first:
 				first = first.Next()
@@ -75,8 +76,9 @@ func ranges(own []netip.Prefix) (all []dhcp.Range, reserved []ipam.Range) {
 	return all, reserved
 }
 
-// withHostBits is the first address of the subnet's upper quarter. Of more
-// than 18 bits of hosts it is the address 0x10000 of the subnet.
+// withHostBits returns the first address of the subnet's upper quarter. For an
+// IPv6 subnet with more than 18 host bits it returns the address at offset
+// 0x10000.
 func withHostBits(subnet netip.Prefix, quarter, bits int) netip.Addr {
 	b := subnet.Addr().AsSlice()
 	if bits > 18 && subnet.Addr().Is6() {
@@ -91,8 +93,9 @@ func withHostBits(subnet netip.Prefix, quarter, bits int) netip.Addr {
 	return a
 }
 
-// lastOf is the last address of a subnet, of a large one of IPv6 the last of
-// those that withHostBits begins.
+// lastOf returns the last address of a subnet. For an IPv6 subnet with more
+// than 18 host bits it returns the end of the 65,536 addresses that
+// withHostBits starts.
 func lastOf(subnet netip.Prefix) netip.Addr {
 	b := subnet.Addr().AsSlice()
 	bits := len(b)*8 - subnet.Bits()
@@ -107,11 +110,12 @@ func lastOf(subnet netip.Prefix) netip.Addr {
 	return a
 }
 
-// key is how a network's status names an interface of a machine.
+// key is the key of a machine's interface in a network's status.
 func key(machine, nic string) string { return machine + "/" + nic }
 
-// assign gives every interface its addresses: what it declares, what it had,
-// or a free one. What nobody has any more rests before it is given again.
+// assign gives every interface its addresses: the declared address, the
+// previous address, or a free address. Released addresses wait for their
+// quarantine.
 func assign(d Desired, planned []Planned, policy Policy) {
 	pool, prefixOf := poolOf(d, planned)
 	errs := giveOut(pool, d, prefixOf, policy)
@@ -144,7 +148,8 @@ func assign(d Desired, planned []Planned, policy Policy) {
 		}
 	}
 	collect(pool.State(), d, planned, prefixOf, at)
-	// One without the addresses it is to have is not told of: it waits.
+	// An interface without its addresses gets no entry yet, so its machine
+	// waits.
 	for i, n := range d.Networks {
 		for k, w := range wanted(d, n) {
 			if g := planned[i].Guests[k]; !w.keep && len(g.Addresses) == 0 && len(prefixOf[n.Name]) > 0 {
@@ -154,7 +159,7 @@ func assign(d Desired, planned []Planned, policy Policy) {
 	}
 }
 
-// collect writes what the pool gave out into the plan.
+// collect copies the pool's grants into the plan.
 func collect(s ipam.State, d Desired, planned []Planned, prefixOf map[string][]netip.Prefix, at map[string]int) {
 	for _, g := range s.Grants {
 		if strings.HasSuffix(g.Owner.Machine, leftMark) {
@@ -171,8 +176,8 @@ func collect(s ipam.State, d Desired, planned []Planned, prefixOf map[string][]n
 		entry, has := planned[i].Guests[k]
 		switch {
 		case !g.Released.IsZero() && has && entry.Released == nil:
-			// The owner has another address by now; this one rests under a
-			// name that no interface can have.
+			// The owner has another address now; the released address is stored
+			// under a key that no interface can have.
 			k = fmt.Sprintf("%s#%s", k, g.Address)
 			released := g.Released
 			planned[i].Guests[k] = spec.GuestAddress{Addresses: []string{text}, Released: &released}
@@ -193,18 +198,18 @@ func collect(s ipam.State, d Desired, planned []Planned, prefixOf map[string][]n
 	}
 }
 
-// want is what is wanted of one interface; keep leaves it what it has, since
-// its instance still uses that.
+// want is the demand of an interface. keep preserves its current addresses,
+// because the instance still uses them.
 type want struct {
 	nic    spec.NIC
 	uid    string
 	keep   bool
 	had    bool                // the status has an entry
-	has    []netip.Addr        // what the guest is seen to have
-	family map[bool]netip.Addr // declared, by IPv6 or not
+	has    []netip.Addr        // addresses observed on the guest
+	family map[bool]netip.Addr // declared addresses; the key true stands for IPv6
 }
 
-// wanted lists the interfaces on a network by their key.
+// wanted returns the interfaces on a network by their keys.
 func wanted(d Desired, n Network) map[string]want {
 	all := map[string]want{}
 	held := map[string][]string{} // by machine
@@ -248,10 +253,10 @@ func (o nicOwner) onNetwork(network string) ipam.Owner {
 	return ipam.Owner{Machine: o.Machine, NIC: network + ":" + o.NIC}
 }
 
-// nicOf is the name of the interface that has the address.
+// nicOf returns the name of the interface that has the address.
 func nicOf(g ipam.Grant) string { return strings.TrimPrefix(g.Owner.NIC, g.Network+":") }
 
-// grants are what a network's status says is given out.
+// grants returns the addresses recorded in a network's status.
 func grants(n Network) []ipam.Grant {
 	var all []ipam.Grant
 	for k, g := range n.Status.Guests {
@@ -267,7 +272,7 @@ func grants(n Network) []ipam.Grant {
 			all = append(all, grant)
 		}
 	}
-	// What somebody has comes last, so that it wins over what rests.
+	// Current grants come last: in the pool they override released grants.
 	slices.SortFunc(all, func(a, b ipam.Grant) int {
 		if c := b.Released.Compare(a.Released); c != 0 {
 			return c

@@ -13,15 +13,15 @@ import (
 
 // The condition types of a network.
 const (
-	// conditionUpToDate: nothing separates the network from its declaration.
+	// conditionUpToDate: the network agrees with its declaration.
 	conditionUpToDate = "UpToDate"
-	// ConditionUnobstructed: no table of somebody else stops what is declared.
+	// ConditionUnobstructed: no foreign nftables table blocks a declared flow.
 	ConditionUnobstructed = "Unobstructed"
-	// ConditionWhole: every address and port that is declared is given.
+	// ConditionWhole: all declared addresses and ports are assigned.
 	ConditionWhole = "Whole"
 )
 
-// reasonWaiting is that of what goes on by itself once something else is done.
+// reasonWaiting is the reason of conditions that resolve themselves.
 const reasonWaiting = "Waiting"
 
 func some(text string) []string {
@@ -31,8 +31,8 @@ func some(text string) []string {
 	return []string{text}
 }
 
-// Assess tells the status of a network after a pass. Pure; now only dates what
-// changed.
+// Assess returns the status of a network after a pass. It is pure; now only
+// dates changed conditions.
 func Assess(n Network, p Planned, err error, f failure, findings []firewall.Finding, now time.Time) spec.NetworkStatus {
 	s := n.Status
 	s.Conditions = slices.Clone(s.Conditions)

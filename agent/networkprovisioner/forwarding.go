@@ -19,9 +19,10 @@ const (
 	forwarding6 = "net/ipv6/conf/all/forwarding"
 )
 
-// forwarders are the bridges of others whose guests have no way out but through
-// the host, as those of Docker, libvirt and LXD: with an address of the IP
-// version, over no NIC of the host, and not the host's own way out.
+// forwarders returns the foreign bridges whose guests reach other networks only
+// through the host, such as those of Docker, libvirt and LXD. They have an
+// address of the IP version, no host NIC under them, and not the host's default
+// route.
 func forwarders(o hostnet.Observed, policy Policy, four bool) []string {
 	var names []string
 	for _, l := range o.Links {
@@ -40,7 +41,8 @@ func forwarders(o hostnet.Observed, policy Policy, four bool) []string {
 	return names
 }
 
-// acceptRA is the parameter by which a router, too, heeds other routers.
+// acceptRA is the parameter that lets a router accept other routers'
+// advertisements.
 func acceptRA(link string) string { return sysctl.Name("net", "ipv6", "conf", link, "accept_ra") }
 
 func (w *Worker) parameters(ctx context.Context, t *turn, same bool) error {
@@ -53,7 +55,7 @@ func (w *Worker) parameters(ctx context.Context, t *turn, same bool) error {
 	var changed []string
 	wanted := map[string][]sysctl.Setting{ownerRouters: t.p.Routers, ownerNetworks: t.p.Parameters}
 	owners := []string{ownerRouters, ownerNetworks}
-	if len(t.p.Routers) == 0 { // what is put back may be a link that forwards: until then routers are heeded
+	if len(t.p.Routers) == 0 { // a link still forwarding keeps accept_ra until forwarding is off
 		slices.Reverse(owners)
 	}
 	for _, owner := range owners {
@@ -72,11 +74,10 @@ func (w *Worker) parameters(ctx context.Context, t *turn, same bool) error {
 	return failpoint.Hit(failpoint.NetForwardingChanged)
 }
 
-// heed adds the links whose routers are heeded already: a route that came with
-// an advertisement runs out where the next is not heeded, and would not come
-// back. Left out are those that are gone, those where the kernel is not to
-// listen, as systemd-networkd does so itself, and those of which a network says
-// otherwise.
+// heed adds the links that already accept router advertisements. An advertised
+// route would otherwise expire and not return. heed omits missing links, links
+// with accept_ra 0, e.g. because systemd-networkd handles advertisements
+// itself, and links whose accept_ra a network sets.
 func (w *Worker) heed(t *turn) error {
 	if !slices.ContainsFunc(t.p.Parameters, func(s sysctl.Setting) bool { return s.Name == forwarding6 }) {
 		return nil
@@ -104,14 +105,14 @@ func (w *Worker) heed(t *turn) error {
 	return nil
 }
 
-// leave keeps the host a router where no network of ours needs it any more but
-// somebody else came to rely on it since.
+// leave leaves forwarding on after the last network that needs it, if foreign
+// bridges have come to rely on it since.
 func (w *Worker) leave(ctx context.Context, t *turn) error {
 	for _, forwarding := range []string{forwarding4, forwarding6} {
 		if slices.ContainsFunc(t.p.Parameters, func(s sysctl.Setting) bool { return s.Name == forwarding }) {
 			continue
 		}
-		if forwarding == forwarding6 { // a router that heeds no others would lose its own way out
+		if forwarding == forwarding6 { // a router that ignores advertisements would lose its own default route
 			owned, err := w.Parameters.Owned(ownerRouters)
 			if err != nil {
 				return err

@@ -9,7 +9,8 @@ import (
 	"hostler/hostnet/ipam"
 )
 
-// poolOf is the pool of the planned networks, with what is given out of it.
+// poolOf returns the address pool of the planned networks, with the recorded
+// grants.
 func poolOf(d Desired, planned []Planned) (pool *ipam.Pool, prefixOf map[string][]netip.Prefix) {
 	var networks []ipam.Network
 	var given ipam.State
@@ -27,16 +28,16 @@ func poolOf(d Desired, planned []Planned) (pool *ipam.Pool, prefixOf map[string]
 	return ipam.NewPool(networks, given), prefixOf
 }
 
-// demand is an interface that is to have an address of a family.
+// demand is an interface that needs an address of a family.
 type demand struct {
 	want
 	owner ipam.Owner
 	six   bool
 }
 
-// giveOut gets every interface an address of each family that its network has:
-// first those that are declared, then those that guests are seen to have, and
-// of what is left to everybody else. It returns what cannot be given, by network.
+// giveOut gives every interface an address of each family that its network has:
+// first the declared addresses, then the addresses observed on guests, then
+// free addresses. It returns the failures by network.
 func giveOut(pool *ipam.Pool, d Desired, prefixOf map[string][]netip.Prefix, policy Policy) map[string][]error {
 	errs := map[string][]error{}
 	fail := func(network string, one demand, err error) {
@@ -54,7 +55,7 @@ func giveOut(pool *ipam.Pool, d Desired, prefixOf map[string][]netip.Prefix, pol
 			if len(failed) == len(declared) {
 				break
 			}
-			declared = failed // for whose addresses another may have moved to a new one
+			declared = failed // another interface may have released their addresses
 		}
 		for _, one := range declared {
 			fail(n.Name, one, pool.Declare(n.Name, one.family[one.six], one.owner, policy.Now))
@@ -63,7 +64,7 @@ func giveOut(pool *ipam.Pool, d Desired, prefixOf map[string][]netip.Prefix, pol
 			for _, a := range one.has { // after the loss of a store
 				inside := slices.ContainsFunc(prefixOf[n.Name], func(p netip.Prefix) bool { return p.Contains(a) })
 				if !one.had && a.Is6() == one.six && !a.IsLinkLocalUnicast() && inside {
-					_ = pool.Declare(n.Name, a, one.owner, policy.Now) // or else another one
+					_ = pool.Declare(n.Name, a, one.owner, policy.Now) // on failure Allocate chooses another
 				}
 			}
 		}
@@ -76,8 +77,8 @@ func giveOut(pool *ipam.Pool, d Desired, prefixOf map[string][]netip.Prefix, pol
 	return errs
 }
 
-// demands are those of a network with these addresses, in the order of their
-// keys: those that name an address, and the others.
+// demands returns the demands on a network with these addresses, in the order
+// of their keys: those with a declared address, and the others.
 func demands(d Desired, n Network, own []netip.Prefix) (declared, others []demand) {
 	wants := wanted(d, n)
 	for _, k := range slices.Sorted(maps.Keys(wants)) {

@@ -16,47 +16,47 @@ import (
 	"hostler/internal/fault"
 )
 
-// Guard makes changes that the host's own connection hangs on, and undoes them
-// where it does not stand them; see package guard.
+// Guard makes changes that the host's own connection depends on, and undoes
+// them if they break it; see package guard.
 type Guard interface {
-	// Run returns nil when the change is kept and fault.NotReady while it waits
-	// for a person's word.
+	// Run returns nil when the change is kept and fault.NotReady while it awaits
+	// confirmation.
 	Run(ctx context.Context, c guard.Change) error
 }
 
-// Guarding tells how far guarded changes are; see package guard.
+// Guarding reports the progress of guarded changes; see package guard.
 type Guarding interface {
 	Armed() (guard.Armed, bool)
 	Refused(object, key string) string
 }
 
-// Lasting makes bridges over host NICs come back with the host's next start.
+// Lasting makes bridges over host NICs survive a reboot.
 type Lasting interface {
-	// Keep does so for one; the note says what a person should know.
+	// Keep does so for a bridge; the note is advice for the operator.
 	Keep(ctx context.Context, b persist.Bridge) (note string, err error)
-	// Drop undoes Keep; without one it is success.
+	// Drop undoes Keep; it succeeds for a bridge that is not kept.
 	Drop(ctx context.Context, bridge string) error
-	// Bridges are those that have been kept.
+	// Bridges returns the kept bridges.
 	Bridges() []string
 }
 
-// OwnNetwork is what an Observed holds of the host's own network.
+// OwnNetwork is the observed state of the host's own network.
 type OwnNetwork struct {
-	// Refused says by network why its change is not made again.
+	// Refused holds the reasons why changes are not repeated, by network.
 	Refused map[string]string
-	// Armed is the object whose change is not kept yet, and Waits the sentence
-	// for people.
+	// Armed is the object whose change is not kept yet, and Waits a sentence
+	// about it for the status.
 	Armed, Waits string
-	// Lasting are the bridges that come back with the host's start.
+	// Lasting are the bridges that survive a reboot.
 	Lasting []string
 }
 
-// object and guardKey name a network's change to the guard.
+// object and guardKey identify a network's change to the guard.
 func object(n Network) string { return spec.KindNetwork + "/" + n.Name }
 
 func guardKey(n Network) string { return fmt.Sprintf("%s/%d", n.UID, n.Generation) }
 
-// ownNetwork reads what the guard knows.
+// ownNetwork reads the guard's state.
 func (e Eyes) ownNetwork(d Desired) OwnNetwork {
 	own := OwnNetwork{Refused: map[string]string{}}
 	if e.Guard == nil {
@@ -79,7 +79,7 @@ func (e Eyes) ownNetwork(d Desired) OwnNetwork {
 	return own
 }
 
-// bears says that a link has an address of its own.
+// bears reports whether a link has an address other than link-local.
 func bears(o hostnet.Observed, link string) bool {
 	return slices.ContainsFunc(o.AddressesOf(link), func(a hostnet.Address) bool { return !a.Prefix.Addr().IsLinkLocalUnicast() })
 }
@@ -98,7 +98,8 @@ func withoutLeases(c hostnet.Carried) hostnet.Carried {
 	return c
 }
 
-// leasedFrom is what a NIC had, with the leases that the bridge has now.
+// leasedFrom returns a NIC's original settings, with the leases that the bridge
+// has now.
 func leasedFrom(had hostnet.Carried, o hostnet.Observed, bridge string) hostnet.Carried {
 	now, err := hostnet.Carry(o, bridge)
 	if err != nil {
@@ -116,8 +117,8 @@ func onlyLeases(c hostnet.Carried) hostnet.Carried {
 	return c
 }
 
-// hold keeps back the steps that must not be taken now: those of a change that
-// was undone, and all while another change is not kept yet.
+// hold removes the steps that must not be taken now: the steps of an undone
+// change, and all guarded steps while a change is armed.
 func hold(n Network, p *Planned, own OwnNetwork) {
 	if own.Armed == object(n) {
 		p.Waits = own.Waits
@@ -143,7 +144,7 @@ func undone(n Network, reason string) error {
 	return fault.New(fault.NeedsOperator, "%s; change the declaration, or try again with `hostler retry %s`", reason, object(n))
 }
 
-// change carries out the steps on one network's links.
+// change carries out the steps on a network's links.
 func (w *Worker) change(ctx context.Context, n Network, p Planned) error {
 	if p.Guarded() {
 		return w.own(ctx, n, p)
@@ -156,8 +157,8 @@ func (w *Worker) change(ctx context.Context, n Network, p Planned) error {
 	return nil
 }
 
-// own makes a change of the host's own network. One that waits for a person's
-// word has been made.
+// own makes a change of the host's own network. It returns nil also for a
+// change that awaits confirmation, because its steps are done.
 func (w *Worker) own(ctx context.Context, n Network, p Planned) error {
 	if w.Guard == nil {
 		return fault.New(fault.NeedsOperator, "cannot change the host's own network: this agent has no guard for it")
@@ -173,7 +174,7 @@ func (w *Worker) own(ctx context.Context, n Network, p Planned) error {
 	return err
 }
 
-// carriedOf is what a plan has recorded of the host's NICs, for the status.
+// carriedOf encodes the NICs' original settings for the status.
 func carriedOf(p Planned) map[string]json.RawMessage {
 	if len(p.Carried) == 0 {
 		return nil
@@ -185,8 +186,8 @@ func carriedOf(p Planned) map[string]json.RawMessage {
 	return all
 }
 
-// lasting makes the bridges over host NICs come back with the host's start, once
-// the change is kept, and no others.
+// lasting makes exactly the bridges over host NICs survive a reboot, once their
+// change is kept.
 func (w *Worker) lasting(ctx context.Context, t *turn) {
 	if w.Eyes.Lasting == nil || t.o.Own.Armed != "" {
 		return
@@ -220,8 +221,8 @@ func (w *Worker) lasting(ctx context.Context, t *turn) {
 		}
 	}
 	for _, bridge := range t.o.Own.Lasting {
-		// One that a NIC could not leave has to come back, too, unless that is
-		// what puts the NIC under it again and again.
+		// A bridge that a NIC could not leave must survive too, unless its files
+		// themselves put the NIC back under it.
 		if kept[bridge] || slices.Contains(t.p.Unknown, bridge) || !again && t.stuck(bridge) {
 			continue
 		}
@@ -232,7 +233,7 @@ func (w *Worker) lasting(ctx context.Context, t *turn) {
 		}
 		err := w.Eyes.Lasting.Drop(ctx, bridge)
 		switch {
-		case err != nil && dying >= 0: // its record stays until this is done
+		case err != nil && dying >= 0: // the record stays until this succeeds
 			uid := t.d.Networks[dying].UID
 			t.errs[uid] = errors.Join(t.errs[uid], err)
 		case err != nil:
@@ -241,7 +242,7 @@ func (w *Worker) lasting(ctx context.Context, t *turn) {
 	}
 }
 
-// dying is the dying network whose bridge it is, -1 for none.
+// dying returns the dying network with that bridge, or -1.
 func (t *turn) dying(bridge string) int {
 	for i, n := range t.d.Networks {
 		if n.Life != state.Alive && t.p.Networks[i].Is.Bridge == bridge {
@@ -251,7 +252,7 @@ func (t *turn) dying(bridge string) int {
 	return -1
 }
 
-// stuck says that a NIC of the host is still under the bridge.
+// stuck reports whether a host NIC is still under the bridge.
 func (t *turn) stuck(bridge string) bool {
 	return len(nicsUnder(t.o.Host, bridge)) > 0 || slices.ContainsFunc(t.p.Networks, func(p Planned) bool {
 		for nic := range p.Carried {

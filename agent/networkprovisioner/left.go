@@ -11,20 +11,20 @@ import (
 	"hostler/hostnet/ipam"
 )
 
-// leftMark follows the name of a machine that is gone and whose instance is
-// still there, e.g. because it was released: the instance goes on using its
-// addresses, running or stopped.
+// leftMark follows the name of a removed machine whose instance still exists,
+// e.g. because it was released. The instance continues to use its addresses,
+// running or stopped.
 const leftMark = " (removed, its instance is still there)"
 
-// lookBefore is how long before the end of a rest the instances are looked at:
-// longer than the time between the look and the plan.
+// lookBefore is how long before the end of a quarantine the instances are
+// looked up. It exceeds the time between observation and plan.
 const lookBefore = time.Minute
 
-// using asks the hypervisors whether the instances of machines that are gone
-// are still there, by the MAC addresses of their interfaces. It asks only where
-// an address is about to be given to another machine: at the end of its rest,
-// or when a machine of the same name is there. An entry is true also where the
-// hypervisors cannot be asked.
+// using asks the hypervisors whether the instances of removed machines still
+// exist, by the MAC addresses of their interfaces. It asks only when an address
+// is about to go to another machine: at the end of its quarantine, or when a
+// machine of the same name appears. If the hypervisors do not answer, all
+// entries are true.
 func (e Eyes) using(ctx context.Context, d Desired) map[string]bool {
 	if e.Instances == nil {
 		return nil
@@ -61,9 +61,9 @@ func (e Eyes) now() time.Time {
 	return e.Now()
 }
 
-// isLeft says whether an entry of a network's status belongs to an instance
-// without a machine. Once seen to be so its key names its MAC address, and it
-// stays so until a look shows that the instance is gone.
+// isLeft reports whether an entry of a network's status belongs to an instance
+// without a machine. Once confirmed, the entry's key ends with its MAC address,
+// and it stays left until an observation shows that the instance is gone.
 func isLeft(k string, g spec.GuestAddress, using map[string]bool) bool {
 	if g.Released == nil || g.MAC == "" {
 		return false
@@ -72,15 +72,15 @@ func isLeft(k string, g spec.GuestAddress, using map[string]bool) bool {
 	return there || !looked && strings.HasSuffix(k, "#"+g.MAC)
 }
 
-// leftOwner is the owner of the addresses of such an entry.
+// leftOwner returns the owner of the addresses of such an entry.
 func leftOwner(n Network, k string, g spec.GuestAddress) ipam.Owner {
 	base, _, _ := strings.Cut(k, "#")
 	o := ownerOf(base)
 	return nicOwner{o.Machine + leftMark, o.NIC + "#" + g.MAC}.onNetwork(n.Name)
 }
 
-// withLeft marks the entries that are left, and renews the rest of those whose
-// instance was just seen.
+// withLeft marks the entries of left instances, and restarts the quarantine of
+// those whose instance was just seen.
 func withLeft(d Desired, o Observed, now time.Time) Desired {
 	d.Networks = slices.Clone(d.Networks)
 	for i := range d.Networks {
@@ -101,7 +101,7 @@ func withLeft(d Desired, o Observed, now time.Time) Desired {
 	return d
 }
 
-// keepLeft writes what is left into the plan.
+// keepLeft copies the left entries into the plan.
 func keepLeft(d Desired, planned []Planned, owners map[ipam.Owner]bool) {
 	for i, n := range d.Networks {
 		for k := range n.left {

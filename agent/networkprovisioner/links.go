@@ -12,8 +12,8 @@ import (
 	"hostler/hostnet"
 )
 
-// carry adds what the host's NICs that come under the bridge now bear of their
-// own to what is recorded of those that came before.
+// carry sets p.Carried: the recorded settings of the host's NICs, and the
+// current settings of NICs that are to come under the bridge.
 func carry(n Network, p *Planned, look Observed) {
 	o := look.Host
 	p.Carried = map[string]hostnet.Carried{}
@@ -29,11 +29,11 @@ func carry(n Network, p *Planned, look Observed) {
 		case l.Master == "" || l.Master != p.Is.Bridge:
 		case p.On && slices.Contains(p.Is.Interfaces, nic):
 			if slices.Contains(look.Own.Lasting, l.Master) {
-				// What runs out by itself is the bridge's own by now.
+				// The bridge renews its own leases by now.
 				p.Carried[nic] = withoutLeases(had)
 			}
 		default:
-			// It takes back the addresses that the bridge has leased since.
+			// The NIC takes back the leases that the bridge has obtained.
 			p.Carried[nic] = leasedFrom(had, o, l.Master)
 		}
 	}
@@ -45,14 +45,14 @@ func carry(n Network, p *Planned, look Observed) {
 		if _, recorded := p.Carried[nic]; !there || l.Master != "" || recorded && !bears(o, nic) {
 			continue
 		}
-		if had, err := hostnet.Carry(o, nic); err == nil { // or else the plan says why
+		if had, err := hostnet.Carry(o, nic); err == nil { // the plan reports the error
 			p.Carried[nic] = had
 		}
 	}
 }
 
-// claim finds the bridges that the host made again when it started, from files
-// of ours, but which bear no stamp: not every host's start gives them one.
+// claim finds unstamped bridges that our boot files recreated; not every host's
+// boot sets the stamp.
 func claim(d Desired, o *hostnet.Observed, own OwnNetwork, namespace string) map[string]hostnet.Step {
 	claims := map[string]hostnet.Step{}
 	for _, n := range d.Networks {
@@ -99,7 +99,7 @@ func links(p *Plan, d Desired, o Observed, policy Policy, claims map[string]host
 		}
 	}
 	for i := range p.Networks {
-		if o.Own.Armed == "" { // or else the NIC may come under the bridge again
+		if o.Own.Armed == "" { // otherwise the NIC may come under the bridge again
 			forget(&p.Networks[i], steps)
 		}
 	}
@@ -123,8 +123,8 @@ func links(p *Plan, d Desired, o Observed, policy Policy, claims map[string]host
 		case known && d.Networks[i].Life != state.Alive:
 			p.Networks[i].Waiting = fmt.Sprintf("waiting until %s is taken off bridge %s, which hostler did not attach", strings.Join(s.Cuts, ", "), s.Link)
 		case known:
-			// Guests move to the new bridge one by one; the old one goes with
-			// the last.
+			// Guests move to the new bridge one after another; the old bridge is
+			// removed after the last guest.
 		case idleBridge(o, s.Link) && (policy.Sweep || s.UID == "half-made"):
 			p.Strays = append(p.Strays, s)
 		default:
@@ -132,7 +132,7 @@ func links(p *Plan, d Desired, o Observed, policy Policy, claims map[string]host
 		}
 	}
 	for _, l := range o.Host.Links {
-		if l.Kind == "bridge" && l.Alias == "" && !ours(l, policy.Namespace) && slices.Contains(o.Own.Lasting, l.Name) { // and nobody has claimed it
+		if l.Kind == "bridge" && l.Alias == "" && !ours(l, policy.Namespace) && slices.Contains(o.Own.Lasting, l.Name) { // unclaimed
 			p.Unknown = append(p.Unknown, l.Name)
 		}
 	}
@@ -143,8 +143,8 @@ func links(p *Plan, d Desired, o Observed, policy Policy, claims map[string]host
 	}
 }
 
-// mtuOf is what the bridge's MTU is to be; 0 leaves that to the kernel, which
-// does not take back one that was declared.
+// mtuOf returns the MTU of the bridge. 0 leaves it to the kernel, which does
+// not reset an earlier MTU.
 func mtuOf(n Network, is spec.Network) int {
 	if was := n.Status.Applied; is.MTU == 0 && was != nil && was.MTU != 0 && len(is.Interfaces) == 0 {
 		return hostnet.DefaultMTU
@@ -152,8 +152,8 @@ func mtuOf(n Network, is spec.Network) int {
 	return is.MTU
 }
 
-// guestPorts are the host's ends of the interfaces that have a place on the
-// network and whose instances name its bridge.
+// guestPorts returns the host's ends of the interfaces that have an entry on
+// the network and whose instances name its bridge.
 func guestPorts(d Desired, p Planned) []string {
 	var ports []string
 	for _, g := range d.Guests {
@@ -167,8 +167,8 @@ func guestPorts(d Desired, p Planned) []string {
 	return ports
 }
 
-// forget lets go of what is carried for NICs that are no longer under the
-// bridge and have everything back.
+// forget deletes the carried settings of NICs that have left the bridge and
+// have everything back.
 func forget(p *Planned, steps []hostnet.Step) {
 	for nic := range p.Carried {
 		busy := slices.ContainsFunc(steps, func(s hostnet.Step) bool { return s.Link == nic || s.UID == "" })
@@ -178,7 +178,7 @@ func forget(p *Planned, steps []hostnet.Step) {
 	}
 }
 
-// returning is the network that gives a NIC back what it had.
+// returning returns the network that gives a NIC its settings back.
 func returning(networks []Planned) (int, bool) {
 	for i, p := range networks {
 		for nic := range p.Carried {
@@ -190,7 +190,8 @@ func returning(networks []Planned) (int, bool) {
 	return 0, false
 }
 
-// Guarded says that the host's own connection hangs on the network's steps.
+// Guarded reports whether the host's own connection depends on the network's
+// steps.
 func (p Planned) Guarded() bool {
 	return slices.ContainsFunc(p.Links, func(s hostnet.Step) bool { return s.Guarded })
 }

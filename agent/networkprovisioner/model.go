@@ -1,8 +1,7 @@
-// Package networkprovisioner keeps the host's declared networks as declared:
-// bridges with their addresses, forwarding, the firewall, DHCP and the
-// addresses that machines are given. It reads all records and, in one dump
-// each, what is on the host, decides in a pure function what separates them,
-// and carries that out.
+// Package networkprovisioner reconciles the host's declared networks: bridges
+// with their addresses, forwarding, the firewall, DHCP and the addresses of
+// machines. It reads all records and observes the host, plans the differences
+// in a pure function, and carries out the plan.
 package networkprovisioner
 
 import (
@@ -25,19 +24,19 @@ const (
 	stateDying   = "dying"
 )
 
-// Network is one network's record, decoded.
+// Network is a network's decoded record.
 type Network struct {
 	Name, UID  string
 	Life       state.Life
 	Generation int64
 	Record     spec.NetworkRecord
 	Status     spec.NetworkStatus
-	// left are the keys of Status.Guests that belong to instances without a
+	// left holds the keys of Status.Guests that belong to instances without a
 	// machine; see withLeft.
 	left map[string]bool
 }
 
-// Guest is what of a machine bears on networks.
+// Guest is the part of a machine that concerns networks.
 type Guest struct {
 	Name, UID string
 	Type      spec.ContainerType
@@ -46,50 +45,50 @@ type Guest struct {
 	Publish   []spec.Publish
 	// Ports are the host's ends of its interfaces.
 	Ports map[string]spec.Port
-	// Instance: one is recorded.
+	// Instance: an instance is recorded.
 	Instance bool
-	// Settled: its instance is as the record says, or there is none.
+	// Settled: the instance agrees with the record, or is absent.
 	Settled bool
-	// Addresses are those that the hypervisor tells of.
+	// Addresses are reported by the hypervisor.
 	Addresses []netip.Addr
 }
 
-// Desired is everything that is declared.
+// Desired is the whole declared state.
 type Desired struct {
 	Networks []Network
 	Guests   []Guest
-	// index finds the guests of a network; nil: all are looked at.
+	// index finds the guests of a network; nil: search all guests.
 	index *index
 }
 
-// Observed is the host as one look saw it.
+// Observed is an observation of the host.
 type Observed struct {
 	Host hostnet.Observed
-	// Serving are the uids of the networks whose DHCP server runs, Served those
-	// that have files of one.
+	// Serving holds the uids of networks whose DHCP server runs, Served those
+	// with files of a DHCP server.
 	Serving, Served map[string]bool
-	// Listening are the host's own sockets that wait for others, as tcp/80.
+	// Listening are the host's own listening sockets, e.g. tcp/80.
 	Listening map[string]bool
-	// Resolvers is how the host finds names.
+	// Resolvers is the host's DNS configuration.
 	Resolvers Resolvers
-	// Using says of MAC addresses of machines that are gone whether an instance
-	// still has them, as far as that was looked at.
+	// Using reports whether an instance still has the MAC address of a removed
+	// machine. It has only the addresses that were looked up.
 	Using map[string]bool
-	// IPv6: the kernel speaks it.
+	// IPv6: the kernel supports IPv6.
 	IPv6 bool
-	// Own is what is known of the host's own network.
+	// Own is the state of the host's own network.
 	Own OwnNetwork
 }
 
-// Policy is what else a plan depends on; a value, so that Plan stays pure.
+// Policy holds the other inputs of a plan, as a value, so that Make stays pure.
 type Policy struct {
 	Namespace string
-	// Sweep removes what bears our stamp and was never declared to this store.
+	// Sweep removes stamped objects that were never declared to this store.
 	Sweep bool
 	Now   time.Time
 }
 
-// Impacts of a step, as everywhere in a plan.
+// Impacts of a step; all plans use the same words.
 const (
 	impactNone    = "none"
 	impactLive    = "live"
@@ -97,7 +96,7 @@ const (
 	impactDestroy = "destroy"
 )
 
-// Step is one thing that a person would see done to a network.
+// Step is a change of a network as shown in plans.
 type Step struct {
 	Network string
 	// Action is create, update or delete.
@@ -105,67 +104,69 @@ type Step struct {
 	Impact  string
 	Detail  string
 	Changes []Change
-	// Held says what stands in the way or must be allowed first.
+	// Held is the obstacle, or the flag that allows the step.
 	Held string
 }
 
-// Change is one field that separates what is there from what is declared.
+// Change is a field whose observed value differs from the declared value.
 type Change struct{ Field, From, To, Impact string }
 
-// Planned is what a plan says of one network.
+// Planned is a plan's result for a network.
 type Planned struct {
-	// Is the network as it is carried out now: as declared, or as it was
-	// before a change that waits for a person's word.
+	// Is is the version of the network to carry out: the declared version, or
+	// the previous version while a change awaits permission.
 	Is spec.Network
-	// On says that it shall be on the host.
+	// On means that the network shall be on the host.
 	On bool
-	// Out says that there is no room for it on the host.
+	// Out means that the network conflicts with the host and stays off it.
 	Out bool
-	// Heir is the declared network that takes a dying one's bridge over.
+	// Heir is the declared network that takes over a dying network's bridge.
 	Heir string
-	// Gone: nothing of a dying one is left, its record can go.
+	// Gone means that nothing of a dying network is left, so its record can be
+	// deleted.
 	Gone bool
-	// Guests are the addresses given.
+	// Guests are the assigned addresses.
 	Guests                map[string]spec.GuestAddress
 	Gateways, Nameservers []string
 	Published             []string
-	// Carried is what the host's NICs under the bridge had of their own.
+	// Carried holds the original settings of the host's NICs under the bridge.
 	Carried map[string]hostnet.Carried
-	// DHCP is nil where there is none to be.
+	// DHCP is nil if the network needs no server.
 	DHCP *dhcp.Network
-	// Steps are for people; at most one is not empty.
+	// Steps are for display; at most one is not empty.
 	Steps []Step
-	// Links are the steps of the network's own bridge that may be taken now.
+	// Links are the permitted steps on the network's own bridge.
 	Links []hostnet.Step
-	// Held is a change that waits to be allowed, Waiting what a dying network
-	// waits for, Errs why the bridge cannot be as declared.
+	// Held describes a change that awaits permission, Waiting the obstacle to a
+	// network's deletion, Errs why the bridge cannot be as declared.
 	Held, Waiting string
-	// Waits says why a change of the host's own network is not kept yet.
+	// Waits is the reason why a change of the host's own network is not kept
+	// yet.
 	Waits string
 	Errs  []error
-	// Notes are what works only in part.
+	// Notes describe features that work only partly.
 	Notes []string
 }
 
-// Plan is what separates the observed from the declared.
+// Plan holds the steps from the observed to the declared state.
 type Plan struct {
 	// Networks are in the order of Desired.Networks.
 	Networks []Planned
-	// Strays are steps that remove bridges of nobody.
+	// Strays are steps that remove bridges without a record.
 	Strays []hostnet.Step
 	// Unknown are our stamped bridges that nothing declares and that stay.
 	Unknown []string
 	Rules   firewall.Rules
-	// Routers are set before, Parameters after the firewall is loaded.
+	// Routers are set before the firewall is loaded, Parameters after.
 	Routers, Parameters []sysctl.Setting
-	// Forwarders are the bridges of others for which the host may forward, by
-	// the parameter that they need.
+	// Forwarders are foreign bridges that may rely on the host's forwarding,
+	// keyed by the kernel parameter that they need.
 	Forwarders map[string][]string
-	// Orphans are the uids of DHCP servers of no network.
+	// Orphans are the uids of DHCP servers without a network.
 	Orphans []string
 }
 
-// Links says how many steps on links are to be taken.
+// links returns the number of link steps in the plan.
 func (p Plan) links() int {
 	n := len(p.Strays)
 	for _, each := range p.Networks {

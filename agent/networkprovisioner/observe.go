@@ -22,11 +22,11 @@ import (
 	"hostler/internal/fault"
 )
 
-// Kinds are what is read and watched.
+// Kinds returns the object kinds that the worker reads and watches.
 func Kinds() []string { return []string{spec.KindNetwork, spec.KindMachine, spec.KindHost} }
 
-// Decode reads what bears on networks out of a list of objects. One record
-// that cannot be read is an error for all: nothing is concluded from a part.
+// Decode extracts the data about networks from a list of objects. An unreadable
+// record fails the whole, because a plan from partial data would be wrong.
 func Decode(objects []state.Object) (Desired, error) {
 	var d Desired
 	for _, o := range objects {
@@ -49,11 +49,11 @@ func Decode(objects []state.Object) (Desired, error) {
 	return d, nil
 }
 
-// index holds places in Desired.
+// index finds networks and guests by their positions in Desired.
 type index struct {
 	named   map[string]int   // guests by name
-	on      map[string][]int // guests by the network that they declare
-	bridged map[string][]int // networks by their bridge
+	on      map[string][]int // guests by declared network
+	bridged map[string][]int // networks by bridge
 }
 
 func indexOf(d Desired) *index {
@@ -70,8 +70,8 @@ func indexOf(d Desired) *index {
 	return x
 }
 
-// guestsOf are the guests that may be on a network: those that declare it and
-// those that its status names.
+// guestsOf returns the guests that may be on a network: those that declare it
+// and those in its status.
 func (d Desired) guestsOf(n Network) []Guest {
 	if d.index == nil {
 		return d.Guests
@@ -86,7 +86,7 @@ func (d Desired) guestsOf(n Network) []Guest {
 	return pick(d.Guests, slices.Compact(places))
 }
 
-// networksOn are the networks that declare a bridge, and others maybe.
+// networksOn returns at least the networks that declare the bridge.
 func (d Desired) networksOn(bridge string) []Network {
 	if d.index == nil {
 		return d.Networks
@@ -136,7 +136,7 @@ func decode(o state.Object, record, status any) error {
 	return nil
 }
 
-// ConfigOf takes what bears on networks out of the host's record.
+// ConfigOf extracts the network policy from the host's record.
 func ConfigOf(r spec.HostRecord) Policy {
 	harvest := r.Config.Harvest
 	if r.Harvest != "" {
@@ -145,37 +145,37 @@ func ConfigOf(r spec.HostRecord) Policy {
 	return Policy{Namespace: r.Config.Namespace, Sweep: !r.Lineage.Old && (harvest == "unknown" || harvest == "all")}
 }
 
-// Eyes look at the host; they change nothing.
+// Eyes observe the host without changing it.
 type Eyes struct {
 	Host interface {
 		Observe(ctx context.Context) (hostnet.Observed, error)
 	}
-	// Root is put before the paths of the host, ServerDir holds a folder with
-	// the files of each network's DHCP server, by the network's uid.
+	// Root is prefixed to the host's paths. ServerDir holds a folder with the
+	// files of each network's DHCP server, named by the network's uid.
 	Root, ServerDir string
 	Server          func(uid string) Server
-	// Guard and Lasting may be nil: then no host NIC is touched.
+	// Guard and Lasting may be nil; the worker then changes no host NIC.
 	Guard   Guarding
 	Lasting Lasting
-	// Instances returns the MAC addresses, in lower case, of all instances that
-	// the host's hypervisors have; nil: it has none.
+	// Instances returns the lower-case MAC addresses of all instances on the
+	// host's hypervisors; nil: there are no hypervisors.
 	Instances func(ctx context.Context) (map[string]bool, error)
-	// Now is the clock; nil: time.Now.
+	// Now returns the time; nil: time.Now.
 	Now func() time.Time
 }
 
-// Server is the DHCP server of one network; see package dhcp.
+// Server is the DHCP server of a network; see package dhcp.
 type Server interface {
 	Ensure(ctx context.Context, n dhcp.Network) (started bool, err error)
 	Running() bool
 	Remove(ctx context.Context) error
 }
 
-// Observe reads all that a plan depends on, or fails.
+// Observe reads everything that a plan depends on, or fails.
 func (e Eyes) Observe(ctx context.Context, d Desired) (Observed, error) {
 	o := Observed{Serving: map[string]bool{}, Served: map[string]bool{}}
-	// Before the host: a change that is undone while the host is looked at
-	// counts as one that is being made, and its end asks for another look.
+	// Read the guard before the host: a change that is undone during the
+	// observation then still counts as armed, and its end causes another pass.
 	o.Own = e.ownNetwork(d)
 	var err error
 	if o.Host, err = e.Host.Observe(ctx); err != nil {
@@ -201,8 +201,8 @@ func (e Eyes) Observe(ctx context.Context, d Desired) (Observed, error) {
 	return o, nil
 }
 
-// listening lists the sockets of the host that wait for others, as tcp/80.
-// What cannot be read is left out: it only serves a warning.
+// listening returns the host's listening sockets, e.g. tcp/80. Unreadable files
+// are skipped, because the result serves only warnings.
 func listening(dir string) map[string]bool {
 	all := map[string]bool{}
 	for name, waits := range map[string]string{"tcp": "0A", "tcp6": "0A", "udp": "07", "udp6": "07"} { // the kernel's TCP_LISTEN and TCP_CLOSE

@@ -13,8 +13,8 @@ import (
 	"hostler/hostnet"
 )
 
-// Make returns the plan from observed to desired. It is pure, and a plan made
-// right after it was carried out has no steps.
+// Make returns the plan from observed to desired. It is pure, and after the
+// plan is carried out, the next plan has no steps.
 func Make(d Desired, o Observed, policy Policy) Plan {
 	d = withLeft(d, o, policy.Now)
 	p := Plan{Networks: make([]Planned, len(d.Networks))}
@@ -55,8 +55,9 @@ func Make(d Desired, o Observed, policy Policy) Plan {
 	return p
 }
 
-// begin decides which form of the network is carried out: as declared, or,
-// while what would cut guests off is not allowed, as it was.
+// begin chooses the version of the network to carry out: the declared version,
+// or the applied version while the change conflicts with the host or would cut
+// off guests without permission.
 func begin(d Desired, n Network, o Observed, policy Policy) Planned {
 	p := Planned{Is: n.Record.Network}
 	was := n.Status.Applied
@@ -80,7 +81,7 @@ func begin(d Desired, n Network, o Observed, policy Policy) Planned {
 	if reason := o.Own.Refused[n.Name]; reason != "" && o.Own.Armed != object(n) {
 		p.Errs = append(p.Errs, undone(n, reason))
 		if p.Out = was == nil; was != nil {
-			p.Is = *was // the host was put back to that
+			p.Is = *was // the guard has restored that version
 		}
 		return p
 	}
@@ -130,7 +131,7 @@ func holdersOf(guests map[string]spec.GuestAddress) []string {
 	return slices.Compact(names)
 }
 
-// changes are the fields that differ, with what each does to guests.
+// changes returns the fields that differ, with their impact on guests.
 func changes(was, is spec.Network) []Change {
 	var all []Change
 	add := func(field, from, to, impact string) {
@@ -159,7 +160,7 @@ func changes(was, is spec.Network) []Change {
 	return all
 }
 
-// made says that the network's bridge is on the host.
+// made reports whether the network's bridge is on the host.
 func made(n Network, o Observed) bool {
 	return slices.ContainsFunc(o.Host.Links, func(l hostnet.Link) bool {
 		_, uid, ok := hostnet.ParseStamp(l.Alias)
@@ -167,12 +168,12 @@ func made(n Network, o Observed) bool {
 	})
 }
 
-// stamped says that a bridge bears the uid's stamp.
+// stamped reports whether a bridge bears the uid's stamp.
 func stamped(o hostnet.Observed, namespace, uid string) bool {
 	return slices.ContainsFunc(o.Links, func(l hostnet.Link) bool { return l.Alias == hostnet.Stamp(namespace, uid) })
 }
 
-// towards are the way out and the name servers that guests are told.
+// towards returns the gateways and name servers for guests.
 func towards(is spec.Network, o Observed) (gateways, nameservers []string) {
 	var own []string
 	for _, p := range prefixes(is.Addresses) {
@@ -181,7 +182,7 @@ func towards(is spec.Network, o Observed) (gateways, nameservers []string) {
 	if forwards(is) {
 		gateways = own
 	}
-	if len(is.Interfaces) > 0 { // the way out is that of the host's NIC
+	if len(is.Interfaces) > 0 { // the host NIC's gateway is the way out
 		gateways = nil
 		for _, r := range o.Host.Routes {
 			through := r.Link == is.Bridge || slices.Contains(is.Interfaces, r.Link)
@@ -202,7 +203,7 @@ func towards(is spec.Network, o Observed) (gateways, nameservers []string) {
 	return gateways, nameservers
 }
 
-// describe tells people what a plan does to one network.
+// describe returns a network's steps for display.
 func describe(n Network, p Planned, o Observed) []Step {
 	s := Step{Network: n.Name}
 	if len(p.Errs) > 0 {
@@ -254,7 +255,7 @@ func describe(n Network, p Planned, o Observed) []Step {
 	return []Step{s}
 }
 
-// summary is a network in a few words.
+// summary describes a network briefly.
 func summary(n spec.Network) string {
 	words := []string{"bridge " + n.Bridge}
 	if len(n.Addresses) > 0 {
@@ -274,8 +275,8 @@ func summary(n spec.Network) string {
 	return strings.Join(words, ", ")
 }
 
-// Foresee is the status that a network will have: for planning machines on
-// networks that are not there yet.
+// Foresee returns the future status of a network, for planning machines on
+// networks that do not exist yet.
 func (p Planned) Foresee(n Network) spec.NetworkStatus {
 	s := n.Status
 	s.State, s.Applied = stateReady, &p.Is

@@ -16,16 +16,16 @@ import (
 	"hostler/internal/fault"
 )
 
-// delays are those between attempts at a network whose steps failed.
+// delays are the delays between attempts at a network whose steps failed.
 var delays = reconcile.Backoff{Base: time.Second, Max: time.Minute}
 
-// finish writes down what became of the pass and returns when the next retry
-// is. all is an error that is about all networks.
+// finish stores the results of the pass and returns the time of the next retry.
+// all is an error that affects all networks.
 func (w *Worker) finish(life context.Context, t *turn, links map[string][]string, all error) (time.Time, error) {
 	if life.Err() != nil {
 		return time.Time{}, nil
 	}
-	// A result that is known is worth writing down, even while the agent stops.
+	// Store known results even while the agent stops.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(life), 10*time.Second)
 	defer cancel()
 	var next time.Time
@@ -33,7 +33,7 @@ func (w *Worker) finish(life context.Context, t *turn, links map[string][]string
 	findings := w.findings(ctx, t, all)
 	for i, n := range t.d.Networks {
 		p := t.p.Networks[i]
-		unmade := never(n, t.o) && !w.Tools.Have(false) // what the others lack is nothing to it
+		unmade := never(n, t.o) && !w.Tools.Have(false) // missing programs do not concern it
 		if p.Gone && (all == nil || unmade) && t.errs[n.UID] == nil {
 			writes = append(writes, state.Write{ID: state.ID{Kind: spec.KindNetwork, Name: n.Name}, UID: n.UID, Revision: state.AnyRevision, Delete: true})
 			t.tell(n, state.LevelInfo, "Deleted", deleted(p))
@@ -80,7 +80,7 @@ func (w *Worker) finish(life context.Context, t *turn, links map[string][]string
 	return next, nil
 }
 
-// troubled remembers a failure that is about all networks.
+// troubled records a failure that affects all networks.
 func (w *Worker) troubled(t *turn, err error) {
 	if err == nil {
 		w.trouble = failure{}
@@ -90,7 +90,8 @@ func (w *Worker) troubled(t *turn, err error) {
 	w.trouble = failure{count: count, generation: generations(t.d), next: t.now.Add(delays.Next(count, nil)), err: err}
 }
 
-// generations changes when anything is declared otherwise.
+// generations changes with any declared change, so that a retry follows
+// immediately.
 func generations(d Desired) int64 {
 	sum := int64(len(d.Networks))
 	for _, n := range d.Networks {
@@ -99,7 +100,7 @@ func generations(d Desired) int64 {
 	return sum
 }
 
-// story tells of a network what a pass did.
+// story records the events of a pass for a network.
 func (t *turn) story(n Network, s spec.NetworkStatus, links []string, err error) {
 	was, is := n.Status.Applied, s.Applied
 	switch {
@@ -114,7 +115,7 @@ func (t *turn) story(n Network, s spec.NetworkStatus, links []string, err error)
 		t.tell(n, state.LevelInfo, "Created", summary(*is))
 	case was != nil && is != nil && len(changes(*was, *is)) > 0:
 		t.tell(n, state.LevelInfo, "Updated", "changed "+fieldsOf(changes(*was, *is)))
-	case len(links) > 0 && n.Life == state.Alive && was != nil: // one that was never whole is not repaired
+	case len(links) > 0 && n.Life == state.Alive && was != nil: // a network never completed is not repaired
 		t.tell(n, state.LevelWarn, "Repaired", strings.Join(links, "; "))
 	}
 }
@@ -127,8 +128,8 @@ func fieldsOf(changes []Change) string {
 	return strings.Join(names, ", ")
 }
 
-// findings are the foreign chains that stop what is declared, by network. They
-// are looked for when a table changed, and now and then.
+// findings returns the foreign chains that block declared flows, by network.
+// Each pass looks for them; a changed nftables table wakes the worker.
 func (w *Worker) findings(ctx context.Context, t *turn, failed error) map[int][]firewall.Finding {
 	if failed != nil || len(t.p.Rules.Networks) == 0 {
 		return nil
@@ -151,7 +152,7 @@ func (w *Worker) findings(ctx context.Context, t *turn, failed error) map[int][]
 	return all
 }
 
-// show keeps the notices of the host's status up to date.
+// show updates the notices in the host's status.
 func (w *Worker) show(t *turn) {
 	now := w.shown
 	for _, bridge := range t.p.Unknown {
@@ -171,7 +172,7 @@ func (w *Worker) show(t *turn) {
 	w.notices, w.shown = now, map[string]string{}
 }
 
-// troubles is what a person should know of a network.
+// troubles returns the notice about a network's problems, or "".
 func troubles(n Network, s spec.NetworkStatus) string {
 	var texts []string
 	for _, c := range s.Conditions {
@@ -194,8 +195,7 @@ func statusWrite(n Network, s spec.NetworkStatus) state.Write {
 
 func equal(a, b spec.NetworkStatus) bool { return string(spec.Encode(a)) == string(spec.Encode(b)) }
 
-// write makes writes that stand alone; an object that is gone meanwhile needs
-// no status.
+// write makes independent writes. It ignores objects that no longer exist.
 func (w *Worker) write(ctx context.Context, writes []state.Write) error {
 	if len(writes) == 0 {
 		return nil

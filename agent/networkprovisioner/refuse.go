@@ -11,8 +11,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// Refuse says what of the changed objects, named KIND/NAME, cannot be on the
-// host as it is, in one error for all of it; nil for nothing. Pure.
+// Refuse returns an error naming all changed objects (KIND/NAME) that conflict
+// with the host, or nil. It is pure.
 func Refuse(d Desired, o Observed, policy Policy, changed map[string]bool) error {
 	var reasons []string
 	before := map[string]bool{}
@@ -54,8 +54,8 @@ func Refuse(d Desired, o Observed, policy Policy, changed map[string]bool) error
 	return fault.New(fault.Conflict, "%s", fault.List(reasons, "\n"))
 }
 
-// overlap says which networks of several declarations share addresses; within
-// one, its parser does.
+// overlap reports networks of different declarations that share addresses.
+// Within a declaration, the parser checks this.
 func overlap(d Desired, changed map[string]bool) error {
 	var all []ipam.Network
 	touched := false
@@ -71,7 +71,7 @@ func overlap(d Desired, changed map[string]bool) error {
 	return ipam.Overlap(all)
 }
 
-// inUse says which declared addresses are those of other machines that keep them.
+// inUse reports declared addresses that other machines hold and keep.
 func inUse(d Desired, o Observed, policy Policy, changed map[string]bool) (reasons []string) {
 	d = withLeft(d, o, policy.Now)
 	planned := make([]Planned, len(d.Networks))
@@ -99,7 +99,7 @@ func inUse(d Desired, o Observed, policy Policy, changed map[string]bool) (reaso
 					continue
 				}
 				if holder, stays := wants[key(g.Owner.Machine, nicOf(g))]; !stays || holder.keep {
-					continue // it lets go by itself
+					continue // it releases the address by itself
 				}
 				reasons = append(reasons, fmt.Sprintf("machine/%s: cannot give it %s on network/%s: machine/%s has it; choose another address, or first declare another one for machine/%s",
 					one.owner.Machine, address, n.Name, g.Owner.Machine, g.Owner.Machine))

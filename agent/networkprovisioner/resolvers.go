@@ -9,21 +9,20 @@ import (
 	"strings"
 )
 
-// Resolvers is how the host finds names.
+// Resolvers is the host's DNS configuration.
 type Resolvers struct {
-	// Servers are the name servers that the host asks, without those that only
-	// the host itself can ask (B5).
+	// Servers are the name servers of the host that guests can reach too (B5).
 	Servers []netip.Addr
-	// Search are the domains in which the host looks for short names.
+	// Search are the domains in which the host looks up short names.
 	Search []string
-	// Local: the host asks a server on itself, which a DHCP server of ours can
-	// pass questions to.
+	// Local: the host queries a server on itself, to which our DHCP servers can
+	// forward queries.
 	Local bool
 }
 
-// resolvers reads resolv.conf and, for servers or domains that it does not
-// name, systemd-resolved's own list: its resolv.conf may name only a stub on
-// the host itself.
+// resolvers reads resolv.conf. If that names no servers or no domains, e.g.
+// only systemd-resolved's stub on the host itself, it takes them from
+// systemd-resolved's own list.
 func resolvers(root string) Resolvers {
 	var r Resolvers
 	for _, path := range []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"} {
@@ -62,11 +61,10 @@ func resolvers(root string) Resolvers {
 	return r
 }
 
-// searchLimit bounds the search domains, in bytes: one option of DHCP holds
-// 255.
+// searchLimit limits the search domains, in bytes: a DHCP option holds 255.
 const searchLimit = 200
 
-// domains are those of the fields that guests can be given.
+// domains returns the fields that are valid search domains for guests.
 func domains(fields []string) []string {
 	var all []string
 	size := 0
@@ -97,8 +95,8 @@ func isDomain(d string) bool {
 	return true
 }
 
-// unresolved is a notice that guests find no names, because the host names no
-// server that they can ask; "" where they do.
+// unresolved returns a notice that guests cannot resolve names, because the
+// host has no name server that they can reach, or "".
 func unresolved(d Desired, p Plan, r Resolvers) string {
 	if len(r.Servers) > 0 {
 		return ""

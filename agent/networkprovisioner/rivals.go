@@ -11,12 +11,12 @@ import (
 	"hostler/internal/fault"
 )
 
-// A bridge is one network's at a time. Who else wants it gets it after that one
-// or not at all, and no third network is concerned.
+// A bridge belongs to one network at a time. Another network that declares it
+// gets it afterwards or not at all; other networks are not affected.
 
-// claimOn says how good a network's claim on a bridge is: what is declared goes
-// before what dies, then the one whose stamp the bridge bears, then the one that
-// had it.
+// claimOn ranks a network's claim on a bridge: declared networks precede dying
+// networks, then the network whose stamp the bridge bears, then the network
+// that had the bridge.
 func claimOn(bridge string, n Network, o hostnet.Observed) (claim int) {
 	if n.Life == state.Alive {
 		claim = 4
@@ -31,8 +31,8 @@ func claimOn(bridge string, n Network, o hostnet.Observed) (claim int) {
 	return claim
 }
 
-// rival says no to a network whose bridge is declared by another one, too, that
-// has the better claim or comes first.
+// rival returns an error if another network that declares the same bridge has a
+// better claim, or an equal claim and comes first.
 func rival(d Desired, n Network, o hostnet.Observed) error {
 	bridge := n.Record.Network.Bridge
 	first := true
@@ -55,8 +55,8 @@ func taken(bridge, other string) error {
 	return fault.New(fault.Conflict, "cannot make bridge %s: network/%s has it; name the network's bridge otherwise", bridge, other)
 }
 
-// share leaves each bridge to the network with the best claim on it. A dying
-// one hands its bridge, with the machines on it, over to a declared one.
+// share assigns each bridge to the network with the best claim. A dying network
+// hands its bridge, with its machines, over to a declared network.
 func share(d Desired, planned []Planned, o hostnet.Observed) {
 	best := map[string]int{}
 	for i, p := range planned {
@@ -81,9 +81,8 @@ func share(d Desired, planned []Planned, o hostnet.Observed) {
 	}
 }
 
-// inherited is what is recorded of the host's NICs under a network's bridge,
-// with what comes with a bridge that it takes over, without what goes with its
-// own.
+// inherited returns the NIC records of a network: its own, plus those of a
+// bridge that it takes over, minus those of a bridge that it hands over.
 func inherited(d Desired, planned []Planned, i int) map[string]json.RawMessage {
 	all := maps.Clone(d.Networks[i].Status.Carried)
 	for j, n := range d.Networks {
@@ -106,7 +105,7 @@ func inherited(d Desired, planned []Planned, i int) map[string]json.RawMessage {
 
 func wants(p Planned, nic string) bool { return p.On && slices.Contains(p.Is.Interfaces, nic) }
 
-// deleted says what goes with a network.
+// deleted describes the effect of a network's deletion.
 func deleted(p Planned) string {
 	if p.Heir != "" {
 		return "bridge " + p.Is.Bridge + ", which " + spec.KindNetwork + "/" + p.Heir + " takes over"

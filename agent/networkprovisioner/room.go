@@ -9,7 +9,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// unfit says why the network, as it is declared, cannot be on this host.
+// unfit returns the reason why the declared network cannot be on this host, or
+// nil.
 func unfit(n Network, o hostnet.Observed, policy Policy) error {
 	is := n.Record.Network
 	if l, there := o.Link(is.Bridge); there && !ours(l, policy.Namespace) {
@@ -25,14 +26,14 @@ func unfit(n Network, o hostnet.Observed, policy Policy) error {
 	return clash(is, n, o, policy)
 }
 
-// ours says that a link is a bridge of this agent's, stamped or half made.
+// ours reports whether a link is a bridge of this agent, stamped or half made.
 func ours(l hostnet.Link, namespace string) bool {
 	of, _, stamped := hostnet.ParseStamp(l.Alias)
 	return l.Kind == "bridge" && (stamped && of == namespace || l.Alias == "" && l.Group == hostnet.HalfMadeGroup(namespace))
 }
 
-// clash says that the host reaches a subnet another way. Our own bridges and
-// the network's interfaces do not count.
+// clash returns an error if the host reaches a subnet of the network over
+// another link. Our own bridges and the network's interfaces do not count.
 func clash(is spec.Network, n Network, o hostnet.Observed, policy Policy) error {
 	var routes []ipam.HostRoute
 	for _, r := range o.Routes {

@@ -16,11 +16,11 @@ import (
 	"hostler/sysctl"
 )
 
-// forwards says that the network's packets pass through the host. Hiding
-// guests behind the host's address is of no use otherwise.
+// forwards reports whether the network's packets pass through the host. NAT
+// implies forwarding.
 func forwards(n spec.Network) bool { return n.Forwarding || n.NAT }
 
-// rules are those of all networks that are on, and of their guests.
+// rules returns the rules of all networks that are on, and of their guests.
 func rules(d Desired, planned []Planned) firewall.Rules {
 	var r firewall.Rules
 	machines := map[string]Guest{}
@@ -37,8 +37,8 @@ func rules(d Desired, planned []Planned) firewall.Rules {
 			Forward: forwards(p.Is), NAT: p.Is.NAT, Services: p.Is.DHCP,
 		}
 		if len(p.Is.Interfaces) > 0 {
-			// The host's own connection is by this bridge: it is a way out as
-			// the NIC was, and nothing of it is stopped.
+			// The bridge replaces the host's NIC as its own connection, so the
+			// rules block nothing on it.
 			one = firewall.Network{Owner: n.UID, Bridge: p.Is.Bridge, Forward: true, HostAccess: true}
 		}
 		r.Networks = append(r.Networks, one)
@@ -54,11 +54,12 @@ func rules(d Desired, planned []Planned) firewall.Rules {
 	return r
 }
 
-// linkName is a device's name that the firewall takes; hypervisors give no other.
+// linkName matches device names that the firewall accepts; hypervisors use no
+// others.
 var linkName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}$`)
 
-// portsOf are the host's ends of an interface: the name that every container
-// type gives it, and the name that it has where the instance is older than that.
+// portsOf returns the names of the host's end of an interface: the name that
+// container types assign, and the name on an instance from before that scheme.
 func portsOf(k string, g spec.GuestAddress, machine Guest) []string {
 	all := []string{containerbroker.PortOf(g.MAC)}
 	if at := machine.Ports[ownerOf(k).NIC].Device; linkName.MatchString(at) && at != all[0] {
@@ -67,7 +68,7 @@ func portsOf(k string, g spec.GuestAddress, machine Guest) []string {
 	return all
 }
 
-// orUnknown is the owner of a guest whose machine is not known any more.
+// orUnknown substitutes the owner of a guest whose machine is no longer known.
 func orUnknown(uid string) string {
 	if uid == "" {
 		return "unknown"
@@ -75,8 +76,8 @@ func orUnknown(uid string) string {
 	return uid
 }
 
-// usable are the addresses that an interface may send from: its own and, until
-// the instance is as declared, those that it had before.
+// usable returns the source addresses that an interface may use: its own and,
+// until the instance is as declared, its previous addresses.
 func usable(guests map[string]spec.GuestAddress, k string, machine Guest) []netip.Addr {
 	own := addressesOf(guests[k])
 	if !machine.Instance || machine.Settled {
@@ -98,9 +99,9 @@ func addressesOf(g spec.GuestAddress) []netip.Addr {
 	return all
 }
 
-// publish adds the published ports to the rules: each leads to the machine's
-// first interface that has an address. A port that another process of the host
-// waits at is left alone, unless it is published already.
+// publish adds the published ports to the rules. Each port leads to the
+// machine's first interface that has an address. publish skips a port at which
+// another process of the host listens, unless it is published already.
 func publish(r *firewall.Rules, d Desired, planned []Planned, o Observed) {
 	at, before := map[string]int{}, map[string]bool{}
 	for i, n := range d.Networks {
@@ -149,7 +150,7 @@ func portInUse(machine string, p spec.Publish) string {
 		p.Protocol, p.HostPort, machine)
 }
 
-// publishedBy is the first interface of a machine that has an address on a
+// publishedBy returns the first interface of a machine that has an address on a
 // network that is on.
 func publishedBy(g Guest, at map[string]int, planned []Planned) (int, spec.GuestAddress, bool) {
 	for _, nic := range slices.Sorted(maps.Keys(g.NICs)) {
@@ -164,10 +165,11 @@ func publishedBy(g Guest, at map[string]int, planned []Planned) (int, spec.Guest
 	return 0, spec.GuestAddress{}, false
 }
 
-const protocolRA = 9 // RTPROT_RA: the route came with a router's advertisement
+const protocolRA = 9 // RTPROT_RA: a router advertisement added the route
 
-// parameters are the kernel's. Those of routers go first: a host that forwards
-// IPv6 forgets the routes that it was advertised, unless told to keep them.
+// parameters returns the kernel parameters. The routers' come first: when IPv6
+// forwarding starts, the kernel drops the advertised routes unless accept_ra is
+// 2.
 func parameters(d Desired, planned []Planned, o Observed, policy Policy, published bool) (routers, settings []sysctl.Setting) {
 	forward4, forward6 := published, false
 	for i := range d.Networks {
@@ -188,11 +190,11 @@ func parameters(d Desired, planned []Planned, o Observed, policy Policy, publish
 			}
 		}
 		if len(p.Is.Interfaces) == 0 {
-			bridge("ipv6", "accept_ra", "0") // guests do not tell the host its way
+			bridge("ipv6", "accept_ra", "0") // guests must not advertise routes to the host
 		}
 		if p.Is.ProxyARP {
 			bridge("ipv4", "proxy_arp", "1")
-			if six { // for the neighbours that somebody adds as proxied: by itself it answers for none
+			if six { // for neighbours proxied manually: the kernel answers only for those
 				bridge("ipv6", "proxy_ndp", "1")
 			}
 		}
@@ -204,7 +206,7 @@ func parameters(d Desired, planned []Planned, o Observed, policy Policy, publish
 	return routers, append(settings, forwarding...)
 }
 
-// router are the parameters that make the host one, by IP version.
+// router returns the parameters that make the host a router, by IP version.
 func router(o Observed, policy Policy, four, six bool) (routers, settings []sysctl.Setting) {
 	if four {
 		settings = append(settings, sysctl.Setting{Name: forwarding4, Value: "1", Users: forwarders(o.Host, policy, true)})
@@ -218,7 +220,7 @@ func router(o Observed, policy Policy, four, six bool) (routers, settings []sysc
 	return routers, settings
 }
 
-// advertised are the links whose default route came with an advertisement.
+// advertised returns the links whose default route came with an advertisement.
 func advertised(o hostnet.Observed) []string {
 	var links []string
 	for _, r := range o.Routes {
@@ -230,7 +232,7 @@ func advertised(o hostnet.Observed) []string {
 	return links
 }
 
-// served is what the DHCP server of a network is told.
+// served returns the configuration of a network's DHCP server, or nil.
 func served(p Planned, o Observed) *dhcp.Network {
 	if !p.On || !p.Is.DHCP {
 		return nil

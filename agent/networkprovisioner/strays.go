@@ -10,7 +10,8 @@ import (
 	"hostler/sysctl"
 )
 
-// nicsUnder are the host's NICs under a bridge: guests' are pairs and taps.
+// nicsUnder returns the host NICs under a bridge; guests' ports are veth pairs
+// and taps.
 func nicsUnder(o hostnet.Observed, bridge string) []string {
 	var nics []string
 	for _, l := range o.Links {
@@ -21,23 +22,24 @@ func nicsUnder(o hostnet.Observed, bridge string) []string {
 	return nics
 }
 
-// hostsOwn says that the host's own network is on a bridge: a NIC of the host
-// is under it, its way out or a lease is on it, or it comes back with the host's
-// start. So it is known without a record, too, and while the NIC is away.
+// hostsOwn reports whether the host's own network is on a bridge: a host NIC is
+// under it, a default route or a lease is on it, or it survives a reboot. This
+// works without a record, and while the NIC is unplugged.
 func hostsOwn(o Observed, bridge string) bool {
 	return len(nicsUnder(o.Host, bridge)) > 0 || slices.Contains(o.Own.Lasting, bridge) ||
 		slices.ContainsFunc(o.Host.RoutesOf(bridge), hostnet.Route.Default) ||
 		slices.ContainsFunc(o.Host.AddressesOf(bridge), leasedAddress)
 }
 
-// idleBridge says that nobody misses the bridge. It looks at the host as it
-// is: the steps that would take a NIC from a bridge of nobody are not taken.
+// idleBridge reports whether a bridge is unused. It looks at the observed
+// ports, because the steps that would take a NIC from an undeclared bridge are
+// not carried out.
 func idleBridge(o Observed, bridge string) bool {
 	return len(o.Host.Ports(bridge)) == 0 && !hostsOwn(o, bridge)
 }
 
-// unknownBridge is what a person is told of a bridge of ours that nothing
-// declares and that stays.
+// unknownBridge returns the notice about a bridge of ours that nothing declares
+// and that stays.
 func unknownBridge(o Observed, bridge string) string {
 	if !hostsOwn(o, bridge) {
 		return "the bridge " + bridge + " bears our stamp and nothing declares it: declare its network again, or remove it with `ip link delete " + bridge + "`"
@@ -51,8 +53,8 @@ func unknownBridge(o Observed, bridge string) string {
 		"declare its network again, with " + with + "; to be rid of it delete that network afterwards, which gives " + back + " back what the bridge bears"
 }
 
-// recall adds to the rules what the firewall knows of bridges whose networks'
-// records are lost: until they are declared again their guests need it.
+// recall adds the firewall's recorded rules of bridges whose networks' records
+// are lost. Guests need them until the networks are declared again.
 func (w *Worker) recall(ctx context.Context, t *turn) error {
 	var lost []firewall.Network
 	for _, bridge := range t.p.Unknown {
@@ -88,7 +90,7 @@ func (w *Worker) recall(ctx context.Context, t *turn) error {
 	return nil
 }
 
-// joined are settings with those of more that are not among them.
+// joined returns settings, plus the settings of more with other names.
 func joined(settings, more []sysctl.Setting) []sysctl.Setting {
 	for _, m := range more {
 		if !slices.ContainsFunc(settings, func(s sysctl.Setting) bool { return s.Name == m.Name }) {

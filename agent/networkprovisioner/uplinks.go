@@ -10,11 +10,11 @@ import (
 	"hostler/hostnet/bridgepolicy"
 )
 
-// outside is the network to which the host's default route leads.
+// outside names the network that the host's default route leads to.
 const outside = "the network of the default route"
 
-// devices are the host's links as the policy of bridges sees them. Bridges of
-// others are not for our machines.
+// devices returns the host's links for package bridgepolicy. Foreign bridges
+// are not used for our machines.
 func devices(o hostnet.Observed, namespace string) []bridgepolicy.Device {
 	kinds := map[string]bridgepolicy.Kind{
 		"": bridgepolicy.Ethernet, "veth": bridgepolicy.Ethernet, // a container's NIC
@@ -49,9 +49,9 @@ func devices(o hostnet.Observed, namespace string) []bridgepolicy.Device {
 	return all
 }
 
-// Provide says what is to be declared so that machines are on the host's own
-// network or, where bridges of ours are there already, how they join those. A
-// NIC of the host is never put under a bridge without being declared. Pure.
+// Provide returns the declaration that puts machines on the host's own network,
+// or if bridges of ours exist already, how machines join those. A host NIC is
+// never put under a bridge without a declaration. It is pure.
 func Provide(o hostnet.Observed, namespace string) (declare, join string, err error) {
 	need := bridgepolicy.Need{Method: bridgepolicy.Provider}
 	if o.PrimaryNIC() != "" {
@@ -78,7 +78,7 @@ func Provide(o hostnet.Observed, namespace string) (declare, join string, err er
 	return "networks: {" + strings.Join(networks, ", ") + "}", "", nil
 }
 
-// uplinks says which devices can be named as interfaces.
+// uplinks names the devices that can be declared as interfaces.
 func uplinks(o hostnet.Observed) string {
 	names := bridgepolicy.Candidates(devices(o, ""))
 	if len(names) == 0 {

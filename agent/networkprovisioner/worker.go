@@ -16,20 +16,21 @@ import (
 	"hostler/sysctl"
 )
 
-// Metrics counts what the worker does.
+// Metrics counts the worker's passes and operations.
 type Metrics interface {
 	Pass(took time.Duration, err error)
 	Operation(action string, took time.Duration, err error)
 }
 
-// Links changes the host's links and tells of their changes; see hostnet.
+// Links changes the host's links and reports their changes; see package
+// hostnet.
 type Links interface {
 	Observe(ctx context.Context) (hostnet.Observed, error)
 	Apply(ctx context.Context, s hostnet.Step) error
 	Watch(ctx context.Context, topic hostnet.Topic) (<-chan hostnet.Wake, error)
 }
 
-// Firewall keeps our table; see package firewall.
+// Firewall manages our nftables table; see package firewall.
 type Firewall interface {
 	Apply(ctx context.Context, r firewall.Rules) (changed bool, err error)
 	Findings(ctx context.Context, r firewall.Rules) ([]firewall.Finding, error)
@@ -47,13 +48,14 @@ type Parameters interface {
 
 // Tools are the programs that networks need.
 type Tools interface {
-	// Have says whether they are there, with those for DHCP or without.
+	// Have reports whether they are installed; dhcp includes the programs for
+	// DHCP.
 	Have(dhcp bool) bool
-	// Install brings them onto the host; with nothing missing it does nothing.
+	// Install installs missing programs; it does nothing if none is missing.
 	Install(ctx context.Context, progress func(string)) error
 }
 
-// Options are what a worker stands on.
+// Options configure a Worker.
 type Options struct {
 	Store      state.Backend
 	Eyes       Eyes
@@ -62,49 +64,48 @@ type Options struct {
 	Parameters Parameters
 	Guard      Guard
 	Tools      Tools
-	// Ends tells that a change which waited to be confirmed has ended; nil: never.
+	// Ends signals that a change awaiting confirmation has ended; nil: never.
 	Ends <-chan struct{}
-	// Defaults are the configuration until the host object is read.
+	// Defaults are the policy until the host object is read.
 	Defaults Policy
-	// Notice shows a sentence in the host's status until it is cleared by an
-	// empty one.
+	// Notice sets a sentence in the host's status; an empty text clears it.
 	Notice  func(key, text string)
 	Metrics Metrics
 	Now     func() time.Time
 	Logger  *slog.Logger
-	// Resync is the longest time between two looks at everything; 0: 2 min.
+	// Resync is the longest time between two full passes; 0: 2 min.
 	Resync time.Duration
-	// Pulse is how often is looked at what the kernel tells nobody of:
-	// parameters and processes; 0: 2 s.
+	// Pulse is the interval of polling kernel parameters and DHCP servers, which
+	// send no events; 0: 2 s.
 	Pulse time.Duration
 }
 
-// Worker keeps the networks of one host.
+// Worker reconciles the networks of a host.
 type Worker struct {
 	Options
 	waker  *reconcile.Waker
 	policy Policy
-	// last is what was carried out last, by which is told whether a change of
-	// the host is our own doing.
+	// last is the state that the last pass left. It tells the worker's own
+	// changes of the host from drift.
 	last *carried
-	// failed are the networks whose steps failed, by uid.
+	// failed holds the networks whose steps failed, by uid.
 	failed map[string]failure
-	// notices are those that are shown now, shown those of the pass under way.
+	// notices are the notices shown now, shown those of the current pass.
 	notices, shown map[string]string
-	// trouble is the last failure that was about all networks.
+	// trouble is the last failure that affects all networks.
 	trouble failure
 
 	mu    sync.Mutex
-	wrote map[string]int64 // the revision of what was last written of each network
-	pulse func() bool      // says that all is as it was left
+	wrote map[string]int64 // the revision last written, by network
+	pulse func() bool      // reports whether parameters and servers are as the last pass left them
 }
 
-// carried is what one pass left on the host.
+// carried is the state that a pass left on the host.
 type carried struct {
 	rules, parameters string
 	dhcp              map[string]string
 	settings          []sysctl.Setting
-	// unknown: there were bridges of ours that nothing declares.
+	// unknown: the host has bridges of ours that nothing declares.
 	unknown bool
 }
 
@@ -119,9 +120,9 @@ func New(o Options) *Worker {
 	return &Worker{Options: o, waker: reconcile.NewWaker(), policy: o.Defaults, failed: map[string]failure{}, notices: map[string]string{}, shown: map[string]string{}, wrote: map[string]int64{}}
 }
 
-// Prepare takes back what machines were told of networks that are not on the
-// host, as after its restart: no machine is to be started on them. It comes
-// before any worker that starts machines, and changes nothing on the host.
+// Prepare sets ready networks that are not on the host, e.g. after a reboot, to
+// pending, so that no machine starts on them. It runs before any worker that
+// starts machines, and changes nothing on the host.
 func (w *Worker) Prepare(ctx context.Context) error {
 	objects, _, err := w.Store.List(ctx, spec.KindNetwork)
 	if err != nil {
@@ -131,7 +132,7 @@ func (w *Worker) Prepare(ctx context.Context) error {
 	if err != nil || len(d.Networks) == 0 {
 		return err
 	}
-	// Where the host cannot be looked at, nothing is known to be there.
+	// If the host cannot be observed, treat all networks as missing.
 	o, blind := w.Links.Observe(ctx)
 	var writes []state.Write
 	for _, n := range d.Networks {
@@ -143,8 +144,8 @@ func (w *Worker) Prepare(ctx context.Context) error {
 	return errors.Join(blind, w.write(ctx, writes))
 }
 
-// Run works until ctx ends. It returns an error when its source of desired
-// state is lost: its supervisor starts it again.
+// Run works until ctx ends. It returns an error if the watch on the store ends;
+// the supervisor then restarts it.
 func (w *Worker) Run(parent context.Context) error {
 	ctx, cancel := context.WithCancel(parent)
 	var followers sync.WaitGroup
@@ -185,8 +186,8 @@ func (w *Worker) Run(parent context.Context) error {
 	return reconcile.Ended(parent, errors.New("cannot go on: the watch on the declared networks ended"))
 }
 
-// concerns says whether a change of these objects asks for a look: what this
-// worker itself wrote does not.
+// concerns reports whether a change of these objects requires a pass. The
+// worker's own writes do not.
 func (w *Worker) concerns(ctx context.Context, changed []state.ID) bool {
 	for _, id := range changed {
 		if id.Kind != spec.KindNetwork {
@@ -203,11 +204,12 @@ func (w *Worker) concerns(ctx context.Context, changed []state.ID) bool {
 	return len(changed) == 0
 }
 
-// gather is within what time changes are looked at: they come in swarms.
+// gather is the time to collect changes before a pass, since they come in
+// bursts.
 const gather = 100 * time.Millisecond
 
-// follow turns the kernel's events into wake-ups. A watch that broke is taken
-// up again, with a look at everything in between.
+// follow turns the kernel's events into wake-ups. It renews a broken watch and
+// then wakes the worker for a full pass.
 func (w *Worker) follow(ctx context.Context, topic hostnet.Topic) {
 	delay := time.Second
 	for ctx.Err() == nil {
@@ -229,8 +231,8 @@ func (w *Worker) follow(ctx context.Context, topic hostnet.Topic) {
 	}
 }
 
-// feel wakes the worker when something is not as it was left that nobody tells
-// of. It only reads a few files.
+// feel polls for changes that send no events, i.e. of sysctls and DHCP servers,
+// and wakes the worker. It only reads a few files.
 func (w *Worker) feel(ctx context.Context) {
 	tick := time.NewTicker(w.Pulse)
 	defer tick.Stop()
@@ -249,7 +251,7 @@ func (w *Worker) feel(ctx context.Context) {
 	}
 }
 
-// pass brings everything as far as it goes now.
+// pass runs converge and counts it.
 func (w *Worker) pass(ctx context.Context) (time.Time, error) {
 	began := w.Now()
 	next, err := w.converge(ctx)
@@ -259,8 +261,9 @@ func (w *Worker) pass(ctx context.Context) (time.Time, error) {
 	return next, err
 }
 
-// look reads the records and the host and decides. there is false while no
-// network is declared and nothing of ours is left on the host.
+// look reads the records and the host and makes the plan. It returns an empty
+// plan without observing the host if no network is declared and nothing of ours
+// is left on the host.
 func (w *Worker) look(ctx context.Context) (d Desired, o Observed, p Plan, err error) {
 	objects, _, err := w.Store.List(ctx, Kinds()...)
 	if err != nil {
@@ -280,7 +283,7 @@ func (w *Worker) look(ctx context.Context) (d Desired, o Observed, p Plan, err e
 		return d, o, p, err
 	}
 	if len(d.Networks) == 0 && w.last != nil && w.last.rules == "" && !w.last.unknown {
-		return d, o, Plan{}, nil // the host's network is nothing to us
+		return d, o, Plan{}, nil // nothing to manage
 	}
 	if o, err = w.Eyes.Observe(ctx, d); err != nil {
 		return d, o, p, err
