@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// Backoff doubles a delay from attempt to attempt.
+// Backoff doubles a delay with each attempt.
 type Backoff struct {
-	// Base is the delay after the first attempt, Max the longest.
+	// Base is the delay after the first attempt, Max the limit.
 	Base, Max time.Duration
-	// Jitter is the part by which a delay may grow at random: 0.1 is 10 %.
+	// Jitter is the maximum random increase of a delay, e.g. 0.1 for 10 %.
 	Jitter float64
 }
 
@@ -19,7 +19,7 @@ func (b Backoff) Next(attempt int, rnd func() float64) time.Duration {
 	d := max(b.Base, 0)
 	for i := 1; i < attempt && 0 < d && d < b.Max; i++ {
 		if d > b.Max/2 {
-			d = b.Max // doubled, it could be more than a Duration holds
+			d = b.Max // doubling might overflow a Duration
 			break
 		}
 		d *= 2

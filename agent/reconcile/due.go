@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Heap holds one due time per key. The zero value is empty and ready; it is
-// for one goroutine.
+// Heap holds a due time per key. The zero value is empty and ready to use. It
+// is not safe for concurrent use.
 type Heap[K comparable] struct {
 	queue dueQueue[K]
 	at    map[K]*due[K]
@@ -15,11 +15,11 @@ type Heap[K comparable] struct {
 type due[K comparable] struct {
 	key   K
 	at    time.Time
-	seq   uint64 // the order of Set, between equal times
+	seq   uint64 // order of Set calls, for equal times
 	index int
 }
 
-// Set makes the key due at a time, in the place of any time it had before.
+// Set sets or replaces the due time of the key.
 func (h *Heap[K]) Set(key K, at time.Time) {
 	if h.at == nil {
 		h.at = map[K]*due[K]{}
@@ -35,7 +35,7 @@ func (h *Heap[K]) Set(key K, at time.Time) {
 	heap.Push(&h.queue, d)
 }
 
-// Remove forgets the key; an absent one is success.
+// Remove deletes the key; an absent key is success.
 func (h *Heap[K]) Remove(key K) {
 	if d := h.at[key]; d != nil {
 		heap.Remove(&h.queue, d.index)
@@ -43,7 +43,7 @@ func (h *Heap[K]) Remove(key K) {
 	}
 }
 
-// Next returns what is due first; ok is false when there is nothing.
+// Next returns the key that is due first; ok is false if the heap is empty.
 func (h *Heap[K]) Next() (key K, at time.Time, ok bool) {
 	if len(h.queue.items) == 0 {
 		return key, at, false
@@ -52,8 +52,8 @@ func (h *Heap[K]) Next() (key K, at time.Time, ok bool) {
 	return d.key, d.at, true
 }
 
-// Due removes and returns every key that is due at now, the earliest first:
-// what is due together is done together.
+// Due removes and returns all keys due at now, the earliest first, so that the
+// caller handles them together.
 func (h *Heap[K]) Due(now time.Time) []K {
 	var keys []K
 	for {
@@ -66,10 +66,10 @@ func (h *Heap[K]) Due(now time.Time) []K {
 	}
 }
 
-// Len is how many keys have a due time.
+// Len returns the number of keys.
 func (h *Heap[K]) Len() int { return len(h.queue.items) }
 
-// dueQueue is ordered for package heap.
+// dueQueue implements heap.Interface.
 type dueQueue[K comparable] struct {
 	items []*due[K]
 	seq   uint64

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// Limiter bounds how many operations run at once; the bound can be changed
-// while operations run. Waiters are served in the order they came.
+// Limiter limits the number of concurrent operations. The limit can change
+// while operations run. Waiters are served in order of arrival.
 type Limiter struct {
 	mu      sync.Mutex
 	limit   int
@@ -14,10 +14,10 @@ type Limiter struct {
 	queue   []chan struct{}
 }
 
-// NewLimiter returns a limiter for n operations at once (at least 1).
+// NewLimiter returns a limiter for n concurrent operations (at least 1).
 func NewLimiter(n int) *Limiter { return &Limiter{limit: max(n, 1)} }
 
-// SetLimit changes the bound. Lowering it stops no running operation.
+// SetLimit changes the limit. Lowering it stops no running operation.
 func (l *Limiter) SetLimit(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -25,7 +25,7 @@ func (l *Limiter) SetLimit(n int) {
 	l.admit()
 }
 
-// Acquire waits for a place; it returns ctx's error when that ends first.
+// Acquire waits for a place; it returns ctx's error if ctx ends first.
 func (l *Limiter) Acquire(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -49,13 +49,13 @@ func (l *Limiter) Acquire(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	// Admitted while giving up: hand the place on.
+	// The place came while ctx ended: pass it on.
 	l.running--
 	l.admit()
 	return ctx.Err()
 }
 
-// TryAcquire takes a place if one is free and no caller waits for one.
+// TryAcquire takes a place if one is free and no caller is waiting.
 func (l *Limiter) TryAcquire() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -66,7 +66,7 @@ func (l *Limiter) TryAcquire() bool {
 	return true
 }
 
-// Release gives a place back.
+// Release returns a place.
 func (l *Limiter) Release() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

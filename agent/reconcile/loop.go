@@ -1,7 +1,7 @@
-// Package reconcile is the loop that every worker runs: something wakes it,
-// it makes one pass over everything, and it sleeps until the next wake-up,
-// the next retry that is due, or the resync tick. A wake-up never says what
-// changed, only that it is time to look again.
+// Package reconcile provides the loop that every worker runs. A wake-up starts
+// one pass over everything; then the loop sleeps until the next wake-up, the
+// next due retry, or the resync tick. A wake-up carries no details, e.g. which
+// object changed: the pass looks at everything.
 package reconcile
 
 import (
@@ -11,22 +11,22 @@ import (
 	"time"
 )
 
-// Waker collects wake-ups; many before a pass count as one. The zero value is
-// not usable: NewWaker.
+// Waker collects wake-ups; all wake-ups before a pass merge into a single
+// wake-up. The zero value is not usable; use NewWaker.
 type Waker struct {
 	ch   chan struct{}
-	late atomic.Bool // a signal is on its way
+	late atomic.Bool // a delayed signal is pending
 }
 
-// NewWaker returns a waker that has been signalled once, so that a loop over
-// it starts with a pass.
+// NewWaker returns a waker that has been signalled once, so that a loop starts
+// with a pass.
 func NewWaker() *Waker {
 	w := &Waker{ch: make(chan struct{}, 1)}
 	w.Signal()
 	return w
 }
 
-// Signal asks for a pass. It never blocks and may be called from anywhere.
+// Signal requests a pass. It never blocks and is safe for concurrent use.
 func (w *Waker) Signal() {
 	select {
 	case w.ch <- struct{}{}:
@@ -34,8 +34,8 @@ func (w *Waker) Signal() {
 	}
 }
 
-// SignalWithin asks for a pass within d. All such wishes of that time count as
-// one: it is for what need not be looked at one by one.
+// SignalWithin requests a pass within d. Requests in that time merge into one
+// pass: use it for bursts of changes.
 func (w *Waker) SignalWithin(d time.Duration) {
 	if w.late.Swap(true) {
 		return
@@ -46,22 +46,22 @@ func (w *Waker) SignalWithin(d time.Duration) {
 	})
 }
 
-// Loop calls Pass once per wake-up, one at a time.
+// Loop calls Pass once per wake-up, never concurrently.
 type Loop struct {
 	Waker *Waker
-	// Pass looks at everything and starts what is needed. It returns when it
-	// wants to be called again at the latest (zero: no such time).
+	// Pass observes everything and starts the needed operations. It returns the
+	// latest time of the next pass (zero: no limit).
 	Pass func(ctx context.Context) (time.Time, error)
 	// Resync is the longest time between two passes; 0: none.
 	Resync time.Duration
-	// ErrorDelay tells the delay after the nth failed pass in a row (n ≥ 1).
+	// ErrorDelay returns the delay after the nth failed pass in a row (n ≥ 1).
 	ErrorDelay func(n int) time.Duration
 	Now        func() time.Time
 	Logger     *slog.Logger
 }
 
-// Run makes passes until ctx ends, which is no error. A failing pass is made
-// again after ErrorDelay, or at the next wake-up.
+// Run makes passes until ctx ends, and then returns nil. It repeats a failed
+// pass after ErrorDelay, or at the next wake-up.
 func (l *Loop) Run(ctx context.Context) error {
 	failed := 0
 	var due time.Time
@@ -110,15 +110,15 @@ func (l *Loop) sleep(ctx context.Context, due time.Time) error {
 	return nil
 }
 
-// ErrorDelay waits 1 s after the first failed pass in a row and doubles that
+// ErrorDelay returns delays that start at 1 s and double with each failed pass,
 // up to longest.
 func ErrorDelay(longest time.Duration) func(n int) time.Duration {
 	b := Backoff{Base: time.Second, Max: longest}
 	return func(n int) time.Duration { return b.Next(n, nil) }
 }
 
-// Ended is nil when a worker was told to stop: whatever failed then failed
-// because of it.
+// Ended returns nil if ctx has ended, since the worker was stopped and err is a
+// consequence; otherwise it returns err.
 func Ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil
