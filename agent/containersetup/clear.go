@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// clearing is what is known of the runs of Clear.
+// clearing is the state of the runs of Clear.
 type clearing struct {
-	// failures are the failed attempts that it ran after, by machine, and
-	// failedAt is when it last ran after one.
+	// failures are the failed attempts that Clear has handled, by machine.
+	// failedAt is the time of its last run after a failure.
 	failures map[string]int
 	failedAt time.Time
-	// again is when it is to run though nothing fails.
+	// again is the time of the next run independent of failures; zero: none.
 	again time.Time
 }
 
-// clear runs Clear where it is due and returns when it is due next; zero: after
-// the next failure.
+// clear runs Clear if due, and returns the next due time; zero means after the
+// next failure.
 func (w *Worker) clear(ctx context.Context, seen seen) time.Time {
 	if w.Clear == nil {
 		return time.Time{}

@@ -8,18 +8,18 @@ import (
 	"hostler/agent/state"
 )
 
-// keeping is what is known of the type's provisioner.
+// keeping is the state of the type's provisioner.
 type keeping struct {
-	look  time.Time // when it is looked at next
-	asked int64     // the generation of the type's object at the last look
-	told  string    // why it does not run, as people were told; empty: it runs
+	look  time.Time // time of the next check
+	asked int64     // generation of the type's object at the last check
+	told  string    // the reported reason why it does not run; empty: it runs
 }
 
-// keep starts the provisioner and, where it may end by itself, looks from time
-// to time, and when a person asks for it, whether it still runs. It returns
-// when it wants to look again.
+// keep starts the provisioner. If the provisioner can end by itself, keep also
+// checks that it runs: every LookEvery, and when an operator requests a retry.
+// It returns the time of the next check.
 func (w *Worker) keep(ctx context.Context, generation int64) (time.Time, error) {
-	generation = max(generation, 1) // as which the object is made
+	generation = max(generation, 1) // the generation of a new object
 	unit, fallible := w.Provisioner.(Fallible)
 	if fallible && w.started.Load() && (generation > w.asked || !w.Now().Before(w.look)) {
 		why, err := unit.Down(ctx)
@@ -54,8 +54,9 @@ func (w *Worker) keep(ctx context.Context, generation int64) (time.Time, error) 
 	return w.look, nil
 }
 
-// unstarted tells, once, that the provisioner cannot be started, and its
-// machines that nobody looks after them, if that is known.
+// unstarted records an event, once per cause, that the provisioner cannot be
+// started. If the provisioner is known to be down, it also sets its machines to
+// waiting.
 func (w *Worker) unstarted(ctx context.Context, cause error) {
 	if ctx.Err() != nil {
 		return

@@ -8,19 +8,20 @@ import (
 	"hostler/agent/spec"
 )
 
-// seen is what one look at the records found.
+// seen is the result of reading the records.
 type seen struct {
-	// needed: any machine needs the type: one is recorded, or the type was
-	// ready before and stamped instances without a record shall be looked for.
+	// needed means that a machine of the type is recorded, or that the type was
+	// ready before and the harvest mode asks to find stamped instances without a
+	// record.
 	needed bool
-	// status and generation are those of the type's object.
+	// status and generation belong to the type's object.
 	status     spec.TypeStatus
 	generation int64
 	// failures are the failed attempts of the type's machines, by name.
 	failures map[string]int
 }
 
-// failedSince says whether an operation failed since those failures.
+// failedSince reports whether an operation failed since before.
 func (s seen) failedSince(before map[string]int) bool {
 	for name, count := range s.failures {
 		if count > before[name] {

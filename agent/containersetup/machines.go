@@ -13,14 +13,15 @@ import (
 	"hostler/internal/fault"
 )
 
-// tellStages is how often at most machines are told how far the host is,
-// tellFigures how often when only a figure has changed: they may be many.
+// tellStages is the minimum time between writes of the preparation's progress
+// to machines' statuses; tellFigures applies if only a figure changed. There
+// may be many machines.
 const (
 	tellStages  = time.Second
 	tellFigures = 5 * time.Second
 )
 
-// telling decides which steps of a preparation the machines hear of.
+// telling decides which progress messages go to the machines' statuses.
 type telling struct {
 	now  func() time.Time
 	last string
@@ -45,9 +46,10 @@ func (t *telling) due(message string) bool {
 	return false
 }
 
-// tellMachines writes down that nobody looks after the type's machines until
-// the host is ready for them: what was made is in an unknown state, whatever
-// was last seen of it. Its provisioner finds out once it runs.
+// tellMachines sets the type's machines to unknown, or to pending if they have
+// no instance, with the reason why the host is not ready. Instances may have
+// changed since they were last seen; the provisioner observes them once it
+// runs.
 func (w *Worker) tellMachines(ctx context.Context, why string) {
 	if w.started.Load() {
 		return

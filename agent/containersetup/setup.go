@@ -1,7 +1,6 @@
-// Package containersetup brings the host into the state one container type
-// needs, the first time a machine of that type is declared and not before,
-// and then has that type's provisioner started. Types are independent: the
-// failure of one never holds up another.
+// Package containersetup prepares the host for a container type when the first
+// machine of that type is declared, and then starts the type's provisioner.
+// Types are independent: a failure of a type never delays another.
 package containersetup
 
 import (
@@ -21,29 +20,29 @@ import (
 	"hostler/internal/fault"
 )
 
-// Initialiser prepares the host for one container type.
+// Initialiser prepares the host for a container type.
 type Initialiser interface {
 	Satisfied(ctx context.Context) (bool, string)
 	Supported(ctx context.Context) (bool, string)
 	Initialise(ctx context.Context, progress func(string)) error
 }
 
-// Provisioner is the worker that the type's machines need. Both methods are
+// Provisioner is the worker for the type's machines. Both methods are
 // idempotent.
 type Provisioner interface {
 	Start(ctx context.Context) error
 	Stop(ctx context.Context) error
 }
 
-// Fallible is a Provisioner that can end, or be ended, by itself.
+// Fallible is a Provisioner that can stop by itself, e.g. a systemd unit.
 type Fallible interface {
-	// Down says why the provisioner does not run and will not without being
-	// started; empty: it runs.
+	// Down returns the reason why the provisioner does not run and needs a
+	// start; empty: it runs.
 	Down(ctx context.Context) (why string, err error)
 }
 
-// Lock takes the host lock, telling meanwhile who holds it, and returns what
-// releases it.
+// Lock takes the host lock and returns its release function. While it waits, it
+// reports the holder to waiting.
 type Lock func(ctx context.Context, purpose string, waiting func(holder string)) (release func(), err error)
 
 // The states of a container type.
@@ -55,40 +54,39 @@ const (
 	StateError        = "error"
 )
 
-// Options are what the setup of one type stands on.
+// Options configure the setup of a container type.
 type Options struct {
 	Type        spec.ContainerType
 	Store       state.Backend
 	Initialiser Initialiser
 	Provisioner Provisioner
 	Lock        Lock
-	// Prepared runs once after the type is ready and before its provisioner
-	// starts: what was lost is written down again from what is found.
+	// Prepared runs once, after the type is ready and before its provisioner
+	// starts. It rebuilds lost records from the instances found.
 	Prepared func(ctx context.Context) error
-	// Clear takes away what is in the way of new machines, and says whether
-	// more of it may be there later; nil: nothing. It runs before Prepared,
-	// after an operation on a machine of the type failed, at most once in
-	// ClearEvery (0: a minute) and perhaps more than once for one failure, and
-	// RestEvery (0: 10 s) after it said so.
+	// Clear sets aside leftovers that obstruct new machines, e.g. of a power
+	// cut, and reports whether it must run again; nil: nothing to clear. It runs
+	// before Prepared; after a failed operation on a machine of the type, at
+	// most once per ClearEvery (0: a minute); and RestEvery (0: 10 s) after it
+	// returned true. A failure may cause several runs.
 	Clear                 func(ctx context.Context) (more bool)
 	ClearEvery, RestEvery time.Duration
-	// LookEvery is how often a Fallible provisioner is looked at; 0: 30 s.
+	// LookEvery is the interval of checking a Fallible provisioner; 0: 30 s.
 	LookEvery time.Duration
 	Now       func() time.Time
 	Logger    *slog.Logger
 }
 
-// Worker sets up one container type.
+// Worker sets up a container type.
 type Worker struct {
 	Options
 	waker *reconcile.Waker
 
 	prepared bool
 	started  atomic.Bool
-	// ready is what this process has seen itself; an earlier process's word
-	// is checked again.
+	// ready means that this process has seen the type ready; the record of an
+	// earlier process is not trusted.
 	ready bool
-	// keeping is what is known of the provisioner.
 	keeping
 	clearing
 }
@@ -107,7 +105,7 @@ func New(o Options) *Worker {
 	return &Worker{Options: o, waker: reconcile.NewWaker()}
 }
 
-// errLostWatch ends a worker whose source of desired state went away.
+// errLostWatch ends a worker whose watch on the store ended.
 var errLostWatch = errors.New("cannot go on: the watch on the declared machines ended")
 
 // Run works until ctx ends.
@@ -144,18 +142,18 @@ func (w *Worker) Run(parent context.Context) error {
 	return nil
 }
 
-// unhurried is within what time a change of machines is looked at while the
-// provisioner runs: it can only mean that the last one is gone, and most are
+// unhurried is the delay before handling machine changes while the provisioner
+// runs. Only the removal of the last machine matters then, and most changes are
 // the provisioner's own.
 const unhurried = time.Second
 
-// delays are those between attempts; longestDelay is what chance makes of the
-// last.
+// delays are the delays between attempts; longestDelay is the longest delay
+// including jitter.
 var delays = reconcile.Backoff{Base: 10 * time.Second, Max: 5 * time.Minute, Jitter: 0.1}
 
 const longestDelay = 6 * time.Minute
 
-// pass looks whether the type is needed, and makes it ready.
+// pass checks whether the type is needed, and makes it ready.
 func (w *Worker) pass(ctx context.Context) (time.Time, error) {
 	seen, err := w.read(ctx)
 	if err != nil {
@@ -191,14 +189,14 @@ func (w *Worker) pass(ctx context.Context) (time.Time, error) {
 	return look, err
 }
 
-// makeReady initialises the type under the host lock. It returns when to try
-// again if that failed.
+// makeReady initialises the type under the host lock. After a failure it
+// returns the time of the next attempt.
 func (w *Worker) makeReady(ctx context.Context, status spec.TypeStatus, generation int64) (time.Time, error) {
 	if status.ObservedGeneration < generation {
 		status.Attempts = spec.Attempts{}
 	}
-	// An object that is not there yet is made with its first status, as
-	// generation 1; that is not a wish to try again at once.
+	// save creates a missing object with its first status, as generation 1. That
+	// generation is not a request to retry.
 	status.ObservedGeneration = max(generation, 1)
 	err := w.initialise(ctx, &status)
 	if ctx.Err() != nil {
@@ -260,7 +258,7 @@ func (w *Worker) initialise(ctx context.Context, status *spec.TypeStatus) error 
 	return nil
 }
 
-// save writes the type's status, making the object if it is not there yet.
+// save writes the type's status, and creates the object if it is missing.
 func (w *Worker) save(ctx context.Context, s spec.TypeStatus) error {
 	id := state.ID{Kind: spec.KindContainerType, Name: string(w.Type)}
 	results, err := w.Store.Write(ctx, state.Each, state.Write{ID: id, Revision: state.AnyRevision, Status: spec.Encode(s)})
