@@ -69,7 +69,7 @@ func newRemoteLXD(p paths.Paths, namespace string, log *slog.Logger) (containerb
 
 // lxdAt returns a driver for the LXD of this host.
 func lxdAt(p paths.Paths, namespace string, o lxd.Options) (*lxd.Driver, error) {
-	o.Socket, o.Namespace = lxdSocket(p), namespace
+	o.Socket, o.Namespace, o.Profile = lxdSocket(p), namespace, lxdinit.Profile
 	if o.Socket == "" {
 		return nil, fault.New(fault.NotReady, "LXD is not set up on this host yet")
 	}
@@ -81,7 +81,6 @@ func newLXDInitialiser(h *host, c spec.Config) initialisers.Initialiser {
 	return lxdinit.New(lxdinit.Options{
 		Runner: run.Host{}, Packages: h.packages(c), Sysctl: sysctl.New(h.paths, log), Paths: h.paths,
 		Pool: c.Types.LXD.Pool, MTU: c.Types.LXD.MTU, NetworkMethod: c.Types.LXD.NetworkMethod,
-		Proxy:  lxdinit.Proxy{HTTP: c.Proxy.HTTP, HTTPS: c.Proxy.HTTPS, No: c.Proxy.No},
 		LXDDir: os.Getenv("LXD_DIR"), Notice: h.notice, Logger: log,
 	})
 }

@@ -2,10 +2,12 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 
 	"hostler/agent/api"
+	"hostler/agent/containersetup"
 	"hostler/agent/provisioner"
 	"hostler/agent/spec"
 	"hostler/agent/state"
@@ -62,20 +64,19 @@ func (p planner) Plan(ctx context.Context, machines []api.PlannedObject, scope m
 }
 
 func (p planner) planType(ctx context.Context, t spec.ContainerType, desired []provisioner.Desired, intents []state.Intent, record spec.HostRecord) ([]api.Step, error) {
-	var steps []api.Step
 	observed := provisioner.Observed{Complete: true, Intents: intents}
 	var differ containerbroker.Differ
-	if d, err := p.driver(t); err == nil {
+	d, missing := p.driver(t)
+	if missing == nil {
+		var err error
 		differ = d.Broker.(containerbroker.Differ)
 		if observed.Instances, err = d.Broker.List(ctx, false); err != nil {
 			return nil, fmt.Errorf("cannot plan: %w", err)
 		}
-	} else {
-		_, why := p.initialiser(t).Satisfied(ctx)
-		steps = append(steps, api.Step{
-			Object: spec.KindContainerType + "/" + string(t), Action: "initialise", Impact: string(containerbroker.ImpactNone),
-			Detail: why, Changes: []api.Change{},
-		})
+	}
+	steps, err := p.preparation(ctx, t, missing == nil)
+	if err != nil {
+		return nil, err
 	}
 	config := provisioner.ConfigOf(record, t)
 	provisioner.Rest(desired, observed.Instances, config.Owner(), config.Host.Boot)
@@ -91,6 +92,32 @@ func (p planner) planType(ctx context.Context, t spec.ContainerType, desired []p
 		}
 	}
 	return withoutBookkeeping(steps), nil
+}
+
+// preparation is what the host needs first for machines of a type. Where its
+// hypervisor is there, only a type that was never made ready is looked at, since
+// looking takes several calls.
+func (p planner) preparation(ctx context.Context, t spec.ContainerType, there bool) ([]api.Step, error) {
+	if there {
+		types, _, err := p.store.List(ctx, spec.KindContainerType)
+		if err != nil {
+			return nil, fmt.Errorf("cannot read the container types: %w", err)
+		}
+		for _, o := range types {
+			var status spec.TypeStatus
+			if o.Name == string(t) && json.Unmarshal(o.Status, &status) == nil && status.State == containersetup.StateReady {
+				return nil, nil
+			}
+		}
+	}
+	ok, why := p.initialiser(t).Satisfied(ctx)
+	if ok {
+		return nil, nil
+	}
+	return []api.Step{{
+		Object: spec.KindContainerType + "/" + string(t), Action: "initialise", Impact: string(containerbroker.ImpactNone),
+		Detail: why, Changes: []api.Change{},
+	}}, nil
 }
 
 // withoutBookkeeping leaves out what only keeps an instance's stamp in step

@@ -1,15 +1,19 @@
 package agent
 
 import (
+	"context"
+	"encoding/json"
 	"os"
 	"strings"
 	"testing"
 
 	"hostler/agent/api"
+	"hostler/agent/containersetup"
 	"hostler/agent/provisioner"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/containerbroker/brokertest"
+	"hostler/initialisers"
 	"hostler/internal/fault"
 )
 
@@ -22,6 +26,7 @@ func twoTypes(t *testing.T) (h *host, lxd, kvm *brokertest.Fake, objects []api.P
 	t.Cleanup(l.close)
 	kvm = brokertest.New()
 	l.drivers[spec.KVM] = constructors{driver: func(*host) (driver, error) { return driver{Broker: kvm, Images: kvm}, nil }}
+	l.initialisers = map[spec.ContainerType]initialisers.Initialiser{spec.LXD: &readied{}, spec.KVM: &readied{}}
 	for name, kind := range map[string]spec.ContainerType{"vm": spec.KVM, "web": spec.LXD} {
 		objects = append(objects, api.PlannedObject{After: state.Object{
 			ID: state.ID{Kind: spec.KindMachine, Name: name}, Life: state.Alive, Generation: 1,
@@ -46,6 +51,53 @@ func TestAPlanAsksOnlyTheHypervisorsOfItsMachines(t *testing.T) {
 	_, err = planner{h}.Plan(t.Context(), objects, map[string]bool{"machine/vm": true})
 	if !fault.Is(err, fault.Transient) || !strings.Contains(err.Error(), "it is down") {
 		t.Errorf("of its own machine: %v", err)
+	}
+}
+
+// readied is an initialiser with nothing to do, or with lacks to do.
+type readied struct {
+	initialisers.Initialiser
+	lacks string
+	asked int
+}
+
+func (r *readied) Satisfied(context.Context) (bool, string) {
+	r.asked++
+	return r.lacks == "", r.lacks
+}
+
+// The first machine of a type has the plan name all that is done to a hypervisor
+// that is there already; once the type is ready, nothing is asked.
+func TestAPlanNamesWhatIsDoneToAHypervisorThatIsThere(t *testing.T) {
+	h, _, _, objects := twoTypes(t)
+	lxd := &readied{lacks: "LXD gets bridge lxdbr0"}
+	h.initialisers[spec.LXD] = lxd
+	plan := func() []api.Step {
+		t.Helper()
+		steps, err := planner{h}.Plan(t.Context(), objects, map[string]bool{"machine/web": true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return steps
+	}
+	if steps := plan(); len(steps) != 2 || steps[0].Object != "type/lxd" || steps[0].Action != "initialise" || steps[0].Detail != lxd.lacks {
+		t.Errorf("steps %+v", steps)
+	}
+	kept := state.Write{ID: state.ID{Kind: spec.KindContainerType, Name: "lxd"}, Spec: json.RawMessage("{}"), Life: state.Alive}
+	for _, c := range []struct {
+		state string
+		asked int
+	}{{containersetup.StateError, 1}, {containersetup.StateReady, 0}} {
+		kept.Status = spec.Encode(spec.TypeStatus{State: c.state})
+		results, err := h.store.Write(t.Context(), state.Atomic, kept)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept = state.Write{ID: kept.ID, UID: results[0].Object.UID, Revision: state.AnyRevision}
+		lxd.asked = 0
+		if steps := plan(); len(steps) != 1+c.asked || lxd.asked != c.asked {
+			t.Errorf("%s: steps %+v, asked %d times", c.state, steps, lxd.asked)
+		}
 	}
 }
 

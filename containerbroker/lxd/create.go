@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
+	"strings"
 
 	"github.com/canonical/lxd/shared/api"
 
@@ -133,9 +135,12 @@ func (d *Driver) createRequest(c *client, m containerbroker.Machine) (*api.Insta
 		Source: api.InstanceSource{Type: "image", Fingerprint: m.ImageID},
 	}
 	req.Config = configOf(s, m.Stamp)
+	if req.Profiles, err = d.profiles(c); err != nil {
+		return nil, err
+	}
 	pool := m.Pool
 	if pool == "" && m.RootDisk != 0 {
-		if pool, err = d.profilePool(c); err != nil {
+		if pool, err = d.profilePool(c, req.Profiles); err != nil {
 			return nil, err
 		}
 	}
@@ -149,7 +154,7 @@ func (d *Driver) createRequest(c *client, m containerbroker.Machine) (*api.Insta
 	var given devices
 	if len(m.NICs) > 0 {
 		var config map[string]string
-		if given, config, err = d.readProfiles(c, []string{defaultProfile}); err != nil {
+		if given, config, err = d.readProfiles(c, req.Profiles); err != nil {
 			return nil, err
 		}
 		if config[keyVendorData] == "" && config["user.vendor-data"] == "" { // the administrator's own stays
@@ -170,14 +175,30 @@ func (d *Driver) createRequest(c *client, m containerbroker.Machine) (*api.Insta
 // defaultProfile is the profile of instances that name none.
 const defaultProfile = "default"
 
-// profilePool returns the pool of the default profile's root disk.
-func (d *Driver) profilePool(c *client) (string, error) {
-	given, err := d.profileDevices(c, []string{defaultProfile})
+// profiles returns the profiles of a new instance; of two that give the same
+// device the later counts.
+func (d *Driver) profiles(c *client) ([]string, error) {
+	names := []string{defaultProfile}
+	if d.opts.Profile == "" {
+		return names, nil
+	}
+	switch _, err := c.get("/1.0/profiles/"+url.PathEscape(d.opts.Profile), &api.Profile{}); {
+	case err == nil:
+		names = append(names, d.opts.Profile)
+	case !fault.Is(err, fault.NotFound):
+		return nil, fmt.Errorf("cannot read profile %s: %w", d.opts.Profile, err)
+	}
+	return names, nil
+}
+
+// profilePool returns the pool of the root disk that profiles give.
+func (d *Driver) profilePool(c *client, profiles []string) (string, error) {
+	given, err := d.profileDevices(c, profiles)
 	if err != nil {
 		return "", err
 	}
 	if _, device := rootDisk(given); device["pool"] != "" {
 		return device["pool"], nil
 	}
-	return "", fault.New(fault.NeedsOperator, "profile default has no root disk; name a pool or add one to the profile")
+	return "", fault.New(fault.NeedsOperator, "profile %s gives new instances no root disk: name a storage pool in types.lxd.pool", strings.Join(profiles, ", "))
 }

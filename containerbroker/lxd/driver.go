@@ -17,6 +17,9 @@ type Options struct {
 	Socket string
 	// Namespace is that of the agent; it marks images as ours.
 	Namespace string
+	// Profile is one that new instances have behind the default profile where
+	// LXD has it; empty: none.
+	Profile string
 	// Images turns references into files; nil: only LXD's own images.
 	Images images.Provider
 	// Logger may be nil.

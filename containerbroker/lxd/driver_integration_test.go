@@ -87,14 +87,14 @@ func TestLostReplies(t *testing.T) {
 func TestRequestsAreFew(t *testing.T) {
 	server := lxdtest.Start(t)
 	proxy := lxdtest.NewProxy(t, server.Socket)
-	d := lxd.New(lxd.Options{Socket: proxy.Socket, Namespace: "hostler"})
+	d := lxd.New(lxd.Options{Socket: proxy.Socket, Namespace: "hostler", Profile: "hostler"})
 	m := machine("few", server.TinyFingerprint, "token")
 	for _, step := range []struct {
 		name string
 		most int
 		call func() error
 	}{
-		{"create", 2, func() error { return d.Create(t.Context(), m, nil) }},
+		{"create", 3, func() error { return d.Create(t.Context(), m, nil) }},
 		{"start", 3, func() error { return d.SetPower(t.Context(), m.Name, containerbroker.PowerStart, 0) }},
 		{"ready", 8, func() error { _, err := d.WaitReady(t.Context(), m, nil); return err }},
 		{"list", 1, func() error { _, err := d.List(t.Context(), true); return err }},

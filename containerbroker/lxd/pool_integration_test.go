@@ -7,13 +7,14 @@ import (
 	"slices"
 	"testing"
 
+	"hostler/containerbroker"
 	"hostler/containerbroker/lxd"
 	"hostler/containerbroker/lxd/lxdtest"
 )
 
 // L6: a machine's root disk is in the pool that it names, which is then no
-// difference to a declaration that names none. L7 L8 Z10: the only profile is the
-// default one, none comes or goes with a machine.
+// difference to a declaration that names none. L7 L8 Z10: no profile comes or goes
+// with a machine.
 func TestPoolAndProfiles(t *testing.T) {
 	server := lxdtest.Start(t)
 	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler"})
@@ -44,4 +45,48 @@ func TestPoolAndProfiles(t *testing.T) {
 	if after := profiles(); !slices.Equal(before, after) {
 		t.Errorf("profiles %v, before %v", after, before)
 	}
+}
+
+// A machine has the profile of ours behind the default one where LXD has it: its
+// NIC and root disk come from there, also the pool where only a size is declared.
+// A declared NIC stands in for the profile's as long as it is declared.
+func TestProfileBehindTheDefaultOne(t *testing.T) {
+	server := lxdtest.Start(t)
+	given := map[string]any{
+		"root": map[string]string{"type": "disk", "path": "/", "pool": server.Pool},
+		"eth0": map[string]string{"type": "nic", "name": "eth0", "network": server.Bridge},
+	}
+	must(t, server.API(http.MethodPut, "/1.0/profiles/default", map[string]any{}, nil))
+	must(t, server.API(http.MethodPost, "/1.0/profiles", map[string]any{"name": "hostler", "devices": given}, nil))
+	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler", Profile: "hostler"})
+	plain, sized := machine("plain", server.TinyFingerprint, "one"), machine("sized", server.TinyFingerprint, "one")
+	sized.RootDisk = 64 << 20
+	for _, m := range []containerbroker.Machine{plain, sized} {
+		must(t, d.Create(t.Context(), m, nil))
+		found := get(t, server, m.Name)
+		if !slices.Equal(found.Profiles, []string{"default", "hostler"}) || found.ExpandedDevices["eth0"]["network"] != server.Bridge || found.ExpandedDevices["root"]["pool"] != server.Pool {
+			t.Errorf("%s has profiles %v and %v", m.Name, found.Profiles, found.ExpandedDevices)
+		}
+	}
+	update := func(m containerbroker.Machine, want string) {
+		t.Helper()
+		differs := func() []containerbroker.Change {
+			all, err := d.List(t.Context(), false)
+			must(t, err)
+			return d.Diff(m, all[0])
+		}
+		must(t, d.Update(t.Context(), m, differs()))
+		if found := get(t, server, m.Name).ExpandedDevices["eth0"]; found["network"]+found["parent"] != want {
+			t.Errorf("eth0 is %v, want it on %s", found, want)
+		}
+		if changes := differs(); len(changes) > 0 {
+			t.Errorf("it still differs: %+v", changes)
+		}
+	}
+	update(plain, server.Bridge)
+	wired := plain
+	br := bridge(t)
+	wired.NICs = []containerbroker.NIC{{Name: "eth0", Bridge: br, MAC: "00:16:3e:aa:00:02"}}
+	update(wired, br)
+	update(plain, server.Bridge)
 }

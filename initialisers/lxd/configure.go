@@ -3,6 +3,8 @@ package lxd
 import (
 	"context"
 	"fmt"
+	"maps"
+	"net/http"
 	"slices"
 	"strconv"
 	"time"
@@ -56,10 +58,7 @@ func look(server client.InstanceServer) (seen, error) {
 	if err != nil {
 		return seen{}, err
 	}
-	have := seen{networks: map[string]network{}, config: map[string]string{}, cluster: info.Environment.ServerClustered}
-	for key, value := range info.Config {
-		have.config[key] = fmt.Sprint(value)
-	}
+	have := seen{networks: map[string]network{}, devices: map[string]deviceConfig{}, cluster: info.Environment.ServerClustered}
 	for _, d := range info.Environment.StorageSupportedDrivers {
 		have.drivers = append(have.drivers, d.Name)
 	}
@@ -83,11 +82,17 @@ func look(server client.InstanceServer) (seen, error) {
 			managed: n.Managed, kind: n.Type, address: n.Config["ipv4.address"], mtu: mtu, ours: n.Description == bridgeDescription,
 		}
 	}
-	profile, _, err := server.GetProfile("default")
-	if err != nil {
-		return seen{}, err
+	for _, name := range []string{"default", Profile} { // in LXD, too, the later counts
+		profile, _, err := server.GetProfile(name)
+		if name == Profile && api.StatusErrorCheck(err, http.StatusNotFound) {
+			break
+		}
+		if err != nil {
+			return seen{}, err
+		}
+		maps.Copy(have.devices, profile.Devices)
+		have.taken = name == Profile && profile.Config[keyProfile] == ""
 	}
-	have.devices = profile.Devices
 	return have, nil
 }
 
@@ -104,11 +109,7 @@ func (i *Initialiser) configure(ctx context.Context, socket string, progress fun
 	if err != nil {
 		return fault.New(fault.Transient, "cannot read LXD's configuration: %w", err)
 	}
-	host, err := readHostNetwork(i.opts.Paths)
-	if err != nil {
-		return err
-	}
-	todo, err := plan(have, i.wanted(), host)
+	todo, err := i.plan(have)
 	if err != nil {
 		return err
 	}
@@ -128,16 +129,23 @@ func (i *Initialiser) configure(ctx context.Context, socket string, progress fun
 		}
 	}
 	if len(todo.devices) > 0 {
-		progress("completing LXD's default profile")
-		if err := addDevices(server, todo.devices); err != nil {
-			return err
-		}
-	}
-	if len(todo.config) > 0 {
-		progress("setting LXD's proxy")
-		return setConfig(server, todo.config)
+		progress("creating LXD's profile " + Profile)
+		return completeProfile(server, todo.devices)
 	}
 	return nil
+}
+
+// plan reads the host's network where a bridge has to be made, and only there.
+func (i *Initialiser) plan(have seen) (steps, error) {
+	todo, err := plan(have, i.wanted(), hostNetwork{})
+	if err != nil || todo.network == "" {
+		return todo, err
+	}
+	host, err := readHostNetwork(i.opts.Paths)
+	if err != nil {
+		return steps{}, err
+	}
+	return plan(have, i.wanted(), host)
 }
 
 // createPool makes a btrfs pool in a sparse file, see
@@ -153,8 +161,9 @@ func (i *Initialiser) createPool(server client.InstanceServer, drivers []string,
 	if slices.Contains(drivers, "btrfs") {
 		progress(fmt.Sprintf("creating storage pool %s (btrfs, up to %d GiB)", name, size/gib))
 		err := server.CreateStoragePool(api.StoragePoolsPost{
-			Name: name, Driver: "btrfs",
-			StoragePoolPut: api.StoragePoolPut{Config: map[string]string{"size": strconv.FormatUint(size/gib, 10) + "GiB"}},
+			Name: name, Driver: "btrfs", StoragePoolPut: api.StoragePoolPut{
+				Description: poolDescription, Config: map[string]string{"size": strconv.FormatUint(size/gib, 10) + "GiB"},
+			},
 		})
 		if err == nil || exists(server.GetStoragePoolNames, name) {
 			return nil
@@ -163,14 +172,19 @@ func (i *Initialiser) createPool(server client.InstanceServer, drivers []string,
 	}
 	i.log.Warn("storage pool without limits for root disks", "pool", name, "reason", reason)
 	progress(fmt.Sprintf("creating storage pool %s as a plain folder, where root-disk sizes do not hold: %s", name, reason))
-	if err := server.CreateStoragePool(api.StoragePoolsPost{Name: name, Driver: "dir"}); err != nil && !exists(server.GetStoragePoolNames, name) {
+	folder := api.StoragePoolsPost{Name: name, Driver: "dir", StoragePoolPut: api.StoragePoolPut{Description: poolDescription}}
+	if err := server.CreateStoragePool(folder); err != nil && !exists(server.GetStoragePoolNames, name) {
 		return fault.New(fault.Transient, "cannot create storage pool %s: %w", name, err)
 	}
 	return nil
 }
 
-// bridgeDescription marks a bridge as made by this package.
-const bridgeDescription = "NATed bridge made by hostler"
+// These mark a bridge and a pool as made by this package. The package's removal
+// (debian/hostler.postrm) knows them by it.
+const (
+	bridgeDescription = "NATed bridge made by hostler"
+	poolDescription   = "Storage pool made by hostler"
+)
 
 func (i *Initialiser) createBridge(server client.InstanceServer, name, address string, progress func(string)) error {
 	progress(fmt.Sprintf("creating bridge %s (%s, NAT, DHCP)", name, address))
@@ -206,42 +220,33 @@ func setMTU(server client.InstanceServer, name string, mtu int, progress func(st
 	return nil
 }
 
-// addDevices adds to the default profile what it still lacks; devices that
-// somebody added meanwhile stay.
-func addDevices(server client.InstanceServer, devices map[string]deviceConfig) error {
-	profile, etag, err := server.GetProfile("default")
-	if err == nil {
+// Profile is the name of the profile that machines made by hostler have behind
+// the default one. It exists where the default profile gives no root disk or no
+// NIC, and gives these.
+const Profile = "hostler"
+
+// keyProfile marks Profile as made by this package.
+const keyProfile = "user.hostler.profile"
+
+// completeProfile creates Profile, or adds what it lacks.
+func completeProfile(server client.InstanceServer, devices map[string]deviceConfig) error {
+	profile, etag, err := server.GetProfile(Profile)
+	switch {
+	case api.StatusErrorCheck(err, http.StatusNotFound):
+		err = server.CreateProfile(api.ProfilesPost{Name: Profile, ProfilePut: api.ProfilePut{
+			Description: "Root disk and NIC of the machines that hostler makes", Devices: devices,
+			Config: map[string]string{keyProfile: "true"},
+		}})
+	case err == nil:
 		put := profile.Writable()
 		if put.Devices == nil {
 			put.Devices = map[string]map[string]string{}
 		}
-		for name, device := range devices {
-			if _, taken := put.Devices[name]; !taken {
-				put.Devices[name] = device
-			}
-		}
-		err = server.UpdateProfile("default", put, etag)
+		maps.Copy(put.Devices, devices)
+		err = server.UpdateProfile(Profile, put, etag)
 	}
 	if err != nil {
-		return fault.New(fault.Transient, "cannot complete LXD's default profile: %w", err)
-	}
-	return nil
-}
-
-func setConfig(server client.InstanceServer, config map[string]string) error {
-	info, etag, err := server.GetServer()
-	if err == nil {
-		put := info.Writable()
-		if put.Config == nil {
-			put.Config = map[string]any{}
-		}
-		for key, value := range config {
-			put.Config[key] = value
-		}
-		err = server.UpdateServer(put, etag)
-	}
-	if err != nil {
-		return fault.New(fault.Transient, "cannot set LXD's proxy: %w", err)
+		return fault.New(fault.Transient, "cannot create LXD's profile %s: %w", Profile, err)
 	}
 	return nil
 }

@@ -26,7 +26,8 @@ type fakeLXD struct {
 	refuse    map[string]string // driver -> why a pool of it cannot be made
 	pools     map[string]api.StoragePool
 	networks  map[string]api.Network
-	profile   api.ProfilePut
+	profile   api.ProfilePut  // the default one
+	ours      *api.ProfilePut // nil: there is none
 	config    map[string]any
 	mutations []string
 	starting  int // how many requests are still answered "in progress"
@@ -76,11 +77,6 @@ func (f *fakeLXD) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			server.Environment.StorageSupportedDrivers = append(server.Environment.StorageSupportedDrivers, api.ServerStorageDriverInfo{Name: d})
 		}
 		f.answer(w, server)
-	case "PUT /1.0":
-		var put api.ServerPut
-		f.read(r, &put)
-		f.config = put.Config
-		f.answer(w, nil)
 	case "GET /1.0/storage-pools":
 		all := []api.StoragePool{}
 		for _, p := range f.pools {
@@ -118,8 +114,22 @@ func (f *fakeLXD) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.answer(w, nil)
 	case "GET /1.0/profiles/default":
 		f.answer(w, api.Profile{Name: "default", Config: f.profile.Config, Devices: f.profile.Devices})
-	case "PUT /1.0/profiles/default":
-		f.read(r, &f.profile)
+	case "GET /1.0/profiles/hostler":
+		if f.ours == nil {
+			f.fail(w, http.StatusNotFound, "Profile not found")
+			return
+		}
+		f.answer(w, api.Profile{Name: "hostler", Config: f.ours.Config, Devices: f.ours.Devices})
+	case "POST /1.0/profiles":
+		var post api.ProfilesPost
+		f.read(r, &post)
+		if post.Name != "hostler" || f.ours != nil {
+			f.t.Errorf("profile %q is made", post.Name)
+		}
+		f.ours = &post.ProfilePut
+		f.answer(w, nil)
+	case "PUT /1.0/profiles/hostler":
+		f.read(r, f.ours)
 		f.answer(w, nil)
 	default:
 		f.t.Errorf("unexpected request %s %s", r.Method, r.URL.Path)

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"hostler/initialisers"
@@ -20,7 +21,8 @@ import (
 
 // The ways in which guests get a network (Options.NetworkMethod).
 const (
-	// NetworkLocal gives the default profile a NIC on a NATed bridge of LXD's.
+	// NetworkLocal gives machines that declare no network a NIC on a bridge of
+	// LXD's, where the default profile gives them none.
 	NetworkLocal = "local"
 	// NetworkProvider leaves LXD's networks alone: guests use declared ones.
 	NetworkProvider = "provider"
@@ -47,7 +49,6 @@ type Options struct {
 	MTU int
 	// NetworkMethod is NetworkLocal (also when empty) or NetworkProvider.
 	NetworkMethod string
-	Proxy         Proxy
 	// Notice shows a sentence in the host's status until it is cleared by an
 	// empty one; may be nil.
 	Notice func(key, text string)
@@ -55,10 +56,6 @@ type Options struct {
 	// StartTimeout bounds the wait for a started daemon; 0 is 5 minutes.
 	StartTimeout time.Duration
 }
-
-// Proxy is what LXD fetches images through; empty fields are left as they are
-// in LXD.
-type Proxy struct{ HTTP, HTTPS, No string }
 
 // Limits is the part of package sysctl that is used here.
 type Limits interface {
@@ -102,26 +99,31 @@ func (i *Initialiser) Satisfied(ctx context.Context) (bool, string) {
 	}
 	socket := i.Socket()
 	if socket == "" {
-		return false, "LXD is not there"
+		why := "LXD is not there; it is installed"
+		if steps, err := i.plan(seen{}); err == nil {
+			why += " and gets " + steps.String()
+		}
+		return false, why
 	}
 	if err := ping(ctx, socket); err != nil {
 		i.log.Debug("LXD does not answer.", "error", err)
 		return false, "LXD " + initialisers.NotAnswering + "; start it: systemctl start lxd"
 	}
-	seen, err := observe(ctx, socket)
+	have, err := observe(ctx, socket)
 	if err != nil {
 		return false, err.Error()
 	}
-	i.opts.Notice("MTU of LXD's bridge", mtuNotice(seen, i.wanted()))
-	i.opts.Notice(RootDiskNotice, rootDiskNotice(seen, i.wanted()))
-	steps, err := plan(seen, i.wanted(), hostNetwork{})
+	i.opts.Notice("MTU of LXD's bridge", mtuNotice(have, i.wanted()))
+	i.opts.Notice(RootDiskNotice, rootDiskNotice(have, i.wanted()))
+	steps, err := i.plan(have)
 	if err != nil {
 		return false, err.Error()
 	}
-	if why := steps.String(); why != "" {
-		return false, "LXD is not configured: " + why
+	ok, why := i.opts.Sysctl.Satisfied(limits)
+	if lacks := steps.String(); lacks != "" {
+		return false, strings.TrimSuffix("LXD gets "+lacks+"; "+why, "; ")
 	}
-	return i.opts.Sysctl.Satisfied(limits)
+	return ok, why
 }
 
 // Initialise implements initialisers.Initialiser.

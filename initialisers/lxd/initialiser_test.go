@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/canonical/lxd/shared/api"
+
 	"hostler/initialisers/lxd"
 	"hostler/internal/fault"
 	"hostler/internal/paths"
@@ -123,7 +125,7 @@ func TestFromNothingWithoutSystemd(t *testing.T) {
 		h.lxd.listen(debianDir(h.p))
 		return run.Result{PID: os.Getpid()}, nil
 	})
-	if ok, why := h.satisfied(); ok || why != "LXD is not there" {
+	if ok, why := h.satisfied(); ok || !strings.HasPrefix(why, "LXD is not there; it is installed and gets storage pool default, bridge lxdbr") || !strings.Contains(why, ", profile hostler of the machines made here (eth0 on lxdbr") {
 		t.Errorf("satisfied %v, %s", ok, why)
 	}
 	if err := h.initialise(); err != nil {
@@ -138,9 +140,12 @@ func TestFromNothingWithoutSystemd(t *testing.T) {
 	if pool := h.lxd.pools["default"]; pool.Driver != "btrfs" || !strings.HasSuffix(pool.Config["size"], "GiB") {
 		t.Errorf("pool %+v", pool)
 	}
-	bridge := h.lxd.profile.Devices["eth0"]["network"]
+	bridge := h.lxd.ours.Devices["eth0"]["network"]
 	if config := h.lxd.networks[bridge].Config; config["ipv4.nat"] != "true" || !strings.HasSuffix(config["ipv4.address"], ".1/24") {
-		t.Errorf("bridge %s %v, devices %v", bridge, config, h.lxd.profile.Devices)
+		t.Errorf("bridge %s %v, devices %v", bridge, config, h.lxd.ours.Devices)
+	}
+	if len(h.lxd.profile.Devices) > 0 {
+		t.Errorf("the default profile got %v", h.lxd.profile.Devices)
 	}
 	if address, set := h.lxd.config["core.https_address"]; set {
 		t.Errorf("LXD listens on %q", address)
@@ -233,7 +238,6 @@ func TestForeignLXDIsUsedAsItIs(t *testing.T) {
 	h.pkgs.missing = []string{"lxd", "btrfs-progs"}
 	h.lxd.drivers = []string{"dir"}
 	h.lxd.listen(h.p.Host("/var/snap/lxd/common/lxd"))
-	h.opts.Proxy = lxd.Proxy{HTTPS: "http://proxy"}
 	h.lxd.config["core.https_address"] = ":8443"
 	h.lxd.profile.Devices = map[string]map[string]string{"lan": {"type": "nic", "nictype": "macvlan", "parent": "eth0"}}
 	if err := h.initialise(); err != nil {
@@ -245,11 +249,39 @@ func TestForeignLXDIsUsedAsItIs(t *testing.T) {
 	if h.lxd.pools["default"].Driver != "dir" || !slices.ContainsFunc(h.said, func(s string) bool { return strings.Contains(s, "no btrfs tools") }) {
 		t.Errorf("pools %v, said %q", h.lxd.pools, h.said)
 	}
-	if len(h.lxd.networks) != 0 || len(h.lxd.profile.Devices) != 2 || h.lxd.profile.Devices["root"]["pool"] != "default" {
-		t.Errorf("networks %v, devices %v", h.lxd.networks, h.lxd.profile.Devices)
+	if len(h.lxd.networks) != 0 || len(h.lxd.profile.Devices) != 1 || len(h.lxd.ours.Devices) != 1 || h.lxd.ours.Devices["root"]["pool"] != "default" {
+		t.Errorf("networks %v, devices %v and %v", h.lxd.networks, h.lxd.profile.Devices, h.lxd.ours.Devices)
 	}
-	if h.lxd.config["core.proxy_https"] != "http://proxy" || h.lxd.config["core.https_address"] != ":8443" {
+	if h.lxd.config["core.https_address"] != ":8443" || len(h.lxd.config) != 1 {
 		t.Errorf("config %v", h.lxd.config)
+	}
+}
+
+// Kernel limits that are too low are named beside the steps in LXD.
+func TestAllThatIsDoneIsNamed(t *testing.T) {
+	h := newHost(t)
+	h.lxd.listen(debianDir(h.p))
+	h.kernel.low = true
+	if ok, why := h.satisfied(); ok || !strings.HasPrefix(why, "LXD gets storage pool default, bridge ") || !strings.HasSuffix(why, "; limits are low") {
+		t.Errorf("satisfied %v, %s", ok, why)
+	}
+}
+
+// A profile of ours that lost its NIC gets it again, and another's of its name is
+// left alone.
+func TestProfileOfOurs(t *testing.T) {
+	h := newHost(t)
+	h.lxd.listen(debianDir(h.p))
+	if err := h.initialise(); err != nil {
+		t.Fatal(err)
+	}
+	delete(h.lxd.ours.Devices, "eth0")
+	if err := h.initialise(); err != nil || h.lxd.ours.Devices["eth0"]["network"] == "" || h.lxd.ours.Devices["root"] == nil {
+		t.Errorf("%v, %v", err, h.lxd.ours)
+	}
+	h.lxd.ours = &api.ProfilePut{}
+	if err := h.initialise(); !fault.Is(err, fault.NeedsOperator) || len(h.lxd.ours.Devices) > 0 {
+		t.Errorf("%v, %v", err, h.lxd.ours)
 	}
 }
 
@@ -312,7 +344,7 @@ func TestMTUOfABridgeThatExists(t *testing.T) {
 	}
 	notices := map[string]string{}
 	h.opts.MTU, h.opts.Notice = 1400, func(key, text string) { notices[key] = text }
-	if ok, why := h.satisfied(); ok || !strings.Contains(why, "the MTU of lxdbr0 differs") {
+	if ok, why := h.satisfied(); ok || !strings.Contains(why, "MTU 1400 of bridge lxdbr0") {
 		t.Errorf("satisfied %v, %s", ok, why)
 	}
 	if err := h.initialise(); err != nil {

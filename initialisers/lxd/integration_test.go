@@ -112,6 +112,11 @@ func (h *private) kill(pid int) {
 }
 
 func (h *private) cleanUp() {
+	for line := range strings.Lines(h.lxc("profile", "list", "-f", "csv")) {
+		if name, _, _ := strings.Cut(line, ","); name != "default" {
+			h.lxc("profile", "delete", name)
+		}
+	}
 	for device := range strings.FieldsSeq(h.lxc("profile", "device", "list", "default")) {
 		h.lxc("profile", "device", "remove", "default", device)
 	}
@@ -164,7 +169,7 @@ func TestInitialiseFromNothing(t *testing.T) {
 	if got := h.lxc("storage", "show", "default"); !strings.Contains(got, "driver: btrfs") || !strings.Contains(got, "size:") {
 		t.Errorf("pool: %s", got)
 	}
-	profile := h.lxc("profile", "show", "default")
+	profile := h.lxc("profile", "show", "hostler")
 	for _, want := range []string{"pool: default", "path: /", "name: eth0", "network: lxdbr", "type: nic"} {
 		if !strings.Contains(profile, want) {
 			t.Errorf("profile lacks %q: %s", want, profile)
@@ -276,15 +281,11 @@ func TestAStartingDaemonIsWaitedFor(t *testing.T) {
 func TestInitialiseKeepsWhatIsThere(t *testing.T) {
 	h := newPrivate(t)
 	h.opts.NetworkMethod = lxd.NetworkProvider
-	h.opts.Proxy = lxd.Proxy{HTTP: "http://proxy:3128", No: "localhost"}
 	h.initialise()
 	if got := h.lxc("network", "list", "-f", "csv"); strings.Contains(got, "YES") {
 		t.Errorf("a bridge was made: %s", got)
 	}
-	if got := h.lxc("config", "get", "core.proxy_http"); got != "http://proxy:3128" {
-		t.Errorf("proxy %q", got)
-	}
-	h.lxc("profile", "device", "remove", "default", "root")
+	h.lxc("profile", "delete", "hostler")
 	h.lxc("storage", "delete", "default")
 	h.lxc("storage", "create", "mine", "dir")
 	h.lxc("profile", "device", "add", "default", "eth0", "none")
@@ -296,13 +297,16 @@ func TestInitialiseKeepsWhatIsThere(t *testing.T) {
 	if got := h.lxc("storage", "list", "-f", "csv"); !strings.HasPrefix(got, "mine,") || strings.Contains(got, "\n") {
 		t.Errorf("pools: %s", got)
 	}
-	profile := h.lxc("profile", "show", "default")
-	for _, want := range []string{"pool: mine", "name: eth1", "type: none"} {
+	if profile := h.lxc("profile", "show", "default"); strings.Contains(profile, "pool: mine") || !strings.Contains(profile, "type: none") {
+		t.Errorf("the default profile: %s", profile)
+	}
+	profile := h.lxc("profile", "show", "hostler")
+	for _, want := range []string{"pool: mine", "name: eth0"} {
 		if !strings.Contains(profile, want) {
 			t.Errorf("profile lacks %q: %s", want, profile)
 		}
 	}
-	bridge := h.lxc("profile", "device", "get", "default", "eth1", "network")
+	bridge := h.lxc("profile", "device", "get", "hostler", "eth0", "network")
 	if got := h.lxc("network", "get", bridge, "bridge.mtu"); got != "1400" {
 		t.Errorf("mtu %q", got)
 	}

@@ -15,11 +15,10 @@ type wanted struct {
 	pool          string
 	mtu           int
 	networkMethod string
-	proxy         Proxy
 }
 
 func (i *Initialiser) wanted() wanted {
-	return wanted{pool: i.opts.Pool, mtu: i.opts.MTU, networkMethod: i.opts.NetworkMethod, proxy: i.opts.Proxy}
+	return wanted{pool: i.opts.Pool, mtu: i.opts.MTU, networkMethod: i.opts.NetworkMethod}
 }
 
 // seen is what LXD has.
@@ -29,8 +28,8 @@ type seen struct {
 	limitless []string
 	drivers   []string                // storage drivers that the daemon knows
 	networks  map[string]network      // by name, managed and others
-	devices   map[string]deviceConfig // of the default profile
-	config    map[string]string       // of the server
+	devices   map[string]deviceConfig // of the default profile and Profile
+	taken     bool                    // Profile is there and not hostler's
 	cluster   bool
 }
 
@@ -53,35 +52,43 @@ type steps struct {
 	network string // bridge to create
 	subnet  string // its address, 10.1.2.1/24
 	mtuOf   string // bridge of ours that gets the wanted MTU
-	devices map[string]deviceConfig
-	config  map[string]string
+	mtu     int
+	devices map[string]deviceConfig // that Profile gets
 }
 
-// String tells the steps, "" for none.
+// String names all that is made or changed in LXD, "" for nothing.
 func (s steps) String() string {
 	var parts []string
 	if s.pool != "" {
-		parts = append(parts, "no storage pool")
+		parts = append(parts, "storage pool "+s.pool)
 	}
 	if s.network != "" {
-		parts = append(parts, "no bridge")
+		parts = append(parts, fmt.Sprintf("bridge %s (%s, NAT, DHCP)", s.network, s.subnet))
 	}
 	if s.mtuOf != "" {
-		parts = append(parts, "the MTU of "+s.mtuOf+" differs")
+		parts = append(parts, fmt.Sprintf("MTU %d of bridge %s", s.mtu, s.mtuOf))
 	}
-	for _, name := range slices.Sorted(maps.Keys(s.devices)) {
-		parts = append(parts, fmt.Sprintf("the default profile lacks %s", name))
-	}
-	for _, key := range slices.Sorted(maps.Keys(s.config)) {
-		parts = append(parts, key+" differs")
+	if len(s.devices) > 0 {
+		var devices []string
+		for _, name := range slices.Sorted(maps.Keys(s.devices)) {
+			d := s.devices[name]
+			devices = append(devices, name+" on "+d["network"]+d["pool"])
+		}
+		parts = append(parts, fmt.Sprintf("profile %s of the machines made here (%s)", Profile, strings.Join(devices, ", ")))
 	}
 	return strings.Join(parts, ", ")
 }
 
-// plan decides what LXD lacks. What a person has set up stays: a profile with
-// a root disk or a NIC keeps it, an existing pool or bridge is used.
+// plan decides what LXD lacks for machines of ours. Nothing that bears on other
+// instances is touched: the default profile and the server's configuration stay
+// as they are. An existing pool or bridge is used, and so are the root disk and
+// the NIC that the default profile gives. What it does not give, Profile does.
 func plan(have seen, want wanted, host hostNetwork) (steps, error) {
-	todo := steps{devices: map[string]deviceConfig{}, config: map[string]string{}}
+	if have.taken {
+		return steps{}, fault.New(fault.NeedsOperator, "cannot use LXD's profile %s, which hostler did not make: rename it by `lxc profile rename %s NAME`, or have hostler complete and use it by `lxc profile set %s %s=true`",
+			Profile, Profile, Profile, keyProfile)
+	}
+	todo := steps{devices: map[string]deviceConfig{}}
 	pool, err := choosePool(have.pools, want.pool)
 	if err != nil {
 		return steps{}, err
@@ -90,37 +97,29 @@ func plan(have seen, want wanted, host hostNetwork) (steps, error) {
 		pool, todo.pool = want.pool, want.pool
 	}
 	if !hasDevice(have.devices, func(d deviceConfig) bool { return d["type"] == "disk" && d["path"] == "/" }) {
-		todo.devices[freeName(have.devices, "root", 0)] = deviceConfig{"type": "disk", "path": "/", "pool": pool}
+		todo.devices["root"] = deviceConfig{"type": "disk", "path": "/", "pool": pool}
 	}
 	if want.networkMethod == NetworkLocal && !hasDevice(have.devices, func(d deviceConfig) bool { return d["type"] == "nic" }) {
-		if have.cluster {
-			return steps{}, fault.New(fault.NeedsOperator, "cannot give LXD's default profile a NIC: this LXD is in a cluster; add one by `lxc profile device add default eth0 nic network=NAME`")
-		}
 		bridge, exists := chooseBridge(have.networks, host.links)
 		if !exists {
+			if have.cluster {
+				return steps{}, fault.New(fault.NeedsOperator, "cannot make bridge %s: this LXD is in a cluster; create it by `lxc network create` on all members, or set types.lxd.network-method to provider", bridge)
+			}
 			todo.network = bridge
 			if todo.subnet, err = freeSubnet(host.used, have.networks); err != nil {
 				return steps{}, err
 			}
 		}
-		name := freeName(have.devices, "eth", 0)
-		todo.devices[name] = deviceConfig{"type": "nic", "name": name, "network": bridge}
+		todo.devices["eth0"] = deviceConfig{"type": "nic", "name": "eth0", "network": bridge}
 	}
 	if bridge, n := guestBridge(have, want); n.ours && otherMTU(n, want) {
-		todo.mtuOf = bridge
-	}
-	for key, value := range map[string]string{
-		"core.proxy_http": want.proxy.HTTP, "core.proxy_https": want.proxy.HTTPS, "core.proxy_ignore_hosts": want.proxy.No,
-	} {
-		if value != "" && have.config[key] != value {
-			todo.config[key] = value
-		}
+		todo.mtuOf, todo.mtu = bridge, want.mtu
 	}
 	return todo, nil
 }
 
-// guestBridge returns the managed bridge on which the default profile has its
-// NIC, empty where there is none.
+// guestBridge returns the managed bridge on which the profiles of our machines
+// have their NIC, empty where there is none.
 func guestBridge(have seen, want wanted) (string, network) {
 	if want.networkMethod != NetworkLocal {
 		return "", network{}
@@ -192,9 +191,14 @@ func choosePool(have []string, want string) (string, error) {
 		want, strings.Join(slices.Sorted(slices.Values(have)), ", "), want)
 }
 
-// chooseBridge returns LXD's own bridge, or the first name for one that
-// nothing on the host has.
+// chooseBridge returns the bridge that hostler made, or LXD's own, or the first
+// name for one that nothing on the host has.
 func chooseBridge(networks map[string]network, links []string) (name string, exists bool) {
+	for _, name := range slices.Sorted(maps.Keys(networks)) {
+		if n := networks[name]; n.ours && n.managed && n.kind == "bridge" {
+			return name, true
+		}
+	}
 	for n := 0; ; n++ {
 		name = "lxdbr" + strconv.Itoa(n)
 		existing, known := networks[name]
@@ -214,19 +218,6 @@ func hasDevice(devices map[string]deviceConfig, is func(deviceConfig) bool) bool
 		}
 	}
 	return false
-}
-
-// freeName returns a device name that the profile does not have: root, or
-// eth0, eth1 and so on.
-func freeName(devices map[string]deviceConfig, base string, n int) string {
-	name := base
-	if base != "root" || n > 0 {
-		name += strconv.Itoa(n)
-	}
-	if _, taken := devices[name]; taken {
-		return freeName(devices, base, n+1)
-	}
-	return name
 }
 
 // The pool's file is sparse: its size is what containers may use together,

@@ -44,12 +44,12 @@ func TestPlan(t *testing.T) {
 				pool: "default", network: "lxdbr0", subnet: "10.185.0.1/24",
 				devices: devices("root", rootDisk, "eth0", nic),
 			},
-			why: "no storage pool, no bridge, the default profile lacks eth0, the default profile lacks root",
+			why: "storage pool default, bridge lxdbr0 (10.185.0.1/24, NAT, DHCP), profile hostler of the machines made here (eth0 on lxdbr0, root on default)",
 		},
 		"provider method makes no network": {
 			want: wanted{pool: "fast", networkMethod: NetworkProvider},
 			out:  steps{pool: "fast", devices: devices("root", "type=disk path=/ pool=fast")},
-			why:  "no storage pool, the default profile lacks root",
+			why:  "storage pool fast, profile hostler of the machines made here (root on fast)",
 		},
 		"configured": {
 			have: seen{pools: []string{"default"}, devices: devices("root", rootDisk, "eth0", nic)},
@@ -63,22 +63,24 @@ func TestPlan(t *testing.T) {
 			have: seen{pools: []string{"z", "b"}, networks: map[string]network{"lxdbr0": {managed: true, kind: "bridge"}}},
 			want: wanted{pool: "default", networkMethod: NetworkLocal},
 			out:  steps{devices: devices("root", "type=disk path=/ pool=b", "eth0", nic)},
-			why:  "the default profile lacks eth0, the default profile lacks root",
+			why:  "profile hostler of the machines made here (eth0 on lxdbr0, root on b)",
 		},
-		"device names taken": {
+		"device names used otherwise": {
 			have: seen{pools: []string{"default"}, devices: devices("root", "type=disk path=/x", "eth0", "type=none"), networks: map[string]network{"lxdbr0": {kind: "bridge"}}},
 			want: wanted{pool: "default", networkMethod: NetworkLocal},
 			out: steps{
 				network: "lxdbr1", subnet: "10.185.0.1/24",
-				devices: devices("root1", rootDisk, "eth1", "type=nic name=eth1 network=lxdbr1"),
+				devices: devices("root", rootDisk, "eth0", "type=nic name=eth0 network=lxdbr1"),
 			},
-			why: "no bridge, the default profile lacks eth1, the default profile lacks root1",
+			why: "bridge lxdbr1 (10.185.0.1/24, NAT, DHCP), profile hostler of the machines made here (eth0 on lxdbr1, root on default)",
 		},
-		"proxies": {
-			have: seen{pools: []string{"default"}, devices: devices("root", rootDisk, "eth0", nic), config: map[string]string{"core.proxy_http": "a", "core.proxy_https": "kept"}},
-			want: wanted{pool: "default", networkMethod: NetworkLocal, proxy: Proxy{HTTP: "a", No: "b"}},
-			out:  steps{config: map[string]string{"core.proxy_ignore_hosts": "b"}},
-			why:  "core.proxy_ignore_hosts differs",
+		"a bridge of hostler's beside LXD's own": {
+			have: seen{pools: []string{"default"}, devices: devices("root", rootDisk), networks: map[string]network{
+				"lxdbr0": {managed: true, kind: "bridge"}, "lxdbr1": {managed: true, kind: "bridge", ours: true},
+			}},
+			want: wanted{pool: "default", networkMethod: NetworkLocal},
+			out:  steps{devices: devices("eth0", "type=nic name=eth0 network=lxdbr1")},
+			why:  "profile hostler of the machines made here (eth0 on lxdbr1)",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -87,7 +89,7 @@ func TestPlan(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got.pool != c.out.pool || got.network != c.out.network || got.subnet != c.out.subnet || got.String() != c.why ||
-				!maps.EqualFunc(got.devices, c.out.devices, maps.Equal) || !maps.Equal(got.config, c.out.config) {
+				!maps.EqualFunc(got.devices, c.out.devices, maps.Equal) {
 				t.Errorf("got %+v (%s), want %+v (%s)", got, got, c.out, c.why)
 			}
 		})
@@ -97,6 +99,9 @@ func TestPlan(t *testing.T) {
 	}
 	if _, err := plan(seen{cluster: true}, wanted{pool: "default", networkMethod: NetworkLocal}, host); !fault.Is(err, fault.NeedsOperator) {
 		t.Errorf("a cluster: %v", err)
+	}
+	if _, err := plan(seen{taken: true}, wanted{pool: "default"}, host); !fault.Is(err, fault.NeedsOperator) || !strings.Contains(err.Error(), "lxc profile rename hostler NAME") {
+		t.Errorf("another's profile of that name: %v", err)
 	}
 }
 

@@ -72,7 +72,7 @@ func (w *world) whole() {
 	if pids := w.daemons(); len(pids) != 1 {
 		w.Errorf("%d daemons run: %v", len(pids), pids)
 	}
-	for path, most := range map[string]int{"/1.0/storage-pools": 1, "/1.0/profiles": 1} {
+	for path, most := range map[string]int{"/1.0/storage-pools": 1, "/1.0/profiles": 2} {
 		var have []string
 		if err := w.lxd.API("GET", path, nil, &have); err != nil || len(have) != most {
 			w.Errorf("%s: %v, %v", path, have, err)
@@ -155,10 +155,7 @@ func (w *world) tearDown() {
 	}
 	var pools []string
 	_ = w.lxd.API("GET", "/1.0/storage-pools", nil, &pools)
-	if err := w.lxd.API("PUT", "/1.0/profiles/default", map[string]any{}, nil); err != nil {
-		w.Errorf("cannot empty the profile: %v", err)
-	}
-	for _, path := range append(paths, pools...) {
+	for _, path := range slices.Concat([]string{"/1.0/profiles/hostler"}, paths, pools) {
 		if err := w.lxd.API("DELETE", path, nil, nil); err != nil {
 			w.Errorf("cannot delete %s: %v", path, err)
 		}

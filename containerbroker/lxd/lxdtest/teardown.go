@@ -50,8 +50,8 @@ func (s *Server) tearDown() {
 	}
 }
 
-// empty deletes instances, images, the profile's devices, bridge and pool, in
-// the order in which they hold each other. It goes on after an error.
+// empty deletes instances, images, profiles, bridges and the pool, in the order
+// in which they hold each other. It goes on after an error.
 func (s *Server) empty() error {
 	var instances []struct {
 		Name string `json:"name"`
@@ -69,8 +69,22 @@ func (s *Server) empty() error {
 		err = errors.Join(err, s.remove(path, nil))
 	}
 	err = errors.Join(err, s.api(http.MethodPut, "/1.0/profiles/default", fields{}, nil))
-	if s.Bridge != "" {
-		err = errors.Join(err, s.remove("/1.0/networks/"+s.Bridge, nil))
+	var profiles []string
+	err = errors.Join(err, s.api(http.MethodGet, "/1.0/profiles", nil, &profiles))
+	for _, path := range profiles {
+		if path != "/1.0/profiles/default" {
+			err = errors.Join(err, s.remove(path, nil))
+		}
+	}
+	var networks []struct {
+		Name    string `json:"name"`
+		Managed bool   `json:"managed"`
+	}
+	err = errors.Join(err, s.api(http.MethodGet, "/1.0/networks?recursion=1", nil, &networks))
+	for _, n := range networks {
+		if n.Managed {
+			err = errors.Join(err, s.remove("/1.0/networks/"+n.Name, nil))
+		}
 	}
 	return errors.Join(err, s.remove("/1.0/storage-pools/"+s.Pool, nil))
 }
