@@ -17,7 +17,8 @@ import (
 const echo = 2 * time.Second
 
 // followEvents turns the hypervisor's events into wake-ups. A lost stream is
-// taken up again, with a look at everything in between.
+// looked into at once, since the hypervisor may hang, and taken up again, with
+// another look at everything.
 func (w *Worker) followEvents(ctx context.Context, source containerbroker.EventSource) {
 	delay := time.Second
 	for ctx.Err() == nil {
@@ -27,6 +28,7 @@ func (w *Worker) followEvents(ctx context.Context, source containerbroker.EventS
 				delay = time.Second
 				w.waker.Signal()
 				w.drain(events)
+				w.waker.Signal()
 			}
 		}
 		if err != nil {

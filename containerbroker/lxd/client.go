@@ -29,6 +29,23 @@ func (d *Driver) open(ctx context.Context, limit time.Duration) *client {
 	return &client{ctx: ctx, lxd: rest.Open(ctx, d.opts.Socket, d.opts.RequestTimeout, limit)}
 }
 
+// whileAlive returns a context that ends when LXD is found to hang (e.g. stopped
+// by SIGSTOP). Many instances take LXD long to list; then it is asked once for
+// what it answers without looking anything up.
+func (d *Driver) whileAlive(parent context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(parent)
+	timer := time.AfterFunc(d.opts.ListPatience, func() {
+		_, err := d.open(ctx, d.opts.ListPatience).query(http.MethodGet, "/", nil, "", nil)
+		if containerbroker.Unanswered(err) != "" {
+			cancel(err)
+		}
+	})
+	return ctx, func() {
+		timer.Stop()
+		cancel(nil)
+	}
+}
+
 // query sends one request and decodes the answer's metadata into target,
 // which may be nil. etag goes out as If-Match; the answer's is returned.
 func (c *client) query(method, path string, body any, etag string, target any) (string, error) {

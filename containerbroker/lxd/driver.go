@@ -28,9 +28,12 @@ type Options struct {
 	RequestTimeout time.Duration
 	// OperationTimeout bounds an LXD operation; default 10 min.
 	OperationTimeout time.Duration
-	// EventTimeout is how long the event stream may be silent, pings
-	// included, before it counts as lost; default 45 s. LXD pings every 10 s.
+	// EventTimeout is how long the event stream may be silent, answers to our
+	// pings included, before it counts as lost; default 4 s.
 	EventTimeout time.Duration
+	// ListPatience is after what time LXD is asked, while it lists, whether it
+	// lives, and how long it may take to say so; default 1.5 s.
+	ListPatience time.Duration
 	// RetryDelay stands between tries to delete a busy instance; default 2 s.
 	RetryDelay time.Duration
 	// SettleTime is how long an instance must have run before it counts as
@@ -78,7 +81,8 @@ func New(opts Options) *Driver {
 	}
 	byDefault(&opts.RequestTimeout, 30*time.Second)
 	byDefault(&opts.OperationTimeout, 10*time.Minute)
-	byDefault(&opts.EventTimeout, 45*time.Second)
+	byDefault(&opts.EventTimeout, 4*time.Second)
+	byDefault(&opts.ListPatience, 1500*time.Millisecond)
 	byDefault(&opts.RetryDelay, 2*time.Second)
 	byDefault(&opts.SettleTime, 250*time.Millisecond)
 	byDefault(&opts.AddressTimeout, 30*time.Second)

@@ -55,6 +55,16 @@ type raw struct {
 // List implements containerbroker.Broker with one request, and a second one
 // while an instance is being made.
 func (d *Driver) List(ctx context.Context, detail bool) ([]containerbroker.Instance, error) {
+	ctx, stop := d.whileAlive(ctx)
+	defer stop()
+	all, err := d.list(ctx, detail)
+	if cause := context.Cause(ctx); err != nil && containerbroker.Unanswered(cause) != "" {
+		return nil, cause
+	}
+	return all, err
+}
+
+func (d *Driver) list(ctx context.Context, detail bool) ([]containerbroker.Instance, error) {
 	c := d.open(ctx, d.opts.RequestTimeout)
 	path := "/1.0/instances?recursion=1"
 	if detail {

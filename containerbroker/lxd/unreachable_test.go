@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"hostler/containerbroker"
 	"hostler/internal/fault"
@@ -24,6 +25,35 @@ func TestStoppedLXDIsToldInPlainWords(t *testing.T) {
 		_, err := d.List(t.Context(), false)
 		if err == nil || err.Error() != want || !fault.Is(err, fault.Transient) || containerbroker.Unanswered(err) != "LXD does not answer" {
 			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// An LXD that hangs is told soon, and one that takes long to list is waited for.
+func TestHangingLXDIsToldSoon(t *testing.T) {
+	for what, hangs := range map[string]bool{"hangs": true, "is slow": false} {
+		f := newFakeLXD(t)
+		release, asked := make(chan struct{}), make(chan struct{})
+		f.mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
+			close(asked)
+			if hangs {
+				<-release
+			}
+			reply(w, "sync", []string{"/1.0"})
+		})
+		f.mux.HandleFunc("/1.0/instances", func(w http.ResponseWriter, _ *http.Request) {
+			if hangs {
+				<-release
+			}
+			<-asked
+			reply(w, "sync", []any{})
+		})
+		d := f.driver(func(o *Options) { o.ListPatience = 100 * time.Millisecond })
+		began := time.Now()
+		_, err := d.List(t.Context(), true)
+		close(release)
+		if (containerbroker.Unanswered(err) != "") != hangs || (err != nil) != hangs || time.Since(began) > 5*time.Second {
+			t.Errorf("an LXD that %s: %v after %v", what, err, time.Since(began))
 		}
 	}
 }
