@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"hostler/containerbroker/lxd/lxdtest"
 	"hostler/initialisers/lxd"
 	"hostler/internal/hosttest"
 	"hostler/internal/paths"
@@ -274,6 +275,49 @@ func TestAStartingDaemonIsWaitedFor(t *testing.T) {
 	}
 	if pid := h.daemon(); pid != started.PID {
 		t.Errorf("the daemon is process %d after %d", pid, started.PID)
+	}
+}
+
+// The purge of the package takes back profile, bridge and pool, and leaves all of
+// them where an instance uses the profile.
+func TestPurgeTakesBackWhatNothingUses(t *testing.T) {
+	script, err := os.ReadFile("../../debian/hostler.postrm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, part, _ := strings.Cut(string(script), "  # What it made in LXD")
+	part, _, found := strings.Cut(part, "  # What machines keep")
+	if !found {
+		t.Fatalf("the script has no part for LXD:\n%s", script)
+	}
+	h := newPrivate(t)
+	h.initialise()
+	h.lxc("network", "create", "theirs0", "ipv4.address=none", "ipv6.address=none")
+	image := filepath.Join(t.TempDir(), "tiny.tar")
+	if err := lxdtest.BuildTiny(image, ""); err != nil {
+		t.Fatal(err)
+	}
+	h.lxc("image", "import", image, "--alias", "tiny") // the pool keeps a copy of it
+	h.lxc("init", "tiny", "web", "--profile", "default", "--profile", "hostler")
+	objects := func() string {
+		return h.lxc("profile", "list", "-f", "csv") + "\n" + h.lxc("network", "list", "-f", "csv") + "\n" + h.lxc("storage", "list", "-f", "csv")
+	}
+	purge := func() string {
+		t.Helper()
+		c := exec.Command("sh", "-e", "-c", "#"+part)
+		c.Env = append(os.Environ(), "LXD_DIR="+h.dir)
+		if out, err := c.CombinedOutput(); err != nil || len(out) > 0 {
+			t.Errorf("the purge: %v: %s", err, out)
+		}
+		return objects()
+	}
+	before := objects()
+	if after := purge(); after != before {
+		t.Errorf("with an instance it leaves %s\nof %s", after, before)
+	}
+	h.lxc("delete", "web")
+	if after := purge(); strings.Contains(after, "hostler") || !strings.Contains(after, "theirs0") {
+		t.Errorf("without instances it leaves %s", after)
 	}
 }
 
