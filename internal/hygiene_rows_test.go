@@ -25,6 +25,8 @@ var fences = []struct {
 	pkg   string
 	homes func(importer string) bool
 }{
+	// The client of LXD's library links OpenID, SFTP and templates; internal/lxd/rest replaces it.
+	{"github.com/canonical/lxd/client", func(string) bool { return false }},
 	{"github.com/canonical/lxd", func(p string) bool { return strings.Contains(p+"/", "/lxd/") }},
 	{"github.com/digitalocean/go-libvirt", func(p string) bool { return strings.Contains(p+"/", "/kvm/") }},
 	{"github.com/vishvananda/netlink", func(p string) bool { return within(p, "hostnet") }},

@@ -5,15 +5,16 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"time"
 
-	client "github.com/canonical/lxd/client"
 	"github.com/canonical/lxd/shared/api"
 	"golang.org/x/sys/unix"
 
 	"hostler/internal/fault"
+	"hostler/internal/lxd/rest"
 )
 
 // The library's calls have no bounds of their own but an hour.
@@ -22,48 +23,33 @@ const (
 	configureTimeout = 5 * time.Minute
 )
 
-// connect returns a client for one operation: the library's clients must not
-// be shared or derived from, as they corrupt each other's contexts. The
-// returned function drops its connections, which Disconnect does not.
-func connect(ctx context.Context, socket string) (client.InstanceServer, func(), error) {
-	server, err := client.ConnectLXDUnixWithContext(ctx, socket, &client.ConnectionArgs{UserAgent: "hostler"})
-	if err != nil {
-		return nil, nil, fault.New(fault.Transient, "cannot reach LXD: %w", err)
-	}
-	return server, func() {
-		if c, err := server.GetHTTPClient(); err == nil {
-			c.CloseIdleConnections()
-		}
-	}, nil
+// connect returns a client for one operation.
+func connect(ctx context.Context, socket string) *rest.Client {
+	return rest.Open(ctx, socket, lookTimeout, 0)
 }
 
 // observe reads what bears on the first configuration; it changes nothing.
 func observe(ctx context.Context, socket string) (seen, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	server, done, err := connect(ctx, socket)
-	if err != nil {
-		return seen{}, err
-	}
-	defer done()
-	have, err := look(server)
+	have, err := look(connect(ctx, socket))
 	if err != nil {
 		return seen{}, fault.New(fault.Transient, "cannot read LXD's configuration: %w", err)
 	}
 	return have, nil
 }
 
-func look(server client.InstanceServer) (seen, error) {
-	info, _, err := server.GetServer()
-	if err != nil {
+func look(server *rest.Client) (seen, error) {
+	var info api.Server
+	if _, err := server.Get("/1.0", &info); err != nil {
 		return seen{}, err
 	}
 	have := seen{networks: map[string]network{}, devices: map[string]deviceConfig{}, cluster: info.Environment.ServerClustered}
 	for _, d := range info.Environment.StorageSupportedDrivers {
 		have.drivers = append(have.drivers, d.Name)
 	}
-	pools, err := server.GetStoragePools()
-	if err != nil {
+	var pools []api.StoragePool
+	if _, err := server.Get("/1.0/storage-pools?recursion=1", &pools); err != nil {
 		return seen{}, err
 	}
 	for _, p := range pools {
@@ -72,8 +58,8 @@ func look(server client.InstanceServer) (seen, error) {
 			have.limitless = append(have.limitless, p.Name)
 		}
 	}
-	networks, err := server.GetNetworks()
-	if err != nil {
+	var networks []api.Network
+	if _, err := server.Get("/1.0/networks?recursion=1", &networks); err != nil {
 		return seen{}, err
 	}
 	for _, n := range networks {
@@ -83,7 +69,8 @@ func look(server client.InstanceServer) (seen, error) {
 		}
 	}
 	for _, name := range []string{"default", Profile} { // in LXD, too, the later counts
-		profile, _, err := server.GetProfile(name)
+		var profile api.Profile
+		_, err := server.Get(profilePath(name), &profile)
 		if name == Profile && api.StatusErrorCheck(err, http.StatusNotFound) {
 			break
 		}
@@ -100,11 +87,7 @@ func look(server client.InstanceServer) (seen, error) {
 func (i *Initialiser) configure(ctx context.Context, socket string, progress func(string)) error {
 	ctx, cancel := context.WithTimeout(ctx, configureTimeout)
 	defer cancel()
-	server, done, err := connect(ctx, socket)
-	if err != nil {
-		return err
-	}
-	defer done()
+	server := connect(ctx, socket)
 	have, err := look(server)
 	if err != nil {
 		return fault.New(fault.Transient, "cannot read LXD's configuration: %w", err)
@@ -151,7 +134,7 @@ func (i *Initialiser) plan(have seen) (steps, error) {
 // createPool makes a btrfs pool in a sparse file, see
 // docs/decisions/0002-lxd-storage-pool.md; where that does not work, a plain
 // folder, and tells why.
-func (i *Initialiser) createPool(server client.InstanceServer, drivers []string, name string, progress func(string)) error {
+func (i *Initialiser) createPool(server *rest.Client, drivers []string, name string, progress func(string)) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(i.dir(), &fs); err != nil {
 		return fmt.Errorf("cannot create storage pool %s: %s: %w", name, i.dir(), err)
@@ -160,12 +143,12 @@ func (i *Initialiser) createPool(server client.InstanceServer, drivers []string,
 	reason := "LXD finds no btrfs tools on this host"
 	if slices.Contains(drivers, "btrfs") {
 		progress(fmt.Sprintf("creating storage pool %s (btrfs, up to %d GiB)", name, size/gib))
-		err := server.CreateStoragePool(api.StoragePoolsPost{
+		err := server.Send(http.MethodPost, "/1.0/storage-pools", api.StoragePoolsPost{
 			Name: name, Driver: "btrfs", StoragePoolPut: api.StoragePoolPut{
 				Description: poolDescription, Config: map[string]string{"size": strconv.FormatUint(size/gib, 10) + "GiB"},
 			},
-		})
-		if err == nil || exists(server.GetStoragePoolNames, name) {
+		}, "")
+		if err == nil || exists(server, "/1.0/storage-pools/", name) {
 			return nil
 		}
 		reason = err.Error()
@@ -173,7 +156,7 @@ func (i *Initialiser) createPool(server client.InstanceServer, drivers []string,
 	i.log.Warn("storage pool without limits for root disks", "pool", name, "reason", reason)
 	progress(fmt.Sprintf("creating storage pool %s as a plain folder, where root-disk sizes do not hold: %s", name, reason))
 	folder := api.StoragePoolsPost{Name: name, Driver: "dir", StoragePoolPut: api.StoragePoolPut{Description: poolDescription}}
-	if err := server.CreateStoragePool(folder); err != nil && !exists(server.GetStoragePoolNames, name) {
+	if err := server.Send(http.MethodPost, "/1.0/storage-pools", folder, ""); err != nil && !exists(server, "/1.0/storage-pools/", name) {
 		return fault.New(fault.Transient, "cannot create storage pool %s: %w", name, err)
 	}
 	return nil
@@ -186,16 +169,16 @@ const (
 	poolDescription   = "Storage pool made by hostler"
 )
 
-func (i *Initialiser) createBridge(server client.InstanceServer, name, address string, progress func(string)) error {
+func (i *Initialiser) createBridge(server *rest.Client, name, address string, progress func(string)) error {
 	progress(fmt.Sprintf("creating bridge %s (%s, NAT, DHCP)", name, address))
 	config := map[string]string{"ipv4.address": address, "ipv4.nat": "true", "ipv6.address": "none"}
 	if i.opts.MTU != 0 {
 		config["bridge.mtu"] = strconv.Itoa(i.opts.MTU)
 	}
-	err := server.CreateNetwork(api.NetworksPost{Name: name, Type: "bridge", NetworkPut: api.NetworkPut{
+	err := server.Send(http.MethodPost, "/1.0/networks", api.NetworksPost{Name: name, Type: "bridge", NetworkPut: api.NetworkPut{
 		Config: config, Description: bridgeDescription,
-	}})
-	if err != nil && !exists(server.GetNetworkNames, name) {
+	}}, "")
+	if err != nil && !exists(server, "/1.0/networks/", name) {
 		return fault.New(fault.Transient, "cannot create bridge %s: %w", name, err)
 	}
 	return nil
@@ -203,16 +186,18 @@ func (i *Initialiser) createBridge(server client.InstanceServer, name, address s
 
 // setMTU changes the MTU of a bridge of ours. LXD applies it at once; guests
 // have it from their next start on.
-func setMTU(server client.InstanceServer, name string, mtu int, progress func(string)) error {
+func setMTU(server *rest.Client, name string, mtu int, progress func(string)) error {
 	progress(fmt.Sprintf("setting the MTU of bridge %s to %d", name, mtu))
-	n, etag, err := server.GetNetwork(name)
+	var n api.Network
+	path := "/1.0/networks/" + url.PathEscape(name)
+	etag, err := server.Get(path, &n)
 	if err == nil {
 		put := n.Writable()
 		if put.Config == nil {
 			put.Config = map[string]string{}
 		}
 		put.Config["bridge.mtu"] = strconv.Itoa(mtu)
-		err = server.UpdateNetwork(name, put, etag)
+		err = server.Send(http.MethodPut, path, put, etag)
 	}
 	if err != nil {
 		return fault.New(fault.Transient, "cannot set the MTU of bridge %s: %w", name, err)
@@ -229,21 +214,22 @@ const Profile = "hostler"
 const keyProfile = "user.hostler.profile"
 
 // completeProfile creates Profile, or adds what it lacks.
-func completeProfile(server client.InstanceServer, devices map[string]deviceConfig) error {
-	profile, etag, err := server.GetProfile(Profile)
+func completeProfile(server *rest.Client, devices map[string]deviceConfig) error {
+	var profile api.Profile
+	etag, err := server.Get(profilePath(Profile), &profile)
 	switch {
 	case api.StatusErrorCheck(err, http.StatusNotFound):
-		err = server.CreateProfile(api.ProfilesPost{Name: Profile, ProfilePut: api.ProfilePut{
+		err = server.Send(http.MethodPost, "/1.0/profiles", api.ProfilesPost{Name: Profile, ProfilePut: api.ProfilePut{
 			Description: "Root disk and NIC of the machines that hostler makes", Devices: devices,
 			Config: map[string]string{keyProfile: "true"},
-		}})
+		}}, "")
 	case err == nil:
 		put := profile.Writable()
 		if put.Devices == nil {
 			put.Devices = map[string]map[string]string{}
 		}
 		maps.Copy(put.Devices, devices)
-		err = server.UpdateProfile(Profile, put, etag)
+		err = server.Send(http.MethodPut, profilePath(Profile), put, etag)
 	}
 	if err != nil {
 		return fault.New(fault.Transient, "cannot create LXD's profile %s: %w", Profile, err)
@@ -251,9 +237,12 @@ func completeProfile(server client.InstanceServer, devices map[string]deviceConf
 	return nil
 }
 
-// exists looks, after a failed create, whether the object is there: made by a
-// person at the same moment, or by a request whose answer was lost.
-func exists(names func() ([]string, error), name string) bool {
-	all, err := names()
-	return err == nil && slices.Contains(all, name)
+func profilePath(name string) string { return "/1.0/profiles/" + url.PathEscape(name) }
+
+// exists says, after a failed create, whether the object below the path is
+// there: another process made it at the same moment, or the answer was lost.
+func exists(server *rest.Client, path, name string) bool {
+	var found struct{}
+	_, err := server.Get(path+url.PathEscape(name), &found)
+	return err == nil
 }

@@ -83,6 +83,12 @@ func (f *fakeLXD) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			all = append(all, p)
 		}
 		f.answer(w, listing(r, "/1.0/storage-pools/", all, func(p api.StoragePool) string { return p.Name }))
+	case "GET /1.0/storage-pools/default":
+		if p, there := f.pools["default"]; there {
+			f.answer(w, p)
+			return
+		}
+		f.fail(w, http.StatusNotFound, "Storage pool not found")
 	case "POST /1.0/storage-pools":
 		var post api.StoragePoolsPost
 		f.read(r, &post)

@@ -86,6 +86,24 @@ func (c *Client) Query(method, path string, body any, etag string) (*api.Respons
 	return answer, resp.Header.Get("ETag"), err
 }
 
+// Get decodes the metadata of an answer into target and returns its ETag.
+func (c *Client) Get(path string, target any) (etag string, err error) {
+	answer, etag, err := c.Query(http.MethodGet, path, nil, "")
+	if err != nil {
+		return "", err
+	}
+	if err := json.Unmarshal(answer.Metadata, target); err != nil {
+		return "", fmt.Errorf("LXD gave an unreadable answer to GET %s: %w", path, err)
+	}
+	return etag, nil
+}
+
+// Send sends a change that LXD makes before it answers.
+func (c *Client) Send(method, path string, body any, etag string) error {
+	_, _, err := c.Query(method, path, body, etag)
+	return err
+}
+
 func decode(resp *http.Response) (*api.Response, error) {
 	var answer api.Response
 	if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
