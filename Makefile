@@ -54,6 +54,10 @@ bench: ## the figures, each a ratio of one paired run (root)
 fuzz: ## every fuzz target for 20 seconds (FUZZTIME=20s)
 	$(GO) run ./tests/suite -fuzz $(or $(FUZZTIME),20s)
 
+.PHONY: attack
+attack: prepare ## the attacks on network, API, images and store: tried, held (root)
+	$(GO) run ./tests/suite -attack
+
 .PHONY: demo
 demo: build $(AUDITOR) ## two containers from examples/web.yaml on this host (root)
 	tests/demo/up

@@ -52,6 +52,7 @@ func mutations(b *bench) []route {
 // takesNoBody are routes whose whole request is their path.
 var takesNoBody = map[string]bool{"/v1/machines/{name}/release": true}
 
+// Attack: API
 func TestMalformedBodiesAreTheClientsFault(t *testing.T) {
 	b := newBench(t)
 	b.machine("web", state.Alive, lxdMachine("web"), running("web"))
@@ -111,6 +112,7 @@ func TestKeysOfAnotherCaseAreRefused(t *testing.T) {
 	}
 }
 
+// Attack: API
 func TestBodiesHaveTheBoundOfTheirRoute(t *testing.T) {
 	b := newBench(t)
 	fits := func(n int) string { return `{"x":"` + strings.Repeat("x", n-8) + `"}` }

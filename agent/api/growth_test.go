@@ -129,6 +129,7 @@ func allocated(work func()) float64 {
 }
 
 // What twice as many things cost is about twice as much.
+// Attack: API
 func TestCostsGrowInProportion(t *testing.T) {
 	for name, cost := range costs() {
 		t.Run(name, func(t *testing.T) {

@@ -57,6 +57,7 @@ func TestEveryRouteNeedsTheRightThatIsWrittenDown(t *testing.T) {
 	}
 }
 
+// Attack: API
 func TestEveryRouteByEveryRole(t *testing.T) {
 	b := newBench(t)
 	roles := map[string]struct {
@@ -95,6 +96,7 @@ func TestEveryRouteByEveryRole(t *testing.T) {
 }
 
 // Consoles hold what a first boot prints, passwords among it.
+// Attack: API
 func TestReadersSeeConsolesOnlyWhereTheHostSaysSo(t *testing.T) {
 	b := newBench(t)
 	b.machine("web", "alive", lxdMachine("web"), running("web"))
@@ -202,6 +204,7 @@ func tryAs(socket string, uid, gid uint32, groups ...uint32) (net.Conn, error) {
 	return r.conn, r.err
 }
 
+// Attack: API
 func TestThePeerIsWhoTheKernelSays(t *testing.T) {
 	dir := shortDir(t)
 	if err := os.Chmod(dir, 0o755); err != nil {

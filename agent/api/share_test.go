@@ -16,6 +16,7 @@ import (
 
 // However many uids a reader has, its share is bounded and nobody else's gets
 // smaller.
+// Attack: API
 func TestAShareIsBoundedForAllItsUsers(t *testing.T) {
 	for what, c := range map[string]*counter{
 		"connections": newCounter(func(p part) bound { return p.conns }),
@@ -86,6 +87,7 @@ func (b *bench) idleReaders() (n int) {
 	return n
 }
 
+// Attack: API
 func TestTheOldestIdleReaderGoesFirst(t *testing.T) {
 	b := newBench(t)
 	b.listen(t)
@@ -129,6 +131,7 @@ func TestTheOldestIdleReaderGoesFirst(t *testing.T) {
 	b.conns.give(share(roleWorker), lxdUID)
 }
 
+// Attack: API
 func TestRefusedConnectionsAreLoggedOnceAMinute(t *testing.T) {
 	var log strings.Builder
 	var minute func()
@@ -169,6 +172,7 @@ func TestRefusedConnectionsAreLoggedOnceAMinute(t *testing.T) {
 	}
 }
 
+// Attack: API
 func TestAReaderPlansOneAtATime(t *testing.T) {
 	b := newBench(t)
 	body, err := json.Marshal(ApplyRequest{Documents: []Document{{Name: "one", Content: "version: 1\nmachines: {web: {type: lxd, image: debian/12}}\n"}}})
@@ -220,6 +224,7 @@ func TestAReaderPlansOneAtATime(t *testing.T) {
 	}
 }
 
+// Attack: API
 func TestAReadersPlanHasAnEnd(t *testing.T) {
 	b := newBench(t)
 	for what, docs := range map[string][]Document{

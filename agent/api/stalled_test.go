@@ -13,6 +13,7 @@ import (
 
 // A request whose body never comes is answered and let go, whoever refuses it
 // and wherever.
+// Attack: API
 func TestABodyThatNeverComesHoldsNothing(t *testing.T) {
 	now := time.Unix(1000, 0)
 	b := newBench(t, func(o *Options) { o.Clock = func() time.Time { return now } })

@@ -11,6 +11,7 @@ import (
 )
 
 // A provisioner's unit has no network of its own, and none through the agent.
+// Attack: API
 func TestAProvisionerGetsOnlyImagesThatAMachineOfItsTypeNames(t *testing.T) {
 	b, l := workerBench(t)
 	const shadow = "file:/etc/shadow#sha256=0000000000000000000000000000000000000000000000000000000000000000"
@@ -41,6 +42,7 @@ func TestAProvisionerGetsOnlyImagesThatAMachineOfItsTypeNames(t *testing.T) {
 	wantKind(t, ensure("kvm", "debian/11"), fault.Forbidden)
 }
 
+// Attack: API
 func TestAProvisionerSeesNoPasswordOfAProxy(t *testing.T) {
 	b, l := workerBench(t)
 	config := spec.DefaultConfig()
@@ -64,6 +66,7 @@ func TestAProvisionerSeesNoPasswordOfAProxy(t *testing.T) {
 	}
 }
 
+// Attack: API
 func TestAStatusThatIsLongerThanItsBoundIsRefused(t *testing.T) {
 	b, l := workerBench(t)
 	o := declareMachine(t, l, "web", spec.LXD)
@@ -86,6 +89,7 @@ func TestAStatusThatIsLongerThanItsBoundIsRefused(t *testing.T) {
 	}
 }
 
+// Attack: API
 func TestAnEventAboutAMachineThatIsNotThereIsRefused(t *testing.T) {
 	b, l := workerBench(t)
 	declareMachine(t, l, "web", spec.LXD)

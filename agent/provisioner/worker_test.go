@@ -355,6 +355,7 @@ func TestHarvestModeSweepsAtOnce(t *testing.T) {
 
 // Readers see messages and events, and not the console's last lines in them,
 // on which a first boot prints passwords, unless the host opens consoles.
+// Attack: guests
 func TestMessagesHoldNoConsoleLinesUnlessReadersSeeConsoles(t *testing.T) {
 	for _, open := range []bool{false, true} {
 		r := newRig(t)
@@ -383,6 +384,7 @@ func TestMessagesHoldNoConsoleLinesUnlessReadersSeeConsoles(t *testing.T) {
 }
 
 // A guest may tell any number of addresses; what is kept of it is bounded.
+// Attack: guests
 func TestNoMoreThanSomeAddressesOfAGuestAreKept(t *testing.T) {
 	r := newRig(t)
 	var many []string

@@ -179,6 +179,7 @@ func (w world) reset(t testing.TB, dir string, db []byte) {
 
 const pageSize = 4096
 
+// Attack: store
 func TestFlippedBytesNeverLoseRecordsSilently(t *testing.T) {
 	t.Parallel()
 	w := smallWorld(t)
@@ -200,6 +201,7 @@ func TestFlippedBytesNeverLoseRecordsSilently(t *testing.T) {
 	}
 }
 
+// Attack: store
 func TestTruncatedStoreIsLost(t *testing.T) {
 	t.Parallel()
 	w := smallWorld(t)
@@ -211,6 +213,7 @@ func TestTruncatedStoreIsLost(t *testing.T) {
 	}
 }
 
+// Attack: store
 func TestCutLogIsNoticed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, true, func(l *state.Local) { fill(t, l, "m", 10) })

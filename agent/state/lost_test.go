@@ -13,6 +13,7 @@ import (
 	"hostler/internal/fault"
 )
 
+// Attack: store
 func TestLostStores(t *testing.T) {
 	t.Parallel()
 	w := smallWorld(t)
@@ -110,6 +111,7 @@ func replaceBy(path string, instead func() error) error {
 
 // An older copy put back while the agent was killed, not closed: the
 // generation has not moved since, the mark has.
+// Attack: store
 func TestOlderCopyAfterKillIsNoticed(t *testing.T) {
 	var older []byte
 	w := newWorld(t, true, func(l *state.Local) {

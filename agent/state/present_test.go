@@ -12,6 +12,7 @@ import (
 
 // A write into a file that was removed or replaced meanwhile is not
 // acknowledged: the next opening would not have it.
+// Attack: store
 func TestRemovedFilesAcknowledgeNothing(t *testing.T) {
 	for _, name := range []string{"state.db", "state.db-wal", "state.db-shm"} {
 		for how, tamper := range map[string]func(path string) error{

@@ -10,6 +10,7 @@ import (
 // A volume under a filesystem is no machine's block device, in whatever order
 // the records come: what is not mounted or given yet never is, and the status
 // of both names the other place. What was done before stays until one goes.
+// Attack: guests
 func TestNoVolumeIsDeviceAndUnderFilesystem(t *testing.T) {
 	www := spec.Attachment{Filesystem: "www", Path: "/srv"}
 	const names = "machine/db has volume/data as a block device and filesystem/www is made on it"

@@ -117,6 +117,7 @@ func TestHostKeysOfAReport(t *testing.T) {
 }
 
 // A guest tells its addresses itself: each is dialled by this host.
+// Attack: guests
 func TestASearchTriesNoMoreThanSomeAddresses(t *testing.T) {
 	var addresses []string
 	for i := range 15_000 {

@@ -10,6 +10,7 @@ import (
 
 // What a guest puts in the place of cloud-init's result holds nothing up: the
 // script reads regular files only.
+// Attack: guests
 func TestScriptWaitsForNoFileOfTheGuest(t *testing.T) {
 	for name, c := range map[string]struct{ make, want string }{
 		"a file":           {"echo '{\"v1\": {}}' >$r", "result\n{\"v1\": {}}\n"},

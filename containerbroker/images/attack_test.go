@@ -60,6 +60,7 @@ func endless(sent *atomic.Int64, piece int, pause time.Duration) func(http.Respo
 
 // A server that does not say how much it sends leaves the reserve of the
 // filesystem alone, is asked once, and what it sent is removed.
+// Attack: images
 func TestEndlessImageLeavesTheReserve(t *testing.T) {
 	m := newMirror(t)
 	var sent atomic.Int64
@@ -102,6 +103,7 @@ func (m measured) Write(p []byte) (int, error) {
 
 // A filesystem that somebody else fills meanwhile ends the download, also where
 // there was room for all of it when it began.
+// Attack: images
 func TestFullDiskIsNotResumed(t *testing.T) {
 	m := newMirror(t)
 	var sent atomic.Int64
@@ -144,6 +146,7 @@ func TestFullDiskIsNotResumed(t *testing.T) {
 // A server that is slower than the floor, or breaks off after every few bytes,
 // is given up after as many tries as one that sends nothing; one that goes on
 // and on after the limit, at once.
+// Attack: images
 func TestSlowServersAreGivenUp(t *testing.T) {
 	for name, c := range map[string]struct {
 		piece    int
@@ -190,6 +193,7 @@ func TestSlowServersAreGivenUp(t *testing.T) {
 }
 
 // An index is bounded while it comes, not after it filled the disk.
+// Attack: images
 func TestEndlessIndexIsBounded(t *testing.T) {
 	m := newMirror(t)
 	var sent atomic.Int64
@@ -209,6 +213,7 @@ func TestEndlessIndexIsBounded(t *testing.T) {
 }
 
 // A cache with a scanner of its own takes and refuses by what that says.
+// Attack: images
 func TestImagesAreReadByAProcessOfTheirOwn(t *testing.T) {
 	path, sum := imageFile(t)
 	evil, evilSum := imageFile(t, file{name: "backup.yaml", body: "x"})

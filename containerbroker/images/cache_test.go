@@ -190,6 +190,7 @@ func TestWhatIsWrongIsNotKept(t *testing.T) {
 
 // No error tells the digest of a file that is no image, e.g. of /etc/shadow,
 // and no fifo holds the caller up.
+// Attack: images
 func TestDigestsOfOtherFilesAreNotTold(t *testing.T) {
 	secret := []byte("root:$y$j9T$secret:19000:0:99999:7:::\n")
 	sum := fmt.Sprintf("%x", sha256.Sum256(secret))

@@ -148,6 +148,7 @@ func TestChangedDownloadStartsOver(t *testing.T) {
 	}
 }
 
+// Attack: images
 func TestBadDownloads(t *testing.T) {
 	data, sum := bigImage(t)
 	plain := httptest.NewServer(http.NotFoundHandler())

@@ -95,6 +95,7 @@ func alone(args ...string) Scanner {
 
 // What reads images has no user, no files, no programs and no network, even
 // though everyone may read and write the file that it tries.
+// Attack: images
 func TestScannerIsConfined(t *testing.T) {
 	if !Confines() {
 		t.Fatal("this kernel has no Landlock")
@@ -131,6 +132,7 @@ func TestScannerIsConfined(t *testing.T) {
 
 // A process that takes too much memory, dies, or says something else refuses
 // the image and harms nothing else.
+// Attack: images
 func TestScannerThatFailsRefusesTheImage(t *testing.T) {
 	image := filepath.Join(t.TempDir(), "image")
 	if err := os.WriteFile(image, []byte("no image at all"), 0o600); err != nil {

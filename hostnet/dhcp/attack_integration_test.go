@@ -174,6 +174,7 @@ func newStreet(t *testing.T, filtered bool) *street {
 
 // A guest declines its neighbour's address in the neighbour's name: without
 // filters that works, which shows the attack to be real.
+// Attack: network
 func TestADeclineInANeighboursNameIsNotHeard(t *testing.T) {
 	own := netip.MustParseAddr("10.20.0.11")
 	for _, filtered := range []bool{false, true} {
@@ -196,6 +197,7 @@ func TestADeclineInANeighboursNameIsNotHeard(t *testing.T) {
 }
 
 // However many identities a guest makes up, others get their addresses.
+// Attack: network
 func TestAGuestCannotTakeAllLeases(t *testing.T) {
 	st := newStreet(t, true)
 	st.network.Hosts = st.network.Hosts[:1] // the neighbour has no fixed address

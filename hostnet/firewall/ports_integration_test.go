@@ -103,6 +103,7 @@ func packets(t *testing.T, n *nettest.Namespace, device string) int {
 
 // A guest that fakes another's MAC or IP address is not heard by its
 // neighbours on the same bridge.
+// Attack: network
 func TestAGuestInAnothersName(t *testing.T) {
 	s := newSite(t)
 	bridgesAlone(t, s.host)
@@ -227,6 +228,7 @@ func bridgesAlone(t *testing.T, n *nettest.Namespace) {
 // A guest tells its neighbour that the host's and another neighbour's addresses
 // are its own, and that it is the router: the neighbour's kernel believes none
 // of it, with the filters, and learns what is true.
+// Attack: network
 func TestANeighbourKeepsWhatItKnows(t *testing.T) {
 	for _, filtered := range []bool{false, true} {
 		s := newSite(t)

@@ -344,6 +344,7 @@ func TestMountedDeviceIsBusy(t *testing.T) {
 
 // A damaged ext4 stops its writers, not the host, whatever its superblock and
 // the options say; one that is mounted otherwise is mended while it is in use.
+// Attack: guests
 func TestDamagedFilesystemsStopNoHost(t *testing.T) {
 	for _, behaviour := range []string{"continue", "panic", "remount-ro"} {
 		t.Run(behaviour, func(t *testing.T) {

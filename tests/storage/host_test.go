@@ -17,6 +17,7 @@ import (
 // What machines write cannot act on the host: its mounts are nosuid and nodev,
 // and get that back while they are used. The machine's own setuid programs work
 // in the machine. The device below a filesystem is given to no machine.
+// Attack: guests
 func TestMachinesFilesDoNotActOnTheHost(t *testing.T) {
 	w := start(t)
 	file := w.File("storage", example(t))

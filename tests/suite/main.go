@@ -20,6 +20,7 @@ func main() {
 	vm := flag.Bool("vm", false, "run the scenarios on virtual machines only, all of them")
 	bench := flag.Bool("bench", false, "run the benchmarks only")
 	fuzz := flag.Duration("fuzz", 0, "run every fuzz target for so long, nothing else")
+	attacks := flag.Bool("attack", false, "run the attacks only")
 	flag.Parse()
 	if _, err := os.Stat("go.mod"); err != nil {
 		fmt.Fprintln(os.Stderr, "cannot run the suite: not in the top folder of the clone")
@@ -35,6 +36,8 @@ func main() {
 		})
 	case *bench:
 		s.benchmarks()
+	case *attacks:
+		s.attacks()
 	case *fuzz > 0:
 		s.fuzz(*fuzz)
 	default:

@@ -138,16 +138,22 @@ func packagesWith(expr *regexp.Regexp) []string {
 }
 
 func matchesIn(pkg string, expr *regexp.Regexp) (names []string) {
-	for _, file := range testFiles() {
-		if "./"+filepath.Dir(file) != pkg {
-			continue
-		}
-		b, _ := os.ReadFile(file)
-		for _, m := range expr.FindAllSubmatch(b, -1) {
-			names = append(names, string(m[1]))
-		}
+	for _, m := range expr.FindAllStringSubmatch(source(pkg), -1) {
+		names = append(names, m[1])
 	}
 	return names
+}
+
+// source is the text of all test files of a package.
+func source(pkg string) string {
+	var text strings.Builder
+	for _, file := range testFiles() {
+		if "./"+filepath.Dir(file) == pkg {
+			b, _ := os.ReadFile(file)
+			text.Write(b)
+		}
+	}
+	return text.String()
 }
 
 // testFiles asks git, so that what is lying about (a build folder, a vendor

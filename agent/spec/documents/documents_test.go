@@ -69,6 +69,7 @@ machines:
 
 // A volume under a filesystem of one document is no block device in another,
 // whichever of the two is in force first.
+// Attack: guests
 func TestDocumentsShareNoVolumeBetweenFilesystemAndDevice(t *testing.T) {
 	under := file(t, "a", "volumes: {data: {provider: loop, size: 1GiB}}\nfilesystems: {www: {volume: data}}\n")
 	device := file(t, "b", "machines: {db: {type: kvm, image: debian/12, storage: [{volume: data, read-only: true}]}}\n")
