@@ -29,7 +29,7 @@ type Options struct {
 	// OperationTimeout bounds an LXD operation; default 10 min.
 	OperationTimeout time.Duration
 	// EventTimeout is how long the event stream may be silent, answers to our
-	// pings included, before it counts as lost; default 4 s.
+	// pings included, before it counts as lost; default 5 s.
 	EventTimeout time.Duration
 	// ListPatience is after what time LXD is asked, while it lists, whether it
 	// lives, and how long it may take to say so; default 1.5 s.
@@ -81,7 +81,7 @@ func New(opts Options) *Driver {
 	}
 	byDefault(&opts.RequestTimeout, 30*time.Second)
 	byDefault(&opts.OperationTimeout, 10*time.Minute)
-	byDefault(&opts.EventTimeout, 4*time.Second)
+	byDefault(&opts.EventTimeout, 5*time.Second)
 	byDefault(&opts.ListPatience, 1500*time.Millisecond)
 	byDefault(&opts.RetryDelay, 2*time.Second)
 	byDefault(&opts.SettleTime, 250*time.Millisecond)

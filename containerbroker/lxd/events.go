@@ -93,14 +93,14 @@ func (d *Driver) Events(ctx context.Context) (<-chan containerbroker.Event, erro
 
 // pingLoop keeps an idle stream provably alive. A ping costs LXD no request.
 func (d *Driver) pingLoop(ctx context.Context, conn *websocket.Conn) {
-	ticker := time.NewTicker(d.opts.EventTimeout / 3)
+	ticker := time.NewTicker(d.opts.EventTimeout / 2)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C: // maybe late: the time allowed counts from now
-			if conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(d.opts.EventTimeout/3)) != nil {
+			if conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(d.opts.EventTimeout/2)) != nil {
 				return
 			}
 		}
