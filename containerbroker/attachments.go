@@ -60,8 +60,8 @@ var bridgeName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,14}$`)
 // diskName matches names that are safe in a file name, a device name and a log.
 var diskName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
-// check refuses an interface that no hypervisor can have. Package cloudinit
-// checks the rest, such as Addresses, when it writes the network-config.
+// check refuses a malformed bridge name or MAC address. Package cloudinit checks
+// the rest, such as Addresses, when it writes the network-config.
 func (n NIC) check() error {
 	if !bridgeName.MatchString(n.Bridge) {
 		return fault.New(fault.Invalid, "interface %q: %q cannot be a bridge", n.Name, n.Bridge)
@@ -94,7 +94,7 @@ func (n NIC) guestSide() cloudinit.Interface {
 	}
 }
 
-// check refuses a disk that no hypervisor can have.
+// check refuses a disk with a malformed name, source, path or device.
 func (d Disk) check() error {
 	absolute := func(p string) bool {
 		return path.IsAbs(p) && path.Clean(p) == p && p != "/" && !strings.ContainsAny(p, "\x00\n")

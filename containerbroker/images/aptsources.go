@@ -12,14 +12,14 @@ import (
 	"hostler/internal/fault"
 )
 
-// aptSource is one entry of the host's apt sources.
+// aptSource is an entry of the host's apt sources.
 type aptSource struct {
 	uris, suites, components []string
 	signedBy                 string
 }
 
 // debianLines returns the apt sources of an image of the given release: from
-// the mirrors named, or else from where the host itself gets Debian.
+// the configured mirrors, or else from the host's own sources.
 func debianLines(aptDir, codename string, m Mirrors) ([]string, error) {
 	main, security := m.Debian, m.Security
 	if main == "" {
@@ -54,14 +54,14 @@ func debianLines(aptDir, codename string, m Mirrors) ([]string, error) {
 	return lines, nil
 }
 
-// debianSuites are the names under which the host may know its own release.
+// debianSuites are the suite names that Debian's own entries may use.
 var debianSuites = []string{
 	"bullseye", "bookworm", "trixie", "forky", "oldoldstable", "oldstable", "stable", "testing", "sid", "unstable",
 }
 
-// hostMirrors finds Debian's archive and its security archive among the
-// host's sources. Others also call their suites after Debian's releases, but
-// not with all of: an archive's name, its component main, Debian's keys.
+// hostMirrors finds Debian's archive and its security archive among the host's
+// sources. Other vendors use suites of the same names too; so an entry also
+// needs the component main and no keys but Debian's.
 func hostMirrors(entries []aptSource) (main, security string) {
 	for _, e := range entries {
 		if !slices.Contains(e.components, "main") || e.signedBy != "" && !strings.Contains(e.signedBy, "debian-archive") {
@@ -91,8 +91,7 @@ func isWeb(uri string) bool {
 	return strings.HasPrefix(uri, "http://") || strings.HasPrefix(uri, "https://")
 }
 
-// readAptSources reads sources.list and sources.list.d as sources.list(5)
-// describes them.
+// readAptSources reads sources.list and sources.list.d as in sources.list(5).
 func readAptSources(aptDir string) ([]aptSource, error) {
 	files := []string{filepath.Join(aptDir, "sources.list")}
 	dir, err := os.ReadDir(filepath.Join(aptDir, "sources.list.d"))
@@ -121,7 +120,7 @@ func readAptSources(aptDir string) ([]aptSource, error) {
 	return all, nil
 }
 
-// parseAptLines reads the one-line form: deb [options] uri suite components.
+// parseAptLines parses the one-line form: deb [options] uri suite components.
 func parseAptLines(text string) []aptSource {
 	var all []aptSource
 	for line := range strings.Lines(text) {
@@ -154,7 +153,7 @@ func parseAptLines(text string) []aptSource {
 	return all
 }
 
-// parseDeb822 reads paragraphs of fields.
+// parseDeb822 parses the deb822 form: paragraphs of fields.
 func parseDeb822(text string) []aptSource {
 	var all []aptSource
 	fields := map[string]string{}

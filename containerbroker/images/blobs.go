@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// proofs remembers which files were read in full and found right by this
-// process. After that, size and modification time stand for the content.
+// proofs caches which files this process has hashed and found correct. A cached
+// file is trusted while its size, modification time and inode are unchanged.
 type proofs struct {
 	mu    sync.Mutex
 	known map[string]proof
@@ -101,7 +101,7 @@ func sumFile(ctx context.Context, path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// ctxReader ends reading when the context ends.
+// ctxReader stops reading when the context ends.
 type ctxReader struct {
 	ctx context.Context
 	r   io.Reader
@@ -114,9 +114,9 @@ func (r *ctxReader) Read(p []byte) (int, error) {
 	return r.r.Read(p)
 }
 
-// keep moves finished, verified files into the cache and enters them in the
-// index. The blobs' lock keeps a concurrent sweep from taking a file between
-// the two steps.
+// keep moves verified files into the cache and adds them to the index. The
+// blobs' lock keeps a concurrent sweep from deleting a file between the two
+// steps.
 func (c *Cache) keep(e entry, paths []string) (Artifact, error) {
 	unlock, err := c.lockBlobs()
 	if err != nil {
@@ -145,7 +145,7 @@ func (c *Cache) keep(e entry, paths []string) (Artifact, error) {
 	return c.artifact(e), nil
 }
 
-// sweep removes the files that no entry names and that are at least this old.
+// sweep removes files without an index entry that are at least this old.
 func (c *Cache) sweep(age time.Duration) error {
 	unlock, err := c.lockBlobs()
 	if err != nil {
@@ -177,10 +177,11 @@ func (c *Cache) sweep(age time.Duration) error {
 	return nil
 }
 
-// maxQuarantine is how many damaged files are kept for a person to look at.
+// maxQuarantine is the number of damaged files kept for inspection.
 const maxQuarantine = 4
 
-// quarantine takes a damaged file out of use, with every entry that names it.
+// quarantine moves a damaged file out of use and removes every index entry that
+// names it.
 func (c *Cache) quarantine(sum string) error {
 	unlock, err := c.lockBlobs()
 	if err != nil {
@@ -225,5 +226,5 @@ func syncFile(path string) error {
 	return f.Sync()
 }
 
-// isTemp says whether a name is that of work under way.
+// isTemp reports whether a name is that of unfinished work.
 func isTemp(name string) bool { return strings.HasSuffix(name, tempSuffix) }

@@ -9,22 +9,22 @@ import (
 	"hostler/internal/fault"
 )
 
-// buildSource makes images on this host.
+// buildSource builds images on this host.
 type buildSource struct{ c *Cache }
 
 func (buildSource) name() string { return sourceBuild }
 
-// recipe builds one image.
+// recipe builds an image.
 type recipe struct {
 	name     string
 	packages []string // of the host, needed for building
-	space    int64    // bytes of work
-	// disks says that it also makes disks for KVM guests.
+	space    int64    // work space in bytes
+	// disks: the recipe also makes disks for KVM guests.
 	disks bool
 	make  func(ctx context.Context, c *Cache, j job) (product, error)
 }
 
-// recipes are all that can be built.
+// recipes are all images that can be built.
 var recipes = []recipe{
 	debianRecipe("11", "bullseye"),
 	debianRecipe("12", "bookworm"),

@@ -15,9 +15,9 @@ import (
 	"hostler/internal/run"
 )
 
-// makeBusybox builds the smallest image that is of any use: the host's static
-// busybox, an init that gets addresses and stays up. It starts in a blink, for
-// smoke tests and for trying a declaration out.
+// makeBusybox builds a minimal image for smoke tests and for trying out a
+// declaration: the host's static busybox with an init that asks DHCP and keeps
+// running. It starts almost at once.
 func makeBusybox(ctx context.Context, c *Cache, j job) (product, error) {
 	root := filepath.Join(j.work, "root")
 	for _, dir := range []string{
@@ -41,7 +41,7 @@ func makeBusybox(ctx context.Context, c *Cache, j job) (product, error) {
 	}
 	for applet := range strings.FieldsSeq(string(list.Stdout)) {
 		if applet == "sbin/init" || !filepath.IsLocal(applet) {
-			continue // the init is a script of ours
+			continue // the init is our own script
 		}
 		path := filepath.Join(root, applet)
 		if err := os.Symlink("/bin/busybox", path); err != nil && !errors.Is(err, os.ErrExist) && !errors.Is(err, os.ErrNotExist) {
@@ -75,7 +75,7 @@ func makeBusybox(ctx context.Context, c *Cache, j job) (product, error) {
 	})
 }
 
-// copyStatic copies a program that needs no library.
+// copyStatic copies a statically linked program.
 func copyStatic(from, to string) (err error) {
 	in, err := os.Open(from)
 	if err != nil {
@@ -105,7 +105,7 @@ func copyStatic(from, to string) (err error) {
 	return out.Chmod(0o755)
 }
 
-// makeDir and makeFile set modes whatever the agent's own umask is.
+// makeDir and makeFile set modes independently of the umask.
 func makeDir(path string) error {
 	if err := os.Mkdir(path, 0o700); err != nil {
 		return err

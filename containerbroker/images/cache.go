@@ -17,14 +17,14 @@ import (
 	"hostler/internal/run"
 )
 
-// Packages installs what building needs; packaging's manager is one.
+// Packages installs the packages that builds need; see package packaging.
 type Packages interface {
 	// Ensure installs the named packages that are missing. Idempotent.
 	Ensure(ctx context.Context, names []string, progress func(string)) error
 }
 
-// Mirrors says where builds get packages from. Empty fields mean what the
-// host's own apt sources name.
+// Mirrors are the package sources of builds. Empty fields mean the host's own
+// apt sources.
 type Mirrors struct {
 	// Debian and Security are archive roots, such as http://mirror/debian.
 	Debian, Security string
@@ -32,26 +32,27 @@ type Mirrors struct {
 	Proxy string
 }
 
-// Options is what a Cache is made of. Dir is required; Runner is required
-// where the sources hold "build".
+// Options are the settings of a Cache. Dir is required; Runner is required if
+// Sources contains "build".
 type Options struct {
-	// Dir becomes the cache's, mode 0700.
+	// Dir is the cache's own directory, created with mode 0700.
 	Dir string
 	// Sources are asked in this order: "local", "build" and
 	// "simplestreams:NAME". Empty means local, build.
 	Sources []string
 	// Servers maps the NAME of a simplestreams source to its https URL.
 	Servers map[string]string
-	// Refresh is how old an image that was built or downloaded by name may get
-	// before its source is asked again; zero means for ever.
+	// Refresh is the age at which the cache asks the source again for an image
+	// that was built or downloaded by name; zero: never.
 	Refresh time.Duration
 	Runner  run.Runner
-	// Packages may be nil: then what is installed must do.
+	// Packages may be nil: then the required packages must be installed
+	// already.
 	Packages Packages
-	// HTTP is used for its transport; nil means Go's default one.
+	// HTTP provides the transport; nil means Go's default.
 	HTTP *http.Client
-	// Arch is Debian's name of the host's architecture; empty means this
-	// process's own.
+	// Arch is the host's architecture in Debian's terms, e.g. amd64; empty:
+	// that of this process.
 	Arch    string
 	Mirrors Mirrors
 	// AptDir holds the host's apt sources; empty means /etc/apt.
@@ -62,12 +63,12 @@ type Options struct {
 	Clock   func() time.Time
 	// Scan checks files before they are kept; nil means Scan in this process.
 	Scan Scanner
-	// Downloads tunes fetching; the zero value means the defaults.
+	// Downloads tunes downloads; the zero value means the defaults.
 	Downloads Downloads
 }
 
-// Cache is a Provider that keeps what it made or fetched in one folder, by
-// content. Several processes may use one folder at once.
+// Cache is a Provider that keeps built and fetched images in a directory,
+// addressed by content. Several processes may share a directory.
 type Cache struct {
 	o       Options
 	log     *slog.Logger
@@ -78,9 +79,8 @@ type Cache struct {
 
 var _ Provider = (*Cache)(nil)
 
-// Open makes the folder where it is missing, removes what ended processes
-// left half-done in it, and returns the cache. Errors: fault.Invalid for
-// sources that do not exist.
+// Open creates a missing directory, removes unfinished work of ended processes,
+// and returns the cache. Errors: fault.Invalid for unknown sources.
 func Open(o Options) (*Cache, error) {
 	if len(o.Sources) == 0 {
 		o.Sources = []string{sourceLocal, sourceBuild}
@@ -113,7 +113,7 @@ func Open(o Options) (*Cache, error) {
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("cannot open image cache: %w", err)
 	}
-	// Resolved, so that a process working in it is found by its path.
+	// The resolved path is needed to find processes that work in it.
 	dir, err := filepath.EvalSymlinks(o.Dir)
 	if err == nil {
 		dir, err = filepath.Abs(dir)
@@ -134,8 +134,8 @@ func Open(o Options) (*Cache, error) {
 	if err := c.removeLeftovers(); err != nil {
 		return nil, fmt.Errorf("cannot open image cache: %w", err)
 	}
-	// Not at once when a newer build replaces a file: a driver may be about to
-	// read it.
+	// Files without an entry are kept for an hour: after a newer build replaced
+	// a file, a driver may still be about to read it.
 	if err := c.sweep(time.Hour); err != nil {
 		return nil, fmt.Errorf("cannot open image cache: %w", err)
 	}
@@ -165,7 +165,7 @@ func (c *Cache) ensure(ctx context.Context, ref string, format Format, own Own, 
 	}
 	flight := key(r, format)
 	if own != nil {
-		flight = "own:" + flight // another outcome than for those who have none
+		flight = "own:" + flight // a caller with own may get another result
 	}
 	return c.flights.do(ctx, flight, progress, func(ctx context.Context, report Progress) (Artifact, error) {
 		unlock, err := c.lock(ctx, key(r, format), report)
@@ -173,7 +173,8 @@ func (c *Cache) ensure(ctx context.Context, ref string, format Format, own Own, 
 			return Artifact{}, err
 		}
 		defer unlock()
-		// Looked up under the lock: another process may just have made it.
+		// The lookup is repeated under the lock: another process may just have
+		// made the image.
 		a, stale, err := c.lookup(ctx, r, format)
 		switch {
 		case err == nil && !stale:
@@ -182,7 +183,7 @@ func (c *Cache) ensure(ctx context.Context, ref string, format Format, own Own, 
 			return Artifact{}, err
 		}
 		if err == nil {
-			own = nil // what the cache held goes before it, fresh or not
+			own = nil // a cached image, fresh or stale, takes precedence over the hypervisor's
 		}
 		fresh, askErr := c.ask(ctx, r, format, own, report)
 		if askErr != nil && err == nil && ctx.Err() == nil {
@@ -193,8 +194,8 @@ func (c *Cache) ensure(ctx context.Context, ref string, format Format, own Own, 
 	})
 }
 
-// Build builds the named image anew in one format, whatever the cache holds,
-// and keeps it in place of what was there. Errors: as Ensure.
+// Build builds the named image in one format even if the cache holds it, and
+// replaces the cached image. Errors: as Ensure.
 func (c *Cache) Build(ctx context.Context, ref string, format Format, progress Progress) (Artifact, error) {
 	r, err := ParseRef(ref)
 	if err != nil {
@@ -206,8 +207,8 @@ func (c *Cache) Build(ctx context.Context, ref string, format Format, progress P
 	if !format.known() {
 		return Artifact{}, fault.New(fault.Invalid, "cannot build image %s: unknown format %q", r, format)
 	}
-	// Another flight than Ensure's: a build that was asked for must not be
-	// answered from the cache.
+	// The flight differs from Ensure's: an explicit build must not be answered
+	// from the cache.
 	return c.flights.do(ctx, "build:"+key(r, format), progress, func(ctx context.Context, report Progress) (Artifact, error) {
 		unlock, err := c.lock(ctx, key(r, format), report)
 		if err != nil {
@@ -222,7 +223,7 @@ func (c *Cache) Build(ctx context.Context, ref string, format Format, progress P
 	})
 }
 
-// List returns what the cache holds, ordered by reference. It checks no
+// List returns the images of the cache, ordered by reference. It checks no
 // digests.
 func (c *Cache) List(context.Context) ([]Artifact, error) {
 	entries, err := c.entries()
@@ -236,8 +237,8 @@ func (c *Cache) List(context.Context) ([]Artifact, error) {
 	return out, nil
 }
 
-// Delete removes the images with this digest or this reference from the
-// cache, and the files that nothing else needs. Absent is success.
+// Delete removes the images with this digest or reference from the cache, and
+// the files that no other image needs. Absent is success.
 func (c *Cache) Delete(ctx context.Context, digestOrRef string) error {
 	entries, err := c.entries()
 	if err != nil {
@@ -255,8 +256,8 @@ func (c *Cache) Delete(ctx context.Context, digestOrRef string) error {
 	return c.sweep(0)
 }
 
-// Verify reads every file of the cache and takes those whose content has
-// changed out of use. It returns one error per image that was lost.
+// Verify reads every file of the cache and quarantines files whose content has
+// changed. It returns an error per lost image.
 func (c *Cache) Verify(ctx context.Context) error {
 	entries, err := c.entries()
 	if err != nil {
@@ -275,7 +276,7 @@ func (c *Cache) Verify(ctx context.Context) error {
 	return errors.Join(lost...)
 }
 
-// debianArch is Debian's name of a Go architecture.
+// debianArch is Debian's name of a Go architecture, e.g. armhf for arm.
 func debianArch(goarch string) string {
 	names := map[string]string{"386": "i386", "arm": "armhf", "ppc64le": "ppc64el"}
 	if name, ok := names[goarch]; ok {
@@ -284,8 +285,8 @@ func debianArch(goarch string) string {
 	return goarch
 }
 
-// mayUseLocal says whether an entry from the given source may be used without
-// asking that source again.
+// mayUseLocal reports whether a cached image from the given source may be used
+// without asking that source again.
 func (c *Cache) mayUseLocal(r Ref, from string) bool {
 	return r.Kind == KindFile || r.Kind == KindHTTPS ||
 		slices.Contains(c.o.Sources, sourceLocal) || slices.Contains(c.o.Sources, from)

@@ -22,33 +22,32 @@ import (
 //go:embed debian busybox
 var embedded embed.FS
 
-// buildTimeout bounds one call of mmdebstrap; a mirror that gives nothing is
-// apt's to notice, well before that.
+// buildTimeout bounds a call of mmdebstrap. apt itself notices a stalled mirror
+// much earlier.
 const buildTimeout = 30 * time.Minute
 
-// debianPackages are in every Debian image besides the essential ones. udev
-// is needed although it is a container: networkd waits for it for ever where
-// /sys is writable.
+// debianPackages are in every Debian image besides the essential packages.
+// Containers need udev too: networkd waits for it for ever if /sys is writable.
 var debianPackages = []string{
 	"systemd-sysv", "udev", "dbus", "iproute2", "netbase", "ca-certificates",
 	"cloud-init", "openssh-server", "sudo", "libnss-myhostname",
 }
 
-// debianPlan is all that a build of Debian depends on.
+// debianPlan holds all inputs of a Debian build.
 type debianPlan struct {
 	release, codename, arch string
 	lines                   []string // apt sources of the image
 	proxy                   string
 	epoch                   time.Time
-	// disk says that it is to be a disk that boots, not a container's root.
+	// disk: the result is a bootable disk, not a container's root.
 	disk bool
 }
 
-// diskSize is the size, in bytes, of a disk as it is built; a machine's root
-// disk is larger, and grows when it first starts.
+// diskSize is the size of a built disk in bytes; a machine's root disk is
+// larger, and its filesystem grows at the first start.
 const diskSize = 1536 << 20
 
-// diskAdditions are in a Debian disk besides what all images have.
+// diskAdditions are the further packages of a Debian disk.
 func diskAdditions(arch string) []string {
 	return []string{
 		"linux-image-cloud-" + arch, "initramfs-tools", "zstd", "kmod", "e2fsprogs", "util-linux-extra",
@@ -56,9 +55,9 @@ func diskAdditions(arch string) []string {
 	}
 }
 
-// current says whether the release's cloud-init asks LXD itself and writes for
-// networkd. Where it does not, LXD writes a NoCloud seed by templates, and the
-// network is ifupdown's.
+// current reports whether the release's cloud-init supports LXD's datasource
+// and networkd. Otherwise LXD's templates write a NoCloud seed, and ifupdown
+// configures the network.
 func (p debianPlan) current() bool { return p.codename != "bullseye" }
 
 func debianRecipe(release, codename string) recipe {
@@ -74,8 +73,8 @@ func debianRecipe(release, codename string) recipe {
 			}
 			return c.makeDebian(ctx, j, debianPlan{
 				release: release, codename: codename, arch: c.o.Arch, lines: lines, proxy: c.o.Mirrors.Proxy,
-				// Times in the image are no later than today's beginning, so
-				// that two builds of one day can be the same.
+				// Times in the image are not after today's midnight, so that
+				// two builds of a day can be identical.
 				epoch: c.o.Clock().UTC().Truncate(24 * time.Hour),
 				disk:  j.format == FormatDisk,
 			})
@@ -125,8 +124,8 @@ func (c *Cache) makeDebian(ctx context.Context, j job, p debianPlan) (product, e
 	})
 }
 
-// command is mmdebstrap in namespaces of its own: its mounts end with it, and
-// the kernel ends everything it started when the outermost process is killed.
+// command runs mmdebstrap in namespaces of its own: its mounts end with it, and
+// the kernel kills all its processes with the outermost process.
 func (p debianPlan) command(work, hooks, tmp, root string, line func(string)) run.Command {
 	include := slices.Concat(debianPackages, []string{"systemd-resolved"})
 	if !p.current() {
@@ -157,8 +156,8 @@ func (p debianPlan) command(work, hooks, tmp, root string, line func(string)) ru
 	}
 }
 
-// finish puts hostler's own files into the root. Every path is kept inside it
-// whatever links a package may have put there.
+// finish writes hostler's own files into the root. os.Root keeps every path
+// inside it, whatever links the packages contain.
 func (p debianPlan) finish(dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -191,7 +190,7 @@ func (p debianPlan) finish(dir string) error {
 		if err := root.WriteFile(to, data, 0o600); err != nil {
 			return err
 		}
-		// The modes are set whatever the agent's own umask is.
+		// Chmod sets the modes independently of the umask.
 		if err := errors.Join(root.Chmod(filepath.Dir(to), 0o755), root.Chmod(to, 0o644)); err != nil {
 			return err
 		}
@@ -199,7 +198,8 @@ func (p debianPlan) finish(dir string) error {
 	return nil
 }
 
-// writeEmbedded writes the plain files of an embedded folder to dir.
+// writeEmbedded writes the plain files of an embedded directory to a new
+// directory.
 func writeEmbedded(from, dir string, mode os.FileMode) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
@@ -207,8 +207,8 @@ func writeEmbedded(from, dir string, mode os.FileMode) error {
 	return addEmbedded(from, dir, mode)
 }
 
-// addEmbedded writes the plain files of an embedded folder into one that is
-// there.
+// addEmbedded writes the plain files of an embedded directory into an existing
+// directory.
 func addEmbedded(from, dir string, mode os.FileMode) error {
 	entries, err := embedded.ReadDir(from)
 	if err != nil {

@@ -2,8 +2,8 @@ package images
 
 import "strings"
 
-// debianProgress turns what mmdebstrap prints into a percentage. The shares
-// are those of the time that the phases take.
+// debianProgress converts mmdebstrap's output to a percentage. The shares are
+// the phases' measured shares of the time.
 type debianProgress struct {
 	report Progress
 	at     int // last percentage
@@ -11,8 +11,9 @@ type debianProgress struct {
 	lines  int // lines of dpkg's within the phase
 }
 
-// debianPhases are mmdebstrap's announcements, what a person reads, where the
-// phase begins and how many lines dpkg prints in it.
+// debianPhases are mmdebstrap's announcements, the texts for the user, the
+// percentage at which the phase begins and the number of lines that dpkg prints
+// in it.
 var debianPhases = []struct {
 	announced, told string
 	begins, lines   int

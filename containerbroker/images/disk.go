@@ -15,40 +15,40 @@ import (
 	"hostler/internal/run"
 )
 
-// Disk says what a bootable disk is made of.
+// Disk describes a bootable disk to make.
 type Disk struct {
-	// Root is a folder with everything on the disk; the kernel and its first
-	// root filesystem are found in it as /vmlinuz and /initrd.img, which may be
-	// links that change with the kernel.
+	// Root is a directory with all files of the disk. The boot loader reads the
+	// kernel from /vmlinuz and the initramfs from /initrd.img in it; both may
+	// be links that change with the kernel.
 	Root string
 	// Size of the whole disk in bytes.
 	Size int64
-	// Arguments are the kernel's, besides where its root is.
+	// Arguments are further kernel arguments, besides root= and console=.
 	Arguments string
-	// Grub is the folder of GRUB's modules for i386-pc; empty: the host's.
+	// Grub is the directory of GRUB's modules for i386-pc; empty: the host's.
 	Grub string
 }
 
-// diskPackages are what MakeDisk runs.
+// diskPackages contain the programs that MakeDisk runs.
 var diskPackages = []string{"e2fsprogs", "grub-common", "grub-pc-bin", "qemu-utils"}
 
 const (
 	sectorSize = 512
-	// firstSector of the one partition: the usual MiB, in whose beginning the
-	// boot loader stands.
+	// firstSector is the first sector of the partition. It begins at the usual
+	// MiB; the boot loader is in front of it.
 	firstSector = 2048
-	// bootCode is how much of the first sector is boot loader; behind it is the
-	// partition table.
+	// bootCode is the number of boot loader bytes in the first sector; the
+	// partition table follows.
 	bootCode = 440
-	// diskTimeout bounds each program that makes a part of the disk.
+	// diskTimeout bounds each program that MakeDisk runs.
 	diskTimeout = 10 * time.Minute
 )
 
-// MakeDisk writes a qcow2 disk that BIOS boots, with one ext4 partition
-// labelled "root", to target. It mounts nothing and attaches no device. work
-// is a folder for it alone. The boot loader knows the disk's own first
-// partition and the two names there, and nothing else, so that a guest may
-// change its kernel and its size without it.
+// MakeDisk writes a qcow2 disk for BIOS boot to target, with a single ext4
+// partition labelled "root". It mounts nothing and attaches no device. work is
+// a directory for it alone. The boot loader depends only on the disk's first
+// partition and the two names there, so a guest may replace its kernel or grow
+// its disk without a new boot loader.
 func MakeDisk(ctx context.Context, runner run.Runner, d Disk, work, target string) error {
 	fs, core, raw := filepath.Join(work, "fs.img"), filepath.Join(work, "core.img"), filepath.Join(work, "disk.img")
 	if d.Grub == "" {
@@ -81,8 +81,8 @@ func MakeDisk(ctx context.Context, runner run.Runner, d Disk, work, target strin
 	if err := assemble(raw, filepath.Join(d.Grub, "boot.img"), core, fs, size); err != nil {
 		return fmt.Errorf("cannot put the disk together: %w", err)
 	}
-	// Not compressed: the boot loader reads in small pieces, for each of which
-	// QEMU would unpack a whole cluster again.
+	// The disk is not compressed: the boot loader reads in small pieces, and
+	// QEMU would unpack a whole cluster for each.
 	_, err := runner.Run(ctx, run.Command{
 		Path: paths.QemuImg, Args: []string{"convert", "-f", "raw", "-O", "qcow2", raw, target}, Timeout: diskTimeout, Dir: work,
 	})
@@ -90,8 +90,8 @@ func MakeDisk(ctx context.Context, runner run.Runner, d Disk, work, target strin
 }
 
 // assemble writes boot sector, boot loader and partition to a raw disk. GRUB's
-// first stage reads its second from the sector behind it, which is where both
-// expect it when nothing tells them otherwise.
+// first stage reads the second from the next sector, which is the default of
+// both.
 func assemble(raw, boot, core, fs string, size int64) error {
 	first, err := os.ReadFile(boot)
 	if err != nil {
@@ -106,8 +106,8 @@ func assemble(raw, boot, core, fs string, size int64) error {
 	}
 	sector := make([]byte, sectorSize)
 	copy(sector, first[:bootCode])
-	// One active partition of type 83; its place counts in sectors, and the
-	// old geometry says that it is beyond what that can say.
+	// The partition is active and of type 83. Its place is given in sectors;
+	// the CHS fields hold their maximum.
 	copy(sector[446:], []byte{0x80, 0xfe, 0xff, 0xff, 0x83, 0xfe, 0xff, 0xff})
 	binary.LittleEndian.PutUint32(sector[454:], firstSector)
 	binary.LittleEndian.PutUint32(sector[458:], uint32(size/sectorSize))
@@ -126,7 +126,7 @@ func assemble(raw, boot, core, fs string, size int64) error {
 	return errors.Join(err, out.Close())
 }
 
-// sparse makes a file of a size that takes no room.
+// sparse makes a file of the given size without allocated blocks.
 func sparse(path string, size int64) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -135,7 +135,7 @@ func sparse(path string, size int64) error {
 	return errors.Join(f.Truncate(size), f.Close())
 }
 
-// copySparse copies a file to a place in another, and leaves out what is zero.
+// copySparse copies a file to an offset in another and skips blocks of zeros.
 func copySparse(out *os.File, at int64, from string) error {
 	in, err := os.Open(from)
 	if err != nil {

@@ -15,20 +15,21 @@ import (
 	"hostler/internal/fault"
 )
 
-// Downloads tunes fetching over https.
+// Downloads tunes downloads over https.
 type Downloads struct {
-	// Tries is how often a download is begun or resumed without getting one
-	// byte further; 0 means 5.
+	// Tries is the number of consecutive attempts without sufficient progress
+	// (see Floor); 0 means 5.
 	Tries int
-	// Delay before the second try, doubled for each one after it; 0 means 1 s.
+	// Delay is the pause before the second attempt, doubled for each further
+	// attempt; 0 means 1 s.
 	Delay time.Duration
-	// Stall is how long no byte may come; 0 means 30 s.
+	// Stall is the longest time without a byte; 0 means 30 s.
 	Stall time.Duration
-	// Floor is the least speed, in bytes per second over the time of Stall, that
-	// counts as getting further; 0 means 64 KiB/s.
+	// Floor is the least speed that counts as progress, in bytes per second
+	// over the time of Stall; 0 means 64 KiB/s.
 	Floor int64
-	// Limit is how long one file may take in all; 0 means 6 h, in which the
-	// largest image comes with 400 KiB/s.
+	// Limit bounds the time for a file; 0 means 6 h, enough for the largest
+	// image (8 GiB) at 400 KiB/s.
 	Limit time.Duration
 }
 
@@ -66,7 +67,7 @@ func (s httpsSource) fetch(ctx context.Context, j job) (product, error) {
 	return product{paths: []string{target}, digest: j.ref.Digest}, nil
 }
 
-// client is the configured transport with a redirect policy of our own.
+// client is the configured transport with our own redirect policy.
 func (c *Cache) client() *http.Client {
 	client := &http.Client{CheckRedirect: func(req *http.Request, via []*http.Request) error {
 		if req.URL.Scheme != "https" {
@@ -83,19 +84,19 @@ func (c *Cache) client() *http.Client {
 	return client
 }
 
-// part says how large, in bytes, a file to download is, 0 when that is not
-// known, and at most.
+// part holds the size in bytes of a file to download, 0 if it is not known, and
+// the largest allowed size.
 type part struct{ size, most int64 }
 
-// errHopeless is in the chain of errors after which a download is not resumed,
-// though it may succeed at another time.
+// errHopeless marks errors after which a download is not resumed at once,
+// although a later download may succeed.
 var errHopeless = fault.New(fault.Transient, "not resumed")
 
-// download fetches an https URL into a new file. It resumes where it broke off
-// as long as the server still has the same file, and starts over when not. A
-// file that did not come whole is removed: what else is tried needs the space.
-// Errors: fault.NotFound when the server has no such file, fault.Invalid for
-// too large ones, transient otherwise.
+// download fetches an https URL into a new file. After an interruption it
+// resumes if the server still has the same file, and starts again otherwise. An
+// incomplete file is removed, to free its space for other sources. Errors:
+// fault.NotFound if the server has no such file, fault.Invalid for files that
+// are too large, transient otherwise.
 func (c *Cache) download(ctx context.Context, address, path string, want part, report Progress) (err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -122,10 +123,10 @@ func (c *Cache) download(ctx context.Context, address, path string, want part, r
 	return nil
 }
 
-// enough is how many bytes have to come in the time of Stall.
+// enough is the number of bytes that must arrive within Stall.
 func (d Downloads) enough() int64 { return int64(d.Stall.Seconds() * float64(d.Floor)) }
 
-// contentRange reads "bytes FIRST-LAST/TOTAL"; a total of * is -1.
+// contentRange parses "bytes FIRST-LAST/TOTAL"; a total of * is -1.
 func contentRange(s string) (first, total int64, ok bool) {
 	span, all, found := strings.Cut(strings.TrimPrefix(s, "bytes "), "/")
 	from, _, dashed := strings.Cut(span, "-")
@@ -140,7 +141,7 @@ func contentRange(s string) (first, total int64, ok bool) {
 	return first, total, err == nil
 }
 
-// redact leaves out what may be a secret in an address.
+// redact removes possible secrets from an address: user, query and fragment.
 func redact(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {

@@ -15,11 +15,11 @@ import (
 	"hostler/internal/fault"
 )
 
-// Import takes the file at path into the cache: a unified LXD image, or a
-// disk. It is kept under the reference as (os/release[/variant]); where that
-// is empty, under file:PATH#sha256=… . digest, where given, is the sha256 the
-// file must have. Errors: fault.Invalid for a file that is not a good image,
-// fault.NotFound when there is no such file.
+// Import copies the file at path into the cache: a unified LXD image, or a
+// disk. Its reference is as (os/release[/variant]), or file:PATH#sha256=… if as
+// is empty. digest, if set, is the required sha256 of the file. Errors:
+// fault.Invalid for a file that is not a valid image, fault.NotFound if the
+// file does not exist.
 func (c *Cache) Import(ctx context.Context, path, as, digest string, progress Progress) (Artifact, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -74,7 +74,8 @@ func (c *Cache) Import(ctx context.Context, path, as, digest string, progress Pr
 	return c.admit(ctx, r, format, sourceLocal, p)
 }
 
-// notImported makes a sentence of what says only what a source lacks.
+// notImported completes a source's fault.NotFound, which only says e.g. "has no
+// file X", to a sentence.
 func notImported(err error) error {
 	if fault.Is(err, fault.NotFound) {
 		return fault.New(fault.NotFound, "cannot import the image: this host %w", err)
@@ -91,8 +92,8 @@ func (s fileSource) fetch(ctx context.Context, j job) (product, error) {
 	return s.c.copyIn(ctx, j.ref.Location, j.ref.Digest, j)
 }
 
-// copyIn copies a file of the host into the work folder: what is checked must
-// be what is used, and the original may change at any time.
+// copyIn copies a file of the host into the work directory, because the
+// original may change between the check and the use.
 func (c *Cache) copyIn(ctx context.Context, path, digest string, j job) (product, error) {
 	in, err := openRegular(path)
 	if err != nil {
@@ -115,7 +116,7 @@ func (c *Cache) copyIn(ctx context.Context, path, digest string, j job) (product
 	if err != nil {
 		return product{}, err
 	}
-	// One byte more than the size says would mean that it is growing.
+	// Bytes appended after Stat are left out.
 	_, err = io.Copy(out, io.LimitReader(&ctxReader{ctx, in}, info.Size()))
 	if err := errors.Join(err, out.Close()); err != nil {
 		return product{}, fmt.Errorf("cannot copy %s: %w", path, err)
@@ -123,8 +124,8 @@ func (c *Cache) copyIn(ctx context.Context, path, digest string, j job) (product
 	return product{paths: []string{target}, digest: digest}, nil
 }
 
-// openRegular opens a file to read. Anything but a regular one, e.g. a fifo,
-// which would never be opened, is fault.Invalid.
+// openRegular opens a file for reading. Any file but a regular file, e.g. a
+// fifo, whose opening would block for ever, is fault.Invalid.
 func openRegular(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -148,7 +149,7 @@ func openError(path string, err error) error {
 	return fmt.Errorf("cannot read %s: %w", path, err)
 }
 
-// sniffFormat tells a disk from an LXD image by its first bytes.
+// sniffFormat distinguishes a disk from an LXD image by its first bytes.
 func sniffFormat(path string) (Format, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// flights lets concurrent callers that want the same thing share one piece of
-// work. The work goes on as long as one of them still waits.
+// flights lets concurrent callers with the same key share the work. The work
+// continues as long as at least one caller waits.
 type flights struct {
 	log *slog.Logger
 	mu  sync.Mutex
@@ -34,8 +34,8 @@ type flight struct {
 	err    error
 }
 
-// do runs work under the key, or joins it where it is already running. Every
-// caller gets the progress from then on, beginning with the last report.
+// do runs work under the key, or joins running work of that key. Every caller
+// receives the further progress, beginning with the last report.
 func (fs *flights) do(ctx context.Context, key string, progress Progress, work func(context.Context, Progress) (Artifact, error)) (Artifact, error) {
 	if err := ctx.Err(); err != nil {
 		return Artifact{}, err
@@ -56,7 +56,7 @@ func (fs *flights) do(ctx context.Context, key string, progress Progress, work f
 	fs.mu.Unlock()
 	leave := f.listen(progress)
 	defer leave()
-	if first { // it listens already, and so misses nothing
+	if first { // it listens already, so it misses no report
 		go fs.run(workCtx, key, f, work)
 	}
 
@@ -69,19 +69,20 @@ func (fs *flights) do(ctx context.Context, key string, progress Progress, work f
 	f.waiting--
 	last := f.waiting == 0 && !f.landed
 	if last {
-		// Nobody may join work that is being cancelled.
+		// No caller may join work that is being cancelled.
 		delete(fs.all, key)
 		f.cancel()
 	}
 	fs.mu.Unlock()
 	if last {
-		// Its temporary files and processes are gone when Ensure returns.
+		// Ensure returns only after the work's temporary files and processes
+		// are removed.
 		<-f.done
 	}
 	return Artifact{}, ctx.Err()
 }
 
-// run does the work of a flight and lets it land.
+// run does the work of a flight and wakes its callers.
 func (fs *flights) run(ctx context.Context, key string, f *flight, work func(context.Context, Progress) (Artifact, error)) {
 	f.result, f.err = fault.Guarded(fs.log, "an image", func() (Artifact, error) { return work(ctx, f.report) })
 	f.cancel()

@@ -10,10 +10,10 @@ import (
 	"hostler/internal/near"
 )
 
-// Foresee says why an image cannot be had, as far as that can be known without
-// the network and without fetching: nil says only that nothing is known
-// against it. own are the names of the hypervisor's own images, nil for a
-// hypervisor that keeps none.
+// Foresee returns why an image is not available, as far as that is known
+// without the network and without fetching; nil means that no obstacle is
+// known. own are the names of the hypervisor's own images, nil for a hypervisor
+// without any.
 func (c *Cache) Foresee(ref string, format Format, own []string) error {
 	r, err := ParseRef(ref)
 	if err != nil {
@@ -48,8 +48,8 @@ func (c *Cache) Foresee(ref string, format Format, own []string) error {
 
 func (c *Cache) builds() bool { return slices.Contains(c.o.Sources, sourceBuild) }
 
-// absent is the error for an image by name that neither the cache nor the
-// hypervisor has and that cannot be built.
+// absent is the error for an image name that neither the cache nor the
+// hypervisor has and that no source can build.
 func (c *Cache) absent(r Ref, format Format, own []string) error {
 	where, can := "cache", "and images.sources names no other source"
 	if format == FormatLXD {
@@ -75,7 +75,8 @@ func (c *Cache) absent(r Ref, format Format, own []string) error {
 	return fault.New(fault.NotFound, "no image %q on this host (%s), %s%s", r.String(), where, can, meant(r.Name, known))
 }
 
-// meant is the end of a message about an unknown image.
+// meant is the suggestion at the end of a message about an unknown image, e.g.
+// "; did you mean debian/12?".
 func meant(name string, known []string) string {
 	if word := near.Word(name, known); word != "" {
 		return fmt.Sprintf("; did you mean %s?", word)

@@ -18,16 +18,16 @@ import (
 	"hostler/internal/fault"
 )
 
-// What stands in the cache's folder.
+// The directories in the cache.
 const (
 	blobsDir      = "blobs"      // files by their sha256
 	indexDir      = "index"      // one JSON file per reference and format
 	locksDir      = "locks"      // one lock file per reference and format
-	tmpDir        = "tmp"        // work under way
-	quarantineDir = "quarantine" // files whose content was not what it should be
+	tmpDir        = "tmp"        // unfinished work
+	quarantineDir = "quarantine" // files with a wrong digest
 )
 
-// entry is what the index says about one reference.
+// entry is the index entry of a reference.
 type entry struct {
 	Reference string    `json:"reference"`
 	Format    Format    `json:"format"`
@@ -37,13 +37,13 @@ type entry struct {
 	Created   time.Time `json:"created"`
 }
 
-// blob is one file of an image.
+// blob is a file of an image.
 type blob struct {
 	SHA256 string `json:"sha256"`
 	Size   int64  `json:"size"`
 }
 
-// key names a reference and format in file names.
+// key is the file name for a reference and format.
 func key(r Ref, format Format) string {
 	sum := sha256.Sum256([]byte(string(format) + "\n" + r.String()))
 	return hex.EncodeToString(sum[:16])
@@ -52,7 +52,7 @@ func key(r Ref, format Format) string {
 func (c *Cache) blobPath(sum string) string   { return filepath.Join(c.o.Dir, blobsDir, sum) }
 func (c *Cache) indexPath(name string) string { return filepath.Join(c.o.Dir, indexDir, name+".json") }
 
-// artifact is an entry as its users see it.
+// artifact converts an entry for the callers.
 func (c *Cache) artifact(e entry) Artifact {
 	a := Artifact{Reference: e.Reference, Digest: e.Digest, Format: e.Format, Created: e.Created}
 	for i, b := range e.Files {
@@ -66,8 +66,8 @@ func (c *Cache) artifact(e entry) Artifact {
 	return a
 }
 
-// readEntry reads one index file; a damaged one counts as absent, because
-// what it named can be had again.
+// readEntry reads an index file. A damaged file counts as absent, because its
+// image can be fetched again.
 func (c *Cache) readEntry(path string) (entry, error) {
 	var e entry
 	data, err := os.ReadFile(path)
@@ -123,8 +123,8 @@ func (c *Cache) entries() ([]entry, error) {
 	return all, nil
 }
 
-// lookup finds a verified artifact in the cache, or fault.NotFound. stale says
-// that its source should be asked for a newer one.
+// lookup returns a verified artifact from the cache, or fault.NotFound. stale
+// means that the source should be asked for a newer image.
 func (c *Cache) lookup(ctx context.Context, r Ref, format Format) (a Artifact, stale bool, err error) {
 	e, err := c.readEntry(c.indexPath(key(r, format)))
 	if fault.Is(err, fault.NotFound) && r.Digest != "" {
@@ -142,12 +142,12 @@ func (c *Cache) lookup(ctx context.Context, r Ref, format Format) (a Artifact, s
 		}
 		return Artifact{}, false, fault.New(fault.NotFound, "local had it, but %v", err)
 	}
-	// What a person imported, or pinned by its digest, does not age.
+	// Imported images and images pinned by digest do not age.
 	stale = c.o.Refresh > 0 && r.Digest == "" && e.Source != sourceLocal && c.o.Clock().Sub(e.Created) > c.o.Refresh
 	return c.artifact(e), stale, nil
 }
 
-// lookupDigest finds a pinned image that came under another reference.
+// lookupDigest finds a pinned image that was stored under another reference.
 func (c *Cache) lookupDigest(r Ref, format Format) (entry, error) {
 	all, err := c.entries()
 	if err != nil {
@@ -162,8 +162,8 @@ func (c *Cache) lookupDigest(r Ref, format Format) (entry, error) {
 	return entry{}, fault.New(fault.NotFound, "local has no such image")
 }
 
-// proveEntry verifies all files of an entry; when one is not what it was, it
-// goes into quarantine and the entry out of the index.
+// proveEntry verifies all files of an entry. It quarantines a damaged file and
+// removes the entry from the index.
 func (c *Cache) proveEntry(ctx context.Context, e entry) error {
 	for _, b := range e.Files {
 		err := c.proofs.prove(ctx, c.blobPath(b.SHA256), b)

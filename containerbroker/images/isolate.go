@@ -18,22 +18,21 @@ import (
 	"hostler/internal/run"
 )
 
-// The bounds of a process that scans, in bytes and in seconds of a processor.
-// The scan itself is bounded in what it keeps: see maxNames and the limits of
-// the formats. Go returns memory before the soft limit, the kernel refuses it at
-// the hard one.
+// The bounds of a scanning process, in bytes and in seconds of CPU time. The
+// scan's own data is bounded by maxNames and the limits of the formats. At the
+// soft limit Go returns memory; at the hard limit the kernel refuses more.
 const (
 	scanMemorySoft = 384 << 20
 	scanMemoryHard = 1 << 30
 	scanSeconds    = 30 * 60
 )
 
-// Scanner is Scan or what does the same elsewhere.
+// Scanner is Scan or an equivalent, e.g. in another process.
 type Scanner func(ctx context.Context, f *os.File, size int64, expect Expect) error
 
 // Isolated returns a Scanner that runs `PROGRAM ARGS... PART ARCH` for each
-// file, which is to call ScanAlone: whoever finds a hole in a decoder by an
-// image has a process of a user that owns nothing and can open no file.
+// file; the program must call ScanAlone. An image that exploits a decoder then
+// controls only a process whose user owns nothing and which can open no file.
 func Isolated(runner run.Runner, program string, args ...string) Scanner {
 	return func(ctx context.Context, f *os.File, _ int64, expect Expect) error {
 		result, err := runner.Run(ctx, run.Command{
@@ -54,15 +53,16 @@ func Isolated(runner run.Runner, program string, args ...string) Scanner {
 		if err != nil && !errors.As(err, &exit) {
 			return fmt.Errorf("cannot start what reads images: %w", err)
 		}
-		// Damaged input must not end what reads it: it is no image to use.
+		// Damaged input must not crash the scanner, so a crash refuses the
+		// image.
 		return refuse("what reads it ended without an answer (%s)", ending(exit))
 	}
 }
 
-// maxAnswer bounds, in bytes, the sentence that a process answers.
+// maxAnswer bounds the process's answer, in bytes.
 const maxAnswer = 2048
 
-// ending says how a process ended.
+// ending describes how a process ended.
 func ending(exit *run.ExitError) string {
 	switch {
 	case exit == nil:
@@ -73,15 +73,15 @@ func ending(exit *run.ExitError) string {
 	return fmt.Sprintf("exit status %d", exit.Code)
 }
 
-// answer is what a process that scans writes to its output.
+// answer is the output of a scanning process.
 type answer struct {
 	Done    bool   `json:"done"`
 	Message string `json:"message,omitempty"` // why the image is refused
 }
 
 // ScanAlone scans the file in stdin as a process of its own and writes the
-// answer to out. First it gives up all that it may: opening files, TCP, new
-// privileges, being traced, and memory beyond a bound.
+// answer to out. First it gives up its rights to open files, use TCP, gain
+// privileges and be traced, and limits its memory.
 func ScanAlone(ctx context.Context, stdin *os.File, out io.Writer, part Part, arch string) error {
 	if err := confine(); err != nil {
 		return fmt.Errorf("cannot confine this process: %w", err)
@@ -109,12 +109,13 @@ func confine() error {
 		}
 	}
 	debug.SetMemoryLimit(scanMemorySoft)
-	// Sets no_new_privs too. An older kernel does as much of it as it can.
+	// Restrict also sets no_new_privs. On an older kernel it restricts as much
+	// as that kernel supports.
 	return landlock.V8.BestEffort().Restrict()
 }
 
-// Confines says whether this host's kernel has Landlock, which keeps the
-// process that scans from opening files.
+// Confines reports whether this host's kernel has Landlock, which keeps the
+// scanning process from opening files.
 func Confines() bool {
 	version, err := landlocksys.LandlockGetABIVersion()
 	return err == nil && version > 0

@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockPoll is how often a lock that another process holds is tried: flock
-// cannot be waited for and cancelled at once.
+// lockPoll is the interval for retrying a lock that another process holds: a
+// blocking flock cannot be cancelled.
 const lockPoll = 100 * time.Millisecond
 
-// lock takes the lock of one reference against other processes, until the
-// returned function is called. Lock files are never removed: whoever holds
-// one by its name must hold the one that others will open.
+// lock locks a reference against other processes until the returned function is
+// called. Lock files are never removed: after a removal, two processes could
+// hold locks on different files of the same name.
 func (c *Cache) lock(ctx context.Context, name string, report Progress) (func(), error) {
 	return flock(ctx, filepath.Join(c.o.Dir, locksDir, name), func() {
 		if report != nil {
@@ -25,7 +25,7 @@ func (c *Cache) lock(ctx context.Context, name string, report Progress) (func(),
 	})
 }
 
-// lockBlobs guards the step between files and index; it is held for moments.
+// lockBlobs guards the changes of files and index; it is held only briefly.
 func (c *Cache) lockBlobs() (func(), error) {
 	return flock(context.Background(), filepath.Join(c.o.Dir, locksDir, "blobs"), func() {})
 }

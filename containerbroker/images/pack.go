@@ -16,7 +16,7 @@ import (
 	"hostler/internal/run"
 )
 
-// imageInfo is what an image says about itself.
+// imageInfo is an image's metadata.
 type imageInfo struct {
 	arch, os, release, description string
 	epoch                          time.Time
@@ -24,8 +24,9 @@ type imageInfo struct {
 	seed bool
 }
 
-// pack turns a root folder into the pair that LXD takes: a metadata tar and a
-// squashfs, which unpacks on all processors where a tar does on one.
+// pack turns a root directory into the pair of files that LXD imports: a
+// metadata tar and a squashfs. A squashfs unpacks on all processors, a tar on
+// one.
 func (c *Cache) pack(ctx context.Context, work, root string, info imageInfo) (product, error) {
 	meta, rootfs := filepath.Join(work, "metadata.tar"), filepath.Join(work, "rootfs.squashfs")
 	if err := writeMetadata(meta, info); err != nil {
@@ -35,7 +36,7 @@ func (c *Cache) pack(ctx context.Context, work, root string, info imageInfo) (pr
 		Path: paths.Mksquashfs, Dir: work, Timeout: buildTimeout,
 		Args: []string{
 			root, rootfs, "-comp", "zstd", "-Xcompression-level", squashLevel, "-noappend", "-no-progress", "-quiet",
-			// POSIX ACLs cannot be held by a squashfs; systemd makes its own anew.
+			// squashfs cannot store POSIX ACLs; systemd creates its own again.
 			"-xattrs",
 		},
 		Env: []string{"SOURCE_DATE_EPOCH=" + strconv.FormatInt(info.epoch.Unix(), 10)},
@@ -46,16 +47,16 @@ func (c *Cache) pack(ctx context.Context, work, root string, info imageInfo) (pr
 	return product{paths: []string{meta, rootfs}}, nil
 }
 
-// squashLevel of zstd packs as fast as the lowest and unpacks no slower; see
-// docs/decisions/0003-images.md.
+// squashLevel is the zstd level. It packs as fast as the lowest and unpacks no
+// slower; see docs/decisions/0003-images.md.
 const squashLevel = "3"
 
-// seedDir is where cloud-init's NoCloud source looks for its files.
+// seedDir is where cloud-init's NoCloud datasource looks for its files.
 const seedDir = "/var/lib/cloud/seed/nocloud-net/"
 
-// templatesOf says which templates an image has and when LXD fills them.
+// templatesOf returns an image's templates and when LXD fills them.
 func templatesOf(info imageInfo) (targets map[string]template, files []string) {
-	// Without these, the name of the host that built it stays in the image.
+	// Without these, the image keeps the name of the host that built it.
 	made := []string{"create", "copy"}
 	targets = map[string]template{
 		"/etc/hostname": {When: made, Template: "hostname.tpl"},
@@ -64,7 +65,7 @@ func templatesOf(info imageInfo) (targets map[string]template, files []string) {
 	files = []string{"debian/files/hostname.tpl", "debian/files/hosts.tpl"}
 	if info.seed {
 		for _, name := range []string{"meta-data", "network-config", "user-data", "vendor-data"} {
-			// At every start, so that changed settings are seen.
+			// Filled at every start, so that changed settings take effect.
 			targets[seedDir+name] = template{When: []string{"create", "copy", "start"}, Template: name + ".tpl"}
 			files = append(files, "debian/seed/"+name+".tpl")
 		}

@@ -9,25 +9,26 @@ import (
 	"hostler/internal/fault"
 )
 
-// Kind says how a reference names its image.
+// Kind is the form of a reference.
 type Kind string
 
 // The kinds of reference.
 const (
-	// KindName is os/release[/variant], asked of the configured sources.
+	// KindName is os/release[/variant], e.g. debian/12, looked up in the
+	// configured sources.
 	KindName Kind = "name"
 	// KindFile is file:/path#sha256=HEX, a file of this host.
 	KindFile Kind = "file"
 	// KindHTTPS is https://host/path#sha256=HEX.
 	KindHTTPS Kind = "https"
-	// KindLXD is lxd:ALIAS, an alias that the LXD daemon itself keeps.
+	// KindLXD is lxd:ALIAS, an alias in the LXD daemon's own store.
 	KindLXD Kind = "lxd"
-	// KindSimplestreams is simplestreams:SERVER/ALIAS, where ALIAS is an alias of
-	// a product there, such as debian/12.
+	// KindSimplestreams is simplestreams:SERVER/ALIAS, where ALIAS is an alias
+	// of a product there, such as debian/12.
 	KindSimplestreams Kind = "simplestreams"
 )
 
-// Ref is a parsed image reference. String gives back what was parsed.
+// Ref is a parsed image reference. String returns the original text.
 type Ref struct {
 	Kind Kind
 	// Name is os/release[/variant], or the alias on a simplestreams server.
@@ -51,7 +52,7 @@ var (
 	digestPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
 )
 
-// ParseRef reads an image reference. Its errors are fault.Invalid.
+// ParseRef parses an image reference. Its errors are fault.Invalid.
 func ParseRef(s string) (Ref, error) {
 	bad := func(why string) (Ref, error) {
 		return Ref{}, fault.New(fault.Invalid, "cannot use image %q: %s", clip(s), why)
@@ -123,7 +124,7 @@ func (r Ref) String() string {
 	}
 }
 
-// cutDigest takes #sha256=HEX off the end.
+// cutDigest splits #sha256=HEX off the end.
 func cutDigest(s string) (location, digest string, ok bool) {
 	location, fragment, _ := strings.Cut(s, "#")
 	digest, found := strings.CutPrefix(fragment, "sha256=")

@@ -10,15 +10,16 @@ import (
 	"hostler/internal/fault"
 )
 
-// The bounds of what is let in.
+// The bounds of accepted images.
 const (
 	// MaxSize is the largest image file in bytes.
 	MaxSize = 8 << 30
 	// MaxUnpacked is the most that an image may hold unpacked, in bytes.
 	MaxUnpacked = 32 << 30
-	// MaxEntries is the most files, folders, links and nodes in an image.
+	// MaxEntries is the largest number of files, directories, links and nodes
+	// in an image.
 	MaxEntries = 500_000
-	// MaxRatio is how many times its packed size an image may unpack to.
+	// MaxRatio is the largest ratio of unpacked to packed size.
 	MaxRatio = 100
 	// ratioGrace lets small archives of mostly zeros pass: tar itself pads.
 	ratioGrace = 4 << 20
@@ -26,7 +27,7 @@ const (
 	maxNames = 64 << 20
 )
 
-// Part says what a file is supposed to be.
+// Part is the role of a file in an image.
 type Part string
 
 // The parts.
@@ -37,18 +38,17 @@ const (
 	PartDisk     Part = "disk"     // qcow2, or raw with a boot sector
 )
 
-// Expect is what a scan holds a file against.
+// Expect holds the requirements that a scan checks.
 type Expect struct {
 	Part Part
-	// Arch is Debian's name of the architecture the image must be for; empty
-	// accepts any.
+	// Arch is the required architecture in Debian's terms; empty accepts any.
 	Arch string
 }
 
-// Scan reads a whole image file, without writing or running anything, and
-// refuses what could reach beyond the instance made from it or exhaust the
-// host. Every refusal is fault.Invalid and says why. It runs in the calling
-// process and is bounded in memory and in bytes read.
+// Scan reads a whole image file, without writing or running anything. It
+// refuses images that could reach beyond their instance or exhaust the host.
+// Every refusal is fault.Invalid and says why. Scan runs in the calling
+// process; its memory and the bytes read are bounded.
 func Scan(ctx context.Context, r io.ReaderAt, size int64, expect Expect) error {
 	if size > MaxSize {
 		return refuse("it has %d bytes, more than 8 GiB", size)
@@ -71,7 +71,7 @@ func refuse(format string, args ...any) error {
 	return fault.New(fault.Invalid, "the image is refused: "+format, args...)
 }
 
-// budget counts what an image unpacks to.
+// budget counts the unpacked entries, bytes and names of an image.
 type budget struct {
 	packed  int64
 	entries int
@@ -107,8 +107,8 @@ func (b *budget) grow(n int64) error {
 
 var qcow2Magic = []byte("QFI\xfb")
 
-// scanDisk checks a qcow2 header: no part of a disk may name another file.
-// The layout is that of QEMU's docs/interop/qcow2.txt.
+// scanDisk checks a qcow2 header: the disk must not refer to another file. The
+// layout is that of QEMU's docs/interop/qcow2.txt.
 func scanDisk(r io.ReaderAt, size int64) error {
 	head := make([]byte, 104)
 	if _, err := r.ReadAt(head, 0); err != nil && (err != io.EOF || size < 72) {
@@ -147,14 +147,14 @@ func scanDisk(r io.ReaderAt, size int64) error {
 	return nil
 }
 
-// foreignDisks are the first bytes of disks in formats that name other files
-// or were never asked for.
+// foreignDisks are the magic bytes of disk formats that can refer to other
+// files or that images never use.
 var foreignDisks = map[string]string{
 	"KDMV": "VMDK", "COWD": "VMDK", "# Di": "VMDK", "cone": "VHD", "vhdx": "VHDX", "<<< ": "VDI", "QED\x00": "QED", "LUKS": "LUKS",
 }
 
-// scanRaw takes what has a boot sector for a raw disk. It is read as one and
-// as nothing else, so that nothing on it can name another file.
+// scanRaw accepts a raw disk with a boot sector. Drivers attach it as raw only,
+// so that no content of it can name another file.
 func scanRaw(r io.ReaderAt, head []byte) error {
 	if name := foreignDisks[string(head[:4])]; name != "" {
 		return refuse("it is a %s disk, neither qcow2 nor raw", name)
@@ -165,14 +165,14 @@ func scanRaw(r io.ReaderAt, head []byte) error {
 	return nil
 }
 
-// bootable says that the first sector ends as that of a disk which boots.
+// bootable reports whether the first sector has the signature of a boot sector.
 func bootable(r io.ReaderAt) bool {
 	mark := make([]byte, 2)
 	_, err := r.ReadAt(mark, 510)
 	return err == nil && mark[0] == 0x55 && mark[1] == 0xaa
 }
 
-// clean wraps what a decoder says about damaged input.
+// clean turns a decoder's error about damaged input into a refusal.
 func clean(err error, what string) error {
 	if err == nil || fault.KindOf(err) == fault.Invalid {
 		return err

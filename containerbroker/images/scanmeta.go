@@ -10,8 +10,8 @@ import (
 	"hostler/internal/strictyaml"
 )
 
-// metadata is metadata.yaml of an LXD image; the keys are those of LXD's
-// documented image format.
+// metadata is metadata.yaml of an LXD image, with the keys of LXD's documented
+// image format.
 type metadata struct {
 	Architecture string              `yaml:"architecture"`
 	Created      int64               `yaml:"creation_date"`
@@ -20,7 +20,7 @@ type metadata struct {
 	Templates    map[string]template `yaml:"templates,omitempty"`
 }
 
-// template says when LXD fills which template file into which target.
+// template describes when LXD fills a template file and into which target.
 type template struct {
 	When       []string          `yaml:"when"`
 	CreateOnly bool              `yaml:"create_only"`
@@ -30,8 +30,8 @@ type template struct {
 
 var (
 	tplPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,63}\.tpl$`)
-	// tplTag finds the statements of LXD's template language; those that
-	// read files or loop are not among the allowed ones.
+	// tplTag finds the statements of LXD's template language. tplAllowed leaves
+	// out statements that read files or loop.
 	tplTag     = regexp.MustCompile(`\{%[-+]?\s*([A-Za-z_]*)`)
 	tplAllowed = []string{"if", "elif", "else", "endif"}
 	// templateTargets are the files that an image may have LXD write.
@@ -43,8 +43,7 @@ var (
 	templateTimes = []string{"create", "copy", "start"}
 )
 
-// lxdArchs maps Debian's names of architectures to the kernel's, which LXD
-// uses.
+// lxdArchs maps Debian's architecture names to the kernel's, which LXD uses.
 var lxdArchs = map[string]string{
 	"amd64": "x86_64", "arm64": "aarch64", "armhf": "armv7l", "i386": "i686",
 	"ppc64el": "ppc64le", "s390x": "s390x", "riscv64": "riscv64",
@@ -90,8 +89,8 @@ func document(h *tar.Header, name string, body io.Reader) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(body, maxDocument))
 }
 
-// parseMetadata reads metadata.yaml strictly: known keys, each once, and
-// nothing that a second parser could read differently.
+// parseMetadata parses metadata.yaml strictly: known keys, each once, and no
+// content that a second parser could read differently.
 func parseMetadata(data []byte) (*metadata, error) {
 	var m metadata
 	if err := strictyaml.Unmarshal(data, &m); err != nil {
@@ -113,7 +112,7 @@ func parseMetadata(data []byte) (*metadata, error) {
 	return &m, nil
 }
 
-// finish checks what can only be known at the end.
+// finish makes the checks that need the whole archive.
 func (w *tarWalk) finish() error {
 	if w.metadata == nil {
 		return refuse("it has no metadata.yaml")

@@ -10,8 +10,8 @@ import (
 
 var squashfsMagic = []byte("hsqs")
 
-// superblock is the head of a squashfs 4.0 file, little-endian, as the
-// kernel's include/linux documentation of the format lays it out.
+// superblock is the header of a squashfs 4.0 file, little-endian, as in the
+// kernel's documentation of the format.
 type superblock struct {
 	Magic, Inodes, Modified, BlockSize, Fragments                                   uint32
 	Compression, BlockLog, Flags, IDs, Major, Minor                                 uint16
@@ -20,13 +20,13 @@ type superblock struct {
 
 const (
 	superblockSize = 96
-	// maxTail is what may follow the filesystem as padding, in bytes.
+	// maxTail bounds the padding after the filesystem, in bytes.
 	maxTail = 1 << 20
-	// maxPath is the longest path of a file inside an image, in bytes.
+	// maxPath is the longest path of a file in an image, in bytes.
 	maxPath = 4096
 )
 
-// The kinds of inode; the extended ones are 7 higher.
+// The kinds of inode; the extended kinds are 7 higher.
 const (
 	squashDir     = 1
 	squashFile    = 2
@@ -34,17 +34,17 @@ const (
 	squashKinds   = 7
 )
 
-// squashWalk goes through every folder of a squashfs. Only the inode and
-// directory tables are read, never the content of files.
+// squashWalk visits every directory of a squashfs. It reads only the inode and
+// directory tables, never the content of files.
 type squashWalk struct {
 	budget
 	blocks squashBlocks
 	sb     superblock
-	seen   map[uint64]bool // inodes met so far
+	seen   map[uint64]bool // inodes visited so far
 	todo   []squashFolder
 }
 
-// squashFolder is a folder still to be read.
+// squashFolder is a directory still to be read.
 type squashFolder struct {
 	block, offset, size int64
 	path                int // bytes of its path
@@ -111,8 +111,8 @@ func readSuperblock(r io.ReaderAt, size int64) (superblock, error) {
 	return sb, nil
 }
 
-// inode checks one inode, found under an entry of the given kind, and adds it
-// to what is to do where it is a folder.
+// inode checks an inode, whose entry has the given kind, and appends a
+// directory to w.todo.
 func (w *squashWalk) inode(ref uint64, kind uint16, path int) error {
 	if w.seen[ref] {
 		if kind == squashDir {
@@ -168,7 +168,7 @@ func (w *squashWalk) inode(ref uint64, kind uint16, path int) error {
 	return nil
 }
 
-// folder reads the entries of one folder.
+// folder reads the entries of a directory.
 func (w *squashWalk) folder(f squashFolder) error {
 	// Sizes count three bytes for . and .., which are not stored.
 	left := f.size - 3
@@ -214,8 +214,8 @@ func (w *squashWalk) folder(f squashFolder) error {
 	return nil
 }
 
-// name checks an entry's name and that it comes after the last one: what is
-// sorted has no name twice, and no link in front of a folder of its name.
+// name checks an entry's name and its order after the last name. Sorted entries
+// contain no name twice, and so no link with the name of a directory.
 func (w *squashWalk) name(name, last string, path int) error {
 	if err := w.entry(name); err != nil {
 		return err

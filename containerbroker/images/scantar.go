@@ -15,15 +15,16 @@ import (
 )
 
 const (
-	// maxWindow bounds a decompressor's memory in bytes; zstd -19 --long=27
-	// and xz -9 need no more.
+	// maxWindow bounds a decompressor's memory in bytes; zstd -19 --long=27 and
+	// xz -9 need no more.
 	maxWindow = 128 << 20
 	// maxDocument bounds metadata.yaml and each template, in bytes.
 	maxDocument = 64 << 10
 	maxTemplate = 64
 )
 
-// unpack returns the tar stream in r, by the magic bytes of its compression.
+// unpack returns the tar stream in r; it detects the compression by magic
+// bytes.
 func unpack(r io.ReaderAt, size int64) (io.Reader, func(), error) {
 	head := make([]byte, 512)
 	n, err := r.ReadAt(head, 0)
@@ -54,7 +55,7 @@ func unpack(r io.ReaderAt, size int64) (io.Reader, func(), error) {
 	return nil, nil, refuse("it is no tar, tar.gz, tar.xz or tar.zst")
 }
 
-// counting feeds every unpacked byte to the budget.
+// counting adds every unpacked byte to the budget.
 type counting struct {
 	ctx    context.Context
 	r      io.Reader
@@ -72,7 +73,7 @@ func (c *counting) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// tarWalk is what is known of the archive so far.
+// tarWalk is the state of an archive's scan.
 type tarWalk struct {
 	budget
 	expect   Expect
@@ -105,8 +106,7 @@ func scanTar(ctx context.Context, r io.ReaderAt, size int64, expect Expect) erro
 			return clean(err, "its tar is damaged")
 		}
 	}
-	// A second archive behind the first is read by some unpackers and not by
-	// others.
+	// Some unpackers would also read a second archive after the first.
 	if err := onlyZeros(in); err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -132,7 +132,7 @@ func onlyZeros(r io.Reader) error {
 	}
 }
 
-// take checks one entry.
+// take checks an entry.
 func (w *tarWalk) take(h *tar.Header, body io.Reader) error {
 	name, err := cleanName(h.Name)
 	if err != nil {
@@ -144,7 +144,8 @@ func (w *tarWalk) take(h *tar.Header, body io.Reader) error {
 	if h.Size < 0 || h.Size > MaxUnpacked {
 		return refuse("%q claims %d bytes", clip(name), h.Size)
 	}
-	// Holes cost an archive nothing and the disk, or the next archiver, a lot.
+	// A sparse file is tiny in the archive and can fill the disk, or the next
+	// archive.
 	if h.Typeflag == tar.TypeGNUSparse || h.PAXRecords["GNU.sparse.major"] != "" || h.PAXRecords["GNU.sparse.map"] != "" {
 		return refuse("%q is a sparse file", clip(name))
 	}
@@ -174,7 +175,7 @@ func (w *tarWalk) take(h *tar.Header, body io.Reader) error {
 	return refuse("%q has no place in it", clip(name))
 }
 
-// cleanName refuses names that mean different places to different readers.
+// cleanName refuses names that readers could resolve to different places.
 func cleanName(name string) (string, error) {
 	if name == "" || strings.ContainsRune(name, 0) {
 		return "", refuse("an entry has an empty or broken name")
@@ -193,8 +194,8 @@ func cleanName(name string) (string, error) {
 	return path.Clean(name), nil
 }
 
-// throughLink refuses an entry whose folder is a link or a file of the same
-// archive: unpacking it could write anywhere.
+// throughLink refuses an entry below a link or file of the same archive:
+// unpacking it could write anywhere.
 func (w *tarWalk) throughLink(name string) error {
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
 		if kind, ok := w.seen[dir]; ok && kind != tar.TypeDir {
@@ -211,8 +212,8 @@ func (w *tarWalk) mustBe(h *tar.Header, name string, kind byte) error {
 	return nil
 }
 
-// takeRootfs lets everything a system needs lie in the rootfs; only a hard
-// link could reach out of it.
+// takeRootfs accepts every kind of file that a system needs; only a hard link
+// could point out of the rootfs.
 func (w *tarWalk) takeRootfs(h *tar.Header, name string) error {
 	switch h.Typeflag {
 	case tar.TypeReg, tar.TypeDir, tar.TypeSymlink, tar.TypeChar, tar.TypeBlock, tar.TypeFifo:

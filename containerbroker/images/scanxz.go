@@ -10,15 +10,14 @@ import (
 	"github.com/ulikunitz/xz/lzma"
 )
 
-// xzReader unpacks the one stream of an .xz file (xz-file-format.txt 1.2).
-// The library's own reader takes as much memory as a block asks for, up to
-// 4 GiB; here every block must stay below maxWindow. The checksums over the
-// unpacked data are left to whoever unpacks for real: the file's sha256 has
-// been compared already.
+// xzReader unpacks an .xz file with a single stream (xz-file-format.txt 1.2).
+// The library's own reader allocates as much memory as a block asks for, up to
+// 4 GiB; xzReader refuses blocks above maxWindow. It skips the checksums of the
+// unpacked data, because the file's sha256 was compared before.
 type xzReader struct {
 	r     *bufio.Reader
-	count int64 // bytes of the current block taken from r
-	check int   // bytes of the checksum behind each block
+	count int64 // bytes of the current block read from r
+	check int   // bytes of the checksum after each block
 	block io.Reader
 	err   error
 }
@@ -121,7 +120,7 @@ func (x *xzReader) close() error {
 	return unexpected(err)
 }
 
-// finish reads the index and the footer; nothing may follow.
+// finish reads the index and the footer; no bytes may follow.
 func (x *xzReader) finish() error {
 	size := int64(1)
 	number := func() (uint64, error) {
@@ -146,7 +145,7 @@ func (x *xzReader) finish() error {
 	return io.EOF
 }
 
-// blockBytes counts what a block takes.
+// blockBytes counts the bytes of a block.
 type blockBytes struct{ x *xzReader }
 
 func (b blockBytes) Read(p []byte) (int, error) {

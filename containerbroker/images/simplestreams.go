@@ -65,7 +65,7 @@ type chosen struct {
 	digest       string
 }
 
-// maxStreamFile bounds index and product files in bytes.
+// maxStreamFile bounds index and product files, in bytes.
 const maxStreamFile = 32 << 20
 
 func (s streamSource) fetch(ctx context.Context, j job) (product, error) {
@@ -152,7 +152,7 @@ func (s streamSource) take(ctx context.Context, j job, pick chosen) (product, er
 	return p, nil
 }
 
-// resolve keeps a server's paths on that server.
+// resolve refuses paths that leave the server.
 func (s streamSource) resolve(name string) (string, error) {
 	if name == "" || path.IsAbs(name) || path.Clean(name) != name || name == ".." || strings.HasPrefix(name, "../") || strings.ContainsAny(name, "?#:\\") {
 		return "", fault.New(fault.Invalid, "the server names the impossible path %q", clip(name))
@@ -160,7 +160,7 @@ func (s streamSource) resolve(name string) (string, error) {
 	return s.base.JoinPath(name).String(), nil
 }
 
-// read downloads and decodes one JSON file.
+// read downloads and decodes a JSON file.
 func (s streamSource) read(ctx context.Context, name string, j job, into any) error {
 	address, err := s.resolve(name)
 	if err != nil {

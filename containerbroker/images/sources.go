@@ -25,33 +25,33 @@ const (
 	sourceStreams = "simplestreams:" // followed by the server's name
 )
 
-// source is somewhere an image can come from.
+// source is a place from which images come.
 type source interface {
 	name() string
-	// fetch puts the image's files into j.work. It returns fault.NotFound,
-	// saying why, when it does not have the image.
+	// fetch puts the image's files into j.work. If the source does not have the
+	// image, it returns fault.NotFound with the reason.
 	fetch(ctx context.Context, j job) (product, error)
 }
 
-// job is one image wanted from one source.
+// job is a request for an image from a source.
 type job struct {
 	ref    Ref
 	format Format
-	work   string // a folder for it alone
+	work   string // a directory for the job alone
 	report Progress
 }
 
-// product is what a source made: one file, or metadata and rootfs.
+// product is a source's result: a single file, or metadata and rootfs.
 type product struct {
 	paths []string
-	// digest is what the whole must have, where that is known.
+	// digest is the required digest of the whole image, if known.
 	digest string
-	// computed: the reference has its digest from the file itself, and nobody
-	// is to read it in an error before the file is found to be an image.
+	// computed: the reference's digest was computed from the file itself.
+	// Errors must not show it before the file proves to be an image.
 	computed bool
 }
 
-// openSources reads the configured list.
+// openSources creates the configured sources.
 func (c *Cache) openSources() error {
 	for _, name := range c.o.Sources {
 		switch {
@@ -72,8 +72,8 @@ func (c *Cache) openSources() error {
 	return nil
 }
 
-// localSource stands for the place at which a hypervisor's own images are
-// asked for. The cache was looked into before all sources.
+// localSource marks the place in the order where the hypervisor's own images
+// are asked for. The cache is searched before all sources.
 type localSource struct{}
 
 func (localSource) name() string { return sourceLocal }
@@ -82,7 +82,7 @@ func (localSource) fetch(context.Context, job) (product, error) {
 	return product{}, fault.New(fault.NotFound, "has no such image")
 }
 
-// streams is a configured server as a source.
+// streams returns a configured server as a source.
 func (c *Cache) streams(name string) (source, error) {
 	address, ok := c.o.Servers[name]
 	if !ok {
@@ -95,7 +95,7 @@ func (c *Cache) streams(name string) (source, error) {
 	return streamSource{c: c, server: name, base: u}, nil
 }
 
-// ask goes through the sources that may have r, in order. own may be nil.
+// ask tries the sources that may have r, in order. own may be nil.
 func (c *Cache) ask(ctx context.Context, r Ref, format Format, own Own, report Progress) (Artifact, error) {
 	candidates := c.sources
 	switch r.Kind {
@@ -136,7 +136,7 @@ func (c *Cache) ask(ctx context.Context, r Ref, format Format, own Own, report P
 		failed = append(failed, fmt.Errorf("%s: %w", s.name(), err))
 	}
 	if len(failed) > 0 {
-		// Worth trying again as long as one source may come round.
+		// The error is transient if any source may recover.
 		kind := fault.KindOf(failed[0])
 		if slices.ContainsFunc(failed, func(err error) bool { return fault.KindOf(err) == fault.Transient }) {
 			kind = fault.Transient
@@ -149,7 +149,7 @@ func (c *Cache) ask(ctx context.Context, r Ref, format Format, own Own, report P
 	return Artifact{}, fault.New(fault.NotFound, "cannot find image %s: %s", r, strings.Join(why, "; "))
 }
 
-// obtain takes r from one source, checks what came and keeps it.
+// obtain fetches r from a source, checks the result and keeps it.
 func (c *Cache) obtain(ctx context.Context, s source, r Ref, format Format, report Progress) (Artifact, error) {
 	work, done, err := c.workDir(ctx)
 	if err != nil {
@@ -170,7 +170,7 @@ func (c *Cache) obtain(ctx context.Context, s source, r Ref, format Format, repo
 	return a, nil
 }
 
-// admit is the gate: nothing enters the cache but through it.
+// admit checks and keeps a product; every file of the cache passes through it.
 func (c *Cache) admit(ctx context.Context, r Ref, format Format, from string, p product) (Artifact, error) {
 	e := entry{Reference: r.String(), Format: format, Source: from, Created: c.o.Clock().UTC()}
 	whole := sha256.New()
@@ -183,7 +183,8 @@ func (c *Cache) admit(ctx context.Context, r Ref, format Format, from string, p 
 	}
 	e.Digest = hex.EncodeToString(whole.Sum(nil))
 	if p.digest != "" && p.digest != e.Digest {
-		// That of the file is kept back: the file may be any, e.g. /etc/shadow.
+		// The error leaves out the file's digest: the file may be secret, e.g.
+		// /etc/shadow.
 		return Artifact{}, fault.New(fault.Invalid, "cannot use image %s: the file has another sha256; `sha256sum FILE` prints it", r)
 	}
 	name := r.String()
@@ -218,7 +219,7 @@ func (c *Cache) scanFile(ctx context.Context, path string, part Part) error {
 	return c.o.Scan(ctx, f, info.Size(), Expect{Part: part, Arch: c.o.Arch})
 }
 
-// hashInto hashes one file for itself and into the hash of the whole.
+// hashInto hashes a file for itself and into the hash of the whole.
 func hashInto(ctx context.Context, path string, whole io.Writer) (blob, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	// squashMeta is the size of a metadata block, unpacked.
+	// squashMeta is the unpacked size of a metadata block, in bytes.
 	squashMeta = 8 << 10
 	// maxSquashMeta bounds the metadata kept in memory, in bytes.
 	maxSquashMeta = 128 << 20
 )
 
-// squashBlocks reads the metadata blocks of a squashfs, each once.
+// squashBlocks reads and caches the metadata blocks of a squashfs.
 type squashBlocks struct {
 	r      io.ReaderAt
 	end    int64
@@ -29,7 +29,7 @@ type squashBlocks struct {
 
 type squashBlock struct {
 	data []byte
-	next int64 // where the block behind it begins
+	next int64 // offset of the following block
 }
 
 var errOutside = errors.New("it points outside")
@@ -54,7 +54,7 @@ func (b *squashBlocks) block(pos int64) (squashBlock, error) {
 	if _, err := b.r.ReadAt(data, pos+2); err != nil {
 		return squashBlock{}, err
 	}
-	if word&0x8000 == 0 { // the bit says that it is not packed
+	if word&0x8000 == 0 { // the bit marks an unpacked block
 		var err error
 		if data, err = b.unpack(data); err != nil {
 			return squashBlock{}, err
@@ -71,7 +71,7 @@ func (b *squashBlocks) block(pos int64) (squashBlock, error) {
 	return k, nil
 }
 
-// squashCursor reads on from a place in a chain of metadata blocks.
+// squashCursor reads from a position in a chain of metadata blocks.
 type squashCursor struct {
 	b           *squashBlocks
 	pos, offset int64
@@ -103,8 +103,8 @@ func (c *squashCursor) take(n int) ([]byte, error) {
 	return out, nil
 }
 
-// squashUnpacker unpacks one metadata block, whose unpacked size is known to
-// be small. lzma, lzo and lz4 are not read here and so not let in.
+// squashUnpacker returns the unpacker of metadata blocks, whose unpacked size
+// is bounded. Images with lzma, lzo and lz4 are refused.
 func squashUnpacker(compression uint16) (func([]byte) ([]byte, error), error) {
 	few := func(r io.Reader) ([]byte, error) { return io.ReadAll(io.LimitReader(r, squashMeta+1)) }
 	switch compression {

@@ -17,7 +17,7 @@ import (
 	"hostler/internal/fault"
 )
 
-// transfer is one file on its way.
+// transfer is the download of a file.
 type transfer struct {
 	c       *Cache
 	url     string
@@ -25,14 +25,14 @@ type transfer struct {
 	have    int64 // bytes in file
 	size    int64 // expected, -1 unknown
 	most    int64
-	version string // ETag or Last-Modified of what is in file
+	version string // ETag or Last-Modified of the bytes in file
 	report  Progress
 	shown   int // last percentage
 	hit     bool
 }
 
-// run makes attempts until the file is whole, an error is final, or as many as
-// are allowed in a row got no further.
+// run makes attempts until the file is complete, an error is final, or too many
+// consecutive attempts made no progress.
 func (t *transfer) run(ctx context.Context) error {
 	o := t.c.o.Downloads
 	delay := o.Delay
@@ -48,7 +48,8 @@ func (t *transfer) run(ctx context.Context) error {
 		if fault.KindOf(err) != fault.Transient || errors.Is(err, errHopeless) {
 			return err
 		}
-		// A server that breaks off after every few bytes would be asked for ever.
+		// Attempts with a few bytes each do not count as progress: such a
+		// server would otherwise be asked for ever.
 		if t.have-before > o.enough() {
 			tries, delay = 1, o.Delay
 		} else if tries++; tries > o.Tries {
@@ -65,7 +66,7 @@ func (t *transfer) run(ctx context.Context) error {
 	}
 }
 
-// attempt makes one request and reads as far as it gets.
+// attempt makes a request and reads until the body ends or fails.
 func (t *transfer) attempt(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -80,11 +81,11 @@ func (t *transfer) attempt(ctx context.Context) error {
 	if req.URL.Scheme != "https" {
 		return fault.New(fault.Invalid, "only https is used")
 	}
-	// Without this the transport would unpack behind our back, and sizes and
-	// ranges would be those of something else.
+	// Otherwise net/http would decompress transparently, and sizes and ranges
+	// would not match the file.
 	req.Header.Set("Accept-Encoding", "identity")
 	if t.have > 0 && t.version == "" {
-		t.restart() // cannot prove that the rest belongs to what is here
+		t.restart() // no proof that the rest belongs to these bytes
 	}
 	if t.have > 0 {
 		req.Header.Set("Range", fmt.Sprintf("bytes=%d-", t.have))
@@ -101,7 +102,7 @@ func (t *transfer) attempt(ctx context.Context) error {
 	return t.why(ctx, t.copy(resp.Body, func() { stalled.Reset(stall) }))
 }
 
-// why prefers the reason for which we ended a request to what net/http says.
+// why prefers our own reason for ending a request to the error of net/http.
 func (t *transfer) why(ctx context.Context, err error) error {
 	if err != nil && ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -113,7 +114,7 @@ func (t *transfer) why(ctx context.Context, err error) error {
 	return err
 }
 
-// begin reads an answer's head.
+// begin checks the header of a response.
 func (t *transfer) begin(resp *http.Response) error {
 	switch resp.StatusCode {
 	case http.StatusOK:
@@ -154,12 +155,13 @@ func (t *transfer) begin(resp *http.Response) error {
 	return nil
 }
 
-// tooLarge says which bound the file exceeds.
+// tooLarge is the error for a file above the bound.
 func (t *transfer) tooLarge() error {
 	return fault.New(fault.Invalid, "it has more than %d bytes, which is too much", t.most)
 }
 
-// space fails for good when n more bytes do not fit: more of them do not help.
+// space returns a final error if n more bytes do not fit: a retry would not
+// help.
 func (t *transfer) space(n int64) error {
 	if err := t.c.needSpace(n); err != nil {
 		return fmt.Errorf("%w (%w)", err, errHopeless)
@@ -173,11 +175,11 @@ func (t *transfer) restart() {
 	_, _ = t.file.Seek(0, io.SeekStart)
 }
 
-// asked is how many bytes are written between two questions for space: less
-// than what stays free, so that other files of the agent keep theirs.
+// asked is the number of bytes between two checks of free space. It is below
+// spare, so that other files of the agent keep room.
 const asked = 8 << 20
 
-// copy reads a body to its end. alive is called whenever bytes came.
+// copy reads a body to its end. It calls alive after each read with bytes.
 func (t *transfer) copy(body io.Reader, alive func()) error {
 	buf := make([]byte, 256<<10)
 	o := t.c.o.Downloads
@@ -189,7 +191,8 @@ func (t *transfer) copy(body io.Reader, alive func()) error {
 			if t.have+int64(n) > t.most {
 				return t.tooLarge()
 			}
-			// Others write there too, also when the size was known beforehand.
+			// Other processes write to the filesystem too, so the check is
+			// repeated even if the size was known.
 			if room -= int64(n); room < 0 {
 				if err := t.space(asked); err != nil {
 					return err
@@ -218,7 +221,7 @@ func (t *transfer) copy(body io.Reader, alive func()) error {
 	}
 }
 
-// write adds what came to the file.
+// write appends the received bytes to the file.
 func (t *transfer) write(b []byte) error {
 	n, err := t.file.Write(b)
 	t.have += int64(n)
@@ -236,7 +239,7 @@ func (t *transfer) write(b []byte) error {
 	return nil
 }
 
-// tell reports each percent once.
+// tell reports each percentage once.
 func (t *transfer) tell() {
 	percent := -1
 	if t.size > 0 {

@@ -15,15 +15,15 @@ import (
 	"hostler/internal/paths"
 )
 
-// tempSuffix marks work under way; what bears it is never trusted later.
+// tempSuffix marks unfinished work; files with it are never trusted later.
 const tempSuffix = paths.TempSuffix
 
-// workDir makes a folder for one piece of work. The folder itself is locked
-// as long as it is in use, which is how another process tells live work from
-// what a killed one left behind.
+// workDir makes a directory for a job. The directory stays locked while it is
+// in use; so other processes can recognise abandoned directories of killed
+// processes.
 func (c *Cache) workDir(ctx context.Context) (string, func(), error) {
 	tmp := filepath.Join(c.o.Dir, tmpDir)
-	// Between making and locking a folder it looks abandoned.
+	// Before it is locked, a new directory looks abandoned.
 	unlock, err := flock(ctx, filepath.Join(c.o.Dir, locksDir, "tmp"), func() {})
 	if err != nil {
 		return "", nil, err
@@ -58,7 +58,7 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// removeLeftovers removes the work of processes that have ended.
+// removeLeftovers removes the work directories of processes that have ended.
 func (c *Cache) removeLeftovers() error {
 	unlock, err := flock(context.Background(), filepath.Join(c.o.Dir, locksDir, "tmp"), func() {})
 	if err != nil {
@@ -76,7 +76,7 @@ func (c *Cache) removeLeftovers() error {
 		}
 		held, err := lockDir(filepath.Join(tmp, e.Name()))
 		if err != nil {
-			continue // its owner lives
+			continue // its owner still runs
 		}
 		err = removeWork(filepath.Join(tmp, e.Name()))
 		_ = held.Close()
@@ -88,7 +88,7 @@ func (c *Cache) removeLeftovers() error {
 	return nil
 }
 
-// removeWork ends the processes that still work in dir and removes it.
+// removeWork kills the processes that still work in dir and removes it.
 func removeWork(dir string) error {
 	deadline := time.Now().Add(10 * time.Second)
 	for {
@@ -110,8 +110,8 @@ func removeWork(dir string) error {
 	return os.RemoveAll(dir)
 }
 
-// processesIn finds the processes whose root or working folder is dir or
-// lies beneath it. Builds start every program with its working folder there.
+// processesIn finds the processes whose root or working directory is dir or
+// below it. Builds start every program with its working directory there.
 func processesIn(proc, dir string) ([]int, error) {
 	entries, err := os.ReadDir(proc)
 	if err != nil {
@@ -134,10 +134,11 @@ func processesIn(proc, dir string) ([]int, error) {
 	return pids, nil
 }
 
-// spare is what stays free on the cache's filesystem whatever is fetched.
+// spare is the space that always stays free on the cache's filesystem, in
+// bytes.
 const spare = 64 << 20
 
-// needSpace fails when the filesystem of the cache cannot take n more bytes.
+// needSpace fails if the cache's filesystem cannot take n more bytes.
 func (c *Cache) needSpace(n int64) error {
 	var st unix.Statfs_t
 	if err := unix.Statfs(c.o.Dir, &st); err != nil {
@@ -145,7 +146,7 @@ func (c *Cache) needSpace(n int64) error {
 	}
 	free := int64(st.Bavail) * st.Bsize //nolint:gosec // no filesystem has 2^63 blocks
 	if free < n+spare {
-		// Transient: space may become free without anybody telling.
+		// Transient: space may become free without any event.
 		return fault.New(fault.Transient, "cannot keep the image: %d MiB are needed in %s and %d MiB are free", (n+spare)>>20, c.o.Dir, free>>20)
 	}
 	return nil

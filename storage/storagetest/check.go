@@ -21,7 +21,7 @@ func noError(t failer, err error) {
 	}
 }
 
-// value is the value of the only result, which must be no error.
+// value returns the value of the single result, which must not be an error.
 func value[T any](t *testing.T, results []storage.Result[T]) T {
 	t.Helper()
 	if len(results) != 1 {
@@ -38,7 +38,7 @@ func wantKind(t *testing.T, err error, kind fault.Kind) {
 	}
 }
 
-// wantBusy returns the holders that a busy error names.
+// wantBusy returns the holders of a BusyError.
 func wantBusy(t *testing.T, err error) []storage.Holder {
 	t.Helper()
 	var busy *storage.BusyError

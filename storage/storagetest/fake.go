@@ -13,7 +13,7 @@ import (
 	"hostler/storage"
 )
 
-// World is a host without devices, on which sources in memory work.
+// World is an in-memory host without devices, for the fake sources.
 type World struct {
 	mu          sync.Mutex
 	volumes     map[string]*storage.Volume
@@ -33,22 +33,23 @@ func NewWorld(room int64) *World {
 	}
 }
 
-// Fail lets f answer calls before they do anything: create, attach, detach,
-// destroy, grow, each for one id, and list with an empty one. nil ends that.
+// Fail makes f run before each call: create, attach, detach, destroy and grow
+// with an id, list with an empty id. A non-nil error of f fails the call.
+// Fail(nil) removes f.
 func (w *World) Fail(f func(call, id string) error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.fail = f
 }
 
-// Hold keeps what has that id in use until it is called without holders.
+// Hold keeps the object with that id busy until Hold is called without holders.
 func (w *World) Hold(id string, holders ...storage.Holder) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.holders[id] = holders
 }
 
-// Reboot takes all devices and mounts away.
+// Reboot removes all devices and mounts.
 func (w *World) Reboot() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -61,8 +62,7 @@ func (w *World) Reboot() {
 	clear(w.holders)
 }
 
-// Calls returns the changes that were asked for, as "call id", oldest first,
-// and forgets them.
+// Calls returns the calls since the last Calls, as "call id", oldest first.
 func (w *World) Calls() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -71,7 +71,7 @@ func (w *World) Calls() []string {
 	return calls
 }
 
-// String lists what there is, one line each.
+// String lists all objects, one line each.
 func (w *World) String() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -95,7 +95,7 @@ func (w *World) String() string {
 	return b.String()
 }
 
-// begin records a call on one object and lets a test fail it.
+// begin records a call on an object and lets a test fail it.
 func (w *World) begin(call string, r storage.Ref, namespace string) error {
 	w.calls = append(w.calls, call+" "+r.ID)
 	if w.fail != nil {
@@ -119,7 +119,7 @@ func (w *World) listing() error {
 	return w.fail("list", "")
 }
 
-// Volumes is a volume source in memory.
+// Volumes is a fake volume source.
 type Volumes struct {
 	w         *World
 	namespace string
@@ -133,7 +133,7 @@ var (
 // NewVolumes returns a source of volumes in a world.
 func NewVolumes(w *World, namespace string) *Volumes { return &Volumes{w: w, namespace: namespace} }
 
-// lookup returns the volume, nil when there is none.
+// lookup returns the volume, nil if there is none.
 func (s *Volumes) lookup(call string, r storage.Ref) (*storage.Volume, error) {
 	if err := s.w.begin(call, r, s.namespace); err != nil {
 		return nil, err

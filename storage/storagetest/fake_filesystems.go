@@ -9,8 +9,8 @@ import (
 	"hostler/storage"
 )
 
-// Filesystems is a filesystem source in memory: of filesystems on volumes, which
-// want a device of the world, or of filesystems that want none.
+// Filesystems is a fake filesystem source. If onVolumes is set, its filesystems
+// need a device of the world.
 type Filesystems struct {
 	w         *World
 	namespace string
@@ -23,7 +23,7 @@ var (
 )
 
 // NewFilesystems returns a source of filesystems in a world, on volumes or
-// not.
+// without devices.
 func NewFilesystems(w *World, namespace string, onVolumes bool) *Filesystems {
 	return &Filesystems{w: w, namespace: namespace, onVolumes: onVolumes}
 }

@@ -14,29 +14,30 @@ import (
 	"hostler/storage"
 )
 
-// FilesystemHarness is what the suite of filesystem sources needs.
-// Filesystems that it makes are removed again.
+// FilesystemHarness holds the inputs of the suite for filesystem sources. The
+// suite removes the filesystems that it makes.
 type FilesystemHarness struct {
-	// Source belongs to the agent of Namespace, Other to that of
-	// OtherNamespace; both work at the same place.
+	// Source belongs to the agent of Namespace, Other to the agent of
+	// OtherNamespace; both use the same directory.
 	Source, Other             storage.FilesystemSource
 	Namespace, OtherNamespace string
-	// Params returns the size, type and device for a new filesystem; Device
-	// is asked again before each attachment. Grow makes room for so much.
+	// Params returns size, type and device of a new filesystem. Device returns
+	// the device before each attachment. Grow makes room for a larger
+	// filesystem and returns its size.
 	Params func(t *testing.T, r storage.Ref) storage.FilesystemParams
 	Device func(t *testing.T, r storage.Ref) string
 	Grow   func(t *testing.T, r storage.Ref) (size int64)
-	// GrowsUnmounted says that this process may not grow a mounted one: it is
-	// fault.NeedsOperator, and grows when it is next attached.
+	// GrowsUnmounted: this process may not grow mounted filesystems. Growing is
+	// then fault.NeedsOperator and happens at the next attachment.
 	GrowsUnmounted bool
-	// Release takes what Params set up away again.
+	// Release reverts Params.
 	Release func(t *testing.T, r storage.Ref)
-	// Real says that attached filesystems are mounted; Kept, that their
-	// content outlives a detach.
+	// Real: attached filesystems are really mounted. Kept: their content
+	// outlives a detach.
 	Real, Kept bool
-	// Mounts is a folder in which to mount.
+	// Mounts is a directory for mount points.
 	Mounts string
-	// Use keeps a folder in use until the returned function is called.
+	// Use keeps a directory busy until the returned function is called.
 	Use func(t *testing.T, path string) (release func())
 }
 
@@ -45,7 +46,7 @@ type filesystemSuite struct {
 	next int
 }
 
-// RunFilesystems shows that a source keeps the contract of filesystems.
+// RunFilesystems tests that a source keeps the contract of filesystems.
 func RunFilesystems(t *testing.T, h FilesystemHarness) {
 	s := &filesystemSuite{FilesystemHarness: h}
 	t.Run("V10 Z25 create is idempotent", s.create)

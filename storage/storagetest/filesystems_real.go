@@ -28,7 +28,7 @@ func (s *filesystemSuite) notEmpty(t *testing.T) {
 	if got, _ := os.ReadFile(file); string(got) != "keep" {
 		t.Errorf("the file holds %q", got)
 	}
-	// Z25: once it is moved away all is well.
+	// Z25: the attachment succeeds once the file is removed.
 	noError(t, os.Remove(file))
 	s.mounted(t, r)
 }
@@ -71,7 +71,7 @@ func (s *filesystemSuite) options(t *testing.T) {
 		p := s.at(t, r, s.path(r), false)
 		p.Options = options
 		value(t, s.Source.Attach(t.Context(), []storage.FilesystemAttachParams{p}))
-		// What is mounted already stays as it is.
+		// The second Attach does not change the options of the mount.
 		if f := s.find(t, s.Source, r.ID); !slices.Equal(f.Options, []string{"noatime", "nosuid"}) {
 			t.Errorf("%v are told as %#v", options, f.Options)
 		}
@@ -91,7 +91,7 @@ func (s *filesystemSuite) foreignMount(t *testing.T) {
 	}
 	noError(t, unix.Unmount(s.path(r), 0))
 	s.mounted(t, r)
-	// One that covers ours is told of, and both stay.
+	// A foreign mount over ours is reported as busy, and both stay.
 	noError(t, unix.Mount("foreign", s.path(r), "tmpfs", 0, "size=1m"))
 	wantBusy(t, s.Source.Detach(t.Context(), []storage.DetachParams{{Ref: r, Path: s.path(r)}})[0])
 	noError(t, unix.Unmount(s.path(r), 0))
@@ -100,7 +100,7 @@ func (s *filesystemSuite) foreignMount(t *testing.T) {
 	}
 }
 
-// reboot takes the mounts away as the end of a host does.
+// reboot unmounts the filesystem, like the end of a host does.
 func (s *filesystemSuite) reboot(t *testing.T) {
 	r := s.made(t)
 	s.mounted(t, r)
@@ -197,8 +197,8 @@ func (s *filesystemSuite) force(t *testing.T) {
 	release()
 }
 
-// restricted attaches with options that would lift the restriction, and then
-// again what is mounted as an earlier version did, while it is in use.
+// restricted attaches with options that would lift the restriction. It then
+// lifts the restriction while the mount is in use, and attaches again.
 func (s *filesystemSuite) restricted(t *testing.T) {
 	r := s.made(t)
 	p := s.at(t, r, s.path(r), false)

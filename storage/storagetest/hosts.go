@@ -14,11 +14,11 @@ import (
 	"hostler/storage/mounts"
 )
 
-// Hosts are the types of host filesystems on which sources are shown.
+// Hosts are the types of host filesystems on which sources are tested.
 var Hosts = []string{"ext4", "xfs", "btrfs", "tmpfs"}
 
-// Dir is a folder for mounts: a daemon that copies the mount namespace while
-// a test runs lets go of what was mounted below it when the test does.
+// Dir is a shared directory for mounts: if a daemon copies the mount namespace
+// while a test runs, unmounts below it propagate to the daemon too.
 func Dir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -27,9 +27,9 @@ func Dir(t *testing.T) string {
 	return dir
 }
 
-// Host mounts a fresh filesystem of that type and at least that size, in
-// bytes, and returns its folder; it goes when the test ends. It is made by the
-// host's own tools, not by the code that is tested.
+// Host mounts a new filesystem of that type and at least that size, in bytes,
+// and returns its directory until the test ends. It uses the host's own tools,
+// not the tested code.
 func Host(t *testing.T, kind string, size int64) string {
 	t.Helper()
 	top := Dir(t)
@@ -38,7 +38,7 @@ func Host(t *testing.T, kind string, size int64) string {
 	if kind == "tmpfs" {
 		tool(t, "/bin/mount", "-t", "tmpfs", "-o", fmt.Sprintf("size=%d", size), "host", dir)
 	} else {
-		// The least that mkfs takes, and room for what a filesystem needs.
+		// At least the minimum of mkfs, including the filesystem's own tables.
 		size = max(size, map[string]int64{"xfs": 320 * MiB, "btrfs": 256 * MiB}[kind])
 		f, err := os.Create(image)
 		noError(t, err)
@@ -48,7 +48,7 @@ func Host(t *testing.T, kind string, size int64) string {
 		tool(t, "/bin/mount", "-o", "loop", image, dir)
 	}
 	t.Cleanup(func() {
-		// Whoever looks at the mount just now is gone soon.
+		// Short-lived users of the mount, e.g. udev, are waited for.
 		for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 			_, err := run.Host{}.Run(context.Background(), run.Command{Path: "/bin/umount", Args: []string{dir}})
 			if err == nil {

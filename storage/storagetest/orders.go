@@ -57,7 +57,7 @@ func (s *volumeSuite) concurrent(t *testing.T) {
 		refs = append(refs, s.ref(t))
 	}
 	var wg sync.WaitGroup
-	for range 3 { // each volume is worked on by three
+	for range 3 { // three goroutines work on each volume
 		for _, r := range refs {
 			wg.Go(func() {
 				if err := s.Source.Create(t.Context(), []storage.VolumeParams{{Ref: r, Size: MiB}})[0].Err; err != nil {

@@ -7,9 +7,9 @@ import (
 	"hostler/storage"
 )
 
-// testRecords: what the caller keeps beside the stamp is there for the next
-// one, is nobody else's to change, and goes with its object. find returns what
-// is listed of it.
+// testRecords tests that the text beside a stamp can be stored, replaced and
+// read back, and that other stamps cannot change it. find returns the listed
+// text.
 func testRecords(t *testing.T, source any, r storage.Ref, find func() string) {
 	t.Helper()
 	s, ok := source.(storage.Recorder)

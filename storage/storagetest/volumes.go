@@ -1,6 +1,6 @@
-// Package storagetest holds the conformance suites that every volume and
-// filesystem source passes, sources in memory that pass them too, and real
-// host filesystems to run them on.
+// Package storagetest holds the conformance suites for volume and filesystem
+// sources, fake sources in memory that pass them too, and real host filesystems
+// to run them on.
 package storagetest
 
 import (
@@ -16,21 +16,21 @@ import (
 	"hostler/storage"
 )
 
-// MiB is the unit in which the suites think.
+// MiB is the unit of the suites' sizes.
 const MiB = 1 << 20
 
-// VolumeHarness is what the suite of volume sources needs. Volumes that it
-// makes are removed again.
+// VolumeHarness holds the inputs of the suite for volume sources. The suite
+// removes the volumes that it makes.
 type VolumeHarness struct {
-	// Source belongs to the agent of Namespace, Other to that of
-	// OtherNamespace; both work at the same place.
+	// Source belongs to the agent of Namespace, Other to the agent of
+	// OtherNamespace; both use the same directory.
 	Source, Other             storage.VolumeSource
 	Namespace, OtherNamespace string
-	// Real says that attached volumes are block devices to write to.
+	// Real: attached volumes are real block devices.
 	Real bool
-	// TooLarge is a size, in bytes, that the place cannot hold; 0 for none.
+	// TooLarge is a size, in bytes, that does not fit; 0: no such test.
 	TooLarge int64
-	// Use keeps a device in use until the returned function is called.
+	// Use keeps a device busy until the returned function is called.
 	Use func(t *testing.T, device string) (release func())
 }
 
@@ -39,7 +39,7 @@ type volumeSuite struct {
 	next int
 }
 
-// RunVolumes shows that a source keeps the contract of volumes.
+// RunVolumes tests that a source keeps the contract of volumes.
 func RunVolumes(t *testing.T, h VolumeHarness) {
 	s := &volumeSuite{VolumeHarness: h}
 	t.Run("V2 create makes whole volumes and is idempotent", s.create)
@@ -184,7 +184,7 @@ func (s *volumeSuite) gone(t *testing.T) {
 	}
 }
 
-// evil holds what no id may be.
+// evil holds invalid ids.
 var evil = []string{"", ".", "..", "../up", "a/b", "/etc/passwd", "a\x00b", "-rf", "A", "ä", "a\nb", strings.Repeat("a", 64), "a.img", "%s"}
 
 func (s *volumeSuite) traversal(t *testing.T) {
@@ -234,7 +234,7 @@ func (s *volumeSuite) namespaces(t *testing.T) {
 	wantKind(t, s.Other.Create(t.Context(), []storage.VolumeParams{{Ref: theirs, Size: MiB}})[0].Err, fault.Conflict)
 	wantKind(t, s.Other.Detach(t.Context(), []storage.DetachParams{{Ref: theirs}})[0], fault.Conflict)
 	wantKind(t, s.Other.Destroy(t.Context(), []storage.Ref{theirs})[0], fault.Conflict)
-	// An agent does not even ask for what bears another's namespace.
+	// A Ref of another namespace is an error of the caller.
 	wantKind(t, s.Other.Destroy(t.Context(), []storage.Ref{r})[0], fault.Invalid)
 	if v := s.find(t, s.Source, r.ID); v == nil || len(v.Attachments) != 1 {
 		t.Errorf("listed as %+v", v)
