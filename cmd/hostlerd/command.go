@@ -72,8 +72,8 @@ func command() *cobra.Command {
 	return root
 }
 
-// pathsOf makes the paths of the command line absolute: the daemon gives them
-// to other programs, which have another working directory.
+// pathsOf makes the paths of the command line absolute: the daemon passes them
+// to programs with another working directory.
 func pathsOf(config, stateDir, runDir string) (paths.Paths, error) {
 	for _, p := range []*string{&config, &stateDir, &runDir} {
 		absolute, err := filepath.Abs(*p)
@@ -85,7 +85,7 @@ func pathsOf(config, stateDir, runDir string) (paths.Paths, error) {
 	return paths.New("", config, stateDir, runDir), nil
 }
 
-// internalCommand holds what only tests and packaging need.
+// internalCommand holds the commands for tests and packaging.
 func internalCommand() *cobra.Command {
 	internal := &cobra.Command{Use: "internal", Hidden: true, Short: "For tests and packaging"}
 	internal.AddCommand(&cobra.Command{

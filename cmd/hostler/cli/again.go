@@ -9,11 +9,11 @@ import (
 	"hostler/internal/fault"
 )
 
-// reconnect is how long a lost watch rests before it is opened again.
+// reconnect is the pause before a lost watch is opened again.
 const reconnect = 500 * time.Millisecond
 
-// again keeps a watch open through restarts of the agent, once it has shown
-// something: seen counts that. Each outage is told once.
+// again reopens a watch after a restart of the agent, provided that the watch
+// has shown something: seen counts that. It reports each outage once.
 func again(ctx context.Context, seen *int, tell func(string), watch func() error) error {
 	told := -1
 	for {
@@ -40,7 +40,8 @@ func again(ctx context.Context, seen *int, tell func(string), watch func() error
 	}
 }
 
-// notices prints what an answer lacks to standard error.
+// notices prints the notices of an answer, e.g. that a hypervisor is down, to
+// standard error.
 func (a *app) notices(all []string) {
 	for _, text := range all {
 		a.tell("note: " + line(text))

@@ -9,8 +9,8 @@ import (
 	"hostler/agent/spec"
 )
 
-// Agent is what the commands need of the agent; the API's client is one.
-// Errors carry kinds of package fault.
+// Agent is the part of the API's client that the commands use. Errors carry
+// kinds of package fault.
 type Agent interface {
 	rowReader
 	objectReader

@@ -58,7 +58,7 @@ func (a *app) allow(ctx context.Context, impact string, args []string) error {
 	return together(ctx, broken)
 }
 
-// waitRemade waits until objects that are still being removed are there again.
+// waitRemade waits until objects that are being removed exist again.
 func (a *app) waitRemade(ctx context.Context, agent Agent, objects []string, timeout time.Duration) error {
 	if len(objects) == 0 {
 		return nil

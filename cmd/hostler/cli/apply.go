@@ -13,7 +13,7 @@ import (
 	"hostler/agent/spec"
 )
 
-// allowWords are the impacts that have to be allowed.
+// allowWords are the impacts that need consent.
 var allowWords = []string{"restart", "recreate", "destroy"}
 
 type applyFlags struct {
@@ -71,7 +71,7 @@ func (a *app) planCommand() *cobra.Command {
 	return cmd
 }
 
-// request reads the documents and checks what was allowed.
+// request reads the documents and checks the words of --allow.
 func (a *app) request(f applyFlags) (api.ApplyRequest, places, error) {
 	for _, w := range f.allow {
 		if !slices.Contains(allowWords, w) {
@@ -179,7 +179,7 @@ func unsupported(p api.Plan) error {
 	return fail(exitError, "%s", b.String()).hint("take it out of the declaration and apply again")
 }
 
-// follow waits if asked to, and says what is still to be done by the person.
+// follow waits if --wait is set. It returns a failure if steps are held.
 func (a *app) follow(ctx context.Context, agent Agent, req api.ApplyRequest, p api.Plan, f applyFlags) error {
 	held := heldSteps(p)
 	switch {
@@ -206,7 +206,7 @@ func heldSteps(p api.Plan) []api.Step {
 	return out
 }
 
-// heldFailure names the held steps and the --allow that lets them go.
+// heldFailure names the held steps and the --allow that releases them.
 func heldFailure(held []api.Step) error {
 	var objects, words []string
 	for _, s := range held {
@@ -225,8 +225,8 @@ func heldFailure(held []api.Step) error {
 	return f
 }
 
-// waitApplied follows the declared machines that are not held back, and the
-// removed ones until they are gone.
+// waitApplied follows the declared machines whose steps are not held until they
+// are ready, and the removed machines until they are gone.
 func (a *app) waitApplied(ctx context.Context, agent Agent, req api.ApplyRequest, p api.Plan, timeout time.Duration) error {
 	w := goals{ready: map[string]bool{}, gone: map[string]bool{}}
 	if len(changes(p)) > 0 {
@@ -253,7 +253,8 @@ func (a *app) waitApplied(ctx context.Context, agent Agent, req api.ApplyRequest
 	if err := a.waitRemade(ctx, agent, p.Awaited, timeout); err != nil {
 		return err
 	}
-	// What machines are given comes before them and goes after them.
+	// Networks, volumes and filesystems become ready before their machines and
+	// are removed after them.
 	if err := a.waitGivens(ctx, agent, givenGoals{ready: g.ready}, true, a.left(timeout, started), exitError); err != nil {
 		return err
 	}
@@ -276,8 +277,8 @@ func (a *app) waitApplied(ctx context.Context, agent Agent, req api.ApplyRequest
 	return nil
 }
 
-// stillToDo plans the same documents again: what was carried out leaves
-// nothing to do but what is held back.
+// stillToDo plans the same documents again and returns the steps that are
+// neither done nor held, by machine.
 func stillToDo(ctx context.Context, agent Agent, req api.ApplyRequest) (map[string]string, error) {
 	req.DryRun = true
 	p, err := agent.Plan(ctx, req)

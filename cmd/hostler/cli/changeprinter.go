@@ -10,24 +10,25 @@ import (
 	"strings"
 )
 
-// changePrinter prints of each set of rows what changed since the one before.
+// changePrinter prints the rows that changed between two sets of rows.
 type changePrinter struct {
 	app *app
-	// names are the rows to follow; none: all.
+	// names are the rows to follow; empty: all.
 	names []string
-	// several kinds are followed: it is told of which kind a row is.
+	// several is set when the command follows more than one kind; each line
+	// then names the kind of its row.
 	several bool
 	kinds   map[string]*watchedKind
-	last    string // the kind that was printed last
+	last    string // the kind of the last printed line
 }
 
-// watchedKind is what was printed of a kind.
+// watchedKind holds the printed rows of a kind.
 type watchedKind struct {
 	seen   map[string]watched
 	widths []int
 }
 
-// watched is a row in the forms it is printed in.
+// watched is a row in its printed forms.
 type watched struct {
 	name  string
 	data  json.RawMessage
@@ -55,7 +56,7 @@ func (p *changePrinter) print(l *listing) error {
 		row := watched{name: l.names[i], data: data[n], cells: view.rows[n]}
 		key := row.name
 		for there[key] {
-			key += " again" // two stores may have an image of one name
+			key += " again" // two stores may have an image of the same name
 		}
 		there[key] = true
 		if old, ok := c.seen[key]; !ok || !bytes.Equal(old.data, row.data) {
@@ -119,7 +120,7 @@ func (p *changePrinter) show(kind string, c *watchedKind, rows []watched, t *tab
 	return err
 }
 
-// elements are the elements of what prints as an array, each as JSON.
+// elements returns the elements of an array, each as JSON.
 func elements(array any) ([]json.RawMessage, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -131,7 +132,8 @@ func elements(array any) ([]json.RawMessage, error) {
 	return all, json.Unmarshal(b.Bytes(), &all)
 }
 
-// gone is the last that is printed of a row: as it was, and that it is no more.
+// gone returns the last line of a removed row: its former cells with the
+// message "gone".
 func (r watched) gone(head []string) (watched, error) {
 	r.cells = slices.Clone(r.cells)
 	told := slices.Index(head, "MESSAGE")
@@ -147,8 +149,8 @@ func (r watched) gone(head []string) (watched, error) {
 	return r, err
 }
 
-// buried is a JSON object with the life and the message of what is gone. The
-// order of its keys stays.
+// buried sets the life of a removed JSON object to "dead" and its message to
+// "gone". It keeps the order of the keys.
 func buried(object json.RawMessage) (json.RawMessage, error) {
 	dec := json.NewDecoder(bytes.NewReader(object))
 	if _, err := dec.Token(); err != nil {

@@ -1,5 +1,5 @@
-// Package cli is the hostler command: what a person types, what the agent is
-// asked, and how its answers are shown.
+// Package cli is the hostler command: it parses the command line, sends
+// requests to the agent and prints the answers.
 package cli
 
 import (
@@ -16,10 +16,10 @@ import (
 	"hostler/internal/version"
 )
 
-// DefaultSocket is where the agent listens unless it was told otherwise.
+// DefaultSocket is the agent's socket without --socket and HOSTLER_SOCKET.
 const DefaultSocket = "/run/hostler/hostler.sock"
 
-// Env is all that the commands take from the process around them.
+// Env holds everything that the commands use of their process.
 type Env struct {
 	Args   []string
 	Stdin  io.Reader
@@ -32,7 +32,7 @@ type Env struct {
 	Dial func(socket string, log *slog.Logger) Agent
 }
 
-// app is one run of the command.
+// app is a run of the command.
 type app struct {
 	env    Env
 	log    *slog.Logger
@@ -42,7 +42,8 @@ type app struct {
 	debug  bool
 	// limit is the timeout of the whole command; zero before the first wait.
 	limit time.Duration
-	// followed is what was said of things that are waited for; nil before.
+	// followed remembers the progress lines already printed, across several
+	// waits of a command; nil before the first wait.
 	followed *plainLines
 }
 
@@ -50,7 +51,7 @@ type app struct {
 func Run(ctx context.Context, env Env) int {
 	a := &app{env: env, log: slog.New(slog.DiscardHandler)}
 	root := a.root()
-	// Nil would make cobra read the arguments of the process.
+	// With nil cobra would read the arguments of the process.
 	root.SetArgs(append([]string{}, env.Args...))
 	began := env.Now()
 	err := root.ExecuteContext(ctx)
@@ -109,7 +110,7 @@ func (a *app) root() *cobra.Command {
 	return root
 }
 
-// prepare settles the global flags before any command runs.
+// prepare applies the global flags before any command runs.
 func (a *app) prepare(cmd *cobra.Command, _ []string) error {
 	if a.socket == "" {
 		a.socket = a.env.Getenv("HOSTLER_SOCKET")
@@ -126,12 +127,12 @@ func (a *app) prepare(cmd *cobra.Command, _ []string) error {
 // agent returns the agent behind the chosen socket.
 func (a *app) agent() Agent { return a.env.Dial(a.socket, a.log) }
 
-// colours are on for a terminal unless NO_COLOR is set.
+// colours returns the palette: on for a terminal unless NO_COLOR is set.
 func (a *app) colours() colours {
 	return colours(a.env.Term.Output() && a.env.Getenv("NO_COLOR") == "" && a.env.Getenv("TERM") != "dumb")
 }
 
-// note prints a remark that -q silences.
+// note prints a remark, unless -q is set.
 func (a *app) note(format string, args ...any) {
 	if !a.quiet {
 		fmt.Fprintf(a.env.Stdout, format+"\n", args...)

@@ -2,7 +2,7 @@ package cli
 
 import "hostler/agent/spec"
 
-// colours paints text, or leaves it alone when off.
+// colours paints text if it is true, and returns the text unchanged if not.
 type colours bool
 
 func (c colours) paint(code, s string) string {
@@ -31,7 +31,7 @@ func (c colours) step(mark, s string) string {
 	}
 }
 
-// word paints the status words that a person looks for.
+// word paints a status word, e.g. "running" green and "error" red.
 func (c colours) word(s string) string {
 	switch s {
 	case string(spec.MachineRunning), "ready", "ok":

@@ -35,11 +35,11 @@ func (a *app) completionCommand() *cobra.Command {
 	}
 }
 
-// completeTimeout bounds what a press of the tab key may take.
+// completeTimeout limits the time that a press of the tab key may take.
 const completeTimeout = 500 * time.Millisecond
 
-// completeNames asks the agent for the names of a kind; an agent that does
-// not answer completes nothing.
+// completeNames asks the agent for the names of a kind. If the agent does not
+// answer, there are no completions.
 func (a *app) completeNames(cmd *cobra.Command, kind string) []string {
 	_ = a.prepare(cmd, nil)
 	ctx, cancel := context.WithTimeout(cmd.Context(), completeTimeout)
@@ -63,7 +63,8 @@ func (a *app) completeMachine(cmd *cobra.Command, args []string, word string) ([
 	return a.completeMachines(cmd, args, word)
 }
 
-// completeImages names an image once, wherever it is kept.
+// completeImages lists each image name once, even if several stores keep the
+// image.
 func (a *app) completeImages(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	names := a.completeNames(cmd, kindImage)
 	slices.Sort(names)
@@ -78,8 +79,8 @@ func (a *app) completeVolume(cmd *cobra.Command, args []string, _ string) ([]str
 	return a.completeNames(cmd, spec.KindVolume), cobra.ShellCompDirectiveNoFileComp
 }
 
-// completeTypes completes the container type before the slash; which
-// instances are there that are not the agent's own, it does not list.
+// completeTypes completes the container type before the slash. It does not list
+// the foreign instances after it.
 func completeTypes(_ *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 	var out []string
 	for _, t := range containerTypes {
@@ -90,8 +91,8 @@ func completeTypes(_ *cobra.Command, args []string, word string) ([]string, cobr
 	return out, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 }
 
-// completeShown completes what show understands: images and container types
-// besides the objects.
+// completeShown completes the arguments of show: objects, images and container
+// types.
 func (a *app) completeShown(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 	if kind, _, named := strings.Cut(word, "/"); named && kind == kindImage {
 		names, directive := a.completeImages(cmd, args, word)
@@ -104,8 +105,7 @@ func (a *app) completeShown(cmd *cobra.Command, args []string, word string) ([]s
 	return out, directive
 }
 
-// completeTried completes what retry understands: container types besides the
-// objects.
+// completeTried completes the arguments of retry: objects and container types.
 func (a *app) completeTried(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 	switch kind, _, named := strings.Cut(word, "/"); {
 	case !named:

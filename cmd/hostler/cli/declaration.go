@@ -5,8 +5,8 @@ import (
 	"hostler/agent/spec"
 )
 
-// declarationName is the name under which applying the document would keep
-// it.
+// declarationName returns the name that the document's declaration gets when it
+// is applied.
 func declarationName(d api.Document) (string, error) {
 	decl, _, err := spec.ParseAlone(d.Name, []byte(d.Content))
 	if err != nil {

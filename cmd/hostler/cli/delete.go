@@ -96,7 +96,7 @@ func (a *app) delete(ctx context.Context, args []string, f deleteFlags) error {
 	return refused
 }
 
-// deleted is what the arguments or the files name.
+// deleted returns the objects that the arguments or the files name.
 func (a *app) deleted(args []string, f deleteFlags) ([]reference, error) {
 	switch {
 	case f.timeout <= 0:
@@ -128,7 +128,7 @@ func (a *app) deleted(args []string, f deleteFlags) ([]reference, error) {
 	return refs, nil
 }
 
-// outcomes tells of each element of a bulk delete.
+// outcomes prints the result for each element of a bulk delete.
 func (a *app) outcomes(ctx context.Context, agent Agent, refs []reference, outcomes []api.Outcome, wait bool) error {
 	var broken []error
 	for i, o := range outcomes {
@@ -146,7 +146,7 @@ func (a *app) outcomes(ctx context.Context, agent Agent, refs []reference, outco
 	return together(ctx, broken)
 }
 
-// behind is what disappears with each of the references.
+// behind returns, for each reference, the objects that are removed with it.
 func behind(ctx context.Context, agent Agent, refs []reference) (map[reference][]reference, error) {
 	all := map[reference][]reference{}
 	var declarations []api.Declaration

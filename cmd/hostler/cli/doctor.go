@@ -52,11 +52,11 @@ func (a *app) doctor(ctx context.Context, strict bool) error {
 	return nil
 }
 
-// configFile is what the host's own agent reads at its start.
+// configFile is the configuration that the host's own agent reads at its start.
 const configFile = "/etc/hostler/hostler.yaml"
 
-// withoutAgent is what can be checked where no agent answers: that, and the
-// configuration that may keep it from starting.
+// withoutAgent returns the checks that need no agent: that none answers, and
+// whether the configuration would keep it from starting.
 func withoutAgent(socket string) []api.Check {
 	checks := []api.Check{{
 		Name: "agent", Result: "error", Message: "no agent answers at " + socket,
@@ -73,14 +73,14 @@ func withoutAgent(socket string) []api.Check {
 	return append(checks, c)
 }
 
-// first is the first line of a text.
+// first returns the first line of a text.
 func first(text string) string {
 	text, _, _ = strings.Cut(text, "\n")
 	return text
 }
 
-// printChecks prints one line per finding and below it how to mend it. With
-// -q only those that need a look are printed.
+// printChecks prints a line per check and below it the remedy. With -q it
+// prints only warnings and errors.
 func (a *app) printChecks(checks []api.Check) {
 	c := a.colours()
 	wide := 0

@@ -22,12 +22,12 @@ import (
 // maxDocument is the size limit of one declaration, in bytes.
 const maxDocument = 256 << 10
 
-// stdinName stands for standard input in messages.
+// stdinName names standard input in messages.
 const stdinName = "stdin"
 
 // readDocuments reads the declarations named by -f: files, directories (their
-// *.yaml, *.yml and *.json) and - for standard input. The client does not
-// parse them: the agent does, and its messages speak of their lines.
+// *.yaml, *.yml and *.json) and - for standard input. The agent parses them and
+// reports errors with their lines; the client does not parse.
 func readDocuments(paths []string, stdin io.Reader) ([]api.Document, places, error) {
 	if len(paths) == 0 {
 		return nil, nil, usage("no file is given").hint("name one with -f FILE, a directory with -f DIR, or read standard input with -f -")
@@ -86,8 +86,9 @@ func readDocuments(paths []string, stdin io.Reader) ([]api.Document, places, err
 	return out, where, nil
 }
 
-// tellApart gives documents of one stem their paths for names, which say in
-// the agent's messages which is meant. Each needs a `name:` of its own then.
+// tellApart renames documents with the same stem, e.g. a/web.yaml and
+// b/web.yaml, to their paths, so that the agent's messages name the right
+// document. Each of them then needs its own `name:`.
 func tellApart(docs []api.Document, from []string) error {
 	stems := map[string]int{}
 	for _, d := range docs {
@@ -98,7 +99,7 @@ func tellApart(docs []api.Document, from []string) error {
 		if stems[d.Name] == 1 {
 			continue
 		}
-		// The agent tells what is wrong with one that cannot be read.
+		// The agent reports the error in a document that cannot be read.
 		if name, err := declarationName(d); err == nil {
 			if other, dup := taken[name]; dup {
 				return usage("%s and %s would both be declaration %q", other, from[i], name).
@@ -111,11 +112,11 @@ func tellApart(docs []api.Document, from []string) error {
 	return nil
 }
 
-// foldersOf are the absolute paths of the folders among the paths of -f.
+// foldersOf returns the absolute paths of the folders among the paths of -f.
 func foldersOf(paths []string) (folders []string, err error) {
 	for _, p := range paths {
 		if info, err := os.Stat(p); p == "-" || err != nil || !info.IsDir() {
-			continue // another function tells of a file that is not there
+			continue // readDocuments reports a missing file
 		}
 		absolute, err := filepath.Abs(p)
 		if err != nil {
@@ -126,7 +127,7 @@ func foldersOf(paths []string) (folders []string, err error) {
 	return folders, nil
 }
 
-// badLine is the first line, counted from 1, that is not UTF-8.
+// badLine returns the first line, counted from 1, that is not UTF-8.
 func badLine(content []byte) int {
 	for i, line := range bytes.Split(content, []byte("\n")) {
 		if !utf8.Valid(line) {
@@ -136,12 +137,12 @@ func badLine(content []byte) int {
 	return 0
 }
 
-// places are the paths that documents came from, by their names.
+// places maps names of documents to the paths that they came from.
 type places map[string]string
 
-// name puts the path of the file into the places that the agent's message
-// gives, NAME:LINE:COLUMN at the start of a line or after a space: the agent
-// knows only the document's name.
+// name replaces the document's name by the file's path in an error of the
+// agent, which knows only the name. It replaces NAME:LINE:COLUMN at the start
+// of a line or after a space.
 func (p places) name(err error) error {
 	if fault.KindOf(err) != fault.Invalid || len(p) == 0 {
 		return err
@@ -157,7 +158,7 @@ func (p places) name(err error) error {
 	}))
 }
 
-// checkTogether says when the documents are more than one request may hold.
+// checkTogether returns an error if the documents exceed the size of a request.
 func checkTogether(docs []api.Document) error {
 	var sent bytes.Buffer
 	e := json.NewEncoder(&sent)
@@ -233,7 +234,8 @@ func readStdin(stdin io.Reader) ([]byte, error) {
 	return content, nil
 }
 
-// limited reads up to the size limit; more is an error that tells both.
+// limited reads up to the size limit. Longer content is an error that names the
+// content and the limit.
 func limited(r io.Reader, name string) ([]byte, error) {
 	content, err := io.ReadAll(io.LimitReader(r, maxDocument+1))
 	if err != nil {

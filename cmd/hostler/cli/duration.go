@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// age writes how long ago t was, in at most two units: 45s, 3m12s, 5h4m, 12d.
+// age writes the time since t in at most two units, e.g. 45s, 3m12s, 5h4m, 12d.
 func age(now time.Time, t *time.Time) string {
 	if t == nil || t.IsZero() {
 		return "-"
@@ -14,7 +14,7 @@ func age(now time.Time, t *time.Time) string {
 	return short(now.Sub(*t))
 }
 
-// until writes when t will be: "in 8s", or "now".
+// until writes the time until t, e.g. "in 8s", or "now".
 func until(now time.Time, t *time.Time) string {
 	if t == nil || t.IsZero() {
 		return "-"
@@ -26,7 +26,7 @@ func until(now time.Time, t *time.Time) string {
 	return "in " + short(d)
 }
 
-// ago writes how long ago t was as part of a sentence.
+// ago writes the time since t as part of a sentence, e.g. "3m12s ago".
 func ago(now, t time.Time) string {
 	if t.IsZero() {
 		return "never"
@@ -34,8 +34,8 @@ func ago(now, t time.Time) string {
 	return short(now.Sub(t)) + " ago"
 }
 
-// short writes a duration in at most two units. Negative ones, which clocks
-// that differ can cause, count as zero.
+// short writes a duration in at most two units. A negative duration, which
+// differing clocks can cause, counts as zero.
 func short(d time.Duration) string {
 	d = max(d, 0)
 	s := int64(d / time.Second)
@@ -55,7 +55,7 @@ func short(d time.Duration) string {
 	}
 }
 
-// two writes two units, the second only when it says something.
+// two writes two units and omits the second if it is zero.
 func two(big int64, bigUnit string, small int64, smallUnit string) string {
 	if small == 0 {
 		return fmt.Sprintf("%d%s", big, bigUnit)
@@ -63,7 +63,7 @@ func two(big int64, bigUnit string, small int64, smallUnit string) string {
 	return fmt.Sprintf("%d%s%d%s", big, bigUnit, small, smallUnit)
 }
 
-// duration writes a duration as a user types it: 10m, not 10m0s or
+// duration writes a duration in the form that a user types: 10m, not 10m0s or
 // 9m59.999998998s.
 func duration(d time.Duration) string {
 	if d >= time.Second {

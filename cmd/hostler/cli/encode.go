@@ -12,7 +12,7 @@ import (
 )
 
 // writeJSON prints indented JSON. Characters that would confuse a terminal
-// are written as escapes, which mean the same to a program.
+// become \u escapes, which a program reads as the same characters.
 func writeJSON(w io.Writer, v any) error {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -37,8 +37,8 @@ func writeJSONLine(w io.Writer, v any) error {
 	return err
 }
 
-// escapeHidden writes hidden characters as \u escapes; it is for text in
-// which they stand inside double quotes only.
+// escapeHidden writes hidden characters as \u escapes. In the text they may
+// stand only inside double quotes.
 func escapeHidden(s string) string {
 	if isPlain(strings.ReplaceAll(s, "\n", "")) {
 		return s
@@ -58,7 +58,7 @@ func escapeHidden(s string) string {
 	return b.String()
 }
 
-// writeYAML prints the JSON of a value as YAML, so that both have the same
+// writeYAML converts the JSON of a value to YAML, so that both have the same
 // keys in the same order.
 func writeYAML(w io.Writer, v any) error {
 	b, err := json.Marshal(v)
@@ -73,8 +73,8 @@ func writeYAML(w io.Writer, v any) error {
 	return err
 }
 
-// toYAML turns JSON into YAML in block style, text of several lines written
-// as such.
+// toYAML converts JSON to YAML in block style; a text of several lines becomes
+// a block of lines.
 func toYAML(raw []byte) ([]byte, error) {
 	var n yaml.Node
 	if err := yaml.Unmarshal([]byte(escapeRefused(string(raw))), &n); err != nil {
@@ -90,8 +90,8 @@ func toYAML(raw []byte) ([]byte, error) {
 	return []byte(escapeHidden(b.String())), e.Close()
 }
 
-// escapeRefused writes as \u escapes what JSON has as it is and the YAML reader
-// refuses so (YAML 1.2, "Character Set").
+// escapeRefused writes as \u escapes the characters that JSON permits but the
+// YAML reader refuses (YAML 1.2, "Character Set").
 func escapeRefused(s string) string {
 	var b strings.Builder
 	for _, r := range s {

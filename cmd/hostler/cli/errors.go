@@ -10,19 +10,20 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// The exit codes that are part of the contract.
+// The exit codes are part of the contract with programs.
 const (
 	exitOK       = 0
 	exitError    = 1
 	exitChanges  = 2
 	exitNotFound = 3
 	exitTimeout  = 124
-	// exitInterrupted is what shells give a command that SIGINT ended.
+	// exitInterrupted is a shell's exit code for a command that SIGINT ended.
 	exitInterrupted = 130
 )
 
-// failure is an error with its exit code and, where one is known, how to mend
-// it. A failure with an empty text was already told and only sets the code.
+// failure is an error with its exit code and, where one is known, the remedy. A
+// failure with an empty text only sets the exit code; its message was printed
+// before.
 type failure struct {
 	code int
 	text string
@@ -36,21 +37,21 @@ func (f *failure) hint(mend string) *failure {
 	return f
 }
 
-// usage is a mistake on the command line.
+// usage returns an error in the command line.
 func usage(format string, args ...any) *failure {
 	return fail(exitError, format, args...)
 }
 
-// fail is an error with a chosen exit code.
+// fail returns an error with the given exit code.
 func fail(code int, format string, args ...any) *failure {
 	return &failure{code: code, text: fmt.Sprintf(format, args...)}
 }
 
-// silent only sets the exit code: all there is to say was printed.
+// silent returns a failure that only sets the exit code.
 func silent(code int) *failure { return &failure{code: code} }
 
-// explain turns any error into a failure. The agent's own words, and those of
-// its client about an agent that cannot be reached, are told as they are.
+// explain turns any error into a failure. It keeps the text of the agent's
+// errors and of the client's errors about an unreachable agent.
 func explain(ctx context.Context, err error) *failure {
 	if f, ok := errors.AsType[*failure](err); ok {
 		return f
@@ -69,7 +70,7 @@ func explain(ctx context.Context, err error) *failure {
 	return f
 }
 
-// flagError words a mistake in a flag.
+// flagError explains an error in a flag.
 func flagError(cmd *cobra.Command, err error) error {
 	hint := "`" + cmd.CommandPath() + " --help` lists its flags"
 	if before := cmd.Flags().Args(); cmd.HasSubCommands() && len(before) > 0 {
@@ -102,8 +103,8 @@ func flagError(cmd *cobra.Command, err error) error {
 	return usage("%s", strings.TrimSpace(err.Error())).hint(hint)
 }
 
-// takes checks the number of arguments (most < 0: any number) and says what is
-// missing by its name.
+// takes checks the number of arguments (most < 0: any number). Its error names
+// the missing argument.
 func takes(least, most int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		name := commandName(cmd)
@@ -122,7 +123,7 @@ func takes(least, most int, what string) cobra.PositionalArgs {
 	}
 }
 
-// habits are the words of other tools, and the command that does the same.
+// habits maps the words of other tools to the equivalent command.
 var habits = map[string]string{
 	"list": "get machines", "ls": "get machines", "ps": "get machines",
 	"describe": "show KIND/NAME", "info": "show KIND/NAME", "inspect": "show KIND/NAME",
@@ -133,7 +134,7 @@ var habits = map[string]string{
 	"pull": "image build REFERENCE", "log": "logs MACHINE", "top": "status",
 }
 
-// unknownCommand is the answer to a word that names no command below cmd.
+// unknownCommand returns the error for a word that names no command below cmd.
 func unknownCommand(cmd *cobra.Command, word string) error {
 	var known []string
 	for _, c := range cmd.Commands() {
@@ -148,8 +149,8 @@ func unknownCommand(cmd *cobra.Command, word string) error {
 	return usage("unknown command %q%s", name, didYouMean(word, known)).hint("`" + cmd.CommandPath() + " --help` lists the commands")
 }
 
-// commandName is the command as a person speaks of it: "image build", without
-// the program's name.
+// commandName returns the command without the program's name, e.g. "image
+// build".
 func commandName(cmd *cobra.Command) string {
 	return strings.TrimPrefix(cmd.CommandPath(), "hostler ")
 }

@@ -44,10 +44,11 @@ func (a *app) eventsCommand() *cobra.Command {
 	return cmd
 }
 
-// maxEvents is how many events the agent keeps.
+// maxEvents is the number of events that the agent keeps.
 const maxEvents = 100_000
 
-// eventObject takes KIND/NAME or a container type's or the host's own object.
+// eventObject accepts KIND/NAME, and the objects of container types (type/NAME)
+// and of the host (host/NAME).
 func eventObject(s string) (string, error) {
 	for _, kind := range []string{"type/", "host/"} {
 		if name, ok := strings.CutPrefix(s, kind); ok {
@@ -90,7 +91,7 @@ func (a *app) events(ctx context.Context, object string, limit int, watch bool) 
 }
 
 // lastEvents returns the newest events, oldest first. The agent answers in
-// pages from the oldest on.
+// pages that begin with the oldest event.
 func lastEvents(ctx context.Context, agent Agent, object string, limit int) ([]api.Event, error) {
 	const page = 5000
 	var all []api.Event
@@ -136,10 +137,10 @@ func every(n int) []int {
 	return out
 }
 
-// zoned writes a time as show does, in UTC with the zone said.
+// zoned writes a time in UTC with its zone, like show.
 func zoned(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// eventPrinter prints events one by one as they come.
+// eventPrinter prints events as they come.
 type eventPrinter struct {
 	w       io.Writer
 	colours colours

@@ -138,7 +138,7 @@ func (a *app) console(ctx context.Context, machine string) error {
 // leaveKey is Ctrl+].
 const leaveKey = 0x1d
 
-// leaver passes keys on until the one that leaves.
+// leaver passes keys on until leaveKey.
 type leaver struct {
 	r     io.Reader
 	leave func()

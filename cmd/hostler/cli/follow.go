@@ -14,11 +14,13 @@ import (
 	"hostler/internal/fault"
 )
 
-// goals are the machines that are waited for, by what is wanted of them.
+// goals are the machines to wait for: until they are ready, or until they are
+// gone.
 type goals struct {
 	ready, gone map[string]bool
-	// check asks, once all look settled, what is still to be done, by machine:
-	// a status may speak of a generation whose steps are only about to start.
+	// check returns the remaining work by machine. It is asked when all
+	// machines look settled: their status may belong to a generation whose
+	// steps are about to start.
 	check func(ctx context.Context) (map[string]string, error)
 }
 
@@ -34,13 +36,14 @@ func (g goals) names() []string {
 	return out
 }
 
-// errEnough ends a watch from inside, errLookAgain has it opened anew.
+// errEnough ends a watch from inside; errLookAgain makes the caller open it
+// again.
 var (
 	errEnough    = errors.New("enough")
 	errLookAgain = errors.New("look again")
 )
 
-// follower judges each set of rows against the goals.
+// follower compares each set of rows with the goals.
 type follower struct {
 	agent  Agent
 	goals  goals
@@ -52,9 +55,9 @@ type follower struct {
 }
 
 // waitFor follows machines until all goals are met. A machine that failed for
-// good ends the wait for it at once; the others are followed on. After the
-// timeout it returns a failure with the given code that says what each
-// machine still waits for.
+// good ends the wait for that machine at once; the others are still followed.
+// After the timeout waitFor returns a failure with the given code that says
+// what each machine still waits for.
 func (a *app) waitFor(ctx context.Context, agent Agent, g goals, timeout time.Duration, timeoutCode int) error {
 	whole := a.whole(timeout)
 	if len(g.ready)+len(g.gone) == 0 {
@@ -80,7 +83,7 @@ func (a *app) waitFor(ctx context.Context, agent Agent, g goals, timeout time.Du
 	return nil
 }
 
-// run watches until every machine is settled or failed.
+// run watches until every machine has settled or failed.
 func (f *follower) run(ctx context.Context) (broken []string, err error) {
 	err = again(ctx, &f.seen, f.show.note, func() error {
 		return f.agent.WatchMachines(ctx, f.watched(), func(rows []api.Machine) error {
@@ -98,9 +101,9 @@ func (f *follower) run(ctx context.Context) (broken []string, err error) {
 	return nil, err
 }
 
-// checked ends the watch unless there is still something to do; then it is
-// opened again for a fresh look. A check that fails for now is such a thing:
-// the watch itself is well, and says so if it is not.
+// checked ends the watch if no work remains; otherwise it has the watch opened
+// again. A transient error of the check does not end the wait: the watch still
+// works and reports its own errors.
 func (f *follower) checked(ctx context.Context, broken bool) error {
 	if f.goals.check == nil || broken {
 		return errEnough
@@ -124,8 +127,8 @@ func (f *follower) checked(ctx context.Context, broken bool) error {
 	return errEnough
 }
 
-// watched is nil (all machines) when some have to go: a watch by name speaks
-// of those that exist.
+// watched returns the machines to watch. It is nil (all machines) when some
+// must go: a watch by name covers existing machines only.
 func (f *follower) watched() []string {
 	if len(f.goals.gone) > 0 {
 		return nil
@@ -133,8 +136,8 @@ func (f *follower) watched() []string {
 	return f.goals.names()
 }
 
-// look judges one set of rows. open says that a machine is still under way;
-// broken lists those that failed for good.
+// look judges a set of rows. open says that a machine is still in progress;
+// broken lists the machines that failed for good.
 func (f *follower) look(ctx context.Context, rows []api.Machine) (open bool, broken []string) {
 	there := map[string]api.Machine{}
 	for _, m := range rows {
@@ -181,7 +184,7 @@ func (f *follower) judge(ctx context.Context, m api.Machine, exists bool, name s
 }
 
 // wantsRunning asks the agent once per generation whether a stopped machine
-// is meant to be.
+// should run.
 func (f *follower) wantsRunning(ctx context.Context, m api.Machine) bool {
 	key := fmt.Sprintf("%s@%d", m.UID, m.Generation)
 	if want, known := f.wanted[key]; known {

@@ -10,7 +10,7 @@ import (
 	"hostler/agent/spec"
 )
 
-// getKinds is the order of `get all`.
+// getKinds is the order of the kinds in `get all`.
 var getKinds = []string{spec.KindMachine, spec.KindVolume, spec.KindFilesystem, spec.KindNetwork, kindImage, spec.KindDeclaration}
 
 func (a *app) getCommand() *cobra.Command {
@@ -40,7 +40,7 @@ func (a *app) getCommand() *cobra.Command {
 	return cmd
 }
 
-// getArgs understands KIND NAME… and KIND/NAME….
+// getArgs parses KIND NAME… and KIND/NAME….
 func getArgs(args []string) (string, []string, error) {
 	if len(args) == 0 {
 		return spec.KindMachine, nil, nil
@@ -92,8 +92,8 @@ func (a *app) get(ctx context.Context, kind string, names []string) error {
 	return nil
 }
 
-// printListing prints rows in the chosen format. Programs get their empty
-// array; a person is told that there is nothing.
+// printListing prints rows in the chosen format. Without rows, JSON and YAML
+// print an empty array, and the table a note.
 func (a *app) printListing(l *listing, keep []int, tellEmpty bool) error {
 	switch a.output {
 	case outJSON, outYAML:

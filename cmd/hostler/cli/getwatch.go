@@ -8,7 +8,7 @@ import (
 	"hostler/agent/spec"
 )
 
-// getWatch prints the rows, then each one that changed, until interrupted.
+// getWatch prints the rows, then each changed row, until interrupted.
 func (a *app) getWatch(ctx context.Context, kind string, names []string) error {
 	if a.output == outYAML || a.output == outCSV {
 		return usage("get -w cannot print as %s", a.output).hint("it can print as table, wide, json (one object per line) or name")
@@ -31,8 +31,8 @@ func (a *app) getWatch(ctx context.Context, kind string, names []string) error {
 	return err
 }
 
-// watchListings calls fn with the rows of each kind, and with those of a kind
-// again whenever any of them changed.
+// watchListings calls fn with the rows of each kind, and again with the rows of
+// a kind when any of them changed.
 func watchListings(ctx context.Context, agent Agent, kinds []string, fn func(*listing) error) error {
 	if len(kinds) == 1 && kinds[0] == spec.KindMachine {
 		return agent.WatchMachines(ctx, nil, func(rows []api.Machine) error { return fn(machineListing(rows)) })

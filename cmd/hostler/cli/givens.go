@@ -14,11 +14,11 @@ import (
 	"hostler/internal/fault"
 )
 
-// givenKinds are what machines are given. They have no watch of their own and
-// are looked at again and again.
+// givenKinds are the kinds that machines use. The agent has no watch for them,
+// so the commands poll.
 var givenKinds = []string{spec.KindNetwork, spec.KindVolume, spec.KindFilesystem}
 
-// given is what following needs of a row.
+// given holds the fields of a row that following needs.
 type given struct {
 	Name      string           `json:"name"`
 	Status    string           `json:"status"`
@@ -30,9 +30,9 @@ type given struct {
 	Attached  []api.Attachment `json:"attachments"`
 }
 
-// awaitsOperator says that the agent's own retries of the row are not worth
-// waiting for. A conflict may be with an object that is just going away, so it
-// counts from its second attempt on.
+// awaitsOperator reports that the agent's own retries are not worth waiting
+// for. A conflict counts from its second attempt on, because the other object
+// may be about to go away.
 func (g given) awaitsOperator() bool {
 	switch {
 	case g.Status != string(spec.StorageError):
@@ -43,8 +43,8 @@ func (g given) awaitsOperator() bool {
 	return g.NextRetry == nil || g.ErrorKind == fault.Conflict && g.Attempts > 1
 }
 
-// judgeGiven decides whether it is as declared. What was observed in this
-// generation has nothing left to do, or failed.
+// judgeGiven decides whether the object is as declared. An observed status of
+// this generation is final or an error.
 func judgeGiven(g given) verdict {
 	stuck := g.Status == string(spec.StorageError)
 	for _, a := range g.Attached {
@@ -63,7 +63,7 @@ func judgeGiven(g given) verdict {
 
 func (g given) phase() string {
 	if !g.Observed && g.Status == string(spec.StorageError) {
-		return notLooked // the error is that of an earlier declaration
+		return notLooked // the error belongs to an earlier declaration
 	}
 	text := g.Status
 	if g.Message != "" {
@@ -77,12 +77,12 @@ func (g given) phase() string {
 	return text
 }
 
-// givenGoals are the givens that are waited for.
+// givenGoals are the objects of givenKinds to wait for.
 type givenGoals struct{ ready, gone []reference }
 
 func (g givenGoals) all() []reference { return slices.Concat(g.ready, g.gone) }
 
-// givensOf picks the givens among KIND/NAMEs.
+// givensOf returns the references of givenKinds among KIND/NAMEs.
 func givensOf(objects []string) (refs []reference) {
 	for _, o := range objects {
 		kind, name, _ := strings.Cut(o, "/")
@@ -93,8 +93,9 @@ func givensOf(objects []string) (refs []reference) {
 	return refs
 }
 
-// waitGivens follows givens until all goals are met. Those that wait for a
-// machine are left for later when early is set: the machine is followed next.
+// waitGivens follows the objects until all goals are met. With early set it
+// does not wait for an object that waits for a machine: the caller follows the
+// machine next.
 func (a *app) waitGivens(ctx context.Context, agent Agent, g givenGoals, early bool, timeout time.Duration, timeoutCode int) error {
 	whole := a.whole(timeout)
 	if len(g.all()) == 0 {
@@ -132,7 +133,8 @@ func (a *app) waitGivens(ctx context.Context, agent Agent, g givenGoals, early b
 	return err
 }
 
-// whole is the timeout that the user gave, of which timeout may be the rest.
+// whole returns the timeout that the user gave; the timeout of this call may be
+// only the rest of it.
 func (a *app) whole(timeout time.Duration) time.Duration {
 	if a.limit == 0 {
 		a.limit = timeout
@@ -140,7 +142,7 @@ func (a *app) whole(timeout time.Duration) time.Duration {
 	return a.limit
 }
 
-// left is what remains of a timeout, and never nothing.
+// left returns the rest of a timeout, at least a millisecond.
 func (a *app) left(timeout time.Duration, started time.Time) time.Duration {
 	return max(timeout-a.env.Now().Sub(started), time.Millisecond)
 }
@@ -186,7 +188,7 @@ func lookAtGivens(ctx context.Context, agent Agent, g givenGoals) ([]progressLin
 	return lines, nil
 }
 
-// brokenGivens tells of those that failed for good.
+// brokenGivens returns an error that names the objects that failed for good.
 func brokenGivens(lines []progressLine) error {
 	lines = slices.DeleteFunc(lines, func(l progressLine) bool { return l.verdict != failed })
 	if len(lines) == 0 {

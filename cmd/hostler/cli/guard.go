@@ -44,7 +44,7 @@ func (a *app) revertCommand() *cobra.Command {
 	}
 }
 
-// guarded tells of a change of the host's own network that is not kept yet.
+// guarded prints a change of the host's own network that is not kept yet.
 func (s sheet) guarded(g *api.Guarded) {
 	if g == nil {
 		return

@@ -24,7 +24,7 @@ func (a *app) imageCommand() *cobra.Command {
 	return cmd
 }
 
-// onlyCommands is the action of a command that only has commands below it.
+// onlyCommands is the action of a command that has only subcommands.
 func onlyCommands(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
@@ -80,7 +80,7 @@ func (a *app) imageImport() *cobra.Command {
 	return cmd
 }
 
-// buildTypes are the container types whose form of an image can be built.
+// buildTypes are the container types for which the agent can build images.
 var buildTypes = []string{string(spec.LXD), string(spec.KVM)}
 
 func (a *app) imageBuild() *cobra.Command {
@@ -143,7 +143,7 @@ func (a *app) deleteImages(ctx context.Context, references []string) error {
 	return nil
 }
 
-// imageProgress shows a long operation on one image; end stops showing it.
+// imageProgress shows a long operation on an image; end stops it.
 func (a *app) imageProgress(reference string) (show func(message string, percent int), end func()) {
 	p := a.progress()
 	show = func(message string, percent int) {

@@ -8,12 +8,12 @@ import (
 	"hostler/agent/spec"
 )
 
-// kindImage is a kind of the command line only: images are not objects of the
+// kindImage exists in the command line only: images are not objects of the
 // store.
 const kindImage = "image"
 
-// kindAttachment and kindBlockDevice are told of by other objects and by the
-// host, and are none themselves.
+// kindAttachment and kindBlockDevice are no objects of the store either: other
+// objects and the host report them.
 const (
 	kindAttachment  = "attachment"
 	kindBlockDevice = "block-device"
@@ -22,8 +22,7 @@ const (
 // kindAll stands for every kind in `get all`.
 const kindAll = "all"
 
-// kindNames lists the kinds that can be named, each with the words that mean
-// it: singular, plural, short forms.
+// kindNames lists the kinds with their words: plural, singular, short forms.
 var kindNames = []struct {
 	kind  string
 	words []string
@@ -39,7 +38,7 @@ var kindNames = []struct {
 	{kindAll, []string{"all", "everything"}},
 }
 
-// parseKind understands a kind in any of its forms.
+// parseKind accepts every word of a kind, e.g. "vol" for volumes.
 func parseKind(word string) (string, error) {
 	var known []string
 	for _, k := range kindNames {
@@ -55,7 +54,7 @@ func unknownKind(word string, known []string) error {
 	return usage("unknown kind %q%s", word, didYouMean(word, known)).hint("kinds are " + strings.Join(known, ", "))
 }
 
-// plural is the kind's word in a sentence about several.
+// plural returns the plural of a kind's word.
 func plural(kind string) string {
 	for _, k := range kindNames {
 		if k.kind == kind {
@@ -65,7 +64,7 @@ func plural(kind string) string {
 	return kind
 }
 
-// objectKinds are the kinds of declared objects, as before a slash.
+// objectKinds are the kinds of declared objects, as they stand before a slash.
 var objectKinds = []string{spec.KindMachine, spec.KindVolume, spec.KindFilesystem, spec.KindNetwork, spec.KindDeclaration}
 
 // reference is a parsed KIND/NAME.
@@ -75,7 +74,8 @@ func machineNamed(name string) reference { return reference{spec.KindMachine, na
 
 func (r reference) String() string { return r.kind + "/" + r.name }
 
-// parseReference understands KIND/NAME. A bare name says how to write it.
+// parseReference parses KIND/NAME. The error about a bare name shows the right
+// form.
 func parseReference(s string, allowed ...string) (reference, error) {
 	word, name, ok := strings.Cut(s, "/")
 	if !ok {
@@ -111,7 +111,7 @@ func parseReferences(args []string, allowed ...string) ([]reference, error) {
 	return out, nil
 }
 
-// parseMachine takes a machine's name, bare or as machine/NAME.
+// parseMachine parses a machine's name, bare or as machine/NAME.
 func parseMachine(s string) (string, error) {
 	if strings.Contains(s, "/") {
 		r, err := parseReference(s, spec.KindMachine)
@@ -127,7 +127,8 @@ func nameOr(s string) string {
 	return "NAME"
 }
 
-// checkName refuses what can be no object's name: [a-z][a-z0-9-]{0,62}.
+// checkName refuses a name that no object can have; names match
+// [a-z][a-z0-9-]{0,62}.
 func checkName(s string) error {
 	ok := len(s) >= 1 && len(s) <= 63 && s[0] >= 'a' && s[0] <= 'z'
 	for i := range len(s) {
@@ -140,7 +141,7 @@ func checkName(s string) error {
 	return nil
 }
 
-// didYouMean is `, did you mean "x"?` when a known word is close, else "".
+// didYouMean returns `, did you mean "x"?` if a known word is close, else "".
 func didYouMean(word string, known []string) string {
 	near := closest(word, known, 1)
 	if len(near) == 0 {
@@ -149,7 +150,7 @@ func didYouMean(word string, known []string) string {
 	return `, did you mean "` + near[0] + `"?`
 }
 
-// closest returns up to n of the known words that are near the word, nearest
+// closest returns up to n known words that are close to the word, nearest
 // first.
 func closest(word string, known []string, n int) []string {
 	type scored struct {
@@ -175,7 +176,7 @@ func closest(word string, known []string, n int) []string {
 	return out
 }
 
-// distance is the edit distance of two words (insert, delete, replace, and
+// distance returns the edit distance of two words (insert, delete, replace, and
 // swap of neighbours).
 func distance(a, b string) int {
 	rows := make([][]int, len(a)+1)

@@ -12,19 +12,20 @@ import (
 	"hostler/agent/spec"
 )
 
-// listing is the rows of one kind in all the forms they are printed in.
+// listing holds the rows of a kind in all their printed forms.
 type listing struct {
 	kind  string
 	names []string
-	// notices say what could not be read.
+	// notices name the hypervisors that could not be read.
 	notices []string
-	// data is what JSON and YAML print: an array, one element per name.
+	// data returns the array that JSON and YAML print, with an element per
+	// name.
 	data func(keep []int) any
 	view func(keep []int, now time.Time, wide bool) *table
 	csv  func(keep []int) *table
 }
 
-// list asks the agent for the rows of one kind.
+// list asks the agent for the rows of a kind.
 func list(ctx context.Context, agent Agent, kind string) (*listing, error) {
 	switch kind {
 	case spec.KindMachine:
@@ -46,7 +47,7 @@ func list(ctx context.Context, agent Agent, kind string) (*listing, error) {
 	return listSent(kind, sent)
 }
 
-// listSent reads the rows of one kind as the agent sent them.
+// listSent parses rows of a kind that the agent sent.
 func listSent(kind string, sent json.RawMessage) (*listing, error) {
 	switch kind {
 	case spec.KindMachine:
@@ -63,7 +64,7 @@ func listSent(kind string, sent json.RawMessage) (*listing, error) {
 	return listAttachables(kind, sent)
 }
 
-// listRows reads rows of a type and makes the listing of them.
+// listRows parses rows of a type and makes their listing.
 func listRows[T any](kind string, sent json.RawMessage, of func([]T) *listing) (*listing, error) {
 	var rows []T
 	if err := json.Unmarshal(sent, &rows); err != nil {
@@ -92,11 +93,11 @@ func blockDeviceListing(rows []api.BlockDevice) *listing {
 	return newListing(kindBlockDevice, rows, func(d api.BlockDevice) string { return d.Name }, blockDeviceTable, csvBlockDevices)
 }
 
-// shortDigest is how much of a digest names an image, in hex digits.
+// shortDigest is the number of hex digits of a digest that name an image.
 const shortDigest = 12
 
-// imageName is the reference, or the digest's beginning for an image that a
-// hypervisor keeps without one.
+// imageName returns the reference. For an image without a reference, which only
+// a hypervisor keeps, it returns the beginning of the digest.
 func imageName(i api.Image) string {
 	if i.Reference == "" {
 		return i.Digest[:min(shortDigest, len(i.Digest))]
@@ -139,7 +140,7 @@ func newListing[T any](kind string, rows []T, name func(T) string,
 	return l
 }
 
-// pick never returns nil, so that nothing prints as [].
+// pick never returns nil, so that an empty list prints as [].
 func pick[T any](rows []T, keep []int) []T {
 	out := make([]T, 0, len(keep))
 	for _, i := range keep {
@@ -148,8 +149,8 @@ func pick[T any](rows []T, keep []int) []T {
 	return out
 }
 
-// find returns the places of the wanted names in the order asked (all of
-// them without names), and the names that are not there.
+// find returns the indexes of the names in the given order (all indexes without
+// names), and the names that do not exist.
 func (l *listing) find(names []string) (keep []int, missing []string) {
 	if len(names) == 0 {
 		for i := range l.names {
@@ -167,7 +168,8 @@ func (l *listing) find(names []string) (keep []int, missing []string) {
 	return keep, missing
 }
 
-// absent says what is missing and what there is instead.
+// absent returns an error that names the missing rows and similar existing
+// names.
 func (l *listing) absent(missing []string) *failure {
 	var texts []string
 	for _, n := range missing {

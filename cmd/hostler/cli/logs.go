@@ -55,16 +55,16 @@ func (a *app) logs(ctx context.Context, machine string, o api.LogOptions) error 
 		_, err = io.Copy(a.env.Stdout, in)
 	}
 	if o.Follow && ctx.Err() != nil {
-		return nil // interrupted, which is how following ends
+		return nil // an interrupt is the normal end of following
 	}
 	return err
 }
 
-// colourSequence is what a terminal takes as a change of colour only.
+// colourSequence matches the escape sequences that change only colours.
 var colourSequence = regexp.MustCompile("\x1b\\[[0-9;]{0,32}m")
 
-// tame copies text from a guest line by line with all control characters
-// escaped but the ones that only colour.
+// tame copies text from a guest line by line. It escapes all control characters
+// except those that only set colours.
 func tame(w io.Writer, in *bufio.Reader, colour bool) error {
 	for {
 		text, err := in.ReadString('\n')

@@ -13,7 +13,7 @@ import (
 	"hostler/agent/spec"
 )
 
-// powerCommand is start, stop or restart.
+// powerCommand returns the command start, stop or restart.
 func (a *app) powerCommand(action, short, long string) *cobra.Command {
 	var wait bool
 	var timeout time.Duration
@@ -73,7 +73,7 @@ func (a *app) power(ctx context.Context, action string, names []string, wait boo
 	return together(ctx, broken)
 }
 
-// restarting are the machines whose restart was asked for and is not done.
+// restarting returns the machines whose requested restart is not done.
 func restarting(ctx context.Context, agent Agent, names map[string]bool) (map[string]string, error) {
 	todo := map[string]string{}
 	for name := range names {
@@ -131,7 +131,7 @@ func (a *app) retryCommand() *cobra.Command {
 	return cmd
 }
 
-// containerTypes are the words before the slash in TYPE/INSTANCE.
+// containerTypes are the types of TYPE/INSTANCE.
 var containerTypes = []string{string(spec.LXD), string(spec.KVM), string(spec.LXC)}
 
 func (a *app) adoptCommand() *cobra.Command {
@@ -212,7 +212,7 @@ func (a *app) exportCommand() *cobra.Command {
 	}
 }
 
-// harvestModes are the words that harvest takes. The last ends an override.
+// harvestModes are the arguments of harvest. "configured" ends an override.
 var harvestModes = []string{"none", "unknown", "destroyed", "all", "configured"}
 
 func (a *app) harvestCommand() *cobra.Command {

@@ -31,7 +31,7 @@ func writeManual(root *cobra.Command, dir string) error {
 	return nil
 }
 
-// writeCommandPages writes the page of a command and of those below it.
+// writeCommandPages writes the pages of a command and its subcommands.
 func writeCommandPages(c *cobra.Command, dir string) error {
 	for _, s := range c.Commands() {
 		if !s.IsAvailableCommand() || s.IsAdditionalHelpTopicCommand() {
@@ -55,7 +55,7 @@ func writeCommandPages(c *cobra.Command, dir string) error {
 	return os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644)
 }
 
-// commandExits are the exit codes of commands beyond those of all.
+// commandExits are the exit codes that only some commands have.
 var commandExits = map[string][][2]string{
 	"plan":     {{"0", "Nothing would change."}, {"2", "Something would change."}},
 	"validate": {{"0", "All are valid."}, {"1", "One is not."}},
@@ -66,7 +66,7 @@ var commandExits = map[string][][2]string{
 	"exec":     {{"any", "The exit code of the command in the machine."}},
 }
 
-// commandSections are the exit status, the environment and the files.
+// commandSections returns the sections on exit status, environment and files.
 func commandSections(c *cobra.Command) string {
 	var b strings.Builder
 	b.WriteString(".SH EXIT STATUS\n")
@@ -113,7 +113,7 @@ func page(name, title string) *strings.Builder {
 	return &b
 }
 
-// paragraphs writes text, its paragraphs apart.
+// paragraphs writes each text as a paragraph.
 func paragraphs(b *strings.Builder, texts ...string) {
 	for i, text := range texts {
 		if i > 0 {
@@ -123,7 +123,7 @@ func paragraphs(b *strings.Builder, texts ...string) {
 	}
 }
 
-// literal writes an example as it is.
+// literal writes an example verbatim.
 func literal(b *strings.Builder, text string) {
 	b.WriteString(".PP\n.nf\n.RS\n")
 	for l := range strings.Lines(text) {

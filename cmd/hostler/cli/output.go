@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// The output formats.
+// The formats of -o.
 const (
 	outTable = "table"
 	outWide  = "wide"
@@ -17,13 +17,13 @@ const (
 	outName  = "name"
 )
 
-// outputs is the key of the annotation that lists a command's formats, the
-// default first.
+// outputs is the key of the annotation that lists a command's formats. The
+// first format is the default.
 const outputs = "outputs"
 
 var allOutputs = []string{outTable, outWide, outJSON, outYAML, outCSV, outName}
 
-// prints declares the formats a command has.
+// prints declares the formats of a command.
 func prints(cmd *cobra.Command, formats ...string) *cobra.Command {
 	if cmd.Annotations == nil {
 		cmd.Annotations = map[string]string{}
@@ -60,8 +60,8 @@ func (a *app) document(v any) error {
 	return writeJSON(a.env.Stdout, v)
 }
 
-// rows prints a table in the chosen tabular format; columns from wide on are
-// shown by wide and csv only.
+// rows prints a table in the chosen tabular format. Only wide and csv show the
+// columns from wide on.
 func (a *app) rows(t *table) error {
 	if a.output == outCSV {
 		return t.writeCSV(a.env.Stdout)

@@ -13,8 +13,8 @@ import (
 // isChange reports whether a step changes anything.
 func isChange(s api.Step) bool { return s.Action != "none" && s.Action != "" }
 
-// changes are the steps of a plan that change something, those of one kind
-// together and in the order the agent gave.
+// changes returns the steps that change an object, grouped by kind and
+// otherwise in the agent's order.
 func changes(p api.Plan) []api.Step {
 	order := []string{spec.KindContainerType, spec.KindNetwork, spec.KindVolume, spec.KindFilesystem, spec.KindMachine}
 	rank := func(s api.Step) int {
@@ -34,7 +34,7 @@ func changes(p api.Plan) []api.Step {
 	return out
 }
 
-// mark is the sign before a step.
+// mark returns the sign before a step, e.g. "+" for create and "!" for held.
 func mark(s api.Step) string {
 	switch {
 	case s.Held != "":
@@ -58,8 +58,8 @@ func allowOf(s api.Step) string {
 	return strings.Trim(word, "`'\",.")
 }
 
-// printPlan shows steps, one line each with the changed fields below, and
-// their sum.
+// printPlan prints a line per step, with its changed fields below, and a
+// summary.
 func printPlan(w io.Writer, p api.Plan, c colours, head bool) {
 	steps := changes(p)
 	if len(steps) > 0 {
@@ -135,7 +135,7 @@ func summary(steps []api.Step) string {
 	return strings.Join(parts, ", ")
 }
 
-// doing says of a step that it is about to be made.
+// doing describes a step in progress, e.g. "being made".
 func doing(s api.Step) string {
 	verb := map[string]string{
 		"create": "being made", "recreate": "being made anew", "start": "starting", "stop": "stopping",

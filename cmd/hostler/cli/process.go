@@ -11,8 +11,8 @@ import (
 	"hostler/agent/api"
 )
 
-// Main runs the command line of this process and returns its exit code.
-// SIGINT and SIGTERM end what is under way; a second one ends the process.
+// Main runs the command line of this process and returns its exit code. The
+// first SIGINT or SIGTERM cancels the command; the second ends the process.
 func Main() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// progressLine is how far one machine is.
+// progressLine is the progress of a machine or another followed object.
 type progressLine struct {
 	name    string
 	text    string
@@ -17,19 +17,19 @@ type progressLine struct {
 	percent *int
 }
 
-// progress shows how far several machines are.
+// progress shows the progress of several machines.
 type progress interface {
 	update(lines []progressLine)
 	note(text string)
-	// tick keeps elapsed time moving; the returned function stops it.
+	// tick keeps the elapsed time moving; the returned function stops it.
 	tick(ctx context.Context) (stop func())
 	end()
 }
 
-// progress is lines that update themselves on a terminal, plain lines on
-// change elsewhere, and nothing with -q. It goes to standard error, so that
-// output can be piped on. A command that follows one thing after the other
-// counts from its beginning, and says nothing twice.
+// progress returns lines that update themselves on a terminal, plain lines
+// elsewhere, and no output with -q. The lines go to standard error, so that
+// standard output can be piped. If a command waits several times, its elapsed
+// time counts from the beginning and no line is repeated.
 func (a *app) progress() progress {
 	if a.followed == nil {
 		a.followed = &plainLines{w: a.env.Stderr, now: a.env.Now, started: a.env.Now(), last: map[string]string{}}
@@ -50,8 +50,8 @@ func (silence) note(string)                 {}
 func (silence) tick(context.Context) func() { return func() {} }
 func (silence) end()                        {}
 
-// plainLines prints a line when something changed, with the elapsed time.
-// Percentages count as a change in steps of ten.
+// plainLines prints a line for each change, with the elapsed time. Percentages
+// count as a change in steps of ten.
 type plainLines struct {
 	w       io.Writer
 	now     func() time.Time
@@ -87,8 +87,8 @@ func dropDigits(r rune) rune {
 	return r
 }
 
-// liveLines keeps one line per machine at the bottom of a terminal and
-// rewrites them in place.
+// liveLines keeps a line per machine at the bottom of a terminal and rewrites
+// these lines in place.
 type liveLines struct {
 	w       io.Writer
 	now     func() time.Time
@@ -138,8 +138,7 @@ func (p *liveLines) tick(ctx context.Context) func() {
 	return func() { cancel(); <-done }
 }
 
-// end leaves the last picture standing, with every line: nothing has to stay
-// within the terminal any more.
+// end prints all lines a last time, even if they do not fit the terminal.
 func (p *liveLines) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -149,8 +148,8 @@ func (p *liveLines) end() {
 	}
 }
 
-// draw rewrites the block. Machines that are under way come first when the
-// terminal is too low for all.
+// draw rewrites the lines. If the terminal is too low for all, machines in
+// progress come first.
 func (p *liveLines) draw() {
 	wide, high := p.size()
 	if wide < 20 {
@@ -202,8 +201,8 @@ func (p *liveLines) draw() {
 	_, _ = io.WriteString(p.w, b.String())
 }
 
-// chosen picks the lines that matter most: failed, under way, then done, each
-// in its order.
+// chosen returns the n most important lines: failed, then in progress, then
+// done, each in their order.
 func chosen(lines []progressLine, n int) []progressLine {
 	var out []progressLine
 	for _, v := range []verdict{failed, unsettled, settled} {

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// internalCommand holds what packaging needs.
+// internalCommand holds the commands for packaging.
 func (a *app) internalCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "internal", Short: "What packaging needs", Hidden: true, Args: cobra.ArbitraryArgs, RunE: onlyCommands}
 	cmd.AddCommand(&cobra.Command{
@@ -28,7 +28,7 @@ func (a *app) internalCommand() *cobra.Command {
 	return cmd
 }
 
-// documented leaves out what cobra adds for itself.
+// documented leaves out cobra's own additions.
 func documented(root *cobra.Command) *cobra.Command {
 	root.DisableAutoGenTag = true
 	root.InitDefaultHelpFlag()
@@ -49,7 +49,7 @@ exits with 130. Errors and progress go to standard error, what was asked for to 
 What JSON looks like stands in [json.md](json.md).
 `
 
-// writeReference writes the commands as one Markdown document.
+// writeReference writes all commands as a Markdown document.
 func writeReference(w io.Writer, root *cobra.Command) error {
 	var b strings.Builder
 	b.WriteString(referenceHead)

@@ -10,18 +10,18 @@ import (
 	"hostler/internal/fault"
 )
 
-// who says who may do what. The agent answers everybody without the right
-// alike, and so in a few words.
+// who explains the permissions. The agent gives every user without permission
+// the same short answer.
 const who = "members of the group hostler may look, members of hostler-admin may change and see consoles"
 
-// refused says whether the agent refused the person; that its socket cannot be
-// opened is told with its mend already.
+// refused reports that the agent denied permission. A socket that cannot be
+// opened does not count: its error has a remedy already.
 func refused(err error) bool {
 	return fault.Is(err, fault.Forbidden) && !errors.Is(err, fs.ErrPermission)
 }
 
-// near turns the agent's word that something is not there into one that names
-// what is called nearly so.
+// near replaces a NotFound error of the agent by an error that suggests similar
+// names.
 func near(ctx context.Context, agent Agent, r reference, err error) error {
 	if !fault.Is(err, fault.NotFound) {
 		return err
@@ -35,7 +35,7 @@ func near(ctx context.Context, agent Agent, r reference, err error) error {
 	return f
 }
 
-// together is several failures as one, nil without any.
+// together joins several failures; it is nil without any.
 func together(ctx context.Context, errs []error) error {
 	if len(errs) == 0 {
 		return nil

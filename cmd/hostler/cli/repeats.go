@@ -7,13 +7,13 @@ import (
 	"hostler/agent/api"
 )
 
-// repeats is the last of several events that say the same.
+// repeats is the last of several equal events and their number.
 type repeats struct {
 	api.Event
 	times int
 }
 
-// text is the message, and how often it came.
+// text returns the message, with the number of repetitions.
 func (r repeats) text() string {
 	if r.times == 1 {
 		return r.Message
@@ -21,14 +21,14 @@ func (r repeats) text() string {
 	return fmt.Sprintf("%s (%d times)", r.Message, r.times)
 }
 
-// attempt is the part of a message that counts retries.
+// attempt matches the part of a message that counts retries.
 var attempt = regexp.MustCompile(`; retry [0-9]+ of [0-9]+ in [^ ]+$`)
 
-// collapse takes events that follow each other about an object and say the
-// same, retries apart, as one.
+// collapse joins consecutive equal events about an object; the count of retries
+// may differ.
 func collapse(events []api.Event) []repeats {
 	var all []repeats
-	last := map[string]int{} // of an object
+	last := map[string]int{} // by object
 	for _, e := range events {
 		if i, ok := last[e.Object]; ok && same(all[i].Event, e) {
 			all[i] = repeats{e, all[i].times + 1}

@@ -9,8 +9,8 @@ import (
 	"hostler/agent/api"
 )
 
-// attachable is a row of volumes, filesystems and networks, as far as tables
-// show it; JSON and YAML print what the agent sent.
+// attachable holds the table columns of volumes, filesystems and networks. JSON
+// and YAML print the agent's full objects.
 type attachable struct {
 	Name        string   `json:"name"`
 	Provider    string   `json:"provider"`
@@ -45,7 +45,7 @@ func machineRow(m api.Machine, now time.Time, wide bool) []string {
 	}
 	row := []string{m.Name, string(m.Type), string(m.Status), address, m.Image, age(now, m.Created)}
 	if wide {
-		cpus, memory := "-", "-" // without a limit, or not made yet
+		cpus, memory := "-", "-" // without a limit, or before the instance exists
 		if h := m.Hardware; h != nil && h.CPUs > 0 {
 			cpus = strconv.Itoa(h.CPUs)
 		}
@@ -72,7 +72,8 @@ func machineTable(rows []api.Machine, now time.Time, wide bool) *table {
 	return t
 }
 
-// csvMachines has absolute times and whole lists, for programs.
+// csvMachines returns a table for programs, with absolute times and whole
+// lists.
 func csvMachines(rows []api.Machine) *table {
 	t := &table{head: []string{
 		"name", "type", "life", "status", "message", "image", "instance", "addresses",
@@ -149,7 +150,7 @@ func attachableTable(rows []attachable, network bool, now time.Time, wide bool) 
 	}
 	t := &table{head: append(head, "MESSAGE")}
 	for _, r := range rows {
-		has := "-" // a filesystem on a volume has none before it is made
+		has := "-" // a filesystem on a volume has no size before it is made
 		if r.Size > 0 {
 			has = size(r.Size)
 		}
@@ -165,8 +166,8 @@ func attachableTable(rows []attachable, network bool, now time.Time, wide bool) 
 	return t
 }
 
-// csvAttachables has sizes in bytes, absolute times and whole lists, for
-// programs.
+// csvAttachables returns a table for programs, with sizes in bytes, absolute
+// times and whole lists.
 func csvAttachables(rows []attachable, network bool) *table {
 	t := &table{}
 	own := []string{"provider", "size", "status", "device", "path", "attachments"}

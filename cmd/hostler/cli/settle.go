@@ -8,7 +8,7 @@ import (
 	"hostler/agent/spec"
 )
 
-// verdict is how far a followed machine is.
+// verdict is the progress of a followed machine.
 type verdict int
 
 const (
@@ -17,9 +17,9 @@ const (
 	failed
 )
 
-// judge decides whether a machine is as declared. wantRunning is what the
-// person declared (or asked for with start or stop). A status that speaks of
-// an older generation decides nothing.
+// judge decides whether a machine is as declared. wantRunning is the declared
+// state, or the state requested with start or stop. A status of an older
+// generation decides nothing.
 func judge(m api.Machine, wantRunning bool) verdict {
 	if !m.Observed {
 		return unsettled
@@ -34,7 +34,7 @@ func judge(m api.Machine, wantRunning bool) verdict {
 			return settled
 		}
 	case spec.MachineError:
-		// An error that will be tried again by itself is not the end.
+		// An error with a retry is not final.
 		if m.NextRetry == nil {
 			return failed
 		}
@@ -42,8 +42,8 @@ func judge(m api.Machine, wantRunning bool) verdict {
 	return unsettled
 }
 
-// ready is false only when a condition says so: images without cloud-init are
-// ready without one.
+// ready is false only if a condition says so: instances of images without
+// cloud-init are ready without a condition.
 func ready(conditions []spec.Condition) bool {
 	for _, c := range conditions {
 		if c.Type == "Ready" {
@@ -53,10 +53,11 @@ func ready(conditions []spec.Condition) bool {
 	return true
 }
 
-// notLooked stands for a status that speaks of an earlier declaration.
+// notLooked is shown for a status of an earlier declaration.
 const notLooked = "waiting for the agent to look at the new declaration"
 
-// phase says in a few words what a machine is doing or waiting for.
+// phase describes the current operation of a machine, or the object it waits
+// for, in a few words.
 func phase(m api.Machine) string {
 	word := string(m.Status)
 	switch {

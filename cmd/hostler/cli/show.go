@@ -16,7 +16,7 @@ import (
 	"hostler/internal/fault"
 )
 
-// shownEvents is how many of an object's last events show prints.
+// shownEvents is the number of an object's last events that show prints.
 const shownEvents = 15
 
 func (a *app) showCommand() *cobra.Command {
@@ -70,7 +70,7 @@ func (s sheet) field(name, value string) {
 	}
 }
 
-// paragraph is a field whose value keeps its lines, one below the other.
+// paragraph prints a field whose value has several lines.
 func (s sheet) paragraph(name, value string) {
 	for i, text := range strings.Split(strings.TrimSpace(value), "\n") {
 		if i == 0 {

@@ -12,8 +12,8 @@ import (
 	"hostler/agent/spec"
 )
 
-// parseShown understands what show can show: objects, container types and
-// images.
+// parseShown parses the argument of show: an object, a container type or an
+// image.
 func parseShown(s string) (reference, error) {
 	word, name, _ := strings.Cut(s, "/")
 	if word == spec.KindContainerType && name != "" {
@@ -29,7 +29,8 @@ func parseShown(s string) (reference, error) {
 	return parseReference(s, slices.Concat(objectKinds, []string{kindImage, spec.KindContainerType})...)
 }
 
-// neverNeeded is a container type of which no machine was declared yet.
+// neverNeeded is the object of a container type that no machine has been
+// declared with.
 func neverNeeded(name string) api.Object {
 	return api.Object{
 		Kind: spec.KindContainerType, Name: name, Spec: spec.Encode(spec.TypeRecord{}), Events: []api.Event{},
@@ -55,16 +56,17 @@ func (s sheet) containerType(o api.Object) {
 	s.conditions(st.Conditions)
 }
 
-// shownImage is what show prints of an image for programs.
+// shownImage is the JSON form of an image in show.
 type shownImage struct {
 	Kind string `json:"kind"`
 	Name string `json:"name"`
-	// Images are the rows of the reference, one for each that keeps it.
+	// Images are the rows of the reference, one for each store that keeps the
+	// image.
 	Images []api.Image `json:"images"`
 }
 
-// showImage tells of an image, named by its reference or the beginning of its
-// digest, wherever it is kept.
+// showImage prints an image from every store that keeps it. The name is its
+// reference or the beginning of its digest.
 func (a *app) showImage(ctx context.Context, name string) error {
 	rows, notices, err := a.agent().Images(ctx)
 	if err != nil {

@@ -49,7 +49,8 @@ func (a *app) status(ctx context.Context) error {
 	return nil
 }
 
-// fullStatus has no null where programs expect a list.
+// fullStatus replaces nil lists by empty lists, so that JSON has no null for
+// them.
 func fullStatus(st api.Status) api.Status {
 	st.Types = pick(st.Types, every(len(st.Types)))
 	st.Workers = pick(st.Workers, every(len(st.Workers)))
@@ -65,7 +66,7 @@ func fullStatus(st api.Status) api.Status {
 	return st
 }
 
-// drift names the machines that differ from what is declared, the first few.
+// drift names the first few machines that differ from their declaration.
 func drift(names []string) string {
 	const most = 8
 	switch n := len(names); {
@@ -80,8 +81,8 @@ func drift(names []string) string {
 	}
 }
 
-// machineCounts is "12: 10 running, 1 error, 1 pending", what needs a look
-// first in the order of a machine's life.
+// machineCounts returns e.g. "12 (1 error, 1 pending, 10 running)": errors and
+// unknown machines first, then the others in the order of a machine's life.
 func machineCounts(by map[string]int) string {
 	order := []string{
 		string(spec.MachineError), string(spec.MachineUnknown), string(spec.MachinePending),
@@ -133,7 +134,7 @@ func (s sheet) workers(workers []api.Worker) {
 		switch {
 		case w.State == "running" || w.State == "elsewhere":
 			running++
-		case w.State != "stopped" || w.Message != "": // one that had an end to reach
+		case w.State != "stopped" || w.Message != "": // did not just stop
 			look = append(look, w)
 		}
 	}
@@ -197,7 +198,7 @@ func (s sheet) disk(disks []api.Disk) {
 	t := &table{head: []string{"  PATH", "FREE", "SIZE", "USED", "PROMISED"}}
 	for _, d := range disks {
 		used := "-"
-		// As df: of the blocks that users may have, rounded up.
+		// Like df: relative to the blocks that users may have, rounded up.
 		if whole := d.Used + d.Free; whole > 0 {
 			used = fmt.Sprintf("%d %%", (d.Used*100+whole-1)/whole)
 		}

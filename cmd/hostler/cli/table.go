@@ -6,21 +6,22 @@ import (
 	"strings"
 )
 
-// table is rows of text under headings. Cells are printed on one line each,
+// table holds rows of text under headings. Cells are printed on a single line,
 // with control characters escaped.
 type table struct {
 	head []string
 	rows [][]string
-	// widths are the least widths of the columns; write leaves those it used.
+	// widths are the minimum widths of the columns; write stores the used
+	// widths.
 	widths []int
-	// bare leaves the headings out.
+	// bare omits the headings.
 	bare bool
 }
 
 func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
 
-// write prints aligned columns. With a limit (columns of the terminal, 0: no
-// limit) the last column is shortened so that a row stays one line.
+// write prints aligned columns. With a limit (columns of the terminal; 0: no
+// limit) it shortens the last column to keep each row on a single line.
 func (t *table) write(w io.Writer, limit int, paint func(column, cell string) string) error {
 	var rows [][]string
 	if !t.bare {
@@ -61,7 +62,7 @@ func (t *table) write(w io.Writer, limit int, paint func(column, cell string) st
 	return err
 }
 
-// printable escapes a row; an empty cell is shown as a dash.
+// printable escapes a row and shows an empty cell as a dash.
 func printable(row []string) []string {
 	out := make([]string, len(row))
 	for i, c := range row {

@@ -11,25 +11,25 @@ import (
 	"hostler/agent/api"
 )
 
-// Terminal is what the commands may know of the terminal and do with it.
+// Terminal holds the terminal operations that the commands use.
 type Terminal interface {
-	// Input, Output and Messages say whether standard input, output and error
-	// are terminals.
+	// Input, Output and Messages report whether standard input, output and
+	// error are terminals.
 	Input() bool
 	Output() bool
 	Messages() bool
-	// Size is the terminal's width and height in characters, 0 where there is
-	// none.
+	// Size returns the terminal's width and height in characters, 0 without a
+	// terminal.
 	Size() (width, height int)
 	attached
 }
 
-// attached is the part for commands that hand the terminal to a guest.
+// attached is the part for commands that connect the terminal to a guest.
 type attached interface {
-	// Raw passes every key on; restore puts the terminal back. Without a
-	// terminal both do nothing.
+	// Raw passes every key on; restore undoes that. Without a terminal both do
+	// nothing.
 	Raw() (restore func(), err error)
-	// Resized sends new sizes until ctx ends, and the present one first.
+	// Resized sends the present size, and then each new size until ctx ends.
 	Resized(ctx context.Context) <-chan api.WindowSize
 }
 
@@ -66,7 +66,7 @@ func (t processTerminal) Raw() (func(), error) {
 func (t processTerminal) Resized(ctx context.Context) <-chan api.WindowSize {
 	sizes := make(chan api.WindowSize, 1)
 	changed := make(chan os.Signal, 1)
-	changed <- unix.SIGWINCH // it may have changed since somebody read it
+	changed <- unix.SIGWINCH // the size may have changed since it was last read
 	signal.Notify(changed, unix.SIGWINCH)
 	go func() {
 		defer signal.Stop(changed)
@@ -78,7 +78,7 @@ func (t processTerminal) Resized(ctx context.Context) <-chan api.WindowSize {
 			}
 			w, h := t.Size()
 			if w == 0 || h == 0 {
-				continue // there is no terminal, or it does not know
+				continue // no terminal, or a terminal without a size
 			}
 			select {
 			case <-ctx.Done():

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/text/width"
 )
 
-// clean makes text that may come from a guest safe to print: control
-// characters, invalid bytes and the marks that reorder what a person reads
-// are shown as escapes. Newlines and tabs are kept only in multi-line text.
+// clean makes text from a guest safe to print. It escapes control characters,
+// invalid bytes and the marks that reorder displayed text. Newlines and tabs
+// stay only in multi-line text.
 func clean(s string, multiline bool) string {
 	if isPlain(s) {
 		return s
@@ -42,7 +42,7 @@ func clean(s string, multiline bool) string {
 	return b.String()
 }
 
-// line is clean for one line of output.
+// line cleans a text for a single line of output.
 func line(s string) string { return clean(s, false) }
 
 func isPlain(s string) bool {
@@ -54,9 +54,9 @@ func isPlain(s string) bool {
 	return true
 }
 
-// hidden reports runes that change what a terminal shows without being seen:
+// hidden reports runes that change a terminal's display without being visible:
 // controls, format characters (bidirectional overrides among them) and line
-// separators. The joiners that scripts and emoji need stay.
+// separators. The joiners that scripts and emoji need are not hidden.
 func hidden(r rune) bool {
 	if r == '\u200c' || r == '\u200d' {
 		return false
@@ -64,7 +64,7 @@ func hidden(r rune) bool {
 	return unicode.Is(unicode.Cc, r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029'
 }
 
-// cells is how many terminal columns s takes.
+// cells returns the number of terminal columns of s.
 func cells(s string) int {
 	if isPlain(s) {
 		return len(s)
@@ -88,7 +88,7 @@ func runeCells(r rune) int {
 	}
 }
 
-// cut shortens s to at most limit columns, ending in … when it had to.
+// cut shortens s to at most limit columns and marks the cut with ….
 func cut(s string, limit int) string {
 	if limit < 1 || cells(s) <= limit {
 		return s
@@ -112,7 +112,7 @@ func pad(s string, columns int) string {
 	return s
 }
 
-// count writes a number with its noun: "1 machine", "2 machines".
+// count writes a number with its noun, e.g. "1 machine", "2 machines".
 func count(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -120,7 +120,7 @@ func count(n int, noun string) string {
 	return fmt.Sprintf("%d %ss", n, noun)
 }
 
-// size writes bytes for people: 512MiB, 1.5GiB.
+// size writes bytes in binary units, e.g. 512MiB, 1.5GiB.
 func size(n int64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB"}
 	f, u := float64(n), 0

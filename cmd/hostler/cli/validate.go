@@ -46,9 +46,8 @@ func (a *app) validateCommand() *cobra.Command {
 	return cmd
 }
 
-// checkDocuments checks documents together as far as their text goes, and
-// returns the declarations in the same order. The error holds everything that is
-// wrong.
+// checkDocuments checks the text of all documents together and returns the
+// declarations in the same order. The error lists all mistakes.
 func checkDocuments(docs []api.Document, places places) ([]spec.Declaration, error) {
 	all, lines, wrong := readAlone(docs)
 	r := documents.Request{Wanted: map[string]documents.Document{}}
@@ -56,7 +55,7 @@ func checkDocuments(docs []api.Document, places places) ([]spec.Declaration, err
 	for i, decl := range all {
 		d := docs[i]
 		switch other, twice := from[decl.Name]; {
-		case decl.Version == 0: // it cannot be read
+		case decl.Version == 0: // it could not be read
 		case twice:
 			wrong = append(wrong, fmt.Sprintf("%s and %s are both the declaration %q; give one of them another `name:`", other, places[d.Name], decl.Name))
 		default:
@@ -76,7 +75,7 @@ func checkDocuments(docs []api.Document, places places) ([]spec.Declaration, err
 	return all, nil
 }
 
-// readAlone reads each document by itself. A document that cannot be read is an
+// readAlone reads each document by itself. An unreadable document gives an
 // empty declaration.
 func readAlone(docs []api.Document) (all []spec.Declaration, lines []map[string]int, wrong []string) {
 	for _, d := range docs {
@@ -89,7 +88,9 @@ func readAlone(docs []api.Document) (all []spec.Declaration, lines []map[string]
 	return all, lines, wrong
 }
 
-// unanswered tells what is wrong with the documents where no agent could.
+// unanswered returns the mistakes in the documents if no agent could report
+// them; the error of the connection becomes the hint. Other errors keep their
+// text.
 func (a *app) unanswered(ctx context.Context, req api.ApplyRequest, from places, err error) error {
 	if ctx.Err() != nil || !errors.Is(err, api.ErrNotRunning) && !errors.Is(err, fs.ErrPermission) {
 		return from.name(err)

@@ -11,8 +11,8 @@ import (
 	"hostler/internal/version"
 )
 
-// versions is what `hostler version -o json` prints. Agent is null when none
-// answers.
+// versions is the output of `hostler version -o json`. Agent is null when no
+// agent answers.
 type versions struct {
 	Client string       `json:"client"`
 	Go     string       `json:"go"`

@@ -12,7 +12,7 @@ import (
 	"hostler/internal/fault"
 )
 
-// poll is how often wait looks at objects that have no watch of their own.
+// poll is the interval for objects that have no watch.
 const poll = time.Second
 
 func (a *app) waitCommand() *cobra.Command {
@@ -94,7 +94,7 @@ func (a *app) wait(ctx context.Context, r reference, gone bool, timeout time.Dur
 	return usage("wait does not follow a %s", r.kind)
 }
 
-// waitAbsent looks until the agent knows no such object.
+// waitAbsent polls until the agent has no such object.
 func waitAbsent(ctx context.Context, agent Agent, r reference, timeout time.Duration) error {
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
