@@ -12,9 +12,9 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// pidOf returns the process of a running guest: from the file that QEMU wrote,
-// or, where that cannot be read, the number that libvirt gives each life of a
-// guest, which serves to tell one from the next.
+// pidOf returns the process id of a running guest, read from QEMU's pid file.
+// If the file cannot be read, it returns libvirt's domain id, which also
+// changes with every start of the guest.
 func (d *Driver) pidOf(dom libvirt.Domain) int64 {
 	text, err := os.ReadFile(d.pidFile(dom))
 	if err == nil {
@@ -25,7 +25,7 @@ func (d *Driver) pidOf(dom libvirt.Domain) int64 {
 	return int64(dom.ID)
 }
 
-// pidFile is what QEMU writes when a guest starts.
+// pidFile returns the path of the file that QEMU writes when a guest starts.
 func (d *Driver) pidFile(dom libvirt.Domain) string {
 	return filepath.Join(d.opts.RuntimeDir, filepath.Base(dom.Name)+".pid")
 }
@@ -34,12 +34,12 @@ func global(ip netip.Addr) bool {
 	return ip.Zone() == "" && !ip.IsLoopback() && !ip.IsLinkLocalUnicast() && !ip.IsUnspecified() && !ip.IsMulticast()
 }
 
-// seen returns what is known of the guest's addresses without it: the leases of
-// libvirt's networks, and those of the host's neighbours that have one of its
-// MAC addresses. libvirt is asked for both, since a provisioner in a unit of its
-// own has neither the host's files nor its network before it. Where the host's
-// table can be read it is, too: libvirt 9 takes the end of the answer of a
-// kernel from 6.10 on for an error.
+// seen returns the guest's addresses as seen from outside: the leases of
+// libvirt's networks, and the host's neighbours that have one of the guest's
+// MAC addresses. It asks libvirt for both, since a provisioner in a unit of its
+// own may see neither the host's files nor the host's network. If the host's
+// ARP table can be read, seen reads it as well: libvirt 9 mistakes the end of
+// the netlink answer of kernels from 6.10 on for an error.
 func (d *Driver) seen(c *conn, dom libvirt.Domain, def definition) []string {
 	var found []netip.Addr
 	keep := func(address string) {
@@ -52,7 +52,7 @@ func (d *Driver) seen(c *conn, dom libvirt.Domain, def definition) []string {
 			return l.DomainInterfaceAddresses(dom, uint32(source), 0)
 		})
 		if err != nil {
-			continue // the other may tell
+			continue // the other source may have answers
 		}
 		for _, i := range interfaces {
 			for _, a := range i.Addrs {
@@ -65,7 +65,7 @@ func (d *Driver) seen(c *conn, dom libvirt.Domain, def definition) []string {
 		return sorted(found)
 	}
 	for line := range strings.Lines(string(table)) {
-		// IP address, type, flags, MAC address, mask, device; flag 2 says that
+		// IP address, type, flags, MAC address, mask, device; flag 2 means that
 		// the neighbour answered.
 		if f := strings.Fields(line); len(f) == 6 && f[2] != "0x0" && hasMAC(def, f[3]) {
 			keep(f[0])
@@ -80,7 +80,7 @@ func hasMAC(def definition, mac string) bool {
 	})
 }
 
-// sorted writes addresses, IPv4 first.
+// sorted returns the addresses as text without duplicates, IPv4 first.
 func sorted(found []netip.Addr) []string {
 	slices.SortFunc(found, netip.Addr.Compare)
 	var texts []string

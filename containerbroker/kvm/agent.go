@@ -13,13 +13,13 @@ import (
 	"hostler/internal/fault"
 )
 
-// agentAnswer is how long the guest's agent may take for one answer. Commands
-// are started by one and asked after by others, so that none takes long but
-// for what it carries: some hundred KiB through a slow guest's serial port.
+// agentAnswer is the time limit of one request to the guest's agent. Commands
+// are started by one request and polled by others, so that only large data
+// takes long, e.g. some hundred KiB through a slow guest's serial port.
 const agentAnswer = time.Minute
 
-// agentState tells whether the guest's agent has opened its channel: it has
-// none in a domain that somebody else made without.
+// agentState reports whether the domain has a channel for the guest's agent,
+// and whether the agent has opened it. A foreign domain may have no channel.
 func agentState(live definition) (connected, channel bool) {
 	for _, ch := range live.domain.Devices.Channels {
 		if ch.Target != nil && ch.Target.VirtIO != nil && ch.Target.VirtIO.Name == agentChannel {
@@ -34,14 +34,14 @@ func agentConnected(live definition) bool {
 	return connected
 }
 
-// ask gives the guest's agent a command of QEMU's guest agent protocol
+// ask sends the guest's agent a command of QEMU's guest agent protocol
 // (qga/qapi-schema.json) and reads its answer into target, which may be nil.
 func ask(c *conn, dom libvirt.Domain, command string, arguments, target any) error {
 	return askWithin(agentAnswer, c, dom, command, arguments, target)
 }
 
 // askWithin is ask with a limit of its own, in whole seconds. libvirt first
-// makes sure that the agent listens, for which it waits up to 5 s more.
+// checks that the agent listens, which may take up to 5 s more.
 func askWithin(limit time.Duration, c *conn, dom libvirt.Domain, command string, arguments, target any) error {
 	request, err := json.Marshal(struct {
 		Execute   string `json:"execute"`
@@ -73,12 +73,12 @@ func askWithin(limit time.Duration, c *conn, dom libvirt.Domain, command string,
 	return nil
 }
 
-// maxAgentRequest bounds a command in bytes: libvirt passes on strings of up
-// to 4 MiB.
+// maxAgentRequest bounds a command in bytes: libvirt passes on strings of up to
+// 4 MiB.
 const maxAgentRequest = 3 << 20
 
-// awaitAgent waits until the guest's agent answers, or until hopeless says that
-// it will not. A guest that does not run is fault.NotReady.
+// awaitAgent waits until the guest's agent answers, the limit has passed, or
+// hopeless returns true. A guest that does not run is fault.NotReady.
 func (d *Driver) awaitAgent(ctx context.Context, c *conn, dom libvirt.Domain, limit time.Duration, hopeless func(definition) bool) error {
 	deadline := time.Now().Add(limit)
 	for {
@@ -114,12 +114,12 @@ func (d *Driver) awaitAgent(ctx context.Context, c *conn, dom libvirt.Domain, li
 	}
 }
 
-// agentSilence is how long an agent may be silent in a guest that has come up.
+// agentSilence is how long the agent of a guest that has come up may be silent.
 const agentSilence = 15 * time.Second
 
-// patience is how long a guest's agent is waited for: what is left of its
-// time to come up in the guest's present life, which it has had where it
-// answered before.
+// patience returns how long to wait for a guest's agent: the rest of
+// AgentTimeout, counted from the guest's start, or agentSilence if that has
+// passed or the agent already answered in this life of the guest.
 func (d *Driver) patience(dom libvirt.Domain) time.Duration {
 	most := d.opts.AgentTimeout
 	left := most
@@ -132,7 +132,7 @@ func (d *Driver) patience(dom libvirt.Domain) time.Duration {
 	return min(max(left, agentSilence), most)
 }
 
-// started is what guest-exec answers, ended what guest-exec-status does.
+// started is the answer of guest-exec, ended the answer of guest-exec-status.
 type started struct {
 	PID int64 `json:"pid"`
 }
@@ -146,7 +146,7 @@ type ended struct {
 	Truncated bool   `json:"out-truncated"`
 }
 
-// command is what guest-exec is given.
+// command holds the arguments of guest-exec.
 type command struct {
 	Path    string   `json:"path"`
 	Args    []string `json:"arg,omitempty"`

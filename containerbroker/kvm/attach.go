@@ -10,8 +10,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// interfaceChanged makes one interface as the machine asks for it: whatever of
-// it differs, it is taken out and put in anew.
+// interfaceChanged brings one interface to the declared state. Any difference
+// replaces the interface: the old device is unplugged, the new one plugged in.
 func (u *updating) interfaceChanged(name string) error {
 	var wanted *libvirtxml.DomainInterface
 	for _, n := range wantedNICs(u.m, u.def.domain.UUID, u.d.opts.Network) {
@@ -34,7 +34,7 @@ func (u *updating) interfaceChanged(name string) error {
 	}
 	*list = slices.DeleteFunc(*list, func(n libvirtxml.DomainInterface) bool { return nicName(n) == name })
 	if wanted != nil {
-		wanted.Address = address // the same slot: the guest names it by that
+		wanted.Address = address // the same slot, because the guest derives the interface's name from it
 		*list = slices.Insert(*list, min(at, len(*list)), *wanted)
 	}
 	return nil
@@ -68,7 +68,7 @@ func (u *updating) replugInterface(name string, wanted *libvirtxml.DomainInterfa
 	return u.plug(wanted)
 }
 
-// diskChanged makes one disk as the machine asks for it.
+// diskChanged brings one disk to the declared state.
 func (u *updating) diskChanged(name string) error {
 	list := &u.def.domain.Devices.Disks
 	var wanted *libvirtxml.DomainDisk
@@ -90,7 +90,8 @@ func (u *updating) diskChanged(name string) error {
 	*list = slices.DeleteFunc(*list, is)
 	if wanted != nil {
 		if u.running {
-			// Both definitions know it by the letter it was plugged in as.
+			// Both definitions use the target letter under which the disk was
+			// plugged in.
 			live, err := readDefinition(u.c, u.dom, 0)
 			if err != nil {
 				return err
@@ -134,11 +135,11 @@ func (u *updating) replugDisk(name string, wanted *libvirtxml.DomainDisk) error 
 	return u.plug(wanted)
 }
 
-// device is a part of a domain that can be plugged in and out.
+// device is a part of a domain that can be plugged in and unplugged.
 type device interface{ Marshal() (string, error) }
 
-// plug gives a device to the running guest. One for which it has no place comes
-// with its next start.
+// plug plugs a device into the running guest. A guest without a free slot gets
+// the device at its next start.
 func (u *updating) plug(part device) error {
 	live, err := readDefinition(u.c, u.dom, 0)
 	if err != nil {
@@ -156,8 +157,8 @@ func (u *updating) plug(part device) error {
 	})
 }
 
-// unplug takes a device from the running guest, and waits until the guest has
-// let it go: only then has it.
+// unplug takes a device from the running guest and waits until the guest has
+// released it, because the guest may refuse or delay.
 func (u *updating) unplug(part device, gone func(definition) bool) error {
 	text, err := part.Marshal()
 	if err != nil {
@@ -168,7 +169,8 @@ func (u *updating) unplug(part device, gone func(definition) bool) error {
 	var refused error
 	for {
 		if time.Since(asked) >= askEvery {
-			// A guest that was not up yet has not heard it.
+			// A guest that is still booting ignores the request, so it is
+			// repeated.
 			asked = time.Now()
 			refused = u.c.Call("unplug it", func(l *libvirt.Libvirt) error {
 				return l.DomainDetachDeviceFlags(u.dom, text, uint32(libvirt.DomainDeviceModifyLive))

@@ -12,8 +12,8 @@ import (
 	"hostler/internal/kvm/rpc"
 )
 
-// conn is a connection for one operation of the driver, or one that a session
-// keeps.
+// conn is a connection for a single operation of the driver, or the connection
+// of a session.
 type conn struct {
 	*rpc.Conn
 	ctx   context.Context
@@ -35,21 +35,21 @@ func (d *Driver) dial(ctx context.Context, onEvent func(rpc.Event)) (*conn, erro
 	return &conn{Conn: c, ctx: ctx, limit: d.opts.RequestTimeout}, nil
 }
 
-// value makes a call that returns something.
+// value makes a call that returns a value.
 func value[T any](c *conn, what string, f func(*libvirt.Libvirt) (T, error)) (T, error) {
 	return rpc.Value(c.Conn, what, f)
 }
 
-// patiently makes a call before which libvirt may have to find out what its QEMU
-// can do.
+// patiently makes a call that may have to wait while libvirt probes QEMU's
+// capabilities.
 func patiently[T any](d *Driver, c *conn, what string, f func(*libvirt.Libvirt) (T, error)) (T, error) {
 	return rpc.Patiently(c.ctx, &d.patient, d.opts.Socket, c.limit, d.opts.StartTimeout, what, f)
 }
 
-// domain finds a domain by its name.
 func (c *conn) domain(name string) (libvirt.Domain, error) {
 	return value(c, "find domain "+name, func(l *libvirt.Libvirt) (libvirt.Domain, error) { return l.DomainLookupByName(name) })
 }
 
-// clean drops what a terminal would act upon and bounds the rest.
+// clean removes control characters, which a terminal would interpret, and
+// bounds the length.
 func clean(text string, limit int) string { return rpc.Clean(text, limit) }

@@ -15,9 +15,10 @@ import (
 	"hostler/internal/kvm/rpc"
 )
 
-// Create implements containerbroker.Broker. The stamped definition comes
-// first, marked as unfinished, so that nothing exists that cannot be found by
-// its stamp; then the disks; then the mark goes. Every step may be repeated.
+// Create implements containerbroker.Broker. It first defines the stamped
+// domain, marked as unfinished, so that everything that exists can be found by
+// its stamp; then it makes the disks; then it removes the mark. Every step can
+// be repeated.
 func (d *Driver) Create(ctx context.Context, m containerbroker.Machine, progress containerbroker.Progress) error {
 	if err := d.create(ctx, m, progress); err != nil {
 		return fmt.Errorf("cannot create instance %q: %w", m.Name, err)
@@ -39,14 +40,15 @@ func (d *Driver) create(ctx context.Context, m containerbroker.Machine, progress
 		if tries == lostReplies || !errors.Is(err, rpc.ErrLost) || ctx.Err() != nil {
 			return err
 		}
-		// Whether it was done is not known: what is there tells.
+		// The call may or may not have taken effect: look again and go on from
+		// there.
 	}
 }
 
-// lostReplies is how many answers of libvirt one making may lose.
+// lostReplies is how many answers of libvirt a single Create may lose.
 const lostReplies = 3
 
-// goOn makes an instance from where its making stands.
+// goOn continues the creation of an instance from its present state.
 func (d *Driver) goOn(ctx context.Context, m containerbroker.Machine, settings containerbroker.Settings, progress containerbroker.Progress) error {
 	c, err := d.open(ctx)
 	if err != nil {
@@ -73,7 +75,7 @@ func (d *Driver) goOn(ctx context.Context, m containerbroker.Machine, settings c
 	return d.furnish(c, p, *found.dom, seed)
 }
 
-// hold marks an instance as being made by this process.
+// hold marks an instance as being created by this process.
 func (d *Driver) hold(name string) (release func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -87,14 +89,15 @@ func (d *Driver) hold(name string) (release func()) {
 	}
 }
 
-// made is how far this attempt has come: dom is nil before its definition.
+// made is the progress of this create attempt: dom is nil before the domain is
+// defined.
 type made struct {
 	dom   *libvirt.Domain
 	whole bool
 }
 
-// standing looks how far the making is. What another attempt made is a
-// conflict.
+// standing reads how far the creation has come. A domain that another attempt
+// made is a fault.Conflict.
 func (d *Driver) standing(c *conn, m containerbroker.Machine) (made, error) {
 	dom, err := c.domain(m.Name)
 	if fault.Is(err, fault.NotFound) {
@@ -120,7 +123,7 @@ func (d *Driver) standing(c *conn, m containerbroker.Machine) (made, error) {
 	return made{}, fault.New(fault.Conflict, "a domain of that name exists; %s", owner)
 }
 
-// plan gathers all that the machine's domain and files are made of.
+// plan gathers everything that the machine's domain and files are built from.
 func (d *Driver) plan(ctx context.Context, c *conn, m containerbroker.Machine, s containerbroker.Settings) (plan, []byte, error) {
 	name := m.Pool
 	if name == "" {
@@ -154,7 +157,6 @@ func (d *Driver) plan(ctx context.Context, c *conn, m containerbroker.Machine, s
 	}, seed, nil
 }
 
-// define defines the domain.
 func (d *Driver) define(c *conn, p plan) (libvirt.Domain, error) {
 	def, err := p.domain()
 	if err != nil {
@@ -171,7 +173,7 @@ func (d *Driver) define(c *conn, p plan) (libvirt.Domain, error) {
 	return dom, err
 }
 
-// furnish makes the files of a defined domain and ends its making.
+// furnish makes the files of a defined domain and then clears its Making mark.
 func (d *Driver) furnish(c *conn, p plan, dom libvirt.Domain, seed []byte) error {
 	where, err := c.openPool(p.note.Pool)
 	if err != nil {
@@ -196,10 +198,11 @@ func (d *Driver) furnish(c *conn, p plan, dom libvirt.Domain, seed []byte) error
 	return setNote(c, dom, p.note)
 }
 
-// undo takes back an instance that cannot be made, where that is known.
+// undo removes an instance whose creation failed for good, so that trying again
+// is useless.
 func (d *Driver) undo(c *conn, where *pool, p plan, dom libvirt.Domain, cause error) error {
 	if !fault.Is(cause, fault.Invalid) && !fault.Is(cause, fault.NotFound) {
-		return cause // tried again, or found by its stamp
+		return cause // creation is tried again, or the instance is found by its stamp
 	}
 	err := where.removeFiles(p.uuid)
 	if err == nil {
@@ -219,8 +222,8 @@ func setAutostart(c *conn, dom libvirt.Domain, on bool) error {
 	return c.Call("set whether it starts with the host", func(l *libvirt.Libvirt) error { return l.DomainSetAutostart(dom, flag) })
 }
 
-// setNote writes our element into a domain's metadata and leaves all else
-// there alone.
+// setNote writes hostler's element into a domain's metadata and leaves other
+// elements alone.
 func setNote(c *conn, dom libvirt.Domain, n note) error {
 	text, err := n.text()
 	if err != nil {

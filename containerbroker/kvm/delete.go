@@ -12,9 +12,9 @@ import (
 	"hostler/internal/fault"
 )
 
-// Delete implements containerbroker.Broker. The definition goes last: until
-// then what is left of the instance is found by its stamp. Gone at any step is
-// success.
+// Delete implements containerbroker.Broker. The definition goes last, so that
+// an interrupted deletion is found again by its stamp. An object that is
+// already absent counts as deleted.
 func (d *Driver) Delete(ctx context.Context, name string, expect containerbroker.Stamp) error {
 	err := d.delete(ctx, name, expect)
 	if err != nil && !fault.Is(err, fault.NotFound) {
@@ -62,10 +62,10 @@ func (d *Driver) delete(ctx context.Context, name string, expect containerbroker
 	return undefine(c, dom)
 }
 
-// poolOf returns the pool with the files that were made for an instance; nil:
-// it was taken over and keeps the disks it came with, which are not ours. A
-// pool that libvirt does not know says nothing of its files: they may all be
-// there, so that the instance stays until the operator decides.
+// poolOf returns the pool with the files that hostler made for an instance. It
+// returns nil for an adopted instance, which keeps its own disks. If libvirt
+// does not know the pool, the files may still exist, so the instance stays and
+// the error asks the operator to decide.
 func poolOf(c *conn, def definition) (*pool, error) {
 	if def.note.Pool == "" {
 		return nil, nil //nolint:nilnil // there is no pool, and that is no failure
@@ -81,7 +81,7 @@ func poolOf(c *conn, def definition) (*pool, error) {
 		"where the files are gone for good, run `virsh undefine %[4]s`", err, clean(def.note.Pool, 64), folder, name)
 }
 
-// destroy ends a guest at once; one that does not run is success.
+// destroy kills a guest at once. A guest that does not run counts as success.
 func destroy(c *conn, dom libvirt.Domain) error {
 	err := c.CallWithin(destroyTimeout, "end the guest", func(l *libvirt.Libvirt) error { return l.DomainDestroyFlags(dom, 0) })
 	if fault.Is(err, fault.NotReady) { // it does not run
@@ -90,8 +90,8 @@ func destroy(c *conn, dom libvirt.Domain) error {
 	return err
 }
 
-// undefine removes the definition, with the memory of its firmware and
-// whatever else libvirt keeps for it.
+// undefine removes the definition and everything that libvirt keeps with it,
+// e.g. the firmware's NVRAM.
 func undefine(c *conn, dom libvirt.Domain) error {
 	flags := libvirt.DomainUndefineManagedSave | libvirt.DomainUndefineSnapshotsMetadata |
 		libvirt.DomainUndefineNvram | libvirt.DomainUndefineCheckpointsMetadata

@@ -12,11 +12,12 @@ import (
 	"hostler/containerbroker"
 )
 
-// defaultNIC is the name, inside, of the interface on libvirt's own network.
+// defaultNIC is the name, inside the guest, of the interface on libvirt's own
+// network.
 const defaultNIC = "eth0"
 
-// wantedNICs returns the interfaces of a machine; one on libvirt's own network
-// where it names none.
+// wantedNICs returns the interfaces of a machine. A machine without declared
+// interfaces gets one interface on libvirt's own network.
 func wantedNICs(m containerbroker.Machine, uuid, network string) []libvirtxml.DomainInterface {
 	model := &libvirtxml.DomainInterfaceModel{Type: "virtio"}
 	if len(m.NICs) == 0 {
@@ -54,8 +55,8 @@ func nicMAC(n containerbroker.NIC, uuid string) string {
 // onDefault describes the interface on libvirt's own network.
 const onDefault = "libvirt's own network"
 
-// nicTexts describes the interfaces that a machine asks for. What the guest is
-// to know of them shows in its network-config; here is the hardware.
+// nicTexts describes the hardware of a machine's interfaces, e.g. "bridge br0,
+// mtu 9000". The guest's own view of them is in its network-config.
 func nicTexts(m containerbroker.Machine) map[string]string {
 	if len(m.NICs) == 0 {
 		return map[string]string{defaultNIC: onDefault}
@@ -78,8 +79,8 @@ func nicText(bridge, mac string, mtu uint) string {
 	return text
 }
 
-// foundNICs describes the interfaces that a domain has, by their names inside:
-// ours, and, as "other …", those that somebody else gave it.
+// foundNICs describes the domain's interfaces that hostler made, by their names
+// inside the guest. It skips interfaces that another tool added.
 func foundNICs(interfaces []libvirtxml.DomainInterface, uuid string) (texts map[string]string, at map[string]libvirtxml.DomainInterface) {
 	texts, at = map[string]string{}, map[string]libvirtxml.DomainInterface{}
 	for _, n := range interfaces {
@@ -103,15 +104,15 @@ func foundNICs(interfaces []libvirtxml.DomainInterface, uuid string) (texts map[
 			mtu = n.MTU.Size
 		}
 		if mac == macOf(uuid, name) {
-			mac = "" // nobody asked for it
+			mac = "" // hostler derived it; the machine declares none
 		}
 		texts[name], at[name] = nicText(bridge, mac, mtu), n
 	}
 	return texts, at
 }
 
-// portsOf are the host's ends of interfaces, which libvirt does not put back
-// under their bridge.
+// portsOf returns the host's ends of interfaces, since libvirt does not
+// reattach them to their bridge.
 func portsOf(interfaces map[string]libvirtxml.DomainInterface) map[string]containerbroker.Port {
 	var ports map[string]containerbroker.Port
 	for name, n := range interfaces {
@@ -126,8 +127,8 @@ func portsOf(interfaces map[string]libvirtxml.DomainInterface) map[string]contai
 	return ports
 }
 
-// dataDisk is a block device of the host as a disk of the guest, which finds
-// it by its serial: /dev/disk/by-id/virtio-SERIAL.
+// dataDisk makes a block device of the host a disk of the guest. The guest
+// finds it by its serial: /dev/disk/by-id/virtio-SERIAL.
 func dataDisk(disk containerbroker.Disk, target string) libvirtxml.DomainDisk {
 	d := libvirtxml.DomainDisk{
 		Device: "disk", Driver: &libvirtxml.DomainDiskDriver{Name: "qemu", Type: "raw", Cache: "none", Discard: "unmap"},
@@ -141,10 +142,12 @@ func dataDisk(disk containerbroker.Disk, target string) libvirtxml.DomainDisk {
 	return d
 }
 
-// maxSerial is how many bytes of a serial virtio-blk passes on (VIRTIO_BLK_ID_BYTES).
+// maxSerial is how many bytes of a serial virtio-blk passes on
+// (VIRTIO_BLK_ID_BYTES).
 const maxSerial = 20
 
-// serialOf is the volume's name; of a long one its beginning and a digest.
+// serialOf returns the volume's name, shortened to its beginning and a digest
+// if it is too long for a serial.
 func serialOf(device string) string {
 	name := strings.TrimPrefix(path.Base(device), "hostler-")
 	if len(name) <= maxSerial {
@@ -170,8 +173,8 @@ func diskText(source, serial string, readOnly bool) string {
 	return text
 }
 
-// foundDisks describes the disks of ours that a domain has besides its root
-// disk and its seed, by their names.
+// foundDisks describes hostler's data disks of a domain, by their names:
+// neither the root disk nor the seed.
 func foundDisks(disks []libvirtxml.DomainDisk) (texts map[string]string, at map[string]libvirtxml.DomainDisk) {
 	texts, at = map[string]string{}, map[string]libvirtxml.DomainDisk{}
 	for _, d := range disks {
@@ -188,7 +191,8 @@ func foundDisks(disks []libvirtxml.DomainDisk) (texts map[string]string, at map[
 	return texts, at
 }
 
-// fileOf returns the file behind the disk with the given target, "" for none.
+// fileOf returns the file behind the disk with the given target, "" if there is
+// none.
 func fileOf(disks []libvirtxml.DomainDisk, target string) string {
 	for _, d := range disks {
 		if d.Target != nil && d.Target.Dev == target && d.Source != nil && d.Source.File != nil {

@@ -13,20 +13,20 @@ func (d *Driver) Diff(m containerbroker.Machine, i containerbroker.Instance) []c
 	}
 	want, err := settingsOf(m)
 	if err != nil {
-		return nil // Create and Update say so; a plan was validated before
+		return nil // Create and Update return this error; a plan was validated before
 	}
 	if have.key == nil && have.settings.UserData != "" {
-		want.UserData = have.settings.UserData // it cannot be told
+		want.UserData = have.settings.UserData // the digest cannot be computed without the key
 	} else {
 		want.UserData = digest(have.key, want.UserData)
 	}
 	if len(have.settings.NICs) == 0 && len(m.NICs) == 0 {
-		want.NICs = nil // one that was taken over keeps what it has
+		want.NICs = nil // an adopted machine keeps its interfaces
 	}
 	if m.RootDisk == 0 && (m.KeepGuest || have.settings.RootDisk == 0) {
 		want.RootDisk = have.settings.RootDisk
 	}
-	grown := map[string]bool{} // disks that differ in nothing but their size
+	grown := map[string]bool{} // disks that differ only in their size
 	for _, disk := range m.Disks {
 		grown[disk.Name] = want.Disks[disk.Name] == have.settings.Disks[disk.Name]
 	}
@@ -42,7 +42,8 @@ func (d *Driver) Diff(m containerbroker.Machine, i containerbroker.Instance) []c
 	})
 }
 
-// impactOf says what a change does to a running guest.
+// impactOf returns the impact of a change on a running guest, and the reason
+// for it.
 func impactOf(field string, want containerbroker.Settings, have raw) (containerbroker.Impact, string) {
 	switch field {
 	case containerbroker.FieldImage:

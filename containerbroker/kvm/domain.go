@@ -11,7 +11,7 @@ import (
 	"hostler/internal/fault"
 )
 
-// K1: what a machine gets that asks for nothing, and the least that one gets.
+// K1: the defaults of a machine that declares no sizes, and the minimum sizes.
 const (
 	defaultMemory, leastMemory     = 512 << 20, 512 << 20
 	defaultRootDisk, leastRootDisk = 8 << 30, 2 << 30
@@ -29,10 +29,10 @@ const (
 	seedTarget = "vdz"
 )
 
-// agentChannel is where QEMU's guest agent listens.
+// agentChannel is the name of the channel on which QEMU's guest agent listens.
 const agentChannel = "org.qemu.guest_agent.0"
 
-// plan is a machine with all that its domain is made of.
+// plan is a machine with everything that its domain is built from.
 type plan struct {
 	machine  containerbroker.Machine
 	uuid     string
@@ -40,12 +40,12 @@ type plan struct {
 	note     note
 	kind     string // the domain's type
 	network  string // libvirt's network for a machine without interfaces
-	// root, seed and log are files of the pool.
+	// root, seed and log are paths of files in the pool.
 	root, seed, log string
 }
 
-// settingsOf returns what a machine asks for, every default and floor filled
-// in (K1). user-data is there as it is.
+// settingsOf returns the settings of a machine with all defaults and minimum
+// sizes filled in (K1). UserData is the plain text, not its digest.
 func settingsOf(m containerbroker.Machine) (containerbroker.Settings, error) {
 	if err := checkStamp(m.Stamp); err != nil {
 		return containerbroker.Settings{}, err
@@ -76,13 +76,13 @@ func settingsOf(m containerbroker.Machine) (containerbroker.Settings, error) {
 	}
 	s.Memory = wholeMiB(max(s.Memory, leastMemory))
 	s.RootDisk = (max(s.RootDisk, leastRootDisk) + 511) &^ 511
-	s.Nesting = false // a guest may nest what it likes
+	s.Nesting = false // a guest may always nest; there is nothing to set
 	s.NICs, s.Disks = nicTexts(m), diskTexts(m)
 	return s, nil
 }
 
-// domain builds the definition of a new machine. Nothing is pasted: every
-// value goes through typed fields.
+// domain builds the definition of a new machine. It never concatenates XML:
+// every value goes through a typed field.
 func (p plan) domain() (*libvirtxml.Domain, error) {
 	metadata, err := p.note.text()
 	if err != nil {
@@ -119,8 +119,8 @@ func (p plan) domain() (*libvirtxml.Domain, error) {
 	for _, disk := range p.machine.Disks {
 		devices.Disks = append(devices.Disks, dataDisk(disk, freeTarget(devices.Disks)))
 	}
-	// Root disk, seed, serial, balloon and random numbers take a slot each, and
-	// so do interfaces and disks.
+	// Root disk, seed, serial, balloon and random number generator take a slot
+	// each, and so do interfaces and disks.
 	zero := uint(0)
 	devices.Controllers = append(devices.Controllers, libvirtxml.DomainController{Type: "pci", Model: "pcie-root", Index: &zero})
 	for range 5 + len(devices.Interfaces) + len(p.machine.Disks) + spareSlots {
@@ -141,7 +141,8 @@ func (p plan) domain() (*libvirtxml.Domain, error) {
 	return d, nil
 }
 
-// cpuFor is the processor of a guest: the host's own, or all that TCG can do.
+// cpuFor returns the guest's processor model: the host's own, or everything
+// that TCG can emulate.
 func cpuFor(kind string) *libvirtxml.DomainCPU {
 	if kind == "kvm" {
 		return &libvirtxml.DomainCPU{Mode: "host-passthrough", Migratable: "on"}
@@ -149,7 +150,7 @@ func cpuFor(kind string) *libvirtxml.DomainCPU {
 	return &libvirtxml.DomainCPU{Mode: "maximum"}
 }
 
-// vcpus gives a guest n processors and places for more.
+// vcpus gives a guest n processors and room for more to be plugged in.
 func vcpus(n int) *libvirtxml.DomainVCPU {
 	v := &libvirtxml.DomainVCPU{Value: uint(max(n, min(maxCPUs, max(2*runtime.NumCPU(), 4))))}
 	if uint(n) < v.Value {
@@ -166,7 +167,7 @@ func seedDisk(path string) libvirtxml.DomainDisk {
 	}
 }
 
-// freeTarget returns the first letter that no disk has.
+// freeTarget returns the first unused target, e.g. vdb; "" if all are taken.
 func freeTarget(disks []libvirtxml.DomainDisk) string {
 	for letter := 'b'; letter < 'z'; letter++ {
 		target := "vd" + string(letter)
@@ -177,20 +178,20 @@ func freeTarget(disks []libvirtxml.DomainDisk) string {
 	return ""
 }
 
-// The prefixes of the aliases by which devices of ours are known.
+// The prefixes of the aliases that mark hostler's devices.
 const (
 	aliasNIC     = "ua-nic-"
 	aliasDefault = "ua-default-"
 	aliasDisk    = "ua-disk-"
 )
 
-// aliasName writes a device's name so that libvirt takes it for an alias:
+// aliasName encodes a device's name for a libvirt alias, which may hold only
 // letters, digits, - and _.
 var aliasName = strings.NewReplacer("_", "__", ".", "_d")
 
 var aliasBack = strings.NewReplacer("__", "_", "_d", ".")
 
-// named returns the name in an alias of the given prefix.
+// named returns the device name in an alias with the given prefix.
 func named(alias *libvirtxml.DomainAlias, prefix string) (string, bool) {
 	if alias == nil {
 		return "", false

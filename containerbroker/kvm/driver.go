@@ -1,6 +1,6 @@
-// Package kvm drives the local libvirt over its unix socket: two calls per
-// listing, the lifecycle events for wake-ups, and nothing of the host but that
-// socket and, for images and consoles, root's own files.
+// Package kvm drives the local libvirt over its unix socket: two calls for a
+// listing, and lifecycle events for wake-ups. It needs nothing else of the
+// host, except root's files for images and consoles.
 package kvm
 
 import (
@@ -14,48 +14,48 @@ import (
 	"hostler/internal/run"
 )
 
-// Options are what a driver needs to know. Zero durations take the defaults.
+// Options configures a Driver. Zero durations take the defaults.
 type Options struct {
 	// Socket is the path of libvirt's unix socket.
 	Socket string
-	// Namespace is that of the agent; it is part of every stamp.
+	// Namespace is the agent's namespace, which is part of every stamp.
 	Namespace string
-	// Accelerator tells AcceleratorKVM or AcceleratorTCG, whichever was proven
-	// to run guests here; nil: TCG, which runs everywhere.
+	// Accelerator returns AcceleratorKVM or AcceleratorTCG, whichever was
+	// proven to run guests on this host; nil means TCG, which runs everywhere.
 	Accelerator func() string
 	// Pool is the storage pool of machines that name none; default "default".
 	Pool string
-	// Network is libvirt's network for machines without interfaces of their
-	// own; default "default".
+	// Network is libvirt's network for machines without declared interfaces;
+	// default "default".
 	Network string
 	// Images turns references into files; nil: no images can be fetched.
 	Images images.Provider
 	// Runner converts images that are not qcow2; nil: they are refused.
 	Runner run.Runner
 	// RuntimeDir is where libvirt keeps the process ids of its guests; default
-	// /run/libvirt/qemu. Proc is where the host's neighbours are seen.
+	// /run/libvirt/qemu. Proc is the proc filesystem with the host's ARP table;
+	// default /proc.
 	RuntimeDir, Proc string
 	// Logger may be nil.
 	Logger *slog.Logger
 	// RequestTimeout bounds one call with its answer; default 30 s.
 	RequestTimeout time.Duration
-	// StartTimeout is how long is waited for the definition of a domain and for
-	// the start of a guest's process, during which libvirt may probe QEMU anew;
-	// default 2 min.
+	// StartTimeout bounds the definition of a domain and the start of a guest,
+	// during which libvirt may probe QEMU again; default 2 min.
 	StartTimeout time.Duration
-	// AgentTimeout is how long a guest that started is given until its guest
-	// agent answers; default 10 min, for a slow host without KVM. SeenTimeout
-	// is how long it is given after its address is seen; default 90 s.
+	// AgentTimeout is how long a guest agent may take to answer after the
+	// guest's start; default 10 min, for a slow host without KVM. SeenTimeout
+	// is how long it may take after the guest's address is seen; default 90 s.
 	AgentTimeout, SeenTimeout time.Duration
-	// AddressTimeout is how long a guest with a DHCP client is given to get
-	// an address; default 60 s.
+	// AddressTimeout is how long a guest with a DHCP client may take to get an
+	// address; default 60 s.
 	AddressTimeout time.Duration
-	// UnplugTimeout is how long a guest is given to let a device go; default
+	// UnplugTimeout is how long a guest may take to release a device; default
 	// 20 s.
 	UnplugTimeout time.Duration
 }
 
-// The accelerators.
+// The accelerators that Options.Accelerator may return.
 const (
 	AcceleratorKVM = "kvm"
 	AcceleratorTCG = "tcg"
@@ -68,13 +68,14 @@ type Driver struct {
 
 	mu      sync.Mutex
 	kept    *session
-	making  map[string]int // names whose create is under way here
+	making  map[string]int // names that this process is creating
 	learned map[string]lesson
 	keys    map[string][]byte // by namespace
 	flights map[string]*flight
 
-	// asking has a place for every agent that is asked for its addresses at a
-	// time; askWithin bounds what that costs a listing.
+	// asking is a semaphore with a place for each agent that may be asked for
+	// its addresses at the same time. askWithin bounds the time that a listing
+	// spends on asking.
 	asking    chan struct{}
 	askWithin time.Duration
 
@@ -93,8 +94,8 @@ var (
 	_ containerbroker.ImageStore     = (*Driver)(nil)
 )
 
-// New returns a driver. It connects to nothing: a libvirt that comes and goes
-// needs no care.
+// New returns a driver. It opens no connection; each call connects as needed,
+// so libvirt may restart at any time.
 func New(opts Options) *Driver {
 	duration := func(d *time.Duration, value time.Duration) {
 		if *d <= 0 {
@@ -126,7 +127,7 @@ func New(opts Options) *Driver {
 	}
 }
 
-// domainType is libvirt's word for how guests run.
+// domainType is libvirt's domain type for the proven accelerator.
 func (d *Driver) domainType() string {
 	if d.opts.Accelerator != nil && d.opts.Accelerator() == AcceleratorKVM {
 		return "kvm"

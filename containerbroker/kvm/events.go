@@ -15,9 +15,9 @@ const (
 	// eventBuffer is how many events may wait for a slow reader before the
 	// stream counts as lost.
 	eventBuffer = 1024
-	// pingEvery is how often an idle stream is proven alive. A libvirt that
-	// dies is noticed at once, by its socket; this is for one that hangs. The
-	// idle agent must not make more than two calls a minute in all.
+	// pingEvery is the interval between checks of an idle stream. If libvirt
+	// dies, its socket closes at once; the check finds a libvirt that hangs. An
+	// idle agent must make no more than two calls a minute in all.
 	pingEvery   = time.Minute
 	pingTimeout = 5 * time.Second
 )

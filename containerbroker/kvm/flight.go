@@ -7,16 +7,16 @@ import (
 	"hostler/internal/fault"
 )
 
-// flight is work that others wait for.
+// flight is work in progress whose result several callers share.
 type flight struct {
 	done chan struct{}
 	id   string
 	err  error
 }
 
-// once does the work of a key, or waits for whoever does it already and
-// returns what that came to. Work that was given up is taken up by one of
-// those that wait.
+// once does the work of a key, or waits for a caller that is already doing it
+// and returns that result. If the working caller is cancelled, a waiting caller
+// takes the work over.
 func (d *Driver) once(ctx context.Context, key string, work func() (string, error)) (string, error) {
 	for {
 		d.mu.Lock()

@@ -6,9 +6,9 @@ import (
 	"hostler/internal/fault"
 )
 
-// setCPUs gives a definition n processors, and places for more. Where its
-// owner laid the places out, in sockets or NUMA cells, there are as many as
-// they were, or as whole sockets have.
+// setCPUs gives a definition n processors and room for more. If the definition
+// lays out processors in sockets or NUMA cells, the maximum stays as it was, or
+// grows by whole sockets.
 func setCPUs(def *libvirtxml.Domain, n int) {
 	want, most := uint(n), vcpus(n)
 	if was := def.VCPU; was != nil {
@@ -30,9 +30,10 @@ func setCPUs(def *libvirtxml.Domain, n int) {
 	def.VCPU, def.VCPUs = most, nil
 }
 
-// setMemory gives a definition so much memory, in bytes. libvirt counts that
-// of a guest with NUMA cells together from them: what it is to have less is
-// taken by its balloon, and more goes into its only cell.
+// setMemory sets the memory of a definition, in bytes. libvirt computes the
+// memory of a guest with NUMA cells as the sum of its cells. So less memory
+// goes through the balloon, and more goes into the only cell; with several
+// cells it returns fault.NeedsOperator.
 func setMemory(def *libvirtxml.Domain, want int64) error {
 	kib := uint(want >> 10)
 	current := &libvirtxml.DomainCurrentMemory{Value: kib, Unit: "KiB"}

@@ -17,10 +17,11 @@ import (
 	"hostler/internal/fault"
 )
 
-// Exec implements containerbroker.Guest, by the guest's agent: input goes in
-// whole before the command starts, output comes when it has ended. There are no
-// terminals: a command that would have one gets no input, and its output is
-// written as a terminal wants it. For a dialogue there is Console.
+// Exec implements containerbroker.Guest through the guest's agent. It reads the
+// whole input before the command starts, and writes the output after the
+// command has ended. There are no terminals: with req.Terminal the command gets
+// no input, and its output gets a terminal's line ends. Interactive use needs
+// Console.
 func (d *Driver) Exec(ctx context.Context, name string, req containerbroker.ExecRequest) (int, error) {
 	code, err := d.exec(ctx, name, req)
 	if err != nil {
@@ -59,7 +60,7 @@ func (d *Driver) exec(ctx context.Context, name string, req containerbroker.Exec
 	}
 	cmd := command{Path: req.Command[0], Args: req.Command[1:], Input: base64.StdEncoding.EncodeToString(input.data), Capture: true}
 	if len(req.Env) > 0 {
-		// The agent replaces the environment by what it is given.
+		// The agent replaces the whole environment by these variables.
 		cmd.Env = append(cmd.Env, "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
 		for _, key := range slices.Sorted(maps.Keys(req.Env)) {
 			cmd.Env = append(cmd.Env, key+"="+req.Env[key])
@@ -95,13 +96,12 @@ func (d *Driver) exec(ctx context.Context, name string, req containerbroker.Exec
 	return result.Code, nil
 }
 
-// notExecuted is in what the guest's agent says of a program that it could not
-// start.
+// notExecuted is part of the guest agent's error for a program that could not
+// be started.
 const notExecuted = "Failed to execute child process"
 
-// notStarted turns the guest agent's refusal to start a command into the exit
-// code that a shell gives it: 127 where there is no such program, 126 where it
-// may not be run.
+// notStarted turns the guest agent's refusal to start a command into a shell's
+// exit code: 127 if there is no such program, 126 if it may not be run.
 func notStarted(err error, req containerbroker.ExecRequest) (int, error) {
 	code, what := 0, ""
 	switch text := err.Error(); {
@@ -122,7 +122,7 @@ func notStarted(err error, req containerbroker.ExecRequest) (int, error) {
 	return code, nil
 }
 
-// terminalWriter ends lines as a terminal in raw mode wants them.
+// terminalWriter ends lines with CR LF, which a terminal in raw mode needs.
 type terminalWriter struct{ w io.Writer }
 
 func (t terminalWriter) Write(p []byte) (int, error) {
@@ -133,8 +133,8 @@ func (t terminalWriter) Write(p []byte) (int, error) {
 	return len(p), err
 }
 
-// Console implements containerbroker.Guest: the serial console, by its
-// terminal on the host. It needs root.
+// Console implements containerbroker.Guest. It opens the serial console through
+// its pseudo-terminal on the host, which needs root.
 func (d *Driver) Console(ctx context.Context, name string, conn io.ReadWriter) error {
 	if err := d.console(ctx, name, conn); err != nil {
 		return fmt.Errorf("cannot open the console of instance %q: %w", name, err)
@@ -157,9 +157,9 @@ func (d *Driver) console(ctx context.Context, name string, conn io.ReadWriter) e
 	defer stop()
 	go func() {
 		defer cancel()
-		_, _ = io.Copy(terminal, conn) // ends when the person leaves
+		_, _ = io.Copy(terminal, conn) // ends when the user leaves
 	}()
-	_, err = io.Copy(conn, terminal) // ends with the guest
+	_, err = io.Copy(conn, terminal) // ends when the guest stops
 	_ = terminal.Close()
 	if ctx.Err() != nil || err != nil && strings.Contains(err.Error(), "input/output error") {
 		return nil
@@ -167,7 +167,8 @@ func (d *Driver) console(ctx context.Context, name string, conn io.ReadWriter) e
 	return err
 }
 
-// terminalOf finds the terminal of a running guest's console.
+// terminalOf returns the path of a running guest's pseudo-terminal, e.g.
+// /dev/pts/3.
 func (d *Driver) terminalOf(ctx context.Context, name string) (string, error) {
 	c, err := d.open(ctx)
 	if err != nil {
@@ -200,8 +201,8 @@ func (d *Driver) terminalOf(ctx context.Context, name string) (string, error) {
 	return "", fault.New(fault.Invalid, "it has no serial console")
 }
 
-// Log implements containerbroker.Guest: what the serial console showed, as the
-// file in which libvirt keeps it. It needs root.
+// Log implements containerbroker.Guest. It opens the file in which libvirt logs
+// the serial console, which needs root.
 func (d *Driver) Log(ctx context.Context, name string) (io.ReadCloser, error) {
 	file, err := d.logOf(ctx, name)
 	if err != nil {
@@ -230,7 +231,7 @@ func (d *Driver) logOf(ctx context.Context, name string) (io.ReadCloser, error) 
 		}
 		file, err := os.OpenFile(serial.Log.File, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 		if os.IsNotExist(err) {
-			break // it has never run
+			break // the guest has never run
 		}
 		if err != nil {
 			return nil, err

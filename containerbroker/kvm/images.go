@@ -23,12 +23,13 @@ import (
 
 var digestPattern = regexp.MustCompile(`^[0-9a-f]{64}$`)
 
-// referenceAttr is where a file tells what it was fetched for; a folder that
-// keeps no attributes loses that, and nothing else.
+// referenceAttr is the extended attribute with the reference for which a file
+// was fetched. A filesystem without extended attributes loses only the
+// reference.
 const referenceAttr = "user.hostler.reference"
 
-// imageName is the file of an image, from which instances are made and which
-// nothing ever writes to again.
+// imageName returns the file name of an image. The file is the backing file of
+// instances, so it is never written again.
 func imageName(namespace, digest string) string {
 	return "hostler-image-" + namespace + "-" + digest + ".qcow2"
 }
@@ -83,8 +84,8 @@ func (d *Driver) ensure(ctx context.Context, ref string, progress containerbroke
 	return artifact.Digest, nil
 }
 
-// place makes the file of an image where it is not there. References to one
-// content have one file: whoever comes second waits for the first.
+// place makes the file of an image if it is missing. References to the same
+// content share a file: a second caller waits for the first.
 func (d *Driver) place(ctx context.Context, from, to, ref string, progress containerbroker.Progress) error {
 	_, err := d.once(ctx, to, func() (string, error) {
 		if _, err := os.Stat(to); err == nil {
@@ -96,9 +97,9 @@ func (d *Driver) place(ctx context.Context, from, to, ref string, progress conta
 	return err
 }
 
-// makeFile makes the file of an image: a copy of a qcow2 disk, or one
-// converted from raw. It gets its name when it is whole and on the disk (Z8).
-// One at a time may make a file.
+// makeFile makes the file of an image, either a copy of a qcow2 disk or a
+// conversion of a raw disk. The file gets its name only when it is complete and
+// synced (Z8). Two callers must not make the same file at a time.
 func (d *Driver) makeFile(ctx context.Context, from, to, ref string) error {
 	tmp := filepath.Join(filepath.Dir(to), "."+filepath.Base(to)+paths.TempSuffix)
 	defer func() { _ = os.Remove(tmp) }()
@@ -142,8 +143,9 @@ func copyFile(in *os.File, to string) error {
 	return errors.Join(err, out.Close())
 }
 
-// convert makes a qcow2 of a raw disk. Its format is said, never guessed: a
-// disk's first bytes are its guest's to write.
+// convert makes a qcow2 file from a raw disk. It states the source format
+// explicitly: qemu-img would otherwise trust the disk's first bytes, which may
+// imitate another format.
 func (d *Driver) convert(ctx context.Context, from, to string) error {
 	if d.opts.Runner == nil {
 		return fault.New(fault.Invalid, "it is not a qcow2 disk")
@@ -177,8 +179,8 @@ func (d *Driver) ListImages(ctx context.Context) ([]containerbroker.HypervisorIm
 	return all, nil
 }
 
-// listImages returns the images; unsure says why there may be more that use
-// them. With refresh libvirt looks what is there.
+// listImages returns the images. If unsure is not nil, some users of images
+// could not be read. With refresh, libvirt rescans the pool first.
 func (d *Driver) listImages(ctx context.Context, refresh bool) (all []containerbroker.HypervisorImage, unsure, err error) {
 	c, err := d.open(ctx)
 	if err != nil {

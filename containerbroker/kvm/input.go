@@ -11,23 +11,25 @@ import (
 )
 
 const (
-	// maxInput bounds, in bytes, the input of a command: the guest's agent takes
-	// it whole, and does not get through with much more.
+	// maxInput bounds, in bytes, the input of a command: the guest's agent
+	// takes it in a single request and fails with much more.
 	maxInput = 32 << 10
-	// inputPatience is how long a command waits for the first byte of its input.
+	// inputPatience is how long Exec waits for the first byte of a command's
+	// input.
 	inputPatience = 3 * time.Second
 )
 
-// input is what a command is given to read.
+// input is the standard input of a command.
 type input struct {
 	data []byte
-	// first tells of the first bytes, or of the end, where neither came in time.
+	// first receives the result of the first read if the input was silent for
+	// inputPatience.
 	first <-chan error
 }
 
-// readInput reads the whole input of a command. One that says nothing for
-// inputPatience and does not end, like a terminal at which nobody types or the
-// open input of a remote shell, is none: the command would wait for ever.
+// readInput reads the whole input of a command. Input that stays silent for
+// inputPatience without ending counts as no input, e.g. an idle terminal or the
+// open input of a remote shell: the command would otherwise wait for ever.
 func readInput(ctx context.Context, from io.Reader) (input, error) {
 	if from == nil {
 		return input{}, nil
@@ -70,7 +72,7 @@ func readInput(ctx context.Context, from io.Reader) (input, error) {
 	return input{data: data}, nil
 }
 
-// late says whether input came after the command was started without any.
+// late reports whether input arrived after the command was started without any.
 func (i input) late() bool {
 	select {
 	case err := <-i.first:

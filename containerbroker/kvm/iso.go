@@ -6,17 +6,16 @@ import (
 	"unicode/utf16"
 )
 
-// isoFile is a file of an image.
+// isoFile is a file inside an ISO image.
 type isoFile struct {
 	name    string
 	content []byte
 }
 
 // The layout of a small ISO 9660 image (ECMA-119), in sectors of 2 KiB: 16
-// that are left to the system, one volume descriptor for each of the two
-// trees and one that ends them, the path tables and the root folders of both
-// trees, then the files. The second tree is Joliet's, in which names may be
-// written as they are.
+// reserved sectors, the volume descriptors of the two trees and their
+// terminator, the path tables and root folders of both trees, then the files.
+// The second tree is Joliet's, which keeps file names unchanged.
 const (
 	sector       = 2048
 	isoPrimary   = 16
@@ -28,9 +27,9 @@ const (
 	isoFiles     = 25
 )
 
-// isoImage makes an image with the files in its root folder. The same
-// arguments make the same bytes. A root folder is one sector: some thirty
-// files.
+// isoImage builds an image with the files in its root folder. The same
+// arguments give the same bytes. A root folder has a single sector, enough for
+// some thirty files.
 func isoImage(label string, files []isoFile) []byte {
 	at := make([]uint32, len(files))
 	next := uint32(isoFiles)
@@ -48,7 +47,7 @@ func isoImage(label string, files []isoFile) []byte {
 		put(isoPathL+uint32(2*i)+1, append(binary.BigEndian.AppendUint32([]byte{1, 0}, top), 0, 1, 0, 0))
 		folder := append(directoryRecord("\x00", top, sector, true), directoryRecord("\x01", top, sector, true)...)
 		for k, f := range files {
-			// Linux shows a plain name in small letters, whatever it is.
+			// Linux shows a plain ISO 9660 name in lower case.
 			name := strings.ToUpper(f.name)
 			if top == isoJolietTop {
 				name = string(wide(f.name))
@@ -63,8 +62,8 @@ func isoImage(label string, files []isoFile) []byte {
 	return image
 }
 
-// isoRead returns the files of an image that isoImage made, as far as it is
-// whole.
+// isoRead returns the files of an image that isoImage built, as far as the
+// image is intact.
 func isoRead(image []byte) []isoFile {
 	var files []isoFile
 	if len(image) < isoFiles*sector {
@@ -82,7 +81,7 @@ func isoRead(image []byte) []isoFile {
 	return files
 }
 
-// wide is a text in UCS-2, as Joliet has it.
+// wide encodes a text in UCS-2, as Joliet requires.
 func wide(text string) []byte {
 	var out []byte
 	for _, unit := range utf16.Encode([]rune(text)) {
@@ -102,14 +101,15 @@ func both32(b []byte, n uint32) {
 	binary.BigEndian.PutUint32(b[4:], n)
 }
 
-// volumeDescriptor is that of a tree; escape is Joliet's mark.
+// volumeDescriptor returns the descriptor of a tree; escape is Joliet's mark,
+// nil for the plain tree.
 func volumeDescriptor(kind byte, label string, sectors, top, paths uint32, escape []byte) []byte {
 	d := make([]byte, sector)
 	blank := func(from, to int) {
 		for i := from; i < to; i++ {
 			d[i] = ' '
 			if escape != nil && (i-from)%2 == 0 {
-				d[i] = 0 // a blank is two bytes there
+				d[i] = 0 // a blank has two bytes in Joliet
 			}
 		}
 	}
@@ -139,7 +139,7 @@ func volumeDescriptor(kind byte, label string, sectors, top, paths uint32, escap
 	return d
 }
 
-// directoryRecord is an entry of a folder.
+// directoryRecord returns an entry of a folder.
 func directoryRecord(name string, at, size uint32, folder bool) []byte {
 	length := 33 + len(name)
 	length += length & 1

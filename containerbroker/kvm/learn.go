@@ -11,24 +11,25 @@ import (
 	"hostler/internal/kvm/rpc"
 )
 
-// lesson is what a guest's agent told of its addresses, and in which life of
-// the guest: libvirt numbers them.
+// lesson holds the addresses that a guest's agent reported, and libvirt's
+// number for that life of the guest.
 type lesson struct {
 	life      int32
 	addresses []string
 	at        time.Time
-	// silent: it was asked at that time, and has not answered.
+	// silent: the agent was asked at that time and has not answered.
 	silent bool
 }
 
 const (
-	// askAgain is how old what the agent told may get, leaveAlone how long one
-	// that did not answer is not asked.
+	// askAgain is the age at which an agent's answer counts as old. leaveAlone
+	// is how long a silent agent is not asked again.
 	askAgain   = 10 * time.Minute
 	leaveAlone = 5 * time.Minute
 	// listAnswer is how long an agent may take for its addresses while a
-	// listing waits, askedAtOnce how many are asked at a time: libvirt serves
-	// five calls of one connection at once, and the events need it too.
+	// listing waits. askedAtOnce is the number of agents asked at the same
+	// time: libvirt serves five calls of one connection at once, and events
+	// need the connection too.
 	listAnswer  = 3 * time.Second
 	askedAtOnce = 3
 )
@@ -38,17 +39,17 @@ func (l lesson) fresh(dom libvirt.Domain) bool {
 	return l.life == dom.ID && (l.silent && age < leaveAlone || !l.silent && age < askAgain)
 }
 
-// guest is a running one, and where it is in a listing.
+// guest is a running guest and its position in a listing.
 type guest struct {
 	dom libvirt.Domain
 	def definition
 	at  int
 }
 
-// addresses returns what is known of running guests' addresses: their agents'
-// last word, where that is old their next one, else what is seen of them from
-// outside. An agent is its guest's: it
-// may say what it likes, and never costs a listing more than askWithin.
+// addresses returns the addresses of running guests: the agent's last answer,
+// or a new answer if that is old, or else the addresses seen from outside. A
+// guest controls its agent, so an agent may lie or hang; a listing spends at
+// most askWithin on all agents together.
 func (d *Driver) addresses(guests []guest, learn func(libvirt.Domain) (told []string, silent bool), seen func(guest) []string) [][]string {
 	deadline, late := time.NewTimer(d.askWithin), make(chan struct{})
 	defer deadline.Stop()
@@ -62,7 +63,7 @@ func (d *Driver) addresses(guests []guest, learn func(libvirt.Domain) (told []st
 			select {
 			case d.asking <- struct{}{}:
 				defer func() { <-d.asking }()
-			case <-late: // at the next listing
+			case <-late: // left for the next listing
 				return
 			}
 			d.consult(g.dom, learn)
@@ -96,7 +97,8 @@ func (d *Driver) lessonOf(dom libvirt.Domain) (known lesson, fresh bool) {
 	return known, known.fresh(dom)
 }
 
-// consult asks one guest's agent, unless another listing does or did.
+// consult asks a guest's agent for its addresses, unless another listing is
+// asking or has just asked.
 func (d *Driver) consult(dom libvirt.Domain, learn func(libvirt.Domain) ([]string, bool)) {
 	mark := lesson{life: dom.ID, at: time.Now(), silent: true}
 	d.mu.Lock()
@@ -116,8 +118,8 @@ func (d *Driver) consult(dom libvirt.Domain, learn func(libvirt.Domain) ([]strin
 	}
 }
 
-// learn asks the guest's agent, where there is one. silent says that it did not
-// answer.
+// learn asks the guest's agent, if there is one, for its addresses. silent
+// means that the agent did not answer.
 func (d *Driver) learn(c *conn, dom libvirt.Domain, within time.Duration) (told []string, silent bool) {
 	live, err := readDefinition(c, dom, 0)
 	if err != nil || !agentConnected(live) {

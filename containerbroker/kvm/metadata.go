@@ -14,8 +14,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// replaceNote returns the domain's metadata with our element replaced by its
-// note; what others wrote stays as it is.
+// replaceNote returns the domain's metadata with hostler's element replaced by
+// its note. Elements of other tools stay as they are.
 func replaceNote(def *definition) (string, error) {
 	text, err := def.note.text()
 	if err != nil || def.domain.Metadata == nil {
@@ -26,7 +26,7 @@ func replaceNote(def *definition) (string, error) {
 	decoder := xml.NewDecoder(strings.NewReader(document))
 	kept := strings.Builder{}
 	depth := 0
-	from := int64(len(open)) // where what is kept began
+	from := int64(len(open)) // where the kept text began
 	for {
 		before := decoder.InputOffset()
 		token, err := decoder.Token()
@@ -54,8 +54,9 @@ func replaceNote(def *definition) (string, error) {
 	return strings.TrimSpace(kept.String()) + text, nil
 }
 
-// Stamp implements containerbroker.Stamper. The interfaces that another
-// machine's instance was given are its own from then on.
+// Stamp implements containerbroker.Stamper. If the instance belonged to another
+// machine, the interfaces that hostler made for that machine become the
+// instance's own (note.Left).
 func (d *Driver) Stamp(ctx context.Context, name string, seen *containerbroker.Stamp, s containerbroker.Stamp) error {
 	if err := d.stamp(ctx, name, seen, s); err != nil {
 		return fmt.Errorf("cannot stamp instance %q: %w", name, err)
@@ -99,7 +100,7 @@ func (d *Driver) stamp(ctx context.Context, name string, seen *containerbroker.S
 }
 
 // Unstamp implements containerbroker.Stamper. A domain that does not exist
-// bears no stamp.
+// counts as unstamped.
 func (d *Driver) Unstamp(ctx context.Context, name string, seen containerbroker.Stamp) error {
 	err := d.mark(ctx, name, func(c *conn, dom libvirt.Domain, def definition) error {
 		if err := containerbroker.MayUnstamp(def.note.stamp(), seen); err != nil {
@@ -116,9 +117,9 @@ func (d *Driver) Unstamp(ctx context.Context, name string, seen containerbroker.
 	return nil
 }
 
-// mark changes a domain's note. libvirt knows no conditional request: the
-// domain is found by its name once, and then read and changed under its own
-// UUID, so that the change meets no other domain, whatever bears the name.
+// mark changes a domain's note. libvirt has no conditional requests. So mark
+// looks the domain up by name once, and then reads and changes it by its UUID,
+// so that it never changes another domain that takes over the name.
 func (d *Driver) mark(ctx context.Context, name string, change func(*conn, libvirt.Domain, definition) error) error {
 	c, err := d.open(ctx)
 	if err != nil {

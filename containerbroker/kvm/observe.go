@@ -14,26 +14,26 @@ import (
 	"hostler/internal/fault"
 )
 
-// definition is what was read of a domain's persistent definition.
+// definition is a domain's definition, parsed.
 type definition struct {
 	domain libvirtxml.Domain
 	note   *note
-	// live is the guest as it runs in this life, where it is one of hostler's
-	// and was listed as running: see running.go.
+	// live is the running guest in its present life. It is set only for
+	// hostler's instances that were listed as running: see running.go.
 	live *life
-	// slots is what freeSlots says of it.
+	// slots is the result of freeSlots.
 	slots int
 }
 
-// raw is what Diff needs beyond containerbroker.Instance.
+// raw holds the values that Diff needs beyond containerbroker.Instance.
 type raw struct {
 	settings containerbroker.Settings
-	// maxCPUs is how many processors the domain has places for.
+	// maxCPUs is the number of processors that the domain has room for.
 	maxCPUs int
-	// sizes are those of its disks that the guest knows, see note.Sizes.
+	// sizes are the disk sizes that the guest knows: see note.Sizes.
 	sizes map[string]int64
-	// slots is how many more devices the running guest has places for, plugged
-	// are the fields of those that it has; nil where it does not run.
+	// slots is how many more devices fit into the running guest. plugged holds
+	// the fields of the devices that it has; nil if it does not run.
 	slots   int
 	plugged map[string]bool
 	key     []byte
@@ -47,10 +47,11 @@ const (
 	xmlInactiveSecure = 1<<1 | 1<<0
 )
 
-// List implements containerbroker.Broker with two calls, and one more for each
-// domain whose definition changed since the last listing. The calls are made on
-// the connection that all listings share: whoever waits no longer leaves them
-// to their own limit, for ending one would end those of the others.
+// List implements containerbroker.Broker with two calls, and another call for
+// each domain whose definition changed since the last listing. The calls use
+// the connection that all listings share. When ctx ends, List returns but its
+// calls go on to their own limit: ending a call would close the connection for
+// the other listings.
 func (d *Driver) List(ctx context.Context, detail bool) ([]containerbroker.Instance, error) {
 	var all []containerbroker.Instance
 	listed := make(chan error, 1)
@@ -113,7 +114,7 @@ func (d *Driver) list(ctx context.Context, detail bool) ([]containerbroker.Insta
 		status := statusOf(state, reason)
 		def, err := d.definition(s, one.Dom, running(status))
 		if fault.Is(err, fault.NotFound) {
-			continue // it went meanwhile
+			continue // the domain was removed meanwhile
 		}
 		if err != nil {
 			return nil, err
@@ -159,7 +160,7 @@ func stateIn(params []libvirt.TypedParam) (state, reason int32, ok bool) {
 	return state, reason, ok
 }
 
-// definition returns a domain's definition, from memory where nothing changed.
+// definition returns a domain's definition, from the cache if nothing changed.
 func (d *Driver) definition(s *session, dom libvirt.Domain, runs bool) (definition, error) {
 	known, ok, mark := s.recall(dom.UUID)
 	written := time.Time{}
@@ -197,8 +198,8 @@ func readDefinition(c *conn, dom libvirt.Domain, flags libvirt.DomainXMLFlags) (
 	return def, nil
 }
 
-// instanceOf reads a domain. It believes nothing: what it cannot read is the
-// zero value.
+// instanceOf reads a domain. It trusts no value of the definition: an
+// unreadable value becomes the zero value.
 func (d *Driver) instanceOf(ctx context.Context, c *conn, def definition, name string, status containerbroker.Status) (containerbroker.Instance, error) {
 	i := containerbroker.Instance{Name: name, Status: status}
 	s := containerbroker.Settings{NICs: map[string]string{}, Disks: map[string]string{}}
@@ -261,7 +262,7 @@ func (d *Driver) instanceOf(ctx context.Context, c *conn, def definition, name s
 	return i, nil
 }
 
-// halfMade is the state of an instance whose making has not ended.
+// halfMade returns the status of an instance whose creation has not finished.
 func (d *Driver) halfMade(name string) containerbroker.Status {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -271,7 +272,7 @@ func (d *Driver) halfMade(name string) containerbroker.Status {
 	return containerbroker.StatusHalfMade
 }
 
-// statusOf reads libvirt's states: every domain is listed, whatever its state
+// statusOf translates libvirt's states. Every domain is listed, in any state
 // (Z3).
 func statusOf(state, reason int32) containerbroker.Status {
 	switch libvirt.DomainState(state) {
@@ -292,7 +293,8 @@ func statusOf(state, reason int32) containerbroker.Status {
 	return containerbroker.StatusUnknown
 }
 
-// standstill says why a guest stands still that nobody paused by hand.
+// standstill explains why a guest is suspended or paused, and how to continue
+// it. It returns "" for a guest that runs or that an operator paused.
 func standstill(state, reason int32, name string) string {
 	again := "`hostler start " + clean(name, 64) + "` has it go on"
 	if suspended(state) {
@@ -312,8 +314,8 @@ func standstill(state, reason int32, name string) string {
 	return ""
 }
 
-// suspended tells a guest that sleeps from one whose processors are halted:
-// each has its own way back.
+// suspended reports whether the guest is suspended to RAM. Such a guest needs a
+// wake-up; a paused guest needs a resume.
 func suspended(state int32) bool {
 	return libvirt.DomainState(state) == libvirt.DomainPmsuspended
 }
@@ -322,12 +324,12 @@ func running(s containerbroker.Status) bool {
 	return s == containerbroker.StatusRunning || s == containerbroker.StatusFrozen
 }
 
-// wholeMiB is the memory that is given out, in bytes: libvirt counts it in KiB
-// and rounds it up to whole MiB.
+// wholeMiB returns the memory that a guest really gets, in bytes: libvirt
+// counts memory in KiB and rounds it up to whole MiB.
 func wholeMiB(bytes int64) int64 { return (bytes + 1<<20 - 1) &^ (1<<20 - 1) }
 
-// bytesOf reads a size with libvirt's unit; what is none that a host can have
-// is 0.
+// bytesOf reads a size with libvirt's unit. It returns 0 for an unknown unit or
+// an impossible size.
 func bytesOf(n uint, unit string) int64 {
 	units := map[string]int64{
 		"b": 1, "bytes": 1, "": 1 << 10, "k": 1 << 10, "KiB": 1 << 10, "M": 1 << 20, "MiB": 1 << 20, "G": 1 << 30, "GiB": 1 << 30,

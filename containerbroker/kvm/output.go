@@ -15,16 +15,18 @@ import (
 	"hostler/internal/fault"
 )
 
-// The guest's agent gives a command's output whole, in one answer, and libvirt
-// passes on answers of up to 4 MiB; at 10 MiB it gives the agent up. So a shell
-// in the guest runs the command and gives the agent only the beginnings of its
-// outputs. What is more waits in files, which are fetched piece by piece.
+// The guest's agent returns a command's output in a single answer. libvirt
+// passes on answers of up to 4 MiB, and drops an agent that answers with 10
+// MiB. So a shell in the guest runs the command and passes only the beginnings
+// of its outputs to the agent. The rest waits in files, which the driver
+// fetches in pieces.
 
-// keeper is that shell's script. It is given a folder that does not exist yet
-// and the command, gives the beginnings and the exit code on, and says at the
-// end of its standard error what is more: the folder's name behind a line
-// break, and the files there are in it, or "lost". Nothing is left behind
-// where there is no more. The command's own PATH is not the script's.
+// keeper is that shell's script. Its arguments are a folder that does not exist
+// yet, and the command. It passes on the beginnings of both outputs and the
+// exit code. If there is more output, standard error ends with a line break,
+// the folder's name and the names of the files in it, or "lost". If there is no
+// more, it removes the folder. The command keeps its own PATH, which differs
+// from the script's.
 const keeper = `
 hostler_path=$PATH hostler_dir=$1 hostler_code= hostler_more=
 shift
@@ -60,10 +62,10 @@ exit "$hostler_code"
 
 const (
 	shell = "/bin/sh"
-	// pieceSize is how much of a file is fetched at once, in bytes: a slow
-	// guest's serial port takes its time.
+	// pieceSize is how much of a file is fetched at once, in bytes, chosen for
+	// a slow guest's serial port.
 	pieceSize = 512 << 10
-	// tidyTimeout bounds the removal of what a command left in its guest.
+	// tidyTimeout bounds the removal of a command's files in its guest.
 	tidyTimeout = 10 * time.Second
 )
 
@@ -76,16 +78,17 @@ type kept struct {
 	more []string
 }
 
-// runKept runs a command in the guest as runInGuest does. What its outputs
-// have beyond the beginnings that are returned, rest fetches; tidy must be
-// called in every case.
+// runKept runs a command in the guest like runInGuest, but returns only the
+// beginnings of its outputs; rest fetches the remainder. The caller must call
+// tidy in every case.
 func (d *Driver) runKept(ctx context.Context, c *conn, dom libvirt.Domain, cmd command) (*kept, ended, []byte, []byte, error) {
 	k := &kept{d: d, c: c, dom: dom, dir: "/tmp/hostler-exec." + rand.Text()}
 	wrapped := cmd
 	wrapped.Path, wrapped.Args = shell, append([]string{"-c", keeper, "hostler", k.dir, cmd.Path}, cmd.Args...)
 	result, out, complaints, err := runInGuest(ctx, c, dom, wrapped)
 	if err != nil && strings.Contains(err.Error(), notExecuted) {
-		// No shell: then no more than fits into one answer.
+		// There is no shell: run the command directly, with output that fits
+		// into a single answer.
 		k.dir = ""
 		result, out, complaints, err = runInGuest(ctx, c, dom, cmd)
 	}
@@ -94,12 +97,13 @@ func (d *Driver) runKept(ctx context.Context, c *conn, dom libvirt.Domain, cmd c
 	}
 	complaints, k.more = splitKept(complaints, k.dir)
 	if len(k.more) == 0 {
-		k.dir = "" // it is gone
+		k.dir = "" // the script removed it
 	}
 	return k, result, out, complaints, nil
 }
 
-// splitKept takes what the keeper says off the end of the command's errors.
+// splitKept separates the keeper's report from the end of the command's
+// standard error.
 func splitKept(complaints []byte, dir string) (rest []byte, more []string) {
 	at := bytes.LastIndex(complaints, []byte("\n"+dir+" "))
 	if dir == "" || at < 0 {
@@ -108,7 +112,7 @@ func splitKept(complaints []byte, dir string) (rest []byte, more []string) {
 	return complaints[:at], strings.Fields(string(complaints[at+1+len(dir):]))
 }
 
-// rest writes what the outputs have beyond their beginnings.
+// rest writes the remainder of the outputs.
 func (k *kept) rest(stdout, stderr io.Writer) error {
 	for _, name := range k.more {
 		w := map[string]io.Writer{"out": stdout, "err": stderr}[name]
@@ -125,7 +129,7 @@ func (k *kept) rest(stdout, stderr io.Writer) error {
 	return nil
 }
 
-// fetch writes a file of the guest to w.
+// fetch copies a file of the guest to w.
 func (k *kept) fetch(path string, w io.Writer) (err error) {
 	type opened struct {
 		Handle int64 `json:"handle"`
@@ -157,9 +161,9 @@ func (k *kept) fetch(path string, w io.Writer) (err error) {
 	}
 }
 
-// tidy removes what the command left in the guest, also where nobody waits for
-// its end any more: without the folder, a command that still runs keeps no more
-// of its output.
+// tidy removes the command's files in the guest, even if the caller was
+// cancelled. A command that still runs then stores no more output, because its
+// folder is gone.
 func (k *kept) tidy(ctx context.Context) {
 	if k.dir == "" {
 		return
@@ -168,7 +172,7 @@ func (k *kept) tidy(ctx context.Context) {
 	defer cancel()
 	c, err := k.d.open(ctx)
 	if err != nil {
-		return // with the guest, or with libvirt, which a restart of the guest mends
+		return // the files stay until the guest restarts
 	}
 	defer c.Close()
 	_, _, _, _ = runInGuest(ctx, c, k.dom, command{Path: "rm", Args: []string{"-rf", k.dir}})

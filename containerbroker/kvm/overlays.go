@@ -14,13 +14,14 @@ import (
 	"hostler/internal/fault"
 )
 
-// imageOf returns the digest of the image of a namespace that a file is.
+// imageOf returns the digest of the image that a file holds. ok is false if the
+// file is no image of this namespace.
 func imageOf(namespace, file string) (digest string, ok bool) {
 	digest, ours := strings.CutPrefix(strings.TrimSuffix(filepath.Base(file), ".qcow2"), "hostler-image-"+namespace+"-")
 	return digest, ours && digestPattern.MatchString(digest) && filepath.Base(file) == imageName(namespace, digest)
 }
 
-// describe reads a volume, with the file that it is an overlay of.
+// describe reads a volume, including its backing file.
 func (c *conn) describe(v libvirt.StorageVol) (def libvirtxml.StorageVolume, err error) {
 	text, err := value(c, "read volume "+clean(v.Name, 256), func(l *libvirt.Libvirt) (string, error) { return l.StorageVolGetXMLDesc(v, 0) })
 	if err != nil {
@@ -32,9 +33,9 @@ func (c *conn) describe(v libvirt.StorageVol) (def libvirtxml.StorageVolume, err
 	return def, nil
 }
 
-// usersOf tells who needs which image: instances by their stamps, and, by
-// their backing files, the volumes of what was released or is not ours. Those
-// are named by their domain, or else by their file. unsure says which volumes
+// usersOf returns the users of each image: instances with a stamp, and volumes
+// of released or foreign domains, found by their backing files. A volume's user
+// is its domain's name, or else its file name. unsure names the volumes that
 // could not be read.
 func (d *Driver) usersOf(where *pool, volumes []libvirt.StorageVol, instances []containerbroker.Instance) (users map[string][]string, unsure, err error) {
 	users = map[string][]string{}
@@ -65,7 +66,7 @@ func (d *Driver) usersOf(where *pool, volumes []libvirt.StorageVol, instances []
 		}
 		def, err := where.conn.describe(v)
 		if fault.Is(err, fault.NotFound) {
-			continue // it went meanwhile
+			continue // the volume was removed meanwhile
 		}
 		if err != nil {
 			unsure = errors.Join(unsure, err)
@@ -81,8 +82,9 @@ func (d *Driver) usersOf(where *pool, volumes []libvirt.StorageVol, instances []
 	return users, unsure, nil
 }
 
-// recovered returns the note of a domain that bears none: empty, or, for one
-// that was made here and released, what its root disk tells of its making.
+// recovered returns a note for a domain without a stamp. If hostler made the
+// domain and released it, the note holds the image, pool and size of its root
+// disk; otherwise it is empty.
 func (d *Driver) recovered(c *conn, def definition) (*note, error) {
 	n := &note{}
 	file := fileOf(def.domain.Devices.Disks, rootTarget)

@@ -13,14 +13,14 @@ import (
 )
 
 const (
-	// destroyTimeout bounds the end of a guest: libvirt waits 15 s for its
-	// process to obey, and then 15 s for it to be killed.
+	// destroyTimeout bounds the killing of a guest: libvirt waits 15 s for its
+	// process to end after SIGTERM, and then 15 s after SIGKILL.
 	destroyTimeout = 45 * time.Second
-	// askEvery is how often a guest is asked again to shut down: one that has
-	// not come up yet does not hear it.
+	// askEvery is the interval between requests to shut down: a guest that is
+	// still booting ignores them.
 	askEvery = 3 * time.Second
-	// askLimit bounds one such request: libvirt waits 5 s for an agent, and for
-	// a QEMU that hangs as long as it does.
+	// askLimit bounds a single request to shut down: libvirt waits 5 s for an
+	// agent, and without a limit for a QEMU that hangs.
 	askLimit = 8 * time.Second
 	lookEach = 200 * time.Millisecond
 )
@@ -66,7 +66,7 @@ func status(c *conn, dom libvirt.Domain) (containerbroker.Status, error) {
 	return now, err
 }
 
-// power is the status with libvirt's own state.
+// power returns the status together with libvirt's own state.
 func power(c *conn, dom libvirt.Domain) (now containerbroker.Status, state int32, err error) {
 	var reason int32
 	err = c.Call("read the domain's state", func(l *libvirt.Libvirt) (err error) {
@@ -76,7 +76,7 @@ func power(c *conn, dom libvirt.Domain) (now containerbroker.Status, state int32
 	return statusOf(state, reason), state, err
 }
 
-// wake has a guest go on that stands still.
+// wake resumes a guest that is paused or suspended.
 func wake(c *conn, dom libvirt.Domain, state int32) error {
 	if suspended(state) {
 		return c.Call("wake the guest", func(l *libvirt.Libvirt) error { return l.DomainPmWakeup(dom, 0) })
@@ -113,7 +113,8 @@ func (d *Driver) powerOn(c *conn, dom libvirt.Domain) error {
 		err = hit
 	}
 	if err != nil && c.ctx.Err() == nil {
-		// It may run all the same: its start was under way, or the answer lost.
+		// The guest may run nonetheless: an earlier start was under way, or the
+		// answer was lost.
 		if again, openErr := d.open(c.ctx); openErr == nil {
 			defer again.Close()
 			if now, lookErr := status(again, dom); lookErr == nil && now == containerbroker.StatusRunning {
@@ -124,8 +125,8 @@ func (d *Driver) powerOn(c *conn, dom libvirt.Domain) error {
 	return err
 }
 
-// followAccelerator has a guest of ours run as guests run here now: a host may
-// gain or lose the ability to run them under KVM.
+// followAccelerator switches one of hostler's guests to the present
+// accelerator: a host may gain or lose KVM.
 func (d *Driver) followAccelerator(c *conn, dom libvirt.Domain) error {
 	def, err := readDefinition(c, dom, xmlInactiveSecure)
 	if err != nil || def.note == nil || def.note.Namespace != d.opts.Namespace || def.note.Image == "" || def.domain.Type == d.domainType() {
@@ -137,9 +138,10 @@ func (d *Driver) followAccelerator(c *conn, dom libvirt.Domain) error {
 	return d.redefine(c, &def)
 }
 
-// powerOff stops a guest: by its agent or its power button until timeout has
-// passed, then at once. One that sleeps is woken for it; one that is paused
-// would not hear it, and what paused it may do so again.
+// powerOff stops a guest: through its agent or power button until timeout has
+// passed, then by force. A suspended guest is woken first. A paused guest is
+// killed at once: it would not react, and after a resume the cause may pause it
+// again.
 func (d *Driver) powerOff(c *conn, dom libvirt.Domain, timeout time.Duration) error {
 	deadline := time.Now().Add(timeout)
 	var asked time.Time
@@ -160,7 +162,7 @@ func (d *Driver) powerOff(c *conn, dom libvirt.Domain, timeout time.Duration) er
 			return destroy(c, dom)
 		}
 		if asleep && !woken {
-			woken = wake(c, dom, state) == nil // else it is tried again
+			woken = wake(c, dom, state) == nil // if it fails, the next round tries again
 		}
 		if !asleep && time.Since(asked) >= askEvery && !heard {
 			heard = d.askToStop(c.ctx, dom, min(askLimit, time.Until(deadline)))
@@ -172,9 +174,10 @@ func (d *Driver) powerOff(c *conn, dom libvirt.Domain, timeout time.Duration) er
 	}
 }
 
-// askToStop asks the guest's agent, or else presses the power button; true:
-// there is no need to ask again. It has a connection of its own, which is lost
-// where QEMU hangs or the agent is slow: libvirt goes on asking without it.
+// askToStop asks the guest's agent to shut down, or else presses the power
+// button. It returns true if there is no need to ask again. It uses a
+// connection of its own, which is lost if QEMU hangs or the agent is slow:
+// libvirt continues the request without it.
 func (d *Driver) askToStop(ctx context.Context, dom libvirt.Domain, limit time.Duration) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

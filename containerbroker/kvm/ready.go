@@ -16,11 +16,11 @@ import (
 	"hostler/internal/fault"
 )
 
-// WaitReady implements containerbroker.ReadinessProbe, by a script that the
-// guest's agent runs. A guest without an agent is ready when its address is
-// seen from outside, and stays so, while no agent appears. One that is never
-// seen either is ready when its agent had its time, unless an address is
-// expected of it.
+// WaitReady implements containerbroker.ReadinessProbe by a script that the
+// guest's agent runs. A guest whose agent does not answer is ready once its
+// address has been seen from outside for SeenTimeout. If no address is seen
+// either, the guest is ready after AgentTimeout (at once without an agent
+// channel), unless the machine expects an address.
 func (d *Driver) WaitReady(ctx context.Context, m containerbroker.Machine, progress containerbroker.Progress) (containerbroker.Readiness, error) {
 	found, err := d.waitReady(ctx, m, progress)
 	if err != nil {
@@ -60,12 +60,12 @@ func (d *Driver) waitReady(ctx context.Context, m containerbroker.Machine, progr
 		return d.readyFromOutside(ctx, c, after, m, agentErr)
 	}
 	d.mu.Lock()
-	delete(d.learned, m.Name) // what it told before may have been the half of it
+	delete(d.learned, m.Name) // the addresses reported earlier may be incomplete
 	d.mu.Unlock()
 	ready = guestprobe.Report(report)
 	ready.Addresses, _ = d.learn(c, after, agentAnswer)
 	if len(m.NICs) == 0 {
-		// libvirt's own network gives addresses: one is on its way.
+		// libvirt's own network serves DHCP, so an address will follow.
 		for tries := int(leaseTime / lookEach); len(ready.Addresses) == 0 && tries > 0; tries-- {
 			if err := pause(ctx, lookEach); err != nil {
 				return ready, err
@@ -80,11 +80,12 @@ func (d *Driver) waitReady(ctx context.Context, m containerbroker.Machine, progr
 	return ready, ctx.Err()
 }
 
-// leaseTime is how long an address on libvirt's own network is waited for.
+// leaseTime is how long WaitReady waits for an address on libvirt's own
+// network.
 const leaseTime = 15 * time.Second
 
-// alive returns the domain in its present life, or a transient error with its
-// last words when it does not run.
+// alive returns the domain in its present life. If it does not run, alive
+// returns a transient error with the last lines of its console.
 func (d *Driver) alive(c *conn, dom libvirt.Domain) (libvirt.Domain, error) {
 	now, err := status(c, dom)
 	if err != nil {
@@ -96,9 +97,9 @@ func (d *Driver) alive(c *conn, dom libvirt.Domain) (libvirt.Domain, error) {
 	return c.domain(dom.Name)
 }
 
-// probe has the script run in the guest and returns what it printed.
+// probe runs the script in the guest and returns its output.
 func (d *Driver) probe(ctx context.Context, c *conn, dom libvirt.Domain, m containerbroker.Machine) (string, error) {
-	var since time.Time // when it was first seen from outside
+	var since time.Time // when an address was first seen from outside
 	agentless := func(live definition) bool {
 		if _, channel := agentState(live); !channel && !guestprobe.ExpectsAddress(m) {
 			return true // there is nothing to wait for
@@ -125,7 +126,8 @@ func (d *Driver) probe(ctx context.Context, c *conn, dom libvirt.Domain, m conta
 	return string(out), err
 }
 
-// readyFromOutside judges a guest whose agent does not answer.
+// readyFromOutside judges a guest whose agent does not answer by its addresses
+// as seen from the host.
 func (d *Driver) readyFromOutside(ctx context.Context, c *conn, dom libvirt.Domain, m containerbroker.Machine, cause error) (containerbroker.Readiness, error) {
 	if !fault.Is(cause, fault.NotReady) {
 		return containerbroker.Readiness{}, cause
@@ -145,10 +147,11 @@ func (d *Driver) readyFromOutside(ctx context.Context, c *conn, dom libvirt.Doma
 	return ready, ctx.Err()
 }
 
-// maxTail bounds, in bytes, how much of a console log is read for its end.
+// maxTail bounds, in bytes, the part of a console log that is read from its
+// end.
 const maxTail = 16 << 10
 
-// lastWords returns the last lines of the console log, "" where it cannot be
+// lastWords returns the last three lines of the console log, "" if it cannot be
 // read.
 func (d *Driver) lastWords(c *conn, dom libvirt.Domain) string {
 	def, err := readDefinition(c, dom, xmlInactive)

@@ -11,23 +11,22 @@ import (
 	"hostler/containerbroker"
 )
 
-// life is a guest as it runs, from its start to its end. It may differ from
-// the definition, which is what it becomes at its next start, when somebody
-// changed the one without the other.
+// life is a guest from its start to its end. It may differ from the definition,
+// which applies at the next start, if another tool changed only one of the two.
 type life struct {
-	// id is libvirt's number of the life, written when libvirt last wrote down
-	// how the guest runs, before it was read.
+	// id is libvirt's number of this life. written is the time of libvirt's
+	// status file before the life was read.
 	id      int32
 	written time.Time
-	// devices is nil when the life ended before they were read.
+	// devices is nil if the life ended before its devices were read.
 	devices *libvirtxml.DomainDeviceList
 	vcpu    *libvirtxml.DomainVCPU
 	slots   int
 }
 
-// written is when libvirt last wrote the file that lets it find a running guest
-// again after its own restart: of some changes, as of the processors, it gives
-// no event. Where the file cannot be seen it is the zero time.
+// written returns when libvirt last wrote the status file of a running guest.
+// It shows changes for which libvirt sends no event, e.g. of processors. The
+// time is zero if the file cannot be seen.
 func (d *Driver) written(dom libvirt.Domain) time.Time {
 	info, err := os.Stat(filepath.Join(d.opts.RuntimeDir, filepath.Base(dom.Name)+".xml"))
 	if err != nil {
@@ -49,9 +48,10 @@ func readLife(c *conn, dom libvirt.Domain, written time.Time) (*life, error) {
 	return l, err
 }
 
-// seenRunning has settings that were read of a definition differ from it where
-// the running guest does, and can be brought to it as it runs: what waits for
-// its next start is no difference. known is told what the guest has places for.
+// seenRunning adjusts settings that were read from a definition to the running
+// guest, as far as a live change can repair the difference; differences that
+// wait for the next start are left out. It also records in known how much room
+// the guest has for devices and processors.
 func (def definition) seenRunning(s *containerbroker.Settings, known *raw) {
 	if def.live == nil || def.live.devices == nil {
 		return
@@ -86,8 +86,8 @@ func (def definition) seenRunning(s *containerbroker.Settings, known *raw) {
 	known.maxCPUs = places
 }
 
-// compareRunning has the descriptions of devices say where those of the running
-// guest are others.
+// compareRunning adds to the descriptions of devices how the running guest
+// differs, e.g. "bridge br0, not while it runs".
 func compareRunning(defined, live map[string]string) {
 	for name, text := range live {
 		switch defined[name] {

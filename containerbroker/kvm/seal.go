@@ -19,12 +19,13 @@ import (
 	"hostler/internal/fault"
 )
 
-// secretUUID names the libvirt secret that holds a namespace's key. Who may
-// read it may do anything to the guests; who only looks at libvirt may not.
+// secretUUID names the libvirt secret that holds a namespace's key. Users who
+// may read the secret may do anything to the guests; users with read-only
+// access to libvirt cannot read it.
 func secretUUID(namespace string) string { return uuidOf("secret", namespace) }
 
-// sealKey returns the key of a namespace; with create it is made where it is
-// missing, else nil is returned then.
+// sealKey returns the key of a namespace. If the key is missing, it makes the
+// key if create is set, and returns nil otherwise.
 func (d *Driver) sealKey(ctx context.Context, c *conn, namespace string, create bool) ([]byte, error) {
 	d.keyed.Lock()
 	defer d.keyed.Unlock()
@@ -104,7 +105,7 @@ func seal(key []byte, text string) (string, error) {
 	return base64.StdEncoding.EncodeToString(aead.Seal(nonce, nonce, packed.Bytes(), nil)), nil
 }
 
-// unseal gives back what seal was given; "" where it cannot.
+// unseal reverses seal; it returns "" for text that it cannot read.
 func unseal(key []byte, sealed string) string {
 	data, err := base64.StdEncoding.DecodeString(sealed)
 	aead, cipherErr := cipherOf(key)
@@ -130,7 +131,8 @@ func cipherOf(key []byte) (cipher.AEAD, error) {
 	return cipher.NewGCM(block)
 }
 
-// digest tells two texts apart without giving either away; "" for none.
+// digest returns a keyed digest, which shows whether two texts differ without
+// revealing them; "" for an empty text or no key.
 func digest(key []byte, text string) string {
 	if text == "" || key == nil {
 		return ""

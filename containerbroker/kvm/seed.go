@@ -21,10 +21,9 @@ const (
 	fileNetwork = "network-config"
 )
 
-// seedOf returns the media by which cloud-init is told about its instance
-// (NoCloud), and a digest of it. It stays as long as the instance: cloud-init
-// that finds it gone takes its disk for that of another instance, and makes
-// all of its first boot's settings anew.
+// seedOf returns cloud-init's seed (NoCloud) as an ISO image, and the image's
+// digest. The seed stays attached as long as the instance exists: without it,
+// cloud-init assumes a new instance and repeats its first boot.
 func seedOf(m containerbroker.Machine, uuid string) (image []byte, sum string, err error) {
 	guest := m.Guest
 	if guest.InstanceID == "" {
@@ -42,7 +41,7 @@ func seedOf(m containerbroker.Machine, uuid string) (image []byte, sum string, e
 		return nil, "", err
 	}
 	if len(user) == 0 {
-		user = []byte("#cloud-config\n{}\n") // without one it is no seed
+		user = []byte("#cloud-config\n{}\n") // cloud-init ignores a seed without user-data
 	}
 	files := []isoFile{{fileMeta, meta}, {fileUser, user}, {fileVendor, []byte(cloudinit.VendorData)}}
 	network, err := cloudinit.NetworkConfig(seedInterfaces(m, uuid))
@@ -57,10 +56,9 @@ func seedOf(m containerbroker.Machine, uuid string) (image []byte, sum string, e
 	return image, hex.EncodeToString(hash[:]), nil
 }
 
-// seedAfter is the seed of an instance whose old one is given. The guest keeps
-// its instance-id and its user-data, and so runs nothing of its first boot
-// again; with rerun it gets the machine's user-data and an instance-id that it
-// has not had before.
+// seedAfter returns the seed that follows an instance's old seed. The guest
+// keeps its instance-id and user-data, so cloud-init does not repeat the first
+// boot. With rerun the seed has the machine's user-data and a new instance-id.
 func seedAfter(old []byte, m containerbroker.Machine, uuid string, rerun bool) (image []byte, sum string, err error) {
 	had := map[string][]byte{}
 	for _, f := range isoRead(old) {
@@ -92,8 +90,8 @@ func seedAfter(old []byte, m containerbroker.Machine, uuid string, rerun bool) (
 	return image, hex.EncodeToString(hash[:]), nil
 }
 
-// nextInstanceID follows UUID, UUID-2, UUID-3: cloud-init knows again every
-// instance-id that it had.
+// nextInstanceID returns the id that follows, e.g. UUID-3 after UUID-2. It
+// never repeats an id, because cloud-init remembers them all.
 func nextInstanceID(last, uuid string) string {
 	n, err := strconv.Atoi(strings.TrimPrefix(last, uuid+"-"))
 	if err != nil || n < 1 {
@@ -102,8 +100,8 @@ func nextInstanceID(last, uuid string) string {
 	return fmt.Sprintf("%s-%d", uuid, n+1)
 }
 
-// seedInterfaces tells the guest its interfaces by their addresses: their
-// names are for it to give.
+// seedInterfaces describes the machine's interfaces to cloud-init, which
+// matches them by MAC address. The guest chooses their kernel names.
 func seedInterfaces(m containerbroker.Machine, uuid string) []cloudinit.Interface {
 	var all []cloudinit.Interface
 	for _, n := range m.NICs {

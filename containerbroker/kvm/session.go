@@ -10,11 +10,11 @@ import (
 	"hostler/internal/kvm/rpc"
 )
 
-// session is the connection that listings and events share, with what was
-// read of each domain's definition. libvirt tells when a definition changes,
-// so that a pass over domains that stay as they are reads none of them; the
-// whole is forgotten with the connection, and every rereadEvery, for the few
-// changes that libvirt tells nobody of.
+// session is the connection that listings and events share, together with a
+// cache of domain definitions. libvirt sends an event when a definition
+// changes, so a pass over unchanged domains reads none of them. The cache is
+// dropped with the connection, and every rereadEvery, for the few changes
+// without an event.
 type session struct {
 	*conn
 
@@ -25,16 +25,17 @@ type session struct {
 	listen map[chan rpc.Event]bool
 }
 
-// rereadEvery is how old what is known of the definitions may get.
+// rereadEvery is the maximum age of the cached definitions.
 const rereadEvery = time.Hour
 
-// watched are the events that say that a domain changed.
+// watched are the events that report a changed domain.
 var watched = []libvirt.DomainEventID{
 	libvirt.DomainEventIDLifecycle, libvirt.DomainEventIDReboot, libvirt.DomainEventIDDeviceRemoved,
 	libvirt.DomainEventIDAgentLifecycle, libvirt.DomainEventIDDeviceAdded, libvirt.DomainEventIDMetadataChange,
 }
 
-// session returns the kept connection, made anew when it is gone.
+// session returns the shared connection, and opens a new connection if it is
+// lost.
 func (d *Driver) session(ctx context.Context) (*session, error) {
 	d.mu.Lock()
 	s := d.kept
@@ -50,7 +51,8 @@ func (d *Driver) session(ctx context.Context) (*session, error) {
 		known: map[libvirt.UUID]definition{}, stale: map[libvirt.UUID]uint64{},
 		listen: map[chan rpc.Event]bool{}, fresh: time.Now(),
 	}
-	// It outlives the listing that makes it; its calls have a limit each.
+	// The connection outlives the listing that opens it; each call on it has
+	// its own limit.
 	c, err := d.dial(context.WithoutCancel(ctx), s.heard)
 	if err != nil {
 		return nil, err
@@ -71,7 +73,7 @@ func (d *Driver) session(ctx context.Context) (*session, error) {
 	if other := d.kept; other != nil {
 		select {
 		case <-other.Gone:
-		default: // somebody was quicker
+		default: // another goroutine was faster
 			c.Close()
 			return other, nil
 		}
@@ -89,7 +91,7 @@ func (d *Driver) session(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// heard takes an event, in the goroutine that reads the connection.
+// heard handles an event, in the goroutine that reads the connection.
 func (s *session) heard(e rpc.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,7 +100,7 @@ func (s *session) heard(e rpc.Event) {
 	for to := range s.listen {
 		select {
 		case to <- e:
-		default: // too slow: its stream ends, and it lists again
+		default: // too slow: its stream ends, and the subscriber lists again
 			close(to)
 			delete(s.listen, to)
 		}
@@ -126,7 +128,8 @@ func (s *session) unsubscribe(to chan rpc.Event) {
 	}
 }
 
-// changed forgets what is known of a domain: this process changes it.
+// changed drops a domain from the cache, because this process changes the
+// domain.
 func (d *Driver) changed(id libvirt.UUID) {
 	d.mu.Lock()
 	s := d.kept
@@ -140,8 +143,8 @@ func (d *Driver) changed(id libvirt.UUID) {
 	delete(s.known, id)
 }
 
-// recall returns what is known of a domain's definition, and a mark to give to
-// remember with what is read instead.
+// recall returns the cached definition of a domain, and a mark that the caller
+// passes to remember with a newly read definition.
 func (s *session) recall(id libvirt.UUID) (definition, bool, uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,7 +156,8 @@ func (s *session) recall(id libvirt.UUID) (definition, bool, uint64) {
 	return known, ok, s.stale[id]
 }
 
-// remember keeps what was read, unless the domain changed meanwhile.
+// remember caches a definition, unless the domain changed since the mark was
+// taken.
 func (s *session) remember(id libvirt.UUID, known definition, mark uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,7 +166,7 @@ func (s *session) remember(id libvirt.UUID, known definition, mark uint64) {
 	}
 }
 
-// forgetAllBut keeps the memory as small as the listing.
+// forgetAllBut drops cached domains that are absent from the listing.
 func (s *session) forgetAllBut(there map[libvirt.UUID]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,11 +12,11 @@ import (
 	"hostler/containerbroker"
 )
 
-// QEMU asks a block device for its size when it opens it, and not again before
-// it is told to. A domain's definition does not say what the guest was shown:
-// the note does, so that telling it is made up for whenever it failed.
+// QEMU reads the size of a block device when it opens the device, and again
+// only on request. A domain's definition does not record the size that the
+// guest knows, so the note does: a request that failed is then repeated.
 
-// sizesOf are the sizes of a machine's disks, where they are known.
+// sizesOf returns the known sizes of a machine's disks, in bytes.
 func sizesOf(m containerbroker.Machine) map[string]int64 {
 	sizes := map[string]int64{}
 	for _, disk := range m.Disks {
@@ -27,8 +27,8 @@ func sizesOf(m containerbroker.Machine) map[string]int64 {
 	return sizes
 }
 
-// sized returns the descriptions of the wanted disks and of those that are
-// there, with their sizes where these differ.
+// sized returns the descriptions of the wanted and the present disks. If the
+// sizes of a disk differ, its descriptions mention them.
 func sized(disks []containerbroker.Disk, want map[string]string, have raw) (wanted, has map[string]string) {
 	wanted, has = maps.Clone(want), maps.Clone(have.settings.Disks)
 	for _, disk := range disks {
@@ -37,7 +37,7 @@ func sized(disks []containerbroker.Disk, want map[string]string, have raw) (want
 			continue
 		}
 		if disk.ReadOnly && have.sizes[disk.Name] == 0 {
-			continue // as after an adoption: no guest is restarted on a guess
+			continue // size unknown, e.g. after an adoption: do not restart a guest on a guess
 		}
 		wanted[disk.Name] += ", of " + containerbroker.SizeText(disk.Size)
 		if size := have.sizes[disk.Name]; size > 0 {
@@ -47,21 +47,22 @@ func sized(disks []containerbroker.Disk, want map[string]string, have raw) (want
 	return wanted, has
 }
 
-// readOnly says that a machine may not write a disk, of whose size libvirt does
-// not tell a running guest.
+// readOnly reports whether the machine has the disk read-only. libvirt does not
+// announce a new size of such a disk to a running guest.
 func readOnly(m containerbroker.Machine, disk string) bool {
 	return slices.ContainsFunc(m.Disks, func(d containerbroker.Disk) bool { return d.Name == disk && d.ReadOnly })
 }
 
-// diskGrew tells the running guest of a disk's size, unless it knows, and notes
-// it. One that is no larger than the guest knows changes nothing in it.
+// diskGrew announces a disk's new size to the running guest, and notes the
+// size. A disk that did not grow changes nothing in the guest.
 func (u *updating) diskGrew(name string) error {
 	size := sizesOf(u.m)[name]
 	if size == u.def.note.Sizes[name] {
 		return nil
 	}
 	if u.running && size != 0 && !readOnly(u.m, name) {
-		// One that was plugged in just now is not among these, and knows.
+		// A disk that was plugged in just now is not among these; the guest
+		// knows its size.
 		if _, at := foundDisks(u.live.domain.Devices.Disks); at[name].Target != nil {
 			err := u.c.Call("tell the guest of the disk's size", func(l *libvirt.Libvirt) error {
 				return l.DomainBlockResize(u.dom, at[name].Target.Dev, uint64(size), libvirt.DomainBlockResizeBytes)
@@ -82,7 +83,7 @@ func (u *updating) diskGrew(name string) error {
 	return nil
 }
 
-// writeSizes and readSizes are the form of the sizes in a note.
+// writeSizes and readSizes encode the sizes in a note, e.g. "data=1073741824".
 func writeSizes(sizes map[string]int64) string {
 	var words []string
 	for _, name := range slices.Sorted(maps.Keys(sizes)) {

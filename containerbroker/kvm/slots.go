@@ -7,12 +7,12 @@ import (
 	"hostler/containerbroker"
 )
 
-// anySlots says that it is not known how many devices a guest can be given.
+// anySlots means that the number of free slots is unknown.
 const anySlots = -1
 
-// freeSlots is how many devices can be plugged into the guest that a definition
-// describes as it runs: on PCI Express there is one to a root port, and no port
-// is ever added to a running guest.
+// freeSlots returns how many devices can be plugged into the running guest that
+// a definition describes. On PCI Express each root port takes a single device,
+// and a running guest cannot get another root port.
 func freeSlots(text string) int {
 	var domain struct {
 		Devices struct {
@@ -56,9 +56,9 @@ func freeSlots(text string) int {
 	return len(free)
 }
 
-// place says whether the running guest has a place for what a field asks for,
-// and counts what the changes before it took and gave back: an update makes
-// them in the same order.
+// place reports whether the running guest has a slot for the device of a field.
+// It counts the slots that earlier changes took and freed; an update applies
+// the changes in the same order.
 func (r *raw) place(field, wanted string) bool {
 	_, isNIC := containerbroker.NICOf(field)
 	_, isDisk := containerbroker.DiskOf(field)
@@ -77,7 +77,7 @@ func (r *raw) place(field, wanted string) bool {
 	return true
 }
 
-// wantedDevice describes what the settings ask for in a field, "" for nothing.
+// wantedDevice returns the wanted description of a field's device, "" for none.
 func wantedDevice(s containerbroker.Settings, field string) string {
 	if name, is := containerbroker.NICOf(field); is {
 		return s.NICs[name]

@@ -12,8 +12,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// metadataURI names our element among a domain's metadata, metadataKey is the
-// prefix that libvirt writes for it.
+// metadataURI names hostler's element in a domain's metadata; metadataKey is
+// the XML prefix that libvirt writes for it.
 const (
 	metadataURI = "https://hostler.invalid/libvirt/1"
 	metadataKey = "hostler"
@@ -22,33 +22,34 @@ const (
 // maxRecord bounds Stamp.Record in bytes.
 const maxRecord = 48 << 10
 
-// note is what a domain's metadata says: the stamp, and what else of the
-// declaration a domain has no word for. libvirt shows metadata to every local
-// user: the record is sealed, and of user-data only a keyed digest is kept.
+// note is hostler's element in a domain's metadata: the stamp, and the parts of
+// the declaration that a domain cannot express. libvirt shows metadata to every
+// local user, so the record is encrypted, and user-data is kept only as a keyed
+// digest.
 type note struct {
 	Namespace, UID, Token, Store string
-	// Domain is the UUID of the domain that it was written for: a clone made by
-	// hand has the note with a UUID of its own. Empty in notes of old.
+	// Domain is the UUID of the domain for which the note was written. A clone
+	// copies the note but has another UUID. Notes of old versions have none.
 	Domain string
-	// Record is the stamp's, sealed.
+	// Record is the encrypted record of the stamp.
 	Record string
-	// Making is set until all that belongs to the instance is there.
+	// Making is set until the instance is complete.
 	Making bool
-	// Image is the digest of the disk it was made from, Created the time in
-	// nanoseconds since 1970.
+	// Image is the digest of the image that the instance was made from. Created
+	// is the time of creation, in nanoseconds since 1970.
 	Image   string
 	Created int64
 	Pool    string
 	// RootDisk is the size of the root disk in bytes.
 	RootDisk int64
-	// UserData is a keyed digest of what the guest is told, NetworkConfig is
-	// what it is told of its network.
+	// UserData is a keyed digest of the user-data. NetworkConfig is the network
+	// configuration in plain text.
 	UserData, NetworkConfig string
-	// Left names the interfaces that bear a name of ours and belong to the
-	// instance all the same: what it was given before it was let go.
+	// Left names the interfaces that hostler made for an earlier machine. They
+	// belong to the instance since another machine adopted it.
 	Left []string
-	// Sizes are those that the disks of ours had when the guest was given them
-	// or was told last, in bytes, by their names.
+	// Sizes maps the names of hostler's disks to the sizes that the guest
+	// knows, in bytes, from the plugging or the last announcement.
 	Sizes map[string]int64
 }
 
@@ -77,12 +78,12 @@ func (n note) element() element {
 		Namespace: n.Namespace, UID: n.UID, Token: n.Token, Store: n.Store, Domain: n.Domain, Making: n.Making, Image: n.Image, Created: n.Created,
 		Pool: n.Pool, RootDisk: n.RootDisk, UserData: n.UserData, Record: n.Record, Left: strings.Join(n.Left, " "),
 		Sizes: writeSizes(n.Sizes),
-		// XML keeps no line ends as they are, and libvirt indents what it shows.
+		// XML normalises line ends, and libvirt indents its output.
 		NetworkConfig: base64.StdEncoding.EncodeToString([]byte(n.NetworkConfig)),
 	}
 }
 
-// text is the element as libvirt is given it.
+// text returns the note as XML for libvirt.
 func (n note) text() (string, error) {
 	data, err := xml.Marshal(n.element())
 	if err != nil {
@@ -91,9 +92,9 @@ func (n note) text() (string, error) {
 	return string(data), nil
 }
 
-// noteFor finds the note of the domain with that UUID among its metadata; nil:
-// there is none, or none that can be read, or that of the domain from which
-// this one was cloned.
+// noteFor returns the note of the domain with that UUID. It returns nil if
+// there is no readable note, or if the note belongs to the domain from which
+// this domain was cloned.
 func noteFor(uuid, metadata string) *note {
 	n := noteOf(metadata)
 	if n == nil || n.Domain != "" && !strings.EqualFold(n.Domain, uuid) {
@@ -102,7 +103,7 @@ func noteFor(uuid, metadata string) *note {
 	return n
 }
 
-// noteOf reads our element among a domain's metadata.
+// noteOf reads hostler's element in a domain's metadata.
 func noteOf(metadata string) *note {
 	var all struct {
 		Ours []element `xml:"https://hostler.invalid/libvirt/1 instance"`
@@ -122,7 +123,7 @@ func noteOf(metadata string) *note {
 	}
 }
 
-// checkStamp refuses what cannot be found again.
+// checkStamp refuses a stamp that could not be read back.
 func checkStamp(s containerbroker.Stamp) error {
 	switch {
 	case s.Namespace == "" || s.UID == "":
@@ -138,7 +139,7 @@ func checkStamp(s containerbroker.Stamp) error {
 	return nil
 }
 
-// stamp is the stamp in the note, without its record; nil: there is none.
+// stamp returns the stamp in the note, without its record; nil for a nil note.
 func (n *note) stamp() *containerbroker.Stamp {
 	if n == nil {
 		return nil
@@ -146,18 +147,19 @@ func (n *note) stamp() *containerbroker.Stamp {
 	return &containerbroker.Stamp{Namespace: n.Namespace, UID: n.UID, Token: n.Token, Store: n.Store}
 }
 
-// owned says that the note bears the stamp's owner.
+// owned reports whether the note has the namespace and uid of the stamp.
 func (n *note) owned(s containerbroker.Stamp) bool {
 	return n != nil && n.Namespace == s.Namespace && n.UID == s.UID
 }
 
-// domainUUID is that of the instance which a stamp's attempt makes: the same
-// attempt defines the same domain again, another one is refused by libvirt.
+// domainUUID derives the UUID of an instance from its create attempt. A
+// repeated attempt defines the same domain again; libvirt refuses another
+// attempt under the same name.
 func domainUUID(s containerbroker.Stamp, name string) string {
 	return uuidOf("instance", s.Namespace, s.UID, s.Token, name)
 }
 
-// uuidOf makes a UUID (RFC 9562, version 8) of words.
+// uuidOf derives a UUID (RFC 9562, version 8) from words.
 func uuidOf(words ...string) string {
 	h := sha256.New()
 	for _, w := range words {
@@ -169,7 +171,7 @@ func uuidOf(words ...string) string {
 	return text[:8] + "-" + text[8:12] + "-" + text[12:16] + "-" + text[16:20] + "-" + text[20:]
 }
 
-// macOf is the MAC address of an interface that was given none.
+// macOf derives the MAC address of an interface without a declared address.
 func macOf(uuid, name string) string {
 	sum := sha256.Sum256([]byte(uuid + "/" + name))
 	return fmt.Sprintf("52:54:00:%02x:%02x:%02x", sum[0], sum[1], sum[2])

@@ -13,9 +13,9 @@ import (
 	"hostler/internal/fault"
 )
 
-// Update implements containerbroker.Broker. What a running guest can take is
-// changed in it first; then the definition is replaced as a whole. An update
-// that was cut short in between is found by the next Diff.
+// Update implements containerbroker.Broker. It first changes the running guest
+// as far as possible, and then replaces the whole definition. The next Diff
+// finds an update that was interrupted in between.
 func (d *Driver) Update(ctx context.Context, m containerbroker.Machine, changes []containerbroker.Change) error {
 	if err := d.update(ctx, m, changes); err != nil {
 		return fmt.Errorf("cannot update instance %q: %w", m.Name, err)
@@ -66,7 +66,7 @@ func (d *Driver) update(ctx context.Context, m containerbroker.Machine, changes 
 	}
 	for n, change := range changes {
 		if err := u.apply(change.Field); err != nil {
-			if n > 0 { // what the guest has been given it keeps when it starts again
+			if n > 0 { // the definition keeps the changes that the guest already has
 				if err := u.finish(ctx, changes[:n]); err != nil {
 					d.log.Debug("what was changed of an instance is not in its definition", "instance", m.Name, "error", err)
 				}
@@ -84,14 +84,14 @@ type updating struct {
 	dom  libvirt.Domain
 	m    containerbroker.Machine
 	want containerbroker.Settings
-	// def is the definition as it is to be, live the guest's as it runs.
+	// def is the definition to be written; live is the running guest.
 	def     *definition
 	live    definition
 	running bool
 }
 
-// apply makes one field as it is wanted: in the guest where that can be done,
-// and in u.def.
+// apply brings one field to the wanted value, in u.def and, if possible, in the
+// running guest.
 func (u *updating) apply(field string) error {
 	if name, ok := containerbroker.NICOf(field); ok {
 		return u.interfaceChanged(name)
@@ -114,7 +114,7 @@ func (u *updating) apply(field string) error {
 	return fault.New(fault.Invalid, "it has no field %q", field)
 }
 
-// cpusChanged plugs processors in; none is ever taken from a running guest.
+// cpusChanged plugs processors in. It never unplugs any from a running guest.
 func (u *updating) cpusChanged() error {
 	want := uint(u.want.CPUs)
 	if u.running && u.live.domain.VCPU != nil {
@@ -129,8 +129,8 @@ func (u *updating) cpusChanged() error {
 			if err != nil {
 				return err
 			}
-			// A guest that does not take them into use by itself is asked to;
-			// one without an agent does so when it starts again.
+			// Ask the guest's agent to bring the processors online. A guest
+			// without an agent does so by itself, or at its next start.
 			_ = u.c.Call("ask the guest to use its processors", func(l *libvirt.Libvirt) error {
 				return l.DomainSetVcpusFlags(u.dom, uint32(want), uint32(libvirt.DomainVCPULive|libvirt.DomainVCPUGuest))
 			})
@@ -140,8 +140,8 @@ func (u *updating) cpusChanged() error {
 	return nil
 }
 
-// memoryChanged takes memory from a running guest by its balloon, or gives
-// back what it took. More than it started with it gets when it starts again.
+// memoryChanged inflates or deflates the running guest's balloon. Memory beyond
+// the size at the guest's start comes with the next start.
 func (u *updating) memoryChanged() error {
 	if err := setMemory(&u.def.domain, u.want.Memory); err != nil {
 		return err
@@ -192,8 +192,8 @@ func (u *updating) rootDiskChanged() error {
 	return nil
 }
 
-// finish writes the definition with its stamp, and a new seed where the guest
-// is to be told something else at its next start.
+// finish writes the definition with its stamp, and a new seed if the changes
+// concern cloud-init.
 func (u *updating) finish(ctx context.Context, changes []containerbroker.Change) error {
 	n := u.def.note
 	key, err := u.d.sealKey(ctx, u.c, n.Namespace, true)
@@ -235,8 +235,8 @@ func (u *updating) finish(ctx context.Context, changes []containerbroker.Change)
 	return nil
 }
 
-// tells says whether the guest is to be told anything by the changes, and
-// whether it is to run its first boot again for it.
+// tells reports whether the changes need a new seed, and whether cloud-init
+// must repeat the first boot.
 func (u *updating) tells(changes []containerbroker.Change) (told, rerun bool) {
 	for _, change := range changes {
 		_, nic := containerbroker.NICOf(change.Field)
@@ -247,7 +247,8 @@ func (u *updating) tells(changes []containerbroker.Change) (told, rerun bool) {
 	return told, rerun
 }
 
-// reseed makes the seed that the machine is to have, beside the old one.
+// reseed writes a new seed beside the old one and enters it into the
+// definition.
 func (u *updating) reseed(old string, rerun bool) error {
 	where, err := u.c.openPool(u.def.note.Pool)
 	if err != nil {
@@ -278,7 +279,7 @@ func (u *updating) reseed(old string, rerun bool) error {
 	return nil
 }
 
-// redefine replaces a domain's definition by def, with def's note.
+// redefine replaces a domain's definition by def, including def's note.
 func (d *Driver) redefine(c *conn, def *definition) error {
 	metadata, err := replaceNote(def)
 	if err != nil {

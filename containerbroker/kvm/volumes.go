@@ -14,16 +14,16 @@ import (
 	"hostler/internal/fault"
 )
 
-// pool is a storage pool that is a folder. All files of instances are made and
-// removed through libvirt: who runs the guests needs no rights on files.
+// pool is a storage pool in a folder. The driver makes and removes all files of
+// instances through libvirt, so its user needs no rights on the files.
 type pool struct {
 	conn *conn
 	pool libvirt.StoragePool
 	dir  string
 }
 
-// fileMode of everything in the pool: libvirt gives a file to the user that
-// runs QEMU while a guest has it open.
+// fileMode is the mode of all files in the pool. libvirt gives a file to QEMU's
+// user while a guest has it open.
 const fileMode = "0600"
 
 func (c *conn) openPool(name string) (*pool, error) {
@@ -48,7 +48,7 @@ func (c *conn) openPool(name string) (*pool, error) {
 	return &pool{conn: c, pool: p, dir: filepath.Clean(def.Target.Path)}, nil
 }
 
-// path is that of a file in the pool.
+// path returns the path of a file in the pool.
 func (p *pool) path(name string) string { return filepath.Join(p.dir, name) }
 
 func (p *pool) lookup(name string) (libvirt.StorageVol, error) {
@@ -61,8 +61,8 @@ func permissions() *libvirtxml.StorageVolumeTargetPermissions {
 	return &libvirtxml.StorageVolumeTargetPermissions{Mode: fileMode}
 }
 
-// overlay makes the root disk of an instance on an image. One that is there
-// already is of an attempt that was cut short, and is made again.
+// overlay makes the root disk of an instance on top of an image. An existing
+// file comes from an interrupted attempt and is replaced.
 func (p *pool) overlay(name, image string, size int64) error {
 	base, err := p.lookup(image)
 	if fault.Is(err, fault.NotFound) {
@@ -86,7 +86,7 @@ func (p *pool) overlay(name, image string, size int64) error {
 	})
 }
 
-// capacity is the size, in bytes, that a guest sees.
+// capacity returns a volume's size as a guest sees it, in bytes.
 func (p *pool) capacity(v libvirt.StorageVol) (int64, error) {
 	size := int64(0)
 	err := p.conn.Call("read volume "+v.Name, func(l *libvirt.Libvirt) error {
@@ -163,7 +163,7 @@ func (p *pool) read(name string) ([]byte, error) {
 	return content.Bytes(), err
 }
 
-// remove deletes a volume; absent is success.
+// remove deletes a volume; an absent volume is success.
 func (p *pool) remove(name string) error {
 	v, err := p.lookup(name)
 	if err == nil {
@@ -175,7 +175,8 @@ func (p *pool) remove(name string) error {
 	return err
 }
 
-// volumes lists what is in the pool; with refresh libvirt looks what is there.
+// volumes lists the volumes of the pool. With refresh, libvirt rescans the
+// folder first.
 func (p *pool) volumes(refresh bool) ([]libvirt.StorageVol, error) {
 	if refresh {
 		err := p.conn.Call("refresh storage pool "+p.pool.Name, func(l *libvirt.Libvirt) error { return l.StoragePoolRefresh(p.pool, 0) })
@@ -189,25 +190,27 @@ func (p *pool) volumes(refresh bool) ([]libvirt.StorageVol, error) {
 	})
 }
 
-// filesOf is how the names of all files of an instance begin.
+// filesOf returns the common prefix of an instance's file names.
 func filesOf(name, uuid string) string { return fmt.Sprintf("hostler-%s-%s.", name, uuid) }
 
 func rootName(name, uuid string) string { return filesOf(name, uuid) + "root.qcow2" }
 
 func logName(name, uuid string) string { return filesOf(name, uuid) + "console.log" }
 
-// seedName tells seeds of different content apart.
+// seedName includes a digest of the content, so that seeds of different content
+// have different names.
 func seedName(name, uuid, content string) string {
 	return filesOf(name, uuid) + "seed-" + content[:12] + ".iso"
 }
 
-// isFileOf says whether a file is that of the instance with the UUID, whose
-// name may be another by now than when its files were made.
+// isFileOf reports whether a file belongs to the instance with the UUID. The
+// name in the file's name is not compared: the instance may have been renamed
+// since.
 func isFileOf(file, uuid string) bool {
 	return strings.HasPrefix(file, "hostler-") && strings.Contains(file, "-"+uuid+".")
 }
 
-// removeFiles deletes the files of an instance, but those in keep.
+// removeFiles deletes the files of an instance, except those in keep.
 func (p *pool) removeFiles(uuid string, keep ...string) error {
 	all, err := p.volumes(true)
 	if err != nil {
