@@ -9,13 +9,13 @@ import (
 	libvirt "github.com/digitalocean/go-libvirt"
 )
 
-// K3: an agent has its long time to come up once in each life of its guest;
-// one that answered before, or had that time, is not waited for so long.
+// K3: the agent gets its long time to come up once in each life of its guest.
+// After it answered, or after that time, the wait is short.
 func TestPatienceWithAnAgent(t *testing.T) {
 	const most = 10 * time.Minute
 	dom := libvirt.Domain{Name: "web", ID: 7}
 	for name, c := range map[string]struct {
-		age         time.Duration // since the guest's start; 0: not known
+		age         time.Duration // since the guest's start; 0: unknown
 		answered    int32         // in which life
 		least, most time.Duration
 	}{

@@ -83,7 +83,7 @@ func (r *rig) addForeign(t *testing.T, name string) {
 	t.Cleanup(func() { r.server.Virsh("undefine", name) })
 }
 
-// halve takes an instance's root disk away.
+// halve removes an instance's root disk.
 func (r *rig) halve(t *testing.T, name string) {
 	t.Helper()
 	for _, file := range r.server.Files() {
@@ -95,7 +95,7 @@ func (r *rig) halve(t *testing.T, name string) {
 	}
 }
 
-// bridge makes a bridge of the host that serves no DHCP.
+// bridge makes a bridge on the host that serves no DHCP.
 func bridge(t *testing.T) string {
 	t.Helper()
 	name := fmt.Sprintf("kvc%x", os.Getpid())
@@ -117,10 +117,10 @@ func device(t *testing.T) string {
 	return name
 }
 
-// host runs a program of the host.
+// host runs a program on the host.
 func host(t *testing.T, path string, args ...string) string {
 	t.Helper()
-	// Cleaning up, too, runs programs.
+	// t.Context() is already cancelled during cleanup.
 	result, err := run.Host{}.Run(context.WithoutCancel(t.Context()), run.Command{Path: path, Args: args})
 	if err != nil {
 		t.Fatal(err)

@@ -25,7 +25,7 @@ func TestDefinitions(t *testing.T) {
 		name string
 		run  func(*testing.T, *rig)
 	}{
-		{"Z8 an interrupted image is made again", interruptedImageIsMadeAgain}, // the pool is empty yet
+		{"Z8 an interrupted image is made again", interruptedImageIsMadeAgain}, // needs an empty pool
 		{"K2 a raw image is converted", rawImageIsConverted},
 		{"I14 secrets stay secret", secretsStaySecret},
 		{"F30 foreign domains stay", foreignDomainsStay},
@@ -67,7 +67,7 @@ func passTakesTwoCalls(t *testing.T, r *rig) {
 	if calls > 2 {
 		t.Errorf("a pass over %d domains took %d calls: %v", many+1, calls, each)
 	}
-	// Somebody else's change is seen.
+	// A change by another tool is seen.
 	r.server.Virsh("setvcpus", m.Name, "2", "--config", "--maximum")
 	r.server.Virsh("dumpxml", m.Name)
 	r.server.Define("define", strings.Replace(r.server.Virsh("dumpxml", m.Name, "--inactive"), "<on_crash>destroy", "<on_crash>restart", 1))
@@ -148,9 +148,9 @@ func foreignDomainsStay(t *testing.T, r *rig) {
 	}
 }
 
-// A guest whose processors and memory somebody laid out in sockets and NUMA
-// cells has, once it is changed, what was asked for: libvirt refuses places
-// that are not the topology's, and counts memory together from the cells.
+// A guest whose definition lays out processors and memory in sockets and NUMA
+// cells gets the declared sizes after a change. libvirt refuses a maximum that
+// differs from the topology, and computes memory as the sum of the cells.
 func laidOutGrows(t *testing.T, r *rig) {
 	t.Helper()
 	d := r.broker("hostler")

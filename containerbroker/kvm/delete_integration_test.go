@@ -10,8 +10,9 @@ import (
 	"hostler/internal/fault"
 )
 
-// A clone made by hand has a copy of the stamp and a UUID of its own. It is
-// foreign, also where the original was renamed, whose files go with it.
+// A clone made by hand has a copy of the stamp and a UUID of its own. It counts
+// as foreign, even if the original was renamed; the original's files are
+// deleted with the original.
 func cloneIsForeign(t *testing.T, r *rig) {
 	t.Helper()
 	d := r.broker("hostler")
@@ -41,8 +42,9 @@ func cloneIsForeign(t *testing.T, r *rig) {
 	}
 }
 
-// An instance whose storage pool libvirt does not know any more is not deleted,
-// since nothing would find its files again. With its pool it goes whole.
+// An instance whose storage pool libvirt no longer knows is not deleted, since
+// its files could not be found again. Once the pool is back, the deletion
+// removes everything.
 func forgottenPoolKeepsInstance(t *testing.T, r *rig) {
 	t.Helper()
 	d := r.broker("hostler")

@@ -7,8 +7,8 @@ import (
 	"hostler/containerbroker"
 )
 
-// A root disk that hostler did not make is not resized, and a declaration of
-// another size is not taken without effect: the plan says so.
+// A root disk that hostler did not make is not resized, and the plan says so if
+// a declaration asks for another size.
 func TestRootDisksOfOthersAreNotResized(t *testing.T) {
 	found := read(t, "<domain type='kvm'><name>web</name><vcpu>1</vcpu><memory unit='GiB'>1</memory></domain>")
 	m := machine()

@@ -37,7 +37,7 @@ func planned(t testing.TB, m containerbroker.Machine) plan {
 	}
 }
 
-// K1: what a machine gets that asks for nothing, and the least that it gets.
+// K1: the defaults of a machine that declares no sizes, and the minimum sizes.
 func TestDefaultsAndFloors(t *testing.T) {
 	s, err := settingsOf(machine())
 	if err != nil || s.CPUs != 1 || s.Memory != 512<<20 || s.RootDisk != 8<<30 {
@@ -50,7 +50,7 @@ func TestDefaultsAndFloors(t *testing.T) {
 	}
 }
 
-// K4: there are 26 letters, and what a guest cannot be given is refused.
+// K4: there are 26 letters for disks, and impossible machines are refused.
 func TestImpossibleMachinesAreRefused(t *testing.T) {
 	disks := func(n int) (all []containerbroker.Disk) {
 		for i := range n {
@@ -92,7 +92,7 @@ func TestImpossibleMachinesAreRefused(t *testing.T) {
 	}
 }
 
-// What is built of hostile words is read back as what was asked for.
+// A definition built from hostile texts reads back as it was declared.
 func TestHostileDomainIsReadBack(t *testing.T) {
 	m := hostile()
 	readBack(t, m, written(t, m))
@@ -124,7 +124,7 @@ func TestPortsAreNamed(t *testing.T) {
 	if diff := cmp.Diff([]string{"hn00163e000001", ""}, names); diff != "" {
 		t.Error(diff)
 	}
-	// By these names they are put back under their bridges (N12).
+	// The bridges are restored by these names (N12).
 	_, found := foundNICs(wantedNICs(hostile(), "uuid", "default"), "uuid")
 	ports := portsOf(found)
 	if len(ports) != 1 || ports["eth0.5_x"] != (containerbroker.Port{Device: "hn00163e000001", Bridge: "br-lan"}) {
@@ -132,7 +132,7 @@ func TestPortsAreNamed(t *testing.T) {
 	}
 }
 
-// hostile is a machine whose every text tries to break out.
+// hostile is a machine in which every text tries to break out of the XML.
 func hostile() containerbroker.Machine {
 	m := machine()
 	m.CPUs, m.Memory, m.RootDisk = 3, 700<<20, 10<<30
@@ -148,8 +148,8 @@ func hostile() containerbroker.Machine {
 	return m
 }
 
-// readBack reads a definition as a listing does and compares it with what the
-// machine asks for.
+// readBack reads a definition as a listing does and compares it with the
+// machine's settings.
 func readBack(t *testing.T, m containerbroker.Machine, text string) {
 	t.Helper()
 	var def definition
@@ -177,7 +177,7 @@ func readBack(t *testing.T, m containerbroker.Machine, text string) {
 	}
 }
 
-// Metadata of others survives ours, and ours is replaced, not doubled.
+// Metadata of other tools survives, and hostler's is replaced, not doubled.
 func TestReplaceNote(t *testing.T) {
 	theirs := `<a:x xmlns:a="https://example.com/"><a:y>&lt;k&gt;</a:y></a:x>`
 	n := note{Namespace: "hostler", UID: "u", Token: "one", Record: "cmVj"}
@@ -215,7 +215,7 @@ func TestSealedRecordsComeBack(t *testing.T) {
 	}
 }
 
-// The same attempt gives the same UUID, every other one another.
+// The same attempt gives the same UUID; every other attempt gives another UUID.
 func TestUUIDs(t *testing.T) {
 	s := machine().Stamp
 	one := domainUUID(s, "web")
@@ -282,8 +282,9 @@ func FuzzDefinition(f *testing.F) {
 	})
 }
 
-// W2: what a clone bears is the stamp of the domain that it was cloned from, and
-// proves nothing: a clone has a UUID of its own. A renamed domain keeps its own.
+// W2: a clone has the stamp of the domain that it was cloned from, which proves
+// nothing, because the clone has a UUID of its own. A renamed domain keeps its
+// stamp.
 func TestW2CloneBearsNoStamp(t *testing.T) {
 	text, err := note{Namespace: "hostler", UID: "u", Token: "t", Domain: "6f0c6f3a-3b8c-8a55-8d7b-5a0c2a7e1b11"}.text()
 	if err != nil {

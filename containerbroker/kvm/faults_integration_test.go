@@ -56,7 +56,7 @@ func get(t *testing.T, d *kvm.Driver, name string) containerbroker.Instance {
 	return containerbroker.Instance{}
 }
 
-// A libvirt that hangs, dies, restarts or talks nonsense costs an error within
+// A libvirt that hangs, dies, restarts or sends garbage causes an error within
 // the deadline and nothing else: guests keep their processes, nothing is made
 // twice, and the next call works.
 func TestLibvirtFails(t *testing.T) {
@@ -69,8 +69,8 @@ func TestLibvirtFails(t *testing.T) {
 	pid := get(t, d, m.Name).PID
 	t.Cleanup(func() { must(t, d.Delete(context.WithoutCancel(t.Context()), m.Name, m.Stamp)) })
 
-	// F6, F7: every way in which an answer can go wrong, to every call that
-	// changes something, and to a listing.
+	// F6, F7: every kind of fault in the answer to every call that changes
+	// something, and to a listing.
 	for _, broken := range []kvmtest.Fault{kvmtest.Lose, kvmtest.Truncate, kvmtest.Oversize, kvmtest.Undersize, kvmtest.Garbage, kvmtest.Hang} {
 		t.Run(string(broken), func(t *testing.T) {
 			r.proxy.Add(kvmtest.ProcAllStats, broken)
@@ -181,7 +181,7 @@ func count(names []string, name string) (n int) {
 	return n
 }
 
-// The serial console shows what the guest says and takes what is typed.
+// The serial console shows the guest's output and takes input.
 func TestConsole(t *testing.T) {
 	r := newRig(t)
 	d := r.broker("hostler")

@@ -8,7 +8,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// Work that panics is an error to who does it and to who waits for it.
+// Work that panics is an error for the caller that does it and for those that
+// wait for it.
 func TestPanickingFlightLands(t *testing.T) {
 	d := &Driver{log: slog.New(slog.DiscardHandler), flights: map[string]*flight{}}
 	began, bad := make(chan struct{}), make(chan struct{})

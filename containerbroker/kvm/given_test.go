@@ -19,8 +19,8 @@ func domainOf(t *testing.T, inner string) *libvirtxml.Domain {
 	return d
 }
 
-// What libvirt counts together from NUMA cells is changed in them: else more
-// memory would never be there, whatever restart it is given (W12).
+// Memory that libvirt computes from NUMA cells is changed in the cells:
+// otherwise the guest would never get it, even after a restart (W12).
 func TestMemoryOfNUMACells(t *testing.T) {
 	const one = "<memory unit='GiB'>2</memory><cpu><numa><cell id='0' cpus='0-1' memory='2' unit='GiB'/></numa></cpu>"
 	const two = "<memory unit='GiB'>2</memory><cpu><numa><cell id='0' cpus='0' memory='1048576'/><cell id='1' cpus='1' memory='1048576'/></numa></cpu>"
@@ -59,8 +59,8 @@ func TestMemoryOfNUMACells(t *testing.T) {
 	}
 }
 
-// A topology has exactly as many places as there may be processors: libvirt
-// refuses anything else, also for what could be plugged in.
+// A topology has exactly as many places as the maximum of processors: libvirt
+// refuses anything else, also for processors to be plugged in later.
 func TestProcessorsOfATopology(t *testing.T) {
 	const cpu = "<vcpu placement='static' cpuset='0-3' current='2'>4</vcpu><cpu><topology sockets='2' dies='1' cores='2' threads='1'/></cpu>"
 	for n, want := range map[int]string{1: "4/1/2", 3: "4/3/2", 4: "4/0/2", 5: "6/5/3", 6: "6/0/3", 9: "10/9/5"} {

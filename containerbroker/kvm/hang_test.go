@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A libvirt that takes connections and never answers holds nobody longer than
-// they want to wait (C3).
+// A libvirt that accepts connections and never answers holds no caller longer
+// than the caller's context (C3).
 func TestAListingEndsWithItsCaller(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", socket)

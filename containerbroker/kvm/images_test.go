@@ -12,11 +12,11 @@ import (
 	"hostler/internal/run"
 )
 
-// converter stands for qemu-img: it writes one half, then waits, then the
-// other.
+// converter stands in for qemu-img: it writes one half, waits, and then writes
+// the other half.
 type converter struct {
 	calls   atomic.Int32
-	half    chan struct{} // told when the first half is written
+	half    chan struct{} // receives when the first half is written
 	proceed chan struct{}
 }
 
@@ -33,9 +33,9 @@ func (c *converter) Run(_ context.Context, cmd run.Command) (run.Result, error) 
 	return run.Result{}, errors.Join(first, second, f.Close())
 }
 
-// Z8: two references to one content put one file into the pool, whole: the
-// second neither disturbs the first nor makes it again, and what an agent that
-// was killed left half made is not taken for it.
+// Z8: two references to the same content put a single complete file into the
+// pool. The second neither disturbs the first nor makes the file again, and the
+// partial file of a killed agent is not taken for the image.
 func TestOneContentIsPlacedOnce(t *testing.T) {
 	dir := t.TempDir()
 	raw, to := filepath.Join(dir, "raw"), filepath.Join(dir, imageName("hostler", "abc"))

@@ -11,8 +11,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// A command's input goes in whole; one that stays silent holds nothing up, and
-// what comes of it too late is told rather than lost.
+// A command gets its whole input. Silent input does not delay the command, and
+// input that arrives too late is reported instead of lost.
 func TestInputOfACommand(t *testing.T) {
 	for name, text := range map[string]string{"none": "", "short": "line\n", "most": strings.Repeat("x", maxInput)} {
 		t.Run(name, func(t *testing.T) {

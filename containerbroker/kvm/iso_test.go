@@ -17,8 +17,8 @@ func seeded() containerbroker.Machine {
 	return m
 }
 
-// K3: the seed holds all that the guest is told, and the same machine always
-// gives the same.
+// K3: the seed holds all of cloud-init's files, and the same machine always
+// gives the same seed.
 func TestSeed(t *testing.T) {
 	m := seeded()
 	image, sum, err := seedOf(m, "uuid")
@@ -43,9 +43,9 @@ func TestSeedHasUserDataInAnyCase(t *testing.T) {
 	}
 }
 
-// A guest that is told of another network keeps its instance-id and its
-// user-data: only with rerun does cloud-init run the first boot again, and each
-// time under an instance-id that the guest has not had.
+// A guest that gets another network-config keeps its instance-id and its
+// user-data. Only with rerun does cloud-init repeat the first boot, each time
+// under a new instance-id.
 func TestSeedKeepsTheFirstBoot(t *testing.T) {
 	m := machine()
 	m.Guest = cloudinit.Guest{Hostname: "web", UserData: "#!/bin/sh\necho first\n"}

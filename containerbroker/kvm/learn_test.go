@@ -11,12 +11,12 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// unseen: nothing is known of any guest from outside.
+// unseen finds no address of any guest from outside.
 func unseen(guest) []string { return nil }
 
-// I10, I15: guests whose agents take the question and never answer cost a
-// listing one wait in all, keep no other guest from being heard, and are left
-// alone for a while.
+// I10, I15: guests whose agents accept the question and never answer delay a
+// listing by a single wait, do not keep other agents from being heard, and are
+// left alone for a while.
 func TestSilentAgentsDoNotHoldUpListings(t *testing.T) {
 	d := New(Options{})
 	d.askWithin = time.Second
@@ -60,7 +60,7 @@ func TestSilentAgentsDoNotHoldUpListings(t *testing.T) {
 		}
 	}
 	close(ended)
-	for range askedAtOnce { // until no place is taken any more
+	for range askedAtOnce { // until every place is taken
 		d.asking <- struct{}{}
 	}
 	for range askedAtOnce {
@@ -70,7 +70,7 @@ func TestSilentAgentsDoNotHoldUpListings(t *testing.T) {
 		t.Errorf("asked %d times", asked.Load())
 	}
 
-	// Another life of it, and the end of the while, are asked about.
+	// A new life of the guest, and an old silence, lead to a new question.
 	guests[0].dom.ID, silent["g0"] = 100, false
 	d.mu.Lock()
 	d.learned["g1"] = lesson{life: guests[1].dom.ID, at: time.Now().Add(-leaveAlone), silent: true}
@@ -81,8 +81,8 @@ func TestSilentAgentsDoNotHoldUpListings(t *testing.T) {
 	}
 }
 
-// A guest whose agent is not there yet, or has no address to tell, is asked
-// again at the next listing.
+// A guest whose agent is not up yet, or has no address, is asked again at the
+// next listing.
 func TestAgentsWithNothingToTellAreAskedAgain(t *testing.T) {
 	d := New(Options{})
 	asked := 0

@@ -8,7 +8,7 @@ import (
 	"hostler/containerbroker"
 )
 
-// read reads a domain that nobody stamped as a listing does.
+// read reads a domain without a stamp as a listing does.
 func read(t *testing.T, text string) containerbroker.Instance {
 	t.Helper()
 	var def definition
@@ -23,8 +23,8 @@ func read(t *testing.T, text string) containerbroker.Instance {
 	return i
 }
 
-// A guest whose memory is not whole MiB, as libvirt lets a person write it, is
-// declared with what is given out, and that changes nothing (I15).
+// A guest may have memory that is not whole MiB, as libvirt permits. It is
+// declared with the rounded size, and that declaration changes nothing (I15).
 func TestMemoryIsReadAsItIsGivenOut(t *testing.T) {
 	for text, want := range map[string]int64{
 		"<memory unit='KB'>1000000</memory>":                                                   954 << 20,

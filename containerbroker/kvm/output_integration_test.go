@@ -14,8 +14,8 @@ import (
 )
 
 // Output that is longer than the guest's agent and libvirt pass on in one
-// answer comes whole, and leaves nothing in the guest; so does what is
-// cancelled.
+// answer arrives complete and leaves no files in the guest; a cancelled command
+// leaves none either.
 func TestLongOutput(t *testing.T) {
 	r := newRig(t)
 	d := r.broker("hostler")

@@ -12,8 +12,8 @@ import (
 	"hostler/internal/run"
 )
 
-// Whatever a command prints comes out of its guest, in whichever shell the
-// guest has, with its exit code; nothing is left where it is short.
+// All output of a command arrives, with its exit code, in each shell that a
+// guest may have; short output leaves no files behind.
 func TestKeeper(t *testing.T) {
 	long := strings.Repeat("0123456789abcde\n", 100_000) // 1.6 MB
 	for _, sh := range [][]string{{"/bin/sh"}, {"/bin/bash", "--posix"}, {"/bin/busybox", "sh"}} {
@@ -24,7 +24,7 @@ func TestKeeper(t *testing.T) {
 			command  []string
 			env      []string
 			out, err string
-			contains bool // of err
+			contains bool // err is only a part of it
 			code     int
 		}{
 			"both outputs":         {command: []string{"sh", "-c", "echo hello; printf oops >&2; exit 7"}, out: "hello\n", err: "oops", code: 7},
@@ -60,8 +60,8 @@ func TestKeeper(t *testing.T) {
 	}
 }
 
-// keep runs a command under the keeper, as a guest does, and puts its outputs
-// together as the driver does.
+// keep runs a command under the keeper, as a guest does, and joins its outputs
+// as the driver does.
 func keep(t *testing.T, sh []string, dir string, env []string, command ...string) (out, errs string, code int) {
 	t.Helper()
 	r, err := run.Host{}.Run(t.Context(), run.Command{
@@ -89,8 +89,8 @@ func keep(t *testing.T, sh []string, dir string, env []string, command ...string
 	return whole["out"].String(), whole["err"].String(), r.ExitCode
 }
 
-// A guest without room for long output still gives short output, and of the
-// long it is said that it is lost.
+// A guest without room for long output still returns short output, and reports
+// that long output is lost.
 func TestKeeperWithoutRoom(t *testing.T) {
 	for size, lost := range map[int]bool{pieceSize: false, pieceSize + 1: true} {
 		r, _ := run.Host{}.Run(t.Context(), run.Command{

@@ -11,8 +11,8 @@ import (
 	"hostler/containerbroker"
 )
 
-// A guest that suspended itself to RAM is told of as such, and wakes when it is
-// started.
+// The listing explains that a guest suspended itself to RAM; a start wakes the
+// guest.
 func TestSuspendedGuests(t *testing.T) {
 	r := newRig(t)
 	d := r.broker("hostler")

@@ -9,14 +9,14 @@ import (
 	"hostler/containerbroker"
 )
 
-// A guest that stands still without anybody's hand is told of with the
-// reason that libvirt has, and how it goes on.
+// The listing explains a guest that was paused or suspended other than by an
+// operator, with libvirt's reason and how to continue it.
 func TestStandstill(t *testing.T) {
 	for name, c := range map[string]struct {
 		state  libvirt.DomainState
 		reason libvirt.DomainPausedReason
 		status containerbroker.Status
-		says   []string // none: nothing is said
+		says   []string // none: no explanation
 	}{
 		"runs":      {libvirt.DomainRunning, 5, containerbroker.StatusRunning, nil},
 		"by hand":   {libvirt.DomainPaused, libvirt.DomainPausedUser, containerbroker.StatusFrozen, nil},

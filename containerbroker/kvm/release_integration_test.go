@@ -14,8 +14,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// An instance that was let go still runs from its image: that cannot be
-// deleted. Taken over again it is ours with all that was made for it.
+// A released instance still runs from its image, so the image cannot be
+// deleted. Adopted again, the instance belongs to hostler with all its files.
 func releasedKeepsItsImage(t *testing.T, r *rig) {
 	t.Helper()
 	d := r.broker("hostler")
@@ -30,7 +30,7 @@ func releasedKeepsItsImage(t *testing.T, r *rig) {
 	if now.ImageID != m.ImageID || now.RootDisk != before.RootDisk {
 		t.Errorf("taken over again it is %+v, was %+v", now, before)
 	}
-	// An adopted machine declares no root disk: it keeps what it has.
+	// An adopted machine declares no root disk and keeps its own.
 	big := m
 	big.RootDisk = 20 << 30
 	must(t, d.Update(t.Context(), big, d.Diff(big, now)))
@@ -40,7 +40,7 @@ func releasedKeepsItsImage(t *testing.T, r *rig) {
 		t.Errorf("changes %v", changes)
 	}
 
-	// One whose definition somebody took away, and not its disk.
+	// An operator undefined this domain but kept its disk.
 	must(t, d.Unstamp(t.Context(), m.Name, m.Stamp))
 	definition := r.server.Virsh("dumpxml", m.Name, "--inactive")
 	r.server.Virsh("undefine", m.Name)
@@ -57,7 +57,7 @@ func releasedKeepsItsImage(t *testing.T, r *rig) {
 }
 
 // imageStays checks that the machine's image cannot be deleted, and that the
-// message names who needs it.
+// message names its users.
 func imageStays(t *testing.T, r *rig, m containerbroker.Machine, user string) {
 	t.Helper()
 	err := r.broker("hostler").DeleteImage(t.Context(), m.ImageID)

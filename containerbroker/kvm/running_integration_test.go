@@ -11,8 +11,8 @@ import (
 	"hostler/containerbroker"
 )
 
-// W12 I15: what somebody changes in the running guest alone is seen and mended;
-// looking at a guest that stays as it is costs no call of its own.
+// W12 I15: a change that another tool makes only in the running guest is seen
+// and repaired; an unchanged guest costs no call of its own.
 func TestDriftOfTheRunningGuest(t *testing.T) {
 	r := newRig(t)
 	d := r.broker("hostler")
@@ -29,7 +29,7 @@ func TestDriftOfTheRunningGuest(t *testing.T) {
 	if changes := d.Diff(m, get(t, d, m.Name)); len(changes) != 0 {
 		t.Fatalf("it runs, and differs: %+v", changes)
 	}
-	// differs waits until the guest has let go what it is to lose.
+	// differs waits until the guest has released the devices.
 	differs := func(fields ...string) {
 		t.Helper()
 		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(100 * time.Millisecond) {
@@ -48,7 +48,7 @@ func TestDriftOfTheRunningGuest(t *testing.T) {
 		}
 	}
 	m.CPUs = 3
-	r.server.Virsh("setvcpus", m.Name, "3", "--config") // of which libvirt tells nobody
+	r.server.Virsh("setvcpus", m.Name, "3", "--config") // libvirt sends no event for this
 	r.server.Virsh("detach-disk", m.Name, "vdb", "--live")
 	differs("cpus", "disk vol-data")
 	r.server.Virsh("detach-interface", m.Name, "bridge", "--mac", mac, "--live")

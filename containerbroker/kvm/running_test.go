@@ -10,8 +10,9 @@ import (
 	"hostler/containerbroker"
 )
 
-// W12 I15: what somebody took from the running guest alone, or gave it, differs
-// from the declaration although the definition does not, and is live to mend.
+// W12 I15: a device or processor that another tool took from the running guest
+// alone, or gave it, is a difference although the definition is unchanged, and
+// its repair is live.
 func TestRunningGuestsAreSeenAsTheyRun(t *testing.T) {
 	m := machine()
 	m.CPUs = 3
@@ -55,7 +56,7 @@ func TestRunningGuestsAreSeenAsTheyRun(t *testing.T) {
 			t.Fatal(err)
 		}
 		def := definition{domain: *defined, note: noteOf(defined.Metadata.XML), live: &life{devices: runs.Devices, vcpu: runs.VCPU, slots: anySlots}}
-		def.note.Namespace = "" // whose key is not asked for
+		def.note.Namespace = "" // so that its key is not read
 		c.change(&def)
 		if c.status == "" {
 			c.status = containerbroker.StatusRunning

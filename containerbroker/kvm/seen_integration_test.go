@@ -12,9 +12,9 @@ import (
 	"hostler/containerbroker/kvm"
 )
 
-// A guest without an agent is ready when its address is seen, on a bridge
-// of the host and on libvirt's own network, whose leases libvirt itself tells:
-// who provisions may have none of the host's files before it.
+// A guest without an agent is ready when its address is seen, both on a bridge
+// of the host and on libvirt's own network. For the latter, libvirt itself
+// returns the leases: the provisioner may see none of the host's files.
 func TestAddressesAreSeenFromOutside(t *testing.T) {
 	r := newRig(t)
 	d := r.broker("hostler")
@@ -38,7 +38,7 @@ func TestAddressesAreSeenFromOutside(t *testing.T) {
 					t.Fatalf("the guest does not reach the host: %d", code)
 				}
 			}
-			// The agent cannot tell how this ended.
+			// The agent cannot report how this ended.
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
 			if _, err := d.Exec(ctx, m.Name, containerbroker.ExecRequest{Command: []string{"killall", "qemu-ga"}}); err == nil {
@@ -50,7 +50,7 @@ func TestAddressesAreSeenFromOutside(t *testing.T) {
 			if nics == nil {
 				o.Proc = t.TempDir() // as in a unit of its own
 			}
-			from := kvm.New(o) // which has not heard the agent
+			from := kvm.New(o) // a driver that has not heard the agent
 			seen, err := from.WaitReady(t.Context(), m, nil)
 			must(t, err)
 			if len(told.Addresses) == 0 || !slices.Equal(seen.Addresses, told.Addresses) {

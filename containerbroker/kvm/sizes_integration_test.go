@@ -15,8 +15,8 @@ import (
 	"hostler/containerbroker/kvm"
 )
 
-// W10: what grew is larger in the running guest, and where the guest may not
-// write it, as soon as it starts again.
+// W10: a grown volume is larger in the running guest or, if the guest has it
+// read-only, after the guest's next start.
 func TestDisksGrowInTheGuest(t *testing.T) {
 	r := newRig(t)
 	d := r.broker("hostler")
@@ -70,8 +70,7 @@ func TestDisksGrowInTheGuest(t *testing.T) {
 	is("b")
 }
 
-// settled makes a machine as it is declared to be and fails where that has
-// another impact.
+// settled updates a machine to its declaration and fails if the impact differs.
 func settled(t *testing.T, d *kvm.Driver, m containerbroker.Machine, impact containerbroker.Impact) {
 	t.Helper()
 	changes := d.Diff(m, get(t, d, m.Name))
@@ -86,7 +85,7 @@ func settled(t *testing.T, d *kvm.Driver, m containerbroker.Machine, impact cont
 	}
 }
 
-// sectors is how large the guest finds the disk with a serial.
+// sectors returns the size of the disk with a serial, as the guest sees it.
 func sectors(t *testing.T, d *kvm.Driver, m containerbroker.Machine, serial string) string {
 	t.Helper()
 	var out bytes.Buffer

@@ -8,8 +8,8 @@ import (
 	"hostler/containerbroker"
 )
 
-// W10: a volume that grew is larger in the guest only when it is told; until
-// then the disk differs, and says how.
+// W10: a grown volume is larger in the guest only after libvirt announces the
+// size. Until then the disk differs, and the plan shows how.
 func TestADiskThatGrewDiffers(t *testing.T) {
 	m := machine()
 	m.Disks = []containerbroker.Disk{{Name: "vol-data", Source: "/dev/loop0", Device: "/dev/hostler-data", Size: 1 << 30}}

@@ -11,8 +11,8 @@ import (
 	"hostler/containerbroker"
 )
 
-// K4: a running guest is given as many devices as a plan says it takes live, and
-// the others when it starts again.
+// K4: a running guest gets as many devices as the plan promises live, and the
+// others at its next start.
 func TestDevicesBeyondTheSlots(t *testing.T) {
 	r := newRig(t)
 	d := r.broker("hostler")

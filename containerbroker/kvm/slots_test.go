@@ -39,8 +39,8 @@ func TestFreeSlots(t *testing.T) {
 	}
 }
 
-// K4: devices come live as long as the guest has places for them, those that
-// changes before them give back included; the others wait for its next start.
+// K4: devices are plugged in live as long as the guest has slots, including
+// those that earlier changes free; the others wait for the next start.
 func TestDevicesWithoutAPlaceWaitForARestart(t *testing.T) {
 	disk := func(n int) containerbroker.Disk {
 		return containerbroker.Disk{Name: fmt.Sprint("vol-", n), Source: "/dev/loop0", Device: fmt.Sprint("/dev/hostler-", n)}
@@ -55,7 +55,7 @@ func TestDevicesWithoutAPlaceWaitForARestart(t *testing.T) {
 			t.Fatal(err)
 		}
 		i := containerbroker.Instance{Raw: raw{settings: s, slots: slots, plugged: map[string]bool{"disk vol-0": true, "disk vol-1": true}}}
-		for range 2 { // asking counts nothing
+		for range 2 { // asking takes no slot
 			var got []string
 			for _, c := range (&Driver{}).Diff(m, i) {
 				got = append(got, string(c.Impact))

@@ -11,7 +11,7 @@ import (
 	"hostler/internal/run"
 )
 
-// What is built of hostile words is what libvirt's own schema allows.
+// A definition built from hostile texts is valid by libvirt's own schema.
 func TestDomainValidates(t *testing.T) {
 	text := written(t, hostile())
 	file := filepath.Join(t.TempDir(), "domain.xml")
@@ -23,7 +23,7 @@ func TestDomainValidates(t *testing.T) {
 	}
 }
 
-// K3: others read the seed's files as they were put in, by their names.
+// K3: other tools read the seed's files unchanged, by their names.
 func TestSeedIsReadByOthers(t *testing.T) {
 	m := seeded()
 	image, _, err := seedOf(m, "uuid")

@@ -8,7 +8,7 @@ import (
 	"hostler/internal/fault"
 )
 
-// A libvirt that is stopped is told in plain words, and how to start it.
+// The error for a stopped libvirt is in plain words and says how to start it.
 func TestStoppedLibvirtIsToldInPlainWords(t *testing.T) {
 	d := New(Options{Socket: filepath.Join(t.TempDir(), "socket"), Namespace: "hostler"})
 	_, err := d.List(t.Context(), false)

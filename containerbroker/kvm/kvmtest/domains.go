@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// State is a domain's state in virsh's words, "" where there is no such domain.
+// State returns a domain's state in virsh's words, "" if there is no such
+// domain.
 func (s *Server) State(name string) string {
 	out, err := s.virsh("domstate", name)
 	if err != nil {
@@ -24,7 +25,7 @@ func (s *Server) Names() []string {
 	return strings.Fields(s.Virsh("list", "--all", "--name"))
 }
 
-// Files returns the names in the pool's folder that do not belong to images.
+// Files returns the names of the files in the pool's folder, without images.
 func (s *Server) Files() (names []string) {
 	s.t.Helper()
 	entries, err := os.ReadDir(s.PoolDir)
@@ -47,7 +48,7 @@ func (s *Server) Guest(name string) int {
 	return pid
 }
 
-// Process returns the process of a guest, 0 where it does not run.
+// Process returns the process id of a guest, 0 if it does not run.
 func (s *Server) Process(name string) int {
 	s.t.Helper()
 	text, err := os.ReadFile(filepath.Join(s.Runtime, name+".pid"))

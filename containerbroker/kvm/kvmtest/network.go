@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// keepDevice gives /dev/kvm back, when the test ends, as it was: where no udev
-// runs, setting up the host gives it to QEMU's group.
+// keepDevice restores the owner and mode of /dev/kvm when the test ends. If no
+// udev runs, setting up the host gives the device to QEMU's group.
 func keepDevice(t testing.TB) {
 	t.Helper()
 	info, err := os.Stat("/dev/kvm")
@@ -25,7 +25,7 @@ func keepDevice(t testing.TB) {
 }
 
 // freeSubnet returns the first address of a /24 that no interface of the host
-// is in.
+// uses.
 func freeSubnet(t testing.TB) string {
 	t.Helper()
 	taken, err := net.InterfaceAddrs()

@@ -10,26 +10,27 @@ import (
 	"testing"
 )
 
-// Fault is what a proxy does to an answer.
+// Fault is a way in which the proxy corrupts an answer.
 type Fault string
 
 // The faults.
 const (
-	// Lose drops the connection in place of the answer: the call was carried out.
+	// Lose drops the connection instead of passing on the answer; libvirt has
+	// carried out the call.
 	Lose Fault = "lose"
 	// Truncate passes on half of the answer and drops the connection.
 	Truncate Fault = "truncate"
 	// Oversize answers with a frame that claims to be 4 GiB long, Undersize
-	// with one that claims to be shorter than its header.
+	// with a frame that claims to be shorter than its header.
 	Oversize  Fault = "oversize"
 	Undersize Fault = "undersize"
 	// Garbage answers with a well-formed frame of nonsense.
 	Garbage Fault = "garbage"
-	// Hang gives no answer and keeps the connection.
+	// Hang gives no answer and keeps the connection open.
 	Hang Fault = "hang"
 )
 
-// The procedures of libvirt's protocol that rules are made for
+// The procedures of libvirt's protocol for which tests set rules
 // (remote_protocol.x).
 const (
 	ProcOpen          = 1
@@ -43,7 +44,7 @@ const (
 	ProcDestroyFlags  = 234
 )
 
-// reading are the procedures that change nothing; every other one may.
+// reading lists the procedures that change nothing; all others may.
 var reading = map[uint32]bool{
 	1: true, 2: true, 3: true, 4: true, 60: true, 66: true, 157: true, // the connection
 	14: true, 23: true, 212: true, 265: true, 273: true, 316: true, 317: true, 344: true, 353: true, // domains
@@ -54,7 +55,7 @@ var reading = map[uint32]bool{
 
 // Proxy stands between a driver and libvirt's socket.
 type Proxy struct {
-	// Socket is the proxy's own.
+	// Socket is the proxy's own socket.
 	Socket string
 
 	t      testing.TB
@@ -68,7 +69,7 @@ type Proxy struct {
 	conns  map[net.Conn]bool
 }
 
-// NewProxy returns a proxy for a socket, which lives as long as the test.
+// NewProxy returns a proxy for a socket. It lives as long as the test.
 func NewProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "kvmproxy") //nolint:usetesting // a socket path must be short
@@ -93,29 +94,28 @@ func NewProxy(t testing.TB, target string) *Proxy {
 	return p
 }
 
-// Add has the next answers to a procedure go wrong, one after the other.
+// Add makes the next answers to a procedure fail, one fault after the other.
 func (p *Proxy) Add(procedure uint32, faults ...Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.rules[procedure] = append(p.rules[procedure], faults...)
 }
 
-// Break has every answer to a procedure go wrong until Heal.
+// Break makes every answer to a procedure fail until Heal.
 func (p *Proxy) Break(procedure uint32, fault Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.always[procedure] = fault
 }
 
-// Mute has no event pass, while every call is answered, until Heal.
+// Mute drops all events until Heal; calls are still answered.
 func (p *Proxy) Mute() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.mute = true
 }
 
-// Unused returns how many of the faults of Add did not come to pass yet, of each
-// procedure.
+// Unused returns how many faults of Add have not occurred yet, by procedure.
 func (p *Proxy) Unused() map[uint32]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,7 +128,7 @@ func (p *Proxy) Unused() map[uint32]int {
 	return left
 }
 
-// Heal forgets all that is to go wrong.
+// Heal removes all faults.
 func (p *Proxy) Heal() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,8 +137,8 @@ func (p *Proxy) Heal() {
 	p.mute = false
 }
 
-// Mutations returns how many calls there were, since Calls was called last,
-// that may have changed something.
+// Mutations returns the number of calls since the last Calls that may have
+// changed something.
 func (p *Proxy) Mutations() (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -150,16 +150,15 @@ func (p *Proxy) Mutations() (n int) {
 	return n
 }
 
-// Count returns how many calls of a procedure there were since Calls was
-// called last.
+// Count returns the number of calls of a procedure since the last Calls.
 func (p *Proxy) Count(procedure uint32) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.counts[procedure]
 }
 
-// Calls returns how many calls there were since the last time, in all and of
-// each procedure.
+// Calls returns the number of calls since the last Calls, in all and by
+// procedure.
 func (p *Proxy) Calls() (total int, each map[uint32]int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -223,7 +222,7 @@ func (p *Proxy) serve(client net.Conn) {
 	}
 }
 
-// answer passes a frame on, or what a rule makes of it; false ends the
+// answer passes a frame on, changed as a rule demands; false ends the
 // connection.
 func (p *Proxy) answer(client net.Conn, frame []byte) bool {
 	var fault Fault

@@ -1,6 +1,6 @@
 // Package kvmtest starts a private libvirt for a test, with a storage pool, a
-// network and a tiny bootable disk of its own, and takes everything away
-// again. It needs root, libvirt, QEMU and GRUB.
+// network and a tiny bootable disk of its own, and removes everything
+// afterwards. It needs root, libvirt, QEMU and GRUB.
 package kvmtest
 
 import (
@@ -26,14 +26,14 @@ const patience = 60 * time.Second
 
 // Server is a private libvirtd.
 type Server struct {
-	// Dir holds all that is its own; Socket is its unix socket.
+	// Dir holds all files of the server; Socket is its unix socket.
 	Dir, Socket string
 	// PoolDir is the folder of its pool "default".
 	PoolDir string
-	// Runtime is where it keeps its guests' process ids.
+	// Runtime is the folder of its guests' process ids.
 	Runtime string
-	// Bridge and Subnet (the bridge's address with its prefix length) are of
-	// its network "default", which serves DHCP.
+	// Bridge and Subnet belong to its network "default", which serves DHCP.
+	// Subnet is the bridge's address with its prefix length.
 	Bridge, Subnet string
 
 	t       testing.TB
@@ -43,8 +43,8 @@ type Server struct {
 	made    []string
 }
 
-// script makes a mount namespace in which the folders of libvirt are those of
-// the server, and becomes the program that it is told.
+// script runs a program in a mount namespace in which libvirt's folders are the
+// server's.
 const script = `set -e
 for d in etc run lib log cache; do
   case $d in etc) to=/etc/libvirt;; run) to=/run/libvirt;; *) to=/var/$d/libvirt;; esac
@@ -53,10 +53,11 @@ done
 exec "$@"
 `
 
-// folders of libvirt, as the package makes them; /run/libvirt is the daemon's.
+// folders are libvirt's folders, as the Debian package makes them; the daemon
+// makes /run/libvirt itself.
 var folders = []string{"/etc/libvirt", "/run/libvirt", "/var/lib/libvirt", "/var/log/libvirt", "/var/cache/libvirt"}
 
-// Start starts a private libvirtd, which lives as long as the test.
+// Start starts a private libvirtd. It lives as long as the test.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "kvmtest") //nolint:usetesting // a socket path must be short
@@ -79,8 +80,8 @@ func Start(t testing.TB) *Server {
 		check(t, "make libvirt's folders", os.MkdirAll(filepath.Join(dir, sub), 0o755))
 	}
 	s.write("etc/libvirtd.conf", "auth_unix_rw = \"none\"\nauth_unix_ro = \"none\"\n")
-	// QEMU runs as root: where /dev/kvm is root's alone, libvirt would else
-	// probe QEMU anew, for seconds, before every start.
+	// QEMU runs as root. Otherwise, if only root may open /dev/kvm, libvirt
+	// would probe QEMU again before every start, for seconds.
 	s.write("etc/qemu.conf", "user = \"root\"\ngroup = \"root\"\nsecurity_driver = \"none\"\nnamespaces = []\nremember_owner = 0\ncgroup_controllers = []\n")
 	s.write("etc/virtlogd.conf", "")
 	s.startLogd()
@@ -94,7 +95,7 @@ func (s *Server) write(name, text string) {
 	check(s.t, "write "+name, os.WriteFile(filepath.Join(s.Dir, name), []byte(text), 0o600))
 }
 
-// spawn starts a program among the server's folders.
+// spawn starts a program in the server's mount namespace.
 func (s *Server) spawn(log string, program ...string) *os.Process {
 	s.t.Helper()
 	out, err := os.OpenFile(filepath.Join(s.Dir, log), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -110,14 +111,14 @@ func (s *Server) spawn(log string, program ...string) *os.Process {
 	return p
 }
 
-// Prefix is what a command line begins with for the program to find the
-// server where libvirt is on every host.
+// Prefix returns the beginning of a command line that runs a program with the
+// server at libvirt's usual paths.
 func (s *Server) Prefix() []string {
 	return []string{"/usr/bin/unshare", "-m", "--propagation", "private", "/bin/sh", "-c", script, s.Dir}
 }
 
-// Behind is Prefix for a program that finds a proxy in the server's place,
-// until the server is started anew.
+// Behind is Prefix with a proxy in place of the server's socket, until the
+// server is started again.
 func (s *Server) Behind(p *Proxy) []string {
 	return append(s.Prefix(), "/bin/sh", "-c", `mount --bind "$0" /run/libvirt/libvirt-sock && exec "$@"`, p.Socket)
 }
@@ -128,8 +129,7 @@ func (s *Server) startLogd() {
 	go func() { _, _ = p.Wait() }()
 }
 
-// Run starts the daemon (again, after Kill or Stop) and waits until it
-// answers.
+// Run starts the daemon (again, after Kill or Stop) and waits until it answers.
 func (s *Server) Run() {
 	s.t.Helper()
 	_ = os.Remove(s.Socket)
@@ -153,10 +153,10 @@ func (s *Server) Run() {
 // PID returns the daemon's process id.
 func (s *Server) PID() int { return s.process.Pid }
 
-// Kill ends the daemon with SIGKILL; its guests go on.
+// Kill ends the daemon with SIGKILL; its guests continue.
 func (s *Server) Kill() { s.end(syscall.SIGKILL) }
 
-// Stop ends the daemon with SIGTERM; its guests go on.
+// Stop ends the daemon with SIGTERM; its guests continue.
 func (s *Server) Stop() { s.end(syscall.SIGTERM) }
 
 func (s *Server) end(signal syscall.Signal) {
@@ -174,7 +174,7 @@ func (s *Server) end(signal syscall.Signal) {
 	}
 }
 
-// Freeze stops the daemon as it stands; Thaw lets it go on.
+// Freeze stops the daemon with SIGSTOP; Thaw continues it.
 func (s *Server) Freeze() { _ = s.process.Signal(syscall.SIGSTOP) }
 
 // Thaw undoes Freeze.
@@ -220,7 +220,7 @@ func (s *Server) configure() {
 	s.Virsh("pool-start", "default")
 }
 
-// tearDown removes all that the server made and reports what would not go.
+// tearDown removes everything that the server made and reports what remains.
 func (s *Server) tearDown() {
 	if s.process != nil {
 		s.Thaw()
@@ -263,7 +263,7 @@ func (s *Server) tearDown() {
 	}
 }
 
-// processes finds what runs with the server's folder in its mounts.
+// processes finds the processes with the server's folder among their mounts.
 func (s *Server) processes() (pids []string) {
 	tables, _ := filepath.Glob("/proc/[0-9]*/mountinfo")
 	for _, table := range tables {
@@ -282,7 +282,7 @@ func check(t testing.TB, what string, err error) {
 	}
 }
 
-// until calls try until it gives no error or patience ends.
+// until calls try until it returns no error or patience has passed.
 func until(try func() error) error {
 	deadline := time.Now().Add(patience)
 	for {

@@ -19,15 +19,14 @@ import (
 	"hostler/internal/run"
 )
 
-// modules are what the tiny guest's kernel needs, in an order in which they
-// load.
+// modules are the kernel modules that the tiny guest needs, in load order.
 var modules = []string{
 	"virtio", "virtio_ring", "virtio_pci_modern_dev", "virtio_pci_legacy_dev", "virtio_pci", "virtio_blk", "failover",
 	"net_failover", "virtio_net", "virtio_console", "virtio_balloon", "cdrom", "isofs", "button", "evdev",
 }
 
-// tinyInit is process 1 of the tiny guest: it takes its name and its addresses
-// as cloud-init would, and runs QEMU's guest agent.
+// tinyInit is process 1 of the tiny guest: it sets name and addresses as
+// cloud-init would, and runs QEMU's guest agent.
 const tinyInit = `#!/bin/sh
 export PATH=/bin:/sbin:/usr/bin:/usr/sbin
 mount -t devtmpfs dev /dev; mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t tmpfs run /run
@@ -67,15 +66,15 @@ bound|renew)
 esac
 `
 
-// tinyPackages are taken apart for the tiny guest; KERNEL stands for Debian's
-// present one for clouds. The agent's libraries come with it.
+// tinyPackages are unpacked for the tiny guest; KERNEL stands for Debian's
+// current cloud kernel. The agent's libraries come along.
 var tinyPackages = []string{"KERNEL", "qemu-guest-agent", "libglib2.0-0", "libnuma1", "liburing2", "libudev1", "libpcre2-8-0"}
 
 var depends = regexp.MustCompile(`Depends: (linux-image-[0-9][^ \n]*)`)
 
-// Tiny returns a bootable disk of about 12 MiB whose guest is up some three
-// seconds after its start. It is built once per clone, from the host's own apt
-// mirror.
+// Tiny returns a bootable disk of about 12 MiB whose guest is up about three
+// seconds after its start. It is built once per clone, from packages of the
+// host's own apt mirror.
 func Tiny(t testing.TB) string {
 	t.Helper()
 	key := fmt.Sprintf("%x", sha256.Sum256(fmt.Append(nil, tinyInit, tinyLease, modules, tinyPackages, 4)))[:12]
@@ -106,7 +105,7 @@ func TinyReference(t testing.TB) string {
 	return fmt.Sprintf("file:%s#sha256=%x", disk, sha256.Sum256(data))
 }
 
-// top is the repository's.
+// top returns the root of the repository.
 func top(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()
@@ -133,7 +132,7 @@ func (b builder) run(path string, args ...string) string {
 	return string(result.Stdout)
 }
 
-// fetch takes the packages apart into work/x.
+// fetch unpacks the packages into work/x.
 func (b builder) fetch() {
 	b.t.Helper()
 	found := depends.FindStringSubmatch(b.run("/usr/bin/apt-cache", "depends", "linux-image-cloud-amd64"))
@@ -149,8 +148,8 @@ func (b builder) fetch() {
 	}
 }
 
-// root puts kernel and first root filesystem, which is all there is, into a
-// folder.
+// root builds a folder with the kernel and the initramfs, which is the whole
+// system.
 func (b builder) root() string {
 	b.t.Helper()
 	x, root := filepath.Join(b.work, "x"), filepath.Join(b.work, "root")
@@ -179,7 +178,7 @@ func (b builder) root() string {
 	w.add("etc/udhcpc.script", 0o100755, tinyLease)
 	w.add("etc/passwd", 0o100644, "root:x:0:0:root:/root:/bin/sh\n")
 	w.add("etc/group", 0o100644, "root:x:0:\n")
-	// What the guest's agent calls to shut down.
+	// The guest's agent calls this program to shut down.
 	w.add("sbin/shutdown", 0o100755, "#!/bin/sh\npoweroff -f\n")
 	w.add("sbin/qemu-ga", 0o100755, b.read(b.find(x, "qemu-ga")))
 	for _, module := range modules {
@@ -206,7 +205,7 @@ func (b builder) read(path string) string {
 	return string(data)
 }
 
-// find returns the file of that name, wherever it is below dir.
+// find returns the file of that name in any folder below dir.
 func (b builder) find(dir, name string) string {
 	b.t.Helper()
 	found := ""
@@ -222,8 +221,8 @@ func (b builder) find(dir, name string) string {
 	return found
 }
 
-// cpio writes an archive as the kernel reads its first root filesystem from
-// (the "newc" format of Documentation/driver-api/early-userspace).
+// cpio writes an archive in the format of the kernel's initramfs (the "newc"
+// format of Documentation/driver-api/early-userspace).
 type cpio struct {
 	w   interface{ Write([]byte) (int, error) }
 	n   int
@@ -242,8 +241,8 @@ func (c *cpio) add(name string, mode uint32, content string) {
 	c.write(content)
 }
 
-// write pads what it writes to words; the header's length makes the name's
-// end fall right.
+// write pads its data to whole words; the header's length aligns the end of the
+// name.
 func (c *cpio) write(text string) {
 	if c.err == nil {
 		_, c.err = c.w.Write([]byte(text + strings.Repeat("\x00", (4-len(text)%4)%4)))
