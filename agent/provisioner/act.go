@@ -15,9 +15,10 @@ import (
 	"hostler/internal/fault"
 )
 
-// act starts the steps that are due, each machine's in order and in its own
-// goroutine, and returns when the next one falls due. Nothing is made before
-// everything that this pass removes is gone.
+// act starts the steps that are due and returns the time at which the next step
+// falls due. Each machine has its own goroutine, which carries out the
+// machine's steps in order. The steps that create wait until all removals of
+// this pass have ended.
 func (w *Worker) act(ctx context.Context, desired []Desired, steps []Step, nudged map[string]bool, now time.Time) time.Time {
 	records := make(map[string]Desired, len(desired))
 	for _, d := range desired {
@@ -25,8 +26,8 @@ func (w *Worker) act(ctx context.Context, desired []Desired, steps []Step, nudge
 	}
 	var next time.Time
 	for _, d := range desired {
-		// A failed machine without a step due (a wait for its retry) needs the
-		// next look all the same.
+		// A failed machine may have no step until its retry is due, so its retry
+		// time counts as well.
 		next = earlier(next, d.Status.Attempts.NextRetry, now)
 	}
 	due := map[string][]Step{}
@@ -45,7 +46,7 @@ func (w *Worker) act(ctx context.Context, desired []Desired, steps []Step, nudge
 		if len(due[s.Machine]) == 0 {
 			order = append(order, s.Machine)
 		} else if due[s.Machine][0].UID != s.UID {
-			continue // another one's of that name: its turn comes when this one's has ended
+			continue // another machine had this name: its steps run in a later pass
 		}
 		due[s.Machine] = append(due[s.Machine], s)
 	}
@@ -61,7 +62,7 @@ func (w *Worker) act(ctx context.Context, desired []Desired, steps []Step, nudge
 		if o.steps[0].removes() {
 			removing.left.Add(1)
 		} else if !w.queueUp(o, nudged) {
-			continue // its turn comes when others have theirs
+			continue // the queue is full: a later pass starts the operation
 		}
 		w.mu.Lock()
 		w.busy[name] = true
@@ -79,20 +80,20 @@ func earlier(a time.Time, b *time.Time, now time.Time) time.Time {
 	return *b
 }
 
-// operation carries out the steps of one machine, one after the other; the
-// first failure ends it.
+// operation carries out the steps of one machine in order. The first failure
+// ends it.
 type operation struct {
 	w        *Worker
 	d        Desired
 	steps    []Step
 	removing *removals
-	// mu keeps the driver's progress reports, which come from goroutines of
-	// its own, apart from what the operation writes; phase tells late ones.
+	// mu guards the status against the driver's progress reports, which come from
+	// other goroutines. A report with an old phase is late and is dropped.
 	mu       sync.Mutex
 	phase    int
 	reported time.Time
-	place    bool // holds one of the operations' places
-	queued   bool // counts among those that have had none yet
+	place    bool // holds a slot of the limiter
+	queued   bool // waits for its first slot, counted in Worker.queued
 	gone     bool // the record was removed
 	runs     bool // the instance ran before, or was started
 }
@@ -100,7 +101,8 @@ type operation struct {
 func (o *operation) run(ctx context.Context) {
 	w := o.w
 	if slices.ContainsFunc(o.steps, func(s Step) bool { return s.Action == ActionStart }) {
-		// Whatever comes of it: a person wanted it in this boot.
+		// Set even if the start fails: the user wanted the machine to run during
+		// this boot of the host.
 		o.d.Status.Boot = w.currentConfig().Host.Boot
 	}
 	removes := o.steps[0].removes()
@@ -147,8 +149,8 @@ func (o *operation) each(ctx context.Context) error {
 	return nil
 }
 
-// guarded carries out a step and turns its panic into an error: one machine's
-// operation ends no other's.
+// guarded carries out a step and turns a panic into an error, so that the panic
+// ends only this machine's operation.
 func (o *operation) guarded(ctx context.Context, s Step) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -192,15 +194,16 @@ func (o *operation) do(ctx context.Context, s Step) error {
 	return fault.New(fault.Invalid, "cannot carry out a step of action %q", s.Action)
 }
 
-// failed records why a step failed, unless the agent is being stopped: then
-// the machine stays as it was and is looked at again at the next start.
+// failed records the failure of a step in the machine's status and as an event.
+// While the agent stops it records nothing; the next start of the agent looks
+// at the machine again.
 func (o *operation) failed(ctx context.Context, s Step, err error) {
 	if ctx.Err() != nil || errors.Is(err, errOvertaken) {
 		return
 	}
 	w, config := o.w, o.w.currentConfig()
 	err = tellConsole(err, s.Machine, config.ReadersSeeConsoles)
-	if o.d.UID == "" { // an unknown instance has no record to hold it
+	if o.d.UID == "" { // an orphan has no record for the failure
 		w.pauseFor(s.Machine)
 		o.event(ctx, state.LevelWarn, "Failed", string(s.Action)+": "+err.Error())
 		return
@@ -220,7 +223,7 @@ func (o *operation) failed(ctx context.Context, s Step, err error) {
 	if err != nil {
 		w.Logger.Warn("A failure cannot be recorded.", "machine", s.Machine, "error", err)
 	}
-	if err != nil || s.Action == ActionForget && len(s.Changes) == 0 { // which no failure holds up
+	if err != nil || s.Action == ActionForget && len(s.Changes) == 0 { // a failure in the status does not delay such a step
 		w.pauseFor(s.Machine)
 	}
 	level := state.LevelWarn
@@ -230,9 +233,9 @@ func (o *operation) failed(ctx context.Context, s Step, err error) {
 	o.event(ctx, level, "Failed", string(s.Action)+": "+o.d.Status.Message)
 }
 
-// enter waits for a place among the operations, and returns errOvertaken when
-// the machine's record changed until there was one. leave gives the place back
-// and may be called at any time.
+// enter waits for a slot of the limiter. It returns errOvertaken if the
+// machine's declaration changed meanwhile. leave gives the slot back and may be
+// called at any time.
 func (o *operation) enter(ctx context.Context) error {
 	if o.place {
 		return nil
@@ -258,8 +261,8 @@ func (o *operation) leave() {
 	}
 }
 
-// save writes the machine's status. It is made even while the agent stops: a
-// result that is known is worth writing down.
+// save writes the machine's status. It also writes while the agent stops, so
+// that a known result is not lost.
 func (o *operation) save(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
@@ -280,7 +283,7 @@ func (o *operation) event(ctx context.Context, level, reason, message string) {
 		Time: o.w.Now(), Object: state.ID{Kind: spec.KindMachine, Name: o.steps[0].Machine}, UID: o.d.UID,
 		Level: level, Reason: reason, Message: message,
 	}
-	if o.d.UID == "" { // no machine's instance: there is no object of its name
+	if o.d.UID == "" { // an orphan: no machine of this name exists
 		e.Object = state.ID{Kind: spec.KindContainerType, Name: string(o.w.Type)}
 		e.Message = "instance " + o.steps[0].Machine + ": " + message
 	}
@@ -289,9 +292,10 @@ func (o *operation) event(ctx context.Context, level, reason, message string) {
 	}
 }
 
-// progress shows in the machine's status how far the driver is. Reports that
-// follow each other quickly are left out, so that the store is not worn by
-// them, and so are those that come after the operation went on.
+// progress returns a function that writes the driver's progress into the
+// machine's status. It drops reports that follow the last within
+// progressInterval, to spare the store, and reports that come after the
+// operation moved on.
 func (o *operation) progress(ctx context.Context) containerbroker.Progress {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -313,7 +317,8 @@ func (o *operation) progress(ctx context.Context) containerbroker.Progress {
 // progressInterval is the shortest time between two written progress reports.
 const progressInterval = 500 * time.Millisecond
 
-// show writes what is under way; a failure to do so stops nothing.
+// show writes the message of the current work into the machine's status. If the
+// write fails, the operation goes on.
 func (o *operation) show(ctx context.Context, message string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -333,7 +338,7 @@ func (o *operation) writeProgress(ctx context.Context, s spec.MachineStatus) {
 	}
 }
 
-// percentOf is nil where it cannot be known.
+// percentOf returns nil for a negative (unknown) percentage.
 func percentOf(percent int) *int {
 	if percent < 0 {
 		return nil

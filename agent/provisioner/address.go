@@ -6,15 +6,15 @@ import (
 	"hostler/agent/spec"
 )
 
-// firstAddressDelay lies between two looks for the address of a machine that
-// has just started.
+// firstAddressDelay is the shortest time between two looks for the address of a
+// running machine.
 const firstAddressDelay = time.Second
 
-// addressDelay is how soon to look again for the address of a running machine
-// that has none: an image that tells of no DHCP client is ready without. The
-// looks become rarer with the time since the machine or the worker started, as
-// every look costs the hypervisor work, and never end. 0: every running machine
-// has an address.
+// addressDelay returns the time until the next look for the addresses of
+// running machines that have none, e.g. machines with an image that waits for
+// no DHCP client. Every look costs the hypervisor work, so the delay grows with
+// the time since the start of the machine or worker, up to longest. It is 0 if
+// every running machine has an address.
 func addressDelay(desired []Desired, begun, now time.Time, longest time.Duration) time.Duration {
 	soonest := time.Duration(0)
 	for _, d := range desired {

@@ -15,15 +15,16 @@ import (
 
 // The condition types of a machine.
 const (
-	// ConditionReady: the instance can be used since its last start.
+	// ConditionReady says that the instance has been usable since its last start.
 	ConditionReady = spec.ConditionReady
-	// ConditionFailed: the last operation failed; its message is the error.
+	// ConditionFailed says that the last operation failed; its message is the
+	// error.
 	ConditionFailed = "Failed"
 )
 
-// Assess tells the status of a machine that has no operation under way, from
-// its record, its instance (nil: none) and the steps planned for it. Pure; now
-// only dates what changed.
+// Assess returns the status of a machine without a running operation. It
+// derives the status from the record, the instance (nil: none) and the planned
+// steps. Assess is pure; now only dates changed conditions.
 func Assess(d Desired, inst *containerbroker.Instance, steps []Step, now time.Time) spec.MachineStatus {
 	s := d.Status
 	inst = known(d, inst)
@@ -34,8 +35,8 @@ func Assess(d Desired, inst *containerbroker.Instance, steps []Step, now time.Ti
 	}
 	if s.ObservedGeneration < d.Generation {
 		clearFailure(&s)
-		// Until what the new generation asks for is there and done, or has
-		// failed, the status does not speak of it.
+		// The status keeps the old generation until the steps for the new generation
+		// are done or have failed.
 		waiting := len(d.Waiting) > 0 && d.Life == state.Alive
 		if !waiting && !slices.ContainsFunc(steps, func(step Step) bool { return step.Held == "" && step.Visible() }) {
 			s.ObservedGeneration = d.Generation
@@ -69,7 +70,8 @@ func Assess(d Desired, inst *containerbroker.Instance, steps []Step, now time.Ti
 	return s
 }
 
-// hardwareOf is what an instance was given, as far as it has limits.
+// hardwareOf returns the hardware of an instance, with its limits where it has
+// limits.
 func hardwareOf(inst *containerbroker.Instance) *spec.Hardware {
 	if inst == nil {
 		return nil
@@ -77,7 +79,7 @@ func hardwareOf(inst *containerbroker.Instance) *spec.Hardware {
 	return &spec.Hardware{Arch: inst.Arch, CPUs: max(inst.CPUs, 0), Memory: inst.Memory, RootDisk: inst.RootDisk, RootUnlimited: inst.RootUnlimited}
 }
 
-// portsOf are the host's ends of an instance's interfaces.
+// portsOf returns the host ends of an instance's NICs by the NIC's name.
 func portsOf(inst *containerbroker.Instance) map[string]spec.Port {
 	if inst == nil || len(inst.Ports) == 0 {
 		return nil
@@ -89,8 +91,8 @@ func portsOf(inst *containerbroker.Instance) map[string]spec.Port {
 	return ports
 }
 
-// over says that a failure which would be retried left nothing to be retried:
-// what failed was done all the same, and only its record was not.
+// over says that a pending retry has nothing left to do: the step succeeded,
+// and only its result was not recorded.
 func over(s spec.MachineStatus, d Desired, inst *containerbroker.Instance, steps []Step) bool {
 	if s.Attempts.NextRetry == nil || inst == nil ||
 		slices.ContainsFunc(steps, func(step Step) bool { return step.Held == "" }) {
@@ -105,13 +107,13 @@ func over(s spec.MachineStatus, d Desired, inst *containerbroker.Instance, steps
 	return false
 }
 
-// conflictGone says that the listing explained the last conflict and does so no
-// more. A conflict that an operation met has a time for the next try.
+// conflictGone says that the last conflict was found in the listing and is no
+// longer there. A conflict that an operation met has a time for its retry.
 func conflictGone(s spec.MachineStatus) bool {
 	return s.Attempts.ErrorKind == string(fault.Conflict) && s.Attempts.NextRetry == nil
 }
 
-// assessInstance sets state and message from the instance alone.
+// assessInstance sets state and message for a machine without a failure.
 func assessInstance(s *spec.MachineStatus, d Desired, inst *containerbroker.Instance, steps []Step) {
 	s.Message = ""
 	switch {
@@ -154,7 +156,8 @@ func assessInstance(s *spec.MachineStatus, d Desired, inst *containerbroker.Inst
 	}
 }
 
-// assessUpToDate says whether a change is held back.
+// assessUpToDate sets the condition UpToDate: false while a change is held or
+// was made in vain.
 func assessUpToDate(s *spec.MachineStatus, steps []Step, now time.Time) {
 	c := spec.Condition{Type: spec.ConditionUpToDate, Status: true, Reason: "AsDeclared", Since: now}
 	for _, step := range steps {
@@ -176,14 +179,15 @@ func assessUpToDate(s *spec.MachineStatus, steps []Step, now time.Time) {
 	s.Conditions = spec.SetCondition(s.Conditions, c)
 }
 
-// needsReason is the condition's word for a change that waits: NeedsRestart.
+// needsReason returns the reason of the condition for a held change, e.g.
+// NeedsRestart.
 func needsReason(i containerbroker.Impact) string {
 	word := string(i)
 	return "Needs" + strings.ToUpper(word[:1]) + word[1:]
 }
 
-// onlyFirstBoot says that the changes are to what a guest is told of its first
-// boot alone: the instance has all else as declared.
+// onlyFirstBoot says that all changes are to data that the guest reads only on
+// its first boot (user-data).
 func onlyFirstBoot(changes []containerbroker.Change) bool {
 	return len(changes) > 0 && !slices.ContainsFunc(changes, func(c containerbroker.Change) bool { return c.Field != containerbroker.FieldUserData })
 }
@@ -195,8 +199,8 @@ func dyingMessage(steps []Step) string {
 	return "being removed"
 }
 
-// Blind is the status while the hypervisor cannot be asked: nothing is known,
-// and nothing is said to be gone.
+// Blind returns the status of a machine while the hypervisor does not answer:
+// state unknown, with no claim that the instance is gone.
 func Blind(d Desired, cause error) spec.MachineStatus {
 	s := d.Status
 	if d.Life != state.Alive || s.Instance == nil && s.State == spec.MachineError {

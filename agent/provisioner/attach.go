@@ -12,7 +12,7 @@ import (
 	"hostler/internal/fault"
 )
 
-// surroundings are the networks and the storage that machines are given.
+// surroundings holds the networks and storage that machines refer to.
 type surroundings struct {
 	networks    map[string]network
 	volumes     map[string]spec.StorageStatus
@@ -24,8 +24,8 @@ type network struct {
 	status spec.NetworkStatus
 }
 
-// surroundingsOf decodes the objects that machines refer to. One that is on
-// its way out is as good as absent.
+// surroundingsOf decodes the objects that machines refer to. It leaves out
+// objects that are being removed.
 func surroundingsOf(objects []state.Object) (surroundings, error) {
 	s := surroundings{networks: map[string]network{}, volumes: map[string]spec.StorageStatus{}, filesystems: map[string]spec.StorageStatus{}}
 	for _, o := range objects {
@@ -55,10 +55,10 @@ func surroundingsOf(objects []state.Object) (surroundings, error) {
 	return s, nil
 }
 
-// volumePrefix begins the names of the disks that are volumes.
+// volumePrefix begins the name of a disk that is a volume, e.g. vol-data.
 const volumePrefix = "vol-"
 
-// decode reads an object's halves; either target may be nil.
+// decode reads an object's spec and status; either target may be nil.
 func decode(o state.Object, record, status any) error {
 	if record != nil {
 		if err := json.Unmarshal(o.Spec, record); err != nil {
@@ -73,10 +73,10 @@ func decode(o state.Object, record, status any) error {
 	return nil
 }
 
-// attach fills in the machine's interfaces and disks, and says what they wait
-// for: while anything is missing, the instance is neither made nor started nor
-// changed, since what is missing would look like something to take away; but
-// see takenAway.
+// attach fills in the machine's NICs and disks and lists in Waiting the
+// networks and storage that are not ready. While Waiting is not empty, the
+// instance is neither created, started nor changed, because a missing NIC or
+// disk would look like a device to remove. takenAway gives the exceptions.
 func (s surroundings) attach(d *Desired) {
 	for _, name := range slices.Sorted(maps.Keys(d.Record.Machine.Networks)) {
 		nic := d.Record.Machine.Networks[name]
@@ -96,7 +96,7 @@ func (s surroundings) attach(d *Desired) {
 		}
 		d.Machine.NICs = append(d.Machine.NICs, containerbroker.NIC{
 			Name: name, Bridge: is.Bridge, MAC: guest.MAC, MTU: is.MTU, Addresses: guest.Addresses,
-			// Without an address of ours the guest asks whoever is on the bridge.
+			// A guest without an address of ours uses DHCP on the bridge.
 			Static: !is.DHCP && len(guest.Addresses) > 0, Gateways: n.status.Gateways, Nameservers: n.status.Nameservers,
 		})
 		d.Machine.ExpectAddress = true
@@ -123,7 +123,7 @@ func (s surroundings) attach(d *Desired) {
 	})
 }
 
-// diskOf is the disk that a machine is given, but for its source.
+// diskOf returns the disk for an attachment, without its source.
 func diskOf(a spec.Attachment) containerbroker.Disk {
 	if a.Volume != "" {
 		return containerbroker.Disk{Name: volumePrefix + a.Volume, Device: "/dev/hostler-" + a.Volume, ReadOnly: a.ReadOnly}
@@ -131,9 +131,10 @@ func diskOf(a spec.Attachment) containerbroker.Disk {
 	return containerbroker.Disk{Name: "fs-" + a.Filesystem, Path: a.Path, ReadOnly: a.ReadOnly}
 }
 
-// takenAway are the changes that take from the instance the disks that its
-// machine is not declared to have. They wait for nothing: what the machine
-// waits for may wait for them, like a volume that it has in another one's stead.
+// takenAway returns the changes that remove from the instance the disks that
+// its machine no longer declares. These changes do not wait for missing
+// storage, since that storage may wait for them: e.g. the declared volume
+// becomes free only after the undeclared volume was detached.
 func takenAway(d Desired, inst containerbroker.Instance, diff func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change) []containerbroker.Change {
 	m := d.Machine
 	m.Disks = nil
@@ -148,7 +149,7 @@ func takenAway(d Desired, inst containerbroker.Instance, diff func(containerbrok
 	})
 }
 
-// letGo says whether the instance has no storage but what its record lists.
+// letGo says whether the instance has no storage beyond that in its record.
 func letGo(d Desired, inst *containerbroker.Instance, diff func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change) bool {
 	if inst == nil || d.Status.Instance == nil || inst.Status == containerbroker.StatusBusy || inst.Status == containerbroker.StatusUnknown {
 		return false

@@ -13,8 +13,9 @@ import (
 // the host started.
 const notSeen = "not yet looked at since the host started"
 
-// Unseen is the status of a machine after a boot of the host, until its
-// instance is looked at: of what was recorded before, nothing need be true.
+// Unseen returns the status of a machine after a boot of the host, until the
+// agent looks at its instance. The recorded state and addresses may no longer
+// hold.
 func Unseen(life state.Life, s spec.MachineStatus) spec.MachineStatus {
 	if life != state.Alive || s.Instance == nil {
 		return s
@@ -24,8 +25,8 @@ func Unseen(life state.Life, s spec.MachineStatus) spec.MachineStatus {
 }
 
 // Booted marks the machines whose instances the hypervisor started with the
-// host: they run since another time than the record tells, and whether they
-// can be used is found out anew.
+// host. Their recorded start time and readiness are from the former boot, so
+// Booted resets both.
 func Booted(desired []Desired, instances []containerbroker.Instance, c Config, busy map[string]bool, now time.Time) {
 	byUID := mine(desired, instances, c.Owner())
 	boot := c.Host.Boot

@@ -9,7 +9,8 @@ import (
 	"hostler/containerbroker/cloudinit"
 )
 
-// Config is what of the host's configuration bears on one container type.
+// Config is the part of the host's configuration that concerns one container
+// type.
 type Config struct {
 	Namespace              string
 	Lineage                spec.Lineage
@@ -18,19 +19,20 @@ type Config struct {
 	StartRetries           int
 	RetryDelay             time.Duration
 	TransientRetryInterval time.Duration
-	// Pool is the storage pool for root disks; empty: the hypervisor's own.
+	// Pool is the storage pool for root disks; empty: the hypervisor's default.
 	Pool  string
-	Guest cloudinit.Guest // what every guest is told: proxies, mirrors, keys
+	Guest cloudinit.Guest // for every guest: proxies, mirrors, keys
 	Host  spec.HostFacts
-	// ReadersSeeConsoles: what is told of machines may hold lines of their
-	// consoles.
+	// ReadersSeeConsoles allows console lines in messages and events, which every
+	// reader of the API sees.
 	ReadersSeeConsoles bool
 }
 
-// Owner is whose instances the worker takes for its own.
+// Owner returns the marks by which the worker recognises its own instances.
 func (c Config) Owner() Owner { return Owner{c.Namespace, c.Lineage} }
 
-// ConfigOf takes what bears on a container type out of the host's record.
+// ConfigOf extracts the configuration of one container type from the host's
+// record.
 func ConfigOf(r spec.HostRecord, t spec.ContainerType) Config {
 	c := r.Config.WithoutProxyUsers()
 	harvest := c.Harvest
@@ -50,8 +52,8 @@ func ConfigOf(r spec.HostRecord, t spec.ContainerType) Config {
 	}
 }
 
-// poolOf is the pool that somebody chose for a type's root disks; "default" is
-// the one that the hypervisor takes by itself.
+// poolOf returns the configured pool for a type's root disks, or "" for the
+// default, which lets the hypervisor choose.
 func poolOf(c spec.Config, t spec.ContainerType) string {
 	if t == spec.LXD && c.Types.LXD.Pool != spec.DefaultConfig().Types.LXD.Pool {
 		return c.Types.LXD.Pool
@@ -62,24 +64,24 @@ func poolOf(c spec.Config, t spec.ContainerType) string {
 	return ""
 }
 
-// StampedRecord is what an instance's stamp tells of its machine, enough to
-// write the machine's record again when the store was lost.
+// StampedRecord is the copy of a machine's record in its instance's stamp. It
+// suffices to restore the record after the store was lost.
 type StampedRecord struct {
-	// Name is the instance's: an instance of another name is a copy that an
+	// Name is the instance's name. An instance with another name is a copy that an
 	// operator made.
 	Name string `json:"name,omitempty"`
-	// MachineName is the name of a machine that was renamed; empty: Name.
+	// MachineName is the machine's name if the machine was renamed; empty: Name.
 	MachineName string       `json:"machine-name,omitempty"`
 	Declaration string       `json:"declaration"`
 	Machine     spec.Machine `json:"machine"`
-	// Adopted, PowerOverride and GuestLost are the record's own; the last also
-	// says that the machine's user-data did not fit here.
+	// Adopted, PowerOverride and GuestLost are copied from the record. GuestLost
+	// is also set if the user-data was left out for its size.
 	Adopted       bool  `json:"adopted,omitempty"`
 	PowerOverride *bool `json:"power-override,omitempty"`
 	GuestLost     bool  `json:"guest-lost,omitempty"`
 }
 
-// MachineRecord is the machine's record as the stamp tells it.
+// MachineRecord returns the machine's record as stored in the stamp.
 func (s StampedRecord) MachineRecord() spec.MachineRecord {
 	return spec.MachineRecord{
 		Declaration: s.Declaration, Machine: s.Machine,
@@ -87,12 +89,12 @@ func (s StampedRecord) MachineRecord() spec.MachineRecord {
 	}
 }
 
-// maxStampedRecord bounds the record in a stamp, in bytes; a machine with more
-// user-data than fits is stamped without it, and says so.
+// maxStampedRecord bounds the record in a stamp, in bytes. A larger record is
+// stamped without its user-data and with GuestLost set.
 const maxStampedRecord = 40 << 10
 
-// stampedImage is what an instance was made from: the image of its stamp,
-// which the declaration may name differently by now, or else fallback.
+// stampedImage returns the image in the stamp, from which the instance was
+// made, or else fallback. The declaration may name another image by now.
 func stampedImage(record, fallback string) string {
 	var stamped StampedRecord
 	if json.Unmarshal([]byte(record), &stamped) != nil || stamped.Machine.Image == "" {
@@ -101,7 +103,7 @@ func stampedImage(record, fallback string) string {
 	return stamped.Machine.Image
 }
 
-// Resolve fills in everything a driver needs to know of a machine.
+// Resolve returns the machine in the form that the drivers take.
 func (c Config) Resolve(d Desired) containerbroker.Machine {
 	m := d.Record.Machine
 	stamped := StampedRecord{
@@ -112,7 +114,7 @@ func (c Config) Resolve(d Desired) containerbroker.Machine {
 		stamped.MachineName = d.Name
 	}
 	if made := d.Status.Instance; made != nil && made.Image != "" {
-		stamped.Machine.Image = made.Image // what it was made from, whatever is declared by now
+		stamped.Machine.Image = made.Image // the image of its create; the declaration may have changed
 	}
 	guest := c.Guest
 	guest.Hostname = d.instanceName()
@@ -129,14 +131,15 @@ func (c Config) Resolve(d Desired) containerbroker.Machine {
 		CPUs:     m.CPUs,
 		Memory:   int64(m.Memory),
 		RootDisk: int64(m.RootDisk),
-		// What needs hostler's storage is started when that is attached, and
-		// what shall not run is not started with the host either.
+		// The agent itself starts a machine with storage, after attaching the
+		// storage. A machine that is declared as stopped does not start with the
+		// host either.
 		Autostart:  m.WantsAutostart() && d.wantsRunning() && len(m.Storage) == 0,
 		Privileged: m.Privileged,
 		Nesting:    m.Nesting,
 		Guest:      guest,
 		KeepGuest:  d.Record.Adopted || d.Record.GuestLost,
-		// Only who declares the machine may ask for its first boot again.
+		// Only the machine's declaration may ask to run the first boot again.
 		RerunFirstBoot: m.CloudInit.OnChange == spec.OnChangeRerun,
 	}
 }

@@ -6,9 +6,9 @@ import (
 	"hostler/containerbroker"
 )
 
-// tellConsole puts the console's lines that an error bears into its text where
-// readers see consoles. Elsewhere it names the command that shows them to those
-// who may: messages and events are for all readers.
+// tellConsole appends the console lines of an error to its text if readers see
+// consoles. Otherwise it names the command that shows them to permitted users,
+// because all readers see messages and events.
 func tellConsole(err error, machine string, open bool) error {
 	lines := containerbroker.Console(err)
 	switch {

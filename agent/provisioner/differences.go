@@ -2,8 +2,9 @@ package provisioner
 
 import "hostler/containerbroker"
 
-// differences splits what separates an instance from its declaration. What
-// needs a restart is live for one that does not run, or is stopped first.
+// differences sorts the differences between an instance and its declaration by
+// their impact. A change that needs a restart counts as live if the instance is
+// stopped or is about to be stopped.
 func (w *world) differences(d Desired, inst *containerbroker.Instance) (live, restart, recreate []containerbroker.Change) {
 	for _, c := range separating(d, inst, w.policy.Diff) {
 		switch {
@@ -18,7 +19,7 @@ func (w *world) differences(d Desired, inst *containerbroker.Instance) (live, re
 	return live, restart, recreate
 }
 
-// separating is what separates the instance from its declaration.
+// separating returns the differences between the instance and its declaration.
 func separating(d Desired, inst *containerbroker.Instance, diff func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change) []containerbroker.Change {
 	if len(d.Waiting) > 0 {
 		return takenAway(d, *inst, diff)
@@ -33,8 +34,8 @@ func separating(d Desired, inst *containerbroker.Instance, diff func(containerbr
 	return changes
 }
 
-// recreateLeft says whether the instance still has to be made anew to be as
-// declared, as far as that is known.
+// recreateLeft says whether the instance still needs a recreate to match its
+// declaration. It is true if that is unknown, e.g. while storage is missing.
 func recreateLeft(d Desired, inst *containerbroker.Instance, diff func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change) bool {
 	return inst == nil || d.Status.Instance == nil || len(d.Waiting) > 0 ||
 		containerbroker.Worst(separating(d, inst, diff)) == containerbroker.ImpactRecreate

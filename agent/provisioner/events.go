@@ -12,13 +12,14 @@ import (
 	"hostler/internal/failpoint"
 )
 
-// echo is how long after an operation of ours events on its machine are taken
-// for its echo: they say look again, but do not cut a retry's delay short.
+// echo is the time after an operation of ours during which events on its
+// machine count as caused by it. Such events wake the worker but do not shorten
+// a retry's delay.
 const echo = 2 * time.Second
 
-// followEvents turns the hypervisor's events into wake-ups. A lost stream is
-// looked into at once, since the hypervisor may hang, and taken up again, with
-// another look at everything.
+// followEvents wakes the worker for the hypervisor's events. After a lost
+// stream it wakes the worker at once, since the hypervisor may hang, and once
+// more when the next stream begins, for the events in between.
 func (w *Worker) followEvents(ctx context.Context, source containerbroker.EventSource) {
 	delay := time.Second
 	for ctx.Err() == nil {
@@ -48,8 +49,9 @@ func (w *Worker) drain(events <-chan containerbroker.Event) {
 	}
 }
 
-// nudge has an event looked into: at once, but for those that an operation of
-// ours causes. A busy machine is looked at when its operation ends.
+// nudge wakes the worker for an event: at once, or within gather if an
+// operation of ours just ended on the instance. It ignores events on busy
+// machines, since the end of their operation wakes the worker.
 func (w *Worker) nudge(e containerbroker.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -62,15 +64,15 @@ func (w *Worker) nudge(e containerbroker.Event) {
 	case e.Instance != "":
 		w.nudged[e.Instance] = true
 	case strings.HasSuffix(e.Action, "-created"):
-		// An image, a pool or a network came into being: what failed for want
-		// of it may go now.
+		// A new image, pool or network may be the thing that a failed machine
+		// lacked.
 		w.nudged[nudgeWant] = true
 	}
 	w.waker.Signal()
 }
 
-// concerns says whether a change of these objects asks for a look now: what
-// an operation writes of its own machine does not.
+// concerns says whether a change of these objects needs a pass now. Changes to
+// busy machines do not: their own operation writes them.
 func (w *Worker) concerns(changed []state.ID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -79,19 +81,22 @@ func (w *Worker) concerns(changed []state.ID) bool {
 	})
 }
 
-// gather is how long the ends of operations are gathered while others run: a
-// look costs the hypervisor more than the operations gain by an earlier one.
+// gather is how long the ends of operations are collected into one pass while
+// others run. A pass costs the hypervisor more than the operations gain from an
+// earlier one.
 const gather = 200 * time.Millisecond
 
 // nudgeAll in the set of nudged machines stands for all of them.
 const nudgeAll = "*"
 
-// nudgeWant in the set of nudged machines stands for those whose failure may
-// have been for want of something, which what needs a person was not. Before a
-// machine's name it says that the thing came while the machine was busy: most
-// often it came by that operation, and only one that did not find it is made
-// again.
+// nudgeWant in the set of nudged machines stands for all machines whose failure
+// may come from a missing image, pool or network; failures that need the
+// operator are excluded. Before a machine's name (e.g. "+web") it says that
+// such an object appeared while the machine was busy. Most often the machine's
+// own operation made the object, so only an operation that failed with NotFound
+// is retried at once.
 const nudgeWant = "+"
 
-// NudgeAll is the set of nudges under which no retry waits for its time.
+// NudgeAll returns a set of nudges with which every pending retry is due at
+// once.
 func NudgeAll() map[string]bool { return map[string]bool{nudgeAll: true} }

@@ -6,7 +6,7 @@ import (
 	"hostler/internal/fault"
 )
 
-// fetch makes the image usable and returns the hypervisor's id of it.
+// fetch makes the image available to the hypervisor and returns its id there.
 func (o *operation) fetch(ctx context.Context, ref string) (string, error) {
 	o.show(ctx, "fetching image "+ref)
 	waitCtx, done := o.wait(ctx)
@@ -16,14 +16,14 @@ func (o *operation) fetch(ctx context.Context, ref string) (string, error) {
 	case overtaken(waitCtx):
 		return "", errOvertaken
 	case fault.Is(err, fault.Forbidden):
-		// So the agent answers, too, when the machine was declared with another
+		// The agent may answer so because the machine was declared with another
 		// image meanwhile.
 		if _, changed := o.stillWanted(ctx); changed != nil {
 			return "", changed
 		}
 		return "", err
 	case err != nil:
-		return "", err // it says which image
+		return "", err // the error names the image
 	}
 	return image, nil
 }

@@ -8,10 +8,10 @@ import (
 	"hostler/containerbroker"
 )
 
-// unknown plans for stamped instances without a record.
+// unknown plans the deletion of orphans.
 func (w *world) unknown() []Step {
 	if !w.policy.Harvest.unknown() || w.policy.Lineage.Old || slices.ContainsFunc(w.all, w.policy.owner().Newer) {
-		return nil // an older copy lacks the records of living machines
+		return nil // an older copy of the store lacks the records of later machines
 	}
 	var steps []Step
 	for _, inst := range Unknown(w.all, w.records, w.policy.owner()) {
@@ -26,9 +26,9 @@ func (w *world) unknown() []Step {
 	return steps
 }
 
-// Unknown returns the instances of this store whose uid is in no record. A
-// copy that a person made of one bears its stamp and another name: it is
-// theirs.
+// Unknown returns the orphans: instances of this store whose uid has no record.
+// A copy that a user made of an instance bears its stamp under another name; it
+// belongs to the user and is left out.
 func Unknown(instances []containerbroker.Instance, records map[string]bool, owner Owner) []containerbroker.Instance {
 	var unknown []containerbroker.Instance
 	for _, inst := range instances {

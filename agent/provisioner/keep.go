@@ -11,8 +11,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// start plans the start of an instance; one that keeps dying is given its
-// growing pauses.
+// start plans the start of an instance. If the instance keeps dying soon after
+// its start, the step waits for deathPause.
 func (w *world) start(d Desired, inst *containerbroker.Instance) Step {
 	s := Step{
 		Action: ActionStart, Machine: d.Name, UID: d.UID, Impact: containerbroker.ImpactNone,
@@ -27,8 +27,8 @@ func (w *world) start(d Desired, inst *containerbroker.Instance) Step {
 	return s
 }
 
-// kept plans for a machine whose last failure waits for the operator. Its drift
-// is put right all the same, but for the step that failed.
+// kept plans for a machine whose last failure waits for the operator. It still
+// corrects drift, except with the step that failed.
 func (w *world) kept(d Desired, inst *containerbroker.Instance) []Step {
 	steps := w.held(d, inst)
 	if d.Status.Instance == nil {
@@ -40,9 +40,9 @@ func (w *world) kept(d Desired, inst *containerbroker.Instance) []Step {
 	stopped := inst.Status == containerbroker.StatusStopped
 	live, _, _ := w.differences(d, inst)
 	if stopped && d.wantsRunning() && !d.Status.StartFailed && len(d.Waiting) == 0 {
-		// Only its interfaces and disks are made right before the start, since
-		// the former devices may be another machine's by now. The rest follows
-		// when it runs.
+		// Before the start, only NICs and disks are updated, because their old host
+		// devices may belong to another machine by now. The other changes follow
+		// once the instance runs.
 		start := w.start(d, inst)
 		given := slices.DeleteFunc(live, func(c containerbroker.Change) bool { return !isGiven(c) })
 		if len(given) > 0 {
@@ -66,7 +66,7 @@ func (w *world) kept(d Desired, inst *containerbroker.Instance) []Step {
 	return steps
 }
 
-// isGiven says whether a change is of an interface or a disk.
+// isGiven says whether a change concerns a NIC or a disk.
 func isGiven(c containerbroker.Change) bool {
 	_, nic := containerbroker.NICOf(c.Field)
 	_, disk := containerbroker.DiskOf(c.Field)
@@ -81,8 +81,9 @@ func failedFor(failed *spec.FailedStep, c containerbroker.Change) bool {
 	return failed != nil && slices.Contains(failed.Fields, c.Field)
 }
 
-// stillLacking returns the failed step with the fields that the instance still
-// lacks: a field that it has by now can drift again.
+// stillLacking returns the failed step, reduced to the fields that still
+// differ. A field that the instance has by now may drift later and is then
+// corrected again.
 func stillLacking(d Desired, inst *containerbroker.Instance, failed *spec.FailedStep, diff func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change) *spec.FailedStep {
 	if failed == nil || len(failed.Fields) == 0 || inst == nil || len(d.Waiting) > 0 {
 		return failed
@@ -94,9 +95,9 @@ func stillLacking(d Desired, inst *containerbroker.Instance, failed *spec.Failed
 	return &spec.FailedStep{Action: failed.Action, Fields: left}
 }
 
-// keepFailed notes that a step failed which was made in spite of a failure
-// that waits for the operator. That failure stays the machine's; the step is
-// tried again after a pause, and what itself needs the operator is not.
+// keepFailed records the failure of a step with Kept set. The earlier failure
+// stays in the status. The step is retried after a pause, except if the new
+// failure also needs the operator.
 func (o *operation) keepFailed(ctx context.Context, s Step, err error) {
 	o.w.pauseFor(s.Machine)
 	o.event(ctx, state.LevelWarn, "Failed", string(s.Action)+": "+err.Error())

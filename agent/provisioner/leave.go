@@ -7,9 +7,10 @@ import (
 	"hostler/containerbroker"
 )
 
-// leave plans for a machine whose instance outlives its record. All of it
-// stays as it is but the volumes: what an instance has of one is the number
-// of a device, which is another volume's once nobody is known to have it.
+// leave plans for a machine whose instance outlives its record. The instance
+// keeps everything except its volumes. It holds a volume by a device number,
+// and the kernel reuses that number for another volume once no attachment is
+// recorded.
 func (w *world) leave(d Desired, inst *containerbroker.Instance) []Step {
 	forget := Step{
 		Action: ActionForget, Machine: d.Name, UID: d.UID, Impact: containerbroker.ImpactNone, Instance: inst,
@@ -36,7 +37,7 @@ func (w *world) leave(d Desired, inst *containerbroker.Instance) []Step {
 	return []Step{forget}
 }
 
-// forgetWithout takes from the instance what it may not keep, then removes the
+// forgetWithout detaches the volumes from the instance and then removes the
 // record.
 func (o *operation) forgetWithout(ctx context.Context, s Step) error {
 	if len(s.Changes) > 0 {

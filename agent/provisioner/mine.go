@@ -44,9 +44,9 @@ func (o Owner) OfAnother(instances []containerbroker.Instance) []containerbroker
 	return found
 }
 
-// mine returns the instance of each machine, by uid. A copy that a person made
-// of one bears its stamp too: it is told by its name, and by being younger
-// than the machine's own, and it is nobody's.
+// mine returns the instance of each machine, by uid. It leaves out copies that
+// a user made of an instance: a copy bears the same stamp, but has another name
+// and is younger than the instance.
 func mine(desired []Desired, instances []containerbroker.Instance, owner Owner) map[string]*containerbroker.Instance {
 	records := make(map[string]*Desired, len(desired))
 	for i := range desired {

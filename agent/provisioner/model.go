@@ -1,6 +1,6 @@
-// Package provisioner keeps the machines of one container type as declared:
-// it reads all records and, in one bulk call, all instances, decides in a pure
-// function what separates them, and carries that out through a broker.
+// Package provisioner keeps the machines of one container type as declared. It
+// reads all records and, in one bulk call, all instances, plans the steps in a
+// pure function, and carries them out through a broker.
 package provisioner
 
 import (
@@ -12,11 +12,12 @@ import (
 	"hostler/containerbroker"
 )
 
-// Harvest is the policy for instances that nothing declares any more.
+// Harvest is the policy for instances that are no longer declared.
 type Harvest string
 
-// The harvest modes. Destroyed: instances whose declaration was removed are
-// deleted. Unknown: stamped instances without a record are deleted. All: both.
+// The harvest modes. HarvestDestroyed deletes the instances of machines that
+// were removed from their declaration. HarvestUnknown deletes orphans.
+// HarvestAll does both.
 const (
 	HarvestNone      Harvest = "none"
 	HarvestUnknown   Harvest = "unknown"
@@ -27,7 +28,7 @@ const (
 func (h Harvest) destroyed() bool { return h == HarvestDestroyed || h == HarvestAll }
 func (h Harvest) unknown() bool   { return h == HarvestUnknown || h == HarvestAll }
 
-// Desired is one machine's record, decoded.
+// Desired is a machine's decoded record.
 type Desired struct {
 	Name       string
 	UID        string
@@ -36,10 +37,10 @@ type Desired struct {
 	Generation int64
 	Record     spec.MachineRecord
 	Status     spec.MachineStatus
-	// Machine is the record resolved for the driver. Its stamp bears no token:
-	// every attempt gets one of its own.
+	// Machine is the record resolved for the driver. Its stamp has no token, since
+	// every create attempt gets a new token.
 	Machine containerbroker.Machine
-	// Waiting names the networks and the storage that are not there yet.
+	// Waiting names the networks and the storage that are not ready yet.
 	Waiting []string
 	// Resting: see Rest.
 	Resting bool
@@ -47,8 +48,8 @@ type Desired struct {
 	Booted bool
 }
 
-// wantsRunning is the wanted power state: what a person last asked for by
-// hand, else what is declared.
+// wantsRunning returns the wanted power state: the last one set by hand (e.g.
+// with `hostler stop`), or else the declared one.
 func (d Desired) wantsRunning() bool {
 	if d.Resting {
 		return false
@@ -59,16 +60,17 @@ func (d Desired) wantsRunning() bool {
 	return d.Record.Machine.WantsRunning()
 }
 
-// released says that the instance outlives the record.
-// instanceName is the name of the machine's instance: a machine that was renamed
-// keeps its instance as it is.
+// instanceName returns the name of the machine's instance. The instance keeps
+// its name when the machine is renamed.
 func (d Desired) instanceName() string { return cmp.Or(d.Record.InstanceName, d.Name) }
 
+// released says whether the instance outlives the record.
 func (d Desired) released() bool { return d.Record.Released || d.Record.Machine.Retain }
 
-// allows says whether the user allowed changes of that impact. Consent to a
-// recreate ends with the recreate: the host's configuration, e.g. a key of
-// another administrator, may ask for the next one without any user's word.
+// allows says whether the user allowed changes of that impact. Permission for a
+// recreate ends with that recreate. Otherwise a change of the host's
+// configuration, e.g. another administrator's key, could cause a second
+// recreate without the user.
 func (d Desired) allows(i containerbroker.Impact) bool {
 	if i == containerbroker.ImpactNone || i == containerbroker.ImpactLive {
 		return true
@@ -84,60 +86,58 @@ func (d Desired) allows(i containerbroker.Impact) bool {
 	return false
 }
 
-// Observed is the world as one pass saw it.
+// Observed is the state of the hypervisor and the journal as read by one pass.
 type Observed struct {
-	// Complete is false when any part could not be read; nothing destructive
-	// is planned then.
+	// Complete is false if any part could not be read. Plan then returns no steps.
 	Complete  bool
 	Instances []containerbroker.Instance
 	Intents   []state.Intent
 }
 
-// Policy is what else a plan depends on; a value, so that Plan stays pure.
+// Policy holds the further inputs of a plan. It is a value, so that Plan stays
+// pure.
 type Policy struct {
 	Namespace string
 	Lineage   spec.Lineage
 	Harvest   Harvest
 	Now       time.Time
-	// LongestDelay is the longest there can be before a retry; one that was put
-	// off for longer is due.
+	// LongestDelay is the longest possible delay before a retry. A retry that lies
+	// further in the future is due at once, e.g. after a jump of the clock.
 	LongestDelay time.Duration
-	// Busy machines (and instances) have an operation under way: they are
-	// left alone until it has ended.
+	// Busy machines and instances have a running operation. Plan skips them.
 	Busy map[string]bool
-	// Nudged machines had an event that bears on them: a pending retry is
-	// made at once.
+	// Nudged machines had an event that concerns them, so a pending retry is due
+	// at once.
 	Nudged map[string]bool
-	// Foresee plans as if what machines wait for were there: for showing what a
-	// declaration would do, not for doing it.
+	// Foresee plans as if all networks and storage that machines wait for were
+	// ready. It serves to show the effect of a declaration, not to carry it out.
 	Foresee bool
 	Diff    func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change
 }
 
 func (p Policy) owner() Owner { return Owner{p.Namespace, p.Lineage} }
 
-// Action is what a step does.
+// Action is the kind of a step.
 type Action string
 
-// The actions, in the order in which a pass carries them out: everything that
-// removes comes before everything that makes.
+// The actions. A pass carries out all removals before it creates anything.
 const (
 	ActionDelete   Action = "delete"   // delete the instance, then the record
 	ActionHarvest  Action = "harvest"  // delete an instance without a record
 	ActionRelease  Action = "release"  // let the instance go, remove the record
 	ActionForget   Action = "forget"   // take volumes back, remove the record only
 	ActionStop     Action = "stop"     // stop the instance
-	ActionRecord   Action = "record"   // write down an instance found by its stamp
+	ActionRecord   Action = "record"   // record an instance found by its stamp
 	ActionUpdate   Action = "update"   // change the instance as it runs
 	ActionRecreate Action = "recreate" // delete and create
 	ActionCreate   Action = "create"   // create, start, wait until ready
 	ActionStart    Action = "start"    // start, wait until ready
 	ActionRestart  Action = "restart"  // change, restart, wait until ready
 	ActionReady    Action = "ready"    // wait until ready
-	ActionConflict Action = "conflict" // somebody else's instance is in the way
+	ActionConflict Action = "conflict" // another instance has the machine's name, or a change is in vain
 )
 
-// Known says whether there is such an action.
+// Known says whether the action exists.
 func (a Action) Known() bool {
 	switch a {
 	case ActionDelete, ActionHarvest, ActionRelease, ActionForget, ActionStop, ActionRecord, ActionUpdate,
@@ -147,7 +147,7 @@ func (a Action) Known() bool {
 	return false
 }
 
-// Step is one thing to do, for one machine or one unknown instance.
+// Step is a planned change to a machine or an orphan.
 type Step struct {
 	Action Action
 	// Machine names the record, or the instance for ActionHarvest.
@@ -157,21 +157,22 @@ type Step struct {
 	Changes  []containerbroker.Change
 	Detail   string
 	Instance *containerbroker.Instance
-	// Held says what a person must allow first; a held step is only shown.
+	// Held is the option or the edit that the user must supply first, e.g.
+	// "--allow restart". A held step is only shown.
 	Held string
-	// Kept: the step is made in spite of a failure that waits for the operator,
-	// which it does not end.
+	// Kept marks a step that is made although the machine's last failure waits for
+	// the operator. Its success does not clear that failure.
 	Kept bool
-	// After is when the step may be carried out; zero: now.
+	// After is the earliest time for the step; zero: now.
 	After time.Time
 }
 
-// Destructive steps take something away from the hypervisor.
+// Destructive says whether the step deletes an instance.
 func (s Step) Destructive() bool {
 	return s.Held == "" && (s.Action == ActionDelete || s.Action == ActionHarvest || s.Action == ActionRecreate)
 }
 
-// removes says that the step belongs before everything that makes.
+// removes says whether the step belongs before all creates.
 func (s Step) removes() bool {
 	switch s.Action {
 	case ActionDelete, ActionHarvest, ActionRelease, ActionForget, ActionStop:
@@ -180,8 +181,8 @@ func (s Step) removes() bool {
 	return false
 }
 
-// Visible says that the step changes something a person would name; the
-// others only catch up with what is already there.
+// Visible says whether the step changes something that the user would notice.
+// The other steps only record or await a change that has already happened.
 func (s Step) Visible() bool {
 	switch s.Action {
 	case ActionForget:

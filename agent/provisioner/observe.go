@@ -13,9 +13,9 @@ import (
 	"hostler/internal/fault"
 )
 
-// observe reads all records of the type and all instances, the latter in one
-// call. It returns all or an error; when the hypervisor cannot be asked, every
-// machine's status says so.
+// observe reads all records of the type and, in one call, all instances. It
+// returns all of them or an error. If the hypervisor does not answer, observe
+// also writes that into the status of every machine.
 func (w *Worker) observe(ctx context.Context, detail bool) ([]Desired, Observed, error) {
 	objects, _, err := w.Store.List(ctx, w.kinds()...)
 	if err != nil {
@@ -43,13 +43,14 @@ func (w *Worker) observe(ctx context.Context, detail bool) ([]Desired, Observed,
 	return desired, Observed{Complete: true, Instances: instances, Intents: intents}, nil
 }
 
-// kinds are what the worker reads and watches.
+// kinds returns the kinds of objects that the worker reads and watches.
 func (w *Worker) kinds() []string {
 	return []string{spec.KindMachine, spec.KindHost, spec.KindNetwork, spec.KindVolume, spec.KindFilesystem}
 }
 
-// Decode reads the machines of one type out of a list of objects. One record
-// that cannot be read is an error for all: nothing is concluded from a part.
+// Decode reads the machines of one type out of a list of objects. A single
+// unreadable record fails the whole call, because a plan from partial data
+// could delete instances.
 func Decode(objects []state.Object, t spec.ContainerType, c Config) ([]Desired, error) {
 	around, err := surroundingsOf(objects)
 	if err != nil {
@@ -74,7 +75,7 @@ func Decode(objects []state.Object, t spec.ContainerType, c Config) ([]Desired, 
 	return desired, nil
 }
 
-// goBlind writes down that the hypervisor cannot be asked.
+// goBlind writes into the statuses that the hypervisor does not answer.
 func (w *Worker) goBlind(ctx context.Context, desired []Desired, cause error) {
 	w.mu.Lock()
 	w.blind = true
@@ -91,8 +92,8 @@ func (w *Worker) goBlind(ctx context.Context, desired []Desired, cause error) {
 	}
 }
 
-// seeAgain nudges everything after a time of blindness: what failed because
-// the hypervisor was away is tried at once.
+// seeAgain nudges all machines when the hypervisor answers again, so that
+// operations that failed meanwhile are retried at once.
 func (w *Worker) seeAgain() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -103,7 +104,7 @@ func (w *Worker) seeAgain() {
 	}
 }
 
-// readConfig takes over the host object's configuration, if there is one.
+// readConfig adopts the configuration in the host object, if that exists.
 func (w *Worker) readConfig(objects []state.Object) error {
 	for _, o := range objects {
 		if o.Kind != spec.KindHost {
@@ -118,8 +119,8 @@ func (w *Worker) readConfig(objects []state.Object) error {
 	return nil
 }
 
-// writeStatuses brings the status of every machine that is not busy up to
-// date, in one call.
+// writeStatuses updates the status of every machine that is not busy, in one
+// call.
 func (w *Worker) writeStatuses(ctx context.Context, desired []Desired, observed Observed, steps []Step, busy map[string]bool, now time.Time, detail bool) error {
 	instances := mine(desired, observed.Instances, w.currentConfig().Owner())
 	byUID := map[string][]Step{}
@@ -167,8 +168,8 @@ func statusWrite(d Desired, s spec.MachineStatus) state.Write {
 	}
 }
 
-// write makes status writes that stand alone; a machine that is gone meanwhile
-// needs no status.
+// write writes statuses, each independently of the others. It ignores machines
+// that were removed or written meanwhile.
 func (w *Worker) write(ctx context.Context, writes []state.Write) error {
 	if len(writes) == 0 {
 		return nil

@@ -15,20 +15,21 @@ import (
 )
 
 const (
-	// stopTimeout is how long an instance may take to stop by itself.
+	// stopTimeout is how long an instance may take to shut down.
 	stopTimeout = 30 * time.Second
-	// opTimeout bounds one operation of the hypervisor.
+	// opTimeout bounds one request to the hypervisor.
 	opTimeout = 10 * time.Minute
-	// lostRequest is the age at which a create without an instance is taken
-	// for one that never arrived, whatever held it up.
+	// lostRequest is the age at which a create without an instance counts as a
+	// request that never reached the hypervisor.
 	lostRequest = 2 * opTimeout
-	// readyTimeout bounds the wait for an instance to be usable; first boots
-	// that install packages take minutes.
+	// readyTimeout bounds the wait until an instance is usable; a first boot that
+	// installs packages takes minutes.
 	readyTimeout = 15 * time.Minute
 )
 
-// create makes the instance and starts it if it shall run. The intent is
-// durable before the request, and forgotten once the result is recorded.
+// create creates the instance and starts it if the machine wants to run. It
+// writes the intent durably before the request and removes it after the result
+// is recorded.
 func (o *operation) create(ctx context.Context) error {
 	w, ref := o.w, o.d.Record.Machine.Image
 	image, err := o.fetch(ctx, ref)
@@ -57,7 +58,8 @@ func (o *operation) create(ctx context.Context) error {
 		return fmt.Errorf("cannot write the intent to create: %w", err)
 	}
 	m := o.d.Machine
-	// The pool is where it is made: one that is configured later moves nothing.
+	// The pool is fixed at the create; a later configuration does not move the
+	// root disk.
 	m.ImageID, m.Stamp.Token, m.Pool = image, token, w.currentConfig().Pool
 	opCtx, cancel := context.WithTimeout(ctx, opTimeout)
 	defer cancel()
@@ -68,8 +70,8 @@ func (o *operation) create(ctx context.Context) error {
 		return err
 	}
 	if err := o.made(ctx, token, ref, image); err != nil {
-		// Unrecorded and not started, it is removed at once; should that fail
-		// too, the open intent finds it by its stamp.
+		// Delete the unrecorded instance at once; it has never run. If that fails
+		// too, the open intent lets a later pass find the instance by its stamp.
 		if undo := w.Broker.Delete(context.WithoutCancel(opCtx), m.Name, m.Stamp); undo != nil {
 			return fmt.Errorf("cannot record the new instance: %w (and cannot remove it: %v)", err, undo)
 		}
@@ -79,13 +81,13 @@ func (o *operation) create(ctx context.Context) error {
 	if !o.d.wantsRunning() {
 		return nil
 	}
-	if _, err := o.stillWanted(ctx); err != nil { // making it took a while
+	if _, err := o.stillWanted(ctx); err != nil { // the create may have taken minutes
 		return err
 	}
 	return o.start(ctx)
 }
 
-// made records the instance of the machine and closes its intents.
+// made records the machine's instance and closes its intents.
 func (o *operation) made(ctx context.Context, token, ref, image string) error {
 	o.d.Status.Instance = &spec.InstanceInfo{Name: o.d.Name, Token: token, Image: ref, ImageID: image, Created: o.w.Now()}
 	o.d.Status.StartedAt, o.d.Status.Deaths = nil, 0
@@ -97,8 +99,8 @@ func (o *operation) made(ctx context.Context, token, ref, image string) error {
 	return o.closeIntents(ctx, o.w.Now())
 }
 
-// closeIntents forgets the open intents for the machine's uid that were begun
-// by then.
+// closeIntents removes the intents of the machine's uid that began no later
+// than by.
 func (o *operation) closeIntents(ctx context.Context, by time.Time) error {
 	intents, err := o.w.Store.Intents(ctx)
 	if err != nil {
@@ -119,7 +121,7 @@ func (o *operation) closeIntents(ctx context.Context, by time.Time) error {
 	return nil
 }
 
-// record writes down an instance that an earlier attempt made.
+// record writes an instance that an earlier attempt created into the status.
 func (o *operation) record(ctx context.Context, s Step) error {
 	if err := o.made(ctx, s.Instance.Stamp.Token, stampedImage(s.Instance.Stamp.Record, o.d.Record.Machine.Image), s.Instance.ImageID); err != nil {
 		return err
@@ -128,7 +130,7 @@ func (o *operation) record(ctx context.Context, s Step) error {
 	return nil
 }
 
-// start starts the instance and waits until it can be used.
+// start starts the instance and waits until it is usable.
 func (o *operation) start(ctx context.Context) error {
 	if err := o.power(ctx, containerbroker.PowerStart); err != nil {
 		return err
@@ -137,8 +139,8 @@ func (o *operation) start(ctx context.Context) error {
 	return o.ready(ctx)
 }
 
-// power starts or restarts and records when, so that a machine that keeps
-// dying soon after its start is given growing pauses.
+// power starts or restarts the instance. It records the time and counts the
+// deaths soon after a start, from which deathPause derives a growing delay.
 func (o *operation) power(ctx context.Context, to containerbroker.Power) error {
 	if err := o.enter(ctx); err != nil {
 		return err
@@ -167,11 +169,12 @@ func (o *operation) power(ctx context.Context, to containerbroker.Power) error {
 	return o.save(ctx)
 }
 
-// quickDeath is the life after a start below which a death counts as caused
-// by the start.
+// quickDeath is the running time below which a death counts as caused by the
+// start.
 const quickDeath = 10 * time.Second
 
-// ready waits, outside the operations' places, until the instance can be used.
+// ready waits until the instance is usable. It gives its slot back for the
+// wait.
 func (o *operation) ready(ctx context.Context) error {
 	o.leave()
 	s := &o.d.Status
@@ -200,7 +203,7 @@ func (o *operation) ready(ctx context.Context) error {
 	clearFailure(s)
 	setReady(s, true, "Usable", told, o.w.Now())
 	s.State, s.Message, s.Percent = spec.MachineRunning, "", nil
-	if s.RestartedFor != nil { // the next look tells whether it has them
+	if s.RestartedFor != nil { // the next pass checks whether the restart made the changes
 		s.State, s.Message = spec.MachineProvisioning, "checking the changes"
 	}
 	s.ObservedGeneration = o.d.Generation
@@ -233,7 +236,7 @@ func (o *operation) update(ctx context.Context, s Step) error {
 	if o.d.Status.Instance != nil {
 		m.Stamp.Token = o.d.Status.Instance.Token
 	}
-	m.KeepGuest = m.KeepGuest || len(o.d.Waiting) > 0 // not all that the guest is to be told is known
+	m.KeepGuest = m.KeepGuest || len(o.d.Waiting) > 0 // some guest data is still unknown
 	if err := o.w.Broker.Update(ctx, m, s.Changes); err != nil {
 		return fmt.Errorf("cannot change %s: %w", fields(s.Changes), err)
 	}
@@ -248,8 +251,8 @@ func (o *operation) update(ctx context.Context, s Step) error {
 	return nil
 }
 
-// recreate deletes the instance only when what it is made again from is
-// there.
+// recreate deletes the instance and creates it again. It fetches the image
+// before the deletion, so that a missing image leaves the instance intact.
 func (o *operation) recreate(ctx context.Context, s Step) error {
 	if _, err := o.fetch(ctx, o.d.Record.Machine.Image); err != nil {
 		return err
@@ -266,7 +269,7 @@ func (o *operation) recreate(ctx context.Context, s Step) error {
 	return o.create(ctx)
 }
 
-// delete removes the instance and then the record.
+// delete deletes the instance and then the record.
 func (o *operation) delete(ctx context.Context, s Step) error {
 	if err := o.enter(ctx); err != nil {
 		return err
@@ -288,9 +291,9 @@ func (o *operation) remove(ctx context.Context, stamp containerbroker.Stamp, nam
 	return failpoint.Hit(failpoint.LXDDeletedNotRecorded)
 }
 
-// harvest removes an instance that no record knows. The records that it was
-// planned from were read before the instances, and it may have waited for its
-// place since: a person can have taken the instance over meanwhile.
+// harvest deletes an orphan. The plan read the records before the instances,
+// and the operation may have waited for a slot since, so harvest reads the
+// records again: the user may have adopted the instance meanwhile.
 func (o *operation) harvest(ctx context.Context, s Step) error {
 	if err := o.enter(ctx); err != nil {
 		return err
@@ -309,8 +312,7 @@ func (o *operation) harvest(ctx context.Context, s Step) error {
 	return nil
 }
 
-// forget removes the record, unless the machine was declared again since the
-// removal was planned.
+// forget removes the record, unless the machine was declared again meanwhile.
 func (o *operation) forget(ctx context.Context) error {
 	found, err := o.stillWanted(ctx)
 	if err != nil {
@@ -322,7 +324,7 @@ func (o *operation) forget(ctx context.Context) error {
 	}
 	switch {
 	case fault.Is(err, fault.Conflict):
-		return errOvertaken // written since it was read: the next pass looks at it
+		return errOvertaken // written since the read; the next pass plans for it
 	case err != nil && !fault.Is(err, fault.NotFound):
 		return fmt.Errorf("cannot remove the record: %w", err)
 	}
@@ -330,7 +332,7 @@ func (o *operation) forget(ctx context.Context) error {
 	return o.closeIntents(ctx, o.w.Now())
 }
 
-// describe puts changes in words for an event.
+// describe formats changes for an event, e.g. "cpus: 2 → 4".
 func describe(changes []containerbroker.Change) string {
 	var texts []string
 	for _, c := range changes {

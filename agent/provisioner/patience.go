@@ -10,27 +10,27 @@ import (
 	"hostler/internal/fault"
 )
 
-// errOvertaken ends a wait because something else is wanted by now.
+// errOvertaken ends a wait or an operation because the declaration changed.
 var errOvertaken = errors.New("something else is wanted by now")
 
-// patience is a wait, within an operation, that need not be waited to its end
-// when the machine's declaration changes or goes away: the image is not
-// wanted any more, nor need the instance become usable.
+// patience is a wait within an operation that ends early when the machine's
+// declaration changes or is removed, e.g. the wait for an image or for
+// readiness.
 type patience struct {
 	uid        string
 	generation int64
 	end        context.CancelCauseFunc
 }
 
-// wait returns a context that ends as well when something else is wanted of
-// the machine, and what gives it back.
+// wait returns a context that also ends when the machine's declaration changes,
+// and a function that releases it.
 func (o *operation) wait(ctx context.Context) (context.Context, func()) {
 	w := o.w
 	waitCtx, end := context.WithCancelCause(ctx)
 	w.mu.Lock()
 	w.waits[o.d.Name] = patience{uid: o.d.UID, generation: o.d.Generation, end: end}
 	w.mu.Unlock()
-	// The change may have come before it could be told.
+	// The declaration may have changed before w.waits had the entry.
 	w.overtake(ctx, []state.ID{{Kind: spec.KindMachine, Name: o.d.Name}})
 	return waitCtx, func() {
 		w.mu.Lock()
@@ -40,13 +40,12 @@ func (o *operation) wait(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// stillWanted reads the machine's record again, which an operation does right
-// before each effect: waiting for a place, for an image or for the effect
-// before takes minutes, and a declaration that changed or went away meanwhile
-// is planned for anew. It returns errOvertaken when that is so.
+// stillWanted reads the machine's record again and returns errOvertaken if the
+// declaration changed or was removed. Operations call it right before each
+// effect, since a wait for a slot or an image can take minutes.
 func (o *operation) stillWanted(ctx context.Context) (state.Object, error) {
 	if o.d.UID == "" {
-		return state.Object{}, nil // an unknown instance, which has no record
+		return state.Object{}, nil // an orphan has no record
 	}
 	found, err := o.w.Store.Get(ctx, state.ID{Kind: spec.KindMachine, Name: o.d.Name})
 	switch {
@@ -62,7 +61,7 @@ func (o *operation) stillWanted(ctx context.Context) (state.Object, error) {
 
 func overtaken(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errOvertaken) }
 
-// overtake ends the waits of those machines of which something else is wanted.
+// overtake ends the waits of the machines whose declaration changed.
 func (w *Worker) overtake(ctx context.Context, changed []state.ID) {
 	for _, id := range changed {
 		w.mu.Lock()

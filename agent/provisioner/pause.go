@@ -6,18 +6,18 @@ import (
 	"hostler/agent/reconcile"
 )
 
-// pause is the wait before the next try of what failed and could not be
-// written down: an unknown instance has no record, and the store may refuse
-// writes. It lives in memory only.
+// pause is the delay before the next try of a step whose failure cannot be
+// recorded: an orphan has no record, and the store may refuse writes. A pause
+// lives in memory only.
 type pause struct {
 	failures int
 	until    time.Time
 }
 
-// longestPause is the longest wait between two such tries.
+// longestPause is the longest delay between two such tries.
 const longestPause = 5 * time.Minute
 
-// pauseFor makes the name wait: as long as a retry at first, doubling.
+// pauseFor sets the delay for a name, starting at RetryDelay and doubling.
 func (w *Worker) pauseFor(name string) {
 	delay := w.currentConfig().RetryDelay
 	now := w.Now()
@@ -29,15 +29,15 @@ func (w *Worker) pauseFor(name string) {
 	w.paused[name] = p
 }
 
-// unpause forgets the failures of a name.
+// unpause clears the failures of a name.
 func (w *Worker) unpause(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.paused, name)
 }
 
-// pausedUntil is when the name may be tried again; an event that bears on it
-// ends the wait.
+// pausedUntil returns the time from which a step for the name may be tried
+// again. An event about the name ends the pause.
 func (w *Worker) pausedUntil(name string, nudged map[string]bool) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()

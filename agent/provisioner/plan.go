@@ -13,15 +13,15 @@ import (
 	"hostler/internal/fault"
 )
 
-// intentGrace is how long a removed machine waits for a create that was begun
-// before a crash and is not in the listing: the hypervisor writes the instance
-// down within milliseconds of the request, so that after this time a complete
-// listing without it means that the request never arrived.
+// intentGrace is how long the removal of a machine waits for a create that
+// began before a crash and is not in the listing. The hypervisor records the
+// instance within milliseconds of the request. A complete listing without the
+// instance after this time therefore means that the request never arrived.
 const intentGrace = 5 * time.Second
 
-// Plan tells the steps from observed to desired, in the order in which they
-// are carried out. It is pure, and a plan made right after all its steps were
-// carried out is empty. From an incomplete observation it plans nothing.
+// Plan returns the steps from observed to desired, in the order of their
+// execution. It is pure. If all its steps succeed, the next plan is empty. From
+// an incomplete observation it plans nothing.
 func Plan(desired []Desired, observed Observed, policy Policy) []Step {
 	if !observed.Complete {
 		return nil
@@ -82,7 +82,7 @@ func newWorld(desired []Desired, observed Observed, policy Policy) *world {
 	return w
 }
 
-// alive plans for a machine that shall exist.
+// alive plans for a machine that is declared.
 func (w *world) alive(d Desired) []Step {
 	inst := w.byUID[d.UID]
 	if inst == nil {
@@ -121,7 +121,8 @@ func (w *world) alive(d Desired) []Step {
 	return append(steps, w.present(d, inst, after)...)
 }
 
-// conflict tells whose instance has the machine's name.
+// conflict returns a held step that names the owner of the instance with the
+// machine's name.
 func (w *world) conflict(d Desired, other *containerbroker.Instance) Step {
 	held := fmt.Sprintf("an instance named %q exists that hostler did not make: rename it, or take it over with `hostler adopt %s/%s`",
 		other.Name, d.Record.Machine.Type, other.Name)
@@ -141,8 +142,8 @@ func (w *world) conflict(d Desired, other *containerbroker.Instance) Step {
 	return Step{Action: ActionConflict, Machine: d.Name, UID: d.UID, Impact: containerbroker.ImpactNone, Instance: other, Held: held}
 }
 
-// strangeToken says why an instance with the machine's uid is not the one the
-// agent made: its token is neither recorded nor that of an open intent.
+// strangeToken returns a message if the agent did not create the instance with
+// the machine's uid: its token is neither recorded nor in an open intent.
 func (w *world) strangeToken(d Desired, inst *containerbroker.Instance) string {
 	if d.Status.Instance != nil && d.Status.Instance.Token == inst.Stamp.Token {
 		return ""
@@ -156,7 +157,7 @@ func (w *world) strangeToken(d Desired, inst *containerbroker.Instance) string {
 		inst.Name, d.Record.Machine.Type, inst.Name)
 }
 
-// gate says whether a step for d may be made, and when at the earliest.
+// gate says whether a step for d may be made, and its earliest time.
 func (w *world) gate(d Desired) (open bool, after time.Time) {
 	kind := fault.Kind(d.Status.Attempts.ErrorKind)
 	if d.Status.ObservedGeneration < d.Generation || w.nudged(d) || w.wantEnded(d, kind) {
@@ -169,7 +170,7 @@ func (w *world) gate(d Desired) (open bool, after time.Time) {
 		return true, time.Time{}
 	}
 	switch kind {
-	case "", fault.Conflict: // a conflict that is gone is no obstacle
+	case "", fault.Conflict: // a conflict that has ended blocks nothing
 		return true, time.Time{}
 	}
 	return false, time.Time{}
@@ -192,7 +193,7 @@ func (w *world) absent(d Desired) []Step {
 	return []Step{{Action: ActionCreate, Machine: d.Name, UID: d.UID, Impact: containerbroker.ImpactNone, Detail: detail, After: after}}
 }
 
-// present plans for a machine whose instance is there.
+// present plans for a machine whose instance exists.
 func (w *world) present(d Desired, inst *containerbroker.Instance, after time.Time) []Step {
 	live, restart, recreate := w.differences(d, inst)
 	step := func(a Action, i containerbroker.Impact, changes []containerbroker.Change, detail string) Step {
@@ -239,7 +240,7 @@ func (w *world) present(d Desired, inst *containerbroker.Instance, after time.Ti
 	return steps
 }
 
-// held shows the changes that wait for a person's word.
+// held returns the changes that wait for the user's permission, as held steps.
 func (w *world) held(d Desired, inst *containerbroker.Instance) []Step {
 	_, restart, recreate := w.differences(d, inst)
 	var steps []Step
@@ -256,13 +257,13 @@ func (w *world) held(d Desired, inst *containerbroker.Instance) []Step {
 	return steps
 }
 
-// dying plans for a machine on its way out.
+// dying plans for a machine that is being removed.
 func (w *world) dying(d Desired) []Step {
 	step := func(a Action, i containerbroker.Impact, inst *containerbroker.Instance, detail string) []Step {
 		return []Step{{Action: a, Machine: d.Name, UID: d.UID, Impact: i, Instance: inst, Detail: detail}}
 	}
 	inst := known(d, w.byUID[d.UID])
-	// One that was never whole is nothing that anybody could keep.
+	// An instance whose create never finished has no data to keep.
 	released := d.released() && inst != nil && inst.Status != containerbroker.StatusHalfMade
 	switch {
 	case inst == nil:
@@ -309,8 +310,8 @@ func fields(changes []containerbroker.Change) string {
 	return strings.Join(names, ", ")
 }
 
-// wantEnded says whether something came into being for want of which d may
-// have failed.
+// wantEnded says whether an object appeared whose absence may have caused d's
+// failure.
 func (w *world) wantEnded(d Desired, kind fault.Kind) bool {
 	return w.policy.Nudged[nudgeWant] && (kind == fault.NotFound || d.Status.Instance == nil && kind != fault.NeedsOperator) ||
 		w.policy.Nudged[nudgeWant+d.Name] && kind == fault.NotFound

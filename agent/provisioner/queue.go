@@ -1,12 +1,12 @@
 package provisioner
 
-// maxQueued bounds the operations that are begun and have had no place among
-// those that run: each writes to the store how far it is, which all others
-// share. The rest are begun as these get their places.
+// maxQueued bounds the operations that have begun but wait for a slot. Each of
+// them writes its progress to the store, which all workers share. Further
+// operations begin as the queue empties.
 const maxQueued = 256
 
-// queueUp says whether an operation may be begun. The nudge of one that may not
-// is kept.
+// queueUp says whether an operation may begin. If not, it keeps the machine's
+// nudge for the next pass.
 func (w *Worker) queueUp(o *operation, nudged map[string]bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -22,7 +22,7 @@ func (w *Worker) queueUp(o *operation, nudged map[string]bool) bool {
 	return true
 }
 
-// leaveQueue is called when an operation has its place, and when it ends.
+// leaveQueue removes an operation from the queue, when it gets a slot or ends.
 func (w *Worker) leaveQueue(o *operation) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -31,7 +31,8 @@ func (w *Worker) leaveQueue(o *operation) {
 	}
 	o.queued = false
 	w.queued--
-	// Not for each of them: a pass looks at all machines.
+	// Wake the worker only at half the limit, because a pass looks at all
+	// machines.
 	if w.more && w.queued <= maxQueued/2 {
 		w.more = false
 		w.waker.SignalWithin(gather)

@@ -9,10 +9,11 @@ import (
 	"hostler/internal/fault"
 )
 
-// release lets the instance go and removes the record. Its storage is taken back
-// first, since no record keeps that for it any more. The instance is found by
-// its own name, not the machine's: it may have been renamed by hand, and
-// another instance may bear the machine's name.
+// release detaches the instance's storage, removes its stamp and deletes the
+// record. The storage is detached because no record reserves it for the
+// instance any more. release uses the instance's own name, since the instance
+// may have been renamed by hand and another instance may bear the machine's
+// name.
 func (o *operation) release(ctx context.Context, s Step) error {
 	stamper, ok := o.w.Broker.(containerbroker.Stamper)
 	if !ok {

@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// removals are what one pass takes away. What it makes waits for them, so
-// that what is left of an earlier attempt is gone first.
+// removals tracks the removals of a pass. The creates of that pass wait for
+// them, so that leftovers of an earlier attempt are gone first.
 type removals struct {
 	left sync.WaitGroup
 	gone chan struct{}
 }
 
-// patienceForRemovals bounds that wait: one removal that hangs must not hold
-// up every machine.
+// patienceForRemovals bounds that wait, so that a removal that hangs does not
+// hold up every machine.
 const patienceForRemovals = time.Minute
 
-// close lets the waiting go on when the last removal has ended. It is called
-// once, when all removals are known.
+// close ends the wait when the last removal has ended. The caller calls it
+// once, after it has added all removals.
 func (r *removals) close() {
 	go func() {
 		r.left.Wait()

@@ -2,9 +2,9 @@ package provisioner
 
 import "hostler/containerbroker"
 
-// Rest marks the machines that ran when the host went down and are not to
-// start with it: they stay stopped until a person starts them or applies
-// their declaration again. A change of any kind is a person's wish, too.
+// Rest marks the machines that ran when the host went down and have autostart
+// false. They stay stopped until the user starts them or applies a changed
+// declaration.
 func Rest(desired []Desired, instances []containerbroker.Instance, owner Owner, boot string) {
 	byUID := mine(desired, instances, owner)
 	for i := range desired {

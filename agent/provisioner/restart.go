@@ -9,7 +9,7 @@ import (
 	"hostler/internal/fault"
 )
 
-// restart makes the changes that need one, and restarts the instance.
+// restart makes the changes that need a restart and restarts the instance.
 func (o *operation) restart(ctx context.Context, s Step) error {
 	if len(s.Changes) > 0 {
 		if err := o.updateBeforeRestart(ctx, s); err != nil {
@@ -25,9 +25,10 @@ func (o *operation) restart(ctx context.Context, s Step) error {
 	return o.ready(ctx)
 }
 
-// updateBeforeRestart makes changes of which nothing tells, once they are
-// made, that the instance runs without them: the restart is asked for first,
-// durably, so that one which is cut short is made up for.
+// updateBeforeRestart makes changes that no longer show as a difference once
+// made, although the instance runs without them until its restart. It first
+// records durably that a restart is owed, so that a later pass restarts the
+// instance if this operation is cut short.
 func (o *operation) updateBeforeRestart(ctx context.Context, s Step) error {
 	if err := o.enter(ctx); err != nil {
 		return err
@@ -37,7 +38,7 @@ func (o *operation) updateBeforeRestart(ctx context.Context, s Step) error {
 	err := o.save(ctx)
 	if err == nil {
 		if err = o.update(ctx, s); fault.Is(err, fault.Transient) {
-			return err // they may have been made all the same
+			return err // the changes may have been made despite the error
 		}
 	}
 	if err != nil {
@@ -46,8 +47,8 @@ func (o *operation) updateBeforeRestart(ctx context.Context, s Step) error {
 	return err
 }
 
-// resume lets an instance that stands still go on: that is no start, and what
-// is owed a restart still is.
+// resume lets a frozen instance run on. It is not a start, so an owed restart
+// stays owed.
 func (o *operation) resume(ctx context.Context) error {
 	if err := o.enter(ctx); err != nil {
 		return err

@@ -12,20 +12,21 @@ import (
 	"hostler/internal/fault"
 )
 
-// RetryPolicy says how failed operations are retried.
+// RetryPolicy holds the delays for failed operations.
 type RetryPolicy struct {
-	// Retries after the first attempt, Delay before each of them.
+	// Retries is the number of attempts after the first; Delay precedes each of
+	// them.
 	Retries int
 	Delay   time.Duration
-	// Interval between attempts once the retries are used up.
+	// Interval lies between attempts once the retries are used up.
 	Interval time.Duration
 }
 
-// Fail writes a failed operation of the machine with that uid down. Transient
-// errors are retried after Delay until Retries are used up and after Interval
-// from then on; conflicts, which another process may end at any time, after
-// Delay doubling to Interval. All others wait for the operator, a changed
-// declaration or an event that bears on them.
+// Fail records a failed operation in the machine's status. Transient errors are
+// retried after Delay until Retries are used up, and after Interval from then
+// on. Conflicts, which another process may end at any time, are retried after
+// Delay, doubling to Interval. All other errors wait for the operator, a
+// changed declaration or an event about the machine.
 func Fail(s *spec.MachineStatus, uid string, err error, p RetryPolicy, now time.Time) {
 	kind := fault.KindOf(err)
 	s.Attempts.Count++
@@ -54,7 +55,7 @@ func Fail(s *spec.MachineStatus, uid string, err error, p RetryPolicy, now time.
 	assessFailed(s)
 }
 
-// shown is a delay as a message tells it.
+// shown rounds a delay for a message.
 func shown(delay time.Duration) time.Duration {
 	if delay < time.Second {
 		return delay.Round(time.Millisecond)
@@ -62,13 +63,13 @@ func shown(delay time.Duration) time.Duration {
 	return delay.Round(time.Second)
 }
 
-// maxJitter is the part by which a delay may grow: machines that fail together,
-// e.g. because the hypervisor was restarted, are not tried in one moment.
+// maxJitter is the largest part by which a delay grows. It spreads the retries
+// of machines that failed together, e.g. because the hypervisor restarted.
 const maxJitter = 0.25
 
-// jittered returns a delay before the attempt of that number, longer by a part
-// that differs from machine to machine. The part follows from its arguments
-// alone, so that a plan which depends on it stays pure.
+// jittered returns the delay before the given attempt, lengthened by a part
+// that differs between machines. The part depends on the arguments alone, so
+// that Plan stays pure.
 func jittered(delay time.Duration, uid string, attempt int) time.Duration {
 	return reconcile.Backoff{Base: delay, Max: delay, Jitter: maxJitter}.Next(1, func() float64 {
 		sum := sha256.Sum256(fmt.Appendf(nil, "%d/%s", attempt, uid))
@@ -76,15 +77,15 @@ func jittered(delay time.Duration, uid string, attempt int) time.Duration {
 	})
 }
 
-// longestDelay is the longest before a retry.
+// longestDelay returns the longest possible delay before a retry.
 func (c Config) longestDelay() time.Duration {
 	longest := max(c.RetryDelay, c.TransientRetryInterval)
 	return longest + time.Duration(float64(longest)*maxJitter)
 }
 
-// deathPause is the wait before a machine that died soon after its nth start
-// in a row is started again: none for the first two, then 1 s doubling to
-// 5 min.
+// deathPause returns the delay before the start of a machine that died soon
+// after its last starts: none for the first two deaths, then 1 s doubling to 5
+// min.
 func (d Desired) deathPause() time.Duration {
 	if d.Status.Deaths < 2 {
 		return 0

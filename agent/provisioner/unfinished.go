@@ -2,10 +2,10 @@ package provisioner
 
 import "hostler/containerbroker"
 
-// unfinished plans for an instance that an earlier attempt began and whose
-// create was never seen to end: while it goes on, nothing; where it was cut
-// short, the instance is made again. It has never run, so that nothing is
-// lost with it.
+// unfinished plans for an instance whose create by an earlier attempt has no
+// recorded end. While the create goes on, it plans nothing. If the create was
+// cut short, it plans a recreate; nothing is lost, since the instance has never
+// run.
 func (w *world) unfinished(d Desired, inst *containerbroker.Instance) (steps []Step, unfinished bool) {
 	if d.Status.Instance != nil {
 		return nil, false
@@ -26,9 +26,10 @@ func (w *world) unfinished(d Desired, inst *containerbroker.Instance) (steps []S
 	return nil, false
 }
 
-// known is the instance as it is taken: one whose create was seen to end is
-// whole, whatever it looks like to the hypervisor, and so is one that was
-// adopted, whose data the agent did not make and cannot make again.
+// known returns the instance with a corrected status. An instance whose create
+// is recorded as finished counts as whole, even if the hypervisor reports it as
+// half made. An adopted instance does too: the agent did not make its data and
+// cannot make it again.
 func known(d Desired, inst *containerbroker.Instance) *containerbroker.Instance {
 	if inst == nil || inst.Status != containerbroker.StatusHalfMade || d.Status.Instance == nil && !d.Record.Adopted {
 		return inst

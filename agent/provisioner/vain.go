@@ -8,9 +8,8 @@ import (
 	"hostler/containerbroker"
 )
 
-// inVain tells a person of changes for which the instance was restarted
-// already and which are still to be made: another restart would be in vain
-// too, and so on for ever.
+// inVain returns a held step if a restart for these changes did not make them.
+// Without it, the instance would restart for ever.
 func inVain(d Desired, inst *containerbroker.Instance, restart []containerbroker.Change) (Step, bool) {
 	made := d.Status.RestartedFor
 	if made == nil || made.Generation != d.Generation || d.Record.RestartRequest > d.Status.RestartsDone ||
@@ -24,7 +23,7 @@ func inVain(d Desired, inst *containerbroker.Instance, restart []containerbroker
 	}, true
 }
 
-// restartedFor remembers that the machine's instance was restarted for changes.
+// restartedFor returns the note that the instance was restarted for changes.
 func restartedFor(d Desired, changes []containerbroker.Change) *spec.RestartedFor {
 	if len(changes) == 0 {
 		return d.Status.RestartedFor
@@ -36,8 +35,8 @@ func restartedFor(d Desired, changes []containerbroker.Change) *spec.RestartedFo
 	return made
 }
 
-// stillToBeMade is what is left of that once the instance is seen: nothing
-// when it has the changes, so that what is changed by hand later is put right.
+// stillToBeMade returns the note while any of its changes is still missing,
+// else nil. A later change by hand then leads to a restart again.
 func stillToBeMade(d Desired, inst *containerbroker.Instance, made *spec.RestartedFor, diff func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change) *spec.RestartedFor {
 	if made == nil || inst == nil || len(d.Waiting) > 0 {
 		return made
@@ -49,7 +48,7 @@ func stillToBeMade(d Desired, inst *containerbroker.Instance, made *spec.Restart
 	return made
 }
 
-// anyOf says that one of the changes is among those for which it was restarted.
+// anyOf says whether the note contains one of the changes.
 func anyOf(made *spec.RestartedFor, changes []containerbroker.Change) bool {
 	return slices.ContainsFunc(changes, func(c containerbroker.Change) bool { return slices.Contains(made.Fields, c.Field) })
 }

@@ -16,32 +16,33 @@ import (
 	"hostler/containerbroker"
 )
 
-// Images makes an image usable for the worker's container type and returns
-// the hypervisor's id of it.
+// Images makes an image available to the worker's hypervisor and returns its id
+// there.
 type Images interface {
 	EnsureImage(ctx context.Context, ref string, progress containerbroker.Progress) (string, error)
 }
 
-// Metrics counts what the worker does.
+// Metrics counts the worker's passes and operations.
 type Metrics interface {
 	Pass(took time.Duration, err error)
 	Operation(action string, took time.Duration, err error)
 }
 
-// Options are what a worker stands on.
+// Options are the dependencies and settings of a worker.
 type Options struct {
 	Type   spec.ContainerType
 	Store  state.Backend
 	Broker containerbroker.Broker
 	Differ containerbroker.Differ
 	Images Images
-	// Defaults are the configuration until the host object is read.
+	// Defaults is the configuration until the host object is read.
 	Defaults Config
 	Metrics  Metrics
 	Now      func() time.Time
 	NewToken func() string
 	Logger   *slog.Logger
-	// Resync is the longest time between two looks at everything; 0: 2 min.
+	// Resync is the longest time between two passes that read everything in
+	// detail; 0: 2 min.
 	Resync time.Duration
 }
 
@@ -50,26 +51,26 @@ type Worker struct {
 	Options
 	waker   *reconcile.Waker
 	limiter *reconcile.Limiter
-	waiting *reconcile.Limiter // waits for readiness hold no operation's place
+	waiting *reconcile.Limiter // bounds the waits for readiness, which hold no slot
 	ops     sync.WaitGroup
 
 	mu   sync.Mutex
 	busy map[string]bool
-	// queued counts the operations that have had no place yet; more says that
-	// others were not begun for their number.
+	// queued counts the operations that wait for their first slot. more says that
+	// further operations wait because the queue is full.
 	queued int
 	more   bool
 	nudged map[string]bool
 	ended  map[string]time.Time // when the last operation on a machine ended
 	paused map[string]pause
-	waits  map[string]patience // waits under way that a changed record ends
+	waits  map[string]patience // running waits that end when the declaration changes
 	config Config
-	// blind says that the last listing failed, resynced when everything was
-	// last read in detail.
+	// blind says that the last listing failed. resynced is the time of the last
+	// detailed pass.
 	blind    bool
 	resynced time.Time
-	// begun is when the worker began, addressDelay how soon it looks again for
-	// addresses that running machines have not got yet; 0: all have theirs.
+	// begun is when the worker began. addressDelay is the time between looks for
+	// missing addresses of running machines; 0: none is missing.
 	begun        time.Time
 	addressDelay time.Duration
 }
@@ -93,14 +94,13 @@ func New(o Options) *Worker {
 	}
 }
 
-// waitersPerOperation bounds how many instances are waited for at once, as a
-// multiple of the operations: waiting costs next to nothing here, but each
-// waits through a request to the hypervisor.
+// waitersPerOperation bounds the simultaneous waits for readiness, as a
+// multiple of the concurrent operations. A wait costs little here but keeps a
+// request to the hypervisor open.
 const waitersPerOperation = 8
 
-// Run works until ctx ends. It returns an error when its source of desired
-// state is lost: its supervisor starts it again, and nothing is concluded from
-// what cannot be read.
+// Run works until ctx ends. It returns an error when the watch on the store is
+// lost; the supervisor then starts it again.
 func (w *Worker) Run(parent context.Context) error {
 	ctx, cancel := context.WithCancel(parent)
 	w.begun = w.Now()
@@ -132,7 +132,7 @@ func (w *Worker) Run(parent context.Context) error {
 	return reconcile.Ended(parent, errors.New("cannot go on: the watch on the declared machines ended"))
 }
 
-// pass looks at everything once and starts what is to be done.
+// pass reads the state of all machines once and starts the due steps.
 func (w *Worker) pass(ctx context.Context) (time.Time, error) {
 	began := w.Now()
 	next, err := w.lookAndAct(ctx, began)
@@ -143,8 +143,8 @@ func (w *Worker) pass(ctx context.Context) (time.Time, error) {
 }
 
 func (w *Worker) lookAndAct(ctx context.Context, now time.Time) (time.Time, error) {
-	// Busy is read before the world: an operation that ends in between has
-	// written its result, and its machine is looked at in the next pass.
+	// Read busy before the world. An operation that ends in between has written
+	// its result, and the next pass looks at its machine.
 	busy, nudged := w.snapshot()
 	detail := now.Sub(w.resynced) >= w.Resync || w.addressDelay > 0 && now.Sub(w.resynced) >= w.addressDelay
 	desired, observed, err := w.observe(ctx, detail)
@@ -167,20 +167,20 @@ func (w *Worker) lookAndAct(ctx context.Context, now time.Time) (time.Time, erro
 	w.tellBooted(ctx, desired)
 	next := w.act(ctx, desired, steps, nudged, now)
 	if w.addressDelay = addressDelay(desired, w.begun, now, w.Resync); w.addressDelay > 0 {
-		// No event tells of an address.
+		// A new address causes no event.
 		soon := now.Add(w.addressDelay)
 		next = earlier(next, &soon, now)
 	}
 	if goesOn(desired, observed, busy) {
-		// The end of what another process began need not give an event.
+		// The end of another process's operation may cause no event.
 		soon := now.Add(busyDelay)
 		next = earlier(next, &soon, now)
 	}
 	return next, nil
 }
 
-// busyDelay is how soon an instance is looked at again on which the hypervisor
-// carries out what this process has not begun.
+// busyDelay is the delay until the next look at an instance on which the
+// hypervisor carries out an operation that this process did not begin.
 const busyDelay = time.Second
 
 func goesOn(desired []Desired, observed Observed, busy map[string]bool) bool {
@@ -193,7 +193,7 @@ func goesOn(desired []Desired, observed Observed, busy map[string]bool) bool {
 	})
 }
 
-// snapshot returns the busy machines and takes the nudges.
+// snapshot returns the busy machines and takes over the nudges.
 func (w *Worker) snapshot() (busy, nudged map[string]bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -201,7 +201,7 @@ func (w *Worker) snapshot() (busy, nudged map[string]bool) {
 	nudged, w.nudged = w.nudged, map[string]bool{}
 	for name := range busy {
 		if nudged[nudgeWant] || nudged[nudgeWant+name] {
-			w.nudged[nudgeWant+name] = true // should the operation fail
+			w.nudged[nudgeWant+name] = true // kept in case the running operation fails
 		}
 	}
 	return busy, nudged
