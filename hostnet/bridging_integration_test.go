@@ -18,11 +18,12 @@ import (
 	"hostler/hostnet/nettest"
 )
 
-// A NIC goes under a bridge and comes back while probes of IPv4 and IPv6 and
-// an open connection run through it. Afterwards the NIC has what it had.
+// A NIC goes under a bridge and comes back while IPv4 and IPv6 probes and an
+// open connection run through it. Afterwards the NIC has its original settings.
 func TestBridgingALiveNIC(t *testing.T) {
 	t.Run("static", func(t *testing.T) { bridgingALiveNIC(t, nil) })
-	// As a DHCP client and a router's advertisements leave it.
+	// Leased addresses and routes, as from a DHCP client and router
+	// advertisements.
 	t.Run("leased", func(t *testing.T) {
 		bridgingALiveNIC(t, func(n *nettest.Namespace) {
 			n.IP("addr change 192.0.2.10/24 dev eth0 valid_lft 3600 preferred_lft 1800")
@@ -37,7 +38,7 @@ func TestBridgingALiveNIC(t *testing.T) {
 }
 
 func bridgingALiveNIC(t *testing.T, change func(n *nettest.Namespace)) {
-	// Forty gaps hold no 99th percentile, only a longest one.
+	// Forty gaps have no meaningful 99th percentile, so check the longest gap.
 	conversions, percent := 10, 95
 	if long {
 		conversions, percent = 100, 99
@@ -122,8 +123,8 @@ func checkBridged(t *testing.T, n *nettest.Namespace, leased bool) {
 
 var lifetimes = regexp.MustCompile(` (valid|preferred)_lft \S+| expires \S+| dynamic`)
 
-// sorted makes two states equal that differ in order or in a device's number
-// of events only.
+// sorted normalises a state, so that states compare equal that differ only in
+// order or in a device's event counter.
 func sorted(state string) string {
 	lines := strings.Split(lifetimes.ReplaceAllString(state, ""), "\n")
 	for i, line := range lines {

@@ -21,8 +21,8 @@ var points = []failpoint.Point{
 	failpoint.NetRouteAdded, failpoint.NetAddressDeleted, failpoint.NetReleased,
 }
 
-// A process dies at each point on the way to the bridge and back; the next
-// one comes to the same end, and the peer stays reachable in between.
+// A process dies at each point on the way to the bridge and back. The next
+// process reaches the same result, and the peer stays reachable throughout.
 func TestKilledAtEachPoint(t *testing.T) {
 	if namespace := os.Getenv("HOSTNET_CHILD"); namespace != "" {
 		child(t, namespace, os.Getenv("HOSTNET_BACK") != "")
@@ -84,8 +84,8 @@ func killedAt(t *testing.T, plan string) {
 	}
 }
 
-// child bridges the NIC, or gives it back, as a process of its own. What the
-// NIC had is still to be read off it, or off the bridge.
+// child bridges the NIC, or gives it back, in a separate process. It reads the
+// original settings from the NIC or from the bridge.
 func child(t *testing.T, namespace string, back bool) {
 	h, err := hostnet.Open(hostnet.Options{NetNS: namespace})
 	must(t, err)

@@ -28,7 +28,7 @@ func open(t testing.TB, n *nettest.Namespace) *hostnet.Host {
 	return h
 }
 
-// settle plans and applies, and demands that the second plan is empty.
+// settle plans and applies, and checks that the second plan is empty.
 func settle(t testing.TB, h *hostnet.Host, w hostnet.Wanted) []hostnet.Step {
 	t.Helper()
 	o := observe(t, h)
@@ -56,7 +56,7 @@ func observe(t testing.TB, h *hostnet.Host) hostnet.Observed {
 	return o
 }
 
-// state is what a namespace looks like to an independent reader.
+// state returns a namespace's state as an independent tool prints it.
 func state(n *nettest.Namespace) string {
 	return n.IP("-d -o link show") + n.IP("-o addr show") + n.IP("-4 route show table all") + n.IP("-6 route show table all")
 }
@@ -77,8 +77,8 @@ func lan() hostnet.Bridge {
 	}}
 }
 
-// N12: a guest's port comes back under its bridge, whose MTU stays, and another
-// device of the name of one is not touched.
+// N12: a guest's port is put back under its bridge, whose MTU stays. Another
+// device with a port's name is not touched.
 func TestGuestsAreKeptOnTheirBridge(t *testing.T) {
 	n, guest := nettest.New(t), nettest.New(t)
 	n.Pair("veth1", guest, "eth0")
@@ -98,7 +98,8 @@ func TestGuestsAreKeptOnTheirBridge(t *testing.T) {
 	if shown := n.IP("link show br-lan"); !strings.Contains(shown, "mtu 2000") {
 		t.Error(shown)
 	}
-	// Gone between the look and the step it is no trouble; another device is.
+	// A port that disappeared before the step is ignored; another kind of device
+	// is an error.
 	step := hostnet.Step{Op: hostnet.Rejoin, UID: "u1", Link: "gone", Bridge: "br-lan"}
 	if err := h.Apply(t.Context(), step); err != nil {
 		t.Error(err)
@@ -111,7 +112,7 @@ func TestGuestsAreKeptOnTheirBridge(t *testing.T) {
 
 func TestBridgeIsMadeKeptAndRemoved(t *testing.T) {
 	n := nettest.New(t)
-	// Foreign state that must stay as it is.
+	// Foreign state that must not change.
 	n.IP("link add docker0 type bridge")
 	n.IP("addr add 172.17.0.1/16 dev docker0")
 	n.IP("link set docker0 up")
@@ -143,7 +144,7 @@ func TestBridgeIsMadeKeptAndRemoved(t *testing.T) {
 			t.Errorf("%s: nothing was planned", drift)
 		}
 	}
-	// The first address of a network goes, the second stays.
+	// The first address of a network is removed, the second stays.
 	w.Bridges[0].Addresses = append(w.Bridges[0].Addresses, netip.MustParsePrefix("10.20.0.2/24"))
 	settle(t, h, w)
 	w.Bridges[0].Addresses = w.Bridges[0].Addresses[1:]
@@ -178,7 +179,7 @@ func TestForeignBridgeOfTheNameIsLeft(t *testing.T) {
 	}
 }
 
-// Every step twice is as good as once.
+// Applying every step twice has the same result as once.
 func TestApplyTwice(t *testing.T) {
 	n, peer := nettest.New(t), nettest.New(t)
 	uplink(n, peer)
@@ -206,7 +207,8 @@ func TestApplyTwice(t *testing.T) {
 	}
 }
 
-// N13, N15: bonds, pairs and devices without addresses are seen as they are.
+// N13, N15: bonds, veth pairs and devices without addresses are observed
+// correctly.
 func TestObserve(t *testing.T) {
 	n, peer := nettest.New(t), nettest.New(t)
 	uplink(n, peer)
@@ -247,7 +249,7 @@ func TestWatchWakes(t *testing.T) {
 	}{
 		{links, func() { n.IP("link add br0 type bridge") }},
 		{links, func() { n.IP("addr add 10.0.0.1/24 dev br0") }},
-		// Nothing but its own group tells of what sysctl(8) writes.
+		// Only the netconf group reports changes by sysctl(8).
 		{links, func() { n.Sysctl("net/ipv4/conf/br0/rp_filter=2") }},
 		{links, func() { n.Sysctl("net/ipv6/conf/br0/forwarding=1") }},
 		{links, func() { n.IP("link del br0") }},
@@ -279,7 +281,7 @@ func drain(wakes <-chan hostnet.Wake) {
 	}
 }
 
-// F20: while another process makes and removes 120 links in a loop, nothing
+// F20: while another process creates and removes 120 links in a loop, nothing
 // is concluded from a partial list, and nothing leaks.
 func TestChurn(t *testing.T) {
 	n := nettest.New(t)
@@ -336,8 +338,8 @@ func openFiles(t testing.TB) int {
 	return len(entries)
 }
 
-// uplink joins a host to a peer that stands for its gateway, with all that a
-// NIC can have.
+// uplink joins a host to a peer that serves as its gateway, with every kind of
+// setting that a NIC can have.
 func uplink(n, peer *nettest.Namespace) {
 	for _, side := range []*nettest.Namespace{n, peer} {
 		side.Sysctl("net/ipv6/conf/default/accept_dad=0") // else addresses are usable after a second only
@@ -357,7 +359,7 @@ func uplink(n, peer *nettest.Namespace) {
 	n.IP("neigh add 192.0.2.99 lladdr 02:00:00:00:00:99 dev eth0 nud permanent")
 	peer.IP("addr add 192.0.2.1/24 dev gw0")
 	peer.IP("-6 addr add 2001:db8::1/64 dev gw0 nodad")
-	// The kernel takes its time until it receives packets to a new address.
+	// The kernel accepts packets to a new address only some time later.
 	for deadline := time.Now().Add(10 * time.Second); strings.Count(n.IP("-6 route show table local"), "local") < 3 && time.Now().Before(deadline); {
 		time.Sleep(5 * time.Millisecond)
 	}

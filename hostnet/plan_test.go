@@ -23,7 +23,7 @@ func words(steps []Step) string {
 	return strings.Join(lines, "\n")
 }
 
-// host is a host with one NIC that has everything.
+// host returns a host with a NIC that has every kind of setting.
 func host() Observed {
 	return Observed{
 		Links: []Link{
@@ -124,7 +124,8 @@ remove bridge br-up`
 	}
 }
 
-// An unrecorded NIC of hardware gets what the bridge bears beyond its own.
+// A hardware NIC without a record gets the undeclared addresses and routes of
+// the bridge.
 func TestGiveBackWithoutRecord(t *testing.T) {
 	o := host()
 	w := Wanted{Namespace: "hostler", Bridges: []Bridge{{Name: "br-up", UID: "u2", Ports: []string{"eth0"}, Addresses: []netip.Prefix{prefix("10.0.0.1/24")}}}}
@@ -197,8 +198,8 @@ func TestConflicts(t *testing.T) {
 	}
 }
 
-// A bridge without its stamp but with the group of its making is taken over;
-// one that nobody wants is removed and says whom it cuts off.
+// A bridge without its stamp but with the half-made group is taken over. An
+// undeclared bridge is removed, and the step names the guests that it cuts off.
 func TestHalfMadeAndUndeclared(t *testing.T) {
 	o := Observed{Links: []Link{
 		{Name: "br-a", Kind: "bridge", Group: HalfMadeGroup("hostler"), MAC: MAC("hostler:hostler:u"), Up: true, MTU: 1500},
@@ -214,9 +215,9 @@ func TestHalfMadeAndUndeclared(t *testing.T) {
 	}
 }
 
-// N12: a guest's port that is off its bridge comes back under it, with the
-// bridge made again, too. What only bears its name, what its maker has not
-// finished and what is not there is left alone.
+// N12: a guest's port off its bridge is put back, also under a recreated
+// bridge. Missing devices, devices without carrier and other kinds of devices
+// with a port's name are left alone.
 func TestGuestsRejoin(t *testing.T) {
 	w := Wanted{Namespace: "hostler", Bridges: []Bridge{{Name: "br-lan", UID: "u", MTU: 9000, Guests: []string{"veth1", "hn02", "veth3", "eth0", "veth4", "gone"}}}}
 	o := host()
@@ -265,8 +266,8 @@ func TestCarryKeepsMetrics(t *testing.T) {
 	}
 }
 
-// Whatever the host looks like: the second plan is empty, nothing foreign is
-// changed, and an address is on some link at every moment.
+// For any state of the host, the second plan is empty, nothing foreign changes,
+// and each address is on some link at every moment.
 func TestPlanProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o, w := drawHost(t), drawWanted(t)
@@ -372,8 +373,8 @@ func simulate(o Observed, steps []Step) Observed {
 	return o
 }
 
-// N1 Z13: the primary NIC is the one of the best default route, not the first
-// that is up.
+// N1 Z13: the primary NIC is the NIC of the best default route, not the first
+// NIC that is up.
 func TestPrimaryNIC(t *testing.T) {
 	o := host()
 	if got := o.PrimaryNIC(); got != "eth0" {

@@ -21,9 +21,9 @@ const (
 	probeWait  = 20 * time.Second
 )
 
-// probe asks the peer for an echo every 2 ms. The peer's kernel answers and
-// the own kernel notes when the answer came, so a busy machine, on which
-// neither program gets the processor for a while, is not taken for a gap.
+// probe sends an echo request to the peer every 2 ms. The peer's kernel answers
+// and the local kernel timestamps the answer, so a busy machine that delays
+// both programs causes no gap.
 type probe struct {
 	t    *testing.T
 	fd   int
@@ -116,7 +116,7 @@ func (p *probe) receive(six bool) {
 	}
 }
 
-// answered waits until so many more probes have been answered.
+// answered waits until that many more probes have been answered.
 func (p *probe) answered(more int) {
 	p.t.Helper()
 	deadline, start := time.Now().Add(probeWait), -1
@@ -137,8 +137,8 @@ func (p *probe) answered(more int) {
 	}
 }
 
-// stop ends the probing and returns the longest gap: the time from a probe
-// until its answer, or from a lost probe to the next that was answered.
+// stop ends the probing and returns the longest gap: the time from a probe to
+// its answer, or from a lost probe to the next answered probe.
 func (p *probe) stop() time.Duration {
 	close(p.done)
 	p.wg.Wait()

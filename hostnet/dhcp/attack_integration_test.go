@@ -28,7 +28,7 @@ const (
 	offer, ack                 = 2, 5
 )
 
-// client speaks DHCP by a NIC, in whatever name.
+// client speaks DHCP over a NIC under any MAC address and client identifier.
 type client struct {
 	t     *testing.T
 	fd    int
@@ -66,7 +66,7 @@ func newClient(t *testing.T, n *nettest.Namespace, device string) *client {
 	return c
 }
 
-// send sends a message with the MAC address and the options.
+// send sends a message with the given MAC address and options.
 func (c *client) send(kind byte, mac net.HardwareAddr, options ...byte) {
 	c.t.Helper()
 	m := make([]byte, 240, 300)
@@ -83,8 +83,8 @@ func (c *client) send(kind byte, mac net.HardwareAddr, options ...byte) {
 	}
 }
 
-// answer is the address in the answer of that kind to the last message; false
-// without one.
+// answer returns the address from the answer of that kind to the last message,
+// or false.
 func (c *client) answer(kind byte) (netip.Addr, bool) {
 	buf := make([]byte, 1500)
 	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); {
@@ -101,7 +101,7 @@ func wantedAddress(address string) []byte {
 	return append([]byte{54, 4, 10, 20, 0, 1, 50, 4}, four[:]...)
 }
 
-// lease asks for an address and takes what is offered.
+// lease requests an address and accepts the offer.
 func (c *client) lease(mac net.HardwareAddr, identity ...byte) (netip.Addr, bool) {
 	c.t.Helper()
 	c.send(discover, mac, identity...)
@@ -113,7 +113,7 @@ func (c *client) lease(mac net.HardwareAddr, identity ...byte) (netip.Addr, bool
 	return c.answer(ack)
 }
 
-// street is a network of hostler's with two declared guests.
+// street is a network of hostler with two declared guests.
 type street struct {
 	server            *dhcp.Server
 	network           dhcp.Network
@@ -172,8 +172,8 @@ func newStreet(t *testing.T, filtered bool) *street {
 	return st
 }
 
-// A guest declines its neighbour's address in the neighbour's name: without
-// filters that works, which shows the attack to be real.
+// A guest declines its neighbour's address under the neighbour's MAC address.
+// Without filters the attack succeeds, which proves that it is real.
 // Attack: network
 func TestADeclineInANeighboursNameIsNotHeard(t *testing.T) {
 	own := netip.MustParseAddr("10.20.0.11")
@@ -185,7 +185,7 @@ func TestADeclineInANeighboursNameIsNotHeard(t *testing.T) {
 		for range 4 {
 			st.attacker.send(decline, st.victimMAC, wantedAddress(own.String())...)
 		}
-		// Answers come in the order of the questions.
+		// Answers arrive in the order of the requests.
 		if _, ok := st.attacker.lease(st.ownMAC); !ok {
 			t.Fatalf("filtered %v: the guest gets no lease in its own name", filtered)
 		}
@@ -196,7 +196,8 @@ func TestADeclineInANeighboursNameIsNotHeard(t *testing.T) {
 	}
 }
 
-// However many identities a guest makes up, others get their addresses.
+// Other guests get their addresses, however many client identifiers a guest
+// invents.
 // Attack: network
 func TestAGuestCannotTakeAllLeases(t *testing.T) {
 	st := newStreet(t, true)
@@ -232,8 +233,8 @@ func TestAGuestCannotTakeAllLeases(t *testing.T) {
 	}
 }
 
-// solicit asks for addresses of IPv6 (RFC 8415) in as many names and returns how
-// many different ones are given.
+// solicit requests IPv6 addresses (RFC 8415) under that many client identifiers
+// and returns the number of distinct addresses assigned.
 func solicit(t *testing.T, n *nettest.Namespace, names byte) int {
 	t.Helper()
 	var conn *net.UDPConn
@@ -282,7 +283,7 @@ func solicit(t *testing.T, n *nettest.Namespace, names byte) int {
 	return len(given)
 }
 
-// The package gives dnsmasq an account of its own.
+// The package creates an account for dnsmasq.
 func TestServerRunsAsItsAccount(t *testing.T) {
 	s, dir, _, _ := newServer(t)
 	network := lan("02:00:00:00:00:10")

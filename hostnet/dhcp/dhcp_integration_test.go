@@ -86,7 +86,7 @@ func TestServerIsKept(t *testing.T) {
 	ensure(t, s, network, true)
 	ensure(t, s, network, false)
 	first := recorded(t, dir)
-	// Another process of the agent finds it, with and without the record.
+	// Another process of the agent finds dnsmasq, with and without the record.
 	ensure(t, dhcp.New(dir, n.Runner(), slog.New(slog.DiscardHandler)), network, false)
 	if err := os.Remove(filepath.Join(dir, "process")); err != nil {
 		t.Fatal(err)
@@ -95,7 +95,8 @@ func TestServerIsKept(t *testing.T) {
 	if recorded(t, dir) != first {
 		t.Errorf("%+v became %+v", first, recorded(t, dir))
 	}
-	// Killed: it is back. Changed: it is another.
+	// After a kill dnsmasq is restarted; a changed configuration starts a new
+	// process.
 	if err := syscall.Kill(first.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +116,7 @@ func TestServerIsKept(t *testing.T) {
 	}
 }
 
-// F21: a record whose number now is a stranger's ends nobody.
+// F21: a stale record whose pid belongs to another process ends no process.
 func TestStaleRecordSparesStrangers(t *testing.T) {
 	s, dir, _, _ := newServer(t)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -142,7 +143,8 @@ func TestStaleRecordSparesStrangers(t *testing.T) {
 	}
 }
 
-// C13: a recorded guest is offered its own address, any other one of the range.
+// C13: a recorded guest is offered its own address, any other guest an address
+// of the range.
 func TestOffers(t *testing.T) {
 	s, _, _, guest := newServer(t)
 	var mac net.HardwareAddr
@@ -169,8 +171,8 @@ func TestOffers(t *testing.T) {
 	}
 }
 
-// N12: a bridge that was deleted and made again is another device to dnsmasq,
-// whose socket for DHCP is bound to the old one: the one started anew serves.
+// N12: a recreated bridge is another device to dnsmasq, whose DHCP socket is
+// bound to the old device. The restarted dnsmasq serves the new bridge.
 func TestBridgeMadeAgainIsServed(t *testing.T) {
 	s, dir, n, guest := newServer(t)
 	var mac net.HardwareAddr
@@ -218,7 +220,8 @@ func TestBridgeMadeAgainIsServed(t *testing.T) {
 	}
 }
 
-// A host's own DNS often answers with private addresses: guests are told them.
+// A host's own DNS server often answers with private addresses; guests receive
+// them.
 func TestPrivateAnswersPass(t *testing.T) {
 	s, _, host, guest := newServer(t)
 	host.IP("link set lo up")
@@ -255,7 +258,7 @@ func TestPrivateAnswersPass(t *testing.T) {
 	}
 }
 
-// answerAll answers every question for an IPv4 address until the socket is
+// answerAll answers every query with an IPv4 address until the socket is
 // closed.
 func answerAll(conn net.PacketConn, address [4]byte) {
 	buf := make([]byte, 1500)
@@ -282,8 +285,8 @@ func answerAll(conn net.PacketConn, address [4]byte) {
 	}
 }
 
-// offered asks by DHCP (RFC 2131) for an offer to a MAC address; the answer is
-// broadcast.
+// offered requests a DHCP offer (RFC 2131) for a MAC address, with a broadcast
+// answer, and returns the offered address.
 func offered(t *testing.T, n *nettest.Namespace, index int, mac net.HardwareAddr) netip.Addr {
 	t.Helper()
 	var fd int

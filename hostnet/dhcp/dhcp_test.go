@@ -87,7 +87,7 @@ func TestBadConfig(t *testing.T) {
 	}
 }
 
-// What a guest calls itself is shown, never believed.
+// The name that a guest claims is displayed but never trusted.
 func TestParseLeases(t *testing.T) {
 	got := ParseLeases([]byte("1700000000 02:00:00:00:00:AA 10.20.0.100 web *\n" +
 		"0 02:00:00:00:00:bb 10.20.0.101 * 01:02\n" +

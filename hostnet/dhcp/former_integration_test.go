@@ -18,9 +18,9 @@ import (
 	"hostler/internal/run"
 )
 
-// The dnsmasq of an earlier agent on the bridge, which knew the network under
-// another uid or had another state directory, makes way; another's is left and
-// named.
+// A dnsmasq that an earlier agent left on the bridge, under another network uid
+// or state directory, is ended. A foreign dnsmasq stays and is named in the
+// error.
 func TestFormerServerMakesWay(t *testing.T) {
 	former, dir, n, _ := newServer(t)
 	network := lan("02:00:00:00:00:10")
@@ -41,7 +41,7 @@ func TestFormerServerMakesWay(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// The package was purged and installed: the files are gone.
+	// The package was purged and reinstalled: the files are gone.
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestFormerServerMakesWay(t *testing.T) {
 		t.Errorf("the former one runs %v, the second %v", former.Running(), second.Running())
 	}
 
-	// Another state directory.
+	// An agent with another state directory.
 	third := next(filepath.Join(t.TempDir(), "dhcp", "uid"))
 	if err := start(third); err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ func TestFormerServerMakesWay(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// A stranger's, started in the same way.
+	// A foreign dnsmasq, started with the same command line.
 	strangers := t.TempDir()
 	conf := filepath.Join(strangers, "dnsmasq.conf")
 	if err := os.WriteFile(conf, fmt.Appendf(nil, "listen-address=10.20.0.1\nbind-interfaces\npid-file=%s/pid\n", strangers), 0o644); err != nil {

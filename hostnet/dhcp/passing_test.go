@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// An address of the records goes to its new holder, whoever had it; what was
-// lent for a time stays lent, and so does the server's own identity.
+// A recorded address goes to its new owner in spite of an old lease. Leases
+// from ranges stay, and so does the server's own DUID.
 func TestLeasesOfTheRecordsAreForgotten(t *testing.T) {
 	n := lan()
 	n.Ranges = []Range{{addr("10.20.0.190"), addr("10.20.0.220")}, {addr("fd00::1:0"), addr("fd00::1:ff")}}

@@ -15,8 +15,8 @@ import (
 	"hostler/internal/run"
 )
 
-// A process dies between the transaction and its answer: the rules are there,
-// and the next one finds nothing to write.
+// A process dies after the transaction but before its result. The rules exist,
+// and the next process writes nothing.
 func TestKilledAfterTheTransaction(t *testing.T) {
 	if os.Getenv("FIREWALL_CHILD") != "" {
 		f, err := firewall.New("hostler", run.Host{}, slog.New(slog.DiscardHandler))

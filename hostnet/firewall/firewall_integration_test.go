@@ -61,8 +61,7 @@ func rules() firewall.Rules {
 	}
 }
 
-// N3 N6 Z12: rules are written where they are missing, once, and go without a
-// trace.
+// N3 N6 Z12: missing rules are written, once, and are removed without a trace.
 func TestTableIsKept(t *testing.T) {
 	n := nettest.New(t)
 	nft(n, "add table ip filter; add chain ip filter FORWARD { type filter hook forward priority 0; policy drop; }; add rule ip filter FORWARD counter")
@@ -76,12 +75,13 @@ func TestTableIsKept(t *testing.T) {
 	if again := nft(n, "-a", "list", "table", "inet", "hostler"); again != generation {
 		t.Error("the second time wrote something")
 	}
-	// Who has lost the record finds in the table how it was made.
+	// An agent that lost the record recovers the network's settings from the
+	// table.
 	known, err := f.Recall(t.Context(), []firewall.Network{{Owner: "u1", Bridge: "br-lan", Subnets: r.Networks[0].Subnets}, {Owner: "u2", Bridge: "br-b"}})
 	if err != nil || !reflect.DeepEqual(known, r.Networks) {
 		t.Errorf("known are %+v, %v", known, err)
 	}
-	// Drift of every kind, each put right by one more pass.
+	// Drift of every kind; a single pass repairs each.
 	for _, drift := range []string{
 		"flush ruleset; add table ip filter; add chain ip filter FORWARD { type filter hook forward priority 0; policy drop; }; add rule ip filter FORWARD counter",
 		"flush table inet hostler",
@@ -94,7 +94,7 @@ func TestTableIsKept(t *testing.T) {
 		apply(t, f, r, true)
 		apply(t, f, r, false)
 	}
-	// A rule changed in place, its comment kept.
+	// A rule changed in place, with its comment unchanged.
 	listed := nft(n, "-a", "list", "chain", "inet", "hostler", "publish")
 	for line := range strings.Lines(listed) {
 		if rule, handle, ok := strings.Cut(strings.TrimSpace(line), " # handle "); ok && strings.Contains(rule, "8080") {
@@ -102,7 +102,7 @@ func TestTableIsKept(t *testing.T) {
 		}
 	}
 	apply(t, f, r, true)
-	// Another namespace's table stands beside it.
+	// The table of another namespace coexists.
 	other := newFirewall(t, n, "second")
 	apply(t, other, firewall.Rules{Networks: []firewall.Network{{Owner: "x", Bridge: "br-x"}}}, true)
 	apply(t, f, r, false)
@@ -133,7 +133,7 @@ func TestForeignTableOfTheName(t *testing.T) {
 	}
 }
 
-// A flushed table is back within 5 s of the kernel's word.
+// A flushed table is restored within 5 s of the kernel's event.
 func TestFlushIsRepaired(t *testing.T) {
 	n := nettest.New(t)
 	h, err := hostnet.Open(hostnet.Options{NetNS: n.Path()})
@@ -162,7 +162,7 @@ func TestFlushIsRepaired(t *testing.T) {
 	t.Logf("repaired after %v", time.Since(start))
 }
 
-// One transaction of many rules, and what is read back of it.
+// One transaction with many rules, and their listing.
 func TestManyNetworks(t *testing.T) {
 	n := nettest.New(t)
 	var r firewall.Rules
@@ -210,7 +210,7 @@ func newSite(t *testing.T) site {
 	return s
 }
 
-// serve answers each connection with the address that it came from.
+// serve answers each connection with the client's address.
 func serve(t *testing.T, n *nettest.Namespace, address string) {
 	t.Helper()
 	var l net.Listener
@@ -231,8 +231,8 @@ func serve(t *testing.T, n *nettest.Namespace, address string) {
 	}()
 }
 
-// seen is the address that the server at the other end sees, "" where there
-// is no way.
+// seen returns the client address that the server sees, or "" if the connection
+// fails.
 func seen(n *nettest.Namespace, from, to string) string {
 	var answer string
 	_ = n.Do(func() error {
@@ -253,7 +253,8 @@ func seen(n *nettest.Namespace, from, to string) string {
 	return answer
 }
 
-// C12, D10: NAT, publishing and its ways round, and what is not let through.
+// C12, D10: NAT, published ports and attempts to bypass them, and blocked
+// traffic.
 func TestTraffic(t *testing.T) {
 	s := newSite(t)
 	serve(t, s.guest, "10.20.0.10:80")
@@ -288,13 +289,14 @@ func TestTraffic(t *testing.T) {
 		try{"nor at the host", s.outside, "", "192.0.2.10:81", ""},
 		try{"a guest does not reach the host's services", s.guest, "", "10.20.0.1:22", ""},
 	)
-	// Where bridged frames pass the firewall too, what a guest sends to itself
-	// would have to leave by the port by which it came.
+	// Where iptables also filters bridged frames, a guest's packet to itself
+	// would have to leave through the port of its arrival.
 	if _, err := os.Stat("/proc/sys/net/bridge"); err == nil {
 		s.host.Sysctl("net/bridge/bridge-nf-call-iptables=0")
 	}
 	check(try{"a guest reaches itself by the host", s.guest, "", "192.0.2.10:8080", "10.20.0.1"})
-	// A guest in another's name gets no answer, nor does one from nowhere.
+	// A guest with another guest's address gets no answer, nor does a guest with
+	// an address outside the network.
 	s.second.IP("addr add 10.20.0.10/32 dev eth0")
 	s.second.IP("addr add 198.51.100.5/32 dev eth0")
 	check(
@@ -302,24 +304,25 @@ func TestTraffic(t *testing.T) {
 		try{"a guest from nowhere", s.second, "198.51.100.5", "192.0.2.1:90", ""},
 	)
 	s.second.IP("addr del 10.20.0.10/32 dev eth0")
-	// Ingress with sources; the wrong source stays outside.
+	// Ingress limited to sources: other sources are blocked.
 	r.Ingress = []firewall.Ingress{{Owner: "m1", Bridge: "br-lan", Address: netip.MustParseAddr("10.20.0.10"), Protocol: "tcp", First: 80, Last: 85, Sources: prefixes("192.0.2.0/28")}}
 	apply(t, f, r, true)
 	check(try{"ingress lets its source in", s.outside, "", "10.20.0.10:81", "192.0.2.1"})
 	r.Ingress[0].Sources = prefixes("192.0.2.128/25")
 	apply(t, f, r, true)
 	check(try{"ingress lets no other in", s.outside, "", "10.20.0.10:81", ""})
-	// Published for some only.
+	// A port published for some sources only.
 	r.Publish[0].Sources = prefixes("198.51.100.0/24")
 	apply(t, f, r, true)
 	check(try{"published for others", s.outside, "", "192.0.2.10:8080", ""})
-	// Without forwarding a guest stays inside; the port stays published.
+	// Without forwarding, guests cannot leave the host; the port stays
+	// published.
 	r = rules()
 	r.Networks[0].Forward = false
 	apply(t, f, r, true)
 	check(try{"no forwarding", s.guest, "", "192.0.2.1:90", ""},
 		try{"published without forwarding", s.outside, "", "192.0.2.10:8080", "192.0.2.1"})
-	// Routed, not hidden, and the host open to guests.
+	// Routed without NAT, and with the host open to guests.
 	r = rules()
 	r.Networks[0].NAT, r.Networks[0].HostAccess = false, true
 	apply(t, f, r, true)
@@ -328,7 +331,8 @@ func TestTraffic(t *testing.T) {
 		try{"the open host", s.guest, "", "10.20.0.1:22", "10.20.0.10"})
 }
 
-// With route_localnet a guest's datagram could reach the host's own loopback.
+// With route_localnet, a guest's datagram could reach the host's loopback
+// address.
 func TestLoopbackIsClosedToGuests(t *testing.T) {
 	s := newSite(t)
 	s.guest.Sysctl("net/ipv4/conf/eth0/route_localnet=1")
@@ -366,7 +370,8 @@ func TestLoopbackIsClosedToGuests(t *testing.T) {
 	}
 }
 
-// A foreign drop is named and not touched, and the mend that is named helps.
+// A foreign drop is reported and left unchanged, and the reported command mends
+// it.
 func TestForeignDrop(t *testing.T) {
 	s := newSite(t)
 	serve(t, s.outside, "192.0.2.1:90")

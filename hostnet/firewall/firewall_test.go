@@ -22,7 +22,7 @@ func lan() Network {
 	return Network{Owner: "u1", Bridge: "br-lan", Subnets: prefixes("10.20.0.1/24", "fd00:20::1/64"), Forward: true, NAT: true, Services: true}
 }
 
-// N4: what is not whole is refused before anything is written.
+// N4: incomplete rules are refused before anything is written.
 func TestCheck(t *testing.T) {
 	guest := netip.MustParseAddr("10.20.0.10")
 	for message, r := range map[string]Rules{
@@ -47,8 +47,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// What is declared in another order gives the same script, so nothing is
-// written for it.
+// A declaration in another order renders the same script, so nothing is
+// rewritten.
 func TestOrderDoesNotMatter(t *testing.T) {
 	a := netip.MustParseAddr("10.20.0.10")
 	second := Network{Owner: "u2", Bridge: "br-b", Subnets: prefixes("10.30.0.1/24")}
@@ -62,8 +62,8 @@ func TestOrderDoesNotMatter(t *testing.T) {
 	}
 }
 
-// D10: sources, ranges and icmp. Sources of one IP version let nobody of the
-// other in.
+// D10: sources, ranges and icmp. Sources of one IP version admit no address of
+// the other.
 func TestSourcesAndRanges(t *testing.T) {
 	four, six := netip.MustParseAddr("10.20.0.10"), netip.MustParseAddr("fd00:20::10")
 	r := Rules{Networks: []Network{lan()}, Ingress: []Ingress{
@@ -167,8 +167,8 @@ func FuzzJudge(f *testing.F) {
 	})
 }
 
-// A hundred guests take as many rules as two, in whatever order they are
-// declared: no frame and no listing meets a rule per guest.
+// A hundred guests need as many rules as two, declared in any order: frames and
+// listings do not pass one rule per guest.
 func TestGuestsAreElementsOfSets(t *testing.T) {
 	many := func(n int) Rules {
 		r := Rules{Networks: []Network{lan()}}

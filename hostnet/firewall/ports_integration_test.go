@@ -25,7 +25,7 @@ const (
 	own6             = "fd000020000000000000000000000010"
 	other6           = "fd000020000000000000000000000011"
 	link6            = "fe800000000000000000000000000010"
-	// Link-local addresses made of MAC addresses, and one that is not.
+	// Link-local addresses derived from MAC addresses, and a random address.
 	ownLocal    = "fe80000000000000000000fffe000010"
 	otherLocal  = "fe80000000000000000000fffe000011"
 	randomLocal = "fe800000000000001234567812345678"
@@ -39,9 +39,9 @@ func arp(mac, ip string) string {
 	return "0001" + "0800" + "06" + "04" + "0002" + mac + ip + ownMAC + other4
 }
 
-// ip4 is a datagram of UDP from one port to another, ip6 a packet with the
-// given payload; the mark that each frame gets is eight bytes more. Bridges look
-// at the lengths and at the checksum of IPv4.
+// ip4 is a UDP datagram from one port to another, ip6 a packet with the given
+// payload. Each frame's mark adds eight bytes. Bridges check the lengths and
+// the IPv4 checksum.
 func ip4(source string) string { return udp4(source, 0x1000, 0x2000, "0000", "", "") }
 
 func udp4(source string, from, to int, fragment, options, payload string) string {
@@ -58,13 +58,13 @@ func udp4(source string, from, to int, fragment, options, payload string) string
 	return header(^uint16(sum&0xffff+sum>>16)) + fmt.Sprintf("%04x%04x%04x0000", from, to, length) + payload
 }
 
-// bootp is the beginning of what a client with the MAC address asks of DHCP.
+// bootp is the beginning of a DHCP request of a client with the MAC address.
 func bootp(mac string) string {
 	return "01010600" + strings.Repeat("00", 24) + mac + strings.Repeat("00", 10)
 }
 
-// before puts an extension header before a message of ICMPv6, after makes it
-// the first fragment of two.
+// before puts an extension header in front of an ICMPv6 message; after makes
+// the message the first of two fragments.
 func before(payload string) string { return "3a00010400000000" + payload }
 
 func fragmented(payload string) string { return "3a00000100000001" + payload }
@@ -75,7 +75,7 @@ func ip6(source, next, payload string) string {
 
 func advert(kind, target string) string { return kind + "00" + "0000" + "00000000" + target }
 
-// packets opens a socket for whole frames in the namespace.
+// packets opens a socket for raw frames in the namespace.
 func packets(t *testing.T, n *nettest.Namespace, device string) int {
 	t.Helper()
 	fd := -1
@@ -101,8 +101,8 @@ func packets(t *testing.T, n *nettest.Namespace, device string) int {
 	return fd
 }
 
-// A guest that fakes another's MAC or IP address is not heard by its
-// neighbours on the same bridge.
+// The neighbours on the same bridge do not receive frames of a guest that
+// spoofs another MAC or IP address.
 // Attack: network
 func TestAGuestInAnothersName(t *testing.T) {
 	s := newSite(t)
@@ -197,7 +197,7 @@ func TestAGuestInAnothersName(t *testing.T) {
 	r.Guests[0].Addresses = nil
 	apply(t, f, r, true)
 	hear("without addresses", func(i int) bool { return frames[i].free })
-	// Its neighbour is not filtered by its port, and all goes with its owner.
+	// The neighbour's port is not filtered, and all rules go with their owner.
 	r.Guests[0].Addresses = []netip.Addr{netip.MustParseAddr("10.20.0.10")}
 	apply(t, f, r, true)
 	r.Guests = nil
@@ -215,7 +215,8 @@ func TestAGuestInAnothersName(t *testing.T) {
 	}
 }
 
-// bridgesAlone keeps bridged frames from the tables for IP, as Debian does.
+// bridgesAlone keeps bridged frames out of iptables, as is the default on
+// Debian.
 func bridgesAlone(t *testing.T, n *nettest.Namespace) {
 	t.Helper()
 	if _, err := os.Stat("/proc/sys/net/bridge"); err == nil {
@@ -225,9 +226,9 @@ func bridgesAlone(t *testing.T, n *nettest.Namespace) {
 	}
 }
 
-// A guest tells its neighbour that the host's and another neighbour's addresses
-// are its own, and that it is the router: the neighbour's kernel believes none
-// of it, with the filters, and learns what is true.
+// A guest claims the host's and another neighbour's addresses, and claims to be
+// the router. With the filters, the neighbour's kernel accepts none of it and
+// still learns the true addresses.
 // Attack: network
 func TestANeighbourKeepsWhatItKnows(t *testing.T) {
 	for _, filtered := range []bool{false, true} {
@@ -295,7 +296,7 @@ func TestANeighbourKeepsWhatItKnows(t *testing.T) {
 	}
 }
 
-// learns waits until a guest knows the MAC address of a neighbour.
+// learns waits until a guest has learned the MAC address of a neighbour.
 func learns(t *testing.T, n *nettest.Namespace, address string) {
 	t.Helper()
 	if err := n.Do(func() error {
@@ -324,7 +325,7 @@ func learns(t *testing.T, n *nettest.Namespace, address string) {
 	}
 }
 
-// icmp6 is a message of ICMPv6 to all nodes with its checksum.
+// icmp6 is an ICMPv6 message to all nodes, with its checksum.
 func icmp6(source, payload string) string {
 	raw, _ := hex.DecodeString(source + allNodes + fmt.Sprintf("%08x", len(payload)/2) + "0000003a" + payload)
 	sum := uint32(0)

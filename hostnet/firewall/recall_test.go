@@ -12,7 +12,7 @@ import (
 	"hostler/internal/run"
 )
 
-// listed is an nft that has the table of the rules.
+// listed is an nft whose table holds the rules.
 type listed Rules
 
 func (r listed) Run(_ context.Context, c run.Command) (run.Result, error) {
@@ -30,8 +30,8 @@ func (r listed) Run(_ context.Context, c run.Command) (run.Result, error) {
 	return run.Result{Stdout: data}, err
 }
 
-// Of every network the table knows how it was made; of one that it was not made
-// for, or with other subnets, nothing.
+// The table reveals the settings of each of its networks. It reveals nothing
+// about other networks or other subnets.
 func TestRecall(t *testing.T) {
 	for bits := range 16 {
 		n := lan()
@@ -49,7 +49,7 @@ func TestRecall(t *testing.T) {
 		if err != nil || len(got) != 2 {
 			t.Fatalf("%+v, %v", got, err)
 		}
-		// What differs in no rule need not be the same.
+		// Settings that make no difference in the rules may differ.
 		if text := fmt.Sprint(table(Rules{Networks: got})); text != fmt.Sprint(table(Rules{Networks: []Network{n, other}})) {
 			t.Errorf("of %+v is known %+v", n, got[0])
 		}

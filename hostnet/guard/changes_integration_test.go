@@ -29,8 +29,8 @@ func TestAGoodChangeIsKept(t *testing.T) {
 	w.bridged()
 }
 
-// Z15: what answered before and does not answer afterwards is a bad change,
-// whatever it did; the host is as it was within 10 s of it.
+// Z15: a change is bad if a target answered before but not after it, however
+// the change caused that. The host is restored within 10 s.
 func TestABadChangeIsUndone(t *testing.T) {
 	gateway := netip.MustParseAddr("192.0.2.1")
 	everywhere := netip.MustParsePrefix("0.0.0.0/0")
@@ -79,7 +79,7 @@ func TestABadChangeIsUndone(t *testing.T) {
 			w := newWorld(t)
 			steps := c.steps(w)
 			if c.during != nil {
-				// Between the checkpoint and the end of the steps.
+				// Between the checkpoint and the last step.
 				go func() {
 					eventually(t, "the change", 10*time.Second, func() bool { _, armed := w.guard.Armed(); return armed })
 					c.during(w)
@@ -110,7 +110,7 @@ func TestABadChangeIsUndone(t *testing.T) {
 	}
 }
 
-// start is when the change was armed: the watchdog took its lock then.
+// start returns the time when the change was armed, from the watchdog's lock.
 func start(w *world) time.Time {
 	w.t.Helper()
 	info, err := os.Stat(filepath.Join(w.dir, "lock", "watchdog"))
@@ -160,8 +160,8 @@ func TestRevert(t *testing.T) {
 	w.restored()
 }
 
-// The watchdog dies while the change waits: it is started again; where that
-// cannot be, the change is undone.
+// If the watchdog dies while the change waits, it is restarted; if the restart
+// fails, the change is undone.
 func TestTheWatchdogDies(t *testing.T) {
 	w := newWorld(t)
 	go func() { _ = w.guard.Keep(t.Context()) }()
@@ -179,7 +179,7 @@ func TestTheWatchdogDies(t *testing.T) {
 	w.restored()
 }
 
-// Without a watchdog nothing is changed.
+// Without a watchdog there is no change.
 func TestNoWatchdogNoChange(t *testing.T) {
 	w := newWorld(t)
 	w.dead = true
@@ -187,8 +187,8 @@ func TestNoWatchdogNoChange(t *testing.T) {
 	w.restored()
 }
 
-// The agent starts anew: what was being made is undone, what waits goes on
-// waiting, and what an earlier run of the host left is forgotten.
+// After a restart of the agent, a change being made is undone, a waiting change
+// stays armed, and a change from before a reboot is forgotten.
 func TestRecover(t *testing.T) {
 	w := newWorld(t)
 	steps := w.bridging()

@@ -18,8 +18,8 @@ import (
 )
 
 // The agent dies at each point of a guarded change, on the way to the bridge
-// and back, and nobody starts it again: the watchdog puts back what was there
-// within 10 s, or the change was kept already.
+// and back, and is not restarted. The watchdog restores the previous state
+// within 10 s, unless the change was already kept.
 func TestKilledAtEachPoint(t *testing.T) {
 	there := []failpoint.Point{
 		failpoint.NetArmed, failpoint.NetBridgeUnstamped, failpoint.NetAddressAdded, failpoint.NetEnslaved,
@@ -38,7 +38,7 @@ func TestKilledAtEachPoint(t *testing.T) {
 	for _, p := range back {
 		t.Run("back "+string(p), func(t *testing.T) { killedAt(t, string(p), "back") })
 	}
-	// A bad change is being undone when the agent dies.
+	// The agent dies while undoing a bad change.
 	t.Run(string(failpoint.NetRestoring), func(t *testing.T) { killedAt(t, string(failpoint.NetRestoring), "bad") })
 }
 
@@ -71,7 +71,8 @@ func killedAt(t *testing.T, point, way string) {
 		t.Errorf("%s was not hit", point)
 	}
 	if point == string(failpoint.NetArmed) {
-		// There was no watchdog yet, and no change: the next agent ends it.
+		// Neither the watchdog nor the change had started: the next agent ends
+		// it.
 		must(t, w.guard.Recover(t.Context()))
 		w.restored()
 		return

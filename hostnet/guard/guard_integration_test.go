@@ -29,7 +29,7 @@ import (
 	"hostler/internal/run"
 )
 
-// TestMain is also the watchdog of the tests: a process of its own.
+// TestMain also serves as the tests' watchdog, in a separate process.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv("GUARD_WATCHDOG"); dir != "" {
 		h, err := hostnet.Open(hostnet.Options{NetNS: os.Getenv("GUARD_NETNS")})
@@ -52,11 +52,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// agentProcess is an agent as a process of its own, where crash points are
-// compiled in.
+// agentProcess is an agent in a separate process, for builds with crash points.
 var agentProcess = func(dir, namespace, way string) error { return errors.New("no crash points") }
 
-// world is a host with one NIC, its peer, and the guard of the host.
+// world is a host with a NIC, its peer, and the host's guard.
 type world struct {
 	t       *testing.T
 	n, peer *nettest.Namespace
@@ -65,7 +64,7 @@ type world struct {
 	guard   *guard.Guard
 	before  string
 	session *session
-	// dead keeps the watchdog from starting again.
+	// dead prevents a restart of the watchdog.
 	dead bool
 }
 
@@ -85,7 +84,7 @@ func newWorld(t *testing.T) *world {
 	w.host, err = hostnet.Open(hostnet.Options{NetNS: w.n.Path()})
 	must(t, err)
 	t.Cleanup(w.host.Close)
-	// The kernel gives the NIC its link-local address some time after it is up.
+	// The kernel adds the NIC's link-local address some time after it is up.
 	eventually(t, "the address fe80::", 5*time.Second, func() bool {
 		return strings.Contains(w.n.IP("-6 addr show dev eth0 scope link -tentative"), "fe80::")
 	})
@@ -132,7 +131,7 @@ func without(steps []hostnet.Step, op hostnet.Op) []hostnet.Step {
 	return slices.DeleteFunc(steps, func(s hostnet.Step) bool { return s.Op == op })
 }
 
-// watchdog is the process that watches, 0 when there is none.
+// watchdog returns the pid of the watchdog, or 0.
 func (w *world) watchdog() int {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
@@ -147,8 +146,8 @@ func (w *world) watchdog() int {
 	return 0
 }
 
-// killWatchdog kills the watchdog that comes after another one, and returns
-// its pid. A pid of 0 would be every process of the test's own group.
+// killWatchdog waits for a watchdog other than after, kills it and returns its
+// pid. It never signals pid 0, which means the test's own process group.
 func (w *world) killWatchdog(after int) (pid int) {
 	w.t.Helper()
 	eventually(w.t, "a watchdog", 10*time.Second, func() bool {
@@ -159,7 +158,7 @@ func (w *world) killWatchdog(after int) (pid int) {
 	return pid
 }
 
-// bridging are the steps that put eth0 under br-up.
+// bridging returns the steps that put eth0 under br-up.
 func (w *world) bridging() []hostnet.Step {
 	w.t.Helper()
 	o := w.observe()
@@ -182,7 +181,8 @@ func (w *world) observe() hostnet.Observed {
 	return o
 }
 
-// restored demands that the host is as it was and the connection lives.
+// restored checks that the host has its previous state and the connection is
+// alive.
 func (w *world) restored() {
 	w.t.Helper()
 	if d := cmp.Diff(strings.Split(w.before, "\n"), strings.Split(stable(w.n), "\n")); d != "" {
@@ -205,11 +205,11 @@ func (w *world) bridged() {
 	w.session.exchange()
 }
 
-// The carrier, which the kernel tells of some time after it is back, is seen by
-// the connection that runs through the NIC.
+// timers matches output that changes by itself. It includes the carrier, which
+// the kernel reports late; the connection through the NIC proves it.
 var timers = regexp.MustCompile(`\S*_timer +\S+|NO-CARRIER,| state \S+`)
 
-// stable is what an independent reader sees, in a fixed order.
+// stable returns the state seen by an independent tool, in a fixed order.
 func stable(n *nettest.Namespace) string {
 	var kept []string
 	all := n.IP("-d -o link show") + n.IP("-o addr show") + n.IP("-4 route show table all") + n.IP("-6 route show table all") + n.IP("neigh show nud permanent")

@@ -48,7 +48,8 @@ func TestDeclare(t *testing.T) {
 			t.Errorf("%s: %v", c.address, err)
 		}
 	}
-	// Another address instead: the first is released, but only for itself at once.
+	// A new address releases the old one, which only its former owner gets back
+	// immediately.
 	if err := p.Declare("lan", netip.MustParseAddr("10.0.0.4"), owner(1), start); err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +76,7 @@ func TestKeptReleasedAndUsedUp(t *testing.T) {
 	if _, err := p.Allocate("lan", true, owner(9), start); err == nil || err.Error() != "cannot choose an address: the network lan has no IPv6 subnet" {
 		t.Error(err)
 	}
-	// Over a restart everybody keeps its own.
+	// After a restart all owners keep their addresses.
 	data, err := json.Marshal(p.State())
 	if err != nil {
 		t.Fatal(err)
@@ -90,7 +91,7 @@ func TestKeptReleasedAndUsedUp(t *testing.T) {
 			t.Errorf("owner %d has %v, had %v: %v", i, a, had[i], err)
 		}
 	}
-	// One goes: its address rests, and comes back to it alone.
+	// An owner leaves: its address rests, and only this owner gets it back.
 	owners := map[Owner]bool{}
 	for i := range 4 {
 		owners[owner(i)] = true
@@ -147,8 +148,8 @@ func TestClashAndOverlap(t *testing.T) {
 	}
 }
 
-// Whatever comes in whatever order: nobody shares an address, nothing is
-// reused before its quarantine, and what an owner has it keeps.
+// For any sequence of operations, no two owners share an address, no address is
+// reused before its quarantine ends, and owners keep their addresses.
 func TestProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := network("lan", "10.0.0.1/28", "fd00::1/124")

@@ -16,9 +16,9 @@ import (
 	"hostler/internal/run"
 )
 
-// A process dies after each file: the host's start in between puts the NIC
-// under no bridge that it cannot make, and the next process ends what was
-// begun, or takes it away.
+// A process dies after each file. A boot in between puts the NIC under no
+// bridge that it cannot create, and the next process completes or removes the
+// files.
 func TestKilledAfterEachFile(t *testing.T) {
 	if root := os.Getenv("PERSIST_CHILD"); root != "" {
 		_, _, _ = persist.Write(root, bridge())
@@ -65,7 +65,7 @@ func TestKilledAfterEachFile(t *testing.T) {
 	}
 }
 
-// die writes the files in a process that is killed after some of them.
+// die writes the files in a process that is killed after nth of them.
 func die(t *testing.T, root string, nth int) {
 	t.Helper()
 	self, err := os.Executable()

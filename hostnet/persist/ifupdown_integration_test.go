@@ -12,8 +12,8 @@ import (
 	"hostler/hostnet/persist"
 )
 
-// The script does in the kernel what it says, and nothing for other links or
-// the second time.
+// The script moves the NIC's configuration in the kernel. It does nothing for
+// other links or on a second run.
 func TestIfupdownScript(t *testing.T) {
 	n, peer := nettest.New(t), nettest.New(t)
 	n.Sysctl("net/ipv6/conf/default/accept_dad=0")

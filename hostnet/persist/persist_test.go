@@ -21,7 +21,7 @@ func bridge() persist.Bridge {
 	}
 }
 
-// host is a root folder with files.
+// host returns a root folder with files.
 func host(t *testing.T, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -117,9 +117,9 @@ var hosts = map[string]struct {
 	"nobody": {persist.None, map[string]string{"etc/network/interfaces": "iface lo inet loopback\n"}, nil, nil},
 }
 
-// N20 N21: the files are in the form of whoever rules the NIC, with its
-// addressing on the bridge and its MTU on the NIC; written twice they are the
-// same, and the person's are as they were.
+// N20 N21: the files have the format of the NIC's manager, with its addressing
+// on the bridge and its MTU on the NIC. Writing them twice changes nothing, and
+// the administrator's files stay unchanged.
 func TestWriteAndRemove(t *testing.T) {
 	for name, c := range hosts {
 		t.Run(name, func(t *testing.T) {
@@ -154,8 +154,8 @@ func TestWriteAndRemove(t *testing.T) {
 				t.Errorf("the second Write: %v, %v", again, err)
 			}
 			if c.manager == persist.Networkd || c.manager == persist.Netplan {
-				// After the next start our file rules the NIC, and the person's
-				// is still what the bridge's is made from.
+				// After the next boot our file rules the NIC, while the bridge's
+				// file is still derived from the administrator's.
 				if err := os.WriteFile(filepath.Join(root, link), []byte(managed("/etc/systemd/network/05-hostler-eth0.network")), 0o600); err != nil {
 					t.Fatal(err)
 				}
@@ -193,8 +193,8 @@ func TestWriteAndRemove(t *testing.T) {
 	}
 }
 
-// The NIC's own file goes out of use first: a host that starts before the
-// others are puts it under no bridge that it cannot make.
+// The NIC's own file is disabled first, so that a boot in between does not put
+// the NIC under a bridge that it cannot create.
 func TestDisableLetsGoOfTheNICFirst(t *testing.T) {
 	c := hosts["netplan, DHCP"]
 	root := host(t, c.files)
@@ -215,8 +215,8 @@ func TestDisableLetsGoOfTheNICFirst(t *testing.T) {
 	}
 }
 
-// When the person's file is gone, the next that names the NIC is what the
-// bridge's is made from, and without one that is told.
+// If the administrator's file is gone, the bridge's file is derived from the
+// next file that names the NIC; without such a file there is an error.
 func TestAnotherFileRules(t *testing.T) {
 	root := host(t, map[string]string{
 		link:                                  managed("/etc/systemd/network/20-mac.network"),
@@ -257,7 +257,7 @@ func TestNetworkManagerIsToldOf(t *testing.T) {
 	}
 }
 
-// A person's file of a name like ours stays.
+// An administrator's file with a name like ours stays.
 func TestForeignFilesStay(t *testing.T) {
 	root := host(t, map[string]string{"etc/systemd/network/05-hostler-mine.network": "[Match]\nName=x\n"})
 	if changed, err := persist.Remove(root, "hostler", "br-lan"); err != nil || changed {
