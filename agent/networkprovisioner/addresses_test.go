@@ -7,7 +7,7 @@ import (
 	"hostler/internal/fault"
 )
 
-// had is what a network's plan gives an interface, "" where it waits.
+// had returns an interface's addresses in a plan, or "" if it waits.
 func had(p Plan, k string) string {
 	if g := p.Networks[0].Guests[k]; len(g.Addresses) > 0 && g.Released == nil {
 		return g.Addresses[0]
@@ -15,8 +15,8 @@ func had(p Plan, k string) string {
 	return ""
 }
 
-// F6: an address that is chosen is none that a machine of the same declaration
-// names, whatever their names, nor one that a guest is seen to have.
+// F6: a chosen address is neither declared by another machine of the same
+// document, whatever its name, nor observed on a guest.
 func TestDeclaredAddressesComeFirst(t *testing.T) {
 	seen := guest("c", on("lan", ""))
 	seen.Addresses = addressesOf(spec.GuestAddress{Addresses: []string{"10.20.0.3/24"}})
@@ -30,8 +30,8 @@ func TestDeclaredAddressesComeFirst(t *testing.T) {
 	}
 }
 
-// F6: an address is free for another in the declaration by which its machine
-// moves to another one, whichever comes first by name.
+// F6: an address becomes free in the same declaration that moves its machine to
+// another address, in any order of the machines' names.
 func TestAddressesMoveOn(t *testing.T) {
 	d, o := Desired{Networks: []Network{network("lan", lan())}, Guests: []Guest{guest("b", on("lan", "10.20.0.2/24"))}}, Observed{}
 	carryOut(t, &d, &o)
@@ -44,8 +44,8 @@ func TestAddressesMoveOn(t *testing.T) {
 	}
 }
 
-// F6: a declared address that another machine keeps is refused, with what to do;
-// for one whose machine goes or lets go of it the next waits.
+// F6: a declared address that another machine keeps is refused, with advice. If
+// that machine goes or releases the address, the other machine waits.
 func TestTakenAddressesAreRefused(t *testing.T) {
 	d, o := Desired{Networks: []Network{network("lan", lan())}, Guests: []Guest{guest("a", on("lan", "")), guest("z", on("lan", "10.20.0.9/24"))}}, Observed{}
 	carryOut(t, &d, &o)

@@ -14,8 +14,8 @@ func plain(bridge, address string) spec.Network {
 	return spec.Network{Bridge: bridge, Addresses: []string{address}}
 }
 
-// What is missing for DHCP is the trouble of networks with DHCP: the others are
-// made, and kept, and installing is tried again only when it is due.
+// Missing programs for DHCP affect only networks with DHCP. The other networks
+// are made and maintained, and the installation is retried only when due.
 func TestMissingProgramsOfDHCP(t *testing.T) {
 	r := newRig(t, Observed{})
 	r.declare("plain", plain("br-plain", "10.20.0.1/24"))
@@ -31,7 +31,7 @@ func TestMissingProgramsOfDHCP(t *testing.T) {
 	if _, there := r.o.Host.Link("br-with"); !there {
 		t.Error("without DHCP not even the bridge is made")
 	}
-	r.o.Host.Links, r.o.Host.Addresses, r.o.Host.Routes = nil, nil, nil // what somebody has taken away is put back
+	r.o.Host.Links, r.o.Host.Addresses, r.o.Host.Routes = nil, nil, nil // removed by another process; must be restored
 	r.pass()
 	if s, _ := r.status("plain"); s.State != stateReady || len(r.o.Host.AddressesOf("br-plain")) != 1 || len(r.rules.Networks) != 2 {
 		t.Errorf("%+v %+v %+v", s, r.o.Host, r.rules.Networks)
@@ -44,14 +44,14 @@ func TestMissingProgramsOfDHCP(t *testing.T) {
 	if s, _ := r.status("with"); s.State != stateReady || r.o.Host.AddressesOf("br-with") == nil {
 		t.Errorf("%+v", s)
 	}
-	// A server that runs needs nothing installed.
+	// A running server needs no installation.
 	r.missing.dhcp = true
 	installs := r.installs
 	r.pass()
 	if s, _ := r.status("with"); s.State != stateReady || r.installs != installs {
 		t.Errorf("%+v, %d installs", s, r.installs-installs)
 	}
-	// What all need is the trouble of all.
+	// Programs that all networks need affect all networks.
 	r.missing.all = true
 	r.pass()
 	if s, _ := r.status("plain"); s.State != stateError {
@@ -59,8 +59,8 @@ func TestMissingProgramsOfDHCP(t *testing.T) {
 	}
 }
 
-// A network whose steps fail holds no other up, and its steps are not tried
-// again in the same pass.
+// A network whose steps fail does not delay others, and its steps are not
+// retried in the same pass.
 func TestOneNetworkFails(t *testing.T) {
 	r := newRig(t, Observed{})
 	r.declare("bad", plain("br-bad", "10.20.0.1/24"))
@@ -81,8 +81,8 @@ func TestOneNetworkFails(t *testing.T) {
 	}
 }
 
-// A network that never was on the host is deleted without the programs that
-// it would have needed: nothing is installed to remove nothing.
+// A network that was never on the host is deleted without installing the
+// programs that it would have needed.
 func TestDeletedBeforeItWasMade(t *testing.T) {
 	dying := func(r *rig, name string) {
 		t.Helper()
@@ -100,7 +100,7 @@ func TestDeletedBeforeItWasMade(t *testing.T) {
 	if s, _ := r.status("lan"); s.State != stateError || !strings.Contains(s.Message, "no mirror answers") {
 		t.Errorf("%+v", s)
 	}
-	dying(r, "plain") // beside one that still needs them
+	dying(r, "plain") // beside a network that still needs them
 	r.pass()
 	if _, there := r.status("plain"); there {
 		t.Error("one that never was waits for the programs of another")
@@ -112,7 +112,7 @@ func TestDeletedBeforeItWasMade(t *testing.T) {
 		t.Errorf("there is %v, %d more installs", there, r.installs-installs)
 	}
 
-	// One that was made has rules, which only those programs remove.
+	// A network that was made has rules, which only those programs remove.
 	r = newRig(t, Observed{})
 	r.declare("lan", lan())
 	r.pass()

@@ -12,7 +12,7 @@ import (
 	"hostler/hostnet"
 )
 
-// What waits is told by a condition, in life and in dying.
+// A condition reports a waiting network, alive or dying.
 func TestWaitingIsACondition(t *testing.T) {
 	n := network("lan", lan())
 	dying := n
@@ -39,8 +39,8 @@ func TestWaitingIsACondition(t *testing.T) {
 	}
 }
 
-// A NIC that a kept network has let go of and that the guard may yet put back
-// keeps its record; one without a record gets what the bridge bears.
+// A NIC that a network has released keeps its record while the guard may still
+// put it back. A NIC without a record gets the bridge's settings.
 func TestARecordOutlivesWhatIsArmed(t *testing.T) {
 	n := network("up", spec.Network{Bridge: "br-up", Interfaces: []string{"eth0"}})
 	n.Life = state.Dying

@@ -8,8 +8,9 @@ import (
 	"hostler/hostnet"
 )
 
-// The bridges of others that need the host as their router; not ours, not
-// those over a NIC, not the host's own way out, not those without an address.
+// Forwarders are the foreign bridges that need the host as their router. They
+// exclude our bridges, bridges over a NIC, the host's own default route, and
+// bridges without an address.
 func TestForwarders(t *testing.T) {
 	var o hostnet.Observed
 	bridge := func(name, alias string, addresses ...string) {

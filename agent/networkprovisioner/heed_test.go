@@ -17,7 +17,7 @@ import (
 	"hostler/sysctl"
 )
 
-// kernel is a rig whose parameters are files.
+// kernel is a rig whose kernel parameters are files.
 type kernel struct {
 	*rig
 	p paths.Paths
@@ -55,7 +55,7 @@ func (k *kernel) want(when, name, value string) {
 	}
 }
 
-// uplink is a NIC with a way out that a router advertised, and its accept_ra.
+// uplink adds a NIC with an advertised default route, and sets its accept_ra.
 func (k *kernel) uplink(nic, accept string) {
 	k.set(acceptRA(nic), accept)
 	k.o.Host.Links = append(k.o.Host.Links, hostnet.Link{Name: nic, Up: true, MTU: 1500})
@@ -64,25 +64,25 @@ func (k *kernel) uplink(nic, accept string) {
 	})
 }
 
-// flap takes away all that routers advertised.
+// flap removes all advertised routes.
 func (k *kernel) flap() {
 	k.o.Host.Routes = slices.DeleteFunc(k.o.Host.Routes, func(r hostnet.Route) bool { return r.Protocol == protocolRA })
 }
 
-// pass makes br-lan's parameters with its bridge.
+// pass runs a pass and creates the parameters of br-lan with the bridge.
 func (k *kernel) pass() {
 	k.t.Helper()
 	k.set(acceptRA("br-lan"), "0")
 	k.rig.pass()
 }
 
-// F17: a host that forwards IPv6 heeds its router also while it has no way out
-// by it, as after a flap of the NIC and at the host's start; what listens in
-// user space, with the kernel's own listening off, is left alone.
+// F17: a host that forwards IPv6 accepts router advertisements even while it
+// has no default route from them, e.g. after a link flap or a boot. Links whose
+// advertisements user space handles, with accept_ra 0, are left alone.
 func TestARouterIsHeededWithoutARoute(t *testing.T) {
 	k := newKernel(t)
 	k.uplink("eth0", "1")
-	k.uplink("eth1", "0") // as systemd-networkd has it
+	k.uplink("eth1", "0") // as systemd-networkd sets it
 	k.set(acceptRA("eth2"), "1")
 	k.declare("lan", spec.Network{Bridge: "br-lan", Addresses: []string{"fd00:20::1/64"}, Forwarding: true})
 	k.pass()
@@ -96,14 +96,15 @@ func TestARouterIsHeededWithoutARoute(t *testing.T) {
 		k.pass()
 		k.want("after a flap", acceptRA("eth0"), "2")
 	}
-	// The next agent, after the host's start: systemd-sysctl has run or not.
+	// The next agent after a reboot, with or without systemd-sysctl having run.
 	for _, value := range []string{"2", "1"} {
 		k.worker.last = nil
 		k.set(acceptRA("eth0"), value)
 		k.pass()
 		k.want("at the start", acceptRA("eth0"), "2")
 	}
-	// Where the listening is in user space since, it is not ours any more.
+	// If user space handles the advertisements since, the parameter is no longer
+	// ours.
 	k.set(acceptRA("eth0"), "0")
 	k.pass()
 	k.want("in user space since", acceptRA("eth0"), "0")
@@ -112,13 +113,13 @@ func TestARouterIsHeededWithoutARoute(t *testing.T) {
 	k.want("not ours", acceptRA("eth0"), "1")
 }
 
-// What was heeded goes back with the last network, a link that is gone is
-// forgotten, and a bridge on which no router is to be heeded is no uplink.
+// With the last network, accept_ra is set back. A link that is gone is
+// forgotten, and a bridge that must ignore advertisements is no uplink.
 func TestWhatIsHeededGoesBack(t *testing.T) {
 	k := newKernel(t)
 	k.uplink("eth0", "1")
 	k.uplink("usb0", "1")
-	k.uplink("br-lan", "1") // a guest was quicker than we
+	k.uplink("br-lan", "1") // a guest's advertisement arrived first
 	k.o.Host.Links = slices.DeleteFunc(k.o.Host.Links, func(l hostnet.Link) bool { return l.Name == "br-lan" })
 	k.declare("lan", spec.Network{Bridge: "br-lan", Addresses: []string{"fd00:20::1/64"}, Forwarding: true})
 	k.rig.pass()

@@ -9,8 +9,8 @@ import (
 	"hostler/agent/state"
 )
 
-// What is looked at for all networks grows with their number and that of their
-// guests, and not with the product.
+// The work of a plan grows with the sum of networks and guests, not with the
+// product.
 func TestANetworksGuestsAreFoundWithoutALookAtTheOthers(t *testing.T) {
 	const n = 200
 	var objects []state.Object

@@ -12,7 +12,7 @@ import (
 	"hostler/hostnet/ipam"
 )
 
-// at makes the plan of a later time and writes it down.
+// at makes the plan at a later time and stores it.
 func at(t *testing.T, d *Desired, o Observed, now time.Time) Plan {
 	t.Helper()
 	p := Make(*d, o, Policy{Namespace: "ns", Now: now})
@@ -22,7 +22,7 @@ func at(t *testing.T, d *Desired, o Observed, now time.Time) Plan {
 	return p
 }
 
-// holds says whether any entry of the network's status has the address.
+// holds returns the keys of the network's status entries that have the address.
 func holds(d Desired, address string) (keys []string) {
 	for k, g := range d.Networks[0].Status.Guests {
 		if slices.Contains(g.Addresses, address) {
@@ -32,9 +32,9 @@ func holds(d Desired, address string) (keys []string) {
 	return keys
 }
 
-// F6 P28: the address of a machine whose instance outlives it is given to no
-// other machine as long as the instance is there, neither after the rest nor to
-// a machine of the same name nor to one that names it; then it is.
+// F6 P28: while an instance outlives its machine, its address goes to no other
+// machine: not after the quarantine, not to a machine of the same name, not to
+// a machine that declares it. Once the instance is gone, it does.
 func TestF6AddressOfAnInstanceThatWasLeft(t *testing.T) {
 	const address = "10.20.0.2/24"
 	mac := guestMAC("m-web", "eth0")
@@ -46,11 +46,11 @@ func TestF6AddressOfAnInstanceThatWasLeft(t *testing.T) {
 	now := t0.Add(time.Minute)
 	at(t, &d, Observed{}, now)
 
-	for range 3 { // each look lets it rest anew
+	for range 3 { // each observation restarts its quarantine
 		now = now.Add(ipam.Quarantine)
 		at(t, &d, there, now)
 		now = now.Add(ipam.Quarantine / 2)
-		at(t, &d, Observed{}, now) // without a look
+		at(t, &d, Observed{}, now) // without an observation
 		if keys := holds(d, address); len(keys) != 1 || !strings.HasPrefix(keys[0], "web/eth0#") {
 			t.Fatalf("%s is held by %v", address, keys)
 		}
@@ -77,8 +77,8 @@ func TestF6AddressOfAnInstanceThatWasLeft(t *testing.T) {
 	}
 }
 
-// The hypervisors are asked only where an address is about to be given away,
-// and where they do not answer it is not.
+// The hypervisors are asked only when an address is about to be reassigned; if
+// they do not answer, it is not reassigned.
 func TestInstancesAreAskedWhenARestEnds(t *testing.T) {
 	d := Desired{Networks: []Network{network("lan", lan())}, Guests: []Guest{guest("web", on("lan", ""))}}
 	mac := guestMAC("m-web", "eth0")
@@ -99,7 +99,7 @@ func TestInstancesAreAskedWhenARestEnds(t *testing.T) {
 	if got := look(ipam.Quarantine, d); asked != 1 || !got[mac] {
 		t.Errorf("after its rest: %v, asked %d times", got, asked)
 	}
-	d.Guests = web // taken over under its uid: it is that machine's own
+	d.Guests = web // adopted under its uid: the address is that machine's own
 	if got := look(time.Minute, d); asked != 0 || got != nil {
 		t.Errorf("with its machine: %v, asked %d times", got, asked)
 	}

@@ -40,7 +40,7 @@ func two() Desired {
 	return Desired{Networks: []Network{network("lan", lan())}, Guests: []Guest{web, db}}
 }
 
-// carryOut does on paper what a plan says, as often as it says something.
+// carryOut applies plans to the model until a plan has no steps.
 func carryOut(t *testing.T, d *Desired, o *Observed) Plan {
 	t.Helper()
 	for range 5 {
@@ -66,7 +66,7 @@ func carryOut(t *testing.T, d *Desired, o *Observed) Plan {
 	return Plan{}
 }
 
-// do is the kernel, as far as bridges go.
+// do simulates the kernel, as far as bridges are concerned.
 func do(o *Observed, s hostnet.Step) {
 	at := slices.IndexFunc(o.Host.Links, func(l hostnet.Link) bool { return l.Name == s.Link })
 	switch s.Op {
@@ -120,8 +120,9 @@ func equalText(t *testing.T, what, got, want string) {
 	}
 }
 
-// N5 N6: a declared network is made, its guests get what they declare and what
-// is free, after that there is nothing to do, and with them its rules go.
+// N5 N6: a declared network is made, and its guests get declared and free
+// addresses. The next plan is empty, and the rules are removed with the
+// network.
 func TestFromNothingToNothing(t *testing.T) {
 	d, o := two(), Observed{}
 	equalText(t, "first", said(Make(d, o, policy())), "create lan none: bridge br-lan with 10.20.0.1/24, forwarding, NAT, DHCP;")
@@ -140,7 +141,7 @@ func TestFromNothingToNothing(t *testing.T) {
 	}
 	equalText(t, "parameters", strings.Join(names, " "), "net/ipv4/conf/br-lan/route_localnet=1 net/ipv4/ip_forward=1")
 
-	// It goes after its machines.
+	// The network is removed after its machines.
 	d.Networks[0].Life = state.Dying
 	for i := range d.Guests {
 		d.Guests[i].Dying, d.Guests[i].Instance = true, true
@@ -157,8 +158,8 @@ func TestFromNothingToNothing(t *testing.T) {
 	}
 }
 
-// F6 F7: addresses are kept, rest after their machine, and a subnet that is used up
-// is told without harm to those who have theirs.
+// F6 F7: addresses are kept, and rest after their machine is gone. An exhausted
+// subnet is reported and does not affect owners of addresses.
 func TestAddressesAreKept(t *testing.T) {
 	small := lan()
 	small.Addresses, small.DHCP = []string{"10.20.0.1/29"}, false // .2 to .6
@@ -179,7 +180,7 @@ func TestAddressesAreKept(t *testing.T) {
 	if got := Make(d, o, later).Networks[0].Guests["late/eth0"]; !slices.Equal(got.Addresses, had.Addresses) {
 		t.Errorf("after its rest the address is not given: %+v", got)
 	}
-	// A machine of the same name gets its address back, with another MAC.
+	// A machine of the same name gets the address back, with another MAC.
 	again := guest("g0", on("lan", ""))
 	again.UID = "another"
 	d.Guests[len(d.Guests)-1] = again
@@ -188,7 +189,7 @@ func TestAddressesAreKept(t *testing.T) {
 	}
 }
 
-// After the loss of a store a guest keeps the address that it is seen to have.
+// After the loss of a store, a guest keeps the address that is observed on it.
 func TestLostRecordOfAnAddress(t *testing.T) {
 	d := two()
 	d.Guests[1].Addresses = []netip.Addr{netip.MustParseAddr("10.20.0.77"), netip.MustParseAddr("192.0.2.1")}
@@ -197,7 +198,8 @@ func TestLostRecordOfAnAddress(t *testing.T) {
 	}
 }
 
-// What cuts guests off waits for a word; everything else stays as it was.
+// Changes that cut off guests wait for permission; until then everything stays
+// as before.
 func TestChangesThatCutOff(t *testing.T) {
 	d, o := two(), Observed{}
 	carryOut(t, &d, &o)
@@ -224,7 +226,7 @@ func TestChangesThatCutOff(t *testing.T) {
 	}
 }
 
-// An MTU that is no longer declared is that of the kernel again, once.
+// An MTU that is no longer declared returns to the kernel's default, once.
 func TestMTUTakenOut(t *testing.T) {
 	d, o := two(), Observed{}
 	n := &d.Networks[0]
@@ -236,14 +238,14 @@ func TestMTUTakenOut(t *testing.T) {
 	if l, _ := o.Host.Link("br-lan"); l.MTU != 1500 || p.links() != 0 || n.Status.Applied.MTU != 0 {
 		t.Errorf("%+v %+v", l, n.Status.Applied)
 	}
-	o.Host.Links[0].MTU = 1300 // as the kernel adapts it to what is under the bridge
+	o.Host.Links[0].MTU = 1300 // as the kernel adapts it to the bridge's ports
 	if p := Make(d, o, policy()); p.links() != 0 {
 		t.Errorf("%v", p.Networks[0].Links)
 	}
 }
 
-// A subnet that the host reaches another way is refused; other's bridges of
-// that name are not touched.
+// A subnet that the host reaches over another link is refused; foreign bridges
+// with the declared name are not touched.
 func TestInTheWay(t *testing.T) {
 	d := two()
 	o := Observed{Host: hostnet.Observed{
@@ -261,7 +263,7 @@ func TestInTheWay(t *testing.T) {
 	}
 }
 
-// A port that a process of the host waits at is left to it, unless it was
+// A port at which a process of the host listens is not published, unless it was
 // published before.
 func TestPortsOfTheHost(t *testing.T) {
 	d, o := two(), Observed{Listening: map[string]bool{"tcp/8080": true}}
@@ -277,8 +279,8 @@ func TestPortsOfTheHost(t *testing.T) {
 	}
 }
 
-// A bridge of ours that nothing declares goes only when unknown things are to
-// be swept, and never from under a guest.
+// An undeclared bridge of ours is removed only if the policy sweeps unknown
+// objects, and never while a guest is on it.
 func TestUnknownBridges(t *testing.T) {
 	stray := hostnet.Link{Name: "br-old", Kind: "bridge", Alias: hostnet.Stamp("ns", "gone")}
 	o := Observed{Host: hostnet.Observed{Links: []hostnet.Link{stray}}}
@@ -296,7 +298,8 @@ func TestUnknownBridges(t *testing.T) {
 	}
 }
 
-// The spans that DHCP lends leave room and hold no address of the host.
+// The DHCP ranges leave room for declared guests and exclude the host's
+// addresses.
 func TestRanges(t *testing.T) {
 	for own, want := range map[string]string{
 		"10.20.0.1/24": "10.20.0.192-10.20.0.254", "10.20.0.254/24": "10.20.0.192-10.20.0.253", "10.20.0.200/24": "10.20.0.201-10.20.0.254",

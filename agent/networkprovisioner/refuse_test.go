@@ -9,7 +9,7 @@ import (
 	"hostler/internal/fault"
 )
 
-// Each declaration that the host has no room for is refused with these words.
+// Each declaration that conflicts with the host is refused with these words.
 func TestRefuse(t *testing.T) {
 	o := Observed{
 		Listening: map[string]bool{"tcp/22": true},

@@ -11,9 +11,9 @@ import (
 	"hostler/agent/spec"
 )
 
-// B5: guests without a DHCP server of ours ask whom the host asks: what is in
-// resolv.conf, or in systemd-resolved's own list where that names only the
-// host itself.
+// B5: guests without a DHCP server of ours use the host's name servers: those
+// of resolv.conf, or of systemd-resolved's own list if resolv.conf names only
+// the host itself.
 func TestResolvers(t *testing.T) {
 	const stub = "# made by systemd-resolved\nnameserver 127.0.0.53\noptions edns0\nsearch .\n"
 	for _, c := range []struct{ name, first, second, want, search string }{
@@ -52,8 +52,8 @@ func TestResolvers(t *testing.T) {
 	}
 }
 
-// B5: a host that names no server that guests can ask is told of, once, with
-// the networks that it concerns.
+// B5: if the host has no name server that guests can reach, a single notice
+// names the affected networks.
 func TestNoticeWhereNothingResolves(t *testing.T) {
 	network := func(dhcp, forwarding bool, gateways ...string) Planned {
 		return Planned{On: true, Is: spec.Network{DHCP: dhcp, Forwarding: forwarding}, Gateways: gateways}

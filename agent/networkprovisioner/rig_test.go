@@ -21,28 +21,28 @@ import (
 	"hostler/sysctl"
 )
 
-// rig is a worker on a real store whose host is in memory: passes are made one
-// by one, and what they leave is in the fields.
+// rig is a worker on a real store with an in-memory host. Tests run its passes
+// singly; the fields hold the results.
 type rig struct {
 	t        *testing.T
 	store    *state.Local
 	worker   *Worker
 	o        Observed
 	now      time.Time
-	fails    map[string]error // by the link that a step is about
+	fails    map[string]error // by the link of the step
 	applied  []string
-	numbers  int      // of the links that were made: none is used again
-	dropped  []string // bridges that come back with the host's start no more
-	lasting  error    // why they cannot be kept from that
+	numbers  int      // of created links; none is reused
+	dropped  []string // bridges that no longer survive a reboot
+	lasting  error    // the error of dropping them
 	rules    firewall.Rules
 	settings map[string][]sysctl.Setting // by owner
-	// missing are the programs that the host lacks and cannot get.
+	// missing are the programs that the host lacks and cannot install.
 	missing   struct{ all, dhcp bool }
 	installs  int
-	servers   map[string]bool // that run, by uid
+	servers   map[string]bool // running servers, by uid
 	notices   map[string]string
 	exclusive map[string]string // the uid of the server on each bridge
-	bound     map[string]int    // the number of the bridge that each server was told, by uid
+	bound     map[string]int    // the bridge index that each server was given, by uid
 }
 
 func newRig(t *testing.T, o Observed) *rig {
@@ -75,7 +75,7 @@ func newRig(t *testing.T, o Observed) *rig {
 	return r
 }
 
-// declare writes a network's record as an apply does.
+// declare writes a network's record as apply does.
 func (r *rig) declare(name string, n spec.Network) {
 	r.t.Helper()
 	r.write(state.Write{ID: state.ID{Kind: spec.KindNetwork, Name: name}, Spec: spec.Encode(spec.NetworkRecord{Network: n}), Life: state.Alive})
@@ -88,7 +88,7 @@ func (r *rig) write(w state.Write) {
 	}
 }
 
-// pass has the worker look at everything once.
+// pass runs one pass of the worker.
 func (r *rig) pass() (next time.Time) {
 	r.t.Helper()
 	next, err := r.worker.pass(r.t.Context())
@@ -113,7 +113,7 @@ func (r *rig) status(name string) (s spec.NetworkStatus, there bool) {
 	return s, true
 }
 
-// events are what was told of a network.
+// events returns the messages of a network's events.
 func (r *rig) events(name string) (messages []string) {
 	r.t.Helper()
 	all, err := r.store.Events(r.t.Context(), state.EventQuery{})
@@ -183,7 +183,7 @@ func (f rigFirewall) Findings(context.Context, firewall.Rules) ([]firewall.Findi
 	return nil, nil
 }
 
-// Recall knows what was loaded last, as the kernel's table does.
+// Recall returns the rules last loaded, as the kernel's table does.
 func (f rigFirewall) Recall(_ context.Context, networks []firewall.Network) (known []firewall.Network, err error) {
 	for _, n := range networks {
 		for _, loaded := range f.r.rules.Networks {

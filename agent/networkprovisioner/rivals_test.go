@@ -11,8 +11,9 @@ import (
 	"hostler/hostnet"
 )
 
-// renamed is a host with the network lan and the machine web on it, and what is
-// declared after both the network and the machine's interface are named lan2.
+// renamed returns a host with the network lan and the machine web on it, and a
+// declaration that renames both the network and the machine's interface to
+// lan2.
 func renamed(t *testing.T) (Desired, Observed) {
 	t.Helper()
 	d, o := two(), Observed{}
@@ -28,8 +29,8 @@ func renamed(t *testing.T) (Desired, Observed) {
 	return d, o
 }
 
-// A network that is named otherwise goes on at once under its new name, with
-// the bridge, the rules and the addresses that its machines have.
+// A renamed network continues under its new name immediately, with the bridge,
+// the rules and its machines' addresses.
 func TestANetworkIsRenamed(t *testing.T) {
 	d, o := renamed(t)
 	p := Make(d, o, policy())
@@ -39,7 +40,7 @@ func TestANetworkIsRenamed(t *testing.T) {
 	equalText(t, "the plan", said(p), "delete lan destroy: bridge br-lan, which network/lan2 takes over;\ncreate lan2 none: bridge br-lan with 10.20.0.1/24, forwarding, NAT, DHCP;")
 	o.Served = nil
 	p = carryOut(t, &d, &o)
-	o.Served = nil // lan's server is gone, too
+	o.Served = nil // lan's server is gone too
 	p = Make(d, o, policy())
 	lan2 := d.Networks[1].Status
 	if len(o.Host.Links) != 1 || !p.Networks[0].Gone || lan2.State != stateReady || len(p.Rules.Networks) != 1 || p.Rules.Networks[0].Owner != "u-lan2" {
@@ -55,7 +56,7 @@ func TestANetworkIsRenamed(t *testing.T) {
 	}
 }
 
-// What the host's NIC had goes with its bridge to the new name.
+// The NIC's original settings pass with the bridge to the new name.
 func TestANetworkOverANICIsRenamed(t *testing.T) {
 	o := overNIC()
 	o.Host.Links[0].Alias = hostnet.Stamp("ns", "u-up")
@@ -75,7 +76,8 @@ func TestANetworkOverANICIsRenamed(t *testing.T) {
 	}
 }
 
-// Both names' DHCP servers want the same bridge; the old one ends first.
+// The DHCP servers of both names want the same bridge; the old server ends
+// first.
 func TestTheServerOfARenamedNetwork(t *testing.T) {
 	for _, name := range []string{"a-lan", "z-lan"} {
 		r := newRig(t, Observed{})
@@ -94,8 +96,8 @@ func TestTheServerOfARenamedNetwork(t *testing.T) {
 	}
 }
 
-// Two networks that want one bridge are no trouble of others: the one that has
-// it keeps it, the other is told so.
+// Two networks that want the same bridge do not affect others: the network that
+// has the bridge keeps it, and the other gets an error.
 func TestTwoNetworksWantOneBridge(t *testing.T) {
 	r := newRig(t, Observed{})
 	plain := func(bridge, address string) spec.Network {
@@ -118,7 +120,8 @@ func TestTwoNetworksWantOneBridge(t *testing.T) {
 	if l, _ := r.o.Host.Link("br-lan"); len(r.rules.Networks) != 3 || len(r.o.Host.AddressesOf("br-lan")) != 1 || !strings.HasPrefix(l.Alias, "hostler:ns:") {
 		t.Errorf("%+v %+v", r.rules.Networks, r.o.Host)
 	}
-	// One that is on a bridge of its own and wants the other's stays where it is.
+	// A network on its own bridge that wants the other's bridge stays where it
+	// is.
 	d := Desired{Networks: []Network{network("lan", plain("br-lan", "10.20.0.1/24")), network("other", plain("br-other", "10.21.0.1/24"))}}
 	o := Observed{}
 	carryOut(t, &d, &o)

@@ -9,7 +9,8 @@ import (
 	"hostler/hostnet/firewall"
 )
 
-// Whose frames are filtered at the host's end, and by which addresses.
+// Guests whose frames are filtered at the host's end, and the addresses allowed
+// to them.
 func TestWhatGuestsMaySendFrom(t *testing.T) {
 	d := two()
 	db := &d.Guests[1]
@@ -24,18 +25,20 @@ func TestWhatGuestsMaySendFrom(t *testing.T) {
 	}
 	port, web := containerbroker.PortOf(guestMAC("m-db", "eth0")), containerbroker.PortOf(guestMAC("m-web", "eth0"))
 	equalText(t, "the filters", filters(), "m-db ["+port+"] [10.20.0.2]\nm-web ["+web+"] [10.20.0.10]\n")
-	// Until the guest is as declared it may send from where it was, too.
+	// Until the guest is as declared, it may also use its previous address.
 	db.NICs, db.Settled = on("lan", "10.20.0.7/24"), false
 	equalText(t, "the filters meanwhile", filters(), "m-db ["+port+"] [10.20.0.7 10.20.0.2]\nm-web ["+web+"] [10.20.0.10]\n")
 	db.Settled = true
 	equalText(t, "the filters afterwards", filters(), "m-db ["+port+"] [10.20.0.7]\nm-web ["+web+"] [10.20.0.10]\n")
-	// An instance that is older than the name keeps its own until it is made again.
+	// An instance from before the naming scheme keeps its device name until it
+	// is recreated.
 	d.Guests[0].Ports = map[string]spec.Port{"eth0": {Device: "veth1", Bridge: "br-lan"}}
 	db.Ports = map[string]spec.Port{"eth0": {Device: port, Bridge: "br-lan"}}
 	equalText(t, "the filters of an older instance", filters(), "m-db ["+port+"] [10.20.0.7]\nm-web ["+web+" veth1] [10.20.0.10]\n")
 	d.Guests[0].Ports["eth0"] = spec.Port{Device: `veth"1`, Bridge: "br-lan"}
 	equalText(t, "no name that the firewall would refuse", filters(), "m-db ["+port+"] [10.20.0.7]\nm-web ["+web+"] [10.20.0.10]\n")
-	// On a network whose addresses are somebody else's the MAC address is fixed.
+	// On a network whose addresses hostler does not assign, only the MAC address
+	// is enforced.
 	d = Desired{Networks: []Network{network("lan", spec.Network{Bridge: "br-lan"})}, Guests: []Guest{guest("db", on("lan", "")), guest("web", on("lan", ""))}}
 	d.Guests[0].Type = spec.KVM
 	equalText(t, "the filters without addresses", filters(), "m-db ["+port+"] []\nm-web ["+web+"] []\n")

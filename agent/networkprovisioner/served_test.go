@@ -9,8 +9,8 @@ import (
 	"hostler/hostnet"
 )
 
-// N12: a server is told of the bridge that is there, in the very pass in which
-// it was made or made again, and is not taken for one that had ended.
+// N12: a server gets the index of the current bridge in the same pass that made
+// or recreated the bridge. The restart is not mistaken for a crash.
 func TestTheServerOfABridgeMadeAgain(t *testing.T) {
 	r := newRig(t, Observed{})
 	r.declare("lan", lan())
@@ -41,7 +41,7 @@ func TestTheServerOfABridgeMadeAgain(t *testing.T) {
 }
 
 // N12: a guest is put back under the bridge that its instance names, if it has
-// a place on that bridge's network.
+// an entry on that bridge's network.
 func TestGuestsOfABridgeMadeAgain(t *testing.T) {
 	d, o := two(), Observed{}
 	carryOut(t, &d, &o)

@@ -16,8 +16,8 @@ import (
 	"hostler/sysctl"
 )
 
-// strayOf is a host with a bridge of ours that nothing declares, as after the
-// loss of a store, with the port under it.
+// strayOf returns a host with an undeclared bridge of ours, as after the loss
+// of a store, with the port under it.
 func strayOf(port hostnet.Link) Observed {
 	port.Master, port.MasterKind = "br-lan", "bridge"
 	return Observed{Host: hostnet.Observed{Links: []hostnet.Link{
@@ -25,8 +25,8 @@ func strayOf(port hostnet.Link) Observed {
 	}}}
 }
 
-// overNIC is such a bridge over the host's NIC, which bears the host's address
-// and its way out.
+// overNIC returns such a bridge over the host's NIC, with the host's address
+// and default route.
 func overNIC() Observed {
 	o := strayOf(hostnet.Link{Name: "eth0", MAC: "52:54:00:00:00:01", MTU: 1500, Up: true})
 	o.Host.Addresses = []hostnet.Address{{Link: "br-lan", Prefix: netip.MustParsePrefix("192.0.2.10/24")}}
@@ -34,8 +34,8 @@ func overNIC() Observed {
 	return o
 }
 
-// P24: whatever is swept, the bridge with the host's own network stays, also
-// while its NIC is away.
+// P24: the bridge with the host's own network stays under every harvest mode,
+// even while its NIC is unplugged.
 func TestTheHostsOwnBridgeIsNotSwept(t *testing.T) {
 	sweep := policy()
 	sweep.Sweep = true
@@ -76,7 +76,7 @@ func TestTheHostsOwnBridgeIsNotSwept(t *testing.T) {
 		"declare its network again, with `interfaces: [eth0]`; to be rid of it delete that network afterwards, which gives eth0 back what the bridge bears")
 }
 
-// A DHCP server stays as long as the bridge that its guests are on.
+// A DHCP server stays as long as its guests' bridge.
 func TestTheServerOfAnUnknownBridge(t *testing.T) {
 	sweep := policy()
 	sweep.Sweep = true
@@ -91,7 +91,7 @@ func TestTheServerOfAnUnknownBridge(t *testing.T) {
 	}
 }
 
-// A person is told of such a bridge also where no network is declared at all.
+// The status has a notice about such a bridge even if no network is declared.
 func TestAnUnknownBridgeIsTold(t *testing.T) {
 	r := newRig(t, overNIC())
 	r.worker.policy.Sweep = true
@@ -106,9 +106,8 @@ func TestAnUnknownBridgeIsTold(t *testing.T) {
 	}
 }
 
-// What makes an unknown bridge come back with the host's start stays, whatever
-// else is declared; what made one that is gone, or that the host's NIC has left,
-// goes.
+// The boot files of an unknown bridge stay, whatever else is declared. The boot
+// files of a bridge that is gone, or that the host's NIC has left, are removed.
 func TestWhatMakesUnknownBridgesLastStays(t *testing.T) {
 	for name, alias := range map[string]string{"stamped": hostnet.Stamp("ns", "lost"), "made again by the host's start": ""} {
 		o := overNIC()
@@ -126,8 +125,7 @@ func TestWhatMakesUnknownBridgesLastStays(t *testing.T) {
 	}
 }
 
-// Where the host's NIC cannot leave the bridge, the bridge has to come back with
-// the host's start as before.
+// If the host's NIC cannot leave the bridge, the bridge keeps its boot files.
 func TestABridgeThatANICCannotLeaveLasts(t *testing.T) {
 	o := overNIC()
 	o.Own.Lasting = []string{"br-lan"}
@@ -152,8 +150,8 @@ func TestABridgeThatANICCannotLeaveLasts(t *testing.T) {
 	}
 }
 
-// A deleted network whose bridge would still come back with the host's start is
-// not forgotten: what went wrong is told, and tried again when it is due.
+// A deleted network whose bridge would still be recreated at boot is not
+// forgotten: the error is reported, and the removal is retried when due.
 func TestADeletedNetworkThatWouldComeBackIsKept(t *testing.T) {
 	r := newRig(t, Observed{})
 	r.write(state.Write{
@@ -178,8 +176,8 @@ func TestADeletedNetworkThatWouldComeBackIsKept(t *testing.T) {
 	}
 }
 
-// The guests of a network whose record is lost keep their way out, whatever
-// else is declared, until its bridge is gone.
+// The guests of a network whose record is lost keep their forwarding until its
+// bridge is gone, whatever else is declared.
 func TestTheRulesOfAnUnknownBridge(t *testing.T) {
 	o := strayOf(hostnet.Link{Name: "veth1", Kind: "veth"})
 	o.Host.Addresses = []hostnet.Address{{Link: "br-lan", Prefix: netip.MustParsePrefix("10.20.0.1/24")}}
@@ -202,7 +200,8 @@ func TestTheRulesOfAnUnknownBridge(t *testing.T) {
 	if len(r.rules.Networks) != 1 || len(r.settings[ownerNetworks]) != 0 {
 		t.Errorf("%+v %+v", r.rules.Networks, r.settings)
 	}
-	// Where no network is declared the rules go with the last such bridge.
+	// If no network is declared, the rules are removed with the last such
+	// bridge.
 	r = newRig(t, o)
 	r.rules.Networks = []firewall.Network{was}
 	r.settings[ownerNetworks] = []sysctl.Setting{{Name: forwarding4, Value: "1"}}

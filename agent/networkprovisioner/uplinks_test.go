@@ -7,8 +7,8 @@ import (
 	"hostler/hostnet"
 )
 
-// N12 N13 N16 N17: what is to be declared for machines on the host's own
-// network, and which devices can be named.
+// N12 N13 N16 N17: the declaration that puts machines on the host's own
+// network, and the devices that it can name.
 func TestUplinks(t *testing.T) {
 	link := func(name, kind, master, parent, alias string) hostnet.Link {
 		return hostnet.Link{Name: name, Kind: kind, Master: master, Parent: parent, Alias: alias}
@@ -23,7 +23,7 @@ func TestUplinks(t *testing.T) {
 	for _, c := range []struct {
 		name          string
 		o             hostnet.Observed
-		declare, fail string // or, with neither, how machines join
+		declare, fail string // if both are empty, machines join an existing bridge
 		uplinks       string
 	}{
 		{
