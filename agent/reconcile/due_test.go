@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// S19: at once, then 30 s doubling to 30 min; what has one delay is due
-// together, because now is taken once.
+// S19: immediately, then 30 s doubling to 30 min. Keys with the same delay are
+// due together, because now is read once.
 func TestScheduleDoublesToItsCap(t *testing.T) {
 	b := Backoff{Base: 30 * time.Second, Max: 30 * time.Minute}
 	now := time.Unix(0, 0)
@@ -65,7 +65,7 @@ func TestSettingAKeyTwiceReplacesIt(t *testing.T) {
 	}
 }
 
-// The heap agrees with a map that is sorted anew each time.
+// The heap agrees with a map that is sorted each time.
 func TestHeapModel(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		var h Heap[int]

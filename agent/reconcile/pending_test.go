@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// F22: what was to be done within the longest delay is waited for; what a clock
-// that ran a year ahead wrote down is due.
+// F22: a due time within the longest delay is waited for; a due time recorded
+// by a clock that ran a year ahead is due.
 func TestF22DueTimesOfAClockThatRanAheadAreDue(t *testing.T) {
 	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	for off, want := range map[time.Duration]bool{

@@ -24,8 +24,8 @@ func TestBackoffDoublesUpToItsMaximum(t *testing.T) {
 	}
 }
 
-// Wake-ups coalesce; a pass is made at the start, when due, and after failures
-// with growing delays.
+// Wake-ups merge. Passes run at the start, when due, and after failures with
+// growing delays.
 func TestLoopWakesWhenItShould(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -103,7 +103,7 @@ func TestLimiterServesInOrder(t *testing.T) {
 		l := NewLimiter(1)
 		served := make(chan int, 6)
 		for i := range 6 {
-			time.Sleep(time.Millisecond) // places are asked for in order
+			time.Sleep(time.Millisecond) // callers queue in a fixed order
 			go func() {
 				if err := l.Acquire(t.Context()); err != nil {
 					t.Error(err)
@@ -121,7 +121,7 @@ func TestLimiterServesInOrder(t *testing.T) {
 	})
 }
 
-// One who gives up waiting holds no place.
+// A caller that gives up waiting holds no place.
 func TestLimiterForgetsWhoGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter(1)

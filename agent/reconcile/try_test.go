@@ -2,7 +2,7 @@ package reconcile
 
 import "testing"
 
-// A place is taken at once only where one is free.
+// TryAcquire takes a place only if one is free.
 func TestTryAcquire(t *testing.T) {
 	l := NewLimiter(1)
 	if !l.TryAcquire() || l.TryAcquire() {
