@@ -11,7 +11,7 @@ import (
 	"hostler/agent/state"
 )
 
-// reasons are those of the events of type/lxd.
+// reasons returns the reasons of type/lxd's events.
 func (r *rig) reasons() (all []string) {
 	r.t.Helper()
 	events, err := r.store.Events(r.t.Context(), state.EventQuery{Object: &state.ID{Kind: spec.KindContainerType, Name: "lxd"}})
@@ -24,8 +24,8 @@ func (r *rig) reasons() (all []string) {
 	return all
 }
 
-// A provisioner that ended, however it did, is found within the time between
-// two looks and started again, and people are told.
+// A provisioner that ended for any reason is noticed within LookEvery and
+// restarted, and events report it.
 func TestProvisionerThatEndedIsStartedAgain(t *testing.T) {
 	r := newRig(t)
 	unit := &fallible{}
@@ -41,8 +41,8 @@ func TestProvisionerThatEndedIsStartedAgain(t *testing.T) {
 	})
 }
 
-// One that runs is looked at seldom, however much happens, and at once when a
-// person asks for it.
+// A running provisioner is checked only every LookEvery, however many changes
+// come, and immediately at an operator's retry.
 func TestProvisionerIsLookedAtWhenAsked(t *testing.T) {
 	r := newRig(t)
 	unit := &fallible{}
@@ -58,7 +58,7 @@ func TestProvisionerIsLookedAtWhenAsked(t *testing.T) {
 	if _, err := r.store.Write(t.Context(), state.Atomic, host); err != nil {
 		t.Fatal(err)
 	}
-	r.declare("guest", spec.KVM) // its readiness shows that the changes were seen
+	r.declare("guest", spec.KVM) // its readiness shows that the worker has seen the changes
 	r.eventually("kvm is ready", func() bool { return r.works[spec.KVM].running() })
 	if n := unit.looked(); n != 0 || unit.running() {
 		t.Errorf("looked at %d times before anybody asked", n)
@@ -73,8 +73,8 @@ func TestProvisionerIsLookedAtWhenAsked(t *testing.T) {
 	r.eventually("it runs again", unit.running)
 }
 
-// A unit that cannot be started is told once, and the machines that nobody
-// looks after them; it is tried again by itself.
+// A unit that cannot be started causes a single event and sets its machines to
+// waiting; the start is retried automatically.
 func TestProvisionerThatCannotBeStartedIsTold(t *testing.T) {
 	r := newRig(t)
 	unit := &fallible{barred: 2}
@@ -97,7 +97,7 @@ func TestProvisionerThatCannotBeStartedIsTold(t *testing.T) {
 	}
 }
 
-// fail writes down the failed attempts of a machine.
+// fail records failed attempts in a machine's status.
 func (r *rig) fail(name string, count int) {
 	r.t.Helper()
 	status := r.machine(name)
@@ -113,9 +113,9 @@ func (r *rig) fail(name string, count int) {
 	}
 }
 
-// The first failure is cleared after at once, however short before the type was
-// made ready; one that comes too soon after it waits for its time, and needs
-// nothing else to happen then.
+// The first failure triggers Clear immediately, even shortly after the type
+// became ready. A failure soon after waits for ClearEvery, and then needs no
+// other trigger.
 func TestFailuresThatComeSoonAreClearedAfter(t *testing.T) {
 	r := newRig(t)
 	r.clearEvery = 2 * time.Second
@@ -142,8 +142,8 @@ func TestFailuresThatComeSoonAreClearedAfter(t *testing.T) {
 	}
 }
 
-// F11: what is in the way of machines is looked for before any is made, and
-// again, without any failure, for as long as some of it had to be left.
+// F11: leftovers are cleared before any machine is created, and again, even
+// without a failure, while some of them remain.
 func TestWhatHadToBeLeftIsClearedLater(t *testing.T) {
 	r := newRig(t)
 	var runs atomic.Int32
@@ -163,8 +163,8 @@ func TestWhatHadToBeLeftIsClearedLater(t *testing.T) {
 	}
 }
 
-// What a power cut left in the way of a machine may come to light only when an
-// operation fails: each failure is told once, and only to its own type.
+// Leftovers of a power cut may show only when an operation fails. Each failure
+// triggers Clear once, and only for its own type.
 func TestEachFailureOfAMachineIsToldOnce(t *testing.T) {
 	r := newRig(t)
 	failures := make(chan spec.ContainerType, 100)
@@ -180,7 +180,7 @@ func TestEachFailureOfAMachineIsToldOnce(t *testing.T) {
 	r.start()
 	r.eventually("both run", func() bool { return r.works[spec.LXD].running() && r.works[spec.KVM].running() })
 	run.Store(true)                        // each was cleared once before
-	for _, count := range []int{1, 2, 1} { // it came well in between
+	for _, count := range []int{1, 2, 1} { // web recovered between 2 and 1
 		r.fail("web", count)
 		select {
 		case typ := <-failures:
@@ -191,8 +191,8 @@ func TestEachFailureOfAMachineIsToldOnce(t *testing.T) {
 			t.Fatal("nobody was told")
 		}
 	}
-	// Another change is no failure: the readiness of its last machine's end
-	// shows that it was seen.
+	// Another change is no failure. The end of kvm's provisioner, after its last
+	// machine, shows that the changes were seen.
 	r.declare("web2", spec.LXD)
 	if _, err := r.store.Write(t.Context(), state.Atomic, state.Write{ID: state.ID{Kind: spec.KindMachine, Name: "guest"}, Revision: state.AnyRevision, Delete: true}); err != nil {
 		t.Fatal(err)

@@ -23,9 +23,8 @@ func (r *rig) machine(name string) (s spec.MachineStatus) {
 	return s
 }
 
-// While the host is not ready for a type, and so nobody looks after its
-// machines, none of them is said to run: what was made is unknown, what was
-// not waits.
+// While the host is not ready for a type, none of its machines is reported as
+// running: machines with an instance are unknown, the others pending.
 func TestMachinesOfATypeThatIsNotReady(t *testing.T) {
 	r := newRig(t)
 	for _, name := range []string{"made", "new"} {
@@ -40,7 +39,7 @@ func TestMachinesOfATypeThatIsNotReady(t *testing.T) {
 		}
 	}
 	r.hosts[spec.KVM].satisfied = true
-	// LXD's preparation goes on for as long as the test looks.
+	// LXD's preparation continues until the end of the test.
 	r.hosts[spec.LXD].block = make(chan struct{})
 	defer close(r.hosts[spec.LXD].block)
 	r.start()
@@ -58,7 +57,7 @@ func TestMachinesOfATypeThatIsNotReady(t *testing.T) {
 	}
 }
 
-// A machine says how far the host is, and why it is not ready.
+// A machine's status shows the host's progress, and why the host is not ready.
 func TestMachinesHearOfTheHost(t *testing.T) {
 	r := newRig(t)
 	r.declare("web", spec.LXD)

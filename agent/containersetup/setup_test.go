@@ -16,7 +16,7 @@ import (
 	"hostler/internal/fault"
 )
 
-// preparable is a host that one type can be set up on.
+// preparable is a host that can be set up for a type.
 type preparable struct {
 	mu          sync.Mutex
 	satisfied   bool
@@ -89,7 +89,8 @@ func (s *switchable) running() bool {
 	return s.on
 }
 
-// fallible is a provisioner that can fall and, if barred, not be started.
+// fallible is a provisioner that can end by itself and, if barred, fails to
+// start.
 type fallible struct {
 	switchable
 	barred, looks int // how many starts fail; how often it was looked at
@@ -127,11 +128,11 @@ type rig struct {
 	store *state.Local
 	hosts map[spec.ContainerType]*preparable
 	works map[spec.ContainerType]*switchable
-	// lxd, if any, takes the place of the provisioner of that type.
+	// lxd, if set, replaces the provisioner of that type.
 	lxd       containersetup.Provisioner
 	lookEvery time.Duration
 	clear     func(spec.ContainerType) (more bool)
-	// clearEvery is the least time between what follows failures.
+	// clearEvery is the least time between runs of Clear after failures.
 	clearEvery time.Duration
 	lock       containersetup.Lock
 }
@@ -214,8 +215,9 @@ func (r *rig) eventually(what string, condition func() bool) {
 	}
 }
 
-// C1: nothing is done for a type before its first machine is declared; C6: it
-// is prepared, then its provisioner starts; C2: once, however many there are.
+// C1: nothing is done for a type before its first machine is declared. C6: the
+// type is prepared, then its provisioner starts. C2: this happens once, for any
+// number of machines.
 func TestTypesAreSetUpWhenFirstNeeded(t *testing.T) {
 	r := newRig(t)
 	r.start()
@@ -235,7 +237,8 @@ func TestTypesAreSetUpWhenFirstNeeded(t *testing.T) {
 	}
 }
 
-// C5: when the type is ready, further machines of it are not even looked at.
+// C5: once the type is ready, further machines of it cause no check of the
+// host.
 func TestReadyTypeIsNotLookedAtAgain(t *testing.T) {
 	r := newRig(t)
 	r.start()
@@ -249,14 +252,14 @@ func TestReadyTypeIsNotLookedAtAgain(t *testing.T) {
 	}
 	before := looks()
 	r.declare("db", spec.LXD)
-	r.declare("guest", spec.KVM) // its readiness shows that the declarations were seen
+	r.declare("guest", spec.KVM) // its readiness shows that the worker has seen the declarations
 	r.eventually("kvm is ready", func() bool { return r.works[spec.KVM].running() })
 	if n := looks(); n != before || r.hosts[spec.LXD].count() != 1 {
 		t.Errorf("looked %d times more, prepared %d times", n-before, r.hosts[spec.LXD].count())
 	}
 }
 
-// A host that is ready is not touched.
+// A host that is already prepared is not changed.
 func TestSatisfiedHostIsLeftAlone(t *testing.T) {
 	r := newRig(t)
 	r.hosts[spec.LXD].satisfied = true
@@ -268,8 +271,8 @@ func TestSatisfiedHostIsLeftAlone(t *testing.T) {
 	}
 }
 
-// C3: one type's failure holds up no other; C4: the failed one is tried again
-// by itself, visibly, and at once when asked.
+// C3: a type's failure does not delay other types. C4: the failed type is
+// retried automatically, with visible status, and immediately on request.
 func TestFailedTypeIsTriedAgain(t *testing.T) {
 	r := newRig(t)
 	r.hosts[spec.KVM].fail = []error{errors.New("the mirror is away"), errors.New("the mirror is still away")}
@@ -277,7 +280,7 @@ func TestFailedTypeIsTriedAgain(t *testing.T) {
 	r.declare("web", spec.LXD)
 	r.start()
 	r.eventually("lxd is ready", func() bool { return r.works[spec.LXD].running() })
-	var s spec.TypeStatus // of the moment at which it had failed
+	var s spec.TypeStatus // at the time of the failure
 	r.eventually("kvm failed", func() bool { s = r.status(spec.KVM); return s.State == containersetup.StateError })
 	if s.Attempts.Count != 1 || s.Attempts.NextRetry == nil || !strings.Contains(s.Message, "the mirror is away") {
 		t.Errorf("status %+v", s)
@@ -296,8 +299,8 @@ func TestFailedTypeIsTriedAgain(t *testing.T) {
 	r.eventually("kvm is ready", func() bool { return r.works[spec.KVM].running() })
 }
 
-// F22: what a clock that ran a year ahead put off is tried when the clock is
-// right again.
+// F22: a retry time recorded while the clock ran a year ahead is due once the
+// clock is right again.
 func TestRetryOfAClockThatRanAhead(t *testing.T) {
 	r := newRig(t)
 	next := time.Now().Add(365 * 24 * time.Hour)
@@ -315,7 +318,8 @@ func TestRetryOfAClockThatRanAhead(t *testing.T) {
 	r.eventually("kvm is ready", func() bool { return r.works[spec.KVM].running() })
 }
 
-// C19: a host that cannot run the type says why, and installs nothing.
+// C19: a host that cannot run the type reports the reason, and installs
+// nothing.
 func TestUnsupportedTypeIsTold(t *testing.T) {
 	r := newRig(t)
 	r.hosts[spec.KVM].unsupported = "there is no virtualisation"
@@ -330,7 +334,7 @@ func TestUnsupportedTypeIsTold(t *testing.T) {
 	}
 }
 
-// C7: while the host lock is held by another, the status names the holder.
+// C7: while another process holds the host lock, the status names the holder.
 func TestHolderOfTheLockIsNamed(t *testing.T) {
 	r := newRig(t)
 	free := make(chan struct{})
@@ -356,7 +360,7 @@ func TestHolderOfTheLockIsNamed(t *testing.T) {
 	r.eventually("lxd is ready", func() bool { return r.works[spec.LXD].running() })
 }
 
-// An agent that is stopped in the middle leaves no failure behind.
+// An agent that is stopped during the preparation records no failure.
 func TestStopInTheMiddle(t *testing.T) {
 	r := newRig(t)
 	r.hosts[spec.LXD].block = make(chan struct{})
@@ -369,8 +373,8 @@ func TestStopInTheMiddle(t *testing.T) {
 	}
 }
 
-// The provisioner stops with the last machine of its type; stamped instances
-// without a record keep it only where they shall be looked for.
+// The provisioner stops with the last machine of its type. Stamped instances
+// without a record keep it running only if the harvest mode looks for them.
 func TestProvisionerStopsWithTheLastMachine(t *testing.T) {
 	r := newRig(t)
 	r.declare("web", spec.LXD)
