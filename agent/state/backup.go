@@ -8,15 +8,15 @@ import (
 	"hostler/internal/failpoint"
 )
 
-// written counts a commit and has a copy made after every so many. The caller
-// has the turn.
+// written counts a change and starts a backup after every backupEvery changes.
+// The caller has the turn.
 func (l *Local) written() {
 	l.sinceBackup++
 	if l.sinceBackup < l.backupEvery || l.backingUp.Swap(true) {
 		return
 	}
 	l.sinceBackup = 0
-	// Beside the writers: a copy reads one moment of the store.
+	// The copy runs beside the writers: it reads one snapshot of the store.
 	l.backups.Go(func() {
 		defer l.backingUp.Store(false)
 		if err := l.backup(context.Background()); err != nil {
@@ -25,14 +25,15 @@ func (l *Local) written() {
 		}
 		l.turn <- struct{}{}
 		defer l.give()
-		// A copy is behind the store from now on and can be told from it.
+		// From here on the store's generation is above that of the copy, so an old
+		// copy is recognised.
 		if err := l.advance(); err != nil {
 			l.log.Warn("The generation of the store could not be moved.", "error", err)
 		}
 	})
 }
 
-// backup replaces the last good copy by one of the store as it is now.
+// backup replaces the last good copy by a copy of the current store.
 func (l *Local) backup(ctx context.Context) error {
 	tmp := l.files.lastGood + ".tmp"
 	if err := l.copyTo(ctx, tmp); err != nil {
@@ -72,8 +73,8 @@ func (l *Local) copyTo(ctx context.Context, tmp string) error {
 	return failpoint.Hit(failpoint.StoreBackupNoRename)
 }
 
-// advance moves the generation of the store and then of its identity, so that
-// every file copied before is known to be old. The caller has the turn.
+// advance increments the generation of the store and then of its identity file,
+// so that every earlier copy is recognised as old. The caller has the turn.
 func (l *Local) advance() error {
 	if l.broken.Load() != nil {
 		return nil

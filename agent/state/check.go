@@ -16,8 +16,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// check reads everything and returns the store's row about itself, or an
-// error that isDamage knows.
+// check reads all rows, verifies their checksums and returns the meta row.
+// Damage is an error for which isDamage is true.
 func check(ctx context.Context, c *sql.Conn) (m meta, err error) {
 	var answer string
 	if err := c.QueryRowContext(ctx, "PRAGMA quick_check(1)").Scan(&answer); err != nil {
@@ -79,9 +79,10 @@ func walk(ctx context.Context, c *sql.Conn, query string, f func(scanner) error)
 	return rows.Err()
 }
 
-// isUnusable says whether an error of opening the store means that its file is
-// not one of ours any more. What is the host's trouble (no memory, no file
-// descriptors, a disk that cannot be read just now) leaves the file alone.
+// isUnusable reports whether an error of opening the store means that the file
+// is damaged or not ours. Errors of the host, e.g. no memory, no file
+// descriptors or a failed read of the disk, do not count: the file stays in
+// place.
 func isUnusable(err error) bool {
 	if isDamage(err) {
 		return true
@@ -94,7 +95,8 @@ func isUnusable(err error) bool {
 	return false
 }
 
-// guarded turns a panic of the library over a damaged file into damage.
+// guarded turns a panic of the SQLite library on a damaged file into
+// errDamaged.
 func guarded(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -105,8 +107,9 @@ func guarded(f func() error) (err error) {
 	return f()
 }
 
-// look says what is wrong with the file of the store before SQLite touches
-// it; empty if nothing is. A file of a newer schema is an error.
+// look checks the store's file before SQLite opens it and returns the reason
+// why it cannot be trusted, e.g. "it is not a database"; empty if it can. A
+// file of a newer schema is an error.
 func look(path string) (string, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -127,7 +130,8 @@ func look(path string) (string, error) {
 		return "", err
 	}
 	defer func() { _ = f.Close() }()
-	// The fields and their places: https://www.sqlite.org/fileformat.html#the_database_header
+	// Source of the offsets:
+	// https://www.sqlite.org/fileformat.html#the_database_header
 	header := make([]byte, 100)
 	if _, err := io.ReadFull(f, header); err != nil {
 		return "it is shorter than its header", nil
@@ -135,7 +139,7 @@ func look(path string) (string, error) {
 	if string(header[:16]) != "SQLite format 3\x00" {
 		return "it is not a database", nil
 	}
-	// Versions above 2 would have SQLite read without writing, or refuse.
+	// SQLite opens files of version 3 and above read-only or not at all.
 	if header[18] > 2 || header[19] > 2 {
 		return "its header is damaged", nil
 	}

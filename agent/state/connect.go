@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// connect opens the one connection that writes and those that read.
+// connect opens the single connection for writes and the pool for reads.
 func (l *Local) connect(ctx context.Context) error {
 	var err error
 	if l.writer, err = openDB(l.files.db, 1); err != nil {
@@ -21,7 +21,7 @@ func (l *Local) connect(ctx context.Context) error {
 	return err
 }
 
-// disconnect lets go of the file. Calls that are under way get an error.
+// disconnect closes the database. Calls in progress get an error.
 func (l *Local) disconnect() error {
 	var errs []error
 	for _, stmt := range l.prepared {
@@ -42,12 +42,13 @@ func (l *Local) disconnect() error {
 	return errors.Join(errs...)
 }
 
-// doubt keeps in the store that its records may be incomplete.
+// doubt records in the store that its records may be incomplete, and why.
 func (l *Local) doubt(reason string) error {
 	return l.commit(func(_ context.Context, m *meta) error { m.rebuilt = reason; return nil })
 }
 
-// Settle forgets that the store was rebuilt: the records are whole again.
+// Settle removes the mark that the store was rebuilt: its records are complete
+// again.
 func (l *Local) Settle(ctx context.Context) error {
 	if err := l.take(ctx); err != nil {
 		return err
@@ -56,8 +57,8 @@ func (l *Local) Settle(ctx context.Context) error {
 	return l.commit(func(_ context.Context, m *meta) error { m.rebuilt = ""; return nil })
 }
 
-// lastGoodBeside finds the last good copy that went into the quarantine with
-// the store at path.
+// lastGoodBeside returns the path of the last good copy that went into the
+// quarantine together with the store at path; empty if there is none.
 func lastGoodBeside(path string) string {
 	if path == "" {
 		return ""

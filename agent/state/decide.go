@@ -11,16 +11,17 @@ import (
 	"hostler/internal/fault"
 )
 
-// change is what one write makes of one object: a new state of it (with the
-// revision still to be given), its removal, or nothing.
+// change is the result of a write for its object: the new state (its revision
+// is not assigned yet), the removal, or no change.
 type change struct {
 	object  Object
 	removed bool
 	none    bool
 }
 
-// decide says what a write does to the object as it stands, nil for absent.
-// newUID is taken for a created object whose write names none.
+// decide computes the change that a write makes to the current object; nil
+// means that the object is absent. newUID provides the uid of a created object
+// whose write has none.
 func decide(cur *Object, w Write, now time.Time, newUID func() string) (change, error) {
 	if err := checkWrite(w); err != nil {
 		return change{}, err
@@ -145,20 +146,20 @@ func checkWord(s string) error {
 
 var null = []byte("null")
 
-// given tells a value from nothing; JSON's null is nothing.
+// given reports whether raw holds a value; nil and JSON's null do not.
 func given(raw json.RawMessage) bool {
 	return raw != nil && !bytes.Equal(bytes.TrimSpace(raw), null)
 }
 
-// compact is valid JSON without blanks, a copy.
+// compact returns a copy of valid JSON without insignificant whitespace.
 func compact(raw json.RawMessage) json.RawMessage {
 	var b bytes.Buffer
 	_ = json.Compact(&b, raw)
 	return b.Bytes()
 }
 
-// sameJSON says whether two compact values mean the same: the order of keys
-// and the way a character is escaped make no difference.
+// sameJSON reports whether two compact values are equal, whatever the order of
+// keys and the escaping of characters; e.g. "<" equals "\u003c".
 func sameJSON(a, b json.RawMessage) bool {
 	if bytes.Equal(a, b) {
 		return true

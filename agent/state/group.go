@@ -12,28 +12,28 @@ import (
 	"hostler/internal/fault"
 )
 
-// Changes that wait for their turn are committed together: a sync of the disk
-// costs more than many changes. Each stands or falls by itself.
+// Changes that wait for the turn are committed together, because a sync of the
+// disk costs more than many changes. Each succeeds or fails on its own.
 
-// maxGroup bounds the rows that one commit writes for several changes: who
-// comes first does not wait long for those behind.
+// maxGroup bounds the rows that one commit writes for several changes, so that
+// the first change does not wait long for the others.
 const maxGroup = 1000
 
 type urgentKey struct{}
 
-// Urgent marks the changes made with ctx as those that somebody waits for:
-// they are committed before all others that wait.
+// Urgent marks the changes made with ctx as urgent, e.g. those of an API call
+// for which a user waits. They are committed before all other waiting changes.
 func Urgent(ctx context.Context) context.Context { return context.WithValue(ctx, urgentKey{}, true) }
 
 // pending is a change that waits for its commit.
 type pending struct {
 	ctx  context.Context //nolint:containedctx // of the call that waits for it
 	rows int
-	// make is run in a transaction, and run again if that came to nothing;
-	// then is run once after the commit, by who has the turn.
+	// make runs in a transaction, and runs again if that transaction fails. then
+	// runs once after the commit, in the goroutine that has the turn.
 	make func(ctx context.Context, m *meta) error
 	then func()
-	// done is closed when err, or panicked, is known.
+	// done is closed when err or panicked is set.
 	done     chan struct{}
 	err      error
 	panicked any
@@ -44,7 +44,7 @@ func (p *pending) end(err error) {
 	close(p.done)
 }
 
-// queue holds what waits, in the order of its coming.
+// queue holds the waiting changes in the order of their arrival.
 type queue struct {
 	mu            sync.Mutex
 	urgent, usual []*pending
@@ -60,7 +60,8 @@ func (q *queue) add(p *pending) {
 	}
 }
 
-// drop takes a change out; false: it is being made.
+// drop removes a change from the queue. It returns false if the change has
+// already been taken for a commit.
 func (q *queue) drop(p *pending) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -80,7 +81,7 @@ func (l *Local) Waiting() int {
 	return len(l.queue.urgent) + len(l.queue.usual)
 }
 
-// take takes out what goes into the next commit.
+// take removes and returns the changes of the next commit.
 func (q *queue) take() []*pending {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -100,8 +101,8 @@ func (q *queue) take() []*pending {
 	return group
 }
 
-// change makes a change durable, with others that wait. It returns ctx's error
-// only if nothing was changed.
+// change makes a change durable, together with other waiting changes. It
+// returns ctx's error only if nothing was changed.
 func (l *Local) change(ctx context.Context, rows int, do func(ctx context.Context, m *meta) error, then func()) error {
 	p := &pending{ctx: ctx, rows: max(rows, 1), make: do, then: then, done: make(chan struct{})}
 	l.queue.add(p)
@@ -135,13 +136,13 @@ func (p *pending) ended() bool {
 	}
 }
 
-// commitGroup makes changes in one transaction. The caller has the turn.
+// commitGroup makes the changes in one transaction. The caller has the turn.
 func (l *Local) commitGroup(group []*pending) {
 	err := l.open()
 	if err == nil {
 		err = l.Health()
 	}
-	defer func() { // whatever happens, nobody waits for ever
+	defer func() { // whatever happens, no caller waits for ever
 		for _, p := range group {
 			if !p.ended() {
 				p.end(fault.New(fault.Transient, "cannot write the store: the commit broke off"))
@@ -173,7 +174,7 @@ func (l *Local) commitGroup(group []*pending) {
 		return nil
 	})
 	if err != nil && len(left) > 1 && sqliteCode(err) == sqlite3.SQLITE_FULL {
-		// There may be room for some of them.
+		// There may be room for some of them alone.
 		for _, p := range left {
 			l.commitGroup([]*pending{p})
 		}
@@ -191,8 +192,8 @@ func (l *Local) commitGroup(group []*pending) {
 	}
 }
 
-// try makes one change. In a transaction that it shares, a change that is
-// refused leaves nothing behind.
+// try makes one change. In a shared transaction it rolls a refused change back
+// to its savepoint.
 func (l *Local) try(ctx context.Context, m *meta, p *pending, shared bool) (err error) {
 	before := *m
 	if shared {

@@ -14,7 +14,8 @@ import (
 	"hostler/internal/failpoint"
 )
 
-// identity is kept beside the store and tells an empty store from a lost one.
+// identity is kept in a file beside the store. It distinguishes a host that
+// never had a store from a host that lost it.
 type identity struct {
 	StoreID    string `json:"store-id"`
 	Generation int64  `json:"generation"`
@@ -22,11 +23,11 @@ type identity struct {
 
 var errBadIdentity = errors.New("the identity of the store cannot be read")
 
-// maxIdentity bounds what is read of the identity and the mark, in bytes.
+// maxIdentity bounds the size of the identity and the mark, in bytes.
 const maxIdentity = 4096
 
-// readIdentity returns fs.ErrNotExist for no identity and errBadIdentity for
-// one that is not an identity.
+// readIdentity returns fs.ErrNotExist if there is no identity and
+// errBadIdentity if the file does not hold a valid identity.
 func readIdentity(path string) (identity, error) {
 	var id identity
 	b, err := readSmall(path)
@@ -39,8 +40,8 @@ func readIdentity(path string) (identity, error) {
 	return id, nil
 }
 
-// readSmall reads a regular file without following a link or waiting on a
-// fifo.
+// readSmall reads a regular file. It follows no symbolic link and does not
+// block on a fifo.
 func readSmall(path string) ([]byte, error) {
 	info, err := os.Lstat(path)
 	if err != nil {
@@ -68,8 +69,8 @@ func writeIdentity(path string, id identity) error {
 
 // markFile holds the revision of the last commit. It is overwritten in place
 // and never synced: after a crash of the agent it is exact, after a power cut
-// at most behind. A store that is behind its mark is an older copy, or lost
-// the end of its log.
+// it may be behind. A store whose revision is below its mark is an older copy,
+// or lost the end of its write-ahead log.
 type markFile struct{ f *os.File }
 
 const markFormat = "%-36s %016x %08x\n"
@@ -86,7 +87,7 @@ func openMark(path string) (*markFile, error) {
 }
 
 func (m *markFile) set(storeID string, revision int64) {
-	// A mark that cannot be written is behind, which is harmless.
+	// If the write fails, the mark is behind, which is harmless.
 	_, _ = m.f.WriteAt(encodeMark(storeID, revision), 0)
 }
 
@@ -105,8 +106,8 @@ func markSum(storeID string, revision int64) uint32 {
 	return crc32.ChecksumIEEE(fmt.Appendf(nil, "%s %d", storeID, revision))
 }
 
-// readMark is the revision that the mark holds for the store, 0 for a mark
-// that is absent, torn or another store's.
+// readMark returns the revision in the mark; 0 if the mark is absent, torn or
+// belongs to another store.
 func readMark(path, storeID string) int64 {
 	b, err := readSmall(path)
 	if err != nil {
@@ -124,7 +125,7 @@ func readMark(path, storeID string) int64 {
 	return revision
 }
 
-// exists says whether there is anything at path, of whatever type.
+// exists reports whether a file of any type is at path.
 func exists(path string) bool {
 	_, err := os.Lstat(path)
 	return !errors.Is(err, fs.ErrNotExist)

@@ -18,8 +18,8 @@ import (
 )
 
 // Local is the store on this host's disk: SQLite with a write-ahead log. One
-// connection writes, others read. It is safe for concurrent use; one process
-// has it open at a time.
+// connection writes, others read. It is safe for concurrent use; a single
+// process has it open at a time.
 type Local struct {
 	files       files
 	clock       func() time.Time
@@ -34,13 +34,14 @@ type Local struct {
 	readers *sql.DB
 	conn    *sql.Conn // the writer's one connection
 	stmts   statements
-	// prepared are the statements to close: SQLite keeps a connection, and
-	// with it the log, while one is left.
+	// prepared are the statements to close. While a statement is open, SQLite
+	// keeps its connection and with it the write-ahead log.
 	prepared []*sql.Stmt
 	hub      *hub
 
-	// turn is held by who commits; a channel, so that waiting ends with a
-	// context. It guards meta and sinceBackup. queue holds what waits for it.
+	// turn is held by the goroutine that commits; it is a channel, so that a wait
+	// ends with its context. It guards meta and sinceBackup. queue holds the
+	// changes that wait for it.
 	turn        chan struct{}
 	queue       queue
 	commits     atomic.Int64
@@ -55,7 +56,7 @@ type Local struct {
 
 type brokenError struct{ err error }
 
-// statements are the writer's prepared ones.
+// statements are the prepared statements of the writer's connection.
 type statements struct {
 	get, put, remove, setMeta         *sql.Stmt
 	begin, end, intent, record, prune *sql.Stmt
@@ -88,7 +89,7 @@ func (l *Local) prepare(ctx context.Context) error {
 
 func errClosed() error { return fault.New(fault.NotReady, "cannot use the store: it is closed") }
 
-// open is an error when nothing can be read any more.
+// open returns an error once the store is closed.
 func (l *Local) open() error {
 	if l.closed.Load() {
 		return errClosed()
@@ -96,7 +97,8 @@ func (l *Local) open() error {
 	return nil
 }
 
-// Health is nil, or why the store takes no writes until it is opened again.
+// Health returns nil, or the reason why the store refuses writes until it is
+// opened again.
 func (l *Local) Health() error {
 	if b := l.broken.Load(); b != nil {
 		return fault.New(fault.NeedsOperator,
@@ -105,7 +107,7 @@ func (l *Local) Health() error {
 	return nil
 }
 
-// take waits for the writer's turn.
+// take waits for the turn to write.
 func (l *Local) take(ctx context.Context) error {
 	select {
 	case l.turn <- struct{}{}:
@@ -127,10 +129,10 @@ func (l *Local) take(ctx context.Context) error {
 
 func (l *Local) give() { <-l.turn }
 
-// commit runs f in one transaction with a copy of meta, which f may change,
-// and keeps that copy if the transaction committed. The caller has the turn.
-// It cannot be cancelled: a transaction is short, and one that was cut off
-// has an outcome that nobody knows.
+// commit runs f in one transaction with a copy of meta, which f may change, and
+// keeps that copy if the transaction committed. The caller has the turn. It
+// cannot be cancelled: transactions are short, and after a cancelled COMMIT its
+// outcome would be unknown.
 func (l *Local) commit(f func(ctx context.Context, m *meta) error) error {
 	ctx := context.Background()
 	m := l.meta
@@ -159,9 +161,10 @@ func (l *Local) commit(f func(ctx context.Context, m *meta) error) error {
 	return nil
 }
 
-// fail gives an error of SQLite its kind. After one that leaves in doubt what
-// is on the disk the store is read-only: the kernel tells a failed sync once
-// only, and the next one would succeed without the data being there.
+// fail gives an error of SQLite its fault kind. After an error that leaves the
+// contents of the disk in doubt it makes the store read-only: the kernel
+// reports a failed fsync only once, so the next fsync would succeed although
+// the data is lost.
 func (l *Local) fail(verb string, err error) error {
 	if fault.KindOf(err) != fault.Transient || fault.Is(err, fault.Transient) {
 		return err
@@ -181,7 +184,8 @@ func (l *Local) fail(verb string, err error) error {
 	return fault.New(fault.Transient, "cannot %s the store: %w", verb, err)
 }
 
-// sqliteCode is the primary result code, 0 for an error of another origin.
+// sqliteCode returns the primary result code; 0 for an error that is not
+// SQLite's.
 func sqliteCode(err error) int {
 	var e *sqlite.Error
 	if errors.As(err, &e) {
@@ -190,8 +194,8 @@ func sqliteCode(err error) int {
 	return 0
 }
 
-// isDamage says whether an error means wrong bytes in the file, and not a
-// host that cannot read it just now.
+// isDamage reports whether an error means wrong bytes in the file, as opposed
+// to a host that cannot read it at the moment.
 func isDamage(err error) bool {
 	switch sqliteCode(err) {
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
@@ -208,8 +212,8 @@ func (l *Local) Dir() string { return l.files.dir }
 
 func newUID() string { return uuid.NewString() }
 
-// Close ends the watches, keeps a copy of the store and closes it. The store
-// cannot be used afterwards. Calling it again does nothing.
+// Close ends the watches, makes a last backup and closes the store. The store
+// cannot be used afterwards. A second call does nothing.
 func (l *Local) Close() error {
 	l.turn <- struct{}{}
 	if l.closed.Swap(true) {
@@ -231,11 +235,10 @@ func (l *Local) Close() error {
 	return errors.Join(append(errs, l.release())...)
 }
 
-// release closes what is open, in the reverse order of opening.
+// release closes everything that Open opened, in reverse order.
 func (l *Local) release() error {
 	return errors.Join(l.disconnect(), l.mark.close(), l.lock.release())
 }
 
-// printable keeps text that a person will read free of bytes that are not
-// text.
+// printable replaces invalid UTF-8 in text that the user reads.
 func printable(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }

@@ -13,14 +13,14 @@ import (
 	"hostler/internal/fault"
 )
 
-// dirLock keeps a second process out of the state directory. The kernel drops
-// it with its holder; the file stays.
+// dirLock keeps a second process out of the state directory. The kernel
+// releases the lock when its holder ends; the file stays.
 type dirLock struct{ f *os.File }
 
-// lockDir takes the lock or returns at once a fault.Conflict that names the
-// holder.
+// lockDir takes the lock. If another process holds it, lockDir returns a
+// fault.Conflict with the holder's pid at once.
 func lockDir(path string) (*dirLock, error) {
-	// O_NONBLOCK: a fifo in its place must not hold us up.
+	// O_NONBLOCK: a fifo at this path must not block the agent.
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0o600)
 	if err != nil {
 		return nil, fault.New(fault.NeedsOperator, "cannot lock the state directory: %w", err)
@@ -43,7 +43,7 @@ func lockDir(path string) (*dirLock, error) {
 		_ = f.Close()
 		return nil, fault.New(fault.Transient, "cannot lock the state directory: %w", err)
 	}
-	// The pid is for the message only; the lock holds without it.
+	// The pid is only for the message; the lock works without it.
 	_ = f.Truncate(0)
 	_, _ = f.WriteAt(fmt.Appendf(nil, "%d\n", os.Getpid()), 0)
 	return &dirLock{f}, nil
@@ -53,8 +53,8 @@ func (l *dirLock) release() error {
 	if l == nil {
 		return nil
 	}
-	// Closing alone would leave the lock to a child that was forked a moment
-	// ago and has not come to its exec.
+	// Close alone would leave the lock with a child that was forked just before
+	// and has not reached its exec.
 	_ = unix.Flock(int(l.f.Fd()), unix.LOCK_UN)
 	return l.f.Close()
 }

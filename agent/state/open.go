@@ -18,45 +18,45 @@ import (
 	"hostler/internal/fault"
 )
 
-// Options say where the store is.
+// Options of Open.
 type Options struct {
-	// Dir is made with mode 0700; it is the store's own.
+	// Dir is created with mode 0700; only the store uses it.
 	Dir string
-	// Clock gives the times written; nil: time.Now.
+	// Clock returns the times that are written; nil: time.Now.
 	Clock func() time.Time
 	// Logger; nil: nothing is logged.
 	Logger *slog.Logger
-	// BackupEvery is the number of writes after which a copy is kept; 0: 200.
+	// BackupEvery is the number of changes between two backups; 0: 200.
 	BackupEvery int
-	// MaxEvents bounds the events; 0: 100,000.
+	// MaxEvents is the number of events that are kept; 0: 100,000.
 	MaxEvents int
 }
 
-// OpenReport says what Open found.
+// OpenReport describes the store that Open found.
 type OpenReport struct {
-	// Fresh: there never was a store here.
+	// Fresh: the directory never held a store.
 	Fresh bool
-	// Rebuilt: records were lost, or may have been. What is on the host and
-	// not in the store must then be taken over and never be removed. It is
-	// reported at every open until Settle.
+	// Rebuilt: records were lost, or may have been. Instances, volumes and other
+	// things of the host without a record must then be recovered and never be
+	// removed. Every open reports it until Settle.
 	Rebuilt bool
-	// Reason says why it is Rebuilt.
+	// Reason is why records may be missing.
 	Reason string
-	// Quarantined is the path that this open moved the store to, if it did.
+	// Quarantined is the path to which this open moved a damaged store, if it did.
 	Quarantined string
-	// LastGood is the path of the last good copy, empty if there is none.
-	// After a loss it is in the quarantine, and nothing reads it.
+	// LastGood is the path of the last good copy, empty if there is none. After a
+	// loss it is in the quarantine and is never read.
 	LastGood string
 }
 
-// Open opens the store, or makes it. A damaged or old one is moved to the
-// quarantine and a new one made in its place; the report says so. Errors:
-// fault.Conflict if another process has it open; fault.NeedsOperator for a
-// store of a newer schema, which is left untouched.
+// Open opens the store or creates it. It moves a damaged or outdated store to
+// the quarantine, creates a new store in its place and says so in the report.
+// Errors: fault.Conflict if another process has the store open;
+// fault.NeedsOperator for a store of a newer schema, which is left untouched.
 //
-// To put an old copy back on purpose: with the agent stopped, remove
-// store-id and store-mark and move the copy to state.db; it is then opened as
-// Rebuilt, with its records.
+// To restore an old copy on purpose: stop the agent, remove store-id and
+// store-mark and move the copy to state.db. It is then opened as Rebuilt, with
+// its records.
 func Open(ctx context.Context, o Options) (*Local, OpenReport, error) {
 	l := &Local{
 		files: filesIn(o.Dir), clock: o.Clock, log: o.Logger, backupEvery: o.BackupEvery, maxEvents: int64(o.MaxEvents),
@@ -91,16 +91,16 @@ func Open(ctx context.Context, o Options) (*Local, OpenReport, error) {
 	return l, report, nil
 }
 
-// isFull says whether an error means that the disk has no room. SQLite tells of
-// memory that it shares by a file, and cannot make that longer, by a code of
-// its own.
+// isFull reports whether an error means that the disk is full. SQLite has an
+// error code of its own for the case that it cannot extend its shared-memory
+// file.
 func isFull(err error) bool {
 	var e *sqlite.Error
 	return errors.Is(err, syscall.ENOSPC) || sqliteCode(err) == sqlite3.SQLITE_FULL ||
 		errors.As(err, &e) && e.Code() == sqlite3.SQLITE_IOERR_SHMSIZE
 }
 
-// ownDir makes the directory, or takes away what others may do in it.
+// ownDir creates the directory, or takes away the access of other users.
 func ownDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -118,7 +118,7 @@ func ownDir(dir string) error {
 	return nil
 }
 
-// start finds out what is there and opens it, or makes a new store.
+// start examines the directory and opens the store in it or creates one.
 func (l *Local) start(ctx context.Context) (OpenReport, error) {
 	id, idErr := readIdentity(l.files.identity)
 	if idErr != nil && !errors.Is(idErr, fs.ErrNotExist) && !errors.Is(idErr, errBadIdentity) {
@@ -149,7 +149,7 @@ func (l *Local) start(ctx context.Context) (OpenReport, error) {
 	return l.reopen(ctx, id, idErr)
 }
 
-// traces says whether there ever was a store here.
+// traces reports whether the directory ever held a store.
 func (l *Local) traces(idErr error) bool {
 	if !errors.Is(idErr, fs.ErrNotExist) || exists(l.files.mark) || exists(l.files.lastGood) {
 		return true
@@ -166,10 +166,9 @@ func oddSides(paths []string) string {
 	return ""
 }
 
-// reopen opens the store that is there.
+// reopen opens an existing store.
 func (l *Local) reopen(ctx context.Context, id identity, idErr error) (OpenReport, error) {
-	// Readable by others, or not by us: no harm to the records, so it is
-	// mended.
+	// A wrong mode does not harm the records, so it is corrected.
 	if err := os.Chmod(l.files.db, 0o600); err != nil {
 		return OpenReport{}, fault.New(fault.NeedsOperator, "cannot open the store: %w", err)
 	}
@@ -194,7 +193,7 @@ func (l *Local) reopen(ctx context.Context, id identity, idErr error) (OpenRepor
 	}
 	report := OpenReport{Fresh: idErr != nil && l.neverUsed()}
 	if idErr != nil && !report.Fresh {
-		// The records are whole, but nothing says that they are the last.
+		// The records are complete, but may be an older version.
 		if err := l.doubt("the identity of the store is missing or damaged: its records may be old"); err != nil {
 			return OpenReport{}, err
 		}
@@ -202,15 +201,15 @@ func (l *Local) reopen(ctx context.Context, id identity, idErr error) (OpenRepor
 	return l.finish(report)
 }
 
-// neverUsed says whether the store was made and no more: a crash came before
-// its identity was written.
+// neverUsed reports whether the store was created but never written: a crash
+// came before its identity file was written.
 func (l *Local) neverUsed() bool {
 	return l.meta.generation <= 1 && l.meta.revision == 0 && l.meta.sum == 0 && !exists(l.files.lastGood) &&
 		readMark(l.files.mark, l.meta.storeID) == 0
 }
 
-// openExisting connects, migrates and reads everything. unmade: the file is a
-// database in which the first migration never happened.
+// openExisting connects, migrates and checks all rows. unmade: the file is a
+// database without any table, so the first migration never happened.
 func (l *Local) openExisting(ctx context.Context) (unmade bool, err error) {
 	if err := l.connect(ctx); err != nil {
 		return false, err
@@ -240,7 +239,7 @@ func (l *Local) openExisting(ctx context.Context) (unmade bool, err error) {
 	return false, l.prepare(ctx)
 }
 
-// compare holds the store against its identity and mark.
+// compare checks the store against its identity and its mark.
 func (l *Local) compare(id identity) error {
 	switch {
 	case id.StoreID != l.meta.storeID:
@@ -254,7 +253,7 @@ func (l *Local) compare(id identity) error {
 	return nil
 }
 
-// replace moves the store out of the way and makes a new one.
+// replace moves the store to the quarantine and creates a new store.
 func (l *Local) replace(ctx context.Context, reason string) (OpenReport, error) {
 	where, err := l.files.quarantineStore(l.clock())
 	if err != nil {
@@ -270,8 +269,8 @@ func (l *Local) replace(ctx context.Context, reason string) (OpenReport, error) 
 	return report, err
 }
 
-// create makes a new store. A reason is kept in it until Settle, whatever
-// crash comes between.
+// create creates a new store. It keeps the reason in the store until Settle, so
+// that a crash in between does not lose it.
 func (l *Local) create(ctx context.Context, reason string) (OpenReport, error) {
 	f, err := os.OpenFile(l.files.db, os.O_RDWR|os.O_CREATE, 0o600)
 	if err == nil {
@@ -298,7 +297,7 @@ func (l *Local) create(ctx context.Context, reason string) (OpenReport, error) {
 	return l.finish(OpenReport{Fresh: reason == ""})
 }
 
-// finish moves the generation, so that copies made before are known to be
+// finish increments the generation, so that earlier copies are recognised as
 // old, and completes the report.
 func (l *Local) finish(report OpenReport) (OpenReport, error) {
 	if info, err := os.Lstat(l.files.mark); err == nil && !info.Mode().IsRegular() {

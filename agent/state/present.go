@@ -23,8 +23,8 @@ func (f files) seePresent() (present, error) {
 	return seen, nil
 }
 
-// check fails when a path has no file or another file. The last commit then went
-// into an unlinked file, which the next start does not read.
+// check fails when a path has no file or another file. The last commit then
+// went into an unlinked file, which the next start does not read.
 func (p present) check() error {
 	for path, was := range p {
 		if is, err := os.Lstat(path); err != nil || !os.SameFile(was, is) {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// files names everything in the state directory that the store owns.
+// files are the paths of all files in the state directory that the store owns.
 type files struct {
 	dir, db, identity, mark, lock, lastGood, quarantine string
 }
@@ -26,15 +26,15 @@ func (f files) sides() []string {
 	return []string{f.db + "-wal", f.db + "-shm", f.db + "-journal"}
 }
 
-// maxQuarantined is how many lost stores are kept.
+// maxQuarantined is the number of lost stores that are kept.
 const maxQuarantined = 5
 
 const quarantineTime = "20060102T150405.000000000Z"
 
-// quarantineStore moves the database, what SQLite keeps beside it and the last
-// good copy out of the way, whatever they are: nothing is read, followed or
-// deleted. It returns where the database, or if there was none the copy, went;
-// empty if there was neither.
+// quarantineStore moves the database, SQLite's files beside it and the last
+// good copy into the quarantine, whatever their file types: it reads, follows
+// and deletes nothing. It returns the new path of the database; if there was
+// none, that of the copy; empty if there was neither.
 func (f files) quarantineStore(now time.Time) (string, error) {
 	if err := os.MkdirAll(f.quarantine, 0o700); err != nil {
 		return "", err
@@ -46,7 +46,8 @@ func (f files) quarantineStore(now time.Time) (string, error) {
 		stamp = now.UTC().Format(quarantineTime)
 	}
 	where := ""
-	// The database last: until it is gone the next start comes here again.
+	// The database is moved last: as long as it is in place, the next start
+	// quarantines the rest.
 	for _, path := range append(f.sides(), f.lastGood, f.db) {
 		if !exists(path) {
 			continue
@@ -67,8 +68,8 @@ func (f files) quarantineStore(now time.Time) (string, error) {
 	return where, f.pruneQuarantine(stamp)
 }
 
-// pruneQuarantine keeps the newest; keep is never removed, even if the clock
-// went back.
+// pruneQuarantine keeps the newest maxQuarantined stores. It never removes
+// keep, even if the clock went back.
 func (f files) pruneQuarantine(keep string) error {
 	entries, err := os.ReadDir(f.quarantine)
 	if err != nil {
@@ -95,7 +96,7 @@ func (f files) pruneQuarantine(keep string) error {
 	return nil
 }
 
-// move puts one file that is not the database into the quarantine.
+// move moves a single file, e.g. the mark, into the quarantine.
 func (f files) move(path string, now time.Time) error {
 	if err := os.MkdirAll(f.quarantine, 0o700); err != nil {
 		return err

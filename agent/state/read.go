@@ -22,12 +22,12 @@ func (l *Local) Get(ctx context.Context, id ID) (Object, error) {
 	return o, l.readError(ctx, err)
 }
 
-// List returns the objects of the kinds as of one revision.
+// List returns the objects of the kinds as of a single revision.
 func (l *Local) List(ctx context.Context, kinds ...string) ([]Object, int64, error) {
 	if err := l.open(); err != nil {
 		return nil, 0, err
 	}
-	// One read transaction: the revision and the rows are of one moment.
+	// One read transaction, so that the revision and the rows match.
 	tx, err := l.readers.BeginTx(ctx, &sql.TxOptions{ReadOnly: true})
 	if err != nil {
 		return nil, 0, l.readError(ctx, err)
@@ -50,8 +50,8 @@ func (l *Local) List(ctx context.Context, kinds ...string) ([]Object, int64, err
 	return objects, m.revision, nil
 }
 
-// Watch sends first the ids of all objects of the kinds, then of those that
-// changed.
+// Watch first sends the ids of all objects of the kinds, then the ids of
+// changed objects.
 func (l *Local) Watch(ctx context.Context, kinds ...string) (<-chan []ID, error) {
 	w, err := l.hub.register(kinds)
 	if err != nil {
@@ -83,7 +83,7 @@ func (l *Local) Intents(ctx context.Context) ([]Intent, error) {
 	return intents, l.readError(ctx, err)
 }
 
-// defaultEvents is the Limit of a query that gives none.
+// defaultEvents is the Limit of a query without a limit.
 const defaultEvents = 1000
 
 // Events returns the events that the query selects, oldest first.
@@ -107,13 +107,14 @@ func (l *Local) Events(ctx context.Context, q EventQuery) ([]Event, error) {
 	return events, l.readError(ctx, err)
 }
 
-// WatchEvents signals that there are new events; the first sign comes at once.
+// WatchEvents signals that there are new events; the first signal comes at
+// once.
 func (l *Local) WatchEvents(ctx context.Context) (<-chan struct{}, error) {
 	return l.hub.runEvents(ctx)
 }
 
-// readError gives an error of a read its kind and words. Damage that a read
-// comes upon makes the store read-only.
+// readError gives an error of a read its fault kind and text. Damage found by a
+// read makes the store read-only.
 func (l *Local) readError(ctx context.Context, err error) error {
 	if err == nil {
 		return nil

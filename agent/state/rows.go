@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// errDamaged is found by errors.Is in everything that means that the bytes of
-// the store are not those that were written.
+// errDamaged is wrapped by every error that means that the bytes of the store
+// differ from those that were written.
 var errDamaged = errors.New("the store is damaged")
 
-// checksum is over the fields of one row; each is preceded by its length, so
-// that no two rows run together.
+// checksum hashes the fields of a row. The length of each field is hashed
+// too, so that e.g. "ab","c" and "a","bc" differ.
 func checksum(fields ...string) int64 {
 	h := sha256.New()
 	var n [8]byte
@@ -43,15 +43,14 @@ func (in *Intent) checksum() int64 {
 	return checksum("intent", in.Token, in.Object.Kind, in.Object.Name, in.UID, in.Action, digits(in.Began.UnixNano()), in.Owner)
 }
 
-// meta is the store's one row about itself.
+// meta is the single row of the meta table.
 type meta struct {
 	storeID string
-	// generation grows at every open, close and copy; revision with every
+	// generation grows at every open, close and backup; revision with every
 	// changed object.
 	generation, revision int64
 	sum                  int64
-	// rebuilt is why the records are known to be incomplete; empty: they are
-	// not.
+	// rebuilt is the reason why records may be missing; empty if none are.
 	rebuilt string
 }
 
@@ -61,7 +60,8 @@ func (m *meta) checksum() int64 {
 
 type scanner interface{ Scan(dest ...any) error }
 
-// scanError: values that do not fit their fields were not written by us.
+// scanError turns values that do not fit their fields into errDamaged: the
+// agent did not write them.
 func scanError(err error) error {
 	if err == nil || sqliteCode(err) != 0 || errors.Is(err, sql.ErrNoRows) ||
 		errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {

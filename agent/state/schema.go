@@ -9,15 +9,16 @@ import (
 	"hostler/internal/failpoint"
 )
 
-// applicationID marks our files in SQLite's header ("hstl").
+// applicationID marks hostler's files in SQLite's header ("hstl").
 const applicationID = 0x6873746c
 
-// migrations lead from one schema version to the next: the statements at
-// index n make version n+1 out of version n. Each runs in one transaction
-// with its version number, so a crash leaves the version before or after.
+// migrations are the steps from each schema version to the next: the statements
+// at index n turn version n into version n+1. Each step runs in one transaction
+// with its version number, so a crash leaves the old or the new version.
 var migrations = [][]string{{
-	// One row. sum is the exclusive or of the chk of all objects and intents:
-	// a row that vanished or came back shows, whatever the page says.
+	// The table has one row. sum is the exclusive or of the chk of all objects and
+	// intents. It reveals a row that vanished or came back, even on an intact
+	// page.
 	`CREATE TABLE meta (
 		id INTEGER PRIMARY KEY CHECK (id = 1),
 		store_id TEXT NOT NULL,
@@ -61,8 +62,8 @@ var migrations = [][]string{{
 	`CREATE INDEX events_object ON events (kind, name, seq)`,
 }}
 
-// openDB opens the file with at most n connections. A commit is synced
-// before it returns; damaged cells are looked for on every read of a page.
+// openDB opens the file with at most n connections. A commit is synced before
+// it returns; every read of a page checks for damaged cells.
 func openDB(path string, n int, pragmas ...string) (*sql.DB, error) {
 	q := url.Values{"_pragma": append([]string{
 		"busy_timeout(5000)", "journal_mode(WAL)", "synchronous(FULL)",
@@ -84,7 +85,7 @@ func schemaVersion(ctx context.Context, c *sql.Conn) (int, error) {
 }
 
 // migrate brings the schema from a version to the last of steps. prepare runs
-// inside the transaction that makes version 1.
+// inside the transaction that creates version 1.
 func migrate(ctx context.Context, c *sql.Conn, from int, steps [][]string, prepare func() error) error {
 	for v := from; v < len(steps); v++ {
 		if err := inTx(ctx, c, func() error {
@@ -110,14 +111,14 @@ func migrate(ctx context.Context, c *sql.Conn, from int, steps [][]string, prepa
 	if from == len(steps) {
 		return nil
 	}
-	// The version in the main file, not only in the log, is what an older
-	// agent looks at before it touches anything.
+	// An older agent reads the version from the main file before it opens the
+	// store, so the version must not stay in the write-ahead log only.
 	_, err := c.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)")
 	return err
 }
 
-// inTx runs f in one transaction, which holds the write lock from its start.
-// It is undone when f returns an error or panics.
+// inTx runs f in one transaction, which holds the write lock from its start. It
+// rolls back when f returns an error or panics.
 func inTx(ctx context.Context, c *sql.Conn, f func() error) error {
 	if _, err := c.ExecContext(ctx, "BEGIN IMMEDIATE"); err != nil {
 		return err
@@ -138,8 +139,8 @@ func inTx(ctx context.Context, c *sql.Conn, f func() error) error {
 	return nil
 }
 
-// checkSchema compares the schema with the one that the migrations make: a
-// changed byte of it may hide a column that no check reads.
+// checkSchema compares the schema with a freshly migrated schema: a changed
+// byte in it may hide a column that no other check reads.
 func checkSchema(ctx context.Context, c *sql.Conn) error {
 	db, err := sql.Open("sqlite", ":memory:")
 	if err != nil {

@@ -1,6 +1,6 @@
-// Package state is the store: revisioned objects with watches, an append-only
-// event table and the journal of intents. The local store stands on SQLite;
-// the agent's socket client is a second implementation, and both pass the
+// Package state is the store: objects with revisions and watches, an
+// append-only event table and the journal of intents. The local store uses
+// SQLite; the agent's socket client is a second implementation. Both pass the
 // suite in statetest.
 package state
 
@@ -16,17 +16,17 @@ type ID struct {
 	Name string `json:"name"`
 }
 
-// Life is how far an object is on its way out.
+// Life is an object's stage between creation and removal.
 type Life string
 
-// The lives. An object is removed from the store by Write with Delete.
+// The values of Life. A Write with Delete removes the object from the store.
 const (
 	Alive Life = "alive"
 	Dying Life = "dying"
 	Dead  Life = "dead"
 )
 
-// Object is one kept object.
+// Object is a stored object.
 type Object struct {
 	ID
 	UID string `json:"uid"`
@@ -41,16 +41,17 @@ type Object struct {
 	Updated    time.Time       `json:"updated"`
 }
 
-// Write is one change. Exactly one of the pointers or Delete is meaningful
-// for a status write; a spec write may carry several.
+// Write is a change of an object: either Delete, or new values for Spec,
+// Status and Life in any combination. Nil and empty fields stay unchanged; the
+// JSON null clears Status.
 type Write struct {
 	ID
-	// Revision is compared with the stored one: 0 creates (fault.Conflict if
-	// the object exists), AnyRevision skips the comparison, any other must
-	// match (fault.Conflict otherwise).
+	// Revision is compared with the stored revision: 0 creates (fault.Conflict if
+	// the object exists), AnyRevision skips the comparison, any other value must
+	// match (fault.Conflict if it does not).
 	Revision int64 `json:"revision"`
-	// UID, when set on a create, becomes the object's uid; otherwise one is
-	// made. On any other write a non-empty UID must match.
+	// UID becomes the uid of a created object; if it is empty, the store makes a
+	// uid. In any other write a non-empty UID must match.
 	UID    string          `json:"uid,omitempty"`
 	Spec   json.RawMessage `json:"spec,omitempty"`
 	Status json.RawMessage `json:"status,omitempty"`
@@ -61,55 +62,57 @@ type Write struct {
 // AnyRevision in Write.Revision skips the comparison; the object must exist.
 const AnyRevision = -1
 
-// Mode says how several writes of one call belong together.
+// Mode says whether the writes of a call depend on each other.
 type Mode string
 
-// The modes.
+// The values of Mode.
 const (
 	// Atomic: all writes happen or none; the first failure is the error.
 	Atomic Mode = "atomic"
-	// Each: every write stands alone, with a result of its own, in the order
-	// asked.
+	// Each: every write succeeds or fails on its own and has its own result, in
+	// the order of the writes.
 	Each Mode = "each"
 )
 
-// Result answers one write. Err carries a kind of package fault.
+// Result is the outcome of a write. Err carries a kind of package fault.
 type Result struct {
 	Object Object
 	Err    error
 }
 
-// Store holds the declared and the observed. A write that returned is durable
-// (power cut included) and a write that changes nothing makes no revision.
+// Store holds declared specs and observed statuses. A returned write is
+// durable, even after a power cut. A write that changes nothing makes no
+// revision.
 type Store interface {
 	// Get returns fault.NotFound for an absent object.
 	Get(ctx context.Context, id ID) (Object, error)
-	// List returns all objects of the kinds (all kinds if none is named) as of
-	// one revision, ordered by kind and name, and that revision.
+	// List returns all objects of the kinds (of all kinds if kinds is empty) as of
+	// a single revision, ordered by kind and name, and that revision.
 	List(ctx context.Context, kinds ...string) ([]Object, int64, error)
-	// Write makes the changes. The error is about the call (or, with Atomic,
-	// about the first failing write); with Each look at the results.
+	// Write makes the changes. The error concerns the call or, with Atomic, the
+	// first failed write; with Each, check the results.
 	Write(ctx context.Context, mode Mode, writes ...Write) ([]Result, error)
-	// Watch sends ids: first all that exist (a batch that is sent even if it is
-	// empty), then those that changed or were deleted, coalesced (a slow reader
-	// sees one batch with each id once). Writers never wait for it. The channel
-	// is closed when ctx ends or the watch is lost; a lost watch is an error
-	// to the worker, never an empty world.
+	// Watch sends ids: first all existing objects (this batch is sent even if it
+	// is empty), then changed and deleted objects. Changes are coalesced: a slow
+	// reader gets one batch with each id once. Writers never wait for readers. The
+	// channel is closed when ctx ends or the watch is lost. A worker must treat a
+	// lost watch as an error, never as an empty store.
 	Watch(ctx context.Context, kinds ...string) (<-chan []ID, error)
 }
 
-// Intent is a durable promise to make one object: written before the effect,
-// ended after the result is recorded. Tokens are fresh per attempt.
+// Intent is a durable note that an effect on one object is about to be made. It
+// is written before the effect and ended after the result is recorded. Each
+// attempt has a new token.
 type Intent struct {
 	Token string `json:"token"`
-	// Object and UID name what it is for.
+	// Object and UID identify the object.
 	Object ID     `json:"object"`
 	UID    string `json:"uid"`
-	// Action is create, delete, …: a word for people.
+	// Action is a word for the user, e.g. create or delete.
 	Action string    `json:"action"`
 	Began  time.Time `json:"began"`
-	// Owner is the container type whose worker began it, where that is known:
-	// it outlives the machine's record.
+	// Owner is the container type whose worker began it, if known. It is still
+	// there when the machine's record is gone.
 	Owner string `json:"owner,omitempty"`
 }
 
@@ -117,13 +120,13 @@ type Intent struct {
 type Journal interface {
 	// Begin is durable when it returns. The same token twice is fault.Conflict.
 	Begin(ctx context.Context, in Intent) error
-	// End forgets intents; absent ones are success.
+	// End removes intents; absent intents are success.
 	End(ctx context.Context, tokens ...string) error
-	// Intents returns the open ones, oldest first.
+	// Intents returns the open intents, oldest first.
 	Intents(ctx context.Context) ([]Intent, error)
 }
 
-// Level of an event.
+// Levels of an event.
 const (
 	LevelInfo  = "info"
 	LevelWarn  = "warning"
@@ -132,13 +135,13 @@ const (
 
 // Event is something that happened to an object.
 type Event struct {
-	// Seq is given by the store and only grows.
+	// Seq is assigned by the store and only grows.
 	Seq     int64     `json:"seq"`
 	Time    time.Time `json:"time"`
 	Object  ID        `json:"object"`
 	UID     string    `json:"uid,omitempty"`
 	Level   string    `json:"level"`
-	Reason  string    `json:"reason"` // CamelCase word, like Created
+	Reason  string    `json:"reason"` // CamelCase word, e.g. Created
 	Message string    `json:"message"`
 }
 
@@ -149,16 +152,16 @@ type EventQuery struct {
 	Limit  int   // 0: 1000
 }
 
-// EventLog keeps events; the oldest beyond a bound (100,000) are dropped.
+// EventLog keeps the latest events, by default 100,000.
 type EventLog interface {
 	Record(ctx context.Context, events ...Event) error
 	Events(ctx context.Context, q EventQuery) ([]Event, error)
-	// WatchEvents signals that there are new events to query; coalesced. The
-	// first sign comes at once.
+	// WatchEvents signals that there are new events to query. Signals are
+	// coalesced; the first signal comes at once.
 	WatchEvents(ctx context.Context) (<-chan struct{}, error)
 }
 
-// Backend is a whole store.
+// Backend is a complete store.
 type Backend interface {
 	Store
 	Journal

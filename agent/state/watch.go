@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// hub hands changed ids and the sign of new events to the watchers. It never
-// waits for one of them.
+// hub passes changed ids and the signal for new events to the watchers. It
+// never waits for a watcher.
 type hub struct {
 	mu     sync.Mutex
 	ids    map[*idWatch]struct{}
@@ -17,14 +17,14 @@ type hub struct {
 	wait   sync.WaitGroup
 }
 
-// idWatch gathers what one watcher has not been sent yet.
+// idWatch gathers the ids that one watcher has not received yet.
 type idWatch struct {
 	kinds   []string // empty: all
 	pending batch
-	wake    chan struct{} // holds one sign
+	wake    chan struct{} // holds one signal
 }
 
-// batch keeps ids in the order of their first coming, each once.
+// batch keeps each id once, in the order of first arrival.
 type batch struct {
 	order []ID
 	has   map[ID]bool
@@ -53,7 +53,7 @@ func signal(c chan struct{}) {
 	}
 }
 
-// changed tells the watchers of these ids' kinds.
+// changed notifies the watchers of these ids' kinds.
 func (h *hub) changed(ids []ID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -70,7 +70,7 @@ func (h *hub) changed(ids []ID) {
 	}
 }
 
-// recorded tells that there are new events.
+// recorded notifies the watchers of events.
 func (h *hub) recorded() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -79,8 +79,8 @@ func (h *hub) recorded() {
 	}
 }
 
-// register begins to gather; run delivers. Between the two the watcher reads
-// what exists, so that nothing falls between.
+// register begins to gather ids; run delivers them. In between, the watcher
+// lists the existing objects, so that no change is missed.
 func (h *hub) register(kinds []string) (*idWatch, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -106,8 +106,8 @@ func (h *hub) take(w *idWatch) []ID {
 	return ids
 }
 
-// run sends first, then what changes, until ctx ends or the hub is closed.
-// While the reader is slow the batch on offer grows.
+// run sends first and then the changed ids until ctx ends or the hub is closed.
+// While the reader is slow, the next batch grows.
 func (h *hub) run(ctx context.Context, w *idWatch, first []ID) (<-chan []ID, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -143,8 +143,8 @@ func (h *hub) run(ctx context.Context, w *idWatch, first []ID) (<-chan []ID, err
 	return ch, nil
 }
 
-// runEvents is run for the sign of new events. The first sign comes at once,
-// so that nothing recorded before is missed.
+// runEvents works like run for the signal of new events. The first signal comes
+// at once, so that earlier events are not missed.
 func (h *hub) runEvents(ctx context.Context) (<-chan struct{}, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -174,7 +174,7 @@ func (h *hub) runEvents(ctx context.Context) (<-chan struct{}, error) {
 	return ch, nil
 }
 
-// close ends all watches and waits for them.
+// close ends all watches and waits for their goroutines.
 func (h *hub) close() {
 	h.mu.Lock()
 	if !h.closed {

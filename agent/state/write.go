@@ -9,7 +9,7 @@ import (
 	"hostler/internal/fault"
 )
 
-// Write makes the changes, all of them in one transaction.
+// Write makes all changes in one transaction.
 func (l *Local) Write(ctx context.Context, mode Mode, writes ...Write) ([]Result, error) {
 	if mode != Atomic && mode != Each {
 		return nil, fault.New(fault.Invalid, "cannot write: %q is no mode", mode)
@@ -22,7 +22,7 @@ func (l *Local) Write(ctx context.Context, mode Mode, writes ...Write) ([]Result
 		for i, w := range writes {
 			c, err := l.apply(ctx, m, w)
 			if err != nil {
-				// Without a kind it is the store that failed, not the write.
+				// An error without a kind is a failure of the store, not of the write.
 				if mode == Atomic || !isRefusal(err) {
 					return err
 				}
@@ -58,8 +58,8 @@ func isRefusal(err error) bool {
 	return fault.Is(err, fault.KindOf(err))
 }
 
-// apply makes one write inside the transaction. Every changed object has a
-// revision of its own.
+// apply makes one write inside the transaction. Every changed object gets its
+// own revision.
 func (l *Local) apply(ctx context.Context, m *meta, w Write) (change, error) {
 	var cur *Object
 	o, err := scanObject(l.stmts.get.QueryRowContext(ctx, w.Kind, w.Name))
@@ -124,7 +124,7 @@ func (l *Local) Begin(ctx context.Context, in Intent) error {
 	return failpoint.Hit(failpoint.StoreAfterIntent)
 }
 
-// End forgets intents; absent ones are success.
+// End removes intents; absent intents are success.
 func (l *Local) End(ctx context.Context, tokens ...string) error {
 	if len(tokens) == 0 {
 		return nil
@@ -147,8 +147,8 @@ func (l *Local) End(ctx context.Context, tokens ...string) error {
 	}, l.written)
 }
 
-// Record appends events; one without a time happened now, one without a level
-// is for information.
+// Record appends events. An event without a time gets the current time; an
+// event without a level gets LevelInfo.
 func (l *Local) Record(ctx context.Context, events ...Event) error {
 	if len(events) == 0 {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"hostler/internal/fault"
 )
 
-// testModel makes random calls on the store and on a map, which must agree.
+// testModel makes random calls on the store and on a map and compares them.
 func testModel(t *testing.T, open func(*testing.T) state.Backend) {
 	b := open(t)
 	rapid.Check(t, func(rt *rapid.T) {
@@ -24,8 +24,8 @@ func testModel(t *testing.T, open func(*testing.T) state.Backend) {
 	})
 }
 
-// model is what the store should hold. Every run takes names of its own in
-// the one store.
+// model is the expected contents of the store. Every run uses a kind of its own
+// in the same store.
 type model struct {
 	t        *testing.T
 	b        state.Backend
@@ -101,8 +101,8 @@ func (m *model) draw(rt *rapid.T) state.Write {
 	return w
 }
 
-// expect makes a write on the map and returns the kind of its refusal and
-// how many revisions it makes. Revisions are filled in by agree.
+// expect makes a write on the map. It returns the kind of the refusal and the
+// number of revisions that the write makes. agree fills the revisions in.
 func expect(objects map[string]state.Object, w state.Write) (fault.Kind, int64) {
 	o, ok := objects[w.Name]
 	switch {
@@ -141,7 +141,7 @@ func expect(objects map[string]state.Object, w state.Write) (fault.Kind, int64) 
 	return "", 1
 }
 
-// unknownRevision matches none that a write can name.
+// unknownRevision matches no revision that a write can have.
 const unknownRevision = -7
 
 func (m *model) agree(rt *rapid.T) {

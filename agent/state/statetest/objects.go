@@ -32,7 +32,7 @@ func testCreate(t *testing.T, b state.Backend) {
 		t.Errorf("revision %d after %d", other.Revision, made.Revision)
 	}
 	refuse(t, b, fault.Conflict, state.Write{ID: machine("web")})
-	// A name that comes again is another object.
+	// A deleted and created name is a new object.
 	write(t, b, state.Write{ID: machine("web"), Revision: state.AnyRevision, Delete: true})
 	if again := create(t, b, "web"); again.UID == made.UID || again.Revision <= other.Revision || again.Generation != 1 {
 		t.Errorf("made again %+v", again)
@@ -100,7 +100,7 @@ func testNoChange(t *testing.T, b state.Backend) {
 	if got := getWeb(t, b); !same(got, o) {
 		t.Errorf("got %+v, want %+v", got, o)
 	}
-	// The watch said nothing of it: the next thing it says is the next change.
+	// The watch reported no change, so its next batch is the next change.
 	create(t, b, "db")
 	if ids := next(t, ch); len(ids) != 1 || ids[0] != machine("db") {
 		t.Errorf("watch: %v", ids)
@@ -219,7 +219,8 @@ func testList(t *testing.T, b state.Backend) {
 	}
 }
 
-// testRace has several writers count in one object; none may be lost.
+// testRace lets several writers increment a counter in one object; no increment
+// may be lost.
 func testRace(t *testing.T, b state.Backend) {
 	create(t, b, "web")
 	const writers, each = 4, 5

@@ -1,5 +1,5 @@
-// Package statetest is the suite that every implementation of the store
-// passes.
+// Package statetest is the conformance suite that every implementation of the
+// store passes.
 package statetest
 
 import (
@@ -16,8 +16,8 @@ import (
 // patience bounds every wait of the suite.
 const patience = 10 * time.Second
 
-// Run tests an implementation. open gives a new, empty store and has it
-// closed at the end of the test.
+// Run tests an implementation. open returns a new, empty store, which is closed
+// at the end of the test.
 func Run(t *testing.T, open func(*testing.T) state.Backend) {
 	for _, c := range []struct {
 		name string
@@ -52,7 +52,7 @@ func machine(name string) state.ID { return state.ID{Kind: "machine", Name: name
 
 func raw(s string) json.RawMessage { return json.RawMessage(s) }
 
-// write makes one write that must succeed.
+// write makes a write that must succeed.
 func write(t *testing.T, b state.Backend, w state.Write) state.Object {
 	t.Helper()
 	results, err := b.Write(t.Context(), state.Each, w)
@@ -70,8 +70,8 @@ func create(t *testing.T, b state.Backend, name string) state.Object {
 	return write(t, b, state.Write{ID: machine(name), Spec: raw(`{"a":1}`)})
 }
 
-// refuse makes one write, in both modes, that must be refused with the kind
-// and change nothing.
+// refuse makes a write, in both modes, that must be refused with the kind and
+// must change nothing.
 func refuse(t *testing.T, b state.Backend, kind fault.Kind, w state.Write) {
 	t.Helper()
 	_, before, err := b.List(t.Context())
@@ -116,7 +116,7 @@ func watch(t *testing.T, b state.Backend, kinds ...string) <-chan []state.ID {
 	return ch
 }
 
-// next returns the next batch, which must come.
+// next returns the next batch; no batch fails the test.
 func next(t *testing.T, ch <-chan []state.ID) []state.ID {
 	t.Helper()
 	select {
@@ -131,7 +131,7 @@ func next(t *testing.T, ch <-chan []state.ID) []state.ID {
 	return nil
 }
 
-// gather reads batches until all of the ids came; no other may come.
+// gather reads batches until all ids of want came; other ids fail the test.
 func gather(t *testing.T, ch <-chan []state.ID, want ...state.ID) {
 	t.Helper()
 	missing := slices.Clone(want)

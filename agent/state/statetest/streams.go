@@ -38,8 +38,8 @@ func testWatchChanges(t *testing.T, b state.Backend) {
 	gather(t, ch, o.ID)
 }
 
-// testWatchCoalesces has a reader that does not read: nobody waits for it, and
-// it is not sent every change.
+// testWatchCoalesces has a reader that does not read: writers do not wait for
+// it, and it does not get every change.
 func testWatchCoalesces(t *testing.T, b state.Backend) {
 	o := create(t, b, "a")
 	ch := watch(t, b)
@@ -64,7 +64,7 @@ func testWatchCoalesces(t *testing.T, b state.Backend) {
 			break
 		}
 	}
-	// A stream holds some batches on its way; most changes are one batch.
+	// The socket's stream holds some batches; most changes must be coalesced.
 	if batches > changes/2 {
 		t.Errorf("%d batches for %d changes", batches, changes)
 	}
@@ -98,8 +98,8 @@ func testWatchEnds(t *testing.T, b state.Backend) {
 	}
 }
 
-// testWatchMissesNothing begins watches while objects are made: each must be
-// told of every object, first or later.
+// testWatchMissesNothing begins watches while objects are created: each watch
+// must report every object, in its first or a later batch.
 func testWatchMissesNothing(t *testing.T, b state.Backend) {
 	const objects = 30
 	want := make([]state.ID, objects)
@@ -230,8 +230,7 @@ func testWatchEvents(t *testing.T, b state.Backend) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Each round ends when the event is seen; the sign of it may have come
-	// with that of an earlier one.
+	// Each round ends when the event is seen; one signal may cover several events.
 	seen := int64(0)
 	for i := range 5 {
 		if err := b.Record(t.Context(), state.Event{Object: machine("a"), Reason: "Tick"}); err != nil {
