@@ -8,20 +8,21 @@ import (
 	"strings"
 )
 
-// Claims is what the objects of documents have to themselves: bridges,
-// interfaces under them, subnets, addresses, ports of the host and storage. A
-// thing is found without a look at the others, however many there are. The zero
-// value holds nothing.
+// Claims are the things that the objects of documents occupy and that no other
+// object may use: bridges, their interfaces, subnets, addresses, ports of the
+// host and storage. A lookup does not scan the other claims. The zero value is
+// empty.
 type Claims struct {
 	bridges, members, ports       claimants[string]
-	volumes                       claimants[string] // those that filesystems stand on
+	volumes                       claimants[string] // volumes under filesystems
 	writers, readers, filesystems claimants[string] // storage of machines
 	addresses                     claimants[netip.Addr]
-	// subnets are sorted and share no address: a wider one stands for those in it.
+	// subnets are sorted and share no address; a wider subnet replaces those
+	// inside it.
 	subnets []placed[netip.Prefix]
 }
 
-// claimants are the paths that have a thing.
+// claimants maps each claimed thing to the paths that claim it.
 type claimants[K comparable] map[K][]string
 
 func claim[K comparable](all *claimants[K], thing K, path string) {
@@ -31,7 +32,8 @@ func claim[K comparable](all *claimants[K], thing K, path string) {
 	(*all)[thing] = append((*all)[thing], path)
 }
 
-// claimantOf is the path of another document that has a thing, "" without one.
+// claimantOf returns the path of another document that claims the thing; "" if
+// there is none.
 func claimantOf[K comparable](c *checker, all claimants[K], thing K) string {
 	for _, path := range all[thing] {
 		if !c.ownObject(path) {
@@ -41,7 +43,8 @@ func claimantOf[K comparable](c *checker, all claimants[K], thing K) string {
 	return ""
 }
 
-// ownObject says whether the document declares the object that a path is part of.
+// ownObject reports whether the checked document declares the object that a
+// path is part of.
 func (c *checker) ownObject(path string) bool {
 	end := strings.IndexByte(path, '.') + 1
 	if more := strings.IndexByte(path[end:], '.'); more >= 0 {
@@ -50,7 +53,7 @@ func (c *checker) ownObject(path string) bool {
 	return c.own(path)
 }
 
-// Add puts what the objects of a document have among the claims.
+// Add adds the claims of a document's objects.
 func (s *Claims) Add(d Declaration) {
 	for name, n := range d.Networks {
 		path := "networks." + name
@@ -117,7 +120,8 @@ func (s *Claims) addSubnet(p placed[netip.Prefix]) {
 	}
 }
 
-// overlapping is a subnet of another document that shares addresses with p.
+// overlapping returns a subnet of another document that shares addresses with
+// p.
 func (s *Claims) overlapping(c *checker, p netip.Prefix) (placed[netip.Prefix], bool) {
 	from, to := s.around(p)
 	for _, other := range s.subnets[from:to] {

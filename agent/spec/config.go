@@ -6,21 +6,24 @@ import (
 )
 
 // Config is the host configuration, /etc/hostler/hostler.yaml. DefaultConfig
-// holds what is not said there.
+// holds the values of missing keys.
 type Config struct {
-	// Namespace is part of every stamp: agents with different ones never meet.
+	// Namespace is part of every stamp: agents with different namespaces ignore
+	// each other's objects.
 	Namespace string `json:"namespace"`
 	// Harvest is none, unknown, destroyed or all.
 	Harvest string `json:"harvest"`
 	// Removals is hold or obey: whether objects with data that no document
 	// declares any more wait for consent.
 	Removals string `json:"removals"`
-	// MaxMachines is how many machines the host takes.
+	// MaxMachines is the maximum number of machines on the host.
 	MaxMachines int `json:"max-machines"`
-	// Concurrency is how many instance operations run at once, per type.
+	// Concurrency is the number of simultaneous instance operations per container
+	// type.
 	Concurrency int `json:"concurrency"`
-	// StartRetries is how often a start that failed is tried again, RetryDelay
-	// apart; TransientRetryInterval is how often errored machines are retried.
+	// StartRetries is the number of retries of a failed start, RetryDelay apart.
+	// TransientRetryInterval is the interval at which machines in state error are
+	// retried.
 	StartRetries           int          `json:"start-retries"`
 	RetryDelay             Duration     `json:"retry-delay"`
 	TransientRetryInterval Duration     `json:"transient-retry-interval"`
@@ -28,26 +31,26 @@ type Config struct {
 	Proxy                  ProxyConfig  `json:"proxy"`
 	Apt                    AptConfig    `json:"apt"`
 	Images                 ImagesConfig `json:"images"`
-	// AuthorizedKeys are given to every machine, besides its own.
+	// AuthorizedKeys are added to the SSH keys of every machine.
 	AuthorizedKeys []string    `json:"authorized-keys"`
 	API            APIConfig   `json:"api"`
 	Guard          GuardConfig `json:"guard"`
 }
 
-// The words of Config.Removals.
+// The values of Config.Removals.
 const (
 	RemovalsHold = "hold"
 	RemovalsObey = "obey"
 )
 
-// GuardConfig is how changes of the host's own network are guarded.
+// GuardConfig configures the guard for changes of the host's own network.
 type GuardConfig struct {
-	// Probes are addresses that must stay reachable, besides the default
-	// gateways and where the person came from who made the change.
+	// Probes are addresses that must stay reachable, besides the default gateways
+	// and the address from which the user requested the change.
 	Probes []string `json:"probes"`
 }
 
-// TypesConfig is what is configured per container type.
+// TypesConfig is the configuration per container type.
 type TypesConfig struct {
 	LXD LXDConfig `json:"lxd"`
 	KVM KVMConfig `json:"kvm"`
@@ -58,7 +61,7 @@ type LXDConfig struct {
 	Pool string `json:"pool"`
 	MTU  int    `json:"mtu"`
 	// NetworkMethod is local (LXD's own bridge) or provider (bridges that
-	// are made elsewhere).
+	// something else makes).
 	NetworkMethod string `json:"network-method"`
 }
 
@@ -69,17 +72,17 @@ type KVMConfig struct {
 	Pool        string `json:"pool"`
 }
 
-// ProxyConfig is the proxy that the host and its guests use. HTTP and HTTPS
-// are URLs; No is a list with commas.
+// ProxyConfig is the proxy of the host and its guests. HTTP and HTTPS are URLs;
+// No is a comma-separated list.
 type ProxyConfig struct {
 	HTTP  string `json:"http"`
 	HTTPS string `json:"https"`
 	No    string `json:"no"`
 }
 
-// WithoutProxyUsers returns the configuration with the addresses of its proxies
-// as machines and provisioners are given them: a user name and a password in
-// such an address are the host's alone.
+// WithoutProxyUsers returns the configuration with the proxy addresses for
+// machines and provisioners: without user name and password, which only the
+// host may have. E.g. http://user:secret@proxy:3128 becomes http://proxy:3128.
 func (c Config) WithoutProxyUsers() Config {
 	for _, address := range []*string{&c.Proxy.HTTP, &c.Proxy.HTTPS, &c.Apt.Proxy} {
 		if u, err := url.Parse(*address); err != nil {
@@ -92,24 +95,24 @@ func (c Config) WithoutProxyUsers() Config {
 	return c
 }
 
-// AptConfig is where packages come from; URLs.
+// AptConfig holds the URLs for Debian packages.
 type AptConfig struct {
 	Mirror string `json:"mirror"`
 	Proxy  string `json:"proxy"`
 }
 
-// ImagesConfig is where images come from.
+// ImagesConfig configures the sources of images.
 type ImagesConfig struct {
-	// Sources are asked in order: local, build, simplestreams:NAME.
+	// Sources are tried in order: local, build, simplestreams:NAME.
 	Sources []string `json:"sources"`
-	// Servers gives the https URL of each simplestreams NAME.
+	// Servers maps each simplestreams NAME to its https URL.
 	Servers map[string]string `json:"servers,omitempty"`
-	// Refresh is never, or a duration: how old an image by name may get before
+	// Refresh is never or a duration: the maximum age of an image by name before
 	// its source is asked again.
 	Refresh string `json:"refresh"`
 }
 
-// RefreshEvery returns how old an image may get; zero for never.
+// RefreshEvery returns the maximum age of an image; zero for never.
 func (i ImagesConfig) RefreshEvery() time.Duration {
 	d, err := ParseDuration(i.Refresh)
 	if err != nil {
@@ -118,18 +121,18 @@ func (i ImagesConfig) RefreshEvery() time.Duration {
 	return d.Std()
 }
 
-// APIConfig is where the API listens besides its unix socket, and what readers
-// see by it.
+// APIConfig configures the API's listeners besides its unix socket, and the
+// rights of readers.
 type APIConfig struct {
-	// Listen is to be ADDRESS:PORT; this agent accepts only the empty text: the
-	// unix socket only.
+	// Listen is meant for ADDRESS:PORT; this agent accepts only the empty text,
+	// for the unix socket alone.
 	Listen string `json:"listen"`
-	// ReadersSeeConsoles gives members of the group hostler what machines write
-	// to their consoles, passwords that a first boot prints among it.
+	// ReadersSeeConsoles lets members of the group hostler read the machines'
+	// consoles, which include passwords that a first boot prints.
 	ReadersSeeConsoles bool `json:"readers-see-consoles"`
 }
 
-// DefaultConfig is the configuration of a host without a file.
+// DefaultConfig is the configuration of a host without a configuration file.
 func DefaultConfig() Config {
 	return Config{
 		Namespace:              "hostler",

@@ -1,7 +1,7 @@
 package spec
 
 // configSchema describes every key of the host's configuration, by the name of
-// the Go type and the key. A test holds it against the types.
+// the Go type and the key. A test compares it with the types.
 var configSchema = map[string]fieldSchema{
 	"Config.namespace":                {description: "Part of every stamp: agents with different namespaces never touch each other's objects. It holds from the agent's next start on.", pattern: namePattern},
 	"Config.removals":                 {description: "What happens to an object with data that no document declares any more: hold keeps it until its removal is allowed, obey removes it, for hosts whose files are written by a program.", words: []string{RemovalsHold, RemovalsObey}},

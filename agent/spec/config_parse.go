@@ -15,17 +15,17 @@ import (
 	"hostler/internal/plainword"
 )
 
-// Warning is something in the host configuration that a person should know of
-// and that stops nothing: a key that is not known.
+// Warning is a harmless fault in the host configuration that the user should
+// know: an unknown key.
 type Warning Error
 
-// String is one block, as an Error prints.
+// String returns the text with the excerpt, as Error does for an Error.
 func (w Warning) String() string { return (*Error)(&w).Error() }
 
-// Summary is one line, without the excerpt.
+// Summary returns one line without the excerpt.
 func (w Warning) Summary() string { return (*Error)(&w).Summary() }
 
-// HarvestModes are the words that harvest takes.
+// HarvestModes returns the values of harvest.
 func HarvestModes() []string { return []string{"none", "unknown", "destroyed", "all"} }
 
 const (
@@ -39,9 +39,9 @@ const (
 
 var poolForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]{0,62}$`)
 
-// ParseConfig reads and checks the host configuration; what it does not say is
-// as in DefaultConfig. file stands in errors and warnings. Keys that are not
-// known are warnings; the warnings are told with an error too. The error is
+// ParseConfig reads and checks the host configuration; missing keys have their
+// values of DefaultConfig. file appears in errors and warnings. Unknown keys
+// are warnings, which are returned with an error too. The error is
 // fault.Invalid and holds Errors, as with Parse.
 func ParseConfig(file string, content []byte) (Config, []Warning, error) {
 	src, root, errs := read(file, content)
@@ -126,19 +126,19 @@ func (c *configChecker) duration(path string, d, least Duration) {
 	}
 }
 
-// url checks a URL that may be left out.
+// url checks an optional URL.
 func (c *configChecker) url(path, s string, schemes ...string) {
 	if s == "" || !c.ok(path) {
 		return
 	}
 	u, err := url.Parse(s)
 	if err != nil || !slices.Contains(schemes, u.Scheme) || u.Host == "" || strings.ContainsAny(s, " \"'") {
-		// A proxy's URL may hold a password: it is not quoted.
+		// The message does not quote the URL: it may hold a password.
 		c.bad(path, "this is not an address that begins with %s://; write one like %s://server:8000", strings.Join(schemes, ":// or "), schemes[0])
 	}
 }
 
-// plain refuses what no guest could be told.
+// plain refuses text that a guest's configuration cannot hold.
 func (c *configChecker) plain(path, s string) {
 	if c.ok(path) && !plainword.Is(s) {
 		c.bad(path, "holds %s, which cannot be told to machines; write it percent-encoded, like %%24 for $", plainword.Refused)
@@ -181,8 +181,8 @@ func (c *configChecker) images(images ImagesConfig) {
 	}
 }
 
-// listen refuses what this agent cannot do yet, so that nobody takes it for
-// reachable, or for closed, wrongly.
+// listen refuses addresses, which this agent does not support yet. Otherwise
+// users would take the API for reachable.
 func (c *configChecker) listen(path, s string) {
 	if s != "" && c.ok(path) {
 		c.bad(path, "this agent listens on its unix socket only and cannot listen on %s; leave it empty and reach the socket through SSH", quote(s))

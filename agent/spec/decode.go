@@ -13,16 +13,16 @@ import (
 	"hostler/internal/near"
 )
 
-// decoder fills Go values from nodes and remembers where each came from. It
-// goes on after an error, so that all errors are found.
+// decoder fills Go values from nodes and remembers the place of each value. It
+// continues after an error, so that it finds all errors.
 type decoder struct {
 	src  *source
 	errs Errors
-	// places holds the node of every path: machines.web.memory.
+	// places holds the node of every path, e.g. machines.web.memory.
 	places map[string]*node
-	// failed holds the paths that an error was told of already.
+	// failed holds the paths with a reported error.
 	failed map[string]bool
-	// lenient makes unknown keys warnings.
+	// lenient turns unknown keys into warnings.
 	lenient  bool
 	warnings []Warning
 }
@@ -38,7 +38,7 @@ func (d *decoder) newError(n *node, path, format string, args ...any) *Error {
 	}
 }
 
-// excerpt leaves out text that may be secret: user-data on the shown line.
+// excerpt omits text that may be secret: user-data on the shown line.
 func (d *decoder) excerpt(n *node, path string) string {
 	if strings.HasSuffix(path, "user-data") && n.kind == text && !n.block {
 		return ""
@@ -58,8 +58,8 @@ func (d *decoder) fail(n *node, path, format string, args ...any) {
 	d.errs = append(d.errs, d.newError(n, path, format, args...))
 }
 
-// bad reports an error at a path that may stand in the document or not; then
-// it points at the nearest thing around it that does.
+// bad reports an error at a path. If the document does not hold the path, the
+// error points at the nearest enclosing value.
 func (d *decoder) bad(path, format string, args ...any) {
 	for at := path; ; {
 		if n := d.places[at]; n != nil {
@@ -75,8 +75,8 @@ func (d *decoder) bad(path, format string, args ...any) {
 	}
 }
 
-// badKey reports an error in the name that an entry of a map has; what stands
-// under the name may be right.
+// badKey reports an error in the name of a map's entry; its value may still be
+// valid.
 func (d *decoder) badKey(path, format string, args ...any) {
 	key := "key " + path
 	if d.failed[key] || len(d.errs) > maxErrors {
@@ -86,16 +86,16 @@ func (d *decoder) badKey(path, format string, args ...any) {
 	d.errs = append(d.errs, d.newError(d.places[key], path, format, args...))
 }
 
-// ok reports whether no error was told of the path itself.
+// ok reports whether the path itself has no reported error.
 func (d *decoder) ok(path string) bool { return !d.failed[path] }
 
-// has reports whether the document holds something at the path.
+// has reports whether the document has a value at the path.
 func (d *decoder) has(path string) bool {
 	n := d.places[path]
 	return n != nil && n.kind != null
 }
 
-// line is where a path stands.
+// line returns the line of a path, 0 if the document does not hold it.
 func (d *decoder) line(path string) int {
 	if n := d.places[path]; n != nil {
 		return n.line
@@ -195,7 +195,7 @@ func (d *decoder) structure(n *node, v reflect.Value, path string) {
 		known := slices.Sorted(maps.Keys(fields))
 		meant := near.Word(f.key.value, known)
 		if !d.lenient && meant != "" {
-			d.failed[join(path, meant)] = true // do not say that it is missing, too
+			d.failed[join(path, meant)] = true // do not report it as missing, too
 		}
 		message := fmt.Sprintf("the key %s is not known here%s", quote(f.key.value), suggestion(meant, known))
 		if d.lenient {
@@ -217,7 +217,7 @@ func (d *decoder) dictionary(n *node, v reflect.Value, path string) {
 		at := join(path, f.key.value)
 		d.places["key "+at] = f.key
 		if f.value.kind == null {
-			d.places[at] = f.key // point at the name: there is nothing else
+			d.places[at] = f.key // point at the name: there is no value
 		}
 		e := reflect.New(v.Type().Elem()).Elem()
 		d.decode(f.value, e, at)
@@ -277,7 +277,8 @@ func example(u encoding.TextUnmarshaler) string {
 	return "512MiB"
 }
 
-// mendQuoted is the mend for a value that would be right but for its quotes.
+// mendQuoted returns a hint to remove the quotes if the value would be valid
+// without them.
 func mendQuoted(n *node, right bool) string {
 	if n.kind == text && right {
 		return "; remove the quotes"
@@ -285,13 +286,13 @@ func mendQuoted(n *node, right bool) string {
 	return ""
 }
 
-// secret reports whether what stands at a path may hold passwords, which
-// messages must not repeat: they go to logs and to who may only read.
+// secret reports whether the value at a path may hold passwords. Messages must
+// not repeat such a value: they go to logs and to users with read access.
 func secret(path string) bool {
 	return strings.Contains(path, ".cloud-init") || strings.HasPrefix(path, "proxy") || strings.HasPrefix(path, "apt")
 }
 
-// describe says what a node is, for "must be …, not …".
+// describe names a node's value for "must be …, not …".
 func describe(n *node, path string) string {
 	if secret(path) {
 		return n.kind.String()
@@ -316,7 +317,7 @@ func join(path, key string) string {
 
 func shortPath(path, key string) string { return join(path, shorten(key)) }
 
-// knownFields holds what structFields found, by type.
+// knownFields caches the results of structFields by type.
 var knownFields sync.Map
 
 // structFields maps the names in a struct's JSON tags to field numbers.

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// ParseDuration reads a duration from text like 90s, 5m or 1h30m. It must not
-// be negative. The error says how to mend the text.
+// ParseDuration reads a duration from text, e.g. 90s, 5m or 1h30m. It must not
+// be negative. The error says how to correct the text.
 func ParseDuration(s string) (Duration, error) {
 	v, err := time.ParseDuration(s)
 	switch {
@@ -25,10 +25,10 @@ func ParseDuration(s string) (Duration, error) {
 	return Duration(v), nil
 }
 
-// Std is the duration as the standard library has it.
+// Std returns the duration as a time.Duration.
 func (d Duration) Std() time.Duration { return time.Duration(d) }
 
-// String writes the duration without parts that are zero: 5m, not 5m0s.
+// String writes the duration without zero parts: 5m, not 5m0s.
 func (d Duration) String() string {
 	s := time.Duration(d).String()
 	if strings.HasSuffix(s, "m0s") {
@@ -48,7 +48,7 @@ func (d Duration) MarshalText() ([]byte, error) {
 	return []byte(d.String()), nil
 }
 
-// UnmarshalText reads what MarshalText wrote.
+// UnmarshalText reads a text of MarshalText.
 func (d *Duration) UnmarshalText(text []byte) error {
 	v, err := ParseDuration(string(text))
 	if err != nil {

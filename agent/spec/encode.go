@@ -12,12 +12,12 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// header is the line by which people and editors know a declaration.
+// header is the first line by which users and editors recognise a declaration.
 const header = "#hostler-config\n"
 
-// EncodeYAML writes a declaration as YAML in its one canonical form: keys in
-// the order of the manual, names sorted, what is not said left out. Parse reads
-// it back to the same declaration.
+// EncodeYAML writes a declaration as canonical YAML: keys in the order of the
+// manual, names sorted, empty fields omitted. Parse reads it back to the same
+// declaration.
 func EncodeYAML(d Declaration) []byte {
 	var out bytes.Buffer
 	out.WriteString(header)
@@ -32,7 +32,7 @@ func EncodeYAML(d Declaration) []byte {
 	return out.Bytes()
 }
 
-// toYAML turns a value into a YAML node, by its JSON tags.
+// toYAML turns a value into a YAML node by its JSON tags.
 func toYAML(v reflect.Value) *yaml.Node {
 	if m, ok := v.Interface().(encoding.TextMarshaler); ok {
 		b, err := m.MarshalText()
@@ -76,7 +76,7 @@ func toYAML(v reflect.Value) *yaml.Node {
 	return n
 }
 
-// isEmpty is what omitempty and omitzero leave out.
+// isEmpty reports whether omitempty and omitzero omit the value.
 func isEmpty(v reflect.Value) bool {
 	if v.Kind() == reflect.Map || v.Kind() == reflect.Slice {
 		return v.Len() == 0
@@ -84,8 +84,8 @@ func isEmpty(v reflect.Value) bool {
 	return v.IsZero()
 }
 
-// textNode writes text of several lines as a block where that keeps it exact,
-// and else plain or quoted, as the encoder finds needed.
+// textNode writes text of several lines as a block if that preserves it
+// exactly; otherwise the encoder chooses plain or quoted style.
 func textNode(s string) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s}
 	switch {
@@ -97,9 +97,10 @@ func textNode(s string) *yaml.Node {
 	return n
 }
 
-// blockSafe reports whether a block scalar keeps the text as it is: it ends
-// with one line break, begins with neither space nor line break, and holds
-// nothing that a block changes or an editor would lose.
+// blockSafe reports whether a block scalar preserves the text: it has several
+// lines, ends with a single line break, begins with neither space nor line
+// break, and holds nothing that a block changes or an editor would drop, e.g.
+// trailing spaces.
 func blockSafe(s string) bool {
 	body, ok := strings.CutSuffix(s, "\n")
 	if !ok || body == "" || strings.HasSuffix(body, "\n") || strings.ContainsAny(body[:1], " \t\n") {

@@ -9,26 +9,26 @@ import (
 	"unicode/utf8"
 )
 
-// maxErrors bounds how many errors are told of one file, and about how many
-// are looked for; a hostile file could have one per byte.
+// maxErrors bounds the reported errors of a file, and approximately the effort
+// to find them; a hostile file could have an error per byte.
 const maxErrors = 100
 
-// Error is one thing that is wrong in a file, and where. Line and Column count
-// from 1; Column counts characters. Line 0 means the file as a whole.
+// Error is a fault in a file with its place. Line and Column count from 1;
+// Column counts characters. Line 0 means the file as a whole.
 type Error struct {
 	File         string
 	Line, Column int
-	// Field is where in the document it is: machines.web.memory. Empty when
-	// the text could not be understood as far as that.
+	// Field is the path in the document, e.g. machines.web.memory. It is empty if
+	// the text could not be parsed that far.
 	Field string
-	// Message says what is wrong and how to mend it.
+	// Message says what is wrong and how to correct it.
 	Message string
-	// Excerpt is the line with a caret under the column. Empty for what stands
+	// Excerpt is the line with a caret under the column. It is empty for places
 	// inside user-data, which may hold secrets.
 	Excerpt string
 }
 
-// Error is one block: the place and the message, then the excerpt.
+// Error returns the place and the message, then the excerpt.
 func (e *Error) Error() string {
 	if e.Excerpt == "" {
 		return e.Summary()
@@ -36,7 +36,7 @@ func (e *Error) Error() string {
 	return e.Summary() + "\n" + e.Excerpt
 }
 
-// Summary is the place and the message in one line, without the excerpt.
+// Summary returns the place and the message in one line, without the excerpt.
 func (e *Error) Summary() string {
 	s := e.File
 	if e.Line > 0 {
@@ -48,7 +48,7 @@ func (e *Error) Summary() string {
 	return s + ": " + e.Message
 }
 
-// Errors is everything found wrong in a file, sorted by position.
+// Errors are all faults found in a file, sorted by position.
 type Errors []*Error
 
 // Error prints one block per error.
@@ -57,8 +57,8 @@ func (es Errors) Error() string { return es.join("\n", (*Error).Error) }
 // Summary prints one line per error, without excerpts: for logs and notices.
 func (es Errors) Summary() string { return es.join("\n", (*Error).Summary) }
 
-// Summary is what an error says, without the excerpts of a file that may hold
-// passwords: for logs and for what everybody may see who may read.
+// Summary returns an error's text without the excerpts of files that may hold
+// passwords. It is for logs and for answers to users with read access.
 func Summary(err error) string {
 	var es Errors
 	if !errors.As(err, &es) {
@@ -75,7 +75,7 @@ func (es Errors) join(sep string, text func(*Error) string) string {
 	return strings.Join(parts, sep)
 }
 
-// sorted orders by position and keeps the first maxErrors.
+// sorted orders the errors by position and keeps the first maxErrors.
 func (es Errors) sorted(file string) Errors {
 	slices.SortStableFunc(es, func(a, b *Error) int {
 		if a.Line != b.Line {
@@ -100,7 +100,7 @@ func newSource(file, text string) *source {
 	return &source{file: file, lines: strings.Split(text, "\n")}
 }
 
-// excerptWidth is how much of a long line is shown, in characters.
+// excerptWidth is the maximum length of an excerpt's line, in characters.
 const excerptWidth = 100
 
 // excerpt shows a line with a caret under the column.
@@ -109,7 +109,7 @@ func (s *source) excerpt(line, column int) string {
 		return ""
 	}
 	text := strings.TrimRight(s.lines[line-1], "\r")
-	start := 0 // in bytes; skips what would push the caret out of sight
+	start := 0 // in bytes; skips text that would push the caret out of sight
 	for skip := column - excerptWidth*3/4; skip > 0 && start < len(text); skip-- {
 		_, n := utf8.DecodeRuneInString(text[start:])
 		start += n
@@ -132,7 +132,7 @@ func (s *source) excerpt(line, column int) string {
 	return fmt.Sprintf("%s\n  %s | %s^", top, blank, strings.Repeat(" ", max(column-1, 0)))
 }
 
-// printable keeps the caret under its column and terminals unharmed.
+// printable keeps the caret under its column and protects the terminal.
 func printable(r rune) rune {
 	switch {
 	case r == '\t':
@@ -143,15 +143,15 @@ func printable(r rune) rune {
 	return r
 }
 
-// isControl says whether a character is never text: C0 and C1 controls, what
-// Unicode calls noncharacters at the end of each plane, and the characters that
-// change what a reader sees without being seen.
+// isControl reports whether a character is never text: C0 and C1 controls,
+// Unicode's noncharacters at the end of each plane, and invisible characters
+// that change the displayed text, e.g. U+202E.
 func isControl(r rune) bool {
 	return r < 0x20 && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 ||
 		r&0xfffe == 0xfffe || r == 0x2028 || r == 0x2029 || r == 0xfeff || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
 }
 
-// quote quotes a piece of the input for a message, shortened when long.
+// quote quotes a piece of the input for a message and shortens long text.
 func quote(s string) string { return strconv.Quote(shorten(s)) }
 
 // quoteless is quote without the quotes, for text known to be plain.

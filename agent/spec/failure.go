@@ -1,7 +1,7 @@
 package spec
 
-// StorageFailure is the failure of one action of a volume or filesystem, kept
-// by the action's name while the status tells of another one's.
+// StorageFailure is the failure of an action on a volume or filesystem. It is
+// kept by the action's name while the status shows another action's failure.
 type StorageFailure struct {
 	Condition Condition `json:"condition"`
 	Attempts  Attempts  `json:"retry"`

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// Field describes one key of a document, for its manual page.
+// Field describes a key of a document for its manual page.
 type Field struct {
-	// Path is where the key stands: machines.NAME.storage[].path.
+	// Path is the key's path, e.g. machines.NAME.storage[].path.
 	Path string
-	// Value is what the key takes, in words.
+	// Value describes the accepted values, e.g. "1 to 65535".
 	Value string
-	// Default is empty where there is none, or the description tells it.
+	// Default is empty if there is none or the description states it.
 	Default     string
 	Required    bool
 	Description string
@@ -29,8 +29,8 @@ func ConfigFields() []Field {
 	return fieldsBelow(reflect.TypeFor[Config](), "", configSchema, reflect.ValueOf(DefaultConfig()))
 }
 
-// fieldsBelow lists the keys of a struct and what stands below them. defaults
-// is a value of the type that holds them, if there is one.
+// fieldsBelow lists the keys of a struct and the keys below them. defaults is a
+// value of the struct with the defaults, if there are any.
 func fieldsBelow(t reflect.Type, prefix string, schemas map[string]fieldSchema, defaults reflect.Value) []Field {
 	var all []Field
 	for field := range t.Fields() {
@@ -59,7 +59,7 @@ func fieldsBelow(t reflect.Type, prefix string, schemas map[string]fieldSchema, 
 	return all
 }
 
-// takes says in words what a field of the type takes.
+// takes describes the accepted values of a field of the type.
 func (f fieldSchema) takes(t reflect.Type) string {
 	switch {
 	case t == reflect.TypeFor[Size]():
@@ -90,7 +90,7 @@ func (f fieldSchema) takes(t reflect.Type) string {
 	return "text"
 }
 
-// told writes a default as YAML has it, "" for none.
+// told formats a default as in YAML, "" for none.
 func told(standard any) string {
 	if standard == nil {
 		return ""

@@ -19,9 +19,8 @@ var (
 	simplestreamsForm = regexp.MustCompile(`^` + namePattern + `/[A-Za-z0-9][A-Za-z0-9._/:+-]*$`)
 )
 
-// UnknownImage is the reference of a machine that was taken over and of which
-// its hypervisor does not say what it was made from. Nothing can be made from
-// it.
+// UnknownImage is the reference of an adopted machine whose hypervisor does not
+// report its image. No instance can be created from it.
 func UnknownImage(t ContainerType) string { return string(t) + ":unknown" }
 
 // image checks an image reference.
@@ -91,7 +90,8 @@ func (c *checker) imageURL(at, ref string) {
 	}
 }
 
-// digest checks the digest at the end of a reference; command is how to get it.
+// digest checks the digest at the end of a reference; command is a command that
+// prints it.
 func (c *checker) digest(at, ref, command string) {
 	_, fragment, found := strings.Cut(ref, "#")
 	digest, isSHA256 := strings.CutPrefix(fragment, "sha256=")

@@ -25,10 +25,10 @@ type Lineage struct {
 	Old bool `json:"old,omitempty"`
 }
 
-// Origin says whose a mark is.
+// Origin says which store a mark belongs to.
 type Origin int
 
-// The origins.
+// The values of Origin.
 const (
 	// OriginOurs: this store or a former store stamped the instance, at a known
 	// revision. Stamps of earlier versions have no mark and count as ours.
@@ -36,7 +36,7 @@ const (
 	// OriginNewer: this store's id with a revision that the store never had, which
 	// proves the store an older copy.
 	OriginNewer
-	// OriginBeyond: a former store's id with a revision above the one in Former.
+	// OriginBeyond: a former store's id with a revision above that in Former.
 	OriginBeyond
 	// OriginAnother: another store stamped the instance.
 	OriginAnother

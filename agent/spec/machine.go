@@ -5,20 +5,20 @@ import (
 	"slices"
 )
 
-// WantsRunning reports whether the machine is to run; so it is unless it says
-// running: false.
+// WantsRunning reports whether the machine should run: true unless the
+// declaration has running: false.
 func (m Machine) WantsRunning() bool { return m.Running == nil || *m.Running }
 
-// WantsAutostart reports whether the machine is to start with the host; so it
-// is unless it says autostart: false.
+// WantsAutostart reports whether the machine should start with the host: true
+// unless the declaration has autostart: false.
 func (m Machine) WantsAutostart() bool { return m.Autostart == nil || *m.Autostart }
 
-// Len is the number of objects.
+// Len returns the number of objects.
 func (d Declaration) Len() int {
 	return len(d.Machines) + len(d.Networks) + len(d.Volumes) + len(d.Filesystems)
 }
 
-// Objects lists what the declaration declares as KIND/NAME, sorted.
+// Objects lists the declared objects as KIND/NAME, sorted.
 func (d Declaration) Objects() []string {
 	var objects []string
 	for name := range maps.Keys(d.Machines) {

@@ -1,6 +1,6 @@
 package spec
 
-// kind is what a node of a document is.
+// kind is the type of a node.
 type kind int
 
 const (
@@ -16,26 +16,26 @@ func (k kind) String() string {
 	return [...]string{"nothing", "text", "a number", "true or false", "a list", "a map"}[k]
 }
 
-// node is a value of a document, from YAML or JSON, with its place. There are
-// no anchors, aliases or tags any more.
+// node is a value of a document, from YAML or JSON, with its place. It has no
+// anchors, aliases or tags: the reader refuses them.
 type node struct {
 	kind         kind
-	value        string // of text, number and boolean: as written
+	value        string // text, number and boolean: as in the file
 	line, column int
-	// broken is set for a value that an error was told of; what stands here
-	// is not what was meant.
+	// broken is set for a value with a reported error; the node does not hold the
+	// intended value.
 	broken bool
 	// block is set for a block scalar (|): its text begins on the next line.
 	block  bool
-	items  []*node  // of a list
-	fields []*field // of a mapping, in the order written
+	items  []*node  // entries of a list
+	fields []*field // keys of a mapping, in the order of the file
 }
 
-// field is one key of a mapping with its value.
+// field is a key of a mapping with its value.
 type field struct {
 	key   *node
 	value *node
 }
 
-// is reports whether there is a node and what it is.
+// is reports whether the node exists and has the kind.
 func (n *node) is(k kind) bool { return n != nil && n.kind == k }

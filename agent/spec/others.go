@@ -6,25 +6,25 @@ import (
 	"strings"
 )
 
-// Others is the rest of the documents that a document is checked against. What
-// it holds of objects that the document itself declares does not count.
+// Others are the other documents against which a document is checked. Entries
+// for objects that the document itself declares are ignored.
 type Others struct {
-	// Declared holds the objects that the document may refer to, but for those
+	// Declared holds the objects that the document may refer to, except for those
 	// in Dropped (KIND/NAME).
 	Declared Declaration
 	Dropped  map[string]bool
-	// Claims are what the document must leave alone.
+	// Claims are things that the document must not claim.
 	Claims Claims
-	// Where tells where an object (KIND/NAME) stands, e.g. "lan.yaml:4".
+	// Where holds the place of each object (KIND/NAME), e.g. "lan.yaml:4".
 	Where map[string]string
-	// Open accepts references to objects that nothing declares.
+	// Open accepts references to undeclared objects.
 	Open bool
 }
 
-// own says whether a path is part of the document that is checked.
+// own reports whether a path is part of the checked document.
 func (c *checker) own(path string) bool { return c.places[path] != nil }
 
-// where tells where a path stands, of the document itself or of another.
+// where describes the place of a path in the checked document or another.
 func (c *checker) where(path string) string {
 	if c.own(path) {
 		return fmt.Sprintf("line %d", c.line(path))
@@ -35,14 +35,15 @@ func (c *checker) where(path string) string {
 	return "in another document"
 }
 
-// idOf is the object that a path is part of as KIND/NAME: network/lan.
+// idOf returns the object that a path is part of as KIND/NAME, e.g.
+// network/lan.
 func idOf(path string) string {
 	kind, rest, _ := strings.Cut(path, ".")
 	name, _, _ := strings.Cut(rest, ".")
 	return strings.TrimSuffix(kind, "s") + "/" + name
 }
 
-// declared is an object that the document may refer to: its own, or another
+// declared returns an object that the document may refer to, its own or another
 // document's.
 func declared[T any](c *checker, kind, name string, own, others map[string]T) (T, bool) {
 	v, there := own[name]
@@ -56,7 +57,7 @@ func (c *checker) dropped(kind, name string) bool {
 	return len(c.others.Dropped) > 0 && c.others.Dropped[kind+"/"+name]
 }
 
-// declaredNames are the names that the document may refer to, sorted.
+// declaredNames returns the names that the document may refer to, sorted.
 func declaredNames[T any](c *checker, kind string, own, others map[string]T) []string {
 	names := make([]string, 0, len(own)+len(others))
 	for name := range own {

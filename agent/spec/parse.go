@@ -23,27 +23,26 @@ var machineForm = regexp.MustCompile(`^` + machinePattern + `$`)
 
 var nameForm = regexp.MustCompile(`^` + namePattern + `$`)
 
-// Parse reads and checks one declaration, YAML or JSON. name is the file's
-// stem, or its path: it stands in the errors, and its stem names a declaration
-// that has no name of its own. The first line may be #hostler-config, which
-// lets people and editors see what the file is.
+// Parse reads and checks a declaration in YAML or JSON. name is the file's path
+// or stem. It appears in the errors, and its stem becomes the name of a
+// declaration without a name. The first line may be #hostler-config, by which
+// users and editors recognise the file.
 //
-// The error is fault.Invalid and holds Errors: everything that is wrong, with
-// places, sorted by them.
+// The error is fault.Invalid and holds Errors: all faults with their places,
+// sorted by place.
 func Parse(name string, content []byte) (Declaration, error) {
 	return ParseAmong(name, content, Others{})
 }
 
-// ParseAmong is Parse for a document that stands beside others: it may refer
-// to their objects and must not claim what they have, e.g. a port of the host.
+// ParseAmong is Parse for a document beside others: it may refer to their
+// objects and must not claim things that they have, e.g. a port of the host.
 func ParseAmong(name string, content []byte, others Others) (Declaration, error) {
 	decl, _, err := parse(name, content, others)
 	return decl, err
 }
 
-// ParseAlone is Parse for a document whose references may lead to other
-// documents that are not known yet. lines tells where each object (KIND/NAME)
-// stands.
+// ParseAlone is Parse for a document whose references may lead to documents
+// that are not known yet. lines holds the line of each object (KIND/NAME).
 func ParseAlone(name string, content []byte) (decl Declaration, lines map[string]int, err error) {
 	return parse(name, content, Others{Open: true})
 }
@@ -70,11 +69,11 @@ func parse(name string, content []byte, others Others) (Declaration, map[string]
 	return decl, d.objectLines(), nil
 }
 
-// stdin names standard input, which has no file name that could name a
-// declaration.
+// stdin is the file name for standard input. No declaration takes its name from
+// it.
 const stdin = "stdin"
 
-// objectLines are the lines on which the objects (KIND/NAME) are declared.
+// objectLines returns the lines of the objects' declarations (KIND/NAME).
 func (d *decoder) objectLines() map[string]int {
 	lines := map[string]int{}
 	for _, kind := range []string{KindNetwork, KindVolume, KindFilesystem, KindMachine} {
@@ -85,7 +84,7 @@ func (d *decoder) objectLines() map[string]int {
 	return lines
 }
 
-// stem is a file's name without folder and the endings of declarations.
+// stem returns a file's name without directory and extension.
 func stem(name string) string {
 	base := filepath.Base(name)
 	for _, ending := range []string{".yaml", ".yml", ".json"} {
@@ -96,18 +95,17 @@ func stem(name string) string {
 	return base
 }
 
-// checker checks a decoded declaration against what cannot be seen in one
-// value alone.
+// checker checks a decoded declaration for faults that involve several values
+// or other documents.
 type checker struct {
 	*decoder
 	decl   *Declaration
 	others Others
-	// formatted holds the places of the document's filesystems on volumes, by
-	// volume.
+	// formatted maps volumes to the paths of the document's filesystems on them.
 	formatted map[string]string
 }
 
-// header checks version and name, and names the declaration.
+// header checks version and name, and sets a missing name.
 func (c *checker) header(stem string) {
 	switch {
 	case !c.ok("version"):
@@ -131,7 +129,7 @@ func (c *checker) header(stem string) {
 	}
 }
 
-// objects checks everything that is declared.
+// objects checks all declared objects.
 func (c *checker) objects() {
 	c.networks()
 	c.volumes()
@@ -150,10 +148,10 @@ func (c *checker) name(path, name string) {
 	}
 }
 
-// MachineName says whether a machine can be named so.
+// MachineName reports whether the name is valid for a machine.
 func MachineName(name string) bool { return machineForm.MatchString(name) }
 
-// machineName checks a name that is a host name as well (RFC 1123).
+// machineName checks a name that also serves as a host name (RFC 1123).
 func (c *checker) machineName(path, name string) {
 	if nameForm.MatchString(name) && strings.HasSuffix(name, "-") {
 		c.badKey(path, "%s cannot be the name of a machine, which is its host name too: it may not end with a hyphen%s", quote(name), mendName(strings.TrimRight(name, "-")))
@@ -162,8 +160,8 @@ func (c *checker) machineName(path, name string) {
 	c.name(path, name)
 }
 
-// names returns the keys of a map in the document, in the order written, so
-// that of two things that clash the later one is told of.
+// names returns the keys of a map in the order of the document, so that the
+// later of two clashing objects gets the error.
 func (d *decoder) names(path string) []string {
 	n := d.places[path]
 	if n == nil {
@@ -176,7 +174,8 @@ func (d *decoder) names(path string) []string {
 	return names
 }
 
-// mendName proposes a name close to one that is not allowed.
+// mendName proposes a valid name close to an invalid name, e.g. my-web for
+// My_web.
 func mendName(name string) string {
 	mended := strings.Map(func(r rune) rune {
 		switch {
@@ -193,7 +192,7 @@ func mendName(name string) string {
 	return "; did you mean " + quote(mended) + "?"
 }
 
-// oneOf checks a word against the words allowed.
+// oneOf checks a word against the allowed words.
 func (c *checker) oneOf(path, word string, words ...string) bool {
 	if !c.ok(path) {
 		return false

@@ -8,17 +8,17 @@ import (
 	"unicode/utf8"
 )
 
-// The bounds of a document. They are checked before it is understood, so that
-// a hostile one costs no more than a large one.
+// The limits of a document. They are checked before it is parsed, so that a
+// hostile document costs no more than a large document.
 const (
 	maxSize  = 256 << 10 // bytes
-	maxDepth = 32        // maps and lists within each other
-	maxKey   = 128       // bytes of one key; names have 63 at most
+	maxDepth = 32        // nested maps and lists
+	maxKey   = 128       // bytes of a key; names have at most 63
 )
 
-// read turns a document into nodes. It accepts one YAML document without
-// anchors, aliases, merge keys and tags, or one JSON object. The nodes are nil
-// when an error leaves nothing to look at; else they can be looked at for
+// read turns a document into nodes. It accepts a single YAML document without
+// anchors, aliases, merge keys and tags, or a JSON object. The node is nil if
+// an error leaves nothing to check; otherwise the caller can check it for
 // further errors.
 func read(file string, content []byte) (*source, *node, Errors) {
 	content = bytes.TrimPrefix(content, []byte("\ufeff"))
@@ -44,12 +44,12 @@ func read(file string, content []byte) (*source, *node, Errors) {
 	return src, root, r.errs
 }
 
-// reader collects the errors of one reading.
+// reader collects the errors while it reads a document.
 type reader struct {
 	src  *source
 	errs Errors
 	seen map[*node]map[string]*node
-	// columns are the characters of one line; line says which.
+	// columns are the characters of the line with number line.
 	line    int
 	columns []rune
 }
@@ -64,7 +64,8 @@ func (r *reader) fail(line, column int, format string, args ...any) {
 	})
 }
 
-// characters refuses what is never text. Reports whether all is well.
+// characters refuses characters that are never text. It reports whether there
+// are none.
 func (r *reader) characters() bool {
 	for i, line := range r.src.lines {
 		column := 0
@@ -83,14 +84,14 @@ func (r *reader) characters() bool {
 			default:
 				continue
 			}
-			break // one per line is enough
+			break // one error per line is enough
 		}
 	}
 	return len(r.errs) == 0
 }
 
-// add puts a key and its value into a mapping. A second key of the same name
-// is an error that tells where the first one is.
+// add adds a key and its value to a mapping. A duplicate key is an error that
+// names the line of the first key.
 func (r *reader) add(m, key, value *node) {
 	if len(key.value) > maxKey {
 		r.fail(key.line, key.column, "the key %s is %d bytes long, more than the %d allowed", quote(key.value), len(key.value), maxKey)
@@ -109,7 +110,7 @@ func (r *reader) add(m, key, value *node) {
 	m.fields = append(m.fields, &field{key: key, value: value})
 }
 
-// deep reports whether depth is too much, and says so.
+// deep reports an error if depth exceeds maxDepth, and returns whether it does.
 func (r *reader) deep(depth, line, column int) bool {
 	if depth <= maxDepth {
 		return false

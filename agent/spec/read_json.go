@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// json turns a JSON document, known to be well-formed, into nodes.
+// json turns a well-formed JSON document into nodes.
 func (r *reader) json(content []byte) *node {
 	d := json.NewDecoder(bytes.NewReader(content))
 	d.UseNumber()
@@ -18,12 +18,12 @@ type jsonReader struct {
 	*reader
 	decoder *json.Decoder
 	content []byte
-	// offset is how far line and column are counted.
+	// line and column are counted up to offset.
 	offset, line, column int
 }
 
-// advance counts lines and columns up to an offset. It goes forward only, so
-// that all of a document costs no more than one look at each byte.
+// advance counts lines and columns up to an offset. It only moves forward, so
+// it visits each byte of a document once.
 func (j *jsonReader) advance(to int) {
 	for j.offset < to {
 		_, n := utf8.DecodeRune(j.content[j.offset:])
@@ -44,13 +44,13 @@ func (j *jsonReader) next() (json.Token, *node) {
 	j.advance(at)
 	n := &node{line: j.line, column: j.column}
 	token, err := j.decoder.Token()
-	if err != nil { // json.Valid said otherwise
+	if err != nil { // unexpected: json.Valid accepted the text
 		j.fail(n.line, n.column, "cannot read the JSON here: %v", err)
 	}
 	return token, n
 }
 
-// value reads one value; nil after an error that ends the reading.
+// value reads a value; it returns nil after an error that ends the reading.
 func (j *jsonReader) value(depth int) *node {
 	token, n := j.next()
 	switch t := token.(type) {

@@ -13,9 +13,9 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// syntaxMends turns what the YAML reader says into what a person can do. The
-// first entry contained in the reader's words is used; find, if there is one,
-// knows a better place and maybe better words.
+// syntaxMends turns messages of the YAML library into advice for the user. The
+// first entry whose says is contained in the message is used; find, if set,
+// returns a better place and possibly a better text.
 var syntaxMends = []struct {
 	says, mend string
 	find       func(*reader, place) (place, string)
@@ -46,12 +46,13 @@ var (
 	quoted        = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|'[^']*'|(?:^|\s)#.*`)
 )
 
-// place is where something stands, both from 1; column in characters.
+// place is a position in the document; line and column count from 1, column in
+// characters.
 type place struct{ line, column int }
 
-// syntax reports why a text is not YAML. The YAML reader's own line numbers
-// name the start of what surrounds the error and no column, so the place is
-// found by how far it had to read before it gave up.
+// syntax reports a YAML syntax error. The YAML library's line number names the
+// start of the surrounding value and no column, so the place is derived from
+// the number of bytes that it read before it failed.
 func (r *reader) syntax(content []byte, err error) {
 	var wrong *json.SyntaxError
 	if jsonStart.Match(content) && errors.As(json.Unmarshal(content, new(any)), &wrong) {
@@ -77,7 +78,7 @@ func (r *reader) syntax(content []byte, err error) {
 		return
 	}
 	if m := yamlLine.FindStringSubmatch(says); m != nil && strings.Contains(says, "could not find expected ':'") {
-		n, _ := strconv.Atoi(m[1]) // here the reader does name the line
+		n, _ := strconv.Atoi(m[1]) // here the library names the right line
 		n = min(n, len(r.src.lines))
 		at = place{n, len(r.src.lines[n-1]) - len(strings.TrimLeft(r.src.lines[n-1], " ")) + 1}
 	}
@@ -100,7 +101,7 @@ func (r *reader) syntax(content []byte, err error) {
 	r.fail(at.line, at.column, "cannot read the YAML here: %s", yamlLine.ReplaceAllString(says, ""))
 }
 
-// countingReader hands out one byte at a time and counts them.
+// countingReader returns one byte at a time and counts them.
 type countingReader struct {
 	content []byte
 	read    int
@@ -116,15 +117,15 @@ func (c *countingReader) Read(p []byte) (int, error) {
 	return 1, nil
 }
 
-// lookahead is how many characters the YAML reader has beyond the start of the
-// token that it gives up at.
+// lookahead is the number of characters that the YAML library reads beyond the
+// start of the faulty token.
 const lookahead = 4
 
-// gaveUp returns the start of the word that the YAML reader gave up at.
+// gaveUp returns the start of the word at which the YAML library failed.
 func (r *reader) gaveUp(content []byte) place {
 	counter := &countingReader{content: content}
 	var ignored yaml.Node
-	_ = yaml.NewDecoder(counter).Decode(&ignored) // fails as before
+	_ = yaml.NewDecoder(counter).Decode(&ignored) // fails like the first time
 	at := max(counter.read-lookahead, 0)
 	if counter.read == len(content) {
 		at = len(content) - 1
@@ -153,7 +154,7 @@ func (r *reader) at(offset int) place {
 	return place{line, utf8.RuneCountInString(text[:min(max(offset, 0), len(text))]) + 1}
 }
 
-// word returns the first place of a word that stands where a value may.
+// word returns the first place of a word where a value may stand.
 func (r *reader) word(word string) place {
 	for i, text := range r.src.lines {
 		for from := 0; ; {
@@ -171,8 +172,8 @@ func (r *reader) word(word string) place {
 	return place{1, 1}
 }
 
-// colonBefore finds the line before whose colon lacks its space, which makes
-// the next colon wrong.
+// colonBefore finds a preceding line that lacks the space after its colon,
+// which makes the next colon invalid.
 func (r *reader) colonBefore(at place) (place, string) {
 	for i := at.line - 1; i >= max(at.line-2, 0); i-- {
 		text := r.src.lines[i]
@@ -196,8 +197,8 @@ func (r *reader) openQuote(place) (place, string) {
 	return place{}, ""
 }
 
-// openBracket finds the last line up to the place that opens more brackets
-// than it closes.
+// openBracket finds the last line up to the place that opens more brackets than
+// it closes.
 func (r *reader) openBracket(at place) (place, string) {
 	for i := at.line - 1; i >= 0; i-- {
 		text := unquoted(r.src.lines[i])
@@ -208,7 +209,8 @@ func (r *reader) openBracket(at place) (place, string) {
 	return place{}, ""
 }
 
-// closedBracket finds a bracket on the line that closes nothing.
+// closedBracket finds a closing bracket on the line without its opening
+// bracket.
 func (r *reader) closedBracket(at place) (place, string) {
 	depth := 0
 	for i, c := range []byte(unquoted(r.src.lines[at.line-1])) {
@@ -225,8 +227,8 @@ func (r *reader) closedBracket(at place) (place, string) {
 	return place{}, ""
 }
 
-// afterEnd returns where the YAML reader met something after the document. It
-// counts lines from 0 there, and leaves that one unsaid.
+// afterEnd returns the place of text after the end of the document. The YAML
+// library counts lines from 0 here and omits line 0.
 func (r *reader) afterEnd(err error) place {
 	line := 1
 	if m := yamlLine.FindStringSubmatch(strings.TrimPrefix(fmt.Sprint(err), "yaml: ")); m != nil {
@@ -237,8 +239,8 @@ func (r *reader) afterEnd(err error) place {
 	return place{line, len(text) - len(strings.TrimLeft(text, " ")) + 1}
 }
 
-// bracketOrColon finds a value that begins with a colon on the line, which
-// ends what stands before it within brackets; else as closedBracket.
+// bracketOrColon finds a superfluous bracket like closedBracket, or a value
+// that begins with a colon within brackets.
 func (r *reader) bracketOrColon(at place) (place, string) {
 	if better, words := r.closedBracket(at); better.line > 0 {
 		return better, words
@@ -249,13 +251,14 @@ func (r *reader) bracketOrColon(at place) (place, string) {
 	return place{}, ""
 }
 
-// extraBracket finds the first bracket that closes nothing, as far as can be
-// seen in a text that is written with brackets throughout.
+// extraBracket finds the first closing bracket without its opening bracket. It
+// is reliable for text that uses brackets throughout.
 func (r *reader) extraBracket() place {
 	return r.bracketAt(func(depth int) bool { return depth < 0 })
 }
 
-// tooDeep finds the bracket that goes beyond maxDepth; else the place given.
+// tooDeep returns the first bracket beyond maxDepth, or the given place if
+// there is none.
 func (r *reader) tooDeep(at place) place {
 	if deep := r.bracketAt(func(depth int) bool { return depth > maxDepth }); deep.line > 0 {
 		return deep
@@ -263,7 +266,8 @@ func (r *reader) tooDeep(at place) place {
 	return at
 }
 
-// bracketAt finds the first place at which the depth of brackets is such.
+// bracketAt returns the first place at which such is true for the depth of
+// brackets.
 func (r *reader) bracketAt(such func(depth int) bool) place {
 	depth := 0
 	for i, line := range r.src.lines {
@@ -282,8 +286,8 @@ func (r *reader) bracketAt(such func(depth int) bool) place {
 	return place{}
 }
 
-// unquoted blanks out what stands in quotes and comments. Every character
-// becomes one byte, so that offsets are columns.
+// unquoted blanks out quoted text and comments. Every character becomes one
+// byte, so that offsets are columns.
 func unquoted(text string) string {
 	blanked := quoted.ReplaceAllStringFunc(text, func(s string) string {
 		return strings.Repeat(" ", utf8.RuneCountInString(s))

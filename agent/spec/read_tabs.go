@@ -5,8 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// tabIndent finds the next line from the place on whose indentation holds a
-// tab: the YAML reader gives up on the line before it.
+// tabIndent finds the first line from the place on with a tab in its
+// indentation: the YAML library fails on the line before it.
 func (r *reader) tabIndent(at place) (place, string) {
 	for i := at.line - 1; i < len(r.src.lines); i++ {
 		text := r.src.lines[i]
@@ -18,7 +18,7 @@ func (r *reader) tabIndent(at place) (place, string) {
 	return place{}, ""
 }
 
-// tabHere says so where the place is that of a tab after a hyphen or a colon.
+// tabHere reports a tab at the place, e.g. after a hyphen or a colon.
 func (r *reader) tabHere(at place) (place, string) {
 	text := []rune(r.src.lines[at.line-1])
 	if at.column > utf8.RuneCountInString(r.src.lines[at.line-1]) || text[at.column-1] != '\t' {

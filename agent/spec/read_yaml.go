@@ -27,7 +27,7 @@ func (r *reader) yaml(content []byte) *node {
 	return r.convert(doc.Content[0], 1)
 }
 
-// directive refuses %YAML and %TAG lines, which stand before everything else.
+// directive refuses %YAML and %TAG lines, which precede all other text.
 func (r *reader) directive() bool {
 	for i, line := range r.src.lines {
 		trimmed := strings.TrimSpace(line)
@@ -43,8 +43,8 @@ func (r *reader) directive() bool {
 	return false
 }
 
-// more refuses what stands after the first document. The YAML reader takes
-// whatever does not belong to the first value for the next document.
+// more refuses text after the first document. The YAML library takes all text
+// outside the first value for the next document.
 func (r *reader) more(decoder *yaml.Decoder) bool {
 	err := decoder.Decode(&yaml.Node{})
 	if errors.Is(err, io.EOF) {
@@ -63,8 +63,8 @@ func (r *reader) more(decoder *yaml.Decoder) bool {
 	return true
 }
 
-// secondDocument returns the line that begins a second document, if any: the
-// first --- after something else, or what follows an end mark (...).
+// secondDocument returns the line that begins a second document, 0 if there is
+// none: the first --- after other text, or text after an end mark (...).
 func (r *reader) secondDocument() int {
 	begun, ended := false, false
 	for i, line := range r.src.lines {
@@ -89,7 +89,7 @@ func (r *reader) secondDocument() int {
 
 const noAliases = "aliases (*) are not used here; write the value out, and put text that begins with * in quotes"
 
-// convert turns YAML nodes into ours.
+// convert turns YAML nodes into nodes of this package.
 func (r *reader) convert(y *yaml.Node, depth int) *node {
 	n := &node{line: y.Line, column: y.Column}
 	if y.Anchor != "" {
@@ -125,12 +125,12 @@ func (r *reader) convert(y *yaml.Node, depth int) *node {
 }
 
 // bareTag reports whether a node has the tag ! without a name, which the YAML
-// reader drops: nothing else begins with that character outside of quotes.
+// library drops. Outside of quotes only tags begin with that character.
 func (r *reader) bareTag(y *yaml.Node) bool {
 	if y.Line < 1 || y.Line > len(r.src.lines) {
 		return false
 	}
-	if r.line != y.Line { // once for all nodes of a line, which may be many
+	if r.line != y.Line { // split once for all nodes of a line, of which there may be many
 		r.line, r.columns = y.Line, []rune(r.src.lines[y.Line-1])
 	}
 	return y.Column >= 1 && y.Column <= len(r.columns) && r.columns[y.Column-1] == '!'

@@ -1,26 +1,25 @@
 package spec
 
-// DeclarationRecord is what is kept of a declaration: the whole document as it
-// was understood, and where it came from.
+// DeclarationRecord is the record of a declaration: the whole parsed document
+// and its origin.
 type DeclarationRecord struct {
 	// Source is "apply" or the path of a conf.d file.
 	Source string `json:"source"`
-	// From is the path of the file that was applied; empty: standard input, or
-	// not known.
+	// From is the path of the applied file; empty: standard input, or not known.
 	From string `json:"from,omitempty"`
 	// Lines holds the line of each object (KIND/NAME) in its file.
 	Lines    map[string]int `json:"lines,omitempty"`
 	Document Declaration    `json:"document"`
 }
 
-// Hold says why an object that no document declares is still there.
+// Hold says why an object that no document declares still exists.
 type Hold string
 
-// The holds.
+// The values of Hold.
 const (
-	// HoldRemoval: its removal needs consent, or something still uses it.
+	// HoldRemoval: its removal needs consent, or another object still uses it.
 	HoldRemoval Hold = "removal"
-	// HoldLost: all files of conf.d were gone, or the folder was another file
-	// system: the removal needs consent even where removals are obeyed.
+	// HoldLost: all files of conf.d were gone, or the directory was on another
+	// file system: the removal needs consent even with removals: obey.
 	HoldLost Hold = "lost"
 )

@@ -1,15 +1,15 @@
 package spec
 
-// VolumeRecord and FilesystemRecord are the spec halves of storage objects.
+// VolumeRecord is the spec half of a volume object.
 type VolumeRecord struct {
 	Declaration string `json:"declaration"`
 	Volume      Volume `json:"volume"`
 	// Released: the data survives the removal of this record.
 	Released     bool `json:"released,omitempty"`
 	RetryRequest int  `json:"retry-request,omitempty"`
-	// Force: the last RetryRequest has it detached although something holds it.
+	// Force: the last RetryRequest detaches the volume even if a process holds it.
 	Force bool `json:"force,omitempty"`
-	// Restored: the record was written again from a stamp, so there is data.
+	// Restored: the record was restored from a stamp, so data exists.
 	Restored bool `json:"restored,omitempty"`
 	// Held is empty while a document declares the volume.
 	Held Hold `json:"held,omitempty"`
@@ -22,14 +22,13 @@ type FilesystemRecord struct {
 	Released     bool       `json:"released,omitempty"`
 	RetryRequest int        `json:"retry-request,omitempty"`
 	Force        bool       `json:"force,omitempty"`
-	// Restored: the record was written again from a stamp, so there is data.
+	// Restored: the record was restored from a stamp, so data exists.
 	Restored bool `json:"restored,omitempty"`
 	// Held is empty while a document declares the filesystem.
 	Held Hold `json:"held,omitempty"`
 }
 
-// StorageState is the one word of a volume's, a filesystem's or an
-// attachment's status.
+// StorageState is the state of a volume, a filesystem or an attachment.
 type StorageState string
 
 // The storage states.
@@ -50,13 +49,13 @@ type StorageStatus struct {
 	Message string       `json:"message,omitempty"`
 	// Created: the volume or filesystem exists on the host.
 	Created bool `json:"created,omitempty"`
-	// StampUID is the uid in the stamp of what is on the host, where that is
-	// not the object's own: data of an earlier declaration was taken over.
+	// StampUID is the uid in the stamp on the host if it differs from the object's
+	// uid: data of an earlier declaration was taken over.
 	StampUID string `json:"stamp-uid,omitempty"`
-	// Size is what it really has, in bytes.
+	// Size is the observed size in bytes.
 	Size int64 `json:"size,omitempty"`
-	// Device is the host's block device of a volume, Path where the host has a
-	// filesystem mounted; both only while attached to the host.
+	// Device is the host's block device of a volume, Path the host's mount point
+	// of a filesystem; both are set only while attached to the host.
 	Device string `json:"device,omitempty"`
 	Path   string `json:"path,omitempty"`
 	// Attachments to machines, by the machine's name.
@@ -67,11 +66,12 @@ type StorageStatus struct {
 	ObservedGeneration int64                       `json:"observed-generation,omitempty"`
 }
 
-// AttachmentStatus is how far a volume or filesystem is attached to a machine.
+// AttachmentStatus is the status of the attachment of a volume or filesystem to
+// a machine.
 type AttachmentStatus struct {
 	State StorageState `json:"state"`
-	// Source is the host's path that the machine is given: a folder or a
-	// block device. It is set exactly when the machine may use it.
+	// Source is the path on the host that the machine gets: a directory or a block
+	// device. It is set exactly when the machine may use it.
 	Source   string   `json:"source,omitempty"`
 	ReadOnly bool     `json:"read-only,omitempty"`
 	Message  string   `json:"message,omitempty"`

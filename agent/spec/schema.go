@@ -10,8 +10,8 @@ import (
 type object = map[string]any
 
 // Schema returns the JSON Schema (2020-12) of a declaration, made from the Go
-// types and declarationSchema. It says what can be said of each value alone;
-// Parse checks more, such as references between objects.
+// types and declarationSchema. It covers the form of each value; Parse also
+// checks e.g. references between objects.
 func Schema() []byte {
 	root := structSchema(reflect.TypeFor[Declaration]())
 	root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
@@ -42,8 +42,8 @@ func structSchema(t reflect.Type) object {
 	return s
 }
 
-// schema is the schema of a field. What holds for text holds for the entries
-// of a list of text.
+// schema returns the schema of a field. The form of a text applies to the
+// entries of a list of text.
 func (f fieldSchema) schema(t reflect.Type) object {
 	s := f.value(t)
 	s["description"] = f.description
@@ -65,7 +65,7 @@ func (f fieldSchema) value(t reflect.Type) object {
 		return s
 	case t.Kind() == reflect.Map:
 		entry := f.value(t.Elem())
-		entry["type"] = "object" // a name alone declares nothing
+		entry["type"] = "object" // an entry cannot be null
 		return object{
 			"type": []string{"object", "null"}, "propertyNames": object{"pattern": "^" + f.names + "$"},
 			"additionalProperties": entry,

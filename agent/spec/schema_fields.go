@@ -1,6 +1,7 @@
 package spec
 
-// fieldSchema is what the JSON Schema says of one field beyond its Go type.
+// fieldSchema is the part of a field's JSON Schema that its Go type does not
+// show.
 type fieldSchema struct {
 	description string
 	required    bool
@@ -8,7 +9,7 @@ type fieldSchema struct {
 	words       []string // enum
 	pattern     string
 	least, most int
-	names       string // of a map: what its keys must match
+	names       string // for a map: the form of its keys
 }
 
 // The patterns of values that are written as text.
@@ -19,7 +20,7 @@ const (
 )
 
 // declarationSchema describes every field of the declared types, by the name of
-// the Go type and the key. A test holds it against the types.
+// the Go type and the key. A test compares it with the types.
 var declarationSchema = map[string]fieldSchema{
 	"Declaration.version":     {description: "Version of this grammar: 1.", required: true, least: Version, most: Version},
 	"Declaration.name":        {description: "Name of the declaration; without it, the file's name without its ending. Applying a declaration again replaces the one of that name.", pattern: "^" + namePattern + "$"},

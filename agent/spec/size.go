@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// The units a size can be written in, in bytes.
+// The units of sizes, in bytes.
 const (
 	KiB Size = 1 << 10
 	MiB Size = 1 << 20
@@ -15,15 +15,15 @@ const (
 	TiB Size = 1 << 40
 )
 
-// sizeUnits goes from large to small, so that String finds the largest unit
-// that leaves no remainder. B keeps sizes exact that no other unit can hold.
+// sizeUnits are sorted from large to small, so that String finds the largest
+// unit without a remainder. B expresses all other sizes exactly.
 var sizeUnits = []struct {
 	suffix string
 	size   Size
 }{{"TiB", TiB}, {"GiB", GiB}, {"MiB", MiB}, {"KiB", KiB}, {"B", 1}}
 
-// ParseSize reads a size in bytes from text like 512MiB: a whole number and
-// one of B, KiB, MiB, GiB, TiB. The error says how to mend the text.
+// ParseSize reads a size in bytes from text, e.g. 512MiB: a whole number and a
+// unit of B, KiB, MiB, GiB, TiB. The error says how to correct the text.
 func ParseSize(s string) (Size, error) {
 	digits := 0
 	for digits < len(s) && s[digits] >= '0' && s[digits] <= '9' {
@@ -35,7 +35,7 @@ func ParseSize(s string) (Size, error) {
 		return 0, fmt.Errorf("a size is missing; write one like 512MiB or 1GiB")
 	case digits == 0:
 		return 0, fmt.Errorf("%s is not a size; write one like 512MiB or 1GiB", quote(s))
-	case unit == "" && digits > 6 && digits <= 12: // as MiB beyond any host, so it was meant in bytes
+	case unit == "" && digits > 6 && digits <= 12: // in MiB more than any host has, so bytes were meant
 		return 0, fmt.Errorf("%s has no unit; write %sB for bytes, or a size like 512MiB", quote(s), number)
 	case unit == "" && digits <= 12:
 		return 0, fmt.Errorf("%s has no unit; write %sMiB, or the number with KiB, GiB or TiB", quote(s), number)
@@ -58,7 +58,7 @@ func ParseSize(s string) (Size, error) {
 	return 0, fmt.Errorf("%s has no unit that is known here; use KiB, MiB, GiB or TiB, like 512MiB", quote(s))
 }
 
-// mendUnit guesses the unit meant by spellings that are used elsewhere: M,
+// mendUnit guesses the unit from spellings that are common elsewhere, e.g. M,
 // MB, mb, Mi, mib, " MiB".
 func mendUnit(unit string) string {
 	u := strings.ToUpper(strings.TrimSpace(unit))
@@ -90,7 +90,7 @@ func (s Size) MarshalText() ([]byte, error) {
 	return []byte(s.String()), nil
 }
 
-// UnmarshalText reads what MarshalText wrote.
+// UnmarshalText reads a text of MarshalText.
 func (s *Size) UnmarshalText(text []byte) error {
 	v, err := ParseSize(string(text))
 	if err != nil {

@@ -1,17 +1,17 @@
-// Package spec holds the declared types: what a person writes, what of it is
-// kept as a record, and what the agent says about it. Nouns only: nothing in
-// here acts.
+// Package spec holds the declared types, the records that are kept of them and
+// the statuses that the agent reports. It holds no behaviour beyond parsing,
+// checking and encoding.
 package spec
 
 import "time"
 
-// Size is a number of bytes, written like 512MiB or 1GiB.
+// Size is a number of bytes, written e.g. as 512MiB or 1GiB.
 type Size int64
 
-// Duration is written like 90s or 5m.
+// Duration is written e.g. as 90s or 5m.
 type Duration time.Duration
 
-// Declaration is one declaration file.
+// Declaration is the contents of a document.
 type Declaration struct {
 	Version     int                   `json:"version"`
 	Name        string                `json:"name,omitempty"`
@@ -37,31 +37,31 @@ type Network struct {
 type Volume struct {
 	Provider string `json:"provider"`
 	Size     Size   `json:"size"`
-	// Allocation is full (the space is taken at once) or sparse (as it is
+	// Allocation is full (the space is reserved at once) or sparse (as data is
 	// written); empty: full.
 	Allocation string `json:"allocation,omitempty"`
-	// Retain: the data survives the declaration.
+	// Retain: the data survives the removal of the declaration.
 	Retain bool `json:"retain,omitempty"`
 }
 
-// The words of Volume.Allocation.
+// The values of Volume.Allocation.
 const (
 	AllocationFull   = "full"
 	AllocationSparse = "sparse"
 )
 
-// Filesystem is a filesystem, on a volume (Volume, Type) or by a provider.
+// Filesystem is a filesystem on a volume (Volume, Type) or of a provider.
 type Filesystem struct {
 	Volume       string   `json:"volume,omitempty"`
 	Type         string   `json:"type,omitempty"`
 	Provider     string   `json:"provider,omitempty"`
 	Size         Size     `json:"size,omitempty"`
 	MountOptions []string `json:"mount-options,omitempty"`
-	// Wipe lets whatever else is on the volume be destroyed.
+	// Wipe allows the destruction of other data on the volume.
 	Wipe bool `json:"wipe,omitempty"`
-	// Shared: several machines may have it.
+	// Shared: several machines may use it.
 	Shared bool `json:"shared,omitempty"`
-	// Retain: the data survives the declaration.
+	// Retain: the data survives the removal of the declaration.
 	Retain bool `json:"retain,omitempty"`
 }
 
@@ -96,7 +96,7 @@ type Machine struct {
 	RenamedFrom string `json:"renamed-from,omitempty"`
 }
 
-// NIC joins a machine to a network.
+// NIC connects a machine to a network.
 type NIC struct {
 	Network string `json:"network"`
 	Address string `json:"address,omitempty"`
@@ -111,16 +111,16 @@ type Attachment struct {
 	ReadOnly   bool   `json:"read-only,omitempty"`
 }
 
-// CloudInit is a person's own part of what the guest is told.
+// CloudInit is the user's part of the guest's cloud-init configuration.
 type CloudInit struct {
 	UserData string `json:"user-data,omitempty"`
-	// OnChange says what changed user-data and keys do to a machine that is
-	// there: OnChangeKeep, or OnChangeRerun. Empty: OnChangeKeep.
+	// OnChange decides whether changed user-data and keys reach an existing
+	// machine: OnChangeKeep or OnChangeRerun. Empty: OnChangeKeep.
 	OnChange string `json:"on-change,omitempty"`
 }
 
 // The values of CloudInit.OnChange. Keep: the guest stays as it is; rerun:
-// cloud-init runs the guest's first boot again when the guest starts.
+// cloud-init runs the guest's first boot again at its next start.
 const (
 	OnChangeKeep  = "keep"
 	OnChangeRerun = "rerun"

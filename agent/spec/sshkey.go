@@ -7,16 +7,17 @@ import (
 	"strings"
 )
 
-// sshKeyTypes are the kinds of public keys that OpenSSH takes.
+// sshKeyTypes are the types of public keys that OpenSSH accepts.
 var sshKeyTypes = []string{
 	"ssh-ed25519", "ssh-rsa", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521",
 	"sk-ssh-ed25519@openssh.com", "sk-ecdsa-sha2-nistp256@openssh.com",
 }
 
-// maxSSHKey is the longest key line, in bytes; a 16384-bit RSA key has 2800.
+// maxSSHKey is the maximum length of a key line in bytes; a 16384-bit RSA key
+// has 2800.
 const maxSSHKey = 8192
 
-// sshKeys checks public keys, one line of an authorized_keys file each.
+// sshKeys checks public keys, each a line of an authorized_keys file.
 func (d *decoder) sshKeys(path string, keys []string) {
 	for i, key := range keys {
 		at := fmt.Sprintf("%s[%d]", path, i)
@@ -34,7 +35,7 @@ func (d *decoder) sshKeys(path string, keys []string) {
 	}
 }
 
-// sshKeyFault says what is wrong with a key; nothing when it looks right.
+// sshKeyFault describes the fault of a key; "" if it looks valid.
 func sshKeyFault(key string) string {
 	words := strings.Fields(key)
 	for i, word := range words {
@@ -46,7 +47,8 @@ func sshKeyFault(key string) string {
 				return "the key itself is missing after " + t + "; copy the whole line of the .pub file"
 			}
 			blob, err := base64.StdEncoding.DecodeString(words[i+1])
-			// The blob repeats the type: its length in four bytes, then itself (RFC 4253, 6.6).
+			// The blob begins with the length of the type in four bytes and the type
+			// itself (RFC 4253, 6.6).
 			if err != nil || len(blob) < 4+len(t)+4 || binary.BigEndian.Uint32(blob) != uint32(len(t)) || string(blob[4:4+len(t)]) != t {
 				return "the key after " + t + " is damaged or cut short; copy the whole line of the .pub file"
 			}

@@ -4,8 +4,8 @@ import (
 	"strings"
 )
 
-// suggestion is the end of a message about a word that is not known: the one
-// that was meant, or else all that are known.
+// suggestion is the end of a message about an unknown word: the probably
+// intended word, or else all known words.
 func suggestion(meant string, known []string) string {
 	if meant != "" {
 		return "; did you mean " + quote(meant) + "?"

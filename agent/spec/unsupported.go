@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// notYet lists what is parsed and checked but not carried out by this agent. A
-// row goes when its part arrives. Each names the kind and the objects that hold
-// the thing, and what of them it is.
+// notYet lists declared features that are parsed and checked but not
+// implemented by this agent. Remove a row when its feature is implemented. Each
+// row has the kind, the names of the affected objects and the feature.
 var notYet = []struct {
 	kind string
 	in   func(Declaration) []string
@@ -29,8 +29,8 @@ func machinesWith(has func(Machine) bool) func(Declaration) []string {
 	}
 }
 
-// Unsupported says in one sentence each what of a declaration this agent
-// cannot carry out yet. Empty: all of it can be.
+// Unsupported returns a sentence for each part of a declaration that this agent
+// does not implement yet. Empty: it implements all of it.
 func Unsupported(d Declaration) []string {
 	var sentences []string
 	for _, row := range notYet {

@@ -16,19 +16,20 @@ import (
 	"hostler/internal/near"
 )
 
-// maxUserData is the most user-data that every way into a guest can carry.
+// maxUserData is the maximum size of user-data that all ways into a guest
+// support.
 const maxUserData = 64 << 10
 
 const cloudConfig = "#cloud-config"
 
-// userDataForms are the beginnings by which cloud-init knows what it is given
-// (its manual, "User-data formats").
+// userDataForms are the first words by which cloud-init recognises the format
+// of user-data (its manual, "User-data formats").
 var userDataForms = []string{
 	cloudConfig, "#!", "#include", "#cloud-boothook", "#part-handler", "## template: jinja",
 }
 
-// userData checks that cloud-init will understand what a person wrote for it.
-// Errors name places inside it and never quote it: it may hold secrets.
+// userData checks that cloud-init will recognise the user's user-data. Errors
+// name places inside it and never quote it: it may hold secrets.
 func (c *checker) userData(at, s string) {
 	if !c.ok(at) || !c.has(at) {
 		return
@@ -62,7 +63,7 @@ func isMIME(s string) bool {
 	return strings.HasPrefix(start, "content-type:") || strings.HasPrefix(start, "mime-version:")
 }
 
-// multipart says what is wrong with a MIME message of several parts, or "".
+// multipart describes the fault of a multipart MIME message; "" if it is valid.
 func multipart(s string) string {
 	m, err := mail.ReadMessage(strings.NewReader(s))
 	if err != nil {
@@ -75,8 +76,8 @@ func multipart(s string) string {
 	return ""
 }
 
-// looksLikeCloudConfig catches "# cloud-config", "#cloud_config" and the like,
-// which cloud-init ignores without an error.
+// looksLikeCloudConfig matches misspelt headers, e.g. "# cloud-config" and
+// "#cloud_config", which cloud-init ignores without an error.
 func looksLikeCloudConfig(line string) bool {
 	if !strings.HasPrefix(line, "#") || line == cloudConfig || strings.HasPrefix(line, cloudConfig+"-") {
 		return false
@@ -84,8 +85,8 @@ func looksLikeCloudConfig(line string) bool {
 	return near.Normal(strings.TrimLeft(line, "# ")) == "cloudconfig"
 }
 
-// cloudConfig checks that a #cloud-config is YAML and a map. What its keys
-// mean is cloud-init's business.
+// cloudConfig checks that a #cloud-config is a YAML map. It does not check the
+// keys, whose meaning only cloud-init knows.
 func (c *checker) cloudConfig(at, s string) {
 	r := &reader{src: newSource("", s), seen: map[*node]map[string]*node{}}
 	var doc yaml.Node
@@ -93,7 +94,7 @@ func (c *checker) cloudConfig(at, s string) {
 	if err := decoder.Decode(&doc); err != nil && !errors.Is(err, io.EOF) {
 		r.syntax([]byte(s), err)
 		e := r.errs[0]
-		if unknownAnchor.MatchString(err.Error()) { // here aliases are allowed
+		if unknownAnchor.MatchString(err.Error()) { // in user-data, aliases are allowed
 			e.Message = "an alias (*) names no anchor (&) that stands before it"
 		}
 		c.inside(at, s, e.Line, e.Column, e.Message)
@@ -112,8 +113,8 @@ func (c *checker) cloudConfig(at, s string) {
 	}
 }
 
-// inside reports an error at a place within user-data. In a block scalar that
-// is a place of the file; else the place is told in words.
+// inside reports an error at a place within user-data. For a block scalar the
+// error has the place in the file; otherwise the message names the line.
 func (c *checker) inside(at, s string, line, column int, message string) {
 	n := c.places[at]
 	if !n.block {

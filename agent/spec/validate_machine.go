@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// The least and most of what a machine can be given.
+// The bounds of a machine's resources.
 const (
 	maxCPUs     = 4096
 	minMemory   = 16 * MiB
 	minRootDisk = 64 * MiB
-	// A KVM guest boots a kernel of its own (behaviour K1).
+	// A KVM guest boots its own kernel (behaviour K1).
 	minMemoryKVM   = 512 * MiB
 	minRootDiskKVM = 2 * GiB
 )
@@ -53,7 +53,7 @@ func (c *checker) machines() {
 	}
 }
 
-// formerName checks the name that a machine had before.
+// formerName checks a machine's former name.
 func (c *checker) formerName(at, name, former string) {
 	_, stays := declared(c, KindMachine, former, c.decl.Machines, c.others.Declared.Machines)
 	switch {
@@ -79,9 +79,9 @@ func (c *checker) resources(at string, m Machine) {
 	c.size(at+".root-disk", m.RootDisk, disk, "")
 }
 
-// storageUsers remembers the places where machines use storage, by its name.
+// storageUsers holds the paths at which machines use storage, by its name.
 type storageUsers struct {
-	// writers and readers have a volume as a block device.
+	// writers and readers use a volume as a block device.
 	writers, readers map[string]string
 	filesystems      map[string]string
 }
@@ -118,9 +118,9 @@ func (c *checker) attachments(at string, m Machine, users storageUsers) {
 	}
 }
 
-// unformatted refuses a volume as a block device when a filesystem is made on
-// it: the machine would read the files of another one, or write to the mounted
-// superblock, e.g. with root's programs in it.
+// unformatted refuses a volume as a block device when a filesystem is on it:
+// the machine could read another machine's files, or write to the mounted
+// superblock and so e.g. plant programs of root.
 func (c *checker) unformatted(here, volume string) {
 	if filesystem := cmp.Or(c.formatted[volume], claimantOf(c, c.others.Claims.volumes, volume)); filesystem != "" && c.ok(here) {
 		c.bad(here, "%s is made on the volume %s (%s), and no volume is a block device and under a filesystem; attach the filesystem, or declare another volume for the machine",
@@ -128,9 +128,9 @@ func (c *checker) unformatted(here, volume string) {
 	}
 }
 
-// writers refuses a second machine that uses a volume which one may write to:
-// two that write destroy it, and one that only reads would be given the very
-// device that the other one writes to.
+// writers refuses a second machine on a volume that a machine may write to: two
+// writers would destroy the data, and a reader would get the very device that
+// the writer changes.
 func (c *checker) writers(at, here string, a Attachment, users storageUsers) {
 	here += ".volume"
 	if !c.ok(here) {
@@ -157,7 +157,7 @@ func (c *checker) writers(at, here string, a Attachment, users storageUsers) {
 	}
 }
 
-// shared refuses a second machine with a filesystem that is not declared to be
+// shared refuses a second machine on a filesystem that is not declared as
 // shared.
 func (c *checker) shared(at, here, name string, places map[string]string) {
 	first := cmp.Or(places[name], claimantOf(c, c.others.Claims.filesystems, name))
@@ -175,7 +175,7 @@ func (c *checker) shared(at, here, name string, places map[string]string) {
 	}
 }
 
-// mountPath checks where in the guest a filesystem is to appear.
+// mountPath checks the mount point of a filesystem in the guest.
 func (c *checker) mountPath(at, p string) {
 	switch {
 	case !c.ok(at):

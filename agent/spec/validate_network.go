@@ -9,28 +9,28 @@ import (
 	"strings"
 )
 
-// interfacePattern is the form of an interface name: the kernel takes at most
+// interfacePattern is the form of an interface name: the kernel accepts at most
 // 15 bytes and neither slash, colon nor space (IFNAMSIZ in linux/if.h).
 const interfacePattern = `[A-Za-z0-9][A-Za-z0-9_.-]{0,14}`
 
-// guestInterfacePattern is the form of the name of a guest's interface: LXD
-// takes none of one character, and what begins with a letter means the same to
-// every program in the guest.
+// guestInterfacePattern is the form of the name of a guest's interface. LXD
+// refuses names of a single character. A leading letter avoids names that
+// programs in the guest interpret differently.
 const guestInterfacePattern = `[A-Za-z][A-Za-z0-9_.-]{1,14}`
 
 var guestInterfaceForm = regexp.MustCompile(`^` + guestInterfacePattern + `$`)
 
 var interfaceForm = regexp.MustCompile(`^` + interfacePattern + `$`)
 
-// The bounds of an MTU: the least every IPv4 host takes (RFC 791), and what
-// the kernel allows; IPv6 needs 1280 (RFC 8200).
+// The bounds of an MTU: the minimum of IPv4 hosts (RFC 791) and the kernel's
+// maximum; IPv6 needs 1280 (RFC 8200).
 const (
 	minMTU     = 576
 	minMTUIPv6 = 1280
 	maxMTU     = 65535
 )
 
-// placed is a value with the path it was written at.
+// placed is a value with its path in the document.
 type placed[T any] struct {
 	path  string
 	value T
@@ -73,8 +73,8 @@ func (c *checker) networks() {
 	c.overlaps(subnets)
 }
 
-// overInterfaces refuses what would reach everybody on the network that a NIC
-// of the host is on.
+// overInterfaces refuses features that would affect all hosts on the network of
+// the host's NIC.
 func (c *checker) overInterfaces(path string, n Network) {
 	if len(n.Interfaces) == 0 {
 		return
@@ -101,8 +101,8 @@ func (c *checker) interfaceName(path, name, missing string) {
 	}
 }
 
-// once checks that a word is used once, and not claimed by other documents;
-// what says as what.
+// once checks that a word is used once and not claimed by other documents. what
+// describes the use in the message, e.g. "the bridge of".
 func (c *checker) once(used map[string]string, claimed claimants[string], word, path, what string) {
 	if word == "" || !c.ok(path) {
 		return
@@ -117,7 +117,7 @@ func (c *checker) once(used map[string]string, claimed claimants[string], word, 
 	used[word] = path
 }
 
-// objectOf is the object that a path is part of: network "lan".
+// objectOf names the object that a path is part of, e.g. network "lan".
 func objectOf(path string) string {
 	parts := strings.SplitN(path, ".", 3)
 	return strings.TrimSuffix(parts[0], "s") + " " + quote(parts[1])
@@ -151,8 +151,8 @@ func (c *checker) prefix(path, s, example string) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-// hostAddress reads the address of an interface: one that a host can have
-// inside its subnet.
+// hostAddress reads the address of an interface and checks that a host can have
+// it in its subnet.
 func (c *checker) hostAddress(path, s string) (netip.Prefix, bool) {
 	p, ok := c.prefix(path, s, "10.20.0.1/24")
 	if !ok {
@@ -176,7 +176,8 @@ func (c *checker) hostAddress(path, s string) (netip.Prefix, bool) {
 	return p, false
 }
 
-// lastAddress is the last address of a subnet: for IPv4, its broadcast.
+// lastAddress returns the last address of a subnet; for IPv4 that is its
+// broadcast address.
 func lastAddress(p netip.Prefix) netip.Addr {
 	b := p.Masked().Addr().AsSlice()
 	for bit := p.Bits(); bit < len(b)*8; bit++ {
@@ -186,9 +187,9 @@ func lastAddress(p netip.Prefix) netip.Addr {
 	return a
 }
 
-// overlaps reports subnets that share addresses, with each other or with those
-// of other documents. Sorted by their first address, a subnet can only lie in
-// one that began before it, and the one reaching furthest is enough to look at.
+// overlaps reports subnets that share addresses with each other or with those
+// of other documents. The subnets are sorted by first address, so a subnet can
+// only lie in an earlier subnet, and comparing with the widest is enough.
 func (c *checker) overlaps(subnets []placed[netip.Prefix]) {
 	for _, s := range subnets {
 		if first, found := c.others.Claims.overlapping(c, s.value); found {

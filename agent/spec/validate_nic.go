@@ -8,10 +8,10 @@ import (
 	"strconv"
 )
 
-// networkTable is what is known of the declared networks, and of the addresses
-// in them that are taken.
+// networkTable caches the subnets of the declared networks and the taken
+// addresses.
 type networkTable struct {
-	// subnets are those of the networks that were asked for so far.
+	// subnets holds the subnets of the networks that were looked up so far.
 	subnets map[string][]netip.Prefix
 	taken   map[netip.Addr]string // address → path, of the document itself
 }
@@ -30,7 +30,8 @@ func addressPath(network string, i int) string {
 	return fmt.Sprintf("networks.%s.addresses[%d]", network, i)
 }
 
-// subnetsOf are the subnets of a declared network, with its own addresses.
+// subnetsOf returns the subnets of a declared network, with the host's
+// addresses in them.
 func (c *checker) subnetsOf(network string, t *networkTable) []netip.Prefix {
 	subnets, known := t.subnets[network]
 	if !known {
@@ -45,7 +46,7 @@ func (c *checker) subnetsOf(network string, t *networkTable) []netip.Prefix {
 	return subnets
 }
 
-// holder is the path of the network or NIC that has an address.
+// holder returns the path of the network or NIC that has an address.
 func (c *checker) holder(a netip.Addr, network string, t *networkTable) string {
 	if first := cmp.Or(t.taken[a], claimantOf(c, c.others.Claims.addresses, a)); first != "" {
 		return first
@@ -108,8 +109,8 @@ func (c *checker) nicAddress(path string, nic NIC, t *networkTable) {
 	t.taken[p.Addr()] = path
 }
 
-// publish checks a machine's published ports. ports remembers who has a host
-// port, per protocol.
+// publish checks a machine's published ports. ports holds the path that has
+// each host port, per protocol.
 func (c *checker) publish(at string, m Machine, ports map[string]string) {
 	if len(m.Publish) > 0 && len(m.Networks) == 0 && c.ok(at+".networks") {
 		c.bad(at+".publish", "needs a network on the machine that the ports are reached by; add one under \"networks\"")

@@ -11,11 +11,11 @@ import (
 	"hostler/internal/near"
 )
 
-// minVolume is the least size of a volume or filesystem: below it no
-// filesystem can be made.
+// minVolume is the minimum size of a volume or filesystem: no filesystem fits
+// on less.
 const minVolume = MiB
 
-// The words of storage.
+// The accepted values of storage fields.
 var (
 	volumeProviders     = []string{"loop"}
 	filesystemProviders = []string{"tmpfs", "rootfs"}
@@ -23,11 +23,11 @@ var (
 	allocations         = []string{AllocationFull, AllocationSparse}
 )
 
-// leastOn is the least size of a volume for a filesystem of each type to be
-// made on it (mkfs.ext4, mkfs.xfs, mkfs.btrfs).
+// leastOn is the minimum size of a volume for each type of filesystem
+// (mkfs.ext4, mkfs.xfs, mkfs.btrfs).
 var leastOn = map[string]Size{"ext4": 2 * MiB, "xfs": 300 * MiB, "btrfs": 110 * MiB}
 
-// LeastOn is the least size of a volume for a filesystem of a type; 0 where
+// LeastOn returns the minimum size of a volume for a type of filesystem; 0 if
 // the type is not known.
 func LeastOn(filesystem string) Size { return leastOn[filesystem] }
 
@@ -49,8 +49,8 @@ func (c *checker) volumes() {
 	}
 }
 
-// size checks a size against the least allowed. missing is said when there is
-// none; empty: it may be left out.
+// size checks a size against its minimum. missing is the message for an absent
+// size; empty: the size is optional.
 func (c *checker) size(path string, size, least Size, missing string) {
 	switch {
 	case !c.ok(path):
@@ -151,7 +151,7 @@ func (c *checker) mountOptions(path string, f Filesystem) {
 		case mountoption.ForPrograms(o):
 			c.bad(at, "%s is for programs that mount, not for the kernel; remove it", quote(o))
 		case o == "ro" || o == "rw":
-			// The host's own mount is one for all machines, and writable.
+			// The host mounts a filesystem once for all machines, writable.
 			c.bad(at, "%s is said for each machine; remove it, and write \"read-only: true\" at the storage entry of a machine that is only to read", quote(o))
 		case o == "suid" || o == "dev":
 			c.bad(at, "%s would let programs and devices of a machine act on the host, which mounts all filesystems nosuid and nodev; remove it: machines see their filesystems without nosuid, privileged ones without nodev", quote(o))
@@ -165,7 +165,7 @@ func (c *checker) mountOptions(path string, f Filesystem) {
 	}
 }
 
-// reference checks that a named object is declared, here or in another document.
+// reference checks that a named object is declared in this or another document.
 func reference[T any](c *checker, path, kind, name string, own, others map[string]T) bool {
 	if !c.ok(path) {
 		return false
@@ -188,8 +188,8 @@ func reference[T any](c *checker, path, kind, name string, own, others map[strin
 	return false
 }
 
-// The bounds of looking for the name that was meant: the errors of a document
-// that say it, and the names that are compared.
+// The bounds for suggesting a name: the number of errors with a suggestion and
+// the number of compared names.
 const (
 	maxHints  = 10
 	maxHinted = 1000

@@ -12,7 +12,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// check finds the new documents that cannot be in force beside the others.
+// check returns an error for each new document that is invalid beside the
+// others.
 func (s *set) check(r Request) map[string]error {
 	wrong := map[string]error{}
 	for name, objects := range s.rivals {
@@ -46,8 +47,8 @@ func (s *set) check(r Request) map[string]error {
 	return s.checkUsers(r, declared.referable)
 }
 
-// dropped are, by document, the objects that it had and that no document
-// declares now: it must not refer to them itself.
+// dropped returns, by document, the objects that it declared before and that no
+// document declares now. The document itself must not refer to them.
 func (s *set) dropped(r Request) map[string]map[string]bool {
 	all := map[string]map[string]bool{}
 	for object, owner := range r.Owners {
@@ -62,7 +63,7 @@ func (s *set) dropped(r Request) map[string]map[string]bool {
 	return all
 }
 
-// conflict says which objects two documents declare differently.
+// conflict names the objects that two documents declare differently.
 func (s *set) conflict(name string, objects []string) error {
 	texts := make([]string, len(objects))
 	for i, object := range objects {
@@ -73,7 +74,7 @@ func (s *set) conflict(name string, objects []string) error {
 	return fault.New(fault.Conflict, "%s", fault.List(texts, "; "))
 }
 
-// At tells where a document declares an object: web.yaml:4.
+// At returns the place where a document declares an object, e.g. web.yaml:4.
 func (d Document) At(object string) string {
 	place := cmp.Or(d.From, d.Place, "the declaration "+d.Name)
 	if line := d.Lines[object]; line > 0 {
@@ -84,19 +85,19 @@ func (d Document) At(object string) string {
 
 // unions are the objects of several documents.
 type unions struct {
-	// referable can be referred to.
+	// referable are the objects that documents may refer to.
 	referable spec.Declaration
-	// claims are the ports, addresses and storage that are taken already.
+	// claims are the ports, addresses and storage that are already taken.
 	claims spec.Claims
 }
 
-// union joins the documents. Held machines cannot be referred to, but have their
-// ports; one that a document renames gives them up.
+// union joins the documents. No document may refer to a held machine, but the
+// machine keeps its ports, unless a document renames it.
 func (s *set) union(r Request) (u unions, where map[string]string) {
 	where = map[string]string{}
 	var owned []string
 	for object, owner := range s.owners {
-		if s.docs[owner].Rank != Leaving { // of those that leave, what exists is held
+		if s.docs[owner].Rank != Leaving { // existing objects of leaving documents are held
 			owned = append(owned, object)
 		}
 	}
@@ -123,7 +124,7 @@ func (s *set) union(r Request) (u unions, where map[string]string) {
 	}
 	Add(&u.referable, held)
 	u.referable.Machines = map[string]spec.Machine{}
-	// A network that nothing uses goes at once, and its bridge is free.
+	// An unused network is removed at once, which frees its bridge.
 	maps.DeleteFunc(held.Networks, func(name string, _ spec.Network) bool { return !used[spec.KindNetwork+"/"+name] })
 	u.claims.Add(held)
 	for _, name := range slices.Sorted(maps.Keys(s.docs)) {
@@ -141,8 +142,8 @@ func (s *set) union(r Request) (u unions, where map[string]string) {
 	return u, where
 }
 
-// order lists the new documents: what was in force in another version comes
-// first and keeps its ports and bridges.
+// order lists the new documents. Documents with a former version in force come
+// first and keep their ports and bridges.
 func (s *set) order(r Request) []string {
 	var names []string
 	for name, fresh := range s.new {
@@ -192,8 +193,8 @@ func (s *set) checkUsers(r Request, all spec.Declaration) map[string]error {
 	return wrong
 }
 
-// usersIn lists the objects of a declaration that use a changed object, each
-// with the document that changes it.
+// usersIn maps the objects of a declaration that use a changed object to the
+// document that changes it.
 func usersIn(d spec.Declaration, changed map[string]string) map[string]string {
 	users := map[string]string{}
 	note := func(user, used string) {
@@ -227,7 +228,7 @@ func Uses(m spec.Machine) (used []string) {
 	return used
 }
 
-// alone is the declaration of one of its objects alone.
+// alone returns the declaration with a single object.
 func alone(d spec.Declaration, object string) spec.Declaration {
 	kind, name, _ := strings.Cut(object, "/")
 	d.Machines, d.Networks = onlyOf(d.Machines, kind == spec.KindMachine, name), onlyOf(d.Networks, kind == spec.KindNetwork, name)
@@ -235,7 +236,8 @@ func alone(d spec.Declaration, object string) spec.Declaration {
 	return d
 }
 
-// onlyOf is the map with one of its entries alone; without that of another kind.
+// onlyOf returns the map with a single entry; nil if the entry is absent or of
+// another kind.
 func onlyOf[V any](all map[string]V, kind bool, name string) map[string]V {
 	if v, there := all[name]; kind && there {
 		return map[string]V{name: v}

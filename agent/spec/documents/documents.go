@@ -1,6 +1,6 @@
-// Package documents decides which documents are in force together, and so
-// which objects the host shall have. It is pure: documents go in, the documents
-// in force and the reasons against the others come out.
+// Package documents decides which documents are in force together, and so which
+// objects the host should have. It is pure: from documents it computes the
+// documents in force and the reasons against the others.
 package documents
 
 import (
@@ -13,80 +13,82 @@ import (
 	"hostler/agent/spec"
 )
 
-// Document is one document: a file of conf.d or a text that was applied.
+// Document is a document: a file of conf.d or an applied text.
 type Document struct {
 	// Name is the declaration's name.
 	Name string
-	// Place names the text in messages about it: a path or a file's stem.
+	// Place names the document in messages: a path or a file's stem.
 	Place string
-	// From is the path of the file, where there is one; messages about other
+	// From is the path of the file, if any; messages about other
 	// documents name it.
 	From string
-	// Declaration is the document as it was understood.
+	// Declaration is the parsed document.
 	Declaration spec.Declaration
 	// Text is the document's text. It is empty for a document that was in force
-	// before and whose text is not at hand.
+	// before and whose text is not available.
 	Text []byte
 	// Lines holds the line of each object (KIND/NAME), where known.
 	Lines map[string]int
-	// Rank says to whom the document gives up an object.
+	// Rank decides which documents take an object over from this document.
 	Rank Rank
 }
 
-// Rank orders documents by their claim to an object that several declare.
+// Rank orders documents by their claim to an object that several documents
+// declare.
 type Rank int
 
-// The ranks.
+// The values of Rank.
 const (
-	// Leaving: the file is gone, or the document was put together from stamps.
-	// It gives each object up to any other document that declares it.
+	// Leaving: the file is gone, or recovery composed the document from stamps.
+	// Any other document that declares an object takes it over.
 	Leaving Rank = iota
-	// Applied by hand. It gives an object up to a file that declares the same.
+	// Applied by hand. A file that declares an object alike takes it over.
 	Applied
 	// File of conf.d.
 	File
 )
 
-// Request is a question to Merge.
+// Request is the input of Merge.
 type Request struct {
 	// InForce holds the documents that were in force until now, by name.
 	InForce map[string]Document
-	// Wanted holds the documents that are to be in force, by name. A document
-	// that is as in InForce is taken for valid.
+	// Wanted holds the documents that should be in force, by name. A document that
+	// equals its version in InForce counts as valid.
 	Wanted map[string]Document
-	// Owners tells which declaration an object (KIND/NAME) belongs to now.
+	// Owners maps each object (KIND/NAME) to its current declaration.
 	Owners map[string]string
-	// Existing are the objects that have a record. Documents may refer to them
-	// although no document declares them any more.
+	// Existing are the objects with a record. Documents may refer to them even if
+	// no document declares them any more.
 	Existing spec.Declaration
-	// Refused holds, by name, documents that are refused already, and why.
+	// Refused holds, by name, documents that are already refused, and why.
 	Refused map[string]error
 	// Together: the new documents are put in force together or not at all. The
-	// first reasons against them are the answer then, at most maxWrong, and the
-	// documents in force are not worked out.
+	// result then holds the first reasons against them, at most maxWrong, and the
+	// documents in force stay unchanged.
 	Together bool
 }
 
-// maxWrong is how many documents are refused at once in a request that puts
-// documents in force together.
+// maxWrong bounds the refused documents of a request with Together.
 const maxWrong = 20
 
-// Merged is the answer of Merge.
+// Merged is the result of Merge.
 type Merged struct {
 	// InForce holds the documents that are in force from now on, without the
-	// objects that they gave up; a document without objects may be among them.
+	// objects that other documents took over; it may hold documents without
+	// objects.
 	InForce map[string]Document
-	// Owners tells which declaration each declared object (KIND/NAME) belongs to.
+	// Owners maps each declared object (KIND/NAME) to its declaration.
 	Owners map[string]string
-	// Refused holds, by name, why a wanted document is not in force. The version
-	// of it that was in force before stays in force.
+	// Refused holds, by name, why a wanted document is not in force. Its former
+	// version stays in force.
 	Refused map[string]error
 }
 
-// Merge decides which documents are in force. The answer depends on the set of
-// documents alone, never on an order. A document that refers to an object that
-// nothing declares, or claims what another one has, is refused as a whole; its
-// former version stays in its place, and the others are judged beside that one.
+// Merge decides which documents are in force. The result depends on the set of
+// documents only, not on an order. A document is refused as a whole if it
+// refers to an undeclared object or claims something that another document has,
+// e.g. a port. Its former version takes its place, and the other documents are
+// checked beside it.
 func Merge(r Request) Merged {
 	refused := maps.Clone(r.Refused)
 	if refused == nil {
@@ -98,25 +100,25 @@ func Merge(r Request) Merged {
 		if len(wrong) == 0 {
 			return Merged{InForce: m.docs, Owners: m.owners, Refused: refused}
 		}
-		maps.Copy(refused, wrong) // grows each time, so this ends
+		maps.Copy(refused, wrong) // grows in each round, so the loop ends
 		if r.Together {
 			return Merged{InForce: r.InForce, Owners: r.Owners, Refused: refused}
 		}
 	}
 }
 
-// set is a set of documents whose objects have one owner each.
+// set is a set of documents in which each object has a single owner.
 type set struct {
 	docs   map[string]Document
 	owners map[string]string
-	// new names the documents that may still be refused.
+	// new names the documents that can still be refused.
 	new map[string]bool
 	// rivals lists, by document, the objects that another document owns and
-	// declares in another way.
+	// declares differently.
 	rivals map[string][]string
 }
 
-// assemble puts the wanted documents together, the former versions of refused
+// assemble joins the wanted documents, with the former versions of refused
 // documents in their place, and finds each object's owner.
 func assemble(r Request, refused map[string]error) *set {
 	s := &set{docs: map[string]Document{}, owners: map[string]string{}, new: map[string]bool{}, rivals: map[string][]string{}}
@@ -159,9 +161,10 @@ func assemble(r Request, refused map[string]error) *set {
 	return s
 }
 
-// ownerOf chooses who declares an object: a document that was in force as it
-// is, before a new one; the one that had the object; the first by name. A file
-// that declares the same takes it over from an applied document.
+// ownerOf chooses the document that owns an object. In order of preference: an
+// unchanged document before a new document, the previous owner, the first by
+// name. A file that declares the object alike takes it over from an applied
+// document.
 func (s *set) ownerOf(object string, names []string, had string) string {
 	owner := slices.MinFunc(names, func(a, b string) int {
 		return cmp.Or(
@@ -189,12 +192,12 @@ func truth(b bool) int {
 	return 0
 }
 
-// alike says whether two documents declare an object in the same way.
+// alike reports whether two documents declare an object in the same way.
 func (s *set) alike(object, a, b string) bool {
 	return same(objectIn(s.docs[a].Declaration, object), objectIn(s.docs[b].Declaration, object))
 }
 
-// Without returns the declaration less the objects (KIND/NAME).
+// Without returns the declaration without the objects (KIND/NAME).
 func Without(d spec.Declaration, objects ...string) spec.Declaration {
 	gone := map[string]bool{}
 	for _, o := range objects {
@@ -214,10 +217,10 @@ func lacking[V any](all map[string]V, kind string, gone map[string]bool) map[str
 	return left
 }
 
-// Declares says whether a declaration holds an object (KIND/NAME).
+// Declares reports whether a declaration holds an object (KIND/NAME).
 func Declares(d spec.Declaration, object string) bool { return objectIn(d, object) != nil }
 
-// Strike takes an object (KIND/NAME) out of a declaration, which it changes.
+// Strike removes an object (KIND/NAME) from a declaration in place.
 func Strike(d spec.Declaration, object string) {
 	kind, name, _ := strings.Cut(object, "/")
 	switch kind {
@@ -232,7 +235,7 @@ func Strike(d spec.Declaration, object string) {
 	}
 }
 
-// objectIn is one object (KIND/NAME) of a declaration, nil without it.
+// objectIn returns the object (KIND/NAME) of a declaration, nil if absent.
 func objectIn(d spec.Declaration, object string) any {
 	kind, name, _ := strings.Cut(object, "/")
 	switch kind {
@@ -255,10 +258,10 @@ func valueOf[V any](all map[string]V, name string) any {
 	return nil
 }
 
-// same compares two values by the text that is kept of them.
+// same compares two values by their encoded text.
 func same(a, b any) bool { return bytes.Equal(spec.Encode(a), spec.Encode(b)) }
 
-// Add puts the objects of one declaration into another, which it changes.
+// Add adds the objects of a declaration to another in place.
 func Add(to *spec.Declaration, d spec.Declaration) {
 	add(&to.Machines, d.Machines)
 	add(&to.Networks, d.Networks)
