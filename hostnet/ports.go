@@ -209,8 +209,8 @@ func hostNIC(l Link) bool { return l.Kind == "" || l.Kind == "vlan" || l.Kind ==
 func guestPort(l Link) bool { return l.Kind == "veth" || l.Kind == "tun" }
 
 // rejoin puts a guest's port back under its bridge. It skips a port without
-// carrier: its far end is not up, so its creator is about to connect or remove
-// it.
+// carrier: nothing uses its far end, so its creator is about to connect or
+// remove it.
 func (p *planner) rejoin(b Bridge, name string) {
 	if l, ok := p.o.Link(name); ok && guestPort(l) && l.Carrier && l.Master != b.Name {
 		p.do(Step{Op: Rejoin, UID: b.UID, Link: name, Bridge: b.Name})

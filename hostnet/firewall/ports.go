@@ -41,11 +41,11 @@ const (
 // solicitations for duplicate address detection (RFC 4862, 5.4).
 var neighbours = []string{"icmpv6 type nd-neighbor-advert", "ip6 saddr :: icmpv6 type nd-neighbor-solicit"}
 
-// ports drops three kinds of frames from guests' ports. First, frames with
-// another guest's MAC or IP address, in the headers, in neighbour messages or
-// in DHCP requests. Second, router advertisements and DHCP answers, on networks
-// that have their own router or DHCP server. Third, of guests with addresses,
-// frames that are neither IP nor ARP.
+// ports drops three kinds of frames from guests' ports. First, frames whose MAC
+// or IP address is not the guest's own, in the headers, in neighbour messages
+// or in DHCP requests. Second, router advertisements, redirects and DHCP
+// answers, on networks that have their own router or DHCP server. Third, of
+// guests with addresses, frames that are neither IP nor ARP.
 func ports(c *chain, r Rules) {
 	var all, fixed, noRouter, noServer, macs, clients, locals, localTargets, four, six, targets elements
 	networks := map[string]Network{}
