@@ -72,6 +72,7 @@ func Open(o Options) (*Host, error) {
 	return h, nil
 }
 
+// Close closes the netlink socket.
 func (h *Host) Close() {
 	for _, s := range h.sockets {
 		s.Close()

@@ -8,6 +8,7 @@ import (
 // Op is the operation of a step.
 type Op string
 
+// The operations of steps.
 const (
 	MakeBridge  Op = "make-bridge"
 	StampBridge Op = "stamp-bridge"

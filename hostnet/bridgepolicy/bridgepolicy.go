@@ -15,6 +15,7 @@ import (
 // Method selects how guests get onto networks.
 type Method string
 
+// The methods.
 const (
 	// Local connects guests to the hypervisor's own bridge, e.g. lxdbr0.
 	Local Method = "local"

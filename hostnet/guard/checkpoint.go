@@ -28,6 +28,7 @@ const (
 // Phase is the progress of an armed change.
 type Phase string
 
+// The phases of an armed change.
 const (
 	// Changing lasts from before the first step until the probes succeed.
 	Changing Phase = "changing"

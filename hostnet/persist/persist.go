@@ -23,6 +23,7 @@ import (
 // Manager is the program that configures a NIC at boot.
 type Manager string
 
+// The managers that hostler recognises.
 const (
 	Networkd       Manager = "systemd-networkd"
 	Netplan        Manager = "netplan" // through systemd-networkd
