@@ -13,8 +13,8 @@ import (
 	"hostler/storage"
 )
 
-// S2: while the host's configuration cannot be read, nothing is done: it may
-// say to leave what is no longer declared.
+// S2: while the host's configuration cannot be read, nothing is done: the
+// configuration may say to leave undeclared storage.
 func TestNothingIsDoneBeforeTheConfigurationIsRead(t *testing.T) {
 	r := newRig(t)
 	r.volume("data", spec.Volume{})
@@ -33,14 +33,13 @@ func TestNothingIsDoneBeforeTheConfigurationIsRead(t *testing.T) {
 	equal(t, r.host.state(), "volume data 1073741824 false\nvolume more 1073741824 false")
 }
 
-// passes tells of every pass, once the test takes it.
+// passes receives every pass; the worker waits until the test takes it.
 type passes chan struct{}
 
 func (p passes) Pass(time.Duration, error)              { p <- struct{}{} }
 func (p passes) Operation(string, time.Duration, error) {}
 
-// S3: a change of what is declared, or of the host's block devices, has
-// everything looked at again.
+// S3: a change of declarations or of the host's block devices causes a pass.
 func TestChangesAreSeen(t *testing.T) {
 	r := newRig(t)
 	r.store.changed = make(chan []state.ID)
@@ -58,7 +57,7 @@ func TestChangesAreSeen(t *testing.T) {
 	if r.status(spec.KindVolume, "data").State != spec.StorageDetached {
 		t.Errorf("%+v", r.status(spec.KindVolume, "data"))
 	}
-	later.Store(int64(time.Minute)) // later than the echo of its own doing
+	later.Store(int64(time.Minute)) // later than the echo of the worker's own changes
 	devices <- struct{}{}
 	<-looked
 	close(devices)
@@ -68,7 +67,7 @@ func TestChangesAreSeen(t *testing.T) {
 	}
 }
 
-// S14: what comes attached is not attached again.
+// S14: a volume that is attached when created is not attached again.
 func TestCreateThatAttaches(t *testing.T) {
 	r := newRig(t)
 	r.host.attaches = true
@@ -79,8 +78,8 @@ func TestCreateThatAttaches(t *testing.T) {
 	equal(t, r.sources(), "volume/data web /dev/loop77")
 }
 
-// S15: what this agent has no source of is neither made nor attached, and
-// holds up nothing else.
+// S15: an entity without a source in this agent is neither created nor
+// attached, and does not delay other entities.
 func TestProviderWithoutASource(t *testing.T) {
 	r := newRig(t)
 	r.volume("far", spec.Volume{Provider: "elsewhere"})
@@ -93,8 +92,8 @@ func TestProviderWithoutASource(t *testing.T) {
 	}
 }
 
-// S21: results that cannot be written down end the pass with an error, and
-// nothing is made twice for it.
+// S21: if results cannot be written, the pass ends with an error, and nothing
+// is created twice.
 func TestResultsThatCannotBeWritten(t *testing.T) {
 	r := newRig(t)
 	r.volume("data", spec.Volume{})
@@ -112,7 +111,7 @@ func TestResultsThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// S26: a source is told whose the object is and what is declared of it.
+// S26: a source gets the stamp and the record of each object.
 func TestSourcesAreToldWhose(t *testing.T) {
 	r := newRig(t)
 	r.volume("data", spec.Volume{})

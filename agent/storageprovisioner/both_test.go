@@ -7,16 +7,17 @@ import (
 	"hostler/agent/spec"
 )
 
-// A volume under a filesystem is no machine's block device, in whatever order
-// the records come: what is not mounted or given yet never is, and the status
-// of both names the other place. What was done before stays until one goes.
+// A volume under a filesystem is never a machine's block device, in any order
+// of the records: mounts and attachments that do not exist yet are not made,
+// and both statuses name the other object. Existing ones stay until either is
+// removed.
 // Attack: guests
 func TestNoVolumeIsDeviceAndUnderFilesystem(t *testing.T) {
 	www := spec.Attachment{Filesystem: "www", Path: "/srv"}
 	const names = "machine/db has volume/data as a block device and filesystem/www is made on it"
 	for name, c := range map[string]struct {
 		first, second func(*rig)
-		// sources are what machines are given in the end.
+		// sources are the final attachments of the machines.
 		sources string
 	}{
 		"both at once": {
@@ -70,8 +71,8 @@ func TestNoVolumeIsDeviceAndUnderFilesystem(t *testing.T) {
 	}
 }
 
-// What an earlier version mounted without restrictions is attached again, where
-// it is, and nothing else is done.
+// A mount that an earlier version made without restrictions is attached again
+// at its place, without other steps.
 func TestMountsAreRestrictedWhereTheyAre(t *testing.T) {
 	r := newRig(t)
 	r.web()
@@ -95,8 +96,8 @@ func TestMountsAreRestrictedWhereTheyAre(t *testing.T) {
 	equal(t, strings.Join(steps, ", "), "attach filesystem/logs, attach filesystem/www")
 }
 
-// A machine sees its filesystem with setuid programs, a privileged one with
-// devices too, unless the declaration says otherwise.
+// A machine's view allows setuid programs, and a privileged machine's also
+// devices, unless the declaration forbids it.
 func TestViewsOfMachines(t *testing.T) {
 	for name, c := range map[string]struct {
 		options         []string

@@ -12,7 +12,7 @@ import (
 	"hostler/storage"
 )
 
-// torn is a volume that shall grow and be detached, and can do neither.
+// torn is a volume that has to grow and be detached, and both fail.
 func torn(t *testing.T) *rig {
 	r := newRig(t)
 	r.volume("data", spec.Volume{})
@@ -25,8 +25,8 @@ func torn(t *testing.T) *rig {
 	return r
 }
 
-// S18, S19: two actions of one volume that fail each have a schedule of their
-// own, over restarts too, and a pass comes to its end.
+// S18, S19: two failing actions of a volume have separate schedules, also
+// across restarts, and a pass ends.
 func TestScheduleOfTwoFailingActions(t *testing.T) {
 	r := torn(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -54,8 +54,8 @@ func TestScheduleOfTwoFailingActions(t *testing.T) {
 	equal(t, strings.Join(waits, " "), "30s 1m0s 2m0s 4m0s 8m0s 16m0s 30m0s 30m0s")
 }
 
-// S18: the failure that is left when another is over is told, with its own
-// attempts; a new generation forgets all of them.
+// S18: if one of two failures ends, the status shows the other with its own
+// attempts; a new generation forgets both.
 func TestOneOfTwoFailuresEnds(t *testing.T) {
 	for _, c := range []struct{ ends, left string }{{"detach", "no space"}, {"grow", "is in use"}} {
 		r := torn(t)
@@ -78,8 +78,8 @@ func TestOneOfTwoFailuresEnds(t *testing.T) {
 	}
 }
 
-// Z19: what was done in a pass and is still to be done has failed once; what
-// failed in it is neither tried nor told again.
+// Z19: a step that succeeded in a pass and is planned again has failed once; a
+// step that failed is neither tried nor reported again in the pass.
 func TestNothingIsDoneTwiceInAPass(t *testing.T) {
 	r := newRig(t)
 	r.volume("data", spec.Volume{})

@@ -13,24 +13,24 @@ import (
 	"hostler/storage/idmap"
 )
 
-// fakeHost is a host in memory: what is there, who has it open, what fails.
-// It refuses what a real one refuses, and remembers what ought never to have
-// been asked.
+// fakeHost is an in-memory host: objects, their users and planned failures. It
+// refuses invalid calls as a real host does, and records calls that must never
+// happen.
 type fakeHost struct {
 	mu          sync.Mutex
 	volumes     map[string]*storage.Volume
 	filesystems map[string]*storage.Filesystem
-	on          map[string]string // the device that a filesystem was made on
+	on          map[string]string // the device of a filesystem
 	views       map[string]idmap.View
-	used        map[string]string // who uses an object, by KIND/NAME, so that it cannot be detached
+	used        map[string]string // the user of an object, by KIND/NAME, which prevents detaching
 	fails       map[string]error  // by ACTION KIND/NAME
 	blind       map[string]error  // by source
-	holds       map[string]error  // what keeps the device of an unmounted filesystem, by its name
+	holds       map[string]error  // the error that keeps the device of an unmounted filesystem attached, by its name
 	wrong       []string
 	calls       []string
 	loops       int
 	gone        map[string]bool // filesystems whose devices are blank
-	attaches    bool            // a volume has its device as soon as it is made
+	attaches    bool            // a volume has its device as soon as it is created
 }
 
 func newFakeHost() *fakeHost {
@@ -40,7 +40,7 @@ func newFakeHost() *fakeHost {
 	}
 }
 
-// reboot takes away what does not survive the end of a host.
+// reboot removes everything that does not survive a restart of the host.
 func (h *fakeHost) reboot() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -66,7 +66,7 @@ func (h *fakeHost) sources() Sources {
 
 var aMap = idmap.Map{Users: idmap.Range{First: 100000, Count: 65536}, Groups: idmap.Range{First: 100000, Count: 65536}}
 
-// state is all there is, for comparing.
+// state describes all objects, for comparisons.
 func (h *fakeHost) state() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -90,15 +90,15 @@ func (h *fakeHost) did() []string {
 	return slices.Clone(h.calls)
 }
 
-// begin notes a call and answers with the failure planned for it. The host is
-// locked by the caller.
+// begin records a call and returns its planned failure. The caller holds the
+// host's lock.
 func (h *fakeHost) begin(action, object string) error {
 	call := action + " " + object
 	h.calls = append(h.calls, call)
 	return h.fails[call]
 }
 
-// forced is the name of an action by force.
+// forced is the name of a forced action.
 func forced(action string, force bool) string {
 	if force {
 		return "force " + action

@@ -8,8 +8,8 @@ import (
 	"hostler/agent/state"
 )
 
-// P19, S23: what one machine at a time may have is given to the next when the
-// one before has let it go: two that write to a volume destroy it.
+// P19, S23: an exclusive entity is given to the next machine once the previous
+// machine has released it: two writers would destroy a volume.
 func TestHandover(t *testing.T) {
 	volume, reads := spec.Attachment{Volume: "data"}, spec.Attachment{Volume: "data", ReadOnly: true}
 	www := spec.Attachment{Filesystem: "www", Path: "/srv"}
@@ -20,7 +20,7 @@ func TestHandover(t *testing.T) {
 		before   func(*rig)
 		from, to spec.Attachment
 		after    func(*rig)
-		message  string // what b is told meanwhile; "": it has it at once
+		message  string // the message of b meanwhile; "": b has it at once
 	}{
 		"a volume":                      {nothing, volume, volume, nothing, letGo},
 		"a volume that was read":        {nothing, reads, volume, nothing, letGo},
@@ -70,8 +70,8 @@ func TestHandover(t *testing.T) {
 	}
 }
 
-// Two machines that are given each other's volumes have them when both have
-// let go, in whatever order.
+// Two machines that exchange their volumes get them once both have released
+// theirs, in any order.
 func TestSwap(t *testing.T) {
 	r := newRig(t)
 	r.volume("one", spec.Volume{})
@@ -93,7 +93,8 @@ func TestSwap(t *testing.T) {
 	equal(t, r.sources(), "volume/one b /dev/loop1\nvolume/two a /dev/loop2")
 }
 
-// What is not shared any more is not taken from the one that shall have it.
+// A filesystem that is no longer shared is not taken from the machine that
+// keeps it.
 func TestNotSharedAnyMore(t *testing.T) {
 	r := newRig(t)
 	www := spec.Attachment{Filesystem: "www", Path: "/srv"}
@@ -109,9 +110,9 @@ func TestNotSharedAnyMore(t *testing.T) {
 	equal(t, r.sources(), "filesystem/www a \nfilesystem/www b /state/mounts/b/www")
 }
 
-// A filesystem that is declared under another name comes from its volume when
-// its machine has let go of it under the old one. The machine waits for the new
-// one meanwhile, and says that it has let go.
+// A filesystem declared under another name is created on its volume once its
+// machine has released the old name. The machine waits for the new filesystem
+// meanwhile, with a status that says it has let go.
 func TestFilesystemRenamed(t *testing.T) {
 	r := newRig(t)
 	r.volume("data", spec.Volume{})
@@ -136,8 +137,8 @@ func TestFilesystemRenamed(t *testing.T) {
 		"destroy filesystem/www, create filesystem/www2, attach filesystem/www2, show /state/mounts/web/www2")
 }
 
-// lets writes that the machine's instance has only what its record lists,
-// beside whatever else is to be said of it.
+// lets writes a status in which the machine's instance has only the storage of
+// its record, besides the fields of s.
 func (r *rig) lets(name string, s spec.MachineStatus) {
 	o := r.store.objects[state.ID{Kind: spec.KindMachine, Name: name}]
 	s.Instance, s.LetGo = &spec.InstanceInfo{Name: name}, o.Generation
@@ -146,7 +147,7 @@ func (r *rig) lets(name string, s spec.MachineStatus) {
 	r.letGo(name)
 }
 
-// S23: a machine that has let go need not be as declared otherwise.
+// S23: a machine that has let go need not be as declared in other respects.
 func TestMachinesThatHaveLetGo(t *testing.T) {
 	for name, s := range map[string]spec.MachineStatus{
 		"a change is held back": {State: spec.MachineRunning, Conditions: []spec.Condition{{Type: conditionUpToDate, Reason: "NeedsRestart"}}},

@@ -10,8 +10,8 @@ import (
 	"hostler/storage"
 )
 
-// S18, S23, Z24: a filesystem whose mount went and whose device did not is
-// detaching, until the device is gone too.
+// S18, S23, Z24: a filesystem that is unmounted and still has a device is
+// detaching until the device is detached too.
 func TestDetachEndsWithTheDevice(t *testing.T) {
 	for _, life := range []state.Life{state.Alive, state.Dying} {
 		r := newRig(t)
@@ -42,8 +42,8 @@ func TestDetachEndsWithTheDevice(t *testing.T) {
 	}
 }
 
-// S23, S24: a device that a killed agent left is given back by the next one,
-// or mounted again where a machine wants it.
+// S23, S24: a device that a killed agent left is detached by the next agent, or
+// mounted again if a machine wants the filesystem.
 func TestLeftDevice(t *testing.T) {
 	for _, wanted := range []bool{true, false} {
 		r := newRig(t)
@@ -63,7 +63,7 @@ func TestLeftDevice(t *testing.T) {
 	}
 }
 
-// Z24: a retry by force takes away what machines see, too, and holds for one
+// Z24: a forced retry also removes the views of machines, and applies to one
 // attempt.
 func TestForce(t *testing.T) {
 	r := newRig(t)

@@ -11,9 +11,9 @@ import (
 	"hostler/agent/state"
 )
 
-// W10: what is declared to be elsewhere is refused and stays where its
-// data is, whatever it is and was: what machines have of it they keep, and
-// have again after the end of the host, and it ends where it was made.
+// W10: a filesystem declared at another place is refused and stays with its
+// data, for all kinds of places. Machines keep it, have it again after a
+// restart of the host, and it is removed where it was created.
 func TestFilesystemsDoNotMove(t *testing.T) {
 	for name, c := range map[string]struct{ from, to spec.Filesystem }{
 		"tmpfs to rootfs":  {spec.Filesystem{Provider: "tmpfs"}, spec.Filesystem{Provider: "rootfs"}},
@@ -72,7 +72,8 @@ func TestFilesystemsDoNotMove(t *testing.T) {
 	}
 }
 
-// I16: where the data may be cannot be looked at: nothing is made in its place.
+// I16: if the possible place of the data cannot be observed, no new filesystem
+// is made.
 func TestFilesystemMayBeWhereNobodyCanLook(t *testing.T) {
 	r := newRig(t)
 	r.filesystem("www", spec.Filesystem{Provider: "rootfs"})
@@ -86,7 +87,7 @@ func TestFilesystemMayBeWhereNobodyCanLook(t *testing.T) {
 	}
 }
 
-// A volume keeps how it takes its space of the host, and says so.
+// A volume keeps its allocation, and the status says so.
 func TestVolumesKeepTheirAllocation(t *testing.T) {
 	r := newRig(t)
 	r.volume("data", spec.Volume{Allocation: spec.AllocationSparse})

@@ -65,8 +65,8 @@ func (w *Worker) takeNudges() map[string]bool {
 
 // nudge adds failing entities to nudged if an event since the last look
 // concerns them: a block device changed, or a machine that has the entity
-// stopped, was removed or applied a new declaration. Entities whose pause has
-// not ended are postponed; again is the end of the earliest pause.
+// stopped, was removed or became Settled. Entities whose pause has not ended are
+// postponed; again is the end of the earliest pause.
 func (w *Worker) nudge(l look, nudged map[string]bool) (again time.Time) {
 	w.mu.Lock()
 	devices := w.devices

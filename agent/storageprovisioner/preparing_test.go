@@ -7,7 +7,7 @@ import (
 	"hostler/storage"
 )
 
-// lacking is a source that lacks the tools of xfs.
+// lacking is a source without the tools of xfs.
 type lacking struct{ storage.FilesystemSource }
 
 func (lacking) Missing(kind string) string {
@@ -17,8 +17,8 @@ func (lacking) Missing(kind string) string {
 	return ""
 }
 
-// A filesystem whose tools are missing is planned with a step that prepares the
-// host, once for all of its type, and is not refused.
+// A filesystem with missing tools gets a step that prepares the host, once per
+// type, and is not refused.
 func TestMissingToolsArePlanned(t *testing.T) {
 	entity := func(name, kind string) Entity {
 		return Entity{Kind: spec.KindFilesystem, Name: name, Source: Managed, Filesystem: spec.Filesystem{Volume: "data", Type: kind}}

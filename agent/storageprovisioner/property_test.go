@@ -15,10 +15,9 @@ import (
 	"hostler/agent/state"
 )
 
-// S5, S12, S30: in whatever order records, instances, failures and restarts
-// come, the end is the same, nothing is done before what it takes (the host in
-// memory refuses it, and that fails the test), and a plan made at the end is
-// empty.
+// S5, S12, S30: records, instances, failures and restarts in any order lead to
+// the same end; no step happens before its preconditions (the fake host refuses
+// it, and that fails the test), and a plan made at the end is empty.
 func TestArrivalOrders(t *testing.T) {
 	want := newRig(t)
 	want.web()
@@ -56,8 +55,8 @@ func TestArrivalOrders(t *testing.T) {
 	})
 }
 
-// Removal in whatever order leaves nothing, and nothing is taken away while an
-// instance has it (the host in memory refuses that).
+// Removals in any order leave nothing, and no storage is detached while an
+// instance uses it (the fake host refuses that).
 func TestRemovalOrders(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := newRig(t)
@@ -87,8 +86,8 @@ func TestRemovalOrders(t *testing.T) {
 	})
 }
 
-// disturb lets something else happen: a pass, a restart of the agent, the end
-// of the host, a failure that comes or goes.
+// disturb makes a random event happen: a pass, a restart of the agent, a
+// restart of the host, or a failure that begins or ends.
 func (r *rig) disturb(t *rapid.T) {
 	switch rapid.SampledFrom([]string{"nothing", "pass", "restart", "reboot", "fail", "mend"}).Draw(t, "then") {
 	case "pass":
@@ -113,7 +112,7 @@ func (r *rig) disturb(t *rapid.T) {
 	}
 }
 
-// settle lets time pass until nothing is left to be tried.
+// settle lets time pass until no retry is left.
 func (r *rig) settle() {
 	clear(r.host.fails)
 	for range 50 {
@@ -126,7 +125,7 @@ func (r *rig) settle() {
 	r.t.Fatalf("never settles: %v", r.host.calls)
 }
 
-// idle checks that nothing is planned.
+// idle checks that the plan is empty.
 func (r *rig) idle() {
 	l, err := r.w.look(context.Background())
 	if err != nil {
@@ -137,13 +136,13 @@ func (r *rig) idle() {
 	}
 }
 
-// numbered leaves the numbers of loop devices out of a text: they are given in
-// the order of attaching.
+// numbered removes the numbers of loop devices from a text: they depend on the
+// order of attaching.
 func numbered(text string) string {
 	return regexp.MustCompile(`/dev/loop[0-9]+`).ReplaceAllString(text, "/dev/loop")
 }
 
-// Planning is linear enough for thousands of attachments.
+// Planning is fast enough for thousands of attachments.
 func BenchmarkPlan(b *testing.B) {
 	r := newRig(b)
 	for i := range 1000 {

@@ -16,18 +16,18 @@ import (
 	"hostler/internal/fault"
 )
 
-// memory is a store without a disk: what the worker needs of one.
+// memory is an in-memory store with the methods that the worker needs.
 type memory struct {
 	state.Backend
 	mu       sync.Mutex
 	objects  map[state.ID]*state.Object
 	uids     int
 	revision int64
-	// states are the states written, by KIND/NAME or KIND/NAME MACHINE,
-	// without repetitions.
+	// states are the written states, by KIND/NAME or KIND/NAME MACHINE, without
+	// repetitions.
 	states map[string][]string
 	events []state.Event
-	// refuses writes, as long as it is set; changed is what a watch hears.
+	// refuses, if set, fails all writes; changed is the channel of Watch.
 	refuses error
 	changed chan []state.ID
 }
@@ -118,13 +118,13 @@ func (m *memory) Record(_ context.Context, events ...state.Event) error {
 	return nil
 }
 
-// fatal is what tests and property tests have in common.
+// fatal is the common interface of tests and property tests.
 type fatal interface {
 	Helper()
 	Fatalf(format string, args ...any)
 }
 
-// rig is a worker on a host in memory with a clock of its own.
+// rig is a worker on an in-memory host with its own clock.
 type rig struct {
 	t     fatal
 	store *memory
@@ -144,7 +144,7 @@ func newRig(t fatal) *rig {
 	return r
 }
 
-// restart is a new agent on the same store and host.
+// restart starts a new agent on the same store and host.
 func (r *rig) restart() {
 	r.w = New(Options{
 		Store: r.store, Sources: r.host.sources(), Defaults: Config{Namespace: "test"},
@@ -152,7 +152,7 @@ func (r *rig) restart() {
 	})
 }
 
-// pass makes the worker look once and returns when it wants to look again.
+// pass runs a pass and returns the time of the next one.
 func (r *rig) pass() time.Time {
 	r.t.Helper()
 	next, err := r.w.converge(context.Background())
@@ -197,8 +197,8 @@ func (r *rig) machine(name string, attachments ...spec.Attachment) {
 	r.put(state.ID{Kind: spec.KindMachine, Name: name}, spec.MachineRecord{Machine: spec.Machine{Type: spec.LXD, Storage: attachments}}, state.Alive)
 }
 
-// instance writes a machine's status as its provisioner does when the instance
-// is as the record says, and has what the record lists.
+// instance writes a machine's status as its provisioner does once the instance
+// is as declared and has the declared storage.
 func (r *rig) instance(name string) {
 	o := r.store.objects[state.ID{Kind: spec.KindMachine, Name: name}]
 	o.Status = spec.Encode(spec.MachineStatus{
@@ -219,7 +219,7 @@ func (r *rig) instance(name string) {
 	}
 }
 
-// letGo is what the end of an instance does to its storage.
+// letGo releases an instance's storage, like the end of the instance.
 func (r *rig) letGo(machine string) {
 	for object, by := range r.host.used {
 		if by == machine {
@@ -258,8 +258,8 @@ func (r *rig) status(kind, name string) spec.StorageStatus {
 
 func (r *rig) states(key string) string { return strings.Join(r.store.states[key], " ") }
 
-// web declares a machine with a filesystem on a volume, one in memory, a part
-// of the host's and a volume of its own.
+// web declares a machine with a filesystem on a volume, one in memory, one on
+// the host's filesystem and a volume of its own.
 func (r *rig) web() {
 	r.volume("data", spec.Volume{})
 	r.volume("raw", spec.Volume{Allocation: spec.AllocationSparse})
@@ -276,7 +276,7 @@ var webStorage = []spec.Attachment{
 	{Volume: "raw"},
 }
 
-// sources are what machines were told that they may use.
+// sources are the sources in the attachment statuses of machines.
 func (r *rig) sources() string {
 	var all []string
 	for id, o := range r.store.objects {

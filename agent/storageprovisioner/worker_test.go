@@ -20,8 +20,9 @@ filesystem/scratch web /state/mounts/web/scratch
 filesystem/www web /state/mounts/web/www
 volume/raw web /dev/loop2`
 
-// S4, S10, S12, S13, S17, S20, S31, S33: everything is made and attached in one pass, in the order
-// of a batch, and told to the machine that may use it; then nothing is to do.
+// S4, S10, S12, S13, S17, S20, S31, S33: everything is created and attached in
+// one pass, in the order of a batch, and the machine's attachments have their
+// sources; the next plan is empty.
 func TestEverythingIsAttached(t *testing.T) {
 	r := newRig(t)
 	r.web()
@@ -31,7 +32,8 @@ func TestEverythingIsAttached(t *testing.T) {
 	equal(t, r.sources(), webSources)
 	var did []string
 	for i, call := range r.host.did() {
-		// Sources are asked at once: only within a call is there an order.
+		// Sources are called in parallel: only the items within a call have an
+		// order.
 		if word, _, _ := strings.Cut(call, "/"); i == 0 || did[len(did)-1] != word {
 			did = append(did, word)
 		}
@@ -87,8 +89,8 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// S11: without a machine, a declared volume is made and kept ready, attached
-// nowhere; a filesystem has its volume attached only to be made.
+// S11: without a machine, a declared volume is created and not attached; a
+// filesystem's volume is attached only for its creation.
 func TestWithoutMachines(t *testing.T) {
 	r := newRig(t)
 	r.volume("data", spec.Volume{})
@@ -100,7 +102,7 @@ func TestWithoutMachines(t *testing.T) {
 }
 
 // S19, S34, S36: the exact delays of ten attempts, kept across restarts of the
-// agent, with the state of S18 meanwhile, of volumes and filesystems alike.
+// agent, with the state of S18 meanwhile, for volumes and filesystems.
 func TestScheduleOfTenAttempts(t *testing.T) {
 	unused := func(r *rig, _ state.ID) { r.gone("web") }
 	undeclared := func(r *rig, id state.ID) {
@@ -149,9 +151,9 @@ func TestScheduleOfTenAttempts(t *testing.T) {
 				calls := len(r.host.calls)
 				r.now = next.Add(-1)
 				if attempt%3 == 0 {
-					r.restart() // the schedule is the store's
+					r.restart() // the schedule is in the store
 				}
-				for range 2 { // Z19: looking again is harmless
+				for range 2 { // Z19: a further pass is harmless
 					if again := r.pass(); !again.Equal(next) || len(r.host.calls) != calls {
 						t.Fatalf("tried too early: %v, at %v", r.host.calls[calls:], again)
 					}
@@ -174,8 +176,8 @@ func TestScheduleOfTenAttempts(t *testing.T) {
 	}
 }
 
-// F22: a retry that was put off by a clock that ran ahead is made when the
-// clock is right again, not a year later; one that is due soon is waited for.
+// F22: a retry that was scheduled by a clock that ran ahead is made once the
+// clock is right, not a year later; a retry that is due soon is waited for.
 func TestRetriesOfAClockThatRanAhead(t *testing.T) {
 	for _, call := range []string{"create filesystem/logs", "show /state/mounts/web/logs"} {
 		for back, want := range map[time.Duration]bool{0: false, time.Minute: true, 365 * 24 * time.Hour: true} {
@@ -195,7 +197,7 @@ func TestRetriesOfAClockThatRanAhead(t *testing.T) {
 	}
 }
 
-// S16: one wrong item holds up no other and is not tried again as it is.
+// S16: an invalid item does not delay other items and is not retried unchanged.
 func TestInvalidItem(t *testing.T) {
 	r := newRig(t)
 	r.volume("bad", spec.Volume{Size: spec.GiB + 1})
@@ -214,7 +216,7 @@ func TestInvalidItem(t *testing.T) {
 	if s := r.status(spec.KindVolume, "bad"); s.State != spec.StorageDetached || s.Message != "" {
 		t.Errorf("after its correction: %+v", s)
 	}
-	// Never validated on destroy.
+	// Destroy does not validate.
 	r.volume("good", spec.Volume{Size: spec.GiB + 1})
 	r.life(spec.KindVolume, "good", state.Dying)
 	r.pass()
@@ -223,8 +225,8 @@ func TestInvalidItem(t *testing.T) {
 	}
 }
 
-// A failure of one part of an entity does not hold up the others: a volume
-// that cannot grow is attached after a reboot all the same.
+// A failed action of an entity does not delay the others: a volume that cannot
+// grow is still attached after a reboot.
 func TestFailuresAreOfTheirAction(t *testing.T) {
 	r := newRig(t)
 	r.web()
@@ -241,7 +243,7 @@ func TestFailuresAreOfTheirAction(t *testing.T) {
 	}
 }
 
-// S22: what is on its way out before it was made is only forgotten.
+// S22: an entity that is removed before it was created is only forgotten.
 func TestDyingBeforeItIsMade(t *testing.T) {
 	r := newRig(t)
 	r.host.fails["create volume/data"] = errors.New("no space")
@@ -254,15 +256,15 @@ func TestDyingBeforeItIsMade(t *testing.T) {
 	}
 }
 
-// S23: a machine's storage stays until its instance is gone, and what was
-// never attached is only forgotten.
+// S23: a machine's storage stays until its instance is removed; an entity that
+// was never attached is only forgotten.
 func TestDetachWaitsForTheMachine(t *testing.T) {
 	r := newRig(t)
 	r.web()
 	r.pass()
 	r.instance("web")
 	before := r.host.state()
-	r.machine("web", webStorage[0]) // the others are given up
+	r.machine("web", webStorage[0]) // the machine releases the others
 	r.pass()
 	equal(t, r.host.state(), before)
 	equal(t, r.sources(), `filesystem/logs web 
@@ -273,7 +275,7 @@ volume/raw web `)
 		s.Message != "waiting for machine/web to let go" {
 		t.Errorf("%+v", s)
 	}
-	r.instance("web") // its provisioner took the devices away
+	r.instance("web") // its provisioner detached the devices
 	r.pass()
 	equal(t, r.host.state(), `filesystem logs 1073741824 false
 filesystem scratch 1073741824 false
@@ -283,8 +285,8 @@ volume data 1073741824 true
 volume raw 1073741824 false`)
 }
 
-// S24: what a reboot took away is attached again, and no machine is told to
-// use what was before: not even by an agent that has only looked.
+// S24: attachments lost in a reboot are made again, and no machine gets an old
+// source meanwhile, not even from an agent that has only run Prepare.
 func TestReboot(t *testing.T) {
 	r := newRig(t)
 	r.web()
@@ -316,8 +318,8 @@ func TestReboot(t *testing.T) {
 	}
 }
 
-// A source that cannot be asked costs only what needs it: nothing is made or
-// taken away there, and after a start no machine is told to use it.
+// A source that cannot be listed affects only its own entities: nothing there
+// is created or removed, and after a start no machine gets it as a source.
 func TestBlindSource(t *testing.T) {
 	r := newRig(t)
 	r.web()
@@ -360,7 +362,7 @@ func TestRetain(t *testing.T) {
 	if e := r.store.events[len(r.store.events)-1]; e.Reason != "Released" || !strings.Contains(e.Message, "/state/volumes/data.img") {
 		t.Errorf("%+v", e)
 	}
-	// Declared again it has its data back.
+	// Declared again, the volume has its data back.
 	r.volume("data", spec.Volume{Size: 2 * spec.GiB})
 	r.pass()
 	s := r.status(spec.KindVolume, "data")
@@ -393,7 +395,7 @@ func TestGrowAndShrink(t *testing.T) {
 	}
 }
 
-// What is gone from the host without our doing is not made anew, empty, behind
+// Data that is lost without our doing is not replaced by an empty object behind
 // its users' backs.
 func TestLostData(t *testing.T) {
 	r := newRig(t)
@@ -411,8 +413,8 @@ func TestLostData(t *testing.T) {
 	}
 }
 
-// W10: what was on a volume that was made anew, as told, is gone with it: that
-// is said with what makes it anew, and that does, once.
+// W10: the filesystem of a volume that was created again is lost too: the error
+// names the command that makes it again, and that command works once.
 func TestLostDataOfAFilesystem(t *testing.T) {
 	r := newRig(t)
 	r.web()
@@ -429,7 +431,7 @@ func TestLostDataOfAFilesystem(t *testing.T) {
 		if s := r.status(spec.KindFilesystem, "www"); s.State != spec.StorageError || s.Message != said {
 			t.Fatalf("%+v", s)
 		}
-		r.now = r.now.Add(time.Hour) // tried again by itself it is not made
+		r.now = r.now.Add(time.Hour) // an automatic retry does not create it
 		r.pass()
 	}
 	r.put(state.ID{Kind: spec.KindFilesystem, Name: "www"}, spec.FilesystemRecord{Filesystem: spec.Filesystem{Volume: "data"}, RetryRequest: 1}, state.Alive)
@@ -439,8 +441,8 @@ func TestLostDataOfAFilesystem(t *testing.T) {
 	}
 }
 
-// F16: a making that was interrupted is gone on with, also of what had been
-// whole before.
+// F16: an interrupted creation continues, even if the filesystem was complete
+// before.
 func TestInterruptedMakingAnew(t *testing.T) {
 	r := newRig(t)
 	r.web()
@@ -453,8 +455,8 @@ func TestInterruptedMakingAnew(t *testing.T) {
 	}
 }
 
-// S31: other options for what is mounted are told, with what has them, until
-// it is mounted next; what is only said in another order is no change.
+// S31: changed options of a mounted filesystem are shown, with the machines
+// that use it, until the next mount; another order of the options is no change.
 func TestOtherMountOptions(t *testing.T) {
 	r := newRig(t)
 	r.web()
@@ -490,8 +492,8 @@ func TestOtherMountOptions(t *testing.T) {
 	}
 }
 
-// F12: while machines may be there that no record tells of, nothing that they
-// may use is taken away.
+// F12: while machines without a record may exist, no storage that they may use
+// is detached or removed.
 func TestUnfoundMachines(t *testing.T) {
 	r := newRig(t)
 	r.web()
@@ -520,7 +522,7 @@ func TestUnfoundMachines(t *testing.T) {
 	equal(t, r.host.state(), "")
 }
 
-// Harvest modes that leave instances leave what they use.
+// Harvest modes that leave instances also leave their storage.
 func TestLeave(t *testing.T) {
 	r := newRig(t)
 	r.web()
@@ -538,8 +540,8 @@ func TestLeave(t *testing.T) {
 	}
 }
 
-// Z24: what is busy says by whom, and is tried once when that has ended, not
-// again and again.
+// Z24: the error of a busy entity names the holder, and the detachment is
+// retried once when the holder has ended, not repeatedly.
 func TestBusyDetach(t *testing.T) {
 	r := newRig(t)
 	ended := make(chan struct{})
@@ -579,8 +581,8 @@ func TestBusyDetach(t *testing.T) {
 	}
 }
 
-// Z19, S19: an event that bears on a failed step has it tried at once, but not
-// in swarms and not by what the worker did itself.
+// Z19, S19: an event about a failed step causes an early retry, but bursts of
+// events and the worker's own changes do not.
 func TestEarlyWake(t *testing.T) {
 	r := newRig(t)
 	r.volume("data", spec.Volume{})
@@ -594,7 +596,7 @@ func TestEarlyWake(t *testing.T) {
 	if tried() != at {
 		t.Error("tried again at once, by what may have been its own doing")
 	}
-	// The event is not forgotten meanwhile.
+	// The event is remembered during the pause.
 	r.now = r.now.Add(leastWait)
 	r.pass()
 	if tried() != at+1 {
@@ -618,8 +620,8 @@ func TestEarlyWake(t *testing.T) {
 	}
 }
 
-// A record that cannot be read stops every pass until it can be read, and
-// costs nothing meanwhile.
+// An unreadable record stops every pass until it is readable, and nothing
+// changes meanwhile.
 func TestUnreadableRecord(t *testing.T) {
 	r := newRig(t)
 	r.web()
