@@ -11,7 +11,7 @@ import (
 	"hostler/storage"
 )
 
-// V6: no id can lead out of a source's folder.
+// V6: no id is a path out of a source's directory.
 func TestIDsAreNames(t *testing.T) {
 	for id, ok := range map[string]bool{
 		"a": true, "data": true, "web-1": true, "a" + strings.Repeat("b", 62): true,

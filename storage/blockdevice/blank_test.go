@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Without knowledge of extents everything is read, with progress, and only the
-// caller ends that.
+// Without extents Blank reads the whole device with progress; only the caller
+// can cancel it.
 func TestBlankReadsEverything(t *testing.T) {
 	var seen int64
 	if blank, _, err := Blank(t.Context(), bytes.NewReader(make([]byte, disk)), disk, func(done, total int64) {
@@ -28,7 +28,7 @@ func TestBlankReadsEverything(t *testing.T) {
 	}
 }
 
-// The data of a sparse file is found wherever it is, and its holes are skipped.
+// Data in a sparse file is found at any offset, and holes are skipped.
 func TestDataOfSparseFile(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "volume"))
 	if err != nil {

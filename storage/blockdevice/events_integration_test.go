@@ -14,8 +14,8 @@ import (
 	"hostler/storage/loop"
 )
 
-// The kernel wakes us for a device that comes, which is then listed, and the
-// channel ends with its context.
+// An event announces a new device, which List then returns; the channel closes
+// with its context.
 func TestEventsWake(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -77,8 +77,8 @@ func TestEventsWake(t *testing.T) {
 	}
 }
 
-// S40: only what can be used is listed, and no list at all where it would be a
-// part of one.
+// S40: only usable devices are listed, and List fails rather than returning a
+// part.
 func TestListSkipsAndNames(t *testing.T) {
 	all, err := blockdevice.Host{Sys: t.TempDir()}.List(t.Context())
 	if err == nil || all != nil {

@@ -21,7 +21,8 @@ const idText = "01234567-89ab-cdef-0123-456789abcdef"
 
 func le32(n uint32) string { return string(binary.LittleEndian.AppendUint32(nil, n)) }
 
-// Each format by its marks alone, as its documents describe them.
+// Each format is recognised by its signature alone, as in the format's
+// documents.
 func TestFormats(t *testing.T) {
 	boot := put{510, "\x55\xaa"}
 	entry := put{446, "\x80\x00\x00\x00\x83\x00\x00\x00" + le32(2048) + le32(4096)}
@@ -72,7 +73,8 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// A mark at the end counts as well: a table's copy, an array's member.
+// Signatures at the end of the device count too: the copy of a table, the
+// superblock of an array's member.
 func TestMarksAtTheEnd(t *testing.T) {
 	for want, p := range map[string]put{
 		"gpt": {disk - 512, "EFI PART"}, "linux_raid_member": {disk - 8192, le32(0xa92b4efc)}, "zfs_member": {disk - 128<<10, "\x0c\xb1\xba\x00\x00\x00\x00\x00"},
@@ -85,7 +87,7 @@ func TestMarksAtTheEnd(t *testing.T) {
 	}
 }
 
-// What is not all zeros is not blank, though nobody knows it.
+// A device with nonzero bytes is not blank, even if the format is unknown.
 func TestUnknownDataIsNotBlank(t *testing.T) {
 	for _, at := range []int64{0, 4<<20 - 1, 5 << 20, 5<<20 + 200<<10, disk - 1, disk/2 + 12345} {
 		b := make([]byte, disk)

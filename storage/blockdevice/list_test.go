@@ -9,8 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// madeUp is a host of files; its device nodes are real ones that nothing is
-// behind.
+// madeUp is a fake host in files; its device nodes are real but have no device.
 type madeUp struct {
 	t    *testing.T
 	host Host
@@ -39,9 +38,9 @@ func (m madeUp) device(dir, name string, minor uint32, attributes map[string]str
 	}
 }
 
-// S40: disks and partitions with what udev and the kernel know of them; no
-// floppies, no empty loop devices, nothing without a node; in use by a mount,
-// a partition, swap or a device above.
+// S40: disks and partitions are listed with the ids of udev and the kernel,
+// without floppies, empty loop devices and devices without a node. A mount, a
+// partition, swap or a device above makes a device in use.
 func TestListOfAMadeUpHost(t *testing.T) {
 	top := t.TempDir()
 	m := madeUp{t, Host{Dev: filepath.Join(top, "dev"), Sys: filepath.Join(top, "sys"), Proc: filepath.Join(top, "proc"), Run: filepath.Join(top, "run")}}

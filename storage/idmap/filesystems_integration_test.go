@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// The kernel's own ext4, xfs and btrfs translate owners.
+// The kernel's ext4, xfs and btrfs translate owners.
 func TestViewsOfFilesystems(t *testing.T) {
 	for _, kind := range []string{"ext4", "xfs", "btrfs"} {
 		t.Run(kind, func(t *testing.T) {

@@ -67,7 +67,7 @@ func TestFits(t *testing.T) {
 	}
 }
 
-// aMount mounts a tmpfs of the test's own and returns views beside it.
+// aMount mounts a tmpfs for the test and returns views beside it.
 func aMount(t *testing.T) (*Views, string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -97,13 +97,13 @@ func aView(t *testing.T, dir string) *Views {
 	return v
 }
 
-// shows checks that what a guest's users write through a view is stored as
-// theirs, and comes and goes with it.
+// shows checks that files written through a view by the guest's users get the
+// translated owners, and that the view can be made and removed.
 func shows(t *testing.T, v *Views, source string) {
 	t.Helper()
 	path := filepath.Join(v.o.Dir, "web", "www")
 	p := Params{Source: source, Path: path, Map: &guest}
-	for range 2 { // again is success
+	for range 2 { // repeated calls succeed
 		if r := v.Show(t.Context(), []Params{p}); r[0].Err != nil || !r[0].Value.Mapped || r[0].Value.Owner != 100000 {
 			t.Fatalf("%+v", r[0])
 		}
@@ -139,7 +139,7 @@ func shows(t *testing.T, v *Views, source string) {
 	if err := os.Lchown(filepath.Join(p.Path, "file"), 100000, 200000); err == nil {
 		t.Error("a read-only view can be written")
 	}
-	for range 2 { // again is success
+	for range 2 { // repeated calls succeed
 		for _, err := range v.Hide(t.Context(), []HideParams{{Path: path}, {Path: p.Path}}) {
 			if err != nil {
 				t.Fatal(err)
@@ -171,8 +171,8 @@ func TestPrivilegedViewsKeepOwners(t *testing.T) {
 	}
 }
 
-// Where the kernel refuses, an empty directory is given to the guest, and one
-// that is not empty is left alone.
+// If the kernel refuses the mapping, an empty directory is given to the guest,
+// and a directory with contents is left unchanged.
 func TestRefusedMapping(t *testing.T) {
 	_, source := aMount(t)
 	if err := os.Mkdir(filepath.Join(source, "lost+found"), 0o700); err != nil {
@@ -215,7 +215,7 @@ func TestViewsStayInTheirFolder(t *testing.T) {
 	}
 }
 
-// Z24: a view in use says by whom.
+// Z24: the error of a busy view names the holder.
 func TestBusyView(t *testing.T) {
 	v, source := aMount(t)
 	path := filepath.Join(v.o.Dir, "web", "www")
@@ -229,7 +229,7 @@ func TestBusyView(t *testing.T) {
 	if err := v.Hide(t.Context(), []HideParams{{Path: path}})[0]; err == nil || !strings.Contains(err.Error(), file.Name()) {
 		t.Errorf("%v", err)
 	}
-	// Out of sight by force, it stays whole for whoever has it open.
+	// After a forced removal, open files of the view still work.
 	if err := v.Hide(t.Context(), []HideParams{{Path: path, Force: true}})[0]; err != nil {
 		t.Error(err)
 	}
@@ -247,8 +247,8 @@ func TestBusyView(t *testing.T) {
 	}
 }
 
-// The host's mount lets no setuid program and no device act; a guest's view
-// does where the guest may have them, and the host's mount stays as it is.
+// The host's mount has nosuid and nodev. A guest's view lifts them where the
+// guest may use setuid programs and devices; the host's mount keeps them.
 func TestViewsAllowGuestsMoreThanTheHost(t *testing.T) {
 	v, source := aMount(t)
 	const host = unix.ST_NOSUID | unix.ST_NODEV

@@ -12,7 +12,8 @@ import (
 	"hostler/storage/storagetest"
 )
 
-// The contract is kept on every kind of host filesystem, with real devices.
+// The source keeps the contract on every kind of host filesystem, with real
+// devices.
 func TestConformance(t *testing.T) {
 	for _, host := range storagetest.Hosts {
 		t.Run(host, func(t *testing.T) {
@@ -32,7 +33,7 @@ func source(dir, namespace string) *loop.Source {
 	return loop.New(loop.Options{Dir: dir, Namespace: namespace})
 }
 
-// use lets a process of its own hold the device.
+// use keeps a device busy with a separate process.
 func use(t *testing.T, device string) func() {
 	t.Helper()
 	f, err := os.Open(device)

@@ -44,7 +44,7 @@ func destroy(s *loop.Source, r storage.Ref) error {
 	return s.Destroy(context.Background(), []storage.Ref{r})[0]
 }
 
-// volume makes one that is removed when the test ends.
+// volume makes a volume that is removed when the test ends.
 func volume(t *testing.T, s *loop.Source, r storage.Ref, size int64, sparse bool) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -79,9 +79,9 @@ func entries(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// V4, Z2: no failure to attach touches the data, and the next try succeeds. The
-// source is given a folder of devices in which there is no loop device, and
-// none can be made: every device is out of reach.
+// V4, Z2: a failed attachment never changes the data, and the next attempt
+// succeeds. Here the directory of device nodes has no loop devices and none can
+// be made.
 func TestFailedAttachKeepsTheData(t *testing.T) {
 	dir, dev := filepath.Join(t.TempDir(), "volumes"), storagetest.Host(t, "tmpfs", mib)
 	s, r := source(dir, "one"), ref("data")
@@ -113,8 +113,8 @@ func TestFailedAttachKeepsTheData(t *testing.T) {
 	must(t, f.Close())
 }
 
-// Every device that has the file behind it is detached, also one that
-// somebody else set up.
+// Detach detaches every device of the file, also devices that another process
+// set up.
 func TestEveryAssociationIsDetached(t *testing.T) {
 	dir := t.TempDir()
 	s, r := source(dir, "one"), ref("data")
@@ -135,8 +135,8 @@ func TestEveryAssociationIsDetached(t *testing.T) {
 	}
 }
 
-// A file that somebody deleted: the volume says so, its device still works and
-// can be taken away, and nothing is made anew in its place by itself.
+// If the file was deleted, the volume reports the problem, its device still
+// works and can be detached, and no new file is made automatically.
 func TestFileDeletedBehindOurBack(t *testing.T) {
 	dir := t.TempDir()
 	s, r := source(dir, "one"), ref("data")
@@ -158,7 +158,7 @@ func TestFileDeletedBehindOurBack(t *testing.T) {
 	must(t, destroy(s, r))
 }
 
-// A file that was cut short is not attached, so that nobody reads zeros.
+// A truncated file is not attached, so that no guest reads zeros.
 func TestFileCutShort(t *testing.T) {
 	dir := t.TempDir()
 	s, r := source(dir, "one"), ref("data")
@@ -172,7 +172,7 @@ func TestFileCutShort(t *testing.T) {
 	}
 }
 
-// Foreign files and links are neither followed nor taken.
+// Foreign files are not used, and symbolic links are not followed.
 func TestForeignFiles(t *testing.T) {
 	dir, outside := t.TempDir(), filepath.Join(t.TempDir(), "outside")
 	s := source(dir, "one")
@@ -196,15 +196,16 @@ func TestForeignFiles(t *testing.T) {
 	}
 }
 
-// ENOSPC, met by the allocation itself because nothing is reserved and others
-// fill the filesystem meanwhile: nothing is left.
+// If the allocation itself fails with ENOSPC, because there is no reserve and
+// another process fills the filesystem meanwhile, no file is left.
 func TestNoSpace(t *testing.T) {
 	for _, host := range storagetest.Hosts {
 		t.Run(host, func(t *testing.T) {
 			dir := storagetest.Host(t, host, 64*mib)
 			filler := filepath.Join(dir, "filler")
 			s := loop.New(loop.Options{Dir: filepath.Join(dir, "volumes"), Namespace: "one", Reserve: func(int64) int64 {
-				// Called between the look at the space and the allocation.
+				// Reserve is called between the check of the space and the
+				// allocation.
 				var st unix.Statfs_t
 				must(t, unix.Statfs(dir, &st))
 				f, err := os.Create(filler)
@@ -225,8 +226,8 @@ func TestNoSpace(t *testing.T) {
 	}
 }
 
-// EIO: a sparse volume on a host filesystem that is full. The space report
-// tells beforehand; the volume itself survives and works again with room.
+// EIO of a sparse volume on a full host filesystem: Space warns before, and the
+// volume survives and works again once there is space.
 func TestFullHostGivesErrorsAndRecovers(t *testing.T) {
 	dir := storagetest.Host(t, "tmpfs", 16*mib)
 	s, r := source(dir, "one"), ref("data")
@@ -256,8 +257,8 @@ func TestFullHostGivesErrorsAndRecovers(t *testing.T) {
 	}
 }
 
-// A host filesystem that went read-only: truthful errors, nothing lost, and
-// read-only attachment still works.
+// On a read-only host filesystem errors are accurate, no data is lost, and
+// attaching read-only still works.
 func TestReadOnlyHost(t *testing.T) {
 	dir := storagetest.Host(t, "ext4", 64*mib)
 	s, r := source(filepath.Join(dir, "volumes"), "one"), ref("data")
@@ -281,8 +282,8 @@ func TestReadOnlyHost(t *testing.T) {
 	}
 }
 
-// Three agents take devices at the same time, each in its own folder: none is
-// lost, none is shared, and none takes another's away.
+// Three agents with different directories attach devices in parallel: no device
+// is lost, shared or taken from another agent.
 func TestRacingAttachers(t *testing.T) {
 	const racers, each = 3, 86
 	var wg sync.WaitGroup
@@ -336,7 +337,7 @@ func TestRacingAttachers(t *testing.T) {
 	wg.Wait()
 }
 
-// A volume that was allocated beforehand stays so, whatever its user discards.
+// An allocated volume stays allocated, whatever its user discards.
 func TestDiscardKeepsTheAllocation(t *testing.T) {
 	dir := t.TempDir()
 	s, r := source(dir, "one"), ref("data")
@@ -349,13 +350,12 @@ func TestDiscardKeepsTheAllocation(t *testing.T) {
 	}
 }
 
-// A device of somebody else that this host may not open, as in a container
-// that shares the kernel with others, holds up nobody; one with our own data
-// behind it is an error.
+// Another agent's device that this process may not open, e.g. in a container,
+// does not disturb others; a device with our own data is an error.
 func TestDevicesOutOfReach(t *testing.T) {
 	dir, dev, sys := filepath.Join(t.TempDir(), "volumes"), storagetest.Host(t, "tmpfs", mib), t.TempDir()
 	volume(t, source(dir, "one"), ref("data"), mib, false)
-	must(t, unix.Mount("", dev, "", unix.MS_REMOUNT|unix.MS_NODEV, "")) // what is opened there is refused
+	must(t, unix.Mount("", dev, "", unix.MS_REMOUNT|unix.MS_NODEV, "")) // opening devices there is refused
 	must(t, unix.Mknod(filepath.Join(dev, "loop7"), unix.S_IFBLK|0o600, int(unix.Mkdev(7, 7))))
 	behind := filepath.Join(sys, "block/loop7/loop")
 	must(t, os.MkdirAll(behind, 0o700))

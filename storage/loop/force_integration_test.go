@@ -20,14 +20,14 @@ func force(s *loop.Source, r storage.Ref) error {
 	return s.Detach(context.Background(), []storage.DetachParams{{Ref: r, Force: true}})[0]
 }
 
-// backing is the file behind a device, as the kernel tells it.
+// backing is the file behind a device, as sysfs shows it.
 func backing(device string) string {
 	file, _ := os.ReadFile(filepath.Join("/sys/block", filepath.Base(device), "loop/backing_file"))
 	return strings.TrimSpace(string(file))
 }
 
-// Z24: what is detached by force is out of sight at once, whoever set the
-// device up; who has it open keeps it, the data may be destroyed meanwhile, and
+// Z24: a forced detach hides a device at once, whichever process set it up.
+// Processes that have it open keep it, the data may be destroyed meanwhile, and
 // the last of them frees the device.
 func TestForcedDetach(t *testing.T) {
 	for _, ours := range []bool{true, false} {
@@ -64,8 +64,8 @@ func TestForcedDetach(t *testing.T) {
 	}
 }
 
-// Two devices with one file behind them would destroy what is on it: one that
-// is on its way out is taken back, or waited for.
+// Two devices on the same file would destroy its data: a device that is being
+// released is kept again, or waited for.
 func TestAttachAfterForcedDetach(t *testing.T) {
 	dir := t.TempDir()
 	s, r := source(dir, "one"), ref("data")
@@ -96,7 +96,7 @@ func TestAttachAfterForcedDetach(t *testing.T) {
 	}
 }
 
-// freed waits until nothing of the folder is behind the device.
+// freed waits until no file of the directory is behind the device.
 func freed(t *testing.T, device, dir string) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); strings.HasPrefix(backing(device), dir+"/"); time.Sleep(10 * time.Millisecond) {

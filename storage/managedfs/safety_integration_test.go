@@ -51,7 +51,7 @@ func ref(id string) storage.Ref {
 	return storage.Ref{ID: id, Stamp: storage.Stamp{Namespace: "one", UID: "uid-" + id}}
 }
 
-// device makes a volume, removed when the test ends, and attaches it.
+// device makes and attaches a volume, which is removed when the test ends.
 func (b *bench) device(id string, size int64) string {
 	b.t.Helper()
 	b.t.Cleanup(func() {
@@ -90,7 +90,7 @@ func (b *bench) must(err error) {
 	}
 }
 
-// counting counts the making of filesystems.
+// counting counts mkfs calls.
 type counting struct{ made int }
 
 func (r *counting) Run(ctx context.Context, c run.Command) (run.Result, error) {
@@ -100,9 +100,9 @@ func (r *counting) Run(ctx context.Context, c run.Command) (run.Result, error) {
 	return run.Host{}.Run(ctx, c)
 }
 
-// Z23: foreign content is refused with its type and label, and untouched;
-// only when it may go is the device formatted. V30: as a whole, without
-// partitions, and only one that is there.
+// Z23: foreign content is refused with its type and label, and stays unchanged;
+// the device is formatted only with Wipe. V30: the whole device is formatted,
+// without partitions, and only if it exists.
 func TestForeignContentIsRefused(t *testing.T) {
 	b := newBench(t, storagetest.Dir(t), nil)
 	device := b.device("data", 300*mib)
@@ -128,7 +128,7 @@ func TestForeignContentIsRefused(t *testing.T) {
 		if head(t, device) != before {
 			t.Errorf("%s was changed", want)
 		}
-		// The host's own tool reads the same off it.
+		// The host's blkid reports the same type.
 		if kind, _, _ := strings.Cut(want, " "); kind != "data" {
 			out, _ := exec.Command("/sbin/blkid", "-p", device).Output()
 			if !strings.Contains(string(out), `"`+kind+`"`) {
@@ -148,8 +148,8 @@ func TestForeignContentIsRefused(t *testing.T) {
 	b.must(b.attach("data", device))
 }
 
-// A filesystem that is there already, made by an agent that lost its records,
-// is taken as it is; a later declaration's is foreign.
+// An existing filesystem of an agent that lost its records is adopted
+// unchanged; for a later declaration it is foreign.
 func TestLostRecordsAdopt(t *testing.T) {
 	for kind, size := range sizes {
 		t.Run(kind, func(t *testing.T) {
@@ -181,20 +181,21 @@ func TestLostRecordsAdopt(t *testing.T) {
 	}
 }
 
-// F16: a making that was killed at any moment is done again on its own device,
-// and is not taken for whole; on another device nothing is done again.
+// F16: a creation that was killed at any moment is repeated on its own device
+// and never taken for complete; another device is refused.
 func TestKilledMkfs(t *testing.T) {
 	for kind, size := range sizes {
 		t.Run(kind, func(t *testing.T) {
 			for i, after := range []time.Duration{0, 2, 5, 10, 20, 40} {
 				b := newBench(t, storagetest.Dir(t), nil)
-				// Two with one UUID cannot be there at the same time.
+				// Two filesystems with the same UUID cannot exist at the same
+				// time.
 				id := fmt.Sprintf("%s-%d", kind, i)
 				device := b.device(id, size)
 				killed := newBench(t, b.dir, killing{after * time.Millisecond})
 				_, first := killed.create(id, kind, device, false)
 				if first == nil {
-					continue // it was quicker
+					continue // mkfs was faster
 				}
 				if err := b.attach(id, device); err == nil {
 					t.Errorf("after %d ms: a half made one was mounted", after)
@@ -209,7 +210,7 @@ func TestKilledMkfs(t *testing.T) {
 	}
 }
 
-// killing kills the maker of a filesystem after a while.
+// killing kills mkfs after a while.
 type killing struct{ after time.Duration }
 
 func (r killing) Run(ctx context.Context, c run.Command) (run.Result, error) {
@@ -219,7 +220,7 @@ func (r killing) Run(ctx context.Context, c run.Command) (run.Result, error) {
 	return run.Host{}.Run(ctx, c)
 }
 
-// Devices get other numbers: what is mounted is what bears the UUID.
+// If device numbers change, the device with the UUID is mounted.
 func TestRenumberedDevices(t *testing.T) {
 	b := newBench(t, storagetest.Dir(t), nil)
 	devices := map[string]string{}
@@ -238,9 +239,9 @@ func TestRenumberedDevices(t *testing.T) {
 	b.must(b.attach("a", devices["a"]))
 }
 
-// W10: the data of a filesystem is gone when its volume was made anew. That is
-// told, and only a person's word makes it again, empty; never on a device that
-// bears anything, and after a kill it goes on.
+// W10: a filesystem's data is lost when its volume is created again. This is
+// reported, and only the operator's retry makes the filesystem again, empty;
+// never on a device with contents, and a killed creation continues.
 func TestDataThatIsGone(t *testing.T) {
 	for kind, size := range sizes {
 		t.Run(kind, func(t *testing.T) {
@@ -277,7 +278,8 @@ func TestDataThatIsGone(t *testing.T) {
 	}
 }
 
-// ENOSPC and EIO below mkfs: an error, no mount, and with room again it works.
+// After ENOSPC or EIO in mkfs there is an error and no mount; with free space
+// the creation succeeds.
 func TestNoRoomForMkfs(t *testing.T) {
 	dir := storagetest.Host(t, "tmpfs", 64*mib)
 	b := newBench(t, dir, nil)
@@ -321,7 +323,7 @@ func TestOptionsReachTheKernel(t *testing.T) {
 	}
 }
 
-// A mounted device is nobody's to format, though its records are lost.
+// A mounted device is never formatted, even with lost records.
 func TestMountedDeviceIsBusy(t *testing.T) {
 	b := newBench(t, storagetest.Dir(t), nil)
 	device := b.device("data", 32*mib)
@@ -342,8 +344,9 @@ func TestMountedDeviceIsBusy(t *testing.T) {
 	}
 }
 
-// A damaged ext4 stops its writers, not the host, whatever its superblock and
-// the options say; one that is mounted otherwise is mended while it is in use.
+// A damaged ext4 becomes read-only and does not stop the host, whatever its
+// superblock and the options say. A mount with another setting is corrected
+// while it is in use.
 // Attack: guests
 func TestDamagedFilesystemsStopNoHost(t *testing.T) {
 	for _, behaviour := range []string{"continue", "panic", "remount-ro"} {
@@ -356,7 +359,8 @@ func TestDamagedFilesystemsStopNoHost(t *testing.T) {
 				t.Fatalf("%v: %s", err, out)
 			}
 			is := func() string {
-				// The kernel lists all options there, those of the superblock too.
+				// The kernel lists all options there, including those of the
+				// superblock.
 				text, err := os.ReadFile("/proc/fs/ext4/" + filepath.Base(device) + "/options")
 				b.must(err)
 				for line := range strings.Lines(string(text)) {

@@ -12,8 +12,7 @@ import (
 	"hostler/internal/run"
 )
 
-// A tool that is missing is installed like any other program that is needed,
-// once, and only where it is missing.
+// Missing tools are installed once, and only if they are missing.
 func TestMissingToolsAreInstalled(t *testing.T) {
 	program := filepath.Join(t.TempDir(), "mkfs.moss")
 	command := func() run.Command { return run.Command{Path: program} }

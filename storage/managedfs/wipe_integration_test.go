@@ -13,8 +13,9 @@ import (
 	"hostler/storage/storagetest"
 )
 
-// Z23: data anywhere on a volume stands against a filesystem, on each type of
-// host filesystem; and only what was ever written is read to prove it blank.
+// Z23: data anywhere on a volume prevents a filesystem, on each type of host
+// filesystem. Only blocks that were ever written are read to prove a volume
+// blank.
 func TestDataAnywhereIsNotBlank(t *testing.T) {
 	for _, kind := range storagetest.Hosts {
 		t.Run(kind, func(t *testing.T) {
@@ -28,7 +29,7 @@ func TestDataAnywhereIsNotBlank(t *testing.T) {
 			if _, err := b.create("data", "ext4", device, false); !fault.Is(err, fault.NeedsOperator) || !strings.Contains(err.Error(), "data of an unknown kind") {
 				t.Errorf("got %v", err)
 			}
-			// Zeros that were written are proven by reading them alone.
+			// Written zeros are proven blank by reading only them.
 			f, err = os.OpenFile(device, os.O_WRONLY, 0)
 			b.must(err)
 			_, err = f.WriteAt(make([]byte, mib), 5*mib)
@@ -45,9 +46,9 @@ func TestDataAnywhereIsNotBlank(t *testing.T) {
 	}
 }
 
-// A "wipe: true" that was left in a file holds for the one format for which it
-// was given: the filesystem declared again finds data and leaves it, until the
-// key was gone and is said again.
+// A "wipe: true" that stays in a document applies to one format only: the
+// filesystem declared again is refused because of the data, until the key is
+// removed and set again.
 func TestWipeHoldsForOneFormat(t *testing.T) {
 	b := newBench(t, storagetest.Dir(t), nil)
 	device := b.device("data", 128*mib)
@@ -59,8 +60,8 @@ func TestWipeHoldsForOneFormat(t *testing.T) {
 	b.must(b.source.Detach(t.Context(), []storage.DetachParams{{Ref: ref("data")}})[0])
 	b.must(b.source.Destroy(t.Context(), []storage.Ref{ref("data")})[0])
 
-	// On the same volume, with another type: it is another filesystem, though
-	// it bears the stamp of the first.
+	// Another type on the same volume is another filesystem, even with the
+	// stamp of the first.
 	again := storage.FilesystemParams{Ref: ref("data"), Type: "btrfs", Device: device, Wipe: true}
 	create := func() error {
 		return b.source.Create(t.Context(), []storage.FilesystemParams{again})[0].Err
@@ -76,7 +77,7 @@ func TestWipeHoldsForOneFormat(t *testing.T) {
 	again.Wipe = true
 	b.must(create())
 
-	// A making that was interrupted goes on with the licence that it had.
+	// An interrupted creation continues with its own "wipe: true".
 	b.must(b.source.Destroy(t.Context(), []storage.Ref{ref("data")})[0])
 	again.Wipe, again.Type = false, "ext4"
 	if err := create(); !fault.Is(err, fault.NeedsOperator) {
@@ -89,8 +90,7 @@ func TestWipeHoldsForOneFormat(t *testing.T) {
 	}
 	b.must(create())
 
-	// The same filesystem, whose records were lost and whose volume bears
-	// something else now.
+	// The same filesystem, with lost records and foreign data on its volume.
 	b.must(os.Remove(filepath.Join(b.dir, "records", "data.json")))
 	b.must(os.WriteFile(device, []byte(strings.Repeat("foreign ", 16<<10)), 0o600))
 	again.Anew = true

@@ -31,11 +31,12 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// A process holds a filesystem by its folder, an open file or a mapped one.
+// A process holds a filesystem by its working directory, an open file or a
+// mapped file.
 func TestHolders(t *testing.T) {
 	dir := t.TempDir()
-	// Only this test's own folder can be told apart by device numbers of its
-	// own; a proc that is made up shows the rest.
+	// Only this test's own directory has a distinct device number; a fake /proc
+	// covers the other cases.
 	proc := t.TempDir()
 	var s unix.Stat_t
 	if err := unix.Stat(dir, &s); err != nil {
@@ -66,7 +67,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// Z24: the wait ends with the holder, without a try in between.
+// Z24: the wait ends with the holder, without retries in between.
 func TestWaitHolders(t *testing.T) {
 	holder := exec.Command("/bin/sleep", "600")
 	must(t, holder.Start())

@@ -50,7 +50,7 @@ func TestRecordsAreKept(t *testing.T) {
 	}
 }
 
-// What another agent wrote is read, however often this one has read it before.
+// Get returns the record that another agent wrote, even after cached reads.
 func TestRecordsOfOthers(t *testing.T) {
 	dir := t.TempDir()
 	ours, theirs := records.In[entry](dir), records.In[entry](dir)
@@ -72,8 +72,8 @@ func TestRecordsOfOthers(t *testing.T) {
 	}
 }
 
-// A record that cannot be understood is a person's to look at, not a reason to
-// start anew. Links are not followed.
+// A malformed record needs the operator; it is not treated as absent. Symbolic
+// links are not followed.
 func TestDamagedRecords(t *testing.T) {
 	f := records.In[entry](t.TempDir())
 	for _, text := range []string{"", "{", "[]", `{"size": "x"}`, `{"other": 1}`, `{"size": 1} {"size": 2}`} {

@@ -10,8 +10,9 @@ import (
 	"hostler/storage/storagetest"
 )
 
-// S23, Z24: a device that is left after the last mount went, because somebody
-// holds it or the agent was killed in between, is told until a detach took it.
+// S23, Z24: if the last mount went but a process still holds the device, or the
+// agent was killed in between, the filesystem shows the device as Held until a
+// detach frees it.
 func TestHeldDeviceIsTold(t *testing.T) {
 	w := storagetest.NewWorld(1 << 40)
 	volumes := storagetest.NewVolumes(w, "one")

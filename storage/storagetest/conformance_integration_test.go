@@ -23,7 +23,8 @@ import (
 
 const mib = storagetest.MiB
 
-// Each order of calls makes and mounts real filesystems: fewer of them do.
+// Each order of calls makes and mounts real filesystems, so fewer orders are
+// tried.
 func TestMain(m *testing.M) {
 	if err := flag.Set("rapid.checks", "8"); err != nil {
 		panic(err)
@@ -42,7 +43,7 @@ func mayResize(t *testing.T) bool {
 	return data[0].Effective&(1<<unix.CAP_SYS_RESOURCE) != 0
 }
 
-// stay lets a process of its own stay in a folder.
+// stay keeps a directory busy with a separate process.
 func stay(t *testing.T, path string) func() {
 	t.Helper()
 	holder := exec.Command("/bin/sleep", "600")

@@ -24,7 +24,7 @@ import (
 	"hostler/storage/tmpfs"
 )
 
-// agent holds the four sources as one agent has them.
+// agent holds the four sources of an agent.
 type agent struct {
 	dir                   string
 	volumes               *loop.Source
@@ -46,7 +46,7 @@ func newAgent(dir string) *agent {
 	return a
 }
 
-// Run counts how often the managed filesystem is made.
+// Run counts the mkfs calls for the managed filesystem.
 func (a *agent) Run(ctx context.Context, c run.Command) (run.Result, error) {
 	if strings.HasPrefix(c.Name(), "mkfs.") {
 		a.made++
@@ -62,7 +62,7 @@ var (
 
 func (a *agent) path(r storage.Ref) string { return filepath.Join(a.dir, "mounts", r.ID) }
 
-// up brings everything about, from whatever state.
+// up creates and attaches everything, from any state.
 func (a *agent) up(ctx context.Context) error {
 	if err := a.volumes.Create(ctx, []storage.VolumeParams{{Ref: dataRef, Size: 32 * mib}})[0].Err; err != nil {
 		return err
@@ -90,7 +90,7 @@ func (a *agent) up(ctx context.Context) error {
 	return nil
 }
 
-// down takes everything away, from whatever state.
+// down detaches and destroys everything, from any state.
 func (a *agent) down(ctx context.Context) error {
 	var errs []error
 	for source, r := range map[storage.FilesystemSource]storage.Ref{a.managed: dataRef, a.memory: scratchRef, a.part: logRef} {
@@ -100,7 +100,7 @@ func (a *agent) down(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// TestChild is an agent that dies on the way.
+// TestChild is an agent that dies half-way.
 func TestChild(t *testing.T) {
 	dir := os.Getenv("CHILD_DIR")
 	if dir == "" {
@@ -115,9 +115,9 @@ func TestChild(t *testing.T) {
 	}
 }
 
-// Killed at each point, the next agent brings everything about, with what was
-// kept, and takes it away again without a trace; also when the host was
-// started anew in between.
+// After a kill at each point, the next agent creates and attaches everything
+// with its data intact, and then removes it without a trace; also when the host
+// restarted in between.
 func TestCrashPoints(t *testing.T) {
 	for _, point := range []failpoint.Point{
 		failpoint.LoopBackingCreated, failpoint.LoopHalfAllocated, failpoint.LoopNumberTaken, failpoint.LoopConfigured,
@@ -129,7 +129,7 @@ func TestCrashPoints(t *testing.T) {
 				dir := storagetest.Dir(t)
 				a := newAgent(dir)
 				t.Cleanup(func() { eventually(t, func() error { return a.down(context.Background()) }) })
-				// What outlives a crash on the way down was there before.
+				// Data that survives a crash during down was written before it.
 				goingDown := point == failpoint.LoopDetaching || point == failpoint.Unmounting
 				die(t, dir, point)
 				if point == failpoint.LoopConfigured && len(a.devices(t)) != 0 {
@@ -178,11 +178,11 @@ func die(t *testing.T, dir string, point failpoint.Point) {
 	}
 }
 
-// reboot takes all mounts and devices away, as the end of a host does.
+// reboot removes all mounts and devices, like the end of a host.
 func (a *agent) reboot(t *testing.T) {
 	t.Helper()
 	for _, m := range a.mounted(t) {
-		// A maker of filesystems that outlived its agent is not mounted.
+		// A mkfs process that outlived its agent is not a mount.
 		if err := syscall.Unmount(m, 0); err != nil {
 			t.Error(err)
 		}
@@ -198,7 +198,7 @@ func (a *agent) reboot(t *testing.T) {
 	})
 }
 
-// mounted lists the mounts below the agent's folder, last first.
+// mounted lists the mounts below the agent's directory, last first.
 func (a *agent) mounted(t *testing.T) (paths []string) {
 	t.Helper()
 	data, err := os.ReadFile("/proc/self/mountinfo")
@@ -213,7 +213,7 @@ func (a *agent) mounted(t *testing.T) (paths []string) {
 	return paths
 }
 
-// devices lists the loop devices with a file below the agent's folder.
+// devices lists the loop devices with a file below the agent's directory.
 func (a *agent) devices(t *testing.T) (paths []string) {
 	t.Helper()
 	files, _ := filepath.Glob("/sys/block/loop*/loop/backing_file")
@@ -235,7 +235,7 @@ func (a *agent) nothingLeft(t *testing.T) {
 	}
 }
 
-// eventually tries again for as long as somebody else is at work.
+// eventually retries while other processes, e.g. udev, hold devices.
 func eventually(t *testing.T, f func() error) {
 	t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {

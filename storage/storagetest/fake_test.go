@@ -7,7 +7,7 @@ import (
 	"hostler/storage/storagetest"
 )
 
-// The sources in memory keep the contract too.
+// The fake sources keep the contract too.
 func TestFakeVolumes(t *testing.T) {
 	w := storagetest.NewWorld(1 << 40)
 	storagetest.RunVolumes(t, storagetest.VolumeHarness{
