@@ -18,8 +18,8 @@ type Broker interface {
 	// List returns every instance of the hypervisor in one bulk call, including
 	// foreign instances (their Stamp is nil). It returns all instances or an
 	// error, never a part. With detail, it also fills in state that costs the
-	// hypervisor work per instance (PID, addresses), still in one call. The
-	// error text says that listing failed and why: callers show it unchanged.
+	// hypervisor work per instance (PID, addresses), still in one call. An
+	// error says which listing failed and why: callers show it unchanged.
 	List(ctx context.Context, detail bool) ([]Instance, error)
 	// Create makes the instance, stamped and stopped; the stamp is part of the
 	// creating request. An existing instance of that name with the same token

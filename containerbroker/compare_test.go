@@ -6,7 +6,7 @@ import (
 	"hostler/containerbroker"
 )
 
-// What may hold secrets is told as set or changed, and not shown.
+// Values that may hold secrets are shown as set or changed only.
 func TestChangesOfSecretsAreNotShown(t *testing.T) {
 	live := func(string) (containerbroker.Impact, string) { return containerbroker.ImpactLive, "" }
 	for _, c := range []struct{ have, from string }{{"", ""}, {"#cloud-config\npassword: old\n", "(set)"}} {

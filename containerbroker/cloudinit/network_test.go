@@ -15,7 +15,7 @@ func staticEth0() Interface {
 	}
 }
 
-// N2: every interface by its name, with the host as its gateway.
+// N2: every interface is configured by name, with the host as its gateway.
 func TestNetworkConfig(t *testing.T) {
 	second := Interface{Name: "eth1", Addresses: []string{"10.30.0.10/24"}, Static: true, Gateways: []string{"10.30.0.1"}}
 	asking := Interface{Name: "eth2", Addresses: []string{"10.40.0.10/24", "fd01::10/64"}, Gateways: []string{"10.40.0.1"}}

@@ -30,8 +30,8 @@ func TestPersonsPartAloneIsVerbatim(t *testing.T) {
 	}
 }
 
-// B6, F11: proxies, mirror, keys and hostname reach the guest beside what the
-// person wrote, and neither takes anything from the other.
+// B6, F11: proxies, mirror, keys and hostname reach the guest beside the user's
+// own part, and neither removes anything from the other.
 func TestTypedFieldsStandBesideThePersonsPart(t *testing.T) {
 	g := Guest{
 		Hostname: "web", SSHKeys: []string{"ssh-ed25519 AAAA one", "ssh-ed25519 BBBB two"},
@@ -168,7 +168,7 @@ func FuzzUserData(f *testing.F) {
 			t.Fatal("too large")
 		}
 		if isMIME(theirs) {
-			return // what a nested message holds is the person's own
+			return // the contents of a nested message are the user's own
 		}
 		parts, err := Inspect(data)
 		if err != nil {

@@ -21,8 +21,8 @@ func reach(addresses ...string) Reach {
 	}
 }
 
-// D4: all addresses are tried beside each other; the first that is proven
-// wins, and none is being tried any more when it is told.
+// D4: all addresses are tried in parallel; the first proven address wins, and
+// no check is running when it is returned.
 func TestFirstAddressWins(t *testing.T) {
 	r := reach("10.0.0.1", "10.0.0.2", "10.0.0.3")
 	var running atomic.Int64
@@ -52,8 +52,8 @@ func TestFirstAddressWins(t *testing.T) {
 	}
 }
 
-// D4 D5: an address that comes later is tried too, one that fails is tried
-// again, and each has one check at a time.
+// D4 D5: an address that becomes known later is tried too, a failed address is
+// tried again, and each address has one check at a time.
 func TestAddressesComeAndAreRetried(t *testing.T) {
 	r := reach()
 	var looks, tries, at atomic.Int64
@@ -78,7 +78,7 @@ func TestAddressesComeAndAreRetried(t *testing.T) {
 	}
 }
 
-// D4: how a search ends that finds nothing tells what was wrong.
+// D4: the error of a failed search says what was wrong.
 func TestSearchThatFindsNothing(t *testing.T) {
 	r := reach()
 	r.Limit = 20 * time.Millisecond
@@ -106,8 +106,8 @@ func TestSearchThatFindsNothing(t *testing.T) {
 	}
 }
 
-// What a guest says of its keys is only ever taken as bytes, and no more of it
-// than there can be.
+// A guest's report of its keys is treated as bytes only, and its length is
+// bounded.
 func TestHostKeysOfAReport(t *testing.T) {
 	report := "init systemd\nssh-key AAAA\nssh-key !!\nssh-key\n" + strings.Repeat("ssh-key AAAB\n", 20) + "result\nssh-key AAAC\n"
 	keys := hostKeys(report)
@@ -116,7 +116,7 @@ func TestHostKeysOfAReport(t *testing.T) {
 	}
 }
 
-// A guest tells its addresses itself: each is dialled by this host.
+// A guest reports its own addresses, and this host connects to each.
 // Attack: guests
 func TestASearchTriesNoMoreThanSomeAddresses(t *testing.T) {
 	var addresses []string

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// What a guest puts in the place of cloud-init's result holds nothing up: the
-// script reads regular files only.
+// A file that the guest puts in place of cloud-init's result does not block the
+// script: it reads regular files only.
 // Attack: guests
 func TestScriptWaitsForNoFileOfTheGuest(t *testing.T) {
 	for name, c := range map[string]struct{ make, want string }{
@@ -22,7 +22,7 @@ func TestScriptWaitsForNoFileOfTheGuest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
-			// A mount namespace of its own stands for the guest.
+			// A mount namespace stands for the guest.
 			command := exec.CommandContext(ctx, "unshare", "--mount", "sh", "-c",
 				"mount -t tmpfs guest /run && mkdir /run/cloud-init && r=/run/cloud-init/result.json && "+c.make+`; exec sh -c "$0" sh 0`, Script)
 			command.WaitDelay = time.Second

@@ -45,8 +45,8 @@ func server(t *testing.T, key any) (endpoint string, public []byte) {
 	return listener.Addr().String(), signer.PublicKey().Marshal()
 }
 
-// D5: an SSH is the guest's when its key signs what only this handshake can
-// hold; another machine's at the same address is told from it.
+// D5: an SSH server is the guest's if its key signs this handshake's random
+// data; another machine at the same address is told apart.
 func TestSSHProvesTheGuest(t *testing.T) {
 	_, short, _ := ed25519.GenerateKey(rand.Reader)
 	long, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -70,7 +70,7 @@ func TestSSHProvesTheGuest(t *testing.T) {
 	}
 }
 
-// What answers and is no SSH, or says nothing, ends with the search.
+// A server that is not SSH, or sends nothing, ends with the search.
 func TestSilentPeer(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -19,16 +19,16 @@ templates:
   /etc/hostname: {when: [create, copy], create_only: false, template: hostname.tpl}
 `
 
-// file is one entry of an archive under test.
+// file is an entry of an archive under test.
 type file struct {
 	name string
 	kind byte // 0: a regular file
 	body string
 	link string
-	size int64 // claimed, when other than the body's
+	size int64 // claimed, if different from the body's
 }
 
-// good is an archive that is let in; tests append to it or replace parts.
+// good is an accepted archive; tests append to it or replace parts.
 func good() []file {
 	return []file{
 		{name: "metadata.yaml", body: goodMetadata},
@@ -43,7 +43,7 @@ func good() []file {
 	}
 }
 
-// with is good with an entry replaced where the name is there, or added.
+// with is good with entries added, or replaced by name.
 func with(more ...file) []file {
 	all := good()
 next:
@@ -85,7 +85,7 @@ func pack(t testing.TB, files []file) []byte {
 			t.Fatalf("%.80s: %v", f.name, err)
 		}
 		if f.size != 0 {
-			return b.Bytes() // the claim is what matters; the rest is missing
+			return b.Bytes() // only the claim matters; the rest is missing
 		}
 		if _, err := w.Write([]byte(f.body)); err != nil {
 			t.Fatalf("%.80s: %v", f.name, err)
@@ -135,11 +135,11 @@ func xzip(t testing.TB, data []byte, config xz.WriterConfig) []byte {
 	return b.Bytes()
 }
 
-// node is one entry of a squashfs under test.
+// node is an entry of a squashfs under test.
 type node struct {
 	name     string
-	kind     uint16 // of the directory entry: 1 folder, 2 file, 3 link, 4 block device
-	inode    uint16 // type of the inode, when other than kind
+	kind     uint16 // of the directory entry: 1 directory, 2 file, 3 link, 4 block device
+	inode    uint16 // type of the inode, if different from kind
 	size     uint64 // of a file (inode type 9), or length of a link
 	loop     bool   // the entry points to the root again
 	children []node

@@ -17,8 +17,8 @@ import (
 	"hostler/internal/run"
 )
 
-// onSmallDisk gives the cache a filesystem of its own with so many MiB, and
-// returns how many bytes are free there.
+// onSmallDisk gives the cache its own filesystem of that many MiB, and returns
+// a function for its free bytes.
 func onSmallDisk(t *testing.T, o *images.Options, mib int) (free func() int64) {
 	t.Helper()
 	dir := t.TempDir()
@@ -36,7 +36,8 @@ func onSmallDisk(t *testing.T, o *images.Options, mib int) (free func() int64) {
 	}
 }
 
-// endless sends zeros until the client has gone, each piece after a pause.
+// endless sends zeros until the client disconnects, with a pause after each
+// piece.
 func endless(sent *atomic.Int64, piece int, pause time.Duration) func(http.ResponseWriter, *http.Request) bool {
 	return func(w http.ResponseWriter, r *http.Request) bool {
 		zeros := make([]byte, piece)
@@ -58,8 +59,8 @@ func endless(sent *atomic.Int64, piece int, pause time.Duration) func(http.Respo
 	}
 }
 
-// A server that does not say how much it sends leaves the reserve of the
-// filesystem alone, is asked once, and what it sent is removed.
+// A server that sends no size cannot use up the reserve of the filesystem; it
+// is asked once, and the received bytes are removed.
 // Attack: images
 func TestEndlessImageLeavesTheReserve(t *testing.T) {
 	m := newMirror(t)
@@ -88,7 +89,7 @@ func TestEndlessImageLeavesTheReserve(t *testing.T) {
 	}
 }
 
-// measured looks at the free space after each write.
+// measured checks the free space after each write.
 type measured struct {
 	http.ResponseWriter
 	free  func() int64
@@ -101,8 +102,8 @@ func (m measured) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// A filesystem that somebody else fills meanwhile ends the download, also where
-// there was room for all of it when it began.
+// If another process fills the filesystem meanwhile, the download ends, even if
+// there was enough space at its beginning.
 // Attack: images
 func TestFullDiskIsNotResumed(t *testing.T) {
 	m := newMirror(t)
@@ -143,9 +144,9 @@ func TestFullDiskIsNotResumed(t *testing.T) {
 	}
 }
 
-// A server that is slower than the floor, or breaks off after every few bytes,
-// is given up after as many tries as one that sends nothing; one that goes on
-// and on after the limit, at once.
+// A server that is slower than the floor, or breaks off after a few bytes each
+// time, is given up after as many attempts as a server that sends nothing. A
+// server that never ends is given up at the limit, at once.
 // Attack: images
 func TestSlowServersAreGivenUp(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -192,7 +193,7 @@ func TestSlowServersAreGivenUp(t *testing.T) {
 	}
 }
 
-// An index is bounded while it comes, not after it filled the disk.
+// An index is bounded during the download, before it fills the disk.
 // Attack: images
 func TestEndlessIndexIsBounded(t *testing.T) {
 	m := newMirror(t)
@@ -212,7 +213,8 @@ func TestEndlessIndexIsBounded(t *testing.T) {
 	tidy(t, dir)
 }
 
-// A cache with a scanner of its own takes and refuses by what that says.
+// A cache with its own scanner accepts and refuses images by the scanner's
+// answer.
 // Attack: images
 func TestImagesAreReadByAProcessOfTheirOwn(t *testing.T) {
 	path, sum := imageFile(t)

@@ -71,8 +71,8 @@ write_files: [{path: /etc/marker, content: "written\n"}]
 runcmd: [[sh, -c, "getent hosts deb.debian.org > /etc/resolved"]]
 `
 
-// A Debian image is built from this host's own mirror, taken by LXD under the
-// fingerprint that is its digest, and starts without a single failed unit.
+// A Debian image is built from this host's own mirror, imported by LXD under
+// the fingerprint that is its digest, and starts without a failed unit.
 func TestDebianIsBuiltAndStarts(t *testing.T) {
 	for _, release := range []string{"11", "12", "13"} {
 		t.Run(release, func(t *testing.T) {
@@ -120,7 +120,8 @@ func TestDebianIsBuiltAndStarts(t *testing.T) {
 	}
 }
 
-// The tiny image gets an address, names the machine and stops when asked.
+// The busybox image gets an address, has the machine's hostname and stops on
+// request.
 func TestBusyboxIsBuiltAndStarts(t *testing.T) {
 	c, dir := openReal(t)
 	a, err := c.Ensure(t.Context(), "busybox/1", images.FormatLXD, nil)
@@ -148,7 +149,7 @@ func TestBusyboxIsBuiltAndStarts(t *testing.T) {
 	t.Logf("stopped in %.2f s", time.Since(start).Seconds())
 }
 
-// A build that is cancelled leaves no file, no process and no mount.
+// A cancelled build leaves no file, no process and no mount.
 func TestCancelledBuildLeavesNothing(t *testing.T) {
 	c, dir := openReal(t)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -194,8 +194,8 @@ func TestPackagesForBuildingComeFirst(t *testing.T) {
 	}
 }
 
-// K2: what is built for KVM guests on request is a disk, which other packages
-// make than what LXD takes.
+// K2: images for KVM guests are built as disks on request, with other packages
+// than LXD's images.
 func TestDisksAreBuiltOnRequest(t *testing.T) {
 	w, s := newWorkshop(), &shop{err: fault.New(fault.Transient, "dpkg is locked")}
 	c := open(t, func(o *images.Options) { o.Runner, o.Packages = w, s })

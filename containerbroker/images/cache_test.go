@@ -24,7 +24,8 @@ import (
 )
 
 // workshop is a host on which builds take no time: mmdebstrap leaves an empty
-// root, mksquashfs a small good squashfs. hold, when set, is waited for.
+// root, mksquashfs a small valid squashfs. If hold has a channel for a
+// codename, its builds wait for it.
 type workshop struct {
 	*runtest.Fake
 	builds atomic.Int32
@@ -83,7 +84,7 @@ func open(t *testing.T, change func(*images.Options)) *images.Cache {
 	return c
 }
 
-// imageFile writes a good unified image and returns its path and digest.
+// imageFile writes a valid unified image and returns its path and digest.
 func imageFile(t *testing.T, extra ...file) (path, sum string) {
 	t.Helper()
 	data := gz(t, pack(t, with(extra...)))
@@ -95,7 +96,7 @@ func imageFile(t *testing.T, extra ...file) (path, sum string) {
 	return path, hex.EncodeToString(h[:])
 }
 
-// tidy checks that nothing is under way and everything has its modes.
+// tidy checks that no unfinished work is left and all files have their modes.
 func tidy(t *testing.T, dir string) {
 	t.Helper()
 	err := filepath.Walk(dir, func(path string, info os.FileInfo, err error) error {
@@ -131,7 +132,7 @@ func TestFileIsCopiedCheckedAndKept(t *testing.T) {
 	if a.Digest != sum || a.Reference != ref || a.Rootfs != "" || filepath.Base(a.Path) != sum {
 		t.Errorf("got %+v", a)
 	}
-	// The original may go; the copy stays.
+	// The original may be removed; the copy stays.
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
@@ -188,8 +189,8 @@ func TestWhatIsWrongIsNotKept(t *testing.T) {
 	}
 }
 
-// No error tells the digest of a file that is no image, e.g. of /etc/shadow,
-// and no fifo holds the caller up.
+// No error shows the digest of a file that is no image, e.g. of /etc/shadow,
+// and no fifo blocks the caller.
 // Attack: images
 func TestDigestsOfOtherFilesAreNotTold(t *testing.T) {
 	secret := []byte("root:$y$j9T$secret:19000:0:99999:7:::\n")
@@ -246,7 +247,7 @@ func TestImportUnderAName(t *testing.T) {
 	if err != nil || b.Reference != "file:"+path+"#sha256="+sum {
 		t.Errorf("got %+v, %v", b, err)
 	}
-	// Two references, one file: it goes with the last of them.
+	// Two references share a file, which is deleted with the last of them.
 	if err := c.Delete(t.Context(), "mine/1"); err != nil {
 		t.Fatal(err)
 	}
@@ -265,15 +266,15 @@ func TestImportUnderAName(t *testing.T) {
 	}
 }
 
-// A hypervisor's own image is taken where "local" stands among the sources and
-// nowhere else; what the cache holds goes before it.
+// A hypervisor's own image is used only at the place of "local" among the
+// sources; the cache takes precedence.
 func TestAHypervisorsOwnImageHasItsPlace(t *testing.T) {
 	const ownID = "its-own"
 	for name, c := range map[string]struct {
 		sources  []string
 		ref      string
 		imported bool
-		says     error // of the hypervisor
+		says     error // the hypervisor's answer
 		builds   int32
 		own      bool
 		kind     fault.Kind
@@ -313,8 +314,8 @@ func TestAHypervisorsOwnImageHasItsPlace(t *testing.T) {
 	}
 }
 
-// One build however many wait for it, all of them told how far it is, and one
-// that stops waiting disturbs no other.
+// Concurrent callers share a build; all of them get its progress, and a caller
+// that stops waiting does not disturb the others.
 func TestCallersShareOneBuild(t *testing.T) {
 	w := newWorkshop()
 	w.hold["bookworm"] = make(chan struct{})
@@ -356,7 +357,7 @@ func TestCallersShareOneBuild(t *testing.T) {
 		}
 	}
 	tidy(t, dir)
-	// LXD's fingerprint of a pair is the digest over both files.
+	// LXD's fingerprint of a split image is the digest over both files.
 	var both []byte
 	for _, p := range []string{results[0].Path, results[0].Rootfs} {
 		data, err := os.ReadFile(p)
@@ -370,7 +371,7 @@ func TestCallersShareOneBuild(t *testing.T) {
 	}
 }
 
-// Z9: one image on its way holds up no other.
+// Z9: a running build does not delay other images.
 func TestOneBuildBlocksNoOtherImage(t *testing.T) {
 	w := newWorkshop()
 	w.hold["bookworm"] = make(chan struct{})
@@ -396,7 +397,7 @@ func TestOneBuildBlocksNoOtherImage(t *testing.T) {
 	}
 }
 
-// When nobody waits any more, the work ends and leaves nothing.
+// When no caller waits any more, the work ends and leaves no files.
 func TestBuildEndsWithItsLastCaller(t *testing.T) {
 	w := newWorkshop()
 	w.hold["bookworm"] = make(chan struct{})
@@ -418,7 +419,8 @@ func TestBuildEndsWithItsLastCaller(t *testing.T) {
 	}
 }
 
-// Two caches on one folder stand for two processes: the locks are the same.
+// Two caches on the same directory stand for two processes: they use the same
+// locks.
 func TestProcessesShareOneBuild(t *testing.T) {
 	w := newWorkshop()
 	w.hold["bookworm"] = make(chan struct{})
@@ -439,7 +441,7 @@ func TestProcessesShareOneBuild(t *testing.T) {
 		}
 	})
 	<-waiting
-	// A third that starts now leaves the work of the first alone.
+	// A third cache that opens now leaves the work of the first unchanged.
 	open(t, func(o *images.Options) { o.Dir = dir })
 	close(w.hold["bookworm"])
 	wg.Wait()
@@ -503,8 +505,8 @@ func fileSize(t *testing.T, path string) int64 {
 	return info.Size()
 }
 
-// What a killed process left goes at the next start, with the programs that
-// it left running; what a live one holds stays.
+// Work of a killed process is removed at the next start, with the programs that
+// it left running; work of a live process stays.
 func TestLeftoversAreRemoved(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "images")
 	open(t, func(o *images.Options) { o.Dir = dir })

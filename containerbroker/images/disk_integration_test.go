@@ -16,8 +16,8 @@ import (
 	"hostler/internal/run"
 )
 
-// K2: disks come in as qcow2 and as raw; what names another file, and what
-// only looks like a disk of another kind, stays out (RELIABILITY 4.5).
+// K2: disks are accepted as qcow2 and as raw. Disks that name another file, and
+// disks of other formats, are refused (RELIABILITY 4.5).
 func TestDisksComeIn(t *testing.T) {
 	dir := t.TempDir()
 	img := func(args ...string) {

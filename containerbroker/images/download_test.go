@@ -69,7 +69,7 @@ func (m *mirror) cache(t *testing.T, change func(*images.Options)) (*images.Cach
 	}), dir
 }
 
-// bigImage is a good image of some size that does not pack.
+// bigImage is a valid image of some size that does not compress.
 func bigImage(t *testing.T) (data []byte, sum string) {
 	noise := make([]byte, 0, 1<<20)
 	for i := 0; len(noise) < 1<<20; i++ {
@@ -85,7 +85,7 @@ func TestDownload(t *testing.T) {
 	m := newMirror(t)
 	data, sum := bigImage(t)
 	m.files["/image.tar.gz"] = data
-	c, dir := m.cache(t, func(o *images.Options) { o.Downloads.Stall = time.Minute }) // a loaded machine stalls, too
+	c, dir := m.cache(t, func(o *images.Options) { o.Downloads.Stall = time.Minute }) // a busy test machine stalls, too
 	var last int
 	a, err := c.Ensure(t.Context(), m.URL+"/image.tar.gz#sha256="+sum, images.FormatLXD, func(message string, percent int) {
 		if strings.HasPrefix(message, "downloading") {
@@ -99,7 +99,7 @@ func TestDownload(t *testing.T) {
 		t.Errorf("the last percentage was %d", last)
 	}
 	tidy(t, dir)
-	// The same content under another address is not fetched again.
+	// The same content at another address is not downloaded again.
 	if _, err := c.Ensure(t.Context(), m.URL+"/elsewhere#sha256="+sum, images.FormatLXD, nil); err != nil || len(m.seen()) != 1 {
 		t.Errorf("got %v after %v", err, m.seen())
 	}
@@ -135,7 +135,7 @@ func TestBrokenDownloadIsResumed(t *testing.T) {
 	tidy(t, dir)
 }
 
-// When the file has become another one, If-Range makes the server send all.
+// If the file has changed, If-Range makes the server send the whole file.
 func TestChangedDownloadStartsOver(t *testing.T) {
 	m := newMirror(t)
 	data, sum := bigImage(t)
@@ -270,7 +270,7 @@ func TestSimplestreams(t *testing.T) {
 	}
 }
 
-// Sources are asked in order; one that fails does not hide the next.
+// Sources are asked in order; a failing source does not hide the next.
 func TestSourcesInOrder(t *testing.T) {
 	m := newMirror(t)
 	m.stream(t, func(s string) string { return s })

@@ -9,8 +9,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// An image on which the work panics is an error of its own, to everybody who
-// waits, and ends nothing else.
+// A panic in the work on an image becomes an error for all its callers, and
+// ends nothing else.
 func TestPanickingFlightLands(t *testing.T) {
 	fs := flights{log: slog.New(slog.DiscardHandler)}
 	for range 2 { // the key is free again

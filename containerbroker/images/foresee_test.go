@@ -7,8 +7,8 @@ import (
 	"hostler/containerbroker/images"
 )
 
-// A plan says of an image that it cannot be had what fetching it would say,
-// with the nearest name, and asks no network for it.
+// A plan shows the same error for an unavailable image as fetching it would,
+// with the nearest name, and without the network.
 func TestForesee(t *testing.T) {
 	path, sum := imageFile(t)
 	c := open(t, nil)

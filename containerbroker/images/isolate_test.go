@@ -19,8 +19,8 @@ import (
 	"hostler/internal/run"
 )
 
-// The test program stands for hostlerd: called with "alone" it scans, or does
-// in the place of a scan what its second argument says.
+// The test program acts as hostlerd: called with "alone" it scans, or behaves
+// as its second argument says.
 func TestMain(m *testing.M) {
 	if len(os.Args) < 3 || os.Args[1] != "alone" {
 		os.Exit(m.Run())
@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// probed is what a confined process could do, as errors or "".
+// probed holds the results of a confined process's attempts, as errors or "".
 type probed struct {
 	UID, Groups                        int
 	Read, Write, Exec, TCP, File, Self string
@@ -73,7 +73,7 @@ func probeConfinement() {
 	_ = json.NewEncoder(os.Stdout).Encode(p)
 }
 
-// hog takes memory until it is refused.
+// hog allocates memory until the kernel refuses it.
 func hog() {
 	if err := confine(); err != nil {
 		os.Exit(3)
@@ -93,14 +93,14 @@ func alone(args ...string) Scanner {
 	return Isolated(run.Host{}, "/proc/self/exe", append([]string{"alone"}, args...)...)
 }
 
-// What reads images has no user, no files, no programs and no network, even
-// though everyone may read and write the file that it tries.
+// The scanner has no user, no files, no programs and no network, even though
+// all users may read and write the file that it tries.
 // Attack: images
 func TestScannerIsConfined(t *testing.T) {
 	if !Confines() {
 		t.Fatal("this kernel has no Landlock")
 	}
-	// Go's own folder for the test is closed to others.
+	// Go's directory for the test is closed to other users.
 	dir := t.TempDir()
 	secret := filepath.Join(dir, "file")
 	if err := errors.Join(os.Chmod(filepath.Dir(dir), 0o755), os.WriteFile(secret, []byte("secret"), 0o666), os.Chmod(dir, 0o777), os.Chmod(secret, 0o666)); err != nil {
@@ -130,8 +130,8 @@ func TestScannerIsConfined(t *testing.T) {
 	}
 }
 
-// A process that takes too much memory, dies, or says something else refuses
-// the image and harms nothing else.
+// A process that takes too much memory, dies, or writes another answer refuses
+// the image and does no other harm.
 // Attack: images
 func TestScannerThatFailsRefusesTheImage(t *testing.T) {
 	image := filepath.Join(t.TempDir(), "image")

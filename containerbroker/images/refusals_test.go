@@ -10,8 +10,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// C15 B2: an image for another architecture than the host's is refused, with
-// both named.
+// C15 B2: an image for another architecture than the host's is refused; the
+// error names both.
 func TestOtherArchitecturesAreRefused(t *testing.T) {
 	for arch, good := range map[string]bool{"amd64": true, "x86_64": true, "arm64": false, "aarch64": false, "i686": false} {
 		data := pack(t, []file{{name: "metadata.yaml", body: "architecture: " + arch + "\n"}, {name: "rootfs/", kind: tar.TypeDir}})
@@ -25,7 +25,7 @@ func TestOtherArchitecturesAreRefused(t *testing.T) {
 	}
 }
 
-// What is asked of one source alone is refused in a whole sentence, too.
+// Errors of a single source are whole sentences too.
 func TestRefusalsAreSentences(t *testing.T) {
 	c := open(t, nil)
 	for want, err := range map[string]error{

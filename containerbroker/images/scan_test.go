@@ -208,8 +208,8 @@ func TestEvilArchivesAreRefused(t *testing.T) {
 	}
 }
 
-// The metadata of an untrusted image is read within bounds: brackets that take
-// a parser quadratic time and memory cost nothing.
+// The metadata of an untrusted image is parsed within bounds: nested brackets,
+// which take other parsers quadratic time and memory, cost nothing.
 func TestHostileMetadataIsCheap(t *testing.T) {
 	for _, unit := range []string{"[", "{", "- ", "? ", "[{", "a: "} {
 		start := time.Now()
@@ -223,8 +223,8 @@ func TestHostileMetadataIsCheap(t *testing.T) {
 	}
 }
 
-// manyFiles is an endless tar of empty files with different names. It is made
-// as it is read, from one header in which only digits change.
+// manyFiles is an endless tar of empty files with different names. It is
+// generated while it is read, from a header in which only digits change.
 type manyFiles struct{}
 
 func (manyFiles) ReadAt(p []byte, at int64) (int, error) {
@@ -301,7 +301,7 @@ func FuzzScan(f *testing.F) {
 	f.Add(qcow2(nil), byte(3))
 	parts := []images.Part{images.PartUnified, images.PartMetadata, images.PartRootfs, images.PartDisk}
 	f.Fuzz(func(t *testing.T, data []byte, part byte) {
-		// Whatever comes, it ends, and a refusal is of the right kind.
+		// Every input ends the scan, and each refusal has the right kind.
 		if err := scan(t, data, parts[int(part)%len(parts)]); err != nil && !fault.Is(err, fault.Invalid) {
 			t.Fatalf("not a refusal: %v", err)
 		}
