@@ -1,5 +1,5 @@
 // Package rpc is a connection to libvirt that survives a libvirt which hangs,
-// dies or talks nonsense: every call has a deadline, every frame a bound.
+// dies or sends garbage: every call has a deadline, every frame a maximum size.
 package rpc
 
 import (
@@ -15,10 +15,9 @@ import (
 	"hostler/internal/fault"
 )
 
-// Conn is one connection to libvirt. It is used by one operation, or kept by a
-// session; it is never opened again. The library knows no deadlines: a call
-// that does not end in time closes the connection under it, which ends all
-// calls on it.
+// Conn is a connection to libvirt. A single operation uses it, or a session
+// keeps it; it never reconnects. The library has no deadlines: if a call
+// exceeds its limit, Conn closes the connection, which ends all calls on it.
 type Conn struct {
 	ctx   context.Context
 	limit time.Duration // of one call
@@ -26,18 +25,19 @@ type Conn struct {
 	raw   net.Conn
 	stop  func() bool
 	once  sync.Once
-	// Gone is closed when the connection is.
+	// Gone is closed together with the connection.
 	Gone chan struct{}
 }
 
-// dialer hands the library the connection that is already there.
+// dialer passes an open connection to the library.
 type dialer struct{ c net.Conn }
 
 func (d dialer) Dial() (net.Conn, error) { return d.c, nil }
 
 // Dial returns a connection to the libvirt behind a socket; limit bounds each
-// call. It ends with ctx, and Close must be called. Domain events go to
-// onEvent, which may be nil, from the goroutine that reads the connection.
+// call. The connection ends with ctx, and the caller must call Close. Domain
+// events go to onEvent, which may be nil, in the goroutine that reads the
+// connection.
 func Dial(ctx context.Context, socket string, limit time.Duration, onEvent func(Event)) (*Conn, error) {
 	raw, err := (&net.Dialer{Timeout: limit}).DialContext(ctx, "unix", socket)
 	if err != nil {
@@ -52,8 +52,8 @@ func Dial(ctx context.Context, socket string, limit time.Duration, onEvent func(
 		c.Close()
 		return nil, fmt.Errorf("cannot reach libvirt: %w", err)
 	}
-	// The library leaves its own word for this in doubt where the connection
-	// broke right after it was made.
+	// Disconnected is unreliable if the connection breaks right after it was
+	// made, so it is watched only now.
 	go func() {
 		<-c.lib.Disconnected()
 		c.Close()
@@ -61,7 +61,7 @@ func Dial(ctx context.Context, socket string, limit time.Duration, onEvent func(
 	return c, nil
 }
 
-// Close ends the connection and all calls on it; it may be called again.
+// Close ends the connection and all calls on it. Repeated calls do nothing.
 func (c *Conn) Close() {
 	c.once.Do(func() {
 		if c.stop != nil {
@@ -72,13 +72,14 @@ func (c *Conn) Close() {
 	})
 }
 
-// Call makes one call. what completes the sentence "cannot …".
+// Call makes a call. Its first argument completes the error text, e.g. "define
+// the domain" gives "cannot define the domain: …".
 func (c *Conn) Call(what string, f func(*libvirt.Libvirt) error) error {
 	return c.CallWithin(c.limit, what, f)
 }
 
-// CallWithin is Call with a limit of its own. The call runs in a goroutine
-// that can be left behind, and whose panic is an error of this call alone.
+// CallWithin is Call with a limit of its own. The call runs in a goroutine that
+// may outlive CallWithin; a panic in it becomes an error of this call alone.
 func (c *Conn) CallWithin(limit time.Duration, what string, f func(*libvirt.Libvirt) error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -102,7 +103,7 @@ func (c *Conn) CallWithin(limit time.Duration, what string, f func(*libvirt.Libv
 		err = c.ctx.Err()
 	case <-c.Gone:
 		select {
-		case err = <-done: // it came in time all the same
+		case err = <-done: // the answer arrived in time after all
 		default:
 			err = ErrLost
 		}
@@ -113,11 +114,12 @@ func (c *Conn) CallWithin(limit time.Duration, what string, f func(*libvirt.Libv
 	return fmt.Errorf("cannot %s: %w", what, classify(c.ctx, err))
 }
 
-// ErrLost says that what became of a call is not known.
+// ErrLost means that the connection broke during a call, so the outcome of the
+// call is unknown.
 var ErrLost = fault.New(fault.Transient, "libvirt closed the connection")
 
-// classify gives an error of libvirt its kind; a context's own error stays
-// findable.
+// classify gives an error of libvirt its fault kind. If ctx has ended, the
+// result wraps the context's error.
 func classify(ctx context.Context, err error) error {
 	if cause := ctx.Err(); cause != nil && !errors.Is(err, cause) {
 		return fmt.Errorf("%w (%v)", cause, err)
@@ -148,7 +150,7 @@ func classify(ctx context.Context, err error) error {
 	return fault.Wrap(fault.Transient, err)
 }
 
-// Value makes a call that returns something.
+// Value makes a call that returns a value.
 func Value[T any](c *Conn, what string, f func(*libvirt.Libvirt) (T, error)) (T, error) {
 	return valueWithin(c, c.limit, what, f)
 }

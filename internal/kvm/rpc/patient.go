@@ -12,27 +12,28 @@ import (
 )
 
 // Patient makes calls that libvirt may answer only after minutes, e.g. because
-// it has to find out first what its QEMU can do. Each call has a connection of
-// its own, on which it goes on when its caller's limit is over: closing that
-// would not end it in libvirt, which has few workers. The zero value is ready.
+// it first has to probe QEMU's capabilities. Each call has a connection of its
+// own and continues on it after the caller's limit: closing the connection
+// would not end the call inside libvirt, which has few workers. The zero value
+// is ready for use.
 type Patient struct {
 	mu   sync.Mutex
 	late map[*late]bool
 }
 
-// late is a call that was not answered within its limit and goes on.
+// late is an unanswered call that continues past its limit.
 type late struct {
 	what  string
 	since time.Time
 }
 
-// longestCall bounds a call whose caller has ceased to wait.
+// longestCall bounds a call whose caller no longer waits.
 const longestCall = time.Hour
 
-// Patiently makes a call that returns something; what completes the sentence
-// "cannot …" and names the kind of call: as long as a call of that kind that
-// went past its limit has no answer, no other one is made, and the error says
-// so. The limit of connecting is dial.
+// Patiently makes a call that returns a value. The text that completes "cannot
+// …" also names the kind of call: while a late call of the same kind has no
+// answer, Patiently makes no further call and returns an error that says so.
+// dial is the time limit of connecting.
 func Patiently[T any](ctx context.Context, p *Patient, socket string, dial, limit time.Duration, what string, f func(*libvirt.Libvirt) (T, error)) (T, error) {
 	var none T
 	if since, is := p.isLate(what); is {
@@ -68,7 +69,7 @@ func Patiently[T any](ctx context.Context, p *Patient, socket string, dial, limi
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	select {
-	case a := <-done: // it came in time all the same
+	case a := <-done: // the answer arrived in time after all
 		return a.value, a.err
 	default:
 	}

@@ -15,8 +15,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// slowLibvirt answers what connecting needs, and every other call when its gate
-// is open.
+// slowLibvirt answers the calls of connecting at once, and every other call
+// when its gate is open.
 type slowLibvirt struct {
 	socket string
 	gate   chan struct{}
@@ -43,7 +43,7 @@ func newSlowLibvirt(t *testing.T) *slowLibvirt {
 	return s
 }
 
-// The procedures of connecting, and what a frame has where (remote_protocol.x).
+// The procedures of connecting, and the offsets in a frame (remote_protocol.x).
 const (
 	procOpen, procClose, procAuthList = 1, 2, 66
 	slowHeader, atProcedure, atType   = 28, 12, 16
@@ -79,8 +79,8 @@ func (s *slowLibvirt) serve(conn net.Conn) {
 }
 
 // C3: a call that libvirt does not answer in time is not repeated while it
-// hangs, so that no retry takes one more of libvirt's workers. Calls of another
-// kind are made, and so is the same call once the former one is answered.
+// hangs, so that no retry takes another of libvirt's workers. Calls of another
+// kind are made, and so is the same call once the late call is answered.
 func TestHangingCallIsNotRepeated(t *testing.T) {
 	s := newSlowLibvirt(t)
 	var p Patient

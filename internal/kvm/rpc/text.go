@@ -2,8 +2,8 @@ package rpc
 
 import "hostler/internal/oneline"
 
-// maxMessage bounds, in bytes, what of a foreign message is passed on.
+// maxMessage bounds, in bytes, a foreign message that is passed on.
 const maxMessage = 1024
 
-// Clean makes text from libvirt or a guest fit for a log or a terminal.
+// Clean makes text from libvirt or a guest safe for a log or a terminal.
 func Clean(text string, limit int) string { return oneline.Clean(text, limit) }

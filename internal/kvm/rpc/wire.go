@@ -8,25 +8,26 @@ import (
 	"net"
 )
 
-// The layout of a frame of libvirt's protocol, big-endian words: length,
-// program, version, procedure, type, serial, status. The length counts itself.
+// The layout of a frame of libvirt's protocol, in big-endian words: length,
+// program, version, procedure, type, serial, status. The length includes
+// itself.
 const (
 	frameHeader = 28
-	// maxFrame bounds one frame in bytes: libvirt's own limit is 32 MiB, and
-	// no answer that is asked for here comes near to it.
+	// maxFrame bounds a frame in bytes. libvirt's own limit is 32 MiB; the
+	// answers to hostler's calls are far smaller.
 	maxFrame = 16 << 20
 
 	programRemote = 0x20008086
 	typeMessage   = 2
 )
 
-// errFrame says that what came is not libvirt's protocol.
+// errFrame means that the data is not libvirt's protocol.
 var errFrame = errors.New("libvirt sent a frame of impossible length")
 
-// wire is a connection to libvirt that lets only well-formed frames through:
-// the library trusts the length of a frame with its life. Events are taken out
-// and given to onEvent; the library's own queue of them has no bound. Reads
-// are made by one goroutine.
+// wire is a connection to libvirt that passes on only well-formed frames,
+// because the library trusts a frame's length without any check. It removes
+// events from the stream and passes them to onEvent, because the library queues
+// events without a limit. A single goroutine reads.
 type wire struct {
 	net.Conn
 	onEvent func(Event)
@@ -42,15 +43,16 @@ func (w *wire) Read(p []byte) (int, error) {
 		}
 		if w.failed != nil {
 			_ = w.Close()
-			// A bare error: the library takes some of package net for a
-			// reason to try again for ever.
+			// It returns plain io.EOF: for some errors of package net the
+			// library retries for ever.
 			return 0, io.EOF
 		}
 	}
 	return w.pending.Read(p)
 }
 
-// frame reads the next frame that the library is to see.
+// frame reads the next frame and, unless it is an event, queues it for the
+// library.
 func (w *wire) frame() error {
 	var head [frameHeader]byte
 	if _, err := io.ReadFull(w.Conn, head[:]); err != nil {
@@ -63,7 +65,7 @@ func (w *wire) frame() error {
 	event := binary.BigEndian.Uint32(head[4:]) == programRemote && binary.BigEndian.Uint32(head[16:]) == typeMessage
 	w.pending.Reset()
 	w.pending.Write(head[:])
-	// Copied as it comes, so that a length alone costs no memory.
+	// CopyN allocates as data arrives, so a large length alone costs no memory.
 	if _, err := io.CopyN(&w.pending, w.Conn, int64(length-frameHeader)); err != nil {
 		w.pending.Reset()
 		return err
@@ -81,16 +83,16 @@ func (w *wire) frame() error {
 	return nil
 }
 
-// counted are the procedures whose answers begin with the length of a text or
-// the number of things in a list (remote_protocol.x). The library makes room
-// for as many as it is told before it looks whether they came.
+// counted lists the procedures whose answers begin with the length of a text or
+// a list (remote_protocol.x). The library allocates that length before it
+// checks whether the data arrived.
 var counted = map[uint32]bool{
 	14: true, 23: true, 41: true, 46: true, 66: true, 77: true, 84: true, 88: true, 93: true, 95: true,
 	145: true, 196: true, 273: true, 282: true, 344: true, 350: true,
 }
 
-// plausible refuses a good answer that begins with a number of more things
-// than it can hold.
+// plausible refuses a successful answer that claims more elements than its
+// frame can hold.
 func plausible(frame []byte) bool {
 	word := func(at int) uint32 { return binary.BigEndian.Uint32(frame[at:]) }
 	const reply, good = 1, 0
@@ -100,8 +102,8 @@ func plausible(frame []byte) bool {
 	return len(frame) >= frameHeader+4 && int64(word(frameHeader)) <= int64(len(frame)-frameHeader-4)
 }
 
-// Event is a domain event as it stands in its frame. Code and Detail are
-// those of lifecycle events, otherwise 0.
+// Event is a domain event as encoded in its frame. Code and Detail are set only
+// for lifecycle events.
 type Event struct {
 	Procedure    uint32
 	Name         string
@@ -109,12 +111,12 @@ type Event struct {
 	Code, Detail uint32
 }
 
-// ProcLifecycle is the message of the lifecycle event that a callback was
-// registered for (remote_protocol.x: REMOTE_PROC_DOMAIN_EVENT_CALLBACK_LIFECYCLE).
+// ProcLifecycle is the message of a lifecycle event for a registered callback
+// (remote_protocol.x: REMOTE_PROC_DOMAIN_EVENT_CALLBACK_LIFECYCLE).
 const ProcLifecycle = 318
 
-// parseEvent reads what all callback events begin with: the callback's id and
-// the domain (name, UUID, id). It believes nothing.
+// parseEvent reads the common beginning of all callback events: the callback's
+// id and the domain (name, UUID, id). It checks every length.
 func parseEvent(procedure uint32, body []byte) (Event, bool) {
 	e := Event{Procedure: procedure}
 	word := func() (uint32, bool) {
@@ -148,5 +150,5 @@ func parseEvent(procedure uint32, body []byte) (Event, bool) {
 	return e, true
 }
 
-// maxName bounds a domain's name in bytes; foreign ones may be long.
+// maxName bounds a domain's name in bytes; foreign domains may have long names.
 const maxName = 4096

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// pipe gives a wire what a libvirt would send, and then the end.
+// pipe gives a wire the data that a libvirt would send, and then the end.
 func pipe(t testing.TB, data []byte, onEvent func(Event)) *wire {
 	t.Helper()
 	near, far := net.Pipe()
@@ -55,8 +55,8 @@ func TestFramesPassAndEventsAreTakenOut(t *testing.T) {
 	}
 }
 
-// A length that cannot be ends the connection, and costs neither memory nor a
-// panic; so does an answer that is cut short.
+// An impossible length ends the connection and costs neither memory nor a
+// panic; so does a truncated answer.
 func TestImpossibleFramesEndTheConnection(t *testing.T) {
 	good := whole(programRemote, 1, 1, []byte("four"))
 	for name, data := range map[string][]byte{
