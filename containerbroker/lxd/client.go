@@ -17,21 +17,22 @@ import (
 	"hostler/internal/lxd/rest"
 )
 
-// client is a connection for one operation of the driver.
+// client is a connection for a single operation of the driver.
 type client struct {
 	ctx context.Context
 	lxd *rest.Client
 }
 
-// open returns a client whose requests end with ctx; limit bounds each single
-// request, 0 leaves that to ctx.
+// open returns a client whose requests end with ctx. limit bounds each request;
+// with 0 only ctx does.
 func (d *Driver) open(ctx context.Context, limit time.Duration) *client {
 	return &client{ctx: ctx, lxd: rest.Open(ctx, d.opts.Socket, d.opts.RequestTimeout, limit)}
 }
 
-// whileAlive returns a context that ends when LXD is found to hang (e.g. stopped
-// by SIGSTOP). Many instances take LXD long to list; then it is asked once for
-// what it answers without looking anything up.
+// whileAlive returns a context that ends when LXD hangs (e.g. stopped by
+// SIGSTOP). A listing of many instances may be slow, so after
+// Options.ListPatience whileAlive sends LXD a single request that needs no
+// lookup.
 func (d *Driver) whileAlive(parent context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	timer := time.AfterFunc(d.opts.ListPatience, func() {
@@ -46,8 +47,8 @@ func (d *Driver) whileAlive(parent context.Context) (context.Context, func()) {
 	}
 }
 
-// query sends one request and decodes the answer's metadata into target,
-// which may be nil. etag goes out as If-Match; the answer's is returned.
+// query sends a request and decodes the answer's metadata into target, which
+// may be nil. It sends etag as If-Match and returns the answer's ETag.
 func (c *client) query(method, path string, body any, etag string, target any) (string, error) {
 	resp, tag, err := c.lxd.Query(method, path, body, etag)
 	if err != nil {
@@ -81,8 +82,8 @@ func (c *client) start(method, path string, body any, etag string) (api.Operatio
 	return op, nil
 }
 
-// websocket opens a websocket that is closed when ctx ends. release must be
-// called when it is no longer used.
+// websocket opens a websocket that closes when ctx ends. The caller must call
+// release afterwards.
 func (c *client) websocket(path string) (conn *websocket.Conn, release func(), err error) {
 	conn, err = c.lxd.Websocket(path)
 	if err != nil {
@@ -95,13 +96,13 @@ func (c *client) websocket(path string) (conn *websocket.Conn, release func(), e
 	}, nil
 }
 
-// classify gives an error of a request its kind; a context's own error stays
-// findable.
+// classify gives an error of a request its fault kind. If ctx has ended, the
+// result wraps the context's error.
 func classify(ctx context.Context, err error) error {
 	if cause := ctx.Err(); cause != nil {
 		return fmt.Errorf("%w (%v)", cause, err)
 	}
-	var broken *url.Error // of a connection that was refused or broke off
+	var broken *url.Error // a connection that was refused or broke off
 	if errors.As(err, &broken) {
 		return containerbroker.Unreachable("LXD", "lxd", err)
 	}
@@ -119,7 +120,7 @@ func classify(ctx context.Context, err error) error {
 	return fault.Wrap(fault.Transient, err)
 }
 
-// changedMeanwhile says that an If-Match did not match.
+// changedMeanwhile reports that an If-Match did not match.
 func changedMeanwhile(err error) bool {
 	return api.StatusErrorCheck(err, http.StatusPreconditionFailed)
 }

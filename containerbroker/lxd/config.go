@@ -13,10 +13,10 @@ import (
 // maxRecord bounds Stamp.Record in bytes.
 const maxRecord = 48 << 10
 
-// rootName is the name of the root disk device that we add.
+// rootName is the name of the root disk device that hostler adds.
 const rootName = "root"
 
-// settingsOf returns what a machine asks for.
+// settingsOf returns the settings of a machine, after a check of its stamp.
 func settingsOf(m containerbroker.Machine) (containerbroker.Settings, error) {
 	if m.Stamp.Namespace == "" || m.Stamp.UID == "" {
 		return containerbroker.Settings{}, fault.New(fault.Invalid, "the stamp has no namespace or no uid")
@@ -27,8 +27,9 @@ func settingsOf(m containerbroker.Machine) (containerbroker.Settings, error) {
 	return containerbroker.SettingsOf(m)
 }
 
-// configOf returns the configuration keys of a new instance. The three
-// switches are always written, so that no profile turns one on unasked.
+// configOf returns the configuration keys of a new instance. It always writes
+// the three switches (autostart, privileged, nesting), so that no profile can
+// turn them on.
 func configOf(s containerbroker.Settings, stamp containerbroker.Stamp) map[string]string {
 	config := map[string]string{}
 	for _, field := range []string{
@@ -42,7 +43,7 @@ func configOf(s containerbroker.Settings, stamp containerbroker.Stamp) map[strin
 	return config
 }
 
-// writeStamp writes the stamp's keys, or removes those for which it has nothing.
+// writeStamp writes the stamp's keys, and removes the keys of empty fields.
 func writeStamp(config map[string]string, s containerbroker.Stamp) {
 	for key, value := range map[string]string{
 		keyNamespace: s.Namespace, keyUID: s.UID, keyToken: s.Token, keyRecord: s.Record, keyStore: s.Store,
@@ -51,8 +52,8 @@ func writeStamp(config map[string]string, s containerbroker.Stamp) {
 	}
 }
 
-// setField writes one field to a configuration and says whether the field is
-// a configuration key at all.
+// setField writes a field to a configuration. It returns false if the field is
+// no configuration key.
 func setField(config map[string]string, field string, s containerbroker.Settings) bool {
 	key, value := "", ""
 	switch field {
@@ -87,7 +88,8 @@ func setKey(config map[string]string, key, value string) {
 	}
 }
 
-// number writes a limit; LXD reads a bare number of bytes. 0 is no limit.
+// number writes a limit as a bare number, which LXD reads as bytes or a count.
+// 0 means no limit and becomes "".
 func number(n int64) string {
 	if n == 0 {
 		return ""
@@ -95,8 +97,8 @@ func number(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// setRootDisk gives the instance a root disk of its own with the wanted size.
-// pool is that of the root disk it has now.
+// setRootDisk gives the instance a root disk device of its own with the wanted
+// size, in bytes. pool is the pool of its present root disk.
 func setRootDisk(put *api.InstancePut, pool string, size int64) {
 	name, device := rootDisk(put.Devices)
 	if device == nil {

@@ -17,8 +17,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// Create implements containerbroker.Broker. The request is sent once; when
-// its outcome is not known, the instance itself is looked at.
+// Create implements containerbroker.Broker. It sends the request only once. If
+// the outcome is unknown, it looks at the instance.
 func (d *Driver) Create(ctx context.Context, m containerbroker.Machine, progress containerbroker.Progress) error {
 	c := d.open(ctx, d.opts.RequestTimeout)
 	fail := func(err error) error { return fmt.Errorf("cannot create instance %q: %w", m.Name, err) }
@@ -52,16 +52,16 @@ func (d *Driver) Create(ctx context.Context, m containerbroker.Machine, progress
 	return d.resolveCreate(c, m, err)
 }
 
-// resolveCreate finds out what became of a create that ended with cause: the
-// stamp on the instance tells whose it is. Nothing is waited for but
-// operations that LXD is really carrying out.
+// resolveCreate determines the outcome of a create that ended with cause. The
+// stamp on the instance shows which attempt made it. It waits only for
+// operations that LXD is running.
 func (d *Driver) resolveCreate(c *client, m containerbroker.Machine, cause error) error {
 	var refused *operationError
 	known := errors.As(cause, &refused)
 	found, err := d.read(c, m.Name)
 	if err == nil && ours(found, m.Stamp) && halfMade(found) || !known && fault.Is(err, fault.NotFound) {
-		// LXD shows an instance some time after it took the request, and some
-		// time before its files are there.
+		// LXD lists an instance some time after it accepted the request, and
+		// some time before its files exist.
 		if _, err = d.settle(c, m.Name); err == nil {
 			found, err = d.read(c, m.Name)
 		}
@@ -89,29 +89,27 @@ func (d *Driver) resolveCreate(c *client, m containerbroker.Machine, cause error
 	return fault.New(fault.Conflict, "cannot create instance %q: an instance of that name exists; %s", m.Name, owner)
 }
 
-// read returns one instance.
 func (d *Driver) read(c *client, name string) (api.Instance, error) {
 	var found api.Instance
 	_, err := c.get(instancePath(name), &found)
 	return found, err
 }
 
-// ours says that an instance was made by the very attempt that the stamp
-// names.
+// ours reports whether the create attempt named by the stamp made the instance.
 func ours(i api.Instance, s containerbroker.Stamp) bool {
 	have := stampOf(i.Config)
 	return have != nil && sameOwner(have, s) && have.Token == s.Token
 }
 
-// keyWhole marks an instance that looked half made when it was taken over, e.g.
-// one that was restored from a backup and has not been started since.
+// keyWhole marks an instance that looked half made when it was adopted, e.g. an
+// instance that was restored from a backup and not started since.
 const keyWhole = "user.hostler.whole"
 
-// halfMade says that LXD has not finished making an instance, and, when no
-// operation runs on it, never will. When its files are there LXD notes that
-// its templates are to be applied, and from its first start on how it was
-// left. LXD must not be asked to start such an instance: what that leaves in
-// a btrfs pool it cannot delete again (5.0.2).
+// halfMade reports that LXD has not finished creating an instance; if no
+// operation runs on it, LXD never will. LXD sets volatile.apply_template once
+// the files exist, and volatile.last_state.power from the first start on. Such
+// an instance must not be started: LXD 5.0.2 could not delete its remains from
+// a btrfs pool.
 func halfMade(i api.Instance) bool {
 	return i.StatusCode == api.Stopped && i.Config[keyNamespace] != "" && i.Config[keyBaseImage] != "" &&
 		i.Config["volatile.apply_template"] == "" && i.Config["volatile.last_state.power"] == "" && i.Config[keyWhole] == ""
@@ -157,7 +155,7 @@ func (d *Driver) createRequest(c *client, m containerbroker.Machine) (*api.Insta
 		if given, config, err = d.readProfiles(c, req.Profiles); err != nil {
 			return nil, err
 		}
-		if config[keyVendorData] == "" && config["user.vendor-data"] == "" { // the administrator's own stays
+		if config[keyVendorData] == "" && config["user.vendor-data"] == "" { // keeps the administrator's own vendor-data
 			req.Config[keyVendorData] = cloudinit.VendorData
 		}
 	}
@@ -172,11 +170,11 @@ func (d *Driver) createRequest(c *client, m containerbroker.Machine) (*api.Insta
 	return req, nil
 }
 
-// defaultProfile is the profile of instances that name none.
+// defaultProfile is the profile of instances that name no other.
 const defaultProfile = "default"
 
-// profiles returns the profiles of a new instance; of two that give the same
-// device the later counts.
+// profiles returns the profiles of a new instance. If two profiles give the
+// same device, the later profile wins.
 func (d *Driver) profiles(c *client) ([]string, error) {
 	names := []string{defaultProfile}
 	if d.opts.Profile == "" {
@@ -191,7 +189,7 @@ func (d *Driver) profiles(c *client) ([]string, error) {
 	return names, nil
 }
 
-// profilePool returns the pool of the root disk that profiles give.
+// profilePool returns the pool of the root disk that the profiles give.
 func (d *Driver) profilePool(c *client, profiles []string) (string, error) {
 	given, err := d.profileDevices(c, profiles)
 	if err != nil {

@@ -12,10 +12,11 @@ import (
 	"hostler/internal/fault"
 )
 
-// deleteTries is how often an instance that LXD will not delete is tried.
+// deleteTries is how often Delete tries an instance that LXD refuses to delete.
 const deleteTries = 4
 
-// Delete implements containerbroker.Broker. Gone at any step is success.
+// Delete implements containerbroker.Broker. An instance that is already gone
+// counts as deleted.
 func (d *Driver) Delete(ctx context.Context, name string, expect containerbroker.Stamp) error {
 	c := d.open(ctx, d.opts.RequestTimeout)
 	for try := 1; ; try++ {
@@ -26,10 +27,10 @@ func (d *Driver) Delete(ctx context.Context, name string, expect containerbroker
 		if ctx.Err() != nil || fault.Is(err, fault.Conflict) || fault.Is(err, fault.NeedsOperator) {
 			return fmt.Errorf("cannot delete instance %q: %w", name, err)
 		}
-		// LXD refuses while another operation runs on the instance, which may
-		// be our own whose answer was lost: wait for that one, or a while when
-		// there is none to be seen. An LXD that does not answer is left to the
-		// caller.
+		// LXD refuses while another operation runs on the instance, e.g. one of
+		// hostler's own whose answer was lost. Wait for that operation, or for
+		// RetryDelay if none is listed. If LXD does not answer, the caller
+		// decides.
 		found, waitErr := d.settle(c, name)
 		if try == deleteTries || waitErr != nil {
 			return fault.New(fault.Transient, "cannot delete instance %q: %w", name, err)
@@ -56,8 +57,8 @@ func (d *Driver) deleteOnce(c *client, name string, expect containerbroker.Stamp
 		if fault.Is(stopErr, fault.NotFound) || c.ctx.Err() != nil {
 			return stopErr
 		}
-		// A half-made or broken instance cannot be stopped and may still be
-		// deleted: go on.
+		// A half-made or broken instance cannot be stopped but may still be
+		// deleted, so go on.
 	}
 	op, err := c.start(http.MethodDelete, instancePath(name), nil, "")
 	if err == nil {

@@ -16,17 +16,17 @@ import (
 // devices are LXD's devices by their names.
 type devices = map[string]map[string]string
 
-// keyOwner marks a device as made by hostler; LXD keeps user.* keys of devices
-// and does nothing with them. A device without it is a person's and stays as
-// it is, unless it bears the name of an interface or disk that is declared.
+// keyOwner marks a device as made by hostler; LXD stores user.* keys of devices
+// and ignores them. A device without the mark is the administrator's and stays
+// as it is, unless it has the name of a declared interface or disk.
 const keyOwner = keyNamespace
 
-// maxDeviceName is the longest name, in bytes, that LXD takes for every type
-// of device: that of a block device has to do as a host name.
+// maxDeviceName is the longest name, in bytes, that LXD accepts for every type
+// of device: a block device's name must be a valid host name.
 const maxDeviceName = 63
 
-// mask is what stands in for an interface of a profile that an instance is not
-// to have: LXD takes a device of this type as none at all.
+// mask is the type of a device that hides a profile's interface from an
+// instance: LXD ignores devices of this type.
 const mask = "none"
 
 func isAttachment(field string) bool {
@@ -35,8 +35,8 @@ func isAttachment(field string) bool {
 	return nic || disk
 }
 
-// deviceName returns the name of a disk's device. Names that LXD would refuse
-// are cut and bear a hash of the whole.
+// deviceName returns the name of a disk's device. A name that is too long for
+// LXD is cut and gets a hash of the whole name.
 func deviceName(name string) string {
 	if len(name) <= maxDeviceName {
 		return name
@@ -45,9 +45,9 @@ func deviceName(name string) string {
 	return name[:maxDeviceName-13] + "-" + hex.EncodeToString(sum[:6])
 }
 
-// attach returns own with all interfaces and disks of m, without those of ours
-// that m does not have, and with the interfaces that the profiles give masked.
-// What a person added stays.
+// attach returns own with all interfaces and disks of m, without hostler's
+// devices that m lacks, and with masks for the interfaces that the profiles
+// give. Devices that the administrator added stay.
 func (d *Driver) attach(own devices, m containerbroker.Machine, fromProfiles devices) (devices, error) {
 	if err := checkNames(m); err != nil {
 		return nil, err
@@ -72,7 +72,8 @@ func (d *Driver) attach(own devices, m containerbroker.Machine, fromProfiles dev
 	return result, nil
 }
 
-// reattach makes the changes of interfaces and disks; others of them stay.
+// reattach makes the given changes of interfaces and disks; devices without a
+// change stay.
 func (d *Driver) reattach(c *client, m containerbroker.Machine, found api.Instance, put *api.InstancePut, changes []containerbroker.Change) error {
 	if !slices.ContainsFunc(changes, func(c containerbroker.Change) bool { return isAttachment(c.Field) }) {
 		return nil
@@ -80,7 +81,8 @@ func (d *Driver) reattach(c *client, m containerbroker.Machine, found api.Instan
 	var given devices
 	var err error
 	if len(m.NICs) > 0 {
-		// What its own devices hide is not in the instance's expanded ones.
+		// The instance's expanded devices lack the profiles' devices that its
+		// own devices hide, so read the profiles.
 		if given, err = d.profileDevices(c, found.Profiles); err != nil {
 			return err
 		}
@@ -112,8 +114,8 @@ func (d *Driver) reattach(c *client, m containerbroker.Machine, found api.Instan
 	return nil
 }
 
-// merge returns a device with the keys that we write as wanted and all others
-// as they are. Of another type nothing is kept.
+// merge returns a device with hostler's keys as wanted and all other keys as
+// they are. If the type changes, it keeps no key.
 func merge(have, want map[string]string, keys []string, owner string) map[string]string {
 	result := map[string]string{}
 	if have["type"] == want["type"] {
@@ -127,8 +129,8 @@ func merge(have, want map[string]string, keys []string, owner string) map[string
 	return result
 }
 
-// profileDevices returns the devices that profiles give; of two that give the
-// same one the later counts.
+// profileDevices returns the devices that profiles give. If two profiles give
+// the same device, the later profile wins.
 func (d *Driver) profileDevices(c *client, names []string) (devices, error) {
 	given, _, err := d.readProfiles(c, names)
 	return given, err

@@ -7,10 +7,10 @@ import (
 	"hostler/containerbroker/cloudinit"
 )
 
-// Diff implements containerbroker.Differ. Only the keys that hostler writes
-// are compared. A root disk that is to shrink is tried live: LXD itself
-// refuses where the pool cannot do it, and making an instance again for it
-// would cost more than an error.
+// Diff implements containerbroker.Differ. It compares only the keys that
+// hostler writes. A smaller root disk is a live change: LXD itself refuses it
+// if the pool cannot shrink volumes, and an error costs less than recreating
+// the instance.
 func (d *Driver) Diff(m containerbroker.Machine, i containerbroker.Instance) []containerbroker.Change {
 	have, ok := i.Raw.(raw)
 	if !ok {
@@ -18,7 +18,7 @@ func (d *Driver) Diff(m containerbroker.Machine, i containerbroker.Instance) []c
 	}
 	want, err := settingsOf(m)
 	if err != nil {
-		return nil // Create and Update say so; a plan was validated before
+		return nil // Create and Update return this error; a plan was validated before
 	}
 	want.NICs, have.settings.NICs = nicTexts(m, have)
 	want.Disks, have.settings.Disks = diskTexts(m, have.own)
@@ -38,10 +38,10 @@ func (d *Driver) Diff(m containerbroker.Machine, i containerbroker.Instance) []c
 	return changes
 }
 
-// impactOf says what a change does to a running instance, as far as the field
-// alone tells. LXD plugs interfaces and disks in and out while the guest runs;
-// an interface whose bridge, MAC or MTU changes is replaced by another of the
-// same name.
+// impactOf returns the impact of a change on a running instance, as far as the
+// field alone determines it. LXD plugs interfaces and disks while the guest
+// runs. If the bridge, MAC or MTU of an interface changes, LXD replaces the
+// interface by another of the same name.
 func impactOf(field string, want containerbroker.Settings) (containerbroker.Impact, string) {
 	switch field {
 	case containerbroker.FieldImage:

@@ -7,24 +7,23 @@ import (
 	"hostler/containerbroker"
 )
 
-// The modes of a block device in a guest. Root in the guest gets past a mode:
-// that nothing is written to a read-only device is up to the device itself,
-// which has to be attached read-only on the host.
+// The modes of a block device in a guest. Root in the guest can bypass a mode,
+// so a read-only device must also be read-only on the host.
 const (
 	modeReadWrite = "0660"
 	modeReadOnly  = "0440"
 )
 
-// diskKeys are the keys of a folder or block device that hostler writes or
-// that would work against those; all others (limits, propagation) are left to
-// people.
+// diskKeys are the keys of a folder or block device that hostler writes, or
+// that would conflict with those. All other keys (limits, propagation) belong
+// to the administrator.
 var diskKeys = []string{"type", "source", "path", "readonly", "mode", "major", "minor", "required", "shift", "pool"}
 
-// diskDevice returns the device of a disk. A folder is given to the guest as
-// it is: its files bear the host's user ids, and for an unprivileged guest it
-// is the one who made the folder that maps them, with a mount of it for this
-// guest. LXD could do so itself (shift), but LXD 5.0 takes newer kernels for
-// unable to, and then the instance does not start.
+// diskDevice returns the device of a disk. A folder keeps the host's user ids:
+// for an unprivileged guest, the folder's provider maps them with an idmapped
+// mount for this guest. hostler does not use LXD's own mapping (shift), because
+// LXD 5.0 assumes that newer kernels cannot do it and then fails to start the
+// instance.
 func diskDevice(disk containerbroker.Disk) map[string]string {
 	if disk.Path == "" {
 		device := map[string]string{"type": "unix-block", "source": disk.Source, "path": disk.Device, "mode": modeReadWrite}
@@ -40,8 +39,8 @@ func diskDevice(disk containerbroker.Disk) map[string]string {
 	return device
 }
 
-// diskText describes the disk that a device is: as containerbroker.Disk does,
-// with all that makes a difference.
+// diskText describes a device in the words of containerbroker.Disk, with
+// everything that makes a difference.
 func diskText(device map[string]string) string {
 	words := []string{device["source"] + " at " + device["path"]}
 	readOnly := isTrue(device["readonly"])
@@ -67,8 +66,8 @@ func diskText(device map[string]string) string {
 	return strings.Join(words, ", ")
 }
 
-// diskTexts describes the disks that a machine asks for and those that the
-// instance has, as far as they are ours or bear a declared name.
+// diskTexts describes the disks of a machine and of its instance. Devices of
+// the instance count only if hostler made them or if they have a declared name.
 func diskTexts(m containerbroker.Machine, own devices) (wanted, found map[string]string) {
 	wanted, found = map[string]string{}, map[string]string{}
 	declared := map[string]string{}

@@ -11,14 +11,14 @@ import (
 	"hostler/containerbroker/images"
 )
 
-// Options are what a driver needs to know. Zero durations take the defaults.
+// Options configures a Driver. Zero durations take the defaults.
 type Options struct {
 	// Socket is the path of LXD's unix socket.
 	Socket string
-	// Namespace is that of the agent; it marks images as ours.
+	// Namespace is the agent's namespace, which marks hostler's images.
 	Namespace string
-	// Profile is one that new instances have behind the default profile where
-	// LXD has it; empty: none.
+	// Profile is an additional profile of new instances, after the default
+	// profile, if LXD has it; empty: none.
 	Profile string
 	// Images turns references into files; nil: only LXD's own images.
 	Images images.Provider
@@ -28,21 +28,23 @@ type Options struct {
 	RequestTimeout time.Duration
 	// OperationTimeout bounds an LXD operation; default 10 min.
 	OperationTimeout time.Duration
-	// EventTimeout is how long the event stream may be silent, answers to our
-	// pings included, before it counts as lost; default 5 s.
+	// EventTimeout is how long the event stream may be silent, including
+	// answers to pings, before it counts as lost; default 5 s.
 	EventTimeout time.Duration
-	// ListPatience is after what time LXD is asked, while it lists, whether it
-	// lives, and how long it may take to say so; default 1.5 s.
+	// ListPatience is the time after which a slow listing makes the driver
+	// check whether LXD is alive. It is also the time limit of that check;
+	// default 1.5 s.
 	ListPatience time.Duration
-	// RetryDelay stands between tries to delete a busy instance; default 2 s.
+	// RetryDelay is the delay between attempts to delete a busy instance;
+	// default 2 s.
 	RetryDelay time.Duration
 	// SettleTime is how long an instance must have run before it counts as
-	// staying so; default 250 ms.
+	// stable; default 250 ms.
 	SettleTime time.Duration
-	// AddressTimeout is how long a guest with a DHCP client is given to get
-	// an address; default 30 s.
+	// AddressTimeout is how long a guest with a DHCP client may take to get an
+	// address; default 30 s.
 	AddressTimeout time.Duration
-	// Proc is where the host's processes are seen; default /proc.
+	// Proc is the proc filesystem with the host's processes; default /proc.
 	Proc string
 }
 
@@ -55,9 +57,9 @@ type Driver struct {
 	flights map[string]*flight
 
 	inits inits
-	// limitless says by pool whether its root disks have no limits.
+	// limitless records by pool whether its root disks have no size limit.
 	limitless sync.Map
-	// told is what once has told.
+	// told holds the keys of messages that once has already logged.
 	told sync.Map
 }
 
@@ -71,8 +73,8 @@ var (
 	_ containerbroker.ImageStore     = (*Driver)(nil)
 )
 
-// New returns a driver. It connects to nothing: every operation dials anew, so
-// that an LXD which comes and goes needs no care.
+// New returns a driver. It opens no connection; every operation connects as
+// needed, so LXD may restart at any time.
 func New(opts Options) *Driver {
 	byDefault := func(d *time.Duration, value time.Duration) {
 		if *d <= 0 {

@@ -20,8 +20,8 @@ const eventBuffer = 1024
 // maxEvent bounds one event in bytes.
 const maxEvent = 1 << 20
 
-// quiet are the lifecycle actions that change nothing about an instance; they
-// are what looking at one causes.
+// quiet are the lifecycle actions that change nothing about an instance, e.g.
+// the results of looking at it.
 var quiet = map[string]bool{
 	"console": true, "console-reset": true, "console-retrieved": true, "exec": true,
 	"file-deleted": true, "file-pushed": true, "file-retrieved": true,
@@ -29,13 +29,14 @@ var quiet = map[string]bool{
 	"metadata-retrieved": true, "metadata-template-retrieved": true, "backup-retrieved": true,
 }
 
-// made are the other lifecycle actions that may end an instance's want.
+// made are the other lifecycle actions that may provide something an instance
+// was waiting for, such as its image.
 var made = map[string]bool{"image-created": true, "image-alias-created": true, "network-created": true}
 
-// Events implements containerbroker.EventSource: LXD's lifecycle events, read
-// in their order by one goroutine. A stream that is silent for longer than
-// Options.EventTimeout is closed; pings keep a quiet one alive, and cost LXD
-// no request.
+// Events implements containerbroker.EventSource with LXD's lifecycle events,
+// read in order by a single goroutine. It closes a stream that is silent for
+// longer than Options.EventTimeout. Pings keep an idle stream alive and cost
+// LXD no request.
 func (d *Driver) Events(ctx context.Context) (<-chan containerbroker.Event, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	c := d.open(ctx, 0)
@@ -59,7 +60,7 @@ func (d *Driver) Events(ctx context.Context) (<-chan containerbroker.Event, erro
 			case <-ctx.Done():
 			}
 		}
-		tell() // a listing made now mostly waits for the same as settleDeath
+		tell() // most of a listing made now is also spent waiting for LXD's cleanup, like settleDeath
 		d.settleDeath(ctx, name, pid)
 		tell()
 	})
@@ -91,7 +92,7 @@ func (d *Driver) Events(ctx context.Context) (<-chan containerbroker.Event, erro
 	return events, nil
 }
 
-// pingLoop keeps an idle stream provably alive. A ping costs LXD no request.
+// pingLoop proves that an idle stream is alive. A ping costs LXD no request.
 func (d *Driver) pingLoop(ctx context.Context, conn *websocket.Conn) {
 	ticker := time.NewTicker(d.opts.EventTimeout / 2)
 	defer ticker.Stop()
@@ -99,7 +100,7 @@ func (d *Driver) pingLoop(ctx context.Context, conn *websocket.Conn) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C: // maybe late: the time allowed counts from now
+		case <-ticker.C: // maybe late: the time limit counts from now
 			if conn.WriteControl(websocket.PingMessage, nil, time.Now().Add(d.opts.EventTimeout/2)) != nil {
 				return
 			}
@@ -107,8 +108,8 @@ func (d *Driver) pingLoop(ctx context.Context, conn *websocket.Conn) {
 	}
 }
 
-// eventOf reads one message of the stream; false: nothing that matters. The
-// action is LXD's word without the "instance-" in front.
+// eventOf reads one message of the stream; false means that it is irrelevant.
+// The action is LXD's without the prefix "instance-".
 func eventOf(data []byte) (containerbroker.Event, bool) {
 	var event api.Event
 	var lifecycle api.EventLifecycle
@@ -124,16 +125,16 @@ func eventOf(data []byte) (containerbroker.Event, bool) {
 		}
 		return containerbroker.Event{Instance: instanceIn(lifecycle.Source), Action: clean(action, 64)}, true
 	}
-	// What a profile or a pool gives its instances may have changed, or what an
-	// instance could not be made for want of came into being.
+	// A profile or pool that instances use may have changed, or an object that
+	// an instance needs was created.
 	if strings.HasPrefix(lifecycle.Action, "profile-") || strings.HasPrefix(lifecycle.Action, "storage-pool-") || made[lifecycle.Action] {
 		return containerbroker.Event{Action: clean(lifecycle.Action, 64)}, true
 	}
 	return containerbroker.Event{}, false
 }
 
-// instanceIn returns the instance that a source like
-// /1.0/instances/web/snapshots/one?project=p names, or "".
+// instanceIn returns the name of the instance in a source such as
+// /1.0/instances/web/snapshots/one?project=p, or "".
 func instanceIn(source string) string {
 	u, err := url.Parse(source)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// flight is one running fetch of an image that any number of callers share.
-// It ends early when the last of them leaves.
+// flight is a running fetch of an image that several callers share. It is
+// cancelled when the last caller leaves.
 type flight struct {
 	done   chan struct{}
 	cancel context.CancelFunc
@@ -23,7 +23,7 @@ type flight struct {
 
 type listener struct{ progress containerbroker.Progress }
 
-// report gives a step to everybody who waits.
+// report passes a step to all waiting callers.
 func (f *flight) report(phase, message string, percent int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -37,7 +37,7 @@ func (f *flight) report(phase, message string, percent int) {
 	}
 }
 
-// share joins the running fetch of key, or begins one.
+// share joins the running fetch of key, or begins a new fetch.
 func (d *Driver) share(ctx context.Context, key string, progress containerbroker.Progress, fetch func(context.Context, *flight) (string, error)) (string, error) {
 	d.mu.Lock()
 	f := d.flights[key]
@@ -75,7 +75,7 @@ func (d *Driver) share(ctx context.Context, key string, progress containerbroker
 	if nobody {
 		f.cancel()
 		if d.flights[key] == f {
-			delete(d.flights, key) // nobody may join a fetch that was given up
+			delete(d.flights, key) // no caller may join a cancelled fetch
 		}
 	}
 	return "", ctx.Err()

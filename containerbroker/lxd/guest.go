@@ -22,11 +22,10 @@ import (
 	"hostler/internal/fault"
 )
 
-// Exec implements containerbroker.Guest. The two outputs are written from
-// goroutines of their own, and both have ended when Exec returns. When ctx
-// ends first, the command is killed. A Stdin whose Read never returns keeps
-// one goroutine. LXD 5.0 may drop the last words of a command on a terminal
-// that ends right after them.
+// Exec implements containerbroker.Guest. Two goroutines write the outputs, and
+// both have ended when Exec returns. If ctx ends first, Exec kills the command.
+// A Stdin whose Read never returns leaks one goroutine. LXD 5.0 may drop the
+// last output of a command on a terminal if the command ends right after it.
 func (d *Driver) Exec(ctx context.Context, name string, req containerbroker.ExecRequest) (int, error) {
 	code, err := d.exec(ctx, name, req)
 	if err != nil {
@@ -53,7 +52,7 @@ func (d *Driver) exec(ctx context.Context, name string, req containerbroker.Exec
 	done, err := d.wait(c, op)
 	var refused *operationError
 	if errors.As(err, &refused) && ctx.Err() == nil {
-		// LXD fails the operation when the command cannot be run at all.
+		// LXD fails the operation if the command cannot be run at all.
 		if refused.code != notExecutable && refused.code != notFound {
 			return -1, fault.New(fault.Invalid, "%w", err)
 		}
@@ -74,15 +73,15 @@ func (d *Driver) exec(ctx context.Context, name string, req containerbroker.Exec
 	return int(code), nil
 }
 
-// The exit codes of a command that is there and cannot be run, and of one that
-// is not there, as POSIX gives them to shells.
+// The exit codes that POSIX gives to a command that exists but cannot be run,
+// and to a missing command.
 const (
 	notExecutable = 126
 	notFound      = 127
 )
 
-// notRunning turns LXD's refusal to enter an instance into a kind that says
-// when to come back.
+// notRunning turns LXD's refusal to enter an instance into fault.NotReady, so
+// that the caller tries again.
 func notRunning(err error) error {
 	if fault.Is(err, fault.Invalid) {
 		return fault.New(fault.NotReady, "%w", err)
@@ -90,8 +89,8 @@ func notRunning(err error) error {
 	return err
 }
 
-// pipe connects the websockets of an operation to the request's streams and
-// returns when the outputs have ended, or, when ctx ends first, after telling
+// pipe connects the websockets of an operation to the request's streams. It
+// returns when the outputs have ended, or, if ctx ends first, after it asked
 // LXD to kill the command.
 func (d *Driver) pipe(ctx context.Context, op api.Operation, req containerbroker.ExecRequest) error {
 	socketCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -117,7 +116,7 @@ func (d *Driver) pipe(ctx context.Context, op api.Operation, req containerbroker
 	go drain(control)
 	running, ended := context.WithCancel(ctx)
 	defer ended()
-	go func() { // the only one that writes to control
+	go func() { // the only writer to control
 		d.resize(running, control, req.Resize)
 		if ctx.Err() != nil {
 			d.steer(control, api.InstanceExecControl{Command: "signal", Signal: int(syscall.SIGKILL)})
@@ -139,7 +138,7 @@ func (d *Driver) pipe(ctx context.Context, op api.Operation, req containerbroker
 	return cut(ctx, errors.Join(<-stdout, <-stderr))
 }
 
-// resize passes a terminal's sizes on until ctx ends.
+// resize passes on the terminal's size changes until ctx ends.
 func (d *Driver) resize(ctx context.Context, control *websocket.Conn, sizes <-chan containerbroker.WindowSize) {
 	for {
 		select {
@@ -157,16 +156,16 @@ func (d *Driver) resize(ctx context.Context, control *websocket.Conn, sizes <-ch
 	}
 }
 
-// steer sends one command on a control channel. What gets lost is known by the
-// end of the other channels.
+// steer sends a command on a control channel. It ignores errors: a broken
+// connection also ends the other channels.
 func (d *Driver) steer(control *websocket.Conn, command api.InstanceExecControl) {
 	_ = control.SetWriteDeadline(time.Now().Add(d.opts.RequestTimeout))
 	_ = control.WriteJSON(command)
 }
 
-// typeInto gives a terminal its input. At its end it types Ctrl-D: LXD takes
-// an ended stream for the end of the whole terminal and drops what the
-// command still has to say.
+// typeInto copies the input to a terminal and types Ctrl-D at its end. If the
+// stream itself ended, LXD would close the whole terminal and drop the
+// command's remaining output.
 func typeInto(conn *websocket.Conn, input io.Reader) {
 	if input == nil {
 		return
@@ -177,7 +176,7 @@ func typeInto(conn *websocket.Conn, input io.Reader) {
 	}
 }
 
-// cut says that an output did not end well.
+// cut returns an error if an output ended early.
 func cut(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -213,9 +212,8 @@ func writerOr(w io.Writer) io.Writer {
 	return w
 }
 
-// Console implements containerbroker.Guest. LXD 5.0 takes a size and carries
-// it no further than to the program through which it reaches a container's
-// console: inside it is 0 by 0 whatever is sent.
+// Console implements containerbroker.Guest. LXD 5.0 accepts a size but does not
+// pass it on to the container's console: inside, the size is always 0 by 0.
 func (d *Driver) Console(ctx context.Context, name string, conn io.ReadWriter) error {
 	if err := d.console(ctx, name, conn); err != nil {
 		return fmt.Errorf("cannot open the console of instance %q: %w", name, err)
@@ -256,7 +254,7 @@ func (d *Driver) console(ctx context.Context, name string, conn io.ReadWriter) e
 	input := ws.MirrorRead(conns["0"], conn)
 	output := ws.MirrorWrite(conns["0"], conn)
 	select {
-	case <-input: // the person left
+	case <-input: // the user left
 		leave()
 		<-output
 	case <-output: // the instance ended
@@ -271,7 +269,7 @@ func (d *Driver) console(ctx context.Context, name string, conn io.ReadWriter) e
 func (d *Driver) Log(ctx context.Context, name string) (io.ReadCloser, error) {
 	body, err := d.file(ctx, instancePath(name)+"/console")
 	if status, told := api.StatusErrorMatch(err); told && (status == http.StatusNotFound || status == http.StatusInternalServerError) {
-		// So LXD answers, too, where the console's buffer or file is empty.
+		// LXD also answers so if the console's buffer or file is empty.
 		c := d.open(ctx, d.opts.RequestTimeout)
 		if _, lookErr := d.read(c, name); lookErr == nil {
 			return io.NopCloser(strings.NewReader("")), nil
@@ -284,10 +282,10 @@ func (d *Driver) Log(ctx context.Context, name string) (io.ReadCloser, error) {
 }
 
 // LogDrains implements containerbroker.LogDrainer: LXD reads a running
-// instance's console from a ring buffer of liblxc, which that empties.
+// instance's console from liblxc's ring buffer, and reading empties the buffer.
 func (d *Driver) LogDrains() {}
 
-// file reads a path that LXD answers with raw content.
+// file reads a path for which LXD answers with raw content.
 func (d *Driver) file(ctx context.Context, path string) (io.ReadCloser, error) {
 	c := d.open(ctx, 0)
 	resp, err := c.lxd.Do(http.MethodGet, path, nil, http.NoBody)

@@ -16,15 +16,15 @@ import (
 	"hostler/internal/fault"
 )
 
-// The properties that mark an image as ours.
+// The properties that mark an image as hostler's.
 const (
 	propertyNamespace = "hostler.namespace"
 	propertyReference = "hostler.reference"
 )
 
-// EnsureImage implements containerbroker.ImageStore. A reference is one that
-// the image sources know, LXD's own aliases at the place of "local" among
-// them, or demands an alias: lxd:ALIAS. The id is LXD's fingerprint.
+// EnsureImage implements containerbroker.ImageStore. A reference names an image
+// of the image sources, where "local" stands for LXD's own aliases, or
+// explicitly an alias of LXD: lxd:ALIAS. The id is LXD's fingerprint.
 func (d *Driver) EnsureImage(ctx context.Context, ref string, progress containerbroker.Progress) (string, error) {
 	id, err := d.share(ctx, ref, progress, func(ctx context.Context, f *flight) (string, error) {
 		return d.ensure(ctx, ref, f)
@@ -39,8 +39,8 @@ func (d *Driver) EnsureImage(ctx context.Context, ref string, progress container
 	return id, nil
 }
 
-// sourceError is an error of the image sources, which says itself which image
-// cannot be had.
+// sourceError is an error of the image sources. Its text already names the
+// image.
 type sourceError struct{ error }
 
 // Unwrap keeps the error's kind.
@@ -60,7 +60,7 @@ func (d *Driver) ensure(ctx context.Context, ref string, f *flight) (string, err
 	}
 	own := func(context.Context) (string, error) {
 		id, err := d.alias(c, ref)
-		if fault.Is(err, fault.Invalid) { // a virtual machine's: not what the name means here
+		if fault.Is(err, fault.Invalid) { // a virtual machine's image does not match the reference here
 			err = fault.Wrap(fault.NotFound, err)
 		}
 		return id, err
@@ -80,7 +80,7 @@ func (d *Driver) ensure(ctx context.Context, ref string, f *flight) (string, err
 	return d.upload(ctx, artifact, ref, f)
 }
 
-// lookup finds an image by alias or by whole fingerprint.
+// lookup finds an image by alias or by full fingerprint.
 func (d *Driver) lookup(c *client, name string) (string, error) {
 	id, err := d.alias(c, name)
 	if fault.Is(err, fault.NotFound) && len(name) == 64 {
@@ -141,8 +141,7 @@ func (d *Driver) ours(image api.Image) bool {
 	return d.opts.Namespace != "" && image.Properties[propertyNamespace] == d.opts.Namespace
 }
 
-// imageUsers returns the names of the instances by the image they were made
-// from.
+// imageUsers returns the names of the instances made from each image.
 func (d *Driver) imageUsers(c *client) (map[string][]string, error) {
 	var instances []api.Instance
 	if _, err := c.get("/1.0/instances?recursion=1", &instances); err != nil {

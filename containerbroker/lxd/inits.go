@@ -12,22 +12,23 @@ import (
 	"hostler/containerbroker"
 )
 
-// LXD tells of an instance's death only after it has cleaned up behind it,
-// half a second and more later, while its listing knows after a tenth of a
-// second. So the inits themselves are watched, through the kernel, while an
-// event stream is open: what ends is looked at until LXD knows, and told as
-// one more event. Where processes cannot be watched, LXD's events remain.
+// LXD sends the event of an instance's death only after its cleanup, half a
+// second or more later, although its listing shows the death after a tenth of a
+// second. So while an event stream is open, inits watches the instances' init
+// processes through pidfds. When an init ends, the driver polls LXD until LXD
+// knows, and then sends an extra event. If processes cannot be watched, LXD's
+// own events remain.
 type inits struct {
 	mu sync.Mutex
-	// pids are the last known ones, by instance.
+	// pids are the last known init process ids, by instance.
 	pids map[string]int64
-	// ends tells when the last known init ended of itself, by instance.
+	// ends holds when the last known init ended by itself, by instance.
 	ends map[string]time.Time
 	// open is nil while no event stream is open.
 	open *initWatch
 }
 
-// initWatch is what is watched for one event stream.
+// initWatch is the set of watched processes of an event stream.
 type initWatch struct {
 	files map[string]watchedInit
 	died  func(name string, pid int64)
@@ -40,17 +41,17 @@ type watchedInit struct {
 }
 
 const (
-	// maxInits bounds the watched inits: each takes a file descriptor, of
-	// which the agent has 256 for everything.
+	// maxInits bounds the watched inits: each takes one of the agent's 256 file
+	// descriptors.
 	maxInits = 128
-	// deathLook stands between two looks at an instance whose init ended, and
+	// deathLook is the interval between looks at an instance whose init ended;
 	// deathPatience ends them.
 	deathLook     = 20 * time.Millisecond
 	deathPatience = 3 * time.Second
 )
 
-// follow begins to watch; died is called once per end of an init. stop ends
-// it and waits until died is no longer running.
+// follow begins to watch; it calls died once for every init that ends. stop
+// ends the watch and waits until died has returned.
 func (i *inits) follow(died func(name string, pid int64)) (stop func()) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -73,7 +74,7 @@ func (i *inits) follow(died func(name string, pid int64)) (stop func()) {
 	}
 }
 
-// see notes the init of an instance, 0: none.
+// see notes the init of an instance; 0 means none.
 func (i *inits) see(name string, pid int64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -88,8 +89,9 @@ func (i *inits) see(name string, pid int64) {
 	i.watch(name, pid)
 }
 
-// justDied says that an init ended of itself within the time that LXD needs
-// to clean up behind it, in which it refuses to start the instance.
+// justDied reports whether an init ended by itself within deathPatience. LXD
+// needs about that time for its cleanup, and refuses to start the instance
+// until then.
 func (i *inits) justDied(name string) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -97,7 +99,7 @@ func (i *inits) justDied(name string) bool {
 	return ok && time.Since(end) < deathPatience
 }
 
-// seeAll notes the inits of all instances there are.
+// seeAll notes the inits of all instances.
 func (i *inits) seeAll(pids map[string]int64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -118,7 +120,7 @@ func (i *inits) seeAll(pids map[string]int64) {
 	}
 }
 
-// watch has the kernel tell of the end of a process. The caller holds mu.
+// watch waits in a goroutine for the end of a process. The caller holds mu.
 func (i *inits) watch(name string, pid int64) {
 	w := i.open
 	if w == nil || w.files[name].pid == pid {
@@ -159,8 +161,8 @@ func (i *inits) watch(name string, pid int64) {
 	})
 }
 
-// processEnded waits, without a thread, until the process of a pidfd has
-// ended; false: the file was closed.
+// processEnded waits, without blocking a thread, until the process of a pidfd
+// has ended; false means that the file was closed.
 func processEnded(pidfd *os.File) bool {
 	conn, err := pidfd.SyscallConn()
 	if err != nil {
@@ -182,7 +184,7 @@ func (d *Driver) settleDeath(ctx context.Context, name string, pid int64) {
 	for look := 0; ; look++ {
 		found, err := d.read(c, name)
 		if err != nil {
-			return // it is gone, or LXD is: both are seen by who looks next
+			return // the instance or LXD is gone; the next listing shows it
 		}
 		if look == 0 {
 			first = found

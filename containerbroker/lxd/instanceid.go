@@ -9,25 +9,25 @@ import (
 	"hostler/containerbroker"
 )
 
-// LXD renews an instance's id for cloud-init whenever a cloud-init.* key of it
-// or the names of its interfaces change (needsNewInstanceID in LXD
-// 5.0.2). At its next start cloud-init then
-// runs the guest's first boot again: with new SSH host keys, and with every
-// command of the user-data. LXD does that after it has taken over the request's
-// own keys, so that no request can keep the id: the request notes it under
-// keyPinned, and a second one puts it back. A crash between the two leaves the
-// note, which Diff, Update and SetPower see.
+// LXD changes an instance's id for cloud-init whenever a cloud-init.* key or
+// the names of its interfaces change (needsNewInstanceID in LXD 5.0.2). At the
+// next start, cloud-init then repeats the guest's first boot: it makes new SSH
+// host keys and runs every command of the user-data. LXD changes the id after
+// it has applied the request's own keys, so no single request can keep the id.
+// Therefore a first request saves the id under keyPinned, and a second request
+// restores it. If the agent crashes in between, Diff, Update and SetPower see
+// the saved id.
 const (
 	keyInstanceID = "volatile.cloud-init.instance-id"
 	keyPinned     = "user.hostler.instance-id"
-	// noInstanceID stands for an instance that had none: cloud-init then takes
+	// noInstanceID stands for an instance without an id: cloud-init then uses
 	// the instance's name.
 	noInstanceID = "none"
 )
 
-// pinInstanceID notes the id in the configuration of a request that makes
-// these changes, unless they are to make cloud-init run the first boot again,
-// and says whether a note is there.
+// pinInstanceID saves the id in the configuration of a request that makes these
+// changes, unless they are meant to make cloud-init repeat the first boot. It
+// reports whether an id is saved.
 func pinInstanceID(config map[string]string, m containerbroker.Machine, changes []containerbroker.Change) bool {
 	changed := func(is func(field string) bool) bool {
 		return slices.ContainsFunc(changes, func(c containerbroker.Change) bool { return is(c.Field) })
@@ -49,7 +49,7 @@ func pinInstanceID(config map[string]string, m containerbroker.Machine, changes 
 	return config[keyPinned] != ""
 }
 
-// unpinInstanceID puts the noted id back in a configuration.
+// unpinInstanceID restores the saved id in a configuration.
 func unpinInstanceID(config map[string]string) {
 	switch id := config[keyPinned]; id {
 	case "":

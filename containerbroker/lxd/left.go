@@ -6,13 +6,14 @@ import (
 	"strings"
 )
 
-// keyLeft lists, a line each, the devices that bear our mark and belong to the
-// instance all the same: what hostler gave it before it was let go. The mark
-// stays on them, since LXD plugs a running guest's device out and in again
-// when any key of it changes.
+// keyLeft lists, one per line, the devices that have hostler's mark but belong
+// to the instance: those it had when another machine adopted it. The mark stays
+// on them, since LXD unplugs and replugs a running guest's device when any of
+// its keys changes.
 const keyLeft = "user.hostler.left"
 
-// leaveDevices notes that all the devices there are belong to the instance.
+// leaveDevices notes that all present devices with hostler's mark belong to the
+// instance.
 func leaveDevices(config map[string]string, all devices) {
 	var left []string
 	for name, device := range all {
@@ -23,7 +24,7 @@ func leaveDevices(config map[string]string, all devices) {
 	noteLeft(config, left)
 }
 
-// claimDevices notes that these devices are ours again, if they were left.
+// claimDevices notes that these devices are hostler's again, if they were left.
 func claimDevices(config map[string]string, names []string) {
 	noteLeft(config, slices.DeleteFunc(leftDevices(config), func(name string) bool { return slices.Contains(names, name) }))
 }
@@ -41,7 +42,8 @@ func leftDevices(config map[string]string) []string {
 	return slices.DeleteFunc(strings.Split(config[keyLeft], "\n"), func(name string) bool { return name == "" })
 }
 
-// ownDevices are an instance's own devices, our mark on those that are ours.
+// ownDevices returns an instance's own devices, with hostler's mark only on
+// hostler's devices.
 func ownDevices(config map[string]string, all devices) devices {
 	left := leftDevices(config)
 	if len(left) == 0 {

@@ -21,38 +21,39 @@ import (
 	"hostler/internal/fault"
 )
 
-// asideDir is the folder in a storage pool for what is set aside, beside
-// LXD's own.
+// asideDir is the folder in a storage pool for files that were set aside, next
+// to LXD's own folders.
 const asideDir = "hostler-aside"
 
-// maxBackup bounds what is read of a backup.yaml.
+// maxBackup bounds, in bytes, how much of a backup.yaml is read.
 const maxBackup = 4 << 20
 
-// leftover are files of a container that LXD does not know.
+// leftover is a folder with a container's files that LXD may not know.
 type leftover struct {
-	pool, name string // the pool's folder, the name there
-	// owner is the namespace that the files are stamped with, foreign that
-	// their backup.yaml bears no stamp of ours. Both are zero where no backup
-	// says whose they are: LXD cannot recover such files either.
+	pool, name string // the pool's folder, the name of the files in it
+	// owner is the namespace in the files' stamp. foreign means that their
+	// backup.yaml has no stamp of hostler. Both are zero if no readable
+	// backup.yaml exists: LXD cannot recover such files either.
 	owner   string
 	foreign bool
-	// plain: it is a mere folder in a pool whose containers are subvolumes.
+	// plain means an ordinary folder in a pool whose containers are btrfs
+	// subvolumes.
 	plain bool
 }
 
 // subvolumeRoot is the inode number of every btrfs subvolume's root.
 const subvolumeRoot = 256
 
-// SetAside implements containerbroker.Cleaner for pools that are folders
-// (btrfs and dir). LXD's database forgets a deleted container for good, while
-// the removal of its files may still wait to be written by the file system: a
-// power cut brings them back. A new container of that name would get the old
-// files in the place of its image's, or could not be made at all (LXD 5.0.2),
-// and LXD has no call that names or removes such files.
+// SetAside implements containerbroker.Cleaner for pools in folders (btrfs and
+// dir). LXD's database forgets a deleted container for good, while the
+// filesystem may not have written the removal of its files yet: a power cut
+// brings them back. A new container of that name would get the old files
+// instead of its image's, or could not be created at all (LXD 5.0.2). LXD has
+// no call that lists or removes such files.
 func (d *Driver) SetAside(ctx context.Context) (places []string, more bool, err error) {
 	c := d.open(ctx, d.opts.RequestTimeout)
-	// The files are looked at first: LXD writes them down before it makes them,
-	// so what is being made is known by the time it is asked.
+	// List the files before asking LXD: LXD records a container before it makes
+	// the files, so it already knows a container that is being made.
 	found, err := d.containerFiles(c)
 	if err != nil || len(found) == 0 {
 		return nil, false, err
@@ -83,12 +84,13 @@ func (d *Driver) SetAside(ctx context.Context) (places []string, more bool, err 
 	return places, more, errors.Join(failed...)
 }
 
-// errAtWork: LXD may be making the container that the files are of.
+// errAtWork means that LXD may be creating the container that owns the files.
 var errAtWork = errors.New("LXD is at work")
 
-// clear takes files out of LXD's way and returns their new place; "": they
-// stay, or nothing was in them. LXD may be at work, with a container of that
-// name too, so that it is asked once more. errAtWork: it cannot be told yet.
+// clear moves files out of LXD's way and returns their new place. "" means that
+// they stay, or that the folder was empty. LXD may be working on a container of
+// that name, so clear asks once more. errAtWork means that the caller must try
+// again later.
 func (d *Driver) clear(c *client, projects []string, l *leftover) (place string, err error) {
 	l.look()
 	ops, err := atWork(c, projects)
@@ -105,8 +107,8 @@ func (d *Driver) clear(c *client, projects []string, l *leftover) (place string,
 	case known[l.path()] && slices.ContainsFunc(ops, func(op api.Operation) bool { return concerns(op, l.name) }):
 		return "", errAtWork
 	case !known[l.path()] && len(ops) > 0:
-		// An import unpacks a container before it is written down, whoever's
-		// stamp is in it, and copies and backups begin in folders of their own.
+		// An import unpacks a container with any stamp before LXD records it,
+		// and copies and backups begin in folders of their own.
 		d.once("left "+l.path(), func() {
 			d.log.Info("Files of a container that LXD does not know are left until LXD is at rest.", "files", l.path())
 		})
@@ -127,13 +129,13 @@ func (d *Driver) clear(c *client, projects []string, l *leftover) (place string,
 	return place, err
 }
 
-// inTheWay refuses a container whose place in its pool has the files of a former
-// one: LXD would make the new one inside of them. Where the pools are not to be
-// seen nothing is.
+// inTheWay refuses a container if its place in the pool holds the files of a
+// former container: LXD would create the new container inside them. If the
+// pools are not visible, it refuses nothing.
 func (d *Driver) inTheWay(c *client, m containerbroker.Machine) error {
 	pools := []string{m.Pool}
 	if m.Pool == "" {
-		pools[0] = "default" // as LXD names its first one
+		pools[0] = "default" // LXD's usual name of the first pool
 		if entries, err := os.ReadDir(d.poolDir("")); err == nil {
 			pools = nil
 			for _, e := range entries {
@@ -146,7 +148,7 @@ func (d *Driver) inTheWay(c *client, m containerbroker.Machine) error {
 		if _, err := os.Lstat(files); err != nil {
 			continue
 		}
-		// LXD writes a container down before it makes its files.
+		// LXD records a container before it makes its files.
 		if _, err := d.read(c, m.Name); fault.Is(err, fault.NotFound) {
 			return fault.New(fault.Transient, "%s is there, of a container that LXD does not know: it is set aside when LXD is at rest, unless it is another's, which only a person can move away", files)
 		}
@@ -155,7 +157,7 @@ func (d *Driver) inTheWay(c *client, m containerbroker.Machine) error {
 	return nil
 }
 
-// once tells what was not told yet.
+// once calls tell only the first time for a key.
 func (d *Driver) once(what string, tell func()) {
 	if _, told := d.told.LoadOrStore(what, true); !told {
 		tell()
@@ -164,13 +166,13 @@ func (d *Driver) once(what string, tell func()) {
 
 var _ containerbroker.Cleaner = (*Driver)(nil)
 
-// poolDir is where LXD mounts a storage pool.
+// poolDir returns the folder in which LXD mounts a storage pool.
 func (d *Driver) poolDir(pool string) string {
 	return filepath.Join(filepath.Dir(d.opts.Socket), "storage-pools", pool)
 }
 
-// containerFiles lists what the pools hold of containers. A pool that is not
-// to be seen from here (in the snap's mount namespace) holds none.
+// containerFiles lists the container folders in the pools. A pool that is not
+// visible from here (in the snap's mount namespace) counts as empty.
 func (d *Driver) containerFiles(c *client) (all []*leftover, err error) {
 	var pools []api.StoragePool
 	if _, err := c.get("/1.0/storage-pools?recursion=1", &pools); err != nil {
@@ -210,8 +212,8 @@ func projects(c *client) (names []string, err error) {
 	return names, nil
 }
 
-// knownFiles are the paths of the files that LXD knows as those of containers,
-// in the pools of what was found.
+// knownFiles returns the paths of all container files that LXD knows, in the
+// pools of found.
 func (d *Driver) knownFiles(c *client, projects []string, found []*leftover) (map[string]bool, error) {
 	known, asked := map[string]bool{}, map[string]bool{}
 	for _, l := range found {
@@ -239,7 +241,7 @@ func (d *Driver) knownFiles(c *client, projects []string, found []*leftover) (ma
 
 func (l *leftover) path() string { return filepath.Join(l.pool, "containers", l.name) }
 
-// unusable says that LXD can neither start nor delete a container with these
+// unusable reports that LXD can neither start nor delete a container with these
 // files.
 func (l *leftover) unusable() bool {
 	if !l.plain {
@@ -249,7 +251,7 @@ func (l *leftover) unusable() bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// look reads whose the files are.
+// look reads the owner of the files from their backup.yaml.
 func (l *leftover) look() {
 	file, err := os.Open(filepath.Join(l.path(), "backup.yaml"))
 	if err != nil {
@@ -262,12 +264,12 @@ func (l *leftover) look() {
 			Config map[string]string `yaml:"config"`
 		} `yaml:"container"`
 	}
-	// A power cut leaves a half-written one empty.
+	// A power cut leaves a half-written file empty.
 	if err != nil || len(strings.TrimSpace(string(text))) == 0 {
 		return
 	}
 	if err := yaml.Unmarshal(text, &backup); err != nil || backup.Container == nil {
-		l.foreign = true // something else than we know
+		l.foreign = true // an unknown format
 		return
 	}
 	l.owner = backup.Container.Config[keyNamespace]

@@ -9,9 +9,9 @@ import (
 	"hostler/internal/fault"
 )
 
-// tellUnlimited tells the root disks whose limits their pools do not keep: LXD
-// takes a size for a pool of driver dir without a word, and limits nothing
-// there. A pool is asked for once, for the first instance that it bears on.
+// tellUnlimited marks the root disks whose size their pool ignores: a pool of
+// driver dir accepts a size without an error and limits nothing. It asks LXD
+// for each pool only once, for the first instance that uses it.
 func (d *Driver) tellUnlimited(c *client, all []containerbroker.Instance) error {
 	for n := range all {
 		i := &all[n]

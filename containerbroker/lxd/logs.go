@@ -10,14 +10,14 @@ import (
 	"hostler/internal/fault"
 )
 
-// logTimeout bounds the reading of a log that only adorns an error.
+// logTimeout bounds the reading of a log for an error message.
 const logTimeout = 3 * time.Second
 
-// maxLog bounds, in bytes, how much of a log is read for its end.
+// maxLog bounds, in bytes, how much of a log is read.
 const maxLog = 1 << 20
 
-// startLog returns the last errors of LXC's own log, which says why a start
-// failed where LXD only names the command that did; "" when there are none.
+// startLog returns the last errors of LXC's own log, or "". They explain a
+// failed start; LXD's own error only names the failed command.
 func (d *Driver) startLog(c *client, name string) string {
 	var errs []string
 	for _, line := range d.tail(c.ctx, instancePath(name)+"/logs/lxc.log") {
@@ -62,8 +62,8 @@ func lastOf(lines []string, n int) string {
 	return strings.Join(lines[max(len(lines)-n, 0):], "; ")
 }
 
-// died is the error of an instance that is no longer running, with its
-// console's last lines.
+// died returns the error for an instance that no longer runs, with the last
+// lines of its console.
 func (d *Driver) died(ctx context.Context, name string, status containerbroker.Status) error {
 	return containerbroker.WithConsole(fault.New(fault.Transient, "it is %s", status), d.consoleTail(ctx, name))
 }

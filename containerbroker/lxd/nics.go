@@ -24,19 +24,20 @@ const (
 	keyIPv4       = "ipv4.address"
 	keyIPv6       = "ipv6.address"
 	keyHostName   = "host_name"
-	// keySix notes the addresses of IPv6 that the guest was given; LXD does
-	// nothing with it.
+	// keySix records the IPv6 addresses that the guest was given; LXD ignores
+	// the key.
 	keySix = "user.hostler.ipv6"
 )
 
-// nicKeys are the keys of an interface that hostler writes or that would work
-// against those; all others (limits, priorities) are left to people.
+// nicKeys are the keys of an interface that hostler writes, or that would
+// conflict with those. All other keys (limits, priorities) belong to the
+// administrator.
 var nicKeys = []string{
 	"type", "nictype", "network", "name", keyParent, keyHWAddr, keyMTU,
 	keyFilterMAC, keyFilterIPv4, keyFilterIPv6, keyIPv4, keyIPv6, keyHostName, keySix,
 }
 
-// checkNames refuses what LXD would refuse in words of its own.
+// checkNames refuses names that LXD would refuse, with a clearer error.
 func checkNames(m containerbroker.Machine) error {
 	taken := map[string]bool{rootName: true}
 	for _, n := range m.NICs {
@@ -57,12 +58,13 @@ func checkNames(m containerbroker.Machine) error {
 	return nil
 }
 
-// nicDevice returns the device of an interface. The host's firewall filters
-// what comes in by its end, which is named by the MAC address. LXD's own filters
-// hold the guest besides, from its first frame on, as far as they work on every
-// host: to its MAC address, and in IPv4 to its address or, where it has none, to
-// nothing. On a bridge that is not its own LXD 5.0 can be told one address; a
-// guest with several is filtered by the firewall alone.
+// nicDevice returns the device of an interface. The host's firewall filters the
+// guest's packets at the host's end of the interface, which is named after the
+// MAC address. LXD's filters act as well, from the first frame on: they hold
+// the guest to its MAC address, and in IPv4 to its address, or to no IPv4 at
+// all if it has none. On a foreign bridge LXD 5.0 accepts only one address, so
+// a guest with several is filtered by the firewall alone. LXD's IPv6 filters do
+// not work on every host and are not used.
 func nicDevice(n containerbroker.NIC) map[string]string {
 	device := map[string]string{
 		"type": "nic", "nictype": "bridged", "name": n.Name, keyParent: n.Bridge, keyFilterMAC: "true",
@@ -87,10 +89,10 @@ func nicDevice(n containerbroker.NIC) map[string]string {
 	return device
 }
 
-// keepPlugged leaves a device that is plugged in without the name of the host's
-// end and the addresses of IPv6, if it is older than that and not plugged in anew for another
-// reason: a new name alone would cut the guest off for a moment. The firewall
-// knows such an end by the name that LXD gave it.
+// keepPlugged removes the name of the host's end and the IPv6 addresses from
+// the wanted device if the present device is older than those keys and needs no
+// replugging for another reason. A new name alone would cut the guest off for a
+// moment. The firewall knows such an interface by the name that LXD gave it.
 func keepPlugged(have, want map[string]string) map[string]string {
 	same := func(key string) bool { return have[key] == want[key] }
 	if have[keyOwner] != "" && have[keyHostName] == "" && same(keyParent) && same(keyHWAddr) && same(keyMTU) {
@@ -100,12 +102,12 @@ func keepPlugged(have, want map[string]string) map[string]string {
 	return want
 }
 
-// sixOf are the addresses of IPv6 that a device was given, "" where it is too
-// old to tell.
+// sixOf returns the IPv6 addresses that a device was given, "" if the device is
+// too old to record them.
 func sixOf(device map[string]string) string { return cmp.Or(device[keySix], device[keyIPv6]) }
 
-// nicText describes the interface that a device is. What nicDevice writes of
-// itself goes without saying; whatever else makes a difference is named.
+// nicText describes the interface of a device. It omits the values that
+// nicDevice always writes and names everything else that makes a difference.
 func nicText(name string, device map[string]string) string {
 	if device["type"] == mask {
 		return "masked"
@@ -145,9 +147,10 @@ func nicText(name string, device map[string]string) string {
 	return strings.Join(words, ", ")
 }
 
-// nicTexts describes the interfaces that a machine asks for and those that the
-// instance has: its own, as far as they are ours or bear a declared name, and,
-// when the machine names any, those that profiles give it besides.
+// nicTexts describes the interfaces of a machine and of its instance. The
+// instance's own devices count only if hostler made them or if they have a
+// declared name. If the machine declares any interface, those from profiles
+// count as well.
 func nicTexts(m containerbroker.Machine, have raw) (wanted, found map[string]string) {
 	wanted, found = map[string]string{}, map[string]string{}
 	six := map[string]string{}
@@ -179,8 +182,9 @@ func nicTexts(m containerbroker.Machine, have raw) (wanted, found map[string]str
 	return wanted, found
 }
 
-// portsOf are the host's ends of an instance's interfaces. LXD notes their
-// names while it runs, and puts none of them back under its bridge.
+// portsOf returns the host's ends of an instance's interfaces. LXD records
+// their names while the instance runs, but does not reattach them to their
+// bridge.
 func portsOf(f api.InstanceFull) map[string]containerbroker.Port {
 	var ports map[string]containerbroker.Port
 	for name, device := range ownDevices(f.Config, f.Devices) {
@@ -196,8 +200,8 @@ func portsOf(f api.InstanceFull) map[string]containerbroker.Port {
 	return ports
 }
 
-// readdressed says that an interface stays and gets another address: LXD then
-// lets the guest use the new one only, which the guest does not know yet.
+// readdressed reports whether an interface stays but gets another address. LXD
+// then permits only the new address, which the guest does not use yet.
 func readdressed(m containerbroker.Machine, name string, have map[string]string) bool {
 	at := slices.IndexFunc(m.NICs, func(n containerbroker.NIC) bool { return n.Name == name })
 	if at < 0 || have[keyOwner] == "" {

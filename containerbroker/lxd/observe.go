@@ -42,18 +42,19 @@ const (
 	keyVendorData    = "cloud-init.vendor-data"
 )
 
-// raw is what Diff needs beyond containerbroker.Instance: the settings of the
-// instance itself, without those that its profiles give; its own devices and
-// those that the profiles give.
+// raw holds the values that Diff needs beyond containerbroker.Instance: the
+// instance's own settings without those of its profiles, its own devices, and
+// the profiles' devices.
 type raw struct {
 	settings          containerbroker.Settings
 	own, fromProfiles devices
-	// pinned: cloud-init's instance-id is to be put back, see keyPinned.
+	// pinned: cloud-init's instance-id is saved under keyPinned and must be
+	// restored.
 	pinned bool
 }
 
-// List implements containerbroker.Broker with one request, and a second one
-// while an instance is being made.
+// List implements containerbroker.Broker with one request, and a second request
+// while an instance is being created.
 func (d *Driver) List(ctx context.Context, detail bool) ([]containerbroker.Instance, error) {
 	ctx, stop := d.whileAlive(ctx)
 	defer stop()
@@ -72,7 +73,7 @@ func (d *Driver) list(ctx context.Context, detail bool) ([]containerbroker.Insta
 	}
 	var found []api.InstanceFull
 	if _, err := c.get(path, &found); err != nil {
-		if status, is := api.StatusErrorMatch(err); is && status >= http.StatusInternalServerError { // it is starting or stopping
+		if status, is := api.StatusErrorMatch(err); is && status >= http.StatusInternalServerError { // LXD is starting or stopping
 			err = containerbroker.Unreachable("LXD", "lxd", err)
 		}
 		if containerbroker.Unanswered(err) != "" {
@@ -106,8 +107,8 @@ func (d *Driver) list(ctx context.Context, detail bool) ([]containerbroker.Insta
 	return all, nil
 }
 
-// tellBusy tells the instances that LXD is still making from those whose
-// making ended with LXD's own end.
+// tellBusy separates the instances that LXD is still creating from those whose
+// creation LXD's own end interrupted.
 func (d *Driver) tellBusy(c *client, all []containerbroker.Instance) error {
 	ops, err := operations(c)
 	if err != nil {
@@ -122,7 +123,7 @@ func (d *Driver) tellBusy(c *client, all []containerbroker.Instance) error {
 			i.Status = containerbroker.StatusBusy
 			continue
 		}
-		// It may have been finished since it was listed.
+		// LXD may have finished it since the listing.
 		now, err := d.read(c, i.Name)
 		switch {
 		case fault.Is(err, fault.NotFound):
@@ -135,7 +136,7 @@ func (d *Driver) tellBusy(c *client, all []containerbroker.Instance) error {
 	return nil
 }
 
-// seeInits notes the inits of the instances that are ours.
+// seeInits notes the inits of hostler's instances.
 func (d *Driver) seeInits(all []containerbroker.Instance) {
 	pids := map[string]int64{}
 	for _, i := range all {
@@ -146,8 +147,9 @@ func (d *Driver) seeInits(all []containerbroker.Instance) {
 	d.inits.seeAll(pids)
 }
 
-// instanceOf reads an instance as LXD shows it. It believes nothing: what it
-// cannot read is the zero value, and a state it does not know is unknown.
+// instanceOf converts an instance from LXD's answer. It trusts no value: an
+// unreadable value becomes the zero value, and an unknown state becomes
+// StatusUnknown.
 func instanceOf(f api.InstanceFull) containerbroker.Instance {
 	i := containerbroker.Instance{
 		Name:       f.Name,
@@ -195,7 +197,7 @@ func instanceOf(f api.InstanceFull) containerbroker.Instance {
 	return i
 }
 
-// oddIn names a limit of the instance's own that is no number or size.
+// oddIn names a limit of the instance itself that is no valid number or size.
 func oddIn(config, root map[string]string) string {
 	odd := func(what, value, is string) string {
 		return fmt.Sprintf("%s is %s, which is no %s: set it to one first", what, oneline.Clean(value, 32), is)
@@ -211,7 +213,7 @@ func oddIn(config, root map[string]string) string {
 	return ""
 }
 
-// effective returns a setting with what the profiles give.
+// effective returns a setting including those from profiles.
 func effective(f api.InstanceFull, key string) string {
 	if v, ok := f.ExpandedConfig[key]; ok {
 		return v
@@ -229,7 +231,7 @@ func stampOf(config map[string]string) *containerbroker.Stamp {
 	}
 }
 
-// debianArch are the architectures that LXD has another word for than Debian.
+// debianArch maps LXD's architecture names to Debian's where they differ.
 var debianArch = map[string]string{"x86_64": "amd64", "i686": "i386", "aarch64": "arm64", "ppc64le": "ppc64el"}
 
 func archOf(name string) string {
@@ -263,8 +265,8 @@ func isTrue(v string) bool {
 	return false
 }
 
-// cpusOf reads limits.cpu: a number, or a set like 0-1,3. 0 is no limit, -1
-// what cannot be read.
+// cpusOf reads limits.cpu, which is a number or a set such as 0-1,3. 0 means no
+// limit, -1 an unreadable value.
 func cpusOf(v string) int {
 	if v == "" {
 		return 0
@@ -296,7 +298,8 @@ var units = map[string]int64{
 	"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40, "PiB": 1 << 50, "EiB": 1 << 60,
 }
 
-// bytesOf reads a size. 0 is no limit, -1 what cannot be read (a percentage).
+// bytesOf reads a size in bytes. 0 means no limit, -1 an unreadable value (e.g.
+// a percentage).
 func bytesOf(v string) int64 {
 	if v == "" {
 		return 0

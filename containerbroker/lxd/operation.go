@@ -13,9 +13,9 @@ import (
 	"hostler/internal/oneline"
 )
 
-// operationError is the failure of an operation that LXD reported as such:
-// its outcome is known. A command's failure to run has the code that a shell
-// would give for it.
+// operationError is a failure of an operation that LXD reported, so its outcome
+// is known. If a command could not be run, code is the exit code that a shell
+// would return.
 type operationError struct {
 	message string
 	code    int
@@ -23,8 +23,8 @@ type operationError struct {
 
 func (e *operationError) Error() string { return e.message }
 
-// outcomeUnknown says that LXD no longer knows an operation (it forgets a
-// finished one after five seconds, and all of them when it is restarted).
+// outcomeUnknown means that LXD no longer knows an operation. LXD forgets a
+// finished operation after five seconds, and all operations when it restarts.
 type outcomeUnknown struct{ id string }
 
 func (e *outcomeUnknown) Error() string {
@@ -32,9 +32,10 @@ func (e *outcomeUnknown) Error() string {
 }
 
 // wait waits until an operation is done, with long polls shorter than the
-// request timeout. It returns *operationError when LXD says that it failed,
-// *outcomeUnknown when LXD forgot it (look at the object), ctx's error when
-// ctx ended first (the operation goes on), and a transient error otherwise.
+// request timeout. It returns *operationError if LXD reports a failure,
+// *outcomeUnknown if LXD forgot the operation (look at the object), and ctx's
+// error if ctx ended first (the operation goes on). All other errors are
+// transient.
 func (d *Driver) wait(c *client, op api.Operation) (api.Operation, error) {
 	d.log.Debug("Waiting for LXD operation", "operation", op.ID, "description", op.Description)
 	poll := max(int((d.opts.RequestTimeout / 2).Seconds()), 1)
@@ -59,8 +60,8 @@ func (d *Driver) wait(c *client, op api.Operation) (api.Operation, error) {
 	return op, fault.New(fault.Transient, "LXD operation %s is not done after %s", op.ID, d.opts.OperationTimeout)
 }
 
-// settle waits for the operations that run on an instance, whoever began
-// them, and says whether there were any.
+// settle waits for the operations that run on an instance, including those of
+// other clients. It reports whether there were any.
 func (d *Driver) settle(c *client, name string) (bool, error) {
 	ops, err := operations(c)
 	if err != nil {
@@ -83,16 +84,16 @@ func (d *Driver) settle(c *client, name string) (bool, error) {
 	return found, nil
 }
 
-// operations lists what LXD is carrying out.
+// operations lists the tasks that LXD is running.
 func operations(c *client) ([]api.Operation, error) {
 	return running(c, "", func(op api.Operation) bool { return op.Class == api.OperationClassTask })
 }
 
-// attended are the operations that last for as long as somebody looks on.
+// attended are the operations that last as long as a user is connected.
 var attended = []string{"Executing command", "Showing console"}
 
-// atWork lists what LXD is carrying out in any of the projects, migrations
-// among it.
+// atWork lists the operations that LXD is running in any of the projects,
+// including migrations.
 func atWork(c *client, projects []string) (all []api.Operation, err error) {
 	for _, project := range projects {
 		ops, err := running(c, "&project="+url.QueryEscape(project), func(op api.Operation) bool {
@@ -106,7 +107,7 @@ func atWork(c *client, projects []string) (all []api.Operation, err error) {
 	return all, nil
 }
 
-// running lists the operations that have not ended.
+// running lists the unfinished operations that which accepts.
 func running(c *client, query string, which func(api.Operation) bool) (ops []api.Operation, err error) {
 	var byStatus map[string][]api.Operation
 	if _, err := c.get("/1.0/operations?recursion=1"+query, &byStatus); err != nil {
@@ -147,9 +148,8 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// maxMessage bounds, in bytes, a text from LXD or a guest that goes into an
-// error.
+// maxMessage bounds, in bytes, a text from LXD or a guest in an error.
 const maxMessage = 2048
 
-// clean makes text from LXD or a guest fit for a log or a terminal.
+// clean makes text from LXD or a guest safe for a log or a terminal.
 func clean(text string, limit int) string { return oneline.Clean(text, limit) }

@@ -15,12 +15,12 @@ import (
 	"hostler/internal/fault"
 )
 
-// editTries bounds how often a change is made again because somebody else
-// changed the instance meanwhile.
+// editTries bounds how often edit repeats a change because another client
+// changed the instance at the same time.
 const editTries = 5
 
-// Update implements containerbroker.Broker. Keys and devices that hostler
-// does not write stay as they are.
+// Update implements containerbroker.Broker. It leaves keys and devices alone
+// that hostler does not write.
 func (d *Driver) Update(ctx context.Context, m containerbroker.Machine, changes []containerbroker.Change) error {
 	want, err := settingsOf(m)
 	if err != nil {
@@ -62,8 +62,8 @@ func (d *Driver) Update(ctx context.Context, m containerbroker.Machine, changes 
 	return nil
 }
 
-// Stamp implements containerbroker.Stamper. The devices that another machine's
-// instance was given are its own from then on.
+// Stamp implements containerbroker.Stamper. If the instance belonged to another
+// machine, its devices become the instance's own (keyLeft).
 func (d *Driver) Stamp(ctx context.Context, name string, seen *containerbroker.Stamp, s containerbroker.Stamp) error {
 	if s.Namespace == "" || s.UID == "" || len(s.Record) > maxRecord {
 		return fault.New(fault.Invalid, "cannot stamp instance %q: the stamp is incomplete or too large", name)
@@ -89,7 +89,7 @@ func (d *Driver) Stamp(ctx context.Context, name string, seen *containerbroker.S
 }
 
 // Unstamp implements containerbroker.Stamper. An instance that does not exist
-// bears no stamp.
+// counts as unstamped.
 func (d *Driver) Unstamp(ctx context.Context, name string, seen containerbroker.Stamp) error {
 	err := d.edit(ctx, name, func(_ *client, found api.Instance, put *api.InstancePut) error {
 		if err := containerbroker.MayUnstamp(stampOf(found.Config), seen); err != nil {
@@ -107,7 +107,7 @@ func (d *Driver) Unstamp(ctx context.Context, name string, seen containerbroker.
 	return nil
 }
 
-// edit changes an instance under its ETag. Nothing is sent when change
+// edit changes an instance under its ETag. It sends no request if change
 // changes nothing.
 func (d *Driver) edit(ctx context.Context, name string, change func(*client, api.Instance, *api.InstancePut) error) error {
 	c := d.open(ctx, d.opts.RequestTimeout)
@@ -136,7 +136,7 @@ func (d *Driver) edit(ctx context.Context, name string, change func(*client, api
 		if err == nil || try == editTries || ctx.Err() != nil {
 			return err
 		}
-		// Both mean: look again, and do what is still to be done.
+		// In both cases read the instance again and make the remaining changes.
 		var forgotten *outcomeUnknown
 		if !changedMeanwhile(err) && !errors.As(err, &forgotten) {
 			return err
@@ -172,10 +172,10 @@ func (d *Driver) SetPower(ctx context.Context, name string, to containerbroker.P
 	return nil
 }
 
-// change asks for a state change and waits for it.
+// change requests a state change and waits for it.
 func (d *Driver) change(c *client, name string, put api.InstanceStatePut) error {
 	if put.Action == "stop" {
-		d.inits.see(name, 0) // its end will be our doing
+		d.inits.see(name, 0) // the coming end of the init is our own doing
 	}
 	op, err := c.start(http.MethodPut, instancePath(name)+"/state", put, "")
 	if err != nil {
@@ -191,8 +191,8 @@ func (d *Driver) change(c *client, name string, put api.InstanceStatePut) error 
 }
 
 // statusAfter reads the state of an instance after a change of it failed with
-// err. When LXD itself did not say that it failed, the change may be under
-// way: it is waited for.
+// err. Unless LXD itself reported the failure, the change may still be under
+// way, so statusAfter waits for it first.
 func (d *Driver) statusAfter(c *client, name string, err error) (containerbroker.Status, error) {
 	var refused *operationError
 	if !errors.As(err, &refused) {
@@ -204,8 +204,8 @@ func (d *Driver) statusAfter(c *client, name string, err error) (containerbroker
 	return statusOf(found.StatusCode), err
 }
 
-// startAgain stands between two tries to start an instance that LXD is still
-// cleaning up behind.
+// startAgain is the delay between attempts to start an instance that LXD is
+// still cleaning up.
 const startAgain = 100 * time.Millisecond
 
 func (d *Driver) powerOn(c *client, name string) error {
@@ -261,8 +261,8 @@ func (d *Driver) powerOn(c *client, name string) error {
 	return err
 }
 
-// powerOff stops an instance, gracefully for as long as timeout, which LXD
-// counts in whole seconds; 0 forces it at once.
+// powerOff stops an instance, gracefully within timeout, which is rounded up to
+// whole seconds, and then by force; 0 uses force at once.
 func (d *Driver) powerOff(c *client, name string, timeout time.Duration) error {
 	stop := func(put api.InstanceStatePut) error {
 		put.Action = "stop"

@@ -9,11 +9,12 @@ import (
 	"strings"
 )
 
-// guestsInit looks at a guest from outside, through its init's process: what
-// init is called, and whether it is all there is to wait for, because neither
-// systemd nor OpenRC boots this guest. A command inside would cost LXD a
-// process of some 30 MiB. Where the guest cannot be seen (LXD runs elsewhere,
-// or the agent may not look), plain is false and the guest has to be asked.
+// guestsInit inspects a guest from outside, through its init's process. It
+// returns the init's name. plain means that neither systemd nor OpenRC boots
+// the guest, so there is nothing else to wait for. This saves a command inside
+// the guest, which would cost LXD a process of some 30 MiB. If the guest cannot
+// be seen (LXD runs elsewhere, or the agent lacks the rights), plain is false,
+// and the caller must run a command in the guest.
 func (d *Driver) guestsInit(pid int64) (name string, plain bool) {
 	process := filepath.Join(d.opts.Proc, strconv.FormatInt(pid, 10))
 	comm, err := os.ReadFile(filepath.Join(process, "comm"))
@@ -24,7 +25,7 @@ func (d *Driver) guestsInit(pid int64) (name string, plain bool) {
 	if name == "systemd" || strings.HasPrefix(name, "openrc") {
 		return name, false
 	}
-	// Links of the guest must not lead out of it.
+	// Symlinks in the guest must not lead out of it.
 	root, err := os.OpenRoot(filepath.Join(process, "root"))
 	if err != nil {
 		return name, false

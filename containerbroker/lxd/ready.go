@@ -14,10 +14,9 @@ import (
 	"hostler/internal/fault"
 )
 
-// WaitReady implements containerbroker.ReadinessProbe. It takes two requests
-// for the instance's state and, where something has to be waited for, one
-// command in the guest, however long that takes; ctx is the limit. A guest
-// without a shell is ready when it runs.
+// WaitReady implements containerbroker.ReadinessProbe. It sends two requests
+// for the instance's state and, if it has to wait, runs one command in the
+// guest, limited only by ctx. A guest without a shell is ready when it runs.
 func (d *Driver) WaitReady(ctx context.Context, m containerbroker.Machine, progress containerbroker.Progress) (containerbroker.Readiness, error) {
 	found, err := d.waitReady(ctx, m, progress)
 	if err != nil {
@@ -57,7 +56,7 @@ func (d *Driver) waitReady(ctx context.Context, m containerbroker.Machine, progr
 	if after.State.Pid != before.State.Pid {
 		return ready, fault.New(fault.Transient, "its init was started again meanwhile")
 	}
-	if execErr != nil && !fault.Is(execErr, fault.Invalid) { // invalid: there is no shell
+	if execErr != nil && !fault.Is(execErr, fault.Invalid) { // Invalid: there is no shell
 		return ready, execErr
 	}
 	ready = guestprobe.Report(report)
@@ -65,7 +64,7 @@ func (d *Driver) waitReady(ctx context.Context, m containerbroker.Machine, progr
 	return ready, guestprobe.Judge(report, ready, d.opts.AddressTimeout, guestprobe.Lacking(m, ready.Addresses))
 }
 
-// ask has the script run in the guest and returns what it printed.
+// ask runs the script in the guest and returns its output.
 func (d *Driver) ask(ctx context.Context, m containerbroker.Machine) (string, error) {
 	tries := 0
 	if guestprobe.ExpectsAddress(m) {
@@ -79,8 +78,8 @@ func (d *Driver) ask(ctx context.Context, m containerbroker.Machine) (string, er
 	return report.String(), err
 }
 
-// running returns the state of an instance, or a transient error with its
-// last words when it does not run.
+// running returns the state of an instance. If it does not run, running returns
+// a transient error with the last lines of its console.
 func (d *Driver) running(c *client, name string) (api.InstanceFull, error) {
 	var found api.InstanceFull
 	if _, err := c.get(instancePath(name)+"?recursion=1", &found); err != nil {
@@ -105,7 +104,7 @@ func startedAt(i api.InstanceFull) time.Time {
 	return i.LastUsedAt
 }
 
-// boundedBuffer keeps the first guestprobe.MaxReport bytes and swallows the rest.
+// boundedBuffer keeps the first guestprobe.MaxReport bytes and drops the rest.
 type boundedBuffer struct{ bytes.Buffer }
 
 func (b *boundedBuffer) Write(p []byte) (int, error) {

@@ -19,7 +19,7 @@ import (
 	"hostler/internal/fault"
 )
 
-// upload gives LXD an image, streamed and stamped, and returns its
+// upload streams an image to LXD with hostler's properties and returns its
 // fingerprint.
 func (d *Driver) upload(ctx context.Context, artifact images.Artifact, ref string, f *flight) (string, error) {
 	c := d.open(ctx, 0)
@@ -47,7 +47,7 @@ func (d *Driver) upload(ctx context.Context, artifact images.Artifact, ref strin
 	if ctx.Err() != nil {
 		return "", err
 	}
-	// Somebody else may have been faster, or the answer was lost.
+	// Another client may have been faster, or the answer was lost.
 	if id, lookErr := d.fingerprint(c, artifact.Digest); lookErr == nil {
 		return id, nil
 	}
@@ -79,8 +79,9 @@ func (d *Driver) sendImage(c *client, header http.Header, body io.Reader) (strin
 	return id, nil
 }
 
-// imageBody opens an image as LXD takes it: a unified one as it is, a split
-// one as a form with the fields metadata and rootfs.
+// imageBody opens an image in the form that LXD accepts: a unified image
+// unchanged, a split image as a multipart form with the fields metadata and
+// rootfs.
 func imageBody(a images.Artifact, m *meter) (io.ReadCloser, string, error) {
 	metadata, err := os.Open(a.Path)
 	if err != nil {
@@ -121,7 +122,7 @@ type readCloser struct {
 
 func (r readCloser) Close() error { return r.close() }
 
-// meter counts what was sent.
+// meter counts the bytes sent.
 type meter struct {
 	total, sent int64
 	percent     int
