@@ -1,5 +1,5 @@
-// Package atomicfile writes whole files so that a reader, and the disk after
-// a power cut, sees either the old content or the new, never a part.
+// Package atomicfile replaces whole files: a reader, and the disk after a power
+// cut, sees the old content or the new content, never a part.
 package atomicfile
 
 import (
@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// Option changes how one file is written.
+// Option changes how a file is written.
 type Option func(*options)
 
 type options struct {
@@ -18,18 +18,18 @@ type options struct {
 	afterRename  func() error
 }
 
-// BeforeRename runs f when the new content is durable in the temporary file
-// and the old file is still in place; an error from f leaves the old file.
+// BeforeRename runs f when the new content is durable in the temporary file and
+// the old file is still in place. If f fails, the old file stays.
 func BeforeRename(f func() error) Option { return func(o *options) { o.beforeRename = f } }
 
 // AfterRename runs f between the rename and the sync of the directory.
 func AfterRename(f func() error) Option { return func(o *options) { o.afterRename = f } }
 
-// Write replaces the file at path by data with exactly the given mode, owned
-// by the calling user. A symbolic link at path is replaced, never followed.
+// Write replaces the file at path by data with exactly the given mode, owned by
+// the calling user. It replaces a symbolic link at path and never follows it.
 // When Write returns nil the content survives a power cut. The temporary file
-// is .NAME.hostler-tmp beside it; one left by a crash is taken over, so two
-// processes must not write the same file at once.
+// is .NAME.hostler-tmp beside the file. Write takes over a temporary file left
+// by a crash, so two processes must not write the same file at once.
 func Write(path string, data []byte, mode fs.FileMode, opts ...Option) error {
 	var o options
 	for _, opt := range opts {
@@ -41,7 +41,7 @@ func Write(path string, data []byte, mode fs.FileMode, opts ...Option) error {
 	return nil
 }
 
-// Remove deletes the file at path durably; an absent file is success.
+// Remove deletes the file at path durably. An absent file is a success.
 func Remove(path string) error {
 	if err := os.Remove(path); err != nil {
 		if os.IsNotExist(err) {
@@ -62,8 +62,8 @@ func TempName(path string) string {
 
 func write(path string, data []byte, mode fs.FileMode, o options) (err error) {
 	tmp := TempName(path)
-	// A leftover is removed rather than truncated: it may be a link or
-	// belong to somebody else.
+	// Remove a leftover instead of truncating it: it may be a link or belong to
+	// another user.
 	if err := os.Remove(tmp); err != nil && !os.IsNotExist(err) {
 		return err
 	}
@@ -84,8 +84,8 @@ func write(path string, data []byte, mode fs.FileMode, o options) (err error) {
 	if err := f.Chmod(mode.Perm()); err != nil {
 		return err
 	}
-	// An fsync error is reported once only, so it is never retried here: the
-	// whole write starts again.
+	// The kernel reports an fsync error only once, so a retry of Sync proves
+	// nothing: the caller must repeat the whole write.
 	if err := f.Sync(); err != nil {
 		return err
 	}

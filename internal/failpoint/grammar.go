@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Verb is what happens at a point.
+// Verb is the effect of a point.
 type Verb string
 
 // The verbs of a plan.
@@ -21,7 +21,7 @@ const (
 	Panic Verb = "panic"
 )
 
-// Action is one armed point.
+// Action is an armed point.
 type Action struct {
 	Point Point
 	Verb  Verb

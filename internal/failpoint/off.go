@@ -2,7 +2,7 @@
 
 package failpoint
 
-// Enabled says whether crash points are compiled in.
+// Enabled reports whether crash points are compiled in.
 const Enabled = false
 
 // Hit does nothing in a build without the tag.

@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// Enabled says whether crash points are compiled in.
+// Enabled reports whether crash points are compiled in.
 const Enabled = true
 
-// The environment variables that arm points and collect what was hit.
+// Environment variables that arm points and record hits.
 const (
 	// PlanEnv holds a plan; see Parse.
 	PlanEnv = "HOSTLER_FAILPOINTS"
-	// LogEnv names a file to which every hit appends one line: its point.
+	// LogEnv names a file to which every hit appends its point as a line.
 	LogEnv = "HOSTLER_FAILPOINT_LOG"
 )
 
@@ -27,9 +27,9 @@ var load = sync.OnceValues(func() (*plan, error) {
 	return newPlan(p, os.Getenv(LogEnv)), err
 })
 
-// Hit carries out what the environment planned for the point: nothing, an
-// error, a delay, a panic or a SIGKILL of this process. A plan that cannot be
-// read ends the process with a message.
+// Hit carries out the plan for the point: no effect, an error, a delay, a panic
+// or a SIGKILL of this process. An unreadable plan ends the process with a
+// message.
 func Hit(p Point) error {
 	plan, err := load()
 	if err != nil {

@@ -1,6 +1,6 @@
 // Package failpoint names the points at which a test may kill, fail, delay or
-// panic the process. Each sits between a durable intent and its effect, or
-// between an effect and its record. Without the build tag "failpoint" Hit is
+// panic the process. Each point stands between a durable intent and its effect,
+// or between an effect and its record. Without the build tag "failpoint" Hit is
 // empty and costs nothing.
 package failpoint
 
@@ -79,7 +79,7 @@ const (
 	APIDurableNotConfirmed Point = "api-durable-before-reply"
 )
 
-// Points lists every point; a test fails when one of them is in no campaign.
+// Points lists every point. A test fails if a point is in no campaign.
 var Points = slices.Concat([]Point{
 	StoreBeforeIntent, StoreAfterIntent, StoreEffectNoResult, StoreResultNoAck,
 	StoreBackupNoRename, StoreBackupNoDirSync, StoreMidMigration, StoreEventAppend, StoreIdentityNoRename,
@@ -91,22 +91,22 @@ var Points = slices.Concat([]Point{
 	APIAcceptedNotDurable, APIDurableNotConfirmed,
 }, Storage, Networks, Uplinks)
 
-// Storage are the points from a declaration to a machine's storage and back;
-// tests/storage tries each.
+// Storage lists the points between a declaration and a machine's storage, and
+// back. tests/storage tries each of them.
 var Storage = []Point{
 	LoopBackingCreated, LoopHalfAllocated, LoopNumberTaken, LoopConfigured, LoopAutoclear,
 	MkfsRunning, MkfsNotRecorded, MountedNotRecorded, TmpfsMounted, RootfsBound, DeviceNotRecorded,
 	Unmounting, LoopDetaching, LoopBackingDeleting,
 }
 
-// Networks are the points of a network without NICs of the host; tests/crash
-// tries each.
+// Networks lists the points of a network without NICs of the host. tests/crash
+// tries each of them.
 var Networks = []Point{
 	NetBridgeUnstamped, NetAddressAdded, NetAddressDeleted, NetRouteAdded, NetRulesLoaded, NetForwardingChanged,
 }
 
-// Uplinks are the further points of a guarded change of the host's own NICs;
-// hostnet/guard tries each, hostnet/persist that of the files.
+// Uplinks lists the further points of a guarded change of the host's own NICs.
+// hostnet/guard tries them; hostnet/persist tries the point of the files.
 var Uplinks = []Point{
 	NetEnslaved, NetReleased, NetArmed, NetNotProbed, NetNotCommitted, NetRestoring, NetCommitted, NetLastingWritten,
 }

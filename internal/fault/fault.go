@@ -1,6 +1,5 @@
-// Package fault holds the one vocabulary of error kinds that every part of
-// hostler shares. A kind says what a caller may do about an error, never
-// where it came from.
+// Package fault holds the error kinds of all of hostler. A kind says how a
+// caller may react to an error, not where the error came from.
 package fault
 
 import (
@@ -8,27 +7,27 @@ import (
 	"fmt"
 )
 
-// Kind says what can be done about an error.
+// Kind is the class of reactions to an error.
 type Kind string
 
 // The kinds. An error without a kind counts as Transient (see KindOf).
 const (
-	// Transient errors may go away by themselves: they are retried.
+	// Transient errors may pass by themselves: they are retried.
 	Transient Kind = "transient"
 	// NeedsOperator errors are retried only on `hostler retry`, on a changed
-	// declaration or on an event that bears on the object.
+	// declaration or on an event about a related object.
 	NeedsOperator Kind = "needs-operator"
-	// Invalid means the request itself is wrong and will stay wrong.
+	// Invalid means that the request itself is wrong and stays wrong.
 	Invalid Kind = "invalid"
-	// Conflict means somebody else's object stands in the way, or a
-	// compare-and-swap lost its race.
+	// Conflict means that a foreign object is in the way, e.g. an instance with
+	// the same name, or that a compare-and-swap lost its race.
 	Conflict Kind = "conflict"
-	// NotFound means the named object does not exist.
+	// NotFound means that the named object does not exist.
 	NotFound Kind = "not-found"
-	// NotReady means an input is still missing; the object is looked at again
-	// when that input changes.
+	// NotReady means that an input is missing. The object is tried again when
+	// that input changes.
 	NotReady Kind = "not-ready"
-	// Forbidden means the caller may not do this.
+	// Forbidden means that the caller lacks the permission.
 	Forbidden Kind = "forbidden"
 )
 
@@ -54,8 +53,8 @@ func Wrap(kind Kind, err error) error {
 	return &fault{kind: kind, err: err}
 }
 
-// KindOf returns the outermost kind found in err's chain, Transient for an
-// error without one, and "" for nil.
+// KindOf returns the outermost kind in err's chain, Transient for an error
+// without a kind, and "" for nil.
 func KindOf(err error) Kind {
 	if err == nil {
 		return ""

@@ -5,9 +5,9 @@ import (
 	"runtime/debug"
 )
 
-// Guarded does the work and returns its panic as an Invalid error, with its
-// stack logged: where others wait for work, or it runs in a goroutine of its
-// own, nobody else would catch it. what names the work in the log.
+// Guarded runs work and returns its panic as an Invalid error. It logs the
+// stack and the name of the work. Use it for a goroutine, or for work that
+// other callers wait for: no caller would recover the panic there.
 func Guarded[T any](log *slog.Logger, what string, work func() (T, error)) (result T, err error) {
 	defer func() {
 		if p := recover(); p != nil {

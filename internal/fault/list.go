@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// maxListed is how many reasons a message lists.
+// maxListed is the largest number of reasons in a message.
 const maxListed = 20
 
 // List joins reasons for a message and cuts a long list: "a; b; … and 980
-// more". The reasons themselves stay as they are.
+// more". It does not change the reasons themselves.
 func List(reasons []string, separator string) string {
 	if more := len(reasons) - maxListed; more > 0 {
 		reasons = append(slices.Clone(reasons[:maxListed]), fmt.Sprintf("and %d more", more))

@@ -9,10 +9,11 @@ import (
 
 var errSwapped = errors.New("the lock file was replaced or is a link")
 
-// closeOnExec keeps children from inheriting the lock: the library does not
-// tell its descriptor, so every descriptor of this process that is the lock
-// file gets the flag. It is an error when none is the file now at path: then
-// somebody removed or replaced it, and the lock excludes nobody.
+// closeOnExec keeps children from inheriting the lock. The library hides its
+// descriptor, so every descriptor of this process that refers to the lock file
+// gets the flag. If none refers to the file now at path, another process
+// removed or replaced that file and the lock excludes no other process:
+// closeOnExec returns an error.
 func closeOnExec(path string) error {
 	var file syscall.Stat_t
 	if err := syscall.Lstat(path, &file); err != nil {
@@ -38,7 +39,7 @@ func closeOnExec(path string) error {
 		}
 		var open syscall.Stat_t
 		if err := syscall.Fstat(fd, &open); err != nil {
-			continue // closed since it was listed
+			continue // closed since the directory was read
 		}
 		if open.Dev == file.Dev && open.Ino == file.Ino {
 			syscall.CloseOnExec(fd)

@@ -1,7 +1,7 @@
-// Package hostlock is a lock that one process of the host holds at a time. It
-// is the only user of the fslock library, whose bare use is unsafe: its file
-// descriptor is inherited by children, an object used again after a timeout
-// wedges, and its waiting calls park a thread each.
+// Package hostlock is a lock that only one process of the host holds at a time.
+// It is the only user of the fslock library, whose direct use is unsafe:
+// children inherit its file descriptor, an object that is used again after a
+// timeout hangs, and each waiting call blocks a thread.
 package hostlock
 
 import (
@@ -21,8 +21,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// Between two attempts lies pollEvery and up to pollJitter more, so that
-// waiters that came together do not stay together.
+// The pause between two attempts is pollEvery plus up to pollJitter. The jitter
+// spreads waiters that arrived together.
 const (
 	pollEvery  = 250 * time.Millisecond
 	pollJitter = 50 * time.Millisecond
@@ -36,11 +36,11 @@ type Lock struct {
 	err  error
 }
 
-// Acquire takes the lock at path, for purpose as status shows it. It waits
-// until the lock is free or ctx ends; while it waits, onWait (which may be
-// nil) is told who holds it, at first and whenever that changes. The folder
-// of path is made (0700) when absent and must belong to the caller alone. The
-// kernel frees the lock when the process dies, however that happens.
+// Acquire takes the lock at path; status shows the purpose. It waits until the
+// lock is free or ctx ends. While it waits, it calls onWait (which may be nil)
+// with the holder, at first and after each change of the holder. It makes the
+// folder of path (0700) when absent; the folder must belong to the caller
+// alone. The kernel frees the lock whenever the process ends.
 func Acquire(ctx context.Context, path, purpose string, onWait func(Holder)) (*Lock, error) {
 	return acquire(ctx, path, purpose, onWait, pollEvery, pollJitter)
 }
@@ -81,7 +81,7 @@ func acquire(ctx context.Context, path, purpose string, onWait func(Holder), eve
 	}
 }
 
-// attempt tries once, with a Lock object that nobody used before.
+// attempt tries once, with a new Lock object.
 func attempt(path, purpose string) (*Lock, error) {
 	if err := checkDir(filepath.Dir(path)); err != nil {
 		return nil, fmt.Errorf("cannot take lock %s: %w", path, err)
@@ -90,8 +90,8 @@ func attempt(path, purpose string) (*Lock, error) {
 		return nil, fault.New(fault.NeedsOperator, "cannot take lock %s: it is a %s, not a plain file; remove it", path, info.Mode().Type())
 	}
 	lock := fslock.New(path)
-	// No child may start between the open inside TryLock, which lacks
-	// O_CLOEXEC, and the moment at which the flag is set.
+	// ForkLock keeps children from starting between the open inside TryLock,
+	// which lacks O_CLOEXEC, and the setting of the flag.
 	syscall.ForkLock.RLock()
 	err := lock.TryLock()
 	if err == nil {
@@ -118,8 +118,8 @@ func attempt(path, purpose string) (*Lock, error) {
 	return &Lock{path: path, lock: lock}, nil
 }
 
-// Release frees the lock. Releasing again is harmless: the library's own
-// second unlock would close a stranger's file.
+// Release frees the lock. Further calls do nothing: a second unlock by the
+// library would close a descriptor that may belong to another file by then.
 func (l *Lock) Release() error {
 	l.once.Do(func() {
 		clearHolder(l.path)
@@ -130,10 +130,11 @@ func (l *Lock) Release() error {
 	return l.err
 }
 
-// checkDir makes the lock's folder and refuses one where somebody else could
-// swap the lock file or hold it open.
+// checkDir makes the lock's folder. It refuses a folder in which another user
+// could replace the lock file or hold it open.
 func checkDir(dir string) error {
-	// The folder above may be one that others share, such as /run/hostler.
+	// The parent folder may be shared with other programs, such as
+	// /run/hostler.
 	if err := os.MkdirAll(filepath.Dir(dir), 0o750); err != nil {
 		return err
 	}

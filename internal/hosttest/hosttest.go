@@ -1,4 +1,4 @@
-// Package hosttest gives back what tests change of the host as a whole.
+// Package hosttest restores global settings of the host after tests.
 package hosttest
 
 import (
@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// KeepForwarding gives back, when the test ends, the kernel parameter that
-// hypervisors set for a network of theirs.
+// KeepForwarding restores net.ipv4.ip_forward when the test ends: hypervisors
+// set it for their networks.
 func KeepForwarding(t testing.TB) {
 	t.Helper()
 	const parameter = "/proc/sys/net/ipv4/ip_forward"

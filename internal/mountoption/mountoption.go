@@ -1,12 +1,12 @@
-// Package mountoption tells mount options that are for the kernel from those
-// that only programs act on, so that what is refused when it is declared and
-// what is refused when it is mounted is the same.
+// Package mountoption distinguishes mount options for the kernel from options
+// that only mount programs act on, e.g. x-systemd.automount. Both the check of
+// a declaration and the mount use it, so they refuse the same options.
 package mountoption
 
 import "strings"
 
-// ForPrograms says whether an option, as NAME or NAME=VALUE, is one that mount
-// programs act on, or one that would turn the kernel's call into another.
+// ForPrograms reports whether only mount programs act on an option (NAME or
+// NAME=VALUE), or whether it would change the meaning of the kernel's call.
 func ForPrograms(option string) bool {
 	name, _, _ := strings.Cut(option, "=")
 	return strings.HasPrefix(strings.ToLower(name), "x-") || forPrograms[name]

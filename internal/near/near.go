@@ -1,4 +1,5 @@
-// Package near finds the known word that a mistyped one was meant to be.
+// Package near finds the known word for a mistyped word, e.g. "machines" for
+// "machnies".
 package near
 
 import (
@@ -6,8 +7,7 @@ import (
 	"strings"
 )
 
-// Word returns the known word that is close to the one that was written, or
-// "".
+// Word returns the known word that is close to the given word, or "".
 func Word(word string, known []string) string {
 	best, distance := "", 3
 	if len(word) > 64 {
@@ -26,14 +26,15 @@ func Word(word string, known []string) string {
 	return best
 }
 
-// Normal makes words equal that differ in case, hyphens or a plural s.
+// Normal maps words that differ only in case, hyphens or a plural s to the same
+// text.
 func Normal(s string) string {
 	s = strings.ToLower(strings.NewReplacer("-", "", "_", "", " ", "").Replace(s))
 	return strings.TrimSuffix(s, "s")
 }
 
-// editDistance counts the characters to add, remove, change or swap to turn
-// one word into the other.
+// editDistance counts the characters to add, remove, change or swap to turn a
+// into b.
 func editDistance(a, b string) int {
 	before, last := make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {

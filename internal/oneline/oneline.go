@@ -1,4 +1,4 @@
-// Package oneline makes foreign text fit to be shown.
+// Package oneline cleans foreign text for display.
 package oneline
 
 import (
@@ -6,8 +6,8 @@ import (
 	"unicode"
 )
 
-// Clean makes text of a guest or a hypervisor fit for a log or a terminal: one
-// line, no control characters, at most limit bytes and an ellipsis.
+// Clean makes text of a guest or a hypervisor fit for a log or a terminal: a
+// single line, no control characters, at most limit bytes and an ellipsis.
 func Clean(text string, limit int) string {
 	fields := strings.FieldsFunc(strings.ToValidUTF8(text, "?"), func(r rune) bool { return r == '\n' || r == '\r' })
 	for i, f := range fields {
@@ -20,7 +20,7 @@ func Clean(text string, limit int) string {
 	return text
 }
 
-// printable drops what a terminal would act upon.
+// printable drops the characters that control a terminal.
 func printable(r rune) rune {
 	switch {
 	case r == '\t':

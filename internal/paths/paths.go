@@ -1,4 +1,4 @@
-// Package paths knows every path and every command name that hostler uses.
+// Package paths holds every path and every command name that hostler uses.
 package paths
 
 import (
@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 )
 
-// The folders of an agent that was told nothing else.
+// The default folders of an agent.
 const (
 	DefaultConfig   = "/etc/hostler/hostler.yaml"
 	DefaultStateDir = "/var/lib/hostler"
@@ -19,9 +19,9 @@ const (
 	TempSuffix = ".hostler-tmp"
 )
 
-// Paths holds the places of one agent. Root is put before the paths of the
-// host itself (not before the agent's own folders, which are given whole):
-// empty on a real host, a folder in tests.
+// Paths holds the paths of an agent. Root is a prefix of the host's paths:
+// empty on a real host, a folder in tests. The agent's own folders are given in
+// full, without Root.
 type Paths struct {
 	Root     string
 	Config   string
@@ -29,11 +29,11 @@ type Paths struct {
 	RunDir   string
 }
 
-// Default returns the places of the host's first agent.
+// Default returns the paths of the host's first agent.
 func Default() Paths { return New("", DefaultConfig, DefaultStateDir, DefaultRunDir) }
 
-// New returns the places of an agent with the given configuration file and
-// folders; empty ones are the defaults, put under root.
+// New returns the paths of an agent with the given configuration file and
+// folders. An empty argument means the default, below root.
 func New(root, config, stateDir, runDir string) Paths {
 	orDefault := func(given, fallback string) string {
 		if given != "" {
@@ -52,11 +52,12 @@ func New(root, config, stateDir, runDir string) Paths {
 // Host returns a path of the host, below Root.
 func (p Paths) Host(path string) string { return filepath.Join("/", p.Root, path) }
 
-// ConfD holds declarations that the agent reads at start and on change; it
-// stands beside the configuration file.
+// ConfD holds the declarations that the agent reads at its start and after a
+// change. It stands beside the configuration file.
 func (p Paths) ConfD() string { return filepath.Join(filepath.Dir(p.Config), "conf.d") }
 
-// Store is the database; Identity tells an empty store from a lost one.
+// Store is the database. Identity distinguishes an empty store from a lost
+// store.
 func (p Paths) Store() string { return filepath.Join(p.StateDir, "store.db") }
 
 // Identity is the file that names the store and counts its generations.
@@ -65,25 +66,26 @@ func (p Paths) Identity() string { return filepath.Join(p.StateDir, "store-id") 
 // Images is the content-addressed cache.
 func (p Paths) Images() string { return filepath.Join(p.StateDir, "images") }
 
-// Consoles is the folder of what is kept of instances' console logs.
+// Consoles is the folder of saved console logs.
 func (p Paths) Consoles() string { return filepath.Join(p.StateDir, "consoles") }
 
 // Volumes holds the data of loop volumes.
 func (p Paths) Volumes() string { return filepath.Join(p.StateDir, "volumes") }
 
-// Filesystems holds what a source (tmpfs, managed) keeps of its filesystems.
+// Filesystems holds the records of a source (tmpfs, managed) about its
+// filesystems.
 func (p Paths) Filesystems(source string) string {
 	return filepath.Join(p.StateDir, "filesystems", source)
 }
 
-// Rootfs holds the filesystems that are parts of the host's own.
+// Rootfs holds the filesystems that are parts of the host's own filesystem.
 func (p Paths) Rootfs(part string) string { return filepath.Join(p.StateDir, "rootfs", part) }
 
-// Mounts is the folder below which everything is mounted: what the host itself
-// uses (host, rootfs) and what machines see (machines).
+// Mounts is the folder of all mounts: those of the host itself (host, rootfs)
+// and those of machines (machines).
 func (p Paths) Mounts(part string) string { return filepath.Join(p.StateDir, "mounts", part) }
 
-// SubUIDs and SubGIDs say what ids of the host its guests may have.
+// SubUIDs lists the host's user ids that its guests may have.
 func (p Paths) SubUIDs() string { return p.Host("/etc/subuid") }
 
 // SubGIDs is SubUIDs for groups.
@@ -92,55 +94,56 @@ func (p Paths) SubGIDs() string { return p.Host("/etc/subgid") }
 // SysctlState remembers the kernel parameters' values from before hostler.
 func (p Paths) SysctlState() string { return filepath.Join(p.StateDir, "sysctl.json") }
 
-// DHCP holds the files of each network's DHCP server, DHCPServer those of one
-// by the network's uid: the leases outlive the host's restart.
+// DHCP holds the files of each network's DHCP server, in a folder per network's
+// uid; see DHCPServer. The leases survive a restart of the host.
 func (p Paths) DHCP() string { return filepath.Join(p.StateDir, "dhcp") }
 
-// DHCPServer see DHCP.
+// DHCPServer holds the files of the DHCP server of the network with the uid.
 func (p Paths) DHCPServer(uid string) string { return filepath.Join(p.DHCP(), uid) }
 
-// Guard holds what keeps a change of the host's own network from locking
-// people out: the checkpoint, and what became of the last change.
+// Guard holds the files of the guard, which reverts a change of the host's own
+// network: the checkpoint, and the result of the last change.
 func (p Paths) Guard() string { return filepath.Join(p.StateDir, "guard") }
 
-// WatchdogLog is where the watchdog writes that is no unit of systemd.
+// WatchdogLog is the log of a watchdog that is not a unit of systemd.
 func (p Paths) WatchdogLog() string { return filepath.Join(p.Guard(), "watchdog.log") }
 
-// NetworkMark says that libvirt's network was set up; from then on it is a
-// person's to stop or remove.
+// NetworkMark records that hostler set up libvirt's network once. After that
+// the administrator decides whether to stop or remove it.
 func (p Paths) NetworkMark() string { return filepath.Join(p.StateDir, "kvm-network") }
 
 // Socket is the API's socket.
 func (p Paths) Socket() string { return filepath.Join(p.RunDir, "hostler.sock") }
 
-// AgentLock is held by the one agent that works on StateDir. It stands in a
-// folder of its own below it, as hostlock wants.
+// AgentLock is held by the agent that works on StateDir. It stands in a folder
+// of its own, as hostlock requires.
 func (p Paths) AgentLock() string { return filepath.Join(p.StateDir, "lock", "agent") }
 
-// HostLock is held while host-wide things change: packages, daemons, first
-// configuration. It is one per host, whatever the agent's own folders.
+// HostLock is held during changes of the whole host: packages, daemons, first
+// configuration. All agents of a host share it, whatever their own folders.
 func (p Paths) HostLock() string { return p.Host("/run/hostler/lock/host") }
 
-// Claim is held by the one agent of a namespace on the hypervisor whose socket
-// is in the directory of that device and inode, whatever the agent's own folders.
+// Claim is held by the only agent of a namespace on a hypervisor, whatever the
+// agent's own folders. device and inode identify the directory of the
+// hypervisor's socket.
 func (p Paths) Claim(hypervisor string, device, inode uint64, namespace string) string {
 	return p.Host(fmt.Sprintf("/run/hostler/lock/agent-%s-%x-%x-%s", hypervisor, device, inode, url.PathEscape(namespace)))
 }
 
-// SysctlDropIn is the one sysctl.d file that hostler owns.
+// SysctlDropIn is the sysctl.d file that hostler owns.
 func (p Paths) SysctlDropIn() string { return p.Host("/etc/sysctl.d/60-hostler.conf") }
 
-// ProcSys is where the kernel's parameters are.
+// ProcSys is the folder of the kernel's parameters.
 func (p Paths) ProcSys() string { return p.Host("/proc/sys") }
 
-// DpkgStatus is dpkg's record of what is installed.
+// DpkgStatus is dpkg's record of installed packages.
 func (p Paths) DpkgStatus() string { return p.Host("/var/lib/dpkg/status") }
 
-// DpkgUpdates holds dpkg's journal; files in it tell of an interrupted run.
+// DpkgUpdates holds dpkg's journal. Files in it show an interrupted run.
 func (p Paths) DpkgUpdates() string { return p.Host("/var/lib/dpkg/updates") }
 
-// PackageLocks are the files that apt and dpkg lock, in the order in which
-// apt takes them.
+// PackageLocks are the lock files of apt and dpkg, in the order in which apt
+// takes them.
 func (p Paths) PackageLocks() []string {
 	return []string{
 		p.Host("/var/lib/dpkg/lock-frontend"),
@@ -156,12 +159,12 @@ func (p Paths) AptLists() string { return p.Host("/var/lib/apt/lists") }
 // OSRelease names the distribution and its release.
 func (p Paths) OSRelease() string { return p.Host("/etc/os-release") }
 
-// SystemdRunning exists exactly when systemd is PID 1.
+// SystemdRunning exists if and only if systemd is PID 1.
 func (p Paths) SystemdRunning() string { return p.Host("/run/systemd/system") }
 
-// LXDDirs are the folders where LXD may keep its socket, in the order in
-// which they are tried: the one named by the environment variable LXD_DIR
-// (its value is given), the snap's, Debian's.
+// LXDDirs are the folders that may hold LXD's socket, in the order of the
+// search: the value of the environment variable LXD_DIR (the argument), the
+// snap's folder, Debian's folder.
 func (p Paths) LXDDirs(lxdDir string) []string {
 	if lxdDir != "" {
 		return []string{lxdDir}
@@ -169,17 +172,17 @@ func (p Paths) LXDDirs(lxdDir string) []string {
 	return []string{p.Host("/var/snap/lxd/common/lxd"), p.Host(DebianLXDDir)}
 }
 
-// DebianLXDDir is where Debian's package keeps LXD's state.
+// DebianLXDDir is the state folder of LXD in Debian's package.
 const DebianLXDDir = "/var/lib/lxd"
 
-// DebianLXDLog is where Debian's package keeps LXD's log.
+// DebianLXDLog is the log of LXD in Debian's package.
 const DebianLXDLog = "/var/log/lxd/lxd.log"
 
-// LXDSocket returns the socket inside one of LXDDirs.
+// LXDSocket returns the socket in a folder of LXDDirs.
 func LXDSocket(dir string) string { return filepath.Join(dir, "unix.socket") }
 
-// FindLXDSocket returns the first socket found in LXDDirs, "" when there is
-// none. Nothing listens on it for certain.
+// FindLXDSocket returns the first socket in LXDDirs, "" without any. LXD need
+// not listen on it.
 func (p Paths) FindLXDSocket(lxdDir string) string {
 	for _, dir := range p.LXDDirs(lxdDir) {
 		if info, err := os.Stat(LXDSocket(dir)); err == nil && info.Mode().Type() == os.ModeSocket {
@@ -189,17 +192,18 @@ func (p Paths) FindLXDSocket(lxdDir string) string {
 	return ""
 }
 
-// LibvirtSocket is libvirt's own.
+// LibvirtSocket is libvirt's socket.
 func (p Paths) LibvirtSocket() string { return p.Host("/run/libvirt/libvirt-sock") }
 
-// The folders of libvirt's storage pools: its own, and those beside it.
+// The folders of libvirt's storage pools: its default pool, and the parent of
+// others.
 const (
 	LibvirtImages = "/var/lib/libvirt/images"
 	LibvirtPools  = "/var/lib/libvirt/pools/"
 )
 
-// Accelerator tells how KVM guests run on this host; it goes when the host
-// boots, and may be read by the provisioner.
+// Accelerator records how KVM guests run on this host. The file is lost at a
+// restart of the host; the provisioner may read it.
 func (p Paths) Accelerator() string { return filepath.Join(p.RunDir, "kvm-accelerator") }
 
 // The programs that hostler runs.

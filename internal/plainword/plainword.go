@@ -1,6 +1,6 @@
-// Package plainword says which characters may stand in a value that goes into
-// files of guests which shells and apt read, so that what is refused when it is
-// configured and what is refused when a guest is told of it is the same.
+// Package plainword defines the characters of values that go into guests' files
+// which shells and apt read. Both the check of the configuration and the code
+// that writes user-data use it, so they refuse the same values.
 package plainword
 
 import (
@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// Refused names what may not stand in such a value: in /etc/environment and
-// sources.list it would mean something.
+// Refused names the forbidden characters. They would have a meaning in
+// /etc/environment and sources.list.
 const Refused = "blanks, quotes, control characters or one of # $ \\ ` ;"
 
 // Is reports whether a value may go into such files.

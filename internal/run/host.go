@@ -44,8 +44,8 @@ func (Host) Run(ctx context.Context, c Command) (Result, error) {
 		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: n.FirstGroup, Size: n.Groups}}
 	}
 	if c.Unprivileged {
-		// The kernel sends the signal when the thread ends that started the
-		// program, not the process.
+		// The kernel sends Pdeathsig when the thread that started the program
+		// ends, not when the process ends.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
@@ -54,7 +54,7 @@ func (Host) Run(ctx context.Context, c Command) (Result, error) {
 			cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWIPC
 		}
 	}
-	// Bounds only the copying of stdin after the program has ended.
+	// WaitDelay bounds only the copying of stdin after the end of the program.
 	cmd.WaitDelay = time.Second
 
 	out, err := newOutput(c)
@@ -87,18 +87,20 @@ func (Host) Run(ctx context.Context, c Command) (Result, error) {
 	}
 	out.finish()
 	result := Result{Stdout: out.stdout.kept.bytes(), Stderr: out.stderr.kept.bytes(), ExitCode: cmd.ProcessState.ExitCode()}
-	// A program that ended well although it was asked to stop has done its work.
+	// A program with exit code 0 has done its work even if it was asked to
+	// stop.
 	if ended != nil && result.ExitCode != 0 {
 		return result, fmt.Errorf("cannot run %s: stopped: %w", c.Name(), ended)
 	}
 	return result, outcome(c, cmd.ProcessState, result, err)
 }
 
-// stop ends a running program as the command wants it to be ended and waits.
+// stop ends a running program by the rules of its Command and waits for its
+// end.
 func stop(pid int, c Command, waited <-chan error) error {
 	if c.NoKill {
-		// apt-get finishes the running dpkg call after a SIGINT of its own and
-		// stops at once while it still downloads. Its children get no signal.
+		// On SIGINT apt-get finishes the running dpkg call; during a download it
+		// stops at once. Its children get no signal.
 		_ = syscall.Kill(pid, syscall.SIGINT)
 		return <-waited
 	}
@@ -108,7 +110,7 @@ func stop(pid int, c Command, waited <-chan error) error {
 		defer timer.Stop()
 		select {
 		case err := <-waited:
-			// What ignored the request in the group goes too.
+			// Kill the processes of the group that ignored SIGTERM.
 			_ = syscall.Kill(-pid, syscall.SIGKILL)
 			return err
 		case <-timer.C:
@@ -136,11 +138,12 @@ func outcome(c Command, state *os.ProcessState, result Result, err error) error 
 	return failure
 }
 
-// nobodyElse is a user and a group that no other process has: systemd leaves
-// 65520 to 65533 unused, and dnsmasq may run as nobody.
+// nobodyElse is a user and a group that no other process has. systemd leaves
+// 65520 to 65533 unused. The user "nobody" (65534) may run dnsmasq.
 const nobodyElse = 65533
 
-// detach starts a daemon: its own session, no terminal, output in a file.
+// detach starts a daemon with its own session, no terminal, and its output in a
+// file.
 func detach(cmd *exec.Cmd, c Command) (Result, error) {
 	log, err := os.OpenFile(c.Detach, os.O_WRONLY|os.O_CREATE|os.O_APPEND|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -152,7 +155,7 @@ func detach(cmd *exec.Cmd, c Command) (Result, error) {
 	if err := cmd.Start(); err != nil {
 		return Result{}, fmt.Errorf("cannot start %s: %w", c.Name(), err)
 	}
-	// Waited for, so that it is no zombie should it end before this process.
+	// Wait prevents a zombie if the daemon ends before this process.
 	go func() { _ = cmd.Wait() }()
 	return Result{PID: cmd.Process.Pid}, nil
 }

@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A daemon started by the program may hold its outputs open for ever, so the
-// reading ends drainQuiet after the program has ended and nothing more has
-// come, and drainMost after its end whatever comes.
+// A daemon started by the program may hold its outputs open for ever. So
+// reading ends when drainQuiet passes without output after the program's end,
+// and drainMost after that end in any case.
 const (
 	drainQuiet = 100 * time.Millisecond
 	drainMost  = 5 * time.Second
 	maxLine    = 64 << 10
-	// pollEvery is how often the files of an unkillable program are looked at.
+	// pollEvery is the interval for reading the files of a NoKill program.
 	pollEvery = 100 * time.Millisecond
 )
 
@@ -32,8 +32,9 @@ type output struct {
 
 type stream struct {
 	r, w *os.File
-	// file says that r is a file in memory, not a pipe: the program can write
-	// on when this process is killed, where a pipe would end it by SIGPIPE.
+	// file is set if r is a file in memory instead of a pipe. The program can
+	// then write on when this process is killed; a pipe would end it by
+	// SIGPIPE.
 	file   bool
 	kept   tailBuffer
 	line   []byte
@@ -105,7 +106,7 @@ func (o *output) start() {
 	}
 }
 
-// finish reads what the ended program left in its pipes and closes them.
+// finish reads the rest of the ended program's output and closes the pipes.
 func (o *output) finish() {
 	end := time.Now().Add(drainMost)
 	for _, s := range o.streams() {
@@ -126,7 +127,7 @@ func memoryFile(name string) (r, w *os.File, err error) {
 		return nil, nil, os.NewSyscallError("memfd_create", err)
 	}
 	r = os.NewFile(uintptr(fd), name)
-	// Both share one offset, which only writing moves: reading is by position.
+	// Both ends share an offset, which only writing moves; reads use positions.
 	fd, err = unix.FcntlInt(r.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		_ = r.Close()
@@ -146,7 +147,7 @@ func (s *stream) read(lines *sync.Mutex) {
 	}
 }
 
-// follow reads a growing file until the program has ended.
+// follow reads a growing file until the program ends.
 func (s *stream) follow(lines *sync.Mutex) {
 	buf := make([]byte, 32<<10)
 	var at int64
@@ -167,8 +168,8 @@ func (s *stream) follow(lines *sync.Mutex) {
 	}
 }
 
-// drain reads a pipe until its end, or until the program has ended and what
-// it left is read.
+// drain reads a pipe to its end, or until the program has ended and its output
+// is read.
 func (s *stream) drain(lines *sync.Mutex) {
 	buf := make([]byte, 32<<10)
 	for {
@@ -184,8 +185,8 @@ func (s *stream) drain(lines *sync.Mutex) {
 		if err == nil {
 			continue
 		}
-		// A deadline set while this read was already waiting counts from
-		// before the program's last words: look once more.
+		// If this read was already waiting at the program's end, its deadline
+		// may have passed before the last output: read once more.
 		if errors.Is(err, os.ErrDeadlineExceeded) && end == 0 {
 			continue
 		}

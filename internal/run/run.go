@@ -1,6 +1,6 @@
-// Package run is the only place of hostler that starts other programs. No
-// shell is ever involved: a program is named by its absolute path and gets
-// its arguments one by one and a clean environment.
+// Package run is the only package of hostler that starts other programs. It
+// never uses a shell: a program has an absolute path, gets its arguments one by
+// one, and a clean environment.
 package run
 
 import (
@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// DefaultLimit is how many bytes of stdout, and of stderr, a Result keeps
-// when the command sets no limit of its own.
+// DefaultLimit is the number of bytes of stdout, and of stderr, in a Result if
+// the command sets no limit.
 const DefaultLimit = 1 << 20
 
-// Command is one program to run. The zero value of every field but Path is
+// Command is a program to run. The zero value of every field but Path is
 // usable.
 type Command struct {
 	// Path is absolute.
@@ -34,35 +34,36 @@ type Command struct {
 	// OnStatus, when set, gets each line that the program writes to file
 	// descriptor 3. Calls never overlap with each other or with OnLine.
 	OnStatus func(line string)
-	// Limit bounds the bytes of stdout and of stderr kept in the Result; the
-	// last ones are kept. 0 means DefaultLimit.
+	// Limit bounds the bytes of stdout and of stderr in the Result, which holds
+	// the last bytes. 0 means DefaultLimit.
 	Limit int64
-	// Timeout ends the command as the end of the context does; 0 means none.
+	// Timeout ends the command like the end of the context; 0 means none.
 	Timeout time.Duration
 	// Grace is the time between SIGTERM and SIGKILL to the process group when
 	// the context ends; 0 means SIGKILL at once.
 	Grace time.Duration
-	// NoKill is for programs that must not be killed, such as a package
-	// manager at work: at the end of the context the program itself, not its
-	// group, gets one SIGINT, and Run waits until it has ended. It also works
-	// on unharmed when this process is killed.
+	// NoKill is for programs that must not be killed, such as a package manager
+	// at work. At the end of the context only the program itself, not its
+	// group, gets a SIGINT, and Run waits for its end. The program also goes on
+	// if this process is killed.
 	NoKill bool
-	// Users, when set, starts the program in a user namespace of its own.
+	// Users, when set, starts the program in its own user namespace.
 	Users *UserNamespace
 	// Unprivileged starts the program as a user and group that own nothing
-	// (65533), without others, in an IPC namespace of its own, and kills it with
-	// this process. Where this process is not root, only the last is done.
+	// (65533), without supplementary groups, in its own IPC namespace, and
+	// kills it with this process. If this process is not root, only the last is
+	// done.
 	Unprivileged bool
-	// OnStart, when set, is told the program's process id once it runs.
+	// OnStart, when set, gets the process id of the running program.
 	OnStart func(pid int)
-	// Detach, when set, starts the program as a daemon in a session of its
-	// own, with both outputs appended to the file of this name. Run returns
-	// as soon as it has started; it outlives the context and this process.
+	// Detach, when set, starts the program as a daemon in its own session, with
+	// both outputs appended to the file of this name. Run returns after the
+	// start; the daemon outlives the context and this process.
 	Detach string
 }
 
-// UserNamespace says which users and groups of this host the ids from 0 on in
-// a user namespace are. Only root may start a program in one.
+// UserNamespace maps the ids from 0 on in a user namespace to users and groups
+// of this host. Only root may start a program in such a namespace.
 type UserNamespace struct {
 	FirstUser, Users   int
 	FirstGroup, Groups int
@@ -71,13 +72,12 @@ type UserNamespace struct {
 // Name is the program's name without its folder.
 func (c Command) Name() string { return filepath.Base(c.Path) }
 
-// String is the command as a person would type it, for logs of commands that
-// carry no secrets.
+// String is the command line, for logs of commands without secrets.
 func (c Command) String() string {
 	return strings.Join(append([]string{c.Path}, c.Args...), " ")
 }
 
-// Result is what a command left behind.
+// Result is the result of a command.
 type Result struct {
 	Stdout, Stderr []byte
 	ExitCode       int
@@ -85,13 +85,13 @@ type Result struct {
 	PID int
 }
 
-// Runner runs commands. An exit code other than 0 is an *ExitError. When the
-// context ends first, the error wraps the context's.
+// Runner runs commands. An exit code other than 0 is an *ExitError. If the
+// context ends first, the error wraps the context's error.
 type Runner interface {
 	Run(ctx context.Context, c Command) (Result, error)
 }
 
-// ExitError says that a program ended unsuccessfully.
+// ExitError says that a program failed.
 type ExitError struct {
 	Name string
 	// Code is -1 when a signal ended the program.
@@ -112,7 +112,7 @@ func (e *ExitError) Error() string {
 	return fmt.Sprintf("cannot run %s: %s", e.Name, how)
 }
 
-// ExitCode returns the exit code held in err's chain, if there is one.
+// ExitCode returns the exit code in err's chain, if there is one.
 func ExitCode(err error) (int, bool) {
 	var e *ExitError
 	if errors.As(err, &e) {
@@ -121,8 +121,8 @@ func ExitCode(err error) (int, bool) {
 	return 0, false
 }
 
-// CleanEnv is the environment that every program starts with: a fixed search
-// path, no locale but UTF-8, root's home, and nothing of the agent's own.
+// CleanEnv is the environment of every program: a fixed search path, the locale
+// C.UTF-8, root's home, and no variable of the agent.
 func CleanEnv() []string {
 	return []string{
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -132,13 +132,13 @@ func CleanEnv() []string {
 	}
 }
 
-// tailLines is how much of a program's last words an error repeats.
+// Bounds of the output that an error repeats.
 const (
 	tailLines = 6
 	tailBytes = 1024
 )
 
-// Tail returns the last lines of output that hold anything.
+// Tail returns the last non-blank lines of output.
 func Tail(output []byte) string {
 	var kept []string
 	for line := range strings.Lines(strings.ToValidUTF8(string(output), "?")) {

@@ -1,6 +1,6 @@
-// Package strictyaml reads YAML of untrusted origin: one document, bounded in
-// size and depth, without the parts of the language that two parsers may read
-// differently.
+// Package strictyaml reads YAML of untrusted origin: a single document, bounded
+// in size and depth, without the parts of the language that two parsers may
+// read differently.
 package strictyaml
 
 import (
@@ -15,23 +15,23 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Bounds of a document. A hostile document costs no more than a large one.
+// Bounds of a document. They make a hostile document as cheap as a large
+// harmless document.
 const (
 	MaxSize  = 256 << 10 // bytes
-	MaxDepth = 32        // maps and lists within each other
+	MaxDepth = 32        // nested maps and lists
 )
 
 // ErrFeature reports a part of the language that is not allowed.
 var ErrFeature = errors.New("it uses an anchor, alias, tag, merge key or directive")
 
-// Unmarshal reads one document into value, a pointer. Unknown keys, repeated
-// keys and a second document are errors. An empty document leaves value as it
-// is.
+// Unmarshal reads a document into value, a pointer. Unknown keys, repeated keys
+// and a second document are errors. An empty document does not change value.
 func Unmarshal(content []byte, value any) error {
 	if len(content) > MaxSize {
 		return fmt.Errorf("it is %d bytes long, more than the %d KiB allowed", len(content), MaxSize>>10)
 	}
-	// A UTF-16 text would hold NUL bytes or not be UTF-8.
+	// A text in UTF-16 holds NUL bytes or is not valid UTF-8.
 	if !utf8.Valid(content) || bytes.IndexByte(content, 0) >= 0 {
 		return errors.New("it is not text in UTF-8")
 	}
@@ -55,7 +55,7 @@ func Unmarshal(content []byte, value any) error {
 			return err
 		}
 	}
-	// Only a decoder that begins with the text refuses unknown keys.
+	// Unknown keys are refused only by a decoder that starts from the text.
 	decoder = yaml.NewDecoder(bytes.NewReader(content))
 	decoder.KnownFields(true)
 	return plain(decoder.Decode(value))
@@ -63,7 +63,7 @@ func Unmarshal(content []byte, value any) error {
 
 var goType = regexp.MustCompile(` (in type|into) \S+`)
 
-// plain takes the names of Go types and the line breaks out of a parser's
+// plain removes the names of Go types and the line breaks from a parser's
 // error.
 func plain(err error) error {
 	if err == nil {
@@ -77,8 +77,7 @@ func plain(err error) error {
 	return errors.New(goType.ReplaceAllString(text, ""))
 }
 
-// hasDirective reports a %YAML or %TAG line, which stands before everything
-// but comments.
+// hasDirective reports a %YAML or %TAG line. Only comments may stand before it.
 func hasDirective(lines []string) bool {
 	for _, line := range lines {
 		if trimmed := strings.TrimSpace(line); trimmed != "" && trimmed[0] != '#' {
@@ -88,8 +87,8 @@ func hasDirective(lines []string) bool {
 	return false
 }
 
-// checker holds the characters of the line that it looked at last: a line may
-// have a node every second character.
+// checker caches the characters of the last checked line: a line may have a
+// node every second character.
 type checker struct {
 	lines   []string
 	line    int
@@ -111,8 +110,8 @@ func (c *checker) check(n *yaml.Node, depth int) error {
 	return nil
 }
 
-// bareTag reports the tag ! without a name, which the parser drops. A node
-// begins with that character only then.
+// bareTag reports the tag ! without a name, which the parser drops. Only with
+// that tag does a node begin with "!".
 func (c *checker) bareTag(n *yaml.Node) bool {
 	if n.Line < 1 || n.Line > len(c.lines) {
 		return false

@@ -1,5 +1,5 @@
-// Package version says which hostler this is.
+// Package version holds the version of hostler.
 package version
 
-// Version is set by the linker; a plain go build leaves it so.
+// Version is set by the linker; a plain go build keeps "dev".
 var Version = "dev"

@@ -1,7 +1,7 @@
-// Package rest sends requests to LXD's REST API over its Unix socket. It takes
-// the types of LXD's Go library and not the library's client, which links an
-// OpenID client, an SFTP client and a template engine into a daemon that runs
-// as root, and whose dial ignores its context.
+// Package rest sends requests to LXD's REST API over its Unix socket. It uses
+// the types of LXD's Go library but not its client: that links an OpenID
+// client, an SFTP client and a template engine into a daemon that runs as root,
+// and its dial ignores the context.
 //
 // The API: https://documentation.ubuntu.com/lxd/en/latest/rest-api/
 package rest
@@ -22,14 +22,14 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// maxResponse bounds an answer of LXD in bytes; a listing of 10,000 instances
+// maxResponse bounds an answer of LXD in bytes. A listing of 10,000 instances
 // takes about 40 MiB.
 const maxResponse = 128 << 20
 
-// base is the address of requests; the host stands for the socket.
+// base is the host in request URLs; it stands for the socket.
 const base = "unix.socket"
 
-// Client sends the requests of one operation. It holds no connection between
+// Client sends the requests of an operation. It keeps no connection between
 // requests and needs no closing.
 type Client struct {
 	ctx  context.Context
@@ -37,8 +37,9 @@ type Client struct {
 	dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
-// Open returns a client for the socket whose requests end with ctx. dial bounds
-// each connect and limit each request with its answer; 0 leaves that to ctx.
+// Open returns a client for the socket. Its requests end with ctx. dial bounds
+// each connect and limit each request with its answer; 0 means that only ctx
+// bounds it.
 func Open(ctx context.Context, socket string, dial, limit time.Duration) *Client {
 	connect := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{Timeout: dial}).DialContext(ctx, "unix", socket)
@@ -50,8 +51,8 @@ func Open(ctx context.Context, socket string, dial, limit time.Duration) *Client
 	}}
 }
 
-// Do sends a request whose body or answer is no JSON. path starts with a slash.
-// The caller closes the answer's body.
+// Do sends a request whose body or answer is not JSON. path starts with a
+// slash. The caller closes the answer's body.
 func (c *Client) Do(method, path string, header http.Header, body io.Reader) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(c.ctx, method, "http://"+base+path, body)
 	if err != nil {
@@ -62,8 +63,8 @@ func (c *Client) Do(method, path string, header http.Header, body io.Reader) (*h
 	return c.http.Do(req)
 }
 
-// Query sends body, unless it is nil, as JSON. A non-empty etag goes out as
-// If-Match; the answer's is returned. LXD's refusal is an api.StatusError.
+// Query sends body as JSON unless it is nil. It sends a non-empty etag as
+// If-Match and returns the answer's ETag. LXD's refusal is an api.StatusError.
 func (c *Client) Query(method, path string, body any, etag string) (*api.Response, string, error) {
 	header, content := http.Header{}, io.Reader(http.NoBody)
 	if body != nil {
@@ -98,7 +99,7 @@ func (c *Client) Get(path string, target any) (etag string, err error) {
 	return etag, nil
 }
 
-// Send sends a change that LXD makes before it answers.
+// Send sends a change that LXD completes before it answers.
 func (c *Client) Send(method, path string, body any, etag string) error {
 	_, _, err := c.Query(method, path, body, etag)
 	return err

@@ -12,12 +12,12 @@ import (
 	"hostler/internal/run"
 )
 
-// Program answers one command; a test's own state stands behind it. The
-// command's OnLine and OnStatus may be called.
+// Program answers a command; it may use the test's own state and may call the
+// command's OnLine and OnStatus.
 type Program func(ctx context.Context, c run.Command) (run.Result, error)
 
-// Fake answers commands by the program's name or whole path. A command with
-// no answer is an error that names it.
+// Fake answers commands by the program's name or whole path. A command without
+// an answer is an error that names the command.
 type Fake struct {
 	mu       sync.Mutex
 	programs map[string]Program
@@ -26,10 +26,10 @@ type Fake struct {
 
 var _ run.Runner = (*Fake)(nil)
 
-// NewFake returns a Fake that knows no program.
+// NewFake returns a Fake without programs.
 func NewFake() *Fake { return &Fake{programs: map[string]Program{}} }
 
-// Handle lets p answer the commands whose path, or whose path's last element,
+// Handle makes p answer the commands whose path, or whose path's last element,
 // is name.
 func (f *Fake) Handle(name string, p Program) {
 	f.mu.Lock()
@@ -49,7 +49,7 @@ func (f *Fake) Fail(name string, code int, stderr string) {
 	f.Handle(name, func(_ context.Context, c run.Command) (run.Result, error) { return Exit(c, code, stderr) })
 }
 
-// Exit is how a Runner answers for a program that ended with code.
+// Exit returns a Runner's result for a program that ended with code.
 func Exit(c run.Command, code int, stderr string) (run.Result, error) {
 	result := run.Result{Stderr: []byte(stderr), ExitCode: code}
 	if code == 0 {
@@ -91,14 +91,14 @@ func (f *Fake) Calls() []run.Command {
 	return append([]run.Command(nil), f.calls...)
 }
 
-// Reset forgets the recorded calls.
+// Reset deletes the recorded calls.
 func (f *Fake) Reset() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.calls = nil
 }
 
-// String lists the commands run so far, one line each.
+// String lists the recorded commands, one per line.
 func (f *Fake) String() string {
 	var b strings.Builder
 	for _, c := range f.Calls() {
