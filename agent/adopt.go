@@ -12,7 +12,7 @@ import (
 	"hostler/internal/fault"
 )
 
-// adopter takes over instances that nobody declared.
+// adopter takes over undeclared instances.
 type adopter struct{ *host }
 
 func (a adopter) find(ctx context.Context, t spec.ContainerType, instance string) (containerbroker.Instance, error) {
@@ -62,9 +62,10 @@ func (a adopter) Inspect(ctx context.Context, t spec.ContainerType, instance str
 	return a.former(ctx, i, found)
 }
 
-// machineOf declares an instance as it is. One that stands still runs: stopped,
-// it would lose what it has in memory. LXD makes instances from the fingerprint
-// of an image; the digest of a KVM machine's disk is no reference.
+// machineOf returns the declaration that matches an instance. A frozen instance
+// is declared as running, because a stop would lose its memory. LXD creates
+// instances from an image's fingerprint; the digest of a KVM machine's disk
+// refers to no image.
 func machineOf(i containerbroker.Instance, t spec.ContainerType) spec.Machine {
 	running := i.Status == containerbroker.StatusRunning || i.Status == containerbroker.StatusFrozen
 	autostart := i.Autostart
@@ -78,8 +79,8 @@ func machineOf(i containerbroker.Instance, t spec.ContainerType) spec.Machine {
 	}
 }
 
-// Stamp implements api.Adopter. The intent is durable before the stamp, so
-// that the provisioner takes the instance for the machine's own.
+// Stamp implements api.Adopter. It writes the intent durably before the stamp,
+// so that the provisioner recognises the stamp's token.
 func (a adopter) Stamp(ctx context.Context, t spec.ContainerType, found api.Adoptable, machine state.Object) error {
 	d, err := a.driver(t)
 	if err != nil {

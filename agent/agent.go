@@ -26,28 +26,28 @@ import (
 	"hostler/internal/paths"
 )
 
-// Options are what the command line gives.
+// Options holds the settings from the command line.
 type Options struct {
 	Paths   paths.Paths
 	Version string
 	Logger  *slog.Logger
-	// Provisioners says where they run.
+	// Provisioners says where the provisioners run.
 	Provisioners Placement
-	// Program is hostlerd, which reads images in a process of its own; empty:
-	// they are read in this process, as in tests that are no hostlerd.
+	// Program is the path of hostlerd, which the agent runs as a separate process
+	// to read images. If empty, the agent reads images itself, e.g. in tests.
 	Program string
 }
 
 func newToken() string { return uuid.NewString() }
 
-// Run is the agent. It returns when ctx ends (no error) or when it cannot
-// work at all; stopping it changes no guest.
+// Run runs the agent. It returns nil when ctx ends, or an error when the agent
+// cannot work at all. Its end changes no guest.
 func Run(ctx context.Context, o Options) error {
 	h, report, err := open(ctx, o)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = h.unclaim() }() // the kernel frees what it cannot
+	defer func() { _ = h.unclaim() }() // the kernel frees the locks if this fails
 	defer h.local.Close()
 	old, err := h.openLineage(ctx)
 	if err != nil {
@@ -99,7 +99,7 @@ func Run(ctx context.Context, o Options) error {
 	return err
 }
 
-// open reads the configuration and opens the store.
+// open reads the configuration, claims the hypervisors and opens the store.
 func open(ctx context.Context, o Options) (*host, state.OpenReport, error) {
 	h := &host{
 		paths: o.Paths, drivers: drivers(), logger: o.Logger, now: time.Now, started: time.Now(), placement: o.Provisioners, program: o.Program,
@@ -113,7 +113,7 @@ func open(ctx context.Context, o Options) (*host, state.OpenReport, error) {
 		return nil, state.OpenReport{}, err
 	}
 	h.begun = config
-	// Only one that may work leaves anything behind.
+	// Claim first: an agent that may not work leaves no files behind.
 	if err := h.claimAll(ctx); err != nil {
 		return nil, state.OpenReport{}, errors.Join(err, h.unclaim())
 	}
@@ -124,7 +124,7 @@ func open(ctx context.Context, o Options) (*host, state.OpenReport, error) {
 	if err != nil {
 		return nil, report, fmt.Errorf("cannot open the store in %s: %w", o.Paths.StateDir, err)
 	}
-	// Only now: an agent that finds another at work leaves nothing behind.
+	// An agent that finds another agent at work leaves no files behind.
 	if err := os.MkdirAll(o.Paths.RunDir, 0o700); err != nil {
 		return nil, report, errors.Join(fmt.Errorf("cannot make %s: %w", o.Paths.RunDir, err), store.Close())
 	}
@@ -145,8 +145,9 @@ func open(ctx context.Context, o Options) (*host, state.OpenReport, error) {
 	return h, report, nil
 }
 
-// openStore waits a moment for an agent that is just ending: a service manager
-// may start the next one before the last one's files are closed.
+// openStore waits up to a second for another agent that is about to end: a
+// service manager may start the next agent before the files of the last are
+// closed.
 func openStore(ctx context.Context, o state.Options) (*state.Local, state.OpenReport, error) {
 	deadline := time.Now().Add(time.Second)
 	for {
@@ -162,7 +163,7 @@ func openStore(ctx context.Context, o state.Options) (*state.Local, state.OpenRe
 	}
 }
 
-// setUp is the worker that prepares the host for one container type.
+// setUp returns the worker that prepares the host for one container type.
 func (h *host) setUp(t spec.ContainerType) func(context.Context) error {
 	return func(ctx context.Context) error {
 		return containersetup.New(containersetup.Options{
@@ -173,9 +174,10 @@ func (h *host) setUp(t spec.ContainerType) func(context.Context) error {
 	}
 }
 
-// prepared runs learn before a type's provisioner starts. A type that this store
-// learned before need not wait for its hypervisor's answer: the provisioner
-// reports the silence in the machines' statuses, and recover tries again.
+// prepared runs learn before a type's provisioner starts. If this store has
+// learned the type before and the hypervisor does not answer, the provisioner
+// starts anyway: it reports the silence in the machines' statuses, and recover
+// tries again.
 func (h *host) prepared(ctx context.Context, t spec.ContainerType) error {
 	err := h.learn(ctx, t)
 	if err != nil && !h.lost.Load() && h.learned(ctx, t) == nil {
@@ -185,11 +187,11 @@ func (h *host) prepared(ctx context.Context, t spec.ContainerType) error {
 	return err
 }
 
-// recover is a worker that compares a hypervisor that is there already with a
-// new store, so that what a lost store knew is known again before anything is
-// declared anew. It ends when that is done, or there is no such hypervisor and
-// nothing was lost; what was lost, or proves the store an older copy, may be on
-// one that starts after the agent, which is looked for from time to time.
+// recover returns a worker that restores the records of a lost store from a
+// hypervisor's instances, before the user declares anything again. The worker
+// ends when that is done. It also ends when there is no such hypervisor, unless
+// the store was lost or is an older copy: then the hypervisor may start after
+// the agent, so the worker looks for it again after every.
 func (h *host) recover(t spec.ContainerType, every time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
 		for {
@@ -216,10 +218,11 @@ func (h *host) recover(t spec.ContainerType, every time.Duration) func(context.C
 	}
 }
 
-// lateness is how often a hypervisor is looked for that may come late.
+// lateness is the delay between two looks for a hypervisor that may start late.
 const lateness = 10 * time.Second
 
-// goroutineProvisioner runs a type's provisioner inside this process.
+// goroutineProvisioner runs a type's provisioner in a goroutine of this
+// process.
 type goroutineProvisioner struct {
 	h    *host
 	ctx  context.Context //nolint:containedctx // the agent's life, not a call's
@@ -239,7 +242,7 @@ func (g goroutineProvisioner) Stop(context.Context) error {
 	return nil
 }
 
-// absentProvisioner is run by somebody else.
+// absentProvisioner stands for a provisioner that another process runs.
 type absentProvisioner struct{}
 
 // Start implements containersetup.Provisioner.
@@ -266,8 +269,8 @@ func (h *host) provisioner(ctx context.Context, t spec.ContainerType) containers
 	}}
 }
 
-// provision runs a type's provisioner on whatever store it is given: the local
-// one, or the agent's socket.
+// provision runs a type's provisioner on the given store: the local store, or
+// the agent's socket in a separate process.
 func provision(ctx context.Context, t spec.ContainerType, store state.Backend, broker containerbroker.Broker, images provisioner.Images, config spec.Config, m provisioner.Metrics, logger *slog.Logger) error {
 	return provisioner.New(provisioner.Options{
 		Type: t, Store: store, Broker: broker, Differ: broker.(containerbroker.Differ), Images: images,

@@ -14,22 +14,22 @@ import (
 	"hostler/containerbroker"
 )
 
-// asides clears a type's hypervisor of what a power cut left in the way of new
-// machines.
+// asides moves files that a power cut left in a hypervisor's directories, and
+// that block new machines, to another place.
 type asides struct {
 	host *host
 	t    spec.ContainerType
-	kept []string // the places of what was set aside
-	told string   // why it could not be looked for, as was told last
+	kept []string // where the files are kept
+	told string   // the last logged error
 }
 
-// clear has it set aside and tells where it is kept. Where that fails, the
-// machines that nothing is in the way of are worked on all the same. It says
-// whether some of it had to be left for now.
+// clear sets the files aside and reports their new place in an event and a
+// notice. On an error it logs a warning, and the machines that are not blocked
+// go on. more says that some files remain for a later call.
 func (a *asides) clear(ctx context.Context) (more bool) {
 	d, err := a.host.driver(a.t)
 	if err != nil {
-		return false // there is nothing of it yet
+		return false // there is no hypervisor yet
 	}
 	cleaner, able := d.Broker.(containerbroker.Cleaner)
 	if !able {
@@ -47,7 +47,7 @@ func (a *asides) clear(ctx context.Context) (more bool) {
 	return more || err != nil
 }
 
-// tell says where things are kept, those of earlier among them.
+// tell reports where the files are, including those of earlier calls.
 func (a *asides) tell(ctx context.Context, places []string) {
 	if len(places) == 0 {
 		return

@@ -14,12 +14,11 @@ import (
 	"hostler/agent/spec"
 )
 
-// maxConfig bounds what is read of the configuration, in bytes, as with
-// declarations.
+// maxConfig bounds the part of the configuration file that is read, in bytes.
 const maxConfig = maxDeclaration
 
-// awaitConfig reads the host's configuration when an agent begins, which may
-// be while the file is being written.
+// awaitConfig reads the configuration when the agent starts. It waits while
+// another process is still writing the file.
 func (h *host) awaitConfig(ctx context.Context) (spec.Config, error) {
 	for deadline := h.now().Add(10 * whileWritten); ; {
 		config, err := h.readConfig()
@@ -34,8 +33,8 @@ func (h *host) awaitConfig(ctx context.Context) (spec.Config, error) {
 	}
 }
 
-// readConfig reads the host's configuration; an absent file means defaults. It
-// fails with errBeingWritten.
+// readConfig reads the configuration; an absent file means defaults. It fails
+// with errBeingWritten while another process writes the file.
 func (h *host) readConfig() (spec.Config, error) {
 	content, err := readWhole(h.paths.Config, maxConfig)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -57,9 +56,9 @@ func (h *host) readConfig() (spec.Config, error) {
 	return config, nil
 }
 
-// followConfiguration is the worker that takes over changes of the
-// configuration file. A file that cannot be understood changes nothing and is
-// told in the status.
+// followConfiguration is the worker that adopts changes of the configuration
+// file. A file with errors changes nothing; a notice in the status reports
+// them.
 func (h *host) followConfiguration(ctx context.Context) error {
 	isConfig := func(path string) bool { return filepath.Base(path) == filepath.Base(h.paths.Config) }
 	return watchFolder(ctx, filepath.Dir(h.paths.Config), isConfig, func() (time.Duration, error) {
@@ -82,9 +81,9 @@ func (h *host) followConfiguration(ctx context.Context) error {
 	})
 }
 
-// needRestart names what a changed file says that this process, which began
-// with another, goes on without: how the host itself is prepared and where
-// its images come from. Machines are told of proxies and mirrors at once.
+// needRestart returns a notice that names the changed keys that take effect
+// only after a restart of the agent: those for the preparation of the host and
+// for the sources of images. Guests get new proxies and mirrors at once.
 func needRestart(file string, begun, now spec.Config) string {
 	var keys []string
 	for key, same := range map[string]bool{

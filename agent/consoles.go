@@ -16,16 +16,16 @@ import (
 	"hostler/internal/fault"
 )
 
-// maxConsole bounds, in bytes, what is kept of an instance's console log.
+// maxConsole bounds the kept part of an instance's console log, in bytes.
 const maxConsole = 1 << 20
 
-// leastOverlap is the length, in bytes, of an end of what is kept and an equal
-// beginning of what was read that is taken for the same text: shorter ones,
-// e.g. an empty line, are there by chance.
+// leastOverlap is the shortest text, in bytes, at the end of the kept log and
+// the beginning of the new one that counts as the same text. Shorter matches,
+// e.g. an empty line, happen by chance.
 const leastOverlap = 256
 
-// keepConsole adds what a hypervisor gave of a console log, and will not give
-// again, to what was kept of it, and returns the whole.
+// keepConsole appends a console log that the hypervisor returns only once to
+// the kept log, and returns the whole log.
 func (h *host) keepConsole(ctx context.Context, t spec.ContainerType, instance string, log io.ReadCloser) (io.ReadCloser, error) {
 	defer log.Close()
 	h.consoles.Lock()
@@ -51,8 +51,8 @@ func (h *host) keepConsole(ctx context.Context, t spec.ContainerType, instance s
 	return io.NopCloser(bytes.NewReader(whole)), nil
 }
 
-// consoleFile is the file of an instance's log. Those of instances that are
-// gone are removed.
+// consoleFile returns the file of an instance's log. It removes the files of
+// instances that no longer exist.
 func (h *host) consoleFile(ctx context.Context, t spec.ContainerType, instance string) (string, error) {
 	machines, _, err := h.store.List(ctx, spec.KindMachine)
 	if err != nil {
@@ -65,7 +65,7 @@ func (h *host) consoleFile(ctx context.Context, t spec.ContainerType, instance s
 		if json.Unmarshal(o.Spec, &record) != nil || len(o.Status) == 0 || json.Unmarshal(o.Status, &status) != nil || status.Instance == nil {
 			continue
 		}
-		// A machine that is made anew has another token.
+		// The token changes with a recreate, so the new instance gets a new file.
 		name := filepath.Base(o.UID + "-" + status.Instance.Token + ".log")
 		there[name] = true
 		if record.Machine.Type == t && status.Instance.Name == instance {
@@ -85,14 +85,15 @@ func (h *host) consoleFile(ctx context.Context, t spec.ContainerType, instance s
 	}
 	for _, f := range files {
 		if !there[f.Name()] {
-			_ = os.Remove(filepath.Join(dir, f.Name())) // tried again at the next look
+			_ = os.Remove(filepath.Join(dir, f.Name())) // a later call tries again
 		}
 	}
 	return filepath.Join(dir, mine), nil
 }
 
-// joinConsole puts what was read behind what was kept. A hypervisor may give
-// the log of a stopped instance whole, and then some of it for the second time.
+// joinConsole appends the log that was read to the kept log. A hypervisor may
+// return the whole log of a stopped instance, so that parts of it are already
+// kept.
 func joinConsole(kept, read []byte) []byte {
 	whole := append(bytes.Clone(kept), read...)
 	switch {
@@ -111,13 +112,13 @@ func joinConsole(kept, read []byte) []byte {
 	if over := len(whole) - maxConsole; over > 0 {
 		whole = whole[over:]
 		if end := bytes.IndexByte(whole, '\n'); end >= 0 {
-			whole = whole[end+1:] // from the beginning of a line
+			whole = whole[end+1:] // start at a whole line
 		}
 	}
 	return whole
 }
 
-// drains says that a guest's log is gone once it was read.
+// drains says whether reading a guest's log removes it from the hypervisor.
 func drains(guest containerbroker.Guest) bool {
 	_, is := guest.(containerbroker.LogDrainer)
 	return is

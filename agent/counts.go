@@ -10,8 +10,8 @@ import (
 	"hostler/agent/spec"
 )
 
-// counts are the passes and operations of a worker in a process of its own
-// until the agent is told of them. It implements provisioner.Metrics.
+// counts collects the passes and operations of a worker in a separate process
+// until the worker sends them to the agent. It implements provisioner.Metrics.
 type counts struct {
 	news chan struct{}
 
@@ -19,8 +19,7 @@ type counts struct {
 	told api.WorkerCounts
 }
 
-// countsEvery is how often at most the agent is told; nothing happened, nothing
-// is told.
+// countsEvery is the shortest time between two reports to the agent.
 const countsEvery = 5 * time.Second
 
 func newCounts() *counts { return &counts{news: make(chan struct{}, 1)} }
@@ -35,10 +34,10 @@ func (c *counts) Operation(action string, took time.Duration, err error) {
 	c.add(func(t *api.WorkerCounts) *[]api.WorkerCount { return &t.Operations }, api.WorkerCount{Action: action, Seconds: took.Seconds(), Failed: err != nil})
 }
 
-// add drops what the agent, which must have been away for long, cannot be told
-// at once.
+// add adds a count. If the list is full, because the agent has been away for
+// long, add drops the count.
 func (c *counts) add(list func(*api.WorkerCounts) *[]api.WorkerCount, n api.WorkerCount) {
-	n.Seconds = max(n.Seconds, 0) // of a clock that was set back
+	n.Seconds = max(n.Seconds, 0) // negative after the clock was set back
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if l := list(&c.told); len(*l) < api.MaxCounts {
@@ -58,8 +57,8 @@ func (c *counts) take() api.WorkerCounts {
 	return t
 }
 
-// tell tells the agent what there is, until ctx ends. What it did not take, as
-// while it is started anew, is told with what comes next.
+// tell sends the counts to the agent until ctx ends. Counts that it cannot
+// send, e.g. while the agent restarts, go with the next report.
 func (c *counts) tell(ctx context.Context, send func(context.Context, api.WorkerCounts) error, every time.Duration) error {
 	for {
 		select {
@@ -83,8 +82,8 @@ func (c *counts) tell(ctx context.Context, send func(context.Context, api.Worker
 
 func bounded(l []api.WorkerCount) []api.WorkerCount { return l[:min(len(l), api.MaxCounts)] }
 
-// count takes what a type's provisioner tells. Its words are not trusted: an
-// action that there is not is counted as "other".
+// count adds the counts that a type's provisioner sent to the metrics. Unknown
+// actions count as "other", because the sender is not trusted.
 func (h *host) count(t spec.ContainerType, n api.WorkerCounts) {
 	m := workerMetrics{h.metrics, h.sup, "provisioner-" + string(t)}
 	for _, p := range n.Passes {

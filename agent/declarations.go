@@ -17,44 +17,45 @@ import (
 	"hostler/agent/state"
 )
 
-// applier puts declaration files in force; agent/api's server is one.
+// applier puts declaration files in force; the server of agent/api implements
+// it.
 type applier interface {
-	// ApplyFolder puts the files of a reading in force, as one whole.
+	// ApplyFolder puts the files of a folder in force as a whole.
 	ApplyFolder(ctx context.Context, f api.Folder) (api.FolderAnswer, error)
-	// Files lists the files that something in force was declared in.
+	// Files lists the files whose declarations are in force.
 	Files(ctx context.Context) ([]string, error)
-	// Remake makes again the objects that were declared again while they were
-	// being removed; Awaits says whether there are any.
+	// Remake creates again the objects that were declared again while they were
+	// being removed. Awaits says whether there are any.
 	Remake(ctx context.Context) error
 	Awaits() bool
 }
 
-// again is when the folder is read again because a file was refused for a
-// reason that may pass.
+// again is the delay before the folder is read again when a file was refused
+// for a reason that may pass, e.g. a conflict with another file.
 const again = 5 * time.Second
 
-// lookAgain is when a folder is read again of which a step is held: it may
-// have been allowed meanwhile.
+// lookAgain is the delay before a folder with a held step is read again; the
+// user may have allowed the step meanwhile.
 const lookAgain = time.Minute
 
-// goneFor is how long a file must be gone before what it declared counts as
-// declared no more. Editors and deployment tools that delete a file and write it
-// anew take less.
+// goneFor is how long a file must be absent before its declaration counts as
+// removed. Editors and deployment tools that delete a file and write it again
+// take less.
 const goneFor = 10 * time.Second
 
-// maxDeclaration bounds what is read of a file, in bytes; it is more than a
-// declaration may have, whose length the reader then refuses.
+// maxDeclaration bounds the part of a file that is read, in bytes. It exceeds
+// the longest valid declaration; the parser refuses longer files.
 const maxDeclaration = 1 << 20
 
-// maxDeclarations bounds what is read of all files together, in bytes.
+// maxDeclarations bounds the size of all files together, in bytes.
 const maxDeclarations = 16 << 20
 
-// lookForFolder is how often a folder is looked for that should be there.
+// lookForFolder is the delay between two looks for an absent folder.
 const lookForFolder = time.Second
 
-// followDeclarations is the worker that keeps the store in step with conf.d:
-// a file is applied when it changes and its declaration removed when the file
-// is gone. A folder that is absent altogether removes nothing.
+// followDeclarations is the worker that keeps the store in step with conf.d. It
+// applies a file that changed and removes the declaration of a file that was
+// deleted. If the whole folder is absent, it removes nothing.
 func (h *host) followDeclarations(a applier) func(context.Context) error {
 	return func(ctx context.Context) error {
 		dir := h.paths.ConfD()
@@ -87,9 +88,9 @@ func (h *host) followDeclarations(a applier) func(context.Context) error {
 	}
 }
 
-// awaitFolder returns when the folder is there. It makes one where nothing is
-// declared in files; a folder that something was declared in and that went
-// away as a whole may come back, moved by hand or mounted late.
+// awaitFolder returns when the folder exists. It creates the folder if no file
+// in it is in force. Otherwise it waits for the folder to come back, since the
+// operator may have moved it or mount it late.
 func (h *host) awaitFolder(ctx context.Context, dir string, a applier) error {
 	for ctx.Err() == nil {
 		_, err := os.Stat(dir)
@@ -119,8 +120,8 @@ func (h *host) awaitFolder(ctx context.Context, dir string, a applier) error {
 	return nil
 }
 
-// makeFolder makes the folder of declarations as the package does: they hold
-// user-data, which is for administrators only.
+// makeFolder creates the folder of declarations with the mode that the package
+// gives it. Declarations hold user-data, which only administrators may read.
 func makeFolder(dir string) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil { //nolint:gosec // as /etc itself
 		return err
@@ -137,7 +138,8 @@ func makeFolder(dir string) error {
 }
 
 // applyFolder reads the files of a folder and puts them in force. It returns
-// when to do so again, zero at no time, and the files that are being written.
+// the delay before the next call (zero: none needed) and the files that are
+// still being written.
 func (h *host) applyFolder(ctx context.Context, r *folderReader, a applier) (next time.Duration, written []string, err error) {
 	f, next, written, err := h.readFolder(ctx, r, a)
 	if err != nil {
@@ -149,7 +151,8 @@ func (h *host) applyFolder(ctx context.Context, r *folderReader, a applier) (nex
 		return again, written, nil
 	}
 	h.notice(r.dir, "")
-	// Another file system is what it is until all was read of it and decided on.
+	// A folder on another filesystem counts as moved until all its files were read
+	// and decided on.
 	if len(answer.Refused)+len(answer.Settling) == 0 {
 		if err := h.rememberFolder(ctx, r); err != nil {
 			return 0, nil, err
@@ -165,7 +168,7 @@ func (h *host) applyFolder(ctx context.Context, r *folderReader, a applier) (nex
 		}
 	}
 	for path := range answer.Refused {
-		// What is wrong with the others, and not with the text, may pass.
+		// The text itself is valid, so the reason for the refusal may pass.
 		if _, _, err := spec.ParseAlone(path, f.Files[path].Content); err == nil || f.Files[path].Err != nil {
 			sooner(again)
 		}
@@ -179,7 +182,7 @@ func (h *host) applyFolder(ctx context.Context, r *folderReader, a applier) (nex
 	return next, written, nil
 }
 
-// tellFile shows how far a file is in force.
+// tellFile updates the notice about a file: applied, held or refused.
 func (h *host) tellFile(ctx context.Context, path string, answer api.FolderAnswer) {
 	refused, held := answer.Refused[path], answer.Held[path]
 	switch {
@@ -197,7 +200,7 @@ func (h *host) tellFile(ctx context.Context, path string, answer api.FolderAnswe
 	}
 }
 
-// refusedEvent records that a file is not in force, and what that holds back.
+// refusedEvent records an event for a file that is not in force.
 func (h *host) refusedEvent(ctx context.Context, path, text string) {
 	name := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
 	err := h.store.Record(ctx, state.Event{
@@ -209,8 +212,7 @@ func (h *host) refusedEvent(ctx context.Context, path, text string) {
 	}
 }
 
-// untell takes back what was told of files of the folder that are there no
-// more.
+// untell removes the notices about files that are no longer in the folder.
 func (h *host) untell(dir string, present []string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -219,7 +221,7 @@ func (h *host) untell(dir string, present []string) {
 	})
 }
 
-// tell shows a notice, and logs it when it is new.
+// tell sets a notice and logs it if it is new.
 func (h *host) tell(key, text string) (isNew bool) {
 	h.mu.Lock()
 	known := h.notices[key] == text
@@ -246,7 +248,7 @@ func declarationFiles(dir string) ([]string, error) {
 	return files, nil
 }
 
-// isDeclaration tells declarations from the other files of their folder.
+// isDeclaration says whether a file of the folder is a declaration.
 func isDeclaration(path string) bool {
 	ext := filepath.Ext(path)
 	return (ext == ".yaml" || ext == ".yml" || ext == ".json") && !strings.HasPrefix(filepath.Base(path), ".")

@@ -26,19 +26,20 @@ import (
 	"hostler/sysctl"
 )
 
-// constructors make what one container type needs.
+// constructors holds the functions that create the parts of a container type.
 type constructors struct {
-	// socket is the hypervisor's, "" while there is none.
+	// socket returns the hypervisor's socket, or "" if there is none.
 	socket func(p paths.Paths) string
-	// driver is fault.NotReady until the hypervisor is there.
+	// driver fails with fault.NotReady until the hypervisor exists.
 	driver      func(h *host) (driver, error)
 	initialiser func(h *host, c spec.Config) initialisers.Initialiser
-	// remote makes the broker for a provisioner in a process of its own, which
+	// remote creates the broker for a provisioner in a separate process, which
 	// leaves images to the agent.
 	remote func(p paths.Paths, namespace string, log *slog.Logger) (containerbroker.Broker, error)
 }
 
-// drivers names the drivers of every container type this agent can run.
+// drivers returns the constructors of every container type that the agent can
+// run.
 func drivers() map[spec.ContainerType]constructors {
 	return map[spec.ContainerType]constructors{
 		spec.LXD: {socket: lxdSocket, driver: newLXDDriver, initialiser: newLXDInitialiser, remote: newRemoteLXD},
@@ -109,8 +110,9 @@ func kvmAt(p paths.Paths, namespace string, o kvm.Options) (*kvm.Driver, error) 
 	return kvm.New(o), nil
 }
 
-// accelerator tells how guests run here: TCG, which runs everywhere, until that
-// is known, and then what was last read.
+// accelerator returns a function that returns the accelerator of this host's
+// guests: the last one recorded by the initialiser, or TCG, which runs
+// everywhere, before that.
 func accelerator(p paths.Paths) func() string {
 	var known atomic.Pointer[string]
 	known.Store(new(string(kvm.AcceleratorTCG)))
@@ -129,7 +131,7 @@ func newKVMInitialiser(h *host, c spec.Config) initialisers.Initialiser {
 	})
 }
 
-// storageSources names everything that provides volumes and filesystems.
+// storageSources returns all providers of volumes and filesystems.
 func (h *host) storageSources() storageprovisioner.Sources {
 	p, ns, log := h.paths, h.config().Namespace, h.logger.With("part", "storage")
 	managed := func(dir string) *managedfs.Source {
@@ -149,12 +151,13 @@ func (h *host) storageSources() storageprovisioner.Sources {
 		},
 		Views:  idmap.New(idmap.Options{Dir: p.Mounts("machines"), Runner: run.Host{}}),
 		Mounts: p.Mounts("host"), ViewDir: p.Mounts("machines"),
-		// LXD runs as root and takes what root may give away.
+		// LXD runs as root and uses the ids that root may delegate.
 		Map: func() (idmap.Map, error) { return idmap.Of(p.SubUIDs(), p.SubGIDs(), "root", lxdGuestIDs) },
 	}
 }
 
-// lxdGuestIDs are those that LXD takes where nothing says otherwise.
+// lxdGuestIDs are the ids that LXD uses if /etc/subuid and /etc/subgid do not
+// exist.
 var lxdGuestIDs = idmap.Map{
 	Users:  idmap.Range{First: 1_000_000, Count: 1_000_000_000},
 	Groups: idmap.Range{First: 1_000_000, Count: 1_000_000_000},

@@ -17,11 +17,11 @@ import (
 	"hostler/internal/oneline"
 )
 
-// Export implements api.Exporter. The YAML of one declaration changes nothing
-// when it is applied. Without a name everything is in one document, with the
-// instances that nobody declared: it bears the name of the only declaration
-// there is, or else one of its own, for another host. missing says which
-// hypervisors' instances are not in it because they could not be listed.
+// Export implements api.Exporter. It returns a declaration as YAML that changes
+// nothing when applied. Without a name it returns one document with everything,
+// including undeclared instances, e.g. to move to another host. That document
+// bears the name of the only declaration, or else "exported". missing names the
+// hypervisors whose instances are absent because they could not be listed.
 func (a adopter) Export(ctx context.Context, declaration string) (text []byte, missing []string, err error) {
 	objects, _, err := a.store.List(ctx, spec.KindDeclaration, spec.KindMachine)
 	if err != nil {
@@ -69,8 +69,9 @@ func (a adopter) Export(ctx context.Context, declaration string) (text []byte, m
 	return slices.Concat(header, []byte("\n# "+strings.Join(notes, "\n# ")+"\n"), rest), missing, nil
 }
 
-// declared are the declarations by name. A machine whose declaration is not
-// there, as after the loss of a store, is in one of that name.
+// declared returns the declarations by name. A machine whose declaration is
+// missing, e.g. after the loss of a store, goes into a new declaration of that
+// name.
 func declared(objects []state.Object) (map[string]spec.Declaration, error) {
 	all := map[string]spec.Declaration{}
 	for _, o := range objects {
@@ -103,7 +104,7 @@ func declared(objects []state.Object) (map[string]spec.Declaration, error) {
 	return all, nil
 }
 
-// joined is a map of both, a new one.
+// joined returns a new map with the entries of both; b wins.
 func joined[V any](a, b map[string]V) map[string]V {
 	if len(a)+len(b) == 0 {
 		return nil
@@ -114,8 +115,8 @@ func joined[V any](a, b map[string]V) map[string]V {
 	return both
 }
 
-// exportForeign adds the instances that nobody declared, and tells of those
-// that cannot be declared as they are.
+// exportForeign adds the undeclared instances to d. It returns a note for each
+// instance that cannot be declared as it is.
 func (a adopter) exportForeign(ctx context.Context, t spec.ContainerType, d *spec.Declaration) (leftOut []string, err error) {
 	driver, err := a.driver(t)
 	if fault.Is(err, fault.NotReady) {
@@ -142,8 +143,8 @@ func (a adopter) exportForeign(ctx context.Context, t spec.ContainerType, d *spe
 	return leftOut, nil
 }
 
-// undeclarable says why an instance cannot be declared, as the machine that it
-// would be, as it is, or "".
+// undeclarable returns the reason why an instance cannot be declared as machine
+// m, or "".
 func undeclarable(i containerbroker.Instance, m spec.Machine) string {
 	if i.Odd != "" {
 		return i.Odd

@@ -5,6 +5,6 @@ import (
 	"hostler/internal/hostlock"
 )
 
-// facts are what a provisioner needs to know of the kernel and does not see
-// where it is a unit of its own (ProcSubset=pid).
+// facts returns the facts about the kernel that a provisioner needs but cannot
+// see in a unit of its own (ProcSubset=pid).
 func facts() spec.HostFacts { return spec.HostFacts{Boot: hostlock.BootID()} }

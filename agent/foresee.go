@@ -21,9 +21,10 @@ import (
 	lxdinit "hostler/initialisers/lxd"
 )
 
-// Foresee implements api.Foreseer: it says of the machines in scope what will
-// fail a moment after they are accepted, or is more than the host has. It asks
-// no network; what it cannot find out is no warning.
+// Foresee implements api.Foreseer. For the machines in scope it returns
+// warnings about foreseeable failures, e.g. an unknown image or more memory
+// than the host has. It asks no network, and information that it cannot read
+// causes no warning.
 func (p planner) Foresee(ctx context.Context, objects []api.PlannedObject, scope map[string]bool) []string {
 	var warnings []string
 	own := map[spec.ContainerType][]string{}
@@ -68,7 +69,7 @@ func (p planner) Foresee(ctx context.Context, objects []api.PlannedObject, scope
 	return warnings
 }
 
-// manyImages is how many images are looked for: of more, nothing is said.
+// manyImages bounds the images that Foresee looks for; it skips the rest.
 const manyImages = 100
 
 type wantedImage struct {
@@ -76,7 +77,7 @@ type wantedImage struct {
 	format    images.Format
 }
 
-// needsImage says whether an instance has yet to be made from the image.
+// needsImage says whether the image is needed for a create or recreate.
 func needsImage(o api.PlannedObject, image string) bool {
 	if o.Before == nil {
 		return true
@@ -89,7 +90,7 @@ func needsImage(o api.PlannedObject, image string) bool {
 	return json.Unmarshal(o.Before.Spec, &was) == nil && was.Machine.Image != image
 }
 
-// ownImages are the names of the images that a type's hypervisor keeps.
+// ownImages returns the names of the images in a type's hypervisor.
 func (p planner) ownImages(ctx context.Context, t spec.ContainerType) []string {
 	d, err := p.driver(t)
 	if err != nil || d.Images == nil {
@@ -106,7 +107,7 @@ func (p planner) ownImages(ctx context.Context, t spec.ContainerType) []string {
 	return names
 }
 
-// capacity is what a host has at most to give; zero where it is not known.
+// capacity is the most that the host can give; zero: unknown.
 type capacity struct {
 	cpus         int
 	memory, disk int64 // bytes
@@ -118,7 +119,7 @@ func (h *host) capacity() capacity {
 		c.memory = memTotal(f)
 		_ = f.Close()
 	}
-	// The pool may be elsewhere, so what no disk of the host could hold counts.
+	// The pool may be on any filesystem, so the largest filesystem counts.
 	for _, path := range []string{h.paths.StateDir, "/", "/var/lib/lxd", "/var/snap/lxd/common", "/var/lib/libvirt"} {
 		var s unix.Statfs_t
 		if unix.Statfs(path, &s) == nil {
@@ -139,7 +140,7 @@ func memTotal(r io.Reader) int64 {
 	return 0
 }
 
-// exceeded says which limits of a machine are more than the host has.
+// exceeded returns a text for each limit of a machine that exceeds the host.
 func (c capacity) exceeded(m spec.Machine) []string {
 	var texts []string
 	if c.cpus > 0 && m.CPUs > c.cpus {

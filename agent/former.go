@@ -13,11 +13,10 @@ import (
 	"hostler/containerbroker"
 )
 
-// former makes of the machine that an instance would be the one that it was
-// when its record went and it was left with its stamp, under the uid that it
-// had then. One that was given networks or storage is not it again: others may
-// have these by now, and a declaration names only what stands in it. What such
-// an instance has is its own.
+// former restores the record that an orphaned instance had before its removal,
+// keeping the uid. Instances with networks, storage or published ports are
+// excluded: others may have these by now, and a declaration names only its own
+// objects.
 func (a adopter) former(ctx context.Context, i containerbroker.Instance, found api.Adoptable) (api.Adoptable, error) {
 	var stamped provisioner.StampedRecord
 	if i.Stamp == nil || json.Unmarshal([]byte(i.Stamp.Record), &stamped) != nil {
@@ -35,7 +34,7 @@ func (a adopter) former(ctx context.Context, i containerbroker.Instance, found a
 		return found, fmt.Errorf("cannot read what is declared: %w", err)
 	}
 	if slices.ContainsFunc(objects, func(o state.Object) bool { return o.Name == i.Name || o.UID == i.Stamp.UID }) {
-		return found, nil // declared anew, as another
+		return found, nil // declared again as another machine
 	}
 	m := &found.Machine
 	m.CloudInit, m.SSHKeys, m.Retain = was.CloudInit, was.SSHKeys, was.Retain

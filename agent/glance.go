@@ -17,11 +17,11 @@ import (
 	"hostler/initialisers"
 )
 
-// glance answers what a person asks of the host as a whole.
+// glance answers the API's requests about the whole host.
 type glance struct{ *host }
 
-// lowSpace is the free space below which doctor warns, in bytes: enough for
-// an image to be built and a store to be copied.
+// lowSpace is the free space below which doctor warns, in bytes. It suffices to
+// build an image and to copy a store.
 const lowSpace = 2 << 30
 
 // Glance implements api.Host.
@@ -41,7 +41,7 @@ func (g glance) Glance(ctx context.Context) (api.Glance, error) {
 	return view, nil
 }
 
-// workers lists those of this process and those that run by themselves.
+// workers lists the workers of this process and of separate processes.
 func (g glance) workers(ctx context.Context) []api.Worker {
 	rows := g.sup.list()
 	if g.placement == Inside {
@@ -82,7 +82,7 @@ func (g glance) disk() []api.Disk {
 	return rows
 }
 
-// texts are the notices of this process.
+// texts returns the notices of this process.
 func (g glance) texts() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -97,8 +97,8 @@ func (g glance) allNotices(ctx context.Context) []string {
 	return texts
 }
 
-// unknown lists the instances with our stamp and no record, and the names of
-// those that another store's agent stamped for our namespace.
+// unknown lists the orphans and the names of the instances with our namespace
+// and another store's stamp.
 func (g glance) unknown(ctx context.Context) (rows []api.UnknownInstance, another []string, err error) {
 	rows = []api.UnknownInstance{}
 	owner, err := g.owner(ctx)
@@ -116,7 +116,7 @@ func (g glance) unknown(ctx context.Context) (rows []api.UnknownInstance, anothe
 	for _, t := range g.types() {
 		d, err := g.driver(t)
 		if err != nil {
-			continue // the type was never set up: there is nothing to list
+			continue // the type was never set up, so there are no instances
 		}
 		all, err := listSoon(ctx, d.Broker)
 		if err != nil {
@@ -132,8 +132,8 @@ func (g glance) unknown(ctx context.Context) (rows []api.UnknownInstance, anothe
 	return rows, another, nil
 }
 
-// glanceTimeout is how long a glance waits for a hypervisor: a person looks
-// most when something hangs.
+// glanceTimeout is how long a glance waits for a hypervisor. It is short,
+// because operators ask for the status most when something hangs.
 const glanceTimeout = 3 * time.Second
 
 func listSoon(ctx context.Context, broker containerbroker.Broker) ([]containerbroker.Instance, error) {
@@ -142,8 +142,8 @@ func listSoon(ctx context.Context, broker containerbroker.Broker) ([]containerbr
 	return broker.List(ctx, false)
 }
 
-// readiness says whether the host can run machines of a type, within
-// glanceTimeout.
+// readiness returns the check whether the host can run machines of a type,
+// within glanceTimeout.
 func readiness(ctx context.Context, t spec.ContainerType, init initialisers.Initialiser) (result, message, mend string) {
 	ctx, cancel := context.WithTimeout(ctx, glanceTimeout)
 	defer cancel()
@@ -212,7 +212,7 @@ func (g glance) Doctor(ctx context.Context) ([]api.Check, error) {
 	}
 	for _, text := range g.allNotices(ctx) {
 		if strings.HasPrefix(text, spec.KindNetwork+"/") {
-			continue // the networks have checks of their own
+			continue // networkChecks reports these
 		}
 		add("notice", "warning", text, "see `hostler status`")
 	}

@@ -28,13 +28,13 @@ func (h *host) newGuard() (*guard.Guard, *hostnet.Host, error) {
 	return guard.New(o), links, nil
 }
 
-// guardOptions are those that the agent and its watchdog have in common.
+// guardOptions returns the options that the agent and its watchdog share.
 func guardOptions(p paths.Paths, namespace string, links *hostnet.Host, log *slog.Logger) guard.Options {
 	return guard.Options{Dir: p.Guard(), Namespace: namespace, Host: links, Log: log, Sysctls: sysctl.New(p, log)}
 }
 
-// keepGuard is the worker that ends what an agent before this one left armed,
-// and looks after changes that wait to be confirmed.
+// keepGuard is the worker that ends a change that an earlier agent left armed
+// and watches over changes that wait for confirmation.
 func (h *host) keepGuard(ctx context.Context) error {
 	if err := h.guard.Recover(ctx); err != nil {
 		return err
@@ -42,15 +42,15 @@ func (h *host) keepGuard(ctx context.Context) error {
 	return h.guard.Keep(ctx)
 }
 
-// guardChanged wakes the worker of the networks.
+// guardChanged wakes the networks worker.
 func (h *host) guardChanged() {
 	select {
 	case h.guardEnds <- struct{}{}:
-	default: // it has not looked yet
+	default: // a wake-up is already pending
 	}
 }
 
-// probeAddresses are the configured addresses that must stay reachable.
+// probeAddresses returns the configured addresses that must stay reachable.
 func (h *host) probeAddresses() []netip.Addr {
 	var all []netip.Addr
 	for _, text := range h.config().Guard.Probes {
@@ -61,31 +61,31 @@ func (h *host) probeAddresses() []netip.Addr {
 	return all
 }
 
-// startWatchdog starts the process that outlives this one: with systemd a unit
-// of its own, since systemd ends what is left of a unit that it stops.
+// startWatchdog starts the process that outlives this one. Under systemd it is
+// a separate unit, since systemd ends all processes of a unit that it stops.
 func (h *host) startWatchdog(ctx context.Context) error {
 	args := []string{"watchdog", "--config", h.paths.Config, "--state-dir", h.paths.StateDir, "--run-dir", h.paths.RunDir}
 	if h.placement == Units {
 		return startTransient(ctx, "hostler-watchdog-"+newToken()[:8]+".service", "hostler: undoes a change of the host's network",
 			append([]string{paths.Hostlerd}, args...))
 	}
-	// The running program itself, even if its file was replaced meanwhile.
+	// /proc/self/exe is the running program even if its file was replaced.
 	_, err := run.Host{}.Run(ctx, run.Command{Path: "/proc/self/exe", Args: args, Detach: h.paths.WatchdogLog()})
 	return err
 }
 
-// RunWatchdog is `hostlerd watchdog`.
+// RunWatchdog runs the command `hostlerd watchdog`.
 func RunWatchdog(ctx context.Context, o Options) error {
 	links, err := hostnet.Open(hostnet.Options{Log: o.Logger})
 	if err != nil {
 		return err
 	}
 	defer links.Close()
-	// The checkpoint names the namespace.
+	// The namespace is in the checkpoint.
 	return guard.Watch(ctx, guardOptions(o.Paths, "", links, o.Logger))
 }
 
-// guards answers confirm and revert.
+// guards implements confirm and revert.
 type guards struct{ *host }
 
 // Confirm implements api.Guard.
@@ -97,7 +97,7 @@ func (g guards) Revert(ctx context.Context) (string, error) { return g.guard.Rev
 // Remember implements api.Guard.
 func (g guards) Remember(client netip.Addr) { g.guard.Remember(client) }
 
-// guarded is the armed change for status, nil without one.
+// guarded returns the armed change for the status, or nil.
 func (h *host) guarded() *api.Guarded {
 	a, armed := h.guard.Armed()
 	if !armed {

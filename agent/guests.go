@@ -37,7 +37,7 @@ func (g guests) Exec(ctx context.Context, t spec.ContainerType, instance string,
 	})
 }
 
-// brokerSizes passes sizes on until there are no more or ctx ends.
+// brokerSizes forwards sizes until the channel closes or ctx ends.
 func brokerSizes(ctx context.Context, sizes <-chan api.WindowSize) <-chan containerbroker.WindowSize {
 	passed := make(chan containerbroker.WindowSize)
 	go func() {

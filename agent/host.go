@@ -22,7 +22,7 @@ import (
 	"hostler/internal/paths"
 )
 
-// host is what the agent's workers and its API share.
+// host holds the state that the agent's workers and its API share.
 type host struct {
 	paths   paths.Paths
 	local   *state.Local
@@ -34,37 +34,37 @@ type host struct {
 	logger  *slog.Logger
 	now     func() time.Time
 	started time.Time
-	// program is hostlerd's path; see Options.Program.
+	// program is the path of hostlerd; see Options.Program.
 	program string
 	// placement says where the provisioners run.
 	placement Placement
 	sources   storageprovisioner.Sources
 	storage   *storageprovisioner.Worker
-	// guard guards changes of the host's own network; guardEnds tells when one
-	// that waited to be confirmed has come to its end.
+	// guard guards changes of the host's own network. guardEnds signals the end of
+	// a change that waited for confirmation.
 	guard     *guard.Guard
 	guardEnds chan struct{}
 	listener  *api.Lasting
-	// told are the bridges of whose files systemd-networkd was told again.
+	// told holds the bridges for which untold has returned true.
 	told map[string]bool
 
-	// begun is the configuration that this process began with.
+	// begun is the configuration at the start of this process.
 	begun spec.Config
-	// lost: records were lost and may not all be found yet.
+	// lost says that records were lost and may not all be restored yet.
 	lost atomic.Bool
-	// learning is held while records are written again from stamps. It guards
-	// compared: the types whose instances this process compared with the records.
+	// learning is held while records are restored from stamps. It guards compared:
+	// the types whose instances this process compared with the records.
 	learning sync.Mutex
 	compared map[spec.ContainerType]bool
-	// young: at the start of this process no container type had been compared, or
-	// the store had no lineage id.
+	// young says that at the start of this process no container type had been
+	// compared, or the store had no lineage id.
 	young bool
 	// relearn starts the recovery workers of all types again; nil in some tests.
 	relearn func()
 	// claims are the locks on the hypervisors; see claim.
 	claims map[spec.ContainerType]*hostlock.Lock
 
-	// consoles is held while a console's log is read and kept.
+	// consoles is held while a console log is read and kept.
 	consoles sync.Mutex
 
 	mu           sync.Mutex
@@ -72,22 +72,23 @@ type host struct {
 	made         map[spec.ContainerType]driver
 	initialisers map[spec.ContainerType]initialisers.Initialiser
 	notices      map[string]string
-	// readFiles tells the files of conf.d as they were when they were last read.
+	// readFiles holds the stamps of the files of conf.d at their last reading.
 	readFiles map[string]string
-	// passes are those of workers in processes of their own, by name.
+	// passes counts the passes of workers in separate processes, by name.
 	passes map[string]int64
-	// waits are the purposes for which the host lock is waited for.
+	// waits lists the purposes of the operations that wait for the host lock.
 	waits []string
 }
 
-// driver is one hypervisor's broker; Images is nil where it keeps none.
+// driver holds a hypervisor's broker. Images is nil if the hypervisor keeps no
+// images.
 type driver struct {
 	Broker containerbroker.Broker
 	Images containerbroker.ImageStore
 }
 
-// driver returns the broker of a type, made when its hypervisor is first
-// there; before that it is fault.NotReady.
+// driver returns the broker of a type. It creates the broker once the
+// hypervisor exists, and fails with fault.NotReady before that.
 func (h *host) driver(t spec.ContainerType) (driver, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -111,7 +112,7 @@ func (h *host) driver(t spec.ContainerType) (driver, error) {
 	return d, nil
 }
 
-// initialiser returns the one initialiser of a type.
+// initialiser returns the initialiser of a type, always the same.
 func (h *host) initialiser(t spec.ContainerType) initialisers.Initialiser {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -127,8 +128,8 @@ func (h *host) config() spec.Config {
 	return h.cfg
 }
 
-// notice shows a sentence in the host's status until it is cleared by an empty
-// one under the same key.
+// notice shows a sentence in the host's status. An empty text under the same
+// key clears it.
 func (h *host) notice(key, text string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -143,8 +144,8 @@ func (h *host) hostObject(ctx context.Context) (state.Object, error) {
 	return h.store.Get(ctx, state.ID{Kind: spec.KindHost, Name: spec.HostName})
 }
 
-// hostRecord returns the host's record; before the first one is written it is
-// the configuration that was read.
+// hostRecord returns the host's record. Before the first write it contains the
+// configuration that was read.
 func (h *host) hostRecord(ctx context.Context) (spec.HostRecord, error) {
 	record := spec.HostRecord{Config: h.config()}
 	o, err := h.hostObject(ctx)
@@ -191,8 +192,8 @@ func (h *host) writeHostStatus(ctx context.Context, s spec.HostStatus) error {
 	return nil
 }
 
-// writeConfig makes the configuration the host's record, for every worker to
-// see; what a person set at run time stays.
+// writeConfig writes the configuration into the host's record, which every
+// worker reads. Settings that the user made at run time stay.
 func (h *host) writeConfig(ctx context.Context, c spec.Config) error {
 	if err := h.updateHost(ctx, func(r *spec.HostRecord) { r.Config, r.Facts = c, facts() }); err != nil {
 		return err
@@ -203,8 +204,8 @@ func (h *host) writeConfig(ctx context.Context, c spec.Config) error {
 	return nil
 }
 
-// updateHost changes the host's record, and tries again when another write
-// came between.
+// updateHost changes the host's record. It repeats the change after a conflict
+// with another write, at most four times.
 func (h *host) updateHost(ctx context.Context, change func(*spec.HostRecord)) error {
 	for try := 1; ; try++ {
 		var record spec.HostRecord

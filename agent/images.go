@@ -31,7 +31,7 @@ func (h *host) openImages() error {
 	return nil
 }
 
-// imageOptions is what the configuration says of images.
+// imageOptions returns the options of the image cache from the configuration.
 func (h *host) imageOptions(c spec.Config) images.Options {
 	var scan images.Scanner
 	if h.program != "" {
@@ -45,7 +45,8 @@ func (h *host) imageOptions(c spec.Config) images.Options {
 	}
 }
 
-// imagePackages installs what a builder needs, under the host lock.
+// imagePackages installs the packages that an image builder needs, under the
+// host lock.
 type imagePackages struct{ h *host }
 
 // Ensure implements images.Packages.
@@ -68,7 +69,8 @@ func (p imagePackages) Ensure(ctx context.Context, names []string, progress func
 	return manager.Install(ctx, names, packaging.Options{NoRecommends: true}, progress)
 }
 
-// imageService gives the API the cache and the hypervisors' images.
+// imageService gives the API access to the cache and to the hypervisors'
+// images.
 type imageService struct{ *host }
 
 // List implements api.Images.
@@ -84,8 +86,9 @@ func (s imageService) List(ctx context.Context) ([]api.Image, []string, error) {
 	return rows, notices, nil
 }
 
-// look reads the images of the cache and of the hypervisors. blind says why a
-// hypervisor could not be asked: the others' images are there all the same.
+// look reads the images of the cache and of the hypervisors. blind holds the
+// errors of hypervisors that did not answer; the images of the others are still
+// returned.
 func (s imageService) look(ctx context.Context) (rows []api.Image, blind map[spec.ContainerType]error, err error) {
 	kept, err := s.images.List(ctx)
 	if err != nil {
@@ -98,7 +101,7 @@ func (s imageService) look(ctx context.Context) (rows []api.Image, blind map[spe
 	for _, t := range s.types() {
 		d, err := s.driver(t)
 		if err != nil {
-			continue // its hypervisor is not there, so it keeps none
+			continue // the hypervisor does not exist, so it has no images
 		}
 		own, err := listImagesSoon(ctx, d.Images)
 		if err != nil {
@@ -132,9 +135,10 @@ func imageView(a images.Artifact) api.Image {
 	}
 }
 
-// Delete implements api.Images: from the hypervisors first, then the cache. A
-// hypervisor that cannot be asked is in the way only if one of its machines may
-// use the image, or if nobody else knows it.
+// Delete implements api.Images. It deletes the image from the hypervisors first
+// and then from the cache. A hypervisor that does not answer prevents this only
+// if a machine of its type names the image, or if no other place knows the
+// image.
 func (s imageService) Delete(ctx context.Context, reference string) error {
 	rows, blind, err := s.look(ctx)
 	if err != nil {
@@ -175,7 +179,7 @@ func (s imageService) Delete(ctx context.Context, reference string) error {
 	return notFoundUnless(rows, reference)
 }
 
-// named says whether a machine of the type is made from the image, or is to be.
+// named says whether a machine of the type has the image or declares it.
 func (s imageService) named(ctx context.Context, t spec.ContainerType, reference string) (bool, error) {
 	machines, _, err := s.store.List(ctx, spec.KindMachine)
 	if err != nil {
@@ -222,7 +226,7 @@ func forAPI(progress func(api.Progress)) images.Progress {
 	return func(message string, percent int) { progress(api.Progress{Message: message, Percent: percent}) }
 }
 
-// notFoundUnless is nil when a row bears the reference.
+// notFoundUnless returns nil if a row bears the reference.
 func notFoundUnless(rows []api.Image, reference string) error {
 	for _, row := range rows {
 		if row.Reference == reference || row.Digest == reference {

@@ -13,9 +13,9 @@ import (
 	"hostler/agent/spec"
 )
 
-// NewLogger returns the log of this process: records of the journal where
-// standard error leads there, plain lines elsewhere. A cause that repeats is
-// logged once (see onceHandler).
+// NewLogger returns the logger of this process. It writes records of the
+// journal if standard error leads there, and plain lines otherwise. A cause
+// that repeats is logged once (see onceHandler).
 func NewLogger(debug bool) *slog.Logger {
 	o := &slog.HandlerOptions{Level: slog.LevelInfo}
 	if debug {
@@ -28,15 +28,15 @@ func NewLogger(debug bool) *slog.Logger {
 	return slog.New(newOnceHandler(h))
 }
 
-// inJournal says whether standard error leads to the journal (JOURNAL_STREAM
-// names it) and the journal takes records.
+// inJournal says whether standard error leads to the journal (see
+// JOURNAL_STREAM in systemd.exec(5)) and the journal accepts records.
 func inJournal() bool {
 	leads, err := journal.StderrIsJournalStream()
 	return err == nil && leads && journal.Enabled()
 }
 
-// ErrorMark is the prefix that gives a line on standard error the priority of
-// an error in the journal (sd-daemon(3)), nothing elsewhere.
+// ErrorMark returns the prefix that gives a line on standard error the priority
+// of an error in the journal (sd-daemon(3)), or "" outside the journal.
 func ErrorMark() string {
 	if inJournal() {
 		return "<3>"
@@ -44,13 +44,13 @@ func ErrorMark() string {
 	return ""
 }
 
-// journalHandler sends log records to the journal, with the object, the worker
-// and the event they are about as fields.
+// journalHandler sends log records to the journal, with the record's object,
+// worker and event as fields.
 type journalHandler struct {
 	level slog.Leveler
 	attrs []slog.Attr
 	send  func(message string, priority journal.Priority, fields map[string]string) error
-	// plain takes the records that the journal does not.
+	// plain takes the records that the journal refuses.
 	plain slog.Handler
 }
 
@@ -77,7 +77,8 @@ func (h journalHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 // WithGroup implements slog.Handler. The agent's log has no groups.
 func (h journalHandler) WithGroup(string) slog.Handler { return h }
 
-// text is the message with its attributes; the journal dates and weighs it.
+// text returns the message with its attributes, without the time and level,
+// which the journal adds.
 func (h journalHandler) text(ctx context.Context, r slog.Record) string {
 	var b bytes.Buffer
 	own := &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
@@ -90,7 +91,7 @@ func (h journalHandler) text(ctx context.Context, r slog.Record) string {
 	return strings.TrimSpace(r.Message + " " + strings.TrimSpace(b.String()))
 }
 
-// priorityOf is a level as syslog(3) has it.
+// priorityOf returns the priority of a level in the sense of syslog(3).
 func priorityOf(l slog.Level) journal.Priority {
 	switch {
 	case l >= slog.LevelError:
@@ -103,7 +104,7 @@ func priorityOf(l slog.Level) journal.Priority {
 	return journal.PriDebug
 }
 
-// allAttrs are the attributes of a record, by their keys.
+// allAttrs returns the attributes of a record by their keys.
 func allAttrs(attrs []slog.Attr, r slog.Record) map[string]string {
 	all := map[string]string{}
 	for _, a := range attrs {
@@ -116,7 +117,7 @@ func allAttrs(attrs []slog.Attr, r slog.Record) map[string]string {
 	return all
 }
 
-// fieldsOf are the fields of the journal that a record's attributes give.
+// fieldsOf returns the journal's fields for a record's attributes.
 func fieldsOf(attrs map[string]string) map[string]string {
 	fields := map[string]string{}
 	for key, value := range map[string]string{"HOSTLER_OBJECT": objectOf(attrs), "HOSTLER_WORKER": attrs["worker"], "HOSTLER_EVENT": attrs["event"]} {
@@ -127,8 +128,8 @@ func fieldsOf(attrs map[string]string) map[string]string {
 	return fields
 }
 
-// objectOf is the KIND/NAME that a record is about, "" for none. Some callers
-// give the kind as the attribute's key.
+// objectOf returns the object of a record as KIND/NAME, or "". Some callers use
+// the kind as the attribute's key, e.g. machine=web.
 func objectOf(attrs map[string]string) string {
 	if strings.Contains(attrs["object"], "/") {
 		return attrs["object"]

@@ -19,11 +19,11 @@ import (
 	"hostler/internal/run"
 )
 
-// lasting makes bridges over host NICs come back with the host's start, and
-// hands a NIC's leased addresses over to whoever renews them on the bridge.
+// lasting makes bridges over host NICs come back after a boot and moves the
+// renewal of a NIC's DHCP leases to the bridge.
 type lasting struct{ *host }
 
-// reloadLimit bounds what the programs that configure the network may take.
+// reloadLimit bounds the run time of the programs that configure the network.
 const reloadLimit = 30 * time.Second
 
 // Keep implements networkprovisioner.Lasting.
@@ -34,11 +34,11 @@ func (l lasting) Keep(ctx context.Context, b persist.Bridge) (string, error) {
 	}
 	switch m {
 	case persist.None:
-		return "", nil // the agent makes the bridge anew at each start
+		return "", nil // the agent creates the bridge at each start
 	case persist.Ifupdown:
 		return "", l.moveClient(ctx, b.NIC, b.Name)
 	case persist.Networkd, persist.Netplan:
-		// An agent that died before it told networkd has left the telling.
+		// An earlier agent may have died between the write and the reload.
 		if changed || !persist.Ruled(l.paths.Root, b) && l.untold(b.Name) {
 			return "", l.reload(ctx)
 		}
@@ -53,7 +53,7 @@ func (l lasting) Drop(ctx context.Context, bridge string) error {
 	if err != nil || !there {
 		return err
 	}
-	// The files go last: as long as they are there, what is left is done again.
+	// The files go last: while they exist, a later call repeats unfinished steps.
 	if err := errors.Join(l.reload(ctx), l.moveClient(ctx, bridge, nic)); err != nil {
 		return err
 	}
@@ -61,7 +61,7 @@ func (l lasting) Drop(ctx context.Context, bridge string) error {
 	return err
 }
 
-// untold says, once for each bridge, that this process has told nobody of it.
+// untold returns true for a bridge at the first call in this process.
 func (l lasting) untold(bridge string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,8 +76,8 @@ func (l lasting) untold(bridge string) bool {
 // Bridges implements networkprovisioner.Lasting.
 func (l lasting) Bridges() []string { return persist.Bridges(l.paths.Root, l.config().Namespace) }
 
-// reload tells systemd-networkd of the files; where it does not run there is
-// nothing to tell.
+// reload makes systemd-networkd read its files again. It does nothing if
+// systemd-networkd does not run.
 func (l lasting) reload(ctx context.Context) error {
 	if _, err := os.Stat(l.paths.Host("/run/systemd/netif/state")); err != nil {
 		return nil
@@ -86,10 +86,10 @@ func (l lasting) reload(ctx context.Context) error {
 	return err
 }
 
-// moveClient has the lease of one link's dhclient renewed on another, which has
-// the same hardware address: one is started there with the lease before the
-// old one ends, so that at any time somebody renews it. Without a dhclient on
-// the link it does nothing.
+// moveClient moves the renewal of a lease from one link's dhclient to another
+// link with the same hardware address. It starts the new client with the old
+// lease before it ends the old client, so that a client runs at any time.
+// Without a dhclient on the link it does nothing.
 func (l lasting) moveClient(ctx context.Context, from, to string) error {
 	if from == "" || to == "" {
 		return nil
@@ -114,7 +114,7 @@ func (l lasting) moveClient(ctx context.Context, from, to string) error {
 			return fmt.Errorf("cannot move the DHCP client of %s: %w", from, err)
 		}
 	}
-	// SIGTERM ends it without giving the lease back (dhclient(8)).
+	// SIGTERM ends dhclient without a release of the lease (dhclient(8)).
 	if err := unix.Kill(old, unix.SIGTERM); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("cannot move the DHCP client of %s: %w", from, err)
 	}
@@ -128,7 +128,7 @@ func (l lasting) clientFile(link string) string {
 	return l.paths.Host("/run/dhclient." + link + ".pid")
 }
 
-// client is the process of a link's dhclient, 0 without one.
+// client returns the process id of a link's dhclient, or 0.
 func (l lasting) client(link string) (int, error) {
 	text, err := os.ReadFile(l.clientFile(link))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -139,9 +139,9 @@ func (l lasting) client(link string) (int, error) {
 	}
 	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
 	if err != nil || pid <= 0 {
-		return 0, nil // a torn file tells of nobody
+		return 0, nil // a partly written file names no process
 	}
-	// The number may be another process's by now.
+	// Another process may have this id by now.
 	program, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "exe"))
 	if err != nil || !strings.HasPrefix(filepath.Base(program), "dhclient") {
 		return 0, nil
@@ -149,8 +149,8 @@ func (l lasting) client(link string) (int, error) {
 	return pid, nil
 }
 
-// moveLeases lets the client on the new link ask for the lease that it has,
-// rather than for any (dhclient.leases(5)). Without a file it asks for any.
+// moveLeases copies the lease file, so that the new client asks for the present
+// lease (dhclient.leases(5)). Without a file the client asks for any lease.
 func moveLeases(file, moved, from, to string) error {
 	text, err := os.ReadFile(file)
 	if err == nil {

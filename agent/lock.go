@@ -8,7 +8,7 @@ import (
 	"hostler/internal/hostlock"
 )
 
-// lock takes the host lock, shows that it is waited for and counts the wait.
+// lock takes the host lock, shows the wait in the status and measures it.
 func (h *host) lock(ctx context.Context, purpose string, waiting func(string)) (func(), error) {
 	began := h.now()
 	waits := false
@@ -42,7 +42,7 @@ func (h *host) changeWaits(change func([]string) []string) {
 	h.waits = change(h.waits)
 }
 
-// locks are those that are held, and for what this process waits for them.
+// locks returns the held locks, with the purposes for which this process waits.
 func (h *host) locks() []api.Lock {
 	holder, held := hostlock.Read(h.paths.HostLock())
 	if !held {

@@ -12,7 +12,7 @@ import (
 	"hostler/agent/state"
 )
 
-// metrics are what the agent counts; /metrics on the socket serves them.
+// metrics holds the agent's counters, which /metrics on the socket serves.
 type metrics struct {
 	registry   *prometheus.Registry
 	passes     *prometheus.CounterVec
@@ -59,7 +59,7 @@ func result(failed bool) string {
 	return "ok"
 }
 
-// stateCollector counts, at each scrape, what the store says of the machines.
+// stateCollector counts the machines in the store at each scrape.
 type stateCollector struct {
 	store  state.Store
 	states *prometheus.Desc
@@ -94,7 +94,7 @@ func (c stateCollector) Collect(out chan<- prometheus.Metric) {
 		var record spec.MachineRecord
 		var status spec.MachineStatus
 		if json.Unmarshal(o.Spec, &record) != nil || len(o.Status) > 0 && json.Unmarshal(o.Status, &status) != nil {
-			continue // the worker that needs it says so
+			continue // the provisioner reports an unreadable record
 		}
 		t := string(record.Machine.Type)
 		states[[2]string{t, string(status.State)}]++
@@ -112,7 +112,7 @@ func (c stateCollector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// timedStore measures how long writes take, their wait for the disk included.
+// timedStore measures the time of writes, including the wait for the disk.
 type timedStore struct {
 	state.Backend
 	wait prometheus.Histogram

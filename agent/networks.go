@@ -21,7 +21,7 @@ import (
 	"hostler/sysctl"
 )
 
-// keepNetworks is the worker that keeps the host's networks.
+// keepNetworks is the worker that keeps the host's networks as declared.
 func (h *host) keepNetworks(ctx context.Context) error {
 	log := h.logger.With("worker", "networks")
 	links, err := hostnet.Open(hostnet.Options{Log: log})
@@ -44,8 +44,8 @@ func (h *host) keepNetworks(ctx context.Context) error {
 	}).Run(ctx)
 }
 
-// prepareNetworks finds out which networks are there, before anything starts a
-// machine that believes in those of before the host's restart.
+// prepareNetworks sets networks that are not on the host, e.g. after a reboot,
+// to pending before any machine starts on them.
 func (h *host) prepareNetworks(ctx context.Context) {
 	links, err := hostnet.Open(hostnet.Options{})
 	if err == nil {
@@ -67,14 +67,14 @@ func (h *host) networkEyes(links *hostnet.Host) networkprovisioner.Eyes {
 	}
 }
 
-// instanceMACs are the MAC addresses of all instances of the container types
-// that are set up here.
+// instanceMACs returns the MAC addresses of all instances of the container
+// types that are set up.
 func (h *host) instanceMACs(ctx context.Context) (map[string]bool, error) {
 	all := map[string]bool{}
 	for t := range h.drivers {
 		d, err := h.driver(t)
 		if fault.Is(err, fault.NotReady) {
-			continue // it was never set up
+			continue // the type was never set up
 		}
 		if err != nil {
 			return nil, err
@@ -92,7 +92,7 @@ func (h *host) instanceMACs(ctx context.Context) (map[string]bool, error) {
 	return all, nil
 }
 
-// networkTools are the programs that networks need.
+// networkTools finds and installs the programs that networks need.
 type networkTools struct{ h *host }
 
 // Have implements networkprovisioner.Tools.
@@ -125,8 +125,9 @@ func (t networkTools) Install(ctx context.Context, progress func(string)) error 
 	return t.h.packages(t.h.config()).Install(ctx, set.Names, set.Options, progress)
 }
 
-// planNetworks plans the networks among objects and returns, beside the steps,
-// the objects with the networks as they will be: machines are planned on those.
+// planNetworks plans the networks among objects. It returns the steps, and the
+// objects with the networks' foreseen statuses, from which machines are
+// planned.
 func (p planner) planNetworks(ctx context.Context, objects []state.Object, record spec.HostRecord) ([]api.Step, []state.Object, error) {
 	if !slices.ContainsFunc(objects, func(o state.Object) bool { return o.Kind == spec.KindNetwork }) {
 		return nil, objects, nil
@@ -152,8 +153,8 @@ func (p planner) planNetworks(ctx context.Context, objects []state.Object, recor
 	return steps, objects, nil
 }
 
-// Refuse implements api.Planner. Only what is declared anew or otherwise is
-// looked at: what is there already is told of by its status.
+// Refuse implements api.Planner. It checks only networks and machines that are
+// new or changed; the status reports problems of the others.
 func (p planner) Refuse(ctx context.Context, planned []api.PlannedObject) error {
 	objects := make([]state.Object, len(planned))
 	changed := map[string]bool{}
@@ -187,7 +188,7 @@ func (p planner) networkPlan(ctx context.Context, objects []state.Object, record
 	return desired, networkprovisioner.Make(desired, observed, policy), nil
 }
 
-// networkLook reads what a plan of networks depends on.
+// networkLook reads the inputs of a plan of networks.
 func (p planner) networkLook(ctx context.Context, objects []state.Object, record spec.HostRecord) (d networkprovisioner.Desired, o networkprovisioner.Observed, policy networkprovisioner.Policy, err error) {
 	policy = networkprovisioner.ConfigOf(record)
 	policy.Now = p.now()
@@ -211,7 +212,7 @@ func networkStep(s networkprovisioner.Step) api.Step {
 	return view
 }
 
-// networkChecks are what doctor says of the networks.
+// networkChecks returns doctor's checks of the networks.
 func (g glance) networkChecks(ctx context.Context) []api.Check {
 	objects, _, err := g.store.List(ctx, spec.KindNetwork)
 	if err != nil {
@@ -221,7 +222,7 @@ func (g glance) networkChecks(ctx context.Context) []api.Check {
 	for _, o := range objects {
 		var status spec.NetworkStatus
 		if len(o.Status) > 0 && json.Unmarshal(o.Status, &status) != nil {
-			continue // the worker says so
+			continue // the networks worker reports an unreadable status
 		}
 		name := "network " + o.Name
 		fine := true
@@ -242,8 +243,8 @@ func (g glance) networkChecks(ctx context.Context) []api.Check {
 	return checks
 }
 
-// provided says whether machines can be on the host's own network, where the
-// configuration has them there.
+// provided checks whether machines can use the host's own network, if the
+// configuration asks for that.
 func (g glance) provided(ctx context.Context) []api.Check {
 	if g.config().Types.LXD.NetworkMethod != "provider" {
 		return nil

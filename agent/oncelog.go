@@ -8,28 +8,28 @@ import (
 	"time"
 )
 
-// repeatAfter is how long a repeated cause is silent in the log.
+// repeatAfter is how long a repeated cause is left out of the log.
 const repeatAfter = time.Hour
 
-// manyCauses bounds the causes that are remembered: one for each object and
-// thing that fails about it.
+// manyCauses bounds the remembered causes; each failing action on an object has
+// an entry.
 const manyCauses = 4096
 
-// varying is the part of an error that differs from one retry to the next:
-// counts, delays, process numbers.
+// varying matches the parts of an error that differ between retries: counts,
+// delays, process ids.
 var varying = regexp.MustCompile(`[0-9]+(\.[0-9]+)?(ms|[a-zµ])?`)
 
-// onceHandler logs a warning or an error once per cause: the same thing that
-// fails about the same object for the same reason is counted, and the count
-// stands in the next line about it, which comes with another reason or after
-// repeatAfter. All other records pass.
+// onceHandler logs a warning or an error once per cause. A repeated failure of
+// the same action on the same object for the same reason is only counted. The
+// count appears in the next line about that object and action, which is written
+// for another reason or after repeatAfter. All other records pass.
 type onceHandler struct {
 	slog.Handler
 	attrs  []slog.Attr
 	memory *causes
 }
 
-// causes are the reasons logged last, by what they are about.
+// causes holds the last logged reason for each object and action.
 type causes struct {
 	mu   sync.Mutex
 	last map[string]cause
@@ -68,8 +68,8 @@ func (h onceHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 // WithGroup implements slog.Handler. The agent's log has no groups.
 func (h onceHandler) WithGroup(string) slog.Handler { return h }
 
-// seen notes a record. drop says that its cause was logged already; repeated
-// is how often the cause before it was dropped.
+// seen notes a record. drop says that its cause was logged already. repeated is
+// how often the former cause was dropped.
 func (c *causes) seen(attrs map[string]string, message string, now time.Time) (repeated int, drop bool) {
 	about := attrs["worker"] + " " + objectOf(attrs) + " " + attrs["action"] + " " + attrs["event"]
 	text := varying.ReplaceAllString(attrs["error"]+" "+attrs["reason"], "#")

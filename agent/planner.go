@@ -14,13 +14,13 @@ import (
 	"hostler/containerbroker"
 )
 
-// planner answers what an apply would do, with the very function by which the
-// provisioner decides.
+// planner computes the effect of an apply, with the same function that the
+// provisioner uses.
 type planner struct{ *host }
 
-// Plan implements api.Planner. It makes one list call per container type that
-// has machines in scope, and changes nothing: a hypervisor that is down is in
-// the way of its own machines alone.
+// Plan implements api.Planner. It makes one list call per container type with
+// machines in scope and changes nothing. A hypervisor that is down prevents
+// only plans with its own machines.
 func (p planner) Plan(ctx context.Context, machines []api.PlannedObject, scope map[string]bool) ([]api.Step, error) {
 	record, err := p.hostRecord(ctx)
 	if err != nil {
@@ -81,7 +81,7 @@ func (p planner) planType(ctx context.Context, t spec.ContainerType, desired []p
 	config := provisioner.ConfigOf(record, t)
 	provisioner.Rest(desired, observed.Instances, config.Owner(), config.Host.Boot)
 	for _, s := range provisioner.Plan(desired, observed, provisioner.Policy{
-		// What a person looks at is what there is to do, not when.
+		// The plan shows all steps that are left, whatever their delay.
 		Namespace: config.Namespace, Lineage: config.Lineage, Harvest: config.Harvest, Nudged: provisioner.NudgeAll(), Foresee: true,
 		Diff: func(m containerbroker.Machine, i containerbroker.Instance) []containerbroker.Change {
 			return differ.Diff(m, i)
@@ -94,9 +94,9 @@ func (p planner) planType(ctx context.Context, t spec.ContainerType, desired []p
 	return withoutBookkeeping(steps), nil
 }
 
-// preparation is what the host needs first for machines of a type. Where its
-// hypervisor is there, only a type that was never made ready is looked at, since
-// looking takes several calls.
+// preparation returns the steps that prepare the host for machines of a type.
+// If the hypervisor exists, only a type that was never ready is checked,
+// because the check takes several calls.
 func (p planner) preparation(ctx context.Context, t spec.ContainerType, there bool) ([]api.Step, error) {
 	if there {
 		types, _, err := p.store.List(ctx, spec.KindContainerType)
@@ -120,8 +120,8 @@ func (p planner) preparation(ctx context.Context, t spec.ContainerType, there bo
 	}}, nil
 }
 
-// withoutBookkeeping leaves out what only keeps an instance's stamp in step
-// with its declaration, where the machine has a step that says more.
+// withoutBookkeeping leaves out steps that only update an instance's stamp if
+// the machine has another step.
 func withoutBookkeeping(steps []api.Step) []api.Step {
 	said := map[string]int{}
 	for _, s := range steps {
@@ -158,8 +158,7 @@ func stepView(s provisioner.Step) api.Step {
 	return view
 }
 
-// types returns the container types this agent has a driver for, in a fixed
-// order.
+// types returns the container types for which the agent has a driver, sorted.
 func (h *host) types() []spec.ContainerType {
 	types := make([]spec.ContainerType, 0, len(h.drivers))
 	for t := range h.drivers {

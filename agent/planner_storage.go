@@ -13,8 +13,9 @@ import (
 	"hostler/containerbroker"
 )
 
-// planStorage tells what is to be done for volumes and filesystems, and
-// returns the objects as they will be after it, for the plan of machines.
+// planStorage plans the volumes and filesystems among objects. It returns the
+// steps, and the objects with their foreseen statuses, from which machines are
+// planned.
 func (p planner) planStorage(ctx context.Context, objects []state.Object, record spec.HostRecord) ([]api.Step, []state.Object, error) {
 	desired, err := storageprovisioner.Decode(objects)
 	if err != nil || len(desired.Entities) == 0 {
@@ -38,7 +39,7 @@ func (p planner) planStorage(ctx context.Context, objects []state.Object, record
 	return steps, storageprovisioner.Foresee(objects, desired, observed, policy), nil
 }
 
-// storageWords are the words and impacts under which people know the actions.
+// storageWords holds the names and impacts of the actions in a shown plan.
 var storageWords = map[storageprovisioner.Action]struct {
 	word   string
 	impact containerbroker.Impact

@@ -20,16 +20,16 @@ import (
 // Placement says where provisioners run.
 type Placement string
 
-// The placements. Auto means Units for a unit of the host's own service
-// manager, and Inside everywhere else.
+// The placements. Auto means Units if this process is a unit of the host's
+// systemd with the default state directory, and Inside otherwise.
 const (
 	Auto      Placement = "auto"
 	Inside    Placement = "inside"    // goroutines of the agent
-	Units     Placement = "units"     // a systemd unit each, started by the agent
-	Elsewhere Placement = "elsewhere" // processes that somebody else starts
+	Units     Placement = "units"     // systemd units, started by the agent
+	Elsewhere Placement = "elsewhere" // processes that the agent does not start
 )
 
-// Resolve turns Auto into what this process is run as.
+// Resolve replaces Auto by Units or Inside.
 func (w Placement) Resolve(p paths.Paths) (Placement, error) {
 	switch w {
 	case Inside, Units, Elsewhere:
@@ -84,7 +84,8 @@ func RunWorker(ctx context.Context, name string, o Options) error {
 	return nil
 }
 
-// remoteWorkers names the workers that can run in a process of their own.
+// remoteWorkers returns the names of the workers that can run in a separate
+// process.
 func remoteWorkers() []string {
 	var names []string
 	for t, c := range drivers() {
@@ -95,7 +96,7 @@ func remoteWorkers() []string {
 	return names
 }
 
-// readConfigOver asks the agent for the host's configuration.
+// readConfigOver reads the host's configuration from the agent.
 func readConfigOver(ctx context.Context, store state.Store) (spec.Config, error) {
 	o, err := store.Get(ctx, state.ID{Kind: spec.KindHost, Name: spec.HostName})
 	if err != nil {
@@ -105,7 +106,7 @@ func readConfigOver(ctx context.Context, store state.Store) (spec.Config, error)
 	return record.Config, err
 }
 
-// agentImages has the agent make images usable.
+// agentImages asks the agent to make images available.
 type agentImages struct{ store *api.SocketStore }
 
 // EnsureImage implements provisioner.Images.

@@ -16,21 +16,23 @@ import (
 	"hostler/internal/fault"
 )
 
-// folderReader remembers between two readings of a folder which files are gone.
+// folderReader remembers, between two readings of a folder, which files are
+// absent.
 type folderReader struct {
 	dir string
-	// missing tells since when a file is gone, seen which files there were.
+	// missing holds the time since when a file is absent; seen lists the known
+	// files.
 	missing map[string]time.Time
 	seen    []string
 	// since is the time of the first reading.
 	since time.Time
-	// device is the file system that was read, before that of the last reading
-	// that was put in force; empty: not known.
+	// device is the filesystem of this reading; before is that of the last reading
+	// that was put in force, "" if unknown.
 	device, before string
 }
 
-// readFolder reads the files of a folder, whose file system may have changed
-// since the last reading, also one of an agent before.
+// readFolder reads the files of a folder. f.Moved says that the folder's
+// filesystem changed since the last reading, which may be an earlier agent's.
 func (h *host) readFolder(ctx context.Context, r *folderReader, a applier) (f api.Folder, next time.Duration, written []string, err error) {
 	stamps := stampsOf(r.dir)
 	h.mu.Lock()
@@ -44,7 +46,7 @@ func (h *host) readFolder(ctx context.Context, r *folderReader, a applier) (f ap
 	if err != nil {
 		return f, 0, nil, err
 	}
-	for _, path := range r.seen { // also one that was never in force
+	for _, path := range r.seen { // includes files that were never in force
 		if !slices.Contains(present, path) && !slices.Contains(gone, path) {
 			gone = append(gone, path)
 		}
@@ -101,8 +103,8 @@ func (h *host) readFolder(ctx context.Context, r *folderReader, a applier) (f ap
 	return f, next, written, nil
 }
 
-// unreadFiles says that the files of conf.d changed since they were read, "" when
-// they did not.
+// unreadFiles returns a text if the files of conf.d changed since they were
+// read, or "".
 func (h *host) unreadFiles() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -112,7 +114,7 @@ func (h *host) unreadFiles() string {
 	return ""
 }
 
-// deviceOf names the file system that a folder is on, as MAJOR:MINOR.
+// deviceOf returns a folder's filesystem as MAJOR:MINOR.
 func deviceOf(dir string) (string, error) {
 	var stat unix.Stat_t
 	if err := unix.Stat(dir, &stat); err != nil {
@@ -121,7 +123,7 @@ func deviceOf(dir string) (string, error) {
 	return fmt.Sprintf("%d:%d", unix.Major(stat.Dev), unix.Minor(stat.Dev)), nil
 }
 
-// rememberFolder keeps the file system that was read.
+// rememberFolder writes the folder's filesystem into the host's status.
 func (h *host) rememberFolder(ctx context.Context, r *folderReader) error {
 	if r.before == r.device {
 		return nil
@@ -140,8 +142,8 @@ func (h *host) rememberFolder(ctx context.Context, r *folderReader) error {
 	return nil
 }
 
-// goneFiles lists the files of the folder that something was declared in and
-// that are there no more.
+// goneFiles lists the files of the folder with a declaration in force that no
+// longer exist.
 func goneFiles(ctx context.Context, dir string, present []string, a applier) ([]string, error) {
 	sources, err := a.Files(ctx)
 	if err != nil {
@@ -152,8 +154,8 @@ func goneFiles(ctx context.Context, dir string, present []string, a applier) ([]
 	}), nil
 }
 
-// readDeclaration reads a file, if it is one: a pipe would be waited for. It
-// fails with errBeingWritten.
+// readDeclaration reads a regular file; a read of a pipe would block. It fails
+// with errBeingWritten while another process writes the file.
 func readDeclaration(path string) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -15,13 +15,13 @@ import (
 )
 
 // learn compares a type's instances with the records, once in the life of a
-// store: instances that bear our stamp and have no record are those of a store
-// that was lost, and their records are written again from their stamps. At
-// each start of the agent it looks, too, whether the store is an older copy.
-// Nothing on the hypervisor is changed. fault.NotReady: there is none.
+// store. Instances with our stamp and no record belong to a lost store, so
+// learn restores their records from the stamps. At each start of the agent it
+// also checks whether the store is an older copy. It changes nothing on the
+// hypervisor. It fails with fault.NotReady if there is no hypervisor.
 func (h *host) learn(ctx context.Context, t spec.ContainerType) error {
-	// What its machines are given is found first. Where nothing was lost that
-	// can wait, and holds up no machine.
+	// Machines refer to storage, so storage comes first. Unless records were lost,
+	// its failure holds up no machine.
 	if err := h.learnStorage(ctx); err != nil {
 		if h.lost.Load() || ctx.Err() != nil {
 			return err
@@ -77,9 +77,9 @@ func (h *host) learnMachines(ctx context.Context, t spec.ContainerType) error {
 	return h.writeHostStatus(ctx, known)
 }
 
-// settle ends the loss of a store once everything was looked through that is
-// there: the next start takes its records for whole. A hypervisor that comes
-// later is looked through then, as on every host.
+// settle ends the recovery once all existing hypervisors and the storage were
+// compared; the next start then trusts the records. A hypervisor that is set up
+// later is compared at that time, as on every host.
 func (h *host) settle(ctx context.Context) error {
 	if !h.lost.Load() || h.unfound(ctx) != "" {
 		return nil
@@ -90,10 +90,11 @@ func (h *host) settle(ctx context.Context) error {
 	return h.local.Settle(ctx)
 }
 
-// learned is fault.NotReady until a type's instances were compared with the
-// records of this store. A provisioner in a process of its own outlives the
-// agent and its store, and takes an instance without a record for one that
-// nobody declares; the agent's own is not started before.
+// learned fails with fault.NotReady until a type's instances were compared with
+// the records of this store. The API needs it for provisioners in separate
+// processes: these outlive the agent and its store, and would take an instance
+// without a record for an orphan. Provisioners inside the agent start only
+// after learn.
 func (h *host) learned(ctx context.Context, t spec.ContainerType) error {
 	known, err := h.hostStatus(ctx)
 	if err == nil && !slices.Contains(known.Known, t) {
@@ -102,8 +103,8 @@ func (h *host) learned(ctx context.Context, t spec.ContainerType) error {
 	return err
 }
 
-// forgetKnown has every type's instances compared with the records again,
-// after records were lost.
+// forgetKnown makes learn compare every type's instances with the records
+// again, after records were lost.
 func (h *host) forgetKnown(ctx context.Context, report state.OpenReport) error {
 	status, err := h.hostStatus(ctx)
 	if err != nil {
@@ -118,9 +119,9 @@ func (h *host) forgetKnown(ctx context.Context, report state.OpenReport) error {
 	return h.writeHostStatus(ctx, status)
 }
 
-// recordsOf tells the writes that give every stamped instance its record
-// back: machines with their uid and instance, and the declarations that they
-// came from. Pure.
+// recordsOf returns the writes that restore the records of stamped instances:
+// machines with their uid and instance, and the declarations that they came
+// from. Pure.
 func recordsOf(instances []containerbroker.Instance, objects []state.Object, namespace string) (writes []state.Write, found int, err error) {
 	uids, byID := map[string]bool{}, map[state.ID]state.Object{}
 	for _, o := range objects {
@@ -128,8 +129,8 @@ func recordsOf(instances []containerbroker.Instance, objects []state.Object, nam
 		uids[o.UID] = true
 	}
 	declared := documents{objects: byID}
-	// Of an instance and copies that a person made of it, all of which bear its
-	// stamp, the oldest is the machine's.
+	// Copies that a user made bear the same stamp; the oldest instance is the
+	// machine's.
 	instances = slices.SortedStableFunc(slices.Values(instances), func(a, b containerbroker.Instance) int { return a.Created.Compare(b.Created) })
 	for _, inst := range instances {
 		if inst.Stamp == nil || inst.Stamp.Namespace != namespace || uids[inst.Stamp.UID] {
@@ -137,7 +138,7 @@ func recordsOf(instances []containerbroker.Instance, objects []state.Object, nam
 		}
 		var stamped provisioner.StampedRecord
 		if err := json.Unmarshal([]byte(inst.Stamp.Record), &stamped); err != nil || inst.Stamp.UID == "" {
-			continue // no record can be made of it: it stays unknown
+			continue // without a readable stamp the instance stays an orphan
 		}
 		id := state.ID{Kind: spec.KindMachine, Name: cmp.Or(stamped.MachineName, inst.Name)}
 		restored := stamped.MachineRecord()
@@ -166,12 +167,12 @@ func recordsOf(instances []containerbroker.Instance, objects []state.Object, nam
 			if err := json.Unmarshal(newer.Spec, &record); err != nil {
 				return nil, 0, fault.New(fault.NeedsOperator, "cannot read the record of machine/%s: %v", inst.Name, err)
 			}
-			// Another hypervisor's machine has the name by now: it is not this one.
+			// The name belongs to another hypervisor's machine by now.
 			if status.Instance != nil || record.Machine.Type != stamped.Machine.Type {
 				continue
 			}
-			// Declared anew before the instance was found: the declaration
-			// stands and the identity is the instance's.
+			// The machine was declared again before the instance was found: keep the
+			// new declaration with the instance's uid.
 			writes = append(writes, state.Write{ID: id, Revision: newer.Revision, Delete: true})
 			record.Adopted, record.InstanceName = record.Adopted || stamped.Adopted, restored.InstanceName
 			write.Spec = spec.Encode(record)

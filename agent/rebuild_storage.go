@@ -14,8 +14,8 @@ import (
 )
 
 // learnStorage compares the volumes and filesystems that bear our stamp with
-// the records, once in the life of a store, as learn does for machines.
-// Nothing of them is changed.
+// the records, once in the life of a store, as learn does for machines. It
+// changes none of them.
 func (h *host) learnStorage(ctx context.Context) error {
 	h.learning.Lock()
 	defer h.learning.Unlock()
@@ -43,8 +43,8 @@ func (h *host) learnStorage(ctx context.Context) error {
 	return h.writeHostStatus(ctx, known)
 }
 
-// unfound names, after records were lost, a hypervisor that is there and whose
-// machines were not yet compared with the records, or "".
+// unfound returns, after records were lost, the name of an existing hypervisor
+// whose instances were not yet compared with the records, or "".
 func (h *host) unfound(ctx context.Context) string {
 	if !h.lost.Load() {
 		return ""
@@ -64,9 +64,9 @@ func (h *host) unfound(ctx context.Context) string {
 	return ""
 }
 
-// recordsOfStorage tells the writes that give volumes and filesystems whose
-// record is missing the one back that is kept beside their stamp, and how many
-// they are. Pure.
+// recordsOfStorage returns the writes that restore the missing records of
+// volumes and filesystems from the copies beside their stamps, and the number
+// of these objects. Pure.
 func recordsOfStorage(there storageprovisioner.Observed, objects []state.Object, namespace string) (writes []state.Write, found int) {
 	byID := map[state.ID]state.Object{}
 	for _, o := range objects {
@@ -91,8 +91,8 @@ func recordsOfStorage(there storageprovisioner.Observed, objects []state.Object,
 				continue
 			}
 			r.Force, r.RetryRequest, r.Restored, r.Held = false, 0, true, ""
-			// Even when its data is gone: then a person is told, and nobody is
-			// given an empty one instead.
+			// Restore the record even if the data is gone: the status then reports the
+			// loss, and no machine gets an empty volume instead.
 			add(state.Write{ID: id, UID: v.Stamp.UID, Spec: spec.Encode(r)}, true)
 			if d := declared.named(r.Declaration); d != nil {
 				d.Volumes[v.ID] = r.Volume
@@ -112,7 +112,7 @@ func recordsOfStorage(there storageprovisioner.Observed, objects []state.Object,
 			}
 			r.Force, r.RetryRequest, r.Restored, r.Held = false, 0, true, ""
 			w := state.Write{ID: id, Spec: spec.Encode(r)}
-			if !managed { // one on a volume bears the volume's uid
+			if !managed { // a filesystem on a volume bears the volume's uid
 				w.UID = f.Stamp.UID
 			}
 			add(w, f.Problem == "")
@@ -124,14 +124,14 @@ func recordsOfStorage(there storageprovisioner.Observed, objects []state.Object,
 	return append(writes, declared.writes()...), found
 }
 
-// documents are the declarations that are put together from stamps.
+// documents holds the declarations that are restored from stamps.
 type documents struct {
 	objects map[state.ID]state.Object
 	byName  map[string]*spec.Declaration
 }
 
-// named returns the document of a declaration to add to, or nil where there is
-// one that a person wrote.
+// named returns the document of a declaration to add to, or nil if the store
+// has one that the user wrote.
 func (d *documents) named(name string) *spec.Declaration {
 	if name == "" {
 		return nil
@@ -165,7 +165,7 @@ func orMade[T any](m map[string]T) map[string]T {
 	return m
 }
 
-// writes are those of the documents that were added to.
+// writes returns the writes of the documents that were added to.
 func (d *documents) writes() (writes []state.Write) {
 	for _, name := range slices.Sorted(maps.Keys(d.byName)) {
 		if doc := d.byName[name]; doc != nil {

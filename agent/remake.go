@@ -9,7 +9,7 @@ import (
 	"hostler/internal/fault"
 )
 
-// remake is the worker that makes again the objects that were declared again
+// remake is the worker that creates again the objects that were declared again
 // while they were being removed.
 func (h *host) remake(a applier) func(context.Context) error {
 	return func(ctx context.Context) error {
@@ -23,7 +23,7 @@ func (h *host) remake(a applier) func(context.Context) error {
 				return ctx.Err()
 			}
 			gone, err := h.anyGone(ctx, ids, a)
-			if err == nil && (gone || first) { // an agent before may have died between the two
+			if err == nil && (gone || first) { // an earlier agent may have died between removal and Remake
 				err = a.Remake(ctx)
 			}
 			if err != nil && ctx.Err() == nil {
@@ -33,8 +33,8 @@ func (h *host) remake(a applier) func(context.Context) error {
 	}
 }
 
-// anyGone says whether an object is gone, where documents declare again some
-// that were being removed.
+// anyGone says whether an object was removed while declarations wait for such a
+// removal.
 func (h *host) anyGone(ctx context.Context, ids []state.ID, a applier) (bool, error) {
 	if !a.Awaits() {
 		return false, nil

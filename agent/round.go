@@ -9,37 +9,38 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// round is what the last look at a folder of declarations left open.
+// round is the unfinished part of the last reading of a folder of declarations.
 type round struct {
-	// before tells the files apart from what they may become, as they were when
-	// the round began: what changed during it is looked at again.
+	// before holds the stamps of the files when the round began. A file that
+	// changed during the round is therefore read again.
 	before map[string]string
-	// written are the files that were being written.
+	// written lists the files that were being written.
 	written []string
-	// due is when the others are to be applied whatever happens; zero: at no
-	// time.
+	// due is when the other files must be applied at the latest; zero: never.
 	due time.Time
 }
 
-// waits says that there is nothing to do but to wait for those who write: to
-// apply a file looks at the whole host, and somebody may leave one open.
+// waits says that all changes since the round are in files that are still being
+// written. The caller then waits, since each apply reads the state of the whole
+// host and a writer may keep a file open for long.
 func (r round) waits(dir string, now time.Time) bool {
 	if len(r.written) == 0 || !r.due.IsZero() && !now.Before(r.due) || slices.ContainsFunc(r.written, func(path string) bool { return !stillWritten(path) }) {
 		return false
 	}
 	before, after := maps.Clone(r.before), stampsOf(dir)
-	for _, path := range r.written { // these grow
+	for _, path := range r.written { // these change while they are written
 		delete(before, path)
 		delete(after, path)
 	}
 	return maps.Equal(before, after)
 }
 
-// stampsOf tells the declarations of a folder from what they were.
+// stampsOf returns a stamp for each declaration of a folder, from which a
+// change can be recognised.
 func stampsOf(dir string) map[string]string {
 	present, err := declarationFiles(dir)
 	if err != nil {
-		return nil // told by who reads the files
+		return nil // the reader of the files reports the error
 	}
 	stamps := map[string]string{}
 	for _, path := range present {

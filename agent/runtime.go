@@ -7,14 +7,13 @@ import (
 	kvminit "hostler/initialisers/kvm"
 )
 
-// runtimeInterval is for how long what was removed of the runtime directory
-// may be missing: a look costs two calls of the kernel.
+// runtimeInterval is the delay between two checks of the runtime directory. A
+// check costs two system calls.
 const runtimeInterval = 2 * time.Second
 
-// keepRuntime is the worker that makes the runtime directory again, which is
-// nobody's data and is easily removed: the socket, and the file in which a
-// provisioner's unit reads how KVM guests run here. Locks are made again by
-// whoever takes them.
+// keepRuntime is the worker that restores removed files of the runtime
+// directory: the socket, and the file from which a provisioner's unit reads the
+// accelerator of KVM guests. Locks are created again when they are next taken.
 func (h *host) keepRuntime(every time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
 		tick := time.NewTicker(every)
@@ -31,7 +30,8 @@ func (h *host) keepRuntime(every time.Duration) func(context.Context) error {
 	}
 }
 
-// renewRuntime looks once; proven is what it last found of how guests run.
+// renewRuntime checks once. proven is the last outcome that was read from the
+// file.
 func (h *host) renewRuntime(proven *kvminit.Outcome) {
 	renewed, err := h.listener.Renew()
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"hostler/agent/spec"
 )
 
-// server makes the API over everything the agent has.
+// server creates the API's server.
 func (h *host) server(o Options) (*api.Server, error) {
 	return api.NewServer(api.Options{
 		Backend: h.store,
@@ -22,14 +22,14 @@ func (h *host) server(o Options) (*api.Server, error) {
 	})
 }
 
-// The groups of INTERFACE: who may change and who may read.
+// The groups of the API's users: adminGroup may change, readGroup may read.
 const (
 	adminGroup = "hostler-admin"
 	readGroup  = "hostler"
 )
 
-// workerUsers maps the users of the provisioners' units to their types; a
-// type whose user does not exist has no unit.
+// workerUsers maps the users of the provisioners' units to their types. A type
+// whose user does not exist has no unit.
 func workerUsers(types []spec.ContainerType) map[uint32]spec.ContainerType {
 	users := map[uint32]spec.ContainerType{}
 	for _, t := range types {
@@ -44,7 +44,7 @@ func workerUsers(types []spec.ContainerType) map[uint32]spec.ContainerType {
 	return users
 }
 
-// groupID is a group's id, 0, root's, where the package's groups do not exist.
+// groupID returns a group's id, or 0 (root's) if the group does not exist.
 func groupID(name string) int {
 	g, err := user.LookupGroup(name)
 	if err != nil {
@@ -57,7 +57,7 @@ func groupID(name string) int {
 	return gid
 }
 
-// socketGroups are the groups that may reach the socket; none where the
+// socketGroups returns the groups that may reach the socket, or none if the
 // package's groups do not exist.
 func socketGroups() (gids []int) {
 	for _, name := range []string{readGroup, adminGroup} {

@@ -17,7 +17,7 @@ import (
 	"hostler/storage/mounts"
 )
 
-// newStorage makes the one worker of the host's storage.
+// newStorage creates the worker of the host's storage.
 func (h *host) newStorage() *storageprovisioner.Worker {
 	const name = "storage"
 	log := h.logger.With("worker", name)
@@ -30,8 +30,7 @@ func (h *host) newStorage() *storageprovisioner.Worker {
 	})
 }
 
-// installFor brings a package with the tools of a type of filesystem onto the
-// host.
+// installFor installs a package with the tools of a filesystem type.
 func (h *host) installFor(ctx context.Context, pkg string, progress func(string)) error {
 	release, err := packaging.ReadRelease(h.paths.OSRelease())
 	if err != nil {
@@ -49,8 +48,8 @@ func (h *host) installFor(ctx context.Context, pkg string, progress func(string)
 	return h.packages(h.config()).Install(ctx, []string{pkg}, set.Options, progress)
 }
 
-// prepareStorage finds out what of the machines' storage is there, before
-// anything starts a machine that believes in what was there before.
+// prepareStorage restores lost records and updates the statuses of the storage,
+// before any machine starts that uses it.
 func (h *host) prepareStorage(ctx context.Context) {
 	if err := h.learnStorage(ctx); err != nil && ctx.Err() == nil {
 		h.logger.Warn("What is kept of a lost store's storage cannot be looked at.", "error", err)
@@ -60,7 +59,8 @@ func (h *host) prepareStorage(ctx context.Context) {
 	}
 }
 
-// blockDeviceChanges tells that block devices came, changed or went.
+// blockDeviceChanges signals the appearance, change and removal of block
+// devices.
 func blockDeviceChanges(ctx context.Context) (<-chan struct{}, error) {
 	events, err := blockdevice.Events(ctx)
 	if err != nil {
@@ -79,7 +79,7 @@ func blockDeviceChanges(ctx context.Context) (<-chan struct{}, error) {
 	return changes, nil
 }
 
-// promised is what the sparse volumes may still come to take of the disk.
+// promised returns the bytes that sparse volumes may still use on the disk.
 func (h *host) promised() (sum int64) {
 	add := func(source any) {
 		if r, ok := source.(storage.SpaceReporter); ok {
@@ -119,9 +119,9 @@ func (g glance) BlockDevices(ctx context.Context) ([]api.BlockDevice, error) {
 	return rows, nil
 }
 
-// stage makes the folder of mounts one whose mounts every mount namespace of
-// the host gets and loses with the host, or gives it up when nothing is
-// declared.
+// stage makes the folder of mounts a shared mount, so that every mount
+// namespace of the host gets and loses the mounts in it. If used is false, it
+// removes the shared mount.
 func (h *host) stage(used bool) error {
 	dir := h.paths.Mounts("")
 	if !used {

@@ -12,8 +12,8 @@ import (
 	"hostler/agent/api"
 )
 
-// supervisor runs workers and starts those again that end with an error. One
-// worker's failure, a panic included, touches no other.
+// supervisor runs workers and restarts those that end with an error or a panic.
+// The failure of a worker does not affect the others.
 type supervisor struct {
 	logger *slog.Logger
 	now    func() time.Time
@@ -33,12 +33,12 @@ func newSupervisor(logger *slog.Logger, now func() time.Time) *supervisor {
 	return &supervisor{logger: logger, now: now, workers: map[string]*supervised{}}
 }
 
-// restartDelay is the wait before the nth restart in a row: 1 s doubling to
-// 1 min.
+// restartDelay is the delay before the nth restart in a row: 1 s doubling to 1
+// min.
 func restartDelay(n int) time.Duration { return min(time.Second<<min(n, 10), time.Minute) }
 
-// start runs a worker until ctx ends or it is stopped; a worker that runs
-// already is left alone.
+// start runs a worker until ctx ends or stop is called. It does nothing if the
+// worker runs already.
 func (s *supervisor) start(ctx context.Context, name string, run func(context.Context) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,7 +79,7 @@ func (s *supervisor) keep(ctx context.Context, w *supervised, run func(context.C
 	}
 }
 
-// guarded runs a worker and turns its panic into an error.
+// guarded runs a worker and turns a panic into an error.
 func guarded(ctx context.Context, run func(context.Context) error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -104,7 +104,8 @@ func (s *supervisor) passed(name string) {
 	}
 }
 
-// stop ends a worker and waits for it; one that does not run is success.
+// stop ends a worker and waits for it. It does nothing if the worker does not
+// run.
 func (s *supervisor) stop(name string) {
 	s.mu.Lock()
 	w := s.workers[name]
@@ -119,7 +120,7 @@ func (s *supervisor) stop(name string) {
 // wait returns when every worker has ended.
 func (s *supervisor) wait() { s.all.Wait() }
 
-// list tells every worker's state, by name.
+// list returns every worker's state, sorted by name.
 func (s *supervisor) list() []api.Worker {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,14 +10,14 @@ import (
 	"hostler/internal/fault"
 )
 
-// unitProvisioner runs a type's provisioner as a systemd unit of its own, so
-// that it holds only the rights it needs and its crash touches nothing else.
+// unitProvisioner runs a type's provisioner as a systemd unit, so that it has
+// only the rights it needs and its crash affects no other worker.
 type unitProvisioner struct{ t spec.ContainerType }
 
 func (u unitProvisioner) unit() string { return fmt.Sprintf("hostler-provisioner@%s.service", u.t) }
 
-// Start starts the unit, one that failed too, and waits for it to be ready; a
-// running unit is success.
+// Start starts the unit and waits until it is ready. It resets a failed unit
+// first; a running unit is success.
 func (u unitProvisioner) Start(ctx context.Context) error {
 	s, err := readUnit(ctx, u.unit())
 	if err != nil {
@@ -36,7 +36,7 @@ func (u unitProvisioner) Start(ctx context.Context) error {
 	})
 }
 
-// Stop stops the unit; its guests run on.
+// Stop stops the unit; its guests keep running.
 func (u unitProvisioner) Stop(ctx context.Context) error {
 	return u.job(ctx, "stop", func(c *dbus.Conn, result chan<- string) (int, error) {
 		return c.StopUnitContext(ctx, u.unit(), "replace", result)
@@ -49,7 +49,8 @@ func (u unitProvisioner) Down(ctx context.Context) (string, error) {
 	return s.down(), err
 }
 
-// startTransient starts a program as a unit that is gone when it ends well.
+// startTransient starts a program as a transient unit, which systemd removes
+// when the program ends successfully.
 func startTransient(ctx context.Context, unit, description string, command []string) error {
 	properties := []dbus.Property{dbus.PropDescription(description), dbus.PropExecStart(command, false), dbus.PropType("exec")}
 	return unitJob(ctx, "start", unit, func(c *dbus.Conn, result chan<- string) (int, error) {
@@ -61,7 +62,7 @@ func (u unitProvisioner) job(ctx context.Context, verb string, queue func(*dbus.
 	return unitJob(ctx, verb, u.unit(), queue)
 }
 
-// unitJob queues a job of systemd's and waits for its end.
+// unitJob queues a systemd job and waits for its end.
 func unitJob(ctx context.Context, verb, unit string, queue func(*dbus.Conn, chan<- string) (int, error)) error {
 	conn, err := dbus.NewSystemConnectionContext(ctx)
 	if err != nil {

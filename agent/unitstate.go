@@ -11,14 +11,14 @@ import (
 	"hostler/agent/api"
 )
 
-// unitState is what systemd says of a unit, in systemd's words.
+// unitState is the state of a unit, in systemd's terms.
 type unitState struct {
 	name, load, active, sub, result string
-	// since is when that came to be; zero: not in this boot.
+	// since is the time of the last change; zero: no change in this boot.
 	since time.Time
 }
 
-// systemdTimeout bounds what systemd is asked.
+// systemdTimeout bounds a request to systemd.
 const systemdTimeout = 10 * time.Second
 
 func readUnit(ctx context.Context, unit string) (unitState, error) {
@@ -45,7 +45,7 @@ func unitStateOf(unit string, properties map[string]any) unitState {
 	return s
 }
 
-// resetFailed lets a unit that systemd gave up be started again.
+// resetFailed resets a unit that systemd gave up, so that it can start again.
 func resetFailed(ctx context.Context, unit string) error {
 	ctx, cancel := context.WithTimeout(ctx, systemdTimeout)
 	defer cancel()
@@ -60,13 +60,15 @@ func resetFailed(ctx context.Context, unit string) error {
 	return nil
 }
 
-// ended says that nothing runs and systemd will start nothing by itself.
+// ended says that the unit does not run and that systemd will not start it by
+// itself.
 func (s unitState) ended() bool { return s.active == "inactive" || s.active == "failed" }
 
-// masked says that systemd would not start it; one that runs may be masked too.
+// masked says that systemd refuses to start the unit. A running unit may be
+// masked too, which does not count.
 func (s unitState) masked() bool { return s.ended() && s.load == "masked" }
 
-// down says why the unit stays down; empty: it does not.
+// down returns the reason why the unit stays down, or "".
 func (s unitState) down() string {
 	switch {
 	case !s.ended():
@@ -81,8 +83,8 @@ func (s unitState) down() string {
 	return fmt.Sprintf("the unit %s is stopped", s.name)
 }
 
-// worker is the unit's row in the host's status; since is for a unit that
-// systemd has nothing to tell of.
+// worker returns the unit's row in the host's status. since is used if systemd
+// reports no time.
 func (s unitState) worker(name string, since time.Time) api.Worker {
 	row := api.Worker{Name: name, State: "running", Message: "the unit " + s.name, Since: since}
 	if !s.since.IsZero() {

@@ -11,8 +11,9 @@ import (
 	"hostler/internal/fault"
 )
 
-// forgetBoot marks the machines as not seen when the host was restarted since
-// the agent last ran: before the hypervisor answers, nobody knows how they are.
+// forgetBoot marks the machines as not seen if the host was restarted since the
+// agent last ran, because their recorded states may be wrong until the
+// hypervisor answers.
 func (h *host) forgetBoot(ctx context.Context, boot string) error {
 	record, err := h.hostRecord(ctx)
 	if err != nil || boot == "" || record.Facts.Boot == "" || record.Facts.Boot == boot {

@@ -14,9 +14,10 @@ import (
 	"hostler/agent/state"
 )
 
-// keepAlive is the worker that feeds the service manager's watchdog, each time
+// keepAlive is the worker that feeds the service manager's watchdog: each time
 // after answers returned without an error within a third of the watchdog's
-// interval. Without answers it feeds it as long as the process runs.
+// interval. If answers is nil, it feeds the watchdog as long as the process
+// runs.
 func keepAlive(answers func(context.Context) error, log *slog.Logger) func(context.Context) error {
 	return func(ctx context.Context) error {
 		interval, err := daemon.SdWatchdogEnabled(false)
@@ -53,9 +54,10 @@ func within(ctx context.Context, limit time.Duration, f func(context.Context) er
 	return f(ctx)
 }
 
-// answers reads the store and asks the API over its socket. Whoever answers
-// lives, also with an error: a restart would mend no full disk and no rush of
-// requests, and end what still can be asked. Silence is an error.
+// answers reads the store and calls the API over its socket; only a timeout is
+// an error. An error in the answer still shows that the agent works: a restart
+// would not help against a full disk or too many requests, and would interrupt
+// the requests that still work.
 func (h *host) answers(ctx context.Context) error {
 	_, err := h.local.Get(ctx, state.ID{Kind: spec.KindHost, Name: spec.HostName})
 	if errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {

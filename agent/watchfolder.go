@@ -12,16 +12,15 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// settle is how long a folder must be quiet before its files are read:
+// settle is how long a folder must be quiet before its files are read, because
 // editors write a file in several steps.
 const settle = 200 * time.Millisecond
 
-// watchFolder calls changed at first and whenever the folder's files changed
-// and were then left alone for a moment, until ctx ends; concerns tells those
-// files from others. Files count as changed, too, when they are links and
-// what they lead to changes. It is called again after the time that it
-// returns; zero: no such time. The error is fs.ErrNotExist when the folder
-// itself goes away.
+// watchFolder calls changed at the start and whenever files of the folder
+// changed and were then quiet for settle, until ctx ends. concerns selects the
+// files. A symbolic link also counts as changed when its target changes.
+// changed returns the delay before its next call; zero: none is needed. The
+// error is fs.ErrNotExist when the folder itself is removed.
 func watchFolder(ctx context.Context, dir string, concerns func(path string) bool, changed func() (time.Duration, error)) error {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -52,7 +51,7 @@ func watchFolder(ctx context.Context, dir string, concerns func(path string) boo
 			links = linksOf(dir, concerns)
 			watchTargets(watcher, dir, links)
 			next, err := changed()
-			if ctx.Err() != nil { // it may have been cut short
+			if ctx.Err() != nil { // changed may have been cut short
 				return nil
 			}
 			if err != nil {
@@ -65,11 +64,12 @@ func watchFolder(ctx context.Context, dir string, concerns func(path string) boo
 	}
 }
 
-// linksOf tells where the links of a folder lead that concern its watcher.
+// linksOf returns the targets of the folder's symbolic links that concern the
+// watcher.
 func linksOf(dir string, concerns func(path string) bool) map[string]string {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil // told by who reads the files
+		return nil // the reader of the files reports the error
 	}
 	links := map[string]string{}
 	for _, e := range entries {
@@ -78,7 +78,7 @@ func linksOf(dir string, concerns func(path string) bool) map[string]string {
 			continue
 		}
 		target, err := filepath.EvalSymlinks(link)
-		if err != nil { // it leads nowhere yet
+		if err != nil { // the target does not exist yet
 			target, _ = os.Readlink(link)
 			if !filepath.IsAbs(target) {
 				target = filepath.Join(dir, target)
@@ -89,23 +89,23 @@ func linksOf(dir string, concerns func(path string) bool) map[string]string {
 	return links
 }
 
-// watchTargets watches the folders that links lead to. One that cannot be
-// watched is not there, and its file is told of as one that cannot be read.
+// watchTargets watches the folders of the links' targets. It skips folders that
+// do not exist; the reader then reports the file as unreadable.
 func watchTargets(watcher *fsnotify.Watcher, dir string, links map[string]string) {
 	here, err := os.Stat(dir)
 	if err != nil {
 		return
 	}
 	for _, target := range links {
-		// The folder itself keeps the name by which its events are known.
+		// A second watch would change the path in the folder's own events.
 		if there, err := os.Stat(filepath.Dir(target)); err == nil && !os.SameFile(here, there) {
 			_ = watcher.Add(filepath.Dir(target))
 		}
 	}
 }
 
-// leadsElsewhere reports whether an event is one of a file that a link leads
-// to, or changed where links lead.
+// leadsElsewhere reports whether an event concerns a link's target, or the
+// links now have other targets.
 func leadsElsewhere(links map[string]string, dir, path string, concerns func(path string) bool) bool {
 	for _, target := range links {
 		if target == path {

@@ -11,26 +11,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errBeingWritten says that what a file holds may be a part of what it is
-// going to hold.
+// errBeingWritten says that a file may be incomplete.
 var errBeingWritten = errors.New("it is being written: it is read when whoever writes it has closed it")
 
-// whileWritten is when a file is looked at again that is being written.
+// whileWritten is the delay before a file that is being written is read again.
 const whileWritten = 500 * time.Millisecond
 
-// unwritten is how long a file must have been left alone where the kernel does
-// not tell who has it open for writing.
+// unwritten is how long a file must be unchanged if the kernel does not tell
+// whether a process has it open for writing.
 const unwritten = 2 * time.Second
 
-// readWhole reads a file, at most so many bytes. It fails with errBeingWritten
-// while somebody has the file open for writing, and holds off those who open
-// it so while it reads: half of a declaration is a declaration of less.
+// readWhole reads at most that many bytes of a file. It fails with
+// errBeingWritten while a process has the file open for writing, and delays new
+// writers while it reads, because a part of a declaration may be a valid but
+// smaller declaration.
 func readWhole(path string, most int64) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close() // and with it the lease
+	defer file.Close() // also releases the lease
 	writing, err := beingWritten(file)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read %s: %w", path, err)
@@ -41,7 +41,7 @@ func readWhole(path string, most int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(file, most))
 }
 
-// stillWritten says whether somebody has a file open for writing.
+// stillWritten says whether a process has the file open for writing.
 func stillWritten(path string) bool {
 	file, err := os.Open(path)
 	if err != nil {
@@ -52,10 +52,10 @@ func stillWritten(path string) bool {
 	return err == nil && writing
 }
 
-// beingWritten takes a read lease on an open file, which the kernel grants
-// while nobody has the file open for writing and which it has a writer wait
-// for (fcntl(2), "Leases"). Where there are no leases, a file counts as being
-// written that was written a moment ago.
+// beingWritten takes a read lease on an open file. The kernel grants the lease
+// only if no process has the file open for writing, and then delays new writers
+// (fcntl(2), "Leases"). Where there are no leases, a file counts as being
+// written if it changed within unwritten.
 func beingWritten(file *os.File) (bool, error) {
 	info, err := file.Stat()
 	if err != nil || !info.Mode().IsRegular() {
@@ -73,8 +73,8 @@ func beingWritten(file *os.File) (bool, error) {
 	return age >= 0 && age < unwritten, nil
 }
 
-// overNetwork reports whether a file's lease is a server's business, which
-// refuses one with the same error whether or not anybody writes.
+// overNetwork reports whether a server grants the file's leases. A server
+// refuses a lease with the same error whether or not the file is being written.
 func overNetwork(file *os.File) bool {
 	var fs unix.Statfs_t
 	err := unix.Fstatfs(int(file.Fd()), &fs)

@@ -6,19 +6,19 @@ import (
 	"hostler/agent/spec"
 )
 
-// Worker is one body of work: what wakes it and what it reads (In), and what
-// it writes or changes (Out).
+// Worker describes a worker: its inputs, which also wake it (In), and its
+// outputs (Out).
 type Worker struct {
 	Name string
 	In   string
 	Out  string
 	Doc  string
-	// start is nil for a worker that another one starts.
+	// start is nil for a worker that another worker starts.
 	start func(h *host, a applier) func(context.Context) error
 }
 
-// Workers lists every worker of the agent. The table in docs/ARCHITECTURE.md
-// is made from it.
+// Workers lists every worker of the agent. The table in docs/ARCHITECTURE.md is
+// generated from it.
 func Workers() []Worker {
 	return []Worker{
 		{
