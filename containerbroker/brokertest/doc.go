@@ -1,4 +1,4 @@
-// Package brokertest holds the conformance suite that every broker passes
-// (Run), and Fake, an in-memory hypervisor that holds state, can be made to
-// fail and prints itself.
+// Package brokertest holds the conformance suite for all brokers (Run), and
+// Fake, an in-memory hypervisor that keeps state, can be made to fail and
+// prints itself.
 package brokertest

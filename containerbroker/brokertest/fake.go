@@ -34,12 +34,12 @@ const (
 	DeleteImage Method = "DeleteImage"
 )
 
-// Fake is an in-memory hypervisor and the broker to it. It is safe for
-// concurrent use. It implements every optional ability.
+// Fake is an in-memory hypervisor together with its broker. It is safe for
+// concurrent use and implements every optional ability.
 type Fake struct {
 	// Now is the clock; set it before use. New sets time.Now.
 	Now func() time.Time
-	// Namespace marks images as ours. New sets "hostler".
+	// Namespace marks images as hostler's. New sets "hostler".
 	Namespace string
 
 	mu        sync.Mutex
@@ -55,11 +55,11 @@ type Fake struct {
 	fetches   map[string]*fetch
 }
 
-// guest is one instance.
+// guest is an instance.
 type guest struct {
 	instance containerbroker.Instance
 	settings containerbroker.Settings
-	// addresses are those that its interfaces are to have.
+	// addresses are those that its interfaces get at the next start.
 	addresses []string
 	console   string
 	broken    string // WaitReady's cloud-init error
@@ -91,7 +91,7 @@ func New() *Fake {
 	}
 }
 
-// Add puts an instance there as if somebody else had made it. Raw is ignored.
+// Add adds an instance as if another tool had made it. Raw is ignored.
 func (f *Fake) Add(i containerbroker.Instance) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -115,7 +115,7 @@ func (f *Fake) Add(i containerbroker.Instance) {
 	f.publish(i.Name, "created")
 }
 
-// Remove takes an instance away as if somebody else had deleted it.
+// Remove removes an instance as if another tool had deleted it.
 func (f *Fake) Remove(name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -125,8 +125,8 @@ func (f *Fake) Remove(name string) {
 	}
 }
 
-// Rename gives an instance another name as if somebody else had done so. One
-// that has that name already is replaced.
+// Rename renames an instance as if another tool had done so. It replaces an
+// instance that already has the new name.
 func (f *Fake) Rename(name, to string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -157,8 +157,8 @@ func (f *Fake) Kill(name string) {
 	}
 }
 
-// Change alters an instance behind everybody's back (drift, a status that
-// cannot be reached otherwise).
+// Change changes an instance without the broker's knowledge, for drift or for a
+// status that cannot be reached otherwise.
 func (f *Fake) Change(name string, change func(*containerbroker.Instance)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -176,7 +176,8 @@ func (f *Fake) Change(name string, change func(*containerbroker.Instance)) {
 	f.publish(name, "updated")
 }
 
-// BreakCloudInit makes WaitReady report the given cloud-init error; "" mends.
+// BreakCloudInit makes WaitReady report the given cloud-init error; "" clears
+// it.
 func (f *Fake) BreakCloudInit(name, message string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -185,7 +186,7 @@ func (f *Fake) BreakCloudInit(name, message string) {
 	}
 }
 
-// Get returns an instance with detail, and whether it is there.
+// Get returns an instance with detail, and whether it exists.
 func (f *Fake) Get(name string) (containerbroker.Instance, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -219,10 +220,10 @@ func (f *Fake) Calls(m Method) int {
 	return f.calls[m]
 }
 
-// Operations returns the changes that were carried out, in order, as "create
-// web", "start web", "stop web", "restart web", "update web cpus", "delete
-// web", "stamp web", "unstamp web", "fetch REF", "delete-image ID". Calls that
-// changed nothing are not in it.
+// Operations returns the changes that were made, in order, as "create web",
+// "start web", "stop web", "restart web", "update web cpus", "delete web",
+// "stamp web", "unstamp web", "fetch REF", "delete-image ID". Calls that
+// changed nothing are left out.
 func (f *Fake) Operations() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

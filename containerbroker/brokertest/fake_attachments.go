@@ -6,7 +6,7 @@ import (
 	"hostler/containerbroker"
 )
 
-// copyEntry makes one entry of a map like that of another.
+// copyEntry copies an entry of want to have, or deletes it if want lacks it.
 func copyEntry(have, want map[string]string, name string) {
 	if text, ok := want[name]; ok {
 		have[name] = text
@@ -15,7 +15,7 @@ func copyEntry(have, want map[string]string, name string) {
 	}
 }
 
-// addressesOf returns what a machine's interfaces are to have, without prefix
+// addressesOf returns the addresses of a machine's interfaces, without prefix
 // lengths.
 func addressesOf(m containerbroker.Machine) []string {
 	var all []string

@@ -15,8 +15,7 @@ import (
 )
 
 // WaitReady implements containerbroker.ReadinessProbe: a running instance is
-// ready at once. Hold it with Block, or make its cloud-init fail with
-// BreakCloudInit.
+// ready at once. Block delays it, and BreakCloudInit makes its cloud-init fail.
 func (f *Fake) WaitReady(ctx context.Context, m containerbroker.Machine, progress containerbroker.Progress) (containerbroker.Readiness, error) {
 	lost, err := f.enter(ctx, WaitReady, m.Name)
 	if err != nil {
@@ -38,8 +37,8 @@ func (f *Fake) WaitReady(ctx context.Context, m containerbroker.Machine, progres
 	return containerbroker.Readiness{Addresses: slices.Clone(g.instance.Addresses), CloudInit: "done", Init: "systemd"}, nil
 }
 
-// Exec implements containerbroker.Guest with a handful of commands: true,
-// false, echo WORDS, cat, and what the suite asks for. Anything else is 127.
+// Exec implements containerbroker.Guest with a few commands: true, false, echo
+// WORDS, cat, and the scripts of the suite. Any other command exits with 127.
 func (f *Fake) Exec(ctx context.Context, name string, req containerbroker.ExecRequest) (int, error) {
 	lost, err := f.enter(ctx, Exec, name)
 	if err != nil {
@@ -129,14 +128,14 @@ func orDiscard(w io.Writer) io.Writer {
 	return w
 }
 
-// fetch is one running EnsureImage.
+// fetch is a running EnsureImage.
 type fetch struct {
 	done chan struct{}
 	id   string
 	err  error
 }
 
-// AddImage puts an image there, with an event, and returns its id.
+// AddImage adds an image, sends an event, and returns the image's id.
 func (f *Fake) AddImage(ref string, ours bool) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -158,8 +157,8 @@ func (f *Fake) NoImage(ref string) {
 	f.missing[ref] = true
 }
 
-// EnsureImage implements containerbroker.ImageStore. Faults are applied once
-// per fetch, not once per caller.
+// EnsureImage implements containerbroker.ImageStore. A fault applies once for
+// each fetch, not once for each caller.
 func (f *Fake) EnsureImage(ctx context.Context, ref string, progress containerbroker.Progress) (string, error) {
 	f.mu.Lock()
 	for id, image := range f.images {

@@ -67,7 +67,7 @@ func (f *Fake) Create(ctx context.Context, m containerbroker.Machine, progress c
 	return lost
 }
 
-// reflect copies the settings to what List shows.
+// reflect copies the settings to the fields that List shows.
 func (g *guest) reflect() {
 	s, i := g.settings, &g.instance
 	i.CPUs, i.Memory, i.RootDisk = s.CPUs, s.Memory, s.RootDisk
@@ -111,7 +111,7 @@ func (f *Fake) Update(ctx context.Context, m containerbroker.Machine, changes []
 	return lost
 }
 
-// set brings one field to what is wanted and says whether that changed it.
+// set brings a field to the wanted value and reports whether that changed it.
 func (g *guest) set(field string, want containerbroker.Settings) bool {
 	before := g.settings
 	before.NICs, before.Disks = maps.Clone(before.NICs), maps.Clone(before.Disks)
@@ -210,9 +210,9 @@ func (f *Fake) Delete(ctx context.Context, name string, expect containerbroker.S
 	return lost
 }
 
-// Diff implements containerbroker.Differ: privileged and nesting need a
-// restart, image, pool and user-data a recreate, a smaller root disk too; an
-// interface that the guest has to configure needs a restart.
+// Diff implements containerbroker.Differ. Changes of privileged and nesting
+// need a restart, and so does a network-config that adds anything. Changes of
+// image, pool and user-data need a recreate, and so does a smaller root disk.
 func (f *Fake) Diff(m containerbroker.Machine, i containerbroker.Instance) []containerbroker.Change {
 	want, err := containerbroker.SettingsOf(m)
 	have, ok := i.Raw.(containerbroker.Settings)
@@ -252,7 +252,7 @@ func (f *Fake) Stamp(ctx context.Context, name string, seen *containerbroker.Sta
 		return fmt.Errorf("cannot stamp instance %q: %w", name, err)
 	}
 	if have := g.instance.Stamp; have == nil || have.UID != s.UID {
-		clear(g.settings.NICs) // they are its own now
+		clear(g.settings.NICs) // they belong to the instance now
 		clear(g.settings.Disks)
 	}
 	if have := g.instance.Stamp; have == nil || *have != s {
@@ -321,8 +321,8 @@ func (f *Fake) drop(ch chan containerbroker.Event) {
 	}
 }
 
-// publish gives an event to every stream; one that nobody reads is closed, so
-// that its owner lists again rather than miss something.
+// publish sends an event to every stream. It closes a stream whose buffer is
+// full, so that the stream's owner lists again instead of missing an event.
 func (f *Fake) publish(name, action string) {
 	for ch := range f.streams {
 		select {

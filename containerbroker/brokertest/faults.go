@@ -5,19 +5,19 @@ import (
 	"sync"
 )
 
-// fault is one injected misbehaviour.
+// fault is an injected failure.
 type fault struct {
 	method Method
 	name   string // instance or image reference; "" matches all
-	times  int    // how often still; negative: always
+	times  int    // remaining calls; negative: always
 	err    error
-	after  bool // do it, then fail: the reply is lost
+	after  bool // fail after the work, as if the reply were lost
 	gate   chan struct{}
 }
 
-// Fail makes the next times calls of a method fail with err before they do
-// anything; negative times: until Heal. name limits it to one instance (or
-// image reference); "" matches every call.
+// Fail makes the next times calls of a method fail with err before they do any
+// work; if times is negative, all calls until Heal. name limits it to one
+// instance or image reference; "" matches every call.
 func (f *Fake) Fail(m Method, name string, times int, err error) {
 	f.inject(&fault{method: m, name: name, times: times, err: err})
 }
@@ -27,8 +27,8 @@ func (f *Fake) LoseReplies(m Method, name string, times int, err error) {
 	f.inject(&fault{method: m, name: name, times: times, err: err, after: true})
 }
 
-// Block holds every call of a method, before it does anything, until release
-// is called (any number of times) or the call's context ends.
+// Block holds every call of a method before its work, until release is called
+// (any number of times) or the call's context ends.
 func (f *Fake) Block(m Method, name string) (release func()) {
 	b := &fault{method: m, name: name, times: -1, gate: make(chan struct{})}
 	f.inject(b)
@@ -43,7 +43,7 @@ func (f *Fake) Block(m Method, name string) (release func()) {
 	}
 }
 
-// Hide leaves instances out of List (an untruthful hypervisor).
+// Hide omits instances from List, as a hypervisor with a wrong listing would.
 func (f *Fake) Hide(names ...string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -52,8 +52,8 @@ func (f *Fake) Hide(names ...string) {
 	}
 }
 
-// Heal removes every injected fault and hidden name; blocked calls stay
-// blocked until released.
+// Heal removes every injected fault and shows hidden instances; blocked calls
+// stay blocked until released.
 func (f *Fake) Heal() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -67,8 +67,8 @@ func (f *Fake) inject(x *fault) {
 	f.faults = append(f.faults, x)
 }
 
-// enter counts a call and applies the faults that hit it before its work. It
-// returns the error to give after the work, if any.
+// enter counts a call and applies its faults. err is the error to return before
+// the work, lost the error to return after it.
 func (f *Fake) enter(ctx context.Context, m Method, name string) (lost, err error) {
 	f.mu.Lock()
 	f.calls[m]++

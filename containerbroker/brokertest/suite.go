@@ -11,36 +11,36 @@ import (
 	kinds "hostler/internal/fault"
 )
 
-// Harness is what the suite needs of a hypervisor. Instances that it makes are
-// removed again.
+// Harness connects the suite to a hypervisor. The suite removes the instances
+// that it makes.
 type Harness struct {
 	// Broker belongs to the agent of namespace Namespace, Other to another
 	// agent on the same hypervisor.
 	Broker, Other             containerbroker.Broker
 	Namespace, OtherNamespace string
-	// Image is a reference to a small image whose init stays, obeys a request
-	// to stop and, where Address is set, gets an address.
+	// Image is a reference to a small image whose init keeps running, obeys a
+	// request to stop and, if Address is set, gets an address.
 	Image   string
 	Address bool
-	// Virtual says that instances are machines of their own: they have no
-	// rights on the host and are given none of its folders, their limits are
-	// always set, what runs in them has to be up before a device can go, and
-	// its commands have no terminals.
+	// Virtual means that instances are virtual machines. They have no rights on
+	// the host and share no folders with it, and they always have limits. A
+	// guest must be up before a device can be unplugged, and its commands have
+	// no terminals.
 	Virtual bool
 	// Bridge is a bridge of the host that serves no DHCP. Folder and Device
-	// make a folder and a block device of the host, which go when the test
-	// ends.
+	// make a folder and a block device on the host, and remove them when the
+	// test ends.
 	Bridge         string
 	Folder, Device func(t *testing.T) string
-	// AddForeign makes a stopped instance that bears no stamp, and removes it
-	// when the test ends.
+	// AddForeign makes a stopped instance without a stamp, and removes it when
+	// the test ends.
 	AddForeign func(t *testing.T, name string)
 	// Die ends the init of a running instance from inside.
 	Die func(t *testing.T, name string)
-	// Halve leaves an instance as a crash in the middle of its making would.
+	// Halve leaves an instance in the state after a crash during its creation.
 	Halve func(t *testing.T, name string)
-	// BreakList makes the next listing fail or be cut short; LoseCreate makes
-	// the reply to the next create get lost after it was carried out.
+	// BreakList makes the next listing fail or be truncated. LoseCreate drops
+	// the reply to the next create after its work is done.
 	BreakList, LoseCreate func(t *testing.T)
 }
 
@@ -53,7 +53,7 @@ type suite struct {
 	next  int
 }
 
-// Run shows that a broker keeps the contract of package containerbroker.
+// Run tests that a broker keeps the contract of package containerbroker.
 func Run(t *testing.T, h Harness) {
 	s := &suite{Harness: h}
 	if store, ok := h.Broker.(containerbroker.ImageStore); ok {
@@ -99,7 +99,7 @@ func Run(t *testing.T, h Harness) {
 	}
 }
 
-// machine returns a machine with a name and stamp of its own, which is
+// machine returns a machine with its own name and stamp. Its instance is
 // deleted when the test ends.
 func (s *suite) machine(t *testing.T) containerbroker.Machine {
 	t.Helper()
@@ -138,7 +138,7 @@ func (s *suite) running(t *testing.T) containerbroker.Machine {
 	return m
 }
 
-// up starts an instance in which devices can be plugged in and out.
+// up starts an instance and waits until devices can be plugged and unplugged.
 func (s *suite) up(t *testing.T) containerbroker.Machine {
 	t.Helper()
 	m := s.running(t)
@@ -149,7 +149,8 @@ func (s *suite) up(t *testing.T) containerbroker.Machine {
 	return m
 }
 
-// rootDisk is the size of a root disk that the image fits on.
+// rootDisk returns the size of a root disk that is large enough for the image,
+// in bytes.
 func (s *suite) rootDisk() int64 {
 	if s.Virtual {
 		return 10 << 30

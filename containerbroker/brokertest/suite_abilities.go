@@ -66,7 +66,7 @@ func (s *suite) stamps(t *testing.T) {
 	const name = "conform-adopted"
 	s.AddForeign(t, name)
 	stamp := containerbroker.Stamp{Namespace: s.Namespace, UID: "adopted", Token: "one", Store: "store-2 opening 1", Record: strings.Repeat("x", 48<<10)}
-	for range 2 { // a second time as after a lost answer
+	for range 2 { // the second time as after a lost answer
 		must(t, stamper.Stamp(t.Context(), name, nil, stamp))
 	}
 	if i := s.get(t, name); i.Stamp == nil || *i.Stamp != stamp {
@@ -90,8 +90,8 @@ func (s *suite) stamps(t *testing.T) {
 	must(t, stamper.Unstamp(t.Context(), "conform-absent", stamp))
 }
 
-// otherStampsStay: who saw another stamp than the instance bears changes
-// nothing of it.
+// otherStampsStay checks that a caller with an outdated stamp cannot change the
+// instance.
 func (s *suite) otherStampsStay(t *testing.T, name string) {
 	t.Helper()
 	stamper := s.Broker.(containerbroker.Stamper)

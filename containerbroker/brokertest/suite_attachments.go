@@ -10,8 +10,8 @@ import (
 	kinds "hostler/internal/fault"
 )
 
-// nic returns an interface on the harness's bridge, with an address of its
-// own that no other machine of the suite has.
+// nic returns an interface on the harness's bridge, with an address that no
+// other machine of the suite has.
 func (s *suite) nic(name string) containerbroker.NIC {
 	s.next++
 	return containerbroker.NIC{
@@ -25,8 +25,8 @@ func static(n containerbroker.NIC) containerbroker.NIC {
 	return n
 }
 
-// changed brings the machine to what it asks for and checks that this touched
-// the named fields only, had the given impact and left no difference.
+// changed updates the machine's instance and checks that only the named fields
+// changed, with the given impact, and that no difference is left.
 func (s *suite) changed(t *testing.T, m containerbroker.Machine, impact containerbroker.Impact, fields ...string) {
 	t.Helper()
 	pid := s.get(t, m.Name).PID
@@ -98,8 +98,8 @@ func (s *suite) settle(t *testing.T, m containerbroker.Machine) {
 	}
 }
 
-// diskField returns the field of a diff that is about the volume: a driver may
-// have had to cut the long name in it.
+// diskField returns the name of the volume's field in a diff: the driver may
+// shorten the long volume name.
 func (s *suite) diskField(t *testing.T, m containerbroker.Machine) string {
 	t.Helper()
 	for _, change := range s.diff(t, m) {
@@ -124,7 +124,7 @@ func (s *suite) interfaces(t *testing.T) {
 	s.changed(t, m, containerbroker.ImpactLive, "nic eth0")
 	m.NICs[0].MAC = s.nic("").MAC
 	s.changed(t, m, containerbroker.ImpactLive, "nic eth0")
-	// The guest has to be told of a second one.
+	// The guest must configure a second interface.
 	m.NICs = append(m.NICs, s.nic("eth1"))
 	s.changed(t, m, containerbroker.ImpactRestart, "network-config", "nic eth1")
 	m.NICs = m.NICs[:1]
@@ -132,14 +132,14 @@ func (s *suite) interfaces(t *testing.T) {
 	m.NICs[0] = static(m.NICs[0])
 	s.changed(t, m, containerbroker.ImpactRestart, "network-config")
 	m.NICs[0].Addresses = s.nic("").Addresses
-	if s.Virtual { // what it may send is not the hypervisor's to say
+	if s.Virtual { // libvirt does not filter addresses, so only network-config changes
 		s.changed(t, m, containerbroker.ImpactRestart, "network-config")
 	} else {
 		s.changed(t, m, containerbroker.ImpactRestart, "network-config", "nic eth0")
 	}
 	m.NICs[0].Nameservers = nil
 	s.changed(t, m, containerbroker.ImpactRestart, "network-config")
-	// One that was taken over is told nothing anew.
+	// With KeepGuest, the network configuration of the guest stays.
 	m.KeepGuest, m.NICs[0].Gateways = true, nil
 	if changes := s.diff(t, m); len(changes) != 0 {
 		t.Errorf("keeping what the guest was told: %+v", changes)
@@ -152,8 +152,9 @@ func (s *suite) interfaces(t *testing.T) {
 	s.changed(t, m, containerbroker.ImpactRestart, "network-config", "nic eth0")
 }
 
-// takenOver: whoever takes an instance over takes nothing from it (P28), and
-// what is declared again is its machine's again, without being plugged anew.
+// takenOver checks that an adoption takes nothing from the instance (P28), and
+// that a declared interface belongs to the machine again without being
+// replugged.
 func (s *suite) takenOver(t *testing.T, m containerbroker.Machine) {
 	t.Helper()
 	stamper, ok := s.Broker.(containerbroker.Stamper)
@@ -179,11 +180,11 @@ func (s *suite) takenOver(t *testing.T, m containerbroker.Machine) {
 		m.KeepGuest = true
 		s.changed(t, m, containerbroker.ImpactLive, "nic eth0")
 	}
-	m.KeepGuest = false // a driver may have noted in the stamp what the guest was told
+	m.KeepGuest = false // a driver may keep the guest's network configuration in the stamp
 	must(t, s.Broker.Update(t.Context(), m, s.diff(t, m)))
 }
 
-// volumes come, change and go where folders cannot be shared.
+// volumes tests volumes on a hypervisor that cannot share folders.
 func (s *suite) volumes(t *testing.T) {
 	m := s.up(t)
 	m.Disks = []containerbroker.Disk{{Name: "vol-data", Source: s.Device(t), Device: "/dev/hostler-data"}}

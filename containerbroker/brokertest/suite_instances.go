@@ -79,7 +79,7 @@ func (s *suite) createLostReply(t *testing.T) {
 	m := s.machine(t)
 	s.LoseCreate(t)
 	if err := s.Broker.Create(t.Context(), m, nil); err != nil {
-		must(t, s.Broker.Create(t.Context(), m, nil)) // the caller asks again
+		must(t, s.Broker.Create(t.Context(), m, nil)) // the caller tries again
 	}
 	if i := s.get(t, m.Name); *i.Stamp != m.Stamp {
 		t.Errorf("made with stamp %+v", i.Stamp)
@@ -202,7 +202,8 @@ func (s *suite) deleteOther(t *testing.T) {
 	must(t, s.Broker.Delete(t.Context(), m.Name, old))
 }
 
-// userDataStays: what a guest is told of its first boot is for that boot.
+// userDataStays checks that changed user-data needs a new instance, unless the
+// first boot is to run again.
 func (s *suite) userDataStays(t *testing.T) {
 	m := s.created(t)
 	m.Guest = cloudinit.Guest{UserData: "#cloud-config\n{}\n"}
@@ -226,7 +227,7 @@ func (s *suite) updateLive(t *testing.T) {
 	pid := s.get(t, m.Name).PID
 	m.CPUs, m.Memory, m.RootDisk, m.Autostart = 2, 256<<20, s.rootDisk(), false
 	if s.Virtual {
-		m.Memory = 512 << 20 // less: more it gets when it starts
+		m.Memory = 512 << 20 // less memory; more would come only with the next start
 	}
 	m.Stamp.Record, m.Stamp.Store = `{"changed": true}`, "store-1 opening-2 9"
 	changes := s.diff(t, m)
@@ -260,7 +261,7 @@ func (s *suite) updateLive(t *testing.T) {
 	if changes := s.diff(t, m); len(changes) != 0 {
 		t.Errorf("without limits it still differs: %+v", changes)
 	}
-	// What a running instance cannot take waits for its next start.
+	// Changes that a running instance cannot take wait for its next start.
 	m.Privileged = !s.Virtual
 	if s.Virtual {
 		m.Memory = 1 << 30
