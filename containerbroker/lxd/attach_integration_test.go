@@ -33,7 +33,7 @@ func host(t *testing.T, command ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// bridge makes a bridge that LXD knows nothing of.
+// bridge makes a bridge unknown to LXD.
 func bridge(t *testing.T) string {
 	t.Helper()
 	name := "hbr" + strings.ToLower(rand.Text()[:8])
@@ -65,8 +65,8 @@ func deviceAndFile(t *testing.T, readOnly bool) (name, file string) {
 	return name, file
 }
 
-// inside runs a shell command in an instance and returns what it printed and
-// whether it succeeded.
+// inside runs a shell command in an instance. It returns the command's output
+// and whether it succeeded.
 func inside(t *testing.T, d *lxd.Driver, name, command string) (string, bool) {
 	t.Helper()
 	var out bytes.Buffer
@@ -93,7 +93,7 @@ func fails(t *testing.T, d *lxd.Driver, name, command string) {
 	}
 }
 
-// L4, N2, N18: what the guest sees and may do on its interfaces.
+// L4, N2, N18: the guest's view of its interfaces, and the limits on them.
 func TestInterfacesInside(t *testing.T) {
 	server := lxdtest.StartWith(t, lxdtest.Options{Driver: "dir"})
 	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler", AddressTimeout: time.Second})
@@ -104,7 +104,7 @@ func TestInterfacesInside(t *testing.T) {
 	six := fmt.Sprintf("fd00:0:0:%x%02x::", 1+octets[1]%100, octets[0])
 	host(t, "ip", "address", "add", four+"1/24", "dev", br)
 	host(t, "ip", "address", "add", six+"1/64", "dev", br, "nodad")
-	// The default profile gives one of another name too.
+	// The default profile gives an interface of another name as well.
 	var profile api.Profile
 	must(t, server.API(http.MethodGet, "/1.0/profiles/default", nil, &profile))
 	put := profile.Writable()
@@ -112,7 +112,7 @@ func TestInterfacesInside(t *testing.T) {
 	must(t, server.API(http.MethodPut, "/1.0/profiles/default", put, nil))
 
 	m := machine("wired", server.TinyFingerprint, "token")
-	m.ExpectAddress = false // an interface of its own is enough to expect one
+	m.ExpectAddress = false // a declared interface is enough to expect an address
 	m.NICs = []containerbroker.NIC{{
 		Name: "eth0", Bridge: br, MAC: "00:16:3E:aa:00:01", MTU: 1400, Static: true,
 		Addresses: []string{four + "10/24", six + "10/64"}, Gateways: []string{four + "1", six + "1"}, Nameservers: []string{four + "1"},
@@ -126,11 +126,12 @@ func TestInterfacesInside(t *testing.T) {
 	if !strings.Contains(link, "mtu 1400") || !strings.Contains(link, "00:16:3e:aa:00:01") {
 		t.Errorf("eth0: %s", link)
 	}
-	// The host's firewall knows whose frames come in by the name of its end.
+	// The host's firewall recognises the guest's packets by the name of the
+	// host's end.
 	if port := host(t, "ip", "link", "show", "hn00163eaa0001"); !strings.Contains(port, "master "+br) {
 		t.Errorf("the host's end: %s", port)
 	}
-	// This image has no cloud-init, so nothing gives it its address.
+	// This image has no cloud-init, so nothing sets its address.
 	_, err := d.WaitReady(t.Context(), m, nil)
 	if fault.KindOf(err) != fault.Transient || !strings.Contains(err.Error(), "eth0 has not got address "+four+"10 or "+six+"10") {
 		t.Errorf("without its address: %v", err)
@@ -141,7 +142,7 @@ func TestInterfacesInside(t *testing.T) {
 	if !slices.Contains(ready.Addresses, four+"10") {
 		t.Errorf("ready with %v", ready.Addresses)
 	}
-	// It reaches others from what it was given, and from nothing else.
+	// The guest reaches others from its given addresses and from no other.
 	ping4, ping6 := "ping -c 1 -W 2 "+four+"1", "ping -6 -c 1 -W 2 "+six+"1"
 	works(t, d, m.Name, ping4)
 	works(t, d, m.Name, "until "+ping6+"; do n=$((n+1)); [ $n -lt 10 ] || exit 1; done") // its address may be tentative
@@ -157,8 +158,9 @@ func TestInterfacesInside(t *testing.T) {
 	if config.Devices["wan0"]["type"] != "none" {
 		t.Errorf("the profile's interface is not masked: %v", config.Devices)
 	}
-	// Declared, the masked one comes; gone from the declaration, it is masked
-	// again; with no interface at all the profile's are back.
+	// A masked interface appears once it is declared, and is masked again when
+	// its declaration goes. Without any declared interface, the profile's
+	// interfaces are back.
 	two := m
 	two.NICs = append(slices.Clone(m.NICs), containerbroker.NIC{Name: "wan0", Bridge: br, MAC: "00:16:3e:aa:00:02"})
 	none := m
@@ -178,8 +180,7 @@ func TestInterfacesInside(t *testing.T) {
 	must(t, d.Delete(t.Context(), m.Name, m.Stamp))
 }
 
-// update brings an instance to what m asks for and checks that nothing is
-// left to do.
+// update updates an instance to m and checks that no difference is left.
 func update(t *testing.T, d *lxd.Driver, m containerbroker.Machine) {
 	t.Helper()
 	find := func() containerbroker.Instance {
@@ -194,8 +195,8 @@ func update(t *testing.T, d *lxd.Driver, m containerbroker.Machine) {
 	}
 }
 
-// What the guest sees of folders and block devices, and that
-// they come and go while it runs.
+// The guest sees folders and block devices, and they are plugged and unplugged
+// while it runs.
 func TestDisksInside(t *testing.T) {
 	server := lxdtest.StartWith(t, lxdtest.Options{Driver: "dir"})
 	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler"})
@@ -225,7 +226,7 @@ func TestDisksInside(t *testing.T) {
 	fails(t, d, m.Name, "grep ' /srv/www ' /proc/self/mountinfo")
 	works(t, d, m.Name, "grep ' /srv/pages ro' /proc/self/mountinfo")
 
-	// What a person added, and what a person set on ours, stays.
+	// Devices and keys that the administrator added stay.
 	added := get(t, server, m.Name)
 	put := added.Writable()
 	put.Devices = maps.Clone(put.Devices)
@@ -242,7 +243,7 @@ func TestDisksInside(t *testing.T) {
 	fails(t, d, m.Name, "ls /dev/hostler-data")
 	fails(t, d, m.Name, "grep ' /srv/pages ' /proc/self/mountinfo")
 	works(t, d, m.Name, "grep ' /theirs ' /proc/self/mountinfo")
-	// One that is not there is refused, and nothing else of the update is done.
+	// A missing source is refused, and the whole update is dropped.
 	m.Memory, m.Disks = 200<<20, []containerbroker.Disk{{Name: "fs-gone", Source: filepath.Join(www, "gone"), Path: "/srv/gone"}}
 	err := d.Update(t.Context(), m, []containerbroker.Change{{Field: "memory"}, {Field: "disk fs-gone"}})
 	if err == nil || !strings.Contains(err.Error(), "gone") {

@@ -19,7 +19,7 @@ import (
 	"hostler/internal/fault"
 )
 
-// Each test here guards against a defect that a client of LXD can have, for
+// Each test here guards against a defect that an LXD client can have, for
 // example a goroutine that outlives its request.
 
 func TestCancellingOneOperationLeavesOthersAlone(t *testing.T) {
@@ -137,7 +137,7 @@ func TestListIsOneRequest(t *testing.T) {
 	}
 }
 
-// F27: a listing that is not whole is an error, whatever is wrong with it.
+// F27: any incomplete listing is an error.
 func TestDamagedListIsAnError(t *testing.T) {
 	whole := `{"type": "sync", "metadata": [{"name": "a"}, {"name": "b"}]}`
 	for what, body := range map[string]string{
@@ -158,7 +158,7 @@ func TestDamagedListIsAnError(t *testing.T) {
 	}
 }
 
-// F7: a create is sent once, whatever becomes of the answer.
+// F7: a create is sent once, even if its answer is lost.
 func TestCreateIsNeverSentTwice(t *testing.T) {
 	f := newFakeLXD(t)
 	f.mux.HandleFunc("POST /1.0/instances", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
@@ -171,7 +171,7 @@ func TestCreateIsNeverSentTwice(t *testing.T) {
 	}
 }
 
-// LXD forgets finished operations: the instance itself tells the outcome.
+// LXD forgets finished operations: the instance itself shows the outcome.
 func TestForgottenOperationIsLookedUp(t *testing.T) {
 	f := newFakeLXD(t)
 	f.mux.HandleFunc("POST /1.0/instances", func(w http.ResponseWriter, _ *http.Request) {
@@ -184,7 +184,7 @@ func TestForgottenOperationIsLookedUp(t *testing.T) {
 	}
 }
 
-// Somebody who changes the instance at the same time loses nothing.
+// A simultaneous change by another client is not lost.
 func TestUpdateLooksAgainWhenOvertaken(t *testing.T) {
 	f := newFakeLXD(t)
 	var reads atomic.Int32
@@ -214,7 +214,7 @@ func TestUpdateLooksAgainWhenOvertaken(t *testing.T) {
 	}
 }
 
-// L11: a busy instance is tried again, and then is an error that may pass.
+// L11: a busy instance is tried again, and then gives a transient error.
 func TestBusyInstanceIsDeletedLater(t *testing.T) {
 	for refusals, kind := range map[int32]fault.Kind{deleteTries - 1: "", deleteTries: fault.Transient} {
 		f := newFakeLXD(t)
@@ -265,8 +265,8 @@ func TestEventsKeepTheirOrder(t *testing.T) {
 	}
 }
 
-// F8: a stream that says nothing, not even to pings, is given up; one that
-// answers pings is kept however quiet it is.
+// F8: a stream that is silent even to pings is closed; a quiet stream that
+// answers pings is kept.
 func TestSilentEventStreamEnds(t *testing.T) {
 	for _, answers := range []bool{false, true} {
 		f := newFakeLXD(t)

@@ -67,7 +67,7 @@ func addForeign(t *testing.T, server *lxdtest.Server, name string) {
 	})
 }
 
-// die kills the process 1 of an instance.
+// die kills process 1 of an instance.
 func die(t *testing.T, broker containerbroker.Broker, name string) {
 	t.Helper()
 	all, err := broker.List(t.Context(), true)

@@ -32,7 +32,7 @@ func attached(t *testing.T, d *Driver, own devices, m containerbroker.Machine, g
 	return result
 }
 
-// observed returns the instance as List shows it with these devices.
+// observed returns the instance with these devices as List returns it.
 func observed(own, given devices) containerbroker.Instance {
 	expanded := maps.Clone(given)
 	if expanded == nil {
@@ -44,7 +44,7 @@ func observed(own, given devices) containerbroker.Instance {
 	return instanceOf(api.InstanceFull{Instance: i})
 }
 
-// L4, N18: the devices that LXD is given.
+// L4, N18: the devices in the request to LXD.
 func TestDevices(t *testing.T) {
 	d := New(Options{})
 	want := devices{
@@ -64,8 +64,8 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// N12: the host's ends of a running instance's interfaces are known by LXD's
-// notes; those that are not ours are nobody's to move.
+// N12: List returns the host's ends of a running instance's interfaces from
+// LXD's records. Interfaces that hostler did not make are left out.
 func TestPorts(t *testing.T) {
 	i := stamped(api.Running)
 	i.Devices = attached(t, New(Options{}), devices{"extra0": {"type": "nic", "nictype": "bridged", "parent": "br-lan"}}, wiredMachine(), nil)
@@ -80,7 +80,8 @@ func TestPorts(t *testing.T) {
 	}
 }
 
-// A guest is kept to its addresses by LXD too, as far as every host can.
+// LXD's filters also hold a guest to its addresses, as far as they work on
+// every host.
 func TestFilters(t *testing.T) {
 	m := wiredMachine()
 	nic := &m.NICs[0]
@@ -110,9 +111,9 @@ func TestFilters(t *testing.T) {
 	}
 }
 
-// An instance of an earlier release goes on without being plugged in anew: it
-// loses only LXD's filter of IPv6, and gets a name for the host's end with
-// whatever plugs it in anew.
+// An instance of an earlier release continues without replugging. It only loses
+// LXD's IPv6 filter; the host's end gets its name when another change replugs
+// the interface.
 func TestAnOlderInstanceStaysPluggedIn(t *testing.T) {
 	d, m := New(Options{}), wiredMachine()
 	older := attached(t, d, nil, m, nil)
@@ -137,7 +138,7 @@ func TestAnOlderInstanceStaysPluggedIn(t *testing.T) {
 	if now = attached(t, d, now, m, nil); now["eth0"][keyHostName] != "hn00163e000001" || now["eth0"][keySix] != "fd00::10" {
 		t.Errorf("plugged in anew the device is %v", now["eth0"])
 	}
-	// Another address of either family is learned when the guest starts.
+	// The guest learns another address of either family only when it starts.
 	for _, address := range []string{"10.20.0.11/24", "fd00::11/64"} {
 		m := wiredMachine()
 		family := map[bool]int{true: 1, false: 0}[strings.Contains(address, ":")]
@@ -150,7 +151,8 @@ func TestAnOlderInstanceStaysPluggedIn(t *testing.T) {
 	}
 }
 
-// Whatever key of ours is altered shows, and no other does.
+// A change of any of hostler's keys is a difference, and a change of any other
+// key is not.
 func TestEveryAlterationShows(t *testing.T) {
 	d := New(Options{})
 	m := wiredMachine()
@@ -170,9 +172,9 @@ func TestEveryAlterationShows(t *testing.T) {
 				i := observed(own, nil)
 				changes := d.Diff(m, i)
 				irrelevant := key == "readonly" && name == "vol-data" || key == "mode" && name == "fs-www" || key == keyOwner && value != "" ||
-					key == "readonly" && value != "" || // no boolean: as if it were not there
-					(key == keyHostName || key == keySix) && value == "" || // as it was made by an earlier release
-					(key == keyFilterIPv6 || key == keyIPv6) // of no use without each other
+					key == "readonly" && value != "" || // not a boolean: as if absent
+					(key == keyHostName || key == keySix) && value == "" || // as made by an earlier release
+					(key == keyFilterIPv6 || key == keyIPv6) // these two only matter together
 				if (len(changes) == 0) != irrelevant {
 					t.Errorf("%s of %s is %q: %+v", key, name, value, changes)
 				}
@@ -187,7 +189,7 @@ func TestEveryAlterationShows(t *testing.T) {
 	}
 }
 
-// Z5: what profiles and people give, and what becomes of it.
+// Z5: devices of profiles and of the administrator.
 func TestDevicesOfOthers(t *testing.T) {
 	d := New(Options{})
 	given := devices{
@@ -227,17 +229,18 @@ func TestDevicesOfOthers(t *testing.T) {
 	if changes := d.Diff(m, observed(now, given)); len(changes) != 0 {
 		t.Errorf("it still differs: %+v", changes)
 	}
-	// Without interfaces and disks of its own it has what others gave it.
+	// Without declared interfaces and disks it keeps the devices from
+	// elsewhere.
 	bare := testMachine()
 	changes = d.Diff(bare, observed(now, given))
 	if diff := cmp.Diff([]string{"disk fs-www", "nic eth0", "nic wan0"}, fields(changes)); diff != "" {
 		t.Error(diff)
 	}
-	delete(own, "fs-www") // it was declared, and so became ours
+	delete(own, "fs-www") // it was declared, and so became hostler's
 	if diff := cmp.Diff(own, attached(t, d, now, bare, nil)); diff != "" {
 		t.Error(diff)
 	}
-	// What another machine of the same name would be told to take is refused.
+	// Names that are taken by another device are refused.
 	m.NICs[0].Name = rootName
 	if _, err := d.attach(nil, m, nil); err == nil {
 		t.Error("an interface took the name of the root disk")

@@ -43,7 +43,8 @@ func get(t *testing.T, server *lxdtest.Server, name string) api.InstanceFull {
 	return found
 }
 
-// F7: whatever reply is lost, there is one instance in the end, and then none.
+// F7: after any lost reply there is exactly one instance, and none after the
+// deletion.
 func TestLostReplies(t *testing.T) {
 	server := lxdtest.Start(t)
 	proxy := lxdtest.NewProxy(t, server.Socket)
@@ -83,7 +84,7 @@ func TestLostReplies(t *testing.T) {
 	}
 }
 
-// Every operation takes as few requests as it can.
+// Every operation uses as few requests as possible.
 func TestRequestsAreFew(t *testing.T) {
 	server := lxdtest.Start(t)
 	proxy := lxdtest.NewProxy(t, server.Socket)
@@ -109,7 +110,8 @@ func TestRequestsAreFew(t *testing.T) {
 	}
 }
 
-// What LXD was killed over is removed and made again, and is never started.
+// An instance whose creation died with LXD is removed and made again, and never
+// started.
 func TestKilledWhileCreating(t *testing.T) {
 	for _, driver := range []string{"btrfs", "dir"} {
 		t.Run(driver, func(t *testing.T) {
@@ -121,7 +123,7 @@ func TestKilledWhileCreating(t *testing.T) {
 			m := machine("cut", image, "one")
 			done := make(chan error, 1)
 			go func() { done <- d.Create(t.Context(), m, nil) }()
-			for len(server.Names()) == 0 { // its record comes before its files
+			for len(server.Names()) == 0 { // its record appears before its files
 				select {
 				case err := <-done:
 					t.Fatalf("the create was over too soon: %v", err)
@@ -156,7 +158,7 @@ func TestKilledWhileCreating(t *testing.T) {
 	}
 }
 
-// I1: LXD killed and started again changes no guest, and the driver goes on.
+// I1: killing and restarting LXD changes no guest, and the driver continues.
 func TestLXDRestarts(t *testing.T) {
 	server := lxdtest.Start(t)
 	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler"})
@@ -204,8 +206,8 @@ func TestFrozenInstances(t *testing.T) {
 	must(t, d.Delete(t.Context(), m.Name, m.Stamp))
 }
 
-// Z5, W12: keys and devices of a person stay, ours follow; changing the record
-// does not make cloud-init run again.
+// Z5, W12: the administrator's keys and devices stay, hostler's follow the
+// declaration; a new record does not make cloud-init run again.
 func TestUpdateTouchesOnlyItsOwn(t *testing.T) {
 	server := lxdtest.Start(t)
 	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler"})
@@ -250,8 +252,9 @@ func TestUpdateTouchesOnlyItsOwn(t *testing.T) {
 	if changes := d.Diff(m, list()); len(changes) != 0 {
 		t.Errorf("second plan: %+v", changes)
 	}
-	// An interface more and other user-data renew LXD's instance-id; it is put
-	// back, also when that was cut short before the guest starts.
+	// LXD changes the instance-id for a new interface and for other user-data.
+	// hostler restores the id, even if it was interrupted, before the guest
+	// starts.
 	m.NICs = []containerbroker.NIC{{Name: "lan0", Bridge: bridge(t), MAC: "00:16:3e:bb:00:07"}}
 	m.Guest.UserData = "#!/bin/sh\n"
 	changes := slices.DeleteFunc(d.Diff(m, list()), func(c containerbroker.Change) bool { return c.Impact == containerbroker.ImpactRecreate })

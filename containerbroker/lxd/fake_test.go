@@ -16,7 +16,7 @@ import (
 	"hostler/containerbroker"
 )
 
-// fakeLXD answers on a unix socket as a test says.
+// fakeLXD answers on a unix socket with routes that a test sets.
 type fakeLXD struct {
 	socket string
 	mux    *http.ServeMux
@@ -89,7 +89,7 @@ func testMachine() containerbroker.Machine {
 	}
 }
 
-// stamped returns an instance as LXD shows the test machine.
+// stamped returns the test machine's instance as LXD shows it.
 func stamped(status api.StatusCode) api.Instance {
 	config := stampConfig(testMachine().Stamp)
 	config["volatile.apply_template"] = "create"

@@ -8,7 +8,7 @@ import (
 	"hostler/internal/fault"
 )
 
-// A fetch that panics is an error of its own and ends nothing else.
+// A fetch that panics returns an error and ends nothing else.
 func TestPanickingFlightLands(t *testing.T) {
 	d := New(Options{Socket: "/nonexistent"})
 	for range 2 { // the key is free again

@@ -34,8 +34,8 @@ busybox chmod 755 /bin/cloud-init
 `, 1)
 }
 
-// asSystemd is a tiny image's init that looks like a systemd which breaks off
-// the first wait for its boot and then says the given state.
+// asSystemd is a tiny image's init that looks like systemd, interrupts the
+// first wait for its boot and then reports the given state.
 func asSystemd(state string) string {
 	return strings.Replace(lxdtest.TinyInit, "echo init up\n", `mkdir -p /run/systemd
 touch /run/systemd/private
@@ -95,8 +95,8 @@ func TestReadiness(t *testing.T) {
 	}
 }
 
-// A start that LXC refuses leaves the instance stopped, and its error says
-// what LXC said.
+// A start that LXC refuses leaves the instance stopped, and its error contains
+// LXC's message.
 func TestStartFailureSaysWhy(t *testing.T) {
 	server := lxdtest.Start(t)
 	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler"})
@@ -150,8 +150,8 @@ func TestExecStreams(t *testing.T) {
 	t.Run("a terminal", func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		// The sleep is for LXD, which drops what a command says right before
-		// its end.
+		// The sleep is for LXD, which drops output that a command prints right
+		// before its end.
 		for input, command := range map[string][]string{
 			"": {"sh", "-c", `test -t 0 && test -t 1 && echo "$WORD on a terminal"; sleep 1; exit 3`},
 			"echo $WORD on a terminal; sleep 1; exit 3\n": {"sh"},
@@ -215,7 +215,7 @@ func TestExecStreams(t *testing.T) {
 			t.Errorf("%q, %v", text, err)
 		}
 		must(t, log.Close())
-		// That emptied it, which is no error.
+		// Reading emptied the log, which is no error.
 		log, err = d.Log(t.Context(), m.Name)
 		must(t, err)
 		if text, err := io.ReadAll(log); err != nil || len(text) != 0 {

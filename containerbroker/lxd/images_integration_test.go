@@ -24,7 +24,7 @@ import (
 	"hostler/internal/fault"
 )
 
-// source gives one artifact per reference.
+// source provides one artifact for each reference.
 type source struct {
 	artifacts map[string]images.Artifact
 	calls     atomic.Int32
@@ -63,7 +63,7 @@ func (s *source) EnsureOrOwn(ctx context.Context, ref string, format images.Form
 	return a, err
 }
 
-// split makes a metadata tarball and a squashfs of a unified image.
+// split makes a metadata tarball and a squashfs from a unified image.
 func split(t *testing.T, unified, dir string) (metadata, rootfs string) {
 	t.Helper()
 	must(t, exec.Command("tar", "-C", dir, "-xf", unified).Run())
@@ -83,8 +83,8 @@ func split(t *testing.T, unified, dir string) (metadata, rootfs string) {
 	return metadata, rootfs
 }
 
-// L2, L3, Z9: many callers share one fetch and one upload; what is there
-// already is not sent again; only ours and unused images can be deleted.
+// L2, L3, Z9: many callers share one fetch and one upload; an existing image is
+// not sent again; only hostler's unused images can be deleted.
 func TestImages(t *testing.T) {
 	server := lxdtest.Start(t)
 	proxy := lxdtest.NewProxy(t, server.Socket)

@@ -11,8 +11,8 @@ import (
 	"hostler/internal/run/runtest"
 )
 
-// LXD's aliases count where the image sources say so: a plain name that only a
-// virtual machine's image bears has none, and lxd:ALIAS asks no source.
+// LXD's aliases count where the image sources permit: a plain name does not
+// match the alias of a virtual machine's image, and lxd:ALIAS asks no source.
 func TestAliasesAreOneOfTheSources(t *testing.T) {
 	f := newFakeLXD(t)
 	f.mux.HandleFunc("/1.0/images/aliases/{name}", func(w http.ResponseWriter, r *http.Request) {

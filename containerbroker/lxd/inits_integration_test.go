@@ -12,7 +12,7 @@ import (
 	"hostler/containerbroker/lxd/lxdtest"
 )
 
-// A death is told before LXD has cleaned up behind it, and the start that
+// The event of a death arrives before LXD's cleanup is done, and the start that
 // follows at once succeeds.
 func TestDeathIsToldAtOnce(t *testing.T) {
 	server := lxdtest.Start(t)

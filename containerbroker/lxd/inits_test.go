@@ -51,13 +51,13 @@ func TestEndedInitsAreTold(t *testing.T) {
 	if i.justDied("late") {
 		t.Error("an instance that runs again counts as dead")
 	}
-	stop() // closes what is still watched and waits
+	stop() // closes the remaining watches and waits
 	if len(told) != 0 {
 		t.Errorf("told of %s, too", <-told)
 	}
 }
 
-// A listing says what is there: other inits are no longer watched.
+// After a listing, other inits are no longer watched.
 func TestListedInitsAreWatched(t *testing.T) {
 	var i inits
 	told := make(chan string, 10)

@@ -11,7 +11,7 @@ import (
 	"hostler/containerbroker"
 )
 
-// instance serves one instance that can be changed.
+// instance serves a single instance that can be changed.
 func (f *fakeLXD) instance(i *api.Instance) {
 	f.mux.HandleFunc("GET /1.0/instances/web", func(w http.ResponseWriter, _ *http.Request) { reply(w, "sync", i) })
 	f.mux.HandleFunc("PUT /1.0/instances/web", func(w http.ResponseWriter, r *http.Request) {
@@ -26,10 +26,9 @@ func (f *fakeLXD) instance(i *api.Instance) {
 	f.answer("GET /1.0/operations/1/wait", api.Operation{ID: "1", StatusCode: api.Success})
 }
 
-// P28: what an instance was given is its own once it was let go: whoever takes
-// it over takes nothing from it, and what a machine declares again is ours
-// again. None of it changes a device, which LXD would take from the guest for
-// a moment.
+// P28: the devices of a released instance are its own. An adoption takes none
+// of them, and devices that a machine declares again are hostler's again. None
+// of this changes a device, since LXD would unplug it for a moment.
 func TestP28DevicesLeftAreKept(t *testing.T) {
 	own := attached(t, New(Options{}), devices{"theirs": {"type": "disk", "source": "/theirs", "path": "/theirs"}}, wiredMachine(), nil)
 	adopted := testMachine()
@@ -72,7 +71,7 @@ func TestP28DevicesLeftAreKept(t *testing.T) {
 			if diff := cmp.Diff(own, devices(i.Devices)); diff != "" {
 				t.Errorf("a device was changed: %s", diff)
 			}
-			// What was declared again goes with its declaration, the rest stays.
+			// Devices declared again go with their declaration; the rest stay.
 			changes = diff(adopted)
 			succeeds(t, d.Update(t.Context(), adopted, changes))
 			if len(i.Devices) != 2 || i.Devices["vol-data"] == nil || i.Devices["theirs"] == nil {
@@ -84,7 +83,8 @@ func TestP28DevicesLeftAreKept(t *testing.T) {
 			}
 		})
 	}
-	// The same machine's instance stamped again keeps what is the machine's.
+	// Stamped again for the same machine, the instance keeps the machine's
+	// devices.
 	f := newFakeLXD(t)
 	i := stamped(api.Running)
 	i.Devices = own

@@ -18,9 +18,10 @@ import (
 	"hostler/internal/fault"
 )
 
-// F11: a new container of the name of one that LXD has forgotten, as after a
-// power cut, would have that one's files or could not be made. Ours are set
-// aside and kept; all that LXD knows, and what another could recover, stays.
+// F11: after a power cut, a new container could get the files of a container
+// that LXD has forgotten, or could not be made. hostler's own files are set
+// aside and kept. Files that LXD knows, and files that another tool could
+// recover, stay.
 func TestForgottenContainers(t *testing.T) {
 	for _, driver := range []string{"btrfs", "dir"} {
 		t.Run(driver, func(t *testing.T) { forgottenContainers(t, driver) })
@@ -39,8 +40,8 @@ func forgottenContainers(t *testing.T, driver string) {
 	foreign := machine("foreign", server.TinyFingerprint, "one")
 	foreign.Stamp.Namespace = "another"
 	must(t, d.Create(t.Context(), foreign, nil))
-	// forget leaves the files of an instance under another name, which LXD
-	// knows nothing of.
+	// forget leaves the files of an instance under a name that LXD does not
+	// know.
 	forget := func(from, name string) {
 		t.Helper()
 		copied := []string{"cp", "-a", files(from), files(name)}
@@ -57,7 +58,7 @@ func forgottenContainers(t *testing.T, driver string) {
 	must(t, os.Remove(filepath.Join(files("bare"), "backup.yaml")))
 	forget("known", "torn")
 	must(t, os.WriteFile(filepath.Join(files("torn"), "backup.yaml"), nil, 0o400))
-	// A container of another project has its project's name before its own.
+	// A container of another project has the project's name as a prefix.
 	must(t, server.API(http.MethodPost, "/1.0/projects", map[string]any{"name": "side", "config": map[string]string{"features.images": "false", "features.profiles": "false"}}, nil))
 	defer func() {
 		must(t, server.API(http.MethodDelete, "/1.0/instances/other?project=side", nil, nil))
@@ -68,7 +69,7 @@ func forgottenContainers(t *testing.T, driver string) {
 		"config": map[string]string{"user.hostler.namespace": "hostler", "user.hostler.uid": "x"},
 	}, nil))
 
-	// The deletion of a container forgets its files before the container.
+	// LXD deletes a container's record of files before the container.
 	halfway := machine("halfway", server.TinyFingerprint, "one")
 	must(t, d.Create(t.Context(), halfway, nil))
 	must(t, os.WriteFile(filepath.Join(files("halfway"), stale), nil, 0o600))
@@ -115,9 +116,9 @@ func forgottenContainers(t *testing.T, driver string) {
 	}
 }
 
-// F11: files of which nothing tells whose they are may be those of a container
-// that LXD is making: they are left for as long as it is at work, and that is
-// told, so that they do not stay for ever.
+// F11: files without a readable owner may belong to a container that LXD is
+// making. They stay while LXD is at work, and SetAside reports that more may
+// follow, so that they are not left for ever.
 func TestForgottenContainersWaitForLXDToRest(t *testing.T) {
 	server := lxdtest.Start(t)
 	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler"})
@@ -140,7 +141,7 @@ func TestForgottenContainersWaitForLXDToRest(t *testing.T) {
 			t.Fatal("LXD does not work")
 		}
 	}
-	// An import has a stamp in its files and no record in LXD either.
+	// An import also has a stamp in its files before LXD records it.
 	stamped := filepath.Join(containers, "stamped")
 	if out, err := exec.Command("btrfs", "-q", "subvolume", "snapshot", filepath.Join(containers, "web"), stamped).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
@@ -148,7 +149,7 @@ func TestForgottenContainersWaitForLXDToRest(t *testing.T) {
 	if aside, more, err := d.SetAside(t.Context()); err != nil || !more || len(aside) != 0 {
 		t.Errorf("LXD is at work: set aside %q, more %v, %v", aside, more, err)
 	}
-	// Nothing is made in their place meanwhile.
+	// Meanwhile nothing is made in their place.
 	if err := d.Create(t.Context(), machine("bare", server.TinyFingerprint, "one"), nil); !fault.Is(err, fault.Transient) || !strings.Contains(err.Error(), bare) {
 		t.Errorf("a new container in the place of a former one's files: %v", err)
 	}
@@ -161,9 +162,9 @@ func TestForgottenContainersWaitForLXDToRest(t *testing.T) {
 	must(t, d.Delete(t.Context(), m.Name, m.Stamp))
 }
 
-// F11: LXD starts, when the host boots, a container whose making a power cut
-// ended before it had files. What that leaves in a btrfs pool is no subvolume,
-// and LXD could not delete the container for it.
+// F11: when the host boots, LXD starts a container whose creation a power cut
+// ended before it had files. The resulting folder in a btrfs pool is no
+// subvolume, so LXD could not delete the container.
 func TestContainerWithoutFilesIsDeleted(t *testing.T) {
 	server := lxdtest.StartWith(t, lxdtest.Options{Driver: "btrfs"})
 	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler"})
@@ -188,7 +189,7 @@ func TestContainerWithoutFilesIsDeleted(t *testing.T) {
 	if aside, more, err := d.SetAside(t.Context()); err != nil || more || len(aside) != 1 {
 		t.Errorf("set aside: %q, %v", aside, err)
 	}
-	// What somebody copied into the pool by hand can be started.
+	// A folder that the administrator copied into the pool can be started.
 	must(t, os.MkdirAll(filepath.Join(files, "rootfs"), 0o711))
 	if aside, more, err := d.SetAside(t.Context()); err != nil || more || len(aside) != 0 {
 		t.Errorf("set aside: %q, %v", aside, err)

@@ -7,8 +7,8 @@ import (
 	"github.com/canonical/lxd/shared/api"
 )
 
-// A root disk in a pool that limits none is listed without a limit, whatever
-// size is set; of the pool LXD is asked once.
+// A root disk in a pool without limits is listed without a limit, for any
+// declared size; LXD is asked about the pool only once.
 func TestRootDiskInAPoolWithoutLimits(t *testing.T) {
 	for driver, limited := range map[string]bool{"dir": false, "btrfs": true} {
 		f := newFakeLXD(t)

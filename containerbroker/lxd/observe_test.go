@@ -33,8 +33,8 @@ func TestLimitsAreRead(t *testing.T) {
 	}
 }
 
-// Limits of its own that no declaration can have are told; those of a profile
-// stay where they are.
+// The listing reports limits of the instance itself that no declaration can
+// express; limits from a profile are ignored.
 func TestOddLimitsAreTold(t *testing.T) {
 	for says, c := range map[string]struct {
 		own, given map[string]string
@@ -65,7 +65,7 @@ func TestStatusCodes(t *testing.T) {
 	}
 }
 
-// What profiles give is shown, and is no difference to what is declared.
+// Values from profiles are shown but are no difference to the declaration.
 func TestProfilesAreNoDrift(t *testing.T) {
 	i := api.InstanceFull{Instance: stamped(api.Running)}
 	i.ExpandedConfig = map[string]string{keyCPUs: "4", keyMemory: "1GiB"}
@@ -190,8 +190,8 @@ func FuzzReport(f *testing.F) {
 
 func hasControl(text string) bool { return strings.ContainsFunc(text, unicode.IsControl) }
 
-// What comes into being may end an instance's want; what goes, and what
-// changes without a name, bears on nothing.
+// A created object may satisfy a waiting instance. Deleted objects and changes
+// without a name are irrelevant.
 func TestEventsThatBearOnInstances(t *testing.T) {
 	for action, want := range map[string]bool{
 		"image-created": true, "image-alias-created": true, "network-created": true, "storage-pool-created": true, "profile-updated": true,

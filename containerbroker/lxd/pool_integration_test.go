@@ -12,9 +12,9 @@ import (
 	"hostler/containerbroker/lxd/lxdtest"
 )
 
-// L6: a machine's root disk is in the pool that it names, which is then no
-// difference to a declaration that names none. L7 L8 Z10: no profile comes or goes
-// with a machine.
+// L6: a machine's root disk is in the declared pool, which is no difference to
+// a declaration without a pool. L7 L8 Z10: no profile comes or goes with a
+// machine.
 func TestPoolAndProfiles(t *testing.T) {
 	server := lxdtest.Start(t)
 	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler"})
@@ -47,9 +47,9 @@ func TestPoolAndProfiles(t *testing.T) {
 	}
 }
 
-// A machine has the profile of ours behind the default one where LXD has it: its
-// NIC and root disk come from there, also the pool where only a size is declared.
-// A declared NIC stands in for the profile's as long as it is declared.
+// A machine has hostler's profile after the default profile if LXD has it. Its
+// NIC, root disk and pool come from there, the pool even if only a size is
+// declared. A declared NIC replaces the profile's while it is declared.
 func TestProfileBehindTheDefaultOne(t *testing.T) {
 	server := lxdtest.Start(t)
 	given := map[string]any{

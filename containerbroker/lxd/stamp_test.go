@@ -12,9 +12,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// P28: the stamp that the caller saw is checked in the request that changes it:
-// an instance that gets another agent's stamp between the look and the change
-// keeps that.
+// P28: the request that changes a stamp checks the stamp that the caller saw:
+// if another agent stamps the instance in between, that stamp stays.
 func TestP28StampThatChangesMeanwhileStays(t *testing.T) {
 	ours := testMachine().Stamp
 	changes := map[string]func(*Driver) error{
@@ -33,7 +32,7 @@ func TestP28StampThatChangesMeanwhileStays(t *testing.T) {
 			f.mux.HandleFunc("GET /1.0/instances/web", func(w http.ResponseWriter, _ *http.Request) {
 				w.Header().Set("ETag", fmt.Sprint(version))
 				reply(w, "sync", is)
-				if version == 1 { // the other agent is quicker
+				if version == 1 { // the other agent is faster
 					is.Config, version = stampConfig(theirs), 2
 				}
 			})
@@ -56,9 +55,9 @@ func TestP28StampThatChangesMeanwhileStays(t *testing.T) {
 	}
 }
 
-// P33: an instance that was never started since it came, e.g. one restored from
-// a backup, has not what tells a whole instance from one whose create was cut
-// short. Taken over it is whole; let go, nothing of ours is left on it.
+// P33: an instance that was never started, e.g. restored from a backup, lacks
+// the marks that distinguish a whole instance from an interrupted create.
+// Adopted, it counts as whole; released, it keeps nothing of hostler's.
 func TestP33AdoptedInstanceIsWhole(t *testing.T) {
 	f := newFakeLXD(t)
 	d := f.driver(nil)

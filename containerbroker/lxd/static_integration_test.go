@@ -19,10 +19,10 @@ import (
 	"hostler/internal/run"
 )
 
-// N2: a Debian guest configures a static interface beside one that asks DHCP,
-// gets over the exchange of a running interface by itself, and takes another
-// address when it starts again. That runs nothing else of its first boot
-// again: SSH host keys stay, and no command of the user-data runs twice.
+// N2: a Debian guest configures a static interface beside a DHCP interface,
+// survives the replacement of a running interface, and takes another address at
+// its next start. That start repeats nothing of the first boot: SSH host keys
+// stay, and no command of the user-data runs twice.
 func TestDebianConfiguresItsInterfaces(t *testing.T) {
 	cache, err := images.Open(images.Options{Dir: filepath.Join(t.TempDir(), "images"), Runner: run.Host{}})
 	must(t, err)

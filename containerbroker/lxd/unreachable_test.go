@@ -10,8 +10,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// An LXD that is stopped, or about to be, is told in the same few words, and
-// how to start it; nothing of a library's error reaches the user.
+// The error for an LXD that is stopped, or about to be, is short and says how
+// to start it; no text of a library's error reaches the user.
 func TestStoppedLXDIsToldInPlainWords(t *testing.T) {
 	const want = "LXD does not answer; start it: systemctl start lxd"
 	stopping := newFakeLXD(t)
@@ -29,7 +29,8 @@ func TestStoppedLXDIsToldInPlainWords(t *testing.T) {
 	}
 }
 
-// An LXD that hangs is told soon, and one that takes long to list is waited for.
+// An LXD that hangs is reported soon, and an LXD that is slow to list is waited
+// for.
 func TestHangingLXDIsToldSoon(t *testing.T) {
 	for what, hangs := range map[string]bool{"hangs": true, "is slow": false} {
 		f := newFakeLXD(t)

@@ -10,7 +10,7 @@ import (
 	"net/http"
 )
 
-// answer is what LXD answers every request with.
+// answer is the common form of LXD's answers.
 type answer struct {
 	Type      string          `json:"type"`
 	Operation string          `json:"operation"`
@@ -34,7 +34,7 @@ type Refusal struct {
 func (r *Refusal) Error() string { return r.Message }
 
 // API sends a request to the server's own socket and decodes the answer's
-// metadata into target (nil: dropped). An operation is waited for; target is
+// metadata into target (nil: dropped). It waits for an operation; target is
 // then nil or an *Operation.
 func (s *Server) API(method, path string, body, target any) error {
 	return s.api(method, path, body, target)

@@ -16,8 +16,9 @@ func linkNames() map[string]bool {
 	return names
 }
 
-// removePairs removes the pairs that an LXD left which was killed while it
-// started an instance: made since before, and with both ends still here.
+// removePairs removes the veth pairs that are left from an LXD that was killed
+// while it started an instance: made after before was read, and with both ends
+// still on the host.
 func removePairs(before map[string]bool) {
 	number := func(name, what string) string {
 		text, _ := os.ReadFile(filepath.Join("/sys/class/net", name, what))

@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// Fault is what a proxy does to a request that a Rule matches.
+// Fault is the proxy's treatment of a request that matches a Rule.
 type Fault int
 
 // The faults.
@@ -26,29 +26,30 @@ const (
 	Refuse Fault = iota + 1
 	// Cut closes the connection without passing the request on.
 	Cut
-	// LoseReply passes the request on and closes the connection when the
-	// whole answer is there.
+	// LoseReply passes the request on and closes the connection when the whole
+	// answer has arrived.
 	LoseReply
-	// Truncate passes the request on and cuts the answer in its middle.
+	// Truncate passes the request on and cuts the answer in the middle.
 	Truncate
-	// Garbage passes the request on and answers something else than JSON.
+	// Garbage passes the request on and answers with text that is not JSON.
 	Garbage
 	// Delay passes the request on after Rule.Wait.
 	Delay
 )
 
-// Rule says which requests suffer a fault.
+// Rule selects the requests that suffer a fault.
 type Rule struct {
-	// Method is a request method, "" any. Path is a part of the request's
-	// path and query, "" any.
+	// Method is a request method, "" for any. Path is a part of the request's
+	// path and query, "" for any.
 	Method, Path string
 	Fault        Fault
-	// Times is how often the rule applies; 0 once, negative always.
+	// Times is how often the rule applies: 0 means once, a negative number
+	// always.
 	Times int
 	Wait  time.Duration
 }
 
-// Proxy stands before an LXD socket, counts requests and spoils them.
+// Proxy stands in front of an LXD socket, counts requests and injects faults.
 type Proxy struct {
 	// Socket is the path to connect to instead of LXD's.
 	Socket string
@@ -60,8 +61,8 @@ type Proxy struct {
 	watch   func(method, path string)
 }
 
-// NewProxy starts a proxy before the socket target, which may come and go. It
-// ends with the test.
+// NewProxy starts a proxy in front of the socket target, which may come and go.
+// The proxy ends with the test.
 func NewProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "lxdproxy") //nolint:usetesting // a socket path must be short
@@ -170,15 +171,15 @@ type broken struct{}
 
 func (broken) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
-// Watch has f told of every request the moment it comes; nil: nobody. f must
-// not call the proxy.
+// Watch calls f for every request on arrival; nil ends it. f must not call the
+// proxy.
 func (p *Proxy) Watch(f func(method, path string)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.watch = f
 }
 
-// Add adds a rule; the first that matches a request applies.
+// Add adds a rule; the first rule that matches a request applies.
 func (p *Proxy) Add(r Rule) {
 	if r.Times == 0 {
 		r.Times = 1
@@ -195,8 +196,8 @@ func (p *Proxy) Heal() {
 	p.rules = nil
 }
 
-// Count returns how many requests of that method ("" any) came whose path,
-// without the query, begins with prefix.
+// Count returns the number of requests with that method ("" for any) whose
+// path, without the query, begins with prefix.
 func (p *Proxy) Count(method, prefix string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -210,7 +211,7 @@ func (p *Proxy) Count(method, prefix string) int {
 	return n
 }
 
-// Mutations returns how many requests came that may change something.
+// Mutations returns the number of requests that may change something.
 func (p *Proxy) Mutations() int { return p.Count("", "/") - p.Count(http.MethodGet, "/") }
 
 // Counts returns all counters, by "METHOD /path".
@@ -238,7 +239,7 @@ func (p *Proxy) track(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// CutStreams closes the event streams and other websockets that are open.
+// CutStreams closes the open event streams and other websockets.
 func (p *Proxy) CutStreams() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,5 +1,5 @@
 // Package lxdtest starts a private LXD for a test, with a pool, a bridge and a
-// tiny image of its own, and takes everything away again. It needs root, LXD
+// tiny image of its own, and removes everything afterwards. It needs root, LXD
 // and a static busybox.
 package lxdtest
 
@@ -30,11 +30,11 @@ const Program = "/usr/bin/lxd"
 // patience bounds every wait of this package.
 const patience = 60 * time.Second
 
-// Options change what Start makes.
+// Options configures Start.
 type Options struct {
 	// Driver is the storage driver of the pool: btrfs (on a loop file) or dir.
 	Driver string
-	// NoImage leaves the tiny image out.
+	// NoImage omits the tiny image.
 	NoImage bool
 }
 
@@ -42,29 +42,29 @@ type Options struct {
 type Server struct {
 	// Dir is its LXD_DIR, Socket the unix socket in it.
 	Dir, Socket string
-	// Pool and Bridge are those of its default profile. Subnet is the
-	// bridge's address with its prefix length; it serves DHCP.
+	// Pool and Bridge belong to its default profile. Subnet is the address of
+	// the bridge with its prefix length; the bridge serves DHCP.
 	Pool, Bridge, Subnet string
 	// TinyAlias and TinyFingerprint name the tiny image.
 	TinyAlias, TinyFingerprint string
 
 	t       testing.TB
-	links   map[string]bool // those that were here before
+	links   map[string]bool // the host's links before the start
 	process *os.Process
 	exited  chan struct{}
 }
 
-// Start starts a private LXD on a btrfs pool, which lives as long as the test.
+// Start starts a private LXD on a btrfs pool. It lives as long as the test.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	return StartWith(t, Options{Driver: "btrfs"})
 }
 
-// StartWith starts a private LXD as the options say.
+// StartWith starts a private LXD with the given options.
 func StartWith(t testing.TB, o Options) *Server {
 	t.Helper()
 	// LXD's own socket paths must stay below 108 characters, so the test's
-	// directory, which bears its name, will not do.
+	// directory is too long, because it contains the test's name.
 	dir, err := os.MkdirTemp("", "lxdtest") //nolint:usetesting // see above
 	check(t, "make LXD's directory", err)
 	s := &Server{Dir: dir, Socket: filepath.Join(dir, "unix.socket"), Pool: "default", TinyAlias: "tiny", t: t, links: linkNames()}
@@ -78,8 +78,7 @@ func StartWith(t testing.TB, o Options) *Server {
 	return s
 }
 
-// Run starts the daemon (again, after Kill or Stop) and waits until it
-// answers.
+// Run starts the daemon (again, after Kill or Stop) and waits until it answers.
 func (s *Server) Run() {
 	s.t.Helper()
 	log, err := os.OpenFile(filepath.Join(s.Dir, "lxd.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -114,10 +113,10 @@ func (s *Server) Run() {
 // PID returns the daemon's process id.
 func (s *Server) PID() int { return s.process.Pid }
 
-// Kill ends the daemon with SIGKILL; its containers go on.
+// Kill ends the daemon with SIGKILL; its containers continue.
 func (s *Server) Kill() { s.end(syscall.SIGKILL) }
 
-// Stop ends the daemon with SIGTERM; its containers go on.
+// Stop ends the daemon with SIGTERM; its containers continue.
 func (s *Server) Stop() { s.end(syscall.SIGTERM) }
 
 func (s *Server) end(signal syscall.Signal) {
@@ -135,7 +134,7 @@ func (s *Server) end(signal syscall.Signal) {
 	}
 }
 
-// Freeze stops the daemon's clock, as it were (SIGSTOP); Thaw lets it go on.
+// Freeze stops the daemon with SIGSTOP; Thaw continues it.
 func (s *Server) Freeze() { _ = s.process.Signal(syscall.SIGSTOP) }
 
 // Thaw undoes Freeze.
@@ -161,7 +160,7 @@ func (s *Server) configure(o Options) {
 }
 
 // freeSubnet returns the first address of a /24 that no interface of the host
-// is in.
+// uses.
 func freeSubnet(t testing.TB) string {
 	t.Helper()
 	taken, err := net.InterfaceAddrs()
@@ -182,8 +181,8 @@ func freeSubnet(t testing.TB) string {
 	return ""
 }
 
-// Import builds a tiny image with the given init ("": one that stays), imports
-// it under an alias and returns its fingerprint.
+// Import builds a tiny image with the given init ("": an init that keeps
+// running), imports it under an alias and returns its fingerprint.
 func (s *Server) Import(alias, init string) string {
 	s.t.Helper()
 	path := filepath.Join(s.Dir, alias+".tar")
@@ -219,7 +218,7 @@ func check(t testing.TB, what string, err error) {
 	}
 }
 
-// until calls try until it gives no error or patience ends.
+// until calls try until it returns no error or patience has passed.
 func until(try func() error) error {
 	deadline := time.Now().Add(patience)
 	for {

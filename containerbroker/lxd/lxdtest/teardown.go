@@ -14,16 +14,16 @@ import (
 	"time"
 )
 
-// removeTime is how long an object is tried to be removed.
+// removeTime bounds the attempts to remove an object.
 const removeTime = 10 * time.Second
 
-// tearDown removes all that the server made and reports what would not go.
+// tearDown removes everything that the server made and reports what remains.
 func (s *Server) tearDown() {
 	if s.process != nil {
 		s.Thaw()
 		select {
 		case <-s.exited:
-			s.Run() // only LXD itself can take its containers away
+			s.Run() // only LXD itself can remove its containers
 		default:
 		}
 		if err := s.empty(); err != nil {
@@ -51,7 +51,7 @@ func (s *Server) tearDown() {
 }
 
 // empty deletes instances, images, profiles, bridges and the pool, in the order
-// in which they hold each other. It goes on after an error.
+// of their dependencies. It continues after an error.
 func (s *Server) empty() error {
 	var instances []struct {
 		Name string `json:"name"`
@@ -89,7 +89,7 @@ func (s *Server) empty() error {
 	return errors.Join(err, s.remove("/1.0/storage-pools/"+s.Pool, nil))
 }
 
-// remove deletes an object that a test's last operation may still hold busy.
+// remove deletes an object that a test's last operation may still keep busy.
 func (s *Server) remove(path string, prepare func()) error {
 	deadline := time.Now().Add(removeTime)
 	for {

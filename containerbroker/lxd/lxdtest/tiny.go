@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// Busybox is the static busybox that the tiny image is made of.
+// Busybox is the static busybox in the tiny image.
 const Busybox = "/bin/busybox"
 
-// TinyInit stays until it is asked to stop, and asks for an address unless
-// /etc/no-dhcp is there. "init up" on the console says that it runs.
+// TinyInit runs until it is asked to stop, and requests an address by DHCP
+// unless /etc/no-dhcp exists. It prints "init up" on the console.
 const TinyInit = `#!/bin/sh
 trap 'exit 0' PWR TERM INT
 export PATH=/bin:/sbin
@@ -39,7 +39,7 @@ var applets = []string{
 }
 
 // BuildTiny writes a unified LXD image of about 2 MB to path. init is the
-// script that runs as process 1; "" is one that stays. The same arguments
+// script of process 1; "" means an init that keeps running. The same arguments
 // always make the same bytes.
 func BuildTiny(path, init string) error {
 	busybox, err := os.ReadFile(Busybox)
