@@ -15,11 +15,11 @@ import (
 	"hostler/internal/fault"
 )
 
-// allowable are the impacts that can be allowed.
+// allowable are the impacts that a user can allow.
 var allowable = []string{"restart", "recreate", "destroy"}
 
-// declareTries bounds how often a decision is made anew because an object
-// went away between the reading and the write.
+// declareTries bounds the attempts at a change when an object is removed
+// between the reading and the write.
 const declareTries = 10
 
 func (s *Server) plan(ctx context.Context, i *in[ApplyRequest]) (*out[Plan], error) {
@@ -41,7 +41,8 @@ func (s *Server) apply(ctx context.Context, i *in[ApplyRequest]) (*out[Plan], er
 	return &out[Plan]{p}, nil
 }
 
-// readable refuses to read more documents than a reader may have planned.
+// readable refuses a request with more documents than a reader may have
+// planned.
 func readable(c caller, sent []Document) error {
 	if c.role == roleReader && len(sent) > maxReaderDocuments {
 		return fault.New(fault.Invalid, "cannot plan %d documents: the group hostler may have %d planned at a time; send fewer, or ask as root or as a member of hostler-admin",
@@ -50,7 +51,7 @@ func readable(c caller, sent []Document) error {
 	return nil
 }
 
-// plannable refuses to plan more objects than a reader may have planned.
+// plannable refuses more objects than a reader may have planned.
 func plannable(c caller, docs []document) error {
 	objects, networks := 0, 0
 	for _, doc := range docs {
@@ -68,8 +69,9 @@ func plannable(c caller, docs []document) error {
 	return nil
 }
 
-// Apply puts documents in force, or says what that would change. Whatever it
-// answers without an error is durable, unless the request is a dry run.
+// Apply puts documents in force, or returns what that would change if the
+// request is a dry run. An answer without an error means that the change is
+// durable.
 func (s *Server) Apply(ctx context.Context, req ApplyRequest) (Plan, error) {
 	docs, err := parseDocuments(req.Documents)
 	if err != nil {
@@ -92,7 +94,7 @@ func (s *Server) Apply(ctx context.Context, req ApplyRequest) (Plan, error) {
 	return s.declare(ctx, docs, req)
 }
 
-// parseDocuments reads every document and returns all that is wrong.
+// parseDocuments parses every document and returns all faults.
 func parseDocuments(sent []Document) ([]document, error) {
 	if len(sent) == 0 {
 		return nil, fault.New(fault.Invalid, "cannot apply: no document was sent")
@@ -167,9 +169,9 @@ func (s *Server) declare(ctx context.Context, docs []document, req ApplyRequest)
 	return p, nil
 }
 
-// settleApplied puts the documents in force and brings the records in step.
-// gone names the declarations whose files a folder that is applied no longer
-// holds, removed the objects that go.
+// settleApplied puts the documents in force and updates the records. gone names
+// the declarations whose files are no longer in an applied folder, removed the
+// objects to remove.
 func (s *Server) settleApplied(w *world, docs []document, req ApplyRequest) (gone, removed []string, err error) {
 	if err := w.checkSources(docs, req.Replace); err != nil {
 		return nil, nil, err
@@ -208,7 +210,7 @@ func (s *Server) settleApplied(w *world, docs []document, req ApplyRequest) (gon
 	return gone, removed, w.checkUsed(before)
 }
 
-// refusal joins the reasons against documents that are applied.
+// refusal joins the reasons against the applied documents.
 func refusal(docs []document, m documents.Merged) error {
 	var texts []string
 	kind := fault.Invalid
@@ -229,9 +231,9 @@ func refusal(docs []document, m documents.Merged) error {
 	return fault.New(kind, "%s", fault.List(texts, "\n"))
 }
 
-// rewrite reads the declared state, lets change decide on it and writes what
-// came of it, atomically. change is run again on a fresh reading when an
-// object went away meanwhile.
+// rewrite reads the declared state, calls change on it and writes the result
+// atomically. It calls change again on a fresh reading when an object was
+// removed in between.
 func (s *Server) rewrite(ctx context.Context, dry bool, change func(*world) error) error {
 	if !dry {
 		unlock, err := s.lock(ctx)
@@ -251,7 +253,7 @@ func (s *Server) rewrite(ctx context.Context, dry bool, change func(*world) erro
 		if dry {
 			return nil
 		}
-		s.awaits.Store(w.awaited()) // before the object can be gone
+		s.awaits.Store(w.awaited()) // before the write can remove the object
 		writes := w.writes()
 		if len(writes) == 0 {
 			return nil
@@ -266,8 +268,8 @@ func (s *Server) rewrite(ctx context.Context, dry bool, change func(*world) erro
 	}
 }
 
-// lock waits until nobody else declares. Looking at the host is part of that
-// and may take long, so the wait ends with ctx.
+// lock waits until no other change is in progress. A change observes the host,
+// which may take long, so the wait ends with ctx.
 func (s *Server) lock(ctx context.Context) (unlock func(), err error) {
 	select {
 	case s.declaring <- struct{}{}:
@@ -277,7 +279,7 @@ func (s *Server) lock(ctx context.Context) (unlock func(), err error) {
 	}
 }
 
-// commit makes the writes durable.
+// commit writes durably.
 func (s *Server) commit(ctx context.Context, writes []state.Write) error {
 	if err := failpoint.Hit(failpoint.APIAcceptedNotDurable); err != nil {
 		return err

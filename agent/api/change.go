@@ -16,8 +16,8 @@ func (s *Server) remove(ctx context.Context, i *in[DeleteRequest]) (*out[DeleteA
 	return &out[DeleteAnswer]{DeleteAnswer{outcomes}}, nil
 }
 
-// Delete removes objects (KIND/NAME), in one atomic write; an object that cannot
-// be removed does not hold up the others.
+// Delete removes objects (KIND/NAME) in one atomic write. An object that cannot
+// be removed gets an error and does not prevent the removal of the others.
 func (s *Server) Delete(ctx context.Context, objects ...string) (outcomes []Outcome, err error) {
 	err = s.rewrite(ctx, false, func(w *world) error {
 		outcomes = w.removeAll(objects)
@@ -28,7 +28,7 @@ func (s *Server) Delete(ctx context.Context, objects ...string) (outcomes []Outc
 	return outcomes, err
 }
 
-// powerInput names a machine and what it is to do.
+// powerInput names a machine and the power action.
 type powerInput struct {
 	Name string `path:"name" maxLength:"253"`
 	Body PowerRequest
@@ -58,9 +58,9 @@ func (s *Server) retry(ctx context.Context, i *in[RetryRequest]) (*struct{}, err
 	}
 }
 
-// imageCame asks for a new attempt at the machines that could not be made from
-// the image. That they cannot be asked for changes nothing about the image:
-// each has its own next retry, or a person's.
+// imageCame requests a new attempt for machines that could not be created for
+// lack of the image. A failure is only logged, since the image itself is fine:
+// each machine has a next retry of its own.
 func (s *Server) imageCame(ctx context.Context, reference string) {
 	err := s.rewrite(ctx, false, func(w *world) error {
 		for _, k := range w.machines {
@@ -75,8 +75,8 @@ func (s *Server) imageCame(ctx context.Context, reference string) {
 	}
 }
 
-// lacksInstance says that the machine has no instance because making one
-// failed, and not for a reason that needs a person.
+// lacksInstance reports that creating the machine's instance failed for a
+// reason that needs no operator.
 func (k *kept) lacksInstance() bool {
 	status, known := k.status()
 	kind := fault.Kind(status.Attempts.ErrorKind)
@@ -98,9 +98,9 @@ func (s *Server) retryType(ctx context.Context, id state.ID) error {
 	})
 }
 
-// adopt writes the machine first and marks its instance then: a marked
-// instance without a record would be taken for garbage after a crash, while a
-// record whose instance bears no mark yet only waits.
+// adopt writes the machine's record first and stamps the instance afterwards.
+// After a crash in between, an unstamped instance with a record only waits,
+// whereas a stamped instance without a record would count as an orphan.
 func (s *Server) adopt(ctx context.Context, i *in[AdoptRequest]) (*out[Machine], error) {
 	t := spec.ContainerType(i.Body.Type)
 	a, err := s.o.Service.Adopter.Inspect(ctx, t, i.Body.Instance)
@@ -125,7 +125,7 @@ func (s *Server) adopt(ctx context.Context, i *in[AdoptRequest]) (*out[Machine],
 	if err := s.o.Service.Adopter.Stamp(ctx, t, a, o); err != nil {
 		return nil, err
 	}
-	// The provisioner may have met the unmarked instance and given up on it.
+	// The provisioner may have found the unstamped instance and given up on it.
 	if err := s.rewrite(ctx, false, func(w *world) error { return w.retry(a.Name) }); err != nil {
 		return nil, err
 	}

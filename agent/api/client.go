@@ -19,23 +19,24 @@ import (
 	"hostler/internal/fault"
 )
 
-// ErrNotRunning is found by errors.Is when nobody listens on the socket.
+// ErrNotRunning is wrapped by errors of calls when no agent listens on the
+// socket.
 var ErrNotRunning = errors.New("the agent is not running")
 
-// Client speaks to one agent over its unix socket. It is safe for concurrent
-// use. Errors carry the kind of the agent's answer and its words. No call is
-// repeated by the client: an answer that was lost is a transient error and
-// the caller looks again.
+// Client speaks to an agent over its unix socket. It is safe for concurrent
+// use. Errors carry the kind and text of the agent's answer. The client repeats
+// no call: a lost answer is a transient error, and the caller must check the
+// outcome.
 type Client struct {
 	socket string
 	http   *http.Client
 }
 
-// dialTimeout bounds the connect only; calls are bounded by their context.
+// dialTimeout bounds only the connect; the calls are bounded by their context.
 const dialTimeout = 5 * time.Second
 
-// NewClient returns a client for the agent that listens on socket. Nothing is
-// connected before the first call.
+// NewClient returns a client for the agent that listens on socket. It connects
+// at the first call.
 func NewClient(socket string) *Client {
 	c := &Client{socket: socket}
 	c.http = &http.Client{
@@ -50,11 +51,11 @@ func NewClient(socket string) *Client {
 	return c
 }
 
-// Close gives up idle connections.
+// Close closes idle connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// dial connects and turns the three ways in which that fails into words with
-// a mend.
+// dial connects. For each of the three kinds of failure the error says how to
+// resolve it.
 func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 	d := net.Dialer{Timeout: dialTimeout}
 	conn, err := d.DialContext(ctx, "unix", c.socket)
@@ -101,8 +102,8 @@ func (c *Client) request(ctx context.Context, method, path string, query url.Val
 	return req, nil
 }
 
-// open makes a call and returns its answer if it went well; the caller closes
-// the body.
+// open makes a call and returns a successful answer; the caller closes the
+// body.
 func (c *Client) open(ctx context.Context, method, path string, query url.Values, in any) (*http.Response, error) {
 	req, err := c.request(ctx, method, path, query, in)
 	if err != nil {
@@ -119,7 +120,7 @@ func (c *Client) open(ctx context.Context, method, path string, query url.Values
 	return resp, nil
 }
 
-// call makes a call whose answer is JSON for out; a nil out drops it.
+// call makes a call and decodes the JSON answer into out; a nil out drops it.
 func (c *Client) call(ctx context.Context, method, path string, query url.Values, in, out any) error {
 	resp, err := c.open(ctx, method, path, query, in)
 	if err != nil {
@@ -136,7 +137,7 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 	return nil
 }
 
-// callError takes http's own wrapping off an error that has a kind already.
+// callError removes the wrapping of net/http from an error with a kind.
 func callError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -153,7 +154,7 @@ func callError(ctx context.Context, err error) error {
 	return fault.New(fault.Transient, "lost the agent's answer: %w", err)
 }
 
-// maxProblem bounds what is read of an error answer.
+// maxProblem bounds an error answer, in bytes.
 const maxProblem = 1 << 20
 
 // answerError turns an error answer into an error with its kind.
@@ -166,7 +167,7 @@ func answerError(resp *http.Response) error {
 	return p.fault()
 }
 
-// fault is the problem as an error of its kind.
+// fault converts the problem to an error of its kind.
 func (p *Problem) fault() error {
 	kind := p.Kind
 	if kind == "" {

@@ -12,21 +12,22 @@ import (
 	"hostler/internal/fault"
 )
 
-// Plan says what applying the documents would change; nothing is written.
+// Plan returns the changes that applying the documents would make. It writes
+// nothing.
 func (c *Client) Plan(ctx context.Context, req ApplyRequest) (Plan, error) {
 	var p Plan
 	return p, c.call(ctx, http.MethodPost, "/v1/plan", nil, req, &p)
 }
 
 // Apply makes the documents the declared state. When it returns without an
-// error they are durable; carrying them out goes on after it.
+// error they are durable; the workers carry them out afterwards.
 func (c *Client) Apply(ctx context.Context, req ApplyRequest) (Plan, error) {
 	var p Plan
 	return p, c.call(ctx, http.MethodPost, "/v1/apply", nil, req, &p)
 }
 
-// Machines returns the named machines in the order asked, all of them by name
-// if none is named. A name that is not there is fault.NotFound.
+// Machines returns the named machines in the order of names, or all machines by
+// name if names is empty. An unknown name is fault.NotFound.
 func (c *Client) Machines(ctx context.Context, names ...string) ([]Machine, error) {
 	var rows []Machine
 	return rows, c.call(ctx, http.MethodGet, "/v1/machines", url.Values{"name": names}, nil, &rows)
@@ -39,7 +40,7 @@ func (c *Client) Declarations(ctx context.Context) ([]Declaration, error) {
 }
 
 // Images returns the images of the cache and of the hypervisors, and notices
-// of those that could not be read.
+// about those that could not be read.
 func (c *Client) Images(ctx context.Context) (rows []Image, notices []string, err error) {
 	resp, err := c.open(ctx, http.MethodGet, "/v1/images", nil, nil)
 	if err != nil {
@@ -52,34 +53,35 @@ func (c *Client) Images(ctx context.Context) (rows []Image, notices []string, er
 	return rows, resp.Header.Values(noticeHeader), nil
 }
 
-// Get returns the rows of a kind in the plural (machines, declarations,
-// images, volumes, filesystems, networks) as the agent sent them.
+// Get returns the rows of a kind in the plural (machines, declarations, images,
+// volumes, filesystems, networks) unchanged from the agent.
 func (c *Client) Get(ctx context.Context, kind string) (json.RawMessage, error) {
 	var rows json.RawMessage
 	return rows, c.call(ctx, http.MethodGet, "/v1/"+url.PathEscape(kind), nil, nil, &rows)
 }
 
-// Show returns everything about one object, fault.NotFound if it is absent.
+// Show returns the details of an object; fault.NotFound if it is absent.
 func (c *Client) Show(ctx context.Context, kind, name string) (Object, error) {
 	var o Object
 	return o, c.call(ctx, http.MethodGet, "/v1/objects/"+url.PathEscape(kind)+"/"+url.PathEscape(name), nil, nil, &o)
 }
 
-// Delete removes the objects (KIND/NAME) and answers for each in the order
-// asked. The error is about the whole call.
+// Delete removes the objects (KIND/NAME) and returns their outcomes in the same
+// order. The error concerns the whole call.
 func (c *Client) Delete(ctx context.Context, objects []string) ([]Outcome, error) {
 	var a DeleteAnswer
 	return a.Outcomes, c.call(ctx, http.MethodPost, "/v1/delete", nil, DeleteRequest{Objects: objects}, &a)
 }
 
-// Allow consents to an impact on held objects and answers in the order asked.
+// Allow consents to an impact on held objects and returns their outcomes in the
+// same order.
 func (c *Client) Allow(ctx context.Context, impact string, objects []string) ([]Outcome, error) {
 	var a DeleteAnswer
 	return a.Outcomes, c.call(ctx, http.MethodPost, "/v1/allow", nil, AllowRequest{Impact: impact, Objects: objects}, &a)
 }
 
-// Events returns events with a Seq above after, oldest first; object is
-// KIND/NAME or KIND or empty for all; limit 0 is the agent's own.
+// Events returns events with a Seq above after, oldest first. object is
+// KIND/NAME, KIND or empty for all; limit 0 is the agent's default.
 func (c *Client) Events(ctx context.Context, after int64, object string, limit int) ([]Event, error) {
 	var rows []Event
 	return rows, c.call(ctx, http.MethodGet, "/v1/events", eventQuery(after, object, limit), nil, &rows)
@@ -99,34 +101,35 @@ func eventQuery(after int64, object string, limit int) url.Values {
 	return q
 }
 
-// Power asks for start, stop or restart of a machine.
+// Power requests start, stop or restart of a machine.
 func (c *Client) Power(ctx context.Context, machine, action string) error {
 	return c.call(ctx, http.MethodPost, machinePath(machine, "power"), nil, PowerRequest{Action: action}, nil)
 }
 
-// Retry clears the error of an object (KIND/NAME) and has it tried at once.
+// Retry clears the error of an object (KIND/NAME) and requests a new attempt at
+// once.
 func (c *Client) Retry(ctx context.Context, object string, force bool) error {
 	return c.call(ctx, http.MethodPost, "/v1/retry", nil, RetryRequest{Object: object, Force: force}, nil)
 }
 
-// ResizeVolume makes a volume larger, and its declaration say so.
+// ResizeVolume grows a volume and updates the size in its declaration.
 func (c *Client) ResizeVolume(ctx context.Context, name, size string) error {
 	return c.call(ctx, http.MethodPost, "/v1/volumes/"+url.PathEscape(name)+"/resize", nil, ResizeRequest{Size: size}, nil)
 }
 
-// Adopt takes an instance over and returns the machine it became.
+// Adopt takes an instance under declaration and returns its machine.
 func (c *Client) Adopt(ctx context.Context, containerType, instance string) (Machine, error) {
 	var m Machine
 	return m, c.call(ctx, http.MethodPost, "/v1/adopt", nil, AdoptRequest{Type: containerType, Instance: instance}, &m)
 }
 
-// Release lets a machine's instance go: it lives on, undeclared.
+// Release lets a machine's instance go: it continues to exist, undeclared.
 func (c *Client) Release(ctx context.Context, machine string) error {
 	return c.call(ctx, http.MethodPost, machinePath(machine, "release"), nil, nil, nil)
 }
 
-// Export returns the YAML of one declaration, or with no name that of
-// everything that is there; missing says what of it could not be read.
+// Export returns the YAML of a declaration, or of all existing objects if
+// declaration is empty; missing lists the parts that could not be read.
 func (c *Client) Export(ctx context.Context, declaration string) (text []byte, missing []string, err error) {
 	query := url.Values{}
 	if declaration != "" {
@@ -157,8 +160,8 @@ func (c *Client) SetHarvest(ctx context.Context, mode string) (Harvest, error) {
 	return h, c.call(ctx, http.MethodPut, "/v1/harvest", nil, HarvestRequest{Mode: mode}, &h)
 }
 
-// Confirm keeps the change of the host's own network that waits for it and
-// returns its object.
+// Confirm keeps the change of the host's own network that waits for
+// confirmation and returns its object.
 func (c *Client) Confirm(ctx context.Context) (string, error) {
 	var a GuardAnswer
 	return a.Object, c.call(ctx, http.MethodPost, "/v1/guard/confirm", nil, nil, &a)
@@ -171,13 +174,13 @@ func (c *Client) Revert(ctx context.Context) (string, error) {
 	return a.Object, c.call(ctx, http.MethodPost, "/v1/guard/revert", nil, nil, &a)
 }
 
-// Status returns the host at a glance.
+// Status returns the host's status.
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	var s Status
 	return s, c.call(ctx, http.MethodGet, "/v1/status", nil, nil, &s)
 }
 
-// Doctor returns the preflight findings.
+// Doctor returns the findings of the preflight checks.
 func (c *Client) Doctor(ctx context.Context) ([]Check, error) {
 	var rows []Check
 	return rows, c.call(ctx, http.MethodGet, "/v1/doctor", nil, nil, &rows)
@@ -189,7 +192,7 @@ func (c *Client) Version(ctx context.Context) (Version, error) {
 	return v, c.call(ctx, http.MethodGet, "/v1/version", nil, nil, &v)
 }
 
-// ImageDelete removes an image of ours that nothing uses. Absent is
+// ImageDelete removes an unused image that hostler made. An absent image is
 // fault.NotFound.
 func (c *Client) ImageDelete(ctx context.Context, reference string) error {
 	return c.call(ctx, http.MethodPost, "/v1/images/delete", nil, ImageRequest{Reference: reference}, nil)

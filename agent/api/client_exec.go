@@ -14,7 +14,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// ExecOptions is a command for a machine. Nil streams are empty or dropped.
+// ExecOptions is a command for a machine. A nil Stdin is empty; output to a nil
+// writer is dropped.
 type ExecOptions struct {
 	Command        []string
 	Env            map[string]string
@@ -22,13 +23,13 @@ type ExecOptions struct {
 	Width, Height  int
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
-	// Resize tells of a terminal's new sizes; nil: it never changes.
+	// Resize receives a terminal's new sizes; nil: the size never changes.
 	Resize <-chan WindowSize
 }
 
-// Exec runs a command in a machine and returns its exit code. When ctx ends
-// the command's streams are cut. A Read of Stdin may still be under way when
-// Exec returns.
+// Exec runs a command in a machine and returns its exit code. When ctx ends,
+// the command's streams are closed. A Read of Stdin may still be in progress
+// when Exec returns.
 func (c *Client) Exec(ctx context.Context, machine string, o ExecOptions) (int, error) {
 	req := ExecRequest{Command: o.Command, Env: o.Env, Terminal: o.Terminal, Width: o.Width, Height: o.Height}
 	conn, r, err := c.upgrade(ctx, machinePath(machine, "exec"), req)
@@ -38,7 +39,7 @@ func (c *Client) Exec(ctx context.Context, machine string, o ExecOptions) (int, 
 	return attach(ctx, conn, r, o)
 }
 
-// Console joins rw to a machine's console until either side ends or ctx does.
+// Console connects rw to a machine's console until either side or ctx ends.
 func (c *Client) Console(ctx context.Context, machine string, rw io.ReadWriter) error {
 	conn, r, err := c.upgrade(ctx, machinePath(machine, "console"), struct{}{})
 	if err != nil {
@@ -48,7 +49,7 @@ func (c *Client) Console(ctx context.Context, machine string, rw io.ReadWriter) 
 	return err
 }
 
-// upgrade makes a call whose connection carries frames afterwards.
+// upgrade makes a call whose connection then carries frames.
 func (c *Client) upgrade(ctx context.Context, path string, in any) (net.Conn, *bufio.Reader, error) {
 	req, err := c.request(ctx, http.MethodPost, path, nil, in)
 	if err != nil {
@@ -99,7 +100,7 @@ func attach(ctx context.Context, conn net.Conn, r io.Reader, o ExecOptions) (int
 	return code, err
 }
 
-// sendInput ends when stdin ends or the connection is closed.
+// sendInput returns when stdin ends or the connection is closed.
 func sendInput(w *frameWriter, stdin io.Reader) {
 	if stdin != nil {
 		if _, err := io.Copy(w.stream(frameStdin), stdin); err != nil {

@@ -13,9 +13,9 @@ import (
 	"hostler/internal/fault"
 )
 
-// WatchMachines calls fn with the full rows of the named machines (all, if
-// none is named): once at the beginning and after every change. It returns
-// fn's error, the context's, or a transient error when the stream is lost.
+// WatchMachines calls fn with the rows of the named machines (of all machines
+// if names is empty), at first and after every change. It returns fn's error,
+// the context's, or a transient error when the stream is lost.
 func (c *Client) WatchMachines(ctx context.Context, names []string, fn func([]Machine) error) error {
 	return c.stream(ctx, http.MethodGet, "/v1/watch/machines", url.Values{"name": names}, nil, func(m message) error {
 		if m.Machines == nil {
@@ -25,9 +25,9 @@ func (c *Client) WatchMachines(ctx context.Context, names []string, fn func([]Ma
 	})
 }
 
-// WatchRows calls fn with all rows of each of the kinds (in the plural, as in
-// Get), and with those of a kind again whenever any of them changed. It
-// returns as WatchMachines does.
+// WatchRows calls fn with all rows of each kind (in the plural, as in Get), and
+// again with the rows of a kind after every change of them. It returns like
+// WatchMachines.
 func (c *Client) WatchRows(ctx context.Context, kinds []string, fn func(kind string, rows json.RawMessage) error) error {
 	return c.stream(ctx, http.MethodGet, "/v1/watch/rows", url.Values{"kind": kinds}, nil, func(m message) error {
 		if m.Rows == nil {
@@ -37,8 +37,8 @@ func (c *Client) WatchRows(ctx context.Context, kinds []string, fn func(kind str
 	})
 }
 
-// WatchEvents calls fn with each event above after as it comes; object as in
-// Events. It returns as WatchMachines does.
+// WatchEvents calls fn with each event above after as it arrives; object is the
+// same as in Events. It returns like WatchMachines.
 func (c *Client) WatchEvents(ctx context.Context, after int64, object string, fn func(Event) error) error {
 	return c.stream(ctx, http.MethodGet, "/v1/watch/events", eventQuery(after, object, 0), nil, func(m message) error {
 		if m.Event == nil {
@@ -48,15 +48,15 @@ func (c *Client) WatchEvents(ctx context.Context, after int64, object string, fn
 	})
 }
 
-// ImageImport takes a file of the host into the image cache under a
-// reference. An empty digest is computed by the agent and told in the row.
+// ImageImport imports a file of the host into the image cache under a
+// reference. If digest is empty, the agent computes it and returns it in the
+// row.
 func (c *Client) ImageImport(ctx context.Context, path, reference, digest string, progress func(message string, percent int)) (Image, error) {
 	return c.imageWork(ctx, "/v1/images/import", ImageImportRequest{Path: path, Reference: reference, Digest: digest}, progress)
 }
 
-// ImageBuild builds an image on the host in the form that a container type
-// takes; empty means lxd. progress may be nil; percent is -1 where it cannot be
-// known.
+// ImageBuild builds an image on the host in the format of a container type;
+// empty means lxd. progress may be nil; percent is -1 if unknown.
 func (c *Client) ImageBuild(ctx context.Context, reference string, t spec.ContainerType, progress func(message string, percent int)) (Image, error) {
 	return c.imageWork(ctx, "/v1/images/build", ImageBuildRequest{Reference: reference, Type: t}, progress)
 }
@@ -75,11 +75,11 @@ func (c *Client) imageWork(ctx context.Context, path string, in any, progress fu
 	return img, err
 }
 
-// maxLine bounds one line of a stream: 10,000 machine rows fit.
+// maxLine bounds a line of a stream, in bytes: 10,000 machine rows fit.
 const maxLine = 32 << 20
 
-// stream reads lines until the stream says that it is done, fails or breaks
-// off. A stream that ends without a word is a transient error.
+// stream reads lines until the stream is done, fails or breaks off. A stream
+// that ends without a result is a transient error.
 func (c *Client) stream(ctx context.Context, method, path string, query url.Values, in any, fn func(message) error) error {
 	resp, err := c.open(ctx, method, path, query, in)
 	if err != nil {
@@ -109,8 +109,8 @@ func (c *Client) stream(ctx context.Context, method, path string, query url.Valu
 	return callError(ctx, errors.New("the stream ended"))
 }
 
-// Logs returns a machine's console log; the caller closes it. One that is
-// followed ends with ctx.
+// Logs returns a machine's console log; the caller closes it. With o.Follow it
+// ends with ctx.
 func (c *Client) Logs(ctx context.Context, machine string, o LogOptions) (io.ReadCloser, error) {
 	resp, err := c.open(ctx, http.MethodGet, machinePath(machine, "log"), o.query(), nil)
 	if err != nil {

@@ -7,30 +7,30 @@ import (
 	"sync"
 )
 
-// boundListener lets no more than the allowed connections in and ties each to
+// boundListener enforces the limits on connections and links each connection to
 // its caller.
 type boundListener struct {
 	net.Listener
 	caller func(Peer) caller
 	conns  *counter
-	// refused is called with the connections that are turned away.
+	// refused is called for each rejected connection.
 	refused func(p Peer, reason string, err error)
 
 	mu   sync.Mutex
-	idle map[share]*list.List // of *peerConn, the oldest first
+	idle map[share]*list.List // of *peerConn, oldest first
 }
 
 func newBoundListener(conns *counter, callerOf func(Peer) caller, refused func(Peer, string, error)) *boundListener {
 	return &boundListener{caller: callerOf, conns: conns, refused: refused, idle: map[share]*list.List{}}
 }
 
-// peerConn is a connection whose caller is known.
+// peerConn is a connection with its caller.
 type peerConn struct {
 	net.Conn
 	caller caller
 	once   sync.Once
 	give   func()
-	// place is its place among the idle connections; nil: it is not idle.
+	// place is the element in the list of idle connections; nil: not idle.
 	place *list.Element
 }
 
@@ -41,12 +41,12 @@ func (c *peerConn) Close() error {
 	return err
 }
 
-// busyAnswer is sent without reading the request, and fits the socket's
-// buffer, so that it cannot block.
+// busyAnswer is sent without reading the request. It fits the socket's buffer,
+// so the write cannot block.
 const busyAnswer = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: " + problemType + "\r\nConnection: close\r\nContent-Length: 132\r\n\r\n" +
 	`{"type":"about:blank","title":"Service Unavailable","status":503,"detail":"too many connections to the agent",` + `"kind":"transient"}  ` + "\n"
 
-// Accept returns the next connection within the bounds.
+// Accept returns the next connection within the limits.
 func (l *boundListener) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
@@ -55,7 +55,7 @@ func (l *boundListener) Accept() (net.Conn, error) {
 		}
 		uc, ok := c.(*net.UnixConn)
 		if !ok {
-			// Only unix sockets know who is there.
+			// Only unix sockets report their peer.
 			l.refused(Peer{}, "not a unix socket", nil)
 			_ = c.Close()
 			continue
@@ -81,9 +81,9 @@ func (l *boundListener) Accept() (net.Conn, error) {
 	}
 }
 
-// room takes room for a connection. Where there is none and the share yields,
-// its oldest idle connection is closed, the caller's own where it is the
-// caller's bound that is reached.
+// room reserves room for a connection. If there is none and the share yields,
+// room closes an idle connection: the oldest of the caller's uid if the limit
+// per uid is reached, otherwise the oldest of the share.
 func (l *boundListener) room(c caller) bool {
 	s := c.share()
 	if taken, _ := l.conns.take(s, c.UID); taken {
@@ -101,8 +101,8 @@ func (l *boundListener) room(c caller) bool {
 	return taken
 }
 
-// oldest is the connection of a share, or of one uid of it, that is idle for the
-// longest time; nil without one. It counts as busy from then on.
+// oldest returns the longest idle connection of a share, or of the uid if own
+// is set; nil if there is none. From then on the connection counts as busy.
 func (l *boundListener) oldest(s share, uid uint32, own bool) *peerConn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -124,7 +124,7 @@ func (l *boundListener) busy(c *peerConn) {
 	l.leave(c)
 }
 
-// leave takes a connection from among the idle; l.mu is held.
+// leave removes a connection from the list of idle connections; l.mu is held.
 func (l *boundListener) leave(c *peerConn) {
 	if c.place != nil {
 		l.idle[c.caller.share()].Remove(c.place)
@@ -132,8 +132,8 @@ func (l *boundListener) leave(c *peerConn) {
 	}
 }
 
-// state notes whether a connection has a request: it is the server's ConnState.
-// A connection is idle, too, before its first request.
+// state is the server's ConnState callback. It records whether a connection is
+// idle; a connection before its first request is idle, too.
 func (l *boundListener) state(conn net.Conn, state http.ConnState) {
 	c, ok := conn.(*peerConn)
 	if !ok {

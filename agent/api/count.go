@@ -6,7 +6,7 @@ import (
 	"hostler/internal/fault"
 )
 
-// count counts the machines that are not on their way out.
+// count counts the machines that are not being removed.
 func (w *world) count() int {
 	n := 0
 	for _, k := range w.machines {
@@ -17,8 +17,8 @@ func (w *world) count() int {
 	return n
 }
 
-// checkCount refuses more machines than the host's configuration allows; those
-// that are there already stay, whatever it says.
+// checkCount refuses more machines than the host's configuration allows;
+// existing machines stay even if they exceed the limit.
 func (w *world) checkCount() error {
 	most := w.most
 	if most == 0 { // the record of an older agent

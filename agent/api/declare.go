@@ -12,59 +12,60 @@ import (
 	"hostler/internal/fault"
 )
 
-// This file decides what declaring, deleting and letting go write. It is
-// pure: a world goes in, writes come out.
+// This file decides which writes follow from declaring, deleting and releasing
+// objects. It is pure: from a world it computes writes.
 
-// isFile says whether a declaration's source is a file, which owns what it
-// declares.
+// isFile reports whether a declaration's source is a file of conf.d. Such a
+// file owns its objects.
 func isFile(source string) bool {
 	return source != spec.SourceApply && source != spec.SourceStamps
 }
 
-// world is the declared state as of one reading.
+// world is the declared state at the time of a reading.
 type world struct {
 	declarations map[string]*declared
 	machines     map[string]*kept
 	givens       map[state.ID]*given
-	// owners tells which declaration each object (KIND/NAME) that a document
-	// declares belongs to.
+	// owners maps each object (KIND/NAME) that a document declares to the name of
+	// the declaration.
 	owners map[string]string
-	// users lists who refers to an object (KIND/NAME); nil: not worked out since
-	// a record changed. See usersOf.
+	// users maps each object (KIND/NAME) to the objects that refer to it; nil: to
+	// be computed again, since a record changed. See usersOf.
 	users map[string][]string
-	// making are the uids that an instance may be under way for.
+	// making holds the uids for which an instance may be in creation.
 	making map[string]bool
 	// obeyed: removals need no consent (hostler.yaml, "removals: obey").
 	obeyed bool
-	// most is how many machines the host takes, began how many there were.
+	// most is the maximum number of machines of the host, began their number at
+	// the reading.
 	most, began int
 }
 
-// declared is one declaration; a nil document is one that is to go.
+// declared is a declaration; gone marks it for removal.
 type declared struct {
 	object state.Object // Revision 0: new
 	record spec.DeclarationRecord
 	gone   bool
 }
 
-// kept is one machine object.
+// kept is a machine object.
 type kept struct {
 	before *state.Object // nil: new
 	was    spec.MachineRecord
 	record spec.MachineRecord
 	life   state.Life
-	uid    string // of a new one, where it is to be a known one
+	uid    string // uid for a new machine, if it must be a known uid
 	// renamed is the object of the machine's former name.
 	renamed *state.Object
 }
 
-// rests says that the machine waits to be started since the host was.
+// rests reports that the machine has not been started since the host booted.
 func (k *kept) rests() bool {
 	status, known := k.status()
 	return known && status.Rests()
 }
 
-// frozen says that a machine which is to run has an instance that stands still.
+// frozen reports that a machine that should run has a suspended instance.
 func (k *kept) frozen() bool {
 	status, known := k.status()
 	wanted := k.was.Machine.WantsRunning()
@@ -79,7 +80,7 @@ func (k *kept) status() (status spec.MachineStatus, known bool) {
 	return status, known
 }
 
-// newWorld reads the objects that are declared, and their declarations.
+// newWorld decodes the declared objects and their declarations.
 func newWorld(objects []state.Object) (*world, error) {
 	w := &world{declarations: map[string]*declared{}, machines: map[string]*kept{}, givens: map[state.ID]*given{}, making: map[string]bool{}}
 	for _, o := range objects {
@@ -116,20 +117,21 @@ func newWorld(objects []state.Object) (*world, error) {
 	return w, nil
 }
 
-// document is a declaration that is to be in force.
+// document is a declaration that should be in force.
 type document struct {
 	name, source string
-	// place names the text in messages about it, from is the absolute path of
-	// the file that was applied.
+	// place names the document in messages, from is the absolute path of the
+	// applied file.
 	place, from string
 	decl        spec.Declaration
 	text        []byte
 	lines       map[string]int
-	// confirm is how long a change of the host's own network waits for a word.
+	// confirm is how long a change of the host's own network waits for
+	// confirmation.
 	confirm spec.Duration
 }
 
-// checkSources refuses to take a declaration from where it came from.
+// checkSources refuses to replace a declaration from another source.
 func (w *world) checkSources(docs []document, replace bool) error {
 	seen := map[string]string{}
 	for i, doc := range docs {
@@ -141,8 +143,8 @@ func (w *world) checkSources(docs []document, replace bool) error {
 		switch {
 		case d == nil || d.record.Source == spec.SourceStamps:
 		case isFile(d.record.Source) && same(d.record.Document, doc.decl):
-			// The very content of the file: the file keeps its declaration, but a
-			// step that is held can be allowed.
+			// The content equals the file: the file keeps its declaration, but the
+			// request can allow a held step.
 			docs[i].source, docs[i].lines = d.record.Source, d.record.Lines
 		case isFile(d.record.Source):
 			return fault.New(fault.Conflict, "cannot apply %s: that declaration comes from %s; edit that file", doc.name, d.record.Source)
@@ -164,8 +166,8 @@ func names(docs []document) string {
 	return strings.Join(all, ", ")
 }
 
-// declareMachine makes or changes a machine that a document declares. byHand
-// says that the document is being applied, and not only in force.
+// declareMachine creates or changes a machine that a document declares. byHand:
+// the document is being applied, as opposed to being already in force.
 func (w *world) declareMachine(name string, m spec.Machine, doc document, byHand bool) {
 	k := w.machines[name]
 	w.users = nil
@@ -174,16 +176,16 @@ func (w *world) declareMachine(name string, m spec.Machine, doc document, byHand
 		w.machines[name] = &kept{record: spec.MachineRecord{Declaration: doc.name, Machine: m}, life: state.Alive}
 		return
 	case k.life != state.Alive:
-		return // it is made again once it is gone
+		return // created again after the removal
 	}
 	changed := !same(k.was.Machine, m)
 	if changed {
-		// What was allowed was allowed for the machine as it was.
+		// The consent was given for the former declaration of the machine.
 		k.record.Allow = nil
 	}
 	if changed || byHand {
-		// A file is read again at every start of the agent, which must not start
-		// a machine that was stopped by hand.
+		// The agent reads files again at every start, which must not start a machine
+		// that the user stopped.
 		k.record.PowerOverride = nil
 		if k.rests() && m.WantsRunning() {
 			k.record.PowerOverride = new(true)
@@ -195,16 +197,16 @@ func (w *world) declareMachine(name string, m spec.Machine, doc document, byHand
 	k.record.Declaration, k.record.Machine, k.record.Held = doc.name, m, ""
 }
 
-// unsettled says that the last declaration of a machine is still being carried
-// out: a step may come up that needs consent.
+// unsettled reports that the provisioner has not yet carried out the last
+// declaration of a machine, so a step that needs consent may still come up.
 func (k *kept) unsettled() bool {
 	status, known := k.status()
 	return !known || status.ObservedGeneration != k.before.Generation ||
 		status.State == spec.MachinePending || status.State == spec.MachineProvisioning
 }
 
-// allow lets the impacts happen to the machines that were changed and to those
-// in held.
+// allow allows the impacts for the changed machines of the documents and for
+// those in held.
 func (w *world) allow(impacts []string, docs []document, held map[string]bool) {
 	impacts = slices.Compact(slices.Sorted(slices.Values(impacts)))
 	if len(impacts) == 0 {
@@ -218,16 +220,17 @@ func (w *world) allow(impacts []string, docs []document, held map[string]bool) {
 			case held[name], !same(k.was, k.record):
 				k.record.Consent(impacts)
 			case k.unsettled() && slices.Contains(impacts, "restart"):
-				// A restart loses nothing; a recreate is allowed where it is seen.
+				// A restart loses no data; a recreate can only be allowed once it is
+				// planned.
 				k.record.Consent([]string{"restart"})
 			}
 		}
 	}
 }
 
-// writes are the changes, none for what stays as it is. Machines are matched
-// by uid and not by revision: their revision moves with every status write,
-// while only the holder of the declaring lock writes specs.
+// writes returns the changes; unchanged objects have none. Machines are matched
+// by uid and not by revision: every status write changes the revision, while
+// only the holder of the declaring lock writes specs.
 func (w *world) writes() []state.Write {
 	var all []state.Write
 	for _, name := range slices.Sorted(maps.Keys(w.declarations)) {
@@ -272,7 +275,8 @@ func (w *world) writes() []state.Write {
 	return all
 }
 
-// planned is everything for the planner: networks and storage, then machines.
+// planned returns all objects for the planner: networks and storage, then
+// machines.
 func (w *world) planned() []PlannedObject {
 	all := w.plannedGivens()
 	for _, name := range slices.Sorted(maps.Keys(w.machines)) {
@@ -289,7 +293,7 @@ func (w *world) planned() []PlannedObject {
 		p.After.Life = k.life
 		change := k.record
 		if k.before != nil && k.life == state.Alive {
-			change.Held = k.was.Held // changes nothing of the instance
+			change.Held = k.was.Held // a hold does not affect the instance
 		}
 		if k.before == nil || !same(k.was, change) {
 			p.After.Spec = spec.Encode(change)

@@ -13,46 +13,46 @@ import (
 	"hostler/internal/fault"
 )
 
-// Folder is a reading of a folder of declaration files.
+// Folder is a reading of a directory of declaration files.
 type Folder struct {
 	Path string
-	// Files holds every file of the folder, by path.
+	// Files holds all files of the directory, by path.
 	Files map[string]File
-	// Settling are paths whose file is gone, but may come back in a moment.
+	// Settling holds the paths of files that are gone and may come back shortly,
+	// e.g. while an editor saves them.
 	Settling []string
-	// Fresh: the agent began to read the folder a moment ago and does not know
-	// which files were there before.
+	// Fresh: the agent has just begun to read the directory and does not know
+	// which files existed before.
 	Fresh bool
-	// Moved: the folder is another file system than it was at the last reading.
+	// Moved: the directory is on another file system than at the last reading.
 	Moved bool
 }
 
-// File is one file of a folder.
+// File is a file of the directory.
 type File struct {
 	Content []byte
-	// Err is why it could not be read; Content is empty then.
+	// Err is the error of reading the file; Content is empty then.
 	Err error
 }
 
-// FolderAnswer says how far the files of a folder are in force.
+// FolderAnswer says which files of a directory are in force.
 type FolderAnswer struct {
 	// Refused holds, by path, why a file is not in force.
 	Refused map[string]error
-	// Settling are the files that are gone, but may come back in a moment.
+	// Settling holds the files that are gone and may come back shortly.
 	Settling []string
 	// Held holds, by path, the first step that waits for consent.
 	Held map[string]Step
-	// Kept lists the objects (KIND/NAME) that no document declares any more and
-	// that are held.
+	// Kept lists the held objects (KIND/NAME), which no document declares any
+	// more.
 	Kept []string
 }
 
-// ApplyFolder puts the files of a folder in force, together with the documents
-// that were applied. What a file declared that is gone is removed as
-// configured, unless another document declares it or any file is refused. It is
-// idempotent.
+// ApplyFolder puts the files of a directory in force, together with the applied
+// documents. Objects of a removed file are removed as configured, unless
+// another document declares them or any file is refused. It is idempotent.
 func (s *Server) ApplyFolder(ctx context.Context, f Folder) (FolderAnswer, error) {
-	ctx = state.Urgent(ctx) // a person has saved a file
+	ctx = state.Urgent(ctx) // a user saved a file and waits
 	var answer FolderAnswer
 	var docs []document
 	err := s.rewrite(ctx, false, func(w *world) error {
@@ -65,14 +65,14 @@ func (s *Server) ApplyFolder(ctx context.Context, f Folder) (FolderAnswer, error
 		if err := s.takeOver(ctx, w, docs, left, answer.Refused); err != nil {
 			return err
 		}
-		// A file that may come back in a moment may hold whatever seems gone.
+		// A file that may come back shortly may declare any missing object.
 		r := removal{partial: len(answer.Refused)+len(answer.Settling) > 0, lost: f.Moved || len(f.Files) == 0 && (len(left) > 0 || w.orphaned())}
 		if len(answer.Settling) == 0 {
 			w.leave(left)
 		} else {
 			w.keepEmptied(left)
 		}
-		if r.partial { // known before the records are
+		if r.partial { // visible before the records change
 			s.folder.Store(&FolderAnswer{Refused: answer.Refused, Settling: answer.Settling})
 		}
 		_, err := w.settle(nil, r)
@@ -87,9 +87,9 @@ func (s *Server) ApplyFolder(ctx context.Context, f Folder) (FolderAnswer, error
 	return answer, s.heldOf(ctx, docs, &answer)
 }
 
-// takeOver puts in force what can be of the documents, and adds the reasons
-// against the others to refused, by path. left names the documents that give up
-// their objects.
+// takeOver puts the valid documents in force and adds the reasons against the
+// others to refused, by path. left names the documents that give up their
+// objects.
 func (s *Server) takeOver(ctx context.Context, w *world, docs []document, left []string, refused map[string]error) error {
 	r := w.request(docs)
 	w.inTheWay(docs, r.Refused)
@@ -120,7 +120,8 @@ func (s *Server) takeOver(ctx context.Context, w *world, docs []document, left [
 	}
 }
 
-// refuses asks whether the host has room for the documents; why says why not.
+// refuses checks whether the host has room for the documents; why is the reason
+// if not.
 func (s *Server) refuses(ctx context.Context, docs []document, m documents.Merged) (why, err error) {
 	w, err := s.world(ctx)
 	if err != nil {
@@ -136,8 +137,9 @@ func (s *Server) refuses(ctx context.Context, docs []document, m documents.Merge
 	return s.o.Service.Planner.Refuse(ctx, w.planned()), nil
 }
 
-// blame refuses the new documents that the host has no room for: each that is
-// refused alone, or the last where only several together are.
+// blame refuses new documents for which the host has no room: each document
+// that is refused alone, or the last document if only several together are
+// refused.
 func (s *Server) blame(ctx context.Context, w *world, docs []document, m documents.Merged, why error, refused map[string]error) error {
 	before := w.inForce()
 	last := ""
@@ -155,7 +157,7 @@ func (s *Server) blame(ctx context.Context, w *world, docs []document, m documen
 		}
 	}
 	switch {
-	case last == "": // no document is new: the host changed
+	case last == "": // no new document: the host changed
 		return why
 	case len(refused) == 0 || refused[last] == nil && !newlyRefused(m, refused):
 		refused[last] = why
@@ -172,7 +174,7 @@ func newlyRefused(m documents.Merged, refused map[string]error) bool {
 	return false
 }
 
-// readFolder parses the files. Those that cannot be are refused.
+// readFolder parses the files and refuses invalid files.
 func (w *world) readFolder(f Folder, refused map[string]error) []document {
 	byName := map[string]document{}
 	for _, path := range slices.Sorted(maps.Keys(f.Files)) {
@@ -214,8 +216,8 @@ func (w *world) comesFrom(name, path string) bool {
 	return d != nil && d.record.Source == path
 }
 
-// nameTaken refuses a file whose name is that of an applied declaration of
-// other objects.
+// nameTaken refuses a file with the name of an applied declaration that
+// declares other objects.
 func (w *world) nameTaken(doc document) error {
 	d := w.declarations[doc.name]
 	if d == nil || d.record.Source != spec.SourceApply || len(d.record.Document.Objects()) == 0 {
@@ -229,7 +231,8 @@ func (w *world) nameTaken(doc document) error {
 	return fault.New(fault.Conflict, "the declaration %s was applied by hand and declares other objects; give the document in %s another `name:`", doc.name, doc.source)
 }
 
-// leaving names the declarations whose file is gone, or holds another one now.
+// leaving names the declarations whose file is gone or now holds another
+// declaration.
 func (w *world) leaving(f Folder, docs []document) (left []string) {
 	byPath, byName := map[string]document{}, map[string]document{}
 	for _, doc := range docs {
@@ -265,8 +268,9 @@ func (w *world) leave(left []string) {
 	}
 }
 
-// keepEmptied keeps the declarations in left without the objects that others
-// took over, so that an agent that starts now knows that their files are gone.
+// keepEmptied keeps the declarations in left without the objects that other
+// documents took over, so that a restarted agent knows that their files are
+// gone.
 func (w *world) keepEmptied(left []string) {
 	for _, name := range left {
 		if d := w.declarations[name]; d.gone {
@@ -295,8 +299,8 @@ func (s *Server) heldOf(ctx context.Context, docs []document, answer *FolderAnsw
 	return nil
 }
 
-// Remake makes again the objects that were declared again while they were being
-// removed, and are gone now.
+// Remake creates again the objects that were declared again during their
+// removal and are gone now.
 func (s *Server) Remake(ctx context.Context) error {
 	return s.rewrite(ctx, false, func(w *world) error {
 		_, err := w.settle(nil, removal{partial: true})
@@ -304,11 +308,12 @@ func (s *Server) Remake(ctx context.Context) error {
 	})
 }
 
-// Awaits says whether documents declare objects that are still being removed.
+// Awaits reports whether documents declare objects that are still being
+// removed.
 func (s *Server) Awaits() bool { return s.awaits.Load() }
 
-// Files returns the files that the declared state comes from, for finding
-// those that went away while the agent did not run.
+// Files returns the files behind the declared state. The caller uses it to find
+// files that were removed while the agent did not run.
 func (s *Server) Files(ctx context.Context) ([]string, error) {
 	w, err := s.world(ctx)
 	if err != nil {
@@ -323,7 +328,7 @@ func (s *Server) Files(ctx context.Context) ([]string, error) {
 	return slices.Sorted(maps.Keys(files)), nil
 }
 
-// readDeclared are the kinds that a world is made of.
+// readDeclared are the kinds of objects in a world.
 var readDeclared = append([]string{spec.KindDeclaration, spec.KindMachine, spec.KindHost}, givenKinds...)
 
 // world reads the declared state.

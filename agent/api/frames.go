@@ -9,32 +9,32 @@ import (
 )
 
 // After an upgrade both sides send frames: one byte of type, four bytes of
-// length (big endian), the payload. Stdin ends with an empty stdin frame, so
-// that the other direction stays open; the connection itself is never half
-// closed.
+// length (big endian), the payload. An empty stdin frame ends stdin, so that
+// the other direction stays open; the connection itself is never half closed.
 const (
 	frameStdin  byte = 0
 	frameStdout byte = 1
 	frameStderr byte = 2
-	// frameExit carries the exit code, four bytes, and is the server's last.
+	// frameExit carries the exit code in four bytes and is the server's last
+	// frame.
 	frameExit byte = 3
 	// frameResize carries width and height, two bytes each.
 	frameResize byte = 4
-	// frameProblem carries a Problem as JSON and is the server's last.
+	// frameProblem carries a Problem as JSON and is the server's last frame.
 	frameProblem byte = 5
-	// frameBeat says nothing; the server sends it now and then.
+	// frameBeat is an empty heartbeat of the server.
 	frameBeat byte = 6
 )
 
-// upgradeProtocol is the word in the Upgrade header.
+// upgradeProtocol is the value of the Upgrade header.
 const upgradeProtocol = "hostler-stream"
 
-// maxFrame bounds a payload; a longer one is a broken peer.
+// maxFrame bounds a payload, in bytes; a longer payload is an error.
 const maxFrame = 64 << 10
 
 var errFrame = errors.New("broken frame")
 
-// frameWriter writes frames; safe for concurrent use.
+// frameWriter writes frames; it is safe for concurrent use.
 type frameWriter struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -50,7 +50,7 @@ func (f *frameWriter) send(kind byte, payload []byte) error {
 	return err
 }
 
-// stream is a Writer that sends everything as frames of one type.
+// stream returns a Writer that sends its input as frames of one type.
 func (f *frameWriter) stream(kind byte) io.Writer { return frameStream{f, kind} }
 
 type frameStream struct {
@@ -70,7 +70,7 @@ func (s frameStream) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// readFrame returns the next frame; io.EOF only between frames.
+// readFrame returns the next frame. It returns io.EOF only between frames.
 func readFrame(r io.Reader) (byte, []byte, error) {
 	var head [5]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

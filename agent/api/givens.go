@@ -12,8 +12,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// given is one network, volume or filesystem: what machines are given. All of
-// them are declared, changed and sent away alike.
+// given is a network, volume or filesystem that machines use. The three kinds
+// are declared, changed and removed alike.
 type given struct {
 	before      *state.Object // nil: new
 	declaration string
@@ -27,7 +27,8 @@ type given struct {
 // givenKinds are the kinds of givens.
 var givenKinds = []string{spec.KindFilesystem, spec.KindNetwork, spec.KindVolume}
 
-// givensOf are the records that a document asks for.
+// givensOf returns the records for a document's networks, volumes and
+// filesystems.
 func givensOf(doc document) map[state.ID]any {
 	all := map[state.ID]any{}
 	for name, n := range doc.decl.Networks {
@@ -42,8 +43,8 @@ func givensOf(doc document) map[state.ID]any {
 	return all
 }
 
-// carryOver keeps in a changed record what a person asked for besides its
-// declaration.
+// carryOver copies requests of the user that are not part of the declaration
+// into a changed record.
 func carryOver(id state.ID, was json.RawMessage, record any) (any, error) {
 	var err error
 	switch r := record.(type) {
@@ -52,8 +53,8 @@ func carryOver(id state.ID, was json.RawMessage, record any) (any, error) {
 		err = json.Unmarshal(was, &old)
 		r.RetryRequest = old.RetryRequest
 		if same(old.Network, r.Network) {
-			// What was allowed, and whether a change waits to be confirmed, was
-			// said of the network as it is.
+			// Consent and the wait for confirmation hold only as long as the declared
+			// network stays the same.
 			r.Allow, r.Confirm = old.Allow, old.Confirm
 		}
 		record = r
@@ -74,7 +75,7 @@ func carryOver(id state.ID, was json.RawMessage, record any) (any, error) {
 	return record, nil
 }
 
-// newGiven reads an object of one of the given kinds.
+// newGiven decodes a network, volume or filesystem.
 func newGiven(o state.Object) (*given, error) {
 	var record struct {
 		Declaration string    `json:"declaration"`
@@ -86,8 +87,8 @@ func newGiven(o state.Object) (*given, error) {
 	return &given{before: &o, declaration: record.Declaration, was: o.Spec, now: o.Spec, life: o.Life, held: record.Held, holds: record.Held}, nil
 }
 
-// declareGiven makes or changes a network, volume or filesystem that a document
-// declares.
+// declareGiven creates or changes a network, volume or filesystem that a
+// document declares.
 func (w *world) declareGiven(id state.ID, record any, declaration string) error {
 	g := w.givens[id]
 	w.users = nil
@@ -96,7 +97,7 @@ func (w *world) declareGiven(id state.ID, record any, declaration string) error 
 		return nil
 	}
 	if g.life != state.Alive {
-		return nil // it is made again once it is gone
+		return nil // created again after the removal
 	}
 	record, err := carryOver(id, g.was, record)
 	if err != nil {
@@ -112,7 +113,7 @@ func (g *given) hold(id state.ID, h spec.Hold) error {
 	return g.change(id, func(r *spec.NetworkRecord) { r.Held = h }, func(r *spec.VolumeRecord) { r.Held = h }, func(r *spec.FilesystemRecord) { r.Held = h })
 }
 
-// change changes a record by the function of its kind.
+// change changes a record by the function for its kind.
 func (g *given) change(id state.ID, network func(*spec.NetworkRecord), volume func(*spec.VolumeRecord), filesystem func(*spec.FilesystemRecord)) error {
 	var err error
 	switch id.Kind {
@@ -138,8 +139,9 @@ func changed[R any](raw json.RawMessage, change func(*R)) (json.RawMessage, erro
 	return spec.Encode(r), nil
 }
 
-// retryGiven asks for a new attempt at a network, volume or filesystem, dying
-// ones included. force has storage detached in that attempt whoever holds it.
+// retryGiven requests a new attempt at a network, volume or filesystem, even if
+// it is being removed. With force, that attempt detaches storage even if a
+// process holds it.
 func (w *world) retryGiven(id state.ID, force bool) error {
 	g := w.givens[id]
 	if g == nil {
@@ -151,8 +153,8 @@ func (w *world) retryGiven(id state.ID, force bool) error {
 		func(r *spec.FilesystemRecord) { r.RetryRequest, r.Force = r.RetryRequest+1, force })
 }
 
-// allowNetworks lets the impacts happen to the documents' networks that were
-// changed and to those in held.
+// allowNetworks allows the impacts for the changed networks of the documents
+// and for those in held.
 func (w *world) allowNetworks(impacts []string, docs []document, held map[string]bool) error {
 	for _, doc := range docs {
 		for name := range doc.decl.Networks {
@@ -171,7 +173,7 @@ func (w *world) allowNetworks(impacts []string, docs []document, held map[string
 	return nil
 }
 
-// givenWrites are the changes to networks and storage.
+// givenWrites returns the changes to networks and storage.
 func (w *world) givenWrites() []state.Write {
 	var all []state.Write
 	for _, id := range sortedIDs(w.givens) {
@@ -196,7 +198,7 @@ func (w *world) givenWrites() []state.Write {
 	return all
 }
 
-// plannedGivens are the networks and the storage for the planner.
+// plannedGivens returns the networks and the storage for the planner.
 func (w *world) plannedGivens() []PlannedObject {
 	var all []PlannedObject
 	for _, id := range sortedIDs(w.givens) {
@@ -205,7 +207,7 @@ func (w *world) plannedGivens() []PlannedObject {
 		if g.before != nil {
 			p.After = *g.before
 			if g.life == state.Alive && g.held != "" && g.holds == "" {
-				all = append(all, p) // a hold changes nothing on the host
+				all = append(all, p) // a hold does not affect the host
 				continue
 			}
 			if g.life != g.before.Life || !bytes.Equal(g.was, g.now) {

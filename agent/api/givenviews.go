@@ -9,7 +9,7 @@ import (
 	"hostler/agent/state"
 )
 
-// rowsOf answers with a kind's objects as people see them.
+// rowsOf returns a handler that answers with the rows of a kind's objects.
 func rowsOf[T any](s *Server, kind string, row func(state.Object) (T, error)) func(context.Context, *struct{}) (*out[[]T], error) {
 	return func(ctx context.Context, _ *struct{}) (*out[[]T], error) {
 		objects, _, err := s.o.Backend.List(ctx, kind)
@@ -53,7 +53,8 @@ func filesystemRow(o state.Object) (Storage, error) {
 	return row, err
 }
 
-// storageRow reads the record into rec and fills in what comes of the status.
+// storageRow decodes the record into rec and fills in the fields from the
+// status.
 func storageRow(o state.Object, rec any) (Storage, error) {
 	var st spec.StorageStatus
 	if err := decodeObject(o, rec, &st); err != nil {

@@ -19,18 +19,18 @@ import (
 	"hostler/internal/fault"
 )
 
-// forbidden is the one answer to everybody without the right, whether or not
-// what was asked for exists.
+// forbidden is the answer to every caller without the right, whether or not the
+// requested object exists.
 var forbidden = newProblem(http.StatusForbidden, fault.Forbidden, "you may not do this")
 
-// allows says whether a role has a right on this host.
+// allows reports whether a role has a right on this host.
 func (s *Server) allows(r role, need right) bool {
 	open := s.o.ReadersSeeConsoles
 	return r.allows(need) || r == roleReader && need == rightConsole && open != nil && open()
 }
 
-// guard stands before every handler: right, body, deadlines and audit, in that
-// order.
+// guard wraps every handler. It checks the right and the body, sets deadlines
+// and logs changes, in that order.
 func (s *Server) guard(rt route, next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		c := callerFrom(r.Context())
@@ -71,7 +71,7 @@ func (s *Server) guard(rt route, next http.HandlerFunc) http.HandlerFunc {
 			ctx, cancel = context.WithTimeout(ctx, patience)
 			defer cancel()
 		}
-		if rt.right != rightWorker { // somebody waits for it
+		if rt.right != rightWorker { // a user waits for the answer
 			ctx = state.Urgent(ctx)
 		}
 		r = r.WithContext(ctx)
@@ -93,8 +93,8 @@ func (s *Server) guard(rt route, next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// takePlan takes room for a plan, which is the API's most costly answer. The
-// body of the request was read before: one that does not come holds no room.
+// takePlan reserves room for a plan, the API's most costly answer. It is called
+// after the request's body was read, so a slow client holds no room.
 func (s *Server) takePlan(ctx context.Context, c caller) (done func(), p *Problem) {
 	for {
 		taken, freed := s.plans.take(c.share(), c.UID)
@@ -112,19 +112,20 @@ func (s *Server) takePlan(ctx context.Context, c caller) (done func(), p *Proble
 	}
 }
 
-// once says that a request of the row is a change that has to be made once
-// however often it is sent. Streams cannot be played again, and what workers
-// write carries revisions and tokens of its own.
+// once reports whether a request of the route is a change that must be made
+// once however often it is sent. Streams cannot be replayed, and workers'
+// writes carry revisions and tokens of their own.
 func (rt route) once() bool {
 	return rt.right == rightChange && rt.method != http.MethodGet && !rt.stream
 }
 
-// outer stands before the table itself: deadlines, who calls, and how often.
+// outer wraps the route table: it sets deadlines and checks the caller's role,
+// the Host header and the rate.
 func (s *Server) outer(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer s.recovered(w, r)
-		// Whatever comes of it, a body that does not come and an answer that
-		// nobody takes end; the guard gives a handler its own time.
+		// The deadlines end requests with a missing body and answers that the client
+		// does not read; guard sets the handler's own deadlines.
 		rc := http.NewResponseController(w)
 		_ = rc.SetReadDeadline(time.Now().Add(s.bodyTime))
 		_ = rc.SetWriteDeadline(time.Now().Add(answerTimeout))
@@ -150,8 +151,8 @@ func (s *Server) outer(mux *http.ServeMux) http.Handler {
 	})
 }
 
-// unrouted answers what the table does not hold; the mux would answer in
-// plain text, and redirect paths that are not clean.
+// unrouted answers requests outside the route table. The mux would answer in
+// plain text and redirect unclean paths.
 func (s *Server) unrouted(mux *http.ServeMux, r *http.Request) *Problem {
 	if r.Method == http.MethodHead {
 		return newProblem(http.StatusMethodNotAllowed, fault.Invalid, "HEAD is not answered")
@@ -169,7 +170,7 @@ func (s *Server) unrouted(mux *http.ServeMux, r *http.Request) *Problem {
 	return newProblem(http.StatusNotFound, fault.NotFound, "there is no such path")
 }
 
-// recovered turns a panic into an answer and an error in the log.
+// recovered turns a panic into an error answer and an error in the log.
 func (s *Server) recovered(w http.ResponseWriter, r *http.Request) {
 	v := recover()
 	if v == nil {
@@ -183,7 +184,8 @@ func (s *Server) recovered(w http.ResponseWriter, r *http.Request) {
 	writeProblem(w, newProblem(http.StatusInternalServerError, fault.Transient, "the agent failed on this request; its log says more"))
 }
 
-// readBody reads and judges the body: within bounds, JSON, no key twice.
+// readBody reads the body and checks it: within the limit, JSON, no duplicate
+// keys.
 func readBody(r *http.Request, rt route, c caller) ([]byte, error) {
 	limit := rt.body
 	if limit == 0 {
@@ -212,7 +214,8 @@ func readBody(r *http.Request, rt route, c caller) ([]byte, error) {
 	return b, checkJSON(b)
 }
 
-// audit logs a change: who, with what, which route; never a body.
+// audit logs a change with the caller, the route and the object; never the
+// body.
 func (s *Server) audit(rt route, c caller, r *http.Request) {
 	if rt.right == rightRead || rt.method == http.MethodGet {
 		return
@@ -229,16 +232,17 @@ func (s *Server) audit(rt route, c caller, r *http.Request) {
 		"uid", c.UID, "gid", c.GID, "pid", c.PID, "exe", c.Exe, "change", clip(r.Header.Get(keyHeader), 64))
 }
 
-// auditApply names the declarations of an apply, which stand in its body, also
-// of an apply that is refused later.
+// auditApply logs the declarations of an apply, whose names are in its body,
+// even if the apply is refused later.
 func (s *Server) auditApply(ctx context.Context, docs []document) {
 	c := callerFrom(ctx)
 	s.log.Info("Declarations are to be applied.", "declarations", clip(names(docs), 1024),
 		"uid", c.UID, "gid", c.GID, "pid", c.PID, "exe", c.Exe)
 }
 
-// refuse answers a request whose body was not read to its end. The connection
-// ends with that answer, which would wait for the rest otherwise.
+// refuse answers a request whose body was not read to its end. It closes the
+// connection with the answer, since the answer would otherwise wait for the
+// rest of the body.
 func refuse(w http.ResponseWriter, r *http.Request, p *Problem) {
 	if r.ContentLength != 0 {
 		w.Header().Set("Connection", "close")

@@ -13,15 +13,16 @@ import (
 	"hostler/internal/fault"
 )
 
-// Guard keeps changes of the host's own network from locking people out.
+// Guard prevents changes of the host's own network from locking out the users.
 type Guard interface {
-	// Confirm keeps the change that waits for it, Revert undoes the armed one;
-	// both return its object, KIND/NAME. Without one it is fault.NotFound, and
-	// Confirm is fault.Conflict while the change is still being made.
+	// Confirm keeps the change that waits for confirmation, Revert undoes the
+	// armed change; both return its object, KIND/NAME. Without such a change they
+	// return fault.NotFound. Confirm returns fault.Conflict while the change is
+	// still being made.
 	Confirm(ctx context.Context) (object string, err error)
 	Revert(ctx context.Context) (object string, err error)
-	// Remember notes where a person who changes something comes from; an
-	// invalid address is nowhere.
+	// Remember stores the address from which the user who makes a change is
+	// connected; an invalid address means none.
 	Remember(client netip.Addr)
 }
 
@@ -29,12 +30,13 @@ type Guard interface {
 type Guarded struct {
 	// Object is KIND/NAME.
 	Object string `json:"object"`
-	// Phase is changing, or confirming while it waits for `hostler confirm`.
+	// Phase is changing, or confirming while the change waits for `hostler
+	// confirm`.
 	Phase string    `json:"phase"`
 	Since time.Time `json:"since"`
-	// Deadline is when it is undone.
+	// Deadline is when the change is undone.
 	Deadline time.Time `json:"deadline"`
-	// Watched says that the watchdog that would undo it is at work.
+	// Watched says that the watchdog that undoes the change is running.
 	Watched bool `json:"watched"`
 }
 
@@ -59,13 +61,13 @@ func (s *Server) revert(ctx context.Context, _ *struct{}) (*out[GuardAnswer], er
 	return &out[GuardAnswer]{GuardAnswer{object}}, nil
 }
 
-// The bounds of how long a change may wait to be confirmed.
+// The bounds of the time that a change may wait for confirmation.
 const (
 	minConfirm = spec.Duration(time.Second)
 	maxConfirm = spec.Duration(24 * time.Hour)
 )
 
-// confirming has the documents' changes wait to be confirmed.
+// confirming makes the documents' changes wait for confirmation.
 func confirming(docs []document, text string) error {
 	if text == "" {
 		return nil
@@ -80,12 +82,14 @@ func confirming(docs []document, text string) error {
 	return nil
 }
 
-// ancestors bounds how far clientOf looks: command, sudo, shell, ssh.
+// ancestors bounds the processes that clientOf examines: command, sudo, shell,
+// ssh.
 const ancestors = 16
 
-// clientOf returns where the person came from by ssh who runs the process: the
-// variable SSH_CONNECTION of the process or of one of its ancestors, since sudo
-// takes it away. It is invalid for everybody else.
+// clientOf returns the address of the SSH client whose user runs the process.
+// It is taken from the variable SSH_CONNECTION of the process or of an
+// ancestor, because sudo removes the variable. Without SSH the address is
+// invalid.
 func clientOf(pid int32) netip.Addr {
 	for range ancestors {
 		dir := "/proc/" + strconv.Itoa(int(pid))
@@ -107,7 +111,7 @@ func clientOf(pid int32) netip.Addr {
 		if err != nil {
 			return netip.Addr{}
 		}
-		// The name in brackets may hold anything (proc(5)).
+		// The name in parentheses may contain any character (proc(5)).
 		fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 		if len(fields) < 2 {
 			return netip.Addr{}

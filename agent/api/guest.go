@@ -16,7 +16,7 @@ import (
 	"hostler/internal/fault"
 )
 
-// instanceOf finds a machine's instance.
+// instanceOf returns the type and the name of a machine's instance.
 func (s *Server) instanceOf(ctx context.Context, name string) (spec.ContainerType, string, error) {
 	o, err := s.o.Backend.Get(ctx, state.ID{Kind: spec.KindMachine, Name: name})
 	if fault.Is(err, fault.NotFound) {
@@ -35,7 +35,7 @@ func (s *Server) instanceOf(ctx context.Context, name string) (spec.ContainerTyp
 	return row.Type, row.Instance, nil
 }
 
-// flushing sends everything at once.
+// flushing flushes every write at once.
 type flushing struct {
 	w  io.Writer
 	rc *http.ResponseController
@@ -84,8 +84,8 @@ type guestStreams struct {
 	out   *frameWriter
 }
 
-// guest upgrades the connection and runs work on it. badRequest is what was
-// found wrong before.
+// guest upgrades the connection and runs work on it. badRequest is an error
+// found earlier in the request.
 func (s *Server) guest(w http.ResponseWriter, r *http.Request, badRequest error, work func(context.Context, spec.ContainerType, string, guestStreams) (int, error)) {
 	if badRequest != nil {
 		writeProblem(w, problemOf(badRequest))
@@ -116,10 +116,10 @@ func (s *Server) guest(w http.ResponseWriter, r *http.Request, badRequest error,
 	s.attend(r.Context(), conn, rw.Reader, func(ctx context.Context, g guestStreams) (int, error) { return work(ctx, t, instance, g) })
 }
 
-// attend carries the streams of one command until it ends; the client's going
-// away or the agent's stopping cuts it short.
+// attend carries the streams of a command until it ends. A lost client or the
+// agent's shutdown ends it early.
 func (s *Server) attend(ctx context.Context, conn net.Conn, r *bufio.Reader, work func(context.Context, guestStreams) (int, error)) {
-	// The request's own context ends with the hijack.
+	// The context of the request ends with the hijack.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	stopping := context.AfterFunc(s.stop, cancel)
@@ -153,8 +153,8 @@ func (s *Server) attend(ctx context.Context, conn net.Conn, r *bufio.Reader, wor
 	tasks.Wait()
 }
 
-// receiveInput passes on what the client sends and returns when the client is
-// gone or breaks the protocol.
+// receiveInput forwards the client's frames. It returns when the client
+// disconnects or violates the protocol.
 func receiveInput(r io.Reader, feed *io.PipeWriter, sizes chan WindowSize) {
 	defer feed.Close()
 	for {
@@ -167,8 +167,7 @@ func receiveInput(r io.Reader, feed *io.PipeWriter, sizes chan WindowSize) {
 			if len(payload) == 0 {
 				_ = feed.Close()
 			} else {
-				// A command that does not read any more loses its input, as
-				// with a closed pipe.
+				// If the command no longer reads, its input is lost, as with a closed pipe.
 				_, _ = feed.Write(payload)
 			}
 		case frameResize:
@@ -188,8 +187,8 @@ func receiveInput(r io.Reader, feed *io.PipeWriter, sizes chan WindowSize) {
 	}
 }
 
-// beat finds out that the client is gone even while its input is not being
-// read: writing to it fails then.
+// beat detects a lost client even while its input is not read: a write to it
+// fails.
 func (s *Server) beat(out *frameWriter, done <-chan struct{}, gone func()) {
 	t := time.NewTicker(s.o.Heartbeat)
 	defer t.Stop()

@@ -14,19 +14,19 @@ import (
 	"hostler/internal/fault"
 )
 
-// maxLog bounds, in bytes, how much of a console log is looked through for its
-// last lines or for what is new; of a longer one the end counts.
+// maxLog bounds, in bytes, the part of a console log that is searched for its
+// last lines or for new text; it is the end of a longer log.
 const maxLog = 8 << 20
 
-// followDelay lies between two looks at a log that is followed: no hypervisor
-// tells of what a guest writes to its console.
+// followDelay is the pause between two reads of a followed log: no hypervisor
+// reports console output by events.
 const followDelay = time.Second
 
-// LogOptions say how much of a console log is shown.
+// LogOptions select a part of a console log.
 type LogOptions struct {
-	// Tail is the number of last lines to begin with; negative: all.
+	// Tail is the number of last lines at the beginning; negative: all.
 	Tail int
-	// Follow goes on with what is written.
+	// Follow continues with new output.
 	Follow bool
 }
 
@@ -49,7 +49,7 @@ func logOptions(r *http.Request) (LogOptions, error) {
 	return o, nil
 }
 
-// query is the query by which the server reads them.
+// query encodes the options for the server.
 func (o LogOptions) query() url.Values {
 	q := url.Values{}
 	if o.Tail >= 0 {
@@ -94,8 +94,8 @@ func (s *Server) guestLog(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// followLog writes what comes after seen until the request or the instance
-// ends.
+// followLog writes the text that follows seen until the request ends or the
+// instance is gone.
 func (s *Server) followLog(ctx context.Context, out io.Writer, t spec.ContainerType, instance string, seen []byte) {
 	tick := time.NewTicker(followDelay)
 	defer tick.Stop()
@@ -112,7 +112,7 @@ func (s *Server) followLog(ctx context.Context, out io.Writer, t spec.ContainerT
 			return
 		}
 		if err != nil {
-			continue // the hypervisor may be back at the next look
+			continue // the hypervisor may be back at the next read
 		}
 		text, err := lastPart(log)
 		_ = log.Close()
@@ -145,7 +145,7 @@ func lastPart(log io.Reader) ([]byte, error) {
 	}
 }
 
-// lastLines returns the last n lines; all where n is negative.
+// lastLines returns the last n lines; all lines if n is negative.
 func lastLines(text []byte, n int) []byte {
 	if n < 0 {
 		return text
@@ -160,8 +160,8 @@ func lastLines(text []byte, n int) []byte {
 	return text[at+min(1, len(text)-at):]
 }
 
-// after returns what text has beyond seen, of which the beginning may be gone
-// from it.
+// after returns the part of text that follows seen. The beginning of seen may
+// be missing in text, which is then compared with the end of seen.
 func after(seen, text []byte) []byte {
 	if bytes.HasPrefix(text, seen) {
 		return text[len(seen):]

@@ -11,15 +11,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// guardedMux lets huma register its handlers behind the guard: a pattern that
-// is not in the table cannot be mounted.
+// guardedMux lets huma register its handlers behind the guard. It refuses
+// patterns that are not in the route table.
 type guardedMux struct {
 	*http.ServeMux
 	s    *Server
 	rows map[string]route
 }
 
-// HandleFunc mounts a handler behind its row's guard.
+// HandleFunc mounts a handler behind the guard of its route.
 func (m guardedMux) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request)) {
 	rt, ok := m.rows[pattern]
 	if !ok {
@@ -28,7 +28,7 @@ func (m guardedMux) HandleFunc(pattern string, h func(http.ResponseWriter, *http
 	m.ServeMux.HandleFunc(pattern, m.s.guard(rt, h))
 }
 
-// table is every row: the routes and what is answered by others' handlers.
+// table returns all routes, including those with a handler of another package.
 func (s *Server) table() []route {
 	rows := s.routes()
 	if g := s.o.Gatherer; g != nil {
@@ -72,7 +72,7 @@ func (s *Server) newHandler() (http.Handler, error) {
 		a.OpenAPI().AddOperation(&op)
 		g.HandleFunc(rt.method+" "+rt.path, rt.raw)
 	}
-	// The document describes all and reveals nothing: every reader may have it.
+	// The document reveals no data of the host, so all readers may have it.
 	doc := route{method: "GET", path: "/openapi.json", right: rightRead}
 	b, err := a.OpenAPI().MarshalJSON()
 	if err != nil {
@@ -85,7 +85,7 @@ func (s *Server) newHandler() (http.Handler, error) {
 	return s.outer(mux), nil
 }
 
-// describe documents a route that answers by itself.
+// describe documents a raw route.
 func describe(op *huma.Operation, rt route, schemas huma.Registry) {
 	op.Responses = map[string]*huma.Response{"200": {Description: "What the summary says."}}
 	if rt.request != nil {
@@ -113,7 +113,7 @@ func (s *Server) humaConfig() huma.Config {
 	}
 }
 
-// schemaName tells types of equal names apart by their package.
+// schemaName prefixes the names of other packages' types to keep them apart.
 func schemaName(t reflect.Type, hint string) string {
 	name := huma.DefaultSchemaNamer(t, hint)
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
@@ -132,8 +132,8 @@ func operationID(rt route) string {
 	return strings.ToLower(rt.method) + "-" + strings.Trim(clean, "-")
 }
 
-// plainProblem makes the library's own errors problems with a kind. What the
-// client sent is not repeated: it may hold secrets.
+// plainProblem converts huma's errors to problems with a kind. It omits the
+// client's input, which may hold secrets.
 func plainProblem(_ huma.Context, _ string, v any) (any, error) {
 	em, ok := v.(*huma.ErrorModel)
 	if !ok {

@@ -10,9 +10,10 @@ import (
 	"hostler/internal/fault"
 )
 
-// checkTypes refuses to make one hypervisor's machine another's: the guest that
-// is there would run on beside the new one, with its name, its addresses and
-// its storage. Every other field can change, some with a restart or a recreate.
+// checkTypes refuses to change a machine's container type: the existing
+// instance would continue to run beside the new instance, with the same name,
+// addresses and storage. All other fields can change, some with a restart or a
+// recreate.
 func (w *world) checkTypes(doc document) error {
 	var wrong []string
 	for _, name := range slices.Sorted(maps.Keys(doc.decl.Machines)) {
@@ -29,9 +30,10 @@ func (w *world) checkTypes(doc document) error {
 	return nil
 }
 
-// checkPlaces refuses to have a filesystem that was made elsewhere: an empty
-// one would take the place of its data. One that a person has to decide on
-// already may be declared as it was; the storage worker leaves it where it is.
+// checkPlaces refuses to move a created filesystem: an empty filesystem would
+// replace its data. A filesystem that differs from its declaration already, so
+// that the user has to decide, may be declared as before; the storage worker
+// leaves it in place.
 func (w *world) checkPlaces(doc document) error {
 	var wrong []string
 	for _, name := range slices.Sorted(maps.Keys(doc.decl.Filesystems)) {
@@ -57,7 +59,7 @@ func (w *world) checkPlaces(doc document) error {
 	return nil
 }
 
-// placeOf says what a filesystem is made on.
+// placeOf returns the place of a filesystem: its volume or provider.
 func placeOf(f spec.Filesystem) string {
 	if f.Volume != "" {
 		return spec.KindVolume + "/" + f.Volume

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lasting is a listener on the agent's socket that outlives the socket's file:
-// whoever removes the folder shuts nobody out for long.
+// Lasting is a listener on the agent's socket that survives the removal of the
+// socket's file: Renew makes the socket again.
 type Lasting struct {
 	path   string
 	groups []int
@@ -20,7 +20,7 @@ type Lasting struct {
 	closed bool
 }
 
-// ListenLasting is Listen for a socket that Renew makes again.
+// ListenLasting is Listen for a socket that Renew can make again.
 func ListenLasting(path string, groups ...int) (*Lasting, error) {
 	l := &Lasting{path: path, groups: groups}
 	return l, l.listen()
@@ -39,9 +39,9 @@ func (l *Lasting) listen() error {
 	return nil
 }
 
-// Renew looks whether the socket's file is still there, and makes it again, with
-// its folder, where it is not. Connections that are open stay so. Errors are
-// those of Listen; nothing has changed then.
+// Renew checks whether the socket's file still exists, and makes it and its
+// directory again if not. Open connections stay open. Errors are those of
+// Listen, which leave the listener unchanged.
 func (l *Lasting) Renew() (renewed bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -53,7 +53,7 @@ func (l *Lasting) Renew() (renewed bool, err error) {
 	if err := l.listen(); err != nil {
 		return false, err
 	}
-	old.SetUnlinkOnClose(false) // the name is the new one's
+	old.SetUnlinkOnClose(false) // the path now belongs to the new socket
 	_ = old.Close()
 	return true, nil
 }

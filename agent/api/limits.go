@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// The bounds of the API that are the same for all.
+// The limits of the API that apply to all callers.
 //
-// MaxDocuments bounds the JSON of the documents of one apply, in bytes: what
-// else is in the request has room besides.
+// MaxDocuments bounds the JSON of the documents of an apply, in bytes;
+// maxApplyBody leaves room for the rest of the request.
 const (
 	MaxDocuments = 16 << 20
 
@@ -23,7 +23,7 @@ const (
 	answerTimeout = 30 * time.Second
 )
 
-// The bounds of what a reader plans: a host's whole declaration, and no more.
+// The limits of a reader's plan: enough for a host's whole declaration.
 const (
 	maxReaderBody      = 1 << 20
 	maxReaderDocuments = 256
@@ -31,12 +31,12 @@ const (
 	maxReaderNetworks  = 500
 )
 
-// shareRates is how many times a uid's rate all uids of a share have together.
+// shareRates is the factor between the rate of a uid and the rate of its share
+// as a whole.
 const shareRates = 10
 
-// rates holds one token bucket per uid and one per share. A bucket that is full
-// again is forgotten, so that the map stays as small as the number of active
-// users.
+// rates holds one token bucket per uid and one per share. Full buckets are
+// dropped, so that the map only holds active users.
 type rates struct {
 	mu      sync.Mutex
 	now     func() time.Time
@@ -44,7 +44,7 @@ type rates struct {
 	swept   time.Time
 }
 
-// rated is a uid, or all of a share.
+// rated identifies the bucket of a uid, or of a whole share.
 type rated struct {
 	holder
 	all bool
@@ -59,7 +59,7 @@ func newRates(now func() time.Time) *rates {
 	return &rates{now: now, buckets: map[rated]*bucket{}}
 }
 
-// allow takes one token of the uid's bucket and one of its share's.
+// allow takes a token from the uid's bucket and from its share's bucket.
 func (r *rates) allow(c caller) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -68,7 +68,7 @@ func (r *rates) allow(c caller) bool {
 	s := c.share()
 	p := parts[s]
 	own := r.bucket(rated{holder: holder{s, c.UID}}, p.rate, p.burst, now)
-	if own.tokens < 1 { // takes nothing of the others'
+	if own.tokens < 1 { // leaves the share's tokens to the others
 		return false
 	}
 	all := r.bucket(rated{holder: holder{share: s}, all: true}, shareRates*p.rate, shareRates*p.burst, now)
@@ -80,7 +80,7 @@ func (r *rates) allow(c caller) bool {
 	return true
 }
 
-// bucket is the bucket, filled.
+// bucket returns the filled bucket.
 func (r *rates) bucket(of rated, rate, burst float64, now time.Time) *bucket {
 	b := r.buckets[of]
 	if b == nil {
@@ -91,7 +91,8 @@ func (r *rates) bucket(of rated, rate, burst float64, now time.Time) *bucket {
 	return b
 }
 
-// fill adds what came since; a clock that went back adds nothing.
+// fill adds the tokens since the last call; if the clock went back it adds
+// none.
 func (b *bucket) fill(now time.Time) {
 	if d := now.Sub(b.at).Seconds(); d > 0 {
 		b.tokens = min(b.burst, b.tokens+d*b.rate)
@@ -112,8 +113,8 @@ func (r *rates) sweep(now time.Time) {
 }
 
 func httpServer(h http.Handler) *http.Server {
-	// ReadTimeout and WriteTimeout would cut streams: the guard sets both
-	// deadlines per request instead.
+	// ReadTimeout and WriteTimeout would cut streams: guard sets both deadlines
+	// per request instead.
 	return &http.Server{
 		Handler:           h,
 		MaxHeaderBytes:    maxHeader - 4096, // net/http grants 4 KiB of slop

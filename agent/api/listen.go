@@ -23,10 +23,11 @@ const (
 	dirMode    = 0o750
 )
 
-// Listen makes the agent's socket, 0660, in its directory, which is made 0750 if
-// it is absent. Both belong to the first of the groups, by gid, root's without
-// one; the others reach them by an access control list. The socket of an agent
-// that is dead is replaced; a living one is fault.Conflict.
+// Listen creates the agent's socket with mode 0660, and its directory with mode
+// 0750 if it is absent. Both belong to the first gid of groups, or to root's
+// group if groups is empty; the other groups get access by an access control
+// list. Listen replaces the socket of a dead agent; the socket of a running
+// agent is fault.Conflict.
 func Listen(path string, groups ...int) (*net.UnixListener, error) {
 	dir := filepath.Dir(path)
 	if len(groups) == 0 {
@@ -38,8 +39,8 @@ func Listen(path string, groups ...int) (*net.UnixListener, error) {
 	if err := clearSocket(path); err != nil {
 		return nil, err
 	}
-	// A bound socket has the mode that it had before; the umask would be the
-	// whole process's.
+	// A bound socket gets the mode that its descriptor has before the bind. A
+	// umask would affect the whole process.
 	private := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var err error
 		return errors.Join(c.Control(func(fd uintptr) { err = unix.Fchmod(int(fd), 0o600) }), err)
@@ -56,7 +57,7 @@ func Listen(path string, groups ...int) (*net.UnixListener, error) {
 	return l, nil
 }
 
-// makeDir makes the directory or refuses one that others may change.
+// makeDir creates the directory. It refuses a directory of another user.
 func makeDir(dir string, groups []int) error {
 	gid := groups[0]
 	err := os.Mkdir(dir, dirMode)
@@ -87,7 +88,7 @@ func makeDir(dir string, groups []int) error {
 	return nil
 }
 
-// clearSocket removes a socket that nobody listens on.
+// clearSocket removes a socket without a listener.
 func clearSocket(path string) error {
 	fi, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -108,7 +109,7 @@ func clearSocket(path string) error {
 		return fault.New(fault.Conflict, "another agent is running on %s", path)
 	}
 	if !errors.Is(err, syscall.ECONNREFUSED) {
-		// A full backlog is EAGAIN: somebody is there, if slow.
+		// A full backlog is EAGAIN: an agent listens, but slowly.
 		return fault.New(fault.Conflict, "another agent may be running on %s: %v", path, err)
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -117,8 +118,8 @@ func clearSocket(path string) error {
 	return nil
 }
 
-// secureSocket sets owner and mode and reads them back. The bound socket is
-// opened by O_PATH, so that nothing put in its place is changed instead.
+// secureSocket sets owner and mode and checks them. It opens the bound socket
+// with O_PATH, so that a file put in its place is not changed instead.
 func secureSocket(path string, groups []int) error {
 	gid := groups[0]
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -150,10 +151,10 @@ func secureSocket(path string, groups []int) error {
 // accessList is the extended attribute that holds a file's access control list.
 const accessList = "system.posix_acl_access"
 
-// listOf is the access control list of a mode that gives further groups what the
-// file's own has, as the kernel reads it (linux/posix_acl_xattr.h): a version,
-// then entries of tag, rights and id. Without further groups it says what the
-// mode says and takes away a longer one.
+// listOf returns the access control list that gives further groups the same
+// rights as the file's own group, in the kernel's format
+// (linux/posix_acl_xattr.h): a version, then entries of tag, rights and id.
+// Without further groups it equals the mode and replaces a longer list.
 func listOf(mode uint32, groups []int) []byte {
 	const (
 		owner, group, named, mask, other = 0x01, 0x04, 0x08, 0x10, 0x20

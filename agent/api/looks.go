@@ -9,11 +9,11 @@ import (
 	"hostler/internal/fault"
 )
 
-// lookAge is how old an answer about the whole host may be for a reader, who may
-// ask in a loop.
+// lookAge is the maximum age of an answer about the whole host for a reader,
+// who may ask in a loop.
 const lookAge = 2 * time.Second
 
-// looks are the answers that take a look at the whole host.
+// looks are the answers that require observing the whole host.
 type looks struct {
 	doctor       *shared[[]Check]
 	blockDevices *shared[[]BlockDevice]
@@ -31,8 +31,9 @@ func newLooks(o Options) looks {
 	}
 }
 
-// shared is a look that readers share; who may change the host has a look of
-// his own and so sees what he did. What it returns is not to be changed.
+// shared is an observation that readers share. A caller who may change the host
+// gets an observation of their own, and so sees the effect of their changes. Do
+// not modify the returned value.
 type shared[T any] struct {
 	log  *slog.Logger
 	now  func() time.Time
@@ -42,7 +43,7 @@ type shared[T any] struct {
 	last *look[T]
 }
 
-// look is one look; its fields are there once done is closed.
+// look is an observation; its fields are set once done is closed.
 type look[T any] struct {
 	done  chan struct{}
 	ended time.Time
@@ -54,8 +55,8 @@ func newShared[T any](o Options, read func(context.Context) (T, error)) *shared[
 	return &shared[T]{log: o.Logger, now: o.Clock, read: read}
 }
 
-// get looks, or returns for a reader what a look for another one saw that ended
-// at most lookAge ago or is under way. A look does not end with who asked first.
+// get observes the host. Readers share an observation that is in progress or
+// ended at most lookAge ago; it does not end when the first caller goes away.
 func (s *shared[T]) get(ctx context.Context) (T, error) {
 	if callerFrom(ctx).role != roleReader {
 		return s.read(ctx)

@@ -12,7 +12,7 @@ import (
 	"hostler/internal/fault"
 )
 
-// inForce are the documents that are in force, by name.
+// inForce returns the documents in force, by name.
 func (w *world) inForce() map[string]documents.Document {
 	all := map[string]documents.Document{}
 	for name, d := range w.declarations {
@@ -38,7 +38,7 @@ func rankOf(source string) documents.Rank {
 	return documents.Applied
 }
 
-// request asks which documents are in force once docs are wanted too.
+// request asks which documents are in force if docs are wanted in addition.
 func (w *world) request(docs []document) documents.Request {
 	r := documents.Request{InForce: w.inForce(), Wanted: w.inForce(), Owners: w.recorded(), Existing: w.existing(), Refused: map[string]error{}}
 	for _, doc := range docs {
@@ -49,7 +49,7 @@ func (w *world) request(docs []document) documents.Request {
 	return r
 }
 
-// fileOf is the path of a declaration's source, "" where it is none.
+// fileOf returns the path of a declaration's source, "" if it is not a file.
 func fileOf(source string) string {
 	if isFile(source) {
 		return source
@@ -57,7 +57,7 @@ func fileOf(source string) string {
 	return ""
 }
 
-// recorded tells which declaration each object that is there belongs to.
+// recorded maps each object with a record to its declaration.
 func (w *world) recorded() map[string]string {
 	owners := map[string]string{}
 	for name, k := range w.machines {
@@ -73,7 +73,7 @@ func (w *world) recorded() map[string]string {
 	return owners
 }
 
-// enforce puts the merged documents in force. docs are those that were wanted.
+// enforce puts the merged documents in force. docs are the wanted documents.
 func (w *world) enforce(m documents.Merged, docs []document) {
 	for _, doc := range docs {
 		if m.Refused[doc.name] != nil {
@@ -101,13 +101,13 @@ func (w *world) enforce(m documents.Merged, docs []document) {
 	w.owners = m.Owners
 }
 
-// mergeAlone puts the documents that are there in force, after one of them was
-// changed in place.
+// mergeAlone merges the documents again after a document was changed in place.
 func (w *world) mergeAlone() {
 	w.enforce(documents.Merge(w.request(nil)), nil)
 }
 
-// inTheWay finds the wanted documents that the objects that are there forbid.
+// inTheWay finds the wanted documents that conflict with existing objects, and
+// files with unsupported features.
 func (w *world) inTheWay(docs []document, refused map[string]error) {
 	for _, doc := range docs {
 		if unsupported := spec.Unsupported(doc.decl); len(unsupported) > 0 && isFile(doc.source) {
@@ -120,8 +120,8 @@ func (w *world) inTheWay(docs []document, refused map[string]error) {
 	}
 }
 
-// checkUsed refuses to remove an object that a machine or filesystem of a
-// document uses: it was declared until now and its users still are.
+// checkUsed refuses to remove an object that a declared machine or filesystem
+// uses.
 func (w *world) checkUsed(before map[string]string) error {
 	for _, object := range slices.Sorted(maps.Keys(before)) {
 		if w.owners[object] != "" {

@@ -7,14 +7,14 @@ import (
 	"hostler/internal/fault"
 )
 
-// Outcome is one element of a bulk answer, in the order asked.
+// Outcome is an element of a bulk answer, in the order of the request.
 type Outcome struct {
 	Object string     `json:"object"` // KIND/NAME
 	Error  string     `json:"error,omitempty"`
 	Kind   fault.Kind `json:"kind,omitempty"`
 }
 
-// Err returns the element's error with its kind, nil if it went well.
+// Err returns the element's error with its kind, nil on success.
 func (o Outcome) Err() error {
 	if o.Error == "" {
 		return nil
@@ -22,78 +22,79 @@ func (o Outcome) Err() error {
 	return fault.New(o.Kind, "%s", o.Error)
 }
 
-// DeleteRequest names what to delete, as KIND/NAME.
+// DeleteRequest names the objects to delete, as KIND/NAME.
 type DeleteRequest struct {
 	Objects []string `json:"objects" minItems:"1" maxItems:"10000"`
 }
 
-// DeleteAnswer holds one outcome per element of the request.
+// DeleteAnswer holds an outcome per element of the request.
 type DeleteAnswer struct {
 	Outcomes []Outcome `json:"outcomes"`
 }
 
-// PowerRequest asks for a power state: start, stop or restart.
+// PowerRequest requests a power action: start, stop or restart.
 type PowerRequest struct {
 	Action string `json:"action" enum:"start,stop,restart"`
 }
 
-// RetryRequest names an object (KIND/NAME) whose error is to be cleared.
+// RetryRequest names an object (KIND/NAME) whose error should be cleared.
 type RetryRequest struct {
 	Object string `json:"object" maxLength:"256"`
-	// Force has a volume or filesystem detached in this attempt although
-	// something holds it.
+	// Force detaches a volume or filesystem in this attempt even if a process
+	// holds it.
 	Force bool `json:"force,omitempty"`
 }
 
-// AdoptRequest names an instance to take over.
+// AdoptRequest names an instance to take under declaration.
 type AdoptRequest struct {
 	Type     string `json:"type" enum:"lxd,kvm,lxc"`
 	Instance string `json:"instance" maxLength:"256"`
 }
 
-// Harvest is the harvest mode: as configured, as overridden ("" when it is
-// not), and what holds.
+// Harvest is the harvest mode: the effective mode, the configured mode and the
+// override ("" without an override).
 type Harvest struct {
 	Mode       string `json:"mode"`
 	Configured string `json:"configured"`
 	Override   string `json:"override"`
 }
 
-// HarvestRequest sets the mode; empty goes back to the configured one.
+// HarvestRequest sets the mode; empty returns to the configured mode.
 type HarvestRequest struct {
 	Mode string `json:"mode" enum:",none,unknown,destroyed,all"`
 }
 
-// Version answers `hostler version` for the agent's side.
+// Version is the agent's part of `hostler version`.
 type Version struct {
 	Version   string `json:"version"`
 	Namespace string `json:"namespace"`
 	PID       int    `json:"pid"`
 }
 
-// ImageImportRequest names a file on the host to take into the cache.
+// ImageImportRequest names a file of the host to import into the cache.
 type ImageImportRequest struct {
 	// Path is absolute.
 	Path      string `json:"path" maxLength:"4096"`
 	Reference string `json:"reference" maxLength:"512"`
-	// Digest is the sha256 in hex; empty: it is computed and told.
+	// Digest is the sha256 in hex; if it is empty, the agent computes it and
+	// returns it.
 	Digest string `json:"digest,omitempty" maxLength:"80"`
 }
 
-// ImageRequest names one image by its reference.
+// ImageRequest names an image by its reference.
 type ImageRequest struct {
 	Reference string `json:"reference" maxLength:"512"`
 }
 
-// ImageBuildRequest names an image to build and the container type whose form
+// ImageBuildRequest names an image to build and the container type whose format
 // it gets; empty means lxd.
 type ImageBuildRequest struct {
 	Reference string             `json:"reference" maxLength:"512"`
 	Type      spec.ContainerType `json:"type,omitempty" enum:"lxd,kvm"`
 }
 
-// ExecRequest starts a command in a machine; the streams follow as frames
-// after the upgrade.
+// ExecRequest starts a command in a machine; the streams follow as frames after
+// the upgrade.
 type ExecRequest struct {
 	Command  []string          `json:"command" minItems:"1"`
 	Env      map[string]string `json:"env,omitempty"`
@@ -102,21 +103,20 @@ type ExecRequest struct {
 	Height   int               `json:"height,omitempty" minimum:"0" maximum:"65535"`
 }
 
-// Progress is one report of a long operation. Percent is -1 where it cannot
-// be known.
+// Progress is a report of a long operation. Percent is -1 if unknown.
 type Progress struct {
 	Message string `json:"message"`
 	Percent int    `json:"percent"`
 }
 
-// Rows are all rows of a kind (in the plural) as they are now.
+// Rows are all current rows of a kind (in the plural).
 type Rows struct {
 	Kind string          `json:"kind"`
 	Rows json.RawMessage `json:"rows"`
 }
 
-// message is one line of a stream. A line without any field is a heartbeat.
-// Machines is a pointer so that an empty list is told from none.
+// message is a line of a stream. A line without any field is a heartbeat.
+// Machines is a pointer so that an empty list differs from no list.
 type message struct {
 	Machines *[]Machine `json:"machines,omitempty"`
 	Rows     *Rows      `json:"rows,omitempty"`
@@ -125,6 +125,6 @@ type message struct {
 	Image    *Image     `json:"image,omitempty"`
 	// Problem ends the stream.
 	Problem *Problem `json:"problem,omitempty"`
-	// Done ends the stream of an operation that went well.
+	// Done ends the stream of a successful operation.
 	Done bool `json:"done,omitempty"`
 }

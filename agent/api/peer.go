@@ -15,18 +15,19 @@ import (
 	"hostler/agent/spec"
 )
 
-// Peer is who is at the other end of a connection, as the kernel tells it.
+// Peer is the process at the other end of a connection, as the kernel reports
+// it.
 type Peer struct {
 	PID    int32
 	UID    uint32
 	GID    uint32
 	Groups []uint32
-	// Exe is the peer's program for the audit log; empty if it is gone.
+	// Exe is the peer's program for the audit log; empty if the process is gone.
 	Exe string
 }
 
-// peerOf asks the kernel. The answer is fixed at connect time: a peer that
-// changes its ids afterwards stays who it was.
+// peerOf reads the peer from the kernel. The kernel records the ids at connect
+// time, so later changes have no effect.
 func peerOf(c *net.UnixConn) (Peer, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -52,8 +53,8 @@ func peerOf(c *net.UnixConn) (Peer, error) {
 	return p, nil
 }
 
-// peerGroups reads the supplementary groups. ERANGE says how much room they
-// need (the kernel's limit is 65,536 groups).
+// peerGroups reads the supplementary groups. ERANGE returns the required size
+// (the kernel's limit is 65,536 groups).
 func peerGroups(fd uintptr) ([]uint32, error) {
 	groups := make([]uint32, 64)
 	for {
@@ -71,7 +72,7 @@ func peerGroups(fd uintptr) ([]uint32, error) {
 	}
 }
 
-// role is what a peer may do.
+// role groups the rights of a peer.
 type role string
 
 const (
@@ -81,23 +82,24 @@ const (
 	roleAdmin    role = "admin"
 )
 
-// right is what a route needs.
+// right is a permission that a route requires.
 type right string
 
 const (
 	// rightRead: every reader and admin.
 	rightRead right = "read"
-	// rightConsole: admins, and readers where the host's configuration opens
-	// consoles to them.
+	// rightConsole: admins, and readers if the host's configuration opens consoles
+	// to them.
 	rightConsole right = "console"
 	// rightChange: admins.
 	rightChange right = "change"
-	// rightWorker: provisioners' own users, for their own type, and admins.
+	// rightWorker: admins, and the provisioners' own users for their container
+	// type.
 	rightWorker right = "worker"
 )
 
-// allows says whether a role has a right. This is the whole of
-// it but for what the host's configuration opens.
+// allows reports whether a role has a right. Server.allows adds the right that
+// the host's configuration grants.
 func (r role) allows(need right) bool {
 	switch r {
 	case roleAdmin:
@@ -115,15 +117,14 @@ func (r role) allows(need right) bool {
 type caller struct {
 	Peer
 	role role
-	// containerType limits a worker to its own; empty: no limit.
+	// containerType limits a worker to its container type; empty: no limit.
 	containerType spec.ContainerType
 }
 
-// grouper resolves a group's name; a group that does not exist gives nobody a
-// right.
+// grouper resolves a group's name; a group that does not exist gives no rights.
 type grouper func(name string) (uint32, error)
 
-// callerOf decides on the role of a peer.
+// callerOf determines the role of a peer.
 func callerOf(p Peer, workers map[uint32]spec.ContainerType, adminGroup, readGroup string, gid grouper) caller {
 	in := func(name string) bool {
 		if name == "" {
@@ -153,7 +154,7 @@ func withCaller(ctx context.Context, c caller) context.Context {
 	return context.WithValue(ctx, callerKey{}, c)
 }
 
-// callerFrom returns who made the request; a stranger when nobody is known.
+// callerFrom returns the caller of a request; a stranger if none is known.
 func callerFrom(ctx context.Context) caller {
 	c, ok := ctx.Value(callerKey{}).(caller)
 	if !ok {

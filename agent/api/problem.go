@@ -7,36 +7,36 @@ import (
 	"hostler/internal/fault"
 )
 
-// Problem is the body of every error answer: problem+json of RFC 9457 with
-// the kind of the error.
+// Problem is the body of every error answer: problem+json of RFC 9457 with the
+// kind of the error.
 type Problem struct {
 	Type   string     `json:"type"`
 	Title  string     `json:"title"`
 	Status int        `json:"status"`
 	Detail string     `json:"detail"`
 	Kind   fault.Kind `json:"kind"`
-	// Errors names the places in the request that are wrong.
+	// Errors names the invalid places in the request.
 	Errors []ProblemDetail `json:"errors,omitempty"`
 }
 
-// ProblemDetail is one wrong place in a request.
+// ProblemDetail is an invalid place in a request.
 type ProblemDetail struct {
 	Message  string `json:"message"`
 	Location string `json:"location,omitempty"`
 }
 
-// Error makes a Problem an error whose text is its detail.
+// Error returns the detail.
 func (p *Problem) Error() string { return p.Detail }
 
 // GetStatus returns the HTTP status.
 func (p *Problem) GetStatus() int { return p.Status }
 
-// ContentType makes the answer problem+json.
+// ContentType returns the type for the answer's header.
 func (p *Problem) ContentType(string) string { return problemType }
 
 const problemType = "application/problem+json"
 
-// statusOf ties each kind to its HTTP status.
+// statusOf maps each kind to its HTTP status.
 var statusOf = map[fault.Kind]int{
 	fault.Transient:     http.StatusServiceUnavailable,
 	fault.NeedsOperator: http.StatusConflict,
@@ -47,8 +47,8 @@ var statusOf = map[fault.Kind]int{
 	fault.Forbidden:     http.StatusForbidden,
 }
 
-// problemOf turns an error into the answer it deserves. An error without a
-// kind is answered as transient.
+// problemOf turns an error into a problem for the answer. An error without a
+// kind counts as transient.
 func problemOf(err error) *Problem {
 	var p *Problem
 	if errors.As(err, &p) {
@@ -63,8 +63,7 @@ func newProblem(status int, kind fault.Kind, detail string) *Problem {
 	return &Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail, Kind: kind}
 }
 
-// kindOfStatus is the kind of an answer whose kind is given by its HTTP
-// status alone.
+// kindOfStatus returns the kind for an HTTP status, for answers without a kind.
 func kindOfStatus(status int) fault.Kind {
 	switch {
 	case status == http.StatusNotFound:
@@ -80,7 +79,7 @@ func kindOfStatus(status int) fault.Kind {
 	}
 }
 
-// outcomeOf is an error as an element of a bulk answer.
+// outcomeOf turns an error into an element of a bulk answer.
 func outcomeOf(object string, err error) Outcome {
 	o := Outcome{Object: object}
 	if err != nil {

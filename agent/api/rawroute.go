@@ -12,10 +12,10 @@ import (
 	"hostler/internal/fault"
 )
 
-// Helpers for routes that answer by themselves and so read their own input.
+// Helpers for raw routes, which decode their own input.
 
-// decodeBody reads the body, which the guard has judged, into v; unknown
-// fields are refused, and those of another case.
+// decodeBody decodes the body, already checked by guard, into v. It refuses
+// unknown fields and fields in another case.
 func decodeBody(r *http.Request, v any) error {
 	b, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -32,7 +32,7 @@ func decodeBody(r *http.Request, v any) error {
 	return nil
 }
 
-// strictQuery returns the query and refuses parameters that are not known.
+// strictQuery returns the query and refuses unknown parameters.
 func strictQuery(r *http.Request, known ...string) (url.Values, error) {
 	q, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -50,7 +50,7 @@ next:
 	return q, nil
 }
 
-// watchQuery reads which events to follow.
+// watchQuery reads the selection of events to follow.
 func watchQuery(r *http.Request) (state.EventQuery, error) {
 	q, err := strictQuery(r, "after", "object")
 	if err != nil {
@@ -65,8 +65,8 @@ func watchQuery(r *http.Request) (state.EventQuery, error) {
 	return eventsQuery{After: after, Object: q.Get("object")}.query(), nil
 }
 
-// missingHeader says, once for each, what an answer lacks because it could not
-// be read.
+// missingHeader names a part that is missing in an answer because it could not
+// be read; the header is repeated for each part.
 const missingHeader = "Hostler-Missing"
 
 func (s *Server) export(w http.ResponseWriter, r *http.Request) {

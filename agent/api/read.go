@@ -14,7 +14,7 @@ func (s *Server) version(context.Context, *struct{}) (*out[Version], error) {
 	return &out[Version]{Version{Version: s.o.Version, Namespace: s.o.Namespace, PID: os.Getpid()}}, nil
 }
 
-// machinesQuery selects machines by name, in that order; none: all.
+// machinesQuery selects machines by name, in that order; empty: all.
 type machinesQuery struct {
 	Name []string `query:"name,explode" maxItems:"10000"`
 }
@@ -27,7 +27,7 @@ func (s *Server) machines(ctx context.Context, q *machinesQuery) (*out[[]Machine
 	return &out[[]Machine]{rows}, nil
 }
 
-// machineRows lists the machines; a name that is not there is an error.
+// machineRows lists the machines; an unknown name is an error.
 func (s *Server) machineRows(ctx context.Context, names []string) ([]Machine, error) {
 	rows, err := s.presentRows(ctx, names)
 	if err != nil || len(rows) == len(names) || len(names) == 0 {
@@ -41,7 +41,7 @@ func (s *Server) machineRows(ctx context.Context, names []string) ([]Machine, er
 	return rows, nil
 }
 
-// presentRows lists the machines and leaves out those that are not there.
+// presentRows lists the machines and omits unknown names.
 func (s *Server) presentRows(ctx context.Context, names []string) ([]Machine, error) {
 	objects, _, err := s.o.Backend.List(ctx, spec.KindMachine)
 	if err != nil {
@@ -88,10 +88,11 @@ func (s *Server) declarations(ctx context.Context, _ *struct{}) (*out[[]Declarat
 	return &out[[]Declaration]{rows}, nil
 }
 
-// noticeHeader tells of what an answer lacks, one sentence each.
+// noticeHeader explains in a sentence why an answer is incomplete; the header
+// is repeated for each reason.
 const noticeHeader = "Hostler-Notice"
 
-// imagesOut is the rows, and what they lack.
+// imagesOut holds the image rows and notices about missing images.
 type imagesOut struct {
 	Notices []string `header:"Hostler-Notice"`
 	Body    []Image
@@ -105,13 +106,13 @@ func (s *Server) images(ctx context.Context, _ *struct{}) (*imagesOut, error) {
 	return &answer, nil
 }
 
-// objectPath names one object.
+// objectPath names an object.
 type objectPath struct {
 	Kind string `path:"kind" maxLength:"32"`
 	Name string `path:"name" maxLength:"512"`
 }
 
-// shownEvents is how many of an object's last events Show tells.
+// shownEvents bounds the events in an answer of show.
 const shownEvents = 50
 
 func (s *Server) show(ctx context.Context, p *objectPath) (*out[Object], error) {
@@ -127,7 +128,7 @@ func (s *Server) show(ctx context.Context, p *objectPath) (*out[Object], error) 
 	if err != nil {
 		return nil, err
 	}
-	events = slices.DeleteFunc(events, func(e state.Event) bool { // of an earlier object of this name
+	events = slices.DeleteFunc(events, func(e state.Event) bool { // of a former object with this name
 		return e.UID != "" && e.UID != o.UID
 	})
 	if n := len(events); n > shownEvents {

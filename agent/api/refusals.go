@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// manyRefused is how many uids have lines of their own in a minute; with
+// manyRefused bounds the uids with log lines of their own per minute; with
 // subordinate uids a caller has 65,536.
 const manyRefused = 16
 
-// refusals logs the connections that are turned away: one line for each uid and
-// minute, with how many there were. The first one is logged at once.
+// refusals logs rejected connections: the first connection of a uid at once,
+// then a line per uid and minute with the number of connections.
 type refusals struct {
 	log   *slog.Logger
 	after func(time.Duration, func())
@@ -50,7 +50,7 @@ func (r *refusals) note(p Peer, reason string, err error) {
 	}
 }
 
-// end writes the counts of the minute. A uid that goes on has its next line a
+// end logs the counts of the minute. A uid that continues gets its next line a
 // minute later.
 func (r *refusals) end() {
 	r.mu.Lock()

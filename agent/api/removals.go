@@ -39,8 +39,8 @@ func (w *world) goneFrom(folders []string, docs []document) (gone []string) {
 	return gone
 }
 
-// ofDeclarations are the objects (KIND/NAME) of the documents' declarations and
-// of those in gone.
+// ofDeclarations returns the objects (KIND/NAME) of the documents' declarations
+// and of those in gone.
 func (w *world) ofDeclarations(docs []document, gone []string) map[string]bool {
 	mine := map[string]bool{}
 	for _, name := range gone {
@@ -63,8 +63,8 @@ func (w *world) ofDeclarations(docs []document, gone []string) map[string]bool {
 	return objects
 }
 
-// unread says why it is not known which objects the documents declare, "" when
-// it is.
+// unread returns why the set of declared objects is incomplete, e.g. a refused
+// file; "" if it is complete.
 func (s *Server) unread(w *world) string {
 	answer := s.folder.Load()
 	switch {
@@ -82,7 +82,7 @@ func (s *Server) unread(w *world) string {
 	return ""
 }
 
-// hasFiles says whether a declaration comes from a file.
+// hasFiles reports whether any declaration comes from a file.
 func (w *world) hasFiles() bool {
 	for _, d := range w.declarations {
 		if isFile(d.record.Source) {
@@ -92,8 +92,8 @@ func (w *world) hasFiles() bool {
 	return false
 }
 
-// heldRemovals are the steps that wait for consent: to remove the objects of
-// the documents' declarations that no document declares any more.
+// heldRemovals returns the steps that wait for consent to remove undeclared
+// objects of the documents' declarations.
 func (s *Server) heldRemovals(w *world, docs []document, gone []string) (steps []Step) {
 	mine, why, newcomers := w.ofDeclarations(docs, gone), s.unread(w), w.newcomers()
 	for _, object := range w.held() {
@@ -121,8 +121,8 @@ func (s *Server) heldRemovals(w *world, docs []document, gone []string) (steps [
 	return steps
 }
 
-// withRemoved adds a step for each removed object that has none: an object that
-// never had an instance or data is nothing to the hypervisor.
+// withRemoved adds a step for each removed object without a step. The planner
+// plans none for an object that never had an instance or data.
 func withRemoved(steps []Step, removed []string) []Step {
 	told := map[string]bool{}
 	for _, st := range steps {
@@ -136,8 +136,8 @@ func withRemoved(steps []Step, removed []string) []Step {
 	return steps
 }
 
-// newcomers are the new machines that are not renamed, by how they are declared;
-// of several that are alike, the first by name.
+// newcomers maps the declarations of new machines to their names, without
+// renamed machines; of several equal declarations it takes the first by name.
 func (w *world) newcomers() map[string]string {
 	all := map[string]string{}
 	for name, k := range w.machines {
@@ -152,7 +152,8 @@ func (w *world) newcomers() map[string]string {
 	return all
 }
 
-// looksRenamed names a newcomer that is declared as a held machine was.
+// looksRenamed returns a new machine with the same declaration as a held
+// machine.
 func (w *world) looksRenamed(object string, newcomers map[string]string) string {
 	id := idOf(object)
 	if id.Kind != spec.KindMachine {
@@ -179,7 +180,7 @@ func (s *Server) allowed(ctx context.Context, i *in[AllowRequest]) (*out[DeleteA
 	return &out[DeleteAnswer]{DeleteAnswer{outcomes}}, nil
 }
 
-// Allow consents to an impact on held objects (KIND/NAME), in one atomic write.
+// Allow consents to an impact on held objects (KIND/NAME) in one atomic write.
 func (s *Server) Allow(ctx context.Context, impact string, objects ...string) (outcomes []Outcome, err error) {
 	err = s.rewrite(ctx, false, func(w *world) error {
 		outcomes = make([]Outcome, len(objects))
@@ -202,8 +203,8 @@ func (s *Server) Allow(ctx context.Context, impact string, objects ...string) (o
 	return outcomes, err
 }
 
-// consent allows one impact on one object. For destroy it only checks; with
-// holds the objects that are to go together.
+// consent allows an impact on an object. For destroy it only checks; with holds
+// the objects that should be removed together.
 func (s *Server) consent(w *world, impact, object string, with map[string]bool) error {
 	id, err := parseObject(object)
 	if err != nil {
@@ -249,8 +250,8 @@ func (s *Server) consentDestroy(w *world, object string, with map[string]bool) e
 	return nil
 }
 
-// noteHeld records an event for each object that no document declares any more
-// since this write. Events are told at least once, or not at all after a crash.
+// noteHeld records an event for each object that is held since this write. Each
+// event is recorded at least once; after a crash it may be missing.
 func (s *Server) noteHeld(ctx context.Context, w *world) {
 	var events []state.Event
 	for _, object := range w.newlyHeld() {
@@ -283,8 +284,8 @@ func (w *world) newlyHeld() (objects []string) {
 	return objects
 }
 
-// heldNotice names the objects that are held and how to remove them, "" without
-// any.
+// heldNotice names the held objects and how to remove them, "" if there are
+// none.
 func (s *Server) heldNotice(ctx context.Context) (string, error) {
 	w, err := s.world(ctx)
 	if err != nil {

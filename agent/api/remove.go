@@ -11,8 +11,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// remove takes an object (KIND/NAME) out of the declared state. Removing what
-// is on its way out already is success.
+// remove removes an object (KIND/NAME) from the declared state. Removing an
+// object that is already being removed is success.
 func (w *world) remove(object string) error {
 	id, err := parseObject(object)
 	if err != nil {
@@ -33,8 +33,8 @@ func (w *world) remove(object string) error {
 // removeOrder is the order in which kinds are removed: users first.
 var removeOrder = []string{spec.KindDeclaration, spec.KindMachine, spec.KindFilesystem, spec.KindVolume, spec.KindNetwork}
 
-// removeAll removes objects and answers for each in the order asked. Whatever
-// that order is, what is removed does not hold up what it uses.
+// removeAll removes objects and returns their outcomes in the same order. It
+// removes users first, so the order of objects does not matter.
 func (w *world) removeAll(objects []string) []Outcome {
 	places := make([]int, len(objects))
 	for n := range objects {
@@ -52,8 +52,8 @@ func (w *world) removeAll(objects []string) []Outcome {
 	return outcomes
 }
 
-// removeDeclaration takes a declaration away with all it declares. One whose
-// document was lost is known by its machines.
+// removeDeclaration removes a declaration with all its objects. A declaration
+// without a document is found by its objects' records.
 func (w *world) removeDeclaration(name string) error {
 	d, found := w.declarations[name], false
 	if d != nil {
@@ -89,9 +89,9 @@ func (w *world) removeDeclaration(name string) error {
 	return nil
 }
 
-// removeMachine sends a machine away and takes it out of its declaration, so
-// that the document stays true. A declaration that holds nothing any more goes
-// as well. With release its instance survives.
+// removeMachine removes a machine from the declared state and from its
+// document. A declaration that becomes empty is removed, too. With release, the
+// machine's instance survives.
 func (w *world) removeMachine(name string, release bool) error {
 	k := w.machines[name]
 	if k == nil {
@@ -111,8 +111,8 @@ func (w *world) removeMachine(name string, release bool) error {
 	return nil
 }
 
-// strike takes an object out of the applied documents. A declaration that
-// holds nothing any more goes as well.
+// strike removes an object from the applied documents. A declaration that
+// becomes empty is removed, too.
 func (w *world) strike(object string) error {
 	if err := w.filed(object); err != nil {
 		return err
@@ -138,8 +138,8 @@ func (w *world) filed(object string) error {
 	return nil
 }
 
-// fromFile refuses to remove what a file declares: the next look at the file
-// would bring it back.
+// fromFile refuses to remove an object of a file: the next reading of the file
+// would restore it.
 func fromFile(object, source string) error {
 	if !isFile(source) {
 		return nil
@@ -147,7 +147,7 @@ func fromFile(object, source string) error {
 	return fault.New(fault.Conflict, "cannot remove %s: it is declared in %s; edit or remove that file", object, source)
 }
 
-// setPower asks for a power state.
+// setPower requests a power state.
 func (w *world) setPower(name, action string) error {
 	k, err := w.alive(name)
 	if err != nil {
@@ -159,7 +159,7 @@ func (w *world) setPower(name, action string) error {
 		wanted = *k.record.PowerOverride
 	}
 	if action != "stop" && k.frozen() {
-		k.record.RetryRequest++ // has it resumed
+		k.record.RetryRequest++ // resumes the instance
 	}
 	switch action {
 	case "start", "stop":
@@ -179,7 +179,7 @@ func (w *world) setPower(name, action string) error {
 	return nil
 }
 
-// retry asks for a new attempt at a machine, dying ones included.
+// retry requests a new attempt at a machine, even if it is being removed.
 func (w *world) retry(name string) error {
 	k := w.machines[name]
 	if k == nil {
@@ -200,9 +200,9 @@ func (w *world) alive(name string) (*kept, error) {
 	return k, nil
 }
 
-// adopt declares an instance that is there already. A machine of that name
-// that is declared and has no instance yet takes it; else the instance becomes
-// a declaration of its own, of its name.
+// adopt takes an existing instance under declaration. A declared machine of
+// that name without an instance gets it; otherwise the instance gets a
+// declaration with its own name.
 func (w *world) adopt(a Adoptable) error {
 	if k := w.machines[a.Name]; k != nil {
 		if k.life != state.Alive {
@@ -212,13 +212,13 @@ func (w *world) adopt(a Adoptable) error {
 			return fault.New(fault.Conflict, "cannot adopt %s/%s: machine/%s is declared of type %s",
 				a.Machine.Type, a.Name, a.Name, k.record.Machine.Type)
 		}
-		// One that has an instance was made by us, or adopted before.
+		// A machine with an instance was created by hostler or adopted before.
 		var st spec.MachineStatus
 		if err := decodeObject(*k.before, nil, &st); err != nil {
 			return err
 		}
 		if st.Instance == nil {
-			// What was allowed was not said of this instance.
+			// The consent was given before this instance was known.
 			k.record.Adopted, k.record.Allow = true, nil
 		}
 		return nil
@@ -238,7 +238,7 @@ func (w *world) adopt(a Adoptable) error {
 	return nil
 }
 
-// parseObject reads KIND/NAME; names may hold slashes (images do).
+// parseObject parses KIND/NAME; names may hold slashes, e.g. those of images.
 func parseObject(s string) (state.ID, error) {
 	kind, name, ok := strings.Cut(s, "/")
 	if !ok || kind == "" || name == "" || len(s) > 256 {

@@ -5,8 +5,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// removeGiven sends a network, volume or filesystem away and takes it out of
-// its declaration, as removeMachine does. Nothing may refer to it any more.
+// removeGiven removes a network, volume or filesystem from the declared state
+// and from its document, like removeMachine. It must have no users.
 func (w *world) removeGiven(id state.ID) error {
 	g := w.givens[id]
 	if g == nil {

@@ -11,8 +11,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// renames lists the machines of a declaration that take the place of one of
-// another name, with that name.
+// renames maps the new names in a declaration to the former names of existing
+// machines.
 func (w *world) renames(d spec.Declaration) map[string]string {
 	all := map[string]string{}
 	for name, m := range d.Machines {
@@ -24,8 +24,9 @@ func (w *world) renames(d spec.Declaration) map[string]string {
 	return all
 }
 
-// checkRenames refuses to rename a machine of another type, and one that has
-// networks or storage: what it is given of them goes by its name.
+// checkRenames refuses to rename a machine to another type, and a machine with
+// networks, storage or published ports: their assignments use the machine's
+// name.
 func (w *world) checkRenames(doc document) error {
 	var wrong []string
 	renames := w.renames(doc.decl)
@@ -47,11 +48,11 @@ func (w *world) checkRenames(doc document) error {
 	return nil
 }
 
-// renamable says whether a machine can be given another name.
+// renamable reports whether a machine can be renamed.
 func renamable(m spec.Machine) bool { return len(m.Networks)+len(m.Storage)+len(m.Publish) == 0 }
 
-// rename gives machines their new names. A machine keeps its uid, its status and
-// its instance, whose name stays.
+// rename renames the machines' records. A machine keeps its uid, its status and
+// its instance with its instance's name.
 func (w *world) rename() {
 	for _, d := range w.declarations {
 		if d.gone {

@@ -12,21 +12,21 @@ import (
 	"hostler/internal/fault"
 )
 
-// keyHeader names a change: a client that lost the answer sends the request
-// again under the same key, and the change is made once.
+// keyHeader identifies a change. A client that lost the answer sends the
+// request again with the same key, and the change is made once.
 const keyHeader = "Idempotency-Key"
 
 var keyForm = regexp.MustCompile(`^[A-Za-z0-9_-]{8,64}$`)
 
-// The bounds of what is remembered; a change whose answer is larger, or older,
-// is made anew, which all changes but a restart bear.
+// The limits of the stored answers. A change with a larger or older answer is
+// made again; only a restart is not idempotent.
 const (
 	maxReplays     = 256
 	maxReplayBytes = 64 << 10
 	replayTime     = 10 * time.Minute
 )
 
-// replays remembers the answers to changes. It lives as long as the agent.
+// replays stores the answers to changes. It is lost when the agent stops.
 type replays struct {
 	now func() time.Time
 
@@ -35,14 +35,15 @@ type replays struct {
 	order []replayKey // oldest first
 }
 
-// replayKey is a key of one user's: nobody learns another's answers.
+// replayKey is a key of a single user, so that no user can read another's
+// answers.
 type replayKey struct {
 	uid uint32
 	key string
 }
 
-// replay is one change, under way until done is closed. answer is nil when it
-// ended without one worth repeating.
+// replay is a change, in progress until done is closed. answer is nil if the
+// change ended without an answer worth repeating.
 type replay struct {
 	request [sha256.Size]byte
 	at      time.Time
@@ -50,7 +51,7 @@ type replay struct {
 	answer  *recorded
 }
 
-// recorded is a whole response.
+// recorded is a complete response.
 type recorded struct {
 	header http.Header
 	status int
@@ -61,8 +62,8 @@ func newReplays(now func() time.Time) *replays {
 	return &replays{now: now, known: map[replayKey]*replay{}}
 }
 
-// once has a change made once per key, and answers every request under the key
-// as the first one.
+// once makes a change once per key and answers all requests with that key like
+// the first request.
 func (p *replays) once(w http.ResponseWriter, r *http.Request, uid uint32, body []byte, next http.HandlerFunc) {
 	key := r.Header.Get(keyHeader)
 	if !keyForm.MatchString(key) {
@@ -95,8 +96,8 @@ func (p *replays) once(w http.ResponseWriter, r *http.Request, uid uint32, body 
 	}
 }
 
-// enter returns what is known under the key; mine says that it was nothing,
-// and that the caller has to make the change.
+// enter returns the replay of the key; mine reports that it is new and the
+// caller must make the change.
 func (p *replays) enter(id replayKey, sum [sha256.Size]byte) (known *replay, mine bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,8 +124,8 @@ func (p *replays) forget(id replayKey) {
 	}
 }
 
-// make makes the change and keeps its answer, unless that is one of a failure
-// that another try may be spared.
+// make makes the change and stores its answer, except after a failure for which
+// another attempt may succeed.
 func (p *replays) make(w http.ResponseWriter, r *http.Request, id replayKey, change *replay, next http.HandlerFunc) {
 	a := &recorded{header: http.Header{}}
 	defer close(change.done)

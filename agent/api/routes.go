@@ -11,27 +11,28 @@ import (
 	"hostler/agent/spec"
 )
 
-// route is one row of the table: what is asked, who may, and who answers.
-// Exactly one of mount and raw is set.
+// route is a row of the route table: method and path, the required right and
+// the handler. Exactly one of mount and raw is set.
 type route struct {
 	method, path string
 	right        right
 	summary      string
-	// mount registers a typed handler: see typed.
+	// mount registers a typed handler; see typed.
 	mount func(huma.API, huma.Operation)
-	// raw answers by itself: streams and upgrades.
+	// raw is a handler for streams and upgrades.
 	raw http.HandlerFunc
-	// request is the body of a raw route, for the OpenAPI document.
+	// request is the body's type of a raw route, for the OpenAPI document.
 	request reflect.Type
 	// body bounds the request's body in bytes; 0: maxBody.
 	body int64
-	// patience is how long an answer may take; 0: answerTimeout.
+	// patience bounds the time of an answer; 0: answerTimeout.
 	patience time.Duration
-	// plans: of such requests few are answered at a time.
+	// plans: few such requests are answered at the same time.
 	plans bool
 	// stream routes have no deadline and are counted.
 	stream bool
-	// quiet mutations are logged at debug level: a worker's many.
+	// quiet changes are logged at debug level, e.g. the frequent writes of
+	// workers.
 	quiet bool
 }
 
@@ -45,8 +46,8 @@ type named struct {
 	Name string `path:"name" maxLength:"253"`
 }
 
-// typed makes a typed handler a row's mount. Errors are answered as problems
-// of their kind.
+// typed returns the mount function of a typed handler. It answers errors as
+// problems of their kind.
 func typed[I, O any](handler func(context.Context, *I) (*O, error)) func(huma.API, huma.Operation) {
 	return func(a huma.API, op huma.Operation) {
 		huma.Register(a, op, func(ctx context.Context, i *I) (*O, error) {
@@ -59,10 +60,10 @@ func typed[I, O any](handler func(context.Context, *I) (*O, error)) func(huma.AP
 	}
 }
 
-// slow is the patience with what looks at the whole host.
+// slow is the patience for routes that observe the whole host.
 const slow = 3 * time.Minute
 
-// routes is the whole table.
+// routes returns the route table.
 func (s *Server) routes() []route {
 	rows := []route{
 		{method: "GET", path: "/v1/version", right: rightRead, summary: "The agent's version", mount: typed(s.version)},

@@ -7,8 +7,8 @@ import (
 	"hostler/agent/spec"
 )
 
-// same compares two values, records or their stored text, by what is kept of
-// them.
+// same compares two values, records or their stored text, by their encoded
+// text.
 func same(a, b any) bool {
 	return bytes.Equal(canonical(a), canonical(b))
 }

@@ -19,41 +19,42 @@ import (
 	"hostler/agent/state"
 )
 
-// Options is what a server stands on.
+// Options are the dependencies and settings of a server.
 type Options struct {
 	Backend state.Backend
 	Service Service
-	// Gatherer answers /metrics; nil: that route is absent.
+	// Gatherer provides /metrics; nil: the route is absent.
 	Gatherer prometheus.Gatherer
 	Logger   *slog.Logger
 	// Clock returns the time; nil: time.Now.
 	Clock              func() time.Time
 	Version, Namespace string
-	// AdminGroup may change, ReadGroup may read; an absent group is nobody.
+	// AdminGroup may change, ReadGroup may read; an absent group has no members.
 	AdminGroup, ReadGroup string
-	// ReadersSeeConsoles opens consoles to readers; nil: they are the admins'.
+	// ReadersSeeConsoles reports whether readers may read consoles; nil: only
+	// admins may.
 	ReadersSeeConsoles func() bool
 	// LookupGroup returns a group's id; nil: the system's database.
 	LookupGroup func(name string) (uint32, error)
 	// WorkerUsers are the provisioners' own users.
 	WorkerUsers map[uint32]spec.ContainerType
-	// Learned is fault.NotReady as long as the records of a type may be a part
-	// of what there is: its worker is told of none then. nil: they are whole.
+	// Learned returns fault.NotReady as long as the records of a type may be
+	// incomplete; its worker then gets no list. nil: they are complete.
 	Learned func(ctx context.Context, t spec.ContainerType) error
-	// Count is given what a type's worker tells of its work, within bounds but
-	// for the words in it; nil: nobody counts.
+	// Count receives the counts of a type's worker. Their number is checked, the
+	// words in them are not. nil: counts are dropped.
 	Count func(t spec.ContainerType, counts WorkerCounts)
 	// Heartbeat is the pause between two lines of an idle stream; 0: 15 s.
 	Heartbeat time.Duration
-	// Unread says why the declaration files may hold more than was read of them,
-	// "" when they do not; nil: there are none.
+	// Unread returns why the declaration files may declare more objects than were
+	// read, "" if they do not; nil: there are no files.
 	Unread func() string
-	// Look is how long an apply looks at the host before it writes down what is
-	// declared; 0: a third of what an answer may take.
+	// Look bounds the time that an apply observes the host before it writes; 0: a
+	// third of answerTimeout.
 	Look time.Duration
 }
 
-// Server answers the API.
+// Server serves the API.
 type Server struct {
 	o       Options
 	log     *slog.Logger
@@ -67,8 +68,8 @@ type Server struct {
 	replays *replays
 	looks   looks
 	named   namedImages
-	// declaring has room for one: it serialises what reads the declared state,
-	// decides and writes it.
+	// declaring has a capacity of one: it serialises changes, which read the
+	// declared state, decide and write it.
 	declaring chan struct{}
 	// folder is the last answer of ApplyFolder.
 	folder atomic.Pointer[FolderAnswer]
@@ -77,12 +78,12 @@ type Server struct {
 	// stop ends streams on shutdown, which http.Server leaves open.
 	stop    context.Context
 	stopNow context.CancelFunc
-	// bodyTime is how long a request's body may take to come.
+	// bodyTime bounds the time to receive a request's body.
 	bodyTime time.Duration
 	hijacked sync.WaitGroup
 }
 
-// NewServer makes a server; Serve starts it.
+// NewServer returns a server; Serve starts it.
 func NewServer(o Options) (*Server, error) {
 	if o.Backend == nil {
 		return nil, errors.New("cannot make the API: no store")
@@ -135,11 +136,11 @@ func lookupGroup(name string) (uint32, error) {
 	return uint32(id), err
 }
 
-// shutdownTime is how long answers under way may take once ctx has ended.
+// shutdownTime bounds the time for answers in progress once ctx has ended.
 const shutdownTime = 5 * time.Second
 
-// Serve answers on l, a unix socket, until ctx ends; it closes l and every
-// connection. It is called once.
+// Serve serves on l, a unix socket, until ctx ends. It closes l and every
+// connection. Call it once.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	srv := httpServer(s.handler)
 	srv.ErrorLog = slog.NewLogLogger(s.log.Handler(), slog.LevelDebug)
@@ -160,7 +161,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		return fmt.Errorf("cannot serve the API: %w", err)
 	case <-ctx.Done():
 	}
-	// Streams end when stop does; other answers get their time.
+	// Streams end when stop does; other answers get shutdownTime.
 	s.stopNow()
 	sctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
 	defer cancel()

@@ -9,8 +9,8 @@ import (
 	"hostler/agent/state"
 )
 
-// Service is everything the API cannot answer from the store alone. All of it
-// is safe for concurrent use.
+// Service provides everything that the API cannot answer from the store alone.
+// All parts are safe for concurrent use.
 type Service struct {
 	Planner  Planner
 	Guests   Guests
@@ -22,36 +22,35 @@ type Service struct {
 	Guard    Guard
 }
 
-// PlannedObject is one machine, network, volume or filesystem as it is and as
-// it would be.
+// PlannedObject is a machine, network, volume or filesystem in its current and
+// its planned state.
 type PlannedObject struct {
-	// Before is nil for an object that would be new.
+	// Before is nil for a new object.
 	Before *state.Object
-	// After has the spec, the life and the generation that it would have. A
-	// new object has an empty UID; one that is left alone equals Before.
+	// After has the planned spec, life and generation. A new object has an empty
+	// UID; an unchanged object equals Before.
 	After state.Object
 }
 
-// Planner says what carrying out the declared state would do. It is given
-// everything there would be, what is dying included: networks and storage,
-// then machines, each in the order of their names. It reads the host but
-// changes nothing.
+// Planner predicts the effects of carrying out the declared state. It gets all
+// planned objects, including those being removed: networks and storage, then
+// machines, each sorted by name. It observes the host but changes nothing.
 type Planner interface {
-	// Plan returns the steps in the order in which they would be done; an
-	// object that is as declared has none. A step that waits for a word of
-	// the person says so in Held. scope holds the KIND/NAMEs that are asked
-	// about: a hypervisor that has no machine among them is not looked at, and
-	// steps of others may be there or not.
+	// Plan returns the steps in the order in which the workers take them; an
+	// object that matches its declaration has none. Step.Held says that a step
+	// waits for the user's consent. scope holds the KIND/NAMEs in question:
+	// hypervisors without a machine in scope are not observed, and steps of
+	// objects outside scope may be missing.
 	Plan(ctx context.Context, objects []PlannedObject, scope map[string]bool) ([]Step, error)
-	// Refuse says what of the new and changed objects cannot be on this host as
-	// it is: a subnet that it reaches another way, a port that is in use. What
-	// cannot be found out is no reason.
+	// Refuse returns an error for new and changed objects that cannot exist on
+	// this host, e.g. a subnet that the host reaches another way or a port that is
+	// in use. A failure to find out is not an error.
 	Refuse(ctx context.Context, objects []PlannedObject) error
 }
 
-// Foreseer is a Planner that also says what will fail a moment after it was
-// accepted, such as an image that does not exist, or is more than the host
-// has. What cannot be found out quickly is not said.
+// Foreseer is a Planner that also predicts failures shortly after acceptance,
+// e.g. an image that does not exist or more memory than the host has. It omits
+// failures that take long to detect.
 type Foreseer interface {
 	Foresee(ctx context.Context, objects []PlannedObject, scope map[string]bool) []string
 }
@@ -64,13 +63,13 @@ type GuestExec struct {
 	Stdout, Stderr io.Writer
 	Terminal       bool
 	Width, Height  int
-	// Resize tells of a terminal's new sizes and is closed at the end; a
+	// Resize receives a terminal's new sizes and is closed at the end; a
 	// hypervisor that cannot resize may ignore it.
 	Resize <-chan WindowSize
 }
 
-// Guests gives access into running instances, named by their machine. The
-// type and the instance's name come from the machine's record.
+// Guests gives access to running instances. The type and the instance's name
+// come from the machine's record.
 type Guests interface {
 	// Exec returns the command's exit code. It ends when ctx does.
 	Exec(ctx context.Context, t spec.ContainerType, instance string, e GuestExec) (int, error)
@@ -82,33 +81,33 @@ type Guests interface {
 
 // Images are the image cache and the hypervisors' own images.
 type Images interface {
-	// List returns what can be read; notices say what could not.
+	// List returns the readable images; notices describe the failures.
 	List(ctx context.Context) (rows []Image, notices []string, err error)
-	// Delete removes an image of ours; fault.Conflict while a machine uses it,
-	// fault.NotFound if it is absent.
+	// Delete removes an image that hostler made; fault.Conflict while a machine
+	// uses it, fault.NotFound if it is absent.
 	Delete(ctx context.Context, reference string) error
 }
 
 // ImageBuilder makes images. progress must not be nil.
 type ImageBuilder interface {
-	// Import takes a file of the host into the cache. An empty digest is
-	// computed.
+	// Import imports a file of the host into the cache. It computes an empty
+	// digest.
 	Import(ctx context.Context, path, reference, digest string, progress func(Progress)) (Image, error)
-	// Build builds an image anew in the form that a container type takes.
+	// Build builds an image, even if it exists, in the format of a container type.
 	Build(ctx context.Context, t spec.ContainerType, reference string, progress func(Progress)) (Image, error)
 	// Ensure makes an image usable for a container type and returns the
 	// hypervisor's id of it.
 	Ensure(ctx context.Context, t spec.ContainerType, reference string, progress func(Progress)) (string, error)
 }
 
-// Glance is what Status says beyond the store.
+// Glance is the part of Status that the store does not hold.
 type Glance struct {
 	Started time.Time
 	// Harvest is the configured mode.
 	Harvest string
 	Workers []Worker
 	Unknown []UnknownInstance
-	// UnknownStorage is what of storage is unknown.
+	// UnknownStorage is the storage with our stamp and no record.
 	UnknownStorage []UnknownStorage
 	Locks          []Lock
 	Disk           []Disk
@@ -117,39 +116,39 @@ type Glance struct {
 	Guard *Guarded
 }
 
-// Host knows the agent's own state and this host.
+// Host provides the agent's own state and observes this host.
 type Host interface {
 	Glance(ctx context.Context) (Glance, error)
 	Doctor(ctx context.Context) ([]Check, error)
 	BlockDevices(ctx context.Context) ([]BlockDevice, error)
 }
 
-// Adoptable is an instance that nobody declared, as a declared machine.
+// Adoptable is an undeclared instance, described as a declared machine.
 type Adoptable struct {
 	// Name is the machine's name: the instance's own.
 	Name    string
 	Machine spec.Machine
-	// UID is the machine's identity, where it is one that was known before.
+	// UID is the machine's former uid, if it was known before.
 	UID string
-	// Seen is the stamp that the instance bore; nil: none.
+	// Seen is the instance's stamp; nil: none.
 	Seen *Stamp
 }
 
-// Stamp is what proves whose an instance is.
+// Stamp proves which agent's machine an instance belongs to.
 type Stamp struct{ Namespace, UID, Token string }
 
-// Adopter takes instances over.
+// Adopter takes instances under declaration.
 type Adopter interface {
 	// Inspect describes an instance; fault.NotFound if it is absent and
 	// fault.Conflict if it bears the stamp of another agent.
 	Inspect(ctx context.Context, t spec.ContainerType, instance string) (Adoptable, error)
-	// Stamp marks the instance as that of the machine object, which is durable
-	// by then; fault.Conflict if its stamp is another than when it was inspected.
+	// Stamp stamps the instance with the identity of the machine object, which is
+	// already durable; fault.Conflict if its stamp changed since Inspect.
 	Stamp(ctx context.Context, t spec.ContainerType, found Adoptable, machine state.Object) error
 }
 
-// Exporter writes the YAML of one declaration, or with no name that of
-// everything that is there; missing says what of it could not be read.
+// Exporter writes the YAML of a declaration, or of all existing objects if
+// declaration is empty; missing lists the parts that could not be read.
 type Exporter interface {
 	Export(ctx context.Context, declaration string) (text []byte, missing []string, err error)
 }

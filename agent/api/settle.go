@@ -10,23 +10,23 @@ import (
 	"hostler/agent/state"
 )
 
-// This file brings the records in step with the documents in force: it makes
-// and changes the objects that they declare, and decides about each object that
-// no document declares any more. It is pure.
+// This file updates the records to match the documents in force: it creates and
+// changes the objects that they declare, and decides about each object that no
+// document declares any more. It is pure.
 
 // removal says which objects may be removed.
 type removal struct {
 	// consent holds the objects (KIND/NAME) whose removal was allowed.
 	consent map[string]bool
-	// partial: a document cannot be read or taken over, so an object that seems
-	// undeclared may stand in it. Nothing is removed.
+	// partial: a document cannot be read or put in force, so an apparently
+	// undeclared object may be declared in it. Nothing is removed.
 	partial bool
-	// lost: conf.d as a whole went away, or is another file system than before.
+	// lost: conf.d as a whole is gone or on another file system than before.
 	lost bool
 }
 
-// settle makes the records those of the documents in force. docs are being
-// applied by hand. It returns the objects that are to be removed now, sorted.
+// settle makes the records match the documents in force. docs are the documents
+// being applied. It returns the objects to remove now, sorted.
 func (w *world) settle(docs []document, r removal) ([]string, error) {
 	w.rename()
 	byHand := map[string]document{}
@@ -47,7 +47,7 @@ func (w *world) settle(docs []document, r removal) ([]string, error) {
 	return w.retire(r)
 }
 
-// settleDocument makes or changes the objects that a document owns.
+// settleDocument creates or changes the objects that a document owns.
 func (w *world) settleDocument(doc document, byHand bool) error {
 	wanted := givensOf(doc)
 	for _, id := range sortedIDs(wanted) {
@@ -66,9 +66,9 @@ func (w *world) settleDocument(doc document, byHand bool) error {
 	return nil
 }
 
-// undeclared lists the objects that are there and that no document declares.
-// Objects of a declaration whose document was lost are not among them: after
-// the loss of a store they live until that declaration comes again.
+// undeclared returns the existing objects that no document declares, with their
+// holds. It leaves out objects whose declaration was lost with a store: they
+// stay until that declaration is applied again.
 func (w *world) undeclared() map[string]spec.Hold {
 	all := map[string]spec.Hold{}
 	note := func(object, declaration string, held spec.Hold) {
@@ -90,7 +90,7 @@ func (w *world) undeclared() map[string]spec.Hold {
 	return all
 }
 
-// retire sends away the undeclared objects that may go, and holds the others.
+// retire removes the undeclared objects that may go and holds the others.
 func (w *world) retire(r removal) ([]string, error) {
 	undeclared := w.undeclared()
 	going := map[string]bool{}
@@ -104,7 +104,7 @@ func (w *world) retire(r removal) ([]string, error) {
 			going[object] = true
 		}
 	}
-	// An object that something uses which stays, stays.
+	// An object stays if an object that stays uses it.
 	for changed := true; changed; {
 		changed = false
 		for object := range going {
@@ -135,9 +135,10 @@ func (w *world) retire(r removal) ([]string, error) {
 	return orEmpty(slices.Sorted(maps.Keys(going))), nil
 }
 
-// orphaned says whether an object is held whose declaration is gone. With an
-// empty conf.d its file may be unmounted: one that was gone while another could
-// not be read left its objects held and its declaration dropped.
+// orphaned reports whether an object is held whose declaration is gone. If
+// conf.d is empty, its file system may be unmounted: a file that was gone while
+// another file was unreadable left its objects held and its declaration
+// removed.
 func (w *world) orphaned() bool {
 	orphan := func(life state.Life, held spec.Hold, declaration string) bool {
 		return life == state.Alive && held != "" && w.declarations[declaration] == nil
@@ -155,7 +156,7 @@ func (w *world) orphaned() bool {
 	return false
 }
 
-// lifeOf is the life of an object, "" for one that is not there.
+// lifeOf returns the life of an object, "" if it does not exist.
 func (w *world) lifeOf(object string) state.Life {
 	id := idOf(object)
 	if k := w.machines[id.Name]; id.Kind == spec.KindMachine && k != nil {
@@ -167,7 +168,7 @@ func (w *world) lifeOf(object string) state.Life {
 	return ""
 }
 
-// send has an object removed.
+// send marks an object for removal.
 func (w *world) send(object string) {
 	id := idOf(object)
 	if id.Kind != spec.KindMachine {
@@ -189,8 +190,8 @@ func (w *world) hold(object string, h spec.Hold) error {
 	return w.givens[id].hold(id, h)
 }
 
-// hasNoData says that an object never held data of its own, so that nothing is
-// lost with it.
+// hasNoData reports that an object never had data of its own, so that its
+// removal loses nothing.
 func (w *world) hasNoData(object string) bool {
 	id := idOf(object)
 	if id.Kind == spec.KindMachine {
@@ -210,14 +211,15 @@ func (w *world) hasNoData(object string) bool {
 	if len(g.before.Status) > 0 && json.Unmarshal(g.before.Status, &status) != nil {
 		return false
 	}
-	var r spec.FilesystemRecord // a volume's is alike in this
+	var r spec.FilesystemRecord // volumes have the same field
 	if json.Unmarshal(g.now, &r) == nil && r.Filesystem.Provider == "tmpfs" {
 		return true
 	}
 	return !status.Created && !r.Restored && !w.making[g.before.UID]
 }
 
-// retained says that the removal of an object keeps its instance or its data.
+// retained reports that the removal of an object keeps its instance or its
+// data.
 func (w *world) retained(object string) bool {
 	id := idOf(object)
 	if id.Kind == spec.KindMachine {
@@ -230,7 +232,7 @@ func (w *world) retained(object string) bool {
 	return json.Unmarshal(w.givens[id].now, &r) == nil && (r.Volume.Retain || r.Filesystem.Retain)
 }
 
-// held lists the undeclared objects that are there, sorted.
+// held lists the held objects, sorted.
 func (w *world) held() []string {
 	var all []string
 	for object, h := range w.undeclared() {
@@ -242,8 +244,8 @@ func (w *world) held() []string {
 	return all
 }
 
-// awaited says whether the documents declare an object that is on its way out:
-// it is made again once it is gone.
+// awaited reports whether the documents declare an object that is being
+// removed. It is created again afterwards.
 func (w *world) awaited() bool {
 	for object := range w.owners {
 		if life := w.lifeOf(object); life != "" && life != state.Alive {
@@ -253,8 +255,8 @@ func (w *world) awaited() bool {
 	return false
 }
 
-// awaitedOf lists the objects of documents that are made again once they are
-// gone.
+// awaitedOf lists the documents' objects that are being removed and will be
+// created again.
 func (w *world) awaitedOf(docs []document) (objects []string) {
 	for _, doc := range docs {
 		for _, object := range doc.decl.Objects() {
@@ -266,8 +268,8 @@ func (w *world) awaitedOf(docs []document) (objects []string) {
 	return objects
 }
 
-// existing are the objects that have a record, as one declaration. A machine
-// that goes as soon as no document declares it is not among them.
+// existing returns the objects with a record as a declaration. It leaves out
+// machines that are removed as soon as no document declares them.
 func (w *world) existing() spec.Declaration {
 	var all spec.Declaration
 	for name, k := range w.machines {

@@ -2,14 +2,15 @@ package api
 
 import "sync"
 
-// share names the callers who have a part of the API's bounds to themselves, so
-// that nobody takes another's: with subordinate uids a reader is many.
+// share names a group of callers with its own part of the API's limits, so that
+// no group uses up another's: with subordinate uids a single reader can have
+// many uids.
 type share string
 
-// The shares: root's, and those of the roles.
+// The share of root; the others are the shares of the roles.
 const shareRoot share = "root"
 
-// share is whose part a caller has.
+// share returns the share that the caller belongs to.
 func (c caller) share() share {
 	if c.UID == 0 {
 		return shareRoot
@@ -17,24 +18,25 @@ func (c caller) share() share {
 	return share(c.role)
 }
 
-// bound is a number of things at once: of one uid, and of a share in all.
+// bound limits simultaneous uses: per uid, and of the whole share.
 type bound struct{ perUID, all int }
 
-// part is what a share has.
+// part holds the limits of a share.
 type part struct {
 	conns, streams, plans bound
-	// rate and burst bound the requests of a uid, in requests a second; the
-	// share has ten times that.
+	// rate and burst bound the requests of a uid, in requests per second; the
+	// whole share has ten times that.
 	rate, burst float64
-	// yields: where there is no room for a connection, the oldest idle one of
-	// the share is closed for it.
+	// yields: when a connection finds no room, the oldest idle connection of the
+	// share is closed for it.
 	yields bool
-	// waits: a plan waits for room, and is not refused.
+	// waits: a plan waits for room instead of being refused.
 	waits bool
 }
 
-// parts are the bounds. Root has what a hundred commands at once need; root and
-// the workers' users have a rate that only a runaway loop reaches.
+// parts holds the limits of the shares. Root has room for a hundred
+// simultaneous commands; root and the workers' users have a rate that only a
+// runaway loop reaches.
 var parts = map[share]part{
 	shareRoot:           {conns: bound{160, 160}, streams: bound{160, 160}, plans: bound{2, 2}, rate: 1000, burst: 2000, waits: true},
 	share(roleAdmin):    {conns: bound{64, 96}, streams: bound{16, 64}, plans: bound{1, 2}, rate: 20, burst: 40, waits: true},
@@ -43,7 +45,7 @@ var parts = map[share]part{
 	share(roleStranger): {conns: bound{16, 16}, rate: 20, burst: 40, yields: true},
 }
 
-// holder is a uid in one of its roles.
+// holder is a uid in a share.
 type holder struct {
 	share share
 	uid   uint32
@@ -55,15 +57,15 @@ type counter struct {
 	of    func(part) bound
 	uids  map[holder]int
 	all   map[share]int
-	freed chan struct{} // closed when a thing was given back
+	freed chan struct{} // closed when a use ends
 }
 
 func newCounter(of func(part) bound) *counter {
 	return &counter{of: of, uids: map[holder]int{}, all: map[share]int{}, freed: make(chan struct{})}
 }
 
-// take returns false when a bound is reached; freed is closed when a thing was
-// given back after that.
+// take reserves a use. It returns false when a limit is reached; freed is
+// closed when a use ends after that.
 func (c *counter) take(s share, uid uint32) (taken bool, freed <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,7 +78,7 @@ func (c *counter) take(s share, uid uint32) (taken bool, freed <-chan struct{}) 
 	return true, nil
 }
 
-// full says whether it is the uid's own bound that is reached.
+// full reports whether the uid's own limit is reached.
 func (c *counter) full(s share, uid uint32) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

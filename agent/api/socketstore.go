@@ -12,22 +12,22 @@ import (
 	"hostler/internal/fault"
 )
 
-// SocketStore is the agent's store as a worker in a process of its own sees
-// it, over the socket. No call is repeated: a lost answer is a transient
-// error, and the worker looks again.
+// SocketStore is the agent's store for a worker in a process of its own, over
+// the socket. It repeats no call: a lost answer is a transient error, and the
+// worker looks again.
 type SocketStore struct {
 	c *Client
 	// path ends with the container type.
 	path string
-	// patience is how long a stream may be silent.
+	// patience is the maximum silence of a stream.
 	patience time.Duration
 }
 
 var _ state.Backend = (*SocketStore)(nil)
 
-// NewSocketStore returns the store behind the agent's socket, restricted to
-// one container type; an empty type is all of them, which only those who may
-// change everything are given.
+// NewSocketStore returns the store behind the agent's socket, restricted to a
+// container type. An empty type means the whole store, which only admins may
+// access.
 func NewSocketStore(socketPath, containerType string) *SocketStore {
 	if containerType == "" {
 		containerType = AllTypes
@@ -35,17 +35,17 @@ func NewSocketStore(socketPath, containerType string) *SocketStore {
 	return &SocketStore{c: NewClient(socketPath), path: "/v1/worker/" + url.PathEscape(containerType) + "/", patience: silence}
 }
 
-// Close gives up idle connections. Streams end with their contexts.
+// Close closes idle connections. Streams end with their contexts.
 func (s *SocketStore) Close() { s.c.Close() }
 
-// Count tells the agent what the type's worker did. What the agent cannot be
-// told of is counted nowhere.
+// Count sends the worker's counts to the agent for its metrics. Counts of a
+// failed call are lost.
 func (s *SocketStore) Count(ctx context.Context, counts WorkerCounts) error {
 	return s.call(ctx, http.MethodPost, "counts", nil, counts, nil)
 }
 
-// EnsureImage has the agent make an image usable for the store's container
-// type; it returns the hypervisor's id of it. progress may be nil.
+// EnsureImage makes the agent prepare an image for the store's container type.
+// It returns the hypervisor's id of the image. progress may be nil.
 func (s *SocketStore) EnsureImage(ctx context.Context, reference string, progress func(message string, percent int)) (string, error) {
 	img, err := s.c.imageWork(ctx, s.path+"images/ensure", ImageRequest{Reference: reference}, progress)
 	return img.Digest, err
@@ -55,7 +55,7 @@ func (s *SocketStore) call(ctx context.Context, method, path string, query url.V
 	return s.c.call(ctx, method, s.path+path, query, in, out)
 }
 
-// results makes a call of n elements.
+// results makes a call with n elements.
 func (s *SocketStore) results(ctx context.Context, path string, in any, n int) ([]WorkerResult, error) {
 	var out WorkerResults
 	if err := s.call(ctx, http.MethodPost, path, nil, in, &out); err != nil {
@@ -86,7 +86,7 @@ func objectOf(r WorkerResult) (state.Object, error) {
 	return *r.Object, nil
 }
 
-// List returns the objects of the kinds as of one revision.
+// List returns the objects of the kinds as of a single revision.
 func (s *SocketStore) List(ctx context.Context, kinds ...string) ([]state.Object, int64, error) {
 	var out WorkerObjects
 	err := s.call(ctx, http.MethodGet, "objects", url.Values{"kind": kinds}, nil, &out)
@@ -118,7 +118,7 @@ func (s *SocketStore) Begin(ctx context.Context, in state.Intent) error {
 	return results[0].Err()
 }
 
-// End forgets intents.
+// End removes intents.
 func (s *SocketStore) End(ctx context.Context, tokens ...string) error {
 	if len(tokens) == 0 {
 		return nil
@@ -126,14 +126,14 @@ func (s *SocketStore) End(ctx context.Context, tokens ...string) error {
 	return s.call(ctx, http.MethodPost, "intents/end", nil, WorkerTokens{tokens}, nil)
 }
 
-// Intents returns the open ones, oldest first.
+// Intents returns the open intents, oldest first.
 func (s *SocketStore) Intents(ctx context.Context) ([]state.Intent, error) {
 	var out WorkerIntents
 	err := s.call(ctx, http.MethodGet, "intents", nil, nil, &out)
 	return out.Intents, err
 }
 
-// Record appends events; the error is that of the first refused one.
+// Record appends events; the error is that of the first refused event.
 func (s *SocketStore) Record(ctx context.Context, events ...state.Event) error {
 	if len(events) == 0 {
 		return nil
@@ -159,21 +159,22 @@ func (s *SocketStore) Events(ctx context.Context, q state.EventQuery) ([]state.E
 	return out.Events, err
 }
 
-// Config returns the host's configuration; fault.NotReady before it was read.
+// Config returns the host's configuration; fault.NotReady before its first
+// reading.
 func (s *SocketStore) Config(ctx context.Context) (spec.Config, error) {
 	var out spec.Config
 	return out, s.call(ctx, http.MethodGet, "config", nil, nil, &out)
 }
 
-// Supported returns the container types that the host is known to run.
+// Supported returns the container types that the host can run, as far as known.
 func (s *SocketStore) Supported(ctx context.Context) ([]spec.ContainerType, error) {
 	var out WorkerTypes
 	err := s.call(ctx, http.MethodGet, "supported", nil, nil, &out)
 	return out.Types, err
 }
 
-// SetSupported declares the container types that the host can run: those that
-// are not named it cannot. There is one error per type named.
+// SetSupported declares the container types that the host can run; it cannot
+// run the others. The answer has an error per type in types.
 func (s *SocketStore) SetSupported(ctx context.Context, types ...spec.ContainerType) ([]error, error) {
 	if types == nil {
 		types = []spec.ContainerType{}
@@ -189,21 +190,22 @@ func (s *SocketStore) SetSupported(ctx context.Context, types ...spec.ContainerT
 	return errs, nil
 }
 
-// Transient returns the machines without an instance whose last error may go
-// away by itself.
+// Transient returns the machines without an instance whose last error is
+// transient.
 func (s *SocketStore) Transient(ctx context.Context) ([]TransientMachine, error) {
 	var out TransientMachines
 	err := s.call(ctx, http.MethodGet, "transient", nil, nil, &out)
 	return out.Machines, err
 }
 
-// Keep says of each machine whether its instance survives its record.
+// Keep returns for each machine whether its instance survives the removal of
+// its record.
 func (s *SocketStore) Keep(ctx context.Context, machines ...string) ([]WorkerMachine, error) {
 	return s.machines(ctx, "keep", machines)
 }
 
-// HostChanges says of each machine which host networks it needs that are not
-// there. Nothing is changed.
+// HostChanges returns for each machine the missing host networks that it needs.
+// It changes nothing.
 func (s *SocketStore) HostChanges(ctx context.Context, machines ...string) ([]WorkerMachine, error) {
 	return s.machines(ctx, "host-changes", machines)
 }
@@ -214,5 +216,5 @@ func (s *SocketStore) machines(ctx context.Context, path string, names []string)
 	return out.Machines, err
 }
 
-// Err is the error about one machine, nil if there is none.
+// Err returns the error about the machine, nil if there is none.
 func (m WorkerMachine) Err() error { return elementError(m.Error, m.Kind) }

@@ -16,8 +16,8 @@ import (
 // silence is three heartbeats of the agent.
 const silence = 45 * time.Second
 
-// Watch sends ids: first all that exist, then those that changed. The channel
-// is closed when ctx ends and when the stream is lost.
+// Watch first sends the ids of all objects, then the ids of changed objects.
+// The channel is closed when ctx ends or the stream is lost.
 func (s *SocketStore) Watch(ctx context.Context, kinds ...string) (<-chan []state.ID, error) {
 	lines, err := s.stream(ctx, "watch", url.Values{"kind": kinds})
 	if err != nil {
@@ -87,8 +87,7 @@ func (s *SocketStore) WatchEvents(ctx context.Context) (<-chan struct{}, error) 
 	return out, nil
 }
 
-// workerStream is a stream of lines; c is closed when it ends for whatever
-// reason.
+// workerStream is a stream of lines; c is closed when it ends for any reason.
 type workerStream struct {
 	c    chan workerLine
 	stop context.CancelFunc
@@ -104,8 +103,8 @@ func (s *SocketStore) stream(ctx context.Context, path string, query url.Values)
 	w := &workerStream{c: make(chan workerLine), stop: cancel}
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(make([]byte, 0, 64<<10), maxLine)
-	// The agent's first line says that it serves; a problem in its place is
-	// the answer to the call.
+	// The first line confirms that the agent serves the stream; a problem in its
+	// place is the error of the call.
 	first, err := readLine(lines)
 	if err != nil {
 		cancel()
@@ -116,7 +115,7 @@ func (s *SocketStore) stream(ctx context.Context, path string, query url.Values)
 	return w, nil
 }
 
-// read hands on the lines. Silence longer than patience ends the stream.
+// read forwards the lines. Silence longer than patience ends the stream.
 func (w *workerStream) read(ctx context.Context, body io.Closer, lines *bufio.Scanner, first workerLine, patience time.Duration) {
 	defer close(w.c)
 	defer body.Close()

@@ -98,7 +98,7 @@ func (s *Server) setHarvest(ctx context.Context, i *in[HarvestRequest]) (*out[Ha
 	return s.harvest(ctx, nil)
 }
 
-// hostRecord returns the host object; a nil one is not there yet.
+// hostRecord returns the host object, nil if it does not exist yet.
 func (s *Server) hostRecord(ctx context.Context) (*state.Object, spec.HostRecord, error) {
 	var rec spec.HostRecord
 	o, err := s.o.Backend.Get(ctx, state.ID{Kind: spec.KindHost, Name: spec.HostName})
@@ -111,9 +111,9 @@ func (s *Server) hostRecord(ctx context.Context) (*state.Object, spec.HostRecord
 	return &o, rec, decodeObject(o, &rec, nil)
 }
 
-// updateRecord changes the spec of one object that has no declaration, making
-// it if it is absent (change is given nil then), and tries again when another
-// write came between.
+// updateRecord changes the spec of an object without a declaration, e.g. the
+// host. It creates an absent object (change then gets nil) and retries after a
+// conflicting write.
 func (s *Server) updateRecord(ctx context.Context, id state.ID, change func(*state.Object) (any, error)) error {
 	unlock, err := s.lock(ctx)
 	if err != nil {

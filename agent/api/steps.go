@@ -10,9 +10,9 @@ import (
 	"hostler/agent/state"
 )
 
-// steps asks the planner and keeps what the documents bear on. A host that
-// cannot be looked at makes planning fail, but must not keep anybody from
-// declaring: an apply tells what is declared differently instead.
+// steps returns the planner's steps for the objects of the documents. If the
+// host cannot be observed, planning fails; an apply must still succeed and
+// returns the changes of the declarations instead.
 func (s *Server) steps(ctx context.Context, w *world, docs []document, removed []string, dry bool) ([]Step, error) {
 	scope := map[string]bool{}
 	for _, d := range docs {
@@ -34,7 +34,7 @@ func (s *Server) steps(ctx context.Context, w *world, docs []document, removed [
 	}
 	kept := []Step{}
 	for _, st := range all {
-		// What prepares the host comes before the machines that need it.
+		// Steps that prepare the host precede the machines that need them.
 		if scope[st.Object] || strings.HasPrefix(st.Object, spec.KindContainerType+"/") {
 			kept = append(kept, st)
 		}
@@ -47,7 +47,7 @@ func (s *Server) steps(ctx context.Context, w *world, docs []document, removed [
 	return []Step{}, nil
 }
 
-// foresee asks the planner what will fail of the documents' objects.
+// foresee asks the planner which of the documents' objects will fail.
 func (s *Server) foresee(ctx context.Context, w *world, docs []document) []string {
 	f, ok := s.o.Service.Planner.(Foreseer)
 	if !ok {
@@ -62,7 +62,7 @@ func (s *Server) foresee(ctx context.Context, w *world, docs []document) []strin
 	return f.Foresee(ctx, w.planned(), scope)
 }
 
-// blindSteps are the steps as far as they can be known without the host.
+// blindSteps returns the steps that are known without observing the host.
 func blindSteps(objects []PlannedObject, why error) []Step {
 	var steps []Step
 	for _, m := range objects {
@@ -82,8 +82,8 @@ func blindSteps(objects []PlannedObject, why error) []Step {
 	return steps
 }
 
-// heldBy are the objects of a kind with a step that waits for a word of the
-// person.
+// heldBy returns the names of a kind's objects with a step that waits for
+// consent.
 func heldBy(steps []Step, kind string) map[string]bool {
 	held := map[string]bool{}
 	for _, st := range steps {
@@ -103,7 +103,7 @@ func machinesOf(docs []document) []string {
 	return all
 }
 
-// givensIn are the KIND/NAMEs of what the documents declare besides machines.
+// givensIn returns the declared objects (KIND/NAME) except machines.
 func givensIn(docs []document) (all []string) {
 	for _, d := range docs {
 		all = append(all, slices.DeleteFunc(slices.Clone(d.decl.Objects()), func(o string) bool {
@@ -122,8 +122,8 @@ func unsupportedOf(docs []document) []string {
 	return all
 }
 
-// holdUnsupported marks the steps that cannot be carried out, and adds one for
-// each object that has none.
+// holdUnsupported marks the steps that the agent does not support, and adds a
+// step for each such object without a step.
 func holdUnsupported(steps []Step, unsupported []string) []Step {
 	first := map[string]int{}
 	for i, st := range slices.Backward(steps) {

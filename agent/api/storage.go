@@ -13,15 +13,15 @@ import (
 	"hostler/storage"
 )
 
-// AttachmentRow is one row of `hostler get attachments`.
+// AttachmentRow is a row of `hostler get attachments`.
 type AttachmentRow struct {
 	// Name is KIND/NAME@MACHINE.
 	Name    string `json:"name"`
 	Object  string `json:"object"` // KIND/NAME
 	Machine string `json:"machine"`
-	// Path is where the machine has it: a folder, or a device.
+	// Path is the machine's path for it: a directory or a device.
 	Path string `json:"path"`
-	// Source is the host's path that the machine is given, while it may use it.
+	// Source is the path on the host that the machine gets, while it may use it.
 	Source    string            `json:"source"`
 	ReadOnly  bool              `json:"read-only"`
 	Status    spec.StorageState `json:"status"`
@@ -30,18 +30,18 @@ type AttachmentRow struct {
 	NextRetry *time.Time        `json:"next-retry"`
 }
 
-// BlockDevice is one row of `hostler get block-devices`.
+// BlockDevice is a row of `hostler get block-devices`.
 type BlockDevice struct {
 	Name string `json:"name"`
 	Path string `json:"path"`
-	// Preferred is the path by which to remember the device: that stays the
-	// same from one start of the host to the next, where there is such a one.
+	// Preferred is a path that stays the same across boots, e.g. in
+	// /dev/disk/by-id, if the device has one.
 	Preferred string   `json:"preferred"`
 	Type      string   `json:"type"` // disk part loop md lvm crypt dm
 	Size      int64    `json:"size"` // bytes
 	ReadOnly  bool     `json:"read-only"`
 	InUse     bool     `json:"in-use"`
-	Content   string   `json:"content"` // what it bears, in words; empty: nothing that is known
+	Content   string   `json:"content"` // description of the contents; empty: unknown
 	UUID      string   `json:"uuid"`
 	Label     string   `json:"label"`
 	WWN       string   `json:"wwn"`
@@ -52,7 +52,7 @@ type BlockDevice struct {
 	Backing string `json:"backing"`
 }
 
-// DevicePath is where a machine has a volume.
+// DevicePath returns the path of a volume in a machine.
 func DevicePath(volume string) string { return "/dev/hostler-" + volume }
 
 func (s *Server) attachments(ctx context.Context, _ *struct{}) (*out[[]AttachmentRow], error) {
@@ -60,7 +60,7 @@ func (s *Server) attachments(ctx context.Context, _ *struct{}) (*out[[]Attachmen
 	if err != nil {
 		return nil, err
 	}
-	paths := map[string]string{} // where a machine has a filesystem, by NAME@MACHINE
+	paths := map[string]string{} // mount points in machines, by NAME@MACHINE
 	for _, o := range objects {
 		var rec spec.MachineRecord
 		if o.Kind != spec.KindMachine {
@@ -106,7 +106,7 @@ func (s *Server) blockDevices(ctx context.Context, _ *struct{}) (*out[[]BlockDev
 	return &out[[]BlockDevice]{orEmpty(rows)}, nil
 }
 
-// ResizeRequest says how large a volume is to be, like 2GiB.
+// ResizeRequest is the new size of a volume, e.g. 2GiB.
 type ResizeRequest struct {
 	Size string `json:"size" maxLength:"64"`
 }
@@ -124,8 +124,7 @@ func (s *Server) resizeVolume(ctx context.Context, i *resizeInput) (*struct{}, e
 	return nil, s.rewrite(ctx, false, func(w *world) error { return w.resizeVolume(i.Name, size) })
 }
 
-// resizeVolume changes the size of a volume and in its declaration, so that
-// the document stays true.
+// resizeVolume changes the size of a volume in its record and in its document.
 func (w *world) resizeVolume(name string, size spec.Size) error {
 	g := w.givens[state.ID{Kind: spec.KindVolume, Name: name}]
 	if g == nil {
@@ -139,7 +138,7 @@ func (w *world) resizeVolume(name string, size spec.Size) error {
 	if err := decodeObject(state.Object{ID: state.ID{Kind: spec.KindVolume, Name: name}, Spec: g.now, Status: g.before.Status}, &r, &status); err != nil {
 		return err
 	}
-	// What it was to have and never came to may be taken back.
+	// A declared size that the volume never reached may be reduced again.
 	has := r.Volume.Size
 	if status.Created && status.Size > 0 {
 		has = spec.Size(status.Size)

@@ -12,10 +12,11 @@ import (
 	"hostler/internal/fault"
 )
 
-// lineTimeout bounds the writing of one line to a client that does not read.
+// lineTimeout bounds the write of a line to a client that does not read.
 const lineTimeout = 30 * time.Second
 
-// lines is an answer of one JSON value per line. It is for one goroutine.
+// lines is an answer with a JSON value per line. It is not safe for concurrent
+// use.
 type lines struct {
 	w    http.ResponseWriter
 	rc   *http.ResponseController
@@ -26,7 +27,7 @@ func newLines(w http.ResponseWriter) *lines {
 	return &lines{w: w, rc: http.NewResponseController(w)}
 }
 
-// send writes a line at once.
+// send writes a line and flushes it.
 func (l *lines) send(m any) error {
 	b, err := json.Marshal(m)
 	if err != nil {
@@ -43,8 +44,8 @@ func (l *lines) send(m any) error {
 	return l.rc.Flush()
 }
 
-// fail ends the stream: as an ordinary answer before the first line, as the
-// last line after it.
+// fail ends the stream: with an ordinary error answer before the first line,
+// afterwards with a last line.
 func (l *lines) fail(err error) {
 	p := problemOf(err)
 	if !l.open {
@@ -54,13 +55,13 @@ func (l *lines) fail(err error) {
 	_ = l.send(message{Problem: p})
 }
 
-// errLost ends a stream whose source broke off; the client starts anew.
+// errLost ends a stream whose source broke off; the client starts again.
 var errLost = fault.New(fault.Transient, "the watch was lost")
 
 // errStopping ends the streams of an agent that stops.
 var errStopping = fault.New(fault.Transient, "the agent is stopping")
 
-// ended says why a stream ends with its context.
+// ended returns why a stream ends with its context.
 func (s *Server) ended() error {
 	if s.stop.Err() != nil {
 		return errStopping
@@ -119,7 +120,7 @@ func (s *Server) watchEvents(w http.ResponseWriter, r *http.Request) {
 	follow(r.Context(), s, l, signals, 0, look)
 }
 
-// sendEvents sends everything after q.After and moves that on.
+// sendEvents sends all events after q.After and advances it.
 func (s *Server) sendEvents(ctx context.Context, l *lines, q *state.EventQuery) error {
 	for {
 		events, err := s.o.Backend.Events(ctx, *q)
@@ -136,12 +137,13 @@ func (s *Server) sendEvents(ctx context.Context, l *lines, q *state.EventQuery) 
 	}
 }
 
-// lookPause is the least time between two looks at all machines: a hundred of
-// them change many hundred times while they are being made.
+// lookPause is the minimum time between two readings of all machines: while a
+// hundred machines are created, they change many hundred times.
 const lookPause = 100 * time.Millisecond
 
-// follow looks again at every change, which it hands on, with the pause in between, and sends
-// heartbeats, until the client is gone, the agent stops or the source is lost.
+// follow calls look for every change, at least pause apart, and sends
+// heartbeats, until the client disconnects, the agent stops or the source is
+// lost.
 func follow[T any](ctx context.Context, s *Server, l *lines, changes <-chan T, pause time.Duration, look func(T) error) {
 	beat := time.NewTicker(s.o.Heartbeat)
 	defer beat.Stop()
@@ -156,7 +158,7 @@ func follow[T any](ctx context.Context, s *Server, l *lines, changes <-chan T, p
 				err = s.ended()
 				break
 			}
-			// What changes during the pause is coalesced by the watch.
+			// The watch coalesces changes during the pause.
 			if rest := pause - time.Since(looked); rest > 0 && !wait(ctx, rest) {
 				err = s.ended()
 				break
@@ -209,9 +211,9 @@ func (s *Server) buildImage(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// imageWork runs a long piece of work and sends its progress. Reports that
-// come faster than the client reads are dropped, the last one never: the work
-// must not wait for a terminal.
+// imageWork runs a long operation on an image and sends its progress. It drops
+// reports that arrive faster than the client reads: the operation must not wait
+// for a terminal.
 func (s *Server) imageWork(w http.ResponseWriter, r *http.Request, req any, work func(context.Context, func(Progress)) (Image, error)) {
 	l := newLines(w)
 	if err := decodeBody(r, req); err != nil {

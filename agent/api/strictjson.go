@@ -12,12 +12,12 @@ import (
 	"hostler/internal/fault"
 )
 
-// maxDepth bounds nesting; the deepest body there is has about eight levels.
+// maxDepth bounds nesting; the deepest valid body has about eight levels.
 const maxDepth = 64
 
-// checkJSON says whether b is one JSON value without duplicate keys.
-// encoding/json takes the last of two equal keys in silence, which lets two
-// readers of one body see different things.
+// checkJSON checks that b is a single JSON value without duplicate keys.
+// encoding/json silently takes the last of two equal keys, so two readers of a
+// body could see different values.
 func checkJSON(b []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(b))
 	dec.UseNumber()
@@ -69,7 +69,7 @@ func checkValue(dec *json.Decoder, depth int) error {
 	return err
 }
 
-// unmarshalExact is json.Unmarshal for what clients send.
+// unmarshalExact is json.Unmarshal for clients' input, with checkKeys.
 func unmarshalExact(b []byte, v any) error {
 	if err := checkKeys(b, v); err != nil {
 		return err
@@ -77,9 +77,9 @@ func unmarshalExact(b []byte, v any) error {
 	return json.Unmarshal(b, v)
 }
 
-// checkKeys refuses a key that is one of v's but for its case. encoding/json
-// takes it for that one, so that {"mode":…,"Mode":…} would pass for an object
-// without duplicates.
+// checkKeys refuses a key that differs from one of v's keys only in case.
+// encoding/json accepts such keys, so {"mode":…,"Mode":…} would pass for an
+// object without duplicates.
 func checkKeys(b []byte, v any) error {
 	var sent any
 	if err := json.Unmarshal(b, &sent); err != nil {
@@ -90,8 +90,8 @@ func checkKeys(b []byte, v any) error {
 
 var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
 
-// checkCase compares the keys of what was sent with the fields of the type
-// that it is for. The keys of maps are the client's own.
+// checkCase compares the sent keys with the fields of the target type. Keys of
+// maps may be any text.
 func checkCase(t reflect.Type, sent any) error {
 	if t.Kind() == reflect.Pointer {
 		return checkCase(t.Elem(), sent)
@@ -123,8 +123,8 @@ func checkCase(t reflect.Type, sent any) error {
 	return nil
 }
 
-// fieldOf is the type of what stands under a key in a value of type t; nil if
-// it has no such key.
+// fieldOf returns the type of the value under a key in a value of type t; nil
+// if t has no such key.
 func fieldOf(t reflect.Type, key string) (reflect.Type, error) {
 	if t.Kind() == reflect.Map {
 		return t.Elem(), nil
@@ -154,7 +154,7 @@ func fieldOf(t reflect.Type, key string) (reflect.Type, error) {
 	return nil, nil
 }
 
-// utf8Only accepts no parameter of a media type but its being UTF-8.
+// utf8Only accepts no parameter of a media type except charset=utf-8.
 func utf8Only(params map[string]string) bool {
 	for k, v := range params {
 		if k != "charset" || !strings.EqualFold(v, "utf-8") {
@@ -164,7 +164,7 @@ func utf8Only(params map[string]string) bool {
 	return true
 }
 
-// clip cuts what a client chose before it is repeated.
+// clip shortens a client's text before an answer or a log line repeats it.
 func clip(s string, n int) string {
 	if len(s) <= n {
 		return s

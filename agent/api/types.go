@@ -1,6 +1,6 @@
-// Package api is the agent's HTTP interface on its unix socket: the route
-// table with the rights each needs, the server and the client. types.go holds
-// what is sent; the JSON of these types is part of the contract.
+// Package api is the agent's HTTP interface on its unix socket: the route table
+// with the required rights, the server and the client. types.go holds the
+// messages; the JSON of these types is part of the contract.
 package api
 
 import (
@@ -10,7 +10,7 @@ import (
 	"hostler/agent/spec"
 )
 
-// Machine is one row of `hostler get machines -o json`. Times RFC 3339.
+// Machine is a row of `hostler get machines -o json`. Times are RFC 3339.
 type Machine struct {
 	Name        string             `json:"name"`
 	Type        spec.ContainerType `json:"type"`
@@ -26,18 +26,18 @@ type Machine struct {
 	Declaration string             `json:"declaration"`
 	UID         string             `json:"uid"`
 	Generation  int64              `json:"generation"`
-	// Observed says that the status speaks of this generation.
+	// Observed says that the status describes this generation.
 	Observed   bool             `json:"observed"`
 	Percent    *int             `json:"percent,omitempty"`
 	Hardware   *spec.Hardware   `json:"hardware,omitempty"`
 	Conditions []spec.Condition `json:"conditions"`
 }
 
-// Declaration is one row of `hostler get declarations -o json`.
+// Declaration is a row of `hostler get declarations -o json`.
 type Declaration struct {
 	Name   string `json:"name"`
 	Source string `json:"source"`
-	// Problem says why the file's present text is not in force; empty: it is.
+	// Problem says why the file's current text is not in force; empty: it is.
 	Problem    string    `json:"problem,omitempty"`
 	Objects    []string  `json:"objects"` // KIND/NAME, sorted
 	Created    time.Time `json:"created"`
@@ -45,7 +45,7 @@ type Declaration struct {
 	Generation int64     `json:"generation"`
 }
 
-// Step is one step of a plan.
+// Step is a step of a plan.
 type Step struct {
 	// Object is KIND/NAME.
 	Object string `json:"object"`
@@ -53,15 +53,15 @@ type Step struct {
 	// forget, recreate, attach, detach, initialise, conflict, or none.
 	Action string `json:"action"`
 	Impact string `json:"impact"`
-	// Detail is a sentence for people; Changes names the fields.
+	// Detail is a sentence for the user; Changes names the fields.
 	Detail  string   `json:"detail"`
 	Changes []Change `json:"changes,omitempty"`
-	// Held names what is missing before the step is done: "--allow restart",
-	// or the reason the step is not supported by this agent.
+	// Held says why the step waits, e.g. "--allow restart" for missing consent, or
+	// that this agent does not support it.
 	Held string `json:"held,omitempty"`
 }
 
-// Change is one field of a step.
+// Change is a changed field of a step.
 type Change struct {
 	Field  string `json:"field"`
 	From   string `json:"from"`
@@ -70,31 +70,32 @@ type Change struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// Plan answers plan and apply.
+// Plan is the answer of plan and apply.
 type Plan struct {
 	Steps []Step `json:"steps"`
-	// Machines that the documents declare, for following an apply.
+	// Machines are the machines that the documents declare, so that the client can
+	// follow their progress.
 	Machines []string `json:"machines"`
 	// Objects are the networks, volumes and filesystems (KIND/NAME) that the
-	// documents declare, for following too.
+	// documents declare, for the same purpose.
 	Objects []string `json:"objects,omitempty"`
-	// Removed objects (KIND/NAME) that the documents no longer declare.
+	// Removed are the objects (KIND/NAME) that the documents no longer declare.
 	Removed []string `json:"removed"`
-	// Awaited objects (KIND/NAME) are still being removed, and are made again
-	// once they are gone.
+	// Awaited are objects (KIND/NAME) that are still being removed and are created
+	// again afterwards.
 	Awaited []string `json:"awaited,omitempty"`
-	// Gone are the declarations that were applied from files which the folder
-	// of the request no longer holds.
+	// Gone are the declarations that were applied from files which are no longer
+	// in the request's folder.
 	Gone []string `json:"gone,omitempty"`
-	// Unsupported says for each declared thing that this agent cannot carry
-	// out yet what it is; apply refuses when there is any.
+	// Unsupported has a sentence for each declared feature that this agent does
+	// not implement yet; apply then refuses the documents.
 	Unsupported []string `json:"unsupported,omitempty"`
-	// Warnings say what will fail a moment after it was accepted, or is more
-	// than the host has: KIND/NAME: TEXT.
+	// Warnings predict failures shortly after acceptance and demands beyond the
+	// host's resources, as KIND/NAME: TEXT.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// Document is one declaration as sent: its name (file stem) and its text.
+// Document is a declaration in a request: its name (file stem) and its text.
 type Document struct {
 	Name    string `json:"name"`
 	Content string `json:"content"`
@@ -102,24 +103,24 @@ type Document struct {
 	Path string `json:"path,omitempty"`
 }
 
-// ApplyRequest asks for a plan (DryRun) or an apply of documents.
+// ApplyRequest requests a plan (DryRun) or an apply of documents.
 type ApplyRequest struct {
 	Documents []Document `json:"documents"`
 	Allow     []string   `json:"allow,omitempty"` // restart, recreate, destroy
 	// Folders are the absolute paths of folders whose declaration files are all
-	// among the documents: what was applied from other files of them is
-	// declared no more.
+	// among the documents. Declarations that were applied from other files of
+	// these folders are no longer declared.
 	Folders []string `json:"folders,omitempty"`
-	// Replace lets a document take the place of one that was applied under its
-	// name from another path.
+	// Replace lets a document replace a declaration of the same name that was
+	// applied from another path.
 	Replace bool `json:"replace,omitempty"`
-	// Confirm is a duration, like 5m: a change of the host's own network is
-	// undone unless somebody confirms it in that time.
+	// Confirm is a duration, e.g. 5m: a change of the host's own network is undone
+	// unless the user confirms it in that time.
 	Confirm string `json:"confirm,omitempty"`
 	DryRun  bool   `json:"dry-run,omitempty"`
 }
 
-// Event is one row of `hostler events`.
+// Event is a row of `hostler events`.
 type Event struct {
 	Seq     int64     `json:"seq"`
 	Time    time.Time `json:"time"`
@@ -129,7 +130,7 @@ type Event struct {
 	Message string    `json:"message"`
 }
 
-// TypeStatus is one container type in Status.
+// TypeStatus is the row of a container type in Status.
 type TypeStatus struct {
 	Type      string     `json:"type"`
 	State     string     `json:"state"` // absent waiting initialising ready error
@@ -139,7 +140,7 @@ type TypeStatus struct {
 	NextRetry *time.Time `json:"next-retry"`
 }
 
-// Worker is one worker in Status.
+// Worker is the row of a worker in Status.
 type Worker struct {
 	Name    string    `json:"name"`
 	State   string    `json:"state"` // running stopped failed masked elsewhere
@@ -148,7 +149,7 @@ type Worker struct {
 	Passes  int64     `json:"passes"`
 }
 
-// Status is the host at a glance.
+// Status is the answer of `hostler status`.
 type Status struct {
 	Version   string         `json:"version"`
 	Namespace string         `json:"namespace"`
@@ -157,18 +158,18 @@ type Status struct {
 	Types     []TypeStatus   `json:"types"`
 	Workers   []Worker       `json:"workers"`
 	Machines  map[string]int `json:"machines"` // by status
-	// Drifted names the machines that differ from what is declared.
+	// Drifted names the machines that differ from their declarations.
 	Drifted []string          `json:"drifted"`
 	Unknown []UnknownInstance `json:"unknown"`
-	// UnknownStorage is data with our stamp and no record, such as that of
-	// volumes that are retained.
+	// UnknownStorage is data with our stamp and no record, e.g. of retained
+	// volumes.
 	UnknownStorage []UnknownStorage `json:"unknown-storage"`
 	Locks          []Lock           `json:"locks"`
 	Disk           []Disk           `json:"disk"`
 	// Guard is a change of the host's own network that is not kept yet.
 	Guard *Guarded `json:"guard,omitempty"`
-	// Notices are things a person should know: a rebuilt store, a rejected
-	// conf.d file, a pending restart.
+	// Notices are important facts for the user: a rebuilt store, a rejected conf.d
+	// file, a pending restart.
 	Notices []string `json:"notices"`
 }
 
@@ -185,9 +186,9 @@ type UnknownStorage struct {
 	Name     string `json:"name"`
 	Provider string `json:"provider"`
 	Size     int64  `json:"size"` // bytes
-	// Path is where a volume's data is.
+	// Path is the place of a volume's data.
 	Path string `json:"path"`
-	// Device is where it is attached, if it is.
+	// Device is the attached device, empty if it is not attached.
 	Device string `json:"device"`
 	UID    string `json:"uid"`
 }
@@ -198,33 +199,33 @@ type Lock struct {
 	Holder  string    `json:"holder"`
 	Purpose string    `json:"purpose"`
 	Since   time.Time `json:"since"`
-	// Waiting are the purposes for which the agent waits for it.
+	// Waiting are the purposes for which the agent waits for the lock.
 	Waiting []string `json:"waiting,omitempty"`
 }
 
-// Disk is the space of a directory the agent depends on, in bytes.
+// Disk is the space of a directory that the agent depends on, in bytes.
 type Disk struct {
 	Path string `json:"path"`
 	Size int64  `json:"size"`
-	// Used and Free leave out the blocks that are kept for root, as df does:
-	// together they are less than Size.
+	// Used and Free do not include the blocks reserved for root, as in df: their
+	// sum is less than Size.
 	Used int64 `json:"used"`
 	Free int64 `json:"free"`
-	// Promised is what sparse volumes may still come to take of it.
+	// Promised is the space that sparse volumes may still occupy.
 	Promised int64 `json:"promised,omitempty"`
 }
 
-// Check is one finding of `hostler doctor`.
+// Check is a finding of `hostler doctor`.
 type Check struct {
 	Name string `json:"name"`
 	// Result is ok, warning or error.
 	Result  string `json:"result"`
 	Message string `json:"message"`
-	// Mend is what a person can do; empty when ok.
+	// Mend tells the user how to resolve the finding; empty if Result is ok.
 	Mend string `json:"mend,omitempty"`
 }
 
-// Image is one row of `hostler image list`.
+// Image is a row of `hostler image list`.
 type Image struct {
 	Reference string    `json:"reference"`
 	Digest    string    `json:"digest"` // sha256, hex
@@ -232,11 +233,11 @@ type Image struct {
 	Size      int64     `json:"size"` // bytes
 	Created   time.Time `json:"created"`
 	UsedBy    []string  `json:"used-by"`
-	// Where is cache or the container type that keeps it.
+	// Where is cache, or the container type whose hypervisor holds the image.
 	Where string `json:"where"`
 }
 
-// Object is everything about one thing, for `hostler show`.
+// Object is the answer of `hostler show`.
 type Object struct {
 	Kind       string          `json:"kind"`
 	Name       string          `json:"name"`
@@ -251,7 +252,7 @@ type Object struct {
 	Events     []Event         `json:"events"`
 }
 
-// Storage is one row of `hostler get volumes` or `filesystems`.
+// Storage is a row of `hostler get volumes` or `filesystems`.
 type Storage struct {
 	Name     string            `json:"name"`
 	Provider string            `json:"provider"`
@@ -259,7 +260,7 @@ type Storage struct {
 	Status   spec.StorageState `json:"status"`
 	Device   string            `json:"device"`
 	Path     string            `json:"path"`
-	// Attachments are those to machines, by name.
+	// Attachments to machines, sorted by the machine's name.
 	Attachments []Attachment     `json:"attachments"`
 	Message     string           `json:"message"`
 	Life        string           `json:"life"`
@@ -272,7 +273,7 @@ type Storage struct {
 	Conditions  []spec.Condition `json:"conditions"`
 }
 
-// Attachment is how far a volume or filesystem is attached to a machine.
+// Attachment is the state of an attachment to a machine.
 type Attachment struct {
 	Machine  string            `json:"machine"`
 	Status   spec.StorageState `json:"status"`
@@ -281,14 +282,14 @@ type Attachment struct {
 	Message  string            `json:"message"`
 }
 
-// Network is one row of `hostler get networks`.
+// Network is a row of `hostler get networks`.
 type Network struct {
 	Name      string   `json:"name"`
 	Bridge    string   `json:"bridge"`
 	Addresses []string `json:"addresses"`
 	Status    string   `json:"status"` // pending ready error dying
 	Message   string   `json:"message"`
-	// Guests are the addresses given, by MACHINE/NIC.
+	// Guests are the assigned addresses, by MACHINE/NIC.
 	Guests      map[string][]string `json:"guests"`
 	Life        string              `json:"life"`
 	Attempts    int                 `json:"attempts"`

@@ -11,7 +11,7 @@ import (
 )
 
 // usersOf lists the objects (KIND/NAME, sorted) that stay and use a network,
-// volume or filesystem; objects in going do not stay. The records are asked and
+// volume or filesystem; objects in going do not stay. It reads the records and
 // not the documents, which may have been lost.
 func (w *world) usersOf(object string, going map[string]bool) ([]string, error) {
 	if w.users == nil {

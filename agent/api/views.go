@@ -10,7 +10,7 @@ import (
 	"hostler/agent/state"
 )
 
-// machineRow is a machine object as people see it.
+// machineRow converts a machine object to its row.
 func machineRow(o state.Object) (Machine, error) {
 	var rec spec.MachineRecord
 	var st spec.MachineStatus
@@ -34,7 +34,7 @@ func machineRow(o state.Object) (Machine, error) {
 	}
 	if st.Instance != nil {
 		row.Instance = st.Instance.Name
-		row.Image = cmp.Or(st.Instance.Image, row.Image) // the one that runs, whatever is declared by now
+		row.Image = cmp.Or(st.Instance.Image, row.Image) // the image of the instance, even if the declaration changed
 		if !st.Instance.Created.IsZero() {
 			row.Created = &st.Instance.Created
 		}
@@ -42,19 +42,18 @@ func machineRow(o state.Object) (Machine, error) {
 	return row, nil
 }
 
-// heldRow says in a row's message that its object is held, where the message
-// says nothing more.
+// heldRow writes into an empty message of a row that its object is held.
 func heldRow(o state.Object, held spec.Hold, message *string) {
 	if held != "" && o.Life == state.Alive && *message == "" {
 		*message = heldMessage + " " + o.Kind + "/" + o.Name + "`"
 	}
 }
 
-// heldMessage tells of an object that no document declares, up to its name.
+// heldMessage is the text for a held object, up to the object's name.
 const heldMessage = "no document declares it any more; remove it with `hostler allow destroy"
 
-// machineStatus is the one word of a machine. A machine on its way out is
-// dying, unless what stands in the way is worth more.
+// machineStatus returns the displayed state of a machine. A machine that is
+// being removed is dying, except in the states error and unknown.
 func machineStatus(life state.Life, s spec.MachineState) spec.MachineState {
 	switch {
 	case life != state.Alive && s != spec.MachineError && s != spec.MachineUnknown:
@@ -66,7 +65,7 @@ func machineStatus(life state.Life, s spec.MachineState) spec.MachineState {
 	}
 }
 
-// declarationRow is a declaration object as people see it.
+// declarationRow converts a declaration object to its row.
 func declarationRow(o state.Object) (Declaration, error) {
 	var rec spec.DeclarationRecord
 	if err := decodeObject(o, &rec, nil); err != nil {
@@ -80,8 +79,8 @@ func declarationRow(o state.Object) (Declaration, error) {
 	}, nil
 }
 
-// typeRow is a container type as people see it; a type without an object was
-// never needed.
+// typeRow converts a container type object to its row; a type without an object
+// was never used.
 func typeRow(t spec.ContainerType, o *state.Object) (TypeStatus, error) {
 	row := TypeStatus{Type: string(t), State: "absent"}
 	if o == nil {
@@ -103,8 +102,8 @@ func eventRow(e state.Event) Event {
 	return Event{Seq: e.Seq, Time: e.Time, Object: e.Object.Kind + "/" + e.Object.Name, Level: e.Level, Reason: e.Reason, Message: e.Message}
 }
 
-// objectView is everything about one object. Without the right to change, the
-// secrets in it are hidden: user-data may hold keys and passwords.
+// objectView returns the details of an object. Without the right to change it
+// hides secrets: user-data may hold keys and passwords.
 func objectView(o state.Object, events []state.Event, secrets bool) (Object, error) {
 	v := Object{
 		Kind: o.Kind, Name: o.Name, UID: o.UID, Revision: o.Revision, Generation: o.Generation, Life: string(o.Life),
@@ -149,7 +148,8 @@ func hideSecrets(m spec.Machine) spec.Machine {
 	return m
 }
 
-// decodeObject reads the halves of an object; a nil or empty half is skipped.
+// decodeObject decodes the halves of an object; it skips a nil target and an
+// empty half.
 func decodeObject(o state.Object, rec, status any) error {
 	for _, half := range []struct {
 		raw  json.RawMessage

@@ -16,19 +16,19 @@ import (
 	"hostler/internal/fault"
 )
 
-// pollPause is the time between two looks at rows whose changes nothing tells
-// of.
+// pollPause is the time between two readings of rows without change events.
 const pollPause = 2 * time.Second
 
-// rowSource is how the rows of a kind are read.
+// rowSource describes how to read the rows of a kind.
 type rowSource struct {
-	// stored are the kinds of objects that the rows are made of; none: the rows
-	// are the host's, and are looked at again and again.
+	// stored are the kinds of objects behind the rows; empty: the rows come from
+	// the host and are polled.
 	stored []string
 	read   func(context.Context) (any, error)
 }
 
-// rowSources are the kinds of rows, in the plural, as in the paths.
+// rowSources maps the kinds of rows, in the plural as in the paths, to their
+// sources.
 func (s *Server) rowSources() map[string]rowSource {
 	return map[string]rowSource{
 		"machines":      {[]string{spec.KindMachine}, func(ctx context.Context) (any, error) { return s.presentRows(ctx, nil) }},
@@ -42,7 +42,7 @@ func (s *Server) rowSources() map[string]rowSource {
 	}
 }
 
-// reader is a handler without input as a reader of what it answers.
+// reader turns a handler without input into a reader of its answer.
 func reader[T any](handler func(context.Context, *struct{}) (*out[T], error)) func(context.Context) (any, error) {
 	return func(ctx context.Context) (any, error) {
 		o, err := handler(ctx, nil)
@@ -53,7 +53,7 @@ func reader[T any](handler func(context.Context, *struct{}) (*out[T], error)) fu
 	}
 }
 
-// errPart comes with rows of which some could not be read.
+// errPart is returned with rows of which some could not be read.
 var errPart = errors.New("not all rows can be read")
 
 func (s *Server) imageRows(ctx context.Context) (any, error) {
@@ -67,8 +67,8 @@ func (s *Server) imageRows(ctx context.Context) (any, error) {
 	return o.Body, nil
 }
 
-// watchRows sends all rows of the kinds asked for, and those of a kind again
-// whenever any of them changed.
+// watchRows sends all rows of the requested kinds, and the rows of a kind again
+// after each change of them.
 func (s *Server) watchRows(w http.ResponseWriter, r *http.Request) {
 	l := newLines(w)
 	q, err := strictQuery(r, "kind")
@@ -98,7 +98,7 @@ func (s *Server) watchRows(w http.ResponseWriter, r *http.Request) {
 			rows, err := sources[kind].read(r.Context())
 			switch part := errors.Is(err, errPart); {
 			case part && last[kind] != nil:
-				continue // what cannot be read is not gone
+				continue // unreadable rows are not gone
 			case err != nil && !part:
 				return err
 			}
@@ -123,8 +123,8 @@ func (s *Server) watchRows(w http.ResponseWriter, r *http.Request) {
 	follow(r.Context(), s, l, changes, lookPause, look)
 }
 
-// rowChanges sends the kinds of rows to look at again. The channel is closed
-// when ctx ends or the store's watch is lost.
+// rowChanges sends the kinds of rows to read again. The channel is closed when
+// ctx ends or the store's watch is lost.
 func (s *Server) rowChanges(ctx context.Context, kinds []string, sources map[string]rowSource) (<-chan []string, error) {
 	var told, polled, stored []string
 	for _, kind := range kinds {
@@ -135,7 +135,7 @@ func (s *Server) rowChanges(ctx context.Context, kinds []string, sources map[str
 		}
 	}
 	slices.Sort(stored)
-	// A channel that stays nil never tells of anything.
+	// A nil channel never becomes ready.
 	var poll <-chan time.Time
 	stop := func() {}
 	if len(polled) > 0 {

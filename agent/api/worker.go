@@ -11,12 +11,12 @@ import (
 	"hostler/internal/fault"
 )
 
-// maxWorkerBody bounds what a worker sends at once: the statuses of some
-// thousand machines.
+// maxWorkerBody bounds a worker's request: the statuses of some thousand
+// machines.
 const maxWorkerBody = 16 << 20
 
-// workerRoutes are the store and the facade as a worker in its own process
-// sees them.
+// workerRoutes are the routes to the store and the facade for workers in
+// processes of their own.
 func (s *Server) workerRoutes() []route {
 	rows := []route{
 		{method: "GET", path: "objects", summary: "The objects that a worker may see", raw: worker(s, (*workerCall).list)},
@@ -48,7 +48,7 @@ func (s *Server) workerRoutes() []route {
 	return rows
 }
 
-// workerCall is one request of a worker.
+// workerCall is a request of a worker.
 type workerCall struct {
 	s *Server
 	w http.ResponseWriter
@@ -58,8 +58,8 @@ type workerCall struct {
 	store state.Backend
 }
 
-// worker makes a method a handler: the caller's own type, or all, and an
-// error as a problem.
+// worker turns a method into a handler. It allows the caller's own type (or all
+// types for admins) and answers errors as problems.
 func worker(s *Server, answer func(*workerCall) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		c := workerCall{s: s, w: w, r: r, store: s.o.Backend}
@@ -83,8 +83,8 @@ func worker(s *Server, answer func(*workerCall) error) http.HandlerFunc {
 	}
 }
 
-// list answers once the type's records are whole: what they lack looks unknown
-// to a worker, which may remove it.
+// list answers only when the type's records are complete: to the worker, an
+// instance without a record would be an orphan, which it may remove.
 func (c *workerCall) list() error {
 	q, err := strictQuery(c.r, "kind")
 	if err != nil {
@@ -238,13 +238,13 @@ func (c *workerCall) watchEvents() error {
 	return nil
 }
 
-// pass sends a line for everything that comes, and heartbeats in between. A
-// worker whose stream ends without a word knows that its watch is lost.
+// pass sends a line for each value and heartbeats in between. A worker whose
+// stream ends without a problem takes its watch for lost.
 func pass[T any](c *workerCall, from <-chan T, line func(T) workerLine) {
 	l := newLines(c.w)
 	beat := time.NewTicker(c.s.o.Heartbeat)
 	defer beat.Stop()
-	// The answer begins at once: the worker knows that it is being served.
+	// The first line at once confirms that the agent serves the stream.
 	err := l.send(workerLine{})
 	for err == nil {
 		select {

@@ -10,7 +10,7 @@ import (
 	"hostler/internal/fault"
 )
 
-// config answers the host's configuration as it was last read.
+// config answers with the host's configuration as last read.
 func (c *workerCall) config() error {
 	o, err := c.store.Get(c.r.Context(), state.ID{Kind: spec.KindHost, Name: spec.HostName})
 	if fault.Is(err, fault.NotFound) {
@@ -27,7 +27,7 @@ func (c *workerCall) config() error {
 	return nil
 }
 
-// types are those that the caller may speak of.
+// types returns the container types that the caller may declare.
 func (c *workerCall) types() []spec.ContainerType {
 	if c.t != "" {
 		return []spec.ContainerType{c.t}
@@ -71,8 +71,8 @@ func typeStatus(o state.Object) (spec.TypeStatus, error) {
 	return status, nil
 }
 
-// setSupported writes down which types the host can run; those of the
-// caller's that are not named it cannot.
+// setSupported stores which types the host can run; the caller's other types
+// are stored as not supported.
 func (c *workerCall) setSupported() error {
 	var in WorkerTypes
 	if err := decodeBody(c.r, &in); err != nil {
@@ -123,8 +123,8 @@ func (c *workerCall) declareSupported(t spec.ContainerType, supported bool) erro
 	}
 }
 
-// transient answers the machines whose last error may go away by itself,
-// without those that have an instance.
+// transient answers with the machines without an instance whose last error is
+// transient.
 func (c *workerCall) transient() error {
 	objects, _, err := c.store.List(c.r.Context(), spec.KindMachine)
 	if err != nil {
@@ -152,8 +152,7 @@ func (c *workerCall) keep() error {
 	})
 }
 
-// hostChanges is a dry run: it names what would have to be made and makes
-// nothing.
+// hostChanges is a dry run: it returns the missing networks and creates none.
 func (c *workerCall) hostChanges() error {
 	return c.eachMachine(func(record spec.MachineRecord, m *WorkerMachine) error {
 		for _, nic := range record.Machine.Networks {
@@ -172,7 +171,7 @@ func (c *workerCall) hostChanges() error {
 	})
 }
 
-// eachMachine answers about the machines named, in their order.
+// eachMachine answers for each named machine, in the same order.
 func (c *workerCall) eachMachine(f func(spec.MachineRecord, *WorkerMachine) error) error {
 	var in WorkerMachines
 	if err := decodeBody(c.r, &in); err != nil {
@@ -198,9 +197,10 @@ func (c *workerCall) eachMachine(f func(spec.MachineRecord, *WorkerMachine) erro
 	return nil
 }
 
-// ensureImage has the agent make an image usable, which takes rights that a
-// worker of its own does not have. The reference must be the image of a
-// declared machine of the type: the agent reads files and asks servers by it.
+// ensureImage makes the agent prepare an image, for which a worker in its own
+// process lacks the rights. The reference must be the image of a declared
+// machine of the type, because the agent reads files and contacts servers for
+// it.
 func (c *workerCall) ensureImage() error {
 	if c.t == "" {
 		return fault.New(fault.Invalid, "cannot make an image usable: name one container type")
@@ -221,7 +221,7 @@ func (c *workerCall) ensureImage() error {
 	return nil
 }
 
-// counts takes a type's passes and operations for the agent's metrics.
+// counts adds a type's passes and operations to the agent's metrics.
 func (c *workerCall) counts() error {
 	var in WorkerCounts
 	if err := decodeBody(c.r, &in); err != nil {

@@ -11,8 +11,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// namedImages remembers, by container type and reference, a machine that was
-// declared with the image, so that most questions read a single object.
+// namedImages caches, by container type and reference, a machine that was
+// declared with the image, so that most checks read a single object.
 type namedImages struct {
 	mu       sync.Mutex
 	machines map[namedImage]string
@@ -23,8 +23,9 @@ type namedImage struct {
 	reference     string
 }
 
-// declares says whether a machine of the type is declared with the image. The
-// store is the type's own. Statuses do not count: provisioners write them.
+// declares reports whether a machine of the type is declared with the image.
+// The store is restricted to the type. Statuses do not count: provisioners
+// write them.
 func (n *namedImages) declares(ctx context.Context, store state.Store, t spec.ContainerType, reference string) (bool, error) {
 	key := namedImage{t, reference}
 	n.mu.Lock()
@@ -62,8 +63,8 @@ func (n *namedImages) declares(ctx context.Context, store state.Store, t spec.Co
 	return declared, nil
 }
 
-// imageOf is the image that a machine is declared with, empty for a record
-// that cannot be read.
+// imageOf returns the declared image of a machine, empty for an unreadable
+// record.
 func imageOf(o state.Object) string {
 	var record struct {
 		Machine struct {

@@ -9,7 +9,7 @@ import (
 	"hostler/internal/fault"
 )
 
-// Begin takes intents for own machines and marks them as this type's.
+// Begin writes an intent for a machine of this type and sets its owner.
 func (v *restricted) Begin(ctx context.Context, in state.Intent) error {
 	if in.Object.Kind != spec.KindMachine {
 		return fault.New(fault.Forbidden, "you may not write intents for %s/%s", clip(in.Object.Kind, 64), clip(in.Object.Name, 256))
@@ -25,7 +25,7 @@ func (v *restricted) Begin(ctx context.Context, in state.Intent) error {
 	return v.b.Begin(ctx, in)
 }
 
-// End forgets own intents; others' are as good as absent.
+// End removes the type's own intents; those of other types count as absent.
 func (v *restricted) End(ctx context.Context, tokens ...string) error {
 	own, err := v.Intents(ctx)
 	if err != nil {
@@ -40,8 +40,8 @@ func (v *restricted) End(ctx context.Context, tokens ...string) error {
 	return v.b.End(ctx, mine...)
 }
 
-// Intents returns the type's own. One without an owner is judged by its
-// machine, and is everybody's when that is gone.
+// Intents returns the type's own intents. An intent without an owner belongs to
+// the type of its machine, and to every type when the machine is gone.
 func (v *restricted) Intents(ctx context.Context) ([]state.Intent, error) {
 	all, err := v.b.Intents(ctx)
 	if err != nil {
@@ -65,8 +65,8 @@ func (v *restricted) Intents(ctx context.Context) ([]state.Intent, error) {
 	return own, nil
 }
 
-// ownOrGone says whether an id names a machine of this type or one that is no
-// more.
+// ownOrGone reports whether an id names a machine of this type or a machine
+// that no longer exists.
 func (v *restricted) ownOrGone(ctx context.Context, id state.ID) (bool, error) {
 	o, err := v.b.Get(ctx, id)
 	if fault.Is(err, fault.NotFound) {
@@ -78,8 +78,8 @@ func (v *restricted) ownOrGone(ctx context.Context, id state.ID) (bool, error) {
 // maxEvent bounds the text of an event, in bytes.
 const maxEvent = 8 << 10
 
-// mayRecord judges one event: it must be about an object that is there and may
-// be seen, but not about the host.
+// mayRecord checks an event: its object must exist and be visible to the
+// worker, and must not be the host.
 func (v *restricted) mayRecord(ctx context.Context, e state.Event) error {
 	if err := checkKinds(e.Object.Kind); err != nil {
 		return err
@@ -110,7 +110,7 @@ func (v *restricted) Record(ctx context.Context, events ...state.Event) error {
 	return v.b.Record(ctx, events...)
 }
 
-// Events returns those of own objects that are there.
+// Events returns the events of existing objects that the worker may see.
 func (v *restricted) Events(ctx context.Context, q state.EventQuery) ([]state.Event, error) {
 	if q.Object != nil {
 		if err := checkKinds(q.Object.Kind); err != nil {

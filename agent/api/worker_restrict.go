@@ -10,10 +10,9 @@ import (
 	"hostler/internal/fault"
 )
 
-// restricted is the store as the worker of one container type sees it: its
-// type's machines, its type's object, and what machines are given: the host's
-// configuration, networks and storage. Of the machines it may
-// write the status, nothing else.
+// restricted is the store for the worker of one container type. It shows the
+// type's machines, the type's object, the host's configuration, networks and
+// storage. Of these the worker may only write the status of machines.
 type restricted struct {
 	b state.Backend
 	t spec.ContainerType
@@ -23,7 +22,7 @@ func restrict(b state.Backend, t spec.ContainerType) *restricted { return &restr
 
 var visibleKinds = []string{spec.KindMachine, spec.KindContainerType, spec.KindHost, spec.KindNetwork, spec.KindVolume, spec.KindFilesystem}
 
-// own says whether the worker may see an object.
+// own reports whether the worker may see an object.
 func (v *restricted) own(o state.Object) bool {
 	switch o.Kind {
 	case spec.KindMachine:
@@ -49,7 +48,7 @@ func checkKinds(kinds ...string) error {
 	return nil
 }
 
-// Get answers alike for what is absent and for what is another type's.
+// Get gives the same answer for absent objects and for objects of other types.
 func (v *restricted) Get(ctx context.Context, id state.ID) (state.Object, error) {
 	if err := checkKinds(id.Kind); err != nil {
 		return state.Object{}, err
@@ -64,8 +63,8 @@ func (v *restricted) Get(ctx context.Context, id state.ID) (state.Object, error)
 	return o, err
 }
 
-// hideProxyUsers takes user names and passwords out of the proxies of the
-// host's object; others it leaves alone.
+// hideProxyUsers removes user names and passwords from the proxies of the
+// host's object; it does not change other objects.
 func hideProxyUsers(o *state.Object) error {
 	if o.Kind != spec.KindHost {
 		return nil
@@ -96,8 +95,8 @@ func (v *restricted) List(ctx context.Context, kinds ...string) ([]state.Object,
 	return objects, revision, err
 }
 
-// Watch passes on the ids of what the worker may see, and of what it saw and
-// is gone.
+// Watch forwards the ids of objects that the worker may see, and of removed
+// objects that it could see.
 func (v *restricted) Watch(ctx context.Context, kinds ...string) (<-chan []state.ID, error) {
 	if len(kinds) == 0 {
 		kinds = visibleKinds
@@ -124,7 +123,7 @@ func (v *restricted) Watch(ctx context.Context, kinds ...string) (<-chan []state
 				if !ok {
 					return
 				}
-				// A store that cannot be read is a lost watch.
+				// If the store cannot be read, the watch is lost.
 				own, err := v.filter(ctx, ids, known)
 				if err != nil {
 					return
@@ -144,8 +143,8 @@ func (v *restricted) Watch(ctx context.Context, kinds ...string) (<-chan []state
 	return to, nil
 }
 
-// filter keeps the ids of own objects. known holds those that were own when
-// they were last seen.
+// filter keeps the ids of visible objects. known holds the ids that were
+// visible when last seen.
 func (v *restricted) filter(ctx context.Context, ids []state.ID, known map[state.ID]bool) ([]state.ID, error) {
 	there, err := v.look(ctx, ids)
 	if err != nil {
@@ -165,10 +164,10 @@ func (v *restricted) filter(ctx context.Context, ids []state.ID, known map[state
 	return own, nil
 }
 
-// look says which of the ids are own objects now.
+// look reports which of the ids are visible objects now.
 func (v *restricted) look(ctx context.Context, ids []state.ID) (map[state.ID]bool, error) {
 	there := map[state.ID]bool{}
-	// One list is cheaper than many gets.
+	// A single list is cheaper than many gets.
 	if len(ids) > 16 {
 		objects, _, err := v.List(ctx)
 		for _, o := range objects {

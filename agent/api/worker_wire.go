@@ -12,44 +12,45 @@ import (
 	"hostler/internal/fault"
 )
 
-// What workers and the agent send each other under /v1/worker/{type}. Every
-// call takes many elements and answers in the order asked, each element with
-// an error of its own.
+// The messages between workers and the agent under /v1/worker/{type}. Every
+// call takes many elements and answers in the same order, each element with an
+// error of its own.
 
-// AllTypes in the place of the container type is the whole store, for workers
-// that serve no single type.
+// AllTypes in place of the container type selects the whole store, for workers
+// that do not serve a single type.
 const AllTypes = "all"
 
-// WorkerObjects answers a list: all objects as of one revision.
+// WorkerObjects is the answer to a list: all objects as of a single revision.
 type WorkerObjects struct {
 	Revision int64          `json:"revision"`
 	Objects  []state.Object `json:"objects"`
 }
 
-// WorkerNames names objects of kinds.
+// WorkerNames names objects by kind and name.
 type WorkerNames struct {
 	IDs []state.ID `json:"ids"`
 }
 
-// WorkerWrites is one call of Store.Write.
+// WorkerWrites is a call of Store.Write.
 type WorkerWrites struct {
 	Mode   state.Mode    `json:"mode"`
 	Writes []state.Write `json:"writes"`
 }
 
-// WorkerResult is one element of an answer; Object is absent on an error.
+// WorkerResult is an element of an answer; Object is absent on an error.
 type WorkerResult struct {
 	Object *state.Object `json:"object,omitempty"`
 	Error  string        `json:"error,omitempty"`
 	Kind   fault.Kind    `json:"kind,omitempty"`
 }
 
-// WorkerResults answers calls whose elements are objects or nothing.
+// WorkerResults is the answer to calls whose elements return an object or
+// nothing.
 type WorkerResults struct {
 	Results []WorkerResult `json:"results"`
 }
 
-// WorkerIntents carries intents, either way.
+// WorkerIntents carries intents in either direction.
 type WorkerIntents struct {
 	Intents []state.Intent `json:"intents"`
 }
@@ -59,12 +60,12 @@ type WorkerTokens struct {
 	Tokens []string `json:"tokens"`
 }
 
-// WorkerEvents carries events, either way.
+// WorkerEvents carries events in either direction.
 type WorkerEvents struct {
 	Events []state.Event `json:"events"`
 }
 
-// WorkerTypes declares which container types the host can run.
+// WorkerTypes names the container types that the host can run.
 type WorkerTypes struct {
 	Types []spec.ContainerType `json:"types"`
 }
@@ -74,24 +75,23 @@ type WorkerMachines struct {
 	Machines []string `json:"machines"`
 }
 
-// WorkerMachine is what the facade answers about one machine.
+// WorkerMachine is the facade's answer about a machine.
 type WorkerMachine struct {
 	Name string `json:"name"`
-	// Keep: the instance survives its record.
+	// Keep: the instance survives the removal of its record.
 	Keep bool `json:"keep,omitempty"`
-	// Networks are the host networks that its NICs need and that are not
-	// there yet.
+	// Networks are the missing host networks that its NICs need.
 	Networks []string   `json:"networks,omitempty"`
 	Error    string     `json:"error,omitempty"`
 	Kind     fault.Kind `json:"kind,omitempty"`
 }
 
-// WorkerMachineAnswers holds one answer per machine asked.
+// WorkerMachineAnswers holds an answer per requested machine.
 type WorkerMachineAnswers struct {
 	Machines []WorkerMachine `json:"machines"`
 }
 
-// TransientMachine is a machine whose last error may go away by itself.
+// TransientMachine is a machine whose last error is transient.
 type TransientMachine struct {
 	Name      string     `json:"name"`
 	Message   string     `json:"message"`
@@ -99,22 +99,22 @@ type TransientMachine struct {
 	NextRetry *time.Time `json:"next-retry"`
 }
 
-// TransientMachines answers which machines to try again.
+// TransientMachines names the machines to try again.
 type TransientMachines struct {
 	Machines []TransientMachine `json:"machines"`
 }
 
-// WorkerCounts are the passes and operations of a worker since it last told of
-// them, at most MaxCounts of each.
+// WorkerCounts are the passes and operations of a worker since its last call,
+// at most MaxCounts of each.
 type WorkerCounts struct {
 	Passes     []WorkerCount `json:"passes"`
 	Operations []WorkerCount `json:"operations"`
 }
 
-// MaxCounts bounds what is told at once.
+// MaxCounts bounds the passes, and the operations, of a call.
 const MaxCounts = 1000
 
-// WorkerCount is one pass or operation.
+// WorkerCount is a pass or operation.
 type WorkerCount struct {
 	// Action is empty for a pass.
 	Action  string  `json:"action,omitempty"`
@@ -122,8 +122,8 @@ type WorkerCount struct {
 	Failed  bool    `json:"failed,omitempty"`
 }
 
-// workerLine is one line of a worker's stream. A line without any field is a
-// heartbeat. IDs is a pointer so that an empty batch is told from none.
+// workerLine is a line of a worker's stream. A line without any field is a
+// heartbeat. IDs is a pointer so that an empty batch differs from no batch.
 type workerLine struct {
 	IDs     *[]state.ID `json:"ids,omitempty"`
 	Events  bool        `json:"events,omitempty"`
@@ -137,7 +137,7 @@ func resultOf(o state.Object, err error) WorkerResult {
 	return WorkerResult{Object: &o}
 }
 
-// Err is the element's error with its kind, nil if it went well.
+// Err returns the element's error with its kind, nil on success.
 func (r WorkerResult) Err() error { return elementError(r.Error, r.Kind) }
 
 func elementError(text string, kind fault.Kind) error {
@@ -147,7 +147,7 @@ func elementError(text string, kind fault.Kind) error {
 	return fault.New(kind, "%s", text)
 }
 
-// encode is JSON that leaves <, > and & as they are: what is kept in the store
+// encode returns JSON that leaves <, > and & unescaped, so that stored text
 // passes through unchanged.
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
@@ -167,8 +167,8 @@ func answer(w http.ResponseWriter, v any) {
 	_, _ = w.Write(b)
 }
 
-// notFound is the same for what is not there and for what a worker may not
-// see, and the same as the store's own.
+// notFound returns the same error for absent objects and for objects that the
+// worker may not see, equal to the store's own error.
 func notFound(id state.ID) error {
 	return fault.New(fault.NotFound, "cannot find %s/%s", clip(id.Kind, 64), clip(strings.ToValidUTF8(id.Name, "\uFFFD"), 256))
 }
