@@ -16,11 +16,12 @@ import (
 	"hostler/internal/run"
 )
 
-// listsOld is the age at which package lists are fetched anew before an
-// installation; older ones name packages that mirrors no longer have.
+// listsOld is the age at which package lists are fetched again before an
+// installation. Older lists name packages that mirrors have deleted.
 const listsOld = 7 * 24 * time.Hour
 
-// updateTimeout bounds fetching the lists; apt has no limit over all mirrors.
+// updateTimeout bounds fetching the lists; apt has no limit for all mirrors
+// together.
 const updateTimeout = 10 * time.Minute
 
 // Apt is Debian's package manager.
@@ -54,7 +55,7 @@ func (a *Apt) Missing(names []string) ([]string, error) {
 	return missing, nil
 }
 
-// Unfinished implements Manager. The mark is durable before apt starts.
+// Unfinished implements Manager. The mark file is durable before apt starts.
 func (a *Apt) Unfinished() bool {
 	_, err := os.Lstat(a.mark())
 	return err == nil
@@ -94,9 +95,9 @@ func (a *Apt) Install(ctx context.Context, names []string, opts Options, progres
 	return atomicfile.Remove(a.mark())
 }
 
-// mend finishes what an interrupted dpkg left half-way: by an agent, apt or
-// machine that was killed. What still fails after that is not an error here:
-// the installation that follows names it, or does not need it.
+// mend finishes the packages that dpkg left half-way, e.g. because apt, the
+// agent or the host was killed. A remaining failure is not an error of mend:
+// the installation that follows reports it, or does not need the package.
 func (a *Apt) mend(ctx context.Context, progress func(string)) error {
 	if err := waitForLocks(ctx, a.paths.PackageLocks(), progress); err != nil {
 		return err
@@ -116,9 +117,9 @@ func (a *Apt) mend(ctx context.Context, progress func(string)) error {
 	if state, err = readState(a.paths.DpkgStatus(), a.paths.DpkgUpdates()); err != nil || len(state.broken) == 0 {
 		return err
 	}
-	// A package that was killed while being unpacked is unpacked again, which
-	// apt does only when told its name; one whose dependencies are not there
-	// yet gets them.
+	// A package that was killed while being unpacked is unpacked again; apt
+	// does that only for packages given by name. --fix-broken installs missing
+	// dependencies.
 	args := append([]string{"--fix-broken", "--no-remove", "--reinstall", "install", "--"}, state.halfUnpacked...)
 	if _, err := a.aptGet(ctx, nil, args...); err != nil {
 		a.log.Warn("an interrupted installation could not be finished yet", "error", err)
@@ -126,9 +127,9 @@ func (a *Apt) mend(ctx context.Context, progress func(string)) error {
 	return ctx.Err()
 }
 
-// install runs one apt-get for all names. Lists are fetched before when they
-// are missing or old, and after a failure that came before anything was
-// installed: the mirror may have newer packages than the lists say.
+// install runs a single apt-get for all names. It fetches the lists first if
+// they are missing or old. It also fetches them after a failure before the
+// first change, because the mirror may have newer packages than the lists.
 func (a *Apt) install(ctx context.Context, names []string, opts Options, progress func(string)) error {
 	fresh := false
 	if age, have := a.listsAge(); !have || age > listsOld {
@@ -144,8 +145,8 @@ func (a *Apt) install(ctx context.Context, names []string, opts Options, progres
 		}
 		w := newWatcher(strings.Join(names, ", "), progress)
 		progress("installing " + w.what)
-		// None of names is whole, so --reinstall changes nothing but what a
-		// half unpacked one needs.
+		// None of the names is fully installed, so --reinstall affects only
+		// half-unpacked packages.
 		args := []string{"--no-remove", "--reinstall"}
 		if opts.NoRecommends {
 			args = append(args, "--no-install-recommends")
@@ -162,7 +163,7 @@ func (a *Apt) install(ctx context.Context, names []string, opts Options, progres
 			return err
 		}
 		if _, held, _ := findHolder(a.paths.PackageLocks()); held {
-			continue // somebody took the lock between our look and apt's
+			continue // another process took the lock between our check and apt's
 		}
 		if fresh {
 			return err
@@ -187,9 +188,9 @@ func (a *Apt) update(ctx context.Context, progress func(string)) error {
 	return nil
 }
 
-// aptGet runs apt-get so that it asks nothing, keeps changed configuration
-// files and waits a little for a lock that was just taken. It is never
-// killed: dpkg would be left half-way.
+// aptGet runs apt-get without questions. It keeps changed configuration files
+// and waits a little for a lock. It is never killed, because that would leave
+// dpkg half-way.
 func (a *Apt) aptGet(ctx context.Context, w *watcher, args ...string) (run.Result, error) {
 	flags := []string{
 		"--assume-yes", "--quiet",
@@ -212,8 +213,8 @@ func (a *Apt) aptGet(ctx context.Context, w *watcher, args ...string) (run.Resul
 	return a.runner.Run(ctx, c)
 }
 
-// environment keeps maintainer scripts from asking, and other programs from
-// restarting what runs.
+// environment keeps maintainer scripts from asking questions, and needrestart
+// from restarting services.
 func environment() []string {
 	return []string{
 		"DEBIAN_FRONTEND=noninteractive",
@@ -223,8 +224,8 @@ func environment() []string {
 	}
 }
 
-// listsAge returns the age of the newest package list, and whether there is
-// any.
+// listsAge returns the age of the newest package list, and whether a list
+// exists.
 func (a *Apt) listsAge() (time.Duration, bool) {
 	entries, err := os.ReadDir(a.paths.AptLists())
 	if err != nil {

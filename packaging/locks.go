@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockPoll is how often a held lock is looked at; sayEvery how often the
-// waiting is told anew.
+// lockPoll is the interval of the checks of a held lock; sayEvery is the
+// interval of the progress messages.
 const (
 	lockPoll = time.Second
 	sayEvery = 5 * time.Second
@@ -23,7 +23,7 @@ const (
 
 // lockHolder is the process that uses the package manager.
 type lockHolder struct {
-	pid  int // 0 when the kernel does not tell, as for one in another container
+	pid  int // 0 if the kernel hides it, e.g. for a process in another container
 	name string
 }
 
@@ -34,8 +34,8 @@ func (h lockHolder) String() string {
 	return fmt.Sprintf("%s (process %d)", h.name, h.pid)
 }
 
-// findHolder returns who holds one of the lock files, without touching the
-// locks; these are POSIX record locks, of which the kernel tells the owner.
+// findHolder returns the holder of a lock file, without touching the locks.
+// They are POSIX record locks, whose owner the kernel reports.
 func findHolder(files []string) (lockHolder, bool, error) {
 	for _, file := range files {
 		pid, held, err := lockedBy(file)
@@ -65,8 +65,8 @@ func lockedBy(file string) (pid int, held bool, err error) {
 	return int(lock.Pid), lock.Type != unix.F_UNLCK, nil
 }
 
-// programOf names a process as a person knows it: a script by its own name
-// rather than by its interpreter's.
+// programOf names a process for a message. A script has its own name instead of
+// its interpreter's, e.g. unattended-upgrade instead of python3.
 func programOf(pid int) string {
 	proc := filepath.Join("/proc", strconv.Itoa(pid))
 	comm, _ := os.ReadFile(filepath.Join(proc, "comm"))
@@ -80,7 +80,7 @@ func programOf(pid int) string {
 			}
 		}
 	}
-	// The kernel keeps the first 15 bytes only.
+	// comm holds only the first 15 bytes of a name.
 	for _, arg := range args {
 		if base := filepath.Base(arg); len(name) == 15 && strings.HasPrefix(base, name) {
 			return base
@@ -92,7 +92,7 @@ func programOf(pid int) string {
 	return name
 }
 
-// waitForLocks returns when nobody holds any of the files. It never takes,
+// waitForLocks returns when no process holds any of the files. It never takes,
 // removes or breaks a lock.
 func waitForLocks(ctx context.Context, files []string, progress func(string)) error {
 	start := time.Now()

@@ -8,8 +8,8 @@ import (
 	"hostler/internal/failpoint"
 )
 
-// watcher turns apt's status lines (APT::Status-Fd; the format is in
-// apt-get's own documentation, README.progress-reporting) into sentences.
+// watcher turns apt's status lines (APT::Status-Fd; for the format see
+// README.progress-reporting in apt-get's documentation) into sentences.
 type watcher struct {
 	what     string
 	progress func(string)
@@ -26,14 +26,15 @@ func newWatcher(what string, progress func(string)) *watcher {
 	return &watcher{what: what, progress: progress, percent: -1, hit: map[failpoint.Point]bool{}}
 }
 
-// status takes one line: KIND:PACKAGE:PERCENT:TEXT.
+// status takes a line: KIND:PACKAGE:PERCENT:TEXT.
 func (w *watcher) status(line string) {
 	parts := strings.SplitN(line, ":", 4)
 	if len(parts) != 4 {
 		return
 	}
 	kind, name, text := parts[0], parts[1], strings.TrimSpace(parts[3])
-	// A foreign architecture's package is NAME:ARCH, which shifts the fields.
+	// The package of a foreign architecture is NAME:ARCH, which shifts the
+	// fields.
 	number, err := strconv.ParseFloat(parts[2], 64)
 	if err != nil {
 		if percent, rest, found := strings.Cut(text, ":"); found {
@@ -45,15 +46,15 @@ func (w *watcher) status(line string) {
 	if err != nil || number < 0 || number > 100 {
 		number = 0
 	}
-	// Whatever comes first, the download has been reached.
+	// Any line shows that the download has begun.
 	w.point(failpoint.InitDownload)
 	switch kind {
 	case "dlstatus":
 		w.say(fmt.Sprintf("downloading packages for %s", w.what), int(number))
 	case "pmstatus":
 		w.begun = true
-		// dpkg's states, not the texts, would say this better, but apt does
-		// not pass them on; the texts are untranslated in our environment.
+		// dpkg's states would be better than the texts, but apt does not pass
+		// them on. The texts are untranslated in our environment.
 		switch {
 		case strings.HasPrefix(text, "Unpacking "):
 			w.point(failpoint.InitUnpack)
@@ -67,8 +68,8 @@ func (w *watcher) status(line string) {
 	}
 }
 
-// say passes a sentence on when it is news: a new text, or a percentage
-// that has grown by five points or more.
+// say passes on a new text, or a percentage that has grown by five points or
+// more.
 func (w *watcher) say(text string, percent int) {
 	if text == w.last && percent < w.percent+5 {
 		return

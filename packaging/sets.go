@@ -10,13 +10,13 @@ import (
 	"hostler/internal/fault"
 )
 
-// Set is what one purpose needs.
+// Set is the packages for a purpose.
 type Set struct {
 	Names   []string
 	Options Options
 }
 
-// Release is a distribution and its version, as os-release(5) tells them.
+// Release is a distribution and its version, as in os-release(5).
 type Release struct{ ID, Version string }
 
 func (r Release) String() string { return strings.TrimSpace(r.ID + " " + r.Version) }
@@ -27,23 +27,23 @@ const (
 	ForKVM        = "kvm"
 	ForImageBuild = "image-build"
 	ForNetworks   = "networks"
-	// ForFilesystems lists the tools of all types; each is installed when it is
-	// needed.
+	// ForFilesystems lists the tools of all types; callers install each when it
+	// is needed.
 	ForFilesystems = "filesystems"
 )
 
-// sets lists what each purpose needs on each release. lxd recommends the
-// DHCP server of its bridges and its AppArmor profiles' loader, which are
-// wanted, and an agent for its virtual machines, which is not; btrfs-progs
-// makes its storage pools. Without nftables its bridges cannot be made where
-// there is no iptables either.
+// sets lists the packages for each purpose on each release. The package lxd
+// recommends the DHCP server of its bridges and the loader of AppArmor
+// profiles, which hostler needs, and an agent for virtual machines, which it
+// does not need. btrfs-progs makes LXD's storage pools. On a host without
+// iptables LXD needs nftables to make its bridges.
 var sets = map[string]map[Release]Set{
 	ForLXD: {
 		{"debian", "12"}: {Names: []string{"lxd", "dnsmasq-base", "apparmor", "btrfs-progs", "nftables"}, Options: Options{NoRecommends: true}},
 		{"debian", "13"}: {Names: []string{"lxd", "dnsmasq-base", "apparmor", "btrfs-progs", "nftables"}, Options: Options{NoRecommends: true}},
 	},
-	// dnsmasq-base is the program alone: the package dnsmasq would start a
-	// server of its own at every address of the host.
+	// dnsmasq-base is the program alone; the package dnsmasq would also start a
+	// server at every address of the host.
 	ForNetworks: {
 		{"debian", "12"}:    {Names: []string{"nftables", "dnsmasq-base"}, Options: Options{NoRecommends: true}},
 		{"debian", "13"}:    {Names: []string{"nftables", "dnsmasq-base"}, Options: Options{NoRecommends: true}},
@@ -72,8 +72,8 @@ var sets = map[string]map[Release]Set{
 var filesystemPackages = []string{"e2fsprogs", "xfsprogs", "btrfs-progs"}
 
 // kvmPackages are libvirt and the emulator of the host's own architecture.
-// libvirt's network needs dnsmasq and iptables, and polkit is what lets the
-// provisioner, which is not root, speak to libvirt.
+// libvirt's network needs dnsmasq and iptables. polkit lets the provisioner,
+// which is not root, use libvirt.
 var kvmPackages = append([]string{
 	"libvirt-daemon-system", "libvirt-clients", "qemu-utils", "dnsmasq-base", "iptables", "polkitd",
 }, map[string][]string{
@@ -81,8 +81,8 @@ var kvmPackages = append([]string{
 	"arm64": {"qemu-system-arm", "qemu-efi-aarch64"},
 }[runtime.GOARCH]...)
 
-// SetFor returns what purpose needs on a release; an unknown one needs an
-// operator.
+// SetFor returns the packages for a purpose on a release. Without an entry the
+// error has the kind NeedsOperator.
 func SetFor(purpose string, r Release) (Set, error) {
 	if set, ok := sets[purpose][r]; ok {
 		return set, nil

@@ -10,20 +10,21 @@ import (
 	"strings"
 )
 
-// dpkgState is what dpkg's status file says.
+// dpkgState is the content of dpkg's status file.
 type dpkgState struct {
-	// installed holds the packages that are fully installed, also under what
-	// they provide.
+	// installed holds the fully installed packages, and the names that they
+	// provide.
 	installed map[string]bool
 	// broken holds the packages that dpkg left half-way.
 	broken []string
-	// halfUnpacked holds those of them whose files must be unpacked again.
+	// halfUnpacked holds the broken packages whose files must be unpacked
+	// again.
 	halfUnpacked []string
 }
 
-// readState reads dpkg's status file; an absent one is a host without
-// packages. updates is dpkg's journal: a file in it tells that dpkg ended in
-// the middle of its work and the status file is behind.
+// readState reads dpkg's status file. An absent file means a host without
+// packages. updates is dpkg's journal: a file in it shows that dpkg was
+// interrupted and that the status file is out of date.
 func readState(status, updates string) (dpkgState, error) {
 	f, err := os.Open(status)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -47,8 +48,8 @@ func readState(status, updates string) (dpkgState, error) {
 	return state, nil
 }
 
-// parseStatus reads paragraphs of "Key: value" lines; only the lines that
-// matter are looked at, so what is in the others cannot go wrong.
+// parseStatus reads paragraphs of "Key: value" lines and ignores all keys that
+// it does not need, so other lines cause no errors.
 func parseStatus(r io.Reader) (dpkgState, error) {
 	state := dpkgState{installed: map[string]bool{}}
 	var name, status, provides string
@@ -75,8 +76,8 @@ func parseStatus(r io.Reader) (dpkgState, error) {
 		}
 		name, status, provides = "", "", ""
 	}
-	// Lines may be long (conffile lists are not, but descriptions may be):
-	// ReadString has no limit as Scanner has.
+	// Lines such as descriptions may be long: ReadString has no limit, unlike
+	// Scanner.
 	reader := bufio.NewReader(r)
 	for {
 		line, err := reader.ReadString('\n')
