@@ -16,27 +16,28 @@ import (
 	"hostler/internal/fault"
 )
 
-// remembered is what is known of one parameter that hostler has set.
+// remembered is the record of a parameter that hostler has set.
 type remembered struct {
 	// Previous is the value from before hostler first set it.
 	Previous string `json:"previous"`
-	// Value is what hostler set last; a different value in the kernel is
-	// somebody else's and is not put back.
+	// Value is the value that hostler set last. If the kernel has a different
+	// value, another process set it and hostler does not restore Previous.
 	Value  string             `json:"value"`
 	Owners map[string]Setting `json:"owners"`
-	// Beside are the earlier values of parameters that the kernel changes with
-	// this one and would not put back with it.
+	// Beside holds the earlier values of parameters that the kernel changes
+	// with this parameter but does not restore with it.
 	Beside map[string]string `json:"beside,omitempty"`
 }
 
 type memory map[string]*remembered
 
-// Apply makes settings the whole of what owner wants: the kernel and the
-// sysctl.d file get them, and what owner wanted before and wants no longer
-// gets back its value from before hostler. It returns the names of the
-// parameters whose value in the kernel changed. A parameter that cannot be
-// set is an error after all others were. Two owners that want different
-// values are a Conflict. Applying the same again writes nothing.
+// Apply makes settings the complete wish of owner. It writes the settings to
+// the kernel and to the sysctl.d file. A parameter that owner no longer wants
+// gets back its value from before hostler. Apply returns the names of the
+// parameters whose value in the kernel changed. If a parameter cannot be set,
+// Apply sets all others before it returns the error. Two owners that want
+// different values are a Conflict. Applying the same settings again writes
+// nothing.
 func (m *Manager) Apply(ctx context.Context, owner string, settings []Setting) ([]string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -57,8 +58,8 @@ func (m *Manager) Apply(ctx context.Context, owner string, settings []Setting) (
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("cannot set kernel parameters: %w", err)
 	}
-	// The earlier values are durable before anything changes, and are
-	// forgotten only after they were put back.
+	// The earlier values are durable before any change, and deleted only after
+	// they are restored.
 	keep := maps.Clone(known)
 	maps.Copy(keep, drop)
 	if err := m.save(keep); err != nil {
@@ -74,7 +75,8 @@ func (m *Manager) Apply(ctx context.Context, owner string, settings []Setting) (
 	return changed, errors.Join(failed...)
 }
 
-// Restore puts back every value and removes the sysctl.d file's settings.
+// Restore restores every earlier value and removes the settings from the
+// sysctl.d file.
 func (m *Manager) Restore(ctx context.Context) ([]string, error) {
 	m.mu.Lock()
 	known, err := m.load()
@@ -82,7 +84,7 @@ func (m *Manager) Restore(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	owners := map[string]bool{"": true} // also what a crash left without an owner
+	owners := map[string]bool{"": true} // "" also covers parameters that a crash left without an owner
 	for _, r := range known {
 		for owner := range r.Owners {
 			owners[owner] = true
@@ -99,8 +101,8 @@ func (m *Manager) Restore(ctx context.Context) ([]string, error) {
 	return changed, nil
 }
 
-// declare changes known to what is wanted now and returns what nobody wants
-// any longer.
+// declare puts the owner's settings into known and returns the parameters that
+// no owner wants any longer.
 func (m *Manager) declare(known memory, owner string, settings []Setting) (memory, error) {
 	wanted := map[string]Setting{}
 	for _, s := range settings {
@@ -122,8 +124,8 @@ func (m *Manager) declare(known memory, owner string, settings []Setting) (memor
 	for _, s := range settings {
 		current, err := m.Read(s.Name)
 		if fault.Is(err, fault.NotFound) || err == nil && !m.Writable(s.Name) && !s.metBy(current) {
-			// Not remembered: it would be tried at every boot for nothing.
-			// carryOut's error is given here instead.
+			// Not remembered, because every boot would try it in vain. The error
+			// is that of carryOut.
 			return nil, m.write(s.Name, s.Value)
 		}
 		if err != nil {
@@ -131,10 +133,10 @@ func (m *Manager) declare(known memory, owner string, settings []Setting) (memor
 		}
 		r := known[s.Name]
 		if r == nil && s.metBy(current) {
-			continue // satisfied by somebody else
+			continue // the kernel had the value already
 		}
 		if r != nil && s.AtLeast && s.metBy(current) && current != r.Value {
-			delete(known, s.Name) // somebody raised it further: it is theirs
+			delete(known, s.Name) // another process raised the limit further and owns the value now
 			continue
 		}
 		if r == nil {
@@ -155,7 +157,7 @@ func (m *Manager) declare(known memory, owner string, settings []Setting) (memor
 	return drop, nil
 }
 
-// agreed finds the one value that fulfils all owners.
+// agreed returns a value that satisfies all owners.
 func agreed(name string, owners map[string]Setting) (string, error) {
 	for _, candidate := range owners {
 		value, all := normal(candidate.Value), true
@@ -169,9 +171,8 @@ func agreed(name string, owners map[string]Setting) (string, error) {
 	return "", fault.New(fault.Conflict, "cannot set kernel parameter %s: %v want different values", name, slices.Sorted(maps.Keys(owners)))
 }
 
-// carryOut sets the values that the owner wants and puts the earlier ones
-// back. What only others want is theirs to set: it may belong to an interface
-// that is away.
+// carryOut sets the owner's values and restores the values in drop. It does not
+// set parameters of other owners only: they may belong to an absent interface.
 func (m *Manager) carryOut(owner string, known, drop memory) (changed []string, failed []error) {
 	set := func(name, value string) {
 		if err := m.write(name, value); err != nil {
@@ -186,7 +187,8 @@ func (m *Manager) carryOut(owner string, known, drop memory) (changed []string, 
 		if current, err := m.Read(name); err == nil && current == r.Value && current != r.Previous {
 			set(name, r.Previous)
 		}
-		// Also where a crash came in between.
+		// Read the kernel again: after a crash between this write and the
+		// writes below only the latter are missing.
 		if current, err := m.Read(name); err != nil || current != r.Previous {
 			continue
 		}
@@ -248,7 +250,7 @@ func (m *Manager) save(known memory) error {
 	return atomicfile.Write(m.state, data, 0o600)
 }
 
-// writeDropIn puts the known values into the sysctl.d file.
+// writeDropIn writes the known values to the sysctl.d file.
 func (m *Manager) writeDropIn(before []string, known memory) error {
 	ours := map[string]string{}
 	for name, r := range known {
@@ -265,7 +267,7 @@ func (m *Manager) writeDropIn(before []string, known memory) error {
 	case text == "":
 		return atomicfile.Remove(m.dropIn)
 	}
-	// A small Debian may lack the folder.
+	// A minimal Debian may lack the folder.
 	if err := os.MkdirAll(filepath.Dir(m.dropIn), 0o755); err != nil {
 		return fmt.Errorf("cannot write %s: %w", m.dropIn, err)
 	}

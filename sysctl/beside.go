@@ -10,18 +10,19 @@ import (
 	"hostler/internal/fault"
 )
 
-// switches are the parameters with which the kernel changes others, all links'
-// forwarding, by the folder of the links.
+// switches maps the parameters that change the forwarding of all links to the
+// folder of the links' parameters.
 var switches = map[string]string{
 	"net/ipv4/ip_forward":          "net/ipv4/conf",
 	"net/ipv6/conf/all/forwarding": "net/ipv6/conf",
 }
 
-// redirects goes with IPv4's switch, the other way round.
+// redirects also changes with IPv4's switch, to the opposite value.
 const redirects = "net/ipv4/conf/all/accept_redirects"
 
-// along is what the kernel makes of other parameters when the named one
-// changes to value; nothing for most.
+// along returns the values that the kernel gives to other parameters when the
+// named parameter changes to value. For example, net/ipv4/ip_forward=1 sets
+// net/ipv4/conf/eth0/forwarding to 1. For most parameters there are none.
 func (m *Manager) along(name, value string) (map[string]string, error) {
 	folder, ok := switches[name]
 	if !ok {
@@ -46,8 +47,8 @@ func (m *Manager) along(name, value string) (map[string]string, error) {
 	return made, nil
 }
 
-// beside is what the kernel would not make again of other parameters when the
-// named one goes back to value.
+// beside returns the current values of other parameters that the kernel would
+// not restore when the named parameter goes back to value.
 func (m *Manager) beside(name, value string) (map[string]string, error) {
 	made, err := m.along(name, value)
 	if err != nil {
@@ -67,9 +68,9 @@ func (m *Manager) beside(name, value string) (map[string]string, error) {
 	return made, nil
 }
 
-// concede leaves out of what is to be put back beside a parameter what somebody
-// has changed since. Once the parameter itself was put back that cannot be told
-// any more.
+// concede removes from r.Beside the parameters that another process has changed
+// since, so that their earlier values are not restored. This must come before
+// the parameter itself is restored, which changes them all.
 func (m *Manager) concede(name string, r *remembered) error {
 	if current, err := m.Read(name); len(r.Beside) == 0 || err != nil || current != r.Value {
 		return nil

@@ -8,9 +8,9 @@ import (
 
 const header = "# Kernel parameters that hostler needs. hostler rewrites this file; put your\n# own settings into another file of this folder.\n"
 
-// render returns the sysctl.d file's new text: its lines about parameters
-// that are not ours stay, ours follow sorted by name. before names the ones
-// that were ours until now. Without any setting the text is empty.
+// render returns the new text of the sysctl.d file: its lines about foreign
+// parameters, then ours sorted by name. before lists the parameters that were
+// ours until now. Without any line the text is empty.
 func render(old string, before []string, ours map[string]string) string {
 	var foreign, own strings.Builder
 	for line := range strings.Lines(strings.TrimPrefix(old, header)) {
@@ -31,9 +31,10 @@ func render(old string, before []string, ours map[string]string) string {
 	return header + foreign.String() + own.String()
 }
 
-// lineName reads the parameter's name from a line of a sysctl.d file, "" for
-// a comment or an unreadable line. Where the first separator is a dot, dots
-// and slashes change places (sysctl.d(5)).
+// lineName returns the parameter's name from a line of a sysctl.d file, "" for
+// a comment or an unreadable line. If the first separator is a dot, dots and
+// slashes are swapped (sysctl.d(5)), e.g. net.ipv4.ip_forward becomes
+// net/ipv4/ip_forward.
 func lineName(line string) string {
 	line = strings.TrimSpace(line)
 	if line == "" || line[0] == '#' || line[0] == ';' {

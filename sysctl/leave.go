@@ -8,11 +8,12 @@ import (
 	"hostler/internal/fault"
 )
 
-// Leave lets owner go of a parameter without putting the earlier value back,
-// where one of users came after it was set: it may have found the value as it
-// needs it and relies on it since. It returns those; none, and nothing done,
-// where there are none, where others want the parameter too, where it is not
-// owner's, or where somebody else has set it meanwhile. Idempotent.
+// Leave releases a parameter of owner without restoring the earlier value, if a
+// user in users appeared after the parameter was set: that user may rely on the
+// value. For example, IPv4 forwarding stays on for Docker's bridge. Leave
+// returns the users that appeared since. It does nothing and returns none if
+// there are no such users, if other owners want the parameter too, if it is not
+// owner's, or if another process has set it meanwhile. It is idempotent.
 func (m *Manager) Leave(ctx context.Context, owner, name string, users []string) (since []string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -44,14 +45,14 @@ func (m *Manager) Leave(ctx context.Context, owner, name string, users []string)
 		return nil, fmt.Errorf("cannot let go of kernel parameter %s: %w", name, err)
 	}
 	delete(known, name)
-	// While it is remembered the next call does the rest.
+	// While the record exists, the next call completes an interrupted Leave.
 	if err := m.writeDropIn([]string{name}, known); err != nil {
 		return nil, err
 	}
 	return since, m.save(known)
 }
 
-// Owned names the parameters that owner has set and still wants, sorted.
+// Owned returns the parameters that owner has set and still wants, sorted.
 func (m *Manager) Owned(owner string) ([]string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

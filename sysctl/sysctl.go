@@ -1,6 +1,6 @@
-// Package sysctl reads and sets kernel parameters, keeps those that hostler
-// sets over a reboot in one sysctl.d file of its own, and puts the earlier
-// values back when they are no longer wanted.
+// Package sysctl reads and sets kernel parameters. It keeps hostler's settings
+// over a reboot in a sysctl.d file of its own, and restores the earlier values
+// when the settings are no longer wanted.
 package sysctl
 
 import (
@@ -20,27 +20,29 @@ import (
 	"hostler/internal/paths"
 )
 
-// Setting is one wanted kernel parameter.
+// Setting is a wanted value of a kernel parameter.
 type Setting struct {
-	// Name is the path below /proc/sys, with slashes: net/ipv4/ip_forward.
-	// Interface names may hold dots, which is why dots do not separate.
+	// Name is the path below /proc/sys, with slashes: net/ipv4/ip_forward. Dots
+	// do not separate, because interface names may contain them.
 	Name string `json:"name"`
-	// Value is compared with the kernel's without regard to kinds of space.
+	// Value is compared with the kernel's value; differences in white space do
+	// not count.
 	Value string `json:"value"`
-	// AtLeast is for limits: a number that is already as high or higher is
-	// left alone and is then nobody's but its setter's.
+	// AtLeast is for limits: an equal or higher number in the kernel satisfies
+	// the setting. hostler then does not own the value.
 	AtLeast bool `json:"at-least,omitempty"`
-	// Users are others on the host that could make use of the value. Those of
-	// the first time are remembered; see Manager.Leave.
+	// Users are other programs on the host that could rely on the value, e.g.
+	// bridges of Docker. The users at the first setting are remembered; see
+	// Manager.Leave.
 	Users []string `json:"users,omitempty"`
 }
 
 // Name joins the elements of a parameter's name.
 func Name(elements ...string) string { return strings.Join(elements, "/") }
 
-// Manager sets parameters for several owners, each of whom declares all its
-// settings at once. Calls change host-wide things: the caller holds the host
-// lock where another process might do the same.
+// Manager sets parameters for several owners. Each owner declares all its
+// settings at once. Calls change the whole host, so the caller holds the host
+// lock if another process might do the same.
 type Manager struct {
 	procSys, dropIn, state string
 	log                    *slog.Logger
@@ -74,15 +76,15 @@ func (m *Manager) Read(name string) (string, error) {
 	return normal(string(data)), nil
 }
 
-// Writable says whether this host lets us change the parameter; inside a
-// container many belong to the host around it.
+// Writable reports whether this host permits changing the parameter. In a
+// container many parameters belong to the outer host.
 func (m *Manager) Writable(name string) bool {
 	return checkName(name) == nil && unix.Access(filepath.Join(m.procSys, name), unix.W_OK) == nil
 }
 
-// Satisfied says whether the kernel already has all settings, and if not
-// which is missing. Settings that cannot be changed here count as satisfied.
-// It changes nothing.
+// Satisfied reports whether the kernel has all settings, and names a setting
+// that is missing. Settings that cannot be changed here count as satisfied.
+// Satisfied changes nothing.
 func (m *Manager) Satisfied(settings []Setting) (bool, string) {
 	for _, s := range settings {
 		current, err := m.Read(s.Name)
@@ -94,8 +96,8 @@ func (m *Manager) Satisfied(settings []Setting) (bool, string) {
 	return true, ""
 }
 
-// Set writes one value that nobody declares: it is neither kept over a reboot
-// nor put back. An absent parameter is NotFound.
+// Set writes a value without an owner: it is neither kept over a reboot nor
+// restored. An absent parameter is NotFound.
 func (m *Manager) Set(name, value string) error { return m.write(name, value) }
 
 // write sets the kernel's value.
@@ -123,7 +125,7 @@ func (m *Manager) write(name, value string) error {
 	return fmt.Errorf("cannot set kernel parameter %s: %w", name, err)
 }
 
-// metBy says whether the kernel's value fulfils the setting.
+// metBy reports whether the kernel's value satisfies the setting.
 func (s Setting) metBy(current string) bool {
 	if s.AtLeast {
 		have, err1 := strconv.ParseUint(current, 10, 64)
@@ -137,11 +139,12 @@ func (s Setting) metBy(current string) bool {
 
 func normal(value string) string { return strings.Join(strings.Fields(value), " ") }
 
-// checkName accepts what may stand in a sysctl.d file and below /proc/sys.
+// checkName accepts names that are valid in a sysctl.d file and below
+// /proc/sys.
 func checkName(name string) error {
 	elements := strings.Split(name, "/")
-	// A dot in the first element would make sysctl.d read dots as slashes; no
-	// folder of the kernel has one.
+	// A dot in the first element would make sysctl.d read dots as slashes. No
+	// folder of the kernel has a dot there.
 	bad := name == "" || strings.HasPrefix(name, "-") || strings.Contains(elements[0], ".")
 	for _, e := range elements {
 		bad = bad || e == "" || e == "." || e == ".." || strings.ContainsFunc(e, func(r rune) bool {
