@@ -19,25 +19,26 @@ import (
 	"hostler/internal/run"
 )
 
-// The accelerators that can be asked for; auto is whichever proves to work.
+// The accelerators of the configuration. With auto the initialiser uses KVM if
+// a trial guest runs under it, else TCG.
 const (
 	AcceleratorAuto = "auto"
 	AcceleratorKVM  = "kvm"
 	AcceleratorTCG  = "tcg"
 )
 
-// Outcome is what was found out about running guests here. It is kept until
-// the host boots again: another kernel may do what this one does not.
+// Outcome records how guests run on this host. It is kept until the next boot,
+// because another kernel may give another result.
 type Outcome struct {
 	// Accelerator is AcceleratorKVM or AcceleratorTCG.
 	Accelerator string `json:"accelerator"`
-	// Reason says why it is not KVM; empty when it is.
+	// Reason says why KVM is not used; empty with KVM.
 	Reason string `json:"reason,omitempty"`
-	// Asked is what the configuration asked for.
+	// Asked is the accelerator of the configuration.
 	Asked string `json:"asked"`
 }
 
-// ReadOutcome returns what was found out since the host booted.
+// ReadOutcome returns the outcome of the current boot.
 func ReadOutcome(p paths.Paths) (Outcome, error) {
 	var o Outcome
 	data, err := os.ReadFile(p.Accelerator())
@@ -48,7 +49,7 @@ func ReadOutcome(p paths.Paths) (Outcome, error) {
 	return o, err
 }
 
-// prove finds out how guests run here and keeps it.
+// prove decides how guests run on this host and writes the Outcome.
 func (i *Initialiser) prove(ctx context.Context, progress func(string)) error {
 	if o, err := ReadOutcome(i.opts.Paths); err == nil && o.Asked == i.opts.Accelerator {
 		return nil
@@ -76,9 +77,9 @@ func (i *Initialiser) prove(ctx context.Context, progress func(string)) error {
 	return o.Write(i.opts.Paths)
 }
 
-// askCapabilities has libvirt find out what its QEMU can do, before the first
-// domain is defined. libvirt keeps the answer; the first time it takes a minute
-// on a quiet host, and longer than a definition may take on a busy one.
+// askCapabilities makes libvirt probe its QEMU before the first domain is
+// defined. libvirt keeps the answer. The first probe takes a minute on a quiet
+// host; on a busy host it takes longer than a definition may take.
 func (i *Initialiser) askCapabilities(ctx context.Context, progress func(string)) error {
 	progress("asking libvirt what QEMU can do here, which may take minutes the first time")
 	_, err := rpc.Patiently(ctx, &i.patient, i.opts.Socket, callTimeout, i.opts.CapabilitiesTimeout, "find out what QEMU can do",
@@ -88,33 +89,33 @@ func (i *Initialiser) askCapabilities(ctx context.Context, progress func(string)
 	return err
 }
 
-// Write keeps what was found out until the host is restarted.
+// Write keeps the outcome until the next boot.
 func (o Outcome) Write(p paths.Paths) error {
 	data, err := json.Marshal(o)
 	if err != nil {
 		return err
 	}
-	// The provisioner, which is another user, reads it.
+	// Mode 0644: the provisioner runs as another user and reads the file.
 	if err := atomicfile.Write(p.Accelerator(), append(data, '\n'), 0o644); err != nil {
 		return fmt.Errorf("cannot keep how guests run here: %w", err)
 	}
 	return nil
 }
 
-// tryTime is how long a guest under KVM is given to show that its kernel has
-// come up; one that works takes a second or two.
+// tryTime limits the trial of a guest under KVM. A kernel that works comes up
+// in a second or two.
 const tryTime = 20 * time.Second
 
-// firstWords are a Linux kernel's; lastWords are what it says when memory,
-// interrupts, timers and devices are done: it looks for its first program, or
-// ends for want of one.
+// firstWords begin the output of a Linux kernel. A kernel prints one of
+// lastWords when memory, interrupts, timers and devices work: it starts its
+// first program, or panics because there is none.
 const firstWords = "Linux version"
 
 var lastWords = []string{"Freeing unused kernel", "Unable to mount root", "Kernel panic - not syncing"}
 
-// tryKVM boots a stock kernel for a moment under KVM. A device node is no
-// proof: there are hosts where it opens and a guest hangs before its first
-// word.
+// tryKVM boots a stock kernel for a moment under KVM. The device node alone
+// proves nothing: on some hosts it opens, but a guest hangs before its first
+// output.
 func (i *Initialiser) tryKVM(ctx context.Context) error {
 	if _, err := os.Stat(i.opts.Paths.Host("/dev/kvm")); err != nil {
 		return errors.New("the host has no /dev/kvm")
@@ -155,7 +156,7 @@ func (i *Initialiser) tryKVM(ctx context.Context) error {
 	return errors.New("a kernel under KVM ended before it had come up")
 }
 
-// stockKernel returns a kernel of the host's, "" when there is none.
+// stockKernel returns the path of a kernel of the host, "" without any.
 func (i *Initialiser) stockKernel() string {
 	for _, path := range []string{"/boot/vmlinuz", "/vmlinuz"} {
 		if _, err := os.Stat(i.opts.Paths.Host(path)); err == nil {
@@ -171,7 +172,7 @@ func (i *Initialiser) stockKernel() string {
 	return ""
 }
 
-// emulator is QEMU for the host's own architecture.
+// emulator returns QEMU for the host's own architecture.
 func emulator() string {
 	if runtime.GOARCH == "arm64" {
 		return "/usr/bin/qemu-system-aarch64"

@@ -16,21 +16,23 @@ import (
 	"hostler/internal/kvm/rpc"
 )
 
-// callTimeout bounds one call to libvirt.
+// callTimeout bounds a call to libvirt.
 const callTimeout = 20 * time.Second
 
-// network is libvirt's network for machines that name none.
+// network is libvirt's network for machines without `networks:`.
 const network = "default"
 
-// seen is what libvirt has of what guests need. The steps of a pool and a
-// network follow each other: defined, built, running, started with the host.
+// seen records the state of libvirt's storage pool and network. Each goes
+// through the steps defined, built (the pool only), running, started with the
+// host.
 type seen struct {
 	pool, poolRuns, poolStarts          bool
 	network, networkRuns, networkStarts bool
 }
 
-// lacks says what is missing, "" for nothing. A network that was set up once
-// and that a person stopped or removed since is their choice.
+// lacks returns the missing part, "" for none. With networkOnce it ignores the
+// network: hostler set it up once, so an administrator stopped or removed it on
+// purpose.
 func (s seen) lacks(pool string, networkOnce bool) string {
 	switch {
 	case !s.pool:
@@ -95,8 +97,8 @@ func look(c *rpc.Conn, pool string) (seen, error) {
 	return s, nil
 }
 
-// configure makes the storage pool and the network, each step only where it is
-// not done (C22).
+// configure makes the storage pool and the network. It skips the steps that are
+// done (C22).
 func (i *Initialiser) configure(ctx context.Context, progress func(string)) error {
 	c, err := rpc.Dial(ctx, i.opts.Socket, callTimeout, nil)
 	if err != nil {
@@ -120,7 +122,7 @@ func (i *Initialiser) configure(ctx context.Context, progress func(string)) erro
 	return i.keepNetworkOnce()
 }
 
-// networkOnce says whether libvirt's network was once set up.
+// networkOnce reports whether hostler set up libvirt's network before.
 func (i *Initialiser) networkOnce() bool {
 	_, err := os.Stat(i.opts.Paths.NetworkMark())
 	return err == nil
@@ -168,8 +170,8 @@ func (i *Initialiser) makePool(c *rpc.Conn, have seen) error {
 	return nil
 }
 
-// makeNetwork starts libvirt's own network; where there is none, it makes one
-// on a subnet that is free.
+// makeNetwork starts libvirt's own network. If there is none, it first defines
+// the network on a free subnet.
 func makeNetwork(c *rpc.Conn, have seen) error {
 	if !have.network {
 		text, err := describeNetwork()
@@ -214,7 +216,7 @@ func describeNetwork() (string, error) {
 	return text, nil
 }
 
-// start starts the daemon where it does not answer.
+// start starts the daemon if it does not answer.
 func (i *Initialiser) start(ctx context.Context, progress func(string)) error {
 	if i.answers(ctx) == nil {
 		return nil

@@ -19,11 +19,11 @@ import (
 )
 
 // runLeast is the space, in bytes, that /run must have: a libvirt that starts
-// on a full one ends guests that run (libvirt's issue tracker, 549).
+// with a full /run kills running guests (libvirt's issue tracker, 549).
 const runLeast = 32 << 20
 
-// startDaemon starts libvirt: its units where systemd runs, else the daemon
-// and the one that keeps guests' logs, as processes that outlive the agent.
+// startDaemon starts libvirt: its units under systemd, else libvirtd and
+// virtlogd as processes that outlive the agent.
 func (i *Initialiser) startDaemon(ctx context.Context) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(i.opts.Paths.Host("/run"), &fs); err == nil && fs.Bavail*uint64(fs.Bsize) < runLeast {
@@ -47,7 +47,7 @@ func (i *Initialiser) startDaemon(ctx context.Context) error {
 		}
 	}
 	if listening(i.opts.Socket) {
-		return nil // it is there and slow: a second one would be in its way
+		return nil // it runs but is slow; a second daemon would disturb it
 	}
 	result, err := i.opts.Runner.Run(ctx, run.Command{Path: paths.Libvirtd, Args: []string{"--timeout", "0"}, Detach: i.logFile()})
 	if err == nil {
@@ -56,9 +56,9 @@ func (i *Initialiser) startDaemon(ctx context.Context) error {
 	return err
 }
 
-// openKVM gives QEMU's group the device, as Debian's udev rule does where udev
-// runs. Where it does not, libvirt finds that QEMU can use less than it itself
-// can, and tries anew what QEMU can do before every start.
+// openKVM gives QEMU's group access to /dev/kvm, like Debian's udev rule.
+// Without udev and without this access QEMU can use less than libvirt itself,
+// so libvirt probes QEMU again before every start.
 func (i *Initialiser) openKVM() error {
 	device := i.opts.Paths.Host("/dev/kvm")
 	info, err := os.Stat(device)
@@ -79,7 +79,8 @@ func (i *Initialiser) openKVM() error {
 	return nil
 }
 
-// listening says whether a process has the socket, answering or not.
+// listening reports whether a process listens on the socket, even if it does
+// not answer.
 func listening(socket string) bool {
 	conn, err := net.DialTimeout("unix", socket, 5*time.Second)
 	if err != nil {
@@ -89,8 +90,9 @@ func listening(socket string) bool {
 	return true
 }
 
-// freeSubnet returns the first three numbers of a subnet that no interface of
-// the host is in: libvirt's usual one, or one of those after it.
+// freeSubnet returns the first three numbers of a subnet without an interface
+// of the host, e.g. "192.168.122": libvirt's usual subnet, or a later subnet up
+// to 192.168.254.
 func freeSubnet() (string, error) {
 	taken, err := net.InterfaceAddrs()
 	if err != nil {

@@ -1,5 +1,5 @@
 // Package kvm makes a host able to run KVM guests through libvirt: packages,
-// daemon, storage pool and network, and the proof of what QEMU can use here.
+// daemon, storage pool and network, and a trial of KVM.
 package kvm
 
 import (
@@ -20,24 +20,24 @@ import (
 	"hostler/packaging"
 )
 
-// Options is all that the initialiser is told.
+// Options are the parameters of the initialiser.
 type Options struct {
 	Runner   run.Runner
 	Packages packaging.Manager
 	Paths    paths.Paths
-	// Socket is libvirt's; empty is that of the host's own.
+	// Socket is libvirt's socket; empty means the host's own.
 	Socket string
-	// Pool is the wanted storage pool; empty is "default".
+	// Pool is the name of the storage pool; empty means "default".
 	Pool string
-	// PoolDir is the folder of a pool that has to be made; empty is libvirt's
-	// own folder for images, or one beside it for a pool of another name.
+	// PoolDir is the folder of a new pool. Empty means libvirt's folder for
+	// images, or a folder beside it for a pool that is not "default".
 	PoolDir string
 	// Accelerator is auto (also when empty), kvm or tcg.
 	Accelerator string
 	// StartTimeout bounds the wait for a started daemon; 0 is 2 minutes.
 	StartTimeout time.Duration
-	// CapabilitiesTimeout is how long is waited until libvirt has found out what
-	// its QEMU can do; 0 is 15 minutes.
+	// CapabilitiesTimeout bounds the wait for libvirt's probe of QEMU; 0 is 15
+	// minutes.
 	CapabilitiesTimeout time.Duration
 	Logger              *slog.Logger
 }
@@ -52,7 +52,7 @@ type Initialiser struct {
 
 var _ initialisers.Initialiser = (*Initialiser)(nil)
 
-// New returns an initialiser; it does nothing yet.
+// New returns an initialiser. It does not touch the host yet.
 func New(opts Options) *Initialiser {
 	if opts.Socket == "" {
 		opts.Socket = opts.Paths.LibvirtSocket()
@@ -132,8 +132,8 @@ func (i *Initialiser) Initialise(ctx context.Context, progress func(string)) err
 	return i.prove(ctx, progress)
 }
 
-// programs are what has to be there: the daemon, the emulator, and the tool
-// that makes its disks.
+// lacksPrograms names a missing program: the daemon, the emulator, or the tool
+// that makes disks. It returns "" if all exist.
 func (i *Initialiser) lacksPrograms() string {
 	for _, program := range []string{paths.Libvirtd, emulator(), paths.QemuImg} {
 		if _, err := os.Stat(i.opts.Paths.Host(program)); err != nil {
@@ -143,11 +143,11 @@ func (i *Initialiser) lacksPrograms() string {
 	return ""
 }
 
-// install brings libvirt and QEMU onto the host where they are missing.
+// install installs libvirt and QEMU if they are missing.
 func (i *Initialiser) install(ctx context.Context, progress func(string)) error {
 	unfinished := i.opts.Packages.Unfinished()
 	if !unfinished && i.lacksPrograms() == "" {
-		return nil // whoever installed it
+		return nil // already installed, by whatever means
 	}
 	release, err := packaging.ReadRelease(i.opts.Paths.OSRelease())
 	if err != nil {
@@ -158,7 +158,8 @@ func (i *Initialiser) install(ctx context.Context, progress func(string)) error 
 		return err
 	}
 	progress("installing libvirt and QEMU")
-	// A libvirt that was not there has a network that nobody chose to stop.
+	// A newly installed libvirt gets its network started, even if an earlier
+	// libvirt had its network stopped by the administrator.
 	if err := os.Remove(i.opts.Paths.NetworkMark()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("cannot forget that libvirt's network was set up: %w", err)
 	}

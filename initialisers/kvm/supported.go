@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spaceLeast is the disk space, in bytes, without which not even one guest and
-// its image fit beside libvirt and QEMU.
+// spaceLeast is the disk space, in bytes, for libvirt, QEMU, a single guest and
+// its image.
 const spaceLeast = 3 << 30
 
 // Supported implements initialisers.Initialiser. Every host of a known
-// architecture can run guests, if slowly: what makes them fast is tried when
-// the host is set up, and told by Accelerator.
+// architecture can run guests, if slowly. Initialise tries KVM; Accelerator
+// reports the result.
 func (i *Initialiser) Supported(ctx context.Context) (bool, string) {
 	var problems []string
 	if os.Geteuid() != 0 {
@@ -44,7 +44,8 @@ func (i *Initialiser) Supported(ctx context.Context) (bool, string) {
 	return len(problems) == 0, strings.Join(problems, "; ")
 }
 
-// Accelerator tells a person how guests run here, "" while that is not known.
+// Accelerator describes how guests run on this host for `hostler doctor`, ""
+// while that is unknown.
 func (i *Initialiser) Accelerator() string {
 	o, err := ReadOutcome(i.opts.Paths)
 	switch {
@@ -56,7 +57,7 @@ func (i *Initialiser) Accelerator() string {
 	return "guests run without KVM, some ten times slower: " + o.Reason
 }
 
-// existing returns path or its nearest folder that exists.
+// existing returns path or its nearest existing parent folder.
 func existing(path string) string {
 	for path != "/" {
 		if _, err := os.Stat(path); err == nil {
