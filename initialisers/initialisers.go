@@ -1,5 +1,6 @@
-// Package initialisers makes a host able to run one container type: packages,
-// daemon, first configuration. One folder per type.
+// Package initialisers prepares a host for a container type: packages, daemon,
+// first configuration. It has a subpackage for each type, such as
+// initialisers/lxd.
 package initialisers
 
 import "context"
@@ -7,17 +8,18 @@ import "context"
 // Initialiser prepares the host for one container type. All methods are
 // idempotent; errors carry a kind of package fault.
 type Initialiser interface {
-	// Satisfied says, without changing anything and without any call to the
-	// package manager, whether Initialise has nothing to do; if not, why.
+	// Satisfied reports whether Initialise has nothing to do; if it has, the
+	// text says why. Satisfied changes nothing and does not call the package
+	// manager.
 	Satisfied(ctx context.Context) (bool, string)
-	// Supported says whether this host can run the type at all, and if not
-	// why and how to mend it.
+	// Supported reports whether this host can run the type at all. If not, the
+	// text gives the reason and the remedy.
 	Supported(ctx context.Context) (bool, string)
-	// Initialise brings the host to the wanted state. The caller holds the
-	// host lock. progress receives plain sentences ("installing lxd").
+	// Initialise brings the host to the wanted state. The caller holds the host
+	// lock. progress receives plain sentences, e.g. "installing lxd".
 	Initialise(ctx context.Context, progress func(string)) error
 }
 
-// NotAnswering is part of why an Initialiser is not Satisfied whose hypervisor
-// is there and does not answer; behind a "; " stands how to start it.
+// NotAnswering is part of the text that Satisfied returns if the hypervisor
+// exists but does not answer. The command that starts it follows after "; ".
 const NotAnswering = "does not answer"

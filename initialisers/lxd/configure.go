@@ -17,18 +17,20 @@ import (
 	"hostler/internal/lxd/rest"
 )
 
-// The library's calls have no bounds of their own but an hour.
+// These time limits cover all requests of an observation and of the
+// configuration; no request has a limit of its own.
 const (
 	lookTimeout      = 15 * time.Second
 	configureTimeout = 5 * time.Minute
 )
 
-// connect returns a client for one operation.
+// connect returns a client for a single operation.
 func connect(ctx context.Context, socket string) *rest.Client {
 	return rest.Open(ctx, socket, lookTimeout, 0)
 }
 
-// observe reads what bears on the first configuration; it changes nothing.
+// observe reads the parts of LXD that the first configuration depends on; it
+// changes nothing.
 func observe(ctx context.Context, socket string) (seen, error) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -68,7 +70,7 @@ func look(server *rest.Client) (seen, error) {
 			managed: n.Managed, kind: n.Type, address: n.Config["ipv4.address"], mtu: mtu, ours: n.Description == bridgeDescription,
 		}
 	}
-	for _, name := range []string{"default", Profile} { // in LXD, too, the later counts
+	for _, name := range []string{"default", Profile} { // the later profile wins, as in LXD
 		var profile api.Profile
 		_, err := server.Get(profilePath(name), &profile)
 		if name == Profile && api.StatusErrorCheck(err, http.StatusNotFound) {
@@ -83,7 +85,7 @@ func look(server *rest.Client) (seen, error) {
 	return have, nil
 }
 
-// configure gives LXD what it lacks.
+// configure creates the pool, bridge and profile that LXD lacks.
 func (i *Initialiser) configure(ctx context.Context, socket string, progress func(string)) error {
 	ctx, cancel := context.WithTimeout(ctx, configureTimeout)
 	defer cancel()
@@ -118,7 +120,7 @@ func (i *Initialiser) configure(ctx context.Context, socket string, progress fun
 	return nil
 }
 
-// plan reads the host's network where a bridge has to be made, and only there.
+// plan reads the host's network only if a bridge must be made.
 func (i *Initialiser) plan(have seen) (steps, error) {
 	todo, err := plan(have, i.wanted(), hostNetwork{})
 	if err != nil || todo.network == "" {
@@ -132,8 +134,8 @@ func (i *Initialiser) plan(have seen) (steps, error) {
 }
 
 // createPool makes a btrfs pool in a sparse file, see
-// docs/decisions/0002-lxd-storage-pool.md; where that does not work, a plain
-// folder, and tells why.
+// docs/decisions/0002-lxd-storage-pool.md. If that fails, it makes a plain
+// folder instead, and reports the reason as progress and in the log.
 func (i *Initialiser) createPool(server *rest.Client, drivers []string, name string, progress func(string)) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(i.dir(), &fs); err != nil {
@@ -162,8 +164,8 @@ func (i *Initialiser) createPool(server *rest.Client, drivers []string, name str
 	return nil
 }
 
-// These mark a bridge and a pool as made by this package. The package's removal
-// (debian/hostler.postrm) knows them by it.
+// The descriptions that mark a bridge and a pool as made by this package. The
+// removal script of hostler's package (debian/hostler.postrm) looks for them.
 const (
 	bridgeDescription = "NATed bridge made by hostler"
 	poolDescription   = "Storage pool made by hostler"
@@ -184,8 +186,8 @@ func (i *Initialiser) createBridge(server *rest.Client, name, address string, pr
 	return nil
 }
 
-// setMTU changes the MTU of a bridge of ours. LXD applies it at once; guests
-// have it from their next start on.
+// setMTU changes the MTU of a bridge that hostler made. LXD applies it at once;
+// guests get it at their next start.
 func setMTU(server *rest.Client, name string, mtu int, progress func(string)) error {
 	progress(fmt.Sprintf("setting the MTU of bridge %s to %d", name, mtu))
 	var n api.Network
@@ -205,15 +207,15 @@ func setMTU(server *rest.Client, name string, mtu int, progress func(string)) er
 	return nil
 }
 
-// Profile is the name of the profile that machines made by hostler have behind
-// the default one. It exists where the default profile gives no root disk or no
-// NIC, and gives these.
+// Profile is the name of the profile that hostler's machines have after the
+// default profile. It exists if the default profile lacks a root disk or a NIC,
+// and provides these.
 const Profile = "hostler"
 
 // keyProfile marks Profile as made by this package.
 const keyProfile = "user.hostler.profile"
 
-// completeProfile creates Profile, or adds what it lacks.
+// completeProfile creates Profile, or adds the given devices to it.
 func completeProfile(server *rest.Client, devices map[string]deviceConfig) error {
 	var profile api.Profile
 	etag, err := server.Get(profilePath(Profile), &profile)
@@ -239,8 +241,8 @@ func completeProfile(server *rest.Client, devices map[string]deviceConfig) error
 
 func profilePath(name string) string { return "/1.0/profiles/" + url.PathEscape(name) }
 
-// exists says, after a failed create, whether the object below the path is
-// there: another process made it at the same moment, or the answer was lost.
+// exists reports, after a failed create, whether the object below the path
+// exists: another process made it at the same moment, or the answer was lost.
 func exists(server *rest.Client, path, name string) bool {
 	var found struct{}
 	_, err := server.Get(path+url.PathEscape(name), &found)

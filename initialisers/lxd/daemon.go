@@ -19,17 +19,17 @@ import (
 )
 
 const (
-	// pingTimeout bounds one question to the daemon. A socket-activated daemon
-	// is started by it and may need longer: then the next one is answered.
+	// pingTimeout bounds one request to the daemon. The request starts a
+	// socket-activated daemon, which may need longer; a later request is then
+	// answered.
 	pingTimeout = 5 * time.Second
 	pingEvery   = 200 * time.Millisecond
-	// sayEvery is how often the waiting is told anew at most.
+	// sayEvery is the minimum time between progress messages while waiting.
 	sayEvery = 5 * time.Second
 )
 
-// ping asks the daemon at socket for its version. While it still starts, LXD
-// answers 503. The LXD client is not used here because it does not bound its
-// dial.
+// ping asks the daemon at socket for its version. LXD answers 503 while it is
+// starting.
 func ping(ctx context.Context, socket string) error {
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
@@ -55,20 +55,21 @@ func ping(ctx context.Context, socket string) error {
 	return nil
 }
 
-// listening says whether a process has the socket, answering or not.
+// listening reports whether a process listens on the socket, even if it does
+// not answer.
 func listening(ctx context.Context, socket string) bool {
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", socket)
 	if err != nil {
-		// A full backlog is somebody's, too.
+		// A full backlog also means that a process listens.
 		return errors.Is(err, syscall.EAGAIN) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded)
 	}
 	_ = conn.Close()
 	return true
 }
 
-// start returns the socket of a daemon that answers, started where needed.
+// start returns the socket of an answering daemon, and starts LXD if necessary.
 func (i *Initialiser) start(ctx context.Context, progress func(string)) (string, error) {
 	socket := i.Socket()
 	if socket != "" && ping(ctx, socket) == nil {
@@ -85,8 +86,9 @@ func (i *Initialiser) start(ctx context.Context, progress func(string)) (string,
 	return i.waitReady(ctx, lives, progress)
 }
 
-// startDaemon starts LXD unless it is there already, slow or stopped: a second
-// one would be in its way. What it returns fails once LXD is known not to come.
+// startDaemon starts LXD unless a daemon already exists, even if that is slow
+// or stopped, since two daemons would conflict. The returned function fails
+// once it is certain that LXD will not answer.
 func (i *Initialiser) startDaemon(ctx context.Context, socket string) (func() error, error) {
 	unknown := func() error { return nil }
 	switch {
@@ -103,13 +105,13 @@ func (i *Initialiser) startDaemon(ctx context.Context, socket string) (func() er
 	return i.startDirectly(ctx)
 }
 
-// startable says that the daemon behind a silent socket is one that we may
-// start: not the snap's.
+// startable reports whether hostler may start the daemon behind a silent
+// socket: it may not start the snap's daemon.
 func (i *Initialiser) startable(socket string) bool {
 	return filepath.Dir(socket) == i.dir()
 }
 
-// dir is LXD's folder when we start it.
+// dir returns LXD's folder if hostler starts LXD.
 func (i *Initialiser) dir() string {
 	if i.opts.LXDDir != "" {
 		return i.opts.LXDDir
@@ -117,8 +119,8 @@ func (i *Initialiser) dir() string {
 	return i.opts.Paths.Host(paths.DebianLXDDir)
 }
 
-// startDirectly starts the daemon where no systemd does, as a process of its
-// own that outlives the agent.
+// startDirectly starts the daemon without systemd, as a process that outlives
+// the agent.
 func (i *Initialiser) startDirectly(ctx context.Context) (func() error, error) {
 	log := i.logFile()
 	if err := os.MkdirAll(filepath.Dir(log), 0o755); err != nil {
@@ -147,8 +149,8 @@ func (i *Initialiser) logFile() string {
 	return i.opts.Paths.Host(paths.DebianLXDLog)
 }
 
-// waitReady returns the socket once the daemon answers. lives returns an
-// error when the daemon is known not to come.
+// waitReady returns the socket once the daemon answers. lives returns an error
+// once it is certain that the daemon will not answer.
 func (i *Initialiser) waitReady(ctx context.Context, lives func() error, progress func(string)) (string, error) {
 	start := time.Now()
 	told, every := start, min(sayEvery, i.opts.StartTimeout/10)

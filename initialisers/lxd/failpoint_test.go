@@ -15,7 +15,8 @@ import (
 	"hostler/internal/run"
 )
 
-// TestChild initialises, as an agent of its own would, and dies on the way.
+// TestChild initialises the host as a separate agent would, and dies on the
+// way.
 func TestChild(t *testing.T) {
 	dir := os.Getenv("CHILD_DIR")
 	if dir == "" {
@@ -28,9 +29,9 @@ func TestChild(t *testing.T) {
 	}
 }
 
-// A kill at each crash point of the first configuration leaves a host that
-// the next agent brings to the same state: one pool, one bridge, the daemon
-// still the same where it had started.
+// After a kill at any crash point of the first configuration, the next agent
+// brings the host to the same state: one pool, one bridge, and the same daemon
+// if it had started.
 func TestCrashPoints(t *testing.T) {
 	for _, point := range []failpoint.Point{
 		failpoint.InitLockHeld, failpoint.InitAptNoRecord, failpoint.InitWaitDaemon,

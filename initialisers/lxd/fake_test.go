@@ -15,8 +15,8 @@ import (
 	"hostler/internal/paths"
 )
 
-// fakeLXD answers as much of LXD's API as the initialiser asks for and holds
-// what it was told.
+// fakeLXD implements the part of LXD's API that the initialiser uses, and keeps
+// the state that it was given.
 type fakeLXD struct {
 	t  *testing.T
 	mu sync.Mutex
@@ -26,7 +26,7 @@ type fakeLXD struct {
 	refuse    map[string]string // driver -> why a pool of it cannot be made
 	pools     map[string]api.StoragePool
 	networks  map[string]api.Network
-	profile   api.ProfilePut  // the default one
+	profile   api.ProfilePut  // the default profile
 	ours      *api.ProfilePut // nil: there is none
 	config    map[string]any
 	mutations []string
@@ -40,7 +40,8 @@ func newFakeLXD(t *testing.T) *fakeLXD {
 	}
 }
 
-// listen opens the socket in dir; the path is too long to be bound whole.
+// listen opens the socket by a relative path in dir, since the full path is too
+// long for a socket.
 func (f *fakeLXD) listen(dir string) {
 	f.t.Helper()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -143,8 +144,8 @@ func (f *fakeLXD) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// listing answers with whole objects, or with their paths as LXD does when
-// it is not asked to recurse.
+// listing answers with whole objects, or with their paths if recursion was not
+// requested, like LXD.
 func listing[T any](r *http.Request, prefix string, all []T, name func(T) string) any {
 	if r.URL.Query().Get("recursion") == "1" {
 		return all
@@ -177,7 +178,7 @@ func (f *fakeLXD) fail(w http.ResponseWriter, code int, message string) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"type": "error", "error": message, "error_code": code})
 }
 
-// String tells what was changed.
+// String lists the changes.
 func (f *fakeLXD) String() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()

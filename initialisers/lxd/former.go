@@ -9,10 +9,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// forgetProcesses has LXD, which is about to start, forget the processes that
-// it wrote down for its networks and that are not there any more. It kills
-// whoever has their numbers now, itself included (LXD 5.0.2). Under systemd the
-// package's tmpfiles.d does this while the host boots.
+// forgetProcesses removes the pid files of LXD's network processes that no
+// longer run, before LXD starts. LXD 5.0.2 would kill any process that has such
+// a pid now, even itself. Under systemd, the package's tmpfiles.d removes these
+// files when the host boots.
 func (i *Initialiser) forgetProcesses(dir string) {
 	for _, name := range []string{"dnsmasq", "forkdns"} {
 		files, _ := filepath.Glob(filepath.Join(dir, "networks", "*", name+".pid"))
@@ -29,8 +29,8 @@ func (i *Initialiser) forgetProcesses(dir string) {
 	}
 }
 
-// lives says whether the process of a pid file serves the file's network still:
-// then its arguments name the network's folder.
+// lives reports whether the process of a pid file still serves the file's
+// network: its arguments then contain the network's folder.
 func (i *Initialiser) lives(file string) bool {
 	text, err := os.ReadFile(file)
 	if err != nil {

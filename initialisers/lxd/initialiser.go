@@ -1,6 +1,6 @@
-// Package lxd makes a host able to run LXD containers: packages, daemon,
-// first configuration and kernel limits. A LXD that is there already, however
-// it was installed, is used as it is.
+// Package lxd makes a host able to run LXD containers: packages, daemon, first
+// configuration and kernel limits. It uses an existing LXD as it is, from any
+// kind of installation.
 package lxd
 
 import (
@@ -21,43 +21,44 @@ import (
 
 // The ways in which guests get a network (Options.NetworkMethod).
 const (
-	// NetworkLocal gives machines that declare no network a NIC on a bridge of
-	// LXD's, where the default profile gives them none.
+	// NetworkLocal gives machines without a declared network a NIC on a bridge
+	// of LXD, if the default profile gives them none.
 	NetworkLocal = "local"
-	// NetworkProvider leaves LXD's networks alone: guests use declared ones.
+	// NetworkProvider leaves LXD's networks alone: guests use declared
+	// networks.
 	NetworkProvider = "provider"
 )
 
-// owner names this package's kernel parameters to sysctl.
+// owner is the owner of this package's kernel parameters in package sysctl.
 const owner = "lxd"
 
-// Options is all that the initialiser is told.
+// Options configures the initialiser.
 type Options struct {
 	Runner   run.Runner
 	Packages packaging.Manager
 	Sysctl   Limits
 	Paths    paths.Paths
-	// LXDDir is the value of LXD_DIR; empty looks for the socket in the places
-	// that packages use.
+	// LXDDir is the value of LXD_DIR; if it is empty, the initialiser looks for
+	// the socket in the packages' usual places.
 	LXDDir string
-	// Group may use the socket of a daemon that is started directly, where no
-	// systemd unit says so; empty is Debian's "lxd".
+	// Group may use the socket of a daemon that is started directly, without a
+	// systemd unit; empty means Debian's "lxd".
 	Group string
-	// Pool is the wanted storage pool; empty is "default".
+	// Pool is the wanted storage pool; empty means "default".
 	Pool string
-	// MTU of the bridge in bytes; 0 leaves LXD's default.
+	// MTU is the bridge's MTU in bytes; 0 leaves LXD's default.
 	MTU int
 	// NetworkMethod is NetworkLocal (also when empty) or NetworkProvider.
 	NetworkMethod string
-	// Notice shows a sentence in the host's status until it is cleared by an
-	// empty one; may be nil.
+	// Notice shows a text in the host's status; an empty text removes it.
+	// Notice may be nil.
 	Notice func(key, text string)
 	Logger *slog.Logger
 	// StartTimeout bounds the wait for a started daemon; 0 is 5 minutes.
 	StartTimeout time.Duration
 }
 
-// Limits is the part of package sysctl that is used here.
+// Limits is the part of package sysctl that the initialiser uses.
 type Limits interface {
 	Satisfied(settings []sysctl.Setting) (bool, string)
 	Writable(name string) bool
@@ -72,7 +73,7 @@ type Initialiser struct {
 
 var _ initialisers.Initialiser = (*Initialiser)(nil)
 
-// New returns an initialiser; it does nothing yet.
+// New returns an initialiser without doing anything on the host.
 func New(opts Options) *Initialiser {
 	if opts.Pool == "" {
 		opts.Pool = "default"
@@ -150,21 +151,22 @@ func (i *Initialiser) Initialise(ctx context.Context, progress func(string)) err
 	return i.raiseLimits(ctx, progress)
 }
 
-// Socket returns where LXD listens or listened, "" when there is none.
+// Socket returns the path of LXD's socket, which may be silent, or "" if there
+// is none.
 func (i *Initialiser) Socket() string { return i.opts.Paths.FindLXDSocket(i.opts.LXDDir) }
 
-// install brings LXD onto the host where there is none.
+// install installs LXD if the host has none.
 func (i *Initialiser) install(ctx context.Context, progress func(string)) error {
 	unfinished := i.opts.Packages.Unfinished()
 	if !unfinished {
 		if socket := i.Socket(); socket != "" && ping(ctx, socket) == nil {
-			return nil // whoever installed it
+			return nil // any kind of installation is fine
 		}
 	}
 	set, err := i.packageSet()
 	if err != nil {
 		if i.programExists() {
-			return nil // installed by hand where we would not know how
+			return nil // installed by hand on a release without known packages
 		}
 		return err
 	}
@@ -172,7 +174,7 @@ func (i *Initialiser) install(ctx context.Context, progress func(string)) error 
 	if err != nil {
 		return err
 	}
-	otherwise := slices.Contains(missing, "lxd") && i.programExists() // dpkg knows nothing of it
+	otherwise := slices.Contains(missing, "lxd") && i.programExists() // dpkg does not know the installed program
 	if !unfinished && (len(missing) == 0 || otherwise) {
 		return nil
 	}

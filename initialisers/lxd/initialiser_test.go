@@ -48,7 +48,7 @@ func (p *packages) Install(_ context.Context, names []string, _ packaging.Option
 	return nil
 }
 
-// kernel is limits that can be set, or not where they belong to another host.
+// kernel holds limits that are writable, or not if they belong to another host.
 type kernel struct {
 	low      bool
 	readOnly bool
@@ -113,8 +113,8 @@ func (h *host) programs() []string {
 }
 
 // C6: without systemd, packages come first, then the daemon is started
-// directly, then it is configured; a second time nothing happens at all. L5:
-// its bridge has an address and leads out. Z30: nothing listens but its socket.
+// directly, then it is configured; a second run does nothing. L5: its bridge
+// has an address and leads out. Z30: only its socket listens.
 func TestFromNothingWithoutSystemd(t *testing.T) {
 	h := newHost(t)
 	h.pkgs.missing, h.kernel.low, h.lxd.starting = []string{"lxd"}, true, 2
@@ -190,8 +190,8 @@ func TestUnderSystemdUnitsAreStarted(t *testing.T) {
 	}
 }
 
-// A daemon that ended while its unit was starting: the unit goes on waiting for
-// it for ten minutes. It is started again. A unit that has failed is told.
+// If a daemon ends while its unit is starting, the unit would wait for it for
+// ten minutes, so it is restarted. A unit that has failed is reported.
 func TestUnitWhoseDaemonEndedWhileStarting(t *testing.T) {
 	h := newHost(t)
 	h.opts.StartTimeout = time.Second
@@ -231,8 +231,8 @@ func TestUnitWhoseDaemonEndedWhileStarting(t *testing.T) {
 	}
 }
 
-// C23, C21: a running LXD, installed by whatever means, is used without any
-// call to the package manager; what it has stays.
+// C23, C21: a running LXD from any kind of installation is used without a call
+// to the package manager, and its configuration stays.
 func TestForeignLXDIsUsedAsItIs(t *testing.T) {
 	h := newHost(t)
 	h.pkgs.missing = []string{"lxd", "btrfs-progs"}
@@ -257,7 +257,7 @@ func TestForeignLXDIsUsedAsItIs(t *testing.T) {
 	}
 }
 
-// Kernel limits that are too low are named beside the steps in LXD.
+// Kernel limits that are too low are listed beside the steps in LXD.
 func TestAllThatIsDoneIsNamed(t *testing.T) {
 	h := newHost(t)
 	h.lxd.listen(debianDir(h.p))
@@ -267,7 +267,7 @@ func TestAllThatIsDoneIsNamed(t *testing.T) {
 	}
 }
 
-// A profile of ours that lost its NIC gets it again, and another's of its name is
+// hostler's profile gets a lost NIC back; another profile of the same name is
 // left alone.
 func TestProfileOfOurs(t *testing.T) {
 	h := newHost(t)
@@ -303,7 +303,7 @@ func TestPoolFallsBackWithTheReason(t *testing.T) {
 	}
 }
 
-// C3, C4: a failure is told with its cause, and the next try goes on.
+// C3, C4: a failure is reported with its cause, and the next attempt continues.
 func TestFailingPackageThenRetry(t *testing.T) {
 	h := newHost(t)
 	h.pkgs.missing = []string{"lxd"}
@@ -334,8 +334,8 @@ func TestUnknownReleaseNeedsOperator(t *testing.T) {
 	}
 }
 
-// types.lxd.mtu reaches a bridge of ours that exists already; another's is
-// left, and a notice says so.
+// types.lxd.mtu is applied to an existing bridge that hostler made. Another
+// bridge is left alone, and a notice says so.
 func TestMTUOfABridgeThatExists(t *testing.T) {
 	h := newHost(t)
 	h.lxd.listen(debianDir(h.p))
@@ -372,7 +372,7 @@ func TestMTUOfABridgeThatExists(t *testing.T) {
 	}
 }
 
-// A pool that is a plain folder limits no root disk, which a notice says.
+// A pool in a plain folder does not limit root disks, and a notice says so.
 func TestPoolWithoutLimitsIsTold(t *testing.T) {
 	h := newHost(t)
 	h.lxd.listen(debianDir(h.p))
@@ -392,8 +392,8 @@ func TestPoolWithoutLimitsIsTold(t *testing.T) {
 	}
 }
 
-// A release without packages of LXD is not supported, and is told before
-// anything is installed; LXD that is there already makes it so.
+// A release without packages of LXD is unsupported, and the error comes before
+// any installation. An existing LXD makes it supported.
 func TestReleaseWithoutLXDIsNotSupported(t *testing.T) {
 	h := newHost(t)
 	for release, want := range map[string]string{
@@ -430,7 +430,8 @@ func TestDaemonThatNeverAnswers(t *testing.T) {
 	}
 }
 
-// A daemon that hangs is waited for: a second one would only be in its way.
+// The initialiser waits for a daemon that hangs, since a second daemon would
+// conflict with it.
 func TestDaemonThatHangsGetsNoSecondOne(t *testing.T) {
 	h := newHost(t)
 	h.opts.StartTimeout = 50 * time.Millisecond
@@ -456,7 +457,7 @@ func TestDaemonThatHangsGetsNoSecondOne(t *testing.T) {
 	}
 }
 
-// Limits of a container belong to the host around it.
+// A container's limits belong to the surrounding host.
 func TestLimitsThatCannotBeSetAreTold(t *testing.T) {
 	h := newHost(t)
 	h.lxd.listen(debianDir(h.p))
@@ -469,7 +470,7 @@ func TestLimitsThatCannotBeSetAreTold(t *testing.T) {
 	}
 }
 
-// The library leaves goroutines behind unless its connections are dropped.
+// Repeated observations leave no goroutines behind.
 func TestManyLooksLeaveNoGoroutines(t *testing.T) {
 	h := newHost(t)
 	h.lxd.listen(debianDir(h.p))

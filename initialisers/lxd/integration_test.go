@@ -27,7 +27,7 @@ import (
 	"hostler/sysctl"
 )
 
-// private is a LXD with a folder of its own, which the initialiser starts.
+// private is an LXD with a folder of its own, started by the initialiser.
 type private struct {
 	t    *testing.T
 	dir  string
@@ -43,7 +43,8 @@ func newPrivate(t *testing.T) *private {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The kernel's limits are the machine's: copies in a folder stand in.
+	// The kernel's limits are global to the machine, so copies in a folder
+	// replace them.
 	h := &private{t: t, dir: dir, root: t.TempDir()}
 	for name, value := range map[string]string{
 		"fs/inotify/max_user_instances": "128", "fs/inotify/max_user_watches": "8192",
@@ -59,7 +60,7 @@ func newPrivate(t *testing.T) *private {
 	return h
 }
 
-// build sets the options: the host is the real one, but for the agent's own
+// build sets the options: the host is the real host, except for the agent's own
 // folder and the kernel's limits, which are below root.
 func (h *private) build(root string) {
 	log := slog.New(slog.DiscardHandler)
@@ -156,8 +157,8 @@ func (h *private) wantSatisfied(want bool) {
 	}
 }
 
-// C6, C21, C23, L12: from nothing to a configured daemon, which outlives its
-// starter, and then nothing more to do.
+// C6, C21, C23, L12: from nothing to a configured daemon that outlives its
+// starter; afterwards nothing is left to do.
 func TestInitialiseFromNothing(t *testing.T) {
 	h := newPrivate(t)
 	if ok, why := lxd.New(h.opts).Supported(t.Context()); !ok {
@@ -176,13 +177,13 @@ func TestInitialiseFromNothing(t *testing.T) {
 			t.Errorf("profile lacks %q: %s", want, profile)
 		}
 	}
-	// The second time nothing is said, as nothing is done.
+	// The second run changes nothing and so reports nothing.
 	pid := h.daemon()
 	h.initialise()
 	if len(h.said) != 0 || h.daemon() != pid {
 		t.Errorf("second time: %q, process %d after %d", h.said, h.daemon(), pid)
 	}
-	// Another MTU reaches the bridge that is there.
+	// Another MTU is applied to the existing bridge.
 	_, bridge, _ := strings.Cut(profile, "network: ")
 	bridge, _, _ = strings.Cut(bridge, "\n")
 	h.opts.MTU = 1400
@@ -202,8 +203,9 @@ func TestInitialiseFromNothing(t *testing.T) {
 	h.wantSatisfied(true)
 }
 
-// LXD kills, when it starts, the process whose number it once wrote down for a
-// network's dnsmasq. After the power was cut, that is any process or itself.
+// When LXD starts, it kills the process whose pid it once recorded for a
+// network's dnsmasq. After a power cut that is any other process, or LXD
+// itself.
 func TestNumbersOfFormerProcessesKillNobody(t *testing.T) {
 	h := newPrivate(t)
 	h.initialise()
@@ -237,7 +239,7 @@ func TestNumbersOfFormerProcessesKillNobody(t *testing.T) {
 		t.Error("a process that has nothing to do with LXD was killed")
 	default:
 	}
-	// dnsmasq is there again, and one that lives is left alone.
+	// dnsmasq runs again, and a living dnsmasq is left alone.
 	running, err := os.ReadFile(files[0])
 	if err != nil {
 		t.Fatal(err)
@@ -249,8 +251,9 @@ func TestNumbersOfFormerProcessesKillNobody(t *testing.T) {
 	}
 }
 
-// I7: a daemon that has no socket yet, as its starter leaves it when killed,
-// is waited for: a second one in its folder would ruin its database.
+// I7: a daemon may have no socket yet because its starter was killed. The
+// initialiser waits for it: a second daemon in its folder would ruin its
+// database.
 func TestAStartingDaemonIsWaitedFor(t *testing.T) {
 	h := newPrivate(t)
 	started, err := run.Host{}.Run(t.Context(), run.Command{
@@ -278,8 +281,8 @@ func TestAStartingDaemonIsWaitedFor(t *testing.T) {
 	}
 }
 
-// The purge of the package takes back profile, bridge and pool, and leaves all of
-// them where an instance uses the profile.
+// Purging the package removes profile, bridge and pool, but leaves all of them
+// if an instance uses the profile.
 func TestPurgeTakesBackWhatNothingUses(t *testing.T) {
 	script, err := os.ReadFile("../../debian/hostler.postrm")
 	if err != nil {
@@ -321,7 +324,7 @@ func TestPurgeTakesBackWhatNothingUses(t *testing.T) {
 	}
 }
 
-// C10, C21, L12: what a person set up stays; only what lacks is added.
+// C10, C21, L12: the administrator's setup stays; only missing parts are added.
 func TestInitialiseKeepsWhatIsThere(t *testing.T) {
 	h := newPrivate(t)
 	h.opts.NetworkMethod = lxd.NetworkProvider

@@ -6,11 +6,11 @@ import (
 	"hostler/sysctl"
 )
 
-// limits are kernel limits that count over all containers together, as they
-// share one range of user ids. A systemd container holds about seven inotify
-// instances, so the kernel's default of 128 ends at the seventeenth container
-// (which then dies at boot while its launch reports success); the values here
-// are for a thousand and more. A key takes up to 100 bytes in the kernel's
+// limits are kernel limits that all containers share, since they share a range
+// of user ids. A systemd container uses about seven inotify instances, so the
+// kernel's default of 128 is exhausted at the seventeenth container, which then
+// dies at boot although its launch reports success. The values here suffice for
+// more than a thousand containers. A key takes up to 100 bytes in the kernel's
 // own defaults (200 keys, 20000 bytes).
 var limits = []sysctl.Setting{
 	{Name: "fs/inotify/max_user_instances", Value: "16384", AtLeast: true},
@@ -19,8 +19,9 @@ var limits = []sysctl.Setting{
 	{Name: "kernel/keys/maxbytes", Value: "2000000", AtLeast: true},
 }
 
-// raiseLimits sets what this host lets us set. Inside a container the limits
-// belong to the host around it, which is told, not an error.
+// raiseLimits raises the limits that this host lets it write. Inside a
+// container the limits belong to the surrounding host; then raiseLimits reports
+// that as progress, without an error.
 func (i *Initialiser) raiseLimits(ctx context.Context, progress func(string)) error {
 	var settings []sysctl.Setting
 	for _, s := range limits {

@@ -10,7 +10,7 @@ import (
 	"hostler/internal/fault"
 )
 
-// wanted is the part of Options that plan looks at.
+// wanted is the part of Options that plan uses.
 type wanted struct {
 	pool          string
 	mtu           int
@@ -21,42 +21,42 @@ func (i *Initialiser) wanted() wanted {
 	return wanted{pool: i.opts.Pool, mtu: i.opts.MTU, networkMethod: i.opts.NetworkMethod}
 }
 
-// seen is what LXD has.
+// seen is the observed state of LXD.
 type seen struct {
 	pools []string
-	// limitless are the pools that are plain folders, without quotas.
+	// limitless are the pools in plain folders, without quotas.
 	limitless []string
 	drivers   []string                // storage drivers that the daemon knows
 	networks  map[string]network      // by name, managed and others
 	devices   map[string]deviceConfig // of the default profile and Profile
-	taken     bool                    // Profile is there and not hostler's
+	taken     bool                    // Profile exists but hostler did not make it
 	cluster   bool
 }
 
 type network struct {
 	managed bool
 	kind    string
-	address string // ipv4.address of a managed one
+	address string // ipv4.address of a managed network
 	mtu     int    // 0: LXD's default
 	ours    bool   // made by this package
 }
 
-// defaultMTU is that of a bridge for which nothing else is set.
+// defaultMTU is the MTU of a bridge without a configured MTU.
 const defaultMTU = 1500
 
 type deviceConfig = map[string]string
 
-// steps is what must be done, in the order of its fields.
+// steps holds the planned changes, in the order of its fields.
 type steps struct {
 	pool    string // to create
 	network string // bridge to create
-	subnet  string // its address, 10.1.2.1/24
-	mtuOf   string // bridge of ours that gets the wanted MTU
+	subnet  string // its address, e.g. 10.1.2.1/24
+	mtuOf   string // hostler's bridge that gets the wanted MTU
 	mtu     int
-	devices map[string]deviceConfig // that Profile gets
+	devices map[string]deviceConfig // for Profile
 }
 
-// String names all that is made or changed in LXD, "" for nothing.
+// String lists all planned changes of LXD, "" for none.
 func (s steps) String() string {
 	var parts []string
 	if s.pool != "" {
@@ -79,10 +79,11 @@ func (s steps) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// plan decides what LXD lacks for machines of ours. Nothing that bears on other
-// instances is touched: the default profile and the server's configuration stay
-// as they are. An existing pool or bridge is used, and so are the root disk and
-// the NIC that the default profile gives. What it does not give, Profile does.
+// plan decides which objects LXD lacks for hostler's machines. It touches
+// nothing that affects other instances: the default profile and the server's
+// configuration stay as they are. It uses an existing pool or bridge, and the
+// root disk and NIC of the default profile. Profile gets the devices that the
+// default profile lacks.
 func plan(have seen, want wanted, host hostNetwork) (steps, error) {
 	if have.taken {
 		return steps{}, fault.New(fault.NeedsOperator, "cannot use LXD's profile %s, which hostler did not make: rename it by `lxc profile rename %s NAME`, or have hostler complete and use it by `lxc profile set %s %s=true`",
@@ -118,8 +119,8 @@ func plan(have seen, want wanted, host hostNetwork) (steps, error) {
 	return todo, nil
 }
 
-// guestBridge returns the managed bridge on which the profiles of our machines
-// have their NIC, empty where there is none.
+// guestBridge returns the managed bridge of the NIC in the machines' profiles,
+// "" if there is none.
 func guestBridge(have seen, want wanted) (string, network) {
 	if want.networkMethod != NetworkLocal {
 		return "", network{}
@@ -145,8 +146,8 @@ func otherMTU(n network, want wanted) bool {
 	return want.mtu != 0 && want.mtu != is
 }
 
-// mtuNotice tells of a wanted MTU that a bridge does not get because it was set
-// up by others; "" where there is nothing to tell. The default is no wish.
+// mtuNotice returns a notice if the wanted MTU does not apply because hostler
+// did not make the bridge, or "". A wanted MTU of defaultMTU counts as none.
 func mtuNotice(have seen, want wanted) string {
 	bridge, n := guestBridge(have, want)
 	if bridge == "" || n.ours || want.mtu == defaultMTU || !otherMTU(n, want) {
@@ -159,8 +160,8 @@ func mtuNotice(have seen, want wanted) string {
 // RootDiskNotice is the key of the notice that root disks have no limits.
 const RootDiskNotice = "root disks of lxd machines"
 
-// rootDiskNotice tells that the pool of root disks sets no limits; "" where
-// there is nothing to tell.
+// rootDiskNotice returns a notice if the pool of root disks enforces no limits,
+// or "".
 func rootDiskNotice(have seen, want wanted) string {
 	pool := want.pool
 	if pool == "default" {
@@ -177,7 +178,7 @@ func rootDiskNotice(have seen, want wanted) string {
 		"create a pool with limits by `lxc storage create NAME btrfs` and name it in types.lxd.pool", pool)
 }
 
-// choosePool returns the existing pool to use, "" when one must be created.
+// choosePool returns the existing pool to use, "" if a pool must be created.
 func choosePool(have []string, want string) (string, error) {
 	switch {
 	case len(have) == 0:
@@ -191,8 +192,8 @@ func choosePool(have []string, want string) (string, error) {
 		want, strings.Join(slices.Sorted(slices.Values(have)), ", "), want)
 }
 
-// chooseBridge returns the bridge that hostler made, or LXD's own, or the first
-// name for one that nothing on the host has.
+// chooseBridge returns the bridge that hostler made, or LXD's own, or else the
+// first free name for a new bridge, e.g. lxdbr1.
 func chooseBridge(networks map[string]network, links []string) (name string, exists bool) {
 	for _, name := range slices.Sorted(maps.Keys(networks)) {
 		if n := networks[name]; n.ours && n.managed && n.kind == "bridge" {
@@ -220,17 +221,17 @@ func hasDevice(devices map[string]deviceConfig, is func(deviceConfig) bool) bool
 	return false
 }
 
-// The pool's file is sparse: its size is what containers may use together,
-// not what is taken at once.
+// The pool's file is sparse: its size is the limit for all containers together,
+// not the space that it takes at once.
 const (
 	gib         = 1 << 30
 	poolLeast   = 10 * gib
 	poolMost    = 500 * gib
-	poolReserve = 2 * gib // stays free for the host where space is short
+	poolReserve = 2 * gib // stays free for the host if space is short
 )
 
-// poolSize returns the size in bytes of a new pool on a disk with so many
-// free bytes: half of them within bounds, in whole GiB.
+// poolSize returns the size of a new pool on a disk with free bytes: half of
+// them within bounds, in whole GiB. Both are in bytes.
 func poolSize(free uint64) uint64 {
 	size := min(max(free/2, poolLeast), poolMost)
 	if free < size+poolReserve {

@@ -105,7 +105,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// Z14: the whole of the private ranges is searched, and none free is an error.
+// Z14: the search covers all of the private ranges, and fails if no subnet is
+// free.
 func TestFreeSubnet(t *testing.T) {
 	p := netip.MustParsePrefix
 	for _, c := range []struct {

@@ -14,11 +14,11 @@ import (
 	"hostler/internal/run"
 )
 
-// running returns the process of a daemon that has dir for its folder, and
-// whether there is one. A daemon is there some moments before its socket is: a
-// starter that was killed leaves one so, and a second daemon in its folder
-// would ruin the database that the first one is making. Daemons of containers
-// are seen in /proc, too; they have process namespaces of their own.
+// running returns the process of a daemon whose folder is dir, and whether
+// there is one. A daemon runs for some moments before its socket exists, e.g.
+// if its starter was killed meanwhile. A second daemon in the same folder would
+// ruin the database that the first daemon is making. Daemons inside containers
+// also appear in /proc, but have other pid namespaces.
 func (i *Initialiser) running(dir string) (int, bool) {
 	proc := i.opts.Paths.Host("/proc")
 	mine, err := os.Readlink(filepath.Join(proc, "self/ns/pid"))
@@ -38,9 +38,9 @@ func (i *Initialiser) running(dir string) (int, bool) {
 	return 0, false
 }
 
-// isDaemon says whether the process behind entry of /proc is LXD's daemon with
-// dir for its folder. LXD's helpers are the same program with a verb for their
-// first argument.
+// isDaemon reports whether the process behind a /proc entry is LXD's daemon
+// with the folder dir. LXD's helpers are the same program with a verb as first
+// argument.
 func isDaemon(entry, dir string) bool {
 	command, err := os.ReadFile(filepath.Join(entry, "cmdline"))
 	if err != nil {
@@ -62,8 +62,8 @@ func isDaemon(entry, dir string) bool {
 	return !named && dir == paths.DebianLXDDir
 }
 
-// alive returns a check that fails once the process has ended; log is where
-// its last words may be.
+// alive returns a check that fails once the process has ended. Its error quotes
+// the end of log.
 func alive(pid int, log string) func() error {
 	return func() error {
 		if !errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {

@@ -14,7 +14,7 @@ import (
 	"hostler/internal/paths"
 )
 
-// hostNetwork is what of the host's network bears on a new bridge.
+// hostNetwork is the part of the host's network that matters for a new bridge.
 type hostNetwork struct {
 	links []string
 	used  []netip.Prefix
@@ -27,12 +27,12 @@ var private = []netip.Prefix{
 	netip.MustParsePrefix("192.168.0.0/16"),
 }
 
-// firstSubnet is where the search begins: the low ends of the ranges are what
-// people number by hand.
+// firstSubnet is the start of the search. The low ends of the ranges are left
+// out at first, since administrators number networks by hand there.
 var firstSubnet = netip.MustParseAddr("10.184.0.0")
 
-// freeSubnet returns the first address, as 10.184.0.1/24, of a subnet that no
-// address, route or network of LXD touches.
+// freeSubnet returns the first address, e.g. 10.184.0.1/24, of a subnet that
+// overlaps no address or route of the host and no network of LXD.
 func freeSubnet(used []netip.Prefix, networks map[string]network) (string, error) {
 	all := append([]netip.Prefix(nil), used...)
 	for _, n := range networks {
@@ -42,7 +42,7 @@ func freeSubnet(used []netip.Prefix, networks map[string]network) (string, error
 	}
 	free := func(subnet netip.Prefix) bool {
 		for _, u := range all {
-			// A default route covers everything and takes nothing.
+			// A default route covers everything but occupies no addresses.
 			if u.Bits() > 0 && u.Overlaps(subnet) {
 				return false
 			}
@@ -86,7 +86,7 @@ func readHostNetwork(p paths.Paths) (hostNetwork, error) {
 		host.links = append(host.links, link.Name)
 		addresses, err := link.Addrs()
 		if err != nil {
-			continue // it went away while we looked
+			continue // the link disappeared meanwhile
 		}
 		for _, address := range addresses {
 			if prefix, err := netip.ParsePrefix(address.String()); err == nil && prefix.Addr().Is4() {
@@ -103,7 +103,7 @@ func readHostNetwork(p paths.Paths) (hostNetwork, error) {
 }
 
 // parseRoutes reads /proc/net/route: the second field is the destination, the
-// eighth the mask, both in hexadecimal with the bytes of the machine's order.
+// eighth the mask, both as hexadecimal numbers in the machine's byte order.
 func parseRoutes(table string) []netip.Prefix {
 	var routes []netip.Prefix
 	for line := range strings.Lines(table) {

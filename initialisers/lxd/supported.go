@@ -12,22 +12,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spaceLeast is the disk space without which not even one small container
-// and its image fit beside LXD itself.
+// spaceLeast is the least free disk space for LXD, a small container and its
+// image.
 const spaceLeast = 2 * gib
 
-// architectures are those for which Debian builds LXD.
+// architectures are the architectures for which Debian builds LXD.
 var architectures = []string{"amd64", "arm64", "arm", "386", "ppc64le", "s390x", "riscv64", "mips64le"}
 
-// Supported implements initialisers.Initialiser. A LXD that answers is proof;
-// otherwise the host is looked at.
+// Supported implements initialisers.Initialiser. If LXD answers, the host
+// supports it; otherwise Supported probes the host.
 func (i *Initialiser) Supported(ctx context.Context) (bool, string) {
 	socket := i.Socket()
 	if socket != "" && ping(ctx, socket) == nil {
 		return true, ""
 	}
 	problems := i.probe().problems()
-	// Where LXD is not there, this host's release must have packages of it.
+	// If LXD is absent, this host's release must have packages of it.
 	if socket == "" && !i.programExists() {
 		if _, err := i.packageSet(); err != nil {
 			problems = append(problems, err.Error())
@@ -39,7 +39,7 @@ func (i *Initialiser) Supported(ctx context.Context) (bool, string) {
 	return true, ""
 }
 
-// probed is what of the host decides whether LXD can run.
+// probed holds the host's properties that decide whether LXD can run.
 type probed struct {
 	euid         int
 	architecture string
@@ -69,7 +69,7 @@ func (i *Initialiser) probe() probed {
 	return p
 }
 
-// problems names what is in the way, each with how to mend it.
+// problems returns the obstacles, each with its remedy.
 func (p probed) problems() []string {
 	var all []string
 	if p.euid != 0 {
@@ -92,7 +92,7 @@ func (p probed) problems() []string {
 	return all
 }
 
-// hasCgroups looks for a mount of either cgroup version.
+// hasCgroups reports whether either cgroup version is mounted.
 func hasCgroups(mounts string) bool {
 	for line := range strings.Lines(mounts) {
 		if f := strings.Fields(line); len(f) > 2 && (f[2] == "cgroup" || f[2] == "cgroup2") {
@@ -102,7 +102,7 @@ func hasCgroups(mounts string) bool {
 	return false
 }
 
-// existing returns path or its nearest folder that exists.
+// existing returns path, or its nearest parent folder that exists.
 func existing(path string) string {
 	for path != "/" {
 		if _, err := os.Stat(path); err == nil {

@@ -22,8 +22,9 @@ func (i *Initialiser) underSystemd() bool {
 	return err == nil && i.opts.LXDDir == ""
 }
 
-// startUnit starts Debian's socket-activated units. The service's own start
-// waits until it is ready, which is what waitReady does with progress.
+// startUnit starts Debian's socket-activated units. It uses --no-block, because
+// the service's start job waits until LXD is ready; waitReady does that with
+// progress messages.
 func (i *Initialiser) startUnit(ctx context.Context) (func() error, error) {
 	if i.Socket() == "" || i.startable(i.Socket()) {
 		for _, args := range [][]string{{"start", lxdSocket}, {"start", "--no-block", lxdService}} {
@@ -39,9 +40,9 @@ func (i *Initialiser) systemctl(ctx context.Context, args ...string) (run.Result
 	return i.opts.Runner.Run(ctx, run.Command{Path: paths.Systemctl, Args: args, Timeout: time.Minute})
 }
 
-// unitLives fails once the service has failed. Where its daemon ended before it
-// answered, the unit would wait for it for ten minutes more (Debian's
-// ExecStartPost), and with it whoever starts it: it is started anew.
+// unitLives fails once the service has failed. If the daemon ended before it
+// answered, Debian's ExecStartPost would wait ten minutes more, and so would
+// every client that starts the unit. unitLives then restarts the unit.
 func (i *Initialiser) unitLives(ctx context.Context) error {
 	shown, err := i.systemctl(ctx, "show", "--property=ActiveState,SubState,MainPID", lxdService)
 	if err != nil {
