@@ -7,8 +7,8 @@ import (
 	"hostler/agent/spec"
 )
 
-// The looks for an address become rarer and never end, counted from the later
-// of the machine's start and the worker's own.
+// The looks for an address become rarer with the time since the start of the
+// machine or worker, whichever is later, and never end.
 func TestAddressDelay(t *testing.T) {
 	at := func(ago time.Duration) func(*Desired) {
 		return func(d *Desired) { when := t0.Add(-ago); d.Status.StartedAt = &when }

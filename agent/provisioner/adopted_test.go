@@ -13,8 +13,8 @@ import (
 	"hostler/containerbroker/brokertest"
 )
 
-// meanwhileStore lets something happen between the look at the records and the
-// look at the instances: once, when armed.
+// meanwhileStore calls a function once, when armed, between the read of the
+// records and the list of the instances.
 type meanwhileStore struct {
 	state.Backend
 	once sync.Once
@@ -27,8 +27,8 @@ func (s *meanwhileStore) Intents(ctx context.Context) ([]state.Intent, error) {
 	return intents, err
 }
 
-// P24: an instance that a person has taken over between the look at the records
-// and the look at the instances has a record and is not unknown.
+// P24: an instance that the user adopts between the read of the records and the
+// list of the instances has a record and is no orphan.
 func TestP24AdoptedMeanwhileIsNotHarvested(t *testing.T) {
 	r := newRig(t)
 	r.config.Harvest = provisioner.HarvestAll

@@ -14,7 +14,8 @@ func object(kind, name string, record, status any) state.Object {
 	return state.Object{ID: state.ID{Kind: kind, Name: name}, UID: "uid-" + name, Life: state.Alive, Generation: 1, Spec: spec.Encode(record), Status: spec.Encode(status)}
 }
 
-// aSite is a machine with a NIC and two disks, and all it is given.
+// aSite returns a machine with a NIC and two disks, and their network and
+// storage.
 func aSite() []state.Object {
 	return []state.Object{
 		object(spec.KindMachine, "web", spec.MachineRecord{Machine: spec.Machine{
@@ -35,7 +36,7 @@ func aSite() []state.Object {
 	}
 }
 
-// P35: the interfaces and disks that a machine is given reach the broker.
+// P35: the NICs and disks of a machine reach the broker.
 func TestMachinesAreGivenTheirSurroundings(t *testing.T) {
 	desired, err := Decode(aSite(), spec.LXD, Config{Namespace: ns})
 	if err != nil {
@@ -57,8 +58,9 @@ func TestMachinesAreGivenTheirSurroundings(t *testing.T) {
 	}
 }
 
-// B4 P34 F13: a machine waits for each of its networks and disks; meanwhile it is neither
-// made, nor started, nor changed, and what runs goes on.
+// B4 P34 F13: a machine waits for each of its networks and disks. Meanwhile it
+// is neither created, started nor changed, and a running instance keeps
+// running.
 func TestMachinesWaitForTheirSurroundings(t *testing.T) {
 	for i, missing := range []string{"network/lan", "volume/data", "filesystem/www"} {
 		for _, how := range []string{"absent", "dying", "without status"} {

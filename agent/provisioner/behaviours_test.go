@@ -16,7 +16,7 @@ import (
 	"hostler/internal/fault"
 )
 
-// stray is a running instance with our stamp that nothing declares.
+// stray returns a running orphan.
 func stray(name string) containerbroker.Instance {
 	return containerbroker.Instance{
 		Name: name, Status: containerbroker.StatusRunning,
@@ -24,8 +24,9 @@ func stray(name string) containerbroker.Instance {
 	}
 }
 
-// P3 P22: nothing is swept before the records and the instances were read
-// whole once, whatever the mode; then the strays go and the declared stay.
+// P3 P22: in every harvest mode, no orphan is deleted before one complete read
+// of records and instances. Then the orphans are deleted and the declared
+// machines stay.
 func TestNoSweepBeforeACompleteRead(t *testing.T) {
 	r := newRig(t)
 	r.config.Harvest = provisioner.HarvestAll
@@ -49,7 +50,7 @@ func TestNoSweepBeforeACompleteRead(t *testing.T) {
 	r.awaitState("web", spec.MachineRunning)
 }
 
-// P7: a configuration that changes while the worker stops holds nothing up.
+// P7: a configuration that changes while the worker stops delays nothing.
 func TestConfigurationDuringShutdown(t *testing.T) {
 	r := newRig(t)
 	r.fake.Block(brokertest.Create, "web")
@@ -65,9 +66,9 @@ func TestConfigurationDuringShutdown(t *testing.T) {
 	}
 }
 
-// P11 P14 P21: a machine whose status cannot be read stops every change, its
-// own removal and the sweep too; it does not stop the worker, which goes on
-// when the status is mended.
+// P11 P14 P21: a machine with an unreadable status stops every change, its own
+// removal and the harvest too. The worker does not end, and goes on when the
+// status is readable again.
 func TestUnreadableStatusChangesNothing(t *testing.T) {
 	r := newRig(t)
 	r.config.Harvest = provisioner.HarvestAll
@@ -95,9 +96,8 @@ func TestUnreadableStatusChangesNothing(t *testing.T) {
 	r.eventually("the sweep", func() bool { _, there := r.fake.Get("old"); return !there })
 }
 
-// P12 P27: a record that cannot be removed stays on its way out, is not taken
-// P26 P49: a pass is one listing and one reading for all machines, and where
-// nothing is to be stopped or deleted nothing is asked for.
+// P26 P49: a pass makes one listing and one read for all machines, and no
+// further requests if nothing is to be stopped or deleted.
 func TestPassesAreBulk(t *testing.T) {
 	r := newRig(t)
 	var reads atomic.Int64
@@ -119,9 +119,8 @@ func TestPassesAreBulk(t *testing.T) {
 	}
 }
 
-// P31: a machine goes in two steps: its record, which holds what it was given,
-// P32 Z16: what fails in the preparation of one machine is that machine's
-// error, with its reason, and the others of the same pass go on.
+// P32 Z16: a failure in the preparation of a machine is that machine's error,
+// with its reason. The other machines of the pass go on.
 func TestPreparationFailsAlone(t *testing.T) {
 	r := newRig(t)
 	r.fake.NoImage("debian/99")
@@ -140,8 +139,8 @@ func TestPreparationFailsAlone(t *testing.T) {
 	}
 }
 
-// P33: every attempt has a token of its own, and what is there bears that of
-// the attempt that made it.
+// P33: every create attempt has a new token, and the instance bears the token
+// of the attempt that created it.
 func TestTokensAreFresh(t *testing.T) {
 	r := newRig(t)
 	r.fake.Fail(brokertest.Create, "web", 2, errors.New("not now"))
@@ -154,8 +153,8 @@ func TestTokensAreFresh(t *testing.T) {
 	}
 }
 
-// C16 P35 P41: the broker is told everything that bears on the machine, and what
-// the instance was really given is recorded.
+// C16 P35 P41: the broker gets all settings of the machine, and the resources
+// that the instance really has are recorded.
 func TestEverythingReachesTheBroker(t *testing.T) {
 	r := newRig(t)
 	r.config.Pool, r.config.Namespace = "fast", "site"
@@ -178,8 +177,8 @@ func TestEverythingReachesTheBroker(t *testing.T) {
 	})
 }
 
-// P38 P47: one host is one zone, so that each failed create is one attempt; a
-// retry that is due, an event and a changed record at once are one create.
+// P38 P47: the host is one zone, so each failed create is one attempt. A due
+// retry, an event and a changed record at the same time cause one create.
 func TestOneCreatePerAttempt(t *testing.T) {
 	r := newRig(t)
 	r.fake.Fail(brokertest.Create, "web", 1, errors.New("not now"))
@@ -202,8 +201,8 @@ func TestOneCreatePerAttempt(t *testing.T) {
 	r.awaitState("web", spec.MachineRunning)
 }
 
-// P40 Z18: an instance that cannot be recorded is removed at once, the reason is
-// told, and the next attempt makes one that is.
+// P40 Z18: an instance that cannot be recorded is deleted at once and the
+// reason is reported. The next attempt creates an instance that is recorded.
 func TestUnrecordedInstanceIsRemoved(t *testing.T) {
 	r := newRig(t)
 	r.config.RetryDelay = 200 * time.Millisecond
@@ -230,7 +229,7 @@ func TestUnrecordedInstanceIsRemoved(t *testing.T) {
 	}
 }
 
-// only are the operations on one instance.
+// only returns the operations on an instance.
 func only(ops []string, name string) []string {
 	var mine []string
 	for _, op := range ops {
@@ -241,8 +240,7 @@ func only(ops []string, name string) []string {
 	return mine
 }
 
-// P44: a machine in error that is tried again says so while it is, and not its
-// old error.
+// P44: a machine whose retry is running shows that, and not its old error.
 func TestRetriedMachineIsProvisioning(t *testing.T) {
 	r := newRig(t)
 	r.fake.Fail(brokertest.Create, "web", 1, fault.New(fault.NeedsOperator, "the image is broken"))
@@ -258,8 +256,8 @@ func TestRetriedMachineIsProvisioning(t *testing.T) {
 	r.awaitState("web", spec.MachineRunning)
 }
 
-// P50 Z17: drift that cannot be put right is the machine's error, told and
-// tried again.
+// P50 Z17: drift that cannot be corrected is the machine's error, which the
+// status reports, and is retried.
 func TestMaintenanceFailureIsTold(t *testing.T) {
 	r := newRig(t)
 	r.declare("web", func(m *spec.MachineRecord) { m.Machine.CPUs = 2 })
@@ -278,7 +276,3 @@ func TestMaintenanceFailureIsTold(t *testing.T) {
 		t.Error("it was restarted")
 	}
 }
-
-// Z31: machines that are taken back while every place is taken by a create
-// P18: a record that vanished, and a change told of one that never was, are
-// P27 B7 L11: a delete that fails holds up no other of the same pass, and says

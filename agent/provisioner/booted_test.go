@@ -21,9 +21,9 @@ func (r *rig) booted(id string) {
 	})
 }
 
-// A machine that the hypervisor started with the host runs since then, as the
-// hypervisor tells, is ready since it was found so, has the address that it has
-// now, and has an event that says so. One that hostler itself starts has none.
+// A machine that the hypervisor started with the host has that start time, its
+// present address, the time at which it was found ready, and an event. A
+// machine that hostler starts has no such event.
 func TestStartedWithTheHost(t *testing.T) {
 	r := newRig(t)
 	r.booted("first")
@@ -69,8 +69,7 @@ func TestStartedWithTheHost(t *testing.T) {
 	}
 }
 
-// What was recorded of a machine before the host was restarted is not told
-// after it.
+// After a restart of the host, the status does not show the state from before.
 func TestUnseen(t *testing.T) {
 	made := &spec.InstanceInfo{Name: "web"}
 	s := provisioner.Unseen(state.Alive, spec.MachineStatus{State: spec.MachineRunning, Instance: made, Addresses: []string{"10.0.0.7"}})
@@ -84,8 +83,8 @@ func TestUnseen(t *testing.T) {
 	}
 }
 
-// A machine that shall not run does not start with the host either: not as
-// declared, and not after `hostler stop`.
+// A stopped machine does not start with the host, whether it is declared as
+// stopped or was stopped with `hostler stop`.
 func TestStoppedMachinesDoNotStartWithTheHost(t *testing.T) {
 	r := newRig(t)
 	r.declare("off", func(m *spec.MachineRecord) { m.Machine.Running = no() })

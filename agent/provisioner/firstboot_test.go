@@ -9,10 +9,10 @@ import (
 	"hostler/containerbroker/brokertest"
 )
 
-// An administrator's key that is added to hostler.yaml takes effect in new
-// machines alone: it neither makes a machine anew, even one whose last
-// recreate was allowed, nor runs a guest's first boot again. A machine that
-// declares `on-change: rerun` gets it with its next restart.
+// An administrator's key that is added to hostler.yaml takes effect only in new
+// machines. It causes no recreate, even if the last recreate was allowed, and
+// no second first boot. A machine that declares `on-change: rerun` gets the key
+// at its next restart.
 func TestAnotherHostKeyTouchesNoMachine(t *testing.T) {
 	r := newRig(t)
 	config := spec.DefaultConfig()

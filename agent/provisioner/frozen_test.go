@@ -7,8 +7,8 @@ import (
 	"hostler/containerbroker"
 )
 
-// A guest that stands still is left so until a person asks for it, each time
-// anew (P16), and its hypervisor's reason is told.
+// A frozen guest stays frozen until the user asks for each resume (P16), and
+// its status gives the hypervisor's reason.
 func TestAFrozenInstanceIsLeftUntilAsked(t *testing.T) {
 	r := newRig(t)
 	asked := func(n int) func(*spec.MachineRecord) {

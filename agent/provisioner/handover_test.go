@@ -12,8 +12,8 @@ import (
 	"hostler/containerbroker/brokertest"
 )
 
-// given writes what machines are given of an object; twice, the record's
-// generation stays.
+// given writes the sources of a network's or storage object's attachments. A
+// second call keeps the record's generation.
 func (r *rig) given(kind, name string, sources map[string]string) {
 	r.t.Helper()
 	id := state.ID{Kind: kind, Name: name}
@@ -28,7 +28,7 @@ func (r *rig) given(kind, name string, sources map[string]string) {
 	r.write(w)
 }
 
-// disks are those of the instance.
+// disks returns the names of the instance's disks.
 func (r *rig) disks(machine string) (names []string) {
 	inst, _ := r.fake.Get(machine)
 	for _, c := range r.fake.Diff(containerbroker.Machine{Name: machine}, inst) {
@@ -48,8 +48,8 @@ func storage(volumes ...string) func(*spec.MachineRecord) {
 	}
 }
 
-// letsGo waits until the machine is said to have no storage but what its
-// record of that generation lists.
+// letsGo waits until the machine's status says that the instance has no storage
+// beyond its record of that generation.
 func (r *rig) letsGo(machine string, o state.Object) spec.MachineStatus {
 	r.t.Helper()
 	r.eventually(machine+" lets go", func() bool { s, _ := r.status(machine); return s.LetGo == o.Generation })
@@ -57,9 +57,9 @@ func (r *rig) letsGo(machine string, o state.Object) spec.MachineStatus {
 	return s
 }
 
-// P19, S23: what a machine is not to have any more is taken from it although
-// it waits for something in its stead, which may be what the other one waits
-// for; all else of it waits.
+// P19, S23: an undeclared disk is detached although the machine waits for
+// another disk in its place, since that disk may wait for the detachment. All
+// other changes wait.
 func TestTakenAwayWhileWaiting(t *testing.T) {
 	r := newRig(t)
 	long := strings.Repeat("a", 70)
@@ -86,8 +86,7 @@ func TestTakenAwayWhileWaiting(t *testing.T) {
 	r.eventually("what it waited for", func() bool { return len(r.disks("web")) == 2 })
 }
 
-// S23: neither a change that is held back nor a failure keeps what has been
-// taken from a machine.
+// S23: neither a held change nor a failure prevents the detachment of a disk.
 func TestTakenAwayWithSomethingElseWrong(t *testing.T) {
 	t.Run("held back", func(t *testing.T) {
 		r := newRig(t)

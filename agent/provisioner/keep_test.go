@@ -12,9 +12,9 @@ import (
 	"hostler/internal/fault"
 )
 
-// P15 P17: a failure that waits for the operator keeps no machine stopped that
-// is declared as running, unless it is its start that failed, and leaves no
-// drift but the fields of the step that failed.
+// P15 P17: despite a failure that waits for the operator, a machine that is
+// declared as running is started, unless the start itself failed. Its drift is
+// corrected, except in the fields of the failed step.
 func TestP15FailedMachinesAreKeptRunning(t *testing.T) {
 	change := func(field string) containerbroker.Change {
 		return containerbroker.Change{Field: field, Impact: containerbroker.ImpactLive}

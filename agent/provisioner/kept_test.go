@@ -14,7 +14,8 @@ import (
 )
 
 // P15: a machine whose cloud-init failed is started again when it is found
-// stopped, and its error stays; one that cannot be started waits for a person.
+// stopped, and its error stays. A machine whose start failed waits for the
+// user.
 func TestP15FailedMachineFoundStopped(t *testing.T) {
 	r := newRig(t)
 	r.declare("web", func(m *spec.MachineRecord) { m.Machine.Running = no() })
@@ -46,11 +47,11 @@ func TestP15FailedMachineFoundStopped(t *testing.T) {
 	}
 }
 
-// unheard has the worker look without any event of the hypervisor.
+// unheard makes the event stream fail, so that the worker gets no events.
 func unheard(r *rig) { r.fake.Fail(brokertest.Events, "", -1, errors.New("the stream is lost")) }
 
-// P15 P17: drift of a machine whose error waits for the operator is put right
-// without an event, and its error stays.
+// P15 P17: the drift of a machine whose error waits for the operator is
+// corrected without an event, and its error stays.
 func TestP17DriftOfAFailedMachine(t *testing.T) {
 	r := newRig(t)
 	unheard(r)
@@ -60,7 +61,7 @@ func TestP17DriftOfAFailedMachine(t *testing.T) {
 	r.fake.BreakCloudInit("web", "unknown module frobnicate")
 	r.declare("web", func(m *spec.MachineRecord) { m.Machine.CPUs = 2 })
 	r.awaitState("web", spec.MachineError)
-	for range 2 { // as often as it drifts
+	for range 2 { // each time it drifts
 		r.fake.Change("web", func(i *containerbroker.Instance) { i.CPUs = 7 })
 		r.awaitPass()
 		r.eventually("the drift is put right", func() bool { i, _ := r.fake.Get("web"); return i.CPUs == 2 })
@@ -70,8 +71,8 @@ func TestP17DriftOfAFailedMachine(t *testing.T) {
 	}
 }
 
-// P15 P17: what was refused is not tried again with the drift of other fields,
-// and drift that cannot be put right is tried again after growing pauses.
+// P15 P17: a refused change is not retried with the drift of other fields, and
+// drift that cannot be corrected is retried after growing delays.
 func TestP17DriftBesideARefusedChange(t *testing.T) {
 	r := newRig(t)
 	unheard(r)

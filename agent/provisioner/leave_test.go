@@ -13,9 +13,9 @@ import (
 	"hostler/containerbroker/brokertest"
 )
 
-// P23: an instance that outlives its record runs on, without its volumes: the
-// numbers of their devices may be other volumes' next. Where they cannot be
-// taken from it, the record stays and says why.
+// P23: an instance that outlives its record keeps running without its volumes,
+// because the kernel may reuse their device numbers for other volumes. If the
+// volumes cannot be detached, the record stays and says why.
 func TestLeftInstanceHasNoVolumes(t *testing.T) {
 	r := newRig(t)
 	r.config.Harvest = provisioner.HarvestNone

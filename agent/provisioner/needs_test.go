@@ -9,7 +9,7 @@ import (
 	"hostler/containerbroker"
 )
 
-// A machine that waits to be made anew and to be restarted tells both.
+// A machine that waits for a recreate and a restart shows both.
 func TestAllHeldChangesAreTold(t *testing.T) {
 	var s spec.MachineStatus
 	assessUpToDate(&s, []Step{

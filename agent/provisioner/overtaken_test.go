@@ -15,8 +15,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// P30: a machine that is not wanted any more is not waited for, neither for
-// its image nor until it can be used; nor is one that is wanted otherwise.
+// P30: the waits for the image and for readiness end when the machine is
+// removed or its declaration changes.
 func TestWaitsEndWhenOvertaken(t *testing.T) {
 	for _, method := range []brokertest.Method{brokertest.EnsureImage, brokertest.WaitReady} {
 		t.Run(fmt.Sprint(method, " removed"), func(t *testing.T) {
@@ -48,8 +48,8 @@ func TestWaitsEndWhenOvertaken(t *testing.T) {
 	}
 }
 
-// What cannot be deleted and has no record to say so is tried again later and
-// later, and at once when something happens to it.
+// An orphan that cannot be deleted is retried after growing delays, and at once
+// after an event about it.
 func TestUnknownThatCannotBeDeleted(t *testing.T) {
 	r := newRig(t)
 	r.config.Harvest, r.config.RetryDelay = provisioner.HarvestAll, 500*time.Millisecond
@@ -71,7 +71,7 @@ func TestUnknownThatCannotBeDeleted(t *testing.T) {
 	r.eventually("the end of it", func() bool { _, there := r.fake.Get("old"); return !there })
 }
 
-// An instance is deleted to be made again only when its new image is there.
+// A recreate deletes the instance only after its new image is available.
 func TestRecreateNeedsItsImageFirst(t *testing.T) {
 	r := newRig(t)
 	r.declare("web")
@@ -85,8 +85,8 @@ func TestRecreateNeedsItsImageFirst(t *testing.T) {
 	}
 }
 
-// P16: what a create that was cut short made is from the image of then,
-// whatever is declared by now.
+// P16: an instance whose create was cut short is recorded with the image of
+// that create, even if the declaration names another image by now.
 func TestFoundInstanceKeepsItsImage(t *testing.T) {
 	r := newRig(t)
 	o := r.declare("web", func(m *spec.MachineRecord) { m.Machine.Image = "debian/13" })
@@ -106,7 +106,7 @@ func TestFoundInstanceKeepsItsImage(t *testing.T) {
 	})
 }
 
-// The intents of creates that never came to anything do not pile up.
+// The intents of failed creates do not accumulate.
 func TestOldIntentsAreForgotten(t *testing.T) {
 	r := newRig(t)
 	r.fake.Fail(brokertest.Create, "web", -1, fault.New(fault.NeedsOperator, "no"))
@@ -125,8 +125,8 @@ func TestOldIntentsAreForgotten(t *testing.T) {
 	}
 }
 
-// What is declared while the hypervisor cannot be asked is unknown, too; its
-// row says in a few words that the hypervisor does not answer.
+// A machine that is declared while the hypervisor does not answer has the state
+// unknown; its row says briefly that the hypervisor does not answer.
 func TestDeclaredWhileBlind(t *testing.T) {
 	r := newRig(t)
 	r.fake.Fail(brokertest.List, "", -1, containerbroker.Unreachable("LXD", "lxd", errors.New("connection refused")))

@@ -11,8 +11,7 @@ import (
 	"hostler/containerbroker"
 )
 
-// aWorld draws machines and instances that agree, disagree, or know nothing of
-// each other.
+// aWorld draws machines and instances that match, differ, or are unrelated.
 func aWorld(t *rapid.T) ([]Desired, Observed, Policy) {
 	var desired []Desired
 	o := Observed{Complete: true}
@@ -58,7 +57,7 @@ func aState(t *rapid.T) func(*containerbroker.Instance) {
 	return func(i *containerbroker.Instance) { i.Status = s }
 }
 
-// carryOut does to the world what the steps say.
+// carryOut applies the steps to the drawn state.
 func carryOut(desired []Desired, o Observed, steps []Step) ([]Desired, Observed) {
 	desired, o.Instances = slices.Clone(desired), slices.Clone(o.Instances)
 	for _, s := range steps {
@@ -95,8 +94,8 @@ func carryOut(desired []Desired, o Observed, steps []Step) ([]Desired, Observed)
 	return desired, o
 }
 
-// Carrying a plan out leaves nothing to plan, but for what harvest modes
-// reveal once: an instance whose record went is unknown from then on.
+// After a plan is carried out, the next plan is empty, except that an instance
+// whose record was removed is harvested as an orphan.
 func TestPlanConverges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		desired, observed, policy := aWorld(t)
@@ -111,8 +110,8 @@ func TestPlanConverges(t *testing.T) {
 	})
 }
 
-// Nothing without our stamp is ever changed, nothing is planned from a part of
-// the world, and removals come first.
+// A plan changes nothing without our stamp, plans nothing from an incomplete
+// observation and puts removals first.
 func TestPlanIsSafe(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		desired, observed, policy := aWorld(t)

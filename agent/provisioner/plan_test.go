@@ -47,7 +47,7 @@ func failed(kind fault.Kind, next *time.Time) func(*Desired) {
 	}
 }
 
-// instance returns the running instance of the machine of that name.
+// instance returns the running instance of a machine.
 func instance(name string, change ...func(*containerbroker.Instance)) containerbroker.Instance {
 	i := containerbroker.Instance{
 		Name: name, Status: containerbroker.StatusRunning,
@@ -63,13 +63,13 @@ func stopped(i *containerbroker.Instance) { i.Status = containerbroker.StatusSto
 
 func halfMade(i *containerbroker.Instance) { i.Status = containerbroker.StatusHalfMade }
 
-// begun is the open intent of a machine's create.
+// begun returns the open intent of a machine's create.
 func begun(name string) []state.Intent {
 	return []state.Intent{{Token: "token-" + name, UID: "uid-" + name, Action: string(ActionCreate), Began: t0}}
 }
 func foreign(i *containerbroker.Instance) { i.Stamp = nil }
 
-// copied is a copy of web that a person made later.
+// copied returns a later copy of web, made by the user.
 func copied(name string) containerbroker.Instance {
 	return instance("web", stopped, func(i *containerbroker.Instance) { i.Name, i.Created = name, t0.Add(time.Hour) })
 }
@@ -80,8 +80,8 @@ func differs(changes ...containerbroker.Change) func(containerbroker.Machine, co
 	return func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change { return changes }
 }
 
-// summary is what the tables compare: action and machine, with a mark on
-// steps that are held or not due yet.
+// summary returns action and machine of each step, with a mark on steps that
+// are held or not yet due.
 func summary(steps []Step, now time.Time) []string {
 	var lines []string
 	for _, s := range steps {
@@ -118,8 +118,8 @@ func TestClassification(t *testing.T) {
 			instances: []containerbroker.Instance{instance("web")}, want: []string{"delete web"},
 		},
 		{
-			// Nothing on one host depends on a machine: its storage and its
-			// addresses wait for it to be gone.
+			// Nothing else on the host depends on a machine; its storage and addresses
+			// wait for its removal.
 			name: "P9 dying and provisioned is deleted", desired: []Desired{machine("web", provisioned, dying)},
 			instances: []containerbroker.Instance{instance("web")}, want: []string{"delete web"},
 		},
@@ -376,9 +376,8 @@ func TestDeathDelays(t *testing.T) {
 	}
 }
 
-// A failure that left nothing to be done is over: nothing would come to clear
-// it. One that something is still planned for, or that waits for a person,
-// stays.
+// A failure with no step left is over, since no later step would clear it. A
+// failure with a planned step, or one that waits for the operator, stays.
 func TestFailureEndsWithTheLastStep(t *testing.T) {
 	later := t0.Add(time.Second)
 	for name, c := range map[string]struct {
@@ -404,8 +403,8 @@ func TestFailureEndsWithTheLastStep(t *testing.T) {
 	}
 }
 
-// Other user-data is for a new machine alone, and keeps neither a network nor
-// storage waiting; together with another change it does.
+// A change of only the user-data applies to a new machine and delays neither a
+// network nor storage. Together with another change it delays them.
 func TestUserDataHeldBackUnsettlesNothing(t *testing.T) {
 	held := func(fields ...string) Step {
 		s := Step{Action: ActionRecreate, Held: "--allow recreate", Impact: containerbroker.ImpactRecreate}

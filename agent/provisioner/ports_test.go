@@ -7,7 +7,7 @@ import (
 	"hostler/containerbroker"
 )
 
-// N12: who keeps the bridges finds an instance's ports in the machine's status.
+// N12: the networks worker finds an instance's ports in the machine's status.
 func TestPortsAreTold(t *testing.T) {
 	d := machine("web")
 	i := instance("web")

@@ -10,7 +10,7 @@ import (
 	"hostler/containerbroker/brokertest"
 )
 
-// P42: each part of a machine's way is told in its status while it lasts.
+// P42: the status shows each phase of an operation while it lasts.
 func TestTheWayIsTold(t *testing.T) {
 	r := newRig(t)
 	r.declare("web")
@@ -39,8 +39,8 @@ func TestTheWayIsTold(t *testing.T) {
 	}
 }
 
-// P36 P37: a retry waits for the configured time, and the status tells for how
-// long and how many are left.
+// P36 P37: a retry waits for the configured time, and the status gives the
+// delay and the number of retries left.
 func TestRetriesWaitForTheirDelay(t *testing.T) {
 	r := newRig(t)
 	r.config.RetryDelay, r.config.StartRetries = time.Hour, 7

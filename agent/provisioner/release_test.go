@@ -10,7 +10,7 @@ import (
 	"hostler/containerbroker/brokertest"
 )
 
-// theirs is an instance of that name that belongs to another agent.
+// theirs returns an instance of that name that belongs to another agent.
 func theirs(name string) containerbroker.Instance {
 	return containerbroker.Instance{
 		Name: name, Status: containerbroker.StatusRunning,
@@ -18,8 +18,9 @@ func theirs(name string) containerbroker.Instance {
 	}
 }
 
-// P28: a machine whose instance was renamed by hand lets that one go, with its
-// volumes taken back, and leaves whatever bears the machine's name now.
+// P28: the release of a machine whose instance was renamed by hand detaches the
+// volumes of that instance, and leaves another instance under the machine's
+// name alone.
 func TestP28ReleaseOfARenamedInstance(t *testing.T) {
 	r := newRig(t)
 	r.given(spec.KindVolume, "data", map[string]string{"web": "/dev/loop1"})
@@ -41,8 +42,8 @@ func TestP28ReleaseOfARenamedInstance(t *testing.T) {
 	}
 }
 
-// P28: nor is the stamp removed from an instance that took the name between the
-// look and the release.
+// P28: the stamp also stays on an instance that took the name between the
+// listing and the release.
 func TestP28RenamedWhileItIsReleased(t *testing.T) {
 	r := newRig(t)
 	r.declare("web", func(m *spec.MachineRecord) { m.Machine.Retain = true })

@@ -13,7 +13,8 @@ import (
 	"hostler/containerbroker/brokertest"
 )
 
-// for removed, and is removed when it can be.
+// P12 P27: a record that cannot be removed stays, counts as being removed, and
+// is removed when that is possible.
 func TestRecordThatCannotBeRemoved(t *testing.T) {
 	r := newRig(t)
 	var refusals atomic.Int64
@@ -37,7 +38,8 @@ func TestRecordThatCannotBeRemoved(t *testing.T) {
 	}
 }
 
-// stays until its instance is gone.
+// P31: a machine is removed in two steps: its record, which reserves its
+// networks and storage, stays until its instance is gone.
 func TestRecordOutlivesInstance(t *testing.T) {
 	r := newRig(t)
 	r.declare("web")
@@ -57,7 +59,8 @@ func TestRecordOutlivesInstance(t *testing.T) {
 	}
 }
 
-// hold up nothing: each ends in its turn.
+// Z31: machines that are removed while creates hold every slot block nothing;
+// each removal ends in its turn.
 func TestRemovalsWhileAllPlacesAreTaken(t *testing.T) {
 	r := newRig(t)
 	r.config.Concurrency = 1
@@ -81,7 +84,8 @@ func TestRemovalsWhileAllPlacesAreTaken(t *testing.T) {
 	}
 }
 
-// nothing to act on: the instance, unknown by now, is left as the mode says.
+// P18: a vanished record, and a change event for a record that never existed,
+// cause no action. The harvest mode decides about the instance, now an orphan.
 func TestVanishedRecordsAreDropped(t *testing.T) {
 	r := newRig(t)
 	r.declare("web")
@@ -102,7 +106,8 @@ func TestVanishedRecordsAreDropped(t *testing.T) {
 	r.awaitState("db", spec.MachineRunning)
 }
 
-// why on its own record.
+// P27 B7 L11: a failed delete delays no other delete of the pass, and its own
+// record shows the reason.
 func TestFailedDeleteHoldsUpNoOther(t *testing.T) {
 	r := newRig(t)
 	r.config.RetryDelay = time.Hour

@@ -10,12 +10,12 @@ import (
 	"hostler/containerbroker/brokertest"
 )
 
-// A machine that is not to start with the host rests after the host was
-// restarted, until a person wants it; within a boot it is kept running as any
-// other is.
+// A machine without autostart stays stopped after a restart of the host until
+// the user starts it. Within a boot it is kept running as usual.
 func TestNoAutostartRestsAfterABoot(t *testing.T) {
 	r := newRig(t)
-	// As the agent finds out; who provisions may not see the kernel's files.
+	// The agent reads the boot id; a provisioner's unit may not see the kernel's
+	// files.
 	config := spec.DefaultConfig()
 	config.RetryDelay, config.TransientRetryInterval = spec.Duration(r.config.RetryDelay), spec.Duration(r.config.TransientRetryInterval)
 	booted := func(id string) {
@@ -51,12 +51,12 @@ func TestNoAutostartRestsAfterABoot(t *testing.T) {
 		t.Errorf("status %+v", s)
 	}
 	stop()
-	stop = r.start() // the agent alone
+	stop = r.start() // restarts only the agent
 	r.awaitPass()
 	if s := r.awaitState("rests", spec.MachineStopped); !s.Rests() {
 		t.Errorf("status %+v", s)
 	}
-	// Its start may fail: it is wanted all the same.
+	// The user wants the machine to run even if its start fails.
 	r.fake.Fail(brokertest.SetPower, "rests", 1, errors.New("not now"))
 	r.declare("rests", rests, func(m *spec.MachineRecord) { m.PowerOverride = new(true) })
 	if s := r.awaitState("rests", spec.MachineRunning); s.Rests() {

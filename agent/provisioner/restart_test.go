@@ -10,8 +10,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// A change that takes a restart is not taken for made before the instance runs
-// with it, whatever cuts it short (I3).
+// A change that needs a restart counts as made only when the instance runs with
+// it, however the operation is cut short (I3).
 func TestChangesOfRestartsThatAreCutShort(t *testing.T) {
 	for _, failing := range []brokertest.Method{brokertest.Update, brokertest.SetPower} {
 		for _, lost := range []bool{false, true} {
@@ -40,8 +40,8 @@ func TestChangesOfRestartsThatAreCutShort(t *testing.T) {
 	}
 }
 
-// One that cannot be made leaves the instance running as it was, also when it
-// is no longer wanted.
+// A change that cannot be made leaves the instance running as before, also when
+// the change is no longer declared.
 func TestChangesOfRestartsThatAreRefused(t *testing.T) {
 	r := newRig(t)
 	r.declare("web")

@@ -14,8 +14,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// P36: whatever the kind of a failure and whichever operation it ends, the
-// operation is not repeated before its delay: looks in between change nothing.
+// P36: whatever the kind of a failure and the failed operation, the operation
+// is not repeated before its delay, and passes in between change nothing.
 func TestP36EveryKindOfFailureHasADelay(t *testing.T) {
 	kinds := []fault.Kind{
 		fault.Transient, fault.NeedsOperator, fault.Invalid, fault.Conflict, fault.NotFound, fault.NotReady, fault.Forbidden,
@@ -35,7 +35,7 @@ func TestP36EveryKindOfFailureHasADelay(t *testing.T) {
 	for method, cause := range methods {
 		for _, kind := range kinds {
 			if method != brokertest.Create && kind != fault.Conflict && kind != fault.Transient {
-				continue // the kinds are told apart in one place
+				continue // Fail treats the kinds alike for all methods
 			}
 			t.Run(fmt.Sprint(method, " ", kind), func(t *testing.T) {
 				t.Parallel()
@@ -68,8 +68,8 @@ func TestP36EveryKindOfFailureHasADelay(t *testing.T) {
 	}
 }
 
-// P36: a conflict that nothing in the listing explains is tried again later and
-// later, and is over when it is gone.
+// P36: a conflict that the listing does not explain is retried after growing
+// delays, and is over when its cause is gone.
 func TestP36ConflictIsTriedLaterAndLater(t *testing.T) {
 	p := provisioner.RetryPolicy{Retries: 2, Delay: 10 * time.Second, Interval: time.Minute}
 	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -92,8 +92,8 @@ func TestP36ConflictIsTriedLaterAndLater(t *testing.T) {
 	}
 }
 
-// P36: machines that fail together are not tried in one moment, and one
-// machine's attempts do not keep step with another's.
+// P36: machines that fail together are not retried at the same time, and their
+// later attempts stay apart.
 func TestP36RetriesAreSpread(t *testing.T) {
 	p := provisioner.RetryPolicy{Retries: 100, Delay: 10 * time.Second, Interval: time.Minute}
 	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)

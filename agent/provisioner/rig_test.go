@@ -28,11 +28,11 @@ type rig struct {
 	resync time.Duration
 	tokens atomic.Int64
 	passes atomic.Int64
-	// backend is what the worker takes for its store; nil: the store itself.
+	// backend is the worker's store; nil: the real store.
 	backend state.Backend
-	// differ tells what instances differ in; nil: the fake itself.
+	// differ compares instances with declarations; nil: the fake does.
 	differ containerbroker.Differ
-	panics atomic.Bool // has the next token, and so an operation, panic
+	panics atomic.Bool // makes the next token, and so an operation, panic
 	stop   func()
 }
 
@@ -56,8 +56,8 @@ func newRig(t *testing.T) *rig {
 	}
 }
 
-// start runs a worker; the returned function stops it and waits for it. Every
-// test's worker is stopped at its end.
+// start runs a worker. The returned function stops it and waits for its end.
+// The end of the test stops the worker too.
 func (r *rig) start() (stop func()) {
 	r.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -108,7 +108,7 @@ func (r *rig) declare(name string, change ...func(*spec.MachineRecord)) state.Ob
 	id := state.ID{Kind: spec.KindMachine, Name: name}
 	write := state.Write{ID: id, Spec: spec.Encode(record), Life: state.Alive}
 	if _, err := r.store.Get(r.t.Context(), id); err == nil {
-		write.Revision = state.AnyRevision // the worker writes its status meanwhile
+		write.Revision = state.AnyRevision // the worker may write the status meanwhile
 	}
 	return r.write(write)
 }
@@ -146,7 +146,7 @@ func (r *rig) status(name string) (spec.MachineStatus, bool) {
 	return s, true
 }
 
-// eventually waits for a condition; what tells the state when it never came.
+// eventually waits for a condition, and prints the state when the wait fails.
 func (r *rig) eventually(what string, condition func() bool) {
 	r.t.Helper()
 	deadline := time.Now().Add(10 * time.Second)
@@ -173,8 +173,8 @@ func (r *rig) awaitGone(name string) {
 	r.eventually(name+" has no record", func() bool { _, ok := r.status(name); return !ok })
 }
 
-// awaitPass makes the worker look again and waits until it has, twice: what
-// the first look started shows in the second.
+// awaitPass wakes the worker and waits for two passes, because operations that
+// the first pass starts show in the second.
 func (r *rig) awaitPass() {
 	r.t.Helper()
 	for range 2 {
@@ -203,8 +203,8 @@ func (r *rig) revisionOf(kind, name string) int64 {
 	return o.Revision
 }
 
-// order returns, for each text, the index of the first operation that
-// contains it; -1: none does.
+// order returns, for each text, the index of the first operation that contains
+// it, or -1.
 func (r *rig) order(texts ...string) []int {
 	at := make([]int, len(texts))
 	for i, text := range texts {
@@ -213,7 +213,7 @@ func (r *rig) order(texts ...string) []int {
 	return at
 }
 
-// badStore is a store whose calls fail as long as the test wants.
+// badStore is a store whose calls fail while the test asks for that.
 type badStore struct {
 	state.Backend
 	list  func() error

@@ -14,9 +14,9 @@ import (
 	"hostler/containerbroker/brokertest"
 )
 
-// P24: what is left over of an earlier record and bears the name of a live one
-// is harvested under no record: a failure is not the live machine's, and is
-// tried again later and later.
+// P24: an orphan with the name of a declared machine is harvested without a
+// record. A failure is not that machine's failure, and is retried after growing
+// delays.
 func TestP24LeftoverNamedLikeALiveMachine(t *testing.T) {
 	r := newRig(t)
 	r.config.Harvest, r.config.RetryDelay = provisioner.HarvestAll, 500*time.Millisecond
@@ -42,8 +42,8 @@ func TestP24LeftoverNamedLikeALiveMachine(t *testing.T) {
 	r.awaitState("web", spec.MachineRunning)
 }
 
-// A dying record and what is left over of another one under its name are two
-// things: the record goes, then the instance.
+// A record being removed and an orphan under its name are removed one after the
+// other: first the record, then the instance.
 func TestP24LeftoverNamedLikeADyingMachine(t *testing.T) {
 	r := newRig(t)
 	r.config.Harvest = provisioner.HarvestAll
@@ -58,7 +58,7 @@ func TestP24LeftoverNamedLikeADyingMachine(t *testing.T) {
 	r.eventually("the end of it", func() bool { _, there := r.fake.Get("web"); return !there })
 }
 
-// P28: a release that fails is tried again when its time has come, not before.
+// P28: a failed release is retried when its delay is over, not before.
 func TestP28FailedReleaseWaitsForItsRetry(t *testing.T) {
 	r := newRig(t)
 	r.config.RetryDelay = 500 * time.Millisecond
@@ -85,7 +85,7 @@ func TestP28FailedReleaseWaitsForItsRetry(t *testing.T) {
 	}
 }
 
-// A record that cannot be removed is tried again later and later.
+// A record that cannot be removed is retried after growing delays.
 func TestP25FailedForgetWaits(t *testing.T) {
 	r := newRig(t)
 	r.config.RetryDelay = 500 * time.Millisecond

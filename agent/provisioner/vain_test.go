@@ -12,8 +12,8 @@ import (
 	"hostler/containerbroker/brokertest"
 )
 
-// stubborn is a hypervisor that takes a change and does not make it, as one
-// that computes the setting from another which nobody declares.
+// stubborn is a hypervisor that accepts a change without making it, e.g.
+// because it computes the setting from an undeclared setting.
 type stubborn struct {
 	*brokertest.Fake
 	refuses atomic.Bool
@@ -27,8 +27,8 @@ func (s *stubborn) Diff(m containerbroker.Machine, i containerbroker.Instance) [
 	return changes
 }
 
-// A restart that did not bring about what it was made for is not made again
-// and again: a person is told, and asks for the next one (I3, I15).
+// A restart that did not make its changes is not repeated. The status reports
+// this, and the user asks for the next restart (I3, I15).
 func TestRestartsInVainAreToldOf(t *testing.T) {
 	r := newRig(t)
 	hypervisor := &stubborn{Fake: r.fake}
@@ -65,7 +65,7 @@ func TestRestartsInVainAreToldOf(t *testing.T) {
 	if early.Load() {
 		t.Error("it was said to be well before it was seen to have the change")
 	}
-	// No event brings another restart.
+	// No event causes another restart.
 	for range 3 {
 		r.fake.Change("web", func(*containerbroker.Instance) {})
 		r.awaitPass()
@@ -73,11 +73,11 @@ func TestRestartsInVainAreToldOf(t *testing.T) {
 	if n := restarts(); n != 1 {
 		t.Errorf("it was restarted %d times", n)
 	}
-	// A person who asks for it gets one more.
+	// The user's request causes one more restart.
 	r.declare("web", allowed, func(m *spec.MachineRecord) { m.RetryRequest = 1 })
 	r.eventually("another restart", func() bool { return restarts() == 2 })
 	r.awaitState("web", spec.MachineError)
-	// What comes right is right, and what is changed by hand later is mended.
+	// When the change is made, the report ends, and later drift is corrected.
 	hypervisor.refuses.Store(false)
 	r.fake.Change("web", func(*containerbroker.Instance) {})
 	r.eventually("the restart to be forgotten", func() bool {

@@ -11,9 +11,8 @@ import (
 	"hostler/containerbroker/brokertest"
 )
 
-// queued declares a machine whose create waits for the only place among the
-// operations, which another machine's create holds until the returned function
-// is called.
+// queued declares a machine whose create waits for the only slot. Another
+// machine's create holds the slot until the returned function is called.
 func queued(r *rig, change ...func(*spec.MachineRecord)) (release func()) {
 	r.t.Helper()
 	r.config.Concurrency = 1
@@ -27,8 +26,8 @@ func queued(r *rig, change ...func(*spec.MachineRecord)) (release func()) {
 	return release
 }
 
-// However many machines are declared at once, few operations wait for a place:
-// all write to one store.
+// However many machines are declared at once, few operations wait for a slot,
+// since all of them write to the same store.
 func TestFewOperationsWaitHoweverManyMachinesAreDeclared(t *testing.T) {
 	r := newRig(t)
 	r.config.Concurrency = 1
@@ -50,8 +49,8 @@ func TestFewOperationsWaitHoweverManyMachinesAreDeclared(t *testing.T) {
 	r.eventually("the next ones", func() bool { return r.fake.Calls(brokertest.EnsureImage) > bound })
 }
 
-// P30: a machine whose declaration changes while it waits for a place among
-// the operations is made as it is declared by then, in one create.
+// P30: a machine whose declaration changes while it waits for a slot is created
+// once, with the new declaration.
 func TestP30ChangedWhileItWaitsForAPlace(t *testing.T) {
 	r := newRig(t)
 	release := queued(r)
@@ -67,7 +66,7 @@ func TestP30ChangedWhileItWaitsForAPlace(t *testing.T) {
 	}
 }
 
-// P30: a machine that is removed while it waits for a place is never made.
+// P30: a machine that is removed while it waits for a slot is never created.
 func TestP30RemovedWhileItWaitsForAPlace(t *testing.T) {
 	r := newRig(t)
 	release := queued(r)
@@ -79,8 +78,7 @@ func TestP30RemovedWhileItWaitsForAPlace(t *testing.T) {
 	}
 }
 
-// P30: a machine that is to be stopped while its create is under way is not
-// started.
+// P30: a machine that is declared as stopped during its create is not started.
 func TestP30StoppedWhileItIsMade(t *testing.T) {
 	r := newRig(t)
 	release := r.fake.Block(brokertest.Create, "web")
@@ -96,8 +94,8 @@ func TestP30StoppedWhileItIsMade(t *testing.T) {
 	}
 }
 
-// P12: a machine that is declared again while its instance is being deleted
-// keeps its record, and gets a new instance.
+// P12: a machine that is declared again during the deletion of its instance
+// keeps its record and gets a new instance.
 func TestP12DeclaredAgainWhileItIsDeleted(t *testing.T) {
 	r := newRig(t)
 	before := r.declare("web")

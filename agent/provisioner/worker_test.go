@@ -44,8 +44,8 @@ func TestDeclaredMachineRuns(t *testing.T) {
 	}
 }
 
-// A panic in the operation of one machine is that machine's failure, which is
-// retried, and nobody else's.
+// A panic in a machine's operation is a failure of only that machine, and is
+// retried.
 func TestPanicIsOneMachinesFailure(t *testing.T) {
 	r := newRig(t)
 	r.panics.Store(true)
@@ -59,7 +59,7 @@ func TestPanicIsOneMachinesFailure(t *testing.T) {
 	}
 }
 
-// P2: a restart of the agent looks at everything and makes nothing again.
+// P2: a restart of the agent reads everything and creates nothing again.
 func TestRestartRecreatesNothing(t *testing.T) {
 	r := newRig(t)
 	r.declare("web")
@@ -90,7 +90,7 @@ func TestOtherTypesAreLeftAlone(t *testing.T) {
 }
 
 // P36 P37 P38: a transient failure is retried with the configured count and
-// delay, and others go on meanwhile; P46: containers are retried too.
+// delay, and other machines go on meanwhile. P46: containers are retried too.
 func TestTransientFailureIsRetried(t *testing.T) {
 	r := newRig(t)
 	r.fake.Fail(brokertest.Create, "web", 2, errors.New("the pool is busy"))
@@ -109,7 +109,7 @@ func TestTransientFailureIsRetried(t *testing.T) {
 }
 
 // P37 P43: a persistent failure shows the last message, the attempts and the
-// next retry, and is tried again by the transient tick.
+// next retry, and is retried at the transient interval.
 func TestPersistentFailureIsShownAndTriedAgain(t *testing.T) {
 	r := newRig(t)
 	r.config.TransientRetryInterval = time.Hour
@@ -121,14 +121,14 @@ func TestPersistentFailureIsShownAndTriedAgain(t *testing.T) {
 		t.Errorf("status %+v", s)
 	}
 	stop()
-	// P15: a restart does not try an errored machine again.
+	// P15: a restart of the agent does not retry a machine in error.
 	stop = r.start()
 	r.awaitPass()
 	if n := r.fake.Calls(brokertest.Create); n != 3 {
 		t.Errorf("tried again by a restart: %d creates", n)
 	}
 	stop()
-	// The tick does, once its time has come.
+	// The transient interval does.
 	r.config.TransientRetryInterval = 10 * time.Millisecond
 	s.Attempts.NextRetry = &time.Time{}
 	o, err := r.store.Get(t.Context(), state.ID{Kind: spec.KindMachine, Name: "web"})
@@ -140,8 +140,8 @@ func TestPersistentFailureIsShownAndTriedAgain(t *testing.T) {
 	r.awaitState("web", spec.MachineRunning)
 }
 
-// P15 P45: what needs an operator waits for `hostler retry`, a changed
-// declaration, or an event that bears on the machine.
+// P15 P45: an error that needs the operator waits for `hostler retry`, a
+// changed declaration, or an event about the machine.
 func TestErrorsForOperatorsWait(t *testing.T) {
 	r := newRig(t)
 	r.fake.Fail(brokertest.Create, "web", 1, fault.New(fault.NeedsOperator, "the image is broken"))
@@ -159,8 +159,8 @@ func TestErrorsForOperatorsWait(t *testing.T) {
 	r.awaitState("web", spec.MachineRunning)
 }
 
-// P43: what failed for want of an image is tried at once when one comes into
-// being; what needs an operator waits on.
+// P43: an operation that failed for a missing image is retried at once when an
+// image appears. An error that needs the operator waits on.
 func TestANewImageEndsTheWant(t *testing.T) {
 	r := newRig(t)
 	r.fake.NoImage("debian/12")
@@ -180,7 +180,7 @@ func TestANewImageEndsTheWant(t *testing.T) {
 	}
 }
 
-// P6: the agent stopped while a retry waits leaves the machine pending, and
+// P6: if the agent stops while a retry waits, the machine stays pending and
 // nothing starts afterwards.
 func TestStopDuringBackOff(t *testing.T) {
 	r := newRig(t)
@@ -199,8 +199,8 @@ func TestStopDuringBackOff(t *testing.T) {
 	}
 }
 
-// P30: a removal that comes while the create is in flight waits for it, then
-// deletes; its errors are nobody's concern any more.
+// P30: a removal during a create waits for the create and then deletes the
+// instance; errors of the create are ignored.
 func TestRemovalDuringCreate(t *testing.T) {
 	for _, failing := range []bool{false, true} {
 		r := newRig(t)
@@ -221,7 +221,7 @@ func TestRemovalDuringCreate(t *testing.T) {
 	}
 }
 
-// P29: events about a machine that is being deleted cause no second delete.
+// P29: events about a machine whose deletion runs cause no second delete.
 func TestOneDeleteAtATime(t *testing.T) {
 	r := newRig(t)
 	r.declare("web")
@@ -238,7 +238,7 @@ func TestOneDeleteAtATime(t *testing.T) {
 	}
 }
 
-// P27: a failed delete keeps the record and is tried again.
+// P27: a failed delete keeps the record and is retried.
 func TestFailedDeleteIsTriedAgain(t *testing.T) {
 	r := newRig(t)
 	r.declare("web")
@@ -252,7 +252,7 @@ func TestFailedDeleteIsTriedAgain(t *testing.T) {
 	}
 }
 
-// I3: a create whose reply was lost makes no second instance.
+// I3: a create whose reply was lost creates no second instance.
 func TestLostReplyMakesNoSecondInstance(t *testing.T) {
 	r := newRig(t)
 	r.fake.LoseReplies(brokertest.Create, "web", 1, errors.New("the connection broke"))
@@ -270,7 +270,7 @@ func TestLostReplyMakesNoSecondInstance(t *testing.T) {
 	}
 }
 
-// P19: what a pass removes is gone before it makes anything.
+// P19: the removals of a pass end before its creates begin.
 func TestRemovalsComeFirst(t *testing.T) {
 	r := newRig(t)
 	r.config.Harvest = provisioner.HarvestAll
@@ -286,9 +286,9 @@ func TestRemovalsComeFirst(t *testing.T) {
 	}
 }
 
-// P20 P21: when the instances cannot be listed, or one record cannot be read,
-// nothing is changed at all, whatever the harvest mode; W: the status says
-// unknown, never gone.
+// P20 P21: if the instances cannot be listed or a record cannot be read,
+// nothing is changed in any harvest mode. W: the status says unknown, never
+// gone.
 func TestNothingHappensBlindly(t *testing.T) {
 	r := newRig(t)
 	r.config.Harvest = provisioner.HarvestAll
@@ -307,7 +307,7 @@ func TestNothingHappensBlindly(t *testing.T) {
 		t.Errorf("blind changes: %v", ops)
 	}
 	r.fake.Heal()
-	r.fake.Change("old", func(*containerbroker.Instance) {}) // an event: the hypervisor is back
+	r.fake.Change("old", func(*containerbroker.Instance) {}) // the event shows that the hypervisor is back
 	r.awaitState("web", spec.MachineRunning)
 	r.awaitState("db", spec.MachineRunning)
 	stop()
@@ -322,8 +322,8 @@ func TestNothingHappensBlindly(t *testing.T) {
 	}
 }
 
-// P4: a harvest mode set at run time sweeps at once; P24: foreign instances
-// and those of other agents are never touched.
+// P4: a harvest mode set at run time takes effect at once. P24: foreign
+// instances and those of other agents are never touched.
 func TestHarvestModeSweepsAtOnce(t *testing.T) {
 	r := newRig(t)
 	for name, stamp := range map[string]*containerbroker.Stamp{
@@ -341,7 +341,7 @@ func TestHarvestModeSweepsAtOnce(t *testing.T) {
 	c := spec.DefaultConfig()
 	r.write(state.Write{ID: state.ID{Kind: spec.KindHost, Name: spec.HostName}, Life: state.Alive, Spec: spec.Encode(spec.HostRecord{Config: c, Harvest: "unknown"})})
 	r.eventually("the sweep", func() bool { _, there := r.fake.Get("stray"); return !there })
-	// No machine bears its name: it is told of the type.
+	// No machine bears the instance's name, so the event is on the container type.
 	r.eventually("its event", func() bool {
 		events, err := r.store.Events(t.Context(), state.EventQuery{Object: &state.ID{Kind: spec.KindContainerType, Name: "lxd"}})
 		return err == nil && len(events) == 1 && events[0].Reason == "Harvested" && strings.HasPrefix(events[0].Message, "instance stray: ")
@@ -353,8 +353,8 @@ func TestHarvestModeSweepsAtOnce(t *testing.T) {
 	}
 }
 
-// Readers see messages and events, and not the console's last lines in them,
-// on which a first boot prints passwords, unless the host opens consoles.
+// Messages and events, which all readers see, hold console lines only if the
+// host opens consoles to readers: a first boot prints passwords there.
 // Attack: guests
 func TestMessagesHoldNoConsoleLinesUnlessReadersSeeConsoles(t *testing.T) {
 	for _, open := range []bool{false, true} {
@@ -383,7 +383,8 @@ func TestMessagesHoldNoConsoleLinesUnlessReadersSeeConsoles(t *testing.T) {
 	}
 }
 
-// A guest may tell any number of addresses; what is kept of it is bounded.
+// A guest may report any number of addresses; the status keeps a bounded
+// number.
 // Attack: guests
 func TestNoMoreThanSomeAddressesOfAGuestAreKept(t *testing.T) {
 	r := newRig(t)
@@ -405,8 +406,8 @@ func TestNoMoreThanSomeAddressesOfAGuestAreKept(t *testing.T) {
 	}
 }
 
-// A machine that dies is started again at once, and one that dies soon after
-// every start is given growing pauses.
+// A machine that dies is started at once. If it dies soon after every start,
+// the starts have growing delays.
 func TestDeadMachineIsStarted(t *testing.T) {
 	r := newRig(t)
 	r.declare("web")
@@ -417,7 +418,7 @@ func TestDeadMachineIsStarted(t *testing.T) {
 	r.awaitState("web", spec.MachineRunning)
 }
 
-// The power states a person asks for.
+// The power states that a user sets by hand.
 func TestPower(t *testing.T) {
 	r := newRig(t)
 	r.declare("web", func(m *spec.MachineRecord) { m.Machine.Running = no() })
@@ -436,7 +437,7 @@ func TestPower(t *testing.T) {
 	r.awaitState("web", spec.MachineStopped)
 }
 
-// Changes: live ones are made as it runs, others wait to be allowed.
+// Live changes are made while the machine runs; the others wait for permission.
 func TestChanges(t *testing.T) {
 	r := newRig(t)
 	r.declare("web")
@@ -471,7 +472,7 @@ func TestChanges(t *testing.T) {
 	r.awaitState("web", spec.MachineRunning)
 }
 
-// What only the agent's own record of a machine says is no news to a person.
+// A change of only the agent's own record in the stamp causes no event.
 func TestRecordChangesQuietly(t *testing.T) {
 	r := newRig(t)
 	r.declare("web")
@@ -494,7 +495,8 @@ func TestRecordChangesQuietly(t *testing.T) {
 	}
 }
 
-// cloud-init's own error is the machine's, and it is not tried again unasked.
+// cloud-init's own error is the machine's error, and is not retried without a
+// request.
 func TestCloudInitErrorIsShown(t *testing.T) {
 	r := newRig(t)
 	r.declare("web", func(m *spec.MachineRecord) { m.Machine.Running = no() })
@@ -507,8 +509,8 @@ func TestCloudInitErrorIsShown(t *testing.T) {
 	}
 }
 
-// P48: no more operations at once than configured, and the bound can be
-// changed while they run.
+// P48: no more operations run at once than configured, and the bound can change
+// while they run.
 func TestConcurrencyIsBounded(t *testing.T) {
 	r := newRig(t)
 	r.config.Concurrency = 2
@@ -530,8 +532,8 @@ func TestConcurrencyIsBounded(t *testing.T) {
 	r.awaitState("e", spec.MachineRunning)
 }
 
-// P5: the end of the watch on desired state is an error of the worker, and
-// nothing else happens.
+// P5: the end of the watch on the store is an error of the worker and changes
+// nothing.
 func TestLostWatchIsAnError(t *testing.T) {
 	r := newRig(t)
 	r.declare("web")
@@ -546,7 +548,7 @@ func TestLostWatchIsAnError(t *testing.T) {
 	}
 }
 
-// An address that comes after a machine is ready is found by itself.
+// An address that appears after a machine is ready is found without an event.
 func TestLateAddressIsFound(t *testing.T) {
 	r := newRig(t)
 	release := r.fake.Block(brokertest.WaitReady, "web")
