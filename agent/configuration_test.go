@@ -9,8 +9,8 @@ import (
 	"hostler/agent/spec"
 )
 
-// What a changed file says that the running agent goes on without is told, and
-// nothing else is.
+// The notice names only changed keys that take effect after a restart of the
+// agent.
 func TestChangesThatNeedARestartAreTold(t *testing.T) {
 	for yaml, want := range map[string]string{
 		"":                                      "",
@@ -35,7 +35,7 @@ func TestChangesThatNeedARestartAreTold(t *testing.T) {
 	}
 }
 
-// Everything that the configuration says of images reaches their cache.
+// The whole image configuration reaches the image cache.
 func TestImageConfigurationIsUsed(t *testing.T) {
 	config, _, err := spec.ParseConfig("hostler.yaml", []byte(
 		"images: {sources: [local, 'simplestreams:x'], servers: {x: 'https://x.example/'}, refresh: 24h}\napt: {mirror: 'http://m.example/debian', proxy: 'http://p.example:3142'}\n"))

@@ -13,9 +13,9 @@ import (
 	"hostler/internal/paths"
 )
 
-// What a hypervisor gives of a console only once is kept: each look shows the
-// whole log, from the agent's last one on too, and an instance that is made
-// anew begins anew.
+// Console text that a hypervisor returns only once is kept: each read shows the
+// whole log, also after a restart of the agent. A recreated instance starts a
+// new log.
 func TestConsoleIsKept(t *testing.T) {
 	store, _, err := state.Open(t.Context(), state.Options{Dir: t.TempDir()})
 	if err != nil {

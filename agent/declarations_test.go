@@ -19,7 +19,7 @@ import (
 	"hostler/internal/paths"
 )
 
-// looksAtNothing is a planner of a host that has room for everything.
+// looksAtNothing is a planner of a host with unlimited resources.
 type looksAtNothing struct{}
 
 func (looksAtNothing) Plan(context.Context, []api.PlannedObject, map[string]bool) ([]api.Step, error) {
@@ -33,11 +33,11 @@ type confd struct {
 	h *host
 
 	mu     sync.Mutex
-	read   []string // the texts that were put in force
+	read   []string // the texts in force
 	during func(path string)
 }
 
-// newConfd makes an agent's reader. The store stands in a folder of its own.
+// newConfd creates an agent's reader. The store has its own folder.
 func newConfd(t *testing.T, change ...func(*host)) *confd {
 	t.Helper()
 	store, _, err := state.Open(t.Context(), state.Options{Dir: t.TempDir()})
@@ -84,7 +84,7 @@ func (c *confd) ApplyFolder(ctx context.Context, f api.Folder) (api.FolderAnswer
 	return c.Server.ApplyFolder(ctx, f)
 }
 
-// apply reads the folder once. It returns whether it is to be read again.
+// apply reads the folder once and returns the delay before the next reading.
 func (c *confd) apply(t *testing.T, r *folderReader) time.Duration {
 	t.Helper()
 	next, _, err := c.h.applyFolder(t.Context(), r, c)
@@ -94,7 +94,7 @@ func (c *confd) apply(t *testing.T, r *folderReader) time.Duration {
 	return next
 }
 
-// lives says which machines there are, and which of them are held.
+// lives returns the machines that are alive, and those with a held removal.
 func (c *confd) lives(t *testing.T) (alive, held []string) {
 	t.Helper()
 	objects, _, err := c.h.store.List(t.Context(), spec.KindMachine)
@@ -153,8 +153,8 @@ func TestFolderOfDeclarations(t *testing.T) {
 	}
 	wantAlive("a", "b")
 
-	// A file that is gone for a moment removes nothing, one that is gone for
-	// longer does; another file may have what it declared.
+	// A file that is absent for a moment removes nothing; a file that is absent
+	// for longer does, unless another file has its declaration.
 	if err := os.Rename(at("one.yaml"), at("three.yaml")); err != nil {
 		t.Fatal(err)
 	}
@@ -171,8 +171,8 @@ func TestFolderOfDeclarations(t *testing.T) {
 	}
 	wantAlive("a")
 
-	// A file that cannot be understood says so, in the status and in an event, and
-	// nothing is removed meanwhile.
+	// A file with errors is reported in a notice and an event, and nothing is
+	// removed meanwhile.
 	writeFile(t, at("three.yaml"), "version: 1\nmachine: {}\n")
 	c.apply(t, r)
 	if !strings.Contains(c.h.notices[at("three.yaml")], "three.yaml:2:1") {
@@ -185,7 +185,7 @@ func TestFolderOfDeclarations(t *testing.T) {
 	wantAlive("a")
 	writeFile(t, at("three.yaml"), document("a", "c"))
 
-	// A pipe is not waited for.
+	// A pipe does not block the reader.
 	if err := syscall.Mkfifo(at("pipe.yaml"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +194,8 @@ func TestFolderOfDeclarations(t *testing.T) {
 	}
 	wantAlive("a", "c")
 
-	// The notice about a file goes with it, though it never declared anything.
+	// The notice about a file ends with the file, even if the file was never in
+	// force.
 	c.h.tell("/elsewhere", "another matter")
 	if err := os.Remove(at("pipe.yaml")); err != nil {
 		t.Fatal(err)
@@ -204,8 +205,8 @@ func TestFolderOfDeclarations(t *testing.T) {
 	}
 }
 
-// A folder that is on another file system than at the last reading, also one of
-// an agent before, removes nothing, even where removals are obeyed.
+// A folder on another filesystem than at the last reading, which may be an
+// earlier agent's, removes nothing, even in modes that obey removals.
 func TestAFolderOnAnotherFileSystemRemovesNothing(t *testing.T) {
 	c := newConfd(t)
 	dir := t.TempDir()
@@ -233,8 +234,7 @@ func TestAFolderOnAnotherFileSystemRemovesNothing(t *testing.T) {
 	}
 }
 
-// I14: what is told of files that are wrong names the place and repeats no
-// password.
+// I14: notices about wrong files name the place and repeat no password.
 func TestNoticesRepeatNoSecrets(t *testing.T) {
 	dir := t.TempDir()
 	var logged strings.Builder
@@ -266,8 +266,8 @@ func TestNoticesRepeatNoSecrets(t *testing.T) {
 	}
 }
 
-// I16: a folder that went away as a whole removes nothing; nor does an empty one
-// in its place.
+// I16: neither a missing folder nor an empty folder in its place removes
+// anything.
 func TestLostFolderRemovesNothing(t *testing.T) {
 	c := newConfd(t)
 	dir := c.h.paths.ConfD()
@@ -309,8 +309,8 @@ func TestLostFolderRemovesNothing(t *testing.T) {
 	}
 }
 
-// A link in conf.d is the file that it leads to, whichever way that one, or
-// where the link leads, is changed; so is a configuration that is a link.
+// A symbolic link in conf.d counts as its target: a change of the target or of
+// the link is seen. The same holds for the configuration file.
 func TestChangesBehindLinksAreSeen(t *testing.T) {
 	elsewhere := t.TempDir()
 	a := newConfd(t)
@@ -367,7 +367,7 @@ func TestChangesBehindLinksAreSeen(t *testing.T) {
 	}
 }
 
-// A folder that is not there does not keep the agent from its end.
+// A missing folder does not delay the end of the agent.
 func TestDeclarationsEndWithoutTheirFolder(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -384,7 +384,8 @@ func TestDeclarationsEndWithoutTheirFolder(t *testing.T) {
 	}
 }
 
-// Declarations hold user-data: the folder is made as the package makes it.
+// Declarations hold user-data, so the folder is created with the package's
+// mode.
 func TestTheFolderOfDeclarationsIsMadeForAdministratorsOnly(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "etc", "conf.d")
 	if err := makeFolder(dir); err != nil {

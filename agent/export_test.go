@@ -16,8 +16,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// What is exported reads as what was declared: one declaration as it is, all
-// of them in one document with everything that they refer to.
+// The export equals the declarations: one declaration unchanged, or all of them
+// in one document with everything that they refer to.
 func TestExportedIsWhatWasDeclared(t *testing.T) {
 	store, _, err := state.Open(t.Context(), state.Options{Dir: t.TempDir(), Clock: time.Now, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -72,8 +72,8 @@ func TestExportedIsWhatWasDeclared(t *testing.T) {
 	}
 }
 
-// A hypervisor that is down keeps nobody from exporting the rest; what is
-// missing is said, in what is written too (C3).
+// If a hypervisor is down, the rest is exported; the answer and the document
+// name the missing part (C3).
 func TestExportWhileAHypervisorIsDown(t *testing.T) {
 	h, lxd, kvm, _ := twoTypes(t)
 	lxd.Add(containerbroker.Instance{Name: "web", Status: containerbroker.StatusStopped, ImageID: "abc"})

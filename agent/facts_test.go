@@ -9,8 +9,8 @@ import (
 	"hostler/internal/hostlock"
 )
 
-// What a provisioner's unit cannot see of the kernel stands in the host's
-// record, and a configuration that is read anew keeps it.
+// The host's record holds the facts that a provisioner's unit cannot see, and a
+// changed configuration keeps them.
 func TestFactsOfTheHostAreTold(t *testing.T) {
 	store, _, err := state.Open(t.Context(), state.Options{Dir: t.TempDir()})
 	if err != nil {

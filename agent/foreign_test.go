@@ -15,9 +15,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// Instances that nobody declared are exported so that what is written can be
-// read again; one that cannot be declared as it is, is told of, and is not
-// taken over either.
+// The export of undeclared instances can be parsed again. An instance that
+// cannot be declared as it is gets a note in the export and cannot be adopted.
 func TestForeignInstancesThatCannotBeDeclared(t *testing.T) {
 	l := newLossyHost(t)
 	l.open()
@@ -56,10 +55,9 @@ func TestForeignInstancesThatCannotBeDeclared(t *testing.T) {
 	}
 }
 
-// P28: an instance that was left with its stamp is the machine again that it
-// was. One that had networks or storage is not: another may have them by now,
-// and what the instance has of them is its own. What a KVM machine was made
-// from has no reference: only its record tells it.
+// P28: an adopted orphan gets its former record, unless it had networks or
+// storage, since others may have these by now. The disk of a KVM machine refers
+// to no image, so the image comes from the former record.
 func TestLeftInstancesAreTheirMachinesAgain(t *testing.T) {
 	for kind, other := range map[spec.ContainerType]spec.ContainerType{spec.LXD: spec.KVM, spec.KVM: spec.LXD} {
 		was := spec.Machine{Type: kind, Image: "debian/12", CPUs: 4, Retain: true, CloudInit: spec.CloudInit{UserData: "#cloud-config\n"}}
@@ -104,9 +102,9 @@ func TestLeftInstancesAreTheirMachinesAgain(t *testing.T) {
 	}
 }
 
-// A guest that stands still is taken over as one that runs: what is taken for
-// stopped is stopped, and its memory is lost. One that is between two states
-// is not taken over at all.
+// A frozen guest is adopted as running, because a declaration as stopped would
+// stop it and lose its memory. An instance between two states cannot be
+// adopted.
 func TestInstancesAreTakenOverAsTheyAre(t *testing.T) {
 	l := newLossyHost(t)
 	l.open()

@@ -12,8 +12,8 @@ import (
 	"hostler/internal/paths"
 )
 
-// A plan warns of an image that cannot be had, of a machine that has yet to be
-// made from it, and of limits beyond the host.
+// A plan warns about an image that is not available, if the machine still needs
+// it, and about limits beyond the host.
 func TestForesee(t *testing.T) {
 	cache, err := images.Open(images.Options{Dir: t.TempDir(), Sources: []string{"local", "build"}})
 	if err != nil {

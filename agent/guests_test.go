@@ -23,7 +23,7 @@ func TestTerminalSizesReachTheHypervisor(t *testing.T) {
 	g := guests{l.host}
 	sizes := make(chan api.WindowSize, 1)
 	sizes <- api.WindowSize{Width: 132, Height: 43}
-	close(sizes) // as the server does when the client is gone
+	close(sizes) // as the server does when the client has disconnected
 	var out bytes.Buffer
 	_, err := g.Exec(ctx, spec.LXD, "web", api.GuestExec{
 		Command: []string{"/bin/sh", "-c", brokertest.TerminalScript}, Stdout: &out,

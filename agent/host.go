@@ -72,7 +72,7 @@ type host struct {
 	made         map[spec.ContainerType]driver
 	initialisers map[spec.ContainerType]initialisers.Initialiser
 	notices      map[string]string
-	// readFiles holds the stamps of the files of conf.d at their last reading.
+	// readFiles holds the result of stampsOf for conf.d at its last reading.
 	readFiles map[string]string
 	// passes counts the passes of workers in separate processes, by name.
 	passes map[string]int64

@@ -13,8 +13,7 @@ import (
 	"hostler/internal/fault"
 )
 
-// What a declaration may name as an image, the image sources can read, and the
-// other way round.
+// Declarations and image sources accept the same image names.
 func TestImageGrammarsAgree(t *testing.T) {
 	digest := "#sha256=" + strings.Repeat("0a", 32)
 	for ref, good := range map[string]bool{
@@ -34,8 +33,8 @@ func TestImageGrammarsAgree(t *testing.T) {
 	}
 }
 
-// A hypervisor that cannot be asked hides its own images alone, and keeps from
-// deletion only what its machines may use (C3).
+// A hypervisor that does not answer hides only its own images, and prevents
+// only the deletion of images that its machines may use (C3).
 func TestImagesWhileAHypervisorIsDown(t *testing.T) {
 	h, lxd, kvm, _ := twoTypes(t)
 	cache, err := images.Open(images.Options{Dir: t.TempDir()})
@@ -73,7 +72,7 @@ func TestImagesWhileAHypervisorIsDown(t *testing.T) {
 	}
 }
 
-// K2: an image is built in the form that its container type takes.
+// K2: an image is built in the format of its container type.
 func TestImagesAreBuiltForAType(t *testing.T) {
 	cache, err := images.Open(images.Options{Dir: t.TempDir()})
 	if err != nil {
@@ -87,7 +86,7 @@ func TestImagesAreBuiltForAType(t *testing.T) {
 	}
 }
 
-// What is in the way of an image's deletion names it as the user did.
+// An error about an image's deletion names the image as the user did.
 func TestImageIsNamedAsTyped(t *testing.T) {
 	h, lxd, _, _ := twoTypes(t)
 	cache, err := images.Open(images.Options{Dir: t.TempDir()})

@@ -16,8 +16,8 @@ import (
 	"hostler/agent/state"
 )
 
-// Records reach the journal with their priority and with fields for the
-// object, the worker and the event; where it takes none they are plain lines.
+// Records reach the journal with their priority and with fields for object,
+// worker and event. Records that the journal refuses become plain lines.
 func TestJournalRecords(t *testing.T) {
 	var sent []string
 	var broken error

@@ -13,8 +13,8 @@ import (
 	"hostler/containerbroker"
 )
 
-// made declares a machine, as an apply does, and puts its instance on LXD with
-// the stamp that the provisioner would give it.
+// made declares a machine as an apply does, and puts its instance with the
+// provisioner's stamp on LXD.
 func (l *lossyHost) made(name string) {
 	l.t.Helper()
 	r := spec.MachineRecord{Declaration: "site", Machine: spec.Machine{Type: spec.LXD, Image: "debian/12"}}
@@ -36,7 +36,8 @@ func (l *lossyHost) made(name string) {
 	l.lxd.Add(containerbroker.Instance{Name: name, Status: containerbroker.StatusStopped, Stamp: &stamp})
 }
 
-// begin opens the store and compares LXD with it, as a start does.
+// begin opens the store and compares LXD with it, as the agent does at its
+// start.
 func (l *lossyHost) begin() {
 	l.t.Helper()
 	l.disk.well.Store(true)
@@ -46,7 +47,7 @@ func (l *lossyHost) begin() {
 	}
 }
 
-// harvested are the instances that a pass would delete for want of a record.
+// harvested returns the names of the instances that a pass would harvest.
 func (l *lossyHost) harvested() (names []string) {
 	l.t.Helper()
 	record, err := l.hostRecord(l.t.Context())
@@ -96,8 +97,9 @@ func (l *lossyHost) copyState(from, to string) {
 	}
 }
 
-// An instance stamped at a revision that the store never had proves it an older
-// copy: its machines are recorded again, none is harvested, and it is told once.
+// An instance stamped at a revision that the store never had proves the store
+// an older copy. Its machines are recorded again, none is harvested, and one
+// event reports this.
 func TestAnOlderCopyOfTheStoreIsFoundOut(t *testing.T) {
 	l := newLossyHost(t)
 	l.begin()
@@ -106,7 +108,7 @@ func TestAnOlderCopyOfTheStoreIsFoundOut(t *testing.T) {
 	l.copyState("state", "copy")
 	l.begin()
 	l.made("later")
-	unmarked := stamped("unmarked", "uid-unmarked", "hostler") // made by an earlier version
+	unmarked := stamped("unmarked", "uid-unmarked", "hostler") // stamped by an earlier version
 	l.lxd.Add(unmarked)
 	l.close()
 
@@ -138,7 +140,7 @@ func TestAnOlderCopyOfTheStoreIsFoundOut(t *testing.T) {
 		l.begin()
 	}
 	defer l.close()
-	// It works as ever: a stray of this store is harvested.
+	// The store works as usual: an orphan of this store is harvested.
 	l.made("stray")
 	if _, err := l.store.Write(t.Context(), state.Atomic, state.Write{ID: state.ID{Kind: spec.KindMachine, Name: "stray"}, Revision: state.AnyRevision, Delete: true}); err != nil {
 		t.Fatal(err)
@@ -148,8 +150,8 @@ func TestAnOlderCopyOfTheStoreIsFoundOut(t *testing.T) {
 	}
 }
 
-// What cannot be recorded again, since its name is taken by now, is not
-// harvested either, then or later.
+// An instance whose record cannot be restored because its name is taken is
+// never harvested.
 func TestAnOlderCopyHarvestsNoTakenNames(t *testing.T) {
 	l := newLossyHost(t)
 	l.begin()
@@ -178,7 +180,7 @@ func TestAnOlderCopyHarvestsNoTakenNames(t *testing.T) {
 	l.close()
 }
 
-// A kill while the records are found again changes nothing of it.
+// A crash during the recovery does not change its result.
 func TestAnOlderCopyIsRememberedUntilAllIsFound(t *testing.T) {
 	l := newLossyHost(t)
 	l.begin()
@@ -215,7 +217,7 @@ func TestAnOlderCopyIsRememberedUntilAllIsFound(t *testing.T) {
 	l.close()
 }
 
-// A copy from before stamps bore marks is found out by any mark.
+// A copy from before stamps bore marks is recognised by any mark.
 func TestAnOlderCopyWithoutAnIDIsFoundOut(t *testing.T) {
 	l := newLossyHost(t)
 	l.begin()
@@ -235,9 +237,8 @@ func TestAnOlderCopyWithoutAnIDIsFoundOut(t *testing.T) {
 	}
 }
 
-// The instances of another store's agent are not ours, whatever is harvested;
-// what it makes after our store was made anew and took its machines back isn't
-// ours either.
+// The instances of another store's agent are not ours in any harvest mode. Nor
+// are the instances that it creates after our store was lost and recovered.
 func TestInstancesOfAnotherStoreAreNotOurs(t *testing.T) {
 	ours, theirs := newLossyHost(t), newLossyHost(t)
 	theirs.lxd = ours.lxd

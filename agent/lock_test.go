@@ -10,7 +10,8 @@ import (
 	"hostler/internal/paths"
 )
 
-// C7: status names who holds the host lock and what waits for it.
+// C7: the status names the holder of the host lock and the operations that wait
+// for it.
 func TestC7WaitersForTheHostLockAreTold(t *testing.T) {
 	h := &host{paths: paths.Paths{Root: t.TempDir()}, metrics: newMetrics("test"), logger: slog.New(slog.DiscardHandler), now: time.Now}
 	if all := h.locks(); len(all) != 0 {

@@ -17,8 +17,8 @@ import (
 	"hostler/agent/state"
 )
 
-// promised are the series that people build their graphs on: beginnings of
-// lines, for one machine that runs and one that cannot be made.
+// promised lists the series that dashboards rely on, as beginnings of lines,
+// for a machine that runs and a machine that cannot be created.
 var promised = []string{
 	`hostler_build_info{version="test"} 1`,
 	`hostler_reconcile_passes_total{result="ok",worker="provisioner-lxd"} `,
@@ -34,8 +34,8 @@ var promised = []string{
 	`process_cpu_seconds_total `,
 }
 
-// Where a provisioner runs, inside the agent or in a process of its own, makes
-// no difference to the figures.
+// The metrics are the same for a provisioner inside the agent and in a separate
+// process.
 func TestMetricsOfBothPlacements(t *testing.T) {
 	running := true
 	for name, run := range map[string]func(ctx context.Context, l *lossyHost, socket string) error{
@@ -89,7 +89,7 @@ func TestMetricsOfBothPlacements(t *testing.T) {
 	}
 }
 
-// lacking names the promised series that a scrape does not have.
+// lacking returns the promised series that are missing from a scrape.
 func lacking(text string) (missing []string) {
 	for _, series := range promised {
 		if !strings.Contains("\n"+text, "\n"+series) {
@@ -120,7 +120,7 @@ func scrape(t *testing.T, socket string) string {
 	return string(b)
 }
 
-// What a worker says is no word of a series unless it is one: a series more for
+// An unknown action from a worker creates no new series, since a series for
 // each name would fill the memory.
 func TestForeignActionsAreCountedAsOther(t *testing.T) {
 	h := &host{metrics: newMetrics("test"), logger: slog.New(slog.DiscardHandler)}
@@ -138,8 +138,8 @@ func TestForeignActionsAreCountedAsOther(t *testing.T) {
 	}
 }
 
-// What the agent does not take, as while it is away, is kept, within bounds, and
-// told with what comes next; nothing is told where nothing happens.
+// Counts that the agent does not accept, e.g. while it is away, are kept within
+// bounds and sent with the next report. Without counts there is no report.
 func TestCountsOutliveTheAgentsAbsence(t *testing.T) {
 	c, sent := newCounts(), make(chan api.WorkerCounts)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -2,5 +2,5 @@
 
 package agent
 
-// modelSequences is a sample for the inner loop.
+// modelSequences is the number of sequences in a short run.
 const modelSequences = 100

@@ -21,15 +21,15 @@ import (
 	"hostler/internal/paths"
 )
 
-// errCrash is how the agent of the model dies: its store answers no more.
+// errCrash simulates the death of the agent: its store fails every call.
 var errCrash = errors.New("the agent died")
 
-// modelStore is a real store that judges each write by the model and dies when
-// it is told to, before or after the write.
+// modelStore is a real store that checks each write against the model. It fails
+// before or after a chosen write, as in a crash.
 type modelStore struct {
 	state.Backend
 	judge func(state.Write)
-	// dies counts the writes until the agent dies; 0: it does not.
+	// dies is the number of writes until the crash; 0: no crash.
 	dies   int
 	before bool
 }
@@ -50,8 +50,8 @@ func (s *modelStore) Write(ctx context.Context, mode state.Mode, writes ...state
 	return results, err
 }
 
-// model holds what the operator did, and drives the real reader, the real API
-// and a real store with it.
+// model records the operator's actions and drives the real reader, the real API
+// and a real store with them.
 type model struct {
 	t    *testing.T
 	rand *rand.Rand
@@ -65,15 +65,15 @@ type model struct {
 	dir   string // conf.d
 	away  bool   // conf.d is unmounted
 
-	// files and applied hold the cpus of each machine by document; a document of
+	// files and applied hold the cpus of each machine by document. A document in
 	// broken cannot be parsed.
 	files, applied map[string]map[string]int
 	broken         map[string]bool
-	// consent are the machines whose removal was allowed since they were last
-	// declared; fresh those that never had an instance.
+	// consent holds the machines whose removal was allowed since their last
+	// declaration; fresh those that never had an instance.
 	consent, fresh map[string]bool
 	obeyed         bool
-	// lost tells which file of a machine was deleted, and when.
+	// lost holds the deletion of a machine's file, and its time.
 	lost map[string]deletion
 }
 
@@ -89,7 +89,7 @@ func (m *model) fail(format string, args ...any) {
 
 func (m *model) note(format string, args ...any) { m.log = append(m.log, fmt.Sprintf(format, args...)) }
 
-// declares says whether a document that can be read declares the machine now.
+// declares says whether a readable document declares the machine.
 func (m *model) declares(machine string) bool {
 	for name, machines := range m.files {
 		if _, has := machines[machine]; has && !m.broken[name] {
@@ -104,7 +104,7 @@ func (m *model) declares(machine string) bool {
 	return false
 }
 
-// judge fails the test when a machine is marked for removal that must stay.
+// judge fails the test if a machine that must stay is marked for removal.
 func (m *model) judge(w state.Write) {
 	if machine, hand := strings.CutPrefix(w.Name, "hand-"); w.Kind == spec.KindDeclaration && w.Delete && hand && !m.consent[machine] {
 		if delete(m.applied, w.Name); !m.declares(machine) {
@@ -129,7 +129,7 @@ func (m *model) judge(w state.Write) {
 	}
 }
 
-// boot starts an agent over the store, as after a crash.
+// boot starts an agent on the store, as after a crash.
 func (m *model) boot() {
 	h := &host{
 		notices: map[string]string{}, logger: slog.New(slog.DiscardHandler), now: func() time.Time { return m.clock }, store: m.store,
@@ -140,7 +140,7 @@ func (m *model) boot() {
 	m.store.dies = 0
 }
 
-// read has the agent read conf.d; it may die of it.
+// read makes the agent read conf.d; the agent may crash in it.
 func (m *model) read() {
 	_, _, err := m.c.h.applyFolder(m.t.Context(), m.r, m.c)
 	if errors.Is(err, errCrash) || m.store.dies == 0 && m.c.h.notices[m.dir] != "" && strings.Contains(m.c.h.notices[m.dir], errCrash.Error()) {
@@ -203,7 +203,7 @@ func (m *model) take(machine string) {
 
 var modelNames = []string{"m1", "m2", "m3", "m4"}
 
-// step does one thing that an operator does.
+// step makes one random action of an operator.
 func (m *model) step() {
 	file := []string{"a", "b", "c"}[m.rand.IntN(3)]
 	machine := modelNames[m.rand.IntN(len(modelNames))]
@@ -211,7 +211,7 @@ func (m *model) step() {
 		m.store.dies, m.store.before = 1+m.rand.IntN(2), m.rand.IntN(2) == 0
 	}
 	switch m.rand.IntN(14) {
-	case 0, 1: // write, or move from another file
+	case 0, 1: // write a file, or move a machine from another file
 		cpus := m.cpusOf(machine)
 		if m.rand.IntN(4) == 0 {
 			cpus++
@@ -228,7 +228,7 @@ func (m *model) step() {
 		}
 		m.files[file][machine] = cpus
 		m.note("write %s to %s", machine, file)
-	case 2: // rename or merge
+	case 2: // rename or merge files
 		from, ok := pick(m, m.files, strings.Compare)
 		if !ok || from == file {
 			return
@@ -243,7 +243,7 @@ func (m *model) step() {
 		delete(m.files, from)
 		delete(m.broken, from)
 		m.note("rename %s to %s", from, file)
-	case 3: // swap
+	case 3: // swap files
 		other, ok := pick(m, m.files, strings.Compare)
 		if !ok || m.files[file] == nil {
 			return
@@ -263,7 +263,7 @@ func (m *model) step() {
 		m.note("mend %s", file)
 	case 6:
 		for gone := range m.files[file] {
-			if !m.away { // else the agent never saw it there
+			if !m.away { // else the agent never saw the machine there
 				m.lost[gone] = deletion{file, m.clock}
 			}
 		}
@@ -301,7 +301,7 @@ func set(of map[string]bool, key string, is bool) {
 	}
 }
 
-// cpusOf is how a machine is declared now, 1 where it is not.
+// cpusOf returns the declared cpus of a machine, or 1 if it is not declared.
 func (m *model) cpusOf(machine string) int {
 	for _, docs := range []map[string]map[string]int{m.files, m.applied} {
 		for _, machines := range docs {
@@ -313,7 +313,7 @@ func (m *model) cpusOf(machine string) int {
 	return 1
 }
 
-// mount takes conf.d away, or brings it back.
+// mount unmounts conf.d or mounts it again.
 func (m *model) mount(away bool) {
 	if away == m.away {
 		return
@@ -328,22 +328,22 @@ func (m *model) mount(away bool) {
 	m.away = away
 }
 
-// apply applies a document of one machine, and deletes it at the second time.
+// apply applies a document with one machine; the second call deletes it.
 func (m *model) apply(machine string) {
 	name, ctx := "hand-"+machine, m.t.Context()
 	if m.applied[name] != nil {
 		m.consent[machine] = true
 		outcomes, err := m.c.Delete(ctx, "declaration/"+name)
 		m.note("delete declaration/%s: %v %v", name, outcomes, err)
-	} else if m.c.declared(m.t)[machine] == "" { // no file is in force with another version
+	} else if m.c.declared(m.t)[machine] == "" { // no file with another version is in force
 		text := m.text(map[string]int{machine: m.cpusOf(machine)})
 		_, err := m.c.Server.Apply(ctx, api.ApplyRequest{Documents: []api.Document{{Name: name, Content: text}}})
 		m.note("apply %s: %v", name, err)
 	}
 }
 
-// look reads which applied documents are in force: a file may have taken their
-// machines, and an apply may have been made although the agent died.
+// look reads which applied documents are in force: a file may have taken over
+// their machines, and an apply may have succeeded although the agent crashed.
 func (m *model) look() {
 	objects, _, err := m.store.List(m.t.Context(), spec.KindDeclaration)
 	if err != nil {
@@ -382,8 +382,8 @@ func (m *model) allow(machine string) {
 	}
 }
 
-// provision does a provisioner's work: it makes the machines that are declared
-// and removes those that go.
+// provision does a provisioner's work: it creates the declared machines and
+// removes the machines that are marked for removal.
 func (m *model) provision() {
 	m.store.dies = 0
 	objects, _, err := m.store.List(m.t.Context(), spec.KindMachine)
@@ -409,7 +409,8 @@ func (m *model) provision() {
 	m.note("provisioned")
 }
 
-// settle mends everything, and holds what lives against what is declared.
+// settle repairs all files and compares the living machines with the declared
+// machines.
 func (m *model) settle() {
 	m.store.dies = 0
 	m.mount(false)
@@ -444,7 +445,7 @@ func (m *model) settle() {
 	}
 }
 
-// declared tells the declaration of each machine that a document declares.
+// declared returns, for each machine, the name of its declaration.
 func (c *confd) declared(t *testing.T) map[string]string {
 	objects, _, err := c.h.store.List(t.Context(), spec.KindMachine)
 	if err != nil {
@@ -460,17 +461,16 @@ func (c *confd) declared(t *testing.T) map[string]string {
 	return all
 }
 
-// Whatever is done to documents, the machines that live are those that are
-// declared; none that stayed declared is ever marked for removal, and none
-// without consent.
+// After any sequence of actions, the living machines are the declared machines.
+// No machine is marked for removal while it stays declared, or without consent.
 func TestMachinesAreThoseOfTheDocuments(t *testing.T) {
 	for n := range modelSequences {
 		runModel(t, uint64(n))
 	}
 }
 
-// modelDir is a folder in memory, where there is one: the model tries the agent
-// and not the disk.
+// modelDir returns a folder in memory if possible, because the model tests the
+// agent and not the disk.
 func modelDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "hostler-model") //nolint:usetesting // t.TempDir is on disk

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Nine retries of one cause are one line; another cause, another object and
-// the same cause an hour later are told, with the count.
+// Nine retries with one cause give one line. Another cause, another object, and
+// the same cause an hour later are logged with the count.
 func TestRepeatedCauseIsLoggedOnce(t *testing.T) {
 	var b bytes.Buffer
 	h := newOnceHandler(slog.NewTextHandler(&b, nil)).WithAttrs([]slog.Attr{slog.String("worker", "storage")})

@@ -10,8 +10,7 @@ import (
 	"hostler/storage/managedfs"
 )
 
-// What a declaration may say is what can be made of it, and nothing else: the
-// language and the drivers know the same user-data.
+// The parser and the drivers accept the same user-data.
 func TestUserDataThatIsAcceptedCanBeUsed(t *testing.T) {
 	for _, text := range []string{
 		"#cloud-config\n{}\n", "#cloud-config-archive\n[]\n", "#cloud-config-jsonp\n[]\n", "#cloud-boothook\ntrue\n", "#part-handler\npass\n",
@@ -30,7 +29,8 @@ func TestUserDataThatIsAcceptedCanBeUsed(t *testing.T) {
 	}
 }
 
-// A volume that may be declared for a type of filesystem can hold it.
+// A volume that the parser accepts for a filesystem type is large enough for
+// it.
 func TestVolumesThatAreAcceptedCanHoldTheirFilesystem(t *testing.T) {
 	for _, kind := range []string{"ext4", "xfs", "btrfs"} {
 		if declared, needed := int64(spec.LeastOn(kind)), managedfs.Least(kind); declared != needed || needed == 0 {

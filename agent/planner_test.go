@@ -17,8 +17,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// twoTypes is an agent on a host with two hypervisors and a machine for each,
-// which is to be made.
+// twoTypes returns an agent on a host with two hypervisors and a machine to
+// create on each.
 func twoTypes(t *testing.T) (h *host, lxd, kvm *brokertest.Fake, objects []api.PlannedObject) {
 	t.Helper()
 	l := newLossyHost(t)
@@ -36,8 +36,7 @@ func twoTypes(t *testing.T) (h *host, lxd, kvm *brokertest.Fake, objects []api.P
 	return l.host, l.lxd, kvm, objects
 }
 
-// A hypervisor that is down is in the way of plans of its own machines alone
-// (C3).
+// A hypervisor that is down prevents only plans with its own machines (C3).
 func TestAPlanAsksOnlyTheHypervisorsOfItsMachines(t *testing.T) {
 	h, _, kvm, objects := twoTypes(t)
 	kvm.Fail(brokertest.List, "", -1, fault.New(fault.Transient, "cannot list libvirt's domains: it is down"))
@@ -54,7 +53,7 @@ func TestAPlanAsksOnlyTheHypervisorsOfItsMachines(t *testing.T) {
 	}
 }
 
-// readied is an initialiser with nothing to do, or with lacks to do.
+// readied is an initialiser with nothing to do, or with the work in lacks.
 type readied struct {
 	initialisers.Initialiser
 	lacks string
@@ -66,8 +65,8 @@ func (r *readied) Satisfied(context.Context) (bool, string) {
 	return r.lacks == "", r.lacks
 }
 
-// The first machine of a type has the plan name all that is done to a hypervisor
-// that is there already; once the type is ready, nothing is asked.
+// The plan for the first machine of a type names all changes to an existing
+// hypervisor. Once the type is ready, the initialiser is not asked.
 func TestAPlanNamesWhatIsDoneToAHypervisorThatIsThere(t *testing.T) {
 	h, _, _, objects := twoTypes(t)
 	lxd := &readied{lacks: "LXD gets bridge lxdbr0"}
@@ -101,8 +100,7 @@ func TestAPlanNamesWhatIsDoneToAHypervisorThatIsThere(t *testing.T) {
 	}
 }
 
-// Every action that a plan can show is one that the manual of its JSON
-// lists.
+// The manual of the JSON output lists every action that a plan can show.
 func TestActionsOfPlansAreDocumented(t *testing.T) {
 	manual, err := os.ReadFile("../docs/json.md")
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"hostler/agent/spec"
 )
 
-// An agent that ended just after a file went away does not take that file for
-// absent all along when it starts again: what it declared waits as before.
+// If an agent ended just after a file disappeared, the next agent waits before
+// it counts the file's declaration as removed.
 func TestAFreshReaderWaitsForWhatMayComeBack(t *testing.T) {
 	clock := time.Now()
 	c := newConfd(t, func(h *host) { h.now = func() time.Time { return clock } })

@@ -32,8 +32,8 @@ func machineObject(name, uid string, instance *spec.InstanceInfo) state.Object {
 	}
 }
 
-// A lost store's machines get their records back, with uid, token and
-// declaration; nothing foreign does.
+// The machines of a lost store get their records back, with uid, token and
+// declaration; foreign instances get none.
 func TestRecordsComeBackFromStamps(t *testing.T) {
 	foreign := containerbroker.Instance{Name: "foreign"}
 	broken := stamped("broken", "uid-broken", "hostler")
@@ -61,8 +61,8 @@ func TestRecordsComeBackFromStamps(t *testing.T) {
 	}
 }
 
-// A copy that a person made bears the stamp of what it is a copy of; the
-// record is the oldest one's.
+// A user's copy bears the stamp of its original; the oldest instance gets the
+// record.
 func TestCopiesGetNoRecord(t *testing.T) {
 	web, early, late := stamped("web", "uid-web", "hostler"), stamped("aweb", "uid-web", "hostler"), stamped("zweb", "uid-web", "hostler")
 	web.Created = time.Unix(1000, 0)
@@ -73,9 +73,9 @@ func TestCopiesGetNoRecord(t *testing.T) {
 	}
 }
 
-// What was declared anew before the instance was found keeps its declaration
-// and takes over the instance's identity; a machine that has an instance of
-// its own is left alone.
+// A machine that was declared again before its instance was found keeps its
+// declaration and gets the instance's uid. A machine that has another instance
+// is left alone.
 func TestRecordsDeclaredAnew(t *testing.T) {
 	instances := []containerbroker.Instance{stamped("web", "uid-web", "hostler")}
 	writes, found, err := recordsOf(instances, []state.Object{machineObject("web", "uid-new", nil)}, "hostler")
@@ -100,9 +100,9 @@ func TestRecordsDeclaredAnew(t *testing.T) {
 	}
 }
 
-// A lost store's machines are taken for what they were: one that was taken
-// over keeps what its guest was told, and so does one whose user-data did not
-// fit into its stamp; one that was stopped by hand stays so.
+// Restored records are complete. An adopted machine, and a machine whose
+// user-data did not fit into its stamp, keep their guest's data; a machine that
+// was stopped by hand stays stopped.
 func TestRecordsComeBackWhole(t *testing.T) {
 	config := provisioner.Config{Namespace: "hostler"}
 	large := "#cloud-config\n# " + strings.Repeat("x", 60<<10)
@@ -116,7 +116,7 @@ func TestRecordsComeBackWhole(t *testing.T) {
 	} {
 		record.Declaration, record.Machine.Type, record.Machine.Image = "site", spec.LXD, "debian/12"
 		m := config.Resolve(provisioner.Desired{Name: "web", UID: "uid-web", Record: record})
-		for range 2 { // what comes of it is stamped, and lost again
+		for range 2 { // the restored records are stamped and lost again
 			writes, found, err := recordsOf([]containerbroker.Instance{{Name: "web", Stamp: &m.Stamp}}, nil, "hostler")
 			if err != nil || found != 1 {
 				t.Fatalf("%s: %d found, %v", what, found, err)
@@ -138,7 +138,8 @@ func TestRecordsComeBackWhole(t *testing.T) {
 			}
 			m = now
 		}
-		// Declared anew, its declaration counts; that it was taken over stays.
+		// A machine that was declared again keeps its new declaration and stays
+		// adopted.
 		anew := machineObject("web", "uid-new", nil)
 		writes, _, err := recordsOf([]containerbroker.Instance{{Name: "web", Stamp: &m.Stamp}}, []state.Object{anew}, "hostler")
 		var again spec.MachineRecord
@@ -148,8 +149,8 @@ func TestRecordsComeBackWhole(t *testing.T) {
 	}
 }
 
-// A lost store's volumes and filesystems get their records back as they were
-// declared; what was let go of, or is another's, does not.
+// The volumes and filesystems of a lost store get their records back as
+// declared. Released storage and storage of other agents get none.
 func TestStorageComesBackFromStamps(t *testing.T) {
 	ref := func(id, uid, namespace string) storage.Ref {
 		return storage.Ref{ID: id, Stamp: storage.Stamp{Namespace: namespace, UID: uid}}
@@ -182,7 +183,7 @@ func TestStorageComesBackFromStamps(t *testing.T) {
 		t.Errorf("the declaration: %+v %v", declaration, err)
 	}
 
-	// The machines that are found later join the same document.
+	// Machines that are found later join the same document.
 	objects := []state.Object{
 		{ID: writes[0].ID, UID: writes[0].UID, Spec: writes[0].Spec},
 		{ID: writes[1].ID, UID: "uid-www", Spec: writes[1].Spec},

@@ -23,7 +23,7 @@ import (
 	"hostler/storage"
 )
 
-// unlisted is a source whose list fails as long as the test wants.
+// unlisted is a source whose list fails while the test asks for that.
 type unlisted struct {
 	storage.VolumeSource
 	well atomic.Bool
@@ -36,8 +36,8 @@ func (u *unlisted) List(context.Context) ([]storage.Volume, error) {
 	return nil, nil
 }
 
-// lossyHost is an agent on the host of one LXD and no libvirt whose store is
-// lost at every open, if it may be.
+// lossyHost is an agent on a host with one LXD and no libvirt. Its store is
+// lost at every open, if the test allows that.
 type lossyHost struct {
 	*host
 	t    *testing.T
@@ -50,7 +50,7 @@ func newLossyHost(t *testing.T) *lossyHost {
 	return &lossyHost{t: t, dir: t.TempDir(), lxd: brokertest.New(), disk: &unlisted{}}
 }
 
-// open begins the agent anew, as Run does.
+// open starts the agent again, as Run does.
 func (l *lossyHost) open() state.OpenReport {
 	l.t.Helper()
 	log := slog.New(slog.DiscardHandler)
@@ -91,14 +91,14 @@ func (l *lossyHost) close() {
 	}
 }
 
-// serve answers the API until the test ends.
+// serve runs the API until the test ends.
 func (l *lossyHost) serve() (socket string) {
 	l.t.Helper()
 	server, err := l.server(Options{})
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	dir, err := os.MkdirTemp("", "relearn") // the path of a socket is short
+	dir, err := os.MkdirTemp("", "relearn") // short, because a socket's path is limited
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -122,7 +122,7 @@ func (l *lossyHost) serve() (socket string) {
 	return socket
 }
 
-// passes counts a provisioner's looks at everything.
+// passes counts a provisioner's passes.
 type passes struct{ all, well atomic.Int64 }
 
 func (p *passes) Pass(_ time.Duration, err error) {
@@ -142,9 +142,10 @@ func until(t *testing.T, what string, condition func() bool) {
 	}
 }
 
-// P3: a provisioner in a process of its own lives on while the agent loses its
-// store. As long as the records cannot be found again it is told of none, so
-// that no guest looks unknown to it, whatever the harvest mode; then it goes on.
+// P3: a provisioner in a separate process outlives the loss of the agent's
+// store. Until the records are restored, the agent returns none to it, so that
+// no instance counts as an orphan in any harvest mode. Then the provisioner
+// goes on.
 func TestP3SurvivingProvisionerOfALostStoreHarvestsNothing(t *testing.T) {
 	for name, lose := range map[string]func(t *testing.T, dir string){
 		"damaged":  func(t *testing.T, dir string) { damageStore(t, filepath.Join(dir, "state.db")) },
@@ -182,7 +183,8 @@ func TestP3SurvivingProvisionerOfALostStoreHarvestsNothing(t *testing.T) {
 			if err := l.learn(t.Context(), spec.LXD); err != nil {
 				t.Fatal(err)
 			}
-			// It is woken: its own next try may be half a minute away.
+			// A change wakes the provisioner; its own next try may be half a minute
+			// away.
 			until(t, "a whole look", func() bool { return looks.well.Load() >= 1 })
 			if n := l.lxd.Calls(brokertest.Delete); n != 0 || !slices.Equal(l.lxd.Names(), []string{"db", "web"}) {
 				t.Errorf("%d deletes; left are %v", n, l.lxd.Names())
@@ -191,7 +193,7 @@ func TestP3SurvivingProvisionerOfALostStoreHarvestsNothing(t *testing.T) {
 	}
 }
 
-// While what is lost cannot be found at all, nothing is told.
+// While the lost records cannot be restored, the agent returns none.
 func TestUnfoundRecordsAreNotTold(t *testing.T) {
 	l := newLossyHost(t)
 	l.open()
@@ -232,9 +234,8 @@ func removeStore(t *testing.T, dir string) {
 	}
 }
 
-// A lost store is whole again when every hypervisor that is there was looked
-// through: the next start finds nothing anew, and what was left on purpose
-// since then stays nobody's.
+// The recovery ends when every existing hypervisor was compared. The next start
+// restores nothing, and instances that were left on purpose stay undeclared.
 func TestARebuiltStoreSettlesWithoutLibvirt(t *testing.T) {
 	l := newLossyHost(t)
 	l.disk.well.Store(true)
@@ -265,8 +266,8 @@ func TestARebuiltStoreSettlesWithoutLibvirt(t *testing.T) {
 	}
 }
 
-// As long as a hypervisor that is there cannot be looked through, or the
-// storage cannot, the loss is not over; one that comes late is waited for.
+// The recovery does not end while an existing hypervisor or the storage cannot
+// be read; a hypervisor that starts late is awaited.
 func TestARebuiltStoreWaitsForWhatIsThere(t *testing.T) {
 	l := newLossyHost(t)
 	l.disk.well.Store(true)

@@ -11,7 +11,7 @@ import (
 
 // round is the unfinished part of the last reading of a folder of declarations.
 type round struct {
-	// before holds the stamps of the files when the round began. A file that
+	// before holds the result of stampsOf when the round began. A file that
 	// changed during the round is therefore read again.
 	before map[string]string
 	// written lists the files that were being written.
@@ -35,8 +35,8 @@ func (r round) waits(dir string, now time.Time) bool {
 	return maps.Equal(before, after)
 }
 
-// stampsOf returns a stamp for each declaration of a folder, from which a
-// change can be recognised.
+// stampsOf returns, for each declaration of a folder, its device, inode, size
+// and modification time as a text, which changes with the file.
 func stampsOf(dir string) map[string]string {
 	present, err := declarationFiles(dir)
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"hostler/internal/paths"
 )
 
-// F35: what is removed of the runtime directory is made again as it was, and
-// nobody takes guests for others meanwhile.
+// F35: files removed from the runtime directory are restored unchanged, and no
+// guest is taken for another meanwhile.
 func TestF35TheRuntimeDirectoryIsMadeAgain(t *testing.T) {
 	dir, err := os.MkdirTemp("", "run") //nolint:usetesting // a socket's path holds 107 bytes
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// A worker that fails or panics is started again after growing pauses, and no
-// other worker notices.
+// A worker that fails or panics is restarted after growing delays, and the
+// other workers go on.
 func TestSupervisorStartsFailedWorkersAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// The row of a provisioner's unit says what systemd says of it, and how to mend
-// what a person has to mend.
+// The row of a provisioner's unit shows systemd's state, and the command that
+// mends a failure if the operator must act.
 func TestUnitStates(t *testing.T) {
 	const unit = "hostler-provisioner@lxd.service"
 	began, changed := time.Unix(1_000, 0), time.Unix(2_000, 0)

@@ -10,8 +10,8 @@ import (
 	"hostler/internal/paths"
 )
 
-// After a boot of the host no machine is told to run before it is looked at;
-// when the agent alone was restarted, what it knew stays.
+// After a boot of the host, no status says that a machine runs before the agent
+// has looked at it. After a restart of only the agent, the statuses stay.
 func TestBootOfTheHostForgetsHowMachinesAre(t *testing.T) {
 	store, _, err := state.Open(t.Context(), state.Options{Dir: t.TempDir()})
 	if err != nil {

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// serviceManager is where the watchdog is fed, every 30 ms or so.
+// serviceManager returns the socket on which the watchdog is fed, about every
+// 30 ms.
 func serviceManager(t *testing.T) *net.UnixConn {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "n")

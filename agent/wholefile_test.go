@@ -15,8 +15,8 @@ import (
 	"hostler/internal/paths"
 )
 
-// I16: a file of conf.d that somebody is still writing says nothing, however
-// long it takes, and takes nothing away; when it is closed it is applied whole.
+// I16: a file of conf.d that is being written changes and removes nothing,
+// however long the write takes. When it is closed, it is applied whole.
 func TestHalfWrittenFilesAreNotApplied(t *testing.T) {
 	clock := time.Now()
 	a := newConfd(t, func(h *host) { h.now = func() time.Time { return clock } })
@@ -46,8 +46,8 @@ func TestHalfWrittenFilesAreNotApplied(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "word that it is being written", func() bool { return strings.Contains(told(), "web.yaml is not applied yet: it is being written") })
-	// A file that is gone waits: what it declared may stand in the one that is
-	// being written.
+	// A deleted file does not count as removed yet, since its declaration may be
+	// in the file that is being written.
 	if err := os.Remove(filepath.Join(dir, "old.yaml")); err != nil {
 		t.Fatal(err)
 	}
@@ -57,8 +57,8 @@ func TestHalfWrittenFilesAreNotApplied(t *testing.T) {
 	if alive, _ := a.lives(t); !slices.Equal(alive, []string{"a", "b", "old"}) {
 		t.Errorf("machines %v", alive)
 	}
-	// Nor are the others applied over and over meanwhile; what changes while
-	// they are applied is not lost.
+	// The other files are not applied repeatedly meanwhile, and a change during an
+	// apply is not lost.
 	other := filepath.Join(dir, "other.yaml")
 	change := func(to string) {
 		if err := os.WriteFile(other, []byte(half+rest+to), 0o600); err != nil {
@@ -111,7 +111,7 @@ func TestHalfWrittenFilesAreNotApplied(t *testing.T) {
 	}
 }
 
-// A configuration that is being written changes nothing; an agent that begins
+// A configuration that is being written changes nothing; an agent that starts
 // waits for it.
 func TestHalfWrittenConfigurationIsNotUsed(t *testing.T) {
 	h := &host{notices: map[string]string{}, logger: slog.New(slog.DiscardHandler), now: time.Now, paths: paths.New("", filepath.Join(t.TempDir(), "hostler.yaml"), "", "")}
@@ -144,7 +144,7 @@ func TestHalfWrittenConfigurationIsNotUsed(t *testing.T) {
 	}
 }
 
-// Whatever two who write and read a file in place do, what is read is whole.
+// However a file is written and read in place, each read returns a whole file.
 func TestReadersSeeWholeFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "f")
 	part := strings.Repeat("x", 8192)
