@@ -80,7 +80,7 @@ func earlier(a time.Time, b *time.Time, now time.Time) time.Time {
 	return *b
 }
 
-// operation carries out the steps of one machine in order. The first failure
+// operation carries out the steps of a machine in order. The first failure
 // ends it.
 type operation struct {
 	w        *Worker

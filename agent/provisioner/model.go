@@ -42,9 +42,9 @@ type Desired struct {
 	Machine containerbroker.Machine
 	// Waiting names the networks and the storage that are not ready yet.
 	Waiting []string
-	// Resting: see Rest.
+	// Resting is set by Rest.
 	Resting bool
-	// Booted: see Booted.
+	// Booted is set by Booted.
 	Booted bool
 }
 

@@ -48,7 +48,7 @@ func (w *Worker) kinds() []string {
 	return []string{spec.KindMachine, spec.KindHost, spec.KindNetwork, spec.KindVolume, spec.KindFilesystem}
 }
 
-// Decode reads the machines of one type out of a list of objects. A single
+// Decode reads the machines of a type out of a list of objects. A single
 // unreadable record fails the whole call, because a plan from partial data
 // could delete instances.
 func Decode(objects []state.Object, t spec.ContainerType, c Config) ([]Desired, error) {

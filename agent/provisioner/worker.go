@@ -46,7 +46,7 @@ type Options struct {
 	Resync time.Duration
 }
 
-// Worker provisions the machines of one container type.
+// Worker provisions the machines of a container type.
 type Worker struct {
 	Options
 	waker   *reconcile.Waker
