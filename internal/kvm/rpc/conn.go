@@ -52,8 +52,8 @@ func Dial(ctx context.Context, socket string, limit time.Duration, onEvent func(
 		c.Close()
 		return nil, fmt.Errorf("cannot reach libvirt: %w", err)
 	}
-	// Disconnected is unreliable if the connection breaks right after it was
-	// made, so it is watched only now.
+	// If the connection breaks right after it was made, the library may never
+	// close this channel; then the limit of the next call ends the connection.
 	go func() {
 		<-c.lib.Disconnected()
 		c.Close()
