@@ -92,8 +92,8 @@ func TestWhatIsNoLongerDeclaredGoes(t *testing.T) {
 	if two.Life != state.Dying || rec2.Released || three.Life != state.Dying || !rec3.Released {
 		t.Errorf("two: %s released %v, three: %s released %v", two.Life, rec2.Released, three.Life, rec3.Released)
 	}
-	// A machine that is still going can be declared again: it is made once the
-	// former one is gone.
+	// A machine that is still being removed can be declared again: it is created
+	// again afterwards.
 	if _, err = c.Apply(t.Context(), request("web", yaml("one", "two"))); err != nil || !b.Awaits() {
 		t.Fatalf("awaited %v, %v", b.Awaits(), err)
 	}
@@ -109,7 +109,8 @@ func TestWhatIsNoLongerDeclaredGoes(t *testing.T) {
 	}
 }
 
-// What never had an instance goes at once, and the plan says so.
+// An object that never had an instance is removed at once, and the plan says
+// so.
 func TestWhatHasNoDataGoesAtOnce(t *testing.T) {
 	b := newBench(t)
 	c := b.listen(t)
@@ -120,7 +121,7 @@ func TestWhatHasNoDataGoesAtOnce(t *testing.T) {
 	if err != nil || !slices.Equal(p.Removed, []string{"machine/two"}) || len(heldBy(p.Steps, spec.KindMachine)) != 0 {
 		t.Fatalf("%+v, removed %v, %v", p.Steps, p.Removed, err)
 	}
-	// The planner has no step for it where there is no instance.
+	// The planner has no step for a machine without an instance.
 	p.Steps = withRemoved(nil, p.Removed)
 	if actions(p) != "machine/two delete" {
 		t.Errorf("steps %s", actions(p))
@@ -210,7 +211,7 @@ func TestWhatWasAllowedHoldsForOneChange(t *testing.T) {
 		t.Fatalf("%+v, %v", p, err)
 	}
 	req.Allow = []string{"restart"}
-	// The stand-in planner holds what has a new generation, as after a change.
+	// The fake planner holds machines with a new generation, as after a change.
 	req.Documents[0].Content = strings.Replace(yaml("one"), "lxd,", "lxd, cpus: 3,", 1)
 	p, err = c.Apply(t.Context(), req)
 	if err != nil || len(p.Steps) != 1 || p.Steps[0].Held != "" {
@@ -252,7 +253,8 @@ func TestApplyingClearsThePowerOverride(t *testing.T) {
 	}
 }
 
-// After the loss of a store the machines are found again, the documents not.
+// After the loss of a store recovery restores the machines but not the
+// documents.
 func TestMachinesOfALostDeclarationAreLeftAlone(t *testing.T) {
 	b := newBench(t)
 	c := b.listen(t)
@@ -270,7 +272,8 @@ func TestMachinesOfALostDeclarationAreLeftAlone(t *testing.T) {
 	if _, rec := b.record(t, "two"); err != nil || len(p.Removed) != 0 || rec.Held == "" {
 		t.Fatalf("%+v, two held %q, %v", p, rec.Held, err)
 	}
-	// A declaration that was written again from stamps is whose it is declared.
+	// A declaration that was restored from stamps belongs to the next document
+	// that declares it.
 	b.store.put(id(spec.KindDeclaration, "site"), state.Alive, spec.DeclarationRecord{
 		Source:   spec.SourceStamps,
 		Document: spec.Declaration{Version: 1, Name: "site", Machines: map[string]spec.Machine{"five": {Type: spec.LXD, Image: "debian/12"}}},
@@ -317,8 +320,8 @@ func TestAHostThatCannotBeSeenCanBeDeclared(t *testing.T) {
 	}
 }
 
-// A host that does not answer at all leaves an apply the time to be written
-// down (C3); the allowed impacts make it look twice.
+// A host that does not answer at all leaves an apply enough time to write (C3);
+// the allowed impacts make it plan twice.
 func TestAHostThatHangsCanBeDeclared(t *testing.T) {
 	b := newBench(t, func(o *Options) { o.Look = 50 * time.Millisecond })
 	c := b.listen(t)

@@ -10,7 +10,7 @@ import (
 	"hostler/agent/state"
 )
 
-// bodies that no route can mean anything by.
+// malformed are bodies that are invalid for every route.
 var malformed = map[string]string{
 	"nothing":            " ",
 	"text":               "apply this, please",
@@ -49,7 +49,7 @@ func mutations(b *bench) []route {
 	return rows
 }
 
-// takesNoBody are routes whose whole request is their path.
+// takesNoBody are routes whose request has no body.
 var takesNoBody = map[string]bool{"/v1/machines/{name}/release": true}
 
 // Attack: API
@@ -84,8 +84,8 @@ func TestMalformedBodiesAreTheClientsFault(t *testing.T) {
 	}
 }
 
-// Keys are compared exactly: one of another case would be a second way to say
-// the same, and the last one would count.
+// Keys are compared exactly: otherwise a key in another case would be a
+// duplicate, and the last of the two would count.
 func TestKeysOfAnotherCaseAreRefused(t *testing.T) {
 	b := newBench(t)
 	b.machine("web", state.Alive, lxdMachine("web"), running("web"))
@@ -193,8 +193,8 @@ func TestTheOpenAPIDocumentHasEveryRoute(t *testing.T) {
 	}
 }
 
-// FuzzBody sends anything to every route that takes a body: the answer is
-// never an error of the server.
+// FuzzBody sends arbitrary bodies to every route that takes a body: the answer
+// is never a server error.
 func FuzzBody(f *testing.F) {
 	b := newBench(f)
 	b.machine("web", state.Alive, lxdMachine("web"), spec.MachineStatus{})

@@ -38,7 +38,7 @@ func TestDeleteAnswersEachElementInOrder(t *testing.T) {
 	if err != nil || len(d) != 1 || !slices.Equal(d[0].Objects, []string{"machine/two"}) {
 		t.Errorf("declarations %+v, %v", d, err)
 	}
-	// With its last object the declaration goes.
+	// The declaration is removed with its last object.
 	if _, err := c.Delete(ctx, []string{"machine/two"}); err != nil || len(b.store.names(spec.KindDeclaration)) != 0 {
 		t.Errorf("declarations %v, %v", b.store.names(spec.KindDeclaration), err)
 	}
@@ -72,7 +72,7 @@ func TestReleaseLetsTheInstanceLive(t *testing.T) {
 	if _, err := c.Apply(ctx, request("web", yaml("one", "two"))); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // letting go twice is success
+	for range 2 { // a second release is success
 		if err := c.Release(ctx, "one"); err != nil {
 			t.Fatal(err)
 		}
@@ -137,7 +137,7 @@ func TestAdoptDeclaresFirstAndStampsThen(t *testing.T) {
 	if again, err := c.Adopt(ctx, "lxd", "stray"); err != nil || again.UID != m.UID {
 		t.Errorf("again: %+v, %v", again, err)
 	}
-	// A declared machine that a foreign instance stood in the way of takes it.
+	// A declared machine takes the foreign instance that was in its way.
 	if _, err := c.Apply(ctx, request("web", yaml("one"))); err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func TestAdoptDeclaresFirstAndStampsThen(t *testing.T) {
 	if _, rec := b.record(t, "one"); err != nil || one.Declaration != "web" || one.Image != "debian/12" || rec.RetryRequest != 1 || len(rec.Allow) != 0 {
 		t.Errorf("%+v, %v, %+v", one, err, rec)
 	}
-	// What we made ourselves does not become an adopted one.
+	// An instance that hostler created does not become adopted.
 	b.machine("ours", state.Alive, lxdMachine("web2"), running("ours"))
 	b.host.instances["ours"] = ""
 	if _, err := c.Adopt(ctx, "lxd", "ours"); err != nil {
@@ -170,7 +170,7 @@ func TestAdoptDeclaresFirstAndStampsThen(t *testing.T) {
 	wantKind(t, err, fault.Conflict, "another stamp")
 }
 
-// A hundred writers at once: no request is lost and none is counted twice.
+// With a hundred writers at once no request is lost and none is counted twice.
 func TestConcurrentWriters(t *testing.T) {
 	b := newBench(t)
 	c := b.listen(t)
@@ -182,7 +182,7 @@ func TestConcurrentWriters(t *testing.T) {
 	if _, err := c.Apply(ctx, ApplyRequest{Documents: docs}); err != nil {
 		t.Fatal(err)
 	}
-	// Status writes go on beside them, as a provisioner's.
+	// Status writes continue at the same time, like those of a provisioner.
 	stop := make(chan struct{})
 	var status sync.WaitGroup
 	status.Go(func() {
@@ -232,7 +232,7 @@ func TestConcurrentWriters(t *testing.T) {
 func TestAChangeDoesNotWaitForEver(t *testing.T) {
 	b := newBench(t)
 	b.machine("one", state.Alive, lxdMachine("web"), running("one"))
-	b.declaring <- struct{}{} // somebody declares and does not come to an end
+	b.declaring <- struct{}{} // another change does not end
 	if w := b.asRoot("POST", "/v1/machines/one/power", `{"action":"stop"}`); w.Code != 503 || !strings.Contains(w.Body.String(), "another change is still being made") {
 		t.Errorf("%d %s", w.Code, w.Body)
 	}

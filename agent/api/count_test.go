@@ -13,7 +13,7 @@ import (
 	"hostler/internal/fault"
 )
 
-// few has the host take at most that many machines.
+// few limits the host to that many machines.
 func (b *bench) few(most int) {
 	c := spec.DefaultConfig()
 	c.MaxMachines = most
@@ -44,7 +44,7 @@ func TestMoreMachinesThanTheHostTakesAreRefused(t *testing.T) {
 	if _, err := b.Apply(t.Context(), request("some", yaml("a", "b", "c"))); err != nil {
 		t.Fatal(err)
 	}
-	// Those that are there stay, and may change, whatever is configured later.
+	// Existing machines stay, and may change, after the limit is lowered.
 	b.few(2)
 	changed := strings.Replace(yaml("a", "b", "c"), "image: debian/12}", "image: debian/12, cpus: 2}", 1)
 	if _, err := b.Apply(t.Context(), request("some", changed)); err != nil {
@@ -67,7 +67,7 @@ func TestAFileWithMoreMachinesThanTheHostTakesIsRefused(t *testing.T) {
 	}
 }
 
-// Whatever workers have to write, an apply does not wait behind it.
+// An apply does not wait for the writes of workers.
 func TestAnApplyIsWrittenBeforeWhatWorkersWrite(t *testing.T) {
 	began, held := make(chan struct{}), make(chan struct{})
 	var armed atomic.Bool
@@ -126,7 +126,7 @@ func TestAnApplyIsWrittenBeforeWhatWorkersWrite(t *testing.T) {
 			earlier++
 		}
 	}
-	if earlier > 1 { // the one that had its turn
+	if earlier > 1 { // the write that had its turn
 		t.Errorf("%d writes of workers came first", earlier)
 	}
 }

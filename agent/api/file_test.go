@@ -11,7 +11,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// wantAlive checks that machines live under one uid and whose they are.
+// wantAlive checks that the machines are alive with these uids and belong to
+// the declaration.
 func (b *bench) wantAlive(t *testing.T, declaration string, uids map[string]string, machines ...string) {
 	t.Helper()
 	for _, m := range machines {
@@ -27,8 +28,8 @@ func (b *bench) wantAlive(t *testing.T, declaration string, uids map[string]stri
 	}
 }
 
-// Objects that move between files are the same objects: files that are renamed,
-// split, merged, or that swap their machines.
+// Objects that move between files stay the same objects, e.g. when files are
+// renamed, split or merged, or swap their machines.
 func TestObjectsMoveBetweenFiles(t *testing.T) {
 	b := newBench(t)
 	uids := map[string]string{}
@@ -62,8 +63,9 @@ func TestObjectsMoveBetweenFiles(t *testing.T) {
 	}
 }
 
-// While a file cannot be read or taken over, nothing is removed: not what it
-// declared, and not what a vanished file declared, since that may stand in it.
+// While a file cannot be read or put in force, nothing is removed: neither its
+// own objects nor those of a vanished file, since the unreadable file may
+// declare them.
 func TestNothingIsRemovedWhileAFileIsRefused(t *testing.T) {
 	for name, bad := range map[string]func(f *Folder){
 		"unreadable": func(f *Folder) { f.Files[folder+"b.yaml"] = File{Err: errors.New("permission denied")} },
@@ -80,7 +82,7 @@ func TestNothingIsRemovedWhileAFileIsRefused(t *testing.T) {
 		b.runs(t, "one", "two")
 		b.wantAlive(t, "a", uids, "one", "two", "fresh")
 		obey(t, b)
-		// a.yaml became b.yaml, and c.yaml gained a machine.
+		// The content of a.yaml moved to b.yaml, and c.yaml gained a machine.
 		a := b.files(t, map[string]string{"c.yaml": yaml("three", "four")}, bad)
 		if a.Refused[folder+"b.yaml"] == nil {
 			t.Errorf("%s: refused %v", name, a.Refused)
@@ -93,8 +95,8 @@ func TestNothingIsRemovedWhileAFileIsRefused(t *testing.T) {
 		}
 		_, err := b.allow(t, "destroy", "machine/one")
 		wantKind(t, err, fault.NotReady, "b.yaml is not in force")
-		// Nor does another apply remove them, not even while the file is gone for
-		// a moment.
+		// Another apply does not remove them either, not even while the file is gone
+		// for a moment.
 		b.files(t, map[string]string{"c.yaml": yaml("three", "four")}, func(f *Folder) { f.Settling = []string{folder + "b.yaml"} })
 		if _, err := b.Apply(t.Context(), request("other", yaml("five"))); err != nil {
 			t.Error(err)
@@ -102,7 +104,7 @@ func TestNothingIsRemovedWhileAFileIsRefused(t *testing.T) {
 		if o, _ := b.record(t, "fresh"); o.Life != state.Alive {
 			t.Errorf("%s: fresh is %s", name, o.Life)
 		}
-		// Mended, it takes its machines over.
+		// The corrected file takes its machines over.
 		if a := b.files(t, map[string]string{"b.yaml": yaml("one", "two"), "c.yaml": yaml("three", "four")}); len(a.Refused) != 0 {
 			t.Errorf("%s: refused %v", name, a.Refused)
 		}
@@ -120,7 +122,7 @@ func obey(t *testing.T, b *bench) {
 	b.store.put(id(spec.KindHost, spec.HostName), state.Alive, spec.HostRecord{Config: config}, nil)
 }
 
-// allow consents to an impact on one object.
+// allow consents to an impact on an object.
 func (b *bench) allow(t *testing.T, impact, object string) (Outcome, error) {
 	t.Helper()
 	o, err := b.allowed(t.Context(), &in[AllowRequest]{Body: AllowRequest{Impact: impact, Objects: []string{object}}})
@@ -131,7 +133,7 @@ func (b *bench) allow(t *testing.T, impact, object string) (Outcome, error) {
 }
 
 // A machine that no document declares any more is held until its removal is
-// allowed; where removals are obeyed, it goes at once.
+// allowed; with removals: obey it is removed at once.
 func TestRemovalNeedsConsent(t *testing.T) {
 	for _, obeyed := range []bool{false, true} {
 		b := newBench(t)
@@ -162,8 +164,9 @@ func TestRemovalNeedsConsent(t *testing.T) {
 	}
 }
 
-// All files gone at once, or another file system than at the last reading, is
-// no removal in any mode, also later; each object can be allowed.
+// If all files are gone at once, or conf.d is on another file system than at
+// the last reading, nothing is removed in any mode, also later. The removal of
+// each object can be allowed.
 func TestALostFolderRemovesNothing(t *testing.T) {
 	for name, now := range map[string]func() (map[string]string, func(*Folder)){
 		"all gone": func() (map[string]string, func(*Folder)) { return nil, func(*Folder) {} },
@@ -195,8 +198,8 @@ func TestALostFolderRemovesNothing(t *testing.T) {
 	}
 }
 
-// Nor is it one for the objects of a file that was renamed, and broken, before
-// all files went: they were held since.
+// The same holds for the objects of a file that was renamed, and broken, before
+// all files were gone: they have been held since.
 func TestALostFolderRemovesNothingThatWasHeld(t *testing.T) {
 	b := newBench(t)
 	obey(t, b)
@@ -211,8 +214,8 @@ func TestALostFolderRemovesNothingThatWasHeld(t *testing.T) {
 	}
 }
 
-// A file that is gone for a moment removes nothing, not even where removals are
-// obeyed; another file may take its objects at once.
+// A file that is gone for a moment removes nothing, not even with removals:
+// obey; another file may take its objects over at once.
 func TestAFileThatIsGoneForAMoment(t *testing.T) {
 	b := newBench(t)
 	obey(t, b)
@@ -232,8 +235,8 @@ func TestAFileThatIsGoneForAMoment(t *testing.T) {
 	}
 }
 
-// A document that was applied moves to conf.d with its objects, under its name
-// or another.
+// An applied document moves to conf.d with its objects, under the same or
+// another name.
 func TestAnAppliedDocumentMovesToConfD(t *testing.T) {
 	b := newBench(t)
 	c := b.listen(t)
@@ -260,8 +263,8 @@ func TestAnAppliedDocumentMovesToConfD(t *testing.T) {
 	if got := b.store.names(spec.KindDeclaration); !slices.Equal(got, []string{"site", "web"}) {
 		t.Errorf("declarations %v", got)
 	}
-	// A file that has an applied declaration's name and none of its objects is
-	// another one.
+	// A file with an applied declaration's name and none of its objects is a
+	// different declaration.
 	if _, err := c.Apply(ctx, request("hand", yaml("four"))); err != nil {
 		t.Fatal(err)
 	}
@@ -269,8 +272,8 @@ func TestAnAppliedDocumentMovesToConfD(t *testing.T) {
 	wantKind(t, a.Refused[folder+"hand.yaml"], fault.Conflict, "applied by hand", "hand.yaml", "name:")
 }
 
-// Two files that declare an object differently: the one that had it keeps it,
-// and the other is refused with both places.
+// If two files declare an object differently, its owner keeps it, and the other
+// file is refused with both places.
 func TestTwoFilesDeclareAnObjectDifferently(t *testing.T) {
 	for _, names := range [][2]string{{"a.yaml", "z.yaml"}, {"z.yaml", "a.yaml"}} {
 		b := newBench(t)
@@ -288,7 +291,7 @@ func TestTwoFilesDeclareAnObjectDifferently(t *testing.T) {
 	}
 }
 
-// Files share networks and storage: one file per service on one bridge.
+// Files share networks and storage, e.g. a file per service on the same bridge.
 func TestReferencesCrossFiles(t *testing.T) {
 	const lan = "version: 1\nnetworks: {lan: {bridge: br0, addresses: [10.9.0.1/24]}}\n"
 	web := strings.Replace(yaml("web"), "debian/12}", "debian/12, networks: {eth0: {network: lan, address: 10.9.0.10/24}}}", 1)
@@ -299,18 +302,20 @@ func TestReferencesCrossFiles(t *testing.T) {
 		t.Fatal(a.Refused)
 	}
 	b.runs(t, "web", "db")
-	// The network of other files' machines stays; a new reference to nothing has
-	// its place and the nearest name; an address is given once.
+	// The network of other files' machines stays. A new reference to an undeclared
+	// object is refused with its place and the nearest name; each address is
+	// assigned once.
 	a = b.files(t, map[string]string{"a-web.yaml": web, "c-db.yaml": db, "d.yaml": strings.NewReplacer("web:", "x:", "lan,", "lam,").Replace(web)})
 	if g, err := b.store.Get(t.Context(), id(spec.KindNetwork, "lan")); err != nil || g.Life != state.Alive {
 		t.Errorf("the network is %s, %v", g.Life, err)
 	}
 	wantKind(t, a.Refused[folder+"d.yaml"], fault.Invalid, "d.yaml:3:", `"lam"`, `did you mean "lan"?`)
 	wantKind(t, a.Refused[folder+"c-db.yaml"], fault.Invalid, "10.9.0.10 is already the address of machine \"web\" ("+folder+"a-web.yaml:3)")
-	// A change that breaks another file's machine is refused where it stands.
+	// A change that breaks another file's machine is refused, with the place of
+	// that machine.
 	a = b.files(t, map[string]string{"a-web.yaml": web, "b-lan.yaml": strings.Replace(lan, "10.9.0.1", "10.8.0.1", 1)})
 	wantKind(t, a.Refused[folder+"b-lan.yaml"], fault.Conflict, "machine/web", "10.9.0.10 is not in the network")
-	// By hand, too.
+	// The same holds for an apply by hand.
 	b = newBench(t)
 	c := b.listen(t)
 	ctx := t.Context()
@@ -328,9 +333,9 @@ func TestReferencesCrossFiles(t *testing.T) {
 	wantKind(t, err, fault.Invalid, "db:3:", `"wan"`)
 }
 
-// A file and its machine that are renamed together keep nobody out: the former
-// machine is held, or makes way where removals are obeyed; a network that only
-// changes its name goes on with its bridge.
+// A file and its machine that are renamed together block nothing: the former
+// machine is held, or removed with removals: obey. A network under a new name
+// keeps its bridge.
 func TestFileAndObjectsRenamedTogether(t *testing.T) {
 	site := func(machine, lan string) string {
 		return "version: 1\nnetworks: {" + lan + ": {bridge: br0, addresses: [10.9.0.1/24]}}\nmachines:\n  " + machine +
@@ -353,8 +358,8 @@ func TestFileAndObjectsRenamedTogether(t *testing.T) {
 	}
 }
 
-// A machine has its address and its ports as long as it is there: one that takes
-// them over comes with the consent to destroy the former one, or after it.
+// A machine keeps its address and its ports as long as it exists: its successor
+// gets them with the consent to destroy it, or afterwards.
 func TestHeldMachinesHaveTheirPorts(t *testing.T) {
 	b := newBench(t)
 	c := b.listen(t)
@@ -378,8 +383,7 @@ func TestHeldMachinesHaveTheirPorts(t *testing.T) {
 	}
 }
 
-// A machine that is declared under another name keeps its uid, its status and
-// its instance.
+// A renamed machine keeps its uid, its status and its instance.
 func TestAMachineIsRenamed(t *testing.T) {
 	b := newBench(t)
 	c := b.listen(t)
@@ -412,7 +416,7 @@ func TestAMachineIsRenamed(t *testing.T) {
 	wantKind(t, err, fault.Conflict, "cannot become machine/m4 of type kvm")
 }
 
-// A declaration that was applied from one path is not another project's.
+// A declaration that was applied from one path is not replaced from another.
 func TestTheSameNameFromAnotherPath(t *testing.T) {
 	b := newBench(t)
 	c := b.listen(t)
@@ -461,8 +465,8 @@ func TestAFolderIsAppliedAgain(t *testing.T) {
 	}
 }
 
-// The content of a file can be applied by hand, to allow what it needs; any
-// other content is the file's to change.
+// The content of a file can be applied by hand to allow a held step; any other
+// content is refused, since the file owns the declaration.
 func TestFilesCanBeAllowed(t *testing.T) {
 	b := newBench(t)
 	c := b.listen(t)
@@ -486,8 +490,8 @@ func TestFilesCanBeAllowed(t *testing.T) {
 	wantKind(t, c.Release(ctx, "one"), fault.Conflict, folder+"web.yaml")
 }
 
-// Reading a file again, as every start of the agent does, starts nothing that
-// was stopped by hand; a change of the machine does.
+// Reading a file again, as at every start of the agent, does not start a
+// machine that the user stopped; a change of the machine does.
 func TestFilesReadAgainKeepWhatWasAskedByHand(t *testing.T) {
 	b := newBench(t)
 	c := b.listen(t)

@@ -11,8 +11,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// What the host has no room for is refused, planned or applied, and nothing is
-// written.
+// A document for which the host has no room is refused in plan and apply, and
+// nothing is written.
 func TestTheHostRefuses(t *testing.T) {
 	b := newBench(t)
 	c := b.listen(t)
@@ -32,8 +32,8 @@ func TestTheHostRefuses(t *testing.T) {
 	}
 }
 
-// An allowed impact stays allowed for the network as it is, and for no other
-// form of it.
+// An allowed impact stays allowed as long as the network's declaration stays
+// the same.
 func TestAllowNetworks(t *testing.T) {
 	id := state.ID{Kind: spec.KindNetwork, Name: "lan"}
 	allowed := func(w *world) []string {
@@ -74,8 +74,8 @@ func TestAllowNetworks(t *testing.T) {
 	}
 }
 
-// Consent to restart holds for steps that come up while the machine is still
-// being made as it was declared; consent to recreate does not.
+// Consent to restart covers steps that come up while the provisioner still
+// carries out the declaration; consent to recreate does not.
 func TestConsentHoldsWhileAMachineIsMade(t *testing.T) {
 	record := spec.MachineRecord{Declaration: "site", Machine: spec.Machine{Type: spec.LXD, Image: "debian/12"}}
 	docs := []document{{name: "site", source: spec.SourceApply, decl: spec.Declaration{Machines: map[string]spec.Machine{"web": record.Machine}}}}
@@ -97,8 +97,8 @@ func TestConsentHoldsWhileAMachineIsMade(t *testing.T) {
 	}
 }
 
-// Consent to a recreate is for that one: given again for a machine that is held
-// again, it is written even where the record holds the same words already.
+// Consent to a recreate covers a single recreate: consent for a machine that is
+// held again is written even if the record already has the same words.
 func TestConsentToRecreateIsGivenEachTime(t *testing.T) {
 	record := spec.MachineRecord{Declaration: "site", Machine: spec.Machine{Type: spec.LXD, Image: "debian/12"}, Allow: []string{"recreate"}}
 	docs := []document{{name: "site", source: spec.SourceApply, decl: spec.Declaration{Machines: map[string]spec.Machine{"web": record.Machine}}}}

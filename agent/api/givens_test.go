@@ -17,14 +17,14 @@ func decl(networks map[string]spec.Network, volumes map[string]spec.Volume) spec
 	return spec.Declaration{Version: spec.Version, Name: "site", Networks: networks, Volumes: volumes}
 }
 
-// put puts documents in force as an apply does.
+// put puts documents in force like an apply.
 func (w *world) put(docs ...document) error {
 	w.enforce(documents.Merge(w.request(docs)), docs)
 	_, err := w.settle(docs, removal{})
 	return err
 }
 
-// carry does to objects what the writes say.
+// carry applies the writes to the objects.
 func carry(objects []state.Object, writes []state.Write) []state.Object {
 	byID := map[state.ID]state.Object{}
 	for _, o := range objects {
@@ -55,9 +55,9 @@ func carry(objects []state.Object, writes []state.Write) []state.Object {
 	return all
 }
 
-// Networks and storage are declared, changed and sent away with their
-// document; declaring the same again writes nothing; what a person asked for
-// besides stays.
+// Networks and storage are declared, changed and removed with their document.
+// Declaring the same again writes nothing. Requests of the user outside the
+// declaration stay.
 func TestNetworksAndStorageAreDeclared(t *testing.T) {
 	var objects []state.Object
 	apply := func(d spec.Declaration) []string {
@@ -135,9 +135,9 @@ func TestRowsOfStorageAndNetworks(t *testing.T) {
 	}
 }
 
-// A volume grows in its record and in its declaration; it does not shrink, and
-// one that a file declares is left to the file. What it has counts, not what
-// was asked for: a size that it never came to have is taken back.
+// A volume grows in its record and in its declaration. It does not shrink, and
+// a file's volume can only be changed in the file. The observed size counts: a
+// declared size that the volume never reached can be reduced.
 func TestResizeVolume(t *testing.T) {
 	for name, c := range map[string]struct {
 		source   string
@@ -188,7 +188,7 @@ func TestResizeVolume(t *testing.T) {
 	}
 }
 
-// A retry counts in the record; force holds for that one only.
+// A retry is counted in the record; force covers that retry only.
 func TestRetryOfStorage(t *testing.T) {
 	w, err := newWorld([]state.Object{{
 		ID: state.ID{Kind: spec.KindFilesystem, Name: "www"}, Life: state.Dying,

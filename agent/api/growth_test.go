@@ -9,7 +9,7 @@ import (
 	"hostler/agent/spec"
 )
 
-// manyDocuments are documents with n entries of a kind in all, per in each.
+// manyDocuments returns documents with n entries of a kind in all, per in each.
 func manyDocuments(n, per int, kind, entry string) (docs []Document) {
 	for first := 0; first < n; first += per {
 		name := fmt.Sprintf("d%d", first)
@@ -18,7 +18,7 @@ func manyDocuments(n, per int, kind, entry string) (docs []Document) {
 	return docs
 }
 
-// entries are those of a kind; %d stands for their numbers.
+// entries returns entries of a kind; %d stands for their numbers.
 func entries(from, to int, kind, entry string) string {
 	var b strings.Builder
 	b.WriteString(kind + ":\n")
@@ -28,8 +28,8 @@ func entries(from, to int, kind, entry string) string {
 	return b.String()
 }
 
-// costs are requests of n things each: what costs more than n of them would be
-// the square of it.
+// costs are requests with n objects each, whose cost must not grow with the
+// square of n.
 func costs() map[string]func(t *testing.T, b *bench, n int) func() {
 	plan := func(b *bench, docs []Document) func() {
 		return func() { _, _ = b.Apply(b.stop, ApplyRequest{Documents: docs, DryRun: true}) }
@@ -118,8 +118,8 @@ func costs() map[string]func(t *testing.T, b *bench, n int) func() {
 	}
 }
 
-// allocated is how much memory work takes from the heap in all: a measure of
-// its steps that does not depend on how busy the machine is.
+// allocated returns the total heap memory that work allocates. Unlike time it
+// does not depend on the machine's load.
 func allocated(work func()) float64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -128,7 +128,7 @@ func allocated(work func()) float64 {
 	return float64(after.TotalAlloc - before.TotalAlloc)
 }
 
-// What twice as many things cost is about twice as much.
+// Twice as many objects cost about twice as much.
 // Attack: API
 func TestCostsGrowInProportion(t *testing.T) {
 	for name, cost := range costs() {

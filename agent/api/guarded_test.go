@@ -27,7 +27,7 @@ func TestConfirmAndRevert(t *testing.T) {
 	}
 }
 
-// How long a change waits to be confirmed is said of that change alone.
+// The time for a confirmation applies to a single change.
 func TestConfirmBelongsToTheChange(t *testing.T) {
 	network := func(mtu int) spec.Declaration {
 		return spec.Declaration{Version: 1, Name: "net", Networks: map[string]spec.Network{"lan": {Bridge: "br-lan", MTU: mtu}}}
@@ -68,7 +68,7 @@ func TestConfirmBelongsToTheChange(t *testing.T) {
 	}
 }
 
-// A person who came by ssh is known behind sudo as well.
+// The address of an SSH client is found behind sudo as well.
 func TestWhereThePersonCameFrom(t *testing.T) {
 	for env, want := range map[string]string{
 		"SSH_CONNECTION=198.51.100.7 50022 192.0.2.10 22":   "198.51.100.7",
@@ -80,7 +80,7 @@ func TestWhereThePersonCameFrom(t *testing.T) {
 		cmd := exec.Command("/bin/sh", "-c", "env -i /bin/sleep 60 & echo $!; wait")
 		cmd.Env = []string{env, "PATH=/bin:/usr/bin"}
 		if os.Getenv("SSH_CONNECTION") != "" && !strings.HasPrefix(env, "SSH") {
-			continue // this very test came by ssh
+			continue // the test itself runs under ssh
 		}
 		out, err := cmd.StdoutPipe()
 		if err != nil {

@@ -29,8 +29,8 @@ func TestExecCarriesBinaryDataBothWays(t *testing.T) {
 	b, c := guestBench(t)
 	b.host.execute = func(_ context.Context, e GuestExec) (int, error) {
 		fmt.Fprintf(e.Stderr, "%v %v %dx%d", e.Command, e.Env, e.Width, e.Height)
-		// Everything is read to its end before anything is written: the end of
-		// the input arrives while the output stays open.
+		// The guest reads its whole input before it writes: the end of the input
+		// arrives while the output stays open.
 		all, err := io.ReadAll(e.Stdin)
 		if err != nil {
 			return 0, err
@@ -85,7 +85,8 @@ func TestExecFollowsTheTerminalsSize(t *testing.T) {
 	}
 }
 
-// A client that dies ends its command, whether or not that reads its input.
+// The death of a client ends its command, even if the command does not read its
+// input.
 func TestTheDeathOfAClientEndsItsCommand(t *testing.T) {
 	for name, input := range map[string]io.Reader{
 		"idle":                 blockedReader{},
@@ -168,7 +169,7 @@ func TestLogs(t *testing.T) {
 	}
 }
 
-// A log that is followed gives what is written meanwhile, and each line once.
+// A followed log shows new output, each line once.
 func TestFollowedLog(t *testing.T) {
 	b, c := guestBench(t)
 	write := func(text string) {

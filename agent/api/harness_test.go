@@ -22,7 +22,7 @@ import (
 	"hostler/internal/fault"
 )
 
-// Ids that nobody on the host has.
+// Ids that the host does not use.
 const (
 	adminGID  = 61001
 	readerGID = 61002
@@ -58,7 +58,7 @@ func (s *syncBuffer) String() string {
 	return s.b.String()
 }
 
-// newBench makes a server that does not listen yet.
+// newBench returns a server that does not listen yet.
 func newBench(t testing.TB, change ...func(*Options)) *bench {
 	t.Helper()
 	b := &bench{store: newMemory(), host: newStandIn(), log: &syncBuffer{}}
@@ -87,7 +87,7 @@ func newBench(t testing.TB, change ...func(*Options)) *bench {
 	return b
 }
 
-// listen serves on a socket of its own and returns a client.
+// listen serves on a new socket and returns a client.
 func (b *bench) listen(t testing.TB) *Client {
 	t.Helper()
 	dir := shortDir(t)
@@ -110,13 +110,13 @@ func (b *bench) listen(t testing.TB) *Client {
 	return c
 }
 
-// peer is a caller as the kernel would tell of it.
+// peer returns a caller as the kernel would report it.
 func peer(uid, gid uint32, groups ...uint32) Peer {
 	return Peer{PID: 4711, UID: uid, GID: gid, Groups: groups, Exe: "/usr/bin/test"}
 }
 
-// shortDir is a directory with room for the name of a socket, which is at most
-// 107 bytes long with its path.
+// shortDir returns a directory with a short path: a socket's path has at most
+// 107 bytes.
 func shortDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "api") //nolint:usetesting // its path holds the test's whole name
@@ -127,7 +127,7 @@ func shortDir(t testing.TB) string {
 	return dir
 }
 
-// as makes a request in the process, as somebody.
+// as makes a request as peer p, without a socket.
 func (b *bench) as(p Peer, method, target, contentType, body string) *httptest.ResponseRecorder {
 	var r io.Reader
 	if body != "" {
@@ -139,13 +139,13 @@ func (b *bench) as(p Peer, method, target, contentType, body string) *httptest.R
 	return b.ask(p, req, contentType)
 }
 
-// ask makes a request of a test's own in the process, as somebody.
+// ask makes a prepared request as peer p, without a socket.
 func (b *bench) ask(p Peer, req *http.Request, contentType string) *httptest.ResponseRecorder {
 	if contentType != "" {
 		req.Header.Set("Content-Type", contentType)
 	}
 	c := callerOf(p, b.o.WorkerUsers, b.o.AdminGroup, b.o.ReadGroup, b.o.LookupGroup)
-	// A stream under test ends by itself.
+	// The context ends streams under test.
 	ctx, cancel := context.WithTimeout(withCaller(req.Context(), c), 50*time.Millisecond)
 	defer cancel()
 	w := httptest.NewRecorder()
@@ -170,7 +170,7 @@ func lxdMachine(declaration string) spec.MachineRecord {
 	return spec.MachineRecord{Declaration: declaration, Machine: spec.Machine{Type: spec.LXD, Image: "debian/12"}}
 }
 
-// eventually waits for a condition; the deadline is that of a broken test.
+// eventually waits for a condition; the deadline only ends broken tests.
 func eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	deadline := time.After(10 * time.Second)
@@ -185,7 +185,7 @@ func eventually(t testing.TB, what string, cond func() bool) {
 	}
 }
 
-// yaml is a declaration with the named LXD machines.
+// yaml returns a declaration with the named LXD machines.
 func yaml(machines ...string) string {
 	var s strings.Builder
 	s.WriteString("version: 1\nmachines:\n")
@@ -201,7 +201,7 @@ func request(name, content string) ApplyRequest {
 
 const folder = "/etc/hostler/conf.d/"
 
-// files has conf.d hold these files, by name, and nothing else.
+// files makes these files, by name, the whole contents of conf.d.
 func (b *bench) files(t testing.TB, files map[string]string, change ...func(*Folder)) FolderAnswer {
 	t.Helper()
 	f := Folder{Path: filepath.Clean(folder), Files: map[string]File{}}
@@ -233,7 +233,7 @@ func (b *bench) writeStatus(t testing.TB, at state.ID, status any) {
 	}
 }
 
-// end removes a machine's record, as its provisioner does.
+// end removes a machine's record, like its provisioner.
 func (b *bench) end(t testing.TB, machine string) {
 	t.Helper()
 	if _, err := b.store.Write(t.Context(), state.Atomic, state.Write{ID: id(spec.KindMachine, machine), Revision: state.AnyRevision, Delete: true}); err != nil {

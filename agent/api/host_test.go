@@ -15,27 +15,27 @@ import (
 	"hostler/internal/fault"
 )
 
-// standIn is a host that holds instances and images and does no more than the
-// API can see of one.
+// standIn is a fake host with instances and images. It implements only the
+// behaviour that the API can observe.
 type standIn struct {
 	mu        sync.Mutex
 	instances map[string]string // name → machine uid, "" for a foreign one
 	images    map[string]Image
 	logs      map[string]string
 	notices   []string
-	// hold makes every changed machine wait for a word.
+	// hold makes every changed machine wait for consent.
 	hold string
-	// refuses is the name of an object that cannot be on the host.
+	// refuses is the name of an object for which the host has no room.
 	refuses string
-	// execute is what exec and console run; nil: an echo.
+	// execute runs exec and console; nil: an echo.
 	execute func(context.Context, GuestExec) (int, error)
-	// panics makes the planner panic, unseen makes it fail, frozen never end.
+	// panics makes the planner panic, unseen makes it fail, frozen makes it hang.
 	panics, frozen bool
 	unseen         error
-	// armed is the object whose change is armed, client who changed something.
+	// armed is the object of the armed change, client the address of its user.
 	armed  string
 	client netip.Addr
-	// execs counts the commands that run now.
+	// execs counts the running commands.
 	execs int
 }
 
@@ -69,7 +69,7 @@ func (h *standIn) Remember(client netip.Addr) {
 	h.client = client
 }
 
-// Plan compares the declared with the instances there are.
+// Plan compares the declared machines with the existing instances.
 func (h *standIn) Plan(ctx context.Context, machines []PlannedObject, _ map[string]bool) ([]Step, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -111,7 +111,7 @@ func (h *standIn) Plan(ctx context.Context, machines []PlannedObject, _ map[stri
 	return steps, nil
 }
 
-// Refuse refuses what h is told to.
+// Refuse refuses the object named in h.refuses.
 func (h *standIn) Refuse(_ context.Context, objects []PlannedObject) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -157,7 +157,7 @@ func (h *standIn) Log(_ context.Context, _ spec.ContainerType, instance string) 
 	return io.NopCloser(strings.NewReader(h.logs[instance])), nil
 }
 
-// imagesOf gives the image methods names of their own.
+// imagesOf provides the image methods under names of their own.
 type imagesOf struct{ *standIn }
 
 func (h imagesOf) List(context.Context) ([]Image, []string, error) {

@@ -9,9 +9,9 @@ import (
 	"hostler/internal/fault"
 )
 
-// The type is what a machine is: another hypervisor's guest of the same name
-// would be a second one beside the first. Plan and apply say so, all at once
-// and whatever is allowed, and a machine that is gone leaves its name free.
+// A machine's type cannot change: the new hypervisor's guest would run beside
+// the existing guest of that name. Plan and apply report all such changes at
+// once, whatever is allowed. The name of a removed machine is free.
 func TestTheTypeOfAMachineStays(t *testing.T) {
 	b := newBench(t)
 	c := b.listen(t)
@@ -56,9 +56,10 @@ func TestTheTypeOfAMachineStays(t *testing.T) {
 	}
 }
 
-// W10: a filesystem that was made stays on its volume or provider. Plan and
-// apply say so, and write nothing: neither does its volume go. One that was
-// not made yet, and one that is held back already, may be declared otherwise.
+// W10: a created filesystem stays on its volume or provider. Plan and apply
+// refuse a move and write nothing, so its volume is not removed either. A
+// filesystem that is not created yet, or already held back, may be declared on
+// another place.
 func TestThePlaceOfAFilesystemStays(t *testing.T) {
 	b := newBench(t)
 	c := b.listen(t)

@@ -11,8 +11,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// F35: the socket and its folder, once removed, are made again as they were,
-// and what was connected stays so.
+// F35: the removed socket and its directory are made again with the same
+// rights, and connections stay open.
 func TestF35TheSocketIsMadeAgain(t *testing.T) {
 	b := newBench(t)
 	path := filepath.Join(shortDir(t), "run", "s")
@@ -56,7 +56,7 @@ func TestF35TheSocketIsMadeAgain(t *testing.T) {
 			}
 		}
 	}
-	// What cannot be made again now is, later.
+	// If the socket cannot be made again now, it is made later.
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestF35TheSocketIsMadeAgain(t *testing.T) {
 	}
 }
 
-// leaveSocket puts the socket of a dead agent in place of another's.
+// leaveSocket replaces the socket by that of a dead agent.
 func leaveSocket(path string) error {
 	if err := os.Remove(path); err != nil {
 		return err

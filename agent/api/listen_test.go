@@ -39,8 +39,9 @@ func TestTheSocketIsForItsGroupOnly(t *testing.T) {
 	}
 }
 
-// A member of hostler-admin alone is let in as one of hostler is; who is in
-// neither group is not, and a group that goes out of use loses its entry.
+// Members of hostler-admin alone reach the socket like members of hostler;
+// members of neither group do not. A group that is no longer configured loses
+// its entry.
 func TestEachGroupAloneReachesTheSocket(t *testing.T) {
 	top := shortDir(t)
 	if err := os.Chmod(top, 0o755); err != nil { //nolint:gosec // anybody may knock here
@@ -151,7 +152,7 @@ func TestTheClientSaysWhyItCannotReachTheAgent(t *testing.T) {
 	}
 }
 
-// The server answers by what the kernel says of the peer, over a real socket.
+// The server judges the peer by the kernel's data, over a real socket.
 func TestRightsOverTheSocket(t *testing.T) {
 	b := newBench(t)
 	b.listen(t)
@@ -273,7 +274,7 @@ func TestTheRateIsBoundedPerUser(t *testing.T) {
 	if got := ask(2000); got != http.StatusTooManyRequests {
 		t.Errorf("beyond the rate: %d", got)
 	}
-	now = now.Add(-time.Hour) // a clock that goes back neither gives nor locks out
+	now = now.Add(-time.Hour) // a clock that goes back neither adds tokens nor locks out
 	if got := ask(2000); got != http.StatusTooManyRequests {
 		t.Errorf("after the clock went back: %d", got)
 	}

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// countedHost counts the looks at a host. A look ends when it may.
+// countedHost counts the observations of a host. An observation ends when the
+// test permits.
 type countedHost struct {
 	*standIn
 	looks *atomic.Int32
@@ -25,8 +26,9 @@ func (c countedHost) BlockDevices(ctx context.Context) ([]BlockDevice, error) {
 	return c.standIn.BlockDevices(ctx)
 }
 
-// Readers who ask in a loop have one look at the host in two seconds, whoever
-// asks first; who may change the host has his own.
+// Readers who ask in a loop share an observation of the host in two seconds,
+// whichever reader asks first; a caller who may change the host gets an
+// observation of their own.
 func TestReadersShareOneLook(t *testing.T) {
 	var looks atomic.Int32
 	var now atomic.Int64

@@ -15,16 +15,16 @@ import (
 	"hostler/internal/fault"
 )
 
-// memory is a store without a disk: the same rules, nothing durable.
+// memory is a store in memory: the same rules, but not durable.
 type memory struct {
 	mu       sync.Mutex
 	rev      int64
 	objects  map[state.ID]state.Object
 	events   []state.Event
 	watchers map[chan struct{}]bool
-	// fail answers every call while it is set.
+	// fail is the error of every call while it is set.
 	fail error
-	// writes counts the calls that changed something.
+	// writes counts the calls that changed objects.
 	writes int
 }
 
@@ -160,7 +160,7 @@ func (m *memory) watch(ctx context.Context) chan struct{} {
 	return c
 }
 
-// cutWatches loses every watch.
+// cutWatches ends all watches as lost.
 func (m *memory) cutWatches() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -215,7 +215,7 @@ func (m *memory) Events(_ context.Context, q state.EventQuery) ([]state.Event, e
 	return found, nil
 }
 
-// put writes an object whatever it was.
+// put writes an object, whatever its former state.
 func (m *memory) put(id state.ID, life state.Life, spec, status any) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -148,8 +148,8 @@ func TestAStoreThatFailsIsTransient(t *testing.T) {
 	wantKind(t, err, fault.Transient, "disk I/O error")
 }
 
-// The image of a machine is the one that its instance was made from, also while
-// another one is declared.
+// The image of a machine is its instance's image, even if another image is
+// declared.
 func TestImageThatRuns(t *testing.T) {
 	b := newBench(t)
 	rec := lxdMachine("web")

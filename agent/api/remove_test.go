@@ -22,15 +22,15 @@ machines:
 `
 
 // Networks, volumes and filesystems are deleted by name like machines, unless
-// something still refers to them; the users of what is deleted with it do not
-// count, in whatever order they are named.
+// another object refers to them. Users that are deleted in the same request do
+// not count, in any order.
 func TestDeleteNetworksAndStorage(t *testing.T) {
 	for name, c := range map[string]struct {
 		objects []string
 		kinds   []fault.Kind
 		words   []string // of the first error
 		dying   []string
-		left    []string // what the declaration still names
+		left    []string // objects that remain in the declaration
 	}{
 		"absent": {
 			[]string{"volume/none", "network/none", "filesystem/none"},
@@ -111,7 +111,7 @@ func TestDeleteNetworksAndStorage(t *testing.T) {
 	}
 }
 
-// What a file declares is left to the file.
+// An object that a file declares cannot be deleted.
 func TestDeleteOfWhatAFileDeclares(t *testing.T) {
 	w, err := newWorld([]state.Object{
 		{
@@ -122,7 +122,7 @@ func TestDeleteOfWhatAFileDeclares(t *testing.T) {
 			ID: state.ID{Kind: spec.KindVolume, Name: "data"}, Life: state.Alive,
 			Spec: spec.Encode(spec.VolumeRecord{Declaration: "site"}),
 		},
-		// Of a declaration that was lost with the store.
+		// The declaration was lost with the store.
 		{
 			ID: state.ID{Kind: spec.KindVolume, Name: "found"}, Life: state.Alive,
 			Spec: spec.Encode(spec.VolumeRecord{Declaration: "lost"}),
@@ -141,7 +141,7 @@ func TestDeleteOfWhatAFileDeclares(t *testing.T) {
 	}
 }
 
-// A machine that was known before is declared again under its own identity.
+// A formerly known machine is declared again with its former uid.
 func TestP28AdoptedAgainKeepsItsUID(t *testing.T) {
 	w, err := newWorld(nil)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"hostler/agent/state"
 )
 
-// keyed makes a change under a key of the test's own.
+// keyed makes a change with a given key.
 func (b *bench) keyed(p Peer, key, target, body string) *httptest.ResponseRecorder {
 	req := httptest.NewRequest(http.MethodPost, target, strings.NewReader(body))
 	req.Host = "hostler"
@@ -36,8 +36,8 @@ func restarts(t *testing.T, b *bench) int {
 	return record.RestartRequest
 }
 
-// A change is made once under its key, however often it is sent, and answered
-// alike each time.
+// A change is made once per key, however often it is sent, with the same answer
+// each time.
 func TestChangesAreMadeOncePerKey(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	b := newBench(t, func(o *Options) { o.Clock = func() time.Time { return now } })
@@ -72,7 +72,7 @@ func TestChangesAreMadeOncePerKey(t *testing.T) {
 	}
 }
 
-// What is remembered is bounded, and the oldest goes first.
+// The stored answers are bounded, and the oldest is dropped first.
 func TestReplaysAreBounded(t *testing.T) {
 	p := newReplays(time.Now)
 	for i := range 3 * maxReplays {
@@ -83,8 +83,8 @@ func TestReplaysAreBounded(t *testing.T) {
 	}
 }
 
-// An answer that another try may be spared is not kept, and who waits for it
-// makes the change anew.
+// A failure that another attempt may avoid is not stored, and a waiting request
+// makes the change again.
 func TestFailuresAreNotReplayed(t *testing.T) {
 	p := newReplays(time.Now)
 	made := 0
@@ -104,7 +104,7 @@ func TestFailuresAreNotReplayed(t *testing.T) {
 	}
 }
 
-// The host that a request names is the agent's.
+// Requests with a Host header other than the agent's are refused.
 func TestForeignHostsAreRefused(t *testing.T) {
 	b := newBench(t)
 	for host, want := range map[string]int{"hostler": 200, "localhost": 200, "evil.example": http.StatusMisdirectedRequest, "hostler.evil": http.StatusMisdirectedRequest} {

@@ -9,8 +9,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// A machine that did not start with the host is started by `start` and by an
-// apply, also where nothing else is different; it cannot be restarted.
+// A machine without autostart is started by `start` and by an apply, even
+// without another difference; it cannot be restarted.
 func TestRestingMachinesAreStartedByHand(t *testing.T) {
 	for what, start := range map[string]func(*Client) error{
 		"start": func(c *Client) error { return c.Power(t.Context(), "one", "start") },
@@ -47,8 +47,8 @@ func TestRestingMachinesAreStartedByHand(t *testing.T) {
 	}
 }
 
-// One that was frozen by hand is resumed by `start` and by `restart`, each time
-// anew, and not by what is asked of it while it runs.
+// A machine that the user froze is resumed by `start` and by `restart`, each
+// time again; requests while it runs do not resume a later freeze.
 func TestFrozenMachinesAreResumedByHand(t *testing.T) {
 	b := newBench(t)
 	c := b.listen(t)
@@ -76,8 +76,8 @@ func TestFrozenMachinesAreResumedByHand(t *testing.T) {
 	}
 }
 
-// What a guest was told and no stamp had room for is kept until its machine is
-// declared again, and no longer.
+// A guest's configuration for which no stamp had room is kept until its machine
+// is declared again.
 func TestDeclaredAgainAGuestIsToldAgain(t *testing.T) {
 	b := newBench(t)
 	c := b.listen(t)

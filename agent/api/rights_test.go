@@ -16,8 +16,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// wantRights is who may do what, written down a second time: a route that is
-// new or whose right was changed shows up here.
+// wantRights is a second copy of the rights: it reveals a new route or a
+// changed right.
 var wantRights = map[right][]string{
 	rightRead: {
 		"GET /metrics", "GET /v1/declarations", "GET /v1/doctor", "GET /v1/events", "GET /v1/filesystems", "GET /v1/harvest",
@@ -70,7 +70,7 @@ func TestEveryRouteByEveryRole(t *testing.T) {
 		"hostler":              {peer(2002, readerGID), []right{rightRead}},
 		"hostler beside":       {peer(2003, 100, readerGID, 5), []right{rightRead}},
 		"worker lxd":           {peer(lxdUID, 900), []right{rightWorker}},
-		"worker kvm":           {peer(kvmUID, 900), nil}, // what is asked for is lxd's
+		"worker kvm":           {peer(kvmUID, 900), nil}, // the request is for lxd
 		"worker in hostler":    {peer(lxdUID, readerGID, adminGID), []right{rightWorker}},
 		"stranger":             {peer(otherUID, 100, 5, 6), nil},
 		"stranger in group 0":  {peer(otherUID, 0, 0), nil},
@@ -87,7 +87,7 @@ func TestEveryRouteByEveryRole(t *testing.T) {
 			}
 		}
 	}
-	// What is not there is told to nobody who may not ask.
+	// Absent objects are not revealed to callers without rights.
 	for _, target := range []string{"/v1/nothing", "/v1/machines/absent/log", "/openapi.json", "/"} {
 		if w := b.as(peer(otherUID, 100), "GET", target, "", ""); w.Code != http.StatusForbidden || w.Body.String() != denied {
 			t.Errorf("%s as a stranger: %d %q", target, w.Code, w.Body)
@@ -95,7 +95,7 @@ func TestEveryRouteByEveryRole(t *testing.T) {
 	}
 }
 
-// Consoles hold what a first boot prints, passwords among it.
+// Consoles show the output of a first boot, including passwords.
 // Attack: API
 func TestReadersSeeConsolesOnlyWhereTheHostSaysSo(t *testing.T) {
 	b := newBench(t)
@@ -122,9 +122,8 @@ func TestReadersSeeConsolesOnlyWhereTheHostSaysSo(t *testing.T) {
 	}
 }
 
-// wantParts is what each role may take of the API at a time, written down a
-// second time: connections, streams and plans of a uid and of all its uids, and
-// requests a second.
+// wantParts is a second copy of each role's limits: connections, streams and
+// plans per uid and of all its uids, and requests per second.
 var wantParts = map[share]part{
 	"root":     {conns: bound{160, 160}, streams: bound{160, 160}, plans: bound{2, 2}, rate: 1000, burst: 2000, waits: true},
 	"admin":    {conns: bound{64, 96}, streams: bound{16, 64}, plans: bound{1, 2}, rate: 20, burst: 40, waits: true},
@@ -160,7 +159,7 @@ func TestAGroupThatDoesNotExistGivesNobodyARight(t *testing.T) {
 	}
 }
 
-// dialAs is tryAs where it has to be possible.
+// dialAs is tryAs for connections that must succeed.
 func dialAs(t *testing.T, socket string, uid, gid uint32, groups ...uint32) net.Conn {
 	t.Helper()
 	conn, err := tryAs(socket, uid, gid, groups...)
@@ -171,7 +170,7 @@ func dialAs(t *testing.T, socket string, uid, gid uint32, groups ...uint32) net.
 	return conn
 }
 
-// tryAs connects from a thread that has given up its ids. The thread is never
+// tryAs connects from a thread that dropped its ids. The thread is never
 // unlocked and so ends with its goroutine.
 func tryAs(socket string, uid, gid uint32, groups ...uint32) (net.Conn, error) {
 	type result struct {
@@ -219,7 +218,7 @@ func TestThePeerIsWhoTheKernelSays(t *testing.T) {
 	if err := os.Chmod(socket, 0o777); err != nil {
 		t.Fatal(err)
 	}
-	many := make([]uint32, 100) // more than fit at first
+	many := make([]uint32, 100) // more than fit into the first buffer
 	for i := range many {
 		many[i] = uint32(70000 + i)
 	}

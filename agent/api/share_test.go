@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// However many uids a reader has, its share is bounded and nobody else's gets
-// smaller.
+// However many uids a reader has, its share is bounded and the other shares
+// stay the same.
 // Attack: API
 func TestAShareIsBoundedForAllItsUsers(t *testing.T) {
 	for what, c := range map[string]*counter{
@@ -54,7 +54,7 @@ func TestAShareIsBoundedForAllItsUsers(t *testing.T) {
 	}
 }
 
-// open lets anybody knock.
+// open makes the socket accessible to all users.
 func (b *bench) open(t *testing.T) {
 	t.Helper()
 	for _, path := range []string{filepath.Dir(filepath.Dir(b.socket)), filepath.Dir(b.socket), b.socket} {
@@ -64,7 +64,8 @@ func (b *bench) open(t *testing.T) {
 	}
 }
 
-// asked is the status of an answer on an open connection; 0: it was closed.
+// asked returns the status of an answer on an open connection; 0: it was
+// closed.
 func asked(conn net.Conn) int {
 	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
 	_, _ = io.WriteString(conn, "GET /v1/version HTTP/1.1\r\nHost: hostler\r\n\r\n")
@@ -77,7 +78,7 @@ func asked(conn net.Conn) int {
 	return resp.StatusCode
 }
 
-// idleReaders counts the readers' connections that had a request and idle now.
+// idleReaders counts the readers' idle connections that had a request.
 func (b *bench) idleReaders() (n int) {
 	b.bound.mu.Lock()
 	defer b.bound.mu.Unlock()
@@ -94,7 +95,7 @@ func TestTheOldestIdleReaderGoesFirst(t *testing.T) {
 	b.open(t)
 	bounds := parts[share(roleReader)].conns
 	var conns []net.Conn
-	for i := range bounds.all { // of several uids, as one account with subordinate ones has
+	for i := range bounds.all { // of several uids, like an account with subordinate uids
 		conn := dialAs(t, b.socket, uint32(70000+i/bounds.perUID), readerGID)
 		if got := asked(conn); got != 200 {
 			t.Fatalf("reader %d: %d", i, got)
@@ -108,7 +109,7 @@ func TestTheOldestIdleReaderGoesFirst(t *testing.T) {
 	if got := asked(conns[0]); got != 0 {
 		t.Errorf("the oldest idle connection stays: %d", got)
 	}
-	// A uid at its own bound loses its own oldest connection.
+	// A uid at its own limit loses its own oldest connection.
 	if got := asked(dialAs(t, b.socket, 70001, readerGID)); got != 200 {
 		t.Errorf("one of the second uid more: %d", got)
 	}
@@ -210,7 +211,7 @@ func TestAReaderPlansOneAtATime(t *testing.T) {
 	if code, _ := ask(peer(2000, readerGID)); code != 200 {
 		t.Errorf("a plan after the first one: %d", code)
 	}
-	// Root's wait for one another.
+	// Plans of root wait for each other.
 	hold(shareRoot, 0)
 	hold(shareRoot, 0)
 	got := make(chan int)

@@ -15,7 +15,7 @@ import (
 	"hostler/internal/fault"
 )
 
-// localStore is a real store for a bench.
+// localStore returns a real store for a bench.
 func localStore(t testing.TB) *state.Local {
 	t.Helper()
 	l, _, err := state.Open(t.Context(), state.Options{Dir: t.TempDir()})
@@ -30,13 +30,13 @@ func localStore(t testing.TB) *state.Local {
 	return l
 }
 
-// unhurried is a clock by which no call comes too soon after another.
+// unhurried returns a clock by which no calls come too fast.
 func unhurried() func() time.Time {
 	var n atomic.Int64
 	return func() time.Time { return time.Unix(n.Add(1), 0) }
 }
 
-// workerBench is a listening server on a real store.
+// workerBench returns a listening server with a real store.
 func workerBench(t testing.TB, change ...func(*Options)) (*bench, *state.Local) {
 	t.Helper()
 	l := localStore(t)
@@ -52,7 +52,7 @@ func (b *bench) worker(t testing.TB, containerType string) *SocketStore {
 	return s
 }
 
-// The socket's store is a store like the local one.
+// The socket's store passes the same suite as the local store.
 func TestSocketStoreConformance(t *testing.T) {
 	statetest.Run(t, func(t *testing.T) state.Backend {
 		b, _ := workerBench(t)
@@ -86,8 +86,8 @@ func TestNobodyListens(t *testing.T) {
 	}
 }
 
-// A watch ends when the agent does, when its store does, and when the stream
-// has been silent for too long: never does the world look empty.
+// A watch ends when the agent ends, when its store is closed, and when the
+// stream has been silent for too long: the store never looks empty.
 func TestLostWatchesAreClosed(t *testing.T) {
 	closed := func(t *testing.T, ch <-chan []state.ID) {
 		t.Helper()
@@ -158,7 +158,7 @@ func TestLostWatchesAreClosed(t *testing.T) {
 	t.Run("heartbeats keep it", func(t *testing.T) {
 		b, l := workerBench(t)
 		s := b.worker(t, "")
-		s.patience = 500 * time.Millisecond // the bench's heart beats each 20 ms
+		s.patience = 500 * time.Millisecond // the bench sends a heartbeat every 20 ms
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		ch, err := s.Watch(ctx)

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// A request whose body never comes is answered and let go, whoever refuses it
-// and wherever.
+// A request without its body is answered and closed, at whatever stage it is
+// refused.
 // Attack: API
 func TestABodyThatNeverComesHoldsNothing(t *testing.T) {
 	now := time.Unix(1000, 0)

@@ -54,8 +54,8 @@ func (b *bench) streamsInUse() int {
 	return n
 }
 
-// The rows of several kinds are followed in one stream: all of them first,
-// then those of a kind that changed and no others, images by looking.
+// A single stream follows the rows of several kinds: first all rows, then only
+// those of changed kinds. Images are polled.
 func TestWatchRowsSendsTheKindThatChanged(t *testing.T) {
 	b := newBench(t)
 	c := b.listen(t)
@@ -158,8 +158,8 @@ func TestAStoppingAgentSaysSo(t *testing.T) {
 	wantKind(t, err, fault.Transient, "the agent is stopping")
 }
 
-// What failed for want of an image is tried again when somebody imports or
-// builds it, whichever process provisions; nothing else is touched (P43).
+// A machine that failed for lack of an image is retried when a user imports or
+// builds the image, whichever process provisions; other machines are not (P43).
 func TestANewImageRetriesWhatLackedIt(t *testing.T) {
 	b := newBench(t)
 	c := b.listen(t)

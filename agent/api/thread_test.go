@@ -9,7 +9,7 @@ import (
 	"hostler/agent/state"
 )
 
-// setGroups sets the supplementary groups of this thread alone.
+// setGroups sets the supplementary groups of this thread only.
 func setGroups(groups []uint32) syscall.Errno {
 	var first unsafe.Pointer
 	if len(groups) > 0 {

@@ -10,7 +10,7 @@ import (
 	"hostler/internal/fault"
 )
 
-// A provisioner's unit has no network of its own, and none through the agent.
+// A provisioner's unit has no network access, not even through the agent.
 // Attack: API
 func TestAProvisionerGetsOnlyImagesThatAMachineOfItsTypeNames(t *testing.T) {
 	b, l := workerBench(t)
@@ -29,10 +29,12 @@ func TestAProvisionerGetsOnlyImagesThatAMachineOfItsTypeNames(t *testing.T) {
 			t.Errorf("%s: %v", containerType, err)
 		}
 	}
-	// A provisioner writes statuses itself: they name no image.
+	// A provisioner writes statuses itself, so they do not count as declared
+	// images.
 	setStatus(t, l, "web", spec.MachineStatus{State: spec.MachineRunning, Instance: &spec.InstanceInfo{Name: "web", Image: shadow}})
 	wantKind(t, ensure("lxd", shadow), fault.Forbidden)
-	// A machine that is declared otherwise, or not at all, names its image no more.
+	// After a change or removal of its declaration, a machine no longer names its
+	// image.
 	mustWrite(t, l, state.Write{ID: machineID("web"), Revision: state.AnyRevision, Spec: spec.Encode(spec.MachineRecord{Machine: spec.Machine{Type: spec.LXD, Image: shadow}})})
 	wantKind(t, ensure("lxd", "debian/12"), fault.Forbidden)
 	if err := ensure("lxd", shadow); err != nil {
@@ -60,7 +62,7 @@ func TestAProvisionerSeesNoPasswordOfAProxy(t *testing.T) {
 			t.Errorf("%s: %d %s", c[1], w.Code, body)
 		}
 	}
-	// What the host itself uses stays whole.
+	// The host's own configuration keeps the password.
 	if w := b.asRoot("GET", "/v1/objects/host/host", ""); !strings.Contains(w.Body.String(), "me:hunter2@proxy:3128") {
 		t.Errorf("as root: %s", w.Body)
 	}

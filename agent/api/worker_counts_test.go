@@ -11,7 +11,7 @@ import (
 	"hostler/internal/fault"
 )
 
-// What a worker tells of its work is bounded and counted for its own type only.
+// A worker's counts are bounded and apply to its own type only.
 func TestWorkersTellTheirOwnCounts(t *testing.T) {
 	var got []string
 	b, _ := workerBench(t, func(o *Options) {

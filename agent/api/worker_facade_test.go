@@ -13,8 +13,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// F2: before the host itself is known the whole call is refused.
-// F11: the configuration of the host is told.
+// F2: before the host object exists the whole call is refused.
+// F11: the call returns the configuration of the host.
 func TestF11ConfigurationOfTheHost(t *testing.T) {
 	b, l := workerBench(t)
 	s := b.worker(t, "lxd")
@@ -31,8 +31,8 @@ func TestF11ConfigurationOfTheHost(t *testing.T) {
 	}
 }
 
-// F3: the instance of a machine is written once; only its absence may be
-// overwritten, and only a status without it clears it.
+// F3: the instance of a machine is written once, where none is recorded, and
+// only a status without it clears it.
 func TestF3InstanceIsWrittenOnce(t *testing.T) {
 	b, l := workerBench(t)
 	o := declareMachine(t, l, "web", spec.LXD)
@@ -64,7 +64,7 @@ func TestF3InstanceIsWrittenOnce(t *testing.T) {
 	}
 }
 
-// F3: of two that write an instance at once one wins.
+// F3: of two simultaneous writes of an instance a single write succeeds.
 func TestF3InstanceRace(t *testing.T) {
 	b, l := workerBench(t)
 	o := declareMachine(t, l, "web", spec.LXD)
@@ -94,8 +94,8 @@ func TestF3InstanceRace(t *testing.T) {
 	}
 }
 
-// F4: an error of the instance and the machine's state are one write: there
-// is no moment between them.
+// F4: an error of the instance and the machine's state are written together: no
+// reader sees the first without the second.
 func TestF4ErrorIsOneWrite(t *testing.T) {
 	b, l := workerBench(t)
 	o := declareMachine(t, l, "web", spec.LXD)
@@ -113,7 +113,7 @@ func TestF4ErrorIsOneWrite(t *testing.T) {
 	}
 }
 
-// F5: the changes that the host's networks need are told and not made.
+// F5: the required changes of the host's networks are reported and not made.
 func TestF5HostChangesAreADryRun(t *testing.T) {
 	b, l := workerBench(t)
 	nics := func(networks ...string) func(*spec.MachineRecord) {
@@ -147,8 +147,8 @@ func TestF5HostChangesAreADryRun(t *testing.T) {
 	}
 }
 
-// F8: how far the convergence of profiles is has a channel of its own, which
-// touches neither the machine's state nor its instance.
+// F8: the progress of applying profiles has a condition of its own, which
+// affects neither the machine's state nor its instance.
 func TestF8ModificationHasItsOwnCondition(t *testing.T) {
 	b, l := workerBench(t)
 	o := declareMachine(t, l, "web", spec.LXD)
@@ -169,8 +169,8 @@ func TestF8ModificationHasItsOwnCondition(t *testing.T) {
 	}
 }
 
-// F9: a watch tells of the type's machines, first all, then changes, removals
-// included; without a type it tells of all.
+// F9: a watch sends the ids of the type's machines: first all, then changes and
+// removals. Without a type it sends those of all machines.
 func TestF9WatchByTypeAndOfAll(t *testing.T) {
 	b, l := workerBench(t)
 	a := declareMachine(t, l, "a", spec.LXD)
@@ -217,7 +217,7 @@ func TestF9WatchByTypeAndOfAll(t *testing.T) {
 	if ids := next(lxd); len(ids) != 1 || ids[0] != a.ID {
 		t.Errorf("lxd after the removal: %v", ids)
 	}
-	// More than a handful at once.
+	// More ids at once than the threshold of look.
 	for i := range 30 {
 		ct := spec.LXD
 		if i%2 == 1 {
@@ -241,7 +241,8 @@ func TestF9WatchByTypeAndOfAll(t *testing.T) {
 	}
 }
 
-// F10: a host declares what it can run; an empty list later means nothing.
+// F10: a host declares which types it can run; an empty list later withdraws
+// them.
 func TestF10SupportedTypes(t *testing.T) {
 	b, l := workerBench(t)
 	all, lxd := b.worker(t, ""), b.worker(t, "lxd")
@@ -267,7 +268,7 @@ func TestF10SupportedTypes(t *testing.T) {
 	}
 	supported(all, spec.LXD, spec.KVM)
 	supported(lxd, spec.LXD)
-	// A type's worker speaks of its own only.
+	// A type's worker may only declare its own type.
 	if errs := declare(lxd, spec.KVM); !fault.Is(errs[0], fault.Forbidden) {
 		t.Errorf("errors %v", errs)
 	}
@@ -282,8 +283,8 @@ func TestF10SupportedTypes(t *testing.T) {
 	}
 }
 
-// F12: machines whose error may go away are told in one call, without those
-// that have an instance; whether to keep an instance is told too.
+// F12: a single call returns the machines with transient errors, without those
+// that have an instance. Another call returns whether to keep an instance.
 func TestF12TransientErrorsAndKeep(t *testing.T) {
 	b, l := workerBench(t)
 	failed := func(kind fault.Kind, instance *spec.InstanceInfo) spec.MachineStatus {
@@ -314,7 +315,7 @@ func TestF12TransientErrorsAndKeep(t *testing.T) {
 	}
 }
 
-// Bodies that are no request are refused as such.
+// Bodies that are not valid requests are refused as invalid.
 func TestWorkerBodies(t *testing.T) {
 	b, _ := workerBench(t)
 	for _, path := range []string{"get", "write", "intents/begin", "intents/end", "events/record", "supported", "keep", "host-changes", "counts"} {

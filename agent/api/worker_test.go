@@ -15,7 +15,7 @@ import (
 
 func machineID(name string) state.ID { return state.ID{Kind: spec.KindMachine, Name: name} }
 
-// declareMachine makes a machine of a type.
+// declareMachine creates a machine of a type.
 func declareMachine(t testing.TB, l state.Store, name string, ct spec.ContainerType, change ...func(*spec.MachineRecord)) state.Object {
 	t.Helper()
 	record := spec.MachineRecord{Declaration: "d", Machine: spec.Machine{Type: ct, Image: "debian/12"}}
@@ -47,8 +47,8 @@ func kindsOf(results []state.Result) []fault.Kind {
 	return kinds
 }
 
-// F1: one call takes many elements, answers in the order asked and has an
-// error for each; a wrong name spoils its own element only.
+// F1: a call takes many elements, answers in the same order and has an error
+// for each; an invalid name affects its own element only.
 func TestF1BulkCallsAnswerInOrderWithAnErrorEach(t *testing.T) {
 	b, l := workerBench(t)
 	for _, name := range []string{"a", "b", "c"} {
@@ -100,8 +100,8 @@ func TestF1BulkCallsAnswerInOrderWithAnErrorEach(t *testing.T) {
 	}
 }
 
-// F2: a worker sees its own type's machines. Another type's machine is
-// answered exactly as one that does not exist.
+// F2: a worker sees its own type's machines. The answer for another type's
+// machine equals that for an absent machine.
 func TestF2OnlyOwnMachinesAreSeen(t *testing.T) {
 	b, l := workerBench(t)
 	declareMachine(t, l, "mine", spec.LXD)
@@ -121,7 +121,7 @@ func TestF2OnlyOwnMachinesAreSeen(t *testing.T) {
 	if _, _, err := s.List(t.Context(), "machine", "declaration"); !fault.Is(err, fault.Forbidden) {
 		t.Errorf("list of declarations: %v", err)
 	}
-	// The same bytes, whether it exists or not.
+	// The answer has the same bytes, whether the machine exists or not.
 	answerTo := func(path string, in any) string {
 		t.Helper()
 		body, err := json.Marshal(in)
@@ -152,7 +152,7 @@ func TestF2OnlyOwnMachinesAreSeen(t *testing.T) {
 		{"keep", func(n string) any { return WorkerMachines{[]string{n}} }},
 		{"host-changes", func(n string) any { return WorkerMachines{[]string{n}} }},
 	} {
-		// Names of one length in the place of each other.
+		// Names of the same length, so that the answers can be compared.
 		mustWriteGone(t, l, "nobody")
 		theirs := answerTo(c.path, c.in("theirs"))
 		absent := answerTo(c.path, c.in("nobody"))
@@ -160,7 +160,8 @@ func TestF2OnlyOwnMachinesAreSeen(t *testing.T) {
 			t.Errorf("%s: for theirs %s, for nobody %s", c.path, theirs, absent)
 		}
 	}
-	// A worker of another type, and one that asks for all, gets the one answer.
+	// A worker of another type, and a worker that asks for all types, get the same
+	// answer.
 	for _, target := range []string{"/v1/worker/kvm/objects", "/v1/worker/all/objects", "/v1/worker/none/objects"} {
 		if w := b.as(peer(lxdUID, 900), "GET", target, "", ""); w.Code != http.StatusForbidden {
 			t.Errorf("%s: %d %s", target, w.Code, w.Body)
@@ -178,7 +179,7 @@ func mustWriteGone(t testing.TB, l state.Store, name string) {
 	}
 }
 
-// F2: of an own machine the status is written, nothing else.
+// F2: the worker may write its machines' statuses only.
 func TestF2OnlyTheStatusIsWritten(t *testing.T) {
 	b, l := workerBench(t)
 	o := declareMachine(t, l, "web", spec.LXD)
@@ -235,7 +236,7 @@ func TestF2OnlyTheStatusIsWritten(t *testing.T) {
 	}
 }
 
-// F2: intents and events are a type's own too.
+// F2: intents and events are restricted to the type, too.
 func TestF2JournalAndEventsAreATypesOwn(t *testing.T) {
 	b, l := workerBench(t)
 	mine := declareMachine(t, l, "mine", spec.LXD)
@@ -262,7 +263,7 @@ func TestF2JournalAndEventsAreATypesOwn(t *testing.T) {
 		}
 		return out
 	}
-	// The owner is remembered when the machine is gone.
+	// The owner stays known after the removal of the machine.
 	mustWrite(t, l, state.Write{ID: mine.ID, Revision: state.AnyRevision, Delete: true})
 	if got := tokens(lxd); !slices.Equal(got, []string{"t1"}) {
 		t.Errorf("lxd's intents: %v", got)
