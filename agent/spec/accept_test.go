@@ -10,7 +10,7 @@ import (
 
 const plainMachine = "machines: {web: {type: lxd, image: debian/12"
 
-// What editors and people do to a file without changing what it says.
+// Edits by editors and users that do not change a file's meaning.
 func TestParseAccepts(t *testing.T) {
 	digest := "#sha256=" + strings.Repeat("0a", 32)
 	for name, document := range map[string]string{
@@ -57,7 +57,7 @@ func TestParseAccepts(t *testing.T) {
 	}
 }
 
-// User-data keeps every byte, however it is written.
+// User-data keeps every byte, in every YAML style.
 func TestUserDataIsKeptExactly(t *testing.T) {
 	for _, data := range []string{
 		"#!/bin/sh\n\n\n  indented\n\ttabbed\ntrailing  \n\n\n", "#!/bin/sh\r\necho\r\n", "#!/bin/sh", "#!/bin/sh\n---\n...\n# end\n",
@@ -80,7 +80,7 @@ func TestUserDataIsKeptExactly(t *testing.T) {
 	}
 }
 
-// What stands in user-data is shown by no error about it.
+// Errors about user-data do not show its text.
 func TestErrorsDoNotShowUserData(t *testing.T) {
 	for _, value := range []string{
 		"hunter2", "\"#cloud-config\\npassword: [hunter2\\n\"", "\"hunter2\\0\"", "\"#cloud-config hunter2\\n- 1\\n\"",

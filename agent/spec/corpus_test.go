@@ -13,8 +13,9 @@ import (
 
 var update = flag.Bool("update", false, "write the messages as they are now into testdata")
 
-// C14 F13 P34: every wrong declaration (a container type that is not known, a
-// network that is not declared, storage that nobody has) is refused with exactly the message beside it.
+// C14 F13 P34: every invalid declaration (e.g. an unknown container type, an
+// undeclared network or storage) is refused with exactly the message in the
+// file beside it.
 func TestBadDeclarations(t *testing.T) {
 	corpus(t, "testdata/bad", 70, func(file string, content []byte) (string, error) {
 		_, err := Parse(file, content)
@@ -22,8 +23,8 @@ func TestBadDeclarations(t *testing.T) {
 	})
 }
 
-// Every wrong host configuration is refused with exactly the message beside
-// it, warnings first.
+// Every invalid host configuration is refused with exactly the message in the
+// file beside it, warnings first.
 func TestBadConfigs(t *testing.T) {
 	corpus(t, "testdata/bad-config", 12, func(file string, content []byte) (string, error) {
 		_, warnings, err := ParseConfig(file, content)

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// The bounds that a document of the greatest size must keep; see maxSize.
+// The limits for parsing a document of the maximum size; see maxSize.
 const (
-	mostTime   = 2 * time.Second // of the processors, for a slow one; typical is 50 ms
-	mostMemory = 256 << 20       // allocated in all, not held at once
+	mostTime   = 2 * time.Second // processor time on a slow machine; typical is 50 ms
+	mostMemory = 256 << 20       // allocated in total, not at the same time
 )
 
-// hostile are documents made to cost much, cut to the greatest size allowed.
+// hostile returns expensive documents, cut to the maximum size.
 func hostile() map[string]string {
 	rep := func(s string) string { return strings.Repeat(s, maxSize/len(s)) }
 	numbered := func(head, format string) string {
@@ -45,9 +45,9 @@ func hostile() map[string]string {
 	}
 }
 
-// processorTime is what this process has used of the processors, collecting
-// garbage included: what parsing costs, however busy the machine is. No other
-// test of this package runs at the same time.
+// processorTime returns the processor time of this process including garbage
+// collection: the cost of parsing, whatever the machine's load. No other test
+// of this package runs at the same time.
 func processorTime(t *testing.T) time.Duration {
 	t.Helper()
 	var used syscall.Rusage
@@ -57,7 +57,7 @@ func processorTime(t *testing.T) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// No document costs more than a bounded time and memory, whatever is in it.
+// No document costs more than a bounded time and memory.
 func TestHostileDocumentsAreCheap(t *testing.T) {
 	for name, document := range hostile() {
 		t.Run(name, func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestHostileDocumentsAreCheap(t *testing.T) {
 	}
 }
 
-// What is too large is not looked at.
+// A document that is too large is not parsed.
 func TestTooLargeIsRefusedAtOnce(t *testing.T) {
 	document := []byte(strings.Repeat("{a: ", 1<<18))
 	allocated := testing.AllocsPerRun(5, func() {

@@ -10,11 +10,11 @@ import (
 func TestMarksTellWhoseAnInstanceIs(t *testing.T) {
 	l := spec.Lineage{ID: "a", Opening: "3", Opened: 100, Former: map[string]int64{"lost": 50}}
 	for mark, want := range map[string]spec.Origin{
-		"":                        spec.OriginOurs, // an earlier version's
+		"":                        spec.OriginOurs, // of an earlier version
 		"a 2 100":                 spec.OriginOurs,
 		"a 2 101":                 spec.OriginNewer,
 		l.Mark(7):                 spec.OriginOurs,
-		l.Mark(1 << 60):           spec.OriginOurs, // made since the store was opened
+		l.Mark(1 << 60):           spec.OriginOurs, // made after the store was opened
 		"lost 9 50":               spec.OriginOurs,
 		"lost 9 51":               spec.OriginBeyond,
 		"b 1 1":                   spec.OriginAnother,

@@ -70,7 +70,7 @@ func TestParseConfigDefaults(t *testing.T) {
 	}
 }
 
-// C17: a key that is not known is a warning that names it.
+// C17: an unknown key causes a warning that names it.
 func TestParseConfigWarnsOfUnknownKeys(t *testing.T) {
 	_, warnings, err := ParseConfig("hostler.yaml", []byte("harvest: all\ntypes:\n  lxd: {pol: x}\n"))
 	if err != nil || len(warnings) != 1 {
@@ -82,8 +82,8 @@ func TestParseConfigWarnsOfUnknownKeys(t *testing.T) {
 	}
 }
 
-// I14: a log and a notice tell where a file is wrong and never repeat what
-// may be a password in it.
+// I14: log lines and notices show the place of an error in a file and never
+// repeat a possible password.
 func TestSummariesRepeatNoSecrets(t *testing.T) {
 	const machine = "version: 1\nmachines:\n  web:\n    type: lxd\n    image: debian/12\n    cloud-init:\n"
 	declared := func(s string) error { _, err := Parse("web.yaml", []byte(s)); return err }

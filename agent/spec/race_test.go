@@ -2,6 +2,5 @@
 
 package spec
 
-// The race detector makes parsing slower and copies what is not copied
-// without it.
+// The race detector slows parsing down and causes additional copies.
 const slower = 8

@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// anyDeclaration draws declarations that are right.
+// anyDeclaration draws valid declarations.
 func anyDeclaration(t *rapid.T) Declaration {
 	name := rapid.StringMatching(namePattern)
 	d := Declaration{Version: 1, Name: name.Draw(t, "name")}
@@ -92,7 +92,7 @@ func anyMachine(t *rapid.T, d Declaration, i int) Machine {
 		if formatted[v] {
 			continue
 		}
-		// A size is as good as a coin for who may have the device.
+		// The size serves as a random bit for the choice of reader or writer.
 		if readOnly := d.Volumes[v].Size%2 == 0; i == 0 || readOnly {
 			m.Storage = append(m.Storage, Attachment{Volume: v, ReadOnly: readOnly})
 		}
@@ -109,7 +109,8 @@ var anyKey = func() string {
 	return kind + " " + base64.StdEncoding.EncodeToString(blob) + " me@host"
 }()
 
-// What EncodeYAML writes, Parse reads; what the store keeps as JSON, too.
+// Parse reads the output of EncodeYAML, and the JSON in the store can be
+// decoded.
 func TestDeclarationsSurviveWritingAndReading(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := anyDeclaration(t)
@@ -126,7 +127,7 @@ func TestDeclarationsSurviveWritingAndReading(t *testing.T) {
 		if err := json.Unmarshal(b, &stored); err != nil || !reflect.DeepEqual(stored, d) {
 			t.Fatalf("stored %+v, %v, want %+v", stored, err, d)
 		}
-		// JSON is read like the YAML of the same document.
+		// JSON is parsed like the YAML of the same document.
 		if got, err := Parse("other", b); err != nil || !reflect.DeepEqual(got, d) {
 			t.Fatalf("JSON read as %+v, %v, want %+v\n%s", got, err, d, b)
 		}

@@ -51,7 +51,7 @@ func examples(t *testing.T) []string {
 	return files
 }
 
-// Every example is right: for Parse, for the schema, and written and read back.
+// Every example is valid for Parse and for the schema, and survives encoding.
 func TestExamples(t *testing.T) {
 	schema := compileSchema(t)
 	for _, file := range examples(t) {
@@ -75,8 +75,7 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// What is wrong in one value alone is wrong for the schema too, so editors
-// show it.
+// The schema refuses faults in single values too, so that editors show them.
 func TestSchemaRefusesBadDeclarations(t *testing.T) {
 	schema := compileSchema(t)
 	for name := range strings.FieldsSeq(`
@@ -96,8 +95,8 @@ func TestSchemaRefusesBadDeclarations(t *testing.T) {
 	}
 }
 
-// Every field of the declared types and of the host's configuration is
-// described, and nothing else.
+// The schema describes every field of the declared types and of the host's
+// configuration, and no other field.
 func TestSchemaDescribesEveryField(t *testing.T) {
 	for root, described := range map[reflect.Type]map[string]fieldSchema{
 		reflect.TypeFor[Declaration](): declarationSchema, reflect.TypeFor[Config](): configSchema,
@@ -129,8 +128,8 @@ func TestSchemaDescribesEveryField(t *testing.T) {
 	}
 }
 
-// The fields for the manual pages say where a key stands, what it takes and
-// what holds without it.
+// The fields for the manual pages have the key's path, its accepted values and
+// its default.
 func TestFields(t *testing.T) {
 	all := map[string]Field{}
 	for _, f := range append(DeclarationFields(), ConfigFields()...) {

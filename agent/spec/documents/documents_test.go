@@ -12,7 +12,7 @@ import (
 	"hostler/agent/spec"
 )
 
-// file is a wanted document.
+// file returns a wanted document.
 func file(t rapid.TB, name, text string) Document {
 	t.Helper()
 	text = "version: 1\n" + text
@@ -31,8 +31,8 @@ func named(docs ...Document) map[string]Document {
 	return all
 }
 
-// Documents must leave each other's bridges, interfaces, subnets, ports,
-// addresses and storage alone; the document that is in force keeps them.
+// Documents must not claim each other's bridges, interfaces, subnets, ports,
+// addresses and storage; the document in force keeps them.
 func TestDocumentsClaimThingsOnce(t *testing.T) {
 	site := func(name, bridge, subnet, nic, port, volume string) Document {
 		return file(t, name, fmt.Sprintf(`
@@ -67,8 +67,8 @@ machines:
 	}
 }
 
-// A volume under a filesystem of one document is no block device in another,
-// whichever of the two is in force first.
+// A volume under one document's filesystem cannot be a block device in another
+// document, whichever of the two is in force first.
 // Attack: guests
 func TestDocumentsShareNoVolumeBetweenFilesystemAndDevice(t *testing.T) {
 	under := file(t, "a", "volumes: {data: {provider: loop, size: 1GiB}}\nfilesystems: {www: {volume: data}}\n")
@@ -91,9 +91,9 @@ func TestDocumentsShareNoVolumeBetweenFilesystemAndDevice(t *testing.T) {
 	}
 }
 
-// An object that the documents of one moment declare in one way has an owner
-// among them, in whatever order they are named; documents that do not clash are
-// never refused, and refused ones keep their former version.
+// An object that all its documents declare alike has one of them as owner, in
+// any order of the documents. Documents without conflicts are never refused,
+// and refused documents keep their former version.
 func TestMergeIsAFunctionOfTheSet(t *testing.T) {
 	names := []string{"a", "b", "c"}
 	machines := []string{"one", "two", "three"}
@@ -151,7 +151,7 @@ func TestMergeIsAFunctionOfTheSet(t *testing.T) {
 	})
 }
 
-// clash says whether two of the documents declare an object differently.
+// clash reports whether two of the documents declare an object differently.
 func clash(sets ...map[string]Document) bool {
 	seen := map[string]any{}
 	for _, docs := range sets {
