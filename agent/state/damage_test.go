@@ -15,13 +15,13 @@ import (
 	"hostler/internal/fault"
 )
 
-// A world is what a store held and the files it lay in.
+// world is the contents of a store and its files.
 type world struct {
 	files   map[string][]byte
 	objects string
 }
 
-// newWorld makes a store, lets edit work on it and copies its files while it
+// newWorld creates a store, lets edit work on it and copies its files while it
 // is open (the state after a crash) or after it was closed.
 func newWorld(t *testing.T, open bool, edit func(*state.Local)) world {
 	t.Helper()
@@ -66,7 +66,7 @@ func readDir(t *testing.T, dir string) map[string][]byte {
 	return files
 }
 
-// put lays the files out in a new directory.
+// put writes the files to a new directory.
 func (w world) put(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -95,7 +95,7 @@ func contents(t testing.TB, l *state.Local) string {
 	return string(b)
 }
 
-// fill makes some machines, some of which change and go.
+// fill creates some machines, changes some and removes some.
 func fill(t testing.TB, l *state.Local, prefix string, n int) {
 	t.Helper()
 	for i := range n {
@@ -123,9 +123,9 @@ func smallWorld(t *testing.T) world {
 	return newWorld(t, false, func(l *state.Local) { fill(t, l, "m", 40) })
 }
 
-// survive opens a directory that was tampered with: either all records are
-// there, or the report says Rebuilt, or a newer schema was refused. It says
-// whether the records were there.
+// survive opens a damaged directory. All records must exist, or the report must
+// say Rebuilt, or a newer schema must be refused. It returns whether the
+// records exist.
 func (w world) survive(t testing.TB, what, dir string) (whole bool, report state.OpenReport) {
 	t.Helper()
 	l, report, err := state.Open(context.Background(), state.Options{Dir: dir})
@@ -159,7 +159,7 @@ func (w world) flip(t testing.TB, dir string, at int, by byte) {
 	w.survive(t, fmt.Sprintf("byte %d ^ %#x", at, by), dir)
 }
 
-// reset puts the database and its identity back into a used directory.
+// reset restores the database and its identity in a used directory.
 func (w world) reset(t testing.TB, dir string, db []byte) {
 	t.Helper()
 	for _, name := range []string{"state.db-wal", "state.db-shm", "quarantine"} {

@@ -8,13 +8,13 @@ import (
 	"testing"
 )
 
-// A sync that fails, once, ends all writing until the store is opened again:
-// the next sync would succeed without the data being on the disk.
+// A single failed sync ends all writes until the store is opened again: the
+// next sync would succeed although the data is not on the disk.
 func TestFailedSyncStopsWrites(t *testing.T) {
 	for when := 1; when <= 40; when += 3 {
 		t.Run(fmt.Sprint(when), func(t *testing.T) {
 			dir := t.TempDir()
-			// strace counts each thread's calls by themselves.
+			// strace counts the calls of each thread separately.
 			h := startHelper(t, dir, []string{noCopiesEnv + "=1"}, "strace", "-f", "-qq", "-o", "/dev/null",
 				"-e", "trace=fsync,fdatasync", "-e", fmt.Sprintf("inject=fsync,fdatasync:error=EIO:when=%d", when))
 			first := h.line()

@@ -9,8 +9,8 @@ import (
 	"hostler/internal/failpoint"
 )
 
-// Every named point of the store, killed and failed at: nothing acknowledged
-// is lost and the store trusts itself afterwards.
+// The process is killed, and made to fail, at every failpoint of the store: no
+// acknowledged write is lost, and the store passes its checks afterwards.
 func TestCrashPoints(t *testing.T) {
 	for _, point := range []failpoint.Point{
 		failpoint.StoreBeforeIntent, failpoint.StoreAfterIntent, failpoint.StoreEffectNoResult, failpoint.StoreResultNoAck,
@@ -31,7 +31,7 @@ func TestCrashPoints(t *testing.T) {
 					if n, _ := fmt.Sscanf(line, "ack %s", &name); n == 1 {
 						names = append(names, name)
 					}
-					// A failed copy is only logged: the writer goes on.
+					// A failed backup is only logged, so the writer continues.
 					if len(names) == 60 {
 						_ = h.cmd.Process.Kill()
 					}

@@ -14,8 +14,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// A full disk refuses writes, loses nothing and is over when there is room
-// again.
+// A store on a full disk refuses writes, loses nothing and recovers when there
+// is room again.
 func TestFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1M,mode=0700"); err != nil {
@@ -49,7 +49,7 @@ func TestFullDisk(t *testing.T) {
 		}
 		err = write(done)
 	}
-	done-- // the last one failed
+	done-- // the last write failed
 	if !fault.Is(err, fault.Transient) || !strings.Contains(err.Error(), "no space") || l.Health() != nil {
 		t.Fatalf("after %d writes: %v, health %v", done, err, l.Health())
 	}
@@ -72,8 +72,8 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
-// A store that cannot be opened for want of room says so, and where; it opens
-// as it was when there is room again.
+// If a full disk prevents opening the store, the error names the directory. The
+// store opens unchanged when there is room again.
 func TestOpenOnAFullDisk(t *testing.T) {
 	for what, used := range map[string]bool{"a new one": false, "one in use": true} {
 		t.Run(what, func(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"hostler/internal/fault"
 )
 
-// slowStore is a store whose first write is held up until release is called;
+// slowStore returns a store whose first write blocks until release is called;
 // began is closed when that write has its turn.
 func slowStore(t *testing.T) (l *state.Local, dir string, began chan struct{}, release func()) {
 	t.Helper()
@@ -38,7 +38,7 @@ func machine(name string) state.Write {
 	return state.Write{ID: state.ID{Kind: "machine", Name: name}, Spec: []byte(`{}`)}
 }
 
-// hold has the first write made and waits until it has the turn.
+// hold starts the first write and waits until it has the turn.
 func hold(t *testing.T, l *state.Local, began chan struct{}, all *sync.WaitGroup) {
 	t.Helper()
 	all.Go(func() {
@@ -96,7 +96,7 @@ func TestChangesThatWaitShareACommit(t *testing.T) {
 	}
 }
 
-// What a person waits for comes before all that workers have to say.
+// Changes for which a user waits precede all changes of workers.
 func TestUrgentChangesAreMadeFirst(t *testing.T) {
 	l, _, began, release := slowStore(t)
 	var all sync.WaitGroup
@@ -134,7 +134,7 @@ func TestARefusedChangeSpoilsNoOtherOfItsCommit(t *testing.T) {
 	var made, conflicts atomic.Int64
 	for i := range 100 {
 		all.Go(func() {
-			// The second one exists already: the first is not to be left behind.
+			// The second object exists already, so the first write must be rolled back.
 			_, err := l.Write(t.Context(), state.Atomic, machine(fmt.Sprintf("half%d", i)), machine("first"))
 			if fault.Is(err, fault.Conflict) {
 				conflicts.Add(1)

@@ -164,8 +164,8 @@ func TestCopyAfterManyWrites(t *testing.T) {
 	}
 }
 
-// A page that goes bad under an open store is noticed when it is read, and
-// from then on nothing is written.
+// A damaged page in an open store is detected when it is read; from then on the
+// store refuses writes.
 func TestDamageWhileOpenStopsWrites(t *testing.T) {
 	dir := t.TempDir()
 	l, _ := open(t, state.Options{Dir: dir})
@@ -179,7 +179,8 @@ func TestDamageWhileOpenStopsWrites(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The last bytes of the image's name in a machine's spec.
+	// The replacement changes the last bytes of the image's name in a machine's
+	// spec.
 	if err := os.WriteFile(path, []byte(strings.ReplaceAll(string(b), "debian/12", "debian/13")), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -67,7 +67,7 @@ func TestLostStores(t *testing.T) {
 			if _, err := os.Stat(report.LastGood); report.LastGood == "" || err != nil {
 				t.Errorf("last good copy %q: %v", report.LastGood, err)
 			}
-			// It is not forgotten at the next open, nor after a crash.
+			// The loss is reported at the next open too, and after a crash.
 			l, again := open(t, state.Options{Dir: dir})
 			if !again.Rebuilt || again.Reason != report.Reason || again.Quarantined != "" {
 				t.Errorf("at the next open: %+v", again)
@@ -109,8 +109,8 @@ func replaceBy(path string, instead func() error) error {
 	return instead()
 }
 
-// An older copy put back while the agent was killed, not closed: the
-// generation has not moved since, the mark has.
+// The agent is killed, not closed, and an older copy restored: the generation
+// is the same, but the mark is ahead of the copy.
 // Attack: store
 func TestOlderCopyAfterKillIsNoticed(t *testing.T) {
 	var older []byte
@@ -169,8 +169,8 @@ func TestModeThatOnlyReadsIsMended(t *testing.T) {
 	}
 }
 
-// A copy that a person puts back on purpose is opened with its records, and
-// doubted.
+// A copy that the operator restores on purpose is opened with its records and
+// reported as Rebuilt.
 func TestCopyPutBackOnPurpose(t *testing.T) {
 	w := smallWorld(t)
 	dir := w.put(t)

@@ -9,8 +9,8 @@ import (
 	"hostler/agent/state"
 )
 
-// I8: a panic in the middle of a write undoes that write, and the store goes
-// on: its caller may have a supervisor that starts it again.
+// I8: a panic during a write rolls that write back, and the store continues: a
+// supervisor may restart its caller.
 func TestPanicUndoesTheWrite(t *testing.T) {
 	var bad atomic.Bool
 	l, _ := open(t, state.Options{Dir: t.TempDir(), Clock: func() time.Time {

@@ -10,8 +10,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// A write into a file that was removed or replaced meanwhile is not
-// acknowledged: the next opening would not have it.
+// A write into a removed or replaced file is not acknowledged: the next open
+// would not find it.
 // Attack: store
 func TestRemovedFilesAcknowledgeNothing(t *testing.T) {
 	for _, name := range []string{"state.db", "state.db-wal", "state.db-shm"} {

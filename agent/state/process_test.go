@@ -18,16 +18,16 @@ import (
 	"hostler/internal/fault"
 )
 
-// The test binary is also the process that these tests kill.
+// The tests run and kill the test binary itself.
 const (
 	helperEnv = "STATE_TEST_HELPER"
 	dirEnv    = "STATE_TEST_DIR"
-	// noCopiesEnv has no copies of the store kept: their syncs may fail.
+	// noCopiesEnv turns backups off: their syncs may fail.
 	noCopiesEnv = "STATE_TEST_NO_COPIES"
 )
 
-// manyWrites are more than any test waits for: a failure that never comes is
-// told, and not waited for.
+// manyWrites exceeds the writes that any test needs: a missing failure is
+// reported instead of waited for.
 const manyWrites = 5000
 
 func TestMain(m *testing.M) {
@@ -38,8 +38,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// writeUntilFailure opens the store and makes objects one by one. Each line
-// it prints is an object whose write was acknowledged; the last are errors.
+// writeUntilFailure opens the store and creates objects one by one. It prints a
+// line for each acknowledged object; the last lines are errors.
 func writeUntilFailure(dir string) {
 	ctx := context.Background()
 	every := 20
@@ -78,7 +78,7 @@ type helper struct {
 	lines *bufio.Scanner
 }
 
-// startHelper runs the test binary, under a wrapper if one is given.
+// startHelper runs the test binary, in a wrapper if given.
 func startHelper(t *testing.T, dir string, env []string, wrapper ...string) *helper {
 	t.Helper()
 	argv := append(wrapper, os.Args[0])
@@ -104,8 +104,8 @@ func (h *helper) line() string {
 	return h.lines.Text()
 }
 
-// acked reads to the end of the helper's life and returns the objects that it
-// was told were kept, and its last lines.
+// acked reads until the helper ends. It returns the acknowledged objects and
+// the helper's last lines.
 func (h *helper) acked() (names, last []string) {
 	for h.lines.Scan() {
 		if name, ok := strings.CutPrefix(h.lines.Text(), "ack "); ok {
@@ -118,8 +118,8 @@ func (h *helper) acked() (names, last []string) {
 	return names, last
 }
 
-// kept checks that a store holds everything that was acknowledged, and trusts
-// itself.
+// kept checks that a store holds all acknowledged objects and passes its
+// checks.
 func kept(t *testing.T, dir string, names []string) {
 	t.Helper()
 	l, report, err := state.Open(t.Context(), state.Options{Dir: dir})
@@ -163,7 +163,7 @@ func TestSecondProcessIsTurnedAwayAtOnce(t *testing.T) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// The kernel drops the lock with its holder.
+	// The kernel releases the lock when its holder ends.
 	h = startHelper(t, dir, nil)
 	if got, want := h.line(), fmt.Sprintf("open %d rebuilt false", h.cmd.Process.Pid); got != want {
 		t.Fatalf("got %q, want %q", got, want)
