@@ -15,9 +15,9 @@ import (
 // LXD sends the event of an instance's death only after its cleanup, half a
 // second or more later, although its listing shows the death after a tenth of a
 // second. So while an event stream is open, inits watches the instances' init
-// processes through pidfds. When an init ends, the driver polls LXD until LXD
-// knows, and then sends an extra event. If processes cannot be watched, LXD's
-// own events remain.
+// processes through pidfds. When an init ends, the driver sends an extra event
+// at once, and another when LXD knows of the death. If processes cannot be
+// watched, LXD's own events remain.
 type inits struct {
 	mu sync.Mutex
 	// pids are the last known init process ids, by instance.
@@ -90,8 +90,8 @@ func (i *inits) see(name string, pid int64) {
 }
 
 // justDied reports whether an init ended by itself within deathPatience. LXD
-// needs about that time for its cleanup, and refuses to start the instance
-// until then.
+// may need that time for its cleanup, and refuses to start the instance until
+// then.
 func (i *inits) justDied(name string) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
