@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// The manual page names every flag and command, with the default as it is.
+// The manual page names every flag and command, and the defaults.
 func TestManualPage(t *testing.T) {
 	page, err := os.ReadFile("../../debian/hostlerd.8")
 	if err != nil {

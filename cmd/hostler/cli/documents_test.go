@@ -8,7 +8,7 @@ import (
 	"hostler/agent/api"
 )
 
-// The documents of one request have a bound together.
+// The documents of a request share a size limit.
 func TestTooMuchAtOnce(t *testing.T) {
 	var docs []api.Document
 	for i := range 64 {

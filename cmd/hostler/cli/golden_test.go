@@ -21,7 +21,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// noTerminal stands for pipes on all three streams; a width makes it one.
+// fakeTerminal stands for pipes on all three streams, or for a terminal with on
+// set.
 type fakeTerminal struct {
 	on     bool
 	width  int
@@ -41,13 +42,13 @@ func (t *fakeTerminal) Raw() (func(), error) {
 
 func (t *fakeTerminal) Resized(context.Context) <-chan api.WindowSize { return nil }
 
-// outcome is what a command line did.
+// outcome is the result of a command line.
 type outcome struct {
 	code           int
 	stdout, stderr string
 }
 
-// run carries out one command line against a world.
+// run runs a command line against a world.
 func run(t *testing.T, agent Agent, term *fakeTerminal, env map[string]string, stdin string, args ...string) outcome {
 	t.Helper()
 	var out, messages bytes.Buffer
@@ -66,8 +67,8 @@ func run(t *testing.T, agent Agent, term *fakeTerminal, env map[string]string, s
 	return outcome{code, out.String(), messages.String()}
 }
 
-// Every golden file holds a command line, the world it meets, the files and
-// the standard input it reads, and what it has to print.
+// Every golden file holds a command line, the name of a world, files, standard
+// input and the expected output.
 func TestGolden(t *testing.T) {
 	t.Setenv("TZ", "UTC")
 	files, err := filepath.Glob("testdata/*/*.txtar")
@@ -147,7 +148,7 @@ func golden(t *testing.T, file string) {
 	}
 }
 
-// visible writes escapes so that golden files hold plain text.
+// visible replaces escape characters, so that golden files hold plain text.
 func visible(s, dir string) string {
 	return strings.NewReplacer("\x1b", "␛", "\r", "␍", dir, "$DIR").Replace(s)
 }
@@ -189,7 +190,7 @@ func parseScene(t *testing.T, text string) scene {
 				t.Fatal(err)
 			}
 		case "sparse":
-			// A file of a size that no golden file should hold.
+			// Makes a file that is too large for a golden file.
 			var name string
 			var size int
 			if _, err := fmt.Sscan(rest, &name, &size); err != nil {

@@ -13,8 +13,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// The command's exit code is hostler's, its input and output go through, and
-// it gets a terminal only where there is one on both ends or -t says so.
+// hostler exits with the command's exit code and passes input and output
+// through. The command gets a terminal only if both ends have one or with -t.
 func TestExec(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -52,7 +52,7 @@ func TestExec(t *testing.T) {
 	}
 }
 
-// A command that could not be run is an error, and the terminal is put back.
+// If a command cannot be run, exec returns an error and restores the terminal.
 func TestExecFails(t *testing.T) {
 	w := smallWorld()
 	w.err = fault.New(fault.Transient, "lost the connection to the machine")
@@ -63,7 +63,7 @@ func TestExecFails(t *testing.T) {
 	}
 }
 
-// Ctrl+] leaves the console; what was typed before it went through.
+// Ctrl+] leaves the console; the keys typed before it reach the machine.
 func TestConsole(t *testing.T) {
 	w := smallWorld()
 	term := &fakeTerminal{on: true}
@@ -78,7 +78,7 @@ func TestConsole(t *testing.T) {
 	}
 }
 
-// An interrupted wait says that the agent goes on; a shell sees 130.
+// An interrupted wait says that the agent goes on, and exits with 130.
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	w := stuckWorld()
@@ -93,7 +93,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// interrupting is a stand-in whose watch sees the person press Ctrl+C.
+// interrupting is a stand-in whose watch simulates Ctrl+C.
 type interrupting struct {
 	*standIn
 	interrupt func()
@@ -104,7 +104,8 @@ func (i interrupting) WatchMachines(ctx context.Context, names []string, fn func
 	return i.standIn.WatchMachines(ctx, names, fn)
 }
 
-// A restart is waited for until it was done, however settled the machine looks.
+// restart --wait waits until the restart is done, even if the machine looks
+// settled.
 func TestRestartIsWaitedFor(t *testing.T) {
 	w := smallWorld()
 	w.freeze = true
@@ -125,7 +126,7 @@ func TestRestartIsWaitedFor(t *testing.T) {
 	}
 }
 
-// Who was refused is told of, too, when the wait for the others fails.
+// The error names the refused machines too if the wait for the others fails.
 func TestPowerTellsOfAllFailures(t *testing.T) {
 	w := smallWorld()
 	w.freeze = true

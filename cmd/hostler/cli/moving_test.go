@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// WatchRows shows the rows as they are, then one picture after the other.
+// WatchRows shows the present rows, then each set of rows of the film.
 func (s *standIn) WatchRows(_ context.Context, kinds []string, fn func(string, json.RawMessage) error) error {
 	if err := s.did("watch rows %v", kinds); err != nil {
 		return err
@@ -33,7 +33,7 @@ func (s *standIn) WatchRows(_ context.Context, kinds []string, fn func(string, j
 	return errOver
 }
 
-// movingWorld is the small one whose storage and images change.
+// movingWorld is smallWorld with changing storage and images.
 func movingWorld() *standIn {
 	w := smallWorld()
 	w.rows = storedWorld().rows

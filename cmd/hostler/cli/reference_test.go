@@ -16,7 +16,7 @@ import (
 
 const referenceFile = "../../../docs/commands.md"
 
-// docs/commands.md says what the commands are; -update writes it.
+// docs/commands.md equals the generated text; -update writes it.
 func TestReferenceIsCurrent(t *testing.T) {
 	got := run(t, &standIn{}, &fakeTerminal{}, nil, "", "internal", "commands")
 	if got.code != exitOK {
@@ -36,7 +36,7 @@ func TestReferenceIsCurrent(t *testing.T) {
 	}
 }
 
-// Every command that can be typed has a manual page, the hidden ones none.
+// Every visible command has a manual page; hidden commands have none.
 func TestManualPages(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "man")
 	if got := run(t, &standIn{}, &fakeTerminal{}, nil, "", "internal", "man", dir); got.code != exitOK {
@@ -107,7 +107,7 @@ func TestCompletion(t *testing.T) {
 	if got := run(t, twice, &fakeTerminal{}, nil, "", "__complete", "image", "delete", ""); strings.Count(got.stdout, "debian/12\n") != 1 {
 		t.Errorf("an image that is kept twice is named twice: %q", got.stdout)
 	}
-	// An agent that cannot be reached completes nothing and says nothing.
+	// Without an agent there are no completions and no error.
 	t.Chdir(t.TempDir())
 	got := run(t, nil, &fakeTerminal{}, nil, "", "--socket", "none.sock", "__complete", "exec", "")
 	if strings.Contains(got.stdout, "web") || strings.Contains(got.stdout, "cannot") {
@@ -115,8 +115,8 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// -o with each wrong word, on each command, is an error that names what the
-// command can print.
+// Every command refuses formats of -o that it does not have, and names its
+// formats.
 func TestOutputIsRefused(t *testing.T) {
 	a := &app{}
 	for _, c := range a.root().Commands() {
@@ -135,7 +135,7 @@ func TestOutputIsRefused(t *testing.T) {
 	}
 }
 
-// The schema that editors read is JSON.
+// The printed schema is JSON.
 func TestSchemaIsPrinted(t *testing.T) {
 	got := run(t, &standIn{}, &fakeTerminal{}, nil, "", "schema")
 	if got.code != exitOK || !json.Valid([]byte(got.stdout)) {
@@ -152,7 +152,7 @@ func TestVersionFlag(t *testing.T) {
 	}
 }
 
-// Values are named for what they are, and none is a Go type or empty.
+// The help names the value of each flag; no name is empty or a Go type.
 func TestFlagsNameTheirValues(t *testing.T) {
 	var look func(*cobra.Command)
 	look = func(c *cobra.Command) {
@@ -169,7 +169,7 @@ func TestFlagsNameTheirValues(t *testing.T) {
 	look((&app{}).root())
 }
 
-// What the manual pages show as examples is valid.
+// The examples in the manual pages are valid.
 func TestExamplesOfManualPages(t *testing.T) {
 	if _, err := spec.Parse("web", []byte(exampleDeclaration)); err != nil {
 		t.Error(err)

@@ -7,7 +7,7 @@ import (
 	"hostler/agent/api"
 )
 
-// Nine retries of one cause are one line with a count.
+// Nine retries with the same cause become a line with a count.
 func TestRepeatedEventsAreOne(t *testing.T) {
 	var events []api.Event
 	for i := range 9 {

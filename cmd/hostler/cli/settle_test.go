@@ -12,7 +12,7 @@ import (
 	"hostler/internal/fault"
 )
 
-// When a followed machine counts as settled, failed or still under way.
+// TestJudge covers settled, failed and unsettled machines.
 func TestJudge(t *testing.T) {
 	unready := running("web", "10.1.2.3")
 	unready.Conditions = []spec.Condition{{Type: "Ready", Status: false}}
@@ -43,7 +43,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// An error from before the removal does not end the wait for it.
+// An error from before the removal does not end the wait for the removal.
 func TestJudgeOfWhatHasToGo(t *testing.T) {
 	f := &follower{goals: goals{gone: map[string]bool{"web": true}}}
 	stuck := machine("web", spec.MachineError, "cannot delete the instance")
@@ -79,7 +79,7 @@ func TestPhase(t *testing.T) {
 	}
 }
 
-// The word that --allow needs is read from what holds the step.
+// The word for --allow comes from the text of the held step.
 func TestHeldWord(t *testing.T) {
 	for held, want := range map[string]string{
 		"":                                    "",
@@ -94,8 +94,8 @@ func TestHeldWord(t *testing.T) {
 	}
 }
 
-// A plan that cannot be made is not a lost agent: the wait says what is in the
-// way, asks again, and ends well once it has the answer.
+// A failing plan is not a lost agent: the wait shows the error, asks again, and
+// ends after a successful answer.
 func TestAWaitWhosePlanFails(t *testing.T) {
 	var told []string
 	asked := 0
@@ -119,7 +119,7 @@ func TestAWaitWhosePlanFails(t *testing.T) {
 		t.Errorf("told was:\n%s", all)
 	}
 
-	// One that stays so is what the wait ran out of time for.
+	// The timeout's error names a check that keeps failing.
 	f.goals.check = func(context.Context) (map[string]string, error) {
 		return nil, fault.New(fault.Transient, "cannot plan: cannot list LXD instances")
 	}
@@ -133,7 +133,7 @@ func TestAWaitWhosePlanFails(t *testing.T) {
 	}
 }
 
-// remarks is a progress that keeps what it is told.
+// remarks is a progress that stores its notes.
 type remarks struct{ told *[]string }
 
 func (r remarks) tick(context.Context) func() { return func() {} }
@@ -145,8 +145,8 @@ func (r remarks) update(lines []progressLine) {
 	}
 }
 
-// An error of storage or networks that waits for the operator ends the wait,
-// although the agent tries again from time to time; others do not.
+// An error of storage or networks that needs the operator ends the wait,
+// although the agent retries it from time to time. Other errors do not.
 func TestJudgeGiven(t *testing.T) {
 	failing := func(kind fault.Kind, attempts int, retry bool) given {
 		g := given{Name: "www", Status: "error", Message: "no", Observed: true, Attempts: attempts, ErrorKind: kind}
@@ -182,7 +182,7 @@ func TestJudgeGiven(t *testing.T) {
 	}
 }
 
-// A timeout is written as it was given, also where a part of it is over.
+// A timeout is printed as the user gave it, even if a part of it has passed.
 func TestTimeoutAsGiven(t *testing.T) {
 	for want, d := range map[string]time.Duration{
 		"10m": 10 * time.Minute, "1m10s": 70*time.Second - 2, "20ms": 20 * time.Millisecond, "1h": time.Hour,

@@ -15,8 +15,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// errOver ends a watch whose script has no more pictures: the test fails with
-// it instead of hanging.
+// errOver ends a watch whose film has ended: the test fails with this error
+// instead of hanging.
 var errOver = errors.New("the stand-in has no more to show")
 
 // standIn is an agent that holds its state in memory.
@@ -24,19 +24,19 @@ type standIn struct {
 	machines     []api.Machine
 	declarations []api.Declaration
 	images       []api.Image
-	notices      []string              // what of the images or the export is missing
+	notices      []string              // the missing parts of the images or the export
 	objects      map[string]api.Object // KIND/NAME
-	rows         map[string]string     // JSON of a kind without a type of its own
+	rows         map[string]string     // JSON of the kinds without a Go type
 	events       []api.Event
 	status       api.Status
 	checks       []api.Check
 	harvest      api.Harvest
-	// film is what a watch shows after the machines as they are, one picture
-	// after the other; lost says after which picture the watch breaks once.
+	// film holds the sets of machines that a watch shows after the present
+	// machines. The watch breaks once, after as many sets as lost says.
 	film    [][]api.Machine
 	lost    int
 	rowFilm []struct{ kind, rows string }
-	freeze  bool // the film's end holds instead of failing
+	freeze  bool // the end of the film blocks instead of failing
 	plan    api.Plan
 	applied bool
 	late    int
@@ -119,7 +119,8 @@ func (s *standIn) Events(_ context.Context, after int64, object string, limit in
 	return out, s.did("events after %d", after)
 }
 
-// Plan has nothing to do once an apply was accepted, but late times.
+// Plan returns no steps after an accepted apply, except in the first calls,
+// whose number is late.
 func (s *standIn) Plan(_ context.Context, req api.ApplyRequest) (api.Plan, error) {
 	p, err := s.judge("plan", req)
 	if s.applied {
@@ -136,7 +137,7 @@ func (s *standIn) Apply(_ context.Context, req api.ApplyRequest) (api.Plan, erro
 	return p, err
 }
 
-// judge refuses wrong documents in the words of the spec, as the agent does.
+// judge refuses wrong documents with the spec's errors, like the agent.
 func (s *standIn) judge(what string, req api.ApplyRequest) (api.Plan, error) {
 	var names []string
 	for _, d := range req.Documents {
@@ -335,7 +336,7 @@ func (s *standIn) ImageDelete(_ context.Context, reference string) error {
 	return fault.New(fault.NotFound, "there is no image %q", reference)
 }
 
-// noon is when every test happens.
+// noon is the present time in every test.
 var noon = time.Date(2020, 1, 2, 12, 0, 0, 0, time.UTC)
 
 func before(d time.Duration) *time.Time { t := noon.Add(-d); return &t }

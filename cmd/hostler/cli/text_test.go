@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whatever a guest says, one printed line stays one line, is valid text and
-// holds nothing that a terminal obeys.
+// Any text of a guest becomes a single line of valid text without characters
+// that control a terminal.
 func TestLineIsHarmless(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		in := string(rapid.SliceOfN(rapid.Byte(), 0, 64).Draw(r, "bytes")) + rapid.String().Draw(r, "text")
@@ -31,7 +31,7 @@ func TestLineIsHarmless(t *testing.T) {
 	})
 }
 
-// A cut text never takes more columns than it may.
+// A cut text never takes more columns than the limit.
 func TestCutFits(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		s := line(rapid.String().Draw(r, "text"))
@@ -84,7 +84,7 @@ func TestClosest(t *testing.T) {
 	}
 }
 
-// Whatever text there is can be printed as YAML, and read back.
+// Any text can be printed as YAML and read back.
 func TestYAMLTakesAnyText(t *testing.T) {
 	for _, r := range []rune{0x01, '\t', '\n', '\r', 0x7f, 0x80, 0x85, 0x9f, 0xa0, 0x2028, 0x202e, 0xfeff, 0xfffd, 0xfffe, 0xffff, 0xe0001, 0x1f600, 0x1ffff, 0x10ffff} {
 		in := map[string]string{"message": "a" + string(r) + "b", "k" + string(r): "two\nlines" + string(r)}

@@ -152,7 +152,7 @@ func smallStatus() api.Status {
 	}
 }
 
-// hostileWorld holds what guests could say to confuse a terminal.
+// hostileWorld holds texts of guests that try to confuse a terminal.
 func hostileWorld() *standIn {
 	m := machine("web", spec.MachineError, "\x1b[2J\x1b]0;owned\x07 line one\nline two\t\x9b31m \u202egpj.exe \xff end")
 	wide := machine("db", spec.MachineProvisioning, "データを取得 données 🚀")
@@ -245,8 +245,8 @@ func leavingWorld() *standIn {
 	return w
 }
 
-// lateWorld has a machine that looks settled although its steps are only about
-// to be taken.
+// lateWorld has a machine that looks settled although its steps are about to
+// start.
 func lateWorld() *standIn {
 	return &standIn{machines: []api.Machine{running("web", "10.1.2.3")}, late: 1, freeze: true, plan: api.Plan{
 		Steps:    []api.Step{{Object: "machine/web", Action: "update", Impact: "live", Detail: "memory"}},
@@ -254,7 +254,7 @@ func lateWorld() *standIn {
 	}}
 }
 
-// storedWorld has storage; one of it cannot be detached.
+// storedWorld has storage, with a volume that cannot be detached.
 func storedWorld() *standIn {
 	objects := map[string]api.Object{"volume/data": {Kind: spec.KindVolume, Name: "data"}, "volume/raw": {Kind: spec.KindVolume, Name: "raw"}}
 	return &standIn{objects: objects, rows: map[string]string{
@@ -271,7 +271,7 @@ func storedWorld() *standIn {
 	}}
 }
 
-// typedWorld has a container type that could not be prepared.
+// typedWorld has a container type whose preparation failed.
 func typedWorld() *standIn {
 	yes := true
 	return &standIn{objects: map[string]api.Object{"type/lxd": {
@@ -285,7 +285,7 @@ func typedWorld() *standIn {
 }
 
 // toollessWorld has a filesystem that waits for the operator to install a
-// program, and a network that is as declared.
+// program, and a ready network.
 func toollessWorld() *standIn {
 	return &standIn{
 		plan: api.Plan{
@@ -300,7 +300,7 @@ func toollessWorld() *standIn {
 	}
 }
 
-// misspeltWorld has no such image.
+// misspeltWorld has a machine with a misspelt image.
 func misspeltWorld() *standIn {
 	return &standIn{plan: api.Plan{
 		Steps:    []api.Step{{Object: "machine/web", Action: "create", Impact: "none", Detail: "from debain/12"}},
