@@ -19,7 +19,7 @@ import (
 // root is the top of the clone, seen from this folder.
 const root = ".."
 
-// source is one parsed Go file of this module.
+// source is a parsed Go file of this module.
 type source struct {
 	name   string // slash-separated, from the top
 	test   bool
@@ -37,13 +37,13 @@ func (s source) imports() (paths []string) {
 	return paths
 }
 
-// within says whether pkg is dir or stands below it.
+// within reports whether pkg is dir or stands below it.
 func within(pkg, dir string) bool { return pkg == dir || strings.HasPrefix(pkg, dir+"/") }
 
 func contains(list []string, s string) bool { return slices.Contains(list, s) }
 
-// tracked lists the files of the project as git sees them, new ones included;
-// a copy without its history is walked.
+// tracked lists the files of the project as git sees them, new files included.
+// In a copy without history it walks the folder.
 func tracked(t *testing.T) []string {
 	t.Helper()
 	cmd := exec.Command("git", "-c", "safe.directory=*", "ls-files", "--cached", "--others", "--exclude-standard")

@@ -10,8 +10,9 @@ import (
 	"testing"
 )
 
-// licences that an Apache-2.0 program may be linked with, each known by words
-// that stand in its text and in no other's. The first match counts.
+// licences are the licences of dependencies, each with words that occur only in
+// its text; ok permits linking with an Apache-2.0 program. The first match
+// counts.
 var licences = []struct {
 	name string
 	text *regexp.Regexp
@@ -32,8 +33,9 @@ var licences = []struct {
 
 var licenceFile = regexp.MustCompile(`(?i)^(licen[sc]e|copying|unlicense)([.-].*)?$`)
 
-// Every package that is linked into the programs or the tests is under a
-// licence that fits. A folder's own licence file goes before its module's.
+// Every package that is linked into the programs or the tests has a permitted
+// licence. A licence file in the package's folder takes precedence over its
+// module's.
 func TestLicences(t *testing.T) {
 	cmd := exec.Command("go", "list", "-test", "-deps", "-tags", "integration,long,failpoint", "-f", "{{if .Module}}{{if not .Module.Main}}{{.Module.Path}} {{.Module.Dir}} {{.Dir}}{{end}}{{end}}", "./...")
 	cmd.Dir = root
@@ -81,7 +83,8 @@ func licenceOf(text string) (name string, ok bool) {
 	return "an unknown licence", false
 }
 
-// nearestLicence looks in a package's folder and upwards to its module's top.
+// nearestLicence looks in a package's folder and its parents up to its module's
+// top.
 func nearestLicence(top, dir string) string {
 	for {
 		entries, _ := os.ReadDir(dir)

@@ -5,15 +5,15 @@ import (
 	"testing"
 )
 
-// drivers are the packages that only agent may name.
+// drivers are the packages that only agent may import.
 var drivers = []string{
 	"containerbroker/lxd", "containerbroker/kvm", "containerbroker/lxc",
 	"initialisers/lxd", "initialisers/kvm", "initialisers/lxc",
 	"storage/loop", "storage/tmpfs", "storage/rootfs", "storage/managedfs",
 }
 
-// leaves are the families of the second row, and what each may import of
-// other families.
+// leaves are the families of the second row, and the other families that each
+// may import.
 var leaves = map[string][]string{
 	"sysctl": nil, "packaging": nil, "hostnet": nil, "storage": nil,
 	"initialisers":    {"packaging", "sysctl"},
@@ -38,8 +38,8 @@ var fences = []struct {
 	{"os/exec", func(p string) bool { return p == "internal/run" }},
 }
 
-// A package imports only lower rows; tests may reach further, but not past
-// the fences. The black-box tests under tests/ share no code and so are free.
+// A package imports only lower rows. Tests may import more, but must respect
+// the fences. The black-box tests under tests/ share no code and are exempt.
 func TestImportRows(t *testing.T) {
 	for _, f := range sources(t) {
 		importer := f.folder()
@@ -64,8 +64,8 @@ func TestImportRows(t *testing.T) {
 	}
 }
 
-// mayImport says why one package of this module may not import another, ""
-// when it may.
+// mayImport returns the reason why a package of this module may not import
+// another, "" if it may.
 func mayImport(importer, imported string) string {
 	if within(imported, "internal") || within(imported, importer) || within(importer, "cmd/hostlerd") {
 		return ""
@@ -125,7 +125,7 @@ func mayWorkerImport(importer, imported, importedFamily string) string {
 	return "workers do not import each other"
 }
 
-// The rows themselves, so that a slip in the rule above is seen.
+// Examples for the rule above.
 func TestMayImport(t *testing.T) {
 	for _, c := range []struct {
 		importer, imported string

@@ -1,4 +1,4 @@
-// Package internal_test holds the rules of the house that no linter checks.
+// Package internal_test checks rules of the project that no linter checks.
 package internal_test
 
 import (
@@ -13,7 +13,7 @@ import (
 
 const longest = 350 // lines of a file that is not a test
 
-// Every package says once what it is.
+// Every package has exactly one package comment.
 func TestOnePackageDoc(t *testing.T) {
 	for dir, files := range byFolder(sources(t)) {
 		var docs []string
@@ -36,7 +36,7 @@ func TestOnePackageDoc(t *testing.T) {
 	}
 }
 
-// A file is a room that one can know. There are no exceptions.
+// Files are short, without exceptions.
 func TestFilesAreShort(t *testing.T) {
 	for _, f := range sources(t) {
 		if lines := strings.Count(f.text, "\n"); !f.test && lines > longest {
@@ -45,7 +45,7 @@ func TestFilesAreShort(t *testing.T) {
 	}
 }
 
-// A main.go wires nothing: the package beside it does.
+// A main.go only calls the package beside it.
 func TestMainIsShort(t *testing.T) {
 	for _, f := range sources(t) {
 		if lines := strings.Count(f.text, "\n"); strings.HasPrefix(f.name, "cmd/") && path.Base(f.name) == "main.go" && lines > 30 {
@@ -57,12 +57,12 @@ func TestMainIsShort(t *testing.T) {
 var (
 	// The bracketed letters keep this file from finding itself.
 	unwanted = regexp.MustCompile(`(?i)(^|[^\w.])/(wor[k]|far[m])/|\bthis sessio[n]\b|\bprevious sessio[n]\b|\bissue #?[0-9]+\b|acceptance poin[t]|before-sto[p]|(^|\s)#[0-9]+\b`)
-	// Words of work that is not done; upper case only, since "todo" may be text.
+	// Marks of unfinished work; upper case only, since "todo" may be text.
 	unfinished = regexp.MustCompile(`\b(TOD[O]|FIXM[E]|XX[X])\b`)
 	skipping   = regexp.MustCompile(`\bt\.Ski[p](f|Now)?\(`)
 )
 
-// The project speaks of itself, not of how or where it was made.
+// The project's files do not mention how or where it was made.
 func TestWords(t *testing.T) {
 	for _, name := range tracked(t) {
 		if name == "go.sum" || strings.HasSuffix(name, "/go.sum") || name == "LICENSE" {
@@ -89,7 +89,7 @@ var (
 	markdownLink   = regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`)
 )
 
-// A file that a comment or a document names is there.
+// Files named in comments and documents exist.
 func TestNamedFilesExist(t *testing.T) {
 	all := tracked(t)
 	known := map[string]bool{}
@@ -137,7 +137,7 @@ func TestNamedFilesExist(t *testing.T) {
 	}
 }
 
-// Generated and built things are not kept.
+// Generated and built files are not in the repository.
 func TestNothingBuiltIsKept(t *testing.T) {
 	for _, name := range tracked(t) {
 		if first, _, _ := strings.Cut(name, "/"); slices.Contains([]string{"bin", "dist", "vendor", ".cache"}, first) {

@@ -73,7 +73,7 @@ func TestHitCountsAndRecords(t *testing.T) {
 	}
 }
 
-// A child of the test binary hits one point with the plan in its environment.
+// A child of the test binary hits a point with the plan in its environment.
 func TestEnvironment(t *testing.T) {
 	if os.Getenv("FAILPOINT_CHILD") != "" {
 		for range 3 {

@@ -74,7 +74,7 @@ func TestReleaseTwiceIsHarmless(t *testing.T) {
 	path := lockPath(t)
 	lock := take(t, path)
 	release(t, lock)
-	// This file now has the descriptor that the lock had.
+	// This file gets the descriptor number that the lock had.
 	other, err := os.Create(filepath.Join(t.TempDir(), "other"))
 	if err != nil {
 		t.Fatal(err)
@@ -151,8 +151,8 @@ func TestReplacedLockFileIsNoticed(t *testing.T) {
 	}
 }
 
-// A daemon started while the lock is held, as by a package's postinst, does
-// not keep it.
+// A daemon that is started while the lock is held, e.g. by a package's
+// postinst, does not keep the lock.
 func TestChildDoesNotInheritTheLock(t *testing.T) {
 	path := lockPath(t)
 	log := filepath.Join(t.TempDir(), "log")
@@ -175,7 +175,7 @@ func TestChildDoesNotInheritTheLock(t *testing.T) {
 	}
 }
 
-// Children that start at any moment, also in the middle of an attempt.
+// Children may start at any moment, also during an attempt.
 func TestChildrenDuringAttemptsDoNotInherit(t *testing.T) {
 	path := lockPath(t)
 	log := filepath.Join(t.TempDir(), "log")
@@ -223,8 +223,8 @@ func TestTimeoutsLeaveNothingBehind(t *testing.T) {
 	for range 1000 {
 		timeOut()
 	}
-	// The runtime may start a few threads of its own; a thread for each
-	// timeout would be a thousand.
+	// The runtime may start a few threads; a thread per timeout would be a
+	// thousand.
 	if f, th, r := count(t, "fd"), count(t, "task"), runtime.NumGoroutine(); f > files || th > threads+5 || r > routines {
 		t.Errorf("files %d to %d, threads %d to %d, goroutines %d to %d", files, f, threads, th, routines, r)
 	}
@@ -277,7 +277,7 @@ func TestExclusion(t *testing.T) {
 	}
 }
 
-// Z32: a lock goes with its holder, however that ends.
+// Z32: the lock is free when its holder ends in any way.
 func TestKilledHolderFreesTheLock(t *testing.T) {
 	if path := os.Getenv("HOSTLOCK_CHILD"); path != "" {
 		if _, err := Acquire(context.Background(), path, "child", nil); err != nil {

@@ -34,7 +34,7 @@ func TestSecondAgentSharesOnlyTheHost(t *testing.T) {
 	}
 }
 
-// C23: LXD is found by its socket: LXD_DIR, the snap's path, Debian's.
+// C23: the LXD socket is found by LXD_DIR, the snap's path, Debian's path.
 func TestFindLXDSocketOrder(t *testing.T) {
 	root := t.TempDir()
 	p := paths.New(root, "", "", "")
@@ -45,8 +45,8 @@ func TestFindLXDSocketOrder(t *testing.T) {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		// The socket's whole path may be too long to bind: bind it by a
-		// relative one.
+		// The socket's absolute path may be too long to bind, so bind it by a
+		// relative path.
 		t.Chdir(dir)
 		l, err := net.Listen("unix", "unix.socket")
 		if err != nil {

@@ -120,8 +120,8 @@ func TestNoKillWaitsForTheEnd(t *testing.T) {
 	}
 }
 
-// A program that must not be killed writes on after its starter is gone,
-// where a pipe would end it.
+// A NoKill program can write on after the process that started it was killed.
+// With a pipe it would end.
 func TestNoKillOutlivesAKilledStarter(t *testing.T) {
 	if file := os.Getenv("RUN_CHILD"); file != "" {
 		c := script("echo $$ > " + file + ".pid; while [ ! -e " + file + ".go ]; do sleep 0.05; done; echo more; echo more >&2; echo $? > " + file)
@@ -244,7 +244,7 @@ func readPID(t *testing.T, path string) int {
 	return pid
 }
 
-// gone waits until the process has ended; a zombie that nobody waits for
+// gone waits until the process has ended. A zombie that no process waits for
 // counts as ended.
 func gone(t *testing.T, pid int) {
 	t.Helper()

@@ -9,7 +9,7 @@ import (
 	"hostler/internal/run"
 )
 
-// A program in a user namespace is root there and nobody special here.
+// A program in a user namespace is root there and an unprivileged user here.
 func TestUserNamespace(t *testing.T) {
 	var seen string
 	r, w, err := os.Pipe()

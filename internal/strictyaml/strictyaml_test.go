@@ -48,7 +48,8 @@ func TestUnmarshalRefuses(t *testing.T) {
 	}
 }
 
-// A hostile document of the greatest size costs no more than a large one.
+// A hostile document of the maximum size is as cheap as a large harmless
+// document.
 func TestHostileDocumentsAreCheap(t *testing.T) {
 	for name, unit := range map[string]string{
 		"lists": "[", "maps": "{", "entries": "- ", "keys": "? ", "pairs": "a: ", "quotes": `"`, "mixed": "[{", "anchors": "&a ",
