@@ -18,16 +18,15 @@ import (
 	"hostler/packaging"
 )
 
-// host is a Debian made of files: what apt-get and dpkg do is done to the
-// status file.
+// host is a Debian host made of files: apt-get and dpkg change the status file.
 type host struct {
 	t       *testing.T
 	p       paths.Paths
 	fake    *runtest.Fake
 	apt     *packaging.Apt
 	states  map[string]string // package -> third word of its status
-	archive map[string]bool   // what the mirror has
-	known   map[string]bool   // what the lists name
+	archive map[string]bool   // the packages of the mirror
+	known   map[string]bool   // the packages in the lists
 	said    []string
 }
 
@@ -234,7 +233,7 @@ func TestInterruptedInstallationIsFinishedFirst(t *testing.T) {
 	}
 }
 
-// A killed agent left nothing missing but another package half-way.
+// A killed agent left no package missing but another package half-way.
 func TestUnfinishedInstallationIsMended(t *testing.T) {
 	h := newHost(t)
 	h.states["toy"], h.states["man-db"] = "installed", "triggers-pending"
@@ -242,7 +241,7 @@ func TestUnfinishedInstallationIsMended(t *testing.T) {
 	if err := h.install("toy"); err != nil {
 		t.Fatal(err)
 	}
-	h.wantCalls() // somebody else's business
+	h.wantCalls() // not this agent's installation
 	if err := os.WriteFile(filepath.Join(h.p.StateDir, "installing-packages"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

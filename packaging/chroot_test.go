@@ -22,8 +22,8 @@ import (
 	"hostler/packaging"
 )
 
-// chroot is this host's Debian seen through an overlay: the real apt and dpkg
-// work in it, on toy packages from a folder, and the host stays untouched.
+// chroot is an overlay of this host's Debian. The real apt and dpkg work in it
+// on toy packages from a folder, and the host stays untouched.
 type chroot struct {
 	t    *testing.T
 	root string
@@ -62,7 +62,7 @@ func newChroot(t *testing.T) *chroot {
 		c.must(os.RemoveAll(filepath.Join(c.root, dir)))
 		c.must(os.MkdirAll(filepath.Join(c.root, dir), 0o755))
 	}
-	// What dpkg has of the host's packages does not matter and would be slow.
+	// dpkg's records of the host's packages are not needed and would be slow.
 	for _, dir := range []string{"var/lib/dpkg/info", "var/lib/dpkg/triggers", "var/lib/dpkg/updates", "repo"} {
 		c.must(os.RemoveAll(filepath.Join(c.root, dir)))
 		c.must(os.MkdirAll(filepath.Join(c.root, dir), 0o755))
@@ -91,8 +91,8 @@ func (c *chroot) exists(name string) bool {
 	return err == nil
 }
 
-// offer puts a package into the folder that apt knows. scripts maps the names
-// of maintainer scripts to their text.
+// offer puts a package into the folder that is apt's repository. scripts maps
+// the names of maintainer scripts to their text.
 func (c *chroot) offer(name string, scripts map[string]string) {
 	c.t.Helper()
 	dir := filepath.Join(c.t.TempDir(), name)
@@ -119,7 +119,7 @@ func (c *chroot) install(names ...string) error {
 	return c.apt.Install(c.t.Context(), names, packaging.Options{NoRecommends: true}, func(s string) { c.said = append(c.said, s) })
 }
 
-// wantClean fails unless all names are installed and dpkg finds nothing wrong.
+// wantClean fails unless all names are installed and dpkg finds no problem.
 func (c *chroot) wantClean(names ...string) {
 	c.t.Helper()
 	if missing, err := c.apt.Missing(names); err != nil || len(missing) != 0 || c.apt.Unfinished() {
@@ -136,7 +136,7 @@ func (c *chroot) wantClean(names ...string) {
 	}
 }
 
-// child runs this test binary again, as an agent of its own would run.
+// child runs this test binary again, as an agent of its own.
 func (c *chroot) child(env ...string) int {
 	c.t.Helper()
 	self, err := os.Executable()
@@ -149,7 +149,7 @@ func (c *chroot) child(env ...string) int {
 	return result.PID
 }
 
-// TestChild is what children do: hold dpkg's lock, or install.
+// TestChild is the work of the children: hold dpkg's lock, or install.
 func TestChild(t *testing.T) {
 	root := os.Getenv("CHILD_ROOT")
 	if root == "" {

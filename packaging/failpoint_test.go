@@ -12,8 +12,8 @@ import (
 	"hostler/internal/failpoint"
 )
 
-// I13: an agent killed at each of its crash points of an installation leaves
-// no package half-way, and the point is reached.
+// I13: an agent that is killed at a crash point of an installation leaves no
+// package half-way, and the test reaches the point.
 func TestRealCrashPoints(t *testing.T) {
 	for _, point := range []failpoint.Point{failpoint.InitDownload, failpoint.InitUnpack, failpoint.InitPostinst} {
 		t.Run(string(point), func(t *testing.T) {

@@ -16,8 +16,8 @@ import (
 	"hostler/internal/hostlock"
 )
 
-// C9: one call installs, lists are fetched as there are none, a second
-// Install runs nothing.
+// C9: a single call installs, missing lists are fetched, a second Install
+// starts no program.
 func TestRealInstall(t *testing.T) {
 	c := newChroot(t)
 	c.offer("toy", nil)
@@ -36,7 +36,7 @@ func TestRealInstall(t *testing.T) {
 	}
 }
 
-// F25: a held lock is waited for, its holder is named, then things go on.
+// F25: Install waits for a held lock, names its holder, and then goes on.
 func TestRealLockIsWaitedFor(t *testing.T) {
 	c := newChroot(t)
 	c.offer("toy", nil)
@@ -51,7 +51,8 @@ func TestRealLockIsWaitedFor(t *testing.T) {
 	}
 }
 
-// F26: a failing package is named; once it is mended the next try succeeds.
+// F26: the error names a failing package. After it is mended the next try
+// succeeds.
 func TestRealFailingPostinst(t *testing.T) {
 	c := newChroot(t)
 	c.offer("toy", map[string]string{"postinst": "test -e /mended || { echo 'toy is broken' >&2; exit 1; }"})
@@ -67,8 +68,8 @@ func TestRealFailingPostinst(t *testing.T) {
 	c.wantClean("toy")
 }
 
-// I13: the agent is killed while a postinst runs. apt ends its work alone;
-// the next agent waits for it and finds nothing more to do.
+// I13: the agent is killed while a postinst runs. apt finishes alone; the next
+// agent waits for it and has no work left.
 func TestRealAgentKilledDuringPostinst(t *testing.T) {
 	c := newChroot(t)
 	c.offer("toy", map[string]string{"postinst": "touch /configuring; while [ ! -e /go ]; do sleep 0.1; done"})
@@ -86,8 +87,8 @@ func TestRealAgentKilledDuringPostinst(t *testing.T) {
 	}
 }
 
-// I13: apt and dpkg are killed too, as by a power cut, in the middle of
-// unpacking and of configuring.
+// I13: apt and dpkg are killed too, as in a power cut, during unpacking and
+// during configuring.
 func TestRealPackageManagerKilled(t *testing.T) {
 	for _, script := range []string{"preinst", "postinst"} {
 		t.Run(script, func(t *testing.T) {
@@ -107,8 +108,8 @@ func TestRealPackageManagerKilled(t *testing.T) {
 	}
 }
 
-// aptGroup returns the process group of the apt-get that runs in the chroot;
-// it holds dpkg's lock.
+// aptGroup returns the process group of the apt-get in the chroot, which holds
+// dpkg's lock.
 func (c *chroot) aptGroup() int {
 	c.t.Helper()
 	entries, err := os.ReadDir("/proc")
@@ -130,7 +131,7 @@ func (c *chroot) aptGroup() int {
 	return 0
 }
 
-// A daemon that a postinst starts keeps neither the host lock nor the
+// A daemon that a postinst starts blocks neither the host lock nor the
 // installation.
 func TestRealPostinstDaemonKeepsNoLock(t *testing.T) {
 	c := newChroot(t)

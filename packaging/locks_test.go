@@ -18,7 +18,7 @@ import (
 	"hostler/internal/run"
 )
 
-// A child of the test binary holds a lock as dpkg does.
+// A child of the test binary holds a lock like dpkg.
 func TestHeldLockIsWaitedForAndItsHolderNamed(t *testing.T) {
 	if file := os.Getenv("LOCK_CHILD"); file != "" {
 		holdLock(t, file)
@@ -84,8 +84,8 @@ func holdLock(t *testing.T, file string) {
 	time.Sleep(time.Minute) // the parent kills it long before
 }
 
-// A program is told by its whole name, of which the kernel itself keeps 15
-// bytes; a script by its own.
+// A message names a program by its whole name, although the kernel keeps only
+// 15 bytes, and a script by its own name.
 func TestProgramIsToldByItsWholeName(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "unattended-upgrade")
 	if err := os.WriteFile(script, []byte("#!/bin/sh\necho here\nread line\n"), 0o700); err != nil {
@@ -104,7 +104,7 @@ func TestProgramIsToldByItsWholeName(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		// A process has its name before it has its arguments.
+		// A process has its name before its arguments.
 		if _, err := out.Read(make([]byte, 1)); err != nil {
 			t.Fatal(err)
 		}
