@@ -14,8 +14,8 @@ import (
 	"hostler/sysctl"
 )
 
-// hardened is a namespace whose host forwards for one link only and heeds no
-// redirects, with a Manager of its parameters.
+// hardened is a namespace whose host forwards for a single link only and
+// accepts no redirects, with a Manager of its parameters.
 type hardened struct {
 	t *testing.T
 	n *nettest.Namespace
@@ -65,8 +65,8 @@ func (h hardened) look() string {
 
 var forwarding = []sysctl.Setting{{Name: "net/ipv4/ip_forward", Value: "1"}, {Name: "net/ipv6/conf/all/forwarding", Value: "1"}}
 
-// I5: what the kernel changes along with forwarding is as it was when the host
-// forwards no more.
+// I5: parameters that the kernel changes with forwarding have their former
+// values after forwarding is off.
 func TestWhatGoesWithForwarding(t *testing.T) {
 	h := newHardened(t)
 	before := h.look()
@@ -86,8 +86,8 @@ func TestWhatGoesWithForwarding(t *testing.T) {
 	}
 }
 
-// The host loses power after forwarding was switched off and before the rest
-// was put back: the next agent does that.
+// The host loses power after forwarding was switched off and before the other
+// parameters were restored: the next agent restores them.
 func TestWhatGoesWithForwardingAfterACrash(t *testing.T) {
 	h := newHardened(t)
 	before := h.look()
@@ -113,7 +113,7 @@ func TestWhatGoesWithForwardingAfterACrash(t *testing.T) {
 	}
 }
 
-// What somebody set while the host forwarded is theirs.
+// Values that another process set while the host forwarded stay.
 func TestWhatOthersSetWhileForwarding(t *testing.T) {
 	h := newHardened(t)
 	h.apply(forwarding...)

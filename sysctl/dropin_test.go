@@ -35,7 +35,7 @@ func FuzzRender(f *testing.F) {
 		if !strings.HasSuffix(text, name+" = "+value+"\n") {
 			t.Fatalf("%q lacks the setting", text)
 		}
-		// Every foreign setting is still there.
+		// Every foreign setting still exists.
 		for line := range strings.Lines(old) {
 			if n := lineName(line); n != "" && n != name && !strings.Contains(text, strings.TrimRight(line, "\n")) {
 				t.Fatalf("%q lost %q", text, line)

@@ -19,7 +19,7 @@ const (
 	ports     = "net/ipv4/ip_local_port_range"
 )
 
-// host is a folder that looks like the kernel's parameters.
+// host is a folder with the kernel's parameters as files.
 type host struct {
 	t *testing.T
 	p paths.Paths
@@ -90,8 +90,9 @@ func (h *host) wantDropIn(lines ...string) {
 	}
 }
 
-// C11 Z11: parameters hold at once and after a boot through one file of our
-// own, however often they are applied, and go back to what they were.
+// C11 Z11: parameters take effect at once, and after a boot by hostler's own
+// file. Applying again changes nothing, and Restore brings back the former
+// values.
 func TestApplyAndRestore(t *testing.T) {
 	h := newHost(t)
 	settings := []sysctl.Setting{{Name: ports, Value: "1024 60999"}, {Name: forward, Value: "1"}, {Name: instances, Value: "1024", AtLeast: true}}
@@ -107,7 +108,7 @@ func TestApplyAndRestore(t *testing.T) {
 	h.want(ports, "1024 60999")
 	h.wantDropIn(instances+" = 1024", forward+" = 1", ports+" = 1024 60999")
 
-	// The same again writes nothing, neither file nor kernel.
+	// Applying the same again writes neither file nor kernel.
 	old := times(t, h)
 	if got := h.apply("net", settings...); got != nil {
 		t.Errorf("second apply changed %q", got)
@@ -153,7 +154,7 @@ func TestLimitsAreNeverLowered(t *testing.T) {
 		t.Errorf("changed %q", got)
 	}
 	h.want(instances, "8192")
-	h.wantDropIn() // theirs: a line of ours could lower it at the next boot
+	h.wantDropIn() // another process owns the value: a line of ours could lower it at the next boot
 	h.set(instances, "128")
 	h.apply("lxd", limit)
 	h.want(instances, "1024")
@@ -234,8 +235,8 @@ func TestDamagedStateIsNotOverwritten(t *testing.T) {
 	}
 }
 
-// What somebody came to rely on since it was set is left as it is; what only
-// those find who managed without goes back.
+// Leave keeps a value that a new user relies on. A value whose users did
+// without it before is restored.
 func TestLeaveToOthers(t *testing.T) {
 	h := newHost(t)
 	want := sysctl.Setting{Name: forward, Value: "1", Users: []string{"docker0"}}
@@ -245,9 +246,9 @@ func TestLeaveToOthers(t *testing.T) {
 			t.Errorf("left to %q, %v; want %q", got, err, since)
 		}
 	}
-	leave("net", []string{"virbr0"}, nil) // nobody's yet
+	leave("net", []string{"virbr0"}, nil) // no owner has it yet
 	h.apply("net", want)
-	want.Users = []string{"docker0", "virbr0"} // only the first ones are remembered
+	want.Users = []string{"docker0", "virbr0"} // only the first users are remembered
 	h.apply("net", want)
 	leave("net", []string{"docker0"}, nil)
 	leave("other", []string{"virbr0"}, nil)
@@ -257,7 +258,7 @@ func TestLeaveToOthers(t *testing.T) {
 	want.Users = nil
 	h.apply("net", want)
 	h.apply("other", want)
-	leave("net", []string{"virbr0"}, nil) // others see to it
+	leave("net", []string{"virbr0"}, nil) // other owners keep it
 	h.apply("other")
 	leave("net", []string{"docker0", "virbr0"}, []string{"docker0", "virbr0"})
 	h.wantDropIn()
@@ -266,5 +267,5 @@ func TestLeaveToOthers(t *testing.T) {
 	h.want(forward, "1")
 	h.apply("net", want)
 	h.apply("net")
-	h.want(forward, "1") // it is theirs now
+	h.want(forward, "1") // another process owns it now
 }
