@@ -12,8 +12,9 @@ import (
 	"hostler/internal/run"
 )
 
-// C20: a device node is no proof. KVM counts as usable when a stock kernel has
-// come up under it; auto falls back with the reason, kvm is an error.
+// C20: a device node proves nothing. KVM counts as usable after a stock kernel
+// has come up under it. If not, auto falls back to TCG with the reason, and kvm
+// is an error.
 func TestAcceleratorIsProven(t *testing.T) {
 	comes := []string{"Linux version 6.1", "Freeing unused kernel image"}
 	for _, c := range []struct {
@@ -67,7 +68,8 @@ func TestAcceleratorIsProven(t *testing.T) {
 			t.Errorf("%+v: %+v, %v, %v", c, o, err, readErr)
 		}
 		h.ran()
-		// What was found out is kept, until something else is asked for.
+		// The outcome is kept until the configuration asks for another
+		// accelerator.
 		if ok, why := h.satisfied(); !ok || h.initialise() != nil || h.ran() != nil {
 			t.Errorf("%+v: satisfied %v, %s", c, ok, why)
 		}
@@ -78,8 +80,8 @@ func TestAcceleratorIsProven(t *testing.T) {
 	}
 }
 
-// C20: what a person can mend is told before anything is installed, and how
-// guests run as soon as it is known.
+// C20: Supported reports problems that the operator can mend before the
+// installation. Accelerator reports how guests run once that is known.
 func TestSupported(t *testing.T) {
 	h := newHost(t)
 	h.opts.Accelerator = kvm.AcceleratorKVM

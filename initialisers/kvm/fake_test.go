@@ -18,8 +18,7 @@ type object struct {
 	runs, starts bool
 }
 
-// fakeLibvirt answers as much of libvirt's protocol as the initialiser asks
-// for and holds what it was told.
+// fakeLibvirt answers the calls of the initialiser and stores the definitions.
 type fakeLibvirt struct {
 	t      *testing.T
 	socket string
@@ -29,8 +28,8 @@ type fakeLibvirt struct {
 	networks  map[string]*object
 	refuse    map[uint32]string // procedure -> why
 	mutations []string
-	asked     int           // how often for QEMU's capabilities
-	thinking  chan struct{} // until it is closed, capabilities have no answer; nil: at once
+	asked     int           // number of requests for QEMU's capabilities
+	thinking  chan struct{} // capabilities are answered after it is closed; nil: at once
 }
 
 func newFakeLibvirt(t *testing.T) *fakeLibvirt {
@@ -109,7 +108,8 @@ func (f *fakeLibvirt) serve(conn net.Conn) {
 	}
 }
 
-// think counts a question for QEMU's capabilities and waits until they are known.
+// think counts a request for QEMU's capabilities and waits until they are
+// known.
 func (f *fakeLibvirt) think() {
 	f.mu.Lock()
 	f.asked++
@@ -120,7 +120,7 @@ func (f *fakeLibvirt) think() {
 	}
 }
 
-// answer carries a call out.
+// answer carries out a call.
 func (f *fakeLibvirt) answer(procedure uint32, in *reader) (out []byte, code uint32, why string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -176,7 +176,7 @@ func (f *fakeLibvirt) answer(procedure uint32, in *reader) (out []byte, code uin
 	return nil, 0, ""
 }
 
-// String tells what was changed.
+// String lists the changes.
 func (f *fakeLibvirt) String() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -192,7 +192,7 @@ func flag(on bool) uint32 {
 	return 0
 }
 
-// number and text append to a message as XDR has them (RFC 4506).
+// number and text append to a message in XDR (RFC 4506).
 func number(to []byte, n uint32) []byte { return binary.BigEndian.AppendUint32(to, n) }
 
 func text(to []byte, s string) []byte {
@@ -200,7 +200,7 @@ func text(to []byte, s string) []byte {
 	return append(to, make([]byte, (4-len(s)%4)%4)...)
 }
 
-// reader takes a call's arguments apart; what is too short reads as nothing.
+// reader parses a call's arguments. Missing bytes read as zero.
 type reader struct{ rest []byte }
 
 func (r *reader) bytes(n int) []byte {

@@ -18,7 +18,7 @@ import (
 	"hostler/packaging"
 )
 
-// packages is a package manager of which only the outcome matters here.
+// packages is a package manager with a given result.
 type packages struct {
 	unfinished bool
 	installed  func() // runs when Install succeeds
@@ -79,7 +79,7 @@ func (h *host) file(name, text string) {
 	}
 }
 
-// programs makes what the packages bring.
+// programs makes the programs that the packages install.
 func (h *host) programs() {
 	for _, program := range []string{paths.Libvirtd, "/usr/bin/" + emulator, paths.QemuImg} {
 		h.file(program, "")
@@ -101,8 +101,8 @@ func (h *host) ran() (all []string) {
 	return all
 }
 
-// C6 C8: without systemd, packages come first, then the daemons are started
-// directly, then pool and network are made; a second time nothing happens.
+// C6 C8: without systemd the initialiser installs packages, starts the daemons
+// directly, and makes pool and network. A second run changes nothing.
 func TestFromNothingWithoutSystemd(t *testing.T) {
 	h := newHost(t)
 	h.pkgs.installed = h.programs
@@ -147,7 +147,7 @@ func TestFromNothingWithoutSystemd(t *testing.T) {
 	}
 }
 
-// C22: each step of pool and network is skipped where it is done.
+// C22: steps of pool and network that are done are skipped.
 func TestStepsThatAreDoneAreSkipped(t *testing.T) {
 	for have, want := range map[[2]object]string{
 		{{xml: "theirs", runs: true, starts: true}, {xml: "theirs", runs: true, starts: true}}: "",
@@ -172,9 +172,9 @@ func TestStepsThatAreDoneAreSkipped(t *testing.T) {
 	}
 }
 
-// A network that was set up once and that a person stopped or removed since is
-// left alone, by every start of the agent and after a boot; the pool is not,
-// and a libvirt that is installed anew gets its network.
+// A network that was set up once and that the administrator stopped or removed
+// stays so, after each start of the agent and after a boot. The pool is
+// repaired, and a newly installed libvirt gets its network.
 func TestAStoppedNetworkIsAPersonsChoice(t *testing.T) {
 	h := newHost(t)
 	h.programs()
@@ -214,8 +214,8 @@ func TestAStoppedNetworkIsAPersonsChoice(t *testing.T) {
 	}
 }
 
-// A pool of another name stands beside libvirt's own, and a network that
-// cannot start says how to mend it.
+// A pool of another name gets a folder beside libvirt's own. The error about a
+// network that cannot start names the remedy.
 func TestOtherPoolAndRefusals(t *testing.T) {
 	h := newHost(t)
 	h.programs()
@@ -261,7 +261,7 @@ func TestUnderSystemdUnitsAreStarted(t *testing.T) {
 	}
 }
 
-// C4: a failure is told with its cause, and the next try goes on.
+// C4: a failure is reported with its cause, and the next try succeeds.
 func TestFailingPackageThenRetry(t *testing.T) {
 	h := newHost(t)
 	h.libvirt.listen()
@@ -282,8 +282,8 @@ func TestFailingPackageThenRetry(t *testing.T) {
 	}
 }
 
-// A daemon that hangs is waited for, within bounds: a second one would only be
-// in its way.
+// The initialiser waits for a hanging daemon, within limits, and starts no
+// second daemon, which would only disturb it.
 func TestDaemonThatHangsGetsNoSecondOne(t *testing.T) {
 	h := newHost(t)
 	h.programs()
@@ -311,9 +311,9 @@ func TestDaemonThatHangsGetsNoSecondOne(t *testing.T) {
 	}
 }
 
-// C3: libvirt is asked once what its QEMU can do, with a line of its own that
-// says so. While it has not answered, a setup that is tried again does not ask
-// again, and is not done; then it is.
+// C3: the initialiser asks libvirt for QEMU's capabilities once and says so in
+// its progress. While libvirt has not answered, a repeated setup does not ask
+// again and fails; later it succeeds.
 func TestCapabilitiesAreAskedOnce(t *testing.T) {
 	h := newHost(t)
 	h.programs()
