@@ -43,8 +43,7 @@ type FolderAnswer struct {
 	Settling []string
 	// Held holds, by path, the first step that waits for consent.
 	Held map[string]Step
-	// Kept lists the held objects (KIND/NAME), which no document declares any
-	// more.
+	// Kept lists the held objects (KIND/NAME), which no document declares.
 	Kept []string
 }
 
@@ -231,8 +230,7 @@ func (w *world) nameTaken(doc document) error {
 	return fault.New(fault.Conflict, "the declaration %s was applied by hand and declares other objects; give the document in %s another `name:`", doc.name, doc.source)
 }
 
-// leaving names the declarations whose file is gone or now holds another
-// declaration.
+// leaving names the declarations whose file is gone or holds another declaration.
 func (w *world) leaving(f Folder, docs []document) (left []string) {
 	byPath, byName := map[string]document{}, map[string]document{}
 	for _, doc := range docs {
@@ -268,9 +266,8 @@ func (w *world) leave(left []string) {
 	}
 }
 
-// keepEmptied keeps the declarations in left without the objects that other
-// documents took over, so that a restarted agent knows that their files are
-// gone.
+// keepEmptied keeps the declarations in left, without the objects that others
+// took over, so that a restarted agent knows that their files are gone.
 func (w *world) keepEmptied(left []string) {
 	for _, name := range left {
 		if d := w.declarations[name]; d.gone {
@@ -308,8 +305,7 @@ func (s *Server) Remake(ctx context.Context) error {
 	})
 }
 
-// Awaits reports whether documents declare objects that are still being
-// removed.
+// Awaits reports whether documents declare objects that are being removed.
 func (s *Server) Awaits() bool { return s.awaits.Load() }
 
 // Files returns the files behind the declared state. The caller uses it to find

@@ -148,7 +148,7 @@ func TestScannerThatFailsRefusesTheImage(t *testing.T) {
 		why  string
 	}{
 		"no image":        {alone(), "the image is refused: "},
-		"too much memory": {alone("hog"), "ended without an answer (exit status 2)"},
+		"too much memory": {alone("hog"), "ended without an answer (exit status "},
 		"something else":  {alone("babble"), "ended without an answer (it wrote something else)"},
 	} {
 		err := c.scan(t.Context(), f, 15, Expect{Part: PartUnified, Arch: "amd64"})
