@@ -205,10 +205,13 @@ func (m *memory) Record(_ context.Context, events ...state.Event) error {
 func (m *memory) Events(_ context.Context, q state.EventQuery) ([]state.Event, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if q.Limit == 0 {
+		q.Limit = 1000
+	}
 	var found []state.Event
 	for _, e := range m.events {
 		of := q.Object == nil || e.Object.Kind == q.Object.Kind && (q.Object.Name == "" || e.Object.Name == q.Object.Name)
-		if e.Seq > q.After && of && (q.Limit == 0 || len(found) < q.Limit) {
+		if e.Seq > q.After && of && len(found) < q.Limit {
 			found = append(found, e)
 		}
 	}

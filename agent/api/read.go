@@ -124,21 +124,36 @@ func (s *Server) show(ctx context.Context, p *objectPath) (*out[Object], error) 
 	if err != nil {
 		return nil, err
 	}
-	events, err := s.o.Backend.Events(ctx, state.EventQuery{Object: &id})
+	events, err := s.lastEvents(ctx, o)
 	if err != nil {
 		return nil, err
-	}
-	events = slices.DeleteFunc(events, func(e state.Event) bool { // of a former object with this name
-		return e.UID != "" && e.UID != o.UID
-	})
-	if n := len(events); n > shownEvents {
-		events = events[n-shownEvents:]
 	}
 	v, err := objectView(o, events, callerFrom(ctx).role.allows(rightChange))
 	if err != nil {
 		return nil, err
 	}
 	return &out[Object]{v}, nil
+}
+
+// lastEvents returns the newest events of an object, oldest first. A former
+// object with its name may have left events of another uid.
+func (s *Server) lastEvents(ctx context.Context, o state.Object) (last []state.Event, err error) {
+	q := state.EventQuery{Object: &o.ID, Limit: 1000}
+	for {
+		page, err := s.o.Backend.Events(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range page {
+			if q.After = e.Seq; e.UID == "" || e.UID == o.UID {
+				last = append(last, e)
+			}
+		}
+		last = last[max(0, len(last)-shownEvents):]
+		if len(page) < q.Limit {
+			return last, nil
+		}
+	}
 }
 
 // eventsQuery selects events; Object is KIND/NAME or KIND.

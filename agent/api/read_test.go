@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -160,5 +161,25 @@ func TestImageThatRuns(t *testing.T) {
 	rows, err := b.listen(t).Machines(t.Context())
 	if err != nil || len(rows) != 1 || rows[0].Image != "debian/12" {
 		t.Errorf("%+v, %v", rows, err)
+	}
+}
+
+// show lists the newest events of an object that has more than a page of them,
+// without those of a former object with its name.
+func TestShowHasTheNewestEvents(t *testing.T) {
+	b := newBench(t)
+	b.machine("web", state.Alive, lxdMachine("web"), running("web"))
+	o, _ := b.record(t, "web")
+	for n := range 1200 {
+		if err := b.store.Record(t.Context(), state.Event{Object: o.ID, UID: o.UID, Message: strconv.Itoa(n)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.store.Record(t.Context(), state.Event{Object: o.ID, UID: "former", Message: "former"}); err != nil {
+		t.Fatal(err)
+	}
+	last, err := b.lastEvents(t.Context(), o)
+	if err != nil || len(last) != shownEvents || last[0].Message != "1150" || last[shownEvents-1].Message != "1199" {
+		t.Errorf("%d events: %+v, %v", len(last), last, err)
 	}
 }
