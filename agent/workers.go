@@ -23,12 +23,12 @@ func Workers() []Worker {
 	return []Worker{
 		{
 			Name: "configuration", In: "hostler.yaml", Out: "host record",
-			Doc:   "Takes over changes of the host's configuration while the agent runs.",
+			Doc:   "Applies changes of the host's configuration while the agent runs.",
 			start: func(h *host, _ applier) func(context.Context) error { return h.followConfiguration },
 		},
 		{
 			Name: "runtime", In: "the runtime directory", Out: "that directory, the API's socket, how KVM guests run here",
-			Doc:   "Makes again what is removed of the runtime directory while the agent runs.",
+			Doc:   "Restores removed parts of the runtime directory while the agent runs.",
 			start: func(h *host, _ applier) func(context.Context) error { return h.keepRuntime(runtimeInterval) },
 		},
 		{
@@ -38,7 +38,7 @@ func Workers() []Worker {
 		},
 		{
 			Name: "remake", In: "machines, networks, volumes, filesystems", Out: "machines, networks, volumes, filesystems",
-			Doc:   "Makes an object again that was declared again while it was being removed, once it is gone.",
+			Doc:   "Creates an object again that was declared again during its removal, once it is gone.",
 			start: func(h *host, a applier) func(context.Context) error { return h.remake(a) },
 		},
 		{
@@ -49,17 +49,17 @@ func Workers() []Worker {
 		},
 		{
 			Name: "storage", In: "volumes, filesystems, machines, host record, block devices", Out: "loop devices, filesystems, mounts, and the status of volumes and filesystems",
-			Doc:   "Keeps volumes, filesystems and what machines are given of them as declared.",
+			Doc:   "Keeps volumes, filesystems and their attachments to machines as declared.",
 			start: func(h *host, _ applier) func(context.Context) error { return h.storage.Run },
 		},
 		{
 			Name: "guard", In: "the checkpoint of a change of the host's own network", Out: "links, addresses and routes of the host's NICs, as they were",
-			Doc:   "Undoes a change of the host's own network that an agent before it left half done or that nobody confirms, and keeps the watchdog alive that does so without it.",
+			Doc:   "Reverts a change of the host's own network that a former agent left half done or that is not confirmed in time, and keeps the watchdog alive that reverts without the agent.",
 			start: func(h *host, _ applier) func(context.Context) error { return h.keepGuard },
 		},
 		{
-			Name: "setup-lxd", In: "machines, host record", Out: "type/lxd, packages, LXD's first configuration, kernel limits, the folder of what is set aside in LXD's pools",
-			Doc:   "Prepares the host for LXD machines when the first one is declared, sets aside what a power cut left in their way (again when an operation on one failed), then starts their provisioner.",
+			Name: "setup-lxd", In: "machines, host record", Out: "type/lxd, packages, LXD's first configuration, kernel limits, the directory for files set aside in LXD's pools",
+			Doc:   "Prepares the host for LXD machines when the first is declared, sets aside files that a power cut left in their way (again after a failed operation), then starts their provisioner.",
 			start: func(h *host, _ applier) func(context.Context) error { return h.setUp(spec.LXD) },
 		},
 		{
@@ -68,7 +68,7 @@ func Workers() []Worker {
 		},
 		{
 			Name: "setup-kvm", In: "machines, host record", Out: "type/kvm, packages, libvirt's storage pool and network, how guests run here",
-			Doc:   "Prepares the host for KVM machines when the first one is declared, then starts their provisioner.",
+			Doc:   "Prepares the host for KVM machines when the first is declared, then starts their provisioner.",
 			start: func(h *host, _ applier) func(context.Context) error { return h.setUp(spec.KVM) },
 		},
 		{

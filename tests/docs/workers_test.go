@@ -25,7 +25,7 @@ func TestWorkers(t *testing.T) {
 		t.Fatalf("%s has no place for the workers", page)
 	}
 	var table strings.Builder
-	table.WriteString("| worker | reads | writes | what it does |\n|---|---|---|---|\n")
+	table.WriteString("| worker | reads | writes | purpose |\n|---|---|---|---|\n")
 	for _, w := range agent.Workers() {
 		if w.Name == "" || w.In == "" || w.Out == "" || w.Doc == "" {
 			t.Errorf("the worker %+v says too little of itself", w)

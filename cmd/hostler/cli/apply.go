@@ -31,7 +31,7 @@ func (a *app) applyCommand() *cobra.Command {
 	cmd := prints(&cobra.Command{
 		Use:   "apply -f FILE...",
 		Short: "Make declarations the wanted state of this host",
-		Long: "Apply declarations: print what changes, hand them to the agent and, with --wait, follow\n" +
+		Long: "Apply declarations: print the changes, send them to the agent and, with --wait, follow\n" +
 			"until every machine is ready. The name of a declaration is its file's stem or its `name:`,\n" +
 			"which standard input needs; applying it again replaces it. All declarations are one whole:\n" +
 			"they may refer to each other's objects, and an object may move from one to another.\n" +

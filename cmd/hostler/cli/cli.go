@@ -95,8 +95,8 @@ func (a *app) root() *cobra.Command {
 	p := root.PersistentFlags()
 	p.StringVar(&a.socket, "socket", "", "the agent's socket, a `PATH` (HOSTLER_SOCKET; default "+DefaultSocket+")")
 	p.StringVarP(&a.output, "output", "o", "", "print in this `FORMAT`: table, wide, json, yaml, csv or name, where the command has it")
-	p.BoolVarP(&a.quiet, "quiet", "q", false, "print only what was asked for and errors")
-	p.BoolVar(&a.debug, "debug", false, "log what is done to standard error")
+	p.BoolVarP(&a.quiet, "quiet", "q", false, "print only the result and errors")
+	p.BoolVar(&a.debug, "debug", false, "log each step to standard error")
 	_ = root.RegisterFlagCompletionFunc("output", func(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 		return strings.Fields(cmd.Annotations[outputs]), cobra.ShellCompDirectiveNoFileComp
 	})

@@ -23,10 +23,10 @@ func (a *app) deleteCommand() *cobra.Command {
 	var f deleteFlags
 	cmd := prints(&cobra.Command{
 		Use:   "delete KIND/NAME... | -f FILE",
-		Short: "Remove declared things",
-		Long: "Remove things, or whole declarations: `delete -f FILE` removes the declaration that\n" +
-			"applying the file made. What other things refer to is removed with them or not at all.\n" +
-			"What happens to a machine's instance is the harvest mode's and its `retain:` to say.",
+		Short: "Remove declared objects",
+		Long: "Remove objects, or whole declarations: `delete -f FILE` removes the declaration that\n" +
+			"applying the file made. An object that others refer to is removed only together with them.\n" +
+			"The harvest mode and the machine's `retain:` decide whether its instance is deleted.",
 		Example: "  hostler delete machine/web volume/data --wait\n  hostler delete declaration/web\n  hostler delete -f web.yaml",
 		Args:    cobra.ArbitraryArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {

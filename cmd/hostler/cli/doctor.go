@@ -18,7 +18,7 @@ func (a *app) doctorCommand() *cobra.Command {
 	cmd := prints(&cobra.Command{
 		Use:   "doctor",
 		Short: "Check what this host can run and what is in the way",
-		Long:  "Check what this host can run, what is missing, what is in the way and how to mend it. Exit\ncode 1 says that there are errors, with --strict that there are errors or warnings.",
+		Long:  "Check which container types this host can run, and list missing and conflicting parts with the\ncommand that mends each. Exit code 1: there are errors; with --strict: errors or warnings.",
 		Args:  takes(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.doctor(cmd.Context(), strict)

@@ -18,9 +18,9 @@ func (a *app) getCommand() *cobra.Command {
 	cmd := prints(&cobra.Command{
 		Use:   "get [KIND] [NAME...]",
 		Short: "List machines, volumes, filesystems, networks, images, declarations or all",
-		Long: "List what there is of a kind (machines if none is named), or only the named ones.\n" +
+		Long: "List the objects of a kind (machines by default), or only the named objects.\n" +
 			"Kinds: machines (m), volumes (vol), filesystems (fs), attachments (att), block-devices (bd),\n" +
-			"networks (net), images (img), declarations (decl), all. Exit code 3 says that a named one\n" +
+			"networks (net), images (img), declarations (decl), all. Exit code 3: a named object\n" +
 			"does not exist.",
 		Example: "  hostler get machines\n  hostler get machines web db -o json\n  hostler get machines -w\n  hostler get all -w",
 		Args:    cobra.ArbitraryArgs,
@@ -36,7 +36,7 @@ func (a *app) getCommand() *cobra.Command {
 		},
 		ValidArgsFunction: a.completeGet,
 	}, outTable, outWide, outJSON, outYAML, outCSV, outName)
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on and print what changes")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "go on and print changes")
 	return cmd
 }
 

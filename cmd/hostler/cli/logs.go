@@ -30,7 +30,7 @@ func (a *app) logsCommand() *cobra.Command {
 		},
 		ValidArgsFunction: a.completeMachine,
 	}
-	cmd.Flags().BoolVarP(&o.Follow, "follow", "f", false, "go on with what is written, until interrupted")
+	cmd.Flags().BoolVarP(&o.Follow, "follow", "f", false, "go on with new output until interrupted")
 	cmd.Flags().IntVar(&o.Tail, "tail", -1, "begin with the last `N` lines; -1: all")
 	return cmd
 }

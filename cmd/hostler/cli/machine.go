@@ -97,7 +97,7 @@ func (a *app) retryCommand() *cobra.Command {
 		Short: "Clear an error and try at once",
 		Long: "Clear the error of a machine, a network, a volume, a filesystem or of a container type (type/lxd)\n" +
 			"and have it tried at once. With --force a volume or filesystem that something holds is detached\n" +
-			"nevertheless: the holder keeps what it has open, and what it writes there may be lost.",
+			"nevertheless: the holder keeps its open files, and data that it writes there may be lost.",
 		Args: takes(1, -1, "a KIND/NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var objects []string
@@ -186,7 +186,7 @@ func (a *app) exportCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "export [DECLARATION]",
 		Short:   "Write the YAML of what is there",
-		Long:    "Write the YAML of what is there: one declaration, which changes nothing when it is applied\nhere, or everything in one document, with the instances that nobody declared.\nThose of a hypervisor that is down are left out: the exit code is 1 then, and an error says so.",
+		Long:    "Write YAML: one declaration, which changes nothing when it is applied here, or everything in\none document, with the instances that no document declares. The instances of a hypervisor that\nis down are left out; an error then says so and the exit code is 1.",
 		Example: "  hostler export > host.yaml\n  hostler export web | hostler plan -f -",
 		Args:    takes(0, 1, "one DECLARATION at most"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -222,9 +222,9 @@ func (a *app) harvestCommand() *cobra.Command {
 		Long: "Show the harvest mode, or set it until it is set again:\n\n" +
 			"  none        leave every instance alone\n" +
 			"  unknown     delete stamped instances that have no record\n" +
-			"  destroyed   delete the instance of a machine whose declaration went away (the default)\n" +
+			"  destroyed   delete the instance of a machine that is no longer declared (the default)\n" +
 			"  all         both\n" +
-			"  configured  back to what hostler.yaml says",
+			"  configured  back to the mode of hostler.yaml",
 		Args: takes(0, 1, "at most one MODE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			agent := a.agent()

@@ -45,8 +45,8 @@ Every command takes the global flags:
 
 const referenceExit = `
 Exit codes: 0 done, 1 error. Others are named with their command. A command that was interrupted
-exits with 130. Errors and progress go to standard error, what was asked for to standard output.
-What JSON looks like stands in [json.md](json.md).
+exits with 130. Errors and progress go to standard error, results to standard output.
+[json.md](json.md) describes the JSON output.
 `
 
 // writeReference writes all commands as a Markdown document.

@@ -23,7 +23,7 @@ func (a *app) showCommand() *cobra.Command {
 	return prints(&cobra.Command{
 		Use:     "show KIND/NAME",
 		Short:   "Tell everything about one thing",
-		Long:    "Show what is declared of a thing, how far it is, what was tried, when it is tried again,\nand its last events.",
+		Long:    "Show an object: its declaration, status, attempts, next retry and last events.",
 		Example: "  hostler show machine/web\n  hostler show type/lxd\n  hostler show image/debian/12\n  hostler show declaration/web -o yaml",
 		Args:    takes(1, 1, "one KIND/NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {

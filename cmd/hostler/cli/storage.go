@@ -31,8 +31,8 @@ func (a *app) resizeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "resize VOLUME SIZE",
 		Short: "Make a volume larger while it is used",
-		Long: "Make a volume larger, and what is on it with it, while machines use it. The declaration\n" +
-			"is changed accordingly. No volume can be made smaller.",
+		Long: "Grow a volume and the filesystem on it while machines use it. The declaration is changed\n" +
+			"accordingly. Volumes cannot shrink.",
 		Example: "  hostler volume resize data 2GiB --wait",
 		Args:    takes(2, 2, "a VOLUME and a SIZE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -47,7 +47,7 @@ func (a *app) resizeCommand() *cobra.Command {
 		},
 		ValidArgsFunction: a.completeVolume,
 	}
-	cmd.Flags().BoolVar(&wait, "wait", false, "wait until it and what is on it have grown")
+	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the volume and its filesystem have grown")
 	addTimeout(cmd, &timeout, "--wait waits")
 	return cmd
 }
