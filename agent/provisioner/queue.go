@@ -1,18 +1,23 @@
 package provisioner
 
-// maxQueued bounds the operations that have begun but wait for a slot. Each of
-// them writes its progress to the store, which all workers share. Further
-// operations begin as the queue empties.
+// maxQueued bounds the creates that have begun but wait for an image or a slot.
+// Each of them writes its progress to the store, which all workers share.
+// Further creates begin as the queue empties. Other operations are not counted,
+// so that e.g. a restart does not wait for a slow image.
 const maxQueued = 256
 
 // queueUp says whether an operation may begin. If not, it keeps the machine's
 // nudge for the next pass.
 func (w *Worker) queueUp(o *operation, nudged map[string]bool) bool {
+	if a := o.steps[0].Action; a != ActionCreate && a != ActionRecreate {
+		return true
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.queued >= maxQueued {
 		w.more = true
-		if name := o.steps[0].Machine; nudged[name] || nudged[nudgeAll] {
+		name := o.steps[0].Machine
+		if nudged[name] || nudged[nudgeAll] || nudged[nudgeWant] || nudged[nudgeWant+name] {
 			w.nudged[name] = true
 		}
 		return false

@@ -49,6 +49,25 @@ func TestFewOperationsWaitHoweverManyMachinesAreDeclared(t *testing.T) {
 	r.eventually("the next ones", func() bool { return r.fake.Calls(brokertest.EnsureImage) > bound })
 }
 
+// A machine that exists is restarted although more machines than may be begun
+// wait for an image.
+func TestARestartDoesNotWaitForTheImagesOfOthers(t *testing.T) {
+	r := newRig(t)
+	r.declare("old")
+	r.start()
+	r.awaitState("old", spec.MachineRunning)
+	release := r.fake.Block(brokertest.EnsureImage, "slow/1")
+	defer release()
+	for i := range 300 {
+		r.declare(fmt.Sprintf("m%d", i), func(m *spec.MachineRecord) { m.Machine.Image = "slow/1" })
+	}
+	r.eventually("many that wait", func() bool { return r.fake.Calls(brokertest.EnsureImage) > 200 })
+	r.awaitPass()
+	r.awaitPass()
+	r.declare("old", func(m *spec.MachineRecord) { m.RestartRequest = 1 })
+	r.eventually("the restart", func() bool { s, _ := r.status("old"); return s.RestartsDone == 1 })
+}
+
 // P30: a machine whose declaration changes while it waits for a slot is created
 // once, with the new declaration.
 func TestP30ChangedWhileItWaitsForAPlace(t *testing.T) {
