@@ -29,11 +29,11 @@ type Options struct {
 	// OperationTimeout bounds an LXD operation; default 10 min.
 	OperationTimeout time.Duration
 	// EventTimeout is how long the event stream may be silent, including
-	// answers to pings, before it counts as lost; default 5 s.
+	// answers to pings, before it counts as lost; default 4 s.
 	EventTimeout time.Duration
 	// ListPatience is the time after which a slow listing makes the driver
 	// check whether LXD is alive. It is also the time limit of that check;
-	// default 1.5 s.
+	// default 1.2 s.
 	ListPatience time.Duration
 	// RetryDelay is the delay between attempts to delete a busy instance;
 	// default 2 s.
@@ -83,8 +83,8 @@ func New(opts Options) *Driver {
 	}
 	byDefault(&opts.RequestTimeout, 30*time.Second)
 	byDefault(&opts.OperationTimeout, 10*time.Minute)
-	byDefault(&opts.EventTimeout, 5*time.Second)
-	byDefault(&opts.ListPatience, 1500*time.Millisecond)
+	byDefault(&opts.EventTimeout, 4*time.Second)
+	byDefault(&opts.ListPatience, 1200*time.Millisecond)
 	byDefault(&opts.RetryDelay, 2*time.Second)
 	byDefault(&opts.SettleTime, 250*time.Millisecond)
 	byDefault(&opts.AddressTimeout, 30*time.Second)
