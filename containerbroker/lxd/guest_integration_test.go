@@ -82,8 +82,8 @@ func TestReadiness(t *testing.T) {
 				t.Fatal(err)
 			}
 			ready, err := d.WaitReady(t.Context(), m, nil)
-			if fault.KindOf(err) != c.kind || err != nil && !strings.Contains(err.Error(), c.says) {
-				t.Fatalf("%+v, %v", ready, err)
+			if fault.KindOf(err) != c.kind || err != nil && !strings.Contains(err.Error()+"\n"+containerbroker.Console(err), c.says) {
+				t.Fatalf("%+v, %v, console %q", ready, err, containerbroker.Console(err))
 			}
 			if err != nil {
 				return

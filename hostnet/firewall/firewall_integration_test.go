@@ -201,7 +201,10 @@ func newSite(t *testing.T) site {
 		port := fmt.Sprintf("g%d", i)
 		s.host.Pair(port, g, "eth0")
 		s.host.IP("link set " + port + " master br-lan")
+		// A link that goes up makes its link-local address of its MAC address.
+		g.IP("link set eth0 down")
 		g.IP(fmt.Sprintf("link set eth0 address 02:00:00:00:00:%d", 10+i))
+		g.IP("link set eth0 up")
 		g.IP(fmt.Sprintf("addr add 10.20.0.%d/24 dev eth0", 10+i))
 		g.IP("route add default via 10.20.0.1")
 	}
