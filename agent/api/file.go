@@ -56,7 +56,7 @@ func (s *Server) ApplyFolder(ctx context.Context, f Folder) (FolderAnswer, error
 	var docs []document
 	err := s.rewrite(ctx, false, func(w *world) error {
 		answer = FolderAnswer{Refused: map[string]error{}, Held: map[string]Step{}, Settling: f.Settling}
-		if f.Fresh && w.orphaned() {
+		if f.Fresh && w.waiting() {
 			answer.Settling = append(slices.Clone(f.Settling), "a file of "+f.Path)
 		}
 		docs = w.readFolder(f, answer.Refused)

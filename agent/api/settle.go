@@ -100,7 +100,7 @@ func (w *world) retire(r removal) ([]string, error) {
 		case r.consent[object]:
 			going[object] = true
 		case r.lost || held == spec.HoldLost:
-		case w.hasNoData(object), w.retained(object), w.obeyed:
+		case w.needsNoConsent(object):
 			going[object] = true
 		}
 	}
@@ -150,6 +150,22 @@ func (w *world) orphaned() bool {
 	}
 	for _, g := range w.givens {
 		if orphan(g.life, g.held, g.declaration) {
+			return true
+		}
+	}
+	return false
+}
+
+// needsNoConsent reports whether an undeclared object is removed unasked.
+func (w *world) needsNoConsent(object string) bool {
+	return w.hasNoData(object) || w.retained(object) || w.obeyed
+}
+
+// waiting reports whether an object is held that needs no consent: it waits for
+// a complete reading of conf.d.
+func (w *world) waiting() bool {
+	for object, held := range w.undeclared() {
+		if held == spec.HoldRemoval && w.needsNoConsent(object) {
 			return true
 		}
 	}
