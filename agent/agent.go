@@ -43,21 +43,12 @@ func newToken() string { return uuid.NewString() }
 // Run runs the agent. It returns nil when ctx ends, or an error when the agent
 // cannot work at all. Its end changes no guest.
 func Run(ctx context.Context, o Options) error {
-	h, report, err := open(ctx, o)
+	h, err := open(ctx, o)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = h.unclaim() }() // the kernel frees the locks if this fails
 	defer h.local.Close()
-	old, err := h.openLineage(ctx)
-	if err != nil {
-		return err
-	}
-	if report.Rebuilt || old {
-		if err := h.forgetKnown(ctx, report); err != nil {
-			return err
-		}
-	}
 	var links *hostnet.Host
 	if h.guard, links, err = h.newGuard(); err != nil {
 		return err
@@ -100,7 +91,7 @@ func Run(ctx context.Context, o Options) error {
 }
 
 // open reads the configuration, claims the hypervisors and opens the store.
-func open(ctx context.Context, o Options) (*host, state.OpenReport, error) {
+func open(ctx context.Context, o Options) (*host, error) {
 	h := &host{
 		paths: o.Paths, drivers: drivers(), logger: o.Logger, now: time.Now, started: time.Now(), placement: o.Provisioners, program: o.Program,
 		metrics: newMetrics(o.Version), made: map[spec.ContainerType]driver{},
@@ -110,39 +101,36 @@ func open(ctx context.Context, o Options) (*host, state.OpenReport, error) {
 	h.sup = newSupervisor(o.Logger, h.now)
 	config, err := h.awaitConfig(ctx)
 	if err != nil {
-		return nil, state.OpenReport{}, err
+		return nil, err
 	}
 	h.begun = config
 	// Claim first: an agent that may not work leaves no files behind.
 	if err := h.claimAll(ctx); err != nil {
-		return nil, state.OpenReport{}, errors.Join(err, h.unclaim())
+		return nil, errors.Join(err, h.unclaim())
 	}
 	if err := os.MkdirAll(o.Paths.StateDir, 0o700); err != nil {
-		return nil, state.OpenReport{}, fmt.Errorf("cannot make %s: %w", o.Paths.StateDir, err)
+		return nil, fmt.Errorf("cannot make %s: %w", o.Paths.StateDir, err)
 	}
 	store, report, err := openStore(ctx, state.Options{Dir: o.Paths.StateDir, Clock: h.now, Logger: o.Logger})
 	if err != nil {
-		return nil, report, fmt.Errorf("cannot open the store in %s: %w", o.Paths.StateDir, err)
+		return nil, fmt.Errorf("cannot open the store in %s: %w", o.Paths.StateDir, err)
 	}
 	// An agent that finds another agent at work leaves no files behind.
 	if err := os.MkdirAll(o.Paths.RunDir, 0o700); err != nil {
-		return nil, report, errors.Join(fmt.Errorf("cannot make %s: %w", o.Paths.RunDir, err), store.Close())
+		return nil, errors.Join(fmt.Errorf("cannot make %s: %w", o.Paths.RunDir, err), store.Close())
 	}
 	h.local = store
 	h.store = timedStore{store, h.metrics.storeWait}
 	h.metrics.registry.MustRegister(newStateCollector(store))
-	if err := h.forgetBoot(ctx, facts().Boot); err != nil {
-		return nil, report, errors.Join(err, store.Close())
-	}
-	if err := h.writeConfig(ctx, config); err != nil {
-		return nil, report, errors.Join(err, store.Close())
+	if err := h.writeStart(ctx, config, facts().Boot, report); err != nil {
+		return nil, errors.Join(err, store.Close())
 	}
 	if err := h.openImages(); err != nil {
-		return nil, report, errors.Join(err, store.Close())
+		return nil, errors.Join(err, store.Close())
 	}
 	h.sources = h.storageSources()
 	h.storage = h.newStorage()
-	return h, report, nil
+	return h, nil
 }
 
 // openStore waits up to a second for another agent that is about to end: a

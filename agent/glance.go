@@ -101,7 +101,7 @@ func (g glance) allNotices(ctx context.Context) []string {
 // and another store's stamp.
 func (g glance) unknown(ctx context.Context) (rows []api.UnknownInstance, another []string, err error) {
 	rows = []api.UnknownInstance{}
-	owner, err := g.owner(ctx)
+	record, err := g.hostRecord(ctx)
 	if err != nil {
 		return rows, nil, err
 	}
@@ -122,6 +122,7 @@ func (g glance) unknown(ctx context.Context) (rows []api.UnknownInstance, anothe
 		if err != nil {
 			return rows, nil, err
 		}
+		owner := provisioner.Owner{Namespace: g.config().Namespace, Lineage: record.Lineage.For(t)}
 		for _, i := range provisioner.Unknown(all, records, owner) {
 			rows = append(rows, api.UnknownInstance{Type: string(t), Name: i.Name, UID: i.Stamp.UID})
 		}

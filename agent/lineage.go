@@ -10,38 +10,76 @@ import (
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/containerbroker"
+	"hostler/internal/fault"
 )
+
+// writeStart makes the first writes of a start. The opening of the lineage comes
+// first, because its revision must be that of the store before any write: each
+// write takes a revision, e.g. the revision of an instance that is missing in
+// an older copy.
+func (h *host) writeStart(ctx context.Context, c spec.Config, boot string, report state.OpenReport) error {
+	old, err := h.openLineage(ctx)
+	if err != nil {
+		return err
+	}
+	if err := h.forgetBoot(ctx, boot); err != nil {
+		return err
+	}
+	if err := h.writeConfig(ctx, c); err != nil {
+		return err
+	}
+	if report.Rebuilt || old {
+		return h.forgetKnown(ctx, report)
+	}
+	return nil
+}
 
 // openLineage writes a fresh opening id and the current revision into the host
 // record, for comparison with stamps. old: an earlier start found the store to
 // be an older copy, and the recovery has not ended.
 func (h *host) openLineage(ctx context.Context) (old bool, err error) {
 	known, err := h.hostStatus(ctx)
-	if err != nil {
+	if err != nil && !fault.Is(err, fault.NotFound) { // a new store has no host record
 		return false, err
 	}
 	_, revision, err := h.store.List(ctx, spec.KindHost)
 	if err != nil {
 		return false, fmt.Errorf("cannot read the store: %w", err)
 	}
+	opening := newToken()
 	err = h.updateHost(ctx, func(r *spec.HostRecord) {
 		l := &r.Lineage
 		h.young = l.ID == "" || len(known.Known) == 0
 		if l.ID == "" {
 			l.ID = newToken()
 		}
-		if l.Opening = newToken(); !l.Old {
-			l.Opened = revision
-		}
+		l.Open(opening, revision, h.types(), known.Known)
 		old = l.Old
 	})
 	return old, err
 }
 
-// owner returns the namespace and lineage that identify this agent's instances.
-func (h *host) owner(ctx context.Context) (provisioner.Owner, error) {
+// setCompared notes that a type's instances were compared with the records in
+// this start of the agent.
+func (h *host) setCompared(ctx context.Context, t spec.ContainerType) error {
 	record, err := h.hostRecord(ctx)
-	return provisioner.Owner{Namespace: h.config().Namespace, Lineage: record.Lineage}, err
+	if err != nil {
+		return err
+	}
+	if _, waits := record.Lineage.Uncompared[t]; waits {
+		if err := h.updateHost(ctx, func(r *spec.HostRecord) { r.Lineage.Compared(t) }); err != nil {
+			return err
+		}
+	}
+	h.compared[t] = true
+	return nil
+}
+
+// owner returns the namespace and lineage that identify this agent's instances
+// of a type.
+func (h *host) owner(ctx context.Context, t spec.ContainerType) (provisioner.Owner, error) {
+	record, err := h.hostRecord(ctx)
+	return provisioner.Owner{Namespace: h.config().Namespace, Lineage: record.Lineage.For(t)}, err
 }
 
 // compareAge looks for instances stamped at a revision that the store never had,
@@ -49,7 +87,7 @@ func (h *host) owner(ctx context.Context) (provisioner.Owner, error) {
 // store: no type counts as compared any more, and status, log and an event on
 // the host object report the older copy.
 func (h *host) compareAge(ctx context.Context, t spec.ContainerType, known *spec.HostStatus, instances []containerbroker.Instance) error {
-	owner, err := h.owner(ctx)
+	owner, err := h.owner(ctx, t)
 	if err != nil || owner.Lineage.Old {
 		return err
 	}
@@ -66,7 +104,7 @@ func (h *host) compareAge(ctx context.Context, t spec.ContainerType, known *spec
 	if proof == 0 {
 		return nil
 	}
-	if err := h.updateHost(ctx, func(r *spec.HostRecord) { r.Lineage.Old = true }); err != nil {
+	if err := h.updateHost(ctx, func(r *spec.HostRecord) { r.Lineage.SetOld() }); err != nil {
 		return err
 	}
 	if err := h.forgetKnown(ctx, state.OpenReport{}); err != nil {
@@ -97,8 +135,8 @@ func (h *host) compareAge(ctx context.Context, t spec.ContainerType, known *spec
 // loss these are all instances of the namespace, and the ids of the stores that
 // stamped them become former ids of this store. Otherwise another store's
 // instances are left out.
-func (h *host) takeBack(ctx context.Context, instances []containerbroker.Instance) ([]containerbroker.Instance, error) {
-	owner, err := h.owner(ctx)
+func (h *host) takeBack(ctx context.Context, t spec.ContainerType, instances []containerbroker.Instance) ([]containerbroker.Instance, error) {
+	owner, err := h.owner(ctx, t)
 	if err != nil {
 		return nil, err
 	}

@@ -52,10 +52,10 @@ func (h *host) learnMachines(ctx context.Context, t spec.ContainerType) error {
 	if err := h.compareAge(ctx, t, &known, instances); err != nil {
 		return err
 	}
-	if h.compared[t] = true; slices.Contains(known.Known, t) {
-		return nil
+	if slices.Contains(known.Known, t) {
+		return h.setCompared(ctx, t)
 	}
-	if instances, err = h.takeBack(ctx, instances); err != nil {
+	if instances, err = h.takeBack(ctx, t, instances); err != nil {
 		return err
 	}
 	objects, _, err := h.store.List(ctx)
@@ -74,7 +74,10 @@ func (h *host) learnMachines(ctx context.Context, t spec.ContainerType) error {
 		h.logger.Warn("Records were written again from stamps.", "type", t, "machines", found)
 	}
 	known.Known = append(known.Known, t)
-	return h.writeHostStatus(ctx, known)
+	if err := h.writeHostStatus(ctx, known); err != nil {
+		return err
+	}
+	return h.setCompared(ctx, t)
 }
 
 // settle ends the recovery once all existing hypervisors and the storage were

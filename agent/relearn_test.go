@@ -44,10 +44,11 @@ type lossyHost struct {
 	dir  string
 	lxd  *brokertest.Fake
 	disk *unlisted
+	boot string // the boot id that the agent reads at its start
 }
 
 func newLossyHost(t *testing.T) *lossyHost {
-	return &lossyHost{t: t, dir: t.TempDir(), lxd: brokertest.New(), disk: &unlisted{}}
+	return &lossyHost{t: t, dir: t.TempDir(), lxd: brokertest.New(), disk: &unlisted{}, boot: facts().Boot}
 }
 
 // open starts the agent again, as Run does.
@@ -69,17 +70,8 @@ func (l *lossyHost) open() state.OpenReport {
 	}
 	config := spec.DefaultConfig()
 	config.Harvest = string(provisioner.HarvestAll)
-	if err := l.writeConfig(l.t.Context(), config); err != nil {
+	if err := l.writeStart(l.t.Context(), config, l.boot, report); err != nil {
 		l.t.Fatal(err)
-	}
-	old, err := l.openLineage(l.t.Context())
-	if err != nil {
-		l.t.Fatal(err)
-	}
-	if report.Rebuilt || old {
-		if err := l.forgetKnown(l.t.Context(), report); err != nil {
-			l.t.Fatal(err)
-		}
 	}
 	return report
 }

@@ -40,7 +40,7 @@ func ConfigOf(r spec.HostRecord, t spec.ContainerType) Config {
 		harvest = r.Harvest
 	}
 	return Config{
-		Namespace: c.Namespace, Lineage: r.Lineage, Harvest: Harvest(harvest), Concurrency: c.Concurrency, Pool: poolOf(c, t),
+		Namespace: c.Namespace, Lineage: r.Lineage.For(t), Harvest: Harvest(harvest), Concurrency: c.Concurrency, Pool: poolOf(c, t),
 		StartRetries: c.StartRetries, RetryDelay: time.Duration(c.RetryDelay),
 		TransientRetryInterval: time.Duration(c.TransientRetryInterval),
 		Guest: cloudinit.Guest{

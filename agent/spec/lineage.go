@@ -2,6 +2,8 @@ package spec
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -15,14 +17,105 @@ type Lineage struct {
 	ID string `json:"id,omitempty"`
 	// Opening is a fresh id for each start of the agent.
 	Opening string `json:"opening,omitempty"`
-	// Opened is the store's revision when it was opened.
+	// Opened is the store's revision when it was opened, before any write.
 	Opened int64 `json:"opened,omitempty"`
+	// Uncompared holds the container types whose instances were not yet compared
+	// with the records since the agent started. The revision that counts for these
+	// is that of an earlier opening.
+	Uncompared map[ContainerType]Uncompared `json:"uncompared,omitempty"`
 	// Former maps the ids of lost stores that this store replaces to the highest
 	// revision at which their instances count as this store's.
 	Former map[string]int64 `json:"former,omitempty"`
 	// Old: the store proved to be an older copy and the recovery of the missing
 	// records has not ended.
 	Old bool `json:"old,omitempty"`
+
+	// earlier holds Uncompared.Openings of the type for which For was called.
+	earlier map[string]int64
+}
+
+// Uncompared describes a container type whose instances wait for a comparison
+// with the records.
+type Uncompared struct {
+	// Opened is the store's revision at the first opening since the last
+	// comparison.
+	Opened int64 `json:"opened,omitempty"`
+	// Openings maps the ids of the openings since then, without the current
+	// opening, to the store's revision at their end. An older copy of the store
+	// lacks the later openings or has an opening that ends earlier.
+	Openings map[string]int64 `json:"openings,omitempty"`
+}
+
+// maxOpenings limits Uncompared.Openings, e.g. after the removal of a
+// hypervisor that was in use.
+const maxOpenings = 100
+
+// Open begins a new opening of the store, which is at the revision. types are
+// the container types of the agent. known are those that a provisioner may have
+// worked for in the last opening. The revision of the last opening stays in
+// force for each type that was not compared in it, since instances that prove
+// an older copy may be among the instances of that type. An older copy changes
+// nothing but the opening until its recovery ends.
+func (l *Lineage) Open(opening string, revision int64, types, known []ContainerType) {
+	last := l.Opening
+	l.Opening = opening
+	if l.Old {
+		return
+	}
+	l.Opened = revision
+	uncompared := make(map[ContainerType]Uncompared, len(types))
+	for _, t := range types {
+		u, waits := l.Uncompared[t]
+		if !waits {
+			u.Opened = revision
+		} else if slices.Contains(known, t) {
+			u.Openings = withOpening(u.Openings, last, revision)
+		}
+		uncompared[t] = u
+	}
+	l.Uncompared = uncompared
+}
+
+// withOpening returns the openings with one more, and without the oldest if
+// there are too many. Instances of a forgotten opening look like a proof of an
+// older copy, which leads to a recovery and to no deletion.
+func withOpening(openings map[string]int64, opening string, end int64) map[string]int64 {
+	openings = maps.Clone(openings)
+	if openings == nil {
+		openings = map[string]int64{}
+	}
+	openings[opening] = end
+	if len(openings) > maxOpenings {
+		oldest := opening
+		for o := range openings {
+			if openings[o] < openings[oldest] {
+				oldest = o
+			}
+		}
+		delete(openings, oldest)
+	}
+	return openings
+}
+
+// Compared notes that the type's instances were compared with the records and
+// none proves an older copy.
+func (l *Lineage) Compared(t ContainerType) { delete(l.Uncompared, t) }
+
+// SetOld notes that the store proved to be an older copy. Opened becomes the
+// lowest revision at which an uncompared type was opened.
+func (l *Lineage) SetOld() {
+	for _, u := range l.Uncompared {
+		l.Opened = min(l.Opened, u.Opened)
+	}
+	l.Uncompared, l.Old = nil, true
+}
+
+// For returns the lineage for the marks of a type's instances.
+func (l Lineage) For(t ContainerType) Lineage {
+	if u, waits := l.Uncompared[t]; waits {
+		l.Opened, l.earlier = u.Opened, u.Openings
+	}
+	return l
 }
 
 // Origin says which store a mark belongs to.
@@ -51,7 +144,8 @@ func (l Lineage) Mark(revision int64) string {
 	return fmt.Sprintf("%s %s %d", l.ID, l.Opening, revision)
 }
 
-// Of returns the origin of a mark. Before the store has an id every mark counts
+// Of returns the origin of a mark of an instance; call it on the result of For
+// with the instance's type. Before the store has an id every mark counts
 // as ours.
 func (l Lineage) Of(mark string) Origin {
 	if mark == "" || l.ID == "" {
@@ -59,10 +153,11 @@ func (l Lineage) Of(mark string) Origin {
 	}
 	id, revision := SplitMark(mark)
 	if id == l.ID {
-		if revision > l.Opened && opening(mark) != l.Opening {
-			return OriginNewer
+		at := opening(mark)
+		if end, earlier := l.earlier[at]; at == l.Opening || revision <= l.Opened || earlier && revision <= end {
+			return OriginOurs
 		}
-		return OriginOurs
+		return OriginNewer
 	}
 	known, former := l.Former[id]
 	switch {
