@@ -1,7 +1,9 @@
 package state
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 )
@@ -10,11 +12,15 @@ import (
 type present map[string]os.FileInfo
 
 // seePresent reads the inodes of the database, its write-ahead log and the
-// shared-memory index.
+// shared-memory index. The last two are absent where SQLite uses no write-ahead
+// log because the filesystem gives it no shared memory.
 func (f files) seePresent() (present, error) {
 	seen := present{}
 	for _, path := range []string{f.db, f.db + "-wal", f.db + "-shm"} {
 		info, err := os.Lstat(path)
+		if path != f.db && errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
