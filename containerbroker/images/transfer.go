@@ -175,8 +175,9 @@ func (t *transfer) restart() {
 	_, _ = t.file.Seek(0, io.SeekStart)
 }
 
-// asked is the number of bytes between two checks of free space. It is below
-// spare, so that other files of the agent keep room.
+// asked is the number of bytes between two checks of free space, less at the
+// end of a file of known size. It is below spare, so that other files of the
+// agent keep room.
 const asked = 8 << 20
 
 // copy reads a body to its end. It calls alive after each read with bytes.
@@ -194,10 +195,13 @@ func (t *transfer) copy(body io.Reader, alive func()) error {
 			// Other processes write to the filesystem too, so the check is
 			// repeated even if the size was known.
 			if room -= int64(n); room < 0 {
-				if err := t.space(asked); err != nil {
+				room = asked
+				if t.size >= 0 {
+					room = max(min(asked, t.size-t.have), int64(n))
+				}
+				if err := t.space(room); err != nil {
 					return err
 				}
-				room = asked
 			}
 			if err := t.write(buf[:n]); err != nil {
 				return err
