@@ -173,17 +173,22 @@ func (d *Driver) createRequest(c *client, m containerbroker.Machine) (*api.Insta
 // defaultProfile is the profile of instances that name no other.
 const defaultProfile = "default"
 
+// keyProfile marks the extra profile as made by hostler (initialisers/lxd).
+const keyProfile = "user.hostler.profile"
+
 // profiles returns the profiles of a new instance. If two profiles give the
-// same device, the later profile wins.
+// same device, the later profile wins. The extra profile is left out if another
+// user of LXD made it.
 func (d *Driver) profiles(c *client) ([]string, error) {
 	names := []string{defaultProfile}
 	if d.opts.Profile == "" {
 		return names, nil
 	}
-	switch _, err := c.get("/1.0/profiles/"+url.PathEscape(d.opts.Profile), &api.Profile{}); {
-	case err == nil:
+	var extra api.Profile
+	switch _, err := c.get("/1.0/profiles/"+url.PathEscape(d.opts.Profile), &extra); {
+	case err == nil && extra.Config[keyProfile] != "":
 		names = append(names, d.opts.Profile)
-	case !fault.Is(err, fault.NotFound):
+	case err != nil && !fault.Is(err, fault.NotFound):
 		return nil, fmt.Errorf("cannot read profile %s: %w", d.opts.Profile, err)
 	}
 	return names, nil

@@ -18,7 +18,7 @@ type Options struct {
 	// Namespace is the agent's namespace, which marks hostler's images.
 	Namespace string
 	// Profile is an additional profile of new instances, after the default
-	// profile, if LXD has it; empty: none.
+	// profile, if LXD has it and hostler made it; empty: none.
 	Profile string
 	// Images turns references into files; nil: only LXD's own images.
 	Images images.Provider

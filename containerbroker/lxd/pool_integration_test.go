@@ -57,7 +57,7 @@ func TestProfileBehindTheDefaultOne(t *testing.T) {
 		"eth0": map[string]string{"type": "nic", "name": "eth0", "network": server.Bridge},
 	}
 	must(t, server.API(http.MethodPut, "/1.0/profiles/default", map[string]any{}, nil))
-	must(t, server.API(http.MethodPost, "/1.0/profiles", map[string]any{"name": "hostler", "devices": given}, nil))
+	must(t, server.API(http.MethodPost, "/1.0/profiles", map[string]any{"name": "hostler", "devices": given, "config": map[string]string{"user.hostler.profile": "true"}}, nil))
 	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler", Profile: "hostler"})
 	plain, sized := machine("plain", server.TinyFingerprint, "one"), machine("sized", server.TinyFingerprint, "one")
 	sized.RootDisk = 64 << 20

@@ -79,8 +79,11 @@ func look(server *rest.Client) (seen, error) {
 		if err != nil {
 			return seen{}, err
 		}
+		if name == Profile && profile.Config[keyProfile] == "" {
+			have.taken = true
+			break
+		}
 		maps.Copy(have.devices, profile.Devices)
-		have.taken = name == Profile && profile.Config[keyProfile] == ""
 	}
 	return have, nil
 }

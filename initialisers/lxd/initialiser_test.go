@@ -283,6 +283,18 @@ func TestProfileOfOurs(t *testing.T) {
 	if err := h.initialise(); !fault.Is(err, fault.NeedsOperator) || len(h.lxd.ours.Devices) > 0 {
 		t.Errorf("%v, %v", err, h.lxd.ours)
 	}
+	// The machines do not get the other profile, so its devices do not count.
+	root := map[string]string{"type": "disk", "path": "/", "pool": "default"}
+	lan := map[string]string{"type": "nic", "nictype": "macvlan", "parent": "eth0"}
+	h.lxd.ours.Devices = map[string]map[string]string{"root": root, "lan": lan}
+	if err := h.initialise(); !fault.Is(err, fault.NeedsOperator) {
+		t.Errorf("devices of the other profile count: %v", err)
+	}
+	h.lxd.profile.Devices = map[string]map[string]string{"root": root, "lan": lan}
+	h.lxd.ours.Devices = nil
+	if err := h.initialise(); err != nil || len(h.lxd.ours.Devices) > 0 {
+		t.Errorf("nothing is lacking: %v, %v", err, h.lxd.ours)
+	}
 }
 
 func TestPoolFallsBackWithTheReason(t *testing.T) {

@@ -28,7 +28,7 @@ type seen struct {
 	limitless []string
 	drivers   []string                // storage drivers that the daemon knows
 	networks  map[string]network      // by name, managed and others
-	devices   map[string]deviceConfig // of the default profile and Profile
+	devices   map[string]deviceConfig // of the default profile and, unless taken, Profile
 	taken     bool                    // Profile exists but hostler did not make it
 	cluster   bool
 }
@@ -83,12 +83,9 @@ func (s steps) String() string {
 // nothing that affects other instances: the default profile and the server's
 // configuration stay as they are. It uses an existing pool or bridge, and the
 // root disk and NIC of the default profile. Profile gets the devices that the
-// default profile lacks.
+// default profile lacks; a Profile that hostler did not make is only in the way
+// if a device is lacking.
 func plan(have seen, want wanted, host hostNetwork) (steps, error) {
-	if have.taken {
-		return steps{}, fault.New(fault.NeedsOperator, "cannot use LXD's profile %s, which hostler did not make: rename it by `lxc profile rename %s NAME`, or have hostler complete and use it by `lxc profile set %s %s=true`",
-			Profile, Profile, Profile, keyProfile)
-	}
 	todo := steps{devices: map[string]deviceConfig{}}
 	pool, err := choosePool(have.pools, want.pool)
 	if err != nil {
@@ -112,6 +109,10 @@ func plan(have seen, want wanted, host hostNetwork) (steps, error) {
 			}
 		}
 		todo.devices["eth0"] = deviceConfig{"type": "nic", "name": "eth0", "network": bridge}
+	}
+	if have.taken && len(todo.devices) > 0 {
+		return steps{}, fault.New(fault.NeedsOperator, "cannot use LXD's profile %s, which hostler did not make: rename it by `lxc profile rename %s NAME`, or have hostler complete and use it by `lxc profile set %s %s=true`",
+			Profile, Profile, Profile, keyProfile)
 	}
 	if bridge, n := guestBridge(have, want); n.ours && otherMTU(n, want) {
 		todo.mtuOf, todo.mtu = bridge, want.mtu

@@ -74,6 +74,10 @@ func TestPlan(t *testing.T) {
 			},
 			why: "bridge lxdbr1 (10.185.0.1/24, NAT, DHCP), profile hostler of the machines made here (eth0 on lxdbr1, root on default)",
 		},
+		"configured, with another's profile of our name": {
+			have: seen{pools: []string{"default"}, devices: devices("root", rootDisk, "eth0", nic), taken: true},
+			want: wanted{pool: "default", networkMethod: NetworkLocal},
+		},
 		"a bridge of hostler's beside LXD's own": {
 			have: seen{pools: []string{"default"}, devices: devices("root", rootDisk), networks: map[string]network{
 				"lxdbr0": {managed: true, kind: "bridge"}, "lxdbr1": {managed: true, kind: "bridge", ours: true},
