@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
 	"runtime/debug"
 
 	"github.com/landlock-lsm/go-landlock/landlock"
@@ -25,6 +26,9 @@ const (
 	scanMemorySoft = 384 << 20
 	scanMemoryHard = 1 << 30
 	scanSeconds    = 30 * 60
+	// After scanSeconds the process ends itself. After scanSecondsLeft more the
+	// kernel sends SIGKILL, which looks like a SIGKILL for want of memory.
+	scanSecondsLeft = 60
 )
 
 // Scanner is Scan or an equivalent, e.g. in another process.
@@ -32,7 +36,9 @@ type Scanner func(ctx context.Context, f *os.File, size int64, expect Expect) er
 
 // Isolated returns a Scanner that runs `PROGRAM ARGS... PART ARCH` for each
 // file; the program must call ScanAlone. An image that exploits a decoder then
-// controls only a process whose user owns nothing and which can open no file.
+// controls only a process whose user owns nothing and which can open no file. A
+// crash of that process refuses the image (fault.Invalid). A process that was
+// killed or that could not confine itself is fault.Transient.
 func Isolated(runner run.Runner, program string, args ...string) Scanner {
 	return func(ctx context.Context, f *os.File, _ int64, expect Expect) error {
 		result, err := runner.Run(ctx, run.Command{
@@ -52,6 +58,12 @@ func Isolated(runner run.Runner, program string, args ...string) Scanner {
 		var exit *run.ExitError
 		if err != nil && !errors.As(err, &exit) {
 			return fmt.Errorf("cannot start what reads images: %w", err)
+		}
+		if said.Failure != "" {
+			return fault.New(fault.Transient, "cannot check the image: %s", oneline.Clean(said.Failure, maxAnswer))
+		}
+		if exit != nil && exit.Signal == unix.SIGKILL.String() {
+			return fault.New(fault.Transient, "cannot check the image: the process that reads it was killed; if the host lacks memory, `journalctl -k` shows it")
 		}
 		// Damaged input must not crash the scanner, so a crash refuses the
 		// image.
@@ -77,6 +89,7 @@ func ending(exit *run.ExitError) string {
 type answer struct {
 	Done    bool   `json:"done"`
 	Message string `json:"message,omitempty"` // why the image is refused
+	Failure string `json:"failure,omitempty"` // why the scan could not begin
 }
 
 // ScanAlone scans the file in stdin as a process of its own and writes the
@@ -84,7 +97,8 @@ type answer struct {
 // privileges and be traced, and limits its memory.
 func ScanAlone(ctx context.Context, stdin *os.File, out io.Writer, part Part, arch string) error {
 	if err := confine(); err != nil {
-		return fmt.Errorf("cannot confine this process: %w", err)
+		err = fmt.Errorf("cannot confine this process: %w", err)
+		return errors.Join(err, json.NewEncoder(out).Encode(answer{Failure: err.Error()}))
 	}
 	info, err := stdin.Stat()
 	if err != nil {
@@ -101,12 +115,20 @@ func confine() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return err
 	}
-	for resource, most := range map[int]uint64{
-		unix.RLIMIT_DATA: scanMemoryHard, unix.RLIMIT_CPU: scanSeconds, unix.RLIMIT_FSIZE: maxAnswer * 8, unix.RLIMIT_CORE: 0,
-	} {
+	for resource, most := range map[int]uint64{unix.RLIMIT_DATA: scanMemoryHard, unix.RLIMIT_FSIZE: maxAnswer * 8, unix.RLIMIT_CORE: 0} {
 		if err := unix.Setrlimit(resource, &unix.Rlimit{Cur: most, Max: most}); err != nil {
 			return err
 		}
+	}
+	// Go ignores SIGXCPU, the signal at the lower limit.
+	late := make(chan os.Signal, 1)
+	signal.Notify(late, unix.SIGXCPU)
+	go func() {
+		<-late
+		os.Exit(2)
+	}()
+	if err := unix.Setrlimit(unix.RLIMIT_CPU, &unix.Rlimit{Cur: scanSeconds, Max: scanSeconds + scanSecondsLeft}); err != nil {
+		return err
 	}
 	debug.SetMemoryLimit(scanMemorySoft)
 	// Restrict also sets no_new_privs. On an older kernel it restricts as much

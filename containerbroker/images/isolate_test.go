@@ -30,6 +30,18 @@ func TestMain(m *testing.M) {
 		probeConfinement()
 	case "hog":
 		hog()
+	case "spin":
+		spin()
+	case "killed", "crash":
+		signal := map[string]syscall.Signal{"killed": unix.SIGKILL, "crash": unix.SIGSEGV}[os.Args[2]]
+		_ = syscall.Kill(os.Getpid(), signal)
+		select {}
+	case "unconfined":
+		// A lower limit than the confinement's cannot be raised.
+		_ = unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 1, Max: 1})
+		if err := ScanAlone(context.Background(), os.Stdin, os.Stdout, PartUnified, "amd64"); err != nil {
+			os.Exit(1)
+		}
 	case "babble":
 		fmt.Print(strings.Repeat("x", 1<<10))
 	default:
@@ -87,6 +99,15 @@ func hog() {
 		all = append(all, b)
 	}
 	fmt.Printf(`{"done": true, "message": "%d MiB"}`, 64*len(all))
+}
+
+// spin uses up its CPU time.
+func spin() {
+	if err := errors.Join(confine(), unix.Setrlimit(unix.RLIMIT_CPU, &unix.Rlimit{Cur: 1, Max: 20})); err != nil {
+		os.Exit(3)
+	}
+	for i := 0; ; i++ {
+	}
 }
 
 func alone(args ...string) Scanner {
@@ -149,6 +170,8 @@ func TestScannerThatFailsRefusesTheImage(t *testing.T) {
 	}{
 		"no image":        {alone(), "the image is refused: "},
 		"too much memory": {alone("hog"), "ended without an answer (exit status "},
+		"too much time":   {alone("spin"), "ended without an answer (exit status 2)"},
+		"a crash":         {alone("crash"), "ended without an answer ("},
 		"something else":  {alone("babble"), "ended without an answer (it wrote something else)"},
 	} {
 		err := c.scan(t.Context(), f, 15, Expect{Part: PartUnified, Arch: "amd64"})
@@ -167,5 +190,26 @@ func TestScannerThatFailsRefusesTheImage(t *testing.T) {
 	err = Isolated(run.Host{}, "/absent")(t.Context(), f, 15, Expect{Part: PartUnified})
 	if err == nil || fault.KindOf(err) != fault.Transient {
 		t.Errorf("without a program: %v", err)
+	}
+}
+
+// The death of the scanner says nothing about the image if the kernel killed it,
+// e.g. because the host lacks memory, or if it could not be confined. The image
+// is read again later.
+func TestScannerThatCannotWorkIsTriedAgain(t *testing.T) {
+	image := filepath.Join(t.TempDir(), "image")
+	if err := os.WriteFile(image, []byte("no image at all"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(image)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for what, why := range map[string]string{"killed": "was killed", "unconfined": "cannot confine this process"} {
+		err := alone(what)(t.Context(), f, 15, Expect{Part: PartUnified, Arch: "amd64"})
+		if err == nil || fault.KindOf(err) != fault.Transient || !strings.Contains(err.Error(), why) {
+			t.Errorf("%s: %v (%s)", what, err, fault.KindOf(err))
+		}
 	}
 }
