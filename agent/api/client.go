@@ -29,7 +29,9 @@ var ErrNotRunning = errors.New("the agent is not running")
 // outcome.
 type Client struct {
 	socket string
-	http   *http.Client
+	// calls makes the calls. streams makes the calls whose answer lasts, e.g.
+	// watches, so that these take no connection from the others.
+	calls, streams *http.Client
 }
 
 // dialTimeout bounds only the connect; the calls are bounded by their context.
@@ -37,22 +39,35 @@ const dialTimeout = 5 * time.Second
 
 // NewClient returns a client for the agent that listens on socket. It connects
 // at the first call.
-func NewClient(socket string) *Client {
+func NewClient(socket string) *Client { return newClient(socket, 0, 0) }
+
+// newClient is NewClient with bounds on the simultaneous connections for calls
+// and for streams; calls above a bound wait. 0 is no bound.
+func newClient(socket string, calls, streams int) *Client {
 	c := &Client{socket: socket}
-	c.http = &http.Client{
+	c.calls, c.streams = c.over(calls), c.over(streams)
+	return c
+}
+
+// over returns an HTTP client over the socket with at most n connections.
+func (c *Client) over(n int) *http.Client {
+	return &http.Client{
 		Transport: &http.Transport{
 			DialContext:         func(ctx context.Context, _, _ string) (net.Conn, error) { return c.dial(ctx) },
+			MaxConnsPerHost:     n,
 			MaxIdleConnsPerHost: 4,
 			IdleConnTimeout:     30 * time.Second,
 			DisableCompression:  true,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
-	return c
 }
 
 // Close closes idle connections.
-func (c *Client) Close() { c.http.CloseIdleConnections() }
+func (c *Client) Close() {
+	c.calls.CloseIdleConnections()
+	c.streams.CloseIdleConnections()
+}
 
 // dial connects. For each of the three kinds of failure the error says how to
 // resolve it.
@@ -105,11 +120,20 @@ func (c *Client) request(ctx context.Context, method, path string, query url.Val
 // open makes a call and returns a successful answer; the caller closes the
 // body.
 func (c *Client) open(ctx context.Context, method, path string, query url.Values, in any) (*http.Response, error) {
+	return c.do(ctx, c.calls, method, path, query, in)
+}
+
+// openStream is open for an answer that lasts.
+func (c *Client) openStream(ctx context.Context, method, path string, query url.Values, in any) (*http.Response, error) {
+	return c.do(ctx, c.streams, method, path, query, in)
+}
+
+func (c *Client) do(ctx context.Context, over *http.Client, method, path string, query url.Values, in any) (*http.Response, error) {
 	req, err := c.request(ctx, method, path, query, in)
 	if err != nil {
 		return nil, err
 	}
-	resp, err := c.http.Do(req)
+	resp, err := over.Do(req)
 	if err != nil {
 		return nil, callError(ctx, err)
 	}

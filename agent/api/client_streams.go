@@ -81,7 +81,7 @@ const maxLine = 32 << 20
 // stream reads lines until the stream is done, fails or breaks off. A stream
 // that ends without a result is a transient error.
 func (c *Client) stream(ctx context.Context, method, path string, query url.Values, in any, fn func(message) error) error {
-	resp, err := c.open(ctx, method, path, query, in)
+	resp, err := c.openStream(ctx, method, path, query, in)
 	if err != nil {
 		return err
 	}
@@ -112,7 +112,7 @@ func (c *Client) stream(ctx context.Context, method, path string, query url.Valu
 // Logs returns a machine's console log; the caller closes it. With o.Follow it
 // ends with ctx.
 func (c *Client) Logs(ctx context.Context, machine string, o LogOptions) (io.ReadCloser, error) {
-	resp, err := c.open(ctx, http.MethodGet, machinePath(machine, "log"), o.query(), nil)
+	resp, err := c.openStream(ctx, http.MethodGet, machinePath(machine, "log"), o.query(), nil)
 	if err != nil {
 		return nil, err
 	}

@@ -85,8 +85,11 @@ func TestAnApplyIsWrittenBeforeWhatWorkersWrite(t *testing.T) {
 	t.Cleanup(func() { release(); l.Close() })
 	b := newBench(t, func(o *Options) { o.Backend = l })
 	client := b.listen(t)
-	worker := b.worker(t, "lxd")
 	const n = 40
+	workers := make([]*SocketStore, n) // a single store has fewer calls at once
+	for i := range workers {
+		workers[i] = b.worker(t, "lxd")
+	}
 	for i := range n {
 		declareMachine(t, l, fmt.Sprintf("m%d", i), spec.LXD)
 	}
@@ -94,7 +97,7 @@ func TestAnApplyIsWrittenBeforeWhatWorkersWrite(t *testing.T) {
 	var all sync.WaitGroup
 	status := spec.Encode(spec.MachineStatus{State: spec.MachinePending})
 	write := func(i int) {
-		if _, err := worker.Write(t.Context(), state.Atomic, state.Write{ID: machineID(fmt.Sprintf("m%d", i)), Revision: state.AnyRevision, Status: status}); err != nil {
+		if _, err := workers[i].Write(t.Context(), state.Atomic, state.Write{ID: machineID(fmt.Sprintf("m%d", i)), Revision: state.AnyRevision, Status: status}); err != nil {
 			t.Error(err)
 		}
 	}

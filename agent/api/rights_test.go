@@ -127,7 +127,7 @@ func TestReadersSeeConsolesOnlyWhereTheHostSaysSo(t *testing.T) {
 var wantParts = map[share]part{
 	"root":     {conns: bound{160, 160}, streams: bound{160, 160}, plans: bound{2, 2}, rate: 1000, burst: 2000, waits: true},
 	"admin":    {conns: bound{64, 96}, streams: bound{16, 64}, plans: bound{1, 2}, rate: 20, burst: 40, waits: true},
-	"worker":   {conns: bound{32, 64}, streams: bound{16, 32}, rate: 1000, burst: 2000},
+	"worker":   {conns: bound{64, 128}, streams: bound{16, 32}, rate: 1000, burst: 2000},
 	"reader":   {conns: bound{32, 64}, streams: bound{16, 48}, plans: bound{1, 2}, rate: 20, burst: 40, yields: true},
 	"stranger": {conns: bound{16, 16}, rate: 20, burst: 40, yields: true},
 }

@@ -36,11 +36,11 @@ type part struct {
 
 // parts holds the limits of the shares. Root has room for a hundred
 // simultaneous commands; root and the workers' users have a rate that only a
-// runaway loop reaches.
+// runaway loop reaches. There are two workers' users, for lxd and kvm.
 var parts = map[share]part{
 	shareRoot:           {conns: bound{160, 160}, streams: bound{160, 160}, plans: bound{2, 2}, rate: 1000, burst: 2000, waits: true},
 	share(roleAdmin):    {conns: bound{64, 96}, streams: bound{16, 64}, plans: bound{1, 2}, rate: 20, burst: 40, waits: true},
-	share(roleWorker):   {conns: bound{32, 64}, streams: bound{16, 32}, plans: bound{}, rate: 1000, burst: 2000},
+	share(roleWorker):   {conns: bound{64, 128}, streams: bound{16, 32}, plans: bound{}, rate: 1000, burst: 2000},
 	share(roleReader):   {conns: bound{32, 64}, streams: bound{16, 48}, plans: bound{1, 2}, rate: 20, burst: 40, yields: true},
 	share(roleStranger): {conns: bound{16, 16}, rate: 20, burst: 40, yields: true},
 }

@@ -25,6 +25,16 @@ type SocketStore struct {
 
 var _ state.Backend = (*SocketStore)(nil)
 
+// The connections of a worker's process: for calls, and for watches and image
+// work, which last long and must not keep calls waiting. Together they stay
+// below the agent's limit for a uid, so that calls wait for each other instead
+// of being refused. The second bound is above the agent's limit on streams: a
+// refused stream makes room at once.
+const (
+	maxWorkerCalls   = 16
+	maxWorkerStreams = 32
+)
+
 // NewSocketStore returns the store behind the agent's socket, restricted to a
 // container type. An empty type means the whole store, which only admins may
 // access.
@@ -32,7 +42,10 @@ func NewSocketStore(socketPath, containerType string) *SocketStore {
 	if containerType == "" {
 		containerType = AllTypes
 	}
-	return &SocketStore{c: NewClient(socketPath), path: "/v1/worker/" + url.PathEscape(containerType) + "/", patience: silence}
+	return &SocketStore{
+		c:    newClient(socketPath, maxWorkerCalls, maxWorkerStreams),
+		path: "/v1/worker/" + url.PathEscape(containerType) + "/", patience: silence,
+	}
 }
 
 // Close closes idle connections. Streams end with their contexts.

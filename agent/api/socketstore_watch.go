@@ -95,7 +95,7 @@ type workerStream struct {
 
 func (s *SocketStore) stream(ctx context.Context, path string, query url.Values) (*workerStream, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	resp, err := s.c.open(ctx, http.MethodGet, s.path+path, query, nil)
+	resp, err := s.c.openStream(ctx, http.MethodGet, s.path+path, query, nil)
 	if err != nil {
 		cancel()
 		return nil, err
