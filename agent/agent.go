@@ -58,7 +58,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	if h.listener, err = api.ListenLasting(o.Paths.Socket(), socketGroups()...); err != nil {
+	if h.listener, err = api.ListenLasting(h.logger, o.Paths.Socket(), socketGroups()...); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)

@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"log/slog"
 	"net"
 	"sync"
 
@@ -11,6 +12,7 @@ import (
 // Lasting is a listener on the agent's socket that survives the removal of the
 // socket's file: Renew makes the socket again.
 type Lasting struct {
+	log    *slog.Logger
 	path   string
 	groups []int
 
@@ -20,14 +22,15 @@ type Lasting struct {
 	closed bool
 }
 
-// ListenLasting is Listen for a socket that Renew can make again.
-func ListenLasting(path string, groups ...int) (*Lasting, error) {
-	l := &Lasting{path: path, groups: groups}
+// ListenLasting is Listen for a socket that Renew can make again. It logs which
+// groups get no access because the filesystem has no access control lists.
+func ListenLasting(log *slog.Logger, path string, groups ...int) (*Lasting, error) {
+	l := &Lasting{log: log, path: path, groups: groups}
 	return l, l.listen()
 }
 
 func (l *Lasting) listen() error {
-	on, err := Listen(l.path, l.groups...)
+	on, err := listen(l.log, l.path, l.groups)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -16,7 +17,7 @@ import (
 func TestF35TheSocketIsMadeAgain(t *testing.T) {
 	b := newBench(t)
 	path := filepath.Join(shortDir(t), "run", "s")
-	l, err := ListenLasting(path, readerGID)
+	l, err := ListenLasting(slog.New(slog.DiscardHandler), path, readerGID)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -26,9 +27,14 @@ const (
 // Listen creates the agent's socket with mode 0660, and its directory with mode
 // 0750 if it is absent. Both belong to the first gid of groups, or to root's
 // group if groups is empty; the other groups get access by an access control
-// list. Listen replaces the socket of a dead agent; the socket of a running
-// agent is fault.Conflict.
+// list, if the filesystem has these. Listen replaces the socket of a dead agent;
+// the socket of a running agent is fault.Conflict.
 func Listen(path string, groups ...int) (*net.UnixListener, error) {
+	return listen(slog.New(slog.DiscardHandler), path, groups)
+}
+
+// listen is Listen. It logs which groups get no access.
+func listen(log *slog.Logger, path string, groups []int) (*net.UnixListener, error) {
 	dir := filepath.Dir(path)
 	if len(groups) == 0 {
 		groups = []int{0}
@@ -50,7 +56,7 @@ func Listen(path string, groups ...int) (*net.UnixListener, error) {
 		return nil, fmt.Errorf("cannot listen on %s: %w", path, err)
 	}
 	l := bound.(*net.UnixListener)
-	if err := secureSocket(path, groups); err != nil {
+	if err := secureSocket(log, path, groups); err != nil {
 		_ = l.Close()
 		return nil, err
 	}
@@ -82,7 +88,8 @@ func makeDir(dir string, groups []int) error {
 	if err := unix.Fchmod(fd, dirMode); err != nil {
 		return fmt.Errorf("cannot set the mode of %s: %w", dir, err)
 	}
-	if err := unix.Fsetxattr(fd, accessList, listOf(dirMode, groups[1:]), 0); err != nil {
+	// secureSocket logs that there are no access control lists.
+	if err := unix.Fsetxattr(fd, accessList, listOf(dirMode, groups[1:]), 0); err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
 		return fmt.Errorf("cannot give %s to the groups %v: %w", dir, groups, err)
 	}
 	return nil
@@ -120,7 +127,7 @@ func clearSocket(path string) error {
 
 // secureSocket sets owner and mode and checks them. It opens the bound socket
 // with O_PATH, so that a file put in its place is not changed instead.
-func secureSocket(path string, groups []int) error {
+func secureSocket(log *slog.Logger, path string, groups []int) error {
 	gid := groups[0]
 	fd, err := unix.Open(path, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -135,7 +142,14 @@ func secureSocket(path string, groups []int) error {
 	if err := unix.Chmod(self, socketMode); err != nil {
 		return fmt.Errorf("cannot set the mode of %s: %w", path, err)
 	}
-	if err := unix.Setxattr(self, accessList, listOf(socketMode, groups[1:]), 0); err != nil {
+	err = unix.Setxattr(self, accessList, listOf(socketMode, groups[1:]), 0)
+	switch {
+	case errors.Is(err, unix.EOPNOTSUPP):
+		if len(groups) > 1 {
+			log.Warn("The filesystem of the socket has no access control lists. Members of the further groups must use sudo or join the first group.",
+				"socket", path, "first", gid, "further", groups[1:])
+		}
+	case err != nil:
 		return fmt.Errorf("cannot give %s to the groups %v: %w", path, groups, err)
 	}
 	var st unix.Stat_t

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -14,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"hostler/internal/fault"
 )
@@ -70,6 +73,39 @@ func TestEachGroupAloneReachesTheSocket(t *testing.T) {
 		}
 		if reaches(100) || reaches(0) {
 			t.Errorf("%v: a stranger gets in", allowed)
+		}
+		l.Close()
+	}
+}
+
+// Without access control lists, e.g. on ZFS with acltype=off, the agent listens
+// for its first group, and the log names the groups that have no access.
+func TestTheSocketNeedsNoAccessControlLists(t *testing.T) {
+	top := shortDir(t)
+	if err := unix.Mount("test", top, "ramfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(top, unix.MNT_DETACH) })
+	for _, groups := range [][]int{{readerGID}, {readerGID, adminGID}} {
+		var log strings.Builder
+		socket := filepath.Join(top, "run", "s")
+		l, err := ListenLasting(slog.New(slog.NewTextHandler(&log, nil)), socket, groups...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		for path, want := range map[string]os.FileMode{filepath.Dir(socket): 0o750 | os.ModeDir, socket: 0o660 | os.ModeSocket} {
+			fi, err := os.Lstat(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if st := fi.Sys().(*syscall.Stat_t); fi.Mode() != want || st.Gid != readerGID {
+				t.Errorf("%s: %s of group %d, want %s", path, fi.Mode(), st.Gid, want)
+			}
+		}
+		warned := strings.Count(log.String(), "level=WARN")
+		if want := len(groups) - 1; warned != want || want > 0 && !strings.Contains(log.String(), fmt.Sprint(adminGID)) {
+			t.Errorf("groups %v: %d warnings, want %d:\n%s", groups, warned, want, log.String())
 		}
 		l.Close()
 	}
