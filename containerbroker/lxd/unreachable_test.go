@@ -3,6 +3,7 @@ package lxd
 import (
 	"net/http"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -29,32 +30,40 @@ func TestStoppedLXDIsToldInPlainWords(t *testing.T) {
 	}
 }
 
-// An LXD that hangs is reported soon, and an LXD that is slow to list is waited
-// for.
+// An LXD that hangs is reported soon. An LXD that is slow to list is waited for,
+// even if it leaves the first question whether it lives without an answer.
 func TestHangingLXDIsToldSoon(t *testing.T) {
-	for what, hangs := range map[string]bool{"hangs": true, "is slow": false} {
+	for what, c := range map[string]struct {
+		ignored int64 // questions that are not answered
+		hangs   bool
+	}{"hangs": {2, true}, "is slow": {0, false}, "answers late": {1, false}} {
 		f := newFakeLXD(t)
-		release, asked := make(chan struct{}), make(chan struct{})
+		var asked atomic.Int64
+		release, answered := make(chan struct{}), make(chan struct{})
 		f.mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
-			close(asked)
-			if hangs {
+			if asked.Add(1) <= c.ignored {
 				<-release
+				return
 			}
 			reply(w, "sync", []string{"/1.0"})
+			close(answered)
 		})
 		f.mux.HandleFunc("/1.0/instances", func(w http.ResponseWriter, _ *http.Request) {
-			if hangs {
-				<-release
+			select {
+			case <-release:
+			case <-answered:
 			}
-			<-asked
 			reply(w, "sync", []any{})
 		})
 		d := f.driver(func(o *Options) { o.ListPatience = 100 * time.Millisecond })
 		began := time.Now()
 		_, err := d.List(t.Context(), true)
 		close(release)
-		if (containerbroker.Unanswered(err) != "") != hangs || (err != nil) != hangs || time.Since(began) > 5*time.Second {
+		if (containerbroker.Unanswered(err) != "") != c.hangs || (err != nil) != c.hangs || time.Since(began) > 5*time.Second {
 			t.Errorf("an LXD that %s: %v after %v", what, err, time.Since(began))
+		}
+		if n := asked.Load(); n != min(c.ignored+1, 2) {
+			t.Errorf("an LXD that %s: asked %d times", what, n)
 		}
 	}
 }
