@@ -79,7 +79,8 @@ func (m *machine) inPlace() {
 		"the tmpfs":                  {inside, `(?m)^.* on /scratch type tmpfs `},
 		"the bridge's address":       {host, `inet 10\.20\.0\.1/24 `},
 		"one loop device":            {host, `(?m)^/var/lib/hostler/`},
-		"one table of the firewall":  {host, `(?m)^table .*hostler`},
+		"one table of the firewall":  {host, `(?m)^table inet hostler`},
+		"one table of the bridges":   {host, `(?m)^table bridge hostler`},
 	} {
 		if n := len(regexp.MustCompile(in.expr).FindAllString(in.text, -1)); n != 1 {
 			m.Errorf("%s is there %d times:\n%s", what, n, in.text)
