@@ -83,25 +83,6 @@ func (h *Host) wireless(link string) bool {
 	return err == nil
 }
 
-// Neighbour returns the hardware address that the kernel knows for a neighbour,
-// and whether the neighbour answered recently. The address is empty if unknown.
-func (h *Host) Neighbour(ctx context.Context, link string, n Neighbour) (mac string, reachable bool, err error) {
-	l, err := h.link(ctx, link)
-	if err != nil {
-		return "", false, err
-	}
-	all, err := dump(ctx, h, unix.RTM_GETNEIGH, unix.RTM_NEWNEIGH, &neighbourMessage{}, parseNeighbour)
-	if err != nil {
-		return "", false, fmt.Errorf("cannot list neighbours: %w", err)
-	}
-	for _, known := range all {
-		if known.index == l.Index && known.Address == n.Address {
-			return known.MAC, known.state&(unix.NUD_REACHABLE|unix.NUD_PERMANENT) != 0, nil
-		}
-	}
-	return "", false, nil
-}
-
 // dump reads a whole table; parse returns false for entries to skip.
 func dump[T any](ctx context.Context, h *Host, ask, answer uint16, header nl.NetlinkRequestData, parse func([]byte) (T, bool)) ([]T, error) {
 	for try := 1; ; try++ {

@@ -76,12 +76,6 @@ type VolumeDescriber interface {
 	DescribeVolumes(ctx context.Context, volumes []Ref) []Result[Volume]
 }
 
-// FilesystemDescriber is a source that can describe single filesystems. A
-// missing filesystem is fault.NotFound.
-type FilesystemDescriber interface {
-	DescribeFilesystems(ctx context.Context, filesystems []Ref) []Result[Filesystem]
-}
-
 // VolumeGrower is a source whose volumes can grow, even while attached or in
 // use. A size below the present size is fault.Invalid.
 type VolumeGrower interface {

@@ -75,32 +75,6 @@ func (m *Manager) Apply(ctx context.Context, owner string, settings []Setting) (
 	return changed, errors.Join(failed...)
 }
 
-// Restore restores every earlier value and removes the settings from the
-// sysctl.d file.
-func (m *Manager) Restore(ctx context.Context) ([]string, error) {
-	m.mu.Lock()
-	known, err := m.load()
-	m.mu.Unlock()
-	if err != nil {
-		return nil, err
-	}
-	owners := map[string]bool{"": true} // "" also covers parameters that a crash left without an owner
-	for _, r := range known {
-		for owner := range r.Owners {
-			owners[owner] = true
-		}
-	}
-	var changed []string
-	for _, owner := range slices.Sorted(maps.Keys(owners)) {
-		names, err := m.Apply(ctx, owner, nil)
-		changed = append(changed, names...)
-		if err != nil {
-			return changed, err
-		}
-	}
-	return changed, nil
-}
-
 // declare puts the owner's settings into known and returns the parameters that
 // no owner wants any longer.
 func (m *Manager) declare(known memory, owner string, settings []Setting) (memory, error) {

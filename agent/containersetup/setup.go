@@ -47,7 +47,6 @@ type Lock func(ctx context.Context, purpose string, waiting func(holder string))
 
 // The states of a container type.
 const (
-	StateAbsent       = "absent"
 	StateWaiting      = "waiting"
 	StateInitialising = "initialising"
 	StateReady        = "ready"

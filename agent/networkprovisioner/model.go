@@ -165,12 +165,3 @@ type Plan struct {
 	// Orphans are the uids of DHCP servers without a network.
 	Orphans []string
 }
-
-// links returns the number of link steps in the plan.
-func (p Plan) links() int {
-	n := len(p.Strays)
-	for _, each := range p.Networks {
-		n += len(each.Links)
-	}
-	return n
-}

@@ -167,11 +167,6 @@ type Step struct {
 	After time.Time
 }
 
-// Destructive says whether the step deletes an instance.
-func (s Step) Destructive() bool {
-	return s.Held == "" && (s.Action == ActionDelete || s.Action == ActionHarvest || s.Action == ActionRecreate)
-}
-
 // removes says whether the step belongs before all creates.
 func (s Step) removes() bool {
 	switch s.Action {

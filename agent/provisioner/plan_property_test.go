@@ -124,7 +124,7 @@ func TestPlanIsSafe(t *testing.T) {
 			if i := s.Instance; i != nil && s.Action != ActionConflict && (i.Stamp == nil || i.Stamp.Namespace != ns) {
 				t.Fatalf("%s touches %s, which is not ours", s.Action, i.Name)
 			}
-			if s.Destructive() && s.Action != ActionRecreate {
+			if s.Held == "" && (s.Action == ActionDelete || s.Action == ActionHarvest) {
 				switch {
 				case s.Action == ActionHarvest && !policy.Harvest.unknown(), s.Action == ActionDelete && !policy.Harvest.destroyed():
 					t.Fatalf("%s %s in harvest mode %s", s.Action, s.Machine, policy.Harvest)

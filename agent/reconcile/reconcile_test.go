@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
+// S19: 30 s doubling to 30 min.
 func TestBackoffDoublesUpToItsMaximum(t *testing.T) {
 	b := Backoff{Base: 30 * time.Second, Max: 30 * time.Minute}
 	want := []time.Duration{30 * time.Second, time.Minute, 2 * time.Minute, 4 * time.Minute, 8 * time.Minute, 16 * time.Minute, 30 * time.Minute, 30 * time.Minute}
@@ -21,6 +23,15 @@ func TestBackoffDoublesUpToItsMaximum(t *testing.T) {
 	b.Jitter = 0.1
 	if got := b.Next(1, func() float64 { return 0.5 }); got != 31500*time.Millisecond {
 		t.Errorf("with jitter: %s", got)
+	}
+}
+
+func TestBackoffWithoutBound(t *testing.T) {
+	b := Backoff{Base: time.Second, Max: math.MaxInt64}
+	for _, attempt := range []int{1, 60, 64, 1000, math.MaxInt} {
+		if got := b.Next(attempt, nil); got <= 0 {
+			t.Errorf("attempt %d: %v", attempt, got)
+		}
 	}
 }
 

@@ -19,9 +19,6 @@ import (
 // know: an unknown key.
 type Warning Error
 
-// String returns the text with the excerpt, as Error does for an Error.
-func (w Warning) String() string { return (*Error)(&w).Error() }
-
 // Summary returns one line without the excerpt.
 func (w Warning) Summary() string { return (*Error)(&w).Summary() }
 

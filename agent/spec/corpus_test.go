@@ -30,7 +30,7 @@ func TestBadConfigs(t *testing.T) {
 		_, warnings, err := ParseConfig(file, content)
 		var told strings.Builder
 		for _, w := range warnings {
-			told.WriteString("warning: " + w.String() + "\n")
+			told.WriteString("warning: " + (*Error)(&w).Error() + "\n")
 		}
 		return told.String(), err
 	})

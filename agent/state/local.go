@@ -204,12 +204,6 @@ func isDamage(err error) bool {
 	return errors.Is(err, errDamaged)
 }
 
-// Commits counts the transactions since the store was opened.
-func (l *Local) Commits() int64 { return l.commits.Load() }
-
-// Dir is the directory of the store.
-func (l *Local) Dir() string { return l.files.dir }
-
 func newUID() string { return uuid.NewString() }
 
 // Close ends the watches, makes a last backup and closes the store. The store

@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"mime"
@@ -155,61 +154,4 @@ func encode(p Part) (encoding, body string) {
 		text = text[n:]
 	}
 	return "base64", b.String()
-}
-
-// Inspect splits user-data into its parts; nested messages are flattened.
-func Inspect(data []byte) ([]Part, error) {
-	if len(data) == 0 {
-		return nil, nil
-	}
-	if !isMIME(string(data)) {
-		part, err := userPart(string(data))
-		if err != nil {
-			return nil, err
-		}
-		return []Part{part}, nil
-	}
-	m, err := mail.ReadMessage(bytes.NewReader(data))
-	if err != nil {
-		return nil, fault.New(fault.Invalid, "cannot read cloud-init data: %v", err)
-	}
-	return inspect(m.Header.Get("Content-Type"), m.Body)
-}
-
-func inspect(contentType string, body io.Reader) ([]Part, error) {
-	_, params, err := mime.ParseMediaType(contentType)
-	if err != nil {
-		return nil, fault.New(fault.Invalid, "cannot read cloud-init data: %v", err)
-	}
-	var parts []Part
-	for r := multipart.NewReader(body, params["boundary"]); ; {
-		p, err := r.NextRawPart()
-		if errors.Is(err, io.EOF) {
-			return parts, nil
-		}
-		if err != nil {
-			return nil, fault.New(fault.Invalid, "cannot read cloud-init data: %v", err)
-		}
-		kind, _, err := mime.ParseMediaType(p.Header.Get("Content-Type"))
-		if err != nil {
-			kind = "text/plain"
-		}
-		if strings.HasPrefix(kind, "multipart/") {
-			nested, err := inspect(p.Header.Get("Content-Type"), p)
-			if err != nil {
-				return nil, err
-			}
-			parts = append(parts, nested...)
-			continue
-		}
-		var content io.Reader = p
-		if strings.EqualFold(p.Header.Get("Content-Transfer-Encoding"), "base64") {
-			content = base64.NewDecoder(base64.StdEncoding, p)
-		}
-		text, err := io.ReadAll(content)
-		if err != nil {
-			return nil, fault.New(fault.Invalid, "cannot read cloud-init data: %v", err)
-		}
-		parts = append(parts, Part{ContentType: kind, Name: p.FileName(), Body: string(text)})
-	}
 }

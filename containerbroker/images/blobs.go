@@ -31,12 +31,6 @@ type proof struct {
 	inode uint64
 }
 
-func (p *proofs) forget() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.known = nil
-}
-
 func (p *proofs) add(path string) {
 	if seen, err := look(path); err == nil {
 		p.mu.Lock()

@@ -2,7 +2,6 @@ package images
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -254,26 +253,6 @@ func (c *Cache) Delete(ctx context.Context, digestOrRef string) error {
 		c.log.Info("image deleted", "image", e.Reference, "digest", e.Digest)
 	}
 	return c.sweep(0)
-}
-
-// Verify reads every file of the cache and quarantines files whose content has
-// changed. It returns an error per lost image.
-func (c *Cache) Verify(ctx context.Context) error {
-	entries, err := c.entries()
-	if err != nil {
-		return err
-	}
-	c.proofs.forget()
-	var lost []error
-	for _, e := range entries {
-		if err := c.proveEntry(ctx, e); err != nil {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
-			lost = append(lost, fmt.Errorf("cannot use image %s any more: %w", e.Reference, err))
-		}
-	}
-	return errors.Join(lost...)
 }
 
 // debianArch is Debian's name of a Go architecture, e.g. armhf for arm.

@@ -6,9 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
-
 	"hostler/internal/fault"
 )
 
@@ -85,38 +82,4 @@ func TestBadConfig(t *testing.T) {
 			t.Errorf("got %v, want %s", err, message)
 		}
 	}
-}
-
-// The name that a guest claims is displayed but never trusted.
-func TestParseLeases(t *testing.T) {
-	got := ParseLeases([]byte("1700000000 02:00:00:00:00:AA 10.20.0.100 web *\n" +
-		"0 02:00:00:00:00:bb 10.20.0.101 * 01:02\n" +
-		"duid 00:01:00:01\n" +
-		"1700000000 12345 fd00:20::100 six 00:01\n" +
-		"1700000000 02:00:00:00:00:cc 10.20.0.102 \x1b[31m<b>$(x) *\n" +
-		"-5 02:00:00:00:00:dd 10.20.0.103 x *\n" +
-		"1700000000 02:00:00:00:00:ee not-an-address x *\nrubbish\n"))
-	at := time.Unix(1700000000, 0)
-	want := []Lease{
-		{addr("10.20.0.100"), "02:00:00:00:00:aa", "web", at},
-		{addr("10.20.0.101"), "02:00:00:00:00:bb", "", time.Time{}},
-		{addr("fd00:20::100"), "", "six", at},
-		{addr("10.20.0.102"), "02:00:00:00:00:cc", `"\x1b[31m<b>$(x)"`, at},
-	}
-	if d := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{})); d != "" {
-		t.Error(d)
-	}
-}
-
-func FuzzParseLeases(f *testing.F) {
-	f.Add([]byte("1700000000 02:00:00:00:00:aa 10.20.0.100 web *\n"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		for _, l := range ParseLeases(data) {
-			for _, r := range l.Name {
-				if r < ' ' || r > '~' {
-					t.Fatalf("the name %q is shown as it is", l.Name)
-				}
-			}
-		}
-	})
 }

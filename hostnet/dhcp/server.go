@@ -140,28 +140,6 @@ func (s *Server) Remove(ctx context.Context) error {
 	return nil
 }
 
-// Leases returns the current leases.
-func (s *Server) Leases() ([]Lease, error) {
-	f, err := os.Open(s.path(leasesFile))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("cannot read the leases: %w", err)
-	}
-	defer func() { _ = f.Close() }()
-	info, err := f.Stat()
-	if err != nil || info.Size() > maxLeases {
-		return nil, fault.New(fault.NeedsOperator, "cannot read the leases: %s is larger than %d bytes", f.Name(), maxLeases)
-	}
-	data := make([]byte, info.Size())
-	size, err := f.ReadAt(data, 0)
-	if err != nil && size == 0 && len(data) > 0 {
-		return nil, fmt.Errorf("cannot read the leases: %w", err)
-	}
-	return ParseLeases(data[:size]), nil
-}
-
 func (s *Server) start(ctx context.Context, n Network) error {
 	bridge := n.Bridge
 	held, err := s.makeWay(ctx, n)

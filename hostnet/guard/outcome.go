@@ -49,16 +49,6 @@ func (g *Guard) Refused(object, key string) string {
 	return "the change was undone: " + o.Reason
 }
 
-// Forget allows a retry of an undone change; without one it succeeds.
-func (g *Guard) Forget(object string) error {
-	all := g.Outcomes()
-	if _, ok := all[object]; !ok {
-		return nil
-	}
-	delete(all, object)
-	return writeOutcomes(g.o.Dir, all)
-}
-
 // record stores the outcome of the change and counts interrupted attempts.
 func record(dir string, c *Checkpoint, kept bool, reason string, final bool) error {
 	all := readOutcomes(dir)

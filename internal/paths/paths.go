@@ -13,8 +13,6 @@ const (
 	DefaultConfig   = "/etc/hostler/hostler.yaml"
 	DefaultStateDir = "/var/lib/hostler"
 	DefaultRunDir   = "/run/hostler"
-	LogDir          = "/var/log/hostler"
-	SocketEnv       = "HOSTLER_SOCKET"
 	// TempSuffix ends the name of every temporary file; see atomicfile.
 	TempSuffix = ".hostler-tmp"
 )
@@ -28,9 +26,6 @@ type Paths struct {
 	StateDir string
 	RunDir   string
 }
-
-// Default returns the paths of the host's first agent.
-func Default() Paths { return New("", DefaultConfig, DefaultStateDir, DefaultRunDir) }
 
 // New returns the paths of an agent with the given configuration file and
 // folders. An empty argument means the default, below root.
@@ -55,13 +50,6 @@ func (p Paths) Host(path string) string { return filepath.Join("/", p.Root, path
 // ConfD holds the declarations that the agent reads at its start and after a
 // change. It stands beside the configuration file.
 func (p Paths) ConfD() string { return filepath.Join(filepath.Dir(p.Config), "conf.d") }
-
-// Store is the database. Identity distinguishes an empty store from a lost
-// store.
-func (p Paths) Store() string { return filepath.Join(p.StateDir, "store.db") }
-
-// Identity is the file that names the store and counts its generations.
-func (p Paths) Identity() string { return filepath.Join(p.StateDir, "store-id") }
 
 // Images is the content-addressed cache.
 func (p Paths) Images() string { return filepath.Join(p.StateDir, "images") }
@@ -114,10 +102,6 @@ func (p Paths) NetworkMark() string { return filepath.Join(p.StateDir, "kvm-netw
 
 // Socket is the API's socket.
 func (p Paths) Socket() string { return filepath.Join(p.RunDir, "hostler.sock") }
-
-// AgentLock is held by the agent that works on StateDir. It stands in a folder
-// of its own, as hostlock requires.
-func (p Paths) AgentLock() string { return filepath.Join(p.StateDir, "lock", "agent") }
 
 // HostLock is held during changes of the whole host: packages, daemons, first
 // configuration. All agents of a host share it, whatever their own folders.
@@ -208,35 +192,31 @@ func (p Paths) Accelerator() string { return filepath.Join(p.RunDir, "kvm-accele
 
 // The programs that hostler runs.
 const (
-	AptGet       = "/usr/bin/apt-get"
-	AptCache     = "/usr/bin/apt-cache"
-	Dpkg         = "/usr/bin/dpkg"
-	Systemctl    = "/usr/bin/systemctl"
-	LXD          = "/usr/bin/lxd"
-	LXDAppArmor  = "/usr/libexec/lxd/lxd-apparmor-load"
-	Mmdebstrap   = "/usr/bin/mmdebstrap"
-	Mksquashfs   = "/usr/bin/mksquashfs"
-	Unsquashfs   = "/usr/bin/unsquashfs"
-	Unshare      = "/usr/bin/unshare"
-	QemuImg      = "/usr/bin/qemu-img"
-	Libvirtd     = "/usr/sbin/libvirtd"
-	Virtlogd     = "/usr/sbin/virtlogd"
-	GrubMkimage  = "/usr/bin/grub-mkimage"
-	GrubModules  = "/usr/lib/grub/i386-pc"
-	Nft          = "/usr/sbin/nft"
-	Dnsmasq      = "/usr/sbin/dnsmasq"
-	Busybox      = "/bin/busybox"
-	Cat          = "/bin/cat"
-	MkfsExt4     = "/sbin/mkfs.ext4"
-	MkfsXfs      = "/sbin/mkfs.xfs"
-	MkfsBtrfs    = "/sbin/mkfs.btrfs"
-	E2fsck       = "/sbin/e2fsck"
-	XfsRepair    = "/sbin/xfs_repair"
-	Btrfs        = "/bin/btrfs"
-	Resize2fs    = "/sbin/resize2fs"
-	XfsGrowfs    = "/usr/sbin/xfs_growfs"
-	Networkctl   = "/usr/bin/networkctl"
-	Dhclient     = "/usr/sbin/dhclient"
-	HostlerdUnit = "hostlerd.service"
-	Hostlerd     = "/usr/bin/hostlerd"
+	AptGet      = "/usr/bin/apt-get"
+	Dpkg        = "/usr/bin/dpkg"
+	Systemctl   = "/usr/bin/systemctl"
+	LXD         = "/usr/bin/lxd"
+	Mmdebstrap  = "/usr/bin/mmdebstrap"
+	Mksquashfs  = "/usr/bin/mksquashfs"
+	Unshare     = "/usr/bin/unshare"
+	QemuImg     = "/usr/bin/qemu-img"
+	Libvirtd    = "/usr/sbin/libvirtd"
+	Virtlogd    = "/usr/sbin/virtlogd"
+	GrubMkimage = "/usr/bin/grub-mkimage"
+	GrubModules = "/usr/lib/grub/i386-pc"
+	Nft         = "/usr/sbin/nft"
+	Dnsmasq     = "/usr/sbin/dnsmasq"
+	Busybox     = "/bin/busybox"
+	Cat         = "/bin/cat"
+	MkfsExt4    = "/sbin/mkfs.ext4"
+	MkfsXfs     = "/sbin/mkfs.xfs"
+	MkfsBtrfs   = "/sbin/mkfs.btrfs"
+	E2fsck      = "/sbin/e2fsck"
+	XfsRepair   = "/sbin/xfs_repair"
+	Btrfs       = "/bin/btrfs"
+	Resize2fs   = "/sbin/resize2fs"
+	XfsGrowfs   = "/usr/sbin/xfs_growfs"
+	Networkctl  = "/usr/bin/networkctl"
+	Dhclient    = "/usr/sbin/dhclient"
+	Hostlerd    = "/usr/bin/hostlerd"
 )

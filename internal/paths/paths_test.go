@@ -10,7 +10,7 @@ import (
 )
 
 func TestDefaults(t *testing.T) {
-	p := paths.Default()
+	p := paths.New("", "", "", "")
 	for got, want := range map[string]string{
 		p.Config:         "/etc/hostler/hostler.yaml",
 		p.ConfD():        "/etc/hostler/conf.d",
@@ -26,11 +26,11 @@ func TestDefaults(t *testing.T) {
 
 func TestSecondAgentSharesOnlyTheHost(t *testing.T) {
 	p := paths.New("", "/srv/a/hostler.yaml", "/srv/a/state", "/srv/a/run")
-	if p.ConfD() != "/srv/a/conf.d" || p.Socket() != "/srv/a/run/hostler.sock" || p.Store() != "/srv/a/state/store.db" {
-		t.Errorf("own places: %s %s %s", p.ConfD(), p.Socket(), p.Store())
+	if p.ConfD() != "/srv/a/conf.d" || p.Socket() != "/srv/a/run/hostler.sock" || p.Images() != "/srv/a/state/images" {
+		t.Errorf("own places: %s %s %s", p.ConfD(), p.Socket(), p.Images())
 	}
-	if p.HostLock() != paths.Default().HostLock() {
-		t.Errorf("two host locks: %s and %s", p.HostLock(), paths.Default().HostLock())
+	if p.HostLock() != paths.New("", "", "", "").HostLock() {
+		t.Errorf("two host locks: %s and %s", p.HostLock(), paths.New("", "", "", "").HostLock())
 	}
 }
 

@@ -111,18 +111,6 @@ func TestLabelsAreHarmless(t *testing.T) {
 	}
 }
 
-func TestPartitionPaths(t *testing.T) {
-	for disk, want := range map[string]string{
-		"/dev/sda": "/dev/sda2", "/dev/vdb": "/dev/vdb2", "/dev/nvme0n1": "/dev/nvme0n1p2", "/dev/loop7": "/dev/loop7p2", "/dev/md0": "/dev/md0p2",
-		"/dev/mmcblk0": "/dev/mmcblk0p2", "/dev/mapper/data": "/dev/mapper/data2", "/dev/mapper/data1": "/dev/mapper/data1p2",
-		"/dev/disk/by-id/wwn-0x5000": "/dev/disk/by-id/wwn-0x5000-part2",
-	} {
-		if got := PartitionPath(disk, 2); got != want {
-			t.Errorf("%s: %s", disk, got)
-		}
-	}
-}
-
 func TestEventsAreParsed(t *testing.T) {
 	message := "add@/devices/virtual/block/loop3\x00ACTION=add\x00SUBSYSTEM=block\x00DEVNAME=loop3\x00SEQNUM=7\x00"
 	if e, ok := parse([]byte(message)); !ok || e != (Event{Action: "add", Name: "loop3"}) {

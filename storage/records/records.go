@@ -56,9 +56,6 @@ func versionOf(s *unix.Stat_t) version { return version{s.Ino, s.Size, s.Mtim, s
 // makes the directory with mode 0700.
 func In[T any](dir string) Folder[T] { return Folder[T]{dir: dir, known: &sync.Map{}} }
 
-// Dir is the directory of the records.
-func (f Folder[T]) Dir() string { return f.dir }
-
 // Path is the file of a record.
 func (f Folder[T]) Path(id string) string { return filepath.Join(f.dir, id+suffix) }
 

@@ -15,7 +15,8 @@ type entry struct {
 }
 
 func TestRecordsAreKept(t *testing.T) {
-	f := records.In[entry](filepath.Join(t.TempDir(), "deep", "down"))
+	dir := filepath.Join(t.TempDir(), "deep", "down")
+	f := records.In[entry](dir)
 	if ids, err := f.IDs(); err != nil || len(ids) != 0 {
 		t.Errorf("%v, %v", ids, err)
 	}
@@ -28,7 +29,7 @@ func TestRecordsAreKept(t *testing.T) {
 		}
 	}
 	for _, name := range []string{".c.json.hostler-tmp", "C.json", "a.img", "..json"} {
-		if err := os.WriteFile(filepath.Join(f.Dir(), name), nil, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

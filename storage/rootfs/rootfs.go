@@ -44,7 +44,6 @@ type Source struct{ o Options }
 var (
 	_ storage.FilesystemSource    = (*Source)(nil)
 	_ storage.FilesystemValidator = (*Source)(nil)
-	_ storage.FilesystemDescriber = (*Source)(nil)
 	_ storage.FilesystemGrower    = (*Source)(nil)
 	_ storage.SpaceReporter       = (*Source)(nil)
 	_ storage.Recorder            = (*Source)(nil)
@@ -243,11 +242,6 @@ func (s *Source) List(ctx context.Context) ([]storage.Filesystem, error) {
 		all = append(all, f)
 	}
 	return all, nil
-}
-
-// DescribeFilesystems implements storage.FilesystemDescriber.
-func (s *Source) DescribeFilesystems(ctx context.Context, filesystems []storage.Ref) []storage.Result[storage.Filesystem] {
-	return storage.Each(ctx, filesystems, s.describe)
 }
 
 func (s *Source) describe(ctx context.Context, r storage.Ref) (storage.Filesystem, error) {

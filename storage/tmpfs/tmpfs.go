@@ -43,7 +43,6 @@ type Source struct {
 var (
 	_ storage.FilesystemSource    = (*Source)(nil)
 	_ storage.FilesystemValidator = (*Source)(nil)
-	_ storage.FilesystemDescriber = (*Source)(nil)
 	_ storage.FilesystemGrower    = (*Source)(nil)
 	_ storage.Recorder            = (*Source)(nil)
 )
@@ -227,13 +226,6 @@ func (s *Source) List(ctx context.Context) ([]storage.Filesystem, error) {
 		}
 	}
 	return all, nil
-}
-
-// DescribeFilesystems implements storage.FilesystemDescriber.
-func (s *Source) DescribeFilesystems(ctx context.Context, filesystems []storage.Ref) []storage.Result[storage.Filesystem] {
-	return storage.Each(ctx, filesystems, func(_ context.Context, r storage.Ref) (storage.Filesystem, error) {
-		return s.describe(r)
-	})
 }
 
 func (s *Source) describe(r storage.Ref) (storage.Filesystem, error) {
