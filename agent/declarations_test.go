@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"hostler/agent/api"
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/paths"
@@ -22,7 +23,7 @@ import (
 // looksAtNothing is a planner of a host with unlimited resources.
 type looksAtNothing struct{}
 
-func (looksAtNothing) Plan(context.Context, []api.PlannedObject, map[string]bool) ([]api.Step, error) {
+func (looksAtNothing) Plan(context.Context, []api.PlannedObject, map[string]bool) ([]client.Step, error) {
 	return nil, nil
 }
 func (looksAtNothing) Refuse(context.Context, []api.PlannedObject) error { return nil }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hostler/agent/api"
+	"hostler/agent/client"
 	"hostler/agent/provisioner"
 	"hostler/agent/spec"
 	"hostler/containerbroker"
@@ -42,7 +43,7 @@ func (g glance) Glance(ctx context.Context) (api.Glance, error) {
 }
 
 // workers lists the workers of this process and of separate processes.
-func (g glance) workers(ctx context.Context) []api.Worker {
+func (g glance) workers(ctx context.Context) []client.Worker {
 	rows := g.sup.list()
 	if g.placement == Inside {
 		return rows
@@ -51,7 +52,7 @@ func (g glance) workers(ctx context.Context) []api.Worker {
 	defer cancel()
 	for _, t := range g.types() {
 		name := "provisioner-" + string(t)
-		row := api.Worker{Name: name, State: "elsewhere", Message: "a process of its own", Since: g.started}
+		row := client.Worker{Name: name, State: "elsewhere", Message: "a process of its own", Since: g.started}
 		if g.placement == Units {
 			if unit, err := readUnit(ctx, unitProvisioner{t}.unit()); err != nil {
 				row.Message = err.Error()
@@ -67,12 +68,12 @@ func (g glance) workers(ctx context.Context) []api.Worker {
 	return rows
 }
 
-func (g glance) disk() []api.Disk {
-	rows := []api.Disk{}
+func (g glance) disk() []client.Disk {
+	rows := []client.Disk{}
 	for _, path := range []string{g.paths.StateDir, g.paths.RunDir} {
 		var s unix.Statfs_t
 		if unix.Statfs(path, &s) == nil {
-			row := api.Disk{Path: path, Size: int64(s.Blocks) * s.Frsize, Used: int64(s.Blocks-s.Bfree) * s.Frsize, Free: int64(s.Bavail) * s.Frsize}
+			row := client.Disk{Path: path, Size: int64(s.Blocks) * s.Frsize, Used: int64(s.Blocks-s.Bfree) * s.Frsize, Free: int64(s.Bavail) * s.Frsize}
 			if path == g.paths.StateDir {
 				row.Promised = g.promised()
 			}
@@ -99,8 +100,8 @@ func (g glance) allNotices(ctx context.Context) []string {
 
 // unknown lists the orphans and the names of the instances with our namespace
 // and another store's stamp.
-func (g glance) unknown(ctx context.Context) (rows []api.UnknownInstance, another []string, err error) {
-	rows = []api.UnknownInstance{}
+func (g glance) unknown(ctx context.Context) (rows []client.UnknownInstance, another []string, err error) {
+	rows = []client.UnknownInstance{}
 	record, err := g.hostRecord(ctx)
 	if err != nil {
 		return rows, nil, err
@@ -124,7 +125,7 @@ func (g glance) unknown(ctx context.Context) (rows []api.UnknownInstance, anothe
 		}
 		owner := provisioner.Owner{Namespace: g.config().Namespace, Lineage: record.Lineage.For(t)}
 		for _, i := range provisioner.Unknown(all, records, owner) {
-			rows = append(rows, api.UnknownInstance{Type: string(t), Name: i.Name, UID: i.Stamp.UID})
+			rows = append(rows, client.UnknownInstance{Type: string(t), Name: i.Name, UID: i.Stamp.UID})
 		}
 		for _, i := range owner.OfAnother(all) {
 			another = append(another, string(t)+"/"+i.Name)
@@ -173,10 +174,10 @@ func readiness(ctx context.Context, t spec.ContainerType, init initialisers.Init
 }
 
 // Doctor implements api.Host. It changes nothing and calls no package manager.
-func (g glance) Doctor(ctx context.Context) ([]api.Check, error) {
-	var checks []api.Check
+func (g glance) Doctor(ctx context.Context) ([]client.Check, error) {
+	var checks []client.Check
 	add := func(name, result, message, mend string) {
-		checks = append(checks, api.Check{Name: name, Result: result, Message: message, Mend: mend})
+		checks = append(checks, client.Check{Name: name, Result: result, Message: message, Mend: mend})
 	}
 	for _, t := range g.types() {
 		name := "type " + string(t)

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"time"
 
-	"hostler/agent/api"
+	"hostler/agent/client"
 	"hostler/hostnet"
 	"hostler/hostnet/guard"
 	"hostler/internal/paths"
@@ -98,12 +98,12 @@ func (g guards) Revert(ctx context.Context) (string, error) { return g.guard.Rev
 func (g guards) Remember(client netip.Addr) { g.guard.Remember(client) }
 
 // guarded returns the armed change for the status, or nil.
-func (h *host) guarded() *api.Guarded {
+func (h *host) guarded() *client.Guarded {
 	a, armed := h.guard.Armed()
 	if !armed {
 		return nil
 	}
-	return &api.Guarded{
+	return &client.Guarded{
 		Object: a.Object, Phase: string(a.Phase), Since: a.Since,
 		Deadline: h.now().Add(a.Left).UTC().Truncate(time.Second), Watched: a.Watched,
 	}

@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"hostler/agent/api"
+	"hostler/agent/client/frames"
 	"hostler/agent/spec"
 	"hostler/containerbroker"
 	"hostler/internal/fault"
@@ -38,7 +39,7 @@ func (g guests) Exec(ctx context.Context, t spec.ContainerType, instance string,
 }
 
 // brokerSizes forwards sizes until the channel closes or ctx ends.
-func brokerSizes(ctx context.Context, sizes <-chan api.WindowSize) <-chan containerbroker.WindowSize {
+func brokerSizes(ctx context.Context, sizes <-chan frames.WindowSize) <-chan containerbroker.WindowSize {
 	passed := make(chan containerbroker.WindowSize)
 	go func() {
 		defer close(passed)

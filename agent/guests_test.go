@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"hostler/agent/api"
+	"hostler/agent/client/frames"
 	"hostler/agent/spec"
 	"hostler/containerbroker"
 	"hostler/containerbroker/brokertest"
@@ -21,8 +22,8 @@ func TestTerminalSizesReachTheHypervisor(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	g := guests{l.host}
-	sizes := make(chan api.WindowSize, 1)
-	sizes <- api.WindowSize{Width: 132, Height: 43}
+	sizes := make(chan frames.WindowSize, 1)
+	sizes <- frames.WindowSize{Width: 132, Height: 43}
 	close(sizes) // as the server does when the client has disconnected
 	var out bytes.Buffer
 	_, err := g.Exec(ctx, spec.LXD, "web", api.GuestExec{

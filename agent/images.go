@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"hostler/agent/api"
+	"hostler/agent/client"
 	"hostler/agent/provisioner"
 	"hostler/agent/spec"
 	"hostler/containerbroker"
@@ -74,7 +74,7 @@ func (p imagePackages) Ensure(ctx context.Context, names []string, progress func
 type imageService struct{ *host }
 
 // List implements api.Images.
-func (s imageService) List(ctx context.Context) ([]api.Image, []string, error) {
+func (s imageService) List(ctx context.Context) ([]client.Image, []string, error) {
 	rows, blind, err := s.look(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -89,12 +89,12 @@ func (s imageService) List(ctx context.Context) ([]api.Image, []string, error) {
 // look reads the images of the cache and of the hypervisors. blind holds the
 // errors of hypervisors that did not answer; the images of the others are still
 // returned.
-func (s imageService) look(ctx context.Context) (rows []api.Image, blind map[spec.ContainerType]error, err error) {
+func (s imageService) look(ctx context.Context) (rows []client.Image, blind map[spec.ContainerType]error, err error) {
 	kept, err := s.images.List(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	rows, blind = []api.Image{}, map[spec.ContainerType]error{}
+	rows, blind = []client.Image{}, map[spec.ContainerType]error{}
 	for _, a := range kept {
 		rows = append(rows, imageView(a))
 	}
@@ -109,7 +109,7 @@ func (s imageService) look(ctx context.Context) (rows []api.Image, blind map[spe
 			continue
 		}
 		for _, i := range own {
-			row := api.Image{Reference: i.Reference, Digest: i.ID, Format: string(t), Size: i.Size, Created: i.Created, UsedBy: i.UsedBy, Where: string(t)}
+			row := client.Image{Reference: i.Reference, Digest: i.ID, Format: string(t), Size: i.Size, Created: i.Created, UsedBy: i.UsedBy, Where: string(t)}
 			if row.Reference == "" && len(i.Aliases) > 0 {
 				row.Reference = string(t) + ":" + i.Aliases[0]
 			}
@@ -128,8 +128,8 @@ func listImagesSoon(ctx context.Context, store containerbroker.ImageStore) ([]co
 	return store.ListImages(ctx)
 }
 
-func imageView(a images.Artifact) api.Image {
-	return api.Image{
+func imageView(a images.Artifact) client.Image {
+	return client.Image{
 		Reference: a.Reference, Digest: a.Digest, Format: string(a.Format), Size: a.Size,
 		Created: a.Created, UsedBy: []string{}, Where: "cache",
 	}
@@ -196,13 +196,13 @@ func (s imageService) named(ctx context.Context, t spec.ContainerType, reference
 }
 
 // Import implements api.ImageBuilder.
-func (s imageService) Import(ctx context.Context, path, reference, digest string, progress func(api.Progress)) (api.Image, error) {
+func (s imageService) Import(ctx context.Context, path, reference, digest string, progress func(client.Progress)) (client.Image, error) {
 	a, err := s.images.Import(ctx, path, reference, digest, forAPI(progress))
 	return imageView(a), err
 }
 
 // Build implements api.ImageBuilder.
-func (s imageService) Build(ctx context.Context, t spec.ContainerType, reference string, progress func(api.Progress)) (api.Image, error) {
+func (s imageService) Build(ctx context.Context, t spec.ContainerType, reference string, progress func(client.Progress)) (client.Image, error) {
 	format := images.FormatLXD
 	if t == spec.KVM {
 		format = images.FormatDisk
@@ -212,22 +212,22 @@ func (s imageService) Build(ctx context.Context, t spec.ContainerType, reference
 }
 
 // Ensure implements api.ImageBuilder.
-func (s imageService) Ensure(ctx context.Context, t spec.ContainerType, reference string, progress func(api.Progress)) (string, error) {
+func (s imageService) Ensure(ctx context.Context, t spec.ContainerType, reference string, progress func(client.Progress)) (string, error) {
 	d, err := s.driver(t)
 	if err != nil {
 		return "", err
 	}
 	return d.Images.EnsureImage(ctx, reference, func(step containerbroker.Step) {
-		progress(api.Progress{Message: step.Message, Percent: step.Percent})
+		progress(client.Progress{Message: step.Message, Percent: step.Percent})
 	})
 }
 
-func forAPI(progress func(api.Progress)) images.Progress {
-	return func(message string, percent int) { progress(api.Progress{Message: message, Percent: percent}) }
+func forAPI(progress func(client.Progress)) images.Progress {
+	return func(message string, percent int) { progress(client.Progress{Message: message, Percent: percent}) }
 }
 
 // notFoundUnless returns nil if a row bears the reference.
-func notFoundUnless(rows []api.Image, reference string) error {
+func notFoundUnless(rows []client.Image, reference string) error {
 	for _, row := range rows {
 		if row.Reference == reference || row.Digest == reference {
 			return nil

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"hostler/agent/api"
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/containerbroker/brokertest"
@@ -80,7 +80,7 @@ func TestImagesAreBuiltForAType(t *testing.T) {
 	}
 	s := imageService{&host{images: cache}}
 	for of, says := range map[spec.ContainerType]string{spec.LXD: "cannot run programs here", spec.KVM: "makes no disk of busybox/1"} {
-		if _, err := s.Build(t.Context(), of, "busybox/1", func(api.Progress) {}); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := s.Build(t.Context(), of, "busybox/1", func(client.Progress) {}); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("for %s: %v", of, err)
 		}
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"hostler/agent/api"
+	"hostler/agent/client"
 	"hostler/internal/hostlock"
 )
 
@@ -43,14 +43,14 @@ func (h *host) changeWaits(change func([]string) []string) {
 }
 
 // locks returns the held locks, with the purposes for which this process waits.
-func (h *host) locks() []api.Lock {
+func (h *host) locks() []client.Lock {
 	holder, held := hostlock.Read(h.paths.HostLock())
 	if !held {
-		return []api.Lock{}
+		return []client.Lock{}
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return []api.Lock{{
+	return []client.Lock{{
 		Name: "host", Holder: holder.String(), Purpose: holder.Purpose, Since: holder.Since,
 		Waiting: slices.Sorted(slices.Values(h.waits)),
 	}}

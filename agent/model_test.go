@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"hostler/agent/api"
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/paths"
@@ -337,7 +337,7 @@ func (m *model) apply(machine string) {
 		m.note("delete declaration/%s: %v %v", name, outcomes, err)
 	} else if m.c.declared(m.t)[machine] == "" { // no file with another version is in force
 		text := m.text(map[string]int{machine: m.cpusOf(machine)})
-		_, err := m.c.Server.Apply(ctx, api.ApplyRequest{Documents: []api.Document{{Name: name, Content: text}}})
+		_, err := m.c.Server.Apply(ctx, client.ApplyRequest{Documents: []client.Document{{Name: name, Content: text}}})
 		m.note("apply %s: %v", name, err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"hostler/agent/api"
+	"hostler/agent/client"
 	"hostler/agent/networkprovisioner"
 	"hostler/agent/spec"
 	"hostler/agent/state"
@@ -128,7 +129,7 @@ func (t networkTools) Install(ctx context.Context, progress func(string)) error 
 // planNetworks plans the networks among objects. It returns the steps, and the
 // objects with the networks' foreseen statuses, from which machines are
 // planned.
-func (p planner) planNetworks(ctx context.Context, objects []state.Object, record spec.HostRecord) ([]api.Step, []state.Object, error) {
+func (p planner) planNetworks(ctx context.Context, objects []state.Object, record spec.HostRecord) ([]client.Step, []state.Object, error) {
 	if !slices.ContainsFunc(objects, func(o state.Object) bool { return o.Kind == spec.KindNetwork }) {
 		return nil, objects, nil
 	}
@@ -136,7 +137,7 @@ func (p planner) planNetworks(ctx context.Context, objects []state.Object, recor
 	if err != nil {
 		return nil, nil, err
 	}
-	var steps []api.Step
+	var steps []client.Step
 	objects = slices.Clone(objects)
 	places := map[string]int{}
 	for i, o := range objects {
@@ -204,19 +205,19 @@ func (p planner) networkLook(ctx context.Context, objects []state.Object, record
 	return d, o, policy, err
 }
 
-func networkStep(s networkprovisioner.Step) api.Step {
-	view := api.Step{Object: spec.KindNetwork + "/" + s.Network, Action: s.Action, Impact: s.Impact, Detail: s.Detail, Held: s.Held, Changes: []api.Change{}}
+func networkStep(s networkprovisioner.Step) client.Step {
+	view := client.Step{Object: spec.KindNetwork + "/" + s.Network, Action: s.Action, Impact: s.Impact, Detail: s.Detail, Held: s.Held, Changes: []client.Change{}}
 	for _, c := range s.Changes {
-		view.Changes = append(view.Changes, api.Change{Field: c.Field, From: c.From, To: c.To, Impact: c.Impact})
+		view.Changes = append(view.Changes, client.Change{Field: c.Field, From: c.From, To: c.To, Impact: c.Impact})
 	}
 	return view
 }
 
 // networkChecks returns doctor's checks of the networks.
-func (g glance) networkChecks(ctx context.Context) []api.Check {
+func (g glance) networkChecks(ctx context.Context) []client.Check {
 	objects, _, err := g.store.List(ctx, spec.KindNetwork)
 	if err != nil {
-		return []api.Check{{Name: "networks", Result: "error", Message: err.Error(), Mend: "look at the agent's log"}}
+		return []client.Check{{Name: "networks", Result: "error", Message: err.Error(), Mend: "look at the agent's log"}}
 	}
 	checks := g.provided(ctx)
 	for _, o := range objects {
@@ -229,15 +230,15 @@ func (g glance) networkChecks(ctx context.Context) []api.Check {
 		for _, c := range status.Conditions {
 			if !c.Status {
 				fine = false
-				checks = append(checks, api.Check{Name: name, Result: "warning", Message: c.Message, Mend: "see `hostler show network/" + o.Name + "`"})
+				checks = append(checks, client.Check{Name: name, Result: "warning", Message: c.Message, Mend: "see `hostler show network/" + o.Name + "`"})
 			}
 		}
 		if status.State == "error" {
 			fine = false
-			checks = append(checks, api.Check{Name: name, Result: "error", Message: status.Message, Mend: "see `hostler show network/" + o.Name + "`"})
+			checks = append(checks, client.Check{Name: name, Result: "error", Message: status.Message, Mend: "see `hostler show network/" + o.Name + "`"})
 		}
 		if fine {
-			checks = append(checks, api.Check{Name: name, Result: "ok", Message: "is " + status.State})
+			checks = append(checks, client.Check{Name: name, Result: "ok", Message: "is " + status.State})
 		}
 	}
 	return checks
@@ -245,12 +246,12 @@ func (g glance) networkChecks(ctx context.Context) []api.Check {
 
 // provided checks whether machines can use the host's own network, if the
 // configuration asks for that.
-func (g glance) provided(ctx context.Context) []api.Check {
+func (g glance) provided(ctx context.Context) []client.Check {
 	if g.config().Types.LXD.NetworkMethod != "provider" {
 		return nil
 	}
-	check := func(result, message, mend string) []api.Check {
-		return []api.Check{{Name: "network-method provider", Result: result, Message: message, Mend: mend}}
+	check := func(result, message, mend string) []client.Check {
+		return []client.Check{{Name: "network-method provider", Result: result, Message: message, Mend: mend}}
 	}
 	links, err := hostnet.Open(hostnet.Options{})
 	if err != nil {

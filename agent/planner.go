@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"hostler/agent/api"
+	"hostler/agent/client"
 	"hostler/agent/containersetup"
 	"hostler/agent/provisioner"
 	"hostler/agent/spec"
@@ -21,7 +22,7 @@ type planner struct{ *host }
 // Plan implements api.Planner. It makes one list call per container type with
 // machines in scope and changes nothing. A hypervisor that is down prevents
 // only plans with its own machines.
-func (p planner) Plan(ctx context.Context, machines []api.PlannedObject, scope map[string]bool) ([]api.Step, error) {
+func (p planner) Plan(ctx context.Context, machines []api.PlannedObject, scope map[string]bool) ([]client.Step, error) {
 	record, err := p.hostRecord(ctx)
 	if err != nil {
 		return nil, err
@@ -63,7 +64,7 @@ func (p planner) Plan(ctx context.Context, machines []api.PlannedObject, scope m
 	return steps, nil
 }
 
-func (p planner) planType(ctx context.Context, t spec.ContainerType, desired []provisioner.Desired, intents []state.Intent, record spec.HostRecord) ([]api.Step, error) {
+func (p planner) planType(ctx context.Context, t spec.ContainerType, desired []provisioner.Desired, intents []state.Intent, record spec.HostRecord) ([]client.Step, error) {
 	observed := provisioner.Observed{Complete: true, Intents: intents}
 	var differ containerbroker.Differ
 	d, missing := p.driver(t)
@@ -97,7 +98,7 @@ func (p planner) planType(ctx context.Context, t spec.ContainerType, desired []p
 // preparation returns the steps that prepare the host for machines of a type.
 // If the hypervisor exists, only a type that was never ready is checked,
 // because the check takes several calls.
-func (p planner) preparation(ctx context.Context, t spec.ContainerType, there bool) ([]api.Step, error) {
+func (p planner) preparation(ctx context.Context, t spec.ContainerType, there bool) ([]client.Step, error) {
 	if there {
 		types, _, err := p.store.List(ctx, spec.KindContainerType)
 		if err != nil {
@@ -114,20 +115,20 @@ func (p planner) preparation(ctx context.Context, t spec.ContainerType, there bo
 	if ok {
 		return nil, nil
 	}
-	return []api.Step{{
+	return []client.Step{{
 		Object: spec.KindContainerType + "/" + string(t), Action: "initialise", Impact: string(containerbroker.ImpactNone),
-		Detail: why, Changes: []api.Change{},
+		Detail: why, Changes: []client.Change{},
 	}}, nil
 }
 
 // withoutBookkeeping leaves out steps that only update an instance's stamp if
 // the machine has another step.
-func withoutBookkeeping(steps []api.Step) []api.Step {
+func withoutBookkeeping(steps []client.Step) []client.Step {
 	said := map[string]int{}
 	for _, s := range steps {
 		said[s.Object]++
 	}
-	isRecord := func(c api.Change) bool { return c.Field == containerbroker.FieldRecord }
+	isRecord := func(c client.Change) bool { return c.Field == containerbroker.FieldRecord }
 	kept := steps[:0]
 	for _, s := range steps {
 		if slices.ContainsFunc(s.Changes, isRecord) {
@@ -144,16 +145,16 @@ func withoutBookkeeping(steps []api.Step) []api.Step {
 	return kept
 }
 
-func stepView(s provisioner.Step) api.Step {
-	view := api.Step{
+func stepView(s provisioner.Step) client.Step {
+	view := client.Step{
 		Object: spec.KindMachine + "/" + s.Machine, Action: string(s.Action), Impact: string(s.Impact),
-		Detail: s.Detail, Held: s.Held, Changes: []api.Change{},
+		Detail: s.Detail, Held: s.Held, Changes: []client.Change{},
 	}
 	if s.Action == provisioner.ActionHarvest {
 		view.Action = string(provisioner.ActionDelete)
 	}
 	for _, c := range s.Changes {
-		view.Changes = append(view.Changes, api.Change{Field: c.Field, From: c.From, To: c.To, Impact: string(c.Impact), Reason: c.Reason})
+		view.Changes = append(view.Changes, client.Change{Field: c.Field, From: c.From, To: c.To, Impact: string(c.Impact), Reason: c.Reason})
 	}
 	return view
 }

@@ -6,7 +6,7 @@ import (
 	"maps"
 	"slices"
 
-	"hostler/agent/api"
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/agent/storageprovisioner"
@@ -16,7 +16,7 @@ import (
 // planStorage plans the volumes and filesystems among objects. It returns the
 // steps, and the objects with their foreseen statuses, from which machines are
 // planned.
-func (p planner) planStorage(ctx context.Context, objects []state.Object, record spec.HostRecord) ([]api.Step, []state.Object, error) {
+func (p planner) planStorage(ctx context.Context, objects []state.Object, record spec.HostRecord) ([]client.Step, []state.Object, error) {
 	desired, err := storageprovisioner.Decode(objects)
 	if err != nil || len(desired.Entities) == 0 {
 		return nil, objects, err
@@ -31,7 +31,7 @@ func (p planner) planStorage(ctx context.Context, objects []state.Object, record
 	desired = desired.Settle(observed)
 	policy := p.sources.Policy(storageprovisioner.ConfigOf(record))
 	policy.Now = p.now()
-	var steps []api.Step
+	var steps []client.Step
 	shown := storageprovisioner.Shown(storageprovisioner.Plan(desired, observed, policy))
 	for _, s := range slices.Concat(p.sources.Preparing(desired, shown), shown) {
 		steps = append(steps, storageStep(s))
@@ -58,11 +58,11 @@ var storageWords = map[storageprovisioner.Action]struct {
 	storageprovisioner.ActionDestroy: {"delete", containerbroker.ImpactDestroy},
 }
 
-func storageStep(s storageprovisioner.Step) api.Step {
+func storageStep(s storageprovisioner.Step) client.Step {
 	words := storageWords[s.Action]
-	view := api.Step{
+	view := client.Step{
 		Object: s.Kind + "/" + s.Name, Action: words.word, Impact: string(words.impact),
-		Detail: s.Detail, Held: s.Held, Changes: []api.Change{},
+		Detail: s.Detail, Held: s.Held, Changes: []client.Change{},
 	}
 	switch {
 	case s.Keeps:
@@ -76,7 +76,7 @@ func storageStep(s storageprovisioner.Step) api.Step {
 	}
 	for _, c := range s.Changes {
 		if words.word == "update" {
-			view.Changes = append(view.Changes, api.Change{Field: c.Field, From: c.From, To: c.To, Impact: view.Impact})
+			view.Changes = append(view.Changes, client.Change{Field: c.Field, From: c.From, To: c.To, Impact: view.Impact})
 		}
 	}
 	return view

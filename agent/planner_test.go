@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"hostler/agent/api"
+	"hostler/agent/client"
 	"hostler/agent/containersetup"
 	"hostler/agent/provisioner"
 	"hostler/agent/spec"
@@ -71,7 +72,7 @@ func TestAPlanNamesWhatIsDoneToAHypervisorThatIsThere(t *testing.T) {
 	h, _, _, objects := twoTypes(t)
 	lxd := &readied{lacks: "LXD gets bridge lxdbr0"}
 	h.initialisers[spec.LXD] = lxd
-	plan := func() []api.Step {
+	plan := func() []client.Step {
 		t.Helper()
 		steps, err := planner{h}.Plan(t.Context(), objects, map[string]bool{"machine/web": true})
 		if err != nil {

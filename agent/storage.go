@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"hostler/agent/api"
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/storageprovisioner"
 	"hostler/packaging"
@@ -98,14 +98,14 @@ func (h *host) promised() (sum int64) {
 }
 
 // BlockDevices implements api.Host.
-func (g glance) BlockDevices(ctx context.Context) ([]api.BlockDevice, error) {
+func (g glance) BlockDevices(ctx context.Context) ([]client.BlockDevice, error) {
 	devices, err := blockdevice.Host{}.List(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("cannot list the block devices: %w", err)
 	}
-	var rows []api.BlockDevice
+	var rows []client.BlockDevice
 	for _, d := range devices {
-		row := api.BlockDevice{
+		row := client.BlockDevice{
 			Name: d.Name, Path: d.Path, Preferred: d.Preferred(), Type: d.Type, Size: d.Size, ReadOnly: d.ReadOnly, InUse: d.InUse,
 			WWN: d.WWN, Serial: d.Serial, Links: append([]string{}, d.Links...), Mounts: append([]string{}, d.MountPoints...), Backing: d.Backing,
 			Content: d.Unreadable,
@@ -135,8 +135,8 @@ func (h *host) stage(used bool) error {
 
 // unknownStorage lists the volumes and filesystems with our stamp and no
 // record.
-func (g glance) unknownStorage(ctx context.Context) ([]api.UnknownStorage, error) {
-	rows := []api.UnknownStorage{}
+func (g glance) unknownStorage(ctx context.Context) ([]client.UnknownStorage, error) {
+	rows := []client.UnknownStorage{}
 	objects, _, err := g.store.List(ctx, spec.KindVolume, spec.KindFilesystem)
 	if err != nil {
 		return rows, fmt.Errorf("cannot read the volumes and filesystems: %w", err)
@@ -148,7 +148,7 @@ func (g glance) unknownStorage(ctx context.Context) ([]api.UnknownStorage, error
 	volumes, filesystems := there.Unknown(objects)
 	for source, all := range volumes {
 		for _, v := range all {
-			row := api.UnknownStorage{Kind: spec.KindVolume, Name: v.ID, Provider: source, Size: v.Size, Path: v.Path, UID: v.Stamp.UID}
+			row := client.UnknownStorage{Kind: spec.KindVolume, Name: v.ID, Provider: source, Size: v.Size, Path: v.Path, UID: v.Stamp.UID}
 			if len(v.Attachments) > 0 {
 				row.Device = v.Attachments[0].Device
 			}
@@ -157,14 +157,14 @@ func (g glance) unknownStorage(ctx context.Context) ([]api.UnknownStorage, error
 	}
 	for source, all := range filesystems {
 		for _, f := range all {
-			row := api.UnknownStorage{Kind: spec.KindFilesystem, Name: f.ID, Provider: source, Size: f.Size, UID: f.Stamp.UID}
+			row := client.UnknownStorage{Kind: spec.KindFilesystem, Name: f.ID, Provider: source, Size: f.Size, UID: f.Stamp.UID}
 			if len(f.Attachments) > 0 {
 				row.Device, row.Path = f.Attachments[0].Device, f.Attachments[0].Path
 			}
 			rows = append(rows, row)
 		}
 	}
-	slices.SortFunc(rows, func(a, b api.UnknownStorage) int {
+	slices.SortFunc(rows, func(a, b client.UnknownStorage) int {
 		return cmp.Or(strings.Compare(a.Kind, b.Kind), strings.Compare(a.Name, b.Name), strings.Compare(a.Provider, b.Provider))
 	})
 	return rows, nil

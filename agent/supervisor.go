@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"hostler/agent/api"
+	"hostler/agent/client"
 )
 
 // supervisor runs workers and restarts those that end with an error or a panic.
@@ -26,7 +26,7 @@ type supervisor struct {
 type supervised struct {
 	cancel context.CancelFunc
 	done   chan struct{}
-	state  api.Worker
+	state  client.Worker
 }
 
 func newSupervisor(logger *slog.Logger, now func() time.Time) *supervisor {
@@ -46,7 +46,7 @@ func (s *supervisor) start(ctx context.Context, name string, run func(context.Co
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	w := &supervised{cancel: cancel, done: make(chan struct{}), state: api.Worker{Name: name, State: "running", Since: s.now()}}
+	w := &supervised{cancel: cancel, done: make(chan struct{}), state: client.Worker{Name: name, State: "running", Since: s.now()}}
 	s.workers[name] = w
 	s.all.Go(func() {
 		defer close(w.done)
@@ -121,10 +121,10 @@ func (s *supervisor) stop(name string) {
 func (s *supervisor) wait() { s.all.Wait() }
 
 // list returns every worker's state, sorted by name.
-func (s *supervisor) list() []api.Worker {
+func (s *supervisor) list() []client.Worker {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	rows := make([]api.Worker, 0, len(s.workers))
+	rows := make([]client.Worker, 0, len(s.workers))
 	for _, w := range s.workers {
 		rows = append(rows, w.state)
 	}

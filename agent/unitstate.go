@@ -8,7 +8,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/dbus"
 
-	"hostler/agent/api"
+	"hostler/agent/client"
 )
 
 // unitState is the state of a unit, in systemd's terms.
@@ -85,8 +85,8 @@ func (s unitState) down() string {
 
 // worker returns the unit's row in the host's status. since is used if systemd
 // reports no time.
-func (s unitState) worker(name string, since time.Time) api.Worker {
-	row := api.Worker{Name: name, State: "running", Message: "the unit " + s.name, Since: since}
+func (s unitState) worker(name string, since time.Time) client.Worker {
+	row := client.Worker{Name: name, State: "running", Message: "the unit " + s.name, Since: since}
 	if !s.since.IsZero() {
 		row.Since = s.since
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 
-	"hostler/agent/api"
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 )
@@ -63,9 +63,9 @@ func (h *host) answers(ctx context.Context) error {
 	if errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
 		return fmt.Errorf("the store cannot be read: %w", err)
 	}
-	client := api.NewClient(h.paths.Socket())
-	defer client.Close()
-	if _, err = client.Version(ctx); ctx.Err() != nil {
+	c := client.New(h.paths.Socket())
+	defer c.Close()
+	if _, err = c.Version(ctx); ctx.Err() != nil {
 		return fmt.Errorf("the API does not answer: %w", err)
 	}
 	return nil

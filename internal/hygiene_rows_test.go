@@ -1,6 +1,7 @@
 package internal_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -86,7 +87,7 @@ func mayImport(importer, imported string) string {
 	case importer == "agent":
 		return ""
 	case within(importer, "cmd/hostler"):
-		if within(imported, "agent/api") || within(imported, "agent/spec") || within(imported, "cmd/hostler") {
+		if within(imported, "agent/client") || within(imported, "agent/spec") || within(imported, "cmd/hostler") {
 			return ""
 		}
 		return "the command line imports the API's client and the spec"
@@ -106,6 +107,13 @@ func mayImport(importer, imported string) string {
 func mayWorkerImport(importer, imported, importedFamily string) string {
 	contract := within(imported, "agent/spec") || within(imported, "agent/state")
 	switch {
+	case within(importer, "agent/client"):
+		if within(imported, "agent/client") || within(imported, "agent/spec") {
+			return ""
+		}
+		return "the client imports only the spec"
+	case within(importer, "agent/api") && within(imported, "agent/client"):
+		return ""
 	case within(importer, "agent/spec"), within(importer, "agent/state"):
 		if root := strings.Join(strings.Split(importer, "/")[:2], "/"); within(imported, root) {
 			return ""
@@ -123,6 +131,49 @@ func mayWorkerImport(importer, imported, importedFamily string) string {
 		return ""
 	}
 	return "workers do not import each other"
+}
+
+// clientLibraries are the modules that the command line may link. Others make
+// the binary large and its start slow, e.g. SQLite, Prometheus and the clients
+// of the hypervisors.
+var clientLibraries = []string{
+	"github.com/spf13/cobra", "github.com/spf13/pflag", "go.yaml.in/yaml/v3",
+	"golang.org/x/sys", "golang.org/x/term", "golang.org/x/text",
+}
+
+// The command line links no library of the agent, directly or through a package
+// of this module, nor text/template, with which the linker keeps every exported
+// method. Cobra links it for programs that set a template.
+func TestCommandLineLinks(t *testing.T) {
+	imports := map[string][]string{}
+	for _, f := range sources(t) {
+		if f.test {
+			continue
+		}
+		imports[f.folder()] = append(imports[f.folder()], f.imports()...)
+		if within(f.folder(), "cmd/hostler") && strings.Contains(f.text, "Template(") {
+			t.Errorf("%s sets a template, which links text/template", f.name)
+		}
+	}
+	seen := map[string]bool{"cmd/hostler": true}
+	for queue := []string{"cmd/hostler"}; len(queue) > 0; queue = queue[1:] {
+		for _, imported := range imports[queue[0]] {
+			own, ok := strings.CutPrefix(imported, "hostler/")
+			switch {
+			case ok && !seen[own]:
+				seen[own] = true
+				queue = append(queue, own)
+			case ok, slices.ContainsFunc(clientLibraries, func(l string) bool { return within(imported, l) }):
+			case strings.Contains(strings.Split(imported, "/")[0], "."), imported == "database/sql", imported == "text/template":
+				t.Errorf("%s imports %s, which the command line may not link", queue[0], imported)
+			}
+		}
+	}
+	for _, p := range []string{"agent/client", "agent/spec", "cmd/hostler/cli"} {
+		if !seen[p] {
+			t.Errorf("the command line does not link %s: this test follows the wrong imports", p)
+		}
+	}
 }
 
 // Examples for the rule above.
@@ -152,9 +203,17 @@ func TestMayImport(t *testing.T) {
 		{"agent/provisioner", "agent", false},
 		{"agent", "containerbroker/lxd", true},
 		{"agent", "agent/provisioner", true},
-		{"cmd/hostler", "agent/api", true},
+		{"agent/api", "agent/client", true},
+		{"agent/provisioner", "agent/client", false},
+		{"agent/client", "agent/client/frames", true},
+		{"agent/client", "agent/spec", true},
+		{"agent/client", "agent/state", false},
+		{"agent/client", "storage", false},
+		{"cmd/hostler", "agent/client", true},
+		{"cmd/hostler", "agent/api", false},
+		{"cmd/hostler", "agent/state", false},
 		{"cmd/hostler", "agent", false},
-		{"cmd/hostler/internal/table", "agent/api", true},
+		{"cmd/hostler/internal/table", "agent/client", true},
 		{"cmd/hostler", "cmd/hostler/internal/table", true},
 		{"agent/api", "cmd/hostler/internal/table", false},
 		{"cmd/hostler", "containerbroker", false},

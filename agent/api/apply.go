@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/spec/documents"
 	"hostler/agent/state"
@@ -22,7 +23,7 @@ var allowable = []string{"restart", "recreate", "destroy"}
 // between the reading and the write.
 const declareTries = 10
 
-func (s *Server) plan(ctx context.Context, i *in[ApplyRequest]) (*out[Plan], error) {
+func (s *Server) plan(ctx context.Context, i *in[client.ApplyRequest]) (*out[client.Plan], error) {
 	i.Body.DryRun = true
 	if err := readable(callerFrom(ctx), i.Body.Documents); err != nil {
 		return nil, err
@@ -30,7 +31,7 @@ func (s *Server) plan(ctx context.Context, i *in[ApplyRequest]) (*out[Plan], err
 	return s.apply(ctx, i)
 }
 
-func (s *Server) apply(ctx context.Context, i *in[ApplyRequest]) (*out[Plan], error) {
+func (s *Server) apply(ctx context.Context, i *in[client.ApplyRequest]) (*out[client.Plan], error) {
 	if !i.Body.DryRun {
 		s.o.Service.Guard.Remember(clientOf(callerFrom(ctx).PID))
 	}
@@ -38,12 +39,12 @@ func (s *Server) apply(ctx context.Context, i *in[ApplyRequest]) (*out[Plan], er
 	if err != nil {
 		return nil, err
 	}
-	return &out[Plan]{p}, nil
+	return &out[client.Plan]{p}, nil
 }
 
 // readable refuses a request with more documents than a reader may have
 // planned.
-func readable(c caller, sent []Document) error {
+func readable(c caller, sent []client.Document) error {
 	if c.role == roleReader && len(sent) > maxReaderDocuments {
 		return fault.New(fault.Invalid, "cannot plan %d documents: the group hostler may have %d planned at a time; send fewer, or ask as root or as a member of hostler-admin",
 			len(sent), maxReaderDocuments)
@@ -72,30 +73,30 @@ func plannable(c caller, docs []document) error {
 // Apply puts documents in force, or returns what that would change if the
 // request is a dry run. An answer without an error means that the change is
 // durable.
-func (s *Server) Apply(ctx context.Context, req ApplyRequest) (Plan, error) {
+func (s *Server) Apply(ctx context.Context, req client.ApplyRequest) (client.Plan, error) {
 	docs, err := parseDocuments(req.Documents)
 	if err != nil {
-		return Plan{}, err
+		return client.Plan{}, err
 	}
 	if !req.DryRun {
 		s.auditApply(ctx, docs)
 	}
 	if err := plannable(callerFrom(ctx), docs); err != nil {
-		return Plan{}, err
+		return client.Plan{}, err
 	}
 	for _, a := range req.Allow {
 		if !slices.Contains(allowable, a) {
-			return Plan{}, fault.New(fault.Invalid, "cannot allow %q: %s can be allowed", clip(a, 32), strings.Join(allowable, ", "))
+			return client.Plan{}, fault.New(fault.Invalid, "cannot allow %q: %s can be allowed", clip(a, 32), strings.Join(allowable, ", "))
 		}
 	}
 	if err := confirming(docs, req.Confirm); err != nil {
-		return Plan{}, err
+		return client.Plan{}, err
 	}
 	return s.declare(ctx, docs, req)
 }
 
 // parseDocuments parses every document and returns all faults.
-func parseDocuments(sent []Document) ([]document, error) {
+func parseDocuments(sent []client.Document) ([]document, error) {
 	if len(sent) == 0 {
 		return nil, fault.New(fault.Invalid, "cannot apply: no document was sent")
 	}
@@ -119,8 +120,8 @@ func parseDocuments(sent []Document) ([]document, error) {
 }
 
 // declare decides, plans and writes.
-func (s *Server) declare(ctx context.Context, docs []document, req ApplyRequest) (Plan, error) {
-	var p Plan
+func (s *Server) declare(ctx context.Context, docs []document, req client.ApplyRequest) (client.Plan, error) {
+	var p client.Plan
 	unsupported := unsupportedOf(docs)
 	if len(unsupported) > 0 && !req.DryRun {
 		return p, fault.New(fault.Invalid, "cannot apply %s: %s", names(docs), fault.List(unsupported, "; "))
@@ -153,7 +154,7 @@ func (s *Server) declare(ctx context.Context, docs []document, req ApplyRequest)
 			}
 		}
 		steps = append(withRemoved(steps, removed), s.heldRemovals(w, docs, gone)...)
-		p = Plan{
+		p = client.Plan{
 			Steps: holdUnsupported(steps, unsupported), Machines: machinesOf(docs), Objects: givensIn(docs),
 			Removed: removed, Unsupported: unsupported, Gone: gone, Awaited: w.awaitedOf(docs),
 		}
@@ -161,7 +162,7 @@ func (s *Server) declare(ctx context.Context, docs []document, req ApplyRequest)
 		return nil
 	})
 	if err != nil {
-		return Plan{}, err
+		return client.Plan{}, err
 	}
 	if !req.DryRun {
 		s.log.Info("Documents were applied.", "declarations", names(docs), "removed", len(p.Removed))
@@ -172,7 +173,7 @@ func (s *Server) declare(ctx context.Context, docs []document, req ApplyRequest)
 // settleApplied puts the documents in force and updates the records. gone names
 // the declarations whose files are no longer in an applied folder, removed the
 // objects to remove.
-func (s *Server) settleApplied(w *world, docs []document, req ApplyRequest) (gone, removed []string, err error) {
+func (s *Server) settleApplied(w *world, docs []document, req client.ApplyRequest) (gone, removed []string, err error) {
 	if err := w.checkSources(docs, req.Replace); err != nil {
 		return nil, nil, err
 	}

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
@@ -26,7 +27,7 @@ func (b *bench) record(t testing.TB, name string) (state.Object, spec.MachineRec
 	return o, rec
 }
 
-func actions(p Plan) string {
+func actions(p client.Plan) string {
 	var all []string
 	for _, s := range p.Steps {
 		all = append(all, s.Object+" "+s.Action)
@@ -134,7 +135,7 @@ func TestAMachineMovesBetweenDeclarationsOfOneApply(t *testing.T) {
 	if _, err := c.Apply(t.Context(), request("left", yaml("one", "two"))); err != nil {
 		t.Fatal(err)
 	}
-	req := ApplyRequest{Documents: []Document{{Name: "left", Content: yaml("one")}, {Name: "right", Content: yaml("two")}}}
+	req := client.ApplyRequest{Documents: []client.Document{{Name: "left", Content: yaml("one")}, {Name: "right", Content: yaml("two")}}}
 	if p, err := c.Apply(t.Context(), req); err != nil || len(p.Removed) != 0 {
 		t.Fatalf("%+v, %v", p, err)
 	}
@@ -152,19 +153,19 @@ func TestConflictsAndRefusals(t *testing.T) {
 	b.files(t, map[string]string{"base.yaml": yaml("base1")})
 	before := b.store.changes()
 	for name, tc := range map[string]struct {
-		req   ApplyRequest
+		req   client.ApplyRequest
 		kind  fault.Kind
 		words []string
 	}{
 		"the same object, other":     {request("other", strings.Replace(yaml("one"), "12", "13", 1)), fault.Conflict, []string{"machine/one", "other:3", "web:3"}},
 		"an object of a file, other": {request("other", strings.Replace(yaml("base1"), "12", "13", 1)), fault.Conflict, []string{"machine/base1", "base.yaml:3", "other"}},
 		"a file's name":              {request("base", yaml("x")), fault.Conflict, []string{"/etc/hostler/conf.d/base.yaml"}},
-		"the same name":              {ApplyRequest{Documents: []Document{{Name: "x.yaml", Content: yaml("a")}, {Name: "y.yaml", Content: "name: x\n" + yaml("b")}}}, fault.Invalid, []string{"x.yaml and y.yaml are both the declaration x", "`name:`"}},
-		"two in one request":         {ApplyRequest{Documents: []Document{{Name: "x", Content: yaml("a")}, {Name: "y", Content: strings.Replace(yaml("a"), "12", "13", 1)}}}, fault.Conflict, []string{"machine/a", "x:3", "y:3"}},
+		"the same name":              {client.ApplyRequest{Documents: []client.Document{{Name: "x.yaml", Content: yaml("a")}, {Name: "y.yaml", Content: "name: x\n" + yaml("b")}}}, fault.Invalid, []string{"x.yaml and y.yaml are both the declaration x", "`name:`"}},
+		"two in one request":         {client.ApplyRequest{Documents: []client.Document{{Name: "x", Content: yaml("a")}, {Name: "y", Content: strings.Replace(yaml("a"), "12", "13", 1)}}}, fault.Conflict, []string{"machine/a", "x:3", "y:3"}},
 		"a bad document":             {request("bad", "version: 1\nmachine: {}\n"), fault.Invalid, []string{"bad:2:1", "machine"}},
-		"two bad documents":          {ApplyRequest{Documents: []Document{{Name: "x", Content: "{"}, {Name: "y", Content: "["}}}, fault.Invalid, []string{"x:", "y:"}},
-		"no document":                {ApplyRequest{Documents: []Document{}}, fault.Invalid, nil},
-		"a bad impact":               {ApplyRequest{Documents: []Document{{Name: "web", Content: yaml("one")}}, Allow: []string{"explode"}}, fault.Invalid, []string{"explode", "restart, recreate, destroy"}},
+		"two bad documents":          {client.ApplyRequest{Documents: []client.Document{{Name: "x", Content: "{"}, {Name: "y", Content: "["}}}, fault.Invalid, []string{"x:", "y:"}},
+		"no document":                {client.ApplyRequest{Documents: []client.Document{}}, fault.Invalid, nil},
+		"a bad impact":               {client.ApplyRequest{Documents: []client.Document{{Name: "web", Content: yaml("one")}}, Allow: []string{"explode"}}, fault.Invalid, []string{"explode", "restart, recreate, destroy"}},
 		"not supported":              {request("vm", "version: 1\nmachines: {vm: {type: lxc, image: debian/12}}\n"), fault.Invalid, []string{"machine/vm", "not yet supported"}},
 	} {
 		_, err := c.Apply(t.Context(), tc.req)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 )
@@ -63,9 +64,9 @@ func TestMalformedBodiesAreTheClientsFault(t *testing.T) {
 		target := strings.ReplaceAll(rt.path, "{name}", "web")
 		for name, body := range malformed {
 			w := b.as(peer(0, 0), rt.method, target, "application/json", body)
-			var p Problem
+			var p client.Problem
 			err := json.Unmarshal(w.Body.Bytes(), &p)
-			if w.Code < 400 || w.Code >= 500 || err != nil || p.Kind == "" || p.Status != w.Code || w.Header().Get("Content-Type") != problemType {
+			if w.Code < 400 || w.Code >= 500 || err != nil || p.Kind == "" || p.Status != w.Code || w.Header().Get("Content-Type") != client.ProblemType {
 				t.Errorf("%s %s, %s: %d %s %.200s", rt.method, rt.path, name, w.Code, w.Header().Get("Content-Type"), w.Body)
 			}
 		}
@@ -100,7 +101,7 @@ func TestKeysOfAnotherCaseAreRefused(t *testing.T) {
 		{"POST", "/v1/worker/lxd/get", `{"IDs":[]}`, "IDs"},
 	} {
 		w := b.asRoot(c.method, c.path, c.body)
-		if w.Code < 400 || w.Code >= 500 || w.Header().Get("Content-Type") != problemType || !strings.Contains(w.Body.String(), c.names) {
+		if w.Code < 400 || w.Code >= 500 || w.Header().Get("Content-Type") != client.ProblemType || !strings.Contains(w.Body.String(), c.names) {
 			t.Errorf("%s %s %s: %d %s", c.method, c.path, c.body, w.Code, w.Body)
 		}
 	}
@@ -168,7 +169,7 @@ func TestPathsAndQueries(t *testing.T) {
 		if w.Code != c.want {
 			t.Errorf("%s %s: %d, want %d: %s", c.method, c.target, w.Code, c.want, w.Body)
 		}
-		if w.Code >= 400 && w.Header().Get("Content-Type") != problemType {
+		if w.Code >= 400 && w.Header().Get("Content-Type") != client.ProblemType {
 			t.Errorf("%s %s: content type %s", c.method, c.target, w.Header().Get("Content-Type"))
 		}
 	}

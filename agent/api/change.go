@@ -3,22 +3,23 @@ package api
 import (
 	"context"
 
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
 )
 
-func (s *Server) remove(ctx context.Context, i *in[DeleteRequest]) (*out[DeleteAnswer], error) {
+func (s *Server) remove(ctx context.Context, i *in[client.DeleteRequest]) (*out[client.DeleteAnswer], error) {
 	outcomes, err := s.Delete(ctx, i.Body.Objects...)
 	if err != nil {
 		return nil, err
 	}
-	return &out[DeleteAnswer]{DeleteAnswer{outcomes}}, nil
+	return &out[client.DeleteAnswer]{client.DeleteAnswer{Outcomes: outcomes}}, nil
 }
 
 // Delete removes objects (KIND/NAME) in one atomic write. An object that cannot
 // be removed gets an error and does not prevent the removal of the others.
-func (s *Server) Delete(ctx context.Context, objects ...string) (outcomes []Outcome, err error) {
+func (s *Server) Delete(ctx context.Context, objects ...string) (outcomes []client.Outcome, err error) {
 	err = s.rewrite(ctx, false, func(w *world) error {
 		outcomes = w.removeAll(objects)
 		w.mergeAlone()
@@ -31,14 +32,14 @@ func (s *Server) Delete(ctx context.Context, objects ...string) (outcomes []Outc
 // powerInput names a machine and the power action.
 type powerInput struct {
 	Name string `path:"name" maxLength:"253"`
-	Body PowerRequest
+	Body client.PowerRequest
 }
 
 func (s *Server) power(ctx context.Context, i *powerInput) (*struct{}, error) {
 	return nil, s.rewrite(ctx, false, func(w *world) error { return w.setPower(i.Name, i.Body.Action) })
 }
 
-func (s *Server) retry(ctx context.Context, i *in[RetryRequest]) (*struct{}, error) {
+func (s *Server) retry(ctx context.Context, i *in[client.RetryRequest]) (*struct{}, error) {
 	id, err := parseObject(i.Body.Object)
 	if err != nil {
 		return nil, err
@@ -101,7 +102,7 @@ func (s *Server) retryType(ctx context.Context, id state.ID) error {
 // adopt writes the machine's record first and stamps the instance afterwards.
 // After a crash in between, an unstamped instance with a record only waits,
 // whereas a stamped instance without a record would count as an orphan.
-func (s *Server) adopt(ctx context.Context, i *in[AdoptRequest]) (*out[Machine], error) {
+func (s *Server) adopt(ctx context.Context, i *in[client.AdoptRequest]) (*out[client.Machine], error) {
 	t := spec.ContainerType(i.Body.Type)
 	a, err := s.o.Service.Adopter.Inspect(ctx, t, i.Body.Instance)
 	if err != nil {
@@ -136,7 +137,7 @@ func (s *Server) adopt(ctx context.Context, i *in[AdoptRequest]) (*out[Machine],
 	if err != nil {
 		return nil, err
 	}
-	return &out[Machine]{row}, nil
+	return &out[client.Machine]{row}, nil
 }
 
 func (s *Server) release(ctx context.Context, p *named) (*struct{}, error) {
@@ -150,6 +151,6 @@ func (s *Server) release(ctx context.Context, p *named) (*struct{}, error) {
 	})
 }
 
-func (s *Server) deleteImage(ctx context.Context, i *in[ImageRequest]) (*struct{}, error) {
+func (s *Server) deleteImage(ctx context.Context, i *in[client.ImageRequest]) (*struct{}, error) {
 	return nil, s.o.Service.Images.Delete(ctx, i.Body.Reference)
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
@@ -175,11 +176,11 @@ func TestConcurrentWriters(t *testing.T) {
 	b := newBench(t)
 	c := b.listen(t)
 	ctx := t.Context()
-	var docs []Document
+	var docs []client.Document
 	for i := range 10 {
-		docs = append(docs, Document{Name: fmt.Sprintf("d%d", i), Content: yaml(fmt.Sprintf("m%d", i))})
+		docs = append(docs, client.Document{Name: fmt.Sprintf("d%d", i), Content: yaml(fmt.Sprintf("m%d", i))})
 	}
-	if _, err := c.Apply(ctx, ApplyRequest{Documents: docs}); err != nil {
+	if _, err := c.Apply(ctx, client.ApplyRequest{Documents: docs}); err != nil {
 		t.Fatal(err)
 	}
 	// Status writes continue at the same time, like those of a provisioner.
@@ -209,7 +210,7 @@ func TestConcurrentWriters(t *testing.T) {
 			case 1:
 				errs <- c.Retry(ctx, "machine/"+name, false)
 			default:
-				_, err := c.Apply(ctx, ApplyRequest{Documents: docs[i%10 : i%10+1]})
+				_, err := c.Apply(ctx, client.ApplyRequest{Documents: docs[i%10 : i%10+1]})
 				errs <- err
 			}
 		})

@@ -5,6 +5,8 @@ import (
 	"net"
 	"net/http"
 	"sync"
+
+	"hostler/agent/client"
 )
 
 // boundListener enforces the limits on connections and links each connection to
@@ -43,7 +45,7 @@ func (c *peerConn) Close() error {
 
 // busyAnswer is sent without reading the request. It fits the socket's buffer,
 // so the write cannot block.
-const busyAnswer = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: " + problemType + "\r\nConnection: close\r\nContent-Length: 132\r\n\r\n" +
+const busyAnswer = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: " + client.ProblemType + "\r\nConnection: close\r\nContent-Length: 132\r\n\r\n" +
 	`{"type":"about:blank","title":"Service Unavailable","status":503,"detail":"too many connections to the agent",` + `"kind":"transient"}  ` + "\n"
 
 // Accept returns the next connection within the limits.

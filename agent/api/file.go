@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/spec/documents"
 	"hostler/agent/state"
@@ -42,7 +43,7 @@ type FolderAnswer struct {
 	// Settling holds the files that are gone and may come back shortly.
 	Settling []string
 	// Held holds, by path, the first step that waits for consent.
-	Held map[string]Step
+	Held map[string]client.Step
 	// Kept lists the held objects (KIND/NAME), which no document declares.
 	Kept []string
 }
@@ -55,7 +56,7 @@ func (s *Server) ApplyFolder(ctx context.Context, f Folder) (FolderAnswer, error
 	var answer FolderAnswer
 	var docs []document
 	err := s.rewrite(ctx, false, func(w *world) error {
-		answer = FolderAnswer{Refused: map[string]error{}, Held: map[string]Step{}, Settling: f.Settling}
+		answer = FolderAnswer{Refused: map[string]error{}, Held: map[string]client.Step{}, Settling: f.Settling}
 		if f.Fresh && w.waiting() {
 			answer.Settling = append(slices.Clone(f.Settling), "a file of "+f.Path)
 		}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
@@ -123,9 +124,9 @@ func obey(t *testing.T, b *bench) {
 }
 
 // allow consents to an impact on an object.
-func (b *bench) allow(t *testing.T, impact, object string) (Outcome, error) {
+func (b *bench) allow(t *testing.T, impact, object string) (client.Outcome, error) {
 	t.Helper()
-	o, err := b.allowed(t.Context(), &in[AllowRequest]{Body: AllowRequest{Impact: impact, Objects: []string{object}}})
+	o, err := b.allowed(t.Context(), &in[client.AllowRequest]{Body: client.AllowRequest{Impact: impact, Objects: []string{object}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -319,7 +320,7 @@ func TestReferencesCrossFiles(t *testing.T) {
 	b = newBench(t)
 	c := b.listen(t)
 	ctx := t.Context()
-	if _, err := c.Apply(ctx, ApplyRequest{Documents: []Document{{Name: "web", Content: web}, {Name: "net", Content: lan}}}); err != nil {
+	if _, err := c.Apply(ctx, client.ApplyRequest{Documents: []client.Document{{Name: "web", Content: web}, {Name: "net", Content: lan}}}); err != nil {
 		t.Fatal(err)
 	}
 	_, err := c.Apply(ctx, request("net", "version: 1\n"))
@@ -363,7 +364,7 @@ func TestFileAndObjectsRenamedTogether(t *testing.T) {
 func TestHeldMachinesHaveTheirPorts(t *testing.T) {
 	b := newBench(t)
 	c := b.listen(t)
-	site := func(machine string) ApplyRequest {
+	site := func(machine string) client.ApplyRequest {
 		return request("web", "version: 1\nnetworks: {lan: {bridge: br0, addresses: [10.9.0.1/24]}}\nmachines:\n  "+machine+
 			": {type: lxd, image: debian/12, networks: {eth0: {network: lan}}, publish: [{protocol: tcp, host-port: 80, port: 80}]}\n")
 	}
@@ -420,8 +421,8 @@ func TestAMachineIsRenamed(t *testing.T) {
 func TestTheSameNameFromAnotherPath(t *testing.T) {
 	b := newBench(t)
 	c := b.listen(t)
-	from := func(path, content string) ApplyRequest {
-		return ApplyRequest{Documents: []Document{{Name: "hostler", Path: path, Content: content}}}
+	from := func(path, content string) client.ApplyRequest {
+		return client.ApplyRequest{Documents: []client.Document{{Name: "hostler", Path: path, Content: content}}}
 	}
 	if _, err := c.Apply(t.Context(), from("/proj1/hostler.yaml", yaml("one"))); err != nil {
 		t.Fatal(err)
@@ -436,7 +437,7 @@ func TestTheSameNameFromAnotherPath(t *testing.T) {
 		}
 		replace.Replace = false
 	}
-	_, err = c.Apply(t.Context(), ApplyRequest{Documents: []Document{{Name: "stdin", Content: yaml("x")}}})
+	_, err = c.Apply(t.Context(), client.ApplyRequest{Documents: []client.Document{{Name: "stdin", Content: yaml("x")}}})
 	wantKind(t, err, fault.Invalid, `add "name: NAME"`)
 }
 
@@ -444,9 +445,9 @@ func TestTheSameNameFromAnotherPath(t *testing.T) {
 func TestAFolderIsAppliedAgain(t *testing.T) {
 	b := newBench(t)
 	c := b.listen(t)
-	dir := ApplyRequest{
+	dir := client.ApplyRequest{
 		Folders:   []string{"/proj"},
-		Documents: []Document{{Name: "a", Path: "/proj/a.yaml", Content: yaml("one")}, {Name: "b", Path: "/proj/b.yaml", Content: yaml("two")}},
+		Documents: []client.Document{{Name: "a", Path: "/proj/a.yaml", Content: yaml("one")}, {Name: "b", Path: "/proj/b.yaml", Content: yaml("two")}},
 	}
 	if _, err := c.Apply(t.Context(), dir); err != nil {
 		t.Fatal(err)

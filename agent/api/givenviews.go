@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 )
@@ -28,7 +29,7 @@ func rowsOf[T any](s *Server, kind string, row func(state.Object) (T, error)) fu
 	}
 }
 
-func volumeRow(o state.Object) (Storage, error) {
+func volumeRow(o state.Object) (client.Storage, error) {
 	var rec spec.VolumeRecord
 	row, err := storageRow(o, &rec)
 	row.Provider, row.Declaration = rec.Volume.Provider, rec.Declaration
@@ -39,7 +40,7 @@ func volumeRow(o state.Object) (Storage, error) {
 	return row, err
 }
 
-func filesystemRow(o state.Object) (Storage, error) {
+func filesystemRow(o state.Object) (client.Storage, error) {
 	var rec spec.FilesystemRecord
 	row, err := storageRow(o, &rec)
 	row.Provider, row.Declaration = rec.Filesystem.Provider, rec.Declaration
@@ -55,13 +56,13 @@ func filesystemRow(o state.Object) (Storage, error) {
 
 // storageRow decodes the record into rec and fills in the fields from the
 // status.
-func storageRow(o state.Object, rec any) (Storage, error) {
+func storageRow(o state.Object, rec any) (client.Storage, error) {
 	var st spec.StorageStatus
 	if err := decodeObject(o, rec, &st); err != nil {
-		return Storage{}, err
+		return client.Storage{}, err
 	}
-	row := Storage{
-		Name: o.Name, Size: st.Size, Status: st.State, Device: st.Device, Path: st.Path, Attachments: []Attachment{},
+	row := client.Storage{
+		Name: o.Name, Size: st.Size, Status: st.State, Device: st.Device, Path: st.Path, Attachments: []client.Attachment{},
 		Message: st.Message, Life: string(o.Life), Attempts: st.Attempts.Count, NextRetry: st.Attempts.NextRetry,
 		ErrorKind: st.Attempts.ErrorKind, UID: o.UID, Observed: st.ObservedGeneration == o.Generation, Conditions: orEmpty(st.Conditions),
 	}
@@ -70,18 +71,18 @@ func storageRow(o state.Object, rec any) (Storage, error) {
 	}
 	for _, machine := range slices.Sorted(maps.Keys(st.Attachments)) {
 		a := st.Attachments[machine]
-		row.Attachments = append(row.Attachments, Attachment{Machine: machine, Status: a.State, Source: a.Source, ReadOnly: a.ReadOnly, Message: a.Message})
+		row.Attachments = append(row.Attachments, client.Attachment{Machine: machine, Status: a.State, Source: a.Source, ReadOnly: a.ReadOnly, Message: a.Message})
 	}
 	return row, nil
 }
 
-func networkRow(o state.Object) (Network, error) {
+func networkRow(o state.Object) (client.Network, error) {
 	var rec spec.NetworkRecord
 	var st spec.NetworkStatus
 	if err := decodeObject(o, &rec, &st); err != nil {
-		return Network{}, err
+		return client.Network{}, err
 	}
-	row := Network{
+	row := client.Network{
 		Name: o.Name, Bridge: rec.Network.Bridge, Addresses: orEmpty(rec.Network.Addresses), Status: st.State, Message: st.Message,
 		Guests: map[string][]string{}, Life: string(o.Life), Attempts: st.Attempts.Count, NextRetry: st.Attempts.NextRetry,
 		ErrorKind: st.Attempts.ErrorKind, Declaration: rec.Declaration, UID: o.UID, Observed: st.ObservedGeneration == o.Generation, Conditions: orEmpty(st.Conditions),

@@ -6,14 +6,15 @@ import (
 	"strings"
 	"testing"
 
+	"hostler/agent/client"
 	"hostler/agent/spec"
 )
 
 // manyDocuments returns documents with n entries of a kind in all, per in each.
-func manyDocuments(n, per int, kind, entry string) (docs []Document) {
+func manyDocuments(n, per int, kind, entry string) (docs []client.Document) {
 	for first := 0; first < n; first += per {
 		name := fmt.Sprintf("d%d", first)
-		docs = append(docs, Document{Name: name, Content: "version: 1\nname: " + name + "\n" + entries(first, min(n, first+per), kind, entry)})
+		docs = append(docs, client.Document{Name: name, Content: "version: 1\nname: " + name + "\n" + entries(first, min(n, first+per), kind, entry)})
 	}
 	return docs
 }
@@ -31,17 +32,17 @@ func entries(from, to int, kind, entry string) string {
 // costs are requests with n objects each, whose cost must not grow with the
 // square of n.
 func costs() map[string]func(t *testing.T, b *bench, n int) func() {
-	plan := func(b *bench, docs []Document) func() {
-		return func() { _, _ = b.Apply(b.stop, ApplyRequest{Documents: docs, DryRun: true}) }
+	plan := func(b *bench, docs []client.Document) func() {
+		return func() { _, _ = b.Apply(b.stop, client.ApplyRequest{Documents: docs, DryRun: true}) }
 	}
 	const volume, filesystem, network = "v%d: {provider: loop, size: 2MiB}", "f%d: {volume: v%d}", "n%d: {bridge: b%d}"
-	site := func(n int) Document {
-		return Document{Name: "site.yaml", Content: "version: 1\n" + entries(0, n, "volumes", volume) + entries(0, n, "filesystems", filesystem) +
+	site := func(n int) client.Document {
+		return client.Document{Name: "site.yaml", Content: "version: 1\n" + entries(0, n, "volumes", volume) + entries(0, n, "filesystems", filesystem) +
 			entries(0, n, "networks", network) + entries(0, n, "machines", "m%d: {type: lxd, image: a/1, storage: [{filesystem: f%d, path: /x}], networks: {eth0: {network: n%d}}}")}
 	}
 	applied := func(t *testing.T, b *bench, n int) {
 		t.Helper()
-		if _, err := b.Apply(t.Context(), ApplyRequest{Documents: []Document{site(n)}}); err != nil {
+		if _, err := b.Apply(t.Context(), client.ApplyRequest{Documents: []client.Document{site(n)}}); err != nil {
 			t.Fatal(err)
 		}
 		for name, kind := range map[string]string{"v": spec.KindVolume, "f": spec.KindFilesystem} { // they hold data
@@ -64,26 +65,26 @@ func costs() map[string]func(t *testing.T, b *bench, n int) func() {
 		"a document for each network": func(_ *testing.T, b *bench, n int) func() {
 			return plan(b, manyDocuments(n, 1, "networks", "n%d: {bridge: b%d, addresses: ['fd00:%d::1/64'], interfaces: [e%d]}"))
 		},
-		"everything in one document": func(_ *testing.T, b *bench, n int) func() { return plan(b, []Document{site(n)}) },
+		"everything in one document": func(_ *testing.T, b *bench, n int) func() { return plan(b, []client.Document{site(n)}) },
 		"machines on unknown networks": func(_ *testing.T, b *bench, n int) func() {
 			docs := manyDocuments(n, n, "machines", "m%d: {type: lxd, image: a/1, networks: {eth0: {network: x%d}}}")
 			docs[0].Content += entries(0, n, "networks", network)
 			return plan(b, docs)
 		},
 		"documents that need one another": func(_ *testing.T, b *bench, n int) func() {
-			var docs []Document
+			var docs []client.Document
 			for i := range n { // the last network is in no document
-				docs = append(docs, Document{Name: fmt.Sprintf("d%d", i), Content: fmt.Sprintf(
+				docs = append(docs, client.Document{Name: fmt.Sprintf("d%d", i), Content: fmt.Sprintf(
 					"version: 1\nnetworks: {n%[1]d: {bridge: b%[1]d}}\nmachines: {m%[1]d: {type: lxd, image: a/1, networks: {eth0: {network: n%[2]d}}}}\n", i, i+1)})
 			}
 			return plan(b, docs)
 		},
 		"everything removed": func(t *testing.T, b *bench, n int) func() {
 			applied(t, b, n)
-			return plan(b, []Document{{Name: "site.yaml", Content: "version: 1\n"}})
+			return plan(b, []client.Document{{Name: "site.yaml", Content: "version: 1\n"}})
 		},
 		"everything renamed": func(t *testing.T, b *bench, n int) func() {
-			if _, err := b.Apply(t.Context(), ApplyRequest{Documents: manyDocuments(n, n, "machines", "m%d: {type: lxd, image: a/1}")}); err != nil {
+			if _, err := b.Apply(t.Context(), client.ApplyRequest{Documents: manyDocuments(n, n, "machines", "m%d: {type: lxd, image: a/1}")}); err != nil {
 				t.Fatal(err)
 			}
 			for i := range n {
@@ -97,11 +98,11 @@ func costs() map[string]func(t *testing.T, b *bench, n int) func() {
 		},
 		"a network of all machines changed": func(t *testing.T, b *bench, n int) func() {
 			docs := append(manyDocuments(n, n, "machines", "m%d: {type: lxd, image: a/1, networks: {eth0: {network: n0}}}"),
-				Document{Name: "lan", Content: "version: 1\nnetworks: {n0: {bridge: b0}}\n"})
-			if _, err := b.Apply(t.Context(), ApplyRequest{Documents: docs}); err != nil {
+				client.Document{Name: "lan", Content: "version: 1\nnetworks: {n0: {bridge: b0}}\n"})
+			if _, err := b.Apply(t.Context(), client.ApplyRequest{Documents: docs}); err != nil {
 				t.Fatal(err)
 			}
-			return plan(b, []Document{{Name: "lan", Content: "version: 1\nnetworks: {n0: {bridge: b1}}\n"}})
+			return plan(b, []client.Document{{Name: "lan", Content: "version: 1\nnetworks: {n0: {bridge: b1}}\n"}})
 		},
 		"everything deleted": func(t *testing.T, b *bench, n int) func() {
 			applied(t, b, n)

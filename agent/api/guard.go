@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"hostler/agent/client"
 	"hostler/agent/state"
 	"hostler/internal/fault"
 )
@@ -48,7 +49,7 @@ func (s *Server) guard(rt route, next http.HandlerFunc) http.HandlerFunc {
 		rc := http.NewResponseController(w)
 		body, err := readBody(r, rt, c)
 		if err != nil {
-			var p *Problem
+			var p *client.Problem
 			if !errors.As(err, &p) {
 				p = problemOf(err)
 			}
@@ -95,7 +96,7 @@ func (s *Server) guard(rt route, next http.HandlerFunc) http.HandlerFunc {
 
 // takePlan reserves room for a plan, the API's most costly answer. It is called
 // after the request's body was read, so a slow client holds no room.
-func (s *Server) takePlan(ctx context.Context, c caller) (done func(), p *Problem) {
+func (s *Server) takePlan(ctx context.Context, c caller) (done func(), p *client.Problem) {
 	for {
 		taken, freed := s.plans.take(c.share(), c.UID)
 		switch {
@@ -153,7 +154,7 @@ func (s *Server) outer(mux *http.ServeMux) http.Handler {
 
 // unrouted answers requests outside the route table. The mux would answer in
 // plain text and redirect unclean paths.
-func (s *Server) unrouted(mux *http.ServeMux, r *http.Request) *Problem {
+func (s *Server) unrouted(mux *http.ServeMux, r *http.Request) *client.Problem {
 	if r.Method == http.MethodHead {
 		return newProblem(http.StatusMethodNotAllowed, fault.Invalid, "HEAD is not answered")
 	}
@@ -229,7 +230,7 @@ func (s *Server) audit(rt route, c caller, r *http.Request) {
 		log = log.With("object", kind+"/"+clip(r.PathValue("name"), 64))
 	}
 	log.Log(r.Context(), level, "A change was asked for.", "route", rt.method+" "+rt.path,
-		"uid", c.UID, "gid", c.GID, "pid", c.PID, "exe", c.Exe, "change", clip(r.Header.Get(keyHeader), 64))
+		"uid", c.UID, "gid", c.GID, "pid", c.PID, "exe", c.Exe, "change", clip(r.Header.Get(client.KeyHeader), 64))
 }
 
 // auditApply logs the declarations of an apply, whose names are in its body,
@@ -243,19 +244,19 @@ func (s *Server) auditApply(ctx context.Context, docs []document) {
 // refuse answers a request whose body was not read to its end. It closes the
 // connection with the answer, since the answer would otherwise wait for the
 // rest of the body.
-func refuse(w http.ResponseWriter, r *http.Request, p *Problem) {
+func refuse(w http.ResponseWriter, r *http.Request, p *client.Problem) {
 	if r.ContentLength != 0 {
 		w.Header().Set("Connection", "close")
 	}
 	writeProblem(w, p)
 }
 
-func writeProblem(w http.ResponseWriter, p *Problem) {
+func writeProblem(w http.ResponseWriter, p *client.Problem) {
 	b, err := json.Marshal(p)
 	if err != nil {
 		panic("api: cannot encode a problem: " + err.Error())
 	}
-	w.Header().Set("Content-Type", problemType)
+	w.Header().Set("Content-Type", client.ProblemType)
 	w.WriteHeader(p.Status)
 	_, _ = w.Write(append(b, '\n'))
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/internal/fault"
 )
@@ -26,39 +27,20 @@ type Guard interface {
 	Remember(client netip.Addr)
 }
 
-// Guarded is a change of the host's own network that is not kept yet.
-type Guarded struct {
-	// Object is KIND/NAME.
-	Object string `json:"object"`
-	// Phase is changing, or confirming while the change waits for `hostler
-	// confirm`.
-	Phase string    `json:"phase"`
-	Since time.Time `json:"since"`
-	// Deadline is when the change is undone.
-	Deadline time.Time `json:"deadline"`
-	// Watched says that the watchdog that undoes the change is running.
-	Watched bool `json:"watched"`
-}
-
-// GuardAnswer names the object whose change was kept or undone.
-type GuardAnswer struct {
-	Object string `json:"object"`
-}
-
-func (s *Server) confirm(ctx context.Context, _ *struct{}) (*out[GuardAnswer], error) {
+func (s *Server) confirm(ctx context.Context, _ *struct{}) (*out[client.GuardAnswer], error) {
 	object, err := s.o.Service.Guard.Confirm(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &out[GuardAnswer]{GuardAnswer{object}}, nil
+	return &out[client.GuardAnswer]{client.GuardAnswer{Object: object}}, nil
 }
 
-func (s *Server) revert(ctx context.Context, _ *struct{}) (*out[GuardAnswer], error) {
+func (s *Server) revert(ctx context.Context, _ *struct{}) (*out[client.GuardAnswer], error) {
 	object, err := s.o.Service.Guard.Revert(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &out[GuardAnswer]{GuardAnswer{object}}, nil
+	return &out[client.GuardAnswer]{client.GuardAnswer{Object: object}}, nil
 }
 
 // The bounds of the time that a change may wait for confirmation.

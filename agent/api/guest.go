@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	"hostler/agent/client"
+	"hostler/agent/client/frames"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
@@ -51,7 +53,7 @@ func (f flushing) Write(p []byte) (int, error) {
 }
 
 func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
-	var req ExecRequest
+	var req client.ExecRequest
 	err := decodeBody(r, &req)
 	if err == nil && (len(req.Command) == 0 || req.Command[0] == "") {
 		err = fault.New(fault.Invalid, "cannot run a command: it is empty")
@@ -62,7 +64,7 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
 	s.guest(w, r, err, func(ctx context.Context, t spec.ContainerType, instance string, g guestStreams) (int, error) {
 		return s.o.Service.Guests.Exec(ctx, t, instance, GuestExec{
 			Command: req.Command, Env: req.Env, Terminal: req.Terminal, Width: req.Width, Height: req.Height,
-			Stdin: g.stdin, Stdout: g.out.stream(frameStdout), Stderr: g.out.stream(frameStderr), Resize: g.sizes,
+			Stdin: g.stdin, Stdout: g.out.Stream(frames.Stdout), Stderr: g.out.Stream(frames.Stderr), Resize: g.sizes,
 		})
 	})
 }
@@ -73,15 +75,15 @@ func (s *Server) console(w http.ResponseWriter, r *http.Request) {
 		return 0, s.o.Service.Guests.Console(ctx, t, instance, struct {
 			io.Reader
 			io.Writer
-		}{g.stdin, g.out.stream(frameStdout)})
+		}{g.stdin, g.out.Stream(frames.Stdout)})
 	})
 }
 
 // guestStreams are the client's ends of a guest's streams.
 type guestStreams struct {
 	stdin io.Reader
-	sizes <-chan WindowSize
-	out   *frameWriter
+	sizes <-chan frames.WindowSize
+	out   *frames.Writer
 }
 
 // guest upgrades the connection and runs work on it. badRequest is an error
@@ -91,9 +93,9 @@ func (s *Server) guest(w http.ResponseWriter, r *http.Request, badRequest error,
 		writeProblem(w, problemOf(badRequest))
 		return
 	}
-	if !strings.EqualFold(r.Header.Get("Upgrade"), upgradeProtocol) {
-		w.Header().Set("Upgrade", upgradeProtocol)
-		writeProblem(w, newProblem(http.StatusUpgradeRequired, fault.Invalid, "this needs an upgrade to "+upgradeProtocol))
+	if !strings.EqualFold(r.Header.Get("Upgrade"), frames.Protocol) {
+		w.Header().Set("Upgrade", frames.Protocol)
+		writeProblem(w, newProblem(http.StatusUpgradeRequired, fault.Invalid, "this needs an upgrade to "+frames.Protocol))
 		return
 	}
 	t, instance, err := s.instanceOf(r.Context(), r.PathValue("name"))
@@ -110,7 +112,7 @@ func (s *Server) guest(w http.ResponseWriter, r *http.Request, badRequest error,
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Time{})
-	if _, err := io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+upgradeProtocol+"\r\n\r\n"); err != nil {
+	if _, err := io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+frames.Protocol+"\r\n\r\n"); err != nil {
 		return
 	}
 	s.attend(r.Context(), conn, rw.Reader, func(ctx context.Context, g guestStreams) (int, error) { return work(ctx, t, instance, g) })
@@ -128,8 +130,8 @@ func (s *Server) attend(ctx context.Context, conn net.Conn, r *bufio.Reader, wor
 	defer ended()
 
 	stdin, feed := io.Pipe()
-	sizes := make(chan WindowSize, 1)
-	out := &frameWriter{w: conn}
+	sizes := make(chan frames.WindowSize, 1)
+	out := frames.NewWriter(conn)
 	var tasks sync.WaitGroup
 	tasks.Go(func() {
 		defer cancel()
@@ -144,9 +146,9 @@ func (s *Server) attend(ctx context.Context, conn net.Conn, r *bufio.Reader, wor
 	close(beating)
 	if err != nil {
 		b, _ := json.Marshal(problemOf(err))
-		_ = out.send(frameProblem, b)
+		_ = out.Send(frames.Problem, b)
 	} else {
-		_ = out.send(frameExit, encodeExit(code))
+		_ = out.Send(frames.Exit, frames.EncodeExit(code))
 	}
 	cancel()
 	_ = conn.Close()
@@ -155,23 +157,23 @@ func (s *Server) attend(ctx context.Context, conn net.Conn, r *bufio.Reader, wor
 
 // receiveInput forwards the client's frames. It returns when the client
 // disconnects or violates the protocol.
-func receiveInput(r io.Reader, feed *io.PipeWriter, sizes chan WindowSize) {
+func receiveInput(r io.Reader, feed *io.PipeWriter, sizes chan frames.WindowSize) {
 	defer feed.Close()
 	for {
-		kind, payload, err := readFrame(r)
+		kind, payload, err := frames.Read(r)
 		if err != nil {
 			return
 		}
 		switch kind {
-		case frameStdin:
+		case frames.Stdin:
 			if len(payload) == 0 {
 				_ = feed.Close()
 			} else {
 				// If the command no longer reads, its input is lost, as with a closed pipe.
 				_, _ = feed.Write(payload)
 			}
-		case frameResize:
-			size, err := decodeWindowSize(payload)
+		case frames.Resize:
+			size, err := frames.DecodeWindowSize(payload)
 			if err != nil {
 				return
 			}
@@ -189,7 +191,7 @@ func receiveInput(r io.Reader, feed *io.PipeWriter, sizes chan WindowSize) {
 
 // beat detects a lost client even while its input is not read: a write to it
 // fails.
-func (s *Server) beat(out *frameWriter, done <-chan struct{}, gone func()) {
+func (s *Server) beat(out *frames.Writer, done <-chan struct{}, gone func()) {
 	t := time.NewTicker(s.o.Heartbeat)
 	defer t.Stop()
 	for {
@@ -197,7 +199,7 @@ func (s *Server) beat(out *frameWriter, done <-chan struct{}, gone func()) {
 		case <-done:
 			return
 		case <-t.C:
-			if out.send(frameBeat, nil) != nil {
+			if out.Send(frames.Beat, nil) != nil {
 				gone()
 				return
 			}

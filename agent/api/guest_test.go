@@ -12,12 +12,14 @@ import (
 	"strings"
 	"testing"
 
+	"hostler/agent/client"
+	"hostler/agent/client/frames"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
 )
 
-func guestBench(t *testing.T) (*bench, *Client) {
+func guestBench(t *testing.T) (*bench, *client.Client) {
 	b := newBench(t)
 	c := b.listen(t)
 	b.machine("one", state.Alive, lxdMachine("web"), running("one"))
@@ -38,17 +40,17 @@ func TestExecCarriesBinaryDataBothWays(t *testing.T) {
 		_, err = e.Stdout.Write(all)
 		return 42, err
 	}
-	data := make([]byte, 3*maxFrame+17)
+	data := make([]byte, 3*frames.MaxPayload+17)
 	_, _ = rand.Read(data)
 	var stdout, stderr bytes.Buffer
-	code, err := c.Exec(t.Context(), "one", ExecOptions{
+	code, err := c.Exec(t.Context(), "one", client.ExecOptions{
 		Command: []string{"cat", "-"}, Env: map[string]string{"A": "b"}, Width: 80, Height: 25,
 		Stdin: bytes.NewReader(data), Stdout: &stdout, Stderr: &stderr,
 	})
 	if err != nil || code != 42 || !bytes.Equal(stdout.Bytes(), data) || stderr.String() != "[cat -] map[A:b] 80x25" {
 		t.Errorf("code %d, %v, %d bytes of %d, stderr %s", code, err, stdout.Len(), len(data), stderr.String())
 	}
-	if code, err := c.Exec(t.Context(), "one", ExecOptions{Command: []string{"true"}}); err != nil || code != 42 {
+	if code, err := c.Exec(t.Context(), "one", client.ExecOptions{Command: []string{"true"}}); err != nil || code != 42 {
 		t.Errorf("without streams: %d, %v", code, err)
 	}
 }
@@ -57,16 +59,16 @@ func TestExecTellsWhatIsWrong(t *testing.T) {
 	b, c := guestBench(t)
 	ctx := t.Context()
 	run := []string{"true"}
-	_, err := c.Exec(ctx, "absent", ExecOptions{Command: run})
+	_, err := c.Exec(ctx, "absent", client.ExecOptions{Command: run})
 	wantKind(t, err, fault.NotFound, "machine/absent")
-	_, err = c.Exec(ctx, "new", ExecOptions{Command: run})
+	_, err = c.Exec(ctx, "new", client.ExecOptions{Command: run})
 	wantKind(t, err, fault.NotReady, "no instance yet", "pending")
-	_, err = c.Exec(ctx, "one", ExecOptions{})
+	_, err = c.Exec(ctx, "one", client.ExecOptions{})
 	wantKind(t, err, fault.Invalid, "empty")
 	b.host.execute = func(context.Context, GuestExec) (int, error) {
 		return 0, fault.New(fault.NotReady, "cannot run a command: the instance is stopped")
 	}
-	_, err = c.Exec(ctx, "one", ExecOptions{Command: run})
+	_, err = c.Exec(ctx, "one", client.ExecOptions{Command: run})
 	wantKind(t, err, fault.NotReady, "is stopped")
 }
 
@@ -77,10 +79,10 @@ func TestExecFollowsTheTerminalsSize(t *testing.T) {
 		fmt.Fprintf(e.Stdout, "%dx%d", s.Width, s.Height)
 		return 0, nil
 	}
-	sizes := make(chan WindowSize, 1)
-	sizes <- WindowSize{132, 43}
+	sizes := make(chan frames.WindowSize, 1)
+	sizes <- frames.WindowSize{Width: 132, Height: 43}
 	var out bytes.Buffer
-	if _, err := c.Exec(t.Context(), "one", ExecOptions{Command: []string{"x"}, Terminal: true, Stdout: &out, Resize: sizes}); err != nil || out.String() != "132x43" {
+	if _, err := c.Exec(t.Context(), "one", client.ExecOptions{Command: []string{"x"}, Terminal: true, Stdout: &out, Resize: sizes}); err != nil || out.String() != "132x43" {
 		t.Errorf("%q, %v", out.String(), err)
 	}
 }
@@ -102,7 +104,7 @@ func TestTheDeathOfAClientEndsItsCommand(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() {
-				_, err := c.Exec(ctx, "one", ExecOptions{Command: []string{"sleep"}, Stdin: input})
+				_, err := c.Exec(ctx, "one", client.ExecOptions{Command: []string{"sleep"}, Stdin: input})
 				ended <- err
 			}()
 			eventually(t, "the command runs", func() bool { return b.host.running() == 1 })
@@ -147,7 +149,7 @@ func TestConsoleJoinsBothSides(t *testing.T) {
 func TestLogs(t *testing.T) {
 	b, c := guestBench(t)
 	b.host.logs["one"] = strings.Repeat("booting\n", 10000)
-	r, err := c.Logs(t.Context(), "one", LogOptions{Tail: -1})
+	r, err := c.Logs(t.Context(), "one", client.LogOptions{Tail: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,10 +157,10 @@ func TestLogs(t *testing.T) {
 	if got, err := io.ReadAll(r); err != nil || string(got) != b.host.logs["one"] {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
-	_, err = c.Logs(t.Context(), "new", LogOptions{Tail: -1})
+	_, err = c.Logs(t.Context(), "new", client.LogOptions{Tail: -1})
 	wantKind(t, err, fault.NotReady)
 	for tail, want := range map[int]string{0: "", 1: "booting\n", 2: "booting\nbooting\n"} {
-		r, err := c.Logs(t.Context(), "one", LogOptions{Tail: tail})
+		r, err := c.Logs(t.Context(), "one", client.LogOptions{Tail: tail})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -178,7 +180,7 @@ func TestFollowedLog(t *testing.T) {
 		b.host.logs["one"] += text
 	}
 	write("one\ntwo\n")
-	r, err := c.Logs(t.Context(), "one", LogOptions{Tail: 1, Follow: true})
+	r, err := c.Logs(t.Context(), "one", client.LogOptions{Tail: 1, Follow: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,28 +207,6 @@ func TestWhatComesAfterInALog(t *testing.T) {
 	for n, want := range map[int]string{-1: "a\nb", 0: "", 1: "b", 2: "a\nb", 9: "a\nb"} {
 		if got := string(lastLines([]byte("a\nb"), n)); got != want {
 			t.Errorf("the last %d: %q", n, got)
-		}
-	}
-}
-
-func TestBrokenFramesAreRefused(t *testing.T) {
-	for name, raw := range map[string]string{
-		"too long":   "\x00\xff\xff\xff\xff",
-		"cut head":   "\x00\x00",
-		"cut body":   "\x00\x00\x00\x00\x05abc",
-		"short exit": "\x03\x00\x00\x00\x01a",
-		"nothing":    "",
-	} {
-		if _, err := receive(strings.NewReader(raw), ExecOptions{}); err == nil {
-			t.Errorf("%s: no error", name)
-		}
-	}
-	if _, err := decodeWindowSize([]byte("abc")); !errors.Is(err, errFrame) {
-		t.Errorf("a short size: %v", err)
-	}
-	for _, code := range []int{0, 1, 255, -1} {
-		if got, err := decodeExit(encodeExit(code)); got != code || err != nil {
-			t.Errorf("exit %d: %d, %v", code, got, err)
 		}
 	}
 }

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"strconv"
 	"time"
 
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/internal/fault"
 )
@@ -22,16 +22,8 @@ const maxLog = 8 << 20
 // reports console output by events.
 const followDelay = time.Second
 
-// LogOptions select a part of a console log.
-type LogOptions struct {
-	// Tail is the number of last lines at the beginning; negative: all.
-	Tail int
-	// Follow continues with new output.
-	Follow bool
-}
-
-func logOptions(r *http.Request) (LogOptions, error) {
-	o := LogOptions{Tail: -1}
+func logOptions(r *http.Request) (client.LogOptions, error) {
+	o := client.LogOptions{Tail: -1}
 	q, err := strictQuery(r, "tail", "follow")
 	if err != nil {
 		return o, err
@@ -47,18 +39,6 @@ func logOptions(r *http.Request) (LogOptions, error) {
 		}
 	}
 	return o, nil
-}
-
-// query encodes the options for the server.
-func (o LogOptions) query() url.Values {
-	q := url.Values{}
-	if o.Tail >= 0 {
-		q.Set("tail", strconv.Itoa(o.Tail))
-	}
-	if o.Follow {
-		q.Set("follow", "true")
-	}
-	return q
 }
 
 func (s *Server) guestLog(w http.ResponseWriter, r *http.Request) {

@@ -9,6 +9,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"hostler/agent/client"
 )
 
 // guardedMux lets huma register its handlers behind the guard. It refuses
@@ -60,7 +62,7 @@ func (s *Server) newHandler() (http.Handler, error) {
 		}
 		if rt.once() {
 			op.Parameters = append(op.Parameters, &huma.Param{
-				Name: keyHeader, In: "header", Required: true, Schema: &huma.Schema{Type: huma.TypeString, Pattern: keyForm.String()},
+				Name: client.KeyHeader, In: "header", Required: true, Schema: &huma.Schema{Type: huma.TypeString, Pattern: keyForm.String()},
 				Description: "A new one for each change, the same one when it is sent again: it is made once.",
 			})
 		}
@@ -121,7 +123,7 @@ func schemaName(t reflect.Type, hint string) string {
 	}
 	pkg := t.PkgPath()
 	pkg = pkg[strings.LastIndex(pkg, "/")+1:]
-	if pkg == "" || pkg == "api" {
+	if pkg == "" || pkg == "api" || pkg == "client" {
 		return name
 	}
 	return strings.ToUpper(pkg[:1]) + pkg[1:] + name
@@ -139,10 +141,10 @@ func plainProblem(_ huma.Context, _ string, v any) (any, error) {
 	if !ok {
 		return v, nil
 	}
-	p := newProblem(em.Status, kindOfStatus(em.Status), em.Detail)
+	p := newProblem(em.Status, client.KindOfStatus(em.Status), em.Detail)
 	for _, e := range em.Errors {
 		if e != nil {
-			p.Errors = append(p.Errors, ProblemDetail{Message: e.Message, Location: e.Location})
+			p.Errors = append(p.Errors, client.ProblemDetail{Message: e.Message, Location: e.Location})
 		}
 	}
 	return p, nil

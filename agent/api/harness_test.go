@@ -17,6 +17,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
@@ -88,7 +89,7 @@ func newBench(t testing.TB, change ...func(*Options)) *bench {
 }
 
 // listen serves on a new socket and returns a client.
-func (b *bench) listen(t testing.TB) *Client {
+func (b *bench) listen(t testing.TB) *client.Client {
 	t.Helper()
 	dir := shortDir(t)
 	b.socket = filepath.Join(dir, "run", "hostler.sock")
@@ -99,7 +100,7 @@ func (b *bench) listen(t testing.TB) *Client {
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- b.Serve(ctx, l) }()
-	c := NewClient(b.socket)
+	c := client.New(b.socket)
 	t.Cleanup(func() {
 		c.Close()
 		cancel()
@@ -135,7 +136,7 @@ func (b *bench) as(p Peer, method, target, contentType, body string) *httptest.R
 	}
 	req := httptest.NewRequest(method, target, r)
 	req.Host = "hostler"
-	req.Header.Set(keyHeader, rand.Text())
+	req.Header.Set(client.KeyHeader, rand.Text())
 	return b.ask(p, req, contentType)
 }
 
@@ -195,8 +196,8 @@ func yaml(machines ...string) string {
 	return s.String()
 }
 
-func request(name, content string) ApplyRequest {
-	return ApplyRequest{Documents: []Document{{Name: name, Content: content}}}
+func request(name, content string) client.ApplyRequest {
+	return client.ApplyRequest{Documents: []client.Document{{Name: name, Content: content}}}
 }
 
 const folder = "/etc/hostler/conf.d/"

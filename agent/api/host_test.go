@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
@@ -20,7 +21,7 @@ import (
 type standIn struct {
 	mu        sync.Mutex
 	instances map[string]string // name → machine uid, "" for a foreign one
-	images    map[string]Image
+	images    map[string]client.Image
 	logs      map[string]string
 	notices   []string
 	// hold makes every changed machine wait for consent.
@@ -40,7 +41,7 @@ type standIn struct {
 }
 
 func newStandIn() *standIn {
-	return &standIn{instances: map[string]string{}, images: map[string]Image{}, logs: map[string]string{}}
+	return &standIn{instances: map[string]string{}, images: map[string]client.Image{}, logs: map[string]string{}}
 }
 
 func (h *standIn) service() Service {
@@ -70,7 +71,7 @@ func (h *standIn) Remember(client netip.Addr) {
 }
 
 // Plan compares the declared machines with the existing instances.
-func (h *standIn) Plan(ctx context.Context, machines []PlannedObject, _ map[string]bool) ([]Step, error) {
+func (h *standIn) Plan(ctx context.Context, machines []PlannedObject, _ map[string]bool) ([]client.Step, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.panics {
@@ -83,13 +84,13 @@ func (h *standIn) Plan(ctx context.Context, machines []PlannedObject, _ map[stri
 	if h.unseen != nil {
 		return nil, h.unseen
 	}
-	var steps []Step
+	var steps []client.Step
 	for _, m := range machines {
 		var rec spec.MachineRecord
 		if err := decodeObject(m.After, &rec, nil); err != nil {
 			return nil, err
 		}
-		st := Step{Object: "machine/" + m.After.Name}
+		st := client.Step{Object: "machine/" + m.After.Name}
 		_, there := h.instances[m.After.Name]
 		switch {
 		case m.After.Life != state.Alive && there && rec.Released:
@@ -160,10 +161,10 @@ func (h *standIn) Log(_ context.Context, _ spec.ContainerType, instance string) 
 // imagesOf provides the image methods under names of their own.
 type imagesOf struct{ *standIn }
 
-func (h imagesOf) List(context.Context) ([]Image, []string, error) {
+func (h imagesOf) List(context.Context) ([]client.Image, []string, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	var all []Image
+	var all []client.Image
 	for _, i := range h.images {
 		all = append(all, i)
 	}
@@ -180,28 +181,28 @@ func (h imagesOf) Delete(_ context.Context, ref string) error {
 	return nil
 }
 
-func (h *standIn) Import(_ context.Context, path, ref, digest string, progress func(Progress)) (Image, error) {
-	progress(Progress{Message: "reading " + path, Percent: 50})
-	return h.keep(Image{Reference: ref, Digest: digest})
+func (h *standIn) Import(_ context.Context, path, ref, digest string, progress func(client.Progress)) (client.Image, error) {
+	progress(client.Progress{Message: "reading " + path, Percent: 50})
+	return h.keep(client.Image{Reference: ref, Digest: digest})
 }
 
-func (h *standIn) Build(_ context.Context, t spec.ContainerType, ref string, progress func(Progress)) (Image, error) {
+func (h *standIn) Build(_ context.Context, t spec.ContainerType, ref string, progress func(client.Progress)) (client.Image, error) {
 	if strings.HasPrefix(ref, "bad") {
-		return Image{}, fault.New(fault.NeedsOperator, "cannot build %s: there is no such release", ref)
+		return client.Image{}, fault.New(fault.NeedsOperator, "cannot build %s: there is no such release", ref)
 	}
-	progress(Progress{Message: "building " + ref, Percent: -1})
-	return h.keep(Image{Reference: ref, Digest: "00", Format: string(t)})
+	progress(client.Progress{Message: "building " + ref, Percent: -1})
+	return h.keep(client.Image{Reference: ref, Digest: "00", Format: string(t)})
 }
 
-func (h *standIn) Ensure(_ context.Context, t spec.ContainerType, ref string, progress func(Progress)) (string, error) {
+func (h *standIn) Ensure(_ context.Context, t spec.ContainerType, ref string, progress func(client.Progress)) (string, error) {
 	if strings.HasPrefix(ref, "bad") {
 		return "", fault.New(fault.NotFound, "no source has %s", ref)
 	}
-	progress(Progress{Message: "giving " + ref + " to " + string(t), Percent: 50})
+	progress(client.Progress{Message: "giving " + ref + " to " + string(t), Percent: 50})
 	return "id-of-" + ref, nil
 }
 
-func (h *standIn) keep(i Image) (Image, error) {
+func (h *standIn) keep(i client.Image) (client.Image, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.images[i.Reference] = i
@@ -212,10 +213,10 @@ func (h *standIn) Glance(context.Context) (Glance, error) {
 	return Glance{Harvest: "destroyed", Notices: h.notices}, nil
 }
 
-func (h *standIn) BlockDevices(context.Context) ([]BlockDevice, error) { return nil, nil }
+func (h *standIn) BlockDevices(context.Context) ([]client.BlockDevice, error) { return nil, nil }
 
-func (h *standIn) Doctor(context.Context) ([]Check, error) {
-	return []Check{{Name: "lxd", Result: "ok", Message: "LXD answers"}}, nil
+func (h *standIn) Doctor(context.Context) ([]client.Check, error) {
+	return []client.Check{{Name: "lxd", Result: "ok", Message: "LXD answers"}}, nil
 }
 
 func (h *standIn) Inspect(_ context.Context, t spec.ContainerType, instance string) (Adoptable, error) {

@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"testing"
 
+	"hostler/agent/client"
 	"hostler/internal/fault"
 )
 
@@ -24,9 +25,9 @@ func TestF35TheSocketIsMadeAgain(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan error, 1)
 	go func() { served <- b.Serve(ctx, l) }()
-	before := NewClient(path)
+	before := client.New(path)
 	defer before.Close()
-	ask := func(c *Client) {
+	ask := func(c *client.Client) {
 		t.Helper()
 		if _, err := c.Version(t.Context()); err != nil {
 			t.Error(err)
@@ -48,7 +49,7 @@ func TestF35TheSocketIsMadeAgain(t *testing.T) {
 			t.Fatalf("%s: %v, %v", what, renewed, err)
 		}
 		ask(before)
-		after := NewClient(path)
+		after := client.New(path)
 		ask(after)
 		after.Close()
 		for file, want := range map[string]os.FileMode{filepath.Dir(path): 0o750 | os.ModeDir, path: 0o660 | os.ModeSocket} {

@@ -6,13 +6,9 @@ import (
 	"time"
 )
 
-// The limits of the API that apply to all callers.
-//
-// MaxDocuments bounds the JSON of the documents of an apply, in bytes;
-// maxApplyBody leaves room for the rest of the request.
+// The limits of the API that apply to all callers. maxApplyBody leaves room for
+// the rest of a request with MaxDocuments.
 const (
-	MaxDocuments = 16 << 20
-
 	maxHeader    = 8 << 10
 	maxBody      = 256 << 10
 	maxApplyBody = 17 << 20

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hostler/agent/client"
 	"hostler/internal/fault"
 )
 
@@ -173,17 +174,17 @@ func TestTheClientSaysWhyItCannotReachTheAgent(t *testing.T) {
 			l.SetUnlinkOnClose(false)
 			l.Close()
 		}
-		c := NewClient(path)
+		c := client.New(path)
 		_, err := c.Version(t.Context())
 		wantKind(t, err, fault.NotReady, path, "not running", "systemctl start hostlerd")
-		_, execErr := c.Exec(t.Context(), "one", ExecOptions{Command: []string{"true"}})
-		if !errors.Is(err, ErrNotRunning) || !errors.Is(execErr, ErrNotRunning) {
+		_, execErr := c.Exec(t.Context(), "one", client.ExecOptions{Command: []string{"true"}})
+		if !errors.Is(err, client.ErrNotRunning) || !errors.Is(execErr, client.ErrNotRunning) {
 			t.Errorf("%s: %v, %v", name, err, execErr)
 		}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := NewClient(filepath.Join(dir, "absent")).Version(ctx); !errors.Is(err, context.Canceled) {
+	if _, err := client.New(filepath.Join(dir, "absent")).Version(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("with an ended context: %v", err)
 	}
 }
@@ -259,7 +260,7 @@ func TestConnectionsAndHeadersAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer resp.Body.Close()
-		var p Problem
+		var p client.Problem
 		if resp.StatusCode >= 500 {
 			var err error
 			if p, err = readProblem(resp); err != nil || p.Kind != fault.Transient {

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"hostler/agent/client"
 	"hostler/internal/fault"
 )
 
@@ -15,15 +16,15 @@ const lookAge = 2 * time.Second
 
 // looks are the answers that require observing the whole host.
 type looks struct {
-	doctor       *shared[[]Check]
-	blockDevices *shared[[]BlockDevice]
+	doctor       *shared[[]client.Check]
+	blockDevices *shared[[]client.BlockDevice]
 	images       *shared[imagesOut]
 }
 
 func newLooks(o Options) looks {
 	return looks{
-		doctor:       newShared(o, func(ctx context.Context) ([]Check, error) { return o.Service.Host.Doctor(ctx) }),
-		blockDevices: newShared(o, func(ctx context.Context) ([]BlockDevice, error) { return o.Service.Host.BlockDevices(ctx) }),
+		doctor:       newShared(o, func(ctx context.Context) ([]client.Check, error) { return o.Service.Host.Doctor(ctx) }),
+		blockDevices: newShared(o, func(ctx context.Context) ([]client.BlockDevice, error) { return o.Service.Host.BlockDevices(ctx) }),
 		images: newShared(o, func(ctx context.Context) (imagesOut, error) {
 			rows, notices, err := o.Service.Images.List(ctx)
 			return imagesOut{notices, orEmpty(rows)}, err

@@ -5,6 +5,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"hostler/agent/client"
 )
 
 // countedHost counts the observations of a host. An observation ends when the
@@ -15,13 +17,13 @@ type countedHost struct {
 	ends  chan struct{}
 }
 
-func (c countedHost) Doctor(ctx context.Context) ([]Check, error) {
+func (c countedHost) Doctor(ctx context.Context) ([]client.Check, error) {
 	c.looks.Add(1)
 	<-c.ends
 	return c.standIn.Doctor(ctx)
 }
 
-func (c countedHost) BlockDevices(ctx context.Context) ([]BlockDevice, error) {
+func (c countedHost) BlockDevices(ctx context.Context) ([]client.BlockDevice, error) {
 	c.looks.Add(1)
 	return c.standIn.BlockDevices(ctx)
 }

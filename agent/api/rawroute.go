@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"strconv"
 
+	"hostler/agent/client"
 	"hostler/agent/state"
 	"hostler/internal/fault"
 )
@@ -65,10 +66,6 @@ func watchQuery(r *http.Request) (state.EventQuery, error) {
 	return eventsQuery{After: after, Object: q.Get("object")}.query(), nil
 }
 
-// missingHeader names a part that is missing in an answer because it could not
-// be read; the header is repeated for each part.
-const missingHeader = "Hostler-Missing"
-
 func (s *Server) export(w http.ResponseWriter, r *http.Request) {
 	q, err := strictQuery(r, "declaration")
 	var b []byte
@@ -81,6 +78,6 @@ func (s *Server) export(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/yaml")
-	w.Header()[missingHeader] = missing
+	w.Header()[client.MissingHeader] = missing
 	_, _ = w.Write(b)
 }

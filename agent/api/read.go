@@ -5,13 +5,14 @@ import (
 	"os"
 	"slices"
 
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
 )
 
-func (s *Server) version(context.Context, *struct{}) (*out[Version], error) {
-	return &out[Version]{Version{Version: s.o.Version, Namespace: s.o.Namespace, PID: os.Getpid()}}, nil
+func (s *Server) version(context.Context, *struct{}) (*out[client.Version], error) {
+	return &out[client.Version]{client.Version{Version: s.o.Version, Namespace: s.o.Namespace, PID: os.Getpid()}}, nil
 }
 
 // machinesQuery selects machines by name, in that order; empty: all.
@@ -19,22 +20,22 @@ type machinesQuery struct {
 	Name []string `query:"name,explode" maxItems:"10000"`
 }
 
-func (s *Server) machines(ctx context.Context, q *machinesQuery) (*out[[]Machine], error) {
+func (s *Server) machines(ctx context.Context, q *machinesQuery) (*out[[]client.Machine], error) {
 	rows, err := s.machineRows(ctx, q.Name)
 	if err != nil {
 		return nil, err
 	}
-	return &out[[]Machine]{rows}, nil
+	return &out[[]client.Machine]{rows}, nil
 }
 
 // machineRows lists the machines; an unknown name is an error.
-func (s *Server) machineRows(ctx context.Context, names []string) ([]Machine, error) {
+func (s *Server) machineRows(ctx context.Context, names []string) ([]client.Machine, error) {
 	rows, err := s.presentRows(ctx, names)
 	if err != nil || len(rows) == len(names) || len(names) == 0 {
 		return rows, err
 	}
 	for _, n := range names {
-		if !slices.ContainsFunc(rows, func(m Machine) bool { return m.Name == n }) {
+		if !slices.ContainsFunc(rows, func(m client.Machine) bool { return m.Name == n }) {
 			return nil, fault.New(fault.NotFound, "machine/%s is not there", clip(n, 64))
 		}
 	}
@@ -42,12 +43,12 @@ func (s *Server) machineRows(ctx context.Context, names []string) ([]Machine, er
 }
 
 // presentRows lists the machines and omits unknown names.
-func (s *Server) presentRows(ctx context.Context, names []string) ([]Machine, error) {
+func (s *Server) presentRows(ctx context.Context, names []string) ([]client.Machine, error) {
 	objects, _, err := s.o.Backend.List(ctx, spec.KindMachine)
 	if err != nil {
 		return nil, err
 	}
-	all := make([]Machine, 0, len(objects))
+	all := make([]client.Machine, 0, len(objects))
 	byName := map[string]int{}
 	for _, o := range objects {
 		row, err := machineRow(o)
@@ -60,7 +61,7 @@ func (s *Server) presentRows(ctx context.Context, names []string) ([]Machine, er
 	if len(names) == 0 {
 		return all, nil
 	}
-	rows := []Machine{}
+	rows := []client.Machine{}
 	for _, n := range names {
 		if i, ok := byName[n]; ok {
 			rows = append(rows, all[i])
@@ -69,12 +70,12 @@ func (s *Server) presentRows(ctx context.Context, names []string) ([]Machine, er
 	return rows, nil
 }
 
-func (s *Server) declarations(ctx context.Context, _ *struct{}) (*out[[]Declaration], error) {
+func (s *Server) declarations(ctx context.Context, _ *struct{}) (*out[[]client.Declaration], error) {
 	objects, _, err := s.o.Backend.List(ctx, spec.KindDeclaration)
 	if err != nil {
 		return nil, err
 	}
-	rows := []Declaration{}
+	rows := []client.Declaration{}
 	for _, o := range objects {
 		row, err := declarationRow(o)
 		if err != nil {
@@ -85,17 +86,13 @@ func (s *Server) declarations(ctx context.Context, _ *struct{}) (*out[[]Declarat
 		}
 		rows = append(rows, row)
 	}
-	return &out[[]Declaration]{rows}, nil
+	return &out[[]client.Declaration]{rows}, nil
 }
-
-// noticeHeader explains in a sentence why an answer is incomplete; the header
-// is repeated for each reason.
-const noticeHeader = "Hostler-Notice"
 
 // imagesOut holds the image rows and notices about missing images.
 type imagesOut struct {
 	Notices []string `header:"Hostler-Notice"`
-	Body    []Image
+	Body    []client.Image
 }
 
 func (s *Server) images(ctx context.Context, _ *struct{}) (*imagesOut, error) {
@@ -115,7 +112,7 @@ type objectPath struct {
 // shownEvents bounds the events in an answer of show.
 const shownEvents = 50
 
-func (s *Server) show(ctx context.Context, p *objectPath) (*out[Object], error) {
+func (s *Server) show(ctx context.Context, p *objectPath) (*out[client.Object], error) {
 	id := state.ID{Kind: p.Kind, Name: p.Name}
 	o, err := s.o.Backend.Get(ctx, id)
 	if fault.Is(err, fault.NotFound) {
@@ -132,7 +129,7 @@ func (s *Server) show(ctx context.Context, p *objectPath) (*out[Object], error) 
 	if err != nil {
 		return nil, err
 	}
-	return &out[Object]{v}, nil
+	return &out[client.Object]{v}, nil
 }
 
 // lastEvents returns the newest events of an object, oldest first. A former
@@ -175,19 +172,19 @@ func (q eventsQuery) query() state.EventQuery {
 	return sq
 }
 
-func (s *Server) events(ctx context.Context, q *eventsQuery) (*out[[]Event], error) {
+func (s *Server) events(ctx context.Context, q *eventsQuery) (*out[[]client.Event], error) {
 	events, err := s.o.Backend.Events(ctx, q.query())
 	if err != nil {
 		return nil, err
 	}
-	rows := []Event{}
+	rows := []client.Event{}
 	for _, e := range events {
 		rows = append(rows, eventRow(e))
 	}
-	return &out[[]Event]{rows}, nil
+	return &out[[]client.Event]{rows}, nil
 }
 
-func (s *Server) doctor(ctx context.Context, _ *struct{}) (*out[[]Check], error) {
+func (s *Server) doctor(ctx context.Context, _ *struct{}) (*out[[]client.Check], error) {
 	checks, err := s.looks.doctor.get(ctx)
 	if err != nil {
 		return nil, err
@@ -197,7 +194,7 @@ func (s *Server) doctor(ctx context.Context, _ *struct{}) (*out[[]Check], error)
 		return nil, err
 	}
 	if held != "" {
-		checks = append(slices.Clone(checks), Check{Name: "removals", Result: "warning", Message: held, Mend: "declare them again, or allow their removal"})
+		checks = append(slices.Clone(checks), client.Check{Name: "removals", Result: "warning", Message: held, Mend: "declare them again, or allow their removal"})
 	}
-	return &out[[]Check]{orEmpty(checks)}, nil
+	return &out[[]client.Check]{orEmpty(checks)}, nil
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
@@ -94,13 +95,13 @@ func (w *world) hasFiles() bool {
 
 // heldRemovals returns the steps that wait for consent to remove undeclared
 // objects of the documents' declarations.
-func (s *Server) heldRemovals(w *world, docs []document, gone []string) (steps []Step) {
+func (s *Server) heldRemovals(w *world, docs []document, gone []string) (steps []client.Step) {
 	mine, why, newcomers := w.ofDeclarations(docs, gone), s.unread(w), w.newcomers()
 	for _, object := range w.held() {
 		if !mine[object] {
 			continue
 		}
-		st := Step{Object: object, Action: "delete", Impact: impactDestroy, Detail: "no document declares it any more", Held: "--allow " + impactDestroy}
+		st := client.Step{Object: object, Action: "delete", Impact: impactDestroy, Detail: "no document declares it any more", Held: "--allow " + impactDestroy}
 		if w.retained(object) {
 			st.Action, st.Impact, st.Detail = "release", "none", "no document declares it any more; its data is kept"
 		}
@@ -123,14 +124,14 @@ func (s *Server) heldRemovals(w *world, docs []document, gone []string) (steps [
 
 // withRemoved adds a step for each removed object without a step. The planner
 // plans none for an object that never had an instance or data.
-func withRemoved(steps []Step, removed []string) []Step {
+func withRemoved(steps []client.Step, removed []string) []client.Step {
 	told := map[string]bool{}
 	for _, st := range steps {
 		told[st.Object] = true
 	}
 	for _, object := range removed {
 		if !told[object] {
-			steps = append(steps, Step{Object: object, Action: "delete", Impact: "none", Detail: "no document declares it any more; it has no data"})
+			steps = append(steps, client.Step{Object: object, Action: "delete", Impact: "none", Detail: "no document declares it any more; it has no data"})
 		}
 	}
 	return steps
@@ -166,24 +167,18 @@ func (w *world) looksRenamed(object string, newcomers map[string]string) string 
 	return newcomers[string(spec.Encode(was))]
 }
 
-// AllowRequest consents to an impact on objects, as KIND/NAME.
-type AllowRequest struct {
-	Impact  string   `json:"impact" enum:"restart,recreate,destroy"`
-	Objects []string `json:"objects" minItems:"1" maxItems:"10000"`
-}
-
-func (s *Server) allowed(ctx context.Context, i *in[AllowRequest]) (*out[DeleteAnswer], error) {
+func (s *Server) allowed(ctx context.Context, i *in[client.AllowRequest]) (*out[client.DeleteAnswer], error) {
 	outcomes, err := s.Allow(ctx, i.Body.Impact, i.Body.Objects...)
 	if err != nil {
 		return nil, err
 	}
-	return &out[DeleteAnswer]{DeleteAnswer{outcomes}}, nil
+	return &out[client.DeleteAnswer]{client.DeleteAnswer{Outcomes: outcomes}}, nil
 }
 
 // Allow consents to an impact on held objects (KIND/NAME) in one atomic write.
-func (s *Server) Allow(ctx context.Context, impact string, objects ...string) (outcomes []Outcome, err error) {
+func (s *Server) Allow(ctx context.Context, impact string, objects ...string) (outcomes []client.Outcome, err error) {
 	err = s.rewrite(ctx, false, func(w *world) error {
-		outcomes = make([]Outcome, len(objects))
+		outcomes = make([]client.Outcome, len(objects))
 		consent, together := map[string]bool{}, map[string]bool{}
 		for _, object := range objects {
 			together[object] = true

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/spec/documents"
 	"hostler/agent/state"
@@ -35,7 +36,7 @@ var removeOrder = []string{spec.KindDeclaration, spec.KindMachine, spec.KindFile
 
 // removeAll removes objects and returns their outcomes in the same order. It
 // removes users first, so the order of objects does not matter.
-func (w *world) removeAll(objects []string) []Outcome {
+func (w *world) removeAll(objects []string) []client.Outcome {
 	places := make([]int, len(objects))
 	for n := range objects {
 		places[n] = n
@@ -45,7 +46,7 @@ func (w *world) removeAll(objects []string) []Outcome {
 		return slices.Index(removeOrder, kind)
 	}
 	slices.SortStableFunc(places, func(a, b int) int { return rank(a) - rank(b) })
-	outcomes := make([]Outcome, len(objects))
+	outcomes := make([]client.Outcome, len(objects))
 	for _, n := range places {
 		outcomes[n] = outcomeOf(objects[n], w.remove(objects[n]))
 	}

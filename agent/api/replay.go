@@ -9,12 +9,9 @@ import (
 	"sync"
 	"time"
 
+	"hostler/agent/client"
 	"hostler/internal/fault"
 )
-
-// keyHeader identifies a change. A client that lost the answer sends the
-// request again with the same key, and the change is made once.
-const keyHeader = "Idempotency-Key"
 
 var keyForm = regexp.MustCompile(`^[A-Za-z0-9_-]{8,64}$`)
 
@@ -65,10 +62,10 @@ func newReplays(now func() time.Time) *replays {
 // once makes a change once per key and answers all requests with that key like
 // the first request.
 func (p *replays) once(w http.ResponseWriter, r *http.Request, uid uint32, body []byte, next http.HandlerFunc) {
-	key := r.Header.Get(keyHeader)
+	key := r.Header.Get(client.KeyHeader)
 	if !keyForm.MatchString(key) {
 		writeProblem(w, newProblem(http.StatusBadRequest, fault.Invalid,
-			"a change needs a header "+keyHeader+" of 8 to 64 letters, digits, - and _: a new one for each change, the same one when it is sent again"))
+			"a change needs a header "+client.KeyHeader+" of 8 to 64 letters, digits, - and _: a new one for each change, the same one when it is sent again"))
 		return
 	}
 	id := replayKey{uid, key}
@@ -80,7 +77,7 @@ func (p *replays) once(w http.ResponseWriter, r *http.Request, uid uint32, body 
 			return
 		}
 		if known.request != sum {
-			writeProblem(w, newProblem(http.StatusUnprocessableEntity, fault.Invalid, "this "+keyHeader+" was used for another change"))
+			writeProblem(w, newProblem(http.StatusUnprocessableEntity, fault.Invalid, "this "+client.KeyHeader+" was used for another change"))
 			return
 		}
 		select {

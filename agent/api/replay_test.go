@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 )
@@ -18,7 +19,7 @@ func (b *bench) keyed(p Peer, key, target, body string) *httptest.ResponseRecord
 	req := httptest.NewRequest(http.MethodPost, target, strings.NewReader(body))
 	req.Host = "hostler"
 	if key != "" {
-		req.Header.Set(keyHeader, key)
+		req.Header.Set(client.KeyHeader, key)
 	}
 	return b.ask(p, req, "application/json")
 }
@@ -59,7 +60,7 @@ func TestChangesAreMadeOncePerKey(t *testing.T) {
 		t.Errorf("the same key for another change: %d %s", w.Code, w.Body)
 	}
 	for _, key := range []string{"", "short", "with space", strings.Repeat("x", 65), "ümläutümläut"} {
-		if w := b.keyed(root, key, path, body); w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), keyHeader) {
+		if w := b.keyed(root, key, path, body); w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), client.KeyHeader) {
 			t.Errorf("key %q: %d %s", key, w.Code, w.Body)
 		}
 	}
@@ -91,7 +92,7 @@ func TestFailuresAreNotReplayed(t *testing.T) {
 	status := http.StatusServiceUnavailable
 	serve := func() int {
 		w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/x", nil)
-		r.Header.Set(keyHeader, "abcdefgh")
+		r.Header.Set(client.KeyHeader, "abcdefgh")
 		p.once(w, r, 0, nil, func(w http.ResponseWriter, _ *http.Request) { made++; w.WriteHeader(status) })
 		return w.Code
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"testing"
 
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
@@ -12,9 +13,9 @@ import (
 // A machine without autostart is started by `start` and by an apply, even
 // without another difference; it cannot be restarted.
 func TestRestingMachinesAreStartedByHand(t *testing.T) {
-	for what, start := range map[string]func(*Client) error{
-		"start": func(c *Client) error { return c.Power(t.Context(), "one", "start") },
-		"apply": func(c *Client) error { _, err := c.Apply(t.Context(), request("web", yaml("one"))); return err },
+	for what, start := range map[string]func(*client.Client) error{
+		"start": func(c *client.Client) error { return c.Power(t.Context(), "one", "start") },
+		"apply": func(c *client.Client) error { _, err := c.Apply(t.Context(), request("web", yaml("one"))); return err },
 	} {
 		b := newBench(t)
 		c := b.listen(t)

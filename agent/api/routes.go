@@ -8,6 +8,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"hostler/agent/client"
 	"hostler/agent/spec"
 )
 
@@ -89,7 +90,7 @@ func (s *Server) routes() []route {
 		{method: "GET", path: "/v1/watch/events", right: rightRead, summary: "What happens, a line each", raw: s.watchEvents, stream: true},
 		{method: "POST", path: "/v1/machines/{name}/power", right: rightChange, summary: "Start, stop or restart a machine", mount: typed(s.power)},
 		{method: "POST", path: "/v1/machines/{name}/release", right: rightChange, summary: "Let a machine's instance go", mount: typed(s.release)},
-		{method: "POST", path: "/v1/machines/{name}/exec", right: rightChange, summary: "Run a command in a machine", raw: s.exec, request: reflect.TypeFor[ExecRequest](), stream: true},
+		{method: "POST", path: "/v1/machines/{name}/exec", right: rightChange, summary: "Run a command in a machine", raw: s.exec, request: reflect.TypeFor[client.ExecRequest](), stream: true},
 		{method: "POST", path: "/v1/machines/{name}/console", right: rightChange, summary: "Join a machine's console", raw: s.console, request: reflect.TypeFor[struct{}](), stream: true},
 		{method: "GET", path: "/v1/machines/{name}/log", right: rightConsole, summary: "A machine's console log", raw: s.guestLog, stream: true},
 		{method: "POST", path: "/v1/retry", right: rightChange, summary: "Clear an error and try at once", mount: typed(s.retry)},
@@ -99,8 +100,8 @@ func (s *Server) routes() []route {
 		{method: "POST", path: "/v1/guard/revert", right: rightChange, summary: "Undo the armed change of the host's own network", mount: typed(s.revert)},
 		{method: "GET", path: "/v1/harvest", right: rightRead, summary: "The harvest mode", mount: typed(s.harvest)},
 		{method: "PUT", path: "/v1/harvest", right: rightChange, summary: "Override the harvest mode", mount: typed(s.setHarvest)},
-		{method: "POST", path: "/v1/images/import", right: rightChange, summary: "Take a file into the image cache", raw: s.importImage, request: reflect.TypeFor[ImageImportRequest](), stream: true},
-		{method: "POST", path: "/v1/images/build", right: rightChange, summary: "Build an image", raw: s.buildImage, request: reflect.TypeFor[ImageBuildRequest](), stream: true},
+		{method: "POST", path: "/v1/images/import", right: rightChange, summary: "Take a file into the image cache", raw: s.importImage, request: reflect.TypeFor[client.ImageImportRequest](), stream: true},
+		{method: "POST", path: "/v1/images/build", right: rightChange, summary: "Build an image", raw: s.buildImage, request: reflect.TypeFor[client.ImageBuildRequest](), stream: true},
 		{method: "POST", path: "/v1/images/delete", right: rightChange, summary: "Delete an image", mount: typed(s.deleteImage), patience: slow},
 	}
 	return append(rows, s.workerRoutes()...)

@@ -1,3 +1,5 @@
+// Package api is the agent's HTTP interface on its unix socket: the route table
+// with the required rights, and the server. Package client holds the messages.
 package api
 
 import (

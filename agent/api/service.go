@@ -5,6 +5,8 @@ import (
 	"io"
 	"time"
 
+	"hostler/agent/client"
+	"hostler/agent/client/frames"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 )
@@ -41,7 +43,7 @@ type Planner interface {
 	// waits for the user's consent. scope holds the KIND/NAMEs in question:
 	// hypervisors without a machine in scope are not observed, and steps of
 	// objects outside scope may be missing.
-	Plan(ctx context.Context, objects []PlannedObject, scope map[string]bool) ([]Step, error)
+	Plan(ctx context.Context, objects []PlannedObject, scope map[string]bool) ([]client.Step, error)
 	// Refuse returns an error for new and changed objects that cannot exist on
 	// this host, e.g. a subnet that the host reaches another way or a port that is
 	// in use. A failure to find out is not an error.
@@ -65,7 +67,7 @@ type GuestExec struct {
 	Width, Height  int
 	// Resize receives a terminal's new sizes and is closed at the end; a
 	// hypervisor that cannot resize may ignore it.
-	Resize <-chan WindowSize
+	Resize <-chan frames.WindowSize
 }
 
 // Guests gives access to running instances. The type and the instance's name
@@ -82,7 +84,7 @@ type Guests interface {
 // Images are the image cache and the hypervisors' own images.
 type Images interface {
 	// List returns the readable images; notices describe the failures.
-	List(ctx context.Context) (rows []Image, notices []string, err error)
+	List(ctx context.Context) (rows []client.Image, notices []string, err error)
 	// Delete removes an image that hostler made; fault.Conflict while a machine
 	// uses it, fault.NotFound if it is absent.
 	Delete(ctx context.Context, reference string) error
@@ -92,12 +94,12 @@ type Images interface {
 type ImageBuilder interface {
 	// Import imports a file of the host into the cache. It computes an empty
 	// digest.
-	Import(ctx context.Context, path, reference, digest string, progress func(Progress)) (Image, error)
+	Import(ctx context.Context, path, reference, digest string, progress func(client.Progress)) (client.Image, error)
 	// Build builds an image, even if it exists, in the format of a container type.
-	Build(ctx context.Context, t spec.ContainerType, reference string, progress func(Progress)) (Image, error)
+	Build(ctx context.Context, t spec.ContainerType, reference string, progress func(client.Progress)) (client.Image, error)
 	// Ensure makes an image usable for a container type and returns the
 	// hypervisor's id of it.
-	Ensure(ctx context.Context, t spec.ContainerType, reference string, progress func(Progress)) (string, error)
+	Ensure(ctx context.Context, t spec.ContainerType, reference string, progress func(client.Progress)) (string, error)
 }
 
 // Glance is the part of Status that the store does not hold.
@@ -105,22 +107,22 @@ type Glance struct {
 	Started time.Time
 	// Harvest is the configured mode.
 	Harvest string
-	Workers []Worker
-	Unknown []UnknownInstance
+	Workers []client.Worker
+	Unknown []client.UnknownInstance
 	// UnknownStorage is the storage with our stamp and no record.
-	UnknownStorage []UnknownStorage
-	Locks          []Lock
-	Disk           []Disk
+	UnknownStorage []client.UnknownStorage
+	Locks          []client.Lock
+	Disk           []client.Disk
 	Notices        []string
 	// Guard is nil when no change of the host's own network is armed.
-	Guard *Guarded
+	Guard *client.Guarded
 }
 
 // Host provides the agent's own state and observes this host.
 type Host interface {
 	Glance(ctx context.Context) (Glance, error)
-	Doctor(ctx context.Context) ([]Check, error)
-	BlockDevices(ctx context.Context) ([]BlockDevice, error)
+	Doctor(ctx context.Context) ([]client.Check, error)
+	BlockDevices(ctx context.Context) ([]client.BlockDevice, error)
 }
 
 // Adoptable is an undeclared instance, described as a declared machine.

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"hostler/agent/client"
 )
 
 // However many uids a reader has, its share is bounded and the other shares
@@ -176,7 +178,7 @@ func TestRefusedConnectionsAreLoggedOnceAMinute(t *testing.T) {
 // Attack: API
 func TestAReaderPlansOneAtATime(t *testing.T) {
 	b := newBench(t)
-	body, err := json.Marshal(ApplyRequest{Documents: []Document{{Name: "one", Content: "version: 1\nmachines: {web: {type: lxd, image: debian/12}}\n"}}})
+	body, err := json.Marshal(client.ApplyRequest{Documents: []client.Document{{Name: "one", Content: "version: 1\nmachines: {web: {type: lxd, image: debian/12}}\n"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,18 +230,18 @@ func TestAReaderPlansOneAtATime(t *testing.T) {
 // Attack: API
 func TestAReadersPlanHasAnEnd(t *testing.T) {
 	b := newBench(t)
-	for what, docs := range map[string][]Document{
+	for what, docs := range map[string][]client.Document{
 		"257 documents": manyDocuments(maxReaderDocuments+1, 1, "machines", "m%d: {type: lxd, image: a/1}"),
 		"501 networks":  manyDocuments(maxReaderNetworks+1, 500, "networks", "n%d: {bridge: b%d}"),
 		"4001 objects":  manyDocuments(maxReaderObjects+1, 2000, "volumes", "v%d: {provider: loop, size: 1MiB}"),
 	} {
 		c := withCaller(t.Context(), caller{Peer: peer(2000, readerGID), role: roleReader})
-		_, err := b.plan(c, &in[ApplyRequest]{Body: ApplyRequest{Documents: docs}})
+		_, err := b.plan(c, &in[client.ApplyRequest]{Body: client.ApplyRequest{Documents: docs}})
 		if err == nil || !strings.Contains(err.Error(), "cannot plan "+what) {
 			t.Errorf("%s of a reader: %v", what, err)
 		}
 		c = withCaller(t.Context(), caller{Peer: peer(0, 0), role: roleAdmin})
-		if _, err := b.plan(c, &in[ApplyRequest]{Body: ApplyRequest{Documents: docs}}); err != nil {
+		if _, err := b.plan(c, &in[client.ApplyRequest]{Body: client.ApplyRequest{Documents: docs}}); err != nil {
 			t.Errorf("%s of root: %v", what, err)
 		}
 	}

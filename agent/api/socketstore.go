@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
@@ -16,7 +17,7 @@ import (
 // the socket. It repeats no call: a lost answer is a transient error, and the
 // worker looks again.
 type SocketStore struct {
-	c *Client
+	c *client.Client
 	// path ends with the container type.
 	path string
 	// patience is the maximum silence of a stream.
@@ -43,7 +44,7 @@ func NewSocketStore(socketPath, containerType string) *SocketStore {
 		containerType = AllTypes
 	}
 	return &SocketStore{
-		c:    newClient(socketPath, maxWorkerCalls, maxWorkerStreams),
+		c:    client.NewBounded(socketPath, maxWorkerCalls, maxWorkerStreams),
 		path: "/v1/worker/" + url.PathEscape(containerType) + "/", patience: silence,
 	}
 }
@@ -60,12 +61,12 @@ func (s *SocketStore) Count(ctx context.Context, counts WorkerCounts) error {
 // EnsureImage makes the agent prepare an image for the store's container type.
 // It returns the hypervisor's id of the image. progress may be nil.
 func (s *SocketStore) EnsureImage(ctx context.Context, reference string, progress func(message string, percent int)) (string, error) {
-	img, err := s.c.imageWork(ctx, s.path+"images/ensure", ImageRequest{Reference: reference}, progress)
+	img, err := s.c.ImageWork(ctx, s.path+"images/ensure", client.ImageRequest{Reference: reference}, progress)
 	return img.Digest, err
 }
 
 func (s *SocketStore) call(ctx context.Context, method, path string, query url.Values, in, out any) error {
-	return s.c.call(ctx, method, s.path+path, query, in, out)
+	return s.c.Call(ctx, method, s.path+path, query, in, out)
 }
 
 // results makes a call with n elements.

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"time"
 
+	"hostler/agent/client"
 	"hostler/agent/state"
 	"hostler/internal/fault"
 )
@@ -95,21 +96,21 @@ type workerStream struct {
 
 func (s *SocketStore) stream(ctx context.Context, path string, query url.Values) (*workerStream, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	resp, err := s.c.openStream(ctx, http.MethodGet, s.path+path, query, nil)
+	resp, err := s.c.OpenStream(ctx, http.MethodGet, s.path+path, query, nil)
 	if err != nil {
 		cancel()
 		return nil, err
 	}
 	w := &workerStream{c: make(chan workerLine), stop: cancel}
 	lines := bufio.NewScanner(resp.Body)
-	lines.Buffer(make([]byte, 0, 64<<10), maxLine)
+	lines.Buffer(make([]byte, 0, 64<<10), client.MaxLine)
 	// The first line confirms that the agent serves the stream; a problem in its
 	// place is the error of the call.
 	first, err := readLine(lines)
 	if err != nil {
 		cancel()
 		_ = resp.Body.Close()
-		return nil, callError(ctx, err)
+		return nil, client.CallError(ctx, err)
 	}
 	go w.read(ctx, resp.Body, lines, first, s.patience)
 	return w, nil
@@ -148,7 +149,7 @@ func readLine(lines *bufio.Scanner) (workerLine, error) {
 		return line, fault.New(fault.Transient, "cannot read the agent's stream: %w", err)
 	}
 	if line.Problem != nil {
-		return line, line.Problem.fault()
+		return line, line.Problem.Fault()
 	}
 	return line, nil
 }

@@ -4,12 +4,13 @@ import (
 	"context"
 	"slices"
 
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
 )
 
-func (s *Server) status(ctx context.Context, _ *struct{}) (*out[Status], error) {
+func (s *Server) status(ctx context.Context, _ *struct{}) (*out[client.Status], error) {
 	g, err := s.o.Service.Host.Glance(ctx)
 	if err != nil {
 		return nil, err
@@ -18,7 +19,7 @@ func (s *Server) status(ctx context.Context, _ *struct{}) (*out[Status], error) 
 	if err != nil {
 		return nil, err
 	}
-	st := Status{
+	st := client.Status{
 		Version: s.o.Version, Namespace: s.o.Namespace, Started: g.Started, Harvest: g.Harvest,
 		Workers: orEmpty(g.Workers), Machines: map[string]int{}, Drifted: []string{}, Unknown: orEmpty(g.Unknown),
 		UnknownStorage: orEmpty(g.UnknownStorage),
@@ -62,10 +63,10 @@ func (s *Server) status(ctx context.Context, _ *struct{}) (*out[Status], error) 
 		}
 		st.Types = append(st.Types, row)
 	}
-	return &out[Status]{st}, nil
+	return &out[client.Status]{st}, nil
 }
 
-func (s *Server) harvest(ctx context.Context, _ *struct{}) (*out[Harvest], error) {
+func (s *Server) harvest(ctx context.Context, _ *struct{}) (*out[client.Harvest], error) {
 	g, err := s.o.Service.Host.Glance(ctx)
 	if err != nil {
 		return nil, err
@@ -74,14 +75,14 @@ func (s *Server) harvest(ctx context.Context, _ *struct{}) (*out[Harvest], error
 	if err != nil {
 		return nil, err
 	}
-	h := Harvest{Mode: g.Harvest, Configured: g.Harvest, Override: rec.Harvest}
+	h := client.Harvest{Mode: g.Harvest, Configured: g.Harvest, Override: rec.Harvest}
 	if rec.Harvest != "" {
 		h.Mode = rec.Harvest
 	}
-	return &out[Harvest]{h}, nil
+	return &out[client.Harvest]{h}, nil
 }
 
-func (s *Server) setHarvest(ctx context.Context, i *in[HarvestRequest]) (*out[Harvest], error) {
+func (s *Server) setHarvest(ctx context.Context, i *in[client.HarvestRequest]) (*out[client.Harvest], error) {
 	err := s.updateRecord(ctx, state.ID{Kind: spec.KindHost, Name: spec.HostName}, func(o *state.Object) (any, error) {
 		var rec spec.HostRecord
 		if o != nil {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 )
@@ -13,7 +14,7 @@ import (
 // steps returns the planner's steps for the objects of the documents. If the
 // host cannot be observed, planning fails; an apply must still succeed and
 // returns the changes of the declarations instead.
-func (s *Server) steps(ctx context.Context, w *world, docs []document, removed []string, dry bool) ([]Step, error) {
+func (s *Server) steps(ctx context.Context, w *world, docs []document, removed []string, dry bool) ([]client.Step, error) {
 	scope := map[string]bool{}
 	for _, d := range docs {
 		for _, o := range d.decl.Objects() {
@@ -32,7 +33,7 @@ func (s *Server) steps(ctx context.Context, w *world, docs []document, removed [
 		s.log.Warn("cannot plan what was applied", "error", err)
 		all = blindSteps(planned, err)
 	}
-	kept := []Step{}
+	kept := []client.Step{}
 	for _, st := range all {
 		// Steps that prepare the host precede the machines that need them.
 		if scope[st.Object] || strings.HasPrefix(st.Object, spec.KindContainerType+"/") {
@@ -44,7 +45,7 @@ func (s *Server) steps(ctx context.Context, w *world, docs []document, removed [
 			return kept, nil
 		}
 	}
-	return []Step{}, nil
+	return []client.Step{}, nil
 }
 
 // foresee asks the planner which of the documents' objects will fail.
@@ -63,10 +64,10 @@ func (s *Server) foresee(ctx context.Context, w *world, docs []document) []strin
 }
 
 // blindSteps returns the steps that are known without observing the host.
-func blindSteps(objects []PlannedObject, why error) []Step {
-	var steps []Step
+func blindSteps(objects []PlannedObject, why error) []client.Step {
+	var steps []client.Step
 	for _, m := range objects {
-		st := Step{Object: m.After.Kind + "/" + m.After.Name, Detail: "the impact is not known: " + why.Error()}
+		st := client.Step{Object: m.After.Kind + "/" + m.After.Name, Detail: "the impact is not known: " + why.Error()}
 		switch {
 		case m.Before == nil:
 			st.Action, st.Impact = "create", "none"
@@ -84,7 +85,7 @@ func blindSteps(objects []PlannedObject, why error) []Step {
 
 // heldBy returns the names of a kind's objects with a step that waits for
 // consent.
-func heldBy(steps []Step, kind string) map[string]bool {
+func heldBy(steps []client.Step, kind string) map[string]bool {
 	held := map[string]bool{}
 	for _, st := range steps {
 		if name, ok := strings.CutPrefix(st.Object, kind+"/"); ok && st.Held != "" {
@@ -124,7 +125,7 @@ func unsupportedOf(docs []document) []string {
 
 // holdUnsupported marks the steps that the agent does not support, and adds a
 // step for each such object without a step.
-func holdUnsupported(steps []Step, unsupported []string) []Step {
+func holdUnsupported(steps []client.Step, unsupported []string) []client.Step {
 	first := map[string]int{}
 	for i, st := range slices.Backward(steps) {
 		first[st.Object] = i
@@ -135,7 +136,7 @@ func holdUnsupported(steps []Step, unsupported []string) []Step {
 		if !told {
 			i = len(steps)
 			first[object] = i
-			steps = append(steps, Step{Object: object, Action: "none", Impact: "none", Detail: what})
+			steps = append(steps, client.Step{Object: object, Action: "none", Impact: "none", Detail: what})
 		}
 		steps[i].Held = what
 	}

@@ -5,57 +5,18 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
 	"hostler/storage"
 )
 
-// AttachmentRow is a row of `hostler get attachments`.
-type AttachmentRow struct {
-	// Name is KIND/NAME@MACHINE.
-	Name    string `json:"name"`
-	Object  string `json:"object"` // KIND/NAME
-	Machine string `json:"machine"`
-	// Path is the machine's path for it: a directory or a device.
-	Path string `json:"path"`
-	// Source is the path on the host that the machine gets, while it may use it.
-	Source    string            `json:"source"`
-	ReadOnly  bool              `json:"read-only"`
-	Status    spec.StorageState `json:"status"`
-	Message   string            `json:"message"`
-	Attempts  int               `json:"attempts"`
-	NextRetry *time.Time        `json:"next-retry"`
-}
-
-// BlockDevice is a row of `hostler get block-devices`.
-type BlockDevice struct {
-	Name string `json:"name"`
-	Path string `json:"path"`
-	// Preferred is a path that stays the same across boots, e.g. in
-	// /dev/disk/by-id, if the device has one.
-	Preferred string   `json:"preferred"`
-	Type      string   `json:"type"` // disk part loop md lvm crypt dm
-	Size      int64    `json:"size"` // bytes
-	ReadOnly  bool     `json:"read-only"`
-	InUse     bool     `json:"in-use"`
-	Content   string   `json:"content"` // description of the contents; empty: unknown
-	UUID      string   `json:"uuid"`
-	Label     string   `json:"label"`
-	WWN       string   `json:"wwn"`
-	Serial    string   `json:"serial"`
-	Links     []string `json:"links"`
-	Mounts    []string `json:"mounts"`
-	// Backing is the file behind a loop device.
-	Backing string `json:"backing"`
-}
-
 // DevicePath returns the path of a volume in a machine.
 func DevicePath(volume string) string { return "/dev/hostler-" + volume }
 
-func (s *Server) attachments(ctx context.Context, _ *struct{}) (*out[[]AttachmentRow], error) {
+func (s *Server) attachments(ctx context.Context, _ *struct{}) (*out[[]client.AttachmentRow], error) {
 	objects, _, err := s.o.Backend.List(ctx, spec.KindFilesystem, spec.KindMachine, spec.KindVolume)
 	if err != nil {
 		return nil, err
@@ -73,7 +34,7 @@ func (s *Server) attachments(ctx context.Context, _ *struct{}) (*out[[]Attachmen
 			paths[a.Filesystem+"@"+o.Name] = a.Path
 		}
 	}
-	rows := []AttachmentRow{}
+	rows := []client.AttachmentRow{}
 	for _, o := range objects {
 		var st spec.StorageStatus
 		if o.Kind == spec.KindMachine {
@@ -84,7 +45,7 @@ func (s *Server) attachments(ctx context.Context, _ *struct{}) (*out[[]Attachmen
 		}
 		for _, machine := range slices.Sorted(maps.Keys(st.Attachments)) {
 			a := st.Attachments[machine]
-			row := AttachmentRow{
+			row := client.AttachmentRow{
 				Name: o.Kind + "/" + o.Name + "@" + machine, Object: o.Kind + "/" + o.Name, Machine: machine, Path: paths[o.Name+"@"+machine],
 				Source: a.Source, ReadOnly: a.ReadOnly, Status: a.State, Message: a.Message, Attempts: a.Attempts.Count, NextRetry: a.Attempts.NextRetry,
 			}
@@ -94,26 +55,21 @@ func (s *Server) attachments(ctx context.Context, _ *struct{}) (*out[[]Attachmen
 			rows = append(rows, row)
 		}
 	}
-	slices.SortFunc(rows, func(a, b AttachmentRow) int { return strings.Compare(a.Name, b.Name) })
-	return &out[[]AttachmentRow]{rows}, nil
+	slices.SortFunc(rows, func(a, b client.AttachmentRow) int { return strings.Compare(a.Name, b.Name) })
+	return &out[[]client.AttachmentRow]{rows}, nil
 }
 
-func (s *Server) blockDevices(ctx context.Context, _ *struct{}) (*out[[]BlockDevice], error) {
+func (s *Server) blockDevices(ctx context.Context, _ *struct{}) (*out[[]client.BlockDevice], error) {
 	rows, err := s.looks.blockDevices.get(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &out[[]BlockDevice]{orEmpty(rows)}, nil
-}
-
-// ResizeRequest is the new size of a volume, e.g. 2GiB.
-type ResizeRequest struct {
-	Size string `json:"size" maxLength:"64"`
+	return &out[[]client.BlockDevice]{orEmpty(rows)}, nil
 }
 
 type resizeInput struct {
 	Name string `path:"name" maxLength:"253"`
-	Body ResizeRequest
+	Body client.ResizeRequest
 }
 
 func (s *Server) resizeVolume(ctx context.Context, i *resizeInput) (*struct{}, error) {

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"time"
 
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
@@ -52,7 +53,7 @@ func (l *lines) fail(err error) {
 		writeProblem(l.w, p)
 		return
 	}
-	_ = l.send(message{Problem: p})
+	_ = l.send(client.Line{Problem: p})
 }
 
 // errLost ends a stream whose source broke off; the client starts again.
@@ -81,14 +82,14 @@ func (s *Server) watchMachines(w http.ResponseWriter, r *http.Request) {
 		l.fail(err)
 		return
 	}
-	var last []Machine
+	var last []client.Machine
 	look := func([]state.ID) error {
 		rows, err := s.presentRows(r.Context(), q["name"])
 		if err != nil || l.open && reflect.DeepEqual(rows, last) {
 			return err
 		}
 		last = rows
-		return l.send(message{Machines: &rows})
+		return l.send(client.Line{Machines: &rows})
 	}
 	if err := look(nil); err != nil {
 		l.fail(err)
@@ -110,7 +111,7 @@ func (s *Server) watchEvents(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	look := func(struct{}) error { return s.sendEvents(r.Context(), l, &q) }
-	if err := l.send(message{}); err != nil {
+	if err := l.send(client.Line{}); err != nil {
 		return
 	}
 	if err := look(struct{}{}); err != nil {
@@ -129,7 +130,7 @@ func (s *Server) sendEvents(ctx context.Context, l *lines, q *state.EventQuery) 
 		}
 		for _, e := range events {
 			row := eventRow(e)
-			if err := l.send(message{Event: &row}); err != nil {
+			if err := l.send(client.Line{Event: &row}); err != nil {
 				return err
 			}
 			q.After = e.Seq
@@ -165,7 +166,7 @@ func follow[T any](ctx context.Context, s *Server, l *lines, changes <-chan T, p
 			}
 			err, looked = look(change), time.Now()
 		case <-beat.C:
-			err = l.send(message{})
+			err = l.send(client.Line{})
 		}
 		if err != nil {
 			l.fail(err)
@@ -187,25 +188,25 @@ func wait(ctx context.Context, d time.Duration) bool {
 }
 
 func (s *Server) importImage(w http.ResponseWriter, r *http.Request) {
-	var req ImageImportRequest
-	s.imageWork(w, r, &req, func(ctx context.Context, report func(Progress)) (Image, error) {
+	var req client.ImageImportRequest
+	s.imageWork(w, r, &req, func(ctx context.Context, report func(client.Progress)) (client.Image, error) {
 		if len(req.Path) == 0 || req.Path[0] != '/' || req.Reference == "" {
-			return Image{}, fault.New(fault.Invalid, "cannot import an image: an absolute path and a reference are needed")
+			return client.Image{}, fault.New(fault.Invalid, "cannot import an image: an absolute path and a reference are needed")
 		}
 		return s.o.Service.Builder.Import(ctx, req.Path, req.Reference, req.Digest, report)
 	})
 }
 
 func (s *Server) buildImage(w http.ResponseWriter, r *http.Request) {
-	var req ImageBuildRequest
-	s.imageWork(w, r, &req, func(ctx context.Context, report func(Progress)) (Image, error) {
+	var req client.ImageBuildRequest
+	s.imageWork(w, r, &req, func(ctx context.Context, report func(client.Progress)) (client.Image, error) {
 		switch {
 		case req.Reference == "":
-			return Image{}, fault.New(fault.Invalid, "cannot build an image: a reference is needed")
+			return client.Image{}, fault.New(fault.Invalid, "cannot build an image: a reference is needed")
 		case req.Type == "":
 			req.Type = spec.LXD
 		case req.Type != spec.LXD && req.Type != spec.KVM:
-			return Image{}, fault.New(fault.Invalid, "cannot build an image for type %q: it is neither lxd nor kvm", clip(string(req.Type), 32))
+			return client.Image{}, fault.New(fault.Invalid, "cannot build an image for type %q: it is neither lxd nor kvm", clip(string(req.Type), 32))
 		}
 		return s.o.Service.Builder.Build(ctx, req.Type, req.Reference, report)
 	})
@@ -214,20 +215,20 @@ func (s *Server) buildImage(w http.ResponseWriter, r *http.Request) {
 // imageWork runs a long operation on an image and sends its progress. It drops
 // reports that arrive faster than the client reads: the operation must not wait
 // for a terminal.
-func (s *Server) imageWork(w http.ResponseWriter, r *http.Request, req any, work func(context.Context, func(Progress)) (Image, error)) {
+func (s *Server) imageWork(w http.ResponseWriter, r *http.Request, req any, work func(context.Context, func(client.Progress)) (client.Image, error)) {
 	l := newLines(w)
 	if err := decodeBody(r, req); err != nil {
 		l.fail(err)
 		return
 	}
 	type result struct {
-		img Image
+		img client.Image
 		err error
 	}
-	reports := make(chan Progress, 16)
+	reports := make(chan client.Progress, 16)
 	done := make(chan result, 1)
 	go func() {
-		img, err := work(r.Context(), func(p Progress) {
+		img, err := work(r.Context(), func(p client.Progress) {
 			select {
 			case reports <- p:
 			default:
@@ -240,20 +241,20 @@ func (s *Server) imageWork(w http.ResponseWriter, r *http.Request, req any, work
 	for {
 		select {
 		case p := <-reports:
-			_ = l.send(message{Progress: &p})
+			_ = l.send(client.Line{Progress: &p})
 		case <-beat.C:
-			_ = l.send(message{})
+			_ = l.send(client.Line{})
 		case res := <-done:
 			for len(reports) > 0 {
 				p := <-reports
-				_ = l.send(message{Progress: &p})
+				_ = l.send(client.Line{Progress: &p})
 			}
 			if res.err != nil {
 				l.fail(res.err)
 				return
 			}
 			s.imageCame(r.Context(), res.img.Reference)
-			_ = l.send(message{Image: &res.img, Done: true})
+			_ = l.send(client.Line{Image: &res.img, Done: true})
 			return
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
@@ -21,7 +22,7 @@ func TestWatchMachinesSendsFullRowsAfterEveryChange(t *testing.T) {
 	b.machine("one", state.Alive, lxdMachine("web"), spec.MachineStatus{})
 	b.machine("other", state.Alive, lxdMachine("web"), running("other"))
 	var seen []string
-	err := c.WatchMachines(t.Context(), []string{"one"}, func(rows []Machine) error {
+	err := c.WatchMachines(t.Context(), []string{"one"}, func(rows []client.Machine) error {
 		word := "gone"
 		if len(rows) == 1 {
 			word = rows[0].Name + " " + string(rows[0].Status)
@@ -80,7 +81,7 @@ func TestWatchRowsSendsTheKindThatChanged(t *testing.T) {
 			volume(spec.StorageError)
 		case 5:
 			b.host.mu.Lock()
-			b.host.images["mine/1"] = Image{Reference: "mine/1"}
+			b.host.images["mine/1"] = client.Image{Reference: "mine/1"}
 			b.host.mu.Unlock()
 		case 6:
 			return errEnough
@@ -105,7 +106,7 @@ func TestWatchEventsStartsWhereItIsTold(t *testing.T) {
 	record("two", "second")
 	record("one", "third")
 	var seen []string
-	err := c.WatchEvents(t.Context(), 1, "machine/one", func(e Event) error {
+	err := c.WatchEvents(t.Context(), 1, "machine/one", func(e client.Event) error {
 		seen = append(seen, e.Message)
 		if len(seen) == 1 {
 			record("two", "fourth")
@@ -123,7 +124,7 @@ func TestALostWatchIsAnErrorAndNotAnEmptyWorld(t *testing.T) {
 	b := newBench(t)
 	c := b.listen(t)
 	b.machine("one", state.Alive, lxdMachine("web"), running("one"))
-	err := c.WatchMachines(t.Context(), nil, func(rows []Machine) error {
+	err := c.WatchMachines(t.Context(), nil, func(rows []client.Machine) error {
 		if len(rows) != 1 {
 			t.Errorf("rows %+v", rows)
 		}
@@ -140,7 +141,7 @@ func TestAnIdleStreamStaysOpenAndEndsWithItsClient(t *testing.T) {
 	ended := make(chan error, 1)
 	first := make(chan struct{}, 1)
 	go func() {
-		ended <- c.WatchMachines(ctx, nil, func([]Machine) error { first <- struct{}{}; return nil })
+		ended <- c.WatchMachines(ctx, nil, func([]client.Machine) error { first <- struct{}{}; return nil })
 	}()
 	<-first
 	eventually(t, "the stream is counted", func() bool { return b.streamsInUse() == 1 })
@@ -154,7 +155,7 @@ func TestAnIdleStreamStaysOpenAndEndsWithItsClient(t *testing.T) {
 func TestAStoppingAgentSaysSo(t *testing.T) {
 	b := newBench(t)
 	c := b.listen(t)
-	err := c.WatchMachines(t.Context(), nil, func([]Machine) error { b.stopNow(); return nil })
+	err := c.WatchMachines(t.Context(), nil, func([]client.Machine) error { b.stopNow(); return nil })
 	wantKind(t, err, fault.Transient, "the agent is stopping")
 }
 

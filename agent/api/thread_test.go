@@ -6,6 +6,7 @@ import (
 	"syscall"
 	"unsafe"
 
+	"hostler/agent/client"
 	"hostler/agent/state"
 )
 
@@ -21,6 +22,6 @@ func setGroups(groups []uint32) syscall.Errno {
 
 func id(kind, name string) state.ID { return state.ID{Kind: kind, Name: name} }
 
-func readProblem(resp *http.Response) (p Problem, err error) {
+func readProblem(resp *http.Response) (p client.Problem, err error) {
 	return p, json.NewDecoder(resp.Body).Decode(&p)
 }

@@ -6,18 +6,19 @@ import (
 	"fmt"
 	"slices"
 
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 )
 
 // machineRow converts a machine object to its row.
-func machineRow(o state.Object) (Machine, error) {
+func machineRow(o state.Object) (client.Machine, error) {
 	var rec spec.MachineRecord
 	var st spec.MachineStatus
 	if err := decodeObject(o, &rec, &st); err != nil {
-		return Machine{}, err
+		return client.Machine{}, err
 	}
-	row := Machine{
+	row := client.Machine{
 		Name: o.Name, Type: rec.Machine.Type, Life: string(o.Life), Status: machineStatus(o.Life, st.State), Message: st.Message,
 		Image: rec.Machine.Image, Addresses: orEmpty(st.Addresses), Attempts: st.Attempts.Count, NextRetry: st.Attempts.NextRetry,
 		Declaration: rec.Declaration, UID: o.UID, Generation: o.Generation, Observed: st.ObservedGeneration == o.Generation,
@@ -66,14 +67,14 @@ func machineStatus(life state.Life, s spec.MachineState) spec.MachineState {
 }
 
 // declarationRow converts a declaration object to its row.
-func declarationRow(o state.Object) (Declaration, error) {
+func declarationRow(o state.Object) (client.Declaration, error) {
 	var rec spec.DeclarationRecord
 	if err := decodeObject(o, &rec, nil); err != nil {
-		return Declaration{}, err
+		return client.Declaration{}, err
 	}
 	objects := slices.Clone(rec.Document.Objects())
 	slices.Sort(objects)
-	return Declaration{
+	return client.Declaration{
 		Name: o.Name, Source: rec.Source, Objects: orEmpty(objects),
 		Created: o.Created, Updated: o.Updated, Generation: o.Generation,
 	}, nil
@@ -81,8 +82,8 @@ func declarationRow(o state.Object) (Declaration, error) {
 
 // typeRow converts a container type object to its row; a type without an object
 // was never used.
-func typeRow(t spec.ContainerType, o *state.Object) (TypeStatus, error) {
-	row := TypeStatus{Type: string(t), State: "absent"}
+func typeRow(t spec.ContainerType, o *state.Object) (client.TypeStatus, error) {
+	row := client.TypeStatus{Type: string(t), State: "absent"}
 	if o == nil {
 		return row, nil
 	}
@@ -98,16 +99,16 @@ func typeRow(t spec.ContainerType, o *state.Object) (TypeStatus, error) {
 	return row, nil
 }
 
-func eventRow(e state.Event) Event {
-	return Event{Seq: e.Seq, Time: e.Time, Object: e.Object.Kind + "/" + e.Object.Name, Level: e.Level, Reason: e.Reason, Message: e.Message}
+func eventRow(e state.Event) client.Event {
+	return client.Event{Seq: e.Seq, Time: e.Time, Object: e.Object.Kind + "/" + e.Object.Name, Level: e.Level, Reason: e.Reason, Message: e.Message}
 }
 
 // objectView returns the details of an object. Without the right to change it
 // hides secrets: user-data may hold keys and passwords.
-func objectView(o state.Object, events []state.Event, secrets bool) (Object, error) {
-	v := Object{
+func objectView(o state.Object, events []state.Event, secrets bool) (client.Object, error) {
+	v := client.Object{
 		Kind: o.Kind, Name: o.Name, UID: o.UID, Revision: o.Revision, Generation: o.Generation, Life: string(o.Life),
-		Spec: orNull(o.Spec), Status: orNull(o.Status), Created: o.Created, Updated: o.Updated, Events: []Event{},
+		Spec: orNull(o.Spec), Status: orNull(o.Status), Created: o.Created, Updated: o.Updated, Events: []client.Event{},
 	}
 	for _, e := range events {
 		v.Events = append(v.Events, eventRow(e))

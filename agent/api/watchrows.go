@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
@@ -110,7 +111,7 @@ func (s *Server) watchRows(w http.ResponseWriter, r *http.Request) {
 				continue
 			}
 			last[kind] = b
-			if err := l.send(message{Rows: &Rows{Kind: kind, Rows: b}}); err != nil {
+			if err := l.send(client.Line{Rows: &client.Rows{Kind: kind, Rows: b}}); err != nil {
 				return err
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
@@ -36,7 +37,7 @@ func (s *Server) workerRoutes() []route {
 		{method: "POST", path: "keep", summary: "Which machines' instances survive their record", raw: worker(s, (*workerCall).keep)},
 		{method: "POST", path: "host-changes", summary: "What machines need of the host's networks", raw: worker(s, (*workerCall).hostChanges)},
 		{method: "POST", path: "counts", summary: "Tell which passes and operations there were", raw: worker(s, (*workerCall).counts), body: maxBody},
-		{method: "POST", path: "images/ensure", summary: "Make an image usable for the type", raw: worker(s, (*workerCall).ensureImage), request: reflect.TypeFor[ImageRequest](), stream: true},
+		{method: "POST", path: "images/ensure", summary: "Make an image usable for the type", raw: worker(s, (*workerCall).ensureImage), request: reflect.TypeFor[client.ImageRequest](), stream: true},
 	}
 	for i := range rows {
 		rows[i].path = "/v1/worker/{type}/" + rows[i].path

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"slices"
 
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
@@ -205,18 +206,18 @@ func (c *workerCall) ensureImage() error {
 	if c.t == "" {
 		return fault.New(fault.Invalid, "cannot make an image usable: name one container type")
 	}
-	var req ImageRequest
-	c.s.imageWork(c.w, c.r, &req, func(ctx context.Context, report func(Progress)) (Image, error) {
+	var req client.ImageRequest
+	c.s.imageWork(c.w, c.r, &req, func(ctx context.Context, report func(client.Progress)) (client.Image, error) {
 		if req.Reference == "" {
-			return Image{}, fault.New(fault.Invalid, "cannot make an image usable: a reference is needed")
+			return client.Image{}, fault.New(fault.Invalid, "cannot make an image usable: a reference is needed")
 		}
 		if declared, err := c.s.named.declares(ctx, c.store, c.t, req.Reference); err != nil {
-			return Image{}, err
+			return client.Image{}, err
 		} else if !declared {
-			return Image{}, fault.New(fault.Forbidden, "cannot make image %q usable: no %s machine is declared with it", clip(req.Reference, 256), c.t)
+			return client.Image{}, fault.New(fault.Forbidden, "cannot make image %q usable: no %s machine is declared with it", clip(req.Reference, 256), c.t)
 		}
 		id, err := c.s.o.Service.Builder.Ensure(ctx, c.t, req.Reference, report)
-		return Image{Reference: req.Reference, Digest: id, Where: string(c.t), UsedBy: []string{}}, err
+		return client.Image{Reference: req.Reference, Digest: id, Where: string(c.t), UsedBy: []string{}}, err
 	})
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
@@ -321,7 +322,7 @@ func TestWorkerBodies(t *testing.T) {
 	for _, path := range []string{"get", "write", "intents/begin", "intents/end", "events/record", "supported", "keep", "host-changes", "counts"} {
 		for _, body := range []string{"", "{", "[]", `"x"`, `{"unknown":1}`, "null1", `{"ids":[{"kind":1}]}`, `{"a":1,"a":1}`} {
 			w := b.as(peer(lxdUID, 900), "POST", "/v1/worker/lxd/"+path, "application/json", body)
-			if w.Code < 400 || w.Code > 499 || w.Header().Get("Content-Type") != problemType {
+			if w.Code < 400 || w.Code > 499 || w.Header().Get("Content-Type") != client.ProblemType {
 				t.Errorf("%s %q: %d %s", path, body, w.Code, w.Body)
 			}
 		}

@@ -1,12 +1,11 @@
 package api
 
 import (
-	"bytes"
-	"encoding/json"
 	"net/http"
 	"strings"
 	"time"
 
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
@@ -125,9 +124,9 @@ type WorkerCount struct {
 // workerLine is a line of a worker's stream. A line without any field is a
 // heartbeat. IDs is a pointer so that an empty batch differs from no batch.
 type workerLine struct {
-	IDs     *[]state.ID `json:"ids,omitempty"`
-	Events  bool        `json:"events,omitempty"`
-	Problem *Problem    `json:"problem,omitempty"`
+	IDs     *[]state.ID     `json:"ids,omitempty"`
+	Events  bool            `json:"events,omitempty"`
+	Problem *client.Problem `json:"problem,omitempty"`
 }
 
 func resultOf(o state.Object, err error) WorkerResult {
@@ -147,18 +146,8 @@ func elementError(text string, kind fault.Kind) error {
 	return fault.New(kind, "%s", text)
 }
 
-// encode returns JSON that leaves <, > and & unescaped, so that stored text
-// passes through unchanged.
-func encode(v any) ([]byte, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	err := enc.Encode(v)
-	return b.Bytes(), err
-}
-
 func answer(w http.ResponseWriter, v any) {
-	b, err := encode(v)
+	b, err := client.Encode(v)
 	if err != nil {
 		writeProblem(w, problemOf(err))
 		return

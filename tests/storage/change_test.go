@@ -13,7 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"hostler/agent/api"
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/tests/harness"
 )
@@ -29,13 +29,13 @@ machines:
 `
 
 // rows returns `hostler get KIND -o json` by name.
-func (w world) rows(kind string) map[string]api.Storage {
+func (w world) rows(kind string) map[string]client.Storage {
 	w.t.Helper()
-	var all []api.Storage
+	var all []client.Storage
 	if err := json.Unmarshal([]byte(w.Run("get", kind, "-o", "json")), &all); err != nil {
 		w.t.Fatal(err)
 	}
-	byName := map[string]api.Storage{}
+	byName := map[string]client.Storage{}
 	for _, row := range all {
 		byName[row.Name] = row
 	}

@@ -12,15 +12,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"hostler/agent/api"
+	"hostler/agent/client"
 	"hostler/containerbroker/lxd/lxdtest"
 	"hostler/tests/harness"
 )
 
 // says waits until a volume or filesystem says all of the words.
-func (w world) says(kind, name string, words ...string) api.Storage {
+func (w world) says(kind, name string, words ...string) client.Storage {
 	w.t.Helper()
-	var row api.Storage
+	var row client.Storage
 	harness.Wait(w.t, kind+" "+name, 30*time.Second, func() error {
 		row = w.rows(kind)[name]
 		for _, word := range words {

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"hostler/agent/api"
+	"hostler/agent/client"
 	"hostler/internal/fault"
 )
 
@@ -25,7 +25,7 @@ func again(ctx context.Context, seen *int, tell func(string), watch func() error
 			return ctx.Err()
 		case errors.Is(err, errLookAgain):
 			told = *seen
-		case *seen == 0 || !fault.Is(err, fault.Transient) && !errors.Is(err, api.ErrNotRunning):
+		case *seen == 0 || !fault.Is(err, fault.Transient) && !errors.Is(err, client.ErrNotRunning):
 			return err
 		}
 		if !errors.Is(err, errLookAgain) && told != *seen {

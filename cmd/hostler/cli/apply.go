@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"hostler/agent/api"
+	"hostler/agent/client"
 	"hostler/agent/spec"
 )
 
@@ -72,10 +72,10 @@ func (a *app) planCommand() *cobra.Command {
 }
 
 // request reads the documents and checks the words of --allow.
-func (a *app) request(f applyFlags) (api.ApplyRequest, places, error) {
+func (a *app) request(f applyFlags) (client.ApplyRequest, places, error) {
 	for _, w := range f.allow {
 		if !slices.Contains(allowWords, w) {
-			return api.ApplyRequest{}, nil, usage("--allow does not know %q%s", w, didYouMean(w, allowWords)).
+			return client.ApplyRequest{}, nil, usage("--allow does not know %q%s", w, didYouMean(w, allowWords)).
 				hint("it takes " + strings.Join(allowWords, ", ") + ", or several with commas")
 		}
 	}
@@ -83,7 +83,7 @@ func (a *app) request(f applyFlags) (api.ApplyRequest, places, error) {
 	if err == nil {
 		err = checkTogether(docs)
 	}
-	req := api.ApplyRequest{Documents: docs, Allow: f.allow, Replace: f.replace}
+	req := client.ApplyRequest{Documents: docs, Allow: f.allow, Replace: f.replace}
 	if err == nil {
 		req.Folders, err = foldersOf(f.files)
 	}
@@ -113,7 +113,7 @@ func (a *app) plan(ctx context.Context, f applyFlags) error {
 }
 
 // showPlan prints a plan in the chosen format.
-func (a *app) showPlan(p api.Plan, head bool) error {
+func (a *app) showPlan(p client.Plan, head bool) error {
 	if a.output != outTable {
 		p.Steps = pick(p.Steps, every(len(p.Steps)))
 		p.Machines = pick(p.Machines, every(len(p.Machines)))
@@ -170,7 +170,7 @@ func (a *app) apply(ctx context.Context, f applyFlags) error {
 	return a.follow(ctx, agent, req, p, f)
 }
 
-func unsupported(p api.Plan) error {
+func unsupported(p client.Plan) error {
 	var b strings.Builder
 	b.WriteString("nothing was applied: this agent cannot yet carry out")
 	for _, u := range p.Unsupported {
@@ -180,7 +180,7 @@ func unsupported(p api.Plan) error {
 }
 
 // follow waits if --wait is set. It returns a failure if steps are held.
-func (a *app) follow(ctx context.Context, agent Agent, req api.ApplyRequest, p api.Plan, f applyFlags) error {
+func (a *app) follow(ctx context.Context, agent Agent, req client.ApplyRequest, p client.Plan, f applyFlags) error {
 	held := heldSteps(p)
 	switch {
 	case f.wait:
@@ -196,8 +196,8 @@ func (a *app) follow(ctx context.Context, agent Agent, req api.ApplyRequest, p a
 	return heldFailure(held)
 }
 
-func heldSteps(p api.Plan) []api.Step {
-	var out []api.Step
+func heldSteps(p client.Plan) []client.Step {
+	var out []client.Step
 	for _, s := range p.Steps {
 		if s.Held != "" {
 			out = append(out, s)
@@ -207,7 +207,7 @@ func heldSteps(p api.Plan) []api.Step {
 }
 
 // heldFailure names the held steps and the --allow that releases them.
-func heldFailure(held []api.Step) error {
+func heldFailure(held []client.Step) error {
 	var objects, words []string
 	for _, s := range held {
 		if !slices.Contains(objects, s.Object) {
@@ -227,7 +227,7 @@ func heldFailure(held []api.Step) error {
 
 // waitApplied follows the declared machines whose steps are not held until they
 // are ready, and the removed machines until they are gone.
-func (a *app) waitApplied(ctx context.Context, agent Agent, req api.ApplyRequest, p api.Plan, timeout time.Duration) error {
+func (a *app) waitApplied(ctx context.Context, agent Agent, req client.ApplyRequest, p client.Plan, timeout time.Duration) error {
 	w := goals{ready: map[string]bool{}, gone: map[string]bool{}}
 	if len(changes(p)) > 0 {
 		w.check = func(ctx context.Context) (map[string]string, error) { return stillToDo(ctx, agent, req) }
@@ -247,7 +247,7 @@ func (a *app) waitApplied(ctx context.Context, agent Agent, req api.ApplyRequest
 	}
 	g := givenGoals{ready: givensOf(p.Objects), gone: givensOf(p.Removed)}
 	g.ready = slices.DeleteFunc(g.ready, func(r reference) bool {
-		return slices.ContainsFunc(heldSteps(p), func(s api.Step) bool { return s.Object == r.String() })
+		return slices.ContainsFunc(heldSteps(p), func(s client.Step) bool { return s.Object == r.String() })
 	})
 	started := a.env.Now()
 	if err := a.waitRemade(ctx, agent, p.Awaited, timeout); err != nil {
@@ -279,7 +279,7 @@ func (a *app) waitApplied(ctx context.Context, agent Agent, req api.ApplyRequest
 
 // stillToDo plans the same documents again and returns the steps that are
 // neither done nor held, by machine.
-func stillToDo(ctx context.Context, agent Agent, req api.ApplyRequest) (map[string]string, error) {
+func stillToDo(ctx context.Context, agent Agent, req client.ApplyRequest) (map[string]string, error) {
 	req.DryRun = true
 	p, err := agent.Plan(ctx, req)
 	if err != nil {

@@ -1,13 +1,13 @@
 package cli
 
 import (
-	"hostler/agent/api"
+	"hostler/agent/client"
 	"hostler/agent/spec"
 )
 
 // declarationName returns the name that the document's declaration gets when it
 // is applied.
-func declarationName(d api.Document) (string, error) {
+func declarationName(d client.Document) (string, error) {
 	decl, _, err := spec.ParseAlone(d.Name, []byte(d.Content))
 	if err != nil {
 		return "", err

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"hostler/agent/api"
+	"hostler/agent/client"
 	"hostler/agent/spec"
 )
 
@@ -129,7 +129,7 @@ func (a *app) deleted(args []string, f deleteFlags) ([]reference, error) {
 }
 
 // outcomes prints the result for each element of a bulk delete.
-func (a *app) outcomes(ctx context.Context, agent Agent, refs []reference, outcomes []api.Outcome, wait bool) error {
+func (a *app) outcomes(ctx context.Context, agent Agent, refs []reference, outcomes []client.Outcome, wait bool) error {
 	var broken []error
 	for i, o := range outcomes {
 		if err := o.Err(); err != nil {
@@ -149,7 +149,7 @@ func (a *app) outcomes(ctx context.Context, agent Agent, refs []reference, outco
 // behind returns, for each reference, the objects that are removed with it.
 func behind(ctx context.Context, agent Agent, refs []reference) (map[reference][]reference, error) {
 	all := map[reference][]reference{}
-	var declarations []api.Declaration
+	var declarations []client.Declaration
 	for _, r := range refs {
 		switch r.kind {
 		case spec.KindMachine, spec.KindNetwork, spec.KindVolume, spec.KindFilesystem:
@@ -161,7 +161,7 @@ func behind(ctx context.Context, agent Agent, refs []reference) (map[reference][
 					return nil, err
 				}
 			}
-			i := slices.IndexFunc(declarations, func(d api.Declaration) bool { return d.Name == r.name })
+			i := slices.IndexFunc(declarations, func(d client.Declaration) bool { return d.Name == r.name })
 			if i >= 0 {
 				all[r] = givensOf(declarations[i].Objects)
 				for _, name := range machinesOf(declarations[i]) {
@@ -173,7 +173,7 @@ func behind(ctx context.Context, agent Agent, refs []reference) (map[reference][
 	return all, nil
 }
 
-func machinesOf(d api.Declaration) []string {
+func machinesOf(d client.Declaration) []string {
 	var out []string
 	for _, o := range d.Objects {
 		if name, ok := strings.CutPrefix(o, spec.KindMachine+"/"); ok {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"hostler/agent/api"
+	"hostler/agent/client"
 	"hostler/agent/spec"
 )
 
@@ -30,7 +30,7 @@ func (a *app) doctorCommand() *cobra.Command {
 
 func (a *app) doctor(ctx context.Context, strict bool) error {
 	checks, err := a.agent().Doctor(ctx)
-	if errors.Is(err, api.ErrNotRunning) {
+	if errors.Is(err, client.ErrNotRunning) {
 		checks, err = withoutAgent(a.socket), nil
 	}
 	if err != nil {
@@ -57,8 +57,8 @@ const configFile = "/etc/hostler/hostler.yaml"
 
 // withoutAgent returns the checks that need no agent: that none answers, and
 // whether the configuration would keep it from starting.
-func withoutAgent(socket string) []api.Check {
-	checks := []api.Check{{
+func withoutAgent(socket string) []client.Check {
+	checks := []client.Check{{
 		Name: "agent", Result: "error", Message: "no agent answers at " + socket,
 		Mend: "systemctl start hostlerd; `journalctl -u hostlerd -n 20` says why it ended",
 	}}
@@ -66,7 +66,7 @@ func withoutAgent(socket string) []api.Check {
 	if socket != DefaultSocket || err != nil {
 		return checks
 	}
-	c := api.Check{Name: "configuration", Result: "ok", Message: configFile + " is valid"}
+	c := client.Check{Name: "configuration", Result: "ok", Message: configFile + " is valid"}
 	if _, _, err := spec.ParseConfig(configFile, content); err != nil {
 		c.Result, c.Message, c.Mend = "error", spec.Summary(err), "edit "+configFile
 	}
@@ -81,7 +81,7 @@ func first(text string) string {
 
 // printChecks prints a line per check and below it the remedy. With -q it
 // prints only warnings and errors.
-func (a *app) printChecks(checks []api.Check) {
+func (a *app) printChecks(checks []client.Check) {
 	c := a.colours()
 	wide := 0
 	for _, ch := range checks {

@@ -15,7 +15,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"hostler/agent/api"
+	"hostler/agent/client"
 	"hostler/internal/fault"
 )
 
@@ -28,17 +28,17 @@ const stdinName = "stdin"
 // readDocuments reads the declarations named by -f: files, directories (their
 // *.yaml, *.yml and *.json) and - for standard input. The agent parses them and
 // reports errors with their lines; the client does not parse.
-func readDocuments(paths []string, stdin io.Reader) ([]api.Document, places, error) {
+func readDocuments(paths []string, stdin io.Reader) ([]client.Document, places, error) {
 	if len(paths) == 0 {
 		return nil, nil, usage("no file is given").hint("name one with -f FILE, a directory with -f DIR, or read standard input with -f -")
 	}
-	var out []api.Document
+	var out []client.Document
 	var from []string
 	add := func(name, path string, content []byte) error {
 		if !utf8.Valid(content) {
 			return fault.New(fault.Invalid, "cannot read %s: line %d is not UTF-8; save the file as UTF-8", path, badLine(content))
 		}
-		d := api.Document{Name: name, Content: string(content)}
+		d := client.Document{Name: name, Content: string(content)}
 		if name != stdinName {
 			absolute, err := filepath.Abs(path)
 			if err != nil {
@@ -89,7 +89,7 @@ func readDocuments(paths []string, stdin io.Reader) ([]api.Document, places, err
 // tellApart renames documents with the same stem, e.g. a/web.yaml and
 // b/web.yaml, to their paths, so that the agent's messages name the right
 // document. Each of them then needs its own `name:`.
-func tellApart(docs []api.Document, from []string) error {
+func tellApart(docs []client.Document, from []string) error {
 	stems := map[string]int{}
 	for _, d := range docs {
 		stems[d.Name]++
@@ -159,14 +159,14 @@ func (p places) name(err error) error {
 }
 
 // checkTogether returns an error if the documents exceed the size of a request.
-func checkTogether(docs []api.Document) error {
+func checkTogether(docs []client.Document) error {
 	var sent bytes.Buffer
 	e := json.NewEncoder(&sent)
 	e.SetEscapeHTML(false)
-	if err := e.Encode(docs); err != nil || sent.Len() <= api.MaxDocuments {
+	if err := e.Encode(docs); err != nil || sent.Len() <= client.MaxDocuments {
 		return err
 	}
-	return usage("%s make a request of %s, and at most %s can be applied at once", count(len(docs), "file"), size(int64(sent.Len())), size(api.MaxDocuments)).
+	return usage("%s make a request of %s, and at most %s can be applied at once", count(len(docs), "file"), size(int64(sent.Len())), size(client.MaxDocuments)).
 		hint("apply them in parts, some files at a time: what is applied stays when others are applied")
 }
 

@@ -5,14 +5,14 @@ import (
 	"strings"
 	"testing"
 
-	"hostler/agent/api"
+	"hostler/agent/client"
 )
 
 // The documents of a request share a size limit.
 func TestTooMuchAtOnce(t *testing.T) {
-	var docs []api.Document
+	var docs []client.Document
 	for i := range 64 {
-		docs = append(docs, api.Document{Name: fmt.Sprint("d", i), Content: strings.Repeat("#", maxDocument)})
+		docs = append(docs, client.Document{Name: fmt.Sprint("d", i), Content: strings.Repeat("#", maxDocument)})
 	}
 	if err := checkTogether(docs[:63]); err != nil {
 		t.Error(err)

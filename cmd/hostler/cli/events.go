@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"hostler/agent/api"
+	"hostler/agent/client"
 )
 
 func (a *app) eventsCommand() *cobra.Command {
@@ -78,7 +78,7 @@ func (a *app) events(ctx context.Context, object string, limit int, watch bool) 
 	}
 	seen := 1
 	err = again(ctx, &seen, a.tell, func() error {
-		return agent.WatchEvents(ctx, after, object, func(e api.Event) error {
+		return agent.WatchEvents(ctx, after, object, func(e client.Event) error {
 			seen++
 			after = e.Seq
 			return p.print(e)
@@ -92,9 +92,9 @@ func (a *app) events(ctx context.Context, object string, limit int, watch bool) 
 
 // lastEvents returns the newest events, oldest first. The agent answers in
 // pages that begin with the oldest event.
-func lastEvents(ctx context.Context, agent Agent, object string, limit int) ([]api.Event, error) {
+func lastEvents(ctx context.Context, agent Agent, object string, limit int) ([]client.Event, error) {
 	const page = 5000
-	var all []api.Event
+	var all []client.Event
 	after := int64(0)
 	for {
 		rows, err := agent.Events(ctx, after, object, page)
@@ -112,7 +112,7 @@ func lastEvents(ctx context.Context, agent Agent, object string, limit int) ([]a
 	}
 }
 
-func (a *app) printEvents(events []api.Event) error {
+func (a *app) printEvents(events []client.Event) error {
 	if a.output != outTable {
 		return a.document(pick(events, every(len(events))))
 	}
@@ -147,7 +147,7 @@ type eventPrinter struct {
 	asJSON  bool
 }
 
-func (p eventPrinter) print(e api.Event) error {
+func (p eventPrinter) print(e client.Event) error {
 	if p.asJSON {
 		return writeJSONLine(p.w, e)
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"hostler/agent/api"
+	"hostler/agent/client"
 )
 
 func (a *app) execCommand() *cobra.Command {
@@ -38,7 +38,7 @@ func (a *app) execCommand() *cobra.Command {
 				return err
 			}
 			terminal := force || !never && a.env.Term.Input() && a.env.Term.Output()
-			return a.exec(cmd.Context(), machine, api.ExecOptions{Command: args[1:], Env: vars, Terminal: terminal})
+			return a.exec(cmd.Context(), machine, client.ExecOptions{Command: args[1:], Env: vars, Terminal: terminal})
 		},
 		ValidArgsFunction: a.completeMachine,
 	}
@@ -66,7 +66,7 @@ func environment(pairs []string) (map[string]string, error) {
 	return out, nil
 }
 
-func (a *app) exec(ctx context.Context, machine string, o api.ExecOptions) error {
+func (a *app) exec(ctx context.Context, machine string, o client.ExecOptions) error {
 	o.Stdin, o.Stdout, o.Stderr = a.env.Stdin, a.env.Stdout, a.env.Stderr
 	if o.Terminal {
 		if word := a.env.Getenv("TERM"); word != "" && o.Env["TERM"] == "" {

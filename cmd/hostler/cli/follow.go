@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"hostler/agent/api"
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/internal/fault"
 )
@@ -48,7 +48,7 @@ type follower struct {
 	agent  Agent
 	goals  goals
 	show   progress
-	last   map[string]api.Machine
+	last   map[string]client.Machine
 	wanted map[string]bool // machine and generation → is to run
 	todo   map[string]string
 	seen   int
@@ -65,7 +65,7 @@ func (a *app) waitFor(ctx context.Context, agent Agent, g goals, timeout time.Du
 	}
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	f := &follower{agent: agent, goals: g, show: a.progress(), last: map[string]api.Machine{}, wanted: map[string]bool{}}
+	f := &follower{agent: agent, goals: g, show: a.progress(), last: map[string]client.Machine{}, wanted: map[string]bool{}}
 	stopTicks := f.show.tick(limited)
 	broken, err := f.run(limited)
 	stopTicks()
@@ -86,7 +86,7 @@ func (a *app) waitFor(ctx context.Context, agent Agent, g goals, timeout time.Du
 // run watches until every machine has settled or failed.
 func (f *follower) run(ctx context.Context) (broken []string, err error) {
 	err = again(ctx, &f.seen, f.show.note, func() error {
-		return f.agent.WatchMachines(ctx, f.watched(), func(rows []api.Machine) error {
+		return f.agent.WatchMachines(ctx, f.watched(), func(rows []client.Machine) error {
 			f.seen++
 			var open bool
 			if open, broken = f.look(ctx, rows); open {
@@ -138,8 +138,8 @@ func (f *follower) watched() []string {
 
 // look judges a set of rows. open says that a machine is still in progress;
 // broken lists the machines that failed for good.
-func (f *follower) look(ctx context.Context, rows []api.Machine) (open bool, broken []string) {
-	there := map[string]api.Machine{}
+func (f *follower) look(ctx context.Context, rows []client.Machine) (open bool, broken []string) {
+	there := map[string]client.Machine{}
 	for _, m := range rows {
 		there[m.Name] = m
 	}
@@ -163,7 +163,7 @@ func (f *follower) look(ctx context.Context, rows []api.Machine) (open bool, bro
 	return open, broken
 }
 
-func (f *follower) judge(ctx context.Context, m api.Machine, exists bool, name string) (verdict, string) {
+func (f *follower) judge(ctx context.Context, m client.Machine, exists bool, name string) (verdict, string) {
 	if f.goals.gone[name] {
 		switch {
 		case !exists:
@@ -185,7 +185,7 @@ func (f *follower) judge(ctx context.Context, m api.Machine, exists bool, name s
 
 // wantsRunning asks the agent once per generation whether a stopped machine
 // should run.
-func (f *follower) wantsRunning(ctx context.Context, m api.Machine) bool {
+func (f *follower) wantsRunning(ctx context.Context, m client.Machine) bool {
 	key := fmt.Sprintf("%s@%d", m.UID, m.Generation)
 	if want, known := f.wanted[key]; known {
 		return want

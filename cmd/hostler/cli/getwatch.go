@@ -4,7 +4,7 @@ import (
 	"context"
 	"encoding/json"
 
-	"hostler/agent/api"
+	"hostler/agent/client"
 	"hostler/agent/spec"
 )
 
@@ -35,7 +35,7 @@ func (a *app) getWatch(ctx context.Context, kind string, names []string) error {
 // a kind when any of them changed.
 func watchListings(ctx context.Context, agent Agent, kinds []string, fn func(*listing) error) error {
 	if len(kinds) == 1 && kinds[0] == spec.KindMachine {
-		return agent.WatchMachines(ctx, nil, func(rows []api.Machine) error { return fn(machineListing(rows)) })
+		return agent.WatchMachines(ctx, nil, func(rows []client.Machine) error { return fn(machineListing(rows)) })
 	}
 	var asked []string
 	for _, kind := range kinds {

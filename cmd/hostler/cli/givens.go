@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"hostler/agent/api"
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/internal/fault"
 )
@@ -20,14 +20,14 @@ var givenKinds = []string{spec.KindNetwork, spec.KindVolume, spec.KindFilesystem
 
 // given holds the fields of a row that following needs.
 type given struct {
-	Name      string           `json:"name"`
-	Status    string           `json:"status"`
-	Message   string           `json:"message"`
-	Observed  bool             `json:"observed"`
-	Attempts  int              `json:"attempts"`
-	NextRetry *time.Time       `json:"next-retry"`
-	ErrorKind fault.Kind       `json:"error-kind"`
-	Attached  []api.Attachment `json:"attachments"`
+	Name      string              `json:"name"`
+	Status    string              `json:"status"`
+	Message   string              `json:"message"`
+	Observed  bool                `json:"observed"`
+	Attempts  int                 `json:"attempts"`
+	NextRetry *time.Time          `json:"next-retry"`
+	ErrorKind fault.Kind          `json:"error-kind"`
+	Attached  []client.Attachment `json:"attachments"`
 }
 
 // awaitsOperator reports that the agent's own retries are not worth waiting

@@ -16,7 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
-	"hostler/agent/api"
+	"hostler/agent/client"
+	"hostler/agent/client/frames"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -40,7 +41,7 @@ func (t *fakeTerminal) Raw() (func(), error) {
 	return func() { t.raw-- }, nil
 }
 
-func (t *fakeTerminal) Resized(context.Context) <-chan api.WindowSize { return nil }
+func (t *fakeTerminal) Resized(context.Context) <-chan frames.WindowSize { return nil }
 
 // outcome is the result of a command line.
 type outcome struct {
@@ -59,7 +60,7 @@ func run(t *testing.T, agent Agent, term *fakeTerminal, env map[string]string, s
 		Term:   term,
 		Dial: func(socket string, _ *slog.Logger) Agent {
 			if agent == nil {
-				return api.NewClient(socket)
+				return client.New(socket)
 			}
 			return agent
 		},

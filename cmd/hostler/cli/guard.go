@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"hostler/agent/api"
+	"hostler/agent/client"
 )
 
 func (a *app) confirmCommand() *cobra.Command {
@@ -45,7 +45,7 @@ func (a *app) revertCommand() *cobra.Command {
 }
 
 // guarded prints a change of the host's own network that is not kept yet.
-func (s sheet) guarded(g *api.Guarded) {
+func (s sheet) guarded(g *client.Guarded) {
 	if g == nil {
 		return
 	}

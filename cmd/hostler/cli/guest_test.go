@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"hostler/agent/api"
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/internal/fault"
 )
@@ -99,7 +99,7 @@ type interrupting struct {
 	interrupt func()
 }
 
-func (i interrupting) WatchMachines(ctx context.Context, names []string, fn func([]api.Machine) error) error {
+func (i interrupting) WatchMachines(ctx context.Context, names []string, fn func([]client.Machine) error) error {
 	i.interrupt()
 	return i.standIn.WatchMachines(ctx, names, fn)
 }
@@ -109,7 +109,7 @@ func (i interrupting) WatchMachines(ctx context.Context, names []string, fn func
 func TestRestartIsWaitedFor(t *testing.T) {
 	w := smallWorld()
 	w.freeze = true
-	w.objects["machine/web"] = api.Object{
+	w.objects["machine/web"] = client.Object{
 		Kind: "machine", Name: "web",
 		Spec: spec.Encode(spec.MachineRecord{RestartRequest: 2}), Status: spec.Encode(spec.MachineStatus{RestartsDone: 1}),
 	}
@@ -117,7 +117,7 @@ func TestRestartIsWaitedFor(t *testing.T) {
 	if got.code != exitError || !strings.Contains(got.stderr, "web: about to be restarted") {
 		t.Errorf("got %+v", got)
 	}
-	w.objects["machine/web"] = api.Object{
+	w.objects["machine/web"] = client.Object{
 		Kind: "machine", Name: "web",
 		Spec: spec.Encode(spec.MachineRecord{RestartRequest: 2}), Status: spec.Encode(spec.MachineStatus{RestartsDone: 2}),
 	}
@@ -130,7 +130,7 @@ func TestRestartIsWaitedFor(t *testing.T) {
 func TestPowerTellsOfAllFailures(t *testing.T) {
 	w := smallWorld()
 	w.freeze = true
-	w.objects["machine/web"] = api.Object{
+	w.objects["machine/web"] = client.Object{
 		Kind: "machine", Name: "web",
 		Spec: spec.Encode(spec.MachineRecord{RestartRequest: 2}), Status: spec.Encode(spec.MachineStatus{RestartsDone: 1}),
 	}

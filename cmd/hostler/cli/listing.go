@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"hostler/agent/api"
+	"hostler/agent/client"
 	"hostler/agent/spec"
 )
 
@@ -73,24 +73,24 @@ func listRows[T any](kind string, sent json.RawMessage, of func([]T) *listing) (
 	return of(rows), nil
 }
 
-func machineListing(rows []api.Machine) *listing {
-	return newListing(spec.KindMachine, rows, func(m api.Machine) string { return m.Name }, machineTable, csvMachines)
+func machineListing(rows []client.Machine) *listing {
+	return newListing(spec.KindMachine, rows, func(m client.Machine) string { return m.Name }, machineTable, csvMachines)
 }
 
-func declarationListing(rows []api.Declaration) *listing {
-	return newListing(spec.KindDeclaration, rows, func(d api.Declaration) string { return d.Name }, declarationTable, csvDeclarations)
+func declarationListing(rows []client.Declaration) *listing {
+	return newListing(spec.KindDeclaration, rows, func(d client.Declaration) string { return d.Name }, declarationTable, csvDeclarations)
 }
 
-func imageListing(rows []api.Image) *listing {
+func imageListing(rows []client.Image) *listing {
 	return newListing(kindImage, rows, imageName, imageTable, csvImages)
 }
 
-func attachmentListing(rows []api.AttachmentRow) *listing {
-	return newListing(kindAttachment, rows, func(r api.AttachmentRow) string { return r.Name }, attachmentTable, csvAttachments)
+func attachmentListing(rows []client.AttachmentRow) *listing {
+	return newListing(kindAttachment, rows, func(r client.AttachmentRow) string { return r.Name }, attachmentTable, csvAttachments)
 }
 
-func blockDeviceListing(rows []api.BlockDevice) *listing {
-	return newListing(kindBlockDevice, rows, func(d api.BlockDevice) string { return d.Name }, blockDeviceTable, csvBlockDevices)
+func blockDeviceListing(rows []client.BlockDevice) *listing {
+	return newListing(kindBlockDevice, rows, func(d client.BlockDevice) string { return d.Name }, blockDeviceTable, csvBlockDevices)
 }
 
 // shortDigest is the number of hex digits of a digest that name an image.
@@ -98,7 +98,7 @@ const shortDigest = 12
 
 // imageName returns the reference. For an image without a reference, which only
 // a hypervisor keeps, it returns the beginning of the digest.
-func imageName(i api.Image) string {
+func imageName(i client.Image) string {
 	if i.Reference == "" {
 		return i.Digest[:min(shortDigest, len(i.Digest))]
 	}

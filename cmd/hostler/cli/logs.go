@@ -11,11 +11,11 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"hostler/agent/api"
+	"hostler/agent/client"
 )
 
 func (a *app) logsCommand() *cobra.Command {
-	o := api.LogOptions{}
+	o := client.LogOptions{}
 	cmd := &cobra.Command{
 		Use:   "logs MACHINE",
 		Short: "Print a machine's console log",
@@ -35,7 +35,7 @@ func (a *app) logsCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) logs(ctx context.Context, machine string, o api.LogOptions) error {
+func (a *app) logs(ctx context.Context, machine string, o client.LogOptions) error {
 	agent := a.agent()
 	r, err := agent.Logs(ctx, machine, o)
 	if err != nil {

@@ -6,36 +6,36 @@ import (
 	"slices"
 	"strings"
 
-	"hostler/agent/api"
+	"hostler/agent/client"
 	"hostler/agent/spec"
 )
 
 // isChange reports whether a step changes anything.
-func isChange(s api.Step) bool { return s.Action != "none" && s.Action != "" }
+func isChange(s client.Step) bool { return s.Action != "none" && s.Action != "" }
 
 // changes returns the steps that change an object, grouped by kind and
 // otherwise in the agent's order.
-func changes(p api.Plan) []api.Step {
+func changes(p client.Plan) []client.Step {
 	order := []string{spec.KindContainerType, spec.KindNetwork, spec.KindVolume, spec.KindFilesystem, spec.KindMachine}
-	rank := func(s api.Step) int {
+	rank := func(s client.Step) int {
 		kind, _, _ := strings.Cut(s.Object, "/")
 		if i := slices.Index(order, kind); i >= 0 {
 			return i
 		}
 		return len(order)
 	}
-	var out []api.Step
+	var out []client.Step
 	for _, s := range p.Steps {
 		if isChange(s) {
 			out = append(out, s)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b api.Step) int { return rank(a) - rank(b) })
+	slices.SortStableFunc(out, func(a, b client.Step) int { return rank(a) - rank(b) })
 	return out
 }
 
 // mark returns the sign before a step, e.g. "+" for create and "!" for held.
-func mark(s api.Step) string {
+func mark(s client.Step) string {
 	switch {
 	case s.Held != "":
 		return "!"
@@ -49,7 +49,7 @@ func mark(s api.Step) string {
 }
 
 // allowOf returns the word that --allow needs for a held step, or "".
-func allowOf(s api.Step) string {
+func allowOf(s client.Step) string {
 	_, word, ok := strings.Cut(s.Held, "--allow ")
 	if !ok {
 		return ""
@@ -60,7 +60,7 @@ func allowOf(s api.Step) string {
 
 // printPlan prints a line per step, with its changed fields below, and a
 // summary.
-func printPlan(w io.Writer, p api.Plan, c colours, head bool) {
+func printPlan(w io.Writer, p client.Plan, c colours, head bool) {
 	steps := changes(p)
 	if len(steps) > 0 {
 		var widths [4]int
@@ -97,7 +97,7 @@ func printPlan(w io.Writer, p api.Plan, c colours, head bool) {
 	}
 }
 
-func printStepNotes(w io.Writer, s api.Step) {
+func printStepNotes(w io.Writer, s client.Step) {
 	for _, ch := range s.Changes {
 		text := fmt.Sprintf("    %s: %s -> %s", line(ch.Field), orNone(ch.From), orNone(ch.To))
 		if ch.Impact != "" {
@@ -121,7 +121,7 @@ func orNone(s string) string {
 }
 
 // summary counts steps: "2 to create, 1 to change, 1 to remove, 1 held".
-func summary(steps []api.Step) string {
+func summary(steps []client.Step) string {
 	n := map[string]int{}
 	for _, s := range steps {
 		n[mark(s)]++
@@ -136,7 +136,7 @@ func summary(steps []api.Step) string {
 }
 
 // doing describes a step in progress, e.g. "being made".
-func doing(s api.Step) string {
+func doing(s client.Step) string {
 	verb := map[string]string{
 		"create": "being made", "recreate": "being made anew", "start": "starting", "stop": "stopping",
 		"restart": "restarting", "update": "being changed", "delete": "being removed", "adopt": "being taken over",

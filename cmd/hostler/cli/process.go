@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"hostler/agent/api"
+	"hostler/agent/client"
 )
 
 // Main runs the command line of this process and returns its exit code. The
@@ -27,7 +27,7 @@ func Main() int {
 		Term:   processTerminal{},
 		Dial: func(socket string, log *slog.Logger) Agent {
 			log.Debug("the agent is asked on its socket", "socket", socket)
-			return api.NewClient(socket)
+			return client.New(socket)
 		},
 	})
 }

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"regexp"
 
-	"hostler/agent/api"
+	"hostler/agent/client"
 )
 
 // repeats is the last of several equal events and their number.
 type repeats struct {
-	api.Event
+	client.Event
 	times int
 }
 
@@ -26,7 +26,7 @@ var attempt = regexp.MustCompile(`; retry [0-9]+ of [0-9]+ in [^ ]+$`)
 
 // collapse joins consecutive equal events about an object; the count of retries
 // may differ.
-func collapse(events []api.Event) []repeats {
+func collapse(events []client.Event) []repeats {
 	var all []repeats
 	last := map[string]int{} // by object
 	for _, e := range events {
@@ -40,7 +40,7 @@ func collapse(events []api.Event) []repeats {
 	return all
 }
 
-func same(a, b api.Event) bool {
+func same(a, b client.Event) bool {
 	return a.Level != "info" && a.Level == b.Level && a.Reason == b.Reason &&
 		attempt.ReplaceAllString(a.Message, "") == attempt.ReplaceAllString(b.Message, "")
 }

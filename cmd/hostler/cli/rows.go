@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"hostler/agent/api"
+	"hostler/agent/client"
 )
 
 // attachable holds the table columns of volumes, filesystems and networks. JSON
@@ -38,7 +38,7 @@ var machineWideHead = []string{
 	"CPUS", "MEMORY", "DECLARATION", "ATTEMPTS", "NEXT-RETRY", "MESSAGE",
 }
 
-func machineRow(m api.Machine, now time.Time, wide bool) []string {
+func machineRow(m client.Machine, now time.Time, wide bool) []string {
 	address := strings.Join(m.Addresses, " ")
 	if !wide && len(m.Addresses) > 1 {
 		address = m.Addresses[0] + " +" + strconv.Itoa(len(m.Addresses)-1)
@@ -61,7 +61,7 @@ func machineRow(m api.Machine, now time.Time, wide bool) []string {
 	return append(row, message)
 }
 
-func machineTable(rows []api.Machine, now time.Time, wide bool) *table {
+func machineTable(rows []client.Machine, now time.Time, wide bool) *table {
 	t := &table{head: machineHead}
 	if wide {
 		t.head = machineWideHead
@@ -74,7 +74,7 @@ func machineTable(rows []api.Machine, now time.Time, wide bool) *table {
 
 // csvMachines returns a table for programs, with absolute times and whole
 // lists.
-func csvMachines(rows []api.Machine) *table {
+func csvMachines(rows []client.Machine) *table {
 	t := &table{head: []string{
 		"name", "type", "life", "status", "message", "image", "instance", "addresses",
 		"created", "attempts", "next-retry", "declaration", "uid",
@@ -93,7 +93,7 @@ func stamp(t *time.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-func declarationTable(rows []api.Declaration, now time.Time, wide bool) *table {
+func declarationTable(rows []client.Declaration, now time.Time, wide bool) *table {
 	t := &table{head: []string{"NAME", "SOURCE", "STATUS", "OBJECTS", "AGE", "CHANGED"}}
 	for _, d := range rows {
 		objects := count(len(d.Objects), "object")
@@ -109,7 +109,7 @@ func declarationTable(rows []api.Declaration, now time.Time, wide bool) *table {
 	return t
 }
 
-func csvDeclarations(rows []api.Declaration) *table {
+func csvDeclarations(rows []client.Declaration) *table {
 	t := &table{head: []string{"name", "source", "problem", "objects", "created", "updated", "generation"}}
 	for _, d := range rows {
 		t.add(d.Name, d.Source, d.Problem, strings.Join(d.Objects, " "), stamp(&d.Created), stamp(&d.Updated), strconv.FormatInt(d.Generation, 10))
@@ -117,7 +117,7 @@ func csvDeclarations(rows []api.Declaration) *table {
 	return t
 }
 
-func imageTable(rows []api.Image, now time.Time, wide bool) *table {
+func imageTable(rows []client.Image, now time.Time, wide bool) *table {
 	t := &table{head: []string{"REFERENCE", "DIGEST", "FORMAT", "SIZE", "WHERE", "AGE", "USED-BY"}}
 	for _, i := range rows {
 		digest, used := i.Digest, strings.Join(i.UsedBy, " ")
@@ -132,7 +132,7 @@ func imageTable(rows []api.Image, now time.Time, wide bool) *table {
 	return t
 }
 
-func csvImages(rows []api.Image) *table {
+func csvImages(rows []client.Image) *table {
 	t := &table{head: []string{"reference", "digest", "format", "size", "where", "created", "used-by"}}
 	for _, i := range rows {
 		t.add(i.Reference, i.Digest, i.Format, strconv.FormatInt(i.Size, 10), i.Where, stamp(&i.Created), strings.Join(i.UsedBy, " "))

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"hostler/agent/api"
+	"hostler/agent/client"
 	"hostler/agent/spec"
 )
 
@@ -20,7 +20,7 @@ const (
 // judge decides whether a machine is as declared. wantRunning is the declared
 // state, or the state requested with start or stop. A status of an older
 // generation decides nothing.
-func judge(m api.Machine, wantRunning bool) verdict {
+func judge(m client.Machine, wantRunning bool) verdict {
 	if !m.Observed {
 		return unsettled
 	}
@@ -58,7 +58,7 @@ const notLooked = "waiting for the agent to look at the new declaration"
 
 // phase describes the current operation of a machine, or the object it waits
 // for, in a few words.
-func phase(m api.Machine) string {
+func phase(m client.Machine) string {
 	word := string(m.Status)
 	switch {
 	case !m.Observed && m.Status == spec.MachineError:

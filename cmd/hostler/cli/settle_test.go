@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"hostler/agent/api"
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/internal/fault"
 )
@@ -16,10 +16,10 @@ import (
 func TestJudge(t *testing.T) {
 	unready := running("web", "10.1.2.3")
 	unready.Conditions = []spec.Condition{{Type: "Ready", Status: false}}
-	stale := func(m api.Machine) api.Machine { m.Observed = false; return m }
+	stale := func(m client.Machine) client.Machine { m.Observed = false; return m }
 	for _, c := range []struct {
 		name string
-		m    api.Machine
+		m    client.Machine
 		runs bool
 		want verdict
 	}{
@@ -51,10 +51,10 @@ func TestJudgeOfWhatHasToGo(t *testing.T) {
 	fromBefore := stuck
 	fromBefore.Observed = false
 	for _, c := range []struct {
-		m      api.Machine
+		m      client.Machine
 		exists bool
 		want   verdict
-	}{{stuck, true, failed}, {fromBefore, true, unsettled}, {api.Machine{}, false, settled}} {
+	}{{stuck, true, failed}, {fromBefore, true, unsettled}, {client.Machine{}, false, settled}} {
 		if got, text := f.judge(t.Context(), c.m, c.exists, "web"); got != c.want {
 			t.Errorf("%+v: %v (%s), want %v", c.m, got, text, c.want)
 		}
@@ -62,7 +62,7 @@ func TestJudgeOfWhatHasToGo(t *testing.T) {
 }
 
 func TestPhase(t *testing.T) {
-	for want, m := range map[string]api.Machine{
+	for want, m := range map[string]client.Machine{
 		"pending":                      machine("a", spec.MachinePending, ""),
 		"running 10.1.2.3":             running("a", "10.1.2.3"),
 		"running":                      machine("a", spec.MachineRunning, ""),
@@ -88,7 +88,7 @@ func TestHeldWord(t *testing.T) {
 		"apply again with `--allow restart`.": "restart",
 		"not yet supported by this agent":     "",
 	} {
-		if got := allowOf(api.Step{Held: held}); got != want {
+		if got := allowOf(client.Step{Held: held}); got != want {
 			t.Errorf("allowOf(%q) = %q, want %q", held, got, want)
 		}
 	}
@@ -101,8 +101,8 @@ func TestAWaitWhosePlanFails(t *testing.T) {
 	asked := 0
 	web := running("web", "10.1.2.3")
 	f := &follower{
-		agent: &standIn{machines: []api.Machine{web}, freeze: true},
-		show:  remarks{&told}, last: map[string]api.Machine{}, wanted: map[string]bool{},
+		agent: &standIn{machines: []client.Machine{web}, freeze: true},
+		show:  remarks{&told}, last: map[string]client.Machine{}, wanted: map[string]bool{},
 		goals: goals{ready: map[string]bool{"web": true}, check: func(context.Context) (map[string]string, error) {
 			if asked++; asked == 1 {
 				return nil, fault.New(fault.Transient, "cannot plan: cannot list LXD instances")

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"hostler/agent/api"
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/internal/fault"
 )
@@ -83,7 +83,7 @@ func (s sheet) paragraph(name, value string) {
 
 func (s sheet) title(name string) { fmt.Fprintf(s.w, "\n%s\n", s.colours.bold(name+":")) }
 
-func (s sheet) object(o api.Object) {
+func (s sheet) object(o client.Object) {
 	s.field("Name", o.Name)
 	s.field("Kind", o.Kind)
 	s.field("UID", o.UID)
@@ -113,7 +113,7 @@ func (s sheet) moment(t time.Time) string {
 	return t.UTC().Format(time.RFC3339) + " (" + ago(s.now, t) + ")"
 }
 
-func (s sheet) declaration(o api.Object) {
+func (s sheet) declaration(o client.Object) {
 	var r spec.DeclarationRecord
 	if json.Unmarshal(o.Spec, &r) != nil {
 		s.yamlSection("Spec", o.Spec)
@@ -129,7 +129,7 @@ func (s sheet) declaration(o api.Object) {
 	}
 }
 
-func (s sheet) machine(o api.Object) {
+func (s sheet) machine(o client.Object) {
 	var r spec.MachineRecord
 	var st spec.MachineStatus
 	if json.Unmarshal(o.Spec, &r) != nil || (len(o.Status) > 0 && json.Unmarshal(o.Status, &st) != nil) {
@@ -180,7 +180,7 @@ func (s sheet) machine(o api.Object) {
 	}
 }
 
-func (s sheet) attempts(at spec.Attempts, o api.Object) {
+func (s sheet) attempts(at spec.Attempts, o client.Object) {
 	if at.Count == 0 && at.NextRetry == nil && at.ErrorKind == "" {
 		return
 	}
@@ -255,7 +255,7 @@ func (s sheet) yamlSection(name string, raw json.RawMessage) {
 	}
 }
 
-func (s sheet) events(events []api.Event) {
+func (s sheet) events(events []client.Event) {
 	if len(events) == 0 {
 		return
 	}

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"hostler/agent/api"
+	"hostler/agent/client"
 	"hostler/agent/spec"
 )
 
@@ -31,14 +31,14 @@ func parseShown(s string) (reference, error) {
 
 // neverNeeded is the object of a container type that no machine has been
 // declared with.
-func neverNeeded(name string) api.Object {
-	return api.Object{
-		Kind: spec.KindContainerType, Name: name, Spec: spec.Encode(spec.TypeRecord{}), Events: []api.Event{},
+func neverNeeded(name string) client.Object {
+	return client.Object{
+		Kind: spec.KindContainerType, Name: name, Spec: spec.Encode(spec.TypeRecord{}), Events: []client.Event{},
 		Status: spec.Encode(spec.TypeStatus{State: "absent", Message: "no machine of this type was declared yet"}),
 	}
 }
 
-func (s sheet) containerType(o api.Object) {
+func (s sheet) containerType(o client.Object) {
 	var st spec.TypeStatus
 	if len(o.Status) > 0 && json.Unmarshal(o.Status, &st) != nil {
 		s.yamlSection("Status", o.Status)
@@ -62,7 +62,7 @@ type shownImage struct {
 	Name string `json:"name"`
 	// Images are the rows of the reference, one for each store that keeps the
 	// image.
-	Images []api.Image `json:"images"`
+	Images []client.Image `json:"images"`
 }
 
 // showImage prints an image from every store that keeps it. The name is its

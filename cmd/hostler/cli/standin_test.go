@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"hostler/agent/api"
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/internal/fault"
 )
@@ -21,23 +21,23 @@ var errOver = errors.New("the stand-in has no more to show")
 
 // standIn is an agent that holds its state in memory.
 type standIn struct {
-	machines     []api.Machine
-	declarations []api.Declaration
-	images       []api.Image
-	notices      []string              // the missing parts of the images or the export
-	objects      map[string]api.Object // KIND/NAME
-	rows         map[string]string     // JSON of the kinds without a Go type
-	events       []api.Event
-	status       api.Status
-	checks       []api.Check
-	harvest      api.Harvest
+	machines     []client.Machine
+	declarations []client.Declaration
+	images       []client.Image
+	notices      []string                 // the missing parts of the images or the export
+	objects      map[string]client.Object // KIND/NAME
+	rows         map[string]string        // JSON of the kinds without a Go type
+	events       []client.Event
+	status       client.Status
+	checks       []client.Check
+	harvest      client.Harvest
 	// film holds the sets of machines that a watch shows after the present
 	// machines. The watch breaks once, after as many sets as lost says.
-	film    [][]api.Machine
+	film    [][]client.Machine
 	lost    int
 	rowFilm []struct{ kind, rows string }
 	freeze  bool // the end of the film blocks instead of failing
-	plan    api.Plan
+	plan    client.Plan
 	applied bool
 	late    int
 	guarded string // the object with an armed change
@@ -48,7 +48,7 @@ type standIn struct {
 	exit   int
 	output string
 	input  []byte
-	exec   api.ExecOptions
+	exec   client.ExecOptions
 }
 
 func (s *standIn) did(format string, args ...any) error {
@@ -56,23 +56,23 @@ func (s *standIn) did(format string, args ...any) error {
 	return s.err
 }
 
-func (s *standIn) find(name string) (api.Machine, error) {
+func (s *standIn) find(name string) (client.Machine, error) {
 	if s.err != nil {
-		return api.Machine{}, s.err
+		return client.Machine{}, s.err
 	}
 	for _, m := range s.machines {
 		if m.Name == name {
 			return m, nil
 		}
 	}
-	return api.Machine{}, fault.New(fault.NotFound, "there is no machine %q", name)
+	return client.Machine{}, fault.New(fault.NotFound, "there is no machine %q", name)
 }
 
-func (s *standIn) Machines(_ context.Context, names ...string) ([]api.Machine, error) {
+func (s *standIn) Machines(_ context.Context, names ...string) ([]client.Machine, error) {
 	if err := s.did("machines %v", names); err != nil || len(names) == 0 {
 		return s.machines, err
 	}
-	var out []api.Machine
+	var out []client.Machine
 	for _, n := range names {
 		m, err := s.find(n)
 		if err != nil {
@@ -83,11 +83,11 @@ func (s *standIn) Machines(_ context.Context, names ...string) ([]api.Machine, e
 	return out, nil
 }
 
-func (s *standIn) Declarations(context.Context) ([]api.Declaration, error) {
+func (s *standIn) Declarations(context.Context) ([]client.Declaration, error) {
 	return s.declarations, s.did("declarations")
 }
 
-func (s *standIn) Images(context.Context) ([]api.Image, []string, error) {
+func (s *standIn) Images(context.Context) ([]client.Image, []string, error) {
 	return s.images, s.notices, s.did("images")
 }
 
@@ -99,18 +99,18 @@ func (s *standIn) Get(_ context.Context, kind string) (json.RawMessage, error) {
 	return json.RawMessage(rows), s.did("get %s", kind)
 }
 
-func (s *standIn) Show(_ context.Context, kind, name string) (api.Object, error) {
+func (s *standIn) Show(_ context.Context, kind, name string) (client.Object, error) {
 	if err := s.did("show %s/%s", kind, name); err != nil {
-		return api.Object{}, err
+		return client.Object{}, err
 	}
 	if o, ok := s.objects[kind+"/"+name]; ok {
 		return o, nil
 	}
-	return api.Object{}, fault.New(fault.NotFound, "there is no %s %q", kind, name)
+	return client.Object{}, fault.New(fault.NotFound, "there is no %s %q", kind, name)
 }
 
-func (s *standIn) Events(_ context.Context, after int64, object string, limit int) ([]api.Event, error) {
-	var out []api.Event
+func (s *standIn) Events(_ context.Context, after int64, object string, limit int) ([]client.Event, error) {
+	var out []client.Event
 	for _, e := range s.events {
 		if e.Seq > after && (object == "" || e.Object == object) && len(out) < limit {
 			out = append(out, e)
@@ -121,7 +121,7 @@ func (s *standIn) Events(_ context.Context, after int64, object string, limit in
 
 // Plan returns no steps after an accepted apply, except in the first calls,
 // whose number is late.
-func (s *standIn) Plan(_ context.Context, req api.ApplyRequest) (api.Plan, error) {
+func (s *standIn) Plan(_ context.Context, req client.ApplyRequest) (client.Plan, error) {
 	p, err := s.judge("plan", req)
 	if s.applied {
 		if s.late--; s.late < 0 {
@@ -131,18 +131,18 @@ func (s *standIn) Plan(_ context.Context, req api.ApplyRequest) (api.Plan, error
 	return p, err
 }
 
-func (s *standIn) Apply(_ context.Context, req api.ApplyRequest) (api.Plan, error) {
+func (s *standIn) Apply(_ context.Context, req client.ApplyRequest) (client.Plan, error) {
 	p, err := s.judge("apply", req)
 	s.applied = err == nil
 	return p, err
 }
 
 // judge refuses wrong documents with the spec's errors, like the agent.
-func (s *standIn) judge(what string, req api.ApplyRequest) (api.Plan, error) {
+func (s *standIn) judge(what string, req client.ApplyRequest) (client.Plan, error) {
 	var names []string
 	for _, d := range req.Documents {
 		if _, _, err := spec.ParseAlone(d.Name, []byte(d.Content)); err != nil {
-			return api.Plan{}, err
+			return client.Plan{}, err
 		}
 		names = append(names, d.Name)
 	}
@@ -163,11 +163,11 @@ func (s *standIn) guard(what string) error {
 	return nil
 }
 
-func (s *standIn) Delete(_ context.Context, objects []string) ([]api.Outcome, error) {
-	var out []api.Outcome
+func (s *standIn) Delete(_ context.Context, objects []string) ([]client.Outcome, error) {
+	var out []client.Outcome
 	for _, o := range objects {
 		_, known := s.objects[o]
-		r := api.Outcome{Object: o}
+		r := client.Outcome{Object: o}
 		if !known {
 			r.Error, r.Kind = "there is no "+o, fault.NotFound
 		}
@@ -176,11 +176,11 @@ func (s *standIn) Delete(_ context.Context, objects []string) ([]api.Outcome, er
 	return out, s.did("delete %v", objects)
 }
 
-func (s *standIn) Allow(_ context.Context, impact string, objects []string) ([]api.Outcome, error) {
-	var out []api.Outcome
+func (s *standIn) Allow(_ context.Context, impact string, objects []string) ([]client.Outcome, error) {
+	var out []client.Outcome
 	for _, o := range objects {
 		_, known := s.objects[o]
-		r := api.Outcome{Object: o}
+		r := client.Outcome{Object: o}
 		if !known {
 			r.Error, r.Kind = "there is no "+o, fault.NotFound
 		}
@@ -193,12 +193,12 @@ func (s *standIn) Export(context.Context, string) ([]byte, []string, error) {
 	return []byte("version: 1\nmachines: {}\n"), s.notices, s.did("export")
 }
 
-func (s *standIn) WatchMachines(ctx context.Context, names []string, fn func([]api.Machine) error) error {
+func (s *standIn) WatchMachines(ctx context.Context, names []string, fn func([]client.Machine) error) error {
 	if err := s.did("watch %v", names); err != nil {
 		return err
 	}
 	for {
-		var rows []api.Machine
+		var rows []client.Machine
 		for _, m := range s.machines {
 			if len(names) == 0 || slices.Contains(names, m.Name) {
 				rows = append(rows, m)
@@ -224,8 +224,8 @@ func (s *standIn) WatchMachines(ctx context.Context, names []string, fn func([]a
 	}
 }
 
-func (s *standIn) WatchEvents(_ context.Context, after int64, object string, fn func(api.Event) error) error {
-	if err := fn(api.Event{Seq: after + 1, Time: noon, Object: "machine/web", Level: "info", Reason: "Started", Message: "started again"}); err != nil {
+func (s *standIn) WatchEvents(_ context.Context, after int64, object string, fn func(client.Event) error) error {
+	if err := fn(client.Event{Seq: after + 1, Time: noon, Object: "machine/web", Level: "info", Reason: "Started", Message: "started again"}); err != nil {
 		return err
 	}
 	if err := s.did("watch events after %d of %q", after, object); err != nil || s.lost == 0 {
@@ -255,8 +255,8 @@ func (s *standIn) ResizeVolume(_ context.Context, name, size string) error {
 	return s.did("resize %s %s", name, size)
 }
 
-func (s *standIn) Adopt(_ context.Context, containerType, instance string) (api.Machine, error) {
-	return api.Machine{Name: instance, Declaration: instance}, s.did("adopt %s/%s", containerType, instance)
+func (s *standIn) Adopt(_ context.Context, containerType, instance string) (client.Machine, error) {
+	return client.Machine{Name: instance, Declaration: instance}, s.did("adopt %s/%s", containerType, instance)
 }
 
 func (s *standIn) Release(_ context.Context, machine string) error {
@@ -266,17 +266,20 @@ func (s *standIn) Release(_ context.Context, machine string) error {
 	return s.did("release %s", machine)
 }
 
-func (s *standIn) Status(context.Context) (api.Status, error) { return s.status, s.did("status") }
-func (s *standIn) Doctor(context.Context) ([]api.Check, error) {
+func (s *standIn) Status(context.Context) (client.Status, error) { return s.status, s.did("status") }
+func (s *standIn) Doctor(context.Context) ([]client.Check, error) {
 	return s.checks, s.did("doctor")
 }
 
-func (s *standIn) Version(context.Context) (api.Version, error) {
-	return api.Version{Version: "1.2.3", Namespace: "hostler", PID: 42}, s.did("version")
+func (s *standIn) Version(context.Context) (client.Version, error) {
+	return client.Version{Version: "1.2.3", Namespace: "hostler", PID: 42}, s.did("version")
 }
 
-func (s *standIn) Harvest(context.Context) (api.Harvest, error) { return s.harvest, s.did("harvest") }
-func (s *standIn) SetHarvest(_ context.Context, mode string) (api.Harvest, error) {
+func (s *standIn) Harvest(context.Context) (client.Harvest, error) {
+	return s.harvest, s.did("harvest")
+}
+
+func (s *standIn) SetHarvest(_ context.Context, mode string) (client.Harvest, error) {
 	s.harvest.Override, s.harvest.Mode = mode, mode
 	if mode == "" {
 		s.harvest.Mode = s.harvest.Configured
@@ -284,7 +287,7 @@ func (s *standIn) SetHarvest(_ context.Context, mode string) (api.Harvest, error
 	return s.harvest, s.did("set harvest %q", mode)
 }
 
-func (s *standIn) Exec(_ context.Context, machine string, o api.ExecOptions) (int, error) {
+func (s *standIn) Exec(_ context.Context, machine string, o client.ExecOptions) (int, error) {
 	if _, err := s.find(machine); err != nil {
 		return 0, err
 	}
@@ -308,23 +311,23 @@ func (s *standIn) Console(ctx context.Context, machine string, rw io.ReadWriter)
 	return s.err
 }
 
-func (s *standIn) Logs(_ context.Context, machine string, o api.LogOptions) (io.ReadCloser, error) {
+func (s *standIn) Logs(_ context.Context, machine string, o client.LogOptions) (io.ReadCloser, error) {
 	if _, err := s.find(machine); err != nil {
 		return nil, err
 	}
 	return io.NopCloser(strings.NewReader(s.output)), s.did("logs %s%s", machine, logWords(o))
 }
 
-func (s *standIn) ImageImport(_ context.Context, path, reference, digest string, progress func(string, int)) (api.Image, error) {
+func (s *standIn) ImageImport(_ context.Context, path, reference, digest string, progress func(string, int)) (client.Image, error) {
 	progress("reading", 50)
-	return api.Image{Reference: reference, Size: 3 << 20, Digest: strings.Repeat("ab", 32)}, s.did("import %s %s %s", path, reference, digest)
+	return client.Image{Reference: reference, Size: 3 << 20, Digest: strings.Repeat("ab", 32)}, s.did("import %s %s %s", path, reference, digest)
 }
 
-func (s *standIn) ImageBuild(_ context.Context, reference string, t spec.ContainerType, progress func(string, int)) (api.Image, error) {
+func (s *standIn) ImageBuild(_ context.Context, reference string, t spec.ContainerType, progress func(string, int)) (client.Image, error) {
 	progress("installing packages", -1)
 	progress("packing", 90)
 	format := map[spec.ContainerType]string{spec.LXD: "lxd", spec.KVM: "disk"}[t]
-	return api.Image{Reference: reference, Format: format, Size: 90 << 20, Digest: strings.Repeat("cd", 32)}, s.did("build %s for %s", reference, t)
+	return client.Image{Reference: reference, Format: format, Size: 90 << 20, Digest: strings.Repeat("cd", 32)}, s.did("build %s for %s", reference, t)
 }
 
 func (s *standIn) ImageDelete(_ context.Context, reference string) error {
@@ -342,7 +345,7 @@ var noon = time.Date(2020, 1, 2, 12, 0, 0, 0, time.UTC)
 func before(d time.Duration) *time.Time { t := noon.Add(-d); return &t }
 func after(d time.Duration) *time.Time  { t := noon.Add(d); return &t }
 
-func logWords(o api.LogOptions) string {
+func logWords(o client.LogOptions) string {
 	words := ""
 	if o.Tail >= 0 {
 		words += fmt.Sprint(" tail ", o.Tail)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"hostler/agent/api"
+	"hostler/agent/client"
 	"hostler/agent/spec"
 )
 
@@ -51,7 +51,7 @@ func (a *app) status(ctx context.Context) error {
 
 // fullStatus replaces nil lists by empty lists, so that JSON has no null for
 // them.
-func fullStatus(st api.Status) api.Status {
+func fullStatus(st client.Status) client.Status {
 	st.Types = pick(st.Types, every(len(st.Types)))
 	st.Workers = pick(st.Workers, every(len(st.Workers)))
 	st.Unknown = pick(st.Unknown, every(len(st.Unknown)))
@@ -108,7 +108,7 @@ func machineCounts(by map[string]int) string {
 	return fmt.Sprintf("%d (%s)", sum, strings.Join(parts, ", "))
 }
 
-func (s sheet) types(types []api.TypeStatus) {
+func (s sheet) types(types []client.TypeStatus) {
 	if len(types) == 0 {
 		return
 	}
@@ -124,11 +124,11 @@ func (s sheet) types(types []api.TypeStatus) {
 	_ = t.write(s.w, 0, s.colours.cell)
 }
 
-func (s sheet) workers(workers []api.Worker) {
+func (s sheet) workers(workers []client.Worker) {
 	if len(workers) == 0 {
 		return
 	}
-	var look []api.Worker
+	var look []client.Worker
 	running := 0
 	for _, w := range workers {
 		switch {
@@ -150,7 +150,7 @@ func (s sheet) workers(workers []api.Worker) {
 	_ = t.write(s.w, 0, s.colours.cell)
 }
 
-func (s sheet) unknown(instances []api.UnknownInstance) {
+func (s sheet) unknown(instances []client.UnknownInstance) {
 	if len(instances) == 0 {
 		return
 	}
@@ -162,7 +162,7 @@ func (s sheet) unknown(instances []api.UnknownInstance) {
 	_ = t.write(s.w, 0, nil)
 }
 
-func (s sheet) unknownStorage(all []api.UnknownStorage) {
+func (s sheet) unknownStorage(all []client.UnknownStorage) {
 	if len(all) == 0 {
 		return
 	}
@@ -178,7 +178,7 @@ func (s sheet) unknownStorage(all []api.UnknownStorage) {
 	_ = t.write(s.w, 0, nil)
 }
 
-func (s sheet) locks(locks []api.Lock) {
+func (s sheet) locks(locks []client.Lock) {
 	if len(locks) == 0 {
 		return
 	}
@@ -190,7 +190,7 @@ func (s sheet) locks(locks []api.Lock) {
 	_ = t.write(s.w, 0, nil)
 }
 
-func (s sheet) disk(disks []api.Disk) {
+func (s sheet) disk(disks []client.Disk) {
 	if len(disks) == 0 {
 		return
 	}

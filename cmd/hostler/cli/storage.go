@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"hostler/agent/api"
+	"hostler/agent/client"
 	"hostler/agent/spec"
 )
 
@@ -65,7 +65,7 @@ func (a *app) resize(ctx context.Context, name, to string, wait bool, timeout ti
 	return a.waitGivens(ctx, agent, givenGoals{ready: []reference{r}}, false, timeout, exitError)
 }
 
-func attachmentTable(rows []api.AttachmentRow, now time.Time, wide bool) *table {
+func attachmentTable(rows []client.AttachmentRow, now time.Time, wide bool) *table {
 	t := &table{head: []string{"OBJECT", "MACHINE", "PATH", "ACCESS", "STATUS", "MESSAGE"}}
 	if wide {
 		t.head = []string{"OBJECT", "MACHINE", "PATH", "ACCESS", "STATUS", "SOURCE", "ATTEMPTS", "NEXT-RETRY", "MESSAGE"}
@@ -81,7 +81,7 @@ func attachmentTable(rows []api.AttachmentRow, now time.Time, wide bool) *table 
 	return t
 }
 
-func csvAttachments(rows []api.AttachmentRow) *table {
+func csvAttachments(rows []client.AttachmentRow) *table {
 	t := &table{head: []string{"name", "object", "machine", "path", "source", "read-only", "status", "message", "attempts", "next-retry"}}
 	for _, r := range rows {
 		t.add(r.Name, r.Object, r.Machine, r.Path, r.Source, strconv.FormatBool(r.ReadOnly), string(r.Status), r.Message, strconv.Itoa(r.Attempts), stamp(r.NextRetry))
@@ -89,7 +89,7 @@ func csvAttachments(rows []api.AttachmentRow) *table {
 	return t
 }
 
-func blockDeviceTable(rows []api.BlockDevice, _ time.Time, wide bool) *table {
+func blockDeviceTable(rows []client.BlockDevice, _ time.Time, wide bool) *table {
 	t := &table{head: []string{"NAME", "TYPE", "SIZE", "USE", "CONTENT", "MOUNTS"}}
 	if wide {
 		t.head = []string{"NAME", "TYPE", "SIZE", "USE", "CONTENT", "MOUNTS", "UUID", "WWN", "SERIAL", "PREFERRED", "BACKING"}
@@ -108,7 +108,7 @@ func blockDeviceTable(rows []api.BlockDevice, _ time.Time, wide bool) *table {
 	return t
 }
 
-func csvBlockDevices(rows []api.BlockDevice) *table {
+func csvBlockDevices(rows []client.BlockDevice) *table {
 	t := &table{head: []string{"name", "path", "preferred", "type", "size", "read-only", "in-use", "content", "uuid", "label", "wwn", "serial", "links", "mounts", "backing"}}
 	for _, r := range rows {
 		t.add(r.Name, r.Path, r.Preferred, r.Type, strconv.FormatInt(r.Size, 10), strconv.FormatBool(r.ReadOnly), strconv.FormatBool(r.InUse),

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
-	"hostler/agent/api"
+	"hostler/agent/client/frames"
 )
 
 // Terminal holds the terminal operations that the commands use.
@@ -30,7 +30,7 @@ type attached interface {
 	// nothing.
 	Raw() (restore func(), err error)
 	// Resized sends the present size, and then each new size until ctx ends.
-	Resized(ctx context.Context) <-chan api.WindowSize
+	Resized(ctx context.Context) <-chan frames.WindowSize
 }
 
 // processTerminal is the terminal of this process.
@@ -63,8 +63,8 @@ func (t processTerminal) Raw() (func(), error) {
 	return func() { _ = term.Restore(fd, old) }, nil
 }
 
-func (t processTerminal) Resized(ctx context.Context) <-chan api.WindowSize {
-	sizes := make(chan api.WindowSize, 1)
+func (t processTerminal) Resized(ctx context.Context) <-chan frames.WindowSize {
+	sizes := make(chan frames.WindowSize, 1)
 	changed := make(chan os.Signal, 1)
 	changed <- unix.SIGWINCH // the size may have changed since it was last read
 	signal.Notify(changed, unix.SIGWINCH)
@@ -83,7 +83,7 @@ func (t processTerminal) Resized(ctx context.Context) <-chan api.WindowSize {
 			select {
 			case <-ctx.Done():
 				return
-			case sizes <- api.WindowSize{Width: w, Height: h}:
+			case sizes <- frames.WindowSize{Width: w, Height: h}:
 			}
 		}
 	}()

@@ -11,7 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"hostler/agent/api"
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/spec/documents"
 	"hostler/internal/fault"
@@ -48,7 +48,7 @@ func (a *app) validateCommand() *cobra.Command {
 
 // checkDocuments checks the text of all documents together and returns the
 // declarations in the same order. The error lists all mistakes.
-func checkDocuments(docs []api.Document, places places) ([]spec.Declaration, error) {
+func checkDocuments(docs []client.Document, places places) ([]spec.Declaration, error) {
 	all, lines, wrong := readAlone(docs)
 	r := documents.Request{Wanted: map[string]documents.Document{}}
 	from := map[string]string{}
@@ -77,7 +77,7 @@ func checkDocuments(docs []api.Document, places places) ([]spec.Declaration, err
 
 // readAlone reads each document by itself. An unreadable document gives an
 // empty declaration.
-func readAlone(docs []api.Document) (all []spec.Declaration, lines []map[string]int, wrong []string) {
+func readAlone(docs []client.Document) (all []spec.Declaration, lines []map[string]int, wrong []string) {
 	for _, d := range docs {
 		decl, at, err := spec.ParseAlone(d.Name, []byte(d.Content))
 		if err != nil {
@@ -91,8 +91,8 @@ func readAlone(docs []api.Document) (all []spec.Declaration, lines []map[string]
 // unanswered returns the mistakes in the documents if no agent could report
 // them; the error of the connection becomes the hint. Other errors keep their
 // text.
-func (a *app) unanswered(ctx context.Context, req api.ApplyRequest, from places, err error) error {
-	if ctx.Err() != nil || !errors.Is(err, api.ErrNotRunning) && !errors.Is(err, fs.ErrPermission) {
+func (a *app) unanswered(ctx context.Context, req client.ApplyRequest, from places, err error) error {
+	if ctx.Err() != nil || !errors.Is(err, client.ErrNotRunning) && !errors.Is(err, fs.ErrPermission) {
 		return from.name(err)
 	}
 	_, _, wrong := readAlone(req.Documents)

@@ -7,16 +7,16 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"hostler/agent/api"
+	"hostler/agent/client"
 	"hostler/internal/version"
 )
 
 // versions is the output of `hostler version -o json`. Agent is null when no
 // agent answers.
 type versions struct {
-	Client string       `json:"client"`
-	Go     string       `json:"go"`
-	Agent  *api.Version `json:"agent"`
+	Client string          `json:"client"`
+	Go     string          `json:"go"`
+	Agent  *client.Version `json:"agent"`
 }
 
 func (a *app) versionCommand() *cobra.Command {
@@ -37,7 +37,7 @@ func (a *app) versionCommand() *cobra.Command {
 			switch {
 			case err == nil:
 				fmt.Fprintf(a.env.Stdout, "agent   %s (namespace %s, pid %d)\n", line(agent.Version), line(agent.Namespace), agent.PID)
-			case errors.Is(err, api.ErrNotRunning):
+			case errors.Is(err, client.ErrNotRunning):
 				fmt.Fprintln(a.env.Stdout, "agent   not running")
 			default:
 				fmt.Fprintf(a.env.Stdout, "agent   unknown: %s\n", line(err.Error()))

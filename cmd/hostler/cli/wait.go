@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"hostler/agent/api"
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/internal/fault"
 )
@@ -73,7 +73,7 @@ func (a *app) wait(ctx context.Context, r reference, gone bool, timeout time.Dur
 		if err != nil {
 			return err
 		}
-		i := slices.IndexFunc(rows, func(d api.Declaration) bool { return d.Name == r.name })
+		i := slices.IndexFunc(rows, func(d client.Declaration) bool { return d.Name == r.name })
 		if i < 0 {
 			return fail(exitError, "there is no declaration %q", r.name)
 		}

@@ -5,13 +5,13 @@ import (
 	"io/fs"
 	"time"
 
-	"hostler/agent/api"
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/internal/fault"
 )
 
-func machine(name string, state spec.MachineState, message string) api.Machine {
-	m := api.Machine{
+func machine(name string, state spec.MachineState, message string) client.Machine {
+	m := client.Machine{
 		Name: name, Type: spec.LXD, Life: "alive", Status: state, Message: message, Image: "debian/12",
 		Addresses: []string{}, Declaration: "site", UID: "uid-" + name, Generation: 1, Observed: true,
 		Conditions: []spec.Condition{},
@@ -22,22 +22,22 @@ func machine(name string, state spec.MachineState, message string) api.Machine {
 	return m
 }
 
-func running(name, address string) api.Machine {
+func running(name, address string) client.Machine {
 	m := machine(name, spec.MachineRunning, "")
 	m.Addresses = []string{address}
 	return m
 }
 
-func retried(m api.Machine, attempts int, next time.Duration) api.Machine {
+func retried(m client.Machine, attempts int, next time.Duration) client.Machine {
 	m.Attempts, m.NextRetry = attempts, after(next)
 	return m
 }
 
-func at(m api.Machine, n int) api.Machine { m.Percent = new(n); return m }
+func at(m client.Machine, n int) client.Machine { m.Percent = new(n); return m }
 
 // worlds are the states of the host that the golden files name.
 var worlds = map[string]func() *standIn{
-	"empty": func() *standIn { return &standIn{harvest: api.Harvest{Mode: "destroyed", Configured: "destroyed"}} },
+	"empty": func() *standIn { return &standIn{harvest: client.Harvest{Mode: "destroyed", Configured: "destroyed"}} },
 	"small": smallWorld,
 	"quiet": func() *standIn {
 		s := smallWorld()
@@ -71,9 +71,9 @@ var worlds = map[string]func() *standIn{
 	"toolless":    toollessWorld,
 	"misspelt":    misspeltWorld,
 	"guarded": func() *standIn {
-		return &standIn{guarded: "network/lan", status: api.Status{
+		return &standIn{guarded: "network/lan", status: client.Status{
 			Version: "1.2.3", Namespace: "hostler", Harvest: "destroyed", Started: *before(time.Hour),
-			Guard: &api.Guarded{Object: "network/lan", Phase: "confirming", Since: *before(10 * time.Second), Deadline: *after(4*time.Minute + 50*time.Second)},
+			Guard: &client.Guarded{Object: "network/lan", Phase: "confirming", Since: *before(10 * time.Second), Deadline: *after(4*time.Minute + 50*time.Second)},
 		}}
 	},
 }
@@ -84,32 +84,32 @@ func smallWorld() *standIn {
 	failing := retried(machine("db", spec.MachineError, "cannot start: no space left on device"), 3, 8*time.Second)
 	stopped := machine("spare", spec.MachineStopped, "")
 	return &standIn{
-		machines: []api.Machine{failing, stopped, web},
-		declarations: []api.Declaration{{
+		machines: []client.Machine{failing, stopped, web},
+		declarations: []client.Declaration{{
 			Name: "site", Source: "apply", Objects: []string{"machine/db", "machine/spare", "machine/web"},
 			Created: *before(3 * time.Hour), Updated: *before(5 * time.Minute), Generation: 2,
 		}},
-		images: []api.Image{{
+		images: []client.Image{{
 			Reference: "debian/12", Digest: "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
 			Format: "squashfs", Size: 92 << 20, Created: *before(49 * time.Hour), UsedBy: []string{"web"}, Where: "cache",
 		}, {
 			Digest: "fedcba9876543210fedcba9876543210", Format: "lxd", Size: 1 << 20, Created: *before(time.Hour),
 			UsedBy: []string{"a", "b", "c", "d"}, Where: "lxd",
 		}},
-		objects: map[string]api.Object{
+		objects: map[string]client.Object{
 			"machine/web": webObject(), "machine/spare": {Kind: "machine", Name: "spare"},
 			"declaration/site": {
 				Kind: "declaration", Name: "site", UID: "uid-site", Life: "alive", Generation: 2, Created: *before(3 * time.Hour), Updated: *before(5 * time.Minute),
 				Spec: json.RawMessage(`{"source":"apply","document":{"version":1,"name":"site","machines":{"web":{"type":"lxd","image":"debian/12"}}}}`),
 			},
 		},
-		events: []api.Event{
+		events: []client.Event{
 			{Seq: 1, Time: *before(2 * time.Minute), Object: "machine/web", Level: "info", Reason: "Created", Message: "created from debian/12"},
 			{Seq: 2, Time: *before(time.Minute), Object: "machine/db", Level: "error", Reason: "StartFailed", Message: "cannot start: no space left on device"},
 		},
-		harvest: api.Harvest{Mode: "none", Configured: "destroyed", Override: "none"},
+		harvest: client.Harvest{Mode: "none", Configured: "destroyed", Override: "none"},
 		status:  smallStatus(),
-		checks: []api.Check{
+		checks: []client.Check{
 			{Name: "lxd", Result: "ok", Message: "LXD 5.0.2 answers"},
 			{Name: "inotify", Result: "warning", Message: "fs.inotify.max_user_instances is 128", Mend: "the agent raises it when the first machine is declared"},
 			{Name: "disk", Result: "error", Message: "3 % free on /var/lib/hostler", Mend: "free some space"},
@@ -118,8 +118,8 @@ func smallWorld() *standIn {
 	}
 }
 
-func webObject() api.Object {
-	return api.Object{
+func webObject() client.Object {
+	return client.Object{
 		Kind: "machine", Name: "web", UID: "uid-web", Revision: 7, Generation: 3, Life: "alive",
 		Created: *before(time.Hour), Updated: *before(time.Minute),
 		Spec: json.RawMessage(`{"declaration":"site","allow":["restart"],"machine":{"type":"lxd","image":"debian/12","cpus":2,"memory":"512MiB","cloud-init":{"user-data":"#cloud-config\npackages: [nginx]\n"}}}`),
@@ -130,24 +130,24 @@ func webObject() api.Object {
 			Conditions: []spec.Condition{{Type: "Ready", Status: false, Reason: "UpdateFailed", Message: "cannot set limits: refused", Since: *before(time.Minute)}},
 			Attempts:   spec.Attempts{Count: 2, NextRetry: after(9 * time.Second), ErrorKind: "transient"}, ObservedGeneration: 2,
 		}),
-		Events: []api.Event{{Seq: 5, Time: *before(time.Minute), Object: "machine/web", Level: "warning", Reason: "UpdateFailed", Message: "cannot set limits: refused"}},
+		Events: []client.Event{{Seq: 5, Time: *before(time.Minute), Object: "machine/web", Level: "warning", Reason: "UpdateFailed", Message: "cannot set limits: refused"}},
 	}
 }
 
-func smallStatus() api.Status {
+func smallStatus() client.Status {
 	yes := true
-	return api.Status{
+	return client.Status{
 		Version: "1.2.3", Namespace: "hostler", Started: *before(26 * time.Hour), Harvest: "destroyed",
-		Types:    []api.TypeStatus{{Type: "lxd", State: "ready", Message: "LXD 5.0.2", Supported: &yes}, {Type: "kvm", State: "absent"}},
-		Workers:  []api.Worker{{Name: "provisioner-lxd", State: "running", Since: *before(26 * time.Hour), Passes: 812}},
+		Types:    []client.TypeStatus{{Type: "lxd", State: "ready", Message: "LXD 5.0.2", Supported: &yes}, {Type: "kvm", State: "absent"}},
+		Workers:  []client.Worker{{Name: "provisioner-lxd", State: "running", Since: *before(26 * time.Hour), Passes: 812}},
 		Machines: map[string]int{"running": 1, "error": 1, "stopped": 1},
-		Unknown:  []api.UnknownInstance{{Type: "lxd", Name: "old", UID: "uid-old"}},
-		UnknownStorage: []api.UnknownStorage{
+		Unknown:  []client.UnknownInstance{{Type: "lxd", Name: "old", UID: "uid-old"}},
+		UnknownStorage: []client.UnknownStorage{
 			{Kind: "volume", Name: "data", Provider: "loop", Size: 1 << 30, Path: "/var/lib/hostler/volumes/data.img", UID: "uid-data"},
 			{Kind: "filesystem", Name: "www", Provider: "managed", UID: "uid-data"},
 		},
-		Locks:   []api.Lock{{Name: "host", Holder: "hostlerd", Purpose: "installing packages", Since: *before(4 * time.Second), Waiting: []string{"containersetup"}}},
-		Disk:    []api.Disk{{Path: "/var/lib/hostler", Size: 100 << 30, Used: 7 << 30, Free: 25 << 30}},
+		Locks:   []client.Lock{{Name: "host", Holder: "hostlerd", Purpose: "installing packages", Since: *before(4 * time.Second), Waiting: []string{"containersetup"}}},
+		Disk:    []client.Disk{{Path: "/var/lib/hostler", Size: 100 << 30, Used: 7 << 30, Free: 25 << 30}},
 		Notices: []string{"/etc/hostler/conf.d/bad.yaml is not applied: /etc/hostler/conf.d/bad.yaml:3:1: the key \"machine\" is not known here\n  3 | machine: {}\n    | ^"},
 	}
 }
@@ -156,14 +156,14 @@ func smallStatus() api.Status {
 func hostileWorld() *standIn {
 	m := machine("web", spec.MachineError, "\x1b[2J\x1b]0;owned\x07 line one\nline two\t\x9b31m \u202egpj.exe \xff end")
 	wide := machine("db", spec.MachineProvisioning, "データを取得 données 🚀")
-	return &standIn{machines: []api.Machine{wide, m}, output: "boot\x1b[31m red\x1b[0m\x1b[2J\r\nlogin:\x07\n"}
+	return &standIn{machines: []client.Machine{wide, m}, output: "boot\x1b[31m red\x1b[0m\x1b[2J\r\nlogin:\x07\n"}
 }
 
 func plannedWorld() *standIn {
-	return &standIn{plan: api.Plan{
-		Steps: []api.Step{
+	return &standIn{plan: client.Plan{
+		Steps: []client.Step{
 			{Object: "machine/web", Action: "create", Impact: "none", Detail: "debian/12 on lxd"},
-			{Object: "machine/db", Action: "update", Impact: "live", Detail: "two limits", Changes: []api.Change{
+			{Object: "machine/db", Action: "update", Impact: "live", Detail: "two limits", Changes: []client.Change{
 				{Field: "memory", From: "512MiB", To: "1GiB", Impact: "live"}, {Field: "cpus", To: "2", Impact: "live"},
 			}},
 			{Object: "machine/old", Action: "delete", Impact: "destroy", Detail: "no longer declared"},
@@ -175,12 +175,12 @@ func plannedWorld() *standIn {
 }
 
 func heldWorld() *standIn {
-	return &standIn{machines: []api.Machine{running("db", "10.1.2.4")}, plan: api.Plan{
-		Steps: []api.Step{
+	return &standIn{machines: []client.Machine{running("db", "10.1.2.4")}, plan: client.Plan{
+		Steps: []client.Step{
 			{Object: "machine/db", Action: "update", Impact: "live", Detail: "memory"},
 			{
 				Object: "machine/web", Action: "restart", Impact: "restart", Detail: "nesting changes", Held: "--allow restart",
-				Changes: []api.Change{{Field: "nesting", From: "false", To: "true", Impact: "restart", Reason: "read at start only"}},
+				Changes: []client.Change{{Field: "nesting", From: "false", To: "true", Impact: "restart", Reason: "read at start only"}},
 			},
 			{Object: "machine/www", Action: "recreate", Impact: "recreate", Detail: "image changes", Held: "--allow recreate"},
 		},
@@ -189,7 +189,7 @@ func heldWorld() *standIn {
 }
 
 func unsupportedWorld() *standIn {
-	return &standIn{plan: api.Plan{Unsupported: []string{"network/lan: not yet supported by this agent", "machine/vm: type kvm is not yet supported by this agent"}}}
+	return &standIn{plan: client.Plan{Unsupported: []string{"network/lan: not yet supported by this agent", "machine/vm: type kvm is not yet supported by this agent"}}}
 }
 
 func startingWorld() *standIn {
@@ -197,14 +197,14 @@ func startingWorld() *standIn {
 	idle := machine("spare", spec.MachineStopped, "")
 	off := false
 	return &standIn{
-		plan: api.Plan{
-			Steps:    []api.Step{{Object: "machine/web", Action: "create", Impact: "none", Detail: "debian/12 on lxd"}},
+		plan: client.Plan{
+			Steps:    []client.Step{{Object: "machine/web", Action: "create", Impact: "none", Detail: "debian/12 on lxd"}},
 			Machines: []string{"db", "spare", "web"}, Removed: []string{"machine/old"},
 		},
-		objects:  map[string]api.Object{"machine/spare": {Kind: "machine", Name: "spare", Spec: spec.Encode(spec.MachineRecord{Machine: spec.Machine{Running: &off}})}},
-		machines: []api.Machine{db, machine("old", spec.MachineRunning, ""), idle, web},
+		objects:  map[string]client.Object{"machine/spare": {Kind: "machine", Name: "spare", Spec: spec.Encode(spec.MachineRecord{Machine: spec.Machine{Running: &off}})}},
+		machines: []client.Machine{db, machine("old", spec.MachineRunning, ""), idle, web},
 		lost:     2,
-		film: [][]api.Machine{
+		film: [][]client.Machine{
 			{db, machine("old", spec.MachineDying, "stopping"), idle, at(machine("web", spec.MachineProvisioning, "fetching debian/12"), 41)},
 			{db, idle, at(machine("web", spec.MachineProvisioning, "fetching debian/12"), 43)},
 			{retried(machine("db", spec.MachineError, "cannot create: try again"), 1, 5*time.Second), idle, at(machine("web", spec.MachineProvisioning, "fetching debian/12"), 50)},
@@ -218,7 +218,7 @@ func failingWorld() *standIn {
 	w := startingWorld()
 	w.lost = 0
 	w.plan.Removed = nil
-	w.film = [][]api.Machine{
+	w.film = [][]client.Machine{
 		{machine("db", spec.MachineError, "cloud-init failed: \x1b[31mno such package"), machine("spare", spec.MachineStopped, ""), machine("web", spec.MachineProvisioning, "creating")},
 		{machine("db", spec.MachineError, "cloud-init failed: \x1b[31mno such package"), machine("spare", spec.MachineStopped, ""), running("web", "10.1.2.3")},
 	}
@@ -228,7 +228,7 @@ func failingWorld() *standIn {
 func stuckWorld() *standIn {
 	w := startingWorld()
 	w.lost, w.freeze = 0, true
-	w.film = [][]api.Machine{{
+	w.film = [][]client.Machine{{
 		retried(machine("db", spec.MachineError, "cannot create: try again"), 4, time.Minute),
 		machine("spare", spec.MachineStopped, ""), machine("web", spec.MachineProvisioning, "waiting for cloud-init"),
 	}}
@@ -237,7 +237,7 @@ func stuckWorld() *standIn {
 
 func leavingWorld() *standIn {
 	w := smallWorld()
-	w.film = [][]api.Machine{
+	w.film = [][]client.Machine{
 		{machine("spare", spec.MachineStopped, ""), machine("web", spec.MachineDying, "stopping")},
 		{machine("spare", spec.MachineStopped, "")},
 		{},
@@ -248,15 +248,15 @@ func leavingWorld() *standIn {
 // lateWorld has a machine that looks settled although its steps are about to
 // start.
 func lateWorld() *standIn {
-	return &standIn{machines: []api.Machine{running("web", "10.1.2.3")}, late: 1, freeze: true, plan: api.Plan{
-		Steps:    []api.Step{{Object: "machine/web", Action: "update", Impact: "live", Detail: "memory"}},
+	return &standIn{machines: []client.Machine{running("web", "10.1.2.3")}, late: 1, freeze: true, plan: client.Plan{
+		Steps:    []client.Step{{Object: "machine/web", Action: "update", Impact: "live", Detail: "memory"}},
 		Machines: []string{"web"},
 	}}
 }
 
 // storedWorld has storage, with a volume that cannot be detached.
 func storedWorld() *standIn {
-	objects := map[string]api.Object{"volume/data": {Kind: spec.KindVolume, Name: "data"}, "volume/raw": {Kind: spec.KindVolume, Name: "raw"}}
+	objects := map[string]client.Object{"volume/data": {Kind: spec.KindVolume, Name: "data"}, "volume/raw": {Kind: spec.KindVolume, Name: "raw"}}
 	return &standIn{objects: objects, rows: map[string]string{
 		"volumes": `[{"name":"data","provider":"loop","size":1073741824,"status":"detaching","device":"/dev/loop3","path":"","attachments":[],
 			"message":"/dev/loop3 is in use: sleep (pid 4711) holds /held","observed":true,"attempts":2,"next-retry":"2020-01-02T12:01:00Z","life":"dying","declaration":"site","uid":"uid-data"},
@@ -274,13 +274,13 @@ func storedWorld() *standIn {
 // typedWorld has a container type whose preparation failed.
 func typedWorld() *standIn {
 	yes := true
-	return &standIn{objects: map[string]api.Object{"type/lxd": {
+	return &standIn{objects: map[string]client.Object{"type/lxd": {
 		Kind: spec.KindContainerType, Name: "lxd", UID: "uid-lxd", Revision: 3, Generation: 1, Life: "alive", Created: *before(time.Hour), Updated: *before(time.Minute),
 		Status: spec.Encode(spec.TypeStatus{
 			State: "error", Message: "cannot install lxd: no space left on device", Supported: &yes, ObservedGeneration: 1,
 			Attempts: spec.Attempts{Count: 3, ErrorKind: "needs-operator"},
 		}),
-		Events: []api.Event{{Seq: 2, Time: *before(time.Minute), Object: "type/lxd", Level: "error", Reason: "InitialiseFailed", Message: "cannot install lxd"}},
+		Events: []client.Event{{Seq: 2, Time: *before(time.Minute), Object: "type/lxd", Level: "error", Reason: "InitialiseFailed", Message: "cannot install lxd"}},
 	}}}
 }
 
@@ -288,8 +288,8 @@ func typedWorld() *standIn {
 // program, and a ready network.
 func toollessWorld() *standIn {
 	return &standIn{
-		plan: api.Plan{
-			Steps:   []api.Step{{Object: "filesystem/www", Action: "create", Impact: "none", Detail: "xfs on volume/data"}},
+		plan: client.Plan{
+			Steps:   []client.Step{{Object: "filesystem/www", Action: "create", Impact: "none", Detail: "xfs on volume/data"}},
 			Objects: []string{"filesystem/www", "network/lan"},
 		},
 		rows: map[string]string{
@@ -302,8 +302,8 @@ func toollessWorld() *standIn {
 
 // misspeltWorld has a machine with a misspelt image.
 func misspeltWorld() *standIn {
-	return &standIn{plan: api.Plan{
-		Steps:    []api.Step{{Object: "machine/web", Action: "create", Impact: "none", Detail: "from debain/12"}},
+	return &standIn{plan: client.Plan{
+		Steps:    []client.Step{{Object: "machine/web", Action: "create", Impact: "none", Detail: "from debain/12"}},
 		Warnings: []string{`machine/web: no image "debain/12" on this host (cache, LXD aliases), and hostler can build only debian/12; did you mean debian/12?`},
 		Machines: []string{"web"},
 	}}

@@ -1,4 +1,4 @@
-package api
+package client
 
 import (
 	"context"
@@ -16,27 +16,27 @@ import (
 // nothing.
 func (c *Client) Plan(ctx context.Context, req ApplyRequest) (Plan, error) {
 	var p Plan
-	return p, c.call(ctx, http.MethodPost, "/v1/plan", nil, req, &p)
+	return p, c.Call(ctx, http.MethodPost, "/v1/plan", nil, req, &p)
 }
 
 // Apply makes the documents the declared state. When it returns without an
 // error they are durable; the workers carry them out afterwards.
 func (c *Client) Apply(ctx context.Context, req ApplyRequest) (Plan, error) {
 	var p Plan
-	return p, c.call(ctx, http.MethodPost, "/v1/apply", nil, req, &p)
+	return p, c.Call(ctx, http.MethodPost, "/v1/apply", nil, req, &p)
 }
 
 // Machines returns the named machines in the order of names, or all machines by
 // name if names is empty. An unknown name is fault.NotFound.
 func (c *Client) Machines(ctx context.Context, names ...string) ([]Machine, error) {
 	var rows []Machine
-	return rows, c.call(ctx, http.MethodGet, "/v1/machines", url.Values{"name": names}, nil, &rows)
+	return rows, c.Call(ctx, http.MethodGet, "/v1/machines", url.Values{"name": names}, nil, &rows)
 }
 
 // Declarations returns all declarations by name.
 func (c *Client) Declarations(ctx context.Context) ([]Declaration, error) {
 	var rows []Declaration
-	return rows, c.call(ctx, http.MethodGet, "/v1/declarations", nil, nil, &rows)
+	return rows, c.Call(ctx, http.MethodGet, "/v1/declarations", nil, nil, &rows)
 }
 
 // Images returns the images of the cache and of the hypervisors, and notices
@@ -50,41 +50,41 @@ func (c *Client) Images(ctx context.Context) (rows []Image, notices []string, er
 	if err := json.NewDecoder(resp.Body).Decode(&rows); err != nil {
 		return nil, nil, fault.New(fault.Transient, "cannot read the agent's answer: %w", err)
 	}
-	return rows, resp.Header.Values(noticeHeader), nil
+	return rows, resp.Header.Values(NoticeHeader), nil
 }
 
 // Get returns the rows of a kind in the plural (machines, declarations, images,
 // volumes, filesystems, networks) unchanged from the agent.
 func (c *Client) Get(ctx context.Context, kind string) (json.RawMessage, error) {
 	var rows json.RawMessage
-	return rows, c.call(ctx, http.MethodGet, "/v1/"+url.PathEscape(kind), nil, nil, &rows)
+	return rows, c.Call(ctx, http.MethodGet, "/v1/"+url.PathEscape(kind), nil, nil, &rows)
 }
 
 // Show returns the details of an object; fault.NotFound if it is absent.
 func (c *Client) Show(ctx context.Context, kind, name string) (Object, error) {
 	var o Object
-	return o, c.call(ctx, http.MethodGet, "/v1/objects/"+url.PathEscape(kind)+"/"+url.PathEscape(name), nil, nil, &o)
+	return o, c.Call(ctx, http.MethodGet, "/v1/objects/"+url.PathEscape(kind)+"/"+url.PathEscape(name), nil, nil, &o)
 }
 
 // Delete removes the objects (KIND/NAME) and returns their outcomes in the same
 // order. The error concerns the whole call.
 func (c *Client) Delete(ctx context.Context, objects []string) ([]Outcome, error) {
 	var a DeleteAnswer
-	return a.Outcomes, c.call(ctx, http.MethodPost, "/v1/delete", nil, DeleteRequest{Objects: objects}, &a)
+	return a.Outcomes, c.Call(ctx, http.MethodPost, "/v1/delete", nil, DeleteRequest{Objects: objects}, &a)
 }
 
 // Allow consents to an impact on held objects and returns their outcomes in the
 // same order.
 func (c *Client) Allow(ctx context.Context, impact string, objects []string) ([]Outcome, error) {
 	var a DeleteAnswer
-	return a.Outcomes, c.call(ctx, http.MethodPost, "/v1/allow", nil, AllowRequest{Impact: impact, Objects: objects}, &a)
+	return a.Outcomes, c.Call(ctx, http.MethodPost, "/v1/allow", nil, AllowRequest{Impact: impact, Objects: objects}, &a)
 }
 
 // Events returns events with a Seq above after, oldest first. object is
 // KIND/NAME, KIND or empty for all; limit 0 is the agent's default.
 func (c *Client) Events(ctx context.Context, after int64, object string, limit int) ([]Event, error) {
 	var rows []Event
-	return rows, c.call(ctx, http.MethodGet, "/v1/events", eventQuery(after, object, limit), nil, &rows)
+	return rows, c.Call(ctx, http.MethodGet, "/v1/events", eventQuery(after, object, limit), nil, &rows)
 }
 
 func eventQuery(after int64, object string, limit int) url.Values {
@@ -103,29 +103,29 @@ func eventQuery(after int64, object string, limit int) url.Values {
 
 // Power requests start, stop or restart of a machine.
 func (c *Client) Power(ctx context.Context, machine, action string) error {
-	return c.call(ctx, http.MethodPost, machinePath(machine, "power"), nil, PowerRequest{Action: action}, nil)
+	return c.Call(ctx, http.MethodPost, machinePath(machine, "power"), nil, PowerRequest{Action: action}, nil)
 }
 
 // Retry clears the error of an object (KIND/NAME) and requests a new attempt at
 // once.
 func (c *Client) Retry(ctx context.Context, object string, force bool) error {
-	return c.call(ctx, http.MethodPost, "/v1/retry", nil, RetryRequest{Object: object, Force: force}, nil)
+	return c.Call(ctx, http.MethodPost, "/v1/retry", nil, RetryRequest{Object: object, Force: force}, nil)
 }
 
 // ResizeVolume grows a volume and updates the size in its declaration.
 func (c *Client) ResizeVolume(ctx context.Context, name, size string) error {
-	return c.call(ctx, http.MethodPost, "/v1/volumes/"+url.PathEscape(name)+"/resize", nil, ResizeRequest{Size: size}, nil)
+	return c.Call(ctx, http.MethodPost, "/v1/volumes/"+url.PathEscape(name)+"/resize", nil, ResizeRequest{Size: size}, nil)
 }
 
 // Adopt takes an instance under declaration and returns its machine.
 func (c *Client) Adopt(ctx context.Context, containerType, instance string) (Machine, error) {
 	var m Machine
-	return m, c.call(ctx, http.MethodPost, "/v1/adopt", nil, AdoptRequest{Type: containerType, Instance: instance}, &m)
+	return m, c.Call(ctx, http.MethodPost, "/v1/adopt", nil, AdoptRequest{Type: containerType, Instance: instance}, &m)
 }
 
 // Release lets a machine's instance go: it continues to exist, undeclared.
 func (c *Client) Release(ctx context.Context, machine string) error {
-	return c.call(ctx, http.MethodPost, machinePath(machine, "release"), nil, nil, nil)
+	return c.Call(ctx, http.MethodPost, machinePath(machine, "release"), nil, nil, nil)
 }
 
 // Export returns the YAML of a declaration, or of all existing objects if
@@ -142,60 +142,60 @@ func (c *Client) Export(ctx context.Context, declaration string) (text []byte, m
 	defer resp.Body.Close()
 	text, err = io.ReadAll(resp.Body)
 	if err != nil {
-		return nil, nil, callError(ctx, err)
+		return nil, nil, CallError(ctx, err)
 	}
-	return text, resp.Header[missingHeader], nil
+	return text, resp.Header[MissingHeader], nil
 }
 
 // Harvest returns the harvest mode.
 func (c *Client) Harvest(ctx context.Context) (Harvest, error) {
 	var h Harvest
-	return h, c.call(ctx, http.MethodGet, "/v1/harvest", nil, nil, &h)
+	return h, c.Call(ctx, http.MethodGet, "/v1/harvest", nil, nil, &h)
 }
 
 // SetHarvest overrides the configured harvest mode; an empty mode ends the
 // override.
 func (c *Client) SetHarvest(ctx context.Context, mode string) (Harvest, error) {
 	var h Harvest
-	return h, c.call(ctx, http.MethodPut, "/v1/harvest", nil, HarvestRequest{Mode: mode}, &h)
+	return h, c.Call(ctx, http.MethodPut, "/v1/harvest", nil, HarvestRequest{Mode: mode}, &h)
 }
 
 // Confirm keeps the change of the host's own network that waits for
 // confirmation and returns its object.
 func (c *Client) Confirm(ctx context.Context) (string, error) {
 	var a GuardAnswer
-	return a.Object, c.call(ctx, http.MethodPost, "/v1/guard/confirm", nil, nil, &a)
+	return a.Object, c.Call(ctx, http.MethodPost, "/v1/guard/confirm", nil, nil, &a)
 }
 
 // Revert undoes the armed change of the host's own network and returns its
 // object.
 func (c *Client) Revert(ctx context.Context) (string, error) {
 	var a GuardAnswer
-	return a.Object, c.call(ctx, http.MethodPost, "/v1/guard/revert", nil, nil, &a)
+	return a.Object, c.Call(ctx, http.MethodPost, "/v1/guard/revert", nil, nil, &a)
 }
 
 // Status returns the host's status.
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	var s Status
-	return s, c.call(ctx, http.MethodGet, "/v1/status", nil, nil, &s)
+	return s, c.Call(ctx, http.MethodGet, "/v1/status", nil, nil, &s)
 }
 
 // Doctor returns the findings of the preflight checks.
 func (c *Client) Doctor(ctx context.Context) ([]Check, error) {
 	var rows []Check
-	return rows, c.call(ctx, http.MethodGet, "/v1/doctor", nil, nil, &rows)
+	return rows, c.Call(ctx, http.MethodGet, "/v1/doctor", nil, nil, &rows)
 }
 
 // Version returns the agent's version.
 func (c *Client) Version(ctx context.Context) (Version, error) {
 	var v Version
-	return v, c.call(ctx, http.MethodGet, "/v1/version", nil, nil, &v)
+	return v, c.Call(ctx, http.MethodGet, "/v1/version", nil, nil, &v)
 }
 
 // ImageDelete removes an unused image that hostler made. An absent image is
 // fault.NotFound.
 func (c *Client) ImageDelete(ctx context.Context, reference string) error {
-	return c.call(ctx, http.MethodPost, "/v1/images/delete", nil, ImageRequest{Reference: reference}, nil)
+	return c.Call(ctx, http.MethodPost, "/v1/images/delete", nil, ImageRequest{Reference: reference}, nil)
 }
 
 func machinePath(machine string, parts ...string) string {

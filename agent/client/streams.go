@@ -1,4 +1,4 @@
-package api
+package client
 
 import (
 	"bufio"
@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strconv"
 
 	"hostler/agent/spec"
 	"hostler/internal/fault"
@@ -17,7 +18,7 @@ import (
 // if names is empty), at first and after every change. It returns fn's error,
 // the context's, or a transient error when the stream is lost.
 func (c *Client) WatchMachines(ctx context.Context, names []string, fn func([]Machine) error) error {
-	return c.stream(ctx, http.MethodGet, "/v1/watch/machines", url.Values{"name": names}, nil, func(m message) error {
+	return c.stream(ctx, http.MethodGet, "/v1/watch/machines", url.Values{"name": names}, nil, func(m Line) error {
 		if m.Machines == nil {
 			return nil
 		}
@@ -29,7 +30,7 @@ func (c *Client) WatchMachines(ctx context.Context, names []string, fn func([]Ma
 // again with the rows of a kind after every change of them. It returns like
 // WatchMachines.
 func (c *Client) WatchRows(ctx context.Context, kinds []string, fn func(kind string, rows json.RawMessage) error) error {
-	return c.stream(ctx, http.MethodGet, "/v1/watch/rows", url.Values{"kind": kinds}, nil, func(m message) error {
+	return c.stream(ctx, http.MethodGet, "/v1/watch/rows", url.Values{"kind": kinds}, nil, func(m Line) error {
 		if m.Rows == nil {
 			return nil
 		}
@@ -40,7 +41,7 @@ func (c *Client) WatchRows(ctx context.Context, kinds []string, fn func(kind str
 // WatchEvents calls fn with each event above after as it arrives; object is the
 // same as in Events. It returns like WatchMachines.
 func (c *Client) WatchEvents(ctx context.Context, after int64, object string, fn func(Event) error) error {
-	return c.stream(ctx, http.MethodGet, "/v1/watch/events", eventQuery(after, object, 0), nil, func(m message) error {
+	return c.stream(ctx, http.MethodGet, "/v1/watch/events", eventQuery(after, object, 0), nil, func(m Line) error {
 		if m.Event == nil {
 			return nil
 		}
@@ -52,18 +53,20 @@ func (c *Client) WatchEvents(ctx context.Context, after int64, object string, fn
 // reference. If digest is empty, the agent computes it and returns it in the
 // row.
 func (c *Client) ImageImport(ctx context.Context, path, reference, digest string, progress func(message string, percent int)) (Image, error) {
-	return c.imageWork(ctx, "/v1/images/import", ImageImportRequest{Path: path, Reference: reference, Digest: digest}, progress)
+	return c.ImageWork(ctx, "/v1/images/import", ImageImportRequest{Path: path, Reference: reference, Digest: digest}, progress)
 }
 
 // ImageBuild builds an image on the host in the format of a container type;
 // empty means lxd. progress may be nil; percent is -1 if unknown.
 func (c *Client) ImageBuild(ctx context.Context, reference string, t spec.ContainerType, progress func(message string, percent int)) (Image, error) {
-	return c.imageWork(ctx, "/v1/images/build", ImageBuildRequest{Reference: reference, Type: t}, progress)
+	return c.ImageWork(ctx, "/v1/images/build", ImageBuildRequest{Reference: reference, Type: t}, progress)
 }
 
-func (c *Client) imageWork(ctx context.Context, path string, in any, progress func(string, int)) (Image, error) {
+// ImageWork makes a call that makes an image available, and returns the image.
+// progress may be nil.
+func (c *Client) ImageWork(ctx context.Context, path string, in any, progress func(string, int)) (Image, error) {
 	var img Image
-	err := c.stream(ctx, http.MethodPost, path, nil, in, func(m message) error {
+	err := c.stream(ctx, http.MethodPost, path, nil, in, func(m Line) error {
 		if m.Progress != nil && progress != nil {
 			progress(m.Progress.Message, m.Progress.Percent)
 		}
@@ -75,26 +78,26 @@ func (c *Client) imageWork(ctx context.Context, path string, in any, progress fu
 	return img, err
 }
 
-// maxLine bounds a line of a stream, in bytes: 10,000 machine rows fit.
-const maxLine = 32 << 20
+// MaxLine bounds a line of a stream, in bytes: 10,000 machine rows fit.
+const MaxLine = 32 << 20
 
 // stream reads lines until the stream is done, fails or breaks off. A stream
 // that ends without a result is a transient error.
-func (c *Client) stream(ctx context.Context, method, path string, query url.Values, in any, fn func(message) error) error {
-	resp, err := c.openStream(ctx, method, path, query, in)
+func (c *Client) stream(ctx context.Context, method, path string, query url.Values, in any, fn func(Line) error) error {
+	resp, err := c.OpenStream(ctx, method, path, query, in)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
 	lines := bufio.NewScanner(resp.Body)
-	lines.Buffer(make([]byte, 0, 64<<10), maxLine)
+	lines.Buffer(make([]byte, 0, 64<<10), MaxLine)
 	for lines.Scan() {
-		var m message
+		var m Line
 		if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
 			return fault.New(fault.Transient, "cannot read the agent's stream: %w", err)
 		}
 		if m.Problem != nil {
-			return m.Problem.fault()
+			return m.Problem.Fault()
 		}
 		if err := fn(m); err != nil {
 			return err
@@ -104,15 +107,35 @@ func (c *Client) stream(ctx context.Context, method, path string, query url.Valu
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return callError(ctx, err)
+		return CallError(ctx, err)
 	}
-	return callError(ctx, errors.New("the stream ended"))
+	return CallError(ctx, errors.New("the stream ended"))
+}
+
+// LogOptions select a part of a console log.
+type LogOptions struct {
+	// Tail is the number of last lines at the beginning; negative: all.
+	Tail int
+	// Follow continues with new output.
+	Follow bool
+}
+
+// query encodes the options for the server.
+func (o LogOptions) query() url.Values {
+	q := url.Values{}
+	if o.Tail >= 0 {
+		q.Set("tail", strconv.Itoa(o.Tail))
+	}
+	if o.Follow {
+		q.Set("follow", "true")
+	}
+	return q
 }
 
 // Logs returns a machine's console log; the caller closes it. With o.Follow it
 // ends with ctx.
 func (c *Client) Logs(ctx context.Context, machine string, o LogOptions) (io.ReadCloser, error) {
-	resp, err := c.openStream(ctx, http.MethodGet, machinePath(machine, "log"), o.query(), nil)
+	resp, err := c.OpenStream(ctx, http.MethodGet, machinePath(machine, "log"), o.query(), nil)
 	if err != nil {
 		return nil, err
 	}

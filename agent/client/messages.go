@@ -1,7 +1,8 @@
-package api
+package client
 
 import (
 	"encoding/json"
+	"time"
 
 	"hostler/agent/spec"
 	"hostler/internal/fault"
@@ -32,6 +33,12 @@ type DeleteAnswer struct {
 	Outcomes []Outcome `json:"outcomes"`
 }
 
+// AllowRequest consents to an impact on objects, as KIND/NAME.
+type AllowRequest struct {
+	Impact  string   `json:"impact" enum:"restart,recreate,destroy"`
+	Objects []string `json:"objects" minItems:"1" maxItems:"10000"`
+}
+
 // PowerRequest requests a power action: start, stop or restart.
 type PowerRequest struct {
 	Action string `json:"action" enum:"start,stop,restart"`
@@ -49,6 +56,25 @@ type RetryRequest struct {
 type AdoptRequest struct {
 	Type     string `json:"type" enum:"lxd,kvm,lxc"`
 	Instance string `json:"instance" maxLength:"256"`
+}
+
+// Guarded is a change of the host's own network that is not kept yet.
+type Guarded struct {
+	// Object is KIND/NAME.
+	Object string `json:"object"`
+	// Phase is changing, or confirming while the change waits for `hostler
+	// confirm`.
+	Phase string    `json:"phase"`
+	Since time.Time `json:"since"`
+	// Deadline is when the change is undone.
+	Deadline time.Time `json:"deadline"`
+	// Watched says that the watchdog that undoes the change is running.
+	Watched bool `json:"watched"`
+}
+
+// GuardAnswer names the object whose change was kept or undone.
+type GuardAnswer struct {
+	Object string `json:"object"`
 }
 
 // Harvest is the harvest mode: the effective mode, the configured mode and the
@@ -115,9 +141,9 @@ type Rows struct {
 	Rows json.RawMessage `json:"rows"`
 }
 
-// message is a line of a stream. A line without any field is a heartbeat.
+// Line is a line of a stream. A line without any field is a heartbeat.
 // Machines is a pointer so that an empty list differs from no list.
-type message struct {
+type Line struct {
 	Machines *[]Machine `json:"machines,omitempty"`
 	Rows     *Rows      `json:"rows,omitempty"`
 	Event    *Event     `json:"event,omitempty"`

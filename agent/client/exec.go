@@ -1,4 +1,4 @@
-package api
+package client
 
 import (
 	"bufio"
@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"time"
 
+	"hostler/agent/client/frames"
 	"hostler/internal/fault"
 )
 
@@ -24,7 +25,7 @@ type ExecOptions struct {
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	// Resize receives a terminal's new sizes; nil: the size never changes.
-	Resize <-chan WindowSize
+	Resize <-chan frames.WindowSize
 }
 
 // Exec runs a command in a machine and returns its exit code. When ctx ends,
@@ -56,7 +57,7 @@ func (c *Client) upgrade(ctx context.Context, path string, in any) (net.Conn, *b
 		return nil, nil, err
 	}
 	req.Header.Set("Connection", "Upgrade")
-	req.Header.Set("Upgrade", upgradeProtocol)
+	req.Header.Set("Upgrade", frames.Protocol)
 	conn, err := c.dial(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -71,7 +72,7 @@ func (c *Client) upgrade(ctx context.Context, path string, in any) (net.Conn, *b
 	}
 	if err != nil {
 		_ = conn.Close()
-		return nil, nil, callError(ctx, err)
+		return nil, nil, CallError(ctx, err)
 	}
 	if resp.StatusCode != http.StatusSwitchingProtocols {
 		err := answerError(resp)
@@ -86,7 +87,7 @@ func attach(ctx context.Context, conn net.Conn, r io.Reader, o ExecOptions) (int
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
-	w := &frameWriter{w: conn}
+	w := frames.NewWriter(conn)
 	done := make(chan struct{})
 	defer close(done)
 	go sendInput(w, o.Stdin)
@@ -101,22 +102,22 @@ func attach(ctx context.Context, conn net.Conn, r io.Reader, o ExecOptions) (int
 }
 
 // sendInput returns when stdin ends or the connection is closed.
-func sendInput(w *frameWriter, stdin io.Reader) {
+func sendInput(w *frames.Writer, stdin io.Reader) {
 	if stdin != nil {
-		if _, err := io.Copy(w.stream(frameStdin), stdin); err != nil {
+		if _, err := io.Copy(w.Stream(frames.Stdin), stdin); err != nil {
 			return
 		}
 	}
-	_ = w.send(frameStdin, nil)
+	_ = w.Send(frames.Stdin, nil)
 }
 
-func sendSizes(w *frameWriter, sizes <-chan WindowSize, done <-chan struct{}) {
+func sendSizes(w *frames.Writer, sizes <-chan frames.WindowSize, done <-chan struct{}) {
 	for {
 		select {
 		case <-done:
 			return
 		case s, ok := <-sizes:
-			if !ok || w.send(frameResize, s.encode()) != nil {
+			if !ok || w.Send(frames.Resize, s.Encode()) != nil {
 				return
 			}
 		}
@@ -125,7 +126,7 @@ func sendSizes(w *frameWriter, sizes <-chan WindowSize, done <-chan struct{}) {
 
 func receive(r io.Reader, o ExecOptions) (int, error) {
 	for {
-		kind, payload, err := readFrame(r)
+		kind, payload, err := frames.Read(r)
 		if errors.Is(err, io.EOF) {
 			err = io.ErrUnexpectedEOF
 		}
@@ -133,18 +134,18 @@ func receive(r io.Reader, o ExecOptions) (int, error) {
 			return 0, fault.New(fault.Transient, "lost the connection to the machine: %w", err)
 		}
 		switch kind {
-		case frameStdout:
+		case frames.Stdout:
 			err = write(o.Stdout, payload)
-		case frameStderr:
+		case frames.Stderr:
 			err = write(o.Stderr, payload)
-		case frameExit:
-			return decodeExit(payload)
-		case frameProblem:
+		case frames.Exit:
+			return frames.DecodeExit(payload)
+		case frames.Problem:
 			var p Problem
 			if err := json.Unmarshal(payload, &p); err != nil {
 				return 0, fault.New(fault.Transient, "cannot read the agent's answer: %w", err)
 			}
-			return 0, p.fault()
+			return 0, p.Fault()
 		}
 		if err != nil {
 			return 0, fmt.Errorf("cannot write the output: %w", err)

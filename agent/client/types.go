@@ -1,7 +1,7 @@
-// Package api is the agent's HTTP interface on its unix socket: the route table
-// with the required rights, the server and the client. types.go holds the
-// messages; the JSON of these types is part of the contract.
-package api
+// Package client speaks to the agent over its unix socket. It holds the types of
+// the messages in both directions; their JSON is part of the contract. It links
+// neither the store nor the server, so that a program with it stays small.
+package client
 
 import (
 	"encoding/json"
@@ -94,6 +94,9 @@ type Plan struct {
 	// host's resources, as KIND/NAME: TEXT.
 	Warnings []string `json:"warnings,omitempty"`
 }
+
+// MaxDocuments bounds the JSON of the documents of an apply, in bytes.
+const MaxDocuments = 16 << 20
 
 // Document is a declaration in a request: its name (file stem) and its text.
 type Document struct {
@@ -250,53 +253,4 @@ type Object struct {
 	Created    time.Time       `json:"created"`
 	Updated    time.Time       `json:"updated"`
 	Events     []Event         `json:"events"`
-}
-
-// Storage is a row of `hostler get volumes` or `filesystems`.
-type Storage struct {
-	Name     string            `json:"name"`
-	Provider string            `json:"provider"`
-	Size     int64             `json:"size"` // bytes
-	Status   spec.StorageState `json:"status"`
-	Device   string            `json:"device"`
-	Path     string            `json:"path"`
-	// Attachments to machines, sorted by the machine's name.
-	Attachments []Attachment     `json:"attachments"`
-	Message     string           `json:"message"`
-	Life        string           `json:"life"`
-	Attempts    int              `json:"attempts"`
-	NextRetry   *time.Time       `json:"next-retry"`
-	ErrorKind   string           `json:"error-kind,omitempty"` // of package fault
-	Declaration string           `json:"declaration"`
-	UID         string           `json:"uid"`
-	Observed    bool             `json:"observed"`
-	Conditions  []spec.Condition `json:"conditions"`
-}
-
-// Attachment is the state of an attachment to a machine.
-type Attachment struct {
-	Machine  string            `json:"machine"`
-	Status   spec.StorageState `json:"status"`
-	Source   string            `json:"source"`
-	ReadOnly bool              `json:"read-only"`
-	Message  string            `json:"message"`
-}
-
-// Network is a row of `hostler get networks`.
-type Network struct {
-	Name      string   `json:"name"`
-	Bridge    string   `json:"bridge"`
-	Addresses []string `json:"addresses"`
-	Status    string   `json:"status"` // pending ready error dying
-	Message   string   `json:"message"`
-	// Guests are the assigned addresses, by MACHINE/NIC.
-	Guests      map[string][]string `json:"guests"`
-	Life        string              `json:"life"`
-	Attempts    int                 `json:"attempts"`
-	NextRetry   *time.Time          `json:"next-retry"`
-	ErrorKind   string              `json:"error-kind,omitempty"`
-	Declaration string              `json:"declaration"`
-	UID         string              `json:"uid"`
-	Observed    bool                `json:"observed"`
-	Conditions  []spec.Condition    `json:"conditions"`
 }

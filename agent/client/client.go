@@ -1,4 +1,4 @@
-package api
+package client
 
 import (
 	"bytes"
@@ -12,7 +12,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strings"
 	"syscall"
 	"time"
 
@@ -37,13 +36,13 @@ type Client struct {
 // dialTimeout bounds only the connect; the calls are bounded by their context.
 const dialTimeout = 5 * time.Second
 
-// NewClient returns a client for the agent that listens on socket. It connects
+// New returns a client for the agent that listens on socket. It connects
 // at the first call.
-func NewClient(socket string) *Client { return newClient(socket, 0, 0) }
+func New(socket string) *Client { return NewBounded(socket, 0, 0) }
 
-// newClient is NewClient with bounds on the simultaneous connections for calls
+// NewBounded is New with bounds on the simultaneous connections for calls
 // and for streams; calls above a bound wait. 0 is no bound.
-func newClient(socket string, calls, streams int) *Client {
+func NewBounded(socket string, calls, streams int) *Client {
 	c := &Client{socket: socket}
 	c.calls, c.streams = c.over(calls), c.over(streams)
 	return c
@@ -91,10 +90,22 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 // host is never resolved: every connection goes to the socket.
 const host = "http://hostler"
 
+// KeyHeader identifies a change. A client that lost the answer sends the
+// request again with the same key, and the change is made once.
+const KeyHeader = "Idempotency-Key"
+
+// NoticeHeader explains in a sentence why an answer is incomplete; the header
+// is repeated for each reason.
+const NoticeHeader = "Hostler-Notice"
+
+// MissingHeader names a part that is missing in an answer because it could not
+// be read; the header is repeated for each part.
+const MissingHeader = "Hostler-Missing"
+
 func (c *Client) request(ctx context.Context, method, path string, query url.Values, in any) (*http.Request, error) {
 	var body io.Reader
 	if in != nil {
-		b, err := encode(in)
+		b, err := Encode(in)
 		if err != nil {
 			return nil, fault.New(fault.Invalid, "cannot encode the request: %v", err)
 		}
@@ -112,7 +123,7 @@ func (c *Client) request(ctx context.Context, method, path string, query url.Val
 		req.Header.Set("Content-Type", "application/json")
 	}
 	if method != http.MethodGet {
-		req.Header.Set(keyHeader, rand.Text())
+		req.Header.Set(KeyHeader, rand.Text())
 	}
 	return req, nil
 }
@@ -123,8 +134,8 @@ func (c *Client) open(ctx context.Context, method, path string, query url.Values
 	return c.do(ctx, c.calls, method, path, query, in)
 }
 
-// openStream is open for an answer that lasts.
-func (c *Client) openStream(ctx context.Context, method, path string, query url.Values, in any) (*http.Response, error) {
+// OpenStream is open for an answer that lasts.
+func (c *Client) OpenStream(ctx context.Context, method, path string, query url.Values, in any) (*http.Response, error) {
 	return c.do(ctx, c.streams, method, path, query, in)
 }
 
@@ -135,7 +146,7 @@ func (c *Client) do(ctx context.Context, over *http.Client, method, path string,
 	}
 	resp, err := over.Do(req)
 	if err != nil {
-		return nil, callError(ctx, err)
+		return nil, CallError(ctx, err)
 	}
 	if resp.StatusCode >= 300 {
 		defer resp.Body.Close()
@@ -144,8 +155,8 @@ func (c *Client) do(ctx context.Context, over *http.Client, method, path string,
 	return resp, nil
 }
 
-// call makes a call and decodes the JSON answer into out; a nil out drops it.
-func (c *Client) call(ctx context.Context, method, path string, query url.Values, in, out any) error {
+// Call makes a call and decodes the JSON answer into out; a nil out drops it.
+func (c *Client) Call(ctx context.Context, method, path string, query url.Values, in, out any) error {
 	resp, err := c.open(ctx, method, path, query, in)
 	if err != nil {
 		return err
@@ -161,8 +172,8 @@ func (c *Client) call(ctx context.Context, method, path string, query url.Values
 	return nil
 }
 
-// callError removes the wrapping of net/http from an error with a kind.
-func callError(ctx context.Context, err error) error {
+// CallError removes the wrapping of net/http from an error with a kind.
+func CallError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
@@ -178,32 +189,12 @@ func callError(ctx context.Context, err error) error {
 	return fault.New(fault.Transient, "lost the agent's answer: %w", err)
 }
 
-// maxProblem bounds an error answer, in bytes.
-const maxProblem = 1 << 20
-
-// answerError turns an error answer into an error with its kind.
-func answerError(resp *http.Response) error {
-	b, _ := io.ReadAll(io.LimitReader(resp.Body, maxProblem))
-	var p Problem
-	if err := json.Unmarshal(b, &p); err != nil || p.Detail == "" {
-		return fault.New(kindOfStatus(resp.StatusCode), "the agent answered %s", resp.Status)
-	}
-	return p.fault()
-}
-
-// fault converts the problem to an error of its kind.
-func (p *Problem) fault() error {
-	kind := p.Kind
-	if kind == "" {
-		kind = kindOfStatus(p.Status)
-	}
-	text := p.Detail
-	var places []string
-	for _, e := range p.Errors {
-		places = append(places, strings.TrimSpace(e.Location+" "+e.Message))
-	}
-	if len(places) > 0 {
-		text += ": " + strings.Join(places, "; ")
-	}
-	return fault.New(kind, "%s", text)
+// Encode returns JSON that leaves <, > and & unescaped, so that stored text
+// passes through unchanged.
+func Encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(v)
+	return b.Bytes(), err
 }
