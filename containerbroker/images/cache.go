@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"hostler/internal/fault"
+	"hostler/internal/flight"
 	"hostler/internal/paths"
 	"hostler/internal/run"
 )
@@ -72,7 +73,7 @@ type Cache struct {
 	o       Options
 	log     *slog.Logger
 	sources []source
-	flights flights
+	flights flight.Group[step, Artifact]
 	proofs  proofs
 }
 
@@ -105,7 +106,7 @@ func Open(o Options) (*Cache, error) {
 		}
 	}
 	o.Downloads = o.Downloads.withDefaults()
-	c := &Cache{o: o, log: o.Log, flights: flights{log: o.Log}}
+	c := &Cache{o: o, log: o.Log, flights: flight.Group[step, Artifact]{Log: o.Log}}
 	if err := c.openSources(); err != nil {
 		return nil, err
 	}
@@ -162,11 +163,11 @@ func (c *Cache) ensure(ctx context.Context, ref string, format Format, own Own, 
 	if !format.known() {
 		return Artifact{}, fault.New(fault.Invalid, "cannot fetch image %s: unknown format %q", r, format)
 	}
-	flight := key(r, format)
+	shared := key(r, format)
 	if own != nil {
-		flight = "own:" + flight // a caller with own may get another result
+		shared = "own:" + shared // a caller with own may get another result
 	}
-	return c.flights.do(ctx, flight, progress, func(ctx context.Context, report Progress) (Artifact, error) {
+	return c.share(ctx, shared, progress, func(ctx context.Context, report Progress) (Artifact, error) {
 		unlock, err := c.lock(ctx, key(r, format), report)
 		if err != nil {
 			return Artifact{}, err
@@ -193,6 +194,23 @@ func (c *Cache) ensure(ctx context.Context, ref string, format Format, own Own, 
 	})
 }
 
+// step is a report of Progress.
+type step struct {
+	message string
+	percent int
+}
+
+// share lets concurrent callers with the same key share the work.
+func (c *Cache) share(ctx context.Context, key string, progress Progress, work func(context.Context, Progress) (Artifact, error)) (Artifact, error) {
+	var listen func(step)
+	if progress != nil {
+		listen = func(s step) { progress(s.message, s.percent) }
+	}
+	return c.flights.Do(ctx, key, listen, func(ctx context.Context, report func(step)) (Artifact, error) {
+		return work(ctx, func(message string, percent int) { report(step{message, percent}) })
+	})
+}
+
 // Build builds the named image in one format even if the cache holds it, and
 // replaces the cached image. Errors: as Ensure.
 func (c *Cache) Build(ctx context.Context, ref string, format Format, progress Progress) (Artifact, error) {
@@ -208,7 +226,7 @@ func (c *Cache) Build(ctx context.Context, ref string, format Format, progress P
 	}
 	// The flight differs from Ensure's: an explicit build must not be answered
 	// from the cache.
-	return c.flights.do(ctx, "build:"+key(r, format), progress, func(ctx context.Context, report Progress) (Artifact, error) {
+	return c.share(ctx, "build:"+key(r, format), progress, func(ctx context.Context, report Progress) (Artifact, error) {
 		unlock, err := c.lock(ctx, key(r, format), report)
 		if err != nil {
 			return Artifact{}, err

@@ -10,6 +10,7 @@ import (
 
 	"hostler/containerbroker"
 	"hostler/containerbroker/images"
+	"hostler/internal/flight"
 	"hostler/internal/kvm/rpc"
 	"hostler/internal/run"
 )
@@ -71,7 +72,8 @@ type Driver struct {
 	making  map[string]int // names that this process is creating
 	learned map[string]lesson
 	keys    map[string][]byte // by namespace
-	flights map[string]*flight
+
+	flights flight.Group[containerbroker.Step, string]
 
 	// asking is a semaphore with a place for each agent that may be asked for
 	// its addresses at the same time. askWithin bounds the time that a listing
@@ -122,7 +124,7 @@ func New(opts Options) *Driver {
 		log = slog.New(slog.DiscardHandler)
 	}
 	return &Driver{
-		opts: opts, log: log, making: map[string]int{}, learned: map[string]lesson{}, keys: map[string][]byte{}, flights: map[string]*flight{},
+		opts: opts, log: log, making: map[string]int{}, learned: map[string]lesson{}, keys: map[string][]byte{}, flights: flight.Group[containerbroker.Step, string]{Log: log},
 		asking: make(chan struct{}, askedAtOnce), askWithin: listAnswer + time.Second,
 	}
 }

@@ -37,7 +37,9 @@ func imageName(namespace, digest string) string {
 // EnsureImage implements containerbroker.ImageStore. The id is the digest of
 // the file that the reference names.
 func (d *Driver) EnsureImage(ctx context.Context, ref string, progress containerbroker.Progress) (string, error) {
-	id, err := d.once(ctx, ref, func() (string, error) { return d.ensure(ctx, ref, progress) })
+	id, err := d.flights.Do(ctx, ref, progress, func(ctx context.Context, report func(containerbroker.Step)) (string, error) {
+		return d.ensure(ctx, ref, report)
+	})
 	if err != nil {
 		return "", fmt.Errorf("cannot get image %q: %w", ref, err)
 	}
@@ -87,11 +89,11 @@ func (d *Driver) ensure(ctx context.Context, ref string, progress containerbroke
 // place makes the file of an image if it is missing. References to the same
 // content share a file: a second caller waits for the first.
 func (d *Driver) place(ctx context.Context, from, to, ref string, progress containerbroker.Progress) error {
-	_, err := d.once(ctx, to, func() (string, error) {
+	_, err := d.flights.Do(ctx, to, progress, func(ctx context.Context, report func(containerbroker.Step)) (string, error) {
 		if _, err := os.Stat(to); err == nil {
 			return to, nil
 		}
-		progress.Report("image", "putting "+ref+" into storage pool "+d.opts.Pool, -1)
+		containerbroker.Progress(report).Report("image", "putting "+ref+" into storage pool "+d.opts.Pool, -1)
 		return to, d.makeFile(ctx, from, to, ref)
 	})
 	return err

@@ -9,6 +9,7 @@ import (
 
 	"hostler/containerbroker"
 	"hostler/containerbroker/images"
+	"hostler/internal/flight"
 )
 
 // Options configures a Driver. Zero durations take the defaults.
@@ -53,8 +54,7 @@ type Driver struct {
 	opts Options
 	log  *slog.Logger
 
-	mu      sync.Mutex
-	flights map[string]*flight
+	flights flight.Group[containerbroker.Step, string]
 
 	inits inits
 	// limitless records by pool whether its root disks have no size limit.
@@ -95,5 +95,5 @@ func New(opts Options) *Driver {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Driver{opts: opts, log: log, flights: map[string]*flight{}}
+	return &Driver{opts: opts, log: log, flights: flight.Group[containerbroker.Step, string]{Log: log}}
 }

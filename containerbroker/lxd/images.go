@@ -26,8 +26,8 @@ const (
 // of the image sources, where "local" stands for LXD's own aliases, or
 // explicitly an alias of LXD: lxd:ALIAS. The id is LXD's fingerprint.
 func (d *Driver) EnsureImage(ctx context.Context, ref string, progress containerbroker.Progress) (string, error) {
-	id, err := d.share(ctx, ref, progress, func(ctx context.Context, f *flight) (string, error) {
-		return d.ensure(ctx, ref, f)
+	id, err := d.flights.Do(ctx, ref, progress, func(ctx context.Context, report func(containerbroker.Step)) (string, error) {
+		return d.ensure(ctx, ref, report)
 	})
 	var said sourceError
 	switch {
@@ -46,7 +46,7 @@ type sourceError struct{ error }
 // Unwrap keeps the error's kind.
 func (e sourceError) Unwrap() error { return e.error }
 
-func (d *Driver) ensure(ctx context.Context, ref string, f *flight) (string, error) {
+func (d *Driver) ensure(ctx context.Context, ref string, progress containerbroker.Progress) (string, error) {
 	c := d.open(ctx, d.opts.RequestTimeout)
 	if alias, ok := strings.CutPrefix(ref, "lxd:"); ok {
 		id, err := d.lookup(c, alias)
@@ -66,7 +66,7 @@ func (d *Driver) ensure(ctx context.Context, ref string, f *flight) (string, err
 		return id, err
 	}
 	artifact, err := d.opts.Images.EnsureOrOwn(ctx, ref, images.FormatLXD, own, func(message string, percent int) {
-		f.report("image", message, percent)
+		progress.Report("image", message, percent)
 	})
 	if err != nil {
 		return "", sourceError{err}
@@ -77,7 +77,7 @@ func (d *Driver) ensure(ctx context.Context, ref string, f *flight) (string, err
 	if id, err := d.fingerprint(c, artifact.Digest); err == nil || !fault.Is(err, fault.NotFound) {
 		return id, err
 	}
-	return d.upload(ctx, artifact, ref, f)
+	return d.upload(ctx, artifact, ref, progress)
 }
 
 // lookup finds an image by alias or by full fingerprint.

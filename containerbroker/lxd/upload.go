@@ -14,6 +14,7 @@ import (
 
 	"github.com/canonical/lxd/shared/api"
 
+	"hostler/containerbroker"
 	"hostler/containerbroker/images"
 	"hostler/internal/failpoint"
 	"hostler/internal/fault"
@@ -21,9 +22,9 @@ import (
 
 // upload streams an image to LXD with hostler's properties and returns its
 // fingerprint.
-func (d *Driver) upload(ctx context.Context, artifact images.Artifact, ref string, f *flight) (string, error) {
+func (d *Driver) upload(ctx context.Context, artifact images.Artifact, ref string, progress containerbroker.Progress) (string, error) {
 	c := d.open(ctx, 0)
-	meter := &meter{total: artifact.Size, report: func(percent int) { f.report("image", "giving "+ref+" to LXD", percent) }}
+	meter := &meter{total: artifact.Size, report: func(percent int) { progress.Report("image", "giving "+ref+" to LXD", percent) }}
 	body, contentType, err := imageBody(artifact, meter)
 	if err != nil {
 		return "", fault.New(fault.Transient, "cannot read the image: %w", err)
