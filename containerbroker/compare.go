@@ -102,6 +102,16 @@ func SettingsOf(m Machine) (Settings, error) {
 	return s, nil
 }
 
+// FormerUserData returns the user-data to compare with an instance's: had if it
+// differs from want only by passwords of proxies, which earlier versions wrote
+// into guests, and want otherwise. A guest is not recreated for that.
+func FormerUserData(m Machine, want, had string) string {
+	if want != had && cloudinit.OnlyProxyUsersDiffer(m.Guest, had) {
+		return had
+	}
+	return want
+}
+
 // Compare returns the changes that turn have into want, ordered by field.
 // impact returns the driver's impact of a field and its reason. An empty
 // ImageID or Pool is not compared, on either side.

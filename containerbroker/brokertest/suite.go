@@ -75,6 +75,7 @@ func Run(t *testing.T, h Harness) {
 	t.Run("delete with another stamp changes nothing", s.deleteOther)
 	t.Run("L6 update is live and leaves no difference", s.updateLive)
 	t.Run("changed user-data is for a new instance, unless it is to run again", s.userDataStays)
+	t.Run("the password of a proxy in user-data of an earlier version asks for no new instance", s.proxyUsersStay)
 	t.Run("K6 L4 N2 N18 a new instance has its interfaces and disks", s.createAttached)
 	t.Run("L4 interfaces come, change and go", s.interfaces)
 	t.Run("V3 V5 disks come, change and go while it runs", s.disks)

@@ -222,6 +222,22 @@ func (s *suite) userDataStays(t *testing.T) {
 	}
 }
 
+// proxyUsersStay checks that a guest that an earlier version gave the password of
+// a proxy is not to be recreated, although guests no longer get passwords.
+func (s *suite) proxyUsersStay(t *testing.T) {
+	m := s.machine(t)
+	m.Guest = cloudinit.Guest{HTTPProxy: "http://me:secret@127.0.0.1:3128", AptProxy: "http://me:secret@127.0.0.1:3142"}
+	must(t, s.Broker.Create(t.Context(), m, nil))
+	m.Guest = cloudinit.Guest{HTTPProxy: "http://127.0.0.1:3128", AptProxy: "http://127.0.0.1:3142"}
+	if changes := s.diff(t, m); len(changes) != 0 {
+		t.Errorf("a proxy without its password: %+v", changes)
+	}
+	m.Guest.HTTPProxy = "http://127.0.0.1:8080"
+	if changes := s.diff(t, m); len(changes) != 1 || changes[0].Field != containerbroker.FieldUserData {
+		t.Errorf("another proxy: %+v", changes)
+	}
+}
+
 func (s *suite) updateLive(t *testing.T) {
 	m := s.up(t)
 	pid := s.get(t, m.Name).PID

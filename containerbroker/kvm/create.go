@@ -10,6 +10,7 @@ import (
 	libvirt "github.com/digitalocean/go-libvirt"
 
 	"hostler/containerbroker"
+	"hostler/containerbroker/cloudinit"
 	"hostler/internal/failpoint"
 	"hostler/internal/fault"
 	"hostler/internal/kvm/rpc"
@@ -152,7 +153,7 @@ func (d *Driver) plan(ctx context.Context, c *conn, m containerbroker.Machine, s
 		note: note{
 			Namespace: m.Stamp.Namespace, UID: m.Stamp.UID, Token: m.Stamp.Token, Store: m.Stamp.Store, Domain: uuid, Record: record, Making: true,
 			Image: m.ImageID, Created: time.Now().UnixNano(), Pool: name, RootDisk: s.RootDisk,
-			UserData: digest(key, s.UserData), NetworkConfig: s.NetworkConfig, Sizes: sizesOf(m),
+			UserData: digest(key, s.UserData), PlainProxies: !cloudinit.HasProxyUsers(m.Guest), NetworkConfig: s.NetworkConfig, Sizes: sizesOf(m),
 		},
 	}, seed, nil
 }

@@ -23,6 +23,8 @@ type definition struct {
 	live *life
 	// slots is the result of freeSlots.
 	slots int
+	// seedText is the user-data in the seed of a domain that an old version made.
+	seedText string
 }
 
 // raw holds the values that Diff needs beyond containerbroker.Instance.
@@ -34,9 +36,10 @@ type raw struct {
 	sizes map[string]int64
 	// slots is how many more devices fit into the running guest. plugged holds
 	// the fields of the devices that it has; nil if it does not run.
-	slots   int
-	plugged map[string]bool
-	key     []byte
+	slots    int
+	plugged  map[string]bool
+	key      []byte
+	seedText string // see definition
 }
 
 // The flags of calls that the library has no names for (libvirt-domain.h).
@@ -174,10 +177,14 @@ func (d *Driver) definition(s *session, dom libvirt.Domain, runs bool) (definiti
 	if err == nil && runs && known.note != nil {
 		known.live, err = readLife(s.conn, dom, written)
 	}
-	if err == nil {
+	if err != nil {
+		return known, err
+	}
+	var unread error
+	if known.seedText, unread = formerSeedText(s.conn, known); unread == nil {
 		s.remember(dom.UUID, known, mark)
 	}
-	return known, err
+	return known, nil
 }
 
 func readDefinition(c *conn, dom libvirt.Domain, flags libvirt.DomainXMLFlags) (definition, error) {
@@ -245,7 +252,7 @@ func (d *Driver) instanceOf(ctx context.Context, c *conn, def definition, name s
 		if key != nil {
 			known.key, i.Stamp.Record = key, unseal(key, n.Record)
 		}
-		known.sizes = n.Sizes
+		known.sizes, known.seedText = n.Sizes, def.seedText
 		i.ImageID, i.Created = n.Image, time.Unix(0, n.Created)
 		s.RootDisk, s.Pool, s.UserData, s.NetworkConfig = n.RootDisk, n.Pool, n.UserData, n.NetworkConfig
 		if n.Making {

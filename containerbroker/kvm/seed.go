@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -88,6 +89,30 @@ func seedAfter(old []byte, m containerbroker.Machine, uuid string, rerun bool) (
 	image = isoImage("cidata", files)
 	hash := sha256.Sum256(image)
 	return image, hex.EncodeToString(hash[:]), nil
+}
+
+// formerSeedText returns the user-data in the domain's seed if it may hold a
+// password of a proxy, which the digest in the note does not show. It returns
+// "" if there is none, or if the seed is gone.
+func formerSeedText(c *conn, def definition) (string, error) {
+	n, seed := def.note, fileOf(def.domain.Devices.Disks, seedTarget)
+	if n == nil || n.UserData == "" || n.PlainProxies || n.Pool == "" || n.Making || seed == "" {
+		return "", nil
+	}
+	where, err := c.openPool(n.Pool)
+	if err == nil {
+		var content []byte
+		content, err = where.read(filepath.Base(seed))
+		for _, f := range isoRead(content) {
+			if f.name == fileUser && err == nil {
+				return string(f.content), nil
+			}
+		}
+	}
+	if fault.Is(err, fault.NotFound) || fault.Is(err, fault.NeedsOperator) {
+		err = nil // without a seed, the digest alone is compared
+	}
+	return "", err
 }
 
 // nextInstanceID returns the id that follows, e.g. UUID-3 after UUID-2. It

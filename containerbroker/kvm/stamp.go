@@ -45,6 +45,9 @@ type note struct {
 	// UserData is a keyed digest of the user-data. NetworkConfig is the network
 	// configuration in plain text.
 	UserData, NetworkConfig string
+	// PlainProxies: no proxy in the user-data has a password. Notes of old
+	// versions do not say so.
+	PlainProxies bool
 	// Left names the interfaces that hostler made for an earlier machine. They
 	// belong to the instance since another machine adopted it.
 	Left []string
@@ -67,6 +70,7 @@ type element struct {
 	Pool          string   `xml:"pool,attr,omitempty"`
 	RootDisk      int64    `xml:"root-disk,attr,omitempty"`
 	UserData      string   `xml:"user-data,attr,omitempty"`
+	PlainProxies  bool     `xml:"plain-proxies,attr,omitempty"`
 	Left          string   `xml:"left,attr,omitempty"`
 	Sizes         string   `xml:"sizes,attr,omitempty"`
 	Record        string   `xml:"record,omitempty"`
@@ -76,7 +80,7 @@ type element struct {
 func (n note) element() element {
 	return element{
 		Namespace: n.Namespace, UID: n.UID, Token: n.Token, Store: n.Store, Domain: n.Domain, Making: n.Making, Image: n.Image, Created: n.Created,
-		Pool: n.Pool, RootDisk: n.RootDisk, UserData: n.UserData, Record: n.Record, Left: strings.Join(n.Left, " "),
+		Pool: n.Pool, RootDisk: n.RootDisk, UserData: n.UserData, PlainProxies: n.PlainProxies, Record: n.Record, Left: strings.Join(n.Left, " "),
 		Sizes: writeSizes(n.Sizes),
 		// XML normalises line ends, and libvirt indents its output.
 		NetworkConfig: base64.StdEncoding.EncodeToString([]byte(n.NetworkConfig)),
@@ -118,7 +122,7 @@ func noteOf(metadata string) *note {
 	}
 	return &note{
 		Namespace: e.Namespace, UID: e.UID, Token: e.Token, Store: e.Store, Domain: e.Domain, Making: e.Making, Image: e.Image, Created: e.Created,
-		Pool: e.Pool, RootDisk: e.RootDisk, UserData: e.UserData, Record: strings.TrimSpace(e.Record), NetworkConfig: string(network),
+		Pool: e.Pool, RootDisk: e.RootDisk, UserData: e.UserData, PlainProxies: e.PlainProxies, Record: strings.TrimSpace(e.Record), NetworkConfig: string(network),
 		Left: strings.Fields(e.Left), Sizes: readSizes(e.Sizes),
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"hostler/containerbroker"
+	"hostler/containerbroker/cloudinit"
 	"hostler/internal/fault"
 )
 
@@ -211,7 +212,7 @@ func (u *updating) finish(ctx context.Context, changes []containerbroker.Change)
 				return fault.New(fault.Invalid, "cannot seal the record: %v", err)
 			}
 		case containerbroker.FieldUserData:
-			n.UserData = digest(key, u.want.UserData)
+			n.UserData, n.PlainProxies = digest(key, u.want.UserData), !cloudinit.HasProxyUsers(u.m.Guest)
 		case containerbroker.FieldNetworkConfig:
 			n.NetworkConfig = u.want.NetworkConfig
 		}
