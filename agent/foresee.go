@@ -19,11 +19,12 @@ import (
 	"hostler/agent/state"
 	"hostler/containerbroker/images"
 	lxdinit "hostler/initialisers/lxd"
+	"hostler/internal/mountoption"
 )
 
-// Foresee implements api.Foreseer. For the machines in scope it returns
-// warnings about foreseeable failures, e.g. an unknown image or more memory
-// than the host has. It asks no network, and information that it cannot read
+// Foresee implements api.Foreseer. For the machines and filesystems in scope it
+// returns warnings about foreseeable failures, e.g. an unknown image or more
+// memory than the host has, and about overruled mount options. It asks no network, and information that it cannot read
 // causes no warning.
 func (p planner) Foresee(ctx context.Context, objects []api.PlannedObject, scope map[string]bool) []string {
 	var warnings []string
@@ -35,7 +36,16 @@ func (p planner) Foresee(ctx context.Context, objects []api.PlannedObject, scope
 	p.mu.Unlock()
 	for _, o := range objects {
 		object := o.After.Kind + "/" + o.After.Name
-		if o.After.Kind != spec.KindMachine || !scope[object] || o.After.Life != "" && o.After.Life != state.Alive {
+		if !scope[object] || o.After.Life != "" && o.After.Life != state.Alive {
+			continue
+		}
+		var f spec.FilesystemRecord
+		if o.After.Kind == spec.KindFilesystem && json.Unmarshal(o.After.Spec, &f) == nil {
+			if text := mountoption.Warning(f.Filesystem.MountOptions); text != "" {
+				warnings = append(warnings, object+": "+text)
+			}
+		}
+		if o.After.Kind != spec.KindMachine {
 			continue
 		}
 		var r spec.MachineRecord

@@ -29,16 +29,22 @@ func TestForesee(t *testing.T) {
 		}
 		return p
 	}
+	filesystem := func(name string, options ...string) api.PlannedObject {
+		record := spec.FilesystemRecord{Filesystem: spec.Filesystem{Volume: "data", MountOptions: options}}
+		return api.PlannedObject{After: state.Object{ID: state.ID{Kind: spec.KindFilesystem, Name: name}, Life: state.Alive, Spec: spec.Encode(record)}}
+	}
 	made := &spec.MachineStatus{Instance: &spec.InstanceInfo{Name: "old"}}
 	lost := spec.Machine{Type: spec.LXC, Image: "debain/12"}
 	got := planner{h}.Foresee(t.Context(), []api.PlannedObject{
 		machine("web", lost, nil), machine("old", lost, made), machine("other", lost, nil),
 		machine("big", spec.Machine{Type: spec.LXC, Image: "debian/12", CPUs: 4000, Memory: 1 << 50, RootDisk: 1 << 60}, nil),
 		machine("small", spec.Machine{Type: spec.LXD, Image: "debian/12", RootDisk: 1 << 30}, nil),
-	}, map[string]bool{"machine/web": true, "machine/old": true, "machine/big": true, "machine/small": true})
+		filesystem("www", "noatime", "suid", "errors=panic", "errors=remount-ro"), filesystem("other", "dev"),
+	}, map[string]bool{"machine/web": true, "machine/old": true, "machine/big": true, "machine/small": true, "filesystem/www": true})
 	want := []string{
 		"machine/web: no image \"debain/12\"", "machine/big: cpus: 4000 is more", "machine/big: memory: 1024TiB is more",
 		"machine/big: root-disk: 1048576TiB is more", "machine/small: root-disk: 1GiB does not hold: LXD's pool has no limits",
+		"filesystem/www: mount-options: the host mounts it with nosuid, errors=remount-ro in place of suid, errors=panic; remove suid, errors=panic",
 	}
 	if !slices.EqualFunc(got, want, strings.HasPrefix) {
 		t.Errorf("got %q, want %q", got, want)

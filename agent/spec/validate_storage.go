@@ -153,10 +153,6 @@ func (c *checker) mountOptions(path string, f Filesystem) {
 		case o == "ro" || o == "rw":
 			// The host mounts a filesystem once for all machines, writable.
 			c.bad(at, "%s is said for each machine; remove it, and write \"read-only: true\" at the storage entry of a machine that is only to read", quote(o))
-		case o == "suid" || o == "dev":
-			c.bad(at, "%s would let programs and devices of a machine act on the host, which mounts all filesystems nosuid and nodev; remove it: machines see their filesystems without nosuid, privileged ones without nodev", quote(o))
-		case name == "errors" && o != "errors=remount-ro":
-			c.bad(at, "%s lets a damaged filesystem harm the host or itself, so all are mounted with errors=remount-ro; remove it", quote(o))
 		case f.Provider == "tmpfs" && (name == "size" || name == "nr_blocks"):
 			c.bad(at, "%s is another size than the declared one; remove it and use \"size:\", like \"size: 64MiB\"", quote(o))
 		default:

@@ -131,6 +131,8 @@ type rig struct {
 	host  *fakeHost
 	now   time.Time
 	w     *Worker
+	// notices are the worker's notices in the host's status.
+	notices map[string]string
 }
 
 var t0 = time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -138,7 +140,7 @@ var t0 = time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 func newRig(t fatal) *rig {
 	r := &rig{
 		t: t, host: newFakeHost(), now: t0,
-		store: &memory{objects: map[state.ID]*state.Object{}, states: map[string][]string{}},
+		store: &memory{objects: map[state.ID]*state.Object{}, states: map[string][]string{}}, notices: map[string]string{},
 	}
 	r.restart()
 	return r
@@ -149,6 +151,7 @@ func (r *rig) restart() {
 	r.w = New(Options{
 		Store: r.store, Sources: r.host.sources(), Defaults: Config{Namespace: "test"},
 		Now: func() time.Time { return r.now }, Logger: slog.New(slog.DiscardHandler),
+		Notice: func(key, text string) { r.notices[key] = text },
 	})
 }
 

@@ -192,6 +192,7 @@ func (w *Worker) converge(ctx context.Context) (time.Time, error) {
 		}
 		if !acted {
 			w.space(ctx, l)
+			w.overruled(l)
 			return earliest(nextRetry(l), again), nil
 		}
 		// A nudge allows one attempt.

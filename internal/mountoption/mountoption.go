@@ -12,6 +12,39 @@ func ForPrograms(option string) bool {
 	return strings.HasPrefix(strings.ToLower(name), "x-") || forPrograms[name]
 }
 
+// Overruled returns the mount option with which the host mounts every
+// filesystem in place of an option that would let a machine act on the host,
+// e.g. nosuid in place of suid; "" for other options.
+func Overruled(option string) string {
+	switch name, _, _ := strings.Cut(option, "="); {
+	case option == "suid":
+		return "nosuid"
+	case option == "dev":
+		return "nodev"
+	case name == "errors" && option != onError:
+		return onError
+	}
+	return ""
+}
+
+// onError makes a damaged filesystem read-only.
+const onError = "errors=remount-ro"
+
+// Warning names the overruled options among a filesystem's, "" if there are
+// none.
+func Warning(options []string) string {
+	var by, of []string
+	for _, o := range options {
+		if b := Overruled(o); b != "" {
+			by, of = append(by, b), append(of, o)
+		}
+	}
+	if len(of) == 0 {
+		return ""
+	}
+	return "mount-options: the host mounts it with " + strings.Join(by, ", ") + " in place of " + strings.Join(of, ", ") + "; remove " + strings.Join(of, ", ")
+}
+
 var forPrograms = map[string]bool{
 	"loop": true, "offset": true, "sizelimit": true, "bind": true, "rbind": true, "remount": true, "move": true,
 	"user": true, "users": true, "owner": true, "group": true, "auto": true, "noauto": true, "nofail": true, "_netdev": true, "comment": true,
