@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"hostler/internal/fault"
@@ -75,6 +76,8 @@ type Cache struct {
 	sources []source
 	flights flight.Group[step, Artifact]
 	proofs  proofs
+	// downloads counts the running downloads.
+	downloads atomic.Int64
 }
 
 var _ Provider = (*Cache)(nil)
@@ -122,7 +125,7 @@ func Open(o Options) (*Cache, error) {
 		return nil, fmt.Errorf("cannot open image cache: %w", err)
 	}
 	c.o.Dir = dir
-	for _, dir := range []string{"", blobsDir, indexDir, locksDir, tmpDir, quarantineDir} {
+	for _, dir := range []string{"", blobsDir, indexDir, locksDir, tmpDir, partsDir, quarantineDir} {
 		path := filepath.Join(c.o.Dir, dir)
 		if err := os.MkdirAll(path, 0o700); err != nil {
 			return nil, fmt.Errorf("cannot open image cache: %w", err)
@@ -134,6 +137,7 @@ func Open(o Options) (*Cache, error) {
 	if err := c.removeLeftovers(); err != nil {
 		return nil, fmt.Errorf("cannot open image cache: %w", err)
 	}
+	c.dropParts()
 	// Files without an entry are kept for an hour: after a newer build replaced
 	// a file, a driver may still be about to read it.
 	if err := c.sweep(time.Hour); err != nil {

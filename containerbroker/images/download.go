@@ -26,7 +26,8 @@ type Downloads struct {
 	// Stall is the longest time without a byte; 0 means 30 s.
 	Stall time.Duration
 	// Floor is the least speed that counts as progress, in bytes per second
-	// over the time of Stall; 0 means 64 KiB/s.
+	// over the time of Stall; 0 means 64 KiB/s. Downloads at the same time share
+	// the link, so each has its share of the floor.
 	Floor int64
 	// Limit bounds the time for a file; 0 means 6 h, enough for the largest
 	// image (8 GiB) at 400 KiB/s.
@@ -61,7 +62,7 @@ func (httpsSource) name() string { return sourceHTTPS }
 
 func (s httpsSource) fetch(ctx context.Context, j job) (product, error) {
 	target := filepath.Join(j.work, "image")
-	if err := s.c.download(ctx, j.ref.Location, target, part{most: MaxSize}, j.report); err != nil {
+	if err := s.c.download(ctx, j.ref.Location, target, part{most: MaxSize, keep: true}, j.report); err != nil {
 		return product{}, err
 	}
 	return product{paths: []string{target}, digest: j.ref.Digest}, nil
@@ -85,32 +86,41 @@ func (c *Cache) client() *http.Client {
 }
 
 // part holds the size in bytes of a file to download, 0 if it is not known, and
-// the largest allowed size.
-type part struct{ size, most int64 }
+// the largest allowed size. keep is set for images: see takePart.
+type part struct {
+	size, most int64
+	keep       bool
+}
 
 // errHopeless marks errors after which a download is not resumed at once,
 // although a later download may succeed.
 var errHopeless = fault.New(fault.Transient, "not resumed")
 
-// download fetches an https URL into a new file. After an interruption it
-// resumes if the server still has the same file, and starts again otherwise. An
-// incomplete file is removed, to free its space for other sources. Errors:
+// download fetches an https URL into a new file. After an interruption, also of
+// a former call, it resumes if the server still has the same file, and starts
+// again otherwise. An incomplete file is kept as a part, or removed. Errors:
 // fault.NotFound if the server has no such file, fault.Invalid for files that
 // are too large, transient otherwise.
 func (c *Cache) download(ctx context.Context, address, path string, want part, report Progress) (err error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err = errors.Join(err, f.Close()); err != nil {
-			_ = os.Remove(path)
-		}
-	}()
-	t := &transfer{c: c, url: address, file: f, size: -1, most: want.most, report: report, shown: -1}
+	t := &transfer{c: c, url: address, size: -1, most: want.most, report: report, shown: -1}
 	if want.size > 0 {
 		t.size, t.most = want.size, want.size
 	}
+	if err := t.open(path, want.keep); err != nil {
+		return err
+	}
+	c.downloads.Add(1)
+	defer func() {
+		c.downloads.Add(-1)
+		if err = errors.Join(err, t.file.Close()); err == nil {
+			return
+		}
+		if want.keep && t.resumable(err, ctx.Err() != nil) {
+			c.keepPart(address, path, t.version)
+		} else {
+			_ = os.Remove(path)
+		}
+	}()
 	limit := c.o.Downloads.Limit
 	bounded, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it took longer than %s: %w", limit, errHopeless))
 	defer cancel()
@@ -123,8 +133,11 @@ func (c *Cache) download(ctx context.Context, address, path string, want part, r
 	return nil
 }
 
-// enough is the number of bytes that must arrive within Stall.
-func (d Downloads) enough() int64 { return int64(d.Stall.Seconds() * float64(d.Floor)) }
+// enough is the number of bytes that must arrive within Stall for each of n
+// downloads at the same time.
+func (d Downloads) enough(n int64) int64 {
+	return int64(d.Stall.Seconds()*float64(d.Floor)) / max(n, 1)
+}
 
 // contentRange parses "bytes FIRST-LAST/TOTAL"; a total of * is -1.
 func contentRange(s string) (first, total int64, ok bool) {

@@ -24,6 +24,7 @@ const (
 	indexDir      = "index"      // one JSON file per reference and format
 	locksDir      = "locks"      // one lock file per reference and format
 	tmpDir        = "tmp"        // unfinished work
+	partsDir      = "parts"      // incomplete downloads
 	quarantineDir = "quarantine" // files with a wrong digest
 )
 

@@ -137,7 +137,7 @@ func (s streamSource) take(ctx context.Context, j job, pick chosen) (product, er
 			return product{}, fault.New(fault.Invalid, "cannot download %s: the server claims %d bytes", item.Path, item.Size)
 		}
 		target := filepath.Join(j.work, fmt.Sprintf("part%d", i))
-		if err := s.c.download(ctx, address, target, part{size: item.Size}, j.report); err != nil {
+		if err := s.c.download(ctx, address, target, part{size: item.Size, keep: true}, j.report); err != nil {
 			return product{}, err
 		}
 		sum, err := sumFile(ctx, target)

@@ -29,6 +29,30 @@ type transfer struct {
 	report  Progress
 	shown   int // last percentage
 	hit     bool
+	full    bool  // the disk has no room
+	sharing int64 // most downloads at the same time since the last check of the speed
+}
+
+// open makes the file, or takes the part of a former download.
+func (t *transfer) open(path string, parts bool) (err error) {
+	if parts {
+		t.version = t.c.takePart(t.url, path)
+	}
+	flags := os.O_RDWR | os.O_CREATE | os.O_EXCL
+	if t.version != "" {
+		flags = os.O_RDWR
+	}
+	if t.file, err = os.OpenFile(path, flags, 0o600); err != nil {
+		return err
+	}
+	if t.have, err = t.file.Seek(0, io.SeekEnd); err != nil {
+		_ = t.file.Close()
+		return err
+	}
+	if t.have >= t.most || t.size >= 0 && t.have >= t.size {
+		t.restart()
+	}
+	return nil
 }
 
 // run makes attempts until the file is complete, an error is final, or too many
@@ -38,6 +62,7 @@ func (t *transfer) run(ctx context.Context) error {
 	delay := o.Delay
 	for tries := 1; ; {
 		before := t.have
+		t.sharing = 0
 		err := t.attempt(ctx)
 		if err == nil {
 			return nil
@@ -50,7 +75,7 @@ func (t *transfer) run(ctx context.Context) error {
 		}
 		// Attempts with a few bytes each do not count as progress: such a
 		// server would otherwise be asked for ever.
-		if t.have-before > o.enough() {
+		if t.have-before > o.enough(t.sharing) {
 			tries, delay = 1, o.Delay
 		} else if tries++; tries > o.Tries {
 			return err
@@ -164,6 +189,7 @@ func (t *transfer) tooLarge() error {
 // help.
 func (t *transfer) space(n int64) error {
 	if err := t.c.needSpace(n); err != nil {
+		t.full = true
 		return fmt.Errorf("%w (%w)", err, errHopeless)
 	}
 	return nil
@@ -187,6 +213,7 @@ func (t *transfer) copy(body io.Reader, alive func()) error {
 	begun, from, room := time.Now(), t.have, int64(0)
 	for {
 		n, err := body.Read(buf)
+		t.sharing = max(t.sharing, t.c.downloads.Load())
 		if n > 0 {
 			alive()
 			if t.have+int64(n) > t.most {
@@ -217,10 +244,10 @@ func (t *transfer) copy(body io.Reader, alive func()) error {
 			return err
 		}
 		if time.Since(begun) >= o.Stall {
-			if t.have-from < o.enough() {
+			if t.have-from < o.enough(t.sharing) {
 				return fmt.Errorf("it is slower than %d KiB/s", o.Floor>>10)
 			}
-			begun, from = time.Now(), t.have
+			begun, from, t.sharing = time.Now(), t.have, 0
 		}
 	}
 }
@@ -230,6 +257,7 @@ func (t *transfer) write(b []byte) error {
 	n, err := t.file.Write(b)
 	t.have += int64(n)
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+		t.full = true
 		return fmt.Errorf("cannot keep the image: %w (%w)", err, errHopeless)
 	}
 	if err != nil {

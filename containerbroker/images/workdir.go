@@ -138,16 +138,22 @@ func processesIn(proc, dir string) ([]int, error) {
 // bytes.
 const spare = 64 << 20
 
-// needSpace fails if the cache's filesystem cannot take n more bytes.
+// needSpace fails if the cache's filesystem cannot take n more bytes. Parts of
+// downloads give way.
 func (c *Cache) needSpace(n int64) error {
-	var st unix.Statfs_t
-	if err := unix.Statfs(c.o.Dir, &st); err != nil {
-		return fmt.Errorf("cannot ask for free space: %w", err)
-	}
-	free := int64(st.Bavail) * st.Bsize //nolint:gosec // no filesystem has 2^63 blocks
-	if free < n+spare {
+	for {
+		var st unix.Statfs_t
+		if err := unix.Statfs(c.o.Dir, &st); err != nil {
+			return fmt.Errorf("cannot ask for free space: %w", err)
+		}
+		free := int64(st.Bavail) * st.Bsize //nolint:gosec // no filesystem has 2^63 blocks
+		if free >= n+spare {
+			return nil
+		}
+		if c.dropOldestPart() {
+			continue
+		}
 		// Transient: space may become free without any event.
 		return fault.New(fault.Transient, "cannot keep the image: %d MiB are needed in %s and %d MiB are free", (n+spare)>>20, c.o.Dir, free>>20)
 	}
-	return nil
 }
