@@ -159,7 +159,7 @@ func (d *Driver) createRequest(c *client, m containerbroker.Machine) (*api.Insta
 			req.Config[keyVendorData] = cloudinit.VendorData
 		}
 	}
-	attached, err := d.attach(devices{}, m, given)
+	attached, err := d.attach(devices{}, m, given, false)
 	if err != nil {
 		return nil, err
 	}

@@ -47,8 +47,9 @@ func deviceName(name string) string {
 
 // attach returns own with all interfaces and disks of m, without hostler's
 // devices that m lacks, and with masks for the interfaces that the profiles
-// give. Devices that the administrator added stay.
-func (d *Driver) attach(own devices, m containerbroker.Machine, fromProfiles devices) (devices, error) {
+// give. Devices that the administrator added stay. plugged: the instance has
+// its devices in use.
+func (d *Driver) attach(own devices, m containerbroker.Machine, fromProfiles devices, plugged bool) (devices, error) {
 	if err := checkNames(m); err != nil {
 		return nil, err
 	}
@@ -56,7 +57,11 @@ func (d *Driver) attach(own devices, m containerbroker.Machine, fromProfiles dev
 	maps.Copy(result, own)
 	maps.DeleteFunc(result, func(_ string, device map[string]string) bool { return device[keyOwner] != "" })
 	for _, n := range m.NICs {
-		result[n.Name] = merge(own[n.Name], keepPlugged(own[n.Name], nicDevice(n)), nicKeys, m.Stamp.Namespace)
+		device := nicDevice(n)
+		if plugged {
+			device = keepPlugged(own[n.Name], device)
+		}
+		result[n.Name] = merge(own[n.Name], device, nicKeys, m.Stamp.Namespace)
 	}
 	for _, disk := range m.Disks {
 		name := deviceName(disk.Name)
@@ -87,7 +92,7 @@ func (d *Driver) reattach(c *client, m containerbroker.Machine, found api.Instan
 			return err
 		}
 	}
-	whole, err := d.attach(ownDevices(found.Config, found.Devices), m, given)
+	whole, err := d.attach(ownDevices(found.Config, found.Devices), m, given, statusOf(found.StatusCode) != containerbroker.StatusStopped)
 	if err != nil {
 		return err
 	}

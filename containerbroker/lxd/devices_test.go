@@ -25,21 +25,25 @@ func wiredMachine() containerbroker.Machine {
 
 func attached(t *testing.T, d *Driver, own devices, m containerbroker.Machine, given devices) devices {
 	t.Helper()
-	result, err := d.attach(own, m, given)
+	result, err := d.attach(own, m, given, true)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return result
 }
 
-// observed returns the instance with these devices as List returns it.
+// observed returns the running instance with these devices as List returns it.
 func observed(own, given devices) containerbroker.Instance {
+	return observedAs(api.Running, own, given)
+}
+
+func observedAs(status api.StatusCode, own, given devices) containerbroker.Instance {
 	expanded := maps.Clone(given)
 	if expanded == nil {
 		expanded = devices{}
 	}
 	maps.Copy(expanded, own)
-	i := stamped(api.Running)
+	i := stamped(status)
 	i.Devices, i.ExpandedDevices = own, expanded
 	return instanceOf(api.InstanceFull{Instance: i})
 }
@@ -137,6 +141,23 @@ func TestAnOlderInstanceStaysPluggedIn(t *testing.T) {
 	m.NICs[0].MTU = 1300
 	if now = attached(t, d, now, m, nil); now["eth0"][keyHostName] != "hn00163e000001" || now["eth0"][keySix] != "fd00::10" {
 		t.Errorf("plugged in anew the device is %v", now["eth0"])
+	}
+	// Stopped, the instance has nothing to be unplugged from. The host's end gets
+	// its name before the next start, so that the firewall knows it from the first
+	// frame on.
+	older = attached(t, d, nil, wiredMachine(), nil)
+	delete(older["eth0"], keyHostName)
+	delete(older["eth0"], keySix)
+	changes = d.Diff(wiredMachine(), observedAs(api.Stopped, older, nil))
+	if len(changes) != 1 || changes[0].Field != "nic eth0" || changes[0].Impact != containerbroker.ImpactLive || !strings.Contains(changes[0].From, "host's end") {
+		t.Errorf("changes while it is stopped: %+v", changes)
+	}
+	stopped, err := d.attach(older, wiredMachine(), nil, false)
+	if err != nil || stopped["eth0"][keyHostName] != "hn00163e000001" || stopped["eth0"][keySix] != "fd00::10" {
+		t.Errorf("stopped, the device becomes %v, %v", stopped["eth0"], err)
+	}
+	if changes := d.Diff(wiredMachine(), observedAs(api.Stopped, stopped, nil)); len(changes) != 0 {
+		t.Errorf("changes afterwards: %+v", changes)
 	}
 	// The guest learns another address of either family only when it starts.
 	for _, address := range []string{"10.20.0.11/24", "fd00::11/64"} {
@@ -242,7 +263,7 @@ func TestDevicesOfOthers(t *testing.T) {
 	}
 	// Names that are taken by another device are refused.
 	m.NICs[0].Name = rootName
-	if _, err := d.attach(nil, m, nil); err == nil {
+	if _, err := d.attach(nil, m, nil, true); err == nil {
 		t.Error("an interface took the name of the root disk")
 	}
 }
@@ -255,7 +276,7 @@ func FuzzDevices(f *testing.F) {
 		d := New(Options{})
 		m := wiredMachine()
 		d.Diff(m, observed(own, nil))
-		result, err := d.attach(own, m, own)
+		result, err := d.attach(own, m, own, true)
 		if err != nil {
 			t.Fatal(err)
 		}

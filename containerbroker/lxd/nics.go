@@ -91,8 +91,9 @@ func nicDevice(n containerbroker.NIC) map[string]string {
 
 // keepPlugged removes the name of the host's end and the IPv6 addresses from
 // the wanted device if the present device is older than those keys and needs no
-// replugging for another reason. A new name alone would cut the guest off for a
-// moment. The firewall knows such an interface by the name that LXD gave it.
+// replugging for another reason. A new name alone would cut a running guest off
+// for a moment. The firewall learns the name that LXD gave such an interface
+// only after its start, so a stopped instance gets the name.
 func keepPlugged(have, want map[string]string) map[string]string {
 	same := func(key string) bool { return have[key] == want[key] }
 	if have[keyOwner] != "" && have[keyHostName] == "" && same(keyParent) && same(keyHWAddr) && same(keyMTU) {
@@ -168,6 +169,9 @@ func nicTexts(m containerbroker.Machine, have raw) (wanted, found map[string]str
 		case device["type"] == mask && !declared && len(m.NICs) > 0: // as it should be
 		case device[keyOwner] != "" && (device["type"] == "nic" || device["type"] == mask):
 			found[name] = nicText(name, device)
+			if declared && have.stopped && device["type"] == "nic" && device[keyHWAddr] != "" && device[keyHostName] == "" {
+				found[name] += ", host's end without a name of its own"
+			}
 		case declared:
 			found[name] = nicText(name, device) + " (not made by hostler)"
 		}

@@ -48,6 +48,7 @@ const (
 type raw struct {
 	settings          containerbroker.Settings
 	own, fromProfiles devices
+	stopped           bool
 	// pinned: cloud-init's instance-id is saved under keyPinned and must be
 	// restored.
 	pinned bool
@@ -188,7 +189,7 @@ func instanceOf(f api.InstanceFull) containerbroker.Instance {
 	}
 	fromProfiles := maps.Clone(devices)
 	maps.DeleteFunc(fromProfiles, func(name string, _ map[string]string) bool { return f.Devices[name] != nil })
-	i.Raw = raw{pinned: f.Config[keyPinned] != "", own: ownDevices(f.Config, f.Devices), fromProfiles: fromProfiles, settings: containerbroker.Settings{
+	i.Raw = raw{pinned: f.Config[keyPinned] != "", stopped: statusOf(f.StatusCode) == containerbroker.StatusStopped, own: ownDevices(f.Config, f.Devices), fromProfiles: fromProfiles, settings: containerbroker.Settings{
 		ImageID: i.ImageID, CPUs: cpusOf(f.Config[keyCPUs]), Memory: bytesOf(f.Config[keyMemory]),
 		RootDisk: bytesOf(own["size"]), Pool: expanded["pool"],
 		Autostart: i.Autostart, Privileged: i.Privileged, Nesting: i.Nesting,
