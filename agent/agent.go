@@ -99,7 +99,8 @@ func open(ctx context.Context, o Options) (*host, error) {
 		guardEnds: make(chan struct{}, 1), compared: map[spec.ContainerType]bool{}, claims: map[spec.ContainerType]*hostlock.Lock{},
 	}
 	h.sup = newSupervisor(o.Logger, h.now)
-	config, err := h.awaitConfig(ctx)
+	h.followFiles()
+	config, err := h.configuration.Await(ctx)
 	if err != nil {
 		return nil, err
 	}

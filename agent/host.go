@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"hostler/agent/api"
+	"hostler/agent/conffiles"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/agent/storageprovisioner"
@@ -45,6 +46,9 @@ type host struct {
 	guard     *guard.Guard
 	guardEnds chan struct{}
 	listener  *api.Lasting
+	// declarations and configuration follow conf.d and hostler.yaml.
+	declarations  *conffiles.Declarations
+	configuration *conffiles.Configuration
 	// told holds the bridges for which untold has returned true.
 	told map[string]bool
 
@@ -72,8 +76,6 @@ type host struct {
 	made         map[spec.ContainerType]driver
 	initialisers map[spec.ContainerType]initialisers.Initialiser
 	notices      map[string]string
-	// readFiles holds the result of stampsOf for conf.d at its last reading.
-	readFiles map[string]string
 	// passes counts the passes of workers in separate processes, by name.
 	passes map[string]int64
 	// waits lists the purposes of the operations that wait for the host lock.

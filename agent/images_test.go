@@ -2,8 +2,10 @@ package agent
 
 import (
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"hostler/agent/client"
 	"hostler/agent/spec"
@@ -103,5 +105,24 @@ func TestImageIsNamedAsTyped(t *testing.T) {
 	lxd.Fail(brokertest.DeleteImage, "", -1, fault.New(fault.Conflict, "cannot delete image %s: it is used by web", rows[0].Digest))
 	if err := s.Delete(t.Context(), "debian/12"); !fault.Is(err, fault.Conflict) || err.Error() != "cannot delete image debian/12: it is used by web" {
 		t.Error(err)
+	}
+}
+
+// The whole image configuration reaches the image cache.
+func TestImageConfigurationIsUsed(t *testing.T) {
+	config, _, err := spec.ParseConfig("hostler.yaml", []byte(
+		"images: {sources: [local, 'simplestreams:x'], servers: {x: 'https://x.example/'}, refresh: 24h}\napt: {mirror: 'http://m.example/debian', proxy: 'http://p.example:3142'}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := (&host{logger: slog.New(slog.DiscardHandler)}).imageOptions(config)
+	if o.Refresh != 24*time.Hour || len(o.Sources) != 2 || o.Servers["x"] == "" || o.Mirrors.Debian != "http://m.example/debian" || o.Mirrors.Proxy != "http://p.example:3142" {
+		t.Errorf("%+v", o)
+	}
+	if o.Scan != nil {
+		t.Error("a program that is no hostlerd would start itself to read images")
+	}
+	if (&host{logger: slog.New(slog.DiscardHandler), program: "/usr/bin/hostlerd"}).imageOptions(config).Scan == nil {
+		t.Error("hostlerd reads images as root, in its own process")
 	}
 }

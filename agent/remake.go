@@ -4,10 +4,20 @@ import (
 	"context"
 	"fmt"
 
+	"hostler/agent/conffiles"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
 )
+
+// applier puts declarations in force; the server of agent/api implements it.
+type applier interface {
+	conffiles.Applier
+	// Remake creates again the objects that were declared again while they were
+	// being removed. Awaits says whether there are any.
+	Remake(ctx context.Context) error
+	Awaits() bool
+}
 
 // remake is the worker that creates again the objects that were declared again
 // while they were being removed.

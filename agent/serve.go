@@ -18,7 +18,7 @@ func (h *host) server(o Options) (*api.Server, error) {
 		},
 		Gatherer: h.metrics.registry, Logger: h.logger.With("part", "api"), Clock: h.now,
 		Version: o.Version, Namespace: h.config().Namespace,
-		AdminGroup: adminGroup, ReadGroup: readGroup, ReadersSeeConsoles: func() bool { return h.config().API.ReadersSeeConsoles }, WorkerUsers: workerUsers(h.types()), Learned: h.learned, Count: h.count, Unread: h.unreadFiles,
+		AdminGroup: adminGroup, ReadGroup: readGroup, ReadersSeeConsoles: func() bool { return h.config().API.ReadersSeeConsoles }, WorkerUsers: workerUsers(h.types()), Learned: h.learned, Count: h.count, Unread: h.declarations.Unread,
 	})
 }
 

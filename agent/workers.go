@@ -24,7 +24,7 @@ func Workers() []Worker {
 		{
 			Name: "configuration", In: "hostler.yaml", Out: "host record",
 			Doc:   "Applies changes of the host's configuration while the agent runs.",
-			start: func(h *host, _ applier) func(context.Context) error { return h.followConfiguration },
+			start: func(h *host, _ applier) func(context.Context) error { return h.configuration.Run },
 		},
 		{
 			Name: "runtime", In: "the runtime directory", Out: "that directory, the API's socket, how KVM guests run here",
@@ -33,8 +33,10 @@ func Workers() []Worker {
 		},
 		{
 			Name: "declarations", In: "conf.d/*.yaml", Out: "declarations and machines",
-			Doc:   "Keeps the store in step with the declaration files.",
-			start: func(h *host, a applier) func(context.Context) error { return h.followDeclarations(a) },
+			Doc: "Keeps the store in step with the declaration files.",
+			start: func(h *host, a applier) func(context.Context) error {
+				return func(ctx context.Context) error { return h.declarations.Run(ctx, a) }
+			},
 		},
 		{
 			Name: "remake", In: "machines, networks, volumes, filesystems", Out: "machines, networks, volumes, filesystems",

@@ -114,6 +114,8 @@ func mayWorkerImport(importer, imported, importedFamily string) string {
 		return "the client imports only the spec"
 	case within(importer, "agent/api") && within(imported, "agent/client"):
 		return ""
+	case within(importer, "agent/conffiles") && imported == "agent/api":
+		return "" // the server decides on the documents
 	case within(importer, "agent/spec"), within(importer, "agent/state"):
 		if root := strings.Join(strings.Split(importer, "/")[:2], "/"); within(imported, root) {
 			return ""
@@ -204,6 +206,8 @@ func TestMayImport(t *testing.T) {
 		{"agent", "containerbroker/lxd", true},
 		{"agent", "agent/provisioner", true},
 		{"agent/api", "agent/client", true},
+		{"agent/conffiles", "agent/api", true},
+		{"agent/api", "agent/conffiles", false},
 		{"agent/provisioner", "agent/client", false},
 		{"agent/client", "agent/client/frames", true},
 		{"agent/client", "agent/spec", true},

@@ -1,6 +1,6 @@
 //go:build !integration && !long
 
-package agent
+package conffiles
 
 // modelSequences is the number of sequences in a short run.
 const modelSequences = 100

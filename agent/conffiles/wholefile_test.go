@@ -1,4 +1,4 @@
-package agent
+package conffiles
 
 import (
 	"context"
@@ -12,16 +12,14 @@ import (
 	"time"
 
 	"hostler/agent/spec"
-	"hostler/internal/paths"
 )
 
 // I16: a file of conf.d that is being written changes and removes nothing,
 // however long the write takes. When it is closed, it is applied whole.
 func TestHalfWrittenFilesAreNotApplied(t *testing.T) {
 	clock := time.Now()
-	a := newConfd(t, func(h *host) { h.now = func() time.Time { return clock } })
-	h := a.h
-	dir := h.paths.ConfD()
+	a := newConfd(t, func(o *Options) { o.Now = func() time.Time { return clock } })
+	dir := a.o.Dir
 	file := filepath.Join(dir, "web.yaml")
 	if err := os.Mkdir(dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -33,9 +31,8 @@ func TestHalfWrittenFilesAreNotApplied(t *testing.T) {
 	writeFile(t, filepath.Join(dir, "old.yaml"), document("old"))
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- h.followDeclarations(a)(ctx) }()
+	go func() { done <- a.Run(ctx, a) }()
 	read := func() []string { a.mu.Lock(); defer a.mu.Unlock(); return slices.Clone(a.read) }
-	told := func() string { return strings.Join((glance{h}).texts(), "\n") }
 	eventually(t, "the file as it is at first", func() bool { return len(read()) > 0 })
 
 	writer, err := os.Create(file)
@@ -45,14 +42,14 @@ func TestHalfWrittenFilesAreNotApplied(t *testing.T) {
 	if _, err := writer.WriteString(half); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "word that it is being written", func() bool { return strings.Contains(told(), "web.yaml is not applied yet: it is being written") })
+	eventually(t, "word that it is being written", func() bool { return strings.Contains(a.told(), "web.yaml is not applied yet: it is being written") })
 	// A deleted file does not count as removed yet, since its declaration may be
 	// in the file that is being written.
 	if err := os.Remove(filepath.Join(dir, "old.yaml")); err != nil {
 		t.Fatal(err)
 	}
 	long := clock.Add(-goneFor)
-	gone := &folderReader{dir: dir, since: long, missing: map[string]time.Time{filepath.Join(dir, "old.yaml"): long}}
+	gone := &folderReader{d: a.Declarations, dir: dir, since: long, missing: map[string]time.Time{filepath.Join(dir, "old.yaml"): long}}
 	a.apply(t, gone)
 	if alive, _ := a.lives(t); !slices.Equal(alive, []string{"a", "b", "old"}) {
 		t.Errorf("machines %v", alive)
@@ -95,7 +92,7 @@ func TestHalfWrittenFilesAreNotApplied(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the whole file", func() bool { return slices.Contains(read(), half+rest+"  c: {type: lxd, image: debian/12}\n") })
-	eventually(t, "the end of the word", func() bool { return told() == "" })
+	eventually(t, "the end of the word", func() bool { return a.told() == "" })
 	a.apply(t, gone)
 	if alive, _ := a.lives(t); slices.Contains(alive, "old") {
 		t.Errorf("machines %v: the file of one is gone for good", alive)
@@ -114,20 +111,20 @@ func TestHalfWrittenFilesAreNotApplied(t *testing.T) {
 // A configuration that is being written changes nothing; an agent that starts
 // waits for it.
 func TestHalfWrittenConfigurationIsNotUsed(t *testing.T) {
-	h := &host{notices: map[string]string{}, logger: slog.New(slog.DiscardHandler), now: time.Now, paths: paths.New("", filepath.Join(t.TempDir(), "hostler.yaml"), "", "")}
-	writer, err := os.Create(h.paths.Config)
+	c := &Configuration{Path: filepath.Join(t.TempDir(), "hostler.yaml"), Notice: func(string, string) {}, Logger: slog.New(slog.DiscardHandler), Now: time.Now}
+	writer, err := os.Create(c.Path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := writer.WriteString("concurrency: 9\n"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.readConfig(); !errors.Is(err, errBeingWritten) {
+	if _, err := c.read(); !errors.Is(err, errBeingWritten) {
 		t.Errorf("read: %v", err)
 	}
 	begun := make(chan spec.Config, 1)
 	go func() {
-		config, err := h.awaitConfig(t.Context())
+		config, err := c.Await(t.Context())
 		if err != nil {
 			t.Error(err)
 		}

@@ -1,5 +1,5 @@
 //go:build integration && !long
 
-package agent
+package conffiles
 
 const modelSequences = 2000

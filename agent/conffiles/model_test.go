@@ -1,4 +1,4 @@
-package agent
+package conffiles
 
 import (
 	"context"
@@ -18,7 +18,6 @@ import (
 	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/state"
-	"hostler/internal/paths"
 )
 
 // errCrash simulates the death of the agent: its store fails every call.
@@ -131,19 +130,15 @@ func (m *model) judge(w state.Write) {
 
 // boot starts an agent on the store, as after a crash.
 func (m *model) boot() {
-	h := &host{
-		notices: map[string]string{}, logger: slog.New(slog.DiscardHandler), now: func() time.Time { return m.clock }, store: m.store,
-		paths: paths.New("", filepath.Join(filepath.Dir(m.dir), "hostler.yaml"), "", ""),
-	}
-	m.c = &confd{Server: serverOver(m.t, h), h: h}
-	m.r = &folderReader{dir: m.dir, missing: map[string]time.Time{}}
+	m.c = confdOver(m.t, m.store, func(o *Options) { o.Dir, o.Now = m.dir, func() time.Time { return m.clock } })
+	m.r = m.c.newReader()
 	m.store.dies = 0
 }
 
 // read makes the agent read conf.d; the agent may crash in it.
 func (m *model) read() {
-	_, _, err := m.c.h.applyFolder(m.t.Context(), m.r, m.c)
-	if errors.Is(err, errCrash) || m.store.dies == 0 && m.c.h.notices[m.dir] != "" && strings.Contains(m.c.h.notices[m.dir], errCrash.Error()) {
+	_, _, err := m.r.apply(m.t.Context(), m.c)
+	if errors.Is(err, errCrash) || m.store.dies == 0 && m.c.notices[m.dir] != "" && strings.Contains(m.c.notices[m.dir], errCrash.Error()) {
 		m.note("  the agent died")
 		m.boot()
 	} else if err != nil {
@@ -447,7 +442,7 @@ func (m *model) settle() {
 
 // declared returns, for each machine, the name of its declaration.
 func (c *confd) declared(t *testing.T) map[string]string {
-	objects, _, err := c.h.store.List(t.Context(), spec.KindMachine)
+	objects, _, err := c.store.List(t.Context(), spec.KindMachine)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -506,7 +501,7 @@ func runModel(t *testing.T, seed uint64) {
 	if m.obeyed {
 		config.Removals = spec.RemovalsObey
 	}
-	if err := m.c.h.writeConfig(t.Context(), config); err != nil {
+	if err := m.c.writeConfig(t.Context(), config); err != nil {
 		t.Fatal(err)
 	}
 	for range 8 + m.rand.IntN(20) {

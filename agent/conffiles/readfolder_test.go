@@ -1,4 +1,4 @@
-package agent
+package conffiles
 
 import (
 	"os"
@@ -18,13 +18,13 @@ func TestAFreshReaderWaitsForWhatMayComeBack(t *testing.T) {
 		"a part of many": {document("a", "other"), document("other")},
 	} {
 		clock := time.Now()
-		c := newConfd(t, func(h *host) { h.now = func() time.Time { return clock } })
+		c := newConfd(t, func(o *Options) { o.Now = func() time.Time { return clock } })
 		config := spec.DefaultConfig()
 		config.Removals = spec.RemovalsObey
-		if err := c.h.writeConfig(t.Context(), config); err != nil {
+		if err := c.writeConfig(t.Context(), config); err != nil {
 			t.Fatal(err)
 		}
-		dir := c.h.paths.ConfD()
+		dir := c.o.Dir
 		if err := os.Mkdir(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -39,7 +39,7 @@ func TestAFreshReaderWaitsForWhatMayComeBack(t *testing.T) {
 		}
 		write("a.yaml", from.before)
 		write("keep.yaml", document("keep"))
-		first := &folderReader{dir: dir, missing: map[string]time.Time{}}
+		first := c.newReader()
 		read(first)
 		before, _ := c.lives(t)
 		// The machine moves to a file that cannot be parsed, then that file goes.
@@ -51,7 +51,7 @@ func TestAFreshReaderWaitsForWhatMayComeBack(t *testing.T) {
 		}
 		read(first)
 		write("b.yaml", "")
-		again := &folderReader{dir: dir, missing: map[string]time.Time{}}
+		again := c.newReader()
 		read(again)
 		if alive, held := c.lives(t); len(alive) != len(before) || len(held) != 1 {
 			t.Errorf("%s: machines %v, held %v", name, alive, held)

@@ -1,9 +1,11 @@
-package agent
+package conffiles
 
 import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"maps"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,7 +19,7 @@ import (
 	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/state"
-	"hostler/internal/paths"
+	"hostler/internal/fault"
 )
 
 // looksAtNothing is a planner of a host with unlimited resources.
@@ -28,49 +30,126 @@ func (looksAtNothing) Plan(context.Context, []api.PlannedObject, map[string]bool
 }
 func (looksAtNothing) Refuse(context.Context, []api.PlannedObject) error { return nil }
 
-// confd is the real reader of conf.d over the real API and a real store.
+func (looksAtNothing) Remember(netip.Addr)                     {}
+func (looksAtNothing) Confirm(context.Context) (string, error) { return "", nil }
+func (looksAtNothing) Revert(context.Context) (string, error)  { return "", nil }
+
+// confd is the reader of conf.d over the real API and a real store.
 type confd struct {
 	*api.Server
-	h *host
+	*Declarations
+	store state.Backend
 
-	mu     sync.Mutex
-	read   []string // the texts in force
-	during func(path string)
+	mu      sync.Mutex
+	notices map[string]string
+	read    []string // the texts in force
+	during  func(path string)
 }
 
 // newConfd creates an agent's reader. The store has its own folder.
-func newConfd(t *testing.T, change ...func(*host)) *confd {
+func newConfd(t *testing.T, change ...func(*Options)) *confd {
 	t.Helper()
 	store, _, err := state.Open(t.Context(), state.Options{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	h := &host{
-		notices: map[string]string{}, logger: slog.New(slog.DiscardHandler), now: time.Now, store: store,
-		paths: paths.New("", filepath.Join(t.TempDir(), "hostler.yaml"), "", ""),
-	}
-	for _, c := range change {
-		c(h)
-	}
-	if err := h.writeConfig(t.Context(), spec.DefaultConfig()); err != nil {
+	c := confdOver(t, store, append([]func(*Options){func(o *Options) { o.Dir = filepath.Join(t.TempDir(), "conf.d") }}, change...)...)
+	if err := c.writeConfig(t.Context(), spec.DefaultConfig()); err != nil {
 		t.Fatal(err)
 	}
-	return &confd{Server: serverOver(t, h), h: h}
+	return c
 }
 
-func serverOver(t *testing.T, h *host) *api.Server {
+// confdOver creates an agent's reader over a store.
+func confdOver(t *testing.T, store state.Backend, change ...func(*Options)) *confd {
 	t.Helper()
+	c := &confd{store: store, notices: map[string]string{}}
+	o := Options{
+		Record: store.Record, Notice: c.notice, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
+		Group: func() int { return 0 }, Device: c.device, SetDevice: c.setDevice,
+	}
+	for _, f := range change {
+		f(&o)
+	}
+	c.Declarations = NewDeclarations(o)
 	s, err := api.NewServer(api.Options{
-		Backend: h.store, Unread: h.unreadFiles, Service: api.Service{Planner: looksAtNothing{}, Guard: guards{}}, Logger: slog.New(slog.DiscardHandler), Namespace: "test",
+		Backend: store, Unread: c.Unread, Service: api.Service{Planner: looksAtNothing{}, Guard: looksAtNothing{}}, Logger: slog.New(slog.DiscardHandler), Namespace: "test",
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s
+	c.Server = s
+	return c
 }
 
-// ApplyFolder implements applier.
+func (c *confd) notice(key, text string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if text == "" {
+		delete(c.notices, key)
+		return
+	}
+	c.notices[key] = text
+}
+
+// configuration follows a configuration file with the same notices and store.
+func (c *confd) configuration(path string, logger *slog.Logger) *Configuration {
+	return &Configuration{Path: path, Notice: c.notice, Logger: logger, Now: time.Now, Current: spec.DefaultConfig, Write: c.writeConfig}
+}
+
+// told returns the notices, sorted.
+func (c *confd) told() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return strings.Join(slices.Sorted(maps.Values(c.notices)), "\n")
+}
+
+var hostID = state.ID{Kind: spec.KindHost, Name: spec.HostName}
+
+// writeConfig writes the configuration into the host's record, from which the
+// API reads it.
+func (c *confd) writeConfig(ctx context.Context, config spec.Config) error {
+	for {
+		o, err := c.store.Get(ctx, hostID)
+		if err != nil && !fault.Is(err, fault.NotFound) {
+			return err
+		}
+		_, err = c.store.Write(ctx, state.Atomic, state.Write{ID: hostID, Revision: o.Revision, Spec: spec.Encode(spec.HostRecord{Config: config}), Life: state.Alive})
+		if !fault.Is(err, fault.Conflict) {
+			return err
+		}
+	}
+}
+
+func (c *confd) hostStatus(ctx context.Context) (status spec.HostStatus, err error) {
+	o, err := c.store.Get(ctx, hostID)
+	if err == nil && len(o.Status) > 0 {
+		err = json.Unmarshal(o.Status, &status)
+	}
+	return status, err
+}
+
+func (c *confd) writeHostStatus(ctx context.Context, status spec.HostStatus) error {
+	_, err := c.store.Write(ctx, state.Atomic, state.Write{ID: hostID, Revision: state.AnyRevision, Status: spec.Encode(status)})
+	return err
+}
+
+func (c *confd) device(ctx context.Context) (string, error) {
+	status, err := c.hostStatus(ctx)
+	return status.ConfDevice, err
+}
+
+func (c *confd) setDevice(ctx context.Context, device string) error {
+	status, err := c.hostStatus(ctx)
+	if err != nil {
+		return err
+	}
+	status.ConfDevice = device
+	return c.writeHostStatus(ctx, status)
+}
+
+// ApplyFolder implements Applier.
 func (c *confd) ApplyFolder(ctx context.Context, f api.Folder) (api.FolderAnswer, error) {
 	c.mu.Lock()
 	for path, file := range f.Files {
@@ -88,7 +167,7 @@ func (c *confd) ApplyFolder(ctx context.Context, f api.Folder) (api.FolderAnswer
 // apply reads the folder once and returns the delay before the next reading.
 func (c *confd) apply(t *testing.T, r *folderReader) time.Duration {
 	t.Helper()
-	next, _, err := c.h.applyFolder(t.Context(), r, c)
+	next, _, err := r.apply(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +177,7 @@ func (c *confd) apply(t *testing.T, r *folderReader) time.Duration {
 // lives returns the machines that are alive, and those with a held removal.
 func (c *confd) lives(t *testing.T) (alive, held []string) {
 	t.Helper()
-	objects, _, err := c.h.store.List(t.Context(), spec.KindMachine)
+	objects, _, err := c.store.List(t.Context(), spec.KindMachine)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,22 +214,22 @@ func writeFile(t *testing.T, path, content string) {
 
 func TestFolderOfDeclarations(t *testing.T) {
 	clock := time.Now()
-	c := newConfd(t, func(h *host) { h.now = func() time.Time { return clock } })
 	dir := t.TempDir()
+	c := newConfd(t, func(o *Options) { o.Dir, o.Now = dir, func() time.Time { return clock } })
 	at := func(name string) string { return filepath.Join(dir, name) }
 	writeFile(t, at("one.yaml"), document("a"))
 	writeFile(t, at("two.json"), `{"version": 1, "machines": {"b": {"type": "lxd", "image": "debian/12"}}}`)
 	writeFile(t, at("notes.txt"), "notes")
 	writeFile(t, at(".hidden.yaml"), document("z"))
-	r := &folderReader{dir: dir, missing: map[string]time.Time{}}
+	r := c.newReader()
 	wantAlive := func(want ...string) {
 		t.Helper()
 		if alive, _ := c.lives(t); !slices.Equal(alive, want) {
 			t.Errorf("machines %v, want %v", alive, want)
 		}
 	}
-	if next := c.apply(t, r); next != 0 || len(c.h.notices) != 0 {
-		t.Errorf("again in %s, notices %v", next, c.h.notices)
+	if next := c.apply(t, r); next != 0 || len(c.notices) != 0 {
+		t.Errorf("again in %s, notices %v", next, c.notices)
 	}
 	wantAlive("a", "b")
 
@@ -176,10 +255,10 @@ func TestFolderOfDeclarations(t *testing.T) {
 	// removed meanwhile.
 	writeFile(t, at("three.yaml"), "version: 1\nmachine: {}\n")
 	c.apply(t, r)
-	if !strings.Contains(c.h.notices[at("three.yaml")], "three.yaml:2:1") {
-		t.Errorf("notices %v", c.h.notices)
+	if !strings.Contains(c.notices[at("three.yaml")], "three.yaml:2:1") {
+		t.Errorf("notices %v", c.notices)
 	}
-	events, err := c.h.store.Events(t.Context(), state.EventQuery{Object: &state.ID{Kind: spec.KindDeclaration, Name: "three"}})
+	events, err := c.store.Events(t.Context(), state.EventQuery{Object: &state.ID{Kind: spec.KindDeclaration, Name: "three"}})
 	if err != nil || len(events) != 1 || !strings.Contains(events[0].Message, "nothing is removed") {
 		t.Errorf("events %+v, %v", events, err)
 	}
@@ -190,45 +269,45 @@ func TestFolderOfDeclarations(t *testing.T) {
 	if err := syscall.Mkfifo(at("pipe.yaml"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if c.apply(t, r); !strings.Contains(c.h.notices[at("pipe.yaml")], "not a file") || len(c.h.notices) != 1 {
-		t.Errorf("notices %v", c.h.notices)
+	if c.apply(t, r); !strings.Contains(c.notices[at("pipe.yaml")], "not a file") || len(c.notices) != 1 {
+		t.Errorf("notices %v", c.notices)
 	}
 	wantAlive("a", "c")
 
 	// The notice about a file ends with the file, even if the file was never in
 	// force.
-	c.h.tell("/elsewhere", "another matter")
+	c.notice("/elsewhere", "another matter")
 	if err := os.Remove(at("pipe.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	if c.apply(t, r); len(c.h.notices) != 1 || c.h.notices["/elsewhere"] == "" {
-		t.Errorf("notices %v", c.h.notices)
+	if c.apply(t, r); len(c.notices) != 1 || c.notices["/elsewhere"] == "" {
+		t.Errorf("notices %v", c.notices)
 	}
 }
 
 // A folder on another filesystem than at the last reading, which may be an
 // earlier agent's, removes nothing, even in modes that obey removals.
 func TestAFolderOnAnotherFileSystemRemovesNothing(t *testing.T) {
-	c := newConfd(t)
 	dir := t.TempDir()
+	c := newConfd(t, func(o *Options) { o.Dir = dir })
 	config := spec.DefaultConfig()
 	config.Removals = spec.RemovalsObey
-	if err := c.h.writeConfig(t.Context(), config); err != nil {
+	if err := c.writeConfig(t.Context(), config); err != nil {
 		t.Fatal(err)
 	}
 	writeFile(t, filepath.Join(dir, "one.yaml"), document("a", "b"))
-	c.apply(t, &folderReader{dir: dir, missing: map[string]time.Time{}})
-	status, err := c.h.hostStatus(t.Context())
+	c.apply(t, c.newReader())
+	status, err := c.hostStatus(t.Context())
 	if err != nil || status.ConfDevice == "" {
 		t.Fatalf("device %q, %v", status.ConfDevice, err)
 	}
 	status.ConfDevice = "0:1"
-	if err := c.h.writeHostStatus(t.Context(), status); err != nil {
+	if err := c.writeHostStatus(t.Context(), status); err != nil {
 		t.Fatal(err)
 	}
 	writeFile(t, filepath.Join(dir, "one.yaml"), document("a"))
 	for range 2 {
-		c.apply(t, &folderReader{dir: dir, missing: map[string]time.Time{}})
+		c.apply(t, c.newReader())
 		if alive, held := c.lives(t); !slices.Equal(alive, []string{"a", "b"}) || !slices.Equal(held, []string{"b"}) {
 			t.Errorf("machines %v, held %v", alive, held)
 		}
@@ -239,31 +318,29 @@ func TestAFolderOnAnotherFileSystemRemovesNothing(t *testing.T) {
 func TestNoticesRepeatNoSecrets(t *testing.T) {
 	dir := t.TempDir()
 	var logged strings.Builder
-	c := newConfd(t, func(h *host) {
-		h.logger, h.paths = slog.New(slog.NewTextHandler(&logged, nil)), paths.New("", filepath.Join(dir, "hostler.yaml"), "", "")
-	})
-	h := c.h
+	logger := slog.New(slog.NewTextHandler(&logged, nil))
+	c := newConfd(t, func(o *Options) { o.Dir, o.Logger = dir, logger })
+	conf := c.configuration(filepath.Join(dir, "hostler.yaml"), logger)
 	declaration := filepath.Join(dir, "web.yaml")
 	writeFile(t, declaration, "version: 1\nmachines: {}\n  password: hunter2\n")
-	if err := os.WriteFile(h.paths.Config, []byte("proxy: {http: 'ftp://user:hunter2@p:1'}\n"), 0o600); err != nil {
+	if err := os.WriteFile(conf.Path, []byte("proxy: {http: 'ftp://user:hunter2@p:1'}\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c.apply(t, &folderReader{dir: dir, missing: map[string]time.Time{}})
+	c.apply(t, c.newReader())
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- h.followConfiguration(ctx) }()
-	told := func() string { return strings.Join((glance{h}).texts(), "\n") }
-	for deadline := time.Now().Add(10 * time.Second); !strings.Contains(told(), "hostler.yaml:1:15: proxy.http"); time.Sleep(10 * time.Millisecond) {
+	go func() { done <- conf.Run(ctx) }()
+	for deadline := time.Now().Add(10 * time.Second); !strings.Contains(c.told(), "hostler.yaml:1:15: proxy.http"); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("told: %s", told())
+			t.Fatalf("told: %s", c.told())
 		}
 	}
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if !strings.Contains(told(), "web.yaml:3:") || strings.Contains(told()+logged.String(), "hunter2") || !strings.Contains(logged.String(), "hostler.yaml:1:15") {
-		t.Errorf("told: %s\nlogged: %s", told(), logged.String())
+	if !strings.Contains(c.told(), "web.yaml:3:") || strings.Contains(c.told()+logged.String(), "hunter2") || !strings.Contains(logged.String(), "hostler.yaml:1:15") {
+		t.Errorf("told: %s\nlogged: %s", c.told(), logged.String())
 	}
 }
 
@@ -271,27 +348,26 @@ func TestNoticesRepeatNoSecrets(t *testing.T) {
 // anything.
 func TestLostFolderRemovesNothing(t *testing.T) {
 	c := newConfd(t)
-	dir := c.h.paths.ConfD()
+	dir := c.o.Dir
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- c.h.followDeclarations(c)(ctx) }()
+	go func() { done <- c.Run(ctx, c) }()
 	exists := func() bool { _, err := os.Stat(dir); return err == nil }
 	declared := func() bool { alive, _ := c.lives(t); return len(alive) > 0 }
-	told := func() string { return strings.Join((glance{c.h}).texts(), "\n") }
 	eventually(t, "a folder where nothing is declared", exists)
 	writeFile(t, filepath.Join(dir, "one.yaml"), document("a"))
 	eventually(t, "the machine of the file", declared)
 	if err := os.Rename(dir, dir+".old"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a notice", func() bool { return strings.Contains(told(), "is not there") })
+	eventually(t, "a notice", func() bool { return strings.Contains(c.told(), "is not there") })
 	if !declared() || exists() {
 		t.Errorf("declared %v, there %v", declared(), exists())
 	}
 	if err := os.Rename(dir+".old", dir); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the end of the notice", func() bool { return told() == "" })
+	eventually(t, "the end of the notice", func() bool { return c.told() == "" })
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
@@ -300,8 +376,8 @@ func TestLostFolderRemovesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	clock := time.Now()
-	c.h.now = func() time.Time { return clock }
-	r := &folderReader{dir: dir, missing: map[string]time.Time{}}
+	c.o.Now = func() time.Time { return clock }
+	r := c.newReader()
 	c.apply(t, r)
 	clock = clock.Add(goneFor)
 	c.apply(t, r)
@@ -315,8 +391,8 @@ func TestLostFolderRemovesNothing(t *testing.T) {
 func TestChangesBehindLinksAreSeen(t *testing.T) {
 	elsewhere := t.TempDir()
 	a := newConfd(t)
-	h := a.h
-	dir := h.paths.ConfD()
+	dir := a.o.Dir
+	conf := a.configuration(filepath.Join(filepath.Dir(dir), "hostler.yaml"), slog.New(slog.DiscardHandler))
 	must := func(err error) {
 		t.Helper()
 		if err != nil {
@@ -335,12 +411,12 @@ func TestChangesBehindLinksAreSeen(t *testing.T) {
 	must(os.Symlink(one, filepath.Join(dir, "web.yaml")))
 	must(os.Symlink("v1", filepath.Join(elsewhere, "now")))
 	must(os.Symlink(filepath.Join(elsewhere, "now", "f"), filepath.Join(dir, "db.yaml")))
-	must(os.Symlink(config, h.paths.Config))
+	must(os.Symlink(config, conf.Path))
 
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 2)
-	go func() { done <- h.followDeclarations(a)(ctx) }()
-	go func() { done <- h.followConfiguration(ctx) }()
+	go func() { done <- a.Run(ctx, a) }()
+	go func() { done <- conf.Run(ctx) }()
 	read := func(what string) {
 		t.Helper()
 		eventually(t, what, func() bool { a.mu.Lock(); defer a.mu.Unlock(); return slices.Contains(a.read, what) })
@@ -353,7 +429,7 @@ func TestChangesBehindLinksAreSeen(t *testing.T) {
 	must(os.Rename(one+".new", one))
 	read("3")
 	must(os.Remove(one))
-	eventually(t, "word of the lost file", func() bool { return strings.Contains(strings.Join((glance{h}).texts(), ""), "web.yaml is not applied") })
+	eventually(t, "word of the lost file", func() bool { return strings.Contains(a.told(), "web.yaml is not applied") })
 	write(one, "4")
 	read("4")
 	must(os.Symlink("v2", filepath.Join(elsewhere, "next")))
@@ -361,7 +437,7 @@ func TestChangesBehindLinksAreSeen(t *testing.T) {
 	write(one, "5") // the folder of "now" is watched for it
 	read("second")
 	write(config, "harvest: none\nconcurrency: many\n")
-	eventually(t, "word of the configuration", func() bool { return strings.Contains(strings.Join((glance{h}).texts(), ""), "concurrency: must be") })
+	eventually(t, "word of the configuration", func() bool { return strings.Contains(a.told(), "concurrency: must be") })
 	cancel()
 	for range 2 {
 		must(<-done)
@@ -372,9 +448,9 @@ func TestChangesBehindLinksAreSeen(t *testing.T) {
 func TestDeclarationsEndWithoutTheirFolder(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	h := &host{paths: paths.New("", filepath.Join(t.TempDir(), "absent", "hostler.yaml"), "", "")}
+	d := newConfd(t, func(o *Options) { o.Dir = filepath.Join(t.TempDir(), "absent", "conf.d") })
 	ended := make(chan error, 1)
-	go func() { ended <- h.followDeclarations(nil)(ctx) }()
+	go func() { ended <- d.Run(ctx, nil) }()
 	select {
 	case err := <-ended:
 		if err != nil {
@@ -389,7 +465,7 @@ func TestDeclarationsEndWithoutTheirFolder(t *testing.T) {
 // mode.
 func TestTheFolderOfDeclarationsIsMadeForAdministratorsOnly(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "etc", "conf.d")
-	if err := makeFolder(dir); err != nil {
+	if err := makeFolder(dir, 0); err != nil {
 		t.Fatal(err)
 	}
 	info, err := os.Stat(dir)

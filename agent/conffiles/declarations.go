@@ -1,15 +1,19 @@
-package agent
+// Package conffiles keeps the store in step with the files that the operator
+// edits: the declarations in conf.d and the configuration hostler.yaml.
+package conffiles
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"hostler/agent/api"
@@ -17,17 +21,48 @@ import (
 	"hostler/agent/state"
 )
 
-// applier puts declaration files in force; the server of agent/api implements
+// Applier puts declaration files in force; the server of agent/api implements
 // it.
-type applier interface {
+type Applier interface {
 	// ApplyFolder puts the files of a folder in force as a whole.
 	ApplyFolder(ctx context.Context, f api.Folder) (api.FolderAnswer, error)
 	// Files lists the files whose declarations are in force.
 	Files(ctx context.Context) ([]string, error)
-	// Remake creates again the objects that were declared again while they were
-	// being removed. Awaits says whether there are any.
-	Remake(ctx context.Context) error
-	Awaits() bool
+}
+
+// Options are the dependencies of Declarations.
+type Options struct {
+	// Dir is the folder of declarations, conf.d.
+	Dir string
+	// Record records events in the store.
+	Record func(ctx context.Context, events ...state.Event) error
+	// Notice shows a sentence in the host's status; an empty text under the same
+	// key clears it.
+	Notice func(key, text string)
+	Logger *slog.Logger
+	Now    func() time.Time
+	// Group is the id of the administrators' group; 0: none.
+	Group func() int
+	// Device returns the filesystem of the folder at the last reading that was put
+	// in force, as MAJOR:MINOR, or ""; SetDevice stores it.
+	Device    func(ctx context.Context) (string, error)
+	SetDevice func(ctx context.Context, device string) error
+}
+
+// Declarations keeps the store in step with the files of a folder.
+type Declarations struct {
+	o Options
+	// told holds the notices about files, by path.
+	told map[string]string
+
+	mu sync.Mutex
+	// readFiles holds the result of stampsOf at the last reading.
+	readFiles map[string]string
+}
+
+// NewDeclarations returns the follower of a folder; Run starts it.
+func NewDeclarations(o Options) *Declarations {
+	return &Declarations{o: o, told: map[string]string{}}
 }
 
 // again is the delay before the folder is read again when a file was refused
@@ -53,37 +88,34 @@ const maxDeclarations = 16 << 20
 // lookForFolder is the delay between two looks for an absent folder.
 const lookForFolder = time.Second
 
-// followDeclarations is the worker that keeps the store in step with conf.d. It
-// applies a file that changed and removes the declaration of a file that was
-// deleted. If the whole folder is absent, it removes nothing.
-func (h *host) followDeclarations(a applier) func(context.Context) error {
-	return func(ctx context.Context) error {
-		dir := h.paths.ConfD()
-		for {
-			if err := h.awaitFolder(ctx, dir, a); ctx.Err() != nil {
-				return nil
-			} else if err != nil {
-				return err
+// Run applies files that change and removes the declarations of files that were
+// deleted, until ctx ends. If the whole folder is absent, it removes nothing.
+func (d *Declarations) Run(ctx context.Context, a Applier) error {
+	dir := d.o.Dir
+	for {
+		if err := d.awaitFolder(ctx, a); ctx.Err() != nil {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		var last round
+		reader := d.newReader()
+		err := watchFolder(ctx, dir, isDeclaration, func() (time.Duration, error) {
+			if last.waits(dir, time.Now()) {
+				return whileWritten, nil
 			}
-			var last round
-			reader := folderReader{dir: dir, missing: map[string]time.Time{}}
-			err := watchFolder(ctx, dir, isDeclaration, func() (time.Duration, error) {
-				if last.waits(dir, time.Now()) {
-					return whileWritten, nil
-				}
-				last = round{before: stampsOf(dir)}
-				next, written, err := h.applyFolder(ctx, &reader, a)
-				if last.written = written; len(written) == 0 {
-					return next, err
-				}
-				if next > 0 {
-					last.due = time.Now().Add(next)
-				}
-				return whileWritten, err
-			})
-			if !errors.Is(err, fs.ErrNotExist) {
-				return err
+			last = round{before: stampsOf(dir)}
+			next, written, err := reader.apply(ctx, a)
+			if last.written = written; len(written) == 0 {
+				return next, err
 			}
+			if next > 0 {
+				last.due = time.Now().Add(next)
+			}
+			return whileWritten, err
+		})
+		if !errors.Is(err, fs.ErrNotExist) {
+			return err
 		}
 	}
 }
@@ -91,7 +123,8 @@ func (h *host) followDeclarations(a applier) func(context.Context) error {
 // awaitFolder returns when the folder exists. It creates the folder if no file
 // in it is in force. Otherwise it waits for the folder to come back, since the
 // operator may have moved it or mount it late.
-func (h *host) awaitFolder(ctx context.Context, dir string, a applier) error {
+func (d *Declarations) awaitFolder(ctx context.Context, a Applier) error {
+	dir := d.o.Dir
 	for ctx.Err() == nil {
 		_, err := os.Stat(dir)
 		if err == nil {
@@ -105,63 +138,64 @@ func (h *host) awaitFolder(ctx context.Context, dir string, a applier) error {
 			return err
 		}
 		if len(files) == 0 {
-			if err := makeFolder(dir); err != nil {
+			if err := makeFolder(dir, d.o.Group()); err != nil {
 				return fmt.Errorf("cannot make %s: %w", dir, err)
 			}
 			break
 		}
-		h.tell(dir, fmt.Sprintf("%s is not there: what its files declared is kept; put it back, or make it anew and empty to have that removed", dir))
+		d.tell(dir, fmt.Sprintf("%s is not there: what its files declared is kept; put it back, or make it anew and empty to have that removed", dir))
 		select {
 		case <-ctx.Done():
 		case <-time.After(lookForFolder):
 		}
 	}
-	h.notice(dir, "")
+	d.notice(dir, "")
 	return nil
 }
 
 // makeFolder creates the folder of declarations with the mode that the package
 // gives it. Declarations hold user-data, which only administrators may read.
-func makeFolder(dir string) error {
+func makeFolder(dir string, group int) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil { //nolint:gosec // as /etc itself
 		return err
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
-	if gid := groupID(adminGroup); gid != 0 {
-		if err := os.Chown(dir, -1, gid); err != nil {
+	if group != 0 {
+		if err := os.Chown(dir, -1, group); err != nil {
 			return err
 		}
 	}
 	return os.Chmod(dir, 0o750) //nolint:gosec // its group are administrators
 }
 
-// applyFolder reads the files of a folder and puts them in force. It returns
+// apply reads the files of the folder and puts them in force. It returns
 // the delay before the next call (zero: none needed) and the files that are
 // still being written.
-func (h *host) applyFolder(ctx context.Context, r *folderReader, a applier) (next time.Duration, written []string, err error) {
-	f, next, written, err := h.readFolder(ctx, r, a)
+func (r *folderReader) apply(ctx context.Context, a Applier) (next time.Duration, written []string, err error) {
+	d := r.d
+	f, next, written, err := r.read(ctx, a)
 	if err != nil {
 		return 0, nil, err
 	}
 	answer, err := a.ApplyFolder(ctx, f)
 	if err != nil {
-		h.tell(r.dir, fmt.Sprintf("the files of %s are not in force: %s; they are read again soon", r.dir, spec.Summary(err)))
+		d.tell(r.dir, fmt.Sprintf("the files of %s are not in force: %s; they are read again soon", r.dir, spec.Summary(err)))
 		return again, written, nil
 	}
-	h.notice(r.dir, "")
+	d.notice(r.dir, "")
 	// A folder on another filesystem counts as moved until all its files were read
 	// and decided on.
 	if len(answer.Refused)+len(answer.Settling) == 0 {
-		if err := h.rememberFolder(ctx, r); err != nil {
+		if err := r.remember(ctx); err != nil {
 			return 0, nil, err
 		}
 	}
 	for path := range f.Files {
-		h.tellFile(ctx, path, answer)
+		d.tellFile(ctx, path, answer)
 	}
-	h.untell(r.dir, slices.Collect(maps.Keys(f.Files)))
+	d.untell(slices.Collect(maps.Keys(f.Files)))
 	sooner := func(d time.Duration) {
 		if next == 0 || d < next {
 			next = d
@@ -183,52 +217,60 @@ func (h *host) applyFolder(ctx context.Context, r *folderReader, a applier) (nex
 }
 
 // tellFile updates the notice about a file: applied, held or refused.
-func (h *host) tellFile(ctx context.Context, path string, answer api.FolderAnswer) {
+func (d *Declarations) tellFile(ctx context.Context, path string, answer api.FolderAnswer) {
 	refused, held := answer.Refused[path], answer.Held[path]
 	switch {
 	case errors.Is(refused, errBeingWritten):
-		h.notice(path, fmt.Sprintf("%s is not applied yet: %v", path, errBeingWritten))
+		d.notice(path, fmt.Sprintf("%s is not applied yet: %v", path, errBeingWritten))
 	case refused != nil:
 		text := fmt.Sprintf("%s is not applied: %s", path, spec.Summary(refused))
-		if h.tell(path, text) {
-			h.refusedEvent(ctx, path, text)
+		if d.tell(path, text) {
+			d.refusedEvent(ctx, path, text)
 		}
 	case held.Object != "":
-		h.tell(path, fmt.Sprintf("%s is applied, but %s of %s is held: `hostler apply -f %s %s` lets it happen", path, held.Action, held.Object, path, held.Held))
+		d.tell(path, fmt.Sprintf("%s is applied, but %s of %s is held: `hostler apply -f %s %s` lets it happen", path, held.Action, held.Object, path, held.Held))
 	default:
-		h.notice(path, "")
+		d.notice(path, "")
 	}
 }
 
 // refusedEvent records an event for a file that is not in force.
-func (h *host) refusedEvent(ctx context.Context, path, text string) {
+func (d *Declarations) refusedEvent(ctx context.Context, path, text string) {
 	name := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
-	err := h.store.Record(ctx, state.Event{
-		Time: h.now(), Object: state.ID{Kind: spec.KindDeclaration, Name: name}, Level: state.LevelWarn, Reason: "NotInForce",
+	err := d.o.Record(ctx, state.Event{
+		Time: d.o.Now(), Object: state.ID{Kind: spec.KindDeclaration, Name: name}, Level: state.LevelWarn, Reason: "NotInForce",
 		Message: text + "; its former version stays in force, and nothing is removed until it is mended",
 	})
 	if err != nil && ctx.Err() == nil {
-		h.logger.Warn("An event cannot be recorded.", "error", err)
+		d.o.Logger.Warn("An event cannot be recorded.", "error", err)
 	}
 }
 
 // untell removes the notices about files that are no longer in the folder.
-func (h *host) untell(dir string, present []string) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	maps.DeleteFunc(h.notices, func(key, _ string) bool {
-		return filepath.Dir(key) == dir && !slices.Contains(present, key)
-	})
+func (d *Declarations) untell(present []string) {
+	for path := range d.told {
+		if path != d.o.Dir && !slices.Contains(present, path) {
+			d.notice(path, "")
+		}
+	}
+}
+
+// notice sets a notice, or clears it if the text is empty.
+func (d *Declarations) notice(key, text string) {
+	d.o.Notice(key, text)
+	if text == "" {
+		delete(d.told, key)
+		return
+	}
+	d.told[key] = text
 }
 
 // tell sets a notice and logs it if it is new.
-func (h *host) tell(key, text string) (isNew bool) {
-	h.mu.Lock()
-	known := h.notices[key] == text
-	h.notices[key] = text
-	h.mu.Unlock()
+func (d *Declarations) tell(key, text string) (isNew bool) {
+	known := d.told[key] == text
+	d.notice(key, text)
 	if !known {
-		h.logger.Warn("A declaration file needs the operator.", "reason", text)
+		d.o.Logger.Warn("A declaration file needs the operator.", "reason", text)
 	}
 	return !known
 }

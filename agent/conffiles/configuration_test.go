@@ -1,10 +1,8 @@
-package agent
+package conffiles
 
 import (
-	"log/slog"
 	"strings"
 	"testing"
-	"time"
 
 	"hostler/agent/spec"
 )
@@ -32,24 +30,5 @@ func TestChangesThatNeedARestartAreTold(t *testing.T) {
 		if want == "" && got != "" || want != "" && !strings.Contains(got, "under "+want+" take effect") {
 			t.Errorf("%s: %q", yaml, got)
 		}
-	}
-}
-
-// The whole image configuration reaches the image cache.
-func TestImageConfigurationIsUsed(t *testing.T) {
-	config, _, err := spec.ParseConfig("hostler.yaml", []byte(
-		"images: {sources: [local, 'simplestreams:x'], servers: {x: 'https://x.example/'}, refresh: 24h}\napt: {mirror: 'http://m.example/debian', proxy: 'http://p.example:3142'}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := (&host{logger: slog.New(slog.DiscardHandler)}).imageOptions(config)
-	if o.Refresh != 24*time.Hour || len(o.Sources) != 2 || o.Servers["x"] == "" || o.Mirrors.Debian != "http://m.example/debian" || o.Mirrors.Proxy != "http://p.example:3142" {
-		t.Errorf("%+v", o)
-	}
-	if o.Scan != nil {
-		t.Error("a program that is no hostlerd would start itself to read images")
-	}
-	if (&host{logger: slog.New(slog.DiscardHandler), program: "/usr/bin/hostlerd"}).imageOptions(config).Scan == nil {
-		t.Error("hostlerd reads images as root, in its own process")
 	}
 }

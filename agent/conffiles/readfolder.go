@@ -1,4 +1,4 @@
-package agent
+package conffiles
 
 import (
 	"context"
@@ -19,6 +19,7 @@ import (
 // folderReader remembers, between two readings of a folder, which files are
 // absent.
 type folderReader struct {
+	d   *Declarations
 	dir string
 	// missing holds the time since when a file is absent; seen lists the known
 	// files.
@@ -31,13 +32,18 @@ type folderReader struct {
 	device, before string
 }
 
-// readFolder reads the files of a folder. f.Moved says that the folder's
+// newReader returns a reader that knows of no absent file.
+func (d *Declarations) newReader() *folderReader {
+	return &folderReader{d: d, dir: d.o.Dir, missing: map[string]time.Time{}}
+}
+
+// read reads the files of the folder. f.Moved says that the folder's
 // filesystem changed since the last reading, which may be an earlier agent's.
-func (h *host) readFolder(ctx context.Context, r *folderReader, a applier) (f api.Folder, next time.Duration, written []string, err error) {
+func (r *folderReader) read(ctx context.Context, a Applier) (f api.Folder, next time.Duration, written []string, err error) {
 	stamps := stampsOf(r.dir)
-	h.mu.Lock()
-	h.readFiles = stamps
-	h.mu.Unlock()
+	r.d.mu.Lock()
+	r.d.readFiles = stamps
+	r.d.mu.Unlock()
 	present, err := declarationFiles(r.dir)
 	if err != nil {
 		return f, 0, nil, err
@@ -66,7 +72,7 @@ func (h *host) readFolder(ctx context.Context, r *folderReader, a applier) (f ap
 		}
 		f.Files[path] = api.File{Content: content, Err: err}
 	}
-	now := h.now()
+	now := r.d.o.Now()
 	for path := range r.missing {
 		if !slices.Contains(gone, path) {
 			delete(r.missing, path)
@@ -90,11 +96,9 @@ func (h *host) readFolder(ctx context.Context, r *folderReader, a applier) (f ap
 		}
 	}
 	if r.before == "" {
-		status, err := h.hostStatus(ctx)
-		if err != nil {
+		if r.before, err = r.d.o.Device(ctx); err != nil {
 			return f, 0, nil, err
 		}
-		r.before = status.ConfDevice
 	}
 	if r.device, err = deviceOf(r.dir); err != nil {
 		return f, 0, nil, err
@@ -103,13 +107,12 @@ func (h *host) readFolder(ctx context.Context, r *folderReader, a applier) (f ap
 	return f, next, written, nil
 }
 
-// unreadFiles returns a text if the files of conf.d changed since they were
-// read, or "".
-func (h *host) unreadFiles() string {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if now := stampsOf(h.paths.ConfD()); now == nil || !maps.Equal(now, h.readFiles) {
-		return "the files of " + h.paths.ConfD() + " changed since they were read"
+// Unread returns a text if the files changed since they were read, or "".
+func (d *Declarations) Unread() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if now := stampsOf(d.o.Dir); now == nil || !maps.Equal(now, d.readFiles) {
+		return "the files of " + d.o.Dir + " changed since they were read"
 	}
 	return ""
 }
@@ -123,19 +126,12 @@ func deviceOf(dir string) (string, error) {
 	return fmt.Sprintf("%d:%d", unix.Major(stat.Dev), unix.Minor(stat.Dev)), nil
 }
 
-// rememberFolder writes the folder's filesystem into the host's status.
-func (h *host) rememberFolder(ctx context.Context, r *folderReader) error {
+// remember stores the folder's filesystem.
+func (r *folderReader) remember(ctx context.Context) error {
 	if r.before == r.device {
 		return nil
 	}
-	h.learning.Lock()
-	defer h.learning.Unlock()
-	status, err := h.hostStatus(ctx)
-	if err != nil {
-		return err
-	}
-	status.ConfDevice = r.device
-	if err := h.writeHostStatus(ctx, status); err != nil {
+	if err := r.d.o.SetDevice(ctx, r.device); err != nil {
 		return err
 	}
 	r.before = r.device
@@ -144,7 +140,7 @@ func (h *host) rememberFolder(ctx context.Context, r *folderReader) error {
 
 // goneFiles lists the files of the folder with a declaration in force that no
 // longer exist.
-func goneFiles(ctx context.Context, dir string, present []string, a applier) ([]string, error) {
+func goneFiles(ctx context.Context, dir string, present []string, a Applier) ([]string, error) {
 	sources, err := a.Files(ctx)
 	if err != nil {
 		return nil, err

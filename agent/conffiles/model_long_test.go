@@ -1,5 +1,5 @@
 //go:build long
 
-package agent
+package conffiles
 
 const modelSequences = 50000
