@@ -45,7 +45,6 @@ func TestKilledAtEachPoint(t *testing.T) {
 func init() { agentProcess = agent }
 
 func killedAt(t *testing.T, point, way string) {
-	t.Parallel() // most of the time is the deadline
 	w := newWorld(t)
 	if way == "back" {
 		for _, s := range w.bridging() {

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"net"
@@ -49,13 +50,18 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	// Most of the time, these tests wait for deadlines.
+	if err := flag.Set("test.parallel", "6"); err != nil {
+		panic(err)
+	}
 	os.Exit(m.Run())
 }
 
 // agentProcess is an agent in a separate process, for builds with crash points.
 var agentProcess = func(dir, namespace, way string) error { return errors.New("no crash points") }
 
-// world is a host with a NIC, its peer, and the host's guard.
+// world is a host with a NIC, its peer, and the host's guard, in network
+// namespaces of its own.
 type world struct {
 	t       *testing.T
 	n, peer *nettest.Namespace
@@ -70,6 +76,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	t.Parallel()
 	w := &world{t: t, n: nettest.New(t), peer: nettest.New(t), dir: filepath.Join(t.TempDir(), "guard")}
 	w.n.Pair("eth0", w.peer, "up0")
 	w.peer.IP("addr add 192.0.2.1/24 dev up0")

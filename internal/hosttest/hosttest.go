@@ -11,14 +11,16 @@ import (
 func KeepForwarding(t testing.TB) {
 	t.Helper()
 	const parameter = "/proc/sys/net/ipv4/ip_forward"
-	before, err := os.ReadFile(parameter)
-	if err != nil {
-		t.Fatalf("cannot read %s: %v", parameter, err)
-	}
-	t.Cleanup(func() {
-		if now, err := os.ReadFile(parameter); err == nil && string(now) != string(before) {
-			if err := os.WriteFile(parameter, before, 0); err != nil {
-				t.Errorf("cannot set %s back: %v", parameter, err)
+	Share(t, parameter, func() func(testing.TB) {
+		before, err := os.ReadFile(parameter)
+		if err != nil {
+			t.Fatalf("cannot read %s: %v", parameter, err)
+		}
+		return func(t testing.TB) {
+			if now, err := os.ReadFile(parameter); err == nil && string(now) != string(before) {
+				if err := os.WriteFile(parameter, before, 0); err != nil {
+					t.Errorf("cannot set %s back: %v", parameter, err)
+				}
 			}
 		}
 	})

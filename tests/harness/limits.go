@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"hostler/internal/hosttest"
 )
 
 // RaiseLimits gives the kernel the limits that the agent would set for many
@@ -18,36 +20,44 @@ func RaiseLimits(t testing.TB) {
 		"/proc/sys/kernel/keys/maxkeys":           20000,
 		"/proc/sys/kernel/keys/maxbytes":          2000000,
 	} {
-		before, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
+		hosttest.Share(t, path, func() func(testing.TB) { return raise(t, path, want) })
+	}
+}
+
+// raise raises a kernel parameter, and returns a function that puts it back.
+func raise(t testing.TB, path string, want int) (restore func(testing.TB)) {
+	t.Helper()
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if now, err := strconv.Atoi(strings.TrimSpace(string(before))); err != nil || now >= want {
+		return func(testing.TB) {}
+	}
+	if err := os.WriteFile(path, []byte(strconv.Itoa(want)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return func(t testing.TB) {
+		if err := os.WriteFile(path, before, 0o644); err != nil {
+			t.Errorf("cannot put back %s: %v", path, err)
 		}
-		if now, err := strconv.Atoi(strings.TrimSpace(string(before))); err != nil || now >= want {
-			continue
-		}
-		if err := os.WriteFile(path, []byte(strconv.Itoa(want)), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := os.WriteFile(path, before, 0o644); err != nil {
-				t.Errorf("cannot put back %s: %v", path, err)
-			}
-		})
 	}
 }
 
 // keepHostLock takes the host lock's folder away at the end of the test where
-// there was none before: it is one for all agents of a host.
+// there was none before: all agents of a host share it.
 func keepHostLock(t testing.TB) {
 	t.Helper()
 	const dir = "/run/hostler"
-	if _, err := os.Stat(dir); err == nil {
-		return
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir + "/lock"); err != nil {
-			t.Errorf("cannot remove the host lock: %v", err)
+	hosttest.Share(t, dir, func() func(testing.TB) {
+		if _, err := os.Stat(dir); err == nil {
+			return func(testing.TB) {}
 		}
-		_ = os.Remove(dir) // holds more where hostler is installed meanwhile
+		return func(t testing.TB) {
+			if err := os.RemoveAll(dir + "/lock"); err != nil {
+				t.Errorf("cannot remove the host lock: %v", err)
+			}
+			_ = os.Remove(dir) // holds more where hostler is installed meanwhile
+		}
 	})
 }

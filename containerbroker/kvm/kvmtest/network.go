@@ -7,20 +7,45 @@ import (
 	"slices"
 	"syscall"
 	"testing"
+
+	"hostler/internal/hosttest"
 )
 
 // keepDevice restores the owner and mode of /dev/kvm when the test ends. If no
 // udev runs, setting up the host gives the device to QEMU's group.
 func keepDevice(t testing.TB) {
 	t.Helper()
-	info, err := os.Stat("/dev/kvm")
-	if err != nil {
-		return
-	}
-	owner := info.Sys().(*syscall.Stat_t)
-	t.Cleanup(func() {
-		_ = os.Chown("/dev/kvm", int(owner.Uid), int(owner.Gid))
-		_ = os.Chmod("/dev/kvm", info.Mode().Perm())
+	const device = "/dev/kvm"
+	hosttest.Share(t, device, func() func(testing.TB) {
+		info, err := os.Stat(device)
+		if err != nil {
+			return func(testing.TB) {}
+		}
+		owner := info.Sys().(*syscall.Stat_t)
+		return func(testing.TB) {
+			_ = os.Chown(device, int(owner.Uid), int(owner.Gid))
+			_ = os.Chmod(device, info.Mode().Perm())
+		}
+	})
+}
+
+// keepFolders makes libvirt's folders where they are missing. They are removed
+// with the last server: other servers mount theirs over them.
+func keepFolders(t testing.TB) {
+	t.Helper()
+	hosttest.Share(t, "libvirt's folders", func() func(testing.TB) {
+		var made []string
+		for _, folder := range folders {
+			if _, err := os.Stat(folder); err != nil {
+				check(t, "make "+folder, os.MkdirAll(folder, 0o755))
+				made = append(made, folder)
+			}
+		}
+		return func(testing.TB) {
+			for _, folder := range made {
+				_ = os.Remove(folder)
+			}
+		}
 	})
 }
 

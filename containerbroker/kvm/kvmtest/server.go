@@ -40,7 +40,6 @@ type Server struct {
 	process *os.Process
 	exited  chan struct{}
 	logd    int
-	made    []string
 }
 
 // script runs a program in a mount namespace in which libvirt's folders are the
@@ -69,13 +68,8 @@ func Start(t testing.TB) *Server {
 	}
 	hosttest.KeepForwarding(t)
 	keepDevice(t)
+	keepFolders(t)
 	t.Cleanup(s.tearDown)
-	for _, folder := range folders {
-		if _, err := os.Stat(folder); err != nil {
-			check(t, "make "+folder, os.MkdirAll(folder, 0o755))
-			s.made = append(s.made, folder)
-		}
-	}
 	for _, sub := range []string{"etc/qemu", "run", "lib/qemu", "lib/images", "lib/dnsmasq", "lib/boot", "log/qemu", "cache/qemu", "pool"} {
 		check(t, "make libvirt's folders", os.MkdirAll(filepath.Join(dir, sub), 0o755))
 	}
@@ -252,9 +246,6 @@ func (s *Server) tearDown() {
 	}
 	if err := os.RemoveAll(s.Dir); err != nil {
 		s.t.Errorf("cannot remove libvirt's folder: %v", err)
-	}
-	for _, folder := range s.made {
-		_ = os.Remove(folder)
 	}
 	if s.Bridge != "" {
 		if _, err := net.InterfaceByName(s.Bridge); err == nil {

@@ -1,0 +1,41 @@
+package hosttest
+
+import (
+	"sync"
+	"testing"
+)
+
+// sharing is a setting of the host that several running tests need.
+type sharing struct {
+	users   int
+	restore func(testing.TB)
+}
+
+var (
+	sharingMu sync.Mutex
+	shared    = map[string]*sharing{}
+)
+
+// Share changes a setting of the host for the time of a test. Tests that run in
+// parallel share the change by its name: set runs for the first of them, and
+// the restore that it returns runs when the last of them has ended. restore
+// reports to the test that it is given.
+func Share(t testing.TB, name string, set func() (restore func(testing.TB))) {
+	t.Helper()
+	sharingMu.Lock()
+	defer sharingMu.Unlock()
+	s := shared[name]
+	if s == nil {
+		s = &sharing{restore: set()}
+		shared[name] = s
+	}
+	s.users++
+	t.Cleanup(func() {
+		sharingMu.Lock()
+		defer sharingMu.Unlock()
+		if s.users--; s.users == 0 {
+			delete(shared, name)
+			s.restore(t)
+		}
+	})
+}
