@@ -3,34 +3,21 @@
 package deb_test
 
 import (
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"hostler/tests/harness"
 )
 
-// build makes the package; suffix is added to its version.
-func build(t *testing.T, suffix string) (file string) {
-	t.Helper()
-	dir := t.TempDir()
-	harness.Run(t, filepath.Join(harness.Root(t), "debian/build"), dir, suffix)
-	debs, err := filepath.Glob(filepath.Join(dir, "hostler_*.deb"))
-	if err != nil || len(debs) != 1 {
-		t.Fatalf("built %v, %v; want one package", debs, err)
-	}
-	return debs[0]
-}
-
 func TestTwoBuildsAreEqual(t *testing.T) {
 	sum := func(file string) string { return strings.Fields(harness.Run(t, "sha256sum", file))[0] }
-	if one, two := sum(build(t, "")), sum(build(t, "")); one != two {
+	if one, two := sum(harness.Package(t, "")), sum(harness.BuildPackage(t, "")); one != two {
 		t.Errorf("two builds of one source differ: %s, %s", one, two)
 	}
 }
 
 func TestLintian(t *testing.T) {
-	out, err := harness.Try(nil, "lintian", "--allow-root", "--fail-on", "error,warning", build(t, ""))
+	out, err := harness.Try(nil, "lintian", "--allow-root", "--fail-on", "error,warning", harness.Package(t, ""))
 	if err != nil {
 		t.Error(err)
 	}
@@ -38,7 +25,7 @@ func TestLintian(t *testing.T) {
 }
 
 func TestContents(t *testing.T) {
-	list := harness.Run(t, "dpkg-deb", "-c", build(t, ""))
+	list := harness.Run(t, "dpkg-deb", "-c", harness.Package(t, ""))
 	for _, want := range []string{
 		"./usr/bin/hostler\n", "./usr/bin/hostlerd\n",
 		"./lib/systemd/system/hostlerd.service\n", "./lib/systemd/system/hostler-provisioner@.service\n",

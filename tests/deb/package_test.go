@@ -24,8 +24,8 @@ func TestPackageLife(t *testing.T) {
 	image, digest := harness.TinyImage(t)
 	p.host.Push(image, "/root/tiny.tar.gz")
 	p.host.Write("/root/web.yaml", "version: 1\nmachines:\n  web:\n    type: lxd\n    image: file:/root/tiny.tar.gz#sha256="+digest+"\n")
-	p.host.Push(build(t, ""), "/root/hostler.deb")
-	p.host.Push(build(t, "+1"), "/root/hostler-next.deb")
+	p.host.Push(harness.Package(t, ""), "/root/hostler.deb")
+	p.host.Push(harness.Package(t, "+1"), "/root/hostler-next.deb")
 
 	for _, step := range []struct {
 		name string

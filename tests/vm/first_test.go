@@ -3,10 +3,10 @@
 package vm_test
 
 import (
-	"os"
 	"regexp"
-	"sync"
 	"testing"
+
+	"hostler/tests/harness"
 )
 
 // site is the declaration that the scenarios start from: a machine on a
@@ -39,7 +39,7 @@ machines:
 func firstMachine(t *testing.T) (m *machine, web map[string]instance) {
 	t.Helper()
 	b := baseDisk(t, provided)
-	m = newMachine(t, b, b.disk, payload(t, map[string]string{"hostler.deb": packageOfNow(t)}))
+	m = newMachine(t, b, b.disk, payload(t, map[string]string{"hostler.deb": harness.Package(t, "")}))
 	m.boot()
 	m.timed("the package installed", "tar -xf /dev/vdb -C /root && apt-get -qq -y install /root/hostler.deb </dev/null")
 	m.write(site, siteYAML)
@@ -96,27 +96,4 @@ func (m *machine) survived(before, after map[string]instance) {
 			m.Errorf("%s was %+v and is %+v", name, b, a)
 		}
 	}
-}
-
-var (
-	once sync.Once
-	now  string
-)
-
-// packageOfNow builds the package of this clone once.
-func packageOfNow(t *testing.T) string {
-	t.Helper()
-	once.Do(func() {
-		dir := cache(t, "packages")
-		fresh(t, dir)
-		now = dir + "/hostler.deb"
-		if err := os.Rename(deb(t, ""), now); err != nil {
-			now = ""
-			t.Fatal(err)
-		}
-	})
-	if now == "" {
-		t.Fatal("there is no package")
-	}
-	return now
 }

@@ -43,7 +43,7 @@ func TestFreshInstall(t *testing.T) {
 	b := baseDisk(t, bare)
 	tests := filepath.Join(harness.Root(t), "debian", "tests")
 	m := newMachine(t, b, b.disk, payload(t, map[string]string{
-		"hostler.deb": packageOfNow(t), "smoke": filepath.Join(tests, "smoke"), "first-machine": filepath.Join(tests, "first-machine"),
+		"hostler.deb": harness.Package(t, ""), "smoke": filepath.Join(tests, "smoke"), "first-machine": filepath.Join(tests, "first-machine"),
 	}))
 	m.boot()
 	m.timed("the package installed", "apt-get -qq update && tar -xf /dev/vdb -C /root && apt-get -qq -y install /root/hostler.deb </dev/null")
@@ -59,7 +59,7 @@ func TestFreshInstall(t *testing.T) {
 // unattended-upgrades has dpkg's lock (F25, I13). The agent says who holds it, leaves it alone, and goes on by itself.
 func TestDpkgLockedAtBoot(t *testing.T) {
 	b := baseDisk(t, provided)
-	m := newMachine(t, b, b.disk, payload(t, map[string]string{"hostler.deb": packageOfNow(t)}))
+	m := newMachine(t, b, b.disk, payload(t, map[string]string{"hostler.deb": harness.Package(t, "")}))
 	m.boot()
 	m.sh("tar -xf /dev/vdb -C /root && dpkg --purge lxd && apt-get -qq -y install /root/hostler.deb </dev/null")
 	m.write("/usr/local/bin/unattended-upgrade", unattended)

@@ -29,7 +29,7 @@ func TestKVMUnderSystemd(t *testing.T) {
 	b := baseDisk(t, virtualizing)
 	disk := kvmtest.Tiny(t)
 	_, sum, _ := strings.Cut(kvmtest.TinyReference(t), "sha256=")
-	m := newMachine(t, b, b.disk, payload(t, map[string]string{"hostler.deb": packageOfNow(t), "tiny.qcow2": disk}))
+	m := newMachine(t, b, b.disk, payload(t, map[string]string{"hostler.deb": harness.Package(t, ""), "tiny.qcow2": disk}))
 	m.boot()
 	m.timed("the package installed", "tar -xf /dev/vdb -C /root && apt-get -qq -y install /root/hostler.deb </dev/null")
 	m.write(site, fmt.Sprintf(mixedYAML, sum))

@@ -32,7 +32,7 @@ func TestPowerCuts(t *testing.T) {
 // installedKey tells the disks apart that different packages leave.
 func installedKey(t *testing.T, b base) string {
 	t.Helper()
-	return fmt.Sprintf("installed-%s-%s.qcow2", b.key, digest(t, packageOfNow(t)))
+	return fmt.Sprintf("installed-%s-%s.qcow2", b.key, digest(t, harness.Package(t, "")))
 }
 
 // keepInstalled gives a disk to other scenarios, in the place of that of

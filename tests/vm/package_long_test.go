@@ -6,14 +6,16 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"hostler/tests/harness"
 )
 
 // The package is upgraded, downgraded, removed, installed again and purged
 // while a machine runs: its init keeps its PID, and after each step everything
 // is as declared, over a reboot too (F34).
 func TestUpgradeDowngradeRemovePurge(t *testing.T) {
-	next := deb(t, "+1")
-	m := newInstalled(t, payload(t, map[string]string{"hostler.deb": packageOfNow(t), "next.deb": next}))
+	next := harness.Package(t, "+1")
+	m := newInstalled(t, payload(t, map[string]string{"hostler.deb": harness.Package(t, ""), "next.deb": next}))
 	m.boot()
 	before := m.settled([]string{site}, "web")
 	m.sh("tar -xf /dev/vdb -C /root && hostler exec web -- sh -c 'echo kept >/srv/note'")

@@ -12,18 +12,6 @@ import (
 	"hostler/tests/harness"
 )
 
-// deb builds the package of this clone; suffix is added to its version.
-func deb(t *testing.T, suffix string) (file string) {
-	t.Helper()
-	dir := t.TempDir()
-	harness.Run(t, filepath.Join(harness.Root(t), "debian/build"), dir, suffix)
-	debs, err := filepath.Glob(filepath.Join(dir, "hostler_*.deb"))
-	if err != nil || len(debs) != 1 {
-		t.Fatalf("built %v, %v; want one package", debs, err)
-	}
-	return debs[0]
-}
-
 // payload makes the file that the machine sees as the disk /dev/vdb: a tar of
 // these files under their new names.
 func payload(t *testing.T, files map[string]string) string {
