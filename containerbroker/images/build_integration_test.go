@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"hostler/containerbroker/images"
+	"hostler/containerbroker/images/imagestest"
 	"hostler/containerbroker/lxd/lxdtest"
 	"hostler/internal/run"
 )
@@ -84,6 +85,9 @@ func TestDebianIsBuiltAndStarts(t *testing.T) {
 			}
 			t.Logf("built in %.1f s, %d MiB", time.Since(start).Seconds(), a.Size>>20)
 			tidy(t, dir)
+			if release == "12" { // the release that other packages' tests run
+				imagestest.Keep(t, dir)
+			}
 
 			s := lxdtest.StartWith(t, lxdtest.Options{Driver: "btrfs", NoImage: true})
 			out := lxc(t, s, "image", "import", a.Path, a.Rootfs, "--alias", "debian")

@@ -14,6 +14,7 @@ import (
 	"hostler/containerbroker"
 	"hostler/containerbroker/cloudinit"
 	"hostler/containerbroker/images"
+	"hostler/containerbroker/images/imagestest"
 	"hostler/containerbroker/lxd"
 	"hostler/containerbroker/lxd/lxdtest"
 	"hostler/internal/run"
@@ -24,12 +25,15 @@ import (
 // its next start. That start repeats nothing of the first boot: SSH host keys
 // stay, and no command of the user-data runs twice.
 func TestDebianConfiguresItsInterfaces(t *testing.T) {
-	cache, err := images.Open(images.Options{Dir: filepath.Join(t.TempDir(), "images"), Runner: run.Host{}})
+	dir := filepath.Join(t.TempDir(), "images")
+	keep := imagestest.Use(t, dir)
+	cache, err := images.Open(images.Options{Dir: dir, Runner: run.Host{}})
 	must(t, err)
 	server := lxdtest.StartWith(t, lxdtest.Options{Driver: "btrfs", NoImage: true})
 	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler", Images: cache})
 	image, err := d.EnsureImage(t.Context(), "debian/12", nil)
 	must(t, err)
+	keep()
 	br := bridge(t)
 	octets := make([]byte, 2)
 	_, _ = rand.Read(octets)
