@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -459,8 +460,14 @@ func (c *confd) declared(t *testing.T) map[string]string {
 // After any sequence of actions, the living machines are the declared machines.
 // No machine is marked for removal while it stays declared, or without consent.
 func TestMachinesAreThoseOfTheDocuments(t *testing.T) {
-	for n := range modelSequences {
-		runModel(t, uint64(n))
+	shards := runtime.GOMAXPROCS(0)
+	for shard := range shards {
+		t.Run(fmt.Sprintf("%d of %d", shard+1, shards), func(t *testing.T) {
+			t.Parallel()
+			for n := shard; n < modelSequences; n += shards {
+				runModel(t, uint64(n))
+			}
+		})
 	}
 }
 
