@@ -16,6 +16,7 @@ import (
 	"hostler/internal/fault"
 	"hostler/internal/paths"
 	"hostler/internal/run"
+	"hostler/internal/units"
 	"hostler/packaging"
 	"hostler/storage"
 	"hostler/storage/idmap"
@@ -88,7 +89,7 @@ func newLXDInitialiser(h *host, c spec.Config) initialisers.Initialiser {
 
 func newKVMDriver(h *host) (driver, error) {
 	d, err := kvmAt(h.paths, h.cfg.Namespace, kvm.Options{
-		Images: h.images, Runner: run.Host{}, Pool: h.cfg.Types.KVM.Pool, Logger: h.logger.With("driver", "kvm"),
+		Images: h.images, Runner: h.runner(units.Image), Pool: h.cfg.Types.KVM.Pool, Logger: h.logger.With("driver", "kvm"),
 	})
 	if err != nil {
 		return driver{}, err
@@ -126,7 +127,7 @@ func accelerator(p paths.Paths) func() string {
 
 func newKVMInitialiser(h *host, c spec.Config) initialisers.Initialiser {
 	return kvminit.New(kvminit.Options{
-		Runner: run.Host{}, Packages: h.packages(c), Paths: h.paths,
+		Runner: run.Host{}, Trial: h.runner(units.Trial), Packages: h.packages(c), Paths: h.paths,
 		Pool: c.Types.KVM.Pool, Accelerator: c.Types.KVM.Accelerator, Logger: h.logger.With("initialiser", "kvm"),
 	})
 }
@@ -135,7 +136,11 @@ func newKVMInitialiser(h *host, c spec.Config) initialisers.Initialiser {
 func (h *host) storageSources() storageprovisioner.Sources {
 	p, ns, log := h.paths, h.config().Namespace, h.logger.With("part", "storage")
 	managed := func(dir string) *managedfs.Source {
-		return managedfs.New(managedfs.Options{Dir: dir, Namespace: ns, Runner: run.Host{}, Install: h.installFor, Log: log})
+		o := managedfs.Options{Dir: dir, Namespace: ns, Runner: run.Host{}, Install: h.installFor, Log: log}
+		if h.placement == Units {
+			o.Grower = h.runner(units.Grow)
+		}
+		return managedfs.New(o)
 	}
 	return storageprovisioner.Sources{
 		Volumes: map[string]storage.VolumeSource{
@@ -149,7 +154,7 @@ func (h *host) storageSources() storageprovisioner.Sources {
 			}),
 			storageprovisioner.Managed: managed(p.Filesystems(storageprovisioner.Managed)),
 		},
-		Views:  idmap.New(idmap.Options{Dir: p.Mounts("machines"), Runner: run.Host{}}),
+		Views:  idmap.New(idmap.Options{Dir: p.Mounts("machines"), Runner: h.runner(units.Users)}),
 		Mounts: p.Mounts("host"), ViewDir: p.Mounts("machines"),
 		// LXD runs as root and uses the ids that root may delegate.
 		Map: func() (idmap.Map, error) { return idmap.Of(p.SubUIDs(), p.SubGIDs(), "root", lxdGuestIDs) },
@@ -163,6 +168,15 @@ var lxdGuestIDs = idmap.Map{
 	Groups: idmap.Range{First: 1_000_000, Count: 1_000_000_000},
 }
 
+// runner returns the Runner for a kind of work: under systemd each command is a
+// unit, with privileges that the agent's own unit does not have.
+func (h *host) runner(k units.Kind) run.Runner {
+	if h.placement == Units {
+		return units.New(k, h.logger.With("part", "units"))
+	}
+	return run.Host{}
+}
+
 func (h *host) packages(c spec.Config) packaging.Manager {
-	return packaging.NewApt(h.paths, run.Host{}, c.Apt.Proxy, h.logger.With("part", "packages"))
+	return packaging.NewApt(h.paths, h.runner(units.Apt), c.Apt.Proxy, h.logger.With("part", "packages"))
 }

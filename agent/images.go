@@ -14,7 +14,7 @@ import (
 	"hostler/containerbroker/images"
 	"hostler/internal/fault"
 	"hostler/internal/oneline"
-	"hostler/internal/run"
+	"hostler/internal/units"
 	"hostler/packaging"
 )
 
@@ -35,11 +35,11 @@ func (h *host) openImages() error {
 func (h *host) imageOptions(c spec.Config) images.Options {
 	var scan images.Scanner
 	if h.program != "" {
-		scan = images.Isolated(run.Host{}, h.program, "internal", "scan")
+		scan = images.Isolated(h.runner(units.Scan), h.program, "internal", "scan")
 	}
 	return images.Options{
 		Dir: h.paths.Images(), Sources: c.Images.Sources, Servers: c.Images.Servers, Refresh: c.Images.RefreshEvery(),
-		Runner: run.Host{}, Packages: imagePackages{h},
+		Runner: h.runner(units.Image), Packages: imagePackages{h},
 		Mirrors: images.Mirrors{Debian: c.Apt.Mirror, Proxy: c.Apt.Proxy},
 		Log:     h.logger.With("part", "images"), Clock: h.now, Scan: scan,
 	}

@@ -17,6 +17,7 @@ import (
 	"hostler/internal/atomicfile"
 	"hostler/internal/paths"
 	"hostler/internal/run"
+	"hostler/internal/units"
 )
 
 // lasting makes bridges over host NICs come back after a boot and moves the
@@ -107,7 +108,7 @@ func (l lasting) moveClient(ctx context.Context, from, to string) error {
 		if err := moveLeases(leases(from), leases(to), from, to); err != nil {
 			return err
 		}
-		_, err := run.Host{}.Run(ctx, run.Command{Path: paths.Dhclient, Timeout: reloadLimit, Args: []string{
+		_, err := l.runner(units.DHClient).Run(ctx, run.Command{Path: paths.Dhclient, Job: to, Timeout: reloadLimit, Args: []string{
 			"-4", "-nw", "-pf", l.clientFile(to), "-lf", leases(to), to,
 		}})
 		if err != nil {

@@ -18,6 +18,7 @@ import (
 	"hostler/internal/fault"
 	"hostler/internal/paths"
 	"hostler/internal/run"
+	"hostler/internal/units"
 	"hostler/packaging"
 	"hostler/sysctl"
 )
@@ -63,7 +64,7 @@ func (h *host) networkEyes(links *hostnet.Host) networkprovisioner.Eyes {
 		Instances: h.instanceMACs, Now: h.now,
 		Host: links, Root: h.paths.Root, ServerDir: h.paths.DHCP(), Guard: h.guard, Lasting: lasting{h},
 		Server: func(uid string) networkprovisioner.Server {
-			return dhcp.New(h.paths.DHCPServer(uid), run.Host{}, h.logger.With("part", "dhcp"))
+			return dhcp.New(h.paths.DHCPServer(uid), h.runner(units.DNSMasq), h.logger.With("part", "dhcp"))
 		},
 	}
 }

@@ -95,11 +95,22 @@ func (a *Apt) Install(ctx context.Context, names []string, opts Options, progres
 	return atomicfile.Remove(a.mark())
 }
 
+// wait returns when no package manager runs: neither that of an agent that was
+// killed nor that of another program.
+func (a *Apt) wait(ctx context.Context, progress func(string)) error {
+	if runner, ok := a.runner.(run.Awaiter); ok {
+		if err := runner.Await(ctx, progress); err != nil {
+			return err
+		}
+	}
+	return waitForLocks(ctx, a.paths.PackageLocks(), progress)
+}
+
 // mend finishes the packages that dpkg left half-way, e.g. because apt, the
 // agent or the host was killed. A remaining failure is not an error of mend:
 // the installation that follows reports it, or does not need the package.
 func (a *Apt) mend(ctx context.Context, progress func(string)) error {
-	if err := waitForLocks(ctx, a.paths.PackageLocks(), progress); err != nil {
+	if err := a.wait(ctx, progress); err != nil {
 		return err
 	}
 	state, err := readState(a.paths.DpkgStatus(), a.paths.DpkgUpdates())
@@ -109,7 +120,7 @@ func (a *Apt) mend(ctx context.Context, progress func(string)) error {
 	progress("finishing an interrupted installation of packages: " + strings.Join(state.broken, ", "))
 	_, err = a.runner.Run(ctx, run.Command{
 		Path: paths.Dpkg, Args: []string{"--force-confdef", "--force-confold", "--configure", "-a"},
-		Env: environment(), NoKill: true,
+		Env: environment(), NoKill: true, OnLine: a.line,
 	})
 	if err != nil {
 		a.log.Warn("an interrupted installation could not be finished yet", "error", err)
@@ -140,7 +151,7 @@ func (a *Apt) install(ctx context.Context, names []string, opts Options, progres
 		fresh = err == nil
 	}
 	for {
-		if err := waitForLocks(ctx, a.paths.PackageLocks(), progress); err != nil {
+		if err := a.wait(ctx, progress); err != nil {
 			return err
 		}
 		w := newWatcher(strings.Join(names, ", "), progress)
@@ -176,7 +187,7 @@ func (a *Apt) install(ctx context.Context, names []string, opts Options, progres
 }
 
 func (a *Apt) update(ctx context.Context, progress func(string)) error {
-	if err := waitForLocks(ctx, a.paths.PackageLocks(), progress); err != nil {
+	if err := a.wait(ctx, progress); err != nil {
 		return err
 	}
 	progress("fetching the lists of packages")
@@ -201,7 +212,13 @@ func (a *Apt) aptGet(ctx context.Context, w *watcher, args ...string) (run.Resul
 		"-o", "Acquire::Retries=3",
 	}
 	if a.proxy != "" {
-		flags = append(flags, "-o", "Acquire::http::Proxy="+a.proxy, "-o", "Acquire::https::Proxy="+a.proxy)
+		// Every user of the host can read the arguments, and the address may hold
+		// a password.
+		text := fmt.Sprintf("Acquire::http::Proxy %q;\nAcquire::https::Proxy %q;\n", a.proxy, a.proxy)
+		if err := atomicfile.Write(a.proxyFile(), []byte(text), 0o600); err != nil {
+			return run.Result{}, err
+		}
+		flags = append(flags, "--config-file", a.proxyFile())
 	}
 	c := run.Command{Path: paths.AptGet, Env: environment(), NoKill: true}
 	if w != nil {
@@ -209,9 +226,13 @@ func (a *Apt) aptGet(ctx context.Context, w *watcher, args ...string) (run.Resul
 		c.OnStatus = w.status
 	}
 	c.Args = append(flags, args...)
-	c.OnLine = func(line string) { a.log.Debug("apt-get", "line", line) }
+	c.OnLine = a.line
 	return a.runner.Run(ctx, c)
 }
+
+func (a *Apt) proxyFile() string { return filepath.Join(a.paths.StateDir, "apt-proxy.conf") }
+
+func (a *Apt) line(line string) { a.log.Debug("The package manager said a line.", "line", line) }
 
 // environment keeps maintainer scripts from asking questions, and needrestart
 // from restarting services.

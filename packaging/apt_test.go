@@ -69,7 +69,7 @@ func (h *host) lists() {
 
 func (h *host) aptGet(_ context.Context, c run.Command) (run.Result, error) {
 	if !c.NoKill || !slices.Contains(c.Env, "DEBIAN_FRONTEND=noninteractive") || !slices.Contains(c.Args, "Dpkg::Options::=--force-confold") ||
-		!slices.Contains(c.Args, "Acquire::http::Proxy=http://proxy:3142") {
+		strings.Contains(c.String(), "proxy:3142") || !slices.Contains(c.Args, "--config-file") {
 		h.t.Errorf("unsafe call: %s with %q", c, c.Env)
 	}
 	if slices.Contains(c.Args, "update") {

@@ -11,6 +11,7 @@ import (
 	"hostler/containerbroker/images"
 	"hostler/internal/failpoint"
 	"hostler/internal/paths"
+	"hostler/internal/units"
 	"hostler/internal/version"
 )
 
@@ -105,6 +106,14 @@ func internalCommand() *cobra.Command {
 		Args:  cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return images.ScanAlone(cmd.Context(), os.Stdin, cmd.OutOrStdout(), images.Part(args[0]), args[1])
+		},
+	})
+	internal.AddCommand(&cobra.Command{
+		Use:   "unit",
+		Short: "Run the command that the agent sends over the socket in standard input, as its transient units do",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return units.Inside(cmd.Context(), os.Stdin, cmd.OutOrStdout())
 		},
 	})
 	return internal

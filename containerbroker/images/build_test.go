@@ -67,9 +67,10 @@ func TestAptSources(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			args := w.Calls()[0].Args
-			if got := args[len(args)-len(c.want):]; !slices.Equal(got, c.want) || strings.HasPrefix(args[len(args)-len(c.want)-1], "deb ") {
-				t.Errorf("got %q", args)
+			call := w.Calls()[0]
+			got, err := io.ReadAll(call.Stdin)
+			if err != nil || string(got) != strings.Join(c.want, "\n")+"\n" || call.Args[len(call.Args)-1] != "-" {
+				t.Errorf("got %q for %q, %v", got, call.Args, err)
 			}
 		})
 	}
@@ -80,15 +81,25 @@ func TestMirrorAndProxyAreSaid(t *testing.T) {
 	c := open(t, func(o *images.Options) {
 		o.Runner, o.Mirrors = w, images.Mirrors{Debian: "http://m.test/debian", Proxy: "http://p.test:3142"}
 	})
+	var secret string
+	w.Handle("mksquashfs", func(_ context.Context, c run.Command) (run.Result, error) {
+		data, err := os.ReadFile(filepath.Join(c.Dir, "proxy.conf"))
+		secret = string(data)
+		return run.Result{}, errors.Join(err, os.WriteFile(c.Args[1], squash{}.bytes(dir("", reg("f", 1))), 0o600))
+	})
 	if _, err := c.Ensure(t.Context(), "debian/11", images.FormatLXD, nil); err != nil {
 		t.Fatal(err)
 	}
 	call := w.Calls()[0]
 	text := call.String()
-	for _, want := range []string{
-		"deb http://m.test/debian bullseye main", "deb http://m.test/debian-security bullseye-security main",
-		`--aptopt=Acquire::http::Proxy "http://p.test:3142"`, "--kill-child", "--architectures=amd64",
-	} {
+	if sources, err := io.ReadAll(call.Stdin); err != nil || !strings.Contains(string(sources), "deb http://m.test/debian bullseye main\n") ||
+		!strings.Contains(string(sources), "deb http://m.test/debian-security bullseye-security main\n") {
+		t.Errorf("sources %q, %v", sources, err)
+	}
+	if secret != "Acquire::http::Proxy \"http://p.test:3142\";\n" || strings.Contains(text, "p.test") || strings.Contains(text, "m.test") {
+		t.Errorf("the proxy is %q, and every user can read %s", secret, text)
+	}
+	for _, want := range []string{"--aptopt=" + call.Dir + "/proxy.conf", "--kill-child", "--architectures=amd64"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in %s", want, text)
 		}

@@ -35,7 +35,7 @@ func makeBusybox(ctx context.Context, c *Cache, j job) (product, error) {
 	if err := copyStatic(c.o.Busybox, binary); err != nil {
 		return product{}, err
 	}
-	list, err := c.o.Runner.Run(ctx, run.Command{Path: binary, Args: []string{"--list-full"}, Dir: j.work, Timeout: time.Minute})
+	list, err := c.runner(j).Run(ctx, run.Command{Path: binary, Args: []string{"--list-full"}, Dir: j.work, Timeout: time.Minute})
 	if err != nil {
 		return product{}, err
 	}
@@ -69,7 +69,7 @@ func makeBusybox(ctx context.Context, c *Cache, j job) (product, error) {
 			return product{}, err
 		}
 	}
-	return c.pack(ctx, j.work, root, imageInfo{
+	return c.pack(ctx, j, root, imageInfo{
 		arch: c.o.Arch, os: "BusyBox", release: "1", epoch: c.o.Clock().UTC().Truncate(24 * time.Hour),
 		description: "BusyBox " + c.o.Arch + " built by hostler",
 	})

@@ -26,6 +26,9 @@ var embedded embed.FS
 // much earlier.
 const buildTimeout = 30 * time.Minute
 
+// proxyFile is apt's configuration file with the proxy, in the work directory.
+const proxyFile = "proxy.conf"
+
 // debianPackages are in every Debian image besides the essential packages.
 // Containers need udev too: networkd waits for it for ever if /sys is writable.
 var debianPackages = []string{
@@ -90,6 +93,12 @@ func (c *Cache) makeDebian(ctx context.Context, j job, p debianPlan) (product, e
 	if err := os.Mkdir(tmp, 0o700); err != nil {
 		return product{}, err
 	}
+	if p.proxy != "" {
+		text := fmt.Sprintf("Acquire::http::Proxy %q;\n", p.proxy)
+		if err := os.WriteFile(filepath.Join(j.work, proxyFile), []byte(text), 0o600); err != nil {
+			return product{}, err
+		}
+	}
 	if p.disk {
 		if err := addEmbedded("debian/disk", hooks, 0o700); err != nil {
 			return product{}, err
@@ -102,7 +111,7 @@ func (c *Cache) makeDebian(ctx context.Context, j job, p debianPlan) (product, e
 		}
 		j.report(message, percent)
 	}}
-	if _, err := c.o.Runner.Run(ctx, p.command(j.work, hooks, tmp, root, steps.line)); err != nil {
+	if _, err := c.runner(j).Run(ctx, p.command(j.work, hooks, tmp, root, steps.line)); err != nil {
 		return product{}, err
 	}
 	if failed != nil {
@@ -114,11 +123,11 @@ func (c *Cache) makeDebian(ctx context.Context, j job, p debianPlan) (product, e
 	if p.disk {
 		j.report("making the disk", 92)
 		disk := filepath.Join(j.work, "disk.qcow2")
-		err := MakeDisk(ctx, c.o.Runner, Disk{Root: root, Size: diskSize, Arguments: "net.ifnames=0 quiet systemd.show_status=0"}, j.work, disk)
+		err := MakeDisk(ctx, c.runner(j), Disk{Root: root, Size: diskSize, Arguments: "net.ifnames=0 quiet systemd.show_status=0"}, j.work, disk)
 		return product{paths: []string{disk}}, err
 	}
 	j.report("packing the root filesystem", 92)
-	return c.pack(ctx, j.work, root, imageInfo{
+	return c.pack(ctx, j, root, imageInfo{
 		arch: p.arch, os: "Debian", release: p.codename, epoch: p.epoch, seed: !p.current(),
 		description: fmt.Sprintf("Debian %s (%s) %s built by hostler", p.release, p.codename, p.arch),
 	})
@@ -146,13 +155,15 @@ func (p debianPlan) command(work, hooks, tmp, root string, line func(string)) ru
 		`--aptopt=Acquire::http::Timeout "30"`,
 	}
 	if p.proxy != "" {
-		args = append(args, fmt.Sprintf("--aptopt=Acquire::http::Proxy %q", p.proxy))
+		args = append(args, "--aptopt="+filepath.Join(work, proxyFile))
 	}
-	args = append(args, p.codename, root)
-	args = append(args, p.lines...)
+	args = append(args, p.codename, root, "-")
 	return run.Command{
 		Path: paths.Unshare, Args: args, Dir: work, OnLine: line, Timeout: buildTimeout,
-		Env: []string{"TMPDIR=" + tmp, "SOURCE_DATE_EPOCH=" + strconv.FormatInt(p.epoch.Unix(), 10)},
+		// Every user of the host can read the arguments, and addresses may hold
+		// passwords.
+		Stdin: strings.NewReader(strings.Join(p.lines, "\n") + "\n"),
+		Env:   []string{"TMPDIR=" + tmp, "SOURCE_DATE_EPOCH=" + strconv.FormatInt(p.epoch.Unix(), 10)},
 	}
 }
 

@@ -27,13 +27,13 @@ type imageInfo struct {
 // pack turns a root directory into the pair of files that LXD imports: a
 // metadata tar and a squashfs. A squashfs unpacks on all processors, a tar on
 // one.
-func (c *Cache) pack(ctx context.Context, work, root string, info imageInfo) (product, error) {
-	meta, rootfs := filepath.Join(work, "metadata.tar"), filepath.Join(work, "rootfs.squashfs")
+func (c *Cache) pack(ctx context.Context, j job, root string, info imageInfo) (product, error) {
+	meta, rootfs := filepath.Join(j.work, "metadata.tar"), filepath.Join(j.work, "rootfs.squashfs")
 	if err := writeMetadata(meta, info); err != nil {
 		return product{}, fmt.Errorf("cannot write image metadata: %w", err)
 	}
-	_, err := c.o.Runner.Run(ctx, run.Command{
-		Path: paths.Mksquashfs, Dir: work, Timeout: buildTimeout,
+	_, err := c.runner(j).Run(ctx, run.Command{
+		Path: paths.Mksquashfs, Dir: j.work, Timeout: buildTimeout,
 		Args: []string{
 			root, rootfs, "-comp", "zstd", "-Xcompression-level", squashLevel, "-noappend", "-no-progress", "-quiet",
 			// squashfs cannot store POSIX ACLs; systemd creates its own again.

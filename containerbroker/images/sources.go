@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"hostler/internal/fault"
+	"hostler/internal/run"
 )
 
 // The names of sources.
@@ -39,6 +40,21 @@ type job struct {
 	format Format
 	work   string // a directory for the job alone
 	report Progress
+}
+
+// runner returns the Runner for the job's programs.
+func (c *Cache) runner(j job) run.Runner { return jobRunner{c.o.Runner, key(j.ref, j.format)} }
+
+// jobRunner names the job in the commands that it runs.
+type jobRunner struct {
+	run.Runner
+	job string
+}
+
+// Run implements run.Runner.
+func (r jobRunner) Run(ctx context.Context, c run.Command) (run.Result, error) {
+	c.Job = r.job
+	return r.Runner.Run(ctx, c)
 }
 
 // product is a source's result: a single file, or metadata and rootfs.

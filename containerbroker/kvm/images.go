@@ -153,7 +153,7 @@ func (d *Driver) convert(ctx context.Context, from, to string) error {
 		return fault.New(fault.Invalid, "it is not a qcow2 disk")
 	}
 	_, err := d.opts.Runner.Run(ctx, run.Command{
-		Path: paths.QemuImg, Args: []string{"convert", "-f", "raw", "-O", "qcow2", from, to}, Timeout: 30 * time.Minute,
+		Path: paths.QemuImg, Args: []string{"convert", "-f", "raw", "-O", "qcow2", from, to}, Dir: filepath.Dir(to), Timeout: 30 * time.Minute,
 	})
 	if err != nil {
 		return err

@@ -52,7 +52,7 @@ func (s *Server) makeWay(ctx context.Context, n Network) (held string, err error
 			held = fmt.Sprintf("the process %d (%s) holds %s", pid, strings.Join(p.argv, " "), at)
 			continue
 		}
-		if err := p.stop(ctx); err != nil {
+		if err := p.stop(ctx, s.runner); err != nil {
 			return "", err
 		}
 		s.log.Info("Ended a DHCP server that an earlier agent left.", "bridge", n.Bridge, "pid", pid, "configuration", p.configuration())

@@ -17,6 +17,7 @@ import (
 
 	"hostler/internal/atomicfile"
 	"hostler/internal/fault"
+	"hostler/internal/run"
 )
 
 // process identifies a process uniquely: the kernel reuses process numbers, but
@@ -113,8 +114,9 @@ func (s *Server) ours(p process) bool {
 }
 
 // stop ends the process and waits for its end. It signals through a pidfd, so
-// the signal never reaches another process that got the same number.
-func (p process) stop(ctx context.Context) error {
+// the signal never reaches another process that got the same number. If this
+// process may not signal dnsmasq's user, the runner ends the process.
+func (p process) stop(ctx context.Context, runner run.Runner) error {
 	fd, err := unix.PidfdOpen(p.PID, 0)
 	if errors.Is(err, unix.ESRCH) {
 		return nil
@@ -132,7 +134,13 @@ func (p process) stop(ctx context.Context) error {
 			if errors.Is(err, unix.ESRCH) {
 				return nil
 			}
-			return fmt.Errorf("cannot end dnsmasq: %w", err)
+			ender, ok := runner.(run.Ender)
+			if !ok || !errors.Is(err, unix.EPERM) {
+				return fmt.Errorf("cannot end dnsmasq: %w", err)
+			}
+			if err := ender.End(ctx, p.PID); err != nil {
+				return err
+			}
 		}
 		for end := time.Now().Add(stopWait); time.Now().Before(end); {
 			if ctx.Err() != nil {

@@ -90,7 +90,7 @@ func (s *Server) Ensure(ctx context.Context, n Network) (started bool, err error
 		return false, s.remember(p)
 	}
 	if running {
-		if err := p.stop(ctx); err != nil {
+		if err := p.stop(ctx, s.runner); err != nil {
 			return false, err
 		}
 	}
@@ -130,7 +130,7 @@ func (s *Server) Running() bool {
 // it is absent.
 func (s *Server) Remove(ctx context.Context) error {
 	if p, running := s.find(); running {
-		if err := p.stop(ctx); err != nil {
+		if err := p.stop(ctx, s.runner); err != nil {
 			return err
 		}
 	}
@@ -154,7 +154,7 @@ func (s *Server) start(ctx context.Context, n Network) error {
 		}
 	}
 	argv := s.argv()
-	result, err := s.runner.Run(ctx, run.Command{Path: argv[0], Args: argv[1:], Detach: s.path(logFile)})
+	result, err := s.runner.Run(ctx, run.Command{Path: argv[0], Args: argv[1:], Job: bridge, Detach: s.path(logFile)})
 	if err != nil {
 		return err
 	}

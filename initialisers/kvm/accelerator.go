@@ -130,8 +130,12 @@ func (i *Initialiser) tryKVM(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, tryTime)
 	defer cancel()
+	runner := i.opts.Trial
+	if runner == nil {
+		runner = i.opts.Runner
+	}
 	spoke, up := false, false
-	_, err := i.opts.Runner.Run(ctx, run.Command{
+	_, err := runner.Run(ctx, run.Command{
 		Path: emulator(), Args: args,
 		OnLine: func(line string) {
 			spoke = spoke || strings.Contains(line, firstWords)

@@ -22,7 +22,9 @@ import (
 
 // Options are the parameters of the initialiser.
 type Options struct {
-	Runner   run.Runner
+	Runner run.Runner
+	// Trial runs the guest that tries KVM; nil: Runner does.
+	Trial    run.Runner
 	Packages packaging.Manager
 	Paths    paths.Paths
 	// Socket is libvirt's socket; empty means the host's own.

@@ -56,6 +56,10 @@ type Command struct {
 	Unprivileged bool
 	// OnStart, when set, gets the process id of the running program.
 	OnStart func(pid int)
+	// Job names the work of which the command is a part, e.g. a bridge, for a
+	// Runner that runs commands as units. At most a unit of the same job runs at
+	// a time.
+	Job string
 	// Detach, when set, starts the program as a daemon in its own session, with
 	// both outputs appended to the file of this name. Run returns after the
 	// start; the daemon outlives the context and this process.
@@ -89,6 +93,19 @@ type Result struct {
 // context ends first, the error wraps the context's error.
 type Runner interface {
 	Run(ctx context.Context, c Command) (Result, error)
+}
+
+// Awaiter is a Runner whose NoKill commands outlive an agent that was killed.
+type Awaiter interface {
+	// Await returns when no command of an earlier agent runs any more.
+	Await(ctx context.Context, progress func(string)) error
+}
+
+// Ender is a Runner that can end a process of any user.
+type Ender interface {
+	// End ends a process, its children and the unit that Detach made for it. A
+	// missing process is success.
+	End(ctx context.Context, pid int) error
 }
 
 // ExitError says that a program failed.

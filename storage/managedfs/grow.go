@@ -63,16 +63,27 @@ func (s *Source) growAt(ctx context.Context, rec record, m *mountinfo.Info) erro
 		return fault.New(fault.NeedsOperator, "this process has no CAP_SYS_RESOURCE, without which the kernel grows no ext4 that is mounted; it grows when it is next attached")
 	}
 	k := kinds[rec.Type]
-	if err := s.tool(ctx, k, k.grow(m.Source, m.Mountpoint)); err != nil {
+	if err := s.ready(ctx, k, nil); err != nil {
+		return err
+	}
+	grower := s.o.Grower
+	if grower == nil {
+		grower = s.o.Runner
+	}
+	if _, err := grower.Run(ctx, k.grow(m.Source, m.Mountpoint)); err != nil {
 		return err
 	}
 	s.o.Log.Info("Grew a filesystem.", "path", m.Mountpoint, "device", m.Source)
 	return nil
 }
 
-// mayResize reports whether this process has CAP_SYS_RESOURCE.
+// mayResize reports whether the tools get CAP_SYS_RESOURCE.
 func (s *Source) mayResize() bool {
-	data, _ := os.ReadFile(filepath.Join(s.o.Proc, "self/status"))
+	process := "self"
+	if s.o.Grower != nil {
+		process = "1"
+	}
+	data, _ := os.ReadFile(filepath.Join(s.o.Proc, process, "status"))
 	for line := range strings.Lines(string(data)) {
 		if text, ok := strings.CutPrefix(line, "CapEff:"); ok {
 			set, err := strconv.ParseUint(strings.TrimSpace(text), 16, 64)

@@ -38,6 +38,9 @@ type Options struct {
 	Namespace string
 	// Runner runs the tools, e.g. mkfs.ext4.
 	Runner run.Runner
+	// Grower runs the tools that grow mounted filesystems with the capabilities
+	// of process 1; nil: they run as the others.
+	Grower run.Runner
 	// Install installs a package with tools on the host; nil: a missing tool is
 	// an error. progress receives plain sentences.
 	Install func(ctx context.Context, pkg string, progress func(string)) error

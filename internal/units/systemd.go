@@ -1,0 +1,136 @@
+package units
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/coreos/go-systemd/v22/dbus"
+	godbus "github.com/godbus/dbus/v5"
+)
+
+// systemd is the host's systemd.
+type systemd struct{}
+
+var _ system = systemd{}
+
+// errorName begins the names of systemd's errors.
+const errorName = "org.freedesktop.systemd1."
+
+func isError(err error, name string) bool {
+	var e godbus.Error
+	return errors.As(err, &e) && e.Name == errorName+name
+}
+
+func connect(ctx context.Context) (*dbus.Conn, error) {
+	conn, err := dbus.NewSystemConnectionContext(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("cannot reach systemd: %w", err)
+	}
+	return conn, nil
+}
+
+// Start implements system.
+func (systemd) Start(ctx context.Context, unit string, properties []dbus.Property) error {
+	return job(ctx, unit, func(c *dbus.Conn, result chan<- string) error {
+		_, err := c.StartTransientUnitContext(ctx, unit, "fail", properties, result)
+		if isError(err, "UnitExists") {
+			return errExists
+		}
+		return err
+	})
+}
+
+// job queues a job and waits for its end.
+func job(ctx context.Context, unit string, queue func(*dbus.Conn, chan<- string) error) error {
+	conn, err := connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	result := make(chan string, 1)
+	if err := queue(conn, result); err != nil {
+		return err
+	}
+	select {
+	case r := <-result:
+		if r != "done" {
+			return fmt.Errorf("the job ended as %q; see `journalctl -u %s`", r, unit)
+		}
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Main implements system.
+func (systemd) Main(ctx context.Context, unit string) (int, error) {
+	conn, err := connect(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	p, err := conn.GetUnitTypePropertyContext(ctx, unit, "Service", "MainPID")
+	if isError(err, "NoSuchUnit") || err == nil && p == nil {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	pid, _ := p.Value.Value().(uint32)
+	return int(pid), nil
+}
+
+// Runs implements system.
+func (systemd) Runs(ctx context.Context, unit string) (bool, error) {
+	conn, err := connect(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	p, err := conn.GetUnitPropertyContext(ctx, unit, "ActiveState")
+	if err != nil {
+		return false, fmt.Errorf("cannot look at %s: %w", unit, err)
+	}
+	state, _ := p.Value.Value().(string)
+	return state != "inactive" && state != "failed", nil
+}
+
+// End implements system. A process that an earlier version of the agent started
+// without a unit gets a scope, which systemd then ends.
+func (systemd) End(ctx context.Context, pid int) error {
+	conn, err := connect(ctx)
+	if err != nil {
+		return err
+	}
+	unit, err := conn.GetUnitNameByPID(ctx, uint32(pid))
+	conn.Close()
+	if isError(err, "NoUnitForPID") {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("cannot end process %d: %w", pid, err)
+	}
+	if !strings.HasPrefix(unit, prefix+DNSMasq.name+"-") {
+		unit = fmt.Sprintf("%send-%d.scope", prefix, pid)
+		err := job(ctx, unit, func(c *dbus.Conn, result chan<- string) error {
+			_, err := c.StartTransientUnitContext(ctx, unit, "fail", []dbus.Property{
+				dbus.PropDescription("hostler: ends a process"), dbus.PropPids(uint32(pid)),
+				property("TimeoutStopUSec", micros(endsWithin)), property("CollectMode", "inactive-or-failed"),
+			}, result)
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("cannot end process %d: %w", pid, err)
+		}
+	}
+	err = job(ctx, unit, func(c *dbus.Conn, result chan<- string) error {
+		_, err := c.StopUnitContext(ctx, unit, "replace", result)
+		return err
+	})
+	if err != nil && !isError(err, "NoSuchUnit") {
+		return fmt.Errorf("cannot end %s: %w", unit, err)
+	}
+	return nil
+}

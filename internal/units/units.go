@@ -1,0 +1,204 @@
+// Package units runs commands as transient systemd units. A unit has the
+// privileges of its kind of work, e.g. those of a package's scripts, so the
+// agent's own unit does not need them.
+//
+// A unit executes `hostlerd internal unit`, which gets the command over a
+// socket that only the agent and the unit have. So no argument, variable or
+// input of the command is among the unit's properties, which every user of the
+// host may read.
+package units
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/coreos/go-systemd/v22/dbus"
+	godbus "github.com/godbus/dbus/v5"
+	"golang.org/x/sys/unix"
+
+	"hostler/internal/fault"
+	"hostler/internal/paths"
+	"hostler/internal/run"
+)
+
+// Runner runs commands of a kind, each as a unit.
+type Runner struct {
+	kind   Kind
+	system system
+	log    *slog.Logger
+}
+
+var (
+	_ run.Runner  = (*Runner)(nil)
+	_ run.Awaiter = (*Runner)(nil)
+	_ run.Ender   = (*Runner)(nil)
+)
+
+// system is the part of systemd that a Runner uses.
+type system interface {
+	// Start starts a transient unit and returns when its program executes. The
+	// error is errExists while a unit of the name exists.
+	Start(ctx context.Context, unit string, properties []dbus.Property) error
+	// Main returns the unit's main process; 0 if it has ended.
+	Main(ctx context.Context, unit string) (int, error)
+	// Runs reports whether the unit has processes.
+	Runs(ctx context.Context, unit string) (bool, error)
+	// End ends the unit of a process.
+	End(ctx context.Context, pid int) error
+}
+
+// errExists says that a unit of the name exists.
+var errExists = errors.New("a unit of this name exists")
+
+const (
+	// startPoll is the interval of the attempts to start a unit whose name is
+	// taken, awaitPoll that of the checks for the end of an earlier agent's unit.
+	// sayEvery is the interval of the progress messages.
+	startPoll = 50 * time.Millisecond
+	awaitPoll = 500 * time.Millisecond
+	sayEvery  = 5 * time.Second
+	// daemonWait bounds the wait for the end of a daemon's former unit.
+	daemonWait = 10 * time.Second
+)
+
+// New returns a Runner for commands of the kind.
+func New(kind Kind, log *slog.Logger) *Runner {
+	return &Runner{kind: kind, system: systemd{}, log: log}
+}
+
+// Run implements run.Runner. If the agent is killed meanwhile, the unit ends
+// itself, except for a NoKill command: its unit ends with the command.
+func (r *Runner) Run(ctx context.Context, c run.Command) (run.Result, error) {
+	if err := ctx.Err(); err != nil {
+		return run.Result{}, fmt.Errorf("cannot run %s: %w", c.Name(), err)
+	}
+	unit := r.kind.unit(c.Job)
+	if c.Detach != "" {
+		return r.daemon(ctx, unit, c)
+	}
+	near, far, err := socketPair()
+	if err != nil {
+		return run.Result{}, fmt.Errorf("cannot run %s: %w", c.Name(), err)
+	}
+	defer func() { _ = near.Close() }()
+	properties := append(r.kind.all(c),
+		dbus.PropExecStart([]string{paths.Hostlerd, "internal", "unit"}, true),
+		property("StandardInputFileDescriptor", godbus.UnixFD(far.Fd())),
+		property("StandardOutput", "journal"), property("StandardError", "journal"), property("SyslogIdentifier", c.Name()))
+	err = r.start(ctx, unit, properties)
+	_ = far.Close()
+	if err != nil {
+		return run.Result{}, fmt.Errorf("cannot run %s as %s: %w", c.Name(), unit, err)
+	}
+	return follow(ctx, near, unit, c)
+}
+
+// start waits for the end of a unit of the same name, e.g. of the last command
+// or of an agent that was killed.
+func (r *Runner) start(ctx context.Context, unit string, properties []dbus.Property) error {
+	for waited := false; ; {
+		err := r.system.Start(ctx, unit, properties)
+		if !errors.Is(err, errExists) {
+			return err
+		}
+		if !waited {
+			r.log.Debug("Waiting for the end of a unit.", "unit", unit)
+			waited = true
+		}
+		if err := pause(ctx, startPoll); err != nil {
+			return fmt.Errorf("the former %s has not ended: %w", unit, err)
+		}
+	}
+}
+
+// daemon starts a program that outlives this process. It needs nothing from the
+// agent, so its unit executes it directly.
+func (r *Runner) daemon(ctx context.Context, unit string, c run.Command) (run.Result, error) {
+	properties := append(r.kind.all(c),
+		dbus.PropExecStart(append([]string{c.Path}, c.Args...), true),
+		property("Environment", append(run.CleanEnv(), c.Env...)),
+		property("StandardOutputFileToAppend", c.Detach), property("StandardErrorFileToAppend", c.Detach))
+	starting, cancel := context.WithTimeout(ctx, daemonWait)
+	defer cancel()
+	if err := r.start(starting, unit, properties); err != nil {
+		return run.Result{}, fmt.Errorf("cannot start %s as %s: %w", c.Name(), unit, err)
+	}
+	pid, err := r.system.Main(ctx, unit)
+	if err != nil {
+		return run.Result{}, fmt.Errorf("cannot start %s as %s: %w", c.Name(), unit, err)
+	}
+	return run.Result{PID: pid}, nil
+}
+
+// Await implements run.Awaiter.
+func (r *Runner) Await(ctx context.Context, progress func(string)) error {
+	unit, start, told := r.kind.unit(""), time.Now(), time.Time{}
+	for {
+		runs, err := r.system.Runs(ctx, unit)
+		if err != nil || !runs {
+			return err
+		}
+		if time.Since(told) >= sayEvery {
+			progress("waiting for " + unit + ", which an earlier agent started, for " + strconv.Itoa(int(time.Since(start).Seconds())) + "s")
+			told = time.Now()
+		}
+		if err := pause(ctx, awaitPoll); err != nil {
+			return fmt.Errorf("cannot wait for %s: %w", unit, err)
+		}
+	}
+}
+
+// End implements run.Ender.
+func (r *Runner) End(ctx context.Context, pid int) error { return r.system.End(ctx, pid) }
+
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}
+
+// socketPair returns the agent's end of its connection with a unit, and the
+// unit's end.
+func socketPair() (near *net.UnixConn, far *os.File, err error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	far = os.NewFile(uintptr(pair[1]), "unit")
+	mine := os.NewFile(uintptr(pair[0]), "agent")
+	near, err = connOf(mine)
+	_ = mine.Close()
+	if err != nil {
+		_ = far.Close()
+	}
+	return near, far, err
+}
+
+// connOf returns a copy of a socket as a connection.
+func connOf(file *os.File) (*net.UnixConn, error) {
+	c, err := net.FileConn(file)
+	if err != nil {
+		return nil, err
+	}
+	conn, ok := c.(*net.UnixConn)
+	if !ok {
+		return nil, errors.Join(fmt.Errorf("%s is no local socket", file.Name()), c.Close())
+	}
+	return conn, nil
+}
+
+// unanswered is the error for a unit that ended without a report.
+func unanswered(unit string, c run.Command, err error) error {
+	return fault.New(fault.Transient, "cannot run %s: %s was ended: %v; see `journalctl -u %s`", c.Name(), unit, err, unit)
+}

@@ -1,0 +1,246 @@
+package units
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"hostler/internal/run"
+)
+
+// order is the agent's first message: the command to run.
+type order struct {
+	Path           string
+	Args, Env      []string
+	Dir            string
+	Input          []byte
+	Limit          int64
+	Timeout, Grace time.Duration
+	NoKill         bool
+	Users          *run.UserNamespace
+	Unprivileged   bool
+	// Lines, Status and Start ask for reports.
+	Lines, Status, Start bool
+	// File: the input is the file that came with the message.
+	File bool
+}
+
+// report is a message of the unit. The last has an end.
+type report struct {
+	PID    int    `json:",omitempty"`
+	Line   []byte `json:",omitempty"`
+	Status []byte `json:",omitempty"`
+	End    *end   `json:",omitempty"`
+	Kind   kindOfReport
+}
+
+type kindOfReport int
+
+const (
+	started kindOfReport = iota
+	lineOut
+	statusOut
+	ended
+)
+
+// end is the result of a command.
+type end struct {
+	Stdout, Stderr []byte
+	ExitCode       int
+	Exit           *run.ExitError `json:",omitempty"`
+	// Problem is the text of any other error, Cause the error in its chain.
+	Problem string  `json:",omitempty"`
+	Cause   causeOf `json:",omitempty"`
+}
+
+type causeOf int
+
+const (
+	other causeOf = iota
+	canceled
+	expired
+	absent
+)
+
+// causes are the errors that a caller of a Runner may look for.
+var causes = map[causeOf]error{canceled: context.Canceled, expired: context.DeadlineExceeded, absent: os.ErrNotExist}
+
+// follow sends the command to its unit and passes on the unit's reports.
+func follow(ctx context.Context, socket *net.UnixConn, unit string, c run.Command) (run.Result, error) {
+	o := order{
+		Path: c.Path, Args: c.Args, Env: c.Env, Dir: c.Dir, Limit: c.Limit, Timeout: c.Timeout, Grace: c.Grace,
+		NoKill: c.NoKill, Users: c.Users, Unprivileged: c.Unprivileged,
+		Lines: c.OnLine != nil, Status: c.OnStatus != nil, Start: c.OnStart != nil,
+	}
+	file, _ := c.Stdin.(*os.File)
+	if o.File = file != nil; c.Stdin != nil && !o.File {
+		var err error
+		if o.Input, err = io.ReadAll(c.Stdin); err != nil {
+			return run.Result{}, fmt.Errorf("cannot run %s: %w", c.Name(), err)
+		}
+	}
+	if err := send(socket, o, file); err != nil {
+		return run.Result{}, unanswered(unit, c, err)
+	}
+	// After the order, any message means that the context has ended.
+	stop := context.AfterFunc(ctx, func() { _, _ = socket.Write([]byte("{}\n")) })
+	defer stop()
+	for in := json.NewDecoder(socket); ; {
+		var r report
+		if err := in.Decode(&r); err != nil {
+			return run.Result{}, unanswered(unit, c, err)
+		}
+		switch r.Kind {
+		case started:
+			c.OnStart(r.PID)
+		case lineOut:
+			c.OnLine(string(r.Line))
+		case statusOut:
+			c.OnStatus(string(r.Status))
+		case ended:
+			return r.End.result(ctx, c)
+		}
+	}
+}
+
+func (e *end) result(ctx context.Context, c run.Command) (run.Result, error) {
+	result := run.Result{Stdout: e.Stdout, Stderr: e.Stderr, ExitCode: e.ExitCode}
+	switch {
+	case e.Exit != nil:
+		return result, e.Exit
+	case e.Problem == "":
+		return result, nil
+	case e.Cause == canceled && ctx.Err() != nil:
+		return result, fmt.Errorf("cannot run %s: stopped: %w", c.Name(), ctx.Err())
+	case e.Cause == canceled:
+		return result, fmt.Errorf("cannot run %s: its unit was stopped", c.Name())
+	}
+	return result, &problem{text: e.Problem, cause: causes[e.Cause]}
+}
+
+// problem is an error that a unit reported.
+type problem struct {
+	text  string
+	cause error
+}
+
+func (p *problem) Error() string { return p.text }
+func (p *problem) Unwrap() error { return p.cause }
+
+// Inside runs in a unit: it runs the command that the agent sends over the
+// socket, reports to the agent, and writes the lines for the agent to the journal too.
+func Inside(ctx context.Context, file *os.File, journal io.Writer) error {
+	conn, err := connOf(file)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	o, input, err := receive(conn)
+	if err != nil {
+		return fmt.Errorf("cannot get a command from the agent: %w", err)
+	}
+	c := run.Command{
+		Path: o.Path, Args: o.Args, Env: o.Env, Dir: o.Dir, Stdin: input, Limit: o.Limit, Timeout: o.Timeout, Grace: o.Grace,
+		NoKill: o.NoKill, Users: o.Users, Unprivileged: o.Unprivileged,
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		if n, _ := conn.Read(make([]byte, 1)); n > 0 || !o.NoKill {
+			cancel() // the agent says so, or it is gone
+		}
+	}()
+	var writing sync.Mutex
+	tell := func(r report) {
+		writing.Lock()
+		defer writing.Unlock()
+		_ = json.NewEncoder(conn).Encode(r) // an agent that was killed reads nothing
+	}
+	if o.Lines {
+		c.OnLine = func(line string) {
+			fmt.Fprintln(journal, line)
+			tell(report{Kind: lineOut, Line: []byte(line)})
+		}
+	}
+	if o.Status {
+		c.OnStatus = func(line string) { tell(report{Kind: statusOut, Status: []byte(line)}) }
+	}
+	if o.Start {
+		c.OnStart = func(pid int) { tell(report{Kind: started, PID: pid}) }
+	}
+	result, err := run.Host{}.Run(ctx, c)
+	e := &end{Stdout: result.Stdout, Stderr: result.Stderr, ExitCode: result.ExitCode}
+	if err != nil && !errors.As(err, &e.Exit) {
+		e.Problem = err.Error()
+		for cause, target := range causes {
+			if errors.Is(err, target) {
+				e.Cause = cause
+			}
+		}
+	}
+	tell(report{Kind: ended, End: e})
+	return err
+}
+
+// most bounds an order, in bytes.
+const most = 16 << 20
+
+// send writes an order, and passes the file of its input, if any, with the
+// length of the order.
+func send(socket *net.UnixConn, o order, file *os.File) error {
+	data, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	var rights []byte
+	if file != nil {
+		rights = unix.UnixRights(int(file.Fd()))
+	}
+	if _, _, err := socket.WriteMsgUnix(binary.BigEndian.AppendUint32(nil, uint32(len(data))), rights, nil); err != nil {
+		return err
+	}
+	_, err = socket.Write(data)
+	return err
+}
+
+// receive reads an order.
+func receive(socket *net.UnixConn) (o order, input io.Reader, err error) {
+	head, rights := make([]byte, 4), make([]byte, unix.CmsgSpace(4))
+	n, size, _, _, err := socket.ReadMsgUnix(head, rights)
+	if err != nil {
+		return o, nil, err
+	}
+	length := binary.BigEndian.Uint32(head)
+	if n != len(head) || length > most {
+		return o, nil, fmt.Errorf("it sent %x", head[:n])
+	}
+	data := make([]byte, length)
+	if _, err := io.ReadFull(socket, data); err != nil {
+		return o, nil, err
+	}
+	if err := json.Unmarshal(data, &o); err != nil {
+		return o, nil, err
+	}
+	if !o.File {
+		return o, bytes.NewReader(o.Input), nil
+	}
+	messages, err := unix.ParseSocketControlMessage(rights[:size])
+	if err != nil || len(messages) != 1 {
+		return o, nil, errors.New("it sent no file")
+	}
+	files, err := unix.ParseUnixRights(&messages[0])
+	if err != nil || len(files) != 1 {
+		return o, nil, errors.New("it sent no file")
+	}
+	return o, os.NewFile(uintptr(files[0]), "input"), nil
+}
