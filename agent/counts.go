@@ -5,9 +5,9 @@ import (
 	"sync"
 	"time"
 
-	"hostler/agent/api"
 	"hostler/agent/provisioner"
 	"hostler/agent/spec"
+	"hostler/agent/workerapi"
 )
 
 // counts collects the passes and operations of a worker in a separate process
@@ -16,7 +16,7 @@ type counts struct {
 	news chan struct{}
 
 	mu   sync.Mutex
-	told api.WorkerCounts
+	told workerapi.Counts
 }
 
 // countsEvery is the shortest time between two reports to the agent.
@@ -26,21 +26,21 @@ func newCounts() *counts { return &counts{news: make(chan struct{}, 1)} }
 
 // Pass counts a pass.
 func (c *counts) Pass(took time.Duration, err error) {
-	c.add(func(t *api.WorkerCounts) *[]api.WorkerCount { return &t.Passes }, api.WorkerCount{Seconds: took.Seconds(), Failed: err != nil})
+	c.add(func(t *workerapi.Counts) *[]workerapi.Count { return &t.Passes }, workerapi.Count{Seconds: took.Seconds(), Failed: err != nil})
 }
 
 // Operation counts an operation.
 func (c *counts) Operation(action string, took time.Duration, err error) {
-	c.add(func(t *api.WorkerCounts) *[]api.WorkerCount { return &t.Operations }, api.WorkerCount{Action: action, Seconds: took.Seconds(), Failed: err != nil})
+	c.add(func(t *workerapi.Counts) *[]workerapi.Count { return &t.Operations }, workerapi.Count{Action: action, Seconds: took.Seconds(), Failed: err != nil})
 }
 
 // add adds a count. If the list is full, because the agent has been away for
 // long, add drops the count.
-func (c *counts) add(list func(*api.WorkerCounts) *[]api.WorkerCount, n api.WorkerCount) {
+func (c *counts) add(list func(*workerapi.Counts) *[]workerapi.Count, n workerapi.Count) {
 	n.Seconds = max(n.Seconds, 0) // negative after the clock was set back
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if l := list(&c.told); len(*l) < api.MaxCounts {
+	if l := list(&c.told); len(*l) < workerapi.MaxCounts {
 		*l = append(*l, n)
 	}
 	select {
@@ -49,17 +49,17 @@ func (c *counts) add(list func(*api.WorkerCounts) *[]api.WorkerCount, n api.Work
 	}
 }
 
-func (c *counts) take() api.WorkerCounts {
+func (c *counts) take() workerapi.Counts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t := c.told
-	c.told = api.WorkerCounts{}
+	c.told = workerapi.Counts{}
 	return t
 }
 
 // tell sends the counts to the agent until ctx ends. Counts that it cannot
 // send, e.g. while the agent restarts, go with the next report.
-func (c *counts) tell(ctx context.Context, send func(context.Context, api.WorkerCounts) error, every time.Duration) error {
+func (c *counts) tell(ctx context.Context, send func(context.Context, workerapi.Counts) error, every time.Duration) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -80,11 +80,11 @@ func (c *counts) tell(ctx context.Context, send func(context.Context, api.Worker
 	}
 }
 
-func bounded(l []api.WorkerCount) []api.WorkerCount { return l[:min(len(l), api.MaxCounts)] }
+func bounded(l []workerapi.Count) []workerapi.Count { return l[:min(len(l), workerapi.MaxCounts)] }
 
 // count adds the counts that a type's provisioner sent to the metrics. Unknown
 // actions count as "other", because the sender is not trusted.
-func (h *host) count(t spec.ContainerType, n api.WorkerCounts) {
+func (h *host) count(t spec.ContainerType, n workerapi.Counts) {
 	m := workerMetrics{h.metrics, h.sup, "provisioner-" + string(t)}
 	for _, p := range n.Passes {
 		m.pass(p.Seconds, p.Failed)

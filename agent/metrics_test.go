@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"hostler/agent/api"
 	"hostler/agent/provisioner"
 	"hostler/agent/spec"
 	"hostler/agent/state"
+	"hostler/agent/workerapi"
 )
 
 // promised lists the series that dashboards rely on, as beginnings of lines,
@@ -43,7 +43,7 @@ func TestMetricsOfBothPlacements(t *testing.T) {
 			return provision(ctx, spec.LXD, l.store, l.lxd, l.lxd, l.config(), workerMetrics{l.metrics, l.sup, "provisioner-lxd"}, l.logger)
 		},
 		"own process": func(ctx context.Context, l *lossyHost, socket string) error {
-			store, counts := api.NewSocketStore(socket, string(spec.LXD)), newCounts()
+			store, counts := workerapi.NewStore(socket, string(spec.LXD)), newCounts()
 			defer store.Close()
 			l.sup.start(ctx, "counts", func(ctx context.Context) error { return counts.tell(ctx, store.Count, time.Millisecond) })
 			return provision(ctx, spec.LXD, store, l.lxd, l.lxd, l.config(), counts, l.logger)
@@ -125,7 +125,7 @@ func scrape(t *testing.T, socket string) string {
 func TestForeignActionsAreCountedAsOther(t *testing.T) {
 	h := &host{metrics: newMetrics("test"), logger: slog.New(slog.DiscardHandler)}
 	for _, action := range []string{"", "Create", "x\ny", strings.Repeat("x", 1<<16), string(provisioner.ActionCreate)} {
-		h.count(spec.LXD, api.WorkerCounts{Operations: []api.WorkerCount{{Action: action, Seconds: 1}}})
+		h.count(spec.LXD, workerapi.Counts{Operations: []workerapi.Count{{Action: action, Seconds: 1}}})
 	}
 	families, err := h.metrics.registry.Gather()
 	if err != nil {
@@ -141,11 +141,11 @@ func TestForeignActionsAreCountedAsOther(t *testing.T) {
 // Counts that the agent does not accept, e.g. while it is away, are kept within
 // bounds and sent with the next report. Without counts there is no report.
 func TestCountsOutliveTheAgentsAbsence(t *testing.T) {
-	c, sent := newCounts(), make(chan api.WorkerCounts)
+	c, sent := newCounts(), make(chan workerapi.Counts)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- c.tell(ctx, func(_ context.Context, n api.WorkerCounts) error {
+		done <- c.tell(ctx, func(_ context.Context, n workerapi.Counts) error {
 			select {
 			case sent <- n:
 			case <-ctx.Done():
@@ -155,17 +155,17 @@ func TestCountsOutliveTheAgentsAbsence(t *testing.T) {
 	}()
 	c.Pass(time.Second, nil)
 	<-sent
-	for range api.MaxCounts + 10 {
+	for range workerapi.MaxCounts + 10 {
 		c.Operation("create", -time.Second, errors.New("no"))
 	}
-	if n := <-sent; len(n.Passes) != 1 || len(n.Operations) == 0 || len(n.Operations) > api.MaxCounts || n.Operations[0].Seconds != 0 || !n.Operations[0].Failed {
+	if n := <-sent; len(n.Passes) != 1 || len(n.Operations) == 0 || len(n.Operations) > workerapi.MaxCounts || n.Operations[0].Seconds != 0 || !n.Operations[0].Failed {
 		t.Errorf("told %d passes, %d operations, first %+v", len(n.Passes), len(n.Operations), n.Operations[0])
 	}
 	cancel()
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if n := c.take(); len(n.Passes) != 1 || len(n.Operations) == 0 || len(n.Operations) > api.MaxCounts {
+	if n := c.take(); len(n.Passes) != 1 || len(n.Operations) == 0 || len(n.Operations) > workerapi.MaxCounts {
 		t.Errorf("kept %d passes, %d operations", len(n.Passes), len(n.Operations))
 	}
 }

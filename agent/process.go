@@ -9,9 +9,9 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 
-	"hostler/agent/api"
 	"hostler/agent/spec"
 	"hostler/agent/state"
+	"hostler/agent/workerapi"
 	"hostler/containerbroker"
 	"hostler/internal/fault"
 	"hostler/internal/paths"
@@ -54,7 +54,7 @@ func RunWorker(ctx context.Context, name string, o Options) error {
 	if !ok || makes == nil {
 		return fault.New(fault.Invalid, "cannot run worker %q: those that run by themselves are %s", name, strings.Join(remoteWorkers(), ", "))
 	}
-	store := api.NewSocketStore(o.Paths.Socket(), word)
+	store := workerapi.NewStore(o.Paths.Socket(), word)
 	defer store.Close()
 	config, err := readConfigOver(ctx, store)
 	if err != nil {
@@ -107,7 +107,7 @@ func readConfigOver(ctx context.Context, store state.Store) (spec.Config, error)
 }
 
 // agentImages asks the agent to make images available.
-type agentImages struct{ store *api.SocketStore }
+type agentImages struct{ store *workerapi.Store }
 
 // EnsureImage implements provisioner.Images.
 func (a agentImages) EnsureImage(ctx context.Context, ref string, progress containerbroker.Progress) (string, error) {

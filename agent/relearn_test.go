@@ -16,6 +16,7 @@ import (
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/agent/storageprovisioner"
+	"hostler/agent/workerapi"
 	"hostler/containerbroker"
 	"hostler/containerbroker/brokertest"
 	"hostler/internal/fault"
@@ -154,7 +155,7 @@ func TestP3SurvivingProvisionerOfALostStoreHarvestsNothing(t *testing.T) {
 			l.open()
 			defer l.close()
 
-			store := api.NewSocketStore(l.serve(), string(spec.LXD))
+			store := workerapi.NewStore(l.serve(), string(spec.LXD))
 			ctx, cancel := context.WithCancel(context.Background())
 			done, looks := make(chan error, 1), &passes{}
 			go func() {
@@ -193,7 +194,7 @@ func TestUnfoundRecordsAreNotTold(t *testing.T) {
 	damageStore(t, filepath.Join(l.dir, "state", "state.db"))
 	l.open()
 	defer l.close()
-	store := api.NewSocketStore(l.serve(), string(spec.LXD))
+	store := workerapi.NewStore(l.serve(), string(spec.LXD))
 	defer store.Close()
 	for range 2 {
 		if err := l.learn(t.Context(), spec.LXD); err == nil {

@@ -113,7 +113,12 @@ func mayWorkerImport(importer, imported, importedFamily string) string {
 			return ""
 		}
 		return "the client imports only the spec"
-	case within(importer, "agent/api") && within(imported, "agent/client"):
+	case within(importer, "agent/workerapi"):
+		if within(imported, "agent/workerapi") || within(imported, "agent/client") || contract || imported == "agent/api/raw" {
+			return ""
+		}
+		return "the workers' store imports the server's helpers for handlers only"
+	case within(importer, "agent/api") && (within(imported, "agent/client") || within(imported, "agent/workerapi")):
 		return ""
 	case within(importer, "agent/conffiles") && imported == "agent/api":
 		return "" // the server decides on the documents
@@ -207,6 +212,11 @@ func TestMayImport(t *testing.T) {
 		{"agent", "containerbroker/lxd", true},
 		{"agent", "agent/provisioner", true},
 		{"agent/api", "agent/client", true},
+		{"agent/api", "agent/workerapi", true},
+		{"agent/workerapi", "agent/api/raw", true},
+		{"agent/workerapi", "agent/api", false},
+		{"agent/workerapi", "storage", false},
+		{"agent/provisioner", "agent/workerapi", false},
 		{"agent/conffiles", "agent/api", true},
 		{"agent/api", "agent/conffiles", false},
 		{"agent/provisioner", "agent/client", false},

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"hostler/agent/api/raw"
 	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/spec/documents"
@@ -86,7 +87,7 @@ func (s *Server) Apply(ctx context.Context, req client.ApplyRequest) (client.Pla
 	}
 	for _, a := range req.Allow {
 		if !slices.Contains(allowable, a) {
-			return client.Plan{}, fault.New(fault.Invalid, "cannot allow %q: %s can be allowed", clip(a, 32), strings.Join(allowable, ", "))
+			return client.Plan{}, fault.New(fault.Invalid, "cannot allow %q: %s can be allowed", raw.Clip(a, 32), strings.Join(allowable, ", "))
 		}
 	}
 	if err := confirming(docs, req.Confirm); err != nil {
@@ -109,7 +110,7 @@ func parseDocuments(sent []client.Document) ([]document, error) {
 			continue
 		}
 		docs = append(docs, document{
-			name: decl.Name, source: spec.SourceApply, place: clip(d.Name, 256), from: clip(d.Path, 4096),
+			name: decl.Name, source: spec.SourceApply, place: raw.Clip(d.Name, 256), from: raw.Clip(d.Path, 4096),
 			decl: decl, text: []byte(d.Content), lines: lines,
 		})
 	}

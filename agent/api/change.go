@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 
+	"hostler/agent/api/raw"
 	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/state"
@@ -45,7 +46,7 @@ func (s *Server) retry(ctx context.Context, i *in[client.RetryRequest]) (*struct
 		return nil, err
 	}
 	if i.Body.Force && id.Kind != spec.KindVolume && id.Kind != spec.KindFilesystem {
-		return nil, fault.New(fault.Invalid, "cannot force %s: only what holds a volume or a filesystem can be passed over", clip(i.Body.Object, 128))
+		return nil, fault.New(fault.Invalid, "cannot force %s: only what holds a volume or a filesystem can be passed over", raw.Clip(i.Body.Object, 128))
 	}
 	switch id.Kind {
 	case spec.KindMachine:
@@ -55,7 +56,7 @@ func (s *Server) retry(ctx context.Context, i *in[client.RetryRequest]) (*struct
 	case spec.KindContainerType:
 		return nil, s.retryType(ctx, id)
 	default:
-		return nil, fault.New(fault.Invalid, "cannot retry %s: machine, network, volume, filesystem and type/NAME can be retried", clip(i.Body.Object, 128))
+		return nil, fault.New(fault.Invalid, "cannot retry %s: machine, network, volume, filesystem and type/NAME can be retried", raw.Clip(i.Body.Object, 128))
 	}
 }
 
@@ -72,7 +73,7 @@ func (s *Server) imageCame(ctx context.Context, reference string) {
 		return nil
 	})
 	if err != nil {
-		s.log.Warn("The machines that lacked an image cannot be retried.", "image", clip(reference, 128), "error", err)
+		s.log.Warn("The machines that lacked an image cannot be retried.", "image", raw.Clip(reference, 128), "error", err)
 	}
 }
 
@@ -88,7 +89,7 @@ func (k *kept) lacksInstance() bool {
 func (s *Server) retryType(ctx context.Context, id state.ID) error {
 	return s.updateRecord(ctx, id, func(o *state.Object) (any, error) {
 		if o == nil {
-			return nil, fault.New(fault.NotFound, "type/%s is not there", clip(id.Name, 64))
+			return nil, fault.New(fault.NotFound, "type/%s is not there", raw.Clip(id.Name, 64))
 		}
 		var rec spec.TypeRecord
 		if err := decodeObject(*o, &rec, nil); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"hostler/agent/spec"
 	"hostler/agent/state"
+	"hostler/agent/workerapi"
 	"hostler/internal/fault"
 )
 
@@ -86,7 +87,7 @@ func TestAnApplyIsWrittenBeforeWhatWorkersWrite(t *testing.T) {
 	b := newBench(t, func(o *Options) { o.Backend = l })
 	client := b.listen(t)
 	const n = 40
-	workers := make([]*SocketStore, n) // a single store has fewer calls at once
+	workers := make([]*workerapi.Store, n) // a single store has fewer calls at once
 	for i := range workers {
 		workers[i] = b.worker(t, "lxd")
 	}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"hostler/agent/api/raw"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
@@ -145,7 +146,7 @@ func changed[R any](raw json.RawMessage, change func(*R)) (json.RawMessage, erro
 func (w *world) retryGiven(id state.ID, force bool) error {
 	g := w.givens[id]
 	if g == nil {
-		return fault.New(fault.NotFound, "%s/%s is not there", id.Kind, clip(id.Name, 64))
+		return fault.New(fault.NotFound, "%s/%s is not there", id.Kind, raw.Clip(id.Name, 64))
 	}
 	return g.change(id,
 		func(r *spec.NetworkRecord) { r.RetryRequest++ },

@@ -3,7 +3,6 @@ package api
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,10 +10,12 @@ import (
 	"mime"
 	"net"
 	"net/http"
+	"path"
 	"runtime/debug"
 	"strings"
 	"time"
 
+	"hostler/agent/api/raw"
 	"hostler/agent/client"
 	"hostler/agent/state"
 	"hostler/internal/fault"
@@ -22,7 +23,7 @@ import (
 
 // forbidden is the answer to every caller without the right, whether or not the
 // requested object exists.
-var forbidden = newProblem(http.StatusForbidden, fault.Forbidden, "you may not do this")
+var forbidden = raw.NewProblem(http.StatusForbidden, fault.Forbidden, "you may not do this")
 
 // allows reports whether a role has a right on this host.
 func (s *Server) allows(r role, need right) bool {
@@ -41,7 +42,7 @@ func (s *Server) guard(rt route, next http.HandlerFunc) http.HandlerFunc {
 		}
 		if rt.stream {
 			if taken, _ := s.streams.take(c.share(), c.UID); !taken {
-				refuse(w, r, newProblem(http.StatusTooManyRequests, fault.Transient, "too many streams are open"))
+				refuse(w, r, raw.NewProblem(http.StatusTooManyRequests, fault.Transient, "too many streams are open"))
 				return
 			}
 			defer s.streams.give(c.share(), c.UID)
@@ -51,7 +52,7 @@ func (s *Server) guard(rt route, next http.HandlerFunc) http.HandlerFunc {
 		if err != nil {
 			var p *client.Problem
 			if !errors.As(err, &p) {
-				p = problemOf(err)
+				p = raw.ProblemOf(err)
 			}
 			refuse(w, r, p)
 			return
@@ -103,12 +104,12 @@ func (s *Server) takePlan(ctx context.Context, c caller) (done func(), p *client
 		case taken:
 			return func() { s.plans.give(c.share(), c.UID) }, nil
 		case !parts[c.share()].waits:
-			return nil, newProblem(http.StatusTooManyRequests, fault.Transient, "other plans are being made: try again in a second")
+			return nil, raw.NewProblem(http.StatusTooManyRequests, fault.Transient, "other plans are being made: try again in a second")
 		}
 		select {
 		case <-freed:
 		case <-ctx.Done():
-			return nil, newProblem(http.StatusTooManyRequests, fault.Transient, "other plans are still being made: try again later")
+			return nil, raw.NewProblem(http.StatusTooManyRequests, fault.Transient, "other plans are still being made: try again later")
 		}
 	}
 }
@@ -136,12 +137,12 @@ func (s *Server) outer(mux *http.ServeMux) http.Handler {
 			return
 		}
 		if r.Host != "hostler" && r.Host != "localhost" {
-			refuse(w, r, newProblem(http.StatusMisdirectedRequest, fault.Invalid, "the host of a request here is hostler or localhost"))
+			refuse(w, r, raw.NewProblem(http.StatusMisdirectedRequest, fault.Invalid, "the host of a request here is hostler or localhost"))
 			return
 		}
 		if !s.rates.allow(c) {
 			w.Header().Set("Retry-After", "1")
-			refuse(w, r, newProblem(http.StatusTooManyRequests, fault.Transient, "too many requests: try again in a second"))
+			refuse(w, r, raw.NewProblem(http.StatusTooManyRequests, fault.Transient, "too many requests: try again in a second"))
 			return
 		}
 		if p := s.unrouted(mux, r); p != nil {
@@ -156,7 +157,7 @@ func (s *Server) outer(mux *http.ServeMux) http.Handler {
 // plain text and redirect unclean paths.
 func (s *Server) unrouted(mux *http.ServeMux, r *http.Request) *client.Problem {
 	if r.Method == http.MethodHead {
-		return newProblem(http.StatusMethodNotAllowed, fault.Invalid, "HEAD is not answered")
+		return raw.NewProblem(http.StatusMethodNotAllowed, fault.Invalid, "HEAD is not answered")
 	}
 	if _, pattern := mux.Handler(r); pattern != "" && r.URL.Path == cleanPath(r.URL.Path) {
 		return nil
@@ -165,10 +166,10 @@ func (s *Server) unrouted(mux *http.ServeMux, r *http.Request) *client.Problem {
 		other := *r
 		other.Method = m
 		if _, pattern := mux.Handler(&other); pattern != "" && m != r.Method {
-			return newProblem(http.StatusMethodNotAllowed, fault.Invalid, "this path does not answer "+clip(r.Method, 16))
+			return raw.NewProblem(http.StatusMethodNotAllowed, fault.Invalid, "this path does not answer "+raw.Clip(r.Method, 16))
 		}
 	}
-	return newProblem(http.StatusNotFound, fault.NotFound, "there is no such path")
+	return raw.NewProblem(http.StatusNotFound, fault.NotFound, "there is no such path")
 }
 
 // recovered turns a panic into an error answer and an error in the log.
@@ -182,7 +183,7 @@ func (s *Server) recovered(w http.ResponseWriter, r *http.Request) {
 	}
 	s.log.Error("a request ended in a panic", "method", r.Method, "path", r.URL.Path,
 		"panic", fmt.Sprint(v), "stack", string(debug.Stack()))
-	writeProblem(w, newProblem(http.StatusInternalServerError, fault.Transient, "the agent failed on this request; its log says more"))
+	raw.WriteProblem(w, raw.NewProblem(http.StatusInternalServerError, fault.Transient, "the agent failed on this request; its log says more"))
 }
 
 // readBody reads the body and checks it: within the limit, JSON, no duplicate
@@ -199,20 +200,20 @@ func readBody(r *http.Request, rt route, c caller) ([]byte, error) {
 	var ne net.Error
 	switch {
 	case errors.As(err, &ne) && ne.Timeout():
-		return nil, newProblem(http.StatusRequestTimeout, fault.Transient, "the request's body did not come in time")
+		return nil, raw.NewProblem(http.StatusRequestTimeout, fault.Transient, "the request's body did not come in time")
 	case err != nil:
 		return nil, fault.New(fault.Invalid, "cannot read the request's body: %v", err)
 	case int64(len(b)) > limit:
-		return nil, newProblem(http.StatusRequestEntityTooLarge, fault.Invalid, fmt.Sprintf("the request's body is larger than %d bytes", limit))
+		return nil, raw.NewProblem(http.StatusRequestEntityTooLarge, fault.Invalid, fmt.Sprintf("the request's body is larger than %d bytes", limit))
 	case len(b) == 0:
 		return nil, nil
 	case rt.method == http.MethodGet:
 		return nil, fault.New(fault.Invalid, "GET takes no body")
 	}
 	if t, params, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != "application/json" || !utf8Only(params) {
-		return nil, newProblem(http.StatusUnsupportedMediaType, fault.Invalid, "the body must be application/json")
+		return nil, raw.NewProblem(http.StatusUnsupportedMediaType, fault.Invalid, "the body must be application/json")
 	}
-	return b, checkJSON(b)
+	return b, raw.CheckJSON(b)
 }
 
 // audit logs a change with the caller, the route and the object; never the
@@ -227,17 +228,17 @@ func (s *Server) audit(rt route, c caller, r *http.Request) {
 	}
 	log := s.log
 	if kind, _, named := strings.Cut(strings.TrimPrefix(rt.path, "/v1/"), "s/{name}"); named {
-		log = log.With("object", kind+"/"+clip(r.PathValue("name"), 64))
+		log = log.With("object", kind+"/"+raw.Clip(r.PathValue("name"), 64))
 	}
 	log.Log(r.Context(), level, "A change was asked for.", "route", rt.method+" "+rt.path,
-		"uid", c.UID, "gid", c.GID, "pid", c.PID, "exe", c.Exe, "change", clip(r.Header.Get(client.KeyHeader), 64))
+		"uid", c.UID, "gid", c.GID, "pid", c.PID, "exe", c.Exe, "change", raw.Clip(r.Header.Get(client.KeyHeader), 64))
 }
 
 // auditApply logs the declarations of an apply, whose names are in its body,
 // even if the apply is refused later.
 func (s *Server) auditApply(ctx context.Context, docs []document) {
 	c := callerFrom(ctx)
-	s.log.Info("Declarations are to be applied.", "declarations", clip(names(docs), 1024),
+	s.log.Info("Declarations are to be applied.", "declarations", raw.Clip(names(docs), 1024),
 		"uid", c.UID, "gid", c.GID, "pid", c.PID, "exe", c.Exe)
 }
 
@@ -248,15 +249,19 @@ func refuse(w http.ResponseWriter, r *http.Request, p *client.Problem) {
 	if r.ContentLength != 0 {
 		w.Header().Set("Connection", "close")
 	}
-	writeProblem(w, p)
+	raw.WriteProblem(w, p)
 }
 
-func writeProblem(w http.ResponseWriter, p *client.Problem) {
-	b, err := json.Marshal(p)
-	if err != nil {
-		panic("api: cannot encode a problem: " + err.Error())
+// utf8Only accepts no parameter of a media type except charset=utf-8.
+func utf8Only(params map[string]string) bool {
+	for k, v := range params {
+		if k != "charset" || !strings.EqualFold(v, "utf-8") {
+			return false
+		}
 	}
-	w.Header().Set("Content-Type", client.ProblemType)
-	w.WriteHeader(p.Status)
-	_, _ = w.Write(append(b, '\n'))
+	return true
+}
+
+func cleanPath(p string) string {
+	return path.Clean("/" + p)
 }

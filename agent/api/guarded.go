@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"hostler/agent/api/raw"
 	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/internal/fault"
@@ -56,7 +57,7 @@ func confirming(docs []document, text string) error {
 	}
 	d, err := spec.ParseDuration(text)
 	if err != nil || d < minConfirm || d > maxConfirm {
-		return fault.New(fault.Invalid, "cannot wait %q for a confirmation: use a duration from %s to %s, like 5m", clip(text, 32), minConfirm, maxConfirm)
+		return fault.New(fault.Invalid, "cannot wait %q for a confirmation: use a duration from %s to %s, like 5m", raw.Clip(text, 32), minConfirm, maxConfirm)
 	}
 	for i := range docs {
 		docs[i].confirm = d

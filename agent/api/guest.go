@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"hostler/agent/api/raw"
 	"hostler/agent/client"
 	"hostler/agent/client/frames"
 	"hostler/agent/spec"
@@ -22,7 +23,7 @@ import (
 func (s *Server) instanceOf(ctx context.Context, name string) (spec.ContainerType, string, error) {
 	o, err := s.o.Backend.Get(ctx, state.ID{Kind: spec.KindMachine, Name: name})
 	if fault.Is(err, fault.NotFound) {
-		return "", "", fault.New(fault.NotFound, "machine/%s is not there", clip(name, 64))
+		return "", "", fault.New(fault.NotFound, "machine/%s is not there", raw.Clip(name, 64))
 	}
 	if err != nil {
 		return "", "", err
@@ -44,7 +45,7 @@ type flushing struct {
 }
 
 func (f flushing) Write(p []byte) (int, error) {
-	_ = f.rc.SetWriteDeadline(time.Now().Add(lineTimeout))
+	_ = f.rc.SetWriteDeadline(time.Now().Add(raw.LineTimeout))
 	n, err := f.w.Write(p)
 	if err == nil {
 		err = f.rc.Flush()
@@ -54,7 +55,7 @@ func (f flushing) Write(p []byte) (int, error) {
 
 func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
 	var req client.ExecRequest
-	err := decodeBody(r, &req)
+	err := raw.Decode(r, &req)
 	if err == nil && (len(req.Command) == 0 || req.Command[0] == "") {
 		err = fault.New(fault.Invalid, "cannot run a command: it is empty")
 	}
@@ -71,7 +72,7 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request) {
 
 func (s *Server) console(w http.ResponseWriter, r *http.Request) {
 	var req struct{}
-	s.guest(w, r, decodeBody(r, &req), func(ctx context.Context, t spec.ContainerType, instance string, g guestStreams) (int, error) {
+	s.guest(w, r, raw.Decode(r, &req), func(ctx context.Context, t spec.ContainerType, instance string, g guestStreams) (int, error) {
 		return 0, s.o.Service.Guests.Console(ctx, t, instance, struct {
 			io.Reader
 			io.Writer
@@ -90,24 +91,24 @@ type guestStreams struct {
 // found earlier in the request.
 func (s *Server) guest(w http.ResponseWriter, r *http.Request, badRequest error, work func(context.Context, spec.ContainerType, string, guestStreams) (int, error)) {
 	if badRequest != nil {
-		writeProblem(w, problemOf(badRequest))
+		raw.WriteProblem(w, raw.ProblemOf(badRequest))
 		return
 	}
 	if !strings.EqualFold(r.Header.Get("Upgrade"), frames.Protocol) {
 		w.Header().Set("Upgrade", frames.Protocol)
-		writeProblem(w, newProblem(http.StatusUpgradeRequired, fault.Invalid, "this needs an upgrade to "+frames.Protocol))
+		raw.WriteProblem(w, raw.NewProblem(http.StatusUpgradeRequired, fault.Invalid, "this needs an upgrade to "+frames.Protocol))
 		return
 	}
 	t, instance, err := s.instanceOf(r.Context(), r.PathValue("name"))
 	if err != nil {
-		writeProblem(w, problemOf(err))
+		raw.WriteProblem(w, raw.ProblemOf(err))
 		return
 	}
 	s.hijacked.Add(1)
 	defer s.hijacked.Done()
 	conn, rw, err := http.NewResponseController(w).Hijack()
 	if err != nil {
-		writeProblem(w, problemOf(err))
+		raw.WriteProblem(w, raw.ProblemOf(err))
 		return
 	}
 	defer conn.Close()
@@ -145,7 +146,7 @@ func (s *Server) attend(ctx context.Context, conn net.Conn, r *bufio.Reader, wor
 	_ = stdin.Close()
 	close(beating)
 	if err != nil {
-		b, _ := json.Marshal(problemOf(err))
+		b, _ := json.Marshal(raw.ProblemOf(err))
 		_ = out.Send(frames.Problem, b)
 	} else {
 		_ = out.Send(frames.Exit, frames.EncodeExit(code))

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"hostler/agent/api/raw"
 	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/internal/fault"
@@ -24,18 +25,18 @@ const followDelay = time.Second
 
 func logOptions(r *http.Request) (client.LogOptions, error) {
 	o := client.LogOptions{Tail: -1}
-	q, err := strictQuery(r, "tail", "follow")
+	q, err := raw.Query(r, "tail", "follow")
 	if err != nil {
 		return o, err
 	}
 	if text := q.Get("tail"); text != "" {
 		if o.Tail, err = strconv.Atoi(text); err != nil || o.Tail < 0 {
-			return o, fault.New(fault.Invalid, "cannot show the last %q lines: give a number", clip(text, 32))
+			return o, fault.New(fault.Invalid, "cannot show the last %q lines: give a number", raw.Clip(text, 32))
 		}
 	}
 	if text := q.Get("follow"); text != "" {
 		if o.Follow, err = strconv.ParseBool(text); err != nil {
-			return o, fault.New(fault.Invalid, "cannot follow %q: it is neither true nor false", clip(text, 32))
+			return o, fault.New(fault.Invalid, "cannot follow %q: it is neither true nor false", raw.Clip(text, 32))
 		}
 	}
 	return o, nil
@@ -53,7 +54,7 @@ func (s *Server) guestLog(w http.ResponseWriter, r *http.Request) {
 		log, err = s.o.Service.Guests.Log(r.Context(), t, instance)
 	}
 	if err != nil {
-		writeProblem(w, problemOf(err))
+		raw.WriteProblem(w, raw.ProblemOf(err))
 		return
 	}
 	defer func() { _ = log.Close() }()

@@ -10,6 +10,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"hostler/agent/api/raw"
 	"hostler/agent/client"
 )
 
@@ -101,7 +102,7 @@ func describe(op *huma.Operation, rt route, schemas huma.Registry) {
 }
 
 func (s *Server) humaConfig() huma.Config {
-	exact := huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: unmarshalExact}
+	exact := huma.Format{Marshal: huma.DefaultJSONFormat.Marshal, Unmarshal: raw.Unmarshal}
 	return huma.Config{
 		OpenAPI: &huma.OpenAPI{
 			OpenAPI:    "3.1.0",
@@ -141,7 +142,7 @@ func plainProblem(_ huma.Context, _ string, v any) (any, error) {
 	if !ok {
 		return v, nil
 	}
-	p := newProblem(em.Status, client.KindOfStatus(em.Status), em.Detail)
+	p := raw.NewProblem(em.Status, client.KindOfStatus(em.Status), em.Detail)
 	for _, e := range em.Errors {
 		if e != nil {
 			p.Errors = append(p.Errors, client.ProblemDetail{Message: e.Message, Location: e.Location})

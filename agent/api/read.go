@@ -5,6 +5,7 @@ import (
 	"os"
 	"slices"
 
+	"hostler/agent/api/raw"
 	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/state"
@@ -36,7 +37,7 @@ func (s *Server) machineRows(ctx context.Context, names []string) ([]client.Mach
 	}
 	for _, n := range names {
 		if !slices.ContainsFunc(rows, func(m client.Machine) bool { return m.Name == n }) {
-			return nil, fault.New(fault.NotFound, "machine/%s is not there", clip(n, 64))
+			return nil, fault.New(fault.NotFound, "machine/%s is not there", raw.Clip(n, 64))
 		}
 	}
 	return rows, nil
@@ -116,7 +117,7 @@ func (s *Server) show(ctx context.Context, p *objectPath) (*out[client.Object], 
 	id := state.ID{Kind: p.Kind, Name: p.Name}
 	o, err := s.o.Backend.Get(ctx, id)
 	if fault.Is(err, fault.NotFound) {
-		return nil, fault.New(fault.NotFound, "%s/%s is not there", clip(p.Kind, 32), clip(p.Name, 64))
+		return nil, fault.New(fault.NotFound, "%s/%s is not there", raw.Clip(p.Kind, 32), raw.Clip(p.Name, 64))
 	}
 	if err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"hostler/agent/api/raw"
 	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/state"
@@ -207,7 +208,7 @@ func (s *Server) consent(w *world, impact, object string, with map[string]bool) 
 	}
 	k, g := w.machines[id.Name], w.givens[id]
 	if id.Kind == spec.KindMachine && k == nil || id.Kind != spec.KindMachine && g == nil {
-		return fault.New(fault.NotFound, "%s is not there", clip(object, 128))
+		return fault.New(fault.NotFound, "%s is not there", raw.Clip(object, 128))
 	}
 	switch {
 	case impact == impactDestroy:
@@ -220,7 +221,7 @@ func (s *Server) consent(w *world, impact, object string, with map[string]bool) 
 			r.Allow = slices.Compact(slices.Sorted(slices.Values(append(r.Allow, impact))))
 		}, nil, nil)
 	}
-	return fault.New(fault.Invalid, "cannot allow %s of %s: only machines and networks are restarted or recreated", impact, clip(object, 128))
+	return fault.New(fault.Invalid, "cannot allow %s of %s: only machines and networks are restarted or recreated", impact, raw.Clip(object, 128))
 }
 
 func (s *Server) consentDestroy(w *world, object string, with map[string]bool) error {

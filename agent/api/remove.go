@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"hostler/agent/api/raw"
 	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/spec/documents"
@@ -27,7 +28,7 @@ func (w *world) remove(object string) error {
 	case spec.KindNetwork, spec.KindVolume, spec.KindFilesystem:
 		return w.removeGiven(id)
 	default:
-		return fault.New(fault.Invalid, "cannot delete %s: declarations, machines, networks, volumes and filesystems can be deleted", clip(object, 128))
+		return fault.New(fault.Invalid, "cannot delete %s: declarations, machines, networks, volumes and filesystems can be deleted", raw.Clip(object, 128))
 	}
 }
 
@@ -85,7 +86,7 @@ func (w *world) removeDeclaration(name string) error {
 		w.send(object)
 	}
 	if d == nil && !found {
-		return fault.New(fault.NotFound, "declaration/%s is not there", clip(name, 64))
+		return fault.New(fault.NotFound, "declaration/%s is not there", raw.Clip(name, 64))
 	}
 	return nil
 }
@@ -96,7 +97,7 @@ func (w *world) removeDeclaration(name string) error {
 func (w *world) removeMachine(name string, release bool) error {
 	k := w.machines[name]
 	if k == nil {
-		return fault.New(fault.NotFound, "machine/%s is not there", clip(name, 64))
+		return fault.New(fault.NotFound, "machine/%s is not there", raw.Clip(name, 64))
 	}
 	if k.life != state.Alive {
 		if release && !k.record.Released {
@@ -175,7 +176,7 @@ func (w *world) setPower(name, action string) error {
 		}
 		k.record.RestartRequest++
 	default:
-		return fault.New(fault.Invalid, "cannot %s a machine: start, stop or restart it", clip(action, 16))
+		return fault.New(fault.Invalid, "cannot %s a machine: start, stop or restart it", raw.Clip(action, 16))
 	}
 	return nil
 }
@@ -243,7 +244,16 @@ func (w *world) adopt(a Adoptable) error {
 func parseObject(s string) (state.ID, error) {
 	kind, name, ok := strings.Cut(s, "/")
 	if !ok || kind == "" || name == "" || len(s) > 256 {
-		return state.ID{}, fault.New(fault.Invalid, "cannot read %q: objects are named KIND/NAME, like machine/web", clip(s, 128))
+		return state.ID{}, fault.New(fault.Invalid, "cannot read %q: objects are named KIND/NAME, like machine/web", raw.Clip(s, 128))
 	}
 	return state.ID{Kind: kind, Name: name}, nil
+}
+
+// outcomeOf turns an error into an element of a bulk answer.
+func outcomeOf(object string, err error) client.Outcome {
+	o := client.Outcome{Object: object}
+	if err != nil {
+		o.Error, o.Kind = err.Error(), fault.KindOf(err)
+	}
+	return o
 }

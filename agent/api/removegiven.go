@@ -1,6 +1,7 @@
 package api
 
 import (
+	"hostler/agent/api/raw"
 	"hostler/agent/state"
 	"hostler/internal/fault"
 )
@@ -10,7 +11,7 @@ import (
 func (w *world) removeGiven(id state.ID) error {
 	g := w.givens[id]
 	if g == nil {
-		return fault.New(fault.NotFound, "%s/%s is not there", id.Kind, clip(id.Name, 64))
+		return fault.New(fault.NotFound, "%s/%s is not there", id.Kind, raw.Clip(id.Name, 64))
 	}
 	if g.life != state.Alive {
 		return nil

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"hostler/agent/api/raw"
 	"hostler/agent/client"
 	"hostler/internal/fault"
 )
@@ -64,7 +65,7 @@ func newReplays(now func() time.Time) *replays {
 func (p *replays) once(w http.ResponseWriter, r *http.Request, uid uint32, body []byte, next http.HandlerFunc) {
 	key := r.Header.Get(client.KeyHeader)
 	if !keyForm.MatchString(key) {
-		writeProblem(w, newProblem(http.StatusBadRequest, fault.Invalid,
+		raw.WriteProblem(w, raw.NewProblem(http.StatusBadRequest, fault.Invalid,
 			"a change needs a header "+client.KeyHeader+" of 8 to 64 letters, digits, - and _: a new one for each change, the same one when it is sent again"))
 		return
 	}
@@ -77,13 +78,13 @@ func (p *replays) once(w http.ResponseWriter, r *http.Request, uid uint32, body 
 			return
 		}
 		if known.request != sum {
-			writeProblem(w, newProblem(http.StatusUnprocessableEntity, fault.Invalid, "this "+client.KeyHeader+" was used for another change"))
+			raw.WriteProblem(w, raw.NewProblem(http.StatusUnprocessableEntity, fault.Invalid, "this "+client.KeyHeader+" was used for another change"))
 			return
 		}
 		select {
 		case <-known.done:
 		case <-r.Context().Done():
-			writeProblem(w, newProblem(http.StatusConflict, fault.Transient, "this very change is still being made"))
+			raw.WriteProblem(w, raw.NewProblem(http.StatusConflict, fault.Transient, "this very change is still being made"))
 			return
 		}
 		if known.answer != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"hostler/agent/api/raw"
 	"hostler/agent/client"
 	"hostler/agent/spec"
 )
@@ -54,7 +55,7 @@ func typed[I, O any](handler func(context.Context, *I) (*O, error)) func(huma.AP
 		huma.Register(a, op, func(ctx context.Context, i *I) (*O, error) {
 			o, err := handler(ctx, i)
 			if err != nil {
-				return nil, problemOf(err)
+				return nil, raw.ProblemOf(err)
 			}
 			return o, nil
 		})

@@ -19,6 +19,7 @@ import (
 
 	"hostler/agent/spec"
 	"hostler/agent/state"
+	"hostler/agent/workerapi"
 )
 
 // Options are the dependencies and settings of a server.
@@ -45,7 +46,7 @@ type Options struct {
 	Learned func(ctx context.Context, t spec.ContainerType) error
 	// Count receives the counts of a type's worker. Their number is checked, the
 	// words in them are not. nil: counts are dropped.
-	Count func(t spec.ContainerType, counts WorkerCounts)
+	Count func(t spec.ContainerType, counts workerapi.Counts)
 	// Heartbeat is the pause between two lines of an idle stream; 0: 15 s.
 	Heartbeat time.Duration
 	// Unread returns why the declaration files may declare more objects than were
@@ -69,7 +70,6 @@ type Server struct {
 	rates   *rates
 	replays *replays
 	looks   looks
-	named   namedImages
 	// declaring has a capacity of one: it serialises changes, which read the
 	// declared state, decide and write it.
 	declaring chan struct{}

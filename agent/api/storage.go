@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"hostler/agent/api/raw"
 	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/state"
@@ -75,7 +76,7 @@ type resizeInput struct {
 func (s *Server) resizeVolume(ctx context.Context, i *resizeInput) (*struct{}, error) {
 	size, err := spec.ParseSize(i.Body.Size)
 	if err != nil {
-		return nil, fault.New(fault.Invalid, "cannot resize volume/%s: %v", clip(i.Name, 64), err)
+		return nil, fault.New(fault.Invalid, "cannot resize volume/%s: %v", raw.Clip(i.Name, 64), err)
 	}
 	return nil, s.rewrite(ctx, false, func(w *world) error { return w.resizeVolume(i.Name, size) })
 }
@@ -84,7 +85,7 @@ func (s *Server) resizeVolume(ctx context.Context, i *resizeInput) (*struct{}, e
 func (w *world) resizeVolume(name string, size spec.Size) error {
 	g := w.givens[state.ID{Kind: spec.KindVolume, Name: name}]
 	if g == nil {
-		return fault.New(fault.NotFound, "volume/%s is not there", clip(name, 64))
+		return fault.New(fault.NotFound, "volume/%s is not there", raw.Clip(name, 64))
 	}
 	if g.life != state.Alive {
 		return fault.New(fault.NotReady, "volume/%s is being removed", name)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"hostler/agent/api/raw"
 	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/state"
@@ -71,26 +72,26 @@ func (s *Server) imageRows(ctx context.Context) (any, error) {
 // watchRows sends all rows of the requested kinds, and the rows of a kind again
 // after each change of them.
 func (s *Server) watchRows(w http.ResponseWriter, r *http.Request) {
-	l := newLines(w)
-	q, err := strictQuery(r, "kind")
+	l := raw.NewLines(w)
+	q, err := raw.Query(r, "kind")
 	if err != nil {
-		l.fail(err)
+		l.Fail(err)
 		return
 	}
 	kinds, sources := q["kind"], s.rowSources()
 	for _, kind := range kinds {
 		if _, ok := sources[kind]; !ok {
-			l.fail(fault.New(fault.Invalid, "there are no rows of the kind %q; kinds are %s", clip(kind, 32), strings.Join(slices.Sorted(maps.Keys(sources)), ", ")))
+			l.Fail(fault.New(fault.Invalid, "there are no rows of the kind %q; kinds are %s", raw.Clip(kind, 32), strings.Join(slices.Sorted(maps.Keys(sources)), ", ")))
 			return
 		}
 	}
 	if len(kinds) == 0 {
-		l.fail(fault.New(fault.Invalid, "cannot watch: no kind is named"))
+		l.Fail(fault.New(fault.Invalid, "cannot watch: no kind is named"))
 		return
 	}
 	changes, err := s.rowChanges(r.Context(), kinds, sources)
 	if err != nil {
-		l.fail(err)
+		l.Fail(err)
 		return
 	}
 	last := map[string][]byte{}
@@ -111,17 +112,17 @@ func (s *Server) watchRows(w http.ResponseWriter, r *http.Request) {
 				continue
 			}
 			last[kind] = b
-			if err := l.send(client.Line{Rows: &client.Rows{Kind: kind, Rows: b}}); err != nil {
+			if err := l.Send(client.Line{Rows: &client.Rows{Kind: kind, Rows: b}}); err != nil {
 				return err
 			}
 		}
 		return nil
 	}
 	if err := look(kinds); err != nil {
-		l.fail(err)
+		l.Fail(err)
 		return
 	}
-	follow(r.Context(), s, l, changes, lookPause, look)
+	raw.Follow(r.Context(), s.lasting(), l, changes, lookPause, look)
 }
 
 // rowChanges sends the kinds of rows to read again. The channel is closed when

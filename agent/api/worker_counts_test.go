@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"hostler/agent/spec"
+	"hostler/agent/workerapi"
 	"hostler/internal/fault"
 )
 
@@ -15,16 +16,16 @@ import (
 func TestWorkersTellTheirOwnCounts(t *testing.T) {
 	var got []string
 	b, _ := workerBench(t, func(o *Options) {
-		o.Count = func(t spec.ContainerType, n WorkerCounts) { got = append(got, fmt.Sprint(t, n)) }
+		o.Count = func(t spec.ContainerType, n workerapi.Counts) { got = append(got, fmt.Sprint(t, n)) }
 	})
 	s := b.worker(t, "lxd")
-	counts := WorkerCounts{Passes: []WorkerCount{{Seconds: 0.5}}, Operations: []WorkerCount{{Action: "create", Seconds: 2, Failed: true}}}
+	counts := workerapi.Counts{Passes: []workerapi.Count{{Seconds: 0.5}}, Operations: []workerapi.Count{{Action: "create", Seconds: 2, Failed: true}}}
 	if err := s.Count(t.Context(), counts); err != nil || !slices.Equal(got, []string{fmt.Sprint(spec.LXD, counts)}) {
 		t.Errorf("counted %v, %v", got, err)
 	}
-	for name, counts := range map[string]WorkerCounts{
-		"too many":  {Operations: make([]WorkerCount, MaxCounts+1)},
-		"before it": {Passes: []WorkerCount{{Seconds: -1}}},
+	for name, counts := range map[string]workerapi.Counts{
+		"too many":  {Operations: make([]workerapi.Count, workerapi.MaxCounts+1)},
+		"before it": {Passes: []workerapi.Count{{Seconds: -1}}},
 	} {
 		if err := s.Count(t.Context(), counts); !fault.Is(err, fault.Invalid) {
 			t.Errorf("%s: %v", name, err)

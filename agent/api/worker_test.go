@@ -8,8 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/state"
+	"hostler/agent/workerapi"
 	"hostler/internal/fault"
 )
 
@@ -55,9 +57,11 @@ func TestF1BulkCallsAnswerInOrderWithAnErrorEach(t *testing.T) {
 		declareMachine(t, l, name, spec.LXD)
 	}
 	s := b.worker(t, "lxd")
-	var got WorkerResults
+	c := client.New(b.socket)
+	defer c.Close()
+	var got workerapi.Results
 	ids := []state.ID{machineID("c"), machineID("absent"), {Kind: "declaration", Name: "d"}, machineID("a"), {}, machineID("b")}
-	if err := s.call(t.Context(), http.MethodPost, "get", nil, WorkerNames{ids}, &got); err != nil {
+	if err := c.Call(t.Context(), http.MethodPost, "/v1/worker/lxd/get", nil, workerapi.Names{IDs: ids}, &got); err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []struct {
@@ -88,9 +92,9 @@ func TestF1BulkCallsAnswerInOrderWithAnErrorEach(t *testing.T) {
 	if err != nil || len(keep) != 3 || keep[0].Name != "b" || keep[0].Err() != nil || !fault.Is(keep[1].Err(), fault.NotFound) || keep[2].Err() != nil {
 		t.Errorf("keep: %+v, %v", keep, err)
 	}
-	var begun WorkerResults
-	intents := WorkerIntents{[]state.Intent{{Token: "t1", Object: machineID("a")}, {Token: "t1", Object: machineID("b")}, {Token: "t2", Object: machineID("x")}, {Token: "t3", Object: machineID("b")}}}
-	if err := s.call(t.Context(), http.MethodPost, "intents/begin", nil, intents, &begun); err != nil {
+	var begun workerapi.Results
+	intents := workerapi.Intents{Intents: []state.Intent{{Token: "t1", Object: machineID("a")}, {Token: "t1", Object: machineID("b")}, {Token: "t2", Object: machineID("x")}, {Token: "t3", Object: machineID("b")}}}
+	if err := c.Call(t.Context(), http.MethodPost, "/v1/worker/lxd/intents/begin", nil, intents, &begun); err != nil {
 		t.Fatal(err)
 	}
 	for i, want := range []fault.Kind{"", fault.Conflict, fault.NotFound, ""} {
@@ -134,23 +138,23 @@ func TestF2OnlyOwnMachinesAreSeen(t *testing.T) {
 		path string
 		in   func(name string) any
 	}{
-		{"get", func(n string) any { return WorkerNames{[]state.ID{machineID(n)}} }},
-		{"get", func(n string) any { return WorkerNames{[]state.ID{{Kind: "type", Name: n}}} }},
-		{"get", func(n string) any { return WorkerNames{[]state.ID{{Kind: "volume", Name: n}}} }},
+		{"get", func(n string) any { return workerapi.Names{IDs: []state.ID{machineID(n)}} }},
+		{"get", func(n string) any { return workerapi.Names{IDs: []state.ID{{Kind: "type", Name: n}}} }},
+		{"get", func(n string) any { return workerapi.Names{IDs: []state.ID{{Kind: "volume", Name: n}}} }},
 		{"write", func(n string) any {
-			return WorkerWrites{state.Each, []state.Write{{ID: machineID(n), Revision: state.AnyRevision, Delete: true}}}
+			return workerapi.Writes{Mode: state.Each, Writes: []state.Write{{ID: machineID(n), Revision: state.AnyRevision, Delete: true}}}
 		}},
 		{"write", func(n string) any {
-			return WorkerWrites{state.Atomic, []state.Write{{ID: machineID(n), Revision: 3, Status: []byte(`{"state":"error"}`)}}}
+			return workerapi.Writes{Mode: state.Atomic, Writes: []state.Write{{ID: machineID(n), Revision: 3, Status: []byte(`{"state":"error"}`)}}}
 		}},
 		{"write", func(n string) any {
-			return WorkerWrites{state.Each, []state.Write{{ID: machineID(n), Spec: []byte(`{}`)}}}
+			return workerapi.Writes{Mode: state.Each, Writes: []state.Write{{ID: machineID(n), Spec: []byte(`{}`)}}}
 		}},
 		{"intents/begin", func(n string) any {
-			return WorkerIntents{[]state.Intent{{Token: "t", Object: machineID(n)}}}
+			return workerapi.Intents{Intents: []state.Intent{{Token: "t", Object: machineID(n)}}}
 		}},
-		{"keep", func(n string) any { return WorkerMachines{[]string{n}} }},
-		{"host-changes", func(n string) any { return WorkerMachines{[]string{n}} }},
+		{"keep", func(n string) any { return workerapi.Machines{Machines: []string{n}} }},
+		{"host-changes", func(n string) any { return workerapi.Machines{Machines: []string{n}} }},
 	} {
 		// Names of the same length, so that the answers can be compared.
 		mustWriteGone(t, l, "nobody")
@@ -251,7 +255,7 @@ func TestF2JournalAndEventsAreATypesOwn(t *testing.T) {
 	if err := kvm.Begin(t.Context(), state.Intent{Token: "t3", Object: machineID("theirs")}); err != nil {
 		t.Fatal(err)
 	}
-	tokens := func(s *SocketStore) []string {
+	tokens := func(s *workerapi.Store) []string {
 		t.Helper()
 		intents, err := s.Intents(t.Context())
 		if err != nil {
@@ -280,9 +284,52 @@ func TestF2JournalAndEventsAreATypesOwn(t *testing.T) {
 	if err := kvm.Record(t.Context(), state.Event{Object: machineID("theirs"), Reason: "Started"}); err != nil {
 		t.Error(err)
 	}
-	for s, want := range map[*SocketStore]int{lxd: 0, kvm: 1} {
-		if events, err := s.Events(t.Context(), state.EventQuery{}); err != nil || len(events) != want {
-			t.Errorf("%s sees %+v, %v", s.path, events, err)
+	for containerType, want := range map[string]int{"lxd": 0, "kvm": 1} {
+		if events, err := b.worker(t, containerType).Events(t.Context(), state.EventQuery{}); err != nil || len(events) != want {
+			t.Errorf("%s sees %+v, %v", containerType, events, err)
 		}
+	}
+}
+
+// Bodies that are not valid requests are refused as invalid.
+func TestWorkerBodies(t *testing.T) {
+	b, _ := workerBench(t)
+	for _, path := range []string{"get", "write", "intents/begin", "intents/end", "events/record", "supported", "keep", "host-changes", "counts"} {
+		for _, body := range []string{"", "{", "[]", `"x"`, `{"unknown":1}`, "null1", `{"ids":[{"kind":1}]}`, `{"a":1,"a":1}`} {
+			w := b.as(peer(lxdUID, 900), "POST", "/v1/worker/lxd/"+path, "application/json", body)
+			if w.Code < 400 || w.Code > 499 || w.Header().Get("Content-Type") != client.ProblemType {
+				t.Errorf("%s %q: %d %s", path, body, w.Code, w.Body)
+			}
+		}
+	}
+	for _, query := range []string{"events?after=x", "events?limit=-1", "events?odd=1", "objects?odd=1", "objects?kind=secret", "watch?kind=declaration"} {
+		w := b.as(peer(lxdUID, 900), "GET", "/v1/worker/lxd/"+query, "", "")
+		if w.Code < 400 || w.Code > 499 {
+			t.Errorf("%s: %d %s", query, w.Code, w.Body)
+		}
+	}
+}
+
+// Attack: API
+func TestAProvisionerSeesNoPasswordOfAProxy(t *testing.T) {
+	b, l := workerBench(t)
+	config := spec.DefaultConfig()
+	config.Proxy = spec.ProxyConfig{HTTP: "http://me:hunter2@proxy:3128", HTTPS: "http://hunter2@proxy:3129/", No: "localhost"}
+	config.Apt.Proxy = "http://me:hunter2@cache:3142"
+	mustWrite(t, l, state.Write{ID: id(spec.KindHost, spec.HostName), Spec: spec.Encode(spec.HostRecord{Config: config})})
+	for _, c := range [][3]string{
+		{"GET", "objects?kind=host", ""},
+		{"POST", "get", `{"ids":[{"kind":"host","name":"host"}]}`},
+		{"GET", "config", ""},
+	} {
+		w := b.as(peer(lxdUID, 900), c[0], "/v1/worker/lxd/"+c[1], "application/json", c[2])
+		if body := w.Body.String(); w.Code != http.StatusOK || strings.Contains(body, "hunter2") || strings.Contains(body, "me@") ||
+			!strings.Contains(body, "http://proxy:3128") || !strings.Contains(body, "http://cache:3142") {
+			t.Errorf("%s: %d %s", c[1], w.Code, body)
+		}
+	}
+	// The host's own configuration keeps the password.
+	if w := b.asRoot("GET", "/v1/objects/host/host", ""); !strings.Contains(w.Body.String(), "me:hunter2@proxy:3128") {
+		t.Errorf("as root: %s", w.Body)
 	}
 }

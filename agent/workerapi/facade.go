@@ -1,10 +1,11 @@
-package api
+package workerapi
 
 import (
 	"context"
 	"encoding/json"
 	"slices"
 
+	"hostler/agent/api/raw"
 	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/state"
@@ -12,7 +13,7 @@ import (
 )
 
 // config answers with the host's configuration as last read.
-func (c *workerCall) config() error {
+func (c *call) config() error {
 	o, err := c.store.Get(c.r.Context(), state.ID{Kind: spec.KindHost, Name: spec.HostName})
 	if fault.Is(err, fault.NotFound) {
 		return fault.New(fault.NotReady, "the host's configuration was not read yet")
@@ -29,7 +30,7 @@ func (c *workerCall) config() error {
 }
 
 // types returns the container types that the caller may declare.
-func (c *workerCall) types() []spec.ContainerType {
+func (c *call) types() []spec.ContainerType {
 	if c.t != "" {
 		return []spec.ContainerType{c.t}
 	}
@@ -40,10 +41,10 @@ func typeID(t spec.ContainerType) state.ID {
 	return state.ID{Kind: spec.KindContainerType, Name: string(t)}
 }
 
-func (c *workerCall) supported() error {
-	out := WorkerTypes{Types: []spec.ContainerType{}}
+func (c *call) supported() error {
+	out := Types{Types: []spec.ContainerType{}}
 	for _, t := range c.types() {
-		o, err := c.s.o.Backend.Get(c.r.Context(), typeID(t))
+		o, err := c.h.o.Backend.Get(c.r.Context(), typeID(t))
 		if fault.Is(err, fault.NotFound) {
 			continue
 		}
@@ -74,20 +75,20 @@ func typeStatus(o state.Object) (spec.TypeStatus, error) {
 
 // setSupported stores which types the host can run; the caller's other types
 // are stored as not supported.
-func (c *workerCall) setSupported() error {
-	var in WorkerTypes
-	if err := decodeBody(c.r, &in); err != nil {
+func (c *call) setSupported() error {
+	var in Types
+	if err := raw.Decode(c.r, &in); err != nil {
 		return err
 	}
 	errs := map[spec.ContainerType]error{}
 	for _, t := range c.types() {
 		errs[t] = c.declareSupported(t, slices.Contains(in.Types, t))
 	}
-	out := WorkerResults{Results: make([]WorkerResult, len(in.Types))}
+	out := Results{Results: make([]Result, len(in.Types))}
 	for i, t := range in.Types {
 		err, ok := errs[t]
 		if !ok {
-			err = fault.New(fault.Forbidden, "you may not speak of the type %q", clip(string(t), 16))
+			err = fault.New(fault.Forbidden, "you may not speak of the type %q", raw.Clip(string(t), 16))
 		}
 		if err != nil {
 			out.Results[i] = resultOf(state.Object{}, err)
@@ -103,10 +104,10 @@ func (c *workerCall) setSupported() error {
 	return nil
 }
 
-func (c *workerCall) declareSupported(t spec.ContainerType, supported bool) error {
+func (c *call) declareSupported(t spec.ContainerType, supported bool) error {
 	for try := 1; ; try++ {
 		w := state.Write{ID: typeID(t)}
-		o, err := c.s.o.Backend.Get(c.r.Context(), w.ID)
+		o, err := c.h.o.Backend.Get(c.r.Context(), w.ID)
 		status := spec.TypeStatus{State: "absent"}
 		if err == nil {
 			w.Revision = o.Revision
@@ -117,7 +118,7 @@ func (c *workerCall) declareSupported(t spec.ContainerType, supported bool) erro
 		}
 		status.Supported = &supported
 		w.Status = spec.Encode(status)
-		_, err = c.s.o.Backend.Write(c.r.Context(), state.Atomic, w)
+		_, err = c.h.o.Backend.Write(c.r.Context(), state.Atomic, w)
 		if try == writeTries || !fault.Is(err, fault.Conflict) {
 			return err
 		}
@@ -126,7 +127,7 @@ func (c *workerCall) declareSupported(t spec.ContainerType, supported bool) erro
 
 // transient answers with the machines without an instance whose last error is
 // transient.
-func (c *workerCall) transient() error {
+func (c *call) transient() error {
 	objects, _, err := c.store.List(c.r.Context(), spec.KindMachine)
 	if err != nil {
 		return err
@@ -146,21 +147,21 @@ func (c *workerCall) transient() error {
 	return nil
 }
 
-func (c *workerCall) keep() error {
-	return c.eachMachine(func(record spec.MachineRecord, m *WorkerMachine) error {
+func (c *call) keep() error {
+	return c.eachMachine(func(record spec.MachineRecord, m *Machine) error {
 		m.Keep = record.Machine.Retain || record.Released
 		return nil
 	})
 }
 
 // hostChanges is a dry run: it returns the missing networks and creates none.
-func (c *workerCall) hostChanges() error {
-	return c.eachMachine(func(record spec.MachineRecord, m *WorkerMachine) error {
+func (c *call) hostChanges() error {
+	return c.eachMachine(func(record spec.MachineRecord, m *Machine) error {
 		for _, nic := range record.Machine.Networks {
 			if nic.Network == "" || slices.Contains(m.Networks, nic.Network) {
 				continue
 			}
-			_, err := c.s.o.Backend.Get(c.r.Context(), state.ID{Kind: spec.KindNetwork, Name: nic.Network})
+			_, err := c.h.o.Backend.Get(c.r.Context(), state.ID{Kind: spec.KindNetwork, Name: nic.Network})
 			if fault.Is(err, fault.NotFound) {
 				m.Networks = append(m.Networks, nic.Network)
 			} else if err != nil {
@@ -173,12 +174,12 @@ func (c *workerCall) hostChanges() error {
 }
 
 // eachMachine answers for each named machine, in the same order.
-func (c *workerCall) eachMachine(f func(spec.MachineRecord, *WorkerMachine) error) error {
-	var in WorkerMachines
-	if err := decodeBody(c.r, &in); err != nil {
+func (c *call) eachMachine(f func(spec.MachineRecord, *Machine) error) error {
+	var in Machines
+	if err := raw.Decode(c.r, &in); err != nil {
 		return err
 	}
-	out := WorkerMachineAnswers{Machines: make([]WorkerMachine, len(in.Machines))}
+	out := MachineAnswers{Machines: make([]Machine, len(in.Machines))}
 	for i, name := range in.Machines {
 		m := &out.Machines[i]
 		m.Name = name
@@ -202,30 +203,30 @@ func (c *workerCall) eachMachine(f func(spec.MachineRecord, *WorkerMachine) erro
 // process lacks the rights. The reference must be the image of a declared
 // machine of the type, because the agent reads files and contacts servers for
 // it.
-func (c *workerCall) ensureImage() error {
+func (c *call) ensureImage() error {
 	if c.t == "" {
 		return fault.New(fault.Invalid, "cannot make an image usable: name one container type")
 	}
 	var req client.ImageRequest
-	c.s.imageWork(c.w, c.r, &req, func(ctx context.Context, report func(client.Progress)) (client.Image, error) {
+	c.h.o.Streams.ImageWork(c.w, c.r, &req, func(ctx context.Context, report func(client.Progress)) (client.Image, error) {
 		if req.Reference == "" {
 			return client.Image{}, fault.New(fault.Invalid, "cannot make an image usable: a reference is needed")
 		}
-		if declared, err := c.s.named.declares(ctx, c.store, c.t, req.Reference); err != nil {
+		if declared, err := c.h.named.declares(ctx, c.store, c.t, req.Reference); err != nil {
 			return client.Image{}, err
 		} else if !declared {
-			return client.Image{}, fault.New(fault.Forbidden, "cannot make image %q usable: no %s machine is declared with it", clip(req.Reference, 256), c.t)
+			return client.Image{}, fault.New(fault.Forbidden, "cannot make image %q usable: no %s machine is declared with it", raw.Clip(req.Reference, 256), c.t)
 		}
-		id, err := c.s.o.Service.Builder.Ensure(ctx, c.t, req.Reference, report)
+		id, err := c.h.o.Ensure(ctx, c.t, req.Reference, report)
 		return client.Image{Reference: req.Reference, Digest: id, Where: string(c.t), UsedBy: []string{}}, err
 	})
 	return nil
 }
 
 // counts adds a type's passes and operations to the agent's metrics.
-func (c *workerCall) counts() error {
-	var in WorkerCounts
-	if err := decodeBody(c.r, &in); err != nil {
+func (c *call) counts() error {
+	var in Counts
+	if err := raw.Decode(c.r, &in); err != nil {
 		return err
 	}
 	if c.t == "" {
@@ -239,8 +240,8 @@ func (c *workerCall) counts() error {
 			return fault.New(fault.Invalid, "cannot count: nothing takes %v seconds", n.Seconds)
 		}
 	}
-	if c.s.o.Count != nil {
-		c.s.o.Count(c.t, in)
+	if c.h.o.Count != nil {
+		c.h.o.Count(c.t, in)
 	}
 	answer(c.w, struct{}{})
 	return nil

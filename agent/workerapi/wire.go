@@ -1,10 +1,11 @@
-package api
+package workerapi
 
 import (
 	"net/http"
 	"strings"
 	"time"
 
+	"hostler/agent/api/raw"
 	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/state"
@@ -20,24 +21,24 @@ import (
 const AllTypes = "all"
 
 // WorkerObjects is the answer to a list: all objects as of a single revision.
-type WorkerObjects struct {
+type Objects struct {
 	Revision int64          `json:"revision"`
 	Objects  []state.Object `json:"objects"`
 }
 
 // WorkerNames names objects by kind and name.
-type WorkerNames struct {
+type Names struct {
 	IDs []state.ID `json:"ids"`
 }
 
 // WorkerWrites is a call of Store.Write.
-type WorkerWrites struct {
+type Writes struct {
 	Mode   state.Mode    `json:"mode"`
 	Writes []state.Write `json:"writes"`
 }
 
 // WorkerResult is an element of an answer; Object is absent on an error.
-type WorkerResult struct {
+type Result struct {
 	Object *state.Object `json:"object,omitempty"`
 	Error  string        `json:"error,omitempty"`
 	Kind   fault.Kind    `json:"kind,omitempty"`
@@ -45,37 +46,37 @@ type WorkerResult struct {
 
 // WorkerResults is the answer to calls whose elements return an object or
 // nothing.
-type WorkerResults struct {
-	Results []WorkerResult `json:"results"`
+type Results struct {
+	Results []Result `json:"results"`
 }
 
 // WorkerIntents carries intents in either direction.
-type WorkerIntents struct {
+type Intents struct {
 	Intents []state.Intent `json:"intents"`
 }
 
 // WorkerTokens names intents to end.
-type WorkerTokens struct {
+type Tokens struct {
 	Tokens []string `json:"tokens"`
 }
 
 // WorkerEvents carries events in either direction.
-type WorkerEvents struct {
+type Events struct {
 	Events []state.Event `json:"events"`
 }
 
 // WorkerTypes names the container types that the host can run.
-type WorkerTypes struct {
+type Types struct {
 	Types []spec.ContainerType `json:"types"`
 }
 
 // WorkerMachines names machines.
-type WorkerMachines struct {
+type Machines struct {
 	Machines []string `json:"machines"`
 }
 
 // WorkerMachine is the facade's answer about a machine.
-type WorkerMachine struct {
+type Machine struct {
 	Name string `json:"name"`
 	// Keep: the instance survives the removal of its record.
 	Keep bool `json:"keep,omitempty"`
@@ -86,8 +87,8 @@ type WorkerMachine struct {
 }
 
 // WorkerMachineAnswers holds an answer per requested machine.
-type WorkerMachineAnswers struct {
-	Machines []WorkerMachine `json:"machines"`
+type MachineAnswers struct {
+	Machines []Machine `json:"machines"`
 }
 
 // TransientMachine is a machine whose last error is transient.
@@ -105,16 +106,16 @@ type TransientMachines struct {
 
 // WorkerCounts are the passes and operations of a worker since its last call,
 // at most MaxCounts of each.
-type WorkerCounts struct {
-	Passes     []WorkerCount `json:"passes"`
-	Operations []WorkerCount `json:"operations"`
+type Counts struct {
+	Passes     []Count `json:"passes"`
+	Operations []Count `json:"operations"`
 }
 
 // MaxCounts bounds the passes, and the operations, of a call.
 const MaxCounts = 1000
 
 // WorkerCount is a pass or operation.
-type WorkerCount struct {
+type Count struct {
 	// Action is empty for a pass.
 	Action  string  `json:"action,omitempty"`
 	Seconds float64 `json:"seconds"`
@@ -123,21 +124,21 @@ type WorkerCount struct {
 
 // workerLine is a line of a worker's stream. A line without any field is a
 // heartbeat. IDs is a pointer so that an empty batch differs from no batch.
-type workerLine struct {
+type line struct {
 	IDs     *[]state.ID     `json:"ids,omitempty"`
 	Events  bool            `json:"events,omitempty"`
 	Problem *client.Problem `json:"problem,omitempty"`
 }
 
-func resultOf(o state.Object, err error) WorkerResult {
+func resultOf(o state.Object, err error) Result {
 	if err != nil {
-		return WorkerResult{Error: err.Error(), Kind: fault.KindOf(err)}
+		return Result{Error: err.Error(), Kind: fault.KindOf(err)}
 	}
-	return WorkerResult{Object: &o}
+	return Result{Object: &o}
 }
 
 // Err returns the element's error with its kind, nil on success.
-func (r WorkerResult) Err() error { return elementError(r.Error, r.Kind) }
+func (r Result) Err() error { return elementError(r.Error, r.Kind) }
 
 func elementError(text string, kind fault.Kind) error {
 	if text == "" && kind == "" {
@@ -149,7 +150,7 @@ func elementError(text string, kind fault.Kind) error {
 func answer(w http.ResponseWriter, v any) {
 	b, err := client.Encode(v)
 	if err != nil {
-		writeProblem(w, problemOf(err))
+		raw.WriteProblem(w, raw.ProblemOf(err))
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -159,5 +160,5 @@ func answer(w http.ResponseWriter, v any) {
 // notFound returns the same error for absent objects and for objects that the
 // worker may not see, equal to the store's own error.
 func notFound(id state.ID) error {
-	return fault.New(fault.NotFound, "cannot find %s/%s", clip(id.Kind, 64), clip(strings.ToValidUTF8(id.Name, "\uFFFD"), 256))
+	return fault.New(fault.NotFound, "cannot find %s/%s", raw.Clip(id.Kind, 64), raw.Clip(strings.ToValidUTF8(id.Name, "\uFFFD"), 256))
 }

@@ -1,24 +1,61 @@
-package api
+package raw
 
 import (
 	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
-	"path"
+	"net/http"
+	"net/url"
 	"reflect"
 	"strings"
 
 	"hostler/internal/fault"
 )
 
+// Decode decodes the body, already checked by the server, into v. It refuses
+// unknown fields and fields in another case.
+func Decode(r *http.Request, v any) error {
+	b, err := io.ReadAll(r.Body)
+	if err != nil {
+		return fault.New(fault.Invalid, "cannot read the request's body: %v", err)
+	}
+	dec := json.NewDecoder(bytes.NewReader(b))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		return fault.New(fault.Invalid, "cannot read the request's body: %v", err)
+	}
+	if err := checkKeys(b, v); err != nil {
+		return fault.New(fault.Invalid, "cannot read the request's body: %v", err)
+	}
+	return nil
+}
+
+// Query returns the query and refuses unknown parameters.
+func Query(r *http.Request, known ...string) (url.Values, error) {
+	q, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "cannot read the query: %v", err)
+	}
+next:
+	for k := range q {
+		for _, want := range known {
+			if k == want {
+				continue next
+			}
+		}
+		return nil, fault.New(fault.Invalid, "unknown query parameter %q", Clip(k, 32))
+	}
+	return q, nil
+}
+
 // maxDepth bounds nesting; the deepest valid body has about eight levels.
 const maxDepth = 64
 
-// checkJSON checks that b is a single JSON value without duplicate keys.
+// CheckJSON checks that b is a single JSON value without duplicate keys.
 // encoding/json silently takes the last of two equal keys, so two readers of a
 // body could see different values.
-func checkJSON(b []byte) error {
+func CheckJSON(b []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(b))
 	dec.UseNumber()
 	if err := checkValue(dec, 0); err != nil {
@@ -57,7 +94,7 @@ func checkValue(dec *json.Decoder, depth int) error {
 				return errors.New("a key is not a string")
 			}
 			if keys[key] {
-				return errors.New("the key " + clip(key, 64) + " is there twice")
+				return errors.New("the key " + Clip(key, 64) + " is there twice")
 			}
 			keys[key] = true
 		}
@@ -69,8 +106,8 @@ func checkValue(dec *json.Decoder, depth int) error {
 	return err
 }
 
-// unmarshalExact is json.Unmarshal for clients' input, with checkKeys.
-func unmarshalExact(b []byte, v any) error {
+// Unmarshal is json.Unmarshal for clients' input, with checkKeys.
+func Unmarshal(b []byte, v any) error {
 	if err := checkKeys(b, v); err != nil {
 		return err
 	}
@@ -149,29 +186,15 @@ func fieldOf(t reflect.Type, key string) (reflect.Type, error) {
 		}
 	}
 	if near != "" {
-		return nil, fault.New(fault.Invalid, "the key %q is not known here; it is written %q", clip(key, 64), near)
+		return nil, fault.New(fault.Invalid, "the key %q is not known here; it is written %q", Clip(key, 64), near)
 	}
 	return nil, nil
 }
 
-// utf8Only accepts no parameter of a media type except charset=utf-8.
-func utf8Only(params map[string]string) bool {
-	for k, v := range params {
-		if k != "charset" || !strings.EqualFold(v, "utf-8") {
-			return false
-		}
-	}
-	return true
-}
-
-// clip shortens a client's text before an answer or a log line repeats it.
-func clip(s string, n int) string {
+// Clip shortens a client's text before an answer or a log line repeats it.
+func Clip(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}
 	return strings.ToValidUTF8(s[:n], "") + "…"
-}
-
-func cleanPath(p string) string {
-	return path.Clean("/" + p)
 }

@@ -1,4 +1,4 @@
-package api
+package workerapi
 
 import (
 	"context"
@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
@@ -247,14 +246,14 @@ func TestF9WatchByTypeAndOfAll(t *testing.T) {
 func TestF10SupportedTypes(t *testing.T) {
 	b, l := workerBench(t)
 	all, lxd := b.worker(t, ""), b.worker(t, "lxd")
-	supported := func(s *SocketStore, want ...spec.ContainerType) {
+	supported := func(s *Store, want ...spec.ContainerType) {
 		t.Helper()
 		got, err := s.Supported(t.Context())
 		if err != nil || !slices.Equal(got, want) {
 			t.Errorf("supported: %v, %v; want %v", got, err, want)
 		}
 	}
-	declare := func(s *SocketStore, types ...spec.ContainerType) []error {
+	declare := func(s *Store, types ...spec.ContainerType) []error {
 		t.Helper()
 		errs, err := s.SetSupported(t.Context(), types...)
 		if err != nil {
@@ -313,24 +312,5 @@ func TestF12TransientErrorsAndKeep(t *testing.T) {
 	keep, err := s.Keep(t.Context(), "again", "kept", "theirs", "released")
 	if err != nil || keep[0].Keep || !keep[1].Keep || !fault.Is(keep[2].Err(), fault.NotFound) || !keep[3].Keep {
 		t.Errorf("keep: %+v, %v", keep, err)
-	}
-}
-
-// Bodies that are not valid requests are refused as invalid.
-func TestWorkerBodies(t *testing.T) {
-	b, _ := workerBench(t)
-	for _, path := range []string{"get", "write", "intents/begin", "intents/end", "events/record", "supported", "keep", "host-changes", "counts"} {
-		for _, body := range []string{"", "{", "[]", `"x"`, `{"unknown":1}`, "null1", `{"ids":[{"kind":1}]}`, `{"a":1,"a":1}`} {
-			w := b.as(peer(lxdUID, 900), "POST", "/v1/worker/lxd/"+path, "application/json", body)
-			if w.Code < 400 || w.Code > 499 || w.Header().Get("Content-Type") != client.ProblemType {
-				t.Errorf("%s %q: %d %s", path, body, w.Code, w.Body)
-			}
-		}
-	}
-	for _, query := range []string{"events?after=x", "events?limit=-1", "events?odd=1", "objects?odd=1", "objects?kind=secret", "watch?kind=declaration"} {
-		w := b.as(peer(lxdUID, 900), "GET", "/v1/worker/lxd/"+query, "", "")
-		if w.Code < 400 || w.Code > 499 {
-			t.Errorf("%s: %d %s", query, w.Code, w.Body)
-		}
 	}
 }

@@ -1,7 +1,6 @@
-package api
+package workerapi
 
 import (
-	"net/http"
 	"strings"
 	"testing"
 
@@ -42,30 +41,6 @@ func TestAProvisionerGetsOnlyImagesThatAMachineOfItsTypeNames(t *testing.T) {
 	}
 	mustWrite(t, l, state.Write{ID: machineID("vm"), Revision: state.AnyRevision, Delete: true})
 	wantKind(t, ensure("kvm", "debian/11"), fault.Forbidden)
-}
-
-// Attack: API
-func TestAProvisionerSeesNoPasswordOfAProxy(t *testing.T) {
-	b, l := workerBench(t)
-	config := spec.DefaultConfig()
-	config.Proxy = spec.ProxyConfig{HTTP: "http://me:hunter2@proxy:3128", HTTPS: "http://hunter2@proxy:3129/", No: "localhost"}
-	config.Apt.Proxy = "http://me:hunter2@cache:3142"
-	mustWrite(t, l, state.Write{ID: id(spec.KindHost, spec.HostName), Spec: spec.Encode(spec.HostRecord{Config: config})})
-	for _, c := range [][3]string{
-		{"GET", "objects?kind=host", ""},
-		{"POST", "get", `{"ids":[{"kind":"host","name":"host"}]}`},
-		{"GET", "config", ""},
-	} {
-		w := b.as(peer(lxdUID, 900), c[0], "/v1/worker/lxd/"+c[1], "application/json", c[2])
-		if body := w.Body.String(); w.Code != http.StatusOK || strings.Contains(body, "hunter2") || strings.Contains(body, "me@") ||
-			!strings.Contains(body, "http://proxy:3128") || !strings.Contains(body, "http://cache:3142") {
-			t.Errorf("%s: %d %s", c[1], w.Code, body)
-		}
-	}
-	// The host's own configuration keeps the password.
-	if w := b.asRoot("GET", "/v1/objects/host/host", ""); !strings.Contains(w.Body.String(), "me:hunter2@proxy:3128") {
-		t.Errorf("as root: %s", w.Body)
-	}
 }
 
 // Attack: API

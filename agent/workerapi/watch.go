@@ -1,4 +1,4 @@
-package api
+package workerapi
 
 import (
 	"bufio"
@@ -19,7 +19,7 @@ const silence = 45 * time.Second
 
 // Watch first sends the ids of all objects, then the ids of changed objects.
 // The channel is closed when ctx ends or the stream is lost.
-func (s *SocketStore) Watch(ctx context.Context, kinds ...string) (<-chan []state.ID, error) {
+func (s *Store) Watch(ctx context.Context, kinds ...string) (<-chan []state.ID, error) {
 	lines, err := s.stream(ctx, "watch", url.Values{"kind": kinds})
 	if err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func (s *SocketStore) Watch(ctx context.Context, kinds ...string) (<-chan []stat
 }
 
 // WatchEvents signals that there are new events to query.
-func (s *SocketStore) WatchEvents(ctx context.Context) (<-chan struct{}, error) {
+func (s *Store) WatchEvents(ctx context.Context) (<-chan struct{}, error) {
 	lines, err := s.stream(ctx, "events/watch", nil)
 	if err != nil {
 		return nil, err
@@ -88,20 +88,20 @@ func (s *SocketStore) WatchEvents(ctx context.Context) (<-chan struct{}, error) 
 	return out, nil
 }
 
-// workerStream is a stream of lines; c is closed when it ends for any reason.
-type workerStream struct {
-	c    chan workerLine
+// stream is a stream of lines; c is closed when it ends for any reason.
+type stream struct {
+	c    chan line
 	stop context.CancelFunc
 }
 
-func (s *SocketStore) stream(ctx context.Context, path string, query url.Values) (*workerStream, error) {
+func (s *Store) stream(ctx context.Context, path string, query url.Values) (*stream, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	resp, err := s.c.OpenStream(ctx, http.MethodGet, s.path+path, query, nil)
 	if err != nil {
 		cancel()
 		return nil, err
 	}
-	w := &workerStream{c: make(chan workerLine), stop: cancel}
+	w := &stream{c: make(chan line), stop: cancel}
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(make([]byte, 0, 64<<10), client.MaxLine)
 	// The first line confirms that the agent serves the stream; a problem in its
@@ -117,7 +117,7 @@ func (s *SocketStore) stream(ctx context.Context, path string, query url.Values)
 }
 
 // read forwards the lines. Silence longer than patience ends the stream.
-func (w *workerStream) read(ctx context.Context, body io.Closer, lines *bufio.Scanner, first workerLine, patience time.Duration) {
+func (w *stream) read(ctx context.Context, body io.Closer, lines *bufio.Scanner, first line, patience time.Duration) {
 	defer close(w.c)
 	defer body.Close()
 	silent := time.AfterFunc(patience, w.stop)
@@ -136,8 +136,8 @@ func (w *workerStream) read(ctx context.Context, body io.Closer, lines *bufio.Sc
 	}
 }
 
-func readLine(lines *bufio.Scanner) (workerLine, error) {
-	var line workerLine
+func readLine(lines *bufio.Scanner) (line, error) {
+	var line line
 	if !lines.Scan() {
 		err := lines.Err()
 		if err == nil {

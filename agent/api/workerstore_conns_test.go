@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"hostler/agent/workerapi"
 )
 
 // slowAgent serves a worker's calls and holds them until released.
@@ -52,7 +54,7 @@ func newSlowAgent(t *testing.T) *slowAgent {
 // worker's connections: its calls wait for each other and none is refused.
 func TestManyCallsOfAWorkerShareFewConnections(t *testing.T) {
 	a := newSlowAgent(t)
-	s := NewSocketStore(a.socket, "lxd")
+	s := workerapi.NewStore(a.socket, "lxd")
 	defer s.Close()
 	var asked atomic.Int32
 	ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GetConn: func(string) { asked.Add(1) }})
@@ -64,15 +66,15 @@ func TestManyCallsOfAWorkerShareFewConnections(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "all calls have begun", func() bool { return asked.Load() == 256 && a.calls.Load() >= maxWorkerCalls })
+	eventually(t, "all calls have begun", func() bool { return asked.Load() == 256 && a.calls.Load() >= workerapi.MaxCalls })
 	close(a.release)
 	calls.Wait()
-	if n := a.conns.Load(); n != maxWorkerCalls {
-		t.Errorf("%d connections, want %d", n, maxWorkerCalls)
+	if n := a.conns.Load(); n != workerapi.MaxCalls {
+		t.Errorf("%d connections, want %d", n, workerapi.MaxCalls)
 	}
 	bounds := parts[share(roleWorker)]
-	if maxWorkerCalls+maxWorkerStreams > bounds.conns.perUID || maxWorkerStreams <= bounds.streams.perUID {
-		t.Errorf("a worker uses %d and %d connections, within %+v", maxWorkerCalls, maxWorkerStreams, bounds)
+	if workerapi.MaxCalls+workerapi.MaxStreams > bounds.conns.perUID || workerapi.MaxStreams <= bounds.streams.perUID {
+		t.Errorf("a worker uses %d and %d connections, within %+v", workerapi.MaxCalls, workerapi.MaxStreams, bounds)
 	}
 }
 
@@ -80,7 +82,7 @@ func TestManyCallsOfAWorkerShareFewConnections(t *testing.T) {
 func TestImageCallsOfAWorkerLeaveRoomForItsOtherCalls(t *testing.T) {
 	a := newSlowAgent(t)
 	close(a.release)
-	s := NewSocketStore(a.socket, "lxd")
+	s := workerapi.NewStore(a.socket, "lxd")
 	defer s.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	var images sync.WaitGroup
@@ -89,13 +91,13 @@ func TestImageCallsOfAWorkerLeaveRoomForItsOtherCalls(t *testing.T) {
 	for range 64 {
 		images.Go(func() { _, _ = s.EnsureImage(ctx, "debian/12", nil) })
 	}
-	eventually(t, "the image calls use all their connections", func() bool { return a.streams.Load() >= maxWorkerStreams })
+	eventually(t, "the image calls use all their connections", func() bool { return a.streams.Load() >= workerapi.MaxStreams })
 	short, stop := context.WithTimeout(t.Context(), 10*time.Second)
 	defer stop()
 	if _, _, err := s.List(short, "machine"); err != nil {
 		t.Errorf("a call beside the image calls: %v", err)
 	}
-	if n := a.streams.Load(); n != maxWorkerStreams {
-		t.Errorf("%d image calls at once, want %d", n, maxWorkerStreams)
+	if n := a.streams.Load(); n != workerapi.MaxStreams {
+		t.Errorf("%d image calls at once, want %d", n, workerapi.MaxStreams)
 	}
 }

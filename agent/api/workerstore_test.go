@@ -1,18 +1,13 @@
 package api
 
 import (
-	"context"
-	"io"
-	"net"
-	"net/http"
-	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"hostler/agent/state"
 	"hostler/agent/state/statetest"
-	"hostler/internal/fault"
+	"hostler/agent/workerapi"
 )
 
 // localStore returns a real store for a bench.
@@ -45,22 +40,22 @@ func workerBench(t testing.TB, change ...func(*Options)) (*bench, *state.Local) 
 	return b, l
 }
 
-func (b *bench) worker(t testing.TB, containerType string) *SocketStore {
+func (b *bench) worker(t testing.TB, containerType string) *workerapi.Store {
 	t.Helper()
-	s := NewSocketStore(b.socket, containerType)
+	s := workerapi.NewStore(b.socket, containerType)
 	t.Cleanup(s.Close)
 	return s
 }
 
-// The socket's store passes the same suite as the local store.
-func TestSocketStoreConformance(t *testing.T) {
+// The workers' store passes the same suite as the local store.
+func TestWorkersStoreConformance(t *testing.T) {
 	statetest.Run(t, func(t *testing.T) state.Backend {
 		b, _ := workerBench(t)
 		return b.worker(t, "")
 	})
 }
 
-func TestSocketStoreKeepsWhatIsWrittenUnchanged(t *testing.T) {
+func TestWorkersStoreKeepsWhatIsWrittenUnchanged(t *testing.T) {
 	b, l := workerBench(t)
 	id := state.ID{Kind: "machine", Name: "web"}
 	const spec = `{"user-data":"a<b>&c \u2028 ü"}`
@@ -75,19 +70,8 @@ func TestSocketStoreKeepsWhatIsWrittenUnchanged(t *testing.T) {
 	}
 }
 
-func TestNobodyListens(t *testing.T) {
-	s := NewSocketStore(filepath.Join(shortDir(t), "absent.sock"), "lxd")
-	defer s.Close()
-	if _, _, err := s.List(t.Context()); !fault.Is(err, fault.NotReady) {
-		t.Errorf("list: %v", err)
-	}
-	if _, err := s.Watch(t.Context()); !fault.Is(err, fault.NotReady) {
-		t.Errorf("watch: %v", err)
-	}
-}
-
-// A watch ends when the agent ends, when its store is closed, and when the
-// stream has been silent for too long: the store never looks empty.
+// A watch ends when the agent ends and when its store is closed: the store never
+// looks empty.
 func TestLostWatchesAreClosed(t *testing.T) {
 	closed := func(t *testing.T, ch <-chan []state.ID) {
 		t.Helper()
@@ -129,54 +113,5 @@ func TestLostWatchesAreClosed(t *testing.T) {
 		}
 		b.stopNow()
 		closed(t, ch)
-	})
-	t.Run("silence", func(t *testing.T) {
-		socket := filepath.Join(shortDir(t), "silent.sock")
-		l, err := net.Listen("unix", socket)
-		if err != nil {
-			t.Fatal(err)
-		}
-		gone := make(chan struct{})
-		srv := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.WriteString(w, "{}\n")
-			_ = http.NewResponseController(w).Flush()
-			<-r.Context().Done()
-			close(gone)
-		})}
-		go func() { _ = srv.Serve(l) }()
-		defer srv.Close()
-		s := NewSocketStore(socket, "lxd")
-		defer s.Close()
-		s.patience = 50 * time.Millisecond
-		ch, err := s.Watch(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		closed(t, ch)
-		<-gone
-	})
-	t.Run("heartbeats keep it", func(t *testing.T) {
-		b, l := workerBench(t)
-		s := b.worker(t, "")
-		s.patience = 500 * time.Millisecond // the bench sends a heartbeat every 20 ms
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		ch, err := s.Watch(ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		<-ch
-		select {
-		case ids, ok := <-ch:
-			t.Fatalf("ids %v, %v", ids, ok)
-		case <-time.After(700 * time.Millisecond):
-		}
-		id := state.ID{Kind: "machine", Name: "web"}
-		if _, err := l.Write(t.Context(), state.Atomic, state.Write{ID: id}); err != nil {
-			t.Fatal(err)
-		}
-		if ids := <-ch; len(ids) != 1 || ids[0] != id {
-			t.Errorf("ids %v", ids)
-		}
 	})
 }

@@ -1,9 +1,10 @@
-package api
+package workerapi
 
 import (
 	"context"
 	"slices"
 
+	"hostler/agent/api/raw"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
@@ -12,14 +13,14 @@ import (
 // Begin writes an intent for a machine of this type and sets its owner.
 func (v *restricted) Begin(ctx context.Context, in state.Intent) error {
 	if in.Object.Kind != spec.KindMachine {
-		return fault.New(fault.Forbidden, "you may not write intents for %s/%s", clip(in.Object.Kind, 64), clip(in.Object.Name, 256))
+		return fault.New(fault.Forbidden, "you may not write intents for %s/%s", raw.Clip(in.Object.Kind, 64), raw.Clip(in.Object.Name, 256))
 	}
 	o, err := v.Get(ctx, in.Object)
 	if err != nil {
 		return err
 	}
 	if in.UID != "" && in.UID != o.UID {
-		return fault.New(fault.Conflict, "cannot begin to %s machine/%s: its uid is %s", clip(in.Action, 32), o.Name, o.UID)
+		return fault.New(fault.Conflict, "cannot begin to %s machine/%s: its uid is %s", raw.Clip(in.Action, 32), o.Name, o.UID)
 	}
 	in.Owner = string(v.t)
 	return v.b.Begin(ctx, in)
@@ -97,7 +98,7 @@ func (v *restricted) mayRecord(ctx context.Context, e state.Event) error {
 	case "", state.LevelInfo, state.LevelWarn, state.LevelError:
 		return nil
 	}
-	return fault.New(fault.Invalid, "cannot record the event: %q is no level", clip(e.Level, 16))
+	return fault.New(fault.Invalid, "cannot record the event: %q is no level", raw.Clip(e.Level, 16))
 }
 
 // Record refuses all events if one of them may not be recorded.

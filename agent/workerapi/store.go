@@ -1,4 +1,7 @@
-package api
+// Package workerapi is the agent's store for workers in processes of their own:
+// the store that such a process uses over the socket, and the handlers that
+// answer it, each restricted to one container type.
+package workerapi
 
 import (
 	"context"
@@ -13,10 +16,10 @@ import (
 	"hostler/internal/fault"
 )
 
-// SocketStore is the agent's store for a worker in a process of its own, over
+// Store is the agent's store for a worker in a process of its own, over
 // the socket. It repeats no call: a lost answer is a transient error, and the
 // worker looks again.
-type SocketStore struct {
+type Store struct {
 	c *client.Client
 	// path ends with the container type.
 	path string
@@ -24,7 +27,7 @@ type SocketStore struct {
 	patience time.Duration
 }
 
-var _ state.Backend = (*SocketStore)(nil)
+var _ state.Backend = (*Store)(nil)
 
 // The connections of a worker's process: for calls, and for watches and image
 // work, which last long and must not keep calls waiting. Together they stay
@@ -32,46 +35,46 @@ var _ state.Backend = (*SocketStore)(nil)
 // of being refused. The second bound is above the agent's limit on streams: a
 // refused stream makes room at once.
 const (
-	maxWorkerCalls   = 16
-	maxWorkerStreams = 32
+	MaxCalls   = 16
+	MaxStreams = 32
 )
 
-// NewSocketStore returns the store behind the agent's socket, restricted to a
+// NewStore returns the store behind the agent's socket, restricted to a
 // container type. An empty type means the whole store, which only admins may
 // access.
-func NewSocketStore(socketPath, containerType string) *SocketStore {
+func NewStore(socketPath, containerType string) *Store {
 	if containerType == "" {
 		containerType = AllTypes
 	}
-	return &SocketStore{
-		c:    client.NewBounded(socketPath, maxWorkerCalls, maxWorkerStreams),
+	return &Store{
+		c:    client.NewBounded(socketPath, MaxCalls, MaxStreams),
 		path: "/v1/worker/" + url.PathEscape(containerType) + "/", patience: silence,
 	}
 }
 
 // Close closes idle connections. Streams end with their contexts.
-func (s *SocketStore) Close() { s.c.Close() }
+func (s *Store) Close() { s.c.Close() }
 
 // Count sends the worker's counts to the agent for its metrics. Counts of a
 // failed call are lost.
-func (s *SocketStore) Count(ctx context.Context, counts WorkerCounts) error {
+func (s *Store) Count(ctx context.Context, counts Counts) error {
 	return s.call(ctx, http.MethodPost, "counts", nil, counts, nil)
 }
 
 // EnsureImage makes the agent prepare an image for the store's container type.
 // It returns the hypervisor's id of the image. progress may be nil.
-func (s *SocketStore) EnsureImage(ctx context.Context, reference string, progress func(message string, percent int)) (string, error) {
+func (s *Store) EnsureImage(ctx context.Context, reference string, progress func(message string, percent int)) (string, error) {
 	img, err := s.c.ImageWork(ctx, s.path+"images/ensure", client.ImageRequest{Reference: reference}, progress)
 	return img.Digest, err
 }
 
-func (s *SocketStore) call(ctx context.Context, method, path string, query url.Values, in, out any) error {
+func (s *Store) call(ctx context.Context, method, path string, query url.Values, in, out any) error {
 	return s.c.Call(ctx, method, s.path+path, query, in, out)
 }
 
 // results makes a call with n elements.
-func (s *SocketStore) results(ctx context.Context, path string, in any, n int) ([]WorkerResult, error) {
-	var out WorkerResults
+func (s *Store) results(ctx context.Context, path string, in any, n int) ([]Result, error) {
+	var out Results
 	if err := s.call(ctx, http.MethodPost, path, nil, in, &out); err != nil {
 		return nil, err
 	}
@@ -82,15 +85,15 @@ func (s *SocketStore) results(ctx context.Context, path string, in any, n int) (
 }
 
 // Get returns one object.
-func (s *SocketStore) Get(ctx context.Context, id state.ID) (state.Object, error) {
-	results, err := s.results(ctx, "get", WorkerNames{[]state.ID{id}}, 1)
+func (s *Store) Get(ctx context.Context, id state.ID) (state.Object, error) {
+	results, err := s.results(ctx, "get", Names{[]state.ID{id}}, 1)
 	if err != nil {
 		return state.Object{}, err
 	}
 	return objectOf(results[0])
 }
 
-func objectOf(r WorkerResult) (state.Object, error) {
+func objectOf(r Result) (state.Object, error) {
 	if err := r.Err(); err != nil {
 		return state.Object{}, err
 	}
@@ -101,18 +104,18 @@ func objectOf(r WorkerResult) (state.Object, error) {
 }
 
 // List returns the objects of the kinds as of a single revision.
-func (s *SocketStore) List(ctx context.Context, kinds ...string) ([]state.Object, int64, error) {
-	var out WorkerObjects
+func (s *Store) List(ctx context.Context, kinds ...string) ([]state.Object, int64, error) {
+	var out Objects
 	err := s.call(ctx, http.MethodGet, "objects", url.Values{"kind": kinds}, nil, &out)
 	return out.Objects, out.Revision, err
 }
 
 // Write makes the changes.
-func (s *SocketStore) Write(ctx context.Context, mode state.Mode, writes ...state.Write) ([]state.Result, error) {
+func (s *Store) Write(ctx context.Context, mode state.Mode, writes ...state.Write) ([]state.Result, error) {
 	if len(writes) == 0 {
 		return []state.Result{}, nil
 	}
-	answers, err := s.results(ctx, "write", WorkerWrites{mode, writes}, len(writes))
+	answers, err := s.results(ctx, "write", Writes{mode, writes}, len(writes))
 	if err != nil {
 		return nil, err
 	}
@@ -124,8 +127,8 @@ func (s *SocketStore) Write(ctx context.Context, mode state.Mode, writes ...stat
 }
 
 // Begin makes an intent durable.
-func (s *SocketStore) Begin(ctx context.Context, in state.Intent) error {
-	results, err := s.results(ctx, "intents/begin", WorkerIntents{[]state.Intent{in}}, 1)
+func (s *Store) Begin(ctx context.Context, in state.Intent) error {
+	results, err := s.results(ctx, "intents/begin", Intents{[]state.Intent{in}}, 1)
 	if err != nil {
 		return err
 	}
@@ -133,26 +136,26 @@ func (s *SocketStore) Begin(ctx context.Context, in state.Intent) error {
 }
 
 // End removes intents.
-func (s *SocketStore) End(ctx context.Context, tokens ...string) error {
+func (s *Store) End(ctx context.Context, tokens ...string) error {
 	if len(tokens) == 0 {
 		return nil
 	}
-	return s.call(ctx, http.MethodPost, "intents/end", nil, WorkerTokens{tokens}, nil)
+	return s.call(ctx, http.MethodPost, "intents/end", nil, Tokens{tokens}, nil)
 }
 
 // Intents returns the open intents, oldest first.
-func (s *SocketStore) Intents(ctx context.Context) ([]state.Intent, error) {
-	var out WorkerIntents
+func (s *Store) Intents(ctx context.Context) ([]state.Intent, error) {
+	var out Intents
 	err := s.call(ctx, http.MethodGet, "intents", nil, nil, &out)
 	return out.Intents, err
 }
 
 // Record appends events; the error is that of the first refused event.
-func (s *SocketStore) Record(ctx context.Context, events ...state.Event) error {
+func (s *Store) Record(ctx context.Context, events ...state.Event) error {
 	if len(events) == 0 {
 		return nil
 	}
-	results, err := s.results(ctx, "events/record", WorkerEvents{events}, len(events))
+	results, err := s.results(ctx, "events/record", Events{events}, len(events))
 	for _, r := range results {
 		if err == nil {
 			err = r.Err()
@@ -162,38 +165,38 @@ func (s *SocketStore) Record(ctx context.Context, events ...state.Event) error {
 }
 
 // Events returns the events that the query selects.
-func (s *SocketStore) Events(ctx context.Context, q state.EventQuery) ([]state.Event, error) {
+func (s *Store) Events(ctx context.Context, q state.EventQuery) ([]state.Event, error) {
 	query := url.Values{"after": {strconv.FormatInt(q.After, 10)}, "limit": {strconv.Itoa(q.Limit)}}
 	if q.Object != nil {
 		query.Set("kind", q.Object.Kind)
 		query.Set("name", q.Object.Name)
 	}
-	var out WorkerEvents
+	var out Events
 	err := s.call(ctx, http.MethodGet, "events", query, nil, &out)
 	return out.Events, err
 }
 
 // Config returns the host's configuration; fault.NotReady before its first
 // reading.
-func (s *SocketStore) Config(ctx context.Context) (spec.Config, error) {
+func (s *Store) Config(ctx context.Context) (spec.Config, error) {
 	var out spec.Config
 	return out, s.call(ctx, http.MethodGet, "config", nil, nil, &out)
 }
 
 // Supported returns the container types that the host can run, as far as known.
-func (s *SocketStore) Supported(ctx context.Context) ([]spec.ContainerType, error) {
-	var out WorkerTypes
+func (s *Store) Supported(ctx context.Context) ([]spec.ContainerType, error) {
+	var out Types
 	err := s.call(ctx, http.MethodGet, "supported", nil, nil, &out)
 	return out.Types, err
 }
 
 // SetSupported declares the container types that the host can run; it cannot
 // run the others. The answer has an error per type in types.
-func (s *SocketStore) SetSupported(ctx context.Context, types ...spec.ContainerType) ([]error, error) {
+func (s *Store) SetSupported(ctx context.Context, types ...spec.ContainerType) ([]error, error) {
 	if types == nil {
 		types = []spec.ContainerType{}
 	}
-	results, err := s.results(ctx, "supported", WorkerTypes{types}, len(types))
+	results, err := s.results(ctx, "supported", Types{types}, len(types))
 	if err != nil {
 		return nil, err
 	}
@@ -206,7 +209,7 @@ func (s *SocketStore) SetSupported(ctx context.Context, types ...spec.ContainerT
 
 // Transient returns the machines without an instance whose last error is
 // transient.
-func (s *SocketStore) Transient(ctx context.Context) ([]TransientMachine, error) {
+func (s *Store) Transient(ctx context.Context) ([]TransientMachine, error) {
 	var out TransientMachines
 	err := s.call(ctx, http.MethodGet, "transient", nil, nil, &out)
 	return out.Machines, err
@@ -214,21 +217,21 @@ func (s *SocketStore) Transient(ctx context.Context) ([]TransientMachine, error)
 
 // Keep returns for each machine whether its instance survives the removal of
 // its record.
-func (s *SocketStore) Keep(ctx context.Context, machines ...string) ([]WorkerMachine, error) {
+func (s *Store) Keep(ctx context.Context, machines ...string) ([]Machine, error) {
 	return s.machines(ctx, "keep", machines)
 }
 
 // HostChanges returns for each machine the missing host networks that it needs.
 // It changes nothing.
-func (s *SocketStore) HostChanges(ctx context.Context, machines ...string) ([]WorkerMachine, error) {
+func (s *Store) HostChanges(ctx context.Context, machines ...string) ([]Machine, error) {
 	return s.machines(ctx, "host-changes", machines)
 }
 
-func (s *SocketStore) machines(ctx context.Context, path string, names []string) ([]WorkerMachine, error) {
-	var out WorkerMachineAnswers
-	err := s.call(ctx, http.MethodPost, path, nil, WorkerMachines{names}, &out)
+func (s *Store) machines(ctx context.Context, path string, names []string) ([]Machine, error) {
+	var out MachineAnswers
+	err := s.call(ctx, http.MethodPost, path, nil, Machines{names}, &out)
 	return out.Machines, err
 }
 
 // Err returns the error about the machine, nil if there is none.
-func (m WorkerMachine) Err() error { return elementError(m.Error, m.Kind) }
+func (m Machine) Err() error { return elementError(m.Error, m.Kind) }
