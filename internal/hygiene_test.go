@@ -1,3 +1,5 @@
+//go:build !race
+
 // Package internal_test checks rules of the project that no linter checks.
 package internal_test
 

@@ -1,4 +1,4 @@
-//go:build !integration && !long
+//go:build !integration && !long && !race
 
 package conffiles
 
