@@ -78,9 +78,11 @@ func Start(t testing.TB) *Server {
 	// would probe QEMU again before every start, for seconds.
 	s.write("etc/qemu.conf", "user = \"root\"\ngroup = \"root\"\nsecurity_driver = \"none\"\nnamespaces = []\nremember_owner = 0\ncgroup_controllers = []\n")
 	s.write("etc/virtlogd.conf", "")
+	s.useCapabilities()
 	s.startLogd()
 	s.Run()
 	s.configure()
+	s.keepCapabilities()
 	return s
 }
 
