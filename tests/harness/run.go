@@ -60,7 +60,7 @@ func Run(t testing.TB, name string, args ...string) string {
 func Wait(t testing.TB, what string, limit time.Duration, look func() error) {
 	t.Helper()
 	deadline := time.Now().Add(limit)
-	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+	for pause := 50 * time.Millisecond; ; pause = min(2*pause, 200*time.Millisecond) {
 		err := look()
 		if err == nil {
 			return

@@ -40,9 +40,12 @@ const (
 	undoLimit = 20 * time.Second // what a test waits for that
 )
 
-// newOwn makes such a host; leased gives it addresses that run out.
+// newOwn makes such a host; leased gives it addresses that run out. Tests on
+// such hosts run side by side: each has network namespaces of its own, and most
+// of the time it waits for deadlines.
 func newOwn(t *testing.T, leased bool) *own {
 	t.Helper()
+	t.Parallel()
 	n, peer := nettest.New(t), nettest.New(t)
 	for _, side := range []*nettest.Namespace{n, peer} {
 		side.Sysctl("net/ipv6/conf/default/accept_dad=0")
