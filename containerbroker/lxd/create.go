@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/canonical/lxd/shared/api"
 
@@ -178,16 +179,23 @@ const keyProfile = "user.hostler.profile"
 
 // profiles returns the profiles of a new instance. If two profiles give the
 // same device, the later profile wins. The extra profile is left out if another
-// user of LXD made it.
+// user of LXD made it. Creates within Options.ProfileTime share one request; a
+// profile that is absent or not hostler's is looked up by each.
 func (d *Driver) profiles(c *client) ([]string, error) {
 	names := []string{defaultProfile}
 	if d.opts.Profile == "" {
 		return names, nil
 	}
+	d.extra.Lock()
+	defer d.extra.Unlock()
+	if time.Since(d.extra.seen) < d.opts.ProfileTime {
+		return append(names, d.opts.Profile), nil
+	}
 	var extra api.Profile
 	switch _, err := c.get("/1.0/profiles/"+url.PathEscape(d.opts.Profile), &extra); {
 	case err == nil && extra.Config[keyProfile] != "":
 		names = append(names, d.opts.Profile)
+		d.extra.seen = time.Now()
 	case err != nil && !fault.Is(err, fault.NotFound):
 		return nil, fmt.Errorf("cannot read profile %s: %w", d.opts.Profile, err)
 	}

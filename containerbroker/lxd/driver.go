@@ -21,6 +21,9 @@ type Options struct {
 	// Profile is an additional profile of new instances, after the default
 	// profile, if LXD has it and hostler made it; empty: none.
 	Profile string
+	// ProfileTime is how long new instances get that profile without another
+	// look at it; default 5 s.
+	ProfileTime time.Duration
 	// Images turns references into files; nil: only LXD's own images.
 	Images images.Provider
 	// Logger may be nil.
@@ -57,6 +60,11 @@ type Driver struct {
 	flights flight.Group[containerbroker.Step, string]
 
 	inits inits
+	// extra holds when the extra profile was last seen to be hostler's.
+	extra struct {
+		sync.Mutex
+		seen time.Time
+	}
 	// limitless records by pool whether its root disks have no size limit.
 	limitless sync.Map
 	// told holds the keys of messages that once has already logged.
@@ -83,6 +91,7 @@ func New(opts Options) *Driver {
 	}
 	byDefault(&opts.RequestTimeout, 30*time.Second)
 	byDefault(&opts.OperationTimeout, 10*time.Minute)
+	byDefault(&opts.ProfileTime, 5*time.Second)
 	byDefault(&opts.EventTimeout, 4*time.Second)
 	byDefault(&opts.ListPatience, 1200*time.Millisecond)
 	byDefault(&opts.RetryDelay, 2*time.Second)

@@ -28,3 +28,30 @@ func TestOnlyHostlersProfileIsUsed(t *testing.T) {
 		}
 	}
 }
+
+// Instances that are created together get the extra profile by one request. A
+// profile of another user is looked up again each time.
+func TestCreatesShareALookAtTheProfile(t *testing.T) {
+	for what, c := range map[string]struct {
+		config   map[string]string
+		lasts    time.Duration
+		requests int
+	}{
+		"together":           {map[string]string{"user.hostler.profile": "true"}, time.Minute, 1},
+		"one after another":  {map[string]string{"user.hostler.profile": "true"}, time.Nanosecond, 3},
+		"of another's alone": {nil, time.Minute, 3},
+	} {
+		f := newFakeLXD(t)
+		f.answer("GET /1.0/profiles/hostler", api.Profile{Name: "hostler", Config: c.config})
+		d := f.driver(func(o *Options) { o.Profile, o.ProfileTime = "hostler", c.lasts })
+		for range 3 {
+			got, err := d.profiles(d.open(t.Context(), time.Minute))
+			if err != nil || slices.Contains(got, "hostler") != (c.config != nil) {
+				t.Errorf("%s: %v, %v", what, got, err)
+			}
+		}
+		if n := f.count(http.MethodGet); n != c.requests {
+			t.Errorf("%s: %d requests, want %d", what, n, c.requests)
+		}
+	}
+}
