@@ -207,7 +207,7 @@ func (p planner) networkLook(ctx context.Context, objects []state.Object, record
 }
 
 func networkStep(s networkprovisioner.Step) client.Step {
-	view := client.Step{Object: spec.KindNetwork + "/" + s.Network, Action: s.Action, Impact: s.Impact, Detail: s.Detail, Held: s.Held, Changes: []client.Change{}}
+	view := client.Step{Object: spec.KindNetwork + "/" + s.Network, Action: s.Action, Impact: s.Impact, Detail: s.Detail, Held: s.Held, Allow: s.Allow, Changes: []client.Change{}}
 	for _, c := range s.Changes {
 		view.Changes = append(view.Changes, client.Change{Field: c.Field, From: c.From, To: c.To, Impact: c.Impact})
 	}

@@ -148,7 +148,7 @@ func withoutBookkeeping(steps []client.Step) []client.Step {
 func stepView(s provisioner.Step) client.Step {
 	view := client.Step{
 		Object: spec.KindMachine + "/" + s.Machine, Action: string(s.Action), Impact: string(s.Impact),
-		Detail: s.Detail, Held: s.Held, Changes: []client.Change{},
+		Detail: s.Detail, Held: s.Held, Allow: string(s.Allow), Changes: []client.Change{},
 	}
 	if s.Action == provisioner.ActionHarvest {
 		view.Action = string(provisioner.ActionDelete)

@@ -70,7 +70,7 @@ func TestWhatIsNoLongerDeclaredGoes(t *testing.T) {
 	}
 	// A machine with data waits for consent.
 	p, err := c.Apply(t.Context(), request("web", strings.Replace(kept, "  two:", "#", 1)))
-	if err != nil || actions(p) != "machine/two delete" || p.Steps[0].Held != "--allow destroy" || len(p.Removed) != 0 {
+	if err != nil || actions(p) != "machine/two delete" || p.Steps[0].Held != "--allow destroy" || p.Steps[0].Allow != "destroy" || len(p.Removed) != 0 {
 		t.Fatalf("apply: %+v, removed %v, %v", p.Steps, p.Removed, err)
 	}
 	if two, rec := b.record(t, "two"); two.Life != state.Alive || rec.Held != spec.HoldRemoval {
@@ -208,7 +208,7 @@ func TestWhatWasAllowedHoldsForOneChange(t *testing.T) {
 	b.host.instances["one"] = "uid"
 	req := request("web", strings.Replace(yaml("one"), "lxd,", "lxd, cpus: 2,", 1))
 	p, err := c.Apply(t.Context(), req)
-	if err != nil || len(p.Steps) != 1 || p.Steps[0].Held != "--allow restart" {
+	if err != nil || len(p.Steps) != 1 || p.Steps[0].Held != "--allow restart" || p.Steps[0].Allow != "restart" {
 		t.Fatalf("%+v, %v", p, err)
 	}
 	req.Allow = []string{"restart"}

@@ -102,7 +102,7 @@ func (h *standIn) Plan(ctx context.Context, machines []PlannedObject, _ map[stri
 		case m.Before != nil && m.Before.Generation != m.After.Generation:
 			st.Action, st.Impact = "update", "live"
 			if h.hold != "" && !slices.Contains(rec.Allow, h.hold) {
-				st.Impact, st.Held = h.hold, "--allow "+h.hold
+				st.Impact, st.Held, st.Allow = h.hold, "--allow "+h.hold, h.hold
 			}
 		default:
 			continue

@@ -102,18 +102,18 @@ func (s *Server) heldRemovals(w *world, docs []document, gone []string) (steps [
 		if !mine[object] {
 			continue
 		}
-		st := client.Step{Object: object, Action: "delete", Impact: impactDestroy, Detail: "no document declares it any more", Held: "--allow " + impactDestroy}
+		st := client.Step{Object: object, Action: "delete", Impact: impactDestroy, Detail: "no document declares it any more", Held: "--allow " + impactDestroy, Allow: impactDestroy}
 		if w.retained(object) {
 			st.Action, st.Impact, st.Detail = "release", "none", "no document declares it any more; its data is kept"
 		}
 		if users, err := w.usersOf(object, nil); err == nil && len(users) > 0 {
-			st.Held = "it is used by " + fault.List(users, ", ")
+			st.Held, st.Allow = "it is used by "+fault.List(users, ", "), ""
 			if slices.ContainsFunc(users, func(u string) bool { return w.owners[u] == "" }) {
-				st.Held += "; --allow " + impactDestroy
+				st.Held, st.Allow = st.Held+"; --allow "+impactDestroy, impactDestroy
 			}
 		}
 		if why != "" {
-			st.Held = "nothing is removed while " + why
+			st.Held, st.Allow = "nothing is removed while "+why, ""
 		}
 		if renamed := w.looksRenamed(object, newcomers); renamed != "" {
 			st.Detail += fmt.Sprintf("; to rename it to %s with its data, add \"renamed-from: %s\" to %s", renamed, idOf(object).Name, renamed)

@@ -59,6 +59,9 @@ type Step struct {
 	// Held says why the step waits, e.g. "--allow restart" for missing consent, or
 	// that this agent does not support it.
 	Held string `json:"held,omitempty"`
+	// Allow is the impact whose consent releases the step: restart, recreate or
+	// destroy. It is empty if consent does not.
+	Allow string `json:"allow,omitempty"`
 }
 
 // Change is a changed field of a step.

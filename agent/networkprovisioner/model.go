@@ -106,6 +106,8 @@ type Step struct {
 	Changes []Change
 	// Held is the obstacle, or the flag that allows the step.
 	Held string
+	// Allow is the impact whose consent releases the held step, "" if none does.
+	Allow string
 }
 
 // Change is a field whose observed value differs from the declared value.

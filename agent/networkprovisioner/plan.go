@@ -235,7 +235,7 @@ func describe(n Network, p Planned, o Observed) []Step {
 		}
 		words = []string{"changes " + strings.Join(words, ", ")}
 		if p.Held != "" {
-			s.Impact, s.Held, words = impactRestart, "--allow restart", []string{p.Held}
+			s.Impact, s.Held, s.Allow, words = impactRestart, "--allow "+impactRestart, impactRestart, []string{p.Held}
 		}
 	} else {
 		for _, l := range p.Links {

@@ -107,7 +107,7 @@ func said(p Plan) string {
 	var words []string
 	for _, n := range p.Networks {
 		for _, s := range n.Steps {
-			words = append(words, strings.TrimSpace(fmt.Sprintf("%s %s %s: %s; %s", s.Action, s.Network, s.Impact, s.Detail, s.Held)))
+			words = append(words, strings.TrimSpace(fmt.Sprintf("%s %s %s: %s; %s %s", s.Action, s.Network, s.Impact, s.Detail, s.Held, s.Allow)))
 		}
 	}
 	return strings.Join(words, "\n")
@@ -208,7 +208,7 @@ func TestChangesThatCutOff(t *testing.T) {
 	}
 	n := &d.Networks[0]
 	n.Generation, n.Record.Network.Bridge, n.Record.Network.MTU = 2, "br-new", 1400
-	equalText(t, "held", said(Make(d, o, policy())), "update lan restart: changing bridge cuts off machine/db, machine/web; --allow restart")
+	equalText(t, "held", said(Make(d, o, policy())), "update lan restart: changing bridge cuts off machine/db, machine/web; --allow restart restart")
 	p := carryOut(t, &d, &o)
 	if _, there := o.Host.Link("br-new"); there || p.Rules.Networks[0].Bridge != "br-lan" || n.Status.State != stateReady || n.Status.Applied.Bridge != "br-lan" {
 		t.Errorf("done unasked: %+v", n.Status)

@@ -160,6 +160,8 @@ type Step struct {
 	// Held is the option or the edit that the user must supply first, e.g.
 	// "--allow restart". A held step is only shown.
 	Held string
+	// Allow is the impact whose consent releases the held step, "" if none does.
+	Allow containerbroker.Impact
 	// Kept marks a step that is made although the machine's last failure waits for
 	// the operator. Its success does not clear that failure.
 	Kept bool

@@ -248,7 +248,7 @@ func (w *world) held(d Desired, inst *containerbroker.Instance) []Step {
 		if len(changes) > 0 && !d.allows(i) {
 			steps = append(steps, Step{
 				Action: a, Machine: d.Name, UID: d.UID, Impact: i, Changes: changes, Instance: inst,
-				Detail: "changes " + fields(changes), Held: "--allow " + string(i),
+				Detail: "changes " + fields(changes), Held: "--allow " + string(i), Allow: i,
 			})
 		}
 	}

@@ -89,6 +89,9 @@ func summary(steps []Step, now time.Time) []string {
 		if s.Held != "" {
 			line += " held"
 		}
+		if s.Allow != "" {
+			line += ", allow " + string(s.Allow)
+		}
 		if s.After.After(now) {
 			line += " in " + s.After.Sub(now).Truncate(time.Second).String() // without its jitter
 		}
@@ -215,7 +218,7 @@ func TestClassification(t *testing.T) {
 		},
 		{
 			name: "a restart waits for a word", desired: []Desired{machine("web", provisioned)}, instances: []containerbroker.Instance{instance("web")},
-			policy: Policy{Diff: differs(containerbroker.Change{Field: "nesting", Impact: containerbroker.ImpactRestart})}, want: []string{"restart web held"},
+			policy: Policy{Diff: differs(containerbroker.Change{Field: "nesting", Impact: containerbroker.ImpactRestart})}, want: []string{"restart web held, allow restart"},
 		},
 		{
 			name: "a restart with a word", desired: []Desired{machine("web", provisioned, func(d *Desired) { d.Record.Allow = []string{"restart"} })},
@@ -229,7 +232,7 @@ func TestClassification(t *testing.T) {
 		},
 		{
 			name: "another image needs a recreate", desired: []Desired{machine("web", provisioned, func(d *Desired) { d.Record.Machine.Image = "debian/13" })},
-			instances: []containerbroker.Instance{instance("web")}, want: []string{"recreate web held"},
+			instances: []containerbroker.Instance{instance("web")}, want: []string{"recreate web held, allow recreate"},
 		},
 		{name: "another image with a word", desired: []Desired{machine("web", provisioned, func(d *Desired) {
 			d.Record.Machine.Image = "debian/13"

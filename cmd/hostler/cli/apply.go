@@ -213,8 +213,8 @@ func heldFailure(held []client.Step) error {
 		if !slices.Contains(objects, s.Object) {
 			objects = append(objects, s.Object)
 		}
-		if w := allowOf(s); w != "" && !slices.Contains(words, w) {
-			words = append(words, w)
+		if s.Allow != "" && !slices.Contains(words, s.Allow) {
+			words = append(words, s.Allow)
 		}
 	}
 	slices.Sort(words)

@@ -48,16 +48,6 @@ func mark(s client.Step) string {
 	}
 }
 
-// allowOf returns the word that --allow needs for a held step, or "".
-func allowOf(s client.Step) string {
-	_, word, ok := strings.Cut(s.Held, "--allow ")
-	if !ok {
-		return ""
-	}
-	word, _, _ = strings.Cut(word, " ")
-	return strings.Trim(word, "`'\",.")
-}
-
 // printPlan prints a line per step, with its changed fields below, and a
 // summary.
 func printPlan(w io.Writer, p client.Plan, c colours, head bool) {

@@ -79,18 +79,22 @@ func TestPhase(t *testing.T) {
 	}
 }
 
-// The word for --allow comes from the text of the held step.
-func TestHeldWord(t *testing.T) {
-	for held, want := range map[string]string{
-		"":                                    "",
-		"--allow restart":                     "restart",
-		"needs --allow recreate to go on":     "recreate",
-		"apply again with `--allow restart`.": "restart",
-		"not yet supported by this agent":     "",
-	} {
-		if got := allowOf(client.Step{Held: held}); got != want {
-			t.Errorf("allowOf(%q) = %q, want %q", held, got, want)
+// The hint for held steps names the impacts of their fields, each once; the
+// texts are for users.
+func TestHeldStepsNameWhatToAllow(t *testing.T) {
+	steps := []client.Step{
+		{Object: "machine/web", Held: "--allow restart", Allow: "restart"},
+		{Object: "machine/db", Held: "needs consent", Allow: "recreate"},
+		{Object: "machine/db", Held: "--allow restart", Allow: "restart"},
+		{Object: "machine/old", Held: "it is used by machine/web; --allow destroy"},
+	}
+	for n, want := range map[int]string{1: "apply again with --allow restart", 4: "apply again with --allow recreate,restart"} {
+		if f := explain(t.Context(), heldFailure(steps[:n])); f.mend != want {
+			t.Errorf("%d steps: got %q, want %q", n, f.mend, want)
 		}
+	}
+	if f := explain(t.Context(), heldFailure(steps[3:])); f.mend != "" || f.text != "1 step held back: machine/old" {
+		t.Errorf("without an impact: %q, %q", f.text, f.mend)
 	}
 }
 

@@ -179,10 +179,10 @@ func heldWorld() *standIn {
 		Steps: []client.Step{
 			{Object: "machine/db", Action: "update", Impact: "live", Detail: "memory"},
 			{
-				Object: "machine/web", Action: "restart", Impact: "restart", Detail: "nesting changes", Held: "--allow restart",
+				Object: "machine/web", Action: "restart", Impact: "restart", Detail: "nesting changes", Held: "--allow restart", Allow: "restart",
 				Changes: []client.Change{{Field: "nesting", From: "false", To: "true", Impact: "restart", Reason: "read at start only"}},
 			},
-			{Object: "machine/www", Action: "recreate", Impact: "recreate", Detail: "image changes", Held: "--allow recreate"},
+			{Object: "machine/www", Action: "recreate", Impact: "recreate", Detail: "image changes", Held: "--allow recreate", Allow: "recreate"},
 		},
 		Machines: []string{"db", "web", "www"},
 	}}
