@@ -63,14 +63,14 @@ func (a adopter) Inspect(ctx context.Context, t spec.ContainerType, instance str
 }
 
 // machineOf returns the declaration that matches an instance. A frozen instance
-// is declared as running, because a stop would lose its memory. LXD creates
-// instances from an image's fingerprint; the digest of a KVM machine's disk
-// refers to no image.
+// is declared as running, because a stop would lose its memory. A hypervisor with
+// images of its own reports the instance's image, e.g. LXD its fingerprint; the
+// digest of a KVM machine's disk refers to no image.
 func machineOf(i containerbroker.Instance, t spec.ContainerType) spec.Machine {
 	running := i.Status == containerbroker.StatusRunning || i.Status == containerbroker.StatusFrozen
 	autostart := i.Autostart
 	image := spec.UnknownImage(t)
-	if t == spec.LXD && i.ImageID != "" {
+	if info, _ := t.Info(); info.OwnImages && i.ImageID != "" {
 		image = string(t) + ":" + i.ImageID
 	}
 	return spec.Machine{

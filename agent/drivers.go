@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 
 	"hostler/agent/spec"
-	"hostler/agent/storageprovisioner"
 	"hostler/containerbroker"
 	"hostler/containerbroker/kvm"
 	"hostler/containerbroker/lxd"
@@ -17,13 +16,6 @@ import (
 	"hostler/internal/paths"
 	"hostler/internal/run"
 	"hostler/internal/units"
-	"hostler/packaging"
-	"hostler/storage"
-	"hostler/storage/idmap"
-	"hostler/storage/loop"
-	"hostler/storage/managedfs"
-	"hostler/storage/rootfs"
-	"hostler/storage/tmpfs"
 	"hostler/sysctl"
 )
 
@@ -37,14 +29,38 @@ type constructors struct {
 	// remote creates the broker for a provisioner in a separate process, which
 	// leaves images to the agent.
 	remote func(p paths.Paths, namespace string, log *slog.Logger) (containerbroker.Broker, error)
+	// renewer, which may be nil, returns a function that restores the type's
+	// removed files of the runtime directory.
+	renewer func(p paths.Paths) (renew func() error)
+	// rootDiskNotice is the key of the initialiser's notice that root disks have
+	// no size limit; empty: they always have.
+	rootDiskNotice string
+	// setup and provisioner describe the type's two workers.
+	setup, provisioner Worker
 }
 
 // drivers returns the constructors of every container type that the agent can
-// run.
+// run. The types' other differences stand in spec.ContainerTypes.
 func drivers() map[spec.ContainerType]constructors {
 	return map[spec.ContainerType]constructors{
-		spec.LXD: {socket: lxdSocket, driver: newLXDDriver, initialiser: newLXDInitialiser, remote: newRemoteLXD},
-		spec.KVM: {socket: kvmSocket, driver: newKVMDriver, initialiser: newKVMInitialiser, remote: newRemoteKVM},
+		spec.LXD: {
+			socket: lxdSocket, driver: newLXDDriver, initialiser: newLXDInitialiser, remote: newRemoteLXD,
+			rootDiskNotice: lxdinit.RootDiskNotice,
+			setup: Worker{
+				Out: "packages, LXD's first configuration, kernel limits, the directory for files set aside in LXD's pools",
+				Doc: "Prepares the host for LXD machines when the first is declared, sets aside files that a power cut left in their way (again after a failed operation), then starts their provisioner.",
+			},
+			provisioner: Worker{In: "LXD's events", Out: "LXD instances"},
+		},
+		spec.KVM: {
+			socket: kvmSocket, driver: newKVMDriver, initialiser: newKVMInitialiser, remote: newRemoteKVM,
+			renewer: accelerationRenewer,
+			setup: Worker{
+				Out: "packages, libvirt's storage pool and network, how guests run here",
+				Doc: "Prepares the host for KVM machines when the first is declared, then starts their provisioner.",
+			},
+			provisioner: Worker{In: "libvirt's events", Out: "libvirt domains"},
+		},
 	}
 }
 
@@ -125,58 +141,23 @@ func accelerator(p paths.Paths) func() string {
 	}
 }
 
+// accelerationRenewer keeps the initialiser's record of how guests run, which a
+// provisioner's unit reads.
+func accelerationRenewer(p paths.Paths) func() error {
+	var proven kvminit.Outcome
+	return func() error {
+		if found, err := kvminit.ReadOutcome(p); err == nil {
+			proven = found
+		} else if proven.Accelerator != "" {
+			return proven.Write(p)
+		}
+		return nil
+	}
+}
+
 func newKVMInitialiser(h *host, c spec.Config) initialisers.Initialiser {
 	return kvminit.New(kvminit.Options{
 		Runner: run.Host{}, Trial: h.runner(units.Trial), Packages: h.packages(c), Paths: h.paths,
 		Pool: c.Types.KVM.Pool, Accelerator: c.Types.KVM.Accelerator, Logger: h.logger.With("initialiser", "kvm"),
 	})
-}
-
-// storageSources returns all providers of volumes and filesystems.
-func (h *host) storageSources() storageprovisioner.Sources {
-	p, ns, log := h.paths, h.config().Namespace, h.logger.With("part", "storage")
-	managed := func(dir string) *managedfs.Source {
-		o := managedfs.Options{Dir: dir, Namespace: ns, Runner: run.Host{}, Install: h.installFor, Log: log}
-		if h.placement == Units {
-			o.Grower = h.runner(units.Grow)
-		}
-		return managedfs.New(o)
-	}
-	return storageprovisioner.Sources{
-		Volumes: map[string]storage.VolumeSource{
-			"loop": loop.New(loop.Options{Dir: p.Volumes(), Namespace: ns, Log: log}),
-		},
-		Filesystems: map[string]storage.FilesystemSource{
-			"tmpfs": tmpfs.New(tmpfs.Options{Dir: p.Filesystems("tmpfs"), Namespace: ns, Log: log}),
-			"rootfs": rootfs.New(rootfs.Options{
-				Dir: p.Mounts("rootfs"), Filesystems: managed(p.Rootfs("filesystems")), Log: log,
-				Volumes: loop.New(loop.Options{Dir: p.Rootfs("volumes"), Namespace: ns, Log: log}),
-			}),
-			storageprovisioner.Managed: managed(p.Filesystems(storageprovisioner.Managed)),
-		},
-		Views:  idmap.New(idmap.Options{Dir: p.Mounts("machines"), Runner: h.runner(units.Users)}),
-		Mounts: p.Mounts("host"), ViewDir: p.Mounts("machines"),
-		// LXD runs as root and uses the ids that root may delegate.
-		Map: func() (idmap.Map, error) { return idmap.Of(p.SubUIDs(), p.SubGIDs(), "root", lxdGuestIDs) },
-	}
-}
-
-// lxdGuestIDs are the ids that LXD uses if /etc/subuid and /etc/subgid do not
-// exist.
-var lxdGuestIDs = idmap.Map{
-	Users:  idmap.Range{First: 1_000_000, Count: 1_000_000_000},
-	Groups: idmap.Range{First: 1_000_000, Count: 1_000_000_000},
-}
-
-// runner returns the Runner for a kind of work: under systemd each command is a
-// unit, with privileges that the agent's own unit does not have.
-func (h *host) runner(k units.Kind) run.Runner {
-	if h.placement == Units {
-		return units.New(k, h.logger.With("part", "units"))
-	}
-	return run.Host{}
-}
-
-func (h *host) packages(c spec.Config) packaging.Manager {
-	return packaging.NewApt(h.paths, h.runner(units.Apt), c.Apt.Proxy, h.logger.With("part", "packages"))
 }

@@ -18,7 +18,6 @@ import (
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/containerbroker/images"
-	lxdinit "hostler/initialisers/lxd"
 	"hostler/internal/mountoption"
 )
 
@@ -31,9 +30,6 @@ func (p planner) Foresee(ctx context.Context, objects []api.PlannedObject, scope
 	own := map[spec.ContainerType][]string{}
 	against := map[wantedImage]error{}
 	room := p.capacity()
-	p.mu.Lock()
-	limitless := p.notices[lxdinit.RootDiskNotice]
-	p.mu.Unlock()
 	for _, o := range objects {
 		object := o.After.Kind + "/" + o.After.Name
 		if !scope[object] || o.After.Life != "" && o.After.Life != state.Alive {
@@ -56,10 +52,7 @@ func (p planner) Foresee(ctx context.Context, objects []api.PlannedObject, scope
 			if _, asked := own[r.Machine.Type]; !asked {
 				own[r.Machine.Type] = p.ownImages(ctx, r.Machine.Type)
 			}
-			image := wantedImage{r.Machine.Image, images.FormatLXD}
-			if r.Machine.Type == spec.KVM {
-				image.format = images.FormatDisk
-			}
+			image := wantedImage{r.Machine.Image, imageForm(r.Machine.Type)}
 			err, known := against[image]
 			if !known && len(against) < manyImages {
 				err = p.images.Foresee(image.reference, image.format, own[r.Machine.Type])
@@ -69,7 +62,7 @@ func (p planner) Foresee(ctx context.Context, objects []api.PlannedObject, scope
 				warnings = append(warnings, fmt.Sprintf("%s: %v", object, err))
 			}
 		}
-		if r.Machine.Type == spec.LXD && r.Machine.RootDisk > 0 && limitless != "" {
+		if limitless := p.limitless(r.Machine.Type); r.Machine.RootDisk > 0 && limitless != "" {
 			warnings = append(warnings, fmt.Sprintf("%s: root-disk: %s does not hold: %s", object, r.Machine.RootDisk, limitless))
 		}
 		for _, text := range room.exceeded(r.Machine) {
@@ -77,6 +70,18 @@ func (p planner) Foresee(ctx context.Context, objects []api.PlannedObject, scope
 		}
 	}
 	return warnings
+}
+
+// limitless returns the notice that root disks of the type have no size limit
+// on this host, or "".
+func (p planner) limitless(t spec.ContainerType) string {
+	key := p.drivers[t].rootDiskNotice
+	if key == "" {
+		return ""
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.notices[key]
 }
 
 // manyImages bounds the images that Foresee looks for; it skips the rest.

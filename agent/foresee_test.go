@@ -9,6 +9,8 @@ import (
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/containerbroker/images"
+	lxdinit "hostler/initialisers/lxd"
+	"hostler/internal/fault"
 	"hostler/internal/paths"
 )
 
@@ -19,7 +21,10 @@ func TestForesee(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &host{notices: map[string]string{"root disks of lxd machines": "LXD's pool has no limits"}, images: cache, paths: paths.New("", "/nowhere/hostler.yaml", t.TempDir(), t.TempDir())}
+	limited := map[spec.ContainerType]constructors{spec.LXD: {
+		driver: func(*host) (driver, error) { return driver{}, fault.New(fault.NotReady, "not set up") }, rootDiskNotice: lxdinit.RootDiskNotice,
+	}}
+	h := &host{drivers: limited, notices: map[string]string{lxdinit.RootDiskNotice: "LXD's pool has no limits"}, images: cache, paths: paths.New("", "/nowhere/hostler.yaml", t.TempDir(), t.TempDir())}
 	machine := func(name string, m spec.Machine, status *spec.MachineStatus) api.PlannedObject {
 		o := state.Object{ID: state.ID{Kind: spec.KindMachine, Name: name}, Life: state.Alive, Spec: spec.Encode(spec.MachineRecord{Machine: m})}
 		p := api.PlannedObject{After: o}

@@ -156,10 +156,13 @@ func readiness(ctx context.Context, t spec.ContainerType, init initialisers.Init
 	switch {
 	case ok:
 		message = "is set up"
-		if a, tells := init.(interface{ Accelerator() string }); tells && a.Accelerator() != "" {
-			message += "; " + a.Accelerator()
-			if strings.Contains(message, "without KVM") {
-				return "warning", message, "give the host hardware virtualisation (/dev/kvm)"
+		if d, describes := init.(initialisers.Describer); describes {
+			how, mend := d.Guests()
+			if how != "" {
+				message += "; " + how
+			}
+			if mend != "" {
+				return "warning", message, mend
 			}
 		}
 		return "ok", message, ""

@@ -203,12 +203,14 @@ func (s imageService) Import(ctx context.Context, path, reference, digest string
 
 // Build implements api.ImageBuilder.
 func (s imageService) Build(ctx context.Context, t spec.ContainerType, reference string, progress func(client.Progress)) (client.Image, error) {
-	format := images.FormatLXD
-	if t == spec.KVM {
-		format = images.FormatDisk
-	}
-	a, err := s.images.Build(ctx, reference, format, forAPI(progress))
+	a, err := s.images.Build(ctx, reference, imageForm(t), forAPI(progress))
 	return imageView(a), err
+}
+
+// imageForm returns the format of the type's images.
+func imageForm(t spec.ContainerType) images.Format {
+	info, _ := t.Info()
+	return images.Format(info.ImageForm)
 }
 
 // Ensure implements api.ImageBuilder.

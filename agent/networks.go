@@ -248,7 +248,7 @@ func (g glance) networkChecks(ctx context.Context) []client.Check {
 // provided checks whether machines can use the host's own network, if the
 // configuration asks for that.
 func (g glance) provided(ctx context.Context) []client.Check {
-	if g.config().Types.LXD.NetworkMethod != "provider" {
+	if !g.config().Types.UseProvidedNetworks() {
 		return nil
 	}
 	check := func(result, message, mend string) []client.Check {

@@ -3,8 +3,6 @@ package agent
 import (
 	"context"
 	"time"
-
-	kvminit "hostler/initialisers/kvm"
 )
 
 // runtimeInterval is the delay between two checks of the runtime directory. A
@@ -12,15 +10,14 @@ import (
 const runtimeInterval = 2 * time.Second
 
 // keepRuntime is the worker that restores removed files of the runtime
-// directory: the socket, and the file from which a provisioner's unit reads the
-// accelerator of KVM guests. Locks are created again when they are next taken.
+// directory: the socket, and those of the container types. Locks are created again when they are next taken.
 func (h *host) keepRuntime(every time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
 		tick := time.NewTicker(every)
 		defer tick.Stop()
-		var proven kvminit.Outcome
+		renewers := h.renewers()
 		for {
-			h.renewRuntime(&proven)
+			h.renewRuntime(renewers)
 			select {
 			case <-ctx.Done():
 				return nil
@@ -30,9 +27,20 @@ func (h *host) keepRuntime(every time.Duration) func(context.Context) error {
 	}
 }
 
-// renewRuntime checks once. proven is the last outcome that was read from the
-// file.
-func (h *host) renewRuntime(proven *kvminit.Outcome) {
+// renewers returns the functions of the container types that restore their
+// files.
+func (h *host) renewers() []func() error {
+	var all []func() error
+	for _, c := range h.drivers {
+		if c.renewer != nil {
+			all = append(all, c.renewer(h.paths))
+		}
+	}
+	return all
+}
+
+// renewRuntime checks once.
+func (h *host) renewRuntime(renewers []func() error) {
 	renewed, err := h.listener.Renew()
 	if err != nil {
 		h.logger.Warn("The socket is gone and cannot be made again.", "socket", h.paths.Socket(), "error", err)
@@ -41,10 +49,8 @@ func (h *host) renewRuntime(proven *kvminit.Outcome) {
 	if renewed {
 		h.logger.Warn("The socket was gone and is made again.", "socket", h.paths.Socket())
 	}
-	if found, err := kvminit.ReadOutcome(h.paths); err == nil {
-		*proven = found
-	} else if proven.Accelerator != "" {
-		if err := proven.Write(h.paths); err != nil {
+	for _, renew := range renewers {
+		if err := renew(); err != nil {
 			h.logger.Warn("How guests run here is gone and cannot be written again.", "error", err)
 		}
 	}

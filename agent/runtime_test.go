@@ -21,7 +21,7 @@ func TestF35TheRuntimeDirectoryIsMadeAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	h := &host{paths: paths.New("", "", t.TempDir(), filepath.Join(dir, "hostler")), logger: slog.New(slog.DiscardHandler)}
+	h := &host{paths: paths.New("", "", t.TempDir(), filepath.Join(dir, "hostler")), drivers: drivers(), logger: slog.New(slog.DiscardHandler)}
 	if h.listener, err = api.ListenLasting(h.logger, h.paths.Socket(), os.Getgid()); err != nil {
 		t.Fatal(err)
 	}
@@ -37,8 +37,8 @@ func TestF35TheRuntimeDirectoryIsMadeAgain(t *testing.T) {
 	if how := guests(); how != kvm.AcceleratorKVM {
 		t.Errorf("guests run by %q", how)
 	}
-	var found kvminit.Outcome
-	h.renewRuntime(&found)
+	renewers := h.renewers()
+	h.renewRuntime(renewers)
 	for range 2 {
 		if err := os.RemoveAll(h.paths.RunDir); err != nil {
 			t.Fatal(err)
@@ -46,7 +46,7 @@ func TestF35TheRuntimeDirectoryIsMadeAgain(t *testing.T) {
 		if how := guests(); how != kvm.AcceleratorKVM {
 			t.Errorf("meanwhile guests run by %q", how)
 		}
-		h.renewRuntime(&found)
+		h.renewRuntime(renewers)
 		if c, err := net.Dial("unix", h.paths.Socket()); err != nil {
 			t.Error(err)
 		} else {

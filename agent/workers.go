@@ -20,14 +20,14 @@ type Worker struct {
 // Workers lists every worker of the agent. The table in docs/ARCHITECTURE.md is
 // generated from it.
 func Workers() []Worker {
-	return []Worker{
+	all := []Worker{
 		{
 			Name: "configuration", In: "hostler.yaml", Out: "host record",
 			Doc:   "Applies changes of the host's configuration while the agent runs.",
 			start: func(h *host, _ applier) func(context.Context) error { return h.configuration.Run },
 		},
 		{
-			Name: "runtime", In: "the runtime directory", Out: "that directory, the API's socket, how KVM guests run here",
+			Name: "runtime", In: "the runtime directory", Out: "that directory, the API's socket, how guests run here",
 			Doc:   "Restores removed parts of the runtime directory while the agent runs.",
 			start: func(h *host, _ applier) func(context.Context) error { return h.keepRuntime(runtimeInterval) },
 		},
@@ -59,23 +59,21 @@ func Workers() []Worker {
 			Doc:   "Reverts a change of the host's own network that a former agent left half done or that is not confirmed in time, and keeps the watchdog alive that reverts without the agent.",
 			start: func(h *host, _ applier) func(context.Context) error { return h.keepGuard },
 		},
-		{
-			Name: "setup-lxd", In: "machines, host record", Out: "type/lxd, packages, LXD's first configuration, kernel limits, the directory for files set aside in LXD's pools",
-			Doc:   "Prepares the host for LXD machines when the first is declared, sets aside files that a power cut left in their way (again after a failed operation), then starts their provisioner.",
-			start: func(h *host, _ applier) func(context.Context) error { return h.setUp(spec.LXD) },
-		},
-		{
-			Name: "provisioner-lxd", In: "machines, host record, LXD's events", Out: "LXD instances and the status of their machines",
-			Doc: "Keeps the LXD machines as declared. Under systemd it is a unit of its own.",
-		},
-		{
-			Name: "setup-kvm", In: "machines, host record", Out: "type/kvm, packages, libvirt's storage pool and network, how guests run here",
-			Doc:   "Prepares the host for KVM machines when the first is declared, then starts their provisioner.",
-			start: func(h *host, _ applier) func(context.Context) error { return h.setUp(spec.KVM) },
-		},
-		{
-			Name: "provisioner-kvm", In: "machines, host record, libvirt's events", Out: "libvirt domains and the status of their machines",
-			Doc: "Keeps the KVM machines as declared. Under systemd it is a unit of its own.",
-		},
 	}
+	constructors := drivers()
+	for _, info := range spec.ContainerTypes() {
+		c, runs := constructors[info.Type]
+		if !runs {
+			continue
+		}
+		name := string(info.Type)
+		all = append(all, Worker{
+			Name: "setup-" + name, In: "machines, host record", Out: "type/" + name + ", " + c.setup.Out, Doc: c.setup.Doc,
+			start: func(h *host, _ applier) func(context.Context) error { return h.setUp(info.Type) },
+		}, Worker{
+			Name: "provisioner-" + name, In: "machines, host record, " + c.provisioner.In, Out: c.provisioner.Out + " and the status of their machines",
+			Doc: "Keeps the " + info.Hypervisor + " machines as declared. Under systemd it is a unit of its own.",
+		})
+	}
+	return all
 }

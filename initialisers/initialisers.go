@@ -20,6 +20,13 @@ type Initialiser interface {
 	Initialise(ctx context.Context, progress func(string)) error
 }
 
+// Describer is an Initialiser of a type whose guests run in different ways.
+type Describer interface {
+	// Guests returns how guests run on this host, for `hostler doctor`, and the
+	// remedy if they could run better.
+	Guests() (how, mend string)
+}
+
 // NotAnswering is part of the text that Satisfied returns if the hypervisor
 // exists but does not answer. The command that starts it follows after "; ".
 const NotAnswering = "does not answer"

@@ -75,14 +75,11 @@ func TestSets(t *testing.T) {
 	if err != nil || release != (Release{"debian", "12"}) {
 		t.Fatalf("%v, %v", release, err)
 	}
-	set, err := SetFor(ForLXD, release)
-	if err != nil || !slices.Contains(set.Names, "lxd") {
+	set, err := SetFor(ForNetworks, release)
+	if err != nil || !slices.Contains(set.Names, "nftables") {
 		t.Errorf("%v, %v", set, err)
 	}
-	if _, err := SetFor(ForLXD, Release{"ubuntu", "24.04"}); !fault.Is(err, fault.NeedsOperator) || !strings.Contains(err.Error(), "snap install lxd") {
-		t.Errorf("got %v", err)
-	}
-	if _, err := SetFor(ForLXD, Release{}); !fault.Is(err, fault.NeedsOperator) {
+	if _, err := SetFor(ForNetworks, Release{}); !fault.Is(err, fault.NeedsOperator) {
 		t.Errorf("got %v", err)
 	}
 }

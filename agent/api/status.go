@@ -56,8 +56,8 @@ func (s *Server) status(ctx context.Context, _ *struct{}) (*out[client.Status], 
 			}
 		}
 	}
-	for _, t := range []spec.ContainerType{spec.LXD, spec.KVM, spec.LXC} {
-		row, err := typeRow(t, types[string(t)])
+	for _, t := range spec.ContainerTypes() {
+		row, err := typeRow(t.Type, types[string(t.Type)])
 		if err != nil {
 			return nil, err
 		}

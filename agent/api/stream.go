@@ -4,6 +4,8 @@ import (
 	"context"
 	"net/http"
 	"reflect"
+	"slices"
+	"strings"
 	"time"
 
 	"hostler/agent/api/raw"
@@ -102,9 +104,9 @@ func (s *Server) buildImage(w http.ResponseWriter, r *http.Request) {
 		case req.Reference == "":
 			return client.Image{}, fault.New(fault.Invalid, "cannot build an image: a reference is needed")
 		case req.Type == "":
-			req.Type = spec.LXD
-		case req.Type != spec.LXD && req.Type != spec.KVM:
-			return client.Image{}, fault.New(fault.Invalid, "cannot build an image for type %q: it is neither lxd nor kvm", raw.Clip(string(req.Type), 32))
+			req.Type = spec.ContainerTypes()[0].Type
+		case !slices.Contains(spec.SupportedTypeNames(), string(req.Type)):
+			return client.Image{}, fault.New(fault.Invalid, "cannot build an image for type %q: it is neither %s", raw.Clip(string(req.Type), 32), strings.Join(spec.SupportedTypeNames(), " nor "))
 		}
 		return s.o.Service.Builder.Build(ctx, req.Type, req.Reference, report)
 	})

@@ -21,8 +21,12 @@ func devices(o hostnet.Observed, namespace string) []bridgepolicy.Device {
 		"vlan": bridgepolicy.VLAN, "bond": bridgepolicy.Bond, "bridge": bridgepolicy.Bridge, "vxlan": bridgepolicy.VXLAN,
 	}
 	var all []bridgepolicy.Device
+	var local []string
+	for _, t := range spec.ContainerTypes() {
+		local = append(local, t.LocalBridge)
+	}
 	for _, l := range o.Links {
-		d := bridgepolicy.Device{Name: l.Name, Kind: bridgepolicy.Other, Parent: l.Parent, MAC: l.MAC, MTU: l.MTU, OpenVSwitch: l.Kind == "openvswitch"}
+		d := bridgepolicy.Device{Name: l.Name, Kind: bridgepolicy.Other, Parent: l.Parent, MAC: l.MAC, MTU: l.MTU, Local: slices.Contains(local, l.Name), OpenVSwitch: l.Kind == "openvswitch"}
 		if kind, known := kinds[l.Kind]; known {
 			d.Kind = kind
 		}
@@ -63,7 +67,7 @@ func Provide(o hostnet.Observed, namespace string) (declare, join string, err er
 		return "", "", err
 	}
 	if len(plan) == 0 {
-		nics, err := bridgepolicy.GuestNICs(need, all, string(spec.LXD), true)
+		nics, err := bridgepolicy.GuestNICs(need, all, true)
 		var words []string
 		for _, n := range nics {
 			words = append(words, n.Name+" on "+n.Bridge)

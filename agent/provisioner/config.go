@@ -40,7 +40,7 @@ func ConfigOf(r spec.HostRecord, t spec.ContainerType) Config {
 		harvest = r.Harvest
 	}
 	return Config{
-		Namespace: c.Namespace, Lineage: r.Lineage.For(t), Harvest: Harvest(harvest), Concurrency: c.Concurrency, Pool: poolOf(c, t),
+		Namespace: c.Namespace, Lineage: r.Lineage.For(t), Harvest: Harvest(harvest), Concurrency: c.Concurrency, Pool: c.PoolOf(t),
 		StartRetries: c.StartRetries, RetryDelay: time.Duration(c.RetryDelay),
 		TransientRetryInterval: time.Duration(c.TransientRetryInterval),
 		Guest: cloudinit.Guest{
@@ -50,18 +50,6 @@ func ConfigOf(r spec.HostRecord, t spec.ContainerType) Config {
 		},
 		Host: r.Facts, ReadersSeeConsoles: c.API.ReadersSeeConsoles,
 	}
-}
-
-// poolOf returns the configured pool for a type's root disks, or "" for the
-// default, which lets the hypervisor choose.
-func poolOf(c spec.Config, t spec.ContainerType) string {
-	if t == spec.LXD && c.Types.LXD.Pool != spec.DefaultConfig().Types.LXD.Pool {
-		return c.Types.LXD.Pool
-	}
-	if t == spec.KVM && c.Types.KVM.Pool != spec.DefaultConfig().Types.KVM.Pool {
-		return c.Types.KVM.Pool
-	}
-	return ""
 }
 
 // StampedRecord is the copy of a machine's record in its instance's stamp. It

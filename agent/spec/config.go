@@ -50,28 +50,6 @@ type GuardConfig struct {
 	Probes []string `json:"probes"`
 }
 
-// TypesConfig is the configuration per container type.
-type TypesConfig struct {
-	LXD LXDConfig `json:"lxd"`
-	KVM KVMConfig `json:"kvm"`
-}
-
-// LXDConfig configures containers of LXD.
-type LXDConfig struct {
-	Pool string `json:"pool"`
-	MTU  int    `json:"mtu"`
-	// NetworkMethod is local (LXD's own bridge) or provider (bridges that
-	// something else makes).
-	NetworkMethod string `json:"network-method"`
-}
-
-// KVMConfig configures KVM guests.
-type KVMConfig struct {
-	// Accelerator is auto, kvm or tcg.
-	Accelerator string `json:"accelerator"`
-	Pool        string `json:"pool"`
-}
-
 // ProxyConfig is the proxy of the host and its guests. HTTP and HTTPS are URLs;
 // No is a comma-separated list.
 type ProxyConfig struct {
@@ -143,10 +121,7 @@ func DefaultConfig() Config {
 		StartRetries:           10,
 		RetryDelay:             Duration(10 * time.Second),
 		TransientRetryInterval: Duration(60 * time.Second),
-		Types: TypesConfig{
-			LXD: LXDConfig{Pool: "default", MTU: 1500, NetworkMethod: "local"},
-			KVM: KVMConfig{Accelerator: "auto", Pool: "default"},
-		},
-		Images: ImagesConfig{Sources: []string{"local", "build"}, Refresh: "never"},
+		Types:                  defaultTypes(),
+		Images:                 ImagesConfig{Sources: []string{"local", "build"}, Refresh: "never"},
 	}
 }

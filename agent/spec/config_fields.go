@@ -1,8 +1,10 @@
 package spec
 
+import "maps"
+
 // configSchema describes every key of the host's configuration, by the name of
 // the Go type and the key. A test compares it with the types.
-var configSchema = map[string]fieldSchema{
+var configSchema = merged(typesSchema, map[string]fieldSchema{
 	"Config.namespace":                {description: "Part of every stamp: agents with different namespaces never touch each other's objects. It holds from the agent's next start on.", pattern: namePattern},
 	"Config.removals":                 {description: "What happens to an object with data that no document declares any more: hold keeps it until its removal is allowed, obey removes it, for hosts whose files are written by a program.", words: []string{RemovalsHold, RemovalsObey}},
 	"Config.harvest":                  {description: "What happens to instances that nothing declares any more: destroyed deletes the instance of a machine whose declaration went away, unknown deletes instances with this agent's stamp and no record, all does both, none does neither.", words: HarvestModes()},
@@ -21,14 +23,6 @@ var configSchema = map[string]fieldSchema{
 
 	"GuardConfig.probes": {description: "Addresses that must stay reachable when NICs of the host change, besides the default gateways and the place that the change was asked for from."},
 
-	"TypesConfig.lxd":          {description: "Containers of LXD."},
-	"TypesConfig.kvm":          {description: "KVM guests."},
-	"LXDConfig.pool":           {description: "LXD's storage pool for the root disks of new machines; without the key, the pool that LXD's default profile names, or else its profile hostler."},
-	"LXDConfig.mtu":            {description: "Largest packet, in bytes, of the bridge that hostler makes where LXD has none."},
-	"LXDConfig.network-method": {description: "local: machines without declared networks are on a bridge of LXD's; provider: on bridges that are made elsewhere.", words: []string{"local", "provider"}},
-	"KVMConfig.accelerator":    {description: "How guests run; auto takes kvm where a guest was seen to run by it.", words: []string{"auto", "kvm", "tcg"}},
-	"KVMConfig.pool":           {description: "libvirt's storage pool for the disks."},
-
 	"ProxyConfig.http":  {description: "URL of the proxy for HTTP."},
 	"ProxyConfig.https": {description: "URL of the proxy for HTTPS."},
 	"ProxyConfig.no":    {description: "Hosts that are reached without it, with commas."},
@@ -43,4 +37,10 @@ var configSchema = map[string]fieldSchema{
 	"APIConfig.readers-see-consoles": {description: "Members of the group hostler may read what machines write to their consoles (hostler logs), and errors and events hold a console's last lines. A first boot may print passwords there: without this key consoles are for hostler-admin alone."},
 
 	"APIConfig.listen": {description: "Empty: the unix socket only; this agent accepts nothing else."},
+})
+
+func merged(a, b map[string]fieldSchema) map[string]fieldSchema {
+	both := maps.Clone(a)
+	maps.Copy(both, b)
+	return both
 }

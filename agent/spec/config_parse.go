@@ -68,11 +68,7 @@ func (c *configChecker) check(config *Config) {
 	c.between("start-retries", config.StartRetries, 0, maxRetries)
 	c.duration("retry-delay", config.RetryDelay, minRetryDelay)
 	c.duration("transient-retry-interval", config.TransientRetryInterval, minInterval)
-	c.matches("types.lxd.pool", config.Types.LXD.Pool, poolForm, "the name of a storage pool")
-	c.between("types.lxd.mtu", config.Types.LXD.MTU, minMTU, maxMTU)
-	c.word("types.lxd.network-method", config.Types.LXD.NetworkMethod, "local", "provider")
-	c.word("types.kvm.accelerator", config.Types.KVM.Accelerator, "auto", "kvm", "tcg")
-	c.matches("types.kvm.pool", config.Types.KVM.Pool, poolForm, "the name of a storage pool")
+	c.types(config.Types)
 	c.url("proxy.http", config.Proxy.HTTP, "http", "https")
 	c.url("proxy.https", config.Proxy.HTTPS, "http", "https")
 	if c.ok("proxy.no") && !plainword.Is(config.Proxy.No) {

@@ -34,19 +34,21 @@ func (c *checker) image(at string, m Machine) {
 	}
 	ref := m.Image
 	scheme, rest, _ := strings.Cut(ref, ":")
+	of, named := ContainerType(scheme).Info()
+	_, known := m.Type.Info()
 	switch {
 	case len(ref) > 2048:
 		c.bad(at, "the reference is %d characters long, more than the 2048 allowed", len(ref))
 	case imageForm.MatchString(ref):
-	case scheme == "lxd":
+	case named && of.OwnImages:
 		if !aliasForm.MatchString(rest) {
-			c.bad(at, "%s names no alias; write one that LXD has, like lxd:my-image", quote(ref))
-		} else if m.Type == KVM || m.Type == LXC {
-			c.bad(at, "an image of LXD's own cannot be used by a machine of type %s; use one like debian/12", m.Type)
+			c.bad(at, "%s names no alias; write one that %s has, like %s:my-image", quote(ref), of.Hypervisor, of.Type)
+		} else if known && m.Type != of.Type {
+			c.bad(at, "an image of %s's own cannot be used by a machine of type %s; use one like debian/12", of.Hypervisor, m.Type)
 		}
-	case ref == UnknownImage(KVM):
-		if m.Type != KVM {
-			c.bad(at, "%s stands for the disk of a KVM machine that was taken over; use one like debian/12", quote(ref))
+	case named && of.Supported && ref == UnknownImage(of.Type):
+		if m.Type != of.Type {
+			c.bad(at, "%s stands for the disk of a %s machine that was taken over; use one like debian/12", quote(ref), of.Hypervisor)
 		}
 	case scheme == "simplestreams":
 		if !simplestreamsForm.MatchString(rest) {
@@ -62,7 +64,7 @@ func (c *checker) image(at string, m Machine) {
 		c.bad(at, "%s is not an image reference; did you mean %s?", quote(ref), quote(imageColonForm.ReplaceAllString(ref, "$1/$2")))
 	default:
 		c.bad(at, "%s is not an image reference; write OS/RELEASE like debian/12, file:/PATH#sha256=DIGEST, "+
-			"https://HOST/PATH#sha256=DIGEST, lxd:ALIAS or simplestreams:SERVER/IMAGE", quote(ref))
+			"https://HOST/PATH#sha256=DIGEST, %s or simplestreams:SERVER/IMAGE", quote(ref), ownSchemes(":ALIAS", ", "))
 	}
 }
 

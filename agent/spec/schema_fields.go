@@ -16,8 +16,9 @@ type fieldSchema struct {
 const (
 	sizePattern   = `^[0-9]{1,19}(B|KiB|MiB|GiB|TiB)$`
 	prefixPattern = `^[0-9A-Fa-f.:]+/[0-9]{1,3}$`
-	imageSchema   = `^(` + imagePattern + `|lxd:.+|simplestreams:` + namePattern + `/.+|(file:/|https://)[^#]+#sha256=[0-9a-f]{64})$`
 )
+
+var imageSchema = `^(` + imagePattern + `|` + ownSchemes(":.+", "|") + `|simplestreams:` + namePattern + `/.+|(file:/|https://)[^#]+#sha256=[0-9a-f]{64})$`
 
 // declarationSchema describes every field of the declared types, by the name of
 // the Go type and the key. A test compares it with the types.
@@ -54,8 +55,8 @@ var declarationSchema = map[string]fieldSchema{
 	"Filesystem.shared": {description: "true: several machines may have it. Only with a provider.", standard: false},
 	"Filesystem.retain": {description: "true: the data is kept when the filesystem is no longer declared. Only for rootfs; what is on a volume is kept with the volume.", standard: false},
 
-	"Machine.type":         {description: "Container type: lxd (LXD container), kvm (virtual machine), lxc (classic LXC container).", required: true, words: containerTypes},
-	"Machine.image":        {description: "Image: OS/RELEASE like debian/12, file:/PATH#sha256=DIGEST, https://HOST/PATH#sha256=DIGEST, lxd:ALIAS or simplestreams:SERVER/IMAGE.", required: true, pattern: imageSchema},
+	"Machine.type":         {description: "Container type: " + described() + ".", required: true, words: TypeNames()},
+	"Machine.image":        {description: "Image: OS/RELEASE like debian/12, file:/PATH#sha256=DIGEST, https://HOST/PATH#sha256=DIGEST, " + ownSchemes(":ALIAS", ", ") + " or simplestreams:SERVER/IMAGE.", required: true, pattern: imageSchema},
 	"Machine.cpus":         {description: "Number of CPUs. Left out: the container type's default.", least: 1, most: maxCPUs},
 	"Machine.memory":       {description: "Memory, like 512MiB; at least 16MiB, for kvm 512MiB. Left out: the container type's default."},
 	"Machine.root-disk":    {description: "Size of the root disk, like 4GiB; at least 64MiB, for kvm 2GiB. Left out: the container type's default."},

@@ -65,16 +65,6 @@ type Filesystem struct {
 	Retain bool `json:"retain,omitempty"`
 }
 
-// ContainerType is lxd, kvm or lxc.
-type ContainerType string
-
-// The container types.
-const (
-	LXD ContainerType = "lxd"
-	KVM ContainerType = "kvm"
-	LXC ContainerType = "lxc"
-)
-
 // Machine is a declared machine.
 type Machine struct {
 	Type       ContainerType  `json:"type"`

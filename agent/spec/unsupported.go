@@ -9,12 +9,22 @@ import (
 // notYet lists declared features that are parsed and checked but not
 // implemented by this agent. Remove a row when its feature is implemented. Each
 // row has the kind, the names of the affected objects and the feature.
-var notYet = []struct {
+var notYet = unsupportedTypes()
+
+type unsupported struct {
 	kind string
 	in   func(Declaration) []string
 	what string // for the sentence: "machine/web: publish is not yet …"
-}{
-	{KindMachine, machinesWith(func(m Machine) bool { return m.Type == LXC }), "type lxc is"},
+}
+
+func unsupportedTypes() []unsupported {
+	var rows []unsupported
+	for _, i := range containerTypes {
+		if !i.Supported {
+			rows = append(rows, unsupported{KindMachine, machinesWith(func(m Machine) bool { return m.Type == i.Type }), "type " + string(i.Type) + " is"})
+		}
+	}
+	return rows
 }
 
 func machinesWith(has func(Machine) bool) func(Declaration) []string {

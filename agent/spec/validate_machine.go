@@ -13,12 +13,7 @@ const (
 	maxCPUs     = 4096
 	minMemory   = 16 * MiB
 	minRootDisk = 64 * MiB
-	// A KVM guest boots its own kernel (behaviour K1).
-	minMemoryKVM   = 512 * MiB
-	minRootDiskKVM = 2 * GiB
 )
-
-var containerTypes = []string{string(LXD), string(KVM), string(LXC)}
 
 func (c *checker) machines() {
 	nics := c.networkTable()
@@ -35,7 +30,7 @@ func (c *checker) machines() {
 		if !c.ok(at) {
 			continue
 		}
-		c.oneOf(at+".type", string(m.Type), containerTypes...)
+		c.oneOf(at+".type", string(m.Type), TypeNames()...)
 		c.image(at+".image", m)
 		c.resources(at, m)
 		c.nics(at, m, nics)
@@ -47,8 +42,8 @@ func (c *checker) machines() {
 		c.sshKeys(at+".ssh-keys", m.SSHKeys)
 		c.publish(at, m, ports)
 		c.formerName(at+".renamed-from", name, m.RenamedFrom)
-		if m.Privileged && m.Type == KVM {
-			c.bad(at+".privileged", "only containers can be privileged, and this machine's type is kvm; remove the key")
+		if info, known := m.Type.Info(); m.Privileged && known && !info.Container {
+			c.bad(at+".privileged", "only containers can be privileged, and this machine's type is %s; remove the key", m.Type)
 		}
 	}
 }
@@ -72,8 +67,8 @@ func (c *checker) resources(at string, m Machine) {
 		c.bad(at+".cpus", "%d is not a number of CPUs; use 1 to %d, or leave the key out for the default", m.CPUs, maxCPUs)
 	}
 	memory, disk := Size(minMemory), Size(minRootDisk)
-	if m.Type == KVM {
-		memory, disk = minMemoryKVM, minRootDiskKVM
+	if info, known := m.Type.Info(); known {
+		memory, disk = info.MinMemory, info.MinRootDisk
 	}
 	c.size(at+".memory", m.Memory, memory, "")
 	c.size(at+".root-disk", m.RootDisk, disk, "")
@@ -89,6 +84,7 @@ type storageUsers struct {
 // attachments checks a machine's storage.
 func (c *checker) attachments(at string, m Machine, users storageUsers) {
 	paths, names, devices := map[string]string{}, map[string]string{}, map[string]string{}
+	info, known := m.Type.Info()
 	for i, a := range m.Storage {
 		here := fmt.Sprintf("%s.storage[%d]", at, i)
 		filesystem, volume := c.has(here+".filesystem"), c.has(here+".volume")
@@ -96,8 +92,8 @@ func (c *checker) attachments(at string, m Machine, users storageUsers) {
 		case !c.ok(here):
 		case filesystem && volume:
 			c.bad(here+".volume", "an entry attaches either a filesystem or a volume, not both; make two entries of it")
-		case filesystem && m.Type == KVM:
-			c.bad(here+".filesystem", "this agent does not share filesystems with KVM guests yet; attach a volume instead, as {volume: NAME}, and make the filesystem on it inside the guest")
+		case filesystem && known && !info.Container:
+			c.bad(here+".filesystem", "this agent does not share filesystems with %s guests yet; attach a volume instead, as {volume: NAME}, and make the filesystem on it inside the guest", info.Hypervisor)
 		case filesystem:
 			reference(c, here+".filesystem", KindFilesystem, a.Filesystem, c.decl.Filesystems, c.others.Declared.Filesystems)
 			c.mountPath(here+".path", a.Path)

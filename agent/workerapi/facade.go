@@ -34,7 +34,11 @@ func (c *call) types() []spec.ContainerType {
 	if c.t != "" {
 		return []spec.ContainerType{c.t}
 	}
-	return []spec.ContainerType{spec.LXD, spec.KVM, spec.LXC}
+	var all []spec.ContainerType
+	for _, t := range spec.ContainerTypes() {
+		all = append(all, t.Type)
+	}
+	return all
 }
 
 func typeID(t spec.ContainerType) state.ID {

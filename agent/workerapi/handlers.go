@@ -103,14 +103,13 @@ type call struct {
 func worker(h *Handlers, answer func(*call) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		c := call{h: h, w: w, r: r, store: h.o.Backend}
-		switch t := spec.ContainerType(r.PathValue("type")); t {
-		case AllTypes:
-		case spec.LXD, spec.KVM, spec.LXC:
+		if t := spec.ContainerType(r.PathValue("type")); t != AllTypes {
+			if _, known := t.Info(); !known {
+				raw.WriteProblem(w, raw.NewProblem(http.StatusNotFound, fault.NotFound, "there is no such container type"))
+				return
+			}
 			c.t = t
 			c.store = restrict(h.o.Backend, t)
-		default:
-			raw.WriteProblem(w, raw.NewProblem(http.StatusNotFound, fault.NotFound, "there is no such container type"))
-			return
 		}
 		if err := answer(&c); err != nil {
 			raw.WriteProblem(w, raw.ProblemOf(err))

@@ -61,6 +61,8 @@ type Device struct {
 	// Spaces are the networks of its addresses; Unknown stands for an address in
 	// no known network.
 	Spaces []string
+	// Local marks a bridge that a hypervisor creates itself.
+	Local bool
 	// OpenVSwitch marks an internal port of a virtual switch.
 	OpenVSwitch bool
 }
@@ -70,6 +72,9 @@ type Need struct {
 	// Spaces are named by the guests; if empty, the host's own spaces decide.
 	Spaces []string
 	Method Method
+	// LocalBridge is the bridge that the guests' hypervisor creates itself, for
+	// the method Local.
+	LocalBridge string
 }
 
 // BridgeFor is a bridge to be created.
@@ -78,13 +83,6 @@ type BridgeFor struct {
 	Bridge string
 	Space  string
 }
-
-// localBridges are the hypervisors' own bridges, by container type.
-var localBridges = map[string]string{"lxd": "lxdbr0", "kvm": "virbr0", "lxc": "lxcbr0"}
-
-// LocalBridge returns the bridge that a container type's hypervisor creates
-// itself, or "" for an unknown type.
-func LocalBridge(containerType string) string { return localBridges[containerType] }
 
 // Wanted returns the spaces for the guests, sorted: the named spaces, the
 // default space for the method Local, or else the host's only known space. If
@@ -98,7 +96,7 @@ func Wanted(need Need, devices []Device) ([]string, error) {
 	}
 	var known []string
 	for _, d := range devices {
-		if !d.Addressed || d.Kind == Loopback || isLocal(d.Name) {
+		if !d.Addressed || d.Kind == Loopback || d.Local {
 			continue
 		}
 		for _, s := range d.Spaces {
@@ -176,7 +174,7 @@ func served(method Method, space string, devices []Device) bool {
 // usable reports whether guests can join the device as a bridge.
 func usable(method Method, d Device) bool {
 	switch {
-	case isLocal(d.Name):
+	case d.Local:
 		return method == Local
 	case strings.HasPrefix(d.Name, "fan-"):
 		return method == Fan && d.Kind == Bridge
@@ -218,15 +216,6 @@ func in(d Device, space string) bool {
 		return false
 	}
 	return slices.Contains(d.Spaces, space) || space == Unknown && len(d.Spaces) == 0
-}
-
-func isLocal(name string) bool {
-	for _, bridge := range localBridges {
-		if name == bridge {
-			return true
-		}
-	}
-	return false
 }
 
 func spaceName(space string) string {

@@ -23,7 +23,7 @@ type NIC struct {
 // needs, named eth0, eth1 and so on in natural order of the bridges. Guests of
 // a manually enrolled host (byHand) use DHCP, because no record assigns
 // addresses there.
-func GuestNICs(need Need, devices []Device, containerType string, byHand bool) ([]NIC, error) {
+func GuestNICs(need Need, devices []Device, byHand bool) ([]NIC, error) {
 	spaces, err := Wanted(need, devices)
 	if err != nil {
 		return nil, err
@@ -41,9 +41,9 @@ func GuestNICs(need Need, devices []Device, containerType string, byHand bool) (
 				nics = append(nics, NIC{Bridge: d.Name, MTU: guestMTU(d, devices), Space: space, DHCP: byHand})
 			}
 		}
-		if !found && need.Method == Local && space == DefaultSpace && LocalBridge(containerType) != "" {
+		if !found && need.Method == Local && space == DefaultSpace && need.LocalBridge != "" {
 			found = true
-			nics = append(nics, NIC{Bridge: LocalBridge(containerType), Space: space, DHCP: true})
+			nics = append(nics, NIC{Bridge: need.LocalBridge, Space: space, DHCP: true})
 		}
 		if !found {
 			without = append(without, spaceName(space))

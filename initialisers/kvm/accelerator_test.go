@@ -94,7 +94,7 @@ func TestSupported(t *testing.T) {
 	if _, why := kvm.New(h.opts).Supported(t.Context()); strings.Contains(why, "/dev/") {
 		t.Errorf("it says %s", why)
 	}
-	if text := kvm.New(h.opts).Accelerator(); text != "" {
+	if text, _ := kvm.New(h.opts).Guests(); text != "" {
 		t.Errorf("nothing was tried, and it says %q", text)
 	}
 	h.programs()
@@ -102,7 +102,7 @@ func TestSupported(t *testing.T) {
 	if err := h.initialise(); err != nil {
 		t.Fatal(err)
 	}
-	if text := kvm.New(h.opts).Accelerator(); !strings.Contains(text, "guests run without KVM") || !strings.Contains(text, "no /dev/kvm") {
+	if text, _ := kvm.New(h.opts).Guests(); !strings.Contains(text, "guests run without KVM") || !strings.Contains(text, "no /dev/kvm") {
 		t.Errorf("it says %q", text)
 	}
 }

@@ -155,7 +155,7 @@ func (i *Initialiser) install(ctx context.Context, progress func(string)) error 
 	if err != nil {
 		return err
 	}
-	set, err := packaging.SetFor(packaging.ForKVM, release)
+	set, err := packages.On(release, "kvm")
 	if err != nil {
 		return err
 	}

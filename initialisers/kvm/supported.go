@@ -44,17 +44,16 @@ func (i *Initialiser) Supported(ctx context.Context) (bool, string) {
 	return len(problems) == 0, strings.Join(problems, "; ")
 }
 
-// Accelerator describes how guests run on this host for `hostler doctor`, ""
-// while that is unknown.
-func (i *Initialiser) Accelerator() string {
+// Guests implements initialisers.Describer: how is empty while it is unknown.
+func (i *Initialiser) Guests() (how, mend string) {
 	o, err := ReadOutcome(i.opts.Paths)
 	switch {
 	case err != nil:
-		return ""
+		return "", ""
 	case o.Accelerator == AcceleratorKVM:
-		return "guests run under KVM: a kernel was booted to prove it"
+		return "guests run under KVM: a kernel was booted to prove it", ""
 	}
-	return "guests run without KVM, some ten times slower: " + o.Reason
+	return "guests run without KVM, some ten times slower: " + o.Reason, "give the host hardware virtualisation (/dev/kvm)"
 }
 
 // existing returns path or its nearest existing parent folder.

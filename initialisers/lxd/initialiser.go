@@ -187,7 +187,7 @@ func (i *Initialiser) packageSet() (packaging.Set, error) {
 	if err != nil {
 		return packaging.Set{}, err
 	}
-	return packaging.SetFor(packaging.ForLXD, release)
+	return packagesOn(release)
 }
 
 func (i *Initialiser) programExists() bool {

@@ -81,7 +81,7 @@ func (a *app) imageImport() *cobra.Command {
 }
 
 // buildTypes are the container types for which the agent can build images.
-var buildTypes = []string{string(spec.LXD), string(spec.KVM)}
+var buildTypes = spec.SupportedTypeNames()
 
 func (a *app) imageBuild() *cobra.Command {
 	var form string

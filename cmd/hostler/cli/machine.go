@@ -132,7 +132,7 @@ func (a *app) retryCommand() *cobra.Command {
 }
 
 // containerTypes are the types of TYPE/INSTANCE.
-var containerTypes = []string{string(spec.LXD), string(spec.KVM), string(spec.LXC)}
+var containerTypes = spec.TypeNames()
 
 func (a *app) adoptCommand() *cobra.Command {
 	return &cobra.Command{
