@@ -49,6 +49,18 @@ echo systemd >/proc/1/comm
 `, 1)
 }
 
+// killingTheCheck is an init that runs on, and kills the check in the guest while
+// it waits for an address. It knows the check by a file that the check reads.
+const killingTheCheck = `#!/bin/sh
+export PATH=/bin:/sbin
+while :; do
+  for p in /proc/[0-9]*; do
+    case "$(cat $p/cmdline)" in *fib_trie*) kill -9 ${p##*/};; esac
+  done
+  sleep 0.2
+done
+`
+
 func TestReadiness(t *testing.T) {
 	server := lxdtest.Start(t)
 	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler", AddressTimeout: 2 * time.Second})
@@ -63,6 +75,7 @@ func TestReadiness(t *testing.T) {
 		"cloudy":    {init: withCloudInit(`{"v1": {"errors": []}}`), wants: containerbroker.Readiness{Init: "init", CloudInit: "done"}, address: true},
 		"failing":   {init: withCloudInit(`{"v1": {"errors": ["no module named bang"]}}`), kind: fault.NeedsOperator, says: "no module named bang"},
 		"dying":     {init: "#!/bin/sh\necho all is lost\nsleep 1\nexit 1\n", kind: fault.Transient, says: "all is lost"},
+		"cut-off":   {init: killingTheCheck, kind: fault.Transient, says: "broken off"},
 		"short":     {init: "#!/bin/sh\necho gone at once\nexit 1\n", kind: fault.Transient},
 		"systemd":   {init: asSystemd("running"), wants: containerbroker.Readiness{Init: "systemd"}, address: true},
 		"rescue":    {init: asSystemd("maintenance"), kind: fault.Transient, says: "its systemd is in state maintenance"},

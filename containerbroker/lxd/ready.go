@@ -64,17 +64,24 @@ func (d *Driver) waitReady(ctx context.Context, m containerbroker.Machine, progr
 	return ready, guestprobe.Judge(report, ready, d.opts.AddressTimeout, guestprobe.Lacking(m, ready.Addresses))
 }
 
-// ask runs the script in the guest and returns its output.
+// ask runs the script in the guest and returns its output. A script that does
+// not reach its end, e.g. because the guest's init has just died, is a transient
+// error with the last lines of the console: half of a report would look like
+// that of a guest which is ready.
 func (d *Driver) ask(ctx context.Context, m containerbroker.Machine) (string, error) {
 	tries := 0
 	if guestprobe.ExpectsAddress(m) {
 		tries = int(d.opts.AddressTimeout / (200 * time.Millisecond))
 	}
 	var report, complaints boundedBuffer
-	_, err := d.exec(ctx, m.Name, containerbroker.ExecRequest{
+	code, err := d.exec(ctx, m.Name, containerbroker.ExecRequest{
 		Command: append([]string{"/bin/sh", "-c", guestprobe.Script, "sh", strconv.Itoa(tries)}, guestprobe.Awaited(m)...),
 		Stdout:  &report, Stderr: &complaints,
 	})
+	noShell := code == notExecutable || code == notFound
+	if err == nil && code != 0 && !noShell || fault.Is(err, fault.Invalid) && report.Len() > 0 {
+		err = containerbroker.WithConsole(fault.New(fault.Transient, "the check in the guest was broken off"), d.consoleTail(ctx, m.Name))
+	}
 	return report.String(), err
 }
 
