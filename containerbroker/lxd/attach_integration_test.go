@@ -95,6 +95,7 @@ func fails(t *testing.T, d *lxd.Driver, name, command string) {
 
 // L4, N2, N18: the guest's view of its interfaces, and the limits on them.
 func TestInterfacesInside(t *testing.T) {
+	t.Parallel()
 	server := lxdtest.StartWith(t, lxdtest.Options{Driver: "dir"})
 	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler", AddressTimeout: time.Second})
 	br := bridge(t)
@@ -198,6 +199,7 @@ func update(t *testing.T, d *lxd.Driver, m containerbroker.Machine) {
 // The guest sees folders and block devices, and they are plugged and unplugged
 // while it runs.
 func TestDisksInside(t *testing.T) {
+	t.Parallel()
 	server := lxdtest.StartWith(t, lxdtest.Options{Driver: "dir"})
 	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler"})
 	m := machine("stored", server.TinyFingerprint, "token")

@@ -17,9 +17,12 @@ import (
 	"hostler/containerbroker/lxd/lxdtest"
 )
 
+// The tests of this package run side by side, each with an LXD of its own.
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	for _, driver := range []string{"btrfs", "dir"} {
 		t.Run(driver, func(t *testing.T) {
+			t.Parallel()
 			server := lxdtest.StartWith(t, lxdtest.Options{Driver: driver})
 			proxy := lxdtest.NewProxy(t, server.Socket)
 			broker := lxd.New(lxd.Options{Socket: proxy.Socket, Namespace: "hostler"})

@@ -46,6 +46,7 @@ func get(t *testing.T, server *lxdtest.Server, name string) api.InstanceFull {
 // F7: after any lost reply there is exactly one instance, and none after the
 // deletion.
 func TestLostReplies(t *testing.T) {
+	t.Parallel()
 	server := lxdtest.Start(t)
 	proxy := lxdtest.NewProxy(t, server.Socket)
 	d := lxd.New(lxd.Options{Socket: proxy.Socket, Namespace: "hostler"})
@@ -86,6 +87,7 @@ func TestLostReplies(t *testing.T) {
 
 // Every operation uses as few requests as possible.
 func TestRequestsAreFew(t *testing.T) {
+	t.Parallel()
 	server := lxdtest.Start(t)
 	proxy := lxdtest.NewProxy(t, server.Socket)
 	d := lxd.New(lxd.Options{Socket: proxy.Socket, Namespace: "hostler", Profile: "hostler"})
@@ -113,6 +115,7 @@ func TestRequestsAreFew(t *testing.T) {
 // An instance whose creation died with LXD is removed and made again, and never
 // started.
 func TestKilledWhileCreating(t *testing.T) {
+	t.Parallel()
 	for _, driver := range []string{"btrfs", "dir"} {
 		t.Run(driver, func(t *testing.T) {
 			server := lxdtest.StartWith(t, lxdtest.Options{Driver: driver})
@@ -160,6 +163,7 @@ func TestKilledWhileCreating(t *testing.T) {
 
 // I1: killing and restarting LXD changes no guest, and the driver continues.
 func TestLXDRestarts(t *testing.T) {
+	t.Parallel()
 	server := lxdtest.Start(t)
 	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler"})
 	m := machine("steady", server.TinyFingerprint, "token")
@@ -182,6 +186,7 @@ func TestLXDRestarts(t *testing.T) {
 }
 
 func TestFrozenInstances(t *testing.T) {
+	t.Parallel()
 	server := lxdtest.StartWith(t, lxdtest.Options{Driver: "dir"})
 	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler"})
 	m := machine("cold", server.TinyFingerprint, "token")
@@ -209,6 +214,7 @@ func TestFrozenInstances(t *testing.T) {
 // Z5, W12: the administrator's keys and devices stay, hostler's follow the
 // declaration; a new record does not make cloud-init run again.
 func TestUpdateTouchesOnlyItsOwn(t *testing.T) {
+	t.Parallel()
 	server := lxdtest.Start(t)
 	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler"})
 	m := machine("mine", server.TinyFingerprint, "token")
@@ -284,6 +290,7 @@ func TestUpdateTouchesOnlyItsOwn(t *testing.T) {
 
 // F8: a stream that is cut or frozen ends.
 func TestEventStreamEnds(t *testing.T) {
+	t.Parallel()
 	server := lxdtest.StartWith(t, lxdtest.Options{Driver: "dir", NoImage: true})
 	proxy := lxdtest.NewProxy(t, server.Socket)
 	d := lxd.New(lxd.Options{Socket: proxy.Socket, EventTimeout: time.Second})

@@ -62,6 +62,7 @@ done
 `
 
 func TestReadiness(t *testing.T) {
+	t.Parallel()
 	server := lxdtest.Start(t)
 	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler", AddressTimeout: 2 * time.Second})
 	for name, c := range map[string]struct {
@@ -111,6 +112,7 @@ func TestReadiness(t *testing.T) {
 // A start that LXC refuses leaves the instance stopped, and its error contains
 // LXC's message.
 func TestStartFailureSaysWhy(t *testing.T) {
+	t.Parallel()
 	server := lxdtest.Start(t)
 	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler"})
 	m := machine("wont", server.Import("wont", "#!/no/such/interpreter\n"), "token")
@@ -126,6 +128,7 @@ func TestStartFailureSaysWhy(t *testing.T) {
 }
 
 func TestExecStreams(t *testing.T) {
+	t.Parallel()
 	server := lxdtest.Start(t)
 	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler"})
 	m := machine("shell", server.TinyFingerprint, "token")

@@ -86,6 +86,7 @@ func split(t *testing.T, unified, dir string) (metadata, rootfs string) {
 // L2, L3, Z9: many callers share one fetch and one upload; an existing image is
 // not sent again; only hostler's unused images can be deleted.
 func TestImages(t *testing.T) {
+	t.Parallel()
 	server := lxdtest.Start(t)
 	proxy := lxdtest.NewProxy(t, server.Socket)
 	dir := t.TempDir()

@@ -120,6 +120,7 @@ func forgottenContainers(t *testing.T, driver string) {
 // making. They stay while LXD is at work, and SetAside reports that more may
 // follow, so that they are not left for ever.
 func TestForgottenContainersWaitForLXDToRest(t *testing.T) {
+	t.Parallel()
 	server := lxdtest.Start(t)
 	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler"})
 	m := machine("web", server.TinyFingerprint, "one")
@@ -166,6 +167,7 @@ func TestForgottenContainersWaitForLXDToRest(t *testing.T) {
 // ended before it had files. The resulting folder in a btrfs pool is no
 // subvolume, so LXD could not delete the container.
 func TestContainerWithoutFilesIsDeleted(t *testing.T) {
+	t.Parallel()
 	server := lxdtest.StartWith(t, lxdtest.Options{Driver: "btrfs"})
 	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler"})
 	m := machine("web", server.TinyFingerprint, "one")

@@ -16,6 +16,7 @@ import (
 // a declaration without a pool. L7 L8 Z10: no profile comes or goes with a
 // machine.
 func TestPoolAndProfiles(t *testing.T) {
+	t.Parallel()
 	server := lxdtest.Start(t)
 	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler"})
 	must(t, server.API(http.MethodPost, "/1.0/storage-pools", map[string]string{"name": "fast", "driver": "dir"}, nil))
@@ -51,6 +52,7 @@ func TestPoolAndProfiles(t *testing.T) {
 // NIC, root disk and pool come from there, the pool even if only a size is
 // declared. A declared NIC replaces the profile's while it is declared.
 func TestProfileBehindTheDefaultOne(t *testing.T) {
+	t.Parallel()
 	server := lxdtest.Start(t)
 	given := map[string]any{
 		"root": map[string]string{"type": "disk", "path": "/", "pool": server.Pool},

@@ -25,6 +25,7 @@ import (
 // its next start. That start repeats nothing of the first boot: SSH host keys
 // stay, and no command of the user-data runs twice.
 func TestDebianConfiguresItsInterfaces(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "images")
 	keep := imagestest.Use(t, dir)
 	cache, err := images.Open(images.Options{Dir: dir, Runner: run.Host{}})
