@@ -9,6 +9,7 @@ import (
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/hostnet"
+	"hostler/sysctl"
 )
 
 // failure records the failed steps of a network.
@@ -286,20 +287,33 @@ func (w *Worker) serve(ctx context.Context, t *turn, i int, last, next *carried)
 
 // listen sets the parameters and servers that the pulse checks.
 func (w *Worker) listen(t *turn) {
-	settings := slices.Concat(t.p.Routers, t.p.Parameters)
 	var servers []Server
 	for i, n := range t.d.Networks {
 		if t.p.Networks[i].DHCP != nil && t.errs[n.UID] == nil {
 			servers = append(servers, w.Eyes.Server(n.UID))
 		}
 	}
+	w.poll(slices.Concat(t.p.Routers, t.p.Parameters), servers)
+}
+
+// poll makes feel check these parameters and servers from now on. With neither,
+// e.g. on a host without networks, feel sleeps: each tick of an idle agent wakes
+// several threads.
+func (w *Worker) poll(settings []sysctl.Setting, servers []Server) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.pulse = nil; len(settings)+len(servers) == 0 {
+		return
+	}
 	w.pulse = func() bool {
 		if well, _ := w.Parameters.Satisfied(settings); !well {
 			return false
 		}
 		return !slices.ContainsFunc(servers, func(s Server) bool { return !s.Running() })
+	}
+	select {
+	case w.polls <- struct{}{}:
+	default:
 	}
 }
 

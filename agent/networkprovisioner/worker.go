@@ -97,7 +97,8 @@ type Worker struct {
 
 	mu    sync.Mutex
 	wrote map[string]int64 // the revision last written, by network
-	pulse func() bool      // reports whether parameters and servers are as the last pass left them
+	pulse func() bool      // reports whether parameters and servers are as the last pass left them; nil: there are none
+	polls chan struct{}    // signals that pulse was set
 }
 
 // carried is the state that a pass left on the host.
@@ -117,7 +118,7 @@ func New(o Options) *Worker {
 	if o.Pulse == 0 {
 		o.Pulse = 2 * time.Second
 	}
-	return &Worker{Options: o, waker: reconcile.NewWaker(), policy: o.Defaults, failed: map[string]failure{}, notices: map[string]string{}, shown: map[string]string{}, wrote: map[string]int64{}}
+	return &Worker{Options: o, waker: reconcile.NewWaker(), policy: o.Defaults, failed: map[string]failure{}, notices: map[string]string{}, shown: map[string]string{}, wrote: map[string]int64{}, polls: make(chan struct{}, 1)}
 }
 
 // Prepare sets ready networks that are not on the host, e.g. after a reboot, to
@@ -237,16 +238,23 @@ func (w *Worker) feel(ctx context.Context) {
 	tick := time.NewTicker(w.Pulse)
 	defer tick.Stop()
 	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
 		w.mu.Lock()
 		well := w.pulse
 		w.mu.Unlock()
-		if well != nil && !well() {
-			w.waker.Signal()
+		due := tick.C
+		if well == nil {
+			tick.Stop()
+			due = nil
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.polls:
+			tick.Reset(w.Pulse)
+		case <-due:
+			if !well() {
+				w.waker.Signal()
+			}
 		}
 	}
 }

@@ -1,0 +1,46 @@
+package networkprovisioner
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"hostler/sysctl"
+)
+
+// looks counts the looks at parameters.
+type looks struct {
+	rigParameters
+	n int
+}
+
+func (l *looks) Satisfied([]sysctl.Setting) (bool, string) { l.n++; return true, "" }
+
+// The worker polls while there is a parameter or a server to poll, and only
+// then.
+func TestNothingIsPolledInVain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		parameters := &looks{}
+		w := New(Options{Parameters: parameters})
+		go w.feel(ctx)
+		in := func(what string, least, most int) {
+			t.Helper()
+			before := parameters.n
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if n := parameters.n - before; n < least || n > most {
+				t.Errorf("%s: %d looks in a minute, want %d to %d", what, n, least, most)
+			}
+		}
+		in("before the first pass", 0, 0)
+		w.poll(nil, nil)
+		in("without networks", 0, 0)
+		w.poll([]sysctl.Setting{{}}, nil)
+		in("with a parameter", 29, 30)
+		w.poll(nil, nil)
+		in("without networks again", 0, 1)
+	})
+}
