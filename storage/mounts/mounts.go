@@ -152,9 +152,7 @@ func OpenPoint(path string) (*Point, error) {
 	if err := os.MkdirAll(path, 0o755); err != nil {
 		return nil, fmt.Errorf("cannot make the mount point: %w", err)
 	}
-	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{
-		Flags: unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_SYMLINKS,
-	})
+	fd, err := openStepwise(path)
 	switch {
 	case errors.Is(err, unix.ELOOP):
 		return nil, fault.New(fault.NeedsOperator, "cannot mount on %s: a symbolic link is on the way", path)
@@ -164,6 +162,28 @@ func OpenPoint(path string) (*Point, error) {
 		return nil, fmt.Errorf("cannot open the mount point %s: %w", path, err)
 	}
 	return &Point{Path: path, dir: os.NewFile(uintptr(fd), path), made: missing != nil}, nil
+}
+
+// openStepwise opens a directory and follows no symbolic link on the way
+// (ELOOP). openat2(2) does so in a step, but systemd's RestrictSUIDSGID=
+// disables it.
+func openStepwise(path string) (int, error) {
+	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
+	fd, err := unix.Open("/", flags, 0)
+	for name := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
+		if err != nil {
+			return -1, err
+		}
+		var next int
+		next, err = unix.Openat(fd, name, flags, 0)
+		var st unix.Stat_t
+		if errors.Is(err, unix.ENOTDIR) && unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Mode&unix.S_IFMT == unix.S_IFLNK {
+			err = unix.ELOOP
+		}
+		_ = unix.Close(fd)
+		fd = next
+	}
+	return fd, err
 }
 
 // Close closes the directory.
