@@ -12,7 +12,10 @@ import (
 	"hostler/tests/harness"
 )
 
-const provisioner = "hostler-provisioner@lxd.service"
+const (
+	provisioner = "hostler-provisioner@lxd.service"
+	aptUnit     = "hostler-apt.service"
+)
 
 // A package's life on a Debian host with systemd: install, a first machine,
 // crashes, upgrade, removal, purge. The machine's init keeps its PID through
@@ -35,6 +38,8 @@ func TestPackageLife(t *testing.T) {
 		{"rights", (*packaged).rights},
 		{"first machine", (*packaged).firstMachine},
 		{"storage", (*packaged).storage},
+		{"image built", (*packaged).imageBuilt},
+		{"network", (*packaged).network},
 		{"provisioner killed", (*packaged).provisionerKilled},
 		{"provisioner stopped", (*packaged).provisionerStopped},
 		{"agent killed", (*packaged).agentKilled},
@@ -90,9 +95,24 @@ func (p *packaged) rights() {
 	}
 }
 
+// firstMachine installs LXD in the unit hostler-apt.service. The agent is killed
+// meanwhile: the unit goes on, and the next agent waits for it.
 func (p *packaged) firstMachine() {
-	p.host.Sh("hostler apply -f /root/web.yaml --wait --timeout 4m")
+	p.host.Write("/etc/apt/apt.conf.d/99hold", `DPkg::Pre-Invoke {"touch /root/reached; while test ! -e /root/go; do sleep 0.1; done";};`)
+	p.host.Sh("hostler apply -f /root/web.yaml")
+	p.host.Sh("timeout 120 sh -c 'until test -e /root/reached; do sleep 0.1; done'")
+	agent, apt := p.mainPID("hostlerd.service"), p.mainPID(aptUnit)
+	p.host.Sh("systemctl kill --kill-who=main -s KILL hostlerd.service")
+	p.restarted("hostlerd.service", agent)
+	p.host.Sh("timeout 60 sh -c 'until hostler status | grep -F \"waiting for " + aptUnit + "\"; do sleep 0.1; done'")
+	p.equal("the unit that installs", p.mainPID(aptUnit), apt)
+	p.host.Sh("touch /root/go; rm /etc/apt/apt.conf.d/99hold; hostler apply -f /root/web.yaml --wait --timeout 4m")
 	p.machine("running")
+	p.equal("installations of lxd", p.host.Sh("grep -c ' install lxd:' /var/log/dpkg.log"), "1")
+	if said := p.host.Sh("journalctl -q --no-pager -o cat -u " + aptUnit); !strings.Contains(said, "Setting up lxd ") {
+		p.Errorf("the journal of %s does not show the installation: %s", aptUnit, said)
+	}
+	p.state(aptUnit, "inactive")
 	p.active(provisioner)
 	p.equal("user of the provisioner", p.host.Sh("ps -o user:20= -p $(systemctl show -P MainPID '"+provisioner+"')"), "hostler-lxd")
 	p.host.Sh("hostler plan -f /root/web.yaml")
@@ -119,6 +139,41 @@ func (p *packaged) storage() {
 	}
 	p.host.Sh("! hostler get filesystems -o name | grep .")
 	p.sameGuest()
+}
+
+// imageBuilt: the programs that build an image run in a unit, which leaves
+// nothing behind.
+func (p *packaged) imageBuilt() {
+	p.host.Sh("hostler image build busybox/1")
+	p.host.Sh("journalctl -q --no-pager _PID=1 | grep -E 'Started hostler-image-[0-9a-f]+[.]service'")
+	p.host.Sh("hostler image list -o json | grep -F busybox/1")
+	p.equal("units of images", p.host.Sh("systemctl list-units --all --no-legend 'hostler-image-*' 'hostler-scan-*'"), "")
+}
+
+// network: dnsmasq is a unit that outlives the agent. A changed network ends
+// it, although the agent may not send signals to its user.
+func (p *packaged) network() {
+	const unit, file = "hostler-dnsmasq-br-lan.service", "/root/lan.yaml"
+	declare := func(addresses string) {
+		p.host.Write(file, "version: 1\nnetworks: {lan: {bridge: br-lan, addresses: ["+addresses+"], dhcp: true}}\n")
+		p.host.Sh("hostler apply --replace -f " + file + " --wait --timeout 2m")
+	}
+	declare("10.222.7.1/24")
+	first := p.mainPID(unit)
+	p.equal("user of dnsmasq", p.host.Sh("ps -o user:20= -p "+first), "hostler-dnsmasq")
+	agent := p.mainPID("hostlerd.service")
+	p.host.Sh("systemctl kill --kill-who=main -s KILL hostlerd.service")
+	p.restarted("hostlerd.service", agent)
+	p.host.Sh("hostler apply -f " + file + " --wait --timeout 1m")
+	p.equal("dnsmasq after the agent's death", p.mainPID(unit), first)
+	declare("10.222.7.1/24, 10.222.8.1/24")
+	if now := p.mainPID(unit); now == first || now == "0" {
+		p.Errorf("dnsmasq is process %s, it was %s", now, first)
+	}
+	p.host.Sh("test \"$(pgrep -cu hostler-dnsmasq dnsmasq)\" = 1")
+	p.host.Sh("hostler delete -f " + file + " --wait --timeout 1m")
+	p.state(unit, "inactive")
+	p.host.Sh("! pgrep -u hostler-dnsmasq")
 }
 
 func (p *packaged) provisionerKilled() {
