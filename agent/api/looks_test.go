@@ -76,7 +76,7 @@ func TestReadersShareOneLook(t *testing.T) {
 	if err := <-answers; err != nil || looks.Load() != 3 {
 		t.Errorf("three seconds later: %d looks, %v", looks.Load(), err)
 	}
-	read := b.rowSources()["block-devices"].read
+	read := b.rowSources(nil)["block-devices"].read
 	for uid := range uint32(20) {
 		if _, err := read(reader(uid)); err != nil {
 			t.Error(err)

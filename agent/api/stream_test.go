@@ -65,7 +65,7 @@ func TestWatchRowsSendsTheKindThatChanged(t *testing.T) {
 		b.store.put(id(spec.KindVolume, "data"), state.Alive, spec.VolumeRecord{Declaration: "web"}, spec.StorageStatus{State: s})
 	}
 	var seen []string
-	err := c.WatchRows(t.Context(), []string{"volumes", "machines", "images"}, func(kind string, raw json.RawMessage) error {
+	err := c.WatchRows(t.Context(), []string{"volumes", "machines", "images"}, nil, func(kind string, raw json.RawMessage) error {
 		var rows []struct{ Name, Reference, Status string }
 		if err := json.Unmarshal(raw, &rows); err != nil {
 			return err
@@ -92,8 +92,18 @@ func TestWatchRowsSendsTheKindThatChanged(t *testing.T) {
 	if !errors.Is(err, errEnough) || !slices.Equal(seen, want) {
 		t.Errorf("%q, %v", seen, err)
 	}
-	wantKind(t, c.WatchRows(t.Context(), []string{"machine"}, nil), fault.Invalid, `"machine"`, "machines")
-	wantKind(t, c.WatchRows(t.Context(), nil, nil), fault.Invalid, "no kind is named")
+	b.machine("two", state.Alive, lxdMachine("web"), spec.MachineStatus{})
+	err = c.WatchRows(t.Context(), []string{"machines"}, []string{"two", "absent"}, func(_ string, raw json.RawMessage) error {
+		if strings.Contains(string(raw), `"one"`) || !strings.Contains(string(raw), `"two"`) {
+			t.Errorf("the rows of two: %s", raw)
+		}
+		return errEnough
+	})
+	if !errors.Is(err, errEnough) {
+		t.Error(err)
+	}
+	wantKind(t, c.WatchRows(t.Context(), []string{"machine"}, nil, nil), fault.Invalid, `"machine"`, "machines")
+	wantKind(t, c.WatchRows(t.Context(), nil, nil, nil), fault.Invalid, "no kind is named")
 }
 
 func TestWatchEventsStartsWhereItIsTold(t *testing.T) {

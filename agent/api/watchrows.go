@@ -30,10 +30,10 @@ type rowSource struct {
 }
 
 // rowSources maps the kinds of rows, in the plural as in the paths, to their
-// sources.
-func (s *Server) rowSources() map[string]rowSource {
+// sources. With names, the machines are those of these names that exist.
+func (s *Server) rowSources(names []string) map[string]rowSource {
 	return map[string]rowSource{
-		"machines":      {[]string{spec.KindMachine}, func(ctx context.Context) (any, error) { return s.presentRows(ctx, nil) }},
+		"machines":      {[]string{spec.KindMachine}, func(ctx context.Context) (any, error) { return s.presentRows(ctx, names) }},
 		"volumes":       {[]string{spec.KindVolume}, reader(rowsOf(s, spec.KindVolume, volumeRow))},
 		"filesystems":   {[]string{spec.KindFilesystem}, reader(rowsOf(s, spec.KindFilesystem, filesystemRow))},
 		"networks":      {[]string{spec.KindNetwork}, reader(rowsOf(s, spec.KindNetwork, networkRow))},
@@ -73,12 +73,12 @@ func (s *Server) imageRows(ctx context.Context) (any, error) {
 // after each change of them.
 func (s *Server) watchRows(w http.ResponseWriter, r *http.Request) {
 	l := raw.NewLines(w)
-	q, err := raw.Query(r, "kind")
+	q, err := raw.Query(r, "kind", "name")
 	if err != nil {
 		l.Fail(err)
 		return
 	}
-	kinds, sources := q["kind"], s.rowSources()
+	kinds, sources := q["kind"], s.rowSources(q["name"])
 	for _, kind := range kinds {
 		if _, ok := sources[kind]; !ok {
 			l.Fail(fault.New(fault.Invalid, "there are no rows of the kind %q; kinds are %s", raw.Clip(kind, 32), strings.Join(slices.Sorted(maps.Keys(sources)), ", ")))

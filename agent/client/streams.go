@@ -27,10 +27,11 @@ func (c *Client) WatchMachines(ctx context.Context, names []string, fn func([]Ma
 }
 
 // WatchRows calls fn with all rows of each kind (in the plural, as in Get), and
-// again with the rows of a kind after every change of them. It returns like
-// WatchMachines.
-func (c *Client) WatchRows(ctx context.Context, kinds []string, fn func(kind string, rows json.RawMessage) error) error {
-	return c.stream(ctx, http.MethodGet, "/v1/watch/rows", url.Values{"kind": kinds}, nil, func(m Line) error {
+// again with the rows of a kind after every change of them. If machines is not
+// empty, the rows of machines are those of the named ones that exist. It returns
+// like WatchMachines.
+func (c *Client) WatchRows(ctx context.Context, kinds, machines []string, fn func(kind string, rows json.RawMessage) error) error {
+	return c.stream(ctx, http.MethodGet, "/v1/watch/rows", url.Values{"kind": kinds, "name": machines}, nil, func(m Line) error {
 		if m.Rows == nil {
 			return nil
 		}

@@ -43,8 +43,7 @@ type declarer interface {
 }
 
 type watcher interface {
-	WatchMachines(ctx context.Context, names []string, fn func([]client.Machine) error) error
-	WatchRows(ctx context.Context, kinds []string, fn func(kind string, rows json.RawMessage) error) error
+	WatchRows(ctx context.Context, kinds, machines []string, fn func(kind string, rows json.RawMessage) error) error
 	WatchEvents(ctx context.Context, after int64, object string, fn func(client.Event) error) error
 }
 

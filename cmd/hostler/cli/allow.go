@@ -2,14 +2,10 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
-
-	"hostler/internal/fault"
 )
 
 func (a *app) allowCommand() *cobra.Command {
@@ -56,51 +52,4 @@ func (a *app) allow(ctx context.Context, impact string, args []string) error {
 		}
 	}
 	return together(ctx, broken)
-}
-
-// waitRemade waits until objects that are being removed exist again.
-func (a *app) waitRemade(ctx context.Context, agent Agent, objects []string, timeout time.Duration) error {
-	if len(objects) == 0 {
-		return nil
-	}
-	refs, err := parseReferences(objects)
-	if err != nil {
-		return err
-	}
-	limited, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	show, seen := a.progress(), 0
-	stop := show.tick(limited)
-	defer stop()
-	err = again(limited, &seen, show.note, func() error {
-		var lines []progressLine
-		open := false
-		for _, r := range refs {
-			o, err := agent.Show(limited, r.kind, r.name)
-			if err != nil && !fault.Is(err, fault.NotFound) {
-				return err
-			}
-			l := progressLine{name: r.String(), text: "is declared again", verdict: settled}
-			if err != nil || o.Life != "alive" {
-				l.text, l.verdict, open = "the former one is being removed", unsettled, true
-			}
-			lines = append(lines, l)
-		}
-		seen++
-		show.update(lines)
-		if open {
-			return errLookAgain
-		}
-		return errEnough
-	})
-	switch {
-	case errors.Is(err, errEnough):
-		return nil
-	case ctx.Err() != nil:
-		return fail(exitInterrupted, "interrupted; the agent goes on")
-	case limited.Err() != nil:
-		return fail(exitError, "timed out after %s: %s still being removed", duration(timeout), strings.Join(objects, ", ")).
-			hint("`hostler show " + objects[0] + "` tells why; the agent goes on")
-	}
-	return err
 }

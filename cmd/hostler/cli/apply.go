@@ -225,50 +225,35 @@ func heldFailure(held []client.Step) error {
 	return f
 }
 
-// waitApplied follows the declared machines whose steps are not held until they
-// are ready, and the removed machines until they are gone.
+// waitApplied follows the declared objects whose steps are not held until they
+// are ready, and the removed objects until they are gone.
 func (a *app) waitApplied(ctx context.Context, agent Agent, req client.ApplyRequest, p client.Plan, timeout time.Duration) error {
-	w := goals{ready: map[string]bool{}, gone: map[string]bool{}}
-	if len(changes(p)) > 0 {
-		w.check = func(ctx context.Context) (map[string]string, error) { return stillToDo(ctx, agent, req) }
-	}
+	g := goals{ready: referencesOf(p.Objects), gone: referencesOf(p.Removed), remade: referencesOf(p.Awaited)}
 	for _, m := range p.Machines {
-		w.ready[m] = true
+		g.ready = append(g.ready, machineNamed(m))
 	}
-	for _, s := range heldSteps(p) {
-		if name, ok := strings.CutPrefix(s.Object, spec.KindMachine+"/"); ok {
-			delete(w.ready, name)
-		}
-	}
-	for _, r := range p.Removed {
-		if name, ok := strings.CutPrefix(r, spec.KindMachine+"/"); ok {
-			w.gone[name] = true
-		}
-	}
-	g := givenGoals{ready: givensOf(p.Objects), gone: givensOf(p.Removed)}
+	held := heldSteps(p)
 	g.ready = slices.DeleteFunc(g.ready, func(r reference) bool {
-		return slices.ContainsFunc(heldSteps(p), func(s client.Step) bool { return s.Object == r.String() })
+		return slices.ContainsFunc(held, func(s client.Step) bool { return s.Object == r.String() })
 	})
+	if len(changes(p)) > 0 {
+		g.check = func(ctx context.Context) (map[string]string, error) { return stillToDo(ctx, agent, req) }
+	}
 	started := a.env.Now()
-	if err := a.waitRemade(ctx, agent, p.Awaited, timeout); err != nil {
+	if err := a.waitFor(ctx, agent, g, timeout, exitError); err != nil {
 		return err
 	}
-	// Networks, volumes and filesystems become ready before their machines and
-	// are removed after them.
-	if err := a.waitGivens(ctx, agent, givenGoals{ready: g.ready}, true, a.left(timeout, started), exitError); err != nil {
-		return err
-	}
-	if err := a.waitFor(ctx, agent, w, a.left(timeout, started), exitError); err != nil {
-		return err
-	}
-	if err := a.waitGivens(ctx, agent, g, false, a.left(timeout, started), exitError); err != nil {
-		return err
+	machines := 0
+	for _, r := range g.ready {
+		if r.kind == spec.KindMachine {
+			machines++
+		}
 	}
 	var ready []string
-	if n := len(w.ready); n > 0 {
-		ready = append(ready, count(n, "machine"))
+	if machines > 0 {
+		ready = append(ready, count(machines, "machine"))
 	}
-	if n := len(g.ready); n > 0 {
+	if n := len(g.ready) - machines; n > 0 {
 		ready = append(ready, count(n, "other object"))
 	}
 	if len(ready) > 0 && a.output == outTable {

@@ -40,11 +40,6 @@ type app struct {
 	output string
 	quiet  bool
 	debug  bool
-	// limit is the timeout of the whole command; zero before the first wait.
-	limit time.Duration
-	// followed remembers the progress lines already printed, across several
-	// waits of a command; nil before the first wait.
-	followed *plainLines
 }
 
 // Run carries out one command line and returns its exit code.

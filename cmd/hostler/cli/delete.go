@@ -64,27 +64,16 @@ func (a *app) delete(ctx context.Context, args []string, f deleteFlags) error {
 	if !f.wait {
 		return refused
 	}
-	g, givens := goals{gone: map[string]bool{}}, givenGoals{}
+	var g goals
 	var removed []string
 	for i, o := range outcomes {
 		if o.Err() != nil {
 			continue
 		}
 		removed = append(removed, names[i])
-		for _, r := range doomed[refs[i]] {
-			if r.kind == spec.KindMachine {
-				g.gone[r.name] = true
-			} else {
-				givens.gone = append(givens.gone, r)
-			}
-		}
+		g.gone = append(g.gone, doomed[refs[i]]...)
 	}
-	started := a.env.Now()
-	err = a.waitFor(ctx, agent, g, f.timeout, exitError)
-	if err == nil {
-		err = a.waitGivens(ctx, agent, givens, false, a.left(f.timeout, started), exitError)
-	}
-	if err != nil {
+	if err := a.waitFor(ctx, agent, g, f.timeout, exitError); err != nil {
 		if refused != nil {
 			return together(ctx, []error{refused, err})
 		}
@@ -163,22 +152,9 @@ func behind(ctx context.Context, agent Agent, refs []reference) (map[reference][
 			}
 			i := slices.IndexFunc(declarations, func(d client.Declaration) bool { return d.Name == r.name })
 			if i >= 0 {
-				all[r] = givensOf(declarations[i].Objects)
-				for _, name := range machinesOf(declarations[i]) {
-					all[r] = append(all[r], reference{spec.KindMachine, name})
-				}
+				all[r] = referencesOf(declarations[i].Objects)
 			}
 		}
 	}
 	return all, nil
-}
-
-func machinesOf(d client.Declaration) []string {
-	var out []string
-	for _, o := range d.Objects {
-		if name, ok := strings.CutPrefix(o, spec.KindMachine+"/"); ok {
-			out = append(out, name)
-		}
-	}
-	return out
 }

@@ -14,28 +14,6 @@ import (
 	"hostler/internal/fault"
 )
 
-// goals are the machines to wait for: until they are ready, or until they are
-// gone.
-type goals struct {
-	ready, gone map[string]bool
-	// check returns the remaining work by machine. It is asked when all
-	// machines look settled: their status may belong to a generation whose
-	// steps are about to start.
-	check func(ctx context.Context) (map[string]string, error)
-}
-
-func (g goals) names() []string {
-	var out []string
-	for n := range g.ready {
-		out = append(out, n)
-	}
-	for n := range g.gone {
-		out = append(out, n)
-	}
-	slices.SortFunc(out, natural)
-	return out
-}
-
 // errEnough ends a watch from inside; errLookAgain makes the caller open it
 // again.
 var (
@@ -43,68 +21,192 @@ var (
 	errLookAgain = errors.New("look again")
 )
 
-// follower compares each set of rows with the goals.
+// follower compares the rows of all kinds with the goals.
 type follower struct {
-	agent  Agent
-	goals  goals
-	show   progress
-	last   map[string]client.Machine
+	agent Agent
+	goals goals
+	show  progress
+	// machines and others hold the last rows.
+	machines map[string]client.Machine
+	others   map[reference]other
+	// lines are the last verdicts, in the order of the goals.
+	lines  []progressLine
 	wanted map[string]bool // machine and generation → is to run
 	todo   map[string]string
 	seen   int
 }
 
-// waitFor follows machines until all goals are met. A machine that failed for
-// good ends the wait for that machine at once; the others are still followed.
+func newFollower(agent Agent, g goals, show progress) *follower {
+	g.remade = slices.DeleteFunc(g.remade, func(r reference) bool { return !slices.Contains(g.ready, r) }) // held steps are not waited for
+	f := &follower{agent: agent, goals: g, show: show, machines: map[string]client.Machine{}, others: map[reference]other{}, wanted: map[string]bool{}}
+	for _, r := range g.all() {
+		f.lines = append(f.lines, progressLine{name: shownAs(r), of: r, text: "no answer from the agent yet"})
+	}
+	return f
+}
+
+// waitFor follows objects until all goals are met. An object that failed for
+// good ends the wait for that object at once; the others are still followed.
 // After the timeout waitFor returns a failure with the given code that says
-// what each machine still waits for.
+// what each object still waits for.
 func (a *app) waitFor(ctx context.Context, agent Agent, g goals, timeout time.Duration, timeoutCode int) error {
-	whole := a.whole(timeout)
-	if len(g.ready)+len(g.gone) == 0 {
+	if len(g.all()) == 0 {
 		return nil
 	}
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	f := &follower{agent: agent, goals: g, show: a.progress(), last: map[string]client.Machine{}, wanted: map[string]bool{}}
+	f := newFollower(agent, g, a.progress())
 	stopTicks := f.show.tick(limited)
-	broken, err := f.run(limited)
+	err := f.run(limited)
 	stopTicks()
 	f.show.end()
 	switch {
 	case ctx.Err() != nil:
 		return fail(exitInterrupted, "interrupted; the agent goes on")
 	case limited.Err() != nil:
-		return f.timedOut(whole, timeoutCode)
+		return f.timedOut(timeout, timeoutCode)
 	case err != nil:
 		return err
-	case len(broken) > 0:
-		return f.broken(broken)
 	}
-	return nil
+	return f.broken()
 }
 
-// run watches until every machine has settled or failed.
-func (f *follower) run(ctx context.Context) (broken []string, err error) {
-	err = again(ctx, &f.seen, f.show.note, func() error {
-		return f.agent.WatchMachines(ctx, f.watched(), func(rows []client.Machine) error {
-			f.seen++
-			var open bool
-			if open, broken = f.look(ctx, rows); open {
+// run watches until every object has settled or failed.
+func (f *follower) run(ctx context.Context) error {
+	var kinds, names []string
+	for _, r := range f.goals.all() {
+		if word := plural(r.kind); !slices.Contains(kinds, word) {
+			kinds = append(kinds, word)
+		}
+	}
+	// A watch by name covers existing machines only.
+	if !slices.ContainsFunc(f.goals.gone, func(r reference) bool { return r.kind == spec.KindMachine }) {
+		names = f.goals.machines()
+	}
+	err := again(ctx, &f.seen, f.show.note, func() error {
+		came := map[string]bool{}
+		return f.agent.WatchRows(ctx, kinds, names, func(kind string, rows json.RawMessage) error {
+			if err := f.take(kind, rows); err != nil {
+				return fmt.Errorf("cannot read the agent's %s: %w", kind, err)
+			}
+			if came[kind] = true; len(came) < len(kinds) {
 				return nil
 			}
-			return f.checked(ctx, len(broken) > 0)
+			f.seen++
+			if f.look(ctx); f.goesOn() {
+				return nil
+			}
+			return f.checked(ctx)
 		})
 	})
 	if errors.Is(err, errEnough) {
-		return broken, nil
+		return nil
 	}
-	return nil, err
+	return err
+}
+
+// take stores the rows of a kind.
+func (f *follower) take(word string, rows json.RawMessage) error {
+	kind, err := parseKind(word)
+	if err != nil {
+		return err
+	}
+	if kind == spec.KindMachine {
+		var all []client.Machine
+		clear(f.machines)
+		err = json.Unmarshal(rows, &all)
+		for _, m := range all {
+			f.machines[m.Name] = m
+		}
+		return err
+	}
+	var all []other
+	for r := range f.others {
+		if r.kind == kind {
+			delete(f.others, r)
+		}
+	}
+	err = json.Unmarshal(rows, &all)
+	for _, o := range all {
+		f.others[reference{kind, o.Name}] = o
+	}
+	return err
+}
+
+// look judges the rows.
+func (f *follower) look(ctx context.Context) {
+	for i := range f.lines {
+		l := &f.lines[i]
+		gone := slices.Contains(f.goals.gone, l.of)
+		m, exists := f.machines[l.of.name]
+		life := m.Life
+		if l.of.kind == spec.KindMachine {
+			l.verdict, l.text = f.judgeMachine(ctx, m, exists, gone)
+			l.percent = m.Percent
+			if what := f.todo[l.of.name]; l.verdict == settled && what != "" {
+				l.text = what
+			}
+		} else {
+			o, there := f.others[l.of]
+			l.verdict, l.text = judgeOther(o, there, gone)
+			exists, life = there, o.Life
+		}
+		f.goals.remade = slices.DeleteFunc(f.goals.remade, func(r reference) bool { return r == l.of && exists && life == "alive" })
+		if slices.Contains(f.goals.remade, l.of) {
+			l.verdict, l.text = unsettled, "the former one is being removed"
+		}
+	}
+	f.show.update(slices.Clone(f.lines))
+}
+
+// goesOn reports whether the wait continues. Networks, volumes and filesystems
+// become ready before their machines and are removed after them: if one of them
+// failed, the machines are not waited for.
+func (f *follower) goesOn() bool {
+	var machines, others, underWay, brokenMachines, brokenOthers bool
+	for _, l := range f.lines {
+		machine, gone := l.of.kind == spec.KindMachine, slices.Contains(f.goals.gone, l.of)
+		switch {
+		case machine && l.verdict == unsettled:
+			machines = true
+		case machine:
+			brokenMachines = brokenMachines || l.verdict == failed
+		case l.verdict == unsettled:
+			others = true
+			underWay = underWay || !gone && !f.waitsForMachine(l.of)
+		default:
+			brokenOthers = brokenOthers || l.verdict == failed && !gone
+		}
+	}
+	switch {
+	case len(f.goals.remade) > 0, underWay:
+		return true
+	case brokenOthers:
+		return false
+	case machines:
+		return true
+	case brokenMachines:
+		return false
+	}
+	return others
+}
+
+// waitsForMachine reports whether a followed machine that uses the object is not
+// settled: the object may wait for it.
+func (f *follower) waitsForMachine(r reference) bool {
+	for _, a := range f.others[r].Attached {
+		if slices.ContainsFunc(f.lines, func(l progressLine) bool { return l.of == machineNamed(a.Machine) && l.verdict != settled }) {
+			return true
+		}
+	}
+	return false
 }
 
 // checked ends the watch if no work remains; otherwise it has the watch opened
 // again. A transient error of the check does not end the wait: the watch still
 // works and reports its own errors.
-func (f *follower) checked(ctx context.Context, broken bool) error {
+func (f *follower) checked(ctx context.Context) error {
+	broken := slices.ContainsFunc(f.lines, func(l progressLine) bool { return l.verdict == failed })
 	if f.goals.check == nil || broken {
 		return errEnough
 	}
@@ -112,7 +214,7 @@ func (f *follower) checked(ctx context.Context, broken bool) error {
 	before := f.todo
 	if fault.Is(err, fault.Transient) {
 		todo = map[string]string{}
-		for _, name := range f.goals.names() {
+		for _, name := range f.goals.machines() {
 			todo[name] = "not known to be done: " + err.Error()
 		}
 		err = nil
@@ -127,44 +229,10 @@ func (f *follower) checked(ctx context.Context, broken bool) error {
 	return errEnough
 }
 
-// watched returns the machines to watch. It is nil (all machines) when some
-// must go: a watch by name covers existing machines only.
-func (f *follower) watched() []string {
-	if len(f.goals.gone) > 0 {
-		return nil
-	}
-	return f.goals.names()
-}
-
-// look judges a set of rows. open says that a machine is still in progress;
-// broken lists the machines that failed for good.
-func (f *follower) look(ctx context.Context, rows []client.Machine) (open bool, broken []string) {
-	there := map[string]client.Machine{}
-	for _, m := range rows {
-		there[m.Name] = m
-	}
-	var lines []progressLine
-	for _, name := range f.goals.names() {
-		m, exists := there[name]
-		v, text := f.judge(ctx, m, exists, name)
-		if what := f.todo[name]; v == settled && what != "" {
-			text = what
-		}
-		f.last[name] = m
-		switch v {
-		case failed:
-			broken = append(broken, name)
-		case unsettled:
-			open = true
-		}
-		lines = append(lines, progressLine{name: name, text: text, verdict: v, percent: m.Percent})
-	}
-	f.show.update(lines)
-	return open, broken
-}
-
-func (f *follower) judge(ctx context.Context, m client.Machine, exists bool, name string) (verdict, string) {
-	if f.goals.gone[name] {
+// judgeMachine returns the verdict on a machine and its phase. exists says that
+// the agent has it; gone that it is to go.
+func (f *follower) judgeMachine(ctx context.Context, m client.Machine, exists, gone bool) (verdict, string) {
+	if gone {
 		switch {
 		case !exists:
 			return settled, "gone"
@@ -210,45 +278,57 @@ func (f *follower) wantsRunning(ctx context.Context, m client.Machine) bool {
 	return want
 }
 
-func (f *follower) broken(names []string) error {
-	var b strings.Builder
-	fmt.Fprintf(&b, "%s failed", count(len(names), "machine"))
-	for _, n := range names {
-		text := "is no longer declared"
-		if m := f.last[n]; m.Name != "" {
-			text = m.Message
-		}
-		b.WriteString("\n  " + n + ": " + line(text))
+// broken returns an error that names the objects that failed for good, nil if
+// there are none.
+func (f *follower) broken() error {
+	lines := slices.DeleteFunc(slices.Clone(f.lines), func(l progressLine) bool { return l.verdict != failed })
+	machines := slices.DeleteFunc(slices.Clone(lines), func(l progressLine) bool { return l.of.kind != spec.KindMachine })
+	noun := "machine"
+	switch {
+	case len(lines) == 0:
+		return nil
+	case len(machines) < len(lines): // the cause of the machines' failures, if any failed
+		lines, noun = lines[:len(lines)-len(machines)], "object"
 	}
-	return fail(exitError, "%s", b.String()).
-		hint("mend the cause, then `hostler retry machine/" + names[0] + "`; `hostler show machine/" + names[0] + "` tells more")
+	for i, l := range lines {
+		if m, there := f.machines[l.of.name]; there && l.of.kind == spec.KindMachine {
+			lines[i].text = m.Message
+		}
+	}
+	object := lines[0].of.String()
+	return fail(exitError, "%s failed%s", count(len(lines), noun), listed(lines)).
+		hint("mend the cause, then `hostler retry " + object + "`; `hostler show " + object + "` tells more")
 }
 
 func (f *follower) timedOut(timeout time.Duration, code int) error {
-	var b strings.Builder
-	var open []string
-	for _, n := range f.goals.names() {
-		m, looked := f.last[n]
-		text := "no answer from the agent yet"
-		if looked {
-			v, t := f.judge(context.Background(), m, m.Name != "", n)
-			text = t
-			if v == settled {
-				if text = f.todo[n]; text == "" {
-					continue
-				}
-			}
-			if m.NextRetry != nil {
-				text += fmt.Sprintf(" (attempt %d)", m.Attempts)
-			}
-		}
-		open = append(open, n)
-		b.WriteString("\n  " + n + ": " + line(text))
-	}
-	what := "not ready"
+	var open []progressLine
+	noun, what := "machine", "not ready"
 	if len(f.goals.ready) == 0 {
 		what = "not gone"
 	}
-	return fail(code, "timed out after %s: %s %s%s", duration(timeout), count(len(open), "machine"), what, b.String()).
+	for _, l := range f.lines {
+		machine := l.of.kind == spec.KindMachine
+		if l.verdict == settled {
+			if l.text = f.todo[l.of.name]; !machine || l.text == "" {
+				continue
+			}
+		}
+		if m := f.machines[l.of.name]; machine && m.NextRetry != nil {
+			l.text += fmt.Sprintf(" (attempt %d)", m.Attempts)
+		}
+		if open = append(open, l); !machine {
+			noun, what = "object", "not as declared"
+		}
+	}
+	return fail(code, "timed out after %s: %s %s%s", duration(timeout), count(len(open), noun), what, listed(open)).
 		hint("the agent goes on; wait longer with --timeout")
+}
+
+// listed returns a line of text for each object.
+func listed(lines []progressLine) string {
+	var b strings.Builder
+	for _, l := range lines {
+		b.WriteString("\n  " + l.name + ": " + line(l.text))
+	}
+	return b.String()
 }

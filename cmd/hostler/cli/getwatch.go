@@ -3,9 +3,6 @@ package cli
 import (
 	"context"
 	"encoding/json"
-
-	"hostler/agent/client"
-	"hostler/agent/spec"
 )
 
 // getWatch prints the rows, then each changed row, until interrupted.
@@ -34,14 +31,11 @@ func (a *app) getWatch(ctx context.Context, kind string, names []string) error {
 // watchListings calls fn with the rows of each kind, and again with the rows of
 // a kind when any of them changed.
 func watchListings(ctx context.Context, agent Agent, kinds []string, fn func(*listing) error) error {
-	if len(kinds) == 1 && kinds[0] == spec.KindMachine {
-		return agent.WatchMachines(ctx, nil, func(rows []client.Machine) error { return fn(machineListing(rows)) })
-	}
 	var asked []string
 	for _, kind := range kinds {
 		asked = append(asked, plural(kind))
 	}
-	return agent.WatchRows(ctx, asked, func(word string, rows json.RawMessage) error {
+	return agent.WatchRows(ctx, asked, nil, func(word string, rows json.RawMessage) error {
 		kind, err := parseKind(word)
 		if err != nil {
 			return err

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"log/slog"
 	"strings"
 	"testing"
@@ -99,9 +100,9 @@ type interrupting struct {
 	interrupt func()
 }
 
-func (i interrupting) WatchMachines(ctx context.Context, names []string, fn func([]client.Machine) error) error {
+func (i interrupting) WatchRows(ctx context.Context, kinds, machines []string, fn func(string, json.RawMessage) error) error {
 	i.interrupt()
-	return i.standIn.WatchMachines(ctx, names, fn)
+	return i.standIn.WatchRows(ctx, kinds, machines, fn)
 }
 
 // restart --wait waits until the restart is done, even if the machine looks

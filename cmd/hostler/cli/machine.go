@@ -45,7 +45,7 @@ func (a *app) powerCommand(action, short, long string) *cobra.Command {
 
 func (a *app) power(ctx context.Context, action string, names []string, wait bool, timeout time.Duration) error {
 	agent := a.agent()
-	g := goals{ready: map[string]bool{}}
+	var g goals
 	var broken []error
 	for _, name := range names {
 		if err := agent.Power(ctx, name, action); err != nil {
@@ -55,13 +55,13 @@ func (a *app) power(ctx context.Context, action string, names []string, wait boo
 			broken = append(broken, near(ctx, agent, machineNamed(name), err))
 			continue
 		}
-		g.ready[name] = true
+		g.ready = append(g.ready, machineNamed(name))
 		if !wait {
 			a.note("machine/%s: %s asked for", name, action)
 		}
 	}
 	if wait && len(g.ready) > 0 {
-		g.check = func(ctx context.Context) (map[string]string, error) { return restarting(ctx, agent, g.ready) }
+		g.check = func(ctx context.Context) (map[string]string, error) { return restarting(ctx, agent, g.machines()) }
 		err := a.waitFor(ctx, agent, g, timeout, exitError)
 		if len(broken) == 0 || ctx.Err() != nil {
 			return err
@@ -74,9 +74,9 @@ func (a *app) power(ctx context.Context, action string, names []string, wait boo
 }
 
 // restarting returns the machines whose requested restart is not done.
-func restarting(ctx context.Context, agent Agent, names map[string]bool) (map[string]string, error) {
+func restarting(ctx context.Context, agent Agent, names []string) (map[string]string, error) {
 	todo := map[string]string{}
-	for name := range names {
+	for _, name := range names {
 		o, err := agent.Show(ctx, spec.KindMachine, name)
 		if err != nil {
 			return nil, err

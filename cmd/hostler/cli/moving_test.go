@@ -4,33 +4,66 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+
+	"hostler/agent/client"
+	"hostler/internal/fault"
 )
 
-// WatchRows shows the present rows, then each set of rows of the film.
-func (s *standIn) WatchRows(_ context.Context, kinds []string, fn func(string, json.RawMessage) error) error {
-	if err := s.did("watch rows %v", kinds); err != nil {
+// WatchRows shows the present rows, then each set of machines of the film, then
+// each set of rows of the other film.
+func (s *standIn) WatchRows(ctx context.Context, kinds, machines []string, fn func(string, json.RawMessage) error) error {
+	if err := s.did("watch rows %v of %v", kinds, machines); err != nil {
 		return err
 	}
-	typed := map[string]any{"machines": s.machines, "declarations": s.declarations, "images": s.images}
 	for _, kind := range kinds {
-		rows := json.RawMessage(s.rows[kind])
-		if v, ok := typed[kind]; ok {
-			rows, _ = json.Marshal(v)
-		} else if len(rows) == 0 {
-			rows = json.RawMessage("[]")
-		}
-		if err := fn(kind, rows); err != nil {
+		if err := fn(kind, s.present(kind, machines)); err != nil {
 			return err
 		}
 	}
-	for _, picture := range s.rowFilm {
+	for slices.Contains(kinds, "machines") {
+		if s.lost > 0 {
+			if s.lost--; s.lost == 0 {
+				return fault.New(fault.Transient, "lost the agent's answer")
+			}
+		}
+		if len(s.film) == 0 {
+			break
+		}
+		s.machines, s.film = s.film[0], s.film[1:]
+		if err := fn("machines", s.present("machines", machines)); err != nil {
+			return err
+		}
+	}
+	for len(s.rowFilm) > 0 {
+		picture := s.rowFilm[0]
+		s.rowFilm = s.rowFilm[1:]
 		if slices.Contains(kinds, picture.kind) {
 			if err := fn(picture.kind, json.RawMessage(picture.rows)); err != nil {
 				return err
 			}
 		}
 	}
+	if s.freeze {
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	return errOver
+}
+
+// present returns the rows of a kind, of the named machines if there are names.
+func (s *standIn) present(kind string, names []string) json.RawMessage {
+	machines := s.machines
+	if len(names) > 0 {
+		machines = slices.DeleteFunc(slices.Clone(machines), func(m client.Machine) bool { return !slices.Contains(names, m.Name) })
+	}
+	if v, ok := map[string]any{"machines": machines, "declarations": s.declarations, "images": s.images}[kind]; ok {
+		rows, _ := json.Marshal(v)
+		return rows
+	}
+	if rows := s.rows[kind]; rows != "" {
+		return json.RawMessage(rows)
+	}
+	return json.RawMessage("[]")
 }
 
 // movingWorld is smallWorld with changing storage and images.

@@ -11,7 +11,9 @@ import (
 
 // progressLine is the progress of a machine or another followed object.
 type progressLine struct {
+	// name is shown; of is the followed object.
 	name    string
+	of      reference
 	text    string
 	verdict verdict
 	percent *int
@@ -28,19 +30,15 @@ type progress interface {
 
 // progress returns lines that update themselves on a terminal, plain lines
 // elsewhere, and no output with -q. The lines go to standard error, so that
-// standard output can be piped. If a command waits several times, its elapsed
-// time counts from the beginning and no line is repeated.
+// standard output can be piped.
 func (a *app) progress() progress {
-	if a.followed == nil {
-		a.followed = &plainLines{w: a.env.Stderr, now: a.env.Now, started: a.env.Now(), last: map[string]string{}}
-	}
 	switch {
 	case a.quiet:
 		return silence{}
 	case a.env.Term.Messages() && a.env.Getenv("TERM") != "dumb":
-		return &liveLines{w: a.env.Stderr, now: a.env.Now, size: a.env.Term.Size, started: a.followed.started, colours: a.colours()}
+		return &liveLines{w: a.env.Stderr, now: a.env.Now, size: a.env.Term.Size, started: a.env.Now(), colours: a.colours()}
 	}
-	return a.followed
+	return &plainLines{w: a.env.Stderr, now: a.env.Now, started: a.env.Now(), last: map[string]string{}}
 }
 
 type silence struct{}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -45,7 +46,7 @@ func TestJudge(t *testing.T) {
 
 // An error from before the removal does not end the wait for the removal.
 func TestJudgeOfWhatHasToGo(t *testing.T) {
-	f := &follower{goals: goals{gone: map[string]bool{"web": true}}}
+	f := newFollower(&standIn{}, goals{gone: []reference{machineNamed("web")}}, silence{})
 	stuck := machine("web", spec.MachineError, "cannot delete the instance")
 	stuck.Life = "dying"
 	fromBefore := stuck
@@ -55,7 +56,7 @@ func TestJudgeOfWhatHasToGo(t *testing.T) {
 		exists bool
 		want   verdict
 	}{{stuck, true, failed}, {fromBefore, true, unsettled}, {client.Machine{}, false, settled}} {
-		if got, text := f.judge(t.Context(), c.m, c.exists, "web"); got != c.want {
+		if got, text := f.judgeMachine(t.Context(), c.m, c.exists, true); got != c.want {
 			t.Errorf("%+v: %v (%s), want %v", c.m, got, text, c.want)
 		}
 	}
@@ -104,19 +105,15 @@ func TestAWaitWhosePlanFails(t *testing.T) {
 	var told []string
 	asked := 0
 	web := running("web", "10.1.2.3")
-	f := &follower{
-		agent: &standIn{machines: []client.Machine{web}, freeze: true},
-		show:  remarks{&told}, last: map[string]client.Machine{}, wanted: map[string]bool{},
-		goals: goals{ready: map[string]bool{"web": true}, check: func(context.Context) (map[string]string, error) {
-			if asked++; asked == 1 {
-				return nil, fault.New(fault.Transient, "cannot plan: cannot list LXD instances")
-			}
-			return nil, nil
-		}},
+	check := func(context.Context) (map[string]string, error) {
+		if asked++; asked == 1 {
+			return nil, fault.New(fault.Transient, "cannot plan: cannot list LXD instances")
+		}
+		return nil, nil
 	}
-	broken, err := f.run(t.Context())
-	if err != nil || len(broken) > 0 || asked < 2 {
-		t.Fatalf("broken %v, %v after %d plans", broken, err, asked)
+	f := newFollower(&standIn{machines: []client.Machine{web}, freeze: true}, goals{ready: []reference{machineNamed("web")}, check: check}, remarks{&told})
+	if err := errors.Join(f.run(t.Context()), f.broken()); err != nil || asked < 2 {
+		t.Fatalf("%v after %d plans", err, asked)
 	}
 	all := strings.Join(told, "\n")
 	if strings.Contains(all, "lost the agent") || !strings.Contains(all, "cannot list LXD instances") {
@@ -129,7 +126,7 @@ func TestAWaitWhosePlanFails(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := f.run(ctx); !errors.Is(err, context.DeadlineExceeded) {
+	if err := f.run(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatal(err)
 	}
 	if err := f.timedOut(time.Minute, 1); !strings.Contains(err.Error(), "1 machine not ready") || !strings.Contains(err.Error(), "cannot list LXD instances") {
@@ -151,9 +148,9 @@ func (r remarks) update(lines []progressLine) {
 
 // An error of storage or networks that needs the operator ends the wait,
 // although the agent retries it from time to time. Other errors do not.
-func TestJudgeGiven(t *testing.T) {
-	failing := func(kind fault.Kind, attempts int, retry bool) given {
-		g := given{Name: "www", Status: "error", Message: "no", Observed: true, Attempts: attempts, ErrorKind: kind}
+func TestVerdictOnOthers(t *testing.T) {
+	failing := func(kind fault.Kind, attempts int, retry bool) other {
+		g := other{Name: "www", Status: "error", Message: "no", Observed: true, Attempts: attempts, ErrorKind: kind}
 		if retry {
 			g.NextRetry = after(time.Minute)
 		}
@@ -165,7 +162,7 @@ func TestJudgeGiven(t *testing.T) {
 	trying.Status = "creating"
 	for _, c := range []struct {
 		name string
-		g    given
+		g    other
 		want verdict
 	}{
 		{"needs the operator, retried in minutes", failing(fault.NeedsOperator, 6, true), failed},
@@ -175,9 +172,9 @@ func TestJudgeGiven(t *testing.T) {
 		{"a missing device may come", failing(fault.NotFound, 3, true), unsettled},
 		{"an earlier declaration's error", older, unsettled},
 		{"retried", trying, unsettled},
-		{"as declared", given{Status: "attached", Observed: true}, settled},
+		{"as declared", other{Status: "attached", Observed: true}, settled},
 	} {
-		if got := judgeGiven(c.g); got != c.want {
+		if got := c.g.verdict(); got != c.want {
 			t.Errorf("%s: got %d, want %d", c.name, got, c.want)
 		}
 	}
@@ -193,6 +190,50 @@ func TestTimeoutAsGiven(t *testing.T) {
 	} {
 		if got := duration(d); got != want {
 			t.Errorf("%v is written %s, want %s", d, got, want)
+		}
+	}
+}
+
+// A failed network, volume or filesystem ends the wait for the machines: they
+// may need it. An object that a followed machine still uses is waited for only
+// after that machine.
+func TestWhenAWaitEnds(t *testing.T) {
+	const (
+		made    = `{"name":"data","status":"attached","observed":true}`
+		broken  = `{"name":"logs","status":"error","error-kind":"needs-operator","observed":true}`
+		making  = `{"name":"data","status":"creating","observed":false}`
+		inUse   = `{"name":"data","status":"pending","observed":false,"attachments":[{"machine":"web","status":"detaching"}]}`
+		old     = `{"name":"data","status":"attached","observed":true,"life":"dying"}`
+		present = `{"name":"data","status":"attached","observed":true,"life":"alive"}`
+	)
+	data, logs, web := reference{spec.KindVolume, "data"}, reference{spec.KindVolume, "logs"}, machineNamed("web")
+	up, pending, down := running("web", "10.1.2.3"), machine("web", spec.MachinePending, ""), machine("web", spec.MachineError, "no")
+	for name, c := range map[string]struct {
+		goals   goals
+		volumes string
+		web     client.Machine
+		goesOn  bool
+	}{
+		"all is ready":                             {goals{ready: []reference{data, web}}, made, up, false},
+		"the machine is not":                       {goals{ready: []reference{data, web}}, made, pending, true},
+		"a volume is not":                          {goals{ready: []reference{data, web}}, making, up, true},
+		"a volume failed, the machine may need it": {goals{ready: []reference{data, logs, web}}, made + "," + broken, pending, false},
+		"a volume failed, another is being made":   {goals{ready: []reference{data, logs, web}}, making + "," + broken, pending, true},
+		"a volume failed, another is in use":       {goals{ready: []reference{data, logs, web}}, inUse + "," + broken, pending, false},
+		"the machine failed, a volume is in use":   {goals{ready: []reference{data, web}}, inUse, down, false},
+		"the machine is to go, the volume after":   {goals{gone: []reference{data, web}}, made, pending, true},
+		"the volume is still to go":                {goals{gone: []reference{data}}, made, up, true},
+		"the former volume is still there":         {goals{ready: []reference{data}, remade: []reference{data}}, old, up, true},
+		"a held volume is not waited for":          {goals{ready: []reference{web}, remade: []reference{data}}, old, up, false},
+		"the volume was made again":                {goals{ready: []reference{data}, remade: []reference{data}}, present, up, false},
+	} {
+		f := newFollower(&standIn{}, c.goals, silence{})
+		rows, err := json.Marshal([]client.Machine{c.web})
+		if err = errors.Join(err, f.take("machines", rows), f.take("volumes", []byte("["+c.volumes+"]"))); err != nil {
+			t.Fatal(err)
+		}
+		if f.look(t.Context()); f.goesOn() != c.goesOn {
+			t.Errorf("%s: goes on %v: %+v", name, !c.goesOn, f.lines)
 		}
 	}
 }

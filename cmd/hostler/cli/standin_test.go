@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -32,7 +31,8 @@ type standIn struct {
 	checks       []client.Check
 	harvest      client.Harvest
 	// film holds the sets of machines that a watch shows after the present
-	// machines. The watch breaks once, after as many sets as lost says.
+	// machines. The watch breaks once, after as many sets as lost says. rowFilm
+	// holds the rows of other kinds that it shows then.
 	film    [][]client.Machine
 	lost    int
 	rowFilm []struct{ kind, rows string }
@@ -191,37 +191,6 @@ func (s *standIn) Allow(_ context.Context, impact string, objects []string) ([]c
 
 func (s *standIn) Export(context.Context, string) ([]byte, []string, error) {
 	return []byte("version: 1\nmachines: {}\n"), s.notices, s.did("export")
-}
-
-func (s *standIn) WatchMachines(ctx context.Context, names []string, fn func([]client.Machine) error) error {
-	if err := s.did("watch %v", names); err != nil {
-		return err
-	}
-	for {
-		var rows []client.Machine
-		for _, m := range s.machines {
-			if len(names) == 0 || slices.Contains(names, m.Name) {
-				rows = append(rows, m)
-			}
-		}
-		if err := fn(rows); err != nil {
-			return err
-		}
-		if s.lost > 0 {
-			s.lost--
-			if s.lost == 0 {
-				return fault.New(fault.Transient, "lost the agent's answer")
-			}
-		}
-		if len(s.film) == 0 {
-			if s.freeze {
-				<-ctx.Done()
-				return ctx.Err()
-			}
-			return errOver
-		}
-		s.machines, s.film = s.film[0], s.film[1:]
-	}
 }
 
 func (s *standIn) WatchEvents(_ context.Context, after int64, object string, fn func(client.Event) error) error {

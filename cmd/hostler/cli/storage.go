@@ -62,7 +62,7 @@ func (a *app) resize(ctx context.Context, name, to string, wait bool, timeout ti
 		a.note("%s grows to %s", r, to)
 		return nil
 	}
-	return a.waitGivens(ctx, agent, givenGoals{ready: []reference{r}}, false, timeout, exitError)
+	return a.waitFor(ctx, agent, goals{ready: []reference{r}}, timeout, exitError)
 }
 
 func attachmentTable(rows []client.AttachmentRow, now time.Time, wide bool) *table {

@@ -9,11 +9,7 @@ import (
 
 	"hostler/agent/client"
 	"hostler/agent/spec"
-	"hostler/internal/fault"
 )
-
-// poll is the interval for objects that have no watch.
-const poll = time.Second
 
 func (a *app) waitCommand() *cobra.Command {
 	var what string
@@ -48,26 +44,15 @@ func (a *app) waitCommand() *cobra.Command {
 
 func (a *app) wait(ctx context.Context, r reference, gone bool, timeout time.Duration) error {
 	agent := a.agent()
+	g := goals{ready: []reference{r}}
 	switch {
-	case r.kind == spec.KindMachine && gone:
-		return a.waitFor(ctx, agent, goals{gone: map[string]bool{r.name: true}}, timeout, exitTimeout)
+	case gone:
+		g = goals{gone: []reference{r}}
 	case r.kind == spec.KindMachine:
 		if _, err := agent.Machines(ctx, r.name); err != nil {
 			return near(ctx, agent, r, err)
 		}
-		g := goals{ready: map[string]bool{r.name: true}}
-		g.check = func(ctx context.Context) (map[string]string, error) { return restarting(ctx, agent, g.ready) }
-		return a.waitFor(ctx, agent, g, timeout, exitTimeout)
-	case slices.Contains(givenKinds, r.kind):
-		g := givenGoals{ready: []reference{r}}
-		if gone {
-			g = givenGoals{gone: []reference{r}}
-		} else if _, err := agent.Show(ctx, r.kind, r.name); err != nil {
-			return near(ctx, agent, r, err)
-		}
-		return a.waitGivens(ctx, agent, g, false, timeout, exitTimeout)
-	case gone:
-		return waitAbsent(ctx, agent, r, timeout)
+		g.check = func(ctx context.Context) (map[string]string, error) { return restarting(ctx, agent, g.machines()) }
 	case r.kind == spec.KindDeclaration:
 		rows, err := agent.Declarations(ctx)
 		if err != nil {
@@ -77,44 +62,11 @@ func (a *app) wait(ctx context.Context, r reference, gone bool, timeout time.Dur
 		if i < 0 {
 			return fail(exitError, "there is no declaration %q", r.name)
 		}
-		g := goals{ready: map[string]bool{}}
-		for _, m := range machinesOf(rows[i]) {
-			g.ready[m] = true
-		}
-		givens := givenGoals{ready: givensOf(rows[i].Objects)}
-		started := a.env.Now()
-		if err := a.waitGivens(ctx, agent, givens, true, timeout, exitTimeout); err != nil {
-			return err
-		}
-		if err := a.waitFor(ctx, agent, g, a.left(timeout, started), exitTimeout); err != nil {
-			return err
-		}
-		return a.waitGivens(ctx, agent, givens, false, a.left(timeout, started), exitTimeout)
-	}
-	return usage("wait does not follow a %s", r.kind)
-}
-
-// waitAbsent polls until the agent has no such object.
-func waitAbsent(ctx context.Context, agent Agent, r reference, timeout time.Duration) error {
-	limited, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	t := time.NewTicker(poll)
-	defer t.Stop()
-	for {
-		_, err := agent.Show(limited, r.kind, r.name)
-		switch {
-		case fault.Is(err, fault.NotFound):
-			return nil
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case limited.Err() != nil:
-			return fail(exitTimeout, "timed out after %s: %s is still there", duration(timeout), r)
-		case err != nil:
-			return err
-		}
-		select {
-		case <-limited.Done():
-		case <-t.C:
+		g.ready = referencesOf(rows[i].Objects)
+	default:
+		if _, err := agent.Show(ctx, r.kind, r.name); err != nil {
+			return near(ctx, agent, r, err)
 		}
 	}
+	return a.waitFor(ctx, agent, g, timeout, exitTimeout)
 }

@@ -257,7 +257,7 @@ func lateWorld() *standIn {
 // storedWorld has storage, with a volume that cannot be detached.
 func storedWorld() *standIn {
 	objects := map[string]client.Object{"volume/data": {Kind: spec.KindVolume, Name: "data"}, "volume/raw": {Kind: spec.KindVolume, Name: "raw"}}
-	return &standIn{objects: objects, rows: map[string]string{
+	return &standIn{objects: objects, freeze: true, rows: map[string]string{
 		"volumes": `[{"name":"data","provider":"loop","size":1073741824,"status":"detaching","device":"/dev/loop3","path":"","attachments":[],
 			"message":"/dev/loop3 is in use: sleep (pid 4711) holds /held","observed":true,"attempts":2,"next-retry":"2020-01-02T12:01:00Z","life":"dying","declaration":"site","uid":"uid-data"},
 			{"name":"raw","provider":"loop","size":67108864,"status":"attached","device":"/dev/loop4","path":"","observed":true,

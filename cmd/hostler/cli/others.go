@@ -1,0 +1,90 @@
+package cli
+
+import (
+	"fmt"
+	"time"
+
+	"hostler/agent/client"
+	"hostler/agent/spec"
+	"hostler/internal/fault"
+)
+
+// other holds the fields that following needs of a row of a network, a volume, a
+// filesystem or a declaration.
+type other struct {
+	Name      string              `json:"name"`
+	Life      string              `json:"life"`
+	Status    string              `json:"status"`
+	Message   string              `json:"message"`
+	Observed  bool                `json:"observed"`
+	Attempts  int                 `json:"attempts"`
+	NextRetry *time.Time          `json:"next-retry"`
+	ErrorKind fault.Kind          `json:"error-kind"`
+	Attached  []client.Attachment `json:"attachments"`
+}
+
+// awaitsOperator reports that the agent's own retries are not worth waiting
+// for. A conflict counts from its second attempt on, because the other object
+// may be about to go away.
+func (o other) awaitsOperator() bool {
+	switch {
+	case o.Status != string(spec.StorageError):
+		return false
+	case o.ErrorKind == fault.NeedsOperator || o.ErrorKind == fault.Invalid:
+		return true
+	}
+	return o.NextRetry == nil || o.ErrorKind == fault.Conflict && o.Attempts > 1
+}
+
+// judgeOther returns the verdict on an object that is not a machine, and its
+// phase. there says that the agent has it; gone that it is to go.
+func judgeOther(o other, there, gone bool) (verdict, string) {
+	switch {
+	case !there && gone:
+		return settled, "gone"
+	case !there:
+		return failed, "is no longer declared"
+	case !gone:
+		return o.verdict(), o.phase()
+	case o.Observed && o.awaitsOperator():
+		return failed, o.phase()
+	}
+	return unsettled, o.phase()
+}
+
+// verdict decides whether the object is as declared. An observed status of this
+// generation is final or an error.
+func (o other) verdict() verdict {
+	stuck := o.Status == string(spec.StorageError)
+	for _, a := range o.Attached {
+		stuck = stuck || a.Status == spec.StorageError
+	}
+	switch {
+	case !o.Observed:
+		return unsettled
+	case o.awaitsOperator(), stuck && o.NextRetry == nil:
+		return failed
+	case stuck, o.NextRetry != nil:
+		return unsettled
+	}
+	return settled
+}
+
+func (o other) phase() string {
+	if !o.Observed && o.Status == string(spec.StorageError) {
+		return notLooked // the error belongs to an earlier declaration
+	}
+	text := o.Status
+	if text == "" {
+		text = "still declared" // a declaration
+	}
+	if o.Message != "" {
+		text += ": " + o.Message
+	}
+	for _, a := range o.Attached {
+		if a.Status == spec.StorageError {
+			text = fmt.Sprintf("%s for machine/%s: %s", a.Status, a.Machine, a.Message)
+		}
+	}
+	return text
+}
