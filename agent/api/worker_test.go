@@ -88,10 +88,6 @@ func TestF1BulkCallsAnswerInOrderWithAnErrorEach(t *testing.T) {
 	if results[0].Object.Name != "c" || results[3].Object.Name != "a" {
 		t.Errorf("write: %+v", results)
 	}
-	keep, err := s.Keep(t.Context(), "b", "absent", "a")
-	if err != nil || len(keep) != 3 || keep[0].Name != "b" || keep[0].Err() != nil || !fault.Is(keep[1].Err(), fault.NotFound) || keep[2].Err() != nil {
-		t.Errorf("keep: %+v, %v", keep, err)
-	}
 	var begun workerapi.Results
 	intents := workerapi.Intents{Intents: []state.Intent{{Token: "t1", Object: machineID("a")}, {Token: "t1", Object: machineID("b")}, {Token: "t2", Object: machineID("x")}, {Token: "t3", Object: machineID("b")}}}
 	if err := c.Call(t.Context(), http.MethodPost, "/v1/worker/lxd/intents/begin", nil, intents, &begun); err != nil {
@@ -153,8 +149,6 @@ func TestF2OnlyOwnMachinesAreSeen(t *testing.T) {
 		{"intents/begin", func(n string) any {
 			return workerapi.Intents{Intents: []state.Intent{{Token: "t", Object: machineID(n)}}}
 		}},
-		{"keep", func(n string) any { return workerapi.Machines{Machines: []string{n}} }},
-		{"host-changes", func(n string) any { return workerapi.Machines{Machines: []string{n}} }},
 	} {
 		// Names of the same length, so that the answers can be compared.
 		mustWriteGone(t, l, "nobody")
@@ -294,7 +288,7 @@ func TestF2JournalAndEventsAreATypesOwn(t *testing.T) {
 // Bodies that are not valid requests are refused as invalid.
 func TestWorkerBodies(t *testing.T) {
 	b, _ := workerBench(t)
-	for _, path := range []string{"get", "write", "intents/begin", "intents/end", "events/record", "supported", "keep", "host-changes", "counts"} {
+	for _, path := range []string{"get", "write", "intents/begin", "intents/end", "events/record", "counts"} {
 		for _, body := range []string{"", "{", "[]", `"x"`, `{"unknown":1}`, "null1", `{"ids":[{"kind":1}]}`, `{"a":1,"a":1}`} {
 			w := b.as(peer(lxdUID, 900), "POST", "/v1/worker/lxd/"+path, "application/json", body)
 			if w.Code < 400 || w.Code > 499 || w.Header().Get("Content-Type") != client.ProblemType {
@@ -320,7 +314,6 @@ func TestAProvisionerSeesNoPasswordOfAProxy(t *testing.T) {
 	for _, c := range [][3]string{
 		{"GET", "objects?kind=host", ""},
 		{"POST", "get", `{"ids":[{"kind":"host","name":"host"}]}`},
-		{"GET", "config", ""},
 	} {
 		w := b.as(peer(lxdUID, 900), c[0], "/v1/worker/lxd/"+c[1], "application/json", c[2])
 		if body := w.Body.String(); w.Code != http.StatusOK || strings.Contains(body, "hunter2") || strings.Contains(body, "me@") ||

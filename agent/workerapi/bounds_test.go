@@ -71,12 +71,12 @@ func TestAnEventAboutAMachineThatIsNotThereIsRefused(t *testing.T) {
 	b, l := workerBench(t)
 	declareMachine(t, l, "web", spec.LXD)
 	declareMachine(t, l, "vm", spec.KVM)
-	mustWrite(t, l, state.Write{ID: typeID(spec.LXD)})
+	mustWrite(t, l, state.Write{ID: id(spec.KindContainerType, "lxd")})
 	s := b.worker(t, "lxd")
-	for _, about := range []state.ID{machineID("absent"), machineID("vm"), typeID(spec.KVM), id(spec.KindNetwork, "absent"), id(spec.KindHost, "host")} {
+	for _, about := range []state.ID{machineID("absent"), machineID("vm"), id(spec.KindContainerType, "kvm"), id(spec.KindNetwork, "absent"), id(spec.KindHost, "host")} {
 		wantKind(t, s.Record(t.Context(), state.Event{Object: about, Reason: "Failed"}), fault.NotFound)
 	}
-	for _, about := range []state.ID{machineID("web"), typeID(spec.LXD)} {
+	for _, about := range []state.ID{machineID("web"), id(spec.KindContainerType, "lxd")} {
 		if err := s.Record(t.Context(), state.Event{Object: about, Reason: "Started"}); err != nil {
 			t.Errorf("%v: %v", about, err)
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -12,24 +11,6 @@ import (
 	"hostler/agent/state"
 	"hostler/internal/fault"
 )
-
-// F2: before the host object exists the whole call is refused.
-// F11: the call returns the configuration of the host.
-func TestF11ConfigurationOfTheHost(t *testing.T) {
-	b, l := workerBench(t)
-	s := b.worker(t, "lxd")
-	if _, err := s.Config(t.Context()); !fault.Is(err, fault.NotReady) {
-		t.Errorf("before it was read: %v", err)
-	}
-	want := spec.DefaultConfig()
-	want.Proxy.HTTP, want.Apt.Mirror, want.AuthorizedKeys = "http://proxy:3128", "http://mirror/debian", []string{"ssh-ed25519 AAAA key"}
-	want.Types.LXD.NetworkMethod = "provider"
-	mustWrite(t, l, state.Write{ID: state.ID{Kind: spec.KindHost, Name: "host"}, Spec: spec.Encode(spec.HostRecord{Config: want})})
-	got, err := s.Config(t.Context())
-	if err != nil || string(spec.Encode(got)) != string(spec.Encode(want)) {
-		t.Errorf("got %+v, %v", got, err)
-	}
-}
 
 // F3: the instance of a machine is written once, where none is recorded, and
 // only a status without it clears it.
@@ -110,40 +91,6 @@ func TestF4ErrorIsOneWrite(t *testing.T) {
 	}
 	if _, after, _ := l.List(t.Context()); after != before+1 {
 		t.Errorf("%d revisions", after-before)
-	}
-}
-
-// F5: the required changes of the host's networks are reported and not made.
-func TestF5HostChangesAreADryRun(t *testing.T) {
-	b, l := workerBench(t)
-	nics := func(networks ...string) func(*spec.MachineRecord) {
-		return func(r *spec.MachineRecord) {
-			r.Machine.Networks = map[string]spec.NIC{}
-			for i, n := range networks {
-				r.Machine.Networks[fmt.Sprintf("eth%d", i)] = spec.NIC{Network: n}
-			}
-		}
-	}
-	declareMachine(t, l, "none", spec.LXD)
-	declareMachine(t, l, "two", spec.LXD, nics("wan", "lan", "wan"))
-	declareMachine(t, l, "theirs", spec.KVM, nics("lan"))
-	mustWrite(t, l, state.Write{ID: state.ID{Kind: spec.KindNetwork, Name: "lan"}})
-	_, before, _ := l.List(t.Context())
-	got, err := b.worker(t, "lxd").HostChanges(t.Context(), "two", "theirs", "none")
-	if err != nil || len(got) != 3 {
-		t.Fatalf("got %+v, %v", got, err)
-	}
-	if !slices.Equal(got[0].Networks, []string{"wan"}) || got[0].Err() != nil {
-		t.Errorf("two: %+v", got[0])
-	}
-	if !fault.Is(got[1].Err(), fault.NotFound) || len(got[1].Networks) != 0 {
-		t.Errorf("theirs: %+v", got[1])
-	}
-	if len(got[2].Networks) != 0 || got[2].Err() != nil {
-		t.Errorf("none: %+v", got[2])
-	}
-	if _, after, _ := l.List(t.Context()); after != before {
-		t.Error("a dry run wrote something")
 	}
 }
 
@@ -238,79 +185,5 @@ func TestF9WatchByTypeAndOfAll(t *testing.T) {
 	}
 	if _, err := b.worker(t, "lxd").Watch(t.Context(), "declaration"); !fault.Is(err, fault.Forbidden) {
 		t.Errorf("a watch of declarations: %v", err)
-	}
-}
-
-// F10: a host declares which types it can run; an empty list later withdraws
-// them.
-func TestF10SupportedTypes(t *testing.T) {
-	b, l := workerBench(t)
-	all, lxd := b.worker(t, ""), b.worker(t, "lxd")
-	supported := func(s *Store, want ...spec.ContainerType) {
-		t.Helper()
-		got, err := s.Supported(t.Context())
-		if err != nil || !slices.Equal(got, want) {
-			t.Errorf("supported: %v, %v; want %v", got, err, want)
-		}
-	}
-	declare := func(s *Store, types ...spec.ContainerType) []error {
-		t.Helper()
-		errs, err := s.SetSupported(t.Context(), types...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return errs
-	}
-	supported(all)
-	mustWrite(t, l, state.Write{ID: typeID(spec.LXD), Status: spec.Encode(spec.TypeStatus{State: "ready", Message: "kept"})})
-	if errs := declare(all, spec.KVM, "jail", spec.LXD); errs[0] != nil || !fault.Is(errs[1], fault.Forbidden) || errs[2] != nil {
-		t.Errorf("errors %v", errs)
-	}
-	supported(all, spec.LXD, spec.KVM)
-	supported(lxd, spec.LXD)
-	// A type's worker may only declare its own type.
-	if errs := declare(lxd, spec.KVM); !fault.Is(errs[0], fault.Forbidden) {
-		t.Errorf("errors %v", errs)
-	}
-	supported(all, spec.KVM)
-	declare(all)
-	supported(all)
-	o, err := l.Get(t.Context(), typeID(spec.LXD))
-	var status spec.TypeStatus
-	if err != nil || json.Unmarshal(o.Status, &status) != nil || status.State != "ready" || status.Message != "kept" ||
-		status.Supported == nil || *status.Supported {
-		t.Errorf("status %+v, %v", status, err)
-	}
-}
-
-// F12: a single call returns the machines with transient errors, without those
-// that have an instance. Another call returns whether to keep an instance.
-func TestF12TransientErrorsAndKeep(t *testing.T) {
-	b, l := workerBench(t)
-	failed := func(kind fault.Kind, instance *spec.InstanceInfo) spec.MachineStatus {
-		return spec.MachineStatus{State: spec.MachineError, Message: "failed", Instance: instance, Attempts: spec.Attempts{Count: 2, ErrorKind: string(kind)}}
-	}
-	for name, status := range map[string]spec.MachineStatus{
-		"again":       failed(fault.Transient, nil),
-		"provisioned": failed(fault.Transient, &spec.InstanceInfo{Name: "provisioned", Token: "t"}),
-		"operator":    failed(fault.NeedsOperator, nil),
-		"pending":     {State: spec.MachinePending},
-	} {
-		declareMachine(t, l, name, spec.LXD)
-		setStatus(t, l, name, status)
-	}
-	declareMachine(t, l, "theirs", spec.KVM)
-	setStatus(t, l, "theirs", failed(fault.Transient, nil))
-	declareMachine(t, l, "new", spec.LXD)
-	s := b.worker(t, "lxd")
-	got, err := s.Transient(t.Context())
-	if err != nil || len(got) != 1 || got[0].Name != "again" || got[0].Attempts != 2 || got[0].Message != "failed" {
-		t.Errorf("transient: %+v, %v", got, err)
-	}
-	declareMachine(t, l, "kept", spec.LXD, func(r *spec.MachineRecord) { r.Machine.Retain = true })
-	declareMachine(t, l, "released", spec.LXD, func(r *spec.MachineRecord) { r.Released = true })
-	keep, err := s.Keep(t.Context(), "again", "kept", "theirs", "released")
-	if err != nil || keep[0].Keep || !keep[1].Keep || !fault.Is(keep[2].Err(), fault.NotFound) || !keep[3].Keep {
-		t.Errorf("keep: %+v, %v", keep, err)
 	}
 }

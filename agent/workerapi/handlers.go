@@ -71,12 +71,6 @@ func (h *Handlers) Routes() []Route {
 		{Method: "GET", Path: "events", Summary: "What happened to the machines", Handle: worker(h, (*call).events)},
 		{Method: "POST", Path: "events/record", Summary: "Tell what happened", Handle: worker(h, (*call).record)},
 		{Method: "GET", Path: "events/watch", Summary: "A line whenever there are new events", Handle: worker(h, (*call).watchEvents), Stream: true},
-		{Method: "GET", Path: "config", Summary: "The host's configuration", Handle: worker(h, (*call).config)},
-		{Method: "GET", Path: "supported", Summary: "The container types that the host can run", Handle: worker(h, (*call).supported)},
-		{Method: "POST", Path: "supported", Summary: "Declare the container types that the host can run", Handle: worker(h, (*call).setSupported)},
-		{Method: "GET", Path: "transient", Summary: "The machines whose error may go away by itself", Handle: worker(h, (*call).transient)},
-		{Method: "POST", Path: "keep", Summary: "Which machines' instances survive their record", Handle: worker(h, (*call).keep)},
-		{Method: "POST", Path: "host-changes", Summary: "What machines need of the host's networks", Handle: worker(h, (*call).hostChanges)},
 		{Method: "POST", Path: "counts", Summary: "Tell which passes and operations there were", Handle: worker(h, (*call).counts), Body: smallBody},
 		{Method: "POST", Path: "images/ensure", Summary: "Make an image usable for the type", Handle: worker(h, (*call).ensureImage), Request: reflect.TypeFor[client.ImageRequest](), Stream: true},
 	}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"hostler/agent/client"
-	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
 )
@@ -175,63 +174,3 @@ func (s *Store) Events(ctx context.Context, q state.EventQuery) ([]state.Event, 
 	err := s.call(ctx, http.MethodGet, "events", query, nil, &out)
 	return out.Events, err
 }
-
-// Config returns the host's configuration; fault.NotReady before its first
-// reading.
-func (s *Store) Config(ctx context.Context) (spec.Config, error) {
-	var out spec.Config
-	return out, s.call(ctx, http.MethodGet, "config", nil, nil, &out)
-}
-
-// Supported returns the container types that the host can run, as far as known.
-func (s *Store) Supported(ctx context.Context) ([]spec.ContainerType, error) {
-	var out Types
-	err := s.call(ctx, http.MethodGet, "supported", nil, nil, &out)
-	return out.Types, err
-}
-
-// SetSupported declares the container types that the host can run; it cannot
-// run the others. The answer has an error per type in types.
-func (s *Store) SetSupported(ctx context.Context, types ...spec.ContainerType) ([]error, error) {
-	if types == nil {
-		types = []spec.ContainerType{}
-	}
-	results, err := s.results(ctx, "supported", Types{types}, len(types))
-	if err != nil {
-		return nil, err
-	}
-	errs := make([]error, len(results))
-	for i, r := range results {
-		errs[i] = r.Err()
-	}
-	return errs, nil
-}
-
-// Transient returns the machines without an instance whose last error is
-// transient.
-func (s *Store) Transient(ctx context.Context) ([]TransientMachine, error) {
-	var out TransientMachines
-	err := s.call(ctx, http.MethodGet, "transient", nil, nil, &out)
-	return out.Machines, err
-}
-
-// Keep returns for each machine whether its instance survives the removal of
-// its record.
-func (s *Store) Keep(ctx context.Context, machines ...string) ([]Machine, error) {
-	return s.machines(ctx, "keep", machines)
-}
-
-// HostChanges returns for each machine the missing host networks that it needs.
-// It changes nothing.
-func (s *Store) HostChanges(ctx context.Context, machines ...string) ([]Machine, error) {
-	return s.machines(ctx, "host-changes", machines)
-}
-
-func (s *Store) machines(ctx context.Context, path string, names []string) ([]Machine, error) {
-	var out MachineAnswers
-	err := s.call(ctx, http.MethodPost, path, nil, Machines{names}, &out)
-	return out.Machines, err
-}
-
-// Err returns the error about the machine, nil if there is none.
-func (m Machine) Err() error { return elementError(m.Error, m.Kind) }

@@ -3,11 +3,9 @@ package workerapi
 import (
 	"net/http"
 	"strings"
-	"time"
 
 	"hostler/agent/api/raw"
 	"hostler/agent/client"
-	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
 )
@@ -20,91 +18,52 @@ import (
 // that do not serve a single type.
 const AllTypes = "all"
 
-// WorkerObjects is the answer to a list: all objects as of a single revision.
+// Objects is the answer to a list: all objects as of a single revision.
 type Objects struct {
 	Revision int64          `json:"revision"`
 	Objects  []state.Object `json:"objects"`
 }
 
-// WorkerNames names objects by kind and name.
+// Names names objects by kind and name.
 type Names struct {
 	IDs []state.ID `json:"ids"`
 }
 
-// WorkerWrites is a call of Store.Write.
+// Writes is a call of Store.Write.
 type Writes struct {
 	Mode   state.Mode    `json:"mode"`
 	Writes []state.Write `json:"writes"`
 }
 
-// WorkerResult is an element of an answer; Object is absent on an error.
+// Result is an element of an answer; Object is absent on an error.
 type Result struct {
 	Object *state.Object `json:"object,omitempty"`
 	Error  string        `json:"error,omitempty"`
 	Kind   fault.Kind    `json:"kind,omitempty"`
 }
 
-// WorkerResults is the answer to calls whose elements return an object or
+// Results is the answer to calls whose elements return an object or
 // nothing.
 type Results struct {
 	Results []Result `json:"results"`
 }
 
-// WorkerIntents carries intents in either direction.
+// Intents carries intents in either direction.
 type Intents struct {
 	Intents []state.Intent `json:"intents"`
 }
 
-// WorkerTokens names intents to end.
+// Tokens names intents to end.
 type Tokens struct {
 	Tokens []string `json:"tokens"`
 }
 
-// WorkerEvents carries events in either direction.
+// Events carries events in either direction.
 type Events struct {
 	Events []state.Event `json:"events"`
 }
 
-// WorkerTypes names the container types that the host can run.
-type Types struct {
-	Types []spec.ContainerType `json:"types"`
-}
-
-// WorkerMachines names machines.
-type Machines struct {
-	Machines []string `json:"machines"`
-}
-
-// WorkerMachine is the facade's answer about a machine.
-type Machine struct {
-	Name string `json:"name"`
-	// Keep: the instance survives the removal of its record.
-	Keep bool `json:"keep,omitempty"`
-	// Networks are the missing host networks that its NICs need.
-	Networks []string   `json:"networks,omitempty"`
-	Error    string     `json:"error,omitempty"`
-	Kind     fault.Kind `json:"kind,omitempty"`
-}
-
-// WorkerMachineAnswers holds an answer per requested machine.
-type MachineAnswers struct {
-	Machines []Machine `json:"machines"`
-}
-
-// TransientMachine is a machine whose last error is transient.
-type TransientMachine struct {
-	Name      string     `json:"name"`
-	Message   string     `json:"message"`
-	Attempts  int        `json:"attempts"`
-	NextRetry *time.Time `json:"next-retry"`
-}
-
-// TransientMachines names the machines to try again.
-type TransientMachines struct {
-	Machines []TransientMachine `json:"machines"`
-}
-
-// WorkerCounts are the passes and operations of a worker since its last call,
+// Counts are the passes and operations of a worker since its last call,
 // at most MaxCounts of each.
 type Counts struct {
 	Passes     []Count `json:"passes"`
@@ -114,7 +73,7 @@ type Counts struct {
 // MaxCounts bounds the passes, and the operations, of a call.
 const MaxCounts = 1000
 
-// WorkerCount is a pass or operation.
+// Count is a pass or operation.
 type Count struct {
 	// Action is empty for a pass.
 	Action  string  `json:"action,omitempty"`
@@ -122,7 +81,7 @@ type Count struct {
 	Failed  bool    `json:"failed,omitempty"`
 }
 
-// workerLine is a line of a worker's stream. A line without any field is a
+// line is a line of a worker's stream. A line without any field is a
 // heartbeat. IDs is a pointer so that an empty batch differs from no batch.
 type line struct {
 	IDs     *[]state.ID     `json:"ids,omitempty"`
@@ -138,13 +97,11 @@ func resultOf(o state.Object, err error) Result {
 }
 
 // Err returns the element's error with its kind, nil on success.
-func (r Result) Err() error { return elementError(r.Error, r.Kind) }
-
-func elementError(text string, kind fault.Kind) error {
-	if text == "" && kind == "" {
+func (r Result) Err() error {
+	if r.Error == "" && r.Kind == "" {
 		return nil
 	}
-	return fault.New(kind, "%s", text)
+	return fault.New(r.Kind, "%s", r.Error)
 }
 
 func answer(w http.ResponseWriter, v any) {
