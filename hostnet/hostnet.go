@@ -48,9 +48,9 @@ type Link struct {
 	ForwardDelay uint32 `json:"forward-delay,omitempty"`
 }
 
-// Forever is the lifetime of an address that does not expire, e.g. a static
+// forever is the lifetime of an address that does not expire, e.g. a static
 // address.
-const Forever = ^uint32(0)
+const forever = ^uint32(0)
 
 // Address is an IP address of a link.
 type Address struct {
@@ -71,7 +71,7 @@ type Address struct {
 }
 
 // Permanent reports whether the address never expires.
-func (a Address) Permanent() bool { return a.Valid == 0 || a.Valid == Forever }
+func (a Address) Permanent() bool { return a.Valid == 0 || a.Valid == forever }
 
 func (a Address) same(b Address) bool { return a.Prefix == b.Prefix && a.Peer == b.Peer }
 

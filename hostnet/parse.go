@@ -189,7 +189,7 @@ func parseAddress(m []byte) (seenAddress, bool) {
 	}
 	a.Prefix = netip.PrefixFrom(local, bits)
 	a.NoPrefixRoute = flags&unix.IFA_F_NOPREFIXROUTE != 0
-	if a.Valid == Forever {
+	if a.Valid == forever {
 		a.Valid, a.Preferred = 0, 0
 	}
 	return a, a.Prefix.IsValid()

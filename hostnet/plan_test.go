@@ -162,7 +162,7 @@ func TestRefusals(t *testing.T) {
 		{"open vswitch", "eth1", "cannot bridge: eth1 is already under ovs-system, which is not hostler's", base(Link{Name: "eth1", Master: "ovs-system", MasterKind: "openvswitch"}), fault.NeedsOperator},
 		{"macvlan", "eth0", "cannot bridge: eth0 bears mv0, and the kernel allows either that or a bridge", base(Link{Name: "mv0", Kind: "macvlan", Parent: "eth0"}), fault.NeedsOperator},
 	} {
-		err := Refusal("hostler", c.o, c.nic)
+		err := refusal("hostler", c.o, c.nic)
 		if err == nil || err.Error() != c.message || fault.KindOf(err) != c.kind {
 			t.Errorf("%s: %v (%s)", c.name, err, fault.KindOf(err))
 		}

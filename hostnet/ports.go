@@ -13,10 +13,10 @@ type port struct {
 	had  Carried
 }
 
-// Refusal returns the reason why a link must not be put under a bridge, or nil.
+// refusal returns the reason why a link must not be put under a bridge, or nil.
 // A missing link gives a NotReady error, everything else a NeedsOperator error.
 // The link may already be under a bridge of the namespace.
-func Refusal(namespace string, o Observed, nic string) error {
+func refusal(namespace string, o Observed, nic string) error {
 	l, ok := o.Link(nic)
 	if !ok {
 		return missing(nic)
@@ -61,7 +61,7 @@ func (p *planner) ports(b Bridge) []port {
 			continue
 		}
 		had, recorded := p.w.Carried[nic]
-		if err := Refusal(p.w.Namespace, p.o, nic); err != nil {
+		if err := refusal(p.w.Namespace, p.o, nic); err != nil {
 			p.problem(b, err)
 			if recorded && fault.Is(err, fault.NotReady) {
 				ports = append(ports, port{nic, had})

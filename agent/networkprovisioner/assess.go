@@ -15,10 +15,10 @@ import (
 const (
 	// conditionUpToDate: the network agrees with its declaration.
 	conditionUpToDate = "UpToDate"
-	// ConditionUnobstructed: no foreign nftables table blocks a declared flow.
-	ConditionUnobstructed = "Unobstructed"
-	// ConditionWhole: all declared addresses and ports are assigned.
-	ConditionWhole = "Whole"
+	// conditionUnobstructed: no foreign nftables table blocks a declared flow.
+	conditionUnobstructed = "Unobstructed"
+	// conditionWhole: all declared addresses and ports are assigned.
+	conditionWhole = "Whole"
 )
 
 // reasonWaiting is the reason of conditions that resolve themselves.
@@ -31,9 +31,9 @@ func some(text string) []string {
 	return []string{text}
 }
 
-// Assess returns the status of a network after a pass. It is pure; now only
+// assess returns the status of a network after a pass. It is pure; now only
 // dates changed conditions.
-func Assess(n Network, p Planned, err error, f failure, findings []firewall.Finding, now time.Time) spec.NetworkStatus {
+func assess(n Network, p Planned, err error, f failure, findings []firewall.Finding, now time.Time) spec.NetworkStatus {
 	s := n.Status
 	s.Conditions = slices.Clone(s.Conditions)
 	s.Guests, s.Carried, s.Message = p.Guests, carriedOf(p), ""
@@ -68,13 +68,13 @@ func Assess(n Network, p Planned, err error, f failure, findings []firewall.Find
 	for _, finding := range findings {
 		texts = append(texts, finding.String())
 	}
-	set(ConditionUnobstructed, texts, "ForeignDrop", "NothingInTheWay")
+	set(conditionUnobstructed, texts, "ForeignDrop", "NothingInTheWay")
 	var bad []string
 	for _, e := range p.Errs {
 		bad = append(bad, e.Error())
 	}
 	bad = append(bad, p.Notes...)
-	set(ConditionWhole, bad, "Incomplete", "AllGiven")
+	set(conditionWhole, bad, "Incomplete", "AllGiven")
 	s.Published = p.Published
 	switch {
 	case err != nil:

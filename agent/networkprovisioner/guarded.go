@@ -123,7 +123,7 @@ func hold(n Network, p *Planned, own OwnNetwork) {
 	if own.Armed == object(n) {
 		p.Waits = own.Waits
 	}
-	if !p.Guarded() {
+	if !p.guarded() {
 		return
 	}
 	switch reason := own.Refused[n.Name]; {
@@ -146,7 +146,7 @@ func undone(n Network, reason string) error {
 
 // change carries out the steps on a network's links.
 func (w *Worker) change(ctx context.Context, n Network, p Planned) error {
-	if p.Guarded() {
+	if p.guarded() {
 		return w.own(ctx, n, p)
 	}
 	for _, s := range p.Links {

@@ -190,8 +190,8 @@ func returning(networks []Planned) (int, bool) {
 	return 0, false
 }
 
-// Guarded reports whether the host's own connection depends on the network's
+// guarded reports whether the host's own connection depends on the network's
 // steps.
-func (p Planned) Guarded() bool {
+func (p Planned) guarded() bool {
 	return slices.ContainsFunc(p.Links, func(s hostnet.Step) bool { return s.Guarded })
 }

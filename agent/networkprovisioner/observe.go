@@ -22,8 +22,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// Kinds returns the object kinds that the worker reads and watches.
-func Kinds() []string { return []string{spec.KindNetwork, spec.KindMachine, spec.KindHost} }
+// kinds returns the object kinds that the worker reads and watches.
+func kinds() []string { return []string{spec.KindNetwork, spec.KindMachine, spec.KindHost} }
 
 // Decode extracts the data about networks from a list of objects. An unreadable
 // record fails the whole, because a plan from partial data would be wrong.

@@ -219,7 +219,7 @@ func describe(n Network, p Planned, o Observed) []Step {
 		return []Step{s}
 	case was == nil && !made(n, o):
 		s.Action, s.Impact, s.Detail = "create", impactNone, summary(n.Record.Network)
-		if p.Guarded() {
+		if p.guarded() {
 			s.Impact = impactLive
 		}
 		return []Step{s}

@@ -57,7 +57,7 @@ func (w *Worker) finish(life context.Context, t *turn, links map[string][]string
 		if err != nil && all == nil && (next.IsZero() || f.next.Before(next)) {
 			next = f.next
 		}
-		s := Assess(n, p, err, f, findings[i], t.now)
+		s := assess(n, p, err, f, findings[i], t.now)
 		w.shown["network "+n.Name] = troubles(n, s)
 		t.story(n, s, links[n.UID], err)
 		if !equal(n.Status, s) {

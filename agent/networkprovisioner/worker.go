@@ -152,7 +152,7 @@ func (w *Worker) Run(parent context.Context) error {
 	var followers sync.WaitGroup
 	defer followers.Wait()
 	defer cancel()
-	ids, err := w.Store.Watch(ctx, Kinds()...)
+	ids, err := w.Store.Watch(ctx, kinds()...)
 	if err != nil {
 		return reconcile.Ended(parent, fmt.Errorf("cannot watch the declared networks: %w", err))
 	}
@@ -273,7 +273,7 @@ func (w *Worker) pass(ctx context.Context) (time.Time, error) {
 // plan without observing the host if no network is declared and nothing of ours
 // is left on the host.
 func (w *Worker) look(ctx context.Context) (d Desired, o Observed, p Plan, err error) {
-	objects, _, err := w.Store.List(ctx, Kinds()...)
+	objects, _, err := w.Store.List(ctx, kinds()...)
 	if err != nil {
 		return d, o, p, fmt.Errorf("cannot read the declared networks: %w", err)
 	}

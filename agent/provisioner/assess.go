@@ -22,10 +22,10 @@ const (
 	ConditionFailed = "Failed"
 )
 
-// Assess returns the status of a machine without a running operation. It
+// assess returns the status of a machine without a running operation. It
 // derives the status from the record, the instance (nil: none) and the planned
 // steps. Assess is pure; now only dates changed conditions.
-func Assess(d Desired, inst *containerbroker.Instance, steps []Step, now time.Time) spec.MachineStatus {
+func assess(d Desired, inst *containerbroker.Instance, steps []Step, now time.Time) spec.MachineStatus {
 	s := d.Status
 	inst = known(d, inst)
 	s.Conditions = slices.Clone(s.Conditions)
@@ -199,9 +199,9 @@ func dyingMessage(steps []Step) string {
 	return "being removed"
 }
 
-// Blind returns the status of a machine while the hypervisor does not answer:
+// blind returns the status of a machine while the hypervisor does not answer:
 // state unknown, with no claim that the instance is gone.
-func Blind(d Desired, cause error) spec.MachineStatus {
+func blind(d Desired, cause error) spec.MachineStatus {
 	s := d.Status
 	if d.Life != state.Alive || s.Instance == nil && s.State == spec.MachineError {
 		return s

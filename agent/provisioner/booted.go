@@ -24,10 +24,10 @@ func Unseen(life state.Life, s spec.MachineStatus) spec.MachineStatus {
 	return s
 }
 
-// Booted marks the machines whose instances the hypervisor started with the
+// booted marks the machines whose instances the hypervisor started with the
 // host. Their recorded start time and readiness are from the former boot, so
 // Booted resets both.
-func Booted(desired []Desired, instances []containerbroker.Instance, c Config, busy map[string]bool, now time.Time) {
+func booted(desired []Desired, instances []containerbroker.Instance, c Config, busy map[string]bool, now time.Time) {
 	byUID := mine(desired, instances, c.Owner())
 	boot := c.Host.Boot
 	for i := range desired {

@@ -83,7 +83,7 @@ func (w *Worker) goBlind(ctx context.Context, desired []Desired, cause error) {
 	w.mu.Unlock()
 	var writes []state.Write
 	for _, d := range desired {
-		if status := Blind(d, cause); !busy[d.Name] && !equalStatus(d.Status, status) {
+		if status := blind(d, cause); !busy[d.Name] && !equalStatus(d.Status, status) {
 			writes = append(writes, statusWrite(d, status))
 		}
 	}
@@ -134,7 +134,7 @@ func (w *Worker) writeStatuses(ctx context.Context, desired []Desired, observed 
 			continue
 		}
 		inst := instances[d.UID]
-		status := Assess(*d, inst, byUID[d.UID], now)
+		status := assess(*d, inst, byUID[d.UID], now)
 		status.RestartedFor = stillToBeMade(*d, inst, status.RestartedFor, w.Differ.Diff)
 		status.FailedStep = stillLacking(*d, inst, status.FailedStep, w.Differ.Diff)
 		if status.LetGo < d.Generation && letGo(*d, inst, w.Differ.Diff) {

@@ -399,7 +399,7 @@ func TestFailureEndsWithTheLastStep(t *testing.T) {
 		inst := instance("web")
 		steps := Plan([]Desired{d}, Observed{Complete: true, Instances: []containerbroker.Instance{inst}},
 			Policy{Namespace: ns, Harvest: HarvestDestroyed, Now: t0, Diff: noDiff})
-		got := Assess(d, &inst, steps, t0)
+		got := assess(d, &inst, steps, t0)
 		if got.State != c.want || (got.Attempts.ErrorKind == "") != (c.want == spec.MachineRunning) {
 			t.Errorf("%s: %s, %s, %+v", name, got.State, got.Message, got.Attempts)
 		}
@@ -427,7 +427,7 @@ func TestUserDataHeldBackUnsettlesNothing(t *testing.T) {
 		{[]Step{held(user), held("nic eth0")}, false},
 		{[]Step{held("nic eth0"), held(user)}, false},
 	} {
-		s := Assess(machine("web", provisioned), new(instance("web")), c.steps, t0)
+		s := assess(machine("web", provisioned), new(instance("web")), c.steps, t0)
 		if spec.Differs(s.Conditions) != (len(c.steps) > 0) || spec.HasGiven(s.Conditions) != c.given {
 			t.Errorf("%+v: %+v", c.steps, s.Conditions)
 		}

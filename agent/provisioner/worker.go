@@ -156,7 +156,7 @@ func (w *Worker) lookAndAct(ctx context.Context, now time.Time) (time.Time, erro
 	}
 	config := w.currentConfig()
 	Rest(desired, observed.Instances, config.Owner(), config.Host.Boot)
-	Booted(desired, observed.Instances, config, busy, now)
+	booted(desired, observed.Instances, config, busy, now)
 	steps := Plan(desired, observed, Policy{
 		Namespace: config.Namespace, Lineage: config.Lineage, Harvest: config.Harvest, Now: now, LongestDelay: config.longestDelay(),
 		Busy: busy, Nudged: nudged, Diff: w.Differ.Diff,

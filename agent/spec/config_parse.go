@@ -20,10 +20,10 @@ import (
 type Warning Error
 
 // Summary returns one line without the excerpt.
-func (w Warning) Summary() string { return (*Error)(&w).Summary() }
+func (w Warning) Summary() string { return (*Error)(&w).summary() }
 
-// HarvestModes returns the values of harvest.
-func HarvestModes() []string { return []string{"none", "unknown", "destroyed", "all"} }
+// harvestModes returns the values of harvest.
+func harvestModes() []string { return []string{"none", "unknown", "destroyed", "all"} }
 
 const (
 	maxConcurrency = 64
@@ -61,7 +61,7 @@ type configChecker struct{ *decoder }
 
 func (c *configChecker) check(config *Config) {
 	c.matches("namespace", config.Namespace, nameForm, "a namespace: "+nameHelp)
-	c.word("harvest", config.Harvest, HarvestModes()...)
+	c.word("harvest", config.Harvest, harvestModes()...)
 	c.word("removals", config.Removals, RemovalsHold, RemovalsObey)
 	c.between("max-machines", config.MaxMachines, 1, maxMachines)
 	c.between("concurrency", config.Concurrency, 1, maxConcurrency)

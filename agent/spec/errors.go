@@ -31,13 +31,13 @@ type Error struct {
 // Error returns the place and the message, then the excerpt.
 func (e *Error) Error() string {
 	if e.Excerpt == "" {
-		return e.Summary()
+		return e.summary()
 	}
-	return e.Summary() + "\n" + e.Excerpt
+	return e.summary() + "\n" + e.Excerpt
 }
 
-// Summary returns the place and the message in one line, without the excerpt.
-func (e *Error) Summary() string {
+// summary returns the place and the message in one line, without the excerpt.
+func (e *Error) summary() string {
 	s := e.File
 	if e.Line > 0 {
 		s += fmt.Sprintf(":%d:%d", e.Line, e.Column)
@@ -54,8 +54,8 @@ type Errors []*Error
 // Error prints one block per error.
 func (es Errors) Error() string { return es.join("\n", (*Error).Error) }
 
-// Summary prints one line per error, without excerpts: for logs and notices.
-func (es Errors) Summary() string { return es.join("\n", (*Error).Summary) }
+// summary prints one line per error, without excerpts: for logs and notices.
+func (es Errors) summary() string { return es.join("\n", (*Error).summary) }
 
 // Summary returns an error's text without the excerpts of files that may hold
 // passwords. It is for logs and for answers to users with read access.
@@ -64,7 +64,7 @@ func Summary(err error) string {
 	if !errors.As(err, &es) {
 		return err.Error()
 	}
-	return strings.Replace(err.Error(), es.Error(), es.Summary(), 1)
+	return strings.Replace(err.Error(), es.Error(), es.summary(), 1)
 }
 
 func (es Errors) join(sep string, text func(*Error) string) string {

@@ -20,11 +20,11 @@ import (
 func (w *Worker) act(ctx context.Context, l *look, done map[string]error) (acted bool, err error) {
 	entities := map[string]*Entity{}
 	for i := range l.desired.Entities {
-		entities[l.desired.Entities[i].Key()] = &l.desired.Entities[i]
+		entities[l.desired.Entities[i].key()] = &l.desired.Entities[i]
 	}
 	var due []*job
 	for _, s := range l.steps {
-		if !s.Due(l.policy.Now) {
+		if !s.due(l.policy.Now) {
 			continue
 		}
 		due = append(due, &job{step: s, entity: entities[s.Kind+"/"+s.Name]})
@@ -61,7 +61,7 @@ type job struct {
 }
 
 func (j *job) key() string {
-	return string(j.step.Action) + " " + j.entity.Key() + " " + j.step.Machine
+	return string(j.step.Action) + " " + j.entity.key() + " " + j.step.Machine
 }
 
 // batch carries out the steps of a phase: one bulk call per source and
@@ -76,7 +76,7 @@ func (w *Worker) batch(ctx context.Context, world *world, jobs []*job, done map[
 		}
 		told = append(told, j)
 		if called {
-			j.err = fault.New(fault.Transient, "cannot %s %s: it is as it was, although that was done", j.step.Action, j.entity.Key())
+			j.err = fault.New(fault.Transient, "cannot %s %s: it is as it was, although that was done", j.step.Action, j.entity.key())
 			continue
 		}
 		group := j.entity.Source + " " + string(j.step.Action)
@@ -123,11 +123,11 @@ func (w *Worker) record(life context.Context, jobs []*job) error {
 		event := state.Event{Time: now, Object: state.ID{Kind: e.Kind, Name: e.Name}, UID: e.UID, Level: state.LevelInfo, Reason: events[j.step.Action], Message: j.message()}
 		switch {
 		case j.err != nil:
-			Fail(&e.Status, e.Generation, j.step, j.err, now)
+			fail(&e.Status, e.Generation, j.step, j.err, now)
 			writes = append(writes, statusWrite(e, e.Status))
 			event.Level, event.Reason, event.Message = state.LevelWarn, "Failed", j.err.Error()
 			if busy := (*storage.BusyError)(nil); errors.As(j.err, &busy) {
-				w.await(life, e.Key(), busy.Holders)
+				w.await(life, e.key(), busy.Holders)
 			}
 		case j.step.Action == ActionDestroy, j.step.Action == ActionRelease, j.step.Action == ActionForget:
 			writes = append(writes, state.Write{ID: state.ID{Kind: e.Kind, Name: e.Name}, UID: e.UID, Revision: state.AnyRevision, Delete: true})

@@ -25,9 +25,9 @@ const (
 // delays is the backoff of S19: 30 s, doubling to 30 min.
 var delays = reconcile.Backoff{Base: 30 * time.Second, Max: 30 * time.Minute}
 
-// Assess returns the status of every entity, in the order of the entities, from
+// assess returns the status of every entity, in the order of the entities, from
 // the input and the steps of Plan. Pure.
-func Assess(desired Desired, observed Observed, policy Policy, steps []Step) []spec.StorageStatus {
+func assess(desired Desired, observed Observed, policy Policy, steps []Step) []spec.StorageStatus {
 	w := newWorld(desired, observed, policy)
 	own, ofMachines := map[string][]Step{}, map[string]Step{}
 	for _, s := range steps {
@@ -48,11 +48,11 @@ func Assess(desired Desired, observed Observed, policy Policy, steps []Step) []s
 			statuses[i] = s
 			continue
 		}
-		caughtUp(&s, e, own[e.Key()], func(machine string) bool { _, ok := ofMachines[e.Key()+"/"+machine]; return ok })
+		caughtUp(&s, e, own[e.key()], func(machine string) bool { _, ok := ofMachines[e.key()+"/"+machine]; return ok })
 		w.facts(&s, e)
-		w.state(&s, e, own[e.Key()])
+		w.state(&s, e, own[e.key()])
 		s.Attachments = w.attachments(&s, e, ofMachines)
-		upToDate(&s, own[e.Key()], policy.Now)
+		upToDate(&s, own[e.key()], policy.Now)
 		statuses[i] = s
 	}
 	return statuses
@@ -206,7 +206,7 @@ func (w *world) attachments(s *spec.StorageStatus, e *Entity, steps map[string]S
 		r, a := w.relation(e, machine)
 		was := s.Attachments[machine]
 		now := spec.AttachmentStatus{ReadOnly: a.ReadOnly, Attempts: was.Attempts}
-		step, planned := steps[e.Key()+"/"+machine]
+		step, planned := steps[e.key()+"/"+machine]
 		switch {
 		case r == gone && !planned:
 			continue
@@ -279,10 +279,10 @@ func upToDate(s *spec.StorageStatus, steps []Step, now time.Time) {
 	s.Conditions = spec.SetCondition(s.Conditions, c)
 }
 
-// Unverified returns the status of an entity whose source has not been observed
+// unverified returns the status of an entity whose source has not been observed
 // since the agent started. It clears the sources of all attachments: they may
 // be stale, and no machine may start with them.
-func Unverified(s spec.StorageStatus) spec.StorageStatus {
+func unverified(s spec.StorageStatus) spec.StorageStatus {
 	s.Attachments = maps.Clone(s.Attachments)
 	for machine, a := range s.Attachments {
 		a.Source = ""
@@ -294,9 +294,9 @@ func Unverified(s spec.StorageStatus) spec.StorageStatus {
 	return s
 }
 
-// Fail records a failed step in the status. Failures of every kind but Invalid
+// fail records a failed step in the status. Failures of every kind but Invalid
 // are retried after the delays of S19, or earlier after a related event.
-func Fail(s *spec.StorageStatus, generation int64, step Step, err error, now time.Time) {
+func fail(s *spec.StorageStatus, generation int64, step Step, err error, now time.Time) {
 	s.ObservedGeneration = generation
 	kind := fault.KindOf(err)
 	if step.Machine != "" {

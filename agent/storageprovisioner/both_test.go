@@ -89,7 +89,7 @@ func TestMountsAreRestrictedWhereTheyAre(t *testing.T) {
 	}
 	var steps []string
 	for _, s := range Plan(l.desired, l.observed, l.policy) {
-		if s.Due(l.policy.Now) {
+		if s.due(l.policy.Now) {
 			steps = append(steps, string(s.Action)+" "+s.Kind+"/"+s.Name)
 		}
 	}

@@ -20,7 +20,7 @@ func (w *Worker) keep(ctx context.Context, l look) {
 			continue
 		}
 		stale[recorder] = append(stale[recorder], storage.RecordParams{Ref: e.ref(l.policy.Namespace), Record: e.Record})
-		of[recorder] = append(of[recorder], e.Key())
+		of[recorder] = append(of[recorder], e.key())
 	}
 	for recorder, params := range stale {
 		for i, err := range recorder.Record(ctx, params) {

@@ -47,8 +47,8 @@ type Entity struct {
 	Moved *Change
 }
 
-// Key is KIND/NAME.
-func (e *Entity) Key() string { return e.Kind + "/" + e.Name }
+// key is KIND/NAME.
+func (e *Entity) key() string { return e.Kind + "/" + e.Name }
 
 // ref is the name and stamp under which a source knows the entity.
 func (e *Entity) ref(namespace string) storage.Ref {
@@ -189,8 +189,8 @@ func (s Step) takes() bool {
 // Change is a field that differs between host and declaration.
 type Change struct{ Field, From, To string }
 
-// Due reports whether the step may be carried out at now.
-func (s Step) Due(now time.Time) bool {
+// due reports whether the step may be carried out at now.
+func (s Step) due(now time.Time) bool {
 	return s.Waiting == "" && s.Held == "" && !s.After.After(now)
 }
 

@@ -88,7 +88,7 @@ func (w *Worker) nudge(l look, nudged map[string]bool) (again time.Time) {
 	w.postponed = map[string]bool{}
 	for i := range l.desired.Entities {
 		e := &l.desired.Entities[i]
-		bears := before[e.Key()] || devices && w.devicesBear(e)
+		bears := before[e.key()] || devices && w.devicesBear(e)
 		for machine := range e.Status.Attachments {
 			bears = bears || changed[machine]
 		}
@@ -96,9 +96,9 @@ func (w *Worker) nudge(l look, nudged map[string]bool) (again time.Time) {
 		switch {
 		case !bears || !failing:
 		case !rested.After(l.policy.Now):
-			nudged[e.Key()] = true
+			nudged[e.key()] = true
 		default:
-			w.postponed[e.Key()] = true
+			w.postponed[e.key()] = true
 			if again.IsZero() || rested.Before(again) {
 				again = rested
 			}

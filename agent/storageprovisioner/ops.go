@@ -109,7 +109,7 @@ func (w *Worker) callFilesystems(ctx context.Context, world *world, source stora
 		for i, err := range errs {
 			if fault.Is(err, fault.NotFound) {
 				e := jobs[i].entity
-				errs[i] = fault.New(fault.NotFound, "its data is gone from %s; `hostler retry %s` makes it anew, empty", e.place(), e.Key())
+				errs[i] = fault.New(fault.NotFound, "its data is gone from %s; `hostler retry %s` makes it anew, empty", e.place(), e.key())
 			}
 		}
 		return errs
@@ -155,7 +155,7 @@ func (w *Worker) words(ctx context.Context, e *Entity) func(string) {
 		if now := w.Now(); now.Sub(shown) >= progressInterval {
 			shown, status.Message = now, text
 			if _, err := w.Store.Write(ctx, state.Each, statusWrite(e, status)); err != nil && ctx.Err() == nil {
-				w.Logger.Warn("Progress cannot be written.", "object", e.Key(), "error", err)
+				w.Logger.Warn("Progress cannot be written.", "object", e.key(), "error", err)
 			}
 		}
 	}

@@ -24,7 +24,7 @@ func (w *Worker) overruled(l look) {
 			continue
 		}
 		if text := mountoption.Warning(e.Filesystem.MountOptions); text != "" {
-			texts = append(texts, e.Key()+": "+text)
+			texts = append(texts, e.key()+": "+text)
 		}
 	}
 	slices.Sort(texts)

@@ -132,7 +132,7 @@ func (w *world) is(e *Entity, found storage.Ref) bool {
 	if found.Stamp.UID == "" || found == e.ref(w.policy.Namespace) {
 		return true
 	}
-	w.strangers[e.Key()] = found.Stamp.UID
+	w.strangers[e.key()] = found.Stamp.UID
 	return false
 }
 
@@ -176,7 +176,7 @@ func (w *world) relation(e *Entity, machine string) (relation, spec.Attachment) 
 // machines are the names of all machines that have, want or had the entity,
 // sorted.
 func (w *world) machines(e *Entity) []string {
-	names := slices.Clone(w.listed[e.Key()])
+	names := slices.Clone(w.listed[e.key()])
 	for name := range e.Status.Attachments {
 		names = append(names, name)
 	}
@@ -205,7 +205,7 @@ func (w *world) gate(e *Entity, s Step) (held string, after time.Time) {
 		a := e.Status.Attachments[s.Machine]
 		attempts, failing = a.Attempts, a.Attempts.ErrorKind != ""
 	}
-	if !failing || e.Status.ObservedGeneration < e.Generation || w.policy.Nudged[nudgeAll] || w.policy.Nudged[e.Key()] {
+	if !failing || e.Status.ObservedGeneration < e.Generation || w.policy.Nudged[nudgeAll] || w.policy.Nudged[e.key()] {
 		return "", time.Time{}
 	}
 	if attempts.NextRetry == nil {
@@ -222,12 +222,12 @@ const nudgeAll = "*"
 
 // absent plans for an entity that is not on the host.
 func (w *world) absent(e *Entity, waiting string) Step {
-	switch uid, stranger := w.strangers[e.Key()]; {
+	switch uid, stranger := w.strangers[e.key()]; {
 	case stranger && e.Status.StampUID == "" && !e.Status.Created:
 		return Step{Action: ActionAdopt, Detail: "data of an earlier declaration of this name is taken over", Changes: []Change{{Field: "stamp", To: uid}}}
 	case e.Status.Created && !w.thereAtAll(e) && e.Status.ObservedGeneration >= e.Generation && !w.policy.Nudged[nudgeAll]:
 		// A created entity would be empty, and its users would not notice.
-		return Step{Action: ActionCreate, Held: "its data is gone from the host; `hostler retry " + e.Key() + "` makes it anew, empty"}
+		return Step{Action: ActionCreate, Held: "its data is gone from the host; `hostler retry " + e.key() + "` makes it anew, empty"}
 	}
 	return Step{Action: ActionCreate, Detail: e.describe(), Waiting: waiting}
 }
@@ -289,7 +289,7 @@ func (w *world) last(e *Entity, there bool, waiting string) Step {
 	case e.Filesystem.Volume != "":
 		step := Step{Action: ActionDestroy, Detail: "no longer declared; its data goes with volume/" + e.Filesystem.Volume, Waiting: waiting}
 		if v := w.volumes[e.Filesystem.Volume]; v != nil && (v.Life == state.Alive || v.Retain) {
-			step.Keeps, step.Detail = true, "no longer declared; its data stays on "+v.Key()
+			step.Keeps, step.Detail = true, "no longer declared; its data stays on "+v.key()
 		}
 		return step
 	}

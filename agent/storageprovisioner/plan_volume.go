@@ -66,7 +66,7 @@ func (w *world) dyingVolume(e *Entity) []Step {
 	}
 	waiting := w.deviceInUse(e, false)
 	if waiting == "" && len(w.on[e.Name]) > 0 {
-		waiting = w.on[e.Name][0].Key()
+		waiting = w.on[e.Name][0].key()
 	}
 	if v == nil {
 		return []Step{w.last(e, false, waiting)}
@@ -88,10 +88,10 @@ func (w *world) both(volume string) string {
 		return ""
 	}
 	for _, f := range w.on[volume] {
-		for _, m := range w.listed[v.Key()] {
+		for _, m := range w.listed[v.key()] {
 			if r, _ := w.relation(v, m); r == wants && f.Life == state.Alive {
 				return fmt.Sprintf("machine/%s has %s as a block device and %s is made on it, and no volume can be both: take it from the machine's storage, or declare another volume for one of them",
-					m, v.Key(), f.Key())
+					m, v.key(), f.key())
 			}
 		}
 	}
@@ -127,7 +127,7 @@ func failedForGood(e *Entity) bool {
 func (w *world) deviceInUse(e *Entity, again bool) string {
 	for _, f := range w.on[e.Name] {
 		if _, mounted := w.mounted(f); mounted {
-			return f.Key() + " to be unmounted"
+			return f.key() + " to be unmounted"
 		}
 	}
 	for _, m := range w.machines(e) {
@@ -188,7 +188,7 @@ func (w *world) deviceOf(e *Entity) (path, waiting string) {
 	case d.ReadOnly:
 		return "", spec.KindVolume + "/" + name + " to be writable"
 	}
-	if holder := w.holder(v, e.Key()); holder != "" {
+	if holder := w.holder(v, e.key()); holder != "" {
 		return "", holder
 	}
 	return d.Device, ""
@@ -205,8 +205,8 @@ func (w *world) holder(e *Entity, to string) string {
 	}
 	if e.Kind == spec.KindVolume {
 		for _, f := range w.on[e.Name] {
-			if _, mounted := w.mounted(f); mounted && f.Key() != to {
-				return f.Key() + " to be unmounted"
+			if _, mounted := w.mounted(f); mounted && f.key() != to {
+				return f.key() + " to be unmounted"
 			}
 		}
 	}

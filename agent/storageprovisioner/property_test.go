@@ -159,6 +159,6 @@ func BenchmarkPlan(b *testing.B) {
 		if steps := Plan(l.desired, l.observed, l.policy); len(steps) > 0 {
 			b.Fatal(steps[0])
 		}
-		Assess(l.desired, l.observed, l.policy, nil)
+		assess(l.desired, l.observed, l.policy, nil)
 	}
 }

@@ -122,7 +122,7 @@ func (w *Worker) distrust(ctx context.Context) error {
 	var writes []state.Write
 	for i := range desired.Entities {
 		e := &desired.Entities[i]
-		writes = append(writes, statusWrite(e, Unverified(e.Status)))
+		writes = append(writes, statusWrite(e, unverified(e.Status)))
 	}
 	return w.write(ctx, writes)
 }
@@ -204,7 +204,7 @@ func (w *Worker) converge(ctx context.Context) (time.Time, error) {
 // up once after the last declaration was removed.
 func (w *Worker) stage(l *look) error {
 	used := len(l.desired.Entities) > 0
-	due := slices.ContainsFunc(l.steps, func(s Step) bool { return s.Due(l.policy.Now) })
+	due := slices.ContainsFunc(l.steps, func(s Step) bool { return s.due(l.policy.Now) })
 	if used && !due || !used && w.bare {
 		return nil
 	}
@@ -225,7 +225,7 @@ func earliest(a, b time.Time) time.Time {
 func nextRetry(l look) (next time.Time) {
 	for _, s := range l.steps {
 		switch {
-		case s.Due(l.policy.Now):
+		case s.due(l.policy.Now):
 			next = earliest(next, l.policy.Now.Add(leastWait))
 		case s.Waiting == "" && s.Held == "":
 			next = earliest(next, s.After)
@@ -237,13 +237,13 @@ func nextRetry(l look) (next time.Time) {
 // assess writes the changed statuses in one call.
 func (w *Worker) assess(ctx context.Context, l *look) error {
 	var writes []state.Write
-	statuses := Assess(l.desired, l.observed, l.policy, l.steps)
+	statuses := assess(l.desired, l.observed, l.policy, l.steps)
 	for i := range l.desired.Entities {
 		e, s := &l.desired.Entities[i], statuses[i]
 		if l.observed.Blind[e.Source] == nil {
 			w.seen[e.Source] = true
 		} else if !w.seen[e.Source] {
-			s = Unverified(s)
+			s = unverified(s)
 		}
 		if !reflect.DeepEqual(e.Status, s) && string(spec.Encode(e.Status)) != string(spec.Encode(s)) {
 			writes = append(writes, statusWrite(e, s))

@@ -9,9 +9,9 @@ import (
 	"hostler/internal/fault"
 )
 
-// MaxSize is the largest user-data, in bytes, that UserData makes: 64 KiB of
+// maxSize is the largest user-data, in bytes, that UserData makes: 64 KiB of
 // the user's own, as base64 if they are not ASCII, plus the generated parts.
-const MaxSize = 128 << 10
+const maxSize = 128 << 10
 
 // The merge rules of the generated parts. cloud-init applies the rule of the
 // later part, so the generated parts come last: the user's values stay,
@@ -85,8 +85,8 @@ func UserData(g Guest) ([]byte, error) {
 			return nil, err
 		}
 	}
-	if len(data) > MaxSize {
-		return nil, fault.New(fault.Invalid, "cannot use cloud-init data: %d bytes, the limit is %d", len(data), MaxSize)
+	if len(data) > maxSize {
+		return nil, fault.New(fault.Invalid, "cannot use cloud-init data: %d bytes, the limit is %d", len(data), maxSize)
 	}
 	return data, nil
 }

@@ -120,7 +120,7 @@ func TestRefusedDataIsNotRepeated(t *testing.T) {
 		"not UTF-8":              {UserData: "#!/bin/sh\n" + secret + "\xff"},
 		"unknown kind":           {UserData: secret},
 		"broken message":         {UserData: "Content-Type: " + secret + "\n\n"},
-		"too large":              {UserData: "#!/bin/sh\n" + secret + strings.Repeat("x", MaxSize)},
+		"too large":              {UserData: "#!/bin/sh\n" + secret + strings.Repeat("x", maxSize)},
 		"key with a second line": {SSHKeys: []string{"ssh-rsa " + secret + "\nruncmd: [reboot]"}},
 		"empty key":              {SSHKeys: []string{" "}},
 		"hostname":               {Hostname: secret + "\nruncmd: [reboot]"},
@@ -164,7 +164,7 @@ func FuzzUserData(f *testing.F) {
 			}
 			return
 		}
-		if len(data) > MaxSize {
+		if len(data) > maxSize {
 			t.Fatal("too large")
 		}
 		if isMIME(theirs) {

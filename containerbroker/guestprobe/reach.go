@@ -27,10 +27,10 @@ type failure struct {
 	err     error
 }
 
-// First returns the first address that proves to be the guest's. It checks up
+// first returns the first address that proves to be the guest's. It checks up
 // to containerbroker.MaxAddresses addresses in parallel, each as soon as it is
 // known. No check is running when First returns.
-func (r Reach) First(ctx context.Context) (string, error) {
+func (r Reach) first(ctx context.Context) (string, error) {
 	limited, cancel := context.WithTimeout(ctx, r.Limit)
 	found, failures := make(chan string), make(chan failure)
 	checks := map[string]chan struct{}{}

@@ -43,7 +43,7 @@ func TestFirstAddressWins(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	got, err := r.First(t.Context())
+	got, err := r.first(t.Context())
 	if got != "10.0.0.2" || err != nil {
 		t.Errorf("%q, %v", got, err)
 	}
@@ -73,7 +73,7 @@ func TestAddressesComeAndAreRetried(t *testing.T) {
 		}
 		return nil
 	}
-	if got, err := r.First(t.Context()); got != "10.0.0.1" || err != nil || tries.Load() != 4 {
+	if got, err := r.first(t.Context()); got != "10.0.0.1" || err != nil || tries.Load() != 4 {
 		t.Errorf("%q, %v after %d tries", got, err, tries.Load())
 	}
 }
@@ -83,25 +83,25 @@ func TestSearchThatFindsNothing(t *testing.T) {
 	r := reach()
 	r.Limit = 20 * time.Millisecond
 	r.Check = func(context.Context, string) error { return errors.New("connection refused") }
-	if _, err := r.First(t.Context()); err == nil || err.Error() != "it got no address within 20ms" {
+	if _, err := r.first(t.Context()); err == nil || err.Error() != "it got no address within 20ms" {
 		t.Errorf("without an address: %v", err)
 	}
 	r.Addresses = reach("10.0.0.1").Addresses
-	if _, err := r.First(t.Context()); err == nil || !strings.Contains(err.Error(), "the last one tried was 10.0.0.1: connection refused") {
+	if _, err := r.first(t.Context()); err == nil || !strings.Contains(err.Error(), "the last one tried was 10.0.0.1: connection refused") {
 		t.Errorf("refused: %v", err)
 	}
 	r.Check = func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() }
-	if _, err := r.First(t.Context()); err == nil || err.Error() != "no address of it answered within 20ms" {
+	if _, err := r.first(t.Context()); err == nil || err.Error() != "no address of it answered within 20ms" {
 		t.Errorf("silent: %v", err)
 	}
 	r.Addresses = func(context.Context) ([]string, error) { return nil, errors.New("the hypervisor is gone") }
-	if _, err := r.First(t.Context()); err == nil || err.Error() != "cannot learn its addresses: the hypervisor is gone" {
+	if _, err := r.first(t.Context()); err == nil || err.Error() != "cannot learn its addresses: the hypervisor is gone" {
 		t.Errorf("no list: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	r = reach("10.0.0.1")
 	r.Check = func(ctx context.Context, _ string) error { cancel(); <-ctx.Done(); return ctx.Err() }
-	if _, err := r.First(ctx); !errors.Is(err, context.Canceled) {
+	if _, err := r.first(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 }
@@ -133,7 +133,7 @@ func TestASearchTriesNoMoreThanSomeAddresses(t *testing.T) {
 		tried[address] = true
 		return errors.New("closed")
 	}
-	if got, err := r.First(t.Context()); err == nil {
+	if got, err := r.first(t.Context()); err == nil {
 		t.Errorf("found %s", got)
 	}
 	if len(tried) == 0 || len(tried) > containerbroker.MaxAddresses {

@@ -93,7 +93,7 @@ func SSH(ctx context.Context, report string, addresses []string) (address, why s
 			return proveSSH(ctx, net.JoinHostPort(address, "22"), keys)
 		},
 		Every: time.Second, Retry: 500 * time.Millisecond, Limit: searchTime,
-	}.First(ctx)
+	}.first(ctx)
 	if err != nil {
 		return "", err.Error()
 	}

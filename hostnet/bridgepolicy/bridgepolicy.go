@@ -25,12 +25,12 @@ const (
 	Fan Method = "fan"
 )
 
-// DefaultSpace is the network of guests that use the method Local and name no
+// defaultSpace is the network of guests that use the method Local and name no
 // space. Unknown is the network of a device whose addresses lie in no known
 // space.
 const (
-	DefaultSpace = "default"
-	Unknown      = ""
+	defaultSpace = "default"
+	unknown      = ""
 )
 
 // Kind is the type of a device.
@@ -84,15 +84,15 @@ type BridgeFor struct {
 	Space  string
 }
 
-// Wanted returns the spaces for the guests, sorted: the named spaces, the
+// wanted returns the spaces for the guests, sorted: the named spaces, the
 // default space for the method Local, or else the host's only known space. If
 // the host is in no known space, Wanted returns Unknown.
-func Wanted(need Need, devices []Device) ([]string, error) {
+func wanted(need Need, devices []Device) ([]string, error) {
 	if len(need.Spaces) > 0 {
 		return unique(need.Spaces), nil
 	}
 	if need.Method == Local {
-		return []string{DefaultSpace}, nil
+		return []string{defaultSpace}, nil
 	}
 	var known []string
 	for _, d := range devices {
@@ -100,7 +100,7 @@ func Wanted(need Need, devices []Device) ([]string, error) {
 			continue
 		}
 		for _, s := range d.Spaces {
-			if s != Unknown {
+			if s != unknown {
 				known = append(known, s)
 			}
 		}
@@ -108,7 +108,7 @@ func Wanted(need Need, devices []Device) ([]string, error) {
 	known = unique(known)
 	switch len(known) {
 	case 0:
-		return []string{Unknown}, nil
+		return []string{unknown}, nil
 	case 1:
 		return known, nil
 	}
@@ -119,7 +119,7 @@ func Wanted(need Need, devices []Device) ([]string, error) {
 // space has no device that can be bridged, Plan returns no bridges and an error
 // that names all such spaces.
 func Plan(need Need, devices []Device) ([]BridgeFor, error) {
-	spaces, err := Wanted(need, devices)
+	spaces, err := wanted(need, devices)
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +145,7 @@ func Plan(need Need, devices []Device) ([]BridgeFor, error) {
 				break
 			}
 			plan = append(plan, BridgeFor{Device: d.Name, Bridge: freeName(d.Name, taken), Space: space})
-			if space != Unknown {
+			if space != unknown {
 				break
 			}
 		}
@@ -156,16 +156,16 @@ func Plan(need Need, devices []Device) ([]BridgeFor, error) {
 	if len(without) > 0 {
 		return nil, fault.New(fault.NotReady, "cannot bridge: the host has no device to bridge for %s", strings.Join(without, ", "))
 	}
-	slices.SortStableFunc(plan, func(a, b BridgeFor) int { return Compare(a.Device, b.Device) })
+	slices.SortStableFunc(plan, func(a, b BridgeFor) int { return compare(a.Device, b.Device) })
 	return plan, nil
 }
 
 // served reports whether a bridge for the space exists already.
 func served(method Method, space string, devices []Device) bool {
-	if method == Local && space == DefaultSpace {
+	if method == Local && space == defaultSpace {
 		return true // the hypervisor's bridge appears with the hypervisor
 	}
-	if space == Unknown {
+	if space == unknown {
 		return false
 	}
 	return slices.ContainsFunc(devices, func(d Device) bool { return usable(method, d) && in(d, space) })
@@ -215,11 +215,11 @@ func in(d Device, space string) bool {
 	if !d.Addressed || d.Kind == Loopback {
 		return false
 	}
-	return slices.Contains(d.Spaces, space) || space == Unknown && len(d.Spaces) == 0
+	return slices.Contains(d.Spaces, space) || space == unknown && len(d.Spaces) == 0
 }
 
 func spaceName(space string) string {
-	if space == Unknown {
+	if space == unknown {
 		return "the unknown network"
 	}
 	return space
@@ -233,9 +233,9 @@ func unique(names []string) []string {
 
 const maxName = 15 // of a network device name
 
-// Name returns the name of the bridge for a device, e.g. br-en0 for en0. It has
+// name returns the name of the bridge for a device, e.g. br-en0 for en0. It has
 // at most 15 characters.
-func Name(device string) string {
+func name(device string) string {
 	name := strings.ReplaceAll(device, ".", "-")
 	switch {
 	case len(name) < 13:
@@ -251,7 +251,7 @@ func Name(device string) string {
 // freeName returns Name, or if that is taken, another name that depends only on
 // the device's name.
 func freeName(device string, taken map[string]bool) string {
-	name := Name(device)
+	name := name(device)
 	for try := 0; taken[name]; try++ {
 		sum := crc32.ChecksumIEEE(fmt.Appendf(nil, "%s/%d", device, try))
 		name = fmt.Sprintf("b-%08x", sum)

@@ -54,7 +54,7 @@ func TestPlan(t *testing.T) {
 		{"N13 a vlan on a bond", Need{Spaces: []string{"dmz"}, Method: Provider}, []Device{with(bond, func(d *Device) { d.Spaces = nil }), with(vlan, func(d *Device) { d.Name, d.Parent = "bond0.5", "bond0" })}, []BridgeFor{{"bond0.5", "br-bond0-5", "dmz"}}, ""},
 		{"N13 no vlan on a bridge", Need{Spaces: []string{"dmz"}, Method: Provider}, []Device{bridge("br0", "lan"), with(vlan, func(d *Device) { d.Parent = "br0" })}, nil, "cannot bridge: the host has no device to bridge for dmz"},
 		{"N15 devices without addresses and loopback", Need{Spaces: []string{"dmz"}, Method: Provider}, []Device{bare, lo}, nil, "cannot bridge: the host has no device to bridge for dmz"},
-		{"N15 an address in no known network", Need{Method: Provider}, []Device{nic("eth0", Unknown)}, []BridgeFor{{"eth0", "br-eth0", ""}}, ""},
+		{"N15 an address in no known network", Need{Method: Provider}, []Device{nic("eth0", unknown)}, []BridgeFor{{"eth0", "br-eth0", ""}}, ""},
 		{"N16 the missing spaces, and nothing is made", Need{Spaces: []string{"lan", "b", "a"}, Method: Provider}, []Device{nic("eth0", "lan")}, nil, "cannot bridge: the host has no device to bridge for a, b"},
 		{"N18 a port of a virtual switch counts for provider", Need{Spaces: []string{"dmz"}, Method: Provider}, []Device{ovs, nic("eth0", "dmz")}, nil, ""},
 	} {
@@ -77,7 +77,7 @@ func TestName(t *testing.T) {
 		"fourteenchars1":  "b-5590a4-chars1",
 		"wlx001122334455": "b-bb5432-334455",
 	} {
-		got := Name(device)
+		got := name(device)
 		if len(got) > 15 || want != got {
 			t.Errorf("%s: %s, want %s", device, got, want)
 		}
@@ -98,7 +98,7 @@ func TestGuestNICs(t *testing.T) {
 		err     string
 	}{
 		{"N18 one per bridge, naturally", Need{Spaces: []string{"dmz"}, Method: Provider}, []Device{bridge("br-eth10", "dmz"), jumbo}, false, []NIC{{"eth0", "br-eth2", 9000, "dmz", false}, {"eth1", "br-eth10", 1500, "dmz", false}}, ""},
-		{"N18 local takes the hypervisor's", Need{Method: Local, LocalBridge: "lxdbr0"}, nil, false, []NIC{{"eth0", "lxdbr0", 0, DefaultSpace, true}}, ""},
+		{"N18 local takes the hypervisor's", Need{Method: Local, LocalBridge: "lxdbr0"}, nil, false, []NIC{{"eth0", "lxdbr0", 0, defaultSpace, true}}, ""},
 		{"N18 fan takes the overlay's MTU", Need{Spaces: []string{"dmz"}, Method: Fan}, []Device{fan, vxlan}, false, []NIC{{"eth0", "fan-252", 1450, "dmz", false}}, ""},
 		{"N19 by hand", Need{Spaces: []string{"dmz"}, Method: Provider}, []Device{jumbo}, true, []NIC{{"eth0", "br-eth2", 9000, "dmz", true}}, ""},
 		{"no bridge", Need{Spaces: []string{"dmz"}, Method: Provider}, []Device{nic("eth0", "dmz")}, false, nil, "cannot give the guest a network: the host has no bridge for dmz"},
@@ -111,7 +111,7 @@ func TestGuestNICs(t *testing.T) {
 }
 
 func TestProperties(t *testing.T) {
-	spaces := []string{"a", "b", Unknown}
+	spaces := []string{"a", "b", unknown}
 	rapid.Check(t, func(t *rapid.T) {
 		var devices []Device
 		for i := range rapid.IntRange(0, 8).Draw(t, "devices") {
@@ -146,7 +146,7 @@ func TestProperties(t *testing.T) {
 				t.Fatalf("bad bridge name %s", b.Bridge)
 			}
 			names[b.Bridge] = true
-			if perSpace[b.Space]++; b.Space != Unknown && perSpace[b.Space] > 1 {
+			if perSpace[b.Space]++; b.Space != unknown && perSpace[b.Space] > 1 {
 				t.Fatalf("more devices than needed: %v", plan)
 			}
 		}

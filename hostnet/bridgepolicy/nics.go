@@ -24,7 +24,7 @@ type NIC struct {
 // a manually enrolled host (byHand) use DHCP, because no record assigns
 // addresses there.
 func GuestNICs(need Need, devices []Device, byHand bool) ([]NIC, error) {
-	spaces, err := Wanted(need, devices)
+	spaces, err := wanted(need, devices)
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +41,7 @@ func GuestNICs(need Need, devices []Device, byHand bool) ([]NIC, error) {
 				nics = append(nics, NIC{Bridge: d.Name, MTU: guestMTU(d, devices), Space: space, DHCP: byHand})
 			}
 		}
-		if !found && need.Method == Local && space == DefaultSpace && need.LocalBridge != "" {
+		if !found && need.Method == Local && space == defaultSpace && need.LocalBridge != "" {
 			found = true
 			nics = append(nics, NIC{Bridge: need.LocalBridge, Space: space, DHCP: true})
 		}
@@ -52,7 +52,7 @@ func GuestNICs(need Need, devices []Device, byHand bool) ([]NIC, error) {
 	if len(without) > 0 {
 		return nil, fault.New(fault.NotReady, "cannot give the guest a network: the host has no bridge for %s", strings.Join(without, ", "))
 	}
-	slices.SortStableFunc(nics, func(a, b NIC) int { return Compare(a.Bridge, b.Bridge) })
+	slices.SortStableFunc(nics, func(a, b NIC) int { return compare(a.Bridge, b.Bridge) })
 	for i := range nics {
 		nics[i].Name = fmt.Sprintf("eth%d", i)
 	}
@@ -72,8 +72,8 @@ func guestMTU(bridge Device, devices []Device) int {
 	return bridge.MTU
 }
 
-// Compare orders names naturally: eth2 before eth10.
-func Compare(a, b string) int {
+// compare orders names naturally: eth2 before eth10.
+func compare(a, b string) int {
 	whole := cmp.Compare(a, b)
 	for a != "" && b != "" {
 		digitsA, digitsB := leadingDigits(a), leadingDigits(b)
@@ -104,6 +104,6 @@ func leadingDigits(s string) string {
 
 func naturally(devices []Device) []Device {
 	sorted := slices.Clone(devices)
-	slices.SortStableFunc(sorted, func(a, b Device) int { return Compare(a.Name, b.Name) })
+	slices.SortStableFunc(sorted, func(a, b Device) int { return compare(a.Name, b.Name) })
 	return sorted
 }

@@ -71,9 +71,9 @@ func invalid(format string, args ...any) error {
 	return fault.New(fault.Invalid, "cannot configure DHCP: "+format, args...)
 }
 
-// Config returns dnsmasq's configuration. dir is the folder of its files. The
+// config returns dnsmasq's configuration. dir is the folder of its files. The
 // text does not depend on the order of the network's hosts.
-func Config(n Network, dir string) (string, error) {
+func config(n Network, dir string) (string, error) {
 	if err := check(n, dir); err != nil {
 		return "", err
 	}

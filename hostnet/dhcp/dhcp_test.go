@@ -26,7 +26,7 @@ func lan() Network {
 }
 
 func TestConfig(t *testing.T) {
-	text, err := Config(lan(), "/run/x")
+	text, err := config(lan(), "/run/x")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,19 +45,19 @@ func TestConfig(t *testing.T) {
 	}
 	searched := lan()
 	searched.Search = []string{"corp.example", "lab.example"}
-	if text, err := Config(searched, "/run/x"); err != nil ||
+	if text, err := config(searched, "/run/x"); err != nil ||
 		!strings.Contains(text, "dhcp-option=option:domain-search,lan.internal,corp.example,lab.example\ndhcp-option=option6:domain-search,lan.internal,corp.example,lab.example\n") {
 		t.Errorf("no search domains, %v, in\n%s", err, text)
 	}
 	n := lan()
 	n.Hosts[0], n.Hosts[1] = n.Hosts[1], n.Hosts[0]
-	if again, _ := Config(n, "/run/x"); again != text {
+	if again, _ := config(n, "/run/x"); again != text {
 		t.Error("another order of hosts gives another text")
 	}
 	n.Index = 7
-	seventh, _ := Config(n, "/run/x")
+	seventh, _ := config(n, "/run/x")
 	n.Index = 8
-	if eighth, _ := Config(n, "/run/x"); eighth == seventh {
+	if eighth, _ := config(n, "/run/x"); eighth == seventh {
 		t.Error("a bridge that was made again has the same text")
 	}
 }
@@ -78,7 +78,7 @@ func TestBadConfig(t *testing.T) {
 	} {
 		n := lan()
 		change(&n)
-		if _, err := Config(n, "/run/x"); err == nil || err.Error() != "cannot configure DHCP: "+message || !fault.Is(err, fault.Invalid) {
+		if _, err := config(n, "/run/x"); err == nil || err.Error() != "cannot configure DHCP: "+message || !fault.Is(err, fault.Invalid) {
 			t.Errorf("got %v, want %s", err, message)
 		}
 	}

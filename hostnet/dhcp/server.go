@@ -74,7 +74,7 @@ func (s *Server) Ensure(ctx context.Context, n Network) (started bool, err error
 	if n.User == "" {
 		n.User = account()
 	}
-	text, err := Config(n, s.dir)
+	text, err := config(n, s.dir)
 	if err != nil {
 		return false, err
 	}

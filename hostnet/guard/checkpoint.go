@@ -36,9 +36,9 @@ const (
 	Confirming Phase = "confirming"
 )
 
-// Checkpoint is the state before a change. A change is armed exactly while its
+// checkpoint is the state before a change. A change is armed exactly while its
 // file exists.
-type Checkpoint struct {
+type checkpoint struct {
 	Version   int    `json:"version"`
 	ID        string `json:"id"`
 	Object    string `json:"object"`
@@ -57,13 +57,13 @@ type Checkpoint struct {
 	Touched []string          `json:"touched"`
 	Before  hostnet.Observed  `json:"before"`
 	Sysctls map[string]string `json:"sysctls,omitempty"`
-	Targets []Target          `json:"targets"`
+	Targets []target          `json:"targets"`
 }
 
 // left returns the time until the deadline.
-func (c *Checkpoint) left() time.Duration { return c.Deadline - boottime() }
+func (c *checkpoint) left() time.Duration { return c.Deadline - boottime() }
 
-func (c *Checkpoint) waiting(object string) error {
+func (c *checkpoint) waiting(object string) error {
 	if c.Phase == Confirming {
 		return fault.New(fault.NotReady, "the change for %s waits %s more for `hostler confirm`; `hostler revert` undoes it", c.Object, c.left().Round(time.Second))
 	}
@@ -71,9 +71,9 @@ func (c *Checkpoint) waiting(object string) error {
 }
 
 // read returns the armed change, or nil.
-func (g *Guard) read() (*Checkpoint, error) { return readCheckpoint(g.o.Dir) }
+func (g *Guard) read() (*checkpoint, error) { return readCheckpoint(g.o.Dir) }
 
-func readCheckpoint(dir string) (*Checkpoint, error) {
+func readCheckpoint(dir string) (*checkpoint, error) {
 	data, err := os.ReadFile(filepath.Join(dir, checkpointFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -81,7 +81,7 @@ func readCheckpoint(dir string) (*Checkpoint, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the network's checkpoint: %w", err)
 	}
-	var c Checkpoint
+	var c checkpoint
 	if err := json.Unmarshal(data, &c); err != nil || c.Version != checkpointVersion {
 		return nil, fault.New(fault.NeedsOperator, "cannot read the network's checkpoint %s; if the host's network is as it should be, remove it",
 			filepath.Join(dir, checkpointFile))
@@ -89,7 +89,7 @@ func readCheckpoint(dir string) (*Checkpoint, error) {
 	return &c, nil
 }
 
-func (g *Guard) write(c *Checkpoint) error {
+func (g *Guard) write(c *checkpoint) error {
 	data, err := json.Marshal(c)
 	if err != nil {
 		return fmt.Errorf("cannot write the network's checkpoint: %w", err)
@@ -104,7 +104,7 @@ func (g *Guard) remove() error { return atomicfile.Remove(filepath.Join(g.o.Dir,
 
 // still returns an error if the change is no longer armed, e.g. because the
 // watchdog undid it while this process slept, or if its time is over.
-func (g *Guard) still(c *Checkpoint) error {
+func (g *Guard) still(c *checkpoint) error {
 	now, err := g.read()
 	switch {
 	case err != nil:

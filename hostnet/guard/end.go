@@ -23,7 +23,7 @@ const (
 )
 
 // askToConfirm leaves the change armed until the operator confirms it.
-func (g *Guard) askToConfirm(ctx context.Context, cp *Checkpoint, wait time.Duration) error {
+func (g *Guard) askToConfirm(ctx context.Context, cp *checkpoint, wait time.Duration) error {
 	next := *cp
 	next.Phase, next.Deadline = Confirming, boottime()+wait
 	err := g.locked(ctx, cp, func() error { return g.write(&next) })
@@ -35,7 +35,7 @@ func (g *Guard) askToConfirm(ctx context.Context, cp *Checkpoint, wait time.Dura
 }
 
 // commit keeps the change by removing the checkpoint.
-func (g *Guard) commit(ctx context.Context, cp *Checkpoint) error {
+func (g *Guard) commit(ctx context.Context, cp *checkpoint) error {
 	err := g.locked(ctx, cp, func() error {
 		if err := g.remove(); err != nil {
 			return err
@@ -56,7 +56,7 @@ func (g *Guard) commit(ctx context.Context, cp *Checkpoint) error {
 }
 
 // undo restores the previous state and returns the reason of the failure.
-func (g *Guard) undo(ctx context.Context, cp *Checkpoint, why error) error {
+func (g *Guard) undo(ctx context.Context, cp *checkpoint, why error) error {
 	if errors.Is(why, errOvertaken) {
 		// One of our steps may have followed the watchdog's last step.
 		if err := g.restore(context.WithoutCancel(ctx), cp); err != nil {
@@ -76,7 +76,7 @@ func (g *Guard) undo(ctx context.Context, cp *Checkpoint, why error) error {
 }
 
 // giveUp restores and ends the armed change; success if it has already ended.
-func (g *Guard) giveUp(ctx context.Context, cp *Checkpoint, reason string, final bool) error {
+func (g *Guard) giveUp(ctx context.Context, cp *checkpoint, reason string, final bool) error {
 	ctx = context.WithoutCancel(ctx) // a stopping agent leaves nothing half done
 	err := g.locked(ctx, cp, func() error {
 		if err := g.restore(ctx, cp); err != nil {
@@ -99,7 +99,7 @@ func (g *Guard) giveUp(ctx context.Context, cp *Checkpoint, reason string, final
 // locked runs f, if the change is still armed, while no other process ends it.
 // A process that holds the lock longer than lockLimit hangs; locked then
 // continues without the lock.
-func (g *Guard) locked(ctx context.Context, cp *Checkpoint, f func() error) error {
+func (g *Guard) locked(ctx context.Context, cp *checkpoint, f func() error) error {
 	wait, cancel := context.WithTimeout(ctx, lockLimit)
 	defer cancel()
 	lock, err := hostlock.Acquire(wait, g.lockPath("end"), "the host's network", nil)
@@ -121,7 +121,7 @@ func (g *Guard) locked(ctx context.Context, cp *Checkpoint, f func() error) erro
 
 // restore brings the links back. It is idempotent and continues after failed
 // steps.
-func (g *Guard) restore(ctx context.Context, cp *Checkpoint) error {
+func (g *Guard) restore(ctx context.Context, cp *checkpoint) error {
 	var failed error
 	for range rounds {
 		o, err := g.o.Host.Observe(ctx)
@@ -174,7 +174,7 @@ func (g *Guard) sysctls(links []string) map[string]string {
 	return values
 }
 
-func (g *Guard) restoreSysctls(cp *Checkpoint) {
+func (g *Guard) restoreSysctls(cp *checkpoint) {
 	if g.o.Sysctls == nil {
 		return
 	}

@@ -146,7 +146,7 @@ func (g *Guard) Run(ctx context.Context, c Change) error {
 
 // make carries out the steps and probes. After an error the caller must undo
 // all steps.
-func (g *Guard) make(ctx context.Context, cp *Checkpoint, c Change) error {
+func (g *Guard) make(ctx context.Context, cp *checkpoint, c Change) error {
 	for _, s := range c.Steps {
 		if err := g.still(cp); err != nil {
 			return err
@@ -181,7 +181,7 @@ type badProbe struct{ err error }
 func (b *badProbe) Error() string { return b.err.Error() }
 
 // arm makes the checkpoint durable and starts its watchdog.
-func (g *Guard) arm(ctx context.Context, cp *Checkpoint) error {
+func (g *Guard) arm(ctx context.Context, cp *checkpoint) error {
 	if err := g.write(cp); err != nil {
 		return err
 	}
@@ -200,12 +200,12 @@ func (g *Guard) arm(ctx context.Context, cp *Checkpoint) error {
 }
 
 // checkpoint records the state that the change affects.
-func (g *Guard) checkpoint(ctx context.Context, c Change) (*Checkpoint, error) {
+func (g *Guard) checkpoint(ctx context.Context, c Change) (*checkpoint, error) {
 	o, err := g.o.Host.Observe(ctx)
 	if err != nil {
 		return nil, err
 	}
-	cp := &Checkpoint{
+	cp := &checkpoint{
 		Version: checkpointVersion, ID: newID(), Object: c.Object, Key: c.Key, Namespace: g.o.Namespace,
 		Boot: bootID(), Phase: Changing, Made: time.Now().UTC(), Touched: touched(c.Steps), Confirm: c.Confirm,
 	}

@@ -86,7 +86,7 @@ func (g *Guard) Recover(ctx context.Context) error {
 // after a boot.
 const bootPatience = 30 * time.Second
 
-func (g *Guard) afterBoot(ctx context.Context, cp *Checkpoint) error {
+func (g *Guard) afterBoot(ctx context.Context, cp *checkpoint) error {
 	wait, cancel := context.WithTimeout(ctx, bootPatience)
 	defer cancel()
 	reason := "the host was started anew before it was confirmed"

@@ -50,7 +50,7 @@ func (g *Guard) Refused(object, key string) string {
 }
 
 // record stores the outcome of the change and counts interrupted attempts.
-func record(dir string, c *Checkpoint, kept bool, reason string, final bool) error {
+func record(dir string, c *checkpoint, kept bool, reason string, final bool) error {
 	all := readOutcomes(dir)
 	o := Outcome{Object: c.Object, Key: c.Key, Kept: kept, Reason: reason, Final: final, At: time.Now().UTC().Truncate(time.Second)}
 	if last, ok := all[c.Object]; ok && last.Key == c.Key && !last.Kept {

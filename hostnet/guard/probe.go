@@ -12,8 +12,8 @@ import (
 	"hostler/hostnet"
 )
 
-// Target is an address that answered before a change and must answer after it.
-type Target struct {
+// target is an address that answered before a change and must answer after it.
+type target struct {
 	Address netip.Addr `json:"address"`
 	// What describes the target to the operator: the default gateway, a probe
 	// address, or the client's own address.
@@ -24,7 +24,7 @@ type Target struct {
 	Echo    bool `json:"echo,omitempty"`
 }
 
-func (t Target) String() string { return t.What + " " + t.Address.String() }
+func (t target) String() string { return t.What + " " + t.Address.String() }
 
 // clientsFor is how long a client's address is remembered.
 const clientsFor = 10 * time.Minute
@@ -46,31 +46,31 @@ func (g *Guard) Remember(client netip.Addr) {
 
 // targets returns the gateways, configured addresses and clients that are
 // reachable now.
-func (g *Guard) targets(ctx context.Context, o hostnet.Observed) []Target {
-	var all []Target
-	add := func(t Target) {
-		if !slices.ContainsFunc(all, func(have Target) bool { return have.Address == t.Address && have.Gateway == t.Gateway }) {
+func (g *Guard) targets(ctx context.Context, o hostnet.Observed) []target {
+	var all []target
+	add := func(t target) {
+		if !slices.ContainsFunc(all, func(have target) bool { return have.Address == t.Address && have.Gateway == t.Gateway }) {
 			all = append(all, t)
 		}
 	}
 	for _, r := range o.Routes {
 		if r.Default() && r.Gateway.IsValid() {
-			add(Target{Address: r.Gateway, What: "the default gateway", Gateway: true})
+			add(target{Address: r.Gateway, What: "the default gateway", Gateway: true})
 		}
 	}
 	for _, a := range g.o.Probes() {
-		add(Target{Address: a, What: "the probe address"})
+		add(target{Address: a, What: "the probe address"})
 	}
 	g.mu.Lock()
 	for a, at := range g.clients {
 		if time.Since(at) < clientsFor {
-			add(Target{Address: a, What: "your own address"})
+			add(target{Address: a, What: "your own address"})
 		}
 	}
 	g.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, baseLimit)
 	defer cancel()
-	answers := make([]*Target, len(all))
+	answers := make([]*target, len(all))
 	var wg sync.WaitGroup
 	for i, t := range all {
 		wg.Go(func() {
@@ -80,13 +80,13 @@ func (g *Guard) targets(ctx context.Context, o hostnet.Observed) []Target {
 				return
 			}
 			// If a host answers no echo, at least its first neighbour may answer.
-			if first := (Target{Address: t.Address, What: t.What}); t.Echo && g.ask(ctx, o, first) == nil {
+			if first := (target{Address: t.Address, What: t.What}); t.Echo && g.ask(ctx, o, first) == nil {
 				answers[i] = &first
 			}
 		})
 	}
 	wg.Wait()
-	var kept []Target
+	var kept []target
 	for i, t := range answers {
 		if t == nil {
 			g.o.Log.Warn("What does not answer before a change is not asked for after it.", "target", all[i].String())
@@ -98,7 +98,7 @@ func (g *Guard) targets(ctx context.Context, o hostnet.Observed) []Target {
 }
 
 // probe asks all targets concurrently, until all answer or ctx ends.
-func (g *Guard) probe(ctx context.Context, targets []Target) error {
+func (g *Guard) probe(ctx context.Context, targets []target) error {
 	failures := make([]error, len(targets))
 	var wg sync.WaitGroup
 	for i, t := range targets {
@@ -137,7 +137,7 @@ func (g *Guard) probe(ctx context.Context, targets []Target) error {
 }
 
 // ask checks one target in the way that succeeded before the change.
-func (g *Guard) ask(ctx context.Context, o hostnet.Observed, t Target) error {
+func (g *Guard) ask(ctx context.Context, o hostnet.Observed, t target) error {
 	if t.Gateway {
 		// Way fails if the address belongs to this host, which then is no
 		// gateway.

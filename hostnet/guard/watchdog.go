@@ -50,7 +50,7 @@ func Watch(ctx context.Context, o Options) error {
 }
 
 // overdue returns the reason for the watchdog's restore.
-func (c *Checkpoint) overdue(limit time.Duration) string {
+func (c *checkpoint) overdue(limit time.Duration) string {
 	if c.Phase == Confirming {
 		return fmt.Sprintf("nobody confirmed it within %s", c.Confirm)
 	}
@@ -58,7 +58,7 @@ func (c *Checkpoint) overdue(limit time.Duration) string {
 }
 
 // startWatchdog starts the watchdog and waits until it runs.
-func (g *Guard) startWatchdog(ctx context.Context, cp *Checkpoint) error {
+func (g *Guard) startWatchdog(ctx context.Context, cp *checkpoint) error {
 	if g.watched(cp) {
 		return nil
 	}
@@ -79,14 +79,14 @@ func (g *Guard) startWatchdog(ctx context.Context, cp *Checkpoint) error {
 }
 
 // watched reports whether a watchdog runs for this change.
-func (g *Guard) watched(cp *Checkpoint) bool {
+func (g *Guard) watched(cp *checkpoint) bool {
 	holder, held := hostlock.Read(g.lockPath("watchdog"))
 	return held && holder.Purpose == cp.ID
 }
 
 // keepWatchdog restarts the watchdog if it dies while the change is made. If
 // the restart fails, it gives up the change immediately.
-func (g *Guard) keepWatchdog(ctx context.Context, cp *Checkpoint, stop context.CancelCauseFunc) {
+func (g *Guard) keepWatchdog(ctx context.Context, cp *checkpoint, stop context.CancelCauseFunc) {
 	tick := time.NewTicker(look)
 	defer tick.Stop()
 	for {

@@ -49,9 +49,9 @@ type Bridge struct {
 	Addresses []netip.Prefix
 }
 
-// Ruler returns the manager of the NIC, and its configuration file if known.
+// ruler returns the manager of the NIC, and its configuration file if known.
 // root is prefixed to every path; it is empty on a real host.
-func Ruler(root, nic string, index int) (m Manager, file string) {
+func ruler(root, nic string, index int) (m Manager, file string) {
 	state := keyValues(filepath.Join("/", root, "run/systemd/netif/links", fmt.Sprint(index)))
 	if file = state["NETWORK_FILE"]; file != "" && state["ADMIN_STATE"] != "unmanaged" && state["ADMIN_STATE"] != "failed" {
 		if strings.Contains(filepath.Base(file), "netplan") {
@@ -110,7 +110,7 @@ func below(root, path string) string {
 // changed, and the NIC's manager. It is idempotent. A NIC without a manager
 // gets no files; a NIC of NetworkManager gives a fault.NeedsOperator error.
 func Write(root string, b Bridge) (m Manager, changed bool, err error) {
-	m, file := Ruler(root, b.NIC, b.Index)
+	m, file := ruler(root, b.NIC, b.Index)
 	own := ownFile(b)
 	if strings.HasSuffix(file, own) {
 		// Our own file rules the NIC by now; use the administrator's file.
@@ -204,7 +204,7 @@ func apart(files []string, own string) (nic, others []string) {
 
 // Ruled reports whether systemd-networkd configures the NIC by our file.
 func Ruled(root string, b Bridge) bool {
-	_, file := Ruler(root, b.NIC, b.Index)
+	_, file := ruler(root, b.NIC, b.Index)
 	return strings.HasSuffix(file, ownFile(b))
 }
 

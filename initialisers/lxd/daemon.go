@@ -71,7 +71,7 @@ func listening(ctx context.Context, socket string) bool {
 
 // start returns the socket of an answering daemon, and starts LXD if necessary.
 func (i *Initialiser) start(ctx context.Context, progress func(string)) (string, error) {
-	socket := i.Socket()
+	socket := i.socket()
 	if socket != "" && ping(ctx, socket) == nil {
 		return socket, failpoint.Hit(failpoint.InitWaitDaemon)
 	}
@@ -156,7 +156,7 @@ func (i *Initialiser) waitReady(ctx context.Context, lives func() error, progres
 	told, every := start, min(sayEvery, i.opts.StartTimeout/10)
 	for {
 		last := errors.New("it has made no socket")
-		if socket := i.Socket(); socket != "" {
+		if socket := i.socket(); socket != "" {
 			if last = ping(ctx, socket); last == nil {
 				return socket, nil
 			}

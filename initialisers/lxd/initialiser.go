@@ -98,7 +98,7 @@ func (i *Initialiser) Satisfied(ctx context.Context) (bool, string) {
 	if i.opts.Packages.Unfinished() {
 		return false, "an installation of packages was interrupted"
 	}
-	socket := i.Socket()
+	socket := i.socket()
 	if socket == "" {
 		why := "LXD is not there; it is installed"
 		if steps, err := i.plan(seen{}); err == nil {
@@ -151,15 +151,15 @@ func (i *Initialiser) Initialise(ctx context.Context, progress func(string)) err
 	return i.raiseLimits(ctx, progress)
 }
 
-// Socket returns the path of LXD's socket, which may be silent, or "" if there
+// socket returns the path of LXD's socket, which may be silent, or "" if there
 // is none.
-func (i *Initialiser) Socket() string { return i.opts.Paths.FindLXDSocket(i.opts.LXDDir) }
+func (i *Initialiser) socket() string { return i.opts.Paths.FindLXDSocket(i.opts.LXDDir) }
 
 // install installs LXD if the host has none.
 func (i *Initialiser) install(ctx context.Context, progress func(string)) error {
 	unfinished := i.opts.Packages.Unfinished()
 	if !unfinished {
-		if socket := i.Socket(); socket != "" && ping(ctx, socket) == nil {
+		if socket := i.socket(); socket != "" && ping(ctx, socket) == nil {
 			return nil // any kind of installation is fine
 		}
 	}

@@ -22,7 +22,7 @@ var architectures = []string{"amd64", "arm64", "arm", "386", "ppc64le", "s390x",
 // Supported implements initialisers.Initialiser. If LXD answers, the host
 // supports it; otherwise Supported probes the host.
 func (i *Initialiser) Supported(ctx context.Context) (bool, string) {
-	socket := i.Socket()
+	socket := i.socket()
 	if socket != "" && ping(ctx, socket) == nil {
 		return true, ""
 	}

@@ -26,7 +26,7 @@ func (i *Initialiser) underSystemd() bool {
 // the service's start job waits until LXD is ready; waitReady does that with
 // progress messages.
 func (i *Initialiser) startUnit(ctx context.Context) (func() error, error) {
-	if i.Socket() == "" || i.startable(i.Socket()) {
+	if i.socket() == "" || i.startable(i.socket()) {
 		for _, args := range [][]string{{"start", lxdSocket}, {"start", "--no-block", lxdService}} {
 			if _, err := i.systemctl(ctx, args...); err != nil {
 				return nil, fault.New(fault.Transient, "cannot start LXD: %w", err)

@@ -21,8 +21,8 @@ const (
 	Panic Verb = "panic"
 )
 
-// Action is an armed point.
-type Action struct {
+// action is an armed point.
+type action struct {
 	Point Point
 	Verb  Verb
 	// Delay is set for the verb Delay.
@@ -31,7 +31,7 @@ type Action struct {
 	Nth int
 }
 
-func (a Action) String() string {
+func (a action) String() string {
 	s := string(a.Point) + "=" + string(a.Verb)
 	if a.Verb == Delay {
 		s += ":" + a.Delay.String()
@@ -42,11 +42,11 @@ func (a Action) String() string {
 	return s
 }
 
-// Parse reads a plan: actions separated by semicolons, each
+// parse reads a plan: actions separated by semicolons, each
 // POINT=VERB[:DURATION][#N], for example
 // "lxd-before-post=kill#2;init-lock-held-before-apt=delay:30s".
-func Parse(text string) ([]Action, error) {
-	var actions []Action
+func parse(text string) ([]action, error) {
+	var actions []action
 	for part := range strings.SplitSeq(text, ";") {
 		part = strings.TrimSpace(part)
 		if part == "" {
@@ -61,19 +61,19 @@ func Parse(text string) ([]Action, error) {
 	return actions, nil
 }
 
-func parseAction(text string) (Action, error) {
+func parseAction(text string) (action, error) {
 	name, rest, found := strings.Cut(text, "=")
 	if !found {
-		return Action{}, fmt.Errorf("want POINT=VERB")
+		return action{}, fmt.Errorf("want POINT=VERB")
 	}
-	a := Action{Point: Point(name)}
+	a := action{Point: Point(name)}
 	if !slices.Contains(Points, a.Point) {
-		return Action{}, fmt.Errorf("no crash point %q", name)
+		return action{}, fmt.Errorf("no crash point %q", name)
 	}
 	if verb, nth, counted := strings.Cut(rest, "#"); counted {
 		n, err := strconv.Atoi(nth)
 		if err != nil || n < 1 {
-			return Action{}, fmt.Errorf("%q is no count of hits", nth)
+			return action{}, fmt.Errorf("%q is no count of hits", nth)
 		}
 		rest, a.Nth = verb, n
 	}
@@ -83,15 +83,15 @@ func parseAction(text string) (Action, error) {
 	case Delay:
 		d, err := time.ParseDuration(value)
 		if err != nil || d < 0 {
-			return Action{}, fmt.Errorf("%q is no delay", value)
+			return action{}, fmt.Errorf("%q is no delay", value)
 		}
 		a.Delay = d
 	case Kill, Fail, Panic:
 		if hasValue {
-			return Action{}, fmt.Errorf("%s takes no value", verb)
+			return action{}, fmt.Errorf("%s takes no value", verb)
 		}
 	default:
-		return Action{}, fmt.Errorf("no verb %q", verb)
+		return action{}, fmt.Errorf("no verb %q", verb)
 	}
 	return a, nil
 }

@@ -23,7 +23,7 @@ const (
 )
 
 var load = sync.OnceValues(func() (*plan, error) {
-	p, err := Parse(os.Getenv(PlanEnv))
+	p, err := parse(os.Getenv(PlanEnv))
 	return newPlan(p, os.Getenv(LogEnv)), err
 })
 
@@ -41,12 +41,12 @@ func Hit(p Point) error {
 
 type plan struct {
 	mu      sync.Mutex
-	actions []Action
+	actions []action
 	counts  map[Point]int
 	log     string
 }
 
-func newPlan(actions []Action, log string) *plan {
+func newPlan(actions []action, log string) *plan {
 	return &plan{actions: actions, counts: map[Point]int{}, log: log}
 }
 

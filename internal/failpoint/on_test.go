@@ -15,11 +15,11 @@ import (
 )
 
 func TestParse(t *testing.T) {
-	got, err := Parse(" lxd-before-post=kill#2; init-lock-held-before-apt=delay:30s;lxd-stopping=error ;lxd-delete-sent=panic;")
+	got, err := parse(" lxd-before-post=kill#2; init-lock-held-before-apt=delay:30s;lxd-stopping=error ;lxd-delete-sent=panic;")
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []Action{
+	want := []action{
 		{Point: LXDBeforePost, Verb: Kill, Nth: 2},
 		{Point: InitLockHeld, Verb: Delay, Delay: 30 * time.Second},
 		{Point: LXDStopping, Verb: Fail},
@@ -37,7 +37,7 @@ func TestParse(t *testing.T) {
 		"lxd-stopping=delay:-1s": `"lxd-stopping=delay:-1s": "-1s" is no delay`,
 		"lxd-stopping=error:x":   `"lxd-stopping=error:x": error takes no value`,
 	} {
-		if _, err := Parse(text); err == nil || err.Error() != message {
+		if _, err := parse(text); err == nil || err.Error() != message {
 			t.Errorf("%s: got %v, want %s", text, err, message)
 		}
 	}
@@ -45,7 +45,7 @@ func TestParse(t *testing.T) {
 
 func TestHitCountsAndRecords(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "log")
-	actions, err := Parse("lxd-stopping=error#2;lxd-delete-sent=panic;lxd-before-start=delay:20ms")
+	actions, err := parse("lxd-stopping=error#2;lxd-delete-sent=panic;lxd-before-start=delay:20ms")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("lxd-stopping=error;;lxd-delete-sent=panic#1")
 	f.Add("=;=#:")
 	f.Fuzz(func(t *testing.T, text string) {
-		actions, err := Parse(text)
+		actions, err := parse(text)
 		if err != nil {
 			return
 		}
@@ -136,7 +136,7 @@ func FuzzParse(f *testing.F) {
 		for _, a := range actions {
 			parts = append(parts, a.String())
 		}
-		again, err := Parse(strings.Join(parts, ";"))
+		again, err := parse(strings.Join(parts, ";"))
 		if err != nil || !slices.Equal(actions, again) {
 			t.Fatalf("%q reads as %v, written and read again %v, %v", text, actions, again, err)
 		}

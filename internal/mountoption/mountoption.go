@@ -12,10 +12,10 @@ func ForPrograms(option string) bool {
 	return strings.HasPrefix(strings.ToLower(name), "x-") || forPrograms[name]
 }
 
-// Overruled returns the mount option with which the host mounts every
+// overruled returns the mount option with which the host mounts every
 // filesystem in place of an option that would let a machine act on the host,
 // e.g. nosuid in place of suid; "" for other options.
-func Overruled(option string) string {
+func overruled(option string) string {
 	switch name, _, _ := strings.Cut(option, "="); {
 	case option == "suid":
 		return "nosuid"
@@ -35,7 +35,7 @@ const onError = "errors=remount-ro"
 func Warning(options []string) string {
 	var by, of []string
 	for _, o := range options {
-		if b := Overruled(o); b != "" {
+		if b := overruled(o); b != "" {
 			by, of = append(by, b), append(of, o)
 		}
 	}

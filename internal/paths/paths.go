@@ -146,10 +146,10 @@ func (p Paths) OSRelease() string { return p.Host("/etc/os-release") }
 // SystemdRunning exists if and only if systemd is PID 1.
 func (p Paths) SystemdRunning() string { return p.Host("/run/systemd/system") }
 
-// LXDDirs are the folders that may hold LXD's socket, in the order of the
+// lxdDirs are the folders that may hold LXD's socket, in the order of the
 // search: the value of the environment variable LXD_DIR (the argument), the
 // snap's folder, Debian's folder.
-func (p Paths) LXDDirs(lxdDir string) []string {
+func (p Paths) lxdDirs(lxdDir string) []string {
 	if lxdDir != "" {
 		return []string{lxdDir}
 	}
@@ -162,13 +162,13 @@ const DebianLXDDir = "/var/lib/lxd"
 // DebianLXDLog is the log of LXD in Debian's package.
 const DebianLXDLog = "/var/log/lxd/lxd.log"
 
-// LXDSocket returns the socket in a folder of LXDDirs.
+// LXDSocket returns the socket in a folder of lxdDirs.
 func LXDSocket(dir string) string { return filepath.Join(dir, "unix.socket") }
 
-// FindLXDSocket returns the first socket in LXDDirs, "" without any. LXD need
+// FindLXDSocket returns the first socket in lxdDirs, "" without any. LXD need
 // not listen on it.
 func (p Paths) FindLXDSocket(lxdDir string) string {
-	for _, dir := range p.LXDDirs(lxdDir) {
+	for _, dir := range p.lxdDirs(lxdDir) {
 		if info, err := os.Stat(LXDSocket(dir)); err == nil && info.Mode().Type() == os.ModeSocket {
 			return LXDSocket(dir)
 		}

@@ -45,7 +45,7 @@ type stream struct {
 func newOutput(c Command) (*output, error) {
 	limit := c.Limit
 	if limit <= 0 {
-		limit = DefaultLimit
+		limit = defaultLimit
 	}
 	o := &output{}
 	open := func(onLine func(string)) (*stream, error) {

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// DefaultLimit is the number of bytes of stdout, and of stderr, in a Result if
+// defaultLimit is the number of bytes of stdout, and of stderr, in a Result if
 // the command sets no limit.
-const DefaultLimit = 1 << 20
+const defaultLimit = 1 << 20
 
 // Command is a program to run. The zero value of every field but Path is
 // usable.
@@ -35,7 +35,7 @@ type Command struct {
 	// descriptor 3. Calls never overlap with each other or with OnLine.
 	OnStatus func(line string)
 	// Limit bounds the bytes of stdout and of stderr in the Result, which holds
-	// the last bytes. 0 means DefaultLimit.
+	// the last bytes. 0 means defaultLimit.
 	Limit int64
 	// Timeout ends the command like the end of the context; 0 means none.
 	Timeout time.Duration

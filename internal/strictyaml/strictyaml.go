@@ -22,8 +22,8 @@ const (
 	MaxDepth = 32        // nested maps and lists
 )
 
-// ErrFeature reports a part of the language that is not allowed.
-var ErrFeature = errors.New("it uses an anchor, alias, tag, merge key or directive")
+// errFeature reports a part of the language that is not allowed.
+var errFeature = errors.New("it uses an anchor, alias, tag, merge key or directive")
 
 // Unmarshal reads a document into value, a pointer. Unknown keys, repeated keys
 // and a second document are errors. An empty document does not change value.
@@ -37,7 +37,7 @@ func Unmarshal(content []byte, value any) error {
 	}
 	lines := strings.Split(string(content), "\n")
 	if hasDirective(lines) {
-		return ErrFeature
+		return errFeature
 	}
 	var document yaml.Node
 	decoder := yaml.NewDecoder(bytes.NewReader(content))
@@ -98,7 +98,7 @@ type checker struct {
 func (c *checker) check(n *yaml.Node, depth int) error {
 	switch {
 	case n.Kind == yaml.AliasNode, n.Anchor != "", n.Style&yaml.TaggedStyle != 0, n.Tag == "!!merge", c.bareTag(n):
-		return ErrFeature
+		return errFeature
 	case depth > MaxDepth && n.Kind != yaml.ScalarNode:
 		return fmt.Errorf("maps and lists stand more than %d deep within each other", MaxDepth)
 	}

@@ -24,8 +24,8 @@ import (
 // Range is a range of ids of the host.
 type Range struct{ First, Count uint32 }
 
-// Has reports whether an id of the host is in the range.
-func (r Range) Has(id uint32) bool { return id >= r.First && id-r.First < r.Count }
+// has reports whether an id of the host is in the range.
+func (r Range) has(id uint32) bool { return id >= r.First && id-r.First < r.Count }
 
 // Map holds the host's users and groups of a guest, starting with the guest's
 // id 0.

@@ -80,7 +80,7 @@ func (s View) Fits(filesystem string, p Params) bool {
 	if p.Map == nil {
 		return !s.Mapped
 	}
-	return s.Mapped || p.Map.Users.Has(s.Owner)
+	return s.Mapped || p.Map.Users.has(s.Owner)
 }
 
 // List returns the mounts below the directory of views and the mounts at the
@@ -221,7 +221,7 @@ func give(dir string, m Map, fstype string, refused error) error {
 	if err := unix.Lstat(dir, &stat); err != nil {
 		return fmt.Errorf("cannot look at %s: %w", dir, err)
 	}
-	if m.Users.Has(stat.Uid) {
+	if m.Users.has(stat.Uid) {
 		return nil
 	}
 	entries, err := os.ReadDir(dir)

@@ -104,8 +104,8 @@ func (t Table) OfDevice(device string, number uint64) Table {
 	return t.Of(Used{Block: number, Device: device}.mounted)
 }
 
-// Holding returns the mount that contains the path.
-func (t Table) Holding(path string) (on *mountinfo.Info) {
+// holding returns the mount that contains the path.
+func (t Table) holding(path string) (on *mountinfo.Info) {
 	for _, m := range t {
 		under := m.Mountpoint == "/" || m.Mountpoint == path || strings.HasPrefix(path, m.Mountpoint+"/")
 		if under && (on == nil || len(m.Mountpoint) >= len(on.Mountpoint)) {
@@ -115,8 +115,8 @@ func (t Table) Holding(path string) (on *mountinfo.Info) {
 	return on
 }
 
-// Below returns the mounts strictly below path.
-func (t Table) Below(path string) Table {
+// below returns the mounts strictly below path.
+func (t Table) below(path string) Table {
 	return t.Of(func(m *mountinfo.Info) bool { return strings.HasPrefix(m.Mountpoint, path+"/") })
 }
 

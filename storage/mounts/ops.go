@@ -200,7 +200,7 @@ func UnmountOnly(proc string, m *mountinfo.Info, force bool) error {
 
 func busy(proc, path string) error {
 	if table, err := Read(proc); err == nil {
-		if below := table.Below(path); len(below) > 0 {
+		if below := table.below(path); len(below) > 0 {
 			return storage.Busy(path, "something is mounted below it at "+below[len(below)-1].Mountpoint, nil)
 		}
 	}
@@ -222,7 +222,7 @@ func Share(dir string) error {
 	if err != nil {
 		return err
 	}
-	on := table.Holding(dir)
+	on := table.holding(dir)
 	if on != nil && strings.Contains(on.Optional, "shared:") {
 		return nil
 	}
@@ -242,7 +242,7 @@ func Share(dir string) error {
 // Idempotent.
 func Unshare(dir, root string) error {
 	table, err := Read("/proc")
-	if err != nil || len(table.Below(dir)) > 0 {
+	if err != nil || len(table.below(dir)) > 0 {
 		return err
 	}
 	for range table.At(dir) {

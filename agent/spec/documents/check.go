@@ -69,13 +69,13 @@ func (s *set) conflict(name string, objects []string) error {
 	for i, object := range objects {
 		owner := s.owners[object]
 		texts[i] = fmt.Sprintf("%s is declared differently at %s, which keeps it, and at %s; make both alike, or remove it from one of them",
-			object, s.docs[owner].At(object), s.docs[name].At(object))
+			object, s.docs[owner].at(object), s.docs[name].at(object))
 	}
 	return fault.New(fault.Conflict, "%s", fault.List(texts, "; "))
 }
 
-// At returns the place where a document declares an object, e.g. web.yaml:4.
-func (d Document) At(object string) string {
+// at returns the place where a document declares an object, e.g. web.yaml:4.
+func (d Document) at(object string) string {
 	place := cmp.Or(d.From, d.Place, "the declaration "+d.Name)
 	if line := d.Lines[object]; line > 0 {
 		return fmt.Sprintf("%s:%d", place, line)
@@ -131,7 +131,7 @@ func (s *set) union(r Request) (u unions, where map[string]string) {
 		doc := s.docs[name]
 		for _, object := range doc.Declaration.Objects() {
 			if s.owners[object] == name && doc.Rank != Leaving {
-				where[object] = doc.At(object)
+				where[object] = doc.at(object)
 			}
 		}
 		Add(&u.referable, doc.Declaration)
@@ -186,7 +186,7 @@ func (s *set) checkUsers(r Request, all spec.Declaration) map[string]error {
 			_, err := spec.ParseAmong(name, spec.EncodeYAML(one), spec.Others{Declared: all})
 			var es spec.Errors
 			if errors.As(err, &es) {
-				wrong[culprit] = fault.New(fault.Conflict, "%s at %s would be wrong: %s", user, doc.At(user), es[0].Message)
+				wrong[culprit] = fault.New(fault.Conflict, "%s at %s would be wrong: %s", user, doc.at(user), es[0].Message)
 			}
 		}
 	}
