@@ -179,8 +179,8 @@ const keyProfile = "user.hostler.profile"
 
 // profiles returns the profiles of a new instance. If two profiles give the
 // same device, the later profile wins. The extra profile is left out if another
-// user of LXD made it. Creates within Options.ProfileTime share one request; a
-// profile that is absent or not hostler's is looked up by each.
+// user of LXD made it. Creates within Options.ProfileTime share one request,
+// unless an event tells of a profile in between.
 func (d *Driver) profiles(c *client) ([]string, error) {
 	names := []string{defaultProfile}
 	if d.opts.Profile == "" {
@@ -188,18 +188,26 @@ func (d *Driver) profiles(c *client) ([]string, error) {
 	}
 	d.extra.Lock()
 	defer d.extra.Unlock()
-	if time.Since(d.extra.seen) < d.opts.ProfileTime {
-		return append(names, d.opts.Profile), nil
+	if time.Since(d.extra.looked) >= d.opts.ProfileTime {
+		looked := time.Now()
+		var extra api.Profile
+		_, err := c.get("/1.0/profiles/"+url.PathEscape(d.opts.Profile), &extra)
+		if err != nil && !fault.Is(err, fault.NotFound) {
+			return nil, fmt.Errorf("cannot read profile %s: %w", d.opts.Profile, err)
+		}
+		d.extra.looked, d.extra.ours = looked, err == nil && extra.Config[keyProfile] != ""
 	}
-	var extra api.Profile
-	switch _, err := c.get("/1.0/profiles/"+url.PathEscape(d.opts.Profile), &extra); {
-	case err == nil && extra.Config[keyProfile] != "":
+	if d.extra.ours {
 		names = append(names, d.opts.Profile)
-		d.extra.seen = time.Now()
-	case err != nil && !fault.Is(err, fault.NotFound):
-		return nil, fmt.Errorf("cannot read profile %s: %w", d.opts.Profile, err)
 	}
 	return names, nil
+}
+
+// forgetProfile makes the next create look at the extra profile.
+func (d *Driver) forgetProfile() {
+	d.extra.Lock()
+	defer d.extra.Unlock()
+	d.extra.looked = time.Time{}
 }
 
 // profilePool returns the pool of the root disk that the profiles give.

@@ -21,8 +21,8 @@ type Options struct {
 	// Profile is an additional profile of new instances, after the default
 	// profile, if LXD has it and hostler made it; empty: none.
 	Profile string
-	// ProfileTime is how long new instances get that profile without another
-	// look at it; default 5 s.
+	// ProfileTime is how long new instances share one look at that profile;
+	// default 5 s.
 	ProfileTime time.Duration
 	// Images turns references into files; nil: only LXD's own images.
 	Images images.Provider
@@ -60,10 +60,11 @@ type Driver struct {
 	flights flight.Group[containerbroker.Step, string]
 
 	inits inits
-	// extra holds when the extra profile was last seen to be hostler's.
+	// extra holds the last look at the extra profile: whether it was hostler's.
 	extra struct {
 		sync.Mutex
-		seen time.Time
+		looked time.Time
+		ours   bool
 	}
 	// limitless records by pool whether its root disks have no size limit.
 	limitless sync.Map

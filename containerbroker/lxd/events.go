@@ -81,6 +81,9 @@ func (d *Driver) Events(ctx context.Context) (<-chan containerbroker.Event, erro
 			if !ok {
 				continue
 			}
+			if strings.HasPrefix(event.Action, "profile-") {
+				d.forgetProfile()
+			}
 			select {
 			case events <- event:
 			default:

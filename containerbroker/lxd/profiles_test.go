@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/canonical/lxd/shared/api"
+	"github.com/gorilla/websocket"
 )
 
 // New instances get the extra profile only if hostler made it, and one request
@@ -29,20 +30,22 @@ func TestOnlyHostlersProfileIsUsed(t *testing.T) {
 	}
 }
 
-// Instances that are created together get the extra profile by one request. A
-// profile of another user is looked up again each time.
+// Instances that are created together share one look at the extra profile.
 func TestCreatesShareALookAtTheProfile(t *testing.T) {
+	ours := map[string]string{"user.hostler.profile": "true"}
 	for what, c := range map[string]struct {
 		config   map[string]string
 		lasts    time.Duration
 		requests int
 	}{
-		"together":           {map[string]string{"user.hostler.profile": "true"}, time.Minute, 1},
-		"one after another":  {map[string]string{"user.hostler.profile": "true"}, time.Nanosecond, 3},
-		"of another's alone": {nil, time.Minute, 3},
+		"together":          {ours, time.Minute, 1},
+		"one after another": {ours, time.Nanosecond, 3},
+		"without it":        {nil, time.Minute, 1},
 	} {
 		f := newFakeLXD(t)
-		f.answer("GET /1.0/profiles/hostler", api.Profile{Name: "hostler", Config: c.config})
+		if c.config != nil {
+			f.answer("GET /1.0/profiles/hostler", api.Profile{Name: "hostler", Config: c.config})
+		}
 		d := f.driver(func(o *Options) { o.Profile, o.ProfileTime = "hostler", c.lasts })
 		for range 3 {
 			got, err := d.profiles(d.open(t.Context(), time.Minute))
@@ -53,5 +56,41 @@ func TestCreatesShareALookAtTheProfile(t *testing.T) {
 		if n := f.count(http.MethodGet); n != c.requests {
 			t.Errorf("%s: %d requests, want %d", what, n, c.requests)
 		}
+	}
+}
+
+// A profile that is made between two creates is used by the second.
+func TestAnEventOfAProfileIsHeeded(t *testing.T) {
+	f := newFakeLXD(t)
+	upgrader := websocket.Upgrader{}
+	f.mux.HandleFunc("GET /1.0/events", func(w http.ResponseWriter, r *http.Request) {
+		conn, err := upgrader.Upgrade(w, r, nil)
+		if err != nil {
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		_ = conn.WriteMessage(websocket.TextMessage, []byte(`{"type": "lifecycle", "metadata": {"action": "profile-created", "source": "/1.0/profiles/hostler"}}`))
+	})
+	d := f.driver(func(o *Options) { o.Profile, o.ProfileTime = "hostler", time.Hour })
+	profiles := func() []string {
+		t.Helper()
+		got, err := d.profiles(d.open(t.Context(), time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	if got := profiles(); !slices.Equal(got, []string{"default"}) {
+		t.Errorf("before it is made: %v", got)
+	}
+	f.answer("GET /1.0/profiles/hostler", api.Profile{Name: "hostler", Config: map[string]string{"user.hostler.profile": "true"}})
+	events, err := d.Events(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range events { // the stream ends after the event
+	}
+	if got := profiles(); !slices.Equal(got, []string{"default", "hostler"}) {
+		t.Errorf("after it is made: %v", got)
 	}
 }
