@@ -26,6 +26,11 @@ type NIC struct {
 	// Otherwise it asks the bridge's DHCP, which assigns the same.
 	Static                bool
 	Gateways, Nameservers []string
+	// AcceptRA: a static guest adds IPv6 addresses and routes of routers'
+	// advertisements.
+	AcceptRA bool
+	// Router: the guest may send from other addresses.
+	Router bool
 }
 
 // PortOf is the name of the host's end of the interface with this MAC address,
@@ -90,7 +95,7 @@ func (n NIC) String() string {
 func (n NIC) guestSide() cloudinit.Interface {
 	return cloudinit.Interface{
 		Name: n.Name, MTU: n.MTU, Addresses: n.Addresses,
-		Static: n.Static, Gateways: n.Gateways, Nameservers: n.Nameservers,
+		Static: n.Static, AcceptRA: n.AcceptRA, Gateways: n.Gateways, Nameservers: n.Nameservers,
 	}
 }
 

@@ -46,6 +46,7 @@ func rules(d Desired, planned []Planned) firewall.Rules {
 			g := p.Guests[k]
 			machine := machines[ownerOf(k).Machine]
 			one := firewall.Guest{Owner: orUnknown(machine.UID), Bridge: p.Is.Bridge, MAC: g.MAC, Ports: portsOf(k, g, machine), Addresses: usable(p.Guests, k, machine)}
+			one.Router = machine.NICs[ownerOf(k).NIC].Router
 			if g.Released == nil {
 				r.Guests = append(r.Guests, one)
 			}

@@ -20,6 +20,9 @@ func TestWhatGuestsMaySendFrom(t *testing.T) {
 		t.Helper()
 		for _, g := range carryOut(t, &d, o).Rules.Guests {
 			texts += fmt.Sprintln(g.Owner, g.Ports, g.Addresses)
+			if g.Router {
+				texts += "is a router\n"
+			}
 		}
 		return texts
 	}
@@ -42,6 +45,11 @@ func TestWhatGuestsMaySendFrom(t *testing.T) {
 	d = Desired{Networks: []Network{network("lan", spec.Network{Bridge: "br-lan"})}, Guests: []Guest{guest("db", on("lan", "")), guest("web", on("lan", ""))}}
 	d.Guests[0].Type = spec.KVM
 	equalText(t, "the filters without addresses", filters(), "m-db ["+port+"] []\nm-web ["+web+"] []\n")
+	// A machine that is declared as a router may send for others.
+	router := d.Guests[0].NICs["eth0"]
+	router.Router = true
+	d.Guests[0].NICs = map[string]spec.NIC{"eth0": router}
+	equalText(t, "the filters of a router", filters(), "m-db ["+port+"] []\nis a router\nm-web ["+web+"] []\n")
 	if err := (firewall.Rules{Networks: Make(d, *o, policy()).Rules.Networks, Guests: Make(d, *o, policy()).Rules.Guests}).Check(); err != nil {
 		t.Error(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"hostler/agent/spec"
 	"hostler/agent/state"
@@ -98,6 +99,7 @@ func (s surroundings) attach(d *Desired) {
 			Name: name, Bridge: is.Bridge, MAC: guest.MAC, MTU: is.MTU, Addresses: guest.Addresses,
 			// A guest without an address of ours uses DHCP on the bridge.
 			Static: !is.DHCP && len(guest.Addresses) > 0, Gateways: n.status.Gateways, Nameservers: n.status.Nameservers,
+			AcceptRA: len(is.Interfaces) > 0 && !hasIPv6(guest.Addresses), Router: nic.Router,
 		})
 		d.Machine.ExpectAddress = true
 	}
@@ -121,6 +123,11 @@ func (s surroundings) attach(d *Desired) {
 		}
 		return 1
 	})
+}
+
+// hasIPv6 reports whether an address is of IPv6.
+func hasIPv6(addresses []string) bool {
+	return slices.ContainsFunc(addresses, func(a string) bool { return strings.Contains(a, ":") })
 }
 
 // diskOf returns the disk for an attachment, without its source.

@@ -98,3 +98,32 @@ func TestMachinesWaitForTheirSurroundings(t *testing.T) {
 		}
 	}
 }
+
+// On a network over the host's NIC, a static guest with IPv4 addresses alone
+// heeds the routers of the host's network.
+func TestStaticGuestsHeedTheHostsRouters(t *testing.T) {
+	for _, c := range []struct {
+		interfaces, addresses []string
+		want                  bool
+	}{
+		{[]string{"en0"}, []string{"10.20.0.10/24"}, true},
+		{[]string{"en0"}, []string{"10.20.0.10/24", "fd00::10/64"}, false},
+		{nil, []string{"10.20.0.10/24"}, false},
+	} {
+		objects := aSite()
+		objects[0].Spec = spec.Encode(spec.MachineRecord{Machine: spec.Machine{
+			Type: spec.LXD, Image: "debian/12", Networks: map[string]spec.NIC{"eth0": {Network: "lan", Router: true}},
+		}})
+		objects[1].Spec = spec.Encode(spec.NetworkRecord{Network: spec.Network{Bridge: "br-lan", Interfaces: c.interfaces}})
+		objects[1].Status = spec.Encode(spec.NetworkStatus{
+			State: "ready", Guests: map[string]spec.GuestAddress{"web/eth0": {MAC: "02:00:00:00:00:01", Addresses: c.addresses}},
+		})
+		desired, err := Decode(objects, spec.LXD, Config{Namespace: ns})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if nic := desired[0].Machine.NICs[0]; !nic.Static || nic.AcceptRA != c.want || !nic.Router {
+			t.Errorf("%v %v: %+v", c.interfaces, c.addresses, nic)
+		}
+	}
+}

@@ -41,6 +41,7 @@ func TestParseAccepts(t *testing.T) {
 			plainMachine + ", storage: [{filesystem: f, path: /srv}, {volume: e}]}}\n",
 		"mount options that the host overrules": "version: 1\nvolumes: {d: {provider: loop, size: 1GiB}}\nfilesystems: {f: {volume: d, mount-options: [suid, dev, errors=continue, noatime]}}\n" +
 			plainMachine + ", storage: [{filesystem: f, path: /srv}]}}\n",
+		"a router": "version: 1\nnetworks: {lan: {bridge: br0}}\n" + plainMachine + ", networks: {eth0: {network: lan, router: true}}}}\n",
 		"IPv6": "version: 1\nnetworks: {lan: {bridge: br0, addresses: ['fd00::1/64', 10.0.0.1/24]}}\n" +
 			plainMachine + ", networks: {eth0: {network: lan, address: 'fd00::2/64'}}}}\n",
 	} {

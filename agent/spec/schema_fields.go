@@ -73,6 +73,7 @@ var declarationSchema = map[string]fieldSchema{
 	"Machine.nesting":      {description: "Allow containers within the machine.", standard: false},
 
 	"NIC.network": {description: "Network that the interface is on.", required: true, pattern: "^" + namePattern + "$"},
+	"NIC.router":  {description: "true: the machine is a router or a DHCP server on the network, so it may send packets of other addresses, router advertisements and DHCP's answers. Its MAC address is enforced.", standard: false},
 	"NIC.address": {description: "Static address with prefix length, in a subnet of the network, like 10.20.0.10/24. Left out: one is allocated and kept.", pattern: prefixPattern},
 
 	"Attachment.filesystem": {description: "Filesystem of this file to attach at the path. Either this or a volume.", pattern: "^" + namePattern + "$"},

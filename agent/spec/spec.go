@@ -90,6 +90,8 @@ type Machine struct {
 type NIC struct {
 	Network string `json:"network"`
 	Address string `json:"address,omitempty"`
+	// Router: the machine may route, advertise routers and serve DHCP.
+	Router bool `json:"router,omitempty"`
 }
 
 // Attachment gives a machine a filesystem at a path or a volume as a block

@@ -25,7 +25,10 @@ type Interface struct {
 	Addresses []string
 	// Static: the guest configures Addresses, Gateways and Nameservers itself.
 	// Otherwise it asks DHCP.
-	Static                bool
+	Static bool
+	// AcceptRA: a static guest adds the addresses and routes of routers'
+	// advertisements.
+	AcceptRA              bool
 	Gateways, Nameservers []string
 }
 
@@ -146,7 +149,7 @@ func ethernetOf(i Interface) (ethernet, error) {
 	if len(i.Addresses) == 0 {
 		return ethernet{}, fault.New(fault.Invalid, "interface %q: it is static and has no address", i.Name)
 	}
-	e.Addresses, e.AcceptRA = i.Addresses, new(bool)
+	e.Addresses, e.AcceptRA = i.Addresses, &i.AcceptRA
 	if len(i.Nameservers) > 0 {
 		e.Nameservers = &nameservers{i.Nameservers}
 	}
@@ -187,8 +190,9 @@ func DescribeNetwork(config string) string {
 }
 
 // NetworkOnlyShrinks reports whether want only removes interfaces from have and
-// changes none of the others. The caller guarantees that want differs from
-// have.
+// changes none of the others, except that they accept routers' advertisements
+// from the next boot on, which asks for no restart. The caller guarantees that
+// want differs from have.
 func NetworkOnlyShrinks(have, want string) bool {
 	var before, after networkConfig
 	if json.Unmarshal([]byte(have), &before) != nil {
@@ -202,6 +206,7 @@ func NetworkOnlyShrinks(have, want string) bool {
 	}
 	for name, e := range after.Ethernets {
 		was, ok := before.Ethernets[name]
+		was.AcceptRA, e.AcceptRA = nil, nil
 		a, _ := json.Marshal(was)
 		b, _ := json.Marshal(e)
 		if !ok || string(a) != string(b) {

@@ -17,7 +17,7 @@ func staticEth0() Interface {
 
 // N2: every interface is configured by name, with the host as its gateway.
 func TestNetworkConfig(t *testing.T) {
-	second := Interface{Name: "eth1", Addresses: []string{"10.30.0.10/24"}, Static: true, Gateways: []string{"10.30.0.1"}}
+	second := Interface{Name: "eth1", Addresses: []string{"10.30.0.10/24"}, Static: true, AcceptRA: true, Gateways: []string{"10.30.0.1"}}
 	asking := Interface{Name: "eth2", Addresses: []string{"10.40.0.10/24", "fd01::10/64"}, Gateways: []string{"10.40.0.1"}}
 	data, err := NetworkConfig([]Interface{staticEth0(), second, asking})
 	if err != nil {
@@ -29,7 +29,7 @@ func TestNetworkConfig(t *testing.T) {
 			"addresses": []any{"10.20.0.10/24", "fd00::10/64"}, "gateway4": "10.20.0.1", "gateway6": "fd00::1",
 			"nameservers": map[string]any{"addresses": []any{"10.20.0.1"}},
 		},
-		"eth1": map[string]any{"dhcp4": false, "dhcp6": false, "accept-ra": false, "addresses": []any{"10.30.0.10/24"}},
+		"eth1": map[string]any{"dhcp4": false, "dhcp6": false, "accept-ra": true, "addresses": []any{"10.30.0.10/24"}},
 		"eth2": map[string]any{"dhcp4": true, "dhcp6": true},
 	}}
 	if diff := cmp.Diff(want, decode(t, string(data))); diff != "" {
@@ -95,6 +95,8 @@ func TestNetworkOnlyShrinks(t *testing.T) {
 	}
 	one := staticEth0()
 	asking, second := Interface{Name: "eth0"}, Interface{Name: "eth1"}
+	heeding := staticEth0()
+	heeding.AcceptRA = true
 	moved := staticEth0()
 	moved.Addresses = []string{"10.20.0.11/24"}
 	for what, c := range map[string]struct {
@@ -110,6 +112,7 @@ func TestNetworkOnlyShrinks(t *testing.T) {
 		"a person's own":         {"version: 1", config(one), false},
 		"a person's own goes":    {"version: 1", "", false},
 		"second goes, one moves": {config(one, second), config(moved), false},
+		"advertisements count":   {config(one), config(heeding), true},
 	} {
 		if got := NetworkOnlyShrinks(c.have, c.want); got != c.shrinks {
 			t.Errorf("%s: %v", what, got)

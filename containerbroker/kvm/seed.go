@@ -132,7 +132,7 @@ func seedInterfaces(m containerbroker.Machine, uuid string) []cloudinit.Interfac
 	for _, n := range m.NICs {
 		all = append(all, cloudinit.Interface{
 			Name: n.Name, MAC: nicMAC(n, uuid), MTU: n.MTU, Addresses: n.Addresses,
-			Static: n.Static, Gateways: n.Gateways, Nameservers: n.Nameservers,
+			Static: n.Static, AcceptRA: n.AcceptRA, Gateways: n.Gateways, Nameservers: n.Nameservers,
 		})
 	}
 	return all

@@ -100,8 +100,9 @@ func TestFilters(t *testing.T) {
 		"several":        {[]string{"10.20.0.10/24", "10.20.0.11/24"}, "", "none", "IPv4 not filtered by LXD"},
 		"the same twice": {[]string{"10.20.0.10/24", "10.20.0.10/16"}, "10.20.0.10", "none", ""},
 		"unknown":        {nil, "", "", "IPv4 not filtered by LXD"},
+		"a router":       {[]string{"10.20.0.10/24"}, "", "none", "IPv4 not filtered by LXD"},
 	} {
-		nic.Addresses = c.addresses
+		nic.Addresses, nic.Router = c.addresses, what == "a router"
 		device := attached(t, New(Options{}), nil, m, nil)["eth0"]
 		if device[keyIPv4] != c.four || device[keySix] != c.six || device[keyIPv6]+device[keyFilterIPv6] != "" || device[keyFilterMAC] != "true" {
 			t.Errorf("%s: the device is %v", what, device)

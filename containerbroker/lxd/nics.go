@@ -80,10 +80,11 @@ func nicDevice(n containerbroker.NIC) map[string]string {
 	}
 	v4, v6 := guestprobe.ByFamily(n.Addresses)
 	device[keySix] = cmp.Or(strings.Join(v6, " "), "none")
-	switch len(v4) {
-	case 0:
+	switch {
+	case n.Router: // it sends from the addresses of others
+	case len(v4) == 0:
 		device[keyFilterIPv4], device[keyIPv4] = "true", "none"
-	case 1:
+	case len(v4) == 1:
 		device[keyFilterIPv4], device[keyIPv4] = "true", v4[0]
 	}
 	return device

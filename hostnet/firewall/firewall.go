@@ -77,6 +77,9 @@ type Guest struct {
 	// Addresses are the only addresses that the guest may use; if empty, only
 	// its MAC address is enforced.
 	Addresses []netip.Addr
+	// Router: only its MAC and link-local addresses are enforced, so it may route,
+	// advertise itself and serve DHCP.
+	Router bool
 }
 
 var (

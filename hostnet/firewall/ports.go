@@ -33,6 +33,8 @@ const (
 	// address (RFC 4291, A). Only such an address reveals its owner; a random
 	// address does not.
 	sourceOfMAC, targetOfMAC = "@nh,152,16 0xfffe", "@th,152,16 0xfffe"
+	// The last 64 bits of the address.
+	sourceID, targetID = "@nh,128,64", "@th,128,64"
 	// A later fragment may contain the client hardware address without the port.
 	fragment = "ip frag-off & 0x3fff != 0"
 )
@@ -45,9 +47,12 @@ var neighbours = []string{"icmpv6 type nd-neighbor-advert", "ip6 saddr :: icmpv6
 // or IP address is not the guest's own, in the headers, in neighbour messages
 // or in DHCP requests. Second, router advertisements, redirects and DHCP
 // answers, on networks that have their own router or DHCP server. Third, of
-// guests with addresses, frames that are neither IP nor ARP.
+// guests with addresses, frames that are neither IP nor ARP. A guest that is a
+// router may send all but another MAC or link-local address. On a network over
+// the host's NIC, a guest with IPv4 addresses alone may use IPv6 addresses of an
+// advertised prefix (SLAAC).
 func ports(c *chain, r Rules) {
-	var all, fixed, noRouter, noServer, macs, clients, locals, localTargets, four, six, targets elements
+	var all, asking, fixed, noRouter, noServer, macs, clients, locals, localTargets, four, slaac, ids, six, targets elements
 	networks := map[string]Network{}
 	for _, n := range r.Networks {
 		networks[n.Bridge] = n
@@ -58,9 +63,13 @@ func ports(c *chain, r Rules) {
 			local := linkLocal(g.MAC)
 			all.add(port)
 			macs.add(port, g.MAC)
-			clients.add(port, "0x"+strings.ReplaceAll(g.MAC, ":", ""))
 			locals.add(port, local.String())
 			localTargets.add(port, number(local))
+			if g.Router {
+				continue
+			}
+			asking.add(port)
+			clients.add(port, "0x"+strings.ReplaceAll(g.MAC, ":", ""))
 			if len(g.Addresses) > 0 {
 				fixed.add(port)
 			}
@@ -69,6 +78,10 @@ func ports(c *chain, r Rules) {
 			}
 			if n.Services || n.HostAccess {
 				noServer.add(port)
+			}
+			if n.HostAccess && !slices.ContainsFunc(g.Addresses, netip.Addr.Is6) && len(g.Addresses) > 0 {
+				slaac.add(port)
+				ids.add(port, number(local)[:2]+number(local)[18:])
 			}
 			for _, a := range g.Addresses {
 				if a.Is4() {
@@ -88,7 +101,9 @@ func ports(c *chain, r Rules) {
 	add(`%s drop`, macs.without("ether saddr"))
 	add(`%s drop`, macs.without("arp saddr ether"))
 	add(`udp dport 67 %s drop`, fragment)
-	add(`udp dport 67 %s drop`, clients.without(chaddr))
+	if len(asking) > 0 {
+		add(`iifname %s udp dport 67 %s drop`, asking.set(), clients.without(chaddr))
+	}
 	add(`ip6 saddr fe80::/10 %s %s drop`, sourceOfMAC, locals.without("ip6 saddr"))
 	for _, claim := range neighbours {
 		add(`%s %s %s %s drop`, claim, targetIsLocal, targetOfMAC, localTargets.without(target))
@@ -106,6 +121,15 @@ func ports(c *chain, r Rules) {
 	add(`ether type != { ip, ip6, arp } drop`)
 	add(`arp saddr ip != 0.0.0.0 %s drop`, four.without("arp saddr ip"))
 	add(`ip saddr != 0.0.0.0 %s drop`, four.without("ip saddr"))
+	if len(slaac) > 0 {
+		// Such an address is not known beforehand, unless it is made of a MAC
+		// address.
+		add(`iifname %s ip6 saddr != { ::, fe80::/10 } %s %s drop`, slaac.set(), sourceOfMAC, ids.without(sourceID))
+		for _, claim := range neighbours {
+			add(`iifname %s %s %s %s %s drop`, slaac.set(), claim, targetIsGlobal, targetOfMAC, ids.without(targetID))
+		}
+		add(`iifname %s accept`, slaac.set())
+	}
 	add(`ip6 saddr != { ::, fe80::/10 } %s drop`, six.without("ip6 saddr"))
 	for _, claim := range neighbours {
 		add(`%s %s %s drop`, claim, targetIsGlobal, targets.without(target))

@@ -29,8 +29,12 @@ const (
 	ownLocal    = "fe80000000000000000000fffe000010"
 	otherLocal  = "fe80000000000000000000fffe000011"
 	randomLocal = "fe800000000000001234567812345678"
-	nobody6     = "00000000000000000000000000000000"
-	allNodes    = "ff020000000000000000000000000001"
+	// Addresses that guests make of an advertised prefix (SLAAC).
+	ownSLAAC     = "20010db800000000000000fffe000010"
+	otherSLAAC   = "20010db800000000000000fffe000011"
+	privateSLAAC = "20010db8000000001234567812345678"
+	nobody6      = "00000000000000000000000000000000"
+	allNodes     = "ff020000000000000000000000000001"
 )
 
 func ethernet(source, kind, payload string) string { return "ffffffffffff" + source + kind + payload }
@@ -155,6 +159,11 @@ func TestAGuestInAnothersName(t *testing.T) {
 		{"what its client asks", ethernet(ownMAC, "86dd", ip6(ownLocal, "11", "0222022300140000"+"01000000")), true, true},
 		{"a frame of a VLAN", ethernet(ownMAC, "8100", "0005"+"0800"+ip4(other4)), true, false},
 		{"some other protocol", ethernet(ownMAC, "88cc", ip4(other4)), true, false},
+		{"its address of an advertised prefix", ethernet(ownMAC, "86dd", ip6(ownSLAAC, "3a", advert("88", ownSLAAC))), true, false},
+		{"a private address of that prefix", ethernet(ownMAC, "86dd", ip6(privateSLAAC, "3a", advert("88", privateSLAAC))), true, false},
+		{"another's address of that prefix", ethernet(ownMAC, "86dd", ip6(otherSLAAC, "3a", advert("80", own6))), true, false},
+		{"the claim of another's address of that prefix", ethernet(ownMAC, "86dd", ip6(ownLocal, "3a", advert("88", otherSLAAC))), true, false},
+		{"the question that keeps another from it", ethernet(ownMAC, "86dd", ip6(nobody6, "3a", advert("87", otherSLAAC))), true, false},
 	}
 	hear := func(what string, want func(i int) bool) {
 		t.Helper()
@@ -197,8 +206,25 @@ func TestAGuestInAnothersName(t *testing.T) {
 	r.Guests[0].Addresses = nil
 	apply(t, f, r, true)
 	hear("without addresses", func(i int) bool { return frames[i].free })
-	// The neighbour's port is not filtered, and all rules go with their owner.
+	// On a network over the host's NIC, a guest with IPv4 addresses alone may use
+	// the IPv6 addresses that it makes of the advertised prefix.
 	r.Guests[0].Addresses = []netip.Addr{netip.MustParseAddr("10.20.0.10")}
+	lan := r
+	lan.Networks, lan.Publish = []firewall.Network{{Owner: "u1", Bridge: "br-lan", Forward: true, HostAccess: true}}, nil
+	apply(t, f, lan, true)
+	slaac := []string{"another's IPv6 address", "another's neighbour advertisement", "the question that keeps another from its address", "its address of an advertised prefix", "a private address of that prefix"}
+	hear("with an IPv4 address on the LAN", func(i int) bool { return frames[i].fixed || slices.Contains(slaac, frames[i].what) })
+	// A router sends for others. Its MAC address stays its own.
+	lan.Guests = []firewall.Guest{lan.Guests[0]}
+	lan.Guests[0].Router = true
+	apply(t, f, lan, true)
+	refused := []string{
+		"another's MAC address", "another's MAC address in ARP", "another's MAC and IPv4 address", "a solicitation behind another's address",
+		"another's link-local address", "the neighbour advertisement of another's link-local address", "the same behind another header",
+		"and from its link-local address", "the first fragment of DHCP",
+	}
+	hear("as a router", func(i int) bool { return !slices.Contains(refused, frames[i].what) })
+	// The neighbour's port is not filtered, and all rules go with their owner.
 	apply(t, f, r, true)
 	r.Guests = nil
 	apply(t, f, r, true)
