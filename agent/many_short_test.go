@@ -1,0 +1,5 @@
+//go:build !long
+
+package agent
+
+const manyMachines = 100
