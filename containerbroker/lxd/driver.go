@@ -33,7 +33,7 @@ type Options struct {
 	// OperationTimeout bounds an LXD operation; default 10 min.
 	OperationTimeout time.Duration
 	// EventTimeout is how long the event stream may be silent, including
-	// answers to pings, before it counts as lost; default 4 s.
+	// answers to pings, before it counts as lost; default 4.5 s.
 	EventTimeout time.Duration
 	// ListPatience is the time after which a slow listing makes the driver
 	// check whether LXD is alive. It is also the time limit of that check;
@@ -93,7 +93,7 @@ func New(opts Options) *Driver {
 	byDefault(&opts.RequestTimeout, 30*time.Second)
 	byDefault(&opts.OperationTimeout, 10*time.Minute)
 	byDefault(&opts.ProfileTime, 5*time.Second)
-	byDefault(&opts.EventTimeout, 4*time.Second)
+	byDefault(&opts.EventTimeout, 4500*time.Millisecond)
 	byDefault(&opts.ListPatience, 1200*time.Millisecond)
 	byDefault(&opts.RetryDelay, 2*time.Second)
 	byDefault(&opts.SettleTime, 250*time.Millisecond)
