@@ -108,11 +108,11 @@ func (d Disk) check() error {
 	case !diskName.MatchString(d.Name):
 		return fault.New(fault.Invalid, "%q cannot be the name of a disk", d.Name)
 	case !absolute(d.Source):
-		return fault.New(fault.Invalid, "disk %q: its source %q is not the full path of something", d.Name, d.Source)
+		return fault.New(fault.Invalid, "disk %q: its source %q is not a full path", d.Name, d.Source)
 	case (d.Path == "") == (d.Device == ""):
 		return fault.New(fault.Invalid, "disk %q: it needs either a path or a device name in the guest", d.Name)
 	case d.Path != "" && !absolute(d.Path):
-		return fault.New(fault.Invalid, "disk %q: its path %q is not the full path of a folder", d.Name, d.Path)
+		return fault.New(fault.Invalid, "disk %q: its path %q is not a full path", d.Name, d.Path)
 	case d.Device != "" && (!absolute(d.Device) || !strings.HasPrefix(d.Device, "/dev/")):
 		return fault.New(fault.Invalid, "disk %q: its device %q is not below /dev", d.Name, d.Device)
 	}

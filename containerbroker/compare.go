@@ -166,7 +166,7 @@ func (s Settings) UserDataImpact() (Impact, string) {
 	if s.RerunFirstBoot {
 		return ImpactRestart, "cloud-init runs its first boot again when the guest starts"
 	}
-	return ImpactRecreate, "takes effect only in a new machine; --allow recreate makes it anew"
+	return ImpactRecreate, "takes effect only in a new machine; --allow recreate makes it again"
 }
 
 // addAll compares named things; a missing thing is "".

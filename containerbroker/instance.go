@@ -46,7 +46,7 @@ func MayStamp(have, seen *Stamp, to Stamp) error {
 	case have == nil && seen == nil, seen != nil && have.Is(*seen):
 		return nil
 	}
-	return fault.New(fault.Conflict, "it bears another stamp than before")
+	return fault.New(fault.Conflict, "its stamp changed")
 }
 
 // MayUnstamp is MayStamp for the removal of a stamp.
@@ -54,7 +54,7 @@ func MayUnstamp(have *Stamp, seen Stamp) error {
 	if have == nil || have.Is(seen) {
 		return nil
 	}
-	return fault.New(fault.Conflict, "it bears another stamp than before")
+	return fault.New(fault.Conflict, "its stamp changed")
 }
 
 // Machine is a machine as a driver needs it: all defaults filled in, all

@@ -42,7 +42,7 @@ func (h *Host) apply(ctx context.Context, s Step) error {
 		return h.stamp(ctx, l, s.Stamp)
 	case ClaimBridge:
 		if l.Kind != "bridge" || l.Alias != "" && l.Alias != s.Stamp || l.MAC != s.MAC {
-			return fault.New(fault.Conflict, "%s is another's", l.Name)
+			return fault.New(fault.Conflict, "%s belongs to another program", l.Name)
 		}
 		return h.change(ctx, l.Index, unix.RTM_SETLINK, nl.NewRtAttr(unix.IFLA_IFALIAS, []byte(s.Stamp)))
 	case TuneBridge:
@@ -75,7 +75,7 @@ func (h *Host) apply(ctx context.Context, s Step) error {
 		return err
 	case Rejoin:
 		if !guestPort(l.Link) {
-			return fault.New(fault.Conflict, "%s is no port of a guest", l.Name)
+			return fault.New(fault.Conflict, "%s is not a port of a guest", l.Name)
 		}
 		return unless(h.enslave(ctx, l.Index, s.Bridge), unix.ENODEV)
 	case Enslave:
@@ -159,7 +159,7 @@ func (h *Host) learnNeighbours(ctx context.Context, index int, from string) erro
 func (h *Host) makeBridge(ctx context.Context, s Step) error {
 	namespace, _, ok := ParseStamp(s.Stamp)
 	if !ok {
-		return fault.New(fault.Invalid, "%q is no stamp", s.Stamp)
+		return fault.New(fault.Invalid, "%q is not a stamp", s.Stamp)
 	}
 	parts, err := newBridge(s.Link, s.MAC, s.MTU, HalfMadeGroup(namespace))
 	if err != nil {

@@ -22,7 +22,7 @@ func Plan(w Wanted, o Observed) ([]Step, []Problem) {
 	slices.SortStableFunc(bridges, func(a, b Bridge) int { return strings.Compare(a.Name, b.Name) })
 	for i, b := range bridges {
 		if i > 0 && bridges[i-1].Name == b.Name {
-			p.problem(b, fault.New(fault.Invalid, "cannot make bridge %s: two networks want it", b.Name))
+			p.problem(b, fault.New(fault.Invalid, "cannot make bridge %s: two networks declare it", b.Name))
 			continue
 		}
 		p.bridge(b)

@@ -63,7 +63,7 @@ add address 192.0.2.10/24 to br-up
 add address 2001:db8::10/64 to br-up
 add address fe80::1/64 to br-up
 set the reverse path filter of br-up to loose
-tell br-up the neighbours of eth0
+copy to br-up the neighbours of eth0
 put eth0 under br-up
 add route to 198.51.100.0/24 over br-up
 delete route to 198.51.100.0/24 over eth0
@@ -104,7 +104,7 @@ func TestGiveBackOrder(t *testing.T) {
 add address 2001:db8::10/64 to eth0
 add address fe80::1/64 to eth0
 set the reverse path filter of br-up to loose
-tell eth0 the neighbours of br-up
+copy to eth0 the neighbours of br-up
 add route to 198.51.100.0/24 over eth0
 delete route to 198.51.100.0/24 over br-up
 add route to 0.0.0.0/0 by 192.0.2.1 metric 100 over eth0
@@ -160,7 +160,7 @@ func TestRefusals(t *testing.T) {
 		{"bond member", "eth1", "cannot bridge: eth1 is a member of bond0; name bond0 instead", base(Link{Name: "eth1", Master: "bond0", MasterKind: "bond"}), fault.NeedsOperator},
 		{"foreign bridge", "eth1", "cannot bridge: eth1 is already under br0, which is not hostler's", base(Link{Name: "eth1", Master: "br0", MasterKind: "bridge"}, Link{Name: "br0", Kind: "bridge"}), fault.NeedsOperator},
 		{"open vswitch", "eth1", "cannot bridge: eth1 is already under ovs-system, which is not hostler's", base(Link{Name: "eth1", Master: "ovs-system", MasterKind: "openvswitch"}), fault.NeedsOperator},
-		{"macvlan", "eth0", "cannot bridge: eth0 bears mv0, and the kernel allows either that or a bridge", base(Link{Name: "mv0", Kind: "macvlan", Parent: "eth0"}), fault.NeedsOperator},
+		{"macvlan", "eth0", "cannot bridge: eth0 has mv0, and the kernel allows either that or a bridge", base(Link{Name: "mv0", Kind: "macvlan", Parent: "eth0"}), fault.NeedsOperator},
 	} {
 		err := refusal("hostler", c.o, c.nic)
 		if err == nil || err.Error() != c.message || fault.KindOf(err) != c.kind {

@@ -36,7 +36,7 @@ func refusal(namespace string, o Observed, nic string) error {
 	}
 	for _, child := range o.Links {
 		if child.Parent == nic && (child.Kind == "macvlan" || child.Kind == "macvtap" || child.Kind == "ipvlan") {
-			return refuse("%s bears %s, and the kernel allows either that or a bridge", nic, child.Name)
+			return refuse("%s has %s, and the kernel allows either that or a bridge", nic, child.Name)
 		}
 	}
 	return nil
@@ -57,7 +57,7 @@ func (p *planner) ports(b Bridge) []port {
 	var ports []port
 	for _, nic := range b.Ports {
 		if other := p.otherBridge(b, nic); other != "" {
-			p.problem(b, fault.New(fault.Invalid, "cannot put %s under %s: %s wants it too", nic, b.Name, other))
+			p.problem(b, fault.New(fault.Invalid, "cannot put %s under %s: %s also declares it", nic, b.Name, other))
 			continue
 		}
 		had, recorded := p.w.Carried[nic]

@@ -60,7 +60,7 @@ func (h *Host) Way(ctx context.Context, to netip.Addr) (link string, gateway net
 			}
 		}
 	}
-	return "", netip.Addr{}, fmt.Errorf("cannot find a way to %s: it is no other host's", to)
+	return "", netip.Addr{}, fmt.Errorf("cannot find a way to %s: it is not the address of another host", to)
 }
 
 // Resolve asks a neighbour for its hardware address, even if the kernel has a

@@ -72,7 +72,7 @@ func (s Step) String() string {
 	case ClaimBridge:
 		fmt.Fprintf(&b, "stamp bridge %s, which the host has made again", s.Link)
 	case TuneBridge:
-		fmt.Fprintf(&b, "switch the spanning tree of %s off", s.Link)
+		fmt.Fprintf(&b, "disable the spanning tree of %s", s.Link)
 	case RemoveBridge:
 		fmt.Fprintf(&b, "remove bridge %s", s.Link)
 	case SetMAC:
@@ -98,7 +98,7 @@ func (s Step) String() string {
 	case DeleteRoute:
 		fmt.Fprintf(&b, "delete route to %s over %s", s.Route, s.Link)
 	case LearnNeighbours:
-		fmt.Fprintf(&b, "tell %s the neighbours of %s", s.Link, s.Bridge)
+		fmt.Fprintf(&b, "copy to %s the neighbours of %s", s.Link, s.Bridge)
 	case AddNeighbour:
 		fmt.Fprintf(&b, "add neighbour %s to %s", s.Neighbour.Address, s.Link)
 	}

@@ -89,7 +89,7 @@ func (a *Apt) Install(ctx context.Context, names []string, opts Options, progres
 			return err
 		}
 		if len(missing) > 0 {
-			return fault.New(fault.Transient, "cannot install %s: apt-get says that it did, but dpkg does not know them", strings.Join(missing, ", "))
+			return fault.New(fault.Transient, "cannot install %s: apt-get reported success, but dpkg does not list them", strings.Join(missing, ", "))
 		}
 	}
 	return atomicfile.Remove(a.mark())

@@ -69,17 +69,17 @@ func (s Sets) On(r Release, purpose string) (Set, error) {
 	if set, ok := s[r]; ok {
 		return set, nil
 	}
-	return Set{}, fault.New(fault.NeedsOperator, "cannot tell what to install for %s on %s: install it by hand", purpose, r)
+	return Set{}, fault.New(fault.NeedsOperator, "cannot install %s on %s: its packages there are unknown; install it yourself", purpose, r)
 }
 
 // ReadRelease reads an os-release file.
 func ReadRelease(path string) (Release, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Release{}, fault.New(fault.NeedsOperator, "cannot tell this host's release: %s is missing", path)
+		return Release{}, fault.New(fault.NeedsOperator, "cannot read this host's release: %s is missing", path)
 	}
 	if err != nil {
-		return Release{}, fault.New(fault.Transient, "cannot tell this host's release: %w", err)
+		return Release{}, fault.New(fault.Transient, "cannot read this host's release: %w", err)
 	}
 	var r Release
 	for line := range strings.Lines(string(data)) {

@@ -31,19 +31,19 @@ func readState(status, updates string) (dpkgState, error) {
 		return dpkgState{installed: map[string]bool{}}, nil
 	}
 	if err != nil {
-		return dpkgState{}, fmt.Errorf("cannot read what is installed: %w", err)
+		return dpkgState{}, fmt.Errorf("cannot read the list of installed packages: %w", err)
 	}
 	defer func() { _ = f.Close() }()
 	state, err := parseStatus(f)
 	if err != nil {
-		return dpkgState{}, fmt.Errorf("cannot read what is installed: %s: %w", status, err)
+		return dpkgState{}, fmt.Errorf("cannot read the list of installed packages: %s: %w", status, err)
 	}
 	entries, err := os.ReadDir(updates)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return dpkgState{}, fmt.Errorf("cannot read what is installed: %w", err)
+		return dpkgState{}, fmt.Errorf("cannot read the list of installed packages: %w", err)
 	}
 	if len(entries) > 0 {
-		state.broken = append(state.broken, "dpkg's own records")
+		state.broken = append(state.broken, "dpkg's records")
 	}
 	return state, nil
 }

@@ -64,7 +64,7 @@ type SpaceError struct {
 }
 
 func (e *SpaceError) Error() string {
-	return fmt.Sprintf("%s are needed on the filesystem of %s, which has %s to give", Bytes(e.Need), e.Path, Bytes(e.Free))
+	return fmt.Sprintf("%s are needed on the filesystem of %s, which has %s available", Bytes(e.Need), e.Path, Bytes(e.Free))
 }
 
 // OwnedBy returns nil if an object with the stamp found belongs to ref, else
@@ -76,7 +76,7 @@ func (r Ref) OwnedBy(found Stamp) error {
 	if found.Namespace != r.Stamp.Namespace {
 		return fault.New(fault.Conflict, "%s belongs to the namespace %q", r.ID, found.Namespace)
 	}
-	return fault.New(fault.Conflict, "%s is that of an earlier declaration of this name (%s)", r.ID, found.UID)
+	return fault.New(fault.Conflict, "%s belongs to an earlier declaration of this name (%s)", r.ID, found.UID)
 }
 
 // Warning warns the operator before sparse volumes run out of space on the

@@ -27,7 +27,7 @@ var (
 // ValidateID refuses ids that are not plain names. Ids become parts of paths.
 func ValidateID(id string) error {
 	if !idForm.MatchString(id) {
-		return fault.New(fault.Invalid, "%q is no id: it must be a lower case letter followed by up to 62 lower case letters, digits and dashes", id)
+		return fault.New(fault.Invalid, "%q is not an id: it must be a lower case letter followed by up to 62 lower case letters, digits and dashes", id)
 	}
 	return nil
 }
@@ -47,7 +47,7 @@ func (r Ref) Validate() error {
 func ValidateSize(size int64) error {
 	switch {
 	case size < MinSize:
-		return fault.New(fault.Invalid, "a size of %d bytes is too small; the least is %s", size, Bytes(MinSize))
+		return fault.New(fault.Invalid, "a size of %d bytes is too small; the minimum is %s", size, Bytes(MinSize))
 	case size > MaxSize:
 		return fault.New(fault.Invalid, "a size of %d bytes is too large", size)
 	}
@@ -61,7 +61,7 @@ func RoundSize(size int64) int64 { return (size + Unit - 1) / Unit * Unit }
 // root of the host.
 func ValidatePath(path string) error {
 	if !filepath.IsAbs(path) || filepath.Clean(path) != path || path == "/" || strings.ContainsFunc(path, control) {
-		return fault.New(fault.Invalid, "%q is no mount point: it must be an absolute path without . and .. below the root", path)
+		return fault.New(fault.Invalid, "%q is not a mount point: it must be an absolute path without . and .. below the root", path)
 	}
 	return nil
 }

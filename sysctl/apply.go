@@ -193,11 +193,11 @@ func (m *Manager) load() (memory, error) {
 	}
 	known := memory{}
 	if err := json.Unmarshal(data, &known); err != nil {
-		return nil, fault.New(fault.NeedsOperator, "cannot read the earlier kernel parameters in %s: %v; remove the file to forget them", m.state, err)
+		return nil, fault.New(fault.NeedsOperator, "cannot read the earlier kernel parameters in %s: %v; remove the file to drop them", m.state, err)
 	}
 	for name, r := range known {
 		if r == nil || checkName(name) != nil {
-			return nil, fault.New(fault.NeedsOperator, "cannot read the earlier kernel parameters in %s: bad entry %q; remove the file to forget them", m.state, name)
+			return nil, fault.New(fault.NeedsOperator, "cannot read the earlier kernel parameters in %s: bad entry %q; remove the file to drop them", m.state, name)
 		}
 		if r.Owners == nil {
 			r.Owners = map[string]Setting{}

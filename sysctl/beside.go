@@ -30,7 +30,7 @@ func (m *Manager) along(name, value string) (map[string]string, error) {
 	}
 	links, err := os.ReadDir(filepath.Join(m.procSys, folder))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("cannot list what goes with kernel parameter %s: %w", name, err)
+		return nil, fmt.Errorf("cannot list the parameters that follow kernel parameter %s: %w", name, err)
 	}
 	made := map[string]string{}
 	for _, link := range links {

@@ -42,7 +42,7 @@ func (m *Manager) Leave(ctx context.Context, owner, name string, users []string)
 		return nil, nil
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("cannot let go of kernel parameter %s: %w", name, err)
+		return nil, fmt.Errorf("cannot release kernel parameter %s: %w", name, err)
 	}
 	delete(known, name)
 	// While the record exists, the next call completes an interrupted Leave.

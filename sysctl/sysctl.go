@@ -152,7 +152,7 @@ func checkName(name string) error {
 		})
 	}
 	if bad || len(elements) < 2 {
-		return fault.New(fault.Invalid, "%q is no name of a kernel parameter (want one such as net/ipv4/ip_forward)", name)
+		return fault.New(fault.Invalid, "%q is not the name of a kernel parameter like net/ipv4/ip_forward", name)
 	}
 	return nil
 }
@@ -162,7 +162,7 @@ func checkSetting(s Setting) error {
 		return err
 	}
 	if normal(s.Value) == "" || strings.ContainsFunc(s.Value, func(r rune) bool { return r != '\t' && (r < ' ' || r == 0x7f) }) {
-		return fault.New(fault.Invalid, "%q is no value for kernel parameter %s", s.Value, s.Name)
+		return fault.New(fault.Invalid, "%q is not a value for kernel parameter %s", s.Value, s.Name)
 	}
 	return nil
 }

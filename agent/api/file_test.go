@@ -232,7 +232,7 @@ func TestAFileThatIsGoneForAMoment(t *testing.T) {
 	b.wantAlive(t, "b", uids, "one", "three")
 	b.files(t, map[string]string{"b.yaml": yaml("three", "one")})
 	if o, _ := b.record(t, "two"); o.Life != state.Dying {
-		t.Errorf("two is %s once its file is gone for good", o.Life)
+		t.Errorf("two is %s once its file is missing for good", o.Life)
 	}
 }
 

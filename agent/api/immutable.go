@@ -49,7 +49,7 @@ func (w *world) checkPlaces(doc document) error {
 		held := spec.Differs(status.Conditions)
 		was, now := placeOf(record.Filesystem), placeOf(doc.decl.Filesystems[name])
 		if was != now && status.Created && !held {
-			wrong = append(wrong, fmt.Sprintf("filesystem/%s is on %s and cannot move to %s; declare another one and move the data, or delete it first (`hostler delete filesystem/%s`)",
+			wrong = append(wrong, fmt.Sprintf("filesystem/%s is on %s and cannot move to %s; declare another filesystem and move the data, or delete it first (`hostler delete filesystem/%s`)",
 				name, was, now, name))
 		}
 	}

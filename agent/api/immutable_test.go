@@ -77,7 +77,7 @@ func TestThePlaceOfAFilesystemStays(t *testing.T) {
 	}
 	tell(spec.StorageStatus{Created: true})
 	before := b.store.changes()
-	words := []string{"site", "filesystem/www is on volume/data and cannot move to tmpfs", "declare another one", "hostler delete filesystem/www"}
+	words := []string{"site", "filesystem/www is on volume/data and cannot move to tmpfs", "declare another filesystem", "hostler delete filesystem/www"}
 	_, err := c.Plan(t.Context(), request("site", moved))
 	wantKind(t, err, fault.Conflict, words...)
 	_, err = c.Apply(t.Context(), request("site", moved))

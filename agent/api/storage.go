@@ -101,7 +101,7 @@ func (w *world) resizeVolume(name string, size spec.Size) error {
 		has = spec.Size(status.Size)
 	}
 	if storage.RoundSize(int64(size)) < int64(has) {
-		return fault.New(fault.Invalid, "cannot resize volume/%s: it has %s and cannot shrink to %s: what is in it may not fit", name, has, size)
+		return fault.New(fault.Invalid, "cannot resize volume/%s: it has %s and cannot shrink to %s: its data may not fit", name, has, size)
 	}
 	if r.Held != "" {
 		return fault.New(fault.Conflict, "cannot resize volume/%s: no document declares it any more; declare it, and change its size there", name)

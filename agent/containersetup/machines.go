@@ -55,7 +55,7 @@ func (w *Worker) tellMachines(ctx context.Context, why string) {
 		return
 	}
 	if err := w.writeWaiting(ctx, why); err != nil && ctx.Err() == nil {
-		w.Logger.Warn("The machines cannot be told that they have to wait.", "type", w.Type, "error", err)
+		w.Logger.Warn("The status of waiting machines cannot be written.", "type", w.Type, "error", err)
 	}
 }
 

@@ -90,7 +90,7 @@ func (w *Worker) idle(ctx context.Context, p Plan) bool {
 		return true
 	}
 	if err := w.rest(ctx, &turn{p: p}); err != nil {
-		w.Logger.Debug("Whether an earlier agent left rules cannot be told.", "error", err)
+		w.Logger.Debug("Cannot check for rules of an earlier agent.", "error", err)
 	}
 	return true
 }
@@ -187,7 +187,7 @@ func (w *Worker) links(ctx context.Context, t *turn, done map[string][]string) {
 	}
 	for _, s := range t.p.Strays {
 		if err := w.Links.Apply(ctx, s); err != nil {
-			w.Logger.Warn("A bridge that nothing declares cannot be removed.", "bridge", s.Link, "error", err)
+			w.Logger.Warn("An undeclared bridge cannot be removed.", "bridge", s.Link, "error", err)
 		}
 	}
 }
@@ -202,7 +202,7 @@ func (w *Worker) rest(ctx context.Context, t *turn) error {
 	began := w.Now()
 	for _, uid := range t.p.Orphans {
 		if err := w.Eyes.Server(uid).Remove(ctx); err != nil {
-			w.Logger.Warn("A DHCP server of no network cannot be removed.", "uid", uid, "error", err)
+			w.Logger.Warn("The DHCP server of a removed network cannot be removed.", "uid", uid, "error", err)
 		}
 	}
 	if err := w.recall(ctx, t); err != nil {
@@ -259,7 +259,7 @@ func (w *Worker) firewall(ctx context.Context, t *turn, same bool) error {
 	}
 	changed, err := w.Firewall.Apply(ctx, t.p.Rules)
 	if err == nil && changed && same && w.last != nil {
-		w.drift(t, "the firewall was changed by another and is loaded again")
+		w.drift(t, "another process changed the firewall; it is loaded again")
 	}
 	return err
 }

@@ -52,7 +52,7 @@ func TestTakenAddressesAreRefused(t *testing.T) {
 	declared := d.Guests
 	changed := map[string]bool{"machine/a": true, "machine/b": true, "machine/z": true}
 	told := func(other, b string) string {
-		return "machine/b: cannot give it " + b + " on network/lan: machine/" + other + " has it; choose another address, or first declare another one for machine/" + other
+		return "machine/b: cannot give it " + b + " on network/lan: machine/" + other + " has it; choose another address, or first declare another address for machine/" + other
 	}
 	for _, c := range []struct {
 		name   string
@@ -75,7 +75,7 @@ func TestTakenAddressesAreRefused(t *testing.T) {
 		}, ""},
 		{"two declare one", func(d *Desired) {
 			d.Guests[1], d.Guests[2] = guest("z", on("lan", "10.20.0.8/24")), guest("b", on("lan", "10.20.0.8/24"))
-		}, "machine/z: cannot give it 10.20.0.8 on network/lan: machine/b has it; choose another address, or first declare another one for machine/b"},
+		}, "machine/z: cannot give it 10.20.0.8 on network/lan: machine/b has it; choose another address, or first declare another address for machine/b"},
 	} {
 		d.Guests = append(append([]Guest{}, declared...), guest("b", nil))
 		c.change(&d)

@@ -28,7 +28,7 @@ func TestWaitingIsACondition(t *testing.T) {
 		{"a change waits to be confirmed", n, Planned{Waits: "waits for a word"}, "pending", "Waiting", "", false},
 		{"a change waits to be allowed", n, Planned{Held: "it cuts off web"}, "ready", "NeedsRestart", "network/lan: it cuts off web; apply again with --allow restart", false},
 		{"dying", dying, Planned{}, "dying", "Dying", "", true},
-		{"dying, with a machine", dying, Planned{Waiting: "waiting for machine/web to let go"}, "dying", "Waiting", "", false},
+		{"dying, with a machine", dying, Planned{Waiting: "waiting for machine/web to detach"}, "dying", "Waiting", "", false},
 	} {
 		s := assess(c.n, c.p, nil, failure{}, nil, t0)
 		i := slices.IndexFunc(s.Conditions, func(c spec.Condition) bool { return c.Type == conditionUpToDate })

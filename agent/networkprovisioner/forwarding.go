@@ -69,7 +69,7 @@ func (w *Worker) parameters(ctx context.Context, t *turn, same bool) error {
 		return nil
 	}
 	if same && w.last != nil {
-		w.drift(t, "kernel parameters were changed by another and are set again: "+strings.Join(changed, ", "))
+		w.drift(t, "another process changed kernel parameters; they are set again: "+strings.Join(changed, ", "))
 	}
 	return failpoint.Hit(failpoint.NetForwardingChanged)
 }
@@ -135,10 +135,10 @@ func (w *Worker) leaveTo(ctx context.Context, t *turn, owner, name string, users
 	if err != nil || len(since) == 0 {
 		return err
 	}
-	w.Logger.Info("A kernel parameter is left to others.", "parameter", name, "others", since)
+	w.Logger.Info("A kernel parameter stays set: another process may need it.", "parameter", name, "others", since)
 	for _, n := range t.d.Networks {
 		t.tell(n, state.LevelInfo, "Kept", fmt.Sprintf(
-			"kernel parameter %s stays as hostler has set it: %s came since and may rely on it; set it back by hand if nothing does", name, strings.Join(since, ", ")))
+			"kernel parameter %s keeps the value that hostler set: %s appeared since and may rely on it; otherwise set it back with `sysctl -w`", name, strings.Join(since, ", ")))
 	}
 	return nil
 }

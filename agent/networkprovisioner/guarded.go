@@ -68,9 +68,9 @@ func (e Eyes) ownNetwork(d Desired) OwnNetwork {
 		}
 	}
 	if a, armed := e.Guard.Armed(); armed {
-		own.Armed, own.Waits = a.Object, "a change of the host's own network is being made"
+		own.Armed, own.Waits = a.Object, "a change of the host's own network is under way"
 		if a.Phase == guard.Confirming {
-			own.Waits = "waits for `hostler confirm`; without it the change is undone"
+			own.Waits = "waits for `hostler confirm`; without it the change is reverted"
 		}
 	}
 	if e.Lasting != nil {
@@ -130,7 +130,7 @@ func hold(n Network, p *Planned, own OwnNetwork) {
 	case own.Armed != "":
 		p.Links = nil
 		if p.Waits == "" {
-			p.Waits = "waiting for the change of " + own.Armed + ", which is not kept yet"
+			p.Waits = "waiting for the change of " + own.Armed + ", which is not confirmed yet"
 		}
 	case reason != "":
 		p.Links = nil
@@ -161,7 +161,7 @@ func (w *Worker) change(ctx context.Context, n Network, p Planned) error {
 // change that awaits confirmation, because its steps are done.
 func (w *Worker) own(ctx context.Context, n Network, p Planned) error {
 	if w.Guard == nil {
-		return fault.New(fault.NeedsOperator, "cannot change the host's own network: this agent has no guard for it")
+		return fault.New(fault.NeedsOperator, "cannot change the host's own network: this agent runs without a network guard")
 	}
 	c := guard.Change{Object: object(n), Key: guardKey(n), Steps: p.Links}
 	if was := n.Status.Applied; n.Life == state.Alive && (was == nil || len(changes(*was, p.Is)) > 0) {
@@ -206,7 +206,7 @@ func (w *Worker) lasting(ctx context.Context, t *turn) {
 			continue
 		}
 		if len(p.Is.Interfaces) > 1 {
-			p.Notes = append(p.Notes, "after the host's start "+strings.Join(p.Is.Interfaces[1:], ", ")+" is under the bridge as soon as the agent runs, not before")
+			p.Notes = append(p.Notes, "after the host's start "+strings.Join(p.Is.Interfaces[1:], ", ")+" joins the bridge only when the agent starts")
 		}
 		bridge, _ := t.o.Host.Link(p.Is.Bridge)
 		note, err := w.Eyes.Lasting.Keep(ctx, persist.Bridge{
@@ -237,7 +237,7 @@ func (w *Worker) lasting(ctx context.Context, t *turn) {
 			uid := t.d.Networks[dying].UID
 			t.errs[uid] = errors.Join(t.errs[uid], err)
 		case err != nil:
-			w.Logger.Warn("What made a bridge come back with the host's start cannot be removed.", "bridge", bridge, "error", err)
+			w.Logger.Warn("The boot configuration of a removed bridge cannot be removed.", "bridge", bridge, "error", err)
 		}
 	}
 }

@@ -28,7 +28,7 @@ func Make(d Desired, o Observed, policy Policy) Plan {
 		holders := holdersOf(one.Guests)
 		one.On = !one.Out && (n.Life == state.Alive || len(holders) > 0)
 		if n.Life != state.Alive && len(holders) > 0 {
-			one.Waiting = "waiting for machine/" + holders[0] + " to let go"
+			one.Waiting = "waiting for machine/" + holders[0] + " to detach"
 		}
 	}
 	share(d, p.Networks, o.Host)
@@ -262,7 +262,7 @@ func summary(n spec.Network) string {
 		words[0] += " with " + strings.Join(n.Addresses, ", ")
 	}
 	if len(n.Interfaces) > 0 {
-		words = append(words, "over "+strings.Join(n.Interfaces, ", ")+" (guarded: undone where the host's connection does not stand it)")
+		words = append(words, "over "+strings.Join(n.Interfaces, ", ")+" (guarded: reverted if the host loses its connection)")
 	}
 	for _, flag := range []struct {
 		word string

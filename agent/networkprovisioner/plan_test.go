@@ -146,7 +146,7 @@ func TestFromNothingToNothing(t *testing.T) {
 	for i := range d.Guests {
 		d.Guests[i].Dying, d.Guests[i].Instance = true, true
 	}
-	if p := Make(d, o, policy()); linkSteps(p) != 0 || p.Networks[0].Waiting != "waiting for machine/db to let go" {
+	if p := Make(d, o, policy()); linkSteps(p) != 0 || p.Networks[0].Waiting != "waiting for machine/db to detach" {
 		t.Errorf("%+v", p.Networks[0])
 	}
 	d.Guests = nil

@@ -42,7 +42,7 @@ func (w *Worker) finish(life context.Context, t *turn, links map[string][]string
 		}
 		err := errors.Join(all, t.errs[n.UID])
 		if err == nil && len(p.Links) > 0 && !w.resting(t, i) {
-			err = fault.New(fault.Transient, "cannot keep bridge %s: %s again and again", p.Is.Bridge, p.Links[0])
+			err = fault.New(fault.Transient, "cannot keep bridge %s: %s repeatedly", p.Is.Bridge, p.Links[0])
 		}
 		f := w.failed[n.UID]
 		if err == nil && w.resting(t, i) {

@@ -27,7 +27,7 @@ func Refuse(d Desired, o Observed, policy Policy, changed map[string]bool) error
 			reasons = append(reasons, fmt.Sprintf("network/%s: %v; use another range", n.Name, err))
 		}
 		if l, there := o.Host.Link(n.Record.Network.Bridge); there && l.Kind != "bridge" {
-			reasons = append(reasons, fmt.Sprintf("network/%s: %s is a network device of this host that is no bridge; name the bridge otherwise", n.Name, l.Name))
+			reasons = append(reasons, fmt.Sprintf("network/%s: %s is a network device of this host and not a bridge; choose another bridge name", n.Name, l.Name))
 		}
 		for _, name := range n.Record.Network.Interfaces {
 			if _, there := o.Host.Link(name); !there {
@@ -101,7 +101,7 @@ func inUse(d Desired, o Observed, policy Policy, changed map[string]bool) (reaso
 				if holder, stays := wants[key(g.Owner.Machine, nicOf(g))]; !stays || holder.keep {
 					continue // it releases the address by itself
 				}
-				reasons = append(reasons, fmt.Sprintf("machine/%s: cannot give it %s on network/%s: machine/%s has it; choose another address, or first declare another one for machine/%s",
+				reasons = append(reasons, fmt.Sprintf("machine/%s: cannot give it %s on network/%s: machine/%s has it; choose another address, or first declare another address for machine/%s",
 					one.owner.Machine, address, n.Name, g.Owner.Machine, g.Owner.Machine))
 			}
 		}

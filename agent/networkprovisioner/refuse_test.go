@@ -40,17 +40,17 @@ func TestRefuse(t *testing.T) {
 		{
 			"a device of the name",
 			Desired{Networks: with(spec.Network{Bridge: "eth1"})},
-			"network/lan: eth1 is a network device of this host that is no bridge; name the bridge otherwise",
+			"network/lan: eth1 is a network device of this host and not a bridge; choose another bridge name",
 		},
 		{
 			"a missing interface",
 			Desired{Networks: with(spec.Network{Bridge: "br-lan", Interfaces: []string{"eth7"}})},
-			"network/lan: this host has no interface eth7; those that can be put under a bridge are eth1",
+			"network/lan: this host has no interface eth7; the interfaces that can join a bridge are eth1",
 		},
 		{
 			"a port in use",
 			Desired{Networks: with(lan()), Guests: []Guest{publishing}},
-			"tcp port 22 of the host is in use by a process of the host (see `ss -ln`), so that machine/web cannot be reached by it; publish another one, or end that process",
+			"tcp port 22 of the host is in use by a process of the host (see `ss -ln`), so machine/web cannot be reached by it; publish another port, or end that process",
 		},
 		{
 			"two declarations",

@@ -116,11 +116,11 @@ func unresolved(d Desired, p Plan, r Resolvers) string {
 		return ""
 	}
 	if serve {
-		mend += ", or declare `dhcp: true` for the network, whose server asks the host's own"
+		mend += ", or declare `dhcp: true` for the network, whose DNS server forwards to the host's name servers"
 	}
-	have := "the host names no name server"
+	have := "the host has no name server configured"
 	if r.Local {
-		have = "the host names no name server but itself"
+		have = "the host's only name server is itself"
 	}
-	return fmt.Sprintf("guests on the network %s find no names: %s; %s", strings.Join(names, ", "), have, mend)
+	return fmt.Sprintf("guests on network %s cannot resolve names: %s; %s", strings.Join(names, ", "), have, mend)
 }

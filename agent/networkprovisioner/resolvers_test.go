@@ -64,8 +64,8 @@ func TestNoticeWhereNothingResolves(t *testing.T) {
 		r         Resolvers
 		has, lack string
 	}{
-		{Resolvers{}, "served, static find no names", "dhcp: true"},
-		{Resolvers{Local: true}, "static find no names: the host names no name server but itself", "served"},
+		{Resolvers{}, "served, static cannot resolve names", "dhcp: true"},
+		{Resolvers{Local: true}, "static cannot resolve names: the host's only name server is itself", "served"},
 		{Resolvers{Local: true}, "or declare `dhcp: true`", "off"},
 	} {
 		got := unresolved(d, p, c.r)

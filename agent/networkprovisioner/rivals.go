@@ -52,7 +52,7 @@ func rival(d Desired, n Network, o hostnet.Observed) error {
 }
 
 func taken(bridge, other string) error {
-	return fault.New(fault.Conflict, "cannot make bridge %s: network/%s has it; name the network's bridge otherwise", bridge, other)
+	return fault.New(fault.Conflict, "cannot make bridge %s: network/%s uses it; choose another bridge name", bridge, other)
 }
 
 // share assigns each bridge to the network with the best claim. A dying network

@@ -114,7 +114,7 @@ func TestTwoNetworksWantOneBridge(t *testing.T) {
 			t.Errorf("%s: %+v", name, s)
 		}
 	}
-	if s, _ := r.status("also"); s.State != stateError || !strings.Contains(s.Message, "network/lan has it") {
+	if s, _ := r.status("also"); s.State != stateError || !strings.Contains(s.Message, "network/lan uses it") {
 		t.Errorf("%+v", s)
 	}
 	if l, _ := r.o.Host.Link("br-lan"); len(r.rules.Networks) != 3 || len(r.o.Host.AddressesOf("br-lan")) != 1 || !strings.HasPrefix(l.Alias, "hostler:ns:") {

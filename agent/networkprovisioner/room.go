@@ -16,9 +16,9 @@ func unfit(n Network, o hostnet.Observed, policy Policy) error {
 	if l, there := o.Link(is.Bridge); there && !ours(l, policy.Namespace) {
 		what := "a bridge that is not hostler's"
 		if l.Kind != "bridge" {
-			what = "a network device of this host and no bridge"
+			what = "a network device of this host and not a bridge"
 		}
-		return fault.New(fault.Conflict, "cannot make bridge %s: it is %s; name the network's bridge otherwise, or remove that one", l.Name, what)
+		return fault.New(fault.Conflict, "cannot make bridge %s: it is %s; choose another name for the network's bridge, or remove that device", l.Name, what)
 	}
 	if made(n, Observed{Host: o}) && n.Status.Applied != nil && slices.Equal(n.Status.Applied.Addresses, is.Addresses) {
 		return nil

@@ -125,7 +125,7 @@ func publish(r *firewall.Rules, d Desired, planned []Planned, o Observed) {
 			port := fmt.Sprintf("%s/%d", p.Protocol, p.HostPort)
 			switch {
 			case taken[port] != "":
-				planned[i].Notes = append(planned[i].Notes, fmt.Sprintf("%s port %d of the host is published by machine/%s, and not by machine/%s", p.Protocol, p.HostPort, taken[port], g.Name))
+				planned[i].Notes = append(planned[i].Notes, fmt.Sprintf("%s port %d of the host is already published by machine/%s, so machine/%s is not reached by it", p.Protocol, p.HostPort, taken[port], g.Name))
 				continue
 			case o.Listening[port] && !before[port]:
 				planned[i].Notes = append(planned[i].Notes, portInUse(g.Name, p))
@@ -147,7 +147,7 @@ func publish(r *firewall.Rules, d Desired, planned []Planned, o Observed) {
 }
 
 func portInUse(machine string, p spec.Publish) string {
-	return fmt.Sprintf("%s port %d of the host is in use by a process of the host (see `ss -ln`), so that machine/%s cannot be reached by it; publish another one, or end that process",
+	return fmt.Sprintf("%s port %d of the host is in use by a process of the host (see `ss -ln`), so machine/%s cannot be reached by it; publish another port, or end that process",
 		p.Protocol, p.HostPort, machine)
 }
 

@@ -42,15 +42,15 @@ func idleBridge(o Observed, bridge string) bool {
 // and that stays.
 func unknownBridge(o Observed, bridge string) string {
 	if !hostsOwn(o, bridge) {
-		return "the bridge " + bridge + " bears our stamp and nothing declares it: declare its network again, or remove it with `ip link delete " + bridge + "`"
+		return "the bridge " + bridge + " has this agent's stamp and no declaration: declare its network again, or remove it with `ip link delete " + bridge + "`"
 	}
-	with, back := "its NIC as one of its `interfaces`", "the NIC"
+	with, back := "its NIC among the network's `interfaces`", "the NIC"
 	if nics := nicsUnder(o.Host, bridge); len(nics) > 0 {
 		back = strings.Join(nics, ", ")
 		with = "`interfaces: [" + back + "]`"
 	}
-	return "the bridge " + bridge + " carries the host's own network, bears our stamp and nothing declares it: it is left as it is; " +
-		"declare its network again, with " + with + "; to be rid of it delete that network afterwards, which gives " + back + " back what the bridge bears"
+	return "the bridge " + bridge + " carries the host's own network and has this agent's stamp but no declaration, so it is not changed; " +
+		"declare its network again, with " + with + "; to remove it, delete that network afterwards, which gives " + back + " the bridge's addresses and routes back"
 }
 
 // recall adds the firewall's recorded rules of bridges whose networks' records

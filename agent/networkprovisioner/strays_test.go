@@ -72,8 +72,8 @@ func TestTheHostsOwnBridgeIsNotSwept(t *testing.T) {
 			t.Errorf("%s: a person is told: %s", name, text)
 		}
 	}
-	equalText(t, "told", unknownBridge(overNIC(), "br-lan"), "the bridge br-lan carries the host's own network, bears our stamp and nothing declares it: it is left as it is; "+
-		"declare its network again, with `interfaces: [eth0]`; to be rid of it delete that network afterwards, which gives eth0 back what the bridge bears")
+	equalText(t, "told", unknownBridge(overNIC(), "br-lan"), "the bridge br-lan carries the host's own network and has this agent's stamp but no declaration, so it is not changed; "+
+		"declare its network again, with `interfaces: [eth0]`; to remove it, delete that network afterwards, which gives eth0 the bridge's addresses and routes back")
 }
 
 // A DHCP server stays as long as its guests' bridge.

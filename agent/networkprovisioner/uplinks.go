@@ -86,7 +86,7 @@ func Provide(o hostnet.Observed, namespace string) (declare, join string, err er
 func uplinks(o hostnet.Observed) string {
 	names := bridgepolicy.Candidates(devices(o, ""))
 	if len(names) == 0 {
-		return "it has none that could be put under a bridge"
+		return "it has no interface that can join a bridge"
 	}
-	return "those that can be put under a bridge are " + strings.Join(names, ", ")
+	return "the interfaces that can join a bridge are " + strings.Join(names, ", ")
 }

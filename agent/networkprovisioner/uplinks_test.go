@@ -29,27 +29,27 @@ func TestUplinks(t *testing.T) {
 		{
 			"the NIC of the default route",
 			hostnet.Observed{Links: nics, Addresses: []hostnet.Address{address("eth10", "192.0.2.9/24"), address("eth2", "10.0.0.1/24")}, Routes: []hostnet.Route{route("eth10")}},
-			"networks: {eth10: {bridge: br-eth10, interfaces: [eth10]}}", "", "those that can be put under a bridge are bond0, bond0.5, eth2, eth10",
+			"networks: {eth10: {bridge: br-eth10, interfaces: [eth10]}}", "", "the interfaces that can join a bridge are bond0, bond0.5, eth2, eth10",
 		},
 		{
 			"a VLAN",
 			hostnet.Observed{Links: nics, Addresses: []hostnet.Address{address("bond0.5", "192.0.2.9/24")}, Routes: []hostnet.Route{route("bond0.5")}},
-			"networks: {bond0-5: {bridge: br-bond0-5, interfaces: [bond0.5]}}", "", "those that can be put under a bridge are bond0, bond0.5, eth2, eth10",
+			"networks: {bond0-5: {bridge: br-bond0-5, interfaces: [bond0.5]}}", "", "the interfaces that can join a bridge are bond0, bond0.5, eth2, eth10",
 		},
 		{
 			"a bridge of ours",
 			hostnet.Observed{Links: []hostnet.Link{link("br-up", "bridge", "", "", hostnet.Stamp("ns", "u")), link("eth0", "", "br-up", "", "")}, Addresses: []hostnet.Address{address("br-up", "192.0.2.9/24")}, Routes: []hostnet.Route{route("br-up")}},
-			"eth0 on br-up", "", "it has none that could be put under a bridge",
+			"eth0 on br-up", "", "it has no interface that can join a bridge",
 		},
 		{
 			"a bridge of somebody else's",
 			hostnet.Observed{Links: []hostnet.Link{link("br0", "bridge", "", "", ""), link("eth0", "", "br0", "", "")}, Addresses: []hostnet.Address{address("br0", "192.0.2.9/24")}, Routes: []hostnet.Route{route("br0")}},
-			"", "cannot bridge: the host has no device to bridge for the network of the default route", "it has none that could be put under a bridge",
+			"", "cannot bridge: the host has no device to bridge for the network of the default route", "it has no interface that can join a bridge",
 		},
 		{
 			"no way out, several networks",
 			hostnet.Observed{Links: nics, Addresses: []hostnet.Address{address("eth10", "192.0.2.9/24"), address("eth2", "10.0.0.1/24")}},
-			"", "cannot choose a network for the guests: no obvious space, the host is in 10.0.0.0/24, 192.0.2.0/24", "those that can be put under a bridge are bond0, bond0.5, eth2, eth10",
+			"", "cannot choose a network for the guests: no obvious space, the host is in 10.0.0.0/24, 192.0.2.0/24", "the interfaces that can join a bridge are bond0, bond0.5, eth2, eth10",
 		},
 	} {
 		declare, join, err := Provide(c.o, "ns")

@@ -216,7 +216,7 @@ func (w *Worker) follow(ctx context.Context, topic hostnet.Topic) {
 	for ctx.Err() == nil {
 		wakes, err := w.Links.Watch(ctx, topic)
 		if err != nil {
-			w.Logger.Debug("The host's network cannot be watched; it is looked at now and then.", "error", err)
+			w.Logger.Debug("The host's network cannot be watched; the agent polls it.", "error", err)
 			delay = min(2*delay, time.Minute)
 		} else {
 			delay = time.Second

@@ -155,7 +155,7 @@ func (o *operation) guarded(ctx context.Context, s Step) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fault.New(fault.Transient, "panic: %v", p)
-			o.w.Logger.Error("An operation panicked.", "machine", s.Machine, "action", s.Action, "panic", p, "stack", string(debug.Stack()))
+			o.w.Logger.Error("An operation ended in a panic.", "machine", s.Machine, "action", s.Action, "panic", p, "stack", string(debug.Stack()))
 		}
 	}()
 	return o.do(ctx, s)

@@ -122,7 +122,7 @@ func assessInstance(s *spec.MachineStatus, d Desired, inst *containerbroker.Inst
 	case inst.Status == containerbroker.StatusStopped && d.wantsRunning():
 		s.State, s.Message, s.Addresses = spec.MachinePending, "waiting to be started", nil
 		if s.Deaths > 2 {
-			s.Message = fmt.Sprintf("died %d times in a row soon after its start", s.Deaths)
+			s.Message = fmt.Sprintf("stopped %d times in a row soon after its start", s.Deaths)
 		}
 	case inst.Status == containerbroker.StatusStopped:
 		s.State, s.Addresses = spec.MachineStopped, nil
@@ -130,7 +130,7 @@ func assessInstance(s *spec.MachineStatus, d Desired, inst *containerbroker.Inst
 			s.Message = "not started with the host (autostart: false); start it by `hostler start " + d.Name + "`"
 		}
 	case inst.Status == containerbroker.StatusFrozen:
-		s.State, s.Message = spec.MachineStopped, cmp.Or(inst.Standstill, "frozen by hand")
+		s.State, s.Message = spec.MachineStopped, cmp.Or(inst.Standstill, "frozen outside hostler")
 	case inst.Status == containerbroker.StatusRunning && (isReady(*s) || !d.wantsRunning()):
 		s.State = spec.MachineRunning
 	case inst.Status == containerbroker.StatusRunning:
@@ -140,7 +140,7 @@ func assessInstance(s *spec.MachineStatus, d Desired, inst *containerbroker.Inst
 	case inst.Status == containerbroker.StatusBusy:
 		s.State, s.Message = spec.MachineProvisioning, "the hypervisor is busy with it"
 	default:
-		s.State, s.Message = spec.MachineUnknown, "the hypervisor cannot tell its state"
+		s.State, s.Message = spec.MachineUnknown, "the hypervisor does not know its state"
 	}
 	if len(d.Waiting) > 0 {
 		s.Message = "waiting for " + strings.Join(d.Waiting, ", ")
@@ -208,7 +208,7 @@ func blind(d Desired, cause error) spec.MachineStatus {
 	}
 	s.State = spec.MachineUnknown
 	if s.Message = containerbroker.Unanswered(cause); s.Message == "" {
-		s.Message = fmt.Sprintf("the hypervisor cannot be asked: %v", cause)
+		s.Message = fmt.Sprintf("the hypervisor does not answer: %v", cause)
 	}
 	return s
 }

@@ -11,7 +11,7 @@ import (
 
 // notSeen is the message of a machine that the agent has not looked at since
 // the host started.
-const notSeen = "not yet looked at since the host started"
+const notSeen = "not checked yet since the host started"
 
 // Unseen returns the status of a machine after a boot of the host, until the
 // agent looks at its instance. The recorded state and addresses may no longer

@@ -73,7 +73,7 @@ func TestStartedWithTheHost(t *testing.T) {
 func TestUnseen(t *testing.T) {
 	made := &spec.InstanceInfo{Name: "web"}
 	s := provisioner.Unseen(state.Alive, spec.MachineStatus{State: spec.MachineRunning, Instance: made, Addresses: []string{"10.0.0.7"}})
-	if s.State != spec.MachineUnknown || s.Message != "not yet looked at since the host started" || s.Addresses != nil || s.Instance != made {
+	if s.State != spec.MachineUnknown || s.Message != "not checked yet since the host started" || s.Addresses != nil || s.Instance != made {
 		t.Errorf("%+v", s)
 	}
 	for _, s := range []spec.MachineStatus{{State: spec.MachinePending, Message: "waiting"}, {State: spec.MachineError}} {

@@ -28,7 +28,7 @@ func separating(d Desired, inst *containerbroker.Instance, diff func(containerbr
 	if made := d.Status.Instance; made != nil && made.Image != "" && made.Image != d.Record.Machine.Image {
 		changes = append(changes, containerbroker.Change{
 			Field: "image", From: made.Image, To: d.Record.Machine.Image, Impact: containerbroker.ImpactRecreate,
-			Reason: "an image is what an instance is made from",
+			Reason: "an image takes effect only when the instance is created",
 		})
 	}
 	return changes

@@ -37,7 +37,7 @@ func TestAFrozenInstanceIsLeftUntilAsked(t *testing.T) {
 	r.declare("web", asked(1))
 	r.awaitPass()
 	r.awaitState("web", spec.MachineRunning)
-	freeze("", "frozen by hand")
+	freeze("", "frozen outside hostler")
 	stands("asked for while it ran")
 	r.declare("web", asked(1), func(m *spec.MachineRecord) { m.Machine.Retain = true })
 	stands("declared otherwise")

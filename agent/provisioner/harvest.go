@@ -20,7 +20,7 @@ func (w *world) unknown() []Step {
 		}
 		steps = append(steps, Step{
 			Action: ActionHarvest, Machine: inst.Name, UID: inst.Stamp.UID, Impact: containerbroker.ImpactDestroy,
-			Instance: &inst, Detail: "bears our stamp and nothing declares it (harvest " + string(w.policy.Harvest) + ")",
+			Instance: &inst, Detail: "has this agent's stamp and no declaration (harvest " + string(w.policy.Harvest) + ")",
 		})
 	}
 	return steps

@@ -46,7 +46,7 @@ func (w *world) kept(d Desired, inst *containerbroker.Instance) []Step {
 		start := w.start(d, inst)
 		given := slices.DeleteFunc(live, func(c containerbroker.Change) bool { return !isGiven(c) })
 		if len(given) > 0 {
-			update := step(ActionUpdate, containerbroker.ImpactLive, given, "changed as it is: "+fields(given))
+			update := step(ActionUpdate, containerbroker.ImpactLive, given, "changed without a restart: "+fields(given))
 			update.After = start.After
 			steps = append(steps, update)
 		}
@@ -54,7 +54,7 @@ func (w *world) kept(d Desired, inst *containerbroker.Instance) []Step {
 	}
 	live = slices.DeleteFunc(live, func(c containerbroker.Change) bool { return failedFor(d.Status.FailedStep, c) })
 	if len(live) > 0 {
-		update := step(ActionUpdate, containerbroker.ImpactLive, live, "changed as it is: "+fields(live))
+		update := step(ActionUpdate, containerbroker.ImpactLive, live, "changed without a restart: "+fields(live))
 		update.Kept = true
 		steps = append(steps, update)
 	}

@@ -14,7 +14,7 @@ import (
 func (w *world) leave(d Desired, inst *containerbroker.Instance) []Step {
 	forget := Step{
 		Action: ActionForget, Machine: d.Name, UID: d.UID, Impact: containerbroker.ImpactNone, Instance: inst,
-		Detail: "the instance is left as it is (harvest " + string(w.policy.Harvest) + ")",
+		Detail: "the instance is kept unchanged (harvest " + string(w.policy.Harvest) + ")",
 	}
 	if inst.Status == containerbroker.StatusHalfMade {
 		return []Step{forget} // it has never run
@@ -33,7 +33,7 @@ func (w *world) leave(d Desired, inst *containerbroker.Instance) []Step {
 		return nil
 	}
 	forget.Impact, forget.After = containerbroker.ImpactLive, after
-	forget.Detail = "the instance is left without its volumes (harvest " + string(w.policy.Harvest) + ")"
+	forget.Detail = "the instance is kept without its volumes (harvest " + string(w.policy.Harvest) + ")"
 	return []Step{forget}
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 // errOvertaken ends a wait or an operation because the declaration changed.
-var errOvertaken = errors.New("something else is wanted by now")
+var errOvertaken = errors.New("its declaration changed meanwhile")
 
 // patience is a wait within an operation that ends early when the machine's
 // declaration changes or is removed, e.g. the wait for an image or for

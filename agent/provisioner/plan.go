@@ -128,12 +128,12 @@ func (w *world) conflict(d Desired, other *containerbroker.Instance) Step {
 		other.Name, d.Record.Machine.Type, other.Name)
 	switch {
 	case other.Stamp != nil && other.Stamp.Namespace != w.policy.Namespace:
-		held = fmt.Sprintf("an instance named %q belongs to another agent (namespace %q): rename one of the two", other.Name, other.Stamp.Namespace)
+		held = fmt.Sprintf("an instance named %q belongs to another agent (namespace %q): rename the machine or the instance", other.Name, other.Stamp.Namespace)
 	case other.Stamp != nil && !w.policy.owner().Owns(*other):
-		held = fmt.Sprintf("an instance named %q bears the stamp of another store: take it over with `hostler adopt %s/%s`, "+
-			"or, where another agent has this namespace too, give one of the two another", other.Name, d.Record.Machine.Type, other.Name)
+		held = fmt.Sprintf("an instance named %q has the stamp of another store: take it over with `hostler adopt %s/%s`, "+
+			"or, if another agent uses this namespace too, give one of the agents another namespace", other.Name, d.Record.Machine.Type, other.Name)
 	case other.Stamp != nil && w.policy.Lineage.Of(other.Stamp.Store) != spec.OriginOurs:
-		held = fmt.Sprintf("an instance named %q was made after the copy that this store is: take it over with `hostler adopt %s/%s`",
+		held = fmt.Sprintf("an instance named %q was made after this store was copied: take it over with `hostler adopt %s/%s`",
 			other.Name, d.Record.Machine.Type, other.Name)
 	case other.Stamp != nil:
 		held = fmt.Sprintf("an instance named %q is left over from an earlier record: delete it with `hostler harvest unknown`, or take it over with `hostler adopt %s/%s`",
@@ -153,7 +153,7 @@ func (w *world) strangeToken(d Desired, inst *containerbroker.Instance) string {
 			return ""
 		}
 	}
-	return fmt.Sprintf("the instance %q bears the machine's stamp with a token that no create of this agent used: take it over with `hostler adopt %s/%s`, or delete it",
+	return fmt.Sprintf("the instance %q has the machine's stamp with a token of no create of this agent: take it over with `hostler adopt %s/%s`, or delete it",
 		inst.Name, d.Record.Machine.Type, inst.Name)
 }
 
@@ -208,7 +208,7 @@ func (w *world) present(d Desired, inst *containerbroker.Instance, after time.Ti
 	}
 	steps := w.held(d, inst)
 	if len(live) > 0 {
-		steps = append(steps, step(ActionUpdate, containerbroker.ImpactLive, live, "changed as it is: "+fields(live)))
+		steps = append(steps, step(ActionUpdate, containerbroker.ImpactLive, live, "changed without a restart: "+fields(live)))
 	}
 	if len(d.Waiting) > 0 && d.wantsRunning() {
 		return steps
@@ -275,7 +275,7 @@ func (w *world) dying(d Desired) []Step {
 		}
 		return forget
 	case inst.Status != containerbroker.StatusHalfMade && w.strangeToken(d, inst) != "":
-		return step(ActionForget, containerbroker.ImpactNone, inst, "its instance was made by somebody else and is left as it is")
+		return step(ActionForget, containerbroker.ImpactNone, inst, "its instance is foreign and is not changed")
 	case !released && !w.policy.Harvest.destroyed():
 		return w.leave(d, inst)
 	}

@@ -18,8 +18,8 @@ func inVain(d Desired, inst *containerbroker.Instance, restart []containerbroker
 	}
 	return Step{
 		Action: ActionConflict, Machine: d.Name, UID: d.UID, Impact: containerbroker.ImpactNone, Changes: restart, Instance: inst,
-		Held: fmt.Sprintf("it was restarted to change %s and is still without that (%s): declare what it has, or change it with the hypervisor's own tools; "+
-			"`hostler retry machine/%s` restarts it once more", fields(restart), describe(restart), d.Name),
+		Held: fmt.Sprintf("a restart did not change %s (%s): declare the present value, or change it with the hypervisor's tools; "+
+			"`hostler retry machine/%s` restarts it again", fields(restart), describe(restart), d.Name),
 	}, true
 }
 

@@ -56,8 +56,8 @@ func TestRestartsInVainAreToldOf(t *testing.T) {
 	allowed := func(m *spec.MachineRecord) { m.Machine.CPUs, m.Allow = 2, []string{"restart"} }
 	r.declare("web", allowed)
 	s := r.awaitState("web", spec.MachineError)
-	if !strings.Contains(s.Message, "restarted to change memory") || !strings.Contains(s.Message, "hostler retry machine/web") {
-		t.Errorf("it is told %q", s.Message)
+	if !strings.Contains(s.Message, "a restart did not change memory") || !strings.Contains(s.Message, "hostler retry machine/web") {
+		t.Errorf("the status is %q", s.Message)
 	}
 	if !spec.Differs(s.Conditions) {
 		t.Errorf("it is said to be as declared: %+v", s.Conditions)

@@ -76,7 +76,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		case err != nil:
 			failed++
 			due = l.Now().Add(l.ErrorDelay(failed))
-			l.Logger.Warn("The pass failed and will be made again.", "error", err, "attempt", failed)
+			l.Logger.Warn("The pass failed and will be retried.", "error", err, "attempt", failed)
 		default:
 			failed = 0
 			due = next

@@ -5,23 +5,23 @@ import "maps"
 // configSchema describes every key of the host's configuration, by the name of
 // the Go type and the key. A test compares it with the types.
 var configSchema = merged(typesSchema, map[string]fieldSchema{
-	"Config.namespace":                {description: "Part of every stamp: agents with different namespaces never touch each other's objects. It holds from the agent's next start on.", pattern: namePattern},
+	"Config.namespace":                {description: "Part of every stamp: agents with different namespaces never touch each other's objects. A change takes effect at the agent's next start.", pattern: namePattern},
 	"Config.removals":                 {description: "What happens to an object with data that no document declares any more: hold keeps it until its removal is allowed, obey removes it, for hosts whose files are written by a program.", words: []string{RemovalsHold, RemovalsObey}},
 	"Config.harvest":                  {description: "What happens to instances that nothing declares any more: destroyed deletes the instance of a machine whose declaration went away, unknown deletes instances with this agent's stamp and no record, all does both, none does neither.", words: harvestModes()},
 	"Config.max-machines":             {description: "The most machines that the host takes: what would make more is refused.", least: 1, most: maxMachines},
 	"Config.concurrency":              {description: "Instance operations at once, per container type.", least: 1, most: maxConcurrency},
-	"Config.start-retries":            {description: "How often a failed operation is tried again after retry-delay; after that transient-retry-interval holds.", most: maxRetries},
-	"Config.retry-delay":              {description: "The time between two of these tries."},
-	"Config.transient-retry-interval": {description: "The time between two tries of what goes on failing."},
+	"Config.start-retries":            {description: "How often a failed operation is retried after retry-delay; after that, every transient-retry-interval.", most: maxRetries},
+	"Config.retry-delay":              {description: "The time between two of these retries."},
+	"Config.transient-retry-interval": {description: "The time between two tries of an operation that keeps failing."},
 	"Config.types":                    {description: "The container types. Changes take effect when the agent is restarted."},
 	"Config.proxy":                    {description: "The proxy that the host and its guests use. A user name and a password in an address are for the host alone: machines are given the address without them."},
-	"Config.apt":                      {description: "Where the packages of built images and of what the agent installs come from."},
+	"Config.apt":                      {description: "Where the packages come from that the agent installs on the host and in built images."},
 	"Config.images":                   {description: "Where images come from."},
 	"Config.authorized-keys":          {description: "SSH public keys for every machine, besides its own ssh-keys."},
-	"Config.api":                      {description: "Where the API listens besides its unix socket, and what readers see by it."},
+	"Config.api":                      {description: "Where the API listens besides its unix socket, and whether readers see consoles."},
 	"Config.guard":                    {description: "How changes of the host's own network are guarded."},
 
-	"GuardConfig.probes": {description: "Addresses that must stay reachable when NICs of the host change, besides the default gateways and the place that the change was asked for from."},
+	"GuardConfig.probes": {description: "Addresses that must stay reachable when NICs of the host change, besides the default gateways and the client that asked for the change."},
 
 	"ProxyConfig.http":  {description: "URL of the proxy for HTTP."},
 	"ProxyConfig.https": {description: "URL of the proxy for HTTPS."},

@@ -86,7 +86,7 @@ func (c *configChecker) check(config *Config) {
 	for i, probe := range config.Guard.Probes {
 		at := fmt.Sprintf("guard.probes[%d]", i)
 		if a, err := netip.ParseAddr(probe); c.ok(at) && (err != nil || a.Zone() != "" || a.IsUnspecified() || a.IsLoopback() || a.IsMulticast()) {
-			c.bad(at, "%s is not the address of another host; write one like 192.0.2.1", quote(probe))
+			c.bad(at, "%s is not the address of another host; write an address like 192.0.2.1", quote(probe))
 		}
 	}
 }
@@ -127,14 +127,14 @@ func (c *configChecker) url(path, s string, schemes ...string) {
 	u, err := url.Parse(s)
 	if err != nil || !slices.Contains(schemes, u.Scheme) || u.Host == "" || strings.ContainsAny(s, " \"'") {
 		// The message does not quote the URL: it may hold a password.
-		c.bad(path, "this is not an address that begins with %s://; write one like %s://server:8000", strings.Join(schemes, ":// or "), schemes[0])
+		c.bad(path, "this is not an address that begins with %s://; write an address like %s://server:8000", strings.Join(schemes, ":// or "), schemes[0])
 	}
 }
 
 // plain refuses text that a guest's configuration cannot hold.
 func (c *configChecker) plain(path, s string) {
 	if c.ok(path) && !plainword.Is(s) {
-		c.bad(path, "holds %s, which cannot be told to machines; write it percent-encoded, like %%24 for $", plainword.Refused)
+		c.bad(path, "contains %s, which cannot be passed to machines; write it percent-encoded, like %%24 for $", plainword.Refused)
 	}
 }
 

@@ -126,7 +126,7 @@ func (d *decoder) decode(n *node, v reflect.Value, path string) {
 	if n.kind == null {
 		// A map or list whose entries are all commented out is empty.
 		if !composite {
-			d.fail(n, path, "has no value; give it one or remove the key")
+			d.fail(n, path, "has no value; add a value or remove the key")
 		}
 		return
 	}
@@ -230,11 +230,11 @@ func (d *decoder) dictionary(n *node, v reflect.Value, path string) {
 
 func (d *decoder) string(n *node, v reflect.Value, path string) {
 	if n.kind == number && secret(path) {
-		d.fail(n, path, "must be text, not %s; put it in quotes if it is meant so", n.kind)
+		d.fail(n, path, "must be text, not %s; put it in quotes if you mean this text", n.kind)
 		return
 	}
 	if n.kind == number || n.kind == boolean {
-		d.fail(n, path, "must be text, not %s; put it in quotes if it is meant so: \"%s\"", describe(n, path), shorten(n.value))
+		d.fail(n, path, "must be text, not %s; put it in quotes if you mean this text: \"%s\"", describe(n, path), shorten(n.value))
 		return
 	}
 	if n.kind != text {
@@ -260,7 +260,7 @@ func (d *decoder) string(n *node, v reflect.Value, path string) {
 func (d *decoder) text(n *node, u encoding.TextUnmarshaler, path string) {
 	switch n.kind {
 	case null:
-		d.fail(n, path, "has no value; give it one or remove the key")
+		d.fail(n, path, "has no value; add a value or remove the key")
 	case list, mapping, boolean:
 		d.fail(n, path, "must be text like %s, not %s", example(u), describe(n, path))
 	default:

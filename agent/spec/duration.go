@@ -12,13 +12,13 @@ func ParseDuration(s string) (Duration, error) {
 	v, err := time.ParseDuration(s)
 	switch {
 	case s == "":
-		return 0, fmt.Errorf("a duration is missing; write one like 90s or 5m")
+		return 0, fmt.Errorf("a duration is missing; write it like 90s or 5m")
 	case err != nil && isDigits(s):
 		return 0, fmt.Errorf("%s has no unit; write %ss for seconds, or the number with m or h", quote(s), quoteless(s))
 	case err != nil && strings.HasSuffix(s, "d") && isDigits(s[:len(s)-1]):
-		return 0, fmt.Errorf("%s: days are not known here; write hours, like 24h for one day", quote(s))
+		return 0, fmt.Errorf("%s: days are not supported;  write hours, like 24h for one day", quote(s))
 	case err != nil:
-		return 0, fmt.Errorf("%s is not a duration; write one like 90s, 5m or 1h30m", quote(s))
+		return 0, fmt.Errorf("%s is not a duration; write it like 90s, 5m or 1h30m", quote(s))
 	case v < 0:
 		return 0, fmt.Errorf("%s is negative; write a duration like 90s", quote(s))
 	}

@@ -86,7 +86,7 @@ func (es Errors) sorted(file string) Errors {
 	if len(es) <= maxErrors {
 		return es
 	}
-	more := &Error{File: file, Message: "there are more errors; mend these first"}
+	more := &Error{File: file, Message: "there are more errors; fix these first"}
 	return append(es[:maxErrors:maxErrors], more)
 }
 

@@ -29,7 +29,7 @@ func (c *checker) image(at string, m Machine) {
 		return
 	}
 	if !c.has(at) {
-		c.bad(at, "the image is missing; name one, like \"image: debian/12\"")
+		c.bad(at, "the image is missing; add it, like \"image: debian/12\"")
 		return
 	}
 	ref := m.Image
@@ -42,13 +42,13 @@ func (c *checker) image(at string, m Machine) {
 	case imageForm.MatchString(ref):
 	case named && of.OwnImages:
 		if !aliasForm.MatchString(rest) {
-			c.bad(at, "%s names no alias; write one that %s has, like %s:my-image", quote(ref), of.Hypervisor, of.Type)
+			c.bad(at, "%s has no alias; add an alias of %s, like %s:my-image", quote(ref), of.Hypervisor, of.Type)
 		} else if known && m.Type != of.Type {
-			c.bad(at, "an image of %s's own cannot be used by a machine of type %s; use one like debian/12", of.Hypervisor, m.Type)
+			c.bad(at, "an image of %s's own cannot be used by a machine of type %s; use an image like debian/12", of.Hypervisor, m.Type)
 		}
 	case named && of.Supported && ref == UnknownImage(of.Type):
 		if m.Type != of.Type {
-			c.bad(at, "%s stands for the disk of a %s machine that was taken over; use one like debian/12", quote(ref), of.Hypervisor)
+			c.bad(at, "%s is the disk of a %s machine that was taken over; use an image like debian/12", quote(ref), of.Hypervisor)
 		}
 	case scheme == "simplestreams":
 		if !simplestreamsForm.MatchString(rest) {
@@ -86,7 +86,7 @@ func (c *checker) imageURL(at, ref string) {
 	case err != nil || u.Host == "" || u.Path == "" || u.Path == "/":
 		c.bad(at, "%s is not the address of a file; write https://HOST/PATH#sha256=DIGEST", quote(ref))
 	case u.User != nil:
-		c.bad(at, "an address with a user name or password cannot be used for an image; put the file where none is needed")
+		c.bad(at, "an address with a user name or password cannot be used for an image; serve the file without a login")
 	default:
 		c.digest(at, ref, "sha256sum FILE")
 	}

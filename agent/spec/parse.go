@@ -121,9 +121,9 @@ func (c *checker) header(stem string) {
 		}
 	case !c.ok("name"):
 	case c.src.file == stdin:
-		c.bad("name", "a document from standard input has no file name to be called by; add \"name: NAME\" (%s)", nameHelp)
+		c.bad("name", "a document from standard input has no file name, so it needs a name; add \"name: NAME\" (%s)", nameHelp)
 	case !nameForm.MatchString(stem):
-		c.bad("name", "the declaration has no name, and the file's name %s cannot be one; add \"name: NAME\" (%s)", quote(stem), nameHelp)
+		c.bad("name", "the declaration has no name, and the file's name %s cannot be used as its name; add \"name: NAME\" (%s)", quote(stem), nameHelp)
 	default:
 		c.decl.Name = stem
 	}

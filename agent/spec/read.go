@@ -103,7 +103,7 @@ func (r *reader) add(m, key, value *node) {
 		r.seen[m] = keys
 	}
 	if first := keys[key.value]; first != nil {
-		r.fail(key.line, key.column, "the key %s is already there on line %d; keep one of them", quote(key.value), first.line)
+		r.fail(key.line, key.column, "the key %s is already there on line %d; remove the second", quote(key.value), first.line)
 		return
 	}
 	keys[key.value] = key
@@ -115,6 +115,6 @@ func (r *reader) deep(depth, line, column int) bool {
 	if depth <= maxDepth {
 		return false
 	}
-	r.fail(line, column, "maps and lists stand more than %d deep within each other here; nothing in a declaration needs that", maxDepth)
+	r.fail(line, column, "maps and lists are nested more than %d deep here; no declaration needs that", maxDepth)
 	return true
 }

@@ -21,15 +21,15 @@ var syntaxMends = []struct {
 	find       func(*reader, place) (place, string)
 }{
 	{"tab character", "a tab is used for indentation; use spaces", (*reader).tabIndent},
-	{"mapping values are not allowed", "a colon is not expected here; check the indentation of this line and the lines before it, and put text that holds a colon in quotes", (*reader).colonBefore},
+	{"mapping values are not allowed", "a colon is not expected here; check the indentation of this line and the lines before it, and put text with a colon in quotes", (*reader).colonBefore},
 	{"unexpected end of stream", "a quotation mark is opened and never closed; close it", (*reader).openQuote},
 	{"unexpected document indicator", "a quotation mark is opened and never closed; close it", (*reader).openQuote},
 	{"did not find expected ',' or ']'", "a list is opened with [ and not closed; add the missing ] or ,", (*reader).openBracket},
 	{"did not find expected ',' or '}'", "a map is opened with { and not closed; add the missing } or ,", (*reader).openBracket},
 	{"could not find expected ':'", "a colon is missing: every line of a map is a key, a colon, a space and a value", nil},
-	{"did not find expected key", "a key is expected here; check the indentation, which must be that of the lines it belongs to, and put text that holds quotation marks or braces in quotes", (*reader).closedBracket},
+	{"did not find expected key", "a key is expected here; check the indentation, which must match the lines of the same map, and put text with quotation marks or braces in quotes", (*reader).closedBracket},
 	{"did not find expected '-' indicator", "an entry of a list is expected here, beginning with \"- \"; check the indentation", nil},
-	{"block sequence entries are not allowed", "a list cannot begin here; put its first \"- \" on a line of its own", nil},
+	{"block sequence entries are not allowed", "a list cannot begin here; put its first \"- \" on a separate line", nil},
 	{"cannot start any token", "a value cannot begin with this character; put it in quotes", (*reader).tabHere},
 	{"unknown escape character", "this escape (\\) is not known; in double quotes write \\\\ for a backslash, or use single quotes", nil},
 	{"did not find expected comment or line break", "after | or > only a comment may stand on the line; begin the text on the next line", nil},
@@ -57,7 +57,7 @@ func (r *reader) syntax(content []byte, err error) {
 	var wrong *json.SyntaxError
 	if jsonStart.Match(content) && errors.As(json.Unmarshal(content, new(any)), &wrong) {
 		at := r.at(int(wrong.Offset) - 1)
-		r.fail(at.line, at.column, "the JSON is not right here: %v", wrong)
+		r.fail(at.line, at.column, "the JSON is invalid here: %v", wrong)
 		return
 	}
 	says := strings.TrimPrefix(err.Error(), "yaml: ")
@@ -221,7 +221,7 @@ func (r *reader) closedBracket(at place) (place, string) {
 			depth--
 		}
 		if depth < 0 {
-			return place{at.line, i + 1}, "this bracket closes nothing; remove it, or add the one that it closes"
+			return place{at.line, i + 1}, "this bracket has no opening bracket; remove it, or add the opening bracket"
 		}
 	}
 	return place{}, ""

@@ -24,5 +24,5 @@ func (r *reader) tabHere(at place) (place, string) {
 	if at.column > utf8.RuneCountInString(r.src.lines[at.line-1]) || text[at.column-1] != '\t' {
 		return place{}, ""
 	}
-	return at, "a tab stands here; use a space"
+	return at, "this is a tab; use a space"
 }

@@ -51,15 +51,15 @@ func (r *reader) more(decoder *yaml.Decoder) bool {
 		return false
 	}
 	if line := r.secondDocument(); line > 0 {
-		r.fail(line, 1, "a second document begins here; put it into a file of its own")
+		r.fail(line, 1, "a second document begins here; put it into a separate file")
 		return true
 	}
 	at := r.afterEnd(err)
 	if extra := r.extraBracket(); extra.line == at.line {
-		r.fail(extra.line, extra.column, "this bracket closes nothing; remove it, or add the one that it closes")
+		r.fail(extra.line, extra.column, "this bracket has no opening bracket; remove it, or add the opening bracket")
 		return true
 	}
-	r.fail(at.line, at.column, "the document ends before this line, and nothing may stand after it; check the indentation of its first line")
+	r.fail(at.line, at.column, "the document ends before this line, and no text may follow it; check the indentation of its first line")
 	return true
 }
 
@@ -142,7 +142,7 @@ func (r *reader) pair(m *node, k, v *yaml.Node, depth int) {
 		r.fail(k.Line, k.Column, "merge keys (<<) are not used here; write the keys out")
 		return
 	case k.Kind == yaml.MappingNode || k.Kind == yaml.SequenceNode:
-		r.fail(k.Line, k.Column, "a key must be a plain word, not a map or a list; if braces are meant as text, put them in quotes")
+		r.fail(k.Line, k.Column, "a key must be a plain word, not a map or a list; put text with braces in quotes")
 		return
 	}
 	key := r.convert(k, depth+1)

@@ -16,7 +16,7 @@ func Schema() []byte {
 	root := structSchema(reflect.TypeFor[Declaration]())
 	root["$schema"] = "https://json-schema.org/draft/2020-12/schema"
 	root["title"] = "hostler declaration"
-	root["description"] = "What one host is to run. Sizes take B, KiB, MiB, GiB and TiB, like 512MiB."
+	root["description"] = "The objects of one host. Sizes take B, KiB, MiB, GiB and TiB, like 512MiB."
 	b, err := json.MarshalIndent(root, "", "  ")
 	if err != nil {
 		panic("spec: cannot write the schema: " + err.Error())

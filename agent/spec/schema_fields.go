@@ -24,36 +24,36 @@ var imageSchema = `^(` + imagePattern + `|` + ownSchemes(":.+", "|") + `|simples
 // the Go type and the key. A test compares it with the types.
 var declarationSchema = map[string]fieldSchema{
 	"Declaration.version":     {description: "Version of this grammar: 1.", required: true, least: Version, most: Version},
-	"Declaration.name":        {description: "Name of the declaration; without it, the file's name without its ending. Applying a declaration again replaces the one of that name.", pattern: "^" + namePattern + "$"},
+	"Declaration.name":        {description: "Name of the declaration; without it, the file's name without its extension. Applying a declaration replaces the declaration of the same name.", pattern: "^" + namePattern + "$"},
 	"Declaration.networks":    {description: "Networks of the host, by name.", names: namePattern},
 	"Declaration.volumes":     {description: "Block volumes, by name.", names: namePattern},
 	"Declaration.filesystems": {description: "Filesystems, by name.", names: namePattern},
-	"Declaration.machines":    {description: "Machines, by name. A machine's instance bears the machine's name.", names: machinePattern},
+	"Declaration.machines":    {description: "Machines, by name. A machine's instance has the machine's name.", names: machinePattern},
 
 	"Network.bridge":     {description: "Interface name of the bridge, at most 15 characters; made if absent.", required: true, pattern: "^" + interfacePattern + "$"},
 	"Network.addresses":  {description: "The host's own addresses on the bridge, with prefix length, like 10.20.0.1/24. They give the network its subnets.", pattern: prefixPattern},
 	"Network.mtu":        {description: "Largest packet in bytes; at least 1280 with an IPv6 address. Left out: as the kernel has it, usually 1500.", least: minMTU, most: maxMTU},
 	"Network.interfaces": {description: "Interfaces of the host to put under the bridge. The change is reverted unless it is confirmed.", pattern: "^" + interfacePattern + "$"},
 	"Network.forwarding": {description: "Forward packets between this network and others.", standard: false},
-	"Network.proxy-arp":  {description: "Answer ARP on the bridge for IPv4 addresses that the host reaches by another link, where it forwards IPv4. For IPv6 addresses nothing is answered but for those given to the kernel as proxied neighbours.", standard: false},
-	"Network.nat":        {description: "Masquerade what leaves the host from this network.", standard: false},
+	"Network.proxy-arp":  {description: "Answer ARP on the bridge for IPv4 addresses that the host reaches by another link, if it forwards IPv4. For IPv6 only addresses that the kernel has as proxied neighbours are answered.", standard: false},
+	"Network.nat":        {description: "Masquerade packets that leave the host from this network.", standard: false},
 	"Network.dhcp":       {description: "DHCP and DNS on the bridge for guests without a static address.", standard: false},
 
-	"Volume.provider": {description: "What provides the volume: loop (a file of the host).", required: true, words: volumeProviders},
+	"Volume.provider": {description: "The volume's provider: loop (a file of the host).", required: true, words: volumeProviders},
 	"Volume.size":     {description: "Size, like 1GiB; at least 1MiB.", required: true},
 
-	"Volume.allocation": {description: "full: the space is taken from the host at once; sparse: as it is written.", standard: AllocationFull, words: allocations},
+	"Volume.allocation": {description: "full: the host's space is reserved when the volume is created; sparse: as data is written.", standard: AllocationFull, words: allocations},
 	"Volume.retain":     {description: "true: the data is kept when the volume is no longer declared.", standard: false},
 
 	"Filesystem.volume":        {description: "Volume that the filesystem is made on. Either this or a provider.", pattern: "^" + namePattern + "$"},
 	"Filesystem.type":          {description: "Type of a filesystem on a volume.", standard: "ext4", words: filesystemTypes},
-	"Filesystem.provider":      {description: "What provides the filesystem: tmpfs (memory) or rootfs (a part of the host's own). Either this or a volume.", words: filesystemProviders},
+	"Filesystem.provider":      {description: "The filesystem's provider: tmpfs (memory) or rootfs (a part of the host's filesystem). Either this or a volume.", words: filesystemProviders},
 	"Filesystem.size":          {description: "Size, like 64MiB; at least 1MiB. Needed with a provider; a filesystem on a volume is as large as the volume."},
-	"Filesystem.mount-options": {description: "Mount options for the kernel, one per entry, like noatime. Read-only is said at a machine's storage entry, the size of a tmpfs with size.", pattern: mountOptionForm.String()},
+	"Filesystem.mount-options": {description: "Mount options for the kernel, one per entry, like noatime. Use read-only of a machine's storage entry for ro, and size for the size of a tmpfs.", pattern: mountOptionForm.String()},
 
-	"Filesystem.wipe":   {description: "true: whatever else is found on the volume is destroyed. Only on a volume.", standard: false},
+	"Filesystem.wipe":   {description: "true: any other data found on the volume is destroyed. Only on a volume.", standard: false},
 	"Filesystem.shared": {description: "true: several machines may have it. Only with a provider.", standard: false},
-	"Filesystem.retain": {description: "true: the data is kept when the filesystem is no longer declared. Only for rootfs; what is on a volume is kept with the volume.", standard: false},
+	"Filesystem.retain": {description: "true: the data is kept when the filesystem is no longer declared. Only for rootfs; data on a volume is kept with the volume.", standard: false},
 
 	"Machine.type":         {description: "Container type: " + described() + ".", required: true, words: TypeNames()},
 	"Machine.image":        {description: "Image: OS/RELEASE like debian/12, file:/PATH#sha256=DIGEST, https://HOST/PATH#sha256=DIGEST, " + ownSchemes(":ALIAS", ", ") + " or simplestreams:SERVER/IMAGE.", required: true, pattern: imageSchema},
@@ -62,7 +62,7 @@ var declarationSchema = map[string]fieldSchema{
 	"Machine.root-disk":    {description: "Size of the root disk, like 4GiB; at least 64MiB, for kvm 2GiB. Left out: the container type's default."},
 	"Machine.networks":     {description: "Network interfaces, by their names in the guest, like eth0.", names: guestInterfacePattern},
 	"Machine.storage":      {description: "Filesystems at a path, and volumes as block devices."},
-	"Machine.cloud-init":   {description: "What cloud-init in the guest is told."},
+	"Machine.cloud-init":   {description: "Settings for cloud-init in the guest."},
 	"Machine.ssh-keys":     {description: "SSH public keys for the image's user: lines like those of a .pub file.", pattern: `^[^\n\t]+$`},
 	"Machine.publish":      {description: "Ports of the guest that are reachable on the host. Needs a network on the machine."},
 	"Machine.autostart":    {description: "Start with the host.", standard: true},
@@ -82,7 +82,7 @@ var declarationSchema = map[string]fieldSchema{
 	"Attachment.read-only":  {description: "The guest may only read.", standard: false},
 
 	"CloudInit.on-change": {
-		description: "What changed user-data or SSH keys do to a machine that is there. keep: nothing; they take effect in a new machine. rerun: at its next start cloud-init runs the first boot again, with new SSH host keys and every command of the user-data.",
+		description: "The effect of changed user-data or SSH keys on an existing machine. keep: none; they take effect in a new machine. rerun: at its next start cloud-init runs the first boot again, with new SSH host keys and every command of the user-data.",
 		standard:    OnChangeKeep, words: []string{OnChangeKeep, OnChangeRerun},
 	},
 	"CloudInit.user-data": {description: "User-data for cloud-init, at most 64 KiB: #cloud-config, a script (#!) or MIME.", pattern: `^(#|From |[Cc][Oo][Nn][Tt][Ee][Nn][Tt]-|[Mm][Ii][Mm][Ee]-)`},

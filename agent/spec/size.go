@@ -32,9 +32,9 @@ func ParseSize(s string) (Size, error) {
 	number, unit := s[:digits], s[digits:]
 	switch {
 	case s == "":
-		return 0, fmt.Errorf("a size is missing; write one like 512MiB or 1GiB")
+		return 0, fmt.Errorf("a size is missing; write it like 512MiB or 1GiB")
 	case digits == 0:
-		return 0, fmt.Errorf("%s is not a size; write one like 512MiB or 1GiB", quote(s))
+		return 0, fmt.Errorf("%s is not a size; write it like 512MiB or 1GiB", quote(s))
 	case unit == "" && digits > 6 && digits <= 12: // in MiB more than any host has, so bytes were meant
 		return 0, fmt.Errorf("%s has no unit; write %sB for bytes, or a size like 512MiB", quote(s), number)
 	case unit == "" && digits <= 12:
@@ -53,9 +53,9 @@ func ParseSize(s string) (Size, error) {
 		return Size(n) * u.size, nil
 	}
 	if mended := mendUnit(unit); mended != "" {
-		return 0, fmt.Errorf("%s has no unit that is known here; did you mean %s%s?", quote(s), number, mended)
+		return 0, fmt.Errorf("%s has an unknown unit;  did you mean %s%s?", quote(s), number, mended)
 	}
-	return 0, fmt.Errorf("%s has no unit that is known here; use KiB, MiB, GiB or TiB, like 512MiB", quote(s))
+	return 0, fmt.Errorf("%s has an unknown unit;  use KiB, MiB, GiB or TiB, like 512MiB", quote(s))
 }
 
 // mendUnit guesses the unit from spellings that are common elsewhere, e.g. M,

@@ -24,7 +24,7 @@ func (d *decoder) sshKeys(path string, keys []string) {
 		switch {
 		case !d.ok(at):
 		case strings.Contains(key, "PRIVATE KEY"):
-			d.bad(at, "this is a private key; keep it secret and give the public one, from the file that ends in .pub")
+			d.bad(at, "this is a private key; keep it secret and give the public key, from the file that ends in .pub")
 		case len(key) > maxSSHKey:
 			d.bad(at, "the key is %d bytes long, more than the %d allowed", len(key), maxSSHKey)
 		default:

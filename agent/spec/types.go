@@ -94,8 +94,8 @@ var typesSchema = map[string]fieldSchema{
 	"TypesConfig.kvm":          {description: "KVM guests."},
 	"LXDConfig.pool":           {description: "LXD's storage pool for the root disks of new machines; without the key, the pool that LXD's default profile names, or else its profile hostler."},
 	"LXDConfig.mtu":            {description: "Largest packet, in bytes, of the bridge that hostler makes where LXD has none."},
-	"LXDConfig.network-method": {description: "local: machines without declared networks are on a bridge of LXD's; provider: on bridges that are made elsewhere.", words: []string{"local", "provider"}},
-	"KVMConfig.accelerator":    {description: "How guests run; auto takes kvm where a guest was seen to run by it.", words: []string{"auto", "kvm", "tcg"}},
+	"LXDConfig.network-method": {description: "local: machines without declared networks are on a bridge of LXD; provider: on bridges made outside hostler.", words: []string{"local", "provider"}},
+	"KVMConfig.accelerator":    {description: "How guests run; auto uses KVM if a test guest ran under it, else emulation.", words: []string{"auto", "kvm", "tcg"}},
 	"KVMConfig.pool":           {description: "libvirt's storage pool for the disks."},
 }
 

@@ -47,10 +47,10 @@ func (c *checker) userData(at, s string) {
 		c.cloudConfig(at, s)
 	case isMIME(s):
 		if err := multipart(s); err != "" {
-			c.bad(at, "%s; a single script or #cloud-config is written as it is", err)
+			c.bad(at, "%s; a single script or #cloud-config is written without MIME", err)
 		}
 	case !knownForm(s):
-		c.bad(at, "the first line is not one that cloud-init recognises; begin with %s, with #! for a script, or with a MIME header", cloudConfig)
+		c.bad(at, "cloud-init does not recognise the first line; begin with %s, with #! for a script, or with a MIME header", cloudConfig)
 	}
 }
 
@@ -67,7 +67,7 @@ func isMIME(s string) bool {
 func multipart(s string) string {
 	m, err := mail.ReadMessage(strings.NewReader(s))
 	if err != nil {
-		return "the user-data looks like a MIME message and is none"
+		return "the user-data looks like a MIME message but cannot be read as MIME"
 	}
 	kind, params, err := mime.ParseMediaType(m.Header.Get("Content-Type"))
 	if err != nil || !strings.HasPrefix(kind, "multipart/") || params["boundary"] == "" {
@@ -95,13 +95,13 @@ func (c *checker) cloudConfig(at, s string) {
 		r.syntax([]byte(s), err)
 		e := r.errs[0]
 		if unknownAnchor.MatchString(err.Error()) { // in user-data, aliases are allowed
-			e.Message = "an alias (*) names no anchor (&) that stands before it"
+			e.Message = "an alias (*) has no anchor (&) before it"
 		}
 		c.inside(at, s, e.Line, e.Column, e.Message)
 		return
 	}
 	if first, _, _ := strings.Cut(s, "\n"); len(doc.Content) == 0 && strings.TrimSpace(strings.TrimPrefix(first, cloudConfig)) != "" {
-		c.bad(at, "the #cloud-config holds only a comment, which cloud-init ignores; write \"user-data: |\" so that the lines stay apart")
+		c.bad(at, "the #cloud-config holds only a comment, which cloud-init ignores; write \"user-data: |\" so that the line breaks are kept")
 		return
 	}
 	if r.more(decoder) {
@@ -118,7 +118,7 @@ func (c *checker) cloudConfig(at, s string) {
 func (c *checker) inside(at, s string, line, column int, message string) {
 	n := c.places[at]
 	if !n.block {
-		c.bad(at, "the #cloud-config is not right in its line %s: %s", strconv.Itoa(line), message)
+		c.bad(at, "the #cloud-config is invalid in its line %s: %s", strconv.Itoa(line), message)
 		return
 	}
 	place := &node{line: n.line + line, column: column}
@@ -131,6 +131,6 @@ func (c *checker) inside(at, s string, line, column int, message string) {
 	c.failed[at] = true
 	c.errs = append(c.errs, &Error{
 		File: c.src.file, Line: place.line, Column: place.column, Field: at,
-		Message: fmt.Sprintf("the #cloud-config is not right: %s", message),
+		Message: fmt.Sprintf("the #cloud-config is invalid: %s", message),
 	})
 }

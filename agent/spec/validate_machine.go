@@ -24,7 +24,7 @@ func (c *checker) machines() {
 		m := c.decl.Machines[name]
 		c.machineName(at, name)
 		if !c.places[at].is(mapping) && c.ok(at) {
-			c.bad(at, "says nothing about the machine; give at least its type and image, like {type: lxd, image: debian/12}")
+			c.bad(at, "the machine is empty; add at least its type and image, like {type: lxd, image: debian/12}")
 			continue
 		}
 		if !c.ok(at) {
@@ -56,7 +56,7 @@ func (c *checker) formerName(at, name, former string) {
 	case !machineForm.MatchString(former):
 		c.bad(at, notName, quote(former), mendName(former))
 	case former == name:
-		c.bad(at, "%s is the machine's present name; write its former name, or remove the key", quote(former))
+		c.bad(at, "%s is the machine's present name; write its previous name, or remove the key", quote(former))
 	case stays:
 		c.bad(at, "the machine %s is still declared (%s); remove it there, or remove this key", quote(former), c.where("machines."+former))
 	}
@@ -91,7 +91,7 @@ func (c *checker) attachments(at string, m Machine, users storageUsers) {
 		switch {
 		case !c.ok(here):
 		case filesystem && volume:
-			c.bad(here+".volume", "an entry attaches either a filesystem or a volume, not both; make two entries of it")
+			c.bad(here+".volume", "an entry attaches either a filesystem or a volume, not both; write two entries")
 		case filesystem && known && !info.Container:
 			c.bad(here+".filesystem", "this agent does not share filesystems with %s guests yet; attach a volume instead, as {volume: NAME}, and make the filesystem on it inside the guest", info.Hypervisor)
 		case filesystem:
@@ -109,7 +109,7 @@ func (c *checker) attachments(at string, m Machine, users storageUsers) {
 			c.unformatted(here+".volume", a.Volume)
 			c.writers(at, here, a, users)
 		default:
-			c.bad(here, "says neither \"filesystem: NAME\" nor \"volume: NAME\"; add one")
+			c.bad(here, "has neither \"filesystem: NAME\" nor \"volume: NAME\"; add either")
 		}
 	}
 }
@@ -119,7 +119,7 @@ func (c *checker) attachments(at string, m Machine, users storageUsers) {
 // superblock and so e.g. plant programs of root.
 func (c *checker) unformatted(here, volume string) {
 	if filesystem := cmp.Or(c.formatted[volume], claimantOf(c, c.others.Claims.volumes, volume)); filesystem != "" && c.ok(here) {
-		c.bad(here, "%s is made on the volume %s (%s), and no volume is a block device and under a filesystem; attach the filesystem, or declare another volume for the machine",
+		c.bad(here, "%s is made on the volume %s (%s), and a volume cannot be both a block device and under a filesystem; attach the filesystem, or declare another volume for the machine",
 			objectOf(filesystem), quote(volume), c.where(filesystem))
 	}
 }
@@ -141,10 +141,10 @@ func (c *checker) writers(at, here string, a Attachment, users storageUsers) {
 	writer, reader := other(users.writers, c.others.Claims.writers), other(users.readers, c.others.Claims.readers)
 	switch {
 	case writer != "":
-		c.bad(here, "%s may write to the volume %s too (%s); say \"read-only: true\" for both of them",
+		c.bad(here, "%s may write to the volume %s too (%s); write \"read-only: true\" for both",
 			objectOf(writer), quote(a.Volume), c.where(writer))
 	case reader != "" && !a.ReadOnly:
-		c.bad(here, "%s has the volume %s read-only (%s), so no other machine may write to it; say \"read-only: true\" for both of them",
+		c.bad(here, "%s has the volume %s read-only (%s), so no other machine may write to it; write \"read-only: true\" for both",
 			objectOf(reader), quote(a.Volume), c.where(reader))
 	case a.ReadOnly:
 		users.readers[a.Volume] = here
@@ -163,10 +163,10 @@ func (c *checker) shared(at, here, name string, places map[string]string) {
 		places[name] = here
 	case strings.HasPrefix(first, at+"."), c.filesystem(name).Shared:
 	case c.filesystem(name).Volume != "":
-		c.bad(here, "%s has the filesystem %s already (%s); one on a volume belongs to one machine",
+		c.bad(here, "%s has the filesystem %s already (%s); a filesystem on a volume belongs to one machine",
 			objectOf(first), quote(name), c.where(first))
 	default:
-		c.bad(here, "%s has the filesystem %s already (%s); say \"shared: true\" in its declaration if both shall have it",
+		c.bad(here, "%s has the filesystem %s already (%s); write \"shared: true\" in its declaration if both use it",
 			objectOf(first), quote(name), c.where(first))
 	}
 }
@@ -176,13 +176,13 @@ func (c *checker) mountPath(at, p string) {
 	switch {
 	case !c.ok(at):
 	case !c.has(at):
-		c.bad(at, "the path is missing; say where the filesystem is to appear, like \"path: /srv/www\"")
+		c.bad(at, "the path is missing; add the path in the guest, like \"path: /srv/www\"")
 	case !path.IsAbs(p):
 		c.bad(at, "%s is not an absolute path; begin it with /", quote(p))
 	case path.Clean(p) != p:
-		c.bad(at, "%s is not written plainly; write %s", quote(p), quote(path.Clean(p)))
+		c.bad(at, "%s is not in its shortest form; write %s", quote(p), quote(path.Clean(p)))
 	case p == "/":
-		c.bad(at, "the root filesystem is the machine's own; choose a path below it, like /srv/www")
+		c.bad(at, "the root filesystem belongs to the machine; choose a path below it, like /srv/www")
 	case under(p, "/proc", "/sys", "/dev"):
 		c.bad(at, "%s belongs to the guest's kernel; choose another path, like /srv/www", quote(p))
 	}

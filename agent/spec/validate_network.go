@@ -44,7 +44,7 @@ func (c *checker) networks() {
 		path := "networks." + name
 		n := c.decl.Networks[name]
 		c.name(path, name)
-		c.interfaceName(path+".bridge", n.Bridge, "the bridge is missing; name it, like \"bridge: br-lan\"")
+		c.interfaceName(path+".bridge", n.Bridge, "the bridge is missing; add it, like \"bridge: br-lan\"")
 		c.once(bridges, claims.bridges, n.Bridge, path+".bridge", "the bridge of")
 		six := false
 		for i := range n.Addresses {
@@ -80,10 +80,10 @@ func (c *checker) overInterfaces(path string, n Network) {
 		return
 	}
 	if n.NAT && c.ok(path+".nat") {
-		c.bad(path+".nat", "cannot be with interfaces: guests on that bridge are on the network of %s itself; remove one of the two", quote(n.Interfaces[0]))
+		c.bad(path+".nat", "cannot be combined with interfaces: guests on that bridge are on the network of %s; remove either key", quote(n.Interfaces[0]))
 	}
 	if n.DHCP && c.ok(path+".dhcp") {
-		c.bad(path+".dhcp", "cannot be with interfaces: everybody on the network of %s would be answered; remove one of the two", quote(n.Interfaces[0]))
+		c.bad(path+".dhcp", "cannot be combined with interfaces: every host on the network of %s would be answered; remove either key", quote(n.Interfaces[0]))
 	}
 }
 
@@ -95,7 +95,7 @@ func (c *checker) interfaceName(path, name, missing string) {
 	case len(name) > 15:
 		c.bad(path, "%s is %d characters long; an interface name has at most 15", quote(name), len(name))
 	case name == "lo" || name == "all" || name == "default":
-		c.bad(path, "%s is a name that the kernel has a meaning for; use another one", quote(name))
+		c.bad(path, "%s is a reserved name of the kernel; use another name", quote(name))
 	case !interfaceForm.MatchString(name):
 		c.bad(path, "%s cannot be an interface name; use letters, digits, hyphens, dots and underscores, beginning with a letter or digit", quote(name))
 	}
@@ -108,7 +108,7 @@ func (c *checker) once(used map[string]string, claimed claimants[string], word, 
 		return
 	}
 	if first := cmp.Or(used[word], claimantOf(c, claimed, word)); first != "" && objectOf(first) == objectOf(path) {
-		c.bad(path, "%s stands here twice (%s too); remove one", quote(word), c.where(first))
+		c.bad(path, "%s is listed twice (%s too); remove one", quote(word), c.where(first))
 		return
 	} else if first != "" {
 		c.bad(path, "%s is already %s %s (%s)", quote(word), what, objectOf(first), c.where(first))
@@ -146,7 +146,7 @@ func (c *checker) prefix(path, s, example string) (netip.Prefix, bool) {
 		bits := map[bool]int{true: 24, false: 64}[a.Is4()]
 		c.bad(path, "%s has no prefix length; write it like %s/%d", quote(s), shorten(s), bits)
 	} else {
-		c.bad(path, "%s is not an address with a prefix length; write one like %s", quote(s), example)
+		c.bad(path, "%s is not an address with a prefix length; write it like %s", quote(s), example)
 	}
 	return netip.Prefix{}, false
 }
@@ -161,9 +161,9 @@ func (c *checker) hostAddress(path, s string) (netip.Prefix, bool) {
 	a := p.Addr()
 	switch {
 	case a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a.Is4() && a.As4()[0] >= 224 || a.Is4() && a.As4()[0] == 0:
-		c.bad(path, "%s is not an address that an interface can have; use one of a private range, like 10.20.0.1/24", quote(s))
+		c.bad(path, "%s is not an address that an interface can have; use an address of a private range, like 10.20.0.1/24", quote(s))
 	case a.Is6() && a.IsLinkLocalUnicast():
-		c.bad(path, "%s is an address that the kernel gives by itself; use one of a private range, like fd00:20::1/64", quote(s))
+		c.bad(path, "%s is an address that the kernel assigns by itself; use an address of a private range, like fd00:20::1/64", quote(s))
 	case p.Bits() > a.BitLen()-2:
 		c.bad(path, "%s leaves no room for guests in its subnet; use a shorter prefix, like /%d", quote(s), map[bool]int{true: 24, false: 64}[a.Is4()])
 	case a == p.Masked().Addr():

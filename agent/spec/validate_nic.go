@@ -61,14 +61,14 @@ func (c *checker) nics(at string, m Machine, t *networkTable) {
 	for _, name := range c.names(at + ".networks") {
 		here := at + ".networks." + name
 		if !guestInterfaceForm.MatchString(name) || name == "lo" || name == "root" {
-			c.badKey(here, "%s cannot be the name of an interface in the guest; use one like eth0: 2 to 15 characters, beginning with a letter, neither lo nor root", quote(name))
+			c.badKey(here, "%s cannot be the name of an interface in the guest; use a name like eth0: 2 to 15 characters, beginning with a letter, neither lo nor root", quote(name))
 		}
 		nic := m.Networks[name]
 		switch {
 		case !c.ok(here):
 			continue
 		case !c.has(here + ".network"):
-			c.bad(here+".network", "the network is missing; name one, like \"network: lan\"")
+			c.bad(here+".network", "the network is missing; add it, like \"network: lan\"")
 			continue
 		case !reference(c, here+".network", KindNetwork, nic.Network, c.decl.Networks, c.others.Declared.Networks):
 			continue
@@ -103,7 +103,7 @@ func (c *checker) nicAddress(path string, nic NIC, t *networkTable) {
 		return
 	}
 	if first := c.holder(p.Addr(), nic.Network, t); first != "" {
-		c.bad(path, "%s is already the address of %s (%s); use another one", p.Addr(), objectOf(first), c.where(first))
+		c.bad(path, "%s is already the address of %s (%s); use another address", p.Addr(), objectOf(first), c.where(first))
 		return
 	}
 	t.taken[p.Addr()] = path
@@ -113,7 +113,7 @@ func (c *checker) nicAddress(path string, nic NIC, t *networkTable) {
 // each host port, per protocol.
 func (c *checker) publish(at string, m Machine, ports map[string]string) {
 	if len(m.Publish) > 0 && len(m.Networks) == 0 && c.ok(at+".networks") {
-		c.bad(at+".publish", "needs a network on the machine that the ports are reached by; add one under \"networks\"")
+		c.bad(at+".publish", "needs a network through which the ports are reached; add it to the machine under \"networks\"")
 	}
 	for i, p := range m.Publish {
 		here := fmt.Sprintf("%s.publish[%d]", at, i)
@@ -125,7 +125,7 @@ func (c *checker) publish(at string, m Machine, ports map[string]string) {
 		if c.port(here+".host-port", p.HostPort) && protocol {
 			key := p.Protocol + "/" + strconv.Itoa(p.HostPort)
 			if first := cmp.Or(ports[key], claimantOf(c, c.others.Claims.ports, key)); first != "" {
-				c.bad(here+".host-port", "%s port %d of the host is already published by %s (%s); use another one",
+				c.bad(here+".host-port", "%s port %d of the host is already published by %s (%s); use another port",
 					p.Protocol, p.HostPort, objectOf(first), c.where(first))
 			} else {
 				ports[key] = here + ".host-port"
@@ -134,7 +134,7 @@ func (c *checker) publish(at string, m Machine, ports map[string]string) {
 		for j, s := range p.Sources {
 			source := fmt.Sprintf("%s.sources[%d]", here, j)
 			if prefix, ok := c.prefix(source, s, "0.0.0.0/0"); ok && prefix != prefix.Masked() {
-				c.bad(source, "%s is an address, not a range; write %s, or %s/%d for that one address",
+				c.bad(source, "%s is an address, not a range; write %s, or %s/%d for that address only",
 					quote(s), prefix.Masked(), prefix.Addr(), prefix.Addr().BitLen())
 			}
 		}

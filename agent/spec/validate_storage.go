@@ -42,7 +42,7 @@ func (c *checker) volumes() {
 			c.bad(path+".provider", "%s provides filesystems, not volumes; declare it under \"filesystems\"", quote(v.Provider))
 		}
 		c.oneOf(path+".provider", v.Provider, volumeProviders...)
-		c.size(path+".size", v.Size, minVolume, "the size is missing; give one, like \"size: 1GiB\"")
+		c.size(path+".size", v.Size, minVolume, "the size is missing; add it, like \"size: 1GiB\"")
 		if c.has(path + ".allocation") {
 			c.oneOf(path+".allocation", v.Allocation, allocations...)
 		}
@@ -72,13 +72,13 @@ func (c *checker) filesystems() {
 		volume, provider := c.has(path+".volume"), c.has(path+".provider")
 		switch {
 		case volume && provider:
-			c.bad(path+".provider", "a filesystem has either a volume that it is made on or a provider, not both; remove one")
+			c.bad(path+".provider", "a filesystem has either a volume or a provider, not both; remove either key")
 		case volume:
 			c.onVolume(path, f)
 		case provider:
 			c.provided(path, f)
 		default:
-			c.bad(path, "says neither \"volume: NAME\" (a filesystem made on a volume) nor \"provider: tmpfs\" or \"rootfs\"; add one")
+			c.bad(path, "has neither \"volume: NAME\" (a filesystem made on a volume) nor \"provider: tmpfs\" or \"rootfs\"; add either")
 		}
 		c.mountOptions(path, f)
 	}
@@ -89,7 +89,7 @@ func (c *checker) onVolume(path string, f Filesystem) {
 	claims := c.others.Claims
 	c.once(c.formatted, claims.volumes, f.Volume, path+".volume", "used by")
 	if raw := cmp.Or(claimantOf(c, claims.writers, f.Volume), claimantOf(c, claims.readers, f.Volume)); raw != "" && c.ok(path+".volume") {
-		c.bad(path+".volume", "%s has the volume %s as a block device (%s), and no volume is a block device and under a filesystem; declare another volume for the filesystem",
+		c.bad(path+".volume", "%s has the volume %s as a block device (%s), and a volume cannot be both a block device and under a filesystem; declare another volume for the filesystem",
 			objectOf(raw), quote(f.Volume), c.where(raw))
 	}
 	if c.has(path + ".type") {
@@ -100,10 +100,10 @@ func (c *checker) onVolume(path string, f Filesystem) {
 		c.bad(path+".size", "a filesystem on a volume is as large as the volume; remove the size, or set it on the volume")
 	}
 	if f.Shared {
-		c.bad(path+".shared", "a filesystem on a volume belongs to one machine; share one of the provider rootfs, or remove the key")
+		c.bad(path+".shared", "a filesystem on a volume belongs to one machine; share a filesystem of the provider rootfs, or remove the key")
 	}
 	if f.Retain {
-		c.bad(path+".retain", "the data of a filesystem on a volume is kept with the volume; say \"retain: true\" there")
+		c.bad(path+".retain", "the data of a filesystem on a volume is kept with the volume; write \"retain: true\" there")
 	}
 }
 
@@ -121,10 +121,10 @@ func (c *checker) room(path string, f Filesystem) {
 
 func (c *checker) provided(path string, f Filesystem) {
 	if slices.Contains(volumeProviders, f.Provider) {
-		c.bad(path+".provider", "%s provides volumes, not filesystems; declare a volume and say \"volume: NAME\" here", quote(f.Provider))
+		c.bad(path+".provider", "%s provides volumes, not filesystems; declare a volume and write \"volume: NAME\" here", quote(f.Provider))
 	}
 	if c.oneOf(path+".provider", f.Provider, filesystemProviders...) {
-		c.size(path+".size", f.Size, minVolume, fmt.Sprintf("the size is missing; %s needs one, like \"size: 64MiB\"", f.Provider))
+		c.size(path+".size", f.Size, minVolume, fmt.Sprintf("the size is missing; %s needs it, like \"size: 64MiB\"", f.Provider))
 	}
 	if c.has(path + ".type") {
 		c.bad(path+".type", "only a filesystem on a volume has a type; remove it")
@@ -133,7 +133,7 @@ func (c *checker) provided(path string, f Filesystem) {
 		c.bad(path+".wipe", "only a filesystem on a volume can find foreign data; remove the key")
 	}
 	if f.Retain && f.Provider == "tmpfs" {
-		c.bad(path+".retain", "what is in memory cannot be kept; use the provider rootfs, or remove the key")
+		c.bad(path+".retain", "data in memory cannot be kept; use the provider rootfs, or remove the key")
 	}
 }
 
@@ -145,16 +145,16 @@ func (c *checker) mountOptions(path string, f Filesystem) {
 		switch {
 		case !c.ok(at):
 		case strings.Contains(o, ","):
-			c.bad(at, "%s holds several options; make each an entry of its own, like [noatime, nodev]", quote(o))
+			c.bad(at, "%s contains several options; write each as a separate entry, like [noatime, nodev]", quote(o))
 		case !mountOptionForm.MatchString(o):
-			c.bad(at, "%s is not a mount option; write one like noatime", quote(o))
+			c.bad(at, "%s is not a mount option; write an option like noatime", quote(o))
 		case mountoption.ForPrograms(o):
 			c.bad(at, "%s is for programs that mount, not for the kernel; remove it", quote(o))
 		case o == "ro" || o == "rw":
 			// The host mounts a filesystem once for all machines, writable.
-			c.bad(at, "%s is said for each machine; remove it, and write \"read-only: true\" at the storage entry of a machine that is only to read", quote(o))
+			c.bad(at, "%s is set per machine; remove it, and write \"read-only: true\" at the storage entry of a machine that may only read", quote(o))
 		case f.Provider == "tmpfs" && (name == "size" || name == "nr_blocks"):
-			c.bad(at, "%s is another size than the declared one; remove it and use \"size:\", like \"size: 64MiB\"", quote(o))
+			c.bad(at, "%s differs from the declared size; remove it and use \"size:\", like \"size: 64MiB\"", quote(o))
 		default:
 			c.once(seen, nil, o, at, "a mount option of")
 		}

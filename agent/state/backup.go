@@ -20,7 +20,7 @@ func (l *Local) written() {
 	l.backups.Go(func() {
 		defer l.backingUp.Store(false)
 		if err := l.backup(context.Background()); err != nil {
-			l.log.Warn("The copy of the store could not be made; the next one is tried later.", "error", err)
+			l.log.Warn("The copy of the store could not be made; it will be retried later.", "error", err)
 			return
 		}
 		l.turn <- struct{}{}

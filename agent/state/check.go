@@ -151,6 +151,6 @@ func look(path string) (string, error) {
 }
 
 func newer(version int) error {
-	return fault.New(fault.NeedsOperator, "cannot open the store: it has schema %d and this agent knows up to %d; "+
+	return fault.New(fault.NeedsOperator, "cannot open the store: it has schema %d and this agent supports up to %d; "+
 		"install the newer agent again", version, len(migrations))
 }

@@ -103,11 +103,11 @@ func checkWrite(w Write) error {
 	}
 	switch {
 	case w.Revision < AnyRevision:
-		return fault.New(fault.Invalid, "cannot write %s/%s: %d is no revision", w.Kind, w.Name, w.Revision)
+		return fault.New(fault.Invalid, "cannot write %s/%s: %d is not a revision", w.Kind, w.Name, w.Revision)
 	case w.Delete && w.Revision == 0:
 		return fault.New(fault.Invalid, "cannot delete %s/%s: a delete names a revision", w.Kind, w.Name)
 	case w.Delete && (w.Spec != nil || w.Status != nil || w.Life != ""):
-		return fault.New(fault.Invalid, "cannot delete %s/%s: a delete changes nothing else", w.Kind, w.Name)
+		return fault.New(fault.Invalid, "cannot delete %s/%s: a delete carries no other change", w.Kind, w.Name)
 	case given(w.Spec) && !json.Valid(w.Spec):
 		return fault.New(fault.Invalid, "cannot write %s/%s: its spec is not JSON", w.Kind, w.Name)
 	case given(w.Status) && !json.Valid(w.Status):
@@ -117,7 +117,7 @@ func checkWrite(w Write) error {
 	case "", Alive, Dying, Dead:
 		return nil
 	}
-	return fault.New(fault.Invalid, "cannot write %s/%s: %q is no life", w.Kind, w.Name, w.Life)
+	return fault.New(fault.Invalid, "cannot write %s/%s: %q is not a life", w.Kind, w.Name, w.Life)
 }
 
 // maxName bounds kinds, names, uids and tokens, in bytes.

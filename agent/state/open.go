@@ -259,7 +259,7 @@ func (l *Local) replace(ctx context.Context, reason string) (OpenReport, error) 
 	if err != nil {
 		return OpenReport{}, fault.New(fault.NeedsOperator, "cannot put the damaged store (%s) into the quarantine: %w", reason, err)
 	}
-	l.log.Error("The store was lost; a new one stands in its place and its records must be rebuilt from the host.",
+	l.log.Error("The store was lost and replaced by an empty store; its records must be rebuilt from the host.",
 		"reason", reason, "quarantined", where)
 	report, err := l.create(ctx, reason)
 	report.Quarantined = where

@@ -77,12 +77,12 @@ func scanMeta(s scanner) (meta, error) {
 	var chk int64
 	if err := s.Scan(&m.storeID, &m.generation, &m.revision, &m.sum, &m.rebuilt, &chk); err != nil {
 		if errors.Is(err, sql.ErrNoRows) {
-			return m, fmt.Errorf("%w: it has no row about itself", errDamaged)
+			return m, fmt.Errorf("%w: its own row is missing", errDamaged)
 		}
 		return m, scanError(err)
 	}
 	if chk != m.checksum() {
-		return m, fmt.Errorf("%w: the row about itself fails its checksum", errDamaged)
+		return m, fmt.Errorf("%w: its own row fails its checksum", errDamaged)
 	}
 	return m, nil
 }

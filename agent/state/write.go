@@ -12,7 +12,7 @@ import (
 // Write makes all changes in one transaction.
 func (l *Local) Write(ctx context.Context, mode Mode, writes ...Write) ([]Result, error) {
 	if mode != Atomic && mode != Each {
-		return nil, fault.New(fault.Invalid, "cannot write: %q is no mode", mode)
+		return nil, fault.New(fault.Invalid, "cannot write: %q is not a mode", mode)
 	}
 	var results []Result
 	var changed []ID

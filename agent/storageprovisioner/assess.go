@@ -216,7 +216,7 @@ func (w *world) attachments(s *spec.StorageStatus, e *Entity, steps map[string]S
 		case r == gone, r == leaving:
 			now.State, now.ReadOnly = spec.StorageDetaching, was.ReadOnly
 			if r == leaving {
-				now.Message = "waiting for machine/" + machine + " to let go"
+				now.Message = "waiting for machine/" + machine + " to detach"
 			}
 		case e.Kind == spec.KindVolume:
 			w.deviceFor(&now, e, machine)

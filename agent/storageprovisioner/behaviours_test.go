@@ -87,7 +87,7 @@ func TestProviderWithoutASource(t *testing.T) {
 	r.machine("web", spec.Attachment{Volume: "far"})
 	r.pass()
 	equal(t, strings.Join(r.host.did(), ", "), "create volume/near")
-	if s := r.status(spec.KindVolume, "far"); !strings.Contains(s.Message, `knows no volumes of the provider "elsewhere"`) {
+	if s := r.status(spec.KindVolume, "far"); !strings.Contains(s.Message, `has no volume provider "elsewhere"`) {
 		t.Errorf("%+v", s)
 	}
 }

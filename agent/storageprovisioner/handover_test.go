@@ -15,7 +15,7 @@ func TestHandover(t *testing.T) {
 	www := spec.Attachment{Filesystem: "www", Path: "/srv"}
 	is := func(f spec.Filesystem) func(*rig) { return func(r *rig) { r.filesystem("www", f) } }
 	nothing, onVolume := func(*rig) {}, is(spec.Filesystem{Volume: "data"})
-	const letGo = "waiting for machine/a to let go"
+	const letGo = "waiting for machine/a to detach"
 	for name, c := range map[string]struct {
 		before   func(*rig)
 		from, to spec.Attachment
@@ -126,7 +126,7 @@ func TestFilesystemRenamed(t *testing.T) {
 	calls := len(r.host.calls)
 	r.pass()
 	equal(t, r.status(spec.KindFilesystem, "www2").Message, "waiting for filesystem/www to be unmounted")
-	equal(t, r.status(spec.KindFilesystem, "www").Message, "waiting for machine/web to let go")
+	equal(t, r.status(spec.KindFilesystem, "www").Message, "waiting for machine/web to detach")
 	if len(r.host.calls) != calls {
 		t.Errorf("done: %v", r.host.calls[calls:])
 	}

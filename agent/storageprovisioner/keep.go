@@ -25,7 +25,7 @@ func (w *Worker) keep(ctx context.Context, l look) {
 	for recorder, params := range stale {
 		for i, err := range recorder.Record(ctx, params) {
 			if err != nil && ctx.Err() == nil {
-				w.Logger.Warn("What is declared cannot be kept beside the data.", "object", of[recorder][i], "error", err)
+				w.Logger.Warn("The declaration cannot be stored next to the data.", "object", of[recorder][i], "error", err)
 			}
 		}
 	}

@@ -104,7 +104,7 @@ func (e *Entity) place() string {
 func (e *Entity) stays() []Step {
 	return []Step{{
 		Action: ActionCreate, Changes: []Change{*e.Moved},
-		Held: fmt.Sprintf("it is on %s and cannot move to %s: declare it as it was, or declare another one and move the data", e.Moved.From, e.Moved.To),
+		Held: fmt.Sprintf("it is on %s and cannot move to %s: declare it as before, or declare another object and move the data", e.Moved.From, e.Moved.To),
 	}}
 }
 

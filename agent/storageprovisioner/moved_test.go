@@ -46,7 +46,7 @@ func TestFilesystemsDoNotMove(t *testing.T) {
 				}
 				return f.Provider
 			}
-			want := "it is on " + place(c.from) + " and cannot move to " + place(c.to) + ": declare it as it was, or declare another one and move the data"
+			want := "it is on " + place(c.from) + " and cannot move to " + place(c.to) + ": declare it as before, or declare another object and move the data"
 			if s := r.status(spec.KindFilesystem, "www"); s.Message != want || s.State != spec.StorageAttached {
 				t.Errorf("%s: %s, want %s", s.State, s.Message, want)
 			}
@@ -100,7 +100,7 @@ func TestVolumesKeepTheirAllocation(t *testing.T) {
 	if len(r.host.calls) != calls {
 		t.Errorf("done: %v", r.host.calls[calls:])
 	}
-	want := "its allocation is sparse and cannot become full: declare it as it was, or declare another one and move the data"
+	want := "its allocation is sparse and cannot become full: declare it as before, or declare another volume and move the data"
 	if s := r.status(spec.KindVolume, "data"); s.Message != want || s.State != spec.StorageDetached {
 		t.Errorf("%s: %s", s.State, s.Message)
 	}

@@ -239,14 +239,14 @@ func (s Sources) list(ctx context.Context, kind, source string) (volumes []stora
 	if kind == spec.KindVolume {
 		from, ok := s.Volumes[source]
 		if !ok {
-			return nil, nil, fault.New(fault.Invalid, "this agent knows no volumes of the provider %q", source)
+			return nil, nil, fault.New(fault.Invalid, "this agent has no volume provider %q", source)
 		}
 		volumes, err = from.List(ctx)
 		return volumes, nil, err
 	}
 	from, ok := s.Filesystems[source]
 	if !ok {
-		return nil, nil, fault.New(fault.Invalid, "this agent knows no filesystems of the provider %q", source)
+		return nil, nil, fault.New(fault.Invalid, "this agent has no filesystem provider %q", source)
 	}
 	filesystems, err = from.List(ctx)
 	return nil, filesystems, err

@@ -40,7 +40,7 @@ func Plan(desired Desired, observed Observed, policy Policy) []Step {
 		for _, s := range planned {
 			s.Kind, s.Name = e.Kind, e.Name
 			if policy.Unfound != "" && s.Waiting == "" && s.takes() {
-				s.Waiting = policy.Unfound + " to be looked through for machines that use it"
+				s.Waiting = policy.Unfound + " to be scanned for machines that use it"
 			}
 			if s.Waiting == "" && s.Held == "" {
 				s.Held, s.After = w.gate(e, s)
@@ -209,7 +209,7 @@ func (w *world) gate(e *Entity, s Step) (held string, after time.Time) {
 		return "", time.Time{}
 	}
 	if attempts.NextRetry == nil {
-		return "it failed and will not be tried again as it is", time.Time{}
+		return "it failed and will not be retried until its declaration changes", time.Time{}
 	}
 	if !reconcile.Pending(*attempts.NextRetry, w.policy.Now, delays.Next(attempts.Count, nil)) {
 		return "", time.Time{}
@@ -267,7 +267,7 @@ func resize(size, declared int64) []Step {
 	case declared < size:
 		return []Step{{
 			Action: ActionGrow, Changes: change,
-			Held: fmt.Sprintf("it has %s and cannot shrink to %s: what is in it may not fit", storage.Bytes(size), storage.Bytes(declared)),
+			Held: fmt.Sprintf("it has %s and cannot shrink to %s: its data may not fit", storage.Bytes(size), storage.Bytes(declared)),
 		}}
 	}
 	return []Step{{Action: ActionGrow, Changes: change, Detail: fmt.Sprintf("from %s to %s", storage.Bytes(size), storage.Bytes(declared))}}
@@ -285,7 +285,7 @@ func (w *world) last(e *Entity, there bool, waiting string) Step {
 		if v := w.volumesSeen[e.Name]; e.Kind == spec.KindVolume && v != nil && v.Path != "" {
 			detail += " in " + v.Path
 		}
-		return Step{Action: ActionRelease, Detail: detail + "; declared again it has it back", Waiting: waiting}
+		return Step{Action: ActionRelease, Detail: detail + "; declare it again to get the data back", Waiting: waiting}
 	case e.Filesystem.Volume != "":
 		step := Step{Action: ActionDestroy, Detail: "no longer declared; its data goes with volume/" + e.Filesystem.Volume, Waiting: waiting}
 		if v := w.volumes[e.Filesystem.Volume]; v != nil && (v.Life == state.Alive || v.Retain) {

@@ -28,7 +28,7 @@ func (w *world) filesystem(e *Entity) []Step {
 		steps = append(steps, w.absent(e, waiting))
 		waiting = "its creation"
 	case !mounted && lost(e):
-		steps = append(steps, Step{Action: ActionCreate, Detail: e.describe() + ", anew and empty", Waiting: waiting})
+		steps = append(steps, Step{Action: ActionCreate, Detail: e.describe() + ", again and empty", Waiting: waiting})
 		waiting = "its creation"
 	case f.Problem == "":
 		steps = append(steps, w.differences(e, f)...)
@@ -44,7 +44,7 @@ func (w *world) filesystem(e *Entity) []Step {
 		steps = append(steps, Step{Action: ActionAttach, Waiting: waiting, Held: refused})
 		waiting = "its mount on the host"
 	} else if wanted && mount.Unrestricted {
-		steps = append(steps, Step{Action: ActionAttach, Detail: "setuid programs and devices in it are kept from the host"})
+		steps = append(steps, Step{Action: ActionAttach, Detail: "setuid programs and devices in it have no effect on the host"})
 	}
 	views, used := w.viewSteps(e, waiting)
 	steps = append(steps, views...)
@@ -73,7 +73,7 @@ func (w *world) differences(e *Entity, f *storage.Filesystem) []Step {
 	if t := e.fstype(); t != "" && f.Type != "" && f.Type != t {
 		return []Step{{
 			Action: ActionCreate, Changes: []Change{{Field: "type", From: f.Type, To: t}},
-			Held: fmt.Sprintf("it is %s and cannot become %s: declare another one and move the data", f.Type, t),
+			Held: fmt.Sprintf("it is %s and cannot become %s: declare another filesystem and move the data", f.Type, t),
 		}}
 	}
 	anew := w.remount(e, f)
@@ -102,7 +102,7 @@ func (w *world) remount(e *Entity, f *storage.Filesystem) []Step {
 	text := func(options []string) string { return "[" + strings.Join(options, ", ") + "]" }
 	return []Step{{
 		Action: ActionRemount, Changes: []Change{{Field: "mount-options", From: text(is), To: text(declared)}},
-		Held: fmt.Sprintf("it is mounted with %s, and has %s when it is mounted next: take it from its machines and give it back, or restart the host",
+		Held: fmt.Sprintf("it is mounted with %s, and has %s when it is mounted next: detach it from its machines and attach it again, or restart the host",
 			text(is), text(declared)),
 	}}
 }
@@ -145,7 +145,7 @@ func (w *world) viewSteps(e *Entity, waiting string) (steps []Step, used string)
 		case r == gone && shown:
 			used = "what machine/" + m + " sees of it"
 		case r != gone:
-			used = "machine/" + m + " to let go"
+			used = "machine/" + m + " to detach"
 		}
 	}
 	return steps, used

@@ -47,7 +47,7 @@ func reallocate(v *storage.Volume, e *Entity) []Step {
 	}
 	return []Step{{
 		Action: ActionCreate, Changes: []Change{{Field: "allocation", From: is, To: wanted}},
-		Held: fmt.Sprintf("its allocation is %s and cannot become %s: declare it as it was, or declare another one and move the data", is, wanted),
+		Held: fmt.Sprintf("its allocation is %s and cannot become %s: declare it as before, or declare another volume and move the data", is, wanted),
 	}}
 }
 
@@ -139,7 +139,7 @@ func (w *world) deviceInUse(e *Entity, again bool) string {
 			// another volume's.
 			return "machine/" + m + " to be stopped"
 		default:
-			return "machine/" + m + " to let go"
+			return "machine/" + m + " to detach"
 		}
 	}
 	return ""
@@ -212,7 +212,7 @@ func (w *world) holder(e *Entity, to string) string {
 	}
 	for _, m := range w.machines(e) {
 		if r, _ := w.relation(e, m); m != machine && (r == leaving || r == keeps) {
-			return spec.KindMachine + "/" + m + " to let go"
+			return spec.KindMachine + "/" + m + " to detach"
 		}
 	}
 	return ""

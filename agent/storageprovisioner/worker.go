@@ -144,7 +144,7 @@ func (w *Worker) Run(parent context.Context) error {
 		}
 	}()
 	if err := w.followDevices(ctx); err != nil {
-		w.Logger.Warn("Changes of block devices are seen only now and then.", "error", err)
+		w.Logger.Warn("Block devices cannot be watched; the agent polls them.", "error", err)
 	}
 	loop := reconcile.Loop{
 		Waker: w.waker, Pass: w.pass, Resync: w.Resync, Now: w.Now, Logger: w.Logger,

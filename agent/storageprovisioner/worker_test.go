@@ -272,7 +272,7 @@ filesystem/scratch web
 filesystem/www web /state/mounts/web/www
 volume/raw web `)
 	if s := r.status(spec.KindVolume, "raw"); s.Attachments["web"].State != spec.StorageDetaching || s.State != spec.StorageDetaching ||
-		s.Message != "waiting for machine/web to let go" {
+		s.Message != "waiting for machine/web to detach" {
 		t.Errorf("%+v", s)
 	}
 	r.instance("web") // its provisioner detached the devices
@@ -426,7 +426,7 @@ func TestLostDataOfAFilesystem(t *testing.T) {
 	r.pass()
 	r.put(state.ID{Kind: spec.KindVolume, Name: "data"}, spec.VolumeRecord{Volume: spec.Volume{Provider: "loop", Size: spec.GiB}, RetryRequest: 1}, state.Alive)
 	r.pass()
-	const said = "its data is gone from volume/data; `hostler retry filesystem/www` makes it anew, empty"
+	const said = "its data is gone from volume/data; `hostler retry filesystem/www` makes it again, empty"
 	for range 2 {
 		if s := r.status(spec.KindFilesystem, "www"); s.State != spec.StorageError || s.Message != said {
 			t.Fatalf("%+v", s)
@@ -448,7 +448,7 @@ func TestInterruptedMakingAnew(t *testing.T) {
 	r.web()
 	r.pass()
 	r.host.reboot()
-	r.host.filesystems["www"].Problem, r.host.filesystems["www"].Unmade = "its making was interrupted", true
+	r.host.filesystems["www"].Problem, r.host.filesystems["www"].Unmade = "its creation was interrupted", true
 	r.pass()
 	if s := r.status(spec.KindFilesystem, "www"); s.State != spec.StorageAttached {
 		t.Errorf("%+v", s)
@@ -475,7 +475,7 @@ func TestOtherMountOptions(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	r.filesystem("www", spec.Filesystem{Volume: "data", MountOptions: []string{"nosuid"}})
-	const said = "it is mounted with [noatime, nodev], and has [nosuid] when it is mounted next: take it from its machines and give it back, or restart the host"
+	const said = "it is mounted with [noatime, nodev], and has [nosuid] when it is mounted next: detach it from its machines and attach it again, or restart the host"
 	if c := told(); c.Status || c.Message != said {
 		t.Errorf("%+v", c)
 	}

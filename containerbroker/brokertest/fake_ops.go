@@ -94,7 +94,7 @@ func (f *Fake) Update(ctx context.Context, m containerbroker.Machine, changes []
 		return kinds.New(kinds.NotFound, "cannot update instance %q: it does not exist", m.Name)
 	}
 	if !g.bears(m.Stamp) {
-		return kinds.New(kinds.Conflict, "cannot update instance %q: it bears another stamp", m.Name)
+		return kinds.New(kinds.Conflict, "cannot update instance %q: it has another stamp", m.Name)
 	}
 	for _, c := range changes {
 		if g.set(c.Field, want) {
@@ -202,7 +202,7 @@ func (f *Fake) Delete(ctx context.Context, name string, expect containerbroker.S
 		return lost
 	}
 	if !g.bears(expect) {
-		return kinds.New(kinds.Conflict, "cannot delete instance %q: it bears another stamp", name)
+		return kinds.New(kinds.Conflict, "cannot delete instance %q: it has another stamp", name)
 	}
 	delete(f.instances, name)
 	f.note("delete %s", name)

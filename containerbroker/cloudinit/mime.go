@@ -44,7 +44,7 @@ func userPart(data string) (Part, error) {
 	if isMIME(data) {
 		m, err := mail.ReadMessage(strings.NewReader(data))
 		if err != nil {
-			return Part{}, fault.New(fault.Invalid, "cannot use user-data: it looks like a MIME message and is none")
+			return Part{}, fault.New(fault.Invalid, "cannot use user-data: it looks like a MIME message but cannot be read as MIME")
 		}
 		contentType := m.Header.Get("Content-Type")
 		kind, params, err := mime.ParseMediaType(contentType)
@@ -63,7 +63,7 @@ func userPart(data string) (Part, error) {
 		}
 	}
 	return Part{}, fault.New(fault.Invalid,
-		"cannot use user-data: its first line tells no kind that cloud-init knows; begin it with #cloud-config or #!")
+		"cannot use user-data: cloud-init does not recognise its first line; begin it with #cloud-config or #!")
 }
 
 func isMIME(data string) bool {

@@ -82,7 +82,7 @@ func NetworkConfig(interfaces []Interface) ([]byte, error) {
 	var routed4, routed6 bool
 	for _, i := range interfaces {
 		if _, twice := config.Ethernets[i.Name]; twice || !interfaceName.MatchString(i.Name) {
-			return nil, fault.New(fault.Invalid, "interface %q: the name is there twice, or cannot be one (two to 15 letters, digits, -, _ and .)", i.Name)
+			return nil, fault.New(fault.Invalid, "interface %q: the name is a duplicate or not a valid name (two to 15 letters, digits, -, _ and .)", i.Name)
 		}
 		e, err := ethernetOf(i)
 		if err != nil {

@@ -82,7 +82,7 @@ func (r Reach) why(ctx context.Context, checks int, last failure) error {
 	case last.err == nil:
 		return fmt.Errorf("no address of it answered within %s", r.Limit)
 	}
-	return fmt.Errorf("cannot reach it at any address within %s; the last one tried was %s: %w", r.Limit, last.address, last.err)
+	return fmt.Errorf("cannot reach it at any address within %s; the last address tried was %s: %w", r.Limit, last.address, last.err)
 }
 
 // check tries an address until it is proven or the search ends.

@@ -62,7 +62,7 @@ func proveSSH(ctx context.Context, endpoint string, keys [][]byte) error {
 		HostKeyCallback: func(_ string, _ net.Addr, key ssh.PublicKey) error {
 			proven = slices.ContainsFunc(keys, func(k []byte) bool { return bytes.Equal(k, key.Marshal()) })
 			if proven {
-				return errors.New("that is all that was asked")
+				return errors.New("stop: the host key is known")
 			}
 			return fmt.Errorf("its host key %s is another machine's", ssh.FingerprintSHA256(key))
 		},

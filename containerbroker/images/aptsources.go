@@ -31,7 +31,7 @@ func debianLines(aptDir, codename string, m Mirrors) ([]string, error) {
 		main, found = hostMirrors(entries)
 		if main == "" {
 			return nil, fault.New(fault.NeedsOperator,
-				"no Debian mirror is named in %s; name one as apt.mirror in hostler's configuration", aptDir)
+				"%s has no Debian mirror; set apt.mirror in hostler's configuration", aptDir)
 		}
 		if security == "" {
 			security = found

@@ -47,7 +47,7 @@ func (p *proofs) prove(ctx context.Context, path string, b blob) error {
 	seen, err := look(path)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return errors.New("its file is gone")
+			return errors.New("its file is missing")
 		}
 		return err
 	}

@@ -60,7 +60,7 @@ func (s buildSource) fetch(ctx context.Context, j job) (product, error) {
 	if s.c.o.Packages != nil {
 		report := func(message string) { j.report(message, 0) }
 		if err := s.c.o.Packages.Ensure(ctx, r.packages, report); err != nil {
-			return product{}, fmt.Errorf("cannot install what building needs: %w", err)
+			return product{}, fmt.Errorf("cannot install the packages for a build: %w", err)
 		}
 	}
 	j.report("building "+r.name, 0)

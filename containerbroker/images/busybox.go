@@ -88,7 +88,7 @@ func copyStatic(from, to string) (err error) {
 	}
 	for _, p := range program.Progs {
 		if p.Type == elf.PT_INTERP {
-			return fault.New(fault.NeedsOperator, "%s needs shared libraries; the package busybox-static brings one that does not", from)
+			return fault.New(fault.NeedsOperator, "%s needs shared libraries; the package busybox-static has a busybox without them", from)
 		}
 	}
 	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o700)

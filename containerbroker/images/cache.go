@@ -191,7 +191,7 @@ func (c *Cache) ensure(ctx context.Context, ref string, format Format, own Own, 
 		}
 		fresh, askErr := c.ask(ctx, r, format, own, report)
 		if askErr != nil && err == nil && ctx.Err() == nil {
-			c.log.Warn("image cannot be refreshed and is used as it is", "image", r.String(), "reason", askErr.Error())
+			c.log.Warn("image cannot be refreshed; the cached image is used", "image", r.String(), "reason", askErr.Error())
 			return a, nil
 		}
 		return fresh, askErr

@@ -173,7 +173,7 @@ func TestBadDownloads(t *testing.T) {
 			_ = http.NewResponseController(w).Flush()
 			<-r.Context().Done()
 			return true
-		}, fault.Transient, "nothing came for", 3},
+		}, fault.Transient, "no data arrived for", 3},
 		"short": {func(w http.ResponseWriter, _ *http.Request) bool {
 			w.Header().Set("Content-Length", "1000")
 			panic(http.ErrAbortHandler)
@@ -243,7 +243,7 @@ func TestSimplestreams(t *testing.T) {
 		"written out":   {same, "simplestreams:test/debian/bookworm", "", ""},
 		"absent":        {same, "debian/99", fault.NotFound, "simplestreams:test has no image debian/99 for amd64"},
 		"wrong sum":     {func(s string) string { return strings.ReplaceAll(s, `"sha256": "`, `"sha256": "0`) }, "debian/12", fault.NotFound, ""},
-		"changed sum":   {func(s string) string { return strings.Replace(s, `"sha256": "`, `"sha256": "`+digest+`", "old": "`, 2) }, "debian/12", fault.Transient, "server's index says"},
+		"changed sum":   {func(s string) string { return strings.Replace(s, `"sha256": "`, `"sha256": "`+digest+`", "old": "`, 2) }, "debian/12", fault.Transient, "differs from the server's index"},
 		"path upwards":  {func(s string) string { return strings.ReplaceAll(s, "images/lxd", "../../lxd") }, "debian/12", fault.Invalid, "impossible path"},
 		"other host":    {func(s string) string { return strings.ReplaceAll(s, "images/lxd", "https://h/lxd") }, "debian/12", fault.Invalid, "impossible path"},
 		"huge":          {func(s string) string { return strings.ReplaceAll(s, `"size": `, `"size": 9999999`) }, "debian/12", fault.Invalid, "claims"},

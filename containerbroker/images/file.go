@@ -42,7 +42,7 @@ func (c *Cache) Import(ctx context.Context, path, as, digest string, progress Pr
 		return Artifact{}, err
 	}
 	if r.Kind != KindName && (r.Kind != KindFile || r.Location != path) {
-		return Artifact{}, fault.New(fault.Invalid, "cannot import %s as %s: a file is kept as os/release[/variant]", path, r)
+		return Artifact{}, fault.New(fault.Invalid, "cannot import %s as %s: the cache takes a file as os/release[/variant]", path, r)
 	}
 	if r.Digest != "" {
 		digest = r.Digest

@@ -57,7 +57,7 @@ func Isolated(runner run.Runner, program string, args ...string) Scanner {
 		}
 		var exit *run.ExitError
 		if err != nil && !errors.As(err, &exit) {
-			return fmt.Errorf("cannot start what reads images: %w", err)
+			return fmt.Errorf("cannot start the process that reads images: %w", err)
 		}
 		if said.Failure != "" {
 			return fault.New(fault.Transient, "cannot check the image: %s", oneline.Clean(said.Failure, maxAnswer))
@@ -67,7 +67,7 @@ func Isolated(runner run.Runner, program string, args ...string) Scanner {
 		}
 		// Damaged input must not crash the scanner, so a crash refuses the
 		// image.
-		return refuse("what reads it ended without an answer (%s)", ending(exit))
+		return refuse("the process that reads it ended without an answer (%s)", ending(exit))
 	}
 }
 
@@ -78,7 +78,7 @@ const maxAnswer = 2048
 func ending(exit *run.ExitError) string {
 	switch {
 	case exit == nil:
-		return "it wrote something else"
+		return "it wrote another answer"
 	case exit.Signal != "":
 		return exit.Signal
 	}

@@ -172,14 +172,14 @@ func TestScannerThatFailsRefusesTheImage(t *testing.T) {
 		"too much memory": {alone("hog"), "ended without an answer (exit status "},
 		"too much time":   {alone("spin"), "ended without an answer (exit status 2)"},
 		"a crash":         {alone("crash"), "ended without an answer ("},
-		"something else":  {alone("babble"), "ended without an answer (it wrote something else)"},
+		"something else":  {alone("babble"), "ended without an answer (it wrote another answer)"},
 	} {
 		err := c.scan(t.Context(), f, 15, Expect{Part: PartUnified, Arch: "amd64"})
 		if !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), c.why) {
 			t.Errorf("%s: %v (%s)", name, err, fault.KindOf(err))
 		}
 	}
-	if err := alone()(t.Context(), f, 15, Expect{Part: "x"}); !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), "nothing known") {
+	if err := alone()(t.Context(), f, 15, Expect{Part: "x"}); !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), "is unknown") {
 		t.Errorf("a wrong part: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

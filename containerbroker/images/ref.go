@@ -105,7 +105,7 @@ func ParseRef(s string) (Ref, error) {
 	case namePattern.MatchString(s):
 		return Ref{Kind: KindName, Name: s}, nil
 	}
-	return bad("it is none of os/release[/variant], file:, https:, lxd: and simplestreams:")
+	return bad("it must be os/release[/variant], or begin with file:, https:, lxd: or simplestreams:")
 }
 
 // String is the reference as it was written.

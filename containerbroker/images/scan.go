@@ -62,7 +62,7 @@ func Scan(ctx context.Context, r io.ReaderAt, size int64, expect Expect) error {
 	case PartDisk:
 		err = scanDisk(r, size)
 	default:
-		err = refuse("it is supposed to be %q, which is nothing known", expect.Part)
+		err = refuse("its expected format %q is unknown", expect.Part)
 	}
 	return err
 }
@@ -160,7 +160,7 @@ func scanRaw(r io.ReaderAt, head []byte) error {
 		return refuse("it is a %s disk, neither qcow2 nor raw", name)
 	}
 	if !bootable(r) {
-		return refuse("it is neither a qcow2 disk nor a raw one with a boot sector")
+		return refuse("it is neither a qcow2 disk nor a raw disk with a boot sector")
 	}
 	return nil
 }

@@ -95,17 +95,17 @@ func readSuperblock(r io.ReaderAt, size int64) (superblock, error) {
 	case sb.Major != 4 || sb.Minor != 0:
 		return sb, refuse("its squashfs version is %d.%d, not 4.0", sb.Major, sb.Minor)
 	case sb.Inodes == 0 || sb.Inodes > MaxEntries:
-		return sb, refuse("it has %d entries, more than %d or none", sb.Inodes, MaxEntries)
+		return sb, refuse("it has %d entries, not 1 to %d", sb.Inodes, MaxEntries)
 	case bits.OnesCount32(sb.BlockSize) != 1 || sb.BlockSize < 4<<10 || sb.BlockSize > 1<<20 || sb.BlockLog > 20 || 1<<sb.BlockLog != sb.BlockSize:
 		return sb, refuse("its block size is %d", sb.BlockSize)
 	case sb.Used < superblockSize || sb.Used > uint64(size): //nolint:gosec // a size is not negative
 		return sb, refuse("it claims %d bytes and has %d", sb.Used, size)
 	case uint64(size)-sb.Used > maxTail: //nolint:gosec // as above
-		return sb, refuse("something follows the end of its squashfs")
+		return sb, refuse("data follows the end of its squashfs")
 	}
 	for _, table := range []uint64{sb.IDTable, sb.InodeTable, sb.DirTable} {
 		if table < superblockSize || table >= sb.Used {
-			return sb, refuse("one of its tables lies outside")
+			return sb, refuse("a table of it is outside the file")
 		}
 	}
 	return sb, nil
@@ -116,7 +116,7 @@ func readSuperblock(r io.ReaderAt, size int64) (superblock, error) {
 func (w *squashWalk) inode(ref uint64, kind uint16, path int) error {
 	if w.seen[ref] {
 		if kind == squashDir {
-			return refuse("a folder of its rootfs lies in two places")
+			return refuse("a folder of its rootfs is in two places")
 		}
 		return nil // a hard link
 	}
@@ -129,7 +129,7 @@ func (w *squashWalk) inode(ref uint64, kind uint16, path int) error {
 	le := binary.LittleEndian
 	own := le.Uint16(head)
 	if own != kind && own != kind+squashKinds {
-		return refuse("an inode of its rootfs is of type %d and its entry says %d", own, kind)
+		return refuse("an inode of its rootfs is of type %d and its entry of type %d", own, kind)
 	}
 	switch own {
 	case squashDir:
@@ -197,7 +197,7 @@ func (w *squashWalk) folder(f squashFolder) error {
 			}
 			name := string(raw)
 			if left -= 8 + int64(length); left < 0 {
-				return refuse("a folder of its rootfs is longer than it says")
+				return refuse("a folder of its rootfs is longer than its recorded length")
 			}
 			if err := w.name(name, last, f.path+1+length); err != nil {
 				return err

@@ -52,7 +52,7 @@ func unpack(r io.ReaderAt, size int64) (io.Reader, func(), error) {
 	case bytes.HasPrefix(head, squashfsMagic):
 		return nil, nil, refuse("it is a squashfs alone, without metadata")
 	}
-	return nil, nil, refuse("it is no tar, tar.gz, tar.xz or tar.zst")
+	return nil, nil, refuse("it is not a tar, tar.gz, tar.xz or tar.zst")
 }
 
 // counting adds every unpacked byte to the budget.
@@ -121,7 +121,7 @@ func onlyZeros(r io.Reader) error {
 	for {
 		n, err := r.Read(buf)
 		if len(bytes.Trim(buf[:n], "\x00")) != 0 {
-			return refuse("something follows the end of its tar")
+			return refuse("data follows the end of its tar")
 		}
 		if errors.Is(err, io.EOF) {
 			return nil
@@ -154,7 +154,7 @@ func (w *tarWalk) take(h *tar.Header, body io.Reader) error {
 	}
 	was, again := w.seen[name]
 	if again && (was != tar.TypeDir || h.Typeflag != tar.TypeDir) {
-		return refuse("%q comes twice", clip(name))
+		return refuse("%q is in it twice", clip(name))
 	}
 	w.seen[name] = h.Typeflag
 	top, rest, _ := strings.Cut(name, "/")
@@ -172,7 +172,7 @@ func (w *tarWalk) take(h *tar.Header, body io.Reader) error {
 	case top == "rootfs" && w.expect.Part == PartUnified:
 		return w.takeRootfs(h, name)
 	}
-	return refuse("%q has no place in it", clip(name))
+	return refuse("%q is not allowed in it", clip(name))
 }
 
 // cleanName refuses names that readers could resolve to different places.
@@ -199,7 +199,7 @@ func cleanName(name string) (string, error) {
 func (w *tarWalk) throughLink(name string) error {
 	for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
 		if kind, ok := w.seen[dir]; ok && kind != tar.TypeDir {
-			return refuse("%q lies beneath %q, which is no folder", clip(name), clip(dir))
+			return refuse("%q is below %q, which is not a folder", clip(name), clip(dir))
 		}
 	}
 	return nil
@@ -230,7 +230,7 @@ func (w *tarWalk) takeRootfs(h *tar.Header, name string) error {
 			return err
 		}
 		if kind, ok := w.seen[target]; !ok || kind == tar.TypeDir || target == name {
-			return refuse("the hard link %q points to nothing that came before it", clip(name))
+			return refuse("the hard link %q has no earlier entry as its target", clip(name))
 		}
 		return nil
 	}

@@ -88,7 +88,7 @@ func (x *xzReader) open() error {
 	}
 	flags, fields := head[1], head[2:end]
 	if flags&0x3f != 0 {
-		return errors.New("its blocks use filters besides LZMA2")
+		return errors.New("its blocks use filters other than LZMA2")
 	}
 	for _, bit := range []byte{0x40, 0x80} { // packed and unpacked size
 		if flags&bit == 0 {
@@ -140,7 +140,7 @@ func (x *xzReader) finish() error {
 		return unexpected(err)
 	}
 	if _, err := x.r.ReadByte(); !errors.Is(err, io.EOF) {
-		return refuse("something follows the end of its xz data")
+		return refuse("data follows the end of its xz data")
 	}
 	return io.EOF
 }

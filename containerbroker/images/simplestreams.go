@@ -145,7 +145,7 @@ func (s streamSource) take(ctx context.Context, j job, pick chosen) (product, er
 			return product{}, err
 		}
 		if sum != item.SHA256 {
-			return product{}, fault.New(fault.Transient, "cannot use %s: it has not the sha256 that the server's index says (%s)", item.Path, item.SHA256)
+			return product{}, fault.New(fault.Transient, "cannot use %s: its sha256 differs from the server's index (%s)", item.Path, item.SHA256)
 		}
 		p.paths = append(p.paths, target)
 	}

@@ -82,7 +82,7 @@ func (c *Cache) openSources() error {
 			}
 			c.sources = append(c.sources, s)
 		default:
-			return fault.New(fault.Invalid, "cannot use image source %q: it is none of local, build and simplestreams:NAME", name)
+			return fault.New(fault.Invalid, "cannot use image source %q: use local, build or simplestreams:NAME", name)
 		}
 	}
 	return nil

@@ -96,7 +96,7 @@ func (t *transfer) attempt(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	stall := t.c.o.Downloads.Stall
-	stalled := time.AfterFunc(stall, func() { cancel(fmt.Errorf("nothing came for %s", stall)) })
+	stalled := time.AfterFunc(stall, func() { cancel(fmt.Errorf("no data arrived for %s", stall)) })
 	defer stalled.Stop()
 
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, t.url, nil)
@@ -148,7 +148,7 @@ func (t *transfer) begin(resp *http.Response) error {
 		first, total, ok := contentRange(resp.Header.Get("Content-Range"))
 		if !ok || first != t.have || t.size >= 0 && total >= 0 && total != t.size {
 			t.restart()
-			return errors.New("the server sent another part than was asked for")
+			return errors.New("the server sent another part of the file than requested")
 		}
 	case http.StatusNotFound, http.StatusGone:
 		return fault.New(fault.NotFound, "the server has no such file (%s)", resp.Status)

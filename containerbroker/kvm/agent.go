@@ -51,7 +51,7 @@ func askWithin(limit time.Duration, c *conn, dom libvirt.Domain, command string,
 		return fault.New(fault.Invalid, "cannot write a command for the guest's agent: %v", err)
 	}
 	if len(request) > maxAgentRequest {
-		return fault.New(fault.Invalid, "the guest's agent takes at most %d MiB at once", maxAgentRequest>>20)
+		return fault.New(fault.Invalid, "the guest's agent takes at most %d MiB per command", maxAgentRequest>>20)
 	}
 	var text libvirt.OptString
 	err = c.CallWithin(limit+c.limit, "ask the guest's agent", func(l *libvirt.Libvirt) (err error) {
@@ -87,7 +87,7 @@ func (d *Driver) awaitAgent(ctx context.Context, c *conn, dom libvirt.Domain, li
 			return err
 		}
 		if now == containerbroker.StatusFrozen {
-			return fault.New(fault.NotReady, "it is paused; have it go on with `hostler start %s`", clean(dom.Name, 64))
+			return fault.New(fault.NotReady, "it is paused; resume it with `hostler start %s`", clean(dom.Name, 64))
 		}
 		if !running(now) {
 			return fault.New(fault.NotReady, "it is %s", now)
@@ -103,7 +103,7 @@ func (d *Driver) awaitAgent(ctx context.Context, c *conn, dom libvirt.Domain, li
 		}
 		if time.Now().After(deadline) || hopeless != nil && hopeless(live) {
 			if _, channel := agentState(live); !channel {
-				return fault.New(fault.NotReady, "it has no channel for a guest agent; give it one named %s with `virsh edit %s`, and the package qemu-guest-agent, and start it again",
+				return fault.New(fault.NotReady, "it has no channel for a guest agent; add the channel %s with `virsh edit %s`, install qemu-guest-agent in the guest, and start it again",
 					agentChannel, clean(dom.Name, 64))
 			}
 			return fault.New(fault.NotReady, "its guest agent does not answer; the guest needs the package qemu-guest-agent, and its service running")

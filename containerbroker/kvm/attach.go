@@ -186,9 +186,9 @@ func (u *updating) unplug(part device, gone func(definition) bool) error {
 		}
 		if time.Now().After(deadline) {
 			if refused != nil {
-				return fault.New(fault.Transient, "the guest has not let it go within %s: %v", u.d.opts.UnplugTimeout, refused)
+				return fault.New(fault.Transient, "the guest did not release it within %s: %v", u.d.opts.UnplugTimeout, refused)
 			}
-			return fault.New(fault.Transient, "the guest has not let it go within %s", u.d.opts.UnplugTimeout)
+			return fault.New(fault.Transient, "the guest did not release it within %s", u.d.opts.UnplugTimeout)
 		}
 		if err := pause(u.c.ctx, lookEach); err != nil {
 			return err

@@ -210,7 +210,7 @@ func (d *Driver) undo(c *conn, where *pool, p plan, dom libvirt.Domain, cause er
 		err = undefine(c, dom)
 	}
 	if err != nil {
-		return fmt.Errorf("%w (and what was made of it is left: %v)", cause, err)
+		return fmt.Errorf("%w (and its remains cannot be removed: %v)", cause, err)
 	}
 	return cause
 }

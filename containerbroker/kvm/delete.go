@@ -38,7 +38,7 @@ func (d *Driver) delete(ctx context.Context, name string, expect containerbroker
 		return err
 	}
 	if !def.note.owned(expect) {
-		return fault.New(fault.Conflict, "it bears another stamp")
+		return fault.New(fault.Conflict, "it has another stamp")
 	}
 	where, err := poolOf(c, def)
 	if err != nil {
@@ -78,7 +78,7 @@ func poolOf(c *conn, def definition) (*pool, error) {
 	folder := clean(filepath.Dir(fileOf(def.domain.Devices.Disks, rootTarget)), 512)
 	return nil, fault.New(fault.NeedsOperator, "its files cannot be removed: %w; define the pool again for the folder of its root disk "+
 		"(`virsh pool-define-as %s dir --target %s`, `virsh pool-start %[2]s`) and run `hostler retry machine/%[4]s`; "+
-		"where the files are gone for good, run `virsh undefine %[4]s`", err, clean(def.note.Pool, 64), folder, name)
+		"if the files are lost, run `virsh undefine %[4]s`", err, clean(def.note.Pool, 64), folder, name)
 }
 
 // destroy kills a guest at once. A guest that does not run counts as success.

@@ -33,10 +33,10 @@ func (d *Driver) Diff(m containerbroker.Machine, i containerbroker.Instance) []c
 	want.Disks, have.settings.Disks = sized(m.Disks, want.Disks, have)
 	return containerbroker.Compare(want, have.settings, func(field string) (containerbroker.Impact, string) {
 		if name, is := containerbroker.DiskOf(field); is && grown[name] && readOnly(m, name) {
-			return containerbroker.ImpactRestart, "a running guest is not told the size of a disk that it may not write"
+			return containerbroker.ImpactRestart, "a running guest does not see a new size of a read-only disk"
 		}
 		if !have.place(field, wantedDevice(want, field)) {
-			return containerbroker.ImpactRestart, "the running guest has no place for one more device"
+			return containerbroker.ImpactRestart, "the running guest has no free slot for another device"
 		}
 		return impactOf(field, want, have)
 	})
@@ -54,17 +54,17 @@ func impactOf(field string, want containerbroker.Settings, have raw) (containerb
 		return containerbroker.ImpactRecreate, "a root disk cannot move between storage pools"
 	case containerbroker.FieldRootDisk:
 		if have.settings.RootDisk == 0 {
-			return containerbroker.ImpactRecreate, "its root disk is not one that hostler made: grow it with libvirt's own tools, and remove root-disk from the declaration"
+			return containerbroker.ImpactRecreate, "hostler did not make its root disk: grow it with libvirt's tools, and remove root-disk from the declaration"
 		}
 		if want.RootDisk < have.settings.RootDisk {
 			return containerbroker.ImpactRecreate, "a root disk cannot shrink"
 		}
 	case containerbroker.FieldCPUs:
 		if want.CPUs < have.settings.CPUs {
-			return containerbroker.ImpactRestart, "a running guest does not give up a processor"
+			return containerbroker.ImpactRestart, "a running guest does not release a processor"
 		}
 		if want.CPUs > have.maxCPUs {
-			return containerbroker.ImpactRestart, "a running guest has no place for so many processors"
+			return containerbroker.ImpactRestart, "a running guest has no slots for so many processors"
 		}
 	case containerbroker.FieldMemory:
 		if want.Memory > have.settings.Memory {

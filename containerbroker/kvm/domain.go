@@ -51,7 +51,7 @@ func settingsOf(m containerbroker.Machine) (containerbroker.Settings, error) {
 		return containerbroker.Settings{}, err
 	}
 	if m.Privileged {
-		return containerbroker.Settings{}, fault.New(fault.Invalid, "a KVM guest cannot be privileged: it has a kernel of its own")
+		return containerbroker.Settings{}, fault.New(fault.Invalid, "a KVM guest cannot be privileged: it runs its own kernel")
 	}
 	s, err := containerbroker.SettingsOf(m)
 	if err != nil {

@@ -44,8 +44,8 @@ func setMemory(def *libvirtxml.Domain, want int64) error {
 			return nil
 		}
 		if len(cells) > 1 {
-			return fault.New(fault.NeedsOperator, "it has %d NUMA cells, and no declaration says which of them is to have more: "+
-				"change them with `virsh edit`, or declare no more than the %d MiB that they have", len(cells), wholeMiB(total)>>20)
+			return fault.New(fault.NeedsOperator, "it has %d NUMA cells, and a declaration cannot divide more memory between them: "+
+				"change them with `virsh edit`, or declare at most their %d MiB", len(cells), wholeMiB(total)>>20)
 		}
 		cells[0].Memory, cells[0].Unit = uint((bytesOf(cells[0].Memory, cells[0].Unit)+want-total)>>10), "KiB"
 	}

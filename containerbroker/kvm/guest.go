@@ -85,10 +85,10 @@ func (d *Driver) exec(ctx context.Context, name string, req containerbroker.Exec
 		return -1, err
 	}
 	if input.late() {
-		return -1, fault.New(fault.Invalid, "its input came more than %s after the request, and a KVM guest's agent takes none once the command runs", inputPatience)
+		return -1, fault.New(fault.Invalid, "its input came more than %s after the request, and a KVM guest's agent takes no input once the command runs", inputPatience)
 	}
 	if result.Truncated {
-		return -1, fault.New(fault.Invalid, "its output is longer than the guest's agent keeps")
+		return -1, fault.New(fault.Invalid, "its output is longer than the guest agent's limit")
 	}
 	if result.Signal != 0 {
 		return 128 + result.Signal, nil

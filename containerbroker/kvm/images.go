@@ -51,7 +51,7 @@ func (d *Driver) ensure(ctx context.Context, ref string, progress containerbroke
 		return "", fault.New(fault.NotFound, "it is an alias inside LXD, which has no disks for KVM guests")
 	}
 	if strings.HasPrefix(ref, "kvm:") {
-		return "", fault.New(fault.NotFound, "it stands for the disk of a machine that was taken over, from which no other can be made; name the image that a new one is to be made from")
+		return "", fault.New(fault.NotFound, "it is the disk of a machine that was taken over, which cannot be copied; declare an image for a new machine")
 	}
 	if d.opts.Images == nil {
 		return "", fault.New(fault.NotFound, "there are no image sources")
@@ -176,7 +176,7 @@ func (d *Driver) ListImages(ctx context.Context) ([]containerbroker.HypervisorIm
 		return nil, fmt.Errorf("cannot list the images in libvirt's pool: %w", err)
 	}
 	if unsure != nil {
-		d.log.Warn("Not all that may need an image could be read.", "error", unsure)
+		d.log.Warn("The users of the images cannot all be read.", "error", unsure)
 	}
 	return all, nil
 }
@@ -241,10 +241,10 @@ func (d *Driver) deleteImage(ctx context.Context, id string) error {
 		return nil
 	}
 	if users := all[at].UsedBy; len(users) > 0 {
-		return fault.New(fault.Conflict, "it is used by %s: what was made from it is to be deleted first, with its disk; what was released, with libvirt's own tools", strings.Join(users, ", "))
+		return fault.New(fault.Conflict, "it is used by %s: first delete those machines, with their disks; released instances with libvirt's tools", strings.Join(users, ", "))
 	}
 	if unsure != nil {
-		return fmt.Errorf("whether something uses it cannot be told: %w", unsure)
+		return fmt.Errorf("cannot find its users: %w", unsure)
 	}
 	c, err := d.open(ctx)
 	if err != nil {

@@ -303,16 +303,16 @@ func statusOf(state, reason int32) containerbroker.Status {
 // standstill explains why a guest is suspended or paused, and how to continue
 // it. It returns "" for a guest that runs or that an operator paused.
 func standstill(state, reason int32, name string) string {
-	again := "`hostler start " + clean(name, 64) + "` has it go on"
+	again := "`hostler start " + clean(name, 64) + "` resumes it"
 	if suspended(state) {
-		return "suspended to RAM by its own system; " + again
+		return "suspended to RAM by its guest system; " + again
 	}
 	if libvirt.DomainState(state) != libvirt.DomainPaused {
 		return ""
 	}
 	switch libvirt.DomainPausedReason(reason) {
 	case libvirt.DomainPausedIoerror:
-		return "paused by libvirt after an I/O error; is the pool or a volume full? Where that is mended, " + again
+		return "paused by libvirt after an I/O error; is the pool or a volume full? After freeing space, " + again
 	case libvirt.DomainPausedWatchdog:
 		return "paused by its watchdog; " + again
 	case libvirt.DomainPausedCrashed:

@@ -100,7 +100,7 @@ func (d *Driver) powerOn(c *conn, dom libvirt.Domain) error {
 		return err
 	}
 	if def.note != nil && def.note.Making {
-		return fault.New(fault.Transient, "its making was interrupted; it has to be made again")
+		return fault.New(fault.Transient, "its creation was interrupted; it has to be created again")
 	}
 	if err := d.followAccelerator(c, dom); err != nil {
 		return err

@@ -138,12 +138,12 @@ func (d *Driver) readyFromOutside(ctx context.Context, c *conn, dom libvirt.Doma
 	}
 	ready := containerbroker.Readiness{Addresses: d.seen(c, dom, def), Init: "unknown"}
 	if guestprobe.ExpectsAddress(m) && len(ready.Addresses) == 0 {
-		return containerbroker.Readiness{}, fault.New(fault.Transient, "no address of it is seen, and %v", cause)
+		return containerbroker.Readiness{}, fault.New(fault.Transient, "it has no known address, and %v", cause)
 	}
 	if lacking := guestprobe.Lacking(m, ready.Addresses); lacking != "" {
 		return containerbroker.Readiness{}, fault.New(fault.Transient, "its %s, and %v", lacking, cause)
 	}
-	d.log.Warn("A guest has no agent: whether it is up is told from outside.", "instance", m.Name)
+	d.log.Warn("A guest has no agent: its readiness is judged from the host.", "instance", m.Name)
 	return ready, ctx.Err()
 }
 

@@ -69,7 +69,7 @@ func seedAfter(old []byte, m containerbroker.Machine, uuid string, rerun bool) (
 		InstanceID string `json:"instance-id"`
 	}
 	if json.Unmarshal(had[fileMeta], &meta) != nil || had[fileUser] == nil {
-		return nil, "", fault.New(fault.NeedsOperator, "its seed for cloud-init cannot be read; `--allow recreate` makes the machine anew")
+		return nil, "", fault.New(fault.NeedsOperator, "its seed for cloud-init cannot be read; `--allow recreate` makes the instance again")
 	}
 	m.Guest.InstanceID = meta.InstanceID
 	if rerun {

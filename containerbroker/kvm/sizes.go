@@ -64,7 +64,7 @@ func (u *updating) diskGrew(name string) error {
 		// A disk that was plugged in just now is not among these; the guest
 		// knows its size.
 		if _, at := foundDisks(u.live.domain.Devices.Disks); at[name].Target != nil {
-			err := u.c.Call("tell the guest of the disk's size", func(l *libvirt.Libvirt) error {
+			err := u.c.Call("announce the disk's size to the guest", func(l *libvirt.Libvirt) error {
 				return l.DomainBlockResize(u.dom, at[name].Target.Dev, uint64(size), libvirt.DomainBlockResizeBytes)
 			})
 			if err != nil {

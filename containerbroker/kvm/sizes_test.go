@@ -43,7 +43,7 @@ func TestADiskThatGrewDiffers(t *testing.T) {
 			want = []containerbroker.Change{{Field: "disk vol-data", From: c.from, To: c.to, Impact: containerbroker.ImpactLive}}
 		}
 		if c.readOnly && c.to != "" {
-			want[0].Impact, want[0].Reason = containerbroker.ImpactRestart, "a running guest is not told the size of a disk that it may not write"
+			want[0].Impact, want[0].Reason = containerbroker.ImpactRestart, "a running guest does not see a new size of a read-only disk"
 		}
 		before := s.Disks["vol-data"]
 		i := containerbroker.Instance{Raw: raw{settings: s, sizes: c.sizes}}

@@ -43,7 +43,7 @@ func (d *Driver) update(ctx context.Context, m containerbroker.Machine, changes 
 		return err
 	}
 	if !def.note.owned(m.Stamp) {
-		return fault.New(fault.Conflict, "it bears another stamp")
+		return fault.New(fault.Conflict, "it has another stamp")
 	}
 	have := raw{settings: containerbroker.Settings{RootDisk: def.note.RootDisk}}
 	for _, change := range changes {
@@ -69,7 +69,7 @@ func (d *Driver) update(ctx context.Context, m containerbroker.Machine, changes 
 		if err := u.apply(change.Field); err != nil {
 			if n > 0 { // the definition keeps the changes that the guest already has
 				if err := u.finish(ctx, changes[:n]); err != nil {
-					d.log.Debug("what was changed of an instance is not in its definition", "instance", m.Name, "error", err)
+					d.log.Debug("the definition lacks the changed setting", "instance", m.Name, "error", err)
 				}
 			}
 			return fmt.Errorf("%s: %w", change.Field, err)

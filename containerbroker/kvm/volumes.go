@@ -43,7 +43,7 @@ func (c *conn) openPool(name string) (*pool, error) {
 		return nil, fault.New(fault.Transient, "cannot read storage pool %q: %v", name, err)
 	}
 	if def.Type != "dir" && def.Type != "fs" && def.Type != "netfs" || def.Target == nil || !filepath.IsAbs(def.Target.Path) {
-		return nil, fault.New(fault.NeedsOperator, "storage pool %q is not a folder; name one that is in types.kvm.pool", name)
+		return nil, fault.New(fault.NeedsOperator, "storage pool %q is not a folder; set types.kvm.pool to a pool of type dir", name)
 	}
 	return &pool{conn: c, pool: p, dir: filepath.Clean(def.Target.Path)}, nil
 }
@@ -66,7 +66,7 @@ func permissions() *libvirtxml.StorageVolumeTargetPermissions {
 func (p *pool) overlay(name, image string, size int64) error {
 	base, err := p.lookup(image)
 	if fault.Is(err, fault.NotFound) {
-		return fault.New(fault.NotFound, "its image is not in storage pool %q any more", p.pool.Name)
+		return fault.New(fault.NotFound, "its image is no longer in storage pool %q", p.pool.Name)
 	}
 	if err != nil {
 		return err

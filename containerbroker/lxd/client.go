@@ -81,7 +81,7 @@ func (c *client) start(method, path string, body any, etag string) (api.Operatio
 		return op, err
 	}
 	if op.ID == "" {
-		return op, fault.New(fault.Transient, "LXD began no operation for %s %s", method, path)
+		return op, fault.New(fault.Transient, "LXD started no operation for %s %s", method, path)
 	}
 	return op, nil
 }

@@ -76,7 +76,7 @@ func (d *Driver) resolveCreate(c *client, m containerbroker.Machine, cause error
 		if err := d.Delete(c.ctx, m.Name, m.Stamp); err != nil {
 			return fmt.Errorf("cannot create instance %q: LXD was interrupted: %w", m.Name, err)
 		}
-		return fault.New(fault.Transient, "cannot create instance %q: LXD was interrupted; what it had made is removed", m.Name)
+		return fault.New(fault.Transient, "cannot create instance %q: LXD was interrupted; its partial instance is removed", m.Name)
 	case ours(found, m.Stamp):
 		return nil
 	}
@@ -219,5 +219,5 @@ func (d *Driver) profilePool(c *client, profiles []string) (string, error) {
 	if _, device := rootDisk(given); device["pool"] != "" {
 		return device["pool"], nil
 	}
-	return "", fault.New(fault.NeedsOperator, "profile %s gives new instances no root disk: name a storage pool in types.lxd.pool", strings.Join(profiles, ", "))
+	return "", fault.New(fault.NeedsOperator, "profile %s gives new instances no root disk: set types.lxd.pool to a storage pool", strings.Join(profiles, ", "))
 }

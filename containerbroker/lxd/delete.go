@@ -49,7 +49,7 @@ func (d *Driver) deleteOnce(c *client, name string, expect containerbroker.Stamp
 		return err
 	}
 	if have := stampOf(found.Config); have == nil || !sameOwner(have, expect) {
-		return fault.New(fault.Conflict, "it bears another stamp")
+		return fault.New(fault.Conflict, "it has another stamp")
 	}
 	var stopErr error
 	if found.StatusCode != api.Stopped {

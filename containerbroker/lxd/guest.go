@@ -68,7 +68,7 @@ func (d *Driver) exec(ctx context.Context, name string, req containerbroker.Exec
 	}
 	code, ok := done.Metadata["return"].(float64)
 	if !ok {
-		return -1, fault.New(fault.Transient, "LXD told no exit code")
+		return -1, fault.New(fault.Transient, "LXD sent no exit code")
 	}
 	return int(code), nil
 }

@@ -76,7 +76,7 @@ func (d *Driver) SetAside(ctx context.Context) (places []string, more bool, err 
 		case errors.Is(err, errAtWork):
 			more = true
 		case err != nil:
-			failed = append(failed, fmt.Errorf("cannot set %s aside, which LXD has forgotten: %w", l.path(), err))
+			failed = append(failed, fmt.Errorf("cannot move %s away, which LXD does not know: %w", l.path(), err))
 		case place != "":
 			places = append(places, place)
 		}
@@ -85,7 +85,7 @@ func (d *Driver) SetAside(ctx context.Context) (places []string, more bool, err 
 }
 
 // errAtWork means that LXD may be creating the container that owns the files.
-var errAtWork = errors.New("LXD is at work")
+var errAtWork = errors.New("LXD is busy")
 
 // clear moves files out of LXD's way and returns their new place. "" means that
 // they stay, or that the folder was empty. LXD may be working on a container of
@@ -110,7 +110,7 @@ func (d *Driver) clear(c *client, projects []string, l *leftover) (place string,
 		// An import unpacks a container with any stamp before LXD records it,
 		// and copies and backups begin in folders of their own.
 		d.once("left "+l.path(), func() {
-			d.log.Info("Files of a container that LXD does not know are left until LXD is at rest.", "files", l.path())
+			d.log.Info("Files of a container that LXD does not know stay until LXD is idle.", "files", l.path())
 		})
 		return "", errAtWork
 	case l.plain && os.Remove(l.path()) == nil:
@@ -118,7 +118,7 @@ func (d *Driver) clear(c *client, projects []string, l *leftover) (place string,
 		return "", nil
 	case l.foreign || l.owner != "" && l.owner != d.opts.Namespace:
 		d.once("foreign "+l.path(), func() {
-			d.log.Warn("LXD does not know the files of a container, which are not hostler's and stay.", "files", l.path())
+			d.log.Warn("Files of a container that LXD does not know stay: hostler did not make them.", "files", l.path())
 		})
 		return "", nil
 	}
@@ -150,7 +150,7 @@ func (d *Driver) inTheWay(c *client, m containerbroker.Machine) error {
 		}
 		// LXD records a container before it makes its files.
 		if _, err := d.read(c, m.Name); fault.Is(err, fault.NotFound) {
-			return fault.New(fault.Transient, "%s is there, of a container that LXD does not know: it is set aside when LXD is at rest, unless it is another's, which only a person can move away", files)
+			return fault.New(fault.Transient, "%s belongs to a container that LXD does not know; hostler moves its own such files away when LXD is idle, others an administrator must move", files)
 		}
 		return nil
 	}
@@ -225,7 +225,7 @@ func (d *Driver) knownFiles(c *client, projects []string, found []*leftover) (ma
 			var volumes []api.StorageVolume
 			path := "/1.0/storage-pools/" + url.PathEscape(filepath.Base(l.pool)) + "/volumes/container?recursion=1&project=" + url.QueryEscape(project)
 			if _, err := c.get(path, &volumes); err != nil {
-				return nil, fmt.Errorf("cannot list what LXD's storage pool %s holds: %w", filepath.Base(l.pool), err)
+				return nil, fmt.Errorf("cannot list the contents of LXD's storage pool %s: %w", filepath.Base(l.pool), err)
 			}
 			for _, volume := range volumes {
 				name := volume.Name

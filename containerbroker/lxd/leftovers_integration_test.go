@@ -117,7 +117,7 @@ func forgottenContainers(t *testing.T, driver string) {
 }
 
 // F11: files without a readable owner may belong to a container that LXD is
-// making. They stay while LXD is at work, and SetAside reports that more may
+// making. They stay while LXD is busy, and SetAside reports that more may
 // follow, so that they are not left for ever.
 func TestForgottenContainersWaitForLXDToRest(t *testing.T) {
 	t.Parallel()
@@ -148,7 +148,7 @@ func TestForgottenContainersWaitForLXDToRest(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	if aside, more, err := d.SetAside(t.Context()); err != nil || !more || len(aside) != 0 {
-		t.Errorf("LXD is at work: set aside %q, more %v, %v", aside, more, err)
+		t.Errorf("LXD is busy: set aside %q, more %v, %v", aside, more, err)
 	}
 	// Meanwhile nothing is made in their place.
 	if err := d.Create(t.Context(), machine("bare", server.TinyFingerprint, "one"), nil); !fault.Is(err, fault.Transient) || !strings.Contains(err.Error(), bare) {

@@ -42,7 +42,7 @@ func checkNames(m containerbroker.Machine) error {
 	taken := map[string]bool{rootName: true}
 	for _, n := range m.NICs {
 		if len(n.Name) < 2 {
-			return fault.New(fault.Invalid, "interface %q: LXD takes no name of less than two characters", n.Name)
+			return fault.New(fault.Invalid, "interface %q: LXD requires a name of two characters or more", n.Name)
 		}
 		if taken[n.Name] {
 			return fault.New(fault.Invalid, "interface %q: the name is taken by another device", n.Name)

@@ -87,7 +87,7 @@ func (d *Driver) list(ctx context.Context, detail bool) ([]containerbroker.Insta
 	unfinished := false
 	for _, f := range found {
 		if f.Name == "" || seen[f.Name] {
-			return nil, fault.New(fault.Transient, "cannot list LXD instances: an entry has no name of its own")
+			return nil, fault.New(fault.Transient, "cannot list LXD instances: an entry has no valid name")
 		}
 		seen[f.Name] = true
 		all = append(all, instanceOf(f))
@@ -201,7 +201,7 @@ func instanceOf(f api.InstanceFull) containerbroker.Instance {
 // oddIn names a limit of the instance itself that is no valid number or size.
 func oddIn(config, root map[string]string) string {
 	odd := func(what, value, is string) string {
-		return fmt.Sprintf("%s is %s, which is no %s: set it to one first", what, oneline.Clean(value, 32), is)
+		return fmt.Sprintf("%s is %s, which is not a %s: set it to a valid value first", what, oneline.Clean(value, 32), is)
 	}
 	switch {
 	case cpusOf(config[keyCPUs]) < 0:

@@ -34,7 +34,7 @@ func (d *Driver) Update(ctx context.Context, m containerbroker.Machine, changes 
 	pinned := false
 	err = d.edit(ctx, m.Name, func(c *client, found api.Instance, put *api.InstancePut) error {
 		if have := stampOf(found.Config); have == nil || !sameOwner(have, m.Stamp) {
-			return fault.New(fault.Conflict, "it bears another stamp")
+			return fault.New(fault.Conflict, "it has another stamp")
 		}
 		pinned = pinInstanceID(put.Config, m, changes)
 		if err := d.reattach(c, m, found, put, changes); err != nil {
@@ -219,7 +219,7 @@ func (d *Driver) powerOn(c *client, name string) error {
 		return err
 	}
 	if halfMade(found) {
-		return fault.New(fault.Transient, "LXD was interrupted while it made it; it has to be made again")
+		return fault.New(fault.Transient, "LXD was interrupted during its creation; it has to be created again")
 	}
 	if found.Config[keyPinned] != "" {
 		if err := d.restoreInstanceID(c.ctx, name); err != nil {

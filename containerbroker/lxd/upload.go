@@ -43,7 +43,7 @@ func (d *Driver) upload(ctx context.Context, artifact images.Artifact, ref strin
 		return id, nil
 	}
 	if err == nil {
-		return "", fault.New(fault.Transient, "LXD made fingerprint %s of it, expected %s", id, artifact.Digest)
+		return "", fault.New(fault.Transient, "LXD computed fingerprint %s for it, expected %s", id, artifact.Digest)
 	}
 	if ctx.Err() != nil {
 		return "", err
@@ -70,7 +70,7 @@ func (d *Driver) sendImage(c *client, header http.Header, body io.Reader) (strin
 	}
 	var op api.Operation
 	if err := json.Unmarshal(answer.Metadata, &op); err != nil || op.ID == "" {
-		return "", fault.New(fault.Transient, "LXD began no operation for the image")
+		return "", fault.New(fault.Transient, "LXD started no operation for the image")
 	}
 	done, err := d.wait(c, op)
 	if err != nil {

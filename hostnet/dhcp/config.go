@@ -174,23 +174,23 @@ func (n Network) search() string {
 
 func check(n Network, dir string) error {
 	if !goodBridge.MatchString(n.Bridge) {
-		return invalid("%q is no name of a bridge", n.Bridge)
+		return invalid("%q is not the name of a bridge", n.Bridge)
 	}
 	if n.Lease != 0 && n.Lease < leastLease {
 		return invalid("a lease of %v is shorter than %v", n.Lease, leastLease)
 	}
 	if strings.ContainsAny(dir, "\n#\"") || !filepath.IsAbs(dir) {
-		return invalid("%q is no folder for dnsmasq's files", dir)
+		return invalid("%q is not a folder for dnsmasq's files", dir)
 	}
 	if n.Domain != "" && !goodDomain.MatchString(n.Domain) {
-		return invalid("%q is no domain", n.Domain)
+		return invalid("%q is not a domain", n.Domain)
 	}
 	if n.User != "" && !goodName.MatchString(n.User) {
-		return invalid("%q is no account", n.User)
+		return invalid("%q is not an account", n.User)
 	}
 	for _, d := range n.Search {
 		if !goodDomain.MatchString(d) {
-			return invalid("%q is no domain", d)
+			return invalid("%q is not a domain", d)
 		}
 	}
 	for _, r := range n.Ranges {
@@ -200,21 +200,21 @@ func check(n Network, dir string) error {
 		}
 		for _, p := range n.Addresses {
 			if r.First.Compare(p.Addr()) <= 0 && p.Addr().Compare(r.Last) <= 0 {
-				return invalid("the range %s to %s holds the host's own address %s", r.First, r.Last, p.Addr())
+				return invalid("the range %s to %s contains the host's address %s", r.First, r.Last, p.Addr())
 			}
 		}
 	}
 	seen := map[string]string{}
 	for _, h := range n.Hosts {
 		if !goodName.MatchString(h.Name) {
-			return invalid("%q is no name of a host", h.Name)
+			return invalid("%q is not the name of a host", h.Name)
 		}
 		if !goodMAC.MatchString(h.MAC) {
-			return invalid("%q is no MAC address", h.MAC)
+			return invalid("%q is not a MAC address", h.MAC)
 		}
 		for _, key := range append(addresses(h), h.MAC) {
 			if seen[key] != "" {
-				return invalid("%s is of %s and %s", key, seen[key], h.Name)
+				return invalid("%s belongs to both %s and %s", key, seen[key], h.Name)
 			}
 			seen[key] = h.Name
 		}

@@ -64,17 +64,17 @@ func TestConfig(t *testing.T) {
 
 func TestBadConfig(t *testing.T) {
 	for message, change := range map[string]func(*Network){
-		`"br\nlan" is no name of a bridge`:                                        func(n *Network) { n.Bridge = "br\nlan" },
-		`"a\nuser=root" is no domain`:                                             func(n *Network) { n.Domain = "a\nuser=root" },
-		`"a,b" is no domain`:                                                      func(n *Network) { n.Search = []string{"a,b"} },
-		`"a,b" is no name of a host`:                                              func(n *Network) { n.Hosts[0].Name = "a,b" },
-		`"02:00:00:00:00:0x" is no MAC address`:                                   func(n *Network) { n.Hosts[0].MAC = "02:00:00:00:00:0x" },
-		`10.20.0.10 is of web and db`:                                             func(n *Network) { n.Hosts[1].Addresses = n.Hosts[0].Addresses[:1] },
-		`02:00:00:00:00:10 is of web and db`:                                      func(n *Network) { n.Hosts[1].MAC = n.Hosts[0].MAC },
-		`the address 10.9.0.1 of web is in no subnet of br-lan`:                   func(n *Network) { n.Hosts[0].Addresses = []netip.Addr{addr("10.9.0.1")} },
-		`the range 10.20.0.9 to 10.20.1.9 is not in one subnet of br-lan`:         func(n *Network) { n.Ranges = []Range{{addr("10.20.0.9"), addr("10.20.1.9")}} },
-		`the range 10.20.0.1 to 10.20.0.9 holds the host's own address 10.20.0.1`: func(n *Network) { n.Ranges = []Range{{addr("10.20.0.1"), addr("10.20.0.9")}} },
-		`a lease of 1s is shorter than 2m0s`:                                      func(n *Network) { n.Lease = time.Second },
+		`"br\nlan" is not the name of a bridge`:                                  func(n *Network) { n.Bridge = "br\nlan" },
+		`"a\nuser=root" is not a domain`:                                         func(n *Network) { n.Domain = "a\nuser=root" },
+		`"a,b" is not a domain`:                                                  func(n *Network) { n.Search = []string{"a,b"} },
+		`"a,b" is not the name of a host`:                                        func(n *Network) { n.Hosts[0].Name = "a,b" },
+		`"02:00:00:00:00:0x" is not a MAC address`:                               func(n *Network) { n.Hosts[0].MAC = "02:00:00:00:00:0x" },
+		`10.20.0.10 belongs to both web and db`:                                  func(n *Network) { n.Hosts[1].Addresses = n.Hosts[0].Addresses[:1] },
+		`02:00:00:00:00:10 belongs to both web and db`:                           func(n *Network) { n.Hosts[1].MAC = n.Hosts[0].MAC },
+		`the address 10.9.0.1 of web is in no subnet of br-lan`:                  func(n *Network) { n.Hosts[0].Addresses = []netip.Addr{addr("10.9.0.1")} },
+		`the range 10.20.0.9 to 10.20.1.9 is not in one subnet of br-lan`:        func(n *Network) { n.Ranges = []Range{{addr("10.20.0.9"), addr("10.20.1.9")}} },
+		`the range 10.20.0.1 to 10.20.0.9 contains the host's address 10.20.0.1`: func(n *Network) { n.Ranges = []Range{{addr("10.20.0.1"), addr("10.20.0.9")}} },
+		`a lease of 1s is shorter than 2m0s`:                                     func(n *Network) { n.Lease = time.Second },
 	} {
 		n := lan()
 		change(&n)

@@ -35,7 +35,7 @@ type Firewall struct {
 // New returns the Firewall of the namespace; runner runs nft.
 func New(namespace string, runner run.Runner, log *slog.Logger) (*Firewall, error) {
 	if !goodNamespace.MatchString(namespace) {
-		return nil, invalid("%q is no namespace", namespace)
+		return nil, invalid("%q is not a namespace", namespace)
 	}
 	return &Firewall{name: Table(namespace), runner: runner, log: log}, nil
 }
@@ -82,7 +82,7 @@ func (f *Firewall) Apply(ctx context.Context, r Rules) (changed bool, err error)
 		return true, err
 	}
 	if !l.matches(f.name, chains) {
-		return true, fault.New(fault.Transient, "cannot load the firewall: the table %s was changed by another at the same time", f.name)
+		return true, fault.New(fault.Transient, "cannot load the firewall: another process changed the table %s at the same time", f.name)
 	}
 	f.loadedFor, f.loaded = text, l.rulesOf(f.name)
 	f.log.Info("firewall loaded", "table", f.name, "rules", strings.Count(text, " comment "))

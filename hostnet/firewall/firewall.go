@@ -102,7 +102,7 @@ func (r Rules) Check() error {
 			return err
 		}
 		if bridges[n.Bridge] {
-			return invalid("the bridge %s is there twice", n.Bridge)
+			return invalid("the bridge %s is listed twice", n.Bridge)
 		}
 		bridges[n.Bridge] = true
 	}
@@ -149,7 +149,7 @@ func (r Rules) Check() error {
 			return err
 		}
 		if !goodMAC.MatchString(g.MAC) {
-			return invalid("%q is no MAC address", g.MAC)
+			return invalid("%q is not a MAC address", g.MAC)
 		}
 		for _, port := range g.Ports {
 			if !goodBridge.MatchString(port) {
@@ -168,7 +168,7 @@ func checkWords(owner, bridge string) error {
 		return invalid("%q is no owner", owner)
 	}
 	if !goodBridge.MatchString(bridge) {
-		return invalid("%q is no name of a bridge", bridge)
+		return invalid("%q is not the name of a bridge", bridge)
 	}
 	return nil
 }

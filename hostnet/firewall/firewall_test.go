@@ -27,8 +27,8 @@ func TestCheck(t *testing.T) {
 	guest := netip.MustParseAddr("10.20.0.10")
 	for message, r := range map[string]Rules{
 		`cannot make firewall rules: "a\"b" is no owner`:                                        {Networks: []Network{{Owner: `a"b`, Bridge: "br0"}}},
-		`cannot make firewall rules: "br 0" is no name of a bridge`:                             {Networks: []Network{{Owner: "u", Bridge: "br 0"}}},
-		`cannot make firewall rules: the bridge br0 is there twice`:                             {Networks: []Network{{Owner: "u", Bridge: "br0"}, {Owner: "v", Bridge: "br0"}}},
+		`cannot make firewall rules: "br 0" is not the name of a bridge`:                        {Networks: []Network{{Owner: "u", Bridge: "br 0"}}},
+		`cannot make firewall rules: the bridge br0 is listed twice`:                            {Networks: []Network{{Owner: "u", Bridge: "br0"}, {Owner: "v", Bridge: "br0"}}},
 		`cannot make firewall rules: the tcp port 80 is published by m1 and m2`:                 {Networks: []Network{lan()}, Publish: []Publish{{"m1", "br-lan", "tcp", 80, guest, 80, nil}, {"m2", "br-lan", "tcp", 80, guest, 81, nil}}},
 		`cannot make firewall rules: a published port is of tcp or udp, not "sctp"`:             {Networks: []Network{lan()}, Publish: []Publish{{"m1", "br-lan", "sctp", 80, guest, 80, nil}}},
 		`cannot make firewall rules: a published port has a number from 1 to 65535`:             {Networks: []Network{lan()}, Publish: []Publish{{"m1", "br-lan", "tcp", 0, guest, 80, nil}}},
@@ -37,7 +37,7 @@ func TestCheck(t *testing.T) {
 		`cannot make firewall rules: 9 to 8 is no range of ports`:                               {Networks: []Network{lan()}, Ingress: []Ingress{{Owner: "m", Bridge: "br-lan", Address: guest, Protocol: "tcp", First: 9, Last: 8}}},
 		`cannot make firewall rules: icmp has no ports`:                                         {Networks: []Network{lan()}, Ingress: []Ingress{{Owner: "m", Bridge: "br-lan", Address: guest, Protocol: "icmp", First: 9}}},
 		`cannot make firewall rules: ingress is of tcp, udp or icmp, not "gre"`:                 {Networks: []Network{lan()}, Ingress: []Ingress{{Owner: "m", Bridge: "br-lan", Address: guest, Protocol: "gre", First: 9}}},
-		`cannot make firewall rules: "02:00:00:00:00:0G" is no MAC address`:                     {Networks: []Network{lan()}, Guests: []Guest{{Owner: "m", Bridge: "br-lan", MAC: "02:00:00:00:00:0G"}}},
+		`cannot make firewall rules: "02:00:00:00:00:0G" is not a MAC address`:                  {Networks: []Network{lan()}, Guests: []Guest{{Owner: "m", Bridge: "br-lan", MAC: "02:00:00:00:00:0G"}}},
 		`cannot make firewall rules: the guest m is on the unknown bridge br9`:                  {Networks: []Network{lan()}, Guests: []Guest{{Owner: "m", Bridge: "br9", MAC: "02:00:00:00:00:01"}}},
 		`cannot make firewall rules: "p\"x" is no name of a network device`:                     {Networks: []Network{lan()}, Guests: []Guest{{Owner: "m", Bridge: "br-lan", MAC: "02:00:00:00:00:01", Ports: []string{`p"x`}}}},
 	} {
@@ -118,8 +118,8 @@ func TestFindings(t *testing.T) {
 		{"our own table", []string{chainObject("inet", "hostler", "x", "forward", "drop")}, nil},
 		{"a policy of accept", []string{chainObject("ip", "filter", "FORWARD", "forward", "accept")}, nil},
 		{"docker", docker, []string{
-			"the chain FORWARD of the nftables table ip filter stops what guests on br-lan send through the host (its policy is drop); to let it through: iptables -I DOCKER-USER -i br-lan -j ACCEPT",
-			"the chain FORWARD of the nftables table ip filter stops what comes through the host to guests on br-lan (its policy is drop); to let it through: iptables -I DOCKER-USER -o br-lan -j ACCEPT",
+			"the chain FORWARD of the nftables table ip filter stops packets through the host from guests on br-lan (its policy is drop); to let it through: iptables -I DOCKER-USER -i br-lan -j ACCEPT",
+			"the chain FORWARD of the nftables table ip filter stops packets through the host to guests on br-lan (its policy is drop); to let it through: iptables -I DOCKER-USER -o br-lan -j ACCEPT",
 		}},
 		{"docker, mended", append(docker,
 			ruleObject("ip", "filter", "DOCKER-USER", device("iifname", "==", `"br-*"`)+`,{"accept":null}`),
@@ -132,8 +132,8 @@ func TestFindings(t *testing.T) {
 			ruleObject("inet", "firewalld", "filter_FORWARD", device("iifname", "!=", `"eth0"`)+`,{"goto":{"target":"zone"}}`),
 			ruleObject("inet", "firewalld", "zone", `{"reject":{"type":"icmpx"}}`),
 		}, []string{
-			"the chain filter_FORWARD of the nftables table inet firewalld stops what guests on br-lan send through the host (a rule of zone drops it); to let it through: firewall-cmd --permanent --zone=trusted --add-interface=br-lan; firewall-cmd --reload",
-			"the chain filter_FORWARD of the nftables table inet firewalld stops what comes through the host to guests on br-lan (a rule of zone drops it); to let it through: firewall-cmd --permanent --zone=trusted --add-interface=br-lan; firewall-cmd --reload",
+			"the chain filter_FORWARD of the nftables table inet firewalld stops packets through the host from guests on br-lan (a rule of zone drops it); to let it through: firewall-cmd --permanent --zone=trusted --add-interface=br-lan; firewall-cmd --reload",
+			"the chain filter_FORWARD of the nftables table inet firewalld stops packets through the host to guests on br-lan (a rule of zone drops it); to let it through: firewall-cmd --permanent --zone=trusted --add-interface=br-lan; firewall-cmd --reload",
 		}},
 		{"a drop of something else", []string{
 			chainObject("inet", "mine", "f", "forward", "accept"),

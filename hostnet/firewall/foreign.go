@@ -53,8 +53,8 @@ func (f *Firewall) judge(l listing, r Rules) []Finding {
 	for _, n := range sorted(r.Networks) {
 		var flows []flow
 		if n.Forward {
-			flows = append(flows, flow{"what guests on " + n.Bridge + " send through the host", "forward", n.Bridge, ""},
-				flow{"what comes through the host to guests on " + n.Bridge, "forward", "", n.Bridge})
+			flows = append(flows, flow{"packets through the host from guests on " + n.Bridge + "", "forward", n.Bridge, ""},
+				flow{"packets through the host to guests on " + n.Bridge, "forward", "", n.Bridge})
 		}
 		if n.Services {
 			flows = append(flows, flow{"DHCP and DNS on " + n.Bridge, "input", n.Bridge, ""})

@@ -143,7 +143,7 @@ func TestUnconfirmedIsUndone(t *testing.T) {
 	w.bridged()
 	eventually(t, "the undoing", 10*time.Second, func() bool { _, armed := w.guard.Armed(); return !armed })
 	w.restored()
-	if reason := w.guard.Refused("network/lan", "1"); !strings.Contains(reason, "nobody confirmed it within 2s") {
+	if reason := w.guard.Refused("network/lan", "1"); !strings.Contains(reason, "it was not confirmed within 2s") {
 		t.Errorf("the reason is %q", reason)
 	}
 }
@@ -206,7 +206,7 @@ func TestRecover(t *testing.T) {
 	if _, armed := w.guard.Armed(); armed {
 		t.Error("it is still armed")
 	}
-	if reason := w.guard.Refused("network/lan", "1"); !strings.Contains(reason, "started anew") {
+	if reason := w.guard.Refused("network/lan", "1"); !strings.Contains(reason, "the host was restarted") {
 		t.Errorf("the reason is %q", reason)
 	}
 }

@@ -65,9 +65,9 @@ func (c *checkpoint) left() time.Duration { return c.Deadline - boottime() }
 
 func (c *checkpoint) waiting(object string) error {
 	if c.Phase == Confirming {
-		return fault.New(fault.NotReady, "the change for %s waits %s more for `hostler confirm`; `hostler revert` undoes it", c.Object, c.left().Round(time.Second))
+		return fault.New(fault.NotReady, "the change for %s waits %s more for `hostler confirm`; `hostler revert` reverts it", c.Object, c.left().Round(time.Second))
 	}
-	return fault.New(fault.NotReady, "cannot change %s: the change for %s is being made", object, c.Object)
+	return fault.New(fault.NotReady, "cannot change %s: the change for %s is under way", object, c.Object)
 }
 
 // read returns the armed change, or nil.
@@ -83,7 +83,7 @@ func readCheckpoint(dir string) (*checkpoint, error) {
 	}
 	var c checkpoint
 	if err := json.Unmarshal(data, &c); err != nil || c.Version != checkpointVersion {
-		return nil, fault.New(fault.NeedsOperator, "cannot read the network's checkpoint %s; if the host's network is as it should be, remove it",
+		return nil, fault.New(fault.NeedsOperator, "cannot read the network's checkpoint %s; if the host's network is right, remove the file",
 			filepath.Join(dir, checkpointFile))
 	}
 	return &c, nil
@@ -118,7 +118,7 @@ func (g *Guard) still(c *checkpoint) error {
 }
 
 // errOvertaken means that the watchdog has already undone the change.
-var errOvertaken = fault.New(fault.Transient, "the watchdog has undone it meanwhile")
+var errOvertaken = fault.New(fault.Transient, "the watchdog reverted it meanwhile")
 
 // boottime returns CLOCK_BOOTTIME.
 func boottime() time.Duration {

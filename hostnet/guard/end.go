@@ -40,9 +40,9 @@ func (g *Guard) commit(ctx context.Context, cp *checkpoint) error {
 		if err := g.remove(); err != nil {
 			return err
 		}
-		g.o.Log.Info("The change of the host's network is kept.", "object", cp.Object)
+		g.o.Log.Info("The change of the host's network is confirmed.", "object", cp.Object)
 		if err := record(g.o.Dir, cp, true, "", false); err != nil {
-			g.o.Log.Warn("What became of a change is not recorded.", "error", err)
+			g.o.Log.Warn("The outcome of a change cannot be recorded.", "error", err)
 		}
 		return nil
 	})
@@ -62,7 +62,7 @@ func (g *Guard) undo(ctx context.Context, cp *checkpoint, why error) error {
 		if err := g.restore(context.WithoutCancel(ctx), cp); err != nil {
 			return err
 		}
-		return fault.New(fault.Transient, "the change for %s was undone by the watchdog", cp.Object)
+		return fault.New(fault.Transient, "the watchdog reverted the change for %s", cp.Object)
 	}
 	var bad *badProbe
 	final := errors.As(why, &bad) || fault.Is(why, fault.NeedsOperator) || fault.Is(why, fault.Invalid)
@@ -70,9 +70,9 @@ func (g *Guard) undo(ctx context.Context, cp *checkpoint, why error) error {
 		return err
 	}
 	if final {
-		return fault.New(fault.NeedsOperator, "the change was undone: %w", why)
+		return fault.New(fault.NeedsOperator, "the change was reverted: %w", why)
 	}
-	return fault.New(fault.Transient, "the change was undone: %w", why)
+	return fault.New(fault.Transient, "the change was reverted: %w", why)
 }
 
 // giveUp restores and ends the armed change; success if it has already ended.
@@ -91,7 +91,7 @@ func (g *Guard) giveUp(ctx context.Context, cp *checkpoint, reason string, final
 		return nil
 	}
 	if err == nil {
-		g.o.Log.Warn("The host's network is as it was before the change.", "object", cp.Object, "reason", reason)
+		g.o.Log.Warn("The change of the host's network is reverted.", "object", cp.Object, "reason", reason)
 	}
 	return err
 }
@@ -126,7 +126,7 @@ func (g *Guard) restore(ctx context.Context, cp *checkpoint) error {
 	for range rounds {
 		o, err := g.o.Host.Observe(ctx)
 		if err != nil {
-			return fmt.Errorf("cannot undo the change for %s: %w", cp.Object, err)
+			return fmt.Errorf("cannot revert the change for %s: %w", cp.Object, err)
 		}
 		steps := hostnet.Restore(cp.Namespace, cp.Before, o, cp.Touched)
 		if len(steps) == 0 {
@@ -140,14 +140,14 @@ func (g *Guard) restore(ctx context.Context, cp *checkpoint) error {
 			}
 			if err := g.o.Host.Apply(ctx, s); err != nil {
 				failed = err
-				g.o.Log.Warn("A step back failed.", "error", err)
+				g.o.Log.Warn("A step of the revert failed.", "error", err)
 			}
 		}
 	}
 	g.restoreSysctls(cp)
 	if failed != nil {
 		// Log the rest instead of retrying for ever: a NIC may be unplugged.
-		g.o.Log.Error("The host's network is not wholly as it was.", "object", cp.Object, "error", failed)
+		g.o.Log.Error("The change of the host's network is not wholly reverted.", "object", cp.Object, "error", failed)
 	}
 	return nil
 }
@@ -183,7 +183,7 @@ func (g *Guard) restoreSysctls(cp *checkpoint) {
 			continue // the link is gone, or the value is unchanged
 		}
 		if err := g.o.Sysctls.Set(name, value); err != nil {
-			g.o.Log.Warn("A kernel parameter cannot be put back.", "name", name, "error", err)
+			g.o.Log.Warn("A kernel parameter cannot be reset.", "name", name, "error", err)
 		}
 	}
 }

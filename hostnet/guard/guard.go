@@ -113,7 +113,7 @@ type Change struct {
 // means that a retry is useless.
 func (g *Guard) Run(ctx context.Context, c Change) error {
 	if !g.busy.TryLock() {
-		return fault.New(fault.NotReady, "cannot change %s: another change of the host's network is being made", c.Object)
+		return fault.New(fault.NotReady, "cannot change %s: another change of the host's network is under way", c.Object)
 	}
 	defer g.busy.Unlock()
 	if armed, err := g.read(); err != nil {
@@ -192,7 +192,7 @@ func (g *Guard) arm(ctx context.Context, cp *checkpoint) error {
 		if gone := g.remove(); gone != nil {
 			return gone
 		}
-		return fault.New(fault.Transient, "the watchdog that would undo it does not start: %w", err)
+		return fault.New(fault.Transient, "the watchdog that would revert it does not start: %w", err)
 	}
 	// The change's time starts after the watchdog's start.
 	cp.Deadline = boottime() + g.o.Limit

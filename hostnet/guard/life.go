@@ -38,7 +38,7 @@ func (g *Guard) Confirm(ctx context.Context) (object string, err error) {
 	case cp == nil:
 		return "", fault.New(fault.NotFound, "no change of the host's network waits to be confirmed")
 	case cp.Phase != Confirming:
-		return "", fault.New(fault.Conflict, "the change for %s is still being made; confirm it when it waits for that", cp.Object)
+		return "", fault.New(fault.Conflict, "the change for %s is still under way; confirm it when it waits for confirmation", cp.Object)
 	}
 	if err := g.commit(ctx, cp); err != nil {
 		return "", err
@@ -55,9 +55,9 @@ func (g *Guard) Revert(ctx context.Context) (object string, err error) {
 	case err != nil:
 		return "", err
 	case cp == nil:
-		return "", fault.New(fault.NotFound, "no change of the host's network is armed: there is nothing to undo")
+		return "", fault.New(fault.NotFound, "no change of the host's network is armed, so nothing can be reverted")
 	}
-	if err := g.giveUp(ctx, cp, "a person undid it", true); err != nil {
+	if err := g.giveUp(ctx, cp, "an operator reverted it", true); err != nil {
 		return "", err
 	}
 	g.o.Changed()
@@ -77,7 +77,7 @@ func (g *Guard) Recover(ctx context.Context) error {
 		return g.afterBoot(ctx, cp)
 	}
 	if cp.Phase == Changing {
-		return g.giveUp(ctx, cp, "the agent ended while it was made", false)
+		return g.giveUp(ctx, cp, "the agent ended during the change", false)
 	}
 	return nil
 }
@@ -89,7 +89,7 @@ const bootPatience = 30 * time.Second
 func (g *Guard) afterBoot(ctx context.Context, cp *checkpoint) error {
 	wait, cancel := context.WithTimeout(ctx, bootPatience)
 	defer cancel()
-	reason := "the host was started anew before it was confirmed"
+	reason := "the host was restarted before it was confirmed"
 	if g.probe(wait, cp.Targets) != nil {
 		return g.giveUp(ctx, cp, reason, true)
 	}
@@ -134,10 +134,10 @@ func (g *Guard) Keep(ctx context.Context) error {
 			if err = g.startWatchdog(ctx, cp); err == nil {
 				continue
 			}
-			g.o.Log.Error("The watchdog does not start again: the change is undone.", "error", err)
+			g.o.Log.Error("The watchdog does not start again: the change is reverted.", "error", err)
 		}
 		if err := g.giveUp(ctx, cp, cp.overdue(g.o.Limit), true); err != nil {
-			g.o.Log.Error("The host's network cannot be put back yet.", "error", err)
+			g.o.Log.Error("The host's network cannot be reverted yet.", "error", err)
 		}
 	}
 }

@@ -46,7 +46,7 @@ func (g *Guard) Refused(object, key string) string {
 	if !ok || o.Key != key || o.Kept || !o.Final {
 		return ""
 	}
-	return "the change was undone: " + o.Reason
+	return "the change was reverted: " + o.Reason
 }
 
 // record stores the outcome of the change and counts interrupted attempts.
@@ -73,7 +73,7 @@ func writeOutcomes(dir string, all map[string]Outcome) error {
 		return nil // the folder is gone together with its last change
 	}
 	if err != nil {
-		return fmt.Errorf("cannot record what became of the network's change: %w", err)
+		return fmt.Errorf("cannot record the outcome of the network's change: %w", err)
 	}
 	return nil
 }

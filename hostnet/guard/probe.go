@@ -89,7 +89,7 @@ func (g *Guard) targets(ctx context.Context, o hostnet.Observed) []target {
 	var kept []target
 	for i, t := range answers {
 		if t == nil {
-			g.o.Log.Warn("What does not answer before a change is not asked for after it.", "target", all[i].String())
+			g.o.Log.Warn("Targets that do not answer before a change are not probed after it.", "target", all[i].String())
 			continue
 		}
 		kept = append(kept, *t)
@@ -151,7 +151,7 @@ func (g *Guard) ask(ctx context.Context, o hostnet.Observed, t target) error {
 				return g.o.Host.Resolve(ctx, r.Link, t.Address)
 			}
 		}
-		return fmt.Errorf("no default route goes by it")
+		return fmt.Errorf("no default route uses it")
 	}
 	link, gateway, err := g.o.Host.Way(ctx, t.Address)
 	if err != nil {

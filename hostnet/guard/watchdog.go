@@ -43,7 +43,7 @@ func Watch(ctx context.Context, o Options) error {
 			return nil
 		case now.left() <= 0:
 			if err := g.giveUp(ctx, now, now.overdue(g.o.Limit), now.Phase == Confirming); err != nil {
-				g.o.Log.Error("The host's network cannot be put back yet.", "error", err)
+				g.o.Log.Error("The host's network cannot be reverted yet.", "error", err)
 			}
 		}
 	}
@@ -52,7 +52,7 @@ func Watch(ctx context.Context, o Options) error {
 // overdue returns the reason for the watchdog's restore.
 func (c *checkpoint) overdue(limit time.Duration) string {
 	if c.Phase == Confirming {
-		return fmt.Sprintf("nobody confirmed it within %s", c.Confirm)
+		return fmt.Sprintf("it was not confirmed within %s", c.Confirm)
 	}
 	return fmt.Sprintf("the agent did not finish it within %s", limit)
 }
@@ -75,7 +75,7 @@ func (g *Guard) startWatchdog(ctx context.Context, cp *checkpoint) error {
 		case <-time.After(look / 5):
 		}
 	}
-	return fault.New(fault.Transient, "it is not at work after %s", watchdogLimit)
+	return fault.New(fault.Transient, "it does not run after %s", watchdogLimit)
 }
 
 // watched reports whether a watchdog runs for this change.

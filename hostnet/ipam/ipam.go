@@ -135,7 +135,7 @@ func (p *Pool) Declare(network string, address netip.Addr, o Owner, now time.Tim
 	case !usable(subnet, address):
 		return fault.New(fault.Invalid, "cannot give %s: it is the first or last address of %s", address, subnet)
 	case n.host(address):
-		return fault.New(fault.Conflict, "cannot give %s: it is the host's own on the network %s", address, network)
+		return fault.New(fault.Conflict, "cannot give %s: it is the host's address on the network %s", address, network)
 	}
 	if g := p.taken[place{network, address}]; g != nil && g.Released.IsZero() && g.Owner != o {
 		return fault.New(fault.Conflict, "cannot give %s: the machine %s has it", address, g.Owner.Machine)

@@ -39,7 +39,7 @@ func TestDeclare(t *testing.T) {
 		{"lan", "10.0.0.9", "cannot give 10.0.0.9: it is in none of the subnets of the network lan", fault.Invalid},
 		{"lan", "10.0.0.0", "cannot give 10.0.0.0: it is the first or last address of 10.0.0.0/29", fault.Invalid},
 		{"lan", "10.0.0.7", "cannot give 10.0.0.7: it is the first or last address of 10.0.0.0/29", fault.Invalid},
-		{"lan", "10.0.0.1", "cannot give 10.0.0.1: it is the host's own on the network lan", fault.Conflict},
+		{"lan", "10.0.0.1", "cannot give 10.0.0.1: it is the host's address on the network lan", fault.Conflict},
 		{"lan", "fd00::", "cannot give fd00::: it is the first or last address of fd00::/64", fault.Invalid},
 		{"wan", "10.0.0.3", "cannot give an address: there is no network wan", fault.NotReady},
 	} {

@@ -26,7 +26,7 @@ func ownFile(b Bridge) string { return "/05-hostler-" + b.NIC + ".network" }
 func networkdFiles(root, file string, b Bridge) (map[string]string, error) {
 	sections, err := readUnit(root, file)
 	if err != nil {
-		return nil, fmt.Errorf("cannot make bridge %s last: cannot read what configures %s: %w", b.Name, b.NIC, err)
+		return nil, fmt.Errorf("cannot make bridge %s persistent: cannot read the configuration of %s: %w", b.Name, b.NIC, err)
 	}
 	base := networkdDir + "/05-hostler-"
 	device := b.mark() + fmt.Sprintf("[NetDev]\nName=%s\nKind=bridge\nMACAddress=%s\n", b.Name, b.MAC)
@@ -160,7 +160,7 @@ func nextFile(root, nic, own string) (string, error) {
 			continue
 		}
 		if err != nil {
-			return "", fmt.Errorf("cannot find what configures %s: %w", nic, err)
+			return "", fmt.Errorf("cannot find the configuration of %s: %w", nic, err)
 		}
 		for _, s := range sections {
 			if s.name == "Match" && slices.ContainsFunc(s.lines, func(line string) bool { return matches(line, nic) }) {
@@ -168,7 +168,7 @@ func nextFile(root, nic, own string) (string, error) {
 			}
 		}
 	}
-	return "", fmt.Errorf("cannot find what configures %s: no .network file names it: %w", nic, fs.ErrNotExist)
+	return "", fmt.Errorf("cannot find the configuration of %s: no .network file names it: %w", nic, fs.ErrNotExist)
 }
 
 // matches reports whether a line of a [Match] section names the NIC.

@@ -125,7 +125,7 @@ func Write(root string, b Bridge) (m Manager, changed bool, err error) {
 	case Ifupdown:
 		files = ifupdownFiles(b)
 	case NetworkManager:
-		err = fault.New(fault.NeedsOperator, "cannot make bridge %s last: NetworkManager configures %s; let systemd-networkd or ifupdown do that, or the agent makes the bridge anew at each start",
+		err = fault.New(fault.NeedsOperator, "cannot make bridge %s persistent: NetworkManager configures %s; configure it with systemd-networkd or ifupdown, else the agent makes the bridge again at each start",
 			b.Name, b.NIC)
 	case None:
 	}
@@ -150,7 +150,7 @@ func Write(root string, b Bridge) (m Manager, changed bool, err error) {
 			continue
 		}
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			return m, changed, fmt.Errorf("cannot make bridge %s last: %w", b.Name, err)
+			return m, changed, fmt.Errorf("cannot make bridge %s persistent: %w", b.Name, err)
 		}
 		mode := fs.FileMode(0o644)
 		if strings.HasPrefix(content, "#!") {
@@ -184,7 +184,7 @@ func Disable(root, namespace, bridge string) (there bool, err error) {
 			continue
 		}
 		if err := os.Rename(path, path+disabled); err != nil {
-			return true, fmt.Errorf("cannot put the files of bridge %s out of use: %w", bridge, err)
+			return true, fmt.Errorf("cannot disable the files of bridge %s: %w", bridge, err)
 		}
 	}
 	return there, nil

@@ -245,7 +245,7 @@ func TestAnotherFileRules(t *testing.T) {
 	if err := os.Remove(filepath.Join(root, "etc/systemd/network/30-eth0.network")); err != nil {
 		t.Fatal(err)
 	}
-	if _, changed, err := persist.Write(root, bridge()); err == nil || changed || !strings.Contains(err.Error(), "configures eth0") {
+	if _, changed, err := persist.Write(root, bridge()); err == nil || changed || !strings.Contains(err.Error(), "configuration of eth0") {
 		t.Errorf("%v, %v", changed, err)
 	}
 }

@@ -56,7 +56,7 @@ func (i *Initialiser) prove(ctx context.Context, progress func(string)) error {
 	}
 	o := Outcome{Accelerator: AcceleratorTCG, Asked: i.opts.Accelerator, Reason: "it was asked for"}
 	if i.opts.Accelerator != AcceleratorTCG {
-		progress("trying whether KVM runs a guest")
+		progress("testing whether KVM runs a guest")
 		err := i.tryKVM(ctx)
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -81,8 +81,8 @@ func (i *Initialiser) prove(ctx context.Context, progress func(string)) error {
 // defined. libvirt keeps the answer. The first probe takes a minute on a quiet
 // host; on a busy host it takes longer than a definition may take.
 func (i *Initialiser) askCapabilities(ctx context.Context, progress func(string)) error {
-	progress("asking libvirt what QEMU can do here, which may take minutes the first time")
-	_, err := rpc.Patiently(ctx, &i.patient, i.opts.Socket, callTimeout, i.opts.CapabilitiesTimeout, "find out what QEMU can do",
+	progress("asking libvirt for QEMU's abilities, which may take minutes the first time")
+	_, err := rpc.Patiently(ctx, &i.patient, i.opts.Socket, callTimeout, i.opts.CapabilitiesTimeout, "read QEMU's abilities",
 		func(l *libvirt.Libvirt) (string, error) {
 			return l.ConnectGetDomainCapabilities(libvirt.OptString{emulator()}, nil, nil, nil, 0)
 		})
@@ -122,7 +122,7 @@ func (i *Initialiser) tryKVM(ctx context.Context) error {
 	}
 	kernel := i.stockKernel()
 	if kernel == "" {
-		return errors.New("there is no kernel in /boot to try KVM with, and its device alone proves nothing")
+		return errors.New("there is no kernel in /boot to test KVM with, and its device alone is no proof")
 	}
 	args := []string{
 		"-accel", "kvm", "-cpu", "host", "-machine", "q35", "-m", "512", "-nodefaults", "-no-user-config", "-display", "none",
@@ -153,7 +153,7 @@ func (i *Initialiser) tryKVM(ctx context.Context) error {
 	case errors.Is(err, context.DeadlineExceeded) && spoke:
 		return fmt.Errorf("a kernel began under KVM and did not come up within %s", tryTime)
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("/dev/kvm opens, but a kernel under KVM says nothing for %s", tryTime)
+		return fmt.Errorf("/dev/kvm opens, but a kernel under KVM printed nothing for %s", tryTime)
 	case err != nil:
 		return err
 	}

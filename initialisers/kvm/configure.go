@@ -238,7 +238,7 @@ func (i *Initialiser) start(ctx context.Context, progress func(string)) error {
 			text := ""
 			if data, readErr := os.ReadFile(i.logFile()); readErr == nil {
 				lines := strings.Split(strings.TrimSpace(string(data)), "\n")
-				text = "; its log says: " + rpc.Clean(lines[len(lines)-1], 512)
+				text = "; its log: " + rpc.Clean(lines[len(lines)-1], 512)
 			}
 			return fault.New(fault.Transient, "cannot start libvirt: no answer within %s: %w%s", i.opts.StartTimeout, err, text)
 		}

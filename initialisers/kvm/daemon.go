@@ -27,7 +27,7 @@ const runLeast = 32 << 20
 func (i *Initialiser) startDaemon(ctx context.Context) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(i.opts.Paths.Host("/run"), &fs); err == nil && fs.Bavail*uint64(fs.Bsize) < runLeast {
-		return fault.New(fault.NeedsOperator, "/run has less than %d MiB free, which may cost running guests their lives; make room there", runLeast>>20)
+		return fault.New(fault.NeedsOperator, "/run has less than %d MiB free, which may end running guests; free space there", runLeast>>20)
 	}
 	if _, err := os.Stat(i.opts.Paths.SystemdRunning()); err == nil {
 		_, err := i.opts.Runner.Run(ctx, run.Command{

@@ -100,7 +100,7 @@ func (i *Initialiser) Satisfied(ctx context.Context) (bool, string) {
 		return false, why
 	}
 	if o, err := ReadOutcome(i.opts.Paths); err != nil || o.Asked != i.opts.Accelerator {
-		return false, "it has not been tried yet how guests run here"
+		return false, "the accelerator of guests has not been tested yet"
 	}
 	return true, ""
 }

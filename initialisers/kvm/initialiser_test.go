@@ -322,10 +322,10 @@ func TestCapabilitiesAreAskedOnce(t *testing.T) {
 	h.opts.CapabilitiesTimeout = 50 * time.Millisecond
 	i := kvm.New(h.opts)
 	initialise := func() error { return i.Initialise(t.Context(), func(s string) { h.said = append(h.said, s) }) }
-	if err := initialise(); !fault.Is(err, fault.Transient) || !strings.Contains(err.Error(), "cannot find out what QEMU can do: libvirt gave no answer within 50ms") {
+	if err := initialise(); !fault.Is(err, fault.Transient) || !strings.Contains(err.Error(), "cannot read QEMU's abilities: libvirt gave no answer within 50ms") {
 		t.Errorf("error %v", err)
 	}
-	if last := h.said[len(h.said)-1]; !strings.Contains(last, "what QEMU can do") {
+	if last := h.said[len(h.said)-1]; !strings.Contains(last, "QEMU's abilities") {
 		t.Errorf("said %q", h.said)
 	}
 	for range 3 {

@@ -28,17 +28,17 @@ func (i *Initialiser) Supported(ctx context.Context) (bool, string) {
 	}
 	if i.opts.Accelerator == AcceleratorKVM {
 		if _, err := os.Stat(i.opts.Paths.Host("/dev/kvm")); err != nil {
-			problems = append(problems, "types.kvm.accelerator is kvm and there is no /dev/kvm: switch on virtualisation in the firmware, load kvm_intel or kvm_amd, or say auto")
+			problems = append(problems, "types.kvm.accelerator is kvm and there is no /dev/kvm: switch on virtualisation in the firmware, load kvm_intel or kvm_amd, or set auto")
 		}
 	}
 	if _, err := os.Stat(i.opts.Paths.Host("/dev/net/tun")); err != nil {
-		problems = append(problems, "there is no /dev/net/tun, by which guests are on networks: load the kernel module tun")
+		problems = append(problems, "there is no /dev/net/tun, which guests need for networks: load the kernel module tun")
 	}
 	if i.answers(ctx) != nil {
 		dir := existing(i.opts.PoolDir)
 		var fs unix.Statfs_t
 		if err := unix.Statfs(dir, &fs); err == nil && fs.Bavail*uint64(fs.Bsize) < spaceLeast {
-			problems = append(problems, fmt.Sprintf("%s has %d MiB free: make room for %d MiB", dir, fs.Bavail*uint64(fs.Bsize)>>20, spaceLeast>>20))
+			problems = append(problems, fmt.Sprintf("%s has %d MiB free: free %d MiB", dir, fs.Bavail*uint64(fs.Bsize)>>20, spaceLeast>>20))
 		}
 	}
 	return len(problems) == 0, strings.Join(problems, "; ")

@@ -159,7 +159,7 @@ func (i *Initialiser) createPool(server *rest.Client, drivers []string, name str
 		reason = err.Error()
 	}
 	i.log.Warn("storage pool without limits for root disks", "pool", name, "reason", reason)
-	progress(fmt.Sprintf("creating storage pool %s as a plain folder, where root-disk sizes do not hold: %s", name, reason))
+	progress(fmt.Sprintf("creating storage pool %s as a plain folder, which does not enforce root-disk sizes: %s", name, reason))
 	folder := api.StoragePoolsPost{Name: name, Driver: "dir", StoragePoolPut: api.StoragePoolPut{Description: poolDescription}}
 	if err := server.Send(http.MethodPost, "/1.0/storage-pools", folder, ""); err != nil && !exists(server, "/1.0/storage-pools/", name) {
 		return fault.New(fault.Transient, "cannot create storage pool %s: %w", name, err)

@@ -21,10 +21,10 @@ func (i *Initialiser) forgetProcesses(dir string) {
 				continue
 			}
 			if err := os.Remove(file); err != nil {
-				i.log.Warn("The number of a former process of LXD cannot be forgotten.", "file", file, "error", err)
+				i.log.Warn("The process number of an earlier LXD cannot be removed.", "file", file, "error", err)
 				continue
 			}
-			i.log.Info("The number of a former process of LXD is forgotten.", "file", file)
+			i.log.Info("The process number of an earlier LXD is removed.", "file", file)
 		}
 	}
 }

@@ -399,7 +399,7 @@ func TestPoolWithoutLimitsIsTold(t *testing.T) {
 	pool := h.lxd.pools["default"]
 	pool.Driver = "dir"
 	h.lxd.pools["default"] = pool
-	if ok, why := h.satisfied(); !ok || !strings.Contains(notices[lxd.RootDiskNotice], "root-disk is no limit") {
+	if ok, why := h.satisfied(); !ok || !strings.Contains(notices[lxd.RootDiskNotice], "does not enforce root-disk") {
 		t.Errorf("satisfied %v, %s, notices %q", ok, why, notices)
 	}
 }
@@ -432,7 +432,7 @@ func TestDaemonThatNeverAnswers(t *testing.T) {
 	h := newHost(t)
 	h.opts.StartTimeout = 50 * time.Millisecond
 	h.run.Handle("lxd", func(context.Context, run.Command) (run.Result, error) { return run.Result{PID: os.Getpid()}, nil })
-	if err := h.initialise(); !fault.Is(err, fault.Transient) || !strings.Contains(err.Error(), "cannot start LXD: no answer within 50ms: it has made no socket") {
+	if err := h.initialise(); !fault.Is(err, fault.Transient) || !strings.Contains(err.Error(), "cannot start LXD: no answer within 50ms: it has not created its socket") {
 		t.Errorf("got %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

@@ -175,7 +175,7 @@ func rootDiskNotice(have seen, want wanted) string {
 	if !slices.Contains(have.limitless, pool) {
 		return ""
 	}
-	return fmt.Sprintf("LXD's storage pool %s is a plain folder, in which root-disk is no limit: the guests share the space of the host; "+
+	return fmt.Sprintf("LXD's storage pool %s is a plain folder, which does not enforce root-disk: the guests share the space of the host; "+
 		"create a pool with limits by `lxc storage create NAME btrfs` and name it in types.lxd.pool", pool)
 }
 

@@ -173,7 +173,7 @@ func TestProblemsTellHowToMend(t *testing.T) {
 		"the kernel has no user namespaces: boot a kernel with CONFIG_USER_NS":                        func(p *probed) { p.userNS = false },
 		"user namespaces are switched off: set the kernel parameter user.max_user_namespaces above 0": func(p *probed) { p.maxUserNS = "0" },
 		"no cgroups are mounted: mount cgroup2 on /sys/fs/cgroup":                                     func(p *probed) { p.mounts = "proc /proc proc" },
-		"/var/lib has 1 MiB free: make room for 2048 MiB":                                             func(p *probed) { p.free = 1 << 20 },
+		"/var/lib has 1 MiB free: free 2048 MiB":                                                      func(p *probed) { p.free = 1 << 20 },
 	} {
 		bad := good
 		spoil(&bad)

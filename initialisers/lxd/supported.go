@@ -87,7 +87,7 @@ func (p probed) problems() []string {
 		all = append(all, "no cgroups are mounted: mount cgroup2 on /sys/fs/cgroup")
 	}
 	if p.free < spaceLeast {
-		all = append(all, fmt.Sprintf("%s has %d MiB free: make room for %d MiB", p.dir, p.free>>20, spaceLeast>>20))
+		all = append(all, fmt.Sprintf("%s has %d MiB free: free %d MiB", p.dir, p.free>>20, spaceLeast>>20))
 	}
 	return all
 }

@@ -147,7 +147,7 @@ func checkDir(dir string) error {
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok || !info.IsDir() {
-		return fault.New(fault.NeedsOperator, "%s is no folder", dir)
+		return fault.New(fault.NeedsOperator, "%s is not a folder", dir)
 	}
 	if int(stat.Uid) != os.Geteuid() || info.Mode().Perm()&0o077 != 0 {
 		return fault.New(fault.NeedsOperator, "%s has owner %d and mode %#o, want owner %d and mode 0700",

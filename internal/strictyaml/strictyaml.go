@@ -47,7 +47,7 @@ func Unmarshal(content []byte, value any) error {
 		return plain(err)
 	}
 	if err := decoder.Decode(&yaml.Node{}); !errors.Is(err, io.EOF) {
-		return errors.New("it holds more than one document")
+		return errors.New("it contains more than one document")
 	}
 	c := checker{lines: lines}
 	for _, n := range document.Content {
@@ -100,7 +100,7 @@ func (c *checker) check(n *yaml.Node, depth int) error {
 	case n.Kind == yaml.AliasNode, n.Anchor != "", n.Style&yaml.TaggedStyle != 0, n.Tag == "!!merge", c.bareTag(n):
 		return errFeature
 	case depth > MaxDepth && n.Kind != yaml.ScalarNode:
-		return fmt.Errorf("maps and lists stand more than %d deep within each other", MaxDepth)
+		return fmt.Errorf("maps and lists are nested more than %d deep", MaxDepth)
 	}
 	for _, child := range n.Content {
 		if err := c.check(child, depth+1); err != nil {

@@ -284,7 +284,7 @@ func Open(path string, write bool) (f *os.File, size int64, err error) {
 	}
 	info, err := f.Stat()
 	if err == nil && info.Mode()&os.ModeDevice == 0 || err == nil && info.Mode()&os.ModeCharDevice != 0 {
-		err = fmt.Errorf("%s is no block device", path)
+		err = fmt.Errorf("%s is not a block device", path)
 	}
 	if err == nil {
 		size, err = f.Seek(0, 2)

@@ -39,7 +39,7 @@ func (s Signature) String() string {
 		text += fmt.Sprintf(" labelled %q", s.Label)
 	}
 	if s.Unfinished {
-		text += ", half made"
+		text += ", incomplete"
 	}
 	return text
 }

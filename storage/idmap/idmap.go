@@ -57,7 +57,7 @@ func rangeOf(path, user string, fallback Range) (Range, error) {
 		return fallback, nil
 	}
 	if err != nil {
-		return Range{}, fmt.Errorf("cannot read what ids guests have: %w", err)
+		return Range{}, fmt.Errorf("cannot read the id range of guests: %w", err)
 	}
 	defer f.Close()
 	lines := bufio.NewScanner(f)
@@ -73,9 +73,9 @@ func rangeOf(path, user string, fallback Range) (Range, error) {
 		}
 	}
 	if err := lines.Err(); err != nil {
-		return Range{}, fmt.Errorf("cannot read what ids guests have: %w", err)
+		return Range{}, fmt.Errorf("cannot read the id range of guests: %w", err)
 	}
-	return Range{}, fmt.Errorf("cannot find what ids guests have: %s has no row of %s with %d of them", path, user, leastIDs)
+	return Range{}, fmt.Errorf("cannot find the id range of guests: %s has no row of %s with %d ids", path, user, leastIDs)
 }
 
 // namespaces caches a user namespace per map.

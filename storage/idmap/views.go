@@ -164,7 +164,7 @@ func (v *Views) show(ctx context.Context, p Params) (View, error) {
 	}
 	top := table.Top(p.Path)
 	if top == nil {
-		return View{}, fault.New(fault.Transient, "the mount on %s is gone again", p.Path)
+		return View{}, fault.New(fault.Transient, "the mount on %s disappeared", p.Path)
 	}
 	return view(top, true), nil
 }
@@ -199,7 +199,7 @@ func (v *Views) mount(ctx context.Context, p Params, fstype string) error {
 	// The flags are locked (EPERM) if an outer user namespace made the source's
 	// mount: the guest then has to do without.
 	if err := unix.MountSetattr(tree, "", unix.AT_EMPTY_PATH, &attr); err != nil && !errors.Is(err, unix.EPERM) {
-		return fmt.Errorf("cannot allow the guest its programs: %w", err)
+		return fmt.Errorf("cannot allow setuid programs and devices to the guest: %w", err)
 	}
 	if p.ReadOnly {
 		attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
@@ -230,8 +230,8 @@ func give(dir string, m Map, fstype string, refused error) error {
 	}
 	entries = slices.DeleteFunc(entries, func(e os.DirEntry) bool { return e.Name() == "lost+found" })
 	if len(entries) > 0 {
-		return fault.New(fault.NeedsOperator, "the kernel does not translate owners on %s (%v), and what is in it belongs to users of the host: "+
-			"give it to the guest's (%v) with chown, or declare the machine privileged", fstype, refused, m)
+		return fault.New(fault.NeedsOperator, "the kernel does not translate owners on %s (%v), and its files belong to users of the host: "+
+			"give them to the guest's (%v) with chown, or declare the machine privileged", fstype, refused, m)
 	}
 	if err := os.Lchown(dir, int(m.Users.First), int(m.Groups.First)); err != nil {
 		return fmt.Errorf("the kernel does not translate owners on %s (%v), and its root cannot be given to the guest: %w", fstype, refused, err)
@@ -251,7 +251,7 @@ type HideParams struct {
 func (v *Views) Hide(ctx context.Context, views []HideParams) []error {
 	return storage.EachError(ctx, views, func(_ context.Context, p HideParams) error {
 		if err := v.hide(p.Path, p.Force); err != nil {
-			return fmt.Errorf("cannot take %s away: %w", p.Path, err)
+			return fmt.Errorf("cannot remove %s: %w", p.Path, err)
 		}
 		return nil
 	})

@@ -77,7 +77,7 @@ func (s *Source) attach(ctx context.Context, p storage.VolumeAttachParams) (stor
 		}
 		if d.readOnly() != p.ReadOnly {
 			have := map[bool]string{true: "read-only", false: "for writing"}
-			return none, fault.New(fault.Conflict, "it is attached %s as %s; detach it first to have it %s", have[d.readOnly()], s.path(d.number), have[p.ReadOnly])
+			return none, fault.New(fault.Conflict, "it is attached %s as %s; detach it first to attach it %s", have[d.readOnly()], s.path(d.number), have[p.ReadOnly])
 		}
 		if err := s.adopt(d); err != nil {
 			return none, err

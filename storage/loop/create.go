@@ -82,7 +82,7 @@ func (s *Source) openTemp(ctx context.Context, id string) (*os.File, error) {
 		}
 		_ = f.Close()
 		if err2 == nil && !named.Mode().IsRegular() {
-			return nil, fault.New(fault.Conflict, "%s is no regular file", path)
+			return nil, fault.New(fault.Conflict, "%s is not a regular file", path)
 		}
 		if err := ctx.Err(); err != nil {
 			return nil, err
@@ -102,7 +102,7 @@ func (s *Source) exists(r storage.Ref) (bool, error) {
 	case statErr != nil && !errors.Is(statErr, os.ErrNotExist):
 		return false, fmt.Errorf("cannot look for the data: %w", statErr)
 	case statErr == nil && !found:
-		return false, fault.New(fault.Conflict, "%s is there and bears no stamp", s.image(r.ID))
+		return false, fault.New(fault.Conflict, "%s exists and has no stamp", s.image(r.ID))
 	case !found:
 		return false, nil
 	}
@@ -175,7 +175,7 @@ func (s *Source) allocate(ctx context.Context, f *os.File, from, to int64, spars
 		switch err := unix.Fallocate(int(f.Fd()), 0, at, n); {
 		case errors.Is(err, unix.EINTR):
 		case errors.Is(err, unix.EOPNOTSUPP):
-			return fault.New(fault.NeedsOperator, "the filesystem of %s cannot allocate beforehand; declare the volume sparse", s.o.Dir)
+			return fault.New(fault.NeedsOperator, "the filesystem of %s cannot reserve space; declare the volume sparse", s.o.Dir)
 		case err != nil:
 			return fmt.Errorf("cannot allocate %s: %w", storage.Bytes(to-from), err)
 		default:
@@ -203,7 +203,7 @@ func explain(err error, dir string) error {
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
 		return fault.New(fault.Transient, "the filesystem of %s is full: %w", dir, err)
 	case errors.Is(err, unix.EFBIG):
-		return fault.New(fault.NeedsOperator, "the filesystem of %s holds no file of that size: %w", dir, err)
+		return fault.New(fault.NeedsOperator, "the filesystem of %s cannot hold a file of that size: %w", dir, err)
 	case errors.Is(err, unix.EROFS):
 		return fault.New(fault.NeedsOperator, "the filesystem of %s is read-only: %w", dir, err)
 	}

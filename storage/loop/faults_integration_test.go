@@ -145,7 +145,7 @@ func TestFileDeletedBehindOurBack(t *testing.T) {
 	must(t, err)
 	must(t, os.Remove(filepath.Join(dir, "data.img")))
 	v := describe(t, s, r)
-	if !strings.Contains(v.Problem, "is gone") || len(v.Attachments) != 1 || v.Attachments[0] != a {
+	if !strings.Contains(v.Problem, "was removed outside hostler") || len(v.Attachments) != 1 || v.Attachments[0] != a {
 		t.Errorf("%+v", v)
 	}
 	if _, err := attach(s, r); !fault.Is(err, fault.NeedsOperator) {

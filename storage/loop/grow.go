@@ -32,7 +32,7 @@ func (s *Source) grow(ctx context.Context, p storage.GrowParams) error {
 	}
 	size := storage.RoundSize(p.Size)
 	if size < rec.Size {
-		return fault.New(fault.Invalid, "it has %s and cannot shrink to %s: what lies at its end would be lost", storage.Bytes(rec.Size), storage.Bytes(size))
+		return fault.New(fault.Invalid, "it has %s and cannot shrink to %s: the data at its end would be lost", storage.Bytes(rec.Size), storage.Bytes(size))
 	}
 	held, err := s.hold(ctx, p.ID)
 	if err != nil {

@@ -112,7 +112,7 @@ func (s *Source) validate(r storage.Ref) error {
 		return err
 	}
 	if r.Stamp.Namespace != s.o.Namespace {
-		return fault.New(fault.Invalid, "%s bears the namespace %q, not %q", r.ID, r.Stamp.Namespace, s.o.Namespace)
+		return fault.New(fault.Invalid, "%s has the namespace %q, not %q", r.ID, r.Stamp.Namespace, s.o.Namespace)
 	}
 	return nil
 }
@@ -132,7 +132,7 @@ func (s *Source) owned(r storage.Ref) (record, error) {
 		return rec, r.OwnedBy(rec.Stamp)
 	}
 	if _, err := os.Lstat(s.image(r.ID)); err == nil {
-		return rec, fault.New(fault.Conflict, "%s bears no stamp", s.image(r.ID))
+		return rec, fault.New(fault.Conflict, "%s has no stamp", s.image(r.ID))
 	}
 	return rec, fault.New(fault.NotFound, "there is no volume %s in %s", r.ID, s.o.Dir)
 }
@@ -165,13 +165,13 @@ func (s *Source) open(id string, flags int) (*os.File, error) {
 	}
 	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
 		_ = f.Close()
-		return nil, fault.New(fault.NeedsOperator, "%s is no regular file", s.image(id))
+		return nil, fault.New(fault.NeedsOperator, "%s is not a regular file", s.image(id))
 	}
 	return f, nil
 }
 
 func lost(path string) error {
-	return fault.New(fault.NeedsOperator, "%s is gone: somebody removed it; put it back, or remove the volume", path)
+	return fault.New(fault.NeedsOperator, "%s was removed outside hostler; restore it, or remove the volume", path)
 }
 
 // lock locks an open file; the kernel releases the lock when the file is

@@ -99,7 +99,7 @@ func (s *Source) Record(ctx context.Context, objects []storage.RecordParams) []e
 			err = explain(s.records.Put(p.ID, rec), s.o.Dir)
 		}
 		if err != nil {
-			return fmt.Errorf("cannot keep what is declared of the volume %s: %w", p.ID, err)
+			return fmt.Errorf("cannot record the declaration of the volume %s: %w", p.ID, err)
 		}
 		return nil
 	})

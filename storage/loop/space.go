@@ -67,7 +67,7 @@ func fileSize(path string) (size, allocated int64, err error) {
 		return 0, 0, err
 	}
 	if !info.Mode().IsRegular() {
-		return 0, 0, fmt.Errorf("%s is no regular file", path)
+		return 0, 0, fmt.Errorf("%s is not a regular file", path)
 	}
 	return info.Size(), blocks(info) * 512, nil // st_blocks counts 512 bytes
 }

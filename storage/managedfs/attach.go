@@ -65,7 +65,7 @@ func (s *Source) attach(ctx context.Context, p storage.FilesystemAttachParams) (
 	}
 	m := table.Top(p.Path)
 	if m == nil {
-		return none, fault.New(fault.Transient, "the mount on %s is gone again", p.Path)
+		return none, fault.New(fault.Transient, "the mount on %s disappeared", p.Path)
 	}
 	if mounted && !mounts.ReadOnly(m) {
 		if err := s.growAt(ctx, rec, m); err != nil {
@@ -89,7 +89,7 @@ func (s *Source) mount(ctx context.Context, p storage.FilesystemAttachParams, re
 		case len(ours) == 0:
 			return false, fault.New(fault.Conflict, "%s of type %s is mounted on %s", top.Source, top.FSType, p.Path)
 		case mounts.ReadOnly(top) != p.ReadOnly:
-			return false, fault.New(fault.Conflict, "it is mounted on %s otherwise (%s); detach it first", p.Path, top.Options)
+			return false, fault.New(fault.Conflict, "it is mounted on %s with other settings (%s); detach it first", p.Path, top.Options)
 		case !mounts.Restricted(top):
 			return false, mounts.Restrict(p.Path, top.FSType)
 		}

@@ -43,7 +43,7 @@ func (s *Source) create(ctx context.Context, p storage.FilesystemParams) error {
 			return err
 		}
 		if rec.Type != p.Type && rec.Made {
-			return fault.New(fault.Invalid, "it is %s and cannot become %s: declare another one and move the data", rec.Type, p.Type)
+			return fault.New(fault.Invalid, "it is %s and cannot become %s: declare another filesystem and move the data", rec.Type, p.Type)
 		}
 	}
 	if p.Device == "" {
@@ -70,7 +70,7 @@ func (s *Source) create(ctx context.Context, p storage.FilesystemParams) error {
 	what, err := s.decide(ctx, licensed, rec, found)
 	if err != nil {
 		if p.Wipe && !licensed.Wipe && fault.Is(err, fault.NeedsOperator) {
-			err = fault.New(fault.NeedsOperator, "%w; the \"wipe: true\" that stands there was used up when a filesystem of this name was made on this volume before: remove the key, apply, and say it again", err)
+			err = fault.New(fault.NeedsOperator, "%w; its \"wipe: true\" was already used for a filesystem of this name on this volume: remove the key, apply, then write it again", err)
 		}
 		return err
 	}
@@ -95,11 +95,11 @@ func (s *Source) verify(ctx context.Context, rec record, device string) error {
 	if blank, err := s.isBlank(ctx, device); err != nil || blank {
 		return cmp.Or(err, fault.New(fault.NotFound, "its data is gone: %s is blank", device))
 	}
-	bears := "nothing that is known"
+	bears := "no known data"
 	if len(found) > 0 {
 		bears = blockdevice.Describe(found)
 	}
-	return fault.New(fault.NeedsOperator, "%s bears %s, not the %s with UUID %s", device, bears, rec.Type, rec.UUID)
+	return fault.New(fault.NeedsOperator, "%s has %s, not the %s with UUID %s", device, bears, rec.Type, rec.UUID)
 }
 
 // decision is the treatment of a device.
@@ -141,7 +141,7 @@ func (s *Source) decide(ctx context.Context, p storage.FilesystemParams, rec rec
 	own := interrupted && rec.Device != "" && rec.Device == identity
 	switch {
 	case len(foreign) > 0 && !p.Wipe:
-		return 0, fault.New(fault.NeedsOperator, "%s bears %s; say \"wipe: true\" to destroy that", p.Device, blockdevice.Describe(foreign))
+		return 0, fault.New(fault.NeedsOperator, "%s has %s; write \"wipe: true\" to destroy that", p.Device, blockdevice.Describe(foreign))
 	case len(foreign) > 0:
 		return wiping, nil
 	case whole:
@@ -150,7 +150,7 @@ func (s *Source) decide(ctx context.Context, p storage.FilesystemParams, rec rec
 			s.o.Log.Info("Found a filesystem made before.", "filesystem", p.ID, "device", p.Device)
 			return adopted, s.records.Put(p.ID, record{Stamp: p.Stamp, Type: p.Type, UUID: id, Label: label, Device: identity, Made: true, Record: p.Record})
 		} else if !own {
-			return 0, fault.New(fault.NeedsOperator, "%s bears this filesystem, but it is not whole: %w", p.Device, err)
+			return 0, fault.New(fault.NeedsOperator, "%s has this filesystem, but it is damaged: %w", p.Device, err)
 		}
 		return wiping, nil
 	case own, p.Wipe:
@@ -166,9 +166,9 @@ func (s *Source) decide(ctx context.Context, p storage.FilesystemParams, rec rec
 	case blank:
 		return making, nil
 	case len(signatures) > 0:
-		return 0, fault.New(fault.NeedsOperator, "%s bears %s whose making was interrupted by somebody else; say \"wipe: true\" to start again", p.Device, bears)
+		return 0, fault.New(fault.NeedsOperator, "%s has %s whose creation another program did not finish; write \"wipe: true\" to start again", p.Device, bears)
 	}
-	return 0, fault.New(fault.NeedsOperator, "%s bears %s; say \"wipe: true\" to destroy that", p.Device, bears)
+	return 0, fault.New(fault.NeedsOperator, "%s has %s; write \"wipe: true\" to destroy that", p.Device, bears)
 }
 
 // claim opens a device exclusively.
@@ -178,7 +178,7 @@ func claim(path string) (*os.File, int64, error) {
 	case errors.Is(err, blockdevice.ErrClaimed):
 		return nil, 0, storage.Busy(path, err.Error(), nil)
 	case errors.Is(err, os.ErrNotExist):
-		return nil, 0, fault.New(fault.NotReady, "the device %s is not there", path)
+		return nil, 0, fault.New(fault.NotReady, "the device %s is missing", path)
 	case errors.Is(err, unix.EROFS), errors.Is(err, unix.EACCES):
 		return nil, 0, fault.New(fault.NeedsOperator, "the device %s is read-only", path)
 	case err != nil:

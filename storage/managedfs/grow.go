@@ -60,7 +60,7 @@ func (s *Source) growAt(ctx context.Context, rec record, m *mountinfo.Info) erro
 		return nil
 	}
 	if rec.Type == "ext4" && !s.mayResize() {
-		return fault.New(fault.NeedsOperator, "this process has no CAP_SYS_RESOURCE, without which the kernel grows no ext4 that is mounted; it grows when it is next attached")
+		return fault.New(fault.NeedsOperator, "this process has no CAP_SYS_RESOURCE, without which the kernel does not grow a mounted ext4; it grows when it is next attached")
 	}
 	k := kinds[rec.Type]
 	if err := s.ready(ctx, k, nil); err != nil {

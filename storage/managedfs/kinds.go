@@ -94,16 +94,16 @@ func (s *Source) ready(ctx context.Context, k kind, progress func(string)) error
 		return nil
 	}
 	if s.o.Install == nil {
-		return fault.New(fault.NeedsOperator, "%s is not there: install the package %s", program, k.pkg)
+		return fault.New(fault.NeedsOperator, "%s is missing: install the package %s", program, k.pkg)
 	}
 	if progress == nil {
 		progress = func(string) {}
 	}
 	if err := s.o.Install(ctx, k.pkg, progress); err != nil {
-		return fmt.Errorf("%s is not there: %w", program, err)
+		return fmt.Errorf("%s is missing: %w", program, err)
 	}
 	if program = k.absent(); program != "" {
-		return fault.New(fault.NeedsOperator, "%s is not there, although the package %s is installed: install it again", program, k.pkg)
+		return fault.New(fault.NeedsOperator, "%s is missing, although the package %s is installed: install it again", program, k.pkg)
 	}
 	return nil
 }

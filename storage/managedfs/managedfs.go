@@ -118,7 +118,7 @@ func (s *Source) ValidateFilesystem(p storage.FilesystemParams) error {
 		return err
 	}
 	if _, known := kinds[p.Type]; !known {
-		return fault.New(fault.Invalid, "%q is no type of filesystem; use ext4, xfs or btrfs", p.Type)
+		return fault.New(fault.Invalid, "%q is not a type of filesystem; use ext4, xfs or btrfs", p.Type)
 	}
 	return nil
 }
@@ -128,7 +128,7 @@ func (s *Source) validate(r storage.Ref) error {
 		return err
 	}
 	if r.Stamp.Namespace != s.o.Namespace {
-		return fault.New(fault.Invalid, "%s bears the namespace %q, not %q", r.ID, r.Stamp.Namespace, s.o.Namespace)
+		return fault.New(fault.Invalid, "%s has the namespace %q, not %q", r.ID, r.Stamp.Namespace, s.o.Namespace)
 	}
 	return nil
 }
@@ -202,7 +202,7 @@ func (s *Source) Record(ctx context.Context, objects []storage.RecordParams) []e
 			err = s.records.Put(p.ID, rec)
 		}
 		if err != nil {
-			return fmt.Errorf("cannot keep what is declared of the filesystem %s: %w", p.ID, err)
+			return fmt.Errorf("cannot record the declaration of the filesystem %s: %w", p.ID, err)
 		}
 		return nil
 	})
@@ -211,7 +211,7 @@ func (s *Source) Record(ctx context.Context, objects []storage.RecordParams) []e
 func (s *Source) filesystem(id string, rec record, table mounts.Table, seen probes) storage.Filesystem {
 	f := storage.Filesystem{Ref: storage.Ref{ID: id, Stamp: rec.Stamp}, Type: rec.Type, UUID: rec.UUID, Label: rec.Label, Record: rec.Record}
 	if !rec.Made {
-		f.Problem, f.Unmade = "its making was interrupted", true
+		f.Problem, f.Unmade = "its creation was interrupted", true
 	}
 	for _, m := range mountsOf(rec, table, seen) {
 		a := storage.FilesystemAttachment{Path: m.Mountpoint, Device: m.Source, ReadOnly: mounts.ReadOnly(m), Unrestricted: !mounts.Restricted(m)}
@@ -220,7 +220,7 @@ func (s *Source) filesystem(id string, rec record, table mounts.Table, seen prob
 			f.Problem = err.Error()
 		}
 		if mounts.Failed(m) {
-			f.Problem = "the kernel made it read-only after an error of its device; when that is mended, take it from its machines and give it back to them"
+			f.Problem = "the kernel made it read-only after an error of its device; after its repair, detach it from its machines and attach it again"
 		}
 		f.Attachments, f.Options = append(f.Attachments, a), rec.Options
 		f.Size, f.Free = a.Size, a.Free
@@ -265,7 +265,7 @@ func (p probes) bears(device, kind, id string) (bool, error) {
 func probe(device string) ([]blockdevice.Signature, error) {
 	f, err := os.OpenFile(device, os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fault.New(fault.NotReady, "the device %s is not there", device)
+		return nil, fault.New(fault.NotReady, "the device %s is missing", device)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("cannot open the device: %w", err)

@@ -97,7 +97,7 @@ func (s *Source) blank(ctx context.Context, device *os.File, size int64, progres
 	blank, found, err = blockdevice.Blank(within, device, size, show)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return false, "", fault.New(fault.NeedsOperator,
-			"%s could not be read to its end within %s to prove that it is blank; say \"wipe: true\" to destroy whatever is on it", device.Name(), proofLimit)
+			"%s could not be read to its end within %s to prove that it is blank; write \"wipe: true\" to destroy its data", device.Name(), proofLimit)
 	}
 	return blank, found, err
 }

@@ -67,11 +67,11 @@ func TestWipeHoldsForOneFormat(t *testing.T) {
 		return b.source.Create(t.Context(), []storage.FilesystemParams{again})[0].Err
 	}
 	before := head(t, device)
-	if err := create(); !fault.Is(err, fault.NeedsOperator) || !strings.Contains(err.Error(), "used up") || head(t, device) != before {
+	if err := create(); !fault.Is(err, fault.NeedsOperator) || !strings.Contains(err.Error(), "was already used") || head(t, device) != before {
 		t.Fatalf("wiped once more: %v", err)
 	}
 	again.Wipe = false
-	if err := create(); !fault.Is(err, fault.NeedsOperator) || strings.Contains(err.Error(), "used up") || head(t, device) != before {
+	if err := create(); !fault.Is(err, fault.NeedsOperator) || strings.Contains(err.Error(), "was already used") || head(t, device) != before {
 		t.Fatalf("without the key: %v", err)
 	}
 	again.Wipe = true

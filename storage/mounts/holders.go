@@ -133,7 +133,7 @@ func (u Used) mounted(m *mountinfo.Info) bool {
 func command(dir string) string {
 	comm, err := os.ReadFile(filepath.Join(dir, "comm"))
 	if err != nil {
-		return "a process that has ended"
+		return "an ended process"
 	}
 	return strings.TrimSpace(string(comm))
 }

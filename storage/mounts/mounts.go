@@ -157,7 +157,7 @@ func OpenPoint(path string) (*Point, error) {
 	case errors.Is(err, unix.ELOOP):
 		return nil, fault.New(fault.NeedsOperator, "cannot mount on %s: a symbolic link is on the way", path)
 	case errors.Is(err, unix.ENOTDIR):
-		return nil, fault.New(fault.NeedsOperator, "cannot mount on %s: it is no directory", path)
+		return nil, fault.New(fault.NeedsOperator, "cannot mount on %s: it is not a directory", path)
 	case err != nil:
 		return nil, fmt.Errorf("cannot open the mount point %s: %w", path, err)
 	}
@@ -218,7 +218,7 @@ func (p *Point) Empty() error {
 	if len(names) > told {
 		names, more = names[:told], " and more"
 	}
-	return fault.New(fault.NeedsOperator, "cannot mount on %s: the directory is not empty, it holds %q%s; move that away", p.Path, names, more)
+	return fault.New(fault.NeedsOperator, "cannot mount on %s: the directory is not empty, it contains %q%s; move that away", p.Path, names, more)
 }
 
 // Remove removes the directory at path if it is empty and no mount point;

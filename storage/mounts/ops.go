@@ -46,7 +46,7 @@ func Options(list []string) (bits uintptr, data string, err error) {
 	for _, o := range list {
 		switch flag, known := flags[o]; {
 		case o == "" || strings.ContainsAny(o, ", \t\n\x00\\"):
-			return 0, "", fault.New(fault.Invalid, "%q is no mount option", o)
+			return 0, "", fault.New(fault.Invalid, "%q is not a mount option", o)
 		case known && flag.set:
 			bits |= flag.bit
 		case known:
@@ -247,7 +247,7 @@ func Unshare(dir, root string) error {
 	}
 	for range table.At(dir) {
 		if err := unix.Unmount(dir, unix.UMOUNT_NOFOLLOW); err != nil {
-			return fmt.Errorf("cannot give up %s: %w", dir, err)
+			return fmt.Errorf("cannot make %s private: %w", dir, err)
 		}
 	}
 	inside, _ := os.ReadDir(dir)

@@ -91,7 +91,7 @@ func (f Folder[T]) Get(id string) (record T, found bool, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&record); err != nil || decoder.More() || len(data) > limit {
-		return record, false, fault.New(fault.NeedsOperator, "%s is damaged: restore it, or remove it to give up what it stands for", f.Path(id))
+		return record, false, fault.New(fault.NeedsOperator, "%s is damaged: restore it, or remove it to give up the object that it describes", f.Path(id))
 	}
 	f.known.Store(id, known[T]{versionOf(&there), record})
 	return record, true, nil

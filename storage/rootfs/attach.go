@@ -59,14 +59,14 @@ func (s *Source) bind(p storage.FilesystemAttachParams, base string) error {
 	}
 	from := table.Top(base)
 	if from == nil {
-		return fault.New(fault.Transient, "the mount on %s is gone again", base)
+		return fault.New(fault.Transient, "the mount on %s disappeared", base)
 	}
 	if top := table.Top(p.Path); top != nil {
 		switch {
 		case top.Major != from.Major || top.Minor != from.Minor || top.Root != from.Root:
 			return fault.New(fault.Conflict, "%s of type %s is mounted on %s", top.Source, top.FSType, p.Path)
 		case mounts.ReadOnly(top) != p.ReadOnly:
-			return fault.New(fault.Conflict, "it is mounted on %s otherwise (%s); detach it first", p.Path, top.Options)
+			return fault.New(fault.Conflict, "it is mounted on %s with other settings (%s); detach it first", p.Path, top.Options)
 		case !mounts.Restricted(top):
 			return mounts.Restrict(p.Path, top.FSType)
 		}

@@ -92,7 +92,7 @@ func (s *Source) Space(ctx context.Context) (storage.Space, error) {
 	if r, ok := s.o.Volumes.(storage.SpaceReporter); ok {
 		return r.Space(ctx)
 	}
-	return storage.Space{}, fault.New(fault.NotFound, "the volumes do not tell of their space")
+	return storage.Space{}, fault.New(fault.NotFound, "the volumes do not report their space")
 }
 
 // Create implements storage.FilesystemSource. It refuses sizes above the free
@@ -225,7 +225,7 @@ func (s *Source) List(ctx context.Context) ([]storage.Filesystem, error) {
 		if i := slices.IndexFunc(filesystems, func(f storage.Filesystem) bool { return f.Ref == v.Ref }); i >= 0 {
 			f = filesystems[i]
 		} else if v.Problem == "" {
-			f.Problem, f.Unmade = "its making was interrupted", true
+			f.Problem, f.Unmade = "its creation was interrupted", true
 		}
 		f.Type, f.Size, f.Record = "rootfs", v.Size, v.Record
 		if v.Problem != "" {

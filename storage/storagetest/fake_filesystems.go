@@ -49,7 +49,7 @@ func (s *Filesystems) device(device string) (*storage.Volume, error) {
 			return v, nil
 		}
 	}
-	return nil, fault.New(fault.NotReady, "the device %q is not there", device)
+	return nil, fault.New(fault.NotReady, "the device %q is missing", device)
 }
 
 // Create implements storage.FilesystemSource.

@@ -54,7 +54,7 @@ func (s *Source) attach(p storage.FilesystemAttachParams) (storage.FilesystemAtt
 		case top.FSType != "tmpfs" || top.Source != tag(p.Ref):
 			return none, fault.New(fault.Conflict, "%s of type %s is mounted on %s", top.Source, top.FSType, p.Path)
 		case mounts.ReadOnly(top) != p.ReadOnly:
-			return none, fault.New(fault.Conflict, "it is mounted on %s otherwise (%s); detach it first", p.Path, top.Options)
+			return none, fault.New(fault.Conflict, "it is mounted on %s with other settings (%s); detach it first", p.Path, top.Options)
 		case !mounts.Restricted(top):
 			if err := mounts.Restrict(p.Path, top.FSType); err != nil {
 				return none, err
@@ -163,7 +163,7 @@ func (s *Source) grow(p storage.GrowParams) error {
 	}
 	size := s.round(p.Size)
 	if size < rec.Size {
-		return fault.New(fault.Invalid, "it has %s and cannot shrink to %s: what is in it may not fit", storage.Bytes(rec.Size), storage.Bytes(size))
+		return fault.New(fault.Invalid, "it has %s and cannot shrink to %s: its data may not fit", storage.Bytes(rec.Size), storage.Bytes(size))
 	}
 	if size > rec.Size {
 		rec.Size = size

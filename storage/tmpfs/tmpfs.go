@@ -103,7 +103,7 @@ func (s *Source) validate(r storage.Ref) error {
 		return err
 	}
 	if r.Stamp.Namespace != s.o.Namespace {
-		return fault.New(fault.Invalid, "%s bears the namespace %q, not %q", r.ID, r.Stamp.Namespace, s.o.Namespace)
+		return fault.New(fault.Invalid, "%s has the namespace %q, not %q", r.ID, r.Stamp.Namespace, s.o.Namespace)
 	}
 	return nil
 }
@@ -159,7 +159,7 @@ func (s *Source) Record(ctx context.Context, objects []storage.RecordParams) []e
 			err = s.records.Put(p.ID, rec)
 		}
 		if err != nil {
-			return fmt.Errorf("cannot keep what is declared of the filesystem %s: %w", p.ID, err)
+			return fmt.Errorf("cannot record the declaration of the filesystem %s: %w", p.ID, err)
 		}
 		return nil
 	})

@@ -49,7 +49,7 @@ ip route; nft -s list ruleset | sed 's/hostler:[^"]*//'; cat /proc/sys/net/ipv4/
 	clean := a.Env
 	a.Env = append(slices.Clone(clean), "HOSTLER_FAILPOINTS="+point+"="+action, "HOSTLER_FAILPOINT_LOG="+hits)
 	deaths := 0
-	// until looks again and again, and starts the agent where it has died.
+	// until looks repeatedly, and starts the agent where it has died.
 	until := func(what string, look func() error) {
 		t.Helper()
 		harness.Wait(t, what, patience, func() error {

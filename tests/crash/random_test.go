@@ -71,7 +71,7 @@ func (w *world) killLXD(r *rand.Rand, most time.Duration) {
 	w.revived = time.Now()
 }
 
-// F1: the agent killed again and again while machines come, change and go.
+// F1: the agent killed repeatedly while machines come, change and go.
 func agentKilled(t *testing.T, lxd *lxdtest.Server) {
 	w := newWorld(t, lxd, "agentkilled")
 	r := seeded(t)

@@ -55,7 +55,7 @@ func Run(t testing.TB, name string, args ...string) string {
 	return out
 }
 
-// Wait looks again and again until look returns nil, and fails the test with
+// Wait looks repeatedly until look returns nil, and fails the test with
 // its last error when the time is up.
 func Wait(t testing.TB, what string, limit time.Duration, look func() error) {
 	t.Helper()

@@ -66,7 +66,7 @@ func TestChurn(t *testing.T) {
 	if text := a.Run("events", "network/lan"); strings.Contains(text, "Repaired") || strings.Contains(text, "Failed") {
 		t.Errorf("events:\n%s", text)
 	}
-	harness.Wait(t, "the agent to let go", 10*time.Second, func() error {
+	harness.Wait(t, "the agent to detach", 10*time.Second, func() error {
 		if f, r := held(); f > files+2 || r > routines+3 {
 			return fmt.Errorf("%d files and %d goroutines, before %d and %d", f, r, files, routines)
 		}

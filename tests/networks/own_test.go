@@ -216,7 +216,7 @@ func TestABadChangeOfTheHostsOwnNIC(t *testing.T) {
 		}()
 		o.Run("apply", "--allow", "destroy", "-f", o.File("site", bridged), "--confirm", "2s") // were the peer's end too late
 		<-gone
-		o.undone("the change was undone")
+		o.undone("the change was reverted")
 		o.peer.IP("link set gw0 up")
 		o.peer.IP("addr replace 2001:db8::1/64 dev gw0 nodad")
 		o.restored()
@@ -227,7 +227,7 @@ func TestABadChangeOfTheHostsOwnNIC(t *testing.T) {
 		o := newOwn(t, false)
 		o.Start()
 		o.Run("apply", "--allow", "destroy", "-f", o.File("site", bridged), "--confirm", "5s")
-		o.undone("nobody confirmed it within 5s")
+		o.undone("it was not confirmed within 5s")
 		o.restored()
 		// Tried again, it is confirmed.
 		if code, out := o.Exit("apply", "--allow", "destroy", "-f", o.File("site", bridged)); code != 1 || !strings.Contains(out, "hostler retry network/up") {
@@ -242,7 +242,7 @@ func TestABadChangeOfTheHostsOwnNIC(t *testing.T) {
 			return o.onBridge()
 		})
 		o.session.exchange()
-		if code, out := o.Exit("revert"); code != 1 || !strings.Contains(out, "nothing to undo") {
+		if code, out := o.Exit("revert"); code != 1 || !strings.Contains(out, "nothing can be reverted") {
 			t.Errorf("revert: %d, %s", code, out)
 		}
 		o.Run("delete", "declaration/site", "--wait", "--timeout", "1m")
@@ -288,7 +288,7 @@ func TestTheWatchdogOfTheHostsOwnNIC(t *testing.T) {
 	})
 	o.restored()
 	o.Start()
-	o.undone("nobody confirmed it within 8s")
+	o.undone("it was not confirmed within 8s")
 	o.restored()
 	o.Run("delete", "declaration/site", "--wait", "--timeout", "1m")
 }

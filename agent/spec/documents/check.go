@@ -120,7 +120,7 @@ func (s *set) union(r Request) (u unions, where map[string]string) {
 		note(doc.Declaration.Machines)
 	}
 	for _, object := range held.Objects() {
-		where[object] = "held, as no document declares it; allow its removal first"
+		where[object] = "held, because no document declares it; allow its removal first"
 	}
 	Add(&u.referable, held)
 	u.referable.Machines = map[string]spec.Machine{}
