@@ -42,18 +42,18 @@ func (a adopter) Inspect(ctx context.Context, t spec.ContainerType, instance str
 		return api.Adoptable{}, fault.New(fault.Conflict, "instance %q belongs to another agent (namespace %q): release it there first", instance, i.Stamp.Namespace)
 	}
 	if !spec.MachineName(i.Name) {
-		return api.Adoptable{}, fault.New(fault.Invalid, "cannot take over instance %q: a machine bears its instance's name, and that is none for a machine "+
-			"(lower-case letters, digits and hyphens, a letter first); rename the instance with the hypervisor's own tools", i.Name)
+		return api.Adoptable{}, fault.New(fault.Invalid, "cannot take over instance %q: a machine has its instance's name, and this is not a name for a machine "+
+			"(lower-case letters, digits and hyphens, a letter first); rename the instance with the hypervisor's tools", i.Name)
 	}
 	switch i.Status {
 	case containerbroker.StatusRunning, containerbroker.StatusStopped, containerbroker.StatusFrozen:
 	default:
-		return api.Adoptable{}, fault.New(fault.NotReady, "cannot take over instance %q, which is %s: whether it is to run cannot be told; "+
+		return api.Adoptable{}, fault.New(fault.NotReady, "cannot take over instance %q, which is %s, neither running nor stopped; "+
 			"try again when it runs or is stopped", i.Name, i.Status)
 	}
 	machine := machineOf(i, t)
 	if why := undeclarable(i, machine); why != "" {
-		return api.Adoptable{}, fault.New(fault.Invalid, "cannot take over instance %q, which cannot be declared as it is: %s; use the hypervisor's own tools for that", i.Name, why)
+		return api.Adoptable{}, fault.New(fault.Invalid, "cannot take over instance %q, which cannot be declared: %s; change that with the hypervisor's tools", i.Name, why)
 	}
 	found := api.Adoptable{Name: i.Name, Machine: machine}
 	if i.Stamp != nil {

@@ -81,7 +81,7 @@ func Run(ctx context.Context, o Options) error {
 	h.sup.start(ctx, "watchdog", keepAlive(h.answers, h.logger))
 	h.logger.Info("The agent is ready.", "socket", o.Paths.Socket(), "version", o.Version)
 	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
-		h.logger.Warn("The service manager cannot be told that the agent is ready.", "error", err)
+		h.logger.Warn("The service manager cannot be notified that the agent is ready.", "error", err)
 	}
 	err = <-served
 	_, _ = daemon.SdNotify(false, daemon.SdNotifyStopping)

@@ -42,7 +42,7 @@ func (a *asides) clear(ctx context.Context) (more bool) {
 		a.told = ""
 	case err.Error() != a.told:
 		a.told = err.Error()
-		a.host.logger.Warn("What a power cut may have left in the way of machines cannot be set aside.", "type", a.t, "error", err)
+		a.host.logger.Warn("Files that a power cut may have left cannot be moved away.", "type", a.t, "error", err)
 	}
 	return more || err != nil
 }
@@ -56,7 +56,7 @@ func (a *asides) tell(ctx context.Context, places []string) {
 		_, err := os.Lstat(place)
 		return errors.Is(err, fs.ErrNotExist)
 	})
-	text := fmt.Sprintf("files of containers that %s has forgotten, as after a power cut, were set aside; remove them when nothing in them is needed: %s", strings.ToUpper(string(a.t)), strings.Join(a.kept, ", "))
+	text := fmt.Sprintf("files of containers that %s does not know, e.g. after a power cut, were moved away; remove them when you do not need them: %s", strings.ToUpper(string(a.t)), strings.Join(a.kept, ", "))
 	e := state.Event{Time: a.host.now(), Object: state.ID{Kind: spec.KindContainerType, Name: string(a.t)}, Level: state.LevelWarn, Reason: "SetAside", Message: text}
 	store := loggedEvents{a.host.store, a.host.logger}
 	if err := store.Record(ctx, e); err != nil {

@@ -56,7 +56,7 @@ func (h *host) claim(t spec.ContainerType, socket, namespace string) error {
 	lock, err := hostlock.TryAcquire(path, fmt.Sprintf("namespace %q with the state directory %s", namespace, h.paths.StateDir))
 	if fault.Is(err, fault.Conflict) {
 		holder, _ := hostlock.Read(path)
-		return fault.New(fault.Conflict, "cannot manage the %s instances of %s: another agent does, %s; stop it, or give this agent a namespace of its own (namespace: NAME in %s)",
+		return fault.New(fault.Conflict, "cannot manage the %s instances of %s: another agent does, %s; stop it, or give this agent another namespace (namespace: NAME in %s)",
 			t, dir, holder, h.paths.Config)
 	}
 	if err != nil {

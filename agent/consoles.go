@@ -40,7 +40,7 @@ func (h *host) keepConsole(ctx context.Context, t spec.ContainerType, instance s
 	}
 	kept, err := os.ReadFile(file)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fault.New(fault.Transient, "cannot read what is kept of the console log of %s: %v", instance, err)
+		return nil, fault.New(fault.Transient, "cannot read the kept console log of %s: %v", instance, err)
 	}
 	whole := joinConsole(kept, read)
 	if !bytes.Equal(whole, kept) {

@@ -25,7 +25,7 @@ import (
 func (a adopter) Export(ctx context.Context, declaration string) (text []byte, missing []string, err error) {
 	objects, _, err := a.store.List(ctx, spec.KindDeclaration, spec.KindMachine)
 	if err != nil {
-		return nil, nil, fmt.Errorf("cannot read what is declared: %w", err)
+		return nil, nil, fmt.Errorf("cannot read the declarations: %w", err)
 	}
 	all, err := declared(objects)
 	if err != nil {
@@ -52,12 +52,12 @@ func (a adopter) Export(ctx context.Context, declaration string) (text []byte, m
 	}
 	var notes []string
 	if len(names) > 1 {
-		notes = append(notes, fmt.Sprintf("What the declarations %s hold; `hostler export NAME` writes one of them.", strings.Join(names, ", ")))
+		notes = append(notes, fmt.Sprintf("The objects of the declarations %s; `hostler export NAME` writes a single declaration.", strings.Join(names, ", ")))
 	}
 	for _, t := range a.types() {
 		leftOut, err := a.exportForeign(ctx, t, &whole)
 		if err != nil {
-			missing = append(missing, oneline.Clean(fmt.Sprintf("what nobody declared on %s is not here: %v", t, err), 1024))
+			missing = append(missing, oneline.Clean(fmt.Sprintf("undeclared instances on %s are missing: %v", t, err), 1024))
 		}
 		notes = append(notes, leftOut...)
 	}

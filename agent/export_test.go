@@ -64,7 +64,7 @@ func TestExportedIsWhatWasDeclared(t *testing.T) {
 		}
 	}
 	all, text := exported("")
-	if all.Name != "exported" || len(all.Machines) != 2 || len(all.Networks)+len(all.Volumes)+len(all.Filesystems) != 3 || !strings.Contains(text, "declarations db, site hold") {
+	if all.Name != "exported" || len(all.Machines) != 2 || len(all.Networks)+len(all.Volumes)+len(all.Filesystems) != 3 || !strings.Contains(text, "declarations db, site;") {
 		t.Errorf("all:\n%s", text)
 	}
 	if _, _, err := a.Export(t.Context(), "nope"); !fault.Is(err, fault.NotFound) {
@@ -81,7 +81,7 @@ func TestExportWhileAHypervisorIsDown(t *testing.T) {
 	kvm.Fail(brokertest.List, "", -1, fault.New(fault.Transient, "cannot reach libvirt:\nno answer"))
 	a := adopter{h}
 	text, missing, err := a.Export(t.Context(), "")
-	if err != nil || len(missing) != 1 || !strings.Contains(missing[0], "kvm is not here: cannot reach libvirt") {
+	if err != nil || len(missing) != 1 || !strings.Contains(missing[0], "on kvm are missing: cannot reach libvirt") {
 		t.Fatalf("%q, %v", missing, err)
 	}
 	d, err := spec.Parse("again", text)

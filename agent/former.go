@@ -31,7 +31,7 @@ func (a adopter) former(ctx context.Context, i containerbroker.Instance, found a
 	}
 	objects, _, err := a.store.List(ctx, spec.KindMachine)
 	if err != nil {
-		return found, fmt.Errorf("cannot read what is declared: %w", err)
+		return found, fmt.Errorf("cannot read the declarations: %w", err)
 	}
 	if slices.ContainsFunc(objects, func(o state.Object) bool { return o.Name == i.Name || o.UID == i.Stamp.UID }) {
 		return found, nil // declared again as another machine

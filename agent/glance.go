@@ -150,7 +150,7 @@ func readiness(ctx context.Context, t spec.ContainerType, init initialisers.Init
 	ctx, cancel := context.WithTimeout(ctx, glanceTimeout)
 	defer cancel()
 	if ok, why := init.Supported(ctx); !ok {
-		return "error", "this host cannot run " + string(t) + " machines: " + why, "mend what is named, then run `hostler doctor` again"
+		return "error", "this host cannot run " + string(t) + " machines: " + why, "fix the named cause, then run `hostler doctor` again"
 	}
 	ok, why := init.Satisfied(ctx)
 	switch {
@@ -190,7 +190,7 @@ func (g glance) Doctor(ctx context.Context) ([]client.Check, error) {
 	for _, d := range g.disk() {
 		name := "space " + d.Path
 		if d.Path == g.paths.StateDir && d.Free < lowSpace {
-			add(name, "warning", fmt.Sprintf("%d MiB are free", d.Free>>20), "free some space: images and the store are kept here")
+			add(name, "warning", fmt.Sprintf("%d MiB are free", d.Free>>20), "free space: images and the store are kept here")
 			continue
 		}
 		add(name, "ok", fmt.Sprintf("%d MiB are free", d.Free>>20), "")
@@ -208,11 +208,11 @@ func (g glance) Doctor(ctx context.Context) ([]client.Check, error) {
 		for i, u := range unknown {
 			names[i] = u.Type + "/" + u.Name
 		}
-		add("unknown instances", "warning", strings.Join(names, ", ")+" bear our stamp and nothing declares them",
-			"take one over with `hostler adopt`, or delete them all with `hostler harvest unknown`")
+		add("unknown instances", "warning", strings.Join(names, ", ")+" have this agent's stamp and no declaration",
+			"take over an instance with `hostler adopt`, or delete all with `hostler harvest unknown`")
 	}
 	if len(another) > 0 {
-		add("instances of another store", "warning", strings.Join(another, ", ")+" bear our namespace and the stamp of another store",
+		add("instances of another store", "warning", strings.Join(another, ", ")+" have this agent's namespace and the stamp of another store",
 			"give the two agents a namespace each; where there is no other agent, take them over with `hostler adopt`")
 	}
 	for _, text := range g.allNotices(ctx) {

@@ -26,7 +26,7 @@ func (h *host) openImages() error {
 	}
 	h.images = cache
 	if h.program != "" && !images.Confines() {
-		h.notice("images", "the kernel has no Landlock (CONFIG_SECURITY_LANDLOCK, and landlock in lsm=): images are read by a user of their own, who may read the files that everyone may")
+		h.notice("images", "the kernel has no Landlock (CONFIG_SECURITY_LANDLOCK, and landlock in lsm=): images are read by a separate user, who may read all world-readable files")
 	}
 	return nil
 }
@@ -151,7 +151,7 @@ func (s imageService) Delete(ctx context.Context, reference string) error {
 			return err
 		}
 		if used || unknown {
-			return fmt.Errorf("cannot tell what uses image %q: %w", reference, blind[t])
+			return fmt.Errorf("cannot find the users of image %q: %w", reference, blind[t])
 		}
 	}
 	for _, row := range rows {

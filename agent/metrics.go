@@ -70,7 +70,7 @@ func newStateCollector(store state.Store) stateCollector {
 	return stateCollector{
 		store:  store,
 		states: prometheus.NewDesc("hostler_machines", "Machines, by type and status.", []string{"type", "status"}, nil),
-		drift:  prometheus.NewDesc("hostler_machines_drifted", "Machines that differ from what is declared, by type.", []string{"type"}, nil),
+		drift:  prometheus.NewDesc("hostler_machines_drifted", "Machines that differ from their declarations, by type.", []string{"type"}, nil),
 	}
 }
 

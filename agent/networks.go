@@ -176,7 +176,7 @@ func (p planner) Refuse(ctx context.Context, planned []api.PlannedObject) error 
 	}
 	desired, observed, policy, err := p.networkLook(ctx, objects, record)
 	if err != nil {
-		p.logger.Warn("Whether the host's network is in the way cannot be told.", "error", err)
+		p.logger.Warn("Cannot check the host's network for obstacles.", "error", err)
 		return nil
 	}
 	return networkprovisioner.Refuse(desired, observed, policy, changed)

@@ -76,7 +76,7 @@ func RunWorker(ctx context.Context, name string, o Options) error {
 	})
 	o.Logger.Info("The worker is ready.", "worker", name)
 	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
-		o.Logger.Warn("The service manager cannot be told that the worker is ready.", "error", err)
+		o.Logger.Warn("The service manager cannot be notified that the worker is ready.", "error", err)
 	}
 	<-ctx.Done()
 	_, _ = daemon.SdNotify(false, daemon.SdNotifyStopping)

@@ -101,7 +101,7 @@ func (h *host) settle(ctx context.Context) error {
 func (h *host) learned(ctx context.Context, t spec.ContainerType) error {
 	known, err := h.hostStatus(ctx)
 	if err == nil && !slices.Contains(known.Known, t) {
-		err = fault.New(fault.NotReady, "the records of %s machines are not complete yet: what is there was not compared with them", t)
+		err = fault.New(fault.NotReady, "the records of %s machines are not complete yet: their instances were not compared with them", t)
 	}
 	return err
 }
@@ -116,8 +116,8 @@ func (h *host) forgetKnown(ctx context.Context, report state.OpenReport) error {
 	h.lost.Store(true)
 	status.Known, status.KnownStorage = nil, false
 	if report.Quarantined != "" {
-		h.logger.Warn("The store was made anew.", "reason", report.Reason, "quarantined", report.Quarantined)
-		status.Notices = append(status.Notices, fmt.Sprintf("the store was set aside as %s and made anew: %s", report.Quarantined, report.Reason))
+		h.logger.Warn("The store was lost and replaced by an empty store.", "reason", report.Reason, "quarantined", report.Quarantined)
+		status.Notices = append(status.Notices, fmt.Sprintf("the store was moved to %s and replaced by an empty store: %s", report.Quarantined, report.Reason))
 	}
 	return h.writeHostStatus(ctx, status)
 }

@@ -37,7 +37,7 @@ func (h *host) remake(a applier) func(context.Context) error {
 				err = a.Remake(ctx)
 			}
 			if err != nil && ctx.Err() == nil {
-				return fmt.Errorf("cannot make again what was removed: %w", err)
+				return fmt.Errorf("cannot create the removed objects again: %w", err)
 			}
 		}
 	}

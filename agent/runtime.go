@@ -43,15 +43,15 @@ func (h *host) renewers() []func() error {
 func (h *host) renewRuntime(renewers []func() error) {
 	renewed, err := h.listener.Renew()
 	if err != nil {
-		h.logger.Warn("The socket is gone and cannot be made again.", "socket", h.paths.Socket(), "error", err)
+		h.logger.Warn("The socket is missing and cannot be made again.", "socket", h.paths.Socket(), "error", err)
 		return
 	}
 	if renewed {
-		h.logger.Warn("The socket was gone and is made again.", "socket", h.paths.Socket())
+		h.logger.Warn("The socket was missing and is made again.", "socket", h.paths.Socket())
 	}
 	for _, renew := range renewers {
 		if err := renew(); err != nil {
-			h.logger.Warn("How guests run here is gone and cannot be written again.", "error", err)
+			h.logger.Warn("The record of the accelerator is missing and cannot be written again.", "error", err)
 		}
 	}
 }

@@ -52,7 +52,7 @@ func (h *host) installFor(ctx context.Context, pkg string, progress func(string)
 // before any machine starts that uses it.
 func (h *host) prepareStorage(ctx context.Context) {
 	if err := h.learnStorage(ctx); err != nil && ctx.Err() == nil {
-		h.logger.Warn("What is kept of a lost store's storage cannot be looked at.", "error", err)
+		h.logger.Warn("The storage of a lost store cannot be read.", "error", err)
 	}
 	if err := h.storage.Prepare(ctx); err != nil && ctx.Err() == nil {
 		h.logger.Warn("The host's storage cannot be looked at.", "error", err)

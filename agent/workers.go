@@ -40,7 +40,7 @@ func Workers() []Worker {
 		},
 		{
 			Name: "remake", In: "machines, networks, volumes, filesystems", Out: "machines, networks, volumes, filesystems",
-			Doc:   "Creates an object again that was declared again during its removal, once it is gone.",
+			Doc:   "Creates an object again that was declared again during its removal, after the removal.",
 			start: func(h *host, a applier) func(context.Context) error { return h.remake(a) },
 		},
 		{
@@ -56,7 +56,7 @@ func Workers() []Worker {
 		},
 		{
 			Name: "guard", In: "the checkpoint of a change of the host's own network", Out: "links, addresses and routes of the host's NICs, as they were",
-			Doc:   "Reverts a change of the host's own network that a former agent left half done or that is not confirmed in time, and keeps the watchdog alive that reverts without the agent.",
+			Doc:   "Reverts a change of the host's own network that an earlier agent left unfinished or that is not confirmed in time, and keeps the watchdog alive that reverts without the agent.",
 			start: func(h *host, _ applier) func(context.Context) error { return h.keepGuard },
 		},
 	}

@@ -46,7 +46,7 @@ func (s *Server) retry(ctx context.Context, i *in[client.RetryRequest]) (*struct
 		return nil, err
 	}
 	if i.Body.Force && id.Kind != spec.KindVolume && id.Kind != spec.KindFilesystem {
-		return nil, fault.New(fault.Invalid, "cannot force %s: only what holds a volume or a filesystem can be passed over", raw.Clip(i.Body.Object, 128))
+		return nil, fault.New(fault.Invalid, "cannot force %s: --force is for volumes and filesystems that are in use", raw.Clip(i.Body.Object, 128))
 	}
 	switch id.Kind {
 	case spec.KindMachine:

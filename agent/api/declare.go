@@ -136,7 +136,7 @@ func (w *world) checkSources(docs []document, replace bool) error {
 	seen := map[string]string{}
 	for i, doc := range docs {
 		if other, twice := seen[doc.name]; twice {
-			return fault.New(fault.Invalid, "cannot apply: %s and %s are both the declaration %s; give one of them another `name:`", other, doc.place, doc.name)
+			return fault.New(fault.Invalid, "cannot apply: %s and %s are both the declaration %s; give either another `name:`", other, doc.place, doc.name)
 		}
 		seen[doc.name] = doc.place
 		d := w.declarations[doc.name]

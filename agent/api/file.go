@@ -198,7 +198,7 @@ func (w *world) readFolder(f Folder, refused map[string]error) []document {
 			if w.comesFrom(doc.name, path) {
 				byName[doc.name], loser = doc, other
 			}
-			refused[loser.source] = fault.New(fault.Conflict, "%s and %s are both the declaration %s; give one of them another `name:`",
+			refused[loser.source] = fault.New(fault.Conflict, "%s and %s are both the declaration %s; give either another `name:`",
 				byName[doc.name].source, loser.source, doc.name)
 			continue
 		}

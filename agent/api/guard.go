@@ -230,7 +230,7 @@ func (s *Server) audit(rt route, c caller, r *http.Request) {
 	if kind, _, named := strings.Cut(strings.TrimPrefix(rt.path, "/v1/"), "s/{name}"); named {
 		log = log.With("object", kind+"/"+raw.Clip(r.PathValue("name"), 64))
 	}
-	log.Log(r.Context(), level, "A change was asked for.", "route", rt.method+" "+rt.path,
+	log.Log(r.Context(), level, "A change was requested.", "route", rt.method+" "+rt.path,
 		"uid", c.UID, "gid", c.GID, "pid", c.PID, "exe", c.Exe, "change", raw.Clip(r.Header.Get(client.KeyHeader), 64))
 }
 

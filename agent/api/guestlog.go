@@ -36,7 +36,7 @@ func logOptions(r *http.Request) (client.LogOptions, error) {
 	}
 	if text := q.Get("follow"); text != "" {
 		if o.Follow, err = strconv.ParseBool(text); err != nil {
-			return o, fault.New(fault.Invalid, "cannot follow %q: it is neither true nor false", raw.Clip(text, 32))
+			return o, fault.New(fault.Invalid, "cannot follow %q: use true or false", raw.Clip(text, 32))
 		}
 	}
 	return o, nil

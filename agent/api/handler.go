@@ -64,7 +64,7 @@ func (s *Server) newHandler() (http.Handler, error) {
 		if rt.once() {
 			op.Parameters = append(op.Parameters, &huma.Param{
 				Name: client.KeyHeader, In: "header", Required: true, Schema: &huma.Schema{Type: huma.TypeString, Pattern: keyForm.String()},
-				Description: "A new one for each change, the same one when it is sent again: it is made once.",
+				Description: "A new key for each change; a repeated request with the same key has no second effect.",
 			})
 		}
 		if rt.mount != nil {
@@ -90,7 +90,7 @@ func (s *Server) newHandler() (http.Handler, error) {
 
 // describe documents a raw route.
 func describe(op *huma.Operation, rt route, schemas huma.Registry) {
-	op.Responses = map[string]*huma.Response{"200": {Description: "What the summary says."}}
+	op.Responses = map[string]*huma.Response{"200": {Description: "As in the summary."}}
 	if rt.request != nil {
 		op.RequestBody = &huma.RequestBody{Required: true, Content: map[string]*huma.MediaType{
 			"application/json": {Schema: schemas.Schema(rt.request, true, operationID(rt))},

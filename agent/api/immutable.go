@@ -21,7 +21,7 @@ func (w *world) checkTypes(doc document) error {
 		if k == nil || k.before == nil || k.life != state.Alive || k.was.Machine.Type == t {
 			continue
 		}
-		wrong = append(wrong, fmt.Sprintf("machine/%s is of type %s and cannot become %s; delete it first (`hostler delete machine/%s`) or give the new one another name",
+		wrong = append(wrong, fmt.Sprintf("machine/%s is of type %s and cannot become %s; delete it first (`hostler delete machine/%s`) or give the new machine another name",
 			name, k.was.Machine.Type, t, name))
 	}
 	if len(wrong) > 0 {

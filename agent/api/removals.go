@@ -104,7 +104,7 @@ func (s *Server) heldRemovals(w *world, docs []document, gone []string) (steps [
 		}
 		st := client.Step{Object: object, Action: "delete", Impact: impactDestroy, Detail: "no document declares it any more", Held: "--allow " + impactDestroy, Allow: impactDestroy}
 		if w.retained(object) {
-			st.Action, st.Impact, st.Detail = "release", "none", "no document declares it any more; its data is kept"
+			st.Action, st.Impact, st.Detail = "release", "none", "no longer declared; its data is kept"
 		}
 		if users, err := w.usersOf(object, nil); err == nil && len(users) > 0 {
 			st.Held, st.Allow = "it is used by "+fault.List(users, ", "), ""
@@ -113,7 +113,7 @@ func (s *Server) heldRemovals(w *world, docs []document, gone []string) (steps [
 			}
 		}
 		if why != "" {
-			st.Held, st.Allow = "nothing is removed while "+why, ""
+			st.Held, st.Allow = "no object is removed while "+why, ""
 		}
 		if renamed := w.looksRenamed(object, newcomers); renamed != "" {
 			st.Detail += fmt.Sprintf("; to rename it to %s with its data, add \"renamed-from: %s\" to %s", renamed, idOf(object).Name, renamed)
@@ -227,14 +227,14 @@ func (s *Server) consent(w *world, impact, object string, with map[string]bool) 
 func (s *Server) consentDestroy(w *world, object string, with map[string]bool) error {
 	owner := w.owners[object]
 	if answer := s.folder.Load(); owner != "" && answer != nil && slices.Contains(answer.Settling, w.declarations[owner].record.Source) {
-		return fault.New(fault.NotReady, "%s is gone since a moment ago, and %s is held once it stays away for some seconds; try again then",
+		return fault.New(fault.NotReady, "%s disappeared a moment ago, and %s is held only after some seconds; try again then",
 			w.declarations[owner].record.Source, object)
 	}
 	if owner != "" {
 		return fault.New(fault.Conflict, "%s is not held: the declaration %s declares it; remove it there, or run `hostler delete %s`", object, owner, object)
 	}
 	if why := s.unread(w); why != "" {
-		return fault.New(fault.NotReady, "cannot remove %s while %s, since it may be declared there; mend that file first", object, why)
+		return fault.New(fault.NotReady, "cannot remove %s while %s, since it may be declared there; fix that file first", object, why)
 	}
 	users, err := w.usersOf(object, with)
 	if err != nil {
@@ -298,7 +298,7 @@ func (s *Server) heldNotice(ctx context.Context) (string, error) {
 	}
 	text := "no document declares " + names + " any more; held: `hostler allow destroy KIND/NAME` removes an object with its data"
 	if why := s.unread(w); why != "" {
-		text += "; nothing is removed while " + why
+		text += "; no object is removed while " + why
 	}
 	return text, nil
 }

@@ -66,7 +66,7 @@ func (p *replays) once(w http.ResponseWriter, r *http.Request, uid uint32, body 
 	key := r.Header.Get(client.KeyHeader)
 	if !keyForm.MatchString(key) {
 		raw.WriteProblem(w, raw.NewProblem(http.StatusBadRequest, fault.Invalid,
-			"a change needs a header "+client.KeyHeader+" of 8 to 64 letters, digits, - and _: a new one for each change, the same one when it is sent again"))
+			"a change needs a header "+client.KeyHeader+" of 8 to 64 letters, digits, - and _: a new key for each change, the same key when it is sent again"))
 		return
 	}
 	id := replayKey{uid, key}

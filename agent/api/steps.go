@@ -30,7 +30,7 @@ func (s *Server) steps(ctx context.Context, w *world, docs []document, removed [
 		if dry {
 			return nil, err
 		}
-		s.log.Warn("cannot plan what was applied", "error", err)
+		s.log.Warn("cannot plan the applied documents", "error", err)
 		all = blindSteps(planned, err)
 	}
 	kept := []client.Step{}

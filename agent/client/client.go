@@ -78,7 +78,7 @@ func (c *Client) dial(ctx context.Context) (net.Conn, error) {
 		return conn, nil
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
 		return nil, fault.Wrap(fault.NotReady, fmt.Errorf("cannot reach the agent at %s: %w "+
-			"(start it with `systemctl start hostlerd`; --socket or HOSTLER_SOCKET names another one)", c.socket, ErrNotRunning))
+			"(start it with `systemctl start hostlerd`; --socket or HOSTLER_SOCKET names another socket)", c.socket, ErrNotRunning))
 	case errors.Is(err, fs.ErrPermission):
 		return nil, fault.New(fault.Forbidden,
 			"cannot reach the agent at %s: %w (use sudo, or join the group hostler or hostler-admin)", c.socket, fs.ErrPermission)

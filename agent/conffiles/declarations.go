@@ -143,7 +143,7 @@ func (d *Declarations) awaitFolder(ctx context.Context, a Applier) error {
 			}
 			break
 		}
-		d.tell(dir, fmt.Sprintf("%s is not there: what its files declared is kept; put it back, or make it anew and empty to have that removed", dir))
+		d.tell(dir, fmt.Sprintf("%s is missing: the objects of its files are kept; restore it, or create it empty to have them removed", dir))
 		select {
 		case <-ctx.Done():
 		case <-time.After(lookForFolder):
@@ -239,7 +239,7 @@ func (d *Declarations) refusedEvent(ctx context.Context, path, text string) {
 	name := strings.TrimSuffix(filepath.Base(path), filepath.Ext(path))
 	err := d.o.Record(ctx, state.Event{
 		Time: d.o.Now(), Object: state.ID{Kind: spec.KindDeclaration, Name: name}, Level: state.LevelWarn, Reason: "NotInForce",
-		Message: text + "; its former version stays in force, and nothing is removed until it is mended",
+		Message: text + "; its previous version stays in force, and no object is removed until it is fixed",
 	})
 	if err != nil && ctx.Err() == nil {
 		d.o.Logger.Warn("An event cannot be recorded.", "error", err)

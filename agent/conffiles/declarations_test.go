@@ -259,7 +259,7 @@ func TestFolderOfDeclarations(t *testing.T) {
 		t.Errorf("notices %v", c.notices)
 	}
 	events, err := c.store.Events(t.Context(), state.EventQuery{Object: &state.ID{Kind: spec.KindDeclaration, Name: "three"}})
-	if err != nil || len(events) != 1 || !strings.Contains(events[0].Message, "nothing is removed") {
+	if err != nil || len(events) != 1 || !strings.Contains(events[0].Message, "no object is removed") {
 		t.Errorf("events %+v, %v", events, err)
 	}
 	wantAlive("a")
@@ -360,7 +360,7 @@ func TestLostFolderRemovesNothing(t *testing.T) {
 	if err := os.Rename(dir, dir+".old"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a notice", func() bool { return strings.Contains(c.told(), "is not there") })
+	eventually(t, "a notice", func() bool { return strings.Contains(c.told(), "is missing") })
 	if !declared() || exists() {
 		t.Errorf("declared %v, there %v", declared(), exists())
 	}

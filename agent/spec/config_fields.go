@@ -8,7 +8,7 @@ var configSchema = merged(typesSchema, map[string]fieldSchema{
 	"Config.namespace":                {description: "Part of every stamp: agents with different namespaces never touch each other's objects. A change takes effect at the agent's next start.", pattern: namePattern},
 	"Config.removals":                 {description: "What happens to an object with data that no document declares any more: hold keeps it until its removal is allowed, obey removes it, for hosts whose files are written by a program.", words: []string{RemovalsHold, RemovalsObey}},
 	"Config.harvest":                  {description: "What happens to instances that nothing declares any more: destroyed deletes the instance of a machine whose declaration went away, unknown deletes instances with this agent's stamp and no record, all does both, none does neither.", words: harvestModes()},
-	"Config.max-machines":             {description: "The most machines that the host takes: what would make more is refused.", least: 1, most: maxMachines},
+	"Config.max-machines":             {description: "The largest number of machines; documents that declare more are refused.", least: 1, most: maxMachines},
 	"Config.concurrency":              {description: "Instance operations at once, per container type.", least: 1, most: maxConcurrency},
 	"Config.start-retries":            {description: "How often a failed operation is retried after retry-delay; after that, every transient-retry-interval.", most: maxRetries},
 	"Config.retry-delay":              {description: "The time between two of these retries."},

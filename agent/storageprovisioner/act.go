@@ -76,7 +76,7 @@ func (w *Worker) batch(ctx context.Context, world *world, jobs []*job, done map[
 		}
 		told = append(told, j)
 		if called {
-			j.err = fault.New(fault.Transient, "cannot %s %s: it is as it was, although that was done", j.step.Action, j.entity.key())
+			j.err = fault.New(fault.Transient, "cannot %s %s: the operation succeeded but changed nothing", j.step.Action, j.entity.key())
 			continue
 		}
 		group := j.entity.Source + " " + string(j.step.Action)

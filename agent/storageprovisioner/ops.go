@@ -109,7 +109,7 @@ func (w *Worker) callFilesystems(ctx context.Context, world *world, source stora
 		for i, err := range errs {
 			if fault.Is(err, fault.NotFound) {
 				e := jobs[i].entity
-				errs[i] = fault.New(fault.NotFound, "its data is gone from %s; `hostler retry %s` makes it anew, empty", e.place(), e.key())
+				errs[i] = fault.New(fault.NotFound, "its data is gone from %s; `hostler retry %s` makes it again, empty", e.place(), e.key())
 			}
 		}
 		return errs

@@ -227,7 +227,7 @@ func (w *world) absent(e *Entity, waiting string) Step {
 		return Step{Action: ActionAdopt, Detail: "data of an earlier declaration of this name is taken over", Changes: []Change{{Field: "stamp", To: uid}}}
 	case e.Status.Created && !w.thereAtAll(e) && e.Status.ObservedGeneration >= e.Generation && !w.policy.Nudged[nudgeAll]:
 		// A created entity would be empty, and its users would not notice.
-		return Step{Action: ActionCreate, Held: "its data is gone from the host; `hostler retry " + e.key() + "` makes it anew, empty"}
+		return Step{Action: ActionCreate, Held: "its data is gone from the host; `hostler retry " + e.key() + "` makes it again, empty"}
 	}
 	return Step{Action: ActionCreate, Detail: e.describe(), Waiting: waiting}
 }

@@ -90,7 +90,7 @@ func (w *world) both(volume string) string {
 	for _, f := range w.on[volume] {
 		for _, m := range w.listed[v.key()] {
 			if r, _ := w.relation(v, m); r == wants && f.Life == state.Alive {
-				return fmt.Sprintf("machine/%s has %s as a block device and %s is made on it, and no volume can be both: take it from the machine's storage, or declare another volume for one of them",
+				return fmt.Sprintf("machine/%s has %s as a block device and %s is made on it, and a volume cannot be both: remove it from the machine's storage, or declare a second volume",
 					m, v.key(), f.key())
 			}
 		}

@@ -43,11 +43,11 @@ func (c *call) counts() error {
 		return fault.New(fault.Invalid, "cannot count: name one container type")
 	}
 	if len(in.Passes) > MaxCounts || len(in.Operations) > MaxCounts {
-		return fault.New(fault.Invalid, "cannot count: at most %d passes and operations are told at once", MaxCounts)
+		return fault.New(fault.Invalid, "cannot count: a request holds at most %d passes and operations", MaxCounts)
 	}
 	for _, n := range slices.Concat(in.Passes, in.Operations) {
 		if n.Seconds < 0 {
-			return fault.New(fault.Invalid, "cannot count: nothing takes %v seconds", n.Seconds)
+			return fault.New(fault.Invalid, "cannot count: %v seconds is not a valid duration", n.Seconds)
 		}
 	}
 	if c.h.o.Count != nil {

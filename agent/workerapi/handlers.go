@@ -68,10 +68,10 @@ func (h *Handlers) Routes() []Route {
 		{Method: "GET", Path: "intents", Summary: "The open intents", Handle: worker(h, (*call).intents)},
 		{Method: "POST", Path: "intents/begin", Summary: "Write intents down", Handle: worker(h, (*call).begin)},
 		{Method: "POST", Path: "intents/end", Summary: "Forget intents", Handle: worker(h, (*call).end)},
-		{Method: "GET", Path: "events", Summary: "What happened to the machines", Handle: worker(h, (*call).events)},
-		{Method: "POST", Path: "events/record", Summary: "Tell what happened", Handle: worker(h, (*call).record)},
+		{Method: "GET", Path: "events", Summary: "Events of the machines", Handle: worker(h, (*call).events)},
+		{Method: "POST", Path: "events/record", Summary: "Record events", Handle: worker(h, (*call).record)},
 		{Method: "GET", Path: "events/watch", Summary: "A line whenever there are new events", Handle: worker(h, (*call).watchEvents), Stream: true},
-		{Method: "POST", Path: "counts", Summary: "Tell which passes and operations there were", Handle: worker(h, (*call).counts), Body: smallBody},
+		{Method: "POST", Path: "counts", Summary: "Record passes and operations", Handle: worker(h, (*call).counts), Body: smallBody},
 		{Method: "POST", Path: "images/ensure", Summary: "Make an image usable for the type", Handle: worker(h, (*call).ensureImage), Request: reflect.TypeFor[client.ImageRequest](), Stream: true},
 	}
 	for i := range rows {

@@ -20,18 +20,18 @@ func command() *cobra.Command {
 	var debug bool
 	root := &cobra.Command{
 		Use:           "hostlerd",
-		Short:         "The agent: makes this host run what its declarations say, and keeps it so",
+		Short:         "The agent: makes this host run the declared machines, and keeps them running",
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       version.Version,
 	}
 	flags := root.PersistentFlags()
-	flags.StringVar(&config, "config", paths.DefaultConfig, "the host's configuration; conf.d stands beside it")
-	flags.StringVar(&stateDir, "state-dir", paths.DefaultStateDir, "where the store and the images are kept")
+	flags.StringVar(&config, "config", paths.DefaultConfig, "the host's configuration; conf.d is in the same directory")
+	flags.StringVar(&stateDir, "state-dir", paths.DefaultStateDir, "the directory of the store and the images")
 	flags.StringVar(&runDir, "run-dir", paths.DefaultRunDir, "where the socket is made")
 	root.Flags().StringVar(&provisioners, "provisioners", string(agent.Auto), "where they run: auto, inside, units or elsewhere")
-	flags.BoolVar(&debug, "debug", false, "log what is looked at, too")
+	flags.BoolVar(&debug, "debug", false, "log observations too")
 	options := func() (agent.Options, error) {
 		p, err := pathsOf(config, stateDir, runDir)
 		return agent.Options{Paths: p, Version: version.Version, Logger: agent.NewLogger(debug), Program: "/proc/self/exe"}, err
@@ -59,8 +59,8 @@ func command() *cobra.Command {
 		},
 	}, &cobra.Command{
 		Use:   "watchdog",
-		Short: "Undo the armed change of the host's own network at its deadline",
-		Long:  "Wait beside the agent, which starts it, until the armed change of the host's own network is\nkept or undone, and undo it at its deadline whatever becomes of the agent.",
+		Short: "Revert the armed change of the host's own network at its deadline",
+		Long:  "Started by the agent: wait until the armed change of the host's own network is\nconfirmed or reverted, and revert it at its deadline even without the agent.",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o, err := options()
@@ -79,7 +79,7 @@ func pathsOf(config, stateDir, runDir string) (paths.Paths, error) {
 	for _, p := range []*string{&config, &stateDir, &runDir} {
 		absolute, err := filepath.Abs(*p)
 		if err != nil {
-			return paths.Paths{}, fmt.Errorf("cannot tell where %s is: %w", *p, err)
+			return paths.Paths{}, fmt.Errorf("cannot find %s: %w", *p, err)
 		}
 		*p = absolute
 	}

@@ -87,7 +87,7 @@ func TestSearchThatFindsNothing(t *testing.T) {
 		t.Errorf("without an address: %v", err)
 	}
 	r.Addresses = reach("10.0.0.1").Addresses
-	if _, err := r.first(t.Context()); err == nil || !strings.Contains(err.Error(), "the last one tried was 10.0.0.1: connection refused") {
+	if _, err := r.first(t.Context()); err == nil || !strings.Contains(err.Error(), "the last address tried was 10.0.0.1: connection refused") {
 		t.Errorf("refused: %v", err)
 	}
 	r.Check = func(ctx context.Context, _ string) error { <-ctx.Done(); return ctx.Err() }

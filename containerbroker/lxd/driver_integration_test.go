@@ -142,7 +142,7 @@ func TestKilledWhileCreating(t *testing.T) {
 				t.Fatal(err)
 			}
 			err := d.SetPower(t.Context(), m.Name, containerbroker.PowerStart, 0)
-			if fault.KindOf(err) != fault.Transient || !strings.Contains(err.Error(), "made again") {
+			if fault.KindOf(err) != fault.Transient || !strings.Contains(err.Error(), "created again") {
 				t.Errorf("starting it: %v", err)
 			}
 			if err := d.Create(t.Context(), m, nil); fault.KindOf(err) != fault.Transient {

@@ -155,7 +155,7 @@ func (i *Initialiser) waitReady(ctx context.Context, lives func() error, progres
 	start := time.Now()
 	told, every := start, min(sayEvery, i.opts.StartTimeout/10)
 	for {
-		last := errors.New("it has made no socket")
+		last := errors.New("it has not created its socket")
 		if socket := i.socket(); socket != "" {
 			if last = ping(ctx, socket); last == nil {
 				return socket, nil

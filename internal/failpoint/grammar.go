@@ -73,7 +73,7 @@ func parseAction(text string) (action, error) {
 	if verb, nth, counted := strings.Cut(rest, "#"); counted {
 		n, err := strconv.Atoi(nth)
 		if err != nil || n < 1 {
-			return action{}, fmt.Errorf("%q is no count of hits", nth)
+			return action{}, fmt.Errorf("%q is not a count of hits", nth)
 		}
 		rest, a.Nth = verb, n
 	}
@@ -83,7 +83,7 @@ func parseAction(text string) (action, error) {
 	case Delay:
 		d, err := time.ParseDuration(value)
 		if err != nil || d < 0 {
-			return action{}, fmt.Errorf("%q is no delay", value)
+			return action{}, fmt.Errorf("%q is not a delay", value)
 		}
 		a.Delay = d
 	case Kill, Fail, Panic:

@@ -201,7 +201,7 @@ func UnmountOnly(proc string, m *mountinfo.Info, force bool) error {
 func busy(proc, path string) error {
 	if table, err := Read(proc); err == nil {
 		if below := table.below(path); len(below) > 0 {
-			return storage.Busy(path, "something is mounted below it at "+below[len(below)-1].Mountpoint, nil)
+			return storage.Busy(path, "another mount is below it at "+below[len(below)-1].Mountpoint, nil)
 		}
 	}
 	var s unix.Stat_t

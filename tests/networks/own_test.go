@@ -223,7 +223,7 @@ func TestABadChangeOfTheHostsOwnNIC(t *testing.T) {
 		o.Run("delete", "declaration/site", "--wait", "--timeout", "1m")
 		o.restored()
 	})
-	t.Run("nobody confirms it", func(t *testing.T) {
+	t.Run("without a confirmation", func(t *testing.T) {
 		o := newOwn(t, false)
 		o.Start()
 		o.Run("apply", "--allow", "destroy", "-f", o.File("site", bridged), "--confirm", "5s")

@@ -68,7 +68,7 @@ func (s *set) conflict(name string, objects []string) error {
 	texts := make([]string, len(objects))
 	for i, object := range objects {
 		owner := s.owners[object]
-		texts[i] = fmt.Sprintf("%s is declared differently at %s, which keeps it, and at %s; make both alike, or remove it from one of them",
+		texts[i] = fmt.Sprintf("%s is declared differently at %s, which stays in force, and at %s; make both equal, or remove one",
 			object, s.docs[owner].at(object), s.docs[name].at(object))
 	}
 	return fault.New(fault.Conflict, "%s", fault.List(texts, "; "))
@@ -186,7 +186,7 @@ func (s *set) checkUsers(r Request, all spec.Declaration) map[string]error {
 			_, err := spec.ParseAmong(name, spec.EncodeYAML(one), spec.Others{Declared: all})
 			var es spec.Errors
 			if errors.As(err, &es) {
-				wrong[culprit] = fault.New(fault.Conflict, "%s at %s would be wrong: %s", user, doc.at(user), es[0].Message)
+				wrong[culprit] = fault.New(fault.Conflict, "%s at %s would become invalid: %s", user, doc.at(user), es[0].Message)
 			}
 		}
 	}

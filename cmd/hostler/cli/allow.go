@@ -28,7 +28,7 @@ func (a *app) allowCommand() *cobra.Command {
 
 func (a *app) allow(ctx context.Context, impact string, args []string) error {
 	if !slices.Contains(allowWords, impact) {
-		return usage("allow does not know the impact %q%s", impact, didYouMean(impact, allowWords)).hint("it takes " + strings.Join(allowWords, ", "))
+		return usage("unknown impact %q%s", impact, didYouMean(impact, allowWords)).hint("it takes " + strings.Join(allowWords, ", "))
 	}
 	refs, err := parseReferences(args)
 	if err != nil {

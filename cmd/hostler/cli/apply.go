@@ -33,12 +33,12 @@ func (a *app) applyCommand() *cobra.Command {
 		Short: "Make declarations the wanted state of this host",
 		Long: "Apply declarations: print the changes, send them to the agent and, with --wait, follow\n" +
 			"until every machine is ready. The name of a declaration is its file's stem or its `name:`,\n" +
-			"which standard input needs; applying it again replaces it. All declarations are one whole:\n" +
+			"which standard input needs; applying it again replaces it. All declarations form a whole:\n" +
 			"they may refer to each other's objects, and an object may move from one to another.\n" +
 			"Steps that would restart or recreate a machine, or destroy an object with data that no\n" +
 			"declaration names any more, are held unless --allow names them.\n" +
-			"A change of the host's own network is undone by itself when the host cannot be reached\n" +
-			"after it; with --confirm also when nobody confirms it.",
+			"A change of the host's own network is reverted automatically when the host cannot be reached\n" +
+			"after it; with --confirm also unless it is confirmed.",
 		Example: "  hostler apply -f web.yaml --wait\n  hostler apply -f conf/ --allow restart\n  cat web.yaml | hostler apply -f - --dry-run",
 		Args:    takes(0, 0, ""),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.apply(cmd.Context(), f) },
@@ -47,7 +47,7 @@ func (a *app) applyCommand() *cobra.Command {
 	addAllow(cmd, &f.allow, "allow steps with")
 	cmd.Flags().BoolVar(&f.wait, "wait", false, "follow until every machine is ready")
 	addTimeout(cmd, &f.timeout, "--wait waits")
-	cmd.Flags().DurationVar(&f.confirm, "confirm", 0, "undo a change of the host's own network unless 'hostler confirm' keeps it within this `TIME`")
+	cmd.Flags().DurationVar(&f.confirm, "confirm", 0, "revert a change of the host's own network unless 'hostler confirm' comes within this `TIME`")
 	cmd.Flags().BoolVar(&f.replace, "replace", false, "replace a declaration of the same name that was applied from another path")
 	cmd.Flags().BoolVar(&f.dryRun, "dry-run", false, "print the plan only; like plan, but exits 0")
 	return cmd
@@ -57,7 +57,7 @@ func (a *app) planCommand() *cobra.Command {
 	var f applyFlags
 	cmd := prints(&cobra.Command{
 		Use:   "plan -f FILE...",
-		Short: "Show what applying declarations would change",
+		Short: "Show the changes that applying declarations would make",
 		Long: "Show each step that applying the declarations would take, with its impact: none, live,\n" +
 			"restart, recreate or destroy. Exit code 0 says that nothing would change, 2 that\n" +
 			"something would.",
@@ -75,7 +75,7 @@ func (a *app) planCommand() *cobra.Command {
 func (a *app) request(f applyFlags) (client.ApplyRequest, places, error) {
 	for _, w := range f.allow {
 		if !slices.Contains(allowWords, w) {
-			return client.ApplyRequest{}, nil, usage("--allow does not know %q%s", w, didYouMean(w, allowWords)).
+			return client.ApplyRequest{}, nil, usage("unknown --allow %q%s", w, didYouMean(w, allowWords)).
 				hint("it takes " + strings.Join(allowWords, ", ") + ", or several with commas")
 		}
 	}
@@ -121,7 +121,7 @@ func (a *app) showPlan(p client.Plan, head bool) error {
 		return a.document(p)
 	}
 	for _, name := range p.Gone {
-		a.note("the file of declaration %s is gone from its folder: it is no longer in force", line(name))
+		a.note("the file of declaration %s was removed from its folder: it is no longer in force", line(name))
 	}
 	printPlan(a.env.Stdout, p, a.colours(), head)
 	for _, w := range p.Warnings {
@@ -140,7 +140,7 @@ func (a *app) showPlan(p client.Plan, head bool) error {
 
 func (a *app) apply(ctx context.Context, f applyFlags) error {
 	if f.timeout <= 0 {
-		return usage("--timeout must be longer than nothing, got %s", f.timeout)
+		return usage("--timeout must be positive, got %s", f.timeout)
 	}
 	req, files, err := a.request(f)
 	if err != nil {

@@ -68,8 +68,8 @@ func (a *app) root() *cobra.Command {
 	var showVersion bool
 	root := &cobra.Command{
 		Use:               "hostler",
-		Short:             "Run what this host is declared to run",
-		Long:              "hostler talks to the agent of this host, hostlerd: declare machines in YAML, apply\nthem, and look at what became of them.",
+		Short:             "Run the declared machines of this host",
+		Long:              "hostler talks to the agent of this host, hostlerd: declare machines in YAML, apply\nthem, and look at their status.",
 		Example:           "  hostler doctor\n  hostler plan -f web.yaml\n  hostler apply -f web.yaml --wait\n  hostler get machines\n  hostler show machine/web\n  hostler exec web -- bash",
 		SilenceErrors:     true,
 		SilenceUsage:      true,

@@ -35,7 +35,7 @@ func (a *app) deleteCommand() *cobra.Command {
 		ValidArgsFunction: a.completeReferences,
 	}, outTable, outName)
 	addFiles(cmd, &f.files, "a declaration to remove: `FILE`, directory or -")
-	cmd.Flags().BoolVar(&f.wait, "wait", false, "wait until it is gone")
+	cmd.Flags().BoolVar(&f.wait, "wait", false, "wait until it is removed")
 	addTimeout(cmd, &f.timeout, "--wait waits")
 	return cmd
 }
@@ -89,7 +89,7 @@ func (a *app) delete(ctx context.Context, args []string, f deleteFlags) error {
 func (a *app) deleted(args []string, f deleteFlags) ([]reference, error) {
 	switch {
 	case f.timeout <= 0:
-		return nil, usage("--timeout must be longer than nothing, got %s", f.timeout)
+		return nil, usage("--timeout must be positive, got %s", f.timeout)
 	case len(args) == 0 && len(f.files) == 0:
 		return nil, usage("delete needs a KIND/NAME or -f FILE").hint("like `hostler delete machine/web`")
 	case len(args) > 0 && len(f.files) > 0:
@@ -97,7 +97,7 @@ func (a *app) deleted(args []string, f deleteFlags) ([]reference, error) {
 	case len(args) > 0:
 		for _, s := range args {
 			if strings.HasPrefix(s, "image/") {
-				return nil, usage("images are not declared").hint("`hostler image delete REFERENCE` removes one")
+				return nil, usage("images are not declared").hint("`hostler image delete REFERENCE` removes a single image")
 			}
 		}
 		return parseReferences(args)

@@ -17,7 +17,7 @@ func (a *app) doctorCommand() *cobra.Command {
 	var strict bool
 	cmd := prints(&cobra.Command{
 		Use:   "doctor",
-		Short: "Check what this host can run and what is in the way",
+		Short: "Check the container types of this host and their obstacles",
 		Long:  "Check which container types this host can run, and list missing and conflicting parts with the\ncommand that mends each. Exit code 1: there are errors; with --strict: errors or warnings.",
 		Args:  takes(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {

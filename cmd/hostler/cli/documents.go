@@ -103,7 +103,7 @@ func tellApart(docs []client.Document, from []string) error {
 		if name, err := declarationName(d); err == nil {
 			if other, dup := taken[name]; dup {
 				return usage("%s and %s would both be declaration %q", other, from[i], name).
-					hint("rename one of the files, or give one a `name:` of its own")
+					hint("rename either file, or give it another `name:`")
 			}
 			taken[name] = from[i]
 		}
@@ -166,8 +166,8 @@ func checkTogether(docs []client.Document) error {
 	if err := e.Encode(docs); err != nil || sent.Len() <= client.MaxDocuments {
 		return err
 	}
-	return usage("%s make a request of %s, and at most %s can be applied at once", count(len(docs), "file"), size(int64(sent.Len())), size(client.MaxDocuments)).
-		hint("apply them in parts, some files at a time: what is applied stays when others are applied")
+	return usage("%s make a request of %s, and a request has at most %s", count(len(docs), "file"), size(int64(sent.Len())), size(client.MaxDocuments)).
+		hint("apply them in parts, some files at a time: declarations stay in force when others are applied")
 }
 
 func stem(path string) string {

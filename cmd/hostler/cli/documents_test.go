@@ -17,7 +17,7 @@ func TestTooMuchAtOnce(t *testing.T) {
 	if err := checkTogether(docs[:63]); err != nil {
 		t.Error(err)
 	}
-	if err := checkTogether(docs); err == nil || !strings.Contains(err.Error(), "64 files make a request of 16MiB, and at most 16MiB can be applied at once") {
+	if err := checkTogether(docs); err == nil || !strings.Contains(err.Error(), "64 files make a request of 16MiB, and a request has at most 16MiB") {
 		t.Error(err)
 	}
 }

@@ -17,8 +17,8 @@ func (a *app) eventsCommand() *cobra.Command {
 	var limit int
 	cmd := prints(&cobra.Command{
 		Use:     "events [KIND/NAME]",
-		Short:   "Show what happened",
-		Long:    "Show the last events, of everything or of one thing, oldest first. With -w go on and print\nnew ones as they come; -o json then prints one object per line.",
+		Short:   "Show events",
+		Long:    "Show the last events, of all objects or of one, oldest first. With -w continue and print\nnew events as they come; -o json then prints one object per line.",
 		Example: "  hostler events -w\n  hostler events machine/web -o json",
 		Args:    takes(0, 1, "at most one KIND/NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -48,7 +48,7 @@ func (a *app) execCommand() *cobra.Command {
 		}
 		return flagError(cmd, err)
 	})
-	cmd.Flags().BoolVarP(&force, "terminal", "t", false, "give the command a terminal even if there is none here")
+	cmd.Flags().BoolVarP(&force, "terminal", "t", false, "give the command a terminal even without a terminal here")
 	cmd.Flags().BoolVarP(&never, "no-terminal", "T", false, "give the command no terminal")
 	cmd.Flags().StringArrayVar(&env, "env", nil, "set `NAME=VALUE` for the command; may be repeated")
 	return cmd

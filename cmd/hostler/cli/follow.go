@@ -62,7 +62,7 @@ func (a *app) waitFor(ctx context.Context, agent Agent, g goals, timeout time.Du
 	f.show.end()
 	switch {
 	case ctx.Err() != nil:
-		return fail(exitInterrupted, "interrupted; the agent goes on")
+		return fail(exitInterrupted, "interrupted; the agent continues")
 	case limited.Err() != nil:
 		return f.timedOut(timeout, timeoutCode)
 	case err != nil:
@@ -153,7 +153,7 @@ func (f *follower) look(ctx context.Context) {
 		}
 		f.goals.remade = slices.DeleteFunc(f.goals.remade, func(r reference) bool { return r == l.of && exists && life == "alive" })
 		if slices.Contains(f.goals.remade, l.of) {
-			l.verdict, l.text = unsettled, "the former one is being removed"
+			l.verdict, l.text = unsettled, "the previous object is being removed"
 		}
 	}
 	f.show.update(slices.Clone(f.lines))
@@ -297,7 +297,7 @@ func (f *follower) broken() error {
 	}
 	object := lines[0].of.String()
 	return fail(exitError, "%s failed%s", count(len(lines), noun), listed(lines)).
-		hint("mend the cause, then `hostler retry " + object + "`; `hostler show " + object + "` tells more")
+		hint("fix the cause, then `hostler retry " + object + "`; `hostler show " + object + "` shows more")
 }
 
 func (f *follower) timedOut(timeout time.Duration, code int) error {
@@ -321,7 +321,7 @@ func (f *follower) timedOut(timeout time.Duration, code int) error {
 		}
 	}
 	return fail(code, "timed out after %s: %s %s%s", duration(timeout), count(len(open), noun), what, listed(open)).
-		hint("the agent goes on; wait longer with --timeout")
+		hint("the agent continues; wait longer with --timeout")
 }
 
 // listed returns a line of text for each object.

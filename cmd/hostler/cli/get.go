@@ -151,7 +151,7 @@ func (a *app) getAll(ctx context.Context) error {
 		return a.document(all)
 	}
 	if printed == 0 && !a.quiet && a.output != outName {
-		fmt.Fprintln(a.env.Stderr, "nothing is declared")
+		fmt.Fprintln(a.env.Stderr, "no objects are declared")
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ func (a *app) confirmCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			a.note("the change for %s is kept", line(object))
+			a.note("the change for %s is confirmed", line(object))
 			return nil
 		},
 	}
@@ -30,7 +30,7 @@ func (a *app) revertCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "revert",
 		Short: "Take back a guarded change of the host's network",
-		Long: "Undo the change of the host's own network that is being made or waits to be confirmed. It\n" +
+		Long: "Revert the change of the host's own network that is under way or waits to be confirmed. It\n" +
 			"is made again when its declaration changes or `hostler retry network/NAME` asks for it.",
 		Args: takes(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -89,7 +89,7 @@ func TestInterrupted(t *testing.T) {
 		Getenv: func(string) string { return "" }, Now: time.Now, Term: &fakeTerminal{},
 		Dial: func(string, *slog.Logger) Agent { return interrupting{w, cancel} },
 	}
-	if code := Run(ctx, env); code != exitInterrupted || !strings.Contains(messages.String(), "the agent goes on") {
+	if code := Run(ctx, env); code != exitInterrupted || !strings.Contains(messages.String(), "the agent continues") {
 		t.Errorf("exit %d: %s", code, messages.String())
 	}
 }

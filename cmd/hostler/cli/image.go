@@ -50,7 +50,7 @@ func (a *app) imageImport() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "import FILE --as REFERENCE",
 		Short:   "Take an image file of this host into the cache",
-		Long:    "Take a rootfs or image file of this host into the cache under a reference. With --digest it\nis refused unless its sha256 is that one; without it, the digest is computed and printed.",
+		Long:    "Take a rootfs or image file of this host into the cache under a reference. With --digest it\nis refused if its sha256 differs; without it, the digest is computed and printed.",
 		Example: "  hostler image import rootfs.tar.xz --as mine/1 --digest sha256:...",
 		Args:    takes(1, 1, "one FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -115,7 +115,7 @@ func (a *app) imageBuild() *cobra.Command {
 func (a *app) imageDelete() *cobra.Command {
 	return &cobra.Command{
 		Use:   "delete REFERENCE...",
-		Short: "Remove images that nothing uses",
+		Short: "Remove unused images",
 		Args:  takes(1, -1, "a REFERENCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.deleteImages(cmd.Context(), args)

@@ -19,7 +19,7 @@ func (a *app) logsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logs MACHINE",
 		Short: "Print a machine's console log",
-		Long:  "Print a machine's console log. On a terminal control characters are escaped, colours kept;\nelsewhere it is printed as it is. The agent keeps the last MiB of it.\nConsoles may show passwords: they are for root and the group hostler-admin, and for the group\nhostler where hostler.yaml has api: {readers-see-consoles: true}.",
+		Long:  "Print a machine's console log. On a terminal control characters are escaped, colours kept;\nelsewhere it is printed unchanged. The agent keeps the last MiB of it.\nConsoles may show passwords: they are for root and the group hostler-admin, and for the group\nhostler where hostler.yaml has api: {readers-see-consoles: true}.",
 		Args:  takes(1, 1, "one MACHINE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			machine, err := parseMachine(args[0])

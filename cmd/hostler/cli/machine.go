@@ -24,7 +24,7 @@ func (a *app) powerCommand(action, short, long string) *cobra.Command {
 		Args:  takes(1, -1, "a MACHINE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if timeout <= 0 {
-				return usage("--timeout must be longer than nothing, got %s", timeout)
+				return usage("--timeout must be positive, got %s", timeout)
 			}
 			var names []string
 			for _, s := range args {
@@ -57,7 +57,7 @@ func (a *app) power(ctx context.Context, action string, names []string, wait boo
 		}
 		g.ready = append(g.ready, machineNamed(name))
 		if !wait {
-			a.note("machine/%s: %s asked for", name, action)
+			a.note("machine/%s: %s requested", name, action)
 		}
 	}
 	if wait && len(g.ready) > 0 {
@@ -94,7 +94,7 @@ func (a *app) retryCommand() *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use:   "retry KIND/NAME...",
-		Short: "Clear an error and try at once",
+		Short: "Clear an error and retry immediately",
 		Long: "Clear the error of a machine, a network, a volume, a filesystem or of a container type (type/lxd)\n" +
 			"and have it tried at once. With --force a volume or filesystem that something holds is detached\n" +
 			"nevertheless: the holder keeps its open files, and data that it writes there may be lost.",
@@ -137,7 +137,7 @@ var containerTypes = spec.TypeNames()
 func (a *app) adoptCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "adopt TYPE/INSTANCE",
-		Short:   "Take over an instance that was made by hand",
+		Short:   "Take over an instance that hostler did not make",
 		Long:    "Take over an instance that exists: it becomes a machine of that name, and the agent keeps it\nfrom then on. `hostler export` writes the declaration of it.",
 		Example: "  hostler adopt lxd/web",
 		Args:    takes(1, 1, "one TYPE/INSTANCE"),
@@ -175,7 +175,7 @@ func (a *app) releaseCommand() *cobra.Command {
 			if err := agent.Release(cmd.Context(), machine); err != nil {
 				return near(cmd.Context(), agent, machineNamed(machine), err)
 			}
-			a.note("machine/%s released; its instance is left as it is", machine)
+			a.note("machine/%s released; its instance is not changed", machine)
 			return nil
 		},
 		ValidArgsFunction: a.completeMachine,
@@ -185,7 +185,7 @@ func (a *app) releaseCommand() *cobra.Command {
 func (a *app) exportCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "export [DECLARATION]",
-		Short:   "Write the YAML of what is there",
+		Short:   "Write the YAML of objects and instances",
 		Long:    "Write YAML: one declaration, which changes nothing when it is applied here, or everything in\none document, with the instances that no document declares. The instances of a hypervisor that\nis down are left out; an error then says so and the exit code is 1.",
 		Example: "  hostler export > host.yaml\n  hostler export web | hostler plan -f -",
 		Args:    takes(0, 1, "one DECLARATION at most"),
@@ -218,7 +218,7 @@ var harvestModes = []string{"none", "unknown", "destroyed", "all", "configured"}
 func (a *app) harvestCommand() *cobra.Command {
 	return prints(&cobra.Command{
 		Use:   "harvest [MODE]",
-		Short: "Show or set what happens to instances that nothing declares any more",
+		Short: "Show or set the treatment of instances without a declaration",
 		Long: "Show the harvest mode, or set it until it is set again:\n\n" +
 			"  none        leave every instance alone\n" +
 			"  unknown     delete stamped instances that have no record\n" +

@@ -58,7 +58,7 @@ func writeCommandPages(c *cobra.Command, dir string) error {
 // commandExits are the exit codes that only some commands have.
 var commandExits = map[string][][2]string{
 	"plan":     {{"0", "Nothing would change."}, {"2", "Something would change."}},
-	"validate": {{"0", "All are valid."}, {"1", "One is not."}},
+	"validate": {{"0", "All are valid."}, {"1", "At least one is invalid."}},
 	"get":      {{"3", "A named object does not exist."}},
 	"wait":     {{"124", "The time was up."}},
 	"apply":    {{"1", "Something failed, is held back, or the time of --wait was up."}},
@@ -76,7 +76,7 @@ func commandSections(c *cobra.Command) string {
 		told[e[0]] = true
 		tagged(&b, e[0], e[1])
 	}
-	for _, e := range [][2]string{{"0", "Done."}, {"1", "An error; standard error says which."}, {"130", "Interrupted. The agent goes on."}} {
+	for _, e := range [][2]string{{"0", "Done."}, {"1", "An error; standard error says which."}, {"130", "Interrupted. The agent continues."}} {
 		if !told[e[0]] {
 			tagged(&b, e[0], e[1])
 		}
@@ -174,16 +174,16 @@ machines:
 
 // declarationPage is hostler-config(5).
 func declarationPage() string {
-	b := page("hostler-config", "declarations of what a host runs")
+	b := page("hostler-config", "declarations of a host's objects")
 	b.WriteString(".SH DESCRIPTION\n")
 	paragraphs(b,
 		"A declaration is a YAML document (or the same as JSON) that says which networks, volumes, filesystems and machines a host has. "+
-			"It is handed to the agent with `hostler apply -f FILE`, or stands in /etc/hostler/conf.d, where the agent reads it by itself.",
-		"Keys that are not known, keys that stand twice, anchors, aliases, merge keys and tags are errors; errors name the file, the line and the column. "+
+			"It is handed to the agent with `hostler apply -f FILE`, or put into /etc/hostler/conf.d, where the agent reads it by itself.",
+		"Unknown keys, repeated keys, anchors, aliases, merge keys and tags are errors; errors name the file, the line and the column. "+
 			"A document has at most 256 KiB. `hostler validate -f FILE` checks one without an agent, `hostler schema` prints the JSON Schema for editors.",
 		"Names are a lower-case letter, then up to 62 of a-z, 0-9 and -. Sizes take B, KiB, MiB, GiB and TiB, like 512MiB; durations are like 90s or 5m. "+
 			"Addresses have a prefix length, like 10.20.0.10/24.",
-		"In the keys below NAME stands for a name of your choice, [] for each entry of a list.")
+		"In the keys below NAME is a name of your choice, [] is each entry of a list.")
 	sections := map[string][]spec.Field{}
 	order := []string{"document"}
 	for _, f := range spec.DeclarationFields() {
@@ -223,9 +223,9 @@ func configurationPage() string {
 	b := page("hostler.yaml", "the host's configuration of hostlerd")
 	b.WriteString(".SH SYNOPSIS\n.I /etc/hostler/hostler.yaml\n.SH DESCRIPTION\n")
 	paragraphs(b,
-		"The YAML file holds what concerns the host itself. hostlerd reads it again when it changes; a file that cannot be understood changes nothing, "+
-			"and `hostler status` says where it is wrong. Without the file the defaults hold. Keys that are not known are warnings.",
-		"What the host runs is declared elsewhere, see hostler-config(5).")
+		"The YAML file has the settings of the host itself. hostlerd reads it again when it changes; an invalid file has no effect, "+
+			"and `hostler status` says where it is wrong. Without the file the defaults apply. Unknown keys are warnings.",
+		"For the declarations see hostler-config(5).")
 	b.WriteString(".SH KEYS\n")
 	keys(b, spec.ConfigFields())
 	b.WriteString(".SH EXAMPLES\n")

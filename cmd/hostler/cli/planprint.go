@@ -128,7 +128,7 @@ func summary(steps []client.Step) string {
 // doing describes a step in progress, e.g. "being made".
 func doing(s client.Step) string {
 	verb := map[string]string{
-		"create": "being made", "recreate": "being made anew", "start": "starting", "stop": "stopping",
+		"create": "being made", "recreate": "being made again", "start": "starting", "stop": "stopping",
 		"restart": "restarting", "update": "being changed", "delete": "being removed", "adopt": "being taken over",
 	}[s.Action]
 	switch {

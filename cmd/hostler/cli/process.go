@@ -26,7 +26,7 @@ func Main() int {
 		Now:    time.Now,
 		Term:   processTerminal{},
 		Dial: func(socket string, log *slog.Logger) Agent {
-			log.Debug("the agent is asked on its socket", "socket", socket)
+			log.Debug("the agent is queried on its socket", "socket", socket)
 			return client.New(socket)
 		},
 	})

@@ -11,7 +11,7 @@ import (
 
 // internalCommand holds the commands for packaging.
 func (a *app) internalCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "internal", Short: "What packaging needs", Hidden: true, Args: cobra.ArbitraryArgs, RunE: onlyCommands}
+	cmd := &cobra.Command{Use: "internal", Short: "Names of generated files for packaging", Hidden: true, Args: cobra.ArbitraryArgs, RunE: onlyCommands}
 	cmd.AddCommand(&cobra.Command{
 		Use:   "man DIR",
 		Short: "Write the manual pages into a directory",

@@ -22,7 +22,7 @@ const shownEvents = 15
 func (a *app) showCommand() *cobra.Command {
 	return prints(&cobra.Command{
 		Use:     "show KIND/NAME",
-		Short:   "Tell everything about one thing",
+		Short:   "Show all details of an object",
 		Long:    "Show an object: its declaration, status, attempts, next retry and last events.",
 		Example: "  hostler show machine/web\n  hostler show type/lxd\n  hostler show image/debian/12\n  hostler show declaration/web -o yaml",
 		Args:    takes(1, 1, "one KIND/NAME"),

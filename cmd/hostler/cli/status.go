@@ -17,7 +17,7 @@ func (a *app) statusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Show this host at a glance",
 		Long: "Show the agent, its workers, the container types and how far their initialisation is,\n" +
-			"machines by status, instances and storage that nothing declares, locks and disk space.",
+			"machines by status, instances and storage without a declaration, locks and disk space.",
 		Args: takes(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.status(cmd.Context()) },
 	}, outTable, outJSON, outYAML)
@@ -73,11 +73,11 @@ func drift(names []string) string {
 	case n == 0:
 		return "none"
 	case n > most:
-		return fmt.Sprintf("%d machines differ from what is declared: %s and %d more", n, strings.Join(names[:most], ", "), n-most)
+		return fmt.Sprintf("%d machines differ from their declarations: %s and %d more", n, strings.Join(names[:most], ", "), n-most)
 	case n == 1:
-		return names[0] + " differs from what is declared"
+		return names[0] + " differs from its declaration"
 	default:
-		return fmt.Sprintf("%d machines differ from what is declared: %s", n, strings.Join(names, ", "))
+		return fmt.Sprintf("%d machines differ from their declarations: %s", n, strings.Join(names, ", "))
 	}
 }
 
@@ -154,7 +154,7 @@ func (s sheet) unknown(instances []client.UnknownInstance) {
 	if len(instances) == 0 {
 		return
 	}
-	s.title("Unknown instances (made by this agent, declared by nothing)")
+	s.title("Unknown instances (made by this agent, without a declaration)")
 	t := &table{head: []string{"  TYPE", "INSTANCE", "UID"}}
 	for _, u := range instances {
 		t.add("  "+u.Type, u.Name, u.UID)
@@ -166,7 +166,7 @@ func (s sheet) unknownStorage(all []client.UnknownStorage) {
 	if len(all) == 0 {
 		return
 	}
-	s.title("Unknown storage (made by this agent, declared by nothing; declared again it has its data back)")
+	s.title("Unknown storage (made by this agent, without a declaration; declare it again to get the data back)")
 	t := &table{head: []string{"  KIND", "NAME", "PROVIDER", "SIZE", "DEVICE", "PATH"}}
 	for _, u := range all {
 		bytes := ""

@@ -41,7 +41,7 @@ func (a *app) resizeCommand() *cobra.Command {
 				return err
 			}
 			if _, err := spec.ParseSize(args[1]); err != nil {
-				return usage("%q is not a size", args[1]).hint("write one like 512MiB or 2GiB")
+				return usage("%q is not a size", args[1]).hint("write a size like 512MiB or 2GiB")
 			}
 			return a.resize(cmd.Context(), name, args[1], wait, timeout)
 		},

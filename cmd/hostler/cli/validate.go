@@ -23,8 +23,8 @@ func (a *app) validateCommand() *cobra.Command {
 		Use:   "validate -f FILE...",
 		Short: "Check declarations without an agent",
 		Long: "Check declarations, several files together, without an agent: for editors, commit hooks and\n" +
-			"CI. Everything that can be seen in the text is checked; `hostler plan` looks at the host, too.\n" +
-			"Exit code 0 says that all are valid, 1 that one is not.",
+			"CI. It checks the text only; `hostler plan` also looks at the host.\n" +
+			"Exit code 0: all are valid; 1: at least one is not.",
 		Example: "  hostler validate -f web.yaml\n  hostler validate -f conf/ -f extra.yaml",
 		Args:    takes(0, 0, ""),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -57,7 +57,7 @@ func checkDocuments(docs []client.Document, places places) ([]spec.Declaration, 
 		switch other, twice := from[decl.Name]; {
 		case decl.Version == 0: // it could not be read
 		case twice:
-			wrong = append(wrong, fmt.Sprintf("%s and %s are both the declaration %q; give one of them another `name:`", other, places[d.Name], decl.Name))
+			wrong = append(wrong, fmt.Sprintf("%s and %s are both the declaration %q; give either another `name:`", other, places[d.Name], decl.Name))
 		default:
 			from[decl.Name] = places[d.Name]
 			r.Wanted[decl.Name] = documents.Document{

@@ -16,10 +16,10 @@ func (a *app) waitCommand() *cobra.Command {
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "wait KIND/NAME --for ready|gone",
-		Short: "Wait until something is ready or gone",
-		Long: "Wait until a thing (or everything of a declaration) is ready, or until a thing is\n" +
+		Short: "Wait until an object is ready or gone",
+		Long: "Wait until an object (or all objects of a declaration) is ready, or until an object is\n" +
 			"gone. A machine that is not to run, by its declaration or by hand, is ready when it is\n" +
-			"stopped. Exit code 124 says that the time was up, 1 that it failed for good.",
+			"stopped. Exit code 124: the time was up; 1: it failed for good.",
 		Example: "  hostler wait machine/web --for ready --timeout 5m\n  hostler wait declaration/web --for gone",
 		Args:    takes(1, 1, "one KIND/NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -30,7 +30,7 @@ func (a *app) waitCommand() *cobra.Command {
 			case what != "ready" && what != "gone":
 				return usage("--for takes ready or gone, got %q", what)
 			case timeout <= 0:
-				return usage("--timeout must be longer than nothing, got %s", timeout)
+				return usage("--timeout must be positive, got %s", timeout)
 			}
 			return a.wait(cmd.Context(), r, what == "gone", timeout)
 		},
