@@ -70,7 +70,7 @@ func (m *machine) restart(web map[string]instance, between func()) (after map[st
 func (m *machine) inPlace() {
 	m.Helper()
 	inside := m.sh(`hostler exec web -- sh -c 'ip -4 -o addr show dev eth0; ip link show eth0; cat /srv/note; mount'`)
-	host := m.sh(`ip -4 -o addr show dev br-lan; losetup -n -O BACK-FILE; nft list tables; test -z "$(dpkg --audit)"`)
+	host := m.sh(`ip -4 -o addr show dev br-lan; losetup -n -O BACK-FILE; nft list tables; hostler get block-devices; test -z "$(dpkg --audit)"`)
 	for what, in := range map[string]struct{ text, expr string }{
 		"the machine's address":      {inside, `inet 10\.20\.0\.10/24 `},
 		"the machine, from the host": {inside, `eth0.*[<,]UP[,>]`},
@@ -80,6 +80,7 @@ func (m *machine) inPlace() {
 		"the bridge's address":       {host, `inet 10\.20\.0\.1/24 `},
 		"one loop device":            {host, `(?m)^/var/lib/hostler/`},
 		"one table of the firewall":  {host, `(?m)^table inet hostler`},
+		"the host's disk, read":      {host, `(?m)^vda\d* .* ext4 filesystem.* /(,| |$)`},
 		"one table of the bridges":   {host, `(?m)^table bridge hostler`},
 	} {
 		if n := len(regexp.MustCompile(in.expr).FindAllString(in.text, -1)); n != 1 {
