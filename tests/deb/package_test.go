@@ -88,6 +88,13 @@ func (p *packaged) rights() {
 	p.host.Sh("useradd reader -G hostler && useradd admin -G hostler,hostler-admin && useradd stranger")
 	p.host.Sh("install -m 0644 /root/web.yaml /tmp/web.yaml")
 	p.host.Sh("su reader -c 'hostler status'")
+	// An administrator needs no second group, with the socket of the first start
+	// and of every later start.
+	p.host.Sh("useradd soleadmin -G hostler-admin")
+	for range 2 {
+		p.host.Sh("su soleadmin -c 'hostler status && hostler harvest destroyed'")
+		p.host.Sh("systemctl restart hostlerd && hostler status >/dev/null")
+	}
 	for who, command := range map[string]string{"reader": "hostler delete machine/none", "stranger": "hostler status"} {
 		if out, err := p.host.Try("su " + who + " -c '" + command + "'"); err == nil {
 			p.Errorf("%s may run %q: %s", who, command, out)
