@@ -1,16 +1,21 @@
 package images_test
 
 import (
+	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -145,6 +150,120 @@ func TestChangedDownloadStartsOver(t *testing.T) {
 	c, _ := m.cache(t, nil)
 	if _, err := c.Ensure(t.Context(), m.URL+"/x#sha256="+sum, images.FormatLXD, nil); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A server that ignores If-Range, e.g. a cache, may answer with the rest of
+// another file. The download then starts over instead of mixing the two.
+func TestPartOfAnotherVersionStartsOver(t *testing.T) {
+	data, sum := bigImage(t)
+	old := bytes.Repeat([]byte{1}, len(data))
+	const dated, redated = "Mon, 02 Jan 2006 15:04:05 GMT", "Tue, 03 Jan 2006 15:04:05 GMT"
+	for name, c := range map[string]struct{ first, rest http.Header }{
+		"another ETag":      {http.Header{"Etag": {`"old"`}}, http.Header{"Etag": {`"new"`}}},
+		"a weak ETag":       {http.Header{"Etag": {`"old"`}}, http.Header{"Etag": {`W/"new"`}}},
+		"another date":      {http.Header{"Last-Modified": {dated}}, http.Header{"Last-Modified": {redated}}},
+		"an ETag and dates": {http.Header{"Last-Modified": {dated}}, http.Header{"Etag": {`"new"`}, "Last-Modified": {redated}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMirror(t)
+			m.files["/x"] = data
+			m.fault = answers(
+				cutAfterWith(old, 400_000, c.first),
+				func(w http.ResponseWriter, r *http.Request) bool {
+					maps.Copy(w.Header(), c.rest)
+					r.Header.Del("If-Range")
+					http.ServeContent(w, r, "x", time.Time{}, bytes.NewReader(data))
+					return true
+				},
+			)
+			cache, dir := m.cache(t, nil)
+			if _, err := cache.Ensure(t.Context(), m.URL+"/x#sha256="+sum, images.FormatLXD, nil); err != nil {
+				t.Error(err)
+			}
+			if seen := m.seen(); len(seen) != 3 || !strings.HasPrefix(seen[1], "/x bytes=") || seen[2] != "/x " {
+				t.Errorf("requests: %q", seen)
+			}
+			tidy(t, dir)
+		})
+	}
+}
+
+// A part without a validator belongs to the file that the request named, and
+// the next part is asked for with the same validator.
+func TestPartWithoutAVersionIsTaken(t *testing.T) {
+	m := newMirror(t)
+	data, sum := bigImage(t)
+	var asked []string
+	rest := func(n int) func(http.ResponseWriter, *http.Request) bool {
+		return func(w http.ResponseWriter, r *http.Request) bool {
+			from := 0
+			_, _ = fmt.Sscanf(r.Header.Get("Range"), "bytes=%d-", &from)
+			m.mu.Lock()
+			asked = append(asked, r.Header.Get("If-Range"))
+			m.mu.Unlock()
+			w.Header().Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, len(data)-1, len(data)))
+			w.Header().Set("Content-Length", strconv.Itoa(len(data)-from))
+			w.WriteHeader(http.StatusPartialContent)
+			if _, _ = w.Write(data[from:min(from+n, len(data))]); from+n < len(data) {
+				panic(http.ErrAbortHandler)
+			}
+			return true
+		}
+	}
+	m.fault = answers(cutAfterWith(data, 400_000, http.Header{"Etag": {`"same"`}}), rest(300_000), rest(len(data)))
+	cache, _ := m.cache(t, nil)
+	if _, err := cache.Ensure(t.Context(), m.URL+"/x#sha256="+sum, images.FormatLXD, nil); err != nil {
+		t.Error(err)
+	}
+	if !slices.Equal(asked, []string{`"same"`, `"same"`}) {
+		t.Errorf("asked with %q", asked)
+	}
+}
+
+// A server that has two versions by turns does not keep a download going for
+// ever.
+func TestVersionsByTurnsEnd(t *testing.T) {
+	m := newMirror(t)
+	data, sum := bigImage(t)
+	m.fault = func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Header.Get("Range") == "" {
+			return cutAfterWith(data, 800_000, http.Header{"Etag": {`"old"`}})(w, r)
+		}
+		w.Header().Set("ETag", `"new"`)
+		r.Header.Del("If-Range")
+		http.ServeContent(w, r, "x", time.Time{}, bytes.NewReader(data))
+		return true
+	}
+	// Each first part alone is large enough to count as progress.
+	cache, _ := m.cache(t, func(o *images.Options) { o.Downloads.Floor, o.Downloads.Stall = 1, time.Minute })
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	_, err := cache.Ensure(ctx, m.URL+"/x#sha256="+sum, images.FormatLXD, nil)
+	if fault.KindOf(err) != fault.Transient || ctx.Err() != nil {
+		t.Errorf("got %v", err)
+	}
+	if seen := m.seen(); len(seen) > 8 {
+		t.Errorf("%d requests", len(seen))
+	}
+}
+
+// answers gives each request the next answer, and later requests the file.
+func answers(list ...func(http.ResponseWriter, *http.Request) bool) func(http.ResponseWriter, *http.Request) bool {
+	var n atomic.Int32
+	return func(w http.ResponseWriter, r *http.Request) bool {
+		i := int(n.Add(1)) - 1
+		return i < len(list) && list[i](w, r)
+	}
+}
+
+// cutAfterWith breaks the connection after n bytes of a body with the headers.
+func cutAfterWith(data []byte, n int, header http.Header) func(http.ResponseWriter, *http.Request) bool {
+	return func(w http.ResponseWriter, _ *http.Request) bool {
+		maps.Copy(w.Header(), header)
+		w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+		_, _ = w.Write(data[:n])
+		panic(http.ErrAbortHandler)
 	}
 }
 

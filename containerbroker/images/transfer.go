@@ -60,8 +60,8 @@ func (t *transfer) open(path string, parts bool) (err error) {
 func (t *transfer) run(ctx context.Context) error {
 	o := t.c.o.Downloads
 	delay := o.Delay
+	most := t.have
 	for tries := 1; ; {
-		before := t.have
 		t.sharing = 0
 		err := t.attempt(ctx)
 		if err == nil {
@@ -73,13 +73,14 @@ func (t *transfer) run(ctx context.Context) error {
 		if fault.KindOf(err) != fault.Transient || errors.Is(err, errHopeless) {
 			return err
 		}
-		// Attempts with a few bytes each do not count as progress: such a
-		// server would otherwise be asked for ever.
-		if t.have-before > o.enough(t.sharing) {
+		// Neither a few bytes nor the same bytes once more, after a restart,
+		// count as progress: such a server would otherwise be asked for ever.
+		if t.have-most > o.enough(t.sharing) {
 			tries, delay = 1, o.Delay
 		} else if tries++; tries > o.Tries {
 			return err
 		}
+		most = max(most, t.have)
 		t.c.log.Warn("image download broke off and is resumed", "url", redact(t.url), "bytes", t.have, "reason", err.Error())
 		t.report(fmt.Sprintf("download broke off at %d MiB, resuming", t.have>>20), t.shown)
 		select {
@@ -150,6 +151,10 @@ func (t *transfer) begin(resp *http.Response) error {
 			t.restart()
 			return errors.New("the server sent another part of the file than requested")
 		}
+		if t.differs(resp.Header) {
+			t.restart()
+			return errors.New("the server sent a part of another version of the file")
+		}
 	case http.StatusNotFound, http.StatusGone:
 		return fault.New(fault.NotFound, "the server has no such file (%s)", resp.Status)
 	case http.StatusRequestedRangeNotSatisfiable:
@@ -158,9 +163,9 @@ func (t *transfer) begin(resp *http.Response) error {
 	default:
 		return fmt.Errorf("the server answered %s", resp.Status)
 	}
-	if v := resp.Header.Get("ETag"); v != "" && !strings.HasPrefix(v, "W/") {
+	if v := resp.Header.Get("ETag"); t.version == "" && v != "" && !strings.HasPrefix(v, "W/") {
 		t.version = v
-	} else {
+	} else if t.version == "" {
 		t.version = resp.Header.Get("Last-Modified")
 	}
 	if resp.ContentLength >= 0 {
@@ -178,6 +183,18 @@ func (t *transfer) begin(resp *http.Response) error {
 		return t.space(t.size - t.have)
 	}
 	return nil
+}
+
+// differs reports whether the header of a part names another version than the
+// request did. A cache that ignores If-Range sends such parts. A part may lack
+// the field (RFC 9110, 15.3.7).
+func (t *transfer) differs(h http.Header) bool {
+	field := "ETag"
+	if _, err := http.ParseTime(t.version); err == nil {
+		field = "Last-Modified"
+	}
+	version := h.Get(field)
+	return t.version != "" && version != "" && version != t.version
 }
 
 // tooLarge is the error for a file above the bound.
