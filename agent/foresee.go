@@ -37,7 +37,7 @@ func (p planner) Foresee(ctx context.Context, objects []api.PlannedObject, scope
 		}
 		var f spec.FilesystemRecord
 		if o.After.Kind == spec.KindFilesystem && json.Unmarshal(o.After.Spec, &f) == nil {
-			if text := mountoption.Warning(f.Filesystem.MountOptions); text != "" {
+			if text := mountoption.Warning(f.Filesystem.MountedAs(), f.Filesystem.MountOptions); text != "" {
 				warnings = append(warnings, object+": "+text)
 			}
 		}

@@ -65,6 +65,18 @@ type Filesystem struct {
 	Retain bool `json:"retain,omitempty"`
 }
 
+// MountedAs returns the kernel's type of the filesystem, e.g. ext4. The provider
+// rootfs keeps an ext4 filesystem in a file.
+func (f Filesystem) MountedAs() string {
+	switch {
+	case f.Provider == "tmpfs":
+		return "tmpfs"
+	case f.Type != "":
+		return f.Type
+	}
+	return "ext4"
+}
+
 // Machine is a declared machine.
 type Machine struct {
 	Type       ContainerType  `json:"type"`

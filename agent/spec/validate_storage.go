@@ -155,6 +155,8 @@ func (c *checker) mountOptions(path string, f Filesystem) {
 			c.bad(at, "%s is set per machine; remove it, and write \"read-only: true\" at the storage entry of a machine that may only read", quote(o))
 		case f.Provider == "tmpfs" && (name == "size" || name == "nr_blocks"):
 			c.bad(at, "%s differs from the declared size; remove it and use \"size:\", like \"size: 64MiB\"", quote(o))
+		case mountoption.Unknown(f.MountedAs(), o) && c.ok(path+".type"):
+			c.bad(at, "%s is an option of ext4, and %s cannot be mounted with it; remove it", quote(o), f.MountedAs())
 		default:
 			c.once(seen, nil, o, at, "a mount option of")
 		}

@@ -23,7 +23,7 @@ func (w *Worker) overruled(l look) {
 		if e.Kind != spec.KindFilesystem || e.Life != state.Alive {
 			continue
 		}
-		if text := mountoption.Warning(e.Filesystem.MountOptions); text != "" {
+		if text := mountoption.Warning(e.Filesystem.MountedAs(), e.Filesystem.MountOptions); text != "" {
 			texts = append(texts, e.key()+": "+text)
 		}
 	}

@@ -12,16 +12,23 @@ func ForPrograms(option string) bool {
 	return strings.HasPrefix(strings.ToLower(name), "x-") || forPrograms[name]
 }
 
+// Unknown reports whether the kernel refuses to mount a filesystem of the type
+// with the option: errors is known to ext4 only.
+func Unknown(fstype, option string) bool {
+	name, _, _ := strings.Cut(option, "=")
+	return name == "errors" && fstype != "ext4"
+}
+
 // overruled returns the mount option with which the host mounts every
 // filesystem in place of an option that would let a machine act on the host,
 // e.g. nosuid in place of suid; "" for other options.
-func overruled(option string) string {
+func overruled(fstype, option string) string {
 	switch name, _, _ := strings.Cut(option, "="); {
 	case option == "suid":
 		return "nosuid"
 	case option == "dev":
 		return "nodev"
-	case name == "errors" && option != onError:
+	case name == "errors" && option != onError && fstype == "ext4":
 		return onError
 	}
 	return ""
@@ -30,12 +37,12 @@ func overruled(option string) string {
 // onError makes a damaged filesystem read-only.
 const onError = "errors=remount-ro"
 
-// Warning names the overruled options among a filesystem's, "" if there are
-// none.
-func Warning(options []string) string {
+// Warning names the overruled options among those of a filesystem of the type,
+// "" if there are none.
+func Warning(fstype string, options []string) string {
 	var by, of []string
 	for _, o := range options {
-		if b := overruled(o); b != "" {
+		if b := overruled(fstype, o); b != "" {
 			by, of = append(by, b), append(of, o)
 		}
 	}
