@@ -49,9 +49,9 @@ func kindsOf(results []state.Result) []fault.Kind {
 	return kinds
 }
 
-// F1: a call takes many elements, answers in the same order and has an error
+// A1: a call takes many elements, answers in the same order and has an error
 // for each; an invalid name affects its own element only.
-func TestF1BulkCallsAnswerInOrderWithAnErrorEach(t *testing.T) {
+func TestA1BulkCallsAnswerInOrderWithAnErrorEach(t *testing.T) {
 	b, l := workerBench(t)
 	for _, name := range []string{"a", "b", "c"} {
 		declareMachine(t, l, name, spec.LXD)
@@ -100,9 +100,9 @@ func TestF1BulkCallsAnswerInOrderWithAnErrorEach(t *testing.T) {
 	}
 }
 
-// F2: a worker sees its own type's machines. The answer for another type's
+// A2: a worker sees its own type's machines. The answer for another type's
 // machine equals that for an absent machine.
-func TestF2OnlyOwnMachinesAreSeen(t *testing.T) {
+func TestA2OnlyOwnMachinesAreSeen(t *testing.T) {
 	b, l := workerBench(t)
 	declareMachine(t, l, "mine", spec.LXD)
 	declareMachine(t, l, "theirs", spec.KVM)
@@ -177,8 +177,8 @@ func mustWriteGone(t testing.TB, l state.Store, name string) {
 	}
 }
 
-// F2: the worker may write its machines' statuses only.
-func TestF2OnlyTheStatusIsWritten(t *testing.T) {
+// A2: the worker may write its machines' statuses only.
+func TestA2OnlyTheStatusIsWritten(t *testing.T) {
 	b, l := workerBench(t)
 	o := declareMachine(t, l, "web", spec.LXD)
 	s := b.worker(t, "lxd")
@@ -234,8 +234,8 @@ func TestF2OnlyTheStatusIsWritten(t *testing.T) {
 	}
 }
 
-// F2: intents and events are restricted to the type, too.
-func TestF2JournalAndEventsAreATypesOwn(t *testing.T) {
+// A2: intents and events are restricted to the type, too.
+func TestA2JournalAndEventsAreATypesOwn(t *testing.T) {
 	b, l := workerBench(t)
 	mine := declareMachine(t, l, "mine", spec.LXD)
 	declareMachine(t, l, "theirs", spec.KVM)

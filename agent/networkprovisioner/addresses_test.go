@@ -15,7 +15,7 @@ func had(p Plan, k string) string {
 	return ""
 }
 
-// F6: a chosen address is neither declared by another machine of the same
+// A6: a chosen address is neither declared by another machine of the same
 // document, whatever its name, nor observed on a guest.
 func TestDeclaredAddressesComeFirst(t *testing.T) {
 	seen := guest("c", on("lan", ""))
@@ -30,7 +30,7 @@ func TestDeclaredAddressesComeFirst(t *testing.T) {
 	}
 }
 
-// F6: an address becomes free in the same declaration that moves its machine to
+// A6: an address becomes free in the same declaration that moves its machine to
 // another address, in any order of the machines' names.
 func TestAddressesMoveOn(t *testing.T) {
 	d, o := Desired{Networks: []Network{network("lan", lan())}, Guests: []Guest{guest("b", on("lan", "10.20.0.2/24"))}}, Observed{}
@@ -44,7 +44,7 @@ func TestAddressesMoveOn(t *testing.T) {
 	}
 }
 
-// F6: a declared address that another machine keeps is refused, with advice. If
+// A6: a declared address that another machine keeps is refused, with advice. If
 // that machine goes or releases the address, the other machine waits.
 func TestTakenAddressesAreRefused(t *testing.T) {
 	d, o := Desired{Networks: []Network{network("lan", lan())}, Guests: []Guest{guest("a", on("lan", "")), guest("z", on("lan", "10.20.0.9/24"))}}, Observed{}

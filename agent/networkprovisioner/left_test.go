@@ -32,10 +32,10 @@ func holds(d Desired, address string) (keys []string) {
 	return keys
 }
 
-// F6 P28: while an instance outlives its machine, its address goes to no other
+// A6 P28: while an instance outlives its machine, its address goes to no other
 // machine: not after the quarantine, not to a machine of the same name, not to
 // a machine that declares it. Once the instance is gone, it does.
-func TestF6AddressOfAnInstanceThatWasLeft(t *testing.T) {
+func TestA6AddressOfAnInstanceThatWasLeft(t *testing.T) {
 	const address = "10.20.0.2/24"
 	mac := guestMAC("m-web", "eth0")
 	there, gone := Observed{Using: map[string]bool{mac: true}}, Observed{Using: map[string]bool{mac: false}}

@@ -158,7 +158,7 @@ func TestFromNothingToNothing(t *testing.T) {
 	}
 }
 
-// F6 F7: addresses are kept, and rest after their machine is gone. An exhausted
+// A6 A7: addresses are kept, and rest after their machine is gone. An exhausted
 // subnet is reported and does not affect owners of addresses.
 func TestAddressesAreKept(t *testing.T) {
 	small := lan()

@@ -58,7 +58,7 @@ func TestMachinesAreGivenTheirSurroundings(t *testing.T) {
 	}
 }
 
-// B4 P34 F13: a machine waits for each of its networks and disks. Meanwhile it
+// B4 P34 A13: a machine waits for each of its networks and disks. Meanwhile it
 // is neither created, started nor changed, and a running instance keeps
 // running.
 func TestMachinesWaitForTheirSurroundings(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 
 var update = flag.Bool("update", false, "write the messages as they are now into testdata")
 
-// C14 F13 P34: every invalid declaration (e.g. an unknown container type, an
+// C14 A13 P34: every invalid declaration (e.g. an unknown container type, an
 // undeclared network or storage) is refused with exactly the message in the
 // file beside it.
 func TestBadDeclarations(t *testing.T) {

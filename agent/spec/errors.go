@@ -143,7 +143,7 @@ func printable(r rune) rune {
 	return r
 }
 
-// isControl reports whether a character is never text: C0 and C1 controls,
+// isControl reports whether a character is never text: control characters,
 // Unicode's noncharacters at the end of each plane, and invisible characters
 // that change the displayed text, e.g. U+202E.
 func isControl(r rune) bool {

@@ -12,9 +12,9 @@ import (
 	"hostler/internal/fault"
 )
 
-// F3: the instance of a machine is written once, where none is recorded, and
+// A3: the instance of a machine is written once, where none is recorded, and
 // only a status without it clears it.
-func TestF3InstanceIsWrittenOnce(t *testing.T) {
+func TestA3InstanceIsWrittenOnce(t *testing.T) {
 	b, l := workerBench(t)
 	o := declareMachine(t, l, "web", spec.LXD)
 	s := b.worker(t, "lxd")
@@ -45,8 +45,8 @@ func TestF3InstanceIsWrittenOnce(t *testing.T) {
 	}
 }
 
-// F3: of two simultaneous writes of an instance a single write succeeds.
-func TestF3InstanceRace(t *testing.T) {
+// A3: of two simultaneous writes of an instance a single write succeeds.
+func TestA3InstanceRace(t *testing.T) {
 	b, l := workerBench(t)
 	o := declareMachine(t, l, "web", spec.LXD)
 	s := b.worker(t, "lxd")
@@ -75,9 +75,9 @@ func TestF3InstanceRace(t *testing.T) {
 	}
 }
 
-// F4: an error of the instance and the machine's state are written together: no
+// A4: an error of the instance and the machine's state are written together: no
 // reader sees the first without the second.
-func TestF4ErrorIsOneWrite(t *testing.T) {
+func TestA4ErrorIsOneWrite(t *testing.T) {
 	b, l := workerBench(t)
 	o := declareMachine(t, l, "web", spec.LXD)
 	s := b.worker(t, "lxd")
@@ -94,9 +94,9 @@ func TestF4ErrorIsOneWrite(t *testing.T) {
 	}
 }
 
-// F8: the progress of applying profiles has a condition of its own, which
+// A8: the progress of applying profiles has a condition of its own, which
 // affects neither the machine's state nor its instance.
-func TestF8ModificationHasItsOwnCondition(t *testing.T) {
+func TestA8ModificationHasItsOwnCondition(t *testing.T) {
 	b, l := workerBench(t)
 	o := declareMachine(t, l, "web", spec.LXD)
 	status := spec.MachineStatus{State: spec.MachineRunning, Instance: &spec.InstanceInfo{Name: "web", Token: "t"}}
@@ -116,9 +116,9 @@ func TestF8ModificationHasItsOwnCondition(t *testing.T) {
 	}
 }
 
-// F9: a watch sends the ids of the type's machines: first all, then changes and
+// A9: a watch sends the ids of the type's machines: first all, then changes and
 // removals. Without a type it sends those of all machines.
-func TestF9WatchByTypeAndOfAll(t *testing.T) {
+func TestA9WatchByTypeAndOfAll(t *testing.T) {
 	b, l := workerBench(t)
 	a := declareMachine(t, l, "a", spec.LXD)
 	declareMachine(t, l, "k", spec.KVM)

@@ -30,7 +30,7 @@ func TestPersonsPartAloneIsVerbatim(t *testing.T) {
 	}
 }
 
-// B6, F11: proxies, mirror, keys and hostname reach the guest beside the user's
+// B6, A11: proxies, mirror, keys and hostname reach the guest beside the user's
 // own part, and neither removes anything from the other.
 func TestTypedFieldsStandBesideThePersonsPart(t *testing.T) {
 	g := Guest{

@@ -66,7 +66,7 @@ func RunFilesystems(t *testing.T, h FilesystemHarness) {
 		t.Run("S31 the options of a mount are told as long as it is there", s.options)
 		t.Run("a mount that is not ours is left alone", s.foreignMount)
 		t.Run("V13 S24 attached again after the mounts are gone", s.reboot)
-		t.Run("what is declared is the limit", s.limit)
+		t.Run("V20 Z26 a filesystem takes no more than its declared size", s.limit)
 	}
 	if _, ok := h.Source.(storage.FilesystemGrower); ok && h.Grow != nil {
 		t.Run("filesystems grow while in use", s.grow)
