@@ -80,10 +80,10 @@ func (p planner) planType(ctx context.Context, t spec.ContainerType, desired []p
 		return nil, err
 	}
 	config := provisioner.ConfigOf(record, t)
-	provisioner.Rest(desired, observed.Instances, config.Owner(), config.Host.Boot)
+	provisioner.MarkNotAutostarted(desired, observed.Instances, config.Owner(), config.Host.Boot)
 	for _, s := range provisioner.Plan(desired, observed, provisioner.Policy{
 		// The plan shows all steps that are left, whatever their delay.
-		Namespace: config.Namespace, Lineage: config.Lineage, Harvest: config.Harvest, Nudged: provisioner.NudgeAll(), Foresee: true,
+		Namespace: config.Namespace, Lineage: config.Lineage, Harvest: config.Harvest, Nudged: provisioner.NudgeAll(), AssumeReady: true,
 		Diff: func(m containerbroker.Machine, i containerbroker.Instance) []containerbroker.Change {
 			return differ.Diff(m, i)
 		},

@@ -109,8 +109,8 @@ func (o *operation) run(ctx context.Context) {
 	name := o.steps[0].Machine
 	if err := o.each(ctx); err == nil {
 		w.unpause(name)
-		kept := slices.ContainsFunc(o.steps, func(s Step) bool { return s.Kept })
-		if !o.gone && !kept && o.d.Status.Attempts.ErrorKind != "" {
+		despite := slices.ContainsFunc(o.steps, func(s Step) bool { return s.DespiteFailure })
+		if !o.gone && !despite && o.d.Status.Attempts.ErrorKind != "" {
 			clearFailure(&o.d.Status)
 			if err := o.save(ctx); err != nil {
 				w.Logger.Warn("A success cannot be recorded.", "machine", name, "error", err)
@@ -137,7 +137,7 @@ func (o *operation) each(ctx context.Context) error {
 	for _, step := range o.steps {
 		began := o.w.Now()
 		err := o.guarded(ctx, step)
-		o.leave()
+		o.forgetSteps()
 		if o.w.Metrics != nil && !errors.Is(err, errOvertaken) {
 			o.w.Metrics.Operation(string(step.Action), o.w.Now().Sub(began), err)
 		}
@@ -170,7 +170,7 @@ func (o *operation) do(ctx context.Context, s Step) error {
 	case ActionRelease:
 		return o.release(ctx, s)
 	case ActionForget:
-		return o.forgetWithout(ctx, s)
+		return o.forgetWithoutVolumes(ctx, s)
 	case ActionStop:
 		return o.stop(ctx)
 	case ActionRecord:
@@ -202,14 +202,14 @@ func (o *operation) failed(ctx context.Context, s Step, err error) {
 		return
 	}
 	w, config := o.w, o.w.currentConfig()
-	err = tellConsole(err, s.Machine, config.ReadersSeeConsoles)
+	err = withConsole(err, s.Machine, config.ReadersSeeConsoles)
 	if o.d.UID == "" { // an orphan has no record for the failure
 		w.pauseFor(s.Machine)
 		o.event(ctx, state.LevelWarn, "Failed", string(s.Action)+": "+err.Error())
 		return
 	}
-	if s.Kept {
-		o.keepFailed(ctx, s, err)
+	if s.DespiteFailure {
+		o.recordLaterFailure(ctx, s, err)
 		return
 	}
 	o.d.Status.ObservedGeneration = o.d.Generation
@@ -254,7 +254,7 @@ func (o *operation) enter(ctx context.Context) error {
 	return err
 }
 
-func (o *operation) leave() {
+func (o *operation) forgetSteps() {
 	if o.place {
 		o.place = false
 		o.w.limiter.Release()

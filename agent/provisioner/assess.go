@@ -43,7 +43,7 @@ func assess(d Desired, inst *containerbroker.Instance, steps []Step, now time.Ti
 		}
 	}
 	switch {
-	case d.Resting:
+	case d.NotAutostarted:
 		setReady(&s, false, spec.ReasonNotAutostarted, "the host was restarted, and autostart is false", now)
 	case inst != nil && inst.Status == containerbroker.StatusStopped && isReady(s):
 		setReady(&s, false, "Stopped", "the instance does not run", now)
@@ -126,7 +126,7 @@ func assessInstance(s *spec.MachineStatus, d Desired, inst *containerbroker.Inst
 		}
 	case inst.Status == containerbroker.StatusStopped:
 		s.State, s.Addresses = spec.MachineStopped, nil
-		if d.Resting {
+		if d.NotAutostarted {
 			s.Message = "not started with the host (autostart: false); start it by `hostler start " + d.Name + "`"
 		}
 	case inst.Status == containerbroker.StatusFrozen:
@@ -157,7 +157,7 @@ func assessInstance(s *spec.MachineStatus, d Desired, inst *containerbroker.Inst
 }
 
 // assessUpToDate sets the condition UpToDate: false while a change is held or
-// was made in vain.
+// a restart did not make it.
 func assessUpToDate(s *spec.MachineStatus, steps []Step, now time.Time) {
 	c := spec.Condition{Type: spec.ConditionUpToDate, Status: true, Reason: "AsDeclared", Since: now}
 	for _, step := range steps {

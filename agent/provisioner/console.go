@@ -6,10 +6,10 @@ import (
 	"hostler/containerbroker"
 )
 
-// tellConsole appends the console lines of an error to its text if readers see
+// withConsole appends the console lines of an error to its text if readers see
 // consoles. Otherwise it names the command that shows them to permitted users,
 // because all readers see messages and events.
-func tellConsole(err error, machine string, open bool) error {
+func withConsole(err error, machine string, open bool) error {
 	lines := containerbroker.Console(err)
 	switch {
 	case lines == "":

@@ -5,8 +5,8 @@ import "hostler/containerbroker"
 // differences sorts the differences between an instance and its declaration by
 // their impact. A change that needs a restart counts as live if the instance is
 // stopped or is about to be stopped.
-func (w *world) differences(d Desired, inst *containerbroker.Instance) (live, restart, recreate []containerbroker.Change) {
-	for _, c := range separating(d, inst, w.policy.Diff) {
+func (p *planner) differences(d Desired, inst *containerbroker.Instance) (live, restart, recreate []containerbroker.Change) {
+	for _, c := range separating(d, inst, p.policy.Diff) {
 		switch {
 		case c.Impact == containerbroker.ImpactRecreate:
 			recreate = append(recreate, c)

@@ -9,18 +9,18 @@ import (
 )
 
 // unknown plans the deletion of orphans.
-func (w *world) unknown() []Step {
-	if !w.policy.Harvest.unknown() || w.policy.Lineage.Old || slices.ContainsFunc(w.all, w.policy.owner().Newer) {
+func (p *planner) unknown() []Step {
+	if !p.policy.Harvest.unknown() || p.policy.Lineage.Old || slices.ContainsFunc(p.all, p.policy.owner().Newer) {
 		return nil // an older copy of the store lacks the records of later machines
 	}
 	var steps []Step
-	for _, inst := range Unknown(w.all, w.records, w.policy.owner()) {
-		if w.policy.Busy[inst.Name] {
+	for _, inst := range Unknown(p.all, p.records, p.policy.owner()) {
+		if p.policy.Busy[inst.Name] {
 			continue
 		}
 		steps = append(steps, Step{
 			Action: ActionHarvest, Machine: inst.Name, UID: inst.Stamp.UID, Impact: containerbroker.ImpactDestroy,
-			Instance: &inst, Detail: "has this agent's stamp and no declaration (harvest " + string(w.policy.Harvest) + ")",
+			Instance: &inst, Detail: "has this agent's stamp and no declaration (harvest " + string(p.policy.Harvest) + ")",
 		})
 	}
 	return steps

@@ -42,16 +42,16 @@ type Desired struct {
 	Machine containerbroker.Machine
 	// Waiting names the networks and the storage that are not ready yet.
 	Waiting []string
-	// Resting is set by Rest.
-	Resting bool
-	// Booted is set by Booted.
+	// NotAutostarted is set by MarkNotAutostarted.
+	NotAutostarted bool
+	// Booted is set by markBooted.
 	Booted bool
 }
 
 // wantsRunning returns the wanted power state: the last one set by hand (e.g.
 // with `hostler stop`), or else the declared one.
 func (d Desired) wantsRunning() bool {
-	if d.Resting {
+	if d.NotAutostarted {
 		return false
 	}
 	if o := d.Record.PowerOverride; o != nil {
@@ -109,10 +109,10 @@ type Policy struct {
 	// Nudged machines had an event that concerns them, so a pending retry is due
 	// at once.
 	Nudged map[string]bool
-	// Foresee plans as if all networks and storage that machines wait for were
+	// AssumeReady plans as if all networks and storage that machines wait for were
 	// ready. It serves to show the effect of a declaration, not to carry it out.
-	Foresee bool
-	Diff    func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change
+	AssumeReady bool
+	Diff        func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change
 }
 
 func (p Policy) owner() Owner { return Owner{p.Namespace, p.Lineage} }
@@ -134,7 +134,7 @@ const (
 	ActionStart    Action = "start"    // start, wait until ready
 	ActionRestart  Action = "restart"  // change, restart, wait until ready
 	ActionReady    Action = "ready"    // wait until ready
-	ActionConflict Action = "conflict" // another instance has the machine's name, or a change is in vain
+	ActionConflict Action = "conflict" // another instance has the machine's name, or a restart does not make a change
 )
 
 // Known says whether the action exists.
@@ -162,9 +162,9 @@ type Step struct {
 	Held string
 	// Allow is the impact whose consent releases the held step, "" if none does.
 	Allow containerbroker.Impact
-	// Kept marks a step that is made although the machine's last failure waits for
+	// DespiteFailure marks a step that is made although the machine's last failure waits for
 	// the operator. Its success does not clear that failure.
-	Kept bool
+	DespiteFailure bool
 	// After is the earliest time for the step; zero: now.
 	After time.Time
 }

@@ -122,7 +122,7 @@ func (w *Worker) readConfig(objects []state.Object) error {
 // writeStatuses updates the status of every machine that is not busy, in one
 // call.
 func (w *Worker) writeStatuses(ctx context.Context, desired []Desired, observed Observed, steps []Step, busy map[string]bool, now time.Time, detail bool) error {
-	instances := mine(desired, observed.Instances, w.currentConfig().Owner())
+	instances := ownInstances(desired, observed.Instances, w.currentConfig().Owner())
 	byUID := map[string][]Step{}
 	for _, s := range steps {
 		byUID[s.UID] = append(byUID[s.UID], s)
@@ -135,8 +135,8 @@ func (w *Worker) writeStatuses(ctx context.Context, desired []Desired, observed 
 		}
 		inst := instances[d.UID]
 		status := assess(*d, inst, byUID[d.UID], now)
-		status.RestartedFor = stillToBeMade(*d, inst, status.RestartedFor, w.Differ.Diff)
-		status.FailedStep = stillLacking(*d, inst, status.FailedStep, w.Differ.Diff)
+		status.RestartedFor = pendingRestart(*d, inst, status.RestartedFor, w.Differ.Diff)
+		status.FailedStep = remainingFailure(*d, inst, status.FailedStep, w.Differ.Diff)
 		if status.LetGo < d.Generation && letGo(*d, inst, w.Differ.Diff) {
 			status.LetGo = d.Generation
 		}

@@ -176,7 +176,7 @@ const quickDeath = 10 * time.Second
 // ready waits until the instance is usable. It gives its slot back for the
 // wait.
 func (o *operation) ready(ctx context.Context) error {
-	o.leave()
+	o.forgetSteps()
 	s := &o.d.Status
 	told := ""
 	if probe, ok := o.w.Broker.(containerbroker.ReadinessProbe); ok {
@@ -265,7 +265,7 @@ func (o *operation) recreate(ctx context.Context, s Step) error {
 		return err
 	}
 	o.event(ctx, state.LevelInfo, "Deleted", s.Detail)
-	o.leave()
+	o.forgetSteps()
 	return o.create(ctx)
 }
 

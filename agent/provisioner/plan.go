@@ -26,19 +26,19 @@ func Plan(desired []Desired, observed Observed, policy Policy) []Step {
 	if !observed.Complete {
 		return nil
 	}
-	w := newWorld(desired, observed, policy)
+	p := newPlanner(desired, observed, policy)
 	var steps []Step
 	for _, d := range desired {
 		if policy.Busy[d.Name] {
 			continue
 		}
 		if d.Life == state.Alive {
-			steps = append(steps, w.alive(d)...)
+			steps = append(steps, p.alive(d)...)
 		} else {
-			steps = append(steps, w.dying(d)...)
+			steps = append(steps, p.dying(d)...)
 		}
 	}
-	steps = append(steps, w.unknown()...)
+	steps = append(steps, p.unknown()...)
 	slices.SortStableFunc(steps, func(a, b Step) int {
 		if a.removes() != b.removes() {
 			if a.removes() {
@@ -51,8 +51,8 @@ func Plan(desired []Desired, observed Observed, policy Policy) []Step {
 	return steps
 }
 
-// world indexes one observation.
-type world struct {
+// planner indexes one observation.
+type planner struct {
 	policy  Policy
 	records map[string]bool // by uid
 	byUID   map[string]*containerbroker.Instance
@@ -61,35 +61,35 @@ type world struct {
 	intents map[string][]state.Intent // by uid
 }
 
-func newWorld(desired []Desired, observed Observed, policy Policy) *world {
-	w := &world{
+func newPlanner(desired []Desired, observed Observed, policy Policy) *planner {
+	p := &planner{
 		policy:  policy,
 		records: make(map[string]bool, len(desired)),
-		byUID:   mine(desired, observed.Instances, policy.owner()),
+		byUID:   ownInstances(desired, observed.Instances, policy.owner()),
 		byName:  make(map[string]*containerbroker.Instance, len(observed.Instances)),
 		all:     observed.Instances,
 		intents: map[string][]state.Intent{},
 	}
 	for _, d := range desired {
-		w.records[d.UID] = true
+		p.records[d.UID] = true
 	}
 	for i := range observed.Instances {
-		w.byName[observed.Instances[i].Name] = &observed.Instances[i]
+		p.byName[observed.Instances[i].Name] = &observed.Instances[i]
 	}
 	for _, in := range observed.Intents {
-		w.intents[in.UID] = append(w.intents[in.UID], in)
+		p.intents[in.UID] = append(p.intents[in.UID], in)
 	}
-	return w
+	return p
 }
 
 // alive plans for a machine that is declared.
-func (w *world) alive(d Desired) []Step {
-	inst := w.byUID[d.UID]
+func (p *planner) alive(d Desired) []Step {
+	inst := p.byUID[d.UID]
 	if inst == nil {
-		if other := w.byName[d.instanceName()]; other != nil {
-			return []Step{w.conflict(d, other)}
+		if other := p.byName[d.instanceName()]; other != nil {
+			return []Step{p.conflict(d, other)}
 		}
-		return w.absent(d)
+		return p.absent(d)
 	}
 	if inst.Name != d.instanceName() {
 		return []Step{{
@@ -97,10 +97,10 @@ func (w *world) alive(d Desired) []Step {
 			Held: fmt.Sprintf("its instance was renamed to %q; rename it back to %q", inst.Name, d.instanceName()),
 		}}
 	}
-	if why := w.strangeToken(d, inst); why != "" {
+	if why := p.strangeToken(d, inst); why != "" {
 		return []Step{{Action: ActionConflict, Machine: d.Name, UID: d.UID, Impact: containerbroker.ImpactNone, Instance: inst, Held: why}}
 	}
-	if steps, unfinished := w.unfinished(d, inst); unfinished {
+	if steps, unfinished := p.unfinished(d, inst); unfinished {
 		return steps
 	}
 	inst = known(d, inst)
@@ -114,25 +114,25 @@ func (w *world) alive(d Desired) []Step {
 	if inst.Status == containerbroker.StatusBusy || inst.Status == containerbroker.StatusUnknown {
 		return steps
 	}
-	open, after := w.gate(d)
+	open, after := p.gate(d)
 	if !open {
-		return append(steps, w.kept(d, inst)...)
+		return append(steps, p.planFailed(d, inst)...)
 	}
-	return append(steps, w.present(d, inst, after)...)
+	return append(steps, p.present(d, inst, after)...)
 }
 
 // conflict returns a held step that names the owner of the instance with the
 // machine's name.
-func (w *world) conflict(d Desired, other *containerbroker.Instance) Step {
+func (p *planner) conflict(d Desired, other *containerbroker.Instance) Step {
 	held := fmt.Sprintf("an instance named %q exists that hostler did not make: rename it, or take it over with `hostler adopt %s/%s`",
 		other.Name, d.Record.Machine.Type, other.Name)
 	switch {
-	case other.Stamp != nil && other.Stamp.Namespace != w.policy.Namespace:
+	case other.Stamp != nil && other.Stamp.Namespace != p.policy.Namespace:
 		held = fmt.Sprintf("an instance named %q belongs to another agent (namespace %q): rename the machine or the instance", other.Name, other.Stamp.Namespace)
-	case other.Stamp != nil && !w.policy.owner().Owns(*other):
+	case other.Stamp != nil && !p.policy.owner().Owns(*other):
 		held = fmt.Sprintf("an instance named %q has the stamp of another store: take it over with `hostler adopt %s/%s`, "+
 			"or, if another agent uses this namespace too, give one of the agents another namespace", other.Name, d.Record.Machine.Type, other.Name)
-	case other.Stamp != nil && w.policy.Lineage.Of(other.Stamp.Store) != spec.OriginOurs:
+	case other.Stamp != nil && p.policy.Lineage.Of(other.Stamp.Store) != spec.OriginOurs:
 		held = fmt.Sprintf("an instance named %q was made after this store was copied: take it over with `hostler adopt %s/%s`",
 			other.Name, d.Record.Machine.Type, other.Name)
 	case other.Stamp != nil:
@@ -144,11 +144,11 @@ func (w *world) conflict(d Desired, other *containerbroker.Instance) Step {
 
 // strangeToken returns a message if the agent did not create the instance with
 // the machine's uid: its token is neither recorded nor in an open intent.
-func (w *world) strangeToken(d Desired, inst *containerbroker.Instance) string {
+func (p *planner) strangeToken(d Desired, inst *containerbroker.Instance) string {
 	if d.Status.Instance != nil && d.Status.Instance.Token == inst.Stamp.Token {
 		return ""
 	}
-	for _, in := range w.intents[d.UID] {
+	for _, in := range p.intents[d.UID] {
 		if in.Token == inst.Stamp.Token {
 			return ""
 		}
@@ -158,13 +158,13 @@ func (w *world) strangeToken(d Desired, inst *containerbroker.Instance) string {
 }
 
 // gate says whether a step for d may be made, and its earliest time.
-func (w *world) gate(d Desired) (open bool, after time.Time) {
+func (p *planner) gate(d Desired) (open bool, after time.Time) {
 	kind := fault.Kind(d.Status.Attempts.ErrorKind)
-	if d.Status.ObservedGeneration < d.Generation || w.nudged(d) || w.wantEnded(d, kind) {
+	if d.Status.ObservedGeneration < d.Generation || p.nudged(d) || p.wantEnded(d, kind) {
 		return true, time.Time{}
 	}
 	if next := d.Status.Attempts.NextRetry; next != nil {
-		if reconcile.Pending(*next, w.policy.Now, w.policy.LongestDelay) {
+		if reconcile.Pending(*next, p.policy.Now, p.policy.LongestDelay) {
 			return true, *next
 		}
 		return true, time.Time{}
@@ -177,9 +177,9 @@ func (w *world) gate(d Desired) (open bool, after time.Time) {
 }
 
 // absent plans the create.
-func (w *world) absent(d Desired) []Step {
-	open, after := w.gate(d)
-	if !open || len(d.Waiting) > 0 && !w.policy.Foresee {
+func (p *planner) absent(d Desired) []Step {
+	open, after := p.gate(d)
+	if !open || len(d.Waiting) > 0 && !p.policy.AssumeReady {
 		return nil
 	}
 	m := d.Record.Machine
@@ -194,8 +194,8 @@ func (w *world) absent(d Desired) []Step {
 }
 
 // present plans for a machine whose instance exists.
-func (w *world) present(d Desired, inst *containerbroker.Instance, after time.Time) []Step {
-	live, restart, recreate := w.differences(d, inst)
+func (p *planner) present(d Desired, inst *containerbroker.Instance, after time.Time) []Step {
+	live, restart, recreate := p.differences(d, inst)
 	step := func(a Action, i containerbroker.Impact, changes []containerbroker.Change, detail string) Step {
 		return Step{Action: a, Machine: d.Name, UID: d.UID, Impact: i, Changes: changes, Detail: detail, Instance: inst, After: after}
 	}
@@ -203,10 +203,10 @@ func (w *world) present(d Desired, inst *containerbroker.Instance, after time.Ti
 		all := slices.Concat(recreate, restart, live)
 		return []Step{step(ActionRecreate, containerbroker.ImpactRecreate, all, "deleted and made again: "+fields(all))}
 	}
-	if told, vain := inVain(d, inst, restart); vain {
-		return []Step{told}
+	if held, ineffective := ineffectiveRestart(d, inst, restart); ineffective {
+		return []Step{held}
 	}
-	steps := w.held(d, inst)
+	steps := p.held(d, inst)
 	if len(live) > 0 {
 		steps = append(steps, step(ActionUpdate, containerbroker.ImpactLive, live, "changed without a restart: "+fields(live)))
 	}
@@ -227,7 +227,7 @@ func (w *world) present(d Desired, inst *containerbroker.Instance, after time.Ti
 		}
 		return append(steps, step(ActionRestart, containerbroker.ImpactRestart, restart, detail))
 	case inst.Status == containerbroker.StatusStopped:
-		start := w.start(d, inst)
+		start := p.start(d, inst)
 		if after.After(start.After) {
 			start.After = after
 		}
@@ -241,8 +241,8 @@ func (w *world) present(d Desired, inst *containerbroker.Instance, after time.Ti
 }
 
 // held returns the changes that wait for the user's permission, as held steps.
-func (w *world) held(d Desired, inst *containerbroker.Instance) []Step {
-	_, restart, recreate := w.differences(d, inst)
+func (p *planner) held(d Desired, inst *containerbroker.Instance) []Step {
+	_, restart, recreate := p.differences(d, inst)
 	var steps []Step
 	add := func(a Action, i containerbroker.Impact, changes []containerbroker.Change) {
 		if len(changes) > 0 && !d.allows(i) {
@@ -258,28 +258,28 @@ func (w *world) held(d Desired, inst *containerbroker.Instance) []Step {
 }
 
 // dying plans for a machine that is being removed.
-func (w *world) dying(d Desired) []Step {
+func (p *planner) dying(d Desired) []Step {
 	step := func(a Action, i containerbroker.Impact, inst *containerbroker.Instance, detail string) []Step {
 		return []Step{{Action: a, Machine: d.Name, UID: d.UID, Impact: i, Instance: inst, Detail: detail}}
 	}
-	inst := known(d, w.byUID[d.UID])
+	inst := known(d, p.byUID[d.UID])
 	// An instance whose create never finished has no data to keep.
 	released := d.released() && inst != nil && inst.Status != containerbroker.StatusHalfMade
 	switch {
 	case inst == nil:
 		forget := step(ActionForget, containerbroker.ImpactNone, nil, "there is no instance")
-		for _, in := range w.intents[d.UID] {
-			if due := in.Began.Add(intentGrace); reconcile.Pending(due, w.policy.Now, intentGrace) && due.After(forget[0].After) {
+		for _, in := range p.intents[d.UID] {
+			if due := in.Began.Add(intentGrace); reconcile.Pending(due, p.policy.Now, intentGrace) && due.After(forget[0].After) {
 				forget[0].After = due
 			}
 		}
 		return forget
-	case inst.Status != containerbroker.StatusHalfMade && w.strangeToken(d, inst) != "":
+	case inst.Status != containerbroker.StatusHalfMade && p.strangeToken(d, inst) != "":
 		return step(ActionForget, containerbroker.ImpactNone, inst, "its instance is foreign and is not changed")
-	case !released && !w.policy.Harvest.destroyed():
-		return w.leave(d, inst)
+	case !released && !p.policy.Harvest.destroyed():
+		return p.forgetSteps(d, inst)
 	}
-	open, after := w.gate(d)
+	open, after := p.gate(d)
 	if !open {
 		return nil
 	}
@@ -312,9 +312,9 @@ func fields(changes []containerbroker.Change) string {
 
 // wantEnded says whether an object appeared whose absence may have caused d's
 // failure.
-func (w *world) wantEnded(d Desired, kind fault.Kind) bool {
-	return w.policy.Nudged[nudgeWant] && (kind == fault.NotFound || d.Status.Instance == nil && kind != fault.NeedsOperator) ||
-		w.policy.Nudged[nudgeWant+d.Name] && kind == fault.NotFound
+func (p *planner) wantEnded(d Desired, kind fault.Kind) bool {
+	return p.policy.Nudged[nudgeWant] && (kind == fault.NotFound || d.Status.Instance == nil && kind != fault.NeedsOperator) ||
+		p.policy.Nudged[nudgeWant+d.Name] && kind == fault.NotFound
 }
 
-func (w *world) nudged(d Desired) bool { return w.policy.Nudged[d.Name] || w.policy.Nudged[nudgeAll] }
+func (p *planner) nudged(d Desired) bool { return p.policy.Nudged[d.Name] || p.policy.Nudged[nudgeAll] }

@@ -11,8 +11,8 @@ import (
 	"hostler/containerbroker"
 )
 
-// aWorld draws machines and instances that match, differ, or are unrelated.
-func aWorld(t *rapid.T) ([]Desired, Observed, Policy) {
+// drawPlanInput draws machines and instances that match, differ, or are unrelated.
+func drawPlanInput(t *rapid.T) ([]Desired, Observed, Policy) {
 	var desired []Desired
 	o := Observed{Complete: true}
 	for i := range rapid.IntRange(0, 8).Draw(t, "machines") {
@@ -98,7 +98,7 @@ func carryOut(desired []Desired, o Observed, steps []Step) ([]Desired, Observed)
 // whose record was removed is harvested as an orphan.
 func TestPlanConverges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		desired, observed, policy := aWorld(t)
+		desired, observed, policy := drawPlanInput(t)
 		for range 3 {
 			desired, observed = carryOut(desired, observed, Plan(desired, observed, policy))
 		}
@@ -114,7 +114,7 @@ func TestPlanConverges(t *testing.T) {
 // observation and puts removals first.
 func TestPlanIsSafe(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		desired, observed, policy := aWorld(t)
+		desired, observed, policy := drawPlanInput(t)
 		makes := false
 		for _, s := range Plan(desired, observed, policy) {
 			if s.removes() && makes {

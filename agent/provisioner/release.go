@@ -3,6 +3,7 @@ package provisioner
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"hostler/agent/state"
 	"hostler/containerbroker"
@@ -39,5 +40,47 @@ func (o *operation) release(ctx context.Context, s Step) error {
 		return fmt.Errorf("cannot release the instance: %w", err)
 	}
 	o.event(ctx, state.LevelInfo, "Released", "the instance is kept")
+	return o.forget(ctx)
+}
+
+// forgetSteps plans for a machine whose instance outlives its record. The instance
+// keeps everything except its volumes. It holds a volume by a device number,
+// and the kernel reuses that number for another volume once no attachment is
+// recorded.
+func (p *planner) forgetSteps(d Desired, inst *containerbroker.Instance) []Step {
+	forget := Step{
+		Action: ActionForget, Machine: d.Name, UID: d.UID, Impact: containerbroker.ImpactNone, Instance: inst,
+		Detail: "the instance is kept unchanged (harvest " + string(p.policy.Harvest) + ")",
+	}
+	if inst.Status == containerbroker.StatusHalfMade {
+		return []Step{forget} // it has never run
+	}
+	d.Machine.Disks = nil
+	for _, c := range p.policy.Diff(d.Machine, *inst) {
+		if disk, is := containerbroker.DiskOf(c.Field); is && strings.HasPrefix(disk, volumePrefix) {
+			forget.Changes = append(forget.Changes, c)
+		}
+	}
+	if len(forget.Changes) == 0 {
+		return []Step{forget}
+	}
+	open, after := p.gate(d)
+	if !open {
+		return nil
+	}
+	forget.Impact, forget.After = containerbroker.ImpactLive, after
+	forget.Detail = "the instance is kept without its volumes (harvest " + string(p.policy.Harvest) + ")"
+	return []Step{forget}
+}
+
+// forgetWithoutVolumes detaches the volumes from the instance and then removes the
+// record.
+func (o *operation) forgetWithoutVolumes(ctx context.Context, s Step) error {
+	if len(s.Changes) > 0 {
+		o.d.Machine.Name, o.d.Machine.Disks, o.d.Machine.Stamp.Token = s.Instance.Name, nil, s.Instance.Stamp.Token
+		if err := o.update(ctx, s); err != nil {
+			return err
+		}
+	}
 	return o.forget(ctx)
 }

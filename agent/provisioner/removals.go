@@ -13,9 +13,9 @@ type removals struct {
 	gone chan struct{}
 }
 
-// patienceForRemovals bounds that wait, so that a removal that hangs does not
+// removalsTimeout bounds that wait, so that a removal that hangs does not
 // hold up every machine.
-const patienceForRemovals = time.Minute
+const removalsTimeout = time.Minute
 
 // close ends the wait when the last removal has ended. The caller calls it
 // once, after it has added all removals.
@@ -27,7 +27,7 @@ func (r *removals) close() {
 }
 
 func (r *removals) wait(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patienceForRemovals)
+	ctx, cancel := context.WithTimeout(ctx, removalsTimeout)
 	defer cancel()
 	select {
 	case <-r.gone:

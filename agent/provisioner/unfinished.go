@@ -6,7 +6,7 @@ import "hostler/containerbroker"
 // recorded end. While the create goes on, it plans nothing. If the create was
 // cut short, it plans a recreate; nothing is lost, since the instance has never
 // run.
-func (w *world) unfinished(d Desired, inst *containerbroker.Instance) (steps []Step, unfinished bool) {
+func (p *planner) unfinished(d Desired, inst *containerbroker.Instance) (steps []Step, unfinished bool) {
 	if d.Status.Instance != nil {
 		return nil, false
 	}
@@ -14,7 +14,7 @@ func (w *world) unfinished(d Desired, inst *containerbroker.Instance) (steps []S
 	case containerbroker.StatusBusy, containerbroker.StatusUnknown:
 		return nil, true
 	case containerbroker.StatusHalfMade:
-		open, after := w.gate(d)
+		open, after := p.gate(d)
 		if !open {
 			return nil, true
 		}

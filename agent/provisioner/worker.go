@@ -63,7 +63,7 @@ type Worker struct {
 	nudged map[string]bool
 	ended  map[string]time.Time // when the last operation on a machine ended
 	paused map[string]pause
-	waits  map[string]patience // running waits that end when the declaration changes
+	waits  map[string]declarationWait // running waits that end when the declaration changes
 	config Config
 	// blind says that the last listing failed. resynced is the time of the last
 	// detailed pass.
@@ -89,7 +89,7 @@ func New(o Options) *Worker {
 		nudged:  map[string]bool{},
 		ended:   map[string]time.Time{},
 		paused:  map[string]pause{},
-		waits:   map[string]patience{},
+		waits:   map[string]declarationWait{},
 		config:  o.Defaults,
 	}
 }
@@ -143,8 +143,8 @@ func (w *Worker) pass(ctx context.Context) (time.Time, error) {
 }
 
 func (w *Worker) lookAndAct(ctx context.Context, now time.Time) (time.Time, error) {
-	// Read busy before the world. An operation that ends in between has written
-	// its result, and the next pass looks at its machine.
+	// Read busy before the observation. An operation that ends in between has
+	// written its result, and the next pass looks at its machine.
 	busy, nudged := w.snapshot()
 	detail := now.Sub(w.resynced) >= w.Resync || w.addressDelay > 0 && now.Sub(w.resynced) >= w.addressDelay
 	desired, observed, err := w.observe(ctx, detail)
@@ -155,8 +155,8 @@ func (w *Worker) lookAndAct(ctx context.Context, now time.Time) (time.Time, erro
 		w.resynced = now
 	}
 	config := w.currentConfig()
-	Rest(desired, observed.Instances, config.Owner(), config.Host.Boot)
-	booted(desired, observed.Instances, config, busy, now)
+	MarkNotAutostarted(desired, observed.Instances, config.Owner(), config.Host.Boot)
+	markBooted(desired, observed.Instances, config, busy, now)
 	steps := Plan(desired, observed, Policy{
 		Namespace: config.Namespace, Lineage: config.Lineage, Harvest: config.Harvest, Now: now, LongestDelay: config.longestDelay(),
 		Busy: busy, Nudged: nudged, Diff: w.Differ.Diff,
@@ -164,7 +164,7 @@ func (w *Worker) lookAndAct(ctx context.Context, now time.Time) (time.Time, erro
 	if err := w.writeStatuses(ctx, desired, observed, steps, busy, now, detail); err != nil {
 		return time.Time{}, err
 	}
-	w.tellBooted(ctx, desired)
+	w.recordBooted(ctx, desired)
 	next := w.act(ctx, desired, steps, nudged, now)
 	if w.addressDelay = addressDelay(desired, w.begun, now, w.Resync); w.addressDelay > 0 {
 		// A new address causes no event.

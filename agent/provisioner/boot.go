@@ -24,11 +24,11 @@ func Unseen(life state.Life, s spec.MachineStatus) spec.MachineStatus {
 	return s
 }
 
-// booted marks the machines whose instances the hypervisor started with the
+// markBooted marks the machines whose instances the hypervisor started with the
 // host. Their recorded start time and readiness are from the former boot, so
-// Booted resets both.
-func booted(desired []Desired, instances []containerbroker.Instance, c Config, busy map[string]bool, now time.Time) {
-	byUID := mine(desired, instances, c.Owner())
+// markBooted resets both.
+func markBooted(desired []Desired, instances []containerbroker.Instance, c Config, busy map[string]bool, now time.Time) {
+	byUID := ownInstances(desired, instances, c.Owner())
 	boot := c.Host.Boot
 	for i := range desired {
 		d := &desired[i]
@@ -47,8 +47,8 @@ func booted(desired []Desired, instances []containerbroker.Instance, c Config, b
 	}
 }
 
-// tellBooted writes an event for each machine that was started with the host.
-func (w *Worker) tellBooted(ctx context.Context, desired []Desired) {
+// recordBooted writes an event for each machine that was started with the host.
+func (w *Worker) recordBooted(ctx context.Context, desired []Desired) {
 	for _, d := range desired {
 		if !d.Booted {
 			continue
@@ -60,5 +60,19 @@ func (w *Worker) tellBooted(ctx context.Context, desired []Desired) {
 		if err := w.Store.Record(ctx, e); err != nil {
 			w.Logger.Warn("An event cannot be recorded.", "machine", d.Name, "error", err)
 		}
+	}
+}
+
+// MarkNotAutostarted marks the machines that ran when the host went down and have autostart
+// false. They stay stopped until the user starts them or applies a changed
+// declaration.
+func MarkNotAutostarted(desired []Desired, instances []containerbroker.Instance, owner Owner, boot string) {
+	byUID := ownInstances(desired, instances, owner)
+	for i := range desired {
+		d := &desired[i]
+		inst := byUID[d.UID]
+		last := d.Status.Boot
+		d.NotAutostarted = boot != "" && last != "" && last != boot && d.wantsRunning() && !d.Record.Machine.WantsAutostart() &&
+			d.Status.ObservedGeneration >= d.Generation && inst != nil && inst.Status == containerbroker.StatusStopped
 	}
 }

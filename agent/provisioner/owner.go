@@ -44,10 +44,10 @@ func (o Owner) OfAnother(instances []containerbroker.Instance) []containerbroker
 	return found
 }
 
-// mine returns the instance of each machine, by uid. It leaves out copies that
+// ownInstances returns the instance of each machine, by uid. It leaves out copies that
 // a user made of an instance: a copy bears the same stamp, but has another name
 // and is younger than the instance.
-func mine(desired []Desired, instances []containerbroker.Instance, owner Owner) map[string]*containerbroker.Instance {
+func ownInstances(desired []Desired, instances []containerbroker.Instance, owner Owner) map[string]*containerbroker.Instance {
 	records := make(map[string]*Desired, len(desired))
 	for i := range desired {
 		records[desired[i].UID] = &desired[i]

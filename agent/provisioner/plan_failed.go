@@ -13,24 +13,24 @@ import (
 
 // start plans the start of an instance. If the instance keeps dying soon after
 // its start, the step waits for deathPause.
-func (w *world) start(d Desired, inst *containerbroker.Instance) Step {
+func (p *planner) start(d Desired, inst *containerbroker.Instance) Step {
 	s := Step{
 		Action: ActionStart, Machine: d.Name, UID: d.UID, Impact: containerbroker.ImpactNone,
 		Detail: "declared as running", Instance: inst,
 	}
 	if at := d.Status.StartedAt; at != nil {
 		delay := d.deathPause()
-		if due := at.Add(delay); reconcile.Pending(due, w.policy.Now, delay) && !w.nudged(d) {
+		if due := at.Add(delay); reconcile.Pending(due, p.policy.Now, delay) && !p.nudged(d) {
 			s.After = due
 		}
 	}
 	return s
 }
 
-// kept plans for a machine whose last failure waits for the operator. It still
+// planFailed plans for a machine whose last failure waits for the operator. It still
 // corrects drift, except with the step that failed.
-func (w *world) kept(d Desired, inst *containerbroker.Instance) []Step {
-	steps := w.held(d, inst)
+func (p *planner) planFailed(d Desired, inst *containerbroker.Instance) []Step {
+	steps := p.held(d, inst)
 	if d.Status.Instance == nil {
 		return steps
 	}
@@ -38,15 +38,15 @@ func (w *world) kept(d Desired, inst *containerbroker.Instance) []Step {
 		return Step{Action: a, Machine: d.Name, UID: d.UID, Impact: i, Changes: changes, Instance: inst, Detail: detail}
 	}
 	stopped := inst.Status == containerbroker.StatusStopped
-	live, _, _ := w.differences(d, inst)
+	live, _, _ := p.differences(d, inst)
 	if stopped && d.wantsRunning() && !d.Status.StartFailed && len(d.Waiting) == 0 {
 		// Before the start, only NICs and disks are updated, because their old host
 		// devices may belong to another machine by now. The other changes follow
 		// once the instance runs.
-		start := w.start(d, inst)
-		given := slices.DeleteFunc(live, func(c containerbroker.Change) bool { return !isGiven(c) })
-		if len(given) > 0 {
-			update := step(ActionUpdate, containerbroker.ImpactLive, given, "changed without a restart: "+fields(given))
+		start := p.start(d, inst)
+		devices := slices.DeleteFunc(live, func(c containerbroker.Change) bool { return !isDevice(c) })
+		if len(devices) > 0 {
+			update := step(ActionUpdate, containerbroker.ImpactLive, devices, "changed without a restart: "+fields(devices))
 			update.After = start.After
 			steps = append(steps, update)
 		}
@@ -55,19 +55,19 @@ func (w *world) kept(d Desired, inst *containerbroker.Instance) []Step {
 	live = slices.DeleteFunc(live, func(c containerbroker.Change) bool { return failedFor(d.Status.FailedStep, c) })
 	if len(live) > 0 {
 		update := step(ActionUpdate, containerbroker.ImpactLive, live, "changed without a restart: "+fields(live))
-		update.Kept = true
+		update.DespiteFailure = true
 		steps = append(steps, update)
 	}
 	if !d.wantsRunning() && !stopped && !failedTo(d.Status.FailedStep, ActionStop) {
 		stop := step(ActionStop, containerbroker.ImpactRestart, nil, "declared as not running")
-		stop.Kept = true
+		stop.DespiteFailure = true
 		steps = append(steps, stop)
 	}
 	return steps
 }
 
-// isGiven says whether a change concerns a NIC or a disk.
-func isGiven(c containerbroker.Change) bool {
+// isDevice says whether a change concerns a NIC or a disk.
+func isDevice(c containerbroker.Change) bool {
 	_, nic := containerbroker.NICOf(c.Field)
 	_, disk := containerbroker.DiskOf(c.Field)
 	return nic || disk || c.Field == containerbroker.FieldNetworkConfig
@@ -81,10 +81,10 @@ func failedFor(failed *spec.FailedStep, c containerbroker.Change) bool {
 	return failed != nil && slices.Contains(failed.Fields, c.Field)
 }
 
-// stillLacking returns the failed step, reduced to the fields that still
+// remainingFailure returns the failed step, reduced to the fields that still
 // differ. A field that the instance has by now may drift later and is then
 // corrected again.
-func stillLacking(d Desired, inst *containerbroker.Instance, failed *spec.FailedStep, diff func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change) *spec.FailedStep {
+func remainingFailure(d Desired, inst *containerbroker.Instance, failed *spec.FailedStep, diff func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change) *spec.FailedStep {
 	if failed == nil || len(failed.Fields) == 0 || inst == nil || len(d.Waiting) > 0 {
 		return failed
 	}
@@ -95,10 +95,10 @@ func stillLacking(d Desired, inst *containerbroker.Instance, failed *spec.Failed
 	return &spec.FailedStep{Action: failed.Action, Fields: left}
 }
 
-// keepFailed records the failure of a step with Kept set. The earlier failure
-// stays in the status. The step is retried after a pause, except if the new
-// failure also needs the operator.
-func (o *operation) keepFailed(ctx context.Context, s Step, err error) {
+// recordLaterFailure records the failure of a step with DespiteFailure
+// set. The earlier failure stays in the status. The step is retried after a
+// pause, except if the new failure also needs the operator.
+func (o *operation) recordLaterFailure(ctx context.Context, s Step, err error) {
 	o.w.pauseFor(s.Machine)
 	o.event(ctx, state.LevelWarn, "Failed", string(s.Action)+": "+err.Error())
 	switch fault.KindOf(err) {

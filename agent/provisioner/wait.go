@@ -13,10 +13,10 @@ import (
 // errOvertaken ends a wait or an operation because the declaration changed.
 var errOvertaken = errors.New("its declaration changed meanwhile")
 
-// patience is a wait within an operation that ends early when the machine's
+// declarationWait is a wait within an operation that ends early when the machine's
 // declaration changes or is removed, e.g. the wait for an image or for
 // readiness.
-type patience struct {
+type declarationWait struct {
 	uid        string
 	generation int64
 	end        context.CancelCauseFunc
@@ -28,7 +28,7 @@ func (o *operation) wait(ctx context.Context) (context.Context, func()) {
 	w := o.w
 	waitCtx, end := context.WithCancelCause(ctx)
 	w.mu.Lock()
-	w.waits[o.d.Name] = patience{uid: o.d.UID, generation: o.d.Generation, end: end}
+	w.waits[o.d.Name] = declarationWait{uid: o.d.UID, generation: o.d.Generation, end: end}
 	w.mu.Unlock()
 	// The declaration may have changed before w.waits had the entry.
 	w.overtake(ctx, []state.ID{{Kind: spec.KindMachine, Name: o.d.Name}})
