@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -43,6 +44,15 @@ func (w Placement) Resolve(p paths.Paths) (Placement, error) {
 		return Units, nil
 	}
 	return Inside, nil
+}
+
+// limited reports whether this process is the main process of a unit of the
+// host's systemd, and so has only the rights of the unit, wherever provisioners
+// run. A child of such a process has the variable too, with another number
+// (systemd.exec(5)).
+func (h *host) limited() bool {
+	_, err := os.Stat(h.paths.SystemdRunning())
+	return h.placement == Units || err == nil && os.Getenv("SYSTEMD_EXEC_PID") == strconv.Itoa(os.Getpid())
 }
 
 // RunWorker runs the named worker in this process, over the agent's socket,

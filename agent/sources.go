@@ -19,7 +19,7 @@ func (h *host) storageSources() storageprovisioner.Sources {
 	p, ns, log := h.paths, h.config().Namespace, h.logger.With("part", "storage")
 	managed := func(dir string) *managedfs.Source {
 		o := managedfs.Options{Dir: dir, Namespace: ns, Runner: run.Host{}, Install: h.installFor, Log: log}
-		if h.placement == Units {
+		if h.limited() {
 			o.Grower = h.runner(units.Grow)
 		}
 		return managedfs.New(o)
@@ -50,10 +50,10 @@ var guestIDs = idmap.Map{
 	Groups: idmap.Range{First: 1_000_000, Count: 1_000_000_000},
 }
 
-// runner returns the Runner for a kind of work: under systemd each command is a
-// unit, with privileges that the agent's own unit does not have.
+// runner returns the Runner for a kind of work: in a unit of systemd each
+// command is a unit, with privileges that the agent's own unit does not have.
 func (h *host) runner(k units.Kind) run.Runner {
-	if h.placement == Units {
+	if h.limited() {
 		return units.New(k, h.logger.With("part", "units"))
 	}
 	return run.Host{}
