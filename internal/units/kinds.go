@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -161,6 +162,13 @@ func (k Kind) unit(job string) string {
 	}
 	return name + ".service"
 }
+
+// stem returns the name of a service without its type.
+func stem(unit string) string { return strings.TrimSuffix(unit, ".service") }
+
+// numbered returns another name for a unit. No unit of another job has it,
+// since plain leaves no colon.
+func numbered(unit string, n int) string { return stem(unit) + ":" + strconv.Itoa(n) + ".service" }
 
 // plain replaces the characters that a unit's name must not have.
 func plain(r rune) rune {

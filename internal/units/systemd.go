@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/coreos/go-systemd/v22/dbus"
 	godbus "github.com/godbus/dbus/v5"
@@ -53,14 +54,28 @@ func job(ctx context.Context, unit string, queue func(*dbus.Conn, chan<- string)
 	if err := queue(conn, result); err != nil {
 		return err
 	}
-	select {
-	case r := <-result:
-		if r != "done" {
-			return fmt.Errorf("the job ended as %q; see `journalctl -u %s`", r, unit)
+	r, err := ending(ctx, result, conn.Connected)
+	if err == nil && r != "done" {
+		err = fmt.Errorf("the job ended as %q; see `journalctl -u %s`", r, unit)
+	}
+	return err
+}
+
+// ending returns the result of a job.
+func ending(ctx context.Context, result <-chan string, connected func() bool) (string, error) {
+	check := time.NewTicker(awaitPoll)
+	defer check.Stop()
+	for {
+		select {
+		case r := <-result:
+			return r, nil
+		case <-ctx.Done():
+			return "", ctx.Err()
+		case <-check.C:
+			if !connected() {
+				return "", errors.New("the connection to systemd broke off")
+			}
 		}
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 
@@ -82,19 +97,29 @@ func (systemd) Main(ctx context.Context, unit string) (int, error) {
 	return int(pid), nil
 }
 
-// Runs implements system.
-func (systemd) Runs(ctx context.Context, unit string) (bool, error) {
+// Loaded implements system.
+func (systemd) Loaded(ctx context.Context, unit string) (map[string]bool, error) {
 	conn, err := connect(ctx)
 	if err != nil {
-		return false, err
+		return nil, err
 	}
 	defer conn.Close()
-	p, err := conn.GetUnitPropertyContext(ctx, unit, "ActiveState")
+	units, err := conn.ListUnitsByPatternsContext(ctx, nil, []string{unit, stem(unit) + ":*.service"})
 	if err != nil {
-		return false, fmt.Errorf("cannot look at %s: %w", unit, err)
+		return nil, err
 	}
-	state, _ := p.Value.Value().(string)
-	return state != "inactive" && state != "failed", nil
+	return loaded(units), nil
+}
+
+// loaded leaves out units that only another unit names.
+func loaded(units []dbus.UnitStatus) map[string]bool {
+	runs := map[string]bool{}
+	for _, u := range units {
+		if u.LoadState != "not-found" {
+			runs[u.Name] = u.ActiveState != "inactive" && u.ActiveState != "failed"
+		}
+	}
+	return runs
 }
 
 // End implements system. A process that an earlier version of the agent started

@@ -45,10 +45,10 @@ type system interface {
 	// Start starts a transient unit and returns when its program executes. The
 	// error is errExists while a unit of the name exists.
 	Start(ctx context.Context, unit string, properties []dbus.Property) error
+	// Loaded returns the units of a job that systemd knows, and whether they run.
+	Loaded(ctx context.Context, unit string) (map[string]bool, error)
 	// Main returns the unit's main process; 0 if it has ended.
 	Main(ctx context.Context, unit string) (int, error)
-	// Runs reports whether the unit has processes.
-	Runs(ctx context.Context, unit string) (bool, error)
 	// End ends the unit of a process.
 	End(ctx context.Context, pid int) error
 }
@@ -57,14 +57,20 @@ type system interface {
 var errExists = errors.New("a unit of this name exists")
 
 const (
+	// answerWithin bounds the wait for an answer of systemd. It answers at once,
+	// except while it reads its unit files again.
+	answerWithin = 30 * time.Second
+	// endWithin bounds the wait for the end of a job's former unit.
+	endWithin = 30 * time.Second
+	// collectWithin is the time in which systemd removes a unit that has ended,
+	// unless the unit has left processes behind.
+	collectWithin = time.Second
 	// startPoll is the interval of the attempts to start a unit whose name is
 	// taken, awaitPoll that of the checks for the end of an earlier agent's unit.
 	// sayEvery is the interval of the progress messages.
 	startPoll = 50 * time.Millisecond
 	awaitPoll = 500 * time.Millisecond
 	sayEvery  = 5 * time.Second
-	// daemonWait bounds the wait for the end of a daemon's former unit.
-	daemonWait = 10 * time.Second
 )
 
 // New returns a Runner for commands of the kind.
@@ -91,30 +97,100 @@ func (r *Runner) Run(ctx context.Context, c run.Command) (run.Result, error) {
 		dbus.PropExecStart([]string{paths.Hostlerd, "internal", "unit"}, true),
 		property("StandardInputFileDescriptor", godbus.UnixFD(far.Fd())),
 		property("StandardOutput", "journal"), property("StandardError", "journal"), property("SyslogIdentifier", c.Name()))
-	err = r.start(ctx, unit, properties)
+	unit, err = r.start(ctx, unit, properties)
 	_ = far.Close()
 	if err != nil {
-		return run.Result{}, fmt.Errorf("cannot run %s as %s: %w", c.Name(), unit, err)
+		return run.Result{}, fault.New(fault.Transient, "cannot run %s: %w", c.Name(), err)
 	}
 	return follow(ctx, near, unit, c)
 }
 
-// start waits for the end of a unit of the same name, e.g. of the last command
-// or of an agent that was killed.
-func (r *Runner) start(ctx context.Context, unit string, properties []dbus.Property) error {
-	for waited := false; ; {
-		err := r.system.Start(ctx, unit, properties)
-		if !errors.Is(err, errExists) {
-			return err
+// naming holds a value while the name of a unit is chosen and taken.
+var naming = make(chan struct{}, 1)
+
+// start starts a unit and returns its name. It waits for the end of the job's
+// former unit, e.g. of the last command or of an agent that was killed. A unit
+// that has left processes behind keeps its name until they end. They may be a
+// package's daemon, so they stay, and the new unit gets another name.
+func (r *Runner) start(ctx context.Context, unit string, properties []dbus.Property) (string, error) {
+	begun, ended := time.Now(), time.Time{}
+	for {
+		another := !ended.IsZero() && time.Since(ended) >= collectWithin
+		name, err := answer(ctx, func(ctx context.Context) (string, error) { return r.attempt(ctx, unit, properties, another) })
+		switch {
+		case err == nil:
+			return name, nil
+		case errors.Is(err, errRuns):
+			ended = time.Time{}
+		case !errors.Is(err, errExists):
+			return "", fmt.Errorf("cannot start %s: %w", unit, err)
+		case ended.IsZero():
+			ended = time.Now()
 		}
-		if !waited {
-			r.log.Debug("Waiting for the end of a unit.", "unit", unit)
-			waited = true
+		if time.Since(begun) >= endWithin {
+			return "", fmt.Errorf("the former %s has not ended within %s; see `systemctl status '%s*'`", unit, endWithin, stem(unit))
 		}
 		if err := pause(ctx, startPoll); err != nil {
-			return fmt.Errorf("the former %s has not ended: %w", unit, err)
+			return "", fmt.Errorf("the former %s has not ended: %w", unit, err)
 		}
 	}
+}
+
+// errRuns says that a unit of the job runs.
+var errRuns = errors.New("a unit of this job runs")
+
+// attempt starts a unit under the first free name. Unless another name may be
+// taken, that is the job's own.
+func (r *Runner) attempt(ctx context.Context, unit string, properties []dbus.Property, another bool) (string, error) {
+	select {
+	case naming <- struct{}{}:
+		defer func() { <-naming }()
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+	loaded, err := r.system.Loaded(ctx, unit)
+	if err != nil {
+		return "", err
+	}
+	if running(loaded) != "" {
+		return "", errRuns
+	}
+	name := unit
+	for n := 2; ; n++ {
+		if _, taken := loaded[name]; !taken {
+			break
+		}
+		if !another {
+			return "", errExists
+		}
+		name = numbered(unit, n)
+	}
+	err = r.system.Start(ctx, name, properties)
+	if err == nil && name != unit {
+		r.log.Info("A unit got another name, since processes of a former unit still run.", "unit", name)
+	}
+	return name, err
+}
+
+// running returns a unit that runs, "" without any.
+func running(loaded map[string]bool) string {
+	for name, runs := range loaded {
+		if runs {
+			return name
+		}
+	}
+	return ""
+}
+
+// answer bounds a question to systemd.
+func answer[T any](ctx context.Context, question func(context.Context) (T, error)) (T, error) {
+	bounded, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	got, err := question(bounded)
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		return got, fault.New(fault.Transient, "systemd has not answered within %s", answerWithin)
+	}
+	return got, err
 }
 
 // daemon starts a program that outlives this process. It needs nothing from the
@@ -124,14 +200,13 @@ func (r *Runner) daemon(ctx context.Context, unit string, c run.Command) (run.Re
 		dbus.PropExecStart(append([]string{c.Path}, c.Args...), true),
 		property("Environment", append(run.CleanEnv(), c.Env...)),
 		property("StandardOutputFileToAppend", c.Detach), property("StandardErrorFileToAppend", c.Detach))
-	starting, cancel := context.WithTimeout(ctx, daemonWait)
-	defer cancel()
-	if err := r.start(starting, unit, properties); err != nil {
-		return run.Result{}, fmt.Errorf("cannot start %s as %s: %w", c.Name(), unit, err)
-	}
-	pid, err := r.system.Main(ctx, unit)
+	unit, err := r.start(ctx, unit, properties)
 	if err != nil {
-		return run.Result{}, fmt.Errorf("cannot start %s as %s: %w", c.Name(), unit, err)
+		return run.Result{}, fault.New(fault.Transient, "cannot run %s: %w", c.Name(), err)
+	}
+	pid, err := answer(ctx, func(ctx context.Context) (int, error) { return r.system.Main(ctx, unit) })
+	if err != nil {
+		return run.Result{}, fault.New(fault.Transient, "cannot run %s as %s: %w", c.Name(), unit, err)
 	}
 	return run.Result{PID: pid}, nil
 }
@@ -140,16 +215,20 @@ func (r *Runner) daemon(ctx context.Context, unit string, c run.Command) (run.Re
 func (r *Runner) Await(ctx context.Context, progress func(string)) error {
 	unit, start, told := r.kind.unit(""), time.Now(), time.Time{}
 	for {
-		runs, err := r.system.Runs(ctx, unit)
-		if err != nil || !runs {
-			return err
+		loaded, err := answer(ctx, func(ctx context.Context) (map[string]bool, error) { return r.system.Loaded(ctx, unit) })
+		if err != nil {
+			return fmt.Errorf("cannot look for %s: %w", unit, err)
+		}
+		runs := running(loaded)
+		if runs == "" {
+			return nil
 		}
 		if time.Since(told) >= sayEvery {
-			progress("waiting for " + unit + ", which an earlier agent started, for " + strconv.Itoa(int(time.Since(start).Seconds())) + "s")
+			progress("waiting for " + runs + ", which an earlier agent started, for " + strconv.Itoa(int(time.Since(start).Seconds())) + "s")
 			told = time.Now()
 		}
 		if err := pause(ctx, awaitPoll); err != nil {
-			return fmt.Errorf("cannot wait for %s: %w", unit, err)
+			return fmt.Errorf("cannot wait for %s: %w", runs, err)
 		}
 	}
 }

@@ -84,10 +84,14 @@ func (p *processes) Start(_ context.Context, unit string, properties []dbus.Prop
 
 func (p *processes) Main(context.Context, string) (int, error) { return 0, nil }
 
-func (p *processes) Runs(_ context.Context, unit string) (bool, error) {
+func (p *processes) Loaded(_ context.Context, unit string) (map[string]bool, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.units[unit] != nil, nil
+	loaded := map[string]bool{}
+	if p.units[unit] != nil {
+		loaded[unit] = true
+	}
+	return loaded, nil
 }
 
 func (p *processes) End(context.Context, int) error { return nil }
