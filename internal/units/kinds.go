@@ -220,6 +220,14 @@ func (k Kind) all(c run.Command) []dbus.Property {
 	return append(all, k.more...)
 }
 
+// scopeOf returns the properties of a scope for a process.
+func scopeOf(pid int) []dbus.Property {
+	return []dbus.Property{
+		dbus.PropDescription("hostler: ends a process"), dbus.PropPids(uint32(pid)),
+		property("TimeoutStopUSec", micros(endsWithin)), property("CollectMode", "inactive-or-failed"),
+	}
+}
+
 func property(name string, value any) dbus.Property {
 	return dbus.Property{Name: name, Value: godbus.MakeVariant(value)}
 }

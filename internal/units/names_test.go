@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -88,7 +89,11 @@ func TestWaitForANameIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, s := still(Trial)
 		s.set("hostler-kvm-trial.service", true)
+		began := time.Now()
 		_, err := r.Run(t.Context(), script("true"))
+		if took := time.Since(began); took < endWithin || took > endWithin+time.Second {
+			t.Errorf("it took %s", took)
+		}
 		if !fault.Is(err, fault.Transient) || !strings.Contains(err.Error(), "the former hostler-kvm-trial.service has not ended within 30s; see `systemctl status 'hostler-kvm-trial*'`") {
 			t.Errorf("got %v", err)
 		}
@@ -124,14 +129,16 @@ func TestSilentSystemdIsTransient(t *testing.T) {
 func TestBrokenConnectionEndsTheWaitForAJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		result, breaks := make(chan string), time.Now().Add(5*time.Second)
-		if _, err := ending(t.Context(), result, func() bool { return time.Now().Before(breaks) }); err == nil || !strings.Contains(err.Error(), "broke off") {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if _, err := ending(ctx, result, func() bool { return time.Now().Before(breaks) }); err == nil || !strings.Contains(err.Error(), "broke off") {
 			t.Errorf("got %v", err)
 		}
 		go func() {
 			time.Sleep(time.Minute)
 			result <- "done"
 		}()
-		if r, err := ending(t.Context(), result, func() bool { return true }); r != "done" || err != nil {
+		if r, err := ending(ctx, result, func() bool { return true }); r != "done" || err != nil {
 			t.Errorf("%s, %v", r, err)
 		}
 	})
@@ -150,6 +157,37 @@ func TestLoadedUnits(t *testing.T) {
 	}
 }
 
+func TestEndOfAProcess(t *testing.T) {
+	for name, c := range map[string]struct {
+		of    string
+		units []string
+		left  []string
+	}{
+		"its own unit":                {of: "hostler-dnsmasq-br-lan.service", units: []string{"hostler-dnsmasq-br-lan.service", "a"}, left: []string{"a"}},
+		"another unit":                {of: "hostlerd.service", units: []string{"hostlerd.service"}, left: []string{"hostlerd.service"}},
+		"a killed agent's scope":      {of: "hostler-end-7.scope", units: []string{"hostler-end-7.scope"}},
+		"a scope of a former process": {of: "hostlerd.service", units: []string{"hostlerd.service", "hostler-end-7.scope"}, left: []string{"hostlerd.service"}},
+		"a process that has ended":    {units: []string{"a"}, left: []string{"a"}},
+	} {
+		r, s := still(DNSMasq)
+		for _, unit := range c.units {
+			s.set(unit, true)
+		}
+		if c.of != "" {
+			s.of[7] = c.of
+		}
+		// A scope of a former process costs an attempt.
+		for range 2 {
+			if err := r.End(t.Context(), 7); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if left := slices.Sorted(maps.Keys(s.units)); len(s.of) > 0 || !slices.Equal(left, c.left) {
+			t.Errorf("%s: left %v, %v", name, left, s.of)
+		}
+	}
+}
+
 // states stands for systemd: it knows units, and starts no process.
 type states struct {
 	// silent is the method that gets no answer.
@@ -158,10 +196,11 @@ type states struct {
 	mu      sync.Mutex
 	units   map[string]bool // and whether they run
 	started []string
+	of      map[int]string // the unit of each process
 }
 
 func still(kind Kind) (*Runner, *states) {
-	s := &states{units: map[string]bool{}}
+	s := &states{units: map[string]bool{}, of: map[int]string{}}
 	return &Runner{kind: kind, system: s, log: slog.New(slog.DiscardHandler)}, s
 }
 
@@ -184,13 +223,18 @@ func (s *states) answer(ctx context.Context, method string) error {
 	return ctx.Err()
 }
 
-func (s *states) Start(ctx context.Context, unit string, _ []dbus.Property) error {
+func (s *states) Start(ctx context.Context, unit string, properties []dbus.Property) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, taken := s.units[unit]; taken {
 		return errExists
 	}
 	s.units[unit], s.started = true, append(s.started, unit)
+	for _, p := range properties {
+		if pids, ok := p.Value.Value().([]uint32); ok {
+			s.of[int(pids[0])] = unit
+		}
+	}
 	return s.answer(ctx, "Start")
 }
 
@@ -202,4 +246,12 @@ func (s *states) Loaded(ctx context.Context, _ string) (map[string]bool, error) 
 
 func (s *states) Main(ctx context.Context, _ string) (int, error) { return 1, s.answer(ctx, "Main") }
 
-func (s *states) End(context.Context, int) error { return nil }
+func (s *states) UnitOf(ctx context.Context, pid int) (string, error) {
+	return s.of[pid], s.answer(ctx, "UnitOf")
+}
+
+func (s *states) Stop(ctx context.Context, unit string) error {
+	s.forget(unit)
+	maps.DeleteFunc(s.of, func(_ int, name string) bool { return name == unit })
+	return s.answer(ctx, "Stop")
+}

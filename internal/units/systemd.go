@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/dbus"
@@ -122,40 +121,28 @@ func loaded(units []dbus.UnitStatus) map[string]bool {
 	return runs
 }
 
-// End implements system. A process that an earlier version of the agent started
-// without a unit gets a scope, which systemd then ends.
-func (systemd) End(ctx context.Context, pid int) error {
+// UnitOf implements system.
+func (systemd) UnitOf(ctx context.Context, pid int) (string, error) {
 	conn, err := connect(ctx)
 	if err != nil {
-		return err
+		return "", err
 	}
+	defer conn.Close()
 	unit, err := conn.GetUnitNameByPID(ctx, uint32(pid))
-	conn.Close()
 	if isError(err, "NoUnitForPID") {
-		return nil
+		return "", nil
 	}
-	if err != nil {
-		return fmt.Errorf("cannot end process %d: %w", pid, err)
-	}
-	if !strings.HasPrefix(unit, prefix+DNSMasq.name+"-") {
-		unit = fmt.Sprintf("%send-%d.scope", prefix, pid)
-		err := job(ctx, unit, func(c *dbus.Conn, result chan<- string) error {
-			_, err := c.StartTransientUnitContext(ctx, unit, "fail", []dbus.Property{
-				dbus.PropDescription("hostler: ends a process"), dbus.PropPids(uint32(pid)),
-				property("TimeoutStopUSec", micros(endsWithin)), property("CollectMode", "inactive-or-failed"),
-			}, result)
-			return err
-		})
-		if err != nil {
-			return fmt.Errorf("cannot end process %d: %w", pid, err)
-		}
-	}
-	err = job(ctx, unit, func(c *dbus.Conn, result chan<- string) error {
+	return unit, err
+}
+
+// Stop implements system.
+func (systemd) Stop(ctx context.Context, unit string) error {
+	err := job(ctx, unit, func(c *dbus.Conn, result chan<- string) error {
 		_, err := c.StopUnitContext(ctx, unit, "replace", result)
 		return err
 	})
-	if err != nil && !isError(err, "NoSuchUnit") {
-		return fmt.Errorf("cannot end %s: %w", unit, err)
+	if isError(err, "NoSuchUnit") {
+		return nil
 	}
-	return nil
+	return err
 }

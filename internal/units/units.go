@@ -16,6 +16,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/dbus"
@@ -49,8 +50,10 @@ type system interface {
 	Loaded(ctx context.Context, unit string) (map[string]bool, error)
 	// Main returns the unit's main process; 0 if it has ended.
 	Main(ctx context.Context, unit string) (int, error)
-	// End ends the unit of a process.
-	End(ctx context.Context, pid int) error
+	// UnitOf returns the unit of a process; "" without any.
+	UnitOf(ctx context.Context, pid int) (string, error)
+	// Stop ends a unit and returns when it has ended.
+	Stop(ctx context.Context, unit string) error
 }
 
 // errExists says that a unit of the name exists.
@@ -233,8 +236,30 @@ func (r *Runner) Await(ctx context.Context, progress func(string)) error {
 	}
 }
 
-// End implements run.Ender.
-func (r *Runner) End(ctx context.Context, pid int) error { return r.system.End(ctx, pid) }
+// End implements run.Ender. A process that an earlier version of the agent
+// started without a unit gets a scope, which systemd then ends. An agent that
+// was killed between the two has left the scope, which then only ends.
+func (r *Runner) End(ctx context.Context, pid int) error {
+	unit, err := answer(ctx, func(ctx context.Context) (string, error) { return r.system.UnitOf(ctx, pid) })
+	if err != nil {
+		return fmt.Errorf("cannot end process %d: %w", pid, err)
+	}
+	if unit == "" {
+		return nil
+	}
+	if !strings.HasPrefix(unit, prefix+DNSMasq.name+"-") {
+		unit = fmt.Sprintf("%send-%d.scope", prefix, pid)
+		_, err := answer(ctx, func(ctx context.Context) (any, error) { return nil, r.system.Start(ctx, unit, scopeOf(pid)) })
+		if err != nil && !errors.Is(err, errExists) {
+			return fmt.Errorf("cannot end process %d: %w", pid, err)
+		}
+	}
+	_, err = answer(ctx, func(ctx context.Context) (any, error) { return nil, r.system.Stop(ctx, unit) })
+	if err != nil {
+		return fmt.Errorf("cannot end %s: %w", unit, err)
+	}
+	return nil
+}
 
 func pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)

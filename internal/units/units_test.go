@@ -94,7 +94,9 @@ func (p *processes) Loaded(_ context.Context, unit string) (map[string]bool, err
 	return loaded, nil
 }
 
-func (p *processes) End(context.Context, int) error { return nil }
+func (p *processes) UnitOf(context.Context, int) (string, error) { return "", nil }
+
+func (p *processes) Stop(context.Context, string) error { return nil }
 
 func (p *processes) unit(name string) *process {
 	p.mu.Lock()
