@@ -140,7 +140,7 @@ func TestNamedFilesExist(t *testing.T) {
 }
 
 // Generated and built files are not in the repository.
-func TestNothingBuiltIsKept(t *testing.T) {
+func TestNoBuiltFilesInTheRepository(t *testing.T) {
 	for _, name := range tracked(t) {
 		if first, _, _ := strings.Cut(name, "/"); slices.Contains([]string{"bin", "dist", "vendor", ".cache"}, first) {
 			t.Errorf("%s is kept", name)

@@ -86,7 +86,7 @@ func holdLock(t *testing.T, file string) {
 
 // A message names a program by its whole name, although the kernel keeps only
 // 15 bytes, and a script by its own name.
-func TestProgramIsToldByItsWholeName(t *testing.T) {
+func TestProgramIsRecognisedByItsWholeName(t *testing.T) {
 	script := filepath.Join(t.TempDir(), "unattended-upgrade")
 	if err := os.WriteFile(script, []byte("#!/bin/sh\necho here\nread line\n"), 0o700); err != nil {
 		t.Fatal(err)

@@ -97,7 +97,7 @@ func TestSpaceWarns(t *testing.T) {
 }
 
 // S16: each item has its own result.
-func TestEachGoesOn(t *testing.T) {
+func TestEachItemHasItsOwnResult(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	got := storage.Each(ctx, []int{1, 2, 3, 4}, func(_ context.Context, n int) (int, error) {
 		if n == 3 {

@@ -67,7 +67,7 @@ var forwarding = []sysctl.Setting{{Name: "net/ipv4/ip_forward", Value: "1"}, {Na
 
 // I5: parameters that the kernel changes with forwarding have their former
 // values after forwarding is off.
-func TestWhatGoesWithForwarding(t *testing.T) {
+func TestParametersThatFollowForwarding(t *testing.T) {
 	h := newHardened(t)
 	before := h.look()
 	for range 2 {
@@ -88,7 +88,7 @@ func TestWhatGoesWithForwarding(t *testing.T) {
 
 // The host loses power after forwarding was switched off and before the other
 // parameters were restored: the next agent restores them.
-func TestWhatGoesWithForwardingAfterACrash(t *testing.T) {
+func TestParametersThatFollowForwardingAfterACrash(t *testing.T) {
 	h := newHardened(t)
 	before := h.look()
 	h.apply(forwarding...)
@@ -114,7 +114,7 @@ func TestWhatGoesWithForwardingAfterACrash(t *testing.T) {
 }
 
 // Values that another process set while the host forwarded stay.
-func TestWhatOthersSetWhileForwarding(t *testing.T) {
+func TestForeignParametersWhileForwarding(t *testing.T) {
 	h := newHardened(t)
 	h.apply(forwarding...)
 	h.n.Sysctl("net/ipv4/conf/eth0/forwarding=0")

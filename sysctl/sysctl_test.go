@@ -235,7 +235,7 @@ func TestDamagedStateIsNotOverwritten(t *testing.T) {
 
 // Leave keeps a value that a new user relies on. A value whose users did
 // without it before is restored.
-func TestLeaveToOthers(t *testing.T) {
+func TestLeaveKeepsValuesOfNewUsers(t *testing.T) {
 	h := newHost(t)
 	want := sysctl.Setting{Name: forward, Value: "1", Users: []string{"docker0"}}
 	leave := func(owner string, users, since []string) {

@@ -9,7 +9,7 @@ import (
 
 // The notice names only changed keys that take effect after a restart of the
 // agent.
-func TestChangesThatNeedARestartAreTold(t *testing.T) {
+func TestChangesThatNeedARestartAreReported(t *testing.T) {
 	for yaml, want := range map[string]string{
 		"":                                      "",
 		"harvest: all":                          "",

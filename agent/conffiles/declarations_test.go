@@ -388,7 +388,7 @@ func TestLostFolderRemovesNothing(t *testing.T) {
 
 // A symbolic link in conf.d counts as its target: a change of the target or of
 // the link is seen. The same holds for the configuration file.
-func TestChangesBehindLinksAreSeen(t *testing.T) {
+func TestChangesOfLinkedFilesAreSeen(t *testing.T) {
 	elsewhere := t.TempDir()
 	a := newConfd(t)
 	dir := a.o.Dir

@@ -12,7 +12,7 @@ import (
 
 // If an agent ended just after a file disappeared, the next agent waits before
 // it counts the file's declaration as removed.
-func TestAFreshReaderWaitsForWhatMayComeBack(t *testing.T) {
+func TestNewReaderWaitsForMissingFiles(t *testing.T) {
 	for name, from := range map[string]struct{ before, after string }{
 		"all of a file":  {document("a"), ""},
 		"a part of many": {document("a", "other"), document("other")},

@@ -43,7 +43,7 @@ func TestProvisionerThatEndedIsStartedAgain(t *testing.T) {
 
 // A running provisioner is checked only every LookEvery, however many changes
 // come, and immediately at an operator's retry.
-func TestProvisionerIsLookedAtWhenAsked(t *testing.T) {
+func TestProvisionerIsCheckedOnRequest(t *testing.T) {
 	r := newRig(t)
 	unit := &fallible{}
 	r.lxd, r.lookEvery = unit, time.Hour
@@ -75,7 +75,7 @@ func TestProvisionerIsLookedAtWhenAsked(t *testing.T) {
 
 // A unit that cannot be started causes a single event and sets its machines to
 // waiting; the start is retried automatically.
-func TestProvisionerThatCannotBeStartedIsTold(t *testing.T) {
+func TestProvisionerThatCannotBeStartedIsReported(t *testing.T) {
 	r := newRig(t)
 	unit := &fallible{barred: 2}
 	r.lxd = unit
@@ -116,7 +116,7 @@ func (r *rig) fail(name string, count int) {
 // The first failure triggers Clear immediately, even shortly after the type
 // became ready. A failure soon after waits for ClearEvery, and then needs no
 // other trigger.
-func TestFailuresThatComeSoonAreClearedAfter(t *testing.T) {
+func TestEarlyFailuresAreClearedAfterADelay(t *testing.T) {
 	r := newRig(t)
 	r.clearEvery = 2 * time.Second
 	runs := make(chan time.Time, 100)
@@ -144,7 +144,7 @@ func TestFailuresThatComeSoonAreClearedAfter(t *testing.T) {
 
 // F11: leftovers are cleared before any machine is created, and again, even
 // without a failure, while some of them remain.
-func TestWhatHadToBeLeftIsClearedLater(t *testing.T) {
+func TestRemainingLeftoversAreClearedLater(t *testing.T) {
 	r := newRig(t)
 	var runs atomic.Int32
 	r.clear = func(typ spec.ContainerType) bool {
@@ -165,7 +165,7 @@ func TestWhatHadToBeLeftIsClearedLater(t *testing.T) {
 
 // Leftovers of a power cut may show only when an operation fails. Each failure
 // triggers Clear once, and only for its own type.
-func TestEachFailureOfAMachineIsToldOnce(t *testing.T) {
+func TestEachMachineFailureTriggersClearOnce(t *testing.T) {
 	r := newRig(t)
 	failures := make(chan spec.ContainerType, 100)
 	var run atomic.Bool

@@ -58,7 +58,7 @@ func TestMachinesOfATypeThatIsNotReady(t *testing.T) {
 }
 
 // A machine's status shows the host's progress, and why the host is not ready.
-func TestMachinesHearOfTheHost(t *testing.T) {
+func TestMachinesShowTheHostsProgress(t *testing.T) {
 	r := newRig(t)
 	r.declare("web", spec.LXD)
 	r.hosts[spec.LXD].block = make(chan struct{})

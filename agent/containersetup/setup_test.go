@@ -239,7 +239,7 @@ func TestTypesAreSetUpWhenFirstNeeded(t *testing.T) {
 
 // C5: once the type is ready, further machines of it cause no check of the
 // host.
-func TestReadyTypeIsNotLookedAtAgain(t *testing.T) {
+func TestReadyTypeIsNotCheckedAgain(t *testing.T) {
 	r := newRig(t)
 	r.start()
 	r.declare("web", spec.LXD)
@@ -320,7 +320,7 @@ func TestRetryOfAClockThatRanAhead(t *testing.T) {
 
 // C19: a host that cannot run the type reports the reason, and installs
 // nothing.
-func TestUnsupportedTypeIsTold(t *testing.T) {
+func TestUnsupportedTypeIsReported(t *testing.T) {
 	r := newRig(t)
 	r.hosts[spec.KVM].unsupported = "there is no virtualisation"
 	r.declare("guest", spec.KVM)

@@ -133,7 +133,7 @@ func TestLimiterServesInOrder(t *testing.T) {
 }
 
 // A caller that gives up waiting holds no place.
-func TestLimiterForgetsWhoGivesUp(t *testing.T) {
+func TestLimiterDropsCancelledWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimiter(1)
 		if err := l.Acquire(t.Context()); err != nil {

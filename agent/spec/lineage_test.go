@@ -10,7 +10,7 @@ import (
 	"hostler/agent/spec"
 )
 
-func TestMarksTellWhoseAnInstanceIs(t *testing.T) {
+func TestMarksIdentifyTheOwner(t *testing.T) {
 	l := spec.Lineage{ID: "a", Opening: "3", Opened: 100, Former: map[string]int64{"lost": 50}}
 	for mark, want := range map[string]spec.Origin{
 		"":                        spec.OriginOurs, // of an earlier version

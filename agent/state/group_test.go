@@ -127,7 +127,7 @@ func TestUrgentChangesAreMadeFirst(t *testing.T) {
 	}
 }
 
-func TestARefusedChangeSpoilsNoOtherOfItsCommit(t *testing.T) {
+func TestRefusedChangeDoesNotFailItsCommit(t *testing.T) {
 	l, dir, began, release := slowStore(t)
 	var all sync.WaitGroup
 	hold(t, l, began, &all)
@@ -166,7 +166,7 @@ func TestARefusedChangeSpoilsNoOtherOfItsCommit(t *testing.T) {
 	}
 }
 
-func TestAChangeThatNobodyWaitsForAnyLongerIsNotMade(t *testing.T) {
+func TestChangeWithoutWaitersIsNotMade(t *testing.T) {
 	l, _, began, release := slowStore(t)
 	var all sync.WaitGroup
 	hold(t, l, began, &all)

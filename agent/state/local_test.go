@@ -58,7 +58,7 @@ func TestRecordsSurviveClose(t *testing.T) {
 	}
 }
 
-func TestFilesAreTheOwnersAlone(t *testing.T) {
+func TestFilesArePrivateToTheOwner(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new")
 	l, _ := open(t, state.Options{Dir: dir, BackupEvery: 5})
 	fill(t, l, "m", 5)

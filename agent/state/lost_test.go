@@ -152,7 +152,7 @@ func TestNewerSchemaIsLeftAlone(t *testing.T) {
 	}
 }
 
-func TestModeThatOnlyReadsIsMended(t *testing.T) {
+func TestReadOnlyFileModeIsRepaired(t *testing.T) {
 	w := smallWorld(t)
 	for _, mode := range []os.FileMode{0o644, 0o400, 0} {
 		dir := w.put(t)

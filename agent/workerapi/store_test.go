@@ -13,7 +13,7 @@ import (
 	"hostler/internal/fault"
 )
 
-func TestNobodyListens(t *testing.T) {
+func TestNoAgentListens(t *testing.T) {
 	s := NewStore(filepath.Join(shortDir(t), "absent.sock"), "lxd")
 	defer s.Close()
 	if _, _, err := s.List(t.Context()); !fault.Is(err, fault.NotReady) {

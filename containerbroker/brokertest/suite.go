@@ -79,9 +79,9 @@ func Run(t *testing.T, h Harness) {
 	t.Run("K6 L4 N2 N18 a new instance has its interfaces and disks", s.createAttached)
 	t.Run("L4 interfaces come, change and go", s.interfaces)
 	t.Run("V3 V5 disks come, change and go while it runs", s.disks)
-	t.Run("what cannot be attached is refused", s.attachRefuses)
-	t.Run("update refuses what is not its own", s.updateRefuses)
-	t.Run("B8 namespaces do not meet", s.namespaces)
+	t.Run("impossible attachments are refused", s.attachRefuses)
+	t.Run("update refuses another machine's instance", s.updateRefuses)
+	t.Run("B8 namespaces are separate", s.namespaces)
 	t.Run("many instances at once", s.concurrent)
 	if _, ok := h.Broker.(containerbroker.Stamper); ok {
 		t.Run("stamp and unstamp", s.stamps)
@@ -90,7 +90,7 @@ func Run(t *testing.T, h Harness) {
 		t.Run("events arrive and the stream ends", s.events)
 	}
 	if _, ok := h.Broker.(containerbroker.ReadinessProbe); ok {
-		t.Run("L10 ready waits for what runs", s.ready)
+		t.Run("L10 ready waits for a running instance", s.ready)
 	}
 	if _, ok := h.Broker.(containerbroker.Guest); ok {
 		t.Run("exec gives output and exit code", s.exec)

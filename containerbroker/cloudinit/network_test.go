@@ -109,8 +109,8 @@ func TestNetworkOnlyShrinks(t *testing.T) {
 		"second beside none":     {"", config(asking, second), false},
 		"address moves":          {config(one), config(moved), false},
 		"static to asking":       {config(one), config(asking), false},
-		"a person's own":         {"version: 1", config(one), false},
-		"a person's own goes":    {"version: 1", "", false},
+		"the user's own":         {"version: 1", config(one), false},
+		"the user's own goes":    {"version: 1", "", false},
 		"second goes, one moves": {config(one, second), config(moved), false},
 		"advertisements count":   {config(one), config(heeding), true},
 	} {

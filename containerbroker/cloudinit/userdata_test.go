@@ -14,14 +14,14 @@ import (
 
 const person = "#cloud-config\npackages: [nginx]\nruncmd:\n- [touch, /done]\n"
 
-func TestNothingToTellIsEmpty(t *testing.T) {
+func TestNoFieldsGiveNoUserData(t *testing.T) {
 	data, err := UserData(Guest{InstanceID: "one"})
 	if err != nil || len(data) != 0 {
 		t.Fatalf("%q, %v", data, err)
 	}
 }
 
-func TestPersonsPartAloneIsVerbatim(t *testing.T) {
+func TestUserDataAloneIsVerbatim(t *testing.T) {
 	for _, theirs := range []string{person, "#!/bin/sh\ntrue\n", "## template: jinja\n#cloud-config\n{}\n"} {
 		data, err := UserData(Guest{UserData: theirs})
 		if err != nil || string(data) != theirs {
@@ -32,7 +32,7 @@ func TestPersonsPartAloneIsVerbatim(t *testing.T) {
 
 // B6, A11: proxies, mirror, keys and hostname reach the guest beside the user's
 // own part, and neither removes anything from the other.
-func TestTypedFieldsStandBesideThePersonsPart(t *testing.T) {
+func TestTypedFieldsStandBesideUserData(t *testing.T) {
 	g := Guest{
 		Hostname: "web", SSHKeys: []string{"ssh-ed25519 AAAA one", "ssh-ed25519 BBBB two"},
 		HTTPProxy: "http://proxy:3128", NoProxy: "localhost,10.0.0.0/8",
@@ -99,7 +99,7 @@ func TestEveryKindKeepsItsTypeAndBody(t *testing.T) {
 	}
 }
 
-func TestPersonsMessageIsNested(t *testing.T) {
+func TestMultipartUserDataIsNested(t *testing.T) {
 	theirs := "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"b\"\n\n" +
 		"--b\nContent-Type: text/x-shellscript\n\n#!/bin/sh\n\n--b\nContent-Type: text/cloud-config\n\n#cloud-config\n{}\n--b--\n"
 	data, err := UserData(Guest{Hostname: "web", UserData: theirs})

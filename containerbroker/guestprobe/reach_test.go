@@ -79,7 +79,7 @@ func TestAddressesComeAndAreRetried(t *testing.T) {
 }
 
 // D4: the error of a failed search says what was wrong.
-func TestSearchThatFindsNothing(t *testing.T) {
+func TestFailedSearchReportsItsCause(t *testing.T) {
 	r := reach()
 	r.Limit = 20 * time.Millisecond
 	r.Check = func(context.Context, string) error { return errors.New("connection refused") }
@@ -118,7 +118,7 @@ func TestHostKeysOfAReport(t *testing.T) {
 
 // A guest reports its own addresses, and this host connects to each.
 // Attack: guests
-func TestASearchTriesNoMoreThanSomeAddresses(t *testing.T) {
+func TestSearchLimitsItsAddresses(t *testing.T) {
 	var addresses []string
 	for i := range 15_000 {
 		addresses = append(addresses, netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}).String())

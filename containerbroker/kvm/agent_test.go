@@ -11,7 +11,7 @@ import (
 
 // K3: the agent gets its long time to come up once in each life of its guest.
 // After it answered, or after that time, the wait is short.
-func TestPatienceWithAnAgent(t *testing.T) {
+func TestFirstAnswerOfAnAgentMayTakeLong(t *testing.T) {
 	const most = 10 * time.Minute
 	dom := libvirt.Domain{Name: "web", ID: 7}
 	for name, c := range map[string]struct {

@@ -148,7 +148,7 @@ func TestLibvirtFails(t *testing.T) {
 			}
 		})
 	}
-	t.Run("K3 a guest that cannot answer is told of at once", func(t *testing.T) {
+	t.Run("K3 a guest that cannot answer is reported at once", func(t *testing.T) {
 		r.addForeign(t, "mute")
 		r.server.Virsh("start", "mute")
 		t.Cleanup(func() { r.server.Virsh("destroy", "mute") })

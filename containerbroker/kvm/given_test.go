@@ -30,15 +30,15 @@ func TestMemoryOfNUMACells(t *testing.T) {
 		total, current, cell int64
 		refused              string
 	}{
-		"none":                {inner: "<memory unit='GiB'>2</memory>", want: 4 << 30, total: 4 << 30, current: 4 << 30},
-		"one, more":           {inner: one, want: 4 << 30, total: 4 << 30, current: 4 << 30, cell: 4 << 30},
-		"one, less":           {inner: one, want: 1 << 30, total: 2 << 30, current: 1 << 30, cell: 2 << 30},
-		"one and a module":    {inner: strings.Replace(one, "<memory unit='GiB'>2", "<memory unit='GiB'>3", 1), want: 4 << 30, total: 4 << 30, current: 4 << 30, cell: 3 << 30},
-		"two, more":           {inner: two, want: 4 << 30, refused: "2 NUMA cells"},
-		"two, less":           {inner: two, want: 1 << 30, total: 2 << 30, current: 1 << 30, cell: 1 << 30},
-		"two, as they were":   {inner: two, want: 2 << 30, total: 2 << 30, current: 2 << 30, cell: 1 << 30},
-		"an empty list":       {inner: "<memory unit='GiB'>2</memory><cpu><numa/></cpu>", want: 1 << 30, total: 1 << 30, current: 1 << 30},
-		"nothing is said yet": {want: 1 << 30, total: 1 << 30, current: 1 << 30},
+		"none":                    {inner: "<memory unit='GiB'>2</memory>", want: 4 << 30, total: 4 << 30, current: 4 << 30},
+		"one, more":               {inner: one, want: 4 << 30, total: 4 << 30, current: 4 << 30, cell: 4 << 30},
+		"one, less":               {inner: one, want: 1 << 30, total: 2 << 30, current: 1 << 30, cell: 2 << 30},
+		"one and a module":        {inner: strings.Replace(one, "<memory unit='GiB'>2", "<memory unit='GiB'>3", 1), want: 4 << 30, total: 4 << 30, current: 4 << 30, cell: 3 << 30},
+		"two, more":               {inner: two, want: 4 << 30, refused: "2 NUMA cells"},
+		"two, less":               {inner: two, want: 1 << 30, total: 2 << 30, current: 1 << 30, cell: 1 << 30},
+		"two, as they were":       {inner: two, want: 2 << 30, total: 2 << 30, current: 2 << 30, cell: 1 << 30},
+		"an empty list":           {inner: "<memory unit='GiB'>2</memory><cpu><numa/></cpu>", want: 1 << 30, total: 1 << 30, current: 1 << 30},
+		"no memory in the domain": {want: 1 << 30, total: 1 << 30, current: 1 << 30},
 	} {
 		d := domainOf(t, c.inner)
 		err := setMemory(d, c.want)

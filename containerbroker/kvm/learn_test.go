@@ -17,7 +17,7 @@ func unseen(guest) []string { return nil }
 // I10, I15: guests whose agents accept the question and never answer delay a
 // listing by a single wait, do not keep other agents from being heard, and are
 // left alone for a while.
-func TestSilentAgentsDoNotHoldUpListings(t *testing.T) {
+func TestSilentAgentsDoNotDelayListings(t *testing.T) {
 	d := New(Options{})
 	d.askWithin = time.Second
 	var guests []guest
@@ -83,7 +83,7 @@ func TestSilentAgentsDoNotHoldUpListings(t *testing.T) {
 
 // A guest whose agent is not up yet, or has no address, is asked again at the
 // next listing.
-func TestAgentsWithNothingToTellAreAskedAgain(t *testing.T) {
+func TestAgentsWithoutAddressesAreAskedAgain(t *testing.T) {
 	d := New(Options{})
 	asked := 0
 	guests := []guest{{dom: libvirt.Domain{Name: "g", ID: 1}, def: definition{domain: libvirtxml.Domain{Devices: &libvirtxml.DomainDeviceList{}}}}}

@@ -25,7 +25,7 @@ func read(t *testing.T, text string) containerbroker.Instance {
 
 // A guest may have memory that is not whole MiB, as libvirt permits. It is
 // declared with the rounded size, and that declaration changes nothing (I15).
-func TestMemoryIsReadAsItIsGivenOut(t *testing.T) {
+func TestPartialMiBOfMemoryIsRounded(t *testing.T) {
 	for text, want := range map[string]int64{
 		"<memory unit='KB'>1000000</memory>":                                                   954 << 20,
 		"<memory unit='KiB'>1048576</memory><currentMemory unit='KiB'>1048575</currentMemory>": 1 << 30,

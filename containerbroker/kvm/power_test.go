@@ -11,7 +11,7 @@ import (
 
 // The listing explains a guest that was paused or suspended other than by an
 // operator, with libvirt's reason and how to continue it.
-func TestStandstill(t *testing.T) {
+func TestPausedGuestsAreExplained(t *testing.T) {
 	for name, c := range map[string]struct {
 		state  libvirt.DomainState
 		reason libvirt.DomainPausedReason

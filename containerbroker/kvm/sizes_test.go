@@ -28,7 +28,7 @@ func TestADiskThatGrewDiffers(t *testing.T) {
 	}{
 		{"as it was", noteOf(text).Sizes, 1 << 30, false, "", ""},
 		{"grown", noteOf(text).Sizes, 2 << 30, false, "/dev/loop0 with serial data, of 1GiB", "/dev/loop0 with serial data, of 2GiB"},
-		{"never told", nil, 2 << 30, false, "/dev/loop0 with serial data", "/dev/loop0 with serial data, of 2GiB"},
+		{"never announced", nil, 2 << 30, false, "/dev/loop0 with serial data", "/dev/loop0 with serial data, of 2GiB"},
 		{"not known", noteOf(text).Sizes, 0, false, "", ""},
 		{"not to be written, never noted", nil, 2 << 30, true, "", ""},
 		{"not to be written", noteOf(text).Sizes, 2 << 30, true, "/dev/loop0 with serial data, read-only, of 1GiB", "/dev/loop0 with serial data, read-only, of 2GiB"},

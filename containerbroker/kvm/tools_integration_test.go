@@ -24,7 +24,7 @@ func TestDomainValidates(t *testing.T) {
 }
 
 // K3: other tools read the seed's files unchanged, by their names.
-func TestSeedIsReadByOthers(t *testing.T) {
+func TestSeedIsReadByOtherTools(t *testing.T) {
 	m := seeded()
 	image, _, err := seedOf(m, "uuid")
 	if err != nil {

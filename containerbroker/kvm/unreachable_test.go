@@ -9,7 +9,7 @@ import (
 )
 
 // The error for a stopped libvirt is in plain words and says how to start it.
-func TestStoppedLibvirtIsToldInPlainWords(t *testing.T) {
+func TestStoppedLibvirtIsReportedPlainly(t *testing.T) {
 	d := New(Options{Socket: filepath.Join(t.TempDir(), "socket"), Namespace: "hostler"})
 	_, err := d.List(t.Context(), false)
 	if err == nil || err.Error() != "libvirt does not answer; start it: systemctl start libvirtd" ||

@@ -54,7 +54,7 @@ func TestCancellingOneOperationLeavesOthersAlone(t *testing.T) {
 	}
 }
 
-func TestNothingIsLeftRunning(t *testing.T) {
+func TestCallsLeaveNoGoroutines(t *testing.T) {
 	f := newFakeLXD(t)
 	f.answer("GET /1.0/instances", []api.Instance{})
 	upgrader := websocket.Upgrader{}
@@ -82,7 +82,7 @@ func TestNothingIsLeftRunning(t *testing.T) {
 	goleak.VerifyNone(t, before)
 }
 
-func TestSilentLXDIsNotWaitedForForEver(t *testing.T) {
+func TestSilentLXDTimesOut(t *testing.T) {
 	f := newFakeLXD(t)
 	f.mux.HandleFunc("/", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	d := f.driver(func(o *Options) { o.RequestTimeout = 50 * time.Millisecond })

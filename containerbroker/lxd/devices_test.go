@@ -175,7 +175,7 @@ func TestAnOlderInstanceStaysPluggedIn(t *testing.T) {
 
 // A change of any of hostler's keys is a difference, and a change of any other
 // key is not.
-func TestEveryAlterationShows(t *testing.T) {
+func TestEveryChangedKeyIsADifference(t *testing.T) {
 	d := New(Options{})
 	m := wiredMachine()
 	whole := attached(t, d, nil, m, nil)

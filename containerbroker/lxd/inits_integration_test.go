@@ -14,7 +14,7 @@ import (
 
 // The event of a death arrives before LXD's cleanup is done, and the start that
 // follows at once succeeds.
-func TestDeathIsToldAtOnce(t *testing.T) {
+func TestDeathIsReportedAtOnce(t *testing.T) {
 	server := lxdtest.Start(t)
 	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler"})
 	events, err := d.Events(t.Context())

@@ -19,7 +19,7 @@ func sleeper(t *testing.T) *os.Process {
 	return p
 }
 
-func TestEndedInitsAreTold(t *testing.T) {
+func TestEndedInitsAreReported(t *testing.T) {
 	var i inits
 	told := make(chan string, 10)
 	early, late, ours := sleeper(t), sleeper(t), sleeper(t)

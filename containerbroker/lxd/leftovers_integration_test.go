@@ -119,7 +119,7 @@ func forgottenContainers(t *testing.T, driver string) {
 // F11: files without a readable owner may belong to a container that LXD is
 // making. They stay while LXD is busy, and SetAside reports that more may
 // follow, so that they are not left for ever.
-func TestForgottenContainersWaitForLXDToRest(t *testing.T) {
+func TestForgottenContainersWaitForAnIdleLXD(t *testing.T) {
 	t.Parallel()
 	server := lxdtest.Start(t)
 	d := lxd.New(lxd.Options{Socket: server.Socket, Namespace: "hostler"})

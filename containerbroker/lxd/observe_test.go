@@ -35,7 +35,7 @@ func TestLimitsAreRead(t *testing.T) {
 
 // The listing reports limits of the instance itself that no declaration can
 // express; limits from a profile are ignored.
-func TestOddLimitsAreTold(t *testing.T) {
+func TestUndeclarableLimitsAreReported(t *testing.T) {
 	for says, c := range map[string]struct {
 		own, given map[string]string
 		root       string
@@ -192,7 +192,7 @@ func hasControl(text string) bool { return strings.ContainsFunc(text, unicode.Is
 
 // A created object may satisfy a waiting instance. Deleted objects and changes
 // without a name are irrelevant.
-func TestEventsThatBearOnInstances(t *testing.T) {
+func TestEventsThatConcernInstances(t *testing.T) {
 	for action, want := range map[string]bool{
 		"image-created": true, "image-alias-created": true, "network-created": true, "storage-pool-created": true, "profile-updated": true,
 		"image-deleted": false, "image-retrieved": false, "image-refreshed": false, "image-alias-deleted": false, "network-updated": false,

@@ -31,7 +31,7 @@ func TestOnlyHostlersProfileIsUsed(t *testing.T) {
 }
 
 // Instances that are created together share one look at the extra profile.
-func TestCreatesShareALookAtTheProfile(t *testing.T) {
+func TestCreatesShareAReadOfTheProfile(t *testing.T) {
 	ours := map[string]string{"user.hostler.profile": "true"}
 	for what, c := range map[string]struct {
 		config   map[string]string
@@ -60,7 +60,7 @@ func TestCreatesShareALookAtTheProfile(t *testing.T) {
 }
 
 // A profile that is made between two creates is used by the second.
-func TestAnEventOfAProfileIsHeeded(t *testing.T) {
+func TestNewProfileIsUsedByTheNextCreate(t *testing.T) {
 	f := newFakeLXD(t)
 	upgrader := websocket.Upgrader{}
 	f.mux.HandleFunc("GET /1.0/events", func(w http.ResponseWriter, r *http.Request) {

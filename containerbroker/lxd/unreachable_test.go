@@ -13,7 +13,7 @@ import (
 
 // The error for an LXD that is stopped, or about to be, is short and says how
 // to start it; no text of a library's error reaches the user.
-func TestStoppedLXDIsToldInPlainWords(t *testing.T) {
+func TestStoppedLXDIsReportedPlainly(t *testing.T) {
 	const want = "LXD does not answer; start it: systemctl start lxd"
 	stopping := newFakeLXD(t)
 	stopping.mux.HandleFunc("/1.0/instances", func(w http.ResponseWriter, _ *http.Request) {
@@ -32,7 +32,7 @@ func TestStoppedLXDIsToldInPlainWords(t *testing.T) {
 
 // An LXD that hangs is reported soon. An LXD that is slow to list is waited for,
 // even if it leaves the first question whether it lives without an answer.
-func TestHangingLXDIsToldSoon(t *testing.T) {
+func TestHangingLXDIsReportedSoon(t *testing.T) {
 	for what, c := range map[string]struct {
 		ignored int64 // questions that are not answered
 		hangs   bool

@@ -175,7 +175,7 @@ func newStreet(t *testing.T, filtered bool) *street {
 // A guest declines its neighbour's address under the neighbour's MAC address.
 // Without filters the attack succeeds, which proves that it is real.
 // Attack: network
-func TestADeclineInANeighboursNameIsNotHeard(t *testing.T) {
+func TestDeclineForAnotherGuestIsIgnored(t *testing.T) {
 	own := netip.MustParseAddr("10.20.0.11")
 	for _, filtered := range []bool{false, true} {
 		st := newStreet(t, filtered)

@@ -120,7 +120,7 @@ func TestServerIsKept(t *testing.T) {
 }
 
 // F21: a stale record whose pid belongs to another process ends no process.
-func TestStaleRecordSparesStrangers(t *testing.T) {
+func TestStaleRecordEndsNoOtherProcess(t *testing.T) {
 	s, dir, _, _ := newServer(t)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)

@@ -250,7 +250,7 @@ func TestAnotherFileRules(t *testing.T) {
 	}
 }
 
-func TestNetworkManagerIsToldOf(t *testing.T) {
+func TestNetworkManagerIsReported(t *testing.T) {
 	root := host(t, map[string]string{"run/NetworkManager/devices/2": "[device]\nmanaged=true\n"})
 	if m, changed, err := persist.Write(root, bridge()); m != persist.NetworkManager || changed || !fault.Is(err, fault.NeedsOperator) {
 		t.Errorf("%q, %v, %v", m, changed, err)

@@ -175,7 +175,7 @@ func TestStepsThatAreDoneAreSkipped(t *testing.T) {
 // A network that was set up once and that the administrator stopped or removed
 // stays so, after each start of the agent and after a boot. The pool is
 // repaired, and a newly installed libvirt gets its network.
-func TestAStoppedNetworkIsAPersonsChoice(t *testing.T) {
+func TestStoppedNetworkStaysStopped(t *testing.T) {
 	h := newHost(t)
 	h.programs()
 	h.libvirt.listen()
@@ -284,7 +284,7 @@ func TestFailingPackageThenRetry(t *testing.T) {
 
 // The initialiser waits for a hanging daemon, within limits, and starts no
 // second daemon, which would only disturb it.
-func TestDaemonThatHangsGetsNoSecondOne(t *testing.T) {
+func TestHangingDaemonIsNotStartedTwice(t *testing.T) {
 	h := newHost(t)
 	h.programs()
 	h.opts.StartTimeout = 50 * time.Millisecond

@@ -258,7 +258,7 @@ func TestForeignLXDIsUsedAsItIs(t *testing.T) {
 }
 
 // Kernel limits that are too low are listed beside the steps in LXD.
-func TestAllThatIsDoneIsNamed(t *testing.T) {
+func TestAllStepsAreNamed(t *testing.T) {
 	h := newHost(t)
 	h.lxd.listen(debianDir(h.p))
 	h.kernel.low = true
@@ -269,7 +269,7 @@ func TestAllThatIsDoneIsNamed(t *testing.T) {
 
 // hostler's profile gets a lost NIC back; another profile of the same name is
 // left alone.
-func TestProfileOfOurs(t *testing.T) {
+func TestOwnProfile(t *testing.T) {
 	h := newHost(t)
 	h.lxd.listen(debianDir(h.p))
 	if err := h.initialise(); err != nil {
@@ -385,7 +385,7 @@ func TestMTUOfABridgeThatExists(t *testing.T) {
 }
 
 // A pool in a plain folder does not limit root disks, and a notice says so.
-func TestPoolWithoutLimitsIsTold(t *testing.T) {
+func TestPoolWithoutLimitsIsReported(t *testing.T) {
 	h := newHost(t)
 	h.lxd.listen(debianDir(h.p))
 	if err := h.initialise(); err != nil {
@@ -444,7 +444,7 @@ func TestDaemonThatNeverAnswers(t *testing.T) {
 
 // The initialiser waits for a daemon that hangs, since a second daemon would
 // conflict with it.
-func TestDaemonThatHangsGetsNoSecondOne(t *testing.T) {
+func TestHangingDaemonIsNotStartedTwice(t *testing.T) {
 	h := newHost(t)
 	h.opts.StartTimeout = 50 * time.Millisecond
 	listener, err := net.Listen("unix", filepath.Join(debianDir(h.p), "unix.socket"))
@@ -470,7 +470,7 @@ func TestDaemonThatHangsGetsNoSecondOne(t *testing.T) {
 }
 
 // A container's limits belong to the surrounding host.
-func TestLimitsThatCannotBeSetAreTold(t *testing.T) {
+func TestLimitsThatCannotBeSetAreReported(t *testing.T) {
 	h := newHost(t)
 	h.lxd.listen(debianDir(h.p))
 	h.kernel.low, h.kernel.readOnly = true, true
@@ -483,7 +483,7 @@ func TestLimitsThatCannotBeSetAreTold(t *testing.T) {
 }
 
 // Repeated observations leave no goroutines behind.
-func TestManyLooksLeaveNoGoroutines(t *testing.T) {
+func TestRepeatedObservationsLeaveNoGoroutines(t *testing.T) {
 	h := newHost(t)
 	h.lxd.listen(debianDir(h.p))
 	h.satisfied()

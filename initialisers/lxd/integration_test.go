@@ -206,7 +206,7 @@ func TestInitialiseFromNothing(t *testing.T) {
 // When LXD starts, it kills the process whose pid it once recorded for a
 // network's dnsmasq. After a power cut that is any other process, or LXD
 // itself.
-func TestNumbersOfFormerProcessesKillNobody(t *testing.T) {
+func TestStalePIDsEndNoProcess(t *testing.T) {
 	h := newPrivate(t)
 	h.initialise()
 	files, err := filepath.Glob(filepath.Join(h.dir, "networks", "*", "dnsmasq.pid"))
@@ -283,7 +283,7 @@ func TestAStartingDaemonIsWaitedFor(t *testing.T) {
 
 // Purging the package removes profile, bridge and pool, but leaves all of them
 // if an instance uses the profile.
-func TestPurgeTakesBackWhatNothingUses(t *testing.T) {
+func TestPurgeRemovesUnusedParts(t *testing.T) {
 	script, err := os.ReadFile("../../debian/hostler.postrm")
 	if err != nil {
 		t.Fatal(err)
@@ -325,7 +325,7 @@ func TestPurgeTakesBackWhatNothingUses(t *testing.T) {
 }
 
 // C10, C21, L12: the administrator's setup stays; only missing parts are added.
-func TestInitialiseKeepsWhatIsThere(t *testing.T) {
+func TestInitialiseKeepsTheAdministratorsSetup(t *testing.T) {
 	h := newPrivate(t)
 	h.opts.NetworkMethod = lxd.NetworkProvider
 	h.initialise()

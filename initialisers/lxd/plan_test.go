@@ -55,11 +55,11 @@ func TestPlan(t *testing.T) {
 			have: seen{pools: []string{"default"}, devices: devices("root", rootDisk, "eth0", nic)},
 			want: wanted{pool: "default", networkMethod: NetworkLocal},
 		},
-		"configured by a person in another way": {
+		"configured by the administrator": {
 			have: seen{pools: []string{"tank"}, devices: devices("disk0", "type=disk path=/ pool=tank", "lan", "type=nic nictype=bridged parent=br0")},
 			want: wanted{pool: "default", networkMethod: NetworkLocal},
 		},
-		"profile without devices, pools of a person": {
+		"profile without devices, the administrator's pools": {
 			have: seen{pools: []string{"z", "b"}, networks: map[string]network{"lxdbr0": {managed: true, kind: "bridge"}}},
 			want: wanted{pool: "default", networkMethod: NetworkLocal},
 			out:  steps{devices: devices("root", "type=disk path=/ pool=b", "eth0", nic)},
@@ -162,7 +162,7 @@ func TestPoolSize(t *testing.T) {
 	}
 }
 
-func TestProblemsTellHowToMend(t *testing.T) {
+func TestProblemsNameTheirRemedies(t *testing.T) {
 	good := probed{architecture: "amd64", userNS: true, maxUserNS: "1000", mounts: "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0", dir: "/var/lib", free: 10 * gib}
 	if got := good.problems(); len(got) != 0 {
 		t.Errorf("a good host: %q", got)

@@ -86,7 +86,7 @@ func TestReleaseTwiceIsHarmless(t *testing.T) {
 	}
 }
 
-func TestWaiterIsToldAndGoesOn(t *testing.T) {
+func TestWaiterIsReportedAndContinues(t *testing.T) {
 	path := lockPath(t)
 	first := take(t, path)
 	told := make(chan Holder, 1)

@@ -41,7 +41,7 @@ func (m madeUp) device(dir, name string, minor uint32, attributes map[string]str
 // S40: disks and partitions are listed with the ids of udev and the kernel,
 // without floppies, empty loop devices and devices without a node. A mount, a
 // partition, swap or a device above makes a device in use.
-func TestListOfAMadeUpHost(t *testing.T) {
+func TestListOfAFakeHost(t *testing.T) {
 	top := t.TempDir()
 	m := madeUp{t, Host{Dev: filepath.Join(top, "dev"), Sys: filepath.Join(top, "sys"), Proc: filepath.Join(top, "proc"), Run: filepath.Join(top, "run")}}
 	m.write(filepath.Join(m.host.Dev, "null"), "")

@@ -137,7 +137,7 @@ func TestEveryAssociationIsDetached(t *testing.T) {
 
 // If the file was deleted, the volume reports the problem, its device still
 // works and can be detached, and no new file is made automatically.
-func TestFileDeletedBehindOurBack(t *testing.T) {
+func TestBackingFileDeletedByAnotherProcess(t *testing.T) {
 	dir := t.TempDir()
 	s, r := source(dir, "one"), ref("data")
 	volume(t, s, r, mib, false)

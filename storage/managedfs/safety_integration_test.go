@@ -242,7 +242,7 @@ func TestRenumberedDevices(t *testing.T) {
 // W10: a filesystem's data is lost when its volume is created again. This is
 // reported, and only the operator's retry makes the filesystem again, empty;
 // never on a device with contents, and a killed creation continues.
-func TestDataThatIsGone(t *testing.T) {
+func TestFilesystemOfARecreatedVolume(t *testing.T) {
 	for kind, size := range sizes {
 		t.Run(kind, func(t *testing.T) {
 			b := newBench(t, storagetest.Dir(t), nil)

@@ -87,7 +87,7 @@ func TestWaitHolders(t *testing.T) {
 	}
 }
 
-func TestPointsLeadNowhereElse(t *testing.T) {
+func TestMountPointsDoNotFollowLinks(t *testing.T) {
 	dir := t.TempDir()
 	must(t, os.Symlink("/etc", filepath.Join(dir, "link")))
 	must(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600))

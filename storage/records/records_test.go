@@ -52,7 +52,7 @@ func TestRecordsAreKept(t *testing.T) {
 }
 
 // Get returns the record that another agent wrote, even after cached reads.
-func TestRecordsOfOthers(t *testing.T) {
+func TestRecordsOfAnotherAgentAreRead(t *testing.T) {
 	dir := t.TempDir()
 	ours, theirs := records.In[entry](dir), records.In[entry](dir)
 	for n := range 100 {

@@ -13,7 +13,7 @@ import (
 // S23, Z24: if the last mount went but a process still holds the device, or the
 // agent was killed in between, the filesystem shows the device as Held until a
 // detach frees it.
-func TestHeldDeviceIsTold(t *testing.T) {
+func TestHeldDeviceIsReported(t *testing.T) {
 	w := storagetest.NewWorld(1 << 40)
 	volumes := storagetest.NewVolumes(w, "one")
 	s := rootfs.New(rootfs.Options{

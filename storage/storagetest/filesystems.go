@@ -51,20 +51,20 @@ func RunFilesystems(t *testing.T, h FilesystemHarness) {
 	s := &filesystemSuite{FilesystemHarness: h}
 	t.Run("V10 Z25 create is idempotent", s.create)
 	t.Run("V11 V20 V31 attach is idempotent", s.attach)
-	t.Run("V12 V32 what is gone is detached and destroyed", s.gone)
+	t.Run("V12 V32 detach and destroy of a missing filesystem succeed", s.gone)
 	t.Run("V22 Z26 read-only is honoured", s.readOnly)
 	t.Run("ids and paths that lead elsewhere are refused", s.traversal)
 	t.Run("another stamp changes nothing", s.otherStamp)
-	t.Run("namespaces do not meet", s.namespaces)
+	t.Run("namespaces are separate", s.namespaces)
 	t.Run("a mounted filesystem is not destroyed", s.destroyMounted)
 	t.Run("Z22 list shows all", s.list)
 	t.Run("any order of calls is idempotent", s.anyOrder)
 	if h.Real {
-		t.Run("V11 a folder that holds something is refused with what is in it", s.notEmpty)
-		t.Run("the host runs no setuid programs and uses no devices of one", s.restricted)
+		t.Run("V11 a directory with contents is refused and the contents are named", s.notEmpty)
+		t.Run("mounts are nosuid and nodev on the host", s.restricted)
 		t.Run("two paths show the same files", s.twoPaths)
-		t.Run("S31 the options of a mount are told as long as it is there", s.options)
-		t.Run("a mount that is not ours is left alone", s.foreignMount)
+		t.Run("S31 the options of a mount are reported while it is mounted", s.options)
+		t.Run("a foreign mount is left alone", s.foreignMount)
 		t.Run("V13 S24 attached again after the mounts are gone", s.reboot)
 		t.Run("V20 Z26 a filesystem takes no more than its declared size", s.limit)
 	}
@@ -72,8 +72,8 @@ func RunFilesystems(t *testing.T, h FilesystemHarness) {
 		t.Run("filesystems grow while in use", s.grow)
 	}
 	if h.Use != nil {
-		t.Run("Z24 a busy mount is not taken away and says who holds it", s.busy)
-		t.Run("a busy mount goes by force", s.force)
+		t.Run("Z24 a busy mount stays and the error names its holder", s.busy)
+		t.Run("a busy mount is removed by force", s.force)
 	}
 }
 

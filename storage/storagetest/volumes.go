@@ -44,23 +44,23 @@ func RunVolumes(t *testing.T, h VolumeHarness) {
 	s := &volumeSuite{VolumeHarness: h}
 	t.Run("V2 create makes whole volumes and is idempotent", s.create)
 	t.Run("V3 attach is idempotent and data outlives detach", s.attach)
-	t.Run("V5 V6 what is gone is detached and destroyed", s.gone)
+	t.Run("V5 V6 detach and destroy of a missing volume succeed", s.gone)
 	t.Run("V6 ids that are paths are refused", s.traversal)
 	t.Run("an attached volume is not destroyed", s.destroyAttached)
 	t.Run("another stamp changes nothing", s.otherStamp)
-	t.Run("namespaces do not meet", s.namespaces)
+	t.Run("namespaces are separate", s.namespaces)
 	t.Run("V7 Z22 list shows all", s.list)
-	t.Run("S16 one bad item stops no other", s.bulk)
+	t.Run("S16 an invalid item fails no other item", s.bulk)
 	t.Run("any order of calls is idempotent", s.anyOrder)
 	t.Run("many callers at once", s.concurrent)
 	if _, ok := h.Source.(storage.VolumeGrower); ok {
 		t.Run("volumes grow and never shrink", s.grow)
 	}
 	if h.TooLarge > 0 {
-		t.Run("what does not fit is refused and leaves nothing", s.tooLarge)
+		t.Run("a volume that does not fit is refused and leaves no file", s.tooLarge)
 	}
 	if h.Use != nil {
-		t.Run("Z24 a busy volume is not detached and says who holds it", s.busy)
+		t.Run("Z24 a busy volume stays attached and the error names its holder", s.busy)
 	}
 }
 

@@ -89,12 +89,12 @@ func Run(t *testing.T, open func(*testing.T) World) {
 		name string
 		try  func(*testing.T, World)
 	}{
-		{"a plan, its apply, and nothing after it", planned},
+		{"a plan, its apply, and an empty second plan", planned},
 		{"changes with and without a restart", changed},
 		{"P28 running and retain", kept},
 		{"P4 P22 P23 P24 Z1 Z3 harvest", harvested},
 		{"P20 P21 I15 I16 bad listings change nothing", misled},
-		{"looks while the hypervisor hangs", impatient},
+		{"status and doctor while the hypervisor hangs", impatient},
 		{"documents are one whole", documents},
 		{"adopt and release", adopted},
 		{"an error, others, and the retry", retried},

@@ -80,7 +80,7 @@ func TestTheAgentsUnitHasLimits(t *testing.T) {
 // LXD kills, when it starts, the processes whose numbers it once wrote down,
 // and after the power was cut those are numbers of others: they are forgotten
 // while the host boots, and at no other time.
-func TestNumbersOfFormerProcessesGoAtBoot(t *testing.T) {
+func TestStalePIDsAreRemovedAtBoot(t *testing.T) {
 	root := t.TempDir()
 	conf := filepath.Join(root, "usr/lib/tmpfiles.d/hostler.conf")
 	harness.Run(t, "install", "-D", filepath.Join(harness.Root(t), "debian/hostler.tmpfiles"), conf)

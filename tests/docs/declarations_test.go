@@ -109,7 +109,7 @@ func missing(section reflect.Type, said map[string]any, at string) (keys []strin
 }
 
 // Whoever adds a user to the group knows what that gives.
-func TestDocumentsSayThatTheAdministratorsGroupIsAsGoodAsRoot(t *testing.T) {
+func TestDocumentsWarnOfTheAdministratorsGroup(t *testing.T) {
 	for _, name := range []string{"README.md", "docs/manual.md", "debian/hostlerd.8"} {
 		text := strings.Join(strings.Fields(read(t, name)), " ")
 		if !strings.Contains(text, "admin") || !regexp.MustCompile(`as good as (being )?root`).MatchString(text) {

@@ -8,7 +8,7 @@ import (
 )
 
 // The example as it stands, with Debian in both.
-func TestMixedExampleAsItStands(t *testing.T) {
+func TestUnchangedMixedExample(t *testing.T) {
 	h := startBoth(t)
 	keep := h.agent.KeepImages()
 	h.agent.Start()

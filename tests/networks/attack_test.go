@@ -32,7 +32,7 @@ machines:
 // A machine on LXD speaks with its own addresses alone, on a host whose bridges
 // hand nothing to the tables for IP: all else is dropped at its port.
 // Attack: network
-func TestAMachineOnLXDStaysItself(t *testing.T) {
+func TestLXDMachineCannotSpoofAddresses(t *testing.T) {
 	for _, name := range []string{"iptables", "ip6tables", "arptables"} {
 		path := "/proc/sys/net/bridge/bridge-nf-call-" + name
 		if was, err := os.ReadFile(path); err == nil {

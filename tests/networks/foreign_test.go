@@ -36,7 +36,7 @@ END`
 
 // What others have is the same before, with and after a network, and a foreign
 // chain that stops what is declared is named with its mend.
-func TestForeignThings(t *testing.T) {
+func TestForeignNetworkObjectsStay(t *testing.T) {
 	a, n := bare(t)
 	sh(n, docker)
 	look := func() string { return sh(n, "("+world+") | grep -v 'fe80\\|ff00'") }
@@ -84,7 +84,7 @@ func doctor(a *harness.Agent) string {
 
 // What the host has no room for is refused with its reason, and nothing comes
 // of it.
-func TestNoRoom(t *testing.T) {
+func TestUnavailableResourcesAreRefused(t *testing.T) {
 	a, n := bare(t)
 	sh(n, docker)
 	sh(n, "busybox nc -l -p 8088 </dev/zero >/dev/null 2>&1 & echo $! >"+a.Dir+"/nc; for i in 1 2 3 4 5 6 7 8 9; do grep -q :1F98 /proc/net/tcp* && break; sleep 0.1; done")

@@ -295,7 +295,7 @@ func TestTheWatchdogOfTheHostsOwnNIC(t *testing.T) {
 
 // The agent dies at each point on the way, and the next one ends what it
 // began: the NIC is under the bridge, with nothing half done.
-func TestTheAgentDiesOverTheHostsOwnNIC(t *testing.T) {
+func TestAgentKilledWhileBridgingTheHostsNIC(t *testing.T) {
 	for _, point := range []string{
 		"net-checkpoint-armed", "net-bridge-created-unstamped", "net-address-added", "net-enslaved", "net-route-added",
 		"net-address-deleted", "net-before-probe", "net-probed-not-committed", "net-committed",

@@ -112,7 +112,7 @@ machines: {app: {type: lxd, image: "lxd:tiny", storage: [%s]}}
 }
 
 // What is in the way is told, nothing is harmed, and what was mended goes on.
-func TestWhatIsInTheWay(t *testing.T) {
+func TestObstaclesAreReported(t *testing.T) {
 	w := start(t)
 	const site = `version: 1
 volumes: {data: {provider: loop, size: %s}}

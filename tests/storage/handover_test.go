@@ -25,7 +25,7 @@ machines:
 // P19, S23: two machines that are given each other's volumes, as one of them
 // has its filesystem under another name, let go before they are given; nothing
 // is lost, and no two have one volume at any look. So it is when one is renamed.
-func TestStorageChangesHands(t *testing.T) {
+func TestVolumesAreSwappedBetweenMachines(t *testing.T) {
 	w := start(t)
 	lxc := func(args ...string) (string, error) {
 		return harness.Try([]string{"LXD_DIR=" + w.lxd.Dir}, "lxc", args...)

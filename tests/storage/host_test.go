@@ -18,7 +18,7 @@ import (
 // and get that back while they are used. The machine's own setuid programs work
 // in the machine. The device below a filesystem is given to no machine.
 // Attack: guests
-func TestMachinesFilesDoNotActOnTheHost(t *testing.T) {
+func TestMachinesFilesAreHarmlessToTheHost(t *testing.T) {
 	w := start(t)
 	file := w.File("storage", example(t))
 	w.Run("apply", "--allow", "destroy", "-f", file, "--wait", "--timeout", "3m")

@@ -33,7 +33,7 @@ func named(docs ...Document) map[string]Document {
 
 // Documents must not claim each other's bridges, interfaces, subnets, ports,
 // addresses and storage; the document in force keeps them.
-func TestDocumentsClaimThingsOnce(t *testing.T) {
+func TestEachObjectIsClaimedByOneDocument(t *testing.T) {
 	site := func(name, bridge, subnet, nic, port, volume string) Document {
 		return file(t, name, fmt.Sprintf(`
 networks: {%[1]s-lan: {bridge: %[2]s, addresses: [%[3]s], interfaces: [%[4]s]}}

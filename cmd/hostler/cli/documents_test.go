@@ -9,7 +9,7 @@ import (
 )
 
 // The documents of a request share a size limit.
-func TestTooMuchAtOnce(t *testing.T) {
+func TestDocumentsShareASizeLimit(t *testing.T) {
 	var docs []client.Document
 	for i := range 64 {
 		docs = append(docs, client.Document{Name: fmt.Sprint("d", i), Content: strings.Repeat("#", maxDocument)})

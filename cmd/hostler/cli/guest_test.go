@@ -128,7 +128,7 @@ func TestRestartIsWaitedFor(t *testing.T) {
 }
 
 // The error names the refused machines too if the wait for the others fails.
-func TestPowerTellsOfAllFailures(t *testing.T) {
+func TestPowerReportsAllFailures(t *testing.T) {
 	w := smallWorld()
 	w.freeze = true
 	w.objects["machine/web"] = client.Object{

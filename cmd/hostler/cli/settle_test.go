@@ -35,7 +35,7 @@ func TestJudge(t *testing.T) {
 		{"unknown", machine("web", spec.MachineUnknown, ""), true, unsettled},
 		{"dying", machine("web", spec.MachineDying, ""), true, unsettled},
 		{"error that is retried", retried(machine("web", spec.MachineError, "no"), 1, time.Second), true, unsettled},
-		{"error that needs a person", machine("web", spec.MachineError, "no"), true, failed},
+		{"error that needs the operator", machine("web", spec.MachineError, "no"), true, failed},
 		{"error of an older generation", stale(machine("web", spec.MachineError, "no")), true, unsettled},
 	} {
 		if got := judge(c.m, c.runs); got != c.want {
@@ -45,7 +45,7 @@ func TestJudge(t *testing.T) {
 }
 
 // An error from before the removal does not end the wait for the removal.
-func TestJudgeOfWhatHasToGo(t *testing.T) {
+func TestJudgeOfRemovals(t *testing.T) {
 	f := newFollower(&standIn{}, goals{gone: []reference{machineNamed("web")}}, silence{})
 	stuck := machine("web", spec.MachineError, "cannot delete the instance")
 	stuck.Life = "dying"
@@ -148,7 +148,7 @@ func (r remarks) update(lines []progressLine) {
 
 // An error of storage or networks that needs the operator ends the wait,
 // although the agent retries it from time to time. Other errors do not.
-func TestVerdictOnOthers(t *testing.T) {
+func TestVerdictOnStorageAndNetworks(t *testing.T) {
 	failing := func(kind fault.Kind, attempts int, retry bool) other {
 		g := other{Name: "www", Status: "error", Message: "no", Observed: true, Attempts: attempts, ErrorKind: kind}
 		if retry {
@@ -184,7 +184,7 @@ func TestVerdictOnOthers(t *testing.T) {
 }
 
 // A timeout is printed as the user gave it, even if a part of it has passed.
-func TestTimeoutAsGiven(t *testing.T) {
+func TestTimeoutIsPrintedAsGiven(t *testing.T) {
 	for want, d := range map[string]time.Duration{
 		"10m": 10 * time.Minute, "1m10s": 70*time.Second - 2, "20ms": 20 * time.Millisecond, "1h": time.Hour,
 	} {
