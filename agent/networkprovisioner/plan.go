@@ -37,7 +37,7 @@ func Make(d Desired, o Observed, policy Policy) Plan {
 		one.Gateways, one.Nameservers = towards(one.Is, o)
 		one.DHCP = served(*one, o)
 	}
-	p.Rules = rules(d, p.Networks)
+	p.Rules = rules(d, p.Networks, o)
 	publish(&p.Rules, d, p.Networks, o)
 	p.Routers, p.Parameters = parameters(d, p.Networks, o, policy, len(p.Rules.Publish) > 0)
 	p.Forwarders = map[string][]string{forwarding4: forwarders(o.Host, policy, true), forwarding6: forwarders(o.Host, policy, false)}

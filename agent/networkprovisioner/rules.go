@@ -21,7 +21,7 @@ import (
 func forwards(n spec.Network) bool { return n.Forwarding || n.NAT }
 
 // rules returns the rules of all networks that are on, and of their guests.
-func rules(d Desired, planned []Planned) firewall.Rules {
+func rules(d Desired, planned []Planned, o Observed) firewall.Rules {
 	var r firewall.Rules
 	machines := map[string]Guest{}
 	for _, g := range d.Guests {
@@ -39,13 +39,13 @@ func rules(d Desired, planned []Planned) firewall.Rules {
 		if len(p.Is.Interfaces) > 0 {
 			// The bridge replaces the host's NIC as its own connection, so the
 			// rules block nothing on it.
-			one = firewall.Network{Owner: n.UID, Bridge: p.Is.Bridge, Forward: true, HostAccess: true}
+			one = firewall.Network{Owner: n.UID, Bridge: p.Is.Bridge, Forward: true, HostAccess: true, Addresses: ofHost(p.Is, o)}
 		}
 		r.Networks = append(r.Networks, one)
 		for _, k := range slices.Sorted(maps.Keys(p.Guests)) {
 			g := p.Guests[k]
 			machine := machines[ownerOf(k).Machine]
-			one := firewall.Guest{Owner: orUnknown(machine.UID), Bridge: p.Is.Bridge, MAC: g.MAC, Ports: portsOf(k, g, machine), Addresses: usable(p.Guests, k, machine)}
+			one := firewall.Guest{Owner: orUnknown(machine.UID, g.MAC), Bridge: p.Is.Bridge, MAC: g.MAC, Ports: portsOf(k, g, machine), Addresses: usable(p.Guests, k, machine)}
 			one.Router = machine.NICs[ownerOf(k).NIC].Router
 			if g.Released == nil {
 				r.Guests = append(r.Guests, one)
@@ -69,10 +69,24 @@ func portsOf(k string, g spec.GuestAddress, machine Guest) []string {
 	return all
 }
 
+// ofHost returns the host's own addresses on a network's bridge: those declared,
+// and those that the kernel has, e.g. from the NIC or a router's advertisement.
+func ofHost(n spec.Network, o Observed) []netip.Addr {
+	var all []netip.Addr
+	for _, p := range prefixes(n.Addresses) {
+		all = append(all, p.Addr())
+	}
+	for _, a := range o.Host.AddressesOf(n.Bridge) {
+		all = append(all, a.Prefix.Addr())
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
+	return slices.Compact(all)
+}
+
 // orUnknown substitutes the owner of a guest whose machine is no longer known.
-func orUnknown(uid string) string {
+func orUnknown(uid, mac string) string {
 	if uid == "" {
-		return "unknown"
+		return "unknown:" + mac
 	}
 	return uid
 }

@@ -2,10 +2,12 @@ package networkprovisioner
 
 import (
 	"fmt"
+	"net/netip"
 	"testing"
 
 	"hostler/agent/spec"
 	"hostler/containerbroker"
+	"hostler/hostnet"
 	"hostler/hostnet/firewall"
 )
 
@@ -51,6 +53,33 @@ func TestWhatGuestsMaySendFrom(t *testing.T) {
 	d.Guests[0].NICs = map[string]spec.NIC{"eth0": router}
 	equalText(t, "the filters of a router", filters(), "m-db ["+port+"] []\nis a router\nm-web ["+web+"] []\n")
 	if err := (firewall.Rules{Networks: Make(d, *o, policy()).Rules.Networks, Guests: Make(d, *o, policy()).Rules.Guests}).Check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// On a bridge over a host's NIC, the rules know the host's own addresses:
+// declared addresses, and those that the kernel has, e.g. from SLAAC. A guest
+// whose machine is gone shares its owner with no other guest.
+func TestRulesKnowTheHostsAddresses(t *testing.T) {
+	d := Desired{Networks: []Network{
+		network("up", spec.Network{Bridge: "br-up", Interfaces: []string{"eth0"}, Addresses: []string{"192.0.2.1/24", "fd00::1/64"}}),
+		network("lan", lan()),
+	}}
+	planned := []Planned{{On: true, Is: d.Networks[0].Record.Network, Guests: map[string]spec.GuestAddress{
+		"gone/eth0": {MAC: "02:00:00:00:00:01"}, "lost/eth0": {MAC: "02:00:00:00:00:02"},
+	}}, {On: true, Is: d.Networks[1].Record.Network}}
+	o := Observed{Host: hostnet.Observed{Addresses: []hostnet.Address{
+		{Link: "br-up", Prefix: netip.MustParsePrefix("fd00::1/64")},
+		{Link: "br-up", Prefix: netip.MustParsePrefix("2001:db8::5/64"), Valid: 600},
+		{Link: "eth1", Prefix: netip.MustParsePrefix("2001:db8::6/64")},
+	}}}
+	r := rules(d, planned, o)
+	equalText(t, "the host's addresses", fmt.Sprint(r.Networks[0].Addresses), "[192.0.2.1 2001:db8::5 fd00::1]")
+	equalText(t, "on another bridge", fmt.Sprint(r.Networks[1].Addresses), "[]")
+	if r.Guests[0].Owner == r.Guests[1].Owner {
+		t.Errorf("both guests belong to %s", r.Guests[0].Owner)
+	}
+	if err := r.Check(); err != nil {
 		t.Error(err)
 	}
 }

@@ -37,6 +37,9 @@ type Network struct {
 	Services bool
 	// HostAccess lets guests reach everything else on the host.
 	HostAccess bool
+	// Addresses are the host's own on a bridge with HostAccess. A guest that may
+	// choose IPv6 addresses cannot choose these.
+	Addresses []netip.Addr
 }
 
 // Publish makes a guest's port reachable at the host's addresses, e.g. port 80
@@ -66,6 +69,7 @@ type Ingress struct {
 
 // Guest is a NIC whose frames must bear only its own addresses.
 type Guest struct {
+	// Owner is the machine's uid, or another name that no second machine has.
 	Owner  string
 	Bridge string
 	MAC    string

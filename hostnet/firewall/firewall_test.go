@@ -205,3 +205,60 @@ func TestGuestsAreElementsOfSets(t *testing.T) {
 		}
 	}
 }
+
+// On a network over the host's NIC, a guest with IPv4 addresses alone may use
+// any IPv6 address but those of the host and of other machines' interfaces.
+// Attack: network
+func TestDeclaredAddressesAreNotChosen(t *testing.T) {
+	guest := func(owner, bridge string, n int, addresses ...string) Guest {
+		g := Guest{Owner: owner, Bridge: bridge, MAC: fmt.Sprintf("02:00:00:00:00:%02x", n), Ports: []string{fmt.Sprintf("hn%d", n)}}
+		for _, a := range addresses {
+			g.Addresses = append(g.Addresses, netip.MustParseAddr(a))
+		}
+		return g
+	}
+	router := guest("m4", "br-up", 4, "fd00::4")
+	router.Router = true
+	unnamed := guest("m5", "br-up", 5, "fd00::5")
+	unnamed.Ports = nil
+	r := Rules{
+		Networks: []Network{
+			{Owner: "u1", Bridge: "br-up", Forward: true, HostAccess: true, Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fe80::1")}},
+			{Owner: "u2", Bridge: "br-other", Forward: true, HostAccess: true},
+		},
+		Guests: []Guest{
+			guest("m2", "br-up", 2, "192.0.2.2"), guest("m3", "br-up", 3, "192.0.2.3", "fd00::3"), router, unnamed,
+			// Another interface of the machine m2.
+			guest("m2", "br-up", 6, "fd00::6"),
+			guest("m7", "br-other", 7, "192.0.2.7"), guest("m8", "br-other", 8, "fd00::8"),
+			guest("m9", "br-up", 9),
+		},
+	}
+	if err := r.Check(); err != nil {
+		t.Fatal(err)
+	}
+	text := script("t", []string{bridge}, table(r))
+	const (
+		numbers = "{ 0xfd000000000000000000000000000001, 0xfd000000000000000000000000000003, 0xfd000000000000000000000000000004, " +
+			"0xfd000000000000000000000000000005, 0xfd000000000000000000000000000006, 0xfe800000000000000000000000000001 }"
+		own = `iifname . @th,64,128 != { "hn2" . 0xfd000000000000000000000000000006 } drop`
+	)
+	at := strings.Index(text, `iifname { "hn2", "hn7" } accept`)
+	for _, want := range []string{
+		`iifname { "hn2" } ip6 saddr { fd00::1, fd00::3, fd00::4, fd00::5, fd00::6, fe80::1 } iifname . ip6 saddr != { "hn2" . fd00::6 } drop`,
+		`iifname { "hn2" } icmpv6 type nd-neighbor-advert @th,64,128 ` + numbers + " " + own,
+		`iifname { "hn2" } ip6 saddr :: icmpv6 type nd-neighbor-solicit @th,64,128 ` + numbers + " " + own,
+		`iifname { "hn7" } ip6 saddr { fd00::8 }  drop`,
+		`iifname { "hn7" } icmpv6 type nd-neighbor-advert @th,64,128 { 0xfd000000000000000000000000000008 }  drop`,
+		`iifname { "hn7" } ip6 saddr :: icmpv6 type nd-neighbor-solicit @th,64,128 { 0xfd000000000000000000000000000008 }  drop`,
+	} {
+		if i := strings.Index(text, want); i < 0 || i > at {
+			t.Errorf("%s at %d, the accept at %d, in\n%s", want, i, at, text)
+		}
+	}
+	// Without such addresses there is nothing to compare.
+	r.Guests, r.Networks[0].Addresses = r.Guests[:1], nil
+	if text := script("t", []string{bridge}, table(r)); strings.Contains(text, "{  }") || strings.Contains(text, `iifname { "hn2" } ip6 saddr { `) {
+		t.Errorf("alone:\n%s", text)
+	}
+}

@@ -50,7 +50,7 @@ var neighbours = []string{"icmpv6 type nd-neighbor-advert", "ip6 saddr :: icmpv6
 // guests with addresses, frames that are neither IP nor ARP. A guest that is a
 // router may send all but another MAC or link-local address. On a network over
 // the host's NIC, a guest with IPv4 addresses alone may use IPv6 addresses of an
-// advertised prefix (SLAAC).
+// advertised prefix (SLAAC), but none of another guest or of the host.
 func ports(c *chain, r Rules) {
 	var all, asking, fixed, noRouter, noServer, macs, clients, locals, localTargets, four, slaac, ids, six, targets elements
 	networks := map[string]Network{}
@@ -79,7 +79,7 @@ func ports(c *chain, r Rules) {
 			if n.Services || n.HostAccess {
 				noServer.add(port)
 			}
-			if n.HostAccess && !slices.ContainsFunc(g.Addresses, netip.Addr.Is6) && len(g.Addresses) > 0 {
+			if g.autoconfigured(n) {
 				slaac.add(port)
 				ids.add(port, number(local)[:2]+number(local)[18:])
 			}
@@ -128,11 +128,63 @@ func ports(c *chain, r Rules) {
 		for _, claim := range neighbours {
 			add(`iifname %s %s %s %s %s drop`, slaac.set(), claim, targetIsGlobal, targetOfMAC, ids.without(targetID))
 		}
+		for _, n := range sorted(r.Networks) {
+			taken(c, n, r.Guests)
+		}
 		add(`iifname %s accept`, slaac.set())
 	}
 	add(`ip6 saddr != { ::, fe80::/10 } %s drop`, six.without("ip6 saddr"))
 	for _, claim := range neighbours {
 		add(`%s %s %s drop`, claim, targetIsGlobal, targets.without(target))
+	}
+}
+
+// autoconfigured reports whether the guest may use IPv6 addresses of an
+// advertised prefix on the network.
+func (g Guest) autoconfigured(n Network) bool {
+	return n.HostAccess && !g.Router && len(g.Addresses) > 0 && !slices.ContainsFunc(g.Addresses, netip.Addr.Is6)
+}
+
+// taken drops frames with which an autoconfigured guest would use or claim an
+// IPv6 address that belongs to the host or to another guest of the bridge. The
+// interfaces of a machine share their addresses.
+func taken(c *chain, n Network, guests []Guest) {
+	var ports, sources, numbers, own, ownNumbers elements
+	byOwner := map[string][]netip.Addr{}
+	add := func(a netip.Addr) {
+		sources, numbers = append(sources, a.String()), append(numbers, number(a))
+	}
+	for _, a := range n.Addresses {
+		if a.Is6() {
+			add(a)
+		}
+	}
+	for _, g := range guests {
+		for _, a := range g.Addresses {
+			if g.Bridge == n.Bridge && a.Is6() {
+				add(a)
+				byOwner[g.Owner] = append(byOwner[g.Owner], a)
+			}
+		}
+	}
+	for _, g := range guests {
+		if g.Bridge != n.Bridge || !g.autoconfigured(n) {
+			continue
+		}
+		for _, port := range g.Ports {
+			ports.add(port)
+			for _, a := range byOwner[g.Owner] {
+				own.add(port, a.String())
+				ownNumbers.add(port, number(a))
+			}
+		}
+	}
+	if len(ports) == 0 || len(sources) == 0 {
+		return
+	}
+	c.add(ofGuests, `iifname %s ip6 saddr %s %s drop`, ports.set(), sources.set(), own.without("ip6 saddr"))
+	for _, claim := range neighbours {
+		c.add(ofGuests, `iifname %s %s %s %s %s drop`, ports.set(), claim, target, numbers.set(), ownNumbers.without(target))
 	}
 }
 

@@ -24,6 +24,7 @@ const (
 	own4, other4     = "0a14000a", "0a14000b"
 	own6             = "fd000020000000000000000000000010"
 	other6           = "fd000020000000000000000000000011"
+	host6            = "fd000020000000000000000000000001"
 	link6            = "fe800000000000000000000000000010"
 	// Link-local addresses derived from MAC addresses, and a random address.
 	ownLocal    = "fe80000000000000000000fffe000010"
@@ -164,6 +165,9 @@ func TestAGuestInAnothersName(t *testing.T) {
 		{"another's address of that prefix", ethernet(ownMAC, "86dd", ip6(otherSLAAC, "3a", advert("80", own6))), true, false},
 		{"the claim of another's address of that prefix", ethernet(ownMAC, "86dd", ip6(ownLocal, "3a", advert("88", otherSLAAC))), true, false},
 		{"the question that keeps another from it", ethernet(ownMAC, "86dd", ip6(nobody6, "3a", advert("87", otherSLAAC))), true, false},
+		{"the host's IPv6 address", ethernet(ownMAC, "86dd", ip6(host6, "3a", advert("80", host6))), true, false},
+		{"the neighbour advertisement of the host's address", ethernet(ownMAC, "86dd", ip6(ownLocal, "3a", advert("88", host6))), true, false},
+		{"the question that keeps the host from its address", ethernet(ownMAC, "86dd", ip6(nobody6, "3a", advert("87", host6))), true, false},
 	}
 	hear := func(what string, want func(i int) bool) {
 		t.Helper()
@@ -212,8 +216,30 @@ func TestAGuestInAnothersName(t *testing.T) {
 	lan := r
 	lan.Networks, lan.Publish = []firewall.Network{{Owner: "u1", Bridge: "br-lan", Forward: true, HostAccess: true}}, nil
 	apply(t, f, lan, true)
-	slaac := []string{"another's IPv6 address", "another's neighbour advertisement", "the question that keeps another from its address", "its address of an advertised prefix", "a private address of that prefix"}
-	hear("with an IPv4 address on the LAN", func(i int) bool { return frames[i].fixed || slices.Contains(slaac, frames[i].what) })
+	slaac := []string{"its address of an advertised prefix", "a private address of that prefix"}
+	// Addresses that are not declared cannot be told from addresses of the prefix.
+	undeclared := []string{
+		"another's IPv6 address", "another's neighbour advertisement", "the question that keeps another from its address",
+		"the host's IPv6 address", "the neighbour advertisement of the host's address", "the question that keeps the host from its address",
+	}
+	hear("with an IPv4 address on the LAN", func(i int) bool {
+		return frames[i].fixed || slices.Contains(slaac, frames[i].what) || slices.Contains(undeclared, frames[i].what)
+	})
+	// Addresses of the host and of other guests are refused. Another interface of
+	// the same machine is no other guest: own6 is still heard.
+	declared := lan
+	declared.Networks = slices.Clone(lan.Networks)
+	declared.Networks[0].Addresses = []netip.Addr{netip.MustParseAddr("fd00:20::1")}
+	declared.Guests = append(slices.Clone(lan.Guests),
+		firewall.Guest{Owner: "m1", Bridge: "br-lan", MAC: "02:00:00:00:00:12", Addresses: []netip.Addr{netip.MustParseAddr("fd00:20::10")}},
+		firewall.Guest{Owner: "m2", Bridge: "br-lan", MAC: "02:00:00:00:00:11", Addresses: []netip.Addr{netip.MustParseAddr("fd00:20::11")}})
+	apply(t, f, declared, true)
+	apply(t, f, declared, false)
+	hear("on the LAN with declared addresses", func(i int) bool { return frames[i].fixed || slices.Contains(slaac, frames[i].what) })
+	// Without another interface, no address is exempt from the sets.
+	declared.Guests = slices.Delete(declared.Guests, 1, 2)
+	apply(t, f, declared, true)
+	hear("on the LAN with one interface", func(i int) bool { return frames[i].fixed || slices.Contains(slaac, frames[i].what) })
 	// A router sends for others. Its MAC address stays its own.
 	lan.Guests = []firewall.Guest{lan.Guests[0]}
 	lan.Guests[0].Router = true
