@@ -27,8 +27,8 @@ type lasting struct{ *host }
 // reloadLimit bounds the run time of the programs that configure the network.
 const reloadLimit = 30 * time.Second
 
-// Keep implements networkprovisioner.Lasting.
-func (l lasting) Keep(ctx context.Context, b persist.Bridge) (string, error) {
+// Persist implements networkprovisioner.Lasting.
+func (l lasting) Persist(ctx context.Context, b persist.Bridge) (string, error) {
 	m, changed, err := persist.Write(l.paths.Root, b)
 	if err != nil {
 		return "", err

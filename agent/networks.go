@@ -62,7 +62,7 @@ func (h *host) prepareNetworks(ctx context.Context) {
 func (h *host) networkEyes(links *hostnet.Host) networkprovisioner.Eyes {
 	return networkprovisioner.Eyes{
 		Instances: h.instanceMACs, Now: h.now,
-		Host: links, Root: h.paths.Root, ServerDir: h.paths.DHCP(), Guard: h.guard, Lasting: lasting{h},
+		Host: links, Root: h.paths.Root, ServerDir: h.paths.DHCP(), Guard: h.guard, Persister: lasting{h},
 		Server: func(uid string) networkprovisioner.Server {
 			return dhcp.New(h.paths.DHCPServer(uid), h.runner(units.DNSMasq), h.logger.With("part", "dhcp"))
 		},
@@ -150,7 +150,7 @@ func (p planner) planNetworks(ctx context.Context, objects []state.Object, recor
 		for _, s := range plan.Networks[i].Steps {
 			steps = append(steps, networkStep(s))
 		}
-		objects[places[n.Name]].Status = spec.Encode(plan.Networks[i].Foresee(n))
+		objects[places[n.Name]].Status = spec.Encode(plan.Networks[i].ReadyStatus(n))
 	}
 	return steps, objects, nil
 }

@@ -28,7 +28,7 @@ func (p planner) planStorage(ctx context.Context, objects []state.Object, record
 	for _, source := range slices.Sorted(maps.Keys(observed.Blind)) {
 		return nil, nil, fmt.Errorf("cannot plan: cannot look at the %s storage: %w", source, observed.Blind[source])
 	}
-	desired = desired.Settle(observed)
+	desired = desired.PlaceAtData(observed)
 	policy := p.sources.Policy(storageprovisioner.ConfigOf(record))
 	policy.Now = p.now()
 	var steps []client.Step
@@ -36,7 +36,7 @@ func (p planner) planStorage(ctx context.Context, objects []state.Object, record
 	for _, s := range slices.Concat(p.sources.Preparing(desired, shown), shown) {
 		steps = append(steps, storageStep(s))
 	}
-	return steps, storageprovisioner.Foresee(objects, desired, observed, policy), nil
+	return steps, storageprovisioner.ReadyObjects(objects, desired, observed, policy), nil
 }
 
 // storageWords holds the names and impacts of the actions in a shown plan.

@@ -69,7 +69,7 @@ func bridgingALiveNIC(t *testing.T, change func(n *nettest.Namespace)) {
 			gaps = append(gaps, p.stop())
 		}
 	}
-	w := hostnet.Wanted{Namespace: "hostler", Carried: map[string]hostnet.Carried{"eth0": had}}
+	w := hostnet.Wanted{Namespace: "hostler", NICSettings: map[string]hostnet.NICSettings{"eth0": had}}
 	for i := range conversions {
 		w.Bridges = []hostnet.Bridge{{Name: "br-up", UID: "u", Ports: []string{"eth0"}}}
 		measure(w)

@@ -60,7 +60,7 @@ func killedAt(t *testing.T, plan string) {
 		}
 	}
 	wanted := func(back bool) hostnet.Wanted {
-		w := hostnet.Wanted{Namespace: "hostler", Carried: map[string]hostnet.Carried{"eth0": had}}
+		w := hostnet.Wanted{Namespace: "hostler", NICSettings: map[string]hostnet.NICSettings{"eth0": had}}
 		if !back {
 			w.Bridges = []hostnet.Bridge{{Name: "br-up", UID: "u", Ports: []string{"eth0"}}}
 		}
@@ -100,7 +100,7 @@ func child(t *testing.T, namespace string, back bool) {
 	}
 	had, err := hostnet.Carry(o, from)
 	must(t, err)
-	w.Carried = map[string]hostnet.Carried{"eth0": had}
+	w.NICSettings = map[string]hostnet.NICSettings{"eth0": had}
 	steps, _ := hostnet.Plan(w, o)
 	for _, s := range steps {
 		must(t, h.Apply(t.Context(), s))

@@ -190,7 +190,7 @@ func TestApplyTwice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.Carried = map[string]hostnet.Carried{"eth0": had}
+	w.NICSettings = map[string]hostnet.NICSettings{"eth0": had}
 	for range 2 {
 		steps, _ := hostnet.Plan(w, observe(t, h))
 		for _, s := range steps {

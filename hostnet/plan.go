@@ -15,7 +15,7 @@ import (
 // bridges last, so that addresses are always added before they are deleted.
 func Plan(w Wanted, o Observed) ([]Step, []Problem) {
 	p := &planner{w: w, o: o.clone()}
-	for _, nic := range slices.Sorted(maps.Keys(p.allCarried())) {
+	for _, nic := range slices.Sorted(maps.Keys(p.allNICSettings())) {
 		p.giveBack(nic)
 	}
 	bridges := slices.Clone(w.Bridges)
@@ -175,7 +175,7 @@ func (p *planner) checkBridge(b Bridge, l Link, exists bool) error {
 	return nil
 }
 
-// addresses returns the declared addresses and those carried from the ports.
+// addresses returns the declared addresses and those of the ports.
 func (b Bridge) addresses(ports []port) []Address {
 	var all []Address
 	for _, prefix := range b.Addresses {
@@ -198,7 +198,7 @@ func (p *planner) dropExtra(b Bridge, ports []port, wanted []Address) {
 		return
 	}
 	for _, a := range p.o.AddressesOf(b.Name) {
-		if !a.Permanent() || a.Prefix.Addr().IsLinkLocalUnicast() || slices.ContainsFunc(wanted, a.same) || p.lastCarried(a) {
+		if !a.Permanent() || a.Prefix.Addr().IsLinkLocalUnicast() || slices.ContainsFunc(wanted, a.same) || p.isOnlyBearer(a) {
 			continue
 		}
 		p.deleteAddress(Step{UID: b.UID, Link: b.Name, Address: &a, Guarded: len(ports) > 0})
@@ -212,10 +212,10 @@ func (p *planner) dropExtra(b Bridge, ports []port, wanted []Address) {
 	}
 }
 
-// lastCarried reports whether a NIC, which cannot get its address back now, had
-// the address, and no other link bears it.
-func (p *planner) lastCarried(a Address) bool {
-	for _, had := range p.w.Carried {
+// isOnlyBearer reports whether a NIC, which cannot get its address back now,
+// had the address, and no other link bears it.
+func (p *planner) isOnlyBearer(a Address) bool {
+	for _, had := range p.w.NICSettings {
 		if slices.ContainsFunc(had.Addresses, a.same) {
 			return !slices.ContainsFunc(p.o.Addresses, func(other Address) bool { return other.Link != a.Link && other.same(a) })
 		}

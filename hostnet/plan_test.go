@@ -93,7 +93,7 @@ func TestGiveBackOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := Wanted{
-		Namespace: "hostler", Carried: map[string]Carried{"eth0": had},
+		Namespace: "hostler", NICSettings: map[string]NICSettings{"eth0": had},
 		Bridges: []Bridge{{Name: "br-up", UID: "u2", Ports: []string{"eth0"}}},
 	}
 	steps, _ := Plan(w, o)
@@ -274,7 +274,7 @@ func TestPlanProperties(t *testing.T) {
 		steps, problems := Plan(w, o)
 		model := o.clone()
 		carried := map[netip.Prefix]bool{}
-		for _, c := range w.Carried {
+		for _, c := range w.NICSettings {
 			for _, a := range c.Addresses {
 				carried[a.Prefix] = true
 			}
@@ -282,7 +282,7 @@ func TestPlanProperties(t *testing.T) {
 		for _, s := range steps {
 			before, _ := model.Link(s.Link)
 			model.change(s)
-			_, isNIC := w.Carried[s.Link]
+			_, isNIC := w.NICSettings[s.Link]
 			for _, b := range w.Bridges {
 				isNIC = isNIC || slices.Contains(b.Ports, s.Link)
 			}
@@ -343,7 +343,7 @@ func drawHost(t *rapid.T) Observed {
 }
 
 func drawWanted(t *rapid.T) Wanted {
-	w := Wanted{Namespace: "hostler", Carried: map[string]Carried{}}
+	w := Wanted{Namespace: "hostler", NICSettings: map[string]NICSettings{}}
 	for i, name := range []string{"br-a", "br-b", "br-c"} {
 		if !rapid.Bool().Draw(t, "want "+name) {
 			continue
@@ -356,7 +356,7 @@ func drawWanted(t *rapid.T) Wanted {
 		w.Bridges = append(w.Bridges, b)
 	}
 	for i, nic := range []string{"eth0", "eth1"} {
-		w.Carried[nic] = Carried{
+		w.NICSettings[nic] = NICSettings{
 			MAC: fmt.Sprintf("52:54:00:00:00:%02d", i), MTU: 1500,
 			Addresses: []Address{{Prefix: prefix(fmt.Sprintf("192.0.2.%d/24", 10+i))}},
 			Routes:    []Route{{Destination: prefix("0.0.0.0/0"), Gateway: netip.MustParseAddr("192.0.2.1"), Table: 254, Type: 1, Metric: uint32(i)}},

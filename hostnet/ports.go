@@ -10,7 +10,7 @@ import (
 // port is a host NIC that is under a bridge or shall be.
 type port struct {
 	name string
-	had  Carried
+	had  NICSettings
 }
 
 // refusal returns the reason why a link must not be put under a bridge, or nil.
@@ -60,7 +60,7 @@ func (p *planner) ports(b Bridge) []port {
 			p.problem(b, fault.New(fault.Invalid, "cannot put %s under %s: %s also declares it", nic, b.Name, other))
 			continue
 		}
-		had, recorded := p.w.Carried[nic]
+		had, recorded := p.w.NICSettings[nic]
 		if err := refusal(p.w.Namespace, p.o, nic); err != nil {
 			p.problem(b, err)
 			if recorded && fault.Is(err, fault.NotReady) {
@@ -73,7 +73,7 @@ func (p *planner) ports(b Bridge) []port {
 			if l.Master != "" {
 				// The record is lost. The bridge bears the NIC's addresses and
 				// routes.
-				had = Carried{MAC: l.MAC, MTU: l.MTU, ReversePath: l.ReversePath}
+				had = NICSettings{MAC: l.MAC, MTU: l.MTU, ReversePath: l.ReversePath}
 			} else {
 				var err error
 				if had, err = Carry(p.o, nic); err != nil {
@@ -99,7 +99,7 @@ func (p *planner) otherBridge(b Bridge, nic string) string {
 
 func (p *planner) unrecordedPort(b Bridge, ports []port) bool {
 	return slices.ContainsFunc(ports, func(port port) bool {
-		_, recorded := p.w.Carried[port.name]
+		_, recorded := p.w.NICSettings[port.name]
 		l, _ := p.o.Link(port.name)
 		return !recorded && len(port.had.Addresses) == 0 && l.Master == b.Name
 	})
@@ -179,18 +179,18 @@ func (p *planner) moveRoutes(uid string, port port, to string) {
 	}
 }
 
-// allCarried returns the records. For a host NIC under one of our bridges that
-// has no record, it adds the addresses and routes of the bridge that are not
-// declared.
-func (p *planner) allCarried() map[string]Carried {
-	all := map[string]Carried{}
-	maps.Copy(all, p.w.Carried)
+// allNICSettings returns the records. For a host NIC under one of our bridges
+// that has no record, it adds the addresses and routes of the bridge that are
+// not declared.
+func (p *planner) allNICSettings() map[string]NICSettings {
+	all := map[string]NICSettings{}
+	maps.Copy(all, p.w.NICSettings)
 	for _, l := range p.o.Links {
 		_, recorded := all[l.Name]
 		if recorded || !p.oursNamed(l.Master) || !hostNIC(l) && !slices.Contains(p.w.NICs, l.Name) {
 			continue
 		}
-		had := Carried{MAC: l.MAC, MTU: l.MTU, ReversePath: l.ReversePath}
+		had := NICSettings{MAC: l.MAC, MTU: l.MTU, ReversePath: l.ReversePath}
 		if c, err := Carry(p.o, l.Master); err == nil {
 			had.Routes = c.Routes
 			had.Addresses = filter(c.Addresses, func(a Address) bool { return !p.w.declares(l.Master, a.Prefix) })
@@ -227,7 +227,7 @@ func (p *planner) giveBack(nic string) {
 	if !ok {
 		return
 	}
-	had := p.allCarried()[nic]
+	had := p.allNICSettings()[nic]
 	uid := ""
 	if master, ok := p.o.Link(l.Master); ok {
 		if !p.ours(master) {
@@ -256,7 +256,7 @@ func (p *planner) giveBack(nic string) {
 
 // disconnect deletes the bridge's own routes to the networks that a NIC takes
 // back, so that the kernel uses the NIC's routes.
-func (p *planner) disconnect(uid, bridge string, had Carried) {
+func (p *planner) disconnect(uid, bridge string, had NICSettings) {
 	for _, a := range had.Addresses {
 		for _, r := range p.o.RoutesOf(bridge) {
 			if own, ok := connected(a); ok && r.same(own) {

@@ -84,7 +84,7 @@ func (r *restorer) bear(link string) {
 		a.Link = ""
 		r.addAddress("", link, a, true)
 	}
-	had := Carried{Neighbours: filter(r.before.Neighbours, func(n Neighbour) bool { return n.Link == link })}
+	had := NICSettings{Neighbours: filter(r.before.Neighbours, func(n Neighbour) bool { return n.Link == link })}
 	for _, route := range r.before.RoutesOf(link) {
 		if route.Complex == "" {
 			route.Link = ""
@@ -96,7 +96,7 @@ func (r *restorer) bear(link string) {
 
 // addRoutes adds the directly connected routes first, then the routes whose
 // gateway is in such a network.
-func (r *restorer) addRoutes(link string, had Carried) {
+func (r *restorer) addRoutes(link string, had NICSettings) {
 	for _, n := range had.Neighbours {
 		n.Link = link
 		if !slices.Contains(r.o.Neighbours, n) {

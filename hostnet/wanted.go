@@ -13,11 +13,11 @@ import (
 type Wanted struct {
 	Namespace string
 	Bridges   []Bridge
-	// Carried holds the original settings (see Carry) of every host NIC that is
-	// or was under one of our bridges. A NIC listed here that no bridge wants
-	// gets them back. The caller stores the entry durably before the first step,
-	// and drops it when a plan without the NIC is empty.
-	Carried map[string]Carried
+	// NICSettings holds the original settings (see Carry) of every host NIC
+	// that is or was under one of our bridges. A NIC listed here that no bridge
+	// wants gets them back. The caller stores the entry durably before the
+	// first step, and drops it when a plan without the NIC is empty.
+	NICSettings map[string]NICSettings
 	// NICs names links that are known to belong to the host, whatever their
 	// kind. If such a NIC is under a bridge of ours without a record, it gets
 	// the undeclared addresses and routes of the bridge.
@@ -40,9 +40,9 @@ type Bridge struct {
 	Guests []string
 }
 
-// Carried holds a NIC's own settings, which the bridge above it bears in its
-// place.
-type Carried struct {
+// NICSettings holds a NIC's own settings, which the bridge above it bears in
+// its place.
+type NICSettings struct {
 	MAC string `json:"mac"`
 	MTU int    `json:"mtu"`
 	// ReversePath is IPv4's rp_filter: 0 off, 1 strict, 2 loose.
@@ -84,12 +84,12 @@ func MAC(stamp string) string {
 
 // Carry returns the settings of a NIC that a bridge must bear in its place. It
 // leaves out the routes that the kernel adds for the addresses.
-func Carry(o Observed, nic string) (Carried, error) {
+func Carry(o Observed, nic string) (NICSettings, error) {
 	l, ok := o.Link(nic)
 	if !ok {
-		return Carried{}, missing(nic)
+		return NICSettings{}, missing(nic)
 	}
-	c := Carried{MAC: l.MAC, MTU: l.MTU, ReversePath: l.ReversePath}
+	c := NICSettings{MAC: l.MAC, MTU: l.MTU, ReversePath: l.ReversePath}
 	for _, a := range o.AddressesOf(nic) {
 		// The kernel's own route for the network has the default metric. A route
 		// with another metric is carried explicitly.
@@ -103,7 +103,7 @@ func Carry(o Observed, nic string) (Carried, error) {
 	}
 	for _, r := range o.RoutesOf(nic) {
 		if r.Complex != "" {
-			return Carried{}, refuse("the route to %s over %s has %s, which cannot be moved to a bridge", r.Destination, nic, r.Complex)
+			return NICSettings{}, refuse("the route to %s over %s has %s, which cannot be moved to a bridge", r.Destination, nic, r.Complex)
 		}
 		if !c.makes(r) {
 			r.Link = ""
@@ -120,7 +120,7 @@ func Carry(o Observed, nic string) (Carried, error) {
 }
 
 // makes reports whether the kernel adds the route by itself with an address.
-func (c Carried) makes(r Route) bool {
+func (c NICSettings) makes(r Route) bool {
 	if r.Protocol != protoKernel {
 		return false
 	}

@@ -24,9 +24,9 @@ type remembered struct {
 	// value, another process set it and hostler does not restore Previous.
 	Value  string             `json:"value"`
 	Owners map[string]Setting `json:"owners"`
-	// Beside holds the earlier values of parameters that the kernel changes
+	// SideValues holds the earlier values of parameters that the kernel changes
 	// with this parameter but does not restore with it.
-	Beside map[string]string `json:"beside,omitempty"`
+	SideValues map[string]string `json:"beside,omitempty"`
 }
 
 type memory map[string]*remembered
@@ -87,7 +87,7 @@ func (m *Manager) declare(known memory, owner string, settings []Setting) (memor
 		if _, still := wanted[name]; !still {
 			delete(r.Owners, owner)
 			if len(r.Owners) == 0 {
-				if err := m.concede(name, r); err != nil {
+				if err := m.dropChanged(name, r); err != nil {
 					return nil, err
 				}
 				drop[name] = r
@@ -115,7 +115,7 @@ func (m *Manager) declare(known memory, owner string, settings []Setting) (memor
 		}
 		if r == nil {
 			r = &remembered{Previous: current, Owners: map[string]Setting{}}
-			if r.Beside, err = m.beside(s.Name, current); err != nil {
+			if r.SideValues, err = m.sideValues(s.Name, current); err != nil {
 				return nil, err
 			}
 			known[s.Name] = r
@@ -166,9 +166,9 @@ func (m *Manager) carryOut(owner string, known, drop memory) (changed []string, 
 		if current, err := m.Read(name); err != nil || current != r.Previous {
 			continue
 		}
-		for _, side := range slices.Sorted(maps.Keys(r.Beside)) {
-			if current, err := m.Read(side); err == nil && current != r.Beside[side] {
-				set(side, r.Beside[side])
+		for _, side := range slices.Sorted(maps.Keys(r.SideValues)) {
+			if current, err := m.Read(side); err == nil && current != r.SideValues[side] {
+				set(side, r.SideValues[side])
 			}
 		}
 	}

@@ -33,7 +33,7 @@ type Setting struct {
 	AtLeast bool `json:"at-least,omitempty"`
 	// Users are other programs on the host that could rely on the value, e.g.
 	// bridges of Docker. The users at the first setting are remembered; see
-	// Manager.Leave.
+	// Manager.ReleaseInUse.
 	Users []string `json:"users,omitempty"`
 }
 

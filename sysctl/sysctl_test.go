@@ -233,14 +233,14 @@ func TestDamagedStateIsNotOverwritten(t *testing.T) {
 	}
 }
 
-// Leave keeps a value that a new user relies on. A value whose users did
+// ReleaseInUse keeps a value that a new user relies on. A value whose users did
 // without it before is restored.
 func TestLeaveKeepsValuesOfNewUsers(t *testing.T) {
 	h := newHost(t)
 	want := sysctl.Setting{Name: forward, Value: "1", Users: []string{"docker0"}}
 	leave := func(owner string, users, since []string) {
 		t.Helper()
-		if got, err := h.m.Leave(t.Context(), owner, forward, users); err != nil || !slices.Equal(got, since) {
+		if got, err := h.m.ReleaseInUse(t.Context(), owner, forward, users); err != nil || !slices.Equal(got, since) {
 			t.Errorf("left to %q, %v; want %q", got, err, since)
 		}
 	}

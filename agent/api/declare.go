@@ -62,7 +62,7 @@ type kept struct {
 // rests reports that the machine has not been started since the host booted.
 func (k *kept) rests() bool {
 	status, known := k.status()
-	return known && status.Rests()
+	return known && status.NotAutostarted()
 }
 
 // frozen reports that a machine that should run has a suspended instance.
@@ -72,7 +72,7 @@ func (k *kept) frozen() bool {
 	if o := k.was.PowerOverride; o != nil {
 		wanted = *o
 	}
-	return known && wanted && status.State == spec.MachineStopped && !status.Rests()
+	return known && wanted && status.State == spec.MachineStopped && !status.NotAutostarted()
 }
 
 func (k *kept) status() (status spec.MachineStatus, known bool) {

@@ -74,7 +74,7 @@ func (w *Worker) converge(ctx context.Context) (time.Time, error) {
 				continue
 			}
 		}
-		return w.finish(ctx, t, links, w.rest(ctx, t))
+		return w.finish(ctx, t, links, w.applyServices(ctx, t))
 	}
 }
 
@@ -85,11 +85,11 @@ func (w *Worker) idle(ctx context.Context, p Plan) bool {
 		left := w.last.unknown && len(p.Unknown) == 0 && w.Tools.Have(false) // rules of bridges that no longer exist
 		return w.last.rules == "" && len(w.last.settings) == 0 && !left
 	}
-	w.last = &carried{dhcp: map[string]string{}, unknown: len(p.Unknown) > 0}
+	w.last = &appliedState{dhcp: map[string]string{}, unknown: len(p.Unknown) > 0}
 	if !w.Tools.Have(false) || w.last.unknown {
 		return true
 	}
-	if err := w.rest(ctx, &turn{p: p}); err != nil {
+	if err := w.applyServices(ctx, &turn{p: p}); err != nil {
 		w.Logger.Debug("Cannot check for rules of an earlier agent.", "error", err)
 	}
 	return true
@@ -102,7 +102,7 @@ func (w *Worker) tools(ctx context.Context, t *turn) error {
 	needed, dhcp := false, false
 	for i, n := range t.d.Networks {
 		needed = needed || t.p.Networks[i].On || !never(n, t.o)
-		dhcp = dhcp || t.p.Networks[i].DHCP != nil && !t.o.Serving[n.UID] && !w.resting(t, i)
+		dhcp = dhcp || t.p.Networks[i].DHCP != nil && !t.o.Serving[n.UID] && !w.awaitsRetry(t, i)
 	}
 	if !needed || t.noDHCP != nil || w.Tools.Have(dhcp) {
 		return nil
@@ -133,7 +133,7 @@ func (w *Worker) promise(ctx context.Context, t *turn) error {
 		if n.Life == state.Alive && s.State == "" {
 			s.State = statePending
 		}
-		s.Guests, s.Carried = t.p.Networks[i].Guests, carriedOf(t.p.Networks[i])
+		s.Guests, s.NICSettings = t.p.Networks[i].Guests, encodeSettings(t.p.Networks[i])
 		if !equal(n.Status, s) {
 			n.Status = s
 			writes = append(writes, statusWrite(*n, s))
@@ -146,16 +146,16 @@ func (w *Worker) promise(ctx context.Context, t *turn) error {
 func (w *Worker) due(t *turn) int {
 	n := len(t.p.Strays)
 	for i, each := range t.d.Networks {
-		if t.errs[each.UID] == nil && !w.resting(t, i) {
+		if t.errs[each.UID] == nil && !w.awaitsRetry(t, i) {
 			n += len(t.p.Networks[i].Links)
 		}
 	}
 	return n
 }
 
-// resting reports whether the network's steps failed recently and the retry is
-// not due.
-func (w *Worker) resting(t *turn, i int) bool {
+// awaitsRetry reports whether the network's steps failed recently and the retry
+// is not due.
+func (w *Worker) awaitsRetry(t *turn, i int) bool {
 	f, ok := w.failed[t.d.Networks[i].UID]
 	return ok && f.generation == t.d.Networks[i].Generation && t.now.Before(f.next)
 }
@@ -165,7 +165,7 @@ func (w *Worker) resting(t *turn, i int) bool {
 func (w *Worker) links(ctx context.Context, t *turn, done map[string][]string) {
 	for i, p := range t.p.Networks {
 		n := t.d.Networks[i]
-		if len(p.Links) == 0 || t.errs[n.UID] != nil || w.resting(t, i) {
+		if len(p.Links) == 0 || t.errs[n.UID] != nil || w.awaitsRetry(t, i) {
 			continue
 		}
 		if removes(p.Links) && p.DHCP == nil {
@@ -196,9 +196,9 @@ func removes(steps []hostnet.Step) bool {
 	return slices.ContainsFunc(steps, func(s hostnet.Step) bool { return s.Op == hostnet.RemoveBridge })
 }
 
-// rest updates the firewall, the kernel parameters and DHCP. An error affects
-// all networks.
-func (w *Worker) rest(ctx context.Context, t *turn) error {
+// applyServices updates the firewall, the kernel parameters and DHCP. An error
+// affects all networks.
+func (w *Worker) applyServices(ctx context.Context, t *turn) error {
 	began := w.Now()
 	for _, uid := range t.p.Orphans {
 		if err := w.Eyes.Server(uid).Remove(ctx); err != nil {
@@ -208,14 +208,14 @@ func (w *Worker) rest(ctx context.Context, t *turn) error {
 	if err := w.recall(ctx, t); err != nil {
 		return err
 	}
-	if err := w.heed(t); err != nil {
+	if err := w.keepRouters(t); err != nil {
 		return err
 	}
 	last := w.last
 	if last == nil {
-		last = &carried{dhcp: map[string]string{}}
+		last = &appliedState{dhcp: map[string]string{}}
 	}
-	next := &carried{dhcp: map[string]string{}, unknown: len(t.p.Unknown) > 0, settings: t.p.Parameters, parameters: fmt.Sprint(t.p.Routers, t.p.Parameters)}
+	next := &appliedState{dhcp: map[string]string{}, unknown: len(t.p.Unknown) > 0, settings: t.p.Parameters, parameters: fmt.Sprint(t.p.Routers, t.p.Parameters)}
 	if len(t.p.Rules.Networks) > 0 {
 		next.rules = fmt.Sprint(t.p.Rules)
 	}
@@ -236,14 +236,14 @@ func (w *Worker) rest(ctx context.Context, t *turn) error {
 	}
 	for _, ends := range []bool{true, false} { // a new server may need the bridge of an ending server
 		for i, n := range t.d.Networks {
-			if (t.p.Networks[i].DHCP == nil) == ends && t.errs[n.UID] == nil && !w.resting(t, i) {
+			if (t.p.Networks[i].DHCP == nil) == ends && t.errs[n.UID] == nil && !w.awaitsRetry(t, i) {
 				if err := w.serve(ctx, t, i, last, next); err != nil {
 					t.errs[n.UID] = err
 				}
 			}
 		}
 	}
-	w.lasting(ctx, t)
+	w.persistBridges(ctx, t)
 	w.count("rules", began, nil)
 	w.last = next
 	w.listen(t)
@@ -265,7 +265,7 @@ func (w *Worker) firewall(ctx context.Context, t *turn, same bool) error {
 }
 
 // serve updates the DHCP server of a network.
-func (w *Worker) serve(ctx context.Context, t *turn, i int, last, next *carried) error {
+func (w *Worker) serve(ctx context.Context, t *turn, i int, last, next *appliedState) error {
 	n, p := t.d.Networks[i], t.p.Networks[i]
 	if p.DHCP == nil {
 		if !t.o.Served[n.UID] {
@@ -280,12 +280,12 @@ func (w *Worker) serve(ctx context.Context, t *turn, i int, last, next *carried)
 	next.dhcp[n.UID] = fmt.Sprint(*p.DHCP)
 	started, err := w.Eyes.Server(n.UID).Ensure(ctx, *p.DHCP)
 	if err == nil && started && last.dhcp[n.UID] == next.dhcp[n.UID] {
-		t.tell(n, state.LevelWarn, "Repaired", "dnsmasq had ended and is started again")
+		t.addEvent(n, state.LevelWarn, "Repaired", "dnsmasq had ended and is started again")
 	}
 	return err
 }
 
-// listen sets the parameters and servers that the pulse checks.
+// listen sets the parameters and servers that pollDrift checks.
 func (w *Worker) listen(t *turn) {
 	var servers []Server
 	for i, n := range t.d.Networks {
@@ -296,16 +296,16 @@ func (w *Worker) listen(t *turn) {
 	w.poll(slices.Concat(t.p.Routers, t.p.Parameters), servers)
 }
 
-// poll makes feel check these parameters and servers from now on. With neither,
-// e.g. on a host without networks, feel sleeps: each tick of an idle agent wakes
-// several threads.
+// poll makes pollDrift check these parameters and servers from now on. With
+// neither, e.g. on a host without networks, pollDrift sleeps: each tick of an
+// idle agent wakes several threads.
 func (w *Worker) poll(settings []sysctl.Setting, servers []Server) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.pulse = nil; len(settings)+len(servers) == 0 {
+	if w.unchanged = nil; len(settings)+len(servers) == 0 {
 		return
 	}
-	w.pulse = func() bool {
+	w.unchanged = func() bool {
 		if well, _ := w.Parameters.Satisfied(settings); !well {
 			return false
 		}
@@ -321,12 +321,12 @@ func (w *Worker) poll(settings []sysctl.Setting, servers []Server) {
 func (w *Worker) drift(t *turn, text string) {
 	for i, n := range t.d.Networks {
 		if t.p.Networks[i].On {
-			t.tell(n, state.LevelWarn, "Repaired", text)
+			t.addEvent(n, state.LevelWarn, "Repaired", text)
 		}
 	}
 }
 
-func (t *turn) tell(n Network, level, reason, message string) {
+func (t *turn) addEvent(n Network, level, reason, message string) {
 	t.events = append(t.events, state.Event{
 		Time: t.now, Object: state.ID{Kind: spec.KindNetwork, Name: n.Name}, UID: n.UID, Level: level, Reason: reason, Message: message,
 	})

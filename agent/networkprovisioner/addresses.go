@@ -137,7 +137,7 @@ func assign(d Desired, planned []Planned, policy Policy) {
 			planned[i].Guests[k] = g
 		}
 	}
-	keepLeft(d, planned, owners)
+	copyRemaining(d, planned, owners)
 	pool.Retain(owners, policy.Now)
 	pool.Prune(policy.Now)
 	at := map[string]int{}
@@ -162,8 +162,8 @@ func assign(d Desired, planned []Planned, policy Policy) {
 // collect copies the pool's grants into the plan.
 func collect(s ipam.State, d Desired, planned []Planned, prefixOf map[string][]netip.Prefix, at map[string]int) {
 	for _, g := range s.Grants {
-		if strings.HasSuffix(g.Owner.Machine, leftMark) {
-			continue // see keepLeft
+		if strings.HasSuffix(g.Owner.Machine, remainingMark) {
+			continue // see copyRemaining
 		}
 		i := at[g.Network]
 		k := key(g.Owner.Machine, nicOf(g))
@@ -230,7 +230,7 @@ func wanted(d Desired, n Network) map[string]want {
 			}
 			all[key(g.Name, name)] = w
 		}
-		if g.Settled && !g.Dying || g.Dying && !g.Instance {
+		if g.AttachmentsMatch && !g.Dying || g.Dying && !g.Instance {
 			continue
 		}
 		for _, k := range held[g.Name] {
@@ -264,8 +264,8 @@ func grants(n Network) []ipam.Grant {
 		for _, p := range prefixes(g.Addresses) {
 			grant := ipam.Grant{Network: n.Name, Address: p.Addr(), Owner: ownerOf(name).onNetwork(n.Name), Declared: g.Declared}
 			switch {
-			case n.left[k]:
-				grant.Owner = leftOwner(n, k, g)
+			case n.remaining[k]:
+				grant.Owner = remainingOwner(n, k, g)
 			case g.Released != nil:
 				grant.Released = *g.Released
 			}

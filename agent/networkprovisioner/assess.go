@@ -36,7 +36,7 @@ func some(text string) []string {
 func assess(n Network, p Planned, err error, f failure, findings []firewall.Finding, now time.Time) spec.NetworkStatus {
 	s := n.Status
 	s.Conditions = slices.Clone(s.Conditions)
-	s.Guests, s.Carried, s.Message = p.Guests, carriedOf(p), ""
+	s.Guests, s.NICSettings, s.Message = p.Guests, encodeSettings(p), ""
 	set := func(kind string, bad []string, reason, fine string) {
 		c := spec.Condition{Type: kind, Status: len(bad) == 0, Reason: fine, Since: now}
 		if len(bad) > 0 {

@@ -45,16 +45,16 @@ func TestARecordOutlivesWhatIsArmed(t *testing.T) {
 	n := network("up", spec.Network{Bridge: "br-up", Interfaces: []string{"eth0"}})
 	n.Life = state.Dying
 	is := n.Record.Network
-	n.Status = spec.NetworkStatus{State: stateReady, Applied: &is, Carried: map[string]json.RawMessage{"eth0": []byte(`{"mac":"02:00:00:00:00:01"}`)}}
+	n.Status = spec.NetworkStatus{State: stateReady, Applied: &is, NICSettings: map[string]json.RawMessage{"eth0": []byte(`{"mac":"02:00:00:00:00:01"}`)}}
 	d := Desired{Networks: []Network{n}}
 	o := Observed{Host: hostnet.Observed{Links: []hostnet.Link{{Name: "eth0", Kind: "veth", MAC: "02:00:00:00:00:01", MTU: 1500, Up: true}}}}
 	for _, armed := range []string{"network/up", ""} {
 		o.Own.Armed = armed
-		if kept := len(Make(d, o, policy()).Networks[0].Carried) > 0; kept != (armed != "") {
+		if kept := len(Make(d, o, policy()).Networks[0].NICSettings) > 0; kept != (armed != "") {
 			t.Errorf("armed %q: the record is kept: %v", armed, kept)
 		}
 	}
-	d.Networks[0].Status.Carried = nil
+	d.Networks[0].Status.NICSettings = nil
 	o.Host.Links[0].Master, o.Host.Links[0].MasterKind = "br-up", "bridge"
 	o.Host.Links = append(o.Host.Links, hostnet.Link{Name: "br-up", Kind: "bridge", Alias: hostnet.Stamp("ns", n.UID), MAC: "02:00:00:00:00:01", MTU: 1500, Up: true})
 	o.Host.Addresses = []hostnet.Address{{Link: "br-up", Prefix: netip.MustParsePrefix("192.0.2.10/24")}}

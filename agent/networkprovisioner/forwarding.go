@@ -49,7 +49,7 @@ func (w *Worker) parameters(ctx context.Context, t *turn, same bool) error {
 	if len(t.p.Rules.Networks) == 0 && len(t.p.Unknown) > 0 {
 		return nil // as with the firewall
 	}
-	if err := w.leave(ctx, t); err != nil {
+	if err := w.releaseForwarding(ctx, t); err != nil {
 		return err
 	}
 	var changed []string
@@ -74,11 +74,11 @@ func (w *Worker) parameters(ctx context.Context, t *turn, same bool) error {
 	return failpoint.Hit(failpoint.NetForwardingChanged)
 }
 
-// heed adds the links that already accept router advertisements. An advertised
-// route would otherwise expire and not return. heed omits missing links, links
-// with accept_ra 0, e.g. because systemd-networkd handles advertisements
-// itself, and links whose accept_ra a network sets.
-func (w *Worker) heed(t *turn) error {
+// keepRouters adds the links that already accept router advertisements. An
+// advertised route would otherwise expire and not return. keepRouters omits
+// missing links, links with accept_ra 0, e.g. because systemd-networkd handles
+// advertisements itself, and links whose accept_ra a network sets.
+func (w *Worker) keepRouters(t *turn) error {
 	if !slices.ContainsFunc(t.p.Parameters, func(s sysctl.Setting) bool { return s.Name == forwarding6 }) {
 		return nil
 	}
@@ -105,9 +105,9 @@ func (w *Worker) heed(t *turn) error {
 	return nil
 }
 
-// leave leaves forwarding on after the last network that needs it, if foreign
-// bridges have come to rely on it since.
-func (w *Worker) leave(ctx context.Context, t *turn) error {
+// releaseForwarding leaves forwarding on after the last network that needs it,
+// if foreign bridges have come to rely on it since.
+func (w *Worker) releaseForwarding(ctx context.Context, t *turn) error {
 	for _, forwarding := range []string{forwarding4, forwarding6} {
 		if slices.ContainsFunc(t.p.Parameters, func(s sysctl.Setting) bool { return s.Name == forwarding }) {
 			continue
@@ -118,26 +118,26 @@ func (w *Worker) leave(ctx context.Context, t *turn) error {
 				return err
 			}
 			for _, name := range owned {
-				if err := w.leaveTo(ctx, t, ownerRouters, name, t.p.Forwarders[forwarding6]); err != nil {
+				if err := w.releaseParameter(ctx, t, ownerRouters, name, t.p.Forwarders[forwarding6]); err != nil {
 					return err
 				}
 			}
 		}
-		if err := w.leaveTo(ctx, t, ownerNetworks, forwarding, t.p.Forwarders[forwarding]); err != nil {
+		if err := w.releaseParameter(ctx, t, ownerNetworks, forwarding, t.p.Forwarders[forwarding]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (w *Worker) leaveTo(ctx context.Context, t *turn, owner, name string, users []string) error {
-	since, err := w.Parameters.Leave(ctx, owner, name, users)
+func (w *Worker) releaseParameter(ctx context.Context, t *turn, owner, name string, users []string) error {
+	since, err := w.Parameters.ReleaseInUse(ctx, owner, name, users)
 	if err != nil || len(since) == 0 {
 		return err
 	}
 	w.Logger.Info("A kernel parameter stays set: another process may need it.", "parameter", name, "others", since)
 	for _, n := range t.d.Networks {
-		t.tell(n, state.LevelInfo, "Kept", fmt.Sprintf(
+		t.addEvent(n, state.LevelInfo, "Kept", fmt.Sprintf(
 			"kernel parameter %s keeps the value that hostler set: %s appeared since and may rely on it; otherwise set it back with `sysctl -w`", name, strings.Join(since, ", ")))
 	}
 	return nil

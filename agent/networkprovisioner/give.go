@@ -13,7 +13,7 @@ import (
 // grants.
 func poolOf(d Desired, planned []Planned) (pool *ipam.Pool, prefixOf map[string][]netip.Prefix) {
 	var networks []ipam.Network
-	var given ipam.State
+	var assigned ipam.State
 	prefixOf = map[string][]netip.Prefix{}
 	for i, n := range d.Networks {
 		own := prefixes(planned[i].Is.Addresses)
@@ -23,9 +23,9 @@ func poolOf(d Desired, planned []Planned) (pool *ipam.Pool, prefixOf map[string]
 			_, one.Reserved = ranges(own)
 		}
 		networks = append(networks, one)
-		given.Grants = append(given.Grants, grants(n)...)
+		assigned.Grants = append(assigned.Grants, grants(n)...)
 	}
-	return ipam.NewPool(networks, given), prefixOf
+	return ipam.NewPool(networks, assigned), prefixOf
 }
 
 // demand is an interface that needs an address of a family.

@@ -30,13 +30,13 @@ type Guarding interface {
 	Refused(object, key string) string
 }
 
-// Lasting makes bridges over host NICs survive a reboot.
-type Lasting interface {
-	// Keep does so for a bridge; the note is advice for the operator.
-	Keep(ctx context.Context, b persist.Bridge) (note string, err error)
-	// Drop undoes Keep; it succeeds for a bridge that is not kept.
+// BootPersister makes bridges over host NICs survive a reboot.
+type BootPersister interface {
+	// Persist does so for a bridge; the note is advice for the operator.
+	Persist(ctx context.Context, b persist.Bridge) (note string, err error)
+	// Drop undoes Persist; it succeeds for a bridge that is not persistent.
 	Drop(ctx context.Context, bridge string) error
-	// Bridges returns the kept bridges.
+	// Bridges returns the persistent bridges.
 	Bridges() []string
 }
 
@@ -47,8 +47,8 @@ type OwnNetwork struct {
 	// Armed is the object whose change is not kept yet, and Waits a sentence
 	// about it for the status.
 	Armed, Waits string
-	// Lasting are the bridges that survive a reboot.
-	Lasting []string
+	// Persistent are the bridges that survive a reboot.
+	Persistent []string
 }
 
 // object and guardKey identify a network's change to the guard.
@@ -73,8 +73,8 @@ func (e Eyes) ownNetwork(d Desired) OwnNetwork {
 			own.Waits = "waits for `hostler confirm`; without it the change is reverted"
 		}
 	}
-	if e.Lasting != nil {
-		own.Lasting = e.Lasting.Bridges()
+	if e.Persister != nil {
+		own.Persistent = e.Persister.Bridges()
 	}
 	return own
 }
@@ -92,7 +92,7 @@ func leasedRoute(r hostnet.Route) bool {
 	return r.Protocol == protocolDHCP || r.Protocol == protocolRA
 }
 
-func withoutLeases(c hostnet.Carried) hostnet.Carried {
+func withoutLeases(c hostnet.NICSettings) hostnet.NICSettings {
 	c.Addresses = slices.DeleteFunc(slices.Clone(c.Addresses), leasedAddress)
 	c.Routes = slices.DeleteFunc(slices.Clone(c.Routes), leasedRoute)
 	return c
@@ -100,7 +100,7 @@ func withoutLeases(c hostnet.Carried) hostnet.Carried {
 
 // leasedFrom returns a NIC's original settings, with the leases that the bridge
 // has now.
-func leasedFrom(had hostnet.Carried, o hostnet.Observed, bridge string) hostnet.Carried {
+func leasedFrom(had hostnet.NICSettings, o hostnet.Observed, bridge string) hostnet.NICSettings {
 	now, err := hostnet.Carry(o, bridge)
 	if err != nil {
 		return had
@@ -111,7 +111,7 @@ func leasedFrom(had hostnet.Carried, o hostnet.Observed, bridge string) hostnet.
 	return had
 }
 
-func onlyLeases(c hostnet.Carried) hostnet.Carried {
+func onlyLeases(c hostnet.NICSettings) hostnet.NICSettings {
 	c.Addresses = slices.DeleteFunc(slices.Clone(c.Addresses), func(a hostnet.Address) bool { return !leasedAddress(a) })
 	c.Routes = slices.DeleteFunc(slices.Clone(c.Routes), func(r hostnet.Route) bool { return !leasedRoute(r) })
 	return c
@@ -174,32 +174,32 @@ func (w *Worker) own(ctx context.Context, n Network, p Planned) error {
 	return err
 }
 
-// carriedOf encodes the NICs' original settings for the status.
-func carriedOf(p Planned) map[string]json.RawMessage {
-	if len(p.Carried) == 0 {
+// encodeSettings encodes the NICs' original settings for the status.
+func encodeSettings(p Planned) map[string]json.RawMessage {
+	if len(p.NICSettings) == 0 {
 		return nil
 	}
 	all := map[string]json.RawMessage{}
-	for nic, had := range p.Carried {
+	for nic, had := range p.NICSettings {
 		all[nic] = spec.Encode(had)
 	}
 	return all
 }
 
-// lasting makes exactly the bridges over host NICs survive a reboot, once their
-// change is kept.
-func (w *Worker) lasting(ctx context.Context, t *turn) {
-	if w.Eyes.Lasting == nil || t.o.Own.Armed != "" {
+// persistBridges makes exactly the bridges over host NICs survive a reboot,
+// once their change is kept.
+func (w *Worker) persistBridges(ctx context.Context, t *turn) {
+	if w.Eyes.Persister == nil || t.o.Own.Armed != "" {
 		return
 	}
-	kept, again := map[string]bool{}, false
+	needed, again := map[string]bool{}, false
 	for i, n := range t.d.Networks {
 		p := &t.p.Networks[i]
-		again = again || len(p.Links) > 0 && t.errs[n.UID] == nil && !w.resting(t, i)
+		again = again || len(p.Links) > 0 && t.errs[n.UID] == nil && !w.awaitsRetry(t, i)
 		if !p.On || len(p.Is.Interfaces) == 0 {
 			continue
 		}
-		kept[p.Is.Bridge] = true
+		needed[p.Is.Bridge] = true
 		nic := p.Is.Interfaces[0]
 		l, there := t.o.Host.Link(nic)
 		if len(p.Links) > 0 || t.errs[n.UID] != nil || len(p.Errs) > 0 || !there || l.Master != p.Is.Bridge {
@@ -209,7 +209,7 @@ func (w *Worker) lasting(ctx context.Context, t *turn) {
 			p.Notes = append(p.Notes, "after the host's start "+strings.Join(p.Is.Interfaces[1:], ", ")+" joins the bridge only when the agent starts")
 		}
 		bridge, _ := t.o.Host.Link(p.Is.Bridge)
-		note, err := w.Eyes.Lasting.Keep(ctx, persist.Bridge{
+		note, err := w.Eyes.Persister.Persist(ctx, persist.Bridge{
 			Name: p.Is.Bridge, NIC: nic, Index: l.Index, Stamp: hostnet.Stamp(w.policy.Namespace, n.UID),
 			MAC: bridge.MAC, MTU: p.Is.MTU, Addresses: prefixes(p.Is.Addresses), Namespace: w.policy.Namespace,
 		})
@@ -220,18 +220,18 @@ func (w *Worker) lasting(ctx context.Context, t *turn) {
 			p.Notes = append(p.Notes, note)
 		}
 	}
-	for _, bridge := range t.o.Own.Lasting {
+	for _, bridge := range t.o.Own.Persistent {
 		// A bridge that a NIC could not leave must survive too, unless its files
 		// themselves put the NIC back under it.
-		if kept[bridge] || slices.Contains(t.p.Unknown, bridge) || !again && t.stuck(bridge) {
+		if needed[bridge] || slices.Contains(t.p.Unknown, bridge) || !again && t.stuck(bridge) {
 			continue
 		}
 		dying := t.dying(bridge)
-		if dying >= 0 && w.resting(t, dying) {
+		if dying >= 0 && w.awaitsRetry(t, dying) {
 			t.p.Networks[dying].Gone = false
 			continue
 		}
-		err := w.Eyes.Lasting.Drop(ctx, bridge)
+		err := w.Eyes.Persister.Drop(ctx, bridge)
 		switch {
 		case err != nil && dying >= 0: // the record stays until this succeeds
 			uid := t.d.Networks[dying].UID
@@ -255,7 +255,7 @@ func (t *turn) dying(bridge string) int {
 // stuck reports whether a host NIC is still under the bridge.
 func (t *turn) stuck(bridge string) bool {
 	return len(nicsUnder(t.o.Host, bridge)) > 0 || slices.ContainsFunc(t.p.Networks, func(p Planned) bool {
-		for nic := range p.Carried {
+		for nic := range p.NICSettings {
 			if l, _ := t.o.Host.Link(nic); l.Master == bridge {
 				return true
 			}

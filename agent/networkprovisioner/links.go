@@ -12,29 +12,29 @@ import (
 	"hostler/hostnet"
 )
 
-// carry sets p.Carried: the recorded settings of the host's NICs, and the
+// carry sets p.NICSettings: the recorded settings of the host's NICs, and the
 // current settings of NICs that are to come under the bridge.
 func carry(n Network, p *Planned, look Observed) {
 	o := look.Host
-	p.Carried = map[string]hostnet.Carried{}
-	for nic, raw := range n.Status.Carried {
-		var had hostnet.Carried
+	p.NICSettings = map[string]hostnet.NICSettings{}
+	for nic, raw := range n.Status.NICSettings {
+		var had hostnet.NICSettings
 		if json.Unmarshal(raw, &had) == nil {
-			p.Carried[nic] = had
+			p.NICSettings[nic] = had
 		}
 	}
-	for nic, had := range p.Carried {
+	for nic, had := range p.NICSettings {
 		l, _ := o.Link(nic)
 		switch {
 		case l.Master == "" || l.Master != p.Is.Bridge:
 		case p.On && slices.Contains(p.Is.Interfaces, nic):
-			if slices.Contains(look.Own.Lasting, l.Master) {
+			if slices.Contains(look.Own.Persistent, l.Master) {
 				// The bridge renews its own leases by now.
-				p.Carried[nic] = withoutLeases(had)
+				p.NICSettings[nic] = withoutLeases(had)
 			}
 		default:
 			// The NIC takes back the leases that the bridge has obtained.
-			p.Carried[nic] = leasedFrom(had, o, l.Master)
+			p.NICSettings[nic] = leasedFrom(had, o, l.Master)
 		}
 	}
 	if !p.On {
@@ -42,11 +42,11 @@ func carry(n Network, p *Planned, look Observed) {
 	}
 	for _, nic := range p.Is.Interfaces {
 		l, there := o.Link(nic)
-		if _, recorded := p.Carried[nic]; !there || l.Master != "" || recorded && !bears(o, nic) {
+		if _, recorded := p.NICSettings[nic]; !there || l.Master != "" || recorded && !bears(o, nic) {
 			continue
 		}
 		if had, err := hostnet.Carry(o, nic); err == nil { // the plan reports the error
-			p.Carried[nic] = had
+			p.NICSettings[nic] = had
 		}
 	}
 }
@@ -61,7 +61,7 @@ func claim(d Desired, o *hostnet.Observed, own OwnNetwork, namespace string) map
 			name = n.Status.Applied.Bridge
 		}
 		i := slices.IndexFunc(o.Links, func(l hostnet.Link) bool { return l.Name == name && l.Kind == "bridge" && l.Alias == "" })
-		if i < 0 || !slices.Contains(own.Lasting, name) {
+		if i < 0 || !slices.Contains(own.Persistent, name) {
 			continue
 		}
 		o.Links = slices.Clone(o.Links)
@@ -73,14 +73,14 @@ func claim(d Desired, o *hostnet.Observed, own OwnNetwork, namespace string) map
 
 // links plans the bridges.
 func links(p *Plan, d Desired, o Observed, policy Policy, claims map[string]hostnet.Step) {
-	w := hostnet.Wanted{Namespace: policy.Namespace, Carried: map[string]hostnet.Carried{}}
+	w := hostnet.Wanted{Namespace: policy.Namespace, NICSettings: map[string]hostnet.NICSettings{}}
 	at := map[string]int{}
 	for i, n := range d.Networks {
 		at[n.UID] = i
 		one := &p.Networks[i]
-		n.Status.Carried = inherited(d, p.Networks, i)
+		n.Status.NICSettings = inherited(d, p.Networks, i)
 		carry(n, one, o)
-		maps.Copy(w.Carried, one.Carried)
+		maps.Copy(w.NICSettings, one.NICSettings)
 		w.NICs = append(w.NICs, n.Record.Network.Interfaces...)
 		if n.Status.Applied != nil {
 			w.NICs = append(w.NICs, n.Status.Applied.Interfaces...)
@@ -132,7 +132,7 @@ func links(p *Plan, d Desired, o Observed, policy Policy, claims map[string]host
 		}
 	}
 	for _, l := range o.Host.Links {
-		if l.Kind == "bridge" && l.Alias == "" && !ours(l, policy.Namespace) && slices.Contains(o.Own.Lasting, l.Name) { // unclaimed
+		if l.Kind == "bridge" && l.Alias == "" && !ours(l, policy.Namespace) && slices.Contains(o.Own.Persistent, l.Name) { // unclaimed
 			p.Unknown = append(p.Unknown, l.Name)
 		}
 	}
@@ -167,13 +167,13 @@ func guestPorts(d Desired, p Planned) []string {
 	return ports
 }
 
-// forget deletes the carried settings of NICs that have left the bridge and
+// forget deletes the recorded settings of NICs that have left the bridge and
 // have everything back.
 func forget(p *Planned, steps []hostnet.Step) {
-	for nic := range p.Carried {
+	for nic := range p.NICSettings {
 		busy := slices.ContainsFunc(steps, func(s hostnet.Step) bool { return s.Link == nic || s.UID == "" })
 		if !busy && (!p.On || !slices.Contains(p.Is.Interfaces, nic)) {
-			delete(p.Carried, nic)
+			delete(p.NICSettings, nic)
 		}
 	}
 }
@@ -181,7 +181,7 @@ func forget(p *Planned, steps []hostnet.Step) {
 // returning returns the network that gives a NIC its settings back.
 func returning(networks []Planned) (int, bool) {
 	for i, p := range networks {
-		for nic := range p.Carried {
+		for nic := range p.NICSettings {
 			if !p.On || !slices.Contains(p.Is.Interfaces, nic) {
 				return i, true
 			}

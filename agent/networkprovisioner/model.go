@@ -31,9 +31,9 @@ type Network struct {
 	Generation int64
 	Record     spec.NetworkRecord
 	Status     spec.NetworkStatus
-	// left holds the keys of Status.Guests that belong to instances without a
-	// machine; see withLeft.
-	left map[string]bool
+	// remaining holds the keys of Status.Guests that belong to instances
+	// without a machine; see withRemaining.
+	remaining map[string]bool
 }
 
 // Guest is the part of a machine that concerns networks.
@@ -47,8 +47,8 @@ type Guest struct {
 	Ports map[string]spec.Port
 	// Instance: an instance is recorded.
 	Instance bool
-	// Settled: the instance agrees with the record, or is absent.
-	Settled bool
+	// AttachmentsMatch: the instance agrees with the record, or is absent.
+	AttachmentsMatch bool
 	// Addresses are reported by the hypervisor.
 	Addresses []netip.Addr
 }
@@ -131,8 +131,9 @@ type Planned struct {
 	Guests                map[string]spec.GuestAddress
 	Gateways, Nameservers []string
 	Published             []string
-	// Carried holds the original settings of the host's NICs under the bridge.
-	Carried map[string]hostnet.Carried
+	// NICSettings holds the original settings of the host's NICs under the
+	// bridge.
+	NICSettings map[string]hostnet.NICSettings
 	// DHCP is nil if the network needs no server.
 	DHCP *dhcp.Network
 	// Steps are for display; at most one is not empty.

@@ -109,11 +109,11 @@ func decodeGuest(o state.Object) (Guest, error) {
 		return Guest{}, err
 	}
 	absent := status.Instance == nil && status.State != spec.MachineProvisioning
-	settled := status.ObservedGeneration >= o.Generation && spec.HasGiven(status.Conditions) && status.Attempts.ErrorKind == "" &&
+	matches := status.ObservedGeneration >= o.Generation && spec.AttachmentsMatch(status.Conditions) && status.Attempts.ErrorKind == "" &&
 		(status.State == spec.MachineRunning || status.State == spec.MachineStopped)
 	g := Guest{
 		Name: o.Name, UID: o.UID, Type: record.Machine.Type, Dying: o.Life != state.Alive, NICs: record.Machine.Networks, Publish: record.Machine.Publish, Ports: status.Ports,
-		Instance: status.Instance != nil || status.State == spec.MachineProvisioning, Settled: settled || absent,
+		Instance: status.Instance != nil || status.State == spec.MachineProvisioning, AttachmentsMatch: matches || absent,
 	}
 	for _, text := range status.Addresses {
 		if a, err := netip.ParseAddr(text); err == nil {
@@ -154,9 +154,9 @@ type Eyes struct {
 	// files of each network's DHCP server, named by the network's uid.
 	Root, ServerDir string
 	Server          func(uid string) Server
-	// Guard and Lasting may be nil; the worker then changes no host NIC.
-	Guard   Guarding
-	Lasting Lasting
+	// Guard and Persister may be nil; the worker then changes no host NIC.
+	Guard     Guarding
+	Persister BootPersister
 	// Instances returns the lower-case MAC addresses of all instances on the
 	// host's hypervisors; nil: there are no hypervisors.
 	Instances func(ctx context.Context) (map[string]bool, error)

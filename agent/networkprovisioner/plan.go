@@ -16,7 +16,7 @@ import (
 // Make returns the plan from observed to desired. It is pure, and after the
 // plan is carried out, the next plan has no steps.
 func Make(d Desired, o Observed, policy Policy) Plan {
-	d = withLeft(d, o, policy.Now)
+	d = withRemaining(d, o, policy.Now)
 	p := Plan{Networks: make([]Planned, len(d.Networks))}
 	claims := claim(d, &o.Host, o.Own, policy.Namespace)
 	for i, n := range d.Networks {
@@ -275,9 +275,9 @@ func summary(n spec.Network) string {
 	return strings.Join(words, ", ")
 }
 
-// Foresee returns the future status of a network, for planning machines on
+// ReadyStatus returns the future status of a network, for planning machines on
 // networks that do not exist yet.
-func (p Planned) Foresee(n Network) spec.NetworkStatus {
+func (p Planned) ReadyStatus(n Network) spec.NetworkStatus {
 	s := n.Status
 	s.State, s.Applied = stateReady, &p.Is
 	s.Guests, s.Gateways, s.Nameservers, s.Published = p.Guests, p.Gateways, p.Nameservers, p.Published

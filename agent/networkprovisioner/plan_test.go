@@ -27,7 +27,7 @@ func network(name string, n spec.Network) Network {
 }
 
 func guest(name string, nics map[string]spec.NIC) Guest {
-	return Guest{Name: name, UID: "m-" + name, NICs: nics, Settled: true}
+	return Guest{Name: name, UID: "m-" + name, NICs: nics, AttachmentsMatch: true}
 }
 
 func on(network, address string) map[string]spec.NIC {

@@ -36,16 +36,16 @@ func (w *Worker) finish(life context.Context, t *turn, links map[string][]string
 		unmade := never(n, t.o) && !w.Tools.Have(false) // missing programs do not concern it
 		if p.Gone && (all == nil || unmade) && t.errs[n.UID] == nil {
 			writes = append(writes, state.Write{ID: state.ID{Kind: spec.KindNetwork, Name: n.Name}, UID: n.UID, Revision: state.AnyRevision, Delete: true})
-			t.tell(n, state.LevelInfo, "Deleted", deleted(p))
+			t.addEvent(n, state.LevelInfo, "Deleted", deleted(p))
 			delete(w.failed, n.UID)
 			continue
 		}
 		err := errors.Join(all, t.errs[n.UID])
-		if err == nil && len(p.Links) > 0 && !w.resting(t, i) {
+		if err == nil && len(p.Links) > 0 && !w.awaitsRetry(t, i) {
 			err = fault.New(fault.Transient, "cannot keep bridge %s: %s repeatedly", p.Is.Bridge, p.Links[0])
 		}
 		f := w.failed[n.UID]
-		if err == nil && w.resting(t, i) {
+		if err == nil && w.awaitsRetry(t, i) {
 			err = f.err
 		} else if err != nil {
 			f = failure{count: f.count + 1, generation: n.Generation, err: err}
@@ -105,18 +105,18 @@ func (t *turn) story(n Network, s spec.NetworkStatus, links []string, err error)
 	was, is := n.Status.Applied, s.Applied
 	switch {
 	case err != nil && n.Status.Message != s.Message:
-		t.tell(n, state.LevelWarn, "Failed", err.Error())
+		t.addEvent(n, state.LevelWarn, "Failed", err.Error())
 	case err != nil:
 	case s.State == statePending && s.Message != "":
 		if n.Status.Message != s.Message {
-			t.tell(n, state.LevelInfo, "Waiting", s.Message)
+			t.addEvent(n, state.LevelInfo, "Waiting", s.Message)
 		}
 	case was == nil && is != nil:
-		t.tell(n, state.LevelInfo, "Created", summary(*is))
+		t.addEvent(n, state.LevelInfo, "Created", summary(*is))
 	case was != nil && is != nil && len(changes(*was, *is)) > 0:
-		t.tell(n, state.LevelInfo, "Updated", "changed "+fieldsOf(changes(*was, *is)))
+		t.addEvent(n, state.LevelInfo, "Updated", "changed "+fieldsOf(changes(*was, *is)))
 	case len(links) > 0 && n.Life == state.Alive && was != nil: // a network never completed is not repaired
-		t.tell(n, state.LevelWarn, "Repaired", strings.Join(links, "; "))
+		t.addEvent(n, state.LevelWarn, "Repaired", strings.Join(links, "; "))
 	}
 }
 

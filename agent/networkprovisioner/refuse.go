@@ -73,14 +73,14 @@ func overlap(d Desired, changed map[string]bool) error {
 
 // inUse reports declared addresses that other machines hold and keep.
 func inUse(d Desired, o Observed, policy Policy, changed map[string]bool) (reasons []string) {
-	d = withLeft(d, o, policy.Now)
+	d = withRemaining(d, o, policy.Now)
 	planned := make([]Planned, len(d.Networks))
 	for i, n := range d.Networks {
 		planned[i] = begin(d, n, o, policy)
 	}
 	pool, prefixOf := poolOf(d, planned)
 	giveOut(pool, d, prefixOf, policy)
-	given := pool.State().Grants
+	all := pool.State().Grants
 	for _, n := range d.Networks {
 		wants := wanted(d, n)
 		declared, _ := demands(d, n, prefixOf[n.Name])
@@ -89,11 +89,11 @@ func inUse(d Desired, o Observed, policy Policy, changed map[string]bool) (reaso
 				continue
 			}
 			address := one.family[one.six]
-			for _, g := range given {
+			for _, g := range all {
 				if g.Network != n.Name || g.Address != address || g.Owner == one.owner || !g.Released.IsZero() {
 					continue
 				}
-				if gone, left := strings.CutSuffix(g.Owner.Machine, leftMark); left {
+				if gone, left := strings.CutSuffix(g.Owner.Machine, remainingMark); left {
 					reasons = append(reasons, fmt.Sprintf("machine/%s: cannot give it %s on network/%s: the instance of the removed machine %s has it; choose another address, or delete that instance",
 						one.owner.Machine, address, n.Name, gone))
 					continue

@@ -24,18 +24,18 @@ import (
 // rig is a worker on a real store with an in-memory host. Tests run its passes
 // singly; the fields hold the results.
 type rig struct {
-	t        *testing.T
-	store    *state.Local
-	worker   *Worker
-	o        Observed
-	now      time.Time
-	fails    map[string]error // by the link of the step
-	applied  []string
-	numbers  int      // of created links; none is reused
-	dropped  []string // bridges that no longer survive a reboot
-	lasting  error    // the error of dropping them
-	rules    firewall.Rules
-	settings map[string][]sysctl.Setting // by owner
+	t          *testing.T
+	store      *state.Local
+	worker     *Worker
+	o          Observed
+	now        time.Time
+	fails      map[string]error // by the link of the step
+	applied    []string
+	numbers    int      // of created links; none is reused
+	dropped    []string // bridges that no longer survive a reboot
+	persistErr error    // the error of dropping them
+	rules      firewall.Rules
+	settings   map[string][]sysctl.Setting // by owner
 	// missing are the programs that the host lacks and cannot install.
 	missing   struct{ all, dhcp bool }
 	installs  int
@@ -61,7 +61,7 @@ func newRig(t *testing.T, o Observed) *rig {
 	r.worker = New(Options{
 		Store: r.store, Links: r, Firewall: rigFirewall{r}, Parameters: rigParameters{r}, Guard: rigGuard{r}, Tools: r,
 		Eyes: Eyes{
-			Host: r, Root: t.TempDir(), ServerDir: t.TempDir(), Guard: rigGuard{r}, Lasting: rigLasting{r},
+			Host: r, Root: t.TempDir(), ServerDir: t.TempDir(), Guard: rigGuard{r}, Persister: rigPersister{r},
 			Server: func(uid string) Server { return rigServer{r, uid} },
 		},
 		Defaults: policy(), Now: func() time.Time { return r.now }, Logger: log,
@@ -204,7 +204,7 @@ func (p rigParameters) Apply(_ context.Context, owner string, settings []sysctl.
 func (rigParameters) Satisfied([]sysctl.Setting) (bool, string) { return true, "" }
 func (rigParameters) Owned(string) ([]string, error)            { return nil, nil }
 func (rigParameters) Read(string) (string, error)               { return "1", nil }
-func (rigParameters) Leave(context.Context, string, string, []string) ([]string, error) {
+func (rigParameters) ReleaseInUse(context.Context, string, string, []string) ([]string, error) {
 	return nil, nil
 }
 
@@ -221,13 +221,13 @@ func (g rigGuard) Run(ctx context.Context, c guard.Change) error {
 func (g rigGuard) Armed() (guard.Armed, bool)    { return guard.Armed{}, false }
 func (g rigGuard) Refused(string, string) string { return "" }
 
-type rigLasting struct{ r *rig }
+type rigPersister struct{ r *rig }
 
-func (l rigLasting) Keep(context.Context, persist.Bridge) (string, error) { return "", nil }
-func (l rigLasting) Bridges() []string                                    { return l.r.o.Own.Lasting }
-func (l rigLasting) Drop(_ context.Context, bridge string) error {
-	if l.r.lasting != nil {
-		return l.r.lasting
+func (l rigPersister) Persist(context.Context, persist.Bridge) (string, error) { return "", nil }
+func (l rigPersister) Bridges() []string                                       { return l.r.o.Own.Persistent }
+func (l rigPersister) Drop(_ context.Context, bridge string) error {
+	if l.r.persistErr != nil {
+		return l.r.persistErr
 	}
 	l.r.dropped = append(l.r.dropped, bridge)
 	return nil

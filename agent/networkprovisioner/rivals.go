@@ -84,11 +84,11 @@ func share(d Desired, planned []Planned, o hostnet.Observed) {
 // inherited returns the NIC records of a network: its own, plus those of a
 // bridge that it takes over, minus those of a bridge that it hands over.
 func inherited(d Desired, planned []Planned, i int) map[string]json.RawMessage {
-	all := maps.Clone(d.Networks[i].Status.Carried)
+	all := maps.Clone(d.Networks[i].Status.NICSettings)
 	for j, n := range d.Networks {
 		switch {
 		case planned[j].Heir == d.Networks[i].Name:
-			for nic, had := range n.Status.Carried {
+			for nic, had := range n.Status.NICSettings {
 				if _, own := all[nic]; !own && wants(planned[i], nic) {
 					if all == nil {
 						all = map[string]json.RawMessage{}

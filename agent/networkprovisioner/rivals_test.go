@@ -22,7 +22,7 @@ func renamed(t *testing.T) (Desired, Observed) {
 	d.Networks = append(d.Networks, network("lan2", lan()))
 	for i := range d.Guests {
 		g := &d.Guests[i]
-		g.Instance, g.Settled = true, false
+		g.Instance, g.AttachmentsMatch = true, false
 		g.Addresses = []netip.Addr{netip.MustParseAddr([]string{"10.20.0.10", "10.20.0.2"}[i])}
 		g.NICs = on("lan2", g.NICs["eth0"].Address)
 	}
@@ -60,13 +60,13 @@ func TestANetworkIsRenamed(t *testing.T) {
 func TestANetworkOverANICIsRenamed(t *testing.T) {
 	o := overNIC()
 	o.Host.Links[0].Alias = hostnet.Stamp("ns", "u-up")
-	had := hostnet.Carried{MAC: "52:54:00:00:00:01", MTU: 1500, Addresses: []hostnet.Address{{Prefix: netip.MustParsePrefix("192.0.2.10/24")}}}
+	had := hostnet.NICSettings{MAC: "52:54:00:00:00:01", MTU: 1500, Addresses: []hostnet.Address{{Prefix: netip.MustParsePrefix("192.0.2.10/24")}}}
 	is := spec.Network{Bridge: "br-lan", Interfaces: []string{"eth0"}}
 	d := Desired{Networks: []Network{network("up", is), network("out", is)}}
 	d.Networks[0].Life = state.Dying
-	d.Networks[0].Status = spec.NetworkStatus{State: stateReady, Applied: &is, Carried: map[string]json.RawMessage{"eth0": spec.Encode(had)}}
+	d.Networks[0].Status = spec.NetworkStatus{State: stateReady, Applied: &is, NICSettings: map[string]json.RawMessage{"eth0": spec.Encode(had)}}
 	p := Make(d, o, policy())
-	if len(p.Networks[0].Carried) != 0 || p.Networks[1].Carried["eth0"].MAC != had.MAC || len(p.Networks[0].Links) != 0 {
+	if len(p.Networks[0].NICSettings) != 0 || p.Networks[1].NICSettings["eth0"].MAC != had.MAC || len(p.Networks[0].Links) != 0 {
 		t.Errorf("%+v\n%+v", p.Networks[0], p.Networks[1])
 	}
 	for _, s := range p.Networks[1].Links {

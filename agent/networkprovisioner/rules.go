@@ -95,7 +95,7 @@ func orUnknown(uid, mac string) string {
 // until the instance is as declared, its previous addresses.
 func usable(guests map[string]spec.GuestAddress, k string, machine Guest) []netip.Addr {
 	own := addressesOf(guests[k])
-	if !machine.Instance || machine.Settled {
+	if !machine.Instance || machine.AttachmentsMatch {
 		return own
 	}
 	for _, other := range slices.Sorted(maps.Keys(guests)) {

@@ -31,9 +31,9 @@ func TestWhatGuestsMaySendFrom(t *testing.T) {
 	port, web := containerbroker.PortOf(guestMAC("m-db", "eth0")), containerbroker.PortOf(guestMAC("m-web", "eth0"))
 	equalText(t, "the filters", filters(), "m-db ["+port+"] [10.20.0.2]\nm-web ["+web+"] [10.20.0.10]\n")
 	// Until the guest is as declared, it may also use its previous address.
-	db.NICs, db.Settled = on("lan", "10.20.0.7/24"), false
+	db.NICs, db.AttachmentsMatch = on("lan", "10.20.0.7/24"), false
 	equalText(t, "the filters meanwhile", filters(), "m-db ["+port+"] [10.20.0.7 10.20.0.2]\nm-web ["+web+"] [10.20.0.10]\n")
-	db.Settled = true
+	db.AttachmentsMatch = true
 	equalText(t, "the filters afterwards", filters(), "m-db ["+port+"] [10.20.0.7]\nm-web ["+web+"] [10.20.0.10]\n")
 	// An instance from before the naming scheme keeps its device name until it
 	// is recreated.

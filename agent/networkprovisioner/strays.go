@@ -26,7 +26,7 @@ func nicsUnder(o hostnet.Observed, bridge string) []string {
 // under it, a default route or a lease is on it, or it survives a reboot. This
 // works without a record, and while the NIC is unplugged.
 func hostsOwn(o Observed, bridge string) bool {
-	return len(nicsUnder(o.Host, bridge)) > 0 || slices.Contains(o.Own.Lasting, bridge) ||
+	return len(nicsUnder(o.Host, bridge)) > 0 || slices.Contains(o.Own.Persistent, bridge) ||
 		slices.ContainsFunc(o.Host.RoutesOf(bridge), hostnet.Route.Default) ||
 		slices.ContainsFunc(o.Host.AddressesOf(bridge), leasedAddress)
 }

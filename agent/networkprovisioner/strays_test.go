@@ -47,10 +47,10 @@ func TestTheHostsOwnBridgeIsNotSwept(t *testing.T) {
 	lease.Host.Links = lease.Host.Links[:1]
 	lease.Host.Addresses = []hostnet.Address{{Link: "br-lan", Prefix: netip.MustParsePrefix("192.0.2.10/24"), Valid: 600}}
 	cases["a lease"] = lease
-	lasting := strayOf(hostnet.Link{})
-	lasting.Host.Links = lasting.Host.Links[:1]
-	lasting.Own.Lasting = []string{"br-lan"}
-	cases["made at the host's start"] = lasting
+	persistent := strayOf(hostnet.Link{})
+	persistent.Host.Links = persistent.Host.Links[:1]
+	persistent.Own.Persistent = []string{"br-lan"}
+	cases["made at the host's start"] = persistent
 	for name, o := range cases {
 		for _, d := range []Desired{{}, {Networks: []Network{network("other", lan())}}} {
 			for i := range d.Networks {
@@ -112,7 +112,7 @@ func TestWhatMakesUnknownBridgesLastStays(t *testing.T) {
 	for name, alias := range map[string]string{"stamped": hostnet.Stamp("ns", "lost"), "made again by the host's start": ""} {
 		o := overNIC()
 		o.Host.Links[0].Alias = alias
-		o.Own.Lasting = []string{"br-gone", "br-lan"}
+		o.Own.Persistent = []string{"br-gone", "br-lan"}
 		r := newRig(t, o)
 		r.declare("other", spec.Network{Bridge: "br-other", Addresses: []string{"10.9.0.1/24"}})
 		r.pass()
@@ -128,7 +128,7 @@ func TestWhatMakesUnknownBridgesLastStays(t *testing.T) {
 // If the host's NIC cannot leave the bridge, the bridge keeps its boot files.
 func TestABridgeThatANICCannotLeaveLasts(t *testing.T) {
 	o := overNIC()
-	o.Own.Lasting = []string{"br-lan"}
+	o.Own.Persistent = []string{"br-lan"}
 	r := newRig(t, o)
 	r.write(state.Write{
 		ID: state.ID{Kind: spec.KindNetwork, Name: "lan"}, UID: "lost", Life: state.Dying,
@@ -159,12 +159,12 @@ func TestADeletedNetworkThatWouldComeBackIsKept(t *testing.T) {
 		Spec:   spec.Encode(spec.NetworkRecord{Network: spec.Network{Bridge: "br-lan", Interfaces: []string{"eth0"}}}),
 		Status: spec.Encode(spec.NetworkStatus{State: stateReady, Applied: &spec.Network{Bridge: "br-lan", Interfaces: []string{"eth0"}}}),
 	})
-	r.o.Own.Lasting, r.lasting = []string{"br-lan"}, fault.New(fault.Transient, "cannot remove the files: the disk is read-only")
+	r.o.Own.Persistent, r.persistErr = []string{"br-lan"}, fault.New(fault.Transient, "cannot remove the files: the disk is read-only")
 	next := r.pass()
 	if s, there := r.status("lan"); !there || s.State != stateDying || !strings.Contains(s.Message, "read-only") || !next.After(r.now) {
 		t.Fatalf("there is %v: %+v, next at %v", there, s, next)
 	}
-	r.lasting = nil
+	r.persistErr = nil
 	r.pass()
 	if _, there := r.status("lan"); !there || len(r.dropped) > 0 {
 		t.Errorf("there is %v, dropped %v before it was due", there, r.dropped)

@@ -41,7 +41,7 @@ type Firewall interface {
 type Parameters interface {
 	Apply(ctx context.Context, owner string, settings []sysctl.Setting) ([]string, error)
 	Satisfied(settings []sysctl.Setting) (bool, string)
-	Leave(ctx context.Context, owner, name string, users []string) (since []string, err error)
+	ReleaseInUse(ctx context.Context, owner, name string, users []string) (since []string, err error)
 	Owned(owner string) ([]string, error)
 	Read(name string) (string, error)
 }
@@ -75,9 +75,9 @@ type Options struct {
 	Logger  *slog.Logger
 	// Resync is the longest time between two full passes; 0: 2 min.
 	Resync time.Duration
-	// Pulse is the interval of polling kernel parameters and DHCP servers, which
-	// send no events; 0: 2 s.
-	Pulse time.Duration
+	// PollInterval is the interval of polling kernel parameters and DHCP
+	// servers, which send no events; 0: 2 s.
+	PollInterval time.Duration
 }
 
 // Worker reconciles the networks of a host.
@@ -87,7 +87,7 @@ type Worker struct {
 	policy Policy
 	// last is the state that the last pass left. It tells the worker's own
 	// changes of the host from drift.
-	last *carried
+	last *appliedState
 	// failed holds the networks whose steps failed, by uid.
 	failed map[string]failure
 	// notices are the notices shown now, shown those of the current pass.
@@ -95,14 +95,14 @@ type Worker struct {
 	// trouble is the last failure that affects all networks.
 	trouble failure
 
-	mu    sync.Mutex
-	wrote map[string]int64 // the revision last written, by network
-	pulse func() bool      // reports whether parameters and servers are as the last pass left them; nil: there are none
-	polls chan struct{}    // signals that pulse was set
+	mu        sync.Mutex
+	wrote     map[string]int64 // the revision last written, by network
+	unchanged func() bool      // reports whether parameters and servers are as the last pass left them; nil: there are none
+	polls     chan struct{}    // signals that unchanged was set
 }
 
-// carried is the state that a pass left on the host.
-type carried struct {
+// appliedState is the state that a pass left on the host.
+type appliedState struct {
 	rules, parameters string
 	dhcp              map[string]string
 	settings          []sysctl.Setting
@@ -115,8 +115,8 @@ func New(o Options) *Worker {
 	if o.Resync == 0 {
 		o.Resync = 2 * time.Minute
 	}
-	if o.Pulse == 0 {
-		o.Pulse = 2 * time.Second
+	if o.PollInterval == 0 {
+		o.PollInterval = 2 * time.Second
 	}
 	return &Worker{Options: o, waker: reconcile.NewWaker(), policy: o.Defaults, failed: map[string]failure{}, notices: map[string]string{}, shown: map[string]string{}, wrote: map[string]int64{}, polls: make(chan struct{}, 1)}
 }
@@ -166,7 +166,7 @@ func (w *Worker) Run(parent context.Context) error {
 	})
 	followers.Go(func() { w.follow(ctx, hostnet.Network) })
 	followers.Go(func() { w.follow(ctx, hostnet.Firewall) })
-	followers.Go(func() { w.feel(ctx) })
+	followers.Go(func() { w.pollDrift(ctx) })
 	followers.Go(func() {
 		for {
 			select {
@@ -232,14 +232,14 @@ func (w *Worker) follow(ctx context.Context, topic hostnet.Topic) {
 	}
 }
 
-// feel polls for changes that send no events, i.e. of sysctls and DHCP servers,
-// and wakes the worker. It only reads a few files.
-func (w *Worker) feel(ctx context.Context) {
-	tick := time.NewTicker(w.Pulse)
+// pollDrift polls for changes that send no events, i.e. of sysctls and DHCP
+// servers, and wakes the worker. It only reads a few files.
+func (w *Worker) pollDrift(ctx context.Context) {
+	tick := time.NewTicker(w.PollInterval)
 	defer tick.Stop()
 	for {
 		w.mu.Lock()
-		well := w.pulse
+		well := w.unchanged
 		w.mu.Unlock()
 		due := tick.C
 		if well == nil {
@@ -250,7 +250,7 @@ func (w *Worker) feel(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-w.polls:
-			tick.Reset(w.Pulse)
+			tick.Reset(w.PollInterval)
 		case <-due:
 			if !well() {
 				w.waker.Signal()

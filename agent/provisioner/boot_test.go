@@ -143,19 +143,19 @@ func TestNoAutostartRestsAfterABoot(t *testing.T) {
 	boot("second")
 	r.awaitState("starts", spec.MachineRunning)
 	s := r.awaitState("rests", spec.MachineStopped)
-	if !s.Rests() || !strings.Contains(s.Message, "hostler start rests") {
+	if !s.NotAutostarted() || !strings.Contains(s.Message, "hostler start rests") {
 		t.Errorf("status %+v", s)
 	}
 	stop()
 	stop = r.start() // restarts only the agent
 	r.awaitPass()
-	if s := r.awaitState("rests", spec.MachineStopped); !s.Rests() {
+	if s := r.awaitState("rests", spec.MachineStopped); !s.NotAutostarted() {
 		t.Errorf("status %+v", s)
 	}
 	// The user wants the machine to run even if its start fails.
 	r.fake.Fail(brokertest.SetPower, "rests", 1, errors.New("not now"))
 	r.declare("rests", rests, func(m *spec.MachineRecord) { m.PowerOverride = new(true) })
-	if s := r.awaitState("rests", spec.MachineRunning); s.Rests() {
+	if s := r.awaitState("rests", spec.MachineRunning); s.NotAutostarted() {
 		t.Errorf("status %+v", s)
 	}
 	r.awaitPass()

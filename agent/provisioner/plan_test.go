@@ -428,7 +428,7 @@ func TestUserDataHeldBackUnsettlesNothing(t *testing.T) {
 		{[]Step{held("nic eth0"), held(user)}, false},
 	} {
 		s := assess(machine("web", provisioned), new(instance("web")), c.steps, t0)
-		if spec.Differs(s.Conditions) != (len(c.steps) > 0) || spec.HasGiven(s.Conditions) != c.given {
+		if spec.Differs(s.Conditions) != (len(c.steps) > 0) || spec.AttachmentsMatch(s.Conditions) != c.given {
 			t.Errorf("%+v: %+v", c.steps, s.Conditions)
 		}
 	}

@@ -90,9 +90,9 @@ const ConditionUpToDate = "UpToDate"
 // differs, and only a new instance gets the new user-data.
 const ReasonNewMachineOnly = "NewMachineOnly"
 
-// HasGiven reports whether an instance's networks and storage match the
+// AttachmentsMatch reports whether an instance's networks and storage match the
 // declaration.
-func HasGiven(cs []Condition) bool {
+func AttachmentsMatch(cs []Condition) bool {
 	return !slices.ContainsFunc(cs, func(c Condition) bool {
 		return c.Type == ConditionUpToDate && !c.Status && c.Reason != ReasonNewMachineOnly
 	})
@@ -120,9 +120,9 @@ func SetCondition(cs []Condition, c Condition) []Condition {
 	return append(cs, c)
 }
 
-// Rests reports that a machine without autostart has not been started since the
-// host booted and waits for the user to start it.
-func (s MachineStatus) Rests() bool {
+// NotAutostarted reports that a machine without autostart has not been started
+// since the host booted and waits for the user to start it.
+func (s MachineStatus) NotAutostarted() bool {
 	for _, c := range s.Conditions {
 		if c.Type == ConditionReady {
 			return c.Reason == ReasonNotAutostarted
@@ -319,9 +319,9 @@ type NetworkStatus struct {
 	// Applied is the network as it was last put in place completely. Machines use
 	// it while a change of the declaration waits.
 	Applied *Network `json:"applied,omitempty"`
-	// Carried maps each of the host's NICs under the bridge to the configuration
-	// that it had of its own; see package hostnet.
-	Carried map[string]json.RawMessage `json:"carried,omitempty"`
+	// NICSettings maps each of the host's NICs under the bridge to the
+	// configuration that it had of its own; see package hostnet.
+	NICSettings map[string]json.RawMessage `json:"carried,omitempty"`
 	// Published are the host's ports that are forwarded to machines, e.g.
 	// tcp/8080.
 	Published []string `json:"published,omitempty"`

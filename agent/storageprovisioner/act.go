@@ -32,15 +32,15 @@ func (w *Worker) act(ctx context.Context, l *look, done map[string]error) (acted
 	if len(due) == 0 {
 		return false, nil
 	}
-	defer func() { w.acting(w.Now().Add(settle)) }()
+	defer func() { w.acting(w.Now().Add(ownEventsPause)) }()
 	w.acting(w.Now().Add(24 * time.Hour))
-	world := newWorld(l.desired, l.observed, l.policy)
+	p := newPlanner(l.desired, l.observed, l.policy)
 	for len(due) > 0 {
 		n := 1
 		for n < len(due) && due[n].step.phase() == due[0].step.phase() {
 			n++
 		}
-		told := w.batch(ctx, world, due[:n], done)
+		told := w.batch(ctx, p, due[:n], done)
 		if ctx.Err() != nil {
 			return true, nil //nolint:nilerr // the agent stops; the next one goes on
 		}
@@ -67,7 +67,7 @@ func (j *job) key() string {
 // batch carries out the steps of a phase: one bulk call per source and
 // action, all calls in parallel. It returns the jobs that have a new result to
 // record.
-func (w *Worker) batch(ctx context.Context, world *world, jobs []*job, done map[string]error) (told []*job) {
+func (w *Worker) batch(ctx context.Context, p *planner, jobs []*job, done map[string]error) (told []*job) {
 	groups := map[string][]*job{}
 	for _, j := range jobs {
 		before, called := done[j.key()]
@@ -86,7 +86,7 @@ func (w *Worker) batch(ctx context.Context, world *world, jobs []*job, done map[
 	for _, group := range groups {
 		calls.Go(func() {
 			began := w.Now()
-			errs := w.call(ctx, world, group)
+			errs := w.call(ctx, p, group)
 			took := w.Now().Sub(began)
 			for i, j := range group {
 				j.err, j.took = errs[i], took/time.Duration(len(group))

@@ -28,7 +28,7 @@ var delays = reconcile.Backoff{Base: 30 * time.Second, Max: 30 * time.Minute}
 // assess returns the status of every entity, in the order of the entities, from
 // the input and the steps of Plan. Pure.
 func assess(desired Desired, observed Observed, policy Policy, steps []Step) []spec.StorageStatus {
-	w := newWorld(desired, observed, policy)
+	p := newPlanner(desired, observed, policy)
 	own, ofMachines := map[string][]Step{}, map[string]Step{}
 	for _, s := range steps {
 		key := s.Kind + "/" + s.Name
@@ -49,9 +49,9 @@ func assess(desired Desired, observed Observed, policy Policy, steps []Step) []s
 			continue
 		}
 		caughtUp(&s, e, own[e.key()], func(machine string) bool { _, ok := ofMachines[e.key()+"/"+machine]; return ok })
-		w.facts(&s, e)
-		w.state(&s, e, own[e.key()])
-		s.Attachments = w.attachments(&s, e, ofMachines)
+		p.facts(&s, e)
+		p.state(&s, e, own[e.key()])
+		s.Attachments = p.attachments(&s, e, ofMachines)
 		upToDate(&s, own[e.key()], policy.Now)
 		statuses[i] = s
 	}
@@ -74,10 +74,10 @@ func caughtUp(s *spec.StorageStatus, e *Entity, steps []Step, ofMachine func(str
 }
 
 // facts copies size, device and path of the observed object into the status.
-func (w *world) facts(s *spec.StorageStatus, e *Entity) {
+func (p *planner) facts(s *spec.StorageStatus, e *Entity) {
 	s.Device, s.Path = "", ""
 	if e.Kind == spec.KindVolume {
-		v := w.volumesSeen[e.Name]
+		v := p.volumesSeen[e.Name]
 		if v == nil {
 			return
 		}
@@ -87,7 +87,7 @@ func (w *world) facts(s *spec.StorageStatus, e *Entity) {
 		}
 		return
 	}
-	f := w.seen[e.Name]
+	f := p.seen[e.Name]
 	if f == nil {
 		return
 	}
@@ -95,7 +95,7 @@ func (w *world) facts(s *spec.StorageStatus, e *Entity) {
 	if f.Size != 0 {
 		s.Size = f.Size
 	}
-	if m, ok := w.mounted(e); ok {
+	if m, ok := p.mounted(e); ok {
 		s.Path = m.Path
 		if e.Filesystem.Volume != "" {
 			s.Device = m.Device
@@ -105,25 +105,25 @@ func (w *world) facts(s *spec.StorageStatus, e *Entity) {
 
 // problem is the defect that the source reported for the entity's object on the
 // host, or "".
-func (w *world) problem(e *Entity) string {
-	if v := w.volumesSeen[e.Name]; e.Kind == spec.KindVolume && v != nil {
+func (p *planner) problem(e *Entity) string {
+	if v := p.volumesSeen[e.Name]; e.Kind == spec.KindVolume && v != nil {
 		return v.Problem
 	}
-	if f := w.seen[e.Name]; e.Kind == spec.KindFilesystem && f != nil {
+	if f := p.seen[e.Name]; e.Kind == spec.KindFilesystem && f != nil {
 		return f.Problem
 	}
 	return ""
 }
 
 // state sets the state and the message (S18, S25).
-func (w *world) state(s *spec.StorageStatus, e *Entity, steps []Step) {
+func (p *planner) state(s *spec.StorageStatus, e *Entity, steps []Step) {
 	s.Message = ""
 	if failed := failedAction(*s); failed != "" {
 		setFailed(s, failed)
 		return
 	}
 	if e.Life == state.Alive && s.Created {
-		if problem := w.problem(e); problem != "" {
+		if problem := p.problem(e); problem != "" {
 			s.State, s.Message = spec.StorageError, problem
 			return
 		}
@@ -137,7 +137,7 @@ func (w *world) state(s *spec.StorageStatus, e *Entity, steps []Step) {
 	slices.SortStableFunc(steps, func(a, b Step) int { return rank(a.Action) - rank(b.Action) })
 	for _, step := range steps {
 		switch {
-		case step.Held != "" && (step.Action == ActionCreate && !w.thereAtAll(e) || step.Action == ActionAttach):
+		case step.Held != "" && (step.Action == ActionCreate && !p.thereAtAll(e) || step.Action == ActionAttach):
 			s.State, s.Message = spec.StorageError, step.Held
 			return
 		case step.Held != "":
@@ -200,10 +200,10 @@ func failedState(a Action, kind fault.Kind, otherwise spec.StorageState) spec.St
 
 // attachments returns the entity's attachment status for each machine. Source
 // is set exactly while the machine may use the entity.
-func (w *world) attachments(s *spec.StorageStatus, e *Entity, steps map[string]Step) map[string]spec.AttachmentStatus {
+func (p *planner) attachments(s *spec.StorageStatus, e *Entity, steps map[string]Step) map[string]spec.AttachmentStatus {
 	all := map[string]spec.AttachmentStatus{}
-	for _, machine := range w.machines(e) {
-		r, a := w.relation(e, machine)
+	for _, machine := range p.machines(e) {
+		r, a := p.relation(e, machine)
 		was := s.Attachments[machine]
 		now := spec.AttachmentStatus{ReadOnly: a.ReadOnly, Attempts: was.Attempts}
 		step, planned := steps[e.key()+"/"+machine]
@@ -219,7 +219,7 @@ func (w *world) attachments(s *spec.StorageStatus, e *Entity, steps map[string]S
 				now.Message = "waiting for machine/" + machine + " to detach"
 			}
 		case e.Kind == spec.KindVolume:
-			w.deviceFor(&now, e, machine)
+			p.deviceFor(&now, e, machine)
 		case planned:
 			now.State = spec.StorageAttaching
 			if step.Waiting != "" {
@@ -229,7 +229,7 @@ func (w *world) attachments(s *spec.StorageStatus, e *Entity, steps map[string]S
 				now.State, now.Message = spec.StorageError, step.Held
 			}
 		default:
-			now.State, now.Source = spec.StorageAttached, w.policy.viewPath(machine, e.Name)
+			now.State, now.Source = spec.StorageAttached, p.policy.viewPath(machine, e.Name)
 		}
 		switch {
 		case !planned || s.ObservedGeneration < e.Generation:
@@ -248,21 +248,21 @@ func (w *world) attachments(s *spec.StorageStatus, e *Entity, steps map[string]S
 
 // deviceFor sets Source to the volume's device if the device has the declared
 // mode and no other machine or filesystem may write to it.
-func (w *world) deviceFor(a *spec.AttachmentStatus, e *Entity, machine string) {
-	d, attached := device(w.volumesSeen[e.Name])
-	refused := w.both(e.Name)
-	mounted := slices.ContainsFunc(w.on[e.Name], func(f *Entity) bool { _, is := w.mounted(f); return is })
+func (p *planner) deviceFor(a *spec.AttachmentStatus, e *Entity, machine string) {
+	d, attached := device(p.volumesSeen[e.Name])
+	refused := p.both(e.Name)
+	mounted := slices.ContainsFunc(p.on[e.Name], func(f *Entity) bool { _, is := p.mounted(f); return is })
 	switch {
 	case refused != "" && (mounted || e.Status.Attachments[machine].Source == ""):
 		a.State, a.Message = spec.StorageError, refused
-	case attached && w.problem(e) != "":
-		a.State, a.Message = spec.StorageError, w.problem(e)
-	case attached && !d.ReadOnly && w.holder(e, spec.KindMachine+"/"+machine) != "":
-		a.State, a.Message = spec.StoragePending, "waiting for "+w.holder(e, spec.KindMachine+"/"+machine)
-	case attached && d.ReadOnly == w.readOnly(e):
+	case attached && p.problem(e) != "":
+		a.State, a.Message = spec.StorageError, p.problem(e)
+	case attached && !d.ReadOnly && p.holder(e, spec.KindMachine+"/"+machine) != "":
+		a.State, a.Message = spec.StoragePending, "waiting for "+p.holder(e, spec.KindMachine+"/"+machine)
+	case attached && d.ReadOnly == p.readOnly(e):
 		a.State, a.Source = spec.StorageAttached, d.Device
 	case attached:
-		a.State, a.Message = spec.StoragePending, "waiting for "+w.deviceInUse(e, true)
+		a.State, a.Message = spec.StoragePending, "waiting for "+p.deviceInUse(e, true)
 	default:
 		a.State, a.Message = spec.StoragePending, "waiting for its device"
 	}

@@ -43,7 +43,7 @@ type Entity struct {
 	Bears string
 	// Moved is set if the declaration puts the filesystem on another source or
 	// volume than its data is on. The entity's other fields then describe the
-	// place of the data. See Settle.
+	// place of the data. See PlaceAtData.
 	Moved *Change
 }
 
@@ -64,9 +64,9 @@ type Guest struct {
 	Privileged bool
 	// Instance: the record has an instance.
 	Instance bool
-	// Settled: the machine has no instance, or its instance has only the
-	// storage that the record lists.
-	Settled bool
+	// AttachmentsMatch: the machine has no instance, or its instance has only
+	// the storage that the record lists.
+	AttachmentsMatch bool
 	// Stopped: the machine has no instance, or its instance does not run.
 	Stopped bool
 }

@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// settle is the time after an operation during which the kernel may still
-	// send events about the operation's own changes to block devices.
-	settle = time.Second
+	// ownEventsPause is the time after an operation during which the kernel may
+	// still send events about the operation's own changes to block devices.
+	ownEventsPause = time.Second
 	// leastWait is the pause between a first failure and a retry that an event
 	// causes; it doubles with each further failure, up to mostWait. Events come
 	// in bursts, and most concern other devices.
@@ -65,8 +65,8 @@ func (w *Worker) takeNudges() map[string]bool {
 
 // nudge adds failing entities to nudged if an event since the last look
 // concerns them: a block device changed, or a machine that has the entity
-// stopped, was removed or became Settled. Entities whose pause has not ended are
-// postponed; again is the end of the earliest pause.
+// stopped, was removed or got AttachmentsMatch. Entities whose pause has not
+// ended are postponed; again is the end of the earliest pause.
 func (w *Worker) nudge(l look, nudged map[string]bool) (again time.Time) {
 	w.mu.Lock()
 	devices := w.devices
@@ -79,7 +79,7 @@ func (w *Worker) nudge(l look, nudged map[string]bool) (again time.Time) {
 	changed := map[string]bool{}
 	for name, before := range w.had {
 		after, there := now[name]
-		if !there || after.Settled && !before.Settled || after.Stopped && !before.Stopped {
+		if !there || after.AttachmentsMatch && !before.AttachmentsMatch || after.Stopped && !before.Stopped {
 			changed[name] = true
 		}
 	}

@@ -131,11 +131,11 @@ func decodeGuest(o state.Object) (Guest, error) {
 		return Guest{}, err
 	}
 	absent := status.Instance == nil && status.State != spec.MachineProvisioning
-	settled := status.ObservedGeneration >= o.Generation && spec.HasGiven(status.Conditions) && status.Attempts.ErrorKind == "" &&
+	matches := status.ObservedGeneration >= o.Generation && spec.AttachmentsMatch(status.Conditions) && status.Attempts.ErrorKind == "" &&
 		(status.State == spec.MachineRunning || status.State == spec.MachineStopped)
 	return Guest{
 		Name: o.Name, Dying: o.Life != state.Alive, Storage: record.Machine.Storage, Privileged: record.Machine.Privileged,
-		Instance: status.Instance != nil, Settled: settled || absent || status.LetGo >= o.Generation, Stopped: absent || status.State == spec.MachineStopped,
+		Instance: status.Instance != nil, AttachmentsMatch: matches || absent || status.LetGo >= o.Generation, Stopped: absent || status.State == spec.MachineStopped,
 	}, nil
 }
 
@@ -189,7 +189,7 @@ func (s Sources) Observe(ctx context.Context, desired Desired) (Observed, error)
 	if err != nil {
 		return Observed{}, err
 	}
-	s.lookElsewhere(desired, o, list)
+	s.listOtherSources(desired, o, list)
 	return o, ctx.Err()
 }
 
@@ -313,7 +313,7 @@ func (w *Worker) look(ctx context.Context) (look, error) {
 	if l.observed, err = w.Sources.Observe(ctx, l.desired); err != nil {
 		return l, fmt.Errorf("cannot look at the host's storage: %w", err)
 	}
-	l.desired = l.desired.Settle(l.observed)
+	l.desired = l.desired.PlaceAtData(l.observed)
 	l.policy = w.Sources.Policy(w.config)
 	l.policy.Now, l.policy.Unfound = w.Now(), unfound
 	return l, nil

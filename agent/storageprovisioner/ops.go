@@ -15,31 +15,31 @@ import (
 
 // call carries out jobs of the same action and source in one bulk call. It
 // returns one result per job, in order.
-func (w *Worker) call(ctx context.Context, world *world, jobs []*job) []error {
+func (w *Worker) call(ctx context.Context, p *planner, jobs []*job) []error {
 	switch jobs[0].step.Action {
 	case ActionForget, ActionAdopt: // only the record changes
 		return make([]error, len(jobs))
 	case ActionRelease:
-		return w.disown(ctx, world.policy.Namespace, jobs)
+		return w.clearRecords(ctx, p.policy.Namespace, jobs)
 	case ActionShow:
 		return errorsOf(w.Sources.Views.Show(ctx, mapped(jobs, func(j *job) idmap.Params {
-			_, a := world.relation(j.entity, j.step.Machine)
-			return world.view(j.entity, j.step.Machine, a)
+			_, a := p.relation(j.entity, j.step.Machine)
+			return p.view(j.entity, j.step.Machine, a)
 		})))
 	case ActionHide:
 		return w.Sources.Views.Hide(ctx, mapped(jobs, func(j *job) idmap.HideParams {
-			return idmap.HideParams{Path: world.policy.viewPath(j.step.Machine, j.entity.Name), Force: j.entity.Force}
+			return idmap.HideParams{Path: p.policy.viewPath(j.step.Machine, j.entity.Name), Force: j.entity.Force}
 		}))
 	}
 	e := jobs[0].entity
 	if e.Kind == spec.KindVolume {
-		return w.callVolumes(ctx, world, w.Sources.Volumes[e.Source], jobs)
+		return w.callVolumes(ctx, p, w.Sources.Volumes[e.Source], jobs)
 	}
-	return w.callFilesystems(ctx, world, w.Sources.Filesystems[e.Source], jobs)
+	return w.callFilesystems(ctx, p, w.Sources.Filesystems[e.Source], jobs)
 }
 
-func (w *Worker) callVolumes(ctx context.Context, world *world, source storage.VolumeSource, jobs []*job) []error {
-	ns := world.policy.Namespace
+func (w *Worker) callVolumes(ctx context.Context, p *planner, source storage.VolumeSource, jobs []*job) []error {
+	ns := p.policy.Namespace
 	switch jobs[0].step.Action {
 	case ActionCreate:
 		params := mapped(jobs, func(j *job) storage.VolumeParams {
@@ -62,7 +62,7 @@ func (w *Worker) callVolumes(ctx context.Context, world *world, source storage.V
 		return errorsOf(grower.GrowVolumes(ctx, w.grown(ctx, ns, jobs)))
 	case ActionAttach:
 		return errorsOf(source.Attach(ctx, mapped(jobs, func(j *job) storage.VolumeAttachParams {
-			return storage.VolumeAttachParams{Ref: j.entity.ref(ns), ReadOnly: world.readOnly(j.entity)}
+			return storage.VolumeAttachParams{Ref: j.entity.ref(ns), ReadOnly: p.readOnly(j.entity)}
 		})))
 	case ActionDetach:
 		return source.Detach(ctx, mapped(jobs, func(j *job) storage.DetachParams {
@@ -74,9 +74,9 @@ func (w *Worker) callVolumes(ctx context.Context, world *world, source storage.V
 	return all(jobs, fault.New(fault.Invalid, "cannot %s a volume", jobs[0].step.Action))
 }
 
-func (w *Worker) callFilesystems(ctx context.Context, world *world, source storage.FilesystemSource, jobs []*job) []error {
-	ns := world.policy.Namespace
-	device := func(j *job) string { d, _ := world.deviceOf(j.entity); return d }
+func (w *Worker) callFilesystems(ctx context.Context, p *planner, source storage.FilesystemSource, jobs []*job) []error {
+	ns := p.policy.Namespace
+	device := func(j *job) string { d, _ := p.deviceOf(j.entity); return d }
 	switch jobs[0].step.Action {
 	case ActionCreate:
 		params := mapped(jobs, func(j *job) storage.FilesystemParams {
@@ -103,7 +103,7 @@ func (w *Worker) callFilesystems(ctx context.Context, world *world, source stora
 		errs := errorsOf(source.Attach(ctx, mapped(jobs, func(j *job) storage.FilesystemAttachParams {
 			e := j.entity
 			return storage.FilesystemAttachParams{
-				Ref: e.ref(ns), Path: world.policy.mountPath(e.Name), Device: device(j), Options: e.Filesystem.MountOptions,
+				Ref: e.ref(ns), Path: p.policy.mountPath(e.Name), Device: device(j), Options: e.Filesystem.MountOptions,
 			}
 		})))
 		for i, err := range errs {
@@ -115,7 +115,7 @@ func (w *Worker) callFilesystems(ctx context.Context, world *world, source stora
 		return errs
 	case ActionDetach:
 		return source.Detach(ctx, mapped(jobs, func(j *job) storage.DetachParams {
-			return storage.DetachParams{Ref: j.entity.ref(ns), Path: world.policy.mountPath(j.entity.Name), Force: j.entity.Force}
+			return storage.DetachParams{Ref: j.entity.ref(ns), Path: p.policy.mountPath(j.entity.Name), Force: j.entity.Force}
 		}))
 	case ActionDestroy:
 		return source.Destroy(ctx, refs(ns, jobs))

@@ -19,23 +19,23 @@ import (
 // that wait for other steps are included, with the reason in Waiting. Pure. A
 // plan that is made right after all steps succeeded is empty.
 func Plan(desired Desired, observed Observed, policy Policy) []Step {
-	w := newWorld(desired, observed, policy)
+	p := newPlanner(desired, observed, policy)
 	var steps []Step
 	for i := range desired.Entities {
 		e := &desired.Entities[i]
-		if w.observed.Blind[e.Source] != nil {
+		if p.observed.Blind[e.Source] != nil {
 			continue
 		}
 		var planned []Step
 		switch {
 		case e.Kind == spec.KindVolume && e.Life == state.Alive:
-			planned = w.volume(e)
+			planned = p.volume(e)
 		case e.Kind == spec.KindVolume:
-			planned = w.dyingVolume(e)
+			planned = p.dyingVolume(e)
 		case e.Life == state.Alive:
-			planned = w.filesystem(e)
+			planned = p.filesystem(e)
 		default:
-			planned = w.dyingFilesystem(e)
+			planned = p.dyingFilesystem(e)
 		}
 		for _, s := range planned {
 			s.Kind, s.Name = e.Kind, e.Name
@@ -43,7 +43,7 @@ func Plan(desired Desired, observed Observed, policy Policy) []Step {
 				s.Waiting = policy.Unfound + " to be scanned for machines that use it"
 			}
 			if s.Waiting == "" && s.Held == "" {
-				s.Held, s.After = w.gate(e, s)
+				s.Held, s.After = p.gate(e, s)
 			}
 			steps = append(steps, s)
 		}
@@ -54,8 +54,8 @@ func Plan(desired Desired, observed Observed, policy Policy) []Step {
 	return steps
 }
 
-// world indexes one observation and its declaration.
-type world struct {
+// planner indexes one observation and its declaration.
+type planner struct {
 	policy      Policy
 	observed    Observed
 	guests      map[string]*Guest
@@ -68,8 +68,8 @@ type world struct {
 	listed      map[string][]string // the machines whose record lists an entity, by KIND/NAME
 }
 
-func newWorld(desired Desired, observed Observed, policy Policy) *world {
-	w := &world{
+func newPlanner(desired Desired, observed Observed, policy Policy) *planner {
+	p := &planner{
 		policy: policy, observed: observed,
 		guests: make(map[string]*Guest, len(desired.Guests)), volumes: map[string]*Entity{}, on: map[string][]*Entity{},
 		volumesSeen: map[string]*storage.Volume{}, seen: map[string]*storage.Filesystem{},
@@ -77,13 +77,13 @@ func newWorld(desired Desired, observed Observed, policy Policy) *world {
 	}
 	for i := range desired.Guests {
 		g := &desired.Guests[i]
-		w.guests[g.Name] = g
+		p.guests[g.Name] = g
 		for _, a := range g.Storage {
 			key := spec.KindFilesystem + "/" + a.Filesystem
 			if a.Volume != "" {
 				key = spec.KindVolume + "/" + a.Volume
 			}
-			w.listed[key] = append(w.listed[key], g.Name)
+			p.listed[key] = append(p.listed[key], g.Name)
 		}
 	}
 	type named struct{ source, id string }
@@ -102,37 +102,37 @@ func newWorld(desired Desired, observed Observed, policy Policy) *world {
 		e := &desired.Entities[i]
 		key := named{e.Source, e.Name}
 		if e.Kind == spec.KindVolume {
-			w.volumes[e.Name] = e
-			if v := volumes[key]; v != nil && w.is(e, v.Ref) {
-				w.volumesSeen[e.Name] = v
+			p.volumes[e.Name] = e
+			if v := volumes[key]; v != nil && p.is(e, v.Ref) {
+				p.volumesSeen[e.Name] = v
 			}
 			continue
 		}
 		if e.Filesystem.Volume != "" {
-			w.on[e.Filesystem.Volume] = append(w.on[e.Filesystem.Volume], e)
+			p.on[e.Filesystem.Volume] = append(p.on[e.Filesystem.Volume], e)
 		}
-		if f := filesystems[key]; f != nil && w.is(e, f.Ref) {
-			w.seen[e.Name] = f
+		if f := filesystems[key]; f != nil && p.is(e, f.Ref) {
+			p.seen[e.Name] = f
 		}
 	}
 	for path := range observed.Mounts {
 		rest, ok := strings.CutPrefix(path, policy.Views+"/")
 		machine, filesystem, two := strings.Cut(rest, "/")
 		if ok && two {
-			w.views[filesystem] = append(w.views[filesystem], machine)
+			p.views[filesystem] = append(p.views[filesystem], machine)
 		}
 	}
-	return w
+	return p
 }
 
 // is reports whether an object found under the entity's name belongs to the
 // entity. An object with an empty uid has a damaged stamp and counts as the
 // entity's.
-func (w *world) is(e *Entity, found storage.Ref) bool {
-	if found.Stamp.UID == "" || found == e.ref(w.policy.Namespace) {
+func (p *planner) is(e *Entity, found storage.Ref) bool {
+	if found.Stamp.UID == "" || found == e.ref(p.policy.Namespace) {
 		return true
 	}
-	w.strangers[e.key()] = found.Stamp.UID
+	p.strangers[e.key()] = found.Stamp.UID
 	return false
 }
 
@@ -154,8 +154,8 @@ const (
 
 // relation returns a machine's relation to an entity and the declared
 // attachment.
-func (w *world) relation(e *Entity, machine string) (relation, spec.Attachment) {
-	g := w.guests[machine]
+func (p *planner) relation(e *Entity, machine string) (relation, spec.Attachment) {
+	g := p.guests[machine]
 	if g == nil {
 		return gone, spec.Attachment{}
 	}
@@ -167,7 +167,7 @@ func (w *world) relation(e *Entity, machine string) (relation, spec.Attachment) 
 		return gone, a
 	case has && e.Life == state.Alive:
 		return wants, a
-	case has || !g.Settled:
+	case has || !g.AttachmentsMatch:
 		return leaving, a
 	}
 	return gone, a
@@ -175,22 +175,22 @@ func (w *world) relation(e *Entity, machine string) (relation, spec.Attachment) 
 
 // machines are the names of all machines that have, want or had the entity,
 // sorted.
-func (w *world) machines(e *Entity) []string {
-	names := slices.Clone(w.listed[e.key()])
+func (p *planner) machines(e *Entity) []string {
+	names := slices.Clone(p.listed[e.key()])
 	for name := range e.Status.Attachments {
 		names = append(names, name)
 	}
 	if e.Kind == spec.KindFilesystem {
-		names = append(names, w.views[e.Name]...)
+		names = append(names, p.views[e.Name]...)
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
 }
 
 // wanted reports whether any machine declares the entity.
-func (w *world) wanted(e *Entity) bool {
-	for _, m := range w.machines(e) {
-		if r, _ := w.relation(e, m); r == wants {
+func (p *planner) wanted(e *Entity) bool {
+	for _, m := range p.machines(e) {
+		if r, _ := p.relation(e, m); r == wants {
 			return true
 		}
 	}
@@ -199,19 +199,19 @@ func (w *world) wanted(e *Entity) bool {
 
 // gate says why a step is held, or when it is due. A failure delays only its
 // own action, not the entity's other steps.
-func (w *world) gate(e *Entity, s Step) (held string, after time.Time) {
+func (p *planner) gate(e *Entity, s Step) (held string, after time.Time) {
 	attempts, failing := attemptsOf(e.Status, s.Action)
 	if s.Machine != "" {
 		a := e.Status.Attachments[s.Machine]
 		attempts, failing = a.Attempts, a.Attempts.ErrorKind != ""
 	}
-	if !failing || e.Status.ObservedGeneration < e.Generation || w.policy.Nudged[nudgeAll] || w.policy.Nudged[e.key()] {
+	if !failing || e.Status.ObservedGeneration < e.Generation || p.policy.Nudged[nudgeAll] || p.policy.Nudged[e.key()] {
 		return "", time.Time{}
 	}
 	if attempts.NextRetry == nil {
 		return "it failed and will not be retried until its declaration changes", time.Time{}
 	}
-	if !reconcile.Pending(*attempts.NextRetry, w.policy.Now, delays.Next(attempts.Count, nil)) {
+	if !reconcile.Pending(*attempts.NextRetry, p.policy.Now, delays.Next(attempts.Count, nil)) {
 		return "", time.Time{}
 	}
 	return "", *attempts.NextRetry
@@ -221,11 +221,11 @@ func (w *world) gate(e *Entity, s Step) (held string, after time.Time) {
 const nudgeAll = "*"
 
 // absent plans for an entity that is not on the host.
-func (w *world) absent(e *Entity, waiting string) Step {
-	switch uid, stranger := w.strangers[e.key()]; {
+func (p *planner) absent(e *Entity, waiting string) Step {
+	switch uid, stranger := p.strangers[e.key()]; {
 	case stranger && e.Status.StampUID == "" && !e.Status.Created:
 		return Step{Action: ActionAdopt, Detail: "data of an earlier declaration of this name is taken over", Changes: []Change{{Field: "stamp", To: uid}}}
-	case e.Status.Created && !w.thereAtAll(e) && e.Status.ObservedGeneration >= e.Generation && !w.policy.Nudged[nudgeAll]:
+	case e.Status.Created && !p.thereAtAll(e) && e.Status.ObservedGeneration >= e.Generation && !p.policy.Nudged[nudgeAll]:
 		// A created entity would be empty, and its users would not notice.
 		return Step{Action: ActionCreate, Held: "its data is gone from the host; `hostler retry " + e.key() + "` makes it again, empty"}
 	}
@@ -233,8 +233,8 @@ func (w *world) absent(e *Entity, waiting string) Step {
 }
 
 // thereAtAll reports whether the host has the entity, even if damaged.
-func (w *world) thereAtAll(e *Entity) bool {
-	return w.volumesSeen[e.Name] != nil && e.Kind == spec.KindVolume || w.seen[e.Name] != nil && e.Kind == spec.KindFilesystem
+func (p *planner) thereAtAll(e *Entity) bool {
+	return p.volumesSeen[e.Name] != nil && e.Kind == spec.KindVolume || p.seen[e.Name] != nil && e.Kind == spec.KindFilesystem
 }
 
 // describe describes the entity to create in a few words, e.g. "loop, 10 GiB,
@@ -274,21 +274,21 @@ func resize(size, declared int64) []Step {
 }
 
 // last plans the removal of an entity that is attached nowhere.
-func (w *world) last(e *Entity, there bool, waiting string) Step {
+func (p *planner) last(e *Entity, there bool, waiting string) Step {
 	switch {
 	case !there:
 		return Step{Action: ActionForget, Waiting: waiting, Detail: "no longer declared; there is no data"}
-	case w.policy.Leave:
+	case p.policy.Leave:
 		return Step{Action: ActionRelease, Detail: "left as it is"}
 	case e.Retain:
 		detail := "its data is kept"
-		if v := w.volumesSeen[e.Name]; e.Kind == spec.KindVolume && v != nil && v.Path != "" {
+		if v := p.volumesSeen[e.Name]; e.Kind == spec.KindVolume && v != nil && v.Path != "" {
 			detail += " in " + v.Path
 		}
 		return Step{Action: ActionRelease, Detail: detail + "; declare it again to get the data back", Waiting: waiting}
 	case e.Filesystem.Volume != "":
 		step := Step{Action: ActionDestroy, Detail: "no longer declared; its data goes with volume/" + e.Filesystem.Volume, Waiting: waiting}
-		if v := w.volumes[e.Filesystem.Volume]; v != nil && (v.Life == state.Alive || v.Retain) {
+		if v := p.volumes[e.Filesystem.Volume]; v != nil && (v.Life == state.Alive || v.Retain) {
 			step.Keeps, step.Detail = true, "no longer declared; its data stays on "+v.key()
 		}
 		return step
@@ -297,19 +297,19 @@ func (w *world) last(e *Entity, there bool, waiting string) Step {
 }
 
 // view returns the parameters of a machine's view of a filesystem.
-func (w *world) view(e *Entity, machine string, a spec.Attachment) idmap.Params {
-	p := idmap.Params{
-		Source: w.policy.mountPath(e.Name), Path: w.policy.viewPath(machine, e.Name), ReadOnly: a.ReadOnly,
+func (p *planner) view(e *Entity, machine string, a spec.Attachment) idmap.Params {
+	params := idmap.Params{
+		Source: p.policy.mountPath(e.Name), Path: p.policy.viewPath(machine, e.Name), ReadOnly: a.ReadOnly,
 		Setuid: !slices.Contains(e.Filesystem.MountOptions, "nosuid"),
 	}
-	if g := w.guests[machine]; g != nil && !g.Privileged {
-		p.Map = &w.policy.Map
+	if g := p.guests[machine]; g != nil && !g.Privileged {
+		params.Map = &p.policy.Map
 	} else {
 		// Only the host's root can create device nodes; root of a privileged
 		// guest is the host's root.
-		p.Devices = !slices.Contains(e.Filesystem.MountOptions, "nodev")
+		params.Devices = !slices.Contains(e.Filesystem.MountOptions, "nodev")
 	}
-	return p
+	return params
 }
 
 // permanent reports whether errors of this kind are not retried automatically.

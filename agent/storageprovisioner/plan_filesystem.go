@@ -12,31 +12,31 @@ import (
 )
 
 // filesystem plans for a declared filesystem.
-func (w *world) filesystem(e *Entity) []Step {
-	f := w.seen[e.Name]
-	_, waiting := w.deviceOf(e)
-	mount, mounted := w.mounted(e)
+func (p *planner) filesystem(e *Entity) []Step {
+	f := p.seen[e.Name]
+	_, waiting := p.deviceOf(e)
+	mount, mounted := p.mounted(e)
 	refused := ""
 	if mounted {
 		waiting = ""
 	} else {
-		refused = w.both(e.Filesystem.Volume)
+		refused = p.both(e.Filesystem.Volume)
 	}
 	var steps []Step
 	switch {
 	case f == nil, unmade(e, f):
-		steps = append(steps, w.absent(e, waiting))
+		steps = append(steps, p.absent(e, waiting))
 		waiting = "its creation"
 	case !mounted && lost(e):
 		steps = append(steps, Step{Action: ActionCreate, Detail: e.describe() + ", again and empty", Waiting: waiting})
 		waiting = "its creation"
 	case f.Problem == "":
-		steps = append(steps, w.differences(e, f)...)
+		steps = append(steps, p.differences(e, f)...)
 	}
 	if refused != "" && len(steps) > 0 && steps[0].Action == ActionCreate && steps[0].Held == "" {
 		steps[0].Held = refused
 	}
-	wanted := w.wanted(e)
+	wanted := p.wanted(e)
 	if wanted && !mounted {
 		if f != nil && f.Problem != "" && !unmade(e, f) {
 			waiting = "its repair"
@@ -46,9 +46,9 @@ func (w *world) filesystem(e *Entity) []Step {
 	} else if wanted && mount.Unrestricted {
 		steps = append(steps, Step{Action: ActionAttach, Detail: "setuid programs and devices in it have no effect on the host"})
 	}
-	views, used := w.viewSteps(e, waiting)
+	views, used := p.viewSteps(e, waiting)
 	steps = append(steps, views...)
-	if (mounted || w.held(e)) && !wanted {
+	if (mounted || p.held(e)) && !wanted {
 		steps = append(steps, Step{Action: ActionDetach, Waiting: used})
 	}
 	return steps
@@ -66,9 +66,9 @@ func lost(e *Entity) bool {
 }
 
 // differences plans for a filesystem that differs from its declaration.
-func (w *world) differences(e *Entity, f *storage.Filesystem) []Step {
+func (p *planner) differences(e *Entity, f *storage.Filesystem) []Step {
 	if e.Moved != nil {
-		return e.stays()
+		return e.heldMove()
 	}
 	if t := e.fstype(); t != "" && f.Type != "" && f.Type != t {
 		return []Step{{
@@ -76,7 +76,7 @@ func (w *world) differences(e *Entity, f *storage.Filesystem) []Step {
 			Held: fmt.Sprintf("it is %s and cannot become %s: declare another filesystem and move the data", f.Type, t),
 		}}
 	}
-	anew := w.remount(e, f)
+	anew := p.remount(e, f)
 	if e.Filesystem.Volume == "" {
 		steps := resize(f.Size, e.Size)
 		if len(steps) == 0 && f.Growable > 0 {
@@ -84,7 +84,7 @@ func (w *world) differences(e *Entity, f *storage.Filesystem) []Step {
 		}
 		return append(anew, steps...)
 	}
-	if _, mounted := w.mounted(e); mounted && f.Growable > 0 {
+	if _, mounted := p.mounted(e); mounted && f.Growable > 0 {
 		return append(anew, Step{Action: ActionGrow, Detail: "to the size of its volume", Changes: []Change{{
 			Field: "size", From: storage.Bytes(f.Size), To: storage.Bytes(f.Size + f.Growable),
 		}}})
@@ -94,9 +94,9 @@ func (w *world) differences(e *Entity, f *storage.Filesystem) []Step {
 
 // remount plans for a filesystem that stays mounted with other options than
 // declared.
-func (w *world) remount(e *Entity, f *storage.Filesystem) []Step {
+func (p *planner) remount(e *Entity, f *storage.Filesystem) []Step {
 	is, declared := sorted(f.Options), sorted(e.Filesystem.MountOptions)
-	if f.Options == nil || slices.Equal(is, declared) || !w.wanted(e) {
+	if f.Options == nil || slices.Equal(is, declared) || !p.wanted(e) {
 		return nil
 	}
 	text := func(options []string) string { return "[" + strings.Join(options, ", ") + "]" }
@@ -114,16 +114,16 @@ func sorted(options []string) []string {
 // viewSteps plans the views of a filesystem in machines. waiting is the
 // precondition of new views; used names a machine that still needs the host's
 // mount, or "".
-func (w *world) viewSteps(e *Entity, waiting string) (steps []Step, used string) {
-	mount := w.observed.Mounts[w.policy.mountPath(e.Name)]
-	for _, m := range w.machines(e) {
-		r, a := w.relation(e, m)
+func (p *planner) viewSteps(e *Entity, waiting string) (steps []Step, used string) {
+	mount := p.observed.Mounts[p.policy.mountPath(e.Name)]
+	for _, m := range p.machines(e) {
+		r, a := p.relation(e, m)
 		waiting := waiting
 		if r == wants {
-			waiting = cmp.Or(waiting, w.holder(e, spec.KindMachine+"/"+m))
+			waiting = cmp.Or(waiting, p.holder(e, spec.KindMachine+"/"+m))
 		}
-		seen, shown := w.observed.Mounts[w.policy.viewPath(m, e.Name)]
-		fits := shown && waiting == "" && seen.Fits(mount.Filesystem, w.view(e, m, a))
+		seen, shown := p.observed.Mounts[p.policy.viewPath(m, e.Name)]
+		fits := shown && waiting == "" && seen.Fits(mount.Filesystem, p.view(e, m, a))
 		switch {
 		case r == wants && fits, r == keeps, r == leaving:
 		case r == wants:
@@ -133,8 +133,8 @@ func (w *world) viewSteps(e *Entity, waiting string) (steps []Step, used string)
 				steps = append(steps, Step{Action: ActionHide, Machine: m})
 			}
 			show := Step{Action: ActionShow, Machine: m, Waiting: waiting}
-			if waiting == "" && !w.guests[m].Privileged {
-				show.Held = w.policy.NoMap
+			if waiting == "" && !p.guests[m].Privileged {
+				show.Held = p.policy.NoMap
 			}
 			steps = append(steps, show)
 		case shown:
@@ -152,25 +152,25 @@ func (w *world) viewSteps(e *Entity, waiting string) (steps []Step, used string)
 }
 
 // dyingFilesystem plans the removal of a filesystem.
-func (w *world) dyingFilesystem(e *Entity) []Step {
-	f := w.seen[e.Name]
-	if w.policy.Leave {
-		return []Step{w.last(e, f != nil, "")}
+func (p *planner) dyingFilesystem(e *Entity) []Step {
+	f := p.seen[e.Name]
+	if p.policy.Leave {
+		return []Step{p.last(e, f != nil, "")}
 	}
-	steps, used := w.viewSteps(e, "")
-	if _, mounted := w.mounted(e); mounted || w.held(e) {
-		return append(steps, Step{Action: ActionDetach, Waiting: used}, w.last(e, true, "its detachment"))
+	steps, used := p.viewSteps(e, "")
+	if _, mounted := p.mounted(e); mounted || p.held(e) {
+		return append(steps, Step{Action: ActionDetach, Waiting: used}, p.last(e, true, "its detachment"))
 	}
-	return append(steps, w.last(e, f != nil, used))
+	return append(steps, p.last(e, f != nil, used))
 }
 
 // mounted returns the host's mount of a filesystem.
-func (w *world) mounted(e *Entity) (storage.FilesystemAttachment, bool) {
-	f := w.seen[e.Name]
+func (p *planner) mounted(e *Entity) (storage.FilesystemAttachment, bool) {
+	f := p.seen[e.Name]
 	if f == nil {
 		return storage.FilesystemAttachment{}, false
 	}
-	at := slices.IndexFunc(f.Attachments, func(a storage.FilesystemAttachment) bool { return a.Path == w.policy.mountPath(e.Name) })
+	at := slices.IndexFunc(f.Attachments, func(a storage.FilesystemAttachment) bool { return a.Path == p.policy.mountPath(e.Name) })
 	if at < 0 {
 		return storage.FilesystemAttachment{}, false
 	}
@@ -179,4 +179,4 @@ func (w *world) mounted(e *Entity) (storage.FilesystemAttachment, bool) {
 
 // held reports whether an unmounted filesystem still has a device of the host,
 // because its detachment stopped half-way.
-func (w *world) held(e *Entity) bool { return w.seen[e.Name] != nil && w.seen[e.Name].Held != "" }
+func (p *planner) held(e *Entity) bool { return p.seen[e.Name] != nil && p.seen[e.Name].Held != "" }

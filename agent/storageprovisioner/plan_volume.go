@@ -11,13 +11,13 @@ import (
 )
 
 // volume plans for a declared volume.
-func (w *world) volume(e *Entity) []Step {
-	v := w.volumesSeen[e.Name]
-	needed := w.deviceNeeded(e)
+func (p *planner) volume(e *Entity) []Step {
+	v := p.volumesSeen[e.Name]
+	needed := p.deviceNeeded(e)
 	if v == nil || v.Problem != "" && !e.Status.Created {
-		steps := []Step{w.absent(e, "")}
+		steps := []Step{p.absent(e, "")}
 		if needed {
-			steps = append(steps, Step{Action: ActionAttach, Waiting: "its creation", Held: w.both(e.Name)})
+			steps = append(steps, Step{Action: ActionAttach, Waiting: "its creation", Held: p.both(e.Name)})
 		}
 		return steps
 	}
@@ -25,13 +25,13 @@ func (w *world) volume(e *Entity) []Step {
 	if v.Problem == "" {
 		steps = append(resize(v.Size, e.Size), reallocate(v, e)...)
 	}
-	readOnly := w.readOnly(e)
+	readOnly := p.readOnly(e)
 	d, attached := device(v)
 	switch {
 	case !attached && needed && v.Problem == "":
-		steps = append(steps, Step{Action: ActionAttach, Held: w.both(e.Name)})
+		steps = append(steps, Step{Action: ActionAttach, Held: p.both(e.Name)})
 	case attached && (!needed || d.ReadOnly != readOnly):
-		steps = append(steps, Step{Action: ActionDetach, Waiting: w.deviceInUse(e, needed)})
+		steps = append(steps, Step{Action: ActionDetach, Waiting: p.deviceInUse(e, needed)})
 		if needed {
 			steps = append(steps, Step{Action: ActionAttach, Waiting: "its detachment"})
 		}
@@ -59,22 +59,22 @@ func allocation(sparse bool) string {
 }
 
 // dyingVolume plans the removal of a volume.
-func (w *world) dyingVolume(e *Entity) []Step {
-	v := w.volumesSeen[e.Name]
-	if w.policy.Leave {
-		return []Step{w.last(e, v != nil, "")}
+func (p *planner) dyingVolume(e *Entity) []Step {
+	v := p.volumesSeen[e.Name]
+	if p.policy.Leave {
+		return []Step{p.last(e, v != nil, "")}
 	}
-	waiting := w.deviceInUse(e, false)
-	if waiting == "" && len(w.on[e.Name]) > 0 {
-		waiting = w.on[e.Name][0].key()
+	waiting := p.deviceInUse(e, false)
+	if waiting == "" && len(p.on[e.Name]) > 0 {
+		waiting = p.on[e.Name][0].key()
 	}
 	if v == nil {
-		return []Step{w.last(e, false, waiting)}
+		return []Step{p.last(e, false, waiting)}
 	}
 	if _, attached := device(v); attached {
-		return []Step{{Action: ActionDetach, Waiting: waiting}, w.last(e, true, "its detachment")}
+		return []Step{{Action: ActionDetach, Waiting: waiting}, p.last(e, true, "its detachment")}
 	}
-	return []Step{w.last(e, true, waiting)}
+	return []Step{p.last(e, true, waiting)}
 }
 
 // both returns why a volume may not be a machine's block device and have a
@@ -82,14 +82,14 @@ func (w *world) dyingVolume(e *Entity) []Step {
 // data and write to its mounted superblock. Validation of documents refuses
 // this too; the check here covers every content of the store. Existing mounts
 // and attachments stay until the conflict is resolved.
-func (w *world) both(volume string) string {
-	v := w.volumes[volume]
+func (p *planner) both(volume string) string {
+	v := p.volumes[volume]
 	if v == nil {
 		return ""
 	}
-	for _, f := range w.on[volume] {
-		for _, m := range w.listed[v.key()] {
-			if r, _ := w.relation(v, m); r == wants && f.Life == state.Alive {
+	for _, f := range p.on[volume] {
+		for _, m := range p.listed[v.key()] {
+			if r, _ := p.relation(v, m); r == wants && f.Life == state.Alive {
 				return fmt.Sprintf("machine/%s has %s as a block device and %s is made on it, and a volume cannot be both: remove it from the machine's storage, or declare a second volume",
 					m, v.key(), f.key())
 			}
@@ -99,20 +99,20 @@ func (w *world) both(volume string) string {
 }
 
 // deviceNeeded reports whether the volume needs a block device on the host.
-func (w *world) deviceNeeded(e *Entity) bool {
-	return w.wanted(e) || slices.ContainsFunc(w.on[e.Name], w.onDevice)
+func (p *planner) deviceNeeded(e *Entity) bool {
+	return p.wanted(e) || slices.ContainsFunc(p.on[e.Name], p.onDevice)
 }
 
 // onDevice reports whether a filesystem on a volume needs the volume's device.
-func (w *world) onDevice(f *Entity) bool {
-	seen := w.seen[f.Name]
-	if _, mounted := w.mounted(f); mounted {
+func (p *planner) onDevice(f *Entity) bool {
+	seen := p.seen[f.Name]
+	if _, mounted := p.mounted(f); mounted {
 		return true
 	}
 	if f.Life != state.Alive {
 		return false
 	}
-	return w.wanted(f) || (seen == nil || unmade(f, seen)) && w.absent(f, "").Held == "" && !failedForGood(f)
+	return p.wanted(f) || (seen == nil || unmade(f, seen)) && p.absent(f, "").Held == "" && !failedForGood(f)
 }
 
 // failedForGood reports whether the entity failed and no retry is planned; its
@@ -124,16 +124,16 @@ func failedForGood(e *Entity) bool {
 // deviceInUse names the user that keeps the volume's device from being
 // detached, or "". If the device is only attached again in another mode,
 // stopped machines are no such users.
-func (w *world) deviceInUse(e *Entity, again bool) string {
-	for _, f := range w.on[e.Name] {
-		if _, mounted := w.mounted(f); mounted {
+func (p *planner) deviceInUse(e *Entity, again bool) string {
+	for _, f := range p.on[e.Name] {
+		if _, mounted := p.mounted(f); mounted {
 			return f.key() + " to be unmounted"
 		}
 	}
-	for _, m := range w.machines(e) {
-		r, _ := w.relation(e, m)
+	for _, m := range p.machines(e) {
+		r, _ := p.relation(e, m)
 		switch {
-		case r == gone, r == wants && again && w.guests[m].Stopped:
+		case r == gone, r == wants && again && p.guests[m].Stopped:
 		case r == wants && again:
 			// A running instance has the device by its number, which may become
 			// another volume's.
@@ -147,13 +147,13 @@ func (w *world) deviceInUse(e *Entity, again bool) string {
 
 // readOnly reports whether the volume's device must refuse writes: all its
 // users only read.
-func (w *world) readOnly(e *Entity) bool {
-	if len(w.on[e.Name]) > 0 {
+func (p *planner) readOnly(e *Entity) bool {
+	if len(p.on[e.Name]) > 0 {
 		return false
 	}
 	readers := false
-	for _, m := range w.machines(e) {
-		if r, a := w.relation(e, m); r == wants || r == keeps {
+	for _, m := range p.machines(e) {
+		if r, a := p.relation(e, m); r == wants || r == keeps {
 			if !a.ReadOnly {
 				return false
 			}
@@ -173,13 +173,13 @@ func device(v *storage.Volume) (storage.VolumeAttachment, bool) {
 
 // deviceOf returns the device of a filesystem's volume, or the precondition
 // that is missing.
-func (w *world) deviceOf(e *Entity) (path, waiting string) {
+func (p *planner) deviceOf(e *Entity) (path, waiting string) {
 	name := e.Filesystem.Volume
 	if name == "" {
 		return "", ""
 	}
-	v := w.volumes[name]
-	d, attached := device(w.volumesSeen[name])
+	v := p.volumes[name]
+	d, attached := device(p.volumesSeen[name])
 	switch {
 	case v == nil || v.Life != state.Alive:
 		return "", spec.KindVolume + "/" + name + " to be declared"
@@ -188,7 +188,7 @@ func (w *world) deviceOf(e *Entity) (path, waiting string) {
 	case d.ReadOnly:
 		return "", spec.KindVolume + "/" + name + " to be writable"
 	}
-	if holder := w.holder(v, e.key()); holder != "" {
+	if holder := p.holder(v, e.key()); holder != "" {
 		return "", holder
 	}
 	return d.Device, ""
@@ -198,20 +198,20 @@ func (w *world) deviceOf(e *Entity) (path, waiting string) {
 // (KIND/NAME), or "". Two writers would destroy a volume, and a filesystem that
 // is not shared belongs to one machine. Existing attachments are not taken
 // back.
-func (w *world) holder(e *Entity, to string) string {
+func (p *planner) holder(e *Entity, to string) string {
 	machine, _ := strings.CutPrefix(to, spec.KindMachine+"/")
 	if e.Filesystem.Shared || e.Status.Attachments[machine].Source != "" {
 		return ""
 	}
 	if e.Kind == spec.KindVolume {
-		for _, f := range w.on[e.Name] {
-			if _, mounted := w.mounted(f); mounted && f.key() != to {
+		for _, f := range p.on[e.Name] {
+			if _, mounted := p.mounted(f); mounted && f.key() != to {
 				return f.key() + " to be unmounted"
 			}
 		}
 	}
-	for _, m := range w.machines(e) {
-		if r, _ := w.relation(e, m); m != machine && (r == leaving || r == keeps) {
+	for _, m := range p.machines(e) {
+		if r, _ := p.relation(e, m); m != machine && (r == leaving || r == keeps) {
 			return spec.KindMachine + "/" + m + " to detach"
 		}
 	}

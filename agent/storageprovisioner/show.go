@@ -68,11 +68,11 @@ func (s Sources) Preparing(d Desired, steps []Step) (before []Step) {
 	return before
 }
 
-// Foresee returns the objects with the statuses that volumes and filesystems
-// have once everything is as declared. The planner of machines uses them to
-// foresee attachments.
-func Foresee(objects []state.Object, d Desired, o Observed, p Policy) []state.Object {
-	w := newWorld(d, o, p)
+// ReadyObjects returns the objects with the statuses that volumes and
+// filesystems have once everything is as declared. The planner of machines uses
+// them to foresee attachments.
+func ReadyObjects(objects []state.Object, d Desired, o Observed, policy Policy) []state.Object {
+	p := newPlanner(d, o, policy)
 	objects = slices.Clone(objects)
 	places := map[state.ID]int{}
 	for i, o := range objects {
@@ -85,8 +85,8 @@ func Foresee(objects []state.Object, d Desired, o Observed, p Policy) []state.Ob
 		if e.Kind == spec.KindVolume {
 			status.Size = max(status.Size, storage.RoundSize(e.Size))
 		}
-		for _, machine := range w.machines(e) {
-			r, a := w.relation(e, machine)
+		for _, machine := range p.machines(e) {
+			r, a := p.relation(e, machine)
 			switch {
 			case r == keeps:
 				status.Attachments[machine] = e.Status.Attachments[machine]
@@ -94,14 +94,14 @@ func Foresee(objects []state.Object, d Desired, o Observed, p Policy) []state.Ob
 			case r != wants:
 				continue
 			}
-			given := spec.AttachmentStatus{State: spec.StorageAttached, ReadOnly: a.ReadOnly, Source: p.viewPath(machine, e.Name)}
+			offer := spec.AttachmentStatus{State: spec.StorageAttached, ReadOnly: a.ReadOnly, Source: policy.viewPath(machine, e.Name)}
 			if e.Kind == spec.KindVolume {
-				given.Source = unknownDevice
-				if d, attached := device(w.volumesSeen[e.Name]); attached {
-					given.Source = d.Device
+				offer.Source = unknownDevice
+				if d, attached := device(p.volumesSeen[e.Name]); attached {
+					offer.Source = d.Device
 				}
 			}
-			status.Attachments[machine] = given
+			status.Attachments[machine] = offer
 		}
 		if at, there := places[state.ID{Kind: e.Kind, Name: e.Name}]; there {
 			objects[at].Status = spec.Encode(status)

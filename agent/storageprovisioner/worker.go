@@ -182,7 +182,7 @@ func (w *Worker) converge(ctx context.Context) (time.Time, error) {
 		if err := w.assess(ctx, &l); err != nil {
 			return time.Time{}, err
 		}
-		w.keep(ctx, l)
+		w.updateRecords(ctx, l)
 		if err := w.stage(&l); err != nil {
 			return time.Time{}, err
 		}

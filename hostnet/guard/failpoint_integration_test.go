@@ -112,7 +112,7 @@ func agent(dir, namespace, way string) error {
 	if err != nil {
 		return err
 	}
-	steps, _ := hostnet.Plan(hostnet.Wanted{Namespace: "hostler", Bridges: bridges, Carried: map[string]hostnet.Carried{"eth0": had}}, o)
+	steps, _ := hostnet.Plan(hostnet.Wanted{Namespace: "hostler", Bridges: bridges, NICSettings: map[string]hostnet.NICSettings{"eth0": had}}, o)
 	if way == "bad" {
 		steps = without(steps, hostnet.Enslave)
 	}

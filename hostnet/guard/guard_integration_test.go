@@ -173,7 +173,7 @@ func (w *world) bridging() []hostnet.Step {
 	must(w.t, err)
 	steps, problems := hostnet.Plan(hostnet.Wanted{
 		Namespace: "hostler", Bridges: []hostnet.Bridge{{Name: "br-up", UID: "u", Ports: []string{"eth0"}}},
-		Carried: map[string]hostnet.Carried{"eth0": had},
+		NICSettings: map[string]hostnet.NICSettings{"eth0": had},
 	}, o)
 	if len(problems) > 0 {
 		w.t.Fatal(problems)

@@ -271,7 +271,7 @@ func (f *follower) wantsRunning(ctx context.Context, m client.Machine) bool {
 		want = *r.PowerOverride
 	}
 	var status spec.MachineStatus
-	if json.Unmarshal(o.Status, &status) == nil && status.Rests() && m.Observed {
+	if json.Unmarshal(o.Status, &status) == nil && status.NotAutostarted() && m.Observed {
 		want = false
 	}
 	f.wanted[key] = want

@@ -11,11 +11,11 @@ import (
 	"hostler/storage"
 )
 
-// Settle returns the declaration with every filesystem at the place of its
+// PlaceAtData returns the declaration with every filesystem at the place of its
 // data. A filesystem that is now declared on another source or volume stays
 // where it was created: it is attached and removed there, and Moved holds the
 // difference.
-func (d Desired) Settle(o Observed) Desired {
+func (d Desired) PlaceAtData(o Observed) Desired {
 	d.Entities = slices.Clone(d.Entities)
 	volumes := map[string]string{}
 	blind := maps.Clone(o.Blind)
@@ -28,8 +28,8 @@ func (d Desired) Settle(o Observed) Desired {
 	for i := range d.Entities {
 		e := &d.Entities[i]
 		if o.missing(e) {
-			if f, source := o.elsewhere(e); f != nil {
-				e.moved(f, source, volumes)
+			if f, source := o.findData(e); f != nil {
+				e.placeAt(f, source, volumes)
 			} else if len(blind) > 0 {
 				e.Source = slices.Sorted(maps.Keys(blind))[0] // the data may be there
 			}
@@ -49,9 +49,9 @@ func (o Observed) missing(e *Entity) bool {
 	})
 }
 
-// elsewhere finds the data of a filesystem that was created at another place
+// findData finds the data of a filesystem that was created at another place
 // than declared.
-func (o Observed) elsewhere(e *Entity) (found *storage.Filesystem, source string) {
+func (o Observed) findData(e *Entity) (found *storage.Filesystem, source string) {
 	for source, all := range o.Filesystems {
 		for i, f := range all {
 			own := f.Stamp.UID == cmp.Or(e.Status.StampUID, e.UID)
@@ -76,8 +76,8 @@ func onVolume(f storage.Filesystem) string {
 	return record.Filesystem.Volume
 }
 
-// moved sets the entity's fields to the place of its data.
-func (e *Entity) moved(f *storage.Filesystem, source string, volumes map[string]string) {
+// placeAt sets the entity's fields to the place of its data.
+func (e *Entity) placeAt(f *storage.Filesystem, source string, volumes map[string]string) {
 	declared := e.place()
 	var record spec.FilesystemRecord
 	if json.Unmarshal([]byte(f.Record), &record) != nil || record.Filesystem.Provider != source && source != Managed {
@@ -100,17 +100,18 @@ func (e *Entity) place() string {
 	return e.Source
 }
 
-// stays plans the held step of a filesystem that is declared at another place.
-func (e *Entity) stays() []Step {
+// heldMove plans the held step of a filesystem that is declared at another
+// place.
+func (e *Entity) heldMove() []Step {
 	return []Step{{
 		Action: ActionCreate, Changes: []Change{*e.Moved},
 		Held: fmt.Sprintf("it is on %s and cannot move to %s: declare it as before, or declare another object and move the data", e.Moved.From, e.Moved.To),
 	}}
 }
 
-// lookElsewhere also lists the filesystem sources that no declaration uses, if
-// a created filesystem is not at its declared place.
-func (s Sources) lookElsewhere(desired Desired, o Observed, list func(kind, source string)) {
+// listOtherSources also lists the filesystem sources that no declaration uses,
+// if a created filesystem is not at its declared place.
+func (s Sources) listOtherSources(desired Desired, o Observed, list func(kind, source string)) {
 	for i := range desired.Entities {
 		if !o.missing(&desired.Entities[i]) {
 			continue

@@ -20,10 +20,10 @@ var switches = map[string]string{
 // redirects also changes with IPv4's switch, to the opposite value.
 const redirects = "net/ipv4/conf/all/accept_redirects"
 
-// along returns the values that the kernel gives to other parameters when the
-// named parameter changes to value. For example, net/ipv4/ip_forward=1 sets
+// sideEffects returns the values that the kernel gives to other parameters when
+// the named parameter changes to value. For example, net/ipv4/ip_forward=1 sets
 // net/ipv4/conf/eth0/forwarding to 1. For most parameters there are none.
-func (m *Manager) along(name, value string) (map[string]string, error) {
+func (m *Manager) sideEffects(name, value string) (map[string]string, error) {
 	folder, ok := switches[name]
 	if !ok {
 		return nil, nil
@@ -47,10 +47,10 @@ func (m *Manager) along(name, value string) (map[string]string, error) {
 	return made, nil
 }
 
-// beside returns the current values of other parameters that the kernel would
-// not restore when the named parameter goes back to value.
-func (m *Manager) beside(name, value string) (map[string]string, error) {
-	made, err := m.along(name, value)
+// sideValues returns the current values of other parameters that the kernel
+// would not restore when the named parameter goes back to value.
+func (m *Manager) sideValues(name, value string) (map[string]string, error) {
+	made, err := m.sideEffects(name, value)
 	if err != nil {
 		return nil, err
 	}
@@ -68,20 +68,20 @@ func (m *Manager) beside(name, value string) (map[string]string, error) {
 	return made, nil
 }
 
-// concede removes from r.Beside the parameters that another process has changed
-// since, so that their earlier values are not restored. This must come before
-// the parameter itself is restored, which changes them all.
-func (m *Manager) concede(name string, r *remembered) error {
-	if current, err := m.Read(name); len(r.Beside) == 0 || err != nil || current != r.Value {
+// dropChanged removes from r.SideValues the parameters that another process has
+// changed since, so that their earlier values are not restored. This must come
+// before the parameter itself is restored, which changes them all.
+func (m *Manager) dropChanged(name string, r *remembered) error {
+	if current, err := m.Read(name); len(r.SideValues) == 0 || err != nil || current != r.Value {
 		return nil
 	}
-	made, err := m.along(name, r.Value)
+	made, err := m.sideEffects(name, r.Value)
 	if err != nil {
 		return err
 	}
-	for side := range r.Beside {
+	for side := range r.SideValues {
 		if current, err := m.Read(side); err == nil && current != made[side] {
-			delete(r.Beside, side)
+			delete(r.SideValues, side)
 		}
 	}
 	return nil

@@ -7,16 +7,16 @@ import (
 	"hostler/storage"
 )
 
-// keep updates the copies of the records that sources store beside their
-// stamps; recovery rebuilds a lost store from these copies. The copies are no
-// steps of a plan: they change neither volumes nor filesystems.
-func (w *Worker) keep(ctx context.Context, l look) {
-	world := newWorld(l.desired, l.observed, l.policy)
+// updateRecords updates the copies of the records that sources store beside
+// their stamps; recovery rebuilds a lost store from these copies. The copies
+// are no steps of a plan: they change neither volumes nor filesystems.
+func (w *Worker) updateRecords(ctx context.Context, l look) {
+	p := newPlanner(l.desired, l.observed, l.policy)
 	stale, of := map[storage.Recorder][]storage.RecordParams{}, map[storage.Recorder][]string{}
 	for i := range l.desired.Entities {
 		e := &l.desired.Entities[i]
 		recorder := w.recorder(e)
-		if recorder == nil || !world.outdated(e) {
+		if recorder == nil || !p.outdated(e) {
 			continue
 		}
 		stale[recorder] = append(stale[recorder], storage.RecordParams{Ref: e.ref(l.policy.Namespace), Record: e.Record})
@@ -33,12 +33,12 @@ func (w *Worker) keep(ctx context.Context, l look) {
 
 // outdated reports whether the source's copy of the record differs from the
 // record. Entities that are missing or damaged on the host are never outdated.
-func (w *world) outdated(e *Entity) bool {
+func (p *planner) outdated(e *Entity) bool {
 	if e.Kind == spec.KindVolume {
-		v := w.volumesSeen[e.Name]
+		v := p.volumesSeen[e.Name]
 		return v != nil && v.Problem == "" && v.Record != e.Record
 	}
-	f := w.seen[e.Name]
+	f := p.seen[e.Name]
 	return f != nil && f.Problem == "" && f.Record != e.Record
 }
 
@@ -53,9 +53,9 @@ func (w *Worker) recorder(e *Entity) storage.Recorder {
 	return r
 }
 
-// disown clears the source's copies of the records of released data, so that
-// recovery does not declare the data again.
-func (w *Worker) disown(ctx context.Context, namespace string, jobs []*job) []error {
+// clearRecords clears the source's copies of the records of released data, so
+// that recovery does not declare the data again.
+func (w *Worker) clearRecords(ctx context.Context, namespace string, jobs []*job) []error {
 	r := w.recorder(jobs[0].entity)
 	if r == nil {
 		return make([]error, len(jobs))

@@ -25,7 +25,7 @@ func TestNothingIsPolledInVain(t *testing.T) {
 		defer cancel()
 		parameters := &looks{}
 		w := New(Options{Parameters: parameters})
-		go w.feel(ctx)
+		go w.pollDrift(ctx)
 		in := func(what string, least, most int) {
 			t.Helper()
 			before := parameters.n

@@ -8,13 +8,14 @@ import (
 	"hostler/internal/fault"
 )
 
-// Leave releases a parameter of owner without restoring the earlier value, if a
-// user in users appeared after the parameter was set: that user may rely on the
-// value. For example, IPv4 forwarding stays on for Docker's bridge. Leave
-// returns the users that appeared since. It does nothing and returns none if
-// there are no such users, if other owners want the parameter too, if it is not
-// owner's, or if another process has set it meanwhile. It is idempotent.
-func (m *Manager) Leave(ctx context.Context, owner, name string, users []string) (since []string, err error) {
+// ReleaseInUse releases a parameter of owner without restoring the earlier
+// value, if a user in users appeared after the parameter was set: that user may
+// rely on the value. For example, IPv4 forwarding stays on for Docker's bridge.
+// ReleaseInUse returns the users that appeared since. It does nothing and
+// returns none if there are no such users, if other owners want the parameter
+// too, if it is not owner's, or if another process has set it meanwhile. It is
+// idempotent.
+func (m *Manager) ReleaseInUse(ctx context.Context, owner, name string, users []string) (since []string, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	known, err := m.load()
@@ -45,7 +46,8 @@ func (m *Manager) Leave(ctx context.Context, owner, name string, users []string)
 		return nil, fmt.Errorf("cannot release kernel parameter %s: %w", name, err)
 	}
 	delete(known, name)
-	// While the record exists, the next call completes an interrupted Leave.
+	// While the record exists, the next call completes an interrupted
+	// ReleaseInUse.
 	if err := m.writeDropIn([]string{name}, known); err != nil {
 		return nil, err
 	}

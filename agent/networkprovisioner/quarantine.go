@@ -11,10 +11,10 @@ import (
 	"hostler/hostnet/ipam"
 )
 
-// leftMark follows the name of a removed machine whose instance still exists,
-// e.g. because it was released. The instance continues to use its addresses,
-// running or stopped.
-const leftMark = " (removed, its instance is still there)"
+// remainingMark follows the name of a removed machine whose instance still
+// exists, e.g. because it was released. The instance continues to use its
+// addresses, running or stopped.
+const remainingMark = " (removed, its instance is still there)"
 
 // lookBefore is how long before the end of a quarantine the instances are
 // looked up. It exceeds the time between observation and plan.
@@ -61,10 +61,11 @@ func (e Eyes) now() time.Time {
 	return e.Now()
 }
 
-// isLeft reports whether an entry of a network's status belongs to an instance
-// without a machine. Once confirmed, the entry's key ends with its MAC address,
-// and it stays left until an observation shows that the instance is gone.
-func isLeft(k string, g spec.GuestAddress, using map[string]bool) bool {
+// isRemaining reports whether an entry of a network's status belongs to an
+// instance without a machine. Once confirmed, the entry's key ends with its MAC
+// address, and it counts as remaining until an observation shows that the
+// instance is gone.
+func isRemaining(k string, g spec.GuestAddress, using map[string]bool) bool {
 	if g.Released == nil || g.MAC == "" {
 		return false
 	}
@@ -72,25 +73,25 @@ func isLeft(k string, g spec.GuestAddress, using map[string]bool) bool {
 	return there || !looked && strings.HasSuffix(k, "#"+g.MAC)
 }
 
-// leftOwner returns the owner of the addresses of such an entry.
-func leftOwner(n Network, k string, g spec.GuestAddress) ipam.Owner {
+// remainingOwner returns the owner of the addresses of such an entry.
+func remainingOwner(n Network, k string, g spec.GuestAddress) ipam.Owner {
 	base, _, _ := strings.Cut(k, "#")
 	o := ownerOf(base)
-	return nicOwner{o.Machine + leftMark, o.NIC + "#" + g.MAC}.onNetwork(n.Name)
+	return nicOwner{o.Machine + remainingMark, o.NIC + "#" + g.MAC}.onNetwork(n.Name)
 }
 
-// withLeft marks the entries of left instances, and restarts the quarantine of
-// those whose instance was just seen.
-func withLeft(d Desired, o Observed, now time.Time) Desired {
+// withRemaining marks the entries of remaining instances, and restarts the
+// quarantine of those whose instance was just seen.
+func withRemaining(d Desired, o Observed, now time.Time) Desired {
 	d.Networks = slices.Clone(d.Networks)
 	for i := range d.Networks {
 		n := &d.Networks[i]
-		n.left = map[string]bool{}
+		n.remaining = map[string]bool{}
 		for k, g := range n.Status.Guests {
-			if !isLeft(k, g, o.Using) {
+			if !isRemaining(k, g, o.Using) {
 				continue
 			}
-			n.left[k] = true
+			n.remaining[k] = true
 			if o.Using[g.MAC] {
 				n.Status.Guests = maps.Clone(n.Status.Guests)
 				g.Released = &now
@@ -101,13 +102,13 @@ func withLeft(d Desired, o Observed, now time.Time) Desired {
 	return d
 }
 
-// keepLeft copies the left entries into the plan.
-func keepLeft(d Desired, planned []Planned, owners map[ipam.Owner]bool) {
+// copyRemaining copies the entries of remaining instances into the plan.
+func copyRemaining(d Desired, planned []Planned, owners map[ipam.Owner]bool) {
 	for i, n := range d.Networks {
-		for k := range n.left {
+		for k := range n.remaining {
 			g := n.Status.Guests[k]
 			base, _, _ := strings.Cut(k, "#")
-			owners[leftOwner(n, k, g)] = true
+			owners[remainingOwner(n, k, g)] = true
 			planned[i].Guests[base+"#"+g.MAC] = spec.GuestAddress{MAC: g.MAC, Addresses: slices.Clone(g.Addresses), Released: g.Released}
 		}
 	}
