@@ -64,6 +64,8 @@ func (i *Initialiser) prove(ctx context.Context, progress func(string)) error {
 		switch {
 		case err == nil:
 			o = Outcome{Accelerator: AcceleratorKVM, Asked: i.opts.Accelerator}
+		case fault.Is(err, fault.Transient):
+			return fmt.Errorf("cannot try KVM: %w", err)
 		case i.opts.Accelerator == AcceleratorKVM:
 			return fault.New(fault.NeedsOperator, "cannot run guests under KVM as types.kvm.accelerator demands: %w", err)
 		default:
@@ -115,7 +117,7 @@ var lastWords = []string{"Freeing unused kernel", "Unable to mount root", "Kerne
 
 // tryKVM boots a stock kernel for a moment under KVM. The device node alone
 // proves nothing: on some hosts it opens, but a guest hangs before its first
-// output.
+// output. The error is fault.Transient if the kernel was not started.
 func (i *Initialiser) tryKVM(ctx context.Context) error {
 	if _, err := os.Stat(i.opts.Paths.Host("/dev/kvm")); err != nil {
 		return errors.New("the host has no /dev/kvm")
@@ -128,7 +130,7 @@ func (i *Initialiser) tryKVM(ctx context.Context) error {
 		"-accel", "kvm", "-cpu", "host", "-machine", "q35", "-m", "512", "-nodefaults", "-no-user-config", "-display", "none",
 		"-no-reboot", "-serial", "stdio", "-kernel", kernel, "-append", "console=ttyS0 panic=-1",
 	}
-	ctx, cancel := context.WithTimeout(ctx, tryTime)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	runner := i.opts.Trial
 	if runner == nil {
@@ -136,7 +138,7 @@ func (i *Initialiser) tryKVM(ctx context.Context) error {
 	}
 	spoke, up := false, false
 	_, err := runner.Run(ctx, run.Command{
-		Path: emulator(), Args: args,
+		Path: emulator(), Args: args, Timeout: tryTime,
 		OnLine: func(line string) {
 			spoke = spoke || strings.Contains(line, firstWords)
 			for _, words := range lastWords {

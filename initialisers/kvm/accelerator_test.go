@@ -80,6 +80,32 @@ func TestAcceleratorIsProven(t *testing.T) {
 	}
 }
 
+// C20: a trial that systemd did not start says nothing about KVM. It is tried
+// again.
+func TestTrialWithoutAnAnswerIsNoOutcome(t *testing.T) {
+	for _, asked := range []string{kvm.AcceleratorAuto, kvm.AcceleratorKVM} {
+		h := newHost(t)
+		h.programs()
+		h.libvirt.listen()
+		h.opts.Accelerator = asked
+		h.file("/dev/kvm", "")
+		h.file("/boot/vmlinuz-6.1", "")
+		h.run.Handle(emulator, func(ctx context.Context, command run.Command) (run.Result, error) {
+			// The time begins with the guest, not with the wait for its unit.
+			if _, limited := ctx.Deadline(); limited || command.Timeout == 0 {
+				t.Errorf("the context is limited: %v; the command: %s", limited, command.Timeout)
+			}
+			return run.Result{}, fault.New(fault.Transient, "systemd has not answered")
+		})
+		if err := h.initialise(); !fault.Is(err, fault.Transient) || !strings.Contains(err.Error(), "cannot try KVM: systemd has not answered") {
+			t.Errorf("%s: %v", asked, err)
+		}
+		if o, err := kvm.ReadOutcome(h.p); err == nil {
+			t.Errorf("%s: %+v", asked, o)
+		}
+	}
+}
+
 // C20: Supported reports problems that the operator can mend before the
 // installation. Accelerator reports how guests run once that is known.
 func TestSupported(t *testing.T) {

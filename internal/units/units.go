@@ -81,7 +81,8 @@ func New(kind Kind, log *slog.Logger) *Runner {
 	return &Runner{kind: kind, system: systemd{}, log: log}
 }
 
-// Run implements run.Runner. If the agent is killed meanwhile, the unit ends
+// Run implements run.Runner. The error is fault.Transient if the unit did not
+// start or was ended, so that the command has no result. If the agent is killed meanwhile, the unit ends
 // itself, except for a NoKill command: its unit ends with the command.
 func (r *Runner) Run(ctx context.Context, c run.Command) (run.Result, error) {
 	if err := ctx.Err(); err != nil {
@@ -93,7 +94,7 @@ func (r *Runner) Run(ctx context.Context, c run.Command) (run.Result, error) {
 	}
 	near, far, err := socketPair()
 	if err != nil {
-		return run.Result{}, fmt.Errorf("cannot run %s: %w", c.Name(), err)
+		return run.Result{}, fault.New(fault.Transient, "cannot run %s: %w", c.Name(), err)
 	}
 	defer func() { _ = near.Close() }()
 	properties := append(r.kind.all(c),

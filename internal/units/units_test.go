@@ -18,6 +18,7 @@ import (
 	godbus "github.com/godbus/dbus/v5"
 	"golang.org/x/sys/unix"
 
+	"hostler/internal/fault"
 	"hostler/internal/run"
 )
 
@@ -171,6 +172,10 @@ func TestCausesOfErrors(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if _, err := r.Run(ctx, script("true")); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	byOperator := end{Problem: "stopped", Cause: canceled}
+	if _, err := byOperator.result(t.Context(), script("true")); !fault.Is(err, fault.Transient) {
 		t.Errorf("got %v", err)
 	}
 }

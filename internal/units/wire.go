@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"hostler/internal/fault"
 	"hostler/internal/run"
 )
 
@@ -123,7 +124,7 @@ func (e *end) result(ctx context.Context, c run.Command) (run.Result, error) {
 	case e.Cause == canceled && ctx.Err() != nil:
 		return result, fmt.Errorf("cannot run %s: stopped: %w", c.Name(), ctx.Err())
 	case e.Cause == canceled:
-		return result, fmt.Errorf("cannot run %s: its unit was stopped", c.Name())
+		return result, fault.New(fault.Transient, "cannot run %s: its unit was stopped", c.Name())
 	}
 	return result, &problem{text: e.Problem, cause: causes[e.Cause]}
 }
