@@ -63,6 +63,7 @@ var (
 		},
 		families:   networks,
 		namespaces: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS | unix.CLONE_NEWUSER,
+		more:       limits,
 	}
 	// Image builds an image. Its commands have a working directory, in which all
 	// their files are.
@@ -75,7 +76,7 @@ var (
 		families:   networks,
 		namespaces: unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
 		writes:     func(c run.Command) []string { return []string{c.Dir} },
-		more:       []dbus.Property{property("KillSignal", int32(unix.SIGKILL)), property("ProtectKernelModules", true)},
+		more:       append([]dbus.Property{property("KillSignal", int32(unix.SIGKILL)), property("ProtectKernelModules", true)}, limits...),
 	}
 	// Scan reads an image as a user without rights.
 	Scan = Kind{
@@ -132,6 +133,10 @@ var (
 )
 
 func none(run.Command) []string { return nil }
+
+// limits are those of hostlerd.service. Above MemoryHigh the kernel slows a
+// unit down and reclaims its memory.
+var limits = []dbus.Property{property("MemoryHigh", uint64(2<<30)), property("TasksMax", uint64(4096))}
 
 // kernel protects the kernel's settings, logs and modules.
 var kernel = []dbus.Property{

@@ -311,3 +311,17 @@ func TestNamesOfUnits(t *testing.T) {
 		t.Errorf("%s and %s", a, b)
 	}
 }
+
+// A package's script or an image build that grows without end takes no memory
+// and no process ids from the host.
+func TestPackagesAndImagesAreLimited(t *testing.T) {
+	for _, k := range []Kind{Apt, Image} {
+		limits := map[string]any{}
+		for _, one := range k.all(script("true")) {
+			limits[one.Name] = one.Value.Value()
+		}
+		if limits["MemoryHigh"] != uint64(2<<30) || limits["TasksMax"] != uint64(4096) {
+			t.Errorf("%s: %v and %v", k.name, limits["MemoryHigh"], limits["TasksMax"])
+		}
+	}
+}
