@@ -21,8 +21,9 @@ import (
 // host keys of a guest that listens for SSH. After the line "result" it prints
 // cloud-init's result.json. Root of the guest may replace files, e.g. by a
 // fifo: the script reads only regular files, for at most 5 seconds (/proc/kmsg
-// never ends). A systemd that has just started ends the wait for its boot
-// early, so the script asks again.
+// never ends). A systemd that has just started still has the name under which it
+// was started, e.g. init, so the script looks at its program, too. It ends the
+// wait for its boot early, so the script asks again.
 const Script = `
 PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 has() {
@@ -32,6 +33,9 @@ has() {
   return 1
 }
 read -r init </proc/1/comm
+if has readlink; then
+  case "$(readlink /proc/1/exe 2>/dev/null || :)" in */systemd|*"/systemd (deleted)") init=systemd;; esac
+fi
 echo "init $init"
 if [ "$init" = systemd ] && has systemctl; then
   n=0

@@ -2,7 +2,9 @@ package guestprobe
 
 import (
 	"context"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -35,5 +37,38 @@ func TestScriptWaitsForNoFileOfTheGuest(t *testing.T) {
 				t.Errorf("got %s", out)
 			}
 		})
+	}
+}
+
+// A systemd that has just started has the name under which it was started, e.g.
+// init. Its program shows that it is systemd.
+func TestScriptKnowsSystemdByItsProgram(t *testing.T) {
+	const last = "echo \"init $init\"\n"
+	beginning, _, found := strings.Cut(Script, last)
+	if !found {
+		t.Fatalf("the script has no %s", last)
+	}
+	for _, c := range []struct{ name, comm, exe, want string }{
+		{"systemd", "systemd", "/usr/lib/systemd/systemd", "systemd"},
+		{"systemd, just started", "init", "/usr/lib/systemd/systemd", "systemd"},
+		{"systemd, upgraded since", "init", "/usr/lib/systemd/systemd (deleted)", "systemd"},
+		{"another init", "init", "/usr/sbin/init", "init"},
+		{"a program of systemd's", "init", "/usr/lib/systemd/systemd-journald", "init"},
+		{"a hidden program", "systemd", "", "systemd"},
+	} {
+		process := t.TempDir()
+		if err := os.WriteFile(filepath.Join(process, "comm"), []byte(c.comm+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if c.exe != "" {
+			if err := os.Symlink(c.exe, filepath.Join(process, "exe")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		script := strings.ReplaceAll(beginning+last, "/proc/1/", process+"/")
+		out, err := exec.CommandContext(t.Context(), "sh", "-euc", script).CombinedOutput()
+		if string(out) != "init "+c.want+"\n" || err != nil {
+			t.Errorf("%s: %q, %v", c.name, out, err)
+		}
 	}
 }
