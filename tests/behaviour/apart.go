@@ -39,7 +39,7 @@ func apart(t *testing.T, w World) {
 	a.Apply("more", to)
 	same(t, w, "web", web)
 	made(t, live, "cache")
-	// F35: what is removed of the runtime directory comes back, with 0 effects.
+	// F35: removed files of the runtime directory come back, and no guest changes.
 	if err := os.RemoveAll(filepath.Join(a.Dir, "run")); err != nil {
 		t.Fatal(err)
 	}
@@ -74,8 +74,8 @@ func apart(t *testing.T, w World) {
 	}
 }
 
-// secret: what the agent keeps is for root alone, and what a person tells a
-// guest shows nowhere else than where the guest reads it.
+// secret: the agent's files are readable by root alone, and user-data appears
+// only where the guest reads it.
 func secret(t *testing.T, w World) {
 	const word = "correct-horse-battery-staple"
 	a := begin(w)

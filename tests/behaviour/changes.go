@@ -61,8 +61,8 @@ func planned(t *testing.T, w World) {
 	nothing(t, w)
 }
 
-// changed: a running guest takes what it can; what needs a restart or a
-// recreate is announced, and done only when allowed.
+// changed: a running guest takes the changes that it can take live. Changes that
+// need a restart or a new instance are announced and made only when allowed.
 func changed(t *testing.T, w World) {
 	a := begin(w)
 	live, restart := w.Live(), w.Restart()
@@ -102,8 +102,8 @@ func changed(t *testing.T, w World) {
 	empty(t, a, file)
 }
 
-// kept: what is undeclared goes, unless it is to be kept, and what is to be
-// stopped stays so until a person starts it.
+// kept: undeclared machines lose their instances unless they are retained, and a
+// stopped machine stays stopped until the user starts it.
 func kept(t *testing.T, w World) {
 	a := begin(w)
 	a.Apply("site", declaration(plain(w, "web", "db")...))
@@ -126,8 +126,8 @@ func kept(t *testing.T, w World) {
 	}
 }
 
-// reached: exec passes streams and exit codes; the console is logged; events tell what happened; what
-// is not there and what does not come have codes of their own.
+// reached: exec passes streams and exit codes, the console is logged, and events
+// report each change. Absent objects and timeouts have exit codes of their own.
 func reached(t *testing.T, w World) {
 	a := begin(w)
 	a.Apply("site", declaration(plain(w, "web")...))

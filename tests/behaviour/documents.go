@@ -101,7 +101,7 @@ func documents(t *testing.T, w World) {
 		return nil
 	})
 	a.Run("allow", "destroy", "machine/web")
-	// Declared again while it is being removed, it is made anew.
+	// A machine that is declared again during its removal is created again.
 	a.Run("apply", "-f", a.File("site", declaration(web)), "--wait", "--timeout", "3m")
 	if now := w.Look("web"); now.Making == was.Making {
 		t.Errorf("web is still %+v", now)

@@ -10,11 +10,12 @@ import (
 	"hostler/tests/harness"
 )
 
-// strangers are instances of another agent and of nobody, up and down.
+// strangers are instances with another agent's stamp and without a stamp,
+// running and stopped.
 var strangers = map[string]string{"other": "another", "other-up": "another", "foreign": "", "foreign-up": ""}
 
-// harvested tries the modes on instances that are known, unknown, another
-// agent's and nobody's; each of them running and not.
+// harvested tries the modes on known, unknown, another agent's and unstamped
+// instances, each of them running and stopped.
 func harvested(t *testing.T, w World) {
 	a := begin(w)
 	// The agent must have compared the records with the instances once, or
@@ -53,7 +54,8 @@ func harvested(t *testing.T, w World) {
 	gone(t, w, "web", "stray", "stray-up")
 	there(t, w, "db")
 	untouched()
-	// unknown leaves what was declared until it is unknown, and then takes it.
+	// The mode unknown leaves the instance of a removed machine until it is an
+	// orphan, and then deletes it.
 	a.Run("delete", "machine/db")
 	gone(t, w, "db")
 
@@ -74,9 +76,9 @@ func harvested(t *testing.T, w World) {
 	}
 }
 
-// misled: a listing that fails or is cut short changes nothing, though all is
-// to be harvested, and the status says unknown. What is undeclared meanwhile
-// goes only when all is seen again.
+// misled: a listing that fails or is cut short changes nothing even in the mode
+// all, and the status says unknown. Machines that are removed meanwhile lose
+// their instances only after a complete listing.
 func misled(t *testing.T, w World) {
 	a := w.Agent()
 	w.Configure("harvest: all\n")
@@ -126,8 +128,8 @@ func misled(t *testing.T, w World) {
 	gone(t, w, "web")
 }
 
-// impatient: a hypervisor that hangs is what a person looks for: no command
-// waits for it for long, and each says so.
+// impatient: no command waits long for a hypervisor that hangs, and each reports
+// it.
 func impatient(t *testing.T, w World) {
 	a := begin(w)
 	a.Apply("site", declaration(machine(w, "web", w.Image(), ", running: false")))

@@ -10,8 +10,8 @@ import (
 	"hostler/tests/harness"
 )
 
-// adopted: a running instance that nobody declared is taken over and let go
-// without ever being restarted.
+// adopted: a running instance that no file declares is adopted and released
+// without a restart.
 func adopted(t *testing.T, w World) {
 	a := begin(w)
 	// The host is set up for the type with the first machine of it.
@@ -30,7 +30,7 @@ func adopted(t *testing.T, w World) {
 	if now := w.Look("legacy"); now.UID == "" || now.Told != was.Told {
 		t.Errorf("adopted it is %+v, was %+v", now, was)
 	}
-	// What is exported and applied again changes nothing.
+	// Applying the exported document changes nothing.
 	text := a.Run("export", "legacy")
 	if !strings.Contains(text, "legacy:") {
 		t.Errorf("export:\n%s", text)
@@ -46,9 +46,9 @@ func adopted(t *testing.T, w World) {
 	same(t, w, "legacy", was)
 }
 
-// retried: a machine whose image cannot be had is told so; others go on; it
-// stays told, and is not tried again, when the agent starts anew; the retry after
-// the mend works at once. P15.
+// retried: the status of a machine shows that its image is unavailable, and other
+// machines continue. A restart of the agent keeps the error and tries nothing;
+// `hostler retry` succeeds at once after the mend. P15.
 func retried(t *testing.T, w World) {
 	a := begin(w)
 	file := a.File("site", declaration(machine(w, "web", w.Image(), ", running: false"), machine(w, "bad", w.Later(), "")))
@@ -90,9 +90,8 @@ func killed(t *testing.T, w World) {
 	}
 }
 
-// revived: the agent's death costs a guest nothing, and the next one, which
-// looks at everything, changes nothing; a guest that dies is started again,
-// without the other. P2.
+// revived: guests outlive the agent, and the next agent reads everything and
+// changes nothing. A guest that dies is started again, and no other guest. P2.
 func revived(t *testing.T, w World) {
 	a := begin(w)
 	a.Apply("site", declaration(plain(w, "web", "db")...))

@@ -1,6 +1,5 @@
-// Package behaviour is what a person sees of machines, whatever their type: one
-// suite of the real daemon and the real command that every container type
-// passes beside its real hypervisor.
+// Package behaviour is the suite of a user's view of machines. Every container
+// type passes it with the real daemon, the real command and its real hypervisor.
 package behaviour
 
 import (
@@ -13,7 +12,7 @@ import (
 	"hostler/tests/harness"
 )
 
-// patience bounds the waits for what an agent does by itself.
+// patience limits the waits for actions that the agent takes by itself.
 const patience = 2 * time.Minute
 
 // World is a private hypervisor of one type, as someone sees it who looks past
@@ -31,7 +30,7 @@ type World interface {
 	Another() string
 	Later() string
 	Supply()
-	// Greeting is what the guests of these images say on their consoles.
+	// Greeting is a text that the guests of these images print on their consoles.
 	Greeting() string
 	// Live is a change that a running instance takes, Restart one that it
 	// takes when it starts; the second follows the first.
@@ -47,7 +46,7 @@ type World interface {
 	// Make makes an instance, stamped with a namespace or, where that is "",
 	// with nothing.
 	Make(name, namespace string, run bool)
-	// Left lists what machines left behind besides instances.
+	// Left lists the remains of machines besides instances, e.g. volumes.
 	Left() []string
 
 	// Break has every listing go wrong until Heal, Hang has none answered;
@@ -69,7 +68,7 @@ type Change struct {
 	Made func(name string) error
 }
 
-// Instance is what a hypervisor says of an instance.
+// Instance is the hypervisor's view of an instance.
 type Instance struct {
 	// Process is the guest's, 0 where it does not run.
 	Process int
@@ -77,9 +76,9 @@ type Instance struct {
 	Making string
 	// UID is that of its stamp, "" where it has none.
 	UID string
-	// Told is what a guest reads when it starts for the first time.
+	// Told is the data that a guest reads at its first start.
 	Told string
-	// Definition is all that somebody could have changed.
+	// Definition is everything that another tool could have changed.
 	Definition string
 }
 
@@ -134,7 +133,7 @@ func declaration(lines ...string) string {
 	return "version: 1\nmachines:\n" + strings.Join(lines, "")
 }
 
-// refused runs what must not work and say all of these words.
+// refused runs a command that must fail with all of these words in its output.
 func refused(t *testing.T, a *harness.Agent, args []string, words ...string) {
 	t.Helper()
 	code, out := a.Exit(args...)

@@ -15,9 +15,8 @@ import (
 	"hostler/containerbroker/lxd/lxdtest"
 )
 
-// F12, I1, I16: whatever became of the store, what runs goes on running, is
-// known again under its old identity, and nothing is asked of LXD but to
-// look.
+// F12, I1, I16: whatever the damage of the store, instances run on and are
+// recognised under their former identity, and the agent only reads from LXD.
 func damagedStore(t *testing.T, lxd *lxdtest.Server) {
 	w := newWorld(t, lxd, "damaged")
 	proxy := w.behindProxy()

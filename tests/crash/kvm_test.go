@@ -114,9 +114,9 @@ func (g *guests) dies(point string) {
 	}
 }
 
-// F1, F4, I1, I2, I3: an agent that dies at every point of a guest's life in
-// turn, and a libvirt that dies with it at some of them, leave one guest and
-// then none, and the guest beside it untouched.
+// F1, F4, I1, I2, I3: the agent is killed at every point of a guest's life in
+// turn, at some of them together with libvirt. The result is one guest, after the
+// removal none, and the guest beside it is unchanged.
 func TestOnKVM(t *testing.T) {
 	g := newGuests(t)
 	through := func(points []string, apply string) {
@@ -226,9 +226,9 @@ func (g *guests) cell(point, action, libvirt string) {
 	}
 }
 
-// F7, I3, Z7: libvirt does what it is asked and every answer to it is lost: on
-// the definition, the disks, the stamp, the start, the end. Nothing is defined
-// or started twice.
+// F7, I3, Z7: libvirt carries out each call and its answer is lost: for the
+// definition, the disks, the stamp, the start and the end. Nothing is defined or
+// started twice.
 func (g *guests) lostReplies() {
 	proxy := kvmtest.NewProxy(g, g.server.Socket)
 	g.prefix = g.server.Behind(proxy)
@@ -260,7 +260,7 @@ func (g *guests) lostReplies() {
 			return err
 		})
 		_, each := proxy.Calls()
-		// One that met too many losses was taken away before it was made anew.
+		// After too many lost answers a domain was removed and defined again.
 		if again := each[kvmtest.ProcUndefineFlags]; each[kvmtest.ProcDefine]-again != atOnce || again > 1 || each[kvmtest.ProcCreate] != 1 {
 			g.Errorf("%d definitions, %d ends of one and %d starts of %d machines, of which one runs", each[kvmtest.ProcDefine], again, each[kvmtest.ProcCreate], atOnce)
 		}

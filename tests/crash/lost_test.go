@@ -24,8 +24,8 @@ func (w *world) behindProxy() *lxdtest.Proxy {
 	return proxy
 }
 
-// F7, I3: LXD does what it is asked and every answer is lost: on the create,
-// on the start, on the delete. Nothing is made twice.
+// F7, I3: LXD carries out each call and its answer is lost: for the create, the
+// start and the delete. Nothing is created twice.
 func lostReplies(t *testing.T, lxd *lxdtest.Server) {
 	w := newWorld(t, lxd, "lost")
 	proxy := w.behindProxy()

@@ -15,7 +15,7 @@ import (
 	"hostler/tests/harness"
 )
 
-// harvestAll has the agent delete whatever bears its stamp and is in no record.
+// harvestAll has the agent delete all its orphans.
 func (w *world) harvestAll() {
 	w.write("etc/hostler.yaml", "namespace: "+w.namespace+"\nharvest: all\nretry-delay: 500ms\ntransient-retry-interval: 5s\n")
 }
@@ -212,7 +212,7 @@ func oneNamespaceUnlocked(t *testing.T, lxd *lxdtest.Server) {
 	if out, _ := right.try("doctor"); !strings.Contains(out, "lxd/l1") || !strings.Contains(out, "another store") {
 		t.Errorf("`hostler doctor` does not name the other's:\n%s", out)
 	}
-	// A name that the other has is a conflict that is told.
+	// A name that the other agent's instance has is reported as a conflict.
 	taken := right.declare("taken", map[string]int{"l1": 32})
 	if _, err := right.try("apply", "--allow", "destroy", "-f", taken.path); err == nil || !strings.Contains(err.Error(), "another store") {
 		t.Errorf("a declaration of a taken name: %v", err)

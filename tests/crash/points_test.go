@@ -1,9 +1,8 @@
 //go:build integration
 
-// Package crash_test kills agents, and what they work with, at every moment
-// that matters, and then looks with its own eyes whether anything was lost,
-// doubled, left over or disturbed. It drives hostler as a person does, by its
-// commands, and asks LXD and the kernel for the truth.
+// Package crash_test kills agents and hypervisors at every crash point, and then
+// checks that nothing was lost, doubled, left over or disturbed. It drives
+// hostler by its commands, and compares with LXD and the kernel.
 package crash_test
 
 import (
@@ -96,8 +95,8 @@ func cells(t *testing.T) (all []cell) {
 	return all
 }
 
-// F1, I1, I2, I3, I7, I8: whatever moment the agent dies at, the next one
-// finds everything and finishes it.
+// F1, I1, I2, I3, I7, I8: at whatever point the agent is killed, the next agent
+// finds everything and completes it.
 func crashPoints(t *testing.T, lxd *lxdtest.Server) {
 	w := newWorld(t, lxd, "points")
 	keep := w.declare("keep", map[string]int{"keep": 32})
@@ -165,7 +164,7 @@ func (w *world) cell(c cell, keep declaration) {
 	w.check(c)
 }
 
-// check compares what happened with what was asked for.
+// check compares the result with the declaration.
 func (w *world) check(c cell) {
 	hits, _ := os.ReadFile(w.path("hits"))
 	if !slices.Contains(strings.Fields(string(hits)), c.point) {
@@ -197,8 +196,7 @@ func (w *world) forgetImages() {
 	}
 }
 
-// loseStore removes the store with everything that tells of it; the image
-// cache stays.
+// loseStore removes the store with every file about it; the image cache stays.
 func (w *world) loseStore() {
 	w.Helper()
 	w.removeStore("state.db", "state.db-wal", "state.db-shm", "state.db.last-good", "store-id", "store-mark")

@@ -110,8 +110,8 @@ func agentKilled(t *testing.T, lxd *lxdtest.Server) {
 	t.Logf("%d cycles, the slowest recovery took %v", cycles, w.slowest.Round(time.Millisecond))
 }
 
-// F1: the agent killed while it takes a declaration: what it acknowledged is
-// there afterwards, what it did not is there whole or not at all.
+// F1: the agent is killed while it takes a declaration. Acknowledged declarations
+// are there afterwards; another is there whole or not at all.
 func killedWhileAsked(t *testing.T, lxd *lxdtest.Server) {
 	w := newWorld(t, lxd, "asked")
 	r := seeded(t)
@@ -144,7 +144,7 @@ func killedWhileAsked(t *testing.T, lxd *lxdtest.Server) {
 	t.Logf("%d were acknowledged", acknowledged)
 }
 
-// F2: an agent that stood still for 5 s in the middle of its work goes on.
+// F2: an agent that was stopped for 5 s during its work continues.
 func agentFrozen(t *testing.T, lxd *lxdtest.Server) {
 	w := newWorld(t, lxd, "frozen")
 	r := seeded(t)

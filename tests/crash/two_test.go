@@ -44,8 +44,8 @@ func twoAgents(t *testing.T, lxd *lxdtest.Server) {
 	}
 }
 
-// Two agents of different namespaces on one LXD never touch what is the
-// other's, whatever they harvest.
+// Two agents of different namespaces on one LXD never change each other's
+// instances, in any harvest mode.
 func twoNamespaces(t *testing.T, lxd *lxdtest.Server) {
 	left, right := newWorld(t, lxd, "left"), newWorld(t, lxd, "right")
 	left.start()
@@ -62,7 +62,8 @@ func twoNamespaces(t *testing.T, lxd *lxdtest.Server) {
 	left.converge(lefts, l)
 	right.converge(rights, r)
 
-	// The other's name is taken: a conflict, told, and nothing is touched.
+	// A name that the other agent's instance has is a reported conflict, and
+	// nothing changes.
 	taken := right.declare("taken", map[string]int{"l1": 32})
 	if _, err := right.try("apply", "--allow", "destroy", "-f", taken.path); err == nil || !strings.Contains(err.Error(), `namespace "left"`) {
 		t.Errorf("a declaration of a taken name: %v", err)

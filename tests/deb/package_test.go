@@ -191,8 +191,8 @@ func (p *packaged) provisionerKilled() {
 	p.sameGuest()
 }
 
-// provisionerStopped, by a person: it is started again, unless its unit is
-// masked, which status tells.
+// provisionerStopped: a provisioner that the administrator stops is started
+// again, unless its unit is masked, which the status reports.
 func (p *packaged) provisionerStopped() {
 	p.host.Sh("systemctl stop '" + provisioner + "' && hostler retry type/lxd")
 	p.active(provisioner)
@@ -231,7 +231,8 @@ func (p *packaged) worker(want string) {
 	})
 }
 
-// agentKilled, F1: more often, and faster, than systemd puts up with by itself.
+// agentKilled, F1: the agent is killed more often and faster than systemd's
+// default limit of starts permits.
 func (p *packaged) agentKilled() {
 	var before string
 	for range 7 {

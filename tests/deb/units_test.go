@@ -1,7 +1,7 @@
 //go:build integration
 
-// Package deb_test tries the Debian package: how it is built, what its units
-// may do, and how it is installed, upgraded, removed and purged.
+// Package deb_test tests the Debian package: its build, the rights of its units,
+// and its installation, upgrade, removal and purge.
 package deb_test
 
 import (

@@ -13,8 +13,8 @@ import (
 	"hostler/tests/harness"
 )
 
-// A domain that somebody else made is taken over while it runs, written down
-// so that it can be read again, and let go as it was.
+// A foreign domain is adopted while it runs, exported as a document that can be
+// applied, and released unchanged.
 func TestAdoptionOfDomains(t *testing.T) {
 	w := open(t)
 	s, a, image := w.s, w.a, w.image
@@ -56,7 +56,7 @@ func TestAdoptionOfDomains(t *testing.T) {
 	if s.Guest("legacy") != pid {
 		t.Error("the guest was restarted")
 	}
-	// P28: what a harvest mode left is the very machine again.
+	// P28: an instance that a harvest mode left is adopted as the same machine.
 	a.Run("harvest", "none")
 	a.Run("delete", "machine/web", "--wait")
 	a.Run("adopt", "kvm/web")
@@ -64,8 +64,8 @@ func TestAdoptionOfDomains(t *testing.T) {
 		t.Errorf("its image is not %s:\n%s", image, text)
 	}
 	a.Run("harvest", "destroyed")
-	// P28: what hostler made keeps its image while it is let go, and is
-	// hostler's with its files when it is taken back.
+	// P28: a released guest keeps its image, and is hostler's with its files
+	// after its adoption.
 	a.Run("release", "web")
 	harness.Wait(t, "the release", time.Minute, func() error {
 		if row, there := a.Machines()["web"]; there {

@@ -11,8 +11,8 @@ import (
 	"hostler/tests/harness"
 )
 
-// F8: a libvirt that answers and tells nothing for minutes costs patience: what
-// changed is found by the next full look, and nothing is touched for it.
+// F8: libvirt answers calls and sends no events for minutes. The next full
+// listing finds the changes, and no guest is disturbed.
 func TestNoEventForMinutes(t *testing.T) {
 	w := open(t)
 	s, p, a, image := w.s, w.p, w.a, w.image

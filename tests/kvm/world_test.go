@@ -18,7 +18,7 @@ import (
 	"hostler/tests/harness"
 )
 
-// What a person sees of KVM machines is what they see of every type.
+// KVM machines pass the suite that every container type passes.
 func TestBehaviour(t *testing.T) {
 	behaviour.Run(t, func(t *testing.T) behaviour.World { return open(t) })
 }
@@ -171,7 +171,7 @@ func (w *world) Hang() {
 	w.p.Break(kvmtest.ProcOpen, kvmtest.Hang)
 }
 
-// Heal has the connections opened anew, which is when all is looked at again.
+// Heal has the connections opened again, which causes a full listing.
 func (w *world) Heal() {
 	w.p.Heal()
 	w.p.Cut()

@@ -28,8 +28,8 @@ func start(t *testing.T) (*lxdtest.Server, *harness.Agent) {
 	return s, a
 }
 
-// F11: what a power cut brought back of a container that LXD has deleted is
-// told and kept, and a new machine of that name has nothing of it.
+// F11: files of a deleted container that a power cut brought back are reported
+// and kept, and a new machine of that name gets none of them.
 func TestForgottenContainer(t *testing.T) {
 	s, a := start(t)
 	a.Run("apply", "--allow", "destroy", "-f", a.File("site", tiny), "--wait", "--timeout", "1m")

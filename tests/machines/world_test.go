@@ -18,7 +18,7 @@ import (
 	"hostler/tests/harness"
 )
 
-// What a person sees of LXD machines is what they see of every type.
+// LXD machines pass the suite that every container type passes.
 func TestBehaviour(t *testing.T) {
 	behaviour.Run(t, func(t *testing.T) behaviour.World {
 		s := lxdtest.Start(t)
@@ -159,7 +159,7 @@ func (w *world) Hang() {
 	w.p.Add(lxdtest.Rule{Method: http.MethodGet, Path: "/1.0", Fault: lxdtest.Delay, Times: -1, Wait: 5 * time.Minute})
 }
 
-// Heal has the event stream opened anew, which is when all is looked at again.
+// Heal has the event stream opened again, which causes a full listing.
 func (w *world) Heal() {
 	w.p.Heal()
 	w.p.CutStreams()

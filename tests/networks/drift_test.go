@@ -15,7 +15,7 @@ import (
 	"hostler/tests/harness"
 )
 
-// repaired is how soon what somebody changed is to be put right.
+// repaired is the longest time until a foreign change is repaired.
 const repaired = 5 * time.Second
 
 const alone = `version: 1
@@ -84,8 +84,8 @@ func TestDHCPAfterTheBridgeIsDeleted(t *testing.T) {
 	}
 }
 
-// Whatever somebody changes of a network is put right within 5 s of it and
-// told as an event, and leaves nothing behind, however often.
+// Every foreign change of a network is repaired within 5 s and reported as an
+// event, and leaves nothing behind, however often it is made.
 func TestDrift(t *testing.T) {
 	a, n := bare(t)
 	a.Apply("site", alone)

@@ -183,8 +183,8 @@ func TestTheHostsOwnNIC(t *testing.T) {
 	}
 }
 
-// Z15: what cuts the host off is undone within 10 s, and not tried again before
-// somebody says so.
+// Z15: a change that cuts the host off is reverted within 10 s, and not tried
+// again before the operator says so.
 func TestABadChangeOfTheHostsOwnNIC(t *testing.T) {
 	t.Run("the gateway's address on the bridge", func(t *testing.T) {
 		o := newOwn(t, false)

@@ -18,7 +18,7 @@ import (
 	"hostler/tests/harness"
 )
 
-// I11: what the agent may take, whatever happens.
+// I11: the limits of the agent's resources.
 const (
 	maxRSS     = 128 << 10 // KiB
 	maxFiles   = 256

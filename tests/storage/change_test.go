@@ -42,7 +42,7 @@ func (w world) rows(kind string) map[string]client.Storage {
 	return byName
 }
 
-// Volumes and what is on them grow while the machine writes, and do not
+// Volumes and their filesystems grow while the machine writes, and do not
 // shrink.
 func TestGrowAsTheMachineWrites(t *testing.T) {
 	w := start(t)
@@ -85,8 +85,7 @@ func TestGrowAsTheMachineWrites(t *testing.T) {
 	}
 }
 
-// W10: a filesystem that is declared to be elsewhere is refused, by the plan
-// and by the apply, and its machine keeps what it has.
+// W10: plan and apply refuse to move a filesystem, and its machine keeps it.
 func TestFilesystemDoesNotMove(t *testing.T) {
 	w := start(t)
 	site := func(provider string) string {
@@ -109,8 +108,8 @@ func TestFilesystemDoesNotMove(t *testing.T) {
 	w.bare("")
 }
 
-// P23: an instance that a harvest mode leaves runs on without the volume whose
-// device may be another's next.
+// P23: an instance that a harvest mode leaves runs on without its volume, whose
+// device may be another volume's next.
 func TestLeftInstanceHasNoVolume(t *testing.T) {
 	w := start(t)
 	const volume = "version: 1\nvolumes: {raw: {provider: loop, size: 8MiB}}\n"
@@ -149,8 +148,9 @@ func mayResize(t *testing.T) bool {
 	return set&(1<<unix.CAP_SYS_RESOURCE) != 0
 }
 
-// Storage is given to a running machine and taken from it; what holds it is
-// told by name and path, and its end is enough, or a retry by force (Z24, S23).
+// Storage is attached to a running machine and detached. The status names the
+// process that holds it, with its path; the detachment follows when the process
+// ends or a retry forces it (Z24, S23).
 func TestBusyDetach(t *testing.T) {
 	w := start(t)
 	const storage = "    storage: [{filesystem: www, path: /srv}, {filesystem: logs, path: /log}]\n"

@@ -33,9 +33,9 @@ machines:
 
 const without = "version: 1\nmachines: {app: {type: lxd, image: \"lxd:tiny\"}}\n"
 
-// Killed at each point of the storage group, the next agent finishes what was
-// asked for: nothing is lost, nothing is there twice, nothing stays, and the
-// machine does not notice.
+// After a kill at each crash point of storage, the next agent completes the
+// declaration: nothing is lost, doubled or left over, and the machine is not
+// affected.
 func TestCrashPoints(t *testing.T) {
 	lxd := lxdtest.Start(t)
 	w := world{t: t, lxd: lxd, Agent: harness.NewAgent(t, lxd.Dir)}

@@ -33,9 +33,9 @@ func (w world) says(kind, name string, words ...string) client.Storage {
 	return row
 }
 
-// The host's filesystem below the volumes fills up and turns read-only: what
-// the machine loses is told, nothing else is harmed, and all is well when the
-// host is.
+// The host's filesystem below the volumes fills up and turns read-only. The
+// status reports the machine's losses, nothing else is affected, and everything
+// recovers with the host.
 func TestFaultsOfTheHost(t *testing.T) {
 	lxd := lxdtest.Start(t)
 	w := world{t: t, lxd: lxd, Agent: harness.NewAgent(t, lxd.Dir)}
@@ -111,7 +111,7 @@ machines: {app: {type: lxd, image: "lxd:tiny", storage: [%s]}}
 	w.bare("")
 }
 
-// What is in the way is told, nothing is harmed, and what was mended goes on.
+// Obstacles are reported and unharmed, and work continues once they are removed.
 func TestObstaclesAreReported(t *testing.T) {
 	w := start(t)
 	const site = `version: 1
@@ -125,7 +125,7 @@ machines:
 		w.Run("apply", "--allow", "destroy", "-f", file)
 		return file
 	}
-	// What the host cannot hold.
+	// A volume that is larger than the host's disk.
 	declare("100TiB", "", "{volume: data}")
 	w.says("volumes", "data", "pending", "100 TiB are needed")
 	harness.Wait(t, "the machine to say so", 30*time.Second, func() error {
@@ -138,7 +138,7 @@ machines:
 	w.Run("wait", "declaration/site", "--for", "ready", "--timeout", "1m")
 	w.nothingToDo(file, "after the size was mended")
 
-	// What is not ours to format. The host writes it behind the machine's back.
+	// Foreign data, which is not formatted. The host writes it below the machine.
 	device := w.rows("volumes")["data"].Device
 	harness.Run(t, "mkfs.ext4", "-q", "-L", "family", device)
 	small := w.File("site", fmt.Sprintf(site, "64MiB", "filesystems: {www: {volume: data, type: xfs}}", "{filesystem: www, path: /srv}"))
@@ -154,7 +154,7 @@ machines:
 	w.Run("wait", "declaration/site", "--for", "ready", "--timeout", "1m")
 	w.must("0", "echo mine > /srv/file")
 
-	// Data that somebody removes while it is used.
+	// Data that another process removes while it is used.
 	image := filepath.Join(w.State(), "volumes", "data.img")
 	if err := os.Remove(image); err != nil {
 		t.Fatal(err)

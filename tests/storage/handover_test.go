@@ -22,9 +22,9 @@ machines:
   app: {type: lxd, image: "lxd:tiny", storage: [{volume: %[3]s}, {filesystem: %[4]s, path: /srv}]}
 `
 
-// P19, S23: two machines that are given each other's volumes, as one of them
-// has its filesystem under another name, let go before they are given; nothing
-// is lost, and no two have one volume at any look. So it is when one is renamed.
+// P19, S23: when two machines swap their volumes, both detach before either
+// attaches. Nothing is lost, and no volume has two machines at any time. The same
+// holds when a filesystem is renamed.
 func TestVolumesAreSwappedBetweenMachines(t *testing.T) {
 	w := start(t)
 	lxc := func(args ...string) (string, error) {

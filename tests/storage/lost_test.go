@@ -10,9 +10,9 @@ import (
 	"hostler/tests/harness"
 )
 
-// lost has the store lost under a working machine: what is on the host is
-// known again by its stamps, nothing is made, mounted or attached anew, and
-// the declaration, applied again, finds all as it says (F12, I1, I16).
+// lost removes the store below a working machine. Storage on the host is
+// recognised by its stamps, nothing is made, mounted or attached again, and the
+// declaration, applied again, has no steps (F12, I1, I16).
 func (w world) lost(file string, there func(when string)) {
 	t := w.t
 	t.Helper()

@@ -78,9 +78,8 @@ dd if=/dev/hostler-raw bs=512 count=2 2>/dev/null | /bin/busybox tr -d '\0'`
 
 const want = "root\nuser\nroot\nuser\n1000:1000\n0:0\nraw as root\nraw as user"
 
-// A machine with every kind of storage: it writes as root and as a user, and
-// what it wrote is there after everything that may happen to a host (S5, S24,
-// S32, V13, V21).
+// A machine with every kind of storage writes as root and as a user. Its data
+// outlives restarts, losses and reboots of the host (S5, S24, S32, V13, V21).
 func TestStorageOfAMachine(t *testing.T) {
 	w := start(t)
 	file := w.File("storage", example(t))
@@ -156,8 +155,8 @@ func TestStorageOfAMachine(t *testing.T) {
 	w.removal(file)
 }
 
-// removal: nothing is left of what is no longer declared but what is to be
-// retained, and that comes back with its declaration.
+// removal: of undeclared storage only retained storage stays, and it comes back
+// with its declaration.
 func (w world) removal(file string) {
 	t := w.t
 	t.Helper()
