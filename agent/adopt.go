@@ -2,7 +2,9 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"slices"
 
 	"hostler/agent/api"
 	"hostler/agent/provisioner"
@@ -59,7 +61,7 @@ func (a adopter) Inspect(ctx context.Context, t spec.ContainerType, instance str
 	if i.Stamp != nil {
 		found.Seen = &api.Stamp{Namespace: i.Stamp.Namespace, UID: i.Stamp.UID, Token: i.Stamp.Token}
 	}
-	return a.former(ctx, i, found)
+	return a.restoreRecord(ctx, i, found)
 }
 
 // machineOf returns the declaration that matches an instance. A frozen instance
@@ -112,4 +114,36 @@ func (a adopter) Stamp(ctx context.Context, t spec.ContainerType, found api.Adop
 		return fmt.Errorf("cannot stamp the instance: %w", err)
 	}
 	return nil
+}
+
+// restoreRecord restores the record that an orphaned instance had before its
+// removal, keeping the uid. Instances with networks, storage or published ports
+// are excluded: others may have these by now, and a declaration names only its
+// own objects.
+func (a adopter) restoreRecord(ctx context.Context, i containerbroker.Instance, found api.Adoptable) (api.Adoptable, error) {
+	var stamped provisioner.StampedRecord
+	if i.Stamp == nil || json.Unmarshal([]byte(i.Stamp.Record), &stamped) != nil {
+		return found, nil
+	}
+	was := stamped.Machine
+	switch {
+	case was.Type != found.Machine.Type, i.Stamp.UID == "", stamped.Name != "" && stamped.Name != i.Name:
+		return found, nil
+	case len(was.Networks)+len(was.Storage)+len(was.Publish) > 0:
+		return found, nil
+	}
+	objects, _, err := a.store.List(ctx, spec.KindMachine)
+	if err != nil {
+		return found, fmt.Errorf("cannot read the declarations: %w", err)
+	}
+	if slices.ContainsFunc(objects, func(o state.Object) bool { return o.Name == i.Name || o.UID == i.Stamp.UID }) {
+		return found, nil // declared again as another machine
+	}
+	m := &found.Machine
+	m.CloudInit, m.SSHKeys, m.Retain = was.CloudInit, was.SSHKeys, was.Retain
+	if was.Image != "" {
+		m.Image = was.Image
+	}
+	found.UID = i.Stamp.UID
+	return found, nil
 }

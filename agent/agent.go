@@ -58,7 +58,7 @@ func Run(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	if h.listener, err = api.ListenLasting(h.logger, o.Paths.Socket(), socketGroups()...); err != nil {
+	if h.listener, err = api.ListenRenewable(h.logger, o.Paths.Socket(), socketGroups()...); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -158,7 +158,7 @@ func (h *host) setUp(t spec.ContainerType) func(context.Context) error {
 		return containersetup.New(containersetup.Options{
 			Type: t, Store: loggedEvents{h.store, h.logger.With("worker", "setup-"+t)}, Initialiser: h.initialiser(t), Provisioner: h.provisioner(ctx, t),
 			Lock: h.lock, Prepared: func(ctx context.Context) error { return h.prepared(ctx, t) },
-			Clear: (&asides{host: h, t: t}).clear, Now: h.now, Logger: h.logger.With("worker", "setup-"+t),
+			Clear: (&leftoverMover{host: h, t: t}).clear, Now: h.now, Logger: h.logger.With("worker", "setup-"+t),
 		}).Run(ctx)
 	}
 }

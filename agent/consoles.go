@@ -38,12 +38,12 @@ func (h *host) keepConsole(ctx context.Context, t spec.ContainerType, instance s
 	if err != nil {
 		return nil, err
 	}
-	kept, err := os.ReadFile(file)
+	stored, err := os.ReadFile(file)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fault.New(fault.Transient, "cannot read the kept console log of %s: %v", instance, err)
 	}
-	whole := joinConsole(kept, read)
-	if !bytes.Equal(whole, kept) {
+	whole := joinConsole(stored, read)
+	if !bytes.Equal(whole, stored) {
 		if err := atomicfile.Write(file, whole, 0o600); err != nil {
 			return nil, fault.New(fault.Transient, "cannot keep the console log of %s: %v", instance, err)
 		}
@@ -58,7 +58,7 @@ func (h *host) consoleFile(ctx context.Context, t spec.ContainerType, instance s
 	if err != nil {
 		return "", fmt.Errorf("cannot read the machines: %w", err)
 	}
-	mine, there := "", map[string]bool{}
+	own, there := "", map[string]bool{}
 	for _, o := range machines {
 		var record spec.MachineRecord
 		var status spec.MachineStatus
@@ -69,10 +69,10 @@ func (h *host) consoleFile(ctx context.Context, t spec.ContainerType, instance s
 		name := filepath.Base(o.UID + "-" + status.Instance.Token + ".log")
 		there[name] = true
 		if record.Machine.Type == t && status.Instance.Name == instance {
-			mine = name
+			own = name
 		}
 	}
-	if mine == "" {
+	if own == "" {
 		return "", fault.New(fault.NotFound, "instance %q is no machine's any more", instance)
 	}
 	dir := h.paths.Consoles()
@@ -88,23 +88,23 @@ func (h *host) consoleFile(ctx context.Context, t spec.ContainerType, instance s
 			_ = os.Remove(filepath.Join(dir, f.Name())) // a later call tries again
 		}
 	}
-	return filepath.Join(dir, mine), nil
+	return filepath.Join(dir, own), nil
 }
 
 // joinConsole appends the log that was read to the kept log. A hypervisor may
 // return the whole log of a stopped instance, so that parts of it are already
 // kept.
-func joinConsole(kept, read []byte) []byte {
-	whole := append(bytes.Clone(kept), read...)
+func joinConsole(stored, read []byte) []byte {
+	whole := append(bytes.Clone(stored), read...)
 	switch {
-	case bytes.HasPrefix(read, kept):
+	case bytes.HasPrefix(read, stored):
 		whole = read
-	case len(read) >= leastOverlap && bytes.HasSuffix(kept, read):
-		whole = kept
+	case len(read) >= leastOverlap && bytes.HasSuffix(stored, read):
+		whole = stored
 	default:
-		for n := min(len(kept), len(read)); n >= leastOverlap; n-- {
-			if bytes.HasSuffix(kept, read[:n]) {
-				whole = append(bytes.Clone(kept), read[n:]...)
+		for n := min(len(stored), len(read)); n >= leastOverlap; n-- {
+			if bytes.HasSuffix(stored, read[:n]) {
+				whole = append(bytes.Clone(stored), read[n:]...)
 				break
 			}
 		}

@@ -15,8 +15,8 @@ import (
 type counts struct {
 	news chan struct{}
 
-	mu   sync.Mutex
-	told workerapi.Counts
+	mu     sync.Mutex
+	unsent workerapi.Counts
 }
 
 // countsEvery is the shortest time between two reports to the agent.
@@ -40,7 +40,7 @@ func (c *counts) add(list func(*workerapi.Counts) *[]workerapi.Count, n workerap
 	n.Seconds = max(n.Seconds, 0) // negative after the clock was set back
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if l := list(&c.told); len(*l) < workerapi.MaxCounts {
+	if l := list(&c.unsent); len(*l) < workerapi.MaxCounts {
 		*l = append(*l, n)
 	}
 	select {
@@ -52,14 +52,14 @@ func (c *counts) add(list func(*workerapi.Counts) *[]workerapi.Count, n workerap
 func (c *counts) take() workerapi.Counts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	t := c.told
-	c.told = workerapi.Counts{}
+	t := c.unsent
+	c.unsent = workerapi.Counts{}
 	return t
 }
 
-// tell sends the counts to the agent until ctx ends. Counts that it cannot
+// send sends the counts to the agent until ctx ends. Counts that it cannot
 // send, e.g. while the agent restarts, go with the next report.
-func (c *counts) tell(ctx context.Context, send func(context.Context, workerapi.Counts) error, every time.Duration) error {
+func (c *counts) send(ctx context.Context, send func(context.Context, workerapi.Counts) error, every time.Duration) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -68,8 +68,8 @@ func (c *counts) tell(ctx context.Context, send func(context.Context, workerapi.
 		}
 		if t := c.take(); send(ctx, t) != nil {
 			c.mu.Lock()
-			c.told.Passes = bounded(append(t.Passes, c.told.Passes...))
-			c.told.Operations = bounded(append(t.Operations, c.told.Operations...))
+			c.unsent.Passes = bounded(append(t.Passes, c.unsent.Passes...))
+			c.unsent.Operations = bounded(append(t.Operations, c.unsent.Operations...))
 			c.mu.Unlock()
 		}
 		select {

@@ -45,12 +45,12 @@ type host struct {
 	// a change that waited for confirmation.
 	guard     *guard.Guard
 	guardEnds chan struct{}
-	listener  *api.Lasting
+	listener  *api.RenewableListener
 	// declarations and configuration follow conf.d and hostler.yaml.
 	declarations  *conffiles.Declarations
 	configuration *conffiles.Configuration
-	// told holds the bridges for which untold has returned true.
-	told map[string]bool
+	// reloaded holds the bridges for which firstReload has returned true.
+	reloaded map[string]bool
 
 	// begun is the configuration at the start of this process.
 	begun spec.Config

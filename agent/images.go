@@ -90,12 +90,12 @@ func (s imageService) List(ctx context.Context) ([]client.Image, []string, error
 // errors of hypervisors that did not answer; the images of the others are still
 // returned.
 func (s imageService) look(ctx context.Context) (rows []client.Image, blind map[spec.ContainerType]error, err error) {
-	kept, err := s.images.List(ctx)
+	artifacts, err := s.images.List(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	rows, blind = []client.Image{}, map[spec.ContainerType]error{}
-	for _, a := range kept {
+	for _, a := range artifacts {
 		rows = append(rows, imageView(a))
 	}
 	for _, t := range s.types() {
@@ -123,7 +123,7 @@ func (s imageService) look(ctx context.Context) (rows []client.Image, blind map[
 }
 
 func listImagesSoon(ctx context.Context, store containerbroker.ImageStore) ([]containerbroker.HypervisorImage, error) {
-	ctx, cancel := context.WithTimeout(ctx, glanceTimeout)
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
 	return store.ListImages(ctx)
 }

@@ -140,9 +140,9 @@ func (h *host) takeBack(ctx context.Context, t spec.ContainerType, instances []c
 	if err != nil {
 		return nil, err
 	}
-	former := maps.Clone(owner.Lineage.Former)
-	if former == nil {
-		former = map[string]int64{}
+	predecessors := maps.Clone(owner.Lineage.Predecessors)
+	if predecessors == nil {
+		predecessors = map[string]int64{}
 	}
 	for _, i := range instances {
 		if i.Stamp == nil || i.Stamp.Namespace != owner.Namespace || !h.young && !h.lost.Load() {
@@ -150,12 +150,12 @@ func (h *host) takeBack(ctx context.Context, t spec.ContainerType, instances []c
 		}
 		if origin := owner.Lineage.Of(i.Stamp.Store); origin == spec.OriginAnother || origin == spec.OriginBeyond {
 			id, revision := spec.SplitMark(i.Stamp.Store)
-			former[id] = max(former[id], revision)
+			predecessors[id] = max(predecessors[id], revision)
 		}
 	}
-	if !maps.Equal(former, owner.Lineage.Former) {
-		owner.Lineage.Former = former
-		if err := h.updateHost(ctx, func(r *spec.HostRecord) { r.Lineage.Former = former }); err != nil {
+	if !maps.Equal(predecessors, owner.Lineage.Predecessors) {
+		owner.Lineage.Predecessors = predecessors
+		if err := h.updateHost(ctx, func(r *spec.HostRecord) { r.Lineage.Predecessors = predecessors }); err != nil {
 			return nil, err
 		}
 	}
@@ -172,10 +172,10 @@ func (h *host) renew(ctx context.Context) error {
 	}
 	return h.updateHost(ctx, func(r *spec.HostRecord) {
 		l := &r.Lineage
-		if l.Former == nil {
-			l.Former = map[string]int64{}
+		if l.Predecessors == nil {
+			l.Predecessors = map[string]int64{}
 		}
-		l.Former[l.ID] = max(l.Former[l.ID], l.Opened)
+		l.Predecessors[l.ID] = max(l.Predecessors[l.ID], l.Opened)
 		l.ID, l.Old = newToken(), false
 	})
 }

@@ -45,7 +45,7 @@ func TestMetricsOfBothPlacements(t *testing.T) {
 		"own process": func(ctx context.Context, l *lossyHost, socket string) error {
 			store, counts := workerapi.NewStore(socket, string(spec.LXD)), newCounts()
 			defer store.Close()
-			l.sup.start(ctx, "counts", func(ctx context.Context) error { return counts.tell(ctx, store.Count, time.Millisecond) })
+			l.sup.start(ctx, "counts", func(ctx context.Context) error { return counts.send(ctx, store.Count, time.Millisecond) })
 			return provision(ctx, spec.LXD, store, l.lxd, l.lxd, l.config(), counts, l.logger)
 		},
 	} {
@@ -145,7 +145,7 @@ func TestCountsOutliveTheAgentsAbsence(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		done <- c.tell(ctx, func(_ context.Context, n workerapi.Counts) error {
+		done <- c.send(ctx, func(_ context.Context, n workerapi.Counts) error {
 			select {
 			case sent <- n:
 			case <-ctx.Done():

@@ -62,7 +62,7 @@ func (h *host) prepareNetworks(ctx context.Context) {
 func (h *host) networkEyes(links *hostnet.Host) networkprovisioner.Eyes {
 	return networkprovisioner.Eyes{
 		Instances: h.instanceMACs, Now: h.now,
-		Host: links, Root: h.paths.Root, ServerDir: h.paths.DHCP(), Guard: h.guard, Persister: lasting{h},
+		Host: links, Root: h.paths.Root, ServerDir: h.paths.DHCP(), Guard: h.guard, Persister: bridgePersister{h},
 		Server: func(uid string) networkprovisioner.Server {
 			return dhcp.New(h.paths.DHCPServer(uid), h.runner(units.DNSMasq), h.logger.With("part", "dhcp"))
 		},
@@ -215,7 +215,7 @@ func networkStep(s networkprovisioner.Step) client.Step {
 }
 
 // networkChecks returns doctor's checks of the networks.
-func (g glance) networkChecks(ctx context.Context) []client.Check {
+func (g hostReporter) networkChecks(ctx context.Context) []client.Check {
 	objects, _, err := g.store.List(ctx, spec.KindNetwork)
 	if err != nil {
 		return []client.Check{{Name: "networks", Result: "error", Message: err.Error(), Mend: "look at the agent's log"}}
@@ -247,7 +247,7 @@ func (g glance) networkChecks(ctx context.Context) []client.Check {
 
 // provided checks whether machines can use the host's own network, if the
 // configuration asks for that.
-func (g glance) provided(ctx context.Context) []client.Check {
+func (g hostReporter) provided(ctx context.Context) []client.Check {
 	if !g.config().Types.UseProvidedNetworks() {
 		return nil
 	}

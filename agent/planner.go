@@ -129,7 +129,7 @@ func withoutBookkeeping(steps []client.Step) []client.Step {
 		said[s.Object]++
 	}
 	isRecord := func(c client.Change) bool { return c.Field == containerbroker.FieldRecord }
-	kept := steps[:0]
+	shown := steps[:0]
 	for _, s := range steps {
 		if slices.ContainsFunc(s.Changes, isRecord) {
 			if len(s.Changes) == 1 && said[s.Object] > 1 {
@@ -140,9 +140,9 @@ func withoutBookkeeping(steps []client.Step) []client.Step {
 			}
 			s.Changes = slices.DeleteFunc(s.Changes, isRecord)
 		}
-		kept = append(kept, s)
+		shown = append(shown, s)
 	}
-	return kept
+	return shown
 }
 
 func stepView(s provisioner.Step) client.Step {

@@ -79,7 +79,7 @@ func RunWorker(ctx context.Context, name string, o Options) error {
 	sup := newSupervisor(o.Logger, time.Now)
 	sup.start(ctx, "watchdog", keepAlive(nil, o.Logger))
 	counts := newCounts()
-	sup.start(ctx, "counts", func(ctx context.Context) error { return counts.tell(ctx, store.Count, countsEvery) })
+	sup.start(ctx, "counts", func(ctx context.Context) error { return counts.send(ctx, store.Count, countsEvery) })
 	sup.start(ctx, name, func(ctx context.Context) error {
 		log := o.Logger.With("worker", name)
 		return provision(ctx, t, loggedEvents{store, log}, broker, agentImages{store}, config, counts, log)

@@ -31,7 +31,7 @@ func (h *host) learn(ctx context.Context, t spec.ContainerType) error {
 	if err := h.learnMachines(ctx, t); err != nil {
 		return err
 	}
-	return h.settle(ctx)
+	return h.finishRecovery(ctx)
 }
 
 func (h *host) learnMachines(ctx context.Context, t spec.ContainerType) error {
@@ -80,17 +80,17 @@ func (h *host) learnMachines(ctx context.Context, t spec.ContainerType) error {
 	return h.setCompared(ctx, t)
 }
 
-// settle ends the recovery once all existing hypervisors and the storage were
-// compared; the next start then trusts the records. A hypervisor that is set up
-// later is compared at that time, as on every host.
-func (h *host) settle(ctx context.Context) error {
+// finishRecovery ends the recovery once all existing hypervisors and the
+// storage were compared; the next start then trusts the records. A hypervisor
+// that is set up later is compared at that time, as on every host.
+func (h *host) finishRecovery(ctx context.Context) error {
 	if !h.lost.Load() || h.unfound(ctx) != "" {
 		return nil
 	}
 	if err := h.renew(ctx); err != nil {
 		return err
 	}
-	return h.local.Settle(ctx)
+	return h.local.MarkComplete(ctx)
 }
 
 // learned fails with fault.NotReady until a type's instances were compared with

@@ -22,7 +22,7 @@ func TestF35TheRuntimeDirectoryIsMadeAgain(t *testing.T) {
 	}
 	defer os.RemoveAll(dir)
 	h := &host{paths: paths.New("", "", t.TempDir(), filepath.Join(dir, "hostler")), drivers: drivers(), logger: slog.New(slog.DiscardHandler)}
-	if h.listener, err = api.ListenLasting(h.logger, h.paths.Socket(), os.Getgid()); err != nil {
+	if h.listener, err = api.ListenRenewable(h.logger, h.paths.Socket(), os.Getgid()); err != nil {
 		t.Fatal(err)
 	}
 	defer h.listener.Close()

@@ -14,7 +14,7 @@ func (h *host) server(o Options) (*api.Server, error) {
 		Backend: h.store,
 		Service: api.Service{
 			Planner: planner{h}, Guests: guests{h}, Images: imageService{h}, Builder: imageService{h},
-			Host: glance{h}, Adopter: adopter{h}, Exporter: adopter{h}, Guard: guards{h},
+			Host: hostReporter{h}, Adopter: adopter{h}, Exporter: adopter{h}, Guard: guards{h},
 		},
 		Gatherer: h.metrics.registry, Logger: h.logger.With("part", "api"), Clock: h.now,
 		Version: o.Version, Namespace: h.config().Namespace,

@@ -98,7 +98,7 @@ func (h *host) promised() (sum int64) {
 }
 
 // BlockDevices implements api.Host.
-func (g glance) BlockDevices(ctx context.Context) ([]client.BlockDevice, error) {
+func (g hostReporter) BlockDevices(ctx context.Context) ([]client.BlockDevice, error) {
 	devices, err := blockdevice.Host{}.List(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("cannot list the block devices: %w", err)
@@ -135,7 +135,7 @@ func (h *host) stage(used bool) error {
 
 // unknownStorage lists the volumes and filesystems with our stamp and no
 // record.
-func (g glance) unknownStorage(ctx context.Context) ([]client.UnknownStorage, error) {
+func (g hostReporter) unknownStorage(ctx context.Context) ([]client.UnknownStorage, error) {
 	rows := []client.UnknownStorage{}
 	objects, _, err := g.store.List(ctx, spec.KindVolume, spec.KindFilesystem)
 	if err != nil {

@@ -41,7 +41,7 @@ func Workers() []Worker {
 		{
 			Name: "remake", In: "machines, networks, volumes, filesystems", Out: "machines, networks, volumes, filesystems",
 			Doc:   "Creates an object again that was declared again during its removal, after the removal.",
-			start: func(h *host, a applier) func(context.Context) error { return h.remake(a) },
+			start: func(h *host, a applier) func(context.Context) error { return h.redeclare(a) },
 		},
 		{
 			Name: "networks", In: "networks, machines, host record, the kernel's network events",

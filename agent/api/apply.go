@@ -127,8 +127,8 @@ func (s *Server) declare(ctx context.Context, docs []document, req client.ApplyR
 	if len(unsupported) > 0 && !req.DryRun {
 		return p, fault.New(fault.Invalid, "cannot apply %s: %s", names(docs), fault.List(unsupported, "; "))
 	}
-	err := s.rewrite(ctx, req.DryRun, func(w *world) error {
-		gone, removed, err := s.settleApplied(w, docs, req)
+	err := s.rewrite(ctx, req.DryRun, func(w *declaredState) error {
+		gone, removed, err := s.updateApplied(w, docs, req)
 		if err != nil {
 			return err
 		}
@@ -156,10 +156,10 @@ func (s *Server) declare(ctx context.Context, docs []document, req client.ApplyR
 		}
 		steps = append(withRemoved(steps, removed), s.heldRemovals(w, docs, gone)...)
 		p = client.Plan{
-			Steps: holdUnsupported(steps, unsupported), Machines: machinesOf(docs), Objects: givensIn(docs),
+			Steps: holdUnsupported(steps, unsupported), Machines: machinesOf(docs), Objects: dependenciesIn(docs),
 			Removed: removed, Unsupported: unsupported, Gone: gone, Awaited: w.awaitedOf(docs),
 		}
-		p.Warnings = s.foresee(look, w, docs)
+		p.Warnings = s.warnings(look, w, docs)
 		return nil
 	})
 	if err != nil {
@@ -171,10 +171,10 @@ func (s *Server) declare(ctx context.Context, docs []document, req client.ApplyR
 	return p, nil
 }
 
-// settleApplied puts the documents in force and updates the records. gone names
+// updateApplied puts the documents in force and updates the records. gone names
 // the declarations whose files are no longer in an applied folder, removed the
 // objects to remove.
-func (s *Server) settleApplied(w *world, docs []document, req client.ApplyRequest) (gone, removed []string, err error) {
+func (s *Server) updateApplied(w *declaredState, docs []document, req client.ApplyRequest) (gone, removed []string, err error) {
 	if err := w.checkSources(docs, req.Replace); err != nil {
 		return nil, nil, err
 	}
@@ -203,7 +203,7 @@ func (s *Server) settleApplied(w *world, docs []document, req client.ApplyReques
 		}
 	}
 	w.enforce(m, docs)
-	if removed, err = w.settle(docs, removal{consent: consent, partial: s.unread(w) != ""}); err != nil {
+	if removed, err = w.updateRecords(docs, removal{consent: consent, partial: s.unread(w) != ""}); err != nil {
 		return nil, nil, err
 	}
 	if err := w.checkCount(); err != nil {
@@ -236,7 +236,7 @@ func refusal(docs []document, m documents.Merged) error {
 // rewrite reads the declared state, calls change on it and writes the result
 // atomically. It calls change again on a fresh reading when an object was
 // removed in between.
-func (s *Server) rewrite(ctx context.Context, dry bool, change func(*world) error) error {
+func (s *Server) rewrite(ctx context.Context, dry bool, change func(*declaredState) error) error {
 	if !dry {
 		unlock, err := s.lock(ctx)
 		if err != nil {
@@ -245,7 +245,7 @@ func (s *Server) rewrite(ctx context.Context, dry bool, change func(*world) erro
 		defer unlock()
 	}
 	for try := 1; ; try++ {
-		w, err := s.world(ctx)
+		w, err := s.readState(ctx)
 		if err != nil {
 			return err
 		}

@@ -102,7 +102,7 @@ func TestWhatIsNoLongerDeclaredGoes(t *testing.T) {
 		t.Errorf("two is %s", o.Life)
 	}
 	b.end(t, "two")
-	if err := b.Remake(t.Context()); err != nil || b.Awaits() {
+	if err := b.Redeclare(t.Context()); err != nil || b.Awaits() {
 		t.Fatalf("awaited %v, %v", b.Awaits(), err)
 	}
 	if o, _ := b.record(t, "two"); o.UID == two.UID || o.Life != state.Alive {

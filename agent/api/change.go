@@ -21,10 +21,10 @@ func (s *Server) remove(ctx context.Context, i *in[client.DeleteRequest]) (*out[
 // Delete removes objects (KIND/NAME) in one atomic write. An object that cannot
 // be removed gets an error and does not prevent the removal of the others.
 func (s *Server) Delete(ctx context.Context, objects ...string) (outcomes []client.Outcome, err error) {
-	err = s.rewrite(ctx, false, func(w *world) error {
+	err = s.rewrite(ctx, false, func(w *declaredState) error {
 		outcomes = w.removeAll(objects)
 		w.mergeAlone()
-		_, err := w.settle(nil, removal{partial: s.unread(w) != ""})
+		_, err := w.updateRecords(nil, removal{partial: s.unread(w) != ""})
 		return err
 	})
 	return outcomes, err
@@ -37,7 +37,7 @@ type powerInput struct {
 }
 
 func (s *Server) power(ctx context.Context, i *powerInput) (*struct{}, error) {
-	return nil, s.rewrite(ctx, false, func(w *world) error { return w.setPower(i.Name, i.Body.Action) })
+	return nil, s.rewrite(ctx, false, func(w *declaredState) error { return w.setPower(i.Name, i.Body.Action) })
 }
 
 func (s *Server) retry(ctx context.Context, i *in[client.RetryRequest]) (*struct{}, error) {
@@ -50,9 +50,9 @@ func (s *Server) retry(ctx context.Context, i *in[client.RetryRequest]) (*struct
 	}
 	switch id.Kind {
 	case spec.KindMachine:
-		return nil, s.rewrite(ctx, false, func(w *world) error { return w.retry(id.Name) })
+		return nil, s.rewrite(ctx, false, func(w *declaredState) error { return w.retry(id.Name) })
 	case spec.KindNetwork, spec.KindVolume, spec.KindFilesystem:
-		return nil, s.rewrite(ctx, false, func(w *world) error { return w.retryGiven(id, i.Body.Force) })
+		return nil, s.rewrite(ctx, false, func(w *declaredState) error { return w.retryDependency(id, i.Body.Force) })
 	case spec.KindContainerType:
 		return nil, s.retryType(ctx, id)
 	default:
@@ -64,7 +64,7 @@ func (s *Server) retry(ctx context.Context, i *in[client.RetryRequest]) (*struct
 // lack of the image. A failure is only logged, since the image itself is fine:
 // each machine has a next retry of its own.
 func (s *Server) imageCame(ctx context.Context, reference string) {
-	err := s.rewrite(ctx, false, func(w *world) error {
+	err := s.rewrite(ctx, false, func(w *declaredState) error {
 		for _, k := range w.machines {
 			if k.record.Machine.Image == reference && k.lacksInstance() {
 				k.record.RetryRequest++
@@ -79,7 +79,7 @@ func (s *Server) imageCame(ctx context.Context, reference string) {
 
 // lacksInstance reports that creating the machine's instance failed for a
 // reason that needs no operator.
-func (k *kept) lacksInstance() bool {
+func (k *machineObject) lacksInstance() bool {
 	status, known := k.status()
 	kind := fault.Kind(status.Attempts.ErrorKind)
 	return known && k.life == state.Alive && status.Instance == nil && kind != "" && kind != fault.NeedsOperator
@@ -109,7 +109,7 @@ func (s *Server) adopt(ctx context.Context, i *in[client.AdoptRequest]) (*out[cl
 	if err != nil {
 		return nil, err
 	}
-	if err := s.rewrite(ctx, false, func(w *world) error {
+	if err := s.rewrite(ctx, false, func(w *declaredState) error {
 		if err := w.adopt(a); err != nil {
 			return err
 		}
@@ -128,7 +128,7 @@ func (s *Server) adopt(ctx context.Context, i *in[client.AdoptRequest]) (*out[cl
 		return nil, err
 	}
 	// The provisioner may have found the unstamped instance and given up on it.
-	if err := s.rewrite(ctx, false, func(w *world) error { return w.retry(a.Name) }); err != nil {
+	if err := s.rewrite(ctx, false, func(w *declaredState) error { return w.retry(a.Name) }); err != nil {
 		return nil, err
 	}
 	if o, err = s.o.Backend.Get(ctx, o.ID); err != nil {
@@ -142,12 +142,12 @@ func (s *Server) adopt(ctx context.Context, i *in[client.AdoptRequest]) (*out[cl
 }
 
 func (s *Server) release(ctx context.Context, p *named) (*struct{}, error) {
-	return nil, s.rewrite(ctx, false, func(w *world) error {
+	return nil, s.rewrite(ctx, false, func(w *declaredState) error {
 		if err := w.removeMachine(p.Name, true); err != nil {
 			return err
 		}
 		w.mergeAlone()
-		_, err := w.settle(nil, removal{partial: s.unread(w) != ""})
+		_, err := w.updateRecords(nil, removal{partial: s.unread(w) != ""})
 		return err
 	})
 }

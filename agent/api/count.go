@@ -7,7 +7,7 @@ import (
 )
 
 // count counts the machines that are not being removed.
-func (w *world) count() int {
+func (w *declaredState) count() int {
 	n := 0
 	for _, k := range w.machines {
 		if k.life == state.Alive {
@@ -19,7 +19,7 @@ func (w *world) count() int {
 
 // checkCount refuses more machines than the host's configuration allows;
 // existing machines stay even if they exceed the limit.
-func (w *world) checkCount() error {
+func (w *declaredState) checkCount() error {
 	most := w.most
 	if most == 0 { // the record of an older agent
 		most = spec.DefaultConfig().MaxMachines

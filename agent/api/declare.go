@@ -13,7 +13,7 @@ import (
 )
 
 // This file decides which writes follow from declaring, deleting and releasing
-// objects. It is pure: from a world it computes writes.
+// objects. It is pure: from a declaredState it computes writes.
 
 // isFile reports whether a declaration's source is a file of conf.d. Such a
 // file owns its objects.
@@ -21,11 +21,11 @@ func isFile(source string) bool {
 	return source != spec.SourceApply && source != spec.SourceStamps
 }
 
-// world is the declared state at the time of a reading.
-type world struct {
+// declaredState is the declared state at the time of a reading.
+type declaredState struct {
 	declarations map[string]*declared
-	machines     map[string]*kept
-	givens       map[state.ID]*given
+	machines     map[string]*machineObject
+	dependencies map[state.ID]*dependency
 	// owners maps each object (KIND/NAME) that a document declares to the name of
 	// the declaration.
 	owners map[string]string
@@ -48,8 +48,8 @@ type declared struct {
 	gone   bool
 }
 
-// kept is a machine object.
-type kept struct {
+// machineObject is a machine object.
+type machineObject struct {
 	before *state.Object // nil: new
 	was    spec.MachineRecord
 	record spec.MachineRecord
@@ -59,14 +59,15 @@ type kept struct {
 	renamed *state.Object
 }
 
-// rests reports that the machine has not been started since the host booted.
-func (k *kept) rests() bool {
+// notAutostarted reports that the machine has not been started since the host
+// booted.
+func (k *machineObject) notAutostarted() bool {
 	status, known := k.status()
 	return known && status.NotAutostarted()
 }
 
 // frozen reports that a machine that should run has a suspended instance.
-func (k *kept) frozen() bool {
+func (k *machineObject) frozen() bool {
 	status, known := k.status()
 	wanted := k.was.Machine.WantsRunning()
 	if o := k.was.PowerOverride; o != nil {
@@ -75,14 +76,14 @@ func (k *kept) frozen() bool {
 	return known && wanted && status.State == spec.MachineStopped && !status.NotAutostarted()
 }
 
-func (k *kept) status() (status spec.MachineStatus, known bool) {
+func (k *machineObject) status() (status spec.MachineStatus, known bool) {
 	known = k.before != nil && json.Unmarshal(k.before.Status, &status) == nil
 	return status, known
 }
 
-// newWorld decodes the declared objects and their declarations.
-func newWorld(objects []state.Object) (*world, error) {
-	w := &world{declarations: map[string]*declared{}, machines: map[string]*kept{}, givens: map[state.ID]*given{}, making: map[string]bool{}}
+// newDeclaredState decodes the declared objects and their declarations.
+func newDeclaredState(objects []state.Object) (*declaredState, error) {
+	w := &declaredState{declarations: map[string]*declared{}, machines: map[string]*machineObject{}, dependencies: map[state.ID]*dependency{}, making: map[string]bool{}}
 	for _, o := range objects {
 		switch o.Kind {
 		case spec.KindDeclaration:
@@ -92,18 +93,18 @@ func newWorld(objects []state.Object) (*world, error) {
 			}
 			w.declarations[o.Name] = d
 		case spec.KindMachine:
-			k := &kept{before: &o, life: o.Life}
+			k := &machineObject{before: &o, life: o.Life}
 			if err := json.Unmarshal(o.Spec, &k.was); err != nil {
 				return nil, fmt.Errorf("cannot read machine/%s: %w", o.Name, err)
 			}
 			k.record = k.was
 			w.machines[o.Name] = k
 		case spec.KindNetwork, spec.KindVolume, spec.KindFilesystem:
-			g, err := newGiven(o)
+			g, err := newDependency(o)
 			if err != nil {
 				return nil, err
 			}
-			w.givens[o.ID] = g
+			w.dependencies[o.ID] = g
 		case spec.KindHost:
 			var r spec.HostRecord
 			if err := decodeObject(o, &r, nil); err != nil {
@@ -132,7 +133,7 @@ type document struct {
 }
 
 // checkSources refuses to replace a declaration from another source.
-func (w *world) checkSources(docs []document, replace bool) error {
+func (w *declaredState) checkSources(docs []document, replace bool) error {
 	seen := map[string]string{}
 	for i, doc := range docs {
 		if other, twice := seen[doc.name]; twice {
@@ -168,12 +169,12 @@ func names(docs []document) string {
 
 // declareMachine creates or changes a machine that a document declares. byHand:
 // the document is being applied, as opposed to being already in force.
-func (w *world) declareMachine(name string, m spec.Machine, doc document, byHand bool) {
+func (w *declaredState) declareMachine(name string, m spec.Machine, doc document, byHand bool) {
 	k := w.machines[name]
 	w.users = nil
 	switch {
 	case k == nil:
-		w.machines[name] = &kept{record: spec.MachineRecord{Declaration: doc.name, Machine: m}, life: state.Alive}
+		w.machines[name] = &machineObject{record: spec.MachineRecord{Declaration: doc.name, Machine: m}, life: state.Alive}
 		return
 	case k.life != state.Alive:
 		return // created again after the removal
@@ -187,7 +188,7 @@ func (w *world) declareMachine(name string, m spec.Machine, doc document, byHand
 		// The agent reads files again at every start, which must not start a machine
 		// that the user stopped.
 		k.record.PowerOverride = nil
-		if k.rests() && m.WantsRunning() {
+		if k.notAutostarted() && m.WantsRunning() {
 			k.record.PowerOverride = new(true)
 		}
 	}
@@ -197,9 +198,9 @@ func (w *world) declareMachine(name string, m spec.Machine, doc document, byHand
 	k.record.Declaration, k.record.Machine, k.record.Held = doc.name, m, ""
 }
 
-// unsettled reports that the provisioner has not yet carried out the last
+// isPending reports that the provisioner has not yet carried out the last
 // declaration of a machine, so a step that needs consent may still come up.
-func (k *kept) unsettled() bool {
+func (k *machineObject) isPending() bool {
 	status, known := k.status()
 	return !known || status.ObservedGeneration != k.before.Generation ||
 		status.State == spec.MachinePending || status.State == spec.MachineProvisioning
@@ -207,7 +208,7 @@ func (k *kept) unsettled() bool {
 
 // allow allows the impacts for the changed machines of the documents and for
 // those in held.
-func (w *world) allow(impacts []string, docs []document, held map[string]bool) {
+func (w *declaredState) allow(impacts []string, docs []document, held map[string]bool) {
 	impacts = slices.Compact(slices.Sorted(slices.Values(impacts)))
 	if len(impacts) == 0 {
 		return
@@ -219,7 +220,7 @@ func (w *world) allow(impacts []string, docs []document, held map[string]bool) {
 			case k.before == nil:
 			case held[name], !same(k.was, k.record):
 				k.record.Consent(impacts)
-			case k.unsettled() && slices.Contains(impacts, "restart"):
+			case k.isPending() && slices.Contains(impacts, "restart"):
 				// A restart loses no data; a recreate can only be allowed once it is
 				// planned.
 				k.record.Consent([]string{"restart"})
@@ -231,7 +232,7 @@ func (w *world) allow(impacts []string, docs []document, held map[string]bool) {
 // writes returns the changes; unchanged objects have none. Machines are matched
 // by uid and not by revision: every status write changes the revision, while
 // only the holder of the declaring lock writes specs.
-func (w *world) writes() []state.Write {
+func (w *declaredState) writes() []state.Write {
 	var all []state.Write
 	for _, name := range slices.Sorted(maps.Keys(w.declarations)) {
 		d := w.declarations[name]
@@ -248,7 +249,7 @@ func (w *world) writes() []state.Write {
 		}
 		all = append(all, wr)
 	}
-	all = append(all, w.givenWrites()...)
+	all = append(all, w.dependencyWrites()...)
 	for _, name := range slices.Sorted(maps.Keys(w.machines)) {
 		k := w.machines[name]
 		wr := state.Write{ID: state.ID{Kind: spec.KindMachine, Name: name}}
@@ -277,8 +278,8 @@ func (w *world) writes() []state.Write {
 
 // planned returns all objects for the planner: networks and storage, then
 // machines.
-func (w *world) planned() []PlannedObject {
-	all := w.plannedGivens()
+func (w *declaredState) planned() []PlannedObject {
+	all := w.plannedDependencies()
 	for _, name := range slices.Sorted(maps.Keys(w.machines)) {
 		k := w.machines[name]
 		p := PlannedObject{Before: k.before}

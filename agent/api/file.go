@@ -44,8 +44,9 @@ type FolderAnswer struct {
 	Settling []string
 	// Held holds, by path, the first step that waits for consent.
 	Held map[string]client.Step
-	// Kept lists the held objects (KIND/NAME), which no document declares.
-	Kept []string
+	// Undeclared lists the held objects (KIND/NAME), which no document
+	// declares.
+	Undeclared []string
 }
 
 // ApplyFolder puts the files of a directory in force, together with the applied
@@ -55,7 +56,7 @@ func (s *Server) ApplyFolder(ctx context.Context, f Folder) (FolderAnswer, error
 	ctx = state.Urgent(ctx) // a user saved a file and waits
 	var answer FolderAnswer
 	var docs []document
-	err := s.rewrite(ctx, false, func(w *world) error {
+	err := s.rewrite(ctx, false, func(w *declaredState) error {
 		answer = FolderAnswer{Refused: map[string]error{}, Held: map[string]client.Step{}, Settling: f.Settling}
 		if f.Fresh && w.waiting() {
 			answer.Settling = append(slices.Clone(f.Settling), "a file of "+f.Path)
@@ -75,8 +76,8 @@ func (s *Server) ApplyFolder(ctx context.Context, f Folder) (FolderAnswer, error
 		if r.partial { // visible before the records change
 			s.folder.Store(&FolderAnswer{Refused: answer.Refused, Settling: answer.Settling})
 		}
-		_, err := w.settle(nil, r)
-		answer.Kept = w.held()
+		_, err := w.updateRecords(nil, r)
+		answer.Undeclared = w.held()
 		return err
 	})
 	if err != nil {
@@ -90,7 +91,7 @@ func (s *Server) ApplyFolder(ctx context.Context, f Folder) (FolderAnswer, error
 // takeOver puts the valid documents in force and adds the reasons against the
 // others to refused, by path. left names the documents that give up their
 // objects.
-func (s *Server) takeOver(ctx context.Context, w *world, docs []document, left []string, refused map[string]error) error {
+func (s *Server) takeOver(ctx context.Context, w *declaredState, docs []document, left []string, refused map[string]error) error {
 	r := w.request(docs)
 	w.inTheWay(docs, r.Refused)
 	for _, name := range left {
@@ -123,12 +124,12 @@ func (s *Server) takeOver(ctx context.Context, w *world, docs []document, left [
 // refuses checks whether the host has room for the documents; why is the reason
 // if not.
 func (s *Server) refuses(ctx context.Context, docs []document, m documents.Merged) (why, err error) {
-	w, err := s.world(ctx)
+	w, err := s.readState(ctx)
 	if err != nil {
 		return nil, err
 	}
 	w.enforce(m, docs)
-	if _, err := w.settle(nil, removal{partial: true}); err != nil {
+	if _, err := w.updateRecords(nil, removal{partial: true}); err != nil {
 		return nil, err
 	}
 	if why := w.checkCount(); why != nil {
@@ -140,11 +141,11 @@ func (s *Server) refuses(ctx context.Context, docs []document, m documents.Merge
 // blame refuses new documents for which the host has no room: each document
 // that is refused alone, or the last document if only several together are
 // refused.
-func (s *Server) blame(ctx context.Context, w *world, docs []document, m documents.Merged, why error, refused map[string]error) error {
+func (s *Server) blame(ctx context.Context, w *declaredState, docs []document, m documents.Merged, why error, refused map[string]error) error {
 	before := w.inForce()
 	last := ""
 	for _, doc := range docs {
-		if former, known := before[doc.name]; m.Refused[doc.name] != nil || known && same(former.Declaration, doc.decl) {
+		if previous, known := before[doc.name]; m.Refused[doc.name] != nil || known && same(previous.Declaration, doc.decl) {
 			continue
 		}
 		alone := []document{doc}
@@ -175,7 +176,7 @@ func newlyRefused(m documents.Merged, refused map[string]error) bool {
 }
 
 // readFolder parses the files and refuses invalid files.
-func (w *world) readFolder(f Folder, refused map[string]error) []document {
+func (w *declaredState) readFolder(f Folder, refused map[string]error) []document {
 	byName := map[string]document{}
 	for _, path := range slices.Sorted(maps.Keys(f.Files)) {
 		file := f.Files[path]
@@ -211,14 +212,14 @@ func (w *world) readFolder(f Folder, refused map[string]error) []document {
 	return docs
 }
 
-func (w *world) comesFrom(name, path string) bool {
+func (w *declaredState) comesFrom(name, path string) bool {
 	d := w.declarations[name]
 	return d != nil && d.record.Source == path
 }
 
 // nameTaken refuses a file with the name of an applied declaration that
 // declares other objects.
-func (w *world) nameTaken(doc document) error {
+func (w *declaredState) nameTaken(doc document) error {
 	d := w.declarations[doc.name]
 	if d == nil || d.record.Source != spec.SourceApply || len(d.record.Document.Objects()) == 0 {
 		return nil
@@ -232,7 +233,7 @@ func (w *world) nameTaken(doc document) error {
 }
 
 // leaving names the declarations whose file is gone or holds another declaration.
-func (w *world) leaving(f Folder, docs []document) (left []string) {
+func (w *declaredState) leaving(f Folder, docs []document) (left []string) {
 	byPath, byName := map[string]document{}, map[string]document{}
 	for _, doc := range docs {
 		byPath[doc.source], byName[doc.name] = doc, doc
@@ -252,7 +253,7 @@ func (w *world) leaving(f Folder, docs []document) (left []string) {
 }
 
 // leave drops the declarations in left.
-func (w *world) leave(left []string) {
+func (w *declaredState) leave(left []string) {
 	for _, name := range left {
 		d := w.declarations[name]
 		if d.gone {
@@ -269,7 +270,7 @@ func (w *world) leave(left []string) {
 
 // keepEmptied keeps the declarations in left, without the objects that others
 // took over, so that a restarted agent knows that their files are gone.
-func (w *world) keepEmptied(left []string) {
+func (w *declaredState) keepEmptied(left []string) {
 	for _, name := range left {
 		if d := w.declarations[name]; d.gone {
 			d.gone, d.record.Document = false, spec.Declaration{}
@@ -279,7 +280,7 @@ func (w *world) keepEmptied(left []string) {
 
 // heldOf finds the steps of files that wait for consent.
 func (s *Server) heldOf(ctx context.Context, docs []document, answer *FolderAnswer) error {
-	w, err := s.world(ctx)
+	w, err := s.readState(ctx)
 	if err != nil {
 		return err
 	}
@@ -297,11 +298,11 @@ func (s *Server) heldOf(ctx context.Context, docs []document, answer *FolderAnsw
 	return nil
 }
 
-// Remake creates again the objects that were declared again during their
+// Redeclare creates again the objects that were declared again during their
 // removal and are gone now.
-func (s *Server) Remake(ctx context.Context) error {
-	return s.rewrite(ctx, false, func(w *world) error {
-		_, err := w.settle(nil, removal{partial: true})
+func (s *Server) Redeclare(ctx context.Context) error {
+	return s.rewrite(ctx, false, func(w *declaredState) error {
+		_, err := w.updateRecords(nil, removal{partial: true})
 		return err
 	})
 }
@@ -312,7 +313,7 @@ func (s *Server) Awaits() bool { return s.awaits.Load() }
 // Files returns the files behind the declared state. The caller uses it to find
 // files that were removed while the agent did not run.
 func (s *Server) Files(ctx context.Context) ([]string, error) {
-	w, err := s.world(ctx)
+	w, err := s.readState(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -325,16 +326,16 @@ func (s *Server) Files(ctx context.Context) ([]string, error) {
 	return slices.Sorted(maps.Keys(files)), nil
 }
 
-// readDeclared are the kinds of objects in a world.
-var readDeclared = append([]string{spec.KindDeclaration, spec.KindMachine, spec.KindHost}, givenKinds...)
+// readDeclared are the kinds of objects in a declaredState.
+var readDeclared = append([]string{spec.KindDeclaration, spec.KindMachine, spec.KindHost}, dependencyKinds...)
 
-// world reads the declared state.
-func (s *Server) world(ctx context.Context) (*world, error) {
+// readState reads the declared state.
+func (s *Server) readState(ctx context.Context) (*declaredState, error) {
 	objects, _, err := s.o.Backend.List(ctx, readDeclared...)
 	if err != nil {
 		return nil, err
 	}
-	w, err := newWorld(objects)
+	w, err := newDeclaredState(objects)
 	if err != nil {
 		return nil, err
 	}

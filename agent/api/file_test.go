@@ -53,8 +53,8 @@ func TestObjectsMoveBetweenFiles(t *testing.T) {
 		{"the original gone", map[string]string{"d.yaml": yaml("one"), "f.yaml": yaml("two")}, "d", "f"},
 	} {
 		a := b.files(t, step.files)
-		if len(a.Refused)+len(a.Kept) != 0 {
-			t.Errorf("%s: refused %v, kept %v", step.name, a.Refused, a.Kept)
+		if len(a.Refused)+len(a.Undeclared) != 0 {
+			t.Errorf("%s: refused %v, kept %v", step.name, a.Refused, a.Undeclared)
 		}
 		b.wantAlive(t, step.one, uids, "one")
 		b.wantAlive(t, step.two, uids, "two")
@@ -145,13 +145,13 @@ func TestRemovalNeedsConsent(t *testing.T) {
 		b.runs(t, "one", "two", "three")
 		a := b.files(t, map[string]string{"a.yaml": yaml("one"), "b.yaml": yaml("three")})
 		if obeyed {
-			if o, _ := b.record(t, "two"); o.Life != state.Dying || len(a.Kept) != 0 {
-				t.Errorf("obeyed: two is %s, kept %v", o.Life, a.Kept)
+			if o, _ := b.record(t, "two"); o.Life != state.Dying || len(a.Undeclared) != 0 {
+				t.Errorf("obeyed: two is %s, kept %v", o.Life, a.Undeclared)
 			}
 			continue
 		}
-		if o, rec := b.record(t, "two"); o.Life != state.Alive || rec.Held != spec.HoldRemoval || !slices.Equal(a.Kept, []string{"machine/two"}) {
-			t.Errorf("two is %s, held %q, kept %v", o.Life, rec.Held, a.Kept)
+		if o, rec := b.record(t, "two"); o.Life != state.Alive || rec.Held != spec.HoldRemoval || !slices.Equal(a.Undeclared, []string{"machine/two"}) {
+			t.Errorf("two is %s, held %q, kept %v", o.Life, rec.Held, a.Undeclared)
 		}
 		if _, err := b.allow(t, "destroy", "machine/one"); !fault.Is(err, fault.Conflict) {
 			t.Errorf("a declared machine: %v", err)

@@ -67,10 +67,10 @@ func (s *Server) guard(rt route, next http.HandlerFunc) http.HandlerFunc {
 			defer cancel()
 			defer context.AfterFunc(s.stop, cancel)()
 		} else {
-			patience := max(rt.patience, answerTimeout)
-			_ = rc.SetWriteDeadline(time.Now().Add(patience + time.Second))
+			limit := max(rt.answerLimit, answerTimeout)
+			_ = rc.SetWriteDeadline(time.Now().Add(limit + time.Second))
 			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, patience)
+			ctx, cancel = context.WithTimeout(ctx, limit)
 			defer cancel()
 		}
 		if rt.right != rightWorker { // a user waits for the answer

@@ -32,27 +32,27 @@ func TestConfirmBelongsToTheChange(t *testing.T) {
 	network := func(mtu int) spec.Declaration {
 		return spec.Declaration{Version: 1, Name: "net", Networks: map[string]spec.Network{"lan": {Bridge: "br-lan", MTU: mtu}}}
 	}
-	apply := func(before *world, d spec.Declaration, confirm spec.Duration) spec.NetworkRecord {
+	apply := func(before *declaredState, d spec.Declaration, confirm spec.Duration) spec.NetworkRecord {
 		t.Helper()
 		if err := before.put([]document{{name: "net", source: spec.SourceApply, decl: d, confirm: confirm}}...); err != nil {
 			t.Fatal(err)
 		}
 		var r spec.NetworkRecord
-		for _, g := range before.givens {
+		for _, g := range before.dependencies {
 			if err := json.Unmarshal(g.now, &r); err != nil {
 				t.Fatal(err)
 			}
 		}
 		return r
 	}
-	w, err := newWorld(nil)
+	w, err := newDeclaredState(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if r := apply(w, network(1400), spec.Duration(time.Minute)); r.Confirm != spec.Duration(time.Minute) {
 		t.Errorf("a new network waits %s", r.Confirm)
 	}
-	for _, g := range w.givens {
+	for _, g := range w.dependencies {
 		g.was = g.now
 	}
 	if r := apply(w, network(1400), 0); r.Confirm != spec.Duration(time.Minute) {

@@ -209,8 +209,8 @@ func (h *standIn) keep(i client.Image) (client.Image, error) {
 	return i, nil
 }
 
-func (h *standIn) Glance(context.Context) (Glance, error) {
-	return Glance{Harvest: "destroyed", Notices: h.notices}, nil
+func (h *standIn) Report(context.Context) (HostReport, error) {
+	return HostReport{Harvest: "destroyed", Notices: h.notices}, nil
 }
 
 func (h *standIn) BlockDevices(context.Context) ([]client.BlockDevice, error) { return nil, nil }

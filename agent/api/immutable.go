@@ -14,7 +14,7 @@ import (
 // instance would continue to run beside the new instance, with the same name,
 // addresses and storage. All other fields can change, some with a restart or a
 // recreate.
-func (w *world) checkTypes(doc document) error {
+func (w *declaredState) checkTypes(doc document) error {
 	var wrong []string
 	for _, name := range slices.Sorted(maps.Keys(doc.decl.Machines)) {
 		k, t := w.machines[name], doc.decl.Machines[name].Type
@@ -34,10 +34,10 @@ func (w *world) checkTypes(doc document) error {
 // replace its data. A filesystem that differs from its declaration already, so
 // that the user has to decide, may be declared as before; the storage worker
 // leaves it in place.
-func (w *world) checkPlaces(doc document) error {
+func (w *declaredState) checkPlaces(doc document) error {
 	var wrong []string
 	for _, name := range slices.Sorted(maps.Keys(doc.decl.Filesystems)) {
-		g := w.givens[state.ID{Kind: spec.KindFilesystem, Name: name}]
+		g := w.dependencies[state.ID{Kind: spec.KindFilesystem, Name: name}]
 		if g == nil || g.before == nil || g.life != state.Alive {
 			continue
 		}

@@ -48,7 +48,7 @@ func TestTheTypeOfAMachineStays(t *testing.T) {
 	for _, name := range []string{"one", "two"} {
 		b.end(t, name)
 	}
-	if err := b.Remake(t.Context()); err != nil {
+	if err := b.Redeclare(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if _, rec := b.record(t, "one"); rec.Machine.Type != spec.KVM {

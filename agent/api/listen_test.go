@@ -90,7 +90,7 @@ func TestTheSocketNeedsNoAccessControlLists(t *testing.T) {
 	for _, groups := range [][]int{{readerGID}, {readerGID, adminGID}} {
 		var log strings.Builder
 		socket := filepath.Join(top, "run", "s")
-		l, err := ListenLasting(slog.New(slog.NewTextHandler(&log, nil)), socket, groups...)
+		l, err := ListenRenewable(slog.New(slog.NewTextHandler(&log, nil)), socket, groups...)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,7 +13,7 @@ import (
 )
 
 // inForce returns the documents in force, by name.
-func (w *world) inForce() map[string]documents.Document {
+func (w *declaredState) inForce() map[string]documents.Document {
 	all := map[string]documents.Document{}
 	for name, d := range w.declarations {
 		if d.gone {
@@ -39,7 +39,7 @@ func rankOf(source string) documents.Rank {
 }
 
 // request asks which documents are in force if docs are wanted in addition.
-func (w *world) request(docs []document) documents.Request {
+func (w *declaredState) request(docs []document) documents.Request {
 	r := documents.Request{InForce: w.inForce(), Wanted: w.inForce(), Owners: w.recorded(), Existing: w.existing(), Refused: map[string]error{}}
 	for _, doc := range docs {
 		r.Wanted[doc.name] = documents.Document{
@@ -58,14 +58,14 @@ func fileOf(source string) string {
 }
 
 // recorded maps each object with a record to its declaration.
-func (w *world) recorded() map[string]string {
+func (w *declaredState) recorded() map[string]string {
 	owners := map[string]string{}
 	for name, k := range w.machines {
 		if k.record.Held == "" {
 			owners[spec.KindMachine+"/"+name] = k.record.Declaration
 		}
 	}
-	for id, g := range w.givens {
+	for id, g := range w.dependencies {
 		if g.held == "" {
 			owners[id.Kind+"/"+id.Name] = g.declaration
 		}
@@ -74,7 +74,7 @@ func (w *world) recorded() map[string]string {
 }
 
 // enforce puts the merged documents in force. docs are the wanted documents.
-func (w *world) enforce(m documents.Merged, docs []document) {
+func (w *declaredState) enforce(m documents.Merged, docs []document) {
 	for _, doc := range docs {
 		if m.Refused[doc.name] != nil {
 			continue
@@ -102,13 +102,13 @@ func (w *world) enforce(m documents.Merged, docs []document) {
 }
 
 // mergeAlone merges the documents again after a document was changed in place.
-func (w *world) mergeAlone() {
+func (w *declaredState) mergeAlone() {
 	w.enforce(documents.Merge(w.request(nil)), nil)
 }
 
 // inTheWay finds the wanted documents that conflict with existing objects, and
 // files with unsupported features.
-func (w *world) inTheWay(docs []document, refused map[string]error) {
+func (w *declaredState) inTheWay(docs []document, refused map[string]error) {
 	for _, doc := range docs {
 		if unsupported := spec.Unsupported(doc.decl); len(unsupported) > 0 && isFile(doc.source) {
 			refused[doc.name] = fault.New(fault.Invalid, "cannot apply %s: %s", doc.name, fault.List(unsupported, "; "))
@@ -122,7 +122,7 @@ func (w *world) inTheWay(docs []document, refused map[string]error) {
 
 // checkUsed refuses to remove an object that a declared machine or filesystem
 // uses.
-func (w *world) checkUsed(before map[string]string) error {
+func (w *declaredState) checkUsed(before map[string]string) error {
 	for _, object := range slices.Sorted(maps.Keys(before)) {
 		if w.owners[object] != "" {
 			continue

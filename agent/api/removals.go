@@ -24,7 +24,7 @@ func withoutDestroy(impacts []string) []string {
 
 // goneFrom names the declarations that were applied from files of the folders
 // and are not among the documents.
-func (w *world) goneFrom(folders []string, docs []document) (gone []string) {
+func (w *declaredState) goneFrom(folders []string, docs []document) (gone []string) {
 	applied := map[string]bool{}
 	for _, doc := range docs {
 		applied[doc.name] = true
@@ -43,22 +43,22 @@ func (w *world) goneFrom(folders []string, docs []document) (gone []string) {
 
 // ofDeclarations returns the objects (KIND/NAME) of the documents' declarations
 // and of those in gone.
-func (w *world) ofDeclarations(docs []document, gone []string) map[string]bool {
-	mine := map[string]bool{}
+func (w *declaredState) ofDeclarations(docs []document, gone []string) map[string]bool {
+	owned := map[string]bool{}
 	for _, name := range gone {
-		mine[name] = true
+		owned[name] = true
 	}
 	for _, doc := range docs {
-		mine[doc.name] = true
+		owned[doc.name] = true
 	}
 	objects := map[string]bool{}
 	for name, k := range w.machines {
-		if mine[k.record.Declaration] {
+		if owned[k.record.Declaration] {
 			objects[spec.KindMachine+"/"+name] = true
 		}
 	}
-	for id, g := range w.givens {
-		if mine[g.declaration] {
+	for id, g := range w.dependencies {
+		if owned[g.declaration] {
 			objects[id.Kind+"/"+id.Name] = true
 		}
 	}
@@ -67,7 +67,7 @@ func (w *world) ofDeclarations(docs []document, gone []string) map[string]bool {
 
 // unread returns why the set of declared objects is incomplete, e.g. a refused
 // file; "" if it is complete.
-func (s *Server) unread(w *world) string {
+func (s *Server) unread(w *declaredState) string {
 	answer := s.folder.Load()
 	switch {
 	case answer == nil && (s.o.Unread != nil || w.hasFiles()):
@@ -85,7 +85,7 @@ func (s *Server) unread(w *world) string {
 }
 
 // hasFiles reports whether any declaration comes from a file.
-func (w *world) hasFiles() bool {
+func (w *declaredState) hasFiles() bool {
 	for _, d := range w.declarations {
 		if isFile(d.record.Source) {
 			return true
@@ -96,10 +96,10 @@ func (w *world) hasFiles() bool {
 
 // heldRemovals returns the steps that wait for consent to remove undeclared
 // objects of the documents' declarations.
-func (s *Server) heldRemovals(w *world, docs []document, gone []string) (steps []client.Step) {
-	mine, why, newcomers := w.ofDeclarations(docs, gone), s.unread(w), w.newcomers()
+func (s *Server) heldRemovals(w *declaredState, docs []document, gone []string) (steps []client.Step) {
+	owned, why, newcomers := w.ofDeclarations(docs, gone), s.unread(w), w.newcomers()
 	for _, object := range w.held() {
-		if !mine[object] {
+		if !owned[object] {
 			continue
 		}
 		st := client.Step{Object: object, Action: "delete", Impact: impactDestroy, Detail: "no document declares it any more", Held: "--allow " + impactDestroy, Allow: impactDestroy}
@@ -126,12 +126,12 @@ func (s *Server) heldRemovals(w *world, docs []document, gone []string) (steps [
 // withRemoved adds a step for each removed object without a step. The planner
 // plans none for an object that never had an instance or data.
 func withRemoved(steps []client.Step, removed []string) []client.Step {
-	told := map[string]bool{}
+	planned := map[string]bool{}
 	for _, st := range steps {
-		told[st.Object] = true
+		planned[st.Object] = true
 	}
 	for _, object := range removed {
-		if !told[object] {
+		if !planned[object] {
 			steps = append(steps, client.Step{Object: object, Action: "delete", Impact: "none", Detail: "no document declares it any more; it has no data"})
 		}
 	}
@@ -140,7 +140,7 @@ func withRemoved(steps []client.Step, removed []string) []client.Step {
 
 // newcomers maps the declarations of new machines to their names, without
 // renamed machines; of several equal declarations it takes the first by name.
-func (w *world) newcomers() map[string]string {
+func (w *declaredState) newcomers() map[string]string {
 	all := map[string]string{}
 	for name, k := range w.machines {
 		if k.before != nil || k.record.Machine.RenamedFrom != "" {
@@ -156,7 +156,7 @@ func (w *world) newcomers() map[string]string {
 
 // looksRenamed returns a new machine with the same declaration as a held
 // machine.
-func (w *world) looksRenamed(object string, newcomers map[string]string) string {
+func (w *declaredState) looksRenamed(object string, newcomers map[string]string) string {
 	id := idOf(object)
 	if id.Kind != spec.KindMachine {
 		return ""
@@ -178,7 +178,7 @@ func (s *Server) allowed(ctx context.Context, i *in[client.AllowRequest]) (*out[
 
 // Allow consents to an impact on held objects (KIND/NAME) in one atomic write.
 func (s *Server) Allow(ctx context.Context, impact string, objects ...string) (outcomes []client.Outcome, err error) {
-	err = s.rewrite(ctx, false, func(w *world) error {
+	err = s.rewrite(ctx, false, func(w *declaredState) error {
 		outcomes = make([]client.Outcome, len(objects))
 		consent, together := map[string]bool{}, map[string]bool{}
 		for _, object := range objects {
@@ -193,7 +193,7 @@ func (s *Server) Allow(ctx context.Context, impact string, objects ...string) (o
 		if len(consent) == 0 {
 			return nil
 		}
-		_, err := w.settle(nil, removal{consent: consent})
+		_, err := w.updateRecords(nil, removal{consent: consent})
 		return err
 	})
 	return outcomes, err
@@ -201,12 +201,12 @@ func (s *Server) Allow(ctx context.Context, impact string, objects ...string) (o
 
 // consent allows an impact on an object. For destroy it only checks; with holds
 // the objects that should be removed together.
-func (s *Server) consent(w *world, impact, object string, with map[string]bool) error {
+func (s *Server) consent(w *declaredState, impact, object string, with map[string]bool) error {
 	id, err := parseObject(object)
 	if err != nil {
 		return err
 	}
-	k, g := w.machines[id.Name], w.givens[id]
+	k, g := w.machines[id.Name], w.dependencies[id]
 	if id.Kind == spec.KindMachine && k == nil || id.Kind != spec.KindMachine && g == nil {
 		return fault.New(fault.NotFound, "%s is not there", raw.Clip(object, 128))
 	}
@@ -224,7 +224,7 @@ func (s *Server) consent(w *world, impact, object string, with map[string]bool) 
 	return fault.New(fault.Invalid, "cannot allow %s of %s: only machines and networks are restarted or recreated", impact, raw.Clip(object, 128))
 }
 
-func (s *Server) consentDestroy(w *world, object string, with map[string]bool) error {
+func (s *Server) consentDestroy(w *declaredState, object string, with map[string]bool) error {
 	owner := w.owners[object]
 	if answer := s.folder.Load(); owner != "" && answer != nil && slices.Contains(answer.Settling, w.declarations[owner].record.Source) {
 		return fault.New(fault.NotReady, "%s disappeared a moment ago, and %s is held only after some seconds; try again then",
@@ -248,7 +248,7 @@ func (s *Server) consentDestroy(w *world, object string, with map[string]bool) e
 
 // noteHeld records an event for each object that is held since this write. Each
 // event is recorded at least once; after a crash it may be missing.
-func (s *Server) noteHeld(ctx context.Context, w *world) {
+func (s *Server) noteHeld(ctx context.Context, w *declaredState) {
 	var events []state.Event
 	for _, object := range w.newlyHeld() {
 		events = append(events, state.Event{
@@ -265,13 +265,13 @@ func (s *Server) noteHeld(ctx context.Context, w *world) {
 }
 
 // newlyHeld lists the objects that are held since this write, sorted.
-func (w *world) newlyHeld() (objects []string) {
+func (w *declaredState) newlyHeld() (objects []string) {
 	for name, k := range w.machines {
 		if k.life == state.Alive && k.record.Held != "" && k.was.Held == "" {
 			objects = append(objects, spec.KindMachine+"/"+name)
 		}
 	}
-	for id, g := range w.givens {
+	for id, g := range w.dependencies {
 		if g.life == state.Alive && g.held != "" && g.holds == "" {
 			objects = append(objects, id.Kind+"/"+id.Name)
 		}
@@ -283,7 +283,7 @@ func (w *world) newlyHeld() (objects []string) {
 // heldNotice names the held objects and how to remove them, "" if there are
 // none.
 func (s *Server) heldNotice(ctx context.Context) (string, error) {
-	w, err := s.world(ctx)
+	w, err := s.readState(ctx)
 	if err != nil {
 		return "", err
 	}

@@ -15,7 +15,7 @@ import (
 
 // remove removes an object (KIND/NAME) from the declared state. Removing an
 // object that is already being removed is success.
-func (w *world) remove(object string) error {
+func (w *declaredState) remove(object string) error {
 	id, err := parseObject(object)
 	if err != nil {
 		return err
@@ -26,7 +26,7 @@ func (w *world) remove(object string) error {
 	case spec.KindMachine:
 		return w.removeMachine(id.Name, false)
 	case spec.KindNetwork, spec.KindVolume, spec.KindFilesystem:
-		return w.removeGiven(id)
+		return w.removeDependency(id)
 	default:
 		return fault.New(fault.Invalid, "cannot delete %s: declarations, machines, networks, volumes and filesystems can be deleted", raw.Clip(object, 128))
 	}
@@ -37,7 +37,7 @@ var removeOrder = []string{spec.KindDeclaration, spec.KindMachine, spec.KindFile
 
 // removeAll removes objects and returns their outcomes in the same order. It
 // removes users first, so the order of objects does not matter.
-func (w *world) removeAll(objects []string) []client.Outcome {
+func (w *declaredState) removeAll(objects []string) []client.Outcome {
 	places := make([]int, len(objects))
 	for n := range objects {
 		places[n] = n
@@ -56,7 +56,7 @@ func (w *world) removeAll(objects []string) []client.Outcome {
 
 // removeDeclaration removes a declaration with all its objects. A declaration
 // without a document is found by its objects' records.
-func (w *world) removeDeclaration(name string) error {
+func (w *declaredState) removeDeclaration(name string) error {
 	d, found := w.declarations[name], false
 	if d != nil {
 		if err := fromFile("declaration/"+name, d.record.Source); err != nil {
@@ -94,7 +94,7 @@ func (w *world) removeDeclaration(name string) error {
 // removeMachine removes a machine from the declared state and from its
 // document. A declaration that becomes empty is removed, too. With release, the
 // machine's instance survives.
-func (w *world) removeMachine(name string, release bool) error {
+func (w *declaredState) removeMachine(name string, release bool) error {
 	k := w.machines[name]
 	if k == nil {
 		return fault.New(fault.NotFound, "machine/%s is not there", raw.Clip(name, 64))
@@ -115,7 +115,7 @@ func (w *world) removeMachine(name string, release bool) error {
 
 // strike removes an object from the applied documents. A declaration that
 // becomes empty is removed, too.
-func (w *world) strike(object string) error {
+func (w *declaredState) strike(object string) error {
 	if err := w.filed(object); err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (w *world) strike(object string) error {
 }
 
 // filed refuses to remove an object that a file declares.
-func (w *world) filed(object string) error {
+func (w *declaredState) filed(object string) error {
 	for _, d := range w.declarations {
 		if !d.gone && documents.Declares(d.record.Document, object) {
 			if err := fromFile(object, d.record.Source); err != nil {
@@ -150,7 +150,7 @@ func fromFile(object, source string) error {
 }
 
 // setPower requests a power state.
-func (w *world) setPower(name, action string) error {
+func (w *declaredState) setPower(name, action string) error {
 	k, err := w.alive(name)
 	if err != nil {
 		return err
@@ -167,11 +167,11 @@ func (w *world) setPower(name, action string) error {
 	case "start", "stop":
 		want := action == "start"
 		k.record.PowerOverride = nil
-		if want != declared || want && k.rests() {
+		if want != declared || want && k.notAutostarted() {
 			k.record.PowerOverride = &want
 		}
 	case "restart":
-		if !wanted || k.rests() {
+		if !wanted || k.notAutostarted() {
 			return fault.New(fault.Conflict, "cannot restart machine/%s: it is stopped by request or declaration; start it", name)
 		}
 		k.record.RestartRequest++
@@ -182,7 +182,7 @@ func (w *world) setPower(name, action string) error {
 }
 
 // retry requests a new attempt at a machine, even if it is being removed.
-func (w *world) retry(name string) error {
+func (w *declaredState) retry(name string) error {
 	k := w.machines[name]
 	if k == nil {
 		return fault.New(fault.NotFound, "machine/%s is not there", name)
@@ -191,7 +191,7 @@ func (w *world) retry(name string) error {
 	return nil
 }
 
-func (w *world) alive(name string) (*kept, error) {
+func (w *declaredState) alive(name string) (*machineObject, error) {
 	k := w.machines[name]
 	if k == nil {
 		return nil, fault.New(fault.NotFound, "machine/%s is not there", name)
@@ -205,7 +205,7 @@ func (w *world) alive(name string) (*kept, error) {
 // adopt takes an existing instance under declaration. A declared machine of
 // that name without an instance gets it; otherwise the instance gets a
 // declaration with its own name.
-func (w *world) adopt(a Adoptable) error {
+func (w *declaredState) adopt(a Adoptable) error {
 	if k := w.machines[a.Name]; k != nil {
 		if k.life != state.Alive {
 			return fault.New(fault.NotReady, "cannot adopt %s: machine/%s is still being removed", a.Name, a.Name)
@@ -233,7 +233,7 @@ func (w *world) adopt(a Adoptable) error {
 		Version: spec.Version, Name: a.Name, Machines: map[string]spec.Machine{a.Name: a.Machine},
 	}}
 	w.enforce(documents.Merge(w.request([]document{doc})), []document{doc})
-	if _, err := w.settle([]document{doc}, removal{partial: true}); err != nil {
+	if _, err := w.updateRecords([]document{doc}, removal{partial: true}); err != nil {
 		return err
 	}
 	w.machines[a.Name].record.Adopted, w.machines[a.Name].uid = true, a.UID
@@ -256,4 +256,37 @@ func outcomeOf(object string, err error) client.Outcome {
 		o.Error, o.Kind = err.Error(), fault.KindOf(err)
 	}
 	return o
+}
+
+// removeDependency removes a network, volume or filesystem from the declared
+// state and from its document, like removeMachine. It must have no users.
+func (w *declaredState) removeDependency(id state.ID) error {
+	g := w.dependencies[id]
+	if g == nil {
+		return fault.New(fault.NotFound, "%s/%s is not there", id.Kind, raw.Clip(id.Name, 64))
+	}
+	if g.life != state.Alive {
+		return nil
+	}
+	object := id.Kind + "/" + id.Name
+	if err := w.filed(object); err != nil {
+		return err
+	}
+	users, err := w.usersOf(object, nil)
+	if err != nil {
+		return err
+	}
+	if len(users) > 0 {
+		which := "that"
+		if len(users) > 1 {
+			which = "those"
+		}
+		return fault.New(fault.Conflict, "cannot remove %s: it is used by %s of the declaration %s; delete %s too, or apply the declaration without the use of it",
+			object, fault.List(users, ", "), g.declaration, which)
+	}
+	if err := w.strike(object); err != nil {
+		return err
+	}
+	g.life = state.Dying
+	return nil
 }

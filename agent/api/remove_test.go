@@ -113,7 +113,7 @@ func TestDeleteNetworksAndStorage(t *testing.T) {
 
 // An object that a file declares cannot be deleted.
 func TestDeleteOfWhatAFileDeclares(t *testing.T) {
-	w, err := newWorld([]state.Object{
+	w, err := newDeclaredState([]state.Object{
 		{
 			ID: state.ID{Kind: spec.KindDeclaration, Name: "site"}, Revision: 1, Life: state.Alive,
 			Spec: spec.Encode(spec.DeclarationRecord{Source: "/etc/hostler/conf.d/site.yaml", Document: decl(nil, map[string]spec.Volume{"data": {Provider: "loop", Size: 1}})}),
@@ -143,7 +143,7 @@ func TestDeleteOfWhatAFileDeclares(t *testing.T) {
 
 // A formerly known machine is declared again with its former uid.
 func TestP28AdoptedAgainKeepsItsUID(t *testing.T) {
-	w, err := newWorld(nil)
+	w, err := newDeclaredState(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,11 +13,11 @@ import (
 
 // renames maps the new names in a declaration to the former names of existing
 // machines.
-func (w *world) renames(d spec.Declaration) map[string]string {
+func (w *declaredState) renames(d spec.Declaration) map[string]string {
 	all := map[string]string{}
 	for name, m := range d.Machines {
-		former := w.machines[m.RenamedFrom]
-		if m.RenamedFrom != "" && w.machines[name] == nil && former != nil && former.life == state.Alive {
+		previous := w.machines[m.RenamedFrom]
+		if m.RenamedFrom != "" && w.machines[name] == nil && previous != nil && previous.life == state.Alive {
 			all[name] = m.RenamedFrom
 		}
 	}
@@ -27,19 +27,19 @@ func (w *world) renames(d spec.Declaration) map[string]string {
 // checkRenames refuses to rename a machine to another type, and a machine with
 // networks, storage or published ports: their assignments use the machine's
 // name.
-func (w *world) checkRenames(doc document) error {
+func (w *declaredState) checkRenames(doc document) error {
 	var wrong []string
 	renames := w.renames(doc.decl)
 	for _, name := range slices.Sorted(maps.Keys(renames)) {
-		former := renames[name]
-		was, m := w.machines[former].record.Machine, doc.decl.Machines[name]
+		previous := renames[name]
+		was, m := w.machines[previous].record.Machine, doc.decl.Machines[name]
 		switch {
-		case w.making[w.machines[former].before.UID]:
-			return fault.New(fault.NotReady, "cannot apply %s: machine/%s is still being made; rename it when it is there", doc.name, former)
+		case w.making[w.machines[previous].before.UID]:
+			return fault.New(fault.NotReady, "cannot apply %s: machine/%s is still being made; rename it when it is there", doc.name, previous)
 		case was.Type != m.Type:
-			wrong = append(wrong, fmt.Sprintf("machine/%s is of type %s and cannot become machine/%s of type %s", former, was.Type, name, m.Type))
+			wrong = append(wrong, fmt.Sprintf("machine/%s is of type %s and cannot become machine/%s of type %s", previous, was.Type, name, m.Type))
 		case !renamable(was):
-			wrong = append(wrong, fmt.Sprintf("machine/%s has networks, storage or published ports and cannot be renamed to %s; keep its name", former, name))
+			wrong = append(wrong, fmt.Sprintf("machine/%s has networks, storage or published ports and cannot be renamed to %s; keep its name", previous, name))
 		}
 	}
 	if len(wrong) > 0 {
@@ -53,27 +53,27 @@ func renamable(m spec.Machine) bool { return len(m.Networks)+len(m.Storage)+len(
 
 // rename renames the machines' records. A machine keeps its uid, its status and
 // its instance with its instance's name.
-func (w *world) rename() {
+func (w *declaredState) rename() {
 	for _, d := range w.declarations {
 		if d.gone {
 			continue
 		}
 		renames := w.renames(d.record.Document)
 		for _, name := range slices.Sorted(maps.Keys(renames)) {
-			former := renames[name]
-			k := w.machines[former]
+			previous := renames[name]
+			k := w.machines[previous]
 			object := spec.KindMachine + "/"
-			if k.before == nil || w.owners[object+former] != "" || w.owners[object+name] == "" || w.making[k.before.UID] || !renamable(k.record.Machine) {
+			if k.before == nil || w.owners[object+previous] != "" || w.owners[object+name] == "" || w.making[k.before.UID] || !renamable(k.record.Machine) {
 				continue
 			}
 			record := k.record
-			record.InstanceName, record.Held = cmp.Or(record.InstanceName, former), ""
+			record.InstanceName, record.Held = cmp.Or(record.InstanceName, previous), ""
 			if record.InstanceName == name {
 				record.InstanceName = ""
 			}
-			delete(w.machines, former)
+			delete(w.machines, previous)
 			w.users = nil
-			w.machines[name] = &kept{record: record, life: state.Alive, uid: k.before.UID, renamed: k.before}
+			w.machines[name] = &machineObject{record: record, life: state.Alive, uid: k.before.UID, renamed: k.before}
 		}
 	}
 }

@@ -72,8 +72,8 @@ func (p *replays) once(w http.ResponseWriter, r *http.Request, uid uint32, body 
 	id := replayKey{uid, key}
 	sum := sha256.Sum256(append([]byte(r.Method+" "+r.URL.RequestURI()+"\n"), body...))
 	for {
-		known, mine := p.enter(id, sum)
-		if mine {
+		known, isNew := p.enter(id, sum)
+		if isNew {
 			p.make(w, r, id, known, next)
 			return
 		}
@@ -96,7 +96,7 @@ func (p *replays) once(w http.ResponseWriter, r *http.Request, uid uint32, body 
 
 // enter returns the replay of the key; mine reports that it is new and the
 // caller must make the change.
-func (p *replays) enter(id replayKey, sum [sha256.Size]byte) (known *replay, mine bool) {
+func (p *replays) enter(id replayKey, sum [sha256.Size]byte) (known *replay, isNew bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for len(p.order) > 0 && (len(p.order) >= maxReplays || p.now().Sub(p.known[p.order[0]].at) > replayTime) {

@@ -27,8 +27,8 @@ type route struct {
 	request reflect.Type
 	// body bounds the request's body in bytes; 0: maxBody.
 	body int64
-	// patience bounds the time of an answer; 0: answerTimeout.
-	patience time.Duration
+	// answerLimit bounds the time of an answer; 0: answerTimeout.
+	answerLimit time.Duration
 	// plans: few such requests are answered at the same time.
 	plans bool
 	// stream routes have no deadline and are counted.
@@ -62,7 +62,7 @@ func typed[I, O any](handler func(context.Context, *I) (*O, error)) func(huma.AP
 	}
 }
 
-// slow is the patience for routes that observe the whole host.
+// slow is the answerLimit of routes that observe the whole host.
 const slow = 3 * time.Minute
 
 // routes returns the route table.
@@ -70,7 +70,7 @@ func (s *Server) routes() []route {
 	rows := []route{
 		{method: "GET", path: "/v1/version", right: rightRead, summary: "The agent's version", mount: typed(s.version)},
 		{method: "GET", path: "/v1/status", right: rightRead, summary: "The host at a glance", mount: typed(s.status)},
-		{method: "GET", path: "/v1/doctor", right: rightRead, summary: "Container types of this host, and their obstacles", mount: typed(s.doctor), patience: slow},
+		{method: "GET", path: "/v1/doctor", right: rightRead, summary: "Container types of this host, and their obstacles", mount: typed(s.doctor), answerLimit: slow},
 		{method: "POST", path: "/v1/plan", right: rightRead, summary: "Steps that applying documents would take", mount: typed(s.plan), body: maxApplyBody, plans: true},
 		{method: "POST", path: "/v1/apply", right: rightChange, summary: "Make documents the declared state", mount: typed(s.apply), body: maxApplyBody},
 		{method: "POST", path: "/v1/allow", right: rightChange, summary: "Consent to held steps", mount: typed(s.allowed)},
@@ -95,15 +95,15 @@ func (s *Server) routes() []route {
 		{method: "POST", path: "/v1/machines/{name}/console", right: rightChange, summary: "Join a machine's console", raw: s.console, request: reflect.TypeFor[struct{}](), stream: true},
 		{method: "GET", path: "/v1/machines/{name}/log", right: rightConsole, summary: "A machine's console log", raw: s.guestLog, stream: true},
 		{method: "POST", path: "/v1/retry", right: rightChange, summary: "Clear an error and retry immediately", mount: typed(s.retry)},
-		{method: "POST", path: "/v1/adopt", right: rightChange, summary: "Take an instance over", mount: typed(s.adopt), patience: slow},
-		{method: "GET", path: "/v1/export", right: rightChange, summary: "The YAML of all objects and instances, secrets included", raw: s.export, patience: slow},
+		{method: "POST", path: "/v1/adopt", right: rightChange, summary: "Take an instance over", mount: typed(s.adopt), answerLimit: slow},
+		{method: "GET", path: "/v1/export", right: rightChange, summary: "The YAML of all objects and instances, secrets included", raw: s.export, answerLimit: slow},
 		{method: "POST", path: "/v1/guard/confirm", right: rightChange, summary: "Keep the change of the host's own network that waits for it", mount: typed(s.confirm)},
 		{method: "POST", path: "/v1/guard/revert", right: rightChange, summary: "Revert the armed change of the host's own network", mount: typed(s.revert)},
 		{method: "GET", path: "/v1/harvest", right: rightRead, summary: "The harvest mode", mount: typed(s.harvest)},
 		{method: "PUT", path: "/v1/harvest", right: rightChange, summary: "Override the harvest mode", mount: typed(s.setHarvest)},
 		{method: "POST", path: "/v1/images/import", right: rightChange, summary: "Take a file into the image cache", raw: s.importImage, request: reflect.TypeFor[client.ImageImportRequest](), stream: true},
 		{method: "POST", path: "/v1/images/build", right: rightChange, summary: "Build an image", raw: s.buildImage, request: reflect.TypeFor[client.ImageBuildRequest](), stream: true},
-		{method: "POST", path: "/v1/images/delete", right: rightChange, summary: "Delete an image", mount: typed(s.deleteImage), patience: slow},
+		{method: "POST", path: "/v1/images/delete", right: rightChange, summary: "Delete an image", mount: typed(s.deleteImage), answerLimit: slow},
 	}
 	return append(rows, s.workerRoutes()...)
 }

@@ -50,11 +50,11 @@ type Planner interface {
 	Refuse(ctx context.Context, objects []PlannedObject) error
 }
 
-// Foreseer is a Planner that also predicts failures shortly after acceptance,
+// Warner is a Planner that also predicts failures shortly after acceptance,
 // e.g. an image that does not exist or more memory than the host has. It omits
 // failures that take long to detect.
-type Foreseer interface {
-	Foresee(ctx context.Context, objects []PlannedObject, scope map[string]bool) []string
+type Warner interface {
+	Warnings(ctx context.Context, objects []PlannedObject, scope map[string]bool) []string
 }
 
 // GuestExec is a command to run in a machine's instance.
@@ -102,8 +102,8 @@ type ImageBuilder interface {
 	Ensure(ctx context.Context, t spec.ContainerType, reference string, progress func(client.Progress)) (string, error)
 }
 
-// Glance is the part of Status that the store does not hold.
-type Glance struct {
+// HostReport is the part of Status that the store does not hold.
+type HostReport struct {
 	Started time.Time
 	// Harvest is the configured mode.
 	Harvest string
@@ -120,7 +120,7 @@ type Glance struct {
 
 // Host provides the agent's own state and observes this host.
 type Host interface {
-	Glance(ctx context.Context) (Glance, error)
+	Report(ctx context.Context) (HostReport, error)
 	Doctor(ctx context.Context) ([]client.Check, error)
 	BlockDevices(ctx context.Context) ([]client.BlockDevice, error)
 }

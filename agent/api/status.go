@@ -11,7 +11,7 @@ import (
 )
 
 func (s *Server) status(ctx context.Context, _ *struct{}) (*out[client.Status], error) {
-	g, err := s.o.Service.Host.Glance(ctx)
+	g, err := s.o.Service.Host.Report(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (s *Server) status(ctx context.Context, _ *struct{}) (*out[client.Status], 
 }
 
 func (s *Server) harvest(ctx context.Context, _ *struct{}) (*out[client.Harvest], error) {
-	g, err := s.o.Service.Host.Glance(ctx)
+	g, err := s.o.Service.Host.Report(ctx)
 	if err != nil {
 		return nil, err
 	}

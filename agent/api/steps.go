@@ -14,7 +14,7 @@ import (
 // steps returns the planner's steps for the objects of the documents. If the
 // host cannot be observed, planning fails; an apply must still succeed and
 // returns the changes of the declarations instead.
-func (s *Server) steps(ctx context.Context, w *world, docs []document, removed []string, dry bool) ([]client.Step, error) {
+func (s *Server) steps(ctx context.Context, w *declaredState, docs []document, removed []string, dry bool) ([]client.Step, error) {
 	scope := map[string]bool{}
 	for _, d := range docs {
 		for _, o := range d.decl.Objects() {
@@ -33,24 +33,24 @@ func (s *Server) steps(ctx context.Context, w *world, docs []document, removed [
 		s.log.Warn("cannot plan the applied documents", "error", err)
 		all = blindSteps(planned, err)
 	}
-	kept := []client.Step{}
+	inScope := []client.Step{}
 	for _, st := range all {
 		// Steps that prepare the host precede the machines that need them.
 		if scope[st.Object] || strings.HasPrefix(st.Object, spec.KindContainerType+"/") {
-			kept = append(kept, st)
+			inScope = append(inScope, st)
 		}
 	}
-	for _, st := range kept {
+	for _, st := range inScope {
 		if scope[st.Object] {
-			return kept, nil
+			return inScope, nil
 		}
 	}
 	return []client.Step{}, nil
 }
 
-// foresee asks the planner which of the documents' objects will fail.
-func (s *Server) foresee(ctx context.Context, w *world, docs []document) []string {
-	f, ok := s.o.Service.Planner.(Foreseer)
+// warnings asks the planner which of the documents' objects will fail.
+func (s *Server) warnings(ctx context.Context, w *declaredState, docs []document) []string {
+	f, ok := s.o.Service.Planner.(Warner)
 	if !ok {
 		return nil
 	}
@@ -60,7 +60,7 @@ func (s *Server) foresee(ctx context.Context, w *world, docs []document) []strin
 			scope[o] = true
 		}
 	}
-	return f.Foresee(ctx, w.planned(), scope)
+	return f.Warnings(ctx, w.planned(), scope)
 }
 
 // blindSteps returns the steps that are known without observing the host.
@@ -104,8 +104,8 @@ func machinesOf(docs []document) []string {
 	return all
 }
 
-// givensIn returns the declared objects (KIND/NAME) except machines.
-func givensIn(docs []document) (all []string) {
+// dependenciesIn returns the declared objects (KIND/NAME) except machines.
+func dependenciesIn(docs []document) (all []string) {
 	for _, d := range docs {
 		all = append(all, slices.DeleteFunc(slices.Clone(d.decl.Objects()), func(o string) bool {
 			return strings.HasPrefix(o, spec.KindMachine+"/")
@@ -132,8 +132,8 @@ func holdUnsupported(steps []client.Step, unsupported []string) []client.Step {
 	}
 	for _, sentence := range unsupported {
 		object, what, _ := strings.Cut(sentence, ": ")
-		i, told := first[object]
-		if !told {
+		i, known := first[object]
+		if !known {
 			i = len(steps)
 			first[object] = i
 			steps = append(steps, client.Step{Object: object, Action: "none", Impact: "none", Detail: what})

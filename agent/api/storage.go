@@ -78,12 +78,12 @@ func (s *Server) resizeVolume(ctx context.Context, i *resizeInput) (*struct{}, e
 	if err != nil {
 		return nil, fault.New(fault.Invalid, "cannot resize volume/%s: %v", raw.Clip(i.Name, 64), err)
 	}
-	return nil, s.rewrite(ctx, false, func(w *world) error { return w.resizeVolume(i.Name, size) })
+	return nil, s.rewrite(ctx, false, func(w *declaredState) error { return w.resizeVolume(i.Name, size) })
 }
 
 // resizeVolume changes the size of a volume in its record and in its document.
-func (w *world) resizeVolume(name string, size spec.Size) error {
-	g := w.givens[state.ID{Kind: spec.KindVolume, Name: name}]
+func (w *declaredState) resizeVolume(name string, size spec.Size) error {
+	g := w.dependencies[state.ID{Kind: spec.KindVolume, Name: name}]
 	if g == nil {
 		return fault.New(fault.NotFound, "volume/%s is not there", raw.Clip(name, 64))
 	}

@@ -40,7 +40,7 @@ func (s *Server) watchMachines(w http.ResponseWriter, r *http.Request) {
 		l.Fail(err)
 		return
 	}
-	raw.Follow(r.Context(), s.lasting(), l, changes, lookPause, look)
+	raw.Follow(r.Context(), s.streamOptions(), l, changes, lookPause, look)
 }
 
 func (s *Server) watchEvents(w http.ResponseWriter, r *http.Request) {
@@ -63,7 +63,7 @@ func (s *Server) watchEvents(w http.ResponseWriter, r *http.Request) {
 		l.Fail(err)
 		return
 	}
-	raw.Follow(r.Context(), s.lasting(), l, signals, 0, look)
+	raw.Follow(r.Context(), s.streamOptions(), l, signals, 0, look)
 }
 
 // sendEvents sends all events after q.After and advances it.
@@ -112,13 +112,15 @@ func (s *Server) buildImage(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// lasting returns the settings of answers that last.
-func (s *Server) lasting() raw.Streams { return raw.Streams{Heartbeat: s.o.Heartbeat, Stop: s.stop} }
+// streamOptions returns the settings of answers that last.
+func (s *Server) streamOptions() raw.Streams {
+	return raw.Streams{Heartbeat: s.o.Heartbeat, Stop: s.stop}
+}
 
 // imageWork makes an image and sends its progress; machines that lacked the
 // image are tried again.
 func (s *Server) imageWork(w http.ResponseWriter, r *http.Request, req any, work func(context.Context, func(client.Progress)) (client.Image, error)) {
-	s.lasting().ImageWork(w, r, req, func(ctx context.Context, report func(client.Progress)) (client.Image, error) {
+	s.streamOptions().ImageWork(w, r, req, func(ctx context.Context, report func(client.Progress)) (client.Image, error) {
 		img, err := work(ctx, report)
 		if err == nil {
 			s.imageCame(ctx, img.Reference)

@@ -13,7 +13,7 @@ import (
 // usersOf lists the objects (KIND/NAME, sorted) that stay and use a network,
 // volume or filesystem; objects in going do not stay. It reads the records and
 // not the documents, which may have been lost.
-func (w *world) usersOf(object string, going map[string]bool) ([]string, error) {
+func (w *declaredState) usersOf(object string, going map[string]bool) ([]string, error) {
 	if w.users == nil {
 		users, err := w.allUsers()
 		if err != nil {
@@ -32,7 +32,7 @@ func (w *world) usersOf(object string, going map[string]bool) ([]string, error) 
 
 // allUsers lists, by object, the machines and filesystems whose records refer
 // to it, sorted.
-func (w *world) allUsers() (map[string][]string, error) {
+func (w *declaredState) allUsers() (map[string][]string, error) {
 	all := map[string][]string{}
 	note := func(user string, used ...string) {
 		for _, object := range used {
@@ -42,7 +42,7 @@ func (w *world) allUsers() (map[string][]string, error) {
 	for name, k := range w.machines {
 		note(spec.KindMachine+"/"+name, documents.Uses(k.record.Machine)...)
 	}
-	for id, g := range w.givens {
+	for id, g := range w.dependencies {
 		if id.Kind != spec.KindFilesystem {
 			continue
 		}

@@ -122,16 +122,16 @@ func (s *Server) watchRows(w http.ResponseWriter, r *http.Request) {
 		l.Fail(err)
 		return
 	}
-	raw.Follow(r.Context(), s.lasting(), l, changes, lookPause, look)
+	raw.Follow(r.Context(), s.streamOptions(), l, changes, lookPause, look)
 }
 
 // rowChanges sends the kinds of rows to read again. The channel is closed when
 // ctx ends or the store's watch is lost.
 func (s *Server) rowChanges(ctx context.Context, kinds []string, sources map[string]rowSource) (<-chan []string, error) {
-	var told, polled, stored []string
+	var watched, polled, stored []string
 	for _, kind := range kinds {
 		if objects := sources[kind].stored; len(objects) > 0 {
-			told, stored = append(told, kind), append(stored, objects...)
+			watched, stored = append(watched, kind), append(stored, objects...)
 		} else {
 			polled = append(polled, kind)
 		}
@@ -165,7 +165,7 @@ func (s *Server) rowChanges(ctx context.Context, kinds []string, sources map[str
 				if !ok {
 					return
 				}
-				look = told
+				look = watched
 			case <-poll:
 			}
 			select {

@@ -14,7 +14,7 @@ import (
 // a worker its own container type and admins all types.
 func (s *Server) workerRoutes() (rows []route) {
 	h := workerapi.NewHandlers(workerapi.Options{
-		Backend: s.o.Backend, Learned: s.o.Learned, Count: s.o.Count, Ensure: s.ensureImage, Streams: s.lasting(),
+		Backend: s.o.Backend, Learned: s.o.Learned, Count: s.o.Count, Ensure: s.ensureImage, Streams: s.streamOptions(),
 	})
 	for _, rt := range h.Routes() {
 		rows = append(rows, route{

@@ -52,8 +52,8 @@ type Options struct {
 // Declarations keeps the store in step with the files of a folder.
 type Declarations struct {
 	o Options
-	// told holds the notices about files, by path.
-	told map[string]string
+	// reported holds the notices about files, by path.
+	reported map[string]string
 
 	mu sync.Mutex
 	// readFiles holds the result of stampsOf at the last reading.
@@ -62,7 +62,7 @@ type Declarations struct {
 
 // NewDeclarations returns the follower of a folder; Run starts it.
 func NewDeclarations(o Options) *Declarations {
-	return &Declarations{o: o, told: map[string]string{}}
+	return &Declarations{o: o, reported: map[string]string{}}
 }
 
 // again is the delay before the folder is read again when a file was refused
@@ -143,7 +143,7 @@ func (d *Declarations) awaitFolder(ctx context.Context, a Applier) error {
 			}
 			break
 		}
-		d.tell(dir, fmt.Sprintf("%s is missing: the objects of its files are kept; restore it, or create it empty to have them removed", dir))
+		d.report(dir, fmt.Sprintf("%s is missing: the objects of its files are kept; restore it, or create it empty to have them removed", dir))
 		select {
 		case <-ctx.Done():
 		case <-time.After(lookForFolder):
@@ -181,7 +181,7 @@ func (r *folderReader) apply(ctx context.Context, a Applier) (next time.Duration
 	}
 	answer, err := a.ApplyFolder(ctx, f)
 	if err != nil {
-		d.tell(r.dir, fmt.Sprintf("the files of %s are not in force: %s; they are read again soon", r.dir, spec.Summary(err)))
+		d.report(r.dir, fmt.Sprintf("the files of %s are not in force: %s; they are read again soon", r.dir, spec.Summary(err)))
 		return again, written, nil
 	}
 	d.notice(r.dir, "")
@@ -193,9 +193,9 @@ func (r *folderReader) apply(ctx context.Context, a Applier) (next time.Duration
 		}
 	}
 	for path := range f.Files {
-		d.tellFile(ctx, path, answer)
+		d.reportFile(ctx, path, answer)
 	}
-	d.untell(slices.Collect(maps.Keys(f.Files)))
+	d.clearReported(slices.Collect(maps.Keys(f.Files)))
 	sooner := func(d time.Duration) {
 		if next == 0 || d < next {
 			next = d
@@ -216,19 +216,19 @@ func (r *folderReader) apply(ctx context.Context, a Applier) (next time.Duration
 	return next, written, nil
 }
 
-// tellFile updates the notice about a file: applied, held or refused.
-func (d *Declarations) tellFile(ctx context.Context, path string, answer api.FolderAnswer) {
+// reportFile updates the notice about a file: applied, held or refused.
+func (d *Declarations) reportFile(ctx context.Context, path string, answer api.FolderAnswer) {
 	refused, held := answer.Refused[path], answer.Held[path]
 	switch {
 	case errors.Is(refused, errBeingWritten):
 		d.notice(path, fmt.Sprintf("%s is not applied yet: %v", path, errBeingWritten))
 	case refused != nil:
 		text := fmt.Sprintf("%s is not applied: %s", path, spec.Summary(refused))
-		if d.tell(path, text) {
+		if d.report(path, text) {
 			d.refusedEvent(ctx, path, text)
 		}
 	case held.Object != "":
-		d.tell(path, fmt.Sprintf("%s is applied, but %s of %s is held: `hostler apply -f %s %s` lets it happen", path, held.Action, held.Object, path, held.Held))
+		d.report(path, fmt.Sprintf("%s is applied, but %s of %s is held: `hostler apply -f %s %s` lets it happen", path, held.Action, held.Object, path, held.Held))
 	default:
 		d.notice(path, "")
 	}
@@ -246,9 +246,10 @@ func (d *Declarations) refusedEvent(ctx context.Context, path, text string) {
 	}
 }
 
-// untell removes the notices about files that are no longer in the folder.
-func (d *Declarations) untell(present []string) {
-	for path := range d.told {
+// clearReported removes the notices about files that are no longer in the
+// folder.
+func (d *Declarations) clearReported(present []string) {
+	for path := range d.reported {
 		if path != d.o.Dir && !slices.Contains(present, path) {
 			d.notice(path, "")
 		}
@@ -259,15 +260,15 @@ func (d *Declarations) untell(present []string) {
 func (d *Declarations) notice(key, text string) {
 	d.o.Notice(key, text)
 	if text == "" {
-		delete(d.told, key)
+		delete(d.reported, key)
 		return
 	}
-	d.told[key] = text
+	d.reported[key] = text
 }
 
-// tell sets a notice and logs it if it is new.
-func (d *Declarations) tell(key, text string) (isNew bool) {
-	known := d.told[key] == text
+// report sets a notice and logs it if it is new.
+func (d *Declarations) report(key, text string) (isNew bool) {
+	known := d.reported[key] == text
 	d.notice(key, text)
 	if !known {
 		d.o.Logger.Warn("A declaration file needs the operator.", "reason", text)

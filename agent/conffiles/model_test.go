@@ -399,7 +399,7 @@ func (m *model) provision() {
 			m.t.Fatal(err)
 		}
 	}
-	if err := m.c.Remake(m.t.Context()); err != nil {
+	if err := m.c.Redeclare(m.t.Context()); err != nil {
 		m.fail("remake: %v", err)
 	}
 	m.note("provisioned")

@@ -12,13 +12,13 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// settle is how long a folder must be quiet before its files are read, because
-// editors write a file in several steps.
-const settle = 200 * time.Millisecond
+// quietTime is how long a folder must be quiet before its files are read,
+// because editors write a file in several steps.
+const quietTime = 200 * time.Millisecond
 
 // watchFolder calls changed at the start and whenever files of the folder
-// changed and were then quiet for settle, until ctx ends. concerns selects the
-// files. A symbolic link also counts as changed when its target changes.
+// changed and were then quiet for quietTime, until ctx ends. concerns selects
+// the files. A symbolic link also counts as changed when its target changes.
 // changed returns the delay before its next call; zero: none is needed. The
 // error is fs.ErrNotExist when the folder itself is removed.
 func watchFolder(ctx context.Context, dir string, concerns func(path string) bool, changed func() (time.Duration, error)) error {
@@ -45,7 +45,7 @@ func watchFolder(ctx context.Context, dir string, concerns func(path string) boo
 				return fmt.Errorf("cannot go on watching %s: %w", dir, fs.ErrNotExist)
 			case event.Op&^fsnotify.Chmod == 0:
 			case filepath.Dir(event.Name) == dir && concerns(event.Name), leadsElsewhere(links, dir, event.Name, concerns):
-				quiet.Reset(settle)
+				quiet.Reset(quietTime)
 			}
 		case <-quiet.C:
 			links = linksOf(dir, concerns)

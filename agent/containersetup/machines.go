@@ -13,31 +13,31 @@ import (
 	"hostler/internal/fault"
 )
 
-// tellStages is the minimum time between writes of the preparation's progress
-// to machines' statuses; tellFigures applies if only a figure changed. There
-// may be many machines.
+// stageInterval is the minimum time between writes of the preparation's
+// progress to machines' statuses; tellFigures applies if only a figure changed.
+// There may be many machines.
 const (
-	tellStages  = time.Second
-	tellFigures = 5 * time.Second
+	stageInterval  = time.Second
+	figureInterval = 5 * time.Second
 )
 
-// telling decides which progress messages go to the machines' statuses.
-type telling struct {
+// progressFilter decides which progress messages go to the machines' statuses.
+type progressFilter struct {
 	now  func() time.Time
 	last string
 	when time.Time
 }
 
-func (t *telling) due(message string) bool {
+func (t *progressFilter) due(message string) bool {
 	stage := strings.Map(func(r rune) rune {
 		if unicode.IsDigit(r) {
 			return -1
 		}
 		return r
 	}, message)
-	wait := tellStages
+	wait := stageInterval
 	if stage == t.last {
-		wait = tellFigures
+		wait = figureInterval
 	}
 	if now := t.now(); t.when.IsZero() || now.Sub(t.when) >= wait {
 		t.last, t.when = stage, now
@@ -46,11 +46,11 @@ func (t *telling) due(message string) bool {
 	return false
 }
 
-// tellMachines sets the type's machines to unknown, or to pending if they have
-// no instance, with the reason why the host is not ready. Instances may have
-// changed since they were last seen; the provisioner observes them once it
+// updateMachines sets the type's machines to unknown, or to pending if they
+// have no instance, with the reason why the host is not ready. Instances may
+// have changed since they were last seen; the provisioner observes them once it
 // runs.
-func (w *Worker) tellMachines(ctx context.Context, why string) {
+func (w *Worker) updateMachines(ctx context.Context, why string) {
 	if w.started.Load() {
 		return
 	}

@@ -86,7 +86,7 @@ type Worker struct {
 	// ready means that this process has seen the type ready; the record of an
 	// earlier process is not trusted.
 	ready bool
-	keeping
+	provisionerState
 	clearing
 }
 
@@ -181,7 +181,7 @@ func (w *Worker) pass(ctx context.Context) (time.Time, error) {
 		}
 	}
 	w.prepared = true
-	look, err := w.keep(ctx, seen.generation)
+	look, err := w.ensureProvisioner(ctx, seen.generation)
 	if !again.IsZero() && (look.IsZero() || again.Before(look)) {
 		look = again
 	}
@@ -208,7 +208,7 @@ func (w *Worker) makeReady(ctx context.Context, status spec.TypeStatus, generati
 		return time.Time{}, w.save(ctx, status)
 	}
 	w.event(ctx, state.LevelError, "InitialiseFailed", err.Error())
-	w.tellMachines(ctx, err.Error())
+	w.updateMachines(ctx, err.Error())
 	status.State, status.Message = StateError, err.Error()
 	status.Attempts.Count++
 	status.Attempts.ErrorKind = string(fault.KindOf(err))
@@ -229,17 +229,17 @@ func (w *Worker) initialise(ctx context.Context, status *spec.TypeStatus) error 
 		status.Supported = &supported
 		return fault.New(fault.NeedsOperator, "this host cannot run %s machines: %s", w.Type, reason)
 	}
-	told := telling{now: w.Now}
+	told := progressFilter{now: w.Now}
 	show := func(state, message string) {
 		status.State, status.Message = state, message
 		if told.due(message) {
-			w.tellMachines(ctx, message)
+			w.updateMachines(ctx, message)
 		}
 		if err := w.save(ctx, *status); err != nil && ctx.Err() == nil {
 			w.Logger.Warn("Progress cannot be written.", "type", w.Type, "error", err)
 		}
 	}
-	w.tellMachines(ctx, why)
+	w.updateMachines(ctx, why)
 	purpose := fmt.Sprintf("%s container initialisation", w.Type)
 	release, err := w.Lock(ctx, purpose, func(holder string) {
 		show(StateWaiting, "waiting for the host lock, held by "+holder)

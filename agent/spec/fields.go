@@ -36,12 +36,12 @@ func fieldsBelow(t reflect.Type, prefix string, schemas map[string]fieldSchema, 
 	for field := range t.Fields() {
 		key, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		f := schemas[t.Name()+"."+key]
-		d := Field{Path: prefix + key, Value: f.takes(field.Type), Required: f.required, Description: f.description, Default: told(f.standard)}
+		d := Field{Path: prefix + key, Value: f.takes(field.Type), Required: f.required, Description: f.description, Default: formatDefault(f.standard)}
 		var standard reflect.Value
 		if defaults.IsValid() {
 			standard = defaults.FieldByIndex(field.Index)
 			if !standard.IsZero() && field.Type.Kind() != reflect.Struct {
-				d.Default = told(standard.Interface())
+				d.Default = formatDefault(standard.Interface())
 			}
 		}
 		all = append(all, d)
@@ -90,8 +90,8 @@ func (f fieldSchema) takes(t reflect.Type) string {
 	return "text"
 }
 
-// told formats a default as in YAML, "" for none.
-func told(standard any) string {
+// formatDefault formats a default as in YAML, "" for none.
+func formatDefault(standard any) string {
 	if standard == nil {
 		return ""
 	}

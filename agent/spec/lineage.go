@@ -23,9 +23,9 @@ type Lineage struct {
 	// with the records since the agent started. The revision that counts for these
 	// is that of an earlier opening.
 	Uncompared map[ContainerType]Uncompared `json:"uncompared,omitempty"`
-	// Former maps the ids of lost stores that this store replaces to the highest
-	// revision at which their instances count as this store's.
-	Former map[string]int64 `json:"former,omitempty"`
+	// Predecessors maps the ids of lost stores that this store replaces to the
+	// highest revision at which their instances count as this store's.
+	Predecessors map[string]int64 `json:"former,omitempty"`
 	// Old: the store proved to be an older copy and the recovery of the missing
 	// records has not ended.
 	Old bool `json:"old,omitempty"`
@@ -129,7 +129,8 @@ const (
 	// OriginNewer: this store's id with a revision that the store never had, which
 	// proves the store an older copy.
 	OriginNewer
-	// OriginBeyond: a former store's id with a revision above that in Former.
+	// OriginBeyond: a former store's id with a revision above that in
+	// Predecessors.
 	OriginBeyond
 	// OriginAnother: another store stamped the instance.
 	OriginAnother
@@ -159,11 +160,11 @@ func (l Lineage) Of(mark string) Origin {
 		}
 		return OriginNewer
 	}
-	known, former := l.Former[id]
+	last, found := l.Predecessors[id]
 	switch {
-	case !former:
+	case !found:
 		return OriginAnother
-	case revision > known:
+	case revision > last:
 		return OriginBeyond
 	}
 	return OriginOurs

@@ -11,7 +11,7 @@ import (
 )
 
 func TestMarksIdentifyTheOwner(t *testing.T) {
-	l := spec.Lineage{ID: "a", Opening: "3", Opened: 100, Former: map[string]int64{"lost": 50}}
+	l := spec.Lineage{ID: "a", Opening: "3", Opened: 100, Predecessors: map[string]int64{"lost": 50}}
 	for mark, want := range map[string]spec.Origin{
 		"":                        spec.OriginOurs, // of an earlier version
 		"a 2 100":                 spec.OriginOurs,

@@ -41,24 +41,24 @@ func (c *checker) machines() {
 		}
 		c.sshKeys(at+".ssh-keys", m.SSHKeys)
 		c.publish(at, m, ports)
-		c.formerName(at+".renamed-from", name, m.RenamedFrom)
+		c.checkRenamedFrom(at+".renamed-from", name, m.RenamedFrom)
 		if info, known := m.Type.Info(); m.Privileged && known && !info.Container {
 			c.bad(at+".privileged", "only containers can be privileged, and this machine's type is %s; remove the key", m.Type)
 		}
 	}
 }
 
-// formerName checks a machine's former name.
-func (c *checker) formerName(at, name, former string) {
-	_, stays := declared(c, KindMachine, former, c.decl.Machines, c.others.Declared.Machines)
+// checkRenamedFrom checks a machine's former name.
+func (c *checker) checkRenamedFrom(at, name, previous string) {
+	_, stays := declared(c, KindMachine, previous, c.decl.Machines, c.others.Declared.Machines)
 	switch {
 	case !c.ok(at) || !c.has(at):
-	case !machineForm.MatchString(former):
-		c.bad(at, notName, quote(former), mendName(former))
-	case former == name:
-		c.bad(at, "%s is the machine's present name; write its previous name, or remove the key", quote(former))
+	case !machineForm.MatchString(previous):
+		c.bad(at, notName, quote(previous), mendName(previous))
+	case previous == name:
+		c.bad(at, "%s is the machine's present name; write its previous name, or remove the key", quote(previous))
 	case stays:
-		c.bad(at, "the machine %s is still declared (%s); remove it there, or remove this key", quote(former), c.where("machines."+former))
+		c.bad(at, "the machine %s is still declared (%s); remove it there, or remove this key", quote(previous), c.where("machines."+previous))
 	}
 }
 

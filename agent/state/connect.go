@@ -47,9 +47,9 @@ func (l *Local) doubt(reason string) error {
 	return l.commit(func(_ context.Context, m *meta) error { m.rebuilt = reason; return nil })
 }
 
-// Settle removes the mark that the store was rebuilt: its records are complete
-// again.
-func (l *Local) Settle(ctx context.Context) error {
+// MarkComplete removes the mark that the store was rebuilt: its records are
+// complete again.
+func (l *Local) MarkComplete(ctx context.Context) error {
 	if err := l.take(ctx); err != nil {
 		return err
 	}

@@ -36,12 +36,12 @@ func decide(cur *Object, w Write, now time.Time, newUID func() string) (change, 
 		return change{object: *cur, removed: true}, nil
 	}
 	next := *cur
-	if given(w.Spec) {
+	if hasValue(w.Spec) {
 		next.Spec = compact(w.Spec)
 	}
 	if w.Status != nil {
 		next.Status = nil
-		if given(w.Status) {
+		if hasValue(w.Status) {
 			next.Status = compact(w.Status)
 		}
 	}
@@ -73,10 +73,10 @@ func create(cur *Object, w Write, now time.Time, newUID func() string) (change, 
 	if w.Life != "" {
 		o.Life = w.Life
 	}
-	if given(w.Spec) {
+	if hasValue(w.Spec) {
 		o.Spec = compact(w.Spec)
 	}
-	if given(w.Status) {
+	if hasValue(w.Status) {
 		o.Status = compact(w.Status)
 	}
 	return change{object: o}, nil
@@ -108,9 +108,9 @@ func checkWrite(w Write) error {
 		return fault.New(fault.Invalid, "cannot delete %s/%s: a delete names a revision", w.Kind, w.Name)
 	case w.Delete && (w.Spec != nil || w.Status != nil || w.Life != ""):
 		return fault.New(fault.Invalid, "cannot delete %s/%s: a delete carries no other change", w.Kind, w.Name)
-	case given(w.Spec) && !json.Valid(w.Spec):
+	case hasValue(w.Spec) && !json.Valid(w.Spec):
 		return fault.New(fault.Invalid, "cannot write %s/%s: its spec is not JSON", w.Kind, w.Name)
-	case given(w.Status) && !json.Valid(w.Status):
+	case hasValue(w.Status) && !json.Valid(w.Status):
 		return fault.New(fault.Invalid, "cannot write %s/%s: its status is not JSON", w.Kind, w.Name)
 	}
 	switch w.Life {
@@ -146,8 +146,8 @@ func checkWord(s string) error {
 
 var null = []byte("null")
 
-// given reports whether raw holds a value; nil and JSON's null do not.
-func given(raw json.RawMessage) bool {
+// hasValue reports whether raw holds a value; nil and JSON's null do not.
+func hasValue(raw json.RawMessage) bool {
 	return raw != nil && !bytes.Equal(bytes.TrimSpace(raw), null)
 }
 

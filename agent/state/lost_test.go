@@ -72,7 +72,7 @@ func TestLostStores(t *testing.T) {
 			if !again.Rebuilt || again.Reason != report.Reason || again.Quarantined != "" {
 				t.Errorf("at the next open: %+v", again)
 			}
-			if err := l.Settle(t.Context()); err != nil {
+			if err := l.MarkComplete(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if err := l.Close(); err != nil {

@@ -38,7 +38,7 @@ type OpenReport struct {
 	Fresh bool
 	// Rebuilt: records were lost, or may have been. Instances, volumes and other
 	// things of the host without a record must then be recovered and never be
-	// removed. Every open reports it until Settle.
+	// removed. Every open reports it until MarkComplete.
 	Rebuilt bool
 	// Reason is why records may be missing.
 	Reason string
@@ -269,8 +269,8 @@ func (l *Local) replace(ctx context.Context, reason string) (OpenReport, error) 
 	return report, err
 }
 
-// create creates a new store. It keeps the reason in the store until Settle, so
-// that a crash in between does not lose it.
+// create creates a new store. It keeps the reason in the store until
+// MarkComplete, so that a crash in between does not lose it.
 func (l *Local) create(ctx context.Context, reason string) (OpenReport, error) {
 	f, err := os.OpenFile(l.files.db, os.O_RDWR|os.O_CREATE, 0o600)
 	if err == nil {

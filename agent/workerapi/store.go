@@ -22,8 +22,8 @@ type Store struct {
 	c *client.Client
 	// path ends with the container type.
 	path string
-	// patience is the maximum silence of a stream.
-	patience time.Duration
+	// silenceLimit is the maximum silence of a stream.
+	silenceLimit time.Duration
 }
 
 var _ state.Backend = (*Store)(nil)
@@ -47,7 +47,7 @@ func NewStore(socketPath, containerType string) *Store {
 	}
 	return &Store{
 		c:    client.NewBounded(socketPath, MaxCalls, MaxStreams),
-		path: "/v1/worker/" + url.PathEscape(containerType) + "/", patience: silence,
+		path: "/v1/worker/" + url.PathEscape(containerType) + "/", silenceLimit: silence,
 	}
 }
 

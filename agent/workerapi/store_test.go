@@ -61,7 +61,7 @@ func TestSilentWatchesAreClosed(t *testing.T) {
 		defer srv.Close()
 		s := NewStore(socket, "lxd")
 		defer s.Close()
-		s.patience = 50 * time.Millisecond
+		s.silenceLimit = 50 * time.Millisecond
 		ch, err := s.Watch(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -72,7 +72,7 @@ func TestSilentWatchesAreClosed(t *testing.T) {
 	t.Run("heartbeats keep it", func(t *testing.T) {
 		b, l := workerBench(t)
 		s := b.worker(t, "")
-		s.patience = 500 * time.Millisecond // the bench sends a heartbeat every 20 ms
+		s.silenceLimit = 500 * time.Millisecond // the bench sends a heartbeat every 20 ms
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		ch, err := s.Watch(ctx)

@@ -112,11 +112,11 @@ func (s *Store) stream(ctx context.Context, path string, query url.Values) (*str
 		_ = resp.Body.Close()
 		return nil, client.CallError(ctx, err)
 	}
-	go w.read(ctx, resp.Body, lines, first, s.patience)
+	go w.read(ctx, resp.Body, lines, first, s.silenceLimit)
 	return w, nil
 }
 
-// read forwards the lines. Silence longer than patience ends the stream.
+// read forwards the lines. Silence longer than silenceLimit ends the stream.
 func (w *stream) read(ctx context.Context, body io.Closer, lines *bufio.Scanner, first line, patience time.Duration) {
 	defer close(w.c)
 	defer body.Close()

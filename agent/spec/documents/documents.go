@@ -123,13 +123,13 @@ type set struct {
 func assemble(r Request, refused map[string]error) *set {
 	s := &set{docs: map[string]Document{}, owners: map[string]string{}, new: map[string]bool{}, rivals: map[string][]string{}}
 	for name, doc := range r.Wanted {
-		former, known := r.InForce[name]
+		previous, known := r.InForce[name]
 		switch {
 		case refused[name] == nil:
 			s.docs[name] = doc
-			s.new[name] = doc.Text != nil && (!known || !same(former.Declaration, doc.Declaration))
+			s.new[name] = doc.Text != nil && (!known || !same(previous.Declaration, doc.Declaration))
 		case known:
-			s.docs[name] = former
+			s.docs[name] = previous
 		}
 	}
 	claimants := map[string][]string{}
@@ -138,7 +138,7 @@ func assemble(r Request, refused map[string]error) *set {
 			claimants[object] = append(claimants[object], name)
 		}
 	}
-	given := map[string][]string{}
+	conceded := map[string][]string{}
 	for object, names := range claimants {
 		owner := s.ownerOf(object, names, r.Owners[object])
 		s.owners[object] = owner
@@ -147,13 +147,13 @@ func assemble(r Request, refused map[string]error) *set {
 			switch {
 			case name == owner:
 			case rank == Leaving, rank == Applied && s.docs[owner].Rank == File && s.alike(object, name, owner):
-				given[name] = append(given[name], object)
+				conceded[name] = append(conceded[name], object)
 			case !s.alike(object, name, owner):
 				s.rivals[name] = append(s.rivals[name], object)
 			}
 		}
 	}
-	for name, objects := range given {
+	for name, objects := range conceded {
 		doc := s.docs[name]
 		doc.Declaration = Without(doc.Declaration, objects...)
 		s.docs[name] = doc

@@ -116,12 +116,12 @@ func TestMergeIsAFunctionOfTheSet(t *testing.T) {
 					wanted[name] = documentIn(t, name)
 				}
 			}
-			former := map[string]Document{}
+			previous := map[string]Document{}
 			for name, d := range inForce.InForce {
 				d.Text = nil
-				former[name] = d
+				previous[name] = d
 			}
-			m := Merge(Request{InForce: former, Wanted: wanted, Owners: inForce.Owners})
+			m := Merge(Request{InForce: previous, Wanted: wanted, Owners: inForce.Owners})
 			for object, owner := range m.Owners {
 				for name, d := range m.InForce {
 					if v := objectIn(d.Declaration, object); v != nil && !same(v, objectIn(m.InForce[owner].Declaration, object)) {
@@ -133,7 +133,7 @@ func TestMergeIsAFunctionOfTheSet(t *testing.T) {
 				switch refused := m.Refused[name]; {
 				case refused == nil && !same(m.InForce[name].Declaration, d.Declaration):
 					t.Fatalf("%s is in force in another way", name)
-				case refused != nil && !same(m.InForce[name].Declaration, former[name].Declaration):
+				case refused != nil && !same(m.InForce[name].Declaration, previous[name].Declaration):
 					t.Fatalf("%s is refused and its former version is not in force", name)
 				case refused == nil:
 					for _, object := range d.Declaration.Objects() {
@@ -143,7 +143,7 @@ func TestMergeIsAFunctionOfTheSet(t *testing.T) {
 					}
 				}
 			}
-			if len(m.Refused) > 0 && !clash(wanted, former) {
+			if len(m.Refused) > 0 && !clash(wanted, previous) {
 				t.Fatalf("refused without a clash: %v", m.Refused)
 			}
 			inForce = m

@@ -18,7 +18,7 @@ import (
 func TestF35TheSocketIsMadeAgain(t *testing.T) {
 	b := newBench(t)
 	path := filepath.Join(shortDir(t), "run", "s")
-	l, err := ListenLasting(slog.New(slog.DiscardHandler), path, readerGID)
+	l, err := ListenRenewable(slog.New(slog.DiscardHandler), path, readerGID)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,9 +36,9 @@ func TestTheHostRefuses(t *testing.T) {
 // the same.
 func TestAllowNetworks(t *testing.T) {
 	id := state.ID{Kind: spec.KindNetwork, Name: "lan"}
-	allowed := func(w *world) []string {
+	allowed := func(w *declaredState) []string {
 		var r spec.NetworkRecord
-		if err := json.Unmarshal(w.givens[id].now, &r); err != nil {
+		if err := json.Unmarshal(w.dependencies[id].now, &r); err != nil {
 			t.Fatal(err)
 		}
 		return r.Allow
@@ -52,7 +52,7 @@ func TestAllowNetworks(t *testing.T) {
 		held bool
 		want []string
 	}{{1500, false, nil}, {1400, false, []string{"restart"}}, {1400, false, []string{"restart"}}, {1300, true, []string{"restart"}}} {
-		w, err := newWorld([]state.Object{{ID: id, UID: "u", Revision: 1, Life: state.Alive, Spec: spec.Encode(record)}})
+		w, err := newDeclaredState([]state.Object{{ID: id, UID: "u", Revision: 1, Life: state.Alive, Spec: spec.Encode(record)}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -80,7 +80,7 @@ func TestConsentHoldsWhileAMachineIsMade(t *testing.T) {
 	record := spec.MachineRecord{Declaration: "site", Machine: spec.Machine{Type: spec.LXD, Image: "debian/12"}}
 	docs := []document{{name: "site", source: spec.SourceApply, decl: spec.Declaration{Machines: map[string]spec.Machine{"web": record.Machine}}}}
 	for state1, want := range map[spec.MachineState]bool{spec.MachineProvisioning: true, spec.MachineRunning: false} {
-		w, err := newWorld([]state.Object{{
+		w, err := newDeclaredState([]state.Object{{
 			ID: machineID("web"), UID: "u", Revision: 1, Generation: 1, Life: state.Alive, Spec: spec.Encode(record),
 			Status: spec.Encode(spec.MachineStatus{State: state1, ObservedGeneration: 1, Instance: &spec.InstanceInfo{Name: "web"}}),
 		}})
@@ -103,7 +103,7 @@ func TestConsentToRecreateIsGivenEachTime(t *testing.T) {
 	record := spec.MachineRecord{Declaration: "site", Machine: spec.Machine{Type: spec.LXD, Image: "debian/12"}, Allow: []string{"recreate"}}
 	docs := []document{{name: "site", source: spec.SourceApply, decl: spec.Declaration{Machines: map[string]spec.Machine{"web": record.Machine}}}}
 	for _, held := range []bool{true, false} {
-		w, err := newWorld([]state.Object{{ID: machineID("web"), UID: "u", Revision: 1, Life: state.Alive, Spec: spec.Encode(record)}})
+		w, err := newDeclaredState([]state.Object{{ID: machineID("web"), UID: "u", Revision: 1, Life: state.Alive, Spec: spec.Encode(record)}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -21,11 +21,11 @@ import (
 	"hostler/internal/mountoption"
 )
 
-// Foresee implements api.Foreseer. For the machines and filesystems in scope it
+// Warnings implements api.Warner. For the machines and filesystems in scope it
 // returns warnings about foreseeable failures, e.g. an unknown image or more
-// memory than the host has, and about overruled mount options. It asks no network, and information that it cannot read
-// causes no warning.
-func (p planner) Foresee(ctx context.Context, objects []api.PlannedObject, scope map[string]bool) []string {
+// memory than the host has, and about overruled mount options. It asks no
+// network, and information that it cannot read causes no warning.
+func (p planner) Warnings(ctx context.Context, objects []api.PlannedObject, scope map[string]bool) []string {
 	var warnings []string
 	own := map[spec.ContainerType][]string{}
 	against := map[wantedImage]error{}
@@ -84,7 +84,7 @@ func (p planner) limitless(t spec.ContainerType) string {
 	return p.notices[key]
 }
 
-// manyImages bounds the images that Foresee looks for; it skips the rest.
+// manyImages bounds the images that Warnings looks for; it skips the rest.
 const manyImages = 100
 
 type wantedImage struct {

@@ -18,9 +18,9 @@ func decl(networks map[string]spec.Network, volumes map[string]spec.Volume) spec
 }
 
 // put puts documents in force like an apply.
-func (w *world) put(docs ...document) error {
+func (w *declaredState) put(docs ...document) error {
 	w.enforce(documents.Merge(w.request(docs)), docs)
-	_, err := w.settle(docs, removal{})
+	_, err := w.updateRecords(docs, removal{})
 	return err
 }
 
@@ -62,7 +62,7 @@ func TestNetworksAndStorageAreDeclared(t *testing.T) {
 	var objects []state.Object
 	apply := func(d spec.Declaration) []string {
 		t.Helper()
-		w, err := newWorld(objects)
+		w, err := newDeclaredState(objects)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,7 +105,7 @@ func TestNetworksAndStorageAreDeclared(t *testing.T) {
 	if d := cmp.Diff([]string{"declaration/site", "volume/data dying"}, apply(decl(first.Networks, nil))); d != "" {
 		t.Error(d)
 	}
-	w, err := newWorld(objects)
+	w, err := newDeclaredState(objects)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,7 +156,7 @@ func TestResizeVolume(t *testing.T) {
 		"before rounding":   {spec.SourceApply, 2 << 40, 1 << 30, 1<<30 - 5, ""},
 	} {
 		volumes := map[string]spec.Volume{"data": {Provider: "loop", Size: c.declared}}
-		w, err := newWorld([]state.Object{
+		w, err := newDeclaredState([]state.Object{
 			{
 				ID: state.ID{Kind: spec.KindDeclaration, Name: "site"}, Revision: 1, Life: state.Alive,
 				Spec: spec.Encode(spec.DeclarationRecord{Source: c.source, Document: spec.Declaration{Version: 1, Name: "site", Volumes: volumes}}),
@@ -190,7 +190,7 @@ func TestResizeVolume(t *testing.T) {
 
 // A retry is counted in the record; force covers that retry only.
 func TestRetryOfStorage(t *testing.T) {
-	w, err := newWorld([]state.Object{{
+	w, err := newDeclaredState([]state.Object{{
 		ID: state.ID{Kind: spec.KindFilesystem, Name: "www"}, Life: state.Dying,
 		Spec: spec.Encode(spec.FilesystemRecord{Declaration: "site"}),
 	}})
@@ -199,11 +199,11 @@ func TestRetryOfStorage(t *testing.T) {
 	}
 	id := state.ID{Kind: spec.KindFilesystem, Name: "www"}
 	for i, force := range []bool{true, false} {
-		if err := w.retryGiven(id, force); err != nil {
+		if err := w.retryDependency(id, force); err != nil {
 			t.Fatal(err)
 		}
 		var r spec.FilesystemRecord
-		if err := json.Unmarshal(w.givens[id].now, &r); err != nil || r.RetryRequest != i+1 || r.Force != force {
+		if err := json.Unmarshal(w.dependencies[id].now, &r); err != nil || r.RetryRequest != i+1 || r.Force != force {
 			t.Errorf("%+v, %v", r, err)
 		}
 	}

@@ -13,15 +13,15 @@ import (
 // applier puts declarations in force; the server of agent/api implements it.
 type applier interface {
 	conffiles.Applier
-	// Remake creates again the objects that were declared again while they were
-	// being removed. Awaits says whether there are any.
-	Remake(ctx context.Context) error
+	// Redeclare creates again the objects that were declared again while they
+	// were being removed. Awaits says whether there are any.
+	Redeclare(ctx context.Context) error
 	Awaits() bool
 }
 
-// remake is the worker that creates again the objects that were declared again
-// while they were being removed.
-func (h *host) remake(a applier) func(context.Context) error {
+// redeclare is the worker that creates again the objects that were declared
+// again while they were being removed.
+func (h *host) redeclare(a applier) func(context.Context) error {
 	return func(ctx context.Context) error {
 		changes, err := h.store.Watch(ctx, spec.KindMachine, spec.KindNetwork, spec.KindVolume, spec.KindFilesystem)
 		if err != nil {
@@ -33,8 +33,8 @@ func (h *host) remake(a applier) func(context.Context) error {
 				return ctx.Err()
 			}
 			gone, err := h.anyGone(ctx, ids, a)
-			if err == nil && (gone || first) { // an earlier agent may have died between removal and Remake
-				err = a.Remake(ctx)
+			if err == nil && (gone || first) { // an earlier agent may have died between removal and Redeclare
+				err = a.Redeclare(ctx)
 			}
 			if err != nil && ctx.Err() == nil {
 				return fmt.Errorf("cannot create the removed objects again: %w", err)

@@ -14,19 +14,19 @@ import (
 	"hostler/containerbroker"
 )
 
-// asides moves files that a power cut left in a hypervisor's directories, and
-// that block new machines, to another place.
-type asides struct {
-	host *host
-	t    spec.ContainerType
-	kept []string // where the files are kept
-	told string   // the last logged error
+// leftoverMover moves files that a power cut left in a hypervisor's
+// directories, and that block new machines, to another place.
+type leftoverMover struct {
+	host      *host
+	t         spec.ContainerType
+	places    []string // where the files are kept
+	lastError string   // the last logged error
 }
 
 // clear sets the files aside and reports their new place in an event and a
 // notice. On an error it logs a warning, and the machines that are not blocked
 // go on. more says that some files remain for a later call.
-func (a *asides) clear(ctx context.Context) (more bool) {
+func (a *leftoverMover) clear(ctx context.Context) (more bool) {
 	d, err := a.host.driver(a.t)
 	if err != nil {
 		return false // there is no hypervisor yet
@@ -36,27 +36,27 @@ func (a *asides) clear(ctx context.Context) (more bool) {
 		return false
 	}
 	places, more, err := cleaner.SetAside(ctx)
-	a.tell(ctx, places)
+	a.report(ctx, places)
 	switch {
 	case err == nil:
-		a.told = ""
-	case err.Error() != a.told:
-		a.told = err.Error()
+		a.lastError = ""
+	case err.Error() != a.lastError:
+		a.lastError = err.Error()
 		a.host.logger.Warn("Files that a power cut may have left cannot be moved away.", "type", a.t, "error", err)
 	}
 	return more || err != nil
 }
 
-// tell reports where the files are, including those of earlier calls.
-func (a *asides) tell(ctx context.Context, places []string) {
+// report reports where the files are, including those of earlier calls.
+func (a *leftoverMover) report(ctx context.Context, places []string) {
 	if len(places) == 0 {
 		return
 	}
-	a.kept = slices.DeleteFunc(append(a.kept, places...), func(place string) bool {
+	a.places = slices.DeleteFunc(append(a.places, places...), func(place string) bool {
 		_, err := os.Lstat(place)
 		return errors.Is(err, fs.ErrNotExist)
 	})
-	text := fmt.Sprintf("files of containers that %s does not know, e.g. after a power cut, were moved away; remove them when you do not need them: %s", strings.ToUpper(string(a.t)), strings.Join(a.kept, ", "))
+	text := fmt.Sprintf("files of containers that %s does not know, e.g. after a power cut, were moved away; remove them when you do not need them: %s", strings.ToUpper(string(a.t)), strings.Join(a.places, ", "))
 	e := state.Event{Time: a.host.now(), Object: state.ID{Kind: spec.KindContainerType, Name: string(a.t)}, Level: state.LevelWarn, Reason: "SetAside", Message: text}
 	store := loggedEvents{a.host.store, a.host.logger}
 	if err := store.Record(ctx, e); err != nil {

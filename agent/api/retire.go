@@ -25,9 +25,9 @@ type removal struct {
 	lost bool
 }
 
-// settle makes the records match the documents in force. docs are the documents
-// being applied. It returns the objects to remove now, sorted.
-func (w *world) settle(docs []document, r removal) ([]string, error) {
+// updateRecords makes the records match the documents in force. docs are the
+// documents being applied. It returns the objects to remove now, sorted.
+func (w *declaredState) updateRecords(docs []document, r removal) ([]string, error) {
 	w.rename()
 	byHand := map[string]document{}
 	for _, doc := range docs {
@@ -38,23 +38,23 @@ func (w *world) settle(docs []document, r removal) ([]string, error) {
 		if d.gone {
 			continue
 		}
-		given, hand := byHand[name]
-		doc := document{name: name, source: d.record.Source, decl: d.record.Document, confirm: given.confirm}
-		if err := w.settleDocument(doc, hand); err != nil {
+		applied, hand := byHand[name]
+		doc := document{name: name, source: d.record.Source, decl: d.record.Document, confirm: applied.confirm}
+		if err := w.updateDocumentRecords(doc, hand); err != nil {
 			return nil, err
 		}
 	}
 	return w.retire(r)
 }
 
-// settleDocument creates or changes the objects that a document owns.
-func (w *world) settleDocument(doc document, byHand bool) error {
-	wanted := givensOf(doc)
+// updateDocumentRecords creates or changes the objects that a document owns.
+func (w *declaredState) updateDocumentRecords(doc document, byHand bool) error {
+	wanted := dependenciesOf(doc)
 	for _, id := range sortedIDs(wanted) {
 		if w.owners[id.Kind+"/"+id.Name] != doc.name {
 			continue
 		}
-		if err := w.declareGiven(id, wanted[id], doc.name); err != nil {
+		if err := w.declareDependency(id, wanted[id], doc.name); err != nil {
 			return err
 		}
 	}
@@ -69,7 +69,7 @@ func (w *world) settleDocument(doc document, byHand bool) error {
 // undeclared returns the existing objects that no document declares, with their
 // holds. It leaves out objects whose declaration was lost with a store: they
 // stay until that declaration is applied again.
-func (w *world) undeclared() map[string]spec.Hold {
+func (w *declaredState) undeclared() map[string]spec.Hold {
 	all := map[string]spec.Hold{}
 	note := func(object, declaration string, held spec.Hold) {
 		_, known := w.declarations[declaration]
@@ -82,7 +82,7 @@ func (w *world) undeclared() map[string]spec.Hold {
 			note(spec.KindMachine+"/"+name, k.record.Declaration, k.record.Held)
 		}
 	}
-	for id, g := range w.givens {
+	for id, g := range w.dependencies {
 		if g.life == state.Alive {
 			note(id.Kind+"/"+id.Name, g.declaration, g.held)
 		}
@@ -91,7 +91,7 @@ func (w *world) undeclared() map[string]spec.Hold {
 }
 
 // retire removes the undeclared objects that may go and holds the others.
-func (w *world) retire(r removal) ([]string, error) {
+func (w *declaredState) retire(r removal) ([]string, error) {
 	undeclared := w.undeclared()
 	going := map[string]bool{}
 	for object, held := range undeclared {
@@ -139,7 +139,7 @@ func (w *world) retire(r removal) ([]string, error) {
 // conf.d is empty, its file system may be unmounted: a file that was gone while
 // another file was unreadable left its objects held and its declaration
 // removed.
-func (w *world) orphaned() bool {
+func (w *declaredState) orphaned() bool {
 	orphan := func(life state.Life, held spec.Hold, declaration string) bool {
 		return life == state.Alive && held != "" && w.declarations[declaration] == nil
 	}
@@ -148,7 +148,7 @@ func (w *world) orphaned() bool {
 			return true
 		}
 	}
-	for _, g := range w.givens {
+	for _, g := range w.dependencies {
 		if orphan(g.life, g.held, g.declaration) {
 			return true
 		}
@@ -157,13 +157,13 @@ func (w *world) orphaned() bool {
 }
 
 // needsNoConsent reports whether an undeclared object is removed unasked.
-func (w *world) needsNoConsent(object string) bool {
+func (w *declaredState) needsNoConsent(object string) bool {
 	return w.hasNoData(object) || w.retained(object) || w.obeyed
 }
 
 // waiting reports whether an object is held that needs no consent: it waits for
 // a complete reading of conf.d.
-func (w *world) waiting() bool {
+func (w *declaredState) waiting() bool {
 	for object, held := range w.undeclared() {
 		if held == spec.HoldRemoval && w.needsNoConsent(object) {
 			return true
@@ -173,22 +173,22 @@ func (w *world) waiting() bool {
 }
 
 // lifeOf returns the life of an object, "" if it does not exist.
-func (w *world) lifeOf(object string) state.Life {
+func (w *declaredState) lifeOf(object string) state.Life {
 	id := idOf(object)
 	if k := w.machines[id.Name]; id.Kind == spec.KindMachine && k != nil {
 		return k.life
 	}
-	if g := w.givens[id]; g != nil {
+	if g := w.dependencies[id]; g != nil {
 		return g.life
 	}
 	return ""
 }
 
 // send marks an object for removal.
-func (w *world) send(object string) {
+func (w *declaredState) send(object string) {
 	id := idOf(object)
 	if id.Kind != spec.KindMachine {
-		w.givens[id].life = state.Dying
+		w.dependencies[id].life = state.Dying
 		return
 	}
 	k := w.machines[id.Name]
@@ -197,18 +197,18 @@ func (w *world) send(object string) {
 }
 
 // hold keeps an object that no document declares.
-func (w *world) hold(object string, h spec.Hold) error {
+func (w *declaredState) hold(object string, h spec.Hold) error {
 	id := idOf(object)
 	if id.Kind == spec.KindMachine {
 		w.machines[id.Name].record.Held = h
 		return nil
 	}
-	return w.givens[id].hold(id, h)
+	return w.dependencies[id].hold(id, h)
 }
 
 // hasNoData reports that an object never had data of its own, so that its
 // removal loses nothing.
-func (w *world) hasNoData(object string) bool {
+func (w *declaredState) hasNoData(object string) bool {
 	id := idOf(object)
 	if id.Kind == spec.KindMachine {
 		k := w.machines[id.Name]
@@ -219,7 +219,7 @@ func (w *world) hasNoData(object string) bool {
 		seen := len(k.before.Status) > 0 && (!known || status.Instance != nil)
 		return !seen && !k.record.Adopted && !w.making[k.before.UID]
 	}
-	g := w.givens[id]
+	g := w.dependencies[id]
 	if id.Kind == spec.KindNetwork || g.before == nil {
 		return true
 	}
@@ -236,7 +236,7 @@ func (w *world) hasNoData(object string) bool {
 
 // retained reports that the removal of an object keeps its instance or its
 // data.
-func (w *world) retained(object string) bool {
+func (w *declaredState) retained(object string) bool {
 	id := idOf(object)
 	if id.Kind == spec.KindMachine {
 		return w.machines[id.Name].record.Machine.Retain
@@ -245,11 +245,11 @@ func (w *world) retained(object string) bool {
 		Volume     spec.Volume     `json:"volume"`
 		Filesystem spec.Filesystem `json:"filesystem"`
 	}
-	return json.Unmarshal(w.givens[id].now, &r) == nil && (r.Volume.Retain || r.Filesystem.Retain)
+	return json.Unmarshal(w.dependencies[id].now, &r) == nil && (r.Volume.Retain || r.Filesystem.Retain)
 }
 
 // held lists the held objects, sorted.
-func (w *world) held() []string {
+func (w *declaredState) held() []string {
 	var all []string
 	for object, h := range w.undeclared() {
 		if h != "" {
@@ -262,7 +262,7 @@ func (w *world) held() []string {
 
 // awaited reports whether the documents declare an object that is being
 // removed. It is created again afterwards.
-func (w *world) awaited() bool {
+func (w *declaredState) awaited() bool {
 	for object := range w.owners {
 		if life := w.lifeOf(object); life != "" && life != state.Alive {
 			return true
@@ -273,7 +273,7 @@ func (w *world) awaited() bool {
 
 // awaitedOf lists the documents' objects that are being removed and will be
 // created again.
-func (w *world) awaitedOf(docs []document) (objects []string) {
+func (w *declaredState) awaitedOf(docs []document) (objects []string) {
 	for _, doc := range docs {
 		for _, object := range doc.decl.Objects() {
 			if life := w.lifeOf(object); life != "" && life != state.Alive {
@@ -286,7 +286,7 @@ func (w *world) awaitedOf(docs []document) (objects []string) {
 
 // existing returns the objects with a record as a declaration. It leaves out
 // machines that are removed as soon as no document declares them.
-func (w *world) existing() spec.Declaration {
+func (w *declaredState) existing() spec.Declaration {
 	var all spec.Declaration
 	for name, k := range w.machines {
 		leaves := w.hasNoData(spec.KindMachine+"/"+name) || w.obeyed && k.record.Held != spec.HoldLost
@@ -294,7 +294,7 @@ func (w *world) existing() spec.Declaration {
 			documents.Add(&all, spec.Declaration{Machines: map[string]spec.Machine{name: k.record.Machine}})
 		}
 	}
-	for id, g := range w.givens {
+	for id, g := range w.dependencies {
 		if g.life != state.Alive {
 			continue
 		}

@@ -13,9 +13,9 @@ import (
 	"hostler/internal/fault"
 )
 
-// given is a network, volume or filesystem that machines use. The three kinds
-// are declared, changed and removed alike.
-type given struct {
+// dependency is a network, volume or filesystem that machines use. The three
+// kinds are declared, changed and removed alike.
+type dependency struct {
 	before      *state.Object // nil: new
 	declaration string
 	was, now    json.RawMessage
@@ -25,12 +25,12 @@ type given struct {
 	holds spec.Hold
 }
 
-// givenKinds are the kinds of givens.
-var givenKinds = []string{spec.KindFilesystem, spec.KindNetwork, spec.KindVolume}
+// dependencyKinds are the kinds of dependencies.
+var dependencyKinds = []string{spec.KindFilesystem, spec.KindNetwork, spec.KindVolume}
 
-// givensOf returns the records for a document's networks, volumes and
+// dependenciesOf returns the records for a document's networks, volumes and
 // filesystems.
-func givensOf(doc document) map[state.ID]any {
+func dependenciesOf(doc document) map[state.ID]any {
 	all := map[state.ID]any{}
 	for name, n := range doc.decl.Networks {
 		all[state.ID{Kind: spec.KindNetwork, Name: name}] = spec.NetworkRecord{Declaration: doc.name, Network: n, Confirm: doc.confirm}
@@ -76,8 +76,8 @@ func carryOver(id state.ID, was json.RawMessage, record any) (any, error) {
 	return record, nil
 }
 
-// newGiven decodes a network, volume or filesystem.
-func newGiven(o state.Object) (*given, error) {
+// newDependency decodes a network, volume or filesystem.
+func newDependency(o state.Object) (*dependency, error) {
 	var record struct {
 		Declaration string    `json:"declaration"`
 		Held        spec.Hold `json:"held"`
@@ -85,16 +85,16 @@ func newGiven(o state.Object) (*given, error) {
 	if err := decodeObject(o, &record, nil); err != nil {
 		return nil, err
 	}
-	return &given{before: &o, declaration: record.Declaration, was: o.Spec, now: o.Spec, life: o.Life, held: record.Held, holds: record.Held}, nil
+	return &dependency{before: &o, declaration: record.Declaration, was: o.Spec, now: o.Spec, life: o.Life, held: record.Held, holds: record.Held}, nil
 }
 
-// declareGiven creates or changes a network, volume or filesystem that a
+// declareDependency creates or changes a network, volume or filesystem that a
 // document declares.
-func (w *world) declareGiven(id state.ID, record any, declaration string) error {
-	g := w.givens[id]
+func (w *declaredState) declareDependency(id state.ID, record any, declaration string) error {
+	g := w.dependencies[id]
 	w.users = nil
 	if g == nil {
-		w.givens[id] = &given{declaration: declaration, now: spec.Encode(record), life: state.Alive}
+		w.dependencies[id] = &dependency{declaration: declaration, now: spec.Encode(record), life: state.Alive}
 		return nil
 	}
 	if g.life != state.Alive {
@@ -109,13 +109,13 @@ func (w *world) declareGiven(id state.ID, record any, declaration string) error 
 }
 
 // hold marks a network, volume or filesystem that no document declares.
-func (g *given) hold(id state.ID, h spec.Hold) error {
+func (g *dependency) hold(id state.ID, h spec.Hold) error {
 	g.held = h
 	return g.change(id, func(r *spec.NetworkRecord) { r.Held = h }, func(r *spec.VolumeRecord) { r.Held = h }, func(r *spec.FilesystemRecord) { r.Held = h })
 }
 
 // change changes a record by the function for its kind.
-func (g *given) change(id state.ID, network func(*spec.NetworkRecord), volume func(*spec.VolumeRecord), filesystem func(*spec.FilesystemRecord)) error {
+func (g *dependency) change(id state.ID, network func(*spec.NetworkRecord), volume func(*spec.VolumeRecord), filesystem func(*spec.FilesystemRecord)) error {
 	var err error
 	switch id.Kind {
 	case spec.KindNetwork:
@@ -140,11 +140,11 @@ func changed[R any](raw json.RawMessage, change func(*R)) (json.RawMessage, erro
 	return spec.Encode(r), nil
 }
 
-// retryGiven requests a new attempt at a network, volume or filesystem, even if
-// it is being removed. With force, that attempt detaches storage even if a
-// process holds it.
-func (w *world) retryGiven(id state.ID, force bool) error {
-	g := w.givens[id]
+// retryDependency requests a new attempt at a network, volume or filesystem,
+// even if it is being removed. With force, that attempt detaches storage even
+// if a process holds it.
+func (w *declaredState) retryDependency(id state.ID, force bool) error {
+	g := w.dependencies[id]
 	if g == nil {
 		return fault.New(fault.NotFound, "%s/%s is not there", id.Kind, raw.Clip(id.Name, 64))
 	}
@@ -156,10 +156,10 @@ func (w *world) retryGiven(id state.ID, force bool) error {
 
 // allowNetworks allows the impacts for the changed networks of the documents
 // and for those in held.
-func (w *world) allowNetworks(impacts []string, docs []document, held map[string]bool) error {
+func (w *declaredState) allowNetworks(impacts []string, docs []document, held map[string]bool) error {
 	for _, doc := range docs {
 		for name := range doc.decl.Networks {
-			g := w.givens[state.ID{Kind: spec.KindNetwork, Name: name}]
+			g := w.dependencies[state.ID{Kind: spec.KindNetwork, Name: name}]
 			if g.before == nil || !held[name] && bytes.Equal(g.was, g.now) {
 				continue
 			}
@@ -174,11 +174,11 @@ func (w *world) allowNetworks(impacts []string, docs []document, held map[string
 	return nil
 }
 
-// givenWrites returns the changes to networks and storage.
-func (w *world) givenWrites() []state.Write {
+// dependencyWrites returns the changes to networks and storage.
+func (w *declaredState) dependencyWrites() []state.Write {
 	var all []state.Write
-	for _, id := range sortedIDs(w.givens) {
-		g := w.givens[id]
+	for _, id := range sortedIDs(w.dependencies) {
+		g := w.dependencies[id]
 		wr := state.Write{ID: id}
 		if g.before == nil {
 			wr.Spec = g.now
@@ -199,11 +199,11 @@ func (w *world) givenWrites() []state.Write {
 	return all
 }
 
-// plannedGivens returns the networks and the storage for the planner.
-func (w *world) plannedGivens() []PlannedObject {
+// plannedDependencies returns the networks and the storage for the planner.
+func (w *declaredState) plannedDependencies() []PlannedObject {
 	var all []PlannedObject
-	for _, id := range sortedIDs(w.givens) {
-		g := w.givens[id]
+	for _, id := range sortedIDs(w.dependencies) {
+		g := w.dependencies[id]
 		p := PlannedObject{Before: g.before, After: state.Object{ID: id, Generation: 1}}
 		if g.before != nil {
 			p.After = *g.before

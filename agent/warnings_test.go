@@ -40,7 +40,7 @@ func TestForesee(t *testing.T) {
 	}
 	made := &spec.MachineStatus{Instance: &spec.InstanceInfo{Name: "old"}}
 	lost := spec.Machine{Type: spec.LXC, Image: "debain/12"}
-	got := planner{h}.Foresee(t.Context(), []api.PlannedObject{
+	got := planner{h}.Warnings(t.Context(), []api.PlannedObject{
 		machine("web", lost, nil), machine("old", lost, made), machine("other", lost, nil),
 		machine("big", spec.Machine{Type: spec.LXC, Image: "debian/12", CPUs: 4000, Memory: 1 << 50, RootDisk: 1 << 60}, nil),
 		machine("small", spec.Machine{Type: spec.LXD, Image: "debian/12", RootDisk: 1 << 30}, nil),

@@ -18,16 +18,16 @@ import (
 	"hostler/initialisers"
 )
 
-// glance answers the API's requests about the whole host.
-type glance struct{ *host }
+// hostReporter answers the API's requests about the whole host.
+type hostReporter struct{ *host }
 
 // lowSpace is the free space below which doctor warns, in bytes. It suffices to
 // build an image and to copy a store.
 const lowSpace = 2 << 30
 
-// Glance implements api.Host.
-func (g glance) Glance(ctx context.Context) (api.Glance, error) {
-	view := api.Glance{
+// Report implements api.Host.
+func (g hostReporter) Report(ctx context.Context) (api.HostReport, error) {
+	view := api.HostReport{
 		Started: g.started, Harvest: g.config().Harvest, Workers: g.workers(ctx),
 		Locks: g.locks(), Disk: g.disk(), Notices: g.allNotices(ctx), Guard: g.guarded(),
 	}
@@ -43,12 +43,12 @@ func (g glance) Glance(ctx context.Context) (api.Glance, error) {
 }
 
 // workers lists the workers of this process and of separate processes.
-func (g glance) workers(ctx context.Context) []client.Worker {
+func (g hostReporter) workers(ctx context.Context) []client.Worker {
 	rows := g.sup.list()
 	if g.placement == Inside {
 		return rows
 	}
-	ctx, cancel := context.WithTimeout(ctx, glanceTimeout)
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
 	for _, t := range g.types() {
 		name := "provisioner-" + string(t)
@@ -68,7 +68,7 @@ func (g glance) workers(ctx context.Context) []client.Worker {
 	return rows
 }
 
-func (g glance) disk() []client.Disk {
+func (g hostReporter) disk() []client.Disk {
 	rows := []client.Disk{}
 	for _, path := range []string{g.paths.StateDir, g.paths.RunDir} {
 		var s unix.Statfs_t
@@ -84,13 +84,13 @@ func (g glance) disk() []client.Disk {
 }
 
 // texts returns the notices of this process.
-func (g glance) texts() []string {
+func (g hostReporter) texts() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return slices.Sorted(maps.Values(g.notices))
 }
 
-func (g glance) allNotices(ctx context.Context) []string {
+func (g hostReporter) allNotices(ctx context.Context) []string {
 	texts := g.texts()
 	if status, err := g.hostStatus(ctx); err == nil {
 		texts = append(texts, status.Notices...)
@@ -100,7 +100,7 @@ func (g glance) allNotices(ctx context.Context) []string {
 
 // unknown lists the orphans and the names of the instances with our namespace
 // and another store's stamp.
-func (g glance) unknown(ctx context.Context) (rows []client.UnknownInstance, another []string, err error) {
+func (g hostReporter) unknown(ctx context.Context) (rows []client.UnknownInstance, another []string, err error) {
 	rows = []client.UnknownInstance{}
 	record, err := g.hostRecord(ctx)
 	if err != nil {
@@ -134,12 +134,12 @@ func (g glance) unknown(ctx context.Context) (rows []client.UnknownInstance, ano
 	return rows, another, nil
 }
 
-// glanceTimeout is how long a glance waits for a hypervisor. It is short,
+// reportTimeout is how long a report waits for a hypervisor. It is short,
 // because operators ask for the status most when something hangs.
-const glanceTimeout = 3 * time.Second
+const reportTimeout = 3 * time.Second
 
 func listSoon(ctx context.Context, broker containerbroker.Broker) ([]containerbroker.Instance, error) {
-	ctx, cancel := context.WithTimeout(ctx, glanceTimeout)
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
 	return broker.List(ctx, false)
 }
@@ -147,7 +147,7 @@ func listSoon(ctx context.Context, broker containerbroker.Broker) ([]containerbr
 // readiness returns the check whether the host can run machines of a type,
 // within glanceTimeout.
 func readiness(ctx context.Context, t spec.ContainerType, init initialisers.Initialiser) (result, message, mend string) {
-	ctx, cancel := context.WithTimeout(ctx, glanceTimeout)
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
 	if ok, why := init.Supported(ctx); !ok {
 		return "error", "this host cannot run " + string(t) + " machines: " + why, "fix the named cause, then run `hostler doctor` again"
@@ -167,7 +167,7 @@ func readiness(ctx context.Context, t spec.ContainerType, init initialisers.Init
 		}
 		return "ok", message, ""
 	case ctx.Err() != nil:
-		return "error", fmt.Sprintf("no answer within %s: %s", glanceTimeout, why), "look whether its daemon hangs, and restart it"
+		return "error", fmt.Sprintf("no answer within %s: %s", reportTimeout, why), "look whether its daemon hangs, and restart it"
 	case strings.Contains(why, initialisers.NotAnswering):
 		message, mend, _ = strings.Cut(why, "; ")
 		return "error", message, mend
@@ -177,7 +177,7 @@ func readiness(ctx context.Context, t spec.ContainerType, init initialisers.Init
 }
 
 // Doctor implements api.Host. It changes nothing and calls no package manager.
-func (g glance) Doctor(ctx context.Context) ([]client.Check, error) {
+func (g hostReporter) Doctor(ctx context.Context) ([]client.Check, error) {
 	var checks []client.Check
 	add := func(name, result, message, mend string) {
 		checks = append(checks, client.Check{Name: name, Result: result, Message: message, Mend: mend})

@@ -20,15 +20,15 @@ import (
 	"hostler/internal/units"
 )
 
-// lasting makes bridges over host NICs come back after a boot and moves the
-// renewal of a NIC's DHCP leases to the bridge.
-type lasting struct{ *host }
+// bridgePersister makes bridges over host NICs come back after a boot and moves
+// the renewal of a NIC's DHCP leases to the bridge.
+type bridgePersister struct{ *host }
 
 // reloadLimit bounds the run time of the programs that configure the network.
 const reloadLimit = 30 * time.Second
 
-// Persist implements networkprovisioner.Lasting.
-func (l lasting) Persist(ctx context.Context, b persist.Bridge) (string, error) {
+// Persist implements networkprovisioner.BootPersister.
+func (l bridgePersister) Persist(ctx context.Context, b persist.Bridge) (string, error) {
 	m, changed, err := persist.Write(l.paths.Root, b)
 	if err != nil {
 		return "", err
@@ -40,15 +40,15 @@ func (l lasting) Persist(ctx context.Context, b persist.Bridge) (string, error) 
 		return "", l.moveClient(ctx, b.NIC, b.Name)
 	case persist.Networkd, persist.Netplan:
 		// An earlier agent may have died between the write and the reload.
-		if changed || !persist.Ruled(l.paths.Root, b) && l.untold(b.Name) {
+		if changed || !persist.Ruled(l.paths.Root, b) && l.firstReload(b.Name) {
 			return "", l.reload(ctx)
 		}
 	}
 	return "", nil
 }
 
-// Drop implements networkprovisioner.Lasting.
-func (l lasting) Drop(ctx context.Context, bridge string) error {
+// Drop implements networkprovisioner.BootPersister.
+func (l bridgePersister) Drop(ctx context.Context, bridge string) error {
 	nic := persist.NIC(l.paths.Root, l.config().Namespace, bridge)
 	there, err := persist.Disable(l.paths.Root, l.config().Namespace, bridge)
 	if err != nil || !there {
@@ -62,24 +62,26 @@ func (l lasting) Drop(ctx context.Context, bridge string) error {
 	return err
 }
 
-// untold returns true for a bridge at the first call in this process.
-func (l lasting) untold(bridge string) bool {
+// firstReload returns true for a bridge at the first call in this process.
+func (l bridgePersister) firstReload(bridge string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.told == nil {
-		l.told = map[string]bool{}
+	if l.reloaded == nil {
+		l.reloaded = map[string]bool{}
 	}
-	first := !l.told[bridge]
-	l.told[bridge] = true
+	first := !l.reloaded[bridge]
+	l.reloaded[bridge] = true
 	return first
 }
 
-// Bridges implements networkprovisioner.Lasting.
-func (l lasting) Bridges() []string { return persist.Bridges(l.paths.Root, l.config().Namespace) }
+// Bridges implements networkprovisioner.BootPersister.
+func (l bridgePersister) Bridges() []string {
+	return persist.Bridges(l.paths.Root, l.config().Namespace)
+}
 
 // reload makes systemd-networkd read its files again. It does nothing if
 // systemd-networkd does not run.
-func (l lasting) reload(ctx context.Context) error {
+func (l bridgePersister) reload(ctx context.Context) error {
 	if _, err := os.Stat(l.paths.Host("/run/systemd/netif/state")); err != nil {
 		return nil
 	}
@@ -91,7 +93,7 @@ func (l lasting) reload(ctx context.Context) error {
 // link with the same hardware address. It starts the new client with the old
 // lease before it ends the old client, so that a client runs at any time.
 // Without a dhclient on the link it does nothing.
-func (l lasting) moveClient(ctx context.Context, from, to string) error {
+func (l bridgePersister) moveClient(ctx context.Context, from, to string) error {
 	if from == "" || to == "" {
 		return nil
 	}
@@ -125,12 +127,12 @@ func (l lasting) moveClient(ctx context.Context, from, to string) error {
 	return nil
 }
 
-func (l lasting) clientFile(link string) string {
+func (l bridgePersister) clientFile(link string) string {
 	return l.paths.Host("/run/dhclient." + link + ".pid")
 }
 
 // client returns the process id of a link's dhclient, or 0.
-func (l lasting) client(link string) (int, error) {
+func (l bridgePersister) client(link string) (int, error) {
 	text, err := os.ReadFile(l.clientFile(link))
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil

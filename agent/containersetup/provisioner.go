@@ -8,17 +8,17 @@ import (
 	"hostler/agent/state"
 )
 
-// keeping is the state of the type's provisioner.
-type keeping struct {
-	look  time.Time // time of the next check
-	asked int64     // generation of the type's object at the last check
-	told  string    // the reported reason why it does not run; empty: it runs
+// provisionerState is the state of the type's provisioner.
+type provisionerState struct {
+	look     time.Time // time of the next check
+	asked    int64     // generation of the type's object at the last check
+	reported string    // the reported reason why it does not run; empty: it runs
 }
 
-// keep starts the provisioner. If the provisioner can end by itself, keep also
-// checks that it runs: every LookEvery, and when an operator requests a retry.
-// It returns the time of the next check.
-func (w *Worker) keep(ctx context.Context, generation int64) (time.Time, error) {
+// ensureProvisioner starts the provisioner. If the provisioner can end by
+// itself, keep also checks that it runs: every LookEvery, and when an operator
+// requests a retry. It returns the time of the next check.
+func (w *Worker) ensureProvisioner(ctx context.Context, generation int64) (time.Time, error) {
 	generation = max(generation, 1) // the generation of a new object
 	unit, fallible := w.Provisioner.(Fallible)
 	if fallible && w.started.Load() && (generation > w.asked || !w.Now().Before(w.look)) {
@@ -30,7 +30,7 @@ func (w *Worker) keep(ctx context.Context, generation int64) (time.Time, error) 
 			w.Logger.Warn("The provisioner does not run and is started again.", "type", w.Type, "reason", why)
 			w.event(ctx, state.LevelWarn, "ProvisionerEnded", why)
 			w.started.Store(false)
-			w.told = why
+			w.reported = why
 		}
 		w.look = w.Now().Add(w.LookEvery)
 	}
@@ -42,10 +42,10 @@ func (w *Worker) keep(ctx context.Context, generation int64) (time.Time, error) 
 		}
 		w.started.Store(true)
 		w.look = w.Now().Add(w.LookEvery)
-		if w.told != "" {
+		if w.reported != "" {
 			w.Logger.Info("The provisioner runs again.", "type", w.Type)
 			w.event(ctx, state.LevelInfo, "ProvisionerStarted", "")
-			w.told = ""
+			w.reported = ""
 		}
 	}
 	if !fallible {
@@ -61,13 +61,13 @@ func (w *Worker) unstarted(ctx context.Context, cause error) {
 	if ctx.Err() != nil {
 		return
 	}
-	if w.told != cause.Error() {
-		w.told = cause.Error()
-		w.event(ctx, state.LevelError, "ProvisionerNotStarted", w.told)
+	if w.reported != cause.Error() {
+		w.reported = cause.Error()
+		w.event(ctx, state.LevelError, "ProvisionerNotStarted", w.reported)
 	}
 	if unit, ok := w.Provisioner.(Fallible); ok {
 		if why, err := unit.Down(ctx); err == nil && why != "" {
-			w.tellMachines(ctx, w.told)
+			w.updateMachines(ctx, w.reported)
 		}
 	}
 }
