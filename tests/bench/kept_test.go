@@ -17,8 +17,8 @@ import (
 	"hostler/tests/harness"
 )
 
-// BenchmarkKept looks, through a proxy that counts requests to LXD, at what
-// keeping machines costs.
+// BenchmarkKept measures the cost of keeping machines, through a proxy that
+// counts requests to LXD.
 func BenchmarkKept(b *testing.B) {
 	r := newRig(b, true)
 	r.proxy.Forget()
@@ -33,7 +33,7 @@ func BenchmarkKept(b *testing.B) {
 	fmt.Printf("        requests to LXD for a delete of 100: %s\n", r.requests())
 }
 
-// unchanged applies what is so already.
+// unchanged applies declarations without changes.
 func (r *rig) unchanged(b *testing.B) {
 	file := r.agent.File("bench", declaration(fleet))
 	var all []time.Duration
@@ -49,8 +49,8 @@ func (r *rig) unchanged(b *testing.B) {
 		fmt.Sprintf("each %v; the last asked LXD %s", lists, r.requests()))
 }
 
-// quiet waits until LXD is asked nothing: what making machines still brings
-// about is not the next apply's.
+// quiet waits until LXD gets no more requests, so that requests after a create
+// do not count for the next apply.
 func (r *rig) quiet() {
 	asked, since := -1, time.Now()
 	harness.Wait(r.b, "LXD to be asked nothing for 3 s", time.Minute, func() error {
@@ -64,7 +64,7 @@ func (r *rig) quiet() {
 	})
 }
 
-// requests tells what the proxy counted, without the names of instances.
+// requests returns the proxy's counts, without the names of instances.
 func (r *rig) requests() string {
 	kinds := map[string]int{}
 	total := 0

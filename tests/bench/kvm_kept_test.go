@@ -19,7 +19,7 @@ import (
 	"hostler/tests/harness"
 )
 
-// BenchmarkKeptDomains looks at what keeping domains costs.
+// BenchmarkKeptDomains measures the cost of keeping domains.
 func BenchmarkKeptDomains(b *testing.B) {
 	r := newKVMRig(b)
 	r.idle()

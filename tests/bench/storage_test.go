@@ -44,8 +44,8 @@ const (
 	volumeSize = 256 << 20
 )
 
-// BenchmarkVolumes makes volumes with ext4 on them and mounts them, as the
-// agent does and as a person does in a shell.
+// BenchmarkVolumes makes volumes with ext4 on them and mounts them, by the agent
+// and by shell commands.
 func BenchmarkVolumes(b *testing.B) {
 	const rounds = 3
 	var ours, theirs []time.Duration

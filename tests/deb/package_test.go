@@ -128,8 +128,8 @@ func (p *packaged) firstMachine() {
 	}
 }
 
-// storage: what the agent mounts under its unit's confinement is seen by the
-// host, by LXD and by the machine, and goes for all of them.
+// storage: mounts that the agent makes under its unit's confinement appear on
+// the host, in LXD and in the machine, and disappear from all of them.
 func (p *packaged) storage() {
 	const mount, view = "/var/lib/hostler/mounts/host/scratch", "/var/lib/hostler/mounts/machines/web/scratch"
 	p.host.Sh("mkdir -p /root/storage && { cat /root/web.yaml; echo '    storage: [{filesystem: scratch, path: /scratch}]'; echo 'filesystems: {scratch: {provider: tmpfs, size: 8MiB}}'; } > /root/storage/web.yaml")

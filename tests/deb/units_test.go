@@ -14,7 +14,7 @@ import (
 	"hostler/tests/harness"
 )
 
-// The units are no more exposed than what they hold asks for: 10 is a plain
+// The exposure of each unit is no higher than its rights require: 10 is a plain
 // root service.
 func TestUnitExposure(t *testing.T) {
 	for _, unit := range []struct {

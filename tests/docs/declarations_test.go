@@ -1,4 +1,4 @@
-// Package docs_test holds the documents to what the programs really do.
+// Package docs_test compares the documents with the programs.
 package docs_test
 
 import (
@@ -65,8 +65,8 @@ func TestDeclarations(t *testing.T) {
 	}
 }
 
-// The configuration that the package installs is one, what its comments show
-// are the defaults, and they show every key.
+// The package installs a valid configuration, whose comments show every key with
+// its default.
 func TestPackagedConfiguration(t *testing.T) {
 	content := read(t, "debian/hostler.yaml")
 	shown := regexp.MustCompile(`(?m)^#((?:  )?[a-z].*)$`).ReplaceAllString(content, "$1")
@@ -108,7 +108,8 @@ func missing(section reflect.Type, said map[string]any, at string) (keys []strin
 	return keys
 }
 
-// Whoever adds a user to the group knows what that gives.
+// The documents say that members of the administrators' group are as good as
+// root.
 func TestDocumentsWarnOfTheAdministratorsGroup(t *testing.T) {
 	for _, name := range []string{"README.md", "docs/manual.md", "debian/hostlerd.8"} {
 		text := strings.Join(strings.Fields(read(t, name)), " ")

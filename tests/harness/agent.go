@@ -58,8 +58,8 @@ func Binaries(t testing.TB, tags string) string {
 	return build.dir
 }
 
-// NewAgent prepares an agent for the LXD in lxdDir; Start starts it. What it
-// declared is not removed at the end of the test: its LXD goes as a whole.
+// NewAgent prepares an agent for the LXD in lxdDir; Start starts it. Its machines
+// are not removed at the end of the test: its LXD goes as a whole.
 func NewAgent(t testing.TB, lxdDir string) *Agent {
 	t.Helper()
 	// What agents set up is the host's, whatever their folders are.
@@ -78,8 +78,8 @@ func NewAgent(t testing.TB, lxdDir string) *Agent {
 	return a
 }
 
-// With is the same agent for the use of a subtest, which tells of its failures
-// there. What it starts is ended with the subtest.
+// With returns the same agent for a subtest, which reports its own failures. The
+// subtest ends all processes that it started.
 func (a *Agent) With(t testing.TB) *Agent {
 	inner := *a
 	inner.t = t
@@ -171,7 +171,7 @@ func (a *Agent) end(daemon *exec.Cmd, exited chan struct{}, signal syscall.Signa
 	}
 }
 
-// Log is what the daemon wrote.
+// Log returns the daemon's output.
 func (a *Agent) Log() string {
 	text, _ := os.ReadFile(filepath.Join(a.Dir, "log"))
 	return string(text)
@@ -183,7 +183,7 @@ func (a *Agent) Try(args ...string) (string, error) {
 	return Try(env, filepath.Join(Binaries(a.t, ""), "hostler"), args...)
 }
 
-// Run is Try for what must work.
+// Run is Try for commands that must succeed.
 func (a *Agent) Run(args ...string) string {
 	a.t.Helper()
 	out, err := a.Try(args...)
@@ -216,14 +216,14 @@ func (a *Agent) File(name, yaml string) string {
 	return path
 }
 
-// Apply declares yaml under a name and waits until it is so. What it no longer
-// declares may be destroyed.
+// Apply declares yaml under a name and waits until it is carried out. Objects
+// that it no longer declares may be destroyed.
 func (a *Agent) Apply(name, yaml string, more ...string) string {
 	a.t.Helper()
 	return a.Run(append([]string{"apply", "-f", a.File(name, yaml), "--wait", "--timeout", "3m", "--allow", "destroy"}, more...)...)
 }
 
-// Row is what the tests read of a machine.
+// Row is the part of a machine's JSON that tests read.
 type Row struct {
 	Name, Type, Status, Message, Instance, UID string
 	Addresses                                  []string

@@ -73,7 +73,7 @@ func (h *Host) Try(script string) (string, error) {
 	return h.lxd.TryLxc("exec", h.Name, "-T", "--", "sh", "-c", script)
 }
 
-// Sh is Try for what must work.
+// Sh is Try for scripts that must succeed.
 func (h *Host) Sh(script string) string {
 	h.t.Helper()
 	out, err := h.Try(script)

@@ -66,7 +66,7 @@ func (l *LXD) env() []string { return []string{"LXD_DIR=" + l.Dir} }
 // TryLxc runs lxc against this daemon.
 func (l *LXD) TryLxc(args ...string) (string, error) { return Try(l.env(), "lxc", args...) }
 
-// Lxc is TryLxc for what must work.
+// Lxc is TryLxc for commands that must succeed.
 func (l *LXD) Lxc(args ...string) string {
 	l.t.Helper()
 	out, err := l.TryLxc(args...)
@@ -76,8 +76,8 @@ func (l *LXD) Lxc(args ...string) string {
 	return out
 }
 
-// stop takes back everything, in the order in which things use each other,
-// and goes on whatever happens.
+// stop removes everything, users before the objects that they use, and continues
+// after failures.
 func (l *LXD) stop() {
 	var errs []error
 	do := func(args ...string) {

@@ -45,7 +45,7 @@ func Try(env []string, name string, args ...string) (string, error) {
 	return stdout.String(), nil
 }
 
-// Run is Try for what must work.
+// Run is Try for programs that must succeed.
 func Run(t testing.TB, name string, args ...string) string {
 	t.Helper()
 	out, err := Try(nil, name, args...)

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mounts lists what is mounted at or below dir, the last mounted first.
+// Mounts lists the mounts at or below dir, the last mounted first.
 func Mounts(t testing.TB, dir string) (points []string) {
 	t.Helper()
 	table, err := os.ReadFile("/proc/self/mountinfo")

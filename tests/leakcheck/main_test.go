@@ -32,7 +32,7 @@ func TestUpgradesAreNoDifference(t *testing.T) {
 	}
 }
 
-// A link that is new brings its parameters; that it is new is told once.
+// A new link brings its parameters, and is reported once.
 func TestParametersOfNewLinks(t *testing.T) {
 	before := Snapshot{"parameters": {"net/ipv4/conf/eth0/forwarding = 0", "net/ipv4/ip_forward = 0"}}
 	after := Snapshot{"parameters": {"net/ipv4/conf/eth0/forwarding = 1", "net/ipv4/conf/br0/forwarding = 1", "net/ipv4/ip_forward = 0"}}
@@ -69,7 +69,7 @@ func TestFilesFindsModesAndContents(t *testing.T) {
 	}
 }
 
-// What changes by itself between two looks must not be taken for a leak.
+// Values that change by themselves between two snapshots are no leaks.
 func TestLinesDropsWhatMoves(t *testing.T) {
 	a := lines([]byte(`{"nftables":[{"metainfo":{"version":"1"}},{"rule":{"handle":4,"expr":[{"counter":{"packets":1,"bytes":2}}]}}]}`), "nftables")
 	b := lines([]byte(`{"nftables":[{"rule":{"handle":9,"expr":[{"counter":{"packets":7,"bytes":8}}]}}]}`), "nftables")

@@ -77,14 +77,14 @@ func TestLXDMachineCannotSpoofAddresses(t *testing.T) {
 		t.Helper()
 		harness.Wait(t, machine+" to succeed", 20*time.Second, func() error { return sh(machine, script) })
 	}
-	// What is its own passes: DHCP gave the address, IPv6 is added by hand.
+	// Its own addresses pass: IPv4 by DHCP, IPv6 added by hand.
 	must("victim", "ip -4 addr show eth0 | grep -q 10.221.7.11/")
 	for _, machine := range []string{"thief", "victim"} {
 		must(machine, "ip -6 addr add "+six(machine)+"/64 dev eth0 2>/dev/null; ping -6 -c 1 -W 1 fd00:221:7::1")
 		must(machine, "ping -c 1 -W 1 10.221.7.1")
 	}
 	must("victim", "ping -c 1 -W 1 10.221.7.10 && ping -6 -c 1 -W 1 "+six("thief"))
-	// Nothing of this is answered: another's address, one of nobody, one of IPv6.
+	// Other addresses get no answer: another guest's, an unused and an IPv6 address.
 	for _, address := range []string{"10.221.7.77", "fd00:221:7::77"} {
 		must("thief", "ip addr add "+address+"/128 dev eth0 2>/dev/null || ip addr add "+address+"/32 dev eth0")
 		family, host := "-4", "10.221.7.1"

@@ -87,8 +87,8 @@ func networksOf(n int) string {
 	return b.String()
 }
 
-// byHand makes as many networks with one command after another, as a script
-// of a person would, and takes them away again unmeasured.
+// byHand makes as many networks with one command after another, as an
+// administrator's script would, and removes them again unmeasured.
 func byHand(n *nettest.Namespace) time.Duration {
 	script := fmt.Sprintf(`set -e
 nft add table inet byhand

@@ -11,10 +11,10 @@ import (
 	"hostler/tests/harness"
 )
 
-// A change that cuts guests off is announced, and done only when it is allowed;
-// the old bridge stays until its guests have moved. The agent's death changes
-// nothing for guests, and a machine that is taken off the network and put back
-// is given what it had.
+// A change that cuts guests off is announced, and made only when it is allowed;
+// the old bridge stays until its guests have moved. The end of the agent changes
+// nothing for guests, and a machine that leaves the network and returns gets its
+// former address.
 func TestChanges(t *testing.T) {
 	_, a := both(t)
 	a.Apply("site", lan)
@@ -70,8 +70,8 @@ func TestChanges(t *testing.T) {
 		t.Errorf("after the change plan exits with %d:\n%s", code, out)
 	}
 
-	// Named otherwise the network goes on with its bridge, its machines and their
-	// addresses: what runs in them is not ended.
+	// A renamed network keeps its bridge, its machines and their addresses, and
+	// processes in the machines run on.
 	for _, names := range [][2]string{{"lan", "lan2"}, {"lan2", "lan"}} {
 		text := strings.NewReplacer("  lan:", "  "+names[1]+":", "network: lan", "network: "+names[1]).Replace(moved)
 		a.Run("apply", "--allow", "destroy", "-f", a.File("site", text), "--wait", "--timeout", "2m")

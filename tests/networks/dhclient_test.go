@@ -97,7 +97,7 @@ func leased(n *nettest.Namespace, link string) string {
 	return fields[3]
 }
 
-// endClients ends the test's dhclients, which are nobody's children.
+// endClients ends the test's dhclients, which are children of PID 1.
 func endClients(t *testing.T) {
 	t.Helper()
 	for _, link := range []string{"hup0", "br-up"} {

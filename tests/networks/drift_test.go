@@ -113,7 +113,7 @@ func TestDrift(t *testing.T) {
 		{"dnsmasq is killed", func() { harness.Run(t, "kill", "-9", dnsmasq(a)) }, "dnsmasq"},
 	} {
 		t.Run(drift.name, func(t *testing.T) {
-			before := len(told(t, a))
+			before := len(eventsOf(t, a))
 			began := time.Now()
 			drift.do()
 			harness.Wait(t, "the repair", repaired, func() error {
@@ -127,7 +127,7 @@ func TestDrift(t *testing.T) {
 			})
 			t.Logf("put right after %v", time.Since(began).Round(time.Millisecond))
 			harness.Wait(t, "the event", repaired, func() error {
-				if events := told(t, a)[before:]; !strings.Contains(strings.Join(events, "\n"), drift.event) {
+				if events := eventsOf(t, a)[before:]; !strings.Contains(strings.Join(events, "\n"), drift.event) {
 					return fmt.Errorf("%q is not in %q", drift.event, events)
 				}
 				return nil
@@ -160,8 +160,8 @@ func sizes(t *testing.T, a *harness.Agent) string {
 	return harness.Run(t, "sh", "-c", "find "+a.Dir+"/state/dhcp "+a.Dir+"/state/sysctl.json /etc/sysctl.d/60-hostler.conf -type f ! -name process -printf '%f %s\\n' | sort")
 }
 
-// told are the events of the network.
-func told(t *testing.T, a *harness.Agent) []string {
+// eventsOf returns the events of the network.
+func eventsOf(t *testing.T, a *harness.Agent) []string {
 	t.Helper()
 	// The table shows an event that comes again as one line.
 	var events []struct{ Message string }

@@ -11,8 +11,8 @@ import (
 	"hostler/tests/harness"
 )
 
-// docker is a firewall as Docker makes it, with a bridge, a route and a
-// parameter that are nobody's here.
+// docker is a firewall as Docker makes it, with a foreign bridge, route and
+// parameter.
 const docker = `
 ip link add br-foreign type bridge; ip link set br-foreign up; ip addr add 172.31.0.1/24 dev br-foreign
 ip route add 203.0.113.0/24 via 172.31.0.9; ip link set br-foreign alias somebody
@@ -34,8 +34,8 @@ table inet mine {
 }
 END`
 
-// What others have is the same before, with and after a network, and a foreign
-// chain that stops what is declared is named with its mend.
+// Foreign objects are the same before, during and after a network, and a foreign
+// chain that blocks declared traffic is reported with its remedy.
 func TestForeignNetworkObjectsStay(t *testing.T) {
 	a, n := bare(t)
 	sh(n, docker)
@@ -82,8 +82,8 @@ func doctor(a *harness.Agent) string {
 	return out
 }
 
-// What the host has no room for is refused with its reason, and nothing comes
-// of it.
+// Addresses, names and ports that are in use on the host are refused with the
+// reason, and nothing changes.
 func TestUnavailableResourcesAreRefused(t *testing.T) {
 	a, n := bare(t)
 	sh(n, docker)
@@ -114,7 +114,7 @@ machines: {web: {type: lxd, image: "lxd:tiny", networks: {eth0: {network: lan}},
 	if out := a.Run("get", "all", "-o", "name"); strings.TrimSpace(out) != "" {
 		t.Errorf("something is declared: %s", out)
 	}
-	// A foreign bridge of the name may go; so it is waited for and told.
+	// A foreign bridge of the name may go; so it is reported and waited for.
 	sh(n, "ip link set br-foreign alias ''")
 	if code, out := a.Exit("apply", "--allow", "destroy", "-f", a.File("site", "version: 1\nnetworks: {lan: {bridge: br-foreign}}\n")); code != 1 || !strings.Contains(out, "not hostler's") {
 		t.Errorf("the conflict is not told; exit %d:\n%s", code, out)
@@ -134,8 +134,8 @@ machines: {web: {type: lxd, image: "lxd:tiny", networks: {eth0: {network: lan}},
 	})
 }
 
-// Whoever made a bridge while the host forwarded for a network of ours keeps
-// a host that forwards, and it is told.
+// If another process made a bridge while the host forwarded for a network, the
+// host goes on forwarding, and an event reports it.
 func TestForwardingIsLeftToOthers(t *testing.T) {
 	a, n := bare(t)
 	sh(n, "echo 0 >/proc/sys/net/ipv4/ip_forward; ip link add br-first type bridge; ip addr add 172.31.0.1/24 dev br-first; ip link set br-first up")

@@ -13,9 +13,9 @@ import (
 )
 
 // The NIC of a host with systemd-networkd and a lease comes under a bridge: the
-// lease is renewed there, the bridge comes back with the host's start without
-// the agent, the person's files stay byte for byte, and the watchdog is a unit
-// of its own.
+// lease is renewed there, the bridge comes back at the host's boot without the
+// agent, the administrator's files stay unchanged, and the watchdog is a unit of
+// its own.
 func TestTheNICOfSystemdNetworkd(t *testing.T) {
 	lxd := harness.StartLXD(t, 43)
 	h := lxd.StartHost("networkd")
@@ -68,7 +68,7 @@ func TestTheNICOfSystemdNetworkd(t *testing.T) {
 			t.Errorf("a file was changed: %s", line)
 		}
 	}
-	// The host starts anew, the agent does not.
+	// The host boots again, without the agent.
 	lxd.Lxc("restart", h.Name)
 	bridged(2 * time.Minute)
 	h.Sh("systemd-run -q --unit=hostlerd --property=Type=notify --property=KillMode=process /usr/bin/hostlerd")

@@ -115,8 +115,8 @@ func answer(url string) error {
 	return r.Body.Close() // whatever it says, it is there
 }
 
-// N12: a guest whose bridge is deleted, or that is taken off it, is reached
-// again without a restart, by what it publishes, too.
+// N12: a guest whose bridge is deleted, or that is taken off it, is reachable
+// again without a restart, also by its published ports.
 func TestDriftCutsNoGuestOff(t *testing.T) {
 	s, a := both(t)
 	a.Run("apply", "--allow", "destroy", "-f", a.File("site", lan), "--wait", "--timeout", "2m")
@@ -144,13 +144,13 @@ func TestDriftCutsNoGuestOff(t *testing.T) {
 		"the guest is put under another's": {"link", "set", first, "master", s.Bridge},
 	} {
 		t.Run(name, func(t *testing.T) {
-			before := len(told(t, a))
+			before := len(eventsOf(t, a))
 			began := time.Now()
 			harness.Run(t, "ip", drift...)
 			harness.Wait(t, "the guests to be reached", repaired, whole)
 			t.Logf("put right after %v", time.Since(began).Round(time.Millisecond))
 			harness.Wait(t, "the event", repaired, func() error {
-				if events := told(t, a)[before:]; !strings.Contains(strings.Join(events, "\n"), "put "+first+" of a guest back under br-hlan") {
+				if events := eventsOf(t, a)[before:]; !strings.Contains(strings.Join(events, "\n"), "put "+first+" of a guest back under br-hlan") {
 					return fmt.Errorf("told %q", events)
 				}
 				return nil

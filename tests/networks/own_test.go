@@ -293,8 +293,8 @@ func TestTheWatchdogOfTheHostsOwnNIC(t *testing.T) {
 	o.Run("delete", "declaration/site", "--wait", "--timeout", "1m")
 }
 
-// The agent dies at each point on the way, and the next one ends what it
-// began: the NIC is under the bridge, with nothing half done.
+// The agent is killed at each crash point, and the next agent completes the
+// change: the NIC is under the bridge, with nothing half done.
 func TestAgentKilledWhileBridgingTheHostsNIC(t *testing.T) {
 	for _, point := range []string{
 		"net-checkpoint-armed", "net-bridge-created-unstamped", "net-address-added", "net-enslaved", "net-route-added",

@@ -38,9 +38,9 @@ func advertise(n *nettest.Namespace, device string) error {
 	})
 }
 
-// F17: a host that forwards IPv6 has its way out again as soon as its router
-// says so, after its NIC was down for a while, too; and it is as it was when
-// it forwards no more, with what the kernel changed along (I5).
+// F17: a host that forwards IPv6 has its default route again as soon as its
+// router advertises it, also after its NIC was down. When it forwards no more,
+// all its parameters are as before, including those that the kernel changed (I5).
 func TestTheRouterOfARouter(t *testing.T) {
 	a, n := bare(t)
 	router := nettest.New(t)

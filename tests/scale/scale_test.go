@@ -1,7 +1,7 @@
 //go:build integration
 
-// Package scale declares many Debian machines at once and looks at what they
-// and the agent make of it.
+// Package scale declares many Debian machines at once and checks the result and
+// the agent's use of resources.
 package scale
 
 import (
@@ -89,7 +89,7 @@ func machines(t *testing.T, n int, limit time.Duration) {
 // imports counts how often an image was sent to LXD.
 func imports(p *lxdtest.Proxy) int { return p.Counts()[http.MethodPost+" /1.0/images"] }
 
-// use is what the agent took at most.
+// use is the agent's highest use of resources.
 type use struct {
 	rss, files, threads int
 	store               int64

@@ -13,7 +13,7 @@ import (
 )
 
 // unattended stands in for unattended-upgrades: it holds dpkg's lock from
-// before hostlerd starts, under the same name, until it is told to end. The
+// before hostlerd starts, under the same name, until /run/release exists. The
 // lock is a POSIX record lock, as dpkg's own.
 const (
 	unattended = `#!/usr/bin/perl

@@ -18,15 +18,15 @@ for size in 1G 256M 64M 16M 4M 1M 256K 64K 16K 4K; do
 done
 df -B1 --output=avail / | tail -1`
 
-// What a person must be able to read when the disk is full, of an operation
+// The operator must read these texts when the disk is full, from an operation
 // and from doctor.
 var (
 	aboutSpace = regexp.MustCompile(`(?i)no space|are free|disk.*full|full.*disk`)
 	warned     = regexp.MustCompile(`(?m)^(warning|error) +space`)
 )
 
-// The disk fills up (F9, I7, I16): the machines run on, the agent says what is
-// the matter and loses nothing; once there is space it goes on by itself.
+// The disk fills up (F9, I7, I16): the machines run on, the agent reports the full
+// disk and loses nothing, and continues by itself once there is space.
 func TestDiskFull(t *testing.T) {
 	m := newInstalled(t, "")
 	m.boot()

@@ -14,7 +14,7 @@ import (
 // cuts is how often the power goes.
 const cuts = 30
 
-// The disk that this scenario leaves is what others start from.
+// Other scenarios start from the disk that this scenario leaves.
 func TestFirstMachineAndReboot(t *testing.T) {
 	m, web := firstMachine(t)
 	installed := m.disk() + ".installed"

@@ -146,7 +146,7 @@ func (m *machine) cut() {
 	}
 }
 
-// off takes the machine down as a person would, by systemctl poweroff or
+// off ends the machine as an administrator would, by systemctl poweroff or
 // reboot; either ends QEMU.
 func (m *machine) off(how string) {
 	m.Helper()
@@ -161,7 +161,7 @@ func (m *machine) off(how string) {
 }
 
 // reboot restarts the machine. QEMU ends where the machine resets itself, and
-// is started anew: that boots in half the time.
+// is started again, which boots in half the time.
 func (m *machine) reboot() {
 	m.Helper()
 	m.off("reboot")
@@ -172,7 +172,7 @@ func (m *machine) reboot() {
 // output; the error holds everything it wrote.
 func (m *machine) try(script string) (string, error) { return m.guest.run(script, commandLimit) }
 
-// sh is try for what must work.
+// sh is try for scripts that must succeed.
 func (m *machine) sh(script string) string {
 	m.Helper()
 	out, err := m.try(script)

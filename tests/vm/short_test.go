@@ -4,9 +4,9 @@ package vm_test
 
 import "testing"
 
-// A Debian machine lives through what the long scenarios try one by one: the
-// installation, a first machine, a reboot, three power cuts (F11). It is one
-// machine all the way, since emulated processors take long to boot.
+// One Debian machine goes through the subjects of the long scenarios: the
+// installation, a first machine, a reboot, three power cuts (F11). It is the same
+// machine throughout, since emulated processors take long to boot.
 func TestFromInstallationToPowerCuts(t *testing.T) {
 	m, web := firstMachine(t)
 	m.powerCuts(m.restart(web, func() {}), 3)

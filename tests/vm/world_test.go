@@ -32,7 +32,7 @@ func (i instance) same(as instance) bool { return i.UID == as.UID && i.Token == 
 // command costs much on an emulated processor.
 const look = `hostler get machines -o json && echo && echo ==== && lxc query '/1.0/instances?recursion=2' && echo && echo ==== && { hostler plan -q %s; echo "exit $?"; }`
 
-// state is what the three said.
+// state is the answer of all three.
 type state struct {
 	machines  map[string]machineRow
 	instances map[string]instance
@@ -45,7 +45,7 @@ type machineRow struct {
 	Observed                   bool
 }
 
-// look returns what is there and what these declarations would change.
+// look returns the present state and the steps that these declarations need.
 func (m *machine) look(files ...string) (s state, err error) {
 	out, err := m.guest.run(fmt.Sprintf(look, "-f "+strings.Join(files, " -f ")), 2*time.Minute)
 	if err != nil {
