@@ -138,12 +138,12 @@ func (s *Source) openDevice(number, flags int) (*os.File, error) {
 	if errors.Is(err, os.ErrNotExist) {
 		err = unix.Mknod(path, unix.S_IFBLK|0o660, int(unix.Mkdev(loopMajor, uint32(number))))
 		if err != nil && !errors.Is(err, unix.EEXIST) {
-			return nil, fmt.Errorf("cannot make %s: %w", path, err)
+			return nil, fmt.Errorf("cannot make %s: %w", path, openError(err))
 		}
 		f, err = os.OpenFile(path, flags|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	}
 	if err != nil {
-		return nil, err
+		return nil, openError(err)
 	}
 	var st unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFBLK || st.Rdev != unix.Mkdev(loopMajor, uint32(number)) {
@@ -153,12 +153,21 @@ func (s *Source) openDevice(number, flags int) (*os.File, error) {
 	return f, nil
 }
 
+// openError adds the remedy where the device cgroup denies loop devices: systemd
+// reads their number from /proc/devices when it starts hostlerd.
+func openError(err error) error {
+	if !errors.Is(err, unix.EPERM) {
+		return err
+	}
+	return fault.New(fault.NeedsOperator, "%w; if hostlerd started before the kernel had loop devices, restart it: systemctl restart hostlerd", err)
+}
+
 // bind attaches the file to a free device. Until keep is called, the device
 // disappears when the returned descriptor is closed.
 func (s *Source) bind(ctx context.Context, backing *os.File, r storage.Ref, readOnly bool) (*os.File, int, error) {
 	control, err := os.OpenFile(filepath.Join(s.o.Dev, "loop-control"), os.O_RDWR, 0)
 	if err != nil {
-		return nil, 0, fmt.Errorf("cannot ask for a loop device: %w", err)
+		return nil, 0, fmt.Errorf("cannot ask for a loop device: %w", openError(err))
 	}
 	defer control.Close()
 	config := unix.LoopConfig{Fd: uint32(backing.Fd())}
