@@ -293,6 +293,30 @@ func TestPropertiesHoldNoSecrets(t *testing.T) {
 	}
 }
 
+// Members of the group adm may read the journal.
+func TestJournalHoldsNoPasswords(t *testing.T) {
+	for line, want := range map[string]string{
+		"Get:1 http://user:s3cret@proxy:3128/debian sid": "Get:1 http://[…]@proxy:3128/debian sid",
+		"'https://s3@cret@one/a' //u:p@two":              "'https://[…]@one/a' //[…]@two",
+		"http://deb.debian.org/debian/dists a@b":         "http://deb.debian.org/debian/dists a@b",
+	} {
+		near, far, err := socketPair()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var journal strings.Builder
+		done := make(chan error, 1)
+		go func() { done <- Inside(t.Context(), far, &journal) }()
+		c := run.Command{Path: "/bin/echo", Args: []string{line}}
+		heard := ""
+		c.OnLine = func(l string) { heard = l }
+		_, err = follow(t.Context(), near, "u", c)
+		if err := errors.Join(err, <-done, near.Close(), far.Close()); err != nil || heard != line || journal.String() != want+"\n" {
+			t.Errorf("the journal has %q, the agent %q, %v", journal.String(), heard, err)
+		}
+	}
+}
+
 func TestNamesOfUnits(t *testing.T) {
 	for _, c := range []struct {
 		kind      Kind

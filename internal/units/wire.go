@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"regexp"
 	"sync"
 	"time"
 
@@ -138,8 +139,12 @@ type problem struct {
 func (p *problem) Error() string { return p.text }
 func (p *problem) Unwrap() error { return p.cause }
 
+// credentials are the user and password in an address.
+var credentials = regexp.MustCompile(`//[^/\s]*@`)
+
 // Inside runs in a unit: it runs the command that the agent sends over the
-// socket, reports to the agent, and writes the lines for the agent to the journal too.
+// socket, reports to the agent, and writes the lines for the agent to the journal
+// too, without passwords of addresses.
 func Inside(ctx context.Context, file *os.File, journal io.Writer) error {
 	conn, err := connOf(file)
 	if err != nil {
@@ -169,7 +174,7 @@ func Inside(ctx context.Context, file *os.File, journal io.Writer) error {
 	}
 	if o.Lines {
 		c.OnLine = func(line string) {
-			fmt.Fprintln(journal, line)
+			fmt.Fprintln(journal, credentials.ReplaceAllString(line, "//[…]@"))
 			tell(report{Kind: lineOut, Line: []byte(line)})
 		}
 	}
