@@ -132,7 +132,7 @@ func (a *Apt) mend(ctx context.Context, progress func(string)) error {
 	// does that only for packages given by name. --fix-broken installs missing
 	// dependencies.
 	args := append([]string{"--fix-broken", "--no-remove", "--reinstall", "install", "--"}, state.halfUnpacked...)
-	if _, err := a.aptGet(ctx, nil, args...); err != nil {
+	if err := a.aptGet(ctx, nil, args...); err != nil {
 		a.log.Warn("an interrupted installation could not be finished yet", "error", err)
 	}
 	return ctx.Err()
@@ -162,7 +162,7 @@ func (a *Apt) install(ctx context.Context, names []string, opts Options, progres
 		if opts.NoRecommends {
 			args = append(args, "--no-install-recommends")
 		}
-		_, err := a.aptGet(ctx, w, append(append(args, "install", "--"), names...)...)
+		err := a.aptGet(ctx, w, append(append(args, "install", "--"), names...)...)
 		switch {
 		case err == nil:
 			return errors.Join(w.failures...)
@@ -193,7 +193,7 @@ func (a *Apt) update(ctx context.Context, progress func(string)) error {
 	progress("fetching the lists of packages")
 	ctx, cancel := context.WithTimeout(ctx, updateTimeout)
 	defer cancel()
-	if _, err := a.aptGet(ctx, nil, "update"); err != nil {
+	if err := a.aptGet(ctx, nil, "update"); err != nil {
 		return fault.New(fault.Transient, "cannot fetch the lists of packages: %w", err)
 	}
 	return nil
@@ -202,7 +202,7 @@ func (a *Apt) update(ctx context.Context, progress func(string)) error {
 // aptGet runs apt-get without questions. It keeps changed configuration files
 // and waits a little for a lock. It is never killed, because that would leave
 // dpkg half-way.
-func (a *Apt) aptGet(ctx context.Context, w *watcher, args ...string) (run.Result, error) {
+func (a *Apt) aptGet(ctx context.Context, w *watcher, args ...string) error {
 	flags := []string{
 		"--assume-yes", "--quiet",
 		"-o", "Dpkg::Options::=--force-confdef",
@@ -216,7 +216,7 @@ func (a *Apt) aptGet(ctx context.Context, w *watcher, args ...string) (run.Resul
 		// a password.
 		text := fmt.Sprintf("Acquire::http::Proxy %q;\nAcquire::https::Proxy %q;\n", a.proxy, a.proxy)
 		if err := atomicfile.Write(a.proxyFile(), []byte(text), 0o600); err != nil {
-			return run.Result{}, err
+			return err
 		}
 		flags = append(flags, "--config-file", a.proxyFile())
 	}
@@ -227,7 +227,8 @@ func (a *Apt) aptGet(ctx context.Context, w *watcher, args ...string) (run.Resul
 	}
 	c.Args = append(flags, args...)
 	c.OnLine = a.line
-	return a.runner.Run(ctx, c)
+	_, err := a.runner.Run(ctx, c)
+	return err
 }
 
 func (a *Apt) proxyFile() string { return filepath.Join(a.paths.StateDir, "apt-proxy.conf") }

@@ -36,11 +36,6 @@ func mustWrite(t testing.TB, l state.Store, w state.Write) state.Object {
 	return results[0].Object
 }
 
-func setStatus(t testing.TB, l state.Store, name string, status spec.MachineStatus) {
-	t.Helper()
-	mustWrite(t, l, state.Write{ID: machineID(name), Revision: state.AnyRevision, Status: spec.Encode(status)})
-}
-
 func kindsOf(results []state.Result) []fault.Kind {
 	kinds := []fault.Kind{}
 	for _, r := range results {

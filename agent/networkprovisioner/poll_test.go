@@ -2,6 +2,7 @@ package networkprovisioner
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,10 +13,10 @@ import (
 // looks counts the looks at parameters.
 type looks struct {
 	rigParameters
-	n int
+	n atomic.Int64
 }
 
-func (l *looks) Satisfied([]sysctl.Setting) (bool, string) { l.n++; return true, "" }
+func (l *looks) Satisfied([]sysctl.Setting) (bool, string) { l.n.Add(1); return true, "" }
 
 // The worker polls while there is a parameter or a server to poll, and only
 // then.
@@ -26,12 +27,12 @@ func TestNothingIsPolledInVain(t *testing.T) {
 		parameters := &looks{}
 		w := New(Options{Parameters: parameters})
 		go w.pollDrift(ctx)
-		in := func(what string, least, most int) {
+		in := func(what string, least, most int64) {
 			t.Helper()
-			before := parameters.n
+			before := parameters.n.Load()
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			if n := parameters.n - before; n < least || n > most {
+			if n := parameters.n.Load() - before; n < least || n > most {
 				t.Errorf("%s: %d looks in a minute, want %d to %d", what, n, least, most)
 			}
 		}

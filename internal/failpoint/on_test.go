@@ -32,9 +32,9 @@ func TestParse(t *testing.T) {
 		"lxd-stopping":           `"lxd-stopping": want POINT=VERB`,
 		"nowhere=kill":           `"nowhere=kill": no crash point "nowhere"`,
 		"lxd-stopping=burn":      `"lxd-stopping=burn": no verb "burn"`,
-		"lxd-stopping=kill#0":    `"lxd-stopping=kill#0": "0" is no count of hits`,
-		"lxd-stopping=delay":     `"lxd-stopping=delay": "" is no delay`,
-		"lxd-stopping=delay:-1s": `"lxd-stopping=delay:-1s": "-1s" is no delay`,
+		"lxd-stopping=kill#0":    `"lxd-stopping=kill#0": "0" is not a count of hits`,
+		"lxd-stopping=delay":     `"lxd-stopping=delay": "" is not a delay`,
+		"lxd-stopping=delay:-1s": `"lxd-stopping=delay:-1s": "-1s" is not a delay`,
 		"lxd-stopping=error:x":   `"lxd-stopping=error:x": error takes no value`,
 	} {
 		if _, err := parse(text); err == nil || err.Error() != message {

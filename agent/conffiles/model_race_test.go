@@ -1,6 +1,6 @@
 //go:build race
 
-package agent
+package conffiles
 
 // modelSequences is small here: a sequence runs on one goroutine, and the race
 // detector finds nothing more in the later sequences.
