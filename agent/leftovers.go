@@ -35,7 +35,7 @@ func (a *leftoverMover) clear(ctx context.Context) (more bool) {
 	if !able {
 		return false
 	}
-	places, more, err := cleaner.SetAside(ctx)
+	places, more, err := cleaner.MoveLeftovers(ctx)
 	a.report(ctx, places)
 	switch {
 	case err == nil:

@@ -55,7 +55,7 @@ func (p planner) Warnings(ctx context.Context, objects []api.PlannedObject, scop
 			image := wantedImage{r.Machine.Image, imageForm(r.Machine.Type)}
 			err, known := against[image]
 			if !known && len(against) < manyImages {
-				err = p.images.Foresee(image.reference, image.format, own[r.Machine.Type])
+				err = p.images.CheckAvailable(image.reference, image.format, own[r.Machine.Type])
 				against[image] = err
 			}
 			if err != nil {

@@ -113,12 +113,12 @@ type ImageStore interface {
 // that it does not list. Such files block the creation of new instances of the
 // same names.
 type Cleaner interface {
-	// SetAside moves such files to another place and returns the new places.
-	// more reports that some files must stay until the hypervisor is idle.
-	// SetAside deletes nothing. Files with another agent's stamp stay, as do
-	// files without a stamp if the hypervisor's own tools could recover them.
-	// Requires root. Idempotent.
-	SetAside(ctx context.Context) (places []string, more bool, err error)
+	// MoveLeftovers moves such files to another place and returns the new
+	// places. more reports that some files must stay until the hypervisor is
+	// idle. MoveLeftovers deletes nothing. Files with another agent's stamp
+	// stay, as do files without a stamp if the hypervisor's own tools could
+	// recover them. Requires root. Idempotent.
+	MoveLeftovers(ctx context.Context) (places []string, more bool, err error)
 }
 
 // Progress receives steps of a long operation; it must not block and may be
@@ -164,8 +164,8 @@ type Readiness struct {
 	SSH, NoSSH string
 }
 
-// Told describes for the user everything but the addresses, "" for nothing.
-func (r Readiness) Told() string {
+// Summary describes for the user everything but the addresses, "" for nothing.
+func (r Readiness) Summary() string {
 	var all []string
 	if r.CloudInit != "" {
 		all = append(all, "cloud-init: "+r.CloudInit)

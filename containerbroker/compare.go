@@ -102,10 +102,10 @@ func SettingsOf(m Machine) (Settings, error) {
 	return s, nil
 }
 
-// FormerUserData returns the user-data to compare with an instance's: had if it
-// differs from want only by passwords of proxies, which earlier versions wrote
-// into guests, and want otherwise. A guest is not recreated for that.
-func FormerUserData(m Machine, want, had string) string {
+// ComparableUserData returns the user-data to compare with an instance's: had
+// if it differs from want only by passwords of proxies, which earlier versions
+// wrote into guests, and want otherwise. A guest is not recreated for that.
+func ComparableUserData(m Machine, want, had string) string {
 	if want != had && cloudinit.OnlyProxyUsersDiffer(m.Guest, had) {
 		return had
 	}

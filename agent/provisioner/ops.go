@@ -198,7 +198,7 @@ func (o *operation) ready(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("the instance runs but is not ready: %w", err)
 		}
-		s.Addresses, told = found.Addresses[:min(len(found.Addresses), containerbroker.MaxAddresses)], found.Told()
+		s.Addresses, told = found.Addresses[:min(len(found.Addresses), containerbroker.MaxAddresses)], found.Summary()
 	}
 	clearFailure(s)
 	setReady(s, true, "Usable", told, o.w.Now())

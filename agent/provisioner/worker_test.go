@@ -395,7 +395,7 @@ func TestNoMoreThanSomeAddressesOfAGuestAreKept(t *testing.T) {
 	r.declare("web")
 	r.start()
 	r.awaitState("web", spec.MachineRunning)
-	r.fake.Tell("web", many...)
+	r.fake.SetAddresses("web", many...)
 	r.fake.Kill("web")
 	r.eventually("its new addresses", func() bool {
 		s, _ := r.status("web")

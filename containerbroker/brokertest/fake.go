@@ -138,8 +138,8 @@ func (f *Fake) Rename(name, to string) {
 	}
 }
 
-// Tell sets the addresses that an instance has from its next start on.
-func (f *Fake) Tell(name string, addresses ...string) {
+// SetAddresses sets the addresses that an instance has from its next start on.
+func (f *Fake) SetAddresses(name string, addresses ...string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if g := f.instances[name]; g != nil {

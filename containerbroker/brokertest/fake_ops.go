@@ -219,7 +219,7 @@ func (f *Fake) Diff(m containerbroker.Machine, i containerbroker.Instance) []con
 	if err != nil || !ok {
 		return nil
 	}
-	want.UserData = containerbroker.FormerUserData(m, want.UserData, have.UserData)
+	want.UserData = containerbroker.ComparableUserData(m, want.UserData, have.UserData)
 	return containerbroker.Compare(want, have, func(field string) (containerbroker.Impact, string) {
 		switch {
 		case field == containerbroker.FieldImage, field == containerbroker.FieldPool:

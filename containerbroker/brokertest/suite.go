@@ -44,8 +44,8 @@ type Harness struct {
 	BreakList, LoseCreate func(t *testing.T)
 }
 
-// patience bounds every wait of the suite.
-const patience = 60 * time.Second
+// waitLimit bounds every wait of the suite.
+const waitLimit = 60 * time.Second
 
 type suite struct {
 	Harness

@@ -119,7 +119,7 @@ func (s *suite) events(t *testing.T) {
 	must(t, err)
 	await := func(name, after string) {
 		t.Helper()
-		deadline := time.After(patience)
+		deadline := time.After(waitLimit)
 		for {
 			select {
 			case event, open := <-events:
@@ -143,7 +143,7 @@ func (s *suite) events(t *testing.T) {
 	must(t, s.Broker.Delete(t.Context(), m.Name, m.Stamp))
 	await(m.Name, "delete")
 	cancel()
-	deadline := time.After(patience)
+	deadline := time.After(waitLimit)
 	for {
 		select {
 		case _, open := <-events:
@@ -180,7 +180,7 @@ func (s *suite) ready(t *testing.T) {
 func (s *suite) terminal(t *testing.T) {
 	guest := s.Broker.(containerbroker.Guest)
 	m := s.running(t)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	r, w := io.Pipe()
 	sizes := make(chan containerbroker.WindowSize, 1)

@@ -82,14 +82,14 @@ func (s *suite) createAttached(t *testing.T) {
 	if changes := s.diff(t, m); len(changes) != 0 {
 		t.Errorf("it differs when it runs: %+v", changes)
 	}
-	s.settle(t, m)
+	s.awaitDevices(t, m)
 	m.NICs, m.Disks = nil, nil
 	s.changed(t, m, containerbroker.ImpactRestart,
 		append(folders, s.diskField(t, m), "network-config", "nic eth0", "nic eth1")...)
 }
 
-// settle waits until devices can be unplugged.
-func (s *suite) settle(t *testing.T, m containerbroker.Machine) {
+// awaitDevices waits until devices can be unplugged.
+func (s *suite) awaitDevices(t *testing.T, m containerbroker.Machine) {
 	t.Helper()
 	if probe, ok := s.Broker.(containerbroker.ReadinessProbe); ok && s.Virtual {
 		m.NICs, m.ExpectAddress = nil, false
@@ -145,8 +145,8 @@ func (s *suite) interfaces(t *testing.T) {
 		t.Errorf("keeping what the guest was told: %+v", changes)
 	}
 	m.KeepGuest = false
-	must(t, s.Broker.SetPower(t.Context(), m.Name, containerbroker.PowerRestart, patience))
-	s.settle(t, m)
+	must(t, s.Broker.SetPower(t.Context(), m.Name, containerbroker.PowerRestart, waitLimit))
+	s.awaitDevices(t, m)
 	s.takenOver(t, m)
 	m.NICs = nil
 	s.changed(t, m, containerbroker.ImpactRestart, "network-config", "nic eth0")
@@ -193,11 +193,11 @@ func (s *suite) volumes(t *testing.T) {
 	s.changed(t, m, containerbroker.ImpactLive, "disk vol-more")
 	m.Disks[0].Source, m.Disks[0].ReadOnly = s.Device(t), true
 	s.changed(t, m, containerbroker.ImpactLive, "disk vol-data")
-	must(t, s.Broker.SetPower(t.Context(), m.Name, containerbroker.PowerRestart, patience))
+	must(t, s.Broker.SetPower(t.Context(), m.Name, containerbroker.PowerRestart, waitLimit))
 	if changes := s.diff(t, m); len(changes) != 0 {
 		t.Errorf("after a restart it differs: %+v", changes)
 	}
-	s.settle(t, m)
+	s.awaitDevices(t, m)
 	m.Disks = nil
 	s.changed(t, m, containerbroker.ImpactLive, "disk vol-data", "disk vol-more")
 }
@@ -217,7 +217,7 @@ func (s *suite) disks(t *testing.T) {
 	s.changed(t, m, containerbroker.ImpactLive, "disk fs-www", "disk vol-data")
 	m.Disks[1].ReadOnly = true
 	s.changed(t, m, containerbroker.ImpactLive, "disk vol-data")
-	must(t, s.Broker.SetPower(t.Context(), m.Name, containerbroker.PowerRestart, patience))
+	must(t, s.Broker.SetPower(t.Context(), m.Name, containerbroker.PowerRestart, waitLimit))
 	if changes := s.diff(t, m); len(changes) != 0 {
 		t.Errorf("after a restart it differs: %+v", changes)
 	}

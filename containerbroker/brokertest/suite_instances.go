@@ -42,7 +42,7 @@ func (s *suite) createAgain(t *testing.T) {
 	pid := s.get(t, m.Name).PID
 	begin := time.Now()
 	must(t, s.Broker.Create(t.Context(), m, nil))
-	if took := time.Since(begin); took > patience/4 {
+	if took := time.Since(begin); took > waitLimit/4 {
 		t.Errorf("it took %s to see that the instance is there", took)
 	}
 	if i := s.get(t, m.Name); i.PID != pid || i.Status != containerbroker.StatusRunning {
@@ -132,18 +132,18 @@ func (s *suite) power(t *testing.T) {
 	if again := set(containerbroker.PowerStart, 0); again.PID != first.PID {
 		t.Error("starting a running instance gave it another process")
 	}
-	restarted := set(containerbroker.PowerRestart, patience)
+	restarted := set(containerbroker.PowerRestart, waitLimit)
 	wantStatus(t, restarted, containerbroker.StatusRunning)
 	if restarted.PID == first.PID {
 		t.Error("a restart kept the process")
 	}
-	wantStatus(t, set(containerbroker.PowerStop, patience), containerbroker.StatusStopped)
+	wantStatus(t, set(containerbroker.PowerStop, waitLimit), containerbroker.StatusStopped)
 	wantStatus(t, set(containerbroker.PowerStop, 0), containerbroker.StatusStopped)
 	wantStatus(t, set(containerbroker.PowerStart, 0), containerbroker.StatusRunning)
 	wantStatus(t, set(containerbroker.PowerStop, 0), containerbroker.StatusStopped)
 
 	const absent = "conform-absent"
-	must(t, s.Broker.SetPower(t.Context(), absent, containerbroker.PowerStop, patience))
+	must(t, s.Broker.SetPower(t.Context(), absent, containerbroker.PowerStop, waitLimit))
 	wantKind(t, s.Broker.SetPower(t.Context(), absent, containerbroker.PowerStart, 0), kinds.NotFound)
 	wantKind(t, s.Broker.SetPower(t.Context(), absent, containerbroker.PowerRestart, 0), kinds.NotFound)
 }
@@ -290,7 +290,7 @@ func (s *suite) updateLive(t *testing.T) {
 	if i := s.get(t, m.Name); i.PID != pid || i.Privileged != m.Privileged {
 		t.Errorf("to take effect at the next start: %+v", i)
 	}
-	must(t, s.Broker.SetPower(t.Context(), m.Name, containerbroker.PowerRestart, patience))
+	must(t, s.Broker.SetPower(t.Context(), m.Name, containerbroker.PowerRestart, waitLimit))
 	if changes := s.diff(t, m); len(changes) != 0 {
 		t.Errorf("after the restart it differs: %+v", changes)
 	}

@@ -15,7 +15,7 @@ type debianProgress struct {
 // percentage at which the phase begins and the number of lines that dpkg prints
 // in it.
 var debianPhases = []struct {
-	announced, told string
+	announced, text string
 	begins, lines   int
 }{
 	{"I: running apt-get update", "reading the package lists", 1, 0},
@@ -31,7 +31,7 @@ func (d *debianProgress) line(line string) {
 	for i, p := range debianPhases {
 		if strings.HasPrefix(line, p.announced) {
 			d.phase, d.lines, d.at = i, 0, p.begins
-			d.report(p.told, d.at)
+			d.report(p.text, d.at)
 			return
 		}
 	}
@@ -46,6 +46,6 @@ func (d *debianProgress) line(line string) {
 	room := debianPhases[d.phase+1].begins - p.begins
 	if now := p.begins + min(d.lines*room/p.lines, room-1); now > d.at {
 		d.at = now
-		d.report(p.told, d.at)
+		d.report(p.text, d.at)
 	}
 }

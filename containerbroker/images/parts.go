@@ -90,22 +90,24 @@ func (c *Cache) dropOldestPart() bool {
 	return err == nil || errors.Is(err, fs.ErrNotExist)
 }
 
-type keptPart struct {
+type partialDownload struct {
 	name    string
 	size    int64
 	written time.Time
 }
 
 // parts returns the kept parts, oldest first.
-func (c *Cache) parts() []keptPart {
+func (c *Cache) parts() []partialDownload {
 	found, _ := os.ReadDir(filepath.Join(c.o.Dir, partsDir))
-	all := make([]keptPart, 0, len(found))
+	all := make([]partialDownload, 0, len(found))
 	for _, f := range found {
 		if info, err := f.Info(); err == nil {
-			all = append(all, keptPart{f.Name(), info.Size(), info.ModTime()})
+			all = append(all, partialDownload{f.Name(), info.Size(), info.ModTime()})
 		}
 	}
-	slices.SortFunc(all, func(a, b keptPart) int { return cmp.Or(a.written.Compare(b.written), strings.Compare(a.name, b.name)) })
+	slices.SortFunc(all, func(a, b partialDownload) int {
+		return cmp.Or(a.written.Compare(b.written), strings.Compare(a.name, b.name))
+	})
 	return all
 }
 

@@ -159,7 +159,7 @@ func (c *Cache) ask(ctx context.Context, r Ref, format Format, own Own, report P
 		}
 		return Artifact{}, fault.New(kind, "cannot get image %s: %w", r, errors.Join(failed...))
 	}
-	if r.Kind == KindName && c.Foresee(r.String(), format, nil) != nil {
+	if r.Kind == KindName && c.CheckAvailable(r.String(), format, nil) != nil {
 		return Artifact{}, c.absent(r, format, nil)
 	}
 	return Artifact{}, fault.New(fault.NotFound, "cannot find image %s: %s", r, strings.Join(why, "; "))

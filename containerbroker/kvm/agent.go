@@ -117,10 +117,10 @@ func (d *Driver) awaitAgent(ctx context.Context, c *conn, dom libvirt.Domain, li
 // agentSilence is how long the agent of a guest that has come up may be silent.
 const agentSilence = 15 * time.Second
 
-// patience returns how long to wait for a guest's agent: the rest of
+// agentLimit returns how long to wait for a guest's agent: the rest of
 // AgentTimeout, counted from the guest's start, or agentSilence if that has
 // passed or the agent already answered in this life of the guest.
-func (d *Driver) patience(dom libvirt.Domain) time.Duration {
+func (d *Driver) agentLimit(dom libvirt.Domain) time.Duration {
 	most := d.opts.AgentTimeout
 	left := most
 	if file, err := os.Stat(d.pidFile(dom)); err == nil {

@@ -40,7 +40,7 @@ func TestFirstAnswerOfAnAgentMayTakeLong(t *testing.T) {
 			if c.answered != 0 {
 				d.learned["web"] = lesson{life: c.answered, addresses: []string{"10.0.0.2"}, at: time.Now()}
 			}
-			if got := d.patience(dom); got < c.least || got > c.most {
+			if got := d.agentLimit(dom); got < c.least || got > c.most {
 				t.Errorf("%s, not %s to %s", got, c.least, c.most)
 			}
 		})

@@ -40,10 +40,10 @@ func value[T any](c *conn, what string, f func(*libvirt.Libvirt) (T, error)) (T,
 	return rpc.Value(c.Conn, what, f)
 }
 
-// patiently makes a call that may have to wait while libvirt probes QEMU's
+// slowCall makes a call that may have to wait while libvirt probes QEMU's
 // capabilities.
-func patiently[T any](d *Driver, c *conn, what string, f func(*libvirt.Libvirt) (T, error)) (T, error) {
-	return rpc.Patiently(c.ctx, &d.patient, d.opts.Socket, c.limit, d.opts.StartTimeout, what, f)
+func slowCall[T any](d *Driver, c *conn, what string, f func(*libvirt.Libvirt) (T, error)) (T, error) {
+	return rpc.Patiently(c.ctx, &d.lateCalls, d.opts.Socket, c.limit, d.opts.StartTimeout, what, f)
 }
 
 func (c *conn) domain(name string) (libvirt.Domain, error) {

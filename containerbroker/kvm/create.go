@@ -167,7 +167,7 @@ func (d *Driver) define(c *conn, p plan) (libvirt.Domain, error) {
 	if err != nil {
 		return libvirt.Domain{}, fault.New(fault.Invalid, "cannot write its definition: %v", err)
 	}
-	dom, err := patiently(d, c, "define the domain", func(l *libvirt.Libvirt) (libvirt.Domain, error) { return l.DomainDefineXMLFlags(text, 0) })
+	dom, err := slowCall(d, c, "define the domain", func(l *libvirt.Libvirt) (libvirt.Domain, error) { return l.DomainDefineXMLFlags(text, 0) })
 	if hit := failpoint.Hit(failpoint.KVMDefineNoReply); hit != nil && err == nil {
 		err = hit
 	}

@@ -18,7 +18,7 @@ func (d *Driver) Diff(m containerbroker.Machine, i containerbroker.Instance) []c
 	if have.key == nil && have.settings.UserData != "" {
 		want.UserData = have.settings.UserData // the digest cannot be computed without the key
 	} else {
-		want.UserData = digest(have.key, containerbroker.FormerUserData(m, want.UserData, have.seedText))
+		want.UserData = digest(have.key, containerbroker.ComparableUserData(m, want.UserData, have.seedText))
 	}
 	if len(have.settings.NICs) == 0 && len(m.NICs) == 0 {
 		want.NICs = nil // an adopted machine keeps its interfaces

@@ -68,7 +68,7 @@ type Driver struct {
 	log  *slog.Logger
 
 	mu      sync.Mutex
-	kept    *session
+	cached  *session
 	making  map[string]int // names that this process is creating
 	learned map[string]lesson
 	keys    map[string][]byte // by namespace
@@ -83,7 +83,7 @@ type Driver struct {
 
 	keyed sync.Mutex
 
-	patient rpc.Patient
+	lateCalls rpc.Patient
 }
 
 var (

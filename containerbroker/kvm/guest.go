@@ -55,7 +55,7 @@ func (d *Driver) exec(ctx context.Context, name string, req containerbroker.Exec
 		_, channel := agentState(live)
 		return !channel
 	}
-	if err := d.awaitAgent(ctx, c, dom, d.patience(dom), mute); err != nil {
+	if err := d.awaitAgent(ctx, c, dom, d.agentLimit(dom), mute); err != nil {
 		return -1, err
 	}
 	cmd := command{Path: req.Command[0], Args: req.Command[1:], Input: base64.StdEncoding.EncodeToString(input.data), Capture: true}
@@ -66,8 +66,8 @@ func (d *Driver) exec(ctx context.Context, name string, req containerbroker.Exec
 			cmd.Env = append(cmd.Env, key+"="+req.Env[key])
 		}
 	}
-	kept, result, out, complaints, err := d.runKept(ctx, c, dom, cmd)
-	defer kept.tidy(ctx)
+	output, result, out, complaints, err := d.runWithOutput(ctx, c, dom, cmd)
+	defer output.tidy(ctx)
 	if err != nil {
 		return notStarted(err, req)
 	}
@@ -81,11 +81,11 @@ func (d *Driver) exec(ctx context.Context, name string, req containerbroker.Exec
 			return -1, err
 		}
 	}
-	if err := kept.rest(req.Stdout, req.Stderr); err != nil {
+	if err := output.writeRest(req.Stdout, req.Stderr); err != nil {
 		return -1, err
 	}
 	if input.late() {
-		return -1, fault.New(fault.Invalid, "its input came more than %s after the request, and a KVM guest's agent takes no input once the command runs", inputPatience)
+		return -1, fault.New(fault.Invalid, "its input came more than %s after the request, and a KVM guest's agent takes no input once the command runs", inputTimeout)
 	}
 	if result.Truncated {
 		return -1, fault.New(fault.Invalid, "its output is longer than the guest agent's limit")

@@ -14,21 +14,21 @@ const (
 	// maxInput bounds, in bytes, the input of a command: the guest's agent
 	// takes it in a single request and fails with much more.
 	maxInput = 32 << 10
-	// inputPatience is how long Exec waits for the first byte of a command's
+	// inputTimeout is how long Exec waits for the first byte of a command's
 	// input.
-	inputPatience = 3 * time.Second
+	inputTimeout = 3 * time.Second
 )
 
 // input is the standard input of a command.
 type input struct {
 	data []byte
 	// first receives the result of the first read if the input was silent for
-	// inputPatience.
+	// inputTimeout.
 	first <-chan error
 }
 
 // readInput reads the whole input of a command. Input that stays silent for
-// inputPatience without ending counts as no input, e.g. an idle terminal or the
+// inputTimeout without ending counts as no input, e.g. an idle terminal or the
 // open input of a remote shell: the command would otherwise wait for ever.
 func readInput(ctx context.Context, from io.Reader) (input, error) {
 	if from == nil {
@@ -48,7 +48,7 @@ func readInput(ctx context.Context, from io.Reader) (input, error) {
 		}
 		ended <- err
 	}()
-	silence := time.NewTimer(inputPatience)
+	silence := time.NewTimer(inputTimeout)
 	defer silence.Stop()
 	select {
 	case <-silence.C:

@@ -181,7 +181,7 @@ func (d *Driver) definition(s *session, dom libvirt.Domain, runs bool) (definiti
 		return known, err
 	}
 	var unread error
-	if known.seedText, unread = formerSeedText(s.conn, known); unread == nil {
+	if known.seedText, unread = seedTextToCompare(s.conn, known); unread == nil {
 		s.remember(dom.UUID, known, mark)
 	}
 	return known, nil

@@ -69,8 +69,8 @@ const (
 	tidyTimeout = 10 * time.Second
 )
 
-// kept is a command whose output may be of any length.
-type kept struct {
+// guestOutput is a command whose output may be of any length.
+type guestOutput struct {
 	d    *Driver
 	c    *conn
 	dom  libvirt.Domain
@@ -78,11 +78,11 @@ type kept struct {
 	more []string
 }
 
-// runKept runs a command in the guest like runInGuest, but returns only the
-// beginnings of its outputs; rest fetches the remainder. The caller must call
-// tidy in every case.
-func (d *Driver) runKept(ctx context.Context, c *conn, dom libvirt.Domain, cmd command) (*kept, ended, []byte, []byte, error) {
-	k := &kept{d: d, c: c, dom: dom, dir: "/tmp/hostler-exec." + rand.Text()}
+// runWithOutput runs a command in the guest like runInGuest, but returns only
+// the beginnings of its outputs; writeRest fetches the remainder. The caller must
+// call tidy in every case.
+func (d *Driver) runWithOutput(ctx context.Context, c *conn, dom libvirt.Domain, cmd command) (*guestOutput, ended, []byte, []byte, error) {
+	k := &guestOutput{d: d, c: c, dom: dom, dir: "/tmp/hostler-exec." + rand.Text()}
 	wrapped := cmd
 	wrapped.Path, wrapped.Args = shell, append([]string{"-c", keeper, "hostler", k.dir, cmd.Path}, cmd.Args...)
 	result, out, complaints, err := runInGuest(ctx, c, dom, wrapped)
@@ -95,16 +95,16 @@ func (d *Driver) runKept(ctx context.Context, c *conn, dom libvirt.Domain, cmd c
 	if err != nil {
 		return k, result, nil, nil, err
 	}
-	complaints, k.more = splitKept(complaints, k.dir)
+	complaints, k.more = splitReport(complaints, k.dir)
 	if len(k.more) == 0 {
 		k.dir = "" // the script removed it
 	}
 	return k, result, out, complaints, nil
 }
 
-// splitKept separates the keeper's report from the end of the command's
+// splitReport separates the keeper's report from the end of the command's
 // standard error.
-func splitKept(complaints []byte, dir string) (rest []byte, more []string) {
+func splitReport(complaints []byte, dir string) (rest []byte, more []string) {
 	at := bytes.LastIndex(complaints, []byte("\n"+dir+" "))
 	if dir == "" || at < 0 {
 		return complaints, nil
@@ -112,8 +112,8 @@ func splitKept(complaints []byte, dir string) (rest []byte, more []string) {
 	return complaints[:at], strings.Fields(string(complaints[at+1+len(dir):]))
 }
 
-// rest writes the remainder of the outputs.
-func (k *kept) rest(stdout, stderr io.Writer) error {
+// writeRest writes the remainder of the outputs.
+func (k *guestOutput) writeRest(stdout, stderr io.Writer) error {
 	for _, name := range k.more {
 		w := map[string]io.Writer{"out": stdout, "err": stderr}[name]
 		switch {
@@ -130,7 +130,7 @@ func (k *kept) rest(stdout, stderr io.Writer) error {
 }
 
 // fetch copies a file of the guest to w.
-func (k *kept) fetch(path string, w io.Writer) (err error) {
+func (k *guestOutput) fetch(path string, w io.Writer) (err error) {
 	type opened struct {
 		Handle int64 `json:"handle"`
 		Count  int64 `json:"count,omitempty"`
@@ -164,7 +164,7 @@ func (k *kept) fetch(path string, w io.Writer) (err error) {
 // tidy removes the command's files in the guest, even if the caller was
 // cancelled. A command that still runs then stores no more output, because its
 // folder is gone.
-func (k *kept) tidy(ctx context.Context) {
+func (k *guestOutput) tidy(ctx context.Context) {
 	if k.dir == "" {
 		return
 	}

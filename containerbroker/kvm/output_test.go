@@ -74,7 +74,7 @@ func keep(t *testing.T, sh []string, dir string, env []string, command ...string
 	if len(r.Stdout) > pieceSize || len(r.Stderr) > pieceSize+200 {
 		t.Errorf("%d and %d bytes in one answer", len(r.Stdout), len(r.Stderr))
 	}
-	rest, more := splitKept(r.Stderr, dir)
+	rest, more := splitReport(r.Stderr, dir)
 	whole := map[string]*bytes.Buffer{"out": bytes.NewBuffer(r.Stdout), "err": bytes.NewBuffer(rest)}
 	for _, name := range more {
 		data, err := os.ReadFile(filepath.Join(dir, name))
@@ -96,7 +96,7 @@ func TestKeeperWithoutRoom(t *testing.T) {
 		r, _ := run.Host{}.Run(t.Context(), run.Command{
 			Path: "/bin/sh", Args: []string{"-c", keeper, "hostler", "/nowhere/kept", "head", "-c", fmt.Sprint(size), "/dev/zero"}, Limit: 4 << 20,
 		})
-		rest, more := splitKept(r.Stderr, "/nowhere/kept")
+		rest, more := splitReport(r.Stderr, "/nowhere/kept")
 		if len(r.Stdout) != pieceSize || len(rest) > 0 || slices.Contains(more, "lost") != lost || len(more) > 1 {
 			t.Errorf("%d bytes: %d, %q, %q", size, len(r.Stdout), rest, more)
 		}

@@ -108,7 +108,7 @@ func (d *Driver) powerOn(c *conn, dom libvirt.Domain) error {
 	if err := failpoint.Hit(failpoint.KVMBeforeStart); err != nil {
 		return err
 	}
-	_, err = patiently(d, c, "start guest "+clean(dom.Name, 64), func(l *libvirt.Libvirt) (libvirt.Domain, error) { return l.DomainCreateWithFlags(dom, 0) })
+	_, err = slowCall(d, c, "start guest "+clean(dom.Name, 64), func(l *libvirt.Libvirt) (libvirt.Domain, error) { return l.DomainCreateWithFlags(dom, 0) })
 	if hit := failpoint.Hit(failpoint.KVMStartNoReply); hit != nil && err == nil {
 		err = hit
 	}

@@ -91,10 +91,10 @@ func seedAfter(old []byte, m containerbroker.Machine, uuid string, rerun bool) (
 	return image, hex.EncodeToString(hash[:]), nil
 }
 
-// formerSeedText returns the user-data in the domain's seed if it may hold a
+// seedTextToCompare returns the user-data in the domain's seed if it may hold a
 // password of a proxy, which the digest in the note does not show. It returns
 // "" if there is none, or if the seed is gone.
-func formerSeedText(c *conn, def definition) (string, error) {
+func seedTextToCompare(c *conn, def definition) (string, error) {
 	n, seed := def.note, fileOf(def.domain.Devices.Disks, seedTarget)
 	if n == nil || n.UserData == "" || n.PlainProxies || n.Pool == "" || n.Making || seed == "" {
 		return "", nil

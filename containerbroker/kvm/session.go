@@ -38,7 +38,7 @@ var watched = []libvirt.DomainEventID{
 // lost.
 func (d *Driver) session(ctx context.Context) (*session, error) {
 	d.mu.Lock()
-	s := d.kept
+	s := d.cached
 	d.mu.Unlock()
 	if s != nil {
 		select {
@@ -70,7 +70,7 @@ func (d *Driver) session(ctx context.Context) (*session, error) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if other := d.kept; other != nil {
+	if other := d.cached; other != nil {
 		select {
 		case <-other.Gone:
 		default: // another goroutine was faster
@@ -78,7 +78,7 @@ func (d *Driver) session(ctx context.Context) (*session, error) {
 			return other, nil
 		}
 	}
-	d.kept = s
+	d.cached = s
 	go func() {
 		<-s.Gone
 		s.mu.Lock()
@@ -132,7 +132,7 @@ func (s *session) unsubscribe(to chan rpc.Event) {
 // domain.
 func (d *Driver) changed(id libvirt.UUID) {
 	d.mu.Lock()
-	s := d.kept
+	s := d.cached
 	d.mu.Unlock()
 	if s == nil {
 		return

@@ -218,7 +218,7 @@ func (u *updating) finish(ctx context.Context, changes []containerbroker.Change)
 		}
 	}
 	old := fileOf(u.def.domain.Devices.Disks, seedTarget)
-	if told, rerun := u.tells(changes); told && old != "" && !u.m.KeepGuest && n.Pool != "" {
+	if seed, rerun := u.needsSeed(changes); seed && old != "" && !u.m.KeepGuest && n.Pool != "" {
 		if err := u.reseed(old, rerun); err != nil {
 			return err
 		}
@@ -236,16 +236,16 @@ func (u *updating) finish(ctx context.Context, changes []containerbroker.Change)
 	return nil
 }
 
-// tells reports whether the changes need a new seed, and whether cloud-init
+// needsSeed reports whether the changes need a new seed, and whether cloud-init
 // must repeat the first boot.
-func (u *updating) tells(changes []containerbroker.Change) (told, rerun bool) {
+func (u *updating) needsSeed(changes []containerbroker.Change) (seed, rerun bool) {
 	for _, change := range changes {
 		_, nic := containerbroker.NICOf(change.Field)
 		user := change.Field == containerbroker.FieldUserData
-		told = told || nic || user || change.Field == containerbroker.FieldNetworkConfig
+		seed = seed || nic || user || change.Field == containerbroker.FieldNetworkConfig
 		rerun = rerun || user
 	}
-	return told, rerun
+	return seed, rerun
 }
 
 // reseed writes a new seed beside the old one and enters it into the
@@ -292,6 +292,6 @@ func (d *Driver) redefine(c *conn, def *definition) error {
 	if err != nil {
 		return fault.New(fault.Invalid, "cannot write its definition: %v", err)
 	}
-	_, err = patiently(d, c, "change the definition", func(l *libvirt.Libvirt) (libvirt.Domain, error) { return l.DomainDefineXMLFlags(text, 0) })
+	_, err = slowCall(d, c, "change the definition", func(l *libvirt.Libvirt) (libvirt.Domain, error) { return l.DomainDefineXMLFlags(text, 0) })
 	return err
 }

@@ -218,11 +218,11 @@ func (p *pool) removeFiles(uuid string, keep ...string) error {
 	}
 	var failed error
 	for _, v := range all {
-		file, kept := v.Name, false
+		file, stays := v.Name, false
 		for _, k := range keep {
-			kept = kept || file == k
+			stays = stays || file == k
 		}
-		if isFileOf(file, uuid) && !kept {
+		if isFileOf(file, uuid) && !stays {
 			failed = errors.Join(failed, p.remove(file))
 		}
 	}

@@ -31,14 +31,14 @@ func (d *Driver) open(ctx context.Context, limit time.Duration) *client {
 
 // whileAlive returns a context that ends when LXD hangs (e.g. stopped by
 // SIGSTOP). A listing of many instances may be slow, so after
-// Options.ListPatience whileAlive sends LXD a request that needs no lookup, and
+// Options.ListTimeout whileAlive sends LXD a request that needs no lookup, and
 // a second if the first is not answered in that time: a busy LXD answers late.
 func (d *Driver) whileAlive(parent context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(parent)
-	timer := time.AfterFunc(d.opts.ListPatience, func() {
+	timer := time.AfterFunc(d.opts.ListTimeout, func() {
 		var err error
 		for range 2 {
-			_, err = d.open(ctx, d.opts.ListPatience).query(http.MethodGet, "/", nil, "", nil)
+			_, err = d.open(ctx, d.opts.ListTimeout).query(http.MethodGet, "/", nil, "", nil)
 			if containerbroker.Unanswered(err) == "" {
 				return
 			}

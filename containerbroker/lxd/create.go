@@ -63,7 +63,7 @@ func (d *Driver) resolveCreate(c *client, m containerbroker.Machine, cause error
 	if err == nil && ours(found, m.Stamp) && halfMade(found) || !known && fault.Is(err, fault.NotFound) {
 		// LXD lists an instance some time after it accepted the request, and
 		// some time before its files exist.
-		if _, err = d.settle(c, m.Name); err == nil {
+		if _, err = d.awaitOperations(c, m.Name); err == nil {
 			found, err = d.read(c, m.Name)
 		}
 	}
@@ -150,17 +150,17 @@ func (d *Driver) createRequest(c *client, m containerbroker.Machine) (*api.Insta
 		}
 		req.Devices = devices{rootName: device}
 	}
-	var given devices
+	var profiled devices
 	if len(m.NICs) > 0 {
 		var config map[string]string
-		if given, config, err = d.readProfiles(c, req.Profiles); err != nil {
+		if profiled, config, err = d.readProfiles(c, req.Profiles); err != nil {
 			return nil, err
 		}
 		if config[keyVendorData] == "" && config["user.vendor-data"] == "" { // keeps the administrator's own vendor-data
 			req.Config[keyVendorData] = cloudinit.VendorData
 		}
 	}
-	attached, err := d.attach(devices{}, m, given, false)
+	attached, err := d.attach(devices{}, m, profiled, false)
 	if err != nil {
 		return nil, err
 	}
@@ -212,11 +212,11 @@ func (d *Driver) forgetProfile() {
 
 // profilePool returns the pool of the root disk that the profiles give.
 func (d *Driver) profilePool(c *client, profiles []string) (string, error) {
-	given, err := d.profileDevices(c, profiles)
+	profiled, err := d.profileDevices(c, profiles)
 	if err != nil {
 		return "", err
 	}
-	if _, device := rootDisk(given); device["pool"] != "" {
+	if _, device := rootDisk(profiled); device["pool"] != "" {
 		return device["pool"], nil
 	}
 	return "", fault.New(fault.NeedsOperator, "profile %s gives new instances no root disk: set types.lxd.pool to a storage pool", strings.Join(profiles, ", "))

@@ -31,7 +31,7 @@ func (d *Driver) Delete(ctx context.Context, name string, expect containerbroker
 		// hostler's own whose answer was lost. Wait for that operation, or for
 		// RetryDelay if none is listed. If LXD does not answer, the caller
 		// decides.
-		found, waitErr := d.settle(c, name)
+		found, waitErr := d.awaitOperations(c, name)
 		if try == deleteTries || waitErr != nil {
 			return fault.New(fault.Transient, "cannot delete instance %q: %w", name, err)
 		}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/url"
 	"slices"
+	"strings"
 
 	"github.com/canonical/lxd/shared/api"
 
@@ -83,16 +84,16 @@ func (d *Driver) reattach(c *client, m containerbroker.Machine, found api.Instan
 	if !slices.ContainsFunc(changes, func(c containerbroker.Change) bool { return isAttachment(c.Field) }) {
 		return nil
 	}
-	var given devices
+	var profiled devices
 	var err error
 	if len(m.NICs) > 0 {
 		// The instance's expanded devices lack the profiles' devices that its
 		// own devices hide, so read the profiles.
-		if given, err = d.profileDevices(c, found.Profiles); err != nil {
+		if profiled, err = d.profileDevices(c, found.Profiles); err != nil {
 			return err
 		}
 	}
-	whole, err := d.attach(ownDevices(found.Config, found.Devices), m, given, statusOf(found.StatusCode) != containerbroker.StatusStopped)
+	whole, err := d.attach(ownDevices(found.Config, found.Devices), m, profiled, statusOf(found.StatusCode) != containerbroker.StatusStopped)
 	if err != nil {
 		return err
 	}
@@ -137,20 +138,73 @@ func merge(have, want map[string]string, keys []string, owner string) map[string
 // profileDevices returns the devices that profiles give. If two profiles give
 // the same device, the later profile wins.
 func (d *Driver) profileDevices(c *client, names []string) (devices, error) {
-	given, _, err := d.readProfiles(c, names)
-	return given, err
+	profiled, _, err := d.readProfiles(c, names)
+	return profiled, err
 }
 
 // readProfiles returns the devices and the configuration that profiles give.
 func (d *Driver) readProfiles(c *client, names []string) (devices, map[string]string, error) {
-	given, config := devices{}, map[string]string{}
+	profiled, config := devices{}, map[string]string{}
 	for _, name := range names {
 		var profile api.Profile
 		if _, err := c.get("/1.0/profiles/"+url.PathEscape(name), &profile); err != nil {
 			return nil, nil, fmt.Errorf("cannot read profile %s: %w", name, err)
 		}
-		maps.Copy(given, profile.Devices)
+		maps.Copy(profiled, profile.Devices)
 		maps.Copy(config, profile.Config)
 	}
-	return given, config, nil
+	return profiled, config, nil
+}
+
+// keyInstanceDevices lists, one per line, the devices that have hostler's mark
+// but belong to the instance: those it had when another machine adopted it. The
+// mark stays on them, since LXD unplugs and replugs a running guest's device
+// when any of its keys changes.
+const keyInstanceDevices = "user.hostler.left"
+
+// markInstanceDevices notes that all present devices with hostler's mark belong
+// to the instance.
+func markInstanceDevices(config map[string]string, all devices) {
+	var left []string
+	for name, device := range all {
+		if device[keyOwner] != "" {
+			left = append(left, name)
+		}
+	}
+	setInstanceDevices(config, left)
+}
+
+// claimDevices notes that these devices are hostler's again, if they were left.
+func claimDevices(config map[string]string, names []string) {
+	setInstanceDevices(config, slices.DeleteFunc(instanceDevices(config), func(name string) bool { return slices.Contains(names, name) }))
+}
+
+func setInstanceDevices(config map[string]string, left []string) {
+	if len(left) == 0 {
+		delete(config, keyInstanceDevices)
+		return
+	}
+	slices.Sort(left)
+	config[keyInstanceDevices] = strings.Join(left, "\n")
+}
+
+func instanceDevices(config map[string]string) []string {
+	return slices.DeleteFunc(strings.Split(config[keyInstanceDevices], "\n"), func(name string) bool { return name == "" })
+}
+
+// ownDevices returns an instance's own devices, with hostler's mark only on
+// hostler's devices.
+func ownDevices(config map[string]string, all devices) devices {
+	left := instanceDevices(config)
+	if len(left) == 0 {
+		return all
+	}
+	own := maps.Clone(all)
+	for _, name := range left {
+		if own[name] != nil {
+			own[name] = maps.Clone(own[name])
+			delete(own[name], keyOwner)
+		}
+	}
+	return own
 }

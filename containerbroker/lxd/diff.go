@@ -20,7 +20,7 @@ func (d *Driver) Diff(m containerbroker.Machine, i containerbroker.Instance) []c
 	if err != nil {
 		return nil // Create and Update return this error; a plan was validated before
 	}
-	want.UserData = containerbroker.FormerUserData(m, want.UserData, have.settings.UserData)
+	want.UserData = containerbroker.ComparableUserData(m, want.UserData, have.settings.UserData)
 	want.NICs, have.settings.NICs = nicTexts(m, have)
 	want.Disks, have.settings.Disks = diskTexts(m, have.own)
 	changes := containerbroker.Compare(want, have.settings, func(field string) (containerbroker.Impact, string) {

@@ -35,16 +35,16 @@ type Options struct {
 	// EventTimeout is how long the event stream may be silent, including
 	// answers to pings, before it counts as lost; default 4.5 s.
 	EventTimeout time.Duration
-	// ListPatience is the time after which a slow listing makes the driver
+	// ListTimeout is the time after which a slow listing makes the driver
 	// check whether LXD is alive. It is also the time limit of that check;
 	// default 1.2 s.
-	ListPatience time.Duration
+	ListTimeout time.Duration
 	// RetryDelay is the delay between attempts to delete a busy instance;
 	// default 2 s.
 	RetryDelay time.Duration
-	// SettleTime is how long an instance must have run before it counts as
+	// StableTime is how long an instance must have run before it counts as
 	// stable; default 250 ms.
-	SettleTime time.Duration
+	StableTime time.Duration
 	// AddressTimeout is how long a guest with a DHCP client may take to get an
 	// address; default 30 s.
 	AddressTimeout time.Duration
@@ -68,8 +68,8 @@ type Driver struct {
 	}
 	// limitless records by pool whether its root disks have no size limit.
 	limitless sync.Map
-	// told holds the keys of messages that once has already logged.
-	told sync.Map
+	// logged holds the keys of messages that once has already logged.
+	logged sync.Map
 }
 
 var (
@@ -94,9 +94,9 @@ func New(opts Options) *Driver {
 	byDefault(&opts.OperationTimeout, 10*time.Minute)
 	byDefault(&opts.ProfileTime, 5*time.Second)
 	byDefault(&opts.EventTimeout, 4500*time.Millisecond)
-	byDefault(&opts.ListPatience, 1200*time.Millisecond)
+	byDefault(&opts.ListTimeout, 1200*time.Millisecond)
 	byDefault(&opts.RetryDelay, 2*time.Second)
-	byDefault(&opts.SettleTime, 250*time.Millisecond)
+	byDefault(&opts.StableTime, 250*time.Millisecond)
 	byDefault(&opts.AddressTimeout, 30*time.Second)
 	if opts.Proc == "" {
 		opts.Proc = "/proc"

@@ -60,8 +60,8 @@ func (d *Driver) Events(ctx context.Context) (<-chan containerbroker.Event, erro
 			case <-ctx.Done():
 			}
 		}
-		tell() // most of a listing made now is also spent waiting for LXD's cleanup, like settleDeath
-		d.settleDeath(ctx, name, pid)
+		tell() // most of a listing made now is also spent waiting for LXD's cleanup, like awaitDeath
+		d.awaitDeath(ctx, name, pid)
 		tell()
 	})
 	go d.pingLoop(ctx, conn)

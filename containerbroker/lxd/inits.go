@@ -45,9 +45,9 @@ const (
 	// descriptors.
 	maxInits = 128
 	// deathLook is the interval between looks at an instance whose init ended;
-	// deathPatience ends them.
-	deathLook     = 20 * time.Millisecond
-	deathPatience = 3 * time.Second
+	// deathTimeout ends them.
+	deathLook    = 20 * time.Millisecond
+	deathTimeout = 3 * time.Second
 )
 
 // follow begins to watch; it calls died once for every init that ends. stop
@@ -89,14 +89,14 @@ func (i *inits) see(name string, pid int64) {
 	i.watch(name, pid)
 }
 
-// justDied reports whether an init ended by itself within deathPatience. LXD
+// justDied reports whether an init ended by itself within deathTimeout. LXD
 // may need that time for its cleanup, and refuses to start the instance until
 // then.
 func (i *inits) justDied(name string) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	end, ok := i.ends[name]
-	return ok && time.Since(end) < deathPatience
+	return ok && time.Since(end) < deathTimeout
 }
 
 // seeAll notes the inits of all instances.
@@ -105,7 +105,7 @@ func (i *inits) seeAll(pids map[string]int64) {
 	defer i.mu.Unlock()
 	i.pids = pids
 	for name, end := range i.ends {
-		if time.Since(end) > deathPatience {
+		if time.Since(end) > deathTimeout {
 			delete(i.ends, name)
 		}
 	}
@@ -174,10 +174,10 @@ func processEnded(pidfd *os.File) bool {
 	}) == nil
 }
 
-// settleDeath returns when LXD knows of the end of an instance's init, or has
+// awaitDeath returns when LXD knows of the end of an instance's init, or has
 // started the instance again.
-func (d *Driver) settleDeath(ctx context.Context, name string, pid int64) {
-	ctx, cancel := context.WithTimeout(ctx, deathPatience)
+func (d *Driver) awaitDeath(ctx context.Context, name string, pid int64) {
+	ctx, cancel := context.WithTimeout(ctx, deathTimeout)
 	defer cancel()
 	c := d.open(ctx, d.opts.RequestTimeout)
 	var first api.Instance

@@ -21,9 +21,9 @@ import (
 	"hostler/internal/fault"
 )
 
-// asideDir is the folder in a storage pool for files that were set aside, next
-// to LXD's own folders.
-const asideDir = "hostler-aside"
+// leftoversDir is the folder in a storage pool for files that were set aside,
+// next to LXD's own folders.
+const leftoversDir = "hostler-aside"
 
 // maxBackup bounds, in bytes, how much of a backup.yaml is read.
 const maxBackup = 4 << 20
@@ -44,13 +44,13 @@ type leftover struct {
 // subvolumeRoot is the inode number of every btrfs subvolume's root.
 const subvolumeRoot = 256
 
-// SetAside implements containerbroker.Cleaner for pools in folders (btrfs and
-// dir). LXD's database forgets a deleted container for good, while the
+// MoveLeftovers implements containerbroker.Cleaner for pools in folders (btrfs
+// and dir). LXD's database forgets a deleted container for good, while the
 // filesystem may not have written the removal of its files yet: a power cut
 // brings them back. A new container of that name would get the old files
 // instead of its image's, or could not be created at all (LXD 5.0.2). LXD has
 // no call that lists or removes such files.
-func (d *Driver) SetAside(ctx context.Context) (places []string, more bool, err error) {
+func (d *Driver) MoveLeftovers(ctx context.Context) (places []string, more bool, err error) {
 	c := d.open(ctx, d.opts.RequestTimeout)
 	// List the files before asking LXD: LXD records a container before it makes
 	// the files, so it already knows a container that is being made.
@@ -122,7 +122,7 @@ func (d *Driver) clear(c *client, projects []string, l *leftover) (place string,
 		})
 		return "", nil
 	}
-	place, err = l.setAside()
+	place, err = l.move()
 	if errors.Is(err, fs.ErrNotExist) {
 		return "", nil // it was being deleted
 	}
@@ -159,7 +159,7 @@ func (d *Driver) inTheWay(c *client, m containerbroker.Machine) error {
 
 // once calls tell only the first time for a key.
 func (d *Driver) once(what string, tell func()) {
-	if _, told := d.told.LoadOrStore(what, true); !told {
+	if _, logged := d.logged.LoadOrStore(what, true); !logged {
 		tell()
 	}
 }
@@ -276,9 +276,9 @@ func (l *leftover) look() {
 	l.foreign = l.owner == ""
 }
 
-// setAside moves the files within their pool and returns the new place.
-func (l *leftover) setAside() (string, error) {
-	dir := filepath.Join(l.pool, asideDir)
+// move moves the files within their pool and returns the new place.
+func (l *leftover) move() (string, error) {
+	dir := filepath.Join(l.pool, leftoversDir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", err
 	}

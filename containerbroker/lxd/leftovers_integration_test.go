@@ -75,7 +75,7 @@ func forgottenContainers(t *testing.T, driver string) {
 	must(t, os.WriteFile(filepath.Join(files("halfway"), stale), nil, 0o600))
 	must(t, server.API(http.MethodPost, "/internal/sql", map[string]any{"database": "global", "query": "DELETE FROM storage_volumes WHERE name = 'halfway'"}, nil))
 
-	aside, more, err := d.SetAside(t.Context())
+	aside, more, err := d.MoveLeftovers(t.Context())
 	must(t, err)
 	if more {
 		t.Error("some of it is to be cleared later, though LXD is at rest")
@@ -97,7 +97,7 @@ func forgottenContainers(t *testing.T, driver string) {
 			t.Errorf("it does not stay: %v", err)
 		}
 	}
-	if again, more, err := d.SetAside(t.Context()); err != nil || more || len(again) != 0 {
+	if again, more, err := d.MoveLeftovers(t.Context()); err != nil || more || len(again) != 0 {
 		t.Errorf("again: %q, %v", again, err)
 	}
 	for _, name := range names {
@@ -111,13 +111,13 @@ func forgottenContainers(t *testing.T, driver string) {
 	must(t, d.Delete(t.Context(), known.Name, known.Stamp))
 	must(t, d.Delete(t.Context(), foreign.Name, foreign.Stamp))
 	forget("theirs", "ours")
-	if aside, more, err = d.SetAside(t.Context()); err != nil || more || len(aside) != 0 {
+	if aside, more, err = d.MoveLeftovers(t.Context()); err != nil || more || len(aside) != 0 {
 		t.Errorf("another's: %q, %v", aside, err)
 	}
 }
 
 // F11: files without a readable owner may belong to a container that LXD is
-// making. They stay while LXD is busy, and SetAside reports that more may
+// making. They stay while LXD is busy, and MoveLeftovers reports that more may
 // follow, so that they are not left for ever.
 func TestForgottenContainersWaitForAnIdleLXD(t *testing.T) {
 	t.Parallel()
@@ -147,7 +147,7 @@ func TestForgottenContainersWaitForAnIdleLXD(t *testing.T) {
 	if out, err := exec.Command("btrfs", "-q", "subvolume", "snapshot", filepath.Join(containers, "web"), stamped).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if aside, more, err := d.SetAside(t.Context()); err != nil || !more || len(aside) != 0 {
+	if aside, more, err := d.MoveLeftovers(t.Context()); err != nil || !more || len(aside) != 0 {
 		t.Errorf("LXD is busy: set aside %q, more %v, %v", aside, more, err)
 	}
 	// Meanwhile nothing is made in their place.
@@ -156,7 +156,7 @@ func TestForgottenContainersWaitForAnIdleLXD(t *testing.T) {
 	}
 	must(t, os.WriteFile(filepath.Join(containers, "web", "rootfs", "done"), nil, 0o600))
 	must(t, <-worked)
-	if aside, more, err := d.SetAside(t.Context()); err != nil || more || len(aside) != 2 {
+	if aside, more, err := d.MoveLeftovers(t.Context()); err != nil || more || len(aside) != 2 {
 		t.Errorf("LXD is at rest: set aside %q, more %v, %v", aside, more, err)
 	}
 	must(t, d.SetPower(t.Context(), m.Name, containerbroker.PowerStop, time.Minute))
@@ -180,7 +180,7 @@ func TestContainerWithoutFilesIsDeleted(t *testing.T) {
 	if err := d.Delete(t.Context(), m.Name, m.Stamp); err == nil {
 		t.Fatal("LXD deletes it by itself: nothing is to be done for it")
 	}
-	if aside, more, err := d.SetAside(t.Context()); err != nil || more || len(aside) != 0 {
+	if aside, more, err := d.MoveLeftovers(t.Context()); err != nil || more || len(aside) != 0 {
 		t.Errorf("set aside: %q, %v", aside, err)
 	}
 	if _, err := os.Stat(files); err == nil {
@@ -188,18 +188,18 @@ func TestContainerWithoutFilesIsDeleted(t *testing.T) {
 	}
 	must(t, os.Mkdir(files, 0o711))
 	must(t, os.WriteFile(filepath.Join(files, "note"), nil, 0o600))
-	if aside, more, err := d.SetAside(t.Context()); err != nil || more || len(aside) != 1 {
+	if aside, more, err := d.MoveLeftovers(t.Context()); err != nil || more || len(aside) != 1 {
 		t.Errorf("set aside: %q, %v", aside, err)
 	}
 	// A folder that the administrator copied into the pool can be started.
 	must(t, os.MkdirAll(filepath.Join(files, "rootfs"), 0o711))
-	if aside, more, err := d.SetAside(t.Context()); err != nil || more || len(aside) != 0 {
+	if aside, more, err := d.MoveLeftovers(t.Context()); err != nil || more || len(aside) != 0 {
 		t.Errorf("set aside: %q, %v", aside, err)
 	}
 	must(t, os.RemoveAll(files))
 	must(t, d.Delete(t.Context(), m.Name, m.Stamp))
 	must(t, d.Create(t.Context(), m, nil))
-	if aside, more, err := d.SetAside(t.Context()); err != nil || more || len(aside) != 0 {
+	if aside, more, err := d.MoveLeftovers(t.Context()); err != nil || more || len(aside) != 0 {
 		t.Errorf("set aside: %q, %v", aside, err)
 	}
 	must(t, d.Delete(t.Context(), m.Name, m.Stamp))

@@ -9,10 +9,10 @@ import (
 	"hostler/internal/fault"
 )
 
-// tellUnlimited marks the root disks whose size their pool ignores: a pool of
+// markUnlimited marks the root disks whose size their pool ignores: a pool of
 // driver dir accepts a size without an error and limits nothing. It asks LXD
 // for each pool only once, for the first instance that uses it.
-func (d *Driver) tellUnlimited(c *client, all []containerbroker.Instance) error {
+func (d *Driver) markUnlimited(c *client, all []containerbroker.Instance) error {
 	for n := range all {
 		i := &all[n]
 		known, ok := i.Raw.(raw)

@@ -178,9 +178,9 @@ func nicTexts(m containerbroker.Machine, have raw) (wanted, found map[string]str
 		}
 	}
 	if len(m.NICs) > 0 {
-		given := maps.Clone(have.fromProfiles)
-		maps.DeleteFunc(given, func(_ string, device map[string]string) bool { return device["type"] != "nic" })
-		for name, device := range given {
+		profiled := maps.Clone(have.fromProfiles)
+		maps.DeleteFunc(profiled, func(_ string, device map[string]string) bool { return device["type"] != "nic" })
+		for name, device := range profiled {
 			found[name] = nicText(name, device) + " (of a profile)"
 		}
 	}

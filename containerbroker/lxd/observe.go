@@ -93,11 +93,11 @@ func (d *Driver) list(ctx context.Context, detail bool) ([]containerbroker.Insta
 		all = append(all, instanceOf(f))
 		unfinished = unfinished || all[len(all)-1].Status == containerbroker.StatusHalfMade
 	}
-	if err := d.tellUnlimited(c, all); err != nil {
+	if err := d.markUnlimited(c, all); err != nil {
 		return nil, fmt.Errorf("cannot list LXD instances: %w", err)
 	}
 	if unfinished {
-		if err := d.tellBusy(c, all); err != nil {
+		if err := d.markBusy(c, all); err != nil {
 			return nil, fmt.Errorf("cannot list LXD instances: %w", err)
 		}
 	}
@@ -108,9 +108,9 @@ func (d *Driver) list(ctx context.Context, detail bool) ([]containerbroker.Insta
 	return all, nil
 }
 
-// tellBusy separates the instances that LXD is still creating from those whose
+// markBusy separates the instances that LXD is still creating from those whose
 // creation LXD's own end interrupted.
-func (d *Driver) tellBusy(c *client, all []containerbroker.Instance) error {
+func (d *Driver) markBusy(c *client, all []containerbroker.Instance) error {
 	ops, err := operations(c)
 	if err != nil {
 		return err

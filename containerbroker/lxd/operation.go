@@ -60,9 +60,9 @@ func (d *Driver) wait(c *client, op api.Operation) (api.Operation, error) {
 	return op, fault.New(fault.Transient, "LXD operation %s is not done after %s", op.ID, d.opts.OperationTimeout)
 }
 
-// settle waits for the operations that run on an instance, including those of
-// other clients. It reports whether there were any.
-func (d *Driver) settle(c *client, name string) (bool, error) {
+// awaitOperations waits for the operations that run on an instance, including
+// those of other clients. It reports whether there were any.
+func (d *Driver) awaitOperations(c *client, name string) (bool, error) {
 	ops, err := operations(c)
 	if err != nil {
 		return false, err

@@ -63,7 +63,7 @@ func (d *Driver) Update(ctx context.Context, m containerbroker.Machine, changes 
 }
 
 // Stamp implements containerbroker.Stamper. If the instance belonged to another
-// machine, its devices become the instance's own (keyLeft).
+// machine, its devices become the instance's own (keyInstanceDevices).
 func (d *Driver) Stamp(ctx context.Context, name string, seen *containerbroker.Stamp, s containerbroker.Stamp) error {
 	if s.Namespace == "" || s.UID == "" || len(s.Record) > maxRecord {
 		return fault.New(fault.Invalid, "cannot stamp instance %q: the stamp is incomplete or too large", name)
@@ -74,7 +74,7 @@ func (d *Driver) Stamp(ctx context.Context, name string, seen *containerbroker.S
 			return err
 		}
 		if have == nil || have.UID != s.UID {
-			leaveDevices(put.Config, found.Devices)
+			markInstanceDevices(put.Config, found.Devices)
 		}
 		writeStamp(put.Config, s)
 		if found.Config = put.Config; have == nil && halfMade(found) {
@@ -96,7 +96,7 @@ func (d *Driver) Unstamp(ctx context.Context, name string, seen containerbroker.
 			return err
 		}
 		writeStamp(put.Config, containerbroker.Stamp{})
-		delete(put.Config, keyLeft)
+		delete(put.Config, keyInstanceDevices)
 		delete(put.Config, keyWhole)
 		unpinInstanceID(put.Config)
 		return nil
@@ -196,7 +196,7 @@ func (d *Driver) change(c *client, name string, put api.InstanceStatePut) error 
 func (d *Driver) statusAfter(c *client, name string, err error) (containerbroker.Status, error) {
 	var refused *operationError
 	if !errors.As(err, &refused) {
-		if _, err := d.settle(c, name); err != nil {
+		if _, err := d.awaitOperations(c, name); err != nil {
 			return "", err
 		}
 	}
@@ -211,7 +211,7 @@ const startAgain = 100 * time.Millisecond
 func (d *Driver) powerOn(c *client, name string) error {
 	found, err := d.read(c, name)
 	if err == nil && halfMade(found) {
-		if _, err = d.settle(c, name); err == nil {
+		if _, err = d.awaitOperations(c, name); err == nil {
 			found, err = d.read(c, name)
 		}
 	}

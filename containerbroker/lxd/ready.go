@@ -34,7 +34,7 @@ func (d *Driver) waitReady(ctx context.Context, m containerbroker.Machine, progr
 	}
 	d.inits.see(m.Name, before.State.Pid)
 	progress.Report("ready", "waiting for "+m.Name, -1)
-	if rest := d.opts.SettleTime - time.Since(startedAt(before)); rest > 0 {
+	if rest := d.opts.StableTime - time.Since(startedAt(before)); rest > 0 {
 		if err := pause(ctx, rest); err != nil {
 			return ready, err
 		}

@@ -55,7 +55,7 @@ func TestHangingLXDIsReportedSoon(t *testing.T) {
 			}
 			reply(w, "sync", []any{})
 		})
-		d := f.driver(func(o *Options) { o.ListPatience = 100 * time.Millisecond })
+		d := f.driver(func(o *Options) { o.ListTimeout = 100 * time.Millisecond })
 		began := time.Now()
 		_, err := d.List(t.Context(), true)
 		close(release)

@@ -9,14 +9,14 @@ import (
 // passing returns the lines of a lease file without the leases of fixed
 // addresses and of addresses outside the ranges.
 func (n Network) passing(text string) string {
-	var kept strings.Builder
+	var lines strings.Builder
 	for line := range strings.Lines(text) {
 		fields := strings.Fields(line)
 		if len(fields) != 5 || fields[0] != "0" && n.lends(fields[2]) {
-			kept.WriteString(line)
+			lines.WriteString(line)
 		}
 	}
-	return kept.String()
+	return lines.String()
 }
 
 // lends reports whether an address is leased to any client.

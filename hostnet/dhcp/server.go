@@ -142,7 +142,7 @@ func (s *Server) Remove(ctx context.Context) error {
 
 func (s *Server) start(ctx context.Context, n Network) error {
 	bridge := n.Bridge
-	held, err := s.makeWay(ctx, n)
+	held, err := s.endEarlierServer(ctx, n)
 	if err != nil {
 		return err
 	}

@@ -152,8 +152,8 @@ func (g *Guard) restore(ctx context.Context, cp *checkpoint) error {
 	return nil
 }
 
-// keptSysctls are the per-link parameters that affect connectivity.
-var keptSysctls = []string{
+// savedSysctls are the per-link parameters that affect connectivity.
+var savedSysctls = []string{
 	"net/ipv6/conf/%s/accept_ra", "net/ipv6/conf/%s/disable_ipv6", "net/ipv6/conf/%s/forwarding",
 	"net/ipv4/conf/%s/forwarding", "net/ipv4/conf/%s/arp_ignore", "net/ipv4/conf/%s/arp_announce",
 }
@@ -164,7 +164,7 @@ func (g *Guard) sysctls(links []string) map[string]string {
 	}
 	values := map[string]string{}
 	for _, link := range links {
-		for _, form := range keptSysctls {
+		for _, form := range savedSysctls {
 			name := fmt.Sprintf(form, link)
 			if value, err := g.o.Sysctls.Read(name); err == nil {
 				values[name] = value

@@ -82,12 +82,12 @@ func (g *Guard) Recover(ctx context.Context) error {
 	return nil
 }
 
-// bootPatience is the time for the host's own configuration to take effect
+// bootTimeout is the time for the host's own configuration to take effect
 // after a boot.
-const bootPatience = 30 * time.Second
+const bootTimeout = 30 * time.Second
 
 func (g *Guard) afterBoot(ctx context.Context, cp *checkpoint) error {
-	wait, cancel := context.WithTimeout(ctx, bootPatience)
+	wait, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
 	reason := "the host was restarted before it was confirmed"
 	if g.probe(wait, cp.Targets) != nil {

@@ -153,7 +153,7 @@ func (i *Initialiser) logFile() string {
 // once it is certain that the daemon will not answer.
 func (i *Initialiser) waitReady(ctx context.Context, lives func() error, progress func(string)) (string, error) {
 	start := time.Now()
-	told, every := start, min(sayEvery, i.opts.StartTimeout/10)
+	reported, every := start, min(sayEvery, i.opts.StartTimeout/10)
 	for {
 		last := errors.New("it has not created its socket")
 		if socket := i.socket(); socket != "" {
@@ -168,12 +168,12 @@ func (i *Initialiser) waitReady(ctx context.Context, lives func() error, progres
 		if waited >= i.opts.StartTimeout {
 			return "", fault.New(fault.Transient, "cannot start LXD: no answer within %s: %w", i.opts.StartTimeout, last)
 		}
-		if time.Since(told) >= every {
+		if time.Since(reported) >= every {
 			if err := lives(); err != nil {
 				return "", fault.New(fault.Transient, "cannot start LXD: %w", err)
 			}
 			progress(fmt.Sprintf("waiting for LXD to answer for %ds", int(waited.Seconds())))
-			told = time.Now()
+			reported = time.Now()
 		}
 		timer := time.NewTimer(pingEvery)
 		select {

@@ -21,7 +21,7 @@ import (
 // also appear in /proc, but have other pid namespaces.
 func (i *Initialiser) running(dir string) (int, bool) {
 	proc := i.opts.Paths.Host("/proc")
-	mine, err := os.Readlink(filepath.Join(proc, "self/ns/pid"))
+	own, err := os.Readlink(filepath.Join(proc, "self/ns/pid"))
 	if err != nil {
 		return 0, false
 	}
@@ -31,7 +31,7 @@ func (i *Initialiser) running(dir string) (int, bool) {
 		if err != nil || !isDaemon(entry, dir) {
 			continue
 		}
-		if namespace, err := os.Readlink(filepath.Join(entry, "ns/pid")); err == nil && namespace == mine {
+		if namespace, err := os.Readlink(filepath.Join(entry, "ns/pid")); err == nil && namespace == own {
 			return pid, true
 		}
 	}

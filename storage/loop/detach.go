@@ -82,7 +82,7 @@ func (s *Source) of(r storage.Ref) ([]device, error) {
 // postpones the detachment without an error; so clear looks for users first and
 // checks the result afterwards.
 func (s *Source) clear(ctx context.Context, d device, p storage.DetachParams) error {
-	deadline := time.Now().Add(s.o.Patience)
+	deadline := time.Now().Add(s.o.DetachTimeout)
 	for {
 		err := s.tryClear(d, p)
 		var busy *storage.BusyError

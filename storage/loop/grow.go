@@ -76,15 +76,15 @@ func (s *Source) grow(ctx context.Context, p storage.GrowParams) error {
 		return err
 	}
 	for _, d := range devices {
-		if err := s.tell(d); err != nil {
+		if err := s.rereadSize(d); err != nil {
 			return fmt.Errorf("cannot show the new size on %s: %w", s.path(d.number), err)
 		}
 	}
 	return nil
 }
 
-// tell makes a device read the size of its file again.
-func (s *Source) tell(d device) error {
+// rereadSize makes a device read the size of its file again.
+func (s *Source) rereadSize(d device) error {
 	f, err := s.openDevice(d.number, os.O_RDONLY)
 	if err != nil {
 		return err

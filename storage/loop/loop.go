@@ -41,9 +41,9 @@ type Options struct {
 	// Reserve returns the bytes to keep free for the host on a filesystem of
 	// the given size; nil means 5 %, at most 1 GiB.
 	Reserve func(total int64) int64
-	// Patience is how long a detach waits for short-lived users of the device;
-	// 0 means 5 s.
-	Patience time.Duration
+	// DetachTimeout is how long a detach waits for short-lived users of the
+	// device; 0 means 5 s.
+	DetachTimeout time.Duration
 	// Log may be nil.
 	Log *slog.Logger
 }
@@ -90,8 +90,8 @@ func New(o Options) *Source {
 	if o.Reserve == nil {
 		o.Reserve = func(total int64) int64 { return min(total/20, 1<<30) }
 	}
-	if o.Patience == 0 {
-		o.Patience = 5 * time.Second
+	if o.DetachTimeout == 0 {
+		o.DetachTimeout = 5 * time.Second
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

@@ -44,12 +44,12 @@ func again(ctx context.Context, seen *int, tell func(string), watch func() error
 // standard error.
 func (a *app) notices(all []string) {
 	for _, text := range all {
-		a.tell("note: " + line(text))
+		a.remark("note: " + line(text))
 	}
 }
 
-// tell prints a remark about a watch to standard error.
-func (a *app) tell(text string) {
+// remark prints a remark about a watch to standard error.
+func (a *app) remark(text string) {
 	if !a.quiet {
 		_, _ = a.env.Stderr.Write([]byte("hostler: " + text + "\n"))
 	}

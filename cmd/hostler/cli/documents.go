@@ -76,7 +76,7 @@ func readDocuments(paths []string, stdin io.Reader) ([]client.Document, places, 
 			}
 		}
 	}
-	if err := tellApart(out, from); err != nil {
+	if err := nameByPath(out, from); err != nil {
 		return nil, nil, err
 	}
 	where := places{}
@@ -86,10 +86,10 @@ func readDocuments(paths []string, stdin io.Reader) ([]client.Document, places, 
 	return out, where, nil
 }
 
-// tellApart renames documents with the same stem, e.g. a/web.yaml and
+// nameByPath renames documents with the same stem, e.g. a/web.yaml and
 // b/web.yaml, to their paths, so that the agent's messages name the right
 // document. Each of them then needs its own `name:`.
-func tellApart(docs []client.Document, from []string) error {
+func nameByPath(docs []client.Document, from []string) error {
 	stems := map[string]int{}
 	for _, d := range docs {
 		stems[d.Name]++

@@ -77,7 +77,7 @@ func (a *app) events(ctx context.Context, object string, limit int, watch bool) 
 		after = e.Seq
 	}
 	seen := 1
-	err = again(ctx, &seen, a.tell, func() error {
+	err = again(ctx, &seen, a.remark, func() error {
 		return agent.WatchEvents(ctx, after, object, func(e client.Event) error {
 			seen++
 			after = e.Seq

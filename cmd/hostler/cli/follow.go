@@ -143,7 +143,7 @@ func (f *follower) look(ctx context.Context) {
 		if l.of.kind == spec.KindMachine {
 			l.verdict, l.text = f.judgeMachine(ctx, m, exists, gone)
 			l.percent = m.Percent
-			if what := f.todo[l.of.name]; l.verdict == settled && what != "" {
+			if what := f.todo[l.of.name]; l.verdict == asDeclared && what != "" {
 				l.text = what
 			}
 		} else {
@@ -153,7 +153,7 @@ func (f *follower) look(ctx context.Context) {
 		}
 		f.goals.remade = slices.DeleteFunc(f.goals.remade, func(r reference) bool { return r == l.of && exists && life == "alive" })
 		if slices.Contains(f.goals.remade, l.of) {
-			l.verdict, l.text = unsettled, "the previous object is being removed"
+			l.verdict, l.text = undecided, "the previous object is being removed"
 		}
 	}
 	f.show.update(slices.Clone(f.lines))
@@ -167,11 +167,11 @@ func (f *follower) goesOn() bool {
 	for _, l := range f.lines {
 		machine, gone := l.of.kind == spec.KindMachine, slices.Contains(f.goals.gone, l.of)
 		switch {
-		case machine && l.verdict == unsettled:
+		case machine && l.verdict == undecided:
 			machines = true
 		case machine:
 			brokenMachines = brokenMachines || l.verdict == failed
-		case l.verdict == unsettled:
+		case l.verdict == undecided:
 			others = true
 			underWay = underWay || !gone && !f.waitsForMachine(l.of)
 		default:
@@ -195,7 +195,7 @@ func (f *follower) goesOn() bool {
 // settled: the object may wait for it.
 func (f *follower) waitsForMachine(r reference) bool {
 	for _, a := range f.others[r].Attached {
-		if slices.ContainsFunc(f.lines, func(l progressLine) bool { return l.of == machineNamed(a.Machine) && l.verdict != settled }) {
+		if slices.ContainsFunc(f.lines, func(l progressLine) bool { return l.of == machineNamed(a.Machine) && l.verdict != asDeclared }) {
 			return true
 		}
 	}
@@ -235,11 +235,11 @@ func (f *follower) judgeMachine(ctx context.Context, m client.Machine, exists, g
 	if gone {
 		switch {
 		case !exists:
-			return settled, "gone"
+			return asDeclared, "gone"
 		case m.Status == spec.MachineError && m.NextRetry == nil && m.Life != "alive" && m.Observed:
 			return failed, phase(m)
 		}
-		return unsettled, phase(m)
+		return undecided, phase(m)
 	}
 	if !exists {
 		return failed, "is no longer declared"
@@ -308,7 +308,7 @@ func (f *follower) timedOut(timeout time.Duration, code int) error {
 	}
 	for _, l := range f.lines {
 		machine := l.of.kind == spec.KindMachine
-		if l.verdict == settled {
+		if l.verdict == asDeclared {
 			if l.text = f.todo[l.of.name]; !machine || l.text == "" {
 				continue
 			}

@@ -16,7 +16,7 @@ func (a *app) getWatch(ctx context.Context, kind string, names []string) error {
 	}
 	agent, seen := a.agent(), 0
 	p := &changePrinter{app: a, names: names, several: kind == kindAll, kinds: map[string]*watchedKind{}}
-	err := again(ctx, &seen, a.tell, func() error {
+	err := again(ctx, &seen, a.remark, func() error {
 		return watchListings(ctx, agent, kinds, func(l *listing) error {
 			seen++
 			return p.print(l)

@@ -147,7 +147,7 @@ func (a *app) deleteImages(ctx context.Context, references []string) error {
 func (a *app) imageProgress(reference string) (show func(message string, percent int), end func()) {
 	p := a.progress()
 	show = func(message string, percent int) {
-		l := progressLine{name: reference, text: message, verdict: unsettled}
+		l := progressLine{name: reference, text: message, verdict: undecided}
 		if percent >= 0 {
 			l.percent = &percent
 			if !strings.Contains(message, "%") {

@@ -41,7 +41,7 @@ func (o other) awaitsOperator() bool {
 func judgeOther(o other, there, gone bool) (verdict, string) {
 	switch {
 	case !there && gone:
-		return settled, "gone"
+		return asDeclared, "gone"
 	case !there:
 		return failed, "is no longer declared"
 	case !gone:
@@ -49,7 +49,7 @@ func judgeOther(o other, there, gone bool) (verdict, string) {
 	case o.Observed && o.awaitsOperator():
 		return failed, o.phase()
 	}
-	return unsettled, o.phase()
+	return undecided, o.phase()
 }
 
 // verdict decides whether the object is as declared. An observed status of this
@@ -61,13 +61,13 @@ func (o other) verdict() verdict {
 	}
 	switch {
 	case !o.Observed:
-		return unsettled
+		return undecided
 	case o.awaitsOperator(), stuck && o.NextRetry == nil:
 		return failed
 	case stuck, o.NextRetry != nil:
-		return unsettled
+		return undecided
 	}
-	return settled
+	return asDeclared
 }
 
 func (o other) phase() string {

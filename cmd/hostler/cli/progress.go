@@ -177,14 +177,14 @@ func (p *liveLines) draw() {
 	for _, l := range show {
 		painter := plain
 		switch l.verdict {
-		case settled:
+		case asDeclared:
 			painter = p.colours.green
 		case failed:
 			painter = p.colours.red
 		}
 		put(pad(line(l.name), names)+"  "+line(l.text), painter)
 	}
-	foot := fmt.Sprintf("%d of %d done, %s", n[settled], len(p.lines), short(p.now().Sub(p.started)))
+	foot := fmt.Sprintf("%d of %d done, %s", n[asDeclared], len(p.lines), short(p.now().Sub(p.started)))
 	if n[failed] > 0 {
 		foot += fmt.Sprintf(", %d failed", n[failed])
 	}
@@ -203,7 +203,7 @@ func (p *liveLines) draw() {
 // done, each in their order.
 func chosen(lines []progressLine, n int) []progressLine {
 	var out []progressLine
-	for _, v := range []verdict{failed, unsettled, settled} {
+	for _, v := range []verdict{failed, undecided, asDeclared} {
 		for _, l := range lines {
 			if l.verdict == v && len(out) < n {
 				out = append(out, l)

@@ -22,11 +22,11 @@ const dnsPort = 53
 // marker is the first line of our configuration files.
 const marker = "# hostler rewrites this file."
 
-// makeWay ends a dnsmasq that another agent left on the same bridge, e.g. an
-// agent with another state directory or other records: it holds the addresses
-// that the new dnsmasq needs. It returns a text about a process that holds such
-// an address and is not identified as ours, or "".
-func (s *Server) makeWay(ctx context.Context, n Network) (held string, err error) {
+// endEarlierServer ends a dnsmasq that another agent left on the same bridge,
+// e.g. an agent with another state directory or other records: it holds the
+// addresses that the new dnsmasq needs. It returns a text about a process that
+// holds such an address and is not identified as ours, or "".
+func (s *Server) endEarlierServer(ctx context.Context, n Network) (held string, err error) {
 	sockets := listeners("/proc/thread-self/net", n.Addresses)
 	if len(sockets) == 0 {
 		return "", nil
@@ -48,7 +48,7 @@ func (s *Server) makeWay(ctx context.Context, n Network) (held string, err error
 		if err != nil || p.zombie {
 			continue
 		}
-		if !s.former(p, n.Bridge) {
+		if !s.startedByHostler(p, n.Bridge) {
 			held = fmt.Sprintf("the process %d (%s) holds %s", pid, strings.Join(p.argv, " "), at)
 			continue
 		}
@@ -60,10 +60,10 @@ func (s *Server) makeWay(ctx context.Context, n Network) (held string, err error
 	return held, nil
 }
 
-// former reports whether hostler started the process on the bridge: it runs
-// dnsmasq with our command line, and its configuration either lies beside ours
-// or bears our marker and names this bridge.
-func (s *Server) former(p process, bridge string) bool {
+// startedByHostler reports whether hostler started the process on the bridge:
+// it runs dnsmasq with our command line, and its configuration either lies
+// beside ours or bears our marker and names this bridge.
+func (s *Server) startedByHostler(p process, bridge string) bool {
 	file := p.configuration()
 	own := s.argv()
 	if len(p.argv) != len(own) || !slices.Equal(p.argv[:2], own[:2]) || filepath.Base(file) != configFile || !p.runs(own[0]) {

@@ -10,11 +10,11 @@ import (
 	"hostler/internal/near"
 )
 
-// Foresee returns why an image is not available, as far as that is known
+// CheckAvailable returns why an image is not available, as far as that is known
 // without the network and without fetching; nil means that no obstacle is
 // known. own are the names of the hypervisor's own images, nil for a hypervisor
 // without any.
-func (c *Cache) Foresee(ref string, format Format, own []string) error {
+func (c *Cache) CheckAvailable(ref string, format Format, own []string) error {
 	r, err := ParseRef(ref)
 	if err != nil {
 		return err

@@ -78,7 +78,7 @@ func TestP28DevicesLeftAreKept(t *testing.T) {
 				t.Errorf("declared no more it has %v after %+v", i.Devices, changes)
 			}
 			succeeds(t, d.Unstamp(t.Context(), "web", adopted.Stamp))
-			if _, there := i.Config[keyLeft]; there {
+			if _, there := i.Config[keyInstanceDevices]; there {
 				t.Errorf("let go it bears %v", i.Config)
 			}
 		})
@@ -92,7 +92,7 @@ func TestP28DevicesLeftAreKept(t *testing.T) {
 	again := testMachine().Stamp
 	again.Token = "again"
 	succeeds(t, f.driver(nil).Stamp(t.Context(), "web", stampOf(i.Config), again))
-	if _, there := i.Config[keyLeft]; there || i.Config[keyToken] != "again" {
+	if _, there := i.Config[keyInstanceDevices]; there || i.Config[keyToken] != "again" {
 		t.Errorf("stamped again: %v", i.Config)
 	}
 }

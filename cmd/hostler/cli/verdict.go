@@ -12,8 +12,8 @@ import (
 type verdict int
 
 const (
-	unsettled verdict = iota
-	settled
+	undecided verdict = iota
+	asDeclared
 	failed
 )
 
@@ -22,16 +22,16 @@ const (
 // generation decides nothing.
 func judge(m client.Machine, wantRunning bool) verdict {
 	if !m.Observed {
-		return unsettled
+		return undecided
 	}
 	switch m.Status {
 	case spec.MachineRunning:
 		if wantRunning && ready(m.Conditions) {
-			return settled
+			return asDeclared
 		}
 	case spec.MachineStopped:
 		if !wantRunning {
-			return settled
+			return asDeclared
 		}
 	case spec.MachineError:
 		// An error with a retry is not final.
@@ -39,7 +39,7 @@ func judge(m client.Machine, wantRunning bool) verdict {
 			return failed
 		}
 	}
-	return unsettled
+	return undecided
 }
 
 // ready is false only if a condition says so: instances of images without

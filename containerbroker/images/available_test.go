@@ -17,7 +17,7 @@ func TestForesee(t *testing.T) {
 	}
 	own := []string{"ours", "web/3"}
 	for _, good := range []string{"debian/12", "mine/1", "web/3", "lxd:ours", "file:" + path + "#sha256=" + sum, "https://example.org/x#sha256=" + sum} {
-		if err := c.Foresee(good, images.FormatLXD, own); err != nil {
+		if err := c.CheckAvailable(good, images.FormatLXD, own); err != nil {
 			t.Errorf("%s: %v", good, err)
 		}
 	}
@@ -29,11 +29,11 @@ func TestForesee(t *testing.T) {
 		"file:/no/such#sha256=" + sum:     "there is no file /no/such",
 		"simplestreams:nowhere/debian/12": "no server of that name",
 	} {
-		if err := c.Foresee(ref, images.FormatLXD, own); err == nil || !strings.Contains(err.Error(), want) {
+		if err := c.CheckAvailable(ref, images.FormatLXD, own); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want %s", ref, err, want)
 		}
 	}
-	if err := c.Foresee("busybox/1", images.FormatDisk, nil); err == nil || strings.Contains(err.Error(), "LXD") {
+	if err := c.CheckAvailable("busybox/1", images.FormatDisk, nil); err == nil || strings.Contains(err.Error(), "LXD") {
 		t.Errorf("a disk of busybox: %v", err)
 	}
 	_, err := c.Ensure(t.Context(), "debain/12", images.FormatLXD, nil)

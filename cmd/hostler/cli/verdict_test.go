@@ -13,7 +13,7 @@ import (
 	"hostler/internal/fault"
 )
 
-// TestJudge covers settled, failed and unsettled machines.
+// TestJudge covers asDeclared, failed and undecided machines.
 func TestJudge(t *testing.T) {
 	unready := running("web", "10.1.2.3")
 	unready.Conditions = []spec.Condition{{Type: "Ready", Status: false}}
@@ -24,19 +24,19 @@ func TestJudge(t *testing.T) {
 		runs bool
 		want verdict
 	}{
-		{"runs and should", running("web", "10.1.2.3"), true, settled},
-		{"runs but should stop", running("web", "10.1.2.3"), false, unsettled},
-		{"runs, not ready yet", unready, true, unsettled},
-		{"runs, as an older generation", stale(running("web", "10.1.2.3")), true, unsettled},
-		{"stopped and should", machine("web", spec.MachineStopped, ""), false, settled},
-		{"stopped but should run", machine("web", spec.MachineStopped, ""), true, unsettled},
-		{"pending", machine("web", spec.MachinePending, ""), true, unsettled},
-		{"provisioning", machine("web", spec.MachineProvisioning, ""), true, unsettled},
-		{"unknown", machine("web", spec.MachineUnknown, ""), true, unsettled},
-		{"dying", machine("web", spec.MachineDying, ""), true, unsettled},
-		{"error that is retried", retried(machine("web", spec.MachineError, "no"), 1, time.Second), true, unsettled},
+		{"runs and should", running("web", "10.1.2.3"), true, asDeclared},
+		{"runs but should stop", running("web", "10.1.2.3"), false, undecided},
+		{"runs, not ready yet", unready, true, undecided},
+		{"runs, as an older generation", stale(running("web", "10.1.2.3")), true, undecided},
+		{"stopped and should", machine("web", spec.MachineStopped, ""), false, asDeclared},
+		{"stopped but should run", machine("web", spec.MachineStopped, ""), true, undecided},
+		{"pending", machine("web", spec.MachinePending, ""), true, undecided},
+		{"provisioning", machine("web", spec.MachineProvisioning, ""), true, undecided},
+		{"unknown", machine("web", spec.MachineUnknown, ""), true, undecided},
+		{"dying", machine("web", spec.MachineDying, ""), true, undecided},
+		{"error that is retried", retried(machine("web", spec.MachineError, "no"), 1, time.Second), true, undecided},
 		{"error that needs the operator", machine("web", spec.MachineError, "no"), true, failed},
-		{"error of an older generation", stale(machine("web", spec.MachineError, "no")), true, unsettled},
+		{"error of an older generation", stale(machine("web", spec.MachineError, "no")), true, undecided},
 	} {
 		if got := judge(c.m, c.runs); got != c.want {
 			t.Errorf("%s: got %d, want %d", c.name, got, c.want)
@@ -55,7 +55,7 @@ func TestJudgeOfRemovals(t *testing.T) {
 		m      client.Machine
 		exists bool
 		want   verdict
-	}{{stuck, true, failed}, {fromBefore, true, unsettled}, {client.Machine{}, false, settled}} {
+	}{{stuck, true, failed}, {fromBefore, true, undecided}, {client.Machine{}, false, asDeclared}} {
 		if got, text := f.judgeMachine(t.Context(), c.m, c.exists, true); got != c.want {
 			t.Errorf("%+v: %v (%s), want %v", c.m, got, text, c.want)
 		}
@@ -167,12 +167,12 @@ func TestVerdictOnStorageAndNetworks(t *testing.T) {
 	}{
 		{"needs the operator, retried in minutes", failing(fault.NeedsOperator, 6, true), failed},
 		{"never tried again", failing(fault.Invalid, 1, false), failed},
-		{"a conflict that may pass", failing(fault.Conflict, 1, true), unsettled},
+		{"a conflict that may pass", failing(fault.Conflict, 1, true), undecided},
 		{"a conflict that stays", failing(fault.Conflict, 2, true), failed},
-		{"a missing device may come", failing(fault.NotFound, 3, true), unsettled},
-		{"an earlier declaration's error", older, unsettled},
-		{"retried", trying, unsettled},
-		{"as declared", other{Status: "attached", Observed: true}, settled},
+		{"a missing device may come", failing(fault.NotFound, 3, true), undecided},
+		{"an earlier declaration's error", older, undecided},
+		{"retried", trying, undecided},
+		{"as declared", other{Status: "attached", Observed: true}, asDeclared},
 	} {
 		if got := c.g.verdict(); got != c.want {
 			t.Errorf("%s: got %d, want %d", c.name, got, c.want)
