@@ -119,7 +119,7 @@ func joinConsole(stored, read []byte) []byte {
 }
 
 // drains says whether reading a guest's log removes it from the hypervisor.
-func drains(guest containerbroker.Guest) bool {
+func drains(guest containerbroker.GuestAccess) bool {
 	_, is := guest.(containerbroker.LogDrainer)
 	return is
 }

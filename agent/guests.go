@@ -14,12 +14,12 @@ import (
 // guests gives the API access into instances.
 type guests struct{ *host }
 
-func (g guests) guest(t spec.ContainerType) (containerbroker.Guest, error) {
+func (g guests) guest(t spec.ContainerType) (containerbroker.GuestAccess, error) {
 	d, err := g.driver(t)
 	if err != nil {
 		return nil, err
 	}
-	guest, ok := d.Broker.(containerbroker.Guest)
+	guest, ok := d.Broker.(containerbroker.GuestAccess)
 	if !ok {
 		return nil, fault.New(fault.Invalid, "cannot reach into %s machines with this agent", t)
 	}

@@ -57,7 +57,7 @@ func (s *supervisor) start(ctx context.Context, name string, run func(context.Co
 func (s *supervisor) keep(ctx context.Context, w *supervised, run func(context.Context) error) {
 	for failures := 0; ; {
 		began := s.now()
-		err := guarded(ctx, run)
+		err := runRecovering(ctx, run)
 		if ctx.Err() != nil || err == nil {
 			s.set(w, "stopped", "")
 			return
@@ -79,8 +79,8 @@ func (s *supervisor) keep(ctx context.Context, w *supervised, run func(context.C
 	}
 }
 
-// guarded runs a worker and turns a panic into an error.
-func guarded(ctx context.Context, run func(context.Context) error) (err error) {
+// runRecovering runs a worker and turns a panic into an error.
+func runRecovering(ctx context.Context, run func(context.Context) error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())

@@ -78,8 +78,8 @@ type ReadinessProbe interface {
 	WaitReady(ctx context.Context, m Machine, progress Progress) (Readiness, error)
 }
 
-// Guest gives access into a running instance.
-type Guest interface {
+// GuestAccess gives access into a running instance.
+type GuestAccess interface {
 	// Exec runs a command and returns its exit code. As in shells, the code is
 	// 127 for a missing command and 126 for a command that cannot run, with the
 	// reason on Stderr.

@@ -93,8 +93,8 @@ type FilesystemGrower interface {
 // there and reads it back when its own store is lost. The source does not
 // interpret the text.
 type Recorder interface {
-	// Record replaces the texts. A missing object is success.
-	Record(ctx context.Context, objects []RecordParams) []error
+	// StoreRecords replaces the texts. A missing object is success.
+	StoreRecords(ctx context.Context, objects []RecordParams) []error
 }
 
 // Dependent is a source that needs a package on the host for a type of

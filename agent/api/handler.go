@@ -14,21 +14,21 @@ import (
 	"hostler/agent/client"
 )
 
-// guardedMux lets huma register its handlers behind the guard. It refuses
+// protectedMux lets huma register its handlers behind protect. It refuses
 // patterns that are not in the route table.
-type guardedMux struct {
+type protectedMux struct {
 	*http.ServeMux
 	s    *Server
 	rows map[string]route
 }
 
-// HandleFunc mounts a handler behind the guard of its route.
-func (m guardedMux) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request)) {
+// HandleFunc mounts a handler behind the protection of its route.
+func (m protectedMux) HandleFunc(pattern string, h func(http.ResponseWriter, *http.Request)) {
 	rt, ok := m.rows[pattern]
 	if !ok {
 		panic("api: " + pattern + " is not in the table of routes")
 	}
-	m.ServeMux.HandleFunc(pattern, m.s.guard(rt, h))
+	m.ServeMux.HandleFunc(pattern, m.s.protect(rt, h))
 }
 
 // table returns all routes, including those with a handler of another package.
@@ -52,14 +52,14 @@ func (s *Server) newHandler() (http.Handler, error) {
 		}
 		rows[key] = rt
 	}
-	g := guardedMux{mux, s, rows}
+	g := protectedMux{mux, s, rows}
 	a := humago.New(g, s.humaConfig())
 	for _, rt := range table {
 		op := huma.Operation{
 			Method: rt.method, Path: rt.path, Summary: rt.summary,
 			Description:  "Needs the right to " + string(rt.right) + ".",
 			OperationID:  operationID(rt),
-			MaxBodyBytes: -1, BodyReadTimeout: -1, // the guard bounds both
+			MaxBodyBytes: -1, BodyReadTimeout: -1, // protect bounds both
 		}
 		if rt.once() {
 			op.Parameters = append(op.Parameters, &huma.Param{
@@ -81,7 +81,7 @@ func (s *Server) newHandler() (http.Handler, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cannot write the OpenAPI document: %w", err)
 	}
-	mux.HandleFunc("GET /openapi.json", s.guard(doc, func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /openapi.json", s.protect(doc, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(b)
 	}))

@@ -109,8 +109,8 @@ func (r *rates) sweep(now time.Time) {
 }
 
 func httpServer(h http.Handler) *http.Server {
-	// ReadTimeout and WriteTimeout would cut streams: guard sets both deadlines
-	// per request instead.
+	// ReadTimeout and WriteTimeout would cut streams: protect sets both
+	// deadlines per request instead.
 	return &http.Server{
 		Handler:           h,
 		MaxHeaderBytes:    maxHeader - 4096, // net/http grants 4 KiB of slop

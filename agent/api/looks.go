@@ -92,7 +92,7 @@ func (s *shared[T]) recent(ctx context.Context) *look[T] {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), slow)
 		defer cancel()
 		defer func() { l.ended = s.now() }()
-		l.value, l.err = fault.Guarded(s.log, "a look at the host", func() (T, error) { return s.read(ctx) })
+		l.value, l.err = fault.Recovering(s.log, "a look at the host", func() (T, error) { return s.read(ctx) })
 	}()
 	return l
 }

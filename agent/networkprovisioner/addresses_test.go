@@ -20,7 +20,7 @@ func had(p Plan, k string) string {
 func TestDeclaredAddressesComeFirst(t *testing.T) {
 	seen := guest("c", on("lan", ""))
 	seen.Addresses = addressesOf(spec.GuestAddress{Addresses: []string{"10.20.0.3/24"}})
-	d := Desired{Networks: []Network{network("lan", lan())}, Guests: []Guest{guest("a", on("lan", "")), guest("b", on("lan", "10.20.0.2/24")), seen}}
+	d := Desired{Networks: []Network{network("lan", lan())}, Machines: []Machine{guest("a", on("lan", "")), guest("b", on("lan", "10.20.0.2/24")), seen}}
 	p := Make(d, Observed{}, policy())
 	for k, want := range map[string]string{"a/eth0": "10.20.0.4/24", "b/eth0": "10.20.0.2/24", "c/eth0": "10.20.0.3/24"} {
 		equalText(t, k, had(p, k), want)
@@ -33,9 +33,9 @@ func TestDeclaredAddressesComeFirst(t *testing.T) {
 // A6: an address becomes free in the same declaration that moves its machine to
 // another address, in any order of the machines' names.
 func TestAddressesMoveOn(t *testing.T) {
-	d, o := Desired{Networks: []Network{network("lan", lan())}, Guests: []Guest{guest("b", on("lan", "10.20.0.2/24"))}}, Observed{}
+	d, o := Desired{Networks: []Network{network("lan", lan())}, Machines: []Machine{guest("b", on("lan", "10.20.0.2/24"))}}, Observed{}
 	carryOut(t, &d, &o)
-	d.Guests = []Guest{guest("a", on("lan", "10.20.0.2/24")), guest("b", on("lan", "10.20.0.3/24"))}
+	d.Machines = []Machine{guest("a", on("lan", "10.20.0.2/24")), guest("b", on("lan", "10.20.0.3/24"))}
 	p := Make(d, o, policy())
 	equalText(t, "a", had(p, "a/eth0"), "10.20.0.2/24")
 	equalText(t, "b", had(p, "b/eth0"), "10.20.0.3/24")
@@ -47,9 +47,9 @@ func TestAddressesMoveOn(t *testing.T) {
 // A6: a declared address that another machine keeps is refused, with advice. If
 // that machine goes or releases the address, the other machine waits.
 func TestTakenAddressesAreRefused(t *testing.T) {
-	d, o := Desired{Networks: []Network{network("lan", lan())}, Guests: []Guest{guest("a", on("lan", "")), guest("z", on("lan", "10.20.0.9/24"))}}, Observed{}
+	d, o := Desired{Networks: []Network{network("lan", lan())}, Machines: []Machine{guest("a", on("lan", "")), guest("z", on("lan", "10.20.0.9/24"))}}, Observed{}
 	carryOut(t, &d, &o)
-	declared := d.Guests
+	declared := d.Machines
 	changed := map[string]bool{"machine/a": true, "machine/b": true, "machine/z": true}
 	told := func(other, b string) string {
 		return "machine/b: cannot give it " + b + " on network/lan: machine/" + other + " has it; choose another address, or first declare another address for machine/" + other
@@ -59,25 +59,25 @@ func TestTakenAddressesAreRefused(t *testing.T) {
 		change func(d *Desired)
 		want   string
 	}{
-		{"chosen for another", func(d *Desired) { d.Guests[2] = guest("b", on("lan", "10.20.0.2/24")) }, told("a", "10.20.0.2")},
-		{"declared by another", func(d *Desired) { d.Guests[2] = guest("b", on("lan", "10.20.0.9/24")) }, told("z", "10.20.0.9")},
+		{"chosen for another", func(d *Desired) { d.Machines[2] = guest("b", on("lan", "10.20.0.2/24")) }, told("a", "10.20.0.2")},
+		{"declared by another", func(d *Desired) { d.Machines[2] = guest("b", on("lan", "10.20.0.9/24")) }, told("z", "10.20.0.9")},
 		{"no longer declared", func(d *Desired) {
-			d.Guests[1], d.Guests[2] = guest("z", on("lan", "")), guest("b", on("lan", "10.20.0.9/24"))
+			d.Machines[1], d.Machines[2] = guest("z", on("lan", "")), guest("b", on("lan", "10.20.0.9/24"))
 		}, told("z", "10.20.0.9")},
-		{"free", func(d *Desired) { d.Guests[2] = guest("b", on("lan", "10.20.0.3/24")) }, ""},
+		{"free", func(d *Desired) { d.Machines[2] = guest("b", on("lan", "10.20.0.3/24")) }, ""},
 		{"the other goes", func(d *Desired) {
-			d.Guests[0].Dying, d.Guests[0].Instance = true, true
-			d.Guests[2] = guest("b", on("lan", "10.20.0.2/24"))
+			d.Machines[0].Dying, d.Machines[0].Instance = true, true
+			d.Machines[2] = guest("b", on("lan", "10.20.0.2/24"))
 		}, ""},
 		{"the other leaves", func(d *Desired) {
-			d.Guests[0] = Guest{Name: "a", UID: "m-a", Instance: true}
-			d.Guests[2] = guest("b", on("lan", "10.20.0.2/24"))
+			d.Machines[0] = Machine{Name: "a", UID: "m-a", Instance: true}
+			d.Machines[2] = guest("b", on("lan", "10.20.0.2/24"))
 		}, ""},
 		{"two declare one", func(d *Desired) {
-			d.Guests[1], d.Guests[2] = guest("z", on("lan", "10.20.0.8/24")), guest("b", on("lan", "10.20.0.8/24"))
+			d.Machines[1], d.Machines[2] = guest("z", on("lan", "10.20.0.8/24")), guest("b", on("lan", "10.20.0.8/24"))
 		}, "machine/z: cannot give it 10.20.0.8 on network/lan: machine/b has it; choose another address, or first declare another address for machine/b"},
 	} {
-		d.Guests = append(append([]Guest{}, declared...), guest("b", nil))
+		d.Machines = append(append([]Machine{}, declared...), guest("b", nil))
 		c.change(&d)
 		err, got := Refuse(d, o, policy(), changed), ""
 		if err != nil {

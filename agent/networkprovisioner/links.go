@@ -156,7 +156,7 @@ func mtuOf(n Network, is spec.Network) int {
 // the network and whose instances name its bridge.
 func guestPorts(d Desired, p Planned) []string {
 	var ports []string
-	for _, g := range d.Guests {
+	for _, g := range d.Machines {
 		for nic, port := range g.Ports {
 			if entry, ok := p.Guests[key(g.Name, nic)]; ok && entry.Released == nil && port.Bridge == p.Is.Bridge {
 				ports = append(ports, port.Device)

@@ -36,8 +36,8 @@ type Network struct {
 	remaining map[string]bool
 }
 
-// Guest is the part of a machine that concerns networks.
-type Guest struct {
+// Machine is the part of a machine that concerns networks.
+type Machine struct {
 	Name, UID string
 	Type      spec.ContainerType
 	Dying     bool
@@ -56,7 +56,7 @@ type Guest struct {
 // Desired is the whole declared state.
 type Desired struct {
 	Networks []Network
-	Guests   []Guest
+	Machines []Machine
 	// index finds the guests of a network; nil: search all guests.
 	index *index
 }

@@ -38,11 +38,11 @@ func Decode(objects []state.Object) (Desired, error) {
 			}
 			d.Networks = append(d.Networks, n)
 		case spec.KindMachine:
-			g, err := decodeGuest(o)
+			g, err := decodeMachine(o)
 			if err != nil {
 				return Desired{}, err
 			}
-			d.Guests = append(d.Guests, g)
+			d.Machines = append(d.Machines, g)
 		}
 	}
 	d.index = indexOf(d)
@@ -61,7 +61,7 @@ func indexOf(d Desired) *index {
 	for i, n := range d.Networks {
 		x.bridged[n.Record.Network.Bridge] = append(x.bridged[n.Record.Network.Bridge], i)
 	}
-	for i, g := range d.Guests {
+	for i, g := range d.Machines {
 		x.named[g.Name] = i
 		for _, nic := range g.NICs {
 			x.on[nic.Network] = append(x.on[nic.Network], i)
@@ -72,9 +72,9 @@ func indexOf(d Desired) *index {
 
 // guestsOf returns the guests that may be on a network: those that declare it
 // and those in its status.
-func (d Desired) guestsOf(n Network) []Guest {
+func (d Desired) guestsOf(n Network) []Machine {
 	if d.index == nil {
-		return d.Guests
+		return d.Machines
 	}
 	places := slices.Clone(d.index.on[n.Name])
 	for k := range n.Status.Guests {
@@ -83,7 +83,7 @@ func (d Desired) guestsOf(n Network) []Guest {
 		}
 	}
 	slices.Sort(places)
-	return pick(d.Guests, slices.Compact(places))
+	return pick(d.Machines, slices.Compact(places))
 }
 
 // networksOn returns at least the networks that declare the bridge.
@@ -102,16 +102,16 @@ func pick[T any](all []T, places []int) []T {
 	return some
 }
 
-func decodeGuest(o state.Object) (Guest, error) {
+func decodeMachine(o state.Object) (Machine, error) {
 	var record spec.MachineRecord
 	var status spec.MachineStatus
 	if err := decode(o, &record, &status); err != nil {
-		return Guest{}, err
+		return Machine{}, err
 	}
 	absent := status.Instance == nil && status.State != spec.MachineProvisioning
 	matches := status.ObservedGeneration >= o.Generation && spec.AttachmentsMatch(status.Conditions) && status.Attempts.ErrorKind == "" &&
 		(status.State == spec.MachineRunning || status.State == spec.MachineStopped)
-	g := Guest{
+	g := Machine{
 		Name: o.Name, UID: o.UID, Type: record.Machine.Type, Dying: o.Life != state.Alive, NICs: record.Machine.Networks, Publish: record.Machine.Publish, Ports: status.Ports,
 		Instance: status.Instance != nil || status.State == spec.MachineProvisioning, AttachmentsMatch: matches || absent,
 	}

@@ -26,8 +26,8 @@ func network(name string, n spec.Network) Network {
 	return Network{Name: name, UID: "u-" + name, Life: state.Alive, Generation: 1, Record: spec.NetworkRecord{Network: n}}
 }
 
-func guest(name string, nics map[string]spec.NIC) Guest {
-	return Guest{Name: name, UID: "m-" + name, NICs: nics, AttachmentsMatch: true}
+func guest(name string, nics map[string]spec.NIC) Machine {
+	return Machine{Name: name, UID: "m-" + name, NICs: nics, AttachmentsMatch: true}
 }
 
 func on(network, address string) map[string]spec.NIC {
@@ -37,7 +37,7 @@ func on(network, address string) map[string]spec.NIC {
 func two() Desired {
 	web, db := guest("web", on("lan", "10.20.0.10/24")), guest("db", on("lan", ""))
 	web.Publish = []spec.Publish{{Protocol: "tcp", HostPort: 8080, Port: 80}}
-	return Desired{Networks: []Network{network("lan", lan())}, Guests: []Guest{web, db}}
+	return Desired{Networks: []Network{network("lan", lan())}, Machines: []Machine{web, db}}
 }
 
 // carryOut applies plans to the model until a plan has no steps.
@@ -143,13 +143,13 @@ func TestFromNothingToNothing(t *testing.T) {
 
 	// The network is removed after its machines.
 	d.Networks[0].Life = state.Dying
-	for i := range d.Guests {
-		d.Guests[i].Dying, d.Guests[i].Instance = true, true
+	for i := range d.Machines {
+		d.Machines[i].Dying, d.Machines[i].Instance = true, true
 	}
 	if p := Make(d, o, policy()); linkSteps(p) != 0 || p.Networks[0].Waiting != "waiting for machine/db to detach" {
 		t.Errorf("%+v", p.Networks[0])
 	}
-	d.Guests = nil
+	d.Machines = nil
 	o.Serving, o.Served = nil, nil
 	carryOut(t, &d, &o)
 	p = Make(d, o, policy())
@@ -165,11 +165,11 @@ func TestAddressesAreKept(t *testing.T) {
 	small.Addresses, small.DHCP = []string{"10.20.0.1/29"}, false // .2 to .6
 	d, o := Desired{Networks: []Network{network("lan", small)}}, Observed{}
 	for i := range 5 {
-		d.Guests = append(d.Guests, guest(fmt.Sprintf("g%d", i), on("lan", "")))
+		d.Machines = append(d.Machines, guest(fmt.Sprintf("g%d", i), on("lan", "")))
 	}
 	carryOut(t, &d, &o)
 	had := d.Networks[0].Status.Guests["g0/eth0"]
-	d.Guests = append(d.Guests[1:], guest("late", on("lan", "")))
+	d.Machines = append(d.Machines[1:], guest("late", on("lan", "")))
 	carryOut(t, &d, &o)
 	s := d.Networks[0].Status
 	if s.Guests["g0/eth0"].Released == nil || s.Guests["late/eth0"].MAC != "" || !strings.Contains(s.Message, "10.20.0.0/29") || s.State != stateReady {
@@ -183,7 +183,7 @@ func TestAddressesAreKept(t *testing.T) {
 	// A machine of the same name gets the address back, with another MAC.
 	again := guest("g0", on("lan", ""))
 	again.UID = "another"
-	d.Guests[len(d.Guests)-1] = again
+	d.Machines[len(d.Machines)-1] = again
 	if got := Make(d, o, policy()).Networks[0].Guests["g0/eth0"]; !slices.Equal(got.Addresses, had.Addresses) || got.MAC == had.MAC || got.Released != nil {
 		t.Errorf("%+v, had %+v", got, had)
 	}
@@ -192,7 +192,7 @@ func TestAddressesAreKept(t *testing.T) {
 // After the loss of a store, a guest keeps the address that is observed on it.
 func TestLostRecordOfAnAddress(t *testing.T) {
 	d := two()
-	d.Guests[1].Addresses = []netip.Addr{netip.MustParseAddr("10.20.0.77"), netip.MustParseAddr("192.0.2.1")}
+	d.Machines[1].Addresses = []netip.Addr{netip.MustParseAddr("10.20.0.77"), netip.MustParseAddr("192.0.2.1")}
 	if got := Make(d, Observed{}, policy()).Networks[0].Guests["db/eth0"].Addresses; !slices.Equal(got, []string{"10.20.0.77/24"}) {
 		t.Error(got)
 	}
@@ -203,8 +203,8 @@ func TestLostRecordOfAnAddress(t *testing.T) {
 func TestChangesThatCutOff(t *testing.T) {
 	d, o := two(), Observed{}
 	carryOut(t, &d, &o)
-	for i := range d.Guests {
-		d.Guests[i].Instance = true
+	for i := range d.Machines {
+		d.Machines[i].Instance = true
 	}
 	n := &d.Networks[0]
 	n.Generation, n.Record.Network.Bridge, n.Record.Network.MTU = 2, "br-new", 1400

@@ -39,10 +39,10 @@ func TestA6AddressOfAnInstanceThatWasLeft(t *testing.T) {
 	const address = "10.20.0.2/24"
 	mac := guestMAC("m-web", "eth0")
 	there, gone := Observed{Using: map[string]bool{mac: true}}, Observed{Using: map[string]bool{mac: false}}
-	d := Desired{Networks: []Network{network("lan", lan())}, Guests: []Guest{guest("web", on("lan", ""))}}
+	d := Desired{Networks: []Network{network("lan", lan())}, Machines: []Machine{guest("web", on("lan", ""))}}
 	p := at(t, &d, Observed{}, t0)
 	equalText(t, "web", had(p, "web/eth0"), address)
-	d.Guests = nil
+	d.Machines = nil
 	now := t0.Add(time.Minute)
 	at(t, &d, Observed{}, now)
 
@@ -57,7 +57,7 @@ func TestA6AddressOfAnInstanceThatWasLeft(t *testing.T) {
 	}
 	again := guest("web", on("lan", ""))
 	again.UID = "m-web-again"
-	d.Guests = []Guest{again, guest("named", on("lan", address))}
+	d.Machines = []Machine{again, guest("named", on("lan", address))}
 	for _, o := range []Observed{there, {}} {
 		p = at(t, &d, o, now)
 		if got := had(p, "web/eth0"); got == address || got == "" {
@@ -80,11 +80,11 @@ func TestA6AddressOfAnInstanceThatWasLeft(t *testing.T) {
 // The hypervisors are asked only when an address is about to be reassigned; if
 // they do not answer, it is not reassigned.
 func TestInstancesAreAskedWhenARestEnds(t *testing.T) {
-	d := Desired{Networks: []Network{network("lan", lan())}, Guests: []Guest{guest("web", on("lan", ""))}}
+	d := Desired{Networks: []Network{network("lan", lan())}, Machines: []Machine{guest("web", on("lan", ""))}}
 	mac := guestMAC("m-web", "eth0")
 	at(t, &d, Observed{}, t0)
-	web := d.Guests
-	d.Guests = nil
+	web := d.Machines
+	d.Machines = nil
 	at(t, &d, Observed{}, t0)
 	asked, answer := 0, error(nil)
 	eyes := Eyes{Instances: func(context.Context) (map[string]bool, error) { asked++; return map[string]bool{mac: true}, answer }}
@@ -99,11 +99,11 @@ func TestInstancesAreAskedWhenARestEnds(t *testing.T) {
 	if got := look(ipam.Quarantine, d); asked != 1 || !got[mac] {
 		t.Errorf("after its rest: %v, asked %d times", got, asked)
 	}
-	d.Guests = web // adopted under its uid: the address is that machine's own
+	d.Machines = web // adopted under its uid: the address is that machine's own
 	if got := look(time.Minute, d); asked != 0 || got != nil {
 		t.Errorf("with its machine: %v, asked %d times", got, asked)
 	}
-	d.Guests = []Guest{{Name: "web", UID: "another", NICs: map[string]spec.NIC{"eth0": {Network: "lan"}}}}
+	d.Machines = []Machine{{Name: "web", UID: "another", NICs: map[string]spec.NIC{"eth0": {Network: "lan"}}}}
 	answer = errors.New("LXD does not answer")
 	if got := look(time.Minute, d); asked != 1 || !got[mac] {
 		t.Errorf("with another machine of its name, and no answer: %v, asked %d times", got, asked)

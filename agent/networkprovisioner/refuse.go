@@ -38,7 +38,7 @@ func Refuse(d Desired, o Observed, policy Policy, changed map[string]bool) error
 	if err := overlap(d, changed); err != nil {
 		reasons = append(reasons, err.Error())
 	}
-	for _, g := range d.Guests {
+	for _, g := range d.Machines {
 		for _, p := range g.Publish {
 			port := fmt.Sprintf("%s/%d", p.Protocol, p.HostPort)
 			if changed[spec.KindMachine+"/"+g.Name] && o.Listening[port] && !before[port] {

@@ -49,7 +49,7 @@ func TestRefuse(t *testing.T) {
 		},
 		{
 			"a port in use",
-			Desired{Networks: with(lan()), Guests: []Guest{publishing}},
+			Desired{Networks: with(lan()), Machines: []Machine{publishing}},
 			"tcp port 22 of the host is in use by a process of the host (see `ss -ln`), so machine/web cannot be reached by it; publish another port, or end that process",
 		},
 		{

@@ -20,8 +20,8 @@ func renamed(t *testing.T) (Desired, Observed) {
 	carryOut(t, &d, &o)
 	d.Networks[0].Life = state.Dying
 	d.Networks = append(d.Networks, network("lan2", lan()))
-	for i := range d.Guests {
-		g := &d.Guests[i]
+	for i := range d.Machines {
+		g := &d.Machines[i]
 		g.Instance, g.AttachmentsMatch = true, false
 		g.Addresses = []netip.Addr{netip.MustParseAddr([]string{"10.20.0.10", "10.20.0.2"}[i])}
 		g.NICs = on("lan2", g.NICs["eth0"].Address)

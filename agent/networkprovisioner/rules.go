@@ -23,8 +23,8 @@ func forwards(n spec.Network) bool { return n.Forwarding || n.NAT }
 // rules returns the rules of all networks that are on, and of their guests.
 func rules(d Desired, planned []Planned, o Observed) firewall.Rules {
 	var r firewall.Rules
-	machines := map[string]Guest{}
-	for _, g := range d.Guests {
+	machines := map[string]Machine{}
+	for _, g := range d.Machines {
 		machines[g.Name] = g
 	}
 	for i, n := range d.Networks {
@@ -61,7 +61,7 @@ var linkName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}$`)
 
 // portsOf returns the names of the host's end of an interface: the name that
 // container types assign, and the name on an instance from before that scheme.
-func portsOf(k string, g spec.GuestAddress, machine Guest) []string {
+func portsOf(k string, g spec.GuestAddress, machine Machine) []string {
 	all := []string{containerbroker.PortOf(g.MAC)}
 	if at := machine.Ports[ownerOf(k).NIC].Device; linkName.MatchString(at) && at != all[0] {
 		all = append(all, at)
@@ -93,7 +93,7 @@ func orUnknown(uid, mac string) string {
 
 // usable returns the source addresses that an interface may use: its own and,
 // until the instance is as declared, its previous addresses.
-func usable(guests map[string]spec.GuestAddress, k string, machine Guest) []netip.Addr {
+func usable(guests map[string]spec.GuestAddress, k string, machine Machine) []netip.Addr {
 	own := addressesOf(guests[k])
 	if !machine.Instance || machine.AttachmentsMatch {
 		return own
@@ -125,7 +125,7 @@ func publish(r *firewall.Rules, d Desired, planned []Planned, o Observed) {
 			before[port] = true
 		}
 	}
-	guests := slices.SortedFunc(slices.Values(d.Guests), func(a, b Guest) int { return strings.Compare(a.Name, b.Name) })
+	guests := slices.SortedFunc(slices.Values(d.Machines), func(a, b Machine) int { return strings.Compare(a.Name, b.Name) })
 	taken := map[string]string{}
 	for _, g := range guests {
 		if g.Dying || len(g.Publish) == 0 {
@@ -167,7 +167,7 @@ func portInUse(machine string, p spec.Publish) string {
 
 // publishedBy returns the first interface of a machine that has an address on a
 // network that is on.
-func publishedBy(g Guest, at map[string]int, planned []Planned) (int, spec.GuestAddress, bool) {
+func publishedBy(g Machine, at map[string]int, planned []Planned) (int, spec.GuestAddress, bool) {
 	for _, nic := range slices.Sorted(maps.Keys(g.NICs)) {
 		i, ok := at[g.NICs[nic].Network]
 		if !ok || !planned[i].On {

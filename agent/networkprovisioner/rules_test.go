@@ -15,7 +15,7 @@ import (
 // to them.
 func TestWhatGuestsMaySendFrom(t *testing.T) {
 	d := two()
-	db := &d.Guests[1]
+	db := &d.Machines[1]
 	db.Type, db.Instance = spec.KVM, true
 	o := &Observed{}
 	filters := func() (texts string) {
@@ -37,20 +37,20 @@ func TestWhatGuestsMaySendFrom(t *testing.T) {
 	equalText(t, "the filters afterwards", filters(), "m-db ["+port+"] [10.20.0.7]\nm-web ["+web+"] [10.20.0.10]\n")
 	// An instance from before the naming scheme keeps its device name until it
 	// is recreated.
-	d.Guests[0].Ports = map[string]spec.Port{"eth0": {Device: "veth1", Bridge: "br-lan"}}
+	d.Machines[0].Ports = map[string]spec.Port{"eth0": {Device: "veth1", Bridge: "br-lan"}}
 	db.Ports = map[string]spec.Port{"eth0": {Device: port, Bridge: "br-lan"}}
 	equalText(t, "the filters of an older instance", filters(), "m-db ["+port+"] [10.20.0.7]\nm-web ["+web+" veth1] [10.20.0.10]\n")
-	d.Guests[0].Ports["eth0"] = spec.Port{Device: `veth"1`, Bridge: "br-lan"}
+	d.Machines[0].Ports["eth0"] = spec.Port{Device: `veth"1`, Bridge: "br-lan"}
 	equalText(t, "no name that the firewall would refuse", filters(), "m-db ["+port+"] [10.20.0.7]\nm-web ["+web+"] [10.20.0.10]\n")
 	// On a network whose addresses hostler does not assign, only the MAC address
 	// is enforced.
-	d = Desired{Networks: []Network{network("lan", spec.Network{Bridge: "br-lan"})}, Guests: []Guest{guest("db", on("lan", "")), guest("web", on("lan", ""))}}
-	d.Guests[0].Type = spec.KVM
+	d = Desired{Networks: []Network{network("lan", spec.Network{Bridge: "br-lan"})}, Machines: []Machine{guest("db", on("lan", "")), guest("web", on("lan", ""))}}
+	d.Machines[0].Type = spec.KVM
 	equalText(t, "the filters without addresses", filters(), "m-db ["+port+"] []\nm-web ["+web+"] []\n")
 	// A machine that is declared as a router may send for others.
-	router := d.Guests[0].NICs["eth0"]
+	router := d.Machines[0].NICs["eth0"]
 	router.Router = true
-	d.Guests[0].NICs = map[string]spec.NIC{"eth0": router}
+	d.Machines[0].NICs = map[string]spec.NIC{"eth0": router}
 	equalText(t, "the filters of a router", filters(), "m-db ["+port+"] []\nis a router\nm-web ["+web+"] []\n")
 	if err := (firewall.Rules{Networks: Make(d, *o, policy()).Rules.Networks, Guests: Make(d, *o, policy()).Rules.Guests}).Check(); err != nil {
 		t.Error(err)

@@ -136,7 +136,7 @@ func (o *operation) run(ctx context.Context) {
 func (o *operation) each(ctx context.Context) error {
 	for _, step := range o.steps {
 		began := o.w.Now()
-		err := o.guarded(ctx, step)
+		err := o.doRecovering(ctx, step)
 		o.forgetSteps()
 		if o.w.Metrics != nil && !errors.Is(err, errOvertaken) {
 			o.w.Metrics.Operation(string(step.Action), o.w.Now().Sub(began), err)
@@ -149,9 +149,9 @@ func (o *operation) each(ctx context.Context) error {
 	return nil
 }
 
-// guarded carries out a step and turns a panic into an error, so that the panic
-// ends only this machine's operation.
-func (o *operation) guarded(ctx context.Context, s Step) (err error) {
+// doRecovering carries out a step and turns a panic into an error, so that the
+// panic ends only this machine's operation.
+func (o *operation) doRecovering(ctx context.Context, s Step) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fault.New(fault.Transient, "panic: %v", p)

@@ -101,7 +101,7 @@ func TestMachinesWaitForTheirSurroundings(t *testing.T) {
 
 // On a network over the host's NIC, a static guest with IPv4 addresses alone
 // heeds the routers of the host's network.
-func TestStaticGuestsHeedTheHostsRouters(t *testing.T) {
+func TestStaticGuestsAcceptTheHostsRouters(t *testing.T) {
 	for _, c := range []struct {
 		interfaces, addresses []string
 		want                  bool

@@ -12,9 +12,9 @@ import (
 	"hostler/containerbroker/brokertest"
 )
 
-// given writes the sources of a network's or storage object's attachments. A
-// second call keeps the record's generation.
-func (r *rig) given(kind, name string, sources map[string]string) {
+// attachment writes the sources of a network's or storage object's attachments.
+// A second call keeps the record's generation.
+func (r *rig) attachment(kind, name string, sources map[string]string) {
 	r.t.Helper()
 	id := state.ID{Kind: kind, Name: name}
 	status := spec.StorageStatus{Attachments: map[string]spec.AttachmentStatus{}}
@@ -63,13 +63,13 @@ func (r *rig) letsGo(machine string, o state.Object) spec.MachineStatus {
 func TestTakenAwayWhileWaiting(t *testing.T) {
 	r := newRig(t)
 	long := strings.Repeat("a", 70)
-	r.given(spec.KindVolume, "one", map[string]string{"web": "/dev/loop1"})
-	r.given(spec.KindVolume, "two", nil)
-	r.given(spec.KindVolume, long, map[string]string{"web": "/dev/loop3"})
+	r.attachment(spec.KindVolume, "one", map[string]string{"web": "/dev/loop1"})
+	r.attachment(spec.KindVolume, "two", nil)
+	r.attachment(spec.KindVolume, long, map[string]string{"web": "/dev/loop3"})
 	r.declare("web", storage("one", long))
 	r.start()
 	r.awaitState("web", spec.MachineRunning)
-	r.given(spec.KindVolume, long, nil)
+	r.attachment(spec.KindVolume, long, nil)
 	o := r.declare("web", storage("two", long), func(m *spec.MachineRecord) { m.Machine.CPUs = 3 })
 	s := r.letsGo("web", o)
 	if got := r.disks("web"); !slices.Equal(got, []string{"vol-" + long}) {
@@ -81,8 +81,8 @@ func TestTakenAwayWhileWaiting(t *testing.T) {
 	if inst, _ := r.fake.Get("web"); inst.CPUs != 0 {
 		t.Errorf("it was changed otherwise: %+v", inst)
 	}
-	r.given(spec.KindVolume, long, map[string]string{"web": "/dev/loop3"})
-	r.given(spec.KindVolume, "two", map[string]string{"web": "/dev/loop2"})
+	r.attachment(spec.KindVolume, long, map[string]string{"web": "/dev/loop3"})
+	r.attachment(spec.KindVolume, "two", map[string]string{"web": "/dev/loop2"})
 	r.eventually("what it waited for", func() bool { return len(r.disks("web")) == 2 })
 }
 
@@ -90,7 +90,7 @@ func TestTakenAwayWhileWaiting(t *testing.T) {
 func TestTakenAwayWithSomethingElseWrong(t *testing.T) {
 	t.Run("held back", func(t *testing.T) {
 		r := newRig(t)
-		r.given(spec.KindVolume, "one", map[string]string{"web": "/dev/loop1"})
+		r.attachment(spec.KindVolume, "one", map[string]string{"web": "/dev/loop1"})
 		r.declare("web", storage("one"))
 		r.start()
 		r.awaitState("web", spec.MachineRunning)
@@ -102,7 +102,7 @@ func TestTakenAwayWithSomethingElseWrong(t *testing.T) {
 	})
 	t.Run("failing", func(t *testing.T) {
 		r := newRig(t)
-		r.given(spec.KindVolume, "one", map[string]string{"web": "/dev/loop1"})
+		r.attachment(spec.KindVolume, "one", map[string]string{"web": "/dev/loop1"})
 		r.declare("web", storage("one"))
 		r.start()
 		r.awaitState("web", spec.MachineRunning)
@@ -115,7 +115,7 @@ func TestTakenAwayWithSomethingElseWrong(t *testing.T) {
 	})
 	t.Run("not taken away", func(t *testing.T) {
 		r := newRig(t)
-		r.given(spec.KindVolume, "one", map[string]string{"web": "/dev/loop1"})
+		r.attachment(spec.KindVolume, "one", map[string]string{"web": "/dev/loop1"})
 		r.declare("web", storage("one"))
 		r.start()
 		r.awaitState("web", spec.MachineRunning)

@@ -418,8 +418,8 @@ func TestUserDataHeldBackUnsettlesNothing(t *testing.T) {
 	}
 	user, image := containerbroker.FieldUserData, containerbroker.FieldImage
 	for _, c := range []struct {
-		steps []Step
-		given bool
+		steps    []Step
+		attached bool
 	}{
 		{nil, true},
 		{[]Step{held(user)}, true},
@@ -428,7 +428,7 @@ func TestUserDataHeldBackUnsettlesNothing(t *testing.T) {
 		{[]Step{held("nic eth0"), held(user)}, false},
 	} {
 		s := assess(machine("web", provisioned), new(instance("web")), c.steps, t0)
-		if spec.Differs(s.Conditions) != (len(c.steps) > 0) || spec.AttachmentsMatch(s.Conditions) != c.given {
+		if spec.Differs(s.Conditions) != (len(c.steps) > 0) || spec.AttachmentsMatch(s.Conditions) != c.attached {
 			t.Errorf("%+v: %+v", c.steps, s.Conditions)
 		}
 	}

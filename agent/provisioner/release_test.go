@@ -26,7 +26,7 @@ func theirs(name string) containerbroker.Instance {
 // name alone.
 func TestP28ReleaseOfARenamedInstance(t *testing.T) {
 	r := newRig(t)
-	r.given(spec.KindVolume, "data", map[string]string{"web": "/dev/loop1"})
+	r.attachment(spec.KindVolume, "data", map[string]string{"web": "/dev/loop1"})
 	r.declare("web", storage("data"), func(m *spec.MachineRecord) { m.Machine.Retain = true })
 	r.start()
 	r.awaitState("web", spec.MachineRunning)
@@ -73,14 +73,14 @@ func TestP28RenamedWhileItIsReleased(t *testing.T) {
 func TestLeftInstanceHasNoVolumes(t *testing.T) {
 	r := newRig(t)
 	r.config.Harvest = provisioner.HarvestNone
-	given := func(kind, name, source string, record any) {
+	object := func(kind, name, source string, record any) {
 		r.write(state.Write{
 			ID: state.ID{Kind: kind, Name: name}, Spec: spec.Encode(record), Life: state.Alive,
 			Status: spec.Encode(spec.StorageStatus{Attachments: map[string]spec.AttachmentStatus{"web": {State: spec.StorageAttached, Source: source}}}),
 		})
 	}
-	given(spec.KindVolume, "data", "/dev/loop7", spec.VolumeRecord{})
-	given(spec.KindFilesystem, "www", "/mounts/web/www", spec.FilesystemRecord{})
+	object(spec.KindVolume, "data", "/dev/loop7", spec.VolumeRecord{})
+	object(spec.KindFilesystem, "www", "/mounts/web/www", spec.FilesystemRecord{})
 	r.declare("web", func(m *spec.MachineRecord) {
 		m.Machine.Storage = []spec.Attachment{{Volume: "data"}, {Filesystem: "www", Path: "/srv"}}
 	})

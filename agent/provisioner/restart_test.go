@@ -81,7 +81,7 @@ func (s *stubborn) Diff(m containerbroker.Machine, i containerbroker.Instance) [
 
 // A restart that did not make its changes is not repeated. The status reports
 // this, and the user asks for the next restart (I3, I15).
-func TestRestartsInVainAreToldOf(t *testing.T) {
+func TestRestartsWithoutEffectAreReported(t *testing.T) {
 	r := newRig(t)
 	hypervisor := &stubborn{Fake: r.fake}
 	r.differ = hypervisor

@@ -95,9 +95,9 @@ func isUnusable(err error) bool {
 	return false
 }
 
-// guarded turns a panic of the SQLite library on a damaged file into
+// recoverDamage turns a panic of the SQLite library on a damaged file into
 // errDamaged.
-func guarded(f func() error) (err error) {
+func recoverDamage(f func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {

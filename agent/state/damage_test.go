@@ -15,15 +15,15 @@ import (
 	"hostler/internal/fault"
 )
 
-// world is the contents of a store and its files.
-type world struct {
+// damagedStore is the contents of a store and its files.
+type damagedStore struct {
 	files   map[string][]byte
 	objects string
 }
 
-// newWorld creates a store, lets edit work on it and copies its files while it
-// is open (the state after a crash) or after it was closed.
-func newWorld(t *testing.T, open bool, edit func(*state.Local)) world {
+// newDamagedStore creates a store, lets edit work on it and copies its files
+// while it is open (the state after a crash) or after it was closed.
+func newDamagedStore(t *testing.T, open bool, edit func(*state.Local)) damagedStore {
 	t.Helper()
 	dir := t.TempDir()
 	l, report, err := state.Open(t.Context(), state.Options{Dir: dir})
@@ -34,7 +34,7 @@ func newWorld(t *testing.T, open bool, edit func(*state.Local)) world {
 		t.Fatalf("a new store: %+v", report)
 	}
 	edit(l)
-	w := world{objects: contents(t, l)}
+	w := damagedStore{objects: contents(t, l)}
 	if open {
 		w.files = readDir(t, dir)
 	}
@@ -67,7 +67,7 @@ func readDir(t *testing.T, dir string) map[string][]byte {
 }
 
 // put writes the files to a new directory.
-func (w world) put(t testing.TB) string {
+func (w damagedStore) put(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, b := range w.files {
@@ -119,14 +119,14 @@ func fill(t testing.TB, l *state.Local, prefix string, n int) {
 	}
 }
 
-func smallWorld(t *testing.T) world {
-	return newWorld(t, false, func(l *state.Local) { fill(t, l, "m", 40) })
+func smallWorld(t *testing.T) damagedStore {
+	return newDamagedStore(t, false, func(l *state.Local) { fill(t, l, "m", 40) })
 }
 
 // survive opens a damaged directory. All records must exist, or the report must
 // say Rebuilt, or a newer schema must be refused. It returns whether the
 // records exist.
-func (w world) survive(t testing.TB, what, dir string) (whole bool, report state.OpenReport) {
+func (w damagedStore) survive(t testing.TB, what, dir string) (whole bool, report state.OpenReport) {
 	t.Helper()
 	l, report, err := state.Open(context.Background(), state.Options{Dir: dir})
 	if err != nil {
@@ -151,7 +151,7 @@ func (w world) survive(t testing.TB, what, dir string) (whole bool, report state
 }
 
 // flip changes a byte of the database and opens it.
-func (w world) flip(t testing.TB, dir string, at int, by byte) {
+func (w damagedStore) flip(t testing.TB, dir string, at int, by byte) {
 	t.Helper()
 	b := bytes.Clone(w.files["state.db"])
 	b[at] ^= by
@@ -160,7 +160,7 @@ func (w world) flip(t testing.TB, dir string, at int, by byte) {
 }
 
 // reset restores the database and its identity in a used directory.
-func (w world) reset(t testing.TB, dir string, db []byte) {
+func (w damagedStore) reset(t testing.TB, dir string, db []byte) {
 	t.Helper()
 	for _, name := range []string{"state.db-wal", "state.db-shm", "quarantine"} {
 		if err := os.RemoveAll(filepath.Join(dir, name)); err != nil {
@@ -216,7 +216,7 @@ func TestTruncatedStoreIsLost(t *testing.T) {
 // Attack: store
 func TestCutLogIsNoticed(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, true, func(l *state.Local) { fill(t, l, "m", 10) })
+	w := newDamagedStore(t, true, func(l *state.Local) { fill(t, l, "m", 10) })
 	wal := w.files["state.db-wal"]
 	if len(wal) == 0 {
 		t.Fatal("the log is empty")

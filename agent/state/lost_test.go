@@ -18,8 +18,8 @@ func TestLostStores(t *testing.T) {
 	t.Parallel()
 	w := smallWorld(t)
 	db := w.files["state.db"]
-	other := newWorld(t, false, func(l *state.Local) { fill(t, l, "o", 3) })
-	empty := newWorld(t, false, func(*state.Local) {})
+	other := newDamagedStore(t, false, func(l *state.Local) { fill(t, l, "o", 3) })
+	empty := newDamagedStore(t, false, func(*state.Local) {})
 	older := bytes.Clone(db)
 	later := w.grow(t)
 	for _, c := range []struct {
@@ -86,7 +86,7 @@ func TestLostStores(t *testing.T) {
 }
 
 // grow opens the world, changes it and closes it again.
-func (w world) grow(t *testing.T) world {
+func (w damagedStore) grow(t *testing.T) damagedStore {
 	t.Helper()
 	dir := w.put(t)
 	l, report := open(t, state.Options{Dir: dir})
@@ -94,7 +94,7 @@ func (w world) grow(t *testing.T) world {
 		t.Fatalf("report %+v", report)
 	}
 	fill(t, l, "later", 2)
-	later := world{objects: contents(t, l)}
+	later := damagedStore{objects: contents(t, l)}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func replaceBy(path string, instead func() error) error {
 // Attack: store
 func TestOlderCopyAfterKillIsNoticed(t *testing.T) {
 	var older []byte
-	w := newWorld(t, true, func(l *state.Local) {
+	w := newDamagedStore(t, true, func(l *state.Local) {
 		fill(t, l, "a", 3)
 		older = readDir(t, l.Dir())["state.db"]
 		fill(t, l, "b", 3)

@@ -173,7 +173,7 @@ func (l *Local) reopen(ctx context.Context, id identity, idErr error) (OpenRepor
 		return OpenReport{}, fault.New(fault.NeedsOperator, "cannot open the store: %w", err)
 	}
 	var unmade bool
-	err := guarded(func() (err error) { unmade, err = l.openExisting(ctx); return err })
+	err := recoverDamage(func() (err error) { unmade, err = l.openExisting(ctx); return err })
 	if err == nil && unmade {
 		_ = l.disconnect()
 		if !errors.Is(idErr, fs.ErrNotExist) {

@@ -111,7 +111,7 @@ func TestViewsOfMachines(t *testing.T) {
 		"nodev is declared, without need": {[]string{"nodev"}, false, true, false},
 	} {
 		e := Entity{Kind: spec.KindFilesystem, Name: "www", Filesystem: spec.Filesystem{Provider: "tmpfs", MountOptions: c.options}}
-		p := newPlanner(Desired{Entities: []Entity{e}, Guests: []Guest{{Name: "web", Privileged: c.privileged}}}, Observed{}, Policy{})
+		p := newPlanner(Desired{Entities: []Entity{e}, Machines: []Machine{{Name: "web", Privileged: c.privileged}}}, Observed{}, Policy{})
 		if p := p.view(&e, "web", spec.Attachment{}); p.Setuid != c.setuid || p.Devices != c.devices {
 			t.Errorf("%s: %+v", name, p)
 		}

@@ -56,8 +56,8 @@ func (e *Entity) ref(namespace string) storage.Ref {
 	return storage.Ref{ID: e.Name, Stamp: storage.Stamp{Namespace: namespace, UID: uid}}
 }
 
-// Guest holds the fields of a machine that matter for storage.
-type Guest struct {
+// Machine holds the fields of a machine that matter for storage.
+type Machine struct {
 	Name       string
 	Dying      bool
 	Storage    []spec.Attachment
@@ -72,7 +72,7 @@ type Guest struct {
 }
 
 // has returns the machine's attachment of an entity.
-func (g *Guest) has(e *Entity) (spec.Attachment, bool) {
+func (g *Machine) has(e *Entity) (spec.Attachment, bool) {
 	at := slices.IndexFunc(g.Storage, func(a spec.Attachment) bool {
 		return e.Kind == spec.KindVolume && a.Volume == e.Name || e.Kind == spec.KindFilesystem && a.Filesystem == e.Name
 	})
@@ -85,7 +85,7 @@ func (g *Guest) has(e *Entity) (spec.Attachment, bool) {
 // Desired is the declared storage and its machines.
 type Desired struct {
 	Entities []Entity
-	Guests   []Guest
+	Machines []Machine
 }
 
 // Observed is an observation of the host.

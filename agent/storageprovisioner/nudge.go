@@ -72,8 +72,8 @@ func (w *Worker) nudge(l look, nudged map[string]bool) (again time.Time) {
 	devices := w.devices
 	w.devices = false
 	w.mu.Unlock()
-	now := make(map[string]Guest, len(l.desired.Guests))
-	for _, g := range l.desired.Guests {
+	now := make(map[string]Machine, len(l.desired.Machines))
+	for _, g := range l.desired.Machines {
 		now[g.Name] = g
 	}
 	changed := map[string]bool{}

@@ -55,7 +55,7 @@ type decoder map[string]decoded
 type decoded struct {
 	revision int64
 	entity   Entity
-	guest    Guest
+	machine  Machine
 }
 
 func (k decoder) desired(objects []state.Object) (Desired, error) {
@@ -74,9 +74,9 @@ func (k decoder) desired(objects []state.Object) (Desired, error) {
 			d.Entities = append(d.Entities, was.entity)
 		case spec.KindMachine:
 			if !known {
-				was.guest, err = decodeGuest(o)
+				was.machine, err = decodeMachine(o)
 			}
-			d.Guests = append(d.Guests, was.guest)
+			d.Machines = append(d.Machines, was.machine)
 		}
 		if err != nil {
 			return Desired{}, err
@@ -124,16 +124,16 @@ func decodeEntity(o state.Object) (Entity, error) {
 	return e, nil
 }
 
-func decodeGuest(o state.Object) (Guest, error) {
+func decodeMachine(o state.Object) (Machine, error) {
 	var record spec.MachineRecord
 	var status spec.MachineStatus
 	if err := decode(o, &record, &status); err != nil {
-		return Guest{}, err
+		return Machine{}, err
 	}
 	absent := status.Instance == nil && status.State != spec.MachineProvisioning
 	matches := status.ObservedGeneration >= o.Generation && spec.AttachmentsMatch(status.Conditions) && status.Attempts.ErrorKind == "" &&
 		(status.State == spec.MachineRunning || status.State == spec.MachineStopped)
-	return Guest{
+	return Machine{
 		Name: o.Name, Dying: o.Life != state.Alive, Storage: record.Machine.Storage, Privileged: record.Machine.Privileged,
 		Instance: status.Instance != nil, AttachmentsMatch: matches || absent || status.LetGo >= o.Generation, Stopped: absent || status.State == spec.MachineStopped,
 	}, nil

@@ -58,7 +58,7 @@ func Plan(desired Desired, observed Observed, policy Policy) []Step {
 type planner struct {
 	policy      Policy
 	observed    Observed
-	guests      map[string]*Guest
+	byName      map[string]*Machine
 	volumes     map[string]*Entity   // by name
 	on          map[string][]*Entity // filesystems, by their volume
 	volumesSeen map[string]*storage.Volume
@@ -71,13 +71,13 @@ type planner struct {
 func newPlanner(desired Desired, observed Observed, policy Policy) *planner {
 	p := &planner{
 		policy: policy, observed: observed,
-		guests: make(map[string]*Guest, len(desired.Guests)), volumes: map[string]*Entity{}, on: map[string][]*Entity{},
+		byName: make(map[string]*Machine, len(desired.Machines)), volumes: map[string]*Entity{}, on: map[string][]*Entity{},
 		volumesSeen: map[string]*storage.Volume{}, seen: map[string]*storage.Filesystem{},
 		strangers: map[string]string{}, views: map[string][]string{}, listed: map[string][]string{},
 	}
-	for i := range desired.Guests {
-		g := &desired.Guests[i]
-		p.guests[g.Name] = g
+	for i := range desired.Machines {
+		g := &desired.Machines[i]
+		p.byName[g.Name] = g
 		for _, a := range g.Storage {
 			key := spec.KindFilesystem + "/" + a.Filesystem
 			if a.Volume != "" {
@@ -155,7 +155,7 @@ const (
 // relation returns a machine's relation to an entity and the declared
 // attachment.
 func (p *planner) relation(e *Entity, machine string) (relation, spec.Attachment) {
-	g := p.guests[machine]
+	g := p.byName[machine]
 	if g == nil {
 		return gone, spec.Attachment{}
 	}
@@ -302,7 +302,7 @@ func (p *planner) view(e *Entity, machine string, a spec.Attachment) idmap.Param
 		Source: p.policy.mountPath(e.Name), Path: p.policy.viewPath(machine, e.Name), ReadOnly: a.ReadOnly,
 		Setuid: !slices.Contains(e.Filesystem.MountOptions, "nosuid"),
 	}
-	if g := p.guests[machine]; g != nil && !g.Privileged {
+	if g := p.byName[machine]; g != nil && !g.Privileged {
 		params.Map = &p.policy.Map
 	} else {
 		// Only the host's root can create device nodes; root of a privileged

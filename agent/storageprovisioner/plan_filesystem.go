@@ -133,7 +133,7 @@ func (p *planner) viewSteps(e *Entity, waiting string) (steps []Step, used strin
 				steps = append(steps, Step{Action: ActionHide, Machine: m})
 			}
 			show := Step{Action: ActionShow, Machine: m, Waiting: waiting}
-			if waiting == "" && !p.guests[m].Privileged {
+			if waiting == "" && !p.byName[m].Privileged {
 				show.Held = p.policy.NoMap
 			}
 			steps = append(steps, show)

@@ -133,7 +133,7 @@ func (p *planner) deviceInUse(e *Entity, again bool) string {
 	for _, m := range p.machines(e) {
 		r, _ := p.relation(e, m)
 		switch {
-		case r == gone, r == wants && again && p.guests[m].Stopped:
+		case r == gone, r == wants && again && p.byName[m].Stopped:
 		case r == wants && again:
 			// A running instance has the device by its number, which may become
 			// another volume's.

@@ -23,7 +23,7 @@ func (w *Worker) updateRecords(ctx context.Context, l look) {
 		of[recorder] = append(of[recorder], e.key())
 	}
 	for recorder, params := range stale {
-		for i, err := range recorder.Record(ctx, params) {
+		for i, err := range recorder.StoreRecords(ctx, params) {
 			if err != nil && ctx.Err() == nil {
 				w.Logger.Warn("The declaration cannot be stored next to the data.", "object", of[recorder][i], "error", err)
 			}
@@ -60,7 +60,7 @@ func (w *Worker) clearRecords(ctx context.Context, namespace string, jobs []*job
 	if r == nil {
 		return make([]error, len(jobs))
 	}
-	return r.Record(ctx, mapped(jobs, func(j *job) storage.RecordParams {
+	return r.StoreRecords(ctx, mapped(jobs, func(j *job) storage.RecordParams {
 		return storage.RecordParams{Ref: j.entity.ref(namespace)}
 	}))
 }

@@ -60,7 +60,7 @@ type Worker struct {
 	// seen are the sources that were observed since the agent started.
 	seen map[string]bool
 	// had are the machines of the last look, by name.
-	had map[string]Guest
+	had map[string]Machine
 	// postponed are the entities that had an event during their pause after a
 	// failure.
 	postponed map[string]bool
@@ -91,7 +91,7 @@ func New(o Options) *Worker {
 	}
 	return &Worker{
 		Options: o, waker: reconcile.NewWaker(), config: o.Defaults, decoded: decoder{},
-		seen: map[string]bool{}, had: map[string]Guest{}, nudged: map[string]bool{}, waiting: map[string]bool{},
+		seen: map[string]bool{}, had: map[string]Machine{}, nudged: map[string]bool{}, waiting: map[string]bool{},
 	}
 }
 

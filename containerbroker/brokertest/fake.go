@@ -43,7 +43,7 @@ type Fake struct {
 	Namespace string
 
 	mu        sync.Mutex
-	instances map[string]*guest
+	instances map[string]*fakeInstance
 	images    map[string]*containerbroker.HypervisorImage
 	missing   map[string]bool // image references that no source has
 	hidden    map[string]bool
@@ -55,8 +55,8 @@ type Fake struct {
 	fetches   map[string]*fetch
 }
 
-// guest is an instance.
-type guest struct {
+// fakeInstance is an instance.
+type fakeInstance struct {
 	instance containerbroker.Instance
 	settings containerbroker.Settings
 	// addresses are those that its interfaces get at the next start.
@@ -71,7 +71,7 @@ var (
 	_ containerbroker.EventSource    = (*Fake)(nil)
 	_ containerbroker.Stamper        = (*Fake)(nil)
 	_ containerbroker.ReadinessProbe = (*Fake)(nil)
-	_ containerbroker.Guest          = (*Fake)(nil)
+	_ containerbroker.GuestAccess    = (*Fake)(nil)
 	_ containerbroker.ImageStore     = (*Fake)(nil)
 )
 
@@ -80,7 +80,7 @@ func New() *Fake {
 	return &Fake{
 		Now:       time.Now,
 		Namespace: "hostler",
-		instances: map[string]*guest{},
+		instances: map[string]*fakeInstance{},
 		images:    map[string]*containerbroker.HypervisorImage{},
 		missing:   map[string]bool{},
 		hidden:    map[string]bool{},
@@ -98,7 +98,7 @@ func (f *Fake) Add(i containerbroker.Instance) {
 	if i.Created.IsZero() {
 		i.Created = f.Now()
 	}
-	g := &guest{instance: i, settings: containerbroker.Settings{
+	g := &fakeInstance{instance: i, settings: containerbroker.Settings{
 		ImageID: i.ImageID, CPUs: i.CPUs, Memory: i.Memory, RootDisk: i.RootDisk,
 		Autostart: i.Autostart, Privileged: i.Privileged, Nesting: i.Nesting,
 		NICs: map[string]string{}, Disks: map[string]string{},
@@ -255,7 +255,7 @@ func (f *Fake) String() string {
 }
 
 // view returns a copy that the caller may keep.
-func (g *guest) view(detail bool) containerbroker.Instance {
+func (g *fakeInstance) view(detail bool) containerbroker.Instance {
 	i := g.instance
 	settings := g.settings
 	settings.NICs, settings.Disks = maps.Clone(settings.NICs), maps.Clone(settings.Disks)
@@ -271,7 +271,7 @@ func (g *guest) view(detail bool) containerbroker.Instance {
 	return i
 }
 
-func (f *Fake) boot(g *guest) {
+func (f *Fake) boot(g *fakeInstance) {
 	f.nextPID++
 	g.instance.Status = containerbroker.StatusRunning
 	g.instance.PID = f.nextPID
@@ -282,7 +282,7 @@ func (f *Fake) boot(g *guest) {
 	}
 }
 
-func (f *Fake) halt(g *guest) {
+func (f *Fake) halt(g *fakeInstance) {
 	g.instance.Status = containerbroker.StatusStopped
 	g.instance.PID, g.instance.Addresses = 0, nil
 }

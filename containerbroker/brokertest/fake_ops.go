@@ -56,7 +56,7 @@ func (f *Fake) Create(ctx context.Context, m containerbroker.Machine, progress c
 	}
 	progress.Report("create", "creating "+m.Name, -1)
 	stamp := m.Stamp
-	g := &guest{settings: settings, addresses: addressesOf(m)}
+	g := &fakeInstance{settings: settings, addresses: addressesOf(m)}
 	g.instance = containerbroker.Instance{
 		Name: m.Name, Stamp: &stamp, Status: containerbroker.StatusStopped, ImageID: m.ImageID, Created: f.Now(), MACs: macsOf(m),
 	}
@@ -68,7 +68,7 @@ func (f *Fake) Create(ctx context.Context, m containerbroker.Machine, progress c
 }
 
 // reflect copies the settings to the fields that List shows.
-func (g *guest) reflect() {
+func (g *fakeInstance) reflect() {
 	s, i := g.settings, &g.instance
 	i.CPUs, i.Memory, i.RootDisk = s.CPUs, s.Memory, s.RootDisk
 	i.Autostart, i.Privileged, i.Nesting = s.Autostart, s.Privileged, s.Nesting
@@ -112,7 +112,7 @@ func (f *Fake) Update(ctx context.Context, m containerbroker.Machine, changes []
 }
 
 // set brings a field to the wanted value and reports whether that changed it.
-func (g *guest) set(field string, want containerbroker.Settings) bool {
+func (g *fakeInstance) set(field string, want containerbroker.Settings) bool {
 	before := g.settings
 	before.NICs, before.Disks = maps.Clone(before.NICs), maps.Clone(before.Disks)
 	if name, ok := containerbroker.NICOf(field); ok {
@@ -145,7 +145,7 @@ func (g *guest) set(field string, want containerbroker.Settings) bool {
 	return !reflect.DeepEqual(g.settings, before)
 }
 
-func (g *guest) bears(s containerbroker.Stamp) bool {
+func (g *fakeInstance) bears(s containerbroker.Stamp) bool {
 	have := g.instance.Stamp
 	return have != nil && have.Namespace == s.Namespace && have.UID == s.UID
 }

@@ -92,7 +92,7 @@ func Run(t *testing.T, h Harness) {
 	if _, ok := h.Broker.(containerbroker.ReadinessProbe); ok {
 		t.Run("L10 ready waits for a running instance", s.ready)
 	}
-	if _, ok := h.Broker.(containerbroker.Guest); ok {
+	if _, ok := h.Broker.(containerbroker.GuestAccess); ok {
 		t.Run("exec gives output and exit code", s.exec)
 		if !h.Virtual {
 			t.Run("a terminal follows its size", s.terminal)

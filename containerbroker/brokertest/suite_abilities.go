@@ -178,7 +178,7 @@ func (s *suite) ready(t *testing.T) {
 }
 
 func (s *suite) terminal(t *testing.T) {
-	guest := s.Broker.(containerbroker.Guest)
+	guest := s.Broker.(containerbroker.GuestAccess)
 	m := s.running(t)
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
@@ -206,7 +206,7 @@ func (s *suite) terminal(t *testing.T) {
 }
 
 func (s *suite) exec(t *testing.T) {
-	guest := s.Broker.(containerbroker.Guest)
+	guest := s.Broker.(containerbroker.GuestAccess)
 	m := s.running(t)
 	var stdout, stderr bytes.Buffer
 	code, err := guest.Exec(t.Context(), m.Name, containerbroker.ExecRequest{

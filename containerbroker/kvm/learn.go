@@ -39,8 +39,8 @@ func (l lesson) fresh(dom libvirt.Domain) bool {
 	return l.life == dom.ID && (l.silent && age < leaveAlone || !l.silent && age < askAgain)
 }
 
-// guest is a running guest and its position in a listing.
-type guest struct {
+// listedDomain is a running guest and its position in a listing.
+type listedDomain struct {
 	dom libvirt.Domain
 	def definition
 	at  int
@@ -50,7 +50,7 @@ type guest struct {
 // or a new answer if that is old, or else the addresses seen from outside. A
 // guest controls its agent, so an agent may lie or hang; a listing spends at
 // most askWithin on all agents together.
-func (d *Driver) addresses(guests []guest, learn func(libvirt.Domain) (told []string, silent bool), seen func(guest) []string) [][]string {
+func (d *Driver) addresses(guests []listedDomain, learn func(libvirt.Domain) (told []string, silent bool), seen func(listedDomain) []string) [][]string {
 	deadline, late := time.NewTimer(d.askWithin), make(chan struct{})
 	defer deadline.Stop()
 	defer close(late)

@@ -12,7 +12,7 @@ import (
 )
 
 // unseen finds no address of any guest from outside.
-func unseen(guest) []string { return nil }
+func unseen(listedDomain) []string { return nil }
 
 // I10, I15: guests whose agents accept the question and never answer delay a
 // listing by a single wait, do not keep other agents from being heard, and are
@@ -20,9 +20,9 @@ func unseen(guest) []string { return nil }
 func TestSilentAgentsDoNotDelayListings(t *testing.T) {
 	d := New(Options{})
 	d.askWithin = time.Second
-	var guests []guest
+	var guests []listedDomain
 	for i := range 8 {
-		guests = append(guests, guest{
+		guests = append(guests, listedDomain{
 			dom: libvirt.Domain{Name: fmt.Sprint("g", i), ID: int32(i + 1)},
 			def: definition{domain: libvirtxml.Domain{Devices: &libvirtxml.DomainDeviceList{}}},
 		})
@@ -86,7 +86,7 @@ func TestSilentAgentsDoNotDelayListings(t *testing.T) {
 func TestAgentsWithoutAddressesAreAskedAgain(t *testing.T) {
 	d := New(Options{})
 	asked := 0
-	guests := []guest{{dom: libvirt.Domain{Name: "g", ID: 1}, def: definition{domain: libvirtxml.Domain{Devices: &libvirtxml.DomainDeviceList{}}}}}
+	guests := []listedDomain{{dom: libvirt.Domain{Name: "g", ID: 1}, def: definition{domain: libvirtxml.Domain{Devices: &libvirtxml.DomainDeviceList{}}}}}
 	for range 3 {
 		d.addresses(guests, func(libvirt.Domain) ([]string, bool) {
 			asked++

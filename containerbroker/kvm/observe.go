@@ -107,7 +107,7 @@ func (d *Driver) list(ctx context.Context, detail bool) ([]containerbroker.Insta
 	}
 	there := map[libvirt.UUID]bool{}
 	all := make([]containerbroker.Instance, 0, len(stats))
-	var guests []guest
+	var guests []listedDomain
 	for _, one := range stats {
 		state, reason, ok := stateIn(one.Params)
 		if !ok || one.Dom.Name == "" || there[one.Dom.UUID] {
@@ -134,14 +134,14 @@ func (d *Driver) list(ctx context.Context, detail bool) ([]containerbroker.Insta
 		}
 		if detail && running(i.Status) {
 			i.PID = d.pidOf(one.Dom)
-			guests = append(guests, guest{dom: one.Dom, def: def, at: len(all)})
+			guests = append(guests, listedDomain{dom: one.Dom, def: def, at: len(all)})
 		}
 		all = append(all, i)
 	}
 	s.forgetAllBut(there)
 	told := d.addresses(guests,
 		func(dom libvirt.Domain) ([]string, bool) { return d.learn(s.conn, dom, listAnswer) },
-		func(g guest) []string { return d.seen(s.conn, g.dom, g.def) })
+		func(g listedDomain) []string { return d.seen(s.conn, g.dom, g.def) })
 	for n, g := range guests {
 		all[g.at].Addresses = told[n]
 	}

@@ -78,7 +78,7 @@ var (
 	_ containerbroker.EventSource    = (*Driver)(nil)
 	_ containerbroker.Stamper        = (*Driver)(nil)
 	_ containerbroker.ReadinessProbe = (*Driver)(nil)
-	_ containerbroker.Guest          = (*Driver)(nil)
+	_ containerbroker.GuestAccess    = (*Driver)(nil)
 	_ containerbroker.ImageStore     = (*Driver)(nil)
 )
 

@@ -21,7 +21,7 @@ import (
 // A dnsmasq that an earlier agent left on the bridge, under another network uid
 // or state directory, is ended. A foreign dnsmasq stays and is named in the
 // error.
-func TestFormerServerMakesWay(t *testing.T) {
+func TestEarlierServerIsEnded(t *testing.T) {
 	former, dir, n, _ := newServer(t)
 	network := lan("02:00:00:00:00:10")
 	start := func(s *dhcp.Server) (err error) {

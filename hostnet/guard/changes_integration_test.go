@@ -16,7 +16,7 @@ import (
 )
 
 func TestAGoodChangeIsKept(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	must(t, w.guard.Run(t.Context(), guard.Change{Object: "network/lan", Key: "1", Steps: w.bridging()}))
 	w.bridged()
 	if _, armed := w.guard.Armed(); armed {
@@ -35,13 +35,13 @@ func TestABadChangeIsUndone(t *testing.T) {
 	gateway := netip.MustParseAddr("192.0.2.1")
 	everywhere := netip.MustParsePrefix("0.0.0.0/0")
 	for name, c := range map[string]struct {
-		steps  func(w *world) []hostnet.Step
-		during func(w *world)
-		after  func(w *world)
+		steps  func(w *fixture) []hostnet.Step
+		during func(w *fixture)
+		after  func(w *fixture)
 		why    string
 	}{
 		"wrong gateway": {
-			steps: func(*world) []hostnet.Step {
+			steps: func(*fixture) []hostnet.Step {
 				wrong := hostnet.Route{Destination: everywhere, Gateway: netip.MustParseAddr("192.0.2.77"), Metric: 100, Table: 254, Protocol: 3, Type: 1}
 				right := wrong
 				right.Gateway = gateway
@@ -50,33 +50,33 @@ func TestABadChangeIsUndone(t *testing.T) {
 			why: "the default gateway 192.0.2.1 cannot be reached",
 		},
 		"the gateway's own address on the bridge": {
-			steps: func(w *world) []hostnet.Step {
+			steps: func(w *fixture) []hostnet.Step {
 				return append(w.bridging(), hostnet.Step{Op: hostnet.AddAddress, Link: "br-up", Address: &hostnet.Address{Prefix: netip.MustParsePrefix("192.0.2.1/24")}})
 			},
 			why: "the default gateway 192.0.2.1 cannot be reached",
 		},
 		"peer unplugged": {
-			steps:  (*world).bridging,
-			during: func(w *world) { w.peer.IP("link set up0 down") },
-			after: func(w *world) {
+			steps:  (*fixture).bridging,
+			during: func(w *fixture) { w.peer.IP("link set up0 down") },
+			after: func(w *fixture) {
 				w.peer.IP("link set up0 up")
 				w.peer.IP("addr replace 2001:db8::1/64 dev up0 nodad")
 			},
 			why: "cannot be reached",
 		},
 		"bridge to nowhere": {
-			steps: func(w *world) []hostnet.Step { return without(w.bridging(), hostnet.Enslave) },
+			steps: func(w *fixture) []hostnet.Step { return without(w.bridging(), hostnet.Enslave) },
 			why:   "cannot be reached",
 		},
 		"a step that fails": {
-			steps: func(w *world) []hostnet.Step {
+			steps: func(w *fixture) []hostnet.Step {
 				return append(w.bridging(), hostnet.Step{Op: hostnet.SetMTU, Link: "br-up", MTU: 1 << 30})
 			},
 			why: "cannot set the MTU",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t)
+			w := newFixture(t)
 			steps := c.steps(w)
 			if c.during != nil {
 				// Between the checkpoint and the last step.
@@ -107,7 +107,7 @@ func TestABadChangeIsUndone(t *testing.T) {
 }
 
 // start returns the time when the change was armed, from the watchdog's lock.
-func start(w *world) time.Time {
+func start(w *fixture) time.Time {
 	w.t.Helper()
 	info, err := os.Stat(filepath.Join(w.dir, "lock", "watchdog"))
 	must(w.t, err)
@@ -115,7 +115,7 @@ func start(w *world) time.Time {
 }
 
 func TestConfirm(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	change := guard.Change{Object: "network/lan", Key: "1", Steps: w.bridging(), Confirm: time.Minute}
 	_, err := w.guard.Confirm(t.Context())
 	wantKind(t, err, fault.NotFound)
@@ -138,7 +138,7 @@ func TestConfirm(t *testing.T) {
 }
 
 func TestUnconfirmedIsUndone(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	wantKind(t, w.guard.Run(t.Context(), guard.Change{Object: "network/lan", Key: "1", Steps: w.bridging(), Confirm: 2 * time.Second}), fault.NotReady)
 	w.bridged()
 	eventually(t, "the undoing", 10*time.Second, func() bool { _, armed := w.guard.Armed(); return !armed })
@@ -149,7 +149,7 @@ func TestUnconfirmedIsUndone(t *testing.T) {
 }
 
 func TestRevert(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	wantKind(t, w.guard.Run(t.Context(), guard.Change{Object: "network/lan", Key: "1", Steps: w.bridging(), Confirm: time.Minute}), fault.NotReady)
 	_, err := w.guard.Revert(t.Context())
 	must(t, err)
@@ -159,7 +159,7 @@ func TestRevert(t *testing.T) {
 // If the watchdog dies while the change waits, it is restarted; if the restart
 // fails, the change is undone.
 func TestTheWatchdogDies(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	go func() { _ = w.guard.Keep(t.Context()) }()
 	wantKind(t, w.guard.Run(t.Context(), guard.Change{Object: "network/lan", Key: "1", Steps: w.bridging(), Confirm: time.Minute}), fault.NotReady)
 	first := w.killWatchdog(0)
@@ -177,7 +177,7 @@ func TestTheWatchdogDies(t *testing.T) {
 
 // Without a watchdog there is no change.
 func TestNoWatchdogNoChange(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	w.dead = true
 	wantKind(t, w.guard.Run(t.Context(), guard.Change{Object: "network/lan", Key: "1", Steps: w.bridging()}), fault.Transient)
 	w.restored()
@@ -186,7 +186,7 @@ func TestNoWatchdogNoChange(t *testing.T) {
 // After a restart of the agent, a change being made is undone, a waiting change
 // stays armed, and a change from before a reboot is forgotten.
 func TestRecover(t *testing.T) {
-	w := newWorld(t)
+	w := newFixture(t)
 	steps := w.bridging()
 	wantKind(t, w.guard.Run(t.Context(), guard.Change{Object: "network/lan", Key: "1", Steps: steps, Confirm: time.Minute}), fault.NotReady)
 	must(t, w.newGuard(0).Recover(t.Context()))
@@ -211,7 +211,7 @@ func TestRecover(t *testing.T) {
 	}
 }
 
-func rewrite(t *testing.T, w *world, from, to string) {
+func rewrite(t *testing.T, w *fixture, from, to string) {
 	t.Helper()
 	path := filepath.Join(w.dir, "checkpoint.json")
 	text, err := os.ReadFile(path)

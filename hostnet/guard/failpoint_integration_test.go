@@ -45,7 +45,7 @@ func TestKilledAtEachPoint(t *testing.T) {
 func init() { agentProcess = agent }
 
 func killedAt(t *testing.T, point, way string) {
-	w := newWorld(t)
+	w := newFixture(t)
 	if way == "back" {
 		for _, s := range w.bridging() {
 			must(t, w.host.Apply(t.Context(), s))

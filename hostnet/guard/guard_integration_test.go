@@ -60,9 +60,9 @@ func TestMain(m *testing.M) {
 // agentProcess is an agent in a separate process, for builds with crash points.
 var agentProcess = func(dir, namespace, way string) error { return errors.New("no crash points") }
 
-// world is a host with a NIC, its peer, and the host's guard, in network
+// fixture is a host with a NIC, its peer, and the host's guard, in network
 // namespaces of its own.
-type world struct {
+type fixture struct {
 	t       *testing.T
 	n, peer *nettest.Namespace
 	host    *hostnet.Host
@@ -74,10 +74,10 @@ type world struct {
 	dead bool
 }
 
-func newWorld(t *testing.T) *world {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	t.Parallel()
-	w := &world{t: t, n: nettest.New(t), peer: nettest.New(t), dir: filepath.Join(t.TempDir(), "guard")}
+	w := &fixture{t: t, n: nettest.New(t), peer: nettest.New(t), dir: filepath.Join(t.TempDir(), "guard")}
 	w.n.Pair("eth0", w.peer, "up0")
 	w.peer.IP("addr add 192.0.2.1/24 dev up0")
 	w.peer.IP("addr add 2001:db8::1/64 dev up0 nodad")
@@ -106,7 +106,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func (w *world) newGuard(limit time.Duration) *guard.Guard {
+func (w *fixture) newGuard(limit time.Duration) *guard.Guard {
 	return guard.New(guard.Options{
 		Dir: w.dir, Namespace: "hostler", Host: w.host, Limit: limit,
 		Start:  w.start,
@@ -115,7 +115,7 @@ func (w *world) newGuard(limit time.Duration) *guard.Guard {
 	})
 }
 
-func (w *world) start(ctx context.Context) error {
+func (w *fixture) start(ctx context.Context) error {
 	if w.dead {
 		return fmt.Errorf("there is no room for another process")
 	}
@@ -139,7 +139,7 @@ func without(steps []hostnet.Step, op hostnet.Op) []hostnet.Step {
 }
 
 // watchdog returns the pid of the watchdog, or 0.
-func (w *world) watchdog() int {
+func (w *fixture) watchdog() int {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
@@ -155,7 +155,7 @@ func (w *world) watchdog() int {
 
 // killWatchdog waits for a watchdog other than after, kills it and returns its
 // pid. It never signals pid 0, which means the test's own process group.
-func (w *world) killWatchdog(after int) (pid int) {
+func (w *fixture) killWatchdog(after int) (pid int) {
 	w.t.Helper()
 	eventually(w.t, "a watchdog", 10*time.Second, func() bool {
 		pid = w.watchdog()
@@ -166,7 +166,7 @@ func (w *world) killWatchdog(after int) (pid int) {
 }
 
 // bridging returns the steps that put eth0 under br-up.
-func (w *world) bridging() []hostnet.Step {
+func (w *fixture) bridging() []hostnet.Step {
 	w.t.Helper()
 	o := w.observe()
 	had, err := hostnet.Carry(o, "eth0")
@@ -181,7 +181,7 @@ func (w *world) bridging() []hostnet.Step {
 	return steps
 }
 
-func (w *world) observe() hostnet.Observed {
+func (w *fixture) observe() hostnet.Observed {
 	w.t.Helper()
 	o, err := w.host.Observe(w.t.Context())
 	must(w.t, err)
@@ -190,7 +190,7 @@ func (w *world) observe() hostnet.Observed {
 
 // restored checks that the host has its previous state and the connection is
 // alive.
-func (w *world) restored() {
+func (w *fixture) restored() {
 	w.t.Helper()
 	if d := cmp.Diff(strings.Split(w.before, "\n"), strings.Split(stable(w.n), "\n")); d != "" {
 		w.t.Errorf("the host is not as it was: %s", d)
@@ -201,7 +201,7 @@ func (w *world) restored() {
 	}
 }
 
-func (w *world) bridged() {
+func (w *fixture) bridged() {
 	w.t.Helper()
 	if got := w.n.IP("-o link show eth0"); !strings.Contains(got, "master br-up") {
 		w.t.Errorf("eth0 is not under the bridge: %s", got)

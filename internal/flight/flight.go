@@ -89,7 +89,7 @@ func (g *Group[R, T]) Do(ctx context.Context, key string, listen func(R), work f
 
 // run does the work of a flight and wakes its callers.
 func (g *Group[R, T]) run(ctx context.Context, key string, f *flight[R, T], work func(context.Context, func(R)) (T, error)) {
-	f.result, f.err = fault.Guarded(g.Log, key, func() (T, error) { return work(ctx, f.report) })
+	f.result, f.err = fault.Recovering(g.Log, key, func() (T, error) { return work(ctx, f.report) })
 	f.cancel()
 	g.mu.Lock()
 	f.landed = true

@@ -127,7 +127,7 @@ func (s *Source) make(ctx context.Context, p storage.VolumeParams, temp *os.File
 	if err := temp.Truncate(0); err != nil {
 		return fmt.Errorf("cannot empty the file: %w", err)
 	}
-	if err := s.guard(size, 0, p.Sparse); err != nil {
+	if err := s.checkSpace(size, 0, p.Sparse); err != nil {
 		return err
 	}
 	if err := failpoint.Hit(failpoint.LoopBackingCreated); err != nil {

@@ -52,7 +52,7 @@ func (s *Source) grow(ctx context.Context, p storage.GrowParams) error {
 		return fault.New(fault.NeedsOperator, "%s has been cut from %d to %d bytes", f.Name(), rec.Size, has)
 	}
 	if has < size {
-		if err := s.guard(size, allocated, rec.Sparse); err != nil {
+		if err := s.checkSpace(size, allocated, rec.Sparse); err != nil {
 			return err
 		}
 		// The devices show the new size only later, so no data is beyond the

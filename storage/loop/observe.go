@@ -83,8 +83,8 @@ func (s *Source) volume(id string, rec record, devices []device) storage.Volume 
 	return v
 }
 
-// Record implements storage.Recorder.
-func (s *Source) Record(ctx context.Context, objects []storage.RecordParams) []error {
+// StoreRecords implements storage.Recorder.
+func (s *Source) StoreRecords(ctx context.Context, objects []storage.RecordParams) []error {
 	return storage.EachError(ctx, objects, func(ctx context.Context, p storage.RecordParams) error {
 		held, err := s.hold(ctx, p.ID)
 		if err == nil {

@@ -31,17 +31,17 @@ func (s *Source) Space(context.Context) (storage.Space, error) {
 	return space, nil
 }
 
-// guard refuses volumes that do not fit: the size of an allocated volume must
-// be free now, a sparse volume must at least fit on the empty filesystem.
-func (s *Source) guard(size, has int64, sparse bool) error {
+// checkSpace refuses volumes that do not fit: the size of an allocated volume
+// must be free now, a sparse volume must at least fit on the empty filesystem.
+func (s *Source) checkSpace(size, has int64, sparse bool) error {
 	total, free, err := s.usage()
 	if err != nil {
 		return err
 	}
-	kept := s.o.Reserve(total)
-	need, room := size-has, max(free-kept, 0)
+	reserved := s.o.Reserve(total)
+	need, room := size-has, max(free-reserved, 0)
 	if sparse {
-		need, room = size, total-kept
+		need, room = size, total-reserved
 	}
 	if need > room {
 		return fault.Wrap(fault.Transient, &storage.SpaceError{Path: s.o.Dir, Need: need, Free: room})

@@ -189,8 +189,8 @@ func (s *Source) describe(r storage.Ref) (storage.Filesystem, error) {
 	return s.filesystem(r.ID, rec, table, newProbes()), nil
 }
 
-// Record implements storage.Recorder.
-func (s *Source) Record(ctx context.Context, objects []storage.RecordParams) []error {
+// StoreRecords implements storage.Recorder.
+func (s *Source) StoreRecords(ctx context.Context, objects []storage.RecordParams) []error {
 	return storage.EachError(ctx, objects, func(_ context.Context, p storage.RecordParams) error {
 		defer s.working.lock(p.ID)()
 		rec, err := s.owned(p.Ref)

@@ -137,10 +137,10 @@ func (s *Source) create(ctx context.Context, p storage.FilesystemParams) error {
 	return s.o.Volumes.Detach(ctx, []storage.DetachParams{{Ref: p.Ref}})[0]
 }
 
-// Record implements storage.Recorder: the volume stores the record.
-func (s *Source) Record(ctx context.Context, objects []storage.RecordParams) []error {
+// StoreRecords implements storage.Recorder: the volume stores the record.
+func (s *Source) StoreRecords(ctx context.Context, objects []storage.RecordParams) []error {
 	if r, ok := s.o.Volumes.(storage.Recorder); ok {
-		return r.Record(ctx, objects)
+		return r.StoreRecords(ctx, objects)
 	}
 	return make([]error, len(objects))
 }

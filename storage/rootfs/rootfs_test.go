@@ -14,7 +14,7 @@ import (
 // agent was killed in between, the filesystem shows the device as Held until a
 // detach frees it.
 func TestHeldDeviceIsReported(t *testing.T) {
-	w := storagetest.NewWorld(1 << 40)
+	w := storagetest.NewFakeHost(1 << 40)
 	volumes := storagetest.NewVolumes(w, "one")
 	s := rootfs.New(rootfs.Options{
 		Dir: filepath.Join(t.TempDir(), "first"), Volumes: volumes, Filesystems: storagetest.NewFilesystems(w, "one", true),

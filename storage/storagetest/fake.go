@@ -13,8 +13,8 @@ import (
 	"hostler/storage"
 )
 
-// World is an in-memory host without devices, for the fake sources.
-type World struct {
+// FakeHost is an in-memory host without devices, for the fake sources.
+type FakeHost struct {
 	mu          sync.Mutex
 	volumes     map[string]*storage.Volume
 	filesystems map[string]*storage.Filesystem
@@ -25,9 +25,9 @@ type World struct {
 	holders     map[string][]storage.Holder
 }
 
-// NewWorld returns an empty world with room for that many bytes.
-func NewWorld(room int64) *World {
-	return &World{
+// NewFakeHost returns an empty host with room for that many bytes.
+func NewFakeHost(room int64) *FakeHost {
+	return &FakeHost{
 		volumes: map[string]*storage.Volume{}, filesystems: map[string]*storage.Filesystem{},
 		holders: map[string][]storage.Holder{}, room: room,
 	}
@@ -36,21 +36,21 @@ func NewWorld(room int64) *World {
 // Fail makes f run before each call: create, attach, detach, destroy and grow
 // with an id, list with an empty id. A non-nil error of f fails the call.
 // Fail(nil) removes f.
-func (w *World) Fail(f func(call, id string) error) {
+func (w *FakeHost) Fail(f func(call, id string) error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.fail = f
 }
 
 // Hold keeps the object with that id busy until Hold is called without holders.
-func (w *World) Hold(id string, holders ...storage.Holder) {
+func (w *FakeHost) Hold(id string, holders ...storage.Holder) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.holders[id] = holders
 }
 
 // Reboot removes all devices and mounts.
-func (w *World) Reboot() {
+func (w *FakeHost) Reboot() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, v := range w.volumes {
@@ -63,7 +63,7 @@ func (w *World) Reboot() {
 }
 
 // Calls returns the calls since the last Calls, as "call id", oldest first.
-func (w *World) Calls() []string {
+func (w *FakeHost) Calls() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	calls := w.calls
@@ -72,7 +72,7 @@ func (w *World) Calls() []string {
 }
 
 // String lists all objects, one line each.
-func (w *World) String() string {
+func (w *FakeHost) String() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var b strings.Builder
@@ -96,7 +96,7 @@ func (w *World) String() string {
 }
 
 // begin records a call on an object and lets a test fail it.
-func (w *World) begin(call string, r storage.Ref, namespace string) error {
+func (w *FakeHost) begin(call string, r storage.Ref, namespace string) error {
 	w.calls = append(w.calls, call+" "+r.ID)
 	if w.fail != nil {
 		if err := w.fail(call, r.ID); err != nil {
@@ -112,7 +112,7 @@ func (w *World) begin(call string, r storage.Ref, namespace string) error {
 	return nil
 }
 
-func (w *World) listing() error {
+func (w *FakeHost) listing() error {
 	if w.fail == nil {
 		return nil
 	}
@@ -121,7 +121,7 @@ func (w *World) listing() error {
 
 // Volumes is a fake volume source.
 type Volumes struct {
-	w         *World
+	w         *FakeHost
 	namespace string
 }
 
@@ -131,7 +131,7 @@ var (
 )
 
 // NewVolumes returns a source of volumes in a world.
-func NewVolumes(w *World, namespace string) *Volumes { return &Volumes{w: w, namespace: namespace} }
+func NewVolumes(w *FakeHost, namespace string) *Volumes { return &Volumes{w: w, namespace: namespace} }
 
 // lookup returns the volume, nil if there is none.
 func (s *Volumes) lookup(call string, r storage.Ref) (*storage.Volume, error) {

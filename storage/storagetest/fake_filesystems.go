@@ -12,7 +12,7 @@ import (
 // Filesystems is a fake filesystem source. If onVolumes is set, its filesystems
 // need a device of the world.
 type Filesystems struct {
-	w         *World
+	w         *FakeHost
 	namespace string
 	onVolumes bool
 }
@@ -24,7 +24,7 @@ var (
 
 // NewFilesystems returns a source of filesystems in a world, on volumes or
 // without devices.
-func NewFilesystems(w *World, namespace string, onVolumes bool) *Filesystems {
+func NewFilesystems(w *FakeHost, namespace string, onVolumes bool) *Filesystems {
 	return &Filesystems{w: w, namespace: namespace, onVolumes: onVolumes}
 }
 

@@ -9,7 +9,7 @@ import (
 
 // The fake sources keep the contract too.
 func TestFakeVolumes(t *testing.T) {
-	w := storagetest.NewWorld(1 << 40)
+	w := storagetest.NewFakeHost(1 << 40)
 	storagetest.RunVolumes(t, storagetest.VolumeHarness{
 		Source: storagetest.NewVolumes(w, "one"), Other: storagetest.NewVolumes(w, "two"), Namespace: "one", OtherNamespace: "two",
 		TooLarge: 2 << 40,
@@ -24,7 +24,7 @@ func TestFakeVolumes(t *testing.T) {
 }
 
 func TestFakeFilesystems(t *testing.T) {
-	w := storagetest.NewWorld(1 << 40)
+	w := storagetest.NewFakeHost(1 << 40)
 	storagetest.RunFilesystems(t, storagetest.FilesystemHarness{
 		Source: storagetest.NewFilesystems(w, "one", false), Other: storagetest.NewFilesystems(w, "two", false),
 		Namespace: "one", OtherNamespace: "two", Mounts: "/mounts",

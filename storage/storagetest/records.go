@@ -17,7 +17,7 @@ func testRecords(t *testing.T, source any, r storage.Ref, find func() string) {
 		return
 	}
 	record := func(r storage.Ref, text string) error {
-		return s.Record(t.Context(), []storage.RecordParams{{Ref: r, Record: text}})[0]
+		return s.StoreRecords(t.Context(), []storage.RecordParams{{Ref: r, Record: text}})[0]
 	}
 	for _, text := range []string{"{\"a\": \"é\\n\"}", "", "last"} {
 		noError(t, record(r, text))

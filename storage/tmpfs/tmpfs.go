@@ -145,8 +145,8 @@ func (s *Source) create(p storage.FilesystemParams) error {
 	return s.records.Put(p.ID, record{Stamp: p.Stamp, Size: s.round(p.Size), Record: p.Record})
 }
 
-// Record implements storage.Recorder.
-func (s *Source) Record(ctx context.Context, objects []storage.RecordParams) []error {
+// StoreRecords implements storage.Recorder.
+func (s *Source) StoreRecords(ctx context.Context, objects []storage.RecordParams) []error {
 	return storage.EachError(ctx, objects, func(_ context.Context, p storage.RecordParams) error {
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"hostler/internal/fault"
 )
 
-// patience bounds every wait of the suite.
-const patience = 10 * time.Second
+// waitLimit bounds every wait of the suite.
+const waitLimit = 10 * time.Second
 
 // Run tests an implementation. open returns a new, empty store, which is closed
 // at the end of the test.
@@ -125,7 +125,7 @@ func next(t *testing.T, ch <-chan []state.ID) []state.ID {
 			t.Fatal("the watch was lost")
 		}
 		return ids
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		t.Fatal("nothing came from the watch")
 	}
 	return nil

@@ -81,7 +81,7 @@ func testWatchEnds(t *testing.T, b state.Backend) {
 		t.Fatal(err)
 	}
 	cancel()
-	deadline := time.After(patience)
+	deadline := time.After(waitLimit)
 	for ch != nil || signs != nil {
 		select {
 		case _, ok := <-ch:
@@ -242,7 +242,7 @@ func testWatchEvents(t *testing.T, b state.Backend) {
 				if !ok {
 					t.Fatal("the watch was lost")
 				}
-			case <-time.After(patience):
+			case <-time.After(waitLimit):
 				t.Fatalf("no sign of event %d", i)
 			}
 			events, err := b.Events(t.Context(), state.EventQuery{After: seen})

@@ -18,7 +18,7 @@ type Agent interface {
 	watcher
 	operator
 	host
-	guest
+	guestClient
 	imageKeeper
 }
 
@@ -65,7 +65,7 @@ type host interface {
 	Revert(ctx context.Context) (object string, err error)
 }
 
-type guest interface {
+type guestClient interface {
 	Exec(ctx context.Context, machine string, o client.ExecOptions) (int, error)
 	Console(ctx context.Context, machine string, rw io.ReadWriter) error
 	Logs(ctx context.Context, machine string, o client.LogOptions) (io.ReadCloser, error)

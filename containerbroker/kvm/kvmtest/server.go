@@ -21,8 +21,8 @@ import (
 	"hostler/internal/run"
 )
 
-// patience bounds every wait of this package.
-const patience = 60 * time.Second
+// waitLimit bounds every wait of this package.
+const waitLimit = 60 * time.Second
 
 // Server is a private libvirtd.
 type Server struct {
@@ -164,7 +164,7 @@ func (s *Server) end(signal syscall.Signal) {
 	_ = s.process.Signal(signal)
 	select {
 	case <-s.exited:
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		_ = s.process.Kill()
 		<-s.exited
 	}
@@ -186,7 +186,7 @@ func (s *Server) Virsh(args ...string) string {
 
 func (s *Server) virsh(args ...string) (string, error) {
 	result, err := run.Host{}.Run(context.Background(), run.Command{
-		Path: "/usr/bin/virsh", Args: append([]string{"-q", "-c", "qemu:///system?socket=" + s.Socket}, args...), Timeout: patience,
+		Path: "/usr/bin/virsh", Args: append([]string{"-q", "-c", "qemu:///system?socket=" + s.Socket}, args...), Timeout: waitLimit,
 	})
 	return string(result.Stdout), err
 }
@@ -277,14 +277,14 @@ func check(t testing.TB, what string, err error) {
 
 // until calls try until it returns no error or patience has passed.
 func until(try func() error) error {
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(waitLimit)
 	for {
 		err := try()
 		if err == nil {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("after %s: %w", patience, err)
+			return fmt.Errorf("after %s: %w", waitLimit, err)
 		}
 		time.Sleep(50 * time.Millisecond)
 	}

@@ -95,7 +95,7 @@ func (s *Server) do(req *http.Request, target any) error {
 
 func (s *Server) client() *http.Client {
 	return &http.Client{
-		Timeout: 2 * patience,
+		Timeout: 2 * waitLimit,
 		Transport: &http.Transport{
 			DisableKeepAlives: true,
 			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {

@@ -91,7 +91,7 @@ func NewProxy(t testing.TB, target string) *Proxy {
 		},
 	}
 	server := &http.Server{
-		ReadHeaderTimeout: patience,
+		ReadHeaderTimeout: waitLimit,
 		Handler:           http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { p.serve(forward, w, r) }),
 		ConnState:         p.track,
 	}

@@ -27,8 +27,8 @@ type fields map[string]any
 // Program is the LXD daemon that is started.
 const Program = "/usr/bin/lxd"
 
-// patience bounds every wait of this package.
-const patience = 60 * time.Second
+// waitLimit bounds every wait of this package.
+const waitLimit = 60 * time.Second
 
 // Options configures Start.
 type Options struct {
@@ -128,7 +128,7 @@ func (s *Server) end(signal syscall.Signal) {
 	_ = s.process.Signal(signal)
 	select {
 	case <-s.exited:
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		_ = s.process.Kill()
 		<-s.exited
 	}
@@ -220,14 +220,14 @@ func check(t testing.TB, what string, err error) {
 
 // until calls try until it returns no error or patience has passed.
 func until(try func() error) error {
-	deadline := time.Now().Add(patience)
+	deadline := time.Now().Add(waitLimit)
 	for {
 		err := try()
 		if err == nil {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("after %s: %w", patience, err)
+			return fmt.Errorf("after %s: %w", waitLimit, err)
 		}
 		time.Sleep(50 * time.Millisecond)
 	}

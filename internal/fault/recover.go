@@ -5,10 +5,10 @@ import (
 	"runtime/debug"
 )
 
-// Guarded runs work and returns its panic as an Invalid error. It logs the
+// Recovering runs work and returns its panic as an Invalid error. It logs the
 // stack and the name of the work. Use it for a goroutine, or for work that
 // other callers wait for: no caller would recover the panic there.
-func Guarded[T any](log *slog.Logger, what string, work func() (T, error)) (result T, err error) {
+func Recovering[T any](log *slog.Logger, what string, work func() (T, error)) (result T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = New(Invalid, "panic: %v", p)
