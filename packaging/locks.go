@@ -96,7 +96,7 @@ func programOf(pid int) string {
 // removes or breaks a lock.
 func waitForLocks(ctx context.Context, files []string, progress func(string)) error {
 	start := time.Now()
-	var told time.Time
+	var reported time.Time
 	var last lockHolder
 	for {
 		holder, held, err := findHolder(files)
@@ -107,9 +107,9 @@ func waitForLocks(ctx context.Context, files []string, progress func(string)) er
 			return nil
 		}
 		now := time.Now()
-		if holder != last || now.Sub(told) >= sayEvery {
+		if holder != last || now.Sub(reported) >= sayEvery {
 			progress(fmt.Sprintf("waiting for dpkg's lock, held by %s for %ds", holder, int(now.Sub(start).Seconds())))
-			last, told = holder, now
+			last, reported = holder, now
 		}
 		timer := time.NewTimer(lockPoll)
 		select {

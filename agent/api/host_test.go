@@ -49,12 +49,12 @@ func (h *standIn) service() Service {
 }
 
 // Confirm implements Guard.
-func (h *standIn) Confirm(context.Context) (string, error) { return h.protect() }
+func (h *standIn) Confirm(context.Context) (string, error) { return h.guard() }
 
 // Revert implements Guard.
-func (h *standIn) Revert(context.Context) (string, error) { return h.protect() }
+func (h *standIn) Revert(context.Context) (string, error) { return h.guard() }
 
-func (h *standIn) protect() (string, error) {
+func (h *standIn) guard() (string, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.armed == "" {

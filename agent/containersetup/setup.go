@@ -229,10 +229,10 @@ func (w *Worker) initialise(ctx context.Context, status *spec.TypeStatus) error 
 		status.Supported = &supported
 		return fault.New(fault.NeedsOperator, "this host cannot run %s machines: %s", w.Type, reason)
 	}
-	told := progressFilter{now: w.Now}
+	filter := progressFilter{now: w.Now}
 	show := func(state, message string) {
 		status.State, status.Message = state, message
-		if told.due(message) {
+		if filter.due(message) {
 			w.updateMachines(ctx, message)
 		}
 		if err := w.save(ctx, *status); err != nil && ctx.Err() == nil {

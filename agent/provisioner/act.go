@@ -137,7 +137,7 @@ func (o *operation) each(ctx context.Context) error {
 	for _, step := range o.steps {
 		began := o.w.Now()
 		err := o.doRecovering(ctx, step)
-		o.forgetSteps()
+		o.leaveSlot()
 		if o.w.Metrics != nil && !errors.Is(err, errOvertaken) {
 			o.w.Metrics.Operation(string(step.Action), o.w.Now().Sub(began), err)
 		}
@@ -254,7 +254,7 @@ func (o *operation) enter(ctx context.Context) error {
 	return err
 }
 
-func (o *operation) forgetSteps() {
+func (o *operation) leaveSlot() {
 	if o.place {
 		o.place = false
 		o.w.limiter.Release()

@@ -82,8 +82,8 @@ func (s surroundings) attach(d *Desired) {
 	for _, name := range slices.Sorted(maps.Keys(d.Record.Machine.Networks)) {
 		nic := d.Record.Machine.Networks[name]
 		n, declared := s.networks[nic.Network]
-		guest, given := n.status.Guests[d.Name+"/"+name]
-		if !declared || n.status.State != "ready" || !given || guest.Released != nil || guest.Machine != "" && guest.Machine != d.UID {
+		guest, assigned := n.status.Guests[d.Name+"/"+name]
+		if !declared || n.status.State != "ready" || !assigned || guest.Released != nil || guest.Machine != "" && guest.Machine != d.UID {
 			what := spec.KindNetwork + "/" + nic.Network
 			if n.status.Message != "" {
 				what += " (" + n.status.Message + ")"

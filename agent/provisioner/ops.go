@@ -176,9 +176,9 @@ const quickDeath = 10 * time.Second
 // ready waits until the instance is usable. It gives its slot back for the
 // wait.
 func (o *operation) ready(ctx context.Context) error {
-	o.forgetSteps()
+	o.leaveSlot()
 	s := &o.d.Status
-	told := ""
+	detail := ""
 	if probe, ok := o.w.Broker.(containerbroker.ReadinessProbe); ok {
 		waitCtx, done := o.wait(ctx)
 		defer done()
@@ -198,16 +198,16 @@ func (o *operation) ready(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("the instance runs but is not ready: %w", err)
 		}
-		s.Addresses, told = found.Addresses[:min(len(found.Addresses), containerbroker.MaxAddresses)], found.Summary()
+		s.Addresses, detail = found.Addresses[:min(len(found.Addresses), containerbroker.MaxAddresses)], found.Summary()
 	}
 	clearFailure(s)
-	setReady(s, true, "Usable", told, o.w.Now())
+	setReady(s, true, "Usable", detail, o.w.Now())
 	s.State, s.Message, s.Percent = spec.MachineRunning, "", nil
 	if s.RestartedFor != nil { // the next pass checks whether the restart made the changes
 		s.State, s.Message = spec.MachineProvisioning, "checking the changes"
 	}
 	s.ObservedGeneration = o.d.Generation
-	o.event(ctx, state.LevelInfo, "Ready", told)
+	o.event(ctx, state.LevelInfo, "Ready", detail)
 	return o.save(ctx)
 }
 
@@ -265,7 +265,7 @@ func (o *operation) recreate(ctx context.Context, s Step) error {
 		return err
 	}
 	o.event(ctx, state.LevelInfo, "Deleted", s.Detail)
-	o.forgetSteps()
+	o.leaveSlot()
 	return o.create(ctx)
 }
 

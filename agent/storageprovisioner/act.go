@@ -40,14 +40,14 @@ func (w *Worker) act(ctx context.Context, l *look, done map[string]error) (acted
 		for n < len(due) && due[n].step.phase() == due[0].step.phase() {
 			n++
 		}
-		told := w.batch(ctx, p, due[:n], done)
+		finished := w.batch(ctx, p, due[:n], done)
 		if ctx.Err() != nil {
 			return true, nil //nolint:nilerr // the agent stops; the next one goes on
 		}
-		if err := w.record(ctx, told); err != nil {
+		if err := w.record(ctx, finished); err != nil {
 			return true, err
 		}
-		acted, due = acted || len(told) > 0, due[n:]
+		acted, due = acted || len(finished) > 0, due[n:]
 	}
 	return acted, nil
 }
@@ -67,14 +67,14 @@ func (j *job) key() string {
 // batch carries out the steps of a phase: one bulk call per source and
 // action, all calls in parallel. It returns the jobs that have a new result to
 // record.
-func (w *Worker) batch(ctx context.Context, p *planner, jobs []*job, done map[string]error) (told []*job) {
+func (w *Worker) batch(ctx context.Context, p *planner, jobs []*job, done map[string]error) (finished []*job) {
 	groups := map[string][]*job{}
 	for _, j := range jobs {
 		before, called := done[j.key()]
 		if before != nil {
 			continue
 		}
-		told = append(told, j)
+		finished = append(finished, j)
 		if called {
 			j.err = fault.New(fault.Transient, "cannot %s %s: the operation succeeded but changed nothing", j.step.Action, j.entity.key())
 			continue
@@ -94,10 +94,10 @@ func (w *Worker) batch(ctx context.Context, p *planner, jobs []*job, done map[st
 		})
 	}
 	calls.Wait()
-	for _, j := range told {
+	for _, j := range finished {
 		done[j.key()] = j.err
 	}
-	return told
+	return finished
 }
 
 // events are the event reasons of the actions.
@@ -114,7 +114,7 @@ func (w *Worker) record(life context.Context, jobs []*job) error {
 	defer cancel()
 	now := w.Now()
 	var writes []state.Write
-	var told []state.Event
+	var recorded []state.Event
 	for _, j := range jobs {
 		e := j.entity
 		if w.Metrics != nil {
@@ -136,13 +136,13 @@ func (w *Worker) record(life context.Context, jobs []*job) error {
 			writes = append(writes, statusWrite(e, e.Status))
 		}
 		if event.Reason != "" {
-			told = append(told, event)
+			recorded = append(recorded, event)
 		}
 	}
 	if err := w.write(ctx, writes); err != nil {
 		return err
 	}
-	if err := w.Store.Record(ctx, told...); err != nil {
+	if err := w.Store.Record(ctx, recorded...); err != nil {
 		w.Logger.Warn("Events cannot be recorded.", "error", err)
 	}
 	return nil

@@ -45,7 +45,7 @@ func Shown(steps []Step) []Step {
 // for the filesystems that steps create. Each package appears once, with the
 // first filesystem that needs it.
 func (s Sources) Preparing(d Desired, steps []Step) (before []Step) {
-	told, filesystems := map[string]bool{}, map[string]*Entity{}
+	shown, filesystems := map[string]bool{}, map[string]*Entity{}
 	for i := range d.Entities {
 		if e := &d.Entities[i]; e.Kind == spec.KindFilesystem {
 			filesystems[e.Name] = e
@@ -60,8 +60,8 @@ func (s Sources) Preparing(d Desired, steps []Step) (before []Step) {
 		if !ok {
 			continue
 		}
-		if pkg := source.Missing(e.fstype()); pkg != "" && !told[pkg] {
-			told[pkg] = true
+		if pkg := source.Missing(e.fstype()); pkg != "" && !shown[pkg] {
+			shown[pkg] = true
 			before = append(before, Step{Kind: e.Kind, Name: e.Name, Action: ActionPrepare, Detail: "the package " + pkg + " is installed on the host"})
 		}
 	}

@@ -32,13 +32,13 @@ func (v *restricted) End(ctx context.Context, tokens ...string) error {
 	if err != nil {
 		return err
 	}
-	mine := []string{}
+	owned := []string{}
 	for _, in := range own {
 		if slices.Contains(tokens, in.Token) {
-			mine = append(mine, in.Token)
+			owned = append(owned, in.Token)
 		}
 	}
-	return v.b.End(ctx, mine...)
+	return v.b.End(ctx, owned...)
 }
 
 // Intents returns the type's own intents. An intent without an owner belongs to

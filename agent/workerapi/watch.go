@@ -117,10 +117,10 @@ func (s *Store) stream(ctx context.Context, path string, query url.Values) (*str
 }
 
 // read forwards the lines. Silence longer than silenceLimit ends the stream.
-func (w *stream) read(ctx context.Context, body io.Closer, lines *bufio.Scanner, first line, patience time.Duration) {
+func (w *stream) read(ctx context.Context, body io.Closer, lines *bufio.Scanner, first line, limit time.Duration) {
 	defer close(w.c)
 	defer body.Close()
-	silent := time.AfterFunc(patience, w.stop)
+	silent := time.AfterFunc(limit, w.stop)
 	defer silent.Stop()
 	for line := first; ; {
 		select {
@@ -132,7 +132,7 @@ func (w *stream) read(ctx context.Context, body io.Closer, lines *bufio.Scanner,
 		if line, err = readLine(lines); err != nil {
 			return
 		}
-		silent.Reset(patience)
+		silent.Reset(limit)
 	}
 }
 

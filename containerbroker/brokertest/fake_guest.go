@@ -37,8 +37,9 @@ func (f *Fake) WaitReady(ctx context.Context, m containerbroker.Machine, progres
 	return containerbroker.Readiness{Addresses: slices.Clone(g.instance.Addresses), CloudInit: "done", Init: "systemd"}, nil
 }
 
-// Exec implements containerbroker.Guest with a few commands: true, false, echo
-// WORDS, cat, and the scripts of the suite. Any other command exits with 127.
+// Exec implements containerbroker.GuestAccess with a few commands: true, false,
+// echo WORDS, cat, and the scripts of the suite. Any other command exits with
+// 127.
 func (f *Fake) Exec(ctx context.Context, name string, req containerbroker.ExecRequest) (int, error) {
 	lost, err := f.enter(ctx, Exec, name)
 	if err != nil {
@@ -82,7 +83,7 @@ func (f *Fake) Exec(ctx context.Context, name string, req containerbroker.ExecRe
 	return code, err
 }
 
-// Console implements containerbroker.Guest: it echoes until conn ends.
+// Console implements containerbroker.GuestAccess: it echoes until conn ends.
 func (f *Fake) Console(ctx context.Context, name string, conn io.ReadWriter) error {
 	if _, err := f.enter(ctx, Console, name); err != nil {
 		return err
@@ -94,7 +95,7 @@ func (f *Fake) Console(ctx context.Context, name string, conn io.ReadWriter) err
 	return err
 }
 
-// Log implements containerbroker.Guest.
+// Log implements containerbroker.GuestAccess.
 func (f *Fake) Log(ctx context.Context, name string) (io.ReadCloser, error) {
 	if _, err := f.enter(ctx, Log, name); err != nil {
 		return nil, err

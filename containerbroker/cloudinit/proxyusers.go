@@ -47,9 +47,9 @@ func OnlyProxyUsersDiffer(g Guest, userData string) bool {
 
 // restoreUser sets a proxy's address to a former address that differs only by
 // its user name and password.
-func restoreUser(address *string, former string) {
-	if bare := withoutUser(former); bare != former && bare == *address {
-		*address = former
+func restoreUser(address *string, previous string) {
+	if bare := withoutUser(previous); bare != previous && bare == *address {
+		*address = previous
 	}
 }
 

@@ -36,7 +36,7 @@ func flock(ctx context.Context, path string, waiting func()) (func(), error) {
 		return nil, fmt.Errorf("cannot lock: %w", err)
 	}
 	unlock := func() { _ = f.Close() }
-	for told := false; ; {
+	for reported := false; ; {
 		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
 			return unlock, nil
@@ -45,8 +45,8 @@ func flock(ctx context.Context, path string, waiting func()) (func(), error) {
 			unlock()
 			return nil, fmt.Errorf("cannot lock %s: %w", path, err)
 		}
-		if !told {
-			told = true
+		if !reported {
+			reported = true
 			waiting()
 		}
 		select {

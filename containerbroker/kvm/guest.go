@@ -17,11 +17,11 @@ import (
 	"hostler/internal/fault"
 )
 
-// Exec implements containerbroker.Guest through the guest's agent. It reads the
-// whole input before the command starts, and writes the output after the
-// command has ended. There are no terminals: with req.Terminal the command gets
-// no input, and its output gets a terminal's line ends. Interactive use needs
-// Console.
+// Exec implements containerbroker.GuestAccess through the guest's agent. It
+// reads the whole input before the command starts, and writes the output after
+// the command has ended. There are no terminals: with req.Terminal the command
+// gets no input, and its output gets a terminal's line ends. Interactive use
+// needs Console.
 func (d *Driver) Exec(ctx context.Context, name string, req containerbroker.ExecRequest) (int, error) {
 	code, err := d.exec(ctx, name, req)
 	if err != nil {
@@ -133,8 +133,8 @@ func (t terminalWriter) Write(p []byte) (int, error) {
 	return len(p), err
 }
 
-// Console implements containerbroker.Guest. It opens the serial console through
-// its pseudo-terminal on the host, which needs root.
+// Console implements containerbroker.GuestAccess. It opens the serial console
+// through its pseudo-terminal on the host, which needs root.
 func (d *Driver) Console(ctx context.Context, name string, conn io.ReadWriter) error {
 	if err := d.console(ctx, name, conn); err != nil {
 		return fmt.Errorf("cannot open the console of instance %q: %w", name, err)
@@ -201,8 +201,8 @@ func (d *Driver) terminalOf(ctx context.Context, name string) (string, error) {
 	return "", fault.New(fault.Invalid, "it has no serial console")
 }
 
-// Log implements containerbroker.Guest. It opens the file in which libvirt logs
-// the serial console, which needs root.
+// Log implements containerbroker.GuestAccess. It opens the file in which
+// libvirt logs the serial console, which needs root.
 func (d *Driver) Log(ctx context.Context, name string) (io.ReadCloser, error) {
 	file, err := d.logOf(ctx, name)
 	if err != nil {

@@ -50,7 +50,7 @@ type listedDomain struct {
 // or a new answer if that is old, or else the addresses seen from outside. A
 // guest controls its agent, so an agent may lie or hang; a listing spends at
 // most askWithin on all agents together.
-func (d *Driver) addresses(guests []listedDomain, learn func(libvirt.Domain) (told []string, silent bool), seen func(listedDomain) []string) [][]string {
+func (d *Driver) addresses(guests []listedDomain, learn func(libvirt.Domain) (addresses []string, silent bool), seen func(listedDomain) []string) [][]string {
 	deadline, late := time.NewTimer(d.askWithin), make(chan struct{})
 	defer deadline.Stop()
 	defer close(late)
@@ -108,7 +108,7 @@ func (d *Driver) consult(dom libvirt.Domain, learn func(libvirt.Domain) ([]strin
 	}
 	d.learned[dom.Name] = mark
 	d.mu.Unlock()
-	if told, silent := learn(dom); len(told) > 0 || silent {
+	if addresses, silent := learn(dom); len(addresses) > 0 || silent {
 		return
 	}
 	d.mu.Lock()
@@ -120,7 +120,7 @@ func (d *Driver) consult(dom libvirt.Domain, learn func(libvirt.Domain) ([]strin
 
 // learn asks the guest's agent, if there is one, for its addresses. silent
 // means that the agent did not answer.
-func (d *Driver) learn(c *conn, dom libvirt.Domain, within time.Duration) (told []string, silent bool) {
+func (d *Driver) learn(c *conn, dom libvirt.Domain, within time.Duration) (addresses []string, silent bool) {
 	live, err := readDefinition(c, dom, 0)
 	if err != nil || !agentConnected(live) {
 		return nil, false
@@ -142,11 +142,11 @@ func (d *Driver) learn(c *conn, dom libvirt.Domain, within time.Duration) (told 
 			}
 		}
 	}
-	told = sorted(found)
-	if len(told) > 0 {
+	addresses = sorted(found)
+	if len(addresses) > 0 {
 		d.mu.Lock()
-		d.learned[dom.Name] = lesson{life: dom.ID, addresses: told, at: time.Now()}
+		d.learned[dom.Name] = lesson{life: dom.ID, addresses: addresses, at: time.Now()}
 		d.mu.Unlock()
 	}
-	return told, false
+	return addresses, false
 }

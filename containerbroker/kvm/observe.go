@@ -139,11 +139,11 @@ func (d *Driver) list(ctx context.Context, detail bool) ([]containerbroker.Insta
 		all = append(all, i)
 	}
 	s.forgetAllBut(there)
-	told := d.addresses(guests,
+	addresses := d.addresses(guests,
 		func(dom libvirt.Domain) ([]string, bool) { return d.learn(s.conn, dom, listAnswer) },
 		func(g listedDomain) []string { return d.seen(s.conn, g.dom, g.def) })
 	for n, g := range guests {
-		all[g.at].Addresses = told[n]
+		all[g.at].Addresses = addresses[n]
 	}
 	slices.SortFunc(all, func(a, b containerbroker.Instance) int { return strings.Compare(a.Name, b.Name) })
 	return all, nil

@@ -22,10 +22,11 @@ import (
 	"hostler/internal/fault"
 )
 
-// Exec implements containerbroker.Guest. Two goroutines write the outputs, and
-// both have ended when Exec returns. If ctx ends first, Exec kills the command.
-// A Stdin whose Read never returns leaks one goroutine. LXD 5.0 may drop the
-// last output of a command on a terminal if the command ends right after it.
+// Exec implements containerbroker.GuestAccess. Two goroutines write the
+// outputs, and both have ended when Exec returns. If ctx ends first, Exec kills
+// the command. A Stdin whose Read never returns leaks one goroutine. LXD 5.0
+// may drop the last output of a command on a terminal if the command ends right
+// after it.
 func (d *Driver) Exec(ctx context.Context, name string, req containerbroker.ExecRequest) (int, error) {
 	code, err := d.exec(ctx, name, req)
 	if err != nil {
@@ -212,8 +213,9 @@ func writerOr(w io.Writer) io.Writer {
 	return w
 }
 
-// Console implements containerbroker.Guest. LXD 5.0 accepts a size but does not
-// pass it on to the container's console: inside, the size is always 0 by 0.
+// Console implements containerbroker.GuestAccess. LXD 5.0 accepts a size but
+// does not pass it on to the container's console: inside, the size is always 0
+// by 0.
 func (d *Driver) Console(ctx context.Context, name string, conn io.ReadWriter) error {
 	if err := d.console(ctx, name, conn); err != nil {
 		return fmt.Errorf("cannot open the console of instance %q: %w", name, err)
@@ -265,10 +267,10 @@ func (d *Driver) console(ctx context.Context, name string, conn io.ReadWriter) e
 	return nil
 }
 
-// Log implements containerbroker.Guest.
+// Log implements containerbroker.GuestAccess.
 func (d *Driver) Log(ctx context.Context, name string) (io.ReadCloser, error) {
 	body, err := d.file(ctx, instancePath(name)+"/console")
-	if status, told := api.StatusErrorMatch(err); told && (status == http.StatusNotFound || status == http.StatusInternalServerError) {
+	if status, isStatus := api.StatusErrorMatch(err); isStatus && (status == http.StatusNotFound || status == http.StatusInternalServerError) {
 		// LXD also answers so if the console's buffer or file is empty.
 		c := d.open(ctx, d.opts.RequestTimeout)
 		if _, lookErr := d.read(c, name); lookErr == nil {
@@ -295,11 +297,11 @@ func (d *Driver) file(ctx context.Context, path string) (io.ReadCloser, error) {
 	if resp.StatusCode != http.StatusOK {
 		message, _ := io.ReadAll(io.LimitReader(resp.Body, maxMessage))
 		_ = resp.Body.Close()
-		var told api.Response
-		if json.Unmarshal(message, &told) != nil || told.Error == "" {
-			told.Error = "LXD answered " + resp.Status
+		var answer api.Response
+		if json.Unmarshal(message, &answer) != nil || answer.Error == "" {
+			answer.Error = "LXD answered " + resp.Status
 		}
-		return nil, classify(ctx, api.StatusErrorf(resp.StatusCode, "%s", clean(told.Error, maxMessage)))
+		return nil, classify(ctx, api.StatusErrorf(resp.StatusCode, "%s", clean(answer.Error, maxMessage)))
 	}
 	return resp.Body, nil
 }

@@ -144,8 +144,8 @@ func (i *inits) watch(name string, pid int64) {
 			return
 		}
 		i.mu.Lock()
-		mine := w.files[name] == init
-		if mine {
+		current := w.files[name] == init
+		if current {
 			delete(w.files, name)
 			_ = init.file.Close()
 			delete(i.pids, name)
@@ -155,7 +155,7 @@ func (i *inits) watch(name string, pid int64) {
 			i.ends[name] = time.Now()
 		}
 		i.mu.Unlock()
-		if mine {
+		if current {
 			w.died(name, pid)
 		}
 	})

@@ -57,17 +57,17 @@ func TryAcquire(path, purpose string) (*Lock, error) {
 }
 
 func acquire(ctx context.Context, path, purpose string, onWait func(Holder), every, jitter time.Duration) (*Lock, error) {
-	var told Holder
+	var reported Holder
 	for first := true; ; first = false {
 		if err := ctx.Err(); err != nil {
-			return nil, fmt.Errorf("cannot take lock %s, held by %s: %w", path, told, err)
+			return nil, fmt.Errorf("cannot take lock %s, held by %s: %w", path, reported, err)
 		}
 		lock, err := attempt(path, purpose)
 		if err == nil || !errors.Is(err, fslock.ErrLocked) {
 			return lock, err
 		}
-		if holder, held := Read(path); held && (first || holder != told) {
-			told = holder
+		if holder, held := Read(path); held && (first || holder != reported) {
+			reported = holder
 			if onWait != nil {
 				onWait(holder)
 			}

@@ -30,9 +30,9 @@ type Paths struct {
 // New returns the paths of an agent with the given configuration file and
 // folders. An empty argument means the default, below root.
 func New(root, config, stateDir, runDir string) Paths {
-	orDefault := func(given, fallback string) string {
-		if given != "" {
-			return given
+	orDefault := func(path, fallback string) string {
+		if path != "" {
+			return path
 		}
 		return filepath.Join("/", root, fallback)
 	}

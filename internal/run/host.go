@@ -86,7 +86,7 @@ func (Host) Run(ctx context.Context, c Command) (Result, error) {
 		err = stop(cmd.Process.Pid, c, waited)
 	}
 	out.finish()
-	result := Result{Stdout: out.stdout.kept.bytes(), Stderr: out.stderr.kept.bytes(), ExitCode: cmd.ProcessState.ExitCode()}
+	result := Result{Stdout: out.stdout.tail.bytes(), Stderr: out.stderr.tail.bytes(), ExitCode: cmd.ProcessState.ExitCode()}
 	// A program with exit code 0 has done its work even if it was asked to
 	// stop.
 	if ended != nil && result.ExitCode != 0 {

@@ -36,7 +36,7 @@ type stream struct {
 	// then write on when this process is killed; a pipe would end it by
 	// SIGPIPE.
 	file   bool
-	kept   tailBuffer
+	tail   tailBuffer
 	line   []byte
 	onLine func(string)
 	endAt  atomic.Int64 // Unix nanoseconds at which reading ends, 0 while the program runs
@@ -49,7 +49,7 @@ func newOutput(c Command) (*output, error) {
 	}
 	o := &output{}
 	open := func(onLine func(string)) (*stream, error) {
-		s := &stream{file: c.NoKill, onLine: onLine, kept: tailBuffer{limit: int(limit)}}
+		s := &stream{file: c.NoKill, onLine: onLine, tail: tailBuffer{limit: int(limit)}}
 		var err error
 		if s.file {
 			s.r, s.w, err = memoryFile(c.Name())
@@ -195,7 +195,7 @@ func (s *stream) drain(lines *sync.Mutex) {
 }
 
 func (s *stream) take(data []byte, lines *sync.Mutex) {
-	s.kept.write(data)
+	s.tail.write(data)
 	if s.onLine == nil {
 		return
 	}

@@ -235,8 +235,8 @@ func (s *Source) List(ctx context.Context) ([]storage.Filesystem, error) {
 		f.Attachments = slices.DeleteFunc(f.Attachments, func(a storage.FilesystemAttachment) bool {
 			return a.Path == base && len(f.Attachments) > 1
 		})
-		given := slices.ContainsFunc(f.Attachments, func(a storage.FilesystemAttachment) bool { return a.Path != base })
-		if !given && len(v.Attachments) > 0 {
+		attached := slices.ContainsFunc(f.Attachments, func(a storage.FilesystemAttachment) bool { return a.Path != base })
+		if !attached && len(v.Attachments) > 0 {
 			f.Held = v.Attachments[0].Device
 		}
 		all = append(all, f)

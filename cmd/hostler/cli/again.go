@@ -15,7 +15,7 @@ const reconnect = 500 * time.Millisecond
 // again reopens a watch after a restart of the agent, provided that the watch
 // has shown something: seen counts that. It reports each outage once.
 func again(ctx context.Context, seen *int, tell func(string), watch func() error) error {
-	told := -1
+	reported := -1
 	for {
 		err := watch()
 		switch {
@@ -24,12 +24,12 @@ func again(ctx context.Context, seen *int, tell func(string), watch func() error
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, errLookAgain):
-			told = *seen
+			reported = *seen
 		case *seen == 0 || !fault.Is(err, fault.Transient) && !errors.Is(err, client.ErrNotRunning):
 			return err
 		}
-		if !errors.Is(err, errLookAgain) && told != *seen {
-			told = *seen
+		if !errors.Is(err, errLookAgain) && reported != *seen {
+			reported = *seen
 			tell("lost the agent, trying again")
 		}
 		select {

@@ -136,11 +136,11 @@ func elements(array any) ([]json.RawMessage, error) {
 // message "gone".
 func (r watched) gone(head []string) (watched, error) {
 	r.cells = slices.Clone(r.cells)
-	told := slices.Index(head, "MESSAGE")
-	if told < 0 {
-		told = 1
+	column := slices.Index(head, "MESSAGE")
+	if column < 0 {
+		column = 1
 	}
-	r.cells[told] = "gone"
+	r.cells[column] = "gone"
 	if i := slices.Index(head, "ADDRESS"); i >= 0 {
 		r.cells[i] = ""
 	}

@@ -71,13 +71,13 @@ func commandSections(c *cobra.Command) string {
 	var b strings.Builder
 	b.WriteString(".SH EXIT STATUS\n")
 	exits := commandExits[commandName(c)]
-	told := map[string]bool{}
+	shown := map[string]bool{}
 	for _, e := range exits {
-		told[e[0]] = true
+		shown[e[0]] = true
 		tagged(&b, e[0], e[1])
 	}
 	for _, e := range [][2]string{{"0", "Done."}, {"1", "An error; standard error says which."}, {"130", "Interrupted. The agent continues."}} {
-		if !told[e[0]] {
+		if !shown[e[0]] {
 			tagged(&b, e[0], e[1])
 		}
 	}
