@@ -173,7 +173,7 @@ func parseScene(t *testing.T, text string) scene {
 		case "hostler":
 			s.args = words(rest)
 		case "world":
-			w, ok := worlds[rest]
+			w, ok := standIns[rest]
 			if !ok {
 				t.Fatalf("unknown world %q", rest)
 			}

@@ -30,7 +30,7 @@ func TestExec(t *testing.T) {
 		{"flags before", []string{"-q", "exec", "--env", "A=b=c", "web", "--", "cat", "-n"}, false, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			w := smallWorld()
+			w := smallHost()
 			w.exit, w.output = 42, "out"
 			term := &fakeTerminal{on: c.terminal, width: 80, height: 24}
 			got := run(t, w, term, map[string]string{"TERM": "xterm"}, "in", c.args...)
@@ -55,7 +55,7 @@ func TestExec(t *testing.T) {
 
 // If a command cannot be run, exec returns an error and restores the terminal.
 func TestExecFails(t *testing.T) {
-	w := smallWorld()
+	w := smallHost()
 	w.err = fault.New(fault.Transient, "lost the connection to the machine")
 	term := &fakeTerminal{on: true}
 	got := run(t, w, term, nil, "", "exec", "web", "--", "true")
@@ -66,13 +66,13 @@ func TestExecFails(t *testing.T) {
 
 // Ctrl+] leaves the console; the keys typed before it reach the machine.
 func TestConsole(t *testing.T) {
-	w := smallWorld()
+	w := smallHost()
 	term := &fakeTerminal{on: true}
 	got := run(t, w, term, nil, "ls\r\x1dnever", "console", "web")
 	if got.code != exitOK || string(w.input) != "ls\r" || term.raw != 0 {
 		t.Errorf("got %+v, typed %q, raw %d", got, w.input, term.raw)
 	}
-	w = smallWorld()
+	w = smallHost()
 	w.err = fault.New(fault.Transient, "lost the connection to the machine")
 	if got := run(t, w, term, nil, "ls", "console", "web"); got.code != exitError {
 		t.Errorf("a lost console gives %+v", got)
@@ -82,7 +82,7 @@ func TestConsole(t *testing.T) {
 // An interrupted wait says that the agent goes on, and exits with 130.
 func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	w := stuckWorld()
+	w := stuckHost()
 	var out, messages bytes.Buffer
 	env := Env{
 		Args: []string{"wait", "machine/db"}, Stdin: strings.NewReader(""), Stdout: &out, Stderr: &messages,
@@ -108,7 +108,7 @@ func (i interrupting) WatchRows(ctx context.Context, kinds, machines []string, f
 // restart --wait waits until the restart is done, even if the machine looks
 // settled.
 func TestRestartIsWaitedFor(t *testing.T) {
-	w := smallWorld()
+	w := smallHost()
 	w.freeze = true
 	w.objects["machine/web"] = client.Object{
 		Kind: "machine", Name: "web",
@@ -129,7 +129,7 @@ func TestRestartIsWaitedFor(t *testing.T) {
 
 // The error names the refused machines too if the wait for the others fails.
 func TestPowerReportsAllFailures(t *testing.T) {
-	w := smallWorld()
+	w := smallHost()
 	w.freeze = true
 	w.objects["machine/web"] = client.Object{
 		Kind: "machine", Name: "web",

@@ -66,10 +66,10 @@ func (s *standIn) present(kind string, names []string) json.RawMessage {
 	return json.RawMessage("[]")
 }
 
-// movingWorld is smallWorld with changing storage and images.
-func movingWorld() *standIn {
-	w := smallWorld()
-	w.rows = storedWorld().rows
+// movingHost is smallWorld with changing storage and images.
+func movingHost() *standIn {
+	w := smallHost()
+	w.rows = storedHost().rows
 	w.rowFilm = []struct{ kind, rows string }{
 		{"volumes", `[{"name":"data","provider":"loop","size":1073741824,"status":"detached","device":"","attachments":[],"message":"","life":"dying"},
 			{"name":"raw","provider":"loop","size":67108864,"status":"attached","device":"/dev/loop4","path":"","observed":true,

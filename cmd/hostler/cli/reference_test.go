@@ -97,12 +97,12 @@ func TestCompletion(t *testing.T) {
 		"delete declaration/": "declaration/site",
 	} {
 		words := strings.Split(line, " ")
-		got := run(t, smallWorld(), &fakeTerminal{}, nil, "", append([]string{"__complete"}, words...)...)
+		got := run(t, smallHost(), &fakeTerminal{}, nil, "", append([]string{"__complete"}, words...)...)
 		if !strings.Contains(got.stdout, want+"\n") {
 			t.Errorf("%q completes to %q, without %q", line, got.stdout, want)
 		}
 	}
-	twice := smallWorld()
+	twice := smallHost()
 	twice.images = append(twice.images, twice.images[0])
 	if got := run(t, twice, &fakeTerminal{}, nil, "", "__complete", "image", "delete", ""); strings.Count(got.stdout, "debian/12\n") != 1 {
 		t.Errorf("an image that is kept twice is named twice: %q", got.stdout)

@@ -35,23 +35,23 @@ func retried(m client.Machine, attempts int, next time.Duration) client.Machine 
 
 func at(m client.Machine, n int) client.Machine { m.Percent = new(n); return m }
 
-// worlds are the states of the host that the golden files name.
-var worlds = map[string]func() *standIn{
+// standIns are the states of the host that the golden files name.
+var standIns = map[string]func() *standIn{
 	"empty": func() *standIn { return &standIn{harvest: client.Harvest{Mode: "destroyed", Configured: "destroyed"}} },
-	"small": smallWorld,
+	"small": smallHost,
 	"quiet": func() *standIn {
-		s := smallWorld()
+		s := smallHost()
 		s.output = ""
 		return s
 	},
 	"partly": func() *standIn {
-		s := smallWorld()
+		s := smallHost()
 		s.notices = []string{"the images that kvm keeps are not listed: cannot reach libvirt"}
 		return s
 	},
-	"stored": storedWorld,
-	"moving": movingWorld,
-	"typed":  typedWorld,
+	"stored": storedHost,
+	"moving": movingHost,
+	"typed":  typedHost,
 	"denied": func() *standIn {
 		return &standIn{err: fault.New(fault.Forbidden,
 			"cannot reach the agent at /run/hostler/hostler.sock: %w (use sudo, or join the group hostler or hostler-admin)", fs.ErrPermission)}
@@ -59,17 +59,17 @@ var worlds = map[string]func() *standIn{
 	"reader": func() *standIn {
 		return &standIn{err: fault.New(fault.Forbidden, "you may not do this")}
 	},
-	"hostile":     hostileWorld,
-	"planned":     plannedWorld,
-	"held":        heldWorld,
-	"unsupported": unsupportedWorld,
-	"starting":    startingWorld,
-	"failing":     failingWorld,
-	"stuck":       stuckWorld,
-	"leaving":     leavingWorld,
-	"late":        lateWorld,
-	"toolless":    toollessWorld,
-	"misspelt":    misspeltWorld,
+	"hostile":     hostileHost,
+	"planned":     plannedHost,
+	"held":        heldHost,
+	"unsupported": unsupportedHost,
+	"starting":    startingHost,
+	"failing":     failingHost,
+	"stuck":       stuckHost,
+	"leaving":     leavingHost,
+	"late":        lateHost,
+	"toolless":    toollessHost,
+	"misspelt":    misspeltHost,
 	"guarded": func() *standIn {
 		return &standIn{guarded: "network/lan", status: client.Status{
 			Version: "1.2.3", Namespace: "hostler", Harvest: "destroyed", Started: *before(time.Hour),
@@ -78,7 +78,7 @@ var worlds = map[string]func() *standIn{
 	},
 }
 
-func smallWorld() *standIn {
+func smallHost() *standIn {
 	web := running("web", "10.20.0.10")
 	web.Addresses = append(web.Addresses, "fd42::10")
 	failing := retried(machine("db", spec.MachineError, "cannot start: no space left on device"), 3, 8*time.Second)
@@ -152,14 +152,14 @@ func smallStatus() client.Status {
 	}
 }
 
-// hostileWorld holds texts of guests that try to confuse a terminal.
-func hostileWorld() *standIn {
+// hostileHost holds texts of guests that try to confuse a terminal.
+func hostileHost() *standIn {
 	m := machine("web", spec.MachineError, "\x1b[2J\x1b]0;owned\x07 line one\nline two\t\x9b31m \u202egpj.exe \xff end")
 	wide := machine("db", spec.MachineProvisioning, "データを取得 données 🚀")
 	return &standIn{machines: []client.Machine{wide, m}, output: "boot\x1b[31m red\x1b[0m\x1b[2J\r\nlogin:\x07\n"}
 }
 
-func plannedWorld() *standIn {
+func plannedHost() *standIn {
 	return &standIn{plan: client.Plan{
 		Steps: []client.Step{
 			{Object: "machine/web", Action: "create", Impact: "none", Detail: "debian/12 on lxd"},
@@ -174,7 +174,7 @@ func plannedWorld() *standIn {
 	}}
 }
 
-func heldWorld() *standIn {
+func heldHost() *standIn {
 	return &standIn{machines: []client.Machine{running("db", "10.1.2.4")}, plan: client.Plan{
 		Steps: []client.Step{
 			{Object: "machine/db", Action: "update", Impact: "live", Detail: "memory"},
@@ -188,11 +188,11 @@ func heldWorld() *standIn {
 	}}
 }
 
-func unsupportedWorld() *standIn {
+func unsupportedHost() *standIn {
 	return &standIn{plan: client.Plan{Unsupported: []string{"network/lan: not yet supported by this agent", "machine/vm: type kvm is not yet supported by this agent"}}}
 }
 
-func startingWorld() *standIn {
+func startingHost() *standIn {
 	web, db := machine("web", spec.MachinePending, ""), machine("db", spec.MachinePending, "")
 	idle := machine("spare", spec.MachineStopped, "")
 	off := false
@@ -214,8 +214,8 @@ func startingWorld() *standIn {
 	}
 }
 
-func failingWorld() *standIn {
-	w := startingWorld()
+func failingHost() *standIn {
+	w := startingHost()
 	w.lost = 0
 	w.plan.Removed = nil
 	w.film = [][]client.Machine{
@@ -225,8 +225,8 @@ func failingWorld() *standIn {
 	return w
 }
 
-func stuckWorld() *standIn {
-	w := startingWorld()
+func stuckHost() *standIn {
+	w := startingHost()
 	w.lost, w.freeze = 0, true
 	w.film = [][]client.Machine{{
 		retried(machine("db", spec.MachineError, "cannot create: try again"), 4, time.Minute),
@@ -235,8 +235,8 @@ func stuckWorld() *standIn {
 	return w
 }
 
-func leavingWorld() *standIn {
-	w := smallWorld()
+func leavingHost() *standIn {
+	w := smallHost()
 	w.film = [][]client.Machine{
 		{machine("spare", spec.MachineStopped, ""), machine("web", spec.MachineDying, "stopping")},
 		{machine("spare", spec.MachineStopped, "")},
@@ -245,17 +245,17 @@ func leavingWorld() *standIn {
 	return w
 }
 
-// lateWorld has a machine that looks settled although its steps are about to
+// lateHost has a machine that looks settled although its steps are about to
 // start.
-func lateWorld() *standIn {
+func lateHost() *standIn {
 	return &standIn{machines: []client.Machine{running("web", "10.1.2.3")}, late: 1, freeze: true, plan: client.Plan{
 		Steps:    []client.Step{{Object: "machine/web", Action: "update", Impact: "live", Detail: "memory"}},
 		Machines: []string{"web"},
 	}}
 }
 
-// storedWorld has storage, with a volume that cannot be detached.
-func storedWorld() *standIn {
+// storedHost has storage, with a volume that cannot be detached.
+func storedHost() *standIn {
 	objects := map[string]client.Object{"volume/data": {Kind: spec.KindVolume, Name: "data"}, "volume/raw": {Kind: spec.KindVolume, Name: "raw"}}
 	return &standIn{objects: objects, freeze: true, rows: map[string]string{
 		"volumes": `[{"name":"data","provider":"loop","size":1073741824,"status":"detaching","device":"/dev/loop3","path":"","attachments":[],
@@ -271,8 +271,8 @@ func storedWorld() *standIn {
 	}}
 }
 
-// typedWorld has a container type whose preparation failed.
-func typedWorld() *standIn {
+// typedHost has a container type whose preparation failed.
+func typedHost() *standIn {
 	yes := true
 	return &standIn{objects: map[string]client.Object{"type/lxd": {
 		Kind: spec.KindContainerType, Name: "lxd", UID: "uid-lxd", Revision: 3, Generation: 1, Life: "alive", Created: *before(time.Hour), Updated: *before(time.Minute),
@@ -284,9 +284,9 @@ func typedWorld() *standIn {
 	}}}
 }
 
-// toollessWorld has a filesystem that waits for the operator to install a
+// toollessHost has a filesystem that waits for the operator to install a
 // program, and a ready network.
-func toollessWorld() *standIn {
+func toollessHost() *standIn {
 	return &standIn{
 		plan: client.Plan{
 			Steps:   []client.Step{{Object: "filesystem/www", Action: "create", Impact: "none", Detail: "xfs on volume/data"}},
@@ -300,8 +300,8 @@ func toollessWorld() *standIn {
 	}
 }
 
-// misspeltWorld has a machine with a misspelt image.
-func misspeltWorld() *standIn {
+// misspeltHost has a machine with a misspelt image.
+func misspeltHost() *standIn {
 	return &standIn{plan: client.Plan{
 		Steps:    []client.Step{{Object: "machine/web", Action: "create", Impact: "none", Detail: "from debain/12"}},
 		Warnings: []string{`machine/web: no image "debain/12" on this host (cache, LXD aliases), and hostler can build only debian/12; did you mean debian/12?`},
