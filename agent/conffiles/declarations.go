@@ -52,10 +52,10 @@ type Options struct {
 // Declarations keeps the store in step with the files of a folder.
 type Declarations struct {
 	o Options
-	// reported holds the notices about files, by path.
-	reported map[string]string
 
 	mu sync.Mutex
+	// reported holds the notices about files, by path.
+	reported map[string]string
 	// readFiles holds the result of stampsOf at the last reading.
 	readFiles map[string]string
 }
@@ -249,7 +249,10 @@ func (d *Declarations) refusedEvent(ctx context.Context, path, text string) {
 // clearReported removes the notices about files that are no longer in the
 // folder.
 func (d *Declarations) clearReported(present []string) {
-	for path := range d.reported {
+	d.mu.Lock()
+	known := slices.Collect(maps.Keys(d.reported))
+	d.mu.Unlock()
+	for _, path := range known {
 		if path != d.o.Dir && !slices.Contains(present, path) {
 			d.notice(path, "")
 		}
@@ -259,6 +262,8 @@ func (d *Declarations) clearReported(present []string) {
 // notice sets a notice, or clears it if the text is empty.
 func (d *Declarations) notice(key, text string) {
 	d.o.Notice(key, text)
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	if text == "" {
 		delete(d.reported, key)
 		return
@@ -268,7 +273,9 @@ func (d *Declarations) notice(key, text string) {
 
 // report sets a notice and logs it if it is new.
 func (d *Declarations) report(key, text string) (isNew bool) {
+	d.mu.Lock()
 	known := d.reported[key] == text
+	d.mu.Unlock()
 	d.notice(key, text)
 	if !known {
 		d.o.Logger.Warn("A declaration file needs the operator.", "reason", text)
