@@ -150,9 +150,9 @@ func TestForwardingIsLeftToOthers(t *testing.T) {
 		if got := forwards(); got != c.want {
 			t.Errorf("after `%s` ip_forward is %s, want %s", c.do, got, c.want)
 		}
-		kept := strings.Contains(a.Run("events"), "net/ipv4/ip_forward stays as hostler has set it: br-later came since")
+		kept := strings.Contains(a.Run("events"), "net/ipv4/ip_forward keeps the value that hostler set: br-later appeared since")
 		if kept != (c.want == "1") {
-			t.Errorf("kept is told: %v", kept)
+			t.Errorf("the kept value has an event: %v", kept)
 		}
 	}
 }
