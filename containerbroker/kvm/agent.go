@@ -11,6 +11,7 @@ import (
 
 	"hostler/containerbroker"
 	"hostler/internal/fault"
+	"hostler/internal/pause"
 )
 
 // agentAnswer is the time limit of one request to the guest's agent. Commands
@@ -108,7 +109,7 @@ func (d *Driver) awaitAgent(ctx context.Context, c *conn, dom libvirt.Domain, li
 			}
 			return fault.New(fault.NotReady, "its guest agent does not answer; the guest needs the package qemu-guest-agent, and its service running")
 		}
-		if err := pause(ctx, lookEach); err != nil {
+		if err := pause.For(ctx, lookEach); err != nil {
 			return err
 		}
 	}
@@ -175,7 +176,7 @@ func runInGuest(ctx context.Context, c *conn, dom libvirt.Domain, cmd command) (
 		if result.Exited {
 			break
 		}
-		if err := pause(ctx, wait); err != nil {
+		if err := pause.For(ctx, wait); err != nil {
 			return result, nil, nil, err
 		}
 	}

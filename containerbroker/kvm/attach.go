@@ -8,6 +8,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"hostler/internal/fault"
+	"hostler/internal/pause"
 )
 
 // interfaceChanged brings one interface to the declared state. Any difference
@@ -190,7 +191,7 @@ func (u *updating) unplug(part device, gone func(definition) bool) error {
 			}
 			return fault.New(fault.Transient, "the guest did not release it within %s", u.d.opts.UnplugTimeout)
 		}
-		if err := pause(u.c.ctx, lookEach); err != nil {
+		if err := pause.For(u.c.ctx, lookEach); err != nil {
 			return err
 		}
 	}

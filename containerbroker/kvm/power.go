@@ -10,6 +10,7 @@ import (
 	"hostler/containerbroker"
 	"hostler/internal/failpoint"
 	"hostler/internal/fault"
+	"hostler/internal/pause"
 )
 
 const (
@@ -168,7 +169,7 @@ func (d *Driver) powerOff(c *conn, dom libvirt.Domain, timeout time.Duration) er
 			heard = d.askToStop(c.ctx, dom, min(askLimit, time.Until(deadline)))
 			asked = time.Now()
 		}
-		if err := pause(c.ctx, lookEach); err != nil {
+		if err := pause.For(c.ctx, lookEach); err != nil {
 			return err
 		}
 	}
@@ -203,16 +204,5 @@ func (d *Driver) askToStop(ctx context.Context, dom libvirt.Domain, limit time.D
 		return true
 	default:
 		return false
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"hostler/containerbroker"
 	"hostler/containerbroker/guestprobe"
 	"hostler/internal/fault"
+	"hostler/internal/pause"
 )
 
 // WaitReady implements containerbroker.ReadinessProbe by a script that the
@@ -67,7 +68,7 @@ func (d *Driver) waitReady(ctx context.Context, m containerbroker.Machine, progr
 	if len(m.NICs) == 0 {
 		// libvirt's own network serves DHCP, so an address will follow.
 		for tries := int(leaseTime / lookEach); len(ready.Addresses) == 0 && tries > 0; tries-- {
-			if err := pause(ctx, lookEach); err != nil {
+			if err := pause.For(ctx, lookEach); err != nil {
 				return ready, err
 			}
 			ready.Addresses, _ = d.learn(c, after, agentAnswer)

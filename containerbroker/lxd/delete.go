@@ -10,6 +10,7 @@ import (
 	"hostler/containerbroker"
 	"hostler/internal/failpoint"
 	"hostler/internal/fault"
+	"hostler/internal/pause"
 )
 
 // deleteTries is how often Delete tries an instance that LXD refuses to delete.
@@ -36,7 +37,7 @@ func (d *Driver) Delete(ctx context.Context, name string, expect containerbroker
 			return fault.New(fault.Transient, "cannot delete instance %q: %w", name, err)
 		}
 		if !found {
-			if err := pause(ctx, d.opts.RetryDelay); err != nil {
+			if err := pause.For(ctx, d.opts.RetryDelay); err != nil {
 				return fmt.Errorf("cannot delete instance %q: %w", name, err)
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hostler/containerbroker"
+	"hostler/internal/pause"
 )
 
 // LXD sends the event of an instance's death only after its cleanup, half a
@@ -198,7 +199,7 @@ func (d *Driver) awaitDeath(ctx context.Context, name string, pid int64) {
 			}
 			return
 		}
-		if pause(ctx, deathLook) != nil {
+		if pause.For(ctx, deathLook) != nil {
 			return
 		}
 	}

@@ -1,7 +1,6 @@
 package lxd
 
 import (
-	"context"
 	"fmt"
 	"net/url"
 	"slices"
@@ -132,20 +131,6 @@ func concerns(op api.Operation, name string) bool {
 		}
 	}
 	return false
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // maxMessage bounds, in bytes, a text from LXD or a guest in an error.

@@ -13,6 +13,7 @@ import (
 	"hostler/containerbroker"
 	"hostler/internal/failpoint"
 	"hostler/internal/fault"
+	"hostler/internal/pause"
 )
 
 // editTries bounds how often edit repeats a change because another client
@@ -251,7 +252,7 @@ func (d *Driver) powerOn(c *client, name string) error {
 		if !d.inits.justDied(name) {
 			break
 		}
-		if err := pause(c.ctx, startAgain); err != nil {
+		if err := pause.For(c.ctx, startAgain); err != nil {
 			return err
 		}
 	}

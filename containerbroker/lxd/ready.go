@@ -12,6 +12,7 @@ import (
 	"hostler/containerbroker"
 	"hostler/containerbroker/guestprobe"
 	"hostler/internal/fault"
+	"hostler/internal/pause"
 )
 
 // WaitReady implements containerbroker.ReadinessProbe. It sends two requests
@@ -35,7 +36,7 @@ func (d *Driver) waitReady(ctx context.Context, m containerbroker.Machine, progr
 	d.inits.see(m.Name, before.State.Pid)
 	progress.Report("ready", "waiting for "+m.Name, -1)
 	if rest := d.opts.StableTime - time.Since(startedAt(before)); rest > 0 {
-		if err := pause(ctx, rest); err != nil {
+		if err := pause.For(ctx, rest); err != nil {
 			return ready, err
 		}
 	}

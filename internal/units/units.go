@@ -25,6 +25,7 @@ import (
 
 	"hostler/internal/fault"
 	"hostler/internal/paths"
+	"hostler/internal/pause"
 	"hostler/internal/run"
 )
 
@@ -82,8 +83,9 @@ func New(kind Kind, log *slog.Logger) *Runner {
 }
 
 // Run implements run.Runner. The error is fault.Transient if the unit did not
-// start or was ended, so that the command has no result. If the agent is killed meanwhile, the unit ends
-// itself, except for a NoKill command: its unit ends with the command.
+// start or was ended, so that the command has no result. If the agent is killed
+// meanwhile, the unit ends itself, except for a NoKill command: its unit ends
+// with the command.
 func (r *Runner) Run(ctx context.Context, c run.Command) (run.Result, error) {
 	if err := ctx.Err(); err != nil {
 		return run.Result{}, fmt.Errorf("cannot run %s: %w", c.Name(), err)
@@ -134,7 +136,7 @@ func (r *Runner) start(ctx context.Context, unit string, properties []dbus.Prope
 		if time.Since(begun) >= endWithin {
 			return "", fmt.Errorf("the former %s has not ended within %s; see `systemctl status '%s*'`", unit, endWithin, stem(unit))
 		}
-		if err := pause(ctx, startPoll); err != nil {
+		if err := pause.For(ctx, startPoll); err != nil {
 			return "", fmt.Errorf("the former %s has not ended: %w", unit, err)
 		}
 	}
@@ -231,7 +233,7 @@ func (r *Runner) Await(ctx context.Context, progress func(string)) error {
 			progress("waiting for " + runs + ", which an earlier agent started, for " + strconv.Itoa(int(time.Since(start).Seconds())) + "s")
 			told = time.Now()
 		}
-		if err := pause(ctx, awaitPoll); err != nil {
+		if err := pause.For(ctx, awaitPoll); err != nil {
 			return fmt.Errorf("cannot wait for %s: %w", runs, err)
 		}
 	}
@@ -260,17 +262,6 @@ func (r *Runner) End(ctx context.Context, pid int) error {
 		return fmt.Errorf("cannot end %s: %w", unit, err)
 	}
 	return nil
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }
 
 // socketPair returns the agent's end of its connection with a unit, and the

@@ -14,6 +14,7 @@ import (
 	"hostler/internal/atomicfile"
 	"hostler/internal/failpoint"
 	"hostler/internal/fault"
+	"hostler/internal/pause"
 	"hostler/storage"
 	"hostler/storage/mounts"
 )
@@ -92,7 +93,7 @@ func (s *Source) clear(ctx context.Context, d device, p storage.DetachParams) er
 		if !errors.As(err, &busy) || slices.ContainsFunc(busy.Holders, notOurs) || busy.Why != "" || time.Now().After(deadline) {
 			return err
 		}
-		if err := pause(ctx, 20*time.Millisecond); err != nil {
+		if err := pause.For(ctx, 20*time.Millisecond); err != nil {
 			return err
 		}
 	}

@@ -19,6 +19,7 @@ import (
 
 	"hostler/internal/failpoint"
 	"hostler/internal/fault"
+	"hostler/internal/pause"
 	"hostler/storage"
 )
 
@@ -203,7 +204,7 @@ func (s *Source) bind(ctx context.Context, backing *os.File, r storage.Ref, read
 		if !errors.Is(err, unix.EBUSY) && !errors.Is(err, unix.ENXIO) && !errors.Is(err, unix.ENODEV) && !errors.Is(err, unix.EINTR) {
 			return nil, 0, fmt.Errorf("cannot set up %s: %w", s.path(number), err)
 		}
-		if err := pause(ctx, time.Millisecond+rand.N(20*time.Millisecond)); err != nil {
+		if err := pause.For(ctx, time.Millisecond+rand.N(20*time.Millisecond)); err != nil {
 			return nil, 0, err
 		}
 	}

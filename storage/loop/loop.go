@@ -21,6 +21,7 @@ import (
 
 	"hostler/internal/fault"
 	"hostler/internal/paths"
+	"hostler/internal/pause"
 	"hostler/storage"
 	"hostler/storage/records"
 )
@@ -185,17 +186,8 @@ func lock(ctx context.Context, f *os.File) error {
 		case !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR):
 			return fmt.Errorf("cannot lock %s: %w", f.Name(), err)
 		}
-		if err := pause(ctx, 20*time.Millisecond); err != nil {
+		if err := pause.For(ctx, 20*time.Millisecond); err != nil {
 			return fmt.Errorf("cannot lock %s: %w", f.Name(), err)
 		}
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(d):
-		return nil
 	}
 }
