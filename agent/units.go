@@ -8,6 +8,7 @@ import (
 
 	"hostler/agent/spec"
 	"hostler/internal/fault"
+	"hostler/internal/units"
 )
 
 // unitProvisioner runs a type's provisioner as a systemd unit, so that it has
@@ -64,22 +65,8 @@ func (u unitProvisioner) job(ctx context.Context, verb string, queue func(*dbus.
 
 // unitJob queues a systemd job and waits for its end.
 func unitJob(ctx context.Context, verb, unit string, queue func(*dbus.Conn, chan<- string) (int, error)) error {
-	conn, err := dbus.NewSystemConnectionContext(ctx)
-	if err != nil {
-		return fmt.Errorf("cannot reach systemd to %s %s: %w", verb, unit, err)
-	}
-	defer conn.Close()
-	result := make(chan string, 1)
-	if _, err := queue(conn, result); err != nil {
+	if err := units.Job(ctx, unit, queue); err != nil {
 		return fmt.Errorf("cannot %s %s: %w", verb, unit, err)
 	}
-	select {
-	case r := <-result:
-		if r != "done" {
-			return fmt.Errorf("cannot %s %s: the job ended as %q; see `journalctl -u %s`", verb, unit, r, unit)
-		}
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return nil
 }

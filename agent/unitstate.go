@@ -6,9 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/coreos/go-systemd/v22/dbus"
-
 	"hostler/agent/client"
+	"hostler/internal/units"
 )
 
 // unitState is the state of a unit, in systemd's terms.
@@ -24,9 +23,9 @@ const systemdTimeout = 10 * time.Second
 func readUnit(ctx context.Context, unit string) (unitState, error) {
 	ctx, cancel := context.WithTimeout(ctx, systemdTimeout)
 	defer cancel()
-	conn, err := dbus.NewSystemConnectionContext(ctx)
+	conn, err := units.Connect(ctx)
 	if err != nil {
-		return unitState{}, fmt.Errorf("cannot reach systemd to look at %s: %w", unit, err)
+		return unitState{}, fmt.Errorf("cannot look at %s: %w", unit, err)
 	}
 	defer conn.Close()
 	p, err := conn.GetAllPropertiesContext(ctx, unit)
@@ -49,9 +48,9 @@ func unitStateOf(unit string, properties map[string]any) unitState {
 func resetFailed(ctx context.Context, unit string) error {
 	ctx, cancel := context.WithTimeout(ctx, systemdTimeout)
 	defer cancel()
-	conn, err := dbus.NewSystemConnectionContext(ctx)
+	conn, err := units.Connect(ctx)
 	if err != nil {
-		return fmt.Errorf("cannot reach systemd to start %s: %w", unit, err)
+		return fmt.Errorf("cannot start %s: %w", unit, err)
 	}
 	defer conn.Close()
 	if err := conn.ResetFailedUnitContext(ctx, unit); err != nil {

@@ -23,7 +23,8 @@ func isError(err error, name string) bool {
 	return errors.As(err, &e) && e.Name == errorName+name
 }
 
-func connect(ctx context.Context) (*dbus.Conn, error) {
+// Connect returns a connection with the host's systemd.
+func Connect(ctx context.Context) (*dbus.Conn, error) {
 	conn, err := dbus.NewSystemConnectionContext(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("cannot reach systemd: %w", err)
@@ -33,24 +34,25 @@ func connect(ctx context.Context) (*dbus.Conn, error) {
 
 // Start implements system.
 func (systemd) Start(ctx context.Context, unit string, properties []dbus.Property) error {
-	return job(ctx, unit, func(c *dbus.Conn, result chan<- string) error {
-		_, err := c.StartTransientUnitContext(ctx, unit, "fail", properties, result)
-		if isError(err, "UnitExists") {
-			return errExists
-		}
-		return err
+	err := Job(ctx, unit, func(c *dbus.Conn, result chan<- string) (int, error) {
+		return c.StartTransientUnitContext(ctx, unit, "fail", properties, result)
 	})
+	if isError(err, "UnitExists") {
+		return errExists
+	}
+	return err
 }
 
-// job queues a job and waits for its end.
-func job(ctx context.Context, unit string, queue func(*dbus.Conn, chan<- string) error) error {
-	conn, err := connect(ctx)
+// Job queues a job and waits for its end. The error of queue is returned as it
+// is.
+func Job(ctx context.Context, unit string, queue func(*dbus.Conn, chan<- string) (int, error)) error {
+	conn, err := Connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	result := make(chan string, 1)
-	if err := queue(conn, result); err != nil {
+	if _, err := queue(conn, result); err != nil {
 		return err
 	}
 	r, err := ending(ctx, result, conn.Connected)
@@ -80,7 +82,7 @@ func ending(ctx context.Context, result <-chan string, connected func() bool) (s
 
 // Main implements system.
 func (systemd) Main(ctx context.Context, unit string) (int, error) {
-	conn, err := connect(ctx)
+	conn, err := Connect(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -98,7 +100,7 @@ func (systemd) Main(ctx context.Context, unit string) (int, error) {
 
 // Loaded implements system.
 func (systemd) Loaded(ctx context.Context, unit string) (map[string]bool, error) {
-	conn, err := connect(ctx)
+	conn, err := Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +125,7 @@ func loaded(units []dbus.UnitStatus) map[string]bool {
 
 // UnitOf implements system.
 func (systemd) UnitOf(ctx context.Context, pid int) (string, error) {
-	conn, err := connect(ctx)
+	conn, err := Connect(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -137,9 +139,8 @@ func (systemd) UnitOf(ctx context.Context, pid int) (string, error) {
 
 // Stop implements system.
 func (systemd) Stop(ctx context.Context, unit string) error {
-	err := job(ctx, unit, func(c *dbus.Conn, result chan<- string) error {
-		_, err := c.StopUnitContext(ctx, unit, "replace", result)
-		return err
+	err := Job(ctx, unit, func(c *dbus.Conn, result chan<- string) (int, error) {
+		return c.StopUnitContext(ctx, unit, "replace", result)
 	})
 	if isError(err, "NoSuchUnit") {
 		return nil
