@@ -10,17 +10,15 @@ import (
 	"hostler/agent/api"
 	"hostler/containerbroker/kvm"
 	kvminit "hostler/initialisers/kvm"
+	"hostler/internal/hosttest"
 	"hostler/internal/paths"
 )
 
 // F35: files removed from the runtime directory are restored unchanged, and no
 // guest is taken for another meanwhile.
 func TestF35TheRuntimeDirectoryIsMadeAgain(t *testing.T) {
-	dir, err := os.MkdirTemp("", "run") //nolint:usetesting // a socket's path holds 107 bytes
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer os.RemoveAll(dir)
+	var err error
+	dir := hosttest.SocketDir(t)
 	h := &host{paths: paths.New("", "", t.TempDir(), filepath.Join(dir, "hostler")), drivers: drivers(), logger: slog.New(slog.DiscardHandler)}
 	if h.listener, err = api.ListenRenewable(h.logger, h.paths.Socket(), os.Getgid()); err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
+	"hostler/internal/fault/faulttest"
 )
 
 func (b *bench) record(t testing.TB, name string) (state.Object, spec.MachineRecord) {
@@ -245,7 +246,7 @@ func TestApplyingClearsThePowerOverride(t *testing.T) {
 	if _, rec := b.record(t, "one"); rec.PowerOverride == nil || *rec.PowerOverride {
 		t.Fatalf("override %v, want false", rec.PowerOverride)
 	}
-	wantKind(t, c.Power(t.Context(), "one", "restart"), fault.Conflict, "start it")
+	faulttest.Want(t, c.Power(t.Context(), "one", "restart"), fault.Conflict, "start it")
 	if _, err := c.Apply(t.Context(), request("web", yaml("one"))); err != nil {
 		t.Fatal(err)
 	}
@@ -293,7 +294,7 @@ func TestAnAgentWhosePlannerPanicsLivesOn(t *testing.T) {
 	c := b.listen(t)
 	b.host.panics = true
 	_, err := c.Apply(t.Context(), request("web", yaml("one")))
-	wantKind(t, err, fault.Transient, "its log says more")
+	faulttest.Want(t, err, fault.Transient, "its log says more")
 	if !strings.Contains(b.log.String(), "the planner is broken") {
 		t.Error("the log does not tell of the panic")
 	}
@@ -311,7 +312,7 @@ func TestAHostThatCannotBeSeenCanBeDeclared(t *testing.T) {
 	}
 	b.host.unseen = fault.New(fault.Transient, "cannot list instances: LXD does not answer")
 	_, err := c.Plan(t.Context(), request("web", yaml("one")))
-	wantKind(t, err, fault.Transient, "LXD does not answer")
+	faulttest.Want(t, err, fault.Transient, "LXD does not answer")
 	p, err := c.Apply(t.Context(), request("web", strings.Replace(yaml("one", "three"), "one: {", "one: {cpus: 2, ", 1)))
 	if err != nil || actions(p) != "machine/one update, machine/three create, machine/two delete" || !strings.Contains(p.Steps[0].Detail, "LXD does not answer") {
 		t.Errorf("%+v, %v", p, err)

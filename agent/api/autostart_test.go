@@ -8,6 +8,7 @@ import (
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
+	"hostler/internal/fault/faulttest"
 )
 
 // A machine without autostart is started by `start` and by an apply, even
@@ -30,7 +31,7 @@ func TestRestingMachinesAreStartedByHand(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		wantKind(t, c.Power(t.Context(), "one", "restart"), fault.Conflict)
+		faulttest.Want(t, c.Power(t.Context(), "one", "restart"), fault.Conflict)
 		if err := start(c); err != nil {
 			t.Fatal(err)
 		}

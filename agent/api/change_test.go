@@ -11,6 +11,7 @@ import (
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
+	"hostler/internal/fault/faulttest"
 )
 
 func TestDeleteAnswersEachElementInOrder(t *testing.T) {
@@ -81,11 +82,11 @@ func TestReleaseLetsTheInstanceLive(t *testing.T) {
 	if o, rec := b.record(t, "one"); o.Life != state.Dying || !rec.Released {
 		t.Errorf("one is %s, released %v", o.Life, rec.Released)
 	}
-	wantKind(t, c.Release(ctx, "absent"), fault.NotFound)
+	faulttest.Want(t, c.Release(ctx, "absent"), fault.NotFound)
 	if _, err := c.Delete(ctx, []string{"machine/two"}); err != nil {
 		t.Fatal(err)
 	}
-	wantKind(t, c.Release(ctx, "two"), fault.NotReady)
+	faulttest.Want(t, c.Release(ctx, "two"), fault.NotReady)
 }
 
 func TestPowerAndRetry(t *testing.T) {
@@ -164,11 +165,11 @@ func TestAdoptDeclaresFirstAndStampsThen(t *testing.T) {
 		t.Error("our own instance counts as adopted")
 	}
 	_, err = c.Adopt(ctx, "lxd", "absent")
-	wantKind(t, err, fault.NotFound)
+	faulttest.Want(t, err, fault.NotFound)
 	_, err = c.Adopt(ctx, "vmware", "stray")
-	wantKind(t, err, fault.Invalid)
+	faulttest.Want(t, err, fault.Invalid)
 	_, err = c.Adopt(ctx, "lxd", "theirs")
-	wantKind(t, err, fault.Conflict, "another stamp")
+	faulttest.Want(t, err, fault.Conflict, "another stamp")
 }
 
 // With a hundred writers at once no request is lost and none is counted twice.

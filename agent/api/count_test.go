@@ -12,6 +12,7 @@ import (
 	"hostler/agent/state"
 	"hostler/agent/workerapi"
 	"hostler/internal/fault"
+	"hostler/internal/fault/faulttest"
 )
 
 // few limits the host to that many machines.
@@ -31,13 +32,13 @@ func numbered(n int) (names []string) {
 func TestMoreMachinesThanTheHostTakesAreRefused(t *testing.T) {
 	b := newBench(t)
 	_, err := b.Apply(t.Context(), request("many", yaml(numbered(2001)...)))
-	wantKind(t, err, fault.Invalid, "2001 machines", "at most 2000", "max-machines")
+	faulttest.Want(t, err, fault.Invalid, "2001 machines", "at most 2000", "max-machines")
 	b.few(3)
 	for _, dry := range []bool{true, false} {
 		req := request("many", yaml("a", "b", "c", "d"))
 		req.DryRun = dry
 		_, err := b.Apply(t.Context(), req)
-		wantKind(t, err, fault.Invalid, "4 machines", "at most 3", "max-machines")
+		faulttest.Want(t, err, fault.Invalid, "4 machines", "at most 3", "max-machines")
 	}
 	if objects, _, err := b.store.List(t.Context(), spec.KindMachine); err != nil || len(objects) > 0 {
 		t.Fatalf("%d machines, %v", len(objects), err)
@@ -52,14 +53,14 @@ func TestMoreMachinesThanTheHostTakesAreRefused(t *testing.T) {
 		t.Error(err)
 	}
 	_, err = b.Apply(t.Context(), request("another", yaml("e")))
-	wantKind(t, err, fault.Invalid, "4 machines", "at most 2")
+	faulttest.Want(t, err, fault.Invalid, "4 machines", "at most 2")
 }
 
 func TestAFileWithMoreMachinesThanTheHostTakesIsRefused(t *testing.T) {
 	b := newBench(t)
 	b.few(3)
 	a := b.files(t, map[string]string{"a.yaml": yaml("a", "b"), "many.yaml": yaml("c", "d", "e", "f")})
-	wantKind(t, a.Refused[folder+"many.yaml"], fault.Invalid, "at most 3")
+	faulttest.Want(t, a.Refused[folder+"many.yaml"], fault.Invalid, "at most 3")
 	if len(a.Refused) != 1 {
 		t.Errorf("refused: %v", a.Refused)
 	}

@@ -10,6 +10,7 @@ import (
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
+	"hostler/internal/fault/faulttest"
 )
 
 // wantAlive checks that the machines are alive with these uids and belong to
@@ -95,7 +96,7 @@ func TestNothingIsRemovedWhileAFileIsRefused(t *testing.T) {
 			}
 		}
 		_, err := b.allow(t, "destroy", "machine/one")
-		wantKind(t, err, fault.NotReady, "b.yaml is not in force")
+		faulttest.Want(t, err, fault.NotReady, "b.yaml is not in force")
 		// Another apply does not remove them either, not even while the file is gone
 		// for a moment.
 		b.files(t, map[string]string{"c.yaml": yaml("three", "four")}, func(f *Folder) { f.Settling = []string{folder + "b.yaml"} })
@@ -270,7 +271,7 @@ func TestAnAppliedDocumentMovesToConfD(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := b.files(t, map[string]string{"web.yaml": yaml("one", "two"), "site.yaml": yaml("three"), "hand.yaml": yaml("five")})
-	wantKind(t, a.Refused[folder+"hand.yaml"], fault.Conflict, "applied by hand", "hand.yaml", "name:")
+	faulttest.Want(t, a.Refused[folder+"hand.yaml"], fault.Conflict, "applied by hand", "hand.yaml", "name:")
 }
 
 // If two files declare an object differently, its owner keeps it, and the other
@@ -283,7 +284,7 @@ func TestTwoFilesDeclareAnObjectDifferently(t *testing.T) {
 		b.wantAlive(t, names[0][:1], uids, "one")
 		other := "version: 1\nmachines:\n  four: {type: lxd, image: debian/12}\n  one: {type: lxd, image: debian/13}\n"
 		a := b.files(t, map[string]string{names[0]: yaml("one"), names[1]: other})
-		wantKind(t, a.Refused[folder+names[1]], fault.Conflict, "machine/one", folder+names[0]+":3", folder+names[1]+":4")
+		faulttest.Want(t, a.Refused[folder+names[1]], fault.Conflict, "machine/one", folder+names[0]+":3", folder+names[1]+":4")
 		b.wantAlive(t, names[0][:1], uids, "one")
 		if a := b.files(t, map[string]string{names[0]: yaml("two"), names[1]: other}); len(a.Refused) != 0 {
 			t.Errorf("refused %v", a.Refused)
@@ -310,12 +311,12 @@ func TestReferencesCrossFiles(t *testing.T) {
 	if g, err := b.store.Get(t.Context(), id(spec.KindNetwork, "lan")); err != nil || g.Life != state.Alive {
 		t.Errorf("the network is %s, %v", g.Life, err)
 	}
-	wantKind(t, a.Refused[folder+"d.yaml"], fault.Invalid, "d.yaml:3:", `"lam"`, `did you mean "lan"?`)
-	wantKind(t, a.Refused[folder+"c-db.yaml"], fault.Invalid, "10.9.0.10 is already the address of machine \"web\" ("+folder+"a-web.yaml:3)")
+	faulttest.Want(t, a.Refused[folder+"d.yaml"], fault.Invalid, "d.yaml:3:", `"lam"`, `did you mean "lan"?`)
+	faulttest.Want(t, a.Refused[folder+"c-db.yaml"], fault.Invalid, "10.9.0.10 is already the address of machine \"web\" ("+folder+"a-web.yaml:3)")
 	// A change that breaks another file's machine is refused, with the place of
 	// that machine.
 	a = b.files(t, map[string]string{"a-web.yaml": web, "b-lan.yaml": strings.Replace(lan, "10.9.0.1", "10.8.0.1", 1)})
-	wantKind(t, a.Refused[folder+"b-lan.yaml"], fault.Conflict, "machine/web", "10.9.0.10 is not in the network")
+	faulttest.Want(t, a.Refused[folder+"b-lan.yaml"], fault.Conflict, "machine/web", "10.9.0.10 is not in the network")
 	// The same holds for an apply by hand.
 	b = newBench(t)
 	c := b.listen(t)
@@ -324,14 +325,14 @@ func TestReferencesCrossFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := c.Apply(ctx, request("net", "version: 1\n"))
-	wantKind(t, err, fault.Conflict, "network/lan", "machine/web")
+	faulttest.Want(t, err, fault.Conflict, "network/lan", "machine/web")
 	o, err := c.Delete(ctx, []string{"declaration/net"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantKind(t, o[0].Err(), fault.Conflict, "network/lan", "machine/web")
+	faulttest.Want(t, o[0].Err(), fault.Conflict, "network/lan", "machine/web")
 	_, err = c.Apply(ctx, request("db", strings.Replace(db, "lan,", "wan,", 1)))
-	wantKind(t, err, fault.Invalid, "db:3:", `"wan"`)
+	faulttest.Want(t, err, fault.Invalid, "db:3:", `"wan"`)
 }
 
 // A file and its machine that are renamed together block nothing: the former
@@ -349,7 +350,7 @@ func TestFileAndObjectsRenamedTogether(t *testing.T) {
 		t.Errorf("the network's name: %v", a.Refused)
 	}
 	a := b.files(t, map[string]string{"b.yaml": site("web2", "lan2")})
-	wantKind(t, a.Refused[folder+"b.yaml"], fault.Invalid, "tcp port 80", `machine "web" (held`)
+	faulttest.Want(t, a.Refused[folder+"b.yaml"], fault.Invalid, "tcp port 80", `machine "web" (held`)
 	if o, rec := b.record(t, "web"); o.Life != state.Alive || rec.Held == "" {
 		t.Errorf("web is %s, held %q", o.Life, rec.Held)
 	}
@@ -376,7 +377,7 @@ func TestHeldMachinesHaveTheirPorts(t *testing.T) {
 	}
 	b.runs(t, "typo")
 	_, err := c.Apply(t.Context(), site("new"))
-	wantKind(t, err, fault.Invalid, "tcp port 80", `machine "typo" (held`)
+	faulttest.Want(t, err, fault.Invalid, "tcp port 80", `machine "typo" (held`)
 	destroy := site("new")
 	destroy.Allow = []string{"destroy"}
 	if p, err := c.Apply(t.Context(), destroy); err != nil || !slices.Equal(p.Removed, []string{"machine/typo"}) {
@@ -412,9 +413,9 @@ func TestAMachineIsRenamed(t *testing.T) {
 		}
 	}
 	_, err = c.Apply(t.Context(), request("web", strings.Replace(yaml("m3", "m4"), "m4: {type: lxd,", "m4: {type: lxd, renamed-from: m3,", 1)))
-	wantKind(t, err, fault.Invalid, `"m3" is still declared`)
+	faulttest.Want(t, err, fault.Invalid, `"m3" is still declared`)
 	_, err = c.Apply(t.Context(), request("web", strings.Replace(yaml("m4"), "type: lxd,", "type: kvm, renamed-from: m3,", 1)))
-	wantKind(t, err, fault.Conflict, "cannot become machine/m4 of type kvm")
+	faulttest.Want(t, err, fault.Conflict, "cannot become machine/m4 of type kvm")
 }
 
 // A declaration that was applied from one path is not replaced from another.
@@ -428,7 +429,7 @@ func TestTheSameNameFromAnotherPath(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := c.Apply(t.Context(), from("/proj2/hostler.yaml", yaml("two")))
-	wantKind(t, err, fault.Conflict, "/proj1/hostler.yaml", "name:", "--replace")
+	faulttest.Want(t, err, fault.Conflict, "/proj1/hostler.yaml", "name:", "--replace")
 	replace := from("/proj2/hostler.yaml", yaml("one"))
 	replace.Replace = true
 	for range 2 {
@@ -438,7 +439,7 @@ func TestTheSameNameFromAnotherPath(t *testing.T) {
 		replace.Replace = false
 	}
 	_, err = c.Apply(t.Context(), client.ApplyRequest{Documents: []client.Document{{Name: "stdin", Content: yaml("x")}}})
-	wantKind(t, err, fault.Invalid, `add "name: NAME"`)
+	faulttest.Want(t, err, fault.Invalid, `add "name: NAME"`)
 }
 
 // Applying a folder again names the declarations whose files are gone from it.
@@ -480,15 +481,15 @@ func TestFilesCanBeAllowed(t *testing.T) {
 		t.Errorf("the file lost its declaration: %v, %v", files, err)
 	}
 	_, err := c.Apply(ctx, request("web", yaml("one", "two")))
-	wantKind(t, err, fault.Conflict, "edit that file")
+	faulttest.Want(t, err, fault.Conflict, "edit that file")
 	outcomes, err := c.Delete(ctx, []string{"machine/one", "declaration/web"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, o := range outcomes {
-		wantKind(t, o.Err(), fault.Conflict, folder+"web.yaml")
+		faulttest.Want(t, o.Err(), fault.Conflict, folder+"web.yaml")
 	}
-	wantKind(t, c.Release(ctx, "one"), fault.Conflict, folder+"web.yaml")
+	faulttest.Want(t, c.Release(ctx, "one"), fault.Conflict, folder+"web.yaml")
 }
 
 // Reading a file again, as at every start of the agent, does not start a

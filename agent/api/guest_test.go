@@ -17,6 +17,7 @@ import (
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
+	"hostler/internal/fault/faulttest"
 )
 
 func guestBench(t *testing.T) (*bench, *client.Client) {
@@ -60,16 +61,16 @@ func TestExecTellsWhatIsWrong(t *testing.T) {
 	ctx := t.Context()
 	run := []string{"true"}
 	_, err := c.Exec(ctx, "absent", client.ExecOptions{Command: run})
-	wantKind(t, err, fault.NotFound, "machine/absent")
+	faulttest.Want(t, err, fault.NotFound, "machine/absent")
 	_, err = c.Exec(ctx, "new", client.ExecOptions{Command: run})
-	wantKind(t, err, fault.NotReady, "no instance yet", "pending")
+	faulttest.Want(t, err, fault.NotReady, "no instance yet", "pending")
 	_, err = c.Exec(ctx, "one", client.ExecOptions{})
-	wantKind(t, err, fault.Invalid, "empty")
+	faulttest.Want(t, err, fault.Invalid, "empty")
 	b.host.execute = func(context.Context, GuestExec) (int, error) {
 		return 0, fault.New(fault.NotReady, "cannot run a command: the instance is stopped")
 	}
 	_, err = c.Exec(ctx, "one", client.ExecOptions{Command: run})
-	wantKind(t, err, fault.NotReady, "is stopped")
+	faulttest.Want(t, err, fault.NotReady, "is stopped")
 }
 
 func TestExecFollowsTheTerminalsSize(t *testing.T) {
@@ -158,7 +159,7 @@ func TestLogs(t *testing.T) {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
 	_, err = c.Logs(t.Context(), "new", client.LogOptions{Tail: -1})
-	wantKind(t, err, fault.NotReady)
+	faulttest.Want(t, err, fault.NotReady)
 	for tail, want := range map[int]string{0: "", 1: "booting\n", 2: "booting\nbooting\n"} {
 		r, err := c.Logs(t.Context(), "one", client.LogOptions{Tail: tail})
 		if err != nil {

@@ -21,6 +21,7 @@ import (
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
+	"hostler/internal/hosttest"
 )
 
 // Ids that the host does not use.
@@ -91,7 +92,7 @@ func newBench(t testing.TB, change ...func(*Options)) *bench {
 // listen serves on a new socket and returns a client.
 func (b *bench) listen(t testing.TB) *client.Client {
 	t.Helper()
-	dir := shortDir(t)
+	dir := hosttest.SocketDir(t)
 	b.socket = filepath.Join(dir, "run", "hostler.sock")
 	l, err := Listen(b.socket, os.Getgid())
 	if err != nil {
@@ -114,18 +115,6 @@ func (b *bench) listen(t testing.TB) *client.Client {
 // peer returns a caller as the kernel would report it.
 func peer(uid, gid uint32, groups ...uint32) Peer {
 	return Peer{PID: 4711, UID: uid, GID: gid, Groups: groups, Exe: "/usr/bin/test"}
-}
-
-// shortDir returns a directory with a short path: a socket's path has at most
-// 107 bytes.
-func shortDir(t testing.TB) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "api") //nolint:usetesting // its path holds the test's whole name
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
 }
 
 // as makes a request as peer p, without a socket.
@@ -239,17 +228,5 @@ func (b *bench) end(t testing.TB, machine string) {
 	t.Helper()
 	if _, err := b.store.Write(t.Context(), state.Atomic, state.Write{ID: id(spec.KindMachine, machine), Revision: state.AnyRevision, Delete: true}); err != nil {
 		t.Fatal(err)
-	}
-}
-
-func wantKind(t testing.TB, err error, kind fault.Kind, words ...string) {
-	t.Helper()
-	if !fault.Is(err, kind) {
-		t.Fatalf("got error %v of kind %q, want kind %q", err, fault.KindOf(err), kind)
-	}
-	for _, w := range words {
-		if !strings.Contains(err.Error(), w) {
-			t.Errorf("error %q does not say %q", err, w)
-		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
+	"hostler/internal/fault/faulttest"
 )
 
 // A machine's type cannot change: the new hypervisor's guest would run beside
@@ -23,15 +24,15 @@ func TestTheTypeOfAMachineStays(t *testing.T) {
 	req := request("web", other)
 	words := []string{"web", "machine/one is of type lxd and cannot become kvm", "machine/two", "hostler delete machine/one", "another name"}
 	_, err := c.Plan(t.Context(), req)
-	wantKind(t, err, fault.Conflict, words...)
+	faulttest.Want(t, err, fault.Conflict, words...)
 	req.Allow = []string{"recreate"}
 	_, err = c.Apply(t.Context(), req)
-	wantKind(t, err, fault.Conflict, words...)
+	faulttest.Want(t, err, fault.Conflict, words...)
 	if strings.Contains(err.Error(), "three") {
 		t.Errorf("three keeps its type: %v", err)
 	}
 	a := b.files(t, map[string]string{"base.yaml": strings.Replace(yaml("one"), "lxd", "kvm", 1)})
-	wantKind(t, a.Refused[folder+"base.yaml"], fault.Conflict)
+	faulttest.Want(t, a.Refused[folder+"base.yaml"], fault.Conflict)
 	if b.store.changes() != before {
 		t.Error("a refused change has written")
 	}
@@ -79,9 +80,9 @@ func TestThePlaceOfAFilesystemStays(t *testing.T) {
 	before := b.store.changes()
 	words := []string{"site", "filesystem/www is on volume/data and cannot move to tmpfs", "declare another filesystem", "hostler delete filesystem/www"}
 	_, err := c.Plan(t.Context(), request("site", moved))
-	wantKind(t, err, fault.Conflict, words...)
+	faulttest.Want(t, err, fault.Conflict, words...)
 	_, err = c.Apply(t.Context(), request("site", moved))
-	wantKind(t, err, fault.Conflict, words...)
+	faulttest.Want(t, err, fault.Conflict, words...)
 	if strings.Contains(err.Error(), "logs") {
 		t.Errorf("logs stays where it is: %v", err)
 	}

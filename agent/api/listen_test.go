@@ -20,10 +20,12 @@ import (
 
 	"hostler/agent/client"
 	"hostler/internal/fault"
+	"hostler/internal/fault/faulttest"
+	"hostler/internal/hosttest"
 )
 
 func TestTheSocketIsForItsGroupOnly(t *testing.T) {
-	dir := filepath.Join(shortDir(t), "run")
+	dir := filepath.Join(hosttest.SocketDir(t), "run")
 	old := syscall.Umask(0)
 	defer syscall.Umask(old)
 	l, err := Listen(filepath.Join(dir, "s"), readerGID)
@@ -47,7 +49,7 @@ func TestTheSocketIsForItsGroupOnly(t *testing.T) {
 // members of neither group do not. A group that is no longer configured loses
 // its entry.
 func TestEachGroupAloneReachesTheSocket(t *testing.T) {
-	top := shortDir(t)
+	top := hosttest.SocketDir(t)
 	if err := os.Chmod(top, 0o755); err != nil { //nolint:gosec // anybody may knock here
 		t.Fatal(err)
 	}
@@ -82,7 +84,7 @@ func TestEachGroupAloneReachesTheSocket(t *testing.T) {
 // Without access control lists, e.g. on ZFS with acltype=off, the agent listens
 // for its first group, and the log names the groups that have no access.
 func TestTheSocketNeedsNoAccessControlLists(t *testing.T) {
-	top := shortDir(t)
+	top := hosttest.SocketDir(t)
 	if err := unix.Mount("test", top, "ramfs", 0, ""); err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +115,7 @@ func TestTheSocketNeedsNoAccessControlLists(t *testing.T) {
 }
 
 func TestTheSocketOfADeadAgentIsReplaced(t *testing.T) {
-	path := filepath.Join(shortDir(t), "s")
+	path := filepath.Join(hosttest.SocketDir(t), "s")
 	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
@@ -126,11 +128,11 @@ func TestTheSocketOfADeadAgentIsReplaced(t *testing.T) {
 	}
 	defer l.Close()
 	_, err = Listen(path, 0)
-	wantKind(t, err, fault.Conflict, fmt.Sprintf("another agent is running (pid %d)", os.Getpid()))
+	faulttest.Want(t, err, fault.Conflict, fmt.Sprintf("another agent is running (pid %d)", os.Getpid()))
 }
 
 func TestWhatIsNoSocketIsLeftAlone(t *testing.T) {
-	dir := shortDir(t)
+	dir := hosttest.SocketDir(t)
 	file := filepath.Join(dir, "file")
 	if err := os.WriteFile(file, []byte("precious"), 0o600); err != nil {
 		t.Fatal(err)
@@ -141,7 +143,7 @@ func TestWhatIsNoSocketIsLeftAlone(t *testing.T) {
 	}
 	for _, path := range []string{file, link} {
 		_, err := Listen(path, 0)
-		wantKind(t, err, fault.NeedsOperator, "not a socket")
+		faulttest.Want(t, err, fault.NeedsOperator, "not a socket")
 	}
 	other := filepath.Join(dir, "theirs")
 	if err := os.Mkdir(other, 0o755); err != nil {
@@ -151,7 +153,7 @@ func TestWhatIsNoSocketIsLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := Listen(filepath.Join(other, "s"), 0)
-	wantKind(t, err, fault.NeedsOperator, "belongs to user")
+	faulttest.Want(t, err, fault.NeedsOperator, "belongs to user")
 	if _, err := Listen(filepath.Join(dir, "linked", "s"), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +166,7 @@ func TestWhatIsNoSocketIsLeftAlone(t *testing.T) {
 }
 
 func TestTheClientSaysWhyItCannotReachTheAgent(t *testing.T) {
-	dir := shortDir(t)
+	dir := hosttest.SocketDir(t)
 	for name, path := range map[string]string{"absent": filepath.Join(dir, "absent"), "dead": filepath.Join(dir, "dead")} {
 		if name == "dead" {
 			l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -176,7 +178,7 @@ func TestTheClientSaysWhyItCannotReachTheAgent(t *testing.T) {
 		}
 		c := client.New(path)
 		_, err := c.Version(t.Context())
-		wantKind(t, err, fault.NotReady, path, "not running", "systemctl start hostlerd")
+		faulttest.Want(t, err, fault.NotReady, path, "not running", "systemctl start hostlerd")
 		_, execErr := c.Exec(t.Context(), "one", client.ExecOptions{Command: []string{"true"}})
 		if !errors.Is(err, client.ErrNotRunning) || !errors.Is(execErr, client.ErrNotRunning) {
 			t.Errorf("%s: %v, %v", name, err, execErr)

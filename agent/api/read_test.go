@@ -12,6 +12,7 @@ import (
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
+	"hostler/internal/fault/faulttest"
 )
 
 func TestMachineRows(t *testing.T) {
@@ -78,20 +79,20 @@ func TestReads(t *testing.T) {
 		t.Errorf("two, one: %+v, %v", rows, err)
 	}
 	_, err = c.Machines(ctx, "one", "absent")
-	wantKind(t, err, fault.NotFound, "machine/absent")
+	faulttest.Want(t, err, fault.NotFound, "machine/absent")
 	for _, kind := range []string{"volumes", "filesystems", "networks", "declarations", "images"} {
 		if raw, err := c.Get(ctx, kind); err != nil || strings.TrimSpace(string(raw)) != "[]" {
 			t.Errorf("%s: %s, %v", kind, raw, err)
 		}
 	}
 	_, err = c.Get(ctx, "unicorns")
-	wantKind(t, err, fault.NotFound)
+	faulttest.Want(t, err, fault.NotFound)
 	o, err := c.Show(ctx, "machine", "one")
 	if err != nil || o.Life != "dying" || len(o.Events) != 2 || o.Events[0].Object != "machine/one" {
 		t.Errorf("show: %+v, %v", o, err)
 	}
 	_, err = c.Show(ctx, "machine", "absent")
-	wantKind(t, err, fault.NotFound, "machine/absent")
+	faulttest.Want(t, err, fault.NotFound, "machine/absent")
 	s, err := c.Status(ctx)
 	if err != nil || s.Version != "1.2.3" || s.Harvest != "destroyed" || s.Machines["dying"] != 1 || s.Machines["running"] != 1 ||
 		len(s.Types) != 3 || s.Types[0].State != "ready" || s.Types[1].State != "absent" || s.Notices[0] != "the store was rebuilt" || s.Locks == nil {
@@ -131,7 +132,7 @@ func TestHarvestIsOverriddenAndGivenBack(t *testing.T) {
 		}
 	}
 	_, err := c.SetHarvest(ctx, "everything")
-	wantKind(t, err, fault.Invalid)
+	faulttest.Want(t, err, fault.Invalid)
 	if h, err := c.Harvest(ctx); err != nil || h.Mode != "destroyed" {
 		t.Errorf("%+v, %v", h, err)
 	}
@@ -144,9 +145,9 @@ func TestAStoreThatFailsIsTransient(t *testing.T) {
 	b.store.fail = errors.New("cannot read the store: disk I/O error")
 	b.store.mu.Unlock()
 	_, err := c.Machines(t.Context())
-	wantKind(t, err, fault.Transient, "disk I/O error")
+	faulttest.Want(t, err, fault.Transient, "disk I/O error")
 	_, err = c.Apply(t.Context(), request("web", yaml("one")))
-	wantKind(t, err, fault.Transient, "disk I/O error")
+	faulttest.Want(t, err, fault.Transient, "disk I/O error")
 }
 
 // The image of a machine is its instance's image, even if another image is

@@ -7,6 +7,7 @@ import (
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
+	"hostler/internal/fault/faulttest"
 )
 
 const storedSite = `version: 1
@@ -84,7 +85,7 @@ func TestDeleteNetworksAndStorage(t *testing.T) {
 				}
 			}
 			if len(c.words) > 0 {
-				wantKind(t, outcomes[0].Err(), c.kinds[0], c.words...)
+				faulttest.Want(t, outcomes[0].Err(), c.kinds[0], c.words...)
 			}
 			objects, _, err := b.store.List(t.Context(), spec.KindMachine, spec.KindNetwork, spec.KindVolume, spec.KindFilesystem)
 			if err != nil {
@@ -131,7 +132,7 @@ func TestDeleteOfWhatAFileDeclares(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantKind(t, w.remove("volume/data"), fault.Conflict, "/etc/hostler/conf.d/site.yaml", "edit or remove that file")
+	faulttest.Want(t, w.remove("volume/data"), fault.Conflict, "/etc/hostler/conf.d/site.yaml", "edit or remove that file")
 	if err := w.remove("volume/found"); err != nil {
 		t.Error(err)
 	}

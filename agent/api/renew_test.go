@@ -11,13 +11,15 @@ import (
 
 	"hostler/agent/client"
 	"hostler/internal/fault"
+	"hostler/internal/fault/faulttest"
+	"hostler/internal/hosttest"
 )
 
 // F35: the removed socket and its directory are made again with the same
 // rights, and connections stay open.
 func TestF35TheSocketIsMadeAgain(t *testing.T) {
 	b := newBench(t)
-	path := filepath.Join(shortDir(t), "run", "s")
+	path := filepath.Join(hosttest.SocketDir(t), "run", "s")
 	l, err := ListenRenewable(slog.New(slog.DiscardHandler), path, readerGID)
 	if err != nil {
 		t.Fatal(err)
@@ -66,7 +68,7 @@ func TestF35TheSocketIsMadeAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = l.Renew()
-	wantKind(t, err, fault.NeedsOperator, "not a socket")
+	faulttest.Want(t, err, fault.NeedsOperator, "not a socket")
 	ask(before)
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 
 	"hostler/agent/spec"
 	"hostler/internal/fault"
+	"hostler/internal/hosttest"
 )
 
 // wantRights is a second copy of the rights: it reveals a new route or a
@@ -205,7 +206,7 @@ func tryAs(socket string, uid, gid uint32, groups ...uint32) (net.Conn, error) {
 
 // Attack: API
 func TestThePeerIsWhoTheKernelSays(t *testing.T) {
-	dir := shortDir(t)
+	dir := hosttest.SocketDir(t)
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}

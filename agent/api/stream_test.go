@@ -12,6 +12,7 @@ import (
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
+	"hostler/internal/fault/faulttest"
 )
 
 var errEnough = errors.New("enough")
@@ -102,8 +103,8 @@ func TestWatchRowsSendsTheKindThatChanged(t *testing.T) {
 	if !errors.Is(err, errEnough) {
 		t.Error(err)
 	}
-	wantKind(t, c.WatchRows(t.Context(), []string{"machine"}, nil, nil), fault.Invalid, `"machine"`, "machines")
-	wantKind(t, c.WatchRows(t.Context(), nil, nil, nil), fault.Invalid, "no kind is named")
+	faulttest.Want(t, c.WatchRows(t.Context(), []string{"machine"}, nil, nil), fault.Invalid, `"machine"`, "machines")
+	faulttest.Want(t, c.WatchRows(t.Context(), nil, nil, nil), fault.Invalid, "no kind is named")
 }
 
 func TestWatchEventsStartsWhereItIsTold(t *testing.T) {
@@ -141,7 +142,7 @@ func TestALostWatchIsAnErrorAndNotAnEmptyWorld(t *testing.T) {
 		b.store.cutWatches()
 		return nil
 	})
-	wantKind(t, err, fault.Transient, "the watch was lost")
+	faulttest.Want(t, err, fault.Transient, "the watch was lost")
 }
 
 func TestAnIdleStreamStaysOpenAndEndsWithItsClient(t *testing.T) {
@@ -166,7 +167,7 @@ func TestAStoppingAgentSaysSo(t *testing.T) {
 	b := newBench(t)
 	c := b.listen(t)
 	err := c.WatchMachines(t.Context(), nil, func([]client.Machine) error { b.stopNow(); return nil })
-	wantKind(t, err, fault.Transient, "the agent is stopping")
+	faulttest.Want(t, err, fault.Transient, "the agent is stopping")
 }
 
 // A machine that failed for lack of an image is retried when a user imports or
@@ -221,15 +222,15 @@ func TestImageWorkTellsItsProgress(t *testing.T) {
 		t.Errorf("for KVM: %+v, %v", img, err)
 	}
 	_, err = c.ImageBuild(ctx, "debian/12", spec.LXC, nil)
-	wantKind(t, err, fault.Invalid, "neither lxd nor kvm")
+	faulttest.Want(t, err, fault.Invalid, "neither lxd nor kvm")
 	_, err = c.ImageBuild(ctx, "bad/1", "", nil)
-	wantKind(t, err, fault.NeedsOperator, "no such release")
+	faulttest.Want(t, err, fault.NeedsOperator, "no such release")
 	img, err = c.ImageImport(ctx, "/srv/x.tar.xz", "mine", "abc", nil)
 	if err != nil || img.Digest != "abc" {
 		t.Errorf("%+v, %v", img, err)
 	}
 	_, err = c.ImageImport(ctx, "x.tar.xz", "mine", "", nil)
-	wantKind(t, err, fault.Invalid, "absolute path")
+	faulttest.Want(t, err, fault.Invalid, "absolute path")
 	b.host.notices = []string{"kvm, say, is down", "so is lxd: “no”"}
 	rows, notices, err := c.Images(ctx)
 	if err != nil || len(rows) != 2 || !slices.Equal(notices, b.host.notices) {
@@ -238,7 +239,7 @@ func TestImageWorkTellsItsProgress(t *testing.T) {
 	if err := c.ImageDelete(ctx, "mine"); err != nil {
 		t.Error(err)
 	}
-	wantKind(t, c.ImageDelete(ctx, "mine"), fault.NotFound)
+	faulttest.Want(t, c.ImageDelete(ctx, "mine"), fault.NotFound)
 	_, err = c.ImageBuild(ctx, strings.Repeat("x", maxBody), "", nil)
-	wantKind(t, err, fault.Invalid, "larger than")
+	faulttest.Want(t, err, fault.Invalid, "larger than")
 }

@@ -11,6 +11,7 @@ import (
 	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/state"
+	"hostler/agent/state/statetest"
 	"hostler/agent/workerapi"
 	"hostler/internal/fault"
 )
@@ -24,16 +25,7 @@ func declareMachine(t testing.TB, l state.Store, name string, ct spec.ContainerT
 	for _, c := range change {
 		c(&record)
 	}
-	return mustWrite(t, l, state.Write{ID: machineID(name), Spec: spec.Encode(record)})
-}
-
-func mustWrite(t testing.TB, l state.Store, w state.Write) state.Object {
-	t.Helper()
-	results, err := l.Write(t.Context(), state.Atomic, w)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return results[0].Object
+	return statetest.Write(t, l, state.Write{ID: machineID(name), Spec: spec.Encode(record)})
 }
 
 func kindsOf(results []state.Result) []fault.Kind {
@@ -102,7 +94,7 @@ func TestA2OnlyOwnMachinesAreSeen(t *testing.T) {
 	declareMachine(t, l, "mine", spec.LXD)
 	declareMachine(t, l, "theirs", spec.KVM)
 	for _, id := range []state.ID{{Kind: "declaration", Name: "d"}, {Kind: "volume", Name: "v"}, {Kind: "type", Name: "lxd"}, {Kind: "type", Name: "kvm"}, {Kind: "host", Name: "host"}} {
-		mustWrite(t, l, state.Write{ID: id})
+		statetest.Write(t, l, state.Write{ID: id})
 	}
 	s := b.worker(t, "lxd")
 	objects, _, err := s.List(t.Context())
@@ -214,7 +206,7 @@ func TestA2OnlyTheStatusIsWritten(t *testing.T) {
 			t.Errorf("%+v: %q, want %q", c.w, got, c.want)
 		}
 	}
-	mustWrite(t, l, state.Write{ID: o.ID, Revision: state.AnyRevision, Life: state.Dying})
+	statetest.Write(t, l, state.Write{ID: o.ID, Revision: state.AnyRevision, Life: state.Dying})
 	if got := try(state.Write{Life: state.Alive}); got != fault.Forbidden {
 		t.Errorf("dying to alive: %q", got)
 	}
@@ -257,7 +249,7 @@ func TestA2JournalAndEventsAreATypesOwn(t *testing.T) {
 		return out
 	}
 	// The owner stays known after the removal of the machine.
-	mustWrite(t, l, state.Write{ID: mine.ID, Revision: state.AnyRevision, Delete: true})
+	statetest.Write(t, l, state.Write{ID: mine.ID, Revision: state.AnyRevision, Delete: true})
 	if got := tokens(lxd); !slices.Equal(got, []string{"t1"}) {
 		t.Errorf("lxd's intents: %v", got)
 	}
@@ -305,7 +297,7 @@ func TestAProvisionerSeesNoPasswordOfAProxy(t *testing.T) {
 	config := spec.DefaultConfig()
 	config.Proxy = spec.ProxyConfig{HTTP: "http://me:hunter2@proxy:3128", HTTPS: "http://hunter2@proxy:3129/", No: "localhost"}
 	config.Apt.Proxy = "http://me:hunter2@cache:3142"
-	mustWrite(t, l, state.Write{ID: id(spec.KindHost, spec.HostName), Spec: spec.Encode(spec.HostRecord{Config: config})})
+	statetest.Write(t, l, state.Write{ID: id(spec.KindHost, spec.HostName), Spec: spec.Encode(spec.HostRecord{Config: config})})
 	for _, c := range [][3]string{
 		{"GET", "objects?kind=host", ""},
 		{"POST", "get", `{"ids":[{"kind":"host","name":"host"}]}`},

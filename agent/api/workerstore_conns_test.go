@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"hostler/agent/workerapi"
+	"hostler/internal/hosttest"
 )
 
 // slowAgent serves a worker's calls and holds them until released.
@@ -26,7 +27,7 @@ type slowAgent struct {
 
 func newSlowAgent(t *testing.T) *slowAgent {
 	t.Helper()
-	a := &slowAgent{socket: filepath.Join(shortDir(t), "slow.sock"), release: make(chan struct{})}
+	a := &slowAgent{socket: filepath.Join(hosttest.SocketDir(t), "slow.sock"), release: make(chan struct{})}
 	l, err := net.Listen("unix", a.socket)
 	if err != nil {
 		t.Fatal(err)

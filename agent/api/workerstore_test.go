@@ -73,23 +73,6 @@ func TestWorkersStoreKeepsWhatIsWrittenUnchanged(t *testing.T) {
 // A watch ends when the agent ends and when its store is closed: the store never
 // looks empty.
 func TestLostWatchesAreClosed(t *testing.T) {
-	closed := func(t *testing.T, ch <-chan []state.ID) {
-		t.Helper()
-		deadline := time.After(10 * time.Second)
-		for {
-			select {
-			case ids, ok := <-ch:
-				if !ok {
-					return
-				}
-				if len(ids) != 0 {
-					t.Errorf("ids from nowhere: %v", ids)
-				}
-			case <-deadline:
-				t.Fatal("the watch goes on")
-			}
-		}
-	}
 	t.Run("the store is closed", func(t *testing.T) {
 		l := localStore(t)
 		b := newBench(t, func(o *Options) { o.Backend = l })
@@ -99,7 +82,7 @@ func TestLostWatchesAreClosed(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			defer closed(t, ch)
+			defer statetest.WantEnd(t, ch)
 		}
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
@@ -112,6 +95,6 @@ func TestLostWatchesAreClosed(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.stopNow()
-		closed(t, ch)
+		statetest.WantEnd(t, ch)
 	})
 }

@@ -6,7 +6,9 @@ import (
 
 	"hostler/agent/spec"
 	"hostler/agent/state"
+	"hostler/agent/state/statetest"
 	"hostler/internal/fault"
+	"hostler/internal/fault/faulttest"
 )
 
 // A provisioner's unit has no network access, not even through the agent.
@@ -21,7 +23,7 @@ func TestAProvisionerGetsOnlyImagesThatAMachineOfItsTypeNames(t *testing.T) {
 		return err
 	}
 	for _, reference := range []string{shadow, "https://evil.example/image#sha256=00", "debian/11", "debian/12 ", "debian"} {
-		wantKind(t, ensure("lxd", reference), fault.Forbidden, "no lxd machine")
+		faulttest.Want(t, ensure("lxd", reference), fault.Forbidden, "no lxd machine")
 	}
 	for containerType, reference := range map[string]string{"lxd": "debian/12", "kvm": "debian/11"} {
 		if err := ensure(containerType, reference); err != nil {
@@ -31,16 +33,16 @@ func TestAProvisionerGetsOnlyImagesThatAMachineOfItsTypeNames(t *testing.T) {
 	// A provisioner writes statuses itself, so they do not count as declared
 	// images.
 	setStatus(t, l, "web", spec.MachineStatus{State: spec.MachineRunning, Instance: &spec.InstanceInfo{Name: "web", Image: shadow}})
-	wantKind(t, ensure("lxd", shadow), fault.Forbidden)
+	faulttest.Want(t, ensure("lxd", shadow), fault.Forbidden)
 	// After a change or removal of its declaration, a machine no longer names its
 	// image.
-	mustWrite(t, l, state.Write{ID: machineID("web"), Revision: state.AnyRevision, Spec: spec.Encode(spec.MachineRecord{Machine: spec.Machine{Type: spec.LXD, Image: shadow}})})
-	wantKind(t, ensure("lxd", "debian/12"), fault.Forbidden)
+	statetest.Write(t, l, state.Write{ID: machineID("web"), Revision: state.AnyRevision, Spec: spec.Encode(spec.MachineRecord{Machine: spec.Machine{Type: spec.LXD, Image: shadow}})})
+	faulttest.Want(t, ensure("lxd", "debian/12"), fault.Forbidden)
 	if err := ensure("lxd", shadow); err != nil {
 		t.Error(err)
 	}
-	mustWrite(t, l, state.Write{ID: machineID("vm"), Revision: state.AnyRevision, Delete: true})
-	wantKind(t, ensure("kvm", "debian/11"), fault.Forbidden)
+	statetest.Write(t, l, state.Write{ID: machineID("vm"), Revision: state.AnyRevision, Delete: true})
+	faulttest.Want(t, ensure("kvm", "debian/11"), fault.Forbidden)
 }
 
 // Attack: API
@@ -61,8 +63,8 @@ func TestAStatusThatIsLongerThanItsBoundIsRefused(t *testing.T) {
 		if err := write(mode, 60<<10); err != nil {
 			t.Errorf("%s: %v", mode, err)
 		}
-		wantKind(t, write(mode, 65<<10), fault.Invalid, "machine/web", "65536 bytes")
-		wantKind(t, write(mode, 12<<20), fault.Invalid, "65536 bytes")
+		faulttest.Want(t, write(mode, 65<<10), fault.Invalid, "machine/web", "65536 bytes")
+		faulttest.Want(t, write(mode, 12<<20), fault.Invalid, "65536 bytes")
 	}
 }
 
@@ -71,10 +73,10 @@ func TestAnEventAboutAMachineThatIsNotThereIsRefused(t *testing.T) {
 	b, l := workerBench(t)
 	declareMachine(t, l, "web", spec.LXD)
 	declareMachine(t, l, "vm", spec.KVM)
-	mustWrite(t, l, state.Write{ID: id(spec.KindContainerType, "lxd")})
+	statetest.Write(t, l, state.Write{ID: id(spec.KindContainerType, "lxd")})
 	s := b.worker(t, "lxd")
 	for _, about := range []state.ID{machineID("absent"), machineID("vm"), id(spec.KindContainerType, "kvm"), id(spec.KindNetwork, "absent"), id(spec.KindHost, "host")} {
-		wantKind(t, s.Record(t.Context(), state.Event{Object: about, Reason: "Failed"}), fault.NotFound)
+		faulttest.Want(t, s.Record(t.Context(), state.Event{Object: about, Reason: "Failed"}), fault.NotFound)
 	}
 	for _, about := range []state.ID{machineID("web"), id(spec.KindContainerType, "lxd")} {
 		if err := s.Record(t.Context(), state.Event{Object: about, Reason: "Started"}); err != nil {

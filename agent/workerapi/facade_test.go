@@ -9,6 +9,7 @@ import (
 
 	"hostler/agent/spec"
 	"hostler/agent/state"
+	"hostler/agent/state/statetest"
 	"hostler/internal/fault"
 )
 
@@ -160,7 +161,7 @@ func TestA9WatchByTypeAndOfAll(t *testing.T) {
 	if ids := next(all); len(ids) != 1 || ids[0] != machineID("k") {
 		t.Errorf("all: %v", ids)
 	}
-	mustWrite(t, l, state.Write{ID: a.ID, Revision: state.AnyRevision, Delete: true})
+	statetest.Write(t, l, state.Write{ID: a.ID, Revision: state.AnyRevision, Delete: true})
 	if ids := next(lxd); len(ids) != 1 || ids[0] != a.ID {
 		t.Errorf("lxd after the removal: %v", ids)
 	}

@@ -4,9 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -14,7 +12,8 @@ import (
 	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/agent/state"
-	"hostler/internal/fault"
+	"hostler/agent/state/statetest"
+	"hostler/internal/hosttest"
 )
 
 // bench serves the calls of workers over a real store. The limits and rights of
@@ -39,7 +38,7 @@ func workerBench(t testing.TB) (*bench, *state.Local) {
 	for _, rt := range h.Routes() {
 		mux.HandleFunc(rt.Method+" "+rt.Path, rt.Handle)
 	}
-	b := &bench{socket: filepath.Join(shortDir(t), "hostler.sock")}
+	b := &bench{socket: filepath.Join(hosttest.SocketDir(t), "hostler.sock")}
 	listener, err := net.Listen("unix", b.socket)
 	if err != nil {
 		t.Fatal(err)
@@ -63,30 +62,6 @@ func (b *bench) worker(t testing.TB, containerType string) *Store {
 	return s
 }
 
-// shortDir returns a directory with a short path: a socket's path has at most
-// 107 bytes.
-func shortDir(t testing.TB) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("", "api") //nolint:usetesting // its path holds the test's whole name
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
-}
-
-func wantKind(t testing.TB, err error, kind fault.Kind, words ...string) {
-	t.Helper()
-	if !fault.Is(err, kind) {
-		t.Fatalf("got error %v of kind %q, want kind %q", err, fault.KindOf(err), kind)
-	}
-	for _, w := range words {
-		if !strings.Contains(err.Error(), w) {
-			t.Errorf("error %q does not say %q", err, w)
-		}
-	}
-}
-
 func machineID(name string) state.ID { return id(spec.KindMachine, name) }
 
 func id(kind, name string) state.ID { return state.ID{Kind: kind, Name: name} }
@@ -98,19 +73,10 @@ func declareMachine(t testing.TB, l state.Store, name string, ct spec.ContainerT
 	for _, c := range change {
 		c(&record)
 	}
-	return mustWrite(t, l, state.Write{ID: machineID(name), Spec: spec.Encode(record)})
-}
-
-func mustWrite(t testing.TB, l state.Store, w state.Write) state.Object {
-	t.Helper()
-	results, err := l.Write(t.Context(), state.Atomic, w)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return results[0].Object
+	return statetest.Write(t, l, state.Write{ID: machineID(name), Spec: spec.Encode(record)})
 }
 
 func setStatus(t testing.TB, l state.Store, name string, status spec.MachineStatus) {
 	t.Helper()
-	mustWrite(t, l, state.Write{ID: machineID(name), Revision: state.AnyRevision, Status: spec.Encode(status)})
+	statetest.Write(t, l, state.Write{ID: machineID(name), Revision: state.AnyRevision, Status: spec.Encode(status)})
 }

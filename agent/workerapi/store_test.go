@@ -10,11 +10,13 @@ import (
 	"time"
 
 	"hostler/agent/state"
+	"hostler/agent/state/statetest"
 	"hostler/internal/fault"
+	"hostler/internal/hosttest"
 )
 
 func TestNoAgentListens(t *testing.T) {
-	s := NewStore(filepath.Join(shortDir(t), "absent.sock"), "lxd")
+	s := NewStore(filepath.Join(hosttest.SocketDir(t), "absent.sock"), "lxd")
 	defer s.Close()
 	if _, _, err := s.List(t.Context()); !fault.Is(err, fault.NotReady) {
 		t.Errorf("list: %v", err)
@@ -27,25 +29,8 @@ func TestNoAgentListens(t *testing.T) {
 // A watch ends when the stream has been silent for too long: the store never
 // looks empty.
 func TestSilentWatchesAreClosed(t *testing.T) {
-	closed := func(t *testing.T, ch <-chan []state.ID) {
-		t.Helper()
-		deadline := time.After(10 * time.Second)
-		for {
-			select {
-			case ids, ok := <-ch:
-				if !ok {
-					return
-				}
-				if len(ids) != 0 {
-					t.Errorf("ids from nowhere: %v", ids)
-				}
-			case <-deadline:
-				t.Fatal("the watch goes on")
-			}
-		}
-	}
 	t.Run("silence", func(t *testing.T) {
-		socket := filepath.Join(shortDir(t), "silent.sock")
+		socket := filepath.Join(hosttest.SocketDir(t), "silent.sock")
 		l, err := net.Listen("unix", socket)
 		if err != nil {
 			t.Fatal(err)
@@ -66,7 +51,7 @@ func TestSilentWatchesAreClosed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		closed(t, ch)
+		statetest.WantEnd(t, ch)
 		<-gone
 	})
 	t.Run("heartbeats keep it", func(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"github.com/canonical/lxd/shared/api"
 
 	"hostler/containerbroker"
+	"hostler/internal/hosttest"
 )
 
 // fakeLXD answers on a unix socket with routes that a test sets.
@@ -27,11 +27,7 @@ type fakeLXD struct {
 
 func newFakeLXD(t *testing.T) *fakeLXD {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "lxdfake") //nolint:usetesting // a socket path must be short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := hosttest.SocketDir(t)
 	f := &fakeLXD{socket: filepath.Join(dir, "socket"), mux: http.NewServeMux(), counts: map[string]int{}}
 	listener, err := net.Listen("unix", f.socket)
 	if err != nil {

@@ -5,11 +5,12 @@ import (
 	"encoding/xml"
 	"io"
 	"net"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+
+	"hostler/internal/hosttest"
 )
 
 // object is a storage pool or a network of the fake.
@@ -34,11 +35,7 @@ type fakeLibvirt struct {
 
 func newFakeLibvirt(t *testing.T) *fakeLibvirt {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "kvminit") //nolint:usetesting // a socket path must be short
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	dir := hosttest.SocketDir(t)
 	return &fakeLibvirt{
 		t: t, socket: filepath.Join(dir, "s"), pools: map[string]*object{}, networks: map[string]*object{}, refuse: map[uint32]string{},
 	}

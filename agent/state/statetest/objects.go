@@ -24,7 +24,7 @@ func testCreate(t *testing.T, b state.Backend) {
 	if got := getWeb(t, b); !same(got, made) {
 		t.Errorf("got %+v, made %+v", got, made)
 	}
-	other := write(t, b, state.Write{ID: machine("db"), UID: "given", Life: state.Dying, Status: raw(`{"s":1}`)})
+	other := Write(t, b, state.Write{ID: machine("db"), UID: "given", Life: state.Dying, Status: raw(`{"s":1}`)})
 	if other.UID != "given" || other.Life != state.Dying || string(other.Status) != `{"s":1}` || string(other.Spec) != "{}" {
 		t.Errorf("made %+v", other)
 	}
@@ -33,7 +33,7 @@ func testCreate(t *testing.T, b state.Backend) {
 	}
 	refuse(t, b, fault.Conflict, state.Write{ID: machine("web")})
 	// A deleted and created name is a new object.
-	write(t, b, state.Write{ID: machine("web"), Revision: state.AnyRevision, Delete: true})
+	Write(t, b, state.Write{ID: machine("web"), Revision: state.AnyRevision, Delete: true})
 	if again := create(t, b, "web"); again.UID == made.UID || again.Revision <= other.Revision || again.Generation != 1 {
 		t.Errorf("made again %+v", again)
 	}
@@ -41,13 +41,13 @@ func testCreate(t *testing.T, b state.Backend) {
 
 func testCompareAndSwap(t *testing.T, b state.Backend) {
 	first := create(t, b, "web")
-	second := write(t, b, state.Write{ID: first.ID, Revision: first.Revision, Spec: raw(`{"a":2}`)})
+	second := Write(t, b, state.Write{ID: first.ID, Revision: first.Revision, Spec: raw(`{"a":2}`)})
 	refuse(t, b, fault.Conflict, state.Write{ID: first.ID, Revision: first.Revision, Spec: raw(`{"a":3}`)})
 	refuse(t, b, fault.Conflict, state.Write{ID: first.ID, Revision: second.Revision + 1, Spec: raw(`{"a":3}`)})
 	refuse(t, b, fault.Conflict, state.Write{ID: first.ID, Revision: second.Revision, UID: "other", Spec: raw(`{"a":3}`)})
 	refuse(t, b, fault.Conflict, state.Write{ID: machine("db"), Revision: 7, Spec: raw(`{"a":3}`)})
 	refuse(t, b, fault.NotFound, state.Write{ID: machine("db"), Revision: state.AnyRevision, Spec: raw(`{"a":3}`)})
-	third := write(t, b, state.Write{ID: first.ID, Revision: state.AnyRevision, UID: first.UID, Spec: raw(`{"a":4}`)})
+	third := Write(t, b, state.Write{ID: first.ID, Revision: state.AnyRevision, UID: first.UID, Spec: raw(`{"a":4}`)})
 	if third.Revision <= second.Revision || third.UID != first.UID || !third.Created.Equal(first.Created) {
 		t.Errorf("third %+v", third)
 	}
@@ -67,7 +67,7 @@ func testGeneration(t *testing.T, b state.Backend) {
 		{state.Write{Life: state.Dead, Spec: raw(`{"a":3}`)}, 4},
 	} {
 		step.w.ID, step.w.Revision = o.ID, o.Revision
-		next := write(t, b, step.w)
+		next := Write(t, b, step.w)
 		if next.Generation != step.want || next.Revision <= o.Revision {
 			t.Errorf("%+v: generation %d at revision %d, want %d", step.w, next.Generation, next.Revision, step.want)
 		}
@@ -82,7 +82,7 @@ func testGeneration(t *testing.T, b state.Backend) {
 }
 
 func testNoChange(t *testing.T, b state.Backend) {
-	o := write(t, b, state.Write{ID: machine("web"), Spec: raw(`{"a":1,"b":"<&>\u2028"}`), Status: raw(`{"s":[1]}`)})
+	o := Write(t, b, state.Write{ID: machine("web"), Spec: raw(`{"a":1,"b":"<&>\u2028"}`), Status: raw(`{"s":[1]}`)})
 	ch := watch(t, b)
 	next(t, ch)
 	for _, w := range []state.Write{
@@ -93,7 +93,7 @@ func testNoChange(t *testing.T, b state.Backend) {
 		{},
 	} {
 		w.ID, w.Revision = o.ID, o.Revision
-		if got := write(t, b, w); !same(got, o) {
+		if got := Write(t, b, w); !same(got, o) {
 			t.Errorf("%+v: got %+v, want %+v", w, got, o)
 		}
 	}
@@ -112,7 +112,7 @@ func testDelete(t *testing.T, b state.Backend) {
 	refuse(t, b, fault.Invalid, state.Write{ID: o.ID, Delete: true})
 	refuse(t, b, fault.Invalid, state.Write{ID: o.ID, Revision: o.Revision, Delete: true, Life: state.Dead})
 	refuse(t, b, fault.Conflict, state.Write{ID: o.ID, Revision: o.Revision + 1, Delete: true})
-	gone := write(t, b, state.Write{ID: o.ID, Revision: o.Revision, Delete: true})
+	gone := Write(t, b, state.Write{ID: o.ID, Revision: o.Revision, Delete: true})
 	if gone.UID != o.UID || gone.Revision <= o.Revision {
 		t.Errorf("deleted %+v", gone)
 	}
@@ -197,7 +197,7 @@ func testList(t *testing.T, b state.Backend) {
 	}
 	last := int64(0)
 	for _, id := range []state.ID{{Kind: "volume", Name: "b"}, {Kind: "machine", Name: "z"}, {Kind: "host", Name: "host"}, {Kind: "machine", Name: "a"}} {
-		last = write(t, b, state.Write{ID: id}).Revision
+		last = Write(t, b, state.Write{ID: id}).Revision
 	}
 	for _, c := range []struct {
 		kinds []string

@@ -52,8 +52,8 @@ func machine(name string) state.ID { return state.ID{Kind: "machine", Name: name
 
 func raw(s string) json.RawMessage { return json.RawMessage(s) }
 
-// write makes a write that must succeed.
-func write(t *testing.T, b state.Backend, w state.Write) state.Object {
+// Write makes a write that must succeed.
+func Write(t testing.TB, b state.Store, w state.Write) state.Object {
 	t.Helper()
 	results, err := b.Write(t.Context(), state.Each, w)
 	if err != nil {
@@ -67,7 +67,7 @@ func write(t *testing.T, b state.Backend, w state.Write) state.Object {
 
 func create(t *testing.T, b state.Backend, name string) state.Object {
 	t.Helper()
-	return write(t, b, state.Write{ID: machine(name), Spec: raw(`{"a":1}`)})
+	return Write(t, b, state.Write{ID: machine(name), Spec: raw(`{"a":1}`)})
 }
 
 // refuse makes a write, in both modes, that must be refused with the kind and
@@ -129,6 +129,25 @@ func next(t *testing.T, ch <-chan []state.ID) []state.ID {
 		t.Fatal("nothing came from the watch")
 	}
 	return nil
+}
+
+// WantEnd waits for the end of a watch, which delivers no ids before.
+func WantEnd(t testing.TB, ch <-chan []state.ID) {
+	t.Helper()
+	deadline := time.After(waitLimit)
+	for {
+		select {
+		case ids, ok := <-ch:
+			if !ok {
+				return
+			}
+			if len(ids) != 0 {
+				t.Errorf("ids from nowhere: %v", ids)
+			}
+		case <-deadline:
+			t.Fatal("the watch goes on")
+		}
+	}
 }
 
 // gather reads batches until all ids of want came; other ids fail the test.

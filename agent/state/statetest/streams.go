@@ -17,7 +17,7 @@ func testWatchFirst(t *testing.T, b state.Backend) {
 	}
 	create(t, b, "a")
 	create(t, b, "b")
-	write(t, b, state.Write{ID: state.ID{Kind: "volume", Name: "v"}})
+	Write(t, b, state.Write{ID: state.ID{Kind: "volume", Name: "v"}})
 	if ids := next(t, watch(t, b, "machine")); len(ids) != 2 || ids[0] != machine("a") || ids[1] != machine("b") {
 		t.Errorf("machines: %v", ids)
 	}
@@ -31,10 +31,10 @@ func testWatchChanges(t *testing.T, b state.Backend) {
 	next(t, ch)
 	o := create(t, b, "a")
 	gather(t, ch, o.ID)
-	write(t, b, state.Write{ID: state.ID{Kind: "volume", Name: "v"}})
-	write(t, b, state.Write{ID: o.ID, Revision: state.AnyRevision, Status: raw(`{"s":1}`)})
+	Write(t, b, state.Write{ID: state.ID{Kind: "volume", Name: "v"}})
+	Write(t, b, state.Write{ID: o.ID, Revision: state.AnyRevision, Status: raw(`{"s":1}`)})
 	gather(t, ch, o.ID)
-	write(t, b, state.Write{ID: o.ID, Revision: state.AnyRevision, Delete: true})
+	Write(t, b, state.Write{ID: o.ID, Revision: state.AnyRevision, Delete: true})
 	gather(t, ch, o.ID)
 }
 
@@ -46,7 +46,7 @@ func testWatchCoalesces(t *testing.T, b state.Backend) {
 	next(t, ch)
 	const changes = 200
 	for i := range changes {
-		write(t, b, state.Write{ID: o.ID, Revision: state.AnyRevision, Spec: raw(fmt.Sprintf(`{"n":%d}`, i))})
+		Write(t, b, state.Write{ID: o.ID, Revision: state.AnyRevision, Spec: raw(fmt.Sprintf(`{"n":%d}`, i))})
 	}
 	create(t, b, "z")
 	batches := 0
