@@ -33,7 +33,7 @@ func TestExportedIsWhatWasDeclared(t *testing.T) {
 		}
 		writes := []state.Write{{ID: state.ID{Kind: spec.KindDeclaration, Name: d.Name}, Life: state.Alive, Spec: spec.Encode(spec.DeclarationRecord{Source: spec.SourceApply, Document: d})}}
 		for name, m := range d.Machines {
-			writes = append(writes, state.Write{ID: state.ID{Kind: spec.KindMachine, Name: name}, Life: state.Alive, Spec: spec.Encode(spec.MachineRecord{Declaration: d.Name, Machine: m})})
+			writes = append(writes, state.Write{ID: state.ID{Kind: spec.KindMachine, Name: name}, Life: state.Alive, Spec: spec.Encode(spec.MachineRecord{Header: spec.Header{Declaration: d.Name}, Machine: m})})
 		}
 		if _, err := store.Write(t.Context(), state.Atomic, writes...); err != nil {
 			t.Fatal(err)

@@ -48,7 +48,7 @@ func TestImagesWhileAHypervisorIsDown(t *testing.T) {
 	lxd.AddImage("debian/13", true)
 	if _, err := h.store.Write(t.Context(), state.Atomic, state.Write{
 		ID: state.ID{Kind: spec.KindMachine, Name: "vm"}, Life: state.Alive,
-		Spec: spec.Encode(spec.MachineRecord{Declaration: "site", Machine: spec.Machine{Type: spec.KVM, Image: "debian/13"}}),
+		Spec: spec.Encode(spec.MachineRecord{Header: spec.Header{Declaration: "site"}, Machine: spec.Machine{Type: spec.KVM, Image: "debian/13"}}),
 	}); err != nil {
 		t.Fatal(err)
 	}

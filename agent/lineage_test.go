@@ -17,7 +17,7 @@ import (
 // provisioner's stamp on LXD.
 func (l *lossyHost) made(name string) {
 	l.t.Helper()
-	r := spec.MachineRecord{Declaration: "site", Machine: spec.Machine{Type: spec.LXD, Image: "debian/12"}}
+	r := spec.MachineRecord{Header: spec.Header{Declaration: "site"}, Machine: spec.Machine{Type: spec.LXD, Image: "debian/12"}}
 	id := state.ID{Kind: spec.KindMachine, Name: name}
 	results, err := l.store.Write(l.t.Context(), state.Atomic, state.Write{ID: id, UID: "uid-" + name, Spec: spec.Encode(r), Life: state.Alive})
 	if err != nil {
@@ -163,7 +163,7 @@ func TestAnOlderCopyHarvestsNoTakenNames(t *testing.T) {
 	l.close()
 	l.copyState("copy", "state")
 	l.open()
-	record := spec.MachineRecord{Declaration: "new", Machine: spec.Machine{Type: spec.KVM, Image: "debian/12"}}
+	record := spec.MachineRecord{Header: spec.Header{Declaration: "new"}, Machine: spec.Machine{Type: spec.KVM, Image: "debian/12"}}
 	if _, err := l.store.Write(t.Context(), state.Atomic, state.Write{ID: state.ID{Kind: spec.KindMachine, Name: "later"}, Spec: spec.Encode(record), Life: state.Alive}); err != nil {
 		t.Fatal(err)
 	}

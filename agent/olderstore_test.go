@@ -135,7 +135,7 @@ func TestAWrittenOlderCopyHarvestsNoTakenNames(t *testing.T) {
 			l := newLossyHost(t)
 			l.putBack()
 			start(l)
-			record := spec.MachineRecord{Declaration: "new", Machine: spec.Machine{Type: spec.KVM, Image: "debian/12"}}
+			record := spec.MachineRecord{Header: spec.Header{Declaration: "new"}, Machine: spec.Machine{Type: spec.KVM, Image: "debian/12"}}
 			for _, name := range []string{"later", "last"} {
 				if _, err := l.store.Write(t.Context(), state.Atomic, state.Write{ID: state.ID{Kind: spec.KindMachine, Name: name}, Spec: spec.Encode(record), Life: state.Alive}); err != nil {
 					t.Fatal(err)

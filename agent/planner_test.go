@@ -31,7 +31,7 @@ func twoTypes(t *testing.T) (h *host, lxd, kvm *brokertest.Fake, objects []api.P
 	for name, kind := range map[string]spec.ContainerType{"vm": spec.KVM, "web": spec.LXD} {
 		objects = append(objects, api.PlannedObject{After: state.Object{
 			ID: state.ID{Kind: spec.KindMachine, Name: name}, Life: state.Alive, Generation: 1,
-			Spec: spec.Encode(spec.MachineRecord{Declaration: "site", Machine: spec.Machine{Type: kind, Image: "debian/12"}}),
+			Spec: spec.Encode(spec.MachineRecord{Header: spec.Header{Declaration: "site"}, Machine: spec.Machine{Type: kind, Image: "debian/12"}}),
 		}})
 	}
 	return l.host, l.lxd, kvm, objects

@@ -27,7 +27,7 @@ func stamped(name, uid, namespace string) containerbroker.Instance {
 func machineObject(name, uid string, instance *spec.InstanceInfo) state.Object {
 	return state.Object{
 		ID: state.ID{Kind: spec.KindMachine, Name: name}, UID: uid, Revision: 5,
-		Spec:   spec.Encode(spec.MachineRecord{Declaration: "new", Machine: spec.Machine{Type: spec.LXD, Image: "debian/13"}}),
+		Spec:   spec.Encode(spec.MachineRecord{Header: spec.Header{Declaration: "new"}, Machine: spec.Machine{Type: spec.LXD, Image: "debian/13"}}),
 		Status: spec.Encode(spec.MachineStatus{Instance: instance}),
 	}
 }
@@ -87,7 +87,7 @@ func TestRecordsDeclaredAnew(t *testing.T) {
 		t.Errorf("record %+v uid %s %v", record, writes[1].UID, err)
 	}
 	elsewhere := machineObject("web", "uid-new", nil)
-	elsewhere.Spec = spec.Encode(spec.MachineRecord{Declaration: "new", Machine: spec.Machine{Type: spec.KVM, Image: "debian/13"}})
+	elsewhere.Spec = spec.Encode(spec.MachineRecord{Header: spec.Header{Declaration: "new"}, Machine: spec.Machine{Type: spec.KVM, Image: "debian/13"}})
 	for name, objects := range map[string][]state.Object{
 		"another type's":    {elsewhere},
 		"known":             {machineObject("web", "uid-web", nil)},
@@ -155,8 +155,8 @@ func TestStorageComesBackFromStamps(t *testing.T) {
 	ref := func(id, uid, namespace string) storage.Ref {
 		return storage.Ref{ID: id, Stamp: storage.Stamp{Namespace: namespace, UID: uid}}
 	}
-	data := string(spec.Encode(spec.VolumeRecord{Declaration: "site", Volume: spec.Volume{Provider: "loop", Size: spec.GiB, Retain: true}, Force: true}))
-	www := string(spec.Encode(spec.FilesystemRecord{Declaration: "site", Filesystem: spec.Filesystem{Volume: "data", MountOptions: []string{"noatime"}}}))
+	data := string(spec.Encode(spec.VolumeRecord{Header: spec.Header{Declaration: "site", Force: true}, Volume: spec.Volume{Provider: "loop", Size: spec.GiB, Retain: true}}))
+	www := string(spec.Encode(spec.FilesystemRecord{Header: spec.Header{Declaration: "site"}, Filesystem: spec.Filesystem{Volume: "data", MountOptions: []string{"noatime"}}}))
 	there := storageprovisioner.Observed{
 		Volumes: map[string][]storage.Volume{"loop": {
 			{Ref: ref("data", "uid-data", "hostler"), Record: data},

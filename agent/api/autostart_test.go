@@ -83,7 +83,7 @@ func TestFrozenMachinesAreResumedByHand(t *testing.T) {
 func TestDeclaredAgainAGuestIsToldAgain(t *testing.T) {
 	b := newBench(t)
 	c := b.listen(t)
-	b.machine("one", state.Alive, spec.MachineRecord{Declaration: "web", Machine: spec.Machine{Type: spec.LXD, Image: "debian/12"}, GuestLost: true}, running("one"))
+	b.machine("one", state.Alive, spec.MachineRecord{Header: spec.Header{Declaration: "web"}, Machine: spec.Machine{Type: spec.LXD, Image: "debian/12"}, GuestLost: true}, running("one"))
 	if err := c.Power(t.Context(), "one", "stop"); err != nil {
 		t.Fatal(err)
 	}

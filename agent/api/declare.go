@@ -174,7 +174,7 @@ func (w *declaredState) declareMachine(name string, m spec.Machine, doc document
 	w.users = nil
 	switch {
 	case k == nil:
-		w.machines[name] = &machineObject{record: spec.MachineRecord{Declaration: doc.name, Machine: m}, life: state.Alive}
+		w.machines[name] = &machineObject{record: spec.MachineRecord{Header: spec.Header{Declaration: doc.name}, Machine: m}, life: state.Alive}
 		return
 	case k.life != state.Alive:
 		return // created again after the removal

@@ -33,13 +33,13 @@ var dependencyKinds = []string{spec.KindFilesystem, spec.KindNetwork, spec.KindV
 func dependenciesOf(doc document) map[state.ID]any {
 	all := map[state.ID]any{}
 	for name, n := range doc.decl.Networks {
-		all[state.ID{Kind: spec.KindNetwork, Name: name}] = spec.NetworkRecord{Declaration: doc.name, Network: n, Confirm: doc.confirm}
+		all[state.ID{Kind: spec.KindNetwork, Name: name}] = spec.NetworkRecord{Header: spec.Header{Declaration: doc.name}, Network: n, Confirm: doc.confirm}
 	}
 	for name, v := range doc.decl.Volumes {
-		all[state.ID{Kind: spec.KindVolume, Name: name}] = spec.VolumeRecord{Declaration: doc.name, Volume: v}
+		all[state.ID{Kind: spec.KindVolume, Name: name}] = spec.VolumeRecord{Header: spec.Header{Declaration: doc.name}, Volume: v}
 	}
 	for name, f := range doc.decl.Filesystems {
-		all[state.ID{Kind: spec.KindFilesystem, Name: name}] = spec.FilesystemRecord{Declaration: doc.name, Filesystem: f}
+		all[state.ID{Kind: spec.KindFilesystem, Name: name}] = spec.FilesystemRecord{Header: spec.Header{Declaration: doc.name}, Filesystem: f}
 	}
 	return all
 }
@@ -85,7 +85,11 @@ func newDependency(o state.Object) (*dependency, error) {
 	if err := decodeObject(o, &record, nil); err != nil {
 		return nil, err
 	}
-	return &dependency{before: &o, declaration: record.Declaration, was: o.Spec, now: o.Spec, life: o.Life, held: record.Held, holds: record.Held}, nil
+	g := &dependency{before: &o, declaration: record.Declaration, now: o.Spec, life: o.Life, held: record.Held, holds: record.Held}
+	// An earlier version may have written the fields in another order.
+	err := g.change(o.ID, func(*spec.NetworkRecord) {}, func(*spec.VolumeRecord) {}, func(*spec.FilesystemRecord) {})
+	g.was = g.now
+	return g, err
 }
 
 // declareDependency creates or changes a network, volume or filesystem that a
@@ -215,7 +219,9 @@ func (w *declaredState) plannedDependencies() []PlannedObject {
 				p.After.Generation++
 			}
 		}
-		p.After.Spec, p.After.Life = g.now, g.life
+		if p.After.Life = g.life; g.before == nil || !bytes.Equal(g.was, g.now) {
+			p.After.Spec = g.now
+		}
 		all = append(all, p)
 	}
 	return all

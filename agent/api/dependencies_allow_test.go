@@ -46,7 +46,7 @@ func TestAllowNetworks(t *testing.T) {
 	doc := func(mtu int) []document {
 		return []document{{name: "site", source: spec.SourceApply, decl: decl(map[string]spec.Network{"lan": {Bridge: "br-lan", MTU: mtu}}, nil)}}
 	}
-	record := spec.NetworkRecord{Declaration: "site", Network: spec.Network{Bridge: "br-lan", MTU: 1500}}
+	record := spec.NetworkRecord{Header: spec.Header{Declaration: "site"}, Network: spec.Network{Bridge: "br-lan", MTU: 1500}}
 	for _, step := range []struct {
 		mtu  int
 		held bool
@@ -77,7 +77,7 @@ func TestAllowNetworks(t *testing.T) {
 // Consent to restart covers steps that come up while the provisioner still
 // carries out the declaration; consent to recreate does not.
 func TestConsentHoldsWhileAMachineIsMade(t *testing.T) {
-	record := spec.MachineRecord{Declaration: "site", Machine: spec.Machine{Type: spec.LXD, Image: "debian/12"}}
+	record := spec.MachineRecord{Header: spec.Header{Declaration: "site"}, Machine: spec.Machine{Type: spec.LXD, Image: "debian/12"}}
 	docs := []document{{name: "site", source: spec.SourceApply, decl: spec.Declaration{Machines: map[string]spec.Machine{"web": record.Machine}}}}
 	for state1, want := range map[spec.MachineState]bool{spec.MachineProvisioning: true, spec.MachineRunning: false} {
 		w, err := newDeclaredState([]state.Object{{
@@ -100,7 +100,7 @@ func TestConsentHoldsWhileAMachineIsMade(t *testing.T) {
 // Consent to a recreate covers a single recreate: consent for a machine that is
 // held again is written even if the record already has the same words.
 func TestConsentToRecreateIsGivenEachTime(t *testing.T) {
-	record := spec.MachineRecord{Declaration: "site", Machine: spec.Machine{Type: spec.LXD, Image: "debian/12"}, Allow: []string{"recreate"}}
+	record := spec.MachineRecord{Header: spec.Header{Declaration: "site", Allow: []string{"recreate"}}, Machine: spec.Machine{Type: spec.LXD, Image: "debian/12"}}
 	docs := []document{{name: "site", source: spec.SourceApply, decl: spec.Declaration{Machines: map[string]spec.Machine{"web": record.Machine}}}}
 	for _, held := range []bool{true, false} {
 		w, err := newDeclaredState([]state.Object{{ID: machineID("web"), UID: "u", Revision: 1, Life: state.Alive, Spec: spec.Encode(record)}})

@@ -89,7 +89,7 @@ func TestNetworksAndStorageAreDeclared(t *testing.T) {
 	}
 	for i := range objects {
 		if objects[i].Kind == spec.KindVolume {
-			objects[i].Spec = spec.Encode(spec.VolumeRecord{Declaration: "site", Volume: first.Volumes["data"], RetryRequest: 3})
+			objects[i].Spec = spec.Encode(spec.VolumeRecord{Header: spec.Header{Declaration: "site", RetryRequest: 3}, Volume: first.Volumes["data"]})
 		}
 	}
 	grown := decl(first.Networks, map[string]spec.Volume{"data": {Provider: "loop", Size: 2 << 30}})
@@ -117,7 +117,7 @@ func TestNetworksAndStorageAreDeclared(t *testing.T) {
 func TestRowsOfStorageAndNetworks(t *testing.T) {
 	volume := state.Object{
 		ID: state.ID{Kind: spec.KindVolume, Name: "data"}, Life: state.Alive,
-		Spec:   spec.Encode(spec.VolumeRecord{Declaration: "site", Volume: spec.Volume{Provider: "loop", Size: 7}}),
+		Spec:   spec.Encode(spec.VolumeRecord{Header: spec.Header{Declaration: "site"}, Volume: spec.Volume{Provider: "loop", Size: 7}}),
 		Status: spec.Encode(spec.StorageStatus{State: spec.StorageAttached, Device: "/dev/loop3", Attachments: map[string]spec.AttachmentStatus{"web": {State: spec.StorageAttached, Source: "/dev/loop3"}}}),
 	}
 	row, err := volumeRow(volume)
@@ -163,7 +163,7 @@ func TestResizeVolume(t *testing.T) {
 			},
 			{
 				ID: state.ID{Kind: spec.KindVolume, Name: "data"}, Life: state.Alive,
-				Spec:   spec.Encode(spec.VolumeRecord{Declaration: "site", Volume: volumes["data"]}),
+				Spec:   spec.Encode(spec.VolumeRecord{Header: spec.Header{Declaration: "site"}, Volume: volumes["data"]}),
 				Status: spec.Encode(spec.StorageStatus{Created: c.has > 0, Size: c.has}),
 			},
 		})
@@ -192,7 +192,7 @@ func TestResizeVolume(t *testing.T) {
 func TestRetryOfStorage(t *testing.T) {
 	w, err := newDeclaredState([]state.Object{{
 		ID: state.ID{Kind: spec.KindFilesystem, Name: "www"}, Life: state.Dying,
-		Spec: spec.Encode(spec.FilesystemRecord{Declaration: "site"}),
+		Spec: spec.Encode(spec.FilesystemRecord{Header: spec.Header{Declaration: "site"}}),
 	}})
 	if err != nil {
 		t.Fatal(err)

@@ -157,7 +157,7 @@ func running(name string) spec.MachineStatus {
 }
 
 func lxdMachine(declaration string) spec.MachineRecord {
-	return spec.MachineRecord{Declaration: declaration, Machine: spec.Machine{Type: spec.LXD, Image: "debian/12"}}
+	return spec.MachineRecord{Header: spec.Header{Declaration: declaration}, Machine: spec.Machine{Type: spec.LXD, Image: "debian/12"}}
 }
 
 // eventually waits for a condition; the deadline only ends broken tests.

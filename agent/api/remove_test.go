@@ -121,12 +121,12 @@ func TestDeleteOfWhatAFileDeclares(t *testing.T) {
 		},
 		{
 			ID: state.ID{Kind: spec.KindVolume, Name: "data"}, Life: state.Alive,
-			Spec: spec.Encode(spec.VolumeRecord{Declaration: "site"}),
+			Spec: spec.Encode(spec.VolumeRecord{Header: spec.Header{Declaration: "site"}}),
 		},
 		// The declaration was lost with the store.
 		{
 			ID: state.ID{Kind: spec.KindVolume, Name: "found"}, Life: state.Alive,
-			Spec: spec.Encode(spec.VolumeRecord{Declaration: "lost"}),
+			Spec: spec.Encode(spec.VolumeRecord{Header: spec.Header{Declaration: "lost"}}),
 		},
 	})
 	if err != nil {

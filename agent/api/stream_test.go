@@ -63,7 +63,7 @@ func TestWatchRowsSendsTheKindThatChanged(t *testing.T) {
 	c := b.listen(t)
 	b.machine("one", state.Alive, lxdMachine("web"), spec.MachineStatus{})
 	volume := func(s spec.StorageState) {
-		b.store.put(id(spec.KindVolume, "data"), state.Alive, spec.VolumeRecord{Declaration: "web"}, spec.StorageStatus{State: s})
+		b.store.put(id(spec.KindVolume, "data"), state.Alive, spec.VolumeRecord{Header: spec.Header{Declaration: "web"}}, spec.StorageStatus{State: s})
 	}
 	var seen []string
 	err := c.WatchRows(t.Context(), []string{"volumes", "machines", "images"}, nil, func(kind string, raw json.RawMessage) error {

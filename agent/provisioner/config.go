@@ -72,7 +72,7 @@ type StampedRecord struct {
 // MachineRecord returns the machine's record as stored in the stamp.
 func (s StampedRecord) MachineRecord() spec.MachineRecord {
 	return spec.MachineRecord{
-		Declaration: s.Declaration, Machine: s.Machine,
+		Header: spec.Header{Declaration: s.Declaration}, Machine: s.Machine,
 		Adopted: s.Adopted, PowerOverride: s.PowerOverride, GuestLost: s.GuestLost,
 	}
 }

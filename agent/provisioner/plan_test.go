@@ -20,7 +20,7 @@ const ns = "hostler"
 func machine(name string, change ...func(*Desired)) Desired {
 	d := Desired{
 		Name: name, UID: "uid-" + name, Life: state.Alive, Generation: 1,
-		Record:  spec.MachineRecord{Declaration: "d", Machine: spec.Machine{Type: spec.LXD, Image: "debian/12"}},
+		Record:  spec.MachineRecord{Header: spec.Header{Declaration: "d"}, Machine: spec.Machine{Type: spec.LXD, Image: "debian/12"}},
 		Status:  spec.MachineStatus{State: spec.MachinePending, ObservedGeneration: 1},
 		Machine: containerbroker.Machine{Name: name, Stamp: containerbroker.Stamp{Namespace: ns, UID: "uid-" + name}},
 	}

@@ -101,7 +101,7 @@ func (r *rig) newToken() string {
 // declare writes a machine's record as an apply does.
 func (r *rig) declare(name string, change ...func(*spec.MachineRecord)) state.Object {
 	r.t.Helper()
-	record := spec.MachineRecord{Declaration: "test", Machine: spec.Machine{Type: spec.LXD, Image: "debian/12"}}
+	record := spec.MachineRecord{Header: spec.Header{Declaration: "test"}, Machine: spec.Machine{Type: spec.LXD, Image: "debian/12"}}
 	for _, c := range change {
 		c(&record)
 	}

@@ -17,23 +17,21 @@ const (
 	KindHost          = "host" // one object, named "host"
 )
 
-// MachineRecord is the spec half of a machine object in the store.
+// MachineRecord is the spec half of a machine object in the store. Header.Allow
+// lists the impacts that the user allowed when this generation was applied:
+// restart, recreate.
 type MachineRecord struct {
-	Declaration string  `json:"declaration"`
-	Machine     Machine `json:"machine"`
-	// Allow lists the impacts that the user allowed when this generation was
-	// applied: restart, recreate.
-	Allow []string `json:"allow,omitempty"`
+	Header
+	Machine Machine `json:"machine"`
 	// Consents counts the allowed recreates. Its only purpose is that each consent
 	// makes a new generation.
 	Consents int `json:"consents,omitempty"`
 	// PowerOverride is the power state requested by `hostler start` or `stop`;
 	// applying the declaration again clears it. Nil: as declared.
 	PowerOverride *bool `json:"power-override,omitempty"`
-	// RestartRequest counts `hostler restart` calls and RetryRequest `hostler
-	// retry` calls. Their only purpose is that each call makes a new generation.
+	// RestartRequest counts `hostler restart` calls. Its only purpose is that each
+	// call makes a new generation.
 	RestartRequest int `json:"restart-request,omitempty"`
-	RetryRequest   int `json:"retry-request,omitempty"`
 	// Adopted: the instance existed before the machine was declared; the user-data
 	// and keys of its creation stay.
 	Adopted bool `json:"adopted,omitempty"`
@@ -41,10 +39,6 @@ type MachineRecord struct {
 	// guest's configuration, e.g. user-data. The configuration stays as it is
 	// until the machine is declared again.
 	GuestLost bool `json:"guest-lost,omitempty"`
-	// Released: the instance survives the removal of this record.
-	Released bool `json:"released,omitempty"`
-	// Held is empty while a document declares the machine.
-	Held Hold `json:"held,omitempty"`
 	// InstanceName is the name of the instance of a renamed machine; empty: the
 	// machine's name.
 	InstanceName string `json:"instance-name,omitempty"`
@@ -53,7 +47,7 @@ type MachineRecord struct {
 // Consent allows the impacts. Consent to a recreate is valid for a single
 // recreate, so each consent counts.
 func (r *MachineRecord) Consent(impacts []string) {
-	r.Allow = impacts
+	r.Header.Consent(impacts)
 	if slices.Contains(impacts, "recreate") {
 		r.Consents++
 	}
@@ -279,18 +273,14 @@ const (
 	SourceStamps = "stamps"
 )
 
-// NetworkRecord is the spec half of a network object.
+// NetworkRecord is the spec half of a network object. Header.Allow lists the
+// impacts that the user allowed: restart.
 type NetworkRecord struct {
-	Declaration string  `json:"declaration"`
-	Network     Network `json:"network"`
-	// Allow lists the impacts that the user allowed: restart.
-	Allow []string `json:"allow,omitempty"`
+	Header
+	Network Network `json:"network"`
 	// Confirm is how long a change that affects the host's own connection waits
 	// for `hostler confirm`; zero: a successful probe confirms it.
-	Confirm      Duration `json:"confirm,omitempty"`
-	RetryRequest int      `json:"retry-request,omitempty"`
-	// Held is empty while a document declares the network.
-	Held Hold `json:"held,omitempty"`
+	Confirm Duration `json:"confirm,omitempty"`
 }
 
 // GuestAddress holds the addresses of a machine's NIC on a network. It is kept

@@ -2,30 +2,18 @@ package spec
 
 // VolumeRecord is the spec half of a volume object.
 type VolumeRecord struct {
-	Declaration string `json:"declaration"`
-	Volume      Volume `json:"volume"`
-	// Released: the data survives the removal of this record.
-	Released     bool `json:"released,omitempty"`
-	RetryRequest int  `json:"retry-request,omitempty"`
-	// Force: the last RetryRequest detaches the volume even if a process holds it.
-	Force bool `json:"force,omitempty"`
+	Header
+	Volume Volume `json:"volume"`
 	// Restored: the record was restored from a stamp, so data exists.
 	Restored bool `json:"restored,omitempty"`
-	// Held is empty while a document declares the volume.
-	Held Hold `json:"held,omitempty"`
 }
 
 // FilesystemRecord is the spec half of a filesystem object.
 type FilesystemRecord struct {
-	Declaration  string     `json:"declaration"`
-	Filesystem   Filesystem `json:"filesystem"`
-	Released     bool       `json:"released,omitempty"`
-	RetryRequest int        `json:"retry-request,omitempty"`
-	Force        bool       `json:"force,omitempty"`
+	Header
+	Filesystem Filesystem `json:"filesystem"`
 	// Restored: the record was restored from a stamp, so data exists.
 	Restored bool `json:"restored,omitempty"`
-	// Held is empty while a document declares the filesystem.
-	Held Hold `json:"held,omitempty"`
 }
 
 // StorageState is the state of a volume, a filesystem or an attachment.

@@ -75,7 +75,7 @@ func TestForce(t *testing.T) {
 	}
 	r.machine("web")
 	r.pass()
-	record := spec.FilesystemRecord{Filesystem: spec.Filesystem{Provider: "rootfs", Size: spec.GiB}, RetryRequest: 1, Force: true}
+	record := spec.FilesystemRecord{Filesystem: spec.Filesystem{Provider: "rootfs", Size: spec.GiB}, Header: spec.Header{RetryRequest: 1, Force: true}}
 	r.put(state.ID{Kind: spec.KindFilesystem, Name: "logs"}, record, state.Alive)
 	r.pass()
 	if s := r.status(spec.KindFilesystem, "logs"); s.State != spec.StorageDetached || s.Message != "" || len(r.host.views) != 0 {

@@ -406,7 +406,7 @@ func TestLostData(t *testing.T) {
 	if s := r.status(spec.KindVolume, "data"); s.State != spec.StorageError || !strings.Contains(s.Message, "hostler retry volume/data") {
 		t.Errorf("%+v", s)
 	}
-	r.put(state.ID{Kind: spec.KindVolume, Name: "data"}, spec.VolumeRecord{Volume: spec.Volume{Provider: "loop", Size: spec.GiB}, RetryRequest: 1}, state.Alive)
+	r.put(state.ID{Kind: spec.KindVolume, Name: "data"}, spec.VolumeRecord{Volume: spec.Volume{Provider: "loop", Size: spec.GiB}, Header: spec.Header{RetryRequest: 1}}, state.Alive)
 	r.pass()
 	if s := r.status(spec.KindVolume, "data"); s.State != spec.StorageDetached {
 		t.Errorf("%+v", s)
@@ -424,7 +424,7 @@ func TestLostDataOfAFilesystem(t *testing.T) {
 	delete(r.host.volumes, "data")
 	r.host.gone["www"] = true
 	r.pass()
-	r.put(state.ID{Kind: spec.KindVolume, Name: "data"}, spec.VolumeRecord{Volume: spec.Volume{Provider: "loop", Size: spec.GiB}, RetryRequest: 1}, state.Alive)
+	r.put(state.ID{Kind: spec.KindVolume, Name: "data"}, spec.VolumeRecord{Volume: spec.Volume{Provider: "loop", Size: spec.GiB}, Header: spec.Header{RetryRequest: 1}}, state.Alive)
 	r.pass()
 	const said = "its data is gone from volume/data; `hostler retry filesystem/www` makes it again, empty"
 	for range 2 {
@@ -434,7 +434,7 @@ func TestLostDataOfAFilesystem(t *testing.T) {
 		r.now = r.now.Add(time.Hour) // an automatic retry does not create it
 		r.pass()
 	}
-	r.put(state.ID{Kind: spec.KindFilesystem, Name: "www"}, spec.FilesystemRecord{Filesystem: spec.Filesystem{Volume: "data"}, RetryRequest: 1}, state.Alive)
+	r.put(state.ID{Kind: spec.KindFilesystem, Name: "www"}, spec.FilesystemRecord{Filesystem: spec.Filesystem{Volume: "data"}, Header: spec.Header{RetryRequest: 1}}, state.Alive)
 	r.pass()
 	if s := r.status(spec.KindFilesystem, "www"); s.State != spec.StorageAttached || r.host.gone["www"] {
 		t.Errorf("%+v", s)

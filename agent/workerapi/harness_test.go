@@ -69,7 +69,7 @@ func id(kind, name string) state.ID { return state.ID{Kind: kind, Name: name} }
 // declareMachine creates a machine of a type.
 func declareMachine(t testing.TB, l state.Store, name string, ct spec.ContainerType, change ...func(*spec.MachineRecord)) state.Object {
 	t.Helper()
-	record := spec.MachineRecord{Declaration: "d", Machine: spec.Machine{Type: ct, Image: "debian/12"}}
+	record := spec.MachineRecord{Header: spec.Header{Declaration: "d"}, Machine: spec.Machine{Type: ct, Image: "debian/12"}}
 	for _, c := range change {
 		c(&record)
 	}

@@ -61,7 +61,7 @@ func (r *kvmRig) steady() {
 	for _, name := range names("s", defined) {
 		machine := spec.Machine{Type: spec.KVM, Image: r.image, CPUs: 1, Memory: 512 * spec.MiB, Running: &off}
 		writes = append(writes, state.Write{
-			ID: state.ID{Kind: spec.KindMachine, Name: name}, Life: state.Alive, Spec: spec.Encode(spec.MachineRecord{Declaration: "bench", Machine: machine}),
+			ID: state.ID{Kind: spec.KindMachine, Name: name}, Life: state.Alive, Spec: spec.Encode(spec.MachineRecord{Header: spec.Header{Declaration: "bench"}, Machine: machine}),
 		})
 	}
 	if _, err := store.Write(ctx, state.Atomic, writes...); err != nil {

@@ -28,7 +28,7 @@ func BenchmarkPlan(b *testing.B) {
 		stamp := containerbroker.Stamp{Namespace: namespace, UID: name}
 		d := provisioner.Desired{
 			Name: name, UID: name, Life: state.Alive, Generation: 1,
-			Record:  spec.MachineRecord{Declaration: "bench", Machine: spec.Machine{Type: spec.LXD, Image: "lxd:tiny"}},
+			Record:  spec.MachineRecord{Header: spec.Header{Declaration: "bench"}, Machine: spec.Machine{Type: spec.LXD, Image: "lxd:tiny"}},
 			Status:  spec.MachineStatus{State: spec.MachinePending, ObservedGeneration: 1},
 			Machine: containerbroker.Machine{Name: name, Stamp: stamp},
 		}

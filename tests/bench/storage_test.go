@@ -125,14 +125,14 @@ func BenchmarkSteadyStorage(b *testing.B) {
 		given[machine] = append(given[machine], spec.Attachment{Filesystem: name, Path: "/" + name})
 		writes = append(writes, state.Write{
 			ID: state.ID{Kind: spec.KindFilesystem, Name: name}, Life: state.Alive,
-			Spec: spec.Encode(spec.FilesystemRecord{Declaration: "bench", Filesystem: spec.Filesystem{Provider: "tmpfs", Size: spec.MiB}}),
+			Spec: spec.Encode(spec.FilesystemRecord{Header: spec.Header{Declaration: "bench"}, Filesystem: spec.Filesystem{Provider: "tmpfs", Size: spec.MiB}}),
 		})
 	}
 	for name, attachments := range given {
 		machine := spec.Machine{Type: spec.LXD, Image: "lxd:tiny", Privileged: true, Storage: attachments}
 		writes = append(writes, state.Write{
 			ID: state.ID{Kind: spec.KindMachine, Name: name}, Life: state.Alive,
-			Spec: spec.Encode(spec.MachineRecord{Declaration: "bench", Machine: machine}),
+			Spec: spec.Encode(spec.MachineRecord{Header: spec.Header{Declaration: "bench"}, Machine: machine}),
 		})
 	}
 	if _, err := store.Write(ctx, state.Atomic, writes...); err != nil {

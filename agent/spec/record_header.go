@@ -1,0 +1,25 @@
+package spec
+
+// Header begins the record of each declared object: a machine, network, volume
+// or filesystem.
+type Header struct {
+	// Declaration names the declaration that owns the object, or owned it last.
+	Declaration string `json:"declaration"`
+	// Allow lists the impacts that the user allowed for this generation.
+	Allow []string `json:"allow,omitempty"`
+	// RetryRequest counts `hostler retry` calls. Its only purpose is that each
+	// call makes a new generation.
+	RetryRequest int `json:"retry-request,omitempty"`
+	// Force: the last RetryRequest detaches storage even if a process holds it.
+	Force bool `json:"force,omitempty"`
+	// Released: the instance or the data survives the removal of the record.
+	Released bool `json:"released,omitempty"`
+	// Held is empty while a document declares the object.
+	Held Hold `json:"held,omitempty"`
+}
+
+// Head returns the header, for code that treats all kinds of records alike.
+func (h *Header) Head() *Header { return h }
+
+// Consent allows the impacts.
+func (h *Header) Consent(impacts []string) { h.Allow = impacts }
