@@ -525,6 +525,54 @@ func TestLeftoversAreRemoved(t *testing.T) {
 	tidy(t, dir)
 }
 
+// Any user may work in a directory that has the path of a work folder in a
+// mount namespace of the user's own. Such a process neither keeps the folder nor
+// is killed.
+// Attack: images
+func TestAProcessInAnotherMountNamespaceKeepsNoWorkFolder(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "images")
+	open(t, func(o *images.Options) { o.Dir = dir })
+	left := filepath.Join(dir, "tmp", "work-1.hostler-tmp")
+	if err := os.Mkdir(left, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	stranger := exec.Command("unshare", "--mount", "sh", "-ec", `mount -t tmpfs none "$0"; cd "$0"; echo; exec sleep 600`, left)
+	out, err := stranger.StdoutPipe()
+	if err == nil {
+		err = stranger.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := out.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	open(t, func(o *images.Options) { o.Dir = dir })
+	tidy(t, dir)
+	_ = stranger.Process.Signal(syscall.SIGTERM)
+	if err := stranger.Wait(); err == nil || !strings.Contains(err.Error(), "terminated") {
+		t.Errorf("the process ended with %v", err)
+	}
+}
+
+func TestAWorkFolderThatCannotBeRemovedKeepsNoCacheClosed(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "images")
+	open(t, func(o *images.Options) { o.Dir = dir })
+	busy := filepath.Join(dir, "tmp", "work-1.hostler-tmp", "root")
+	if err := os.MkdirAll(busy, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("test", busy, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	open(t, func(o *images.Options) { o.Dir = dir })
+	if err := syscall.Unmount(busy, 0); err != nil {
+		t.Fatal(err)
+	}
+	open(t, func(o *images.Options) { o.Dir = dir })
+	tidy(t, dir)
+}
+
 func TestRefresh(t *testing.T) {
 	w := newWorkshop()
 	now := time.Now()

@@ -81,7 +81,8 @@ func (c *Cache) removeLeftovers() error {
 		err = removeWork(filepath.Join(tmp, e.Name()))
 		_ = held.Close()
 		if err != nil {
-			return err
+			c.log.Warn("half-done work of an ended process cannot be removed now and is removed at the next start", "folder", e.Name(), "reason", err.Error())
+			continue
 		}
 		c.log.Info("half-done work of an ended process removed", "folder", e.Name())
 	}
@@ -111,7 +112,9 @@ func removeWork(dir string) error {
 }
 
 // processesIn finds the processes whose root or working directory is dir or
-// below it. Builds start every program with its working directory there.
+// below it. Builds start every program with its working directory there. In
+// another mount namespace, e.g. of a user or a guest, another directory may have
+// that path.
 func processesIn(proc, dir string) ([]int, error) {
 	entries, err := os.ReadDir(proc)
 	if err != nil {
@@ -124,14 +127,25 @@ func processesIn(proc, dir string) ([]int, error) {
 			continue
 		}
 		for _, link := range []string{"cwd", "root"} {
-			at, err := os.Readlink(filepath.Join(proc, e.Name(), link))
-			if err == nil && (at == dir || strings.HasPrefix(at, dir+"/")) {
+			link = filepath.Join(proc, e.Name(), link)
+			at, err := os.Readlink(link)
+			if err == nil && (at == dir || strings.HasPrefix(at, dir+"/")) && same(link, at) {
 				pids = append(pids, pid)
 				break
 			}
 		}
 	}
 	return pids, nil
+}
+
+// same reports whether two paths lead to the same file.
+func same(one, other string) bool {
+	a, err := os.Stat(one)
+	if err != nil {
+		return false
+	}
+	b, err := os.Stat(other)
+	return err == nil && os.SameFile(a, b)
 }
 
 // spare is the space that always stays free on the cache's filesystem, in
