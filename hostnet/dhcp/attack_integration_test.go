@@ -4,12 +4,15 @@ package dhcp_test
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -21,6 +24,7 @@ import (
 	"hostler/hostnet/dhcp"
 	"hostler/hostnet/firewall"
 	"hostler/hostnet/nettest"
+	"hostler/internal/hosttest"
 )
 
 const (
@@ -278,6 +282,61 @@ func solicit(t *testing.T, n *nettest.Namespace, names byte) int {
 		}
 	}
 	return len(given)
+}
+
+// strangerEnv makes this program wait until its input ends.
+const strangerEnv = "DHCP_TEST_STRANGER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(strangerEnv) != "" {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// Any user may start a program named dnsmasq with our command line. The agent
+// does not take it for the network's server, and starts dnsmasq again.
+// Attack: network
+func TestAProcessOfAnotherUserIsNotTakenForTheServer(t *testing.T) {
+	s, dir, _, _ := newServer(t)
+	network := lan("02:00:00:00:00:10")
+	ensure(t, s, network, true)
+	place := hosttest.SocketDir(t)
+	program, err := os.ReadFile("/proc/self/exe")
+	if err == nil {
+		err = errors.Join(os.Chmod(place, 0o755), os.WriteFile(filepath.Join(place, "dnsmasq"), program, 0o755))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	stranger := exec.Command(filepath.Join(place, "dnsmasq"))
+	stranger.Args = []string{"/usr/sbin/dnsmasq", "--keep-in-foreground", "--conf-file=" + filepath.Join(dir, "dnsmasq.conf")}
+	stranger.Env = []string{strangerEnv + "=1"}
+	stranger.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65001, Gid: 65001}}
+	stdin, err := stranger.StdinPipe()
+	if err == nil {
+		err = stranger.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _, _ = stdin.Close(), stranger.Wait() }()
+	killed := recorded(t, dir)
+	if err := syscall.Kill(killed.PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	ended := func() bool {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", killed.PID))
+		return err != nil || strings.Contains(string(stat), ") Z ")
+	}
+	for deadline := time.Now().Add(5 * time.Second); !ended() && time.Now().Before(deadline); {
+		time.Sleep(5 * time.Millisecond)
+	}
+	ensure(t, s, network, true)
+	if now := recorded(t, dir); now.PID == stranger.Process.Pid || !s.Running() {
+		t.Errorf("the server is %+v, running: %v", now, s.Running())
+	}
 }
 
 // The package creates an account for dnsmasq.

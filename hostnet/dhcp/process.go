@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -105,12 +106,43 @@ func (s *Server) find() (process, bool) {
 	return process{}, false
 }
 
-// ours reports whether the process has our command line and executes dnsmasq.
+// ours reports whether the process has our command line and executes dnsmasq as
+// one of our users. Any user, also of a guest, may start a program with our
+// command line.
 func (s *Server) ours(p process) bool {
-	if p.zombie || !slices.Equal(p.argv, s.argv()) {
+	if p.zombie || !slices.Equal(p.argv, s.argv()) || !p.runs(s.argv()[0]) {
 		return false
 	}
-	return p.runs(s.argv()[0])
+	return slices.Contains(s.users(), userOf(p.PID))
+}
+
+// users are the ids of the users of our dnsmasq: root until it serves, and then
+// the account in its configuration, or dnsmasq's default.
+func (s *Server) users() []string {
+	account := "nobody"
+	text, _ := os.ReadFile(s.path(configFile))
+	for line := range strings.Lines(string(text)) {
+		if name, found := strings.CutPrefix(line, "user="); found {
+			account = strings.TrimSpace(name)
+		}
+	}
+	ids := []string{"0"}
+	if u, err := user.Lookup(account); err == nil {
+		ids = append(ids, u.Uid)
+	}
+	return ids
+}
+
+// userOf returns the id of a process's user, or "". The owner of its directory
+// in /proc is root if the process cannot be traced (proc(5)).
+func userOf(pid int) string {
+	status, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
+	for line := range strings.Lines(string(status)) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == "Uid:" {
+			return fields[1]
+		}
+	}
+	return ""
 }
 
 // stop ends the process and waits for its end. It signals through a pidfd, so
