@@ -1,6 +1,7 @@
 package workerapi
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -85,5 +86,34 @@ func TestAnEventAboutAMachineThatIsNotThereIsRefused(t *testing.T) {
 	}
 	if events, err := l.Events(t.Context(), state.EventQuery{}); err != nil || len(events) != 2 {
 		t.Errorf("recorded: %v, %v", events, err)
+	}
+}
+
+// Every plan reads all open intents.
+// Attack: API
+func TestTheOpenIntentsOfAMachineAreBounded(t *testing.T) {
+	b, l := workerBench(t)
+	for _, name := range []string{"web", "db"} {
+		declareMachine(t, l, name, spec.LXD)
+	}
+	s := b.worker(t, "lxd")
+	begin := func(n int, name, action string) error {
+		return s.Begin(t.Context(), state.Intent{Token: fmt.Sprintf("%s-%d", name, n), Object: machineID(name), Action: action})
+	}
+	faulttest.Want(t, begin(0, "web", strings.Repeat("x", 1<<20)), fault.Invalid, "longer than 32 bytes")
+	for n := range maxIntents {
+		if err := begin(n, "web", "create"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	faulttest.Want(t, begin(maxIntents, "web", "create"), fault.Transient, "machine/web", "64 open intents")
+	if err := begin(0, "db", "create"); err != nil {
+		t.Error(err)
+	}
+	if err := s.End(t.Context(), "web-0"); err != nil {
+		t.Fatal(err)
+	}
+	if err := begin(maxIntents, "web", "create"); err != nil {
+		t.Error(err)
 	}
 }

@@ -10,6 +10,13 @@ import (
 	"hostler/internal/fault"
 )
 
+// The bounds of the open intents about a machine, which has one for each create
+// that a killed agent left, and of their actions, in bytes.
+const (
+	maxIntents = 64
+	maxAction  = 32
+)
+
 // Begin writes an intent for a machine of this type and sets its owner.
 func (v *restricted) Begin(ctx context.Context, in state.Intent) error {
 	if in.Object.Kind != spec.KindMachine {
@@ -21,6 +28,22 @@ func (v *restricted) Begin(ctx context.Context, in state.Intent) error {
 	}
 	if in.UID != "" && in.UID != o.UID {
 		return fault.New(fault.Conflict, "cannot begin to %s machine/%s: its uid is %s", raw.Clip(in.Action, 32), o.Name, o.UID)
+	}
+	if len(in.Action) > maxAction {
+		return fault.New(fault.Invalid, "cannot write an intent for machine/%s: its action is longer than %d bytes", o.Name, maxAction)
+	}
+	open, err := v.b.Intents(ctx)
+	if err != nil {
+		return err
+	}
+	count := 0
+	for _, other := range open {
+		if other.Object == in.Object {
+			count++
+		}
+	}
+	if count >= maxIntents {
+		return fault.New(fault.Transient, "cannot write an intent for machine/%s: it has %d open intents", o.Name, count)
 	}
 	in.Owner = string(v.t)
 	return v.b.Begin(ctx, in)
