@@ -24,8 +24,8 @@ type memory struct {
 	watchers map[chan struct{}]bool
 	// fail is the error of every call while it is set.
 	fail error
-	// writes counts the calls that changed objects.
-	writes int
+	// writes counts the calls that changed objects, lists the listings.
+	writes, lists int
 }
 
 func newMemory() *memory {
@@ -51,6 +51,7 @@ func (m *memory) List(_ context.Context, kinds ...string) ([]state.Object, int64
 	if m.fail != nil {
 		return nil, 0, m.fail
 	}
+	m.lists++
 	var all []state.Object
 	for id, o := range m.objects {
 		if len(kinds) == 0 || slices.Contains(kinds, id.Kind) {

@@ -46,6 +46,29 @@ func TestWatchMachinesSendsFullRowsAfterEveryChange(t *testing.T) {
 	eventually(t, "the stream is given back", func() bool { return b.streamsInUse() == 0 })
 }
 
+// A reader names a kind many times in one request.
+// Attack: API
+func TestWatchRowsReadsEachKindOnce(t *testing.T) {
+	b := newBench(t)
+	c := b.listen(t)
+	lines := 0
+	err := c.WatchRows(t.Context(), slices.Repeat([]string{"machines"}, 300), nil, func(string, json.RawMessage) error {
+		if lines++; lines == 2 {
+			return errEnough
+		}
+		b.machine("one", state.Alive, lxdMachine("web"), spec.MachineStatus{})
+		return nil
+	})
+	if !errors.Is(err, errEnough) {
+		t.Fatal(err)
+	}
+	b.store.mu.Lock()
+	defer b.store.mu.Unlock()
+	if b.store.lists > 20 {
+		t.Errorf("%d listings for two lines", b.store.lists)
+	}
+}
+
 func (b *bench) streamsInUse() int {
 	b.streams.mu.Lock()
 	defer b.streams.mu.Unlock()

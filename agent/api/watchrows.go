@@ -78,11 +78,15 @@ func (s *Server) watchRows(w http.ResponseWriter, r *http.Request) {
 		l.Fail(err)
 		return
 	}
-	kinds, sources := q["kind"], s.rowSources(q["name"])
-	for _, kind := range kinds {
+	var kinds []string // each once: the rows of each are read after every change
+	sources := s.rowSources(q["name"])
+	for _, kind := range q["kind"] {
 		if _, ok := sources[kind]; !ok {
 			l.Fail(fault.New(fault.Invalid, "there are no rows of the kind %q; kinds are %s", raw.Clip(kind, 32), strings.Join(slices.Sorted(maps.Keys(sources)), ", ")))
 			return
+		}
+		if !slices.Contains(kinds, kind) {
+			kinds = append(kinds, kind)
 		}
 	}
 	if len(kinds) == 0 {
