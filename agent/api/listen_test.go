@@ -55,7 +55,7 @@ func TestEachGroupAloneReachesTheSocket(t *testing.T) {
 	}
 	socket := filepath.Join(top, "run", "s")
 	reaches := func(gid uint32, groups ...uint32) bool {
-		c, err := tryAs(socket, otherUID, gid, groups...)
+		c, err := hosttest.DialAs(socket, otherUID, gid, groups...)
 		if err == nil {
 			c.Close()
 		} else if !errors.Is(err, os.ErrPermission) {

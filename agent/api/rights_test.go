@@ -6,10 +6,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"hostler/agent/spec"
@@ -160,48 +158,15 @@ func TestAGroupThatDoesNotExistGivesNobodyARight(t *testing.T) {
 	}
 }
 
-// dialAs is tryAs for connections that must succeed.
+// dialAs is hosttest.DialAs for connections that must succeed.
 func dialAs(t *testing.T, socket string, uid, gid uint32, groups ...uint32) net.Conn {
 	t.Helper()
-	conn, err := tryAs(socket, uid, gid, groups...)
+	conn, err := hosttest.DialAs(socket, uid, gid, groups...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
 	return conn
-}
-
-// tryAs connects from a thread that dropped its ids. The thread is never
-// unlocked and so ends with its goroutine.
-func tryAs(socket string, uid, gid uint32, groups ...uint32) (net.Conn, error) {
-	type result struct {
-		conn net.Conn
-		err  error
-	}
-	done := make(chan result)
-	go func() {
-		runtime.LockOSThread()
-		for _, call := range []func() syscall.Errno{
-			func() syscall.Errno { return setGroups(groups) },
-			func() syscall.Errno {
-				_, _, e := syscall.RawSyscall(syscall.SYS_SETRESGID, uintptr(gid), uintptr(gid), uintptr(gid))
-				return e
-			},
-			func() syscall.Errno {
-				_, _, e := syscall.RawSyscall(syscall.SYS_SETRESUID, uintptr(uid), uintptr(uid), uintptr(uid))
-				return e
-			},
-		} {
-			if e := call(); e != 0 {
-				done <- result{err: e}
-				return
-			}
-		}
-		conn, err := net.Dial("unix", socket)
-		done <- result{conn, err}
-	}()
-	r := <-done
-	return r.conn, r.err
 }
 
 // Attack: API
