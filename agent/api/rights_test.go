@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"maps"
 	"net"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"hostler/agent/client"
 	"hostler/agent/spec"
 	"hostler/internal/fault"
 	"hostler/internal/hosttest"
@@ -231,5 +233,37 @@ func TestAReaderDoesNotSeeSecrets(t *testing.T) {
 	b.store.put(id(spec.KindHost, spec.HostName), "alive", spec.HostRecord{Config: spec.Config{Proxy: spec.ProxyConfig{HTTP: "http://me:hunter2@proxy"}}}, nil)
 	if w := b.as(peer(2002, readerGID), "GET", "/v1/objects/host/host", "", ""); w.Code != 200 || strings.Contains(w.Body.String(), "hunter2") {
 		t.Errorf("the host as a reader: %d %s", w.Code, w.Body)
+	}
+}
+
+// scoped warns about every object in scope.
+type scoped struct{ Planner }
+
+func (scoped) Warnings(_ context.Context, _ []PlannedObject, scope map[string]bool) []string {
+	return slices.Sorted(maps.Keys(scope))
+}
+
+// The agent may look for any file of the host.
+// Attack: API
+func TestAReadersPlanDoesNotTellWhichFilesExist(t *testing.T) {
+	b := newBench(t, func(o *Options) { o.Service.Planner = scoped{o.Service.Planner} })
+	document := client.Document{Name: "d", Content: `
+version: 1
+machines:
+  web: {type: lxd, image: debian/12}
+  key: {type: lxd, image: "file:/root/.ssh/id_ed25519#sha256=` + strings.Repeat("0", 64) + `"}
+`}
+	for _, c := range []struct {
+		role role
+		want []string
+	}{
+		{roleReader, []string{"machine/web"}},
+		{roleAdmin, []string{"machine/key", "machine/web"}},
+	} {
+		ctx := withCaller(t.Context(), caller{Peer: peer(2002, readerGID), role: c.role})
+		answer, err := b.plan(ctx, &in[client.ApplyRequest]{Body: client.ApplyRequest{Documents: []client.Document{document}}})
+		if err != nil || !slices.Equal(answer.Body.Warnings, c.want) {
+			t.Errorf("%s: %+v, %v", c.role, answer, err)
+		}
 	}
 }

@@ -48,16 +48,21 @@ func (s *Server) steps(ctx context.Context, w *declaredState, docs []document, r
 	return []client.Step{}, nil
 }
 
-// warnings asks the planner which of the documents' objects will fail.
+// warnings asks the planner which of the documents' objects will fail. A reader
+// gets no warnings about images in files, which would say whether a file exists.
 func (s *Server) warnings(ctx context.Context, w *declaredState, docs []document) []string {
 	f, ok := s.o.Service.Planner.(Warner)
 	if !ok {
 		return nil
 	}
+	reads := callerFrom(ctx).role == roleReader
 	scope := map[string]bool{}
 	for _, d := range docs {
 		for _, o := range d.decl.Objects() {
-			scope[o] = true
+			name, _ := strings.CutPrefix(o, spec.KindMachine+"/")
+			if !reads || !strings.HasPrefix(d.decl.Machines[name].Image, "file:") {
+				scope[o] = true
+			}
 		}
 	}
 	return f.Warnings(ctx, w.planned(), scope)
