@@ -77,8 +77,8 @@ func (s *Server) protect(rt route, next http.HandlerFunc) http.HandlerFunc {
 			ctx = state.Urgent(ctx)
 		}
 		r = r.WithContext(ctx)
-		if rt.plans {
-			done, p := s.takePlan(ctx, c)
+		if rt.costly {
+			done, p := s.takePlan(ctx, c, rt.waits)
 			if p != nil {
 				w.Header().Set("Retry-After", "1")
 				refuse(w, r, p)
@@ -95,15 +95,16 @@ func (s *Server) protect(rt route, next http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// takePlan reserves room for a plan, the API's most costly answer. It is called
-// after the request's body was read, so a slow client holds no room.
-func (s *Server) takePlan(ctx context.Context, c caller) (done func(), p *client.Problem) {
+// takePlan reserves room for a plan, the API's most costly answer, or for a page
+// of events. It is called after the request's body was read, so a slow client
+// holds no room.
+func (s *Server) takePlan(ctx context.Context, c caller, waits bool) (done func(), p *client.Problem) {
 	for {
 		taken, freed := s.plans.take(c.share(), c.UID)
 		switch {
 		case taken:
 			return func() { s.plans.give(c.share(), c.UID) }, nil
-		case !parts[c.share()].waits:
+		case !waits && !parts[c.share()].waits:
 			return nil, raw.NewProblem(http.StatusTooManyRequests, fault.Transient, "other plans are being made: try again in a second")
 		}
 		select {

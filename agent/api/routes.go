@@ -29,8 +29,9 @@ type route struct {
 	body int64
 	// answerLimit bounds the time of an answer; 0: answerTimeout.
 	answerLimit time.Duration
-	// plans: few such requests are answered at the same time.
-	plans bool
+	// costly: few such requests of a caller are answered at the same time. With
+	// waits, a reader's request waits for its turn; it is refused otherwise.
+	costly, waits bool
 	// stream routes have no deadline and are counted.
 	stream bool
 	// quiet changes are logged at debug level, e.g. the frequent writes of
@@ -71,7 +72,7 @@ func (s *Server) routes() []route {
 		{method: "GET", path: "/v1/version", right: rightRead, summary: "The agent's version", mount: typed(s.version)},
 		{method: "GET", path: "/v1/status", right: rightRead, summary: "The host at a glance", mount: typed(s.status)},
 		{method: "GET", path: "/v1/doctor", right: rightRead, summary: "Container types of this host, and their obstacles", mount: typed(s.doctor), answerLimit: slow},
-		{method: "POST", path: "/v1/plan", right: rightRead, summary: "Steps that applying documents would take", mount: typed(s.plan), body: maxApplyBody, plans: true},
+		{method: "POST", path: "/v1/plan", right: rightRead, summary: "Steps that applying documents would take", mount: typed(s.plan), body: maxApplyBody, costly: true},
 		{method: "POST", path: "/v1/apply", right: rightChange, summary: "Make documents the declared state", mount: typed(s.apply), body: maxApplyBody},
 		{method: "POST", path: "/v1/allow", right: rightChange, summary: "Consent to held steps", mount: typed(s.allowed)},
 		{method: "POST", path: "/v1/delete", right: rightChange, summary: "Remove objects from the declared state", mount: typed(s.remove)},
@@ -85,7 +86,7 @@ func (s *Server) routes() []route {
 		{method: "POST", path: "/v1/volumes/{name}/resize", right: rightChange, summary: "Make a volume larger", mount: typed(s.resizeVolume)},
 		{method: "GET", path: "/v1/networks", right: rightRead, summary: "The networks", mount: typed(rowsOf(s, spec.KindNetwork, networkRow))},
 		{method: "GET", path: "/v1/objects/{kind}/{name}", right: rightRead, summary: "All details of an object", mount: typed(s.show)},
-		{method: "GET", path: "/v1/events", right: rightRead, summary: "What happened", mount: typed(s.events)},
+		{method: "GET", path: "/v1/events", right: rightRead, summary: "What happened", mount: typed(s.events), costly: true, waits: true},
 		{method: "GET", path: "/v1/watch/machines", right: rightRead, summary: "The machines after every change, a line each time", raw: s.watchMachines, stream: true},
 		{method: "GET", path: "/v1/watch/rows", right: rightRead, summary: "The rows of kinds, and those of a kind after every change, a line each time", raw: s.watchRows, stream: true},
 		{method: "GET", path: "/v1/watch/events", right: rightRead, summary: "Events as they occur, one per line", raw: s.watchEvents, stream: true},

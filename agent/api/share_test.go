@@ -227,6 +227,29 @@ func TestAReaderPlansOneAtATime(t *testing.T) {
 	}
 }
 
+// A page holds 10,000 events. Readers who ask for pages wait for each other, so
+// that few pages are in memory at the same time.
+// Attack: API
+func TestReadersGetPagesOfEventsOneAfterTheOther(t *testing.T) {
+	b := newBench(t)
+	ask := func(p Peer) int { return b.as(p, "GET", "/v1/events?limit=10000", "", "").Code }
+	if taken, _ := b.plans.take(share(roleReader), 2000); !taken {
+		t.Fatal("a reader gets no page")
+	}
+	if code := ask(peer(2000, readerGID)); code != http.StatusTooManyRequests {
+		t.Errorf("a second page of one uid: %d", code)
+	}
+	if code := ask(peer(0, 0)); code != 200 {
+		t.Errorf("a page of root beside the reader's: %d", code)
+	}
+	got := make(chan int)
+	go func() { got <- ask(peer(2000, readerGID)) }()
+	b.plans.give(share(roleReader), 2000)
+	if code := <-got; code != 200 {
+		t.Errorf("a page that waited: %d", code)
+	}
+}
+
 // Attack: API
 func TestAReadersPlanHasAnEnd(t *testing.T) {
 	b := newBench(t)
