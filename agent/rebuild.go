@@ -157,6 +157,7 @@ func recordsOf(instances []containerbroker.Instance, objects []state.Object, nam
 					Name: inst.Name, Token: inst.Stamp.Token, Image: stamped.Machine.Image,
 					ImageID: inst.ImageID, Created: inst.Created,
 				},
+				Uses: spec.Objects(stamped.Machine.Storage),
 			}),
 		}
 		if newer, taken := byID[id]; taken {

@@ -100,6 +100,32 @@ func TestRecordsDeclaredAnew(t *testing.T) {
 	}
 }
 
+// A restored machine uses the storage in its stamp, also if it was declared
+// without that storage meanwhile.
+func TestRestoredMachinesUseTheirStorage(t *testing.T) {
+	with := stamped("web", "uid-web", "hostler")
+	record := provisioner.StampedRecord{Machine: spec.Machine{Type: spec.LXD, Storage: []spec.Attachment{{Volume: "data"}, {Filesystem: "www", Path: "/srv"}}}}
+	with.Stamp.Record = string(spec.Encode(record))
+	for _, objects := range [][]state.Object{nil, {machineObject("web", "uid-new", nil)}} {
+		writes, _, err := recordsOf([]containerbroker.Instance{with, stamped("db", "uid-db", "hostler")}, objects, "hostler")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range writes {
+			var s spec.MachineStatus
+			if w.Kind != spec.KindMachine || w.Delete {
+				continue
+			}
+			if err := json.Unmarshal(w.Status, &s); err != nil {
+				t.Fatal(err)
+			}
+			if !s.InUse("volume/data") || s.InUse("volume/other") != (w.Name == "db") || len(s.Uses) != map[string]int{"web": 2}[w.Name] {
+				t.Errorf("%s: %+v", w.Name, s)
+			}
+		}
+	}
+}
+
 // Restored records are complete. An adopted machine, and a machine whose
 // user-data did not fit into its stamp, keep their guest's data; a machine that
 // was stopped by hand stays stopped.

@@ -2,7 +2,6 @@ package provisioner
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -15,9 +14,8 @@ import (
 
 // surroundings holds the networks and storage that machines refer to.
 type surroundings struct {
-	networks    map[string]network
-	volumes     map[string]spec.StorageStatus
-	filesystems map[string]spec.StorageStatus
+	networks map[string]network
+	storage  map[string]spec.StorageStatus // by KIND/NAME
 }
 
 type network struct {
@@ -28,7 +26,7 @@ type network struct {
 // surroundingsOf decodes the objects that machines refer to. It leaves out
 // objects that are being removed.
 func surroundingsOf(objects []state.Object) (surroundings, error) {
-	s := surroundings{networks: map[string]network{}, volumes: map[string]spec.StorageStatus{}, filesystems: map[string]spec.StorageStatus{}}
+	s := surroundings{map[string]network{}, map[string]spec.StorageStatus{}}
 	for _, o := range objects {
 		if o.Life != state.Alive {
 			continue
@@ -40,14 +38,10 @@ func surroundingsOf(objects []state.Object) (surroundings, error) {
 			var status spec.NetworkStatus
 			err = decode(o, &record, &status)
 			s.networks[o.Name] = network{record.Network, status}
-		case spec.KindVolume:
+		case spec.KindVolume, spec.KindFilesystem:
 			var status spec.StorageStatus
 			err = decode(o, nil, &status)
-			s.volumes[o.Name] = status
-		case spec.KindFilesystem:
-			var status spec.StorageStatus
-			err = decode(o, nil, &status)
-			s.filesystems[o.Name] = status
+			s.storage[o.Kind+"/"+o.Name] = status
 		}
 		if err != nil {
 			return s, err
@@ -55,9 +49,6 @@ func surroundingsOf(objects []state.Object) (surroundings, error) {
 	}
 	return s, nil
 }
-
-// volumePrefix begins the name of a disk that is a volume, e.g. vol-data.
-const volumePrefix = "vol-"
 
 // decode reads an object's spec and status; either target may be nil.
 func decode(o state.Object, record, status any) error {
@@ -103,26 +94,26 @@ func (s surroundings) attach(d *Desired) {
 		})
 		d.Machine.ExpectAddress = true
 	}
+	disks, waiting := s.disks(*d)
+	d.Machine.Disks, d.Waiting = disks, append(d.Waiting, waiting...)
+}
+
+// disks returns the disks that the machine declares and is offered, and the
+// storage that it is not offered.
+func (s surroundings) disks(d Desired) (disks []containerbroker.Disk, waiting []string) {
 	for _, a := range d.Record.Machine.Storage {
-		disk := diskOf(a)
-		kind, name, status := spec.KindFilesystem, a.Filesystem, s.filesystems[a.Filesystem]
+		disk, status := diskOf(a), s.storage[a.Object()]
 		if a.Volume != "" {
-			kind, name, status = spec.KindVolume, a.Volume, s.volumes[a.Volume]
 			disk.Size = status.Size
 		}
-		disk.Source = status.Attachments[d.Name].Source
-		if disk.Source == "" {
-			d.Waiting = append(d.Waiting, fmt.Sprintf("%s/%s", kind, name))
+		if disk.Source = status.Attachments[d.Name].Source; disk.Source == "" {
+			waiting = append(waiting, a.Object())
 			continue
 		}
-		d.Machine.Disks = append(d.Machine.Disks, disk)
+		disks = append(disks, disk)
 	}
-	slices.SortFunc(d.Machine.Disks, func(a, b containerbroker.Disk) int {
-		if a.Name < b.Name {
-			return -1
-		}
-		return 1
-	})
+	slices.SortFunc(disks, func(a, b containerbroker.Disk) int { return strings.Compare(a.Name, b.Name) })
+	return disks, waiting
 }
 
 // hasIPv6 reports whether an address is of IPv6.
@@ -130,36 +121,10 @@ func hasIPv6(addresses []string) bool {
 	return slices.ContainsFunc(addresses, func(a string) bool { return strings.Contains(a, ":") })
 }
 
-// diskOf returns the disk for an attachment, without its source.
+// diskOf returns the disk for an attachment, without its source. See objectOf.
 func diskOf(a spec.Attachment) containerbroker.Disk {
 	if a.Volume != "" {
-		return containerbroker.Disk{Name: volumePrefix + a.Volume, Device: "/dev/hostler-" + a.Volume, ReadOnly: a.ReadOnly}
+		return containerbroker.Disk{Name: "vol-" + a.Volume, Device: "/dev/hostler-" + a.Volume, ReadOnly: a.ReadOnly}
 	}
 	return containerbroker.Disk{Name: "fs-" + a.Filesystem, Path: a.Path, ReadOnly: a.ReadOnly}
-}
-
-// takenAway returns the changes that remove from the instance the disks that
-// its machine no longer declares. These changes do not wait for missing
-// storage, since that storage may wait for them: e.g. the declared volume
-// becomes free only after the undeclared volume was detached.
-func takenAway(d Desired, inst containerbroker.Instance, diff func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change) []containerbroker.Change {
-	m := d.Machine
-	m.Disks = nil
-	for _, a := range d.Record.Machine.Storage {
-		disk := diskOf(a)
-		disk.Source = "/declared"
-		m.Disks = append(m.Disks, disk)
-	}
-	return slices.DeleteFunc(slices.Clone(diff(m, inst)), func(c containerbroker.Change) bool {
-		_, is := containerbroker.DiskOf(c.Field)
-		return !is || c.To != ""
-	})
-}
-
-// letGo says whether the instance has no storage beyond that in its record.
-func letGo(d Desired, inst *containerbroker.Instance, diff func(containerbroker.Machine, containerbroker.Instance) []containerbroker.Change) bool {
-	if inst == nil || d.Status.Instance == nil || inst.Status == containerbroker.StatusBusy || inst.Status == containerbroker.StatusUnknown {
-		return false
-	}
-	return len(takenAway(d, *inst, diff)) == 0
 }

@@ -1,9 +1,11 @@
 package provisioner_test
 
 import (
+	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"hostler/agent/spec"
@@ -48,11 +50,20 @@ func storage(volumes ...string) func(*spec.MachineRecord) {
 	}
 }
 
-// letsGo waits until the machine's status says that the instance has no storage
-// beyond its record of that generation.
+// letsGo waits until the machine's status says that it uses no storage beyond
+// its record.
 func (r *rig) letsGo(machine string, o state.Object) spec.MachineStatus {
 	r.t.Helper()
-	r.eventually(machine+" lets go", func() bool { s, _ := r.status(machine); return s.LetGo == o.Generation })
+	var record spec.MachineRecord
+	if err := json.Unmarshal(o.Spec, &record); err != nil {
+		r.t.Fatal(err)
+	}
+	r.eventually(machine+" lets go", func() bool {
+		s, _ := r.status(machine)
+		return !slices.ContainsFunc(s.Uses, func(object string) bool {
+			return !slices.ContainsFunc(record.Machine.Storage, func(a spec.Attachment) bool { return a.Object() == object })
+		})
+	})
 	s, _ := r.status(machine)
 	return s
 }
@@ -120,11 +131,41 @@ func TestTakenAwayWithSomethingElseWrong(t *testing.T) {
 		r.start()
 		r.awaitState("web", spec.MachineRunning)
 		r.fake.Fail(brokertest.Update, "web", -1, errors.New("no luck"))
-		o := r.declare("web")
+		r.declare("web")
 		r.eventually("a failure", func() bool { s, _ := r.status("web"); return s.Attempts.Count > 0 })
 		r.awaitPass()
-		if s, _ := r.status("web"); s.LetGo >= o.Generation || len(r.disks("web")) != 1 {
+		if s, _ := r.status("web"); !slices.Contains(s.Uses, "volume/one") || len(r.disks("web")) != 1 {
 			t.Errorf("%+v", s)
 		}
 	})
+}
+
+// S23: a machine does not get storage whose offer is withdrawn while the machine
+// takes it: the storage worker may not have read that the machine uses it.
+func TestOfferThatIsWithdrawnMeanwhile(t *testing.T) {
+	r := newRig(t)
+	r.attachment(spec.KindVolume, "one", map[string]string{"web": "/dev/loop1"})
+	r.declare("web", storage("one"))
+	took := func(w state.Write) bool {
+		var s spec.MachineStatus
+		return w.Kind == spec.KindMachine && json.Unmarshal(w.Status, &s) == nil && slices.Contains(s.Uses, "volume/one")
+	}
+	var withdrawn atomic.Bool
+	r.backend = badStore{Backend: r.store, write: func(w state.Write) error {
+		if took(w) && !withdrawn.Swap(true) {
+			r.attachment(spec.KindVolume, "one", nil)
+		}
+		return nil
+	}}
+	r.start()
+	r.eventually("the machine lets go", func() bool { s, _ := r.status("web"); return withdrawn.Load() && s.Uses != nil && len(s.Uses) == 0 })
+	r.awaitPass()
+	if _, made := r.fake.Get("web"); made {
+		t.Error("the instance was made with it")
+	}
+	r.attachment(spec.KindVolume, "one", map[string]string{"web": "/dev/loop2"})
+	r.awaitState("web", spec.MachineRunning)
+	if s, _ := r.status("web"); !slices.Contains(s.Uses, "volume/one") || !slices.Equal(r.disks("web"), []string{"vol-one"}) {
+		t.Errorf("%+v, it has %v", s, r.disks("web"))
+	}
 }

@@ -120,8 +120,9 @@ func (w *Worker) readConfig(objects []state.Object) error {
 }
 
 // writeStatuses updates the status of every machine that is not busy, in one
-// call.
-func (w *Worker) writeStatuses(ctx context.Context, desired []Desired, observed Observed, steps []Step, busy map[string]bool, now time.Time, detail bool) error {
+// call. It returns the machines, by uid, that take storage; see confirm.
+func (w *Worker) writeStatuses(ctx context.Context, desired []Desired, observed Observed, steps []Step, busy map[string]bool, now time.Time, detail bool) (taking map[string]Desired, err error) {
+	taking = map[string]Desired{}
 	instances := ownInstances(desired, observed.Instances, w.currentConfig().Owner())
 	byUID := map[string][]Step{}
 	for _, s := range steps {
@@ -137,8 +138,9 @@ func (w *Worker) writeStatuses(ctx context.Context, desired []Desired, observed 
 		status := assess(*d, inst, byUID[d.UID], now)
 		status.RestartedFor = pendingRestart(*d, inst, status.RestartedFor, w.Differ.Diff)
 		status.FailedStep = remainingFailure(*d, inst, status.FailedStep, w.Differ.Diff)
-		if status.LetGo < d.Generation && letGo(*d, inst, w.Differ.Diff) {
-			status.LetGo = d.Generation
+		status.Uses = uses(*d, inst, !arrival(observed.Intents, d.UID, now).IsZero(), w.Differ.Diff)
+		if slices.ContainsFunc(status.Uses, func(object string) bool { return !d.Status.InUse(object) }) {
+			taking[d.UID] = *d
 		}
 		if status.ConsentUsed < d.Generation && !recreateLeft(*d, inst, w.Differ.Diff) {
 			status.ConsentUsed = d.Generation
@@ -154,7 +156,7 @@ func (w *Worker) writeStatuses(ctx context.Context, desired []Desired, observed 
 		}
 		d.Status = status
 	}
-	return w.write(ctx, writes)
+	return taking, w.write(ctx, writes)
 }
 
 func equalStatus(a, b spec.MachineStatus) bool {

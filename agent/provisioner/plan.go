@@ -19,6 +19,17 @@ import (
 // instance after this time therefore means that the request never arrived.
 const intentGrace = 5 * time.Second
 
+// arrival returns until when an instance may arrive whose create was begun; zero:
+// none may.
+func arrival(intents []state.Intent, uid string, now time.Time) (until time.Time) {
+	for _, in := range intents {
+		if due := in.Began.Add(intentGrace); in.UID == uid && due.After(until) && reconcile.Pending(due, now, intentGrace) {
+			until = due
+		}
+	}
+	return until
+}
+
 // Plan returns the steps from observed to desired, in the order of their
 // execution. It is pure. If all its steps succeed, the next plan is empty. From
 // an incomplete observation it plans nothing.
@@ -268,11 +279,7 @@ func (p *planner) dying(d Desired) []Step {
 	switch {
 	case inst == nil:
 		forget := step(ActionForget, containerbroker.ImpactNone, nil, "there is no instance")
-		for _, in := range p.intents[d.UID] {
-			if due := in.Began.Add(intentGrace); reconcile.Pending(due, p.policy.Now, intentGrace) && due.After(forget[0].After) {
-				forget[0].After = due
-			}
-		}
+		forget[0].After = arrival(p.intents[d.UID], d.UID, p.policy.Now)
 		return forget
 	case inst.Status != containerbroker.StatusHalfMade && p.strangeToken(d, inst) != "":
 		return step(ActionForget, containerbroker.ImpactNone, inst, "its instance is foreign and is not changed")

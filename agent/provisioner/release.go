@@ -3,8 +3,10 @@ package provisioner
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
+	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/containerbroker"
 	"hostler/internal/fault"
@@ -25,13 +27,7 @@ func (o *operation) release(ctx context.Context, s Step) error {
 	}
 	name, seen := s.Instance.Name, *s.Instance.Stamp
 	o.d.Machine.Name, o.d.Machine.Disks, o.d.Machine.Stamp.Token = name, nil, seen.Token
-	var disks []containerbroker.Change
-	for _, c := range o.w.Differ.Diff(o.d.Machine, *s.Instance) {
-		if _, is := containerbroker.DiskOf(c.Field); is {
-			disks = append(disks, c)
-		}
-	}
-	if len(disks) > 0 {
+	if disks := detaching(o.d.Machine, *s.Instance, o.w.Differ.Diff); len(disks) > 0 {
 		if err := o.update(ctx, Step{Changes: disks}); err != nil {
 			return err
 		}
@@ -55,12 +51,9 @@ func (p *planner) forgetSteps(d Desired, inst *containerbroker.Instance) []Step 
 	if inst.Status == containerbroker.StatusHalfMade {
 		return []Step{forget} // it has never run
 	}
-	d.Machine.Disks = nil
-	for _, c := range p.policy.Diff(d.Machine, *inst) {
-		if disk, is := containerbroker.DiskOf(c.Field); is && strings.HasPrefix(disk, volumePrefix) {
-			forget.Changes = append(forget.Changes, c)
-		}
-	}
+	forget.Changes = slices.DeleteFunc(detaching(d.Machine, *inst, p.policy.Diff), func(c containerbroker.Change) bool {
+		return !strings.HasPrefix(objectOf(c), spec.KindVolume)
+	})
 	if len(forget.Changes) == 0 {
 		return []Step{forget}
 	}

@@ -161,7 +161,11 @@ func (w *Worker) lookAndAct(ctx context.Context, now time.Time) (time.Time, erro
 		Namespace: config.Namespace, Lineage: config.Lineage, Harvest: config.Harvest, Now: now, LongestDelay: config.longestDelay(),
 		Busy: busy, Nudged: nudged, Diff: w.Differ.Diff,
 	})
-	if err := w.writeStatuses(ctx, desired, observed, steps, busy, now, detail); err != nil {
+	taking, err := w.writeStatuses(ctx, desired, observed, steps, busy, now, detail)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if steps, err = w.confirm(ctx, steps, taking); err != nil {
 		return time.Time{}, err
 	}
 	w.recordBooted(ctx, desired)
@@ -171,7 +175,7 @@ func (w *Worker) lookAndAct(ctx context.Context, now time.Time) (time.Time, erro
 		soon := now.Add(w.addressDelay)
 		next = earlier(next, &soon, now)
 	}
-	if goesOn(desired, observed, busy) {
+	if goesOn(desired, observed, busy, now) {
 		// The end of another process's operation may cause no event.
 		soon := now.Add(busyDelay)
 		next = earlier(next, &soon, now)
@@ -183,10 +187,12 @@ func (w *Worker) lookAndAct(ctx context.Context, now time.Time) (time.Time, erro
 // hypervisor carries out an operation that this process did not begin.
 const busyDelay = time.Second
 
-func goesOn(desired []Desired, observed Observed, busy map[string]bool) bool {
+func goesOn(desired []Desired, observed Observed, busy map[string]bool, now time.Time) bool {
 	uids := map[string]bool{}
 	for _, d := range desired {
-		uids[d.UID] = !busy[d.Name]
+		if uids[d.UID] = !busy[d.Name]; uids[d.UID] && len(d.Status.Uses) > 0 && !arrival(observed.Intents, d.UID, now).IsZero() {
+			return true
+		}
 	}
 	return slices.ContainsFunc(observed.Instances, func(i containerbroker.Instance) bool {
 		return i.Status == containerbroker.StatusBusy && i.Stamp != nil && uids[i.Stamp.UID]

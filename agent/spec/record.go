@@ -156,9 +156,9 @@ type MachineStatus struct {
 	Percent    *int            `json:"percent,omitempty"`
 	// ObservedGeneration is the generation that this status describes.
 	ObservedGeneration int64 `json:"observed-generation,omitempty"`
-	// LetGo is the last generation at which the instance was observed to have no
-	// storage beyond the record's.
-	LetGo int64 `json:"let-go,omitempty"`
+	// Uses lists the volumes and filesystems (KIND/NAME) in use; see Phase. Nil:
+	// the record is of an earlier version.
+	Uses []string `json:"uses,omitzero"`
 	// ConsentUsed is the generation at which the instance was last observed to
 	// need no recreate: the user's consent in that generation is used up.
 	ConsentUsed int64 `json:"consent-used,omitempty"`

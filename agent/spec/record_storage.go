@@ -53,15 +53,3 @@ type StorageStatus struct {
 	Others             map[string]StorageFailure   `json:"other-failures,omitempty"`
 	ObservedGeneration int64                       `json:"observed-generation,omitempty"`
 }
-
-// AttachmentStatus is the status of the attachment of a volume or filesystem to
-// a machine.
-type AttachmentStatus struct {
-	State StorageState `json:"state"`
-	// Source is the path on the host that the machine gets: a directory or a block
-	// device. It is set exactly when the machine may use it.
-	Source   string   `json:"source,omitempty"`
-	ReadOnly bool     `json:"read-only,omitempty"`
-	Message  string   `json:"message,omitempty"`
-	Attempts Attempts `json:"retry,omitzero"`
-}

@@ -208,8 +208,8 @@ func (p *planner) attachments(s *spec.StorageStatus, e *Entity, steps map[string
 		now := spec.AttachmentStatus{ReadOnly: a.ReadOnly, Attempts: was.Attempts}
 		step, planned := steps[e.key()+"/"+machine]
 		switch {
-		case r == gone && !planned:
-			continue
+		case r == gone && !planned, r == leaving && a == spec.Attachment{} && p.phase(e, machine) == spec.PhaseOffered:
+			continue // without an entry, nothing is offered
 		case r == keeps:
 			all[machine] = was
 			continue

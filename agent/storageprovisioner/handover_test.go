@@ -1,6 +1,7 @@
 package storageprovisioner
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -141,7 +142,7 @@ func TestFilesystemRenamed(t *testing.T) {
 // its record, besides the fields of s.
 func (r *rig) lets(name string, s spec.MachineStatus) {
 	o := r.store.objects[state.ID{Kind: spec.KindMachine, Name: name}]
-	s.Instance, s.LetGo = &spec.InstanceInfo{Name: name}, o.Generation
+	s.Instance, s.Uses = &spec.InstanceInfo{Name: name}, r.offered(name)
 	o.Status = spec.Encode(s)
 	r.store.revised(o)
 	r.letGo(name)
@@ -169,10 +170,99 @@ func TestMachinesThatHaveLetGo(t *testing.T) {
 		}
 		r.machine("web", spec.Attachment{Volume: "data"})
 		r.pass()
+		r.lets("web", s)
 		r.machine("web")
 		r.pass()
 		if s := r.status(spec.KindVolume, "data"); s.Device == "" {
 			t.Errorf("%s: what it let go before counts for what it had since: %+v", name, s)
 		}
+	}
+}
+
+// machineStatus writes a machine's status as it stands in the store.
+func (r *rig) machineStatus(name, status string) {
+	o := r.store.objects[state.ID{Kind: spec.KindMachine, Name: name}]
+	o.Status = json.RawMessage(status)
+	r.store.revised(o)
+}
+
+// S23: a machine that takes storage while its offer is withdrawn is seen before
+// the storage is taken away.
+func TestTakenWhileWithdrawn(t *testing.T) {
+	r := newRig(t)
+	r.volume("data", spec.Volume{})
+	r.machine("web", spec.Attachment{Volume: "data"})
+	r.pass()
+	r.machine("web")
+	r.store.wrote = func(id state.ID) {
+		if r.store.wrote = nil; id.Kind == spec.KindVolume {
+			r.machineStatus("web", `{"state":"pending","uses":["volume/data"]}`)
+		}
+	}
+	r.pass()
+	if s := r.status(spec.KindVolume, "data"); s.Device == "" || s.Attachments["web"].Message != "waiting for machine/web to detach" {
+		t.Errorf("it is taken away: %+v", s)
+	}
+	r.machineStatus("web", `{"state":"pending","uses":[]}`)
+	r.settle()
+	r.idle()
+	if s := r.status(spec.KindVolume, "data"); s.Device != "" || len(s.Attachments) != 0 {
+		t.Errorf("it is not taken away: %+v", s)
+	}
+}
+
+// S23: the device of a paused instance stays, and that of an instance that
+// stopped by itself can be attached in another mode.
+func TestOtherModeOfStoppedMachines(t *testing.T) {
+	for name, c := range map[string]struct {
+		status   string
+		readOnly bool // afterwards
+	}{
+		"paused":            {`{"state":"stopped","instance":{"name":"web"},"uses":["volume/data"],"observed-generation":9}`, false},
+		"stopped by itself": {`{"state":"pending","message":"waiting to be started","instance":{"name":"web"},"uses":[],"observed-generation":9}`, true},
+	} {
+		r := newRig(t)
+		r.volume("data", spec.Volume{})
+		r.machine("web", spec.Attachment{Volume: "data"})
+		r.pass()
+		r.instance("web")
+		r.machine("web", spec.Attachment{Volume: "data", ReadOnly: true})
+		r.machineStatus("web", c.status)
+		if r.letGo("web"); !c.readOnly {
+			r.host.used["volume/data"] = "web"
+		}
+		r.pass()
+		if v := r.host.volumes["data"]; len(v.Attachments) != 1 || v.Attachments[0].ReadOnly != c.readOnly {
+			t.Errorf("%s: %+v", name, v.Attachments)
+		}
+	}
+}
+
+// S23: machines of a store of an earlier version use their storage until their
+// worker says otherwise.
+func TestMachinesOfEarlierVersions(t *testing.T) {
+	r := newRig(t)
+	r.web()
+	r.pass()
+	r.instance("web")
+	for id, o := range r.store.objects {
+		if o.Kind == spec.KindVolume || o.Kind == spec.KindFilesystem {
+			r.put(id, json.RawMessage(o.Spec), state.Dying)
+		}
+	}
+	r.machine("web")
+	// Such a store has let-go and no uses. The instance was not looked at since.
+	r.machineStatus("web", `{"state":"running","instance":{"name":"web"},"let-go":1,"observed-generation":1}`)
+	calls := len(r.host.calls)
+	r.restart()
+	r.settle()
+	if did := r.host.calls[calls:]; len(did) > 0 {
+		t.Errorf("while it may have them: %v", did)
+	}
+	r.machineStatus("web", `{"state":"running","instance":{"name":"web"},"uses":[],"observed-generation":2}`)
+	r.letGo("web")
+	r.settle()
+	if r.host.state() != "" {
+		t.Errorf("afterwards\n%s", r.host.state())
 	}
 }

@@ -62,20 +62,12 @@ type Machine struct {
 	Dying      bool
 	Storage    []spec.Attachment
 	Privileged bool
-	// Instance: the record has an instance.
-	Instance bool
-	// AttachmentsMatch: the machine has no instance, or its instance has only
-	// the storage that the record lists.
-	AttachmentsMatch bool
-	// Stopped: the machine has no instance, or its instance does not run.
-	Stopped bool
+	Status     spec.MachineStatus
 }
 
 // has returns the machine's attachment of an entity.
 func (g *Machine) has(e *Entity) (spec.Attachment, bool) {
-	at := slices.IndexFunc(g.Storage, func(a spec.Attachment) bool {
-		return e.Kind == spec.KindVolume && a.Volume == e.Name || e.Kind == spec.KindFilesystem && a.Filesystem == e.Name
-	})
+	at := slices.IndexFunc(g.Storage, func(a spec.Attachment) bool { return a.Object() == e.key() })
 	if at < 0 {
 		return spec.Attachment{}, false
 	}

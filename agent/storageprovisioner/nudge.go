@@ -64,9 +64,9 @@ func (w *Worker) takeNudges() map[string]bool {
 }
 
 // nudge adds failing entities to nudged if an event since the last look
-// concerns them: a block device changed, or a machine that has the entity
-// stopped, was removed or got AttachmentsMatch. Entities whose pause has not
-// ended are postponed; again is the end of the earliest pause.
+// concerns them: a block device changed, or a machine was removed or let the
+// entity go. Entities whose pause has not ended are postponed; again is the end
+// of the earliest pause.
 func (w *Worker) nudge(l look, nudged map[string]bool) (again time.Time) {
 	w.mu.Lock()
 	devices := w.devices
@@ -76,13 +76,7 @@ func (w *Worker) nudge(l look, nudged map[string]bool) (again time.Time) {
 	for _, g := range l.desired.Machines {
 		now[g.Name] = g
 	}
-	changed := map[string]bool{}
-	for name, before := range w.had {
-		after, there := now[name]
-		if !there || after.AttachmentsMatch && !before.AttachmentsMatch || after.Stopped && !before.Stopped {
-			changed[name] = true
-		}
-	}
+	had := w.had
 	w.had = now
 	before := w.postponed
 	w.postponed = map[string]bool{}
@@ -90,7 +84,9 @@ func (w *Worker) nudge(l look, nudged map[string]bool) (again time.Time) {
 		e := &l.desired.Entities[i]
 		bears := before[e.key()] || devices && w.devicesBear(e)
 		for machine := range e.Status.Attachments {
-			bears = bears || changed[machine]
+			before, had := had[machine]
+			after, there := now[machine]
+			bears = bears || had && (!there || before.Status.InUse(e.key()) && !after.Status.InUse(e.key()))
 		}
 		rested, failing := restedAt(e)
 		switch {

@@ -130,12 +130,8 @@ func decodeMachine(o state.Object) (Machine, error) {
 	if err := decode(o, &record, &status); err != nil {
 		return Machine{}, err
 	}
-	absent := status.Instance == nil && status.State != spec.MachineProvisioning
-	matches := status.ObservedGeneration >= o.Generation && spec.AttachmentsMatch(status.Conditions) && status.Attempts.ErrorKind == "" &&
-		(status.State == spec.MachineRunning || status.State == spec.MachineStopped)
 	return Machine{
-		Name: o.Name, Dying: o.Life != state.Alive, Storage: record.Machine.Storage, Privileged: record.Machine.Privileged,
-		Instance: status.Instance != nil, AttachmentsMatch: matches || absent || status.LetGo >= o.Generation, Stopped: absent || status.State == spec.MachineStopped,
+		Name: o.Name, Dying: o.Life != state.Alive, Storage: record.Machine.Storage, Privileged: record.Machine.Privileged, Status: status,
 	}, nil
 }
 

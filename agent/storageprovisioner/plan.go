@@ -65,7 +65,7 @@ type planner struct {
 	seen        map[string]*storage.Filesystem
 	strangers   map[string]string   // the stamp's uid of foreign objects under an entity's name, by KIND/NAME
 	views       map[string][]string // the machines that see a filesystem
-	listed      map[string][]string // the machines whose record lists an entity, by KIND/NAME
+	listed      map[string][]string // the machines that declare or use an entity, by KIND/NAME
 }
 
 func newPlanner(desired Desired, observed Observed, policy Policy) *planner {
@@ -78,12 +78,8 @@ func newPlanner(desired Desired, observed Observed, policy Policy) *planner {
 	for i := range desired.Machines {
 		g := &desired.Machines[i]
 		p.byName[g.Name] = g
-		for _, a := range g.Storage {
-			key := spec.KindFilesystem + "/" + a.Filesystem
-			if a.Volume != "" {
-				key = spec.KindVolume + "/" + a.Volume
-			}
-			p.listed[key] = append(p.listed[key], g.Name)
+		for _, object := range slices.Concat(spec.Objects(g.Storage), g.Status.Uses) {
+			p.listed[object] = append(p.listed[object], g.Name)
 		}
 	}
 	type named struct{ source, id string }
@@ -140,10 +136,9 @@ func (p *planner) is(e *Entity, found storage.Ref) bool {
 type relation int
 
 const (
-	// gone: the machine does not have the entity, or no longer.
+	// gone: the machine does not declare the entity, and it is free.
 	gone relation = iota
-	// leaving: the machine no longer declares the entity, but its instance may
-	// still have it.
+	// leaving: the machine no longer declares the entity, and it is not free.
 	leaving
 	// keeps: the machine is being removed; its instance keeps the entity until
 	// then.
@@ -155,22 +150,23 @@ const (
 // relation returns a machine's relation to an entity and the declared
 // attachment.
 func (p *planner) relation(e *Entity, machine string) (relation, spec.Attachment) {
-	g := p.byName[machine]
-	if g == nil {
-		return gone, spec.Attachment{}
-	}
+	g := cmp.Or(p.byName[machine], &Machine{})
 	a, has := g.has(e)
-	switch {
-	case has && g.Dying && (g.Instance || e.Status.Attachments[machine].Source != ""):
-		return keeps, a
-	case has && g.Dying:
-		return gone, a
-	case has && e.Life == state.Alive:
+	switch phase := p.phase(e, machine); {
+	case has && !g.Dying && e.Life == state.Alive:
 		return wants, a
-	case has || !g.AttachmentsMatch:
+	case has && g.Dying && g.Status.InUse(e.key()):
+		return keeps, a
+	case has && !g.Dying, phase != spec.PhaseFree:
 		return leaving, a
 	}
 	return gone, a
+}
+
+// phase returns the phase of the entity's attachment to a machine.
+func (p *planner) phase(e *Entity, machine string) spec.Phase {
+	g := p.byName[machine]
+	return e.Status.Attachments[machine].Phase(g != nil && g.Status.InUse(e.key()))
 }
 
 // machines are the names of all machines that have, want or had the entity,

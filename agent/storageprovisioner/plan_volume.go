@@ -122,8 +122,7 @@ func failedForGood(e *Entity) bool {
 }
 
 // deviceInUse names the user that keeps the volume's device from being
-// detached, or "". If the device is only attached again in another mode,
-// stopped machines are no such users.
+// detached, or "". again: the device is only attached again in another mode.
 func (p *planner) deviceInUse(e *Entity, again bool) string {
 	for _, f := range p.on[e.Name] {
 		if _, mounted := p.mounted(f); mounted {
@@ -133,7 +132,7 @@ func (p *planner) deviceInUse(e *Entity, again bool) string {
 	for _, m := range p.machines(e) {
 		r, _ := p.relation(e, m)
 		switch {
-		case r == gone, r == wants && again && p.byName[m].Stopped:
+		case r == gone, r == wants && again && p.phase(e, m) == spec.PhaseFree:
 		case r == wants && again:
 			// A running instance has the device by its number, which may become
 			// another volume's.

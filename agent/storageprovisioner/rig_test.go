@@ -27,8 +27,10 @@ type memory struct {
 	// repetitions.
 	states map[string][]string
 	events []state.Event
-	// refuses, if set, fails all writes; changed is the channel of Watch.
+	// refuses, if set, fails all writes; changed is the channel of Watch. wrote is
+	// called after each write of a status.
 	refuses error
+	wrote   func(state.ID)
 	changed chan []state.ID
 }
 
@@ -86,6 +88,9 @@ func (m *memory) Write(_ context.Context, _ state.Mode, writes ...state.Write) (
 		if w.Status != nil {
 			o.Status = w.Status
 			m.note(w)
+			if m.wrote != nil {
+				m.wrote(w.ID)
+			}
 		}
 		results[i].Object = *o
 	}
@@ -205,7 +210,7 @@ func (r *rig) machine(name string, attachments ...spec.Attachment) {
 func (r *rig) instance(name string) {
 	o := r.store.objects[state.ID{Kind: spec.KindMachine, Name: name}]
 	o.Status = spec.Encode(spec.MachineStatus{
-		State: spec.MachineRunning, Instance: &spec.InstanceInfo{Name: name}, ObservedGeneration: o.Generation,
+		State: spec.MachineRunning, Instance: &spec.InstanceInfo{Name: name}, ObservedGeneration: o.Generation, Uses: r.offered(name),
 	})
 	r.store.revised(o)
 	r.letGo(name)
@@ -220,6 +225,23 @@ func (r *rig) instance(name string) {
 			r.host.used["filesystem/"+a.Filesystem] = name
 		}
 	}
+}
+
+// offered returns the storage that the machine declares and is offered.
+func (r *rig) offered(name string) []string {
+	r.t.Helper()
+	var record spec.MachineRecord
+	if err := json.Unmarshal(r.store.objects[state.ID{Kind: spec.KindMachine, Name: name}].Spec, &record); err != nil {
+		r.t.Fatalf("%v", err)
+	}
+	offered := []string{}
+	for _, a := range record.Machine.Storage {
+		kind, object, _ := strings.Cut(a.Object(), "/")
+		if r.status(kind, object).Attachments[name].Source != "" {
+			offered = append(offered, a.Object())
+		}
+	}
+	return offered
 }
 
 // letGo releases an instance's storage, like the end of the instance.

@@ -106,7 +106,8 @@ func (w *Worker) Prepare(ctx context.Context) error {
 		return errors.Join(err, w.distrust(ctx))
 	}
 	l.steps = Plan(l.desired, l.observed, l.policy)
-	return w.assess(ctx, &l)
+	_, err = w.assess(ctx, &l)
+	return err
 }
 
 // distrust clears the sources of all attachments in the statuses.
@@ -179,7 +180,8 @@ func (w *Worker) converge(ctx context.Context) (time.Time, error) {
 		again := w.nudge(l, nudged)
 		l.policy.Nudged = nudged
 		l.steps = Plan(l.desired, l.observed, l.policy)
-		if err := w.assess(ctx, &l); err != nil {
+		withdrew, err := w.assess(ctx, &l)
+		if err != nil {
 			return time.Time{}, err
 		}
 		w.updateRecords(ctx, l)
@@ -190,13 +192,14 @@ func (w *Worker) converge(ctx context.Context) (time.Time, error) {
 		if err != nil || ctx.Err() != nil {
 			return time.Time{}, err
 		}
-		if !acted {
+		if !acted && !withdrew {
 			w.space(ctx, l)
 			w.overruled(l)
 			return earliest(nextRetry(l), again), nil
 		}
-		// A nudge allows one attempt.
-		nudged = map[string]bool{}
+		if acted { // a nudge allows one attempt
+			nudged = map[string]bool{}
+		}
 	}
 }
 
@@ -234,8 +237,10 @@ func nextRetry(l look) (next time.Time) {
 	return next
 }
 
-// assess writes the changed statuses in one call.
-func (w *Worker) assess(ctx context.Context, l *look) error {
+// assess writes the changed statuses in one call and reports whether it
+// withdrew an offer. The storage of that offer can be taken away after the next
+// look.
+func (w *Worker) assess(ctx context.Context, l *look) (withdrew bool, err error) {
 	var writes []state.Write
 	statuses := assess(l.desired, l.observed, l.policy, l.steps)
 	for i := range l.desired.Entities {
@@ -248,9 +253,12 @@ func (w *Worker) assess(ctx context.Context, l *look) error {
 		if !reflect.DeepEqual(e.Status, s) && string(spec.Encode(e.Status)) != string(spec.Encode(s)) {
 			writes = append(writes, statusWrite(e, s))
 		}
+		for machine, a := range e.Status.Attachments {
+			withdrew = withdrew || a.Source != "" && s.Attachments[machine].Source == ""
+		}
 		e.Status = s
 	}
-	return w.write(ctx, writes)
+	return withdrew, w.write(ctx, writes)
 }
 
 // space sets a notice when a filesystem of the host fills up; it checks at most

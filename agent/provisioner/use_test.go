@@ -1,0 +1,75 @@
+package provisioner
+
+import (
+	"slices"
+	"testing"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/containerbroker"
+)
+
+// S23: the machine's half of its attachments follows the instance, and stays as
+// it is while the instance cannot be judged.
+func TestHolds(t *testing.T) {
+	is := func(s containerbroker.Status) *containerbroker.Instance {
+		i := instance("web", func(i *containerbroker.Instance) { i.Status = s })
+		return &i
+	}
+	none := []string{}
+	data, www, both := []string{"volume/data"}, []string{"filesystem/www"}, []string{"filesystem/www", "volume/data"}
+	for name, c := range map[string]struct {
+		before            []string
+		declared, offered []string
+		inst              *containerbroker.Instance
+		has               []string
+		arrives, recorded bool
+		life              state.Life
+		want              []string
+	}{
+		"offered, with no instance":           {none, data, data, nil, nil, false, false, state.Alive, data},
+		"offered, with a stopped instance":    {none, data, data, is(containerbroker.StatusStopped), nil, false, true, state.Alive, data},
+		"offered, hypervisor busy":            {none, data, data, is(containerbroker.StatusBusy), nil, false, true, state.Alive, none},
+		"not offered":                         {none, data, nil, nil, nil, false, false, state.Alive, none},
+		"withdrawn from a running instance":   {data, data, nil, is(containerbroker.StatusRunning), data, false, true, state.Alive, data},
+		"withdrawn from a paused instance":    {data, data, nil, is(containerbroker.StatusFrozen), data, false, true, state.Alive, data},
+		"withdrawn from a stopped instance":   {data, data, nil, is(containerbroker.StatusStopped), data, false, true, state.Alive, none},
+		"withdrawn, and its state is unknown": {data, data, nil, is(containerbroker.StatusUnknown), data, false, true, state.Alive, data},
+		"withdrawn, and a create may arrive":  {data, data, nil, nil, nil, true, false, state.Alive, data},
+		"withdrawn, with no instance":         {data, data, nil, nil, nil, false, true, state.Alive, none},
+		"undeclared, and still attached":      {both, data, data, is(containerbroker.StatusStopped), both, false, true, state.Alive, both},
+		"undeclared, and detached":            {both, data, data, is(containerbroker.StatusRunning), data, false, true, state.Alive, data},
+		"undeclared, in a half-made instance": {www, nil, nil, is(containerbroker.StatusHalfMade), www, false, false, state.Alive, none},
+		"of a machine that is removed":        {data, data, data, is(containerbroker.StatusStopped), data, false, true, state.Dying, data},
+		"offered to a removed machine":        {none, data, data, nil, nil, false, false, state.Dying, none},
+		"of an earlier version":               {nil, nil, nil, is(containerbroker.StatusRunning), www, false, true, state.Alive, www},
+		"of an earlier version, unknown":      {nil, nil, nil, is(containerbroker.StatusUnknown), www, false, true, state.Alive, nil},
+	} {
+		d := Desired{Name: "web", UID: "uid-web", Life: c.life}
+		if c.recorded {
+			provisioned(&d)
+		}
+		d.Status.Uses = c.before
+		disk := map[string]string{"volume/data": "vol-data", "filesystem/www": "fs-www"}
+		if len(c.declared) > 0 {
+			d.Record.Machine.Storage = []spec.Attachment{{Volume: "data"}}
+		}
+		for _, object := range c.declared {
+			if !slices.Contains(c.offered, object) {
+				d.Waiting = append(d.Waiting, object)
+			}
+		}
+		diff := func(m containerbroker.Machine, _ containerbroker.Instance) (changes []containerbroker.Change) {
+			for _, object := range c.has {
+				if !slices.ContainsFunc(m.Disks, func(d containerbroker.Disk) bool { return d.Name == disk[object] }) {
+					changes = append(changes, containerbroker.Change{Field: containerbroker.FieldDisk(disk[object])})
+				}
+			}
+			return changes
+		}
+		got := uses(d, c.inst, c.arrives, diff)
+		if !slices.Equal(got, c.want) || (got == nil) != (c.want == nil) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
