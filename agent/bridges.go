@@ -28,23 +28,32 @@ type bridgePersister struct{ *host }
 const reloadLimit = 30 * time.Second
 
 // Persist implements networkprovisioner.BootPersister.
-func (l bridgePersister) Persist(ctx context.Context, b persist.Bridge) (string, error) {
+func (l bridgePersister) Persist(ctx context.Context, b persist.Bridge) error {
 	m, changed, err := persist.Write(l.paths.Root, b)
 	if err != nil {
-		return "", err
+		return err
 	}
 	switch m {
-	case persist.None:
-		return "", nil // the agent creates the bridge at each start
+	case persist.None: // the agent creates the bridge at each start
 	case persist.Ifupdown:
-		return "", l.moveClient(ctx, b.NIC, b.Name)
+		return l.moveClient(ctx, b.NIC, b.Name)
 	case persist.Networkd, persist.Netplan:
 		// An earlier agent may have died between the write and the reload.
 		if changed || !persist.Ruled(l.paths.Root, b) && l.firstReload(b.Name) {
-			return "", l.reload(ctx)
+			return l.reload(ctx)
 		}
 	}
-	return "", nil
+	return nil
+}
+
+// Holds implements networkprovisioner.BootPersister.
+func (l bridgePersister) Holds(b persist.Bridge) bool {
+	m, holds := persist.Holds(l.paths.Root, b)
+	if !holds || m != persist.Ifupdown {
+		return holds
+	}
+	client, err := l.client(b.NIC)
+	return err == nil && client == 0 // none is to be moved
 }
 
 // Drop implements networkprovisioner.BootPersister.

@@ -39,8 +39,10 @@ func (h *host) keepNetworks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	eyes := h.networkEyes(links)
+	eyes.Tables = func(ctx context.Context) (networkprovisioner.Tables, error) { return rules.Observe(ctx) }
 	return networkprovisioner.New(networkprovisioner.Options{
-		Store: loggedEvents{h.store, log}, Eyes: h.networkEyes(links), Links: links, Firewall: rules, Parameters: sysctl.New(h.paths, log),
+		Store: loggedEvents{h.store, log}, Eyes: eyes, Links: links, Firewall: rules, Parameters: sysctl.New(h.paths, log),
 		Guard: h.guard, Tools: networkTools{h}, Defaults: networkprovisioner.ConfigOf(record), Notice: h.notice,
 		Ends: h.guardEnds, Metrics: workerMetrics{h.metrics, h.sup, "networks"}, Now: h.now, Logger: log,
 	}).Run(ctx)

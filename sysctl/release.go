@@ -2,7 +2,12 @@ package sysctl
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
+	"os"
 	"slices"
 
 	"hostler/internal/fault"
@@ -70,4 +75,31 @@ func (m *Manager) Owned(owner string) ([]string, error) {
 	}
 	slices.Sort(names)
 	return names, nil
+}
+
+// Holds reports whether the settings are the complete wish of owner and on the
+// host, so that Apply would change nothing. It only reads.
+func (m *Manager) Holds(owner string, settings []Setting) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	known, err := m.load()
+	if err != nil {
+		return false
+	}
+	before := slices.Sorted(maps.Keys(known))
+	was, _ := json.Marshal(known)
+	drop, err := m.declare(known, owner, settings)
+	if is, _ := json.Marshal(known); err != nil || len(drop) > 0 || string(is) != string(was) {
+		return false
+	}
+	ours := map[string]string{}
+	for name, r := range known {
+		ours[name] = r.Value
+		_, wants := r.Owners[owner]
+		if current, err := m.Read(name); wants && (err != nil || current != r.Value) {
+			return false
+		}
+	}
+	old, err := os.ReadFile(m.dropIn)
+	return (err == nil || errors.Is(err, fs.ErrNotExist)) && render(string(old), before, ours) == string(old)
 }

@@ -144,6 +144,42 @@ func times(t *testing.T, h *host) []string {
 	return all
 }
 
+// Holds is true exactly if Apply would change nothing.
+func TestHolds(t *testing.T) {
+	h := newHost(t)
+	settings := []sysctl.Setting{{Name: forward, Value: "1"}, {Name: instances, Value: "128"}}
+	if h.m.Holds("o", settings) {
+		t.Error("before Apply")
+	}
+	for name, spoil := range map[string]func(){
+		"another value": func() { h.set(forward, "0") },
+		"no file": func() {
+			if err := os.Remove(h.p.SysctlDropIn()); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"no record": func() {
+			if err := os.Remove(h.p.SysctlState()); err != nil {
+				t.Fatal(err)
+			}
+			h.set(forward, "0")
+		},
+	} {
+		h.apply("o", settings...)
+		if !h.m.Holds("o", settings) || h.m.Holds("o", settings[1:]) || h.m.Holds("o", nil) {
+			t.Errorf("before %s", name)
+		}
+		spoil()
+		if h.m.Holds("o", settings) {
+			t.Errorf("with %s", name)
+		}
+	}
+	h.apply("o")
+	if !h.m.Holds("o", nil) {
+		t.Error("without settings")
+	}
+}
+
 func TestLimitsAreNeverLowered(t *testing.T) {
 	h := newHost(t)
 	limit := sysctl.Setting{Name: instances, Value: "1024", AtLeast: true}

@@ -1,6 +1,7 @@
 package networkprovisioner
 
 import (
+	"slices"
 	"testing"
 
 	"hostler/agent/spec"
@@ -87,5 +88,35 @@ func TestTakenAddressesAreRefused(t *testing.T) {
 			}
 		}
 		equalText(t, c.name, got, c.want)
+	}
+}
+
+// A6: on a network without addresses of its own, a machine has its declared
+// address once.
+func TestADeclaredAddressOutsideEverySubnet(t *testing.T) {
+	d := Desired{Networks: []Network{network("lan", spec.Network{Bridge: "br-lan"})}, Machines: []Machine{guest("a", on("lan", "10.20.0.7/24"))}}
+	o := Observed{}
+	for range 2 {
+		carryOut(t, &d, &o)
+	}
+	if got := d.Networks[0].Status.Guests["a/eth0"].Addresses; !slices.Equal(got, []string{"10.20.0.7/24"}) {
+		t.Errorf("it has %q", got)
+	}
+}
+
+// A change that gives a waiting machine its address is not held by that machine.
+func TestAChangeIsNotHeldByTheMachineThatWaitsForIt(t *testing.T) {
+	d, o := Desired{Networks: []Network{network("lan", lan())}}, Observed{}
+	carryOut(t, &d, &o)
+	web := guest("web", on("lan", "10.21.0.7/24"))
+	web.Instance, web.AttachmentsMatch = true, false
+	d.Machines = []Machine{web}
+	d.Networks[0].Record.Network = spec.Network{Bridge: "br-lan"}
+	for range 3 {
+		d.Networks[0].Status.Guests = Make(d, o, policy()).Networks[0].Guests // stored before the links change
+		p := carryOut(t, &d, &o)
+		if p.Networks[0].Held != "" || had(p, "web/eth0") != "10.21.0.7/24" {
+			t.Fatalf("held: %q, web has %q", p.Networks[0].Held, had(p, "web/eth0"))
+		}
 	}
 }

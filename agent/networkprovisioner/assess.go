@@ -1,13 +1,13 @@
 package networkprovisioner
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"hostler/agent/spec"
 	"hostler/agent/state"
-	"hostler/hostnet/firewall"
 	"hostler/internal/fault"
 )
 
@@ -33,7 +33,7 @@ func some(text string) []string {
 
 // assess returns the status of a network after a pass. It is pure; now only
 // dates changed conditions.
-func assess(n Network, p Planned, err error, f failure, findings []firewall.Finding, now time.Time) spec.NetworkStatus {
+func assess(n Network, p Planned, err error, f failure, now time.Time) spec.NetworkStatus {
 	s := n.Status
 	s.Conditions = slices.Clone(s.Conditions)
 	s.Guests, s.NICSettings, s.Message = p.Guests, encodeSettings(p), ""
@@ -65,7 +65,7 @@ func assess(n Network, p Planned, err error, f failure, findings []firewall.Find
 		set(conditionUpToDate, held, "NeedsRestart", "AsDeclared")
 	}
 	var texts []string
-	for _, finding := range findings {
+	for _, finding := range p.Findings {
 		texts = append(texts, finding.String())
 	}
 	set(conditionUnobstructed, texts, "ForeignDrop", "NothingInTheWay")
@@ -98,4 +98,94 @@ func assess(n Network, p Planned, err error, f failure, findings []firewall.Find
 		}
 	}
 	return s
+}
+
+// story records the events of a pass for a network.
+func (t *turn) story(n Network, s spec.NetworkStatus, links []string, err error) {
+	was, is := n.Status.Applied, s.Applied
+	switch {
+	case err != nil && n.Status.Message != s.Message:
+		t.addEvent(n, state.LevelWarn, "Failed", err.Error())
+	case err != nil:
+	case s.State == statePending && s.Message != "":
+		if n.Status.Message != s.Message {
+			t.addEvent(n, state.LevelInfo, "Waiting", s.Message)
+		}
+	case was == nil && is != nil:
+		t.addEvent(n, state.LevelInfo, "Created", summary(*is))
+	case was != nil && is != nil && len(changes(*was, *is)) > 0:
+		t.addEvent(n, state.LevelInfo, "Updated", "changed "+fieldsOf(changes(*was, *is)))
+	case len(links) > 0 && n.Life == state.Alive && was != nil: // a network never completed is not repaired
+		t.addEvent(n, state.LevelWarn, "Repaired", strings.Join(links, "; "))
+	}
+}
+
+func fieldsOf(changes []Change) string {
+	var names []string
+	for _, c := range changes {
+		names = append(names, c.Field)
+	}
+	return strings.Join(names, ", ")
+}
+
+// troubles returns the notice about a network's problems, or "".
+func troubles(n Network, s spec.NetworkStatus) string {
+	var texts []string
+	for _, c := range s.Conditions {
+		if !c.Status && c.Reason != reasonWaiting {
+			texts = append(texts, c.Message)
+		}
+	}
+	if s.State == stateError && !slices.Contains(texts, s.Message) {
+		texts = append(texts, s.Message)
+	}
+	if len(texts) == 0 {
+		return ""
+	}
+	return "network/" + n.Name + ": " + strings.Join(texts, "; ")
+}
+
+// unknownBridge returns the notice about a bridge of ours that nothing declares
+// and that stays.
+func unknownBridge(o Observed, bridge string) string {
+	if !hostsOwn(o, bridge) {
+		return "the bridge " + bridge + " has this agent's stamp and no declaration: declare its network again, or remove it with `ip link delete " + bridge + "`"
+	}
+	with, back := "its NIC among the network's `interfaces`", "the NIC"
+	if nics := nicsUnder(o.Host, bridge); len(nics) > 0 {
+		back = strings.Join(nics, ", ")
+		with = "`interfaces: [" + back + "]`"
+	}
+	return "the bridge " + bridge + " carries the host's own network and has this agent's stamp but no declaration, so it is not changed; " +
+		"declare its network again, with " + with + "; to remove it, delete that network afterwards, which gives " + back + " the bridge's addresses and routes back"
+}
+
+// unresolved returns a notice that guests cannot resolve names, because the
+// host has no name server that they can reach, or "".
+func unresolved(d Desired, p Plan, r Resolvers) string {
+	if len(r.Servers) > 0 {
+		return ""
+	}
+	var names []string
+	mend, serve := "name a server in /etc/resolv.conf or, with systemd-resolved, as DNS= in /etc/systemd/resolved.conf", false
+	for i, planned := range p.Networks {
+		switch {
+		case !planned.On, planned.Is.DHCP && (r.Local || !forwards(planned.Is)), !planned.Is.DHCP && len(planned.Gateways) == 0:
+			continue
+		case !planned.Is.DHCP && r.Local && len(planned.Is.Interfaces) == 0:
+			serve = true
+		}
+		names = append(names, d.Networks[i].Name)
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	if serve {
+		mend += ", or declare `dhcp: true` for the network, whose DNS server forwards to the host's name servers"
+	}
+	have := "the host has no name server configured"
+	if r.Local {
+		have = "the host's only name server is itself"
+	}
+	return fmt.Sprintf("guests on network %s cannot resolve names: %s; %s", strings.Join(names, ", "), have, mend)
 }

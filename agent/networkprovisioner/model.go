@@ -13,6 +13,8 @@ import (
 	"hostler/hostnet"
 	"hostler/hostnet/dhcp"
 	"hostler/hostnet/firewall"
+	"hostler/hostnet/guard"
+	"hostler/hostnet/persist"
 	"hostler/sysctl"
 )
 
@@ -78,7 +80,45 @@ type Observed struct {
 	IPv6 bool
 	// Own is the state of the host's own network.
 	Own OwnNetwork
+	// Tables are the host's nftables tables. They are nil if there is no nft, and
+	// TablesErr is the reason why they cannot be read.
+	Tables    Tables
+	TablesErr error
+	// Missing are the programs that the host lacks: nft, and those of DHCP.
+	Missing struct{ NFT, DHCP bool }
+	// Owned are the kernel parameters that hostler has set, by owner. AcceptRA
+	// holds the values of links' accept_ra.
+	Owned    map[string][]string
+	AcceptRA map[string]string
+	// Left is the state that earlier passes of this process left, by its key; see
+	// leftRules. It is nil before the first pass.
+	Left map[string]Left
 }
+
+// Left is a part of the host's state that a pass left.
+type Left struct {
+	// Wanted describes the wanted state in full, for comparisons.
+	Wanted string
+	// Holds: the host still has it.
+	Holds bool
+}
+
+// left compares a part of the host's state with the wanted state: again means
+// that a pass left it so, holds that the host still has it.
+func (o Observed) left(key, wanted string) (again, holds bool) {
+	l, there := o.Left[key]
+	again = there && l.Wanted == wanted
+	return again, again && l.Holds
+}
+
+// The keys of Observed.Left.
+const (
+	leftRules      = "rules"
+	leftParameters = "parameters"
+)
+
+func leftServer(uid string) string  { return "server " + uid }
+func leftBoot(bridge string) string { return "boot " + bridge }
 
 // Policy holds the other inputs of a plan, as a value, so that Make stays pure.
 type Policy struct {
@@ -86,6 +126,8 @@ type Policy struct {
 	// Sweep removes stamped objects that were never declared to this store.
 	Sweep bool
 	Now   time.Time
+	// Delayed are the uids of networks whose operations wait for a retry.
+	Delayed map[string]bool
 }
 
 // Impacts of a step; all plans use the same words.
@@ -149,12 +191,16 @@ type Planned struct {
 	Errs  []error
 	// Notes describe features that work only partly.
 	Notes []string
+	// Findings are the foreign chains that block declared flows.
+	Findings []firewall.Finding
 }
 
 // Plan holds the steps from the observed to the declared state.
 type Plan struct {
 	// Networks are in the order of Desired.Networks.
 	Networks []Planned
+	// Operations are carried out in this order.
+	Operations []Operation
 	// Strays are steps that remove bridges without a record.
 	Strays []hostnet.Step
 	// Unknown are our stamped bridges that nothing declares and that stay.
@@ -162,9 +208,66 @@ type Plan struct {
 	Rules   firewall.Rules
 	// Routers are set before the firewall is loaded, Parameters after.
 	Routers, Parameters []sysctl.Setting
-	// Forwarders are foreign bridges that may rely on the host's forwarding,
-	// keyed by the kernel parameter that they need.
-	Forwarders map[string][]string
 	// Orphans are the uids of DHCP servers without a network.
 	Orphans []string
+}
+
+// Op is the kind of an operation.
+type Op string
+
+// The kinds of operations, in their order. The host is observed again after
+// opInstall, and after the last of opLinks and opStray.
+const (
+	opInstall    Op = "install"    // the missing programs
+	opPromise    Op = "promise"    // store the assigned addresses before they are used
+	opLinks      Op = "links"      // change the links of a network
+	opStray      Op = "stray"      // remove a bridge without a record
+	opOrphan     Op = "orphan"     // end a DHCP server without a network
+	opRelease    Op = "release"    // leave a kernel parameter as it is, if other users need it
+	opParameters Op = "parameters" // set the kernel parameters
+	opRules      Op = "rules"      // load the firewall
+	opEndServer  Op = "end-server" // end a network's DHCP server
+	opServe      Op = "serve"      // run a network's DHCP server
+	opPersist    Op = "persist"    // make a bridge survive a reboot
+	opDrop       Op = "drop"       // undo opPersist
+	opForget     Op = "forget"     // delete the network's record
+)
+
+// Operation is a change of the host or of the store.
+type Operation struct {
+	Op Op
+	// UID is the network whose further operations a failure prevents. If it is
+	// empty, a failure affects all networks.
+	UID string
+	// Optional: a failure is only logged.
+	Optional bool
+	// Again: the wanted state is that of an earlier pass, so another process has
+	// changed the host.
+	Again bool
+	// Err is the reason why the operation cannot be carried out.
+	Err error
+	// Links are the steps of opLinks and opStray. Change is their guarded change,
+	// or nil. EndServer: the network's DHCP server ends first.
+	Links     []hostnet.Step
+	Change    *guard.Change
+	EndServer bool
+	// Statuses are those of opPromise, by the network's uid.
+	Statuses map[string]spec.NetworkStatus
+	// Owner, Parameter and Users are those of opRelease, Settings those of
+	// opParameters.
+	Owner, Parameter string
+	Users            []string
+	Settings         []OwnSettings
+	// Server is the uid of the DHCP server of opOrphan, opEndServer and opServe,
+	// DHCP its configuration.
+	Server string
+	DHCP   *dhcp.Network
+	// Boot is the bridge of opPersist and opDrop.
+	Boot persist.Bridge
+}
+
+// OwnSettings are all kernel parameters of an owner.
+type OwnSettings struct {
+	Owner    string
+	Settings []sysctl.Setting
 }

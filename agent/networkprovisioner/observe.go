@@ -3,146 +3,70 @@ package networkprovisioner
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"hostler/agent/spec"
-	"hostler/agent/state"
 	"hostler/hostnet"
 	"hostler/hostnet/dhcp"
-	"hostler/internal/fault"
+	"hostler/hostnet/firewall"
+	"hostler/hostnet/guard"
+	"hostler/hostnet/ipam"
+	"hostler/hostnet/persist"
 )
 
-// kinds returns the object kinds that the worker reads and watches.
-func kinds() []string { return []string{spec.KindNetwork, spec.KindMachine, spec.KindHost} }
-
-// Decode extracts the data about networks from a list of objects. An unreadable
-// record fails the whole, because a plan from partial data would be wrong.
-func Decode(objects []state.Object) (Desired, error) {
-	var d Desired
-	for _, o := range objects {
-		switch o.Kind {
-		case spec.KindNetwork:
-			n := Network{Name: o.Name, UID: o.UID, Life: o.Life, Generation: o.Generation}
-			if err := decode(o, &n.Record, &n.Status); err != nil {
-				return Desired{}, err
-			}
-			d.Networks = append(d.Networks, n)
-		case spec.KindMachine:
-			g, err := decodeMachine(o)
-			if err != nil {
-				return Desired{}, err
-			}
-			d.Machines = append(d.Machines, g)
-		}
-	}
-	d.index = indexOf(d)
-	return d, nil
+// Guard makes changes that the host's own connection depends on, and undoes
+// them if they break it; see package guard.
+type Guard interface {
+	// Run returns nil when the change is kept and fault.NotReady while it awaits
+	// confirmation.
+	Run(ctx context.Context, c guard.Change) error
 }
 
-// index finds networks and guests by their positions in Desired.
-type index struct {
-	named   map[string]int   // guests by name
-	on      map[string][]int // guests by declared network
-	bridged map[string][]int // networks by bridge
+// Guarding reports the progress of guarded changes; see package guard.
+type Guarding interface {
+	Armed() (guard.Armed, bool)
+	Refused(object, key string) string
 }
 
-func indexOf(d Desired) *index {
-	x := &index{map[string]int{}, map[string][]int{}, map[string][]int{}}
-	for i, n := range d.Networks {
-		x.bridged[n.Record.Network.Bridge] = append(x.bridged[n.Record.Network.Bridge], i)
-	}
-	for i, g := range d.Machines {
-		x.named[g.Name] = i
-		for _, nic := range g.NICs {
-			x.on[nic.Network] = append(x.on[nic.Network], i)
-		}
-	}
-	return x
+// BootPersister makes bridges over host NICs survive a reboot.
+type BootPersister interface {
+	// Persist does so for a bridge.
+	Persist(ctx context.Context, b persist.Bridge) error
+	// Holds reports whether Persist would change nothing.
+	Holds(b persist.Bridge) bool
+	// Drop undoes Persist; it succeeds for a bridge that is not persistent.
+	Drop(ctx context.Context, bridge string) error
+	// Bridges returns the persistent bridges.
+	Bridges() []string
 }
 
-// guestsOf returns the guests that may be on a network: those that declare it
-// and those in its status.
-func (d Desired) guestsOf(n Network) []Machine {
-	if d.index == nil {
-		return d.Machines
-	}
-	places := slices.Clone(d.index.on[n.Name])
-	for k := range n.Status.Guests {
-		if i, there := d.index.named[ownerOf(k).Machine]; there {
-			places = append(places, i)
-		}
-	}
-	slices.Sort(places)
-	return pick(d.Machines, slices.Compact(places))
+// OwnNetwork is the observed state of the host's own network.
+type OwnNetwork struct {
+	// Refused holds the reasons why changes are not repeated, by network.
+	Refused map[string]string
+	// Armed is the object whose change is not kept yet, and Waits a sentence
+	// about it for the status.
+	Armed, Waits string
+	// Persistent are the bridges that survive a reboot; Persists: bridges can.
+	Persistent []string
+	Persists   bool
 }
 
-// networksOn returns at least the networks that declare the bridge.
-func (d Desired) networksOn(bridge string) []Network {
-	if d.index == nil {
-		return d.Networks
-	}
-	return pick(d.Networks, d.index.bridged[bridge])
-}
-
-func pick[T any](all []T, places []int) []T {
-	some := make([]T, len(places))
-	for n, i := range places {
-		some[n] = all[i]
-	}
-	return some
-}
-
-func decodeMachine(o state.Object) (Machine, error) {
-	var record spec.MachineRecord
-	var status spec.MachineStatus
-	if err := decode(o, &record, &status); err != nil {
-		return Machine{}, err
-	}
-	absent := status.Instance == nil && status.State != spec.MachineProvisioning
-	matches := status.ObservedGeneration >= o.Generation && spec.AttachmentsMatch(status.Conditions) && status.Attempts.ErrorKind == "" &&
-		(status.State == spec.MachineRunning || status.State == spec.MachineStopped)
-	g := Machine{
-		Name: o.Name, UID: o.UID, Type: record.Machine.Type, Dying: o.Life != state.Alive, NICs: record.Machine.Networks, Publish: record.Machine.Publish, Ports: status.Ports,
-		Instance: status.Instance != nil || status.State == spec.MachineProvisioning, AttachmentsMatch: matches || absent,
-	}
-	for _, text := range status.Addresses {
-		if a, err := netip.ParseAddr(text); err == nil {
-			g.Addresses = append(g.Addresses, a)
-		}
-	}
-	return g, nil
-}
-
-func decode(o state.Object, record, status any) error {
-	if err := json.Unmarshal(o.Spec, record); err != nil {
-		return fault.New(fault.NeedsOperator, "cannot read the record of %s/%s: %v", o.Kind, o.Name, err)
-	}
-	if len(o.Status) == 0 {
-		return nil
-	}
-	if err := json.Unmarshal(o.Status, status); err != nil {
-		return fault.New(fault.NeedsOperator, "cannot read the status of %s/%s: %v", o.Kind, o.Name, err)
-	}
-	return nil
-}
-
-// ConfigOf extracts the network policy from the host's record.
-func ConfigOf(r spec.HostRecord) Policy {
-	harvest := r.Config.Harvest
-	if r.Harvest != "" {
-		harvest = r.Harvest
-	}
-	return Policy{Namespace: r.Config.Namespace, Sweep: !r.Lineage.Old && (harvest == "unknown" || harvest == "all")}
+// Tables are an observation of the host's nftables tables.
+type Tables interface {
+	// Holds reports whether our table has exactly these rules.
+	Holds(r firewall.Rules) bool
+	// Findings returns the foreign chains that block declared flows.
+	Findings(r firewall.Rules) []firewall.Finding
+	// Recall returns the networks that our table has rules for, with their
+	// settings.
+	Recall(networks []firewall.Network) []firewall.Network
 }
 
 // Eyes observe the host without changing it.
@@ -160,14 +84,30 @@ type Eyes struct {
 	// Instances returns the lower-case MAC addresses of all instances on the
 	// host's hypervisors; nil: there are no hypervisors.
 	Instances func(ctx context.Context) (map[string]bool, error)
+	// Tables reads the host's nftables tables; nil: a plan does not depend on
+	// them, because it is only shown.
+	Tables func(ctx context.Context) (Tables, error)
 	// Now returns the time; nil: time.Now.
 	Now func() time.Time
+
+	// The worker's own; nil: as for Tables.
+	tools      Tools
+	parameters Parameters
+	left       map[string]kept
+}
+
+// kept is a part of the host's state that a pass left.
+type kept struct {
+	wanted string
+	holds  func() bool // only reads
 }
 
 // Server is the DHCP server of a network; see package dhcp.
 type Server interface {
 	Ensure(ctx context.Context, n dhcp.Network) (started bool, err error)
 	Running() bool
+	// Holds reports whether the server runs with this configuration.
+	Holds(n dhcp.Network) bool
 	Remove(ctx context.Context) error
 }
 
@@ -198,7 +138,107 @@ func (e Eyes) Observe(ctx context.Context, d Desired) (Observed, error) {
 	o.Listening = listening(filepath.Join("/", e.Root, "/proc/net"))
 	o.Resolvers = resolvers(e.Root)
 	o.Using = e.using(ctx, d)
+	e.look(ctx, &o)
 	return o, nil
+}
+
+// look reads the state that passes leave: the firewall, the kernel parameters
+// and the rest of e.left. Whatever cannot be read counts as changed.
+func (e Eyes) look(ctx context.Context, o *Observed) {
+	if e.tools != nil {
+		o.Missing.NFT, o.Missing.DHCP = !e.tools.Have(false), !e.tools.Have(true)
+	}
+	if e.Tables != nil && !o.Missing.NFT {
+		tables, err := e.Tables(ctx)
+		if o.TablesErr = err; err == nil {
+			o.Tables = tables
+		}
+	}
+	if e.parameters != nil {
+		o.Owned, o.AcceptRA = map[string][]string{}, map[string]string{}
+		for _, owner := range []string{ownerRouters, ownerNetworks} {
+			o.Owned[owner], _ = e.parameters.Owned(owner)
+		}
+		for _, name := range uplinkParameters(*o) {
+			if value, err := e.parameters.Read(name); err == nil {
+				o.AcceptRA[name] = value
+			}
+		}
+	}
+	if e.left != nil {
+		o.Left = map[string]Left{}
+		for key, l := range e.left {
+			o.Left[key] = Left{Wanted: l.wanted, Holds: l.holds()}
+		}
+	}
+}
+
+// ownNetwork reads the guard's state.
+func (e Eyes) ownNetwork(d Desired) OwnNetwork {
+	own := OwnNetwork{Refused: map[string]string{}}
+	if e.Guard == nil {
+		return own
+	}
+	for _, n := range d.Networks {
+		if reason := e.Guard.Refused(object(n), guardKey(n)); reason != "" {
+			own.Refused[n.Name] = reason
+		}
+	}
+	if a, armed := e.Guard.Armed(); armed {
+		own.Armed, own.Waits = a.Object, "a change of the host's own network is under way"
+		if a.Phase == guard.Confirming {
+			own.Waits = "waits for `hostler confirm`; without it the change is reverted"
+		}
+	}
+	if e.Persister != nil {
+		own.Persistent, own.Persists = e.Persister.Bridges(), true
+	}
+	return own
+}
+
+// lookBefore is how long before the end of a quarantine the instances are
+// looked up. It exceeds the time between observation and plan.
+const lookBefore = time.Minute
+
+// using asks the hypervisors whether the instances of removed machines still
+// exist, by the MAC addresses of their interfaces. It asks only when an address
+// is about to go to another machine: at the end of its quarantine, or when a
+// machine of the same name appears. If the hypervisors do not answer, all
+// entries are true.
+func (e Eyes) using(ctx context.Context, d Desired) map[string]bool {
+	if e.Instances == nil {
+		return nil
+	}
+	all := map[string]bool{}
+	for _, n := range d.Networks {
+		wants := wanted(d, n)
+		for k, g := range n.Status.Guests {
+			if g.Released == nil || g.MAC == "" {
+				continue
+			}
+			base, _, _ := strings.Cut(k, "#")
+			w, again := wants[base]
+			again = again && base == k && guestMAC(w.uid, ownerOf(base).NIC) != g.MAC
+			if again || e.now().Sub(*g.Released) >= ipam.Quarantine-lookBefore {
+				all[g.MAC] = true
+			}
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	there, err := e.Instances(ctx)
+	for mac := range all {
+		all[mac] = err != nil || there[mac]
+	}
+	return all
+}
+
+func (e Eyes) now() time.Time {
+	if e.Now == nil {
+		return time.Now()
+	}
+	return e.Now()
 }
 
 // listening returns the host's listening sockets, e.g. tcp/80. Unreadable files

@@ -2,57 +2,146 @@ package networkprovisioner
 
 import (
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/hostnet"
+	"hostler/hostnet/firewall"
+	"hostler/sysctl"
 )
 
 // Make returns the plan from observed to desired. It is pure, and after the
-// plan is carried out, the next plan has no steps.
+// plan is carried out, the next plan has no operations. It passes over the
+// networks four times, since networks compete for bridges, and bridges for the
+// host's NICs.
 func Make(d Desired, o Observed, policy Policy) Plan {
-	d = withRemaining(d, o, policy.Now)
-	p := Plan{Networks: make([]Planned, len(d.Networks))}
-	claims := claim(d, &o.Host, o.Own, policy.Namespace)
-	for i, n := range d.Networks {
-		p.Networks[i] = begin(d, n, o, policy)
+	m := prepare(d, o, policy)
+	for i := range m.d.Networks {
+		m.choose(i)
 	}
-	assign(d, p.Networks, policy)
-	for i, n := range d.Networks {
-		one := &p.Networks[i]
-		holders := holdersOf(one.Guests)
-		one.On = !one.Out && (n.Life == state.Alive || len(holders) > 0)
-		if n.Life != state.Alive && len(holders) > 0 {
-			one.Waiting = "waiting for machine/" + holders[0] + " to detach"
+	for i := range m.d.Networks {
+		m.settle(i)
+	}
+	m.publish()
+	steps := m.links()
+	for i := range m.d.Networks {
+		m.complete(i, steps)
+	}
+	m.services()
+	return m.p
+}
+
+// maker makes a plan. Its methods with the position of a network plan that
+// network.
+type maker struct {
+	d      Desired
+	o      Observed
+	policy Policy
+	p      Plan
+	// recorded are the networks as they were given.
+	recorded []Network
+	// at and named are the positions of the networks by uid and by name.
+	at, named map[string]int
+	// claims are the unstamped bridges that are ours, by the network's uid.
+	claims map[string]hostnet.Step
+	// published are the ports that were published before.
+	published map[string]bool
+	// users are the networks of a bridge, best is the network that gets it.
+	users map[string][]int
+	best  map[string]int
+	// wanted are the bridges. returning is the first network that gives a NIC its
+	// settings back, or -1.
+	wanted    hostnet.Wanted
+	returning int
+	// findings are the foreign chains that block flows, by the network's uid.
+	findings map[string][]firewall.Finding
+	// settings are the parameters of bridges; four and six: the host forwards.
+	settings  []sysctl.Setting
+	four, six bool
+	operations
+}
+
+// prepare indexes the networks, and finds the addresses and bridges that belong
+// to them without a record.
+func prepare(d Desired, o Observed, policy Policy) *maker {
+	if d.index == nil {
+		d.index = indexOf(d)
+	}
+	recorded := d.Networks
+	d.Networks, o.Host.Links = slices.Clone(d.Networks), slices.Clone(o.Host.Links)
+	m := &maker{
+		d: d, o: o, policy: policy, recorded: recorded, p: Plan{Networks: make([]Planned, len(d.Networks))},
+		at: map[string]int{}, named: map[string]int{}, claims: map[string]hostnet.Step{}, published: map[string]bool{},
+		users: map[string][]int{}, best: map[string]int{}, returning: -1, findings: map[string][]firewall.Finding{},
+		wanted: hostnet.Wanted{Namespace: policy.Namespace, NICSettings: map[string]hostnet.NICSettings{}},
+	}
+	for i := range m.d.Networks {
+		n := &m.d.Networks[i]
+		m.at[n.UID], m.named[n.Name] = i, i
+		for _, port := range n.Status.Published {
+			m.published[port] = true
 		}
+		markRemaining(n, o, policy.Now)
+		m.claim(*n)
 	}
-	share(d, p.Networks, o.Host)
-	for i := range d.Networks {
-		one := &p.Networks[i]
-		one.Gateways, one.Nameservers = towards(one.Is, o)
-		one.DHCP = served(*one, o)
+	return m
+}
+
+// choose decides which version of a network is carried out, gives its guests
+// their addresses, and enters the network for its bridge.
+func (m *maker) choose(i int) {
+	n, p := m.d.Networks[i], &m.p.Networks[i]
+	*p = begin(m.d, n, m.o, m.policy)
+	assign(m.d, n, p, m.policy)
+	holders := holdersOf(p.Guests)
+	p.On = !p.Out && (n.Life == state.Alive || len(holders) > 0)
+	if n.Life != state.Alive && len(holders) > 0 {
+		p.Waiting = "waiting for machine/" + holders[0] + " to detach"
 	}
-	p.Rules = rules(d, p.Networks, o)
-	publish(&p.Rules, d, p.Networks, o)
-	p.Routers, p.Parameters = parameters(d, p.Networks, o, policy, len(p.Rules.Publish) > 0)
-	p.Forwarders = map[string][]string{forwarding4: forwarders(o.Host, policy, true), forwarding6: forwarders(o.Host, policy, false)}
-	links(&p, d, o, policy, claims)
-	for i, n := range d.Networks {
-		p.Networks[i].Steps = describe(n, p.Networks[i], o)
+	bridge := p.Is.Bridge
+	m.users[bridge] = append(m.users[bridge], i)
+	if !p.On {
+		return
 	}
-	for _, uid := range slices.Sorted(maps.Keys(o.Served)) {
-		known := slices.ContainsFunc(d.Networks, func(n Network) bool { return n.UID == uid })
-		swept := slices.ContainsFunc(p.Strays, func(s hostnet.Step) bool { return s.UID == uid })
-		if !known && (swept || !stamped(o.Host, policy.Namespace, uid)) {
-			p.Orphans = append(p.Orphans, uid)
-		}
+	if j, ok := m.best[bridge]; !ok || claimOn(bridge, n, m.o.Host) > claimOn(bridge, m.d.Networks[j], m.o.Host) {
+		m.best[bridge] = i
 	}
-	return p
+}
+
+// settle decides whether a network gets its bridge, and plans its guests' way
+// out and its bridge.
+func (m *maker) settle(i int) {
+	n, p := m.d.Networks[i], &m.p.Networks[i]
+	m.share(n, p, i)
+	p.Gateways, p.Nameservers = towards(p.Is, m.o)
+	p.DHCP = served(*p, m.o)
+	addRules(&m.p.Rules, m.d, n, *p, m.o)
+	if c, ok := m.claims[n.UID]; ok {
+		p.Links = []hostnet.Step{c}
+	}
+	n.Status.NICSettings = m.inherited(i)
+	carry(n, p, m.o)
+	if _, gives := returning(*p); gives && m.returning < 0 {
+		m.returning = i
+	}
+	m.want(n, *p)
+}
+
+// complete plans the rest of a network, given the steps on all links.
+func (m *maker) complete(i int, steps []hostnet.Step) {
+	n, p := m.d.Networks[i], &m.p.Networks[i]
+	if m.o.Own.Armed == "" { // otherwise the NIC may come under the bridge again
+		forget(p, steps)
+	}
+	hold(n, p, m.o.Own)
+	p.Gone = n.Life != state.Alive && !p.On && !made(n, m.o) && !m.o.Serving[n.UID] && !m.o.Served[n.UID]
+	p.Findings = m.findings[n.UID]
+	m.parameters(*p)
+	m.operate(n, p, m.recorded[i].Status)
+	p.Steps = describe(n, *p, m.o)
 }
 
 // begin chooses the version of the network to carry out: the declared version,
@@ -105,12 +194,19 @@ func allows(n Network) bool {
 	return slices.Contains(n.Record.Allow, impactRestart) || slices.Contains(n.Record.Allow, "recreate")
 }
 
-// attached names the machines that have an instance on the network.
+// attached names the machines that have an instance on the network in its
+// applied version. A machine with an address of the declared version only is
+// not among them: it waits for that version.
 func attached(d Desired, n Network) []string {
 	var names []string
+	own := prefixes(n.Status.Applied.Addresses)
 	for _, g := range d.guestsOf(n) {
 		for nic := range g.NICs {
-			if entry, ok := n.Status.Guests[key(g.Name, nic)]; ok && entry.Released == nil && g.Instance && !slices.Contains(names, "machine/"+g.Name) {
+			entry, ok := n.Status.Guests[key(g.Name, nic)]
+			inside := len(own) == 0 || len(entry.Addresses) == 0 || slices.ContainsFunc(addressesOf(entry), func(a netip.Addr) bool {
+				return slices.ContainsFunc(own, func(p netip.Prefix) bool { return p.Contains(a) })
+			})
+			if ok && inside && entry.Released == nil && g.Instance && !slices.Contains(names, "machine/"+g.Name) {
 				names = append(names, "machine/"+g.Name)
 			}
 		}
@@ -129,35 +225,6 @@ func holdersOf(guests map[string]spec.GuestAddress) []string {
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
-}
-
-// changes returns the fields that differ, with their impact on guests.
-func changes(was, is spec.Network) []Change {
-	var all []Change
-	add := func(field, from, to, impact string) {
-		if from != to {
-			all = append(all, Change{Field: field, From: from, To: to, Impact: impact})
-		}
-	}
-	add("bridge", was.Bridge, is.Bridge, impactRestart)
-	impact := impactLive
-	if slices.ContainsFunc(was.Addresses, func(a string) bool { return !slices.Contains(is.Addresses, a) }) {
-		impact = impactRestart
-	}
-	add("addresses", strings.Join(was.Addresses, " "), strings.Join(is.Addresses, " "), impact)
-	mtu := func(n int) string {
-		if n == 0 {
-			return ""
-		}
-		return strconv.Itoa(n)
-	}
-	add("mtu", mtu(was.MTU), mtu(is.MTU), impactLive)
-	add("interfaces", strings.Join(was.Interfaces, " "), strings.Join(is.Interfaces, " "), impactLive)
-	add("forwarding", strconv.FormatBool(was.Forwarding), strconv.FormatBool(is.Forwarding), impactLive)
-	add("proxy-arp", strconv.FormatBool(was.ProxyARP), strconv.FormatBool(is.ProxyARP), impactLive)
-	add("nat", strconv.FormatBool(was.NAT), strconv.FormatBool(is.NAT), impactLive)
-	add("dhcp", strconv.FormatBool(was.DHCP), strconv.FormatBool(is.DHCP), impactLive)
-	return all
 }
 
 // made reports whether the network's bridge is on the host.
@@ -201,85 +268,4 @@ func towards(is spec.Network, o Observed) (gateways, nameservers []string) {
 		}
 	}
 	return gateways, nameservers
-}
-
-// describe returns a network's steps for display.
-func describe(n Network, p Planned, o Observed) []Step {
-	s := Step{Network: n.Name}
-	if len(p.Errs) > 0 {
-		s.Held = p.Errs[0].Error()
-	}
-	was := n.Status.Applied
-	switch {
-	case n.Life != state.Alive:
-		s.Action, s.Impact, s.Detail, s.Held = "delete", impactDestroy, deleted(p), ""
-		if p.Waiting != "" {
-			s.Detail += ", " + p.Waiting
-		}
-		return []Step{s}
-	case was == nil && !made(n, o):
-		s.Action, s.Impact, s.Detail = "create", impactNone, summary(n.Record.Network)
-		if p.guarded() {
-			s.Impact = impactLive
-		}
-		return []Step{s}
-	}
-	if was != nil {
-		s.Changes = changes(*was, n.Record.Network)
-	}
-	var words []string
-	if len(s.Changes) > 0 {
-		s.Impact = impactLive
-		for _, c := range s.Changes {
-			words = append(words, c.Field)
-		}
-		words = []string{"changes " + strings.Join(words, ", ")}
-		if p.Held != "" {
-			s.Impact, s.Held, s.Allow, words = impactRestart, "--allow "+impactRestart, impactRestart, []string{p.Held}
-		}
-	} else {
-		for _, l := range p.Links {
-			words = append(words, l.String())
-		}
-		if p.DHCP != nil && !o.Serving[n.UID] {
-			words = append(words, "start DHCP")
-		}
-	}
-	if len(words) == 0 && s.Held == "" {
-		return nil
-	}
-	if s.Impact == "" {
-		s.Impact = impactLive
-	}
-	s.Action, s.Detail = "update", strings.Join(words, "; ")
-	return []Step{s}
-}
-
-// summary describes a network briefly.
-func summary(n spec.Network) string {
-	words := []string{"bridge " + n.Bridge}
-	if len(n.Addresses) > 0 {
-		words[0] += " with " + strings.Join(n.Addresses, ", ")
-	}
-	if len(n.Interfaces) > 0 {
-		words = append(words, "over "+strings.Join(n.Interfaces, ", ")+" (guarded: reverted if the host loses its connection)")
-	}
-	for _, flag := range []struct {
-		word string
-		on   bool
-	}{{"forwarding", n.Forwarding}, {"NAT", n.NAT}, {"proxy ARP", n.ProxyARP}, {"DHCP", n.DHCP}} {
-		if flag.on {
-			words = append(words, flag.word)
-		}
-	}
-	return strings.Join(words, ", ")
-}
-
-// ReadyStatus returns the future status of a network, for planning machines on
-// networks that do not exist yet.
-func (p Planned) ReadyStatus(n Network) spec.NetworkStatus {
-	s := n.Status
-	s.State, s.Applied = stateReady, &p.Is
-	s.Guests, s.Gateways, s.Nameservers, s.Published = p.Guests, p.Gateways, p.Nameservers, p.Published
-	return s
 }

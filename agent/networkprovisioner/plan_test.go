@@ -50,7 +50,7 @@ func carryOut(t *testing.T, d *Desired, o *Observed) Plan {
 			steps = append(steps, n.Links...)
 		}
 		for i, n := range d.Networks {
-			d.Networks[i].Status = assess(n, p.Networks[i], nil, failure{}, nil, t0)
+			d.Networks[i].Status = assess(n, p.Networks[i], nil, failure{}, t0)
 			if p.Networks[i].DHCP != nil {
 				o.Serving, o.Served = map[string]bool{n.UID: true}, map[string]bool{n.UID: true}
 			}
@@ -98,6 +98,21 @@ func do(o *Observed, s hostnet.Step) {
 		o.Host.Routes = slices.DeleteFunc(o.Host.Routes, func(r hostnet.Route) bool {
 			return r.Link == s.Link && r.Destination == s.Address.Prefix.Masked()
 		})
+	case hostnet.Enslave:
+		o.Host.Links[at].Master, o.Host.Links[at].MasterKind = s.Bridge, "bridge"
+	case hostnet.Release:
+		o.Host.Links[at].Master, o.Host.Links[at].MasterKind = "", ""
+	case hostnet.ClaimBridge:
+		o.Host.Links[at].Alias = s.Stamp
+	case hostnet.AddRoute:
+		r := *s.Route
+		r.Link = s.Link
+		o.Host.Routes = append(o.Host.Routes, r)
+	case hostnet.DeleteRoute:
+		o.Host.Routes = slices.DeleteFunc(o.Host.Routes, func(r hostnet.Route) bool {
+			return r.Link == s.Link && r.Destination == s.Route.Destination && r.Gateway == s.Route.Gateway
+		})
+	case hostnet.LearnNeighbours, hostnet.TuneBridge:
 	default:
 		panic(fmt.Sprint("unexpected ", s))
 	}

@@ -17,7 +17,7 @@ func at(t *testing.T, d *Desired, o Observed, now time.Time) Plan {
 	t.Helper()
 	p := Make(*d, o, Policy{Namespace: "ns", Now: now})
 	for i, n := range d.Networks {
-		d.Networks[i].Status = assess(n, p.Networks[i], nil, failure{}, nil, now)
+		d.Networks[i].Status = assess(n, p.Networks[i], nil, failure{}, now)
 	}
 	return p
 }

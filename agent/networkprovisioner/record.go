@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"hostler/agent/reconcile"
 	"hostler/agent/spec"
 	"hostler/agent/state"
-	"hostler/hostnet/firewall"
 	"hostler/internal/fault"
 )
 
@@ -21,7 +19,7 @@ var delays = reconcile.Backoff{Base: time.Second, Max: time.Minute}
 
 // finish stores the results of the pass and returns the time of the next retry.
 // all is an error that affects all networks.
-func (w *Worker) finish(life context.Context, t *turn, links map[string][]string, all error) (time.Time, error) {
+func (w *Worker) finish(life context.Context, t *turn, all error) (time.Time, error) {
 	if life.Err() != nil {
 		return time.Time{}, nil
 	}
@@ -30,36 +28,22 @@ func (w *Worker) finish(life context.Context, t *turn, links map[string][]string
 	defer cancel()
 	var next time.Time
 	var writes []state.Write
-	findings := w.findings(ctx, t, all)
 	for i, n := range t.d.Networks {
 		p := t.p.Networks[i]
-		unmade := never(n, t.o) && !w.Tools.Have(false) // missing programs do not concern it
-		if p.Gone && (all == nil || unmade) && t.errs[n.UID] == nil {
+		p.Notes = slices.Concat(p.Notes, t.notes[n.UID])
+		if t.gone[n.UID] {
 			writes = append(writes, state.Write{ID: state.ID{Kind: spec.KindNetwork, Name: n.Name}, UID: n.UID, Revision: state.AnyRevision, Delete: true})
 			t.addEvent(n, state.LevelInfo, "Deleted", deleted(p))
 			delete(w.failed, n.UID)
 			continue
 		}
-		err := errors.Join(all, t.errs[n.UID])
-		if err == nil && len(p.Links) > 0 && !w.awaitsRetry(t, i) {
-			err = fault.New(fault.Transient, "cannot keep bridge %s: %s repeatedly", p.Is.Bridge, p.Links[0])
-		}
-		f := w.failed[n.UID]
-		if err == nil && w.awaitsRetry(t, i) {
-			err = f.err
-		} else if err != nil {
-			f = failure{count: f.count + 1, generation: n.Generation, err: err}
-			f.next = t.now.Add(delays.Next(f.count, nil))
-			w.failed[n.UID] = f
-		} else {
-			delete(w.failed, n.UID)
-		}
+		f, err := w.judge(t, n, p, errors.Join(all, t.errs[n.UID]))
 		if err != nil && all == nil && (next.IsZero() || f.next.Before(next)) {
 			next = f.next
 		}
-		s := assess(n, p, err, f, findings[i], t.now)
+		s := assess(n, p, err, f, t.now)
 		w.shown["network "+n.Name] = troubles(n, s)
-		t.story(n, s, links[n.UID], err)
+		t.story(n, s, t.links[n.UID], err)
 		if !equal(n.Status, s) {
 			writes = append(writes, statusWrite(n, s))
 		}
@@ -78,6 +62,27 @@ func (w *Worker) finish(life context.Context, t *turn, links map[string][]string
 		}
 	}
 	return next, nil
+}
+
+// judge returns the failure of a network after a pass, or one whose retry is
+// not due.
+func (w *Worker) judge(t *turn, n Network, p Planned, err error) (failure, error) {
+	delayed := w.awaitsRetry(n, t.now)
+	if err == nil && len(p.Links) > 0 && !delayed {
+		err = fault.New(fault.Transient, "cannot keep bridge %s: %s repeatedly", p.Is.Bridge, p.Links[0])
+	}
+	f := w.failed[n.UID]
+	switch {
+	case err == nil && delayed:
+		err = f.err
+	case err != nil:
+		f = failure{count: f.count + 1, generation: n.Generation, err: err}
+		f.next = t.now.Add(delays.Next(f.count, nil))
+		w.failed[n.UID] = f
+	default:
+		delete(w.failed, n.UID)
+	}
+	return f, err
 }
 
 // troubled records a failure that affects all networks.
@@ -100,56 +105,19 @@ func generations(d Desired) int64 {
 	return sum
 }
 
-// story records the events of a pass for a network.
-func (t *turn) story(n Network, s spec.NetworkStatus, links []string, err error) {
-	was, is := n.Status.Applied, s.Applied
-	switch {
-	case err != nil && n.Status.Message != s.Message:
-		t.addEvent(n, state.LevelWarn, "Failed", err.Error())
-	case err != nil:
-	case s.State == statePending && s.Message != "":
-		if n.Status.Message != s.Message {
-			t.addEvent(n, state.LevelInfo, "Waiting", s.Message)
-		}
-	case was == nil && is != nil:
-		t.addEvent(n, state.LevelInfo, "Created", summary(*is))
-	case was != nil && is != nil && len(changes(*was, *is)) > 0:
-		t.addEvent(n, state.LevelInfo, "Updated", "changed "+fieldsOf(changes(*was, *is)))
-	case len(links) > 0 && n.Life == state.Alive && was != nil: // a network never completed is not repaired
-		t.addEvent(n, state.LevelWarn, "Repaired", strings.Join(links, "; "))
-	}
-}
-
-func fieldsOf(changes []Change) string {
-	var names []string
-	for _, c := range changes {
-		names = append(names, c.Field)
-	}
-	return strings.Join(names, ", ")
-}
-
-// findings returns the foreign chains that block declared flows, by network.
-// Each pass looks for them; a changed nftables table wakes the worker.
-func (w *Worker) findings(ctx context.Context, t *turn, failed error) map[int][]firewall.Finding {
-	if failed != nil || len(t.p.Rules.Networks) == 0 {
-		return nil
-	}
-	found, err := w.Firewall.Findings(ctx, t.p.Rules)
-	if err != nil {
-		w.Logger.Warn("Foreign tables cannot be read.", "error", err)
-		return nil
-	}
-	at := map[string]int{}
+// drift records an event on every active network.
+func (w *Worker) drift(t *turn, text string) {
 	for i, n := range t.d.Networks {
-		at[n.UID] = i
-	}
-	all := map[int][]firewall.Finding{}
-	for _, f := range found {
-		if i, ok := at[f.Owner]; ok {
-			all[i] = append(all[i], f)
+		if t.p.Networks[i].On {
+			t.addEvent(n, state.LevelWarn, "Repaired", text)
 		}
 	}
-	return all
+}
+
+func (t *turn) addEvent(n Network, level, reason, message string) {
+	t.events = append(t.events, state.Event{
+		Time: t.now, Object: state.ID{Kind: spec.KindNetwork, Name: n.Name}, UID: n.UID, Level: level, Reason: reason, Message: message,
+	})
 }
 
 // show updates the notices in the host's status.
@@ -170,23 +138,6 @@ func (w *Worker) show(t *turn) {
 		}
 	}
 	w.notices, w.shown = now, map[string]string{}
-}
-
-// troubles returns the notice about a network's problems, or "".
-func troubles(n Network, s spec.NetworkStatus) string {
-	var texts []string
-	for _, c := range s.Conditions {
-		if !c.Status && c.Reason != reasonWaiting {
-			texts = append(texts, c.Message)
-		}
-	}
-	if s.State == stateError && !slices.Contains(texts, s.Message) {
-		texts = append(texts, s.Message)
-	}
-	if len(texts) == 0 {
-		return ""
-	}
-	return "network/" + n.Name + ": " + strings.Join(texts, "; ")
 }
 
 func statusWrite(n Network, s spec.NetworkStatus) state.Write {

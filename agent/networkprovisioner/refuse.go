@@ -73,17 +73,13 @@ func overlap(d Desired, changed map[string]bool) error {
 
 // inUse reports declared addresses that other machines hold and keep.
 func inUse(d Desired, o Observed, policy Policy, changed map[string]bool) (reasons []string) {
-	d = withRemaining(d, o, policy.Now)
-	planned := make([]Planned, len(d.Networks))
-	for i, n := range d.Networks {
-		planned[i] = begin(d, n, o, policy)
-	}
-	pool, prefixOf := poolOf(d, planned)
-	giveOut(pool, d, prefixOf, policy)
-	all := pool.State().Grants
 	for _, n := range d.Networks {
-		wants := wanted(d, n)
-		declared, _ := demands(d, n, prefixOf[n.Name])
+		markRemaining(&n, o, policy.Now)
+		is := begin(d, n, o, policy).Is
+		own, wants, pool := prefixes(is.Addresses), wanted(d, n), poolOf(n, is)
+		giveOut(pool, n, wants, own, policy.Now)
+		all := pool.State().Grants
+		declared, _ := demands(n, wants, own)
 		for _, one := range declared {
 			if !changed[spec.KindMachine+"/"+one.owner.Machine] {
 				continue

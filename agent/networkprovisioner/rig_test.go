@@ -3,6 +3,7 @@ package networkprovisioner
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -63,6 +64,7 @@ func newRig(t *testing.T, o Observed) *rig {
 		Eyes: Eyes{
 			Host: r, Root: t.TempDir(), ServerDir: t.TempDir(), Guard: rigGuard{r}, Persister: rigPersister{r},
 			Server: func(uid string) Server { return rigServer{r, uid} },
+			Tables: func(context.Context) (Tables, error) { return rigTables(r.rules), nil },
 		},
 		Defaults: policy(), Now: func() time.Time { return r.now }, Logger: log,
 		Notice: func(key, text string) {
@@ -179,20 +181,24 @@ func (f rigFirewall) Apply(_ context.Context, rules firewall.Rules) (bool, error
 	return true, nil
 }
 
-func (f rigFirewall) Findings(context.Context, firewall.Rules) ([]firewall.Finding, error) {
-	return nil, nil
+// rigTables holds the rules last loaded.
+type rigTables firewall.Rules
+
+func (l rigTables) Holds(r firewall.Rules) bool {
+	return len(l.Networks)+len(r.Networks) == 0 || fmt.Sprint(l) == fmt.Sprint(rigTables(r))
 }
+func (rigTables) Findings(firewall.Rules) []firewall.Finding { return nil }
 
 // Recall returns the rules last loaded, as the kernel's table does.
-func (f rigFirewall) Recall(_ context.Context, networks []firewall.Network) (known []firewall.Network, err error) {
+func (l rigTables) Recall(networks []firewall.Network) (known []firewall.Network) {
 	for _, n := range networks {
-		for _, loaded := range f.r.rules.Networks {
+		for _, loaded := range l.Networks {
 			if loaded.Owner == n.Owner && slices.Equal(loaded.Subnets, n.Subnets) {
 				known = append(known, loaded)
 			}
 		}
 	}
-	return known, nil
+	return known
 }
 
 type rigParameters struct{ r *rig }
@@ -201,9 +207,18 @@ func (p rigParameters) Apply(_ context.Context, owner string, settings []sysctl.
 	p.r.settings[owner] = settings
 	return nil, nil
 }
+
+func (p rigParameters) Holds(owner string, settings []sysctl.Setting) bool {
+	return fmt.Sprint(p.r.settings[owner]) == fmt.Sprint(settings)
+}
 func (rigParameters) Satisfied([]sysctl.Setting) (bool, string) { return true, "" }
-func (rigParameters) Owned(string) ([]string, error)            { return nil, nil }
-func (rigParameters) Read(string) (string, error)               { return "1", nil }
+func (p rigParameters) Owned(owner string) (names []string, _ error) {
+	for _, s := range p.r.settings[owner] {
+		names = append(names, s.Name)
+	}
+	return names, nil
+}
+func (rigParameters) Read(string) (string, error) { return "1", nil }
 func (rigParameters) ReleaseInUse(context.Context, string, string, []string) ([]string, error) {
 	return nil, nil
 }
@@ -223,13 +238,22 @@ func (g rigGuard) Refused(string, string) string { return "" }
 
 type rigPersister struct{ r *rig }
 
-func (l rigPersister) Persist(context.Context, persist.Bridge) (string, error) { return "", nil }
-func (l rigPersister) Bridges() []string                                       { return l.r.o.Own.Persistent }
+func (l rigPersister) Persist(_ context.Context, b persist.Bridge) error {
+	if !slices.Contains(l.r.o.Own.Persistent, b.Name) {
+		l.r.o.Own.Persistent = append(l.r.o.Own.Persistent, b.Name)
+	}
+	return nil
+}
+func (l rigPersister) Holds(b persist.Bridge) bool {
+	return slices.Contains(l.r.o.Own.Persistent, b.Name)
+}
+func (l rigPersister) Bridges() []string { return l.r.o.Own.Persistent }
 func (l rigPersister) Drop(_ context.Context, bridge string) error {
 	if l.r.persistErr != nil {
 		return l.r.persistErr
 	}
 	l.r.dropped = append(l.r.dropped, bridge)
+	l.r.o.Own.Persistent = slices.DeleteFunc(slices.Clone(l.r.o.Own.Persistent), func(b string) bool { return b == bridge })
 	return nil
 }
 
@@ -253,7 +277,8 @@ func (s rigServer) Ensure(_ context.Context, n dhcp.Network) (bool, error) {
 	s.r.servers[s.uid], s.r.bound[s.uid] = true, n.Index
 	return started, nil
 }
-func (s rigServer) Running() bool { return s.r.servers[s.uid] }
+func (s rigServer) Running() bool             { return s.r.servers[s.uid] }
+func (s rigServer) Holds(n dhcp.Network) bool { return s.Running() && s.r.bound[s.uid] == n.Index }
 func (s rigServer) Remove(context.Context) error {
 	delete(s.r.servers, s.uid)
 	for bridge, uid := range s.r.exclusive {

@@ -33,13 +33,13 @@ type Links interface {
 // Firewall manages our nftables table; see package firewall.
 type Firewall interface {
 	Apply(ctx context.Context, r firewall.Rules) (changed bool, err error)
-	Findings(ctx context.Context, r firewall.Rules) ([]firewall.Finding, error)
-	Recall(ctx context.Context, networks []firewall.Network) ([]firewall.Network, error)
 }
 
 // Parameters sets kernel parameters; see package sysctl.
 type Parameters interface {
 	Apply(ctx context.Context, owner string, settings []sysctl.Setting) ([]string, error)
+	// Holds reports whether Apply would change nothing.
+	Holds(owner string, settings []sysctl.Setting) bool
 	Satisfied(settings []sysctl.Setting) (bool, string)
 	ReleaseInUse(ctx context.Context, owner, name string, users []string) (since []string, err error)
 	Owned(owner string) ([]string, error)
@@ -85,9 +85,11 @@ type Worker struct {
 	Options
 	waker  *reconcile.Waker
 	policy Policy
-	// last is the state that the last pass left. It tells the worker's own
-	// changes of the host from drift.
-	last *appliedState
+	// last is the state that earlier passes left, by its key; nil before the
+	// first pass. It tells the worker's own changes of the host from drift.
+	last map[string]kept
+	// idle: there are no networks, and nothing of ours is left on the host.
+	idle bool
 	// failed holds the networks whose steps failed, by uid.
 	failed map[string]failure
 	// notices are the notices shown now, shown those of the current pass.
@@ -99,15 +101,6 @@ type Worker struct {
 	wrote     map[string]int64 // the revision last written, by network
 	unchanged func() bool      // reports whether parameters and servers are as the last pass left them; nil: there are none
 	polls     chan struct{}    // signals that unchanged was set
-}
-
-// appliedState is the state that a pass left on the host.
-type appliedState struct {
-	rules, parameters string
-	dhcp              map[string]string
-	settings          []sysctl.Setting
-	// unknown: the host has bridges of ours that nothing declares.
-	unknown bool
 }
 
 // New returns a worker; Run starts it.
@@ -267,36 +260,4 @@ func (w *Worker) pass(ctx context.Context) (time.Time, error) {
 		w.Metrics.Pass(w.Now().Sub(began), err)
 	}
 	return next, err
-}
-
-// look reads the records and the host and makes the plan. It returns an empty
-// plan without observing the host if no network is declared and nothing of ours
-// is left on the host.
-func (w *Worker) look(ctx context.Context) (d Desired, o Observed, p Plan, err error) {
-	objects, _, err := w.Store.List(ctx, kinds()...)
-	if err != nil {
-		return d, o, p, fmt.Errorf("cannot read the declared networks: %w", err)
-	}
-	for _, object := range objects {
-		if object.Kind != spec.KindHost {
-			continue
-		}
-		var record spec.HostRecord
-		if err := decode(object, &record, &struct{}{}); err != nil {
-			return d, o, p, err
-		}
-		w.policy = ConfigOf(record)
-	}
-	if d, err = Decode(objects); err != nil {
-		return d, o, p, err
-	}
-	if len(d.Networks) == 0 && w.last != nil && w.last.rules == "" && !w.last.unknown {
-		return d, o, Plan{}, nil // nothing to manage
-	}
-	if o, err = w.Eyes.Observe(ctx, d); err != nil {
-		return d, o, p, err
-	}
-	policy := w.policy
-	policy.Now = w.Now()
-	return d, o, Make(d, o, policy), nil
 }

@@ -120,6 +120,17 @@ func (s *Server) forget(n Network) error {
 	return nil
 }
 
+// Holds reports whether dnsmasq runs with the network's configuration, so that
+// Ensure would not start it.
+func (s *Server) Holds(n Network) bool {
+	if n.User == "" {
+		n.User = account()
+	}
+	text, err := config(n, s.dir)
+	have, unread := os.ReadFile(s.path(configFile))
+	return err == nil && unread == nil && string(have) == text && s.Running()
+}
+
 // Running reports whether dnsmasq runs.
 func (s *Server) Running() bool {
 	_, running := s.find()

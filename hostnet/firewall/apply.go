@@ -40,6 +40,48 @@ func New(namespace string, runner run.Runner, log *slog.Logger) (*Firewall, erro
 	return &Firewall{name: Table(namespace), runner: runner, log: log}, nil
 }
 
+// Ruleset is an observation of all nftables tables of the host.
+type Ruleset struct {
+	name string
+	l    listing
+	// loaded and loadedFor are those of the Firewall.
+	loaded, loadedFor string
+}
+
+// Observe reads all tables of the host.
+func (f *Firewall) Observe(ctx context.Context) (Ruleset, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	l, err := f.nft(ctx, "-j", "list", "ruleset")
+	return Ruleset{name: f.name, l: l, loaded: f.loaded, loadedFor: f.loadedFor}, err
+}
+
+// Holds reports whether our table has exactly these rules, as Apply left them.
+// It is false before this process's first Apply, which notes the kernel's form
+// of the rules.
+func (r Ruleset) Holds(wanted Rules) bool {
+	var there []string
+	for _, o := range r.l.Objects {
+		if o.Table != nil && o.Table.Name == r.name {
+			there = append(there, o.Table.Family)
+		}
+	}
+	if len(wanted.Networks) == 0 {
+		return !slices.Contains(there, inet) && !slices.Contains(there, bridge)
+	}
+	chains := table(wanted)
+	return r.l.matches(r.name, chains) && r.loadedFor == script(r.name, families(there, chains), chains) && r.loaded == r.l.rulesOf(r.name)
+}
+
+// families returns the families whose tables a script replaces. It mentions the
+// bridge family only if needed: some kernels do not support it.
+func families(there []string, chains []chain) []string {
+	if slices.Contains(there, bridge) || chains[len(chains)-1].family == bridge {
+		return []string{inet, bridge}
+	}
+	return []string{inet}
+}
+
 // Apply makes the table hold exactly these rules, in one transaction, and
 // reports whether it wrote anything. If a table of our name holds only foreign
 // rules, the error is a Conflict.
@@ -57,12 +99,7 @@ func (f *Firewall) Apply(ctx context.Context, r Rules) (changed bool, err error)
 	if err != nil {
 		return false, err
 	}
-	families := []string{inet}
-	// Mention the bridge family only if needed: some kernels do not support it.
-	if slices.Contains(there, bridge) || chains[len(chains)-1].family == bridge {
-		families = append(families, bridge)
-	}
-	text := script(f.name, families, chains)
+	text := script(f.name, families(there, chains), chains)
 	if l.matches(f.name, chains) && (f.loadedFor != text || f.loaded == l.rulesOf(f.name)) {
 		f.loadedFor, f.loaded = text, l.rulesOf(f.name)
 		return false, nil

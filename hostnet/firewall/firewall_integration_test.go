@@ -40,6 +40,9 @@ func newFirewall(t *testing.T, n *nettest.Namespace, namespace string) *firewall
 
 func apply(t *testing.T, f *firewall.Firewall, r firewall.Rules, want bool) {
 	t.Helper()
+	if held(t, f, r) && want {
+		t.Error("the rules hold, though the table must change")
+	}
 	changed, err := f.Apply(t.Context(), r)
 	if err != nil {
 		t.Fatal(err)
@@ -47,6 +50,18 @@ func apply(t *testing.T, f *firewall.Firewall, r firewall.Rules, want bool) {
 	if changed != want {
 		t.Errorf("changed %v, want %v", changed, want)
 	}
+	if !held(t, f, r) {
+		t.Error("the rules do not hold after Apply")
+	}
+}
+
+func held(t *testing.T, f *firewall.Firewall, r firewall.Rules) bool {
+	t.Helper()
+	ruleset, err := f.Observe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ruleset.Holds(r)
 }
 
 func nft(n *nettest.Namespace, args ...string) string { return n.Run("/usr/sbin/nft", args...) }
@@ -77,7 +92,8 @@ func TestTableIsKept(t *testing.T) {
 	}
 	// An agent that lost the record recovers the network's settings from the
 	// table.
-	known, err := f.Recall(t.Context(), []firewall.Network{{Owner: "u1", Bridge: "br-lan", Subnets: r.Networks[0].Subnets}, {Owner: "u2", Bridge: "br-b"}})
+	ruleset, err := f.Observe(t.Context())
+	known := ruleset.Recall([]firewall.Network{{Owner: "u1", Bridge: "br-lan", Subnets: r.Networks[0].Subnets}, {Owner: "u2", Bridge: "br-b"}})
 	if err != nil || !reflect.DeepEqual(known, r.Networks) {
 		t.Errorf("known are %+v, %v", known, err)
 	}
@@ -385,7 +401,8 @@ func TestForeignDrop(t *testing.T) {
 	if got := seen(s.guest, "", "192.0.2.1:90"); got != "" {
 		t.Fatalf("the drop does not drop: %q", got)
 	}
-	found, err := f.Findings(t.Context(), rules())
+	ruleset, err := f.Observe(t.Context())
+	found := ruleset.Findings(rules())
 	if err != nil || len(found) != 2 || found[0].Chain != "FORWARD" || found[0].Table != "ip filter" {
 		t.Fatalf("%v, %v", found, err)
 	}
@@ -402,7 +419,7 @@ func TestForeignDrop(t *testing.T) {
 	if got := seen(s.guest, "", "192.0.2.1:90"); got != "192.0.2.10" {
 		t.Errorf("after the mend the server sees %q", got)
 	}
-	if found, err = f.Findings(t.Context(), rules()); err != nil || len(found) > 0 {
-		t.Errorf("%v, %v", found, err)
+	if ruleset, err = f.Observe(t.Context()); err != nil || len(ruleset.Findings(rules())) > 0 {
+		t.Errorf("%v, %v", ruleset.Findings(rules()), err)
 	}
 }

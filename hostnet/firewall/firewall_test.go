@@ -145,9 +145,8 @@ func TestFindings(t *testing.T) {
 		if err != nil {
 			t.Fatal(c.name, err)
 		}
-		f := &Firewall{name: "hostler"}
 		var got []string
-		for _, found := range f.judge(l, Rules{Networks: []Network{lan()}}) {
+		for _, found := range l.judge("hostler", Rules{Networks: []Network{lan()}}) {
 			got = append(got, found.String())
 		}
 		if strings.Join(got, "\n") != strings.Join(c.want, "\n") {
@@ -162,7 +161,7 @@ func FuzzJudge(f *testing.F) {
 		if l, err := parse([]byte(text)); err == nil {
 			l.matches("hostler", nil)
 			l.rulesOf("hostler")
-			(&Firewall{name: "hostler"}).judge(l, Rules{Networks: []Network{lan()}})
+			l.judge("hostler", Rules{Networks: []Network{lan()}})
 		}
 	})
 }

@@ -2,7 +2,6 @@ package firewall
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -30,25 +29,18 @@ func (f Finding) String() string {
 		f.Chain, f.Table, f.Flow, f.Reason, strings.Join(f.Mend, "; "))
 }
 
-// Findings reads all other tables and returns the chains that block declared
-// flows. It treats rules that match on more than devices as not matching. So a
-// finding may be wrong if a foreign rule accepts exactly this flow by address,
-// and a chain may still block a flow by criteria other than devices and its
-// policy.
-func (f *Firewall) Findings(ctx context.Context, r Rules) ([]Finding, error) {
-	l, err := f.nft(ctx, "-j", "list", "ruleset")
-	if err != nil {
-		return nil, err
-	}
-	return f.judge(l, r), nil
-}
+// Findings returns the chains of all other tables that block declared flows. It
+// treats rules that match on more than devices as not matching. So a finding
+// may be wrong if a foreign rule accepts exactly this flow by address, and a
+// chain may still block a flow by criteria other than devices and its policy.
+func (r Ruleset) Findings(wanted Rules) []Finding { return r.l.judge(r.name, wanted) }
 
 type flow struct {
 	words, hook string
 	in, out     string // "" is a device that no rule names
 }
 
-func (f *Firewall) judge(l listing, r Rules) []Finding {
+func (l listing) judge(own string, r Rules) []Finding {
 	var found []Finding
 	for _, n := range sorted(r.Networks) {
 		var flows []flow
@@ -62,7 +54,7 @@ func (f *Firewall) judge(l listing, r Rules) []Finding {
 		for _, fl := range flows {
 			for _, o := range l.Objects {
 				c := o.Chain
-				if c == nil || c.Hook != fl.hook || c.Family == "bridge" || c.Table == f.name || c.Policy == "" {
+				if c == nil || c.Hook != fl.hook || c.Family == "bridge" || c.Table == own || c.Policy == "" {
 					continue
 				}
 				walk := walker{l: l, family: c.Family, table: c.Table, flow: fl}

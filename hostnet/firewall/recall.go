@@ -1,7 +1,6 @@
 package firewall
 
 import (
-	"context"
 	"maps"
 	"slices"
 	"strings"
@@ -11,14 +10,8 @@ import (
 // settings of those rules. The table thus preserves the settings of a network
 // whose record is lost. The caller gives Owner, Bridge and Subnets; Recall
 // omits a network if its rules fit neither these subnets nor none.
-func (f *Firewall) Recall(ctx context.Context, networks []Network) ([]Network, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	l, _, err := f.list(ctx)
-	if err != nil {
-		return nil, err
-	}
-	have := l.present(inet, f.name)
+func (r Ruleset) Recall(networks []Network) []Network {
+	have := r.l.present(inet, r.name)
 	var known []Network
 	for _, n := range networks {
 		own := commentsOf(n.Owner, have)
@@ -36,7 +29,7 @@ func (f *Firewall) Recall(ctx context.Context, networks []Network) ([]Network, e
 			}
 		}
 	}
-	return known, nil
+	return known
 }
 
 // makings returns all combinations of a network's settings. Comments contain a

@@ -43,7 +43,8 @@ func TestRecall(t *testing.T) {
 		}
 		moved, never := lan(), lan()
 		moved.Subnets, never.Owner = prefixes("10.21.0.1/24"), "u3"
-		got, err := f.Recall(t.Context(), []Network{
+		seen, err := f.Observe(t.Context())
+		got := seen.Recall([]Network{
 			{Owner: "u1", Bridge: "br-lan", Subnets: n.Subnets}, moved, never, {Owner: "u2", Bridge: "br-up", Subnets: prefixes("192.0.2.10/24")},
 		})
 		if err != nil || len(got) != 2 {

@@ -106,19 +106,17 @@ func below(root, path string) string {
 	return strings.TrimPrefix(path, strings.TrimSuffix(filepath.Join("/", root), "/"))
 }
 
-// Write creates or updates the files of the bridge. It reports whether any file
-// changed, and the NIC's manager. It is idempotent. A NIC without a manager
-// gets no files; a NIC of NetworkManager gives a fault.NeedsOperator error.
-func Write(root string, b Bridge) (m Manager, changed bool, err error) {
+// filesOf returns the manager of the bridge's NIC and the files that make the
+// bridge at boot.
+func filesOf(root string, b Bridge) (m Manager, files map[string]string, err error) {
 	m, file := ruler(root, b.NIC, b.Index)
 	own := ownFile(b)
 	if strings.HasSuffix(file, own) {
 		// Our own file rules the NIC by now; use the administrator's file.
 		if file, err = personsFile(root, b.NIC, own); err != nil {
-			return m, false, err
+			return m, nil, err
 		}
 	}
-	var files map[string]string
 	switch m {
 	case Networkd, Netplan:
 		files, err = networkdFiles(root, file, b)
@@ -129,6 +127,31 @@ func Write(root string, b Bridge) (m Manager, changed bool, err error) {
 			b.Name, b.NIC)
 	case None:
 	}
+	return m, files, err
+}
+
+// Holds reports whether the files of the bridge are as Write writes them, and
+// returns the NIC's manager. It only reads.
+func Holds(root string, b Bridge) (m Manager, holds bool) {
+	m, files, err := filesOf(root, b)
+	have := owned(root, b.Namespace, b.Name)
+	if err != nil || len(have) != len(files) {
+		return m, false
+	}
+	for _, path := range have {
+		content, wanted := files[below(root, path)[1:]]
+		if data, err := os.ReadFile(path); !wanted || err != nil || string(data) != content {
+			return m, false
+		}
+	}
+	return m, true
+}
+
+// Write creates or updates the files of the bridge. It reports whether any file
+// changed, and the NIC's manager. It is idempotent. A NIC without a manager
+// gets no files; a NIC of NetworkManager gives a fault.NeedsOperator error.
+func Write(root string, b Bridge) (m Manager, changed bool, err error) {
+	m, files, err := filesOf(root, b)
 	if err != nil {
 		return m, false, err
 	}
@@ -142,7 +165,7 @@ func Write(root string, b Bridge) (m Manager, changed bool, err error) {
 	}
 	// Write the NIC's own file last: a host that boots in between must not
 	// enslave the NIC to a bridge that it cannot create.
-	nic, others := apart(sortedKeys(files), own)
+	nic, others := apart(sortedKeys(files), ownFile(b))
 	for _, name := range append(others, nic...) {
 		content := files[name]
 		path := filepath.Join("/", root, name)

@@ -125,9 +125,15 @@ func TestWriteAndRemove(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			root := host(t, c.files)
 			before := tree(t, root)
+			if m, holds := persist.Holds(root, bridge()); m != c.manager || holds != (len(c.want) == 0) {
+				t.Errorf("before Write: %q, the files hold: %v", m, holds)
+			}
 			m, changed, err := persist.Write(root, bridge())
 			if err != nil || m != c.manager || changed != (len(c.want) > 0) {
 				t.Fatalf("Write: %q, %v, %v", m, changed, err)
+			}
+			if _, holds := persist.Holds(root, bridge()); !holds {
+				t.Error("after Write the files do not hold")
 			}
 			after := tree(t, root)
 			for path, texts := range c.want {

@@ -1,14 +1,16 @@
 package networkprovisioner
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"hostler/agent/spec"
-	"hostler/hostnet/dhcp"
 	"hostler/hostnet/ipam"
 )
 
@@ -30,171 +32,85 @@ func prefixes(texts []string) []netip.Prefix {
 	return all
 }
 
-// leastRanged is the minimum size of a subnet that reserves a part for
-// undeclared guests.
-const leastRanged = 16
-
-// ranges returns the DHCP ranges for undeclared guests: the upper quarter of
-// each subnet, or the whole of a subnet with fewer than leastRanged addresses;
-// for IPv6 at most 65,536 addresses. For example, 10.0.0.0/24 yields 10.0.0.192
-// to 10.0.0.254. The reserved ranges are kept from declared guests.
-func ranges(own []netip.Prefix) (all []dhcp.Range, reserved []ipam.Range) {
-	seen := map[netip.Prefix]bool{}
-	for _, p := range own {
-		subnet := p.Masked()
-		if seen[subnet] {
-			continue
-		}
-		seen[subnet] = true
-		bits := subnet.Addr().BitLen() - subnet.Bits()
-		first, last := subnet.Addr().Next(), lastOf(subnet)
-		small := bits < 63 && 1<<bits < leastRanged
-		if !small {
-			first = withHostBits(subnet, max(bits-2, 0), bits)
-		}
-		if subnet.Addr().Is4() {
-			last = last.Prev()
-		}
-		for _, h := range own { // exclude the host's own addresses
-			switch {
-			case h.Addr() == first:
-				first = first.Next()
-			case h.Addr() == last:
-				last = last.Prev()
-			case first.Less(h.Addr()) && h.Addr().Less(last):
-				first = h.Addr().Next()
-			}
-		}
-		if last.Less(first) {
-			continue
-		}
-		all = append(all, dhcp.Range{First: first, Last: last})
-		if !small {
-			reserved = append(reserved, ipam.Range{First: first, Last: last})
-		}
-	}
-	return all, reserved
-}
-
-// withHostBits returns the first address of the subnet's upper quarter. For an
-// IPv6 subnet with more than 18 host bits it returns the address at offset
-// 0x10000.
-func withHostBits(subnet netip.Prefix, quarter, bits int) netip.Addr {
-	b := subnet.Addr().AsSlice()
-	if bits > 18 && subnet.Addr().Is6() {
-		b[len(b)-3] |= 1
-		a, _ := netip.AddrFromSlice(b)
-		return a
-	}
-	for _, bit := range []int{quarter, quarter + 1} {
-		b[len(b)-1-bit/8] |= 1 << (bit % 8)
-	}
-	a, _ := netip.AddrFromSlice(b)
-	return a
-}
-
-// lastOf returns the last address of a subnet. For an IPv6 subnet with more
-// than 18 host bits it returns the end of the 65,536 addresses that
-// withHostBits starts.
-func lastOf(subnet netip.Prefix) netip.Addr {
-	b := subnet.Addr().AsSlice()
-	bits := len(b)*8 - subnet.Bits()
-	if bits > 18 && subnet.Addr().Is6() {
-		b[len(b)-3] |= 1
-		bits = 16
-	}
-	for bit := range bits {
-		b[len(b)-1-bit/8] |= 1 << (bit % 8)
-	}
-	a, _ := netip.AddrFromSlice(b)
-	return a
-}
-
 // key is the key of a machine's interface in a network's status.
 func key(machine, nic string) string { return machine + "/" + nic }
 
-// assign gives every interface its addresses: the declared address, the
-// previous address, or a free address. Released addresses wait for their
+// assign gives every interface on a network its addresses: the declared address,
+// the previous address, or a free address. Released addresses wait for their
 // quarantine.
-func assign(d Desired, planned []Planned, policy Policy) {
-	pool, prefixOf := poolOf(d, planned)
-	errs := giveOut(pool, d, prefixOf, policy)
-	owners := map[ipam.Owner]bool{}
-	for i, n := range d.Networks {
-		wants := wanted(d, n)
-		for k := range wants {
-			owners[ownerOf(k).onNetwork(n.Name)] = true
-		}
-		planned[i].Guests = map[string]spec.GuestAddress{}
-		for k, w := range wants {
-			g := spec.GuestAddress{Machine: w.uid, MAC: guestMAC(w.uid, ownerOf(k).NIC), Addresses: []string{}}
-			if w.keep {
-				g = n.Status.Guests[k]
-				g.Addresses = slices.Clone(g.Addresses)
-			} else if len(prefixOf[n.Name]) == 0 && w.nic.Address != "" {
-				g.Addresses, g.Declared = []string{w.nic.Address}, true
-			}
-			planned[i].Guests[k] = g
-		}
+func assign(d Desired, n Network, p *Planned, policy Policy) {
+	own := prefixes(p.Is.Addresses)
+	wants := wanted(d, n)
+	pool := poolOf(n, p.Is)
+	for _, err := range giveOut(pool, n, wants, own, policy.Now) {
+		p.Notes = append(p.Notes, err.Error())
 	}
-	copyRemaining(d, planned, owners)
+	owners := map[ipam.Owner]bool{}
+	p.Guests = map[string]spec.GuestAddress{}
+	for k, w := range wants {
+		owners[ownerOf(k).onNetwork(n.Name)] = true
+		g := spec.GuestAddress{Machine: w.uid, MAC: guestMAC(w.uid, ownerOf(k).NIC), Addresses: []string{}}
+		if w.keep {
+			g = n.Status.Guests[k]
+			g.Addresses = slices.Clone(g.Addresses)
+		} else if len(own) == 0 && w.nic.Address != "" {
+			g.Addresses, g.Declared = []string{w.nic.Address}, true
+		}
+		p.Guests[k] = g
+	}
+	for k := range n.remaining {
+		g := n.Status.Guests[k]
+		base, _, _ := strings.Cut(k, "#")
+		owners[remainingOwner(n, k, g)] = true
+		p.Guests[base+"#"+g.MAC] = spec.GuestAddress{MAC: g.MAC, Addresses: slices.Clone(g.Addresses), Released: g.Released}
+	}
 	pool.Retain(owners, policy.Now)
 	pool.Prune(policy.Now)
-	at := map[string]int{}
-	for i, n := range d.Networks {
-		at[n.Name] = i
-		for _, err := range errs[n.Name] {
-			planned[i].Notes = append(planned[i].Notes, err.Error())
-		}
-	}
-	collect(pool.State(), d, planned, prefixOf, at)
+	collect(pool.State(), n, p, own)
 	// An interface without its addresses gets no entry yet, so its machine
 	// waits.
-	for i, n := range d.Networks {
-		for k, w := range wanted(d, n) {
-			if g := planned[i].Guests[k]; !w.keep && len(g.Addresses) == 0 && len(prefixOf[n.Name]) > 0 {
-				delete(planned[i].Guests, k)
-			}
+	for k, w := range wants {
+		if g := p.Guests[k]; !w.keep && len(g.Addresses) == 0 && len(own) > 0 {
+			delete(p.Guests, k)
 		}
 	}
 }
 
 // collect copies the pool's grants into the plan.
-func collect(s ipam.State, d Desired, planned []Planned, prefixOf map[string][]netip.Prefix, at map[string]int) {
+func collect(s ipam.State, n Network, planned *Planned, own []netip.Prefix) {
 	for _, g := range s.Grants {
 		if strings.HasSuffix(g.Owner.Machine, remainingMark) {
-			continue // see copyRemaining
+			continue // assign has copied it
 		}
-		i := at[g.Network]
 		k := key(g.Owner.Machine, nicOf(g))
 		text := g.Address.String()
-		for _, p := range prefixOf[g.Network] {
+		for _, p := range own {
 			if p.Contains(g.Address) {
 				text = netip.PrefixFrom(g.Address, p.Bits()).String()
 			}
 		}
-		entry, has := planned[i].Guests[k]
+		entry, has := planned.Guests[k]
 		switch {
 		case !g.Released.IsZero() && has && entry.Released == nil:
 			// The owner has another address now; the released address is stored
 			// under a key that no interface can have.
 			k = fmt.Sprintf("%s#%s", k, g.Address)
 			released := g.Released
-			planned[i].Guests[k] = spec.GuestAddress{Addresses: []string{text}, Released: &released}
+			planned.Guests[k] = spec.GuestAddress{Addresses: []string{text}, Released: &released}
 			continue
 		case !g.Released.IsZero():
 			released := g.Released
 			if !has {
-				entry.MAC = d.Networks[i].Status.Guests[k].MAC
+				entry.MAC = n.Status.Guests[k].MAC
 			}
 			entry.Released = &released
 		default:
 			entry.Declared = entry.Declared || g.Declared
 		}
-		if !slices.Contains(entry.Addresses, text) {
+		if !slices.Contains(addressesOf(entry), g.Address) && !slices.Contains(entry.Addresses, text) {
 			entry.Addresses = append(entry.Addresses, text)
 		}
-		planned[i].Guests[k] = entry
+		planned.Guests[k] = entry
 	}
 }
 
@@ -277,7 +193,48 @@ func grants(n Network) []ipam.Grant {
 		if c := b.Released.Compare(a.Released); c != 0 {
 			return c
 		}
-		return a.Address.Compare(b.Address)
+		return cmp.Or(a.Address.Compare(b.Address), strings.Compare(a.Owner.Machine, b.Owner.Machine), strings.Compare(a.Owner.NIC, b.Owner.NIC))
 	})
 	return all
+}
+
+// remainingMark follows the name of a removed machine whose instance still
+// exists, e.g. because it was released. The instance continues to use its
+// addresses, running or stopped.
+const remainingMark = " (removed, its instance is still there)"
+
+// isRemaining reports whether an entry of a network's status belongs to an
+// instance without a machine. Once confirmed, the entry's key ends with its MAC
+// address, and it counts as remaining until an observation shows that the
+// instance is gone.
+func isRemaining(k string, g spec.GuestAddress, using map[string]bool) bool {
+	if g.Released == nil || g.MAC == "" {
+		return false
+	}
+	there, looked := using[g.MAC]
+	return there || !looked && strings.HasSuffix(k, "#"+g.MAC)
+}
+
+// remainingOwner returns the owner of the addresses of such an entry.
+func remainingOwner(n Network, k string, g spec.GuestAddress) ipam.Owner {
+	base, _, _ := strings.Cut(k, "#")
+	o := ownerOf(base)
+	return nicOwner{o.Machine + remainingMark, o.NIC + "#" + g.MAC}.onNetwork(n.Name)
+}
+
+// markRemaining marks the entries of remaining instances, and restarts the
+// quarantine of those whose instance was just seen.
+func markRemaining(n *Network, o Observed, now time.Time) {
+	n.remaining = map[string]bool{}
+	for k, g := range n.Status.Guests {
+		if !isRemaining(k, g, o.Using) {
+			continue
+		}
+		n.remaining[k] = true
+		if o.Using[g.MAC] {
+			n.Status.Guests = maps.Clone(n.Status.Guests)
+			g.Released = &now
+			n.Status.Guests[k] = g
+		}
+	}
 }

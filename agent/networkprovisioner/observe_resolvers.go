@@ -1,7 +1,6 @@
 package networkprovisioner
 
 import (
-	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -93,34 +92,4 @@ func isDomain(d string) bool {
 		}
 	}
 	return true
-}
-
-// unresolved returns a notice that guests cannot resolve names, because the
-// host has no name server that they can reach, or "".
-func unresolved(d Desired, p Plan, r Resolvers) string {
-	if len(r.Servers) > 0 {
-		return ""
-	}
-	var names []string
-	mend, serve := "name a server in /etc/resolv.conf or, with systemd-resolved, as DNS= in /etc/systemd/resolved.conf", false
-	for i, planned := range p.Networks {
-		switch {
-		case !planned.On, planned.Is.DHCP && (r.Local || !forwards(planned.Is)), !planned.Is.DHCP && len(planned.Gateways) == 0:
-			continue
-		case !planned.Is.DHCP && r.Local && len(planned.Is.Interfaces) == 0:
-			serve = true
-		}
-		names = append(names, d.Networks[i].Name)
-	}
-	if len(names) == 0 {
-		return ""
-	}
-	if serve {
-		mend += ", or declare `dhcp: true` for the network, whose DNS server forwards to the host's name servers"
-	}
-	have := "the host has no name server configured"
-	if r.Local {
-		have = "the host's only name server is itself"
-	}
-	return fmt.Sprintf("guests on network %s cannot resolve names: %s; %s", strings.Join(names, ", "), have, mend)
 }

@@ -1,0 +1,142 @@
+package networkprovisioner
+
+import (
+	"encoding/json"
+	"net/netip"
+	"slices"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/internal/fault"
+)
+
+// kinds returns the object kinds that the worker reads and watches.
+func kinds() []string { return []string{spec.KindNetwork, spec.KindMachine, spec.KindHost} }
+
+// Decode extracts the data about networks from a list of objects. An unreadable
+// record fails the whole, because a plan from partial data would be wrong.
+func Decode(objects []state.Object) (Desired, error) {
+	var d Desired
+	for _, o := range objects {
+		switch o.Kind {
+		case spec.KindNetwork:
+			n := Network{Name: o.Name, UID: o.UID, Life: o.Life, Generation: o.Generation}
+			if err := decode(o, &n.Record, &n.Status); err != nil {
+				return Desired{}, err
+			}
+			d.Networks = append(d.Networks, n)
+		case spec.KindMachine:
+			g, err := decodeMachine(o)
+			if err != nil {
+				return Desired{}, err
+			}
+			d.Machines = append(d.Machines, g)
+		}
+	}
+	d.index = indexOf(d)
+	return d, nil
+}
+
+// index finds networks and guests by their positions in Desired.
+type index struct {
+	named   map[string]int   // guests by name
+	on      map[string][]int // guests by declared network
+	bridged map[string][]int // networks by bridge
+}
+
+func indexOf(d Desired) *index {
+	x := &index{map[string]int{}, map[string][]int{}, map[string][]int{}}
+	for i, n := range d.Networks {
+		x.bridged[n.Record.Network.Bridge] = append(x.bridged[n.Record.Network.Bridge], i)
+	}
+	for i, g := range d.Machines {
+		x.named[g.Name] = i
+		for _, nic := range g.NICs {
+			x.on[nic.Network] = append(x.on[nic.Network], i)
+		}
+	}
+	return x
+}
+
+// guestsOf returns the guests that may be on a network: those that declare it
+// and those in its status.
+func (d Desired) guestsOf(n Network) []Machine {
+	if d.index == nil {
+		return d.Machines
+	}
+	places := slices.Clone(d.index.on[n.Name])
+	for k := range n.Status.Guests {
+		if i, there := d.index.named[ownerOf(k).Machine]; there {
+			places = append(places, i)
+		}
+	}
+	slices.Sort(places)
+	return pick(d.Machines, slices.Compact(places))
+}
+
+// machine returns the machine of that name, or an empty one.
+func (d Desired) machine(name string) (g Machine) {
+	if i, there := d.index.named[name]; there {
+		g = d.Machines[i]
+	}
+	return g
+}
+
+// networksOn returns at least the networks that declare the bridge.
+func (d Desired) networksOn(bridge string) []Network {
+	if d.index == nil {
+		return d.Networks
+	}
+	return pick(d.Networks, d.index.bridged[bridge])
+}
+
+func pick[T any](all []T, places []int) []T {
+	some := make([]T, len(places))
+	for n, i := range places {
+		some[n] = all[i]
+	}
+	return some
+}
+
+func decodeMachine(o state.Object) (Machine, error) {
+	var record spec.MachineRecord
+	var status spec.MachineStatus
+	if err := decode(o, &record, &status); err != nil {
+		return Machine{}, err
+	}
+	absent := status.Instance == nil && status.State != spec.MachineProvisioning
+	matches := status.ObservedGeneration >= o.Generation && spec.AttachmentsMatch(status.Conditions) && status.Attempts.ErrorKind == "" &&
+		(status.State == spec.MachineRunning || status.State == spec.MachineStopped)
+	g := Machine{
+		Name: o.Name, UID: o.UID, Type: record.Machine.Type, Dying: o.Life != state.Alive, NICs: record.Machine.Networks, Publish: record.Machine.Publish, Ports: status.Ports,
+		Instance: status.Instance != nil || status.State == spec.MachineProvisioning, AttachmentsMatch: matches || absent,
+	}
+	for _, text := range status.Addresses {
+		if a, err := netip.ParseAddr(text); err == nil {
+			g.Addresses = append(g.Addresses, a)
+		}
+	}
+	return g, nil
+}
+
+func decode(o state.Object, record, status any) error {
+	if err := json.Unmarshal(o.Spec, record); err != nil {
+		return fault.New(fault.NeedsOperator, "cannot read the record of %s/%s: %v", o.Kind, o.Name, err)
+	}
+	if len(o.Status) == 0 {
+		return nil
+	}
+	if err := json.Unmarshal(o.Status, status); err != nil {
+		return fault.New(fault.NeedsOperator, "cannot read the status of %s/%s: %v", o.Kind, o.Name, err)
+	}
+	return nil
+}
+
+// ConfigOf extracts the network policy from the host's record.
+func ConfigOf(r spec.HostRecord) Policy {
+	harvest := r.Config.Harvest
+	if r.Harvest != "" {
+		harvest = r.Harvest
+	}
+	return Policy{Namespace: r.Config.Namespace, Sweep: !r.Lineage.Old && (harvest == "unknown" || harvest == "all")}
+}

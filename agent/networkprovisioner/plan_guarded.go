@@ -1,0 +1,94 @@
+package networkprovisioner
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/hostnet"
+	"hostler/internal/fault"
+)
+
+// object and guardKey identify a network's change to the guard.
+func object(n Network) string { return spec.KindNetwork + "/" + n.Name }
+
+func guardKey(n Network) string { return fmt.Sprintf("%s/%d", n.UID, n.Generation) }
+
+// bears reports whether a link has an address other than link-local.
+func bears(o hostnet.Observed, link string) bool {
+	return slices.ContainsFunc(o.AddressesOf(link), func(a hostnet.Address) bool { return !a.Prefix.Addr().IsLinkLocalUnicast() })
+}
+
+const protocolDHCP = 16 // RTPROT_DHCP
+
+func leasedAddress(a hostnet.Address) bool { return !a.Permanent() }
+
+func leasedRoute(r hostnet.Route) bool {
+	return r.Protocol == protocolDHCP || r.Protocol == protocolRA
+}
+
+func withoutLeases(c hostnet.NICSettings) hostnet.NICSettings {
+	c.Addresses = slices.DeleteFunc(slices.Clone(c.Addresses), leasedAddress)
+	c.Routes = slices.DeleteFunc(slices.Clone(c.Routes), leasedRoute)
+	return c
+}
+
+// leasedFrom returns a NIC's original settings, with the leases that the bridge
+// has now.
+func leasedFrom(had hostnet.NICSettings, o hostnet.Observed, bridge string) hostnet.NICSettings {
+	now, err := hostnet.Carry(o, bridge)
+	if err != nil {
+		return had
+	}
+	had, now = withoutLeases(had), onlyLeases(now)
+	had.Addresses = append(had.Addresses, now.Addresses...)
+	had.Routes = append(had.Routes, now.Routes...)
+	return had
+}
+
+func onlyLeases(c hostnet.NICSettings) hostnet.NICSettings {
+	c.Addresses = slices.DeleteFunc(slices.Clone(c.Addresses), func(a hostnet.Address) bool { return !leasedAddress(a) })
+	c.Routes = slices.DeleteFunc(slices.Clone(c.Routes), func(r hostnet.Route) bool { return !leasedRoute(r) })
+	return c
+}
+
+// hold removes the steps that must not be taken now: the steps of an undone
+// change, and all guarded steps while a change is armed.
+func hold(n Network, p *Planned, own OwnNetwork) {
+	if own.Armed == object(n) {
+		p.Waits = own.Waits
+	}
+	if !p.guarded() {
+		return
+	}
+	switch reason := own.Refused[n.Name]; {
+	case own.Armed != "":
+		p.Links = nil
+		if p.Waits == "" {
+			p.Waits = "waiting for the change of " + own.Armed + ", which is not confirmed yet"
+		}
+	case reason != "":
+		p.Links = nil
+		if n.Life != state.Alive {
+			p.Waiting = undone(n, reason).Error()
+		}
+	}
+}
+
+func undone(n Network, reason string) error {
+	return fault.New(fault.NeedsOperator, "%s; change the declaration, or try again with `hostler retry %s`", reason, object(n))
+}
+
+// encodeSettings encodes the NICs' original settings for the status.
+func encodeSettings(p Planned) map[string]json.RawMessage {
+	if len(p.NICSettings) == 0 {
+		return nil
+	}
+	all := map[string]json.RawMessage{}
+	for nic, had := range p.NICSettings {
+		all[nic] = spec.Encode(had)
+	}
+	return all
+}

@@ -1,0 +1,207 @@
+package networkprovisioner
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/hostnet"
+)
+
+// carry sets p.NICSettings: the recorded settings of the host's NICs, and the
+// current settings of NICs that are to come under the bridge.
+func carry(n Network, p *Planned, look Observed) {
+	o := look.Host
+	p.NICSettings = map[string]hostnet.NICSettings{}
+	for nic, raw := range n.Status.NICSettings {
+		var had hostnet.NICSettings
+		if json.Unmarshal(raw, &had) == nil {
+			p.NICSettings[nic] = had
+		}
+	}
+	for nic, had := range p.NICSettings {
+		l, _ := o.Link(nic)
+		switch {
+		case l.Master == "" || l.Master != p.Is.Bridge:
+		case p.On && slices.Contains(p.Is.Interfaces, nic):
+			if slices.Contains(look.Own.Persistent, l.Master) {
+				// The bridge renews its own leases by now.
+				p.NICSettings[nic] = withoutLeases(had)
+			}
+		default:
+			// The NIC takes back the leases that the bridge has obtained.
+			p.NICSettings[nic] = leasedFrom(had, o, l.Master)
+		}
+	}
+	if !p.On {
+		return
+	}
+	for _, nic := range p.Is.Interfaces {
+		l, there := o.Link(nic)
+		if _, recorded := p.NICSettings[nic]; !there || l.Master != "" || recorded && !bears(o, nic) {
+			continue
+		}
+		if had, err := hostnet.Carry(o, nic); err == nil { // the plan reports the error
+			p.NICSettings[nic] = had
+		}
+	}
+}
+
+// claim finds an unstamped bridge of the network that our boot files recreated;
+// not every host's boot sets the stamp.
+func (m *maker) claim(n Network) {
+	name := n.Record.Network.Bridge
+	if n.Status.Applied != nil {
+		name = n.Status.Applied.Bridge
+	}
+	links := m.o.Host.Links
+	i := slices.IndexFunc(links, func(l hostnet.Link) bool { return l.Name == name && l.Kind == "bridge" && l.Alias == "" })
+	if i < 0 || !slices.Contains(m.o.Own.Persistent, name) {
+		return
+	}
+	links[i].Alias = hostnet.Stamp(m.policy.Namespace, n.UID)
+	m.claims[n.UID] = hostnet.Step{Op: hostnet.ClaimBridge, UID: n.UID, Link: name, Stamp: links[i].Alias, MAC: links[i].MAC}
+}
+
+// want enters the network's bridge and its NICs among the wanted bridges.
+func (m *maker) want(n Network, p Planned) {
+	w := &m.wanted
+	maps.Copy(w.NICSettings, p.NICSettings)
+	w.NICs = append(w.NICs, n.Record.Network.Interfaces...)
+	if n.Status.Applied != nil {
+		w.NICs = append(w.NICs, n.Status.Applied.Interfaces...)
+	}
+	if p.On {
+		w.Bridges = append(w.Bridges, hostnet.Bridge{
+			Name: p.Is.Bridge, UID: n.UID, Addresses: prefixes(p.Is.Addresses), MTU: mtuOf(n, p.Is), Ports: p.Is.Interfaces,
+			Guests: guestPorts(m.d, p),
+		})
+	}
+}
+
+// links plans the bridges, and returns the steps on all links.
+func (m *maker) links() []hostnet.Step {
+	p, o := &m.p, m.o
+	steps, problems := hostnet.Plan(m.wanted, o.Host)
+	for _, problem := range problems {
+		if i, ok := m.at[problem.UID]; ok {
+			p.Networks[i].Errs = append(p.Networks[i].Errs, problem.Err)
+		}
+	}
+	for _, s := range steps {
+		i, known := m.at[s.UID]
+		if s.UID == "" {
+			i, known = m.returning, m.returning >= 0
+		}
+		switch {
+		case s.Op != hostnet.RemoveBridge:
+			if known {
+				p.Networks[i].Links = append(p.Networks[i].Links, s)
+			}
+		case known && len(s.Cuts) == 0, known && m.d.Networks[i].Life != state.Alive && allows(m.d.Networks[i]):
+			p.Networks[i].Links = append(p.Networks[i].Links, s)
+		case known && m.d.Networks[i].Life != state.Alive:
+			p.Networks[i].Waiting = fmt.Sprintf("waiting until %s is taken off bridge %s, which hostler did not attach", strings.Join(s.Cuts, ", "), s.Link)
+		case known:
+			// Guests move to the new bridge one after another; the old bridge is
+			// removed after the last guest.
+		case idleBridge(o, s.Link) && (m.policy.Sweep || s.UID == "half-made"):
+			p.Strays = append(p.Strays, s)
+		default:
+			p.Unknown = append(p.Unknown, s.Link)
+		}
+	}
+	for _, l := range o.Host.Links {
+		if l.Kind == "bridge" && l.Alias == "" && !ours(l, m.policy.Namespace) && slices.Contains(o.Own.Persistent, l.Name) { // unclaimed
+			p.Unknown = append(p.Unknown, l.Name)
+		}
+	}
+	if o.Tables != nil && len(p.Rules.Networks) > 0 {
+		for _, f := range o.Tables.Findings(p.Rules) {
+			m.findings[f.Owner] = append(m.findings[f.Owner], f)
+		}
+	}
+	return steps
+}
+
+// mtuOf returns the MTU of the bridge. 0 leaves it to the kernel, which does
+// not reset an earlier MTU.
+func mtuOf(n Network, is spec.Network) int {
+	if was := n.Status.Applied; is.MTU == 0 && was != nil && was.MTU != 0 && len(is.Interfaces) == 0 {
+		return hostnet.DefaultMTU
+	}
+	return is.MTU
+}
+
+// guestPorts returns the host's ends of the interfaces that have an entry on
+// the network and whose instances name its bridge.
+func guestPorts(d Desired, p Planned) []string {
+	var ports []string
+	for k, entry := range p.Guests {
+		owner := ownerOf(k)
+		if port, ok := d.machine(owner.Machine).Ports[owner.NIC]; ok && entry.Released == nil && port.Bridge == p.Is.Bridge {
+			ports = append(ports, port.Device)
+		}
+	}
+	slices.Sort(ports)
+	return ports
+}
+
+// forget deletes the recorded settings of NICs that have left the bridge and
+// have everything back.
+func forget(p *Planned, steps []hostnet.Step) {
+	for nic := range p.NICSettings {
+		busy := slices.ContainsFunc(steps, func(s hostnet.Step) bool { return s.Link == nic || s.UID == "" })
+		if !busy && (!p.On || !slices.Contains(p.Is.Interfaces, nic)) {
+			delete(p.NICSettings, nic)
+		}
+	}
+}
+
+// returning returns a NIC that the network gives its settings back.
+func returning(p Planned) (string, bool) {
+	for nic := range p.NICSettings {
+		if !p.On || !slices.Contains(p.Is.Interfaces, nic) {
+			return nic, true
+		}
+	}
+	return "", false
+}
+
+// guarded reports whether the host's own connection depends on the network's
+// steps.
+func (p Planned) guarded() bool {
+	return slices.ContainsFunc(p.Links, func(s hostnet.Step) bool { return s.Guarded })
+}
+
+// nicsUnder returns the host NICs under a bridge; guests' ports are veth pairs
+// and taps.
+func nicsUnder(o hostnet.Observed, bridge string) []string {
+	var nics []string
+	for _, l := range o.Links {
+		if l.Master == bridge && (l.Kind == "" || l.Kind == "bond" || l.Kind == "vlan") {
+			nics = append(nics, l.Name)
+		}
+	}
+	return nics
+}
+
+// hostsOwn reports whether the host's own network is on a bridge: a host NIC is
+// under it, a default route or a lease is on it, or it survives a reboot. This
+// works without a record, and while the NIC is unplugged.
+func hostsOwn(o Observed, bridge string) bool {
+	return len(nicsUnder(o.Host, bridge)) > 0 || slices.Contains(o.Own.Persistent, bridge) ||
+		slices.ContainsFunc(o.Host.RoutesOf(bridge), hostnet.Route.Default) ||
+		slices.ContainsFunc(o.Host.AddressesOf(bridge), leasedAddress)
+}
+
+// idleBridge reports whether a bridge is unused. It looks at the observed
+// ports, because the steps that would take a NIC from an undeclared bridge are
+// not carried out.
+func idleBridge(o Observed, bridge string) bool {
+	return len(o.Host.Ports(bridge)) == 0 && !hostsOwn(o, bridge)
+}

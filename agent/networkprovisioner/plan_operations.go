@@ -1,0 +1,297 @@
+package networkprovisioner
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/hostnet"
+	"hostler/hostnet/firewall"
+	"hostler/hostnet/guard"
+	"hostler/hostnet/persist"
+	"hostler/sysctl"
+)
+
+// operations collects the operations of the networks by their kinds.
+type operations struct {
+	statuses map[string]spec.NetworkStatus
+	// unmade deletes records of networks that need no other operation.
+	unmade, changed, ended, served, booted, forgotten []Operation
+	// tools and dhcp: programs are needed, and those of DHCP.
+	tools, dhcp bool
+	// changing: some network's links change. parked are the bridges with a NIC
+	// that gets its settings back.
+	changing bool
+	parked   map[string]bool
+	// needed are the bridges that survive a reboot.
+	needed map[string]bool
+}
+
+// operate plans the operations for one network. Those that change the host wait
+// for its retry.
+func (m *maker) operate(n Network, p *Planned, recorded spec.NetworkStatus) {
+	m.promise(n, *p, recorded)
+	delayed := m.policy.Delayed[n.UID]
+	m.tools = m.tools || p.On || !never(n, m.o)
+	m.dhcp = m.dhcp || p.DHCP != nil && !m.o.Serving[n.UID] && !delayed
+	m.changing = m.changing || len(p.Links) > 0 && !delayed
+	for nic := range p.NICSettings {
+		if l, _ := m.o.Host.Link(nic); l.Master != "" {
+			put(&m.parked, l.Master, true)
+		}
+	}
+	m.boot(n, p, delayed)
+	if delayed {
+		// A network that would come back at boot is not forgotten.
+		p.Gone = p.Gone && !slices.Contains(m.o.Own.Persistent, p.Is.Bridge)
+	} else {
+		m.change(n, *p)
+		m.serve(n, *p)
+	}
+	switch forget := (Operation{Op: opForget, UID: n.UID}); {
+	case p.Gone && never(n, m.o) && m.o.Missing.NFT: // missing programs do not concern it
+		m.unmade = append(m.unmade, forget)
+	case p.Gone:
+		m.forgotten = append(m.forgotten, forget)
+	}
+}
+
+// never reports whether nothing of the network has ever been on the host.
+func never(n Network, o Observed) bool { return n.Status.Applied == nil && !made(n, o) }
+
+// put sets an entry of a map, which may be nil.
+func put[K comparable, V any](m *map[K]V, k K, v V) {
+	if *m == nil {
+		*m = map[K]V{}
+	}
+	(*m)[k] = v
+}
+
+// promise plans to store the assigned addresses.
+func (m *maker) promise(n Network, p Planned, recorded spec.NetworkStatus) {
+	s := recorded
+	if n.Life == state.Alive && s.State == "" {
+		s.State = statePending
+	}
+	s.Guests, s.NICSettings = p.Guests, encodeSettings(p)
+	if !equal(recorded, s) {
+		put(&m.statuses, n.UID, s)
+	}
+}
+
+// change plans the network's steps on links.
+func (m *maker) change(n Network, p Planned) {
+	if len(p.Links) == 0 {
+		return
+	}
+	op := Operation{Op: opLinks, UID: n.UID, Links: p.Links, EndServer: removes(p.Links) && p.DHCP == nil}
+	if p.guarded() {
+		op.Change = &guard.Change{Object: object(n), Key: guardKey(n), Steps: p.Links}
+		if was := n.Status.Applied; n.Life == state.Alive && (was == nil || len(changes(*was, p.Is)) > 0) {
+			op.Change.Confirm = n.Record.Confirm.Std()
+		}
+	}
+	m.changed = append(m.changed, op)
+}
+
+func removes(steps []hostnet.Step) bool {
+	return slices.ContainsFunc(steps, func(s hostnet.Step) bool { return s.Op == hostnet.RemoveBridge })
+}
+
+// serve plans the start or end of the network's DHCP server.
+func (m *maker) serve(n Network, p Planned) {
+	if p.DHCP == nil {
+		if m.o.Served[n.UID] {
+			m.ended = append(m.ended, Operation{Op: opEndServer, UID: n.UID, Server: n.UID})
+		}
+		return
+	}
+	if again, holds := m.o.left(leftServer(n.UID), fmt.Sprint(*p.DHCP)); !holds {
+		m.served = append(m.served, Operation{Op: opServe, UID: n.UID, Server: n.UID, DHCP: p.DHCP, Again: again})
+	}
+}
+
+// boot plans to make the network's bridge over a host NIC survive a reboot,
+// once its change is kept.
+func (m *maker) boot(n Network, p *Planned, delayed bool) {
+	if !p.On || len(p.Is.Interfaces) == 0 {
+		return
+	}
+	put(&m.needed, p.Is.Bridge, true)
+	nic := p.Is.Interfaces[0]
+	l, there := m.o.Host.Link(nic)
+	if !m.persists() || delayed || len(p.Links) > 0 || len(p.Errs) > 0 || !there || l.Master != p.Is.Bridge {
+		return
+	}
+	if len(p.Is.Interfaces) > 1 {
+		p.Notes = append(p.Notes, "after the host's start "+strings.Join(p.Is.Interfaces[1:], ", ")+" joins the bridge only when the agent starts")
+	}
+	bridge, _ := m.o.Host.Link(p.Is.Bridge)
+	b := persist.Bridge{
+		Name: p.Is.Bridge, NIC: nic, Index: l.Index, Stamp: hostnet.Stamp(m.policy.Namespace, n.UID),
+		MAC: bridge.MAC, MTU: p.Is.MTU, Addresses: prefixes(p.Is.Addresses), Namespace: m.policy.Namespace,
+	}
+	if _, holds := m.o.left(leftBoot(b.Name), fmt.Sprint(b)); !holds {
+		m.booted = append(m.booted, Operation{Op: opPersist, UID: n.UID, Boot: b})
+	}
+}
+
+// persists reports whether the bridges that survive a reboot may change now.
+func (m *maker) persists() bool { return m.o.Own.Persists && m.o.Own.Armed == "" }
+
+// drops plans to remove the boot files of bridges that need none any more. A
+// bridge that a NIC could not leave must survive too, unless its files
+// themselves put the NIC back under it.
+func (m *maker) drops() (all []Operation) {
+	if !m.persists() {
+		return nil
+	}
+	for _, bridge := range m.o.Own.Persistent {
+		stuck := m.parked[bridge] || len(nicsUnder(m.o.Host, bridge)) > 0
+		if m.needed[bridge] || slices.Contains(m.p.Unknown, bridge) || !m.changing && stuck {
+			continue
+		}
+		op := Operation{Op: opDrop, Optional: true, Boot: persist.Bridge{Name: bridge}}
+		for _, i := range m.users[bridge] {
+			if n := m.d.Networks[i]; n.Life != state.Alive { // its record stays until this succeeds
+				op.UID, op.Optional = n.UID, false
+				break
+			}
+		}
+		if !m.policy.Delayed[op.UID] {
+			all = append(all, op)
+		}
+	}
+	return all
+}
+
+// services plans the operations that serve all networks, and puts all
+// operations in order.
+func (m *maker) services() {
+	p, o := &m.p, m.o
+	add := func(ops ...Operation) { p.Operations = append(p.Operations, ops...) }
+	add(m.unmade...)
+	if m.tools && (o.Missing.NFT || m.dhcp && o.Missing.DHCP) {
+		add(Operation{Op: opInstall})
+	}
+	if len(m.statuses) > 0 {
+		add(Operation{Op: opPromise, Statuses: m.statuses})
+	}
+	add(m.changed...)
+	for _, s := range p.Strays {
+		add(Operation{Op: opStray, Optional: true, Links: []hostnet.Step{s}})
+	}
+	for _, uid := range slices.Sorted(maps.Keys(o.Served)) {
+		_, known := m.at[uid]
+		swept := slices.ContainsFunc(p.Strays, func(s hostnet.Step) bool { return s.UID == uid })
+		if !known && (swept || !stamped(o.Host, m.policy.Namespace, uid)) {
+			p.Orphans = append(p.Orphans, uid)
+			add(Operation{Op: opOrphan, Optional: true, Server: uid})
+		}
+	}
+	recalled, unread := m.recall()
+	p.Rules.Networks = append(p.Rules.Networks, recalled...)
+	m.forwarding(recalled)
+	// Load the firewall before the host forwards, and stop forwarding before
+	// removing the rules.
+	load := m.load(unread)
+	if len(p.Rules.Networks) == 0 {
+		add(m.set()...)
+		add(load...)
+	} else {
+		add(load...)
+		add(m.set()...)
+	}
+	add(m.ended...) // a new server may need the bridge of an ending server
+	add(m.served...)
+	add(m.booted...)
+	add(m.drops()...)
+	add(m.forgotten...)
+}
+
+// recall returns the networks whose records are lost, with the settings of
+// their rules. Their guests need the rules until the networks are declared
+// again. Without networks the table is not written.
+func (m *maker) recall() (known []firewall.Network, unread error) {
+	var lost []firewall.Network
+	for _, bridge := range m.p.Unknown {
+		l, _ := m.o.Host.Link(bridge)
+		if _, uid, stamped := hostnet.ParseStamp(l.Alias); stamped {
+			lost = append(lost, lostNetwork(m.o.Host, bridge, uid))
+		}
+	}
+	switch {
+	case len(lost) == 0 || len(m.p.Rules.Networks) == 0:
+		return nil, nil
+	case m.o.Tables == nil:
+		return nil, m.o.TablesErr
+	}
+	return m.o.Tables.Recall(lost), nil
+}
+
+func lostNetwork(o hostnet.Observed, bridge, uid string) firewall.Network {
+	n := firewall.Network{Owner: uid, Bridge: bridge}
+	for _, a := range o.AddressesOf(bridge) {
+		if a.Permanent() && !a.Prefix.Addr().IsLinkLocalUnicast() {
+			n.Subnets = append(n.Subnets, a.Prefix)
+		}
+	}
+	return n
+}
+
+// bereft reports whether only bridges whose records are lost have guests; their
+// rules and parameters stay.
+func (m *maker) bereft() bool { return len(m.p.Rules.Networks) == 0 && len(m.p.Unknown) > 0 }
+
+// load plans the firewall.
+func (m *maker) load(unread error) []Operation {
+	if m.bereft() || len(m.p.Rules.Networks) == 0 && m.o.Missing.NFT {
+		return nil // with rules of ours, opInstall precedes
+	}
+	if m.o.Tables != nil && m.o.Tables.Holds(m.p.Rules) {
+		return nil
+	}
+	again, _ := m.o.left(leftRules, m.p.rules())
+	return []Operation{{Op: opRules, Again: again, Err: unread}}
+}
+
+// rules describes the rules for comparisons.
+func (p Plan) rules() string {
+	if len(p.Rules.Networks) == 0 {
+		return ""
+	}
+	return fmt.Sprint(p.Rules)
+}
+
+// set plans the kernel parameters. If the last network that needs forwarding
+// goes, forwarding stays on if foreign bridges have come to rely on it since.
+func (m *maker) set() (all []Operation) {
+	if m.bereft() || len(m.d.Networks) == 0 && m.o.Missing.NFT && m.o.Left == nil {
+		return nil
+	}
+	for _, forwarding := range []string{forwarding4, forwarding6} {
+		if slices.ContainsFunc(m.p.Parameters, func(s sysctl.Setting) bool { return s.Name == forwarding }) {
+			continue
+		}
+		users := forwarders(m.o.Host, m.policy, forwarding == forwarding4)
+		if forwarding == forwarding6 { // a router that ignores advertisements would lose its own default route
+			for _, name := range m.o.Owned[ownerRouters] {
+				all = append(all, Operation{Op: opRelease, Owner: ownerRouters, Parameter: name, Users: users})
+			}
+		}
+		if slices.Contains(m.o.Owned[ownerNetworks], forwarding) {
+			all = append(all, Operation{Op: opRelease, Owner: ownerNetworks, Parameter: forwarding, Users: users})
+		}
+	}
+	settings := []OwnSettings{{ownerRouters, m.p.Routers}, {ownerNetworks, m.p.Parameters}}
+	if len(m.p.Routers) == 0 { // a link still forwarding keeps accept_ra until forwarding is off
+		slices.Reverse(settings)
+	}
+	if again, holds := m.o.left(leftParameters, fmt.Sprint(settings)); !holds {
+		all = append(all, Operation{Op: opParameters, Settings: settings, Again: again})
+	}
+	return all
+}

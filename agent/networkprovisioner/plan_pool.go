@@ -1,0 +1,167 @@
+package networkprovisioner
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"hostler/agent/spec"
+	"hostler/hostnet/dhcp"
+	"hostler/hostnet/ipam"
+)
+
+// poolOf returns the address pool of a network, with the recorded grants.
+func poolOf(n Network, is spec.Network) *ipam.Pool {
+	one := ipam.Network{Name: n.Name, Addresses: prefixes(is.Addresses)}
+	if is.DHCP {
+		_, one.Reserved = ranges(one.Addresses)
+	}
+	return ipam.NewPool([]ipam.Network{one}, ipam.State{Grants: grants(n)})
+}
+
+// demand is an interface that needs an address of a family.
+type demand struct {
+	want
+	owner ipam.Owner
+	six   bool
+}
+
+// giveOut gives every interface an address of each family that its network has:
+// first the declared addresses, then the addresses observed on guests, then
+// free addresses. It returns the failures.
+func giveOut(pool *ipam.Pool, n Network, wants map[string]want, own []netip.Prefix, now time.Time) (errs []error) {
+	fail := func(one demand, err error) {
+		errs = append(errs, fmt.Errorf("machine/%s: %w", one.owner.Machine, err))
+	}
+	declared, rest := demands(n, wants, own)
+	for len(declared) > 0 {
+		var failed []demand
+		for _, one := range declared {
+			if err := pool.Declare(n.Name, one.family[one.six], one.owner, now); err != nil {
+				failed = append(failed, one)
+			}
+		}
+		if len(failed) == len(declared) {
+			break
+		}
+		declared = failed // another interface may have released their addresses
+	}
+	for _, one := range declared {
+		fail(one, pool.Declare(n.Name, one.family[one.six], one.owner, now))
+	}
+	for _, one := range rest {
+		for _, a := range one.has { // after the loss of a store
+			inside := slices.ContainsFunc(own, func(p netip.Prefix) bool { return p.Contains(a) })
+			if !one.had && a.Is6() == one.six && !a.IsLinkLocalUnicast() && inside {
+				_ = pool.Declare(n.Name, a, one.owner, now) // on failure Allocate chooses another
+			}
+		}
+	}
+	for _, one := range rest {
+		if _, err := pool.Allocate(n.Name, one.six, one.owner, now); err != nil {
+			fail(one, err)
+		}
+	}
+	return errs
+}
+
+// demands returns the demands on a network with these addresses, in the order
+// of their keys: those with a declared address, and the others.
+func demands(n Network, wants map[string]want, own []netip.Prefix) (declared, others []demand) {
+	for _, k := range slices.Sorted(maps.Keys(wants)) {
+		for _, six := range []bool{false, true} {
+			one := demand{wants[k], ownerOf(k).onNetwork(n.Name), six}
+			_, names := one.family[six]
+			switch {
+			case one.keep, !slices.ContainsFunc(own, func(p netip.Prefix) bool { return p.Addr().Is6() == six }):
+			case names:
+				declared = append(declared, one)
+			default:
+				others = append(others, one)
+			}
+		}
+	}
+	return declared, others
+}
+
+// leastRanged is the minimum size of a subnet that reserves a part for
+// undeclared guests.
+const leastRanged = 16
+
+// ranges returns the DHCP ranges for undeclared guests: the upper quarter of
+// each subnet, or the whole of a subnet with fewer than leastRanged addresses;
+// for IPv6 at most 65,536 addresses. For example, 10.0.0.0/24 yields 10.0.0.192
+// to 10.0.0.254. The reserved ranges are kept from declared guests.
+func ranges(own []netip.Prefix) (all []dhcp.Range, reserved []ipam.Range) {
+	seen := map[netip.Prefix]bool{}
+	for _, p := range own {
+		subnet := p.Masked()
+		if seen[subnet] {
+			continue
+		}
+		seen[subnet] = true
+		bits := subnet.Addr().BitLen() - subnet.Bits()
+		first, last := subnet.Addr().Next(), lastOf(subnet)
+		small := bits < 63 && 1<<bits < leastRanged
+		if !small {
+			first = withHostBits(subnet, max(bits-2, 0), bits)
+		}
+		if subnet.Addr().Is4() {
+			last = last.Prev()
+		}
+		for _, h := range own { // exclude the host's own addresses
+			switch {
+			case h.Addr() == first:
+				first = first.Next()
+			case h.Addr() == last:
+				last = last.Prev()
+			case first.Less(h.Addr()) && h.Addr().Less(last):
+				first = h.Addr().Next()
+			}
+		}
+		if last.Less(first) {
+			continue
+		}
+		all = append(all, dhcp.Range{First: first, Last: last})
+		if !small {
+			reserved = append(reserved, ipam.Range{First: first, Last: last})
+		}
+	}
+	return all, reserved
+}
+
+// withHostBits returns the first address of the subnet's upper quarter. For an
+// IPv6 subnet with more than 18 host bits it returns the address at offset
+// 0x10000.
+func withHostBits(subnet netip.Prefix, quarter, bits int) netip.Addr {
+	b := subnet.Addr().AsSlice()
+	if bits > 18 && subnet.Addr().Is6() {
+		b[len(b)-3] |= 1
+		a, _ := netip.AddrFromSlice(b)
+		return a
+	}
+	for _, bit := range []int{quarter, quarter + 1} {
+		b[len(b)-1-bit/8] |= 1 << (bit % 8)
+	}
+	a, _ := netip.AddrFromSlice(b)
+	return a
+}
+
+// lastOf returns the last address of a subnet. For an IPv6 subnet with more
+// than 18 host bits it returns the end of the 65,536 addresses that
+// withHostBits starts.
+func lastOf(subnet netip.Prefix) netip.Addr {
+	b := subnet.Addr().AsSlice()
+	bits := len(b)*8 - subnet.Bits()
+	if bits > 18 && subnet.Addr().Is6() {
+		b[len(b)-3] |= 1
+		bits = 16
+	}
+	for bit := range bits {
+		b[len(b)-1-bit/8] |= 1 << (bit % 8)
+	}
+	a, _ := netip.AddrFromSlice(b)
+	return a
+}

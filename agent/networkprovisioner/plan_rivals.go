@@ -1,0 +1,150 @@
+package networkprovisioner
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/hostnet"
+	"hostler/hostnet/ipam"
+	"hostler/internal/fault"
+)
+
+// A bridge belongs to one network at a time. Another network that declares it
+// gets it afterwards or not at all; other networks are not affected.
+
+// claimOn ranks a network's claim on a bridge: declared networks precede dying
+// networks, then the network whose stamp the bridge bears, then the network
+// that had the bridge.
+func claimOn(bridge string, n Network, o hostnet.Observed) (claim int) {
+	if n.Life == state.Alive {
+		claim = 4
+	}
+	l, _ := o.Link(bridge)
+	if _, uid, ok := hostnet.ParseStamp(l.Alias); ok && uid == n.UID {
+		claim += 2
+	}
+	if n.Status.Applied != nil && n.Status.Applied.Bridge == bridge {
+		claim++
+	}
+	return claim
+}
+
+// rival returns an error if another network that declares the same bridge has a
+// better claim, or an equal claim and comes first.
+func rival(d Desired, n Network, o hostnet.Observed) error {
+	bridge := n.Record.Network.Bridge
+	first := true
+	for _, other := range d.networksOn(bridge) {
+		if other.UID == n.UID {
+			first = false
+			continue
+		}
+		if other.Life != state.Alive || other.Record.Network.Bridge != bridge {
+			continue
+		}
+		if theirs, own := claimOn(bridge, other, o), claimOn(bridge, n, o); theirs > own || theirs == own && first {
+			return taken(bridge, other.Name)
+		}
+	}
+	return nil
+}
+
+func taken(bridge, other string) error {
+	return fault.New(fault.Conflict, "cannot make bridge %s: network/%s uses it; choose another bridge name", bridge, other)
+}
+
+// share gives a bridge to the network with the best claim. A dying network hands
+// its bridge, with its machines, over to a declared network.
+func (m *maker) share(n Network, p *Planned, i int) {
+	j, ok := m.best[p.Is.Bridge]
+	switch {
+	case !ok || j == i:
+	case n.Life != state.Alive:
+		p.On, p.Waiting, p.Heir = false, "", m.d.Networks[j].Name
+	case p.On:
+		p.On, p.Out = false, true
+		p.Errs = append(p.Errs, taken(p.Is.Bridge, m.d.Networks[j].Name))
+	}
+}
+
+// inherited returns the NIC records of a network: its own, plus those of a
+// bridge that it takes over, minus those of a bridge that it hands over.
+func (m *maker) inherited(i int) map[string]json.RawMessage {
+	p := m.p.Networks[i]
+	all := maps.Clone(m.d.Networks[i].Status.NICSettings)
+	if heir, hands := m.named[p.Heir]; hands {
+		maps.DeleteFunc(all, func(nic string, _ json.RawMessage) bool { return wants(m.p.Networks[heir], nic) })
+		return all
+	}
+	if best, on := m.best[p.Is.Bridge]; !on || best != i {
+		return all
+	}
+	for _, j := range m.users[p.Is.Bridge] {
+		if j == i || m.d.Networks[j].Life == state.Alive {
+			continue
+		}
+		for nic, had := range m.d.Networks[j].Status.NICSettings {
+			if _, own := all[nic]; !own && wants(p, nic) {
+				if all == nil {
+					all = map[string]json.RawMessage{}
+				}
+				all[nic] = had
+			}
+		}
+	}
+	return all
+}
+
+func wants(p Planned, nic string) bool { return p.On && slices.Contains(p.Is.Interfaces, nic) }
+
+// deleted describes the effect of a network's deletion.
+func deleted(p Planned) string {
+	if p.Heir != "" {
+		return "bridge " + p.Is.Bridge + ", which " + spec.KindNetwork + "/" + p.Heir + " takes over"
+	}
+	return "bridge " + p.Is.Bridge
+}
+
+// unfit returns the reason why the declared network cannot be on this host, or
+// nil.
+func unfit(n Network, o hostnet.Observed, policy Policy) error {
+	is := n.Record.Network
+	if l, there := o.Link(is.Bridge); there && !ours(l, policy.Namespace) {
+		what := "a bridge that is not hostler's"
+		if l.Kind != "bridge" {
+			what = "a network device of this host and not a bridge"
+		}
+		return fault.New(fault.Conflict, "cannot make bridge %s: it is %s; choose another name for the network's bridge, or remove that device", l.Name, what)
+	}
+	if made(n, Observed{Host: o}) && n.Status.Applied != nil && slices.Equal(n.Status.Applied.Addresses, is.Addresses) {
+		return nil
+	}
+	return clash(is, n, o, policy)
+}
+
+// ours reports whether a link is a bridge of this agent, stamped or half made.
+func ours(l hostnet.Link, namespace string) bool {
+	of, _, stamped := hostnet.ParseStamp(l.Alias)
+	return l.Kind == "bridge" && (stamped && of == namespace || l.Alias == "" && l.Group == hostnet.HalfMadeGroup(namespace))
+}
+
+// clash returns an error if the host reaches a subnet of the network over
+// another link. Our own bridges and the network's interfaces do not count.
+func clash(is spec.Network, n Network, o hostnet.Observed, policy Policy) error {
+	var routes []ipam.HostRoute
+	for _, r := range o.Routes {
+		l, _ := o.Link(r.Link)
+		namespace, _, ours := hostnet.ParseStamp(l.Alias)
+		if r.Link == "" || r.Link == is.Bridge || ours && namespace == policy.Namespace || slices.Contains(is.Interfaces, r.Link) {
+			continue
+		}
+		if r.Destination.Addr().IsLinkLocalUnicast() || r.Destination.Addr().IsMulticast() || l.Loopback {
+			continue
+		}
+		routes = append(routes, ipam.HostRoute{Destination: r.Destination, Link: r.Link})
+	}
+	return ipam.Clash(ipam.Network{Name: n.Name, Addresses: prefixes(is.Addresses)}, routes)
+}

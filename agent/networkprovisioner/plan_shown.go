@@ -1,0 +1,120 @@
+package networkprovisioner
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+)
+
+// describe returns a network's steps for display.
+func describe(n Network, p Planned, o Observed) []Step {
+	s := Step{Network: n.Name}
+	if len(p.Errs) > 0 {
+		s.Held = p.Errs[0].Error()
+	}
+	was := n.Status.Applied
+	switch {
+	case n.Life != state.Alive:
+		s.Action, s.Impact, s.Detail, s.Held = "delete", impactDestroy, deleted(p), ""
+		if p.Waiting != "" {
+			s.Detail += ", " + p.Waiting
+		}
+		return []Step{s}
+	case was == nil && !made(n, o):
+		s.Action, s.Impact, s.Detail = "create", impactNone, summary(n.Record.Network)
+		if p.guarded() {
+			s.Impact = impactLive
+		}
+		return []Step{s}
+	}
+	if was != nil {
+		s.Changes = changes(*was, n.Record.Network)
+	}
+	var words []string
+	if len(s.Changes) > 0 {
+		s.Impact = impactLive
+		for _, c := range s.Changes {
+			words = append(words, c.Field)
+		}
+		words = []string{"changes " + strings.Join(words, ", ")}
+		if p.Held != "" {
+			s.Impact, s.Held, s.Allow, words = impactRestart, "--allow "+impactRestart, impactRestart, []string{p.Held}
+		}
+	} else {
+		for _, l := range p.Links {
+			words = append(words, l.String())
+		}
+		if p.DHCP != nil && !o.Serving[n.UID] {
+			words = append(words, "start DHCP")
+		}
+	}
+	if len(words) == 0 && s.Held == "" {
+		return nil
+	}
+	if s.Impact == "" {
+		s.Impact = impactLive
+	}
+	s.Action, s.Detail = "update", strings.Join(words, "; ")
+	return []Step{s}
+}
+
+// summary describes a network briefly.
+func summary(n spec.Network) string {
+	words := []string{"bridge " + n.Bridge}
+	if len(n.Addresses) > 0 {
+		words[0] += " with " + strings.Join(n.Addresses, ", ")
+	}
+	if len(n.Interfaces) > 0 {
+		words = append(words, "over "+strings.Join(n.Interfaces, ", ")+" (guarded: reverted if the host loses its connection)")
+	}
+	for _, flag := range []struct {
+		word string
+		on   bool
+	}{{"forwarding", n.Forwarding}, {"NAT", n.NAT}, {"proxy ARP", n.ProxyARP}, {"DHCP", n.DHCP}} {
+		if flag.on {
+			words = append(words, flag.word)
+		}
+	}
+	return strings.Join(words, ", ")
+}
+
+// ReadyStatus returns the future status of a network, for planning machines on
+// networks that do not exist yet.
+func (p Planned) ReadyStatus(n Network) spec.NetworkStatus {
+	s := n.Status
+	s.State, s.Applied = stateReady, &p.Is
+	s.Guests, s.Gateways, s.Nameservers, s.Published = p.Guests, p.Gateways, p.Nameservers, p.Published
+	return s
+}
+
+// changes returns the fields that differ, with their impact on guests.
+func changes(was, is spec.Network) []Change {
+	var all []Change
+	add := func(field, from, to, impact string) {
+		if from != to {
+			all = append(all, Change{Field: field, From: from, To: to, Impact: impact})
+		}
+	}
+	add("bridge", was.Bridge, is.Bridge, impactRestart)
+	impact := impactLive
+	if slices.ContainsFunc(was.Addresses, func(a string) bool { return !slices.Contains(is.Addresses, a) }) {
+		impact = impactRestart
+	}
+	add("addresses", strings.Join(was.Addresses, " "), strings.Join(is.Addresses, " "), impact)
+	mtu := func(n int) string {
+		if n == 0 {
+			return ""
+		}
+		return strconv.Itoa(n)
+	}
+	add("mtu", mtu(was.MTU), mtu(is.MTU), impactLive)
+	add("interfaces", strings.Join(was.Interfaces, " "), strings.Join(is.Interfaces, " "), impactLive)
+	add("forwarding", strconv.FormatBool(was.Forwarding), strconv.FormatBool(is.Forwarding), impactLive)
+	add("proxy-arp", strconv.FormatBool(was.ProxyARP), strconv.FormatBool(is.ProxyARP), impactLive)
+	add("nat", strconv.FormatBool(was.NAT), strconv.FormatBool(is.NAT), impactLive)
+	add("dhcp", strconv.FormatBool(was.DHCP), strconv.FormatBool(is.DHCP), impactLive)
+	return all
+}
