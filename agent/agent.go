@@ -15,6 +15,7 @@ import (
 
 	"hostler/agent/api"
 	"hostler/agent/containersetup"
+	"hostler/agent/logging"
 	"hostler/agent/provisioner"
 	"hostler/agent/spec"
 	"hostler/agent/state"
@@ -156,7 +157,7 @@ func openStore(ctx context.Context, o state.Options) (*state.Local, state.OpenRe
 func (h *host) setUp(t spec.ContainerType) func(context.Context) error {
 	return func(ctx context.Context) error {
 		return containersetup.New(containersetup.Options{
-			Type: t, Store: loggedEvents{h.store, h.logger.With("worker", "setup-"+t)}, Initialiser: h.initialiser(t), Provisioner: h.provisioner(ctx, t),
+			Type: t, Store: logging.Events{Backend: h.store, Log: h.logger.With("worker", "setup-"+t)}, Initialiser: h.initialiser(t), Provisioner: h.provisioner(ctx, t),
 			Lock: h.lock, Prepared: func(ctx context.Context) error { return h.prepared(ctx, t) },
 			Clear: (&leftoverMover{host: h, t: t}).clear, Now: h.now, Logger: h.logger.With("worker", "setup-"+t),
 		}).Run(ctx)
@@ -254,7 +255,7 @@ func (h *host) provisioner(ctx context.Context, t spec.ContainerType) containers
 			return err
 		}
 		log := h.logger.With("worker", name)
-		return provision(ctx, t, loggedEvents{h.store, log}, d.Broker, d.Images, h.config(), workerMetrics{h.metrics, h.sup, name}, log)
+		return provision(ctx, t, logging.Events{Backend: h.store, Log: log}, d.Broker, d.Images, h.config(), workerMetrics{h.metrics, h.sup, name}, log)
 	}}
 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"hostler/agent/logging"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/containerbroker"
@@ -58,7 +59,7 @@ func (a *leftoverMover) report(ctx context.Context, places []string) {
 	})
 	text := fmt.Sprintf("files of containers that %s does not know, e.g. after a power cut, were moved away; remove them when you do not need them: %s", strings.ToUpper(string(a.t)), strings.Join(a.places, ", "))
 	e := state.Event{Time: a.host.now(), Object: state.ID{Kind: spec.KindContainerType, Name: string(a.t)}, Level: state.LevelWarn, Reason: "SetAside", Message: text}
-	store := loggedEvents{a.host.store, a.host.logger}
+	store := logging.Events{Backend: a.host.store, Log: a.host.logger}
 	if err := store.Record(ctx, e); err != nil {
 		a.host.logger.Warn("An event cannot be recorded.", "type", a.t, "error", err)
 	}

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"hostler/agent/logging"
 	"hostler/agent/provisioner"
 	"hostler/agent/spec"
 	"hostler/agent/state"
@@ -122,7 +123,7 @@ func (h *host) compareAge(ctx context.Context, t spec.ContainerType, known *spec
 		return err
 	}
 	event := state.Event{Time: h.now(), Object: state.ID{Kind: spec.KindHost, Name: spec.HostName}, Level: state.LevelError, Reason: "OlderStore", Message: text}
-	if err := (loggedEvents{h.store, h.logger}).Record(ctx, event); err != nil {
+	if err := (logging.Events{Backend: h.store, Log: h.logger}).Record(ctx, event); err != nil {
 		return fmt.Errorf("cannot record that the store is an older copy: %w", err)
 	}
 	if h.relearn != nil {

@@ -9,6 +9,7 @@ import (
 
 	"hostler/agent/api"
 	"hostler/agent/client"
+	"hostler/agent/logging"
 	"hostler/agent/networkprovisioner"
 	"hostler/agent/spec"
 	"hostler/agent/state"
@@ -42,7 +43,7 @@ func (h *host) keepNetworks(ctx context.Context) error {
 	eyes := h.networkEyes(links)
 	eyes.Tables = func(ctx context.Context) (networkprovisioner.Tables, error) { return rules.Observe(ctx) }
 	return networkprovisioner.New(networkprovisioner.Options{
-		Store: loggedEvents{h.store, log}, Eyes: eyes, Links: links, Firewall: rules, Parameters: sysctl.New(h.paths, log),
+		Store: logging.Events{Backend: h.store, Log: log}, Eyes: eyes, Links: links, Firewall: rules, Parameters: sysctl.New(h.paths, log),
 		Guard: h.guard, Tools: networkTools{h}, Defaults: networkprovisioner.ConfigOf(record), Notice: h.notice,
 		Ends: h.guardEnds, Metrics: workerMetrics{h.metrics, h.sup, "networks"}, Now: h.now, Logger: log,
 	}).Run(ctx)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/coreos/go-systemd/v22/daemon"
 
+	"hostler/agent/logging"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/agent/workerapi"
@@ -82,7 +83,7 @@ func RunWorker(ctx context.Context, name string, o Options) error {
 	sup.start(ctx, "counts", func(ctx context.Context) error { return counts.send(ctx, store.Count, countsEvery) })
 	sup.start(ctx, name, func(ctx context.Context) error {
 		log := o.Logger.With("worker", name)
-		return provision(ctx, t, loggedEvents{store, log}, broker, agentImages{store}, config, counts, log)
+		return provision(ctx, t, logging.Events{Backend: store, Log: log}, broker, agentImages{store}, config, counts, log)
 	})
 	o.Logger.Info("The worker is ready.", "worker", name)
 	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {

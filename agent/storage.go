@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"hostler/agent/client"
+	"hostler/agent/logging"
 	"hostler/agent/spec"
 	"hostler/agent/storageprovisioner"
 	"hostler/packaging"
@@ -22,7 +23,7 @@ func (h *host) newStorage() *storageprovisioner.Worker {
 	const name = "storage"
 	log := h.logger.With("worker", name)
 	return storageprovisioner.New(storageprovisioner.Options{
-		Store: loggedEvents{h.store, log}, Sources: h.sources,
+		Store: logging.Events{Backend: h.store, Log: log}, Sources: h.sources,
 		Defaults: storageprovisioner.Config{Namespace: h.config().Namespace},
 		Unfound:  h.unfound,
 		Devices:  blockDeviceChanges, WaitHolders: mounts.WaitHolders, Notice: h.notice, Stage: h.stage,

@@ -33,7 +33,7 @@ var fences = []struct {
 	{"github.com/canonical/lxd", func(p string) bool { return strings.Contains(p+"/", "/lxd/") }},
 	{"github.com/digitalocean/go-libvirt", func(p string) bool { return strings.Contains(p+"/", "/kvm/") }},
 	{"github.com/vishvananda/netlink", func(p string) bool { return within(p, "hostnet") }},
-	{"github.com/coreos/go-systemd", func(p string) bool { return p == "agent" || p == "internal/units" }},
+	{"github.com/coreos/go-systemd", func(p string) bool { return p == "agent" || p == "agent/logging" || p == "internal/units" }},
 	{"github.com/godbus/dbus", func(p string) bool { return p == "internal/units" }},
 	{"modernc.org/sqlite", func(p string) bool { return p == "agent/state" }},
 	{"database/sql", func(p string) bool { return p == "agent/state" }},

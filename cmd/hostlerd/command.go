@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"hostler/agent"
+	"hostler/agent/logging"
 	"hostler/containerbroker/images"
 	"hostler/internal/failpoint"
 	"hostler/internal/paths"
@@ -34,7 +35,7 @@ func command() *cobra.Command {
 	flags.BoolVar(&debug, "debug", false, "log observations too")
 	options := func() (agent.Options, error) {
 		p, err := pathsOf(config, stateDir, runDir)
-		return agent.Options{Paths: p, Version: version.Version, Logger: agent.NewLogger(debug), Program: "/proc/self/exe"}, err
+		return agent.Options{Paths: p, Version: version.Version, Logger: logging.NewLogger(debug), Program: "/proc/self/exe"}, err
 	}
 	root.RunE = func(cmd *cobra.Command, _ []string) error {
 		o, err := options()

@@ -8,7 +8,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	"hostler/agent"
+	"hostler/agent/logging"
 	"hostler/agent/spec"
 )
 
@@ -17,7 +17,7 @@ func main() {
 	err := command().ExecuteContext(ctx)
 	stop()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, agent.ErrorMark()+"hostlerd:", spec.Summary(err))
+		fmt.Fprintln(os.Stderr, logging.ErrorMark()+"hostlerd:", spec.Summary(err))
 		os.Exit(1)
 	}
 }

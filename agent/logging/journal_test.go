@@ -1,4 +1,4 @@
-package agent
+package logging
 
 import (
 	"bytes"
@@ -31,7 +31,7 @@ func TestJournalRecords(t *testing.T) {
 	log.Info("The worker is ready.")
 	log.Warn("An operation failed.", "machine", "web", "error", "no space left on device")
 	log.Error("The store failed.", "object", "host/host")
-	store := loggedEvents{recorder{}, log}
+	store := Events{recorder{}, log}
 	if err := store.Record(t.Context(), state.Event{
 		Object: state.ID{Kind: spec.KindVolume, Name: "data"}, Level: state.LevelInfo, Reason: "Created",
 	}); err != nil {

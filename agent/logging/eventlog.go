@@ -1,4 +1,4 @@
-package agent
+package logging
 
 import (
 	"context"
@@ -7,20 +7,20 @@ import (
 	"hostler/agent/state"
 )
 
-// loggedEvents is a worker's store that logs the events the worker records.
-type loggedEvents struct {
+// Events is a worker's store that logs the events the worker records.
+type Events struct {
 	state.Backend
-	log *slog.Logger
+	Log *slog.Logger
 }
 
 // Record implements state.Backend.
-func (s loggedEvents) Record(ctx context.Context, events ...state.Event) error {
+func (s Events) Record(ctx context.Context, events ...state.Event) error {
 	for _, e := range events {
 		text := e.Reason
 		if e.Message != "" {
 			text += ": " + e.Message
 		}
-		s.log.Log(ctx, levelOf(e), text, "object", e.Object.Kind+"/"+e.Object.Name, "event", e.Reason) //nolint:sloglint // the event's own words
+		s.Log.Log(ctx, levelOf(e), text, "object", e.Object.Kind+"/"+e.Object.Name, "event", e.Reason) //nolint:sloglint // the event's own words
 	}
 	return s.Backend.Record(ctx, events...)
 }

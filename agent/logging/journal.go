@@ -1,4 +1,6 @@
-package agent
+// Package logging writes the log: to the journal with fields, each cause once,
+// and with the events of the workers.
+package logging
 
 import (
 	"bytes"
