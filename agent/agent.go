@@ -21,10 +21,12 @@ import (
 	"hostler/agent/state"
 	"hostler/containerbroker"
 	"hostler/hostnet"
+	"hostler/hostnet/persist"
 	"hostler/initialisers"
 	"hostler/internal/fault"
 	"hostler/internal/hostlock"
 	"hostler/internal/paths"
+	"hostler/internal/units"
 )
 
 // Options holds the settings from the command line.
@@ -130,6 +132,7 @@ func open(ctx context.Context, o Options) (*host, error) {
 	if err := h.openImages(); err != nil {
 		return nil, errors.Join(err, store.Close())
 	}
+	h.persister = &persist.Keeper{Paths: h.paths, Namespace: config.Namespace, Clients: h.runner(units.DHClient)}
 	h.sources = h.storageSources()
 	h.storage = h.newStorage()
 	return h, nil

@@ -17,6 +17,7 @@ import (
 	"hostler/containerbroker"
 	"hostler/containerbroker/images"
 	"hostler/hostnet/guard"
+	"hostler/hostnet/persist"
 	"hostler/initialisers"
 	"hostler/internal/fault"
 	"hostler/internal/hostlock"
@@ -49,8 +50,7 @@ type host struct {
 	// declarations and configuration follow conf.d and hostler.yaml.
 	declarations  *conffiles.Declarations
 	configuration *conffiles.Configuration
-	// reloaded holds the bridges for which firstReload has returned true.
-	reloaded map[string]bool
+	persister     *persist.Keeper
 
 	// begun is the configuration at the start of this process.
 	begun spec.Config

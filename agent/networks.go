@@ -65,7 +65,7 @@ func (h *host) prepareNetworks(ctx context.Context) {
 func (h *host) networkEyes(links *hostnet.Host) networkprovisioner.Eyes {
 	return networkprovisioner.Eyes{
 		Instances: h.instanceMACs, Now: h.now,
-		Host: links, Root: h.paths.Root, ServerDir: h.paths.DHCP(), Guard: h.guard, Persister: bridgePersister{h},
+		Host: links, Root: h.paths.Root, ServerDir: h.paths.DHCP(), Guard: h.guard, Persister: h.persister,
 		Server: func(uid string) networkprovisioner.Server {
 			return dhcp.New(h.paths.DHCPServer(uid), h.runner(units.DNSMasq), h.logger.With("part", "dhcp"))
 		},

@@ -1,4 +1,4 @@
-package agent
+package persist
 
 import (
 	"context"
@@ -9,89 +9,97 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"hostler/hostnet/persist"
 	"hostler/internal/atomicfile"
 	"hostler/internal/paths"
 	"hostler/internal/run"
-	"hostler/internal/units"
 )
 
-// bridgePersister makes bridges over host NICs come back after a boot and moves
-// the renewal of a NIC's DHCP leases to the bridge.
-type bridgePersister struct{ *host }
+// Keeper makes bridges over host NICs come back after a boot and moves the
+// renewal of a NIC's DHCP leases to the bridge.
+type Keeper struct {
+	Paths     paths.Paths
+	Namespace string
+	// Clients runs dhclient as a daemon that outlives this process.
+	Clients run.Runner
+
+	mu sync.Mutex
+	// reloaded holds the bridges for which firstReload has returned true.
+	reloaded map[string]bool
+}
 
 // reloadLimit bounds the run time of the programs that configure the network.
 const reloadLimit = 30 * time.Second
 
-// Persist implements networkprovisioner.BootPersister.
-func (l bridgePersister) Persist(ctx context.Context, b persist.Bridge) error {
-	m, changed, err := persist.Write(l.paths.Root, b)
+// Persist writes the files of a bridge and puts them in force. It is idempotent.
+func (k *Keeper) Persist(ctx context.Context, b Bridge) error {
+	m, changed, err := Write(k.Paths.Root, b)
 	if err != nil {
 		return err
 	}
 	switch m {
-	case persist.None: // the agent creates the bridge at each start
-	case persist.Ifupdown:
-		return l.moveClient(ctx, b.NIC, b.Name)
-	case persist.Networkd, persist.Netplan:
+	case None: // the agent creates the bridge at each start
+	case Ifupdown:
+		return k.moveClient(ctx, b.NIC, b.Name)
+	case Networkd, Netplan:
 		// An earlier agent may have died between the write and the reload.
-		if changed || !persist.Ruled(l.paths.Root, b) && l.firstReload(b.Name) {
-			return l.reload(ctx)
+		if changed || !Ruled(k.Paths.Root, b) && k.firstReload(b.Name) {
+			return k.reload(ctx)
 		}
 	}
 	return nil
 }
 
-// Holds implements networkprovisioner.BootPersister.
-func (l bridgePersister) Holds(b persist.Bridge) bool {
-	m, holds := persist.Holds(l.paths.Root, b)
-	if !holds || m != persist.Ifupdown {
+// Holds reports whether Persist would change nothing.
+func (k *Keeper) Holds(b Bridge) bool {
+	m, holds := Holds(k.Paths.Root, b)
+	if !holds || m != Ifupdown {
 		return holds
 	}
-	client, err := l.client(b.NIC)
+	client, err := k.client(b.NIC)
 	return err == nil && client == 0 // none is to be moved
 }
 
-// Drop implements networkprovisioner.BootPersister.
-func (l bridgePersister) Drop(ctx context.Context, bridge string) error {
-	nic := persist.NIC(l.paths.Root, l.config().Namespace, bridge)
-	there, err := persist.Disable(l.paths.Root, l.config().Namespace, bridge)
+// Drop undoes Persist; it succeeds for a bridge that is not persistent.
+func (k *Keeper) Drop(ctx context.Context, bridge string) error {
+	nic := NIC(k.Paths.Root, k.Namespace, bridge)
+	there, err := Disable(k.Paths.Root, k.Namespace, bridge)
 	if err != nil || !there {
 		return err
 	}
 	// The files go last: while they exist, a later call repeats unfinished steps.
-	if err := errors.Join(l.reload(ctx), l.moveClient(ctx, bridge, nic)); err != nil {
+	if err := errors.Join(k.reload(ctx), k.moveClient(ctx, bridge, nic)); err != nil {
 		return err
 	}
-	_, err = persist.Remove(l.paths.Root, l.config().Namespace, bridge)
+	_, err = Remove(k.Paths.Root, k.Namespace, bridge)
 	return err
 }
 
 // firstReload returns true for a bridge at the first call in this process.
-func (l bridgePersister) firstReload(bridge string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.reloaded == nil {
-		l.reloaded = map[string]bool{}
+func (k *Keeper) firstReload(bridge string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.reloaded == nil {
+		k.reloaded = map[string]bool{}
 	}
-	first := !l.reloaded[bridge]
-	l.reloaded[bridge] = true
+	first := !k.reloaded[bridge]
+	k.reloaded[bridge] = true
 	return first
 }
 
-// Bridges implements networkprovisioner.BootPersister.
-func (l bridgePersister) Bridges() []string {
-	return persist.Bridges(l.paths.Root, l.config().Namespace)
+// Bridges returns the bridges of the namespace that have files of ours.
+func (k *Keeper) Bridges() []string {
+	return Bridges(k.Paths.Root, k.Namespace)
 }
 
 // reload makes systemd-networkd read its files again. It does nothing if
 // systemd-networkd does not run.
-func (l bridgePersister) reload(ctx context.Context) error {
-	if _, err := os.Stat(l.paths.Host("/run/systemd/netif/state")); err != nil {
+func (k *Keeper) reload(ctx context.Context) error {
+	if _, err := os.Stat(k.Paths.Host("/run/systemd/netif/state")); err != nil {
 		return nil
 	}
 	_, err := run.Host{}.Run(ctx, run.Command{Path: paths.Networkctl, Args: []string{"reload"}, Timeout: reloadLimit})
@@ -102,25 +110,25 @@ func (l bridgePersister) reload(ctx context.Context) error {
 // link with the same hardware address. It starts the new client with the old
 // lease before it ends the old client, so that a client runs at any time.
 // Without a dhclient on the link it does nothing.
-func (l bridgePersister) moveClient(ctx context.Context, from, to string) error {
+func (k *Keeper) moveClient(ctx context.Context, from, to string) error {
 	if from == "" || to == "" {
 		return nil
 	}
-	old, err := l.client(from)
+	old, err := k.client(from)
 	if err != nil || old == 0 {
 		return err
 	}
-	there, err := l.client(to)
+	there, err := k.client(to)
 	if err != nil {
 		return err
 	}
-	leases := func(link string) string { return l.paths.Host("/var/lib/dhcp/dhclient." + link + ".leases") }
+	leases := func(link string) string { return k.Paths.Host("/var/lib/dhcp/dhclient." + link + ".leases") }
 	if there == 0 {
 		if err := moveLeases(leases(from), leases(to), from, to); err != nil {
 			return err
 		}
-		_, err := l.runner(units.DHClient).Run(ctx, run.Command{Path: paths.Dhclient, Job: to, Timeout: reloadLimit, Args: []string{
-			"-4", "-nw", "-pf", l.clientFile(to), "-lf", leases(to), to,
+		_, err := k.Clients.Run(ctx, run.Command{Path: paths.Dhclient, Job: to, Timeout: reloadLimit, Args: []string{
+			"-4", "-nw", "-pf", k.clientFile(to), "-lf", leases(to), to,
 		}})
 		if err != nil {
 			return fmt.Errorf("cannot move the DHCP client of %s: %w", from, err)
@@ -130,19 +138,19 @@ func (l bridgePersister) moveClient(ctx context.Context, from, to string) error 
 	if err := unix.Kill(old, unix.SIGTERM); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("cannot move the DHCP client of %s: %w", from, err)
 	}
-	if err := os.Remove(l.clientFile(from)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(k.clientFile(from)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("cannot move the DHCP client of %s: %w", from, err)
 	}
 	return nil
 }
 
-func (l bridgePersister) clientFile(link string) string {
-	return l.paths.Host("/run/dhclient." + link + ".pid")
+func (k *Keeper) clientFile(link string) string {
+	return k.Paths.Host("/run/dhclient." + link + ".pid")
 }
 
 // client returns the process id of a link's dhclient, or 0.
-func (l bridgePersister) client(link string) (int, error) {
-	text, err := os.ReadFile(l.clientFile(link))
+func (k *Keeper) client(link string) (int, error) {
+	text, err := os.ReadFile(k.clientFile(link))
 	if errors.Is(err, fs.ErrNotExist) {
 		return 0, nil
 	}
