@@ -86,13 +86,15 @@ func (l listing) matches(name string, wanted []chain) bool {
 }
 
 // rulesOf returns the rules of our tables in the kernel's form, without the
-// handles, which change at each load.
+// handles, which change at each load, and in any order of the tables.
 func (l listing) rulesOf(table string) string {
 	var all []json.RawMessage
-	for _, o := range l.Objects {
-		if o.Rule != nil && (o.Rule.Family == inet || o.Rule.Family == bridge) && o.Rule.Table == table {
-			all = append(all, json.RawMessage(`"`+o.Rule.Chain+`"`))
-			all = append(all, o.Rule.Expr...)
+	for _, family := range []string{inet, bridge} {
+		for _, o := range l.Objects {
+			if o.Rule != nil && o.Rule.Family == family && o.Rule.Table == table {
+				all = append(all, json.RawMessage(`"`+o.Rule.Chain+`"`))
+				all = append(all, o.Rule.Expr...)
+			}
 		}
 	}
 	data, _ := json.Marshal(all)
