@@ -21,7 +21,7 @@ func TestTerminalSizesReachTheHypervisor(t *testing.T) {
 	l.lxd.Add(containerbroker.Instance{Name: "web", Status: containerbroker.StatusRunning})
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	g := guests{l.host}
+	g := l.guests()
 	sizes := make(chan frames.WindowSize, 1)
 	sizes <- frames.WindowSize{Width: 132, Height: 43}
 	close(sizes) // as the server does when the client has disconnected

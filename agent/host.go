@@ -68,9 +68,6 @@ type host struct {
 	// claims are the locks on the hypervisors; see claim.
 	claims map[spec.ContainerType]*hostlock.Lock
 
-	// consoles is held while a console log is read and kept.
-	consoles sync.Mutex
-
 	mu           sync.Mutex
 	cfg          spec.Config
 	made         map[spec.ContainerType]driver

@@ -53,7 +53,7 @@ func TestImagesWhileAHypervisorIsDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	kvm.Fail(brokertest.ListImages, "", -1, fault.New(fault.Transient, "cannot reach libvirt"))
-	s := imageService{h}
+	s := h.imageService()
 	rows, notices, err := s.List(t.Context())
 	if err != nil || len(rows) != 2 || len(notices) != 1 || !strings.Contains(notices[0], "kvm") || !strings.Contains(notices[0], "cannot reach libvirt") {
 		t.Fatalf("%+v, %q, %v", rows, notices, err)
@@ -80,7 +80,7 @@ func TestImagesAreBuiltForAType(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := imageService{&host{images: cache}}
+	s := (&host{images: cache}).imageService()
 	for of, says := range map[spec.ContainerType]string{spec.LXD: "cannot run programs here", spec.KVM: "makes no disk of busybox/1"} {
 		if _, err := s.Build(t.Context(), of, "busybox/1", func(client.Progress) {}); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("for %s: %v", of, err)
@@ -97,7 +97,7 @@ func TestImageIsNamedAsTyped(t *testing.T) {
 	}
 	h.images = cache
 	lxd.AddImage("debian/12", true)
-	s := imageService{h}
+	s := h.imageService()
 	rows, _, err := s.List(t.Context())
 	if err != nil || len(rows) != 1 {
 		t.Fatalf("%+v, %v", rows, err)

@@ -5,7 +5,9 @@ import (
 	"strconv"
 
 	"hostler/agent/api"
+	"hostler/agent/services/guests"
 	"hostler/agent/spec"
+	"hostler/containerbroker"
 )
 
 // server creates the API's server.
@@ -13,13 +15,21 @@ func (h *host) server(o Options) (*api.Server, error) {
 	return api.NewServer(api.Options{
 		Backend: h.store,
 		Service: api.Service{
-			Planner: planner{h}, Guests: guests{h}, Images: imageService{h}, Builder: imageService{h},
+			Planner: planner{h}, Guests: h.guests(), Images: h.imageService(), Builder: h.imageService(),
 			Host: hostReporter{h}, Adopter: adopter{h}, Exporter: adopter{h}, Guard: guards{h},
 		},
 		Gatherer: h.metrics.registry, Logger: h.logger.With("part", "api"), Clock: h.now,
 		Version: o.Version, Namespace: h.config().Namespace,
 		AdminGroup: adminGroup, ReadGroup: readGroup, ReadersSeeConsoles: func() bool { return h.config().API.ReadersSeeConsoles }, WorkerUsers: workerUsers(h.types()), Learned: h.learned, Count: h.count, Unread: h.declarations.Unread,
 	})
+}
+
+// guests gives the API access into instances.
+func (h *host) guests() *guests.Access {
+	return &guests.Access{Store: h.store, Dir: h.paths.Consoles(), Broker: func(t spec.ContainerType) (containerbroker.Broker, error) {
+		d, err := h.driver(t)
+		return d.Broker, err
+	}}
 }
 
 // The groups of the API's users: adminGroup may change, readGroup may read.

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"hostler/agent/api"
+	imageservice "hostler/agent/services/images"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/containerbroker/images"
@@ -50,9 +51,9 @@ func (p planner) Warnings(ctx context.Context, objects []api.PlannedObject, scop
 		}
 		if needsImage(o, r.Machine.Image) {
 			if _, asked := own[r.Machine.Type]; !asked {
-				own[r.Machine.Type] = p.ownImages(ctx, r.Machine.Type)
+				own[r.Machine.Type] = p.imageService().Names(ctx, r.Machine.Type)
 			}
-			image := wantedImage{r.Machine.Image, imageForm(r.Machine.Type)}
+			image := wantedImage{r.Machine.Image, imageservice.FormatOf(r.Machine.Type)}
 			err, known := against[image]
 			if !known && len(against) < manyImages {
 				err = p.images.CheckAvailable(image.reference, image.format, own[r.Machine.Type])
@@ -103,23 +104,6 @@ func needsImage(o api.PlannedObject, image string) bool {
 	}
 	var was spec.MachineRecord
 	return json.Unmarshal(o.Before.Spec, &was) == nil && was.Machine.Image != image
-}
-
-// ownImages returns the names of the images in a type's hypervisor.
-func (p planner) ownImages(ctx context.Context, t spec.ContainerType) []string {
-	d, err := p.driver(t)
-	if err != nil || d.Images == nil {
-		return nil
-	}
-	rows, err := listImagesSoon(ctx, d.Images)
-	if err != nil {
-		return nil
-	}
-	var names []string
-	for _, row := range rows {
-		names = append(names, row.Aliases...)
-	}
-	return names
 }
 
 // capacity is the most that the host can give; zero: unknown.

@@ -122,6 +122,11 @@ func mayWorkerImport(importer, imported, importedFamily string) string {
 		return "the workers' store imports the server's helpers for handlers only"
 	case within(importer, "agent/api") && (within(imported, "agent/client") || within(imported, "agent/workerapi")):
 		return ""
+	case within(importer, "agent/services"):
+		if own := strings.Join(strings.Split(importer, "/")[:3], "/"); !within(imported, "agent/services") || within(imported, own) {
+			return ""
+		}
+		return "services do not import each other"
 	case within(importer, "agent/conffiles") && imported == "agent/api":
 		return "" // the server decides on the documents
 	case within(importer, "agent/spec"), within(importer, "agent/state"):

@@ -1,4 +1,4 @@
-package agent
+package guests
 
 import (
 	"bytes"
@@ -26,15 +26,15 @@ const leastOverlap = 256
 
 // keepConsole appends a console log that the hypervisor returns only once to
 // the kept log, and returns the whole log.
-func (h *host) keepConsole(ctx context.Context, t spec.ContainerType, instance string, log io.ReadCloser) (io.ReadCloser, error) {
+func (g *Access) keepConsole(ctx context.Context, t spec.ContainerType, instance string, log io.ReadCloser) (io.ReadCloser, error) {
 	defer log.Close()
-	h.consoles.Lock()
-	defer h.consoles.Unlock()
+	g.consoles.Lock()
+	defer g.consoles.Unlock()
 	read, err := io.ReadAll(io.LimitReader(log, 16*maxConsole))
 	if err != nil {
 		return nil, fmt.Errorf("cannot read the console log of instance %q: %w", instance, err)
 	}
-	file, err := h.consoleFile(ctx, t, instance)
+	file, err := g.consoleFile(ctx, t, instance)
 	if err != nil {
 		return nil, err
 	}
@@ -53,8 +53,8 @@ func (h *host) keepConsole(ctx context.Context, t spec.ContainerType, instance s
 
 // consoleFile returns the file of an instance's log. It removes the files of
 // instances that no longer exist.
-func (h *host) consoleFile(ctx context.Context, t spec.ContainerType, instance string) (string, error) {
-	machines, _, err := h.store.List(ctx, spec.KindMachine)
+func (g *Access) consoleFile(ctx context.Context, t spec.ContainerType, instance string) (string, error) {
+	machines, _, err := g.Store.List(ctx, spec.KindMachine)
 	if err != nil {
 		return "", fmt.Errorf("cannot read the machines: %w", err)
 	}
@@ -75,7 +75,7 @@ func (h *host) consoleFile(ctx context.Context, t spec.ContainerType, instance s
 	if own == "" {
 		return "", fault.New(fault.NotFound, "instance %q is no machine's any more", instance)
 	}
-	dir := h.paths.Consoles()
+	dir := g.Dir
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", fault.New(fault.Transient, "cannot make %s: %v", dir, err)
 	}

@@ -1,16 +1,15 @@
-package agent
+package guests
 
 import (
 	"bytes"
 	"io"
-	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"hostler/agent/spec"
 	"hostler/agent/state"
-	"hostler/internal/paths"
 )
 
 // Console text that a hypervisor returns only once is kept: each read shows the
@@ -22,7 +21,7 @@ func TestConsoleIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	h := &host{paths: paths.Paths{StateDir: t.TempDir()}, store: store, logger: slog.New(slog.DiscardHandler)}
+	g := &Access{Store: store, Dir: filepath.Join(t.TempDir(), "consoles")}
 	made := func(token string) {
 		t.Helper()
 		_, err := store.Write(t.Context(), state.Atomic, state.Write{
@@ -36,7 +35,7 @@ func TestConsoleIsKept(t *testing.T) {
 	}
 	look := func(given, want string) {
 		t.Helper()
-		log, err := h.keepConsole(t.Context(), spec.LXD, "web", io.NopCloser(strings.NewReader(given)))
+		log, err := g.keepConsole(t.Context(), spec.LXD, "web", io.NopCloser(strings.NewReader(given)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +51,7 @@ func TestConsoleIsKept(t *testing.T) {
 	look("", "booting\nlogin: \n")
 	made("two")
 	look("again\n", "again\n")
-	if files, _ := os.ReadDir(h.paths.Consoles()); len(files) != 1 {
+	if files, _ := os.ReadDir(g.Dir); len(files) != 1 {
 		t.Errorf("kept: %v", files)
 	}
 }

@@ -1,25 +1,37 @@
-package agent
+// Package guests gives the API access into instances.
+package guests
 
 import (
 	"context"
 	"io"
+	"sync"
 
 	"hostler/agent/api"
 	"hostler/agent/client/frames"
 	"hostler/agent/spec"
+	"hostler/agent/state"
 	"hostler/containerbroker"
 	"hostler/internal/fault"
 )
 
-// guests gives the API access into instances.
-type guests struct{ *host }
+// Access reaches into instances.
+type Access struct {
+	// Broker returns the broker of a container type.
+	Broker func(t spec.ContainerType) (containerbroker.Broker, error)
+	Store  state.Store
+	// Dir keeps the console logs that hypervisors return only once.
+	Dir string
 
-func (g guests) guest(t spec.ContainerType) (containerbroker.GuestAccess, error) {
-	d, err := g.driver(t)
+	// consoles is held while a console log is read and kept.
+	consoles sync.Mutex
+}
+
+func (g *Access) guest(t spec.ContainerType) (containerbroker.GuestAccess, error) {
+	broker, err := g.Broker(t)
 	if err != nil {
 		return nil, err
 	}
-	guest, ok := d.Broker.(containerbroker.GuestAccess)
+	guest, ok := broker.(containerbroker.GuestAccess)
 	if !ok {
 		return nil, fault.New(fault.Invalid, "cannot reach into %s machines with this agent", t)
 	}
@@ -27,7 +39,7 @@ func (g guests) guest(t spec.ContainerType) (containerbroker.GuestAccess, error)
 }
 
 // Exec implements api.Guests.
-func (g guests) Exec(ctx context.Context, t spec.ContainerType, instance string, e api.GuestExec) (int, error) {
+func (g *Access) Exec(ctx context.Context, t spec.ContainerType, instance string, e api.GuestExec) (int, error) {
 	guest, err := g.guest(t)
 	if err != nil {
 		return 0, err
@@ -63,7 +75,7 @@ func brokerSizes(ctx context.Context, sizes <-chan frames.WindowSize) <-chan con
 }
 
 // Console implements api.Guests.
-func (g guests) Console(ctx context.Context, t spec.ContainerType, instance string, conn io.ReadWriter) error {
+func (g *Access) Console(ctx context.Context, t spec.ContainerType, instance string, conn io.ReadWriter) error {
 	guest, err := g.guest(t)
 	if err != nil {
 		return err
@@ -72,7 +84,7 @@ func (g guests) Console(ctx context.Context, t spec.ContainerType, instance stri
 }
 
 // Log implements api.Guests.
-func (g guests) Log(ctx context.Context, t spec.ContainerType, instance string) (io.ReadCloser, error) {
+func (g *Access) Log(ctx context.Context, t spec.ContainerType, instance string) (io.ReadCloser, error) {
 	guest, err := g.guest(t)
 	if err != nil {
 		return nil, err

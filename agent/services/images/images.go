@@ -1,4 +1,6 @@
-package agent
+// Package images gives the API access to the image cache and to the
+// hypervisors' images.
+package images
 
 import (
 	"context"
@@ -6,75 +8,30 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"hostler/agent/client"
 	"hostler/agent/provisioner"
 	"hostler/agent/spec"
+	"hostler/agent/state"
 	"hostler/containerbroker"
 	"hostler/containerbroker/images"
 	"hostler/internal/fault"
 	"hostler/internal/oneline"
-	"hostler/internal/units"
-	"hostler/packaging"
 )
 
-// openImages opens the image cache.
-func (h *host) openImages() error {
-	cache, err := images.Open(h.imageOptions(h.cfg))
-	if err != nil {
-		return fmt.Errorf("cannot open the image cache: %w", err)
-	}
-	h.images = cache
-	if h.program != "" && !images.Confines() {
-		h.notice("images", "the kernel has no Landlock (CONFIG_SECURITY_LANDLOCK, and landlock in lsm=): images are read by a separate user, who may read all world-readable files")
-	}
-	return nil
+// Service gives access to the cache and to the hypervisors' images.
+type Service struct {
+	Cache *images.Cache
+	// Types are the container types, sorted. Of returns the images in the
+	// hypervisor of a type; it fails if there is no hypervisor.
+	Types []spec.ContainerType
+	Of    func(t spec.ContainerType) (containerbroker.ImageStore, error)
+	Store state.Store
 }
-
-// imageOptions returns the options of the image cache from the configuration.
-func (h *host) imageOptions(c spec.Config) images.Options {
-	var scan images.Scanner
-	if h.program != "" {
-		scan = images.Isolated(h.runner(units.Scan), h.program, "internal", "scan")
-	}
-	return images.Options{
-		Dir: h.paths.Images(), Sources: c.Images.Sources, Servers: c.Images.Servers, Refresh: c.Images.RefreshEvery(),
-		Runner: h.runner(units.Image), Packages: imagePackages{h},
-		Mirrors: images.Mirrors{Debian: c.Apt.Mirror, Proxy: c.Apt.Proxy},
-		Log:     h.logger.With("part", "images"), Clock: h.now, Scan: scan,
-	}
-}
-
-// imagePackages installs the packages that an image builder needs, under the
-// host lock.
-type imagePackages struct{ h *host }
-
-// Ensure implements images.Packages.
-func (p imagePackages) Ensure(ctx context.Context, names []string, progress func(string)) error {
-	manager := p.h.packages(p.h.config())
-	missing, err := manager.Missing(names)
-	if err != nil {
-		return err
-	}
-	if len(missing) == 0 && !manager.Unfinished() {
-		return nil
-	}
-	release, err := p.h.lock(ctx, "packages for building images", func(holder string) {
-		progress("waiting for the host lock, held by " + holder)
-	})
-	if err != nil {
-		return fmt.Errorf("cannot take the host lock: %w", err)
-	}
-	defer release()
-	return manager.Install(ctx, names, packaging.Options{NoRecommends: true}, progress)
-}
-
-// imageService gives the API access to the cache and to the hypervisors'
-// images.
-type imageService struct{ *host }
 
 // List implements api.Images.
-func (s imageService) List(ctx context.Context) ([]client.Image, []string, error) {
+func (s Service) List(ctx context.Context) ([]client.Image, []string, error) {
 	rows, blind, err := s.look(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -89,8 +46,8 @@ func (s imageService) List(ctx context.Context) ([]client.Image, []string, error
 // look reads the images of the cache and of the hypervisors. blind holds the
 // errors of hypervisors that did not answer; the images of the others are still
 // returned.
-func (s imageService) look(ctx context.Context) (rows []client.Image, blind map[spec.ContainerType]error, err error) {
-	artifacts, err := s.images.List(ctx)
+func (s Service) look(ctx context.Context) (rows []client.Image, blind map[spec.ContainerType]error, err error) {
+	artifacts, err := s.Cache.List(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -98,12 +55,12 @@ func (s imageService) look(ctx context.Context) (rows []client.Image, blind map[
 	for _, a := range artifacts {
 		rows = append(rows, imageView(a))
 	}
-	for _, t := range s.types() {
-		d, err := s.driver(t)
+	for _, t := range s.Types {
+		store, err := s.Of(t)
 		if err != nil {
 			continue // the hypervisor does not exist, so it has no images
 		}
-		own, err := listImagesSoon(ctx, d.Images)
+		own, err := listSoon(ctx, store)
 		if err != nil {
 			blind[t] = err
 			continue
@@ -122,8 +79,12 @@ func (s imageService) look(ctx context.Context) (rows []client.Image, blind map[
 	return rows, blind, nil
 }
 
-func listImagesSoon(ctx context.Context, store containerbroker.ImageStore) ([]containerbroker.HypervisorImage, error) {
-	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
+// listTimeout is how long a listing waits for a hypervisor. It is short, because
+// operators look most when something hangs.
+const listTimeout = 3 * time.Second
+
+func listSoon(ctx context.Context, store containerbroker.ImageStore) ([]containerbroker.HypervisorImage, error) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	return store.ListImages(ctx)
 }
@@ -139,7 +100,7 @@ func imageView(a images.Artifact) client.Image {
 // and then from the cache. A hypervisor that does not answer prevents this only
 // if a machine of its type names the image, or if no other place knows the
 // image.
-func (s imageService) Delete(ctx context.Context, reference string) error {
+func (s Service) Delete(ctx context.Context, reference string) error {
 	rows, blind, err := s.look(ctx)
 	if err != nil {
 		return err
@@ -158,30 +119,30 @@ func (s imageService) Delete(ctx context.Context, reference string) error {
 		if row.Reference != reference && row.Digest != reference || row.Where == "cache" {
 			continue
 		}
-		for _, t := range s.types() {
+		for _, t := range s.Types {
 			if string(t) != row.Where {
 				continue
 			}
-			d, err := s.driver(t)
+			store, err := s.Of(t)
 			if err != nil {
 				return err
 			}
-			if err := d.Images.DeleteImage(ctx, row.Digest); err != nil {
+			if err := store.DeleteImage(ctx, row.Digest); err != nil {
 				return fault.New(fault.KindOf(err), "%s", strings.ReplaceAll(err.Error(), row.Digest, reference))
 			}
 		}
 	}
 	for _, row := range rows {
 		if (row.Reference == reference || row.Digest == reference) && row.Where == "cache" {
-			return s.images.Delete(ctx, reference)
+			return s.Cache.Delete(ctx, reference)
 		}
 	}
 	return notFoundUnless(rows, reference)
 }
 
 // named says whether a machine of the type has the image or declares it.
-func (s imageService) named(ctx context.Context, t spec.ContainerType, reference string) (bool, error) {
-	machines, _, err := s.store.List(ctx, spec.KindMachine)
+func (s Service) named(ctx context.Context, t spec.ContainerType, reference string) (bool, error) {
+	machines, _, err := s.Store.List(ctx, spec.KindMachine)
 	if err != nil {
 		return false, fmt.Errorf("cannot read the machines: %w", err)
 	}
@@ -196,36 +157,54 @@ func (s imageService) named(ctx context.Context, t spec.ContainerType, reference
 }
 
 // Import implements api.ImageBuilder.
-func (s imageService) Import(ctx context.Context, path, reference, digest string, progress func(client.Progress)) (client.Image, error) {
-	a, err := s.images.Import(ctx, path, reference, digest, forAPI(progress))
+func (s Service) Import(ctx context.Context, path, reference, digest string, progress func(client.Progress)) (client.Image, error) {
+	a, err := s.Cache.Import(ctx, path, reference, digest, forAPI(progress))
 	return imageView(a), err
 }
 
 // Build implements api.ImageBuilder.
-func (s imageService) Build(ctx context.Context, t spec.ContainerType, reference string, progress func(client.Progress)) (client.Image, error) {
-	a, err := s.images.Build(ctx, reference, imageForm(t), forAPI(progress))
+func (s Service) Build(ctx context.Context, t spec.ContainerType, reference string, progress func(client.Progress)) (client.Image, error) {
+	a, err := s.Cache.Build(ctx, reference, FormatOf(t), forAPI(progress))
 	return imageView(a), err
 }
 
-// imageForm returns the format of the type's images.
-func imageForm(t spec.ContainerType) images.Format {
+// FormatOf returns the format of the type's images.
+func FormatOf(t spec.ContainerType) images.Format {
 	info, _ := t.Info()
 	return images.Format(info.ImageForm)
 }
 
 // Ensure implements api.ImageBuilder.
-func (s imageService) Ensure(ctx context.Context, t spec.ContainerType, reference string, progress func(client.Progress)) (string, error) {
-	d, err := s.driver(t)
+func (s Service) Ensure(ctx context.Context, t spec.ContainerType, reference string, progress func(client.Progress)) (string, error) {
+	store, err := s.Of(t)
 	if err != nil {
 		return "", err
 	}
-	return d.Images.EnsureImage(ctx, reference, func(step containerbroker.Step) {
+	return store.EnsureImage(ctx, reference, func(step containerbroker.Step) {
 		progress(client.Progress{Message: step.Message, Percent: step.Percent})
 	})
 }
 
 func forAPI(progress func(client.Progress)) images.Progress {
 	return func(message string, percent int) { progress(client.Progress{Message: message, Percent: percent}) }
+}
+
+// Names returns the names of the images in a type's hypervisor, as far as it
+// answers soon.
+func (s Service) Names(ctx context.Context, t spec.ContainerType) []string {
+	store, err := s.Of(t)
+	if err != nil || store == nil {
+		return nil
+	}
+	rows, err := listSoon(ctx, store)
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, row := range rows {
+		names = append(names, row.Aliases...)
+	}
+	return names
 }
 
 // notFoundUnless returns nil if a row bears the reference.
