@@ -5,6 +5,48 @@ import (
 	"slices"
 )
 
+// Machine is a declared machine.
+type Machine struct {
+	Type       ContainerType  `json:"type"`
+	Image      string         `json:"image"`
+	CPUs       int            `json:"cpus,omitempty"`
+	Memory     Size           `json:"memory,omitempty"`
+	RootDisk   Size           `json:"root-disk,omitempty"`
+	Networks   map[string]NIC `json:"networks,omitempty"`
+	Storage    []Attachment   `json:"storage,omitempty"`
+	CloudInit  CloudInit      `json:"cloud-init,omitzero"`
+	SSHKeys    []string       `json:"ssh-keys,omitempty"`
+	Publish    []Publish      `json:"publish,omitempty"`
+	Autostart  *bool          `json:"autostart,omitempty"` // nil: true
+	Running    *bool          `json:"running,omitempty"`   // nil: true
+	Retain     bool           `json:"retain,omitempty"`
+	Privileged bool           `json:"privileged,omitempty"`
+	Nesting    bool           `json:"nesting,omitempty"`
+	// RenamedFrom is the machine's former name: its instance and data are kept.
+	RenamedFrom string `json:"renamed-from,omitempty"`
+}
+
+// machineSchema is the part of declarationSchema for Machine. A number is checked
+// against its bounds.
+var machineSchema = map[string]fieldSchema{
+	"Machine.type":         {description: "Container type: " + described() + ".", required: true, words: TypeNames()},
+	"Machine.image":        {description: "Image: OS/RELEASE like debian/12, file:/PATH#sha256=DIGEST, https://HOST/PATH#sha256=DIGEST, " + ownSchemes(":ALIAS", ", ") + " or simplestreams:SERVER/IMAGE.", required: true, pattern: imageSchema},
+	"Machine.cpus":         {description: "Number of CPUs. Left out: the container type's default.", least: 1, most: maxCPUs, number: "a number of CPUs"},
+	"Machine.memory":       {description: "Memory, like 512MiB; at least 16MiB, for kvm 512MiB. Left out: the container type's default."},
+	"Machine.root-disk":    {description: "Size of the root disk, like 4GiB; at least 64MiB, for kvm 2GiB. Left out: the container type's default."},
+	"Machine.networks":     {description: "Network interfaces, by their names in the guest, like eth0.", names: guestInterfacePattern},
+	"Machine.storage":      {description: "Filesystems at a path, and volumes as block devices."},
+	"Machine.cloud-init":   {description: "Settings for cloud-init in the guest."},
+	"Machine.ssh-keys":     {description: "SSH public keys for the image's user: lines like those of a .pub file.", pattern: `^[^\n\t]+$`},
+	"Machine.publish":      {description: "Ports of the guest that are reachable on the host. Needs a network on the machine."},
+	"Machine.autostart":    {description: "Start with the host.", standard: true},
+	"Machine.running":      {description: "false: defined but stopped.", standard: true},
+	"Machine.renamed-from": {description: "The name that the machine had before: its instance and its data are kept. It can be removed once the machine has its new name.", pattern: machinePattern},
+	"Machine.retain":       {description: "true: the instance survives its declaration (released, not destroyed).", standard: false},
+	"Machine.privileged":   {description: "Run the container privileged: its root is the host's root. Containers only.", standard: false},
+	"Machine.nesting":      {description: "Allow containers within the machine.", standard: false},
+}
+
 // WantsRunning reports whether the machine should run: true unless the
 // declaration has running: false.
 func (m Machine) WantsRunning() bool { return m.Running == nil || *m.Running }

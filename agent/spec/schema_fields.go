@@ -9,6 +9,7 @@ type fieldSchema struct {
 	words       []string // enum
 	pattern     string
 	least, most int
+	number      string // for a number: its name in messages, e.g. "a number of CPUs"
 	names       string // for a map: the form of its keys
 }
 
@@ -22,7 +23,7 @@ var imageSchema = `^(` + imagePattern + `|` + ownSchemes(":.+", "|") + `|simples
 
 // declarationSchema describes every field of the declared types, by the name of
 // the Go type and the key. A test compares it with the types.
-var declarationSchema = map[string]fieldSchema{
+var declarationSchema = merged(machineSchema, map[string]fieldSchema{
 	"Declaration.version":     {description: "Version of this grammar: 1.", required: true, least: Version, most: Version},
 	"Declaration.name":        {description: "Name of the declaration; without it, the file's name without its extension. Applying a declaration replaces the declaration of the same name.", pattern: "^" + namePattern + "$"},
 	"Declaration.networks":    {description: "Networks of the host, by name.", names: namePattern},
@@ -55,23 +56,6 @@ var declarationSchema = map[string]fieldSchema{
 	"Filesystem.shared": {description: "true: several machines may have it. Only with a provider.", standard: false},
 	"Filesystem.retain": {description: "true: the data is kept when the filesystem is no longer declared. Only for rootfs; data on a volume is kept with the volume.", standard: false},
 
-	"Machine.type":         {description: "Container type: " + described() + ".", required: true, words: TypeNames()},
-	"Machine.image":        {description: "Image: OS/RELEASE like debian/12, file:/PATH#sha256=DIGEST, https://HOST/PATH#sha256=DIGEST, " + ownSchemes(":ALIAS", ", ") + " or simplestreams:SERVER/IMAGE.", required: true, pattern: imageSchema},
-	"Machine.cpus":         {description: "Number of CPUs. Left out: the container type's default.", least: 1, most: maxCPUs},
-	"Machine.memory":       {description: "Memory, like 512MiB; at least 16MiB, for kvm 512MiB. Left out: the container type's default."},
-	"Machine.root-disk":    {description: "Size of the root disk, like 4GiB; at least 64MiB, for kvm 2GiB. Left out: the container type's default."},
-	"Machine.networks":     {description: "Network interfaces, by their names in the guest, like eth0.", names: guestInterfacePattern},
-	"Machine.storage":      {description: "Filesystems at a path, and volumes as block devices."},
-	"Machine.cloud-init":   {description: "Settings for cloud-init in the guest."},
-	"Machine.ssh-keys":     {description: "SSH public keys for the image's user: lines like those of a .pub file.", pattern: `^[^\n\t]+$`},
-	"Machine.publish":      {description: "Ports of the guest that are reachable on the host. Needs a network on the machine."},
-	"Machine.autostart":    {description: "Start with the host.", standard: true},
-	"Machine.running":      {description: "false: defined but stopped.", standard: true},
-	"Machine.renamed-from": {description: "The name that the machine had before: its instance and its data are kept. It can be removed once the machine has its new name.", pattern: machinePattern},
-	"Machine.retain":       {description: "true: the instance survives its declaration (released, not destroyed).", standard: false},
-	"Machine.privileged":   {description: "Run the container privileged: its root is the host's root. Containers only.", standard: false},
-	"Machine.nesting":      {description: "Allow containers within the machine.", standard: false},
-
 	"NIC.network": {description: "Network that the interface is on.", required: true, pattern: "^" + namePattern + "$"},
 	"NIC.router":  {description: "true: the machine is a router or a DHCP server on the network, so it may send packets of other addresses, router advertisements and DHCP's answers. Its MAC address is enforced.", standard: false},
 	"NIC.address": {description: "Static address with prefix length, in a subnet of the network, like 10.20.0.10/24. Left out: one is allocated and kept.", pattern: prefixPattern},
@@ -91,4 +75,4 @@ var declarationSchema = map[string]fieldSchema{
 	"Publish.host-port": {description: "Port on the host; each only once per protocol.", required: true, least: 1, most: 65535},
 	"Publish.port":      {description: "Port in the guest.", required: true, least: 1, most: 65535},
 	"Publish.sources":   {description: "Ranges that may reach the port, like 192.168.0.0/16. Left out: everyone.", pattern: prefixPattern},
-}
+})

@@ -77,27 +77,6 @@ func (f Filesystem) MountedAs() string {
 	return "ext4"
 }
 
-// Machine is a declared machine.
-type Machine struct {
-	Type       ContainerType  `json:"type"`
-	Image      string         `json:"image"`
-	CPUs       int            `json:"cpus,omitempty"`
-	Memory     Size           `json:"memory,omitempty"`
-	RootDisk   Size           `json:"root-disk,omitempty"`
-	Networks   map[string]NIC `json:"networks,omitempty"`
-	Storage    []Attachment   `json:"storage,omitempty"`
-	CloudInit  CloudInit      `json:"cloud-init,omitzero"`
-	SSHKeys    []string       `json:"ssh-keys,omitempty"`
-	Publish    []Publish      `json:"publish,omitempty"`
-	Autostart  *bool          `json:"autostart,omitempty"` // nil: true
-	Running    *bool          `json:"running,omitempty"`   // nil: true
-	Retain     bool           `json:"retain,omitempty"`
-	Privileged bool           `json:"privileged,omitempty"`
-	Nesting    bool           `json:"nesting,omitempty"`
-	// RenamedFrom is the machine's former name: its instance and data are kept.
-	RenamedFrom string `json:"renamed-from,omitempty"`
-}
-
 // NIC connects a machine to a network.
 type NIC struct {
 	Network string `json:"network"`

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"path"
+	"reflect"
 	"slices"
 	"strings"
 )
@@ -63,8 +64,16 @@ func (c *checker) checkRenamedFrom(at, name, previous string) {
 }
 
 func (c *checker) resources(at string, m Machine) {
-	if c.has(at+".cpus") && c.ok(at+".cpus") && (m.CPUs < 1 || m.CPUs > maxCPUs) {
-		c.bad(at+".cpus", "%d is not a number of CPUs; use 1 to %d, or leave the key out for the default", m.CPUs, maxCPUs)
+	value := reflect.ValueOf(m)
+	for field := range value.Type().Fields() {
+		key, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		f, here := machineSchema["Machine."+key], at+"."+key
+		if f.number == "" || !c.has(here) || !c.ok(here) {
+			continue
+		}
+		if n := value.FieldByIndex(field.Index).Int(); n < int64(f.least) || n > int64(f.most) {
+			c.bad(here, "%d is not %s; use %d to %d, or leave the key out for the default", n, f.number, f.least, f.most)
+		}
 	}
 	memory, disk := Size(minMemory), Size(minRootDisk)
 	if info, known := m.Type.Info(); known {
