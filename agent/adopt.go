@@ -64,21 +64,16 @@ func (a adopter) Inspect(ctx context.Context, t spec.ContainerType, instance str
 	return a.restoreRecord(ctx, i, found)
 }
 
-// machineOf returns the declaration that matches an instance. A frozen instance
-// is declared as running, because a stop would lose its memory. A hypervisor with
+// machineOf returns the declaration that matches an instance. A hypervisor with
 // images of its own reports the instance's image, e.g. LXD its fingerprint; the
 // digest of a KVM machine's disk refers to no image.
 func machineOf(i containerbroker.Instance, t spec.ContainerType) spec.Machine {
-	running := i.Status == containerbroker.StatusRunning || i.Status == containerbroker.StatusFrozen
-	autostart := i.Autostart
-	image := spec.UnknownImage(t)
+	m := provisioner.Declared(i)
+	m.Type, m.Image = t, spec.UnknownImage(t)
 	if info, _ := t.Info(); info.OwnImages && i.ImageID != "" {
-		image = string(t) + ":" + i.ImageID
+		m.Image = string(t) + ":" + i.ImageID
 	}
-	return spec.Machine{
-		Type: t, Image: image, CPUs: i.CPUs, Memory: spec.Size(i.Memory), RootDisk: spec.Size(i.RootDisk),
-		Running: &running, Autostart: &autostart, Privileged: i.Privileged, Nesting: i.Nesting,
-	}
+	return m
 }
 
 // Stamp implements api.Adopter. It writes the intent durably before the stamp,

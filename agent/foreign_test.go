@@ -87,7 +87,7 @@ func TestLeftInstancesAreTheirMachinesAgain(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			left := containerbroker.Instance{Name: "web", Status: containerbroker.StatusRunning, ImageID: strings.Repeat("a", 64), CPUs: 2}
+			left := containerbroker.Instance{Name: "web", Status: containerbroker.StatusRunning, ImageID: strings.Repeat("a", 64), Properties: containerbroker.Properties{CPUs: 2}}
 			want := machineOf(left, kind)
 			left.Stamp = &containerbroker.Stamp{Namespace: "hostler", UID: "u", Record: c.record}
 			map[spec.ContainerType]*brokertest.Fake{spec.LXD: lxd, spec.KVM: kvm}[kind].Add(left)

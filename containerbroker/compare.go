@@ -3,15 +3,14 @@ package containerbroker
 import (
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"hostler/containerbroker/cloudinit"
 	"hostler/internal/fault"
 )
 
-// The fields of a Diff, in the order in which Diff names them. Interfaces and
-// disks have the fields "nic NAME" and "disk NAME": FieldNIC, FieldDisk.
+// The fields of a Change. Interfaces and disks have the fields "nic NAME" and
+// "disk NAME": FieldNIC, FieldDisk.
 const (
 	FieldAutostart     = "autostart"
 	FieldCPUs          = "cpus"
@@ -40,66 +39,143 @@ func NICOf(field string) (name string, ok bool) { return strings.CutPrefix(field
 // DiskOf returns the name of the disk if the field is a disk.
 func DiskOf(field string) (name string, ok bool) { return strings.CutPrefix(field, prefixDisk) }
 
-// Settings are the comparable settings of an instance. UserData and Record are
-// compared and never shown. Limits are in bytes; 0 is the hypervisor's default.
-type Settings struct {
-	ImageID          string
-	CPUs             int
-	Memory, RootDisk int64
-	Pool             string
-	Autostart        bool
-	Privileged       bool
-	Nesting          bool
-	// NICs and Disks are descriptions of the interfaces and disks for the user,
-	// by name. Every comparable setting must appear in the description.
-	NICs, Disks             map[string]string
-	UserData, NetworkConfig string
-	// KeepGuest: user-data and network-config are not compared.
-	KeepGuest bool
-	// RerunFirstBoot: see Machine.
-	RerunFirstBoot bool
-	Record         string
+// IsDevice reports whether the field is an interface or a disk.
+func IsDevice(field string) bool {
+	_, nic := NICOf(field)
+	_, disk := DiskOf(field)
+	return nic || disk
 }
 
-// SettingsOf returns the settings that a machine declares. It fails with
-// fault.Invalid if interfaces, disks or cloud-init data are invalid.
-func SettingsOf(m Machine) (Settings, error) {
-	userData, err := cloudinit.UserData(m.Guest)
-	if err != nil {
-		return Settings{}, err
-	}
-	interfaces := make([]cloudinit.Interface, 0, len(m.NICs))
-	s := Settings{
-		ImageID: m.ImageID, CPUs: m.CPUs, Memory: m.Memory, RootDisk: m.RootDisk, Pool: m.Pool,
-		Autostart: m.Autostart, Privileged: m.Privileged, Nesting: m.Nesting,
-		NICs: map[string]string{}, Disks: map[string]string{},
-		UserData: string(userData), KeepGuest: m.KeepGuest, RerunFirstBoot: m.RerunFirstBoot, Record: m.Stamp.Record,
-	}
-	for _, n := range m.NICs {
-		if err := n.check(); err != nil {
-			return Settings{}, err
+// Rule is a driver's knowledge of the impact of a change, with the reason for
+// it. Without a rule, or if its impact is empty, the table of fields decides.
+type Rule func(field string, want Settings, i Instance) (Impact, string)
+
+// Compare returns the changes that turn an instance into want, ordered by
+// field. A setting differs if the stored or the running one differs. Of a
+// setting that is stored as wanted and needs a restart to run so, only a device
+// is returned: the other settings follow at the next start anyway.
+func Compare(want Settings, i Instance, rule Rule) []Change {
+	now := i.Now()
+	var changes []Change
+	for _, f := range fields {
+		stored, runs := f.equal(&want, &i.Stored), f.equal(&want, &now)
+		if stored && runs || f.ofGuest && want.KeepGuest || f.optional && (f.text(&want) == "" || f.text(&i.Stored) == "") {
+			continue
 		}
-		if s.NICs[n.Name] != "" {
-			return Settings{}, fault.New(fault.Invalid, "interface %q is there twice", n.Name)
+		c := Change{Field: f.name, From: f.text(&now), To: f.text(&want)}
+		if runs {
+			c.From = f.text(&i.Stored)
 		}
-		s.NICs[n.Name] = n.String()
-		interfaces = append(interfaces, n.guestSide())
-	}
-	for _, d := range m.Disks {
-		if err := d.check(); err != nil {
-			return Settings{}, err
+		if f.hidden {
+			c.To = "(changed)"
 		}
-		if s.Disks[d.Name] != "" {
-			return Settings{}, fault.New(fault.Invalid, "disk %q is there twice", d.Name)
+		if c.Impact, c.Reason = impactOf(f.name, want, i, rule); !stored || c.Impact == ImpactLive {
+			changes = append(changes, c)
 		}
-		s.Disks[d.Name] = d.String()
 	}
-	networkConfig, err := cloudinit.NetworkConfig(interfaces)
-	if err != nil {
-		return Settings{}, err
+	changes = append(changes, devices(FieldDisk, want.Disks, i.Stored.Disks, now.Disks, want.Sizes, i.Stored.Sizes)...)
+	changes = append(changes, devices(FieldNIC, want.NICs, i.Stored.NICs, now.NICs, nil, nil)...)
+	slices.SortStableFunc(changes, func(a, b Change) int { return strings.Compare(a.Field, b.Field) })
+	room := Room{Devices: Unlimited}
+	if i.Room != nil {
+		room = *i.Room
 	}
-	s.NetworkConfig = string(networkConfig)
-	return s, nil
+	for n := range changes {
+		c := &changes[n]
+		switch {
+		case !IsDevice(c.Field):
+		case !room.place(*c, now):
+			c.Impact, c.Reason = ImpactRestart, "the running guest has no free slot for another device"
+		default:
+			c.Impact, c.Reason = impactOf(c.Field, want, i, rule)
+		}
+	}
+	return changes
+}
+
+// impactOf returns the impact of a change on a running instance.
+func impactOf(name string, want Settings, i Instance, rule Rule) (Impact, string) {
+	if rule != nil {
+		if impact, why := rule(name, want, i); impact != "" {
+			return impact, why
+		}
+	}
+	for _, f := range fields {
+		if f.name == name && f.impact != nil {
+			return f.impact(want, i.Now())
+		}
+	}
+	return ImpactLive, ""
+}
+
+// CheckUpdate refuses, with fault.Invalid, changes that no update can make.
+func CheckUpdate(changes []Change, want Settings, i Instance, rule Rule) error {
+	for _, c := range changes {
+		if impact, why := impactOf(c.Field, want, i, rule); impact == ImpactRecreate {
+			return fault.New(fault.Invalid, "%s: %s", c.Field, why)
+		}
+	}
+	return nil
+}
+
+// devices compares the descriptions of devices of a kind.
+func devices(field func(string) string, want, stored, now map[string]string, sizes, known map[string]int64) []Change {
+	all := map[string]string{}
+	for _, texts := range []map[string]string{want, stored, now} {
+		maps.Copy(all, texts)
+	}
+	var changes []Change
+	for name := range all {
+		has := stored[name]
+		c := Change{Field: field(name), From: describe(has, now[name]), To: want[name]}
+		grown := c.From != "" && c.To != "" && sizes[name] != 0 && sizes[name] != known[name]
+		if c.To == has && has == now[name] && !grown {
+			continue
+		}
+		if grown {
+			c.To += ", of " + SizeText(sizes[name])
+			if known[name] > 0 {
+				c.From += ", of " + SizeText(known[name])
+			}
+		}
+		changes = append(changes, c)
+	}
+	return changes
+}
+
+// describe returns the description of a stored device for the user, with the
+// running one if that differs.
+func describe(stored, running string) string {
+	switch {
+	case stored == running:
+		return stored
+	case stored == "":
+		return running + ", while it runs"
+	case running == "":
+		return stored + ", not while it runs"
+	}
+	return stored + ", " + running + " while it runs"
+}
+
+// place takes or frees the place of a device, and reports whether there was
+// one. An update makes the changes in the same order.
+func (r *Room) place(c Change, now Settings) bool {
+	name, nic := NICOf(c.Field)
+	has := now.NICs[name] != ""
+	if !nic {
+		name, _ = DiskOf(c.Field)
+		has = now.Disks[name] != ""
+	}
+	switch {
+	case r.Devices == Unlimited || has == (c.To != ""):
+	case has:
+		r.Devices++
+	case r.Devices == 0:
+		return false
+	default:
+		r.Devices--
+	}
+	return true
 }
 
 // ComparableUserData returns the user-data to compare with an instance's: had
@@ -110,116 +186,4 @@ func ComparableUserData(m Machine, want, had string) string {
 		return had
 	}
 	return want
-}
-
-// Compare returns the changes that turn have into want, ordered by field.
-// impact returns the driver's impact of a field and its reason. An empty
-// ImageID or Pool is not compared, on either side.
-func Compare(want, have Settings, impact func(field string) (Impact, string)) []Change {
-	var changes []Change
-	add := func(field, from, to string) {
-		how, why := impact(field)
-		changes = append(changes, Change{Field: field, From: from, To: to, Impact: how, Reason: why})
-	}
-	if want.Autostart != have.Autostart {
-		add(FieldAutostart, strconv.FormatBool(have.Autostart), strconv.FormatBool(want.Autostart))
-	}
-	if want.CPUs != have.CPUs {
-		add(FieldCPUs, limitText(int64(have.CPUs)), limitText(int64(want.CPUs)))
-	}
-	addAll(add, FieldDisk, want.Disks, have.Disks)
-	if want.ImageID != have.ImageID && want.ImageID != "" && have.ImageID != "" {
-		add(FieldImage, shortID(have.ImageID), shortID(want.ImageID))
-	}
-	if want.Memory != have.Memory {
-		add(FieldMemory, SizeText(have.Memory), SizeText(want.Memory))
-	}
-	if want.Nesting != have.Nesting {
-		add(FieldNesting, strconv.FormatBool(have.Nesting), strconv.FormatBool(want.Nesting))
-	}
-	if want.NetworkConfig != have.NetworkConfig && !want.KeepGuest {
-		add(FieldNetworkConfig, cloudinit.DescribeNetwork(have.NetworkConfig), cloudinit.DescribeNetwork(want.NetworkConfig))
-	}
-	addAll(add, FieldNIC, want.NICs, have.NICs)
-	if want.Pool != have.Pool && want.Pool != "" && have.Pool != "" {
-		add(FieldPool, have.Pool, want.Pool)
-	}
-	if want.Privileged != have.Privileged {
-		add(FieldPrivileged, strconv.FormatBool(have.Privileged), strconv.FormatBool(want.Privileged))
-	}
-	if want.Record != have.Record {
-		add(FieldRecord, hiddenText(have.Record), "(changed)")
-	}
-	if want.RootDisk != have.RootDisk {
-		add(FieldRootDisk, SizeText(have.RootDisk), SizeText(want.RootDisk))
-	}
-	if want.UserData != have.UserData && !want.KeepGuest {
-		add(FieldUserData, hiddenText(have.UserData), "(changed)")
-	}
-	return changes
-}
-
-// UserDataImpact is the impact and reason of changed user-data. Most of
-// user-data takes effect in a guest's first boot alone, which also creates new
-// SSH host keys and runs every command of the user again.
-func (s Settings) UserDataImpact() (Impact, string) {
-	if s.RerunFirstBoot {
-		return ImpactRestart, "cloud-init runs its first boot again when the guest starts"
-	}
-	return ImpactRecreate, "takes effect only in a new machine; --allow recreate makes it again"
-}
-
-// addAll compares named things; a missing thing is "".
-func addAll(add func(field, from, to string), field func(string) string, want, have map[string]string) {
-	all := maps.Clone(have)
-	if all == nil {
-		all = map[string]string{}
-	}
-	maps.Copy(all, want)
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if want[name] != have[name] {
-			add(field(name), have[name], want[name])
-		}
-	}
-}
-
-// hiddenText stands for a text that may hold secrets: "(set)", or "" if empty.
-func hiddenText(s string) string {
-	if s == "" {
-		return ""
-	}
-	return "(set)"
-}
-
-func limitText(n int64) string {
-	switch {
-	case n == 0:
-		return "default"
-	case n < 0:
-		return "other"
-	}
-	return strconv.FormatInt(n, 10)
-}
-
-// SizeText formats bytes exactly and as in a declaration, e.g. 10GiB.
-func SizeText(n int64) string {
-	if n <= 0 {
-		return limitText(n)
-	}
-	for _, unit := range []struct {
-		name string
-		size int64
-	}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
-		if n%unit.size == 0 {
-			return strconv.FormatInt(n/unit.size, 10) + unit.name
-		}
-	}
-	return strconv.FormatInt(n, 10)
-}
-
-func shortID(id string) string {
-	if len(id) > 12 {
-		return id[:12]
-	}
-	return id
 }

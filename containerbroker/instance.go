@@ -21,12 +21,26 @@ type Stamp struct {
 	// Token identifies the create attempt that made the object.
 	Token string
 	// Record is the declared machine as JSON, complete enough to rebuild its
-	// record after the loss of the store. At most 48 KiB.
+	// record after the loss of the store. At most MaxRecord.
 	Record string
 	// Store is the id of the store whose agent stamped the object, with the
 	// store's revision. Drivers store it and never compare it. At most 256
 	// printable bytes. Empty: stamped by an earlier version of the agent.
 	Store string
+}
+
+// MaxRecord bounds Stamp.Record in bytes.
+const MaxRecord = 48 << 10
+
+// Check refuses, with fault.Invalid, a stamp that no driver can write.
+func (s Stamp) Check() error {
+	if s.Namespace == "" || s.UID == "" {
+		return fault.New(fault.Invalid, "the stamp has no namespace or no uid")
+	}
+	if len(s.Record) > MaxRecord {
+		return fault.New(fault.Invalid, "its record has %d bytes, the limit is %d", len(s.Record), MaxRecord)
+	}
+	return nil
 }
 
 // Is reports whether both stamps have the same namespace, UID and token; the
@@ -65,15 +79,9 @@ type Machine struct {
 	// ImageID is the hypervisor's id of the image (ImageStore.EnsureImage);
 	// Diff does not compare an empty ImageID.
 	ImageID string
-	// CPUs is the number of processors; 0: the hypervisor's default.
-	CPUs int
-	// Memory and RootDisk are limits in bytes; 0: the default.
-	Memory, RootDisk int64
+	Properties
 	// Pool is the storage pool of the root disk; empty: the hypervisor's own.
-	Pool       string
-	Autostart  bool
-	Privileged bool
-	Nesting    bool
+	Pool string
 	// Guest is the input of cloud-init.
 	Guest cloudinit.Guest
 	// KeepGuest leaves the cloud-init data of an existing guest unchanged: an
@@ -125,14 +133,19 @@ type Instance struct {
 	ImageID string
 	// Arch is the architecture in Debian's terms, e.g. amd64, if the hypervisor
 	// reports it.
-	Arch             string
-	CPUs             int
-	Memory, RootDisk int64 // bytes; 0: no limit set
+	Arch string
+	// Properties are in effect: the stored properties and those that the
+	// hypervisor adds, e.g. from profiles. 0: no limit is set.
+	Properties
+	// Stored are the instance's own settings, with which it starts next. Running
+	// are those with which it runs; nil if it does not run, or if the hypervisor
+	// stores every change at once.
+	Stored  Settings
+	Running *Settings
+	// Room is the room that it has while it runs; nil: any.
+	Room *Room
 	// RootUnlimited: the root disk has a limit, but its pool enforces none.
 	RootUnlimited bool
-	Autostart     bool
-	Privileged    bool
-	Nesting       bool
 	Created       time.Time
 	// Started is the time of the last start, if the hypervisor reports it.
 	Started time.Time
@@ -151,6 +164,26 @@ type Instance struct {
 	// Raw is the driver's own view, for its Diff; opaque to other packages.
 	Raw any
 }
+
+// Now returns the settings with which a running instance runs, or else those
+// with which it starts next.
+func (i Instance) Now() Settings {
+	if i.Running != nil {
+		return *i.Running
+	}
+	return i.Stored
+}
+
+// Room is what an instance can get without a restart.
+type Room struct {
+	// CPUs is the largest number of processors.
+	CPUs int
+	// Devices is how many more NICs and disks can be plugged in, or Unlimited.
+	Devices int
+}
+
+// Unlimited is the room for devices of an instance that takes any number.
+const Unlimited = -1
 
 // Port is a network device of the host that leads to an instance.
 type Port struct {

@@ -164,7 +164,7 @@ func TestEverythingReachesTheBroker(t *testing.T) {
 	r.start()
 	r.awaitState("web", spec.MachineRunning)
 	inst, _ := r.fake.Get("web")
-	given := inst.Raw.(containerbroker.Settings)
+	given := inst.Stored
 	if given.CPUs != 2 || given.Memory != 256<<20 || given.RootDisk != 4<<30 || given.Pool != "fast" || !given.Nesting || !given.Autostart {
 		t.Errorf("given %+v", given)
 	}

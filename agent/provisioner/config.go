@@ -114,17 +114,9 @@ func (c Config) Resolve(d Desired) containerbroker.Machine {
 		record = spec.Encode(stamped)
 	}
 	return containerbroker.Machine{
-		Name:     d.instanceName(),
-		Stamp:    containerbroker.Stamp{Namespace: c.Namespace, UID: d.UID, Record: string(record), Store: c.Lineage.Mark(d.Revision)},
-		CPUs:     m.CPUs,
-		Memory:   int64(m.Memory),
-		RootDisk: int64(m.RootDisk),
-		// The agent itself starts a machine with storage, after attaching the
-		// storage. A machine that is declared as stopped does not start with the
-		// host either.
-		Autostart:  m.WantsAutostart() && d.wantsRunning() && len(m.Storage) == 0,
-		Privileged: m.Privileged,
-		Nesting:    m.Nesting,
+		Name:       d.instanceName(),
+		Stamp:      containerbroker.Stamp{Namespace: c.Namespace, UID: d.UID, Record: string(record), Store: c.Lineage.Mark(d.Revision)},
+		Properties: d.properties(),
 		Guest:      guest,
 		KeepGuest:  d.Record.Adopted || d.Record.GuestLost,
 		// Only the machine's declaration may ask to run the first boot again.

@@ -58,7 +58,6 @@ type Fake struct {
 // fakeInstance is an instance.
 type fakeInstance struct {
 	instance containerbroker.Instance
-	settings containerbroker.Settings
 	// addresses are those that its interfaces get at the next start.
 	addresses []string
 	console   string
@@ -91,23 +90,21 @@ func New() *Fake {
 	}
 }
 
-// Add adds an instance as if another tool had made it. Raw is ignored.
+// Add adds an instance as if another tool had made it. Its settings and Raw are
+// ignored.
 func (f *Fake) Add(i containerbroker.Instance) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if i.Created.IsZero() {
 		i.Created = f.Now()
 	}
-	g := &fakeInstance{instance: i, settings: containerbroker.Settings{
-		ImageID: i.ImageID, CPUs: i.CPUs, Memory: i.Memory, RootDisk: i.RootDisk,
-		Autostart: i.Autostart, Privileged: i.Privileged, Nesting: i.Nesting,
-		NICs: map[string]string{}, Disks: map[string]string{},
-	}}
+	g := &fakeInstance{instance: i}
 	if i.Stamp != nil {
 		stamp := *i.Stamp
 		g.instance.Stamp = &stamp
-		g.settings.Record = stamp.Record
 	}
+	g.instance.Stored, g.instance.Running = containerbroker.Settings{}, nil
+	g.store()
 	if i.Status == containerbroker.StatusRunning && i.PID == 0 {
 		f.boot(g)
 	}
@@ -167,12 +164,7 @@ func (f *Fake) Change(name string, change func(*containerbroker.Instance)) {
 		return
 	}
 	change(&g.instance)
-	i := g.instance
-	g.settings.ImageID, g.settings.CPUs, g.settings.Memory, g.settings.RootDisk = i.ImageID, i.CPUs, i.Memory, i.RootDisk
-	g.settings.Autostart, g.settings.Privileged, g.settings.Nesting = i.Autostart, i.Privileged, i.Nesting
-	if i.Stamp != nil {
-		g.settings.Record = i.Stamp.Record
-	}
+	g.store()
 	f.publish(name, "updated")
 }
 
@@ -257,9 +249,11 @@ func (f *Fake) String() string {
 // view returns a copy that the caller may keep.
 func (g *fakeInstance) view(detail bool) containerbroker.Instance {
 	i := g.instance
-	settings := g.settings
-	settings.NICs, settings.Disks = maps.Clone(settings.NICs), maps.Clone(settings.Disks)
-	i.Raw = settings
+	i.Stored = cloned(i.Stored)
+	if i.Running != nil {
+		running := cloned(*i.Running)
+		i.Running = &running
+	}
 	if i.Stamp != nil {
 		stamp := *i.Stamp
 		i.Stamp = &stamp
@@ -271,8 +265,29 @@ func (g *fakeInstance) view(detail bool) containerbroker.Instance {
 	return i
 }
 
+func cloned(s containerbroker.Settings) containerbroker.Settings {
+	s.NICs, s.Disks, s.Sizes = maps.Clone(s.NICs), maps.Clone(s.Disks), maps.Clone(s.Sizes)
+	return s
+}
+
+// store takes the fields of the instance over into its settings.
+func (g *fakeInstance) store() {
+	i := &g.instance
+	for _, s := range []*containerbroker.Settings{&i.Stored, i.Running} {
+		if s == nil {
+			continue
+		}
+		s.Properties, s.ImageID, s.Record = i.Properties, i.ImageID, ""
+		if i.Stamp != nil {
+			s.Record = i.Stamp.Record
+		}
+	}
+}
+
 func (f *Fake) boot(g *fakeInstance) {
 	f.nextPID++
+	running := cloned(g.instance.Stored)
+	g.instance.Running = &running
 	g.instance.Status = containerbroker.StatusRunning
 	g.instance.PID = f.nextPID
 	n := f.nextPID - 1000
@@ -284,7 +299,7 @@ func (f *Fake) boot(g *fakeInstance) {
 
 func (f *Fake) halt(g *fakeInstance) {
 	g.instance.Status = containerbroker.StatusStopped
-	g.instance.PID, g.instance.Addresses = 0, nil
+	g.instance.PID, g.instance.Addresses, g.instance.Running = 0, nil, nil
 }
 
 func (f *Fake) note(format string, args ...any) {

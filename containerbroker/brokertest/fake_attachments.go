@@ -6,12 +6,24 @@ import (
 	"hostler/containerbroker"
 )
 
-// copyEntry copies an entry of want to have, or deletes it if want lacks it.
-func copyEntry(have, want map[string]string, name string) {
-	if text, ok := want[name]; ok {
-		have[name] = text
-	} else {
-		delete(have, name)
+// leaveDevices makes the interfaces and disks the instance's own.
+func (g *fakeInstance) leaveDevices() {
+	for _, s := range []*containerbroker.Settings{&g.instance.Stored, g.instance.Running} {
+		if s != nil {
+			clear(s.NICs)
+			clear(s.Disks)
+		}
+	}
+}
+
+// Unplug takes a device from a running instance, as if another tool had done so.
+// The device stays stored.
+func (f *Fake) Unplug(name, field string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if g := f.instances[name]; g != nil && g.instance.Running != nil {
+		g.instance.Running.Take(field, containerbroker.Settings{})
+		f.publish(name, "updated")
 	}
 }
 

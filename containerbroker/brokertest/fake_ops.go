@@ -3,12 +3,9 @@ package brokertest
 import (
 	"context"
 	"fmt"
-	"maps"
-	"reflect"
 	"time"
 
 	"hostler/containerbroker"
-	"hostler/containerbroker/cloudinit"
 	kinds "hostler/internal/fault"
 )
 
@@ -56,22 +53,14 @@ func (f *Fake) Create(ctx context.Context, m containerbroker.Machine, progress c
 	}
 	progress.Report("create", "creating "+m.Name, -1)
 	stamp := m.Stamp
-	g := &fakeInstance{settings: settings, addresses: addressesOf(m)}
+	g := &fakeInstance{addresses: addressesOf(m)}
 	g.instance = containerbroker.Instance{
-		Name: m.Name, Stamp: &stamp, Status: containerbroker.StatusStopped, ImageID: m.ImageID, Created: f.Now(), MACs: macsOf(m),
+		Name: m.Name, Properties: settings.Properties, Stored: settings, Stamp: &stamp, Status: containerbroker.StatusStopped, ImageID: m.ImageID, Created: f.Now(), MACs: macsOf(m),
 	}
-	g.reflect()
 	f.instances[m.Name] = g
 	f.note("create %s", m.Name)
 	f.publish(m.Name, "created")
 	return lost
-}
-
-// reflect copies the settings to the fields that List shows.
-func (g *fakeInstance) reflect() {
-	s, i := g.settings, &g.instance
-	i.CPUs, i.Memory, i.RootDisk = s.CPUs, s.Memory, s.RootDisk
-	i.Autostart, i.Privileged, i.Nesting = s.Autostart, s.Privileged, s.Nesting
 }
 
 // Update implements containerbroker.Broker.
@@ -97,7 +86,7 @@ func (f *Fake) Update(ctx context.Context, m containerbroker.Machine, changes []
 		return kinds.New(kinds.Conflict, "cannot update instance %q: it has another stamp", m.Name)
 	}
 	for _, c := range changes {
-		if g.set(c.Field, want) {
+		if g.set(c, want) {
 			g.instance.Stamp.Store = m.Stamp.Store
 			f.note("update %s %s", m.Name, c.Field)
 		}
@@ -106,43 +95,21 @@ func (f *Fake) Update(ctx context.Context, m containerbroker.Machine, changes []
 			g.instance.MACs = macsOf(m)
 		}
 	}
-	g.reflect()
 	f.publish(m.Name, "updated")
 	return lost
 }
 
-// set brings a field to the wanted value and reports whether that changed it.
-func (g *fakeInstance) set(field string, want containerbroker.Settings) bool {
-	before := g.settings
-	before.NICs, before.Disks = maps.Clone(before.NICs), maps.Clone(before.Disks)
-	if name, ok := containerbroker.NICOf(field); ok {
-		copyEntry(g.settings.NICs, want.NICs, name)
+// set makes a change and reports whether that changed a setting. The running
+// instance gets no property that needs a restart.
+func (g *fakeInstance) set(c containerbroker.Change, want containerbroker.Settings) bool {
+	i := &g.instance
+	changed := i.Stored.Take(c.Field, want)
+	ofGuest := c.Field == containerbroker.FieldNetworkConfig || c.Field == containerbroker.FieldUserData
+	if i.Running != nil && (ofGuest || c.Impact != containerbroker.ImpactRestart) {
+		changed = i.Running.Take(c.Field, want) || changed
 	}
-	if name, ok := containerbroker.DiskOf(field); ok {
-		copyEntry(g.settings.Disks, want.Disks, name)
-	}
-	switch s := &g.settings; field {
-	case containerbroker.FieldAutostart:
-		s.Autostart = want.Autostart
-	case containerbroker.FieldCPUs:
-		s.CPUs = want.CPUs
-	case containerbroker.FieldMemory:
-		s.Memory = want.Memory
-	case containerbroker.FieldNesting:
-		s.Nesting = want.Nesting
-	case containerbroker.FieldNetworkConfig:
-		s.NetworkConfig = want.NetworkConfig
-	case containerbroker.FieldPrivileged:
-		s.Privileged = want.Privileged
-	case containerbroker.FieldRecord:
-		s.Record = want.Record
-		g.instance.Stamp.Record = want.Record
-	case containerbroker.FieldRootDisk:
-		s.RootDisk = want.RootDisk
-	case containerbroker.FieldUserData:
-		s.UserData = want.UserData
-	}
-	return !reflect.DeepEqual(g.settings, before)
+	i.Properties, i.Stamp.Record = i.Stored.Properties, i.Stored.Record
+	return changed
 }
 
 func (g *fakeInstance) bears(s containerbroker.Stamp) bool {
@@ -210,30 +177,18 @@ func (f *Fake) Delete(ctx context.Context, name string, expect containerbroker.S
 	return lost
 }
 
-// Diff implements containerbroker.Differ. Changes of privileged and nesting
-// need a restart, and so does a network-config that adds anything. Changes of
-// image, pool and user-data need a recreate, and so does a smaller root disk.
+// Diff implements containerbroker.Differ. A smaller root disk needs a recreate.
 func (f *Fake) Diff(m containerbroker.Machine, i containerbroker.Instance) []containerbroker.Change {
 	want, err := containerbroker.SettingsOf(m)
-	have, ok := i.Raw.(containerbroker.Settings)
-	if err != nil || !ok {
+	if err != nil {
 		return nil
 	}
-	want.UserData = containerbroker.ComparableUserData(m, want.UserData, have.UserData)
-	return containerbroker.Compare(want, have, func(field string) (containerbroker.Impact, string) {
-		switch {
-		case field == containerbroker.FieldImage, field == containerbroker.FieldPool:
-			return containerbroker.ImpactRecreate, "an instance is made from its image and in its pool"
-		case field == containerbroker.FieldRootDisk && want.RootDisk != 0 && want.RootDisk < have.RootDisk:
+	want.UserData = containerbroker.ComparableUserData(m, want.UserData, i.Stored.UserData)
+	return containerbroker.Compare(want, i, func(field string, want containerbroker.Settings, i containerbroker.Instance) (containerbroker.Impact, string) {
+		if field == containerbroker.FieldRootDisk && want.RootDisk != 0 && want.RootDisk < i.Stored.RootDisk {
 			return containerbroker.ImpactRecreate, "a root disk cannot shrink"
-		case field == containerbroker.FieldNetworkConfig && !cloudinit.NetworkOnlyShrinks(have.NetworkConfig, want.NetworkConfig):
-			return containerbroker.ImpactRestart, "the guest configures its interfaces when it starts"
-		case field == containerbroker.FieldUserData:
-			return want.UserDataImpact()
-		case field == containerbroker.FieldPrivileged, field == containerbroker.FieldNesting:
-			return containerbroker.ImpactRestart, "it is read when the instance starts"
 		}
-		return containerbroker.ImpactLive, ""
+		return "", ""
 	})
 }
 
@@ -253,12 +208,11 @@ func (f *Fake) Stamp(ctx context.Context, name string, seen *containerbroker.Sta
 		return fmt.Errorf("cannot stamp instance %q: %w", name, err)
 	}
 	if have := g.instance.Stamp; have == nil || have.UID != s.UID {
-		clear(g.settings.NICs) // they belong to the instance now
-		clear(g.settings.Disks)
+		g.leaveDevices()
 	}
 	if have := g.instance.Stamp; have == nil || *have != s {
 		g.instance.Stamp = &s
-		g.settings.Record = s.Record
+		g.store()
 		f.note("stamp %s", name)
 		f.publish(name, "updated")
 	}
@@ -278,7 +232,7 @@ func (f *Fake) Unstamp(ctx context.Context, name string, seen containerbroker.St
 			return fmt.Errorf("cannot release instance %q: %w", name, err)
 		}
 		g.instance.Stamp = nil
-		g.settings.Record = ""
+		g.store()
 		f.note("unstamp %s", name)
 		f.publish(name, "updated")
 	}

@@ -9,7 +9,7 @@ import (
 
 func machine(f *Fake, name string) containerbroker.Machine {
 	return containerbroker.Machine{
-		Name: name, ImageID: f.AddImage("tiny", true), CPUs: 1,
+		Name: name, ImageID: f.AddImage("tiny", true), Properties: containerbroker.Properties{CPUs: 1},
 		Stamp: containerbroker.Stamp{Namespace: "hostler", UID: "uid-" + name, Token: "token-" + name, Record: "{}"},
 	}
 }

@@ -35,6 +35,9 @@ type Harness struct {
 	// AddForeign makes a stopped instance without a stamp, and removes it when
 	// the test ends.
 	AddForeign func(t *testing.T, name string)
+	// Detach takes a disk from the running instance alone, as another tool may;
+	// nil: the hypervisor stores every change at once.
+	Detach func(t *testing.T, name, disk string)
 	// Die ends the init of a running instance from inside.
 	Die func(t *testing.T, name string)
 	// Halve leaves an instance in the state after a crash during its creation.
@@ -79,6 +82,9 @@ func Run(t *testing.T, h Harness) {
 	t.Run("K6 L4 N2 N18 a new instance has its interfaces and disks", s.createAttached)
 	t.Run("L4 interfaces come, change and go", s.interfaces)
 	t.Run("V3 V5 disks come, change and go while it runs", s.disks)
+	if h.Detach != nil {
+		t.Run("W12 I15 the stored and the running settings are compared", s.runningDiffers)
+	}
 	t.Run("impossible attachments are refused", s.attachRefuses)
 	t.Run("update refuses another machine's instance", s.updateRefuses)
 	t.Run("B8 namespaces are separate", s.namespaces)
@@ -107,7 +113,8 @@ func (s *suite) machine(t *testing.T) containerbroker.Machine {
 	s.next++
 	name := fmt.Sprintf("conform-%d", s.next)
 	m := containerbroker.Machine{
-		Name: name, ImageID: s.image, CPUs: 1, Memory: 128 << 20, Autostart: true, ExpectAddress: s.Address,
+		Name: name, ImageID: s.image, ExpectAddress: s.Address,
+		Properties: containerbroker.Properties{CPUs: 1, Memory: 128 << 20, Autostart: true},
 		Stamp: containerbroker.Stamp{
 			Namespace: s.Namespace, UID: "uid-" + name, Token: "token-" + name,
 			Store:  "store-1 opening-1 7",

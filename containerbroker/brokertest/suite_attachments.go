@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"hostler/containerbroker"
 	kinds "hostler/internal/fault"
@@ -225,6 +226,39 @@ func (s *suite) disks(t *testing.T) {
 	s.changed(t, m, containerbroker.ImpactLive, "disk fs-www")
 	m.Disks = nil
 	s.changed(t, m, containerbroker.ImpactLive, "disk vol-data")
+}
+
+// runningDiffers checks that a disk that only the running instance lacks is a
+// live change, and that an instance without room for it needs a restart.
+func (s *suite) runningDiffers(t *testing.T) {
+	m := s.machine(t)
+	m.Disks = []containerbroker.Disk{{Name: "vol-data", Source: s.Device(t), Device: "/dev/hostler-data"}}
+	must(t, s.Broker.Create(t.Context(), m, nil))
+	if i := s.get(t, m.Name); i.Running != nil || i.Stored.Disks["vol-data"] == "" {
+		t.Errorf("stopped: stored %+v, running %+v", i.Stored, i.Running)
+	}
+	must(t, s.Broker.SetPower(t.Context(), m.Name, containerbroker.PowerStart, 0))
+	s.awaitDevices(t, m)
+	stored := s.get(t, m.Name).Stored.Disks["vol-data"]
+	s.Detach(t, m.Name, "vol-data")
+	i := s.get(t, m.Name)
+	for deadline := time.Now().Add(waitLimit); i.Running.Disks["vol-data"] != "" && time.Now().Before(deadline); i = s.get(t, m.Name) {
+		time.Sleep(100 * time.Millisecond) // the guest has to release it
+	}
+	if i.Stored.Disks["vol-data"] != stored || i.Running.Disks["vol-data"] != "" {
+		t.Fatalf("detached: stored %+v, running %+v", i.Stored.Disks, i.Running.Disks)
+	}
+	i.Room = &containerbroker.Room{CPUs: m.CPUs}
+	if changes := s.Broker.(containerbroker.Differ).Diff(m, i); containerbroker.Worst(changes) != containerbroker.ImpactRestart {
+		t.Errorf("without room for it: %+v", changes)
+	}
+	if changes := s.diff(t, m); len(changes) != 1 || changes[0].From != stored+", not while it runs" || changes[0].To != stored {
+		t.Errorf("detached: %+v", changes)
+	}
+	s.changed(t, m, containerbroker.ImpactLive, "disk vol-data")
+	if has := s.get(t, m.Name).Running.Disks["vol-data"]; has != stored {
+		t.Errorf("it runs with %q, stored is %q", has, stored)
+	}
 }
 
 func (s *suite) attachRefuses(t *testing.T) {

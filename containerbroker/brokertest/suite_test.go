@@ -21,7 +21,8 @@ func TestFakeConforms(t *testing.T) {
 			f.Add(containerbroker.Instance{Name: name, Status: containerbroker.StatusStopped})
 			t.Cleanup(func() { f.Remove(name) })
 		},
-		Die: func(_ *testing.T, name string) { f.Kill(name) },
+		Detach: func(_ *testing.T, name, disk string) { f.Unplug(name, containerbroker.FieldDisk(disk)) },
+		Die:    func(_ *testing.T, name string) { f.Kill(name) },
 		Halve: func(_ *testing.T, name string) {
 			f.Change(name, func(i *containerbroker.Instance) { i.Status = containerbroker.StatusError })
 		},

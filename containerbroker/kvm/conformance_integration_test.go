@@ -26,6 +26,7 @@ func TestConformance(t *testing.T) {
 		Image: r.image, Address: true, Virtual: true,
 		Bridge: bridge(t), Device: device,
 		AddForeign: r.addForeign,
+		Detach:     func(_ *testing.T, name, _ string) { r.server.Virsh("detach-disk", name, "vdb", "--live") },
 		Die: func(t *testing.T, name string) {
 			if err := syscall.Kill(r.server.Guest(name), syscall.SIGKILL); err != nil {
 				t.Fatal(err)

@@ -157,7 +157,7 @@ func laidOutGrows(t *testing.T, r *rig) {
 	r.server.Define("define", "<domain type='qemu'><name>laid</name><memory unit='MiB'>1024</memory><vcpu current='1'>2</vcpu><os><type>hvm</type></os>"+
 		"<cpu mode='maximum'><topology sockets='1' cores='2' threads='1'/><numa><cell id='0' cpus='0-1' memory='1024' unit='MiB'/></numa></cpu></domain>")
 	t.Cleanup(func() { r.server.Virsh("undefine", "laid") })
-	m := containerbroker.Machine{Name: "laid", CPUs: 1, Memory: 1 << 30, KeepGuest: true, Stamp: containerbroker.Stamp{Namespace: "hostler", UID: "laid", Token: "t", Record: "{}"}}
+	m := containerbroker.Machine{Name: "laid", Properties: containerbroker.Properties{CPUs: 1, Memory: 1 << 30}, KeepGuest: true, Stamp: containerbroker.Stamp{Namespace: "hostler", UID: "laid", Token: "t", Record: "{}"}}
 	must(t, d.Stamp(t.Context(), m.Name, nil, m.Stamp))
 	if changes := d.Diff(m, get(t, d, m.Name)); len(changes) != 0 {
 		t.Fatalf("declared as it is, it differs: %+v", changes)

@@ -2,12 +2,11 @@ package kvm
 
 import (
 	"hostler/containerbroker"
-	"hostler/containerbroker/cloudinit"
 )
 
 // Diff implements containerbroker.Differ.
 func (d *Driver) Diff(m containerbroker.Machine, i containerbroker.Instance) []containerbroker.Change {
-	have, ok := i.Raw.(raw)
+	known, ok := i.Raw.(raw)
 	if !ok {
 		return nil
 	}
@@ -15,65 +14,53 @@ func (d *Driver) Diff(m containerbroker.Machine, i containerbroker.Instance) []c
 	if err != nil {
 		return nil // Create and Update return this error; a plan was validated before
 	}
-	if have.key == nil && have.settings.UserData != "" {
-		want.UserData = have.settings.UserData // the digest cannot be computed without the key
+	if known.key == nil && i.Stored.UserData != "" {
+		want.UserData = i.Stored.UserData // the digest cannot be computed without the key
 	} else {
-		want.UserData = digest(have.key, containerbroker.ComparableUserData(m, want.UserData, have.seedText))
+		want.UserData = digest(known.key, containerbroker.ComparableUserData(m, want.UserData, known.seedText))
 	}
-	if len(have.settings.NICs) == 0 && len(m.NICs) == 0 {
+	if len(i.Stored.NICs)+len(i.Now().NICs)+len(m.NICs) == 0 {
 		want.NICs = nil // an adopted machine keeps its interfaces
 	}
-	if m.RootDisk == 0 && (m.KeepGuest || have.settings.RootDisk == 0) {
-		want.RootDisk = have.settings.RootDisk
+	if m.RootDisk == 0 && (m.KeepGuest || i.Stored.RootDisk == 0) {
+		want.RootDisk = i.Stored.RootDisk
 	}
-	grown := map[string]bool{} // disks that differ only in their size
 	for _, disk := range m.Disks {
-		grown[disk.Name] = want.Disks[disk.Name] == have.settings.Disks[disk.Name]
+		if disk.ReadOnly && i.Stored.Sizes[disk.Name] == 0 {
+			delete(want.Sizes, disk.Name) // unknown, e.g. after an adoption: do not restart a guest on a guess
+		}
 	}
-	want.Disks, have.settings.Disks = sized(m.Disks, want.Disks, have)
-	return containerbroker.Compare(want, have.settings, func(field string) (containerbroker.Impact, string) {
-		if name, is := containerbroker.DiskOf(field); is && grown[name] && readOnly(m, name) {
+	return containerbroker.Compare(want, i, func(field string, want containerbroker.Settings, i containerbroker.Instance) (containerbroker.Impact, string) {
+		name, is := containerbroker.DiskOf(field)
+		if is && readOnly(m, name) && want.Disks[name] == i.Stored.Disks[name] && want.Disks[name] == i.Now().Disks[name] {
 			return containerbroker.ImpactRestart, "a running guest does not see a new size of a read-only disk"
 		}
-		if !have.place(field, wantedDevice(want, field)) {
-			return containerbroker.ImpactRestart, "the running guest has no free slot for another device"
-		}
-		return impactOf(field, want, have)
+		return impactOf(field, want, i)
 	})
 }
 
-// impactOf returns the impact of a change on a running guest, and the reason
-// for it.
-func impactOf(field string, want containerbroker.Settings, have raw) (containerbroker.Impact, string) {
+// impactOf is the containerbroker.Rule of all that depends on the field alone.
+func impactOf(field string, want containerbroker.Settings, i containerbroker.Instance) (containerbroker.Impact, string) {
+	have := i.Now()
 	switch field {
-	case containerbroker.FieldImage:
-		return containerbroker.ImpactRecreate, "an instance is made from its image"
-	case containerbroker.FieldUserData:
-		return want.UserDataImpact()
-	case containerbroker.FieldPool:
-		return containerbroker.ImpactRecreate, "a root disk cannot move between storage pools"
 	case containerbroker.FieldRootDisk:
-		if have.settings.RootDisk == 0 {
+		if have.RootDisk == 0 {
 			return containerbroker.ImpactRecreate, "hostler did not make its root disk: grow it with libvirt's tools, and remove root-disk from the declaration"
 		}
-		if want.RootDisk < have.settings.RootDisk {
+		if want.RootDisk < have.RootDisk {
 			return containerbroker.ImpactRecreate, "a root disk cannot shrink"
 		}
 	case containerbroker.FieldCPUs:
-		if want.CPUs < have.settings.CPUs {
+		if want.CPUs < have.CPUs {
 			return containerbroker.ImpactRestart, "a running guest does not release a processor"
 		}
-		if want.CPUs > have.maxCPUs {
+		if i.Room != nil && want.CPUs > i.Room.CPUs {
 			return containerbroker.ImpactRestart, "a running guest has no slots for so many processors"
 		}
 	case containerbroker.FieldMemory:
-		if want.Memory > have.settings.Memory {
+		if want.Memory > have.Memory {
 			return containerbroker.ImpactRestart, "a guest gets more memory when it starts"
 		}
-	case containerbroker.FieldNetworkConfig:
-		if !cloudinit.NetworkOnlyShrinks(have.settings.NetworkConfig, want.NetworkConfig) {
-			return containerbroker.ImpactRestart, "the guest configures its interfaces when it starts"
-		}
 	}
-	return containerbroker.ImpactLive, ""
+	return "", ""
 }

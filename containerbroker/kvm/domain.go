@@ -65,19 +65,15 @@ func settingsOf(m containerbroker.Machine) (containerbroker.Settings, error) {
 	if len(m.Disks) > maxDisks {
 		return s, fault.New(fault.Invalid, "it has %d disks, a KVM guest can have %d", len(m.Disks), maxDisks)
 	}
-	if s.CPUs == 0 {
-		s.CPUs = defaultCPUs
-	}
-	if s.Memory == 0 {
-		s.Memory = defaultMemory
+	for _, p := range properties {
+		p.fill(&s.Properties)
 	}
 	if s.RootDisk == 0 {
 		s.RootDisk = defaultRootDisk
 	}
-	s.Memory = wholeMiB(max(s.Memory, leastMemory))
 	s.RootDisk = (max(s.RootDisk, leastRootDisk) + 511) &^ 511
 	s.Nesting = false // a guest may always nest; there is nothing to set
-	s.NICs, s.Disks = nicTexts(m), diskTexts(m)
+	s.NICs, s.Disks, s.Sizes = nicTexts(m), diskTexts(m), sizesOf(m)
 	return s, nil
 }
 
@@ -96,7 +92,6 @@ func (p plan) domain() (*libvirtxml.Domain, error) {
 		boot.Firmware = "efi"
 	}
 	boot.Type = &libvirtxml.DomainOSType{Arch: arch, Machine: machine, Type: "hvm"}
-	memory := uint(p.settings.Memory >> 10)
 	root := libvirtxml.DomainDisk{
 		Device: "disk", Driver: &libvirtxml.DomainDiskDriver{Name: "qemu", Type: "qcow2", Discard: "unmap"},
 		Source: &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: p.root}},
@@ -129,14 +124,18 @@ func (p plan) domain() (*libvirtxml.Domain, error) {
 	d := &libvirtxml.Domain{
 		Type: p.kind, Name: p.machine.Name, UUID: p.uuid, Metadata: &libvirtxml.DomainMetadata{XML: metadata},
 		Description: clean("machine "+p.machine.Name+" of hostler's agent "+p.machine.Stamp.Namespace, 256),
-		Memory:      &libvirtxml.DomainMemory{Value: memory, Unit: "KiB"}, CurrentMemory: &libvirtxml.DomainCurrentMemory{Value: memory, Unit: "KiB"},
-		VCPU: vcpus(p.settings.CPUs), OS: boot, CPU: cpuFor(p.kind),
+		OS:          boot, CPU: cpuFor(p.kind),
 		Features: &libvirtxml.DomainFeatureList{ACPI: &libvirtxml.DomainFeature{}, APIC: &libvirtxml.DomainFeatureAPIC{}},
 		Clock:    &libvirtxml.DomainClock{Offset: "utc"}, OnPoweroff: "destroy", OnReboot: "restart", OnCrash: "destroy",
 		Devices: devices,
 	}
 	if arch == "aarch64" {
 		d.Features.APIC = nil
+	}
+	for _, one := range properties {
+		if err := one.write(d, p.settings.Properties); err != nil {
+			return nil, err
+		}
 	}
 	return d, nil
 }
@@ -148,15 +147,6 @@ func cpuFor(kind string) *libvirtxml.DomainCPU {
 		return &libvirtxml.DomainCPU{Mode: "host-passthrough", Migratable: "on"}
 	}
 	return &libvirtxml.DomainCPU{Mode: "maximum"}
-}
-
-// vcpus gives a guest n processors and room for more to be plugged in.
-func vcpus(n int) *libvirtxml.DomainVCPU {
-	v := &libvirtxml.DomainVCPU{Value: uint(max(n, min(maxCPUs, max(2*runtime.NumCPU(), 4))))}
-	if uint(n) < v.Value {
-		v.Current = uint(n)
-	}
-	return v
 }
 
 func seedDisk(path string) libvirtxml.DomainDisk {

@@ -237,7 +237,7 @@ func FuzzDomain(f *testing.F) {
 	f.Add("web", `<&"']]>`, "--><x/>", "\x00", "br&", "", "vol-a.b_c", `/dev/"<'&>`, int64(-1), 70000, false)
 	f.Fuzz(func(t *testing.T, name, namespace, uid, token, bridge, mac, disk, source string, memory int64, cpus int, readOnly bool) {
 		m := containerbroker.Machine{
-			Name: name, ImageID: strings.Repeat("a", 64), Memory: memory % (1 << 50), CPUs: cpus % 10_000,
+			Name: name, ImageID: strings.Repeat("a", 64), Properties: containerbroker.Properties{Memory: memory % (1 << 50), CPUs: cpus % 10_000},
 			Stamp: containerbroker.Stamp{Namespace: namespace, UID: uid, Token: token},
 			NICs:  []containerbroker.NIC{{Name: "eth0", Bridge: bridge, MAC: mac}},
 			Disks: []containerbroker.Disk{{Name: disk, Source: source, Device: "/dev/hostler-x", ReadOnly: readOnly}},

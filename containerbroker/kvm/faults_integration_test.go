@@ -24,7 +24,7 @@ func (r *rig) machine(d *kvm.Driver, name string) containerbroker.Machine {
 		r.t.Fatal(err)
 	}
 	return containerbroker.Machine{
-		Name: name, ImageID: id, CPUs: 1, Memory: 512 << 20,
+		Name: name, ImageID: id, Properties: containerbroker.Properties{CPUs: 1, Memory: 512 << 20},
 		Stamp: containerbroker.Stamp{Namespace: "hostler", UID: "uid-" + name, Token: "token", Record: `{"secret": "hunter2"}`},
 	}
 }

@@ -27,17 +27,9 @@ type definition struct {
 	seedText string
 }
 
-// raw holds the values that Diff needs beyond containerbroker.Instance.
+// raw holds the values that Diff needs beyond containerbroker.Instance: the key
+// of the digest of user-data.
 type raw struct {
-	settings containerbroker.Settings
-	// maxCPUs is the number of processors that the domain has room for.
-	maxCPUs int
-	// sizes are the disk sizes that the guest knows: see note.Sizes.
-	sizes map[string]int64
-	// slots is how many more devices fit into the running guest. plugged holds
-	// the fields of the devices that it has; nil if it does not run.
-	slots    int
-	plugged  map[string]bool
 	key      []byte
 	seedText string // see definition
 }
@@ -128,9 +120,8 @@ func (d *Driver) list(ctx context.Context, detail bool) ([]containerbroker.Insta
 		}
 		i.Standstill = standstill(state, reason, one.Dom.Name)
 		i.Autostart = autostart[one.Dom.UUID]
-		if known, ok := i.Raw.(raw); ok {
-			known.settings.Autostart = i.Autostart
-			i.Raw = known
+		if i.Stored.Autostart = i.Autostart; i.Running != nil {
+			i.Running.Autostart = i.Autostart
 		}
 		if detail && running(i.Status) {
 			i.PID = d.pidOf(one.Dom)
@@ -209,29 +200,12 @@ func readDefinition(c *conn, dom libvirt.Domain, flags libvirt.DomainXMLFlags) (
 // unreadable value becomes the zero value.
 func (d *Driver) instanceOf(ctx context.Context, c *conn, def definition, name string, status containerbroker.Status) (containerbroker.Instance, error) {
 	i := containerbroker.Instance{Name: name, Status: status}
-	s := containerbroker.Settings{NICs: map[string]string{}, Disks: map[string]string{}}
-	most := 0
-	if v := def.domain.VCPU; v != nil {
-		s.CPUs, most = int(v.Value), int(v.Value)
-		if v.Current != 0 {
-			s.CPUs = int(v.Current)
-		}
+	s := &i.Stored
+	for _, p := range properties {
+		p.read(&def.domain, &s.Properties)
 	}
-	if m := def.domain.Memory; m != nil {
-		s.Memory = bytesOf(m.Value, m.Unit)
-	}
-	if m := def.domain.CurrentMemory; m != nil && s.Memory > 0 {
-		s.Memory = min(s.Memory, bytesOf(m.Value, m.Unit))
-	}
-	s.Memory = wholeMiB(s.Memory)
 	var at map[string]libvirtxml.DomainInterface
-	s.NICs, at = foundNICs(def.domain.Devices.Interfaces, def.domain.UUID)
-	if def.note != nil {
-		for _, name := range def.note.Left {
-			delete(s.NICs, name)
-			delete(at, name)
-		}
-	}
+	s.NICs, at = def.ownNICs(def.domain.Devices.Interfaces)
 	i.Ports = portsOf(at)
 	for _, n := range def.domain.Devices.Interfaces {
 		if n.MAC != nil {
@@ -239,10 +213,7 @@ func (d *Driver) instanceOf(ctx context.Context, c *conn, def definition, name s
 		}
 	}
 	s.Disks, _ = foundDisks(def.domain.Devices.Disks)
-	known := raw{maxCPUs: most}
-	if running(status) {
-		def.seenRunning(&s, &known)
-	}
+	known := raw{seedText: def.seedText}
 	if n := def.note; n != nil {
 		i.Stamp = n.stamp()
 		key, err := d.sealKey(ctx, c, n.Namespace, false)
@@ -252,20 +223,19 @@ func (d *Driver) instanceOf(ctx context.Context, c *conn, def definition, name s
 		if key != nil {
 			known.key, i.Stamp.Record = key, unseal(key, n.Record)
 		}
-		known.sizes, known.seedText = n.Sizes, def.seedText
 		i.ImageID, i.Created = n.Image, time.Unix(0, n.Created)
-		s.RootDisk, s.Pool, s.UserData, s.NetworkConfig = n.RootDisk, n.Pool, n.UserData, n.NetworkConfig
+		s.RootDisk, s.Pool, s.UserData, s.NetworkConfig, s.Sizes = n.RootDisk, n.Pool, n.UserData, n.NetworkConfig, n.Sizes
+		s.ImageID, s.Record = i.ImageID, i.Stamp.Record
 		if n.Making {
 			i.Status = d.halfMade(name)
 		}
 	}
-	i.CPUs, i.Memory, i.RootDisk = s.CPUs, s.Memory, s.RootDisk
-	s.ImageID = i.ImageID
-	if i.Stamp != nil {
-		s.Record = i.Stamp.Record
+	i.Properties, i.Raw = s.Properties, known
+	_, places := cpusOf(def.domain.VCPU)
+	i.Room = &containerbroker.Room{CPUs: places, Devices: containerbroker.Unlimited}
+	if running(status) && def.live != nil && def.live.domain != nil {
+		i.Running, i.Room = def.live.settings(def, *s)
 	}
-	known.settings = s
-	i.Raw = known
 	return i, nil
 }
 

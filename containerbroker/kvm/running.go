@@ -18,10 +18,10 @@ type life struct {
 	// status file before the life was read.
 	id      int32
 	written time.Time
-	// devices is nil if the life ended before its devices were read.
-	devices *libvirtxml.DomainDeviceList
-	vcpu    *libvirtxml.DomainVCPU
-	slots   int
+	// domain is the running guest; nil if the life ended before it was read.
+	domain *libvirtxml.Domain
+	// slots is the result of freeSlots.
+	slots int
 }
 
 // written returns when libvirt last wrote the status file of a running guest.
@@ -43,64 +43,34 @@ func readLife(c *conn, dom libvirt.Domain, written time.Time) (*life, error) {
 	l := &life{id: dom.ID, written: written}
 	def, err := readDefinition(c, dom, 0)
 	if err == nil && def.domain.ID != nil && int32(*def.domain.ID) == dom.ID {
-		l.devices, l.vcpu, l.slots = def.domain.Devices, def.domain.VCPU, def.slots
+		l.domain, l.slots = &def.domain, def.slots
 	}
 	return l, err
 }
 
-// seenRunning adjusts settings that were read from a definition to the running
-// guest, as far as a live change can repair the difference; differences that
-// wait for the next start are left out. It also records in known how much room
-// the guest has for devices and processors.
-func (def definition) seenRunning(s *containerbroker.Settings, known *raw) {
-	if def.live == nil || def.live.devices == nil {
-		return
-	}
-	nics, _ := foundNICs(def.live.devices.Interfaces, def.domain.UUID)
-	disks, _ := foundDisks(def.live.devices.Disks)
-	known.slots, known.plugged = def.live.slots, map[string]bool{}
-	for name := range nics {
-		known.plugged[containerbroker.FieldNIC(name)] = true
-	}
-	for name := range disks {
-		known.plugged[containerbroker.FieldDisk(name)] = true
-	}
-	if def.note != nil {
-		for _, name := range def.note.Left {
-			delete(nics, name)
+// settings returns the settings of the running guest, and its room. Settings
+// that are not read from the guest are as stored.
+func (l *life) settings(def definition, stored containerbroker.Settings) (*containerbroker.Settings, *containerbroker.Room) {
+	s := stored
+	for _, p := range properties {
+		if p.running && l.domain.VCPU != nil {
+			p.read(l.domain, &s.Properties)
 		}
 	}
-	compareRunning(s.NICs, nics)
-	compareRunning(s.Disks, disks)
-	v := def.live.vcpu
-	if v == nil {
-		return
-	}
-	has, places := int(v.Value), int(v.Value)
-	if v.Current != 0 {
-		has = int(v.Current)
-	}
-	if has < s.CPUs && s.CPUs <= places {
-		s.CPUs = has
-	}
-	known.maxCPUs = places
+	s.NICs, _ = def.ownNICs(l.domain.Devices.Interfaces)
+	s.Disks, _ = foundDisks(l.domain.Devices.Disks)
+	_, places := cpusOf(l.domain.VCPU)
+	return &s, &containerbroker.Room{CPUs: places, Devices: l.slots}
 }
 
-// compareRunning adds to the descriptions of devices how the running guest
-// differs, e.g. "bridge br0, not while it runs".
-func compareRunning(defined, live map[string]string) {
-	for name, text := range live {
-		switch defined[name] {
-		case text:
-		case "":
-			defined[name] = text + ", while it runs"
-		default:
-			defined[name] += ", " + text + " while it runs"
+// ownNICs is foundNICs without the interfaces that an earlier machine left.
+func (def definition) ownNICs(interfaces []libvirtxml.DomainInterface) (texts map[string]string, at map[string]libvirtxml.DomainInterface) {
+	texts, at = foundNICs(interfaces, def.domain.UUID)
+	if def.note != nil {
+		for _, name := range def.note.Left {
+			delete(texts, name)
+			delete(at, name)
 		}
 	}
-	for name, text := range defined {
-		if live[name] == "" {
-			defined[name] = text + ", not while it runs"
-		}
-	}
+	return texts, at
 }

@@ -27,25 +27,25 @@ func TestRunningGuestsAreSeenAsTheyRun(t *testing.T) {
 	}{
 		{"as defined", func(*definition) {}, "", nil},
 		{"a disk is taken away", func(d *definition) {
-			d.live.devices.Disks = slices.DeleteFunc(d.live.devices.Disks, func(d libvirtxml.DomainDisk) bool { return d.Alias != nil })
+			d.live.domain.Devices.Disks = slices.DeleteFunc(d.live.domain.Devices.Disks, func(d libvirtxml.DomainDisk) bool { return d.Alias != nil })
 		}, "", []containerbroker.Change{{Field: "disk vol-data", From: disk + ", not while it runs", To: disk, Impact: containerbroker.ImpactLive}}},
-		{"the guest that had it stopped", func(d *definition) { d.live.devices.Disks = nil }, containerbroker.StatusStopped, nil},
-		{"an interface is taken away", func(d *definition) { d.live.devices.Interfaces = nil }, "", []containerbroker.Change{{
+		{"the guest that had it stopped", func(d *definition) { d.live.domain.Devices.Disks = nil }, containerbroker.StatusStopped, nil},
+		{"an interface is taken away", func(d *definition) { d.live.domain.Devices.Interfaces = nil }, "", []containerbroker.Change{{
 			Field: "nic eth0", From: "bridge br0, mac 00:16:3e:00:00:01, not while it runs", To: "bridge br0, mac 00:16:3e:00:00:01", Impact: containerbroker.ImpactLive,
 		}}},
-		{"an interface is on another bridge", func(d *definition) { d.live.devices.Interfaces[0].Source.Bridge.Bridge = "br1" }, "", []containerbroker.Change{{
+		{"an interface is on another bridge", func(d *definition) { d.live.domain.Devices.Interfaces[0].Source.Bridge.Bridge = "br1" }, "", []containerbroker.Change{{
 			Field: "nic eth0", From: "bridge br0, mac 00:16:3e:00:00:01, bridge br1, mac 00:16:3e:00:00:01 while it runs",
 			To: "bridge br0, mac 00:16:3e:00:00:01", Impact: containerbroker.ImpactLive,
 		}}},
 		{"a disk is left in it", func(d *definition) {
-			d.live.devices.Disks = append(d.live.devices.Disks, dataDisk(containerbroker.Disk{Name: "vol-old", Source: "/dev/loop1", Device: "/dev/hostler-old"}, "vdc"))
+			d.live.domain.Devices.Disks = append(d.live.domain.Devices.Disks, dataDisk(containerbroker.Disk{Name: "vol-old", Source: "/dev/loop1", Device: "/dev/hostler-old"}, "vdc"))
 		}, "", []containerbroker.Change{{Field: "disk vol-old", From: "/dev/loop1 with serial old, while it runs", Impact: containerbroker.ImpactLive}}},
-		{"a processor is unplugged", func(d *definition) { d.live.vcpu.Current = 2 }, "", []containerbroker.Change{
+		{"a processor is unplugged", func(d *definition) { d.live.domain.VCPU.Current = 2 }, "", []containerbroker.Change{
 			{Field: "cpus", From: "2", To: "3", Impact: containerbroker.ImpactLive},
 		}},
-		{"more of them wait for the next start", func(d *definition) { d.live.vcpu.Value, d.live.vcpu.Current = 2, 0 }, "", nil},
-		{"fewer of them wait for the next start", func(d *definition) { d.live.vcpu.Current = 4 }, "", nil},
-		{"it ended before it was read", func(d *definition) { d.live.devices = nil }, "", nil},
+		{"more of them wait for the next start", func(d *definition) { d.live.domain.VCPU.Value, d.live.domain.VCPU.Current = 2, 0 }, "", nil},
+		{"fewer of them wait for the next start", func(d *definition) { d.live.domain.VCPU.Current = 4 }, "", nil},
+		{"it ended before it was read", func(d *definition) { d.live.domain = nil }, "", nil},
 	} {
 		defined, err := planned(t, m).domain()
 		if err != nil {
@@ -55,7 +55,7 @@ func TestRunningGuestsAreSeenAsTheyRun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		def := definition{domain: *defined, note: noteOf(defined.Metadata.XML), live: &life{devices: runs.Devices, vcpu: runs.VCPU, slots: anySlots}}
+		def := definition{domain: *defined, note: noteOf(defined.Metadata.XML), live: &life{domain: runs, slots: containerbroker.Unlimited}}
 		def.note.Namespace = "" // so that its key is not read
 		c.change(&def)
 		if c.status == "" {

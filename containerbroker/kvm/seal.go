@@ -16,6 +16,7 @@ import (
 	libvirt "github.com/digitalocean/go-libvirt"
 	"libvirt.org/go/libvirtxml"
 
+	"hostler/containerbroker"
 	"hostler/internal/fault"
 )
 
@@ -116,7 +117,7 @@ func unseal(key []byte, sealed string) string {
 	if err != nil {
 		return ""
 	}
-	text, err := io.ReadAll(io.LimitReader(flate.NewReader(bytes.NewReader(packed)), maxRecord))
+	text, err := io.ReadAll(io.LimitReader(flate.NewReader(bytes.NewReader(packed)), containerbroker.MaxRecord))
 	if err != nil {
 		return ""
 	}

@@ -50,7 +50,8 @@ func TestADiskThatGrewDiffers(t *testing.T) {
 			want[0].Impact, want[0].Reason = containerbroker.ImpactRestart, "a running guest does not see a new size of a read-only disk"
 		}
 		before := s.Disks["vol-data"]
-		i := containerbroker.Instance{Raw: raw{settings: s, sizes: c.sizes}}
+		s.Sizes = c.sizes
+		i := containerbroker.Instance{Stored: s, Raw: raw{}}
 		if diff := cmp.Diff(want, (&Driver{}).Diff(m, i)); diff != "" {
 			t.Errorf("%s: %s", c.what, diff)
 		}

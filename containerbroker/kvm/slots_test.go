@@ -27,14 +27,14 @@ func TestFreeSlots(t *testing.T) {
 		{root + port(1) + port(2) + port(10) + disk("0x01") + disk("0x0a"), 1},
 		{root + port(1) + "<hostdev><source><address type='pci' bus='0x01'/></source><address type='pci' bus='0x02'/></hostdev>", 1},
 		{root + port(1) + "<disk><address type='drive' bus='1'/></disk>", 1},
-		{"<controller type='pci' index='0' model='pci-root'/>", anySlots},
-		{"", anySlots},
+		{"<controller type='pci' index='0' model='pci-root'/>", containerbroker.Unlimited},
+		{"", containerbroker.Unlimited},
 	} {
 		if got := freeSlots("<domain><devices>" + c.devices + "</devices></domain>"); got != c.want {
 			t.Errorf("%d, want %d: %s", got, c.want, c.devices)
 		}
 	}
-	if got := freeSlots("nonsense"); got != anySlots {
+	if got := freeSlots("nonsense"); got != containerbroker.Unlimited {
 		t.Errorf("nonsense has %d", got)
 	}
 }
@@ -49,12 +49,12 @@ func TestDevicesWithoutAPlaceWaitForARestart(t *testing.T) {
 	had.Disks = []containerbroker.Disk{disk(0), disk(1)}
 	m := machine()
 	m.Disks = []containerbroker.Disk{disk(1), disk(2), disk(3), disk(4)} // 0 goes, 2 to 4 come
-	for slots, want := range map[int]string{anySlots: "live live live live", 0: "live live restart restart", 1: "live live live restart", 2: "live live live live"} {
+	for slots, want := range map[int]string{containerbroker.Unlimited: "live live live live", 0: "live live restart restart", 1: "live live live restart", 2: "live live live live"} {
 		s, err := settingsOf(had)
 		if err != nil {
 			t.Fatal(err)
 		}
-		i := containerbroker.Instance{Raw: raw{settings: s, slots: slots, plugged: map[string]bool{"disk vol-0": true, "disk vol-1": true}}}
+		i := containerbroker.Instance{Stored: s, Running: &s, Room: &containerbroker.Room{CPUs: 1, Devices: slots}, Raw: raw{}}
 		for range 2 { // asking takes no slot
 			var got []string
 			for _, c := range (&Driver{}).Diff(m, i) {

@@ -19,9 +19,6 @@ const (
 	metadataKey = "hostler"
 )
 
-// maxRecord bounds Stamp.Record in bytes.
-const maxRecord = 48 << 10
-
 // note is hostler's element in a domain's metadata: the stamp, and the parts of
 // the declaration that a domain cannot express. libvirt shows metadata to every
 // local user, so the record is encrypted, and user-data is kept only as a keyed
@@ -129,11 +126,8 @@ func noteOf(metadata string) *note {
 
 // checkStamp refuses a stamp that could not be read back.
 func checkStamp(s containerbroker.Stamp) error {
-	switch {
-	case s.Namespace == "" || s.UID == "":
-		return fault.New(fault.Invalid, "the stamp has no namespace or no uid")
-	case len(s.Record) > maxRecord:
-		return fault.New(fault.Invalid, "its record has %d bytes, the limit is %d", len(s.Record), maxRecord)
+	if err := s.Check(); err != nil {
+		return err
 	}
 	for _, text := range []string{s.Namespace, s.UID, s.Token, s.Store} {
 		if clean(text, 256) != text {

@@ -45,11 +45,9 @@ func (d *Driver) update(ctx context.Context, m containerbroker.Machine, changes 
 	if !def.note.owned(m.Stamp) {
 		return fault.New(fault.Conflict, "it has another stamp")
 	}
-	have := raw{settings: containerbroker.Settings{RootDisk: def.note.RootDisk}}
-	for _, change := range changes {
-		if impact, why := impactOf(change.Field, want, have); impact == containerbroker.ImpactRecreate {
-			return fault.New(fault.Invalid, "%s: %s", change.Field, why)
-		}
+	have := containerbroker.Instance{Stored: containerbroker.Settings{Properties: containerbroker.Properties{RootDisk: def.note.RootDisk}}}
+	if err := containerbroker.CheckUpdate(changes, want, have, impactOf); err != nil {
+		return err
 	}
 	if len(changes) == 0 {
 		return nil
@@ -100,13 +98,14 @@ func (u *updating) apply(field string) error {
 	if name, ok := containerbroker.DiskOf(field); ok {
 		return u.diskChanged(name)
 	}
+	for _, p := range properties {
+		if p.field == field {
+			return u.propertyChanged(p)
+		}
+	}
 	switch field {
 	case containerbroker.FieldAutostart:
 		return setAutostart(u.c, u.dom, u.want.Autostart)
-	case containerbroker.FieldCPUs:
-		return u.cpusChanged()
-	case containerbroker.FieldMemory:
-		return u.memoryChanged()
 	case containerbroker.FieldRootDisk:
 		return u.rootDiskChanged()
 	case containerbroker.FieldNetworkConfig, containerbroker.FieldUserData, containerbroker.FieldRecord:
@@ -115,47 +114,13 @@ func (u *updating) apply(field string) error {
 	return fault.New(fault.Invalid, "it has no field %q", field)
 }
 
-// cpusChanged plugs processors in. It never unplugs any from a running guest.
-func (u *updating) cpusChanged() error {
-	want := uint(u.want.CPUs)
-	if u.running && u.live.domain.VCPU != nil {
-		has := u.live.domain.VCPU.Current
-		if has == 0 {
-			has = u.live.domain.VCPU.Value
-		}
-		if want > has && want <= u.live.domain.VCPU.Value {
-			err := u.c.Call("plug in processors", func(l *libvirt.Libvirt) error {
-				return l.DomainSetVcpusFlags(u.dom, uint32(want), uint32(libvirt.DomainVCPULive))
-			})
-			if err != nil {
-				return err
-			}
-			// Ask the guest's agent to bring the processors online. A guest
-			// without an agent does so by itself, or at its next start.
-			_ = u.c.Call("ask the guest to use its processors", func(l *libvirt.Libvirt) error {
-				return l.DomainSetVcpusFlags(u.dom, uint32(want), uint32(libvirt.DomainVCPULive|libvirt.DomainVCPUGuest))
-			})
-		}
-	}
-	setCPUs(&u.def.domain, u.want.CPUs)
-	return nil
-}
-
-// memoryChanged inflates or deflates the running guest's balloon. Memory beyond
-// the size at the guest's start comes with the next start.
-func (u *updating) memoryChanged() error {
-	if err := setMemory(&u.def.domain, u.want.Memory); err != nil {
-		return err
-	}
-	if u.running && u.live.domain.Memory != nil && u.want.Memory <= bytesOf(u.live.domain.Memory.Value, u.live.domain.Memory.Unit) {
-		err := u.c.Call("set the guest's memory", func(l *libvirt.Libvirt) error {
-			return l.DomainSetMemoryFlags(u.dom, uint64(u.want.Memory>>10), uint32(libvirt.DomainMemLive))
-		})
-		if err != nil {
+func (u *updating) propertyChanged(p property) error {
+	if u.running {
+		if err := p.live(u); err != nil {
 			return err
 		}
 	}
-	return nil
+	return p.write(&u.def.domain, u.want.Properties)
 }
 
 // rootDiskChanged grows the root disk.

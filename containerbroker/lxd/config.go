@@ -7,40 +7,90 @@ import (
 	"github.com/canonical/lxd/shared/api"
 
 	"hostler/containerbroker"
-	"hostler/internal/fault"
 )
-
-// maxRecord bounds Stamp.Record in bytes.
-const maxRecord = 48 << 10
 
 // rootName is the name of the root disk device that hostler adds.
 const rootName = "root"
 
 // settingsOf returns the settings of a machine, after a check of its stamp.
 func settingsOf(m containerbroker.Machine) (containerbroker.Settings, error) {
-	if m.Stamp.Namespace == "" || m.Stamp.UID == "" {
-		return containerbroker.Settings{}, fault.New(fault.Invalid, "the stamp has no namespace or no uid")
-	}
-	if len(m.Stamp.Record) > maxRecord {
-		return containerbroker.Settings{}, fault.New(fault.Invalid, "its record has %d bytes, the limit is %d", len(m.Stamp.Record), maxRecord)
+	if err := m.Stamp.Check(); err != nil {
+		return containerbroker.Settings{}, err
 	}
 	return containerbroker.SettingsOf(m)
 }
 
-// configOf returns the configuration keys of a new instance. It always writes
-// the three switches (autostart, privileged, nesting), so that no profile can
-// turn them on.
-func configOf(s containerbroker.Settings, stamp containerbroker.Stamp) map[string]string {
-	config := map[string]string{}
-	for _, field := range []string{
-		containerbroker.FieldCPUs, containerbroker.FieldMemory, containerbroker.FieldAutostart,
-		containerbroker.FieldPrivileged, containerbroker.FieldNesting, containerbroker.FieldUserData,
-		containerbroker.FieldNetworkConfig,
-	} {
-		setField(config, field, s)
+// configKey is a row of the table of the configuration keys that follow the
+// declaration.
+type configKey struct {
+	field, key string
+	write      func(*containerbroker.Settings) string
+	read       func(*containerbroker.Settings, string)
+	// odd reports a value that no machine can declare; valid describes the others.
+	odd   func(string) bool
+	valid string
+	// always: a new instance has the key, so that no profile can set it.
+	always bool
+}
+
+// configKeys is the table.
+var configKeys = []configKey{
+	numberKey(containerbroker.FieldCPUs, keyCPUs, "number of processors", func(s *containerbroker.Settings) *int { return &s.CPUs }, cpusOf),
+	numberKey(containerbroker.FieldMemory, keyMemory, "size", func(s *containerbroker.Settings) *int64 { return &s.Memory }, bytesOf),
+	switchKey(containerbroker.FieldAutostart, keyAutostart, func(s *containerbroker.Settings) *bool { return &s.Autostart }),
+	switchKey(containerbroker.FieldPrivileged, keyPrivileged, func(s *containerbroker.Settings) *bool { return &s.Privileged }),
+	switchKey(containerbroker.FieldNesting, keyNesting, func(s *containerbroker.Settings) *bool { return &s.Nesting }),
+	textKey(containerbroker.FieldUserData, keyUserData, func(s *containerbroker.Settings) *string { return &s.UserData }),
+	textKey(containerbroker.FieldNetworkConfig, keyNetworkConfig, func(s *containerbroker.Settings) *string { return &s.NetworkConfig }),
+	textKey(containerbroker.FieldRecord, keyRecord, func(s *containerbroker.Settings) *string { return &s.Record }),
+}
+
+// numberKey is the row of a number, which LXD reads without a unit as bytes or a
+// count. Without a number the key is absent.
+func numberKey[T int | int64](field, key, valid string, at func(*containerbroker.Settings) *T, parse func(string) T) configKey {
+	return configKey{
+		field: field, key: key, valid: valid,
+		write: func(s *containerbroker.Settings) string { return number(int64(*at(s))) },
+		read:  func(s *containerbroker.Settings, v string) { *at(s) = parse(v) },
+		odd:   func(v string) bool { return parse(v) < 0 },
 	}
-	writeStamp(config, stamp)
-	return config
+}
+
+func switchKey(field, key string, at func(*containerbroker.Settings) *bool) configKey {
+	return configKey{
+		field: field, key: key, odd: never, always: true,
+		write: func(s *containerbroker.Settings) string { return strconv.FormatBool(*at(s)) },
+		read:  func(s *containerbroker.Settings, v string) { *at(s) = isTrue(v) },
+	}
+}
+
+func textKey(field, key string, at func(*containerbroker.Settings) *string) configKey {
+	return configKey{
+		field: field, key: key, odd: never,
+		write: func(s *containerbroker.Settings) string { return *at(s) },
+		read:  func(s *containerbroker.Settings, v string) { *at(s) = v },
+	}
+}
+
+func never(string) bool { return false }
+
+// settingsIn returns the instance's own settings, and its properties with those
+// from profiles. Interfaces and disks are compared by Diff.
+func settingsIn(f api.InstanceFull, root, expanded map[string]string) (own containerbroker.Settings, all containerbroker.Properties) {
+	own.ImageID, own.Pool, own.RootDisk = f.Config[keyBaseImage], expanded["pool"], bytesOf(root["size"])
+	whole := containerbroker.Settings{}
+	whole.RootDisk = max(bytesOf(expanded["size"]), 0)
+	for _, k := range configKeys {
+		value := effective(f, k.key)
+		k.read(&own, f.Config[k.key])
+		if k.always {
+			k.read(&own, value)
+		}
+		if !k.odd(value) {
+			k.read(&whole, value)
+		}
+	}
+	return own, whole.Properties
 }
 
 // writeStamp writes the stamp's keys, and removes the keys of empty fields.
@@ -55,29 +105,13 @@ func writeStamp(config map[string]string, s containerbroker.Stamp) {
 // setField writes a field to a configuration. It returns false if the field is
 // no configuration key.
 func setField(config map[string]string, field string, s containerbroker.Settings) bool {
-	key, value := "", ""
-	switch field {
-	case containerbroker.FieldCPUs:
-		key, value = keyCPUs, number(int64(s.CPUs))
-	case containerbroker.FieldMemory:
-		key, value = keyMemory, number(s.Memory)
-	case containerbroker.FieldAutostart:
-		key, value = keyAutostart, strconv.FormatBool(s.Autostart)
-	case containerbroker.FieldPrivileged:
-		key, value = keyPrivileged, strconv.FormatBool(s.Privileged)
-	case containerbroker.FieldNesting:
-		key, value = keyNesting, strconv.FormatBool(s.Nesting)
-	case containerbroker.FieldUserData:
-		key, value = keyUserData, s.UserData
-	case containerbroker.FieldNetworkConfig:
-		key, value = keyNetworkConfig, s.NetworkConfig
-	case containerbroker.FieldRecord:
-		key, value = keyRecord, s.Record
-	default:
-		return false
+	for _, k := range configKeys {
+		if k.field == field {
+			setKey(config, k.key, k.write(&s))
+			return true
+		}
 	}
-	setKey(config, key, value)
-	return true
+	return false
 }
 
 func setKey(config map[string]string, key, value string) {

@@ -133,7 +133,11 @@ func (d *Driver) createRequest(c *client, m containerbroker.Machine) (*api.Insta
 		Type:   api.InstanceTypeContainer,
 		Source: api.InstanceSource{Type: "image", Fingerprint: m.ImageID},
 	}
-	req.Config = configOf(s, m.Stamp)
+	req.Config = map[string]string{}
+	for _, k := range configKeys {
+		setKey(req.Config, k.key, k.write(&s))
+	}
+	writeStamp(req.Config, m.Stamp)
 	if req.Profiles, err = d.profiles(c); err != nil {
 		return nil, err
 	}

@@ -30,12 +30,6 @@ const maxDeviceName = 63
 // instance: LXD ignores devices of this type.
 const mask = "none"
 
-func isAttachment(field string) bool {
-	_, nic := containerbroker.NICOf(field)
-	_, disk := containerbroker.DiskOf(field)
-	return nic || disk
-}
-
 // deviceName returns the name of a disk's device. A name that is too long for
 // LXD is cut and gets a hash of the whole name.
 func deviceName(name string) string {
@@ -81,7 +75,7 @@ func (d *Driver) attach(own devices, m containerbroker.Machine, fromProfiles dev
 // reattach makes the given changes of interfaces and disks; devices without a
 // change stay.
 func (d *Driver) reattach(c *client, m containerbroker.Machine, found api.Instance, put *api.InstancePut, changes []containerbroker.Change) error {
-	if !slices.ContainsFunc(changes, func(c containerbroker.Change) bool { return isAttachment(c.Field) }) {
+	if !slices.ContainsFunc(changes, func(c containerbroker.Change) bool { return containerbroker.IsDevice(c.Field) }) {
 		return nil
 	}
 	var profiled devices

@@ -15,14 +15,13 @@ import (
 func (d *Driver) markUnlimited(c *client, all []containerbroker.Instance) error {
 	for n := range all {
 		i := &all[n]
-		known, ok := i.Raw.(raw)
-		if !ok || i.Stamp == nil || i.RootDisk == 0 || known.settings.Pool == "" {
+		if i.Stamp == nil || i.RootDisk == 0 || i.Stored.Pool == "" {
 			continue
 		}
-		limitless, asked := d.limitless.Load(known.settings.Pool)
+		limitless, asked := d.limitless.Load(i.Stored.Pool)
 		if !asked {
 			var pool api.StoragePool
-			_, err := c.get("/1.0/storage-pools/"+url.PathEscape(known.settings.Pool), &pool)
+			_, err := c.get("/1.0/storage-pools/"+url.PathEscape(i.Stored.Pool), &pool)
 			if fault.Is(err, fault.NotFound) {
 				continue
 			}
@@ -30,7 +29,7 @@ func (d *Driver) markUnlimited(c *client, all []containerbroker.Instance) error 
 				return err
 			}
 			limitless = pool.Driver == "dir"
-			d.limitless.Store(known.settings.Pool, limitless)
+			d.limitless.Store(i.Stored.Pool, limitless)
 		}
 		if limitless == true {
 			i.RootDisk, i.RootUnlimited = 0, true

@@ -153,7 +153,7 @@ func nicText(name string, device map[string]string) string {
 // instance's own devices count only if hostler made them or if they have a
 // declared name. If the machine declares any interface, those from profiles
 // count as well.
-func nicTexts(m containerbroker.Machine, have raw) (wanted, found map[string]string) {
+func nicTexts(m containerbroker.Machine, have raw, stopped bool) (wanted, found map[string]string) {
 	wanted, found = map[string]string{}, map[string]string{}
 	six := map[string]string{}
 	for _, n := range m.NICs {
@@ -170,7 +170,7 @@ func nicTexts(m containerbroker.Machine, have raw) (wanted, found map[string]str
 		case device["type"] == mask && !declared && len(m.NICs) > 0: // as it should be
 		case device[keyOwner] != "" && (device["type"] == "nic" || device["type"] == mask):
 			found[name] = nicText(name, device)
-			if declared && have.stopped && device["type"] == "nic" && device[keyHWAddr] != "" && device[keyHostName] == "" {
+			if declared && stopped && device["type"] == "nic" && device[keyHWAddr] != "" && device[keyHostName] == "" {
 				found[name] += ", host's end without a name of its own"
 			}
 		case declared:

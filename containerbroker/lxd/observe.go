@@ -42,13 +42,9 @@ const (
 	keyVendorData    = "cloud-init.vendor-data"
 )
 
-// raw holds the values that Diff needs beyond containerbroker.Instance: the
-// instance's own settings without those of its profiles, its own devices, and
-// the profiles' devices.
+// raw holds the values that Diff needs beyond containerbroker.Instance.
 type raw struct {
-	settings          containerbroker.Settings
 	own, fromProfiles devices
-	stopped           bool
 	// pinned: cloud-init's instance-id is saved under keyPinned and must be
 	// restored.
 	pinned bool
@@ -153,19 +149,14 @@ func (d *Driver) seeInits(all []containerbroker.Instance) {
 // StatusUnknown.
 func instanceOf(f api.InstanceFull) containerbroker.Instance {
 	i := containerbroker.Instance{
-		Name:       f.Name,
-		Stamp:      stampOf(f.Config),
-		Status:     statusOf(f.StatusCode),
-		ImageID:    f.Config[keyBaseImage],
-		CPUs:       max(cpusOf(effective(f, keyCPUs)), 0),
-		Memory:     max(bytesOf(effective(f, keyMemory)), 0),
-		Arch:       archOf(f.Architecture),
-		Autostart:  isTrue(effective(f, keyAutostart)),
-		Privileged: isTrue(effective(f, keyPrivileged)),
-		Nesting:    isTrue(effective(f, keyNesting)),
-		Created:    f.CreatedAt,
-		Started:    f.LastUsedAt,
-		Ports:      portsOf(f),
+		Name:    f.Name,
+		Stamp:   stampOf(f.Config),
+		Status:  statusOf(f.StatusCode),
+		ImageID: f.Config[keyBaseImage],
+		Arch:    archOf(f.Architecture),
+		Created: f.CreatedAt,
+		Started: f.LastUsedAt,
+		Ports:   portsOf(f),
 	}
 	if halfMade(f.Instance) {
 		i.Status = containerbroker.StatusHalfMade
@@ -182,19 +173,14 @@ func instanceOf(f api.InstanceFull) containerbroker.Instance {
 	slices.Sort(i.MACs)
 	_, expanded := rootDisk(devices)
 	_, own := rootDisk(f.Devices)
-	i.RootDisk = max(bytesOf(expanded["size"]), 0)
+	i.Stored, i.Properties = settingsIn(f, own, expanded)
 	i.Odd = oddIn(f.Config, own)
 	if f.State != nil {
 		i.PID, i.Addresses = f.State.Pid, addressesOf(f.State)
 	}
 	fromProfiles := maps.Clone(devices)
 	maps.DeleteFunc(fromProfiles, func(name string, _ map[string]string) bool { return f.Devices[name] != nil })
-	i.Raw = raw{pinned: f.Config[keyPinned] != "", stopped: statusOf(f.StatusCode) == containerbroker.StatusStopped, own: ownDevices(f.Config, f.Devices), fromProfiles: fromProfiles, settings: containerbroker.Settings{
-		ImageID: i.ImageID, CPUs: cpusOf(f.Config[keyCPUs]), Memory: bytesOf(f.Config[keyMemory]),
-		RootDisk: bytesOf(own["size"]), Pool: expanded["pool"],
-		Autostart: i.Autostart, Privileged: i.Privileged, Nesting: i.Nesting,
-		UserData: f.Config[keyUserData], NetworkConfig: f.Config[keyNetworkConfig], Record: f.Config[keyRecord],
-	}}
+	i.Raw = raw{pinned: f.Config[keyPinned] != "", own: ownDevices(f.Config, f.Devices), fromProfiles: fromProfiles}
 	return i
 }
 
@@ -203,12 +189,12 @@ func oddIn(config, root map[string]string) string {
 	odd := func(what, value, is string) string {
 		return fmt.Sprintf("%s is %s, which is not a %s: set it to a valid value first", what, oneline.Clean(value, 32), is)
 	}
-	switch {
-	case cpusOf(config[keyCPUs]) < 0:
-		return odd(keyCPUs, config[keyCPUs], "number of processors")
-	case bytesOf(config[keyMemory]) < 0:
-		return odd(keyMemory, config[keyMemory], "size")
-	case bytesOf(root["size"]) < 0:
+	for _, k := range configKeys {
+		if k.odd(config[k.key]) {
+			return odd(k.key, config[k.key], k.valid)
+		}
+	}
+	if bytesOf(root["size"]) < 0 {
 		return odd("the size of its root disk", root["size"], "size in bytes")
 	}
 	return ""

@@ -27,10 +27,8 @@ func (d *Driver) Update(ctx context.Context, m containerbroker.Machine, changes 
 	if err != nil {
 		return fmt.Errorf("cannot update instance %q: %w", m.Name, err)
 	}
-	for _, change := range changes {
-		if impact, why := impactOf(change.Field, want); impact == containerbroker.ImpactRecreate {
-			return fault.New(fault.Invalid, "cannot update instance %q: %s: %s", m.Name, change.Field, why)
-		}
+	if err := containerbroker.CheckUpdate(changes, want, containerbroker.Instance{}, nil); err != nil {
+		return fmt.Errorf("cannot update instance %q: %w", m.Name, err)
 	}
 	pinned := false
 	err = d.edit(ctx, m.Name, func(c *client, found api.Instance, put *api.InstancePut) error {
@@ -45,7 +43,7 @@ func (d *Driver) Update(ctx context.Context, m containerbroker.Machine, changes 
 		for _, change := range changes {
 			if change.Field == containerbroker.FieldRootDisk {
 				setRootDisk(put, root["pool"], want.RootDisk)
-			} else if !isAttachment(change.Field) && !setField(put.Config, change.Field, want) {
+			} else if !containerbroker.IsDevice(change.Field) && !setField(put.Config, change.Field, want) {
 				return fault.New(fault.Invalid, "it has no field %q", change.Field)
 			}
 		}
@@ -66,8 +64,8 @@ func (d *Driver) Update(ctx context.Context, m containerbroker.Machine, changes 
 // Stamp implements containerbroker.Stamper. If the instance belonged to another
 // machine, its devices become the instance's own (keyInstanceDevices).
 func (d *Driver) Stamp(ctx context.Context, name string, seen *containerbroker.Stamp, s containerbroker.Stamp) error {
-	if s.Namespace == "" || s.UID == "" || len(s.Record) > maxRecord {
-		return fault.New(fault.Invalid, "cannot stamp instance %q: the stamp is incomplete or too large", name)
+	if err := s.Check(); err != nil {
+		return fmt.Errorf("cannot stamp instance %q: %w", name, err)
 	}
 	err := d.edit(ctx, name, func(_ *client, found api.Instance, put *api.InstancePut) error {
 		have := stampOf(found.Config)

@@ -1,0 +1,158 @@
+package kvm
+
+import (
+	"runtime"
+
+	libvirt "github.com/digitalocean/go-libvirt"
+	"libvirt.org/go/libvirtxml"
+
+	"hostler/containerbroker"
+	"hostler/internal/fault"
+)
+
+// property is a row of the table of the settings that are plain values of a
+// domain's definition.
+type property struct {
+	field string
+	// fill sets the default, or the minimum, of a machine.
+	fill func(*containerbroker.Properties)
+	// read reads the definition of a domain, or of its running guest.
+	read func(*libvirtxml.Domain, *containerbroker.Properties)
+	// write changes a definition that takes effect at the next start.
+	write func(*libvirtxml.Domain, containerbroker.Properties) error
+	// live changes the running guest as far as possible.
+	live func(*updating) error
+	// running: the property of the running guest is read as well. That of the
+	// other properties is taken to be as stored.
+	running bool
+}
+
+// properties is the table. The root disk, which is a file, and autostart, which
+// libvirt keeps beside the definition, are not in it.
+var properties = []property{
+	{
+		field: containerbroker.FieldCPUs, running: true,
+		fill:  func(p *containerbroker.Properties) { p.CPUs = max(p.CPUs, defaultCPUs) },
+		read:  func(d *libvirtxml.Domain, p *containerbroker.Properties) { p.CPUs, _ = cpusOf(d.VCPU) },
+		write: func(d *libvirtxml.Domain, p containerbroker.Properties) error { setCPUs(d, p.CPUs); return nil },
+		live:  (*updating).plugCPUs,
+	},
+	{
+		field: containerbroker.FieldMemory,
+		fill: func(p *containerbroker.Properties) {
+			if p.Memory == 0 {
+				p.Memory = defaultMemory
+			}
+			p.Memory = wholeMiB(max(p.Memory, leastMemory))
+		},
+		read:  func(d *libvirtxml.Domain, p *containerbroker.Properties) { p.Memory = memoryOf(d) },
+		write: func(d *libvirtxml.Domain, p containerbroker.Properties) error { return setMemory(d, p.Memory) },
+		live:  (*updating).balloon,
+	},
+}
+
+// cpusOf returns the number of a domain's processors, and of those that it has
+// room for.
+func cpusOf(v *libvirtxml.DomainVCPU) (has, places int) {
+	if v == nil {
+		return 0, 0
+	}
+	if v.Current != 0 {
+		return int(v.Current), int(v.Value)
+	}
+	return int(v.Value), int(v.Value)
+}
+
+// setCPUs gives a definition n processors and room for more. If the definition
+// lays out processors in sockets or NUMA cells, the maximum stays as it was, or
+// grows by whole sockets.
+func setCPUs(def *libvirtxml.Domain, n int) {
+	want := uint(n)
+	most := &libvirtxml.DomainVCPU{Value: uint(max(n, min(maxCPUs, max(2*runtime.NumCPU(), 4))))}
+	if was := def.VCPU; was != nil {
+		most.Placement, most.CPUSet = was.Placement, was.CPUSet
+		places := max(most.Value, was.Value)
+		if cpu := def.CPU; cpu != nil && (cpu.Topology != nil || cpu.Numa != nil) {
+			places = max(want, was.Value)
+			if t := cpu.Topology; t != nil && want > was.Value {
+				socket := uint(max(t.Dies, 1) * max(t.Clusters, 1) * max(t.Cores, 1) * max(t.Threads, 1))
+				sockets := (want + socket - 1) / socket
+				t.Sockets, places = int(sockets), sockets*socket
+			}
+		}
+		most.Value = places
+	}
+	if most.Current = want; most.Current == most.Value {
+		most.Current = 0
+	}
+	def.VCPU, def.VCPUs = most, nil
+}
+
+// setMemory sets the memory of a definition, in bytes. libvirt computes the
+// memory of a guest with NUMA cells as the sum of its cells. So less memory
+// goes through the balloon, and more goes into the only cell; with several
+// cells it returns fault.NeedsOperator.
+func setMemory(def *libvirtxml.Domain, want int64) error {
+	kib := uint(want >> 10)
+	current := &libvirtxml.DomainCurrentMemory{Value: kib, Unit: "KiB"}
+	if def.CPU != nil && def.CPU.Numa != nil && len(def.CPU.Numa.Cell) > 0 && def.Memory != nil {
+		cells, total := def.CPU.Numa.Cell, bytesOf(def.Memory.Value, def.Memory.Unit)
+		if want <= total {
+			def.CurrentMemory = current
+			return nil
+		}
+		if len(cells) > 1 {
+			return fault.New(fault.NeedsOperator, "it has %d NUMA cells, and a declaration cannot divide more memory between them: "+
+				"change them with `virsh edit`, or declare at most their %d MiB", len(cells), wholeMiB(total)>>20)
+		}
+		cells[0].Memory, cells[0].Unit = uint((bytesOf(cells[0].Memory, cells[0].Unit)+want-total)>>10), "KiB"
+	}
+	def.Memory = &libvirtxml.DomainMemory{Value: kib, Unit: "KiB"}
+	def.CurrentMemory = current
+	return nil
+}
+
+// plugCPUs plugs processors in. It never unplugs any.
+func (u *updating) plugCPUs() error {
+	want := uint32(u.want.CPUs)
+	has, places := cpusOf(u.live.domain.VCPU)
+	if u.want.CPUs <= has || u.want.CPUs > places {
+		return nil
+	}
+	err := u.c.Call("plug in processors", func(l *libvirt.Libvirt) error {
+		return l.DomainSetVcpusFlags(u.dom, want, uint32(libvirt.DomainVCPULive))
+	})
+	if err != nil {
+		return err
+	}
+	// Ask the guest's agent to bring the processors online. A guest without an
+	// agent does so by itself, or at its next start.
+	_ = u.c.Call("ask the guest to use its processors", func(l *libvirt.Libvirt) error {
+		return l.DomainSetVcpusFlags(u.dom, want, uint32(libvirt.DomainVCPULive|libvirt.DomainVCPUGuest))
+	})
+	return nil
+}
+
+// memoryOf reads the memory of a domain, in bytes.
+func memoryOf(d *libvirtxml.Domain) int64 {
+	bytes := int64(0)
+	if d.Memory != nil {
+		bytes = bytesOf(d.Memory.Value, d.Memory.Unit)
+	}
+	if m := d.CurrentMemory; m != nil && bytes > 0 {
+		bytes = min(bytes, bytesOf(m.Value, m.Unit))
+	}
+	return wholeMiB(bytes)
+}
+
+// balloon inflates or deflates the guest's balloon. Memory beyond the size at
+// the guest's start comes with the next start.
+func (u *updating) balloon() error {
+	m := u.live.domain.Memory
+	if m == nil || u.want.Memory > bytesOf(m.Value, m.Unit) {
+		return nil
+	}
+	return u.c.Call("set the guest's memory", func(l *libvirt.Libvirt) error {
+		return l.DomainSetMemoryFlags(u.dom, uint64(u.want.Memory>>10), uint32(libvirt.DomainMemLive))
+	})
+}

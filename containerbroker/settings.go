@@ -1,0 +1,235 @@
+package containerbroker
+
+import (
+	"strconv"
+
+	"hostler/containerbroker/cloudinit"
+	"hostler/internal/fault"
+)
+
+// Properties are the settings of a machine that are plain values. A new key of
+// machines is a field here and a row of the table fields.
+type Properties struct {
+	// CPUs is the number of processors; 0: the hypervisor's default.
+	CPUs int
+	// Memory and RootDisk are limits in bytes; 0: the default.
+	Memory, RootDisk int64
+	Autostart        bool
+	Privileged       bool
+	Nesting          bool
+}
+
+// Settings are the comparable settings of an instance. UserData and Record are
+// compared and never shown.
+type Settings struct {
+	Properties
+	ImageID, Pool string
+	// NICs and Disks are descriptions of the interfaces and disks for the user,
+	// by name. Every comparable setting must appear in the description.
+	NICs, Disks map[string]string
+	// Sizes are the sizes, in bytes, of the disks whose size the instance learns
+	// only on request. A disk without a wanted size has no such size.
+	Sizes                   map[string]int64
+	UserData, NetworkConfig string
+	Record                  string
+	// KeepGuest and RerunFirstBoot: see Machine. They count in wanted settings.
+	KeepGuest, RerunFirstBoot bool
+}
+
+// field is a row of the table of fields. The differences are those between a
+// wanted and a present setting.
+type field struct {
+	name string
+	value
+	// optional: the value is not compared if either side is empty. hidden: it may
+	// hold secrets. ofGuest: it is cloud-init's.
+	optional, hidden, ofGuest bool
+	// impact returns the impact on a running instance and the reason for it; nil:
+	// live.
+	impact func(want, have Settings) (Impact, string)
+}
+
+// value reads, compares and copies a single setting.
+type value struct {
+	equal func(a, b *Settings) bool
+	text  func(*Settings) string
+	copy  func(to, from *Settings)
+}
+
+// fields is the table of all settings but the interfaces and disks. A driver
+// may know a higher impact of a change than the table: see Rule.
+var fields = []field{
+	{name: FieldAutostart, value: at(func(s *Settings) *bool { return &s.Autostart }, strconv.FormatBool)},
+	{name: FieldCPUs, value: at(func(s *Settings) *int { return &s.CPUs }, limitText)},
+	{
+		name: FieldImage, value: at(func(s *Settings) *string { return &s.ImageID }, shortID), optional: true,
+		impact: always(ImpactRecreate, "an instance is made from its image"),
+	},
+	{name: FieldMemory, value: at(func(s *Settings) *int64 { return &s.Memory }, SizeText)},
+	{
+		name: FieldNesting, value: at(func(s *Settings) *bool { return &s.Nesting }, strconv.FormatBool),
+		impact: always(ImpactRestart, "it is read when the instance starts"),
+	},
+	{
+		name: FieldNetworkConfig, value: at(func(s *Settings) *string { return &s.NetworkConfig }, cloudinit.DescribeNetwork),
+		ofGuest: true, impact: networkConfigImpact,
+	},
+	{
+		name: FieldPool, value: at(func(s *Settings) *string { return &s.Pool }, unchanged), optional: true,
+		impact: always(ImpactRecreate, "a root disk cannot move between storage pools"),
+	},
+	{
+		name: FieldPrivileged, value: at(func(s *Settings) *bool { return &s.Privileged }, strconv.FormatBool),
+		impact: always(ImpactRestart, "the user ids of its files change"),
+	},
+	{name: FieldRecord, value: at(func(s *Settings) *string { return &s.Record }, hiddenText), hidden: true},
+	{name: FieldRootDisk, value: at(func(s *Settings) *int64 { return &s.RootDisk }, SizeText)},
+	{
+		name: FieldUserData, value: at(func(s *Settings) *string { return &s.UserData }, hiddenText), hidden: true,
+		ofGuest: true, impact: userDataImpact,
+	},
+}
+
+// at returns the functions of the setting at a place.
+func at[T comparable](place func(*Settings) *T, text func(T) string) value {
+	return value{
+		equal: func(a, b *Settings) bool { return *place(a) == *place(b) },
+		text:  func(s *Settings) string { return text(*place(s)) },
+		copy:  func(to, from *Settings) { *place(to) = *place(from) },
+	}
+}
+
+func unchanged(s string) string { return s }
+
+func always(impact Impact, why string) func(want, have Settings) (Impact, string) {
+	return func(Settings, Settings) (Impact, string) { return impact, why }
+}
+
+func networkConfigImpact(want, have Settings) (Impact, string) {
+	if cloudinit.NetworkOnlyShrinks(have.NetworkConfig, want.NetworkConfig) {
+		return ImpactLive, ""
+	}
+	return ImpactRestart, "the guest configures its interfaces when it starts"
+}
+
+// userDataImpact: most of user-data takes effect in a guest's first boot alone,
+// which also creates new SSH host keys and runs every command of the user again.
+func userDataImpact(want, _ Settings) (Impact, string) {
+	if want.RerunFirstBoot {
+		return ImpactRestart, "cloud-init runs its first boot again when the guest starts"
+	}
+	return ImpactRecreate, "takes effect only in a new machine; --allow recreate makes it again"
+}
+
+// Take sets a field to its value in from, and reports whether that changed it.
+func (s *Settings) Take(name string, from Settings) bool {
+	if nic, is := NICOf(name); is {
+		return take(&s.NICs, from.NICs, nic)
+	}
+	if disk, is := DiskOf(name); is {
+		sized := take(&s.Sizes, from.Sizes, disk)
+		return take(&s.Disks, from.Disks, disk) || sized
+	}
+	for _, f := range fields {
+		if f.name == name && !f.equal(s, &from) {
+			f.copy(s, &from)
+			return true
+		}
+	}
+	return false
+}
+
+func take[T comparable](to *map[string]T, from map[string]T, name string) bool {
+	if had, want := (*to)[name], from[name]; had == want {
+		return false
+	}
+	if *to == nil {
+		*to = map[string]T{}
+	}
+	if want, there := from[name]; there {
+		(*to)[name] = want
+	} else {
+		delete(*to, name)
+	}
+	return true
+}
+
+// SettingsOf returns the settings that a machine declares. It fails with
+// fault.Invalid if interfaces, disks or cloud-init data are invalid.
+func SettingsOf(m Machine) (Settings, error) {
+	userData, err := cloudinit.UserData(m.Guest)
+	if err != nil {
+		return Settings{}, err
+	}
+	interfaces := make([]cloudinit.Interface, 0, len(m.NICs))
+	s := Settings{
+		Properties: m.Properties, ImageID: m.ImageID, Pool: m.Pool, NICs: map[string]string{}, Disks: map[string]string{},
+		UserData: string(userData), KeepGuest: m.KeepGuest, RerunFirstBoot: m.RerunFirstBoot, Record: m.Stamp.Record,
+	}
+	for _, n := range m.NICs {
+		if err := n.check(); err != nil {
+			return Settings{}, err
+		}
+		if s.NICs[n.Name] != "" {
+			return Settings{}, fault.New(fault.Invalid, "interface %q is there twice", n.Name)
+		}
+		s.NICs[n.Name] = n.String()
+		interfaces = append(interfaces, n.guestSide())
+	}
+	for _, d := range m.Disks {
+		if err := d.check(); err != nil {
+			return Settings{}, err
+		}
+		if s.Disks[d.Name] != "" {
+			return Settings{}, fault.New(fault.Invalid, "disk %q is there twice", d.Name)
+		}
+		s.Disks[d.Name] = d.String()
+	}
+	networkConfig, err := cloudinit.NetworkConfig(interfaces)
+	if err != nil {
+		return Settings{}, err
+	}
+	s.NetworkConfig = string(networkConfig)
+	return s, nil
+}
+
+// hiddenText stands for a text that may hold secrets: "(set)", or "" if empty.
+func hiddenText(s string) string {
+	if s == "" {
+		return ""
+	}
+	return "(set)"
+}
+
+func limitText[T int | int64](n T) string {
+	switch {
+	case n == 0:
+		return "default"
+	case n < 0:
+		return "other"
+	}
+	return strconv.FormatInt(int64(n), 10)
+}
+
+// SizeText formats bytes exactly and as in a declaration, e.g. 10GiB.
+func SizeText(n int64) string {
+	if n <= 0 {
+		return limitText(n)
+	}
+	for _, unit := range []struct {
+		name string
+		size int64
+	}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
+		if n%unit.size == 0 {
+			return strconv.FormatInt(n/unit.size, 10) + unit.name
+		}
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+func shortID(id string) string {
+	if len(id) > 12 {
+		return id[:12]
+	}
+	return id
+}
