@@ -36,68 +36,49 @@ type Settings struct {
 	KeepGuest, RerunFirstBoot bool
 }
 
-// field is a row of the table of fields. The differences are those between a
-// wanted and a present setting.
+// field is a row of the table of fields.
 type field struct {
-	name string
-	value
-	// optional: the value is not compared if either side is empty. hidden: it may
-	// hold secrets. ofGuest: it is cloud-init's.
-	optional, hidden, ofGuest bool
-	// impact returns the impact on a running instance and the reason for it; nil:
-	// live.
-	impact func(want, have Settings) (Impact, string)
-}
-
-// value reads, compares and copies a single setting.
-type value struct {
+	name  string
 	equal func(a, b *Settings) bool
 	text  func(*Settings) string
 	copy  func(to, from *Settings)
+	// impact returns the impact of a change on a running instance, with the
+	// reason for it; nil: live.
+	impact func(want, have Settings) (Impact, string)
+	// optional: the value is not compared if either side is empty. hidden: it may
+	// hold secrets. ofGuest: it is cloud-init's.
+	optional, hidden, ofGuest bool
 }
 
 // fields is the table of all settings but the interfaces and disks. A driver
 // may know a higher impact of a change than the table: see Rule.
 var fields = []field{
-	{name: FieldAutostart, value: at(func(s *Settings) *bool { return &s.Autostart }, strconv.FormatBool)},
-	{name: FieldCPUs, value: at(func(s *Settings) *int { return &s.CPUs }, limitText)},
-	{
-		name: FieldImage, value: at(func(s *Settings) *string { return &s.ImageID }, shortID), optional: true,
-		impact: always(ImpactRecreate, "an instance is made from its image"),
-	},
-	{name: FieldMemory, value: at(func(s *Settings) *int64 { return &s.Memory }, SizeText)},
-	{
-		name: FieldNesting, value: at(func(s *Settings) *bool { return &s.Nesting }, strconv.FormatBool),
-		impact: always(ImpactRestart, "it is read when the instance starts"),
-	},
-	{
-		name: FieldNetworkConfig, value: at(func(s *Settings) *string { return &s.NetworkConfig }, cloudinit.DescribeNetwork),
-		ofGuest: true, impact: networkConfigImpact,
-	},
-	{
-		name: FieldPool, value: at(func(s *Settings) *string { return &s.Pool }, unchanged), optional: true,
-		impact: always(ImpactRecreate, "a root disk cannot move between storage pools"),
-	},
-	{
-		name: FieldPrivileged, value: at(func(s *Settings) *bool { return &s.Privileged }, strconv.FormatBool),
-		impact: always(ImpactRestart, "the user ids of its files change"),
-	},
-	{name: FieldRecord, value: at(func(s *Settings) *string { return &s.Record }, hiddenText), hidden: true},
-	{name: FieldRootDisk, value: at(func(s *Settings) *int64 { return &s.RootDisk }, SizeText)},
-	{
-		name: FieldUserData, value: at(func(s *Settings) *string { return &s.UserData }, hiddenText), hidden: true,
-		ofGuest: true, impact: userDataImpact,
-	},
+	row(FieldAutostart, func(s *Settings) *bool { return &s.Autostart }, strconv.FormatBool, nil),
+	row(FieldCPUs, func(s *Settings) *int { return &s.CPUs }, limitText, nil),
+	optional(row(FieldImage, func(s *Settings) *string { return &s.ImageID }, shortID, always(ImpactRecreate, "an instance is made from its image"))),
+	row(FieldMemory, func(s *Settings) *int64 { return &s.Memory }, SizeText, nil),
+	row(FieldNesting, func(s *Settings) *bool { return &s.Nesting }, strconv.FormatBool, always(ImpactRestart, "it is read when the instance starts")),
+	ofGuest(row(FieldNetworkConfig, func(s *Settings) *string { return &s.NetworkConfig }, cloudinit.DescribeNetwork, networkConfigImpact)),
+	optional(row(FieldPool, func(s *Settings) *string { return &s.Pool }, unchanged, always(ImpactRecreate, "a root disk cannot move between storage pools"))),
+	row(FieldPrivileged, func(s *Settings) *bool { return &s.Privileged }, strconv.FormatBool, always(ImpactRestart, "the user ids of its files change")),
+	hidden(row(FieldRecord, func(s *Settings) *string { return &s.Record }, hiddenText, nil)),
+	row(FieldRootDisk, func(s *Settings) *int64 { return &s.RootDisk }, SizeText, nil),
+	hidden(ofGuest(row(FieldUserData, func(s *Settings) *string { return &s.UserData }, hiddenText, userDataImpact))),
 }
 
-// at returns the functions of the setting at a place.
-func at[T comparable](place func(*Settings) *T, text func(T) string) value {
-	return value{
-		equal: func(a, b *Settings) bool { return *place(a) == *place(b) },
-		text:  func(s *Settings) string { return text(*place(s)) },
-		copy:  func(to, from *Settings) { *place(to) = *place(from) },
+// row returns the row of the setting at a place.
+func row[T comparable](name string, at func(*Settings) *T, text func(T) string, impact func(want, have Settings) (Impact, string)) field {
+	return field{
+		name: name, impact: impact,
+		equal: func(a, b *Settings) bool { return *at(a) == *at(b) },
+		text:  func(s *Settings) string { return text(*at(s)) },
+		copy:  func(to, from *Settings) { *at(to) = *at(from) },
 	}
 }
+
+func optional(f field) field { f.optional = true; return f }
+func hidden(f field) field   { f.hidden = true; return f }
+func ofGuest(f field) field  { f.ofGuest = true; return f }
 
 func unchanged(s string) string { return s }
 

@@ -137,15 +137,19 @@ const (
 	ActionConflict Action = "conflict" // another instance has the machine's name, or a restart does not make a change
 )
 
-// Known says whether the action exists.
-func (a Action) Known() bool {
-	switch a {
-	case ActionDelete, ActionHarvest, ActionRelease, ActionForget, ActionStop, ActionRecord, ActionUpdate,
-		ActionRecreate, ActionCreate, ActionStart, ActionRestart, ActionReady, ActionConflict:
-		return true
-	}
-	return false
+// impacts is the impact of each action on a machine, unless its step has another.
+var impacts = map[Action]containerbroker.Impact{
+	ActionDelete: containerbroker.ImpactDestroy, ActionHarvest: containerbroker.ImpactDestroy,
+	ActionRelease: containerbroker.ImpactNone, ActionForget: containerbroker.ImpactNone,
+	ActionStop: containerbroker.ImpactRestart, ActionRecord: containerbroker.ImpactNone,
+	ActionUpdate: containerbroker.ImpactLive, ActionRecreate: containerbroker.ImpactRecreate,
+	ActionCreate: containerbroker.ImpactNone, ActionStart: containerbroker.ImpactNone,
+	ActionRestart: containerbroker.ImpactRestart, ActionReady: containerbroker.ImpactNone,
+	ActionConflict: containerbroker.ImpactNone,
 }
+
+// Known says whether the action exists.
+func (a Action) Known() bool { _, known := impacts[a]; return known }
 
 // Step is a planned change to a machine or an orphan.
 type Step struct {
@@ -167,6 +171,25 @@ type Step struct {
 	DespiteFailure bool
 	// After is the earliest time for the step; zero: now.
 	After time.Time
+}
+
+// step returns a step of the machine, with the impact of its action.
+func (d Desired) step(a Action, inst *containerbroker.Instance, detail string) Step {
+	return Step{Action: a, Machine: d.Name, UID: d.UID, Impact: impacts[a], Instance: inst, Detail: detail}
+}
+
+// conflict returns a step that waits for the operator.
+func (d Desired) conflict(inst *containerbroker.Instance, held string) Step {
+	s := d.step(ActionConflict, inst, "")
+	s.Held = held
+	return s
+}
+
+// change returns a step that makes changes.
+func (d Desired) change(a Action, inst *containerbroker.Instance, changes []containerbroker.Change, detail string) Step {
+	s := d.step(a, inst, detail+fields(changes))
+	s.Changes = changes
+	return s
 }
 
 // removes says whether the step belongs before all creates.

@@ -103,13 +103,10 @@ func (p *planner) alive(d Desired) []Step {
 		return p.absent(d)
 	}
 	if inst.Name != d.instanceName() {
-		return []Step{{
-			Action: ActionConflict, Machine: d.Name, UID: d.UID, Impact: containerbroker.ImpactNone, Instance: inst,
-			Held: fmt.Sprintf("its instance was renamed to %q; rename it back to %q", inst.Name, d.instanceName()),
-		}}
+		return []Step{d.conflict(inst, fmt.Sprintf("its instance was renamed to %q; rename it back to %q", inst.Name, d.instanceName()))}
 	}
 	if why := p.strangeToken(d, inst); why != "" {
-		return []Step{{Action: ActionConflict, Machine: d.Name, UID: d.UID, Impact: containerbroker.ImpactNone, Instance: inst, Held: why}}
+		return []Step{d.conflict(inst, why)}
 	}
 	if steps, unfinished := p.unfinished(d, inst); unfinished {
 		return steps
@@ -117,10 +114,7 @@ func (p *planner) alive(d Desired) []Step {
 	inst = known(d, inst)
 	var steps []Step
 	if d.Status.Instance == nil {
-		steps = append(steps, Step{
-			Action: ActionRecord, Machine: d.Name, UID: d.UID, Impact: containerbroker.ImpactNone, Instance: inst,
-			Detail: "the instance was found by its stamp",
-		})
+		steps = append(steps, d.step(ActionRecord, inst, "the instance was found by its stamp"))
 	}
 	if inst.Status == containerbroker.StatusBusy || inst.Status == containerbroker.StatusUnknown {
 		return steps
@@ -129,7 +123,13 @@ func (p *planner) alive(d Desired) []Step {
 	if !open {
 		return append(steps, p.planFailed(d, inst)...)
 	}
-	return append(steps, p.present(d, inst, after)...)
+	for _, s := range p.present(d, inst) {
+		if s.Held == "" && after.After(s.After) {
+			s.After = after
+		}
+		steps = append(steps, s)
+	}
+	return steps
 }
 
 // conflict returns a held step that names the owner of the instance with the
@@ -150,7 +150,7 @@ func (p *planner) conflict(d Desired, other *containerbroker.Instance) Step {
 		held = fmt.Sprintf("an instance named %q is left over from an earlier record: delete it with `hostler harvest unknown`, or take it over with `hostler adopt %s/%s`",
 			other.Name, d.Record.Machine.Type, other.Name)
 	}
-	return Step{Action: ActionConflict, Machine: d.Name, UID: d.UID, Impact: containerbroker.ImpactNone, Instance: other, Held: held}
+	return d.conflict(other, held)
 }
 
 // strangeToken returns a message if the agent did not create the instance with
@@ -201,25 +201,23 @@ func (p *planner) absent(d Desired) []Step {
 	if !d.wantsRunning() {
 		detail += ", left stopped"
 	}
-	return []Step{{Action: ActionCreate, Machine: d.Name, UID: d.UID, Impact: containerbroker.ImpactNone, Detail: detail, After: after}}
+	create := d.step(ActionCreate, nil, detail)
+	create.After = after
+	return []Step{create}
 }
 
 // present plans for a machine whose instance exists.
-func (p *planner) present(d Desired, inst *containerbroker.Instance, after time.Time) []Step {
+func (p *planner) present(d Desired, inst *containerbroker.Instance) []Step {
 	live, restart, recreate := p.differences(d, inst)
-	step := func(a Action, i containerbroker.Impact, changes []containerbroker.Change, detail string) Step {
-		return Step{Action: a, Machine: d.Name, UID: d.UID, Impact: i, Changes: changes, Detail: detail, Instance: inst, After: after}
-	}
 	if len(recreate) > 0 && d.allows(containerbroker.ImpactRecreate) {
-		all := slices.Concat(recreate, restart, live)
-		return []Step{step(ActionRecreate, containerbroker.ImpactRecreate, all, "deleted and made again: "+fields(all))}
+		return []Step{d.change(ActionRecreate, inst, slices.Concat(recreate, restart, live), "deleted and made again: ")}
 	}
 	if held, ineffective := ineffectiveRestart(d, inst, restart); ineffective {
 		return []Step{held}
 	}
 	steps := p.held(d, inst)
 	if len(live) > 0 {
-		steps = append(steps, step(ActionUpdate, containerbroker.ImpactLive, live, "changed without a restart: "+fields(live)))
+		steps = append(steps, d.change(ActionUpdate, inst, live, "changed without a restart: "))
 	}
 	if len(d.Waiting) > 0 && d.wantsRunning() {
 		return steps
@@ -228,25 +226,19 @@ func (p *planner) present(d Desired, inst *containerbroker.Instance, after time.
 	running := inst.Status == containerbroker.StatusRunning
 	switch {
 	case !d.wantsRunning() && inst.Status != containerbroker.StatusStopped:
-		return append(steps, step(ActionStop, containerbroker.ImpactRestart, nil, "declared as not running"))
+		return append(steps, d.step(ActionStop, inst, "declared as not running"))
 	case !d.wantsRunning():
 		return steps
-	case running && (asked || len(restart) > 0 && d.allows(containerbroker.ImpactRestart)):
-		detail := "restarted as asked"
-		if len(restart) > 0 {
-			detail = "restarted to change " + fields(restart)
-		}
-		return append(steps, step(ActionRestart, containerbroker.ImpactRestart, restart, detail))
+	case running && len(restart) > 0 && (asked || d.allows(containerbroker.ImpactRestart)):
+		return append(steps, d.change(ActionRestart, inst, restart, "restarted to change "))
+	case running && asked:
+		return append(steps, d.step(ActionRestart, inst, "restarted as asked"))
 	case inst.Status == containerbroker.StatusStopped:
-		start := p.start(d, inst)
-		if after.After(start.After) {
-			start.After = after
-		}
-		return append(steps, start)
+		return append(steps, p.start(d, inst))
 	case inst.Status == containerbroker.StatusFrozen && d.Record.RetryRequest > d.Status.RetriesDone:
-		return append(steps, step(ActionStart, containerbroker.ImpactNone, nil, "resumed as asked"))
+		return append(steps, d.step(ActionStart, inst, "resumed as asked"))
 	case running && !isReady(d.Status):
-		return append(steps, step(ActionReady, containerbroker.ImpactNone, nil, "booting"))
+		return append(steps, d.step(ActionReady, inst, "booting"))
 	}
 	return steps
 }
@@ -255,34 +247,29 @@ func (p *planner) present(d Desired, inst *containerbroker.Instance, after time.
 func (p *planner) held(d Desired, inst *containerbroker.Instance) []Step {
 	_, restart, recreate := p.differences(d, inst)
 	var steps []Step
-	add := func(a Action, i containerbroker.Impact, changes []containerbroker.Change) {
-		if len(changes) > 0 && !d.allows(i) {
-			steps = append(steps, Step{
-				Action: a, Machine: d.Name, UID: d.UID, Impact: i, Changes: changes, Instance: inst,
-				Detail: "changes " + fields(changes), Held: "--allow " + string(i), Allow: i,
-			})
+	add := func(a Action, changes []containerbroker.Change) {
+		if s := d.change(a, inst, changes, "changes "); len(changes) > 0 && !d.allows(s.Impact) {
+			s.Held, s.Allow = "--allow "+string(s.Impact), s.Impact
+			steps = append(steps, s)
 		}
 	}
-	add(ActionRecreate, containerbroker.ImpactRecreate, recreate)
-	add(ActionRestart, containerbroker.ImpactRestart, restart)
+	add(ActionRecreate, recreate)
+	add(ActionRestart, restart)
 	return steps
 }
 
 // dying plans for a machine that is being removed.
 func (p *planner) dying(d Desired) []Step {
-	step := func(a Action, i containerbroker.Impact, inst *containerbroker.Instance, detail string) []Step {
-		return []Step{{Action: a, Machine: d.Name, UID: d.UID, Impact: i, Instance: inst, Detail: detail}}
-	}
 	inst := known(d, p.byUID[d.UID])
 	// An instance whose create never finished has no data to keep.
 	released := d.released() && inst != nil && inst.Status != containerbroker.StatusHalfMade
 	switch {
 	case inst == nil:
-		forget := step(ActionForget, containerbroker.ImpactNone, nil, "there is no instance")
-		forget[0].After = arrival(p.intents[d.UID], d.UID, p.policy.Now)
-		return forget
+		forget := d.step(ActionForget, nil, "there is no instance")
+		forget.After = arrival(p.intents[d.UID], d.UID, p.policy.Now)
+		return []Step{forget}
 	case inst.Status != containerbroker.StatusHalfMade && p.strangeToken(d, inst) != "":
-		return step(ActionForget, containerbroker.ImpactNone, inst, "its instance is foreign and is not changed")
+		return []Step{d.step(ActionForget, inst, "its instance is foreign and is not changed")}
 	case !released && !p.policy.Harvest.destroyed():
 		return p.forgetSteps(d, inst)
 	}
@@ -290,12 +277,12 @@ func (p *planner) dying(d Desired) []Step {
 	if !open {
 		return nil
 	}
-	steps := step(ActionDelete, containerbroker.ImpactDestroy, inst, "no longer declared")
+	s := d.step(ActionDelete, inst, "no longer declared")
 	if released {
-		steps = step(ActionRelease, containerbroker.ImpactNone, inst, "the instance is kept and no longer managed")
+		s = d.step(ActionRelease, inst, "the instance is kept and no longer managed")
 	}
-	steps[0].After = after
-	return steps
+	s.After = after
+	return []Step{s}
 }
 
 func isReady(s spec.MachineStatus) bool {

@@ -14,10 +14,7 @@ import (
 // start plans the start of an instance. If the instance keeps dying soon after
 // its start, the step waits for deathPause.
 func (p *planner) start(d Desired, inst *containerbroker.Instance) Step {
-	s := Step{
-		Action: ActionStart, Machine: d.Name, UID: d.UID, Impact: containerbroker.ImpactNone,
-		Detail: "declared as running", Instance: inst,
-	}
+	s := d.step(ActionStart, inst, "declared as running")
 	if at := d.Status.StartedAt; at != nil {
 		delay := d.deathPause()
 		if due := at.Add(delay); reconcile.Pending(due, p.policy.Now, delay) && !p.nudged(d) {
@@ -34,9 +31,6 @@ func (p *planner) planFailed(d Desired, inst *containerbroker.Instance) []Step {
 	if d.Status.Instance == nil {
 		return steps
 	}
-	step := func(a Action, i containerbroker.Impact, changes []containerbroker.Change, detail string) Step {
-		return Step{Action: a, Machine: d.Name, UID: d.UID, Impact: i, Changes: changes, Instance: inst, Detail: detail}
-	}
 	stopped := inst.Status == containerbroker.StatusStopped
 	live, _, _ := p.differences(d, inst)
 	if stopped && d.wantsRunning() && !d.Status.StartFailed && len(d.Waiting) == 0 {
@@ -46,7 +40,7 @@ func (p *planner) planFailed(d Desired, inst *containerbroker.Instance) []Step {
 		start := p.start(d, inst)
 		devices := slices.DeleteFunc(live, func(c containerbroker.Change) bool { return !isDevice(c) })
 		if len(devices) > 0 {
-			update := step(ActionUpdate, containerbroker.ImpactLive, devices, "changed without a restart: "+fields(devices))
+			update := d.change(ActionUpdate, inst, devices, "changed without a restart: ")
 			update.After = start.After
 			steps = append(steps, update)
 		}
@@ -54,12 +48,12 @@ func (p *planner) planFailed(d Desired, inst *containerbroker.Instance) []Step {
 	}
 	live = slices.DeleteFunc(live, func(c containerbroker.Change) bool { return failedFor(d.Status.FailedStep, c) })
 	if len(live) > 0 {
-		update := step(ActionUpdate, containerbroker.ImpactLive, live, "changed without a restart: "+fields(live))
+		update := d.change(ActionUpdate, inst, live, "changed without a restart: ")
 		update.DespiteFailure = true
 		steps = append(steps, update)
 	}
 	if !d.wantsRunning() && !stopped && !failedTo(d.Status.FailedStep, ActionStop) {
-		stop := step(ActionStop, containerbroker.ImpactRestart, nil, "declared as not running")
+		stop := d.step(ActionStop, inst, "declared as not running")
 		stop.DespiteFailure = true
 		steps = append(steps, stop)
 	}
@@ -68,9 +62,7 @@ func (p *planner) planFailed(d Desired, inst *containerbroker.Instance) []Step {
 
 // isDevice says whether a change concerns a NIC or a disk.
 func isDevice(c containerbroker.Change) bool {
-	_, nic := containerbroker.NICOf(c.Field)
-	_, disk := containerbroker.DiskOf(c.Field)
-	return nic || disk || c.Field == containerbroker.FieldNetworkConfig
+	return containerbroker.IsDevice(c.Field) || c.Field == containerbroker.FieldNetworkConfig
 }
 
 func failedTo(failed *spec.FailedStep, a Action) bool {

@@ -44,10 +44,7 @@ func (o *operation) release(ctx context.Context, s Step) error {
 // and the kernel reuses that number for another volume once no attachment is
 // recorded.
 func (p *planner) forgetSteps(d Desired, inst *containerbroker.Instance) []Step {
-	forget := Step{
-		Action: ActionForget, Machine: d.Name, UID: d.UID, Impact: containerbroker.ImpactNone, Instance: inst,
-		Detail: "the instance is kept unchanged (harvest " + string(p.policy.Harvest) + ")",
-	}
+	forget := d.step(ActionForget, inst, "the instance is kept unchanged (harvest "+string(p.policy.Harvest)+")")
 	if inst.Status == containerbroker.StatusHalfMade {
 		return []Step{forget} // it has never run
 	}

@@ -74,11 +74,10 @@ func ineffectiveRestart(d Desired, inst *containerbroker.Instance, restart []con
 		inst.Status != containerbroker.StatusRunning || !anyOf(made, restart) || !d.allows(containerbroker.ImpactRestart) {
 		return Step{}, false
 	}
-	return Step{
-		Action: ActionConflict, Machine: d.Name, UID: d.UID, Impact: containerbroker.ImpactNone, Changes: restart, Instance: inst,
-		Held: fmt.Sprintf("a restart did not change %s (%s): declare the present value, or change it with the hypervisor's tools; "+
-			"`hostler retry machine/%s` restarts it again", fields(restart), describe(restart), d.Name),
-	}, true
+	s := d.conflict(inst, fmt.Sprintf("a restart did not change %s (%s): declare the present value, or change it with the hypervisor's tools; "+
+		"`hostler retry machine/%s` restarts it again", fields(restart), describe(restart), d.Name))
+	s.Changes = restart
+	return s, true
 }
 
 // restartedFor returns the note that the instance was restarted for changes.

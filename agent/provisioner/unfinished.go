@@ -18,10 +18,9 @@ func (p *planner) unfinished(d Desired, inst *containerbroker.Instance) (steps [
 		if !open {
 			return nil, true
 		}
-		return []Step{{
-			Action: ActionRecreate, Machine: d.Name, UID: d.UID, Impact: containerbroker.ImpactNone, Instance: inst, After: after,
-			Detail: "made again: its create was cut short",
-		}}, true
+		s := d.step(ActionRecreate, inst, "made again: its create was cut short")
+		s.Impact, s.After = containerbroker.ImpactNone, after
+		return []Step{s}, true
 	}
 	return nil, false
 }
