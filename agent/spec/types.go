@@ -164,6 +164,17 @@ func described() string {
 	return strings.Join(all, ", ")
 }
 
+// leastSizes describes the smallest sizes, e.g. "16MiB, for kvm 512MiB".
+func leastSizes(least Size, of func(TypeInfo) Size) string {
+	text := least.String()
+	for _, i := range containerTypes {
+		if size := of(i); size != least {
+			text += ", for " + string(i.Type) + " " + size.String()
+		}
+	}
+	return text
+}
+
 // ownSchemes returns the types whose name and a colon begin a reference to an
 // image in the hypervisor's own store, each with the suffix and separator.
 func ownSchemes(suffix, separator string) string {
