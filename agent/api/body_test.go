@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -180,6 +181,12 @@ func TestTheOpenAPIDocumentHasEveryRoute(t *testing.T) {
 	var doc struct {
 		OpenAPI string                                `json:"openapi"`
 		Paths   map[string]map[string]json.RawMessage `json:"paths"`
+
+		Components struct {
+			Schemas map[string]struct {
+				Properties struct{ Type struct{ Enum []string } }
+			}
+		}
 	}
 	if err := json.Unmarshal(b.asRoot("GET", "/openapi.json", "").Body.Bytes(), &doc); err != nil {
 		t.Fatal(err)
@@ -191,6 +198,15 @@ func TestTheOpenAPIDocumentHasEveryRoute(t *testing.T) {
 		if doc.Paths[rt.path][strings.ToLower(rt.method)] == nil {
 			t.Errorf("the document lacks %s %s", rt.method, rt.path)
 		}
+	}
+	for request, want := range map[string][]string{"AdoptRequest": spec.TypeNames(), "ImageBuildRequest": spec.SupportedTypeNames()} {
+		if got := doc.Components.Schemas[request].Properties.Type.Enum; !slices.Equal(got, want) {
+			t.Errorf("%s takes the types %v, want %v", request, got, want)
+		}
+	}
+	w := b.asRoot("POST", "/v1/adopt", `{"type":"xyz","instance":"web"}`)
+	if w.Code != 422 || !strings.Contains(w.Body.String(), "lxd, kvm, lxc") {
+		t.Errorf("an unknown type: %d %s", w.Code, w.Body)
 	}
 }
 

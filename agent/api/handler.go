@@ -12,6 +12,7 @@ import (
 
 	"hostler/agent/api/raw"
 	"hostler/agent/client"
+	"hostler/agent/spec"
 )
 
 // protectedMux lets huma register its handlers behind protect. It refuses
@@ -54,6 +55,9 @@ func (s *Server) newHandler() (http.Handler, error) {
 	}
 	g := protectedMux{mux, s, rows}
 	a := humago.New(g, s.humaConfig())
+	schemas := a.OpenAPI().Components.Schemas
+	limitTypes(schemas, reflect.TypeFor[client.AdoptRequest](), spec.TypeNames())
+	limitTypes(schemas, reflect.TypeFor[client.ImageBuildRequest](), spec.SupportedTypeNames())
 	for _, rt := range table {
 		op := huma.Operation{
 			Method: rt.method, Path: rt.path, Summary: rt.summary,
@@ -71,7 +75,7 @@ func (s *Server) newHandler() (http.Handler, error) {
 			rt.mount(a, op)
 			continue
 		}
-		describe(&op, rt, a.OpenAPI().Components.Schemas)
+		describe(&op, rt, schemas)
 		a.OpenAPI().AddOperation(&op)
 		g.HandleFunc(rt.method+" "+rt.path, rt.raw)
 	}
@@ -86,6 +90,15 @@ func (s *Server) newHandler() (http.Handler, error) {
 		_, _ = w.Write(b)
 	}))
 	return s.outer(mux), nil
+}
+
+// limitTypes limits the member type of a request to names of container types.
+func limitTypes(schemas huma.Registry, request reflect.Type, names []string) {
+	s := schemas.SchemaFromRef(schemas.Schema(request, true, "").Ref)
+	for _, name := range names {
+		s.Properties["type"].Enum = append(s.Properties["type"].Enum, name)
+	}
+	s.PrecomputeMessages()
 }
 
 // describe documents a raw route.

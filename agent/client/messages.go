@@ -54,7 +54,7 @@ type RetryRequest struct {
 
 // AdoptRequest names an instance to take under declaration.
 type AdoptRequest struct {
-	Type     string `json:"type" enum:"lxd,kvm,lxc"`
+	Type     string `json:"type"`
 	Instance string `json:"instance" maxLength:"256"`
 }
 
@@ -116,7 +116,7 @@ type ImageRequest struct {
 // it gets; empty means lxd.
 type ImageBuildRequest struct {
 	Reference string             `json:"reference" maxLength:"512"`
-	Type      spec.ContainerType `json:"type,omitempty" enum:"lxd,kvm"`
+	Type      spec.ContainerType `json:"type,omitempty"`
 }
 
 // ExecRequest starts a command in a machine; the streams follow as frames after
