@@ -9,24 +9,6 @@ import (
 	"hostler/internal/fault"
 )
 
-// The fields of a Change. Interfaces and disks have the fields "nic NAME" and
-// "disk NAME": FieldNIC, FieldDisk.
-const (
-	FieldAutostart     = "autostart"
-	FieldCPUs          = "cpus"
-	prefixDisk         = "disk "
-	FieldImage         = "image"
-	FieldMemory        = "memory"
-	FieldNesting       = "nesting"
-	FieldNetworkConfig = "network-config"
-	prefixNIC          = "nic "
-	FieldPool          = "pool"
-	FieldPrivileged    = "privileged"
-	FieldRecord        = "record"
-	FieldRootDisk      = "root-disk"
-	FieldUserData      = "user-data"
-)
-
 // FieldNIC returns the field of an interface.
 func FieldNIC(name string) string { return prefixNIC + name }
 

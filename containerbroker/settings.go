@@ -36,6 +36,24 @@ type Settings struct {
 	KeepGuest, RerunFirstBoot bool
 }
 
+// The fields of a Change. Interfaces and disks have the fields "nic NAME" and
+// "disk NAME": FieldNIC, FieldDisk.
+const (
+	FieldAutostart     = "autostart"
+	FieldCPUs          = "cpus"
+	prefixDisk         = "disk "
+	FieldImage         = "image"
+	FieldMemory        = "memory"
+	FieldNesting       = "nesting"
+	FieldNetworkConfig = "network-config"
+	prefixNIC          = "nic "
+	FieldPool          = "pool"
+	FieldPrivileged    = "privileged"
+	FieldRecord        = "record"
+	FieldRootDisk      = "root-disk"
+	FieldUserData      = "user-data"
+)
+
 // field is a row of the table of fields.
 type field struct {
 	name  string
