@@ -150,9 +150,7 @@ func (p planner) planNetworks(ctx context.Context, objects []state.Object, recor
 		}
 	}
 	for i, n := range desired.Networks {
-		for _, s := range plan.Networks[i].Steps {
-			steps = append(steps, networkStep(s))
-		}
+		steps = append(steps, plan.Networks[i].Steps...)
 		objects[places[n.Name]].Status = spec.Encode(plan.Networks[i].ReadyStatus(n))
 	}
 	return steps, objects, nil
@@ -207,14 +205,6 @@ func (p planner) networkLook(ctx context.Context, objects []state.Object, record
 	defer links.Close()
 	o, err = p.networkEyes(links).Observe(ctx, d)
 	return d, o, policy, err
-}
-
-func networkStep(s networkprovisioner.Step) client.Step {
-	view := client.Step{Object: spec.KindNetwork + "/" + s.Network, Action: s.Action, Impact: s.Impact, Detail: s.Detail, Held: s.Held, Allow: s.Allow, Changes: []client.Change{}}
-	for _, c := range s.Changes {
-		view.Changes = append(view.Changes, client.Change{Field: c.Field, From: c.From, To: c.To, Impact: c.Impact})
-	}
-	return view
 }
 
 // networkChecks returns doctor's checks of the networks.

@@ -116,8 +116,7 @@ func (p planner) preparation(ctx context.Context, t spec.ContainerType, there bo
 		return nil, nil
 	}
 	return []client.Step{{
-		Object: spec.KindContainerType + "/" + string(t), Action: "initialise", Impact: string(containerbroker.ImpactNone),
-		Detail: why, Changes: []client.Change{},
+		Object: spec.KindContainerType + "/" + string(t), Action: "initialise", Impact: containerbroker.ImpactNone, Detail: why,
 	}}, nil
 }
 
@@ -136,7 +135,7 @@ func withoutBookkeeping(steps []client.Step) []client.Step {
 				continue
 			}
 			if len(s.Changes) == 1 {
-				s.Impact, s.Detail = string(containerbroker.ImpactNone), "storing its declaration with the instance"
+				s.Impact, s.Detail = containerbroker.ImpactNone, "storing its declaration with the instance"
 			}
 			s.Changes = slices.DeleteFunc(s.Changes, isRecord)
 		}
@@ -147,14 +146,11 @@ func withoutBookkeeping(steps []client.Step) []client.Step {
 
 func stepView(s provisioner.Step) client.Step {
 	view := client.Step{
-		Object: spec.KindMachine + "/" + s.Machine, Action: string(s.Action), Impact: string(s.Impact),
-		Detail: s.Detail, Held: s.Held, Allow: string(s.Allow), Changes: []client.Change{},
+		Object: spec.KindMachine + "/" + s.Machine, Action: string(s.Action), Impact: s.Impact,
+		Detail: s.Detail, Held: s.Held, Allow: s.Allow, Changes: slices.Clone(s.Changes),
 	}
 	if s.Action == provisioner.ActionHarvest {
 		view.Action = string(provisioner.ActionDelete)
-	}
-	for _, c := range s.Changes {
-		view.Changes = append(view.Changes, client.Change{Field: c.Field, From: c.From, To: c.To, Impact: string(c.Impact), Reason: c.Reason})
 	}
 	return view
 }

@@ -10,7 +10,7 @@ import (
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/agent/storageprovisioner"
-	"hostler/containerbroker"
+	"hostler/internal/plan"
 )
 
 // planStorage plans the volumes and filesystems among objects. It returns the
@@ -42,31 +42,31 @@ func (p planner) planStorage(ctx context.Context, objects []state.Object, record
 // storageWords holds the names and impacts of the actions in a shown plan.
 var storageWords = map[storageprovisioner.Action]struct {
 	word   string
-	impact containerbroker.Impact
+	impact plan.Impact
 }{
-	storageprovisioner.ActionPrepare: {"initialise", containerbroker.ImpactNone},
-	storageprovisioner.ActionCreate:  {"create", containerbroker.ImpactNone},
-	storageprovisioner.ActionAdopt:   {"adopt", containerbroker.ImpactNone},
-	storageprovisioner.ActionGrow:    {"update", containerbroker.ImpactLive},
-	storageprovisioner.ActionRemount: {"update", containerbroker.ImpactNone},
-	storageprovisioner.ActionAttach:  {"attach", containerbroker.ImpactLive},
-	storageprovisioner.ActionShow:    {"attach", containerbroker.ImpactLive},
-	storageprovisioner.ActionDetach:  {"detach", containerbroker.ImpactLive},
-	storageprovisioner.ActionHide:    {"detach", containerbroker.ImpactLive},
-	storageprovisioner.ActionRelease: {"release", containerbroker.ImpactNone},
-	storageprovisioner.ActionForget:  {"delete", containerbroker.ImpactNone},
-	storageprovisioner.ActionDestroy: {"delete", containerbroker.ImpactDestroy},
+	storageprovisioner.ActionPrepare: {"initialise", plan.None},
+	storageprovisioner.ActionCreate:  {"create", plan.None},
+	storageprovisioner.ActionAdopt:   {"adopt", plan.None},
+	storageprovisioner.ActionGrow:    {"update", plan.Live},
+	storageprovisioner.ActionRemount: {"update", plan.None},
+	storageprovisioner.ActionAttach:  {"attach", plan.Live},
+	storageprovisioner.ActionShow:    {"attach", plan.Live},
+	storageprovisioner.ActionDetach:  {"detach", plan.Live},
+	storageprovisioner.ActionHide:    {"detach", plan.Live},
+	storageprovisioner.ActionRelease: {"release", plan.None},
+	storageprovisioner.ActionForget:  {"delete", plan.None},
+	storageprovisioner.ActionDestroy: {"delete", plan.Destroy},
 }
 
 func storageStep(s storageprovisioner.Step) client.Step {
 	words := storageWords[s.Action]
 	view := client.Step{
-		Object: s.Kind + "/" + s.Name, Action: words.word, Impact: string(words.impact),
-		Detail: s.Detail, Held: s.Held, Changes: []client.Change{},
+		Object: s.Kind + "/" + s.Name, Action: words.word, Impact: words.impact,
+		Detail: s.Detail, Held: s.Held,
 	}
 	switch {
 	case s.Keeps:
-		view.Impact = string(containerbroker.ImpactNone)
+		view.Impact = plan.None
 	case s.Machine != "" && words.word == "attach":
 		view.Detail = "to machine/" + s.Machine
 	case s.Machine != "":
@@ -74,9 +74,10 @@ func storageStep(s storageprovisioner.Step) client.Step {
 	case s.Detail == "" && (words.word == "attach" || words.word == "detach"):
 		view.Detail = "as a block device of the host"
 	}
-	for _, c := range s.Changes {
-		if words.word == "update" {
-			view.Changes = append(view.Changes, client.Change{Field: c.Field, From: c.From, To: c.To, Impact: view.Impact})
+	if words.word == "update" {
+		view.Changes = slices.Clone(s.Changes)
+		for i := range view.Changes {
+			view.Changes[i].Impact = view.Impact
 		}
 	}
 	return view

@@ -5,6 +5,7 @@ import (
 
 	"hostler/containerbroker/cloudinit"
 	"hostler/internal/fault"
+	"hostler/internal/plan"
 )
 
 // MaxAddresses bounds the addresses that are stored and tried per guest: the
@@ -192,37 +193,20 @@ type Port struct {
 	Bridge string
 }
 
-// Impact is the effect of a change on a running instance.
-type Impact string
+// Impact and Change are those of all plans.
+type (
+	Impact = plan.Impact
+	Change = plan.Change
+)
 
 // The impacts, in rising order.
 const (
-	ImpactNone     Impact = "none"
-	ImpactLive     Impact = "live"
-	ImpactRestart  Impact = "restart"
-	ImpactRecreate Impact = "recreate"
-	ImpactDestroy  Impact = "destroy"
+	ImpactNone     = plan.None
+	ImpactLive     = plan.Live
+	ImpactRestart  = plan.Restart
+	ImpactRecreate = plan.Recreate
+	ImpactDestroy  = plan.Destroy
 )
 
-// Change is a field that differs from the declaration.
-type Change struct {
-	Field string
-	// From and To are for the user and never hold secrets: e.g. changed
-	// user-data reads "(changed)".
-	From, To string
-	Impact   Impact
-	// Reason says why the impact is more than live.
-	Reason string
-}
-
 // Worst returns the highest impact among changes.
-func Worst(changes []Change) Impact {
-	order := map[Impact]int{ImpactNone: 0, ImpactLive: 1, ImpactRestart: 2, ImpactRecreate: 3, ImpactDestroy: 4}
-	worst := ImpactNone
-	for _, c := range changes {
-		if order[c.Impact] > order[worst] {
-			worst = c.Impact
-		}
-	}
-	return worst
-}
+func Worst(changes []Change) Impact { return plan.Worst(changes) }

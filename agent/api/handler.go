@@ -137,7 +137,7 @@ func schemaName(t reflect.Type, hint string) string {
 	}
 	pkg := t.PkgPath()
 	pkg = pkg[strings.LastIndex(pkg, "/")+1:]
-	if pkg == "" || pkg == "api" || pkg == "client" {
+	if pkg == "" || pkg == "api" || pkg == "client" || pkg == "plan" {
 		return name
 	}
 	return strings.ToUpper(pkg[:1]) + pkg[1:] + name

@@ -14,6 +14,7 @@ import (
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
+	"hostler/internal/plan"
 )
 
 // standIn is a fake host with instances and images. It implements only the
@@ -102,7 +103,7 @@ func (h *standIn) Plan(ctx context.Context, machines []PlannedObject, _ map[stri
 		case m.Before != nil && m.Before.Generation != m.After.Generation:
 			st.Action, st.Impact = "update", "live"
 			if h.hold != "" && !slices.Contains(rec.Allow, h.hold) {
-				st.Impact, st.Held, st.Allow = h.hold, "--allow "+h.hold, h.hold
+				st.Impact, st.Held, st.Allow = plan.Impact(h.hold), "--allow "+h.hold, plan.Impact(h.hold)
 			}
 		default:
 			continue

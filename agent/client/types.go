@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"hostler/agent/spec"
+	"hostler/internal/plan"
 )
 
 // Machine is a row of `hostler get machines -o json`. Times are RFC 3339.
@@ -45,33 +46,11 @@ type Declaration struct {
 	Generation int64     `json:"generation"`
 }
 
-// Step is a step of a plan.
-type Step struct {
-	// Object is KIND/NAME.
-	Object string `json:"object"`
-	// Action is create, start, stop, restart, update, delete, adopt, release,
-	// forget, recreate, attach, detach, initialise, conflict, or none.
-	Action string `json:"action"`
-	Impact string `json:"impact"`
-	// Detail is a sentence for the user; Changes names the fields.
-	Detail  string   `json:"detail"`
-	Changes []Change `json:"changes,omitempty"`
-	// Held says why the step waits, e.g. "--allow restart" for missing consent, or
-	// that this agent does not support it.
-	Held string `json:"held,omitempty"`
-	// Allow is the impact whose consent releases the step: restart, recreate or
-	// destroy. It is empty if consent does not.
-	Allow string `json:"allow,omitempty"`
-}
-
-// Change is a changed field of a step.
-type Change struct {
-	Field  string `json:"field"`
-	From   string `json:"from"`
-	To     string `json:"to"`
-	Impact string `json:"impact"`
-	Reason string `json:"reason,omitempty"`
-}
+// Step and Change are those of all plans.
+type (
+	Step   = plan.Step
+	Change = plan.Change
+)
 
 // Plan is the answer of plan and apply.
 type Plan struct {

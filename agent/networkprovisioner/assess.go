@@ -9,6 +9,7 @@ import (
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
+	"hostler/internal/plan"
 )
 
 // The condition types of a network.
@@ -120,7 +121,7 @@ func (t *turn) story(n Network, s spec.NetworkStatus, links []string, err error)
 	}
 }
 
-func fieldsOf(changes []Change) string {
+func fieldsOf(changes []plan.Change) string {
 	var names []string
 	for _, c := range changes {
 		names = append(names, c.Field)

@@ -15,6 +15,7 @@ import (
 	"hostler/hostnet/firewall"
 	"hostler/hostnet/guard"
 	"hostler/hostnet/persist"
+	"hostler/internal/plan"
 	"hostler/sysctl"
 )
 
@@ -130,31 +131,6 @@ type Policy struct {
 	Delayed map[string]bool
 }
 
-// Impacts of a step; all plans use the same words.
-const (
-	impactNone    = "none"
-	impactLive    = "live"
-	impactRestart = "restart"
-	impactDestroy = "destroy"
-)
-
-// Step is a change of a network as shown in plans.
-type Step struct {
-	Network string
-	// Action is create, update or delete.
-	Action  string
-	Impact  string
-	Detail  string
-	Changes []Change
-	// Held is the obstacle, or the flag that allows the step.
-	Held string
-	// Allow is the impact whose consent releases the held step, "" if none does.
-	Allow string
-}
-
-// Change is a field whose observed value differs from the declared value.
-type Change struct{ Field, From, To, Impact string }
-
 // Planned is a plan's result for a network.
 type Planned struct {
 	// Is is the version of the network to carry out: the declared version, or
@@ -179,7 +155,7 @@ type Planned struct {
 	// DHCP is nil if the network needs no server.
 	DHCP *dhcp.Network
 	// Steps are for display; at most one is not empty.
-	Steps []Step
+	Steps []plan.Step
 	// Links are the permitted steps on the network's own bridge.
 	Links []hostnet.Step
 	// Held describes a change that awaits permission, Waiting the obstacle to a

@@ -10,6 +10,7 @@ import (
 	"hostler/agent/state"
 	"hostler/hostnet"
 	"hostler/hostnet/firewall"
+	"hostler/internal/plan"
 	"hostler/sysctl"
 )
 
@@ -179,7 +180,7 @@ func begin(d Desired, n Network, o Observed, policy Policy) Planned {
 	}
 	var cuts []string
 	for _, c := range changes(*was, n.Record.Network) {
-		if c.Impact == impactRestart {
+		if c.Impact == plan.Restart {
 			cuts = append(cuts, c.Field)
 		}
 	}
@@ -191,7 +192,7 @@ func begin(d Desired, n Network, o Observed, policy Policy) Planned {
 }
 
 func allows(n Network) bool {
-	return slices.Contains(n.Record.Allow, impactRestart) || slices.Contains(n.Record.Allow, "recreate")
+	return slices.Contains(n.Record.Allow, string(plan.Restart)) || slices.Contains(n.Record.Allow, string(plan.Recreate))
 }
 
 // attached names the machines that have an instance on the network in its

@@ -7,41 +7,39 @@ import (
 
 	"hostler/agent/spec"
 	"hostler/agent/state"
+	"hostler/internal/plan"
 )
 
 // describe returns a network's steps for display.
-func describe(n Network, p Planned, o Observed) []Step {
-	s := Step{Network: n.Name}
+func describe(n Network, p Planned, o Observed) []plan.Step {
+	s := plan.Step{Object: spec.KindNetwork + "/" + n.Name}
 	if len(p.Errs) > 0 {
 		s.Held = p.Errs[0].Error()
 	}
 	was := n.Status.Applied
 	switch {
 	case n.Life != state.Alive:
-		s.Action, s.Impact, s.Detail, s.Held = "delete", impactDestroy, deleted(p), ""
+		s.Action, s.Impact, s.Detail, s.Held = "delete", plan.Destroy, deleted(p), ""
 		if p.Waiting != "" {
 			s.Detail += ", " + p.Waiting
 		}
-		return []Step{s}
+		return []plan.Step{s}
 	case was == nil && !made(n, o):
-		s.Action, s.Impact, s.Detail = "create", impactNone, summary(n.Record.Network)
+		s.Action, s.Impact, s.Detail = "create", plan.None, summary(n.Record.Network)
 		if p.guarded() {
-			s.Impact = impactLive
+			s.Impact = plan.Live
 		}
-		return []Step{s}
+		return []plan.Step{s}
 	}
 	if was != nil {
 		s.Changes = changes(*was, n.Record.Network)
 	}
 	var words []string
 	if len(s.Changes) > 0 {
-		s.Impact = impactLive
-		for _, c := range s.Changes {
-			words = append(words, c.Field)
-		}
-		words = []string{"changes " + strings.Join(words, ", ")}
+		s.Impact = plan.Live
+		words = []string{"changes " + fieldsOf(s.Changes)}
 		if p.Held != "" {
-			s.Impact, s.Held, s.Allow, words = impactRestart, "--allow "+impactRestart, impactRestart, []string{p.Held}
+			s.Impact, s.Held, s.Allow, words = plan.Restart, "--allow "+string(plan.Restart), plan.Restart, []string{p.Held}
 		}
 	} else {
 		for _, l := range p.Links {
@@ -55,10 +53,10 @@ func describe(n Network, p Planned, o Observed) []Step {
 		return nil
 	}
 	if s.Impact == "" {
-		s.Impact = impactLive
+		s.Impact = plan.Live
 	}
 	s.Action, s.Detail = "update", strings.Join(words, "; ")
-	return []Step{s}
+	return []plan.Step{s}
 }
 
 // summary describes a network briefly.
@@ -91,17 +89,17 @@ func (p Planned) ReadyStatus(n Network) spec.NetworkStatus {
 }
 
 // changes returns the fields that differ, with their impact on guests.
-func changes(was, is spec.Network) []Change {
-	var all []Change
-	add := func(field, from, to, impact string) {
+func changes(was, is spec.Network) []plan.Change {
+	var all []plan.Change
+	add := func(field, from, to string, impact plan.Impact) {
 		if from != to {
-			all = append(all, Change{Field: field, From: from, To: to, Impact: impact})
+			all = append(all, plan.Change{Field: field, From: from, To: to, Impact: impact})
 		}
 	}
-	add("bridge", was.Bridge, is.Bridge, impactRestart)
-	impact := impactLive
+	add("bridge", was.Bridge, is.Bridge, plan.Restart)
+	impact := plan.Live
 	if slices.ContainsFunc(was.Addresses, func(a string) bool { return !slices.Contains(is.Addresses, a) }) {
-		impact = impactRestart
+		impact = plan.Restart
 	}
 	add("addresses", strings.Join(was.Addresses, " "), strings.Join(is.Addresses, " "), impact)
 	mtu := func(n int) string {
@@ -110,11 +108,11 @@ func changes(was, is spec.Network) []Change {
 		}
 		return strconv.Itoa(n)
 	}
-	add("mtu", mtu(was.MTU), mtu(is.MTU), impactLive)
-	add("interfaces", strings.Join(was.Interfaces, " "), strings.Join(is.Interfaces, " "), impactLive)
-	add("forwarding", strconv.FormatBool(was.Forwarding), strconv.FormatBool(is.Forwarding), impactLive)
-	add("proxy-arp", strconv.FormatBool(was.ProxyARP), strconv.FormatBool(is.ProxyARP), impactLive)
-	add("nat", strconv.FormatBool(was.NAT), strconv.FormatBool(is.NAT), impactLive)
-	add("dhcp", strconv.FormatBool(was.DHCP), strconv.FormatBool(is.DHCP), impactLive)
+	add("mtu", mtu(was.MTU), mtu(is.MTU), plan.Live)
+	add("interfaces", strings.Join(was.Interfaces, " "), strings.Join(is.Interfaces, " "), plan.Live)
+	add("forwarding", strconv.FormatBool(was.Forwarding), strconv.FormatBool(is.Forwarding), plan.Live)
+	add("proxy-arp", strconv.FormatBool(was.ProxyARP), strconv.FormatBool(is.ProxyARP), plan.Live)
+	add("nat", strconv.FormatBool(was.NAT), strconv.FormatBool(is.NAT), plan.Live)
+	add("dhcp", strconv.FormatBool(was.DHCP), strconv.FormatBool(is.DHCP), plan.Live)
 	return all
 }

@@ -122,7 +122,7 @@ func said(p Plan) string {
 	var words []string
 	for _, n := range p.Networks {
 		for _, s := range n.Steps {
-			words = append(words, strings.TrimSpace(fmt.Sprintf("%s %s %s: %s; %s %s", s.Action, s.Network, s.Impact, s.Detail, s.Held, s.Allow)))
+			words = append(words, strings.TrimSpace(fmt.Sprintf("%s %s %s: %s; %s %s", s.Action, strings.TrimPrefix(s.Object, "network/"), s.Impact, s.Detail, s.Held, s.Allow)))
 		}
 	}
 	return strings.Join(words, "\n")

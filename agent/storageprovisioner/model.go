@@ -12,6 +12,7 @@ import (
 
 	"hostler/agent/spec"
 	"hostler/agent/state"
+	"hostler/internal/plan"
 	"hostler/storage"
 	"hostler/storage/idmap"
 )
@@ -44,7 +45,7 @@ type Entity struct {
 	// Moved is set if the declaration puts the filesystem on another source or
 	// volume than its data is on. The entity's other fields then describe the
 	// place of the data. See PlaceAtData.
-	Moved *Change
+	Moved *plan.Change
 }
 
 // key is KIND/NAME.
@@ -158,7 +159,7 @@ type Step struct {
 	Detail  string
 	// Changes are for display. That of ActionAdopt also carries the new stamp's
 	// uid.
-	Changes []Change
+	Changes []plan.Change
 	// Keeps: the data stays on the volume when the filesystem is destroyed.
 	Keeps bool
 	// Waiting names an unmet precondition; the step is only shown.
@@ -177,9 +178,6 @@ func (s Step) takes() bool {
 	}
 	return false
 }
-
-// Change is a field that differs between host and declaration.
-type Change struct{ Field, From, To string }
 
 // due reports whether the step may be carried out at now.
 func (s Step) due(now time.Time) bool {

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"hostler/agent/spec"
+	"hostler/internal/plan"
 	"hostler/storage"
 )
 
@@ -89,7 +90,7 @@ func (e *Entity) placeAt(f *storage.Filesystem, source string, volumes map[strin
 		// The volume may no longer have a record.
 		e.Size, e.Bears = 0, cmp.Or(volumes[e.Filesystem.Volume], f.Stamp.UID)
 	}
-	e.Moved = &Change{Field: "provider", From: e.place(), To: declared}
+	e.Moved = &plan.Change{Field: "provider", From: e.place(), To: declared}
 }
 
 // place names the place of a filesystem in messages, e.g. volume/data or tmpfs.
@@ -104,7 +105,7 @@ func (e *Entity) place() string {
 // place.
 func (e *Entity) heldMove() []Step {
 	return []Step{{
-		Action: ActionCreate, Changes: []Change{*e.Moved},
+		Action: ActionCreate, Changes: []plan.Change{*e.Moved},
 		Held: fmt.Sprintf("it is on %s and cannot move to %s: declare it as before, or declare another object and move the data", e.Moved.From, e.Moved.To),
 	}}
 }

@@ -11,6 +11,7 @@ import (
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
+	"hostler/internal/plan"
 	"hostler/storage"
 	"hostler/storage/idmap"
 )
@@ -220,7 +221,7 @@ const nudgeAll = "*"
 func (p *planner) absent(e *Entity, waiting string) Step {
 	switch uid, stranger := p.strangers[e.key()]; {
 	case stranger && e.Status.StampUID == "" && !e.Status.Created:
-		return Step{Action: ActionAdopt, Detail: "data of an earlier declaration of this name is taken over", Changes: []Change{{Field: "stamp", To: uid}}}
+		return Step{Action: ActionAdopt, Detail: "data of an earlier declaration of this name is taken over", Changes: []plan.Change{{Field: "stamp", To: uid}}}
 	case e.Status.Created && !p.thereAtAll(e) && e.Status.ObservedGeneration >= e.Generation && !p.policy.Nudged[nudgeAll]:
 		// A created entity would be empty, and its users would not notice.
 		return Step{Action: ActionCreate, Held: "its data is gone from the host; `hostler retry " + e.key() + "` makes it again, empty"}
@@ -256,7 +257,7 @@ func (e *Entity) fstype() string {
 // round up, so a surplus below one rounding unit is no difference.
 func resize(size, declared int64) []Step {
 	const most = 64 << 10 // the largest page size of any architecture
-	change := []Change{{Field: "size", From: storage.Bytes(size), To: storage.Bytes(declared)}}
+	change := []plan.Change{{Field: "size", From: storage.Bytes(size), To: storage.Bytes(declared)}}
 	switch {
 	case declared == 0 || size >= declared && size-declared < most:
 		return nil

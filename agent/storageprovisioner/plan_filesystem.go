@@ -8,6 +8,7 @@ import (
 
 	"hostler/agent/spec"
 	"hostler/internal/fault"
+	"hostler/internal/plan"
 	"hostler/storage"
 )
 
@@ -72,7 +73,7 @@ func (p *planner) differences(e *Entity, f *storage.Filesystem) []Step {
 	}
 	if t := e.fstype(); t != "" && f.Type != "" && f.Type != t {
 		return []Step{{
-			Action: ActionCreate, Changes: []Change{{Field: "type", From: f.Type, To: t}},
+			Action: ActionCreate, Changes: []plan.Change{{Field: "type", From: f.Type, To: t}},
 			Held: fmt.Sprintf("it is %s and cannot become %s: declare another filesystem and move the data", f.Type, t),
 		}}
 	}
@@ -85,7 +86,7 @@ func (p *planner) differences(e *Entity, f *storage.Filesystem) []Step {
 		return append(anew, steps...)
 	}
 	if _, mounted := p.mounted(e); mounted && f.Growable > 0 {
-		return append(anew, Step{Action: ActionGrow, Detail: "to the size of its volume", Changes: []Change{{
+		return append(anew, Step{Action: ActionGrow, Detail: "to the size of its volume", Changes: []plan.Change{{
 			Field: "size", From: storage.Bytes(f.Size), To: storage.Bytes(f.Size + f.Growable),
 		}}})
 	}
@@ -101,7 +102,7 @@ func (p *planner) remount(e *Entity, f *storage.Filesystem) []Step {
 	}
 	text := func(options []string) string { return "[" + strings.Join(options, ", ") + "]" }
 	return []Step{{
-		Action: ActionRemount, Changes: []Change{{Field: "mount-options", From: text(is), To: text(declared)}},
+		Action: ActionRemount, Changes: []plan.Change{{Field: "mount-options", From: text(is), To: text(declared)}},
 		Held: fmt.Sprintf("it is mounted with %s, and has %s when it is mounted next: detach it from its machines and attach it again, or restart the host",
 			text(is), text(declared)),
 	}}

@@ -7,6 +7,7 @@ import (
 
 	"hostler/agent/spec"
 	"hostler/agent/state"
+	"hostler/internal/plan"
 	"hostler/storage"
 )
 
@@ -46,7 +47,7 @@ func reallocate(v *storage.Volume, e *Entity) []Step {
 		return nil
 	}
 	return []Step{{
-		Action: ActionCreate, Changes: []Change{{Field: "allocation", From: is, To: wanted}},
+		Action: ActionCreate, Changes: []plan.Change{{Field: "allocation", From: is, To: wanted}},
 		Held: fmt.Sprintf("its allocation is %s and cannot become %s: declare it as before, or declare another volume and move the data", is, wanted),
 	}}
 }

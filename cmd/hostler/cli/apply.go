@@ -213,8 +213,8 @@ func heldFailure(held []client.Step) error {
 		if !slices.Contains(objects, s.Object) {
 			objects = append(objects, s.Object)
 		}
-		if s.Allow != "" && !slices.Contains(words, s.Allow) {
-			words = append(words, s.Allow)
+		if s.Allow != "" && !slices.Contains(words, string(s.Allow)) {
+			words = append(words, string(s.Allow))
 		}
 	}
 	slices.Sort(words)

@@ -59,7 +59,7 @@ func printPlan(w io.Writer, p client.Plan, c colours, head bool) {
 			rows = append(rows, [4]string{" ", "OBJECT", "ACTION", "IMPACT"})
 		}
 		for _, s := range steps {
-			rows = append(rows, [4]string{mark(s), line(s.Object), line(s.Action), line(s.Impact)})
+			rows = append(rows, [4]string{mark(s), line(s.Object), line(s.Action), line(string(s.Impact))})
 		}
 		for _, r := range rows {
 			for i, t := range r {
@@ -91,7 +91,7 @@ func printStepNotes(w io.Writer, s client.Step) {
 	for _, ch := range s.Changes {
 		text := fmt.Sprintf("    %s: %s -> %s", line(ch.Field), orNone(ch.From), orNone(ch.To))
 		if ch.Impact != "" {
-			text += "  (" + line(ch.Impact) + ")"
+			text += "  (" + line(string(ch.Impact)) + ")"
 		}
 		if ch.Reason != "" {
 			text += "  " + line(ch.Reason)
