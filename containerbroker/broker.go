@@ -121,12 +121,12 @@ type Cleaner interface {
 	MoveLeftovers(ctx context.Context) (places []string, more bool, err error)
 }
 
-// Progress receives steps of a long operation; it must not block and may be
+// Progress receives reports of a long operation; it must not block and may be
 // called from any goroutine. A nil Progress is allowed: use Report.
-type Progress func(Step)
+type Progress func(Report)
 
-// Step is a progress report.
-type Step struct {
+// Report is a report of an operation's progress.
+type Report struct {
 	// Phase is a short word: image, create, start, ready.
 	Phase string
 	// Message is a sentence fragment, e.g. "fetching debian/12".
@@ -135,10 +135,10 @@ type Step struct {
 	Percent int
 }
 
-// Report sends a step if p is set.
+// Report sends a report if p is set.
 func (p Progress) Report(phase, message string, percent int) {
 	if p != nil {
-		p(Step{Phase: phase, Message: message, Percent: percent})
+		p(Report{Phase: phase, Message: message, Percent: percent})
 	}
 }
 

@@ -301,7 +301,7 @@ func (o *operation) progress(ctx context.Context) containerbroker.Progress {
 	defer o.mu.Unlock()
 	o.phase++
 	phase, status := o.phase, o.d.Status
-	return func(s containerbroker.Step) {
+	return func(s containerbroker.Report) {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		now := o.w.Now()

@@ -73,7 +73,7 @@ type Driver struct {
 	learned map[string]lesson
 	keys    map[string][]byte // by namespace
 
-	flights flight.Group[containerbroker.Step, string]
+	flights flight.Group[containerbroker.Report, string]
 
 	// asking is a semaphore with a place for each agent that may be asked for
 	// its addresses at the same time. askWithin bounds the time that a listing
@@ -124,7 +124,7 @@ func New(opts Options) *Driver {
 		log = slog.New(slog.DiscardHandler)
 	}
 	return &Driver{
-		opts: opts, log: log, making: map[string]int{}, learned: map[string]lesson{}, keys: map[string][]byte{}, flights: flight.Group[containerbroker.Step, string]{Log: log},
+		opts: opts, log: log, making: map[string]int{}, learned: map[string]lesson{}, keys: map[string][]byte{}, flights: flight.Group[containerbroker.Report, string]{Log: log},
 		asking: make(chan struct{}, askedAtOnce), askWithin: listAnswer + time.Second,
 	}
 }

@@ -37,7 +37,7 @@ func imageName(namespace, digest string) string {
 // EnsureImage implements containerbroker.ImageStore. The id is the digest of
 // the file that the reference names.
 func (d *Driver) EnsureImage(ctx context.Context, ref string, progress containerbroker.Progress) (string, error) {
-	id, err := d.flights.Do(ctx, ref, progress, func(ctx context.Context, report func(containerbroker.Step)) (string, error) {
+	id, err := d.flights.Do(ctx, ref, progress, func(ctx context.Context, report func(containerbroker.Report)) (string, error) {
 		return d.ensure(ctx, ref, report)
 	})
 	if err != nil {
@@ -89,7 +89,7 @@ func (d *Driver) ensure(ctx context.Context, ref string, progress containerbroke
 // place makes the file of an image if it is missing. References to the same
 // content share a file: a second caller waits for the first.
 func (d *Driver) place(ctx context.Context, from, to, ref string, progress containerbroker.Progress) error {
-	_, err := d.flights.Do(ctx, to, progress, func(ctx context.Context, report func(containerbroker.Step)) (string, error) {
+	_, err := d.flights.Do(ctx, to, progress, func(ctx context.Context, report func(containerbroker.Report)) (string, error) {
 		if _, err := os.Stat(to); err == nil {
 			return to, nil
 		}

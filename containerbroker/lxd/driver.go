@@ -57,7 +57,7 @@ type Driver struct {
 	opts Options
 	log  *slog.Logger
 
-	flights flight.Group[containerbroker.Step, string]
+	flights flight.Group[containerbroker.Report, string]
 
 	inits inits
 	// extra holds the last look at the extra profile: whether it was hostler's.
@@ -105,5 +105,5 @@ func New(opts Options) *Driver {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &Driver{opts: opts, log: log, flights: flight.Group[containerbroker.Step, string]{Log: log}}
+	return &Driver{opts: opts, log: log, flights: flight.Group[containerbroker.Report, string]{Log: log}}
 }

@@ -26,7 +26,7 @@ const (
 // of the image sources, where "local" stands for LXD's own aliases, or
 // explicitly an alias of LXD: lxd:ALIAS. The id is LXD's fingerprint.
 func (d *Driver) EnsureImage(ctx context.Context, ref string, progress containerbroker.Progress) (string, error) {
-	id, err := d.flights.Do(ctx, ref, progress, func(ctx context.Context, report func(containerbroker.Step)) (string, error) {
+	id, err := d.flights.Do(ctx, ref, progress, func(ctx context.Context, report func(containerbroker.Report)) (string, error) {
 		return d.ensure(ctx, ref, report)
 	})
 	var said sourceError

@@ -110,7 +110,7 @@ func TestImages(t *testing.T) {
 			var wait sync.WaitGroup
 			for range 8 {
 				wait.Go(func() {
-					id, err := d.EnsureImage(t.Context(), ref, func(s containerbroker.Step) {
+					id, err := d.EnsureImage(t.Context(), ref, func(s containerbroker.Report) {
 						if s.Phase == "image" && s.Percent == 100 {
 							whole.Add(1)
 						}

@@ -180,7 +180,7 @@ func (s Service) Ensure(ctx context.Context, t spec.ContainerType, reference str
 	if err != nil {
 		return "", err
 	}
-	return store.EnsureImage(ctx, reference, func(step containerbroker.Step) {
+	return store.EnsureImage(ctx, reference, func(step containerbroker.Report) {
 		progress(client.Progress{Message: step.Message, Percent: step.Percent})
 	})
 }
