@@ -135,47 +135,48 @@ func (f *Fake) Rename(name, to string) {
 	}
 }
 
-// SetAddresses sets the addresses that an instance has from its next start on.
-func (f *Fake) SetAddresses(name string, addresses ...string) {
+// with does something with an instance, if it exists.
+func (f *Fake) with(name string, do func(*fakeInstance)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if g := f.instances[name]; g != nil {
-		g.addresses = addresses
+		do(g)
 	}
+}
+
+// SetAddresses sets the addresses that an instance has from its next start on.
+func (f *Fake) SetAddresses(name string, addresses ...string) {
+	f.with(name, func(g *fakeInstance) {
+		g.addresses = addresses
+	})
 }
 
 // Kill stops a running instance from inside, as when its init dies.
 func (f *Fake) Kill(name string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if g := f.instances[name]; g != nil && g.instance.Status == containerbroker.StatusRunning {
-		f.halt(g)
-		f.publish(name, "shutdown")
-	}
+	f.with(name, func(g *fakeInstance) {
+		if g.instance.Status == containerbroker.StatusRunning {
+			f.halt(g)
+			f.publish(name, "shutdown")
+		}
+	})
 }
 
 // Change changes an instance without the broker's knowledge, for drift or for a
 // status that cannot be reached otherwise.
 func (f *Fake) Change(name string, change func(*containerbroker.Instance)) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	g := f.instances[name]
-	if g == nil {
-		return
-	}
-	change(&g.instance)
-	g.store()
-	f.publish(name, "updated")
+	f.with(name, func(g *fakeInstance) {
+		change(&g.instance)
+		g.store()
+		f.publish(name, "updated")
+	})
 }
 
 // BreakCloudInit makes WaitReady report the given cloud-init error; "" clears
 // it.
 func (f *Fake) BreakCloudInit(name, message string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if g := f.instances[name]; g != nil {
+	f.with(name, func(g *fakeInstance) {
 		g.broken = message
-	}
+	})
 }
 
 // Get returns an instance with detail, and whether it exists.

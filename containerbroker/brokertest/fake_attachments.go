@@ -19,12 +19,12 @@ func (g *fakeInstance) leaveDevices() {
 // Unplug takes a device from a running instance, as if another tool had done so.
 // The device stays stored.
 func (f *Fake) Unplug(name, field string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if g := f.instances[name]; g != nil && g.instance.Running != nil {
-		g.instance.Running.Take(field, containerbroker.Settings{})
-		f.publish(name, "updated")
-	}
+	f.with(name, func(g *fakeInstance) {
+		if g.instance.Running != nil {
+			g.instance.Running.Take(field, containerbroker.Settings{})
+			f.publish(name, "updated")
+		}
+	})
 }
 
 // addressesOf returns the addresses of a machine's interfaces, without prefix

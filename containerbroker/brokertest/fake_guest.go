@@ -17,24 +17,19 @@ import (
 // WaitReady implements containerbroker.ReadinessProbe: a running instance is
 // ready at once. Block delays it, and BreakCloudInit makes its cloud-init fail.
 func (f *Fake) WaitReady(ctx context.Context, m containerbroker.Machine, progress containerbroker.Progress) (containerbroker.Readiness, error) {
-	lost, err := f.enter(ctx, WaitReady, m.Name)
-	if err != nil {
-		return containerbroker.Readiness{}, err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	g := f.instances[m.Name]
-	if g == nil || g.instance.Status != containerbroker.StatusRunning {
-		return containerbroker.Readiness{}, kinds.New(kinds.Transient, "cannot wait for instance %q: it is not running", m.Name)
-	}
-	if g.broken != "" {
-		return containerbroker.Readiness{}, kinds.New(kinds.NeedsOperator, "cloud-init failed in instance %q: %s", m.Name, g.broken)
-	}
-	if lost != nil {
-		return containerbroker.Readiness{}, lost
-	}
-	progress.Report("ready", m.Name+" is ready", 100)
-	return containerbroker.Readiness{Addresses: slices.Clone(g.instance.Addresses), CloudInit: "done", Init: "systemd"}, nil
+	var ready containerbroker.Readiness
+	err := f.work(ctx, WaitReady, m.Name, func(g *fakeInstance) error {
+		if g == nil || g.instance.Status != containerbroker.StatusRunning {
+			return kinds.New(kinds.Transient, "cannot wait for instance %q: it is not running", m.Name)
+		}
+		if g.broken != "" {
+			return kinds.New(kinds.NeedsOperator, "cloud-init failed in instance %q: %s", m.Name, g.broken)
+		}
+		progress.Report("ready", m.Name+" is ready", 100)
+		ready = containerbroker.Readiness{Addresses: slices.Clone(g.instance.Addresses), CloudInit: "done", Init: "systemd"}
+		return nil
+	})
+	return ready, err
 }
 
 // Exec implements containerbroker.GuestAccess with a few commands: true, false,
@@ -225,25 +220,21 @@ func (f *Fake) ListImages(ctx context.Context) ([]containerbroker.HypervisorImag
 
 // DeleteImage implements containerbroker.ImageStore.
 func (f *Fake) DeleteImage(ctx context.Context, id string) error {
-	lost, err := f.enter(ctx, DeleteImage, id)
-	if err != nil {
-		return err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	image := f.images[id]
-	if image == nil {
-		return lost
-	}
-	if !image.Ours {
-		return kinds.New(kinds.Conflict, "cannot delete image %s: it was not made by hostler", id)
-	}
-	if users := f.imageUsers(id); len(users) > 0 {
-		return kinds.New(kinds.Conflict, "cannot delete image %s: it is used by %s", id, strings.Join(users, ", "))
-	}
-	delete(f.images, id)
-	f.note("delete-image %s", id)
-	return lost
+	return f.work(ctx, DeleteImage, id, func(_ *fakeInstance) error {
+		image := f.images[id]
+		if image == nil {
+			return nil
+		}
+		if !image.Ours {
+			return kinds.New(kinds.Conflict, "cannot delete image %s: it was not made by hostler", id)
+		}
+		if users := f.imageUsers(id); len(users) > 0 {
+			return kinds.New(kinds.Conflict, "cannot delete image %s: it is used by %s", id, strings.Join(users, ", "))
+		}
+		delete(f.images, id)
+		f.note("delete-image %s", id)
+		return nil
+	})
 }
 
 // imageUsers returns the names of the instances made from an image, sorted.

@@ -11,92 +11,80 @@ import (
 
 // List implements containerbroker.Broker.
 func (f *Fake) List(ctx context.Context, detail bool) ([]containerbroker.Instance, error) {
-	lost, err := f.enter(ctx, List, "")
+	var all []containerbroker.Instance
+	err := f.work(ctx, List, "", func(*fakeInstance) error {
+		for _, name := range f.names() {
+			if !f.hidden[name] {
+				all = append(all, f.instances[name].view(detail))
+			}
+		}
+		return nil
+	})
 	if err != nil {
 		return nil, err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	all := make([]containerbroker.Instance, 0, len(f.instances))
-	for _, name := range f.names() {
-		if !f.hidden[name] {
-			all = append(all, f.instances[name].view(detail))
-		}
-	}
-	if lost != nil {
-		return nil, lost
 	}
 	return all, nil
 }
 
 // Create implements containerbroker.Broker.
 func (f *Fake) Create(ctx context.Context, m containerbroker.Machine, progress containerbroker.Progress) error {
-	lost, err := f.enter(ctx, Create, m.Name)
-	if err != nil {
-		return err
-	}
-	settings, err := containerbroker.SettingsOf(m)
-	if err != nil {
-		return err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if g := f.instances[m.Name]; g != nil {
-		s := g.instance.Stamp
-		if s == nil || s.Namespace != m.Stamp.Namespace || s.UID != m.Stamp.UID || s.Token != m.Stamp.Token {
-			return kinds.New(kinds.Conflict, "cannot create instance %q: the name is taken by another instance", m.Name)
+	return f.work(ctx, Create, m.Name, func(g *fakeInstance) error {
+		settings, err := containerbroker.SettingsOf(m)
+		if err != nil {
+			return err
 		}
-		return lost
-	}
-	if f.images[m.ImageID] == nil {
-		return kinds.New(kinds.NotFound, "cannot create instance %q: image %q is not there", m.Name, m.ImageID)
-	}
-	progress.Report("create", "creating "+m.Name, -1)
-	stamp := m.Stamp
-	g := &fakeInstance{addresses: addressesOf(m)}
-	g.instance = containerbroker.Instance{
-		Name: m.Name, Properties: settings.Properties, Stored: settings, Stamp: &stamp, Status: containerbroker.StatusStopped, ImageID: m.ImageID, Created: f.Now(), MACs: macsOf(m),
-	}
-	f.instances[m.Name] = g
-	f.note("create %s", m.Name)
-	f.publish(m.Name, "created")
-	return lost
+		if g != nil {
+			s := g.instance.Stamp
+			if s == nil || s.Namespace != m.Stamp.Namespace || s.UID != m.Stamp.UID || s.Token != m.Stamp.Token {
+				return kinds.New(kinds.Conflict, "cannot create instance %q: the name is taken by another instance", m.Name)
+			}
+			return nil
+		}
+		if f.images[m.ImageID] == nil {
+			return kinds.New(kinds.NotFound, "cannot create instance %q: image %q is not there", m.Name, m.ImageID)
+		}
+		progress.Report("create", "creating "+m.Name, -1)
+		stamp := m.Stamp
+		g = &fakeInstance{addresses: addressesOf(m)}
+		g.instance = containerbroker.Instance{
+			Name: m.Name, Properties: settings.Properties, Stored: settings, Stamp: &stamp, Status: containerbroker.StatusStopped, ImageID: m.ImageID, Created: f.Now(), MACs: macsOf(m),
+		}
+		f.instances[m.Name] = g
+		f.note("create %s", m.Name)
+		f.publish(m.Name, "created")
+		return nil
+	})
 }
 
 // Update implements containerbroker.Broker.
 func (f *Fake) Update(ctx context.Context, m containerbroker.Machine, changes []containerbroker.Change) error {
-	lost, err := f.enter(ctx, Update, m.Name)
-	if err != nil {
-		return err
-	}
-	if containerbroker.Worst(changes) == containerbroker.ImpactRecreate {
-		return kinds.New(kinds.Invalid, "cannot update instance %q: a change needs it to be made again", m.Name)
-	}
-	want, err := containerbroker.SettingsOf(m)
-	if err != nil {
-		return err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	g := f.instances[m.Name]
-	if g == nil {
-		return kinds.New(kinds.NotFound, "cannot update instance %q: it does not exist", m.Name)
-	}
-	if !g.bears(m.Stamp) {
-		return kinds.New(kinds.Conflict, "cannot update instance %q: it has another stamp", m.Name)
-	}
-	for _, c := range changes {
-		if g.set(c, want) {
-			g.instance.Stamp.Store = m.Stamp.Store
-			f.note("update %s %s", m.Name, c.Field)
+	return f.work(ctx, Update, m.Name, func(g *fakeInstance) error {
+		if containerbroker.Worst(changes) == containerbroker.ImpactRecreate {
+			return kinds.New(kinds.Invalid, "cannot update instance %q: a change needs it to be made again", m.Name)
 		}
-		if _, isNIC := containerbroker.NICOf(c.Field); isNIC {
-			g.addresses = addressesOf(m) // from its next start on
-			g.instance.MACs = macsOf(m)
+		want, err := containerbroker.SettingsOf(m)
+		if err != nil {
+			return err
 		}
-	}
-	f.publish(m.Name, "updated")
-	return lost
+		if g == nil {
+			return kinds.New(kinds.NotFound, "cannot update instance %q: it does not exist", m.Name)
+		}
+		if !g.bears(m.Stamp) {
+			return kinds.New(kinds.Conflict, "cannot update instance %q: it has another stamp", m.Name)
+		}
+		for _, c := range changes {
+			if g.set(c, want) {
+				g.instance.Stamp.Store = m.Stamp.Store
+				f.note("update %s %s", m.Name, c.Field)
+			}
+			if _, isNIC := containerbroker.NICOf(c.Field); isNIC {
+				g.addresses = addressesOf(m) // from its next start on
+				g.instance.MACs = macsOf(m)
+			}
+		}
+		f.publish(m.Name, "updated")
+		return nil
+	})
 }
 
 // set makes a change and reports whether that changed a setting. The running
@@ -119,62 +107,52 @@ func (g *fakeInstance) bears(s containerbroker.Stamp) bool {
 
 // SetPower implements containerbroker.Broker.
 func (f *Fake) SetPower(ctx context.Context, name string, to containerbroker.Power, _ time.Duration) error {
-	lost, err := f.enter(ctx, SetPower, name)
-	if err != nil {
-		return err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	g := f.instances[name]
-	if g == nil {
-		if to == containerbroker.PowerStop {
-			return lost
+	return f.work(ctx, SetPower, name, func(g *fakeInstance) error {
+		if g == nil {
+			if to == containerbroker.PowerStop {
+				return nil
+			}
+			return kinds.New(kinds.NotFound, "cannot %s instance %q: it does not exist", to, name)
 		}
-		return kinds.New(kinds.NotFound, "cannot %s instance %q: it does not exist", to, name)
-	}
-	running := g.instance.Status == containerbroker.StatusRunning
-	switch to {
-	case containerbroker.PowerStart:
-		if running {
-			return lost
+		running := g.instance.Status == containerbroker.StatusRunning
+		switch to {
+		case containerbroker.PowerStart:
+			if running {
+				return nil
+			}
+			f.boot(g)
+		case containerbroker.PowerStop:
+			if g.instance.Status == containerbroker.StatusStopped {
+				return nil
+			}
+			f.halt(g)
+		case containerbroker.PowerRestart:
+			f.boot(g)
+		default:
+			return kinds.New(kinds.Invalid, "cannot set the power of instance %q: unknown state %q", name, to)
 		}
-		f.boot(g)
-	case containerbroker.PowerStop:
-		if g.instance.Status == containerbroker.StatusStopped {
-			return lost
-		}
-		f.halt(g)
-	case containerbroker.PowerRestart:
-		f.boot(g)
-	default:
-		return kinds.New(kinds.Invalid, "cannot set the power of instance %q: unknown state %q", name, to)
-	}
-	f.note("%s %s", to, name)
-	f.publish(name, map[containerbroker.Power]string{
-		containerbroker.PowerStart: "started", containerbroker.PowerStop: "stopped", containerbroker.PowerRestart: "restarted",
-	}[to])
-	return lost
+		f.note("%s %s", to, name)
+		f.publish(name, map[containerbroker.Power]string{
+			containerbroker.PowerStart: "started", containerbroker.PowerStop: "stopped", containerbroker.PowerRestart: "restarted",
+		}[to])
+		return nil
+	})
 }
 
 // Delete implements containerbroker.Broker.
 func (f *Fake) Delete(ctx context.Context, name string, expect containerbroker.Stamp) error {
-	lost, err := f.enter(ctx, Delete, name)
-	if err != nil {
-		return err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	g := f.instances[name]
-	if g == nil {
-		return lost
-	}
-	if !g.bears(expect) {
-		return kinds.New(kinds.Conflict, "cannot delete instance %q: it has another stamp", name)
-	}
-	delete(f.instances, name)
-	f.note("delete %s", name)
-	f.publish(name, "deleted")
-	return lost
+	return f.work(ctx, Delete, name, func(g *fakeInstance) error {
+		if g == nil {
+			return nil
+		}
+		if !g.bears(expect) {
+			return kinds.New(kinds.Conflict, "cannot delete instance %q: it has another stamp", name)
+		}
+		delete(f.instances, name)
+		f.note("delete %s", name)
+		f.publish(name, "deleted")
+		return nil
+	})
 }
 
 // Diff implements containerbroker.Differ. A smaller root disk needs a recreate.
@@ -194,49 +172,40 @@ func (f *Fake) Diff(m containerbroker.Machine, i containerbroker.Instance) []con
 
 // Stamp implements containerbroker.Stamper.
 func (f *Fake) Stamp(ctx context.Context, name string, seen *containerbroker.Stamp, s containerbroker.Stamp) error {
-	lost, err := f.enter(ctx, Stamp, name)
-	if err != nil {
-		return err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	g := f.instances[name]
-	if g == nil {
-		return kinds.New(kinds.NotFound, "cannot stamp instance %q: it does not exist", name)
-	}
-	if err := containerbroker.MayStamp(g.instance.Stamp, seen, s); err != nil {
-		return fmt.Errorf("cannot stamp instance %q: %w", name, err)
-	}
-	if have := g.instance.Stamp; have == nil || have.UID != s.UID {
-		g.leaveDevices()
-	}
-	if have := g.instance.Stamp; have == nil || *have != s {
-		g.instance.Stamp = &s
-		g.store()
-		f.note("stamp %s", name)
-		f.publish(name, "updated")
-	}
-	return lost
+	return f.work(ctx, Stamp, name, func(g *fakeInstance) error {
+		if g == nil {
+			return kinds.New(kinds.NotFound, "cannot stamp instance %q: it does not exist", name)
+		}
+		if err := containerbroker.MayStamp(g.instance.Stamp, seen, s); err != nil {
+			return fmt.Errorf("cannot stamp instance %q: %w", name, err)
+		}
+		if have := g.instance.Stamp; have == nil || have.UID != s.UID {
+			g.leaveDevices()
+		}
+		if have := g.instance.Stamp; have == nil || *have != s {
+			g.instance.Stamp = &s
+			g.store()
+			f.note("stamp %s", name)
+			f.publish(name, "updated")
+		}
+		return nil
+	})
 }
 
 // Unstamp implements containerbroker.Stamper.
 func (f *Fake) Unstamp(ctx context.Context, name string, seen containerbroker.Stamp) error {
-	lost, err := f.enter(ctx, Unstamp, name)
-	if err != nil {
-		return err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if g := f.instances[name]; g != nil && g.instance.Stamp != nil {
-		if err := containerbroker.MayUnstamp(g.instance.Stamp, seen); err != nil {
-			return fmt.Errorf("cannot release instance %q: %w", name, err)
+	return f.work(ctx, Unstamp, name, func(g *fakeInstance) error {
+		if g != nil && g.instance.Stamp != nil {
+			if err := containerbroker.MayUnstamp(g.instance.Stamp, seen); err != nil {
+				return fmt.Errorf("cannot release instance %q: %w", name, err)
+			}
+			g.instance.Stamp = nil
+			g.store()
+			f.note("unstamp %s", name)
+			f.publish(name, "updated")
 		}
-		g.instance.Stamp = nil
-		g.store()
-		f.note("unstamp %s", name)
-		f.publish(name, "updated")
-	}
-	return lost
+		return nil
+	})
 }
 
 // Events implements containerbroker.EventSource.

@@ -67,6 +67,21 @@ func (f *Fake) inject(x *fault) {
 	f.faults = append(f.faults, x)
 }
 
+// work counts a call, applies its faults, and does its work with the instance,
+// or nil. The error of a lost reply comes after the work.
+func (f *Fake) work(ctx context.Context, m Method, name string, do func(*fakeInstance) error) error {
+	lost, err := f.enter(ctx, m, name)
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := do(f.instances[name]); err != nil {
+		return err
+	}
+	return lost
+}
+
 // enter counts a call and applies its faults. err is the error to return before
 // the work, lost the error to return after it.
 func (f *Fake) enter(ctx context.Context, m Method, name string) (lost, err error) {

@@ -55,11 +55,11 @@ func (u *updating) replugInterface(name string, wanted *libvirtxml.DomainInterfa
 		if wanted != nil && texts[name] == u.want.NICs[name] {
 			return nil
 		}
-		gone := func(def definition) bool {
+		err := u.unplug(&has, func(def definition) bool {
 			_, left := foundNICs(def.domain.Devices.Interfaces, u.def.domain.UUID)
 			return left[name].MAC == nil
-		}
-		if err := u.unplug(&has, gone); err != nil {
+		})
+		if err != nil {
 			return err
 		}
 	}

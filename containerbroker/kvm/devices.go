@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"path"
-	"strconv"
 	"strings"
 
 	"libvirt.org/go/libvirtxml"
@@ -63,20 +62,9 @@ func nicTexts(m containerbroker.Machine) map[string]string {
 	}
 	texts := map[string]string{}
 	for _, n := range m.NICs {
-		texts[n.Name] = nicText(n.Bridge, strings.ToLower(n.MAC), uint(n.MTU))
+		texts[n.Name] = containerbroker.NIC{Bridge: n.Bridge, MAC: n.MAC, MTU: n.MTU}.String()
 	}
 	return texts
-}
-
-func nicText(bridge, mac string, mtu uint) string {
-	text := "bridge " + bridge
-	if mac != "" {
-		text += ", mac " + mac
-	}
-	if mtu != 0 {
-		text += ", mtu " + strconv.FormatUint(uint64(mtu), 10)
-	}
-	return text
 }
 
 // foundNICs describes the domain's interfaces that hostler made, by their names
@@ -96,17 +84,17 @@ func foundNICs(interfaces []libvirtxml.DomainInterface, uuid string) (texts map[
 		if !ok {
 			continue
 		}
-		bridge, mtu := "", uint(0)
+		found := containerbroker.NIC{MAC: mac}
 		if n.Source != nil && n.Source.Bridge != nil {
-			bridge = n.Source.Bridge.Bridge
+			found.Bridge = n.Source.Bridge.Bridge
 		}
 		if n.MTU != nil {
-			mtu = n.MTU.Size
+			found.MTU = int(n.MTU.Size)
 		}
 		if mac == macOf(uuid, name) {
-			mac = "" // hostler derived it; the machine declares none
+			found.MAC = "" // hostler derived it; the machine declares none
 		}
-		texts[name], at[name] = nicText(bridge, mac, mtu), n
+		texts[name], at[name] = found.String(), n
 	}
 	return texts, at
 }
