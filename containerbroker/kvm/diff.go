@@ -41,26 +41,20 @@ func (d *Driver) Diff(m containerbroker.Machine, i containerbroker.Instance) []c
 
 // impactOf is the containerbroker.Rule of all that depends on the field alone.
 func impactOf(field string, want containerbroker.Settings, i containerbroker.Instance) (containerbroker.Impact, string) {
-	have := i.Now()
-	switch field {
-	case containerbroker.FieldRootDisk:
-		if have.RootDisk == 0 {
-			return containerbroker.ImpactRecreate, "hostler did not make its root disk: grow it with libvirt's tools, and remove root-disk from the declaration"
+	for _, p := range properties {
+		if p.field != field || p.waits == nil {
+			continue
 		}
-		if want.RootDisk < have.RootDisk {
-			return containerbroker.ImpactRecreate, "a root disk cannot shrink"
+		if why := p.waits(want.Properties, i); why != "" {
+			return containerbroker.ImpactRestart, why
 		}
-	case containerbroker.FieldCPUs:
-		if want.CPUs < have.CPUs {
-			return containerbroker.ImpactRestart, "a running guest does not release a processor"
-		}
-		if i.Room != nil && want.CPUs > i.Room.CPUs {
-			return containerbroker.ImpactRestart, "a running guest has no slots for so many processors"
-		}
-	case containerbroker.FieldMemory:
-		if want.Memory > have.Memory {
-			return containerbroker.ImpactRestart, "a guest gets more memory when it starts"
-		}
+	}
+	switch have := i.Stored.RootDisk; {
+	case field != containerbroker.FieldRootDisk:
+	case have == 0:
+		return containerbroker.ImpactRecreate, "hostler did not make its root disk: grow it with libvirt's tools, and remove root-disk from the declaration"
+	case want.RootDisk < have:
+		return containerbroker.ImpactRecreate, "a root disk cannot shrink"
 	}
 	return "", ""
 }

@@ -66,7 +66,9 @@ func settingsOf(m containerbroker.Machine) (containerbroker.Settings, error) {
 		return s, fault.New(fault.Invalid, "it has %d disks, a KVM guest can have %d", len(m.Disks), maxDisks)
 	}
 	for _, p := range properties {
-		p.fill(&s.Properties)
+		if p.fill != nil {
+			p.fill(&s.Properties)
+		}
 	}
 	if s.RootDisk == 0 {
 		s.RootDisk = defaultRootDisk

@@ -14,14 +14,16 @@ import (
 // domain's definition.
 type property struct {
 	field string
-	// fill sets the default, or the minimum, of a machine.
+	// fill sets the default, or the minimum, of a machine; nil: none.
 	fill func(*containerbroker.Properties)
 	// read reads the definition of a domain, or of its running guest.
 	read func(*libvirtxml.Domain, *containerbroker.Properties)
 	// write changes a definition that takes effect at the next start.
 	write func(*libvirtxml.Domain, containerbroker.Properties) error
-	// live changes the running guest as far as possible.
-	live func(*updating) error
+	// waits says why a running guest gets the value only at its next start; nil,
+	// or an empty text: live changes the guest.
+	waits func(want containerbroker.Properties, i containerbroker.Instance) string
+	live  func(*updating) error
 	// running: the property of the running guest is read as well. That of the
 	// other properties is taken to be as stored.
 	running bool
@@ -35,7 +37,16 @@ var properties = []property{
 		fill:  func(p *containerbroker.Properties) { p.CPUs = max(p.CPUs, defaultCPUs) },
 		read:  func(d *libvirtxml.Domain, p *containerbroker.Properties) { p.CPUs, _ = cpusOf(d.VCPU) },
 		write: func(d *libvirtxml.Domain, p containerbroker.Properties) error { setCPUs(d, p.CPUs); return nil },
-		live:  (*updating).plugCPUs,
+		waits: func(want containerbroker.Properties, i containerbroker.Instance) string {
+			if want.CPUs < i.Now().CPUs {
+				return "a running guest does not release a processor"
+			}
+			if i.Room != nil && want.CPUs > i.Room.CPUs {
+				return "a running guest has no slots for so many processors"
+			}
+			return ""
+		},
+		live: (*updating).plugCPUs,
 	},
 	{
 		field: containerbroker.FieldMemory,
@@ -47,7 +58,13 @@ var properties = []property{
 		},
 		read:  func(d *libvirtxml.Domain, p *containerbroker.Properties) { p.Memory = memoryOf(d) },
 		write: func(d *libvirtxml.Domain, p containerbroker.Properties) error { return setMemory(d, p.Memory) },
-		live:  (*updating).balloon,
+		waits: func(want containerbroker.Properties, i containerbroker.Instance) string {
+			if want.Memory > i.Now().Memory {
+				return "a guest gets more memory when it starts"
+			}
+			return ""
+		},
+		live: (*updating).balloon,
 	},
 }
 

@@ -115,7 +115,7 @@ func (u *updating) apply(field string) error {
 }
 
 func (u *updating) propertyChanged(p property) error {
-	if u.running {
+	if u.running && p.live != nil {
 		if err := p.live(u); err != nil {
 			return err
 		}
