@@ -37,7 +37,7 @@ func aSite() []state.Object {
 }
 
 // P35: the NICs and disks of a machine reach the broker.
-func TestMachinesAreGivenTheirSurroundings(t *testing.T) {
+func TestBrokerGetsTheMachinesNICsAndDisks(t *testing.T) {
 	desired, err := Decode(aSite(), spec.LXD, Config{Namespace: ns})
 	if err != nil {
 		t.Fatal(err)
@@ -61,7 +61,7 @@ func TestMachinesAreGivenTheirSurroundings(t *testing.T) {
 // B4 P34 A13: a machine waits for each of its networks and disks. Meanwhile it
 // is neither created, started nor changed, and a running instance keeps
 // running.
-func TestMachinesWaitForTheirSurroundings(t *testing.T) {
+func TestMachinesWaitForTheirNetworksAndDisks(t *testing.T) {
 	for i, missing := range []string{"network/lan", "volume/data", "filesystem/www"} {
 		for _, how := range []string{"absent", "dying", "without status"} {
 			objects := aSite()

@@ -27,7 +27,7 @@ func stray(name string) containerbroker.Instance {
 // P3 P22: in every harvest mode, no orphan is deleted before one complete read
 // of records and instances. Then the orphans are deleted and the declared
 // machines stay.
-func TestNoSweepBeforeACompleteRead(t *testing.T) {
+func TestNoOrphanIsDeletedBeforeACompleteRead(t *testing.T) {
 	r := newRig(t)
 	r.config.Harvest = provisioner.HarvestAll
 	var broken atomic.Bool
@@ -258,7 +258,7 @@ func TestRetriedMachineIsProvisioning(t *testing.T) {
 
 // P50 Z17: drift that cannot be corrected is the machine's error, which the
 // status reports, and is retried.
-func TestMaintenanceFailureIsTold(t *testing.T) {
+func TestStatusReportsDriftThatCannotBeCorrected(t *testing.T) {
 	r := newRig(t)
 	r.declare("web", func(m *spec.MachineRecord) { m.Machine.CPUs = 2 })
 	r.start()

@@ -26,7 +26,7 @@ func (r *rig) booted(id string) {
 // A machine that the hypervisor started with the host has that start time, its
 // present address, the time at which it was found ready, and an event. A
 // machine that hostler starts has no such event.
-func TestStartedWithTheHost(t *testing.T) {
+func TestMachineStartedByTheHypervisorIsRecorded(t *testing.T) {
 	r := newRig(t)
 	r.booted("first")
 	r.declare("web")
@@ -72,7 +72,7 @@ func TestStartedWithTheHost(t *testing.T) {
 }
 
 // After a restart of the host, the status does not show the state from before.
-func TestUnseen(t *testing.T) {
+func TestStatusIsUnknownAfterABoot(t *testing.T) {
 	made := &spec.InstanceInfo{Name: "web"}
 	s := provisioner.Unseen(state.Alive, spec.MachineStatus{State: spec.MachineRunning, Instance: made, Addresses: []string{"10.0.0.7"}})
 	if s.State != spec.MachineUnknown || s.Message != "not checked yet since the host started" || s.Addresses != nil || s.Instance != made {

@@ -9,7 +9,7 @@ import (
 
 // A frozen guest stays frozen until the user asks for each resume (P16), and
 // its status gives the hypervisor's reason.
-func TestAFrozenInstanceIsLeftUntilAsked(t *testing.T) {
+func TestAFrozenInstanceStaysFrozenUntilARetry(t *testing.T) {
 	r := newRig(t)
 	asked := func(n int) func(*spec.MachineRecord) {
 		return func(m *spec.MachineRecord) { m.RetryRequest = n }

@@ -71,7 +71,7 @@ func (r *rig) letsGo(machine string, o state.Object) spec.MachineStatus {
 // P19, S23: an undeclared disk is detached although the machine waits for
 // another disk in its place, since that disk may wait for the detachment. All
 // other changes wait.
-func TestTakenAwayWhileWaiting(t *testing.T) {
+func TestDiskIsDetachedWhileTheMachineWaits(t *testing.T) {
 	r := newRig(t)
 	long := strings.Repeat("a", 70)
 	r.attachment(spec.KindVolume, "one", map[string]string{"web": "/dev/loop1"})
@@ -98,7 +98,7 @@ func TestTakenAwayWhileWaiting(t *testing.T) {
 }
 
 // S23: neither a held change nor a failure prevents the detachment of a disk.
-func TestTakenAwayWithSomethingElseWrong(t *testing.T) {
+func TestDiskIsDetachedBesideHeldAndFailingChanges(t *testing.T) {
 	t.Run("held back", func(t *testing.T) {
 		r := newRig(t)
 		r.attachment(spec.KindVolume, "one", map[string]string{"web": "/dev/loop1"})

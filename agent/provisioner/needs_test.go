@@ -10,7 +10,7 @@ import (
 )
 
 // A machine that waits for a recreate and a restart shows both.
-func TestAllHeldChangesAreTold(t *testing.T) {
+func TestConditionNamesAllHeldChanges(t *testing.T) {
 	var s spec.MachineStatus
 	assessUpToDate(&s, []Step{
 		{Action: ActionRecreate, Impact: containerbroker.ImpactRecreate, Detail: "changes image", Held: "--allow recreate"},

@@ -408,7 +408,7 @@ func TestFailureEndsWithTheLastStep(t *testing.T) {
 
 // A change of only the user-data applies to a new machine and delays neither a
 // network nor storage. Together with another change it delays them.
-func TestUserDataHeldBackUnsettlesNothing(t *testing.T) {
+func TestHeldUserDataDelaysNoAttachment(t *testing.T) {
 	held := func(fields ...string) Step {
 		s := Step{Action: ActionRecreate, Held: "--allow recreate", Impact: containerbroker.ImpactRecreate}
 		for _, f := range fields {

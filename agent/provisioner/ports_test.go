@@ -8,7 +8,7 @@ import (
 )
 
 // N12: the networks worker finds an instance's ports in the machine's status.
-func TestPortsAreTold(t *testing.T) {
+func TestStatusHoldsTheInstancesPorts(t *testing.T) {
 	d := machine("web")
 	i := instance("web")
 	i.Ports = map[string]containerbroker.Port{"eth0": {Device: "veth1", Bridge: "br-lan"}}

@@ -11,7 +11,7 @@ import (
 )
 
 // P42: the status shows each phase of an operation while it lasts.
-func TestTheWayIsTold(t *testing.T) {
+func TestStatusShowsEachPhaseOfAnOperation(t *testing.T) {
 	r := newRig(t)
 	r.declare("web")
 	parts := []struct {

@@ -70,7 +70,7 @@ func TestP28RenamedWhileItIsReleased(t *testing.T) {
 // P23: an instance that outlives its record keeps running without its volumes,
 // because the kernel may reuse their device numbers for other volumes. If the
 // volumes cannot be detached, the record stays and says why.
-func TestLeftInstanceHasNoVolumes(t *testing.T) {
+func TestInstanceThatOutlivesItsRecordLosesItsVolumes(t *testing.T) {
 	r := newRig(t)
 	r.config.Harvest = provisioner.HarvestNone
 	object := func(kind, name, source string, record any) {

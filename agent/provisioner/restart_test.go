@@ -17,7 +17,7 @@ import (
 
 // A change that needs a restart counts as made only when the instance runs with
 // it, however the operation is cut short (I3).
-func TestChangesOfRestartsThatAreCutShort(t *testing.T) {
+func TestInterruptedRestartIsRepeatedUntilTheChangeIsMade(t *testing.T) {
 	for _, failing := range []brokertest.Method{brokertest.Update, brokertest.SetPower} {
 		for _, lost := range []bool{false, true} {
 			r := newRig(t)
@@ -47,7 +47,7 @@ func TestChangesOfRestartsThatAreCutShort(t *testing.T) {
 
 // A change that cannot be made leaves the instance running as before, also when
 // the change is no longer declared.
-func TestChangesOfRestartsThatAreRefused(t *testing.T) {
+func TestRefusedChangeLeavesTheInstanceRunning(t *testing.T) {
 	r := newRig(t)
 	r.declare("web")
 	r.start()

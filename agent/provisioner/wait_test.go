@@ -17,7 +17,7 @@ import (
 
 // P30: the waits for the image and for readiness end when the machine is
 // removed or its declaration changes.
-func TestWaitsEndWhenOvertaken(t *testing.T) {
+func TestWaitsEndWhenTheDeclarationChanges(t *testing.T) {
 	for _, method := range []brokertest.Method{brokertest.EnsureImage, brokertest.WaitReady} {
 		t.Run(fmt.Sprint(method, " removed"), func(t *testing.T) {
 			r := newRig(t)
@@ -50,7 +50,7 @@ func TestWaitsEndWhenOvertaken(t *testing.T) {
 
 // An orphan that cannot be deleted is retried after growing delays, and at once
 // after an event about it.
-func TestUnknownThatCannotBeDeleted(t *testing.T) {
+func TestOrphanThatCannotBeDeletedIsRetried(t *testing.T) {
 	r := newRig(t)
 	r.config.Harvest, r.config.RetryDelay = provisioner.HarvestAll, 500*time.Millisecond
 	r.fake.Add(containerbroker.Instance{
@@ -127,7 +127,7 @@ func TestOldIntentsAreForgotten(t *testing.T) {
 
 // A machine that is declared while the hypervisor does not answer has the state
 // unknown; its row says briefly that the hypervisor does not answer.
-func TestDeclaredWhileBlind(t *testing.T) {
+func TestStateIsUnknownWhileTheHypervisorDoesNotAnswer(t *testing.T) {
 	r := newRig(t)
 	r.fake.Fail(brokertest.List, "", -1, containerbroker.Unreachable("LXD", "lxd", errors.New("connection refused")))
 	r.declare("web")

@@ -161,7 +161,7 @@ func TestErrorsForOperatorsWait(t *testing.T) {
 
 // P43: an operation that failed for a missing image is retried at once when an
 // image appears. An error that needs the operator waits on.
-func TestANewImageEndsTheWant(t *testing.T) {
+func TestANewImageRetriesTheMachinesThatLackedIt(t *testing.T) {
 	r := newRig(t)
 	r.fake.NoImage("debian/12")
 	r.fake.Fail(brokertest.EnsureImage, "mine/1", 1, fault.New(fault.NeedsOperator, "the image is broken"))
@@ -289,7 +289,7 @@ func TestRemovalsComeFirst(t *testing.T) {
 // P20 P21: if the instances cannot be listed or a record cannot be read,
 // nothing is changed in any harvest mode. W: the status says unknown, never
 // gone.
-func TestNothingHappensBlindly(t *testing.T) {
+func TestIncompleteReadChangesNothing(t *testing.T) {
 	r := newRig(t)
 	r.config.Harvest = provisioner.HarvestAll
 	r.declare("web")
@@ -419,7 +419,7 @@ func TestDeadMachineIsStarted(t *testing.T) {
 }
 
 // The power states that a user sets by hand.
-func TestPower(t *testing.T) {
+func TestPowerStatesSetByHandHold(t *testing.T) {
 	r := newRig(t)
 	r.declare("web", func(m *spec.MachineRecord) { m.Machine.Running = no() })
 	r.start()
@@ -438,7 +438,7 @@ func TestPower(t *testing.T) {
 }
 
 // Live changes are made while the machine runs; the others wait for permission.
-func TestChanges(t *testing.T) {
+func TestLiveChangesAreMadeAndOthersAreHeld(t *testing.T) {
 	r := newRig(t)
 	r.declare("web")
 	r.start()
@@ -473,7 +473,7 @@ func TestChanges(t *testing.T) {
 }
 
 // A change of only the agent's own record in the stamp causes no event.
-func TestRecordChangesQuietly(t *testing.T) {
+func TestChangeOfTheStampAloneCausesNoEvent(t *testing.T) {
 	r := newRig(t)
 	r.declare("web")
 	r.start()
