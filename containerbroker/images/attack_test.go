@@ -105,7 +105,7 @@ func (m measured) Write(p []byte) (int, error) {
 // If another process fills the filesystem meanwhile, the download ends, even if
 // there was enough space at its beginning.
 // Attack: images
-func TestFullDiskIsNotResumed(t *testing.T) {
+func TestDownloadEndsWhenTheDiskIsFull(t *testing.T) {
 	m := newMirror(t)
 	var sent atomic.Int64
 	var free func() int64

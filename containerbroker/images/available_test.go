@@ -9,7 +9,7 @@ import (
 
 // A plan shows the same error for an unavailable image as fetching it would,
 // with the nearest name, and without the network.
-func TestForesee(t *testing.T) {
+func TestCheckAvailableFailsLikeAFetch(t *testing.T) {
 	path, sum := imageFile(t)
 	c := open(t, nil)
 	if _, err := c.Import(t.Context(), path, "mine/1", sum, nil); err != nil {

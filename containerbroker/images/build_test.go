@@ -76,7 +76,7 @@ func TestAptSources(t *testing.T) {
 	}
 }
 
-func TestMirrorAndProxyAreSaid(t *testing.T) {
+func TestBuildUsesTheMirrorAndTheProxy(t *testing.T) {
 	w := newWorkshop()
 	c := open(t, func(o *images.Options) {
 		o.Runner, o.Mirrors = w, images.Mirrors{Debian: "http://m.test/debian", Proxy: "http://p.test:3142"}

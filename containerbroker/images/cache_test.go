@@ -155,7 +155,7 @@ func TestFileIsCopiedCheckedAndKept(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongIsNotKept(t *testing.T) {
+func TestInvalidImagesAreNotKept(t *testing.T) {
 	path, sum := imageFile(t)
 	evil, evilSum := imageFile(t, file{name: "backup.yaml", body: "x"})
 	dir := filepath.Join(t.TempDir(), "images")
@@ -192,7 +192,7 @@ func TestWhatIsWrongIsNotKept(t *testing.T) {
 // No error shows the digest of a file that is no image, e.g. of /etc/shadow,
 // and no fifo blocks the caller.
 // Attack: images
-func TestDigestsOfOtherFilesAreNotTold(t *testing.T) {
+func TestErrorsShowNoDigestOfOtherFiles(t *testing.T) {
 	secret := []byte("root:$y$j9T$secret:19000:0:99999:7:::\n")
 	sum := fmt.Sprintf("%x", sha256.Sum256(secret))
 	path, pipe := filepath.Join(t.TempDir(), "shadow"), filepath.Join(t.TempDir(), "pipe")
@@ -227,7 +227,7 @@ func TestDigestsOfOtherFilesAreNotTold(t *testing.T) {
 	}
 }
 
-func TestImportUnderAName(t *testing.T) {
+func TestImportKeepsAFileUnderAName(t *testing.T) {
 	path, sum := imageFile(t)
 	c := open(t, nil)
 	if _, err := c.Import(t.Context(), path, "mine/1", digest, nil); !fault.Is(err, fault.Invalid) {
@@ -268,7 +268,7 @@ func TestImportUnderAName(t *testing.T) {
 
 // A hypervisor's own image is used only at the place of "local" among the
 // sources; the cache takes precedence.
-func TestAHypervisorsOwnImageHasItsPlace(t *testing.T) {
+func TestAHypervisorsOwnImageIsUsedInTheOrderOfSources(t *testing.T) {
 	const ownID = "its-own"
 	for name, c := range map[string]struct {
 		sources  []string
@@ -573,7 +573,7 @@ func TestAWorkFolderThatCannotBeRemovedKeepsNoCacheClosed(t *testing.T) {
 	tidy(t, dir)
 }
 
-func TestRefresh(t *testing.T) {
+func TestBuiltImageIsRefreshedAfterItsTime(t *testing.T) {
 	w := newWorkshop()
 	now := time.Now()
 	c := open(t, func(o *images.Options) {
@@ -601,7 +601,7 @@ func TestRefresh(t *testing.T) {
 	}
 }
 
-func TestBuildAnewReplaces(t *testing.T) {
+func TestBuildReplacesTheKeptImage(t *testing.T) {
 	w := newWorkshop()
 	c := open(t, func(o *images.Options) { o.Runner = w })
 	first, err := c.Ensure(t.Context(), "debian/12", images.FormatLXD, nil)

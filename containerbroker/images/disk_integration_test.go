@@ -18,7 +18,7 @@ import (
 
 // K2: disks are accepted as qcow2 and as raw. Disks that name another file, and
 // disks of other formats, are refused (RELIABILITY 4.5).
-func TestDisksComeIn(t *testing.T) {
+func TestDisksAreAcceptedAsQcow2AndRaw(t *testing.T) {
 	dir := t.TempDir()
 	img := func(args ...string) {
 		t.Helper()

@@ -223,7 +223,7 @@ func TestPartWithoutAVersionIsTaken(t *testing.T) {
 
 // A server that has two versions by turns does not keep a download going for
 // ever.
-func TestVersionsByTurnsEnd(t *testing.T) {
+func TestDownloadEndsWhenVersionsAlternate(t *testing.T) {
 	m := newMirror(t)
 	data, sum := bigImage(t)
 	m.fault = func(w http.ResponseWriter, r *http.Request) bool {
@@ -390,7 +390,7 @@ func TestSimplestreams(t *testing.T) {
 }
 
 // Sources are asked in order; a failing source does not hide the next.
-func TestSourcesInOrder(t *testing.T) {
+func TestSourcesAreAskedInOrder(t *testing.T) {
 	m := newMirror(t)
 	m.stream(t, func(s string) string { return s })
 	w := newWorkshop()

@@ -189,7 +189,7 @@ func TestPartsAreBounded(t *testing.T) {
 
 // The least speed is that of all downloads together, so a slow link that many
 // images share is not given up.
-func TestParallelDownloadsShareTheFloor(t *testing.T) {
+func TestParallelDownloadsShareTheLeastSpeed(t *testing.T) {
 	const many, floor = 8, 1600 << 10
 	m := newMirror(t)
 	data, sum := bigImage(t)

@@ -26,7 +26,7 @@ func TestOtherArchitecturesAreRefused(t *testing.T) {
 }
 
 // Errors of a single source are whole sentences too.
-func TestRefusalsAreSentences(t *testing.T) {
+func TestErrorsOfASourceAreWholeSentences(t *testing.T) {
 	c := open(t, nil)
 	for want, err := range map[string]error{
 		"cannot build image nope/9: this host can build only debian/11":                     second(c.Build(t.Context(), "nope/9", images.FormatLXD, nil)),

@@ -20,7 +20,7 @@ func scan(t testing.TB, data []byte, part images.Part) error {
 	return images.Scan(t.Context(), bytes.NewReader(data), int64(len(data)), images.Expect{Part: part, Arch: "amd64"})
 }
 
-func TestGoodArchivesAreLetIn(t *testing.T) {
+func TestValidArchivesAreAccepted(t *testing.T) {
 	plain := pack(t, good())
 	dotted := good()
 	for i := range dotted {
