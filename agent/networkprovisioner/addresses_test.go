@@ -33,7 +33,7 @@ func TestDeclaredAddressesComeFirst(t *testing.T) {
 
 // A6: an address becomes free in the same declaration that moves its machine to
 // another address, in any order of the machines' names.
-func TestAddressesMoveOn(t *testing.T) {
+func TestAnAddressMovesToAnotherMachineInOneDeclaration(t *testing.T) {
 	d, o := Desired{Networks: []Network{network("lan", lan())}, Machines: []Machine{guest("b", on("lan", "10.20.0.2/24"))}}, Observed{}
 	carryOut(t, &d, &o)
 	d.Machines = []Machine{guest("a", on("lan", "10.20.0.2/24")), guest("b", on("lan", "10.20.0.3/24"))}

@@ -41,7 +41,7 @@ func TestWaitingIsACondition(t *testing.T) {
 
 // A NIC that a network has released keeps its record while the guard may still
 // put it back. A NIC without a record gets the bridge's settings.
-func TestARecordOutlivesWhatIsArmed(t *testing.T) {
+func TestAReleasedNICKeepsItsRecordWhileTheGuardIsArmed(t *testing.T) {
 	n := network("up", spec.Network{Bridge: "br-up", Interfaces: []string{"eth0"}})
 	n.Life = state.Dying
 	is := n.Record.Network

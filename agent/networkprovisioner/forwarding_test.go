@@ -11,7 +11,7 @@ import (
 // Forwarders are the foreign bridges that need the host as their router. They
 // exclude our bridges, bridges over a NIC, the host's own default route, and
 // bridges without an address.
-func TestForwarders(t *testing.T) {
+func TestForwardersAreForeignBridgesThatNeedARouter(t *testing.T) {
 	var o hostnet.Observed
 	bridge := func(name, alias string, addresses ...string) {
 		o.Links = append(o.Links, hostnet.Link{Name: name, Kind: "bridge", Alias: alias})

@@ -138,7 +138,7 @@ func equalText(t *testing.T, what, got, want string) {
 // N5 N6: a declared network is made, and its guests get declared and free
 // addresses. The next plan is empty, and the rules are removed with the
 // network.
-func TestFromNothingToNothing(t *testing.T) {
+func TestNetworkIsMadeAndRemoved(t *testing.T) {
 	d, o := two(), Observed{}
 	equalText(t, "first", said(Make(d, o, policy())), "create lan none: bridge br-lan with 10.20.0.1/24, forwarding, NAT, DHCP;")
 	p := carryOut(t, &d, &o)
@@ -215,7 +215,7 @@ func TestLostRecordOfAnAddress(t *testing.T) {
 
 // Changes that cut off guests wait for permission; until then everything stays
 // as before.
-func TestChangesThatCutOff(t *testing.T) {
+func TestChangesThatCutOffGuestsAreHeld(t *testing.T) {
 	d, o := two(), Observed{}
 	carryOut(t, &d, &o)
 	for i := range d.Machines {
@@ -242,7 +242,7 @@ func TestChangesThatCutOff(t *testing.T) {
 }
 
 // An MTU that is no longer declared returns to the kernel's default, once.
-func TestMTUTakenOut(t *testing.T) {
+func TestRemovedMTUReturnsToTheDefault(t *testing.T) {
 	d, o := two(), Observed{}
 	n := &d.Networks[0]
 	n.Record.Network.MTU = 1400
@@ -261,7 +261,7 @@ func TestMTUTakenOut(t *testing.T) {
 
 // A subnet that the host reaches over another link is refused; foreign bridges
 // with the declared name are not touched.
-func TestInTheWay(t *testing.T) {
+func TestSubnetOverAnotherLinkIsRefused(t *testing.T) {
 	d := two()
 	o := Observed{Host: hostnet.Observed{
 		Links:  []hostnet.Link{{Name: "eth1", Up: true}},
@@ -280,7 +280,7 @@ func TestInTheWay(t *testing.T) {
 
 // A port at which a process of the host listens is not published, unless it was
 // published before.
-func TestPortsOfTheHost(t *testing.T) {
+func TestPortInUseOnTheHostIsNotPublished(t *testing.T) {
 	d, o := two(), Observed{Listening: map[string]bool{"tcp/8080": true}}
 	p := carryOut(t, &d, &o)
 	if len(p.Rules.Publish) != 0 || !strings.Contains(d.Networks[0].Status.Message, "port 8080") {
@@ -315,7 +315,7 @@ func TestUnknownBridges(t *testing.T) {
 
 // The DHCP ranges leave room for declared guests and exclude the host's
 // addresses.
-func TestRanges(t *testing.T) {
+func TestDHCPRangesExcludeDeclaredAndHostAddresses(t *testing.T) {
 	for own, want := range map[string]string{
 		"10.20.0.1/24": "10.20.0.192-10.20.0.254", "10.20.0.254/24": "10.20.0.192-10.20.0.253", "10.20.0.200/24": "10.20.0.201-10.20.0.254",
 		"10.20.0.1/30": "10.20.0.2-10.20.0.2", "10.20.0.1/8": "10.192.0.0-10.255.255.254", "fd00::1/64": "fd00::1:0-fd00::1:ffff", "fd00::1/120": "fd00::c0-fd00::ff",

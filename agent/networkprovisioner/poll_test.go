@@ -20,7 +20,7 @@ func (l *looks) Satisfied([]sysctl.Setting) (bool, string) { l.n.Add(1); return 
 
 // The worker polls while there is a parameter or a server to poll, and only
 // then.
-func TestOnlyNeededStateIsPolled(t *testing.T) {
+func TestDriftIsPolledOnlyWithParametersOrServers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()

@@ -35,7 +35,7 @@ func holds(d Desired, address string) (keys []string) {
 // A6 P28: while an instance outlives its machine, its address goes to no other
 // machine: not after the quarantine, not to a machine of the same name, not to
 // a machine that declares it. Once the instance is gone, it does.
-func TestA6AddressOfAnInstanceThatWasLeft(t *testing.T) {
+func TestA6AddressOfALeftInstanceIsNotReassigned(t *testing.T) {
 	const address = "10.20.0.2/24"
 	mac := guestMAC("m-web", "eth0")
 	there, gone := Observed{Using: map[string]bool{mac: true}}, Observed{Using: map[string]bool{mac: false}}
@@ -79,7 +79,7 @@ func TestA6AddressOfAnInstanceThatWasLeft(t *testing.T) {
 
 // The hypervisors are asked only when an address is about to be reassigned; if
 // they do not answer, it is not reassigned.
-func TestInstancesAreAskedWhenARestEnds(t *testing.T) {
+func TestHypervisorsAreAskedBeforeAnAddressIsReassigned(t *testing.T) {
 	d := Desired{Networks: []Network{network("lan", lan())}, Machines: []Machine{guest("web", on("lan", ""))}}
 	mac := guestMAC("m-web", "eth0")
 	at(t, &d, Observed{}, t0)

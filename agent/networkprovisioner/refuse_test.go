@@ -10,7 +10,7 @@ import (
 )
 
 // Each declaration that conflicts with the host is refused with these words.
-func TestRefuse(t *testing.T) {
+func TestConflictsWithTheHostAreRefused(t *testing.T) {
 	o := Observed{
 		Listening: map[string]bool{"tcp/22": true},
 		Host: hostnet.Observed{

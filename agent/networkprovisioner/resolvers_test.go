@@ -14,7 +14,7 @@ import (
 // B5: guests without a DHCP server of ours use the host's name servers: those
 // of resolv.conf, or of systemd-resolved's own list if resolv.conf names only
 // the host itself.
-func TestResolvers(t *testing.T) {
+func TestGuestsUseTheHostsNameServers(t *testing.T) {
 	const stub = "# made by systemd-resolved\nnameserver 127.0.0.53\noptions edns0\nsearch .\n"
 	for _, c := range []struct{ name, first, second, want, search string }{
 		{name: "none"},

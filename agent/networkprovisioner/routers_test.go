@@ -79,7 +79,7 @@ func (k *kernel) pass() {
 // F17: a host that forwards IPv6 accepts router advertisements even while it
 // has no default route from them, e.g. after a link flap or a boot. Links whose
 // advertisements user space handles, with accept_ra 0, are left alone.
-func TestARouterIsFollowedWithoutARoute(t *testing.T) {
+func TestAcceptRAHoldsWithoutADefaultRoute(t *testing.T) {
 	k := newKernel(t)
 	k.uplink("eth0", "1")
 	k.uplink("eth1", "0") // as systemd-networkd sets it
@@ -115,7 +115,7 @@ func TestARouterIsFollowedWithoutARoute(t *testing.T) {
 
 // With the last network, accept_ra is set back. A link that is gone is
 // forgotten, and a bridge that must ignore advertisements is no uplink.
-func TestAcceptRAGoesBack(t *testing.T) {
+func TestAcceptRAIsRestoredWithTheLastNetwork(t *testing.T) {
 	k := newKernel(t)
 	k.uplink("eth0", "1")
 	k.uplink("usb0", "1")

@@ -13,7 +13,7 @@ import (
 
 // Guests whose frames are filtered at the host's end, and the addresses allowed
 // to them.
-func TestWhatGuestsMaySendFrom(t *testing.T) {
+func TestGuestsMaySendFromTheirOwnAddressesOnly(t *testing.T) {
 	d := two()
 	db := &d.Machines[1]
 	db.Type, db.Instance = spec.KVM, true
@@ -60,7 +60,7 @@ func TestWhatGuestsMaySendFrom(t *testing.T) {
 // On a bridge over a host's NIC, the rules know the host's own addresses:
 // declared addresses, and those that the kernel has, e.g. from SLAAC. A guest
 // whose machine is gone shares its owner with no other guest.
-func TestRulesKnowTheHostsAddresses(t *testing.T) {
+func TestRulesHoldTheHostsOwnAddresses(t *testing.T) {
 	d := Desired{Networks: []Network{
 		network("up", spec.Network{Bridge: "br-up", Interfaces: []string{"eth0"}, Addresses: []string{"192.0.2.1/24", "fd00::1/64"}}),
 		network("lan", lan()),

@@ -92,7 +92,7 @@ func TestTheServerOfAnUnknownBridge(t *testing.T) {
 }
 
 // The status has a notice about such a bridge even if no network is declared.
-func TestAnUnknownBridgeIsTold(t *testing.T) {
+func TestAnUnknownBridgeHasANotice(t *testing.T) {
 	r := newRig(t, overNIC())
 	r.worker.policy.Sweep = true
 	r.pass()
@@ -108,7 +108,7 @@ func TestAnUnknownBridgeIsTold(t *testing.T) {
 
 // The boot files of an unknown bridge stay, whatever else is declared. The boot
 // files of a bridge that is gone, or that the host's NIC has left, are removed.
-func TestWhatMakesUnknownBridgesLastStays(t *testing.T) {
+func TestAnUnknownBridgeKeepsItsBootFiles(t *testing.T) {
 	for name, alias := range map[string]string{"stamped": hostnet.Stamp("ns", "lost"), "made again by the host's start": ""} {
 		o := overNIC()
 		o.Host.Links[0].Alias = alias
@@ -126,7 +126,7 @@ func TestWhatMakesUnknownBridgesLastStays(t *testing.T) {
 }
 
 // If the host's NIC cannot leave the bridge, the bridge keeps its boot files.
-func TestABridgeThatANICCannotLeaveLasts(t *testing.T) {
+func TestABridgeThatANICCannotLeaveKeepsItsBootFiles(t *testing.T) {
 	o := overNIC()
 	o.Own.Persistent = []string{"br-lan"}
 	r := newRig(t, o)
@@ -152,7 +152,7 @@ func TestABridgeThatANICCannotLeaveLasts(t *testing.T) {
 
 // A deleted network whose bridge would still be recreated at boot is not
 // forgotten: the error is reported, and the removal is retried when due.
-func TestADeletedNetworkThatWouldComeBackIsKept(t *testing.T) {
+func TestADeletedNetworkKeepsItsRecordUntilItsBootFilesAreGone(t *testing.T) {
 	r := newRig(t, Observed{})
 	r.write(state.Write{
 		ID: state.ID{Kind: spec.KindNetwork, Name: "lan"}, UID: "u-lan", Life: state.Dying,
