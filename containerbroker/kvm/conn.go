@@ -43,7 +43,7 @@ func value[T any](c *conn, what string, f func(*libvirt.Libvirt) (T, error)) (T,
 // slowCall makes a call that may have to wait while libvirt probes QEMU's
 // capabilities.
 func slowCall[T any](d *Driver, c *conn, what string, f func(*libvirt.Libvirt) (T, error)) (T, error) {
-	return rpc.Patiently(c.ctx, &d.lateCalls, d.opts.Socket, c.limit, d.opts.StartTimeout, what, f)
+	return rpc.CallUnlessLate(c.ctx, &d.lateCalls, d.opts.Socket, c.limit, d.opts.StartTimeout, what, f)
 }
 
 func (c *conn) domain(name string) (libvirt.Domain, error) {

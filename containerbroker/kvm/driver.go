@@ -83,7 +83,7 @@ type Driver struct {
 
 	keyed sync.Mutex
 
-	lateCalls rpc.Patient
+	lateCalls rpc.LateCalls
 }
 
 var (

@@ -84,7 +84,7 @@ func (i *Initialiser) prove(ctx context.Context, progress func(string)) error {
 // host; on a busy host it takes longer than a definition may take.
 func (i *Initialiser) askCapabilities(ctx context.Context, progress func(string)) error {
 	progress("asking libvirt for QEMU's abilities, which may take minutes the first time")
-	_, err := rpc.Patiently(ctx, &i.patient, i.opts.Socket, callTimeout, i.opts.CapabilitiesTimeout, "read QEMU's abilities",
+	_, err := rpc.CallUnlessLate(ctx, &i.lateCalls, i.opts.Socket, callTimeout, i.opts.CapabilitiesTimeout, "read QEMU's abilities",
 		func(l *libvirt.Libvirt) (string, error) {
 			return l.ConnectGetDomainCapabilities(libvirt.OptString{emulator()}, nil, nil, nil, 0)
 		})

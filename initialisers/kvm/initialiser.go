@@ -49,7 +49,7 @@ type Initialiser struct {
 	opts Options
 	log  *slog.Logger
 
-	patient rpc.Patient
+	lateCalls rpc.LateCalls
 }
 
 var _ initialisers.Initialiser = (*Initialiser)(nil)

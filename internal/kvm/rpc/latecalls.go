@@ -11,12 +11,12 @@ import (
 	"hostler/internal/fault"
 )
 
-// Patient makes calls that libvirt may answer only after minutes, e.g. because
-// it first has to probe QEMU's capabilities. Each call has a connection of its
-// own and continues on it after the caller's limit: closing the connection
-// would not end the call inside libvirt, which has few workers. The zero value
-// is ready for use.
-type Patient struct {
+// LateCalls are the calls that libvirt did not answer in time. It may answer
+// only after minutes, e.g. because it first has to probe QEMU's capabilities.
+// Each call has a connection of its own and continues on it after the caller's
+// limit: closing the connection would not end the call inside libvirt, which has
+// few workers. The zero value is ready for use.
+type LateCalls struct {
 	mu   sync.Mutex
 	late map[*late]bool
 }
@@ -30,11 +30,11 @@ type late struct {
 // longestCall bounds a call whose caller no longer waits.
 const longestCall = time.Hour
 
-// Patiently makes a call that returns a value. The text that completes "cannot
-// …" also names the kind of call: while a late call of the same kind has no
-// answer, Patiently makes no further call and returns an error that says so.
-// dial is the time limit of connecting.
-func Patiently[T any](ctx context.Context, p *Patient, socket string, dial, limit time.Duration, what string, f func(*libvirt.Libvirt) (T, error)) (T, error) {
+// CallUnlessLate makes a call that returns a value. The text that completes
+// "cannot …" also names the kind of call: while a late call of the same kind has
+// no answer, CallUnlessLate makes no further call and returns an error that says
+// so. dial is the time limit of connecting.
+func CallUnlessLate[T any](ctx context.Context, p *LateCalls, socket string, dial, limit time.Duration, what string, f func(*libvirt.Libvirt) (T, error)) (T, error) {
 	var none T
 	if since, is := p.isLate(what); is {
 		return none, fault.New(fault.Transient, "cannot %s: libvirt has not answered the same request of %s ago yet, so that it is not repeated; "+
@@ -80,7 +80,7 @@ func Patiently[T any](ctx context.Context, p *Patient, socket string, dial, limi
 	return none, err
 }
 
-func (p *Patient) isLate(what string) (since time.Time, is bool) {
+func (p *LateCalls) isLate(what string) (since time.Time, is bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for call := range p.late {
@@ -91,7 +91,7 @@ func (p *Patient) isLate(what string) (since time.Time, is bool) {
 	return since, is
 }
 
-func (p *Patient) answered(call *late) {
+func (p *LateCalls) answered(call *late) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.late, call)

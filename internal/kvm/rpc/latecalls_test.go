@@ -83,9 +83,9 @@ func (s *slowLibvirt) serve(conn net.Conn) {
 // kind are made, and so is the same call once the late call is answered.
 func TestHangingCallIsNotRepeated(t *testing.T) {
 	s := newSlowLibvirt(t)
-	var p Patient
+	var p LateCalls
 	define := func(what string, limit time.Duration) error {
-		_, err := Patiently(t.Context(), &p, s.socket, 10*time.Second, limit, what, func(l *libvirt.Libvirt) (uint64, error) { return l.ConnectGetVersion() })
+		_, err := CallUnlessLate(t.Context(), &p, s.socket, 10*time.Second, limit, what, func(l *libvirt.Libvirt) (uint64, error) { return l.ConnectGetVersion() })
 		return err
 	}
 	if err := define("define the domain", 20*time.Millisecond); !fault.Is(err, fault.Transient) || !strings.Contains(err.Error(), "cannot define the domain: libvirt gave no answer within 20ms") {
