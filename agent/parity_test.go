@@ -22,7 +22,7 @@ func TestUserDataThatIsAcceptedCanBeUsed(t *testing.T) {
 	} {
 		document := fmt.Sprintf("version: 1\nmachines: {web: {type: lxd, image: debian/12, cloud-init: {user-data: %q}}}\n", text)
 		_, declared := spec.Parse("site", []byte(document))
-		_, used := cloudinit.UserData(cloudinit.Guest{Hostname: "web", UserData: text})
+		_, used := cloudinit.UserData(cloudinit.Input{Hostname: "web", UserData: text})
 		if (declared == nil) != (used == nil) {
 			t.Errorf("%.40q: declared: %v; used: %v", text, declared, used)
 		}

@@ -84,7 +84,7 @@ type Machine struct {
 	// Pool is the storage pool of the root disk; empty: the hypervisor's own.
 	Pool string
 	// Guest is the input of cloud-init.
-	Guest cloudinit.Guest
+	Guest cloudinit.Input
 	// KeepGuest leaves the cloud-init data of an existing guest unchanged: an
 	// adopted instance must not run its first boot again.
 	KeepGuest bool

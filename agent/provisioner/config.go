@@ -21,7 +21,7 @@ type Config struct {
 	TransientRetryInterval time.Duration
 	// Pool is the storage pool for root disks; empty: the hypervisor's default.
 	Pool  string
-	Guest cloudinit.Guest // for every guest: proxies, mirrors, keys
+	Guest cloudinit.Input // for every guest: proxies, mirrors, keys
 	Host  spec.HostFacts
 	// ReadersSeeConsoles allows console lines in messages and events, which every
 	// reader of the API sees.
@@ -43,7 +43,7 @@ func ConfigOf(r spec.HostRecord, t spec.ContainerType) Config {
 		Namespace: c.Namespace, Lineage: r.Lineage.For(t), Harvest: Harvest(harvest), Concurrency: c.Concurrency, Pool: c.PoolOf(t),
 		StartRetries: c.StartRetries, RetryDelay: time.Duration(c.RetryDelay),
 		TransientRetryInterval: time.Duration(c.TransientRetryInterval),
-		Guest: cloudinit.Guest{
+		Guest: cloudinit.Input{
 			SSHKeys:   c.AuthorizedKeys,
 			HTTPProxy: c.Proxy.HTTP, HTTPSProxy: c.Proxy.HTTPS, NoProxy: c.Proxy.No,
 			AptMirror: c.Apt.Mirror, AptProxy: c.Apt.Proxy,

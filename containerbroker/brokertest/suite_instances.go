@@ -206,7 +206,7 @@ func (s *suite) deleteOther(t *testing.T) {
 // first boot is to run again.
 func (s *suite) userDataStays(t *testing.T) {
 	m := s.created(t)
-	m.Guest = cloudinit.Guest{UserData: "#cloud-config\n{}\n"}
+	m.Guest = cloudinit.Input{UserData: "#cloud-config\n{}\n"}
 	changes := s.diff(t, m)
 	if len(changes) != 1 || changes[0].Field != containerbroker.FieldUserData || changes[0].Impact != containerbroker.ImpactRecreate {
 		t.Fatalf("changed user-data: %+v", changes)
@@ -226,9 +226,9 @@ func (s *suite) userDataStays(t *testing.T) {
 // a proxy is not to be recreated, although guests no longer get passwords.
 func (s *suite) proxyUsersStay(t *testing.T) {
 	m := s.machine(t)
-	m.Guest = cloudinit.Guest{HTTPProxy: "http://me:secret@127.0.0.1:3128", AptProxy: "http://me:secret@127.0.0.1:3142"}
+	m.Guest = cloudinit.Input{HTTPProxy: "http://me:secret@127.0.0.1:3128", AptProxy: "http://me:secret@127.0.0.1:3142"}
 	must(t, s.Broker.Create(t.Context(), m, nil))
-	m.Guest = cloudinit.Guest{HTTPProxy: "http://127.0.0.1:3128", AptProxy: "http://127.0.0.1:3142"}
+	m.Guest = cloudinit.Input{HTTPProxy: "http://127.0.0.1:3128", AptProxy: "http://127.0.0.1:3142"}
 	if changes := s.diff(t, m); len(changes) != 0 {
 		t.Errorf("a proxy without its password: %+v", changes)
 	}

@@ -15,7 +15,7 @@ var hostname = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])
 
 // check refuses values that cannot be passed to cloud-init safely. Errors name
 // the field only: the values may be secrets.
-func check(g Guest) error {
+func check(g Input) error {
 	if g.Hostname != "" && !hostname.MatchString(g.Hostname) {
 		return fault.New(fault.Invalid, "cannot use the hostname: it may hold letters, digits, - and . only")
 	}
@@ -48,7 +48,7 @@ func unsafeText(r rune) bool {
 
 // MetaData returns cloud-init's meta-data, for hypervisors that do not make it
 // themselves. It fails with fault.Invalid.
-func MetaData(g Guest) ([]byte, error) {
+func MetaData(g Input) ([]byte, error) {
 	if err := check(g); err != nil {
 		return nil, err
 	}

@@ -3,8 +3,8 @@
 // user-data becomes a MIME part of its own, never pasted into generated text.
 package cloudinit
 
-// Guest is the input of cloud-init. The zero value produces no data.
-type Guest struct {
+// Input is the input of cloud-init. The zero value produces no data.
+type Input struct {
 	Hostname string
 	// InstanceID is cloud-init's instance-id: a new id makes cloud-init run its
 	// once-per-instance modules again.

@@ -8,14 +8,14 @@ import (
 )
 
 // HasProxyUsers reports whether a proxy of the guest has a user name.
-func HasProxyUsers(g Guest) bool {
+func HasProxyUsers(g Input) bool {
 	return withoutUser(g.HTTPProxy) != g.HTTPProxy || withoutUser(g.HTTPSProxy) != g.HTTPSProxy || withoutUser(g.AptProxy) != g.AptProxy
 }
 
 // OnlyProxyUsersDiffer reports whether user-data of an earlier version differs
 // from the guest's only by user names and passwords in the proxies' addresses.
 // Earlier versions wrote them into guests.
-func OnlyProxyUsersDiffer(g Guest, userData string) bool {
+func OnlyProxyUsersDiffer(g Input, userData string) bool {
 	parts, err := inspect([]byte(userData))
 	if err != nil {
 		return false

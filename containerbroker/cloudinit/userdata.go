@@ -55,9 +55,9 @@ type file struct {
 
 // UserData returns cloud-init's user-data. It is empty without input. The
 // user's part alone is returned verbatim, a single generated part as
-// cloud-config; more parts become a MIME message. The same Guest gives the same
+// cloud-config; more parts become a MIME message. The same Input gives the same
 // bytes. UserData fails with fault.Invalid; its errors hold no values.
-func UserData(g Guest) ([]byte, error) {
+func UserData(g Input) ([]byte, error) {
 	if err := check(g); err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func UserData(g Guest) ([]byte, error) {
 }
 
 // generated returns the parts made of typed fields.
-func generated(g Guest) ([]Part, error) {
+func generated(g Input) ([]Part, error) {
 	var parts []Part
 	s := settings{MergeHow: keepTheirs, Hostname: g.Hostname}
 	if g.AptMirror != "" || g.AptProxy != "" {
@@ -124,7 +124,7 @@ func generated(g Guest) ([]Part, error) {
 
 // environment returns the proxy lines of /etc/environment, each in lower and
 // upper case, since programs read either.
-func environment(g Guest) string {
+func environment(g Input) string {
 	var b bytes.Buffer
 	for _, v := range []struct{ lower, upper, value string }{
 		{"http_proxy", "HTTP_PROXY", g.HTTPProxy},

@@ -15,7 +15,7 @@ import (
 const person = "#cloud-config\npackages: [nginx]\nruncmd:\n- [touch, /done]\n"
 
 func TestNoFieldsGiveNoUserData(t *testing.T) {
-	data, err := UserData(Guest{InstanceID: "one"})
+	data, err := UserData(Input{InstanceID: "one"})
 	if err != nil || len(data) != 0 {
 		t.Fatalf("%q, %v", data, err)
 	}
@@ -23,7 +23,7 @@ func TestNoFieldsGiveNoUserData(t *testing.T) {
 
 func TestUserDataAloneIsVerbatim(t *testing.T) {
 	for _, theirs := range []string{person, "#!/bin/sh\ntrue\n", "## template: jinja\n#cloud-config\n{}\n"} {
-		data, err := UserData(Guest{UserData: theirs})
+		data, err := UserData(Input{UserData: theirs})
 		if err != nil || string(data) != theirs {
 			t.Errorf("%q became %q, %v", theirs, data, err)
 		}
@@ -33,7 +33,7 @@ func TestUserDataAloneIsVerbatim(t *testing.T) {
 // B6, A11: proxies, mirror, keys and hostname reach the guest beside the user's
 // own part, and neither removes anything from the other.
 func TestTypedFieldsStandBesideUserData(t *testing.T) {
-	g := Guest{
+	g := Input{
 		Hostname: "web", SSHKeys: []string{"ssh-ed25519 AAAA one", "ssh-ed25519 BBBB two"},
 		HTTPProxy: "http://proxy:3128", NoProxy: "localhost,10.0.0.0/8",
 		AptMirror: "http://mirror/debian", AptProxy: "http://apt:3142", UserData: person,
@@ -87,7 +87,7 @@ func TestEveryKindKeepsItsTypeAndBody(t *testing.T) {
 		"#cloud-boothook\n#!/bin/sh\n":           "text/cloud-boothook",
 		"#!/bin/sh\n" + strings.Repeat("x", 2e3): "text/x-shellscript",
 	} {
-		data, err := UserData(Guest{Hostname: "web", UserData: theirs})
+		data, err := UserData(Input{Hostname: "web", UserData: theirs})
 		if err != nil {
 			t.Errorf("%q: %v", theirs, err)
 			continue
@@ -102,7 +102,7 @@ func TestEveryKindKeepsItsTypeAndBody(t *testing.T) {
 func TestMultipartUserDataIsNested(t *testing.T) {
 	theirs := "MIME-Version: 1.0\nContent-Type: multipart/mixed; boundary=\"b\"\n\n" +
 		"--b\nContent-Type: text/x-shellscript\n\n#!/bin/sh\n\n--b\nContent-Type: text/cloud-config\n\n#cloud-config\n{}\n--b--\n"
-	data, err := UserData(Guest{Hostname: "web", UserData: theirs})
+	data, err := UserData(Input{Hostname: "web", UserData: theirs})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func TestMultipartUserDataIsNested(t *testing.T) {
 
 func TestRefusedDataIsNotRepeated(t *testing.T) {
 	const secret = "hunter2"
-	for name, g := range map[string]Guest{
+	for name, g := range map[string]Input{
 		"NUL in user-data":       {UserData: "#!/bin/sh\n" + secret + "\x00"},
 		"escape in user-data":    {UserData: "#!/bin/sh\n" + secret + "\x1b[2J"},
 		"not UTF-8":              {UserData: "#!/bin/sh\n" + secret + "\xff"},
@@ -139,7 +139,7 @@ func TestRefusedDataIsNotRepeated(t *testing.T) {
 }
 
 func TestMetaData(t *testing.T) {
-	data, err := MetaData(Guest{Hostname: "on", InstanceID: "1:30"})
+	data, err := MetaData(Input{Hostname: "on", InstanceID: "1:30"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func FuzzUserData(f *testing.F) {
 	f.Add("on", "{\"runcmd\": [reboot]}", "", "", "#!/bin/sh\n--hostler\n")
 	f.Add("", "- x\u2028", "socks5://[::1]:1", "ü", "Content-Type: multipart/mixed; boundary=x\n\n--x\n\n#!\n--x--")
 	f.Fuzz(func(t *testing.T, host, key, proxy, mirror, theirs string) {
-		g := Guest{Hostname: host, HTTPProxy: proxy, AptMirror: mirror, UserData: theirs}
+		g := Input{Hostname: host, HTTPProxy: proxy, AptMirror: mirror, UserData: theirs}
 		if key != "" {
 			g.SSHKeys = []string{key}
 		}

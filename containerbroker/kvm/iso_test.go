@@ -12,7 +12,7 @@ import (
 
 func seeded() containerbroker.Machine {
 	m := machine()
-	m.Guest = cloudinit.Guest{Hostname: "web", InstanceID: "iid-1", UserData: "#cloud-config\n" + strings.Repeat("# long\n", 1000)}
+	m.Guest = cloudinit.Input{Hostname: "web", InstanceID: "iid-1", UserData: "#cloud-config\n" + strings.Repeat("# long\n", 1000)}
 	m.NICs = []containerbroker.NIC{{Name: "eth0", Bridge: "br0", MAC: "00:16:3e:00:00:01", Addresses: []string{"10.0.0.2/24"}, Static: true}}
 	return m
 }
@@ -48,7 +48,7 @@ func TestSeedHasUserDataInAnyCase(t *testing.T) {
 // under a new instance-id.
 func TestSeedKeepsTheFirstBoot(t *testing.T) {
 	m := machine()
-	m.Guest = cloudinit.Guest{Hostname: "web", UserData: "#!/bin/sh\necho first\n"}
+	m.Guest = cloudinit.Input{Hostname: "web", UserData: "#!/bin/sh\necho first\n"}
 	m.NICs = []containerbroker.NIC{{Name: "eth0", Bridge: "br0", MAC: "00:16:3e:00:00:01", Static: true, Addresses: []string{"10.0.0.2/24"}}}
 	seed, _, err := seedOf(m, "uuid")
 	if err != nil {

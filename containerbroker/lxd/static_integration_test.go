@@ -48,7 +48,7 @@ func TestDebianConfiguresItsInterfaces(t *testing.T) {
 		Name: "eth0", Bridge: br, MAC: "00:16:3e:bb:00:01", MTU: 1400, Static: true,
 		Addresses: []string{four + "10/24", six + "10/64"}, Gateways: []string{four + "1", six + "1"}, Nameservers: []string{four + "1"},
 	}, {Name: "lan1", Bridge: server.Bridge, MAC: "00:16:3e:bb:00:02"}}
-	m.Guest = cloudinit.Guest{Hostname: m.Name, UserData: "#cloud-config\nruncmd: [\"echo ran >>/root/first-boot\"]\n"}
+	m.Guest = cloudinit.Input{Hostname: m.Name, UserData: "#cloud-config\nruncmd: [\"echo ran >>/root/first-boot\"]\n"}
 	must(t, d.Create(t.Context(), m, nil))
 	must(t, d.SetPower(t.Context(), m.Name, containerbroker.PowerStart, 0))
 	ready, err := d.WaitReady(t.Context(), m, nil)
