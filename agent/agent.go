@@ -219,12 +219,19 @@ const lateness = 10 * time.Second
 type goroutineProvisioner struct {
 	h    *host
 	ctx  context.Context //nolint:containedctx // the agent's life, not a call's
+	unit unitProvisioner
 	name string
 	run  func(context.Context) error
 }
 
-// Start implements containersetup.Provisioner.
-func (g goroutineProvisioner) Start(context.Context) error {
+// Start implements containersetup.Provisioner. It first stops the unit that an
+// agent with the placement Units left: a type has one provisioner.
+func (g goroutineProvisioner) Start(ctx context.Context) error {
+	if hasUnits(g.h.paths) {
+		if err := g.unit.end(ctx); err != nil {
+			return err
+		}
+	}
 	g.h.sup.start(g.ctx, g.name, g.run)
 	return nil
 }
@@ -252,7 +259,7 @@ func (h *host) provisioner(ctx context.Context, t spec.ContainerType) containers
 	case Elsewhere:
 		return absentProvisioner{}
 	}
-	return goroutineProvisioner{h: h, ctx: ctx, name: name, run: func(ctx context.Context) error {
+	return goroutineProvisioner{h: h, ctx: ctx, unit: unitProvisioner{t}, name: name, run: func(ctx context.Context) error {
 		d, err := h.driver(t)
 		if err != nil {
 			return err

@@ -40,11 +40,17 @@ func (w Placement) Resolve(p paths.Paths) (Placement, error) {
 	default:
 		return "", fault.New(fault.Invalid, "cannot run provisioners %q: the placements are auto, inside, units and elsewhere", string(w))
 	}
-	_, err := os.Stat(p.SystemdRunning())
-	if err == nil && os.Getenv("INVOCATION_ID") != "" && p.StateDir == paths.DefaultStateDir {
+	if hasUnits(p) && os.Getenv("INVOCATION_ID") != "" {
 		return Units, nil
 	}
 	return Inside, nil
+}
+
+// hasUnits reports whether the units of the host's systemd are those of the
+// agent with these paths.
+func hasUnits(p paths.Paths) bool {
+	_, err := os.Stat(p.SystemdRunning())
+	return err == nil && p.StateDir == paths.DefaultStateDir
 }
 
 // limited reports whether this process is the main process of a unit of the

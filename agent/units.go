@@ -44,6 +44,15 @@ func (u unitProvisioner) Stop(ctx context.Context) error {
 	})
 }
 
+// end stops the unit unless it is stopped or absent.
+func (u unitProvisioner) end(ctx context.Context) error {
+	s, err := readUnit(ctx, u.unit())
+	if err != nil || s.ended() {
+		return err
+	}
+	return u.Stop(ctx)
+}
+
 // Down implements containersetup.Fallible.
 func (u unitProvisioner) Down(ctx context.Context) (string, error) {
 	s, err := readUnit(ctx, u.unit())
