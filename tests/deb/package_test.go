@@ -4,6 +4,7 @@ package deb_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -39,7 +40,9 @@ func TestPackageLife(t *testing.T) {
 		{"first machine", (*packaged).firstMachine},
 		{"storage", (*packaged).storage},
 		{"image built", (*packaged).imageBuilt},
+		{"provisioners inside", (*packaged).provisionersInside},
 		{"network", (*packaged).network},
+		{"DHCP client", (*packaged).dhcpClient},
 		{"provisioner killed", (*packaged).provisionerKilled},
 		{"provisioner stopped", (*packaged).provisionerStopped},
 		{"agent killed", (*packaged).agentKilled},
@@ -102,10 +105,16 @@ func (p *packaged) rights() {
 	}
 }
 
+// left is the command line of a process that a package leaves behind.
+const left = "sleep 86400"
+
 // firstMachine installs LXD in the unit hostler-apt.service. The agent is killed
-// meanwhile: the unit goes on, and the next agent waits for it.
+// meanwhile: the unit goes on, and the next agent waits for it. A package's
+// script leaves a process behind.
 func (p *packaged) firstMachine() {
-	p.host.Write("/etc/apt/apt.conf.d/99hold", `DPkg::Pre-Invoke {"touch /root/reached; while test ! -e /root/go; do sleep 0.1; done";};`)
+	p.host.Write("/etc/apt/apt.conf.d/99hold", `DPkg::Pre-Invoke {"touch /root/reached; while test ! -e /root/go; do sleep 0.1; done";};
+DPkg::Post-Invoke {"setsid `+left+` >/dev/null 2>&1 </dev/null &";};
+`)
 	p.host.Sh("hostler apply -f /root/web.yaml")
 	p.host.Sh("timeout 120 sh -c 'until test -e /root/reached; do sleep 0.1; done'")
 	agent, apt := p.mainPID("hostlerd.service"), p.mainPID(aptUnit)
@@ -157,6 +166,47 @@ func (p *packaged) imageBuilt() {
 	p.equal("units of images", p.host.Sh("systemctl list-units --all --no-legend 'hostler-image-*' 'hostler-scan-*'"), "")
 }
 
+// provisionersInside: an agent that runs the provisioners itself has the rights
+// of its own unit only, so that it still installs packages and builds images in
+// units. The unit for packages gets another name, since a package left a process
+// in the first. The provisioner's unit ends: two provisioners would hinder each
+// other.
+func (p *packaged) provisionersInside() {
+	const dir, file = "/etc/systemd/system/hostlerd.service.d", "/root/inside.yaml"
+	restart := func(script string) {
+		agent := p.mainPID("hostlerd.service")
+		p.host.Sh(script + " && systemctl daemon-reload && systemctl restart hostlerd.service")
+		p.restarted("hostlerd.service", agent)
+		p.machine("running")
+	}
+	restart("mkdir " + dir + " && printf '[Service]\nExecStart=\nExecStart=/usr/bin/hostlerd --provisioners inside\n' >" + dir + "/inside.conf")
+	p.state(provisioner, "inactive")
+	if pid := p.host.Sh("pgrep -xf '" + left + "'"); !strings.Contains(p.host.Sh("cat /proc/"+strings.TrimSpace(pid)+"/cgroup"), "/"+aptUnit) {
+		p.Errorf("the process %s that a package left is not in %s", pid, aptUnit)
+	}
+	p.host.Sh("dpkg --remove --force-depends nftables")
+	p.host.Write(file, "version: 1\nnetworks: {inside: {bridge: br-inside, addresses: [10.222.9.1/24], nat: true}}\n")
+	p.host.Sh("hostler apply -f " + file + " --wait --timeout 2m && test -x /usr/sbin/nft")
+	p.host.Sh("journalctl -q --no-pager _PID=1 | grep -F 'Started hostler-apt:2.service'")
+	p.host.Sh("hostler delete -f " + file + " --wait --timeout 1m")
+	built := "journalctl -q --no-pager _PID=1 | grep -cE 'Started hostler-image-[0-9a-f]+[.]service'"
+	before := p.host.Sh(built)
+	p.host.Sh("hostler image build busybox/1")
+	if after := p.host.Sh(built); after == before {
+		p.Errorf("%s units have built images, as before", strings.TrimSpace(after))
+	}
+	p.host.Sh("pkill -xf '" + left + "'")
+	harness.Wait(p, "the end of the units for packages", time.Minute, func() error {
+		if units := p.host.Sh("systemctl list-units --all --no-legend 'hostler-apt*'"); strings.TrimSpace(units) != "" {
+			return errors.New(units)
+		}
+		return nil
+	})
+	restart("rm -r " + dir)
+	p.active(provisioner)
+	p.sameGuest()
+}
+
 // network: dnsmasq is a unit that outlives the agent. A changed network ends
 // it, although the agent may not send signals to its user.
 func (p *packaged) network() {
@@ -178,9 +228,59 @@ func (p *packaged) network() {
 		p.Errorf("dnsmasq is process %s, it was %s", now, first)
 	}
 	p.host.Sh("test \"$(pgrep -cu hostler-dnsmasq dnsmasq)\" = 1")
+
+	// A dnsmasq that an earlier version started without a unit gets a scope, in
+	// which it ends. Here the agent was killed between the two.
+	command := strings.TrimSpace(p.host.Sh("tr '\\0' ' ' </proc/" + p.mainPID(unit) + "/cmdline"))
+	p.host.Sh("systemctl stop hostlerd.service && systemctl stop " + unit)
+	p.host.Sh("setsid sh -c 'exec systemd-run --scope --unit=hostler-end-$$ " + command + "' >/dev/null 2>&1 </dev/null &")
+	p.host.Sh("timeout 30 sh -c 'until pgrep -u hostler-dnsmasq dnsmasq; do sleep 0.1; done'")
+	scope := "hostler-end-" + strings.TrimSpace(p.host.Sh("pgrep -u hostler-dnsmasq dnsmasq")) + ".scope"
+	p.active(scope)
+	p.host.Sh("systemctl start hostlerd.service && hostler apply -f " + file + " --wait --timeout 1m")
+	p.active(scope)
+	declare("10.222.7.1/24")
+	p.state(scope, "inactive")
+	p.active(unit)
+	p.host.Sh("test \"$(pgrep -cu hostler-dnsmasq dnsmasq)\" = 1")
 	p.host.Sh("hostler delete -f " + file + " --wait --timeout 1m")
 	p.state(unit, "inactive")
 	p.host.Sh("! pgrep -u hostler-dnsmasq")
+}
+
+// dhcpClient: a bridge takes over a NIC with a lease of dhclient, and gives it
+// back. The lease goes with it; each client is in a unit of its link.
+func (p *packaged) dhcpClient() {
+	const file, address = "/root/up.yaml", "ip -4 -o addr show dev %s | grep -oE '192[.]0[.]2[.][0-9]+/24'"
+	p.host.Install("isc-dhcp-client")
+	// The gateway names neither a router nor a resolver: this host has others.
+	p.host.Sh(`set -e
+		ip netns add gateway
+		ip link add hup0 type veth peer name gw0 netns gateway
+		ip netns exec gateway sh -ec 'ip addr add 192.0.2.1/24 dev gw0; ip link set gw0 up
+			dnsmasq -C /dev/null --port=0 --leasefile-ro --interface=gw0 --bind-interfaces --dhcp-range=192.0.2.50,192.0.2.99,1h --dhcp-option=3 --dhcp-option=6 --pid-file=/run/gateway.pid'
+		mkdir -p /etc/network; echo 'iface hup0 inet dhcp' >/etc/network/interfaces
+		ip link set hup0 up
+		dhclient -4 -pf /run/dhclient.hup0.pid -lf /var/lib/dhcp/dhclient.hup0.leases hup0`)
+	lease := p.host.Sh(fmt.Sprintf(address, "hup0"))
+	client := func(link, other string) {
+		p.Helper()
+		harness.Wait(p, "the lease on "+link, time.Minute, func() error {
+			if now, err := p.host.Try(fmt.Sprintf(address, link)); err != nil || now != lease {
+				return fmt.Errorf("%s has %q, want %q", link, now, lease)
+			}
+			_, err := p.host.Try("test -s /run/dhclient." + link + ".pid && ! test -e /run/dhclient." + other + ".pid && test $(pgrep -c dhclient) = 1")
+			return err
+		})
+		p.equal("unit of the client on "+link, p.host.Sh("grep -oE 'hostler-[^/]+' /proc/$(cat /run/dhclient."+link+".pid)/cgroup | sort -u"), "hostler-dhclient-"+link+".service")
+	}
+	p.host.Write(file, "version: 1\nnetworks: {up: {bridge: br-up, interfaces: [hup0]}}\n")
+	p.host.Sh("hostler apply -f " + file + " --wait --timeout 2m")
+	client("br-up", "hup0")
+	p.host.Sh("hostler delete -f " + file + " --wait --timeout 1m")
+	client("hup0", "br-up")
+	p.host.Sh("pkill dhclient; kill $(cat /run/gateway.pid); ip link delete hup0; ip netns delete gateway; rm /etc/network/interfaces")
+	p.sameGuest()
 }
 
 func (p *packaged) provisionerKilled() {
