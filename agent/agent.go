@@ -15,8 +15,8 @@ import (
 
 	"hostler/agent/api"
 	"hostler/agent/containersetup"
-	"hostler/agent/logging"
 	"hostler/agent/provisioner"
+	"hostler/agent/reconcile"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/containerbroker"
@@ -159,10 +159,12 @@ func openStore(ctx context.Context, o state.Options) (*state.Local, state.OpenRe
 // setUp returns the worker that prepares the host for one container type.
 func (h *host) setUp(t spec.ContainerType) func(context.Context) error {
 	return func(ctx context.Context) error {
-		return containersetup.New(containersetup.Options{
-			Type: t, Store: logging.Events{Backend: h.store, Log: h.logger.With("worker", "setup-"+t)}, Initialiser: h.initialiser(t), Provisioner: h.provisioner(ctx, t),
+		common := h.common("setup-" + string(t))
+		common.Metrics = nil
+		return containersetup.New(common, containersetup.Options{
+			Type: t, Initialiser: h.initialiser(t), Provisioner: h.provisioner(ctx, t),
 			Lock: h.lock, Prepared: func(ctx context.Context) error { return h.prepared(ctx, t) },
-			Clear: (&leftoverMover{host: h, t: t}).clear, Now: h.now, Logger: h.logger.With("worker", "setup-"+t),
+			Clear: (&leftoverMover{host: h, t: t}).clear,
 		}).Run(ctx)
 	}
 }
@@ -264,17 +266,15 @@ func (h *host) provisioner(ctx context.Context, t spec.ContainerType) containers
 		if err != nil {
 			return err
 		}
-		log := h.logger.With("worker", name)
-		return provision(ctx, t, logging.Events{Backend: h.store, Log: log}, d.Broker, d.Images, h.config(), workerMetrics{h.metrics, h.sup, name}, log)
+		return provision(ctx, t, h.common(name), d.Broker, d.Images, h.config())
 	}}
 }
 
 // provision runs a type's provisioner on the given store: the local store, or
 // the agent's socket in a separate process.
-func provision(ctx context.Context, t spec.ContainerType, store state.Backend, broker containerbroker.Broker, images provisioner.Images, config spec.Config, m provisioner.Metrics, logger *slog.Logger) error {
-	return provisioner.New(provisioner.Options{
-		Type: t, Store: store, Broker: broker, Differ: broker.(containerbroker.Differ), Images: images,
-		Defaults: provisioner.ConfigOf(spec.HostRecord{Config: config}, t),
-		Metrics:  m, Now: time.Now, NewToken: newToken, Logger: logger,
+func provision(ctx context.Context, t spec.ContainerType, c reconcile.Common, broker containerbroker.Broker, images provisioner.Images, config spec.Config) error {
+	return provisioner.New(c, provisioner.Options{
+		Type: t, Broker: broker, Differ: broker.(containerbroker.Differ), Images: images,
+		Defaults: provisioner.ConfigOf(spec.HostRecord{Config: config}, t), NewToken: newToken,
 	}).Run(ctx)
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // counts collects the passes and operations of a worker in a separate process
-// until the worker sends them to the agent. It implements provisioner.Metrics.
+// until the worker sends them to the agent. It implements reconcile.Metrics.
 type counts struct {
 	news chan struct{}
 

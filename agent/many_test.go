@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"hostler/agent/client"
+	"hostler/agent/reconcile"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/agent/workerapi"
@@ -84,7 +85,7 @@ func TestManyMachinesDoNotJamTheStore(t *testing.T) {
 	workers := workerapi.NewStore(socket, string(spec.LXD))
 	done := make(chan error, 1)
 	go func() {
-		done <- provision(ctx, spec.LXD, workers, l.lxd, l.lxd, l.config(), &passes{}, slog.New(slog.DiscardHandler))
+		done <- provision(ctx, spec.LXD, reconcile.Common{Store: workers, Metrics: &passes{}, Now: time.Now, Logger: slog.New(slog.DiscardHandler)}, l.lxd, l.lxd, l.config())
 	}()
 	defer func() {
 		cancel()

@@ -125,7 +125,7 @@ func (t timedStore) Write(ctx context.Context, mode state.Mode, writes ...state.
 	return t.Backend.Write(ctx, mode, writes...)
 }
 
-// workerMetrics implements provisioner.Metrics for one worker.
+// workerMetrics implements reconcile.Metrics for one worker.
 type workerMetrics struct {
 	*metrics
 	sup    *supervisor

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"hostler/agent/provisioner"
+	"hostler/agent/reconcile"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/agent/workerapi"
@@ -40,13 +41,13 @@ func TestMetricsOfBothPlacements(t *testing.T) {
 	running := true
 	for name, run := range map[string]func(ctx context.Context, l *lossyHost, socket string) error{
 		"inside": func(ctx context.Context, l *lossyHost, _ string) error {
-			return provision(ctx, spec.LXD, l.store, l.lxd, l.lxd, l.config(), workerMetrics{l.metrics, l.sup, "provisioner-lxd"}, l.logger)
+			return provision(ctx, spec.LXD, l.common("provisioner-lxd"), l.lxd, l.lxd, l.config())
 		},
 		"own process": func(ctx context.Context, l *lossyHost, socket string) error {
 			store, counts := workerapi.NewStore(socket, string(spec.LXD)), newCounts()
 			defer store.Close()
 			l.sup.start(ctx, "counts", func(ctx context.Context) error { return counts.send(ctx, store.Count, time.Millisecond) })
-			return provision(ctx, spec.LXD, store, l.lxd, l.lxd, l.config(), counts, l.logger)
+			return provision(ctx, spec.LXD, reconcile.Common{Store: store, Metrics: counts, Now: time.Now, Logger: l.logger}, l.lxd, l.lxd, l.config())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -9,7 +9,6 @@ import (
 
 	"hostler/agent/api"
 	"hostler/agent/client"
-	"hostler/agent/logging"
 	"hostler/agent/networkprovisioner"
 	"hostler/agent/spec"
 	"hostler/agent/state"
@@ -26,13 +25,13 @@ import (
 
 // keepNetworks is the worker that keeps the host's networks as declared.
 func (h *host) keepNetworks(ctx context.Context) error {
-	log := h.logger.With("worker", "networks")
-	links, err := hostnet.Open(hostnet.Options{Log: log})
+	common := h.common("networks")
+	links, err := hostnet.Open(hostnet.Options{Log: common.Logger})
 	if err != nil {
 		return err
 	}
 	defer links.Close()
-	rules, err := firewall.New(h.config().Namespace, run.Host{}, log)
+	rules, err := firewall.New(h.config().Namespace, run.Host{}, common.Logger)
 	if err != nil {
 		return err
 	}
@@ -42,10 +41,9 @@ func (h *host) keepNetworks(ctx context.Context) error {
 	}
 	eyes := h.networkEyes(links)
 	eyes.Tables = func(ctx context.Context) (networkprovisioner.Tables, error) { return rules.Observe(ctx) }
-	return networkprovisioner.New(networkprovisioner.Options{
-		Store: logging.Events{Backend: h.store, Log: log}, Eyes: eyes, Links: links, Firewall: rules, Parameters: sysctl.New(h.paths, log),
-		Guard: h.guard, Tools: networkTools{h}, Defaults: networkprovisioner.ConfigOf(record), Notice: h.notice,
-		Ends: h.guardEnds, Metrics: workerMetrics{h.metrics, h.sup, "networks"}, Now: h.now, Logger: log,
+	return networkprovisioner.New(common, networkprovisioner.Options{
+		Eyes: eyes, Links: links, Firewall: rules, Parameters: sysctl.New(h.paths, common.Logger),
+		Guard: h.guard, Tools: networkTools{h}, Defaults: networkprovisioner.ConfigOf(record), Ends: h.guardEnds,
 	}).Run(ctx)
 }
 
@@ -55,7 +53,7 @@ func (h *host) prepareNetworks(ctx context.Context) {
 	links, err := hostnet.Open(hostnet.Options{})
 	if err == nil {
 		defer links.Close()
-		err = networkprovisioner.New(networkprovisioner.Options{Store: h.store, Links: links}).Prepare(ctx)
+		err = networkprovisioner.New(h.common("networks"), networkprovisioner.Options{Links: links}).Prepare(ctx)
 	}
 	if err != nil && ctx.Err() == nil {
 		h.logger.Warn("The host's networks cannot be looked at.", "error", err)

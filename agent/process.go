@@ -11,6 +11,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 
 	"hostler/agent/logging"
+	"hostler/agent/reconcile"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/agent/workerapi"
@@ -89,7 +90,7 @@ func RunWorker(ctx context.Context, name string, o Options) error {
 	sup.start(ctx, "counts", func(ctx context.Context) error { return counts.send(ctx, store.Count, countsEvery) })
 	sup.start(ctx, name, func(ctx context.Context) error {
 		log := o.Logger.With("worker", name)
-		return provision(ctx, t, logging.Events{Backend: store, Log: log}, broker, agentImages{store}, config, counts, log)
+		return provision(ctx, t, reconcile.Common{Store: logging.Events{Backend: store, Log: log}, Metrics: counts, Now: time.Now, Logger: log}, broker, agentImages{store}, config)
 	})
 	o.Logger.Info("The worker is ready.", "worker", name)
 	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {

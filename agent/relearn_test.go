@@ -13,6 +13,7 @@ import (
 
 	"hostler/agent/api"
 	"hostler/agent/provisioner"
+	"hostler/agent/reconcile"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/agent/storageprovisioner"
@@ -159,7 +160,7 @@ func TestP3SurvivingProvisionerOfALostStoreHarvestsNothing(t *testing.T) {
 			ctx, cancel := context.WithCancel(context.Background())
 			done, looks := make(chan error, 1), &passes{}
 			go func() {
-				done <- provision(ctx, spec.LXD, store, l.lxd, l.lxd, l.config(), looks, slog.New(slog.DiscardHandler))
+				done <- provision(ctx, spec.LXD, reconcile.Common{Store: store, Metrics: looks, Now: time.Now, Logger: slog.New(slog.DiscardHandler)}, l.lxd, l.lxd, l.config())
 			}()
 			stop := func() {
 				cancel()

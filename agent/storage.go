@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"hostler/agent/client"
-	"hostler/agent/logging"
 	"hostler/agent/spec"
 	"hostler/agent/storageprovisioner"
 	"hostler/packaging"
@@ -20,14 +19,9 @@ import (
 
 // newStorage creates the worker of the host's storage.
 func (h *host) newStorage() *storageprovisioner.Worker {
-	const name = "storage"
-	log := h.logger.With("worker", name)
-	return storageprovisioner.New(storageprovisioner.Options{
-		Store: logging.Events{Backend: h.store, Log: log}, Sources: h.sources,
-		Defaults: storageprovisioner.Config{Namespace: h.config().Namespace},
-		Unfound:  h.unfound,
-		Devices:  blockDeviceChanges, WaitHolders: mounts.WaitHolders, Notice: h.notice, Stage: h.stage,
-		Metrics: workerMetrics{h.metrics, h.sup, name}, Now: h.now, Logger: log,
+	return storageprovisioner.New(h.common("storage"), storageprovisioner.Options{
+		Sources: h.sources, Defaults: storageprovisioner.Config{Namespace: h.config().Namespace},
+		Unfound: h.unfound, Devices: blockDeviceChanges, WaitHolders: mounts.WaitHolders, Stage: h.stage,
 	})
 }
 

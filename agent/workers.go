@@ -3,6 +3,8 @@ package agent
 import (
 	"context"
 
+	"hostler/agent/logging"
+	"hostler/agent/reconcile"
 	"hostler/agent/spec"
 )
 
@@ -15,6 +17,15 @@ type Worker struct {
 	Doc  string
 	// start is nil for a worker that another worker starts.
 	start func(h *host, a applier) func(context.Context) error
+}
+
+// common returns the dependencies that the worker of that name shares with all
+// workers.
+func (h *host) common(worker string) reconcile.Common {
+	log := h.logger.With("worker", worker)
+	return reconcile.Common{
+		Store: logging.Events{Backend: h.store, Log: log}, Metrics: workerMetrics{h.metrics, h.sup, worker}, Now: h.now, Logger: log, Notice: h.notice,
+	}
 }
 
 // Workers lists every worker of the agent. The table in docs/ARCHITECTURE.md is

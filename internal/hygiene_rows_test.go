@@ -135,10 +135,10 @@ func mayWorkerImport(importer, imported, importedFamily string) string {
 		}
 		return "the declared and the kept import only internal"
 	case within(importer, "agent/reconcile"):
-		if within(imported, "agent/state") {
+		if contract {
 			return ""
 		}
-		return "the loop imports only the store"
+		return "the frame of workers imports only the spec and the store"
 	case importedFamily != "agent", contract, within(imported, "agent/reconcile"):
 		return ""
 	}
@@ -210,7 +210,9 @@ func TestMayImport(t *testing.T) {
 		{"agent/spec", "agent/state", false},
 		{"agent/state/statetest", "agent/state", true},
 		{"agent/reconcile", "agent/state", true},
-		{"agent/reconcile", "agent/spec", false},
+		{"agent/reconcile", "agent/spec", true},
+		{"agent/reconcile", "agent/client", false},
+		{"agent/reconcile", "hostnet", false},
 		{"agent/provisioner", "containerbroker", true},
 		{"agent/provisioner", "containerbroker/lxd", false},
 		{"agent/provisioner", "agent/api", false},

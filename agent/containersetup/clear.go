@@ -4,6 +4,8 @@ import (
 	"context"
 	"maps"
 	"time"
+
+	"hostler/agent/reconcile"
 )
 
 // clearing is the state of the runs of Clear.
@@ -26,9 +28,7 @@ func (w *Worker) clear(ctx context.Context, seen seen) time.Time {
 	due := w.again
 	failed := seen.failedSince(w.failures)
 	if failed {
-		if at := w.failedAt.Add(w.ClearEvery); due.IsZero() || at.Before(due) {
-			due = at
-		}
+		due = reconcile.Earliest(due, w.failedAt.Add(w.ClearEvery))
 	}
 	now := w.Now()
 	if w.prepared && (due.IsZero() || now.Before(due)) {

@@ -2,9 +2,9 @@ package containersetup
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
+	"hostler/agent/reconcile"
 	"hostler/agent/spec"
 )
 
@@ -31,54 +31,42 @@ func (s seen) failedSince(before map[string]int) bool {
 	return false
 }
 
+// kinds are the kinds of objects that the worker reads and watches.
+func kinds() []string { return []string{spec.KindMachine, spec.KindHost, spec.KindContainerType} }
+
 func (w *Worker) read(ctx context.Context) (s seen, err error) {
-	objects, _, err := w.Store.List(ctx, spec.KindMachine, spec.KindHost, spec.KindContainerType)
+	objects, _, err := w.Store.List(ctx, kinds()...)
 	if err != nil {
 		return s, fmt.Errorf("cannot read the declared machines: %w", err)
 	}
-	sweeps := false
 	s.failures = map[string]int{}
 	for _, o := range objects {
 		switch o.Kind {
 		case spec.KindMachine:
 			var r spec.MachineRecord
-			if err := json.Unmarshal(o.Spec, &r); err != nil {
-				return s, fmt.Errorf("cannot read the record of machine/%s: %w", o.Name, err)
+			if err := reconcile.Decode(o, &r, nil); err != nil {
+				return s, err
 			}
 			if r.Machine.Type != w.Type {
 				continue
 			}
 			s.needed = true
 			var status spec.MachineStatus
-			if len(o.Status) > 0 && json.Unmarshal(o.Status, &status) == nil && status.Attempts.ErrorKind != "" {
+			if reconcile.Decode(o, nil, &status) == nil && status.Attempts.ErrorKind != "" {
 				s.failures[o.Name] = status.Attempts.Count
 			}
-		case spec.KindHost:
-			var r spec.HostRecord
-			if err := json.Unmarshal(o.Spec, &r); err != nil {
-				return s, fmt.Errorf("cannot read the host's record: %w", err)
-			}
-			sweeps = sweepsUnknown(r)
 		case spec.KindContainerType:
 			if o.Name != string(w.Type) {
 				continue
 			}
 			s.generation = o.Generation
-			if len(o.Status) > 0 {
-				if err := json.Unmarshal(o.Status, &s.status); err != nil {
-					return s, fmt.Errorf("cannot read the status of type/%s: %w", o.Name, err)
-				}
+			if err := reconcile.Decode(o, nil, &s.status); err != nil {
+				return s, err
 			}
 		}
 	}
-	s.needed = s.needed || sweeps && s.status.State == StateReady
-	return s, nil
-}
-
-func sweepsUnknown(r spec.HostRecord) bool {
-	mode := r.Harvest
-	if mode == "" {
-		mode = r.Config.Harvest
-	}
-	return mode == "unknown" || mode == "all"
+	err = reconcile.Configure(objects, func(r spec.HostRecord) {
+		s.needed = s.needed || r.HarvestsUnknown() && s.status.State == StateReady
+	})
+	return s, err
 }

@@ -2,15 +2,14 @@ package containersetup
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
 	"unicode"
 
+	"hostler/agent/reconcile"
 	"hostler/agent/spec"
 	"hostler/agent/state"
-	"hostler/internal/fault"
 )
 
 // stageInterval is the minimum time between writes of the preparation's
@@ -64,17 +63,12 @@ func (w *Worker) writeWaiting(ctx context.Context, why string) error {
 	if err != nil {
 		return fmt.Errorf("cannot read the declared machines: %w", err)
 	}
-	var writes []state.Write
+	var writes reconcile.Batch
 	for _, o := range objects {
 		var record spec.MachineRecord
 		var status spec.MachineStatus
-		if err := json.Unmarshal(o.Spec, &record); err != nil {
-			return fmt.Errorf("cannot read the record of machine/%s: %w", o.Name, err)
-		}
-		if len(o.Status) > 0 {
-			if err := json.Unmarshal(o.Status, &status); err != nil {
-				return fmt.Errorf("cannot read the status of machine/%s: %w", o.Name, err)
-			}
+		if err := reconcile.Decode(o, &record, &status); err != nil {
+			return err
 		}
 		if record.Machine.Type != w.Type || o.Life != state.Alive {
 			continue
@@ -89,21 +83,7 @@ func (w *Worker) writeWaiting(ctx context.Context, why string) error {
 			continue
 		}
 		status.Message = fmt.Sprintf("waits until the host is ready for %s machines: %s", w.Type, why)
-		if string(spec.Encode(before)) != string(spec.Encode(status)) {
-			writes = append(writes, state.Write{ID: o.ID, UID: o.UID, Revision: state.AnyRevision, Status: spec.Encode(status)})
-		}
+		writes.Status(o.ID, o.UID, before, status)
 	}
-	if len(writes) == 0 {
-		return nil
-	}
-	results, err := w.Store.Write(ctx, state.Each, writes...)
-	if err != nil {
-		return fmt.Errorf("cannot write statuses: %w", err)
-	}
-	for i, r := range results {
-		if r.Err != nil && !fault.Is(r.Err, fault.NotFound) && !fault.Is(r.Err, fault.Conflict) {
-			return fmt.Errorf("cannot write the status of %s: %w", writes[i].Name, r.Err)
-		}
-	}
-	return nil
+	return w.Write(ctx, writes)
 }

@@ -6,9 +6,7 @@ package containersetup
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
@@ -56,7 +54,6 @@ const (
 // Options configure the setup of a container type.
 type Options struct {
 	Type        spec.ContainerType
-	Store       state.Backend
 	Initialiser Initialiser
 	Provisioner Provisioner
 	Lock        Lock
@@ -72,14 +69,12 @@ type Options struct {
 	ClearEvery, RestEvery time.Duration
 	// LookEvery is the interval of checking a Fallible provisioner; 0: 30 s.
 	LookEvery time.Duration
-	Now       func() time.Time
-	Logger    *slog.Logger
 }
 
 // Worker sets up a container type.
 type Worker struct {
+	*reconcile.Frame
 	Options
-	waker *reconcile.Waker
 
 	prepared bool
 	started  atomic.Bool
@@ -91,7 +86,7 @@ type Worker struct {
 }
 
 // New returns a worker; Run starts it.
-func New(o Options) *Worker {
+func New(c reconcile.Common, o Options) *Worker {
 	if o.LookEvery == 0 {
 		o.LookEvery = 30 * time.Second
 	}
@@ -101,44 +96,23 @@ func New(o Options) *Worker {
 	if o.RestEvery == 0 {
 		o.RestEvery = 10 * time.Second
 	}
-	return &Worker{Options: o, waker: reconcile.NewWaker()}
+	return &Worker{Frame: reconcile.NewFrame(c), Options: o}
 }
 
-// errLostWatch ends a worker whose watch on the store ended.
-var errLostWatch = errors.New("cannot go on: the watch on the declared machines ended")
+// Run works until ctx ends. It returns an error when the watch on the store is
+// lost.
+func (w *Worker) Run(ctx context.Context) error {
+	return w.Frame.Run(ctx, reconcile.Work{
+		Objects: "machines", Kinds: kinds(), Changed: w.changed, Pass: w.pass, LongestDelay: 5 * time.Minute,
+	})
+}
 
-// Run works until ctx ends.
-func (w *Worker) Run(parent context.Context) error {
-	ctx, cancel := context.WithCancel(parent)
-	defer cancel()
-	ids, err := w.Store.Watch(ctx, spec.KindMachine, spec.KindHost, spec.KindContainerType)
-	if err != nil {
-		if parent.Err() != nil {
-			return nil //nolint:nilerr // stopped before it began
-		}
-		return fmt.Errorf("cannot watch the declared machines: %w", err)
+func (w *Worker) changed(_ context.Context, ids []state.ID) {
+	if w.started.Load() && !slices.ContainsFunc(ids, func(id state.ID) bool { return id.Kind != spec.KindMachine }) {
+		w.SignalWithin(unhurried)
+		return
 	}
-	go func() {
-		defer cancel()
-		for changed := range ids {
-			if w.started.Load() && !slices.ContainsFunc(changed, func(id state.ID) bool { return id.Kind != spec.KindMachine }) {
-				w.waker.SignalWithin(unhurried)
-				continue
-			}
-			w.waker.Signal()
-		}
-	}()
-	loop := reconcile.Loop{
-		Waker: w.waker, Pass: w.pass, Now: w.Now, Logger: w.Logger,
-		ErrorDelay: reconcile.ErrorDelay(5 * time.Minute),
-	}
-	if err := loop.Run(ctx); err != nil {
-		return err
-	}
-	if parent.Err() == nil {
-		return errLostWatch
-	}
-	return nil
+	w.Signal()
 }
 
 // unhurried is the delay before handling machine changes while the provisioner
@@ -167,8 +141,8 @@ func (w *Worker) pass(ctx context.Context) (time.Time, error) {
 	}
 	if !w.ready {
 		asked := seen.status.ObservedGeneration < seen.generation
-		if next := seen.status.Attempts.NextRetry; next != nil && !asked && reconcile.Pending(*next, w.Now(), longestDelay) {
-			return *next, nil
+		if _, after := reconcile.Gate(seen.status.Attempts, w.Now(), longestDelay); !after.IsZero() && !asked {
+			return after, nil
 		}
 		if next, err := w.makeReady(ctx, seen.status, seen.generation); err != nil || !next.IsZero() {
 			return next, err
@@ -182,10 +156,7 @@ func (w *Worker) pass(ctx context.Context) (time.Time, error) {
 	}
 	w.prepared = true
 	look, err := w.ensureProvisioner(ctx, seen.generation)
-	if !again.IsZero() && (look.IsZero() || again.Before(look)) {
-		look = again
-	}
-	return look, err
+	return reconcile.Earliest(again, look), err
 }
 
 // makeReady initialises the type under the host lock. After a failure it
@@ -210,14 +181,8 @@ func (w *Worker) makeReady(ctx context.Context, status spec.TypeStatus, generati
 	w.event(ctx, state.LevelError, "InitialiseFailed", err.Error())
 	w.updateMachines(ctx, err.Error())
 	status.State, status.Message = StateError, err.Error()
-	status.Attempts.Count++
-	status.Attempts.ErrorKind = string(fault.KindOf(err))
-	next := w.Now().Add(delays.Next(status.Attempts.Count, rand.Float64))
-	status.Attempts.NextRetry = &next
-	if err := w.save(ctx, status); err != nil {
-		return time.Time{}, err
-	}
-	return next, nil
+	reconcile.Failed(&status.Attempts, fault.KindOf(err), w.Now(), func(n int) time.Duration { return delays.Next(n, rand.Float64) })
+	return *status.Attempts.NextRetry, w.save(ctx, status)
 }
 
 func (w *Worker) initialise(ctx context.Context, status *spec.TypeStatus) error {
@@ -260,10 +225,7 @@ func (w *Worker) initialise(ctx context.Context, status *spec.TypeStatus) error 
 // save writes the type's status, and creates the object if it is missing.
 func (w *Worker) save(ctx context.Context, s spec.TypeStatus) error {
 	id := state.ID{Kind: spec.KindContainerType, Name: string(w.Type)}
-	results, err := w.Store.Write(ctx, state.Each, state.Write{ID: id, Revision: state.AnyRevision, Status: spec.Encode(s)})
-	if err == nil {
-		err = results[0].Err
-	}
+	err := w.Put(ctx, reconcile.StatusWrite(id, "", s))
 	if fault.Is(err, fault.NotFound) {
 		_, err = w.Store.Write(ctx, state.Atomic, state.Write{ID: id, Spec: json.RawMessage("{}"), Status: spec.Encode(s), Life: state.Alive})
 	}
@@ -274,8 +236,5 @@ func (w *Worker) save(ctx context.Context, s spec.TypeStatus) error {
 }
 
 func (w *Worker) event(ctx context.Context, level, reason, message string) {
-	e := state.Event{Time: w.Now(), Object: state.ID{Kind: spec.KindContainerType, Name: string(w.Type)}, Level: level, Reason: reason, Message: message}
-	if err := w.Store.Record(context.WithoutCancel(ctx), e); err != nil {
-		w.Logger.Warn("An event cannot be recorded.", "type", w.Type, "error", err)
-	}
+	w.Record(ctx, state.Event{Object: state.ID{Kind: spec.KindContainerType, Name: string(w.Type)}, Level: level, Reason: reason, Message: message})
 }

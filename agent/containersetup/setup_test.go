@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"hostler/agent/containersetup"
+	"hostler/agent/reconcile"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
@@ -161,14 +162,13 @@ func (r *rig) start() (stop func()) {
 		if typ == spec.LXD && r.lxd != nil {
 			work = r.lxd
 		}
-		w := containersetup.New(containersetup.Options{
-			Type: typ, Store: r.store, Initialiser: r.hosts[typ], Provisioner: work, LookEvery: r.lookEvery,
+		w := containersetup.New(reconcile.Common{Store: r.store, Now: time.Now, Logger: slog.New(slog.DiscardHandler)}, containersetup.Options{
+			Type: typ, Initialiser: r.hosts[typ], Provisioner: work, LookEvery: r.lookEvery,
 			ClearEvery: max(r.clearEvery, time.Nanosecond), RestEvery: time.Millisecond,
 			Clear: func(context.Context) bool { return r.clear != nil && r.clear(typ) },
 			Lock: func(ctx context.Context, purpose string, waiting func(string)) (func(), error) {
 				return r.lock(ctx, purpose, waiting)
 			},
-			Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 		})
 		all.Go(func() {
 			if err := w.Run(ctx); err != nil {

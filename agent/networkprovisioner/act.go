@@ -6,18 +6,11 @@ import (
 	"slices"
 	"time"
 
+	"hostler/agent/reconcile"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/sysctl"
 )
-
-// failure records the failed operations of a network.
-type failure struct {
-	count      int
-	generation int64
-	next       time.Time
-	err        error
-}
 
 // rounds limits the observations of a pass: the kernel reacts to a change with
 // changes of its own.
@@ -52,8 +45,8 @@ func (w *Worker) converge(ctx context.Context) (time.Time, error) {
 			w.show(t)
 			return time.Time{}, nil
 		}
-		if w.trouble.err != nil && w.trouble.generation == generations(t.d) && t.now.Before(w.trouble.next) {
-			return w.trouble.next, nil
+		if until := w.failed.Until(allNetworks, generations(t.d), t.now); !until.IsZero() {
+			return until, nil
 		}
 		again, err := w.act(ctx, t)
 		if again && ctx.Err() == nil {
@@ -75,15 +68,8 @@ func (w *Worker) look(ctx context.Context, t *turn) error {
 	if err != nil {
 		return fmt.Errorf("cannot read the declared networks: %w", err)
 	}
-	for _, object := range objects {
-		if object.Kind != spec.KindHost {
-			continue
-		}
-		var record spec.HostRecord
-		if err := decode(object, &record, &struct{}{}); err != nil {
-			return err
-		}
-		w.policy = ConfigOf(record)
+	if err := reconcile.Configure(objects, func(r spec.HostRecord) { w.policy = ConfigOf(r) }); err != nil {
+		return err
 	}
 	t.now, t.o, t.p = w.Now(), Observed{}, Plan{}
 	if t.d, err = Decode(objects); err != nil {
@@ -135,7 +121,7 @@ func (w *Worker) act(ctx context.Context, t *turn) (again bool, err error) {
 		case op.Optional:
 			w.Logger.Warn(optional[op.Op], "bridge", bridgeOf(op), "uid", op.Server, "error", err)
 		case op.UID == "":
-			w.count("rules", began, err)
+			w.Count("rules", w.Now().Sub(began), err)
 			return false, err
 		default:
 			t.errs[op.UID] = err
@@ -144,7 +130,7 @@ func (w *Worker) act(ctx context.Context, t *turn) (again bool, err error) {
 	if again {
 		return true, nil
 	}
-	w.count("rules", began, nil)
+	w.Count("rules", w.Now().Sub(began), nil)
 	w.idle = len(t.d.Networks)+len(t.p.Unknown) == 0
 	w.listen(t)
 	return false, nil
@@ -179,11 +165,5 @@ func (w *Worker) poll(settings []sysctl.Setting, servers []Server) {
 	select {
 	case w.polls <- struct{}{}:
 	default:
-	}
-}
-
-func (w *Worker) count(action string, began time.Time, err error) {
-	if w.Metrics != nil {
-		w.Metrics.Operation(action, w.Now().Sub(began), err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"hostler/agent/reconcile"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
@@ -32,9 +33,9 @@ func some(text string) []string {
 	return []string{text}
 }
 
-// assess returns the status of a network after a pass. It is pure; now only
-// dates changed conditions.
-func assess(n Network, p Planned, err error, f failure, now time.Time) spec.NetworkStatus {
+// assess returns the status of a network after a pass. f is its failure, if any.
+// It is pure; now only dates changed conditions.
+func assess(n Network, p Planned, f reconcile.Failure, now time.Time) spec.NetworkStatus {
 	s := n.Status
 	s.Conditions = slices.Clone(s.Conditions)
 	s.Guests, s.NICSettings, s.Message = p.Guests, encodeSettings(p), ""
@@ -50,8 +51,8 @@ func assess(n Network, p Planned, err error, f failure, now time.Time) spec.Netw
 	if n.Life != state.Alive {
 		s.State, s.Message = stateDying, p.Waiting
 		set(conditionUpToDate, some(p.Waiting), reasonWaiting, "Dying")
-		if err != nil {
-			s.Message = err.Error()
+		if f.Err != nil {
+			s.Message = f.Err.Error()
 		}
 		return s
 	}
@@ -78,13 +79,8 @@ func assess(n Network, p Planned, err error, f failure, now time.Time) spec.Netw
 	set(conditionWhole, bad, "Incomplete", "AllGiven")
 	s.Published = p.Published
 	switch {
-	case err != nil:
-		s.State, s.Message = stateError, err.Error()
-		s.Attempts = spec.Attempts{Count: f.count, ErrorKind: string(fault.KindOf(err))}
-		if !f.next.IsZero() {
-			next := f.next
-			s.Attempts.NextRetry = &next
-		}
+	case f.Err != nil:
+		s.State, s.Message, s.Attempts = stateError, f.Err.Error(), f.Attempts
 	case len(p.Errs) > 0:
 		s.State, s.Message = stateError, bad[0]
 		s.Attempts.ErrorKind = string(fault.KindOf(p.Errs[0]))

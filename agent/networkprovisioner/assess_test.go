@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"hostler/agent/reconcile"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/hostnet"
@@ -30,7 +31,7 @@ func TestWaitingIsACondition(t *testing.T) {
 		{"dying", dying, Planned{}, "dying", "Dying", "", true},
 		{"dying, with a machine", dying, Planned{Waiting: "waiting for machine/web to detach"}, "dying", "Waiting", "", false},
 	} {
-		s := assess(c.n, c.p, nil, failure{}, t0)
+		s := assess(c.n, c.p, reconcile.Failure{}, t0)
 		i := slices.IndexFunc(s.Conditions, func(c spec.Condition) bool { return c.Type == conditionUpToDate })
 		if i < 0 || s.State != c.state || s.Conditions[i].Reason != c.reason || s.Conditions[i].Status != c.upToDate {
 			t.Errorf("%s: %s, %+v", c.name, s.State, s.Conditions)

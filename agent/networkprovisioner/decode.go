@@ -1,13 +1,12 @@
 package networkprovisioner
 
 import (
-	"encoding/json"
 	"net/netip"
 	"slices"
 
+	"hostler/agent/reconcile"
 	"hostler/agent/spec"
 	"hostler/agent/state"
-	"hostler/internal/fault"
 )
 
 // kinds returns the object kinds that the worker reads and watches.
@@ -21,7 +20,7 @@ func Decode(objects []state.Object) (Desired, error) {
 		switch o.Kind {
 		case spec.KindNetwork:
 			n := Network{Name: o.Name, UID: o.UID, Life: o.Life, Generation: o.Generation}
-			if err := decode(o, &n.Record, &n.Status); err != nil {
+			if err := reconcile.Decode(o, &n.Record, &n.Status); err != nil {
 				return Desired{}, err
 			}
 			d.Networks = append(d.Networks, n)
@@ -101,7 +100,7 @@ func pick[T any](all []T, places []int) []T {
 func decodeMachine(o state.Object) (Machine, error) {
 	var record spec.MachineRecord
 	var status spec.MachineStatus
-	if err := decode(o, &record, &status); err != nil {
+	if err := reconcile.Decode(o, &record, &status); err != nil {
 		return Machine{}, err
 	}
 	absent := status.Instance == nil && status.State != spec.MachineProvisioning
@@ -119,24 +118,7 @@ func decodeMachine(o state.Object) (Machine, error) {
 	return g, nil
 }
 
-func decode(o state.Object, record, status any) error {
-	if err := json.Unmarshal(o.Spec, record); err != nil {
-		return fault.New(fault.NeedsOperator, "cannot read the record of %s/%s: %v", o.Kind, o.Name, err)
-	}
-	if len(o.Status) == 0 {
-		return nil
-	}
-	if err := json.Unmarshal(o.Status, status); err != nil {
-		return fault.New(fault.NeedsOperator, "cannot read the status of %s/%s: %v", o.Kind, o.Name, err)
-	}
-	return nil
-}
-
 // ConfigOf extracts the network policy from the host's record.
 func ConfigOf(r spec.HostRecord) Policy {
-	harvest := r.Config.Harvest
-	if r.Harvest != "" {
-		harvest = r.Harvest
-	}
-	return Policy{Namespace: r.Config.Namespace, Sweep: !r.Lineage.Old && (harvest == "unknown" || harvest == "all")}
+	return Policy{Namespace: r.Config.Namespace, Sweep: !r.Lineage.Old && r.HarvestsUnknown()}
 }

@@ -39,6 +39,8 @@ type Network struct {
 	remaining map[string]bool
 }
 
+func (n Network) id() state.ID { return state.ID{Kind: spec.KindNetwork, Name: n.Name} }
+
 // Machine is the part of a machine that concerns networks.
 type Machine struct {
 	Name, UID string

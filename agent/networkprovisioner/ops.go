@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"hostler/agent/reconcile"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/failpoint"
@@ -37,7 +38,7 @@ func (w *Worker) carryOut(ctx context.Context, t *turn, op Operation) error {
 	case opLinks:
 		began := w.Now()
 		err := w.change(ctx, op)
-		w.count("links", began, err)
+		w.Count("links", w.Now().Sub(began), err)
 		for _, s := range op.Links {
 			if err == nil {
 				t.links[op.UID] = append(t.links[op.UID], s.String())
@@ -55,7 +56,7 @@ func (w *Worker) carryOut(ctx context.Context, t *turn, op Operation) error {
 	case opRules:
 		return w.firewall(ctx, t, op)
 	case opEndServer:
-		defer w.waker.Signal() // a dying network may be complete now
+		defer w.Signal() // a dying network may be complete now
 		delete(w.last, leftServer(op.Server))
 		return w.Eyes.Server(op.Server).Remove(ctx)
 	case opServe:
@@ -84,7 +85,7 @@ func (w *Worker) install(ctx context.Context, t *turn) error {
 		for _, n := range t.d.Networks {
 			if n.Status.State != stateReady && n.Life == state.Alive {
 				n.Status.State, n.Status.Message = statePending, text
-				_, _ = w.Store.Write(ctx, state.Each, statusWrite(n, n.Status)) // informational only
+				w.Progress(ctx, reconcile.StatusWrite(n.id(), n.UID, n.Status))
 			}
 		}
 	})
@@ -96,22 +97,21 @@ func (w *Worker) install(ctx context.Context, t *turn) error {
 
 // promise stores the assigned addresses in the networks' statuses.
 func (w *Worker) promise(ctx context.Context, t *turn, statuses map[string]spec.NetworkStatus) error {
-	var writes []state.Write
+	var writes reconcile.Batch
 	for i := range t.d.Networks {
 		n := &t.d.Networks[i]
 		if s, differs := statuses[n.UID]; differs {
 			n.Status = s
-			writes = append(writes, statusWrite(*n, s))
+			writes.Status(n.id(), n.UID, nil, s)
 		}
 	}
-	return w.write(ctx, writes)
+	return w.Write(ctx, writes)
 }
 
 // awaitsRetry reports whether the network's operations failed recently and the
 // retry is not due.
 func (w *Worker) awaitsRetry(n Network, now time.Time) bool {
-	f, ok := w.failed[n.UID]
-	return ok && f.generation == n.Generation && now.Before(f.next)
+	return !w.failed.Until(n.UID, n.Generation, now).IsZero()
 }
 
 // change carries out the steps on a network's links in order, and stops at a

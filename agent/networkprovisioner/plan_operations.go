@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"hostler/agent/reconcile"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/hostnet"
@@ -77,7 +78,7 @@ func (m *maker) promise(n Network, p Planned, recorded spec.NetworkStatus) {
 		s.State = statePending
 	}
 	s.Guests, s.NICSettings = p.Guests, encodeSettings(p)
-	if !equal(recorded, s) {
+	if !reconcile.SameStatus(recorded, s) {
 		put(&m.statuses, n.UID, s)
 	}
 }

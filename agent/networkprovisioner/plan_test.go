@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"hostler/agent/reconcile"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/hostnet"
@@ -50,7 +51,7 @@ func carryOut(t *testing.T, d *Desired, o *Observed) Plan {
 			steps = append(steps, n.Links...)
 		}
 		for i, n := range d.Networks {
-			d.Networks[i].Status = assess(n, p.Networks[i], nil, failure{}, t0)
+			d.Networks[i].Status = assess(n, p.Networks[i], reconcile.Failure{}, t0)
 			if p.Networks[i].DHCP != nil {
 				o.Serving, o.Served = map[string]bool{n.UID: true}, map[string]bool{n.UID: true}
 			}

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"hostler/agent/reconcile"
 	"hostler/sysctl"
 )
 
@@ -25,7 +26,7 @@ func TestDriftIsPolledOnlyWithParametersOrServers(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		parameters := &looks{}
-		w := New(Options{Parameters: parameters})
+		w := New(reconcile.Common{}, Options{Parameters: parameters})
 		go w.pollDrift(ctx)
 		in := func(what string, least, most int64) {
 			t.Helper()

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"hostler/agent/reconcile"
 	"hostler/agent/spec"
 	"hostler/hostnet/ipam"
 )
@@ -17,7 +18,7 @@ func at(t *testing.T, d *Desired, o Observed, now time.Time) Plan {
 	t.Helper()
 	p := Make(*d, o, Policy{Namespace: "ns", Now: now})
 	for i, n := range d.Networks {
-		d.Networks[i].Status = assess(n, p.Networks[i], nil, failure{}, now)
+		d.Networks[i].Status = assess(n, p.Networks[i], reconcile.Failure{}, now)
 	}
 	return p
 }

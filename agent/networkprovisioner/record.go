@@ -3,19 +3,20 @@ package networkprovisioner
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	"hostler/agent/reconcile"
-	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
 )
 
 // delays are the delays between attempts at a network whose steps failed.
 var delays = reconcile.Backoff{Base: time.Second, Max: time.Minute}
+
+// allNetworks is the key of a failure that affects all networks.
+const allNetworks = ""
 
 // finish stores the results of the pass and returns the time of the next retry.
 // all is an error that affects all networks.
@@ -24,75 +25,56 @@ func (w *Worker) finish(life context.Context, t *turn, all error) (time.Time, er
 		return time.Time{}, nil
 	}
 	// Store known results even while the agent stops.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(life), 10*time.Second)
+	ctx, cancel := reconcile.Outlasting(life)
 	defer cancel()
 	var next time.Time
-	var writes []state.Write
+	var writes reconcile.Batch
 	for i, n := range t.d.Networks {
 		p := t.p.Networks[i]
 		p.Notes = slices.Concat(p.Notes, t.notes[n.UID])
 		if t.gone[n.UID] {
-			writes = append(writes, state.Write{ID: state.ID{Kind: spec.KindNetwork, Name: n.Name}, UID: n.UID, Revision: state.AnyRevision, Delete: true})
+			writes.Remove(n.id(), n.UID)
 			t.addEvent(n, state.LevelInfo, "Deleted", deleted(p))
 			delete(w.failed, n.UID)
 			continue
 		}
-		f, err := w.judge(t, n, p, errors.Join(all, t.errs[n.UID]))
-		if err != nil && all == nil && (next.IsZero() || f.next.Before(next)) {
-			next = f.next
+		f := w.judge(t, n, p, errors.Join(all, t.errs[n.UID]))
+		if f.Err != nil && all == nil {
+			next = reconcile.Earliest(next, *f.NextRetry)
 		}
-		s := assess(n, p, err, f, t.now)
+		s := assess(n, p, f, t.now)
 		w.shown["network "+n.Name] = troubles(n, s)
-		t.story(n, s, t.links[n.UID], err)
-		if !equal(n.Status, s) {
-			writes = append(writes, statusWrite(n, s))
-		}
+		t.story(n, s, t.links[n.UID], f.Err)
+		writes.Status(n.id(), n.UID, n.Status, s)
 	}
 	w.show(t)
-	w.troubled(t, all)
-	if all != nil {
-		next = w.trouble.next
+	if all == nil {
+		delete(w.failed, allNetworks)
+	} else {
+		next = *w.failed.Add(allNetworks, generations(t.d), all, t.now, delays.After).NextRetry
 	}
-	if err := w.write(ctx, writes); err != nil {
+	if err := w.Write(ctx, writes); err != nil {
 		return next, err
 	}
-	if len(t.events) > 0 {
-		if err := w.Store.Record(ctx, t.events...); err != nil {
-			w.Logger.Warn("Events cannot be recorded.", "error", err)
-		}
-	}
+	w.Record(ctx, t.events...)
 	return next, nil
 }
 
-// judge returns the failure of a network after a pass, or one whose retry is
-// not due.
-func (w *Worker) judge(t *turn, n Network, p Planned, err error) (failure, error) {
+// judge returns the failure of a network after a pass, or the failure whose
+// retry is not due.
+func (w *Worker) judge(t *turn, n Network, p Planned, err error) reconcile.Failure {
 	delayed := w.awaitsRetry(n, t.now)
-	if err == nil && len(p.Links) > 0 && !delayed {
-		err = fault.New(fault.Transient, "cannot keep bridge %s: %s repeatedly", p.Is.Bridge, p.Links[0])
-	}
-	f := w.failed[n.UID]
 	switch {
-	case err == nil && delayed:
-		err = f.err
 	case err != nil:
-		f = failure{count: f.count + 1, generation: n.Generation, err: err}
-		f.next = t.now.Add(delays.Next(f.count, nil))
-		w.failed[n.UID] = f
+	case delayed:
+		return w.failed[n.UID]
+	case len(p.Links) > 0:
+		err = fault.New(fault.Transient, "cannot keep bridge %s: %s repeatedly", p.Is.Bridge, p.Links[0])
 	default:
 		delete(w.failed, n.UID)
+		return reconcile.Failure{}
 	}
-	return f, err
-}
-
-// troubled records a failure that affects all networks.
-func (w *Worker) troubled(t *turn, err error) {
-	if err == nil {
-		w.trouble = failure{}
-		return
-	}
-	count := w.trouble.count + 1
-	w.trouble = failure{count: count, generation: generations(t.d), next: t.now.Add(delays.Next(count, nil)), err: err}
+	return w.failed.Add(n.UID, n.Generation, err, t.now, delays.After)
 }
 
 // generations changes with any declared change, so that a retry follows
@@ -116,7 +98,7 @@ func (w *Worker) drift(t *turn, text string) {
 
 func (t *turn) addEvent(n Network, level, reason, message string) {
 	t.events = append(t.events, state.Event{
-		Time: t.now, Object: state.ID{Kind: spec.KindNetwork, Name: n.Name}, UID: n.UID, Level: level, Reason: reason, Message: message,
+		Time: t.now, Object: n.id(), UID: n.UID, Level: level, Reason: reason, Message: message,
 	})
 }
 
@@ -138,32 +120,4 @@ func (w *Worker) show(t *turn) {
 		}
 	}
 	w.notices, w.shown = now, map[string]string{}
-}
-
-func statusWrite(n Network, s spec.NetworkStatus) state.Write {
-	return state.Write{ID: state.ID{Kind: spec.KindNetwork, Name: n.Name}, UID: n.UID, Revision: state.AnyRevision, Status: spec.Encode(s)}
-}
-
-func equal(a, b spec.NetworkStatus) bool { return string(spec.Encode(a)) == string(spec.Encode(b)) }
-
-// write makes independent writes. It ignores objects that no longer exist.
-func (w *Worker) write(ctx context.Context, writes []state.Write) error {
-	if len(writes) == 0 {
-		return nil
-	}
-	results, err := w.Store.Write(ctx, state.Each, writes...)
-	if err != nil {
-		return fmt.Errorf("cannot write the networks' statuses: %w", err)
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for i, r := range results {
-		if r.Err == nil && !writes[i].Delete {
-			w.wrote[writes[i].Name] = r.Object.Revision
-		}
-		if r.Err != nil && !fault.Is(r.Err, fault.NotFound) && !fault.Is(r.Err, fault.Conflict) {
-			return fmt.Errorf("cannot write the status of network/%s: %w", writes[i].Name, r.Err)
-		}
-	}
-	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"hostler/agent/reconcile"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/hostnet"
@@ -59,20 +60,22 @@ func newRig(t *testing.T, o Observed) *rig {
 			t.Error(err)
 		}
 	})
-	r.worker = New(Options{
-		Store: r.store, Links: r, Firewall: rigFirewall{r}, Parameters: rigParameters{r}, Guard: rigGuard{r}, Tools: r,
-		Eyes: Eyes{
-			Host: r, Root: t.TempDir(), ServerDir: t.TempDir(), Guard: rigGuard{r}, Persister: rigPersister{r},
-			Server: func(uid string) Server { return rigServer{r, uid} },
-			Tables: func(context.Context) (Tables, error) { return rigTables(r.rules), nil },
-		},
-		Defaults: policy(), Now: func() time.Time { return r.now }, Logger: log,
+	r.worker = New(reconcile.Common{
+		Store: r.store, Now: func() time.Time { return r.now }, Logger: log,
 		Notice: func(key, text string) {
 			r.notices[key] = text
 			if text == "" {
 				delete(r.notices, key)
 			}
 		},
+	}, Options{
+		Links: r, Firewall: rigFirewall{r}, Parameters: rigParameters{r}, Guard: rigGuard{r}, Tools: r,
+		Eyes: Eyes{
+			Host: r, Root: t.TempDir(), ServerDir: t.TempDir(), Guard: rigGuard{r}, Persister: rigPersister{r},
+			Server: func(uid string) Server { return rigServer{r, uid} },
+			Tables: func(context.Context) (Tables, error) { return rigTables(r.rules), nil },
+		},
+		Defaults: policy(),
 	})
 	return r
 }
@@ -93,7 +96,7 @@ func (r *rig) write(w state.Write) {
 // pass runs one pass of the worker.
 func (r *rig) pass() (next time.Time) {
 	r.t.Helper()
-	next, err := r.worker.pass(r.t.Context())
+	next, err := r.worker.converge(r.t.Context())
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -1,10 +1,11 @@
 package networkprovisioner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,12 +16,6 @@ import (
 	"hostler/hostnet/firewall"
 	"hostler/sysctl"
 )
-
-// Metrics counts the worker's passes and operations.
-type Metrics interface {
-	Pass(took time.Duration, err error)
-	Operation(action string, took time.Duration, err error)
-}
 
 // Links changes the host's links and reports their changes; see package
 // hostnet.
@@ -57,7 +52,6 @@ type Tools interface {
 
 // Options configure a Worker.
 type Options struct {
-	Store      state.Backend
 	Eyes       Eyes
 	Links      Links
 	Firewall   Firewall
@@ -68,13 +62,6 @@ type Options struct {
 	Ends <-chan struct{}
 	// Defaults are the policy until the host object is read.
 	Defaults Policy
-	// Notice sets a sentence in the host's status; an empty text clears it.
-	Notice  func(key, text string)
-	Metrics Metrics
-	Now     func() time.Time
-	Logger  *slog.Logger
-	// Resync is the longest time between two full passes; 0: 2 min.
-	Resync time.Duration
 	// PollInterval is the interval of polling kernel parameters and DHCP
 	// servers, which send no events; 0: 2 s.
 	PollInterval time.Duration
@@ -82,36 +69,29 @@ type Options struct {
 
 // Worker reconciles the networks of a host.
 type Worker struct {
+	*reconcile.Frame
 	Options
-	waker  *reconcile.Waker
 	policy Policy
 	// last is the state that earlier passes left, by its key; nil before the
 	// first pass. It tells the worker's own changes of the host from drift.
 	last map[string]kept
 	// idle: there are no networks, and nothing of ours is left on the host.
 	idle bool
-	// failed holds the networks whose steps failed, by uid.
-	failed map[string]failure
+	// failed holds the networks whose steps failed, by uid, and allNetworks.
+	failed reconcile.Failures
 	// notices are the notices shown now, shown those of the current pass.
 	notices, shown map[string]string
-	// trouble is the last failure that affects all networks.
-	trouble failure
 
 	mu        sync.Mutex
-	wrote     map[string]int64 // the revision last written, by network
-	unchanged func() bool      // reports whether parameters and servers are as the last pass left them; nil: there are none
-	polls     chan struct{}    // signals that unchanged was set
+	unchanged func() bool   // reports whether parameters and servers are as the last pass left them; nil: there are none
+	polls     chan struct{} // signals that unchanged was set
 }
 
 // New returns a worker; Run starts it.
-func New(o Options) *Worker {
-	if o.Resync == 0 {
-		o.Resync = 2 * time.Minute
-	}
-	if o.PollInterval == 0 {
-		o.PollInterval = 2 * time.Second
-	}
-	return &Worker{Options: o, waker: reconcile.NewWaker(), policy: o.Defaults, failed: map[string]failure{}, notices: map[string]string{}, shown: map[string]string{}, wrote: map[string]int64{}, polls: make(chan struct{}, 1)}
+func New(c reconcile.Common, o Options) *Worker {
+	c.Resync = cmp.Or(c.Resync, reconcile.DefaultResync)
+	o.PollInterval = cmp.Or(o.PollInterval, 2*time.Second)
+	return &Worker{Frame: reconcile.NewFrame(c), Options: o, policy: o.Defaults, failed: reconcile.Failures{}, notices: map[string]string{}, shown: map[string]string{}, polls: make(chan struct{}, 1)}
 }
 
 // Prepare sets ready networks that are not on the host, e.g. after a reboot, to
@@ -128,101 +108,50 @@ func (w *Worker) Prepare(ctx context.Context) error {
 	}
 	// If the host cannot be observed, treat all networks as missing.
 	o, blind := w.Links.Observe(ctx)
-	var writes []state.Write
+	var writes reconcile.Batch
 	for _, n := range d.Networks {
 		if n.Status.State == stateReady && !made(n, Observed{Host: o}) {
+			before := n.Status
 			n.Status.State = statePending
-			writes = append(writes, statusWrite(n, n.Status))
+			writes.Status(n.id(), n.UID, before, n.Status)
 		}
 	}
-	return errors.Join(blind, w.write(ctx, writes))
+	return errors.Join(blind, w.Write(ctx, writes))
 }
 
 // Run works until ctx ends. It returns an error if the watch on the store ends;
 // the supervisor then restarts it.
-func (w *Worker) Run(parent context.Context) error {
-	ctx, cancel := context.WithCancel(parent)
-	var followers sync.WaitGroup
-	defer followers.Wait()
-	defer cancel()
-	ids, err := w.Store.Watch(ctx, kinds()...)
-	if err != nil {
-		return reconcile.Ended(parent, fmt.Errorf("cannot watch the declared networks: %w", err))
-	}
-	followers.Go(func() {
-		defer cancel()
-		for changed := range ids {
+func (w *Worker) Run(ctx context.Context) error {
+	return w.Frame.Run(ctx, reconcile.Work{
+		Objects: "networks", Kinds: kinds(), Pass: w.converge,
+		Changed: func(ctx context.Context, changed []state.ID) {
 			if w.concerns(ctx, changed) {
-				w.waker.SignalWithin(gather)
+				w.SignalWithin(gather)
 			}
-		}
+		},
+		Begin: func(ctx context.Context) {
+			w.Tasks.Go(func() { w.follow(ctx, hostnet.Network) })
+			w.Tasks.Go(func() { w.follow(ctx, hostnet.Firewall) })
+			w.Tasks.Go(func() { w.pollDrift(ctx) })
+			w.Tasks.Go(func() { reconcile.Receive(ctx, w.Ends, func(struct{}) { w.Signal() }) })
+		},
 	})
-	followers.Go(func() { w.follow(ctx, hostnet.Network) })
-	followers.Go(func() { w.follow(ctx, hostnet.Firewall) })
-	followers.Go(func() { w.pollDrift(ctx) })
-	followers.Go(func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-w.Ends:
-				w.waker.Signal()
-			}
-		}
-	})
-	loop := reconcile.Loop{
-		Waker: w.waker, Pass: w.pass, Resync: w.Resync, Now: w.Now, Logger: w.Logger,
-		ErrorDelay: reconcile.ErrorDelay(30 * time.Second),
-	}
-	if err := loop.Run(ctx); err != nil {
-		return err
-	}
-	return reconcile.Ended(parent, errors.New("cannot go on: the watch on the declared networks ended"))
 }
 
 // concerns reports whether a change of these objects requires a pass. The
 // worker's own writes do not.
 func (w *Worker) concerns(ctx context.Context, changed []state.ID) bool {
-	for _, id := range changed {
-		if id.Kind != spec.KindNetwork {
-			return true
-		}
-		o, err := w.Store.Get(ctx, id)
-		w.mu.Lock()
-		own := err == nil && w.wrote[id.Name] == o.Revision
-		w.mu.Unlock()
-		if !own {
-			return true
-		}
-	}
-	return len(changed) == 0
+	return len(changed) == 0 || slices.ContainsFunc(changed, func(id state.ID) bool { return id.Kind != spec.KindNetwork || !w.Own(ctx, id) })
 }
 
 // gather is the time to collect changes before a pass, since they come in
 // bursts.
 const gather = 100 * time.Millisecond
 
-// follow turns the kernel's events into wake-ups. It renews a broken watch and
-// then wakes the worker for a full pass.
+// follow turns the kernel's events into wake-ups.
 func (w *Worker) follow(ctx context.Context, topic hostnet.Topic) {
-	delay := time.Second
-	for ctx.Err() == nil {
-		wakes, err := w.Links.Watch(ctx, topic)
-		if err != nil {
-			w.Logger.Debug("The host's network cannot be watched; the agent polls it.", "error", err)
-			delay = min(2*delay, time.Minute)
-		} else {
-			delay = time.Second
-			w.waker.Signal()
-			for range wakes {
-				w.waker.SignalWithin(gather)
-			}
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(delay):
-		}
-	}
+	open := func(ctx context.Context) (<-chan hostnet.Wake, error) { return w.Links.Watch(ctx, topic) }
+	reconcile.Follow(ctx, w.Frame, open, func(hostnet.Wake) { w.SignalWithin(gather) })
 }
 
 // pollDrift polls for changes that send no events, i.e. of sysctls and DHCP
@@ -246,18 +175,8 @@ func (w *Worker) pollDrift(ctx context.Context) {
 			tick.Reset(w.PollInterval)
 		case <-due:
 			if !well() {
-				w.waker.Signal()
+				w.Signal()
 			}
 		}
 	}
-}
-
-// pass runs converge and counts it.
-func (w *Worker) pass(ctx context.Context) (time.Time, error) {
-	began := w.Now()
-	next, err := w.converge(ctx)
-	if w.Metrics != nil {
-		w.Metrics.Pass(w.Now().Sub(began), err)
-	}
-	return next, err
 }

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"hostler/agent/reconcile"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/containerbroker"
@@ -28,7 +29,9 @@ func (w *Worker) act(ctx context.Context, desired []Desired, steps []Step, nudge
 	for _, d := range desired {
 		// A failed machine may have no step until its retry is due, so its retry
 		// time counts as well.
-		next = earlier(next, d.Status.Attempts.NextRetry, now)
+		if retry := d.Status.Attempts.NextRetry; retry != nil && retry.After(now) {
+			next = reconcile.Earliest(next, *retry)
+		}
 	}
 	due := map[string][]Step{}
 	var order []string
@@ -36,11 +39,11 @@ func (w *Worker) act(ctx context.Context, desired []Desired, steps []Step, nudge
 		if s.Held != "" || s.Action == ActionConflict {
 			continue
 		}
-		if until := w.pausedUntil(s.Machine, nudged); until.After(s.After) {
+		if until := w.pausedUntil(s.Machine, nudged, now); until.After(s.After) {
 			s.After = until
 		}
 		if s.After.After(now) {
-			next = earlier(next, &s.After, now)
+			next = reconcile.Earliest(next, s.After)
 			continue
 		}
 		if len(due[s.Machine]) == 0 {
@@ -67,17 +70,10 @@ func (w *Worker) act(ctx context.Context, desired []Desired, steps []Step, nudge
 		w.mu.Lock()
 		w.busy[name] = true
 		w.mu.Unlock()
-		w.ops.Go(func() { o.run(ctx) })
+		w.Tasks.Go(func() { o.run(ctx) })
 	}
 	removing.close()
 	return next
-}
-
-func earlier(a time.Time, b *time.Time, now time.Time) time.Time {
-	if b == nil || !b.After(now) || !a.IsZero() && a.Before(*b) {
-		return a
-	}
-	return *b
 }
 
 // operation carries out the steps of a machine in order. The first failure
@@ -108,7 +104,9 @@ func (o *operation) run(ctx context.Context) {
 	removes := o.steps[0].removes()
 	name := o.steps[0].Machine
 	if err := o.each(ctx); err == nil {
-		w.unpause(name)
+		w.mu.Lock()
+		delete(w.paused, name)
+		w.mu.Unlock()
 		despite := slices.ContainsFunc(o.steps, func(s Step) bool { return s.DespiteFailure })
 		if !o.gone && !despite && o.d.Status.Attempts.ErrorKind != "" {
 			clearFailure(&o.d.Status)
@@ -125,9 +123,9 @@ func (o *operation) run(ctx context.Context) {
 	delete(w.busy, name)
 	w.ended[name] = w.Now()
 	if len(w.busy) > 0 {
-		w.waker.SignalWithin(gather)
+		w.SignalWithin(gather)
 	} else {
-		w.waker.Signal()
+		w.Signal()
 	}
 	w.mu.Unlock()
 }
@@ -138,8 +136,8 @@ func (o *operation) each(ctx context.Context) error {
 		began := o.w.Now()
 		err := o.doRecovering(ctx, step)
 		o.leaveSlot()
-		if o.w.Metrics != nil && !errors.Is(err, errOvertaken) {
-			o.w.Metrics.Operation(string(step.Action), o.w.Now().Sub(began), err)
+		if !errors.Is(err, errOvertaken) {
+			o.w.Count(string(step.Action), o.w.Now().Sub(began), err)
 		}
 		if err != nil {
 			o.failed(ctx, step, err)
@@ -204,7 +202,7 @@ func (o *operation) failed(ctx context.Context, s Step, err error) {
 	w, config := o.w, o.w.currentConfig()
 	err = withConsole(err, s.Machine, config.ReadersSeeConsoles)
 	if o.d.UID == "" { // an orphan has no record for the failure
-		w.pauseFor(s.Machine)
+		w.pauseFor(s.Machine, err)
 		o.event(ctx, state.LevelWarn, "Failed", string(s.Action)+": "+err.Error())
 		return
 	}
@@ -219,12 +217,12 @@ func (o *operation) failed(ctx context.Context, s Step, err error) {
 		o.d.Status.FailedStep.Fields = append(o.d.Status.FailedStep.Fields, c.Field)
 	}
 	Fail(&o.d.Status, o.d.UID, err, RetryPolicy{Retries: config.StartRetries, Delay: config.RetryDelay, Interval: config.TransientRetryInterval}, w.Now())
-	err = o.save(ctx)
-	if err != nil {
-		w.Logger.Warn("A failure cannot be recorded.", "machine", s.Machine, "error", err)
+	unsaved := o.save(ctx)
+	if unsaved != nil {
+		w.Logger.Warn("A failure cannot be recorded.", "machine", s.Machine, "error", unsaved)
 	}
-	if err != nil || s.Action == ActionForget && len(s.Changes) == 0 { // a failure in the status does not delay such a step
-		w.pauseFor(s.Machine)
+	if unsaved != nil || s.Action == ActionForget && len(s.Changes) == 0 { // a failure in the status does not delay such a step
+		w.pauseFor(s.Machine, err)
 	}
 	level := state.LevelWarn
 	if o.d.Status.State == spec.MachineError {
@@ -264,32 +262,21 @@ func (o *operation) leaveSlot() {
 // save writes the machine's status. It also writes while the agent stops, so
 // that a known result is not lost.
 func (o *operation) save(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	ctx, cancel := reconcile.Outlasting(ctx)
 	defer cancel()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.phase++
-	results, err := o.w.Store.Write(ctx, state.Each, statusWrite(o.d, o.d.Status))
-	if err != nil {
-		return err
-	}
-	return results[0].Err
+	return o.w.Put(ctx, reconcile.StatusWrite(o.d.id(), o.d.UID, o.d.Status))
 }
 
 func (o *operation) event(ctx context.Context, level, reason, message string) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-	defer cancel()
-	e := state.Event{
-		Time: o.w.Now(), Object: state.ID{Kind: spec.KindMachine, Name: o.steps[0].Machine}, UID: o.d.UID,
-		Level: level, Reason: reason, Message: message,
-	}
+	e := state.Event{Object: state.ID{Kind: spec.KindMachine, Name: o.steps[0].Machine}, UID: o.d.UID, Level: level, Reason: reason, Message: message}
 	if o.d.UID == "" { // an orphan: no machine of this name exists
 		e.Object = state.ID{Kind: spec.KindContainerType, Name: string(o.w.Type)}
 		e.Message = "instance " + o.steps[0].Machine + ": " + message
 	}
-	if err := o.w.Store.Record(ctx, e); err != nil {
-		o.w.Logger.Warn("An event cannot be recorded.", "machine", o.steps[0].Machine, "error", err)
-	}
+	o.w.Record(ctx, e)
 }
 
 // progress returns a function that writes the driver's progress into the
@@ -310,7 +297,7 @@ func (o *operation) progress(ctx context.Context) containerbroker.Progress {
 		}
 		o.reported = now
 		status.Message, status.Percent = s.Message, percentOf(s.Percent)
-		o.writeProgress(ctx, status)
+		o.w.Progress(ctx, reconcile.StatusWrite(o.d.id(), o.d.UID, status))
 	}
 }
 
@@ -329,13 +316,7 @@ func (o *operation) show(ctx context.Context, message string) {
 		s.State = spec.MachineDying
 	}
 	s.ObservedGeneration = o.d.Generation
-	o.writeProgress(ctx, *s)
-}
-
-func (o *operation) writeProgress(ctx context.Context, s spec.MachineStatus) {
-	if _, err := o.w.Store.Write(ctx, state.Each, statusWrite(o.d, s)); err != nil && ctx.Err() == nil {
-		o.w.Logger.Warn("Progress cannot be written.", "machine", o.d.Name, "error", err)
-	}
+	o.w.Progress(ctx, reconcile.StatusWrite(o.d.id(), o.d.UID, *s))
 }
 
 // percentOf returns nil for a negative (unknown) percentage.

@@ -220,24 +220,23 @@ const (
 
 // assessFailed sets state and message from the recorded failure.
 func assessFailed(s *spec.MachineStatus) {
-	for _, c := range s.Conditions {
-		if c.Type != ConditionFailed || !c.Status {
-			continue
-		}
-		s.Message = c.Message
-		if s.State == spec.MachineDying {
-			return
-		}
+	c := spec.ConditionOf(s.Conditions, ConditionFailed)
+	if !c.Status {
+		return
+	}
+	s.Message = c.Message
+	switch {
+	case s.State == spec.MachineDying:
+	case c.Reason == reasonRetrying:
+		s.State = spec.MachinePending
+	default:
 		s.State = spec.MachineError
-		if c.Reason == reasonRetrying {
-			s.State = spec.MachinePending
-		}
 	}
 }
 
 func clearFailure(s *spec.MachineStatus) {
 	s.Attempts, s.StartFailed, s.FailedStep = spec.Attempts{}, false, nil
-	s.Conditions = slices.DeleteFunc(slices.Clone(s.Conditions), func(c spec.Condition) bool { return c.Type == ConditionFailed })
+	s.Conditions = spec.WithoutCondition(s.Conditions, ConditionFailed)
 }
 
 func setReady(s *spec.MachineStatus, ready bool, reason, message string, now time.Time) {

@@ -1,15 +1,14 @@
 package provisioner
 
 import (
-	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
 
+	"hostler/agent/reconcile"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/containerbroker"
-	"hostler/internal/fault"
 )
 
 // surroundings holds the networks and storage that machines refer to.
@@ -36,11 +35,11 @@ func surroundingsOf(objects []state.Object) (surroundings, error) {
 		case spec.KindNetwork:
 			var record spec.NetworkRecord
 			var status spec.NetworkStatus
-			err = decode(o, &record, &status)
+			err = reconcile.Decode(o, &record, &status)
 			s.networks[o.Name] = network{record.Network, status}
 		case spec.KindVolume, spec.KindFilesystem:
 			var status spec.StorageStatus
-			err = decode(o, nil, &status)
+			err = reconcile.Decode(o, nil, &status)
 			s.storage[o.Kind+"/"+o.Name] = status
 		}
 		if err != nil {
@@ -48,21 +47,6 @@ func surroundingsOf(objects []state.Object) (surroundings, error) {
 		}
 	}
 	return s, nil
-}
-
-// decode reads an object's spec and status; either target may be nil.
-func decode(o state.Object, record, status any) error {
-	if record != nil {
-		if err := json.Unmarshal(o.Spec, record); err != nil {
-			return fault.New(fault.NeedsOperator, "cannot read the record of %s/%s: %v", o.Kind, o.Name, err)
-		}
-	}
-	if status != nil && len(o.Status) > 0 {
-		if err := json.Unmarshal(o.Status, status); err != nil {
-			return fault.New(fault.NeedsOperator, "cannot read the status of %s/%s: %v", o.Kind, o.Name, err)
-		}
-	}
-	return nil
 }
 
 // attach fills in the machine's NICs and disks and lists in Waiting the

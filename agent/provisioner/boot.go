@@ -53,13 +53,10 @@ func (w *Worker) recordBooted(ctx context.Context, desired []Desired) {
 		if !d.Booted {
 			continue
 		}
-		e := state.Event{
-			Time: w.Now(), Object: state.ID{Kind: spec.KindMachine, Name: d.Name}, UID: d.UID,
-			Level: state.LevelInfo, Reason: "HostRestarted", Message: "the host was restarted, and the instance was started with it",
-		}
-		if err := w.Store.Record(ctx, e); err != nil {
-			w.Logger.Warn("An event cannot be recorded.", "machine", d.Name, "error", err)
-		}
+		w.Record(ctx, state.Event{
+			Object: d.id(), UID: d.UID, Level: state.LevelInfo, Reason: "HostRestarted",
+			Message: "the host was restarted, and the instance was started with it",
+		})
 	}
 }
 

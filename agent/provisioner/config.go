@@ -35,12 +35,8 @@ func (c Config) Owner() Owner { return Owner{c.Namespace, c.Lineage} }
 // record.
 func ConfigOf(r spec.HostRecord, t spec.ContainerType) Config {
 	c := r.Config.WithoutProxyUsers()
-	harvest := c.Harvest
-	if r.Harvest != "" {
-		harvest = r.Harvest
-	}
 	return Config{
-		Namespace: c.Namespace, Lineage: r.Lineage.For(t), Harvest: Harvest(harvest), Concurrency: c.Concurrency, Pool: c.PoolOf(t),
+		Namespace: c.Namespace, Lineage: r.Lineage.For(t), Harvest: Harvest(r.HarvestMode()), Concurrency: c.Concurrency, Pool: c.PoolOf(t),
 		StartRetries: c.StartRetries, RetryDelay: time.Duration(c.RetryDelay),
 		TransientRetryInterval: time.Duration(c.TransientRetryInterval),
 		Guest: cloudinit.Input{

@@ -2,12 +2,10 @@ package provisioner
 
 import (
 	"context"
-	"slices"
 	"strings"
 	"time"
 
-	"hostler/agent/spec"
-	"hostler/agent/state"
+	"hostler/agent/reconcile"
 	"hostler/containerbroker"
 	"hostler/internal/failpoint"
 )
@@ -17,36 +15,15 @@ import (
 // a retry's delay.
 const echo = 2 * time.Second
 
-// followEvents wakes the worker for the hypervisor's events. After a lost
-// stream it wakes the worker at once, since the hypervisor may hang, and once
-// more when the next stream begins, for the events in between.
+// followEvents wakes the worker for the hypervisor's events.
 func (w *Worker) followEvents(ctx context.Context, source containerbroker.EventSource) {
-	delay := time.Second
-	for ctx.Err() == nil {
+	reconcile.Follow(ctx, w.Frame, func(ctx context.Context) (<-chan containerbroker.Event, error) {
 		events, err := source.Events(ctx)
 		if err == nil {
-			if err = failpoint.Hit(failpoint.LXDEventResync); err == nil {
-				delay = time.Second
-				w.waker.Signal()
-				w.drain(events)
-				w.waker.Signal()
-			}
+			err = failpoint.Hit(failpoint.LXDEventResync)
 		}
-		if err != nil {
-			w.Logger.Debug("The hypervisor's events cannot be followed.", "error", err)
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(delay):
-			delay = min(2*delay, 30*time.Second)
-		}
-	}
-}
-
-func (w *Worker) drain(events <-chan containerbroker.Event) {
-	for e := range events {
-		w.nudge(e)
-	}
+		return events, err
+	}, w.nudge)
 }
 
 // nudge wakes the worker for an event: at once, or within gather if an
@@ -59,26 +36,16 @@ func (w *Worker) nudge(e containerbroker.Event) {
 	case e.Instance != "" && w.busy[e.Instance]:
 		return
 	case e.Instance != "" && w.Now().Sub(w.ended[e.Instance]) <= echo:
-		w.waker.SignalWithin(gather)
+		w.SignalWithin(gather)
 		return
 	case e.Instance != "":
-		w.nudged[e.Instance] = true
+		w.nudges.Add(e.Instance)
 	case strings.HasSuffix(e.Action, "-created"):
 		// A new image, pool or network may be the thing that a failed machine
 		// lacked.
-		w.nudged[nudgeWant] = true
+		w.nudges.Add(nudgeWant)
 	}
-	w.waker.Signal()
-}
-
-// concerns says whether a change of these objects needs a pass now. Changes to
-// busy machines do not: their own operation writes them.
-func (w *Worker) concerns(changed []state.ID) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return slices.ContainsFunc(changed, func(id state.ID) bool {
-		return id.Kind != spec.KindMachine || !w.busy[id.Name]
-	})
+	w.Signal()
 }
 
 // gather is how long the ends of operations are collected into one pass while

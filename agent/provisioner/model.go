@@ -48,6 +48,8 @@ type Desired struct {
 	Booted bool
 }
 
+func (d Desired) id() state.ID { return state.ID{Kind: spec.KindMachine, Name: d.Name} }
+
 // wantsRunning returns the wanted power state: the last one set by hand (e.g.
 // with `hostler stop`), or else the declared one.
 func (d Desired) wantsRunning() bool {

@@ -7,10 +7,10 @@ import (
 	"slices"
 	"time"
 
+	"hostler/agent/reconcile"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/containerbroker"
-	"hostler/internal/fault"
 )
 
 // observe reads all records of the type and, in one call, all instances. It
@@ -21,7 +21,7 @@ func (w *Worker) observe(ctx context.Context, detail bool) ([]Desired, Observed,
 	if err != nil {
 		return nil, Observed{}, fmt.Errorf("cannot read the declared machines: %w", err)
 	}
-	if err := w.readConfig(objects); err != nil {
+	if err := reconcile.Configure(objects, func(r spec.HostRecord) { w.setConfig(ConfigOf(r, w.Type)) }); err != nil {
 		return nil, Observed{}, err
 	}
 	desired, err := Decode(objects, w.Type, w.currentConfig())
@@ -62,7 +62,7 @@ func Decode(objects []state.Object, t spec.ContainerType, c Config) ([]Desired, 
 			continue
 		}
 		d := Desired{Name: o.Name, UID: o.UID, Life: o.Life, Revision: o.Revision, Generation: o.Generation}
-		if err := decode(o, &d.Record, &d.Status); err != nil {
+		if err := reconcile.Decode(o, &d.Record, &d.Status); err != nil {
 			return nil, err
 		}
 		if d.Record.Machine.Type != t {
@@ -81,13 +81,13 @@ func (w *Worker) goBlind(ctx context.Context, desired []Desired, cause error) {
 	w.blind = true
 	busy := maps.Clone(w.busy)
 	w.mu.Unlock()
-	var writes []state.Write
+	var writes reconcile.Batch
 	for _, d := range desired {
-		if status := blind(d, cause); !busy[d.Name] && !equalStatus(d.Status, status) {
-			writes = append(writes, statusWrite(d, status))
+		if !busy[d.Name] {
+			writes.Status(d.id(), d.UID, d.Status, blind(d, cause))
 		}
 	}
-	if err := w.write(ctx, writes); err != nil {
+	if err := w.Write(ctx, writes); err != nil {
 		w.Logger.Warn("The statuses cannot be written.", "error", err)
 	}
 }
@@ -99,24 +99,9 @@ func (w *Worker) seeAgain() {
 	defer w.mu.Unlock()
 	if w.blind {
 		w.blind = false
-		w.nudged[nudgeAll] = true
-		w.waker.Signal()
+		w.nudges.Add(nudgeAll)
+		w.Signal()
 	}
-}
-
-// readConfig adopts the configuration in the host object, if that exists.
-func (w *Worker) readConfig(objects []state.Object) error {
-	for _, o := range objects {
-		if o.Kind != spec.KindHost {
-			continue
-		}
-		var record spec.HostRecord
-		if err := decode(o, &record, nil); err != nil {
-			return err
-		}
-		w.setConfig(ConfigOf(record, w.Type))
-	}
-	return nil
 }
 
 // writeStatuses updates the status of every machine that is not busy, in one
@@ -128,7 +113,7 @@ func (w *Worker) writeStatuses(ctx context.Context, desired []Desired, observed 
 	for _, s := range steps {
 		byUID[s.UID] = append(byUID[s.UID], s)
 	}
-	var writes []state.Write
+	var writes reconcile.Batch
 	for i := range desired {
 		d := &desired[i]
 		if busy[d.Name] {
@@ -151,39 +136,12 @@ func (w *Worker) writeStatuses(ctx context.Context, desired []Desired, observed 
 		if inst != nil && inst.Status == containerbroker.StatusRunning {
 			status.Boot = w.currentConfig().Host.Boot
 		}
-		if write := statusWrite(*d, status); d.Booted || !equalStatus(d.Status, status) {
-			writes = append(writes, write)
+		before := any(d.Status)
+		if d.Booted {
+			before = nil // d.Status is no longer as in the store
 		}
+		writes.Status(d.id(), d.UID, before, status)
 		d.Status = status
 	}
-	return taking, w.write(ctx, writes)
-}
-
-func equalStatus(a, b spec.MachineStatus) bool {
-	return string(spec.Encode(a)) == string(spec.Encode(b))
-}
-
-func statusWrite(d Desired, s spec.MachineStatus) state.Write {
-	return state.Write{
-		ID: state.ID{Kind: spec.KindMachine, Name: d.Name}, UID: d.UID,
-		Revision: state.AnyRevision, Status: spec.Encode(s),
-	}
-}
-
-// write writes statuses, each independently of the others. It ignores machines
-// that were removed or written meanwhile.
-func (w *Worker) write(ctx context.Context, writes []state.Write) error {
-	if len(writes) == 0 {
-		return nil
-	}
-	results, err := w.Store.Write(ctx, state.Each, writes...)
-	if err != nil {
-		return fmt.Errorf("cannot write statuses: %w", err)
-	}
-	for i, r := range results {
-		if r.Err != nil && !fault.Is(r.Err, fault.NotFound) && !fault.Is(r.Err, fault.Conflict) {
-			return fmt.Errorf("cannot write the status of %s: %w", writes[i].Name, r.Err)
-		}
-	}
-	return nil
+	return taking, w.Write(ctx, writes)
 }

@@ -48,7 +48,7 @@ func (o *operation) create(ctx context.Context) error {
 
 	token := w.NewToken()
 	intent := state.Intent{
-		Token: token, Object: state.ID{Kind: spec.KindMachine, Name: o.d.Name}, UID: o.d.UID,
+		Token: token, Object: o.d.id(), UID: o.d.UID,
 		Action: string(ActionCreate), Began: w.Now(), Owner: string(w.Type),
 	}
 	if err := o.closeIntents(ctx, w.Now().Add(-lostRequest)); err != nil {
@@ -318,10 +318,7 @@ func (o *operation) forget(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	results, err := o.w.Store.Write(ctx, state.Each, state.Write{ID: found.ID, UID: found.UID, Revision: found.Revision, Delete: true})
-	if err == nil {
-		err = results[0].Err
-	}
+	err = o.w.Put(ctx, state.Write{ID: found.ID, UID: found.UID, Revision: found.Revision, Delete: true})
 	switch {
 	case fault.Is(err, fault.Conflict):
 		return errOvertaken // written since the read; the next pass plans for it

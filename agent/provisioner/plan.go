@@ -170,21 +170,13 @@ func (p *planner) strangeToken(d Desired, inst *containerbroker.Instance) string
 
 // gate says whether a step for d may be made, and its earliest time.
 func (p *planner) gate(d Desired) (open bool, after time.Time) {
-	kind := fault.Kind(d.Status.Attempts.ErrorKind)
-	if d.Status.ObservedGeneration < d.Generation || p.nudged(d) || p.wantEnded(d, kind) {
+	attempts := d.Status.Attempts
+	kind := fault.Kind(attempts.ErrorKind)
+	over := kind == fault.Conflict && attempts.NextRetry == nil // a conflict that has ended blocks nothing
+	if d.Status.ObservedGeneration < d.Generation || p.nudged(d) || p.wantEnded(d, kind) || over {
 		return true, time.Time{}
 	}
-	if next := d.Status.Attempts.NextRetry; next != nil {
-		if reconcile.Pending(*next, p.policy.Now, p.policy.LongestDelay) {
-			return true, *next
-		}
-		return true, time.Time{}
-	}
-	switch kind {
-	case "", fault.Conflict: // a conflict that has ended blocks nothing
-		return true, time.Time{}
-	}
-	return false, time.Time{}
+	return reconcile.Gate(attempts, p.policy.Now, p.policy.LongestDelay)
 }
 
 // absent plans the create.
@@ -286,12 +278,7 @@ func (p *planner) dying(d Desired) []Step {
 }
 
 func isReady(s spec.MachineStatus) bool {
-	for _, c := range s.Conditions {
-		if c.Type == ConditionReady {
-			return c.Status
-		}
-	}
-	return false
+	return spec.ConditionOf(s.Conditions, ConditionReady).Status
 }
 
 func fields(changes []containerbroker.Change) string {

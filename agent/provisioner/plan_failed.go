@@ -91,7 +91,7 @@ func remainingFailure(d Desired, inst *containerbroker.Instance, failed *spec.Fa
 // set. The earlier failure stays in the status. The step is retried after a
 // pause, except if the new failure also needs the operator.
 func (o *operation) recordLaterFailure(ctx context.Context, s Step, err error) {
-	o.w.pauseFor(s.Machine)
+	o.w.pauseFor(s.Machine, err)
 	o.event(ctx, state.LevelWarn, "Failed", string(s.Action)+": "+err.Error())
 	switch fault.KindOf(err) {
 	case fault.Transient, fault.NotReady, fault.Conflict:

@@ -18,7 +18,7 @@ func (w *Worker) queueUp(o *operation, nudged map[string]bool) bool {
 		w.more = true
 		name := o.steps[0].Machine
 		if nudged[name] || nudged[nudgeAll] || nudged[nudgeWant] || nudged[nudgeWant+name] {
-			w.nudged[name] = true
+			w.nudges.Add(name)
 		}
 		return false
 	}
@@ -40,6 +40,6 @@ func (w *Worker) leaveQueue(o *operation) {
 	// machines.
 	if w.more && w.queued <= maxQueued/2 {
 		w.more = false
-		w.waker.SignalWithin(gather)
+		w.SignalWithin(gather)
 	}
 }

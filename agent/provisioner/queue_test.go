@@ -6,15 +6,16 @@ import "testing"
 // appeared, for the next pass.
 func TestARefusedCreateKeepsItsNudge(t *testing.T) {
 	for _, nudge := range []string{"web", nudgeAll, nudgeWant, nudgeWant + "web"} {
-		w := &Worker{nudged: map[string]bool{}, queued: maxQueued}
+		w := &Worker{queued: maxQueued}
 		o := &operation{w: w, steps: []Step{{Machine: "web", Action: ActionCreate}}}
-		if w.queueUp(o, map[string]bool{nudge: true}) || !w.nudged["web"] || !w.more {
-			t.Errorf("%q: nudged %v, more %v", nudge, w.nudged, w.more)
+		queued, kept := w.queueUp(o, map[string]bool{nudge: true}), w.nudges.Take()
+		if queued || !kept["web"] || !w.more {
+			t.Errorf("%q: nudged %v, more %v", nudge, kept, w.more)
 		}
 	}
-	w := &Worker{nudged: map[string]bool{}, queued: maxQueued}
+	w := &Worker{queued: maxQueued}
 	o := &operation{w: w, steps: []Step{{Machine: "web", Action: ActionCreate}}}
-	if w.queueUp(o, map[string]bool{nudgeWant + "db": true}) || w.nudged["web"] {
+	if w.queueUp(o, map[string]bool{nudgeWant + "db": true}) || w.nudges.Take()["web"] {
 		t.Error("another machine's nudge was kept")
 	}
 }

@@ -28,28 +28,26 @@ type RetryPolicy struct {
 // Delay, doubling to Interval. All other errors wait for the operator, a
 // changed declaration or an event about the machine.
 func Fail(s *spec.MachineStatus, uid string, err error, p RetryPolicy, now time.Time) {
-	kind := fault.KindOf(err)
-	s.Attempts.Count++
-	s.Attempts.ErrorKind = string(kind)
-	s.Attempts.NextRetry = nil
+	kind, attempt := fault.KindOf(err), s.Attempts.Count+1
 	c := spec.Condition{Type: ConditionFailed, Status: true, Reason: reasonFailed, Message: err.Error(), Since: now}
-	retryIn := func(delay time.Duration) time.Duration {
-		delay = jittered(delay, uid, s.Attempts.Count)
-		next := now.Add(delay)
-		s.Attempts.NextRetry = &next
-		return delay
+	var delay func(int) time.Duration
+	after := func(d time.Duration) time.Duration {
+		d = jittered(d, uid, attempt)
+		delay = func(int) time.Duration { return d }
+		return d
 	}
 	switch {
 	case kind == fault.Conflict:
-		retryIn(reconcile.Backoff{Base: p.Delay, Max: p.Interval}.Next(s.Attempts.Count, nil))
+		after(reconcile.Backoff{Base: p.Delay, Max: p.Interval}.After(attempt))
 	case kind != fault.Transient && kind != fault.NotReady:
-	case s.Attempts.Count <= p.Retries:
-		s.Attempts.ErrorKind, c.Reason = string(fault.Transient), reasonRetrying
-		c.Message = fmt.Sprintf("%v; retry %d of %d in %s", err, s.Attempts.Count, p.Retries, shown(retryIn(p.Delay)))
+	case attempt <= p.Retries:
+		kind, c.Reason = fault.Transient, reasonRetrying
+		c.Message = fmt.Sprintf("%v; retry %d of %d in %s", err, attempt, p.Retries, shown(after(p.Delay)))
 	default:
-		s.Attempts.ErrorKind = string(fault.Transient)
-		retryIn(p.Interval)
+		kind = fault.Transient
+		after(p.Interval)
 	}
+	reconcile.Failed(&s.Attempts, kind, now, delay)
 	s.Conditions = spec.SetCondition(slices.Clone(s.Conditions), c)
 	s.Percent = nil
 	assessFailed(s)

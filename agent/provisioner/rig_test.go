@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"hostler/agent/provisioner"
+	"hostler/agent/reconcile"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/containerbroker"
@@ -70,10 +71,8 @@ func (r *rig) start() (stop func()) {
 	if r.differ != nil {
 		differ = r.differ
 	}
-	w := provisioner.New(provisioner.Options{
-		Type: spec.LXD, Store: store, Broker: r.fake, Differ: differ, Images: r.fake, Defaults: r.config,
-		Now: time.Now, NewToken: r.newToken,
-		Logger: slog.New(slog.DiscardHandler), Resync: r.resync, Metrics: r,
+	w := provisioner.New(reconcile.Common{Store: store, Now: time.Now, Logger: slog.New(slog.DiscardHandler), Resync: r.resync, Metrics: r}, provisioner.Options{
+		Type: spec.LXD, Broker: r.fake, Differ: differ, Images: r.fake, Defaults: r.config, NewToken: r.newToken,
 	})
 	go func() { done <- w.Run(ctx) }()
 	stopped := false
@@ -187,10 +186,10 @@ func (r *rig) awaitPass() {
 	}
 }
 
-// Pass implements provisioner.Metrics.
+// Pass implements reconcile.Metrics.
 func (r *rig) Pass(time.Duration, error) { r.passes.Add(1) }
 
-// Operation implements provisioner.Metrics.
+// Operation implements reconcile.Metrics.
 func (r *rig) Operation(string, time.Duration, error) {}
 
 func (r *rig) revision(name string) int64 { return r.revisionOf(spec.KindMachine, name) }
@@ -250,8 +249,7 @@ func (closingStore) Watch(context.Context, ...string) (<-chan []state.ID, error)
 }
 
 func (r *rig) runOnClosingStore() error {
-	return provisioner.New(provisioner.Options{
-		Type: spec.LXD, Store: closingStore{r.store}, Broker: r.fake, Differ: r.fake, Images: r.fake, Defaults: r.config,
-		Now: time.Now, NewToken: func() string { return "token" }, Logger: slog.New(slog.DiscardHandler),
+	return provisioner.New(reconcile.Common{Store: closingStore{r.store}, Now: time.Now, Logger: slog.New(slog.DiscardHandler)}, provisioner.Options{
+		Type: spec.LXD, Broker: r.fake, Differ: r.fake, Images: r.fake, Defaults: r.config, NewToken: func() string { return "token" },
 	}).Run(r.t.Context())
 }

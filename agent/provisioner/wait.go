@@ -31,7 +31,7 @@ func (o *operation) wait(ctx context.Context) (context.Context, func()) {
 	w.waits[o.d.Name] = declarationWait{uid: o.d.UID, generation: o.d.Generation, end: end}
 	w.mu.Unlock()
 	// The declaration may have changed before w.waits had the entry.
-	w.overtake(ctx, []state.ID{{Kind: spec.KindMachine, Name: o.d.Name}})
+	w.overtake(ctx, []state.ID{o.d.id()})
 	return waitCtx, func() {
 		w.mu.Lock()
 		delete(w.waits, o.d.Name)
@@ -47,7 +47,7 @@ func (o *operation) stillWanted(ctx context.Context) (state.Object, error) {
 	if o.d.UID == "" {
 		return state.Object{}, nil // an orphan has no record
 	}
-	found, err := o.w.Store.Get(ctx, state.ID{Kind: spec.KindMachine, Name: o.d.Name})
+	found, err := o.w.Store.Get(ctx, o.d.id())
 	switch {
 	case fault.Is(err, fault.NotFound):
 		return state.Object{}, errOvertaken

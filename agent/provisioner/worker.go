@@ -1,10 +1,8 @@
 package provisioner
 
 import (
+	"cmp"
 	"context"
-	"errors"
-	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -22,37 +20,25 @@ type Images interface {
 	EnsureImage(ctx context.Context, ref string, progress containerbroker.Progress) (string, error)
 }
 
-// Metrics counts the worker's passes and operations.
-type Metrics interface {
-	Pass(took time.Duration, err error)
-	Operation(action string, took time.Duration, err error)
-}
-
-// Options are the dependencies and settings of a worker.
+// Options are the dependencies and settings of a worker. Common.Resync is the
+// longest time between two passes that read everything in detail.
 type Options struct {
 	Type   spec.ContainerType
-	Store  state.Backend
 	Broker containerbroker.Broker
 	Differ containerbroker.Differ
 	Images Images
 	// Defaults is the configuration until the host object is read.
 	Defaults Config
-	Metrics  Metrics
-	Now      func() time.Time
 	NewToken func() string
-	Logger   *slog.Logger
-	// Resync is the longest time between two passes that read everything in
-	// detail; 0: 2 min.
-	Resync time.Duration
 }
 
 // Worker provisions the machines of a container type.
 type Worker struct {
+	*reconcile.Frame
 	Options
-	waker   *reconcile.Waker
 	limiter *reconcile.Limiter
+	nudges  reconcile.Nudges
 	waiting *reconcile.Limiter // bounds the waits for readiness, which hold no slot
-	ops     sync.WaitGroup
 
 	mu   sync.Mutex
 	busy map[string]bool
@@ -60,9 +46,8 @@ type Worker struct {
 	// further operations wait because the queue is full.
 	queued int
 	more   bool
-	nudged map[string]bool
 	ended  map[string]time.Time // when the last operation on a machine ended
-	paused map[string]pause
+	paused reconcile.Failures
 	waits  map[string]declarationWait // running waits that end when the declaration changes
 	config Config
 	// blind says that the last listing failed. resynced is the time of the last
@@ -76,19 +61,16 @@ type Worker struct {
 }
 
 // New returns a worker; Run starts it.
-func New(o Options) *Worker {
-	if o.Resync == 0 {
-		o.Resync = 2 * time.Minute
-	}
+func New(c reconcile.Common, o Options) *Worker {
+	c.Resync = cmp.Or(c.Resync, reconcile.DefaultResync)
 	return &Worker{
+		Frame:   reconcile.NewFrame(c),
 		Options: o,
-		waker:   reconcile.NewWaker(),
 		limiter: reconcile.NewLimiter(o.Defaults.Concurrency),
 		waiting: reconcile.NewLimiter(waitersPerOperation * o.Defaults.Concurrency),
 		busy:    map[string]bool{},
-		nudged:  map[string]bool{},
 		ended:   map[string]time.Time{},
-		paused:  map[string]pause{},
+		paused:  reconcile.Failures{},
 		waits:   map[string]declarationWait{},
 		config:  o.Defaults,
 	}
@@ -99,50 +81,34 @@ func New(o Options) *Worker {
 // request to the hypervisor open.
 const waitersPerOperation = 8
 
-// Run works until ctx ends. It returns an error when the watch on the store is
-// lost; the supervisor then starts it again.
-func (w *Worker) Run(parent context.Context) error {
-	ctx, cancel := context.WithCancel(parent)
+// Run works until ctx ends, and ends its operations. It returns an error when
+// the watch on the store is lost.
+func (w *Worker) Run(ctx context.Context) error {
 	w.begun = w.Now()
-	defer w.ops.Wait()
-	defer cancel()
-	ids, err := w.Store.Watch(ctx, w.kinds()...)
-	if err != nil {
-		return reconcile.Ended(parent, fmt.Errorf("cannot watch the declared machines: %w", err))
-	}
-	go func() {
-		defer cancel()
-		for changed := range ids {
-			w.overtake(ctx, changed)
-			if w.concerns(changed) {
-				w.waker.Signal()
+	return w.Frame.Run(ctx, reconcile.Work{
+		Objects: "machines", Kinds: w.kinds(), Changed: w.changed, Pass: w.pass,
+		Begin: func(ctx context.Context) {
+			if source, ok := w.Broker.(containerbroker.EventSource); ok {
+				w.Tasks.Go(func() { w.followEvents(ctx, source) })
 			}
-		}
-	}()
-	if source, ok := w.Broker.(containerbroker.EventSource); ok {
-		go w.followEvents(ctx, source)
+		},
+	})
+}
+
+// changed ends the waits of changed machines, and wakes the worker unless all
+// changed objects are busy machines: their own operations write them.
+func (w *Worker) changed(ctx context.Context, ids []state.ID) {
+	w.overtake(ctx, ids)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if slices.ContainsFunc(ids, func(id state.ID) bool { return id.Kind != spec.KindMachine || !w.busy[id.Name] }) {
+		w.Signal()
 	}
-	loop := reconcile.Loop{
-		Waker: w.waker, Pass: w.pass, Resync: w.Resync, Now: w.Now, Logger: w.Logger,
-		ErrorDelay: reconcile.ErrorDelay(30 * time.Second),
-	}
-	if err := loop.Run(ctx); err != nil {
-		return err
-	}
-	return reconcile.Ended(parent, errors.New("cannot go on: the watch on the declared machines ended"))
 }
 
 // pass reads the state of all machines once and starts the due steps.
 func (w *Worker) pass(ctx context.Context) (time.Time, error) {
-	began := w.Now()
-	next, err := w.lookAndAct(ctx, began)
-	if w.Metrics != nil {
-		w.Metrics.Pass(w.Now().Sub(began), err)
-	}
-	return next, err
-}
-
-func (w *Worker) lookAndAct(ctx context.Context, now time.Time) (time.Time, error) {
+	now := w.Now()
 	// Read busy before the observation. An operation that ends in between has
 	// written its result, and the next pass looks at its machine.
 	busy, nudged := w.snapshot()
@@ -171,14 +137,10 @@ func (w *Worker) lookAndAct(ctx context.Context, now time.Time) (time.Time, erro
 	w.recordBooted(ctx, desired)
 	next := w.act(ctx, desired, steps, nudged, now)
 	if w.addressDelay = addressDelay(desired, w.begun, now, w.Resync); w.addressDelay > 0 {
-		// A new address causes no event.
-		soon := now.Add(w.addressDelay)
-		next = earlier(next, &soon, now)
+		next = reconcile.Earliest(next, now.Add(w.addressDelay)) // a new address causes no event
 	}
 	if goesOn(desired, observed, busy, now) {
-		// The end of another process's operation may cause no event.
-		soon := now.Add(busyDelay)
-		next = earlier(next, &soon, now)
+		next = reconcile.Earliest(next, now.Add(busyDelay)) // the end of another process's operation may cause no event
 	}
 	return next, nil
 }
@@ -204,10 +166,10 @@ func (w *Worker) snapshot() (busy, nudged map[string]bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	busy = maps.Clone(w.busy)
-	nudged, w.nudged = w.nudged, map[string]bool{}
+	nudged = w.nudges.Take()
 	for name := range busy {
 		if nudged[nudgeWant] || nudged[nudgeWant+name] {
-			w.nudged[nudgeWant+name] = true // kept in case the running operation fails
+			w.nudges.Add(nudgeWant + name) // kept in case the running operation fails
 		}
 	}
 	return busy, nudged

@@ -13,6 +13,9 @@ type Backoff struct {
 	Jitter float64
 }
 
+// After returns the delay after the nth attempt, without jitter.
+func (b Backoff) After(attempt int) time.Duration { return b.Next(attempt, nil) }
+
 // Next returns the delay after the nth attempt (n ≥ 1). rnd returns a number
 // in [0, 1); nil: no jitter.
 func (b Backoff) Next(attempt int, rnd func() float64) time.Duration {

@@ -1,12 +1,13 @@
-// Package reconcile provides the loop that every worker runs. A wake-up starts
-// one pass over everything; then the loop sleeps until the next wake-up, the
-// next due retry, or the resync tick. A wake-up carries no details, e.g. which
-// object changed: the pass looks at everything.
+// Package reconcile provides the parts that all workers share, so that a worker
+// only observes, plans and acts. A wake-up starts one pass over everything; then
+// the loop sleeps until the next wake-up, the next due retry, or the resync
+// tick. A wake-up carries no details, e.g. which object changed: the pass looks
+// at everything.
 package reconcile
 
 import (
+	"cmp"
 	"context"
-	"log/slog"
 	"sync/atomic"
 	"time"
 )
@@ -46,53 +47,41 @@ func (w *Waker) SignalWithin(d time.Duration) {
 	})
 }
 
-// Loop calls Pass once per wake-up, never concurrently.
-type Loop struct {
-	Waker *Waker
-	// Pass observes everything and starts the needed operations. It returns the
-	// latest time of the next pass (zero: no limit).
-	Pass func(ctx context.Context) (time.Time, error)
-	// Resync is the longest time between two passes; 0: none.
-	Resync time.Duration
-	// ErrorDelay returns the delay after the nth failed pass in a row (n ≥ 1).
-	ErrorDelay func(n int) time.Duration
-	Now        func() time.Time
-	Logger     *slog.Logger
-}
-
-// Run makes passes until ctx ends, and then returns nil. It repeats a failed
-// pass after ErrorDelay, or at the next wake-up.
-func (l *Loop) Run(ctx context.Context) error {
+// loop makes one pass per wake-up until ctx ends. It repeats a failed pass after
+// growing delays, or at the next wake-up.
+func (f *Frame) loop(ctx context.Context, w Work) {
+	delays := Backoff{Base: time.Second, Max: cmp.Or(w.LongestDelay, 30*time.Second)}
 	failed := 0
 	var due time.Time
-	for {
-		if err := l.sleep(ctx, due); err != nil {
-			return nil //nolint:nilerr // the end of ctx is how a loop is stopped
+	for f.sleep(ctx, due) {
+		began := f.Now()
+		next, err := w.Pass(ctx)
+		if f.Metrics != nil {
+			f.Metrics.Pass(f.Now().Sub(began), err)
 		}
-		next, err := l.Pass(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return
 		case err != nil:
 			failed++
-			due = l.Now().Add(l.ErrorDelay(failed))
-			l.Logger.Warn("The pass failed and will be retried.", "error", err, "attempt", failed)
+			due = f.Now().Add(delays.After(failed))
+			f.Logger.Warn("The pass failed and will be retried.", "error", err, "attempt", failed)
 		default:
-			failed = 0
-			due = next
+			failed, due = 0, next
 		}
 	}
 }
 
-// sleep returns at the next wake-up, at due, or after Resync.
-func (l *Loop) sleep(ctx context.Context, due time.Time) error {
-	wait := l.Resync
+// sleep returns at the next wake-up, at due, or after Resync. It reports whether
+// ctx goes on.
+func (f *Frame) sleep(ctx context.Context, due time.Time) bool {
+	wait := f.Resync
 	if !due.IsZero() {
-		if d := max(due.Sub(l.Now()), 0); wait == 0 || d < wait {
+		if d := max(due.Sub(f.Now()), 0); wait == 0 || d < wait {
 			wait = d
 		}
 		if wait == 0 {
-			return ctx.Err()
+			return ctx.Err() == nil
 		}
 	}
 	var timeout <-chan time.Time
@@ -103,25 +92,9 @@ func (l *Loop) sleep(ctx context.Context, due time.Time) error {
 	}
 	select {
 	case <-ctx.Done():
-		return ctx.Err()
-	case <-l.Waker.ch:
+		return false
+	case <-f.ch:
 	case <-timeout:
 	}
-	return nil
-}
-
-// ErrorDelay returns delays that start at 1 s and double with each failed pass,
-// up to longest.
-func ErrorDelay(longest time.Duration) func(n int) time.Duration {
-	b := Backoff{Base: time.Second, Max: longest}
-	return func(n int) time.Duration { return b.Next(n, nil) }
-}
-
-// Ended returns nil if ctx has ended, since the worker was stopped and err is a
-// consequence; otherwise it returns err.
-func Ended(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
+	return true
 }

@@ -46,10 +46,8 @@ func TestLoopWakesWhenItShould(t *testing.T) {
 			next time.Duration
 			err  error
 		}{{next: 5 * time.Second}, {err: errors.New("no")}, {err: errors.New("no")}, {}, {}}
-		waker := NewWaker()
-		loop := Loop{
-			Waker: waker, Resync: time.Minute, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
-			ErrorDelay: func(n int) time.Duration { return time.Duration(n) * time.Second },
+		f := NewFrame(Common{Resync: time.Minute, Now: time.Now, Logger: slog.New(slog.DiscardHandler)})
+		work := Work{
 			Pass: func(context.Context) (time.Time, error) {
 				at = append(at, time.Since(start))
 				r := results[len(at)-1]
@@ -62,11 +60,9 @@ func TestLoopWakesWhenItShould(t *testing.T) {
 				return time.Now().Add(r.next), r.err
 			},
 		}
-		waker.Signal()
-		waker.Signal()
-		if err := loop.Run(ctx); err != nil {
-			t.Fatal(err)
-		}
+		f.Signal()
+		f.Signal()
+		f.loop(ctx, work)
 		want := []time.Duration{0, 5 * time.Second, 6 * time.Second, 8 * time.Second, 68 * time.Second}
 		for i := range want {
 			if at[i] != want[i] {

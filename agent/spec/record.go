@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"time"
@@ -98,6 +99,19 @@ func Differs(cs []Condition) bool {
 	return slices.ContainsFunc(cs, func(c Condition) bool { return c.Type == ConditionUpToDate && !c.Status })
 }
 
+// ConditionOf returns the condition of a type; without one, its Status is false.
+func ConditionOf(cs []Condition, kind string) Condition {
+	if i := slices.IndexFunc(cs, func(c Condition) bool { return c.Type == kind }); i >= 0 {
+		return cs[i]
+	}
+	return Condition{}
+}
+
+// WithoutCondition returns a copy of the conditions without those of a type.
+func WithoutCondition(cs []Condition, kind string) []Condition {
+	return slices.DeleteFunc(slices.Clone(cs), func(c Condition) bool { return c.Type == kind })
+}
+
 // SetCondition replaces the condition of the same type. The old condition
 // stays, with its Since, unless status, reason or message changed.
 func SetCondition(cs []Condition, c Condition) []Condition {
@@ -117,12 +131,7 @@ func SetCondition(cs []Condition, c Condition) []Condition {
 // NotAutostarted reports that a machine without autostart has not been started
 // since the host booted and waits for the user to start it.
 func (s MachineStatus) NotAutostarted() bool {
-	for _, c := range s.Conditions {
-		if c.Type == ConditionReady {
-			return c.Reason == ReasonNotAutostarted
-		}
-	}
-	return false
+	return ConditionOf(s.Conditions, ConditionReady).Reason == ReasonNotAutostarted
 }
 
 // ConditionReady is the type of the condition that says whether a machine's
@@ -229,6 +238,14 @@ type HostRecord struct {
 	Facts HostFacts `json:"facts,omitzero"`
 	// Lineage is compared with the marks in stamps.
 	Lineage Lineage `json:"lineage,omitzero"`
+}
+
+// HarvestMode is the harvest mode in force.
+func (r HostRecord) HarvestMode() string { return cmp.Or(r.Harvest, r.Config.Harvest) }
+
+// HarvestsUnknown says whether stamped objects without a record are removed.
+func (r HostRecord) HarvestsUnknown() bool {
+	return r.HarvestMode() == "unknown" || r.HarvestMode() == "all"
 }
 
 // HostFacts are facts of the host that affect machines and cannot be

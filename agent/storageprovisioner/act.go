@@ -3,11 +3,10 @@ package storageprovisioner
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
-	"hostler/agent/spec"
+	"hostler/agent/reconcile"
 	"hostler/agent/state"
 	"hostler/internal/fault"
 	"hostler/storage"
@@ -110,41 +109,37 @@ var events = map[Action]string{
 // metrics.
 func (w *Worker) record(life context.Context, jobs []*job) error {
 	// A result is recorded even while the agent stops.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(life), 10*time.Second)
+	ctx, cancel := reconcile.Outlasting(life)
 	defer cancel()
 	now := w.Now()
-	var writes []state.Write
+	var writes reconcile.Batch
 	var recorded []state.Event
 	for _, j := range jobs {
 		e := j.entity
-		if w.Metrics != nil {
-			w.Metrics.Operation(string(j.step.Action), j.took, j.err)
-		}
-		event := state.Event{Time: now, Object: state.ID{Kind: e.Kind, Name: e.Name}, UID: e.UID, Level: state.LevelInfo, Reason: events[j.step.Action], Message: j.message()}
+		w.Count(string(j.step.Action), j.took, j.err)
+		event := state.Event{Time: now, Object: e.id(), UID: e.UID, Level: state.LevelInfo, Reason: events[j.step.Action], Message: j.message()}
 		switch {
 		case j.err != nil:
 			fail(&e.Status, e.Generation, j.step, j.err, now)
-			writes = append(writes, statusWrite(e, e.Status))
+			writes.Status(e.id(), e.UID, nil, e.Status)
 			event.Level, event.Reason, event.Message = state.LevelWarn, "Failed", j.err.Error()
 			if busy := (*storage.BusyError)(nil); errors.As(j.err, &busy) {
 				w.await(life, e.key(), busy.Holders)
 			}
 		case j.step.Action == ActionDestroy, j.step.Action == ActionRelease, j.step.Action == ActionForget:
-			writes = append(writes, state.Write{ID: state.ID{Kind: e.Kind, Name: e.Name}, UID: e.UID, Revision: state.AnyRevision, Delete: true})
+			writes.Remove(e.id(), e.UID)
 		case j.step.Action == ActionAdopt:
 			e.Status.StampUID = j.step.Changes[0].To
-			writes = append(writes, statusWrite(e, e.Status))
+			writes.Status(e.id(), e.UID, nil, e.Status)
 		}
 		if event.Reason != "" {
 			recorded = append(recorded, event)
 		}
 	}
-	if err := w.write(ctx, writes); err != nil {
+	if err := w.Write(ctx, writes); err != nil {
 		return err
 	}
-	if err := w.Store.Record(ctx, recorded...); err != nil {
-		w.Logger.Warn("Events cannot be recorded.", "error", err)
-	}
+	w.Record(ctx, recorded...)
 	return nil
 }
 
@@ -155,26 +150,4 @@ func (j *job) message() string {
 		text = "machine/" + j.step.Machine
 	}
 	return text
-}
-
-func statusWrite(e *Entity, s spec.StorageStatus) state.Write {
-	return state.Write{ID: state.ID{Kind: e.Kind, Name: e.Name}, UID: e.UID, Revision: state.AnyRevision, Status: spec.Encode(s)}
-}
-
-// write makes independent status writes. It ignores objects that were removed
-// or replaced meanwhile: they need no status.
-func (w *Worker) write(ctx context.Context, writes []state.Write) error {
-	if len(writes) == 0 {
-		return nil
-	}
-	results, err := w.Store.Write(ctx, state.Each, writes...)
-	if err != nil {
-		return fmt.Errorf("cannot write statuses: %w", err)
-	}
-	for i, r := range results {
-		if r.Err != nil && !fault.Is(r.Err, fault.NotFound) && !fault.Is(r.Err, fault.Conflict) {
-			return fmt.Errorf("cannot write the status of %s/%s: %w", writes[i].Kind, writes[i].Name, r.Err)
-		}
-	}
-	return nil
 }

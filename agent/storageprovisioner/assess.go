@@ -180,11 +180,7 @@ func stateOf(a Action, otherwise spec.StorageState) spec.StorageState {
 // setFailed sets state and message from the recorded failure. A failure that is
 // retried automatically does not yet show the state error (S18).
 func setFailed(s *spec.StorageStatus, a Action) {
-	for _, c := range s.Conditions {
-		if c.Type == conditionFailed {
-			s.Message = c.Message
-		}
-	}
+	s.Message = spec.ConditionOf(s.Conditions, conditionFailed).Message
 	s.State = failedState(a, fault.Kind(s.Attempts.ErrorKind), s.State)
 }
 
@@ -272,7 +268,7 @@ func (p *planner) deviceFor(a *spec.AttachmentStatus, e *Entity, machine string)
 func upToDate(s *spec.StorageStatus, steps []Step, now time.Time) {
 	c := spec.Condition{Type: conditionUpToDate, Status: true, Reason: "AsDeclared", Since: now}
 	for _, step := range steps {
-		if _, failing := attemptsOf(*s, step.Action); step.Held != "" && !failing {
+		if step.Held != "" && attemptsOf(*s, step.Action).ErrorKind == "" {
 			c.Status, c.Reason, c.Message = false, "HeldBack", step.Held
 		}
 	}
@@ -302,7 +298,7 @@ func fail(s *spec.StorageStatus, generation int64, step Step, err error, now tim
 	if step.Machine != "" {
 		s.Attachments = maps.Clone(s.Attachments)
 		a := s.Attachments[step.Machine]
-		attempted(&a.Attempts, kind, now)
+		reconcile.Failed(&a.Attempts, kind, now, delaysOf(kind))
 		a.State, a.Message, a.Source = failedState(step.Action, kind, a.State), err.Error(), ""
 		if s.Attachments == nil {
 			s.Attachments = map[string]spec.AttachmentStatus{}
@@ -311,18 +307,9 @@ func fail(s *spec.StorageStatus, generation int64, step Step, err error, now tim
 		return
 	}
 	turnTo(s, step.Action)
-	attempted(&s.Attempts, kind, now)
+	reconcile.Failed(&s.Attempts, kind, now, delaysOf(kind))
 	s.Conditions = spec.SetCondition(slices.Clone(s.Conditions), spec.Condition{
 		Type: conditionFailed, Status: true, Reason: string(step.Action), Message: err.Error(), Since: now,
 	})
 	setFailed(s, step.Action)
-}
-
-func attempted(a *spec.Attempts, kind fault.Kind, now time.Time) {
-	a.Count++
-	a.ErrorKind, a.NextRetry = string(kind), nil
-	if !permanent(kind) {
-		next := now.Add(delays.Next(a.Count, nil))
-		a.NextRetry = &next
-	}
 }

@@ -13,38 +13,31 @@ import (
 
 // failedAction is the action of the recorded failure; "" if there is none.
 func failedAction(s spec.StorageStatus) Action {
-	if s.Attempts.ErrorKind == "" {
-		return ""
-	}
-	for _, c := range s.Conditions {
-		if c.Type == conditionFailed && c.Status {
-			return Action(c.Reason)
-		}
+	if c := spec.ConditionOf(s.Conditions, conditionFailed); s.Attempts.ErrorKind != "" && c.Status {
+		return Action(c.Reason)
 	}
 	return ""
 }
 
-// attemptsOf returns the attempts of an action and whether the action is
-// failing.
-func attemptsOf(s spec.StorageStatus, a Action) (spec.Attempts, bool) {
+// attemptsOf returns the attempts of an action; ErrorKind is "" if the action
+// is not failing.
+func attemptsOf(s spec.StorageStatus, a Action) spec.Attempts {
 	if failedAction(s) == a {
-		return s.Attempts, true
+		return s.Attempts
 	}
-	other, failing := s.Others[string(a)]
-	return other.Attempts, failing
+	return s.Others[string(a)].Attempts
 }
 
 // turnTo moves the recorded failure to Others if it is of another action, and
 // restores the attempts of action a.
 func turnTo(s *spec.StorageStatus, a Action) {
-	attempts, _ := attemptsOf(*s, a)
+	attempts := attemptsOf(*s, a)
 	others := maps.Clone(s.Others)
 	if failed := failedAction(*s); failed != "" && failed != a {
 		if others == nil {
 			others = map[string]spec.StorageFailure{}
 		}
-		at := slices.IndexFunc(s.Conditions, func(c spec.Condition) bool { return c.Type == conditionFailed })
-		others[string(failed)] = spec.StorageFailure{Condition: s.Conditions[at], Attempts: s.Attempts}
+		others[string(failed)] = spec.StorageFailure{Condition: spec.ConditionOf(s.Conditions, conditionFailed), Attempts: s.Attempts}
 	}
 	delete(others, string(a))
 	s.Others, s.Attempts = others, attempts
@@ -57,7 +50,7 @@ func forget(s *spec.StorageStatus, planned func(Action) bool) {
 	maps.DeleteFunc(s.Others, func(a string, _ spec.StorageFailure) bool { return !planned(Action(a)) })
 	if failed := failedAction(*s); failed != "" && !planned(failed) {
 		s.Attempts = spec.Attempts{}
-		s.Conditions = slices.DeleteFunc(s.Conditions, func(c spec.Condition) bool { return c.Type == conditionFailed })
+		s.Conditions = spec.WithoutCondition(s.Conditions, conditionFailed)
 	}
 	if failedAction(*s) == "" && len(s.Others) > 0 {
 		next := slices.Min(slices.Collect(maps.Keys(s.Others)))

@@ -48,6 +48,8 @@ type Entity struct {
 	Moved *plan.Change
 }
 
+func (e *Entity) id() state.ID { return state.ID{Kind: e.Kind, Name: e.Name} }
+
 // key is KIND/NAME.
 func (e *Entity) key() string { return e.Kind + "/" + e.Name }
 
@@ -107,7 +109,7 @@ type Policy struct {
 	// machines, no storage is detached or removed.
 	Unfound string
 	// Nudged are the entities (KIND/NAME) with a related event: their pending
-	// retries are made at once. See nudgeAll.
+	// retries are made at once.
 	Nudged map[string]bool
 	// Mounts is the directory of the host's own mounts, Views that of the
 	// mounts that machines see.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"hostler/agent/reconcile"
 	"hostler/agent/spec"
 	"hostler/storage"
 )
@@ -20,26 +21,26 @@ const (
 )
 
 // followDevices wakes the worker when block devices change.
-func (w *Worker) followDevices(ctx context.Context) error {
+func (w *Worker) followDevices(ctx context.Context) {
 	if w.Devices == nil {
-		return nil
+		return
 	}
 	events, err := w.Devices(ctx)
 	if err != nil {
-		return err
+		w.Logger.Warn("Block devices cannot be watched; the agent polls them.", "error", err)
+		return
 	}
-	w.waits.Go(func() {
-		for range events {
-			w.mu.Lock()
-			own := w.Now().Before(w.quiet)
-			w.devices = w.devices || !own
-			w.mu.Unlock()
-			if !own {
-				w.waker.SignalWithin(gather)
-			}
-		}
-	})
-	return nil
+	w.Tasks.Go(func() { reconcile.Receive(ctx, events, w.deviceChanged) })
+}
+
+func (w *Worker) deviceChanged(struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.Now().Before(w.quiet) {
+		return // an effect of the worker's own operation
+	}
+	w.devices = true
+	w.SignalWithin(gather)
 }
 
 // gather is the time within which events about devices are collected into one
@@ -52,15 +53,6 @@ func (w *Worker) acting(until time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.quiet = until
-}
-
-// takeNudges returns and clears the entities that had an event.
-func (w *Worker) takeNudges() map[string]bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	nudged := w.nudged
-	w.nudged = map[string]bool{}
-	return nudged
 }
 
 // nudge adds failing entities to nudged if an event since the last look
@@ -95,9 +87,7 @@ func (w *Worker) nudge(l look, nudged map[string]bool) (again time.Time) {
 			nudged[e.key()] = true
 		default:
 			w.postponed[e.key()] = true
-			if again.IsZero() || rested.Before(again) {
-				again = rested
-			}
+			again = reconcile.Earliest(again, rested)
 		}
 	}
 	return again
@@ -125,7 +115,7 @@ func restedAt(e *Entity) (at time.Time, failing bool) {
 		}
 		failing = true
 		rest := min(leastWait<<min(max(a.Count-1, 0), 10), mostWait)
-		failed := a.NextRetry.Add(-delays.Next(a.Count, nil))
+		failed := a.NextRetry.Add(-delays.After(a.Count))
 		if t := failed.Add(rest); t.After(at) {
 			at = t
 		}
@@ -144,16 +134,14 @@ func (w *Worker) await(ctx context.Context, key string, holders []storage.Holder
 		return
 	}
 	w.waiting[key] = true
-	w.waits.Go(func() {
+	w.Tasks.Go(func() {
 		err := w.WaitHolders(ctx, holders)
 		w.mu.Lock()
 		delete(w.waiting, key)
-		if err == nil {
-			w.nudged[key] = true
-		}
 		w.mu.Unlock()
 		if err == nil {
-			w.waker.Signal()
+			w.nudges.Add(key)
+			w.Signal()
 		}
 	})
 }

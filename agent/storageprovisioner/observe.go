@@ -3,12 +3,11 @@ package storageprovisioner
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
-	"maps"
 	"path/filepath"
 	"sync"
 
+	"hostler/agent/reconcile"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
@@ -44,49 +43,36 @@ func Kinds() []string {
 
 // Decode reads the storage and machines from a list of objects. One unreadable
 // record fails the whole list: a plan from a part could remove storage.
-func Decode(objects []state.Object) (Desired, error) {
-	return decoder{}.desired(objects)
+func Decode(objects []state.Object) (Desired, error) { return newDecoder().desired(objects) }
+
+// decoder caches the decoded objects.
+type decoder struct {
+	entities reconcile.Cache[Entity]
+	machines reconcile.Cache[Machine]
 }
 
-// decoder caches decoded objects by uid, since most do not change between
-// looks. Callers must not modify the decoded values.
-type decoder map[string]decoded
-
-type decoded struct {
-	revision int64
-	entity   Entity
-	machine  Machine
-}
+func newDecoder() decoder { return decoder{reconcile.Cache[Entity]{}, reconcile.Cache[Machine]{}} }
 
 func (k decoder) desired(objects []state.Object) (Desired, error) {
 	var d Desired
-	there := make(map[string]bool, len(objects))
 	for _, o := range objects {
-		there[o.UID] = true
-		was, known := k[o.UID]
-		known = known && was.revision == o.Revision
-		var err error
 		switch o.Kind {
 		case spec.KindVolume, spec.KindFilesystem:
-			if !known {
-				was.entity, err = decodeEntity(o)
+			e, err := k.entities.Decode(o, decodeEntity)
+			if err != nil {
+				return Desired{}, err
 			}
-			d.Entities = append(d.Entities, was.entity)
+			d.Entities = append(d.Entities, e)
 		case spec.KindMachine:
-			if !known {
-				was.machine, err = decodeMachine(o)
+			m, err := k.machines.Decode(o, decodeMachine)
+			if err != nil {
+				return Desired{}, err
 			}
-			d.Machines = append(d.Machines, was.machine)
-		}
-		if err != nil {
-			return Desired{}, err
-		}
-		if !known && o.Revision != 0 {
-			was.revision = o.Revision
-			k[o.UID] = was
+			d.Machines = append(d.Machines, m)
 		}
 	}
-	maps.DeleteFunc(k, func(uid string, _ decoded) bool { return !there[uid] })
+	k.entities.Keep(objects)
+	k.machines.Keep(objects)
 	uids := map[string]string{}
 	for _, e := range d.Entities {
 		if e.Kind == spec.KindVolume {
@@ -103,7 +89,7 @@ func decodeEntity(o state.Object) (Entity, error) {
 	e := Entity{Kind: o.Kind, Name: o.Name, UID: o.UID, Life: o.Life, Generation: o.Generation, Record: string(o.Spec)}
 	if o.Kind == spec.KindVolume {
 		var record spec.VolumeRecord
-		if err := decode(o, &record, &e.Status); err != nil {
+		if err := reconcile.Decode(o, &record, &e.Status); err != nil {
 			return e, err
 		}
 		e.Volume = record.Volume
@@ -112,7 +98,7 @@ func decodeEntity(o state.Object) (Entity, error) {
 		return e, nil
 	}
 	var record spec.FilesystemRecord
-	if err := decode(o, &record, &e.Status); err != nil {
+	if err := reconcile.Decode(o, &record, &e.Status); err != nil {
 		return e, err
 	}
 	e.Filesystem = record.Filesystem
@@ -127,25 +113,12 @@ func decodeEntity(o state.Object) (Entity, error) {
 func decodeMachine(o state.Object) (Machine, error) {
 	var record spec.MachineRecord
 	var status spec.MachineStatus
-	if err := decode(o, &record, &status); err != nil {
+	if err := reconcile.Decode(o, &record, &status); err != nil {
 		return Machine{}, err
 	}
 	return Machine{
 		Name: o.Name, Dying: o.Life != state.Alive, Storage: record.Machine.Storage, Privileged: record.Machine.Privileged, Status: status,
 	}, nil
-}
-
-func decode(o state.Object, record, status any) error {
-	if err := json.Unmarshal(o.Spec, record); err != nil {
-		return fault.New(fault.NeedsOperator, "cannot read the record of %s/%s: %v", o.Kind, o.Name, err)
-	}
-	if len(o.Status) == 0 {
-		return nil
-	}
-	if err := json.Unmarshal(o.Status, status); err != nil {
-		return fault.New(fault.NeedsOperator, "cannot read the status of %s/%s: %v", o.Kind, o.Name, err)
-	}
-	return nil
 }
 
 // Observe lists every source that a declaration uses, one call each, in
@@ -268,10 +241,7 @@ type Config struct {
 
 // ConfigOf reads the storage configuration from the host's record.
 func ConfigOf(r spec.HostRecord) Config {
-	harvest := r.Config.Harvest
-	if r.Harvest != "" {
-		harvest = r.Harvest
-	}
+	harvest := r.HarvestMode()
 	return Config{Namespace: r.Config.Namespace, Leave: harvest == "none" || harvest == "unknown"}
 }
 
@@ -292,15 +262,8 @@ func (w *Worker) look(ctx context.Context) (look, error) {
 	if err != nil {
 		return look{}, fmt.Errorf("cannot read the declared storage: %w", err)
 	}
-	for _, o := range objects {
-		if o.Kind != spec.KindHost {
-			continue
-		}
-		var record spec.HostRecord
-		if err := decode(o, &record, &struct{}{}); err != nil {
-			return look{}, err
-		}
-		w.config = ConfigOf(record)
+	if err := reconcile.Configure(objects, func(r spec.HostRecord) { w.config = ConfigOf(r) }); err != nil {
+		return look{}, err
 	}
 	l := look{}
 	if l.desired, err = w.decoded.desired(objects); err != nil {

@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"hostler/agent/reconcile"
 	"hostler/agent/spec"
-	"hostler/agent/state"
 	"hostler/internal/fault"
 	"hostler/storage"
 	"hostler/storage/idmap"
@@ -154,9 +154,7 @@ func (w *Worker) words(ctx context.Context, e *Entity) func(string) {
 		defer mu.Unlock()
 		if now := w.Now(); now.Sub(shown) >= progressInterval {
 			shown, status.Message = now, text
-			if _, err := w.Store.Write(ctx, state.Each, statusWrite(e, status)); err != nil && ctx.Err() == nil {
-				w.Logger.Warn("Progress cannot be written.", "object", e.key(), "error", err)
-			}
+			w.Progress(ctx, reconcile.StatusWrite(e.id(), e.UID, status))
 		}
 	}
 }

@@ -197,32 +197,26 @@ func (p *planner) wanted(e *Entity) bool {
 // gate says why a step is held, or when it is due. A failure delays only its
 // own action, not the entity's other steps.
 func (p *planner) gate(e *Entity, s Step) (held string, after time.Time) {
-	attempts, failing := attemptsOf(e.Status, s.Action)
+	attempts := attemptsOf(e.Status, s.Action)
 	if s.Machine != "" {
-		a := e.Status.Attachments[s.Machine]
-		attempts, failing = a.Attempts, a.Attempts.ErrorKind != ""
+		attempts = e.Status.Attachments[s.Machine].Attempts
 	}
-	if !failing || e.Status.ObservedGeneration < e.Generation || p.policy.Nudged[nudgeAll] || p.policy.Nudged[e.key()] {
+	if e.Status.ObservedGeneration < e.Generation || p.policy.Nudged[e.key()] {
 		return "", time.Time{}
 	}
-	if attempts.NextRetry == nil {
-		return "it failed and will not be retried until its declaration changes", time.Time{}
+	open, after := reconcile.Gate(attempts, p.policy.Now, delays.After(attempts.Count))
+	if !open {
+		held = "it failed and will not be retried until its declaration changes"
 	}
-	if !reconcile.Pending(*attempts.NextRetry, p.policy.Now, delays.Next(attempts.Count, nil)) {
-		return "", time.Time{}
-	}
-	return "", *attempts.NextRetry
+	return held, after
 }
-
-// nudgeAll in the set of nudged entities stands for all entities.
-const nudgeAll = "*"
 
 // absent plans for an entity that is not on the host.
 func (p *planner) absent(e *Entity, waiting string) Step {
 	switch uid, stranger := p.strangers[e.key()]; {
 	case stranger && e.Status.StampUID == "" && !e.Status.Created:
 		return Step{Action: ActionAdopt, Detail: "data of an earlier declaration of this name is taken over", Changes: []plan.Change{{Field: "stamp", To: uid}}}
-	case e.Status.Created && !p.thereAtAll(e) && e.Status.ObservedGeneration >= e.Generation && !p.policy.Nudged[nudgeAll]:
+	case e.Status.Created && !p.thereAtAll(e) && e.Status.ObservedGeneration >= e.Generation:
 		// A created entity would be empty, and its users would not notice.
 		return Step{Action: ActionCreate, Held: "its data is gone from the host; `hostler retry " + e.key() + "` makes it again, empty"}
 	}
@@ -309,5 +303,11 @@ func (p *planner) view(e *Entity, machine string, a spec.Attachment) idmap.Param
 	return params
 }
 
-// permanent reports whether errors of this kind are not retried automatically.
-func permanent(kind fault.Kind) bool { return kind == fault.Invalid }
+// delaysOf are the delays before the automatic retries after an error of this
+// kind; nil: there are none.
+func delaysOf(kind fault.Kind) func(attempt int) time.Duration {
+	if kind == fault.Invalid {
+		return nil
+	}
+	return delays.After
+}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"hostler/agent/reconcile"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
@@ -153,11 +154,10 @@ func newRig(t fatal) *rig {
 
 // restart starts a new agent on the same store and host.
 func (r *rig) restart() {
-	r.w = New(Options{
-		Store: r.store, Sources: r.host.sources(), Defaults: Config{Namespace: "test"},
-		Now: func() time.Time { return r.now }, Logger: slog.New(slog.DiscardHandler),
+	r.w = New(reconcile.Common{
+		Store: r.store, Now: func() time.Time { return r.now }, Logger: slog.New(slog.DiscardHandler),
 		Notice: func(key, text string) { r.notices[key] = text },
-	})
+	}, Options{Sources: r.host.sources(), Defaults: Config{Namespace: "test"}})
 }
 
 // pass runs a pass and returns the time of the next one.

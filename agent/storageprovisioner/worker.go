@@ -1,30 +1,21 @@
 package storageprovisioner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
-	"reflect"
 	"slices"
 	"sync"
 	"time"
 
 	"hostler/agent/reconcile"
 	"hostler/agent/spec"
-	"hostler/agent/state"
 	"hostler/storage"
 )
 
-// Metrics counts passes and operations.
-type Metrics interface {
-	Pass(took time.Duration, err error)
-	Operation(action string, took time.Duration, err error)
-}
-
 // Options are the dependencies of a worker.
 type Options struct {
-	Store   state.Backend
 	Sources Sources
 	// Defaults are the configuration until the host object is read.
 	Defaults Config
@@ -40,20 +31,12 @@ type Options struct {
 	// gives it up when nothing is declared; idempotent. Nil: nothing to
 	// prepare.
 	Stage func(used bool) error
-	// Notice sets or clears (with "") a notice in the host's status; nil:
-	// notices are dropped.
-	Notice  func(key, text string)
-	Metrics Metrics
-	Now     func() time.Time
-	Logger  *slog.Logger
-	// Resync is the longest time between two passes; 0: 2 min.
-	Resync time.Duration
 }
 
 // Worker provisions the storage of the host.
 type Worker struct {
+	*reconcile.Frame
 	Options
-	waker  *reconcile.Waker
 	config Config
 	// decoded are the records as last read.
 	decoded decoder
@@ -66,23 +49,18 @@ type Worker struct {
 	postponed map[string]bool
 	spaced    time.Time // when free space was last checked
 	bare      bool      // nothing was declared at the last look
-	waits     sync.WaitGroup
+
+	nudges reconcile.Nudges // of entities, as KIND/NAME
 
 	mu      sync.Mutex
-	nudged  map[string]bool
 	waiting map[string]bool // entities with a pending WaitHolders
 	devices bool            // block devices changed
 	quiet   time.Time       // until then, device events are the worker's own
 }
 
 // New returns a worker; Prepare and Run start it.
-func New(o Options) *Worker {
-	if o.Resync == 0 {
-		o.Resync = 2 * time.Minute
-	}
-	if o.Notice == nil {
-		o.Notice = func(string, string) {}
-	}
+func New(c reconcile.Common, o Options) *Worker {
+	c.Resync = cmp.Or(c.Resync, reconcile.DefaultResync)
 	if o.Unfound == nil {
 		o.Unfound = func(context.Context) string { return "" }
 	}
@@ -90,8 +68,8 @@ func New(o Options) *Worker {
 		o.Stage = func(bool) error { return nil }
 	}
 	return &Worker{
-		Options: o, waker: reconcile.NewWaker(), config: o.Defaults, decoded: decoder{},
-		seen: map[string]bool{}, had: map[string]Machine{}, nudged: map[string]bool{}, waiting: map[string]bool{},
+		Frame: reconcile.NewFrame(c), Options: o, config: o.Defaults, decoded: newDecoder(),
+		seen: map[string]bool{}, had: map[string]Machine{}, waiting: map[string]bool{},
 	}
 }
 
@@ -120,58 +98,27 @@ func (w *Worker) distrust(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var writes []state.Write
+	var writes reconcile.Batch
 	for i := range desired.Entities {
 		e := &desired.Entities[i]
-		writes = append(writes, statusWrite(e, unverified(e.Status)))
+		writes.Status(e.id(), e.UID, nil, unverified(e.Status))
 	}
-	return w.write(ctx, writes)
+	return w.Write(ctx, writes)
 }
 
 // Run works until ctx ends. It returns an error when the watch on the store is
 // lost; the supervisor then starts it again.
-func (w *Worker) Run(parent context.Context) error {
-	ctx, cancel := context.WithCancel(parent)
-	defer w.waits.Wait()
-	defer cancel()
-	ids, err := w.Store.Watch(ctx, Kinds()...)
-	if err != nil {
-		return reconcile.Ended(parent, fmt.Errorf("cannot watch the declared storage: %w", err))
-	}
-	go func() {
-		defer cancel()
-		for range ids {
-			w.waker.Signal()
-		}
-	}()
-	if err := w.followDevices(ctx); err != nil {
-		w.Logger.Warn("Block devices cannot be watched; the agent polls them.", "error", err)
-	}
-	loop := reconcile.Loop{
-		Waker: w.waker, Pass: w.pass, Resync: w.Resync, Now: w.Now, Logger: w.Logger,
-		ErrorDelay: reconcile.ErrorDelay(30 * time.Second),
-	}
-	if err := loop.Run(ctx); err != nil {
-		return err
-	}
-	return reconcile.Ended(parent, errors.New("cannot go on: the watch on the declared storage ended"))
-}
-
-// pass brings the storage as far towards the declaration as possible now.
-func (w *Worker) pass(ctx context.Context) (time.Time, error) {
-	began := w.Now()
-	next, err := w.converge(ctx)
-	if w.Metrics != nil {
-		w.Metrics.Pass(w.Now().Sub(began), err)
-	}
-	return next, err
+func (w *Worker) Run(ctx context.Context) error {
+	return w.Frame.Run(ctx, reconcile.Work{
+		Objects: "storage", Kinds: Kinds(), Pass: w.converge, Begin: w.followDevices,
+	})
 }
 
 // converge observes, plans and acts until no step is due. It returns the time
 // of the next retry.
 func (w *Worker) converge(ctx context.Context) (time.Time, error) {
 	done := map[string]error{}
-	nudged := w.takeNudges()
+	nudged := w.nudges.Take()
 	for {
 		l, err := w.look(ctx)
 		if err != nil {
@@ -195,7 +142,7 @@ func (w *Worker) converge(ctx context.Context) (time.Time, error) {
 		if !acted && !withdrew {
 			w.space(ctx, l)
 			w.overruled(l)
-			return earliest(nextRetry(l), again), nil
+			return reconcile.Earliest(nextRetry(l), again), nil
 		}
 		if acted { // a nudge allows one attempt
 			nudged = map[string]bool{}
@@ -215,23 +162,15 @@ func (w *Worker) stage(l *look) error {
 	return w.Stage(used)
 }
 
-// earliest is the earlier of two times; zero means none.
-func earliest(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
-}
-
 // nextRetry is the time of the earliest delayed step. A step that is due now
 // was already tried in this pass and waits leastWait.
 func nextRetry(l look) (next time.Time) {
 	for _, s := range l.steps {
 		switch {
 		case s.due(l.policy.Now):
-			next = earliest(next, l.policy.Now.Add(leastWait))
+			next = reconcile.Earliest(next, l.policy.Now.Add(leastWait))
 		case s.Waiting == "" && s.Held == "":
-			next = earliest(next, s.After)
+			next = reconcile.Earliest(next, s.After)
 		}
 	}
 	return next
@@ -241,7 +180,7 @@ func nextRetry(l look) (next time.Time) {
 // withdrew an offer. The storage of that offer can be taken away after the next
 // look.
 func (w *Worker) assess(ctx context.Context, l *look) (withdrew bool, err error) {
-	var writes []state.Write
+	var writes reconcile.Batch
 	statuses := assess(l.desired, l.observed, l.policy, l.steps)
 	for i := range l.desired.Entities {
 		e, s := &l.desired.Entities[i], statuses[i]
@@ -250,15 +189,13 @@ func (w *Worker) assess(ctx context.Context, l *look) (withdrew bool, err error)
 		} else if !w.seen[e.Source] {
 			s = unverified(s)
 		}
-		if !reflect.DeepEqual(e.Status, s) && string(spec.Encode(e.Status)) != string(spec.Encode(s)) {
-			writes = append(writes, statusWrite(e, s))
-		}
+		writes.Status(e.id(), e.UID, e.Status, s)
 		for machine, a := range e.Status.Attachments {
 			withdrew = withdrew || a.Source != "" && s.Attachments[machine].Source == ""
 		}
 		e.Status = s
 	}
-	return withdrew, w.write(ctx, writes)
+	return withdrew, w.Write(ctx, writes)
 }
 
 // space sets a notice when a filesystem of the host fills up; it checks at most

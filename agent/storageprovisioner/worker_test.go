@@ -574,7 +574,7 @@ func TestBusyDetach(t *testing.T) {
 	delete(r.host.fails, "detach filesystem/www")
 	r.now = r.now.Add(10 * time.Second)
 	close(ended)
-	r.w.waits.Wait()
+	r.w.Tasks.Wait()
 	r.pass()
 	if s := r.status(spec.KindFilesystem, "www"); s.State != spec.StorageDetached || tried() != 2 {
 		t.Errorf("%+v, tried %d times", s, tried())

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"hostler/agent/provisioner"
+	"hostler/agent/reconcile"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/containerbroker/images"
@@ -69,13 +70,13 @@ func (r *kvmRig) steady() {
 	}
 	passes := &passes{calls: r.proxy.Calls}
 	tokens := 0
-	w := provisioner.New(provisioner.Options{
-		Type: spec.KVM, Store: store, Broker: driver, Differ: driver, Images: driver, Metrics: passes, Now: time.Now,
-		NewToken: func() string { tokens++; return fmt.Sprint("token", tokens) }, Logger: slog.New(slog.DiscardHandler),
+	common := reconcile.Common{Store: store, Metrics: passes, Now: time.Now, Logger: slog.New(slog.DiscardHandler), Resync: 250 * time.Millisecond}
+	w := provisioner.New(common, provisioner.Options{
+		Type: spec.KVM, Broker: driver, Differ: driver, Images: driver,
+		NewToken: func() string { tokens++; return fmt.Sprint("token", tokens) },
 		Defaults: provisioner.Config{
 			Namespace: "steady", Harvest: provisioner.HarvestNone, Concurrency: 1, StartRetries: 1, RetryDelay: time.Second, TransientRetryInterval: time.Second,
 		},
-		Resync: 250 * time.Millisecond,
 	})
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()

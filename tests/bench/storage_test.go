@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"hostler/agent/reconcile"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/agent/storageprovisioner"
@@ -139,8 +140,8 @@ func BenchmarkSteadyStorage(b *testing.B) {
 		b.Fatal(err)
 	}
 	counts := &operations{}
-	w := storageprovisioner.New(storageprovisioner.Options{
-		Store: store, Defaults: storageprovisioner.Config{Namespace: "bench"}, Metrics: counts, Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+	w := storageprovisioner.New(reconcile.Common{Store: store, Metrics: counts, Now: time.Now, Logger: slog.New(slog.DiscardHandler)}, storageprovisioner.Options{
+		Defaults: storageprovisioner.Config{Namespace: "bench"},
 		Sources: storageprovisioner.Sources{
 			Filesystems: map[string]storage.FilesystemSource{"tmpfs": tmpfs.New(tmpfs.Options{Dir: filepath.Join(dir, "tmpfs"), Namespace: "bench"})},
 			Views:       idmap.New(idmap.Options{Dir: filepath.Join(dir, "views"), Runner: run.Host{}}),

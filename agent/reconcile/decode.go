@@ -1,0 +1,72 @@
+package reconcile
+
+import (
+	"encoding/json"
+	"maps"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/internal/fault"
+)
+
+// Decode reads an object's record and status; either target may be nil.
+func Decode(o state.Object, record, status any) error {
+	if record != nil {
+		if err := json.Unmarshal(o.Spec, record); err != nil {
+			return fault.New(fault.NeedsOperator, "cannot read the record of %s/%s: %v", o.Kind, o.Name, err)
+		}
+	}
+	if status != nil && len(o.Status) > 0 {
+		if err := json.Unmarshal(o.Status, status); err != nil {
+			return fault.New(fault.NeedsOperator, "cannot read the status of %s/%s: %v", o.Kind, o.Name, err)
+		}
+	}
+	return nil
+}
+
+// Configure passes the host's record to use, if the objects have it. The record
+// holds the configuration.
+func Configure(objects []state.Object, use func(spec.HostRecord)) error {
+	for _, o := range objects {
+		if o.Kind != spec.KindHost {
+			continue
+		}
+		var record spec.HostRecord
+		if err := Decode(o, &record, nil); err != nil {
+			return err
+		}
+		use(record)
+	}
+	return nil
+}
+
+// Cache keeps decoded objects by uid, since most objects do not change between
+// two passes. Callers must not modify the decoded values.
+type Cache[T any] map[string]cached[T]
+
+type cached[T any] struct {
+	revision int64
+	value    T
+}
+
+// Decode returns the cached value of an unchanged object, or else the result of
+// decode.
+func (c Cache[T]) Decode(o state.Object, decode func(state.Object) (T, error)) (T, error) {
+	if was, known := c[o.UID]; known && was.revision == o.Revision {
+		return was.value, nil
+	}
+	v, err := decode(o)
+	if err == nil && o.Revision != 0 {
+		c[o.UID] = cached[T]{o.Revision, v}
+	}
+	return v, err
+}
+
+// Keep drops the values of all other objects.
+func (c Cache[T]) Keep(objects []state.Object) {
+	there := make(map[string]bool, len(objects))
+	for _, o := range objects {
+		there[o.UID] = true
+	}
+	maps.DeleteFunc(c, func(uid string, _ cached[T]) bool { return !there[uid] })
+}

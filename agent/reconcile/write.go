@@ -1,0 +1,117 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"time"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/internal/fault"
+)
+
+// StatusWrite returns the write of an object's status.
+func StatusWrite(id state.ID, uid string, status any) state.Write {
+	return state.Write{ID: id, UID: uid, Revision: state.AnyRevision, Status: spec.Encode(status)}
+}
+
+// Batch collects independent writes.
+type Batch []state.Write
+
+// Status adds the write of an object's status, unless the status is as before.
+func (b *Batch) Status(id state.ID, uid string, before, after any) {
+	if !SameStatus(before, after) {
+		*b = append(*b, StatusWrite(id, uid, after))
+	}
+}
+
+// SameStatus reports whether two statuses are equal in the store.
+func SameStatus(a, b any) bool {
+	return reflect.DeepEqual(a, b) || string(spec.Encode(a)) == string(spec.Encode(b))
+}
+
+// Remove adds the removal of an object's record.
+func (b *Batch) Remove(id state.ID, uid string) {
+	*b = append(*b, state.Write{ID: id, UID: uid, Revision: state.AnyRevision, Delete: true})
+}
+
+// Write makes independent writes. It ignores objects that were removed or
+// replaced meanwhile: they need no status.
+func (f *Frame) Write(ctx context.Context, writes Batch) error {
+	if len(writes) == 0 {
+		return nil
+	}
+	results, err := f.Store.Write(ctx, state.Each, writes...)
+	if err != nil {
+		return fmt.Errorf("cannot write statuses: %w", err)
+	}
+	for i, r := range results {
+		f.remember(writes[i], r)
+		if r.Err != nil && !fault.Is(r.Err, fault.NotFound) && !fault.Is(r.Err, fault.Conflict) {
+			return fmt.Errorf("cannot write the status of %s/%s: %w", writes[i].Kind, writes[i].Name, r.Err)
+		}
+	}
+	return nil
+}
+
+// Put makes one write and returns its error.
+func (f *Frame) Put(ctx context.Context, w state.Write) error {
+	results, err := f.Store.Write(ctx, state.Each, w)
+	if err != nil {
+		return err
+	}
+	f.remember(w, results[0])
+	return results[0].Err
+}
+
+// Progress writes a status that shows the progress of an operation. If the
+// write fails, the operation goes on.
+func (f *Frame) Progress(ctx context.Context, w state.Write) {
+	if _, err := f.Store.Write(ctx, state.Each, w); err != nil && ctx.Err() == nil {
+		f.Logger.Warn("Progress cannot be written.", "object", w.Kind+"/"+w.Name, "error", err)
+	}
+}
+
+func (f *Frame) remember(w state.Write, r state.Result) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case w.Delete:
+		delete(f.wrote, w.ID)
+	case r.Err == nil:
+		f.wrote[w.ID] = r.Object.Revision
+	}
+}
+
+// Own reports whether the object's last change was made by Write or Put.
+func (f *Frame) Own(ctx context.Context, id state.ID) bool {
+	o, err := f.Store.Get(ctx, id)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return err == nil && f.wrote[id] == o.Revision
+}
+
+// Record records events, dated now if they have no time. It also does so while
+// the agent stops.
+func (f *Frame) Record(ctx context.Context, events ...state.Event) {
+	if len(events) == 0 {
+		return
+	}
+	for i := range events {
+		if events[i].Time.IsZero() {
+			events[i].Time = f.Now()
+		}
+	}
+	ctx, cancel := Outlasting(ctx)
+	defer cancel()
+	if err := f.Store.Record(ctx, events...); err != nil {
+		f.Logger.Warn("Events cannot be recorded.", "object", events[0].Object.Kind+"/"+events[0].Object.Name, "error", err)
+	}
+}
+
+// Outlasting returns a context for recording a known result, which lives on for
+// a while when the agent stops.
+func Outlasting(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+}
