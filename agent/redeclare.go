@@ -2,12 +2,13 @@ package agent
 
 import (
 	"context"
-	"fmt"
+	"slices"
+	"time"
 
 	"hostler/agent/conffiles"
+	"hostler/agent/reconcile"
 	"hostler/agent/spec"
 	"hostler/agent/state"
-	"hostler/internal/fault"
 )
 
 // applier puts declarations in force; the server of agent/api implements it.
@@ -20,41 +21,22 @@ type applier interface {
 }
 
 // redeclare is the worker that creates again the objects that were declared
-// again while they were being removed.
+// again while they were being removed. Its first pass does so for an earlier
+// agent that died between a removal and Redeclare.
 func (h *host) redeclare(a applier) func(context.Context) error {
 	return func(ctx context.Context) error {
-		changes, err := h.store.Watch(ctx, spec.KindMachine, spec.KindNetwork, spec.KindVolume, spec.KindFilesystem)
-		if err != nil {
-			return fmt.Errorf("cannot watch the store: %w", err)
-		}
-		for first := true; ; first = false {
-			ids, open := <-changes
-			if !open {
-				return ctx.Err()
-			}
-			gone, err := h.anyGone(ctx, ids, a)
-			if err == nil && (gone || first) { // an earlier agent may have died between removal and Redeclare
-				err = a.Redeclare(ctx)
-			}
-			if err != nil && ctx.Err() == nil {
-				return fmt.Errorf("cannot create the removed objects again: %w", err)
-			}
-		}
+		common := h.common("remake")
+		common.Metrics = nil
+		f := reconcile.NewFrame(common)
+		return f.Run(ctx, reconcile.Work{
+			Objects: "objects", Kinds: []string{spec.KindMachine, spec.KindNetwork, spec.KindVolume, spec.KindFilesystem},
+			Changed: func(ctx context.Context, ids []state.ID) {
+				gone := func(id state.ID) bool { _, err := h.store.Get(ctx, id); return err != nil }
+				if a.Awaits() && slices.ContainsFunc(ids, gone) {
+					f.Signal()
+				}
+			},
+			Pass: func(ctx context.Context) (time.Time, error) { return time.Time{}, a.Redeclare(ctx) },
+		})
 	}
-}
-
-// anyGone says whether an object was removed while declarations wait for such a
-// removal.
-func (h *host) anyGone(ctx context.Context, ids []state.ID, a applier) (bool, error) {
-	if !a.Awaits() {
-		return false, nil
-	}
-	for _, id := range ids {
-		if _, err := h.store.Get(ctx, id); fault.Is(err, fault.NotFound) {
-			return true, nil
-		} else if err != nil {
-			return false, err
-		}
-	}
-	return false, nil
 }
