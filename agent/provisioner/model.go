@@ -139,19 +139,30 @@ const (
 	ActionConflict Action = "conflict" // another instance has the machine's name, or a restart does not make a change
 )
 
-// impacts is the impact of each action on a machine, unless its step has another.
-var impacts = map[Action]containerbroker.Impact{
-	ActionDelete: containerbroker.ImpactDestroy, ActionHarvest: containerbroker.ImpactDestroy,
-	ActionRelease: containerbroker.ImpactNone, ActionForget: containerbroker.ImpactNone,
-	ActionStop: containerbroker.ImpactRestart, ActionRecord: containerbroker.ImpactNone,
-	ActionUpdate: containerbroker.ImpactLive, ActionRecreate: containerbroker.ImpactRecreate,
-	ActionCreate: containerbroker.ImpactNone, ActionStart: containerbroker.ImpactNone,
-	ActionRestart: containerbroker.ImpactRestart, ActionReady: containerbroker.ImpactNone,
-	ActionConflict: containerbroker.ImpactNone,
+// actions is the table of the actions: the impact on a machine, unless the step
+// has another; whether the step belongs before all creates; whether it only
+// records or awaits a change that has already happened.
+var actions = map[Action]struct {
+	impact          containerbroker.Impact
+	removes, silent bool
+}{
+	ActionDelete:   {impact: containerbroker.ImpactDestroy, removes: true},
+	ActionHarvest:  {impact: containerbroker.ImpactDestroy, removes: true},
+	ActionRelease:  {impact: containerbroker.ImpactNone, removes: true},
+	ActionForget:   {impact: containerbroker.ImpactNone, removes: true},
+	ActionStop:     {impact: containerbroker.ImpactRestart, removes: true},
+	ActionRecord:   {impact: containerbroker.ImpactNone, silent: true},
+	ActionUpdate:   {impact: containerbroker.ImpactLive},
+	ActionRecreate: {impact: containerbroker.ImpactRecreate},
+	ActionCreate:   {impact: containerbroker.ImpactNone},
+	ActionStart:    {impact: containerbroker.ImpactNone},
+	ActionRestart:  {impact: containerbroker.ImpactRestart},
+	ActionReady:    {impact: containerbroker.ImpactNone, silent: true},
+	ActionConflict: {impact: containerbroker.ImpactNone},
 }
 
 // Known says whether the action exists.
-func (a Action) Known() bool { _, known := impacts[a]; return known }
+func (a Action) Known() bool { _, known := actions[a]; return known }
 
 // Step is a planned change to a machine or an orphan.
 type Step struct {
@@ -177,7 +188,7 @@ type Step struct {
 
 // step returns a step of the machine, with the impact of its action.
 func (d Desired) step(a Action, inst *containerbroker.Instance, detail string) Step {
-	return Step{Action: a, Machine: d.Name, UID: d.UID, Impact: impacts[a], Instance: inst, Detail: detail}
+	return Step{Action: a, Machine: d.Name, UID: d.UID, Impact: actions[a].impact, Instance: inst, Detail: detail}
 }
 
 // conflict returns a step that waits for the operator.
@@ -195,22 +206,9 @@ func (d Desired) change(a Action, inst *containerbroker.Instance, changes []cont
 }
 
 // removes says whether the step belongs before all creates.
-func (s Step) removes() bool {
-	switch s.Action {
-	case ActionDelete, ActionHarvest, ActionRelease, ActionForget, ActionStop:
-		return true
-	}
-	return false
-}
+func (s Step) removes() bool { return actions[s.Action].removes }
 
 // Visible says whether the step changes something that the user would notice.
-// The other steps only record or await a change that has already happened.
 func (s Step) Visible() bool {
-	switch s.Action {
-	case ActionForget:
-		return len(s.Changes) > 0
-	case ActionRecord, ActionReady:
-		return false
-	}
-	return true
+	return !actions[s.Action].silent && (s.Action != ActionForget || len(s.Changes) > 0)
 }
