@@ -24,7 +24,7 @@ func TestExportedIsWhatWasDeclared(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	a := adopter{&host{store: store}}
+	a := (&host{store: store}).adopter()
 	declare := func(yaml string) spec.Declaration {
 		t.Helper()
 		d, err := spec.Parse("x.yaml", []byte(yaml))
@@ -79,7 +79,7 @@ func TestExportWhileAHypervisorIsDown(t *testing.T) {
 	lxd.Add(containerbroker.Instance{Name: "web", Status: containerbroker.StatusStopped, ImageID: "abc"})
 	kvm.Add(containerbroker.Instance{Name: "vm", Status: containerbroker.StatusStopped, ImageID: "abc"})
 	kvm.Fail(brokertest.List, "", -1, fault.New(fault.Transient, "cannot reach libvirt:\nno answer"))
-	a := adopter{h}
+	a := h.adopter()
 	text, missing, err := a.Export(t.Context(), "")
 	if err != nil || len(missing) != 1 || !strings.Contains(missing[0], "on kvm are missing: cannot reach libvirt") {
 		t.Fatalf("%q, %v", missing, err)

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"hostler/agent/provisioner"
+	"hostler/agent/services/adoption"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/containerbroker"
@@ -26,7 +27,7 @@ func TestForeignInstancesThatCannotBeDeclared(t *testing.T) {
 	}
 	l.lxd.Add(containerbroker.Instance{Name: "bare", Status: containerbroker.StatusStopped})
 	l.lxd.Add(containerbroker.Instance{Name: "half", Status: containerbroker.StatusRunning, Odd: "limits.memory is 50%"})
-	a := adopter{l.host}
+	a := l.adopter()
 	text, _, err := a.Export(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
@@ -88,10 +89,10 @@ func TestLeftInstancesAreTheirMachinesAgain(t *testing.T) {
 				}
 			}
 			left := containerbroker.Instance{Name: "web", Status: containerbroker.StatusRunning, ImageID: strings.Repeat("a", 64), Properties: containerbroker.Properties{CPUs: 2}}
-			want := machineOf(left, kind)
+			want := adoption.MachineOf(left, kind)
 			left.Stamp = &containerbroker.Stamp{Namespace: "hostler", UID: "u", Record: c.record}
 			map[spec.ContainerType]*brokertest.Fake{spec.LXD: lxd, spec.KVM: kvm}[kind].Add(left)
-			got, err := adopter{h}.Inspect(t.Context(), kind, "web")
+			got, err := h.adopter().Inspect(t.Context(), kind, "web")
 			if c.former {
 				want.Image, want.CloudInit, want.Retain = was.Image, was.CloudInit, true
 			}
@@ -109,7 +110,7 @@ func TestInstancesAreTakenOverAsTheyAre(t *testing.T) {
 	l := newLossyHost(t)
 	l.open()
 	defer l.close()
-	a := adopter{l.host}
+	a := l.adopter()
 	for status, runs := range map[containerbroker.Status]bool{
 		containerbroker.StatusRunning: true, containerbroker.StatusFrozen: true, containerbroker.StatusStopped: false,
 	} {

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"hostler/agent/api"
+	"hostler/agent/services/adoption"
 	"hostler/agent/services/guests"
 	"hostler/agent/spec"
 	"hostler/containerbroker"
@@ -16,7 +17,7 @@ func (h *host) server(o Options) (*api.Server, error) {
 		Backend: h.store,
 		Service: api.Service{
 			Planner: planner{h}, Guests: h.guests(), Images: h.imageService(), Builder: h.imageService(),
-			Host: hostReporter{h}, Adopter: adopter{h}, Exporter: adopter{h}, Guard: guards{h},
+			Host: hostReporter{h}, Adopter: h.adopter(), Exporter: h.adopter(), Guard: guards{h},
 		},
 		Gatherer: h.metrics.registry, Logger: h.logger.With("part", "api"), Clock: h.now,
 		Version: o.Version, Namespace: h.config().Namespace,
@@ -26,10 +27,19 @@ func (h *host) server(o Options) (*api.Server, error) {
 
 // guests gives the API access into instances.
 func (h *host) guests() *guests.Access {
-	return &guests.Access{Store: h.store, Dir: h.paths.Consoles(), Broker: func(t spec.ContainerType) (containerbroker.Broker, error) {
-		d, err := h.driver(t)
-		return d.Broker, err
-	}}
+	return &guests.Access{Store: h.store, Dir: h.paths.Consoles(), Broker: h.broker}
+}
+
+// adopter takes over undeclared instances for the API.
+func (h *host) adopter() adoption.Adopter {
+	return adoption.Adopter{
+		Store: h.store, Types: h.types(), Broker: h.broker, Host: h.hostRecord, Namespace: h.config().Namespace, NewToken: newToken, Now: h.now,
+	}
+}
+
+func (h *host) broker(t spec.ContainerType) (containerbroker.Broker, error) {
+	d, err := h.driver(t)
+	return d.Broker, err
 }
 
 // The groups of the API's users: adminGroup may change, readGroup may read.

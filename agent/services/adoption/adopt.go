@@ -1,10 +1,13 @@
-package agent
+// Package adoption takes over undeclared instances, and exports declarations
+// that change nothing when applied.
+package adoption
 
 import (
 	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
+	"time"
 
 	"hostler/agent/api"
 	"hostler/agent/provisioner"
@@ -14,15 +17,25 @@ import (
 	"hostler/internal/fault"
 )
 
-// adopter takes over undeclared instances.
-type adopter struct{ *host }
+// Adopter takes over undeclared instances.
+type Adopter struct {
+	Store state.Backend
+	// Types are the container types, sorted. Broker returns the broker of a type.
+	Types  []spec.ContainerType
+	Broker func(t spec.ContainerType) (containerbroker.Broker, error)
+	// Host returns the host's record.
+	Host      func(ctx context.Context) (spec.HostRecord, error)
+	Namespace string
+	NewToken  func() string
+	Now       func() time.Time
+}
 
-func (a adopter) find(ctx context.Context, t spec.ContainerType, instance string) (containerbroker.Instance, error) {
-	d, err := a.driver(t)
+func (a Adopter) find(ctx context.Context, t spec.ContainerType, instance string) (containerbroker.Instance, error) {
+	broker, err := a.Broker(t)
 	if err != nil {
 		return containerbroker.Instance{}, err
 	}
-	all, err := d.Broker.List(ctx, false)
+	all, err := broker.List(ctx, false)
 	if err != nil {
 		return containerbroker.Instance{}, err
 	}
@@ -35,12 +48,12 @@ func (a adopter) find(ctx context.Context, t spec.ContainerType, instance string
 }
 
 // Inspect implements api.Adopter.
-func (a adopter) Inspect(ctx context.Context, t spec.ContainerType, instance string) (api.Adoptable, error) {
+func (a Adopter) Inspect(ctx context.Context, t spec.ContainerType, instance string) (api.Adoptable, error) {
 	i, err := a.find(ctx, t, instance)
 	if err != nil {
 		return api.Adoptable{}, err
 	}
-	if i.Stamp != nil && i.Stamp.Namespace != a.config().Namespace {
+	if i.Stamp != nil && i.Stamp.Namespace != a.Namespace {
 		return api.Adoptable{}, fault.New(fault.Conflict, "instance %q belongs to another agent (namespace %q): release it there first", instance, i.Stamp.Namespace)
 	}
 	if !spec.MachineName(i.Name) {
@@ -53,7 +66,7 @@ func (a adopter) Inspect(ctx context.Context, t spec.ContainerType, instance str
 		return api.Adoptable{}, fault.New(fault.NotReady, "cannot take over instance %q, which is %s, neither running nor stopped; "+
 			"try again when it runs or is stopped", i.Name, i.Status)
 	}
-	machine := machineOf(i, t)
+	machine := MachineOf(i, t)
 	if why := undeclarable(i, machine); why != "" {
 		return api.Adoptable{}, fault.New(fault.Invalid, "cannot take over instance %q, which cannot be declared: %s; change that with the hypervisor's tools", i.Name, why)
 	}
@@ -64,10 +77,10 @@ func (a adopter) Inspect(ctx context.Context, t spec.ContainerType, instance str
 	return a.restoreRecord(ctx, i, found)
 }
 
-// machineOf returns the declaration that matches an instance. A hypervisor with
+// MachineOf returns the declaration that matches an instance. A hypervisor with
 // images of its own reports the instance's image, e.g. LXD its fingerprint; the
 // digest of a KVM machine's disk refers to no image.
-func machineOf(i containerbroker.Instance, t spec.ContainerType) spec.Machine {
+func MachineOf(i containerbroker.Instance, t spec.ContainerType) spec.Machine {
 	m := provisioner.Declared(i)
 	m.Type, m.Image = t, spec.UnknownImage(t)
 	if info, _ := t.Info(); info.OwnImages && i.ImageID != "" {
@@ -78,16 +91,16 @@ func machineOf(i containerbroker.Instance, t spec.ContainerType) spec.Machine {
 
 // Stamp implements api.Adopter. It writes the intent durably before the stamp,
 // so that the provisioner recognises the stamp's token.
-func (a adopter) Stamp(ctx context.Context, t spec.ContainerType, found api.Adoptable, machine state.Object) error {
-	d, err := a.driver(t)
+func (a Adopter) Stamp(ctx context.Context, t spec.ContainerType, found api.Adoptable, machine state.Object) error {
+	broker, err := a.Broker(t)
 	if err != nil {
 		return err
 	}
-	stamper, ok := d.Broker.(containerbroker.Stamper)
+	stamper, ok := broker.(containerbroker.Stamper)
 	if !ok {
 		return fault.New(fault.Invalid, "cannot take over %s instances with this agent", t)
 	}
-	record, err := a.hostRecord(ctx)
+	record, err := a.Host(ctx)
 	if err != nil {
 		return err
 	}
@@ -96,9 +109,9 @@ func (a adopter) Stamp(ctx context.Context, t spec.ContainerType, found api.Adop
 		return err
 	}
 	stamp := desired[0].Machine.Stamp
-	stamp.Token = newToken()
-	intent := state.Intent{Token: stamp.Token, Object: machine.ID, UID: machine.UID, Action: "adopt", Began: a.now(), Owner: string(t)}
-	if err := a.store.Begin(ctx, intent); err != nil {
+	stamp.Token = a.NewToken()
+	intent := state.Intent{Token: stamp.Token, Object: machine.ID, UID: machine.UID, Action: "adopt", Began: a.Now(), Owner: string(t)}
+	if err := a.Store.Begin(ctx, intent); err != nil {
 		return fmt.Errorf("cannot write the intent to adopt: %w", err)
 	}
 	var seen *containerbroker.Stamp
@@ -115,7 +128,7 @@ func (a adopter) Stamp(ctx context.Context, t spec.ContainerType, found api.Adop
 // removal, keeping the uid. Instances with networks, storage or published ports
 // are excluded: others may have these by now, and a declaration names only its
 // own objects.
-func (a adopter) restoreRecord(ctx context.Context, i containerbroker.Instance, found api.Adoptable) (api.Adoptable, error) {
+func (a Adopter) restoreRecord(ctx context.Context, i containerbroker.Instance, found api.Adoptable) (api.Adoptable, error) {
 	var stamped provisioner.StampedRecord
 	if i.Stamp == nil || json.Unmarshal([]byte(i.Stamp.Record), &stamped) != nil {
 		return found, nil
@@ -127,7 +140,7 @@ func (a adopter) restoreRecord(ctx context.Context, i containerbroker.Instance, 
 	case len(was.Networks)+len(was.Storage)+len(was.Publish) > 0:
 		return found, nil
 	}
-	objects, _, err := a.store.List(ctx, spec.KindMachine)
+	objects, _, err := a.Store.List(ctx, spec.KindMachine)
 	if err != nil {
 		return found, fmt.Errorf("cannot read the declarations: %w", err)
 	}

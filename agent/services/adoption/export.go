@@ -1,4 +1,4 @@
-package agent
+package adoption
 
 import (
 	"bytes"
@@ -22,8 +22,8 @@ import (
 // including undeclared instances, e.g. to move to another host. That document
 // bears the name of the only declaration, or else "exported". missing names the
 // hypervisors whose instances are absent because they could not be listed.
-func (a adopter) Export(ctx context.Context, declaration string) (text []byte, missing []string, err error) {
-	objects, _, err := a.store.List(ctx, spec.KindDeclaration, spec.KindMachine)
+func (a Adopter) Export(ctx context.Context, declaration string) (text []byte, missing []string, err error) {
+	objects, _, err := a.Store.List(ctx, spec.KindDeclaration, spec.KindMachine)
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot read the declarations: %w", err)
 	}
@@ -54,7 +54,7 @@ func (a adopter) Export(ctx context.Context, declaration string) (text []byte, m
 	if len(names) > 1 {
 		notes = append(notes, fmt.Sprintf("The objects of the declarations %s; `hostler export NAME` writes a single declaration.", strings.Join(names, ", ")))
 	}
-	for _, t := range a.types() {
+	for _, t := range a.Types {
 		leftOut, err := a.exportForeign(ctx, t, &whole)
 		if err != nil {
 			missing = append(missing, oneline.Clean(fmt.Sprintf("undeclared instances on %s are missing: %v", t, err), 1024))
@@ -117,15 +117,15 @@ func joined[V any](a, b map[string]V) map[string]V {
 
 // exportForeign adds the undeclared instances to d. It returns a note for each
 // instance that cannot be declared as it is.
-func (a adopter) exportForeign(ctx context.Context, t spec.ContainerType, d *spec.Declaration) (leftOut []string, err error) {
-	driver, err := a.driver(t)
+func (a Adopter) exportForeign(ctx context.Context, t spec.ContainerType, d *spec.Declaration) (leftOut []string, err error) {
+	broker, err := a.Broker(t)
 	if fault.Is(err, fault.NotReady) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	all, err := driver.Broker.List(ctx, false)
+	all, err := broker.List(ctx, false)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +133,7 @@ func (a adopter) exportForeign(ctx context.Context, t spec.ContainerType, d *spe
 		if _, declared := d.Machines[i.Name]; declared || i.Stamp != nil {
 			continue
 		}
-		machine := machineOf(i, t)
+		machine := MachineOf(i, t)
 		if why := undeclarable(i, machine); why != "" {
 			leftOut = append(leftOut, fmt.Sprintf("%s/%s is not here: %s", t, oneline.Clean(i.Name, 64), why))
 			continue
