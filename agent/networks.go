@@ -13,6 +13,7 @@ import (
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/hostnet"
+	"hostler/hostnet/bridgepolicy"
 	"hostler/hostnet/dhcp"
 	"hostler/hostnet/firewall"
 	"hostler/internal/fault"
@@ -254,7 +255,7 @@ func (g hostReporter) provided(ctx context.Context) []client.Check {
 	if err != nil {
 		return check("error", err.Error(), "run `hostler doctor` again")
 	}
-	switch declare, join, err := networkprovisioner.Provide(observed, g.config().Namespace); {
+	switch declare, join, err := bridgepolicy.Provide(observed, g.config().Namespace, networkprovisioner.LocalBridges()); {
 	case err != nil:
 		return check("warning", err.Error(), "declare a network and name it in the machines' `networks`")
 	case declare != "":

@@ -195,7 +195,7 @@ func (h *Host) stamp(ctx context.Context, l seenLink, stamp string) error {
 // namespace.
 func sameOwner(l seenLink, stamp string) error {
 	namespace, _, _ := ParseStamp(stamp)
-	if namespace == "" || !isOurs(namespace, l.Link) {
+	if namespace == "" || !Ours(namespace, l.Link) {
 		return fault.New(fault.Conflict, "%s is not a bridge of hostler's namespace %s", l.Name, namespace)
 	}
 	return nil

@@ -60,9 +60,10 @@ func (p *planner) problem(b Bridge, err error) {
 
 // ours reports whether the link is a bridge of our namespace, stamped or half
 // made.
-func (p *planner) ours(l Link) bool { return isOurs(p.w.Namespace, l) }
+func (p *planner) ours(l Link) bool { return Ours(p.w.Namespace, l) }
 
-func isOurs(namespace string, l Link) bool {
+// Ours reports whether a link is a bridge of the namespace, stamped or half made.
+func Ours(namespace string, l Link) bool {
 	if l.Kind != "bridge" {
 		return false
 	}

@@ -286,7 +286,7 @@ func TestPlanProperties(t *testing.T) {
 			for _, b := range w.Bridges {
 				isNIC = isNIC || slices.Contains(b.Ports, s.Link)
 			}
-			if s.Op != MakeBridge && !isNIC && !isOurs(w.Namespace, before) {
+			if s.Op != MakeBridge && !isNIC && !Ours(w.Namespace, before) {
 				t.Fatalf("%s changes what is not ours: %+v", s, before)
 			}
 			if s.Op == DeleteAddress && carried[s.Address.Prefix] && !slices.ContainsFunc(model.Addresses, func(a Address) bool { return a.Prefix == s.Address.Prefix }) && !s.Address.Prefix.Addr().IsLinkLocalUnicast() {

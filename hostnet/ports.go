@@ -31,7 +31,7 @@ func refusal(namespace string, o Observed, nic string) error {
 		return refuse("%s is a bridge itself", nic)
 	case l.MasterKind == "bond" || l.MasterKind == "team":
 		return refuse("%s is a member of %s; name %s instead", nic, l.Master, l.Master)
-	case l.Master != "" && !isOurs(namespace, master):
+	case l.Master != "" && !Ours(namespace, master):
 		return refuse("%s is already under %s, which is not hostler's", nic, l.Master)
 	}
 	for _, child := range o.Links {

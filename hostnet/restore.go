@@ -55,7 +55,7 @@ func (r *restorer) touches(link string) bool { return slices.Contains(r.touched,
 func (r *restorer) link(was Link) {
 	is, there := r.o.Link(was.Name)
 	if !there {
-		if !isOurs(r.w.Namespace, was) || was.Alias == "" {
+		if !Ours(r.w.Namespace, was) || was.Alias == "" {
 			return // a device that was unplugged
 		}
 		r.do(Step{Op: MakeBridge, Link: was.Name, Stamp: was.Alias, MAC: was.MAC, MTU: was.MTU, Guarded: true})

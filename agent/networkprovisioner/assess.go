@@ -9,6 +9,7 @@ import (
 	"hostler/agent/reconcile"
 	"hostler/agent/spec"
 	"hostler/agent/state"
+	"hostler/hostnet/resolvconf"
 	"hostler/internal/fault"
 	"hostler/internal/plan"
 )
@@ -159,7 +160,7 @@ func unknownBridge(o Observed, bridge string) string {
 
 // unresolved returns a notice that guests cannot resolve names, because the
 // host has no name server that they can reach, or "".
-func unresolved(d Desired, p Plan, r Resolvers) string {
+func unresolved(d Desired, p Plan, r resolvconf.Resolvers) string {
 	if len(r.Servers) > 0 {
 		return ""
 	}

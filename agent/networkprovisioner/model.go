@@ -15,6 +15,7 @@ import (
 	"hostler/hostnet/firewall"
 	"hostler/hostnet/guard"
 	"hostler/hostnet/persist"
+	"hostler/hostnet/resolvconf"
 	"hostler/internal/plan"
 	"hostler/sysctl"
 )
@@ -75,7 +76,7 @@ type Observed struct {
 	// Listening are the host's own listening sockets, e.g. tcp/80.
 	Listening map[string]bool
 	// Resolvers is the host's DNS configuration.
-	Resolvers Resolvers
+	Resolvers resolvconf.Resolvers
 	// Using reports whether an instance still has the MAC address of a removed
 	// machine. It has only the addresses that were looked up.
 	Using map[string]bool

@@ -1,14 +1,12 @@
 package networkprovisioner
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -18,6 +16,7 @@ import (
 	"hostler/hostnet/guard"
 	"hostler/hostnet/ipam"
 	"hostler/hostnet/persist"
+	"hostler/hostnet/resolvconf"
 )
 
 // Guard makes changes that the host's own connection depends on, and undoes
@@ -135,8 +134,8 @@ func (e Eyes) Observe(ctx context.Context, d Desired) (Observed, error) {
 	}
 	_, err = os.Stat(filepath.Join("/", e.Root, "/proc/sys/net/ipv6/conf/all/forwarding"))
 	o.IPv6 = err == nil
-	o.Listening = listening(filepath.Join("/", e.Root, "/proc/net"))
-	o.Resolvers = resolvers(e.Root)
+	o.Listening = hostnet.Listening(filepath.Join("/", e.Root, "/proc/net"))
+	o.Resolvers = resolvconf.Read(e.Root)
 	o.Using = e.using(ctx, d)
 	e.look(ctx, &o)
 	return o, nil
@@ -239,28 +238,4 @@ func (e Eyes) now() time.Time {
 		return time.Now()
 	}
 	return e.Now()
-}
-
-// listening returns the host's listening sockets, e.g. tcp/80. Unreadable files
-// are skipped, because the result serves only warnings.
-func listening(dir string) map[string]bool {
-	all := map[string]bool{}
-	for name, waits := range map[string]string{"tcp": "0A", "tcp6": "0A", "udp": "07", "udp6": "07"} { // the kernel's TCP_LISTEN and TCP_CLOSE
-		f, err := os.Open(filepath.Join(dir, name))
-		if err != nil {
-			continue
-		}
-		for lines := bufio.NewScanner(f); lines.Scan(); {
-			fields := strings.Fields(lines.Text())
-			if len(fields) < 4 || fields[3] != waits {
-				continue
-			}
-			_, port, _ := strings.Cut(fields[1], ":")
-			if n, err := strconv.ParseUint(port, 16, 16); err == nil {
-				all[fmt.Sprintf("%s/%d", strings.TrimSuffix(name, "6"), n)] = true
-			}
-		}
-		_ = f.Close()
-	}
-	return all
 }

@@ -116,7 +116,7 @@ func (m *maker) links() []hostnet.Step {
 		}
 	}
 	for _, l := range o.Host.Links {
-		if l.Kind == "bridge" && l.Alias == "" && !ours(l, m.policy.Namespace) && slices.Contains(o.Own.Persistent, l.Name) { // unclaimed
+		if l.Kind == "bridge" && l.Alias == "" && !hostnet.Ours(m.policy.Namespace, l) && slices.Contains(o.Own.Persistent, l.Name) { // unclaimed
 			p.Unknown = append(p.Unknown, l.Name)
 		}
 	}

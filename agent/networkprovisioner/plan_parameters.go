@@ -27,7 +27,7 @@ const (
 func forwarders(o hostnet.Observed, policy Policy, four bool) []string {
 	var names []string
 	for _, l := range o.Links {
-		if l.Kind != "bridge" || ours(l, policy.Namespace) {
+		if l.Kind != "bridge" || hostnet.Ours(policy.Namespace, l) {
 			continue
 		}
 		addressed := slices.ContainsFunc(o.AddressesOf(l.Name), func(a hostnet.Address) bool {

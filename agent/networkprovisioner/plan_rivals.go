@@ -112,7 +112,7 @@ func deleted(p Planned) string {
 // nil.
 func unfit(n Network, o hostnet.Observed, policy Policy) error {
 	is := n.Record.Network
-	if l, there := o.Link(is.Bridge); there && !ours(l, policy.Namespace) {
+	if l, there := o.Link(is.Bridge); there && !hostnet.Ours(policy.Namespace, l) {
 		what := "a bridge that is not hostler's"
 		if l.Kind != "bridge" {
 			what = "a network device of this host and not a bridge"
@@ -123,12 +123,6 @@ func unfit(n Network, o hostnet.Observed, policy Policy) error {
 		return nil
 	}
 	return clash(is, n, o, policy)
-}
-
-// ours reports whether a link is a bridge of this agent, stamped or half made.
-func ours(l hostnet.Link, namespace string) bool {
-	of, _, stamped := hostnet.ParseStamp(l.Alias)
-	return l.Kind == "bridge" && (stamped && of == namespace || l.Alias == "" && l.Group == hostnet.HalfMadeGroup(namespace))
 }
 
 // clash returns an error if the host reaches a subnet of the network over

@@ -7,6 +7,7 @@ import (
 
 	"hostler/agent/spec"
 	"hostler/agent/state"
+	"hostler/hostnet/bridgepolicy"
 	"hostler/hostnet/ipam"
 	"hostler/internal/fault"
 )
@@ -31,7 +32,7 @@ func Refuse(d Desired, o Observed, policy Policy, changed map[string]bool) error
 		}
 		for _, name := range n.Record.Network.Interfaces {
 			if _, there := o.Host.Link(name); !there {
-				reasons = append(reasons, fmt.Sprintf("network/%s: this host has no interface %s; %s", n.Name, name, uplinks(o.Host)))
+				reasons = append(reasons, fmt.Sprintf("network/%s: this host has no interface %s; %s", n.Name, name, bridgepolicy.Uplinks(o.Host, LocalBridges())))
 			}
 		}
 	}
@@ -52,6 +53,14 @@ func Refuse(d Desired, o Observed, policy Policy, changed map[string]bool) error
 	}
 	slices.Sort(reasons)
 	return fault.New(fault.Conflict, "%s", fault.List(reasons, "\n"))
+}
+
+// LocalBridges returns the hypervisors' own bridges.
+func LocalBridges() (all []string) {
+	for _, t := range spec.ContainerTypes() {
+		all = append(all, t.LocalBridge)
+	}
+	return all
 }
 
 // overlap reports networks of different declarations that share addresses.

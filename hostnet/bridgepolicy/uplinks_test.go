@@ -1,4 +1,4 @@
-package networkprovisioner
+package bridgepolicy
 
 import (
 	"net/netip"
@@ -52,13 +52,16 @@ func TestUplinks(t *testing.T) {
 			"", "cannot choose a network for the guests: no obvious space, the host is in 10.0.0.0/24, 192.0.2.0/24", "the interfaces that can join a bridge are bond0, bond0.5, eth2, eth10",
 		},
 	} {
-		declare, join, err := Provide(c.o, "ns")
+		declare, join, err := Provide(c.o, "ns", nil)
 		fail := ""
 		if err != nil {
 			fail = err.Error()
 		}
-		equalText(t, c.name, declare+join, c.declare)
-		equalText(t, c.name, fail, c.fail)
-		equalText(t, c.name, uplinks(c.o), c.uplinks)
+		if declare+join != c.declare || fail != c.fail {
+			t.Errorf("%s: %q, %q", c.name, declare+join, fail)
+		}
+		if got := Uplinks(c.o, nil); got != c.uplinks {
+			t.Errorf("%s: %q", c.name, got)
+		}
 	}
 }

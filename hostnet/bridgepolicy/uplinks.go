@@ -1,40 +1,34 @@
-package networkprovisioner
+package bridgepolicy
 
 import (
 	"fmt"
 	"slices"
 	"strings"
 
-	"hostler/agent/spec"
 	"hostler/hostnet"
-	"hostler/hostnet/bridgepolicy"
 )
 
 // outside names the network that the host's default route leads to.
 const outside = "the network of the default route"
 
-// devices returns the host's links for package bridgepolicy. Foreign bridges
-// are not used for our machines.
-func devices(o hostnet.Observed, namespace string) []bridgepolicy.Device {
-	kinds := map[string]bridgepolicy.Kind{
-		"": bridgepolicy.Ethernet, "veth": bridgepolicy.Ethernet, // a container's NIC
-		"vlan": bridgepolicy.VLAN, "bond": bridgepolicy.Bond, "bridge": bridgepolicy.Bridge, "vxlan": bridgepolicy.VXLAN,
+// devices returns the host's links. local are the hypervisors' own bridges;
+// other foreign bridges are not used for our machines.
+func devices(o hostnet.Observed, namespace string, local []string) []Device {
+	kinds := map[string]Kind{
+		"": Ethernet, "veth": Ethernet, // a container's NIC
+		"vlan": VLAN, "bond": Bond, "bridge": Bridge, "vxlan": VXLAN,
 	}
-	var all []bridgepolicy.Device
-	var local []string
-	for _, t := range spec.ContainerTypes() {
-		local = append(local, t.LocalBridge)
-	}
+	var all []Device
 	for _, l := range o.Links {
-		d := bridgepolicy.Device{Name: l.Name, Kind: bridgepolicy.Other, Parent: l.Parent, MAC: l.MAC, MTU: l.MTU, Local: slices.Contains(local, l.Name), OpenVSwitch: l.Kind == "openvswitch"}
+		d := Device{Name: l.Name, Kind: Other, Parent: l.Parent, MAC: l.MAC, MTU: l.MTU, Local: slices.Contains(local, l.Name), OpenVSwitch: l.Kind == "openvswitch"}
 		if kind, known := kinds[l.Kind]; known {
 			d.Kind = kind
 		}
 		switch {
 		case l.Loopback:
-			d.Kind = bridgepolicy.Loopback
-		case l.Wireless, l.Kind == "bridge" && !ours(l, namespace):
-			d.Kind = bridgepolicy.Other
+			d.Kind = Loopback
+		case l.Wireless, l.Kind == "bridge" && !hostnet.Ours(namespace, l):
+			d.Kind = Other
 		}
 		if l.Master != "" {
 			d.Parent = l.Master
@@ -56,18 +50,18 @@ func devices(o hostnet.Observed, namespace string) []bridgepolicy.Device {
 // Provide returns the declaration that puts machines on the host's own network,
 // or if bridges of ours exist already, how machines join those. A host NIC is
 // never put under a bridge without a declaration. It is pure.
-func Provide(o hostnet.Observed, namespace string) (declare, join string, err error) {
-	need := bridgepolicy.Need{Method: bridgepolicy.Provider}
+func Provide(o hostnet.Observed, namespace string, local []string) (declare, join string, err error) {
+	need := Need{Method: Provider}
 	if o.PrimaryNIC() != "" {
 		need.Spaces = []string{outside}
 	}
-	all := devices(o, namespace)
-	plan, err := bridgepolicy.Plan(need, all)
+	all := devices(o, namespace, local)
+	plan, err := Plan(need, all)
 	if err != nil {
 		return "", "", err
 	}
 	if len(plan) == 0 {
-		nics, err := bridgepolicy.GuestNICs(need, all, true)
+		nics, err := GuestNICs(need, all, true)
 		var words []string
 		for _, n := range nics {
 			words = append(words, n.Name+" on "+n.Bridge)
@@ -82,9 +76,9 @@ func Provide(o hostnet.Observed, namespace string) (declare, join string, err er
 	return "networks: {" + strings.Join(networks, ", ") + "}", "", nil
 }
 
-// uplinks names the devices that can be declared as interfaces.
-func uplinks(o hostnet.Observed) string {
-	names := bridgepolicy.Candidates(devices(o, ""))
+// Uplinks names the devices that can be declared as interfaces.
+func Uplinks(o hostnet.Observed, local []string) string {
+	names := Candidates(devices(o, "", local))
 	if len(names) == 0 {
 		return "it has no interface that can join a bridge"
 	}

@@ -1,4 +1,5 @@
-package networkprovisioner
+// Package resolvconf reads the host's DNS configuration.
+package resolvconf
 
 import (
 	"net/netip"
@@ -19,10 +20,10 @@ type Resolvers struct {
 	Local bool
 }
 
-// resolvers reads resolv.conf. If that names no servers or no domains, e.g.
+// Read reads resolv.conf. If that names no servers or no domains, e.g.
 // only systemd-resolved's stub on the host itself, it takes them from
 // systemd-resolved's own list.
-func resolvers(root string) Resolvers {
+func Read(root string) Resolvers {
 	var r Resolvers
 	for _, path := range []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"} {
 		data, err := os.ReadFile(filepath.Join("/", root, path))
