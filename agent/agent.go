@@ -221,7 +221,7 @@ const lateness = 10 * time.Second
 type goroutineProvisioner struct {
 	h    *host
 	ctx  context.Context //nolint:containedctx // the agent's life, not a call's
-	unit unitProvisioner
+	unit units.Service
 	name string
 	run  func(context.Context) error
 }
@@ -230,7 +230,7 @@ type goroutineProvisioner struct {
 // agent with the placement Units left: a type has one provisioner.
 func (g goroutineProvisioner) Start(ctx context.Context) error {
 	if hasUnits(g.h.paths) {
-		if err := g.unit.end(ctx); err != nil {
+		if err := g.unit.End(ctx); err != nil {
 			return err
 		}
 	}
@@ -257,17 +257,23 @@ func (h *host) provisioner(ctx context.Context, t spec.ContainerType) containers
 	name := "provisioner-" + string(t)
 	switch h.placement {
 	case Units:
-		return unitProvisioner{t}
+		return provisionerUnit(t)
 	case Elsewhere:
 		return absentProvisioner{}
 	}
-	return goroutineProvisioner{h: h, ctx: ctx, unit: unitProvisioner{t}, name: name, run: func(ctx context.Context) error {
+	return goroutineProvisioner{h: h, ctx: ctx, unit: provisionerUnit(t), name: name, run: func(ctx context.Context) error {
 		d, err := h.driver(t)
 		if err != nil {
 			return err
 		}
 		return provision(ctx, t, h.common(name), d.Broker, d.Images, h.config())
 	}}
+}
+
+// provisionerUnit returns the unit of a type's provisioner. It has only the
+// rights that it needs, and its crash affects no other worker.
+func provisionerUnit(t spec.ContainerType) units.Service {
+	return units.Service("hostler-provisioner@" + string(t) + ".service")
 }
 
 // provision runs a type's provisioner on the given store: the local store, or

@@ -11,6 +11,7 @@ import (
 	"hostler/hostnet/guard"
 	"hostler/internal/paths"
 	"hostler/internal/run"
+	"hostler/internal/units"
 	"hostler/sysctl"
 )
 
@@ -66,7 +67,7 @@ func (h *host) probeAddresses() []netip.Addr {
 func (h *host) startWatchdog(ctx context.Context) error {
 	args := []string{"watchdog", "--config", h.paths.Config, "--state-dir", h.paths.StateDir, "--run-dir", h.paths.RunDir}
 	if h.placement == Units {
-		return startTransient(ctx, "hostler-watchdog-"+newToken()[:8]+".service", "hostler: undoes a change of the host's network",
+		return units.StartTransient(ctx, "hostler-watchdog-"+newToken()[:8]+".service", "hostler: undoes a change of the host's network",
 			append([]string{paths.Hostlerd}, args...))
 	}
 	// /proc/self/exe is the running program even if its file was replaced.

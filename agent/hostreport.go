@@ -54,10 +54,13 @@ func (g hostReporter) workers(ctx context.Context) []client.Worker {
 		name := "provisioner-" + string(t)
 		row := client.Worker{Name: name, State: "elsewhere", Message: "a process of its own", Since: g.started}
 		if g.placement == Units {
-			if unit, err := readUnit(ctx, unitProvisioner{t}.unit()); err != nil {
+			if unit, err := provisionerUnit(t).Row(ctx); err != nil {
 				row.Message = err.Error()
 			} else {
-				row = unit.worker(name, g.started)
+				row.State, row.Message = unit.State, unit.Message
+				if !unit.Since.IsZero() {
+					row.Since = unit.Since
+				}
 			}
 		}
 		g.mu.Lock()

@@ -1,17 +1,14 @@
-package agent
+package units
 
 import (
 	"context"
 	"fmt"
 	"strings"
 	"time"
-
-	"hostler/agent/client"
-	"hostler/internal/units"
 )
 
-// unitState is the state of a unit, in systemd's terms.
-type unitState struct {
+// State is the state of a unit, in systemd's terms.
+type State struct {
 	name, load, active, sub, result string
 	// since is the time of the last change; zero: no change in this boot.
 	since time.Time
@@ -20,24 +17,24 @@ type unitState struct {
 // systemdTimeout bounds a request to systemd.
 const systemdTimeout = 10 * time.Second
 
-func readUnit(ctx context.Context, unit string) (unitState, error) {
+func read(ctx context.Context, unit string) (State, error) {
 	ctx, cancel := context.WithTimeout(ctx, systemdTimeout)
 	defer cancel()
-	conn, err := units.Connect(ctx)
+	conn, err := Connect(ctx)
 	if err != nil {
-		return unitState{}, fmt.Errorf("cannot look at %s: %w", unit, err)
+		return State{}, fmt.Errorf("cannot look at %s: %w", unit, err)
 	}
 	defer conn.Close()
 	p, err := conn.GetAllPropertiesContext(ctx, unit)
 	if err != nil {
-		return unitState{}, fmt.Errorf("cannot look at %s: %w", unit, err)
+		return State{}, fmt.Errorf("cannot look at %s: %w", unit, err)
 	}
-	return unitStateOf(unit, p), nil
+	return stateOf(unit, p), nil
 }
 
-func unitStateOf(unit string, properties map[string]any) unitState {
+func stateOf(unit string, properties map[string]any) State {
 	word := func(name string) string { s, _ := properties[name].(string); return s }
-	s := unitState{name: unit, load: word("LoadState"), active: word("ActiveState"), sub: word("SubState"), result: word("Result")}
+	s := State{name: unit, load: word("LoadState"), active: word("ActiveState"), sub: word("SubState"), result: word("Result")}
 	if micros, ok := properties["StateChangeTimestamp"].(uint64); ok && micros > 0 {
 		s.since = time.UnixMicro(int64(micros))
 	}
@@ -48,7 +45,7 @@ func unitStateOf(unit string, properties map[string]any) unitState {
 func resetFailed(ctx context.Context, unit string) error {
 	ctx, cancel := context.WithTimeout(ctx, systemdTimeout)
 	defer cancel()
-	conn, err := units.Connect(ctx)
+	conn, err := Connect(ctx)
 	if err != nil {
 		return fmt.Errorf("cannot start %s: %w", unit, err)
 	}
@@ -61,14 +58,14 @@ func resetFailed(ctx context.Context, unit string) error {
 
 // ended says that the unit does not run and that systemd will not start it by
 // itself.
-func (s unitState) ended() bool { return s.active == "inactive" || s.active == "failed" }
+func (s State) ended() bool { return s.active == "inactive" || s.active == "failed" }
 
 // masked says that systemd refuses to start the unit. A running unit may be
 // masked too, which does not count.
-func (s unitState) masked() bool { return s.ended() && s.load == "masked" }
+func (s State) masked() bool { return s.ended() && s.load == "masked" }
 
 // down returns the reason why the unit stays down, or "".
-func (s unitState) down() string {
+func (s State) down() string {
 	switch {
 	case !s.ended():
 		return ""
@@ -82,13 +79,16 @@ func (s unitState) down() string {
 	return fmt.Sprintf("the unit %s is stopped", s.name)
 }
 
-// worker returns the unit's row in the host's status. since is used if systemd
-// reports no time.
-func (s unitState) worker(name string, since time.Time) client.Worker {
-	row := client.Worker{Name: name, State: "running", Message: "the unit " + s.name, Since: since}
-	if !s.since.IsZero() {
-		row.Since = s.since
-	}
+// Row describes the unit in the host's status.
+type Row struct {
+	State, Message string
+	// Since is the time of the last change; zero: no change in this boot.
+	Since time.Time
+}
+
+// Row returns the unit's row.
+func (s State) Row() Row {
+	row := Row{State: "running", Message: "the unit " + s.name, Since: s.since}
 	switch {
 	case strings.HasPrefix(s.sub, "auto-restart"):
 		row.State = "failed"

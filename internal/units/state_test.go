@@ -1,4 +1,4 @@
-package agent
+package units
 
 import (
 	"strings"
@@ -10,7 +10,7 @@ import (
 // mends a failure if the operator must act.
 func TestUnitStates(t *testing.T) {
 	const unit = "hostler-provisioner@lxd.service"
-	began, changed := time.Unix(1_000, 0), time.Unix(2_000, 0)
+	changed := time.Unix(2_000, 0)
 	for name, c := range map[string]struct {
 		load, active, sub, result string
 		never                     bool
@@ -35,11 +35,11 @@ func TestUnitStates(t *testing.T) {
 		}
 		since := changed
 		if c.never {
-			properties["StateChangeTimestamp"], since = uint64(0), began
+			properties["StateChangeTimestamp"], since = uint64(0), time.Time{}
 		}
-		s := unitStateOf(unit, properties)
-		row := s.worker("provisioner-lxd", began)
-		if row.Name != "provisioner-lxd" || row.State != c.state || !strings.Contains(row.Message, unit) || !strings.Contains(row.Message, c.says) || !row.Since.Equal(since) {
+		s := stateOf(unit, properties)
+		row := s.Row()
+		if row.State != c.state || !strings.Contains(row.Message, unit) || !strings.Contains(row.Message, c.says) || !row.Since.Equal(since) {
 			t.Errorf("%s: %+v", name, row)
 		}
 		if down := s.down(); (down == "") != (c.down == "") || !strings.Contains(down, c.down) {
