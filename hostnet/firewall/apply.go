@@ -70,7 +70,7 @@ func (r Ruleset) Holds(wanted Rules) bool {
 		return !slices.Contains(there, inet) && !slices.Contains(there, bridge)
 	}
 	chains := table(wanted)
-	return r.l.matches(r.name, chains) && r.loadedFor == script(r.name, families(there, chains), chains) && r.loaded == r.l.rulesOf(r.name)
+	return r.l.matches(r.name, chains) && r.loadedFor == script(r.name, nil, chains) && r.loaded == r.l.rulesOf(r.name)
 }
 
 // families returns the families whose tables a script replaces. It mentions the
@@ -99,11 +99,12 @@ func (f *Firewall) Apply(ctx context.Context, r Rules) (changed bool, err error)
 	if err != nil {
 		return false, err
 	}
-	text := script(f.name, families(there, chains), chains)
-	if l.matches(f.name, chains) && (f.loadedFor != text || f.loaded == l.rulesOf(f.name)) {
-		f.loadedFor, f.loaded = text, l.rulesOf(f.name)
+	rules := script(f.name, nil, chains)
+	if l.matches(f.name, chains) && (f.loadedFor != rules || f.loaded == l.rulesOf(f.name)) {
+		f.loadedFor, f.loaded = rules, l.rulesOf(f.name)
 		return false, nil
 	}
+	text := script(f.name, families(there, chains), chains)
 	if err := f.foreign(l); err != nil {
 		return false, err
 	}
@@ -121,7 +122,7 @@ func (f *Firewall) Apply(ctx context.Context, r Rules) (changed bool, err error)
 	if !l.matches(f.name, chains) {
 		return true, fault.New(fault.Transient, "cannot load the firewall: another process changed the table %s at the same time", f.name)
 	}
-	f.loadedFor, f.loaded = text, l.rulesOf(f.name)
+	f.loadedFor, f.loaded = rules, l.rulesOf(f.name)
 	f.log.Info("firewall loaded", "table", f.name, "rules", strings.Count(text, " comment "))
 	return true, nil
 }
