@@ -7,8 +7,8 @@ import (
 	"os"
 	"slices"
 
-	"hostler/agent/api"
 	"hostler/agent/client"
+	"hostler/agent/declare"
 	"hostler/agent/networkprovisioner"
 	"hostler/agent/spec"
 	"hostler/agent/state"
@@ -157,7 +157,7 @@ func (p planner) planNetworks(ctx context.Context, objects []state.Object, recor
 
 // Refuse implements api.Planner. It checks only networks and machines that are
 // new or changed; the status reports problems of the others.
-func (p planner) Refuse(ctx context.Context, planned []api.PlannedObject) error {
+func (p planner) Refuse(ctx context.Context, planned []declare.Planned) error {
 	objects := make([]state.Object, len(planned))
 	changed := map[string]bool{}
 	for i, each := range planned {

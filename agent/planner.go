@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"slices"
 
-	"hostler/agent/api"
 	"hostler/agent/client"
 	"hostler/agent/containersetup"
+	"hostler/agent/declare"
 	"hostler/agent/provisioner"
 	"hostler/agent/spec"
 	"hostler/agent/state"
@@ -22,7 +22,7 @@ type planner struct{ *host }
 // Plan implements api.Planner. It makes one list call per container type with
 // machines in scope and changes nothing. A hypervisor that is down prevents
 // only plans with its own machines.
-func (p planner) Plan(ctx context.Context, machines []api.PlannedObject, scope map[string]bool) ([]client.Step, error) {
+func (p planner) Plan(ctx context.Context, machines []declare.Planned, scope map[string]bool) ([]client.Step, error) {
 	record, err := p.hostRecord(ctx)
 	if err != nil {
 		return nil, err

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"hostler/agent/api"
 	"hostler/agent/client"
 	"hostler/agent/containersetup"
+	"hostler/agent/declare"
 	"hostler/agent/provisioner"
 	"hostler/agent/spec"
 	"hostler/agent/state"
@@ -20,7 +20,7 @@ import (
 
 // twoTypes returns an agent on a host with two hypervisors and a machine to
 // create on each.
-func twoTypes(t *testing.T) (h *host, lxd, kvm *brokertest.Fake, objects []api.PlannedObject) {
+func twoTypes(t *testing.T) (h *host, lxd, kvm *brokertest.Fake, objects []declare.Planned) {
 	t.Helper()
 	l := newLossyHost(t)
 	l.open()
@@ -29,7 +29,7 @@ func twoTypes(t *testing.T) (h *host, lxd, kvm *brokertest.Fake, objects []api.P
 	l.drivers[spec.KVM] = constructors{driver: func(*host) (driver, error) { return driver{Broker: kvm, Images: kvm}, nil }}
 	l.initialisers = map[spec.ContainerType]initialisers.Initialiser{spec.LXD: &readied{}, spec.KVM: &readied{}}
 	for name, kind := range map[string]spec.ContainerType{"vm": spec.KVM, "web": spec.LXD} {
-		objects = append(objects, api.PlannedObject{After: state.Object{
+		objects = append(objects, declare.Planned{After: state.Object{
 			ID: state.ID{Kind: spec.KindMachine, Name: name}, Life: state.Alive, Generation: 1,
 			Spec: spec.Encode(spec.MachineRecord{Header: spec.Header{Declaration: "site"}, Machine: spec.Machine{Type: kind, Image: "debian/12"}}),
 		}})

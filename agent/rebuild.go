@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 
+	"hostler/agent/declare"
 	"hostler/agent/provisioner"
 	"hostler/agent/spec"
 	"hostler/agent/state"
@@ -131,7 +132,7 @@ func recordsOf(instances []containerbroker.Instance, objects []state.Object, nam
 		byID[o.ID] = o
 		uids[o.UID] = true
 	}
-	declared := documents{objects: byID}
+	declared := declare.Restored{Stored: byID}
 	// Copies that a user made bear the same stamp; the oldest instance is the
 	// machine's.
 	instances = slices.SortedStableFunc(slices.Values(instances), func(a, b containerbroker.Instance) int { return a.Created.Compare(b.Created) })
@@ -180,14 +181,12 @@ func recordsOf(instances []containerbroker.Instance, objects []state.Object, nam
 			writes = append(writes, state.Write{ID: id, Revision: newer.Revision, Delete: true})
 			record.Adopted, record.InstanceName = record.Adopted || stamped.Adopted, restored.InstanceName
 			write.Spec = spec.Encode(record)
-		} else if stamped.Declaration != "" {
-			if d := declared.named(stamped.Declaration); d != nil {
-				d.Machines[id.Name] = stamped.Machine
-			}
+		} else {
+			declared.Add(id, &restored)
 		}
 		writes = append(writes, write)
 		uids[inst.Stamp.UID] = true
 		found++
 	}
-	return append(writes, declared.writes()...), found, nil
+	return append(writes, declared.Writes()...), found, nil
 }

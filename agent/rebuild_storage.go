@@ -4,9 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 
+	"hostler/agent/declare"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/agent/storageprovisioner"
@@ -72,7 +72,7 @@ func recordsOfStorage(there storageprovisioner.Observed, objects []state.Object,
 	for _, o := range objects {
 		byID[o.ID] = o
 	}
-	declared := documents{objects: byID}
+	declared := declare.Restored{Stored: byID}
 	add := func(w state.Write, created bool) {
 		w.Life = state.Alive
 		w.Status = spec.Encode(spec.StorageStatus{State: spec.StoragePending, Message: "found by its stamp", Created: created})
@@ -94,9 +94,7 @@ func recordsOfStorage(there storageprovisioner.Observed, objects []state.Object,
 			// Restore the record even if the data is gone: the status then reports the
 			// loss, and no machine gets an empty volume instead.
 			add(state.Write{ID: id, UID: v.Stamp.UID, Spec: spec.Encode(r)}, true)
-			if d := declared.named(r.Declaration); d != nil {
-				d.Volumes[v.ID] = r.Volume
-			}
+			declared.Add(id, &r)
 		}
 	}
 	for source, filesystems := range there.Filesystems {
@@ -116,65 +114,8 @@ func recordsOfStorage(there storageprovisioner.Observed, objects []state.Object,
 				w.UID = f.Stamp.UID
 			}
 			add(w, f.Problem == "")
-			if d := declared.named(r.Declaration); d != nil {
-				d.Filesystems[f.ID] = r.Filesystem
-			}
+			declared.Add(id, &r)
 		}
 	}
-	return append(writes, declared.writes()...), found
-}
-
-// documents holds the declarations that are restored from stamps.
-type documents struct {
-	objects map[state.ID]state.Object
-	byName  map[string]*spec.Declaration
-}
-
-// named returns the document of a declaration to add to, or nil if the store
-// has one that the user wrote.
-func (d *documents) named(name string) *spec.Declaration {
-	if name == "" {
-		return nil
-	}
-	if doc, known := d.byName[name]; known {
-		return doc
-	}
-	doc := &spec.Declaration{Version: 1, Name: name}
-	if o, there := d.objects[state.ID{Kind: spec.KindDeclaration, Name: name}]; there {
-		var record spec.DeclarationRecord
-		if json.Unmarshal(o.Spec, &record) != nil || record.Source != spec.SourceStamps {
-			doc = nil
-		} else {
-			doc = &record.Document
-		}
-	}
-	if doc != nil {
-		doc.Machines, doc.Volumes, doc.Filesystems = orMade(doc.Machines), orMade(doc.Volumes), orMade(doc.Filesystems)
-	}
-	if d.byName == nil {
-		d.byName = map[string]*spec.Declaration{}
-	}
-	d.byName[name] = doc
-	return doc
-}
-
-func orMade[T any](m map[string]T) map[string]T {
-	if m == nil {
-		return map[string]T{}
-	}
-	return m
-}
-
-// writes returns the writes of the documents that were added to.
-func (d *documents) writes() (writes []state.Write) {
-	for _, name := range slices.Sorted(maps.Keys(d.byName)) {
-		if doc := d.byName[name]; doc != nil {
-			id := state.ID{Kind: spec.KindDeclaration, Name: name}
-			writes = append(writes, state.Write{
-				ID: id, Revision: d.objects[id].Revision, Life: state.Alive,
-				Spec: spec.Encode(spec.DeclarationRecord{Source: spec.SourceStamps, Document: *doc}),
-			})
-		}
-	}
-	return writes
+	return append(writes, declared.Writes()...), found
 }

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"hostler/agent/api"
+	"hostler/agent/declare"
 	imageservice "hostler/agent/services/images"
 	"hostler/agent/spec"
 	"hostler/agent/state"
@@ -26,7 +26,7 @@ import (
 // returns warnings about foreseeable failures, e.g. an unknown image or more
 // memory than the host has, and about overruled mount options. It asks no
 // network, and information that it cannot read causes no warning.
-func (p planner) Warnings(ctx context.Context, objects []api.PlannedObject, scope map[string]bool) []string {
+func (p planner) Warnings(ctx context.Context, objects []declare.Planned, scope map[string]bool) []string {
 	var warnings []string
 	own := map[spec.ContainerType][]string{}
 	against := map[wantedImage]error{}
@@ -94,7 +94,7 @@ type wantedImage struct {
 }
 
 // needsImage says whether the image is needed for a create or recreate.
-func needsImage(o api.PlannedObject, image string) bool {
+func needsImage(o declare.Planned, image string) bool {
 	if o.Before == nil {
 		return true
 	}

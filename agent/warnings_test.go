@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"hostler/agent/api"
+	"hostler/agent/declare"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/containerbroker/images"
@@ -25,22 +25,22 @@ func TestForesee(t *testing.T) {
 		driver: func(*host) (driver, error) { return driver{}, fault.New(fault.NotReady, "not set up") }, rootDiskNotice: lxdinit.RootDiskNotice,
 	}}
 	h := &host{drivers: limited, notices: map[string]string{lxdinit.RootDiskNotice: "LXD's pool has no limits"}, images: cache, paths: paths.New("", "/nowhere/hostler.yaml", t.TempDir(), t.TempDir())}
-	machine := func(name string, m spec.Machine, status *spec.MachineStatus) api.PlannedObject {
+	machine := func(name string, m spec.Machine, status *spec.MachineStatus) declare.Planned {
 		o := state.Object{ID: state.ID{Kind: spec.KindMachine, Name: name}, Life: state.Alive, Spec: spec.Encode(spec.MachineRecord{Machine: m})}
-		p := api.PlannedObject{After: o}
+		p := declare.Planned{After: o}
 		if status != nil {
 			o.Status = spec.Encode(status)
 			p.Before = &o
 		}
 		return p
 	}
-	filesystem := func(name string, options ...string) api.PlannedObject {
+	filesystem := func(name string, options ...string) declare.Planned {
 		record := spec.FilesystemRecord{Filesystem: spec.Filesystem{Volume: "data", MountOptions: options}}
-		return api.PlannedObject{After: state.Object{ID: state.ID{Kind: spec.KindFilesystem, Name: name}, Life: state.Alive, Spec: spec.Encode(record)}}
+		return declare.Planned{After: state.Object{ID: state.ID{Kind: spec.KindFilesystem, Name: name}, Life: state.Alive, Spec: spec.Encode(record)}}
 	}
 	made := &spec.MachineStatus{Instance: &spec.InstanceInfo{Name: "old"}}
 	lost := spec.Machine{Type: spec.LXC, Image: "debain/12"}
-	got := planner{h}.Warnings(t.Context(), []api.PlannedObject{
+	got := planner{h}.Warnings(t.Context(), []declare.Planned{
 		machine("web", lost, nil), machine("old", lost, made), machine("other", lost, nil),
 		machine("big", spec.Machine{Type: spec.LXC, Image: "debian/12", CPUs: 4000, Memory: 1 << 50, RootDisk: 1 << 60}, nil),
 		machine("small", spec.Machine{Type: spec.LXD, Image: "debian/12", RootDisk: 1 << 30}, nil),

@@ -68,6 +68,26 @@ func TestImportRows(t *testing.T) {
 	}
 }
 
+// purePackages are the only packages from outside that agent/declare imports:
+// without the rest it reads no clock, file or socket, and waits for nothing.
+var purePackages = []string{"bytes", "cmp", "encoding/json", "fmt", "maps", "path/filepath", "slices", "strings", "hostler/internal/fault", "hostler/internal/plan"}
+
+func TestDeclareIsPure(t *testing.T) {
+	for _, f := range sources(t) {
+		if f.folder() != "agent/declare" || f.test {
+			continue
+		}
+		for _, imported := range f.imports() {
+			if !within(imported, "hostler/agent") && !slices.Contains(purePackages, imported) {
+				t.Errorf("%s imports %s", f.name, imported)
+			}
+		}
+		if strings.Contains(f.text, "state.Open(") || strings.Contains(f.text, "state.Backend") {
+			t.Errorf("%s holds a store", f.name)
+		}
+	}
+}
+
 // mayImport returns the reason why a package of this module may not import
 // another, "" if it may.
 func mayImport(importer, imported string) string {
@@ -120,15 +140,20 @@ func mayWorkerImport(importer, imported, importedFamily string) string {
 			return ""
 		}
 		return "the workers' store imports the server's helpers for handlers only"
-	case within(importer, "agent/api") && (within(imported, "agent/client") || within(imported, "agent/workerapi")):
+	case within(importer, "agent/declare"):
+		if within(imported, "agent/spec") || imported == "agent/state" {
+			return ""
+		}
+		return "the decisions on documents import the declared types and the store's"
+	case within(importer, "agent/api") && (within(imported, "agent/client") || within(imported, "agent/workerapi") || imported == "agent/declare"):
+		return ""
+	case within(importer, "agent/conffiles") && imported == "agent/declare":
 		return ""
 	case within(importer, "agent/services"):
 		if own := strings.Join(strings.Split(importer, "/")[:3], "/"); !within(imported, "agent/services") || within(imported, own) {
 			return ""
 		}
 		return "services do not import each other"
-	case within(importer, "agent/conffiles") && imported == "agent/api":
-		return "" // the server decides on the documents
 	case within(importer, "agent/spec"), within(importer, "agent/state"):
 		if root := strings.Join(strings.Split(importer, "/")[:2], "/"); within(imported, root) {
 			return ""
@@ -226,7 +251,14 @@ func TestMayImport(t *testing.T) {
 		{"agent/workerapi", "agent/api", false},
 		{"agent/workerapi", "storage", false},
 		{"agent/provisioner", "agent/workerapi", false},
-		{"agent/conffiles", "agent/api", true},
+		{"agent/conffiles", "agent/api", false},
+		{"agent/conffiles", "agent/declare", true},
+		{"agent/api", "agent/declare", true},
+		{"agent/declare", "agent/spec/documents", true},
+		{"agent/declare", "agent/state", true},
+		{"agent/declare", "agent/client", false},
+		{"agent/declare", "storage", false},
+		{"agent/provisioner", "agent/declare", false},
 		{"agent/api", "agent/conffiles", false},
 		{"agent/provisioner", "agent/client", false},
 		{"agent/client", "agent/client/frames", true},

@@ -3,8 +3,8 @@ package api
 import (
 	"context"
 
-	"hostler/agent/api/raw"
 	"hostler/agent/client"
+	"hostler/agent/declare"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
@@ -12,22 +12,43 @@ import (
 
 func (s *Server) remove(ctx context.Context, i *in[client.DeleteRequest]) (*out[client.DeleteAnswer], error) {
 	outcomes, err := s.Delete(ctx, i.Body.Objects...)
-	if err != nil {
-		return nil, err
-	}
-	return &out[client.DeleteAnswer]{client.DeleteAnswer{Outcomes: outcomes}}, nil
+	return answer(client.DeleteAnswer{Outcomes: outcomes}, err)
 }
 
 // Delete removes objects (KIND/NAME) in one atomic write. An object that cannot
 // be removed gets an error and does not prevent the removal of the others.
 func (s *Server) Delete(ctx context.Context, objects ...string) (outcomes []client.Outcome, err error) {
-	err = s.rewrite(ctx, false, func(w *declaredState) error {
-		outcomes = w.removeAll(objects)
-		w.mergeAlone()
-		_, err := w.updateRecords(nil, removal{partial: s.unread(w) != ""})
-		return err
+	err = s.rewrite(ctx, false, func(w *declare.State) error {
+		outcomes = outcomesOf(objects, w.Delete(objects, s.unread(w)))
+		return nil
 	})
 	return outcomes, err
+}
+
+func (s *Server) allowed(ctx context.Context, i *in[client.AllowRequest]) (*out[client.DeleteAnswer], error) {
+	outcomes, err := s.Allow(ctx, i.Body.Impact, i.Body.Objects...)
+	return answer(client.DeleteAnswer{Outcomes: outcomes}, err)
+}
+
+// Allow consents to an impact on held objects (KIND/NAME) in one atomic write.
+func (s *Server) Allow(ctx context.Context, impact string, objects ...string) (outcomes []client.Outcome, err error) {
+	err = s.rewrite(ctx, false, func(w *declare.State) error {
+		outcomes = outcomesOf(objects, w.Consent(impact, objects, s.unread(w)))
+		return nil
+	})
+	return outcomes, err
+}
+
+// outcomesOf turns the errors of objects into a bulk answer.
+func outcomesOf(objects []string, errs []error) []client.Outcome {
+	outcomes := make([]client.Outcome, len(objects))
+	for i, err := range errs {
+		outcomes[i].Object = objects[i]
+		if err != nil {
+			outcomes[i].Error, outcomes[i].Kind = err.Error(), fault.KindOf(err)
+		}
+	}
+	return outcomes
 }
 
 // powerInput names a machine and the power action.
@@ -37,26 +58,24 @@ type powerInput struct {
 }
 
 func (s *Server) power(ctx context.Context, i *powerInput) (*struct{}, error) {
-	return nil, s.rewrite(ctx, false, func(w *declaredState) error { return w.setPower(i.Name, i.Body.Action) })
+	return nil, s.rewrite(ctx, false, func(w *declare.State) error { return w.SetPower(i.Name, i.Body.Action) })
 }
 
 func (s *Server) retry(ctx context.Context, i *in[client.RetryRequest]) (*struct{}, error) {
-	id, err := parseObject(i.Body.Object)
+	id, err := declare.ParseObject(i.Body.Object)
 	if err != nil {
 		return nil, err
 	}
 	if i.Body.Force && id.Kind != spec.KindVolume && id.Kind != spec.KindFilesystem {
-		return nil, fault.New(fault.Invalid, "cannot force %s: --force is for volumes and filesystems that are in use", raw.Clip(i.Body.Object, 128))
+		return nil, fault.New(fault.Invalid, "cannot force %s: --force is for volumes and filesystems that are in use", fault.Clip(i.Body.Object, 128))
 	}
 	switch id.Kind {
-	case spec.KindMachine:
-		return nil, s.rewrite(ctx, false, func(w *declaredState) error { return w.retry(id.Name) })
-	case spec.KindNetwork, spec.KindVolume, spec.KindFilesystem:
-		return nil, s.rewrite(ctx, false, func(w *declaredState) error { return w.retryDependency(id, i.Body.Force) })
+	case spec.KindMachine, spec.KindNetwork, spec.KindVolume, spec.KindFilesystem:
+		return nil, s.rewrite(ctx, false, func(w *declare.State) error { return w.Retry(i.Body.Object, i.Body.Force) })
 	case spec.KindContainerType:
-		return nil, s.retryType(ctx, id)
+		return nil, s.rewrite(ctx, false, func(w *declare.State) error { return w.RetryType(id.Name) })
 	default:
-		return nil, fault.New(fault.Invalid, "cannot retry %s: machine, network, volume, filesystem and type/NAME can be retried", raw.Clip(i.Body.Object, 128))
+		return nil, fault.New(fault.Invalid, "cannot retry %s: machine, network, volume, filesystem and type/NAME can be retried", fault.Clip(i.Body.Object, 128))
 	}
 }
 
@@ -64,40 +83,10 @@ func (s *Server) retry(ctx context.Context, i *in[client.RetryRequest]) (*struct
 // lack of the image. A failure is only logged, since the image itself is fine:
 // each machine has a next retry of its own.
 func (s *Server) imageCame(ctx context.Context, reference string) {
-	err := s.rewrite(ctx, false, func(w *declaredState) error {
-		for _, k := range w.machines {
-			if k.record.Machine.Image == reference && k.lacksInstance() {
-				k.record.RetryRequest++
-			}
-		}
-		return nil
-	})
+	err := s.rewrite(ctx, false, func(w *declare.State) error { w.RetryImage(reference); return nil })
 	if err != nil {
-		s.log.Warn("The machines that lacked an image cannot be retried.", "image", raw.Clip(reference, 128), "error", err)
+		s.log.Warn("The machines that lacked an image cannot be retried.", "image", fault.Clip(reference, 128), "error", err)
 	}
-}
-
-// lacksInstance reports that creating the machine's instance failed for a
-// reason that needs no operator.
-func (k *machineObject) lacksInstance() bool {
-	status, known := k.status()
-	kind := fault.Kind(status.Attempts.ErrorKind)
-	return known && k.life == state.Alive && status.Instance == nil && kind != "" && kind != fault.NeedsOperator
-}
-
-// retryType counts the request in the type's spec, as for machines.
-func (s *Server) retryType(ctx context.Context, id state.ID) error {
-	return s.updateRecord(ctx, id, func(o *state.Object) (any, error) {
-		if o == nil {
-			return nil, fault.New(fault.NotFound, "type/%s is not there", raw.Clip(id.Name, 64))
-		}
-		var rec spec.TypeRecord
-		if err := decodeObject(*o, &rec, nil); err != nil {
-			return nil, err
-		}
-		rec.RetryRequest++
-		return rec, nil
-	})
 }
 
 // adopt writes the machine's record first and stamps the instance afterwards.
@@ -109,15 +98,7 @@ func (s *Server) adopt(ctx context.Context, i *in[client.AdoptRequest]) (*out[cl
 	if err != nil {
 		return nil, err
 	}
-	if err := s.rewrite(ctx, false, func(w *declaredState) error {
-		if err := w.adopt(a); err != nil {
-			return err
-		}
-		if err := w.checkCount(); err != nil {
-			return fault.New(fault.Invalid, "cannot adopt %s: %w", a.Name, err)
-		}
-		return nil
-	}); err != nil {
+	if err := s.rewrite(ctx, false, func(w *declare.State) error { return w.Adopt(a.Name, a.Machine, a.UID) }); err != nil {
 		return nil, err
 	}
 	o, err := s.o.Backend.Get(ctx, state.ID{Kind: spec.KindMachine, Name: a.Name})
@@ -128,28 +109,17 @@ func (s *Server) adopt(ctx context.Context, i *in[client.AdoptRequest]) (*out[cl
 		return nil, err
 	}
 	// The provisioner may have found the unstamped instance and given up on it.
-	if err := s.rewrite(ctx, false, func(w *declaredState) error { return w.retry(a.Name) }); err != nil {
+	if err := s.rewrite(ctx, false, func(w *declare.State) error { return w.Retry(spec.KindMachine+"/"+a.Name, false) }); err != nil {
 		return nil, err
 	}
 	if o, err = s.o.Backend.Get(ctx, o.ID); err != nil {
 		return nil, err
 	}
-	row, err := machineRow(o)
-	if err != nil {
-		return nil, err
-	}
-	return &out[client.Machine]{row}, nil
+	return answer(machineRow(o))
 }
 
 func (s *Server) release(ctx context.Context, p *named) (*struct{}, error) {
-	return nil, s.rewrite(ctx, false, func(w *declaredState) error {
-		if err := w.removeMachine(p.Name, true); err != nil {
-			return err
-		}
-		w.mergeAlone()
-		_, err := w.updateRecords(nil, removal{partial: s.unread(w) != ""})
-		return err
-	})
+	return nil, s.rewrite(ctx, false, func(w *declare.State) error { return w.Release(p.Name, s.unread(w)) })
 }
 
 func (s *Server) deleteImage(ctx context.Context, i *in[client.ImageRequest]) (*struct{}, error) {

@@ -12,21 +12,21 @@ import (
 
 // rowsOf returns a handler that answers with the rows of a kind's objects.
 func rowsOf[T any](s *Server, kind string, row func(state.Object) (T, error)) func(context.Context, *struct{}) (*out[[]T], error) {
-	return func(ctx context.Context, _ *struct{}) (*out[[]T], error) {
-		objects, _, err := s.o.Backend.List(ctx, kind)
+	return func(ctx context.Context, _ *struct{}) (*out[[]T], error) { return answer(listRows(ctx, s, kind, row)) }
+}
+
+// listRows returns the rows of a kind's objects.
+func listRows[T any](ctx context.Context, s *Server, kind string, row func(state.Object) (T, error)) ([]T, error) {
+	objects, _, err := s.o.Backend.List(ctx, kind)
+	rows := []T{}
+	for _, o := range objects {
+		r, err := row(o)
 		if err != nil {
 			return nil, err
 		}
-		rows := []T{}
-		for _, o := range objects {
-			r, err := row(o)
-			if err != nil {
-				return nil, err
-			}
-			rows = append(rows, r)
-		}
-		return &out[[]T]{rows}, nil
+		rows = append(rows, r)
 	}
+	return rows, err
 }
 
 func volumeRow(o state.Object) (client.Storage, error) {

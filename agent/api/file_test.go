@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"hostler/agent/client"
+	"hostler/agent/declare"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
@@ -69,13 +70,13 @@ func TestObjectsMoveBetweenFiles(t *testing.T) {
 // own objects nor those of a vanished file, since the unreadable file may
 // declare them.
 func TestNothingIsRemovedWhileAFileIsRefused(t *testing.T) {
-	for name, bad := range map[string]func(f *Folder){
-		"unreadable": func(f *Folder) { f.Files[folder+"b.yaml"] = File{Err: errors.New("permission denied")} },
-		"a typing error": func(f *Folder) {
-			f.Files[folder+"b.yaml"] = File{Content: []byte("version: 1\nmachine: {}\n")}
+	for name, bad := range map[string]func(f *declare.Folder){
+		"unreadable": func(f *declare.Folder) { f.Files[folder+"b.yaml"] = declare.File{Err: errors.New("permission denied")} },
+		"a typing error": func(f *declare.Folder) {
+			f.Files[folder+"b.yaml"] = declare.File{Content: []byte("version: 1\nmachine: {}\n")}
 		},
-		"a reference to nothing": func(f *Folder) {
-			f.Files[folder+"b.yaml"] = File{Content: []byte(strings.Replace(yaml("two"), "debian/12}", "debian/12, networks: {eth0: {network: nope}}}", 1))}
+		"a reference to nothing": func(f *declare.Folder) {
+			f.Files[folder+"b.yaml"] = declare.File{Content: []byte(strings.Replace(yaml("two"), "debian/12}", "debian/12, networks: {eth0: {network: nope}}}", 1))}
 		},
 	} {
 		b := newBench(t)
@@ -99,7 +100,7 @@ func TestNothingIsRemovedWhileAFileIsRefused(t *testing.T) {
 		faulttest.Want(t, err, fault.NotReady, "b.yaml is not in force")
 		// Another apply does not remove them either, not even while the file is gone
 		// for a moment.
-		b.files(t, map[string]string{"c.yaml": yaml("three", "four")}, func(f *Folder) { f.Settling = []string{folder + "b.yaml"} })
+		b.files(t, map[string]string{"c.yaml": yaml("three", "four")}, func(f *declare.Folder) { f.Settling = []string{folder + "b.yaml"} })
 		if _, err := b.Apply(t.Context(), request("other", yaml("five"))); err != nil {
 			t.Error(err)
 		}
@@ -170,10 +171,10 @@ func TestRemovalNeedsConsent(t *testing.T) {
 // the last reading, nothing is removed in any mode, also later. The removal of
 // each object can be allowed.
 func TestALostFolderRemovesNothing(t *testing.T) {
-	for name, now := range map[string]func() (map[string]string, func(*Folder)){
-		"all gone": func() (map[string]string, func(*Folder)) { return nil, func(*Folder) {} },
-		"moved": func() (map[string]string, func(*Folder)) {
-			return map[string]string{"a.yaml": yaml("other")}, func(f *Folder) { f.Moved = true }
+	for name, now := range map[string]func() (map[string]string, func(*declare.Folder)){
+		"all gone": func() (map[string]string, func(*declare.Folder)) { return nil, func(*declare.Folder) {} },
+		"moved": func() (map[string]string, func(*declare.Folder)) {
+			return map[string]string{"a.yaml": yaml("other")}, func(f *declare.Folder) { f.Moved = true }
 		},
 	} {
 		b := newBench(t)
@@ -225,7 +226,7 @@ func TestAFileThatIsGoneForAMoment(t *testing.T) {
 	b.files(t, map[string]string{"a.yaml": yaml("one", "two"), "b.yaml": yaml("three")})
 	b.runs(t, "one", "two", "three")
 	b.wantAlive(t, "a", uids, "one", "two")
-	settling := func(f *Folder) { f.Settling = []string{folder + "a.yaml"} }
+	settling := func(f *declare.Folder) { f.Settling = []string{folder + "a.yaml"} }
 	b.files(t, map[string]string{"b.yaml": yaml("three")}, settling)
 	b.wantAlive(t, "a", uids, "one", "two")
 	b.files(t, map[string]string{"b.yaml": yaml("three", "one")}, settling)

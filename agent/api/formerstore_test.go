@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"hostler/agent/client"
+	"hostler/agent/declare"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 )
@@ -72,9 +73,7 @@ func TestAStoreOfTheFormerRecordsIsRead(t *testing.T) {
 			t.Errorf("%s/%s was written: %s", o.Kind, o.Name, o.Spec)
 		}
 	}
-	if err := b.rewrite(t.Context(), false, func(w *declaredState) error {
-		return w.retryDependency(id(spec.KindVolume, "data"), false)
-	}); err != nil {
+	if err := b.rewrite(t.Context(), false, func(w *declare.State) error { return w.Retry("volume/data", false) }); err != nil {
 		t.Fatal(err)
 	}
 	var volume spec.VolumeRecord

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"hostler/agent/api/raw"
 	"hostler/agent/client"
+	"hostler/agent/declare"
 	"hostler/agent/spec"
 	"hostler/internal/fault"
 )
@@ -30,18 +30,12 @@ type Guard interface {
 
 func (s *Server) confirm(ctx context.Context, _ *struct{}) (*out[client.GuardAnswer], error) {
 	object, err := s.o.Service.Guard.Confirm(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return &out[client.GuardAnswer]{client.GuardAnswer{Object: object}}, nil
+	return answer(client.GuardAnswer{Object: object}, err)
 }
 
 func (s *Server) revert(ctx context.Context, _ *struct{}) (*out[client.GuardAnswer], error) {
 	object, err := s.o.Service.Guard.Revert(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return &out[client.GuardAnswer]{client.GuardAnswer{Object: object}}, nil
+	return answer(client.GuardAnswer{Object: object}, err)
 }
 
 // The bounds of the time that a change may wait for confirmation.
@@ -51,16 +45,16 @@ const (
 )
 
 // confirming makes the documents' changes wait for confirmation.
-func confirming(docs []document, text string) error {
+func confirming(docs []declare.Document, text string) error {
 	if text == "" {
 		return nil
 	}
 	d, err := spec.ParseDuration(text)
 	if err != nil || d < minConfirm || d > maxConfirm {
-		return fault.New(fault.Invalid, "cannot wait %q for a confirmation: use a duration from %s to %s, like 5m", raw.Clip(text, 32), minConfirm, maxConfirm)
+		return fault.New(fault.Invalid, "cannot wait %q for a confirmation: use a duration from %s to %s, like 5m", fault.Clip(text, 32), minConfirm, maxConfirm)
 	}
 	for i := range docs {
-		docs[i].confirm = d
+		docs[i].Confirm = d
 	}
 	return nil
 }

@@ -1,16 +1,14 @@
 package api
 
 import (
-	"encoding/json"
 	"net/http"
 	"os"
 	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
-	"hostler/agent/spec"
+	"hostler/agent/declare"
 )
 
 func TestConfirmAndRevert(t *testing.T) {
@@ -28,41 +26,10 @@ func TestConfirmAndRevert(t *testing.T) {
 }
 
 // The time for a confirmation applies to a single change.
-func TestConfirmBelongsToTheChange(t *testing.T) {
-	network := func(mtu int) spec.Declaration {
-		return spec.Declaration{Version: 1, Name: "net", Networks: map[string]spec.Network{"lan": {Bridge: "br-lan", MTU: mtu}}}
-	}
-	apply := func(before *declaredState, d spec.Declaration, confirm spec.Duration) spec.NetworkRecord {
-		t.Helper()
-		if err := before.put([]document{{name: "net", source: spec.SourceApply, decl: d, confirm: confirm}}...); err != nil {
-			t.Fatal(err)
-		}
-		var r spec.NetworkRecord
-		for _, g := range before.dependencies {
-			if err := json.Unmarshal(g.now, &r); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return r
-	}
-	w, err := newDeclaredState(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if r := apply(w, network(1400), spec.Duration(time.Minute)); r.Confirm != spec.Duration(time.Minute) {
-		t.Errorf("a new network waits %s", r.Confirm)
-	}
-	for _, g := range w.dependencies {
-		g.was = g.now
-	}
-	if r := apply(w, network(1400), 0); r.Confirm != spec.Duration(time.Minute) {
-		t.Errorf("the same network waits %s", r.Confirm)
-	}
-	if r := apply(w, network(1500), 0); r.Confirm != 0 {
-		t.Errorf("a changed network waits %s", r.Confirm)
-	}
+// The time to wait for a confirmation has bounds.
+func TestBoundsOfConfirm(t *testing.T) {
 	for text, good := range map[string]bool{"": true, "5m": true, "1s": true, "0s": false, "-5m": false, "25h": false, "soon": false} {
-		if err := confirming([]document{{}}, text); (err == nil) != good {
+		if err := confirming([]declare.Document{{}}, text); (err == nil) != good {
 			t.Errorf("--confirm %q: %v", text, err)
 		}
 	}

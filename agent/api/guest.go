@@ -23,7 +23,7 @@ import (
 func (s *Server) instanceOf(ctx context.Context, name string) (spec.ContainerType, string, error) {
 	o, err := s.o.Backend.Get(ctx, state.ID{Kind: spec.KindMachine, Name: name})
 	if fault.Is(err, fault.NotFound) {
-		return "", "", fault.New(fault.NotFound, "machine/%s is not there", raw.Clip(name, 64))
+		return "", "", fault.New(fault.NotFound, "machine/%s is not there", fault.Clip(name, 64))
 	}
 	if err != nil {
 		return "", "", err

@@ -31,12 +31,12 @@ func logOptions(r *http.Request) (client.LogOptions, error) {
 	}
 	if text := q.Get("tail"); text != "" {
 		if o.Tail, err = strconv.Atoi(text); err != nil || o.Tail < 0 {
-			return o, fault.New(fault.Invalid, "cannot show the last %q lines: give a number", raw.Clip(text, 32))
+			return o, fault.New(fault.Invalid, "cannot show the last %q lines: give a number", fault.Clip(text, 32))
 		}
 	}
 	if text := q.Get("follow"); text != "" {
 		if o.Follow, err = strconv.ParseBool(text); err != nil {
-			return o, fault.New(fault.Invalid, "cannot follow %q: use true or false", raw.Clip(text, 32))
+			return o, fault.New(fault.Invalid, "cannot follow %q: use true or false", fault.Clip(text, 32))
 		}
 	}
 	return o, nil

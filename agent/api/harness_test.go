@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"hostler/agent/client"
+	"hostler/agent/declare"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
@@ -192,11 +193,11 @@ func request(name, content string) client.ApplyRequest {
 const folder = "/etc/hostler/conf.d/"
 
 // files makes these files, by name, the whole contents of conf.d.
-func (b *bench) files(t testing.TB, files map[string]string, change ...func(*Folder)) FolderAnswer {
+func (b *bench) files(t testing.TB, files map[string]string, change ...func(*declare.Folder)) declare.FolderAnswer {
 	t.Helper()
-	f := Folder{Path: filepath.Clean(folder), Files: map[string]File{}}
+	f := declare.Folder{Path: filepath.Clean(folder), Files: map[string]declare.File{}}
 	for name, content := range files {
-		f.Files[folder+name] = File{Content: []byte(content)}
+		f.Files[folder+name] = declare.File{Content: []byte(content)}
 	}
 	for _, c := range change {
 		c(&f)

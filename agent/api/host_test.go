@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"hostler/agent/client"
+	"hostler/agent/declare"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
@@ -72,7 +73,7 @@ func (h *standIn) Remember(client netip.Addr) {
 }
 
 // Plan compares the declared machines with the existing instances.
-func (h *standIn) Plan(ctx context.Context, machines []PlannedObject, _ map[string]bool) ([]client.Step, error) {
+func (h *standIn) Plan(ctx context.Context, machines []declare.Planned, _ map[string]bool) ([]client.Step, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.panics {
@@ -114,7 +115,7 @@ func (h *standIn) Plan(ctx context.Context, machines []PlannedObject, _ map[stri
 }
 
 // Refuse refuses the object named in h.refuses.
-func (h *standIn) Refuse(_ context.Context, objects []PlannedObject) error {
+func (h *standIn) Refuse(_ context.Context, objects []declare.Planned) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, o := range objects {

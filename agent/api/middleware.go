@@ -17,6 +17,7 @@ import (
 
 	"hostler/agent/api/raw"
 	"hostler/agent/client"
+	"hostler/agent/declare"
 	"hostler/agent/state"
 	"hostler/internal/fault"
 )
@@ -167,7 +168,7 @@ func (s *Server) unrouted(mux *http.ServeMux, r *http.Request) *client.Problem {
 		other := *r
 		other.Method = m
 		if _, pattern := mux.Handler(&other); pattern != "" && m != r.Method {
-			return raw.NewProblem(http.StatusMethodNotAllowed, fault.Invalid, "this path does not answer "+raw.Clip(r.Method, 16))
+			return raw.NewProblem(http.StatusMethodNotAllowed, fault.Invalid, "this path does not answer "+fault.Clip(r.Method, 16))
 		}
 	}
 	return raw.NewProblem(http.StatusNotFound, fault.NotFound, "there is no such path")
@@ -229,17 +230,17 @@ func (s *Server) audit(rt route, c caller, r *http.Request) {
 	}
 	log := s.log
 	if kind, _, named := strings.Cut(strings.TrimPrefix(rt.path, "/v1/"), "s/{name}"); named {
-		log = log.With("object", kind+"/"+raw.Clip(r.PathValue("name"), 64))
+		log = log.With("object", kind+"/"+fault.Clip(r.PathValue("name"), 64))
 	}
 	log.Log(r.Context(), level, "A change was requested.", "route", rt.method+" "+rt.path,
-		"uid", c.UID, "gid", c.GID, "pid", c.PID, "exe", c.Exe, "change", raw.Clip(r.Header.Get(client.KeyHeader), 64))
+		"uid", c.UID, "gid", c.GID, "pid", c.PID, "exe", c.Exe, "change", fault.Clip(r.Header.Get(client.KeyHeader), 64))
 }
 
 // auditApply logs the declarations of an apply, whose names are in its body,
 // even if the apply is refused later.
-func (s *Server) auditApply(ctx context.Context, docs []document) {
+func (s *Server) auditApply(ctx context.Context, docs []declare.Document) {
 	c := callerFrom(ctx)
-	s.log.Info("Declarations are to be applied.", "declarations", raw.Clip(names(docs), 1024),
+	s.log.Info("Declarations are to be applied.", "declarations", fault.Clip(declare.Names(docs), 1024),
 		"uid", c.UID, "gid", c.GID, "pid", c.PID, "exe", c.Exe)
 }
 

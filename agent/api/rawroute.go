@@ -30,7 +30,7 @@ func (s *Server) export(w http.ResponseWriter, r *http.Request) {
 	var b []byte
 	var missing []string
 	if err == nil {
-		b, missing, err = s.o.Service.Exporter.Export(r.Context(), raw.Clip(q.Get("declaration"), 64))
+		b, missing, err = s.o.Service.Exporter.Export(r.Context(), fault.Clip(q.Get("declaration"), 64))
 	}
 	if err != nil {
 		raw.WriteProblem(w, raw.ProblemOf(err))

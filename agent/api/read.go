@@ -5,8 +5,8 @@ import (
 	"os"
 	"slices"
 
-	"hostler/agent/api/raw"
 	"hostler/agent/client"
+	"hostler/agent/declare"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
@@ -22,11 +22,7 @@ type machinesQuery struct {
 }
 
 func (s *Server) machines(ctx context.Context, q *machinesQuery) (*out[[]client.Machine], error) {
-	rows, err := s.machineRows(ctx, q.Name)
-	if err != nil {
-		return nil, err
-	}
-	return &out[[]client.Machine]{rows}, nil
+	return answer(s.machineRows(ctx, q.Name))
 }
 
 // machineRows lists the machines; an unknown name is an error.
@@ -37,7 +33,7 @@ func (s *Server) machineRows(ctx context.Context, names []string) ([]client.Mach
 	}
 	for _, n := range names {
 		if !slices.ContainsFunc(rows, func(m client.Machine) bool { return m.Name == n }) {
-			return nil, fault.New(fault.NotFound, "machine/%s is not there", raw.Clip(n, 64))
+			return nil, fault.New(fault.NotFound, "machine/%s is not there", fault.Clip(n, 64))
 		}
 	}
 	return rows, nil
@@ -45,49 +41,33 @@ func (s *Server) machineRows(ctx context.Context, names []string) ([]client.Mach
 
 // presentRows lists the machines and omits unknown names.
 func (s *Server) presentRows(ctx context.Context, names []string) ([]client.Machine, error) {
-	objects, _, err := s.o.Backend.List(ctx, spec.KindMachine)
-	if err != nil {
-		return nil, err
+	all, err := listRows(ctx, s, spec.KindMachine, machineRow)
+	if err != nil || len(names) == 0 {
+		return all, err
 	}
-	all := make([]client.Machine, 0, len(objects))
-	byName := map[string]int{}
-	for _, o := range objects {
-		row, err := machineRow(o)
-		if err != nil {
-			return nil, err
-		}
-		byName[row.Name] = len(all)
-		all = append(all, row)
-	}
-	if len(names) == 0 {
-		return all, nil
+	byName := map[string]client.Machine{}
+	for _, row := range all {
+		byName[row.Name] = row
 	}
 	rows := []client.Machine{}
 	for _, n := range names {
-		if i, ok := byName[n]; ok {
-			rows = append(rows, all[i])
+		if row, ok := byName[n]; ok {
+			rows = append(rows, row)
 		}
 	}
 	return rows, nil
 }
 
 func (s *Server) declarations(ctx context.Context, _ *struct{}) (*out[[]client.Declaration], error) {
-	objects, _, err := s.o.Backend.List(ctx, spec.KindDeclaration)
-	if err != nil {
-		return nil, err
-	}
-	rows := []client.Declaration{}
-	for _, o := range objects {
-		row, err := declarationRow(o)
-		if err != nil {
-			return nil, err
+	rows, err := listRows(ctx, s, spec.KindDeclaration, declarationRow)
+	if folder := s.folder.Load(); folder != nil {
+		for i, row := range rows {
+			if refused := folder.Refused[row.Source]; refused != nil {
+				rows[i].Problem = spec.Summary(refused)
+			}
 		}
-		if answer := s.folder.Load(); answer != nil && answer.Refused[row.Source] != nil {
-			row.Problem = spec.Summary(answer.Refused[row.Source])
-		}
-		rows = append(rows, row)
 	}
-	return &out[[]client.Declaration]{rows}, nil
+	return answer(rows, err)
 }
 
 // imagesOut holds the image rows and notices about missing images.
@@ -117,7 +97,7 @@ func (s *Server) show(ctx context.Context, p *objectPath) (*out[client.Object], 
 	id := state.ID{Kind: p.Kind, Name: p.Name}
 	o, err := s.o.Backend.Get(ctx, id)
 	if fault.Is(err, fault.NotFound) {
-		return nil, fault.New(fault.NotFound, "%s/%s is not there", raw.Clip(p.Kind, 32), raw.Clip(p.Name, 64))
+		return nil, fault.New(fault.NotFound, "%s/%s is not there", fault.Clip(p.Kind, 32), fault.Clip(p.Name, 64))
 	}
 	if err != nil {
 		return nil, err
@@ -126,11 +106,7 @@ func (s *Server) show(ctx context.Context, p *objectPath) (*out[client.Object], 
 	if err != nil {
 		return nil, err
 	}
-	v, err := objectView(o, events, callerFrom(ctx).role.allows(rightChange))
-	if err != nil {
-		return nil, err
-	}
-	return &out[client.Object]{v}, nil
+	return answer(objectView(o, events, callerFrom(ctx).role.allows(rightChange)))
 }
 
 // lastEvents returns the newest events of an object, oldest first. A former
@@ -164,7 +140,7 @@ type eventsQuery struct {
 func (q eventsQuery) query() state.EventQuery {
 	sq := state.EventQuery{After: q.After, Limit: q.Limit}
 	if q.Object != "" {
-		id, err := parseObject(q.Object)
+		id, err := declare.ParseObject(q.Object)
 		if err != nil {
 			id = state.ID{Kind: q.Object}
 		}

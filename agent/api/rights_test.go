@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"hostler/agent/client"
+	"hostler/agent/declare"
 	"hostler/agent/spec"
 	"hostler/internal/fault"
 	"hostler/internal/hosttest"
@@ -239,7 +240,7 @@ func TestAReaderDoesNotSeeSecrets(t *testing.T) {
 // scoped warns about every object in scope.
 type scoped struct{ Planner }
 
-func (scoped) Warnings(_ context.Context, _ []PlannedObject, scope map[string]bool) []string {
+func (scoped) Warnings(_ context.Context, _ []declare.Planned, scope map[string]bool) []string {
 	return slices.Sorted(maps.Keys(scope))
 }
 

@@ -44,6 +44,14 @@ type in[T any] struct{ Body T }
 
 type out[T any] struct{ Body T }
 
+// answer returns an output, or the error.
+func answer[T any](body T, err error) (*out[T], error) {
+	if err != nil {
+		return nil, err
+	}
+	return &out[T]{body}, nil
+}
+
 // named is an input with a name in the path.
 type named struct {
 	Name string `path:"name" maxLength:"253"`

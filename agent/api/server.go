@@ -17,6 +17,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"hostler/agent/declare"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/agent/workerapi"
@@ -74,7 +75,7 @@ type Server struct {
 	// declared state, decide and write it.
 	declaring chan struct{}
 	// folder is the last answer of ApplyFolder.
-	folder atomic.Pointer[FolderAnswer]
+	folder atomic.Pointer[declare.FolderAnswer]
 	// awaits: documents declare objects that are still being removed.
 	awaits atomic.Bool
 	// stop ends streams on shutdown, which http.Server leaves open.

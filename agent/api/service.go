@@ -7,6 +7,7 @@ import (
 
 	"hostler/agent/client"
 	"hostler/agent/client/frames"
+	"hostler/agent/declare"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 )
@@ -24,16 +25,6 @@ type Service struct {
 	Guard    Guard
 }
 
-// PlannedObject is a machine, network, volume or filesystem in its current and
-// its planned state.
-type PlannedObject struct {
-	// Before is nil for a new object.
-	Before *state.Object
-	// After has the planned spec, life and generation. A new object has an empty
-	// UID; an unchanged object equals Before.
-	After state.Object
-}
-
 // Planner predicts the effects of carrying out the declared state. It gets all
 // planned objects, including those being removed: networks and storage, then
 // machines, each sorted by name. It observes the host but changes nothing.
@@ -43,18 +34,18 @@ type Planner interface {
 	// waits for the user's consent. scope holds the KIND/NAMEs in question:
 	// hypervisors without a machine in scope are not observed, and steps of
 	// objects outside scope may be missing.
-	Plan(ctx context.Context, objects []PlannedObject, scope map[string]bool) ([]client.Step, error)
+	Plan(ctx context.Context, objects []declare.Planned, scope map[string]bool) ([]client.Step, error)
 	// Refuse returns an error for new and changed objects that cannot exist on
 	// this host, e.g. a subnet that the host reaches another way or a port that is
 	// in use. A failure to find out is not an error.
-	Refuse(ctx context.Context, objects []PlannedObject) error
+	Refuse(ctx context.Context, objects []declare.Planned) error
 }
 
 // Warner is a Planner that also predicts failures shortly after acceptance,
 // e.g. an image that does not exist or more memory than the host has. It omits
 // failures that take long to detect.
 type Warner interface {
-	Warnings(ctx context.Context, objects []PlannedObject, scope map[string]bool) []string
+	Warnings(ctx context.Context, objects []declare.Planned, scope map[string]bool) []string
 }
 
 // GuestExec is a command to run in a machine's instance.

@@ -1,10 +1,12 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
 	"hostler/agent/client"
+	"hostler/agent/declare"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
@@ -71,75 +73,20 @@ func (s *Server) harvest(ctx context.Context, _ *struct{}) (*out[client.Harvest]
 	if err != nil {
 		return nil, err
 	}
-	_, rec, err := s.hostRecord(ctx)
-	if err != nil {
+	var rec spec.HostRecord
+	o, err := s.o.Backend.Get(ctx, state.ID{Kind: spec.KindHost, Name: spec.HostName})
+	if err == nil {
+		err = decodeObject(o, &rec, nil)
+	}
+	if err != nil && !fault.Is(err, fault.NotFound) {
 		return nil, err
 	}
-	h := client.Harvest{Mode: g.Harvest, Configured: g.Harvest, Override: rec.Harvest}
-	if rec.Harvest != "" {
-		h.Mode = rec.Harvest
-	}
-	return &out[client.Harvest]{h}, nil
+	return &out[client.Harvest]{client.Harvest{Mode: cmp.Or(rec.Harvest, g.Harvest), Configured: g.Harvest, Override: rec.Harvest}}, nil
 }
 
 func (s *Server) setHarvest(ctx context.Context, i *in[client.HarvestRequest]) (*out[client.Harvest], error) {
-	err := s.updateRecord(ctx, state.ID{Kind: spec.KindHost, Name: spec.HostName}, func(o *state.Object) (any, error) {
-		var rec spec.HostRecord
-		if o != nil {
-			if err := decodeObject(*o, &rec, nil); err != nil {
-				return nil, err
-			}
-		}
-		rec.Harvest = i.Body.Mode
-		return rec, nil
-	})
-	if err != nil {
+	if err := s.rewrite(ctx, false, func(w *declare.State) error { return w.SetHarvest(i.Body.Mode) }); err != nil {
 		return nil, err
 	}
 	return s.harvest(ctx, nil)
-}
-
-// hostRecord returns the host object, nil if it does not exist yet.
-func (s *Server) hostRecord(ctx context.Context) (*state.Object, spec.HostRecord, error) {
-	var rec spec.HostRecord
-	o, err := s.o.Backend.Get(ctx, state.ID{Kind: spec.KindHost, Name: spec.HostName})
-	if fault.Is(err, fault.NotFound) {
-		return nil, rec, nil
-	}
-	if err != nil {
-		return nil, rec, err
-	}
-	return &o, rec, decodeObject(o, &rec, nil)
-}
-
-// updateRecord changes the spec of an object without a declaration, e.g. the
-// host. It creates an absent object (change then gets nil) and retries after a
-// conflicting write.
-func (s *Server) updateRecord(ctx context.Context, id state.ID, change func(*state.Object) (any, error)) error {
-	unlock, err := s.lock(ctx)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	for try := 1; ; try++ {
-		var old *state.Object
-		w := state.Write{ID: id}
-		o, err := s.o.Backend.Get(ctx, id)
-		switch {
-		case err == nil:
-			old, w.Revision, w.UID = &o, o.Revision, o.UID
-		case !fault.Is(err, fault.NotFound):
-			return err
-		}
-		rec, err := change(old)
-		if err != nil {
-			return err
-		}
-		w.Spec = spec.Encode(rec)
-		err = s.commit(ctx, []state.Write{w})
-		raced := fault.Is(err, fault.Conflict) || fault.Is(err, fault.NotFound)
-		if !raced || try == declareTries {
-			return err
-		}
-	}
 }

@@ -6,10 +6,9 @@ import (
 	"slices"
 	"strings"
 
-	"hostler/agent/api/raw"
 	"hostler/agent/client"
+	"hostler/agent/declare"
 	"hostler/agent/spec"
-	"hostler/agent/state"
 	"hostler/internal/fault"
 	"hostler/storage"
 )
@@ -62,10 +61,7 @@ func (s *Server) attachments(ctx context.Context, _ *struct{}) (*out[[]client.At
 
 func (s *Server) blockDevices(ctx context.Context, _ *struct{}) (*out[[]client.BlockDevice], error) {
 	rows, err := s.looks.blockDevices.get(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return &out[[]client.BlockDevice]{orEmpty(rows)}, nil
+	return answer(orEmpty(rows), err)
 }
 
 type resizeInput struct {
@@ -76,48 +72,8 @@ type resizeInput struct {
 func (s *Server) resizeVolume(ctx context.Context, i *resizeInput) (*struct{}, error) {
 	size, err := spec.ParseSize(i.Body.Size)
 	if err != nil {
-		return nil, fault.New(fault.Invalid, "cannot resize volume/%s: %v", raw.Clip(i.Name, 64), err)
+		return nil, fault.New(fault.Invalid, "cannot resize volume/%s: %v", fault.Clip(i.Name, 64), err)
 	}
-	return nil, s.rewrite(ctx, false, func(w *declaredState) error { return w.resizeVolume(i.Name, size) })
-}
-
-// resizeVolume changes the size of a volume in its record and in its document.
-func (w *declaredState) resizeVolume(name string, size spec.Size) error {
-	g := w.dependencies[state.ID{Kind: spec.KindVolume, Name: name}]
-	if g == nil {
-		return fault.New(fault.NotFound, "volume/%s is not there", raw.Clip(name, 64))
-	}
-	if g.life != state.Alive {
-		return fault.New(fault.NotReady, "volume/%s is being removed", name)
-	}
-	var r spec.VolumeRecord
-	var status spec.StorageStatus
-	if err := decodeObject(state.Object{ID: state.ID{Kind: spec.KindVolume, Name: name}, Spec: g.now, Status: g.before.Status}, &r, &status); err != nil {
-		return err
-	}
-	// A declared size that the volume never reached may be reduced again.
-	has := r.Volume.Size
-	if status.Created && status.Size > 0 {
-		has = spec.Size(status.Size)
-	}
-	if storage.RoundSize(int64(size)) < int64(has) {
-		return fault.New(fault.Invalid, "cannot resize volume/%s: it has %s and cannot shrink to %s: its data may not fit", name, has, size)
-	}
-	if r.Held != "" {
-		return fault.New(fault.Conflict, "cannot resize volume/%s: no document declares it any more; declare it, and change its size there", name)
-	}
-	if d := w.declarations[w.owners[spec.KindVolume+"/"+name]]; d != nil && !d.gone {
-		if isFile(d.record.Source) {
-			return fault.New(fault.Conflict, "cannot resize volume/%s: it is declared in %s; change its size there", name, d.record.Source)
-		}
-		// The map belongs to the stored record: change a copy.
-		volumes := maps.Clone(d.record.Document.Volumes)
-		v := volumes[name]
-		v.Size = size
-		volumes[name] = v
-		d.record.Document.Volumes = volumes
-	}
-	r.Volume.Size = size
-	g.now = spec.Encode(r)
-	return nil
+	rounded := spec.Size(storage.RoundSize(int64(size)))
+	return nil, s.rewrite(ctx, false, func(w *declare.State) error { return w.Resize(i.Name, size, rounded) })
 }

@@ -106,7 +106,7 @@ func (s *Server) buildImage(w http.ResponseWriter, r *http.Request) {
 		case req.Type == "":
 			req.Type = spec.ContainerTypes()[0].Type
 		case !slices.Contains(spec.SupportedTypeNames(), string(req.Type)):
-			return client.Image{}, fault.New(fault.Invalid, "cannot build an image for type %q: it is neither %s", raw.Clip(string(req.Type), 32), strings.Join(spec.SupportedTypeNames(), " nor "))
+			return client.Image{}, fault.New(fault.Invalid, "cannot build an image for type %q: it is neither %s", fault.Clip(string(req.Type), 32), strings.Join(spec.SupportedTypeNames(), " nor "))
 		}
 		return s.o.Service.Builder.Build(ctx, req.Type, req.Reference, report)
 	})

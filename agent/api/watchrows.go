@@ -82,7 +82,7 @@ func (s *Server) watchRows(w http.ResponseWriter, r *http.Request) {
 	sources := s.rowSources(q["name"])
 	for _, kind := range q["kind"] {
 		if _, ok := sources[kind]; !ok {
-			l.Fail(fault.New(fault.Invalid, "there are no rows of the kind %q; kinds are %s", raw.Clip(kind, 32), strings.Join(slices.Sorted(maps.Keys(sources)), ", ")))
+			l.Fail(fault.New(fault.Invalid, "there are no rows of the kind %q; kinds are %s", fault.Clip(kind, 32), strings.Join(slices.Sorted(maps.Keys(sources)), ", ")))
 			return
 		}
 		if !slices.Contains(kinds, kind) {

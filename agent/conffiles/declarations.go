@@ -16,7 +16,7 @@ import (
 	"sync"
 	"time"
 
-	"hostler/agent/api"
+	"hostler/agent/declare"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 )
@@ -25,7 +25,7 @@ import (
 // it.
 type Applier interface {
 	// ApplyFolder puts the files of a folder in force as a whole.
-	ApplyFolder(ctx context.Context, f api.Folder) (api.FolderAnswer, error)
+	ApplyFolder(ctx context.Context, f declare.Folder) (declare.FolderAnswer, error)
 	// Files lists the files whose declarations are in force.
 	Files(ctx context.Context) ([]string, error)
 }
@@ -187,7 +187,7 @@ func (r *folderReader) apply(ctx context.Context, a Applier) (next time.Duration
 	d.notice(r.dir, "")
 	// A folder on another filesystem counts as moved until all its files were read
 	// and decided on.
-	if len(answer.Refused)+len(answer.Settling) == 0 {
+	if !answer.Partial() {
 		if err := r.remember(ctx); err != nil {
 			return 0, nil, err
 		}
@@ -217,7 +217,7 @@ func (r *folderReader) apply(ctx context.Context, a Applier) (next time.Duration
 }
 
 // reportFile updates the notice about a file: applied, held or refused.
-func (d *Declarations) reportFile(ctx context.Context, path string, answer api.FolderAnswer) {
+func (d *Declarations) reportFile(ctx context.Context, path string, answer declare.FolderAnswer) {
 	refused, held := answer.Refused[path], answer.Held[path]
 	switch {
 	case errors.Is(refused, errBeingWritten):

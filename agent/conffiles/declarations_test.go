@@ -17,6 +17,7 @@ import (
 
 	"hostler/agent/api"
 	"hostler/agent/client"
+	"hostler/agent/declare"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
@@ -25,10 +26,10 @@ import (
 // looksAtNothing is a planner of a host with unlimited resources.
 type looksAtNothing struct{}
 
-func (looksAtNothing) Plan(context.Context, []api.PlannedObject, map[string]bool) ([]client.Step, error) {
+func (looksAtNothing) Plan(context.Context, []declare.Planned, map[string]bool) ([]client.Step, error) {
 	return nil, nil
 }
-func (looksAtNothing) Refuse(context.Context, []api.PlannedObject) error { return nil }
+func (looksAtNothing) Refuse(context.Context, []declare.Planned) error { return nil }
 
 func (looksAtNothing) Remember(netip.Addr)                     {}
 func (looksAtNothing) Confirm(context.Context) (string, error) { return "", nil }
@@ -150,7 +151,7 @@ func (c *confd) setDevice(ctx context.Context, device string) error {
 }
 
 // ApplyFolder implements Applier.
-func (c *confd) ApplyFolder(ctx context.Context, f api.Folder) (api.FolderAnswer, error) {
+func (c *confd) ApplyFolder(ctx context.Context, f declare.Folder) (declare.FolderAnswer, error) {
 	c.mu.Lock()
 	for path, file := range f.Files {
 		if file.Err == nil {

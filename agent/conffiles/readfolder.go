@@ -12,7 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"hostler/agent/api"
+	"hostler/agent/declare"
 	"hostler/internal/fault"
 )
 
@@ -39,7 +39,7 @@ func (d *Declarations) newReader() *folderReader {
 
 // read reads the files of the folder. f.Moved says that the folder's
 // filesystem changed since the last reading, which may be an earlier agent's.
-func (r *folderReader) read(ctx context.Context, a Applier) (f api.Folder, next time.Duration, written []string, err error) {
+func (r *folderReader) read(ctx context.Context, a Applier) (f declare.Folder, next time.Duration, written []string, err error) {
 	stamps := stampsOf(r.dir)
 	r.d.mu.Lock()
 	r.d.readFiles = stamps
@@ -57,7 +57,7 @@ func (r *folderReader) read(ctx context.Context, a Applier) (f api.Folder, next 
 			gone = append(gone, path)
 		}
 	}
-	f = api.Folder{Path: r.dir, Files: map[string]api.File{}}
+	f = declare.Folder{Path: r.dir, Files: map[string]declare.File{}}
 	total := 0
 	for _, path := range present {
 		content, err := readDeclaration(path)
@@ -70,7 +70,7 @@ func (r *folderReader) read(ctx context.Context, a Applier) (f api.Folder, next 
 		if err != nil {
 			content = nil
 		}
-		f.Files[path] = api.File{Content: content, Err: err}
+		f.Files[path] = declare.File{Content: content, Err: err}
 	}
 	now := r.d.o.Now()
 	for path := range r.missing {

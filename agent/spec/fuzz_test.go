@@ -44,7 +44,7 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("%+v was read back as %+v, %v", d, again, err)
 		}
 		d.Objects()
-		Unsupported(d)
+		UnsupportedIn(d)
 	})
 }
 

@@ -1,7 +1,6 @@
 package spec
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -43,18 +42,16 @@ machines:
   old: {type: lxc, image: debian/12}
   plain: {type: lxd, image: debian/12, cpus: 1}
 `)
-	got := Unsupported(d)
-	want := []string{
-		"machine/old: type lxc is",
+	var got []string
+	for _, u := range UnsupportedIn(d) {
+		got = append(got, u.String())
 	}
-	for i := range want {
-		want[i] += " not yet supported by this agent"
-	}
+	want := []string{"machine/old: type lxc is not yet supported by this agent"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 	plain := parsed(t, "site", "machines: {plain: {type: lxd, image: debian/12}}\n")
-	if got := Unsupported(plain); !slices.Equal(got, nil) {
-		t.Errorf("got %q for what is supported", got)
+	if got := UnsupportedIn(plain); got != nil {
+		t.Errorf("got %v for what is supported", got)
 	}
 }

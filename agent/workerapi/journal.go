@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 
-	"hostler/agent/api/raw"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
@@ -20,14 +19,14 @@ const (
 // Begin writes an intent for a machine of this type and sets its owner.
 func (v *restricted) Begin(ctx context.Context, in state.Intent) error {
 	if in.Object.Kind != spec.KindMachine {
-		return fault.New(fault.Forbidden, "you may not write intents for %s/%s", raw.Clip(in.Object.Kind, 64), raw.Clip(in.Object.Name, 256))
+		return fault.New(fault.Forbidden, "you may not write intents for %s/%s", fault.Clip(in.Object.Kind, 64), fault.Clip(in.Object.Name, 256))
 	}
 	o, err := v.Get(ctx, in.Object)
 	if err != nil {
 		return err
 	}
 	if in.UID != "" && in.UID != o.UID {
-		return fault.New(fault.Conflict, "cannot begin to %s machine/%s: its uid is %s", raw.Clip(in.Action, 32), o.Name, o.UID)
+		return fault.New(fault.Conflict, "cannot begin to %s machine/%s: its uid is %s", fault.Clip(in.Action, 32), o.Name, o.UID)
 	}
 	if len(in.Action) > maxAction {
 		return fault.New(fault.Invalid, "cannot write an intent for machine/%s: its action is longer than %d bytes", o.Name, maxAction)
@@ -121,7 +120,7 @@ func (v *restricted) mayRecord(ctx context.Context, e state.Event) error {
 	case "", state.LevelInfo, state.LevelWarn, state.LevelError:
 		return nil
 	}
-	return fault.New(fault.Invalid, "cannot record the event: %q is no level", raw.Clip(e.Level, 16))
+	return fault.New(fault.Invalid, "cannot record the event: %q is no level", fault.Clip(e.Level, 16))
 }
 
 // Record refuses all events if one of them may not be recorded.

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"slices"
 
-	"hostler/agent/api/raw"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
@@ -43,7 +42,7 @@ func (v *restricted) own(o state.Object) bool {
 func checkKinds(kinds ...string) error {
 	for _, k := range kinds {
 		if !slices.Contains(visibleKinds, k) {
-			return fault.New(fault.Forbidden, "you may not see objects of the kind %q", raw.Clip(k, 64))
+			return fault.New(fault.Forbidden, "you may not see objects of the kind %q", fault.Clip(k, 64))
 		}
 	}
 	return nil

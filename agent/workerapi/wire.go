@@ -117,5 +117,5 @@ func answer(w http.ResponseWriter, v any) {
 // notFound returns the same error for absent objects and for objects that the
 // worker may not see, equal to the store's own error.
 func notFound(id state.ID) error {
-	return fault.New(fault.NotFound, "cannot find %s/%s", raw.Clip(id.Kind, 64), raw.Clip(strings.ToValidUTF8(id.Name, "\uFFFD"), 256))
+	return fault.New(fault.NotFound, "cannot find %s/%s", fault.Clip(id.Kind, 64), fault.Clip(strings.ToValidUTF8(id.Name, "\uFFFD"), 256))
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 
-	"hostler/agent/api/raw"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
@@ -106,7 +105,7 @@ const maxStatus = 64 << 10
 // it is not permitted.
 func (v *restricted) judge(ctx context.Context, w state.Write) (state.Write, error) {
 	if w.Kind != spec.KindMachine || w.Revision == 0 {
-		return w, fault.New(fault.Forbidden, "you may not write %s/%s", raw.Clip(w.Kind, 64), raw.Clip(w.Name, 256))
+		return w, fault.New(fault.Forbidden, "you may not write %s/%s", fault.Clip(w.Kind, 64), fault.Clip(w.Name, 256))
 	}
 	cur, err := v.Get(ctx, w.ID)
 	if err != nil {
@@ -119,7 +118,7 @@ func (v *restricted) judge(ctx context.Context, w state.Write) (state.Write, err
 	case w.Spec != nil:
 		return w, fault.New(fault.Forbidden, "you may not write the spec of machine/%s", w.Name)
 	case w.Life != "" && w.Life != cur.Life && (cur.Life != state.Dying || w.Life != state.Dead):
-		return w, fault.New(fault.Forbidden, "you may not make machine/%s %s: it is %s", w.Name, raw.Clip(string(w.Life), 16), cur.Life)
+		return w, fault.New(fault.Forbidden, "you may not make machine/%s %s: it is %s", w.Name, fault.Clip(string(w.Life), 16), cur.Life)
 	case w.Delete && cur.Life == state.Alive:
 		return w, fault.New(fault.Forbidden, "you may not delete machine/%s: it is alive", w.Name)
 	}

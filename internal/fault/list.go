@@ -17,3 +17,11 @@ func List(reasons []string, separator string) string {
 	}
 	return strings.Join(reasons, separator)
 }
+
+// Clip shortens a client's text before an answer or a log line repeats it.
+func Clip(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "") + "…"
+}

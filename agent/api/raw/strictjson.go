@@ -44,7 +44,7 @@ next:
 				continue next
 			}
 		}
-		return nil, fault.New(fault.Invalid, "unknown query parameter %q", Clip(k, 32))
+		return nil, fault.New(fault.Invalid, "unknown query parameter %q", fault.Clip(k, 32))
 	}
 	return q, nil
 }
@@ -94,7 +94,7 @@ func checkValue(dec *json.Decoder, depth int) error {
 				return errors.New("a key is not a string")
 			}
 			if keys[key] {
-				return errors.New("the key " + Clip(key, 64) + " is there twice")
+				return errors.New("the key " + fault.Clip(key, 64) + " is there twice")
 			}
 			keys[key] = true
 		}
@@ -186,15 +186,7 @@ func fieldOf(t reflect.Type, key string) (reflect.Type, error) {
 		}
 	}
 	if near != "" {
-		return nil, fault.New(fault.Invalid, "the key %q is not known here; it is written %q", Clip(key, 64), near)
+		return nil, fault.New(fault.Invalid, "the key %q is not known here; it is written %q", fault.Clip(key, 64), near)
 	}
 	return nil, nil
-}
-
-// Clip shortens a client's text before an answer or a log line repeats it.
-func Clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return strings.ToValidUTF8(s[:n], "") + "…"
 }

@@ -122,7 +122,7 @@ func (s *set) union(r Request) (u unions, where map[string]string) {
 	for _, object := range held.Objects() {
 		where[object] = "held, because no document declares it; allow its removal first"
 	}
-	Add(&u.referable, held)
+	addAll(&u.referable, held)
 	u.referable.Machines = map[string]spec.Machine{}
 	// An unused network is removed at once, which frees its bridge.
 	maps.DeleteFunc(held.Networks, func(name string, _ spec.Network) bool { return !used[spec.KindNetwork+"/"+name] })
@@ -134,7 +134,7 @@ func (s *set) union(r Request) (u unions, where map[string]string) {
 				where[object] = doc.at(object)
 			}
 		}
-		Add(&u.referable, doc.Declaration)
+		addAll(&u.referable, doc.Declaration)
 		if !s.new[name] && doc.Rank != Leaving {
 			u.claims.Add(doc.Declaration)
 		}

@@ -261,8 +261,8 @@ func valueOf[V any](all map[string]V, name string) any {
 // same compares two values by their encoded text.
 func same(a, b any) bool { return bytes.Equal(spec.Encode(a), spec.Encode(b)) }
 
-// Add adds the objects of a declaration to another in place.
-func Add(to *spec.Declaration, d spec.Declaration) {
+// addAll adds the objects of a declaration to another in place.
+func addAll(to *spec.Declaration, d spec.Declaration) {
 	add(&to.Machines, d.Machines)
 	add(&to.Networks, d.Networks)
 	add(&to.Volumes, d.Volumes)

@@ -1,0 +1,101 @@
+package declare
+
+import (
+	"slices"
+	"testing"
+
+	"hostler/agent/spec"
+	"hostler/agent/state"
+	"hostler/internal/plan"
+)
+
+// heldStep returns a step of the object, which may wait for consent.
+func heldStep(object string, held bool) []plan.Step {
+	st := plan.Step{Object: object}
+	if held {
+		st.Held = "--allow"
+	}
+	return []plan.Step{st}
+}
+
+// An allowed impact stays allowed as long as the network's declaration stays
+// the same.
+func TestAllowNetworks(t *testing.T) {
+	id := state.ID{Kind: spec.KindNetwork, Name: "lan"}
+	allowed := func(w *State) []string {
+		return w.objects["network/lan"].head().Allow
+	}
+	doc := func(mtu int) []Document {
+		return []Document{applied("site", decl(map[string]spec.Network{"lan": {Bridge: "br-lan", MTU: mtu}}, nil))}
+	}
+	record := spec.NetworkRecord{Header: spec.Header{Declaration: "site"}, Network: spec.Network{Bridge: "br-lan", MTU: 1500}}
+	for _, step := range []struct {
+		mtu  int
+		held bool
+		want []string
+	}{{1500, false, nil}, {1400, false, []string{"restart"}}, {1400, false, []string{"restart"}}, {1300, true, []string{"restart"}}} {
+		w, err := New([]state.Object{{ID: id, UID: "u", Revision: 1, Life: state.Alive, Spec: spec.Encode(record)}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		docs := doc(step.mtu)
+		w.putAll(docs...)
+		changed := step.mtu != record.Network.MTU
+		if changed && allowed(w) != nil {
+			t.Errorf("mtu %d: allowed before it was asked: %v", step.mtu, allowed(w))
+		}
+		w.allow([]string{"restart"}, docs, heldStep("network/lan", step.held))
+		if got := allowed(w); !slices.Equal(got, step.want) {
+			t.Errorf("mtu %d: allowed %v, want %v", step.mtu, got, step.want)
+		}
+		record.Network.MTU, record.Allow = step.mtu, allowed(w)
+	}
+}
+
+// Consent to restart covers steps that come up while the provisioner still
+// carries out the declaration; consent to recreate does not.
+func TestConsentHoldsWhileAMachineIsMade(t *testing.T) {
+	record := spec.MachineRecord{Header: spec.Header{Declaration: "site"}, Machine: spec.Machine{Type: spec.LXD, Image: "debian/12"}}
+	docs := []Document{applied("site", spec.Declaration{Machines: map[string]spec.Machine{"web": record.Machine}})}
+	for state1, want := range map[spec.MachineState]bool{spec.MachineProvisioning: true, spec.MachineRunning: false} {
+		w, err := New([]state.Object{{
+			ID: ID("machine/web"), UID: "u", Revision: 1, Generation: 1, Life: state.Alive, Spec: spec.Encode(record),
+			Status: spec.Encode(spec.MachineStatus{State: state1, ObservedGeneration: 1, Instance: &spec.InstanceInfo{Name: "web"}}),
+		}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.putAll(docs...)
+		w.allow([]string{"recreate", "restart"}, docs, nil)
+		if got := w.objects["machine/web"].head().Allow; slices.Equal(got, []string{"restart"}) != want {
+			t.Errorf("%s: allowed %v", state1, got)
+		}
+	}
+}
+
+// Consent to a recreate covers a single recreate: consent for a machine that is
+// held again is written even if the record already has the same words.
+func TestConsentToRecreateIsGivenEachTime(t *testing.T) {
+	record := spec.MachineRecord{Header: spec.Header{Declaration: "site", Allow: []string{"recreate"}}, Machine: spec.Machine{Type: spec.LXD, Image: "debian/12"}}
+	docs := []Document{applied("site", spec.Declaration{Machines: map[string]spec.Machine{"web": record.Machine}})}
+	for _, held := range []bool{true, false} {
+		w, err := New([]state.Object{{ID: ID("machine/web"), UID: "u", Revision: 1, Life: state.Alive, Spec: spec.Encode(record)}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.putAll(docs...)
+		w.allow([]string{"recreate"}, docs, heldStep("machine/web", held))
+		writes := slices.ContainsFunc(w.Writes(), func(wr state.Write) bool { return wr.ID == ID("machine/web") })
+		if writes != held {
+			t.Errorf("held %v: written %v", held, writes)
+		}
+	}
+}
+
+// The planner has no step for a machine without an instance.
+func TestARemovedObjectHasAStep(t *testing.T) {
+	steps := withRemoved([]plan.Step{{Object: "machine/one", Action: "delete"}}, []string{"machine/one", "machine/two"})
+	if len(steps) != 2 || steps[1].Object != "machine/two" || steps[1].Action != "delete" {
+		t.Errorf("steps %+v", steps)
+	}
+}
