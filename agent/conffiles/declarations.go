@@ -227,8 +227,10 @@ func (d *Declarations) reportFile(ctx context.Context, path string, answer decla
 		if d.report(path, text) {
 			d.refusedEvent(ctx, path, text)
 		}
+	case held.Allow != "":
+		d.report(path, fmt.Sprintf("%s is applied, but %s of %s is held: `hostler apply -f %s --allow %s` lets it happen", path, held.Action, held.Object, path, held.Allow))
 	case held.Object != "":
-		d.report(path, fmt.Sprintf("%s is applied, but %s of %s is held: `hostler apply -f %s %s` lets it happen", path, held.Action, held.Object, path, held.Held))
+		d.report(path, fmt.Sprintf("%s is applied, but %s of %s is held: %s", path, held.Action, held.Object, held.Held))
 	default:
 		d.notice(path, "")
 	}

@@ -21,6 +21,7 @@ import (
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/fault"
+	"hostler/internal/plan"
 )
 
 // looksAtNothing is a planner of a host with unlimited resources.
@@ -472,5 +473,21 @@ func TestTheFolderOfDeclarationsIsMadeForAdministratorsOnly(t *testing.T) {
 	info, err := os.Stat(dir)
 	if err != nil || info.Mode().Perm() != 0o750 {
 		t.Errorf("%v, %v", info.Mode(), err)
+	}
+}
+
+// The notice about a held step names the command that allows it, or the
+// obstacle if consent does not help.
+func TestTheNoticeOfAHeldStepNamesItsCommand(t *testing.T) {
+	const path = "/etc/hostler/conf.d/site.yaml"
+	for want, st := range map[string]plan.Step{
+		"`hostler apply -f " + path + " --allow restart` lets it happen": {Object: "network/lan", Action: "update", Held: "changing the MTU cuts off machine/web", Allow: "restart"},
+		"is held: its allocation is full and cannot become sparse":       {Object: "volume/data", Action: "attach", Held: "its allocation is full and cannot become sparse"},
+	} {
+		c := newConfd(t)
+		c.reportFile(t.Context(), path, declare.FolderAnswer{Held: map[string]plan.Step{path: st}})
+		if got := c.notices[path]; !strings.HasSuffix(got, want) {
+			t.Errorf("the notice is %q, want %q at its end", got, want)
+		}
 	}
 }
