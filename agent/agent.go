@@ -17,6 +17,7 @@ import (
 	"hostler/agent/containersetup"
 	"hostler/agent/provisioner"
 	"hostler/agent/reconcile"
+	"hostler/agent/services/metrics"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/containerbroker"
@@ -97,7 +98,7 @@ func Run(ctx context.Context, o Options) error {
 func open(ctx context.Context, o Options) (*host, error) {
 	h := &host{
 		paths: o.Paths, drivers: drivers(), logger: o.Logger, now: time.Now, started: time.Now(), placement: o.Provisioners, program: o.Program,
-		metrics: newMetrics(o.Version), made: map[spec.ContainerType]driver{},
+		metrics: metrics.New(o.Version), made: map[spec.ContainerType]driver{},
 		initialisers: map[spec.ContainerType]initialisers.Initialiser{}, notices: map[string]string{},
 		guardEnds: make(chan struct{}, 1), compared: map[spec.ContainerType]bool{}, claims: map[spec.ContainerType]*hostlock.Lock{},
 	}
@@ -124,8 +125,8 @@ func open(ctx context.Context, o Options) (*host, error) {
 		return nil, errors.Join(fmt.Errorf("cannot make %s: %w", o.Paths.RunDir, err), store.Close())
 	}
 	h.local = store
-	h.store = timedStore{store, h.metrics.storeWait}
-	h.metrics.registry.MustRegister(newStateCollector(store))
+	h.store = metrics.TimedStore{Backend: store, Wait: h.metrics.StoreWait}
+	h.metrics.Registry.MustRegister(metrics.NewStateCollector(store))
 	if err := h.writeStart(ctx, config, facts().Boot, report); err != nil {
 		return nil, errors.Join(err, store.Close())
 	}

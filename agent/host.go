@@ -11,6 +11,7 @@ import (
 
 	"hostler/agent/api"
 	"hostler/agent/conffiles"
+	"hostler/agent/services/metrics"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/agent/storageprovisioner"
@@ -32,7 +33,7 @@ type host struct {
 	images  *images.Cache
 	drivers map[spec.ContainerType]constructors
 	sup     *supervisor
-	metrics *metrics
+	metrics *metrics.Metrics
 	logger  *slog.Logger
 	now     func() time.Time
 	started time.Time

@@ -28,7 +28,7 @@ func (h *host) lock(ctx context.Context, purpose string, waiting func(string)) (
 	if err != nil {
 		return nil, err
 	}
-	h.metrics.lockWait.Observe(h.now().Sub(began).Seconds())
+	h.metrics.LockWait.Observe(h.now().Sub(began).Seconds())
 	return func() {
 		if err := lock.Release(); err != nil {
 			h.logger.Warn("The host lock cannot be released.", "error", err)

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"hostler/agent/services/metrics"
 	"hostler/internal/hostlock"
 	"hostler/internal/paths"
 )
@@ -13,7 +14,7 @@ import (
 // C7: the status names the holder of the host lock and the operations that wait
 // for it.
 func TestC7WaitersForTheHostLockAreTold(t *testing.T) {
-	h := &host{paths: paths.Paths{Root: t.TempDir()}, metrics: newMetrics("test"), logger: slog.New(slog.DiscardHandler), now: time.Now}
+	h := &host{paths: paths.Paths{Root: t.TempDir()}, metrics: metrics.New("test"), logger: slog.New(slog.DiscardHandler), now: time.Now}
 	if all := h.locks(); len(all) != 0 {
 		t.Errorf("a free lock is told: %+v", all)
 	}

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -13,6 +12,7 @@ import (
 
 	"hostler/agent/provisioner"
 	"hostler/agent/reconcile"
+	"hostler/agent/services/metrics"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/agent/workerapi"
@@ -44,9 +44,9 @@ func TestMetricsOfBothPlacements(t *testing.T) {
 			return provision(ctx, spec.LXD, l.common("provisioner-lxd"), l.lxd, l.lxd, l.config())
 		},
 		"own process": func(ctx context.Context, l *lossyHost, socket string) error {
-			store, counts := workerapi.NewStore(socket, string(spec.LXD)), newCounts()
+			store, counts := workerapi.NewStore(socket, string(spec.LXD)), metrics.NewCounts()
 			defer store.Close()
-			l.sup.start(ctx, "counts", func(ctx context.Context) error { return counts.send(ctx, store.Count, time.Millisecond) })
+			l.sup.start(ctx, "counts", func(ctx context.Context) error { return counts.Send(ctx, store.Count, time.Millisecond) })
 			return provision(ctx, spec.LXD, reconcile.Common{Store: store, Metrics: counts, Now: time.Now, Logger: l.logger}, l.lxd, l.lxd, l.config())
 		},
 	} {
@@ -59,8 +59,8 @@ func TestMetricsOfBothPlacements(t *testing.T) {
 				t.Fatal(err)
 			}
 			l.paths.Root, l.sup = t.TempDir(), newSupervisor(l.logger, time.Now)
-			l.store = timedStore{l.local, l.metrics.storeWait}
-			l.metrics.registry.MustRegister(newStateCollector(l.local))
+			l.store = metrics.TimedStore{Backend: l.local, Wait: l.metrics.StoreWait}
+			l.metrics.Registry.MustRegister(metrics.NewStateCollector(l.local))
 			socket := l.serve()
 			release, err := l.lock(t.Context(), "test", func(string) {})
 			if err != nil {
@@ -124,11 +124,11 @@ func scrape(t *testing.T, socket string) string {
 // An unknown action from a worker creates no new series, since a series for
 // each name would fill the memory.
 func TestForeignActionsAreCountedAsOther(t *testing.T) {
-	h := &host{metrics: newMetrics("test"), logger: slog.New(slog.DiscardHandler)}
+	h := &host{metrics: metrics.New("test"), logger: slog.New(slog.DiscardHandler)}
 	for _, action := range []string{"", "Create", "x\ny", strings.Repeat("x", 1<<16), string(provisioner.ActionCreate)} {
 		h.count(spec.LXD, workerapi.Counts{Operations: []workerapi.Count{{Action: action, Seconds: 1}}})
 	}
-	families, err := h.metrics.registry.Gather()
+	families, err := h.metrics.Registry.Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,37 +136,5 @@ func TestForeignActionsAreCountedAsOther(t *testing.T) {
 		if f.GetName() == "hostler_operations_total" && len(f.GetMetric()) != 2 {
 			t.Errorf("%d series: %v", len(f.GetMetric()), f)
 		}
-	}
-}
-
-// Counts that the agent does not accept, e.g. while it is away, are kept within
-// bounds and sent with the next report. Without counts there is no report.
-func TestCountsOutliveTheAgentsAbsence(t *testing.T) {
-	c, sent := newCounts(), make(chan workerapi.Counts)
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() {
-		done <- c.send(ctx, func(_ context.Context, n workerapi.Counts) error {
-			select {
-			case sent <- n:
-			case <-ctx.Done():
-			}
-			return errors.New("the agent is away")
-		}, time.Millisecond)
-	}()
-	c.Pass(time.Second, nil)
-	<-sent
-	for range workerapi.MaxCounts + 10 {
-		c.Operation("create", -time.Second, errors.New("no"))
-	}
-	if n := <-sent; len(n.Passes) != 1 || len(n.Operations) == 0 || len(n.Operations) > workerapi.MaxCounts || n.Operations[0].Seconds != 0 || !n.Operations[0].Failed {
-		t.Errorf("told %d passes, %d operations, first %+v", len(n.Passes), len(n.Operations), n.Operations[0])
-	}
-	cancel()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	if n := c.take(); len(n.Passes) != 1 || len(n.Operations) == 0 || len(n.Operations) > workerapi.MaxCounts {
-		t.Errorf("kept %d passes, %d operations", len(n.Passes), len(n.Operations))
 	}
 }

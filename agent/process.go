@@ -12,6 +12,7 @@ import (
 
 	"hostler/agent/logging"
 	"hostler/agent/reconcile"
+	"hostler/agent/services/metrics"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/agent/workerapi"
@@ -86,8 +87,8 @@ func RunWorker(ctx context.Context, name string, o Options) error {
 	defer cancel()
 	sup := newSupervisor(o.Logger, time.Now)
 	sup.start(ctx, "watchdog", keepAlive(nil, o.Logger))
-	counts := newCounts()
-	sup.start(ctx, "counts", func(ctx context.Context) error { return counts.send(ctx, store.Count, countsEvery) })
+	counts := metrics.NewCounts()
+	sup.start(ctx, "counts", func(ctx context.Context) error { return counts.Send(ctx, store.Count, metrics.CountsEvery) })
 	sup.start(ctx, name, func(ctx context.Context) error {
 		log := o.Logger.With("worker", name)
 		return provision(ctx, t, reconcile.Common{Store: logging.Events{Backend: store, Log: log}, Metrics: counts, Now: time.Now, Logger: log}, broker, agentImages{store}, config)

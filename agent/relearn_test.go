@@ -14,6 +14,7 @@ import (
 	"hostler/agent/api"
 	"hostler/agent/provisioner"
 	"hostler/agent/reconcile"
+	"hostler/agent/services/metrics"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/agent/storageprovisioner"
@@ -63,7 +64,7 @@ func (l *lossyHost) open() state.OpenReport {
 	}
 	l.host = &host{
 		paths: paths.Paths{RunDir: filepath.Join(l.dir, "run")}, local: store, store: store, logger: log, now: time.Now,
-		made: map[spec.ContainerType]driver{}, compared: map[spec.ContainerType]bool{}, metrics: newMetrics("test"), notices: map[string]string{},
+		made: map[spec.ContainerType]driver{}, compared: map[spec.ContainerType]bool{}, metrics: metrics.New("test"), notices: map[string]string{},
 		sources: storageprovisioner.Sources{Volumes: map[string]storage.VolumeSource{"loop": l.disk}},
 		drivers: map[spec.ContainerType]constructors{
 			spec.LXD: {driver: func(*host) (driver, error) { return driver{Broker: l.lxd, Images: l.lxd}, nil }},

@@ -8,6 +8,7 @@ import (
 	"hostler/agent/services/adoption"
 	"hostler/agent/services/guests"
 	"hostler/agent/spec"
+	"hostler/agent/workerapi"
 	"hostler/containerbroker"
 )
 
@@ -19,10 +20,22 @@ func (h *host) server(o Options) (*api.Server, error) {
 			Planner: planner{h}, Guests: h.guests(), Images: h.imageService(), Builder: h.imageService(),
 			Host: hostReporter{h}, Adopter: h.adopter(), Exporter: h.adopter(), Guard: guards{h},
 		},
-		Gatherer: h.metrics.registry, Logger: h.logger.With("part", "api"), Clock: h.now,
+		Gatherer: h.metrics.Registry, Logger: h.logger.With("part", "api"), Clock: h.now,
 		Version: o.Version, Namespace: h.config().Namespace,
 		AdminGroup: adminGroup, ReadGroup: readGroup, ReadersSeeConsoles: func() bool { return h.config().API.ReadersSeeConsoles }, WorkerUsers: workerUsers(h.types()), Learned: h.learned, Count: h.count, Unread: h.declarations.Unread,
 	})
+}
+
+// count adds the counts that a type's provisioner sent.
+func (h *host) count(t spec.ContainerType, n workerapi.Counts) {
+	worker := "provisioner-" + string(t)
+	h.metrics.Add(worker, n)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.passes == nil {
+		h.passes = map[string]int64{}
+	}
+	h.passes[worker] += int64(len(n.Passes))
 }
 
 // guests gives the API access into instances.

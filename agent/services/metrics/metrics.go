@@ -1,4 +1,6 @@
-package agent
+// Package metrics counts the agent's passes and operations, and the waits for
+// the store and the host lock.
+package metrics
 
 import (
 	"context"
@@ -12,20 +14,22 @@ import (
 	"hostler/agent/state"
 )
 
-// metrics holds the agent's counters, which /metrics on the socket serves.
-type metrics struct {
-	registry   *prometheus.Registry
+// Metrics holds the agent's counters, which /metrics on the socket serves.
+type Metrics struct {
+	Registry   *prometheus.Registry
 	passes     *prometheus.CounterVec
 	passTime   *prometheus.HistogramVec
 	operations *prometheus.CounterVec
 	opTime     *prometheus.HistogramVec
-	lockWait   prometheus.Histogram
-	storeWait  prometheus.Histogram
+	// LockWait and StoreWait are in seconds.
+	LockWait  prometheus.Histogram
+	StoreWait prometheus.Histogram
 }
 
-func newMetrics(version string) *metrics {
-	m := &metrics{
-		registry: prometheus.NewRegistry(),
+// New returns the counters of an agent.
+func New(version string) *Metrics {
+	m := &Metrics{
+		Registry: prometheus.NewRegistry(),
 		passes: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "hostler_reconcile_passes_total", Help: "Passes made, by worker and result.",
 		}, []string{"worker", "result"}),
@@ -38,16 +42,16 @@ func newMetrics(version string) *metrics {
 		opTime: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "hostler_operation_seconds", Help: "How long an operation took.", Buckets: prometheus.ExponentialBuckets(0.05, 3, 9),
 		}, []string{"worker", "action"}),
-		lockWait: prometheus.NewHistogram(prometheus.HistogramOpts{
+		LockWait: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "hostler_host_lock_wait_seconds", Help: "How long the host lock was waited for.", Buckets: prometheus.ExponentialBuckets(0.01, 5, 7),
 		}),
 	}
-	m.storeWait = prometheus.NewHistogram(prometheus.HistogramOpts{
+	m.StoreWait = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "hostler_store_write_seconds", Help: "How long a write to the store took, until it was durable.", Buckets: prometheus.ExponentialBuckets(0.0002, 4, 9),
 	})
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "hostler_build_info", Help: "The version that runs; always 1."}, []string{"version"})
 	build.WithLabelValues(version).Set(1)
-	m.registry.MustRegister(m.passes, m.passTime, m.operations, m.opTime, m.lockWait, m.storeWait, build,
+	m.Registry.MustRegister(m.passes, m.passTime, m.operations, m.opTime, m.LockWait, m.StoreWait, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -66,7 +70,8 @@ type stateCollector struct {
 	drift  *prometheus.Desc
 }
 
-func newStateCollector(store state.Store) stateCollector {
+// NewStateCollector returns the collector of the machines' states.
+func NewStateCollector(store state.Store) prometheus.Collector {
 	return stateCollector{
 		store:  store,
 		states: prometheus.NewDesc("hostler_machines", "Machines, by type and status.", []string{"type", "status"}, nil),
@@ -112,43 +117,44 @@ func (c stateCollector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// timedStore measures the time of writes, including the wait for the disk.
-type timedStore struct {
+// TimedStore measures the time of writes, including the wait for the disk.
+type TimedStore struct {
 	state.Backend
-	wait prometheus.Histogram
+	Wait prometheus.Histogram
 }
 
 // Write implements state.Store.
-func (t timedStore) Write(ctx context.Context, mode state.Mode, writes ...state.Write) ([]state.Result, error) {
+func (t TimedStore) Write(ctx context.Context, mode state.Mode, writes ...state.Write) ([]state.Result, error) {
 	began := time.Now()
-	defer func() { t.wait.Observe(time.Since(began).Seconds()) }()
+	defer func() { t.Wait.Observe(time.Since(began).Seconds()) }()
 	return t.Backend.Write(ctx, mode, writes...)
 }
 
-// workerMetrics implements reconcile.Metrics for one worker.
-type workerMetrics struct {
-	*metrics
-	sup    *supervisor
-	worker string
+// Worker implements reconcile.Metrics for one worker.
+type Worker struct {
+	Metrics *Metrics
+	Name    string
+	// Passed is called for each pass.
+	Passed func(worker string)
 }
 
 // Pass counts a pass.
-func (m workerMetrics) Pass(took time.Duration, err error) {
-	m.sup.passed(m.worker)
+func (m Worker) Pass(took time.Duration, err error) {
+	m.Passed(m.Name)
 	m.pass(took.Seconds(), err != nil)
 }
 
 // Operation counts an operation.
-func (m workerMetrics) Operation(action string, took time.Duration, err error) {
+func (m Worker) Operation(action string, took time.Duration, err error) {
 	m.operation(action, took.Seconds(), err != nil)
 }
 
-func (m workerMetrics) pass(seconds float64, failed bool) {
-	m.passes.WithLabelValues(m.worker, result(failed)).Inc()
-	m.passTime.WithLabelValues(m.worker).Observe(seconds)
+func (m Worker) pass(seconds float64, failed bool) {
+	m.Metrics.passes.WithLabelValues(m.Name, result(failed)).Inc()
+	m.Metrics.passTime.WithLabelValues(m.Name).Observe(seconds)
 }
 
-func (m workerMetrics) operation(action string, seconds float64, failed bool) {
-	m.operations.WithLabelValues(m.worker, action, result(failed)).Inc()
-	m.opTime.WithLabelValues(m.worker, action).Observe(seconds)
+func (m Worker) operation(action string, seconds float64, failed bool) {
+	m.Metrics.operations.WithLabelValues(m.Name, action, result(failed)).Inc()
+	m.Metrics.opTime.WithLabelValues(m.Name, action).Observe(seconds)
 }

@@ -1,4 +1,4 @@
-package agent
+package metrics
 
 import (
 	"context"
@@ -6,37 +6,37 @@ import (
 	"time"
 
 	"hostler/agent/provisioner"
-	"hostler/agent/spec"
 	"hostler/agent/workerapi"
 )
 
-// counts collects the passes and operations of a worker in a separate process
+// Counts collects the passes and operations of a worker in a separate process
 // until the worker sends them to the agent. It implements reconcile.Metrics.
-type counts struct {
+type Counts struct {
 	news chan struct{}
 
 	mu     sync.Mutex
 	unsent workerapi.Counts
 }
 
-// countsEvery is the shortest time between two reports to the agent.
-const countsEvery = 5 * time.Second
+// CountsEvery is the shortest time between two reports to the agent.
+const CountsEvery = 5 * time.Second
 
-func newCounts() *counts { return &counts{news: make(chan struct{}, 1)} }
+// NewCounts returns empty counts.
+func NewCounts() *Counts { return &Counts{news: make(chan struct{}, 1)} }
 
 // Pass counts a pass.
-func (c *counts) Pass(took time.Duration, err error) {
+func (c *Counts) Pass(took time.Duration, err error) {
 	c.add(func(t *workerapi.Counts) *[]workerapi.Count { return &t.Passes }, workerapi.Count{Seconds: took.Seconds(), Failed: err != nil})
 }
 
 // Operation counts an operation.
-func (c *counts) Operation(action string, took time.Duration, err error) {
+func (c *Counts) Operation(action string, took time.Duration, err error) {
 	c.add(func(t *workerapi.Counts) *[]workerapi.Count { return &t.Operations }, workerapi.Count{Action: action, Seconds: took.Seconds(), Failed: err != nil})
 }
 
 // add adds a count. If the list is full, because the agent has been away for
 // long, add drops the count.
-func (c *counts) add(list func(*workerapi.Counts) *[]workerapi.Count, n workerapi.Count) {
+func (c *Counts) add(list func(*workerapi.Counts) *[]workerapi.Count, n workerapi.Count) {
 	n.Seconds = max(n.Seconds, 0) // negative after the clock was set back
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -49,7 +49,7 @@ func (c *counts) add(list func(*workerapi.Counts) *[]workerapi.Count, n workerap
 	}
 }
 
-func (c *counts) take() workerapi.Counts {
+func (c *Counts) take() workerapi.Counts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t := c.unsent
@@ -57,9 +57,9 @@ func (c *counts) take() workerapi.Counts {
 	return t
 }
 
-// send sends the counts to the agent until ctx ends. Counts that it cannot
+// Send sends the counts to the agent until ctx ends. Counts that it cannot
 // send, e.g. while the agent restarts, go with the next report.
-func (c *counts) send(ctx context.Context, send func(context.Context, workerapi.Counts) error, every time.Duration) error {
+func (c *Counts) Send(ctx context.Context, send func(context.Context, workerapi.Counts) error, every time.Duration) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -82,24 +82,18 @@ func (c *counts) send(ctx context.Context, send func(context.Context, workerapi.
 
 func bounded(l []workerapi.Count) []workerapi.Count { return l[:min(len(l), workerapi.MaxCounts)] }
 
-// count adds the counts that a type's provisioner sent to the metrics. Unknown
-// actions count as "other", because the sender is not trusted.
-func (h *host) count(t spec.ContainerType, n workerapi.Counts) {
-	m := workerMetrics{h.metrics, h.sup, "provisioner-" + string(t)}
+// Add adds the counts that a worker in a separate process sent. Unknown actions
+// count as "other", because the sender is not trusted.
+func (m *Metrics) Add(worker string, n workerapi.Counts) {
+	w := Worker{Metrics: m, Name: worker}
 	for _, p := range n.Passes {
-		m.pass(p.Seconds, p.Failed)
+		w.pass(p.Seconds, p.Failed)
 	}
 	for _, o := range n.Operations {
 		action := "other"
 		if provisioner.Action(o.Action).Known() {
 			action = o.Action
 		}
-		m.operation(action, o.Seconds, o.Failed)
+		w.operation(action, o.Seconds, o.Failed)
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.passes == nil {
-		h.passes = map[string]int64{}
-	}
-	h.passes[m.worker] += int64(len(n.Passes))
 }
