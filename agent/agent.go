@@ -18,6 +18,7 @@ import (
 	"hostler/agent/provisioner"
 	"hostler/agent/reconcile"
 	"hostler/agent/services/metrics"
+	"hostler/agent/services/supervise"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/containerbroker"
@@ -71,18 +72,18 @@ func Run(ctx context.Context, o Options) error {
 	h.prepareNetworks(ctx)
 	h.relearn = func() {
 		for _, t := range h.types() {
-			h.sup.start(ctx, "recovery-"+string(t), h.recover(t, lateness))
+			h.sup.Start(ctx, "recovery-"+string(t), h.recover(t, lateness))
 		}
 	}
 	h.relearn()
 	for _, w := range Workers() {
 		if w.start != nil {
-			h.sup.start(ctx, w.Name, w.start(h, server))
+			h.sup.Start(ctx, w.Name, w.start(h, server))
 		}
 	}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(ctx, h.listener) }()
-	h.sup.start(ctx, "watchdog", keepAlive(h.answers, h.logger))
+	h.sup.Start(ctx, "watchdog", keepAlive(h.answers, h.logger))
 	h.logger.Info("The agent is ready.", "socket", o.Paths.Socket(), "version", o.Version)
 	if _, err := daemon.SdNotify(false, daemon.SdNotifyReady); err != nil {
 		h.logger.Warn("The service manager cannot be notified that the agent is ready.", "error", err)
@@ -90,7 +91,7 @@ func Run(ctx context.Context, o Options) error {
 	err = <-served
 	_, _ = daemon.SdNotify(false, daemon.SdNotifyStopping)
 	cancel()
-	h.sup.wait()
+	h.sup.Wait()
 	return err
 }
 
@@ -102,7 +103,7 @@ func open(ctx context.Context, o Options) (*host, error) {
 		initialisers: map[spec.ContainerType]initialisers.Initialiser{}, notices: map[string]string{},
 		guardEnds: make(chan struct{}, 1), compared: map[spec.ContainerType]bool{}, claims: map[spec.ContainerType]*hostlock.Lock{},
 	}
-	h.sup = newSupervisor(o.Logger, h.now)
+	h.sup = supervise.New(o.Logger, h.now)
 	h.followFiles()
 	config, err := h.configuration.Await(ctx)
 	if err != nil {
@@ -235,13 +236,13 @@ func (g goroutineProvisioner) Start(ctx context.Context) error {
 			return err
 		}
 	}
-	g.h.sup.start(g.ctx, g.name, g.run)
+	g.h.sup.Start(g.ctx, g.name, g.run)
 	return nil
 }
 
 // Stop implements containersetup.Provisioner.
 func (g goroutineProvisioner) Stop(context.Context) error {
-	g.h.sup.stop(g.name)
+	g.h.sup.Stop(g.name)
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"hostler/agent/api"
 	"hostler/agent/conffiles"
 	"hostler/agent/services/metrics"
+	"hostler/agent/services/supervise"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/agent/storageprovisioner"
@@ -32,7 +33,7 @@ type host struct {
 	store   state.Backend
 	images  *images.Cache
 	drivers map[spec.ContainerType]constructors
-	sup     *supervisor
+	sup     *supervise.Supervisor
 	metrics *metrics.Metrics
 	logger  *slog.Logger
 	now     func() time.Time

@@ -44,7 +44,7 @@ func (g hostReporter) Report(ctx context.Context) (api.HostReport, error) {
 
 // workers lists the workers of this process and of separate processes.
 func (g hostReporter) workers(ctx context.Context) []client.Worker {
-	rows := g.sup.list()
+	rows := g.sup.List()
 	if g.placement == Inside {
 		return rows
 	}

@@ -13,6 +13,7 @@ import (
 	"hostler/agent/provisioner"
 	"hostler/agent/reconcile"
 	"hostler/agent/services/metrics"
+	"hostler/agent/services/supervise"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/agent/workerapi"
@@ -46,7 +47,7 @@ func TestMetricsOfBothPlacements(t *testing.T) {
 		"own process": func(ctx context.Context, l *lossyHost, socket string) error {
 			store, counts := workerapi.NewStore(socket, string(spec.LXD)), metrics.NewCounts()
 			defer store.Close()
-			l.sup.start(ctx, "counts", func(ctx context.Context) error { return counts.Send(ctx, store.Count, time.Millisecond) })
+			l.sup.Start(ctx, "counts", func(ctx context.Context) error { return counts.Send(ctx, store.Count, time.Millisecond) })
 			return provision(ctx, spec.LXD, reconcile.Common{Store: store, Metrics: counts, Now: time.Now, Logger: l.logger}, l.lxd, l.lxd, l.config())
 		},
 	} {
@@ -58,7 +59,7 @@ func TestMetricsOfBothPlacements(t *testing.T) {
 			if err := l.learn(t.Context(), spec.LXD); err != nil {
 				t.Fatal(err)
 			}
-			l.paths.Root, l.sup = t.TempDir(), newSupervisor(l.logger, time.Now)
+			l.paths.Root, l.sup = t.TempDir(), supervise.New(l.logger, time.Now)
 			l.store = metrics.TimedStore{Backend: l.local, Wait: l.metrics.StoreWait}
 			l.metrics.Registry.MustRegister(metrics.NewStateCollector(l.local))
 			socket := l.serve()
@@ -76,8 +77,8 @@ func TestMetricsOfBothPlacements(t *testing.T) {
 				}
 			}
 			ctx, cancel := context.WithCancel(context.Background())
-			l.sup.start(ctx, "provisioner-lxd", func(ctx context.Context) error { return run(ctx, l, socket) })
-			defer l.sup.wait()
+			l.sup.Start(ctx, "provisioner-lxd", func(ctx context.Context) error { return run(ctx, l, socket) })
+			defer l.sup.Wait()
 			defer cancel()
 			missing := promised
 			defer func() {

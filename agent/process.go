@@ -13,6 +13,7 @@ import (
 	"hostler/agent/logging"
 	"hostler/agent/reconcile"
 	"hostler/agent/services/metrics"
+	"hostler/agent/services/supervise"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/agent/workerapi"
@@ -85,11 +86,11 @@ func RunWorker(ctx context.Context, name string, o Options) error {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	sup := newSupervisor(o.Logger, time.Now)
-	sup.start(ctx, "watchdog", keepAlive(nil, o.Logger))
+	sup := supervise.New(o.Logger, time.Now)
+	sup.Start(ctx, "watchdog", keepAlive(nil, o.Logger))
 	counts := metrics.NewCounts()
-	sup.start(ctx, "counts", func(ctx context.Context) error { return counts.Send(ctx, store.Count, metrics.CountsEvery) })
-	sup.start(ctx, name, func(ctx context.Context) error {
+	sup.Start(ctx, "counts", func(ctx context.Context) error { return counts.Send(ctx, store.Count, metrics.CountsEvery) })
+	sup.Start(ctx, name, func(ctx context.Context) error {
 		log := o.Logger.With("worker", name)
 		return provision(ctx, t, reconcile.Common{Store: logging.Events{Backend: store, Log: log}, Metrics: counts, Now: time.Now, Logger: log}, broker, agentImages{store}, config)
 	})
@@ -99,7 +100,7 @@ func RunWorker(ctx context.Context, name string, o Options) error {
 	}
 	<-ctx.Done()
 	_, _ = daemon.SdNotify(false, daemon.SdNotifyStopping)
-	sup.wait()
+	sup.Wait()
 	return nil
 }
 

@@ -25,7 +25,7 @@ type Worker struct {
 func (h *host) common(worker string) reconcile.Common {
 	log := h.logger.With("worker", worker)
 	return reconcile.Common{
-		Store: logging.Events{Backend: h.store, Log: log}, Metrics: metrics.Worker{Metrics: h.metrics, Name: worker, Passed: h.sup.passed}, Now: h.now, Logger: log, Notice: h.notice,
+		Store: logging.Events{Backend: h.store, Log: log}, Metrics: metrics.Worker{Metrics: h.metrics, Name: worker, Passed: h.sup.Passed}, Now: h.now, Logger: log, Notice: h.notice,
 	}
 }
 

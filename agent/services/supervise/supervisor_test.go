@@ -1,4 +1,4 @@
-package agent
+package supervise
 
 import (
 	"context"
@@ -16,10 +16,10 @@ import (
 func TestSupervisorStartsFailedWorkersAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
-		s := newSupervisor(slog.New(slog.DiscardHandler), time.Now)
+		s := New(slog.New(slog.DiscardHandler), time.Now)
 		begin := time.Now()
 		var at []time.Duration
-		s.start(ctx, "bad", func(ctx context.Context) error {
+		s.Start(ctx, "bad", func(ctx context.Context) error {
 			at = append(at, time.Since(begin))
 			switch len(at) {
 			case 1:
@@ -31,9 +31,9 @@ func TestSupervisorStartsFailedWorkersAgain(t *testing.T) {
 			return nil
 		})
 		var starts atomic.Int64
-		s.start(ctx, "good", func(ctx context.Context) error { starts.Add(1); <-ctx.Done(); return nil })
+		s.Start(ctx, "good", func(ctx context.Context) error { starts.Add(1); <-ctx.Done(); return nil })
 		synctest.Wait()
-		if rows := s.list(); rows[0].State != "failed" || !strings.Contains(rows[0].Message, "no") || rows[1].State != "running" {
+		if rows := s.List(); rows[0].State != "failed" || !strings.Contains(rows[0].Message, "no") || rows[1].State != "running" {
 			t.Errorf("workers %+v", rows)
 		}
 		time.Sleep(time.Minute)
@@ -41,13 +41,13 @@ func TestSupervisorStartsFailedWorkersAgain(t *testing.T) {
 		if len(at) != 3 || at[1] != time.Second || at[2] != 3*time.Second {
 			t.Errorf("started at %v", at)
 		}
-		s.start(ctx, "good", func(context.Context) error { t.Error("started twice"); return nil })
-		s.stop("good")
-		s.stop("good")
+		s.Start(ctx, "good", func(context.Context) error { t.Error("started twice"); return nil })
+		s.Stop("good")
+		s.Stop("good")
 		if starts.Load() != 1 {
 			t.Errorf("good was started %d times", starts.Load())
 		}
 		cancel()
-		s.wait()
+		s.Wait()
 	})
 }

@@ -1,4 +1,5 @@
-package agent
+// Package supervise runs the agent's workers and restarts those that fail.
+package supervise
 
 import (
 	"context"
@@ -12,9 +13,9 @@ import (
 	"hostler/agent/client"
 )
 
-// supervisor runs workers and restarts those that end with an error or a panic.
+// Supervisor runs workers and restarts those that end with an error or a panic.
 // The failure of a worker does not affect the others.
-type supervisor struct {
+type Supervisor struct {
 	logger *slog.Logger
 	now    func() time.Time
 
@@ -29,17 +30,18 @@ type supervised struct {
 	state  client.Worker
 }
 
-func newSupervisor(logger *slog.Logger, now func() time.Time) *supervisor {
-	return &supervisor{logger: logger, now: now, workers: map[string]*supervised{}}
+// New returns a supervisor without workers.
+func New(logger *slog.Logger, now func() time.Time) *Supervisor {
+	return &Supervisor{logger: logger, now: now, workers: map[string]*supervised{}}
 }
 
 // restartDelay is the delay before the nth restart in a row: 1 s doubling to 1
 // min.
 func restartDelay(n int) time.Duration { return min(time.Second<<min(n, 10), time.Minute) }
 
-// start runs a worker until ctx ends or stop is called. It does nothing if the
+// Start runs a worker until ctx ends or Stop is called. It does nothing if the
 // worker runs already.
-func (s *supervisor) start(ctx context.Context, name string, run func(context.Context) error) {
+func (s *Supervisor) Start(ctx context.Context, name string, run func(context.Context) error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if w := s.workers[name]; w != nil && w.state.State != "stopped" {
@@ -54,7 +56,7 @@ func (s *supervisor) start(ctx context.Context, name string, run func(context.Co
 	})
 }
 
-func (s *supervisor) keep(ctx context.Context, w *supervised, run func(context.Context) error) {
+func (s *Supervisor) keep(ctx context.Context, w *supervised, run func(context.Context) error) {
 	for failures := 0; ; {
 		began := s.now()
 		err := runRecovering(ctx, run)
@@ -89,14 +91,14 @@ func runRecovering(ctx context.Context, run func(context.Context) error) (err er
 	return run(ctx)
 }
 
-func (s *supervisor) set(w *supervised, state, message string) {
+func (s *Supervisor) set(w *supervised, state, message string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w.state.State, w.state.Message, w.state.Since = state, message, s.now()
 }
 
-// passed counts a pass of a worker.
-func (s *supervisor) passed(name string) {
+// Passed counts a pass of a worker.
+func (s *Supervisor) Passed(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if w := s.workers[name]; w != nil {
@@ -104,9 +106,9 @@ func (s *supervisor) passed(name string) {
 	}
 }
 
-// stop ends a worker and waits for it. It does nothing if the worker does not
+// Stop ends a worker and waits for it. It does nothing if the worker does not
 // run.
-func (s *supervisor) stop(name string) {
+func (s *Supervisor) Stop(name string) {
 	s.mu.Lock()
 	w := s.workers[name]
 	delete(s.workers, name)
@@ -117,11 +119,11 @@ func (s *supervisor) stop(name string) {
 	}
 }
 
-// wait returns when every worker has ended.
-func (s *supervisor) wait() { s.all.Wait() }
+// Wait returns when every worker has ended.
+func (s *Supervisor) Wait() { s.all.Wait() }
 
-// list returns every worker's state, sorted by name.
-func (s *supervisor) list() []client.Worker {
+// List returns every worker's state, sorted by name.
+func (s *Supervisor) List() []client.Worker {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	rows := make([]client.Worker, 0, len(s.workers))
