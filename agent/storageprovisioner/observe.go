@@ -262,11 +262,11 @@ func (w *Worker) look(ctx context.Context) (look, error) {
 	if err != nil {
 		return look{}, fmt.Errorf("cannot read the declared storage: %w", err)
 	}
-	if err := reconcile.Configure(objects, func(r spec.HostRecord) { w.config = ConfigOf(r) }); err != nil {
-		return look{}, err
-	}
 	l := look{}
 	if l.desired, err = w.decoded.desired(objects); err != nil {
+		return l, err
+	}
+	if err := reconcile.Configure(objects, func(r spec.HostRecord) { w.config = ConfigOf(r) }); err != nil {
 		return l, err
 	}
 	if l.observed, err = w.Sources.Observe(ctx, l.desired); err != nil {

@@ -4,13 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	"hostler/agent/reconcile"
-	"hostler/agent/spec"
 	"hostler/storage"
 )
 
@@ -79,31 +77,16 @@ func New(c reconcile.Common, o Options) *Worker {
 // before any worker that starts machines.
 func (w *Worker) Prepare(ctx context.Context) error {
 	l, err := w.look(ctx)
-	if err != nil {
-		// The host cannot be observed: no device and no mount is certain.
-		return errors.Join(err, w.distrust(ctx))
+	if err == nil {
+		l.steps = Plan(l.desired, l.observed, l.policy)
+	} else { // no device and no mount is certain
+		l.observed.Blind = map[string]error{}
+		for _, e := range l.desired.Entities {
+			l.observed.Blind[e.Source] = err
+		}
 	}
-	l.steps = Plan(l.desired, l.observed, l.policy)
-	_, err = w.assess(ctx, &l)
-	return err
-}
-
-// distrust clears the sources of all attachments in the statuses.
-func (w *Worker) distrust(ctx context.Context) error {
-	objects, _, err := w.Store.List(ctx, spec.KindVolume, spec.KindFilesystem)
-	if err != nil {
-		return fmt.Errorf("cannot read the declared storage: %w", err)
-	}
-	desired, err := Decode(objects)
-	if err != nil {
-		return err
-	}
-	var writes reconcile.Batch
-	for i := range desired.Entities {
-		e := &desired.Entities[i]
-		writes.Status(e.id(), e.UID, nil, unverified(e.Status))
-	}
-	return w.Write(ctx, writes)
+	_, unwritten := w.assess(ctx, &l)
+	return errors.Join(err, unwritten)
 }
 
 // Run works until ctx ends. It returns an error when the watch on the store is

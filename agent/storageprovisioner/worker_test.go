@@ -347,6 +347,18 @@ func TestBlindSource(t *testing.T) {
 	}
 }
 
+// If the host cannot be looked at when the agent starts, nothing is offered.
+func TestNothingIsOfferedUnseen(t *testing.T) {
+	r := newRig(t)
+	r.web()
+	r.pass()
+	r.put(state.ID{Kind: spec.KindHost, Name: spec.HostName}, "no record", state.Alive)
+	r.restart()
+	if err := r.w.Prepare(t.Context()); err == nil || strings.Contains(r.sources(), "/dev") || strings.Contains(r.sources(), "/state") {
+		t.Errorf("%v\n%s", err, r.sources())
+	}
+}
+
 func TestRetain(t *testing.T) {
 	r := newRig(t)
 	r.volume("data", spec.Volume{Retain: true})
