@@ -266,3 +266,23 @@ func TestMachinesOfEarlierVersions(t *testing.T) {
 		t.Errorf("afterwards\n%s", r.host.state())
 	}
 }
+
+// A plan shows that a machine without an instance loses its view.
+func TestWithdrawalIsPlanned(t *testing.T) {
+	r := newRig(t)
+	r.filesystem("www", spec.Filesystem{Provider: "tmpfs"})
+	r.machine("web", spec.Attachment{Filesystem: "www", Path: "/srv"})
+	r.pass()
+	r.machine("web")
+	l, err := r.w.look(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := Shown(Plan(l.desired, l.observed, l.policy))
+	if len(steps) != 1 || steps[0].Action != ActionHide || steps[0].Machine != "web" || steps[0].Waiting == "" {
+		t.Errorf("%+v", steps)
+	}
+	r.pass()
+	r.idle()
+	equal(t, r.sources(), "")
+}

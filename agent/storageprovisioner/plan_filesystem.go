@@ -126,7 +126,7 @@ func (p *planner) viewSteps(e *Entity, waiting string) (steps []Step, used strin
 		seen, shown := p.observed.Mounts[p.policy.viewPath(m, e.Name)]
 		fits := shown && waiting == "" && seen.Fits(mount.Filesystem, p.view(e, m, a))
 		switch {
-		case r == wants && fits, r == keeps, r == leaving:
+		case r == wants && fits, r == keeps, r == leaving && p.phase(e, m) != spec.PhaseOffered:
 		case r == wants:
 			if shown && waiting == "" {
 				// The old view stays visible in a running instance until the
@@ -139,7 +139,11 @@ func (p *planner) viewSteps(e *Entity, waiting string) (steps []Step, used strin
 			}
 			steps = append(steps, show)
 		case shown:
-			steps = append(steps, Step{Action: ActionHide, Machine: m})
+			hide := Step{Action: ActionHide, Machine: m}
+			if r == leaving {
+				hide.Waiting = "its offer to be withdrawn"
+			}
+			steps = append(steps, hide)
 		}
 		switch {
 		case used != "":
