@@ -127,7 +127,7 @@ func open(ctx context.Context, o Options) (*host, error) {
 	}
 	h.local = store
 	h.store = metrics.TimedStore{Backend: store, Wait: h.metrics.StoreWait}
-	h.metrics.Registry.MustRegister(metrics.NewStateCollector(store))
+	h.metrics.Registry.MustRegister(metrics.NewStateCollector(store), metrics.StoreSyncs(store.Syncs))
 	if err := h.writeStart(ctx, config, facts().Boot, report); err != nil {
 		return nil, errors.Join(err, store.Close())
 	}

@@ -189,6 +189,7 @@ func (m *memory) Watch(ctx context.Context, _ ...string) (<-chan []state.ID, err
 
 func (m *memory) Begin(context.Context, state.Intent) error                { return nil }
 func (m *memory) End(context.Context, ...string) error                     { return nil }
+func (m *memory) Sync(context.Context) error                               { return nil }
 func (m *memory) Intents(context.Context) ([]state.Intent, error)          { return nil, nil }
 func (m *memory) WatchEvents(ctx context.Context) (<-chan struct{}, error) { return m.watch(ctx), nil }
 

@@ -103,7 +103,8 @@ func (o *operation) run(ctx context.Context) {
 	}
 	removes := o.steps[0].removes()
 	name := o.steps[0].Machine
-	if err := o.each(ctx); err == nil {
+	err := o.each(ctx)
+	if err == nil {
 		w.mu.Lock()
 		delete(w.paused, name)
 		w.mu.Unlock()
@@ -122,10 +123,13 @@ func (o *operation) run(ctx context.Context) {
 	w.mu.Lock()
 	delete(w.busy, name)
 	w.ended[name] = w.Now()
-	if len(w.busy) > 0 {
-		w.SignalWithin(gather)
-	} else {
+	switch {
+	case len(w.busy) == 0:
 		w.Signal()
+	case err == nil && !o.gone && isReady(o.d.Status) && o.d.Status.RestartedFor == nil:
+		w.SignalWithin(gatherReady)
+	default:
+		w.SignalWithin(gather)
 	}
 	w.mu.Unlock()
 }
@@ -259,7 +263,8 @@ func (o *operation) leaveSlot() {
 	}
 }
 
-// save writes the machine's status. It also writes while the agent stops, so
+// save writes the machine's status, relaxed: after a power cut the intent or the
+// instance itself shows a lost result. It also writes while the agent stops, so
 // that a known result is not lost.
 func (o *operation) save(ctx context.Context) error {
 	ctx, cancel := reconcile.Outlasting(ctx)

@@ -53,6 +53,10 @@ func (w *Worker) nudge(e containerbroker.Event) {
 // earlier one.
 const gather = 200 * time.Millisecond
 
+// gatherReady replaces gather for a machine that became ready: its status is
+// written, so that a pass has nothing to do for it.
+const gatherReady = time.Second
+
 // nudgeAll in the set of nudged machines stands for all of them.
 const nudgeAll = "*"
 

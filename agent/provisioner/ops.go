@@ -236,6 +236,10 @@ func (o *operation) update(ctx context.Context, s Step) error {
 	if o.d.Status.Instance != nil {
 		m.Stamp.Token = o.d.Status.Instance.Token
 	}
+	// The stamp holds the record's revision, which a power cut must not take back.
+	if err := o.w.Store.Sync(ctx); err != nil {
+		return fmt.Errorf("cannot write the store: %w", err)
+	}
 	m.KeepGuest = m.KeepGuest || len(o.d.Waiting) > 0 // some guest data is still unknown
 	if err := o.w.Broker.Update(ctx, m, s.Changes); err != nil {
 		return fmt.Errorf("cannot change %s: %w", fields(s.Changes), err)

@@ -62,6 +62,7 @@ type Worker struct {
 
 // New returns a worker; Run starts it.
 func New(c reconcile.Common, o Options) *Worker {
+	c.Relaxed = true
 	c.Resync = cmp.Or(c.Resync, reconcile.DefaultResync)
 	return &Worker{
 		Frame:   reconcile.NewFrame(c),

@@ -25,6 +25,9 @@ type Common struct {
 	// Notice sets or clears (with "") a notice in the host's status; nil: notices
 	// are dropped.
 	Notice func(key, text string)
+	// Relaxed: the worker's statuses hold results alone, which the next pass finds
+	// again, and no decisions. They are written relaxed; see state.Write.
+	Relaxed bool
 	// Resync is the longest time between two passes. 0: 2 min in a worker that
 	// compares the host with the declarations.
 	Resync time.Duration

@@ -8,15 +8,17 @@ package reconcile
 import (
 	"cmp"
 	"context"
-	"sync/atomic"
+	"sync"
 	"time"
 )
 
 // Waker collects wake-ups; all wake-ups before a pass merge into a single
 // wake-up. The zero value is not usable; use NewWaker.
 type Waker struct {
-	ch   chan struct{}
-	late atomic.Bool // a delayed signal is pending
+	ch chan struct{}
+
+	mu  sync.Mutex
+	due time.Time // of the earliest delayed signal; zero: there is none
 }
 
 // NewWaker returns a waker that has been signalled once, so that a loop starts
@@ -36,14 +38,22 @@ func (w *Waker) Signal() {
 }
 
 // SignalWithin requests a pass within d. Requests in that time merge into one
-// pass: use it for bursts of changes.
+// pass, at the earliest of their times: use it for bursts of changes.
 func (w *Waker) SignalWithin(d time.Duration) {
-	if w.late.Swap(true) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	due := time.Now().Add(d)
+	if !w.due.IsZero() && !due.Before(w.due) {
 		return
 	}
+	w.due = due
 	time.AfterFunc(d, func() {
-		w.late.Store(false)
-		w.Signal()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.due.Equal(due) {
+			w.due = time.Time{}
+			w.Signal()
+		}
 	})
 }
 

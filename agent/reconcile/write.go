@@ -42,6 +42,9 @@ func (f *Frame) Write(ctx context.Context, writes Batch) error {
 	if len(writes) == 0 {
 		return nil
 	}
+	for i := range writes {
+		f.relax(&writes[i])
+	}
 	results, err := f.Store.Write(ctx, state.Each, writes...)
 	if err != nil {
 		return fmt.Errorf("cannot write statuses: %w", err)
@@ -57,6 +60,7 @@ func (f *Frame) Write(ctx context.Context, writes Batch) error {
 
 // Put makes one write and returns its error.
 func (f *Frame) Put(ctx context.Context, w state.Write) error {
+	f.relax(&w)
 	results, err := f.Store.Write(ctx, state.Each, w)
 	if err != nil {
 		return err
@@ -65,9 +69,12 @@ func (f *Frame) Put(ctx context.Context, w state.Write) error {
 	return results[0].Err
 }
 
-// Progress writes a status that shows the progress of an operation. If the
-// write fails, the operation goes on.
+func (f *Frame) relax(w *state.Write) { w.Relaxed = f.Relaxed && !w.Delete }
+
+// Progress writes a status that shows the progress of an operation, relaxed. If
+// the write fails, the operation goes on.
 func (f *Frame) Progress(ctx context.Context, w state.Write) {
+	w.Relaxed = true
 	if _, err := f.Store.Write(ctx, state.Each, w); err != nil && ctx.Err() == nil {
 		f.Logger.Warn("Progress cannot be written.", "object", w.Kind+"/"+w.Name, "error", err)
 	}

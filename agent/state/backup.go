@@ -79,7 +79,7 @@ func (l *Local) advance() error {
 	if l.broken.Load() != nil {
 		return nil
 	}
-	if err := l.commit(func(_ context.Context, m *meta) error { m.generation++; return nil }); err != nil {
+	if err := l.commit(false, func(_ context.Context, m *meta) error { m.generation++; return nil }); err != nil {
 		return err
 	}
 	return writeIdentity(l.files.identity, identity{l.meta.storeID, l.meta.generation})

@@ -44,7 +44,7 @@ func (l *Local) disconnect() error {
 
 // doubt records in the store that its records may be incomplete, and why.
 func (l *Local) doubt(reason string) error {
-	return l.commit(func(_ context.Context, m *meta) error { m.rebuilt = reason; return nil })
+	return l.commit(false, func(_ context.Context, m *meta) error { m.rebuilt = reason; return nil })
 }
 
 // MarkComplete removes the mark that the store was rebuilt: its records are
@@ -54,7 +54,7 @@ func (l *Local) MarkComplete(ctx context.Context) error {
 		return err
 	}
 	defer l.give()
-	return l.commit(func(_ context.Context, m *meta) error { m.rebuilt = ""; return nil })
+	return l.commit(false, func(_ context.Context, m *meta) error { m.rebuilt = ""; return nil })
 }
 
 // lastGoodBeside returns the path of the last good copy that went into the

@@ -27,8 +27,9 @@ func Urgent(ctx context.Context) context.Context { return context.WithValue(ctx,
 
 // pending is a change that waits for its commit.
 type pending struct {
-	ctx  context.Context //nolint:containedctx // of the call that waits for it
-	rows int
+	ctx     context.Context //nolint:containedctx // of the call that waits for it
+	rows    int
+	relaxed bool
 	// make runs in a transaction, and runs again if that transaction fails. then
 	// runs once after the commit, in the goroutine that has the turn.
 	make func(ctx context.Context, m *meta) error
@@ -101,10 +102,11 @@ func (q *queue) take() []*pending {
 	return group
 }
 
-// change makes a change durable, together with other waiting changes. It
-// returns ctx's error only if nothing was changed.
-func (l *Local) change(ctx context.Context, rows int, do func(ctx context.Context, m *meta) error, then func()) error {
-	p := &pending{ctx: ctx, rows: max(rows, 1), make: do, then: then, done: make(chan struct{})}
+// change commits a change, together with other waiting changes. It returns
+// ctx's error only if nothing was changed.
+func (l *Local) change(p *pending) error {
+	ctx := p.ctx
+	p.rows, p.done = max(p.rows, 1), make(chan struct{})
 	l.queue.add(p)
 	select {
 	case l.turn <- struct{}{}:
@@ -164,7 +166,8 @@ func (l *Local) commitGroup(group []*pending) {
 		return
 	}
 	refused := make([]error, len(left))
-	err = l.commit(func(ctx context.Context, m *meta) error {
+	relaxed := !slices.ContainsFunc(left, func(p *pending) bool { return !p.relaxed })
+	err = l.commit(relaxed, func(ctx context.Context, m *meta) error {
 		for i, p := range left {
 			shared := len(left) > 1
 			if refused[i] = l.try(ctx, m, p, shared); refused[i] != nil && (!shared || !isRefusal(refused[i])) {

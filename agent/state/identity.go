@@ -67,9 +67,9 @@ func writeIdentity(path string, id identity) error {
 		atomicfile.BeforeRename(func() error { return failpoint.Hit(failpoint.StoreIdentityNoRename) }))
 }
 
-// markFile holds the revision of the last commit. It is overwritten in place
-// and never synced: after a crash of the agent it is exact, after a power cut
-// it may be behind. A store whose revision is below its mark is an older copy,
+// markFile holds the revision of the last synced commit. It is overwritten in
+// place and never synced: after a crash of the agent it is exact, after a power
+// cut it may be behind. A store whose revision is below its mark is an older copy,
 // or lost the end of its write-ahead log.
 type markFile struct{ f *os.File }
 

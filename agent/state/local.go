@@ -40,12 +40,14 @@ type Local struct {
 	hub      *hub
 
 	// turn is held by the goroutine that commits; it is a channel, so that a wait
-	// ends with its context. It guards meta and sinceBackup. queue holds the
-	// changes that wait for it.
+	// ends with its context. It guards meta, unsynced and sinceBackup. queue holds
+	// the changes that wait for it.
 	turn        chan struct{}
 	queue       queue
 	commits     atomic.Int64
+	syncs       atomic.Int64
 	meta        meta
+	unsynced    bool // relaxed changes since the last sync
 	sinceBackup int
 	backups     sync.WaitGroup
 	backingUp   atomic.Bool
@@ -132,20 +134,29 @@ func (l *Local) give() { <-l.turn }
 // commit runs f in one transaction with a copy of meta, which f may change, and
 // keeps that copy if the transaction committed. The caller has the turn. It
 // cannot be cancelled: transactions are short, and after a cancelled COMMIT its
-// outcome would be unknown.
-func (l *Local) commit(f func(ctx context.Context, m *meta) error) error {
+// outcome would be unknown. A relaxed commit is not synced: it is durable after
+// the next other commit, which comes within RelaxedTime. SQLite syncs the whole
+// write-ahead log, so that a synced commit includes all earlier commits.
+func (l *Local) commit(relaxed bool, f func(ctx context.Context, m *meta) error) error {
 	ctx := context.Background()
 	m := l.meta
-	err := inTx(ctx, l.conn, func() error {
-		if err := f(ctx, &m); err != nil {
+	sync := "FULL"
+	if relaxed {
+		sync = "NORMAL"
+	}
+	_, err := l.conn.ExecContext(ctx, "PRAGMA synchronous = "+sync)
+	if err == nil {
+		err = inTx(ctx, l.conn, func() error {
+			if err := f(ctx, &m); err != nil {
+				return err
+			}
+			if m == l.meta && (relaxed || !l.unsynced) {
+				return nil
+			}
+			_, err := l.stmts.setMeta.ExecContext(ctx, m.storeID, m.generation, m.revision, m.sum, m.rebuilt, m.checksum())
 			return err
-		}
-		if m == l.meta {
-			return nil
-		}
-		_, err := l.stmts.setMeta.ExecContext(ctx, m.storeID, m.generation, m.revision, m.sum, m.rebuilt, m.checksum())
-		return err
-	})
+		})
+	}
 	if err == nil {
 		err = l.present.check()
 	}
@@ -153,13 +164,34 @@ func (l *Local) commit(f func(ctx context.Context, m *meta) error) error {
 		return l.fail("write", err)
 	}
 	l.commits.Add(1)
-	moved := m.revision != l.meta.revision
 	l.meta = m
-	if moved {
-		l.mark.set(m.storeID, m.revision)
+	switch {
+	case !relaxed:
+		l.syncs.Add(1)
+		l.unsynced = false
+		// The mark names a durable revision, or a power cut would leave it above
+		// the store. It is opened last.
+		if l.mark != nil {
+			l.mark.set(m.storeID, m.revision)
+		}
+	case !l.unsynced:
+		l.unsynced = true
+		time.AfterFunc(RelaxedTime, l.syncLater)
 	}
 	return nil
 }
+
+// syncLater makes the relaxed changes durable. After a failure it tries again.
+func (l *Local) syncLater() {
+	if err := l.Sync(context.Background()); err != nil && l.open() == nil && l.Health() == nil {
+		l.log.Warn("The store cannot be synced; the agent tries again.", "error", err)
+		time.AfterFunc(RelaxedTime, l.syncLater)
+	}
+}
+
+// Syncs counts the commits that were synced to the disk since the store was
+// opened.
+func (l *Local) Syncs() int64 { return l.syncs.Load() }
 
 // fail gives an error of SQLite its fault kind. After an error that leaves the
 // contents of the disk in doubt it makes the store read-only: the kernel

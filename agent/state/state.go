@@ -57,7 +57,15 @@ type Write struct {
 	Status json.RawMessage `json:"status,omitempty"`
 	Life   Life            `json:"life,omitempty"`
 	Delete bool            `json:"delete,omitempty"`
+	// Relaxed lets the write return before it is durable. It becomes durable with
+	// the next other change, within RelaxedTime, or with Sync. A crash of the
+	// agent loses nothing; a power cut may lose the latest relaxed changes, each
+	// as if it had never been made. For example, progress is relaxed.
+	Relaxed bool `json:"relaxed,omitempty"`
 }
+
+// RelaxedTime is the longest time until a relaxed change is durable.
+const RelaxedTime = time.Second
 
 // AnyRevision in Write.Revision skips the comparison; the object must exist.
 const AnyRevision = -1
@@ -81,8 +89,8 @@ type Result struct {
 }
 
 // Store holds declared specs and observed statuses. A returned write is
-// durable, even after a power cut. A write that changes nothing makes no
-// revision.
+// durable, even after a power cut, unless it is relaxed. A write that changes
+// nothing makes no revision.
 type Store interface {
 	// Get returns fault.NotFound for an absent object.
 	Get(ctx context.Context, id ID) (Object, error)
@@ -120,10 +128,14 @@ type Intent struct {
 type Journal interface {
 	// Begin is durable when it returns. The same token twice is fault.Conflict.
 	Begin(ctx context.Context, in Intent) error
-	// End removes intents; absent intents are success.
+	// End removes intents, relaxed as in Write: an intent that comes back after a
+	// power cut is only looked at again. Absent intents are success.
 	End(ctx context.Context, tokens ...string) error
 	// Intents returns the open intents, oldest first.
 	Intents(ctx context.Context) ([]Intent, error)
+	// Sync makes all earlier changes durable. Call it before an effect that must
+	// not outlive a relaxed change, e.g. a stamp with a revision.
+	Sync(ctx context.Context) error
 }
 
 // Levels of an event.
@@ -154,6 +166,7 @@ type EventQuery struct {
 
 // EventLog keeps the latest events, by default 100,000.
 type EventLog interface {
+	// Record appends events, relaxed as in Write.
 	Record(ctx context.Context, events ...Event) error
 	Events(ctx context.Context, q EventQuery) ([]Event, error)
 	// WatchEvents signals that there are new events to query. Signals are

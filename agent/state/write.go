@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 
 	"hostler/internal/failpoint"
 	"hostler/internal/fault"
@@ -16,7 +17,8 @@ func (l *Local) Write(ctx context.Context, mode Mode, writes ...Write) ([]Result
 	}
 	var results []Result
 	var changed []ID
-	err := l.change(ctx, len(writes), func(ctx context.Context, m *meta) error {
+	relaxed := !slices.ContainsFunc(writes, func(w Write) bool { return !w.Relaxed })
+	err := l.change(&pending{ctx: ctx, rows: len(writes), relaxed: relaxed, make: func(ctx context.Context, m *meta) error {
 		results, changed = make([]Result, len(writes)), nil
 		status := false
 		for i, w := range writes {
@@ -39,12 +41,12 @@ func (l *Local) Write(ctx context.Context, mode Mode, writes ...Write) ([]Result
 			return failpoint.Hit(failpoint.StoreEffectNoResult)
 		}
 		return nil
-	}, func() {
+	}, then: func() {
 		if len(changed) > 0 {
 			l.hub.changed(changed)
 			l.written()
 		}
-	})
+	}})
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +107,7 @@ func (l *Local) Begin(ctx context.Context, in Intent) error {
 	if err := failpoint.Hit(failpoint.StoreBeforeIntent); err != nil {
 		return err
 	}
-	err := l.change(ctx, 1, func(ctx context.Context, m *meta) error {
+	err := l.change(&pending{ctx: ctx, make: func(ctx context.Context, m *meta) error {
 		_, err := scanIntent(l.stmts.intent.QueryRowContext(ctx, in.Token))
 		if err == nil {
 			return fault.New(fault.Conflict, "cannot begin to %s %s/%s: the token is in use", in.Action, in.Object.Kind, in.Object.Name)
@@ -117,7 +119,7 @@ func (l *Local) Begin(ctx context.Context, in Intent) error {
 		m.sum ^= chk
 		_, err = l.stmts.begin.ExecContext(ctx, in.Token, in.Object.Kind, in.Object.Name, in.UID, in.Action, in.Began.UnixNano(), in.Owner, chk)
 		return err
-	}, l.written)
+	}, then: l.written})
 	if err != nil {
 		return err
 	}
@@ -129,7 +131,7 @@ func (l *Local) End(ctx context.Context, tokens ...string) error {
 	if len(tokens) == 0 {
 		return nil
 	}
-	return l.change(ctx, len(tokens), func(ctx context.Context, m *meta) error {
+	return l.change(&pending{ctx: ctx, rows: len(tokens), relaxed: true, make: func(ctx context.Context, m *meta) error {
 		for _, token := range tokens {
 			in, err := scanIntent(l.stmts.intent.QueryRowContext(ctx, token))
 			if errors.Is(err, sql.ErrNoRows) {
@@ -144,7 +146,12 @@ func (l *Local) End(ctx context.Context, tokens ...string) error {
 			}
 		}
 		return nil
-	}, l.written)
+	}, then: l.written})
+}
+
+// Sync makes all earlier changes durable.
+func (l *Local) Sync(ctx context.Context) error {
+	return l.change(&pending{ctx: ctx, make: func(context.Context, *meta) error { return nil }})
 }
 
 // Record appends events. An event without a time gets the current time; an
@@ -153,7 +160,7 @@ func (l *Local) Record(ctx context.Context, events ...Event) error {
 	if len(events) == 0 {
 		return nil
 	}
-	return l.change(ctx, len(events), func(ctx context.Context, _ *meta) error {
+	return l.change(&pending{ctx: ctx, rows: len(events), relaxed: true, make: func(ctx context.Context, _ *meta) error {
 		for _, e := range events {
 			if e.Time.IsZero() {
 				e.Time = l.clock()
@@ -170,5 +177,5 @@ func (l *Local) Record(ctx context.Context, events ...Event) error {
 			return err
 		}
 		return failpoint.Hit(failpoint.StoreEventAppend)
-	}, l.hub.recorded)
+	}, then: l.hub.recorded})
 }

@@ -68,6 +68,7 @@ func (h *Handlers) Routes() []Route {
 		{Method: "GET", Path: "intents", Summary: "The open intents", Handle: worker(h, (*call).intents)},
 		{Method: "POST", Path: "intents/begin", Summary: "Write intents down", Handle: worker(h, (*call).begin)},
 		{Method: "POST", Path: "intents/end", Summary: "Forget intents", Handle: worker(h, (*call).end)},
+		{Method: "POST", Path: "sync", Summary: "Make all earlier changes durable", Handle: worker(h, (*call).sync), Body: smallBody},
 		{Method: "GET", Path: "events", Summary: "Events of the machines", Handle: worker(h, (*call).events)},
 		{Method: "POST", Path: "events/record", Summary: "Record events", Handle: worker(h, (*call).record)},
 		{Method: "GET", Path: "events/watch", Summary: "A line whenever there are new events", Handle: worker(h, (*call).watchEvents), Stream: true},
@@ -189,6 +190,14 @@ func (c *call) end() error {
 		return err
 	}
 	err := c.store.End(c.r.Context(), in.Tokens...)
+	if err == nil {
+		answer(c.w, struct{}{})
+	}
+	return err
+}
+
+func (c *call) sync() error {
+	err := c.store.Sync(c.r.Context())
 	if err == nil {
 		answer(c.w, struct{}{})
 	}

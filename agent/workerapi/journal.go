@@ -98,6 +98,9 @@ func (v *restricted) ownOrGone(ctx context.Context, id state.ID) (bool, error) {
 	return err == nil && v.own(o), err
 }
 
+// Sync makes all earlier changes of any worker durable.
+func (v *restricted) Sync(ctx context.Context) error { return v.b.Sync(ctx) }
+
 // maxEvent bounds the text of an event, in bytes.
 const maxEvent = 8 << 10
 

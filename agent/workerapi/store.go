@@ -142,6 +142,11 @@ func (s *Store) End(ctx context.Context, tokens ...string) error {
 	return s.call(ctx, http.MethodPost, "intents/end", nil, Tokens{tokens}, nil)
 }
 
+// Sync makes all earlier changes durable.
+func (s *Store) Sync(ctx context.Context) error {
+	return s.call(ctx, http.MethodPost, "sync", nil, nil, nil)
+}
+
 // Intents returns the open intents, oldest first.
 func (s *Store) Intents(ctx context.Context) ([]state.Intent, error) {
 	var out Intents

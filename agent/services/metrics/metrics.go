@@ -56,6 +56,13 @@ func New(version string) *Metrics {
 	return m
 }
 
+// StoreSyncs returns the counter of the store's syncs.
+func StoreSyncs(count func() int64) prometheus.Collector {
+	return prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "hostler_store_syncs_total", Help: "Commits of the store that were synced to the disk.",
+	}, func() float64 { return float64(count()) })
+}
+
 func result(failed bool) string {
 	if failed {
 		return "error"

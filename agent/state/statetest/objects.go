@@ -191,6 +191,24 @@ func testEach(t *testing.T, b state.Backend) {
 	}
 }
 
+// A relaxed write is visible at once, to readers and watchers, and Sync accepts
+// any store.
+func testRelaxed(t *testing.T, b state.Backend) {
+	before := create(t, b, "web")
+	seen := watch(t, b, "machine")
+	gather(t, seen, machine("web"))
+	after := Write(t, b, state.Write{ID: machine("web"), Revision: before.Revision, Status: raw(`{"message":"50 %"}`), Relaxed: true})
+	gather(t, seen, machine("web"))
+	if read, err := b.Get(t.Context(), machine("web")); err != nil || !same(read, after) || after.Revision <= before.Revision {
+		t.Errorf("read %+v, %v; written %+v", read, err, after)
+	}
+	for range 2 {
+		if err := b.Sync(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func testList(t *testing.T, b state.Backend) {
 	if objects, rev, err := b.List(t.Context()); err != nil || len(objects) != 0 || rev != 0 {
 		t.Fatalf("an empty store: %v at %d, %v", objects, rev, err)

@@ -31,6 +31,7 @@ func Run(t *testing.T, open func(*testing.T) state.Backend) {
 		{"Refused", testRefused},
 		{"Atomic", testAtomic},
 		{"Each", testEach},
+		{"Relaxed", testRelaxed},
 		{"List", testList},
 		{"Race", testRace},
 		{"WatchFirst", testWatchFirst},
