@@ -31,6 +31,8 @@ func (d *Driver) Create(ctx context.Context, m containerbroker.Machine, progress
 		return fail(err)
 	}
 	progress.Report("create", "creating "+m.Name, -1)
+	whole, end := false, d.own.beginCreate(m.Name)
+	defer func() { end(whole) }()
 	if err := failpoint.Hit(failpoint.LXDBeforePost); err != nil {
 		return fail(err)
 	}
@@ -44,6 +46,7 @@ func (d *Driver) Create(ctx context.Context, m containerbroker.Machine, progress
 		}
 		_, err = d.wait(c, op)
 		if err == nil {
+			whole = true
 			return nil
 		}
 	}

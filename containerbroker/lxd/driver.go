@@ -60,12 +60,15 @@ type Driver struct {
 	flights flight.Group[containerbroker.Report, string]
 
 	inits inits
+	own   ownChanges
 	// extra holds the last look at the extra profile: whether it was hostler's.
 	extra struct {
 		sync.Mutex
 		looked time.Time
 		ours   bool
 	}
+	// aliases holds a foundAlias for each name.
+	aliases sync.Map
 	// limitless records by pool whether its root disks have no size limit.
 	limitless sync.Map
 	// logged holds the keys of messages that once has already logged.

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/canonical/lxd/shared/api"
 
@@ -59,7 +60,7 @@ func (d *Driver) ensure(ctx context.Context, ref string, progress containerbroke
 		return "", fault.New(fault.NotFound, "there are no image sources")
 	}
 	own := func(context.Context) (string, error) {
-		id, err := d.alias(c, ref)
+		id, err := d.recentAlias(c, ref)
 		if fault.Is(err, fault.Invalid) { // a virtual machine's image does not match the reference here
 			err = fault.Wrap(fault.NotFound, err)
 		}
@@ -82,11 +83,35 @@ func (d *Driver) ensure(ctx context.Context, ref string, progress containerbroke
 
 // lookup finds an image by alias or by full fingerprint.
 func (d *Driver) lookup(c *client, name string) (string, error) {
-	id, err := d.alias(c, name)
+	id, err := d.recentAlias(c, name)
 	if fault.Is(err, fault.NotFound) && len(name) == 64 {
 		return d.fingerprint(c, name)
 	}
 	return id, err
+}
+
+// aliasTime is how long a found alias is not looked up again, so that many
+// creates from an image share one request.
+const aliasTime = time.Second
+
+type foundAlias struct {
+	id     string
+	looked time.Time
+}
+
+// recentAlias returns an alias's image, as of aliasTime ago at the earliest.
+func (d *Driver) recentAlias(c *client, name string) (string, error) {
+	if known, ok := d.aliases.Load(name); ok && time.Since(known.(foundAlias).looked) < aliasTime {
+		return known.(foundAlias).id, nil
+	}
+	looked := time.Now()
+	id, err := d.alias(c, name)
+	if err != nil {
+		d.aliases.Delete(name)
+		return "", err
+	}
+	d.aliases.Store(name, foundAlias{id, looked})
+	return id, nil
 }
 
 func (d *Driver) alias(c *client, name string) (string, error) {

@@ -107,6 +107,19 @@ func (d *Driver) list(ctx context.Context, detail bool) ([]containerbroker.Insta
 // markBusy separates the instances that LXD is still creating from those whose
 // creation LXD's own end interrupted.
 func (d *Driver) markBusy(c *client, all []containerbroker.Instance) error {
+	unknown := false
+	for n := range all {
+		if i := &all[n]; i.Status == containerbroker.StatusHalfMade {
+			if d.own.isCreating(i.Name) {
+				i.Status = containerbroker.StatusBusy
+			} else {
+				unknown = true
+			}
+		}
+	}
+	if !unknown {
+		return nil
+	}
 	ops, err := operations(c)
 	if err != nil {
 		return err

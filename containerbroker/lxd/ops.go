@@ -208,6 +208,9 @@ func (d *Driver) statusAfter(c *client, name string, err error) (containerbroker
 const startAgain = 100 * time.Millisecond
 
 func (d *Driver) powerOn(c *client, name string) error {
+	if d.own.takeCreated(name) {
+		return d.startInstance(c, name, "start")
+	}
 	found, err := d.read(c, name)
 	if err == nil && halfMade(found) {
 		if _, err = d.awaitOperations(c, name); err == nil {
@@ -232,11 +235,21 @@ func (d *Driver) powerOn(c *client, name string) error {
 	case containerbroker.StatusFrozen:
 		action = "unfreeze"
 	}
+	return d.startInstance(c, name, action)
+}
+
+// startInstance starts or unfreezes an instance. It repeats the request while
+// LXD cleans up after the instance's death.
+func (d *Driver) startInstance(c *client, name, action string) error {
 	if err := failpoint.Hit(failpoint.LXDBeforeStart); err != nil {
 		return err
 	}
+	var err error
 	for {
 		err = d.change(c, name, api.InstanceStatePut{Action: action})
+		if err == nil {
+			d.own.noteStart(name)
+		}
 		if err == nil || c.ctx.Err() != nil || fault.Is(err, fault.NotFound) {
 			return err
 		}

@@ -15,9 +15,10 @@ import (
 	"hostler/internal/pause"
 )
 
-// WaitReady implements containerbroker.ReadinessProbe. It sends two requests
-// for the instance's state and, if it has to wait, runs one command in the
-// guest, limited only by ctx. A guest without a shell is ready when it runs.
+// WaitReady implements containerbroker.ReadinessProbe. It sends one request for
+// the instance's state. If it has to wait for the guest, it runs one command in
+// it, limited only by ctx, and then reads the state again. A guest without a
+// shell is ready when it runs.
 func (d *Driver) WaitReady(ctx context.Context, m containerbroker.Machine, progress containerbroker.Progress) (containerbroker.Readiness, error) {
 	found, err := d.waitReady(ctx, m, progress)
 	if err != nil {
@@ -29,24 +30,16 @@ func (d *Driver) WaitReady(ctx context.Context, m containerbroker.Machine, progr
 func (d *Driver) waitReady(ctx context.Context, m containerbroker.Machine, progress containerbroker.Progress) (containerbroker.Readiness, error) {
 	var ready containerbroker.Readiness
 	c := d.open(ctx, d.opts.RequestTimeout)
-	before, err := d.running(c, m.Name)
+	progress.Report("ready", "waiting for "+m.Name, -1)
+	before, err := d.stable(c, m.Name)
 	if err != nil {
 		return ready, err
 	}
 	d.inits.see(m.Name, before.State.Pid)
-	progress.Report("ready", "waiting for "+m.Name, -1)
-	if rest := d.opts.StableTime - time.Since(startedAt(before)); rest > 0 {
-		if err := pause.For(ctx, rest); err != nil {
-			return ready, err
-		}
-	}
-	var report string
-	var execErr error
 	if init, plain := d.guestsInit(before.State.Pid); plain && !guestprobe.ExpectsAddress(m) {
-		report = "init " + init
-	} else {
-		report, execErr = d.ask(ctx, m)
+		return judge("init "+init, m, before.State, d.opts.AddressTimeout)
 	}
+	report, execErr := d.ask(ctx, m)
 	if ctx.Err() != nil {
 		return ready, fmt.Errorf("%w while waiting for its init, cloud-init or address", ctx.Err())
 	}
@@ -60,9 +53,33 @@ func (d *Driver) waitReady(ctx context.Context, m containerbroker.Machine, progr
 	if execErr != nil && !fault.Is(execErr, fault.Invalid) { // Invalid: there is no shell
 		return ready, execErr
 	}
-	ready = guestprobe.Report(report)
-	ready.Addresses = addressesOf(after.State)
-	return ready, guestprobe.Judge(report, ready, d.opts.AddressTimeout, guestprobe.Lacking(m, ready.Addresses))
+	return judge(report, m, after.State, d.opts.AddressTimeout)
+}
+
+func judge(report string, m containerbroker.Machine, s *api.InstanceState, timeout time.Duration) (containerbroker.Readiness, error) {
+	ready := guestprobe.Report(report)
+	ready.Addresses = addressesOf(s)
+	return ready, guestprobe.Judge(report, ready, timeout, guestprobe.Lacking(m, ready.Addresses))
+}
+
+// stable returns the state of an instance that has run for Options.StableTime
+// since its last start. After a start by this driver it waits before the first
+// read.
+func (d *Driver) stable(c *client, name string) (found api.InstanceFull, err error) {
+	rest := d.opts.StableTime - d.own.sinceStart(name)
+	for {
+		if rest > 0 {
+			if err := pause.For(c.ctx, rest); err != nil {
+				return found, err
+			}
+		}
+		if found, err = d.running(c, name); err != nil {
+			return found, err
+		}
+		if rest = d.opts.StableTime - time.Since(startedAt(found)); rest <= 0 {
+			return found, nil
+		}
+	}
 }
 
 // ask runs the script in the guest and returns its output. A script that does

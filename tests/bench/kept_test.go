@@ -69,13 +69,18 @@ func (r *rig) requests() string {
 	kinds := map[string]int{}
 	total := 0
 	for request, n := range r.proxy.Counts() {
-		parts := strings.Split(request, "/")
+		path, query, _ := strings.Cut(request, "?")
+		parts := strings.Split(path, "/")
 		for i, part := range parts {
 			if i == 3 && part != "" && parts[2] != "images" {
 				parts[i] = "…"
 			}
 		}
-		kinds[strings.Join(parts, "/")] += n
+		kind := strings.Join(parts, "/")
+		if strings.HasPrefix(query, "recursion") {
+			kind += "?" + query
+		}
+		kinds[kind] += n
 		total += n
 	}
 	texts := []string{fmt.Sprint(total, " in all")}

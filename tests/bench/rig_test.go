@@ -15,13 +15,13 @@ import (
 
 // rig is an agent on a private LXD.
 type rig struct {
-	b     *testing.B
+	b     testing.TB
 	lxd   *lxdtest.Server
 	agent *harness.Agent
 	proxy *lxdtest.Proxy // nil: the agent speaks to LXD itself
 }
 
-func newRig(b *testing.B, proxied bool) *rig {
+func newRig(b testing.TB, proxied bool) *rig {
 	b.Helper()
 	harness.RaiseLimits(b)
 	r := &rig{b: b, lxd: lxdtest.Start(b)}

@@ -166,5 +166,5 @@ func (w *world) Heal() {
 }
 
 func (w *world) Forget()        { w.p.Forget() }
-func (w *world) Listings() int  { return w.p.Counts()[http.MethodGet+" "+listing] }
+func (w *world) Listings() int  { return w.p.Count(http.MethodGet, listing+"?") }
 func (w *world) Mutations() int { return w.p.Mutations() }

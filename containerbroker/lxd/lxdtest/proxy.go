@@ -109,7 +109,7 @@ type faultKey struct{}
 func (p *Proxy) serve(forward http.Handler, w http.ResponseWriter, r *http.Request) {
 	path := r.URL.RequestURI()
 	p.mu.Lock()
-	p.counts[r.Method+" "+r.URL.Path]++
+	p.counts[r.Method+" "+path]++
 	if p.watch != nil {
 		p.watch(r.Method, r.URL.Path)
 	}
@@ -214,7 +214,7 @@ func (p *Proxy) Count(method, prefix string) int {
 // Mutations returns the number of requests that may change something.
 func (p *Proxy) Mutations() int { return p.Count("", "/") - p.Count(http.MethodGet, "/") }
 
-// Counts returns all counters, by "METHOD /path".
+// Counts returns all counters, by "METHOD /path?query".
 func (p *Proxy) Counts() map[string]int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

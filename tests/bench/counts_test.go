@@ -1,0 +1,67 @@
+//go:build integration
+
+package bench
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// An apply costs LXD a bounded number of requests and the disk a bounded number
+// of syncs for each machine. Times differ between hosts; these counts do not.
+func TestApplyCostsFewRequestsAndSyncs(t *testing.T) {
+	r := newRig(t, true)
+	r.quiet()
+	r.proxy.Forget()
+	syncs := r.syncs()
+	r.apply(fleet)
+	t.Logf("requests for an apply of %d: %s", fleet, r.requests())
+	requests := r.proxy.Count("", "/") - r.proxy.Count("", "/1.0/events")
+	syncs = r.syncs() - syncs
+	t.Logf("%d requests, %d syncs", requests, syncs)
+	if most := 7*fleet + 6; requests > most {
+		t.Errorf("%d requests to LXD, more than %d", requests, most)
+	}
+	if most := 2*fleet + 10; syncs > most {
+		t.Errorf("%d syncs of the store, more than %d", syncs, most)
+	}
+	for request, n := range r.proxy.Counts() {
+		if strings.Contains(request, "recursion=2") {
+			t.Errorf("%d of %s, which enters every container", n, request)
+		}
+	}
+	r.delete()
+}
+
+// syncs reads the count of syncs from the agent's metrics.
+func (r *rig) syncs() int {
+	r.b.Helper()
+	client := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", r.agent.Socket())
+		},
+	}}
+	answer, err := client.Get("http://hostler/metrics")
+	if err != nil {
+		r.b.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	for lines := bufio.NewScanner(io.LimitReader(answer.Body, 1<<20)); lines.Scan(); {
+		if value, found := strings.CutPrefix(lines.Text(), "hostler_store_syncs_total "); found {
+			n, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				r.b.Fatal(err)
+			}
+			return int(n)
+		}
+	}
+	r.b.Fatal("the metrics have no count of syncs")
+	return 0
+}
