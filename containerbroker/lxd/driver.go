@@ -61,6 +61,8 @@ type Driver struct {
 
 	inits inits
 	own   ownChanges
+	// results are the ends of operations from the event stream.
+	results results
 	// extra holds the last look at the extra profile: whether it was hostler's.
 	extra struct {
 		sync.Mutex

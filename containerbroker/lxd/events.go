@@ -34,13 +34,14 @@ var quiet = map[string]bool{
 var made = map[string]bool{"image-created": true, "image-alias-created": true, "network-created": true}
 
 // Events implements containerbroker.EventSource with LXD's lifecycle events,
-// read in order by a single goroutine. It closes a stream that is silent for
+// read in order by a single goroutine, which also passes the ends of operations
+// to their callers. It closes a stream that is silent for
 // longer than Options.EventTimeout. Pings keep an idle stream alive and cost
 // LXD no request.
 func (d *Driver) Events(ctx context.Context) (<-chan containerbroker.Event, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	c := d.open(ctx, 0)
-	conn, release, err := c.websocket("/1.0/events?type=lifecycle")
+	conn, release, err := c.websocket("/1.0/events?type=lifecycle,operation")
 	if err != nil {
 		cancel()
 		return nil, err
@@ -64,10 +65,12 @@ func (d *Driver) Events(ctx context.Context) (<-chan containerbroker.Event, erro
 		d.awaitDeath(ctx, name, pid)
 		tell()
 	})
+	unfollow := d.results.follow()
 	go d.pingLoop(ctx, conn)
 	go func() {
 		defer close(events)
 		defer unwatch()
+		defer unfollow()
 		defer cancel()
 		defer release()
 		for {
@@ -77,7 +80,7 @@ func (d *Driver) Events(ctx context.Context) (<-chan containerbroker.Event, erro
 				return
 			}
 			alive()
-			event, ok := eventOf(data)
+			event, ok := d.eventOf(data)
 			if !ok {
 				continue
 			}
@@ -113,14 +116,28 @@ func (d *Driver) pingLoop(ctx context.Context, conn *websocket.Conn) {
 	}
 }
 
-// eventOf reads one message of the stream; false means that it is irrelevant.
-// The action is LXD's without the prefix "instance-".
-func eventOf(data []byte) (containerbroker.Event, bool) {
+// eventOf reads one message of the stream; false means that the worker does not
+// need it. The action is LXD's without the prefix "instance-".
+func (d *Driver) eventOf(data []byte) (containerbroker.Event, bool) {
 	var event api.Event
-	var lifecycle api.EventLifecycle
-	if json.Unmarshal(data, &event) != nil || event.Type != api.EventTypeLifecycle {
+	if json.Unmarshal(data, &event) != nil {
 		return containerbroker.Event{}, false
 	}
+	switch event.Type {
+	case api.EventTypeOperation:
+		var op api.Operation
+		if json.Unmarshal(event.Metadata, &op) == nil {
+			d.results.note(op)
+		}
+		return containerbroker.Event{}, false
+	case api.EventTypeLifecycle:
+		return lifecycleOf(event)
+	}
+	return containerbroker.Event{}, false
+}
+
+func lifecycleOf(event api.Event) (containerbroker.Event, bool) {
+	var lifecycle api.EventLifecycle
 	if json.Unmarshal(event.Metadata, &lifecycle) != nil {
 		return containerbroker.Event{}, false
 	}

@@ -168,7 +168,7 @@ func FuzzEvent(f *testing.F) {
 	f.Add([]byte(`{"type": "lifecycle", "metadata": {"action": "instance-started", "source": "/1.0/instances/web?project=p"}}`))
 	f.Add([]byte(`{"type": "lifecycle", "metadata": {"action": "instance-x", "source": "/1.0/instances/%0a"}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		event, ok := eventOf(data)
+		event, ok := new(Driver).eventOf(data)
 		if !ok && event != (containerbroker.Event{}) || hasControl(event.Instance) || hasControl(event.Action) {
 			t.Errorf("%+v, %v", event, ok)
 		}
@@ -199,7 +199,7 @@ func TestEventsThatConcernInstances(t *testing.T) {
 		"operation-cancelled": false, "warning-acknowledged": false,
 	} {
 		data := fmt.Sprintf(`{"type": "lifecycle", "metadata": {"action": %q, "source": "/1.0/x"}}`, action)
-		event, ok := eventOf([]byte(data))
+		event, ok := new(Driver).eventOf([]byte(data))
 		if ok != want || ok && event != (containerbroker.Event{Action: action}) {
 			t.Errorf("%s: %+v, %v", action, event, ok)
 		}

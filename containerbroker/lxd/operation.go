@@ -30,8 +30,8 @@ func (e *outcomeUnknown) Error() string {
 	return fmt.Sprintf("LXD no longer knows operation %s", e.id)
 }
 
-// wait waits until an operation is done, with long polls shorter than the
-// request timeout. It returns *operationError if LXD reports a failure,
+// wait waits until an operation is done, with the event stream or with long
+// polls shorter than the request timeout. It returns *operationError if LXD reports a failure,
 // *outcomeUnknown if LXD forgot the operation (look at the object), and ctx's
 // error if ctx ended first (the operation goes on). All other errors are
 // transient.
@@ -40,6 +40,9 @@ func (d *Driver) wait(c *client, op api.Operation) (api.Operation, error) {
 	poll := max(int((d.opts.RequestTimeout / 2).Seconds()), 1)
 	path := "/1.0/operations/" + url.PathEscape(op.ID) + "/wait?timeout="
 	deadline := time.Now().Add(d.opts.OperationTimeout)
+	if ended, ok := d.results.await(c.ctx, op.ID); ok {
+		return outcome(ended)
+	}
 	for time.Now().Before(deadline) {
 		var now api.Operation
 		if _, err := c.get(fmt.Sprint(path, poll), &now); err != nil {
@@ -49,14 +52,19 @@ func (d *Driver) wait(c *client, op api.Operation) (api.Operation, error) {
 			return op, err
 		}
 		if now.StatusCode.IsFinal() {
-			if now.StatusCode != api.Success {
-				code, _ := now.Metadata["return"].(float64)
-				return now, &operationError{message: clean(now.Err, maxMessage), code: int(code)}
-			}
-			return now, nil
+			return outcome(now)
 		}
 	}
 	return op, fault.New(fault.Transient, "LXD operation %s is not done after %s", op.ID, d.opts.OperationTimeout)
+}
+
+// outcome turns the failure of an ended operation into *operationError.
+func outcome(op api.Operation) (api.Operation, error) {
+	if op.StatusCode == api.Success {
+		return op, nil
+	}
+	code, _ := op.Metadata["return"].(float64)
+	return op, &operationError{message: clean(op.Err, maxMessage), code: int(code)}
 }
 
 // awaitOperations waits for the operations that run on an instance, including
