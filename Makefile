@@ -46,9 +46,9 @@ test-vm: prepare ## on Debian VMs: first install, reboots, power cuts, upgrades,
 	$(GO) run ./tests/suite -vm
 
 .PHONY: bench
-bench: ## the figures, each a ratio of one paired run (root)
+bench: ## the figures, each a ratio of one paired run (root); COMPARE=FILE tells what got slower
 	tests/prepare bench
-	$(GO) run ./tests/suite -bench
+	$(GO) run ./tests/suite -bench -compare="$(COMPARE)"
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for 20 seconds (FUZZTIME=20s)

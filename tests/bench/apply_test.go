@@ -35,7 +35,7 @@ func BenchmarkFleet(b *testing.B) {
 		}))
 		lxcDelete = append(lxcDelete, took(func() { r.lxc(append([]string{"delete", "-f"}, names("l", fleet)...)...) }))
 	}
-	ratio("apply of 24 until ready / lxd-benchmark launch --parallel 8", apply, parallel, 1.10)
-	ratio("apply of 24 until ready / loop of lxc launch", apply, loop, 0.55)
-	ratio("delete of 24 / lxc delete -f of 24", remove, lxcDelete, 0.35)
+	ratio("apply of 24 until ready / lxd-benchmark launch --parallel 8", apply, parallel, 1.03)
+	ratio("apply of 24 until ready / loop of lxc launch", apply, loop, 0.50)
+	ratio("delete of 24 / lxc delete -f of 24", remove, lxcDelete, 0.25)
 }

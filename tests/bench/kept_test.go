@@ -21,9 +21,12 @@ import (
 // counts requests to LXD.
 func BenchmarkKept(b *testing.B) {
 	r := newRig(b, true)
+	r.quiet()
 	r.proxy.Forget()
+	syncs := r.syncs()
 	r.apply(fleet)
-	fmt.Printf("        requests to LXD for an apply of %d: %s\n", fleet, r.requests())
+	bound(fmt.Sprintf("requests to LXD for an apply of %d", fleet), float64(r.proxy.Count("", "/")-r.proxy.Count("", "/1.0/events")), 4*fleet+6, "requests", r.requests())
+	bound(fmt.Sprintf("syncs of the store for an apply of %d", fleet), float64(r.syncs()-syncs), 2*fleet+10, "syncs", "counted by the agent")
 	b.Run("Unchanged", r.unchanged)
 	b.Run("Death", r.deaths)
 	r.apply(100)
@@ -44,9 +47,25 @@ func (r *rig) unchanged(b *testing.B) {
 		all = append(all, took(func() { r.agent.Run("apply", "--allow", "destroy", "-f", file, "--wait") }))
 		lists = append(lists, r.proxy.Count("", "/1.0/instances"))
 	}
-	bound("apply of 24 that changes nothing", milliseconds(median(all)), 150, "ms", fmt.Sprintf("median of 10 (%s)", seconds(all)))
+	r.commands()
+	bound("apply of 24 that changes nothing", milliseconds(median(all)), 30, "ms", fmt.Sprintf("median of 10 (%s)", seconds(all)))
 	exactly("list requests to LXD for an apply of 24 that changes nothing", lists, 1, "requests",
 		fmt.Sprintf("each %v; the last asked LXD %s", lists, r.requests()))
+}
+
+// commands measures the commands that people and scripts call most.
+func (r *rig) commands() {
+	for _, c := range []struct {
+		name   string
+		args   []string
+		target float64
+	}{{"hostler version", []string{"version"}, 10}, {"hostler get machines of 24", []string{"get", "machines"}, 20}} {
+		var all []time.Duration
+		for range 20 {
+			all = append(all, took(func() { r.agent.Run(c.args...) }))
+		}
+		bound(c.name, milliseconds(median(all)), c.target, "ms", "median of 20, with the start of the process")
+	}
 }
 
 // quiet waits until LXD gets no more requests, so that requests after a create
@@ -163,7 +182,7 @@ func (r *rig) idle(b *testing.B) {
 	detail := fmt.Sprintf("in %d minutes: %s", minutes, r.requests())
 	bound("requests to LXD per idle minute with 100 machines", float64(requests)/minutes, 1, "requests", detail)
 	memory := r.memory(b)
-	bound("resident memory of hostlerd idle with 100 machines", float64(memory["VmRSS"])/1024, 64, "MiB",
+	bound("resident memory of hostlerd idle with 100 machines", float64(memory["VmRSS"])/1024, 32, "MiB",
 		fmt.Sprintf("anonymous %d MiB, of files %d MiB, highest ever %d MiB", memory["RssAnon"]>>10, memory["RssFile"]>>10, memory["VmHWM"]>>10))
 }
 

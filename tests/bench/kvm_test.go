@@ -106,7 +106,7 @@ func BenchmarkGuests(b *testing.B) {
 		r.agent.Start()
 		r.delete()
 	}
-	ratio("apply of 8 guests until running / virsh define and virsh start of the same 8", apply, virsh, 1.1)
+	ratio("apply of 8 guests until running / virsh define and virsh start of the same 8", apply, virsh, 0.45)
 	ratio("apply of 8 guests until running / virt-install --import of 8", apply, install, 0.5)
 }
 

@@ -4,13 +4,12 @@ package networks
 
 import (
 	"fmt"
-	"os"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"hostler/hostnet/nettest"
+	"hostler/tests/figures"
 	"hostler/tests/harness"
 )
 
@@ -33,15 +32,7 @@ func BenchmarkNetworks(b *testing.B) {
 		a.Run("delete", "declaration/site", "--wait", "--timeout", "2m")
 		theirs = append(theirs, byHand(n))
 	}
-	quotients := make([]float64, rounds)
-	for i := range quotients {
-		quotients[i] = float64(ours[i]) / float64(theirs[i])
-	}
-	slices.Sort(quotients)
-	text, _ := os.ReadFile("/proc/loadavg")
-	fmt.Printf("figure: apply of %d networks / ip and nft commands: ratio min %.2f median %.2f max %.2f; target ≤ 0.70: %s\n",
-		many, quotients[0], quotients[rounds/2], quotients[rounds-1], verdict(quotients[rounds/2] <= 0.7))
-	fmt.Printf("        hostler %v; the other %v; load %.4s\n", ours, theirs, text)
+	record(b, figures.Ratio(fmt.Sprintf("apply of %d networks / ip and nft commands", many), ours, theirs, 0.25))
 
 	a.Run("apply", "--allow", "destroy", "-f", file, "--wait", "--timeout", "2m")
 	_, links := start(b, n, "ip -o monitor all")
@@ -65,17 +56,18 @@ func BenchmarkNetworks(b *testing.B) {
 			}
 		}
 	}
-	fmt.Printf("figure: netlink writes of %d passes over %d networks with nothing to do: %d; target 0: %s\n", passed(b, a)-first, many, writes, verdict(writes == 0))
+	record(b, figures.Bound(fmt.Sprintf("netlink writes of passes over %d networks with nothing to do", many), float64(writes), 0, "writes",
+		fmt.Sprintf("%d passes", passed(b, a)-first)))
 	if writes > 0 {
 		b.Error("a pass with nothing to do writes")
 	}
 }
 
-func verdict(met bool) string {
-	if met {
-		return "met"
+func record(b *testing.B, f figures.Figure) {
+	b.Helper()
+	if err := figures.Record(f); err != nil {
+		b.Fatal(err)
 	}
-	return "MISSED"
 }
 
 func networksOf(n int) string {

@@ -19,6 +19,7 @@ func main() {
 	long := flag.Bool("long", false, "run the long campaigns only")
 	vm := flag.Bool("vm", false, "run the scenarios on virtual machines only, all of them")
 	bench := flag.Bool("bench", false, "run the benchmarks only")
+	compare := flag.String("compare", "", "with -bench: the figures of an earlier run")
 	fuzz := flag.Duration("fuzz", 0, "run every fuzz target for so long, nothing else")
 	attacks := flag.Bool("attack", false, "run the attacks only")
 	flag.Parse()
@@ -35,7 +36,7 @@ func main() {
 			return s.goTest([]string{"./tests/vm"}, "-tags", "integration,long", "-count=1", "-timeout", longLimit)
 		})
 	case *bench:
-		s.benchmarks()
+		s.benchmarks(*compare)
 	case *attacks:
 		s.attacks()
 	case *fuzz > 0:

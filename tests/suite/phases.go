@@ -12,6 +12,8 @@ import (
 	"sort"
 	"strings"
 	"time"
+
+	"hostler/tests/figures"
 )
 
 // Limits of one `go test` call; far above what each needs, so that only a
@@ -59,15 +61,40 @@ func (s *suite) campaigns() {
 	})
 }
 
-// benchmarks is `make bench`: the figures are printed by the benchmarks
-// themselves, so their output is passed on as it is.
-func (s *suite) benchmarks() {
+// benchmarks is `make bench`. The benchmarks print their figures as they go; at
+// the end all stand in one table and in a file, which a later run compares
+// itself with.
+func (s *suite) benchmarks(compare string) {
 	s.phase("build", func() error { return command("make", "build") })
+	path, err := filepath.Abs(filepath.Join(".cache", "bench.json"))
+	if err == nil {
+		err = errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.RemoveAll(path), os.Setenv(figures.Variable, path))
+	}
+	if err != nil {
+		s.phase("bench", func() error { return err })
+		return
+	}
 	for _, pkg := range packagesWith(regexp.MustCompile(`(?m)^func Benchmark\w+\(b \*testing\.B\)`)) {
 		s.phase("bench "+pkg, func() error {
 			return command("go", "test", "-tags", "integration", "-run", "^$", "-bench", ".", "-benchtime", "1x", "-count=1", "-p", "1", "-timeout", blackBoxLimit, pkg)
 		})
 	}
+	s.phase("figures", func() error {
+		after, err := figures.Read(path)
+		if err != nil {
+			return err
+		}
+		if err := figures.Table(os.Stdout, after); err != nil || compare == "" {
+			return err
+		}
+		before, err := figures.Read(compare)
+		if err != nil {
+			return err
+		}
+		figures.Compare(os.Stdout, before, after)
+		return nil
+	})
+	fmt.Printf("The figures are in %s; COMPARE=FILE compares a later run with a copy.\n", path)
 }
 
 // fuzz runs each fuzz target for a while: go test takes one target at a time.
