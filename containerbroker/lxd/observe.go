@@ -104,48 +104,6 @@ func (d *Driver) list(ctx context.Context, detail bool) ([]containerbroker.Insta
 	return all, nil
 }
 
-// markBusy separates the instances that LXD is still creating from those whose
-// creation LXD's own end interrupted.
-func (d *Driver) markBusy(c *client, all []containerbroker.Instance) error {
-	unknown := false
-	for n := range all {
-		if i := &all[n]; i.Status == containerbroker.StatusHalfMade {
-			if d.own.isCreating(i.Name) {
-				i.Status = containerbroker.StatusBusy
-			} else {
-				unknown = true
-			}
-		}
-	}
-	if !unknown {
-		return nil
-	}
-	ops, err := operations(c)
-	if err != nil {
-		return err
-	}
-	for n := range all {
-		i := &all[n]
-		if i.Status != containerbroker.StatusHalfMade {
-			continue
-		}
-		if slices.ContainsFunc(ops, func(op api.Operation) bool { return concerns(op, i.Name) }) {
-			i.Status = containerbroker.StatusBusy
-			continue
-		}
-		// LXD may have finished it since the listing.
-		now, err := d.read(c, i.Name)
-		switch {
-		case fault.Is(err, fault.NotFound):
-		case err != nil:
-			return err
-		case !halfMade(now):
-			i.Status = containerbroker.StatusBusy // look again
-		}
-	}
-	return nil
-}
-
 // seeInits notes the inits of hostler's instances.
 func (d *Driver) seeInits(all []containerbroker.Instance) {
 	pids := map[string]int64{}

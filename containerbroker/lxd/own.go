@@ -1,8 +1,14 @@
 package lxd
 
 import (
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/canonical/lxd/shared/api"
+
+	"hostler/containerbroker"
+	"hostler/internal/fault"
 )
 
 // ownChanges holds the latest creates and starts of this driver, so that it need
@@ -81,4 +87,46 @@ func (o *ownChanges) sinceStart(name string) time.Duration {
 		return time.Since(at)
 	}
 	return freshTime
+}
+
+// markBusy separates the instances that LXD is still creating from those whose
+// creation LXD's own end interrupted.
+func (d *Driver) markBusy(c *client, all []containerbroker.Instance) error {
+	unknown := false
+	for n := range all {
+		if i := &all[n]; i.Status == containerbroker.StatusHalfMade {
+			if d.own.isCreating(i.Name) {
+				i.Status = containerbroker.StatusBusy
+			} else {
+				unknown = true
+			}
+		}
+	}
+	if !unknown {
+		return nil
+	}
+	ops, err := operations(c)
+	if err != nil {
+		return err
+	}
+	for n := range all {
+		i := &all[n]
+		if i.Status != containerbroker.StatusHalfMade {
+			continue
+		}
+		if slices.ContainsFunc(ops, func(op api.Operation) bool { return concerns(op, i.Name) }) {
+			i.Status = containerbroker.StatusBusy
+			continue
+		}
+		// LXD may have finished it since the listing.
+		now, err := d.read(c, i.Name)
+		switch {
+		case fault.Is(err, fault.NotFound):
+		case err != nil:
+			return err
+		case !halfMade(now):
+			i.Status = containerbroker.StatusBusy // look again
+		}
+	}
+	return nil
 }
