@@ -126,7 +126,8 @@ func unfit(n Network, o hostnet.Observed, policy Policy) error {
 }
 
 // clash returns an error if the host reaches a subnet of the network over
-// another link. Our own bridges and the network's interfaces do not count.
+// another link, or will do so when the network has given a NIC its addresses
+// back. Our own bridges and the network's interfaces do not count.
 func clash(is spec.Network, n Network, o hostnet.Observed, policy Policy) error {
 	var routes []ipam.HostRoute
 	for _, r := range o.Routes {
@@ -139,6 +140,17 @@ func clash(is spec.Network, n Network, o hostnet.Observed, policy Policy) error 
 			continue
 		}
 		routes = append(routes, ipam.HostRoute{Destination: r.Destination, Link: r.Link})
+	}
+	for _, nic := range slices.Sorted(maps.Keys(n.Status.NICSettings)) {
+		var had hostnet.NICSettings
+		if slices.Contains(is.Interfaces, nic) || json.Unmarshal(n.Status.NICSettings[nic], &had) != nil {
+			continue
+		}
+		for _, a := range had.Addresses {
+			if !a.Prefix.Addr().IsLinkLocalUnicast() {
+				routes = append(routes, ipam.HostRoute{Destination: a.Prefix.Masked(), Link: nic})
+			}
+		}
 	}
 	return ipam.Clash(ipam.Network{Name: n.Name, Addresses: prefixes(is.Addresses)}, routes)
 }

@@ -3,6 +3,7 @@ package networkprovisioner
 import (
 	"encoding/json"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -53,6 +54,22 @@ func TestANetworkIsRenamed(t *testing.T) {
 	}
 	if len(p.Rules.Publish) != 1 {
 		t.Errorf("published: %+v", p.Rules.Publish)
+	}
+}
+
+// A network cannot take the subnet of the NIC that it gives back: afterwards the
+// host would reach the subnet over the NIC, and the next plan would take the NIC
+// again.
+func TestSubnetOfAReturnedNICIsRefused(t *testing.T) {
+	o := overNIC()
+	o.Host.Links[0].Alias = hostnet.Stamp("ns", "u-lan")
+	was := spec.Network{Bridge: "br-lan", Interfaces: []string{"eth0"}}
+	had := hostnet.NICSettings{MAC: "52:54:00:00:00:01", MTU: 1500, Addresses: []hostnet.Address{{Prefix: netip.MustParsePrefix("192.0.2.10/24")}}}
+	n := network("lan", spec.Network{Bridge: "br-lan", Addresses: []string{"192.0.2.1/24"}})
+	n.Status = spec.NetworkStatus{State: stateReady, Applied: &was, NICSettings: map[string]json.RawMessage{"eth0": spec.Encode(had)}}
+	p := Make(Desired{Networks: []Network{n}}, o, policy()).Networks[0]
+	if len(p.Errs) != 1 || !strings.Contains(p.Errs[0].Error(), "192.0.2.0/24 over eth0") || !slices.Contains(p.Is.Interfaces, "eth0") {
+		t.Errorf("%v, is %+v", p.Errs, p.Is)
 	}
 }
 
