@@ -193,11 +193,11 @@ type Port struct {
 	Bridge string
 }
 
-// Impact and Change are those of all plans.
-type (
-	Impact = plan.Impact
-	Change = plan.Change
-)
+// Impact is the impact of a step of any plan.
+type Impact = plan.Impact
+
+// Change is the change of a field in any plan.
+type Change = plan.Change
 
 // The impacts, in rising order.
 const (

@@ -46,11 +46,11 @@ type Declaration struct {
 	Generation int64     `json:"generation"`
 }
 
-// Step and Change are those of all plans.
-type (
-	Step   = plan.Step
-	Change = plan.Change
-)
+// Step is the step of any plan.
+type Step = plan.Step
+
+// Change is the change of a field in any plan.
+type Change = plan.Change
 
 // Plan is the answer of plan and apply.
 type Plan struct {

@@ -119,7 +119,7 @@ func (w *Worker) act(ctx context.Context, t *turn) (again bool, err error) {
 		switch {
 		case err == nil:
 		case op.Optional:
-			w.Logger.Warn(optional[op.Op], "bridge", bridgeOf(op), "uid", op.Server, "error", err)
+			w.Logger.Warn("An optional operation failed.", "operation", optional[op.Op], "bridge", bridgeOf(op), "uid", op.Server, "error", err)
 		case op.UID == "":
 			w.Count("rules", w.Now().Sub(began), err)
 			return false, err

@@ -14,11 +14,11 @@ import (
 	"hostler/internal/fault"
 )
 
-// optional are the log lines about failed optional operations.
+// optional names the optional operations in the log.
 var optional = map[Op]string{
-	opStray:  "An undeclared bridge cannot be removed.",
-	opOrphan: "The DHCP server of a removed network cannot be removed.",
-	opDrop:   "The boot configuration of a removed bridge cannot be removed.",
+	opStray:  "remove an undeclared bridge",
+	opOrphan: "remove the DHCP server of a removed network",
+	opDrop:   "remove the boot configuration of a removed bridge",
 }
 
 func bridgeOf(op Operation) string {

@@ -247,6 +247,7 @@ func (l rigPersister) Persist(_ context.Context, b persist.Bridge) error {
 	}
 	return nil
 }
+
 func (l rigPersister) Holds(b persist.Bridge) bool {
 	return slices.Contains(l.r.o.Own.Persistent, b.Name)
 }

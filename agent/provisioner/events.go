@@ -36,7 +36,11 @@ func (w *Worker) nudge(e containerbroker.Event) {
 	case e.Instance != "" && w.busy[e.Instance]:
 		return
 	case e.Instance != "" && w.Now().Sub(w.ended[e.Instance]) <= echo:
-		w.SignalWithin(gather)
+		if lateEvents[e.Action] && len(w.busy) > 0 {
+			w.SignalWithin(gatherReady)
+		} else {
+			w.SignalWithin(gather)
+		}
 		return
 	case e.Instance != "":
 		w.nudges.Add(e.Instance)
@@ -56,6 +60,11 @@ const gather = 200 * time.Millisecond
 // gatherReady replaces gather for a machine that became ready: its status is
 // written, so that a pass has nothing to do for it.
 const gatherReady = time.Second
+
+// lateEvents are the actions of events that report the success of an operation,
+// whose result is written already. For example, LXD sends "started" after it
+// has ended the operation.
+var lateEvents = map[string]bool{"created": true, "started": true, "updated": true}
 
 // nudgeAll in the set of nudged machines stands for all of them.
 const nudgeAll = "*"

@@ -166,13 +166,13 @@ func described() string {
 
 // leastSizes describes the smallest sizes, e.g. "16MiB, for kvm 512MiB".
 func leastSizes(least Size, of func(TypeInfo) Size) string {
-	text := least.String()
+	texts := []string{least.String()}
 	for _, i := range containerTypes {
 		if size := of(i); size != least {
-			text += ", for " + string(i.Type) + " " + size.String()
+			texts = append(texts, "for "+string(i.Type)+" "+size.String())
 		}
 	}
-	return text
+	return strings.Join(texts, ", ")
 }
 
 // ownSchemes returns the types whose name and a colon begin a reference to an
