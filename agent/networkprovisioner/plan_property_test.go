@@ -1,6 +1,7 @@
 package networkprovisioner
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -119,6 +120,7 @@ func (r *rig) declareDrawn(t *rapid.T) {
 	}
 	for i := range 3 {
 		n := spec.NetworkRecord{Network: drawNetwork(t)}
+		n.Network.Interfaces = slices.DeleteFunc(slices.Clone(n.Network.Interfaces), func(nic string) bool { return r.declared(t, fmt.Sprint("n", i), nic) })
 		n.Allow = rapid.SampledFrom([][]string{nil, {"restart"}}).Draw(t, "allow")
 		write(spec.KindNetwork, fmt.Sprint("n", i), spec.Encode(n), nil)
 	}
@@ -126,6 +128,19 @@ func (r *rig) declareDrawn(t *rapid.T) {
 		record, status := drawMachine(t)
 		write(spec.KindMachine, fmt.Sprint("m", i), spec.Encode(record), spec.Encode(status))
 	}
+}
+
+// declared reports whether another network declares the interface; the API
+// refuses such a declaration.
+func (r *rig) declared(t *rapid.T, name, nic string) bool {
+	networks, _, err := r.store.List(t.Context(), spec.KindNetwork)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(networks, func(o state.Object) bool {
+		var n spec.NetworkRecord
+		return o.Name != name && o.Life == state.Alive && json.Unmarshal(o.Spec, &n) == nil && slices.Contains(n.Network.Interfaces, nic)
+	})
 }
 
 // watchedPass runs a pass and fails if it changes one of its plans. It returns
