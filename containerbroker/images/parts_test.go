@@ -209,7 +209,7 @@ func TestParallelDownloadsShareTheLeastSpeed(t *testing.T) {
 		return true
 	}
 	c, _ := m.cache(t, func(o *images.Options) {
-		o.Downloads.Tries, o.Downloads.Floor, o.Downloads.Stall = 1, floor, 300*time.Millisecond
+		o.Downloads.Tries, o.Downloads.Floor, o.Downloads.Stall = 1, floor, time.Second
 	})
 	var callers sync.WaitGroup
 	for n := range many {
