@@ -141,9 +141,14 @@ func clash(is spec.Network, n Network, o hostnet.Observed, policy Policy) error 
 		}
 		routes = append(routes, ipam.HostRoute{Destination: r.Destination, Link: r.Link})
 	}
-	for _, nic := range slices.Sorted(maps.Keys(n.Status.NICSettings)) {
+	returned := n.Status.NICSettings
+	if was := n.Status.Applied; was != nil && slices.Equal(was.Addresses, is.Addresses) {
+		returned = nil // the host had both before
+	}
+	for _, nic := range slices.Sorted(maps.Keys(returned)) {
 		var had hostnet.NICSettings
-		if slices.Contains(is.Interfaces, nic) || json.Unmarshal(n.Status.NICSettings[nic], &had) != nil {
+		_, there := o.Link(nic)
+		if !there || slices.Contains(is.Interfaces, nic) || json.Unmarshal(returned[nic], &had) != nil {
 			continue
 		}
 		for _, a := range had.Addresses {

@@ -73,6 +73,35 @@ func TestSubnetOfAReturnedNICIsRefused(t *testing.T) {
 	}
 }
 
+// A NIC that is no longer on the host can be replaced by another, and a network
+// with its own address in the NIC's subnet can move to another NIC.
+func TestANICIsReplaced(t *testing.T) {
+	had := hostnet.NICSettings{MAC: "52:54:00:00:00:01", MTU: 1500, Addresses: []hostnet.Address{{Prefix: netip.MustParsePrefix("192.0.2.10/24")}}}
+	for name, c := range map[string]struct {
+		nics      []string
+		was, want string
+	}{
+		"gone, other address": {[]string{"eth1"}, "192.0.2.1/24", "192.0.2.2/24"},
+		"gone, same address":  {[]string{"eth1"}, "192.0.2.1/24", "192.0.2.1/24"},
+		"there, same address": {[]string{"eth0", "eth1"}, "192.0.2.1/24", "192.0.2.1/24"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := Observed{Host: hostnet.Observed{Links: []hostnet.Link{{Name: "br-lan", Kind: "bridge", Alias: hostnet.Stamp("ns", "u-lan"), Up: true, MTU: 1500}}}}
+			for _, nic := range c.nics {
+				o.Host.Links = append(o.Host.Links, hostnet.Link{Name: nic, Up: true, MTU: 1500, MAC: "52:54:00:00:00:0" + nic[3:]})
+			}
+			n := network("lan", spec.Network{Bridge: "br-lan", Addresses: []string{c.want}, Interfaces: []string{"eth1"}})
+			n.Status = spec.NetworkStatus{
+				State: stateReady, Applied: &spec.Network{Bridge: "br-lan", Addresses: []string{c.was}, Interfaces: []string{"eth0"}},
+				NICSettings: map[string]json.RawMessage{"eth0": spec.Encode(had)},
+			}
+			if err := Refuse(Desired{Networks: []Network{n}}, o, policy(), map[string]bool{"network/lan": true}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // The NIC's original settings pass with the bridge to the new name.
 func TestANetworkOverANICIsRenamed(t *testing.T) {
 	o := overNIC()
