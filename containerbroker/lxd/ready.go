@@ -67,7 +67,7 @@ func judge(report string, m containerbroker.Machine, s *api.InstanceState, timeo
 // read.
 func (d *Driver) stable(c *client, name string) (found api.InstanceFull, err error) {
 	rest := d.opts.StableTime - d.own.sinceStart(name)
-	for {
+	for pid := int64(0); ; pid = found.State.Pid {
 		if rest > 0 {
 			if err := pause.For(c.ctx, rest); err != nil {
 				return found, err
@@ -76,7 +76,9 @@ func (d *Driver) stable(c *client, name string) (found api.InstanceFull, err err
 		if found, err = d.running(c, name); err != nil {
 			return found, err
 		}
-		if rest = d.opts.StableTime - time.Since(startedAt(found)); rest <= 0 {
+		// The time of the start is wrong if the clock was set since: wait once.
+		rest = d.opts.StableTime - time.Since(startedAt(found))
+		if rest <= 0 || found.State.Pid == pid {
 			return found, nil
 		}
 	}
