@@ -97,6 +97,9 @@ type Machine struct {
 	NICs []NIC
 	// Disks are the attached disks besides the root disk, sorted by name.
 	Disks []Disk
+	// KnownDisks are the names of the disks that the instance may have. A
+	// hypervisor whose names are short recognises a cut name by them.
+	KnownDisks []string
 	// ExpectAddress: the instance is ready only with an address. An instance
 	// with NICs always needs one address on each NIC whose addresses are known.
 	ExpectAddress bool

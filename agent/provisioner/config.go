@@ -113,6 +113,7 @@ func (c Config) Resolve(d Desired) containerbroker.Machine {
 		Name:       d.instanceName(),
 		Stamp:      containerbroker.Stamp{Namespace: c.Namespace, UID: d.UID, Record: string(record), Store: c.Lineage.Mark(d.Revision)},
 		Properties: d.properties(),
+		KnownDisks: d.knownDisks(),
 		Guest:      guest,
 		KeepGuest:  d.Record.Adopted || d.Record.GuestLost,
 		// Only the machine's declaration may ask to run the first boot again.

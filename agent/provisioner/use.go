@@ -61,6 +61,23 @@ func detaching(m containerbroker.Machine, inst containerbroker.Instance, diff fu
 	})
 }
 
+// knownDisks returns the names of the disks that the machine declares or uses.
+func (d Desired) knownDisks() []string {
+	var names []string
+	for _, a := range d.Record.Machine.Storage {
+		names = append(names, diskOf(a).Name)
+	}
+	for _, object := range d.Status.Uses {
+		kind, name, _ := strings.Cut(object, "/")
+		a := spec.Attachment{Volume: name}
+		if kind == spec.KindFilesystem {
+			a = spec.Attachment{Filesystem: name}
+		}
+		names = append(names, diskOf(a).Name)
+	}
+	return names
+}
+
 // objectOf returns the volume or filesystem of a disk's change as KIND/NAME.
 func objectOf(c containerbroker.Change) string {
 	disk, _ := containerbroker.DiskOf(c.Field)

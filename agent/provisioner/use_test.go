@@ -73,3 +73,14 @@ func TestHolds(t *testing.T) {
 		}
 	}
 }
+
+// The hypervisor learns the names of all disks that the machine declares or
+// uses, since it may show a long name cut.
+func TestKnownDisks(t *testing.T) {
+	d := Desired{Name: "web", UID: "uid-web", Life: state.Alive}
+	d.Record.Machine.Storage = []spec.Attachment{{Volume: "data"}}
+	d.Status.Uses = []string{"filesystem/www", "volume/old"}
+	if got, want := (Config{}).Resolve(d).KnownDisks, []string{"vol-data", "fs-www", "vol-old"}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}

@@ -286,3 +286,19 @@ func FuzzDevices(f *testing.F) {
 		}
 	})
 }
+
+// A disk whose name is cut is recognised by its whole name, whether it is
+// declared or not.
+func TestCutNamesOfDisks(t *testing.T) {
+	long := "vol-" + strings.Repeat("a", 63)
+	disk := containerbroker.Disk{Name: long, Source: "/dev/loop1", Device: "/dev/data"}
+	own := devices{deviceName(long): merge(nil, diskDevice(disk), diskKeys, "hostler")}
+	for name, m := range map[string]containerbroker.Machine{
+		"declared":   {Disks: []containerbroker.Disk{disk}},
+		"undeclared": {KnownDisks: []string{long}},
+	} {
+		if _, found := diskTexts(m, own); len(found) != 1 || found[long] == "" {
+			t.Errorf("%s: %v", name, found)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package lxd
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 
@@ -70,7 +71,10 @@ func diskText(device map[string]string) string {
 // the instance count only if hostler made them or if they have a declared name.
 func diskTexts(m containerbroker.Machine, own devices) (wanted, found map[string]string) {
 	wanted, found = map[string]string{}, map[string]string{}
-	declared := map[string]string{}
+	declared, known := map[string]string{}, map[string]string{}
+	for _, name := range m.KnownDisks {
+		known[deviceName(name)] = name
+	}
 	for _, disk := range m.Disks {
 		wanted[disk.Name] = diskText(diskDevice(disk))
 		declared[deviceName(disk.Name)] = disk.Name
@@ -83,7 +87,7 @@ func diskTexts(m containerbroker.Machine, own devices) (wanted, found map[string
 		case wants:
 			found[full] = diskText(device)
 		case device[keyOwner] != "" && (device["type"] == "disk" || device["type"] == "unix-block"):
-			found[name] = diskText(device)
+			found[cmp.Or(known[name], name)] = diskText(device)
 		}
 	}
 	return wanted, found
