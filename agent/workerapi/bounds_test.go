@@ -106,7 +106,7 @@ func TestTheOpenIntentsOfAMachineAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	faulttest.Want(t, begin(maxIntents, "web", "create"), fault.Transient, "machine/web", "64 open intents")
+	faulttest.Want(t, begin(maxIntents, "web", "create"), fault.Transient, "machine/web", "1100 open intents")
 	if err := begin(0, "db", "create"); err != nil {
 		t.Error(err)
 	}

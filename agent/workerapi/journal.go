@@ -12,7 +12,7 @@ import (
 // The bounds of the open intents about a machine, which has one for each create
 // that a killed agent left, and of their actions, in bytes.
 const (
-	maxIntents = 64
+	maxIntents = 1100 // above the most retries of a start
 	maxAction  = 32
 )
 
