@@ -78,7 +78,7 @@ func (s *Server) protect(rt route, next http.HandlerFunc) http.HandlerFunc {
 			ctx = state.Urgent(ctx)
 		}
 		r = r.WithContext(ctx)
-		if rt.costly {
+		if rt.costly && (!rt.waits || !parts[c.share()].waits) {
 			done, p := s.takePlan(ctx, c, rt.waits)
 			if p != nil {
 				w.Header().Set("Retry-After", "1")

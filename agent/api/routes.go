@@ -29,8 +29,8 @@ type route struct {
 	body int64
 	// answerLimit bounds the time of an answer; 0: answerTimeout.
 	answerLimit time.Duration
-	// costly: few such requests of a caller are answered at the same time. With
-	// waits, a reader's request waits for its turn; it is refused otherwise.
+	// costly: few such requests of a caller are answered at the same time. waits:
+	// this bounds readers alone, whose requests wait for their turn.
 	costly, waits bool
 	// stream routes have no deadline and are counted.
 	stream bool
