@@ -102,7 +102,16 @@ func (w *Worker) changed(ctx context.Context, ids []state.ID) {
 	w.overtake(ctx, ids)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if slices.ContainsFunc(ids, func(id state.ID) bool { return id.Kind != spec.KindMachine || !w.busy[id.Name] }) {
+	now := w.Now()
+	own := func(id state.ID) bool { // the last write of an operation arrives after its end
+		return id.Kind == spec.KindMachine && now.Sub(w.ended[id.Name]) <= gather
+	}
+	ids = slices.DeleteFunc(ids, func(id state.ID) bool { return id.Kind == spec.KindMachine && w.busy[id.Name] })
+	switch {
+	case len(ids) == 0:
+	case len(w.busy) > 0 && !slices.ContainsFunc(ids, func(id state.ID) bool { return !own(id) }):
+		w.SignalWithin(gatherReady)
+	default:
 		w.Signal()
 	}
 }

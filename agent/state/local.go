@@ -181,11 +181,14 @@ func (l *Local) commit(relaxed bool, f func(ctx context.Context, m *meta) error)
 	return nil
 }
 
+// syncRetry is the delay after a failed sync, e.g. on a full disk.
+const syncRetry = 30 * time.Second
+
 // syncLater makes the relaxed changes durable. After a failure it tries again.
 func (l *Local) syncLater() {
 	if err := l.Sync(context.Background()); err != nil && l.open() == nil && l.Health() == nil {
 		l.log.Warn("The store cannot be synced; the agent tries again.", "error", err)
-		time.AfterFunc(RelaxedTime, l.syncLater)
+		time.AfterFunc(syncRetry, l.syncLater)
 	}
 }
 

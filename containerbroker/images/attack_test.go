@@ -179,7 +179,9 @@ func TestSlowServersAreGivenUp(t *testing.T) {
 				}
 				return send(w, r)
 			}
-			cache, dir := m.cache(t, func(o *images.Options) { o.Downloads.Floor, o.Downloads.Limit, o.Downloads.Stall = 1<<20, c.limit, time.Second })
+			cache, dir := m.cache(t, func(o *images.Options) {
+				o.Downloads.Floor, o.Downloads.Limit, o.Downloads.Stall = 1<<20, c.limit, time.Second
+			})
 			begun := time.Now()
 			_, err := cache.Ensure(t.Context(), m.URL+"/x#sha256="+strings.Repeat("0a", 32), images.FormatLXD, nil)
 			if fault.KindOf(err) != fault.Transient || !strings.Contains(err.Error(), c.why) {

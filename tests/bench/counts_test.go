@@ -36,7 +36,8 @@ func TestApplyCostsFewRequestsAndSyncs(t *testing.T) {
 		t.Errorf("%d syncs of the store, more than %d", syncs, most)
 	}
 	for request, n := range r.proxy.Counts() {
-		if strings.Contains(request, "recursion=2") {
+		// One look after the burst reads the addresses.
+		if strings.Contains(request, "recursion=2") && n > 1 {
 			t.Errorf("%d of %s, which enters every container", n, request)
 		}
 	}
