@@ -73,7 +73,7 @@ func (s *Server) retry(ctx context.Context, i *in[client.RetryRequest]) (*struct
 	case spec.KindMachine, spec.KindNetwork, spec.KindVolume, spec.KindFilesystem:
 		return nil, s.rewrite(ctx, false, func(w *declare.State) error { return w.Retry(i.Body.Object, i.Body.Force) })
 	case spec.KindContainerType:
-		return nil, s.rewrite(ctx, false, func(w *declare.State) error { return w.RetryType(id.Name) })
+		return nil, s.set(ctx, func(w *declare.State) error { return w.RetryType(id.Name) })
 	default:
 		return nil, fault.New(fault.Invalid, "cannot retry %s: machine, network, volume, filesystem and type/NAME can be retried", fault.Clip(i.Body.Object, 128))
 	}

@@ -11,6 +11,7 @@ import (
 
 	"hostler/agent/spec"
 	"hostler/agent/state"
+	"hostler/agent/state/statetest"
 	"hostler/internal/fault"
 	"hostler/internal/fault/faulttest"
 )
@@ -121,6 +122,8 @@ func TestHarvestIsOverriddenAndGivenBack(t *testing.T) {
 	b := newBench(t)
 	c := b.listen(t)
 	ctx := t.Context()
+	// The mode can be set although a record cannot be read.
+	statetest.Write(t, b.store, state.Write{ID: state.ID{Kind: spec.KindMachine, Name: "broken"}, Spec: []byte(`{"machine":5}`)})
 	for _, mode := range []string{"all", "none", ""} {
 		h, err := c.SetHarvest(ctx, mode)
 		want := mode

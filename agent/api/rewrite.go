@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"hostler/agent/declare"
+	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/internal/failpoint"
 	"hostler/internal/fault"
@@ -60,6 +61,36 @@ func (s *Server) rewrite(ctx context.Context, dry bool, change func(*declare.Sta
 		}
 		raced := fault.Is(err, fault.Conflict) || fault.Is(err, fault.NotFound)
 		if !raced || try == declareTries {
+			return err
+		}
+	}
+}
+
+// set changes the settings of the host or of a container type. It reads nothing
+// else, so that it works beside a record that cannot be read.
+func (s *Server) set(ctx context.Context, change func(*declare.State) error) error {
+	unlock, err := s.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	for try := 1; ; try++ {
+		objects, _, err := s.o.Backend.List(ctx, spec.KindHost, spec.KindContainerType)
+		if err != nil {
+			return err
+		}
+		w, err := declare.New(objects, nil)
+		if err == nil {
+			err = change(w)
+		}
+		if err != nil {
+			return err
+		}
+		writes := w.Writes()
+		if len(writes) == 0 {
+			return nil
+		}
+		if err := s.commit(ctx, writes); !fault.Is(err, fault.Conflict) || try == declareTries {
 			return err
 		}
 	}

@@ -85,7 +85,7 @@ func (s *Server) harvest(ctx context.Context, _ *struct{}) (*out[client.Harvest]
 }
 
 func (s *Server) setHarvest(ctx context.Context, i *in[client.HarvestRequest]) (*out[client.Harvest], error) {
-	if err := s.rewrite(ctx, false, func(w *declare.State) error { return w.SetHarvest(i.Body.Mode) }); err != nil {
+	if err := s.set(ctx, func(w *declare.State) error { return w.SetHarvest(i.Body.Mode) }); err != nil {
 		return nil, err
 	}
 	return s.harvest(ctx, nil)
