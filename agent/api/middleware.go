@@ -78,8 +78,8 @@ func (s *Server) protect(rt route, next http.HandlerFunc) http.HandlerFunc {
 			ctx = state.Urgent(ctx)
 		}
 		r = r.WithContext(ctx)
-		if rt.costly && (!rt.waits || !parts[c.share()].waits) {
-			done, p := s.takePlan(ctx, c, rt.waits)
+		if rt.costly || rt.paged && c.share() == share(roleReader) {
+			done, p := s.takePlan(ctx, c, rt.paged || parts[c.share()].waits)
 			if p != nil {
 				w.Header().Set("Retry-After", "1")
 				refuse(w, r, p)
@@ -105,7 +105,7 @@ func (s *Server) takePlan(ctx context.Context, c caller, waits bool) (done func(
 		switch {
 		case taken:
 			return func() { s.plans.give(c.share(), c.UID) }, nil
-		case !waits && !parts[c.share()].waits:
+		case !waits:
 			return nil, raw.NewProblem(http.StatusTooManyRequests, fault.Transient, "other plans are being made: try again in a second")
 		}
 		select {

@@ -29,9 +29,9 @@ type route struct {
 	body int64
 	// answerLimit bounds the time of an answer; 0: answerTimeout.
 	answerLimit time.Duration
-	// costly: few such requests of a caller are answered at the same time. waits:
-	// this bounds readers alone, whose requests wait for their turn.
-	costly, waits bool
+	// costly: few such requests of a caller are answered at the same time. paged:
+	// the same for readers alone, whose requests wait for their turn.
+	costly, paged bool
 	// stream routes have no deadline and are counted.
 	stream bool
 	// quiet changes are logged at debug level, e.g. the frequent writes of
@@ -94,7 +94,7 @@ func (s *Server) routes() []route {
 		{method: "POST", path: "/v1/volumes/{name}/resize", right: rightChange, summary: "Make a volume larger", mount: typed(s.resizeVolume)},
 		{method: "GET", path: "/v1/networks", right: rightRead, summary: "The networks", mount: typed(rowsOf(s, spec.KindNetwork, networkRow))},
 		{method: "GET", path: "/v1/objects/{kind}/{name}", right: rightRead, summary: "All details of an object", mount: typed(s.show)},
-		{method: "GET", path: "/v1/events", right: rightRead, summary: "What happened", mount: typed(s.events), costly: true, waits: true},
+		{method: "GET", path: "/v1/events", right: rightRead, summary: "What happened", mount: typed(s.events), paged: true},
 		{method: "GET", path: "/v1/watch/machines", right: rightRead, summary: "The machines after every change, a line each time", raw: s.watchMachines, stream: true},
 		{method: "GET", path: "/v1/watch/rows", right: rightRead, summary: "The rows of kinds, and those of a kind after every change, a line each time", raw: s.watchRows, stream: true},
 		{method: "GET", path: "/v1/watch/events", right: rightRead, summary: "Events as they occur, one per line", raw: s.watchEvents, stream: true},
