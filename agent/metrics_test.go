@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -17,6 +16,7 @@ import (
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/agent/workerapi"
+	"hostler/internal/hosttest"
 )
 
 // promised lists the series that dashboards rely on, as beginnings of lines,
@@ -103,14 +103,11 @@ func lacking(text string) (missing []string) {
 
 func scrape(t *testing.T, socket string) string {
 	t.Helper()
-	c := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "unix", socket)
-	}}}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://hostler/metrics", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp, err := c.Do(req)
+	resp, err := hosttest.Client(socket).Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,5 @@
-// Package hosttest restores global settings of the host after tests.
+// Package hosttest helps tests with the host: its global settings, which it
+// restores after a test, and its sockets and users.
 package hosttest
 
 import (

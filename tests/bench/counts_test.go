@@ -4,14 +4,13 @@ package bench
 
 import (
 	"bufio"
-	"context"
 	"io"
-	"net"
-	"net/http"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"hostler/internal/hosttest"
 )
 
 // An apply costs LXD a bounded number of requests and the disk a bounded number
@@ -47,13 +46,7 @@ func TestApplyCostsFewRequestsAndSyncs(t *testing.T) {
 // syncs reads the count of syncs from the agent's metrics.
 func (r *rig) syncs() int {
 	r.b.Helper()
-	client := http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			return (&net.Dialer{}).DialContext(ctx, "unix", r.agent.Socket())
-		},
-	}}
-	answer, err := client.Get("http://hostler/metrics")
+	answer, err := hosttest.Client(r.agent.Socket()).Get("http://hostler/metrics")
 	if err != nil {
 		r.b.Fatal(err)
 	}

@@ -3,11 +3,9 @@
 package crash_test
 
 import (
-	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -17,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"hostler/internal/hosttest"
 	"hostler/tests/harness"
 )
 
@@ -104,9 +103,8 @@ func (w *world) stop() {
 func (w *world) get(path string) error { return w.request(http.MethodGet, path, "") }
 
 func (w *world) request(method, path, body string) error {
-	client := http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", w.path("run/hostler.sock"))
-	}}}
+	client := hosttest.Client(w.path("run/hostler.sock"))
+	client.Timeout = patience
 	req, err := http.NewRequest(method, "http://hostler"+path, strings.NewReader(body))
 	if err != nil {
 		return err

@@ -6,8 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
+
+	"hostler/internal/hosttest"
 )
 
 // answer is the common form of LXD's answers.
@@ -94,13 +95,7 @@ func (s *Server) do(req *http.Request, target any) error {
 }
 
 func (s *Server) client() *http.Client {
-	return &http.Client{
-		Timeout: 2 * waitLimit,
-		Transport: &http.Transport{
-			DisableKeepAlives: true,
-			DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-				return (&net.Dialer{}).DialContext(ctx, "unix", s.Socket)
-			},
-		},
-	}
+	client := hosttest.Client(s.Socket)
+	client.Timeout = 2 * waitLimit
+	return client
 }
