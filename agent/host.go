@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -156,15 +155,8 @@ func (h *host) hostRecord(ctx context.Context) (spec.HostRecord, error) {
 	if err != nil {
 		return record, fmt.Errorf("cannot read the host's record: %w", err)
 	}
-	return decodeHost(o)
-}
-
-func decodeHost(o state.Object) (spec.HostRecord, error) {
-	var record spec.HostRecord
-	if err := json.Unmarshal(o.Spec, &record); err != nil {
-		return record, fault.New(fault.NeedsOperator, "cannot read the host's record: %v", err)
-	}
-	return record, nil
+	err = o.Decode(&record, nil)
+	return record, err
 }
 
 func (h *host) hostStatus(ctx context.Context) (spec.HostStatus, error) {
@@ -173,13 +165,8 @@ func (h *host) hostStatus(ctx context.Context) (spec.HostStatus, error) {
 	if err != nil {
 		return status, fmt.Errorf("cannot read the host's record: %w", err)
 	}
-	if len(o.Status) == 0 {
-		return status, nil
-	}
-	if err := json.Unmarshal(o.Status, &status); err != nil {
-		return status, fault.New(fault.NeedsOperator, "cannot read the host's status: %v", err)
-	}
-	return status, nil
+	err = o.Decode(nil, &status)
+	return status, err
 }
 
 func (h *host) writeHostStatus(ctx context.Context, s spec.HostStatus) error {
@@ -216,7 +203,7 @@ func (h *host) updateHost(ctx context.Context, change func(*spec.HostRecord)) er
 		case err != nil:
 			return fmt.Errorf("cannot read the host's record: %w", err)
 		default:
-			if record, err = decodeHost(o); err != nil {
+			if err = o.Decode(&record, nil); err != nil {
 				return err
 			}
 		}

@@ -122,7 +122,8 @@ func readConfigOver(ctx context.Context, store state.Store) (spec.Config, error)
 	if err != nil {
 		return spec.Config{}, fmt.Errorf("cannot read the host's configuration from the agent: %w", err)
 	}
-	record, err := decodeHost(o)
+	var record spec.HostRecord
+	err = o.Decode(&record, nil)
 	return record.Config, err
 }
 

@@ -58,7 +58,7 @@ func filesystemRow(o state.Object) (client.Storage, error) {
 // status.
 func storageRow(o state.Object, rec any) (client.Storage, error) {
 	var st spec.StorageStatus
-	if err := decodeObject(o, rec, &st); err != nil {
+	if err := o.Decode(rec, &st); err != nil {
 		return client.Storage{}, err
 	}
 	row := client.Storage{
@@ -79,7 +79,7 @@ func storageRow(o state.Object, rec any) (client.Storage, error) {
 func networkRow(o state.Object) (client.Network, error) {
 	var rec spec.NetworkRecord
 	var st spec.NetworkStatus
-	if err := decodeObject(o, &rec, &st); err != nil {
+	if err := o.Decode(&rec, &st); err != nil {
 		return client.Network{}, err
 	}
 	row := client.Network{

@@ -89,7 +89,7 @@ func (h *standIn) Plan(ctx context.Context, machines []declare.Planned, _ map[st
 	var steps []client.Step
 	for _, m := range machines {
 		var rec spec.MachineRecord
-		if err := decodeObject(m.After, &rec, nil); err != nil {
+		if err := m.After.Decode(&rec, nil); err != nil {
 			return nil, err
 		}
 		st := client.Step{Object: "machine/" + m.After.Name}

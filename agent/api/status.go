@@ -50,7 +50,7 @@ func (s *Server) status(ctx context.Context, _ *struct{}) (*out[client.Status], 
 			types[o.Name] = &objects[i]
 		case spec.KindHost:
 			var rec spec.HostRecord
-			if err := decodeObject(o, &rec, nil); err != nil {
+			if err := o.Decode(&rec, nil); err != nil {
 				return nil, err
 			}
 			if rec.Harvest != "" {
@@ -76,7 +76,7 @@ func (s *Server) harvest(ctx context.Context, _ *struct{}) (*out[client.Harvest]
 	var rec spec.HostRecord
 	o, err := s.o.Backend.Get(ctx, state.ID{Kind: spec.KindHost, Name: spec.HostName})
 	if err == nil {
-		err = decodeObject(o, &rec, nil)
+		err = o.Decode(&rec, nil)
 	}
 	if err != nil && !fault.Is(err, fault.NotFound) {
 		return nil, err

@@ -27,7 +27,7 @@ func (s *Server) attachments(ctx context.Context, _ *struct{}) (*out[[]client.At
 		if o.Kind != spec.KindMachine {
 			continue
 		}
-		if err := decodeObject(o, &rec, nil); err != nil {
+		if err := o.Decode(&rec, nil); err != nil {
 			return nil, err
 		}
 		for _, a := range rec.Machine.Storage {
@@ -40,7 +40,7 @@ func (s *Server) attachments(ctx context.Context, _ *struct{}) (*out[[]client.At
 		if o.Kind == spec.KindMachine {
 			continue
 		}
-		if err := decodeObject(o, nil, &st); err != nil {
+		if err := o.Decode(nil, &st); err != nil {
 			return nil, err
 		}
 		for _, machine := range slices.Sorted(maps.Keys(st.Attachments)) {

@@ -3,7 +3,6 @@ package api
 import (
 	"cmp"
 	"encoding/json"
-	"fmt"
 	"slices"
 
 	"hostler/agent/client"
@@ -15,7 +14,7 @@ import (
 func machineRow(o state.Object) (client.Machine, error) {
 	var rec spec.MachineRecord
 	var st spec.MachineStatus
-	if err := decodeObject(o, &rec, &st); err != nil {
+	if err := o.Decode(&rec, &st); err != nil {
 		return client.Machine{}, err
 	}
 	row := client.Machine{
@@ -69,7 +68,7 @@ func machineStatus(life state.Life, s spec.MachineState) spec.MachineState {
 // declarationRow converts a declaration object to its row.
 func declarationRow(o state.Object) (client.Declaration, error) {
 	var rec spec.DeclarationRecord
-	if err := decodeObject(o, &rec, nil); err != nil {
+	if err := o.Decode(&rec, nil); err != nil {
 		return client.Declaration{}, err
 	}
 	objects := slices.Clone(rec.Document.Objects())
@@ -88,7 +87,7 @@ func typeRow(t spec.ContainerType, o *state.Object) (client.TypeStatus, error) {
 		return row, nil
 	}
 	var st spec.TypeStatus
-	if err := decodeObject(*o, nil, &st); err != nil {
+	if err := o.Decode(nil, &st); err != nil {
 		return row, err
 	}
 	if st.State != "" {
@@ -119,14 +118,14 @@ func objectView(o state.Object, events []state.Event, secrets bool) (client.Obje
 	switch o.Kind {
 	case spec.KindMachine:
 		var rec spec.MachineRecord
-		if err := decodeObject(o, &rec, nil); err != nil {
+		if err := o.Decode(&rec, nil); err != nil {
 			return v, err
 		}
 		rec.Machine = hideSecrets(rec.Machine)
 		v.Spec = spec.Encode(rec)
 	case spec.KindDeclaration:
 		var rec spec.DeclarationRecord
-		if err := decodeObject(o, &rec, nil); err != nil {
+		if err := o.Decode(&rec, nil); err != nil {
 			return v, err
 		}
 		for name, m := range rec.Document.Machines {
@@ -147,23 +146,6 @@ func hideSecrets(m spec.Machine) spec.Machine {
 		m.CloudInit.UserData = hidden
 	}
 	return m
-}
-
-// decodeObject decodes the halves of an object; it skips a nil target and an
-// empty half.
-func decodeObject(o state.Object, rec, status any) error {
-	for _, half := range []struct {
-		raw  json.RawMessage
-		into any
-	}{{o.Spec, rec}, {o.Status, status}} {
-		if half.into == nil || len(half.raw) == 0 {
-			continue
-		}
-		if err := json.Unmarshal(half.raw, half.into); err != nil {
-			return fmt.Errorf("cannot read %s/%s: %w", o.Kind, o.Name, err)
-		}
-	}
-	return nil
 }
 
 func orEmpty[T any](s []T) []T {

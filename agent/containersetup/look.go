@@ -44,7 +44,7 @@ func (w *Worker) read(ctx context.Context) (s seen, err error) {
 		switch o.Kind {
 		case spec.KindMachine:
 			var r spec.MachineRecord
-			if err := reconcile.Decode(o, &r, nil); err != nil {
+			if err := o.Decode(&r, nil); err != nil {
 				return s, err
 			}
 			if r.Machine.Type != w.Type {
@@ -52,7 +52,7 @@ func (w *Worker) read(ctx context.Context) (s seen, err error) {
 			}
 			s.needed = true
 			var status spec.MachineStatus
-			if reconcile.Decode(o, nil, &status) == nil && status.Attempts.ErrorKind != "" {
+			if o.Decode(nil, &status) == nil && status.Attempts.ErrorKind != "" {
 				s.failures[o.Name] = status.Attempts.Count
 			}
 		case spec.KindContainerType:
@@ -60,7 +60,7 @@ func (w *Worker) read(ctx context.Context) (s seen, err error) {
 				continue
 			}
 			s.generation = o.Generation
-			if err := reconcile.Decode(o, nil, &s.status); err != nil {
+			if err := o.Decode(nil, &s.status); err != nil {
 				return s, err
 			}
 		}

@@ -67,7 +67,7 @@ func (w *Worker) writeWaiting(ctx context.Context, why string) error {
 	for _, o := range objects {
 		var record spec.MachineRecord
 		var status spec.MachineStatus
-		if err := reconcile.Decode(o, &record, &status); err != nil {
+		if err := o.Decode(&record, &status); err != nil {
 			return err
 		}
 		if record.Machine.Type != w.Type || o.Life != state.Alive {

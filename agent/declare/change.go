@@ -1,8 +1,6 @@
 package declare
 
 import (
-	"encoding/json"
-	"fmt"
 	"maps"
 
 	"hostler/agent/spec"
@@ -61,13 +59,7 @@ func (w *State) setting(id state.ID) *setting {
 
 // read decodes the stored record.
 func (s *setting) read(into any) error {
-	if len(s.object.Spec) == 0 {
-		return nil
-	}
-	if err := json.Unmarshal(s.object.Spec, into); err != nil {
-		return fmt.Errorf("cannot read %s/%s: %w", s.object.Kind, s.object.Name, err)
-	}
-	return nil
+	return s.object.Decode(into, nil)
 }
 
 // RetryImage requests a new attempt at the machines that could not be created

@@ -7,7 +7,6 @@ package declare
 
 import (
 	"encoding/json"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -81,14 +80,14 @@ func New(objects []state.Object, intents []state.Intent) (*State, error) {
 		switch o.Kind {
 		case spec.KindDeclaration:
 			d := &declaration{object: o}
-			w.declarations[o.Name], err = d, json.Unmarshal(o.Spec, &d.record)
+			w.declarations[o.Name], err = d, o.Decode(&d.record, nil)
 		case spec.KindHost, spec.KindContainerType:
 			w.settings[o.ID] = &setting{object: o}
 		default:
 			w.objects[o.Kind+"/"+o.Name], err = readObject(o)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("cannot read %s/%s: %w", o.Kind, o.Name, err)
+			return nil, err
 		}
 	}
 	var host spec.HostRecord

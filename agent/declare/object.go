@@ -3,7 +3,6 @@ package declare
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 
 	"hostler/agent/spec"
 	"hostler/agent/state"
@@ -33,8 +32,8 @@ func newObject(id state.ID) *object {
 func readObject(stored state.Object) (*object, error) {
 	o := newObject(stored.ID)
 	o.before, o.life = &stored, stored.Life
-	if err := json.Unmarshal(stored.Spec, o.now); err != nil {
-		return nil, fmt.Errorf("cannot read %s/%s: %w", o.Kind, o.Name, err)
+	if err := stored.Decode(o.now, nil); err != nil {
+		return nil, err
 	}
 	o.was = o.copy(o.now)
 	return o, nil

@@ -4,7 +4,6 @@ import (
 	"net/netip"
 	"slices"
 
-	"hostler/agent/reconcile"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 )
@@ -20,7 +19,7 @@ func Decode(objects []state.Object) (Desired, error) {
 		switch o.Kind {
 		case spec.KindNetwork:
 			n := Network{Name: o.Name, UID: o.UID, Life: o.Life, Generation: o.Generation}
-			if err := reconcile.Decode(o, &n.Record, &n.Status); err != nil {
+			if err := o.Decode(&n.Record, &n.Status); err != nil {
 				return Desired{}, err
 			}
 			d.Networks = append(d.Networks, n)
@@ -100,7 +99,7 @@ func pick[T any](all []T, places []int) []T {
 func decodeMachine(o state.Object) (Machine, error) {
 	var record spec.MachineRecord
 	var status spec.MachineStatus
-	if err := reconcile.Decode(o, &record, &status); err != nil {
+	if err := o.Decode(&record, &status); err != nil {
 		return Machine{}, err
 	}
 	absent := status.Instance == nil && status.State != spec.MachineProvisioning

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"hostler/agent/reconcile"
 	"hostler/agent/spec"
 	"hostler/agent/state"
 	"hostler/containerbroker"
@@ -35,11 +34,11 @@ func surroundingsOf(objects []state.Object) (surroundings, error) {
 		case spec.KindNetwork:
 			var record spec.NetworkRecord
 			var status spec.NetworkStatus
-			err = reconcile.Decode(o, &record, &status)
+			err = o.Decode(&record, &status)
 			s.networks[o.Name] = network{record.Network, status}
 		case spec.KindVolume, spec.KindFilesystem:
 			var status spec.StorageStatus
-			err = reconcile.Decode(o, nil, &status)
+			err = o.Decode(nil, &status)
 			s.storage[o.Kind+"/"+o.Name] = status
 		}
 		if err != nil {
@@ -105,10 +104,11 @@ func hasIPv6(addresses []string) bool {
 	return slices.ContainsFunc(addresses, func(a string) bool { return strings.Contains(a, ":") })
 }
 
-// diskOf returns the disk for an attachment, without its source. See objectOf.
+// diskOf returns the disk for an attachment, without its source.
 func diskOf(a spec.Attachment) containerbroker.Disk {
+	disk := containerbroker.Disk{Name: diskName(a.Object()), Path: a.Path, ReadOnly: a.ReadOnly}
 	if a.Volume != "" {
-		return containerbroker.Disk{Name: "vol-" + a.Volume, Device: "/dev/hostler-" + a.Volume, ReadOnly: a.ReadOnly}
+		disk.Path, disk.Device = "", "/dev/hostler-"+a.Volume
 	}
-	return containerbroker.Disk{Name: "fs-" + a.Filesystem, Path: a.Path, ReadOnly: a.ReadOnly}
+	return disk
 }

@@ -62,7 +62,7 @@ func Decode(objects []state.Object, t spec.ContainerType, c Config) ([]Desired, 
 			continue
 		}
 		d := Desired{Name: o.Name, UID: o.UID, Life: o.Life, Revision: o.Revision, Generation: o.Generation}
-		if err := reconcile.Decode(o, &d.Record, &d.Status); err != nil {
+		if err := o.Decode(&d.Record, &d.Status); err != nil {
 			return nil, err
 		}
 		if d.Record.Machine.Type != t {

@@ -61,28 +61,33 @@ func detaching(m containerbroker.Machine, inst containerbroker.Instance, diff fu
 	})
 }
 
-// knownDisks returns the names of the disks that the machine declares or uses.
-func (d Desired) knownDisks() []string {
-	var names []string
-	for _, a := range d.Record.Machine.Storage {
-		names = append(names, diskOf(a).Name)
-	}
-	for _, object := range d.Status.Uses {
-		kind, name, _ := strings.Cut(object, "/")
-		a := spec.Attachment{Volume: name}
-		if kind == spec.KindFilesystem {
-			a = spec.Attachment{Filesystem: name}
-		}
-		names = append(names, diskOf(a).Name)
-	}
-	return names
+// diskPrefixes begin the names of disks, by the kind of the attached object.
+var diskPrefixes = map[string]string{spec.KindVolume: "vol-", spec.KindFilesystem: "fs-"}
+
+// diskName returns the name of the disk of a volume or filesystem (KIND/NAME).
+func diskName(object string) string {
+	kind, name, _ := strings.Cut(object, "/")
+	return diskPrefixes[kind] + name
 }
 
 // objectOf returns the volume or filesystem of a disk's change as KIND/NAME.
 func objectOf(c containerbroker.Change) string {
 	disk, _ := containerbroker.DiskOf(c.Field)
-	kind, name, _ := strings.Cut(disk, "-")
-	return map[string]string{"vol": spec.KindVolume, "fs": spec.KindFilesystem}[kind] + "/" + name
+	for kind, prefix := range diskPrefixes {
+		if name, is := strings.CutPrefix(disk, prefix); is {
+			return kind + "/" + name
+		}
+	}
+	return disk
+}
+
+// knownDisks returns the names of the disks that the machine declares or uses.
+func (d Desired) knownDisks() []string {
+	var names []string
+	for _, object := range append(spec.Objects(d.Record.Machine.Storage), d.Status.Uses...) {
+		names = append(names, diskName(object))
+	}
+	return names
 }
 
 // takenAway returns the changes that detach from the instance the disks that

@@ -1,28 +1,11 @@
 package reconcile
 
 import (
-	"encoding/json"
 	"maps"
 
 	"hostler/agent/spec"
 	"hostler/agent/state"
-	"hostler/internal/fault"
 )
-
-// Decode reads an object's record and status; either target may be nil.
-func Decode(o state.Object, record, status any) error {
-	if record != nil {
-		if err := json.Unmarshal(o.Spec, record); err != nil {
-			return fault.New(fault.NeedsOperator, "cannot read the record of %s/%s: %v", o.Kind, o.Name, err)
-		}
-	}
-	if status != nil && len(o.Status) > 0 {
-		if err := json.Unmarshal(o.Status, status); err != nil {
-			return fault.New(fault.NeedsOperator, "cannot read the status of %s/%s: %v", o.Kind, o.Name, err)
-		}
-	}
-	return nil
-}
 
 // Configure passes the host's record to use, if the objects have it. The record
 // holds the configuration.
@@ -32,7 +15,7 @@ func Configure(objects []state.Object, use func(spec.HostRecord)) error {
 			continue
 		}
 		var record spec.HostRecord
-		if err := Decode(o, &record, nil); err != nil {
+		if err := o.Decode(&record, nil); err != nil {
 			return err
 		}
 		use(record)

@@ -8,6 +8,8 @@ import (
 	"context"
 	"encoding/json"
 	"time"
+
+	"hostler/internal/fault"
 )
 
 // ID names an object.
@@ -39,6 +41,24 @@ type Object struct {
 	Status     json.RawMessage `json:"status,omitempty"`
 	Created    time.Time       `json:"created"`
 	Updated    time.Time       `json:"updated"`
+}
+
+// Decode reads the object's spec and status as JSON; either target may be nil. A
+// missing half leaves its target unchanged. The error is fault.NeedsOperator.
+func (o Object) Decode(record, status any) error {
+	for _, half := range []struct {
+		name string
+		raw  json.RawMessage
+		into any
+	}{{"record", o.Spec, record}, {"status", o.Status, status}} {
+		if half.into == nil || len(half.raw) == 0 {
+			continue
+		}
+		if err := json.Unmarshal(half.raw, half.into); err != nil {
+			return fault.New(fault.NeedsOperator, "cannot read the %s of %s/%s: %v", half.name, o.Kind, o.Name, err)
+		}
+	}
+	return nil
 }
 
 // Write is a change of an object: either Delete, or new values for Spec,

@@ -89,7 +89,7 @@ func decodeEntity(o state.Object) (Entity, error) {
 	e := Entity{Kind: o.Kind, Name: o.Name, UID: o.UID, Life: o.Life, Generation: o.Generation, Record: string(o.Spec)}
 	if o.Kind == spec.KindVolume {
 		var record spec.VolumeRecord
-		if err := reconcile.Decode(o, &record, &e.Status); err != nil {
+		if err := o.Decode(&record, &e.Status); err != nil {
 			return e, err
 		}
 		e.Volume = record.Volume
@@ -98,7 +98,7 @@ func decodeEntity(o state.Object) (Entity, error) {
 		return e, nil
 	}
 	var record spec.FilesystemRecord
-	if err := reconcile.Decode(o, &record, &e.Status); err != nil {
+	if err := o.Decode(&record, &e.Status); err != nil {
 		return e, err
 	}
 	e.Filesystem = record.Filesystem
@@ -113,7 +113,7 @@ func decodeEntity(o state.Object) (Entity, error) {
 func decodeMachine(o state.Object) (Machine, error) {
 	var record spec.MachineRecord
 	var status spec.MachineStatus
-	if err := reconcile.Decode(o, &record, &status); err != nil {
+	if err := o.Decode(&record, &status); err != nil {
 		return Machine{}, err
 	}
 	return Machine{
